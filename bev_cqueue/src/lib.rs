@@ -1,0 +1,1 @@
+//! The growable single-producer single-consumer queue of buffer events in shared memory.

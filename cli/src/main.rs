@@ -1,0 +1,2 @@
+//! The programs of nlx.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The address-space-agnostic Core interface: addresses, descriptors, events, limits, errors.

@@ -1,0 +1,1 @@
+//! Fuzz targets for every parser and every trust boundary, on stable Rust.

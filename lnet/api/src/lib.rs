@@ -1,0 +1,1 @@
+//! The LNet API and the LND interface as traits with their types.

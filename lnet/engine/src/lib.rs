@@ -1,0 +1,1 @@
+//! The LNet engine: portals, match entries, memory descriptors, event queues, credits, ping.

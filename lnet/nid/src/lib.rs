@@ -1,0 +1,1 @@
+//! LNet's plain names and numbers: NIDs, nets, PIDs, match bits, and their texts.

@@ -1,0 +1,1 @@
+//! A node assembled from a configuration: engine, LNDs, threads, timers, clock.

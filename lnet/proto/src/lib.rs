@@ -1,0 +1,1 @@
+//! LNet's wire layouts and sans-I/O protocol state machines.

@@ -1,0 +1,1 @@
+//! LNet in user space: what a storage client programs against.
