@@ -1,0 +1,67 @@
+use nix::errno::Errno;
+
+/// What can go wrong with memory.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RegionError {
+    /// A region or fragment of this many bytes cannot be made.
+    #[error("memory of {bytes} bytes: the length must be between 1 and {max}")]
+    Length {
+        /// The bytes asked for.
+        bytes: usize,
+        /// The most bytes allowed.
+        max: usize,
+    },
+    /// The range does not lie within the memory.
+    #[error("bytes {start}..{end} lie outside of the {length} bytes there are")]
+    OutOfBounds {
+        /// First byte of the range.
+        start: usize,
+        /// One past the last byte of the range.
+        end: usize,
+        /// Length of the region, fragment or vector.
+        length: usize,
+    },
+    /// A buffer has no fragments, or more than LNet allows.
+    #[error("a buffer of {fragments} fragments: there must be between 1 and {max}")]
+    Fragments {
+        /// The number of fragments.
+        fragments: usize,
+        /// The most fragments allowed.
+        max: usize,
+    },
+    /// Somebody else reads or writes an overlapping range.
+    #[error("bytes {start}..{end} are in use: a message there is in flight or still held")]
+    InUse {
+        /// First byte of the range within its region.
+        start: usize,
+        /// One past the last byte.
+        end: usize,
+    },
+    /// Too many leases on one region.
+    #[error("the region has {max} leases already")]
+    TooManyLeases {
+        /// The limit.
+        max: usize,
+    },
+    /// The system would not give the memory.
+    #[error("cannot get {bytes} bytes of memory: {errno}")]
+    System {
+        /// The bytes asked for.
+        bytes: usize,
+        /// The system's reason.
+        errno: Errno,
+    },
+}
+
+impl RegionError {
+    /// The errno that a Motr or LNet user knows for this error.
+    pub fn errno(&self) -> Errno {
+        match self {
+            RegionError::Length { .. } | RegionError::OutOfBounds { .. } => Errno::EINVAL,
+            RegionError::Fragments { .. } => Errno::EFBIG,
+            RegionError::InUse { .. } => Errno::EBUSY,
+            RegionError::TooManyLeases { .. } => Errno::ENOBUFS,
+            RegionError::System { errno, .. } => *errno,
+        }
+    }
+}
