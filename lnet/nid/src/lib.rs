@@ -1,1 +1,41 @@
-//! LNet's plain names and numbers: NIDs, nets, PIDs, match bits, and their texts.
+//! LNet's plain names and numbers: NIDs, networks, process ids, match bits and portals, with their texts.
+//!
+//! Everything here is a small `Copy` value with the layout it has on the wire, and can be printed and parsed.
+//! The crate opens nothing, resolves no host name, and knows no list of local interfaces; NID *ranges* and list
+//! expressions are not here either.
+//!
+//! ```
+//! use lnet_nid::{Net, Nid, ProcessId};
+//!
+//! let nid: Nid = "10.0.0.1@tcp1".parse()?;
+//! assert_eq!(nid.net().to_string(), "tcp1");
+//! assert_eq!(nid.to_nid4(), Some(0x0002_0001_0a00_0001));
+//! assert_eq!(Nid::from_wire(&nid.to_wire())?, nid);
+//!
+//! let process: ProcessId = "12345-fd00::1@tcp".parse()?;
+//! assert_eq!(process.nid.net(), Net::TCP);
+//! # Ok::<(), lnet_nid::NidError>(())
+//! ```
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `nid` | [`Nid`]: the 20-byte network id of one interface, its wire and legacy forms |
+//! | `net` | [`Net`] and [`NetType`]: `tcp1`, `o2ib`, `lo` |
+//! | `process` | [`Pid`] and [`ProcessId`]: `12345-10.0.0.1@tcp` |
+//! | `bits` | [`MatchBits`] and [`Portal`] |
+//! | `error` | [`NidError`] |
+
+#![forbid(unsafe_code)]
+
+mod bits;
+mod error;
+mod net;
+mod nid;
+mod process;
+mod text;
+
+pub use bits::{MatchBits, Portal};
+pub use error::NidError;
+pub use net::{Net, NetType};
+pub use nid::Nid;
+pub use process::{Pid, ProcessId};
