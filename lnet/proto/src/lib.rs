@@ -1,1 +1,56 @@
 //! LNet's wire layouts and sans-I/O protocol state machines.
+//!
+//! Bytes go in, values and bytes come out. There is no socket, thread or clock here, nothing is allocated on a peer's
+//! word, and no length is believed before it is checked. Each layout has a raw form, whose size and offsets are
+//! asserted when the crate is compiled, and a parsed form with which callers work; what is parsed is emitted as the
+//! same bytes again. Numbers in the documentation such as "lnet-wire 22.2" name chapters of the wire specification.
+//!
+//! What a message *means* — matching, credits, events — is the engine's; connections, timers and the choice of a
+//! connection are those of the LNet driver. The RDMA driver's messages are not here yet.
+//!
+//! ```
+//! use lnet_nid::{MatchBits, Nid, ProcessId};
+//! use lnet_proto::{Body, Header, MAX_PAYLOAD, WireHandle};
+//!
+//! let header = Header {
+//!     dest: ProcessId::lnet("10.0.0.1@tcp".parse()?),
+//!     src: ProcessId::lnet("10.0.0.2@tcp".parse()?),
+//!     payload_length: 0,
+//!     body: Body::Get {
+//!         return_wmd: WireHandle::new(1, 2),
+//!         match_bits: MatchBits::PING,
+//!         portal: 0,
+//!         src_offset: 0,
+//!         sink_length: MAX_PAYLOAD,
+//!     },
+//! };
+//! let mut bytes = [0; Header::LEN];
+//! header.emit(&mut bytes)?;
+//! assert_eq!(Header::parse(&bytes)?, header);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `header` | [`Header`], [`Body`]: the LNet message header, small (72 bytes) and large (96 bytes) |
+//! | `handle` | [`WireHandle`]: the 16 opaque bytes that lead an answer back |
+//! | `limits` | numbers every node agrees on |
+//! | [`ping`] | the ping info, which answers a ping GET and fills a push PUT |
+//! | [`sock`] | the TCP driver: acceptor request, hello, message prefix, handshakes, framing, zero-copy acks |
+//! | `error` | [`ProtoError`] |
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod handle;
+mod header;
+mod limits;
+mod order;
+pub mod ping;
+pub mod sock;
+
+pub use error::ProtoError;
+pub use handle::WireHandle;
+pub use header::{Body, Header, MessageType};
+pub use limits::{MAX_FRAGMENTS, MAX_PAYLOAD, PING_PORTAL};
+pub use order::{ByteOrder, Decoded};

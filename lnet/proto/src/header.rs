@@ -1,0 +1,372 @@
+//! The LNet message header, in its two sizes (lnet-wire 6 and 7).
+
+use std::fmt;
+use std::mem::offset_of;
+
+use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
+use static_assertions::const_assert_eq;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute};
+
+use crate::error::{nid4, nid20, to_nid4};
+use crate::{MAX_PAYLOAD, ProtoError, WireHandle};
+
+/// What stands in front of every message: who, to whom, how much, and what for.
+///
+/// Always little-endian, on every node. The portal is a plain number because it comes from the wire; one that is no
+/// [`lnet_nid::Portal`] matches nothing (lnet-wire 9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Header {
+    /// Final destination.
+    pub dest: ProcessId,
+    /// Original source; routers do not change it.
+    pub src: ProcessId,
+    /// Bytes that follow the header: 0 for ACK and GET, at most [`MAX_PAYLOAD`] for PUT and REPLY.
+    pub payload_length: u32,
+    /// What the message asks or answers.
+    pub body: Body,
+}
+
+/// The part of a header that depends on the type of message (lnet-wire 6.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Body {
+    /// The target of a PUT tells how much it took.
+    Ack {
+        /// Echo of the PUT's `ack_wmd`.
+        dst_wmd: WireHandle,
+        /// The PUT's match bits.
+        match_bits: MatchBits,
+        /// Bytes the target took.
+        mlength: u32,
+    },
+    /// The initiator sends data.
+    Put {
+        /// What the ACK shall echo; [`WireHandle::NONE`] if none is wanted.
+        ack_wmd: WireHandle,
+        /// What the target matches.
+        match_bits: MatchBits,
+        /// Eight bytes for the target's event.
+        hdr_data: u64,
+        /// Portal index.
+        portal: u32,
+        /// Offset into the target's buffer, in bytes; used only where the initiator manages it.
+        offset: u32,
+    },
+    /// The initiator asks for data.
+    Get {
+        /// What the REPLY shall echo.
+        return_wmd: WireHandle,
+        /// What the target matches.
+        match_bits: MatchBits,
+        /// Portal index.
+        portal: u32,
+        /// Offset into the target's buffer, in bytes; used only where the initiator manages it.
+        src_offset: u32,
+        /// The most bytes wanted.
+        sink_length: u32,
+    },
+    /// The target of a GET sends the data.
+    Reply {
+        /// Echo of the GET's `return_wmd`.
+        dst_wmd: WireHandle,
+    },
+}
+
+/// The four types of message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum MessageType {
+    /// See [`Body::Ack`].
+    Ack = 0,
+    /// See [`Body::Put`].
+    Put = 1,
+    /// See [`Body::Get`].
+    Get = 2,
+    /// See [`Body::Reply`].
+    Reply = 3,
+}
+
+impl Header {
+    /// Bytes of the header that holds 64-bit NIDs.
+    pub const LEN: usize = size_of::<RawHeader>();
+    /// Bytes of the header that holds 20-byte NIDs.
+    pub const LARGE_LEN: usize = size_of::<RawLargeHeader>();
+
+    /// The type of the message.
+    #[must_use]
+    pub fn message_type(&self) -> MessageType {
+        self.body.message_type()
+    }
+
+    /// Reads a header with 64-bit NIDs. Bytes that the message's type does not use are not looked at.
+    ///
+    /// # Errors
+    /// What lnet-wire 9 rows 1 to 3 forbid, and NIDs that are none.
+    pub fn parse(bytes: &[u8; Header::LEN]) -> Result<Header, ProtoError> {
+        let raw: RawHeader = transmute!(*bytes);
+        Header {
+            dest: ProcessId::new(nid4("dest_nid", raw.dest_nid.get())?, Pid(raw.dest_pid.get())),
+            src: ProcessId::new(nid4("src_nid", raw.src_nid.get())?, Pid(raw.src_pid.get())),
+            payload_length: raw.payload_length.get(),
+            body: Body::parse(raw.message_type.get(), raw.body)?,
+        }
+        .checked()
+    }
+
+    /// Writes the header with 64-bit NIDs, unused bytes as zero.
+    ///
+    /// # Errors
+    /// [`ProtoError::LargeNid`] for a NID that has no such form, [`ProtoError::PayloadLength`] as for
+    /// [`Header::parse`]. `out` is then unchanged.
+    pub fn emit(&self, out: &mut [u8; Header::LEN]) -> Result<(), ProtoError> {
+        self.checked()?;
+        let raw = RawHeader {
+            dest_nid: U64::new(to_nid4("dest_nid", self.dest.nid)?),
+            src_nid: U64::new(to_nid4("src_nid", self.src.nid)?),
+            dest_pid: U32::new(self.dest.pid.0),
+            src_pid: U32::new(self.src.pid.0),
+            message_type: U32::new(self.message_type() as u32),
+            payload_length: U32::new(self.payload_length),
+            body: self.body.emit(),
+        };
+        *out = transmute!(raw);
+        Ok(())
+    }
+
+    /// Reads a header with 20-byte NIDs, as [`Header::parse`] does.
+    ///
+    /// # Errors
+    /// As for [`Header::parse`].
+    pub fn parse_large(bytes: &[u8; Header::LARGE_LEN]) -> Result<Header, ProtoError> {
+        let raw: RawLargeHeader = transmute!(*bytes);
+        Header {
+            dest: ProcessId::new(nid20("dest_nid", &raw.dest_nid)?, Pid(raw.dest_pid.get())),
+            src: ProcessId::new(nid20("src_nid", &raw.src_nid)?, Pid(raw.src_pid.get())),
+            payload_length: raw.payload_length.get(),
+            body: Body::parse(raw.message_type.get(), raw.body)?,
+        }
+        .checked()
+    }
+
+    /// Writes the header with 20-byte NIDs, unused bytes as zero.
+    ///
+    /// # Errors
+    /// [`ProtoError::PayloadLength`] as for [`Header::parse`]. `out` is then unchanged.
+    pub fn emit_large(&self, out: &mut [u8; Header::LARGE_LEN]) -> Result<(), ProtoError> {
+        self.checked()?;
+        let raw = RawLargeHeader {
+            dest_nid: self.dest.nid.to_wire(),
+            src_nid: self.src.nid.to_wire(),
+            dest_pid: U32::new(self.dest.pid.0),
+            src_pid: U32::new(self.src.pid.0),
+            message_type: U32::new(self.message_type() as u32),
+            payload_length: U32::new(self.payload_length),
+            body: self.body.emit(),
+        };
+        *out = transmute!(raw);
+        Ok(())
+    }
+
+    fn checked(self) -> Result<Header, ProtoError> {
+        let message = self.message_type();
+        let (value, limit) = (self.payload_length, message.max_payload());
+        if value > limit { Err(ProtoError::PayloadLength { message, value, limit }) } else { Ok(self) }
+    }
+}
+
+impl MessageType {
+    /// The most payload bytes a message of this type may carry (lnet-wire 9, rows 1 and 2).
+    #[must_use]
+    pub const fn max_payload(self) -> u32 {
+        match self {
+            MessageType::Ack | MessageType::Get => 0,
+            MessageType::Put | MessageType::Reply => MAX_PAYLOAD,
+        }
+    }
+}
+
+impl TryFrom<u32> for MessageType {
+    type Error = ProtoError;
+
+    fn try_from(value: u32) -> Result<MessageType, ProtoError> {
+        match value {
+            0 => Ok(MessageType::Ack),
+            1 => Ok(MessageType::Put),
+            2 => Ok(MessageType::Get),
+            3 => Ok(MessageType::Reply),
+            _ => Err(ProtoError::MessageType { value }),
+        }
+    }
+}
+
+impl fmt::Display for MessageType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MessageType::Ack => "ACK",
+            MessageType::Put => "PUT",
+            MessageType::Get => "GET",
+            MessageType::Reply => "REPLY",
+        })
+    }
+}
+
+impl Body {
+    /// The type of the message.
+    #[must_use]
+    pub fn message_type(&self) -> MessageType {
+        match self {
+            Body::Ack { .. } => MessageType::Ack,
+            Body::Put { .. } => MessageType::Put,
+            Body::Get { .. } => MessageType::Get,
+            Body::Reply { .. } => MessageType::Reply,
+        }
+    }
+
+    fn parse(message_type: u32, bytes: [u8; BODY_LEN]) -> Result<Body, ProtoError> {
+        Ok(match MessageType::try_from(message_type)? {
+            MessageType::Ack => {
+                let raw: RawAck = transmute!(bytes);
+                let match_bits = MatchBits(raw.match_bits.get());
+                Body::Ack { dst_wmd: raw.dst_wmd, match_bits, mlength: raw.mlength.get() }
+            }
+            MessageType::Put => {
+                let raw: RawPut = transmute!(bytes);
+                Body::Put {
+                    ack_wmd: raw.ack_wmd,
+                    match_bits: MatchBits(raw.match_bits.get()),
+                    hdr_data: raw.hdr_data.get(),
+                    portal: raw.portal.get(),
+                    offset: raw.offset.get(),
+                }
+            }
+            MessageType::Get => {
+                let raw: RawGet = transmute!(bytes);
+                Body::Get {
+                    return_wmd: raw.return_wmd,
+                    match_bits: MatchBits(raw.match_bits.get()),
+                    portal: raw.portal.get(),
+                    src_offset: raw.src_offset.get(),
+                    sink_length: raw.sink_length.get(),
+                }
+            }
+            MessageType::Reply => {
+                let raw: RawReply = transmute!(bytes);
+                Body::Reply { dst_wmd: raw.dst_wmd }
+            }
+        })
+    }
+
+    fn emit(&self) -> [u8; BODY_LEN] {
+        match *self {
+            Body::Ack { dst_wmd, match_bits, mlength } => transmute!(RawAck {
+                dst_wmd,
+                match_bits: U64::new(match_bits.0),
+                mlength: U32::new(mlength),
+                unused: [0; 12],
+            }),
+            Body::Put { ack_wmd, match_bits, hdr_data, portal, offset } => transmute!(RawPut {
+                ack_wmd,
+                match_bits: U64::new(match_bits.0),
+                hdr_data: U64::new(hdr_data),
+                portal: U32::new(portal),
+                offset: U32::new(offset),
+            }),
+            Body::Get { return_wmd, match_bits, portal, src_offset, sink_length } => transmute!(RawGet {
+                return_wmd,
+                match_bits: U64::new(match_bits.0),
+                portal: U32::new(portal),
+                src_offset: U32::new(src_offset),
+                sink_length: U32::new(sink_length),
+                unused: [0; 4],
+            }),
+            Body::Reply { dst_wmd } => transmute!(RawReply { dst_wmd, unused: [0; 24] }),
+        }
+    }
+}
+
+/// Bytes of the part of a header that depends on the type of message.
+const BODY_LEN: usize = 40;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawHeader {
+    dest_nid: U64,
+    src_nid: U64,
+    dest_pid: U32,
+    src_pid: U32,
+    message_type: U32,
+    payload_length: U32,
+    body: [u8; BODY_LEN],
+}
+
+const_assert_eq!(size_of::<RawHeader>(), 72);
+const_assert_eq!(offset_of!(RawHeader, dest_pid), 16);
+const_assert_eq!(offset_of!(RawHeader, message_type), 24);
+const_assert_eq!(offset_of!(RawHeader, body), 32);
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawLargeHeader {
+    dest_nid: [u8; Nid::WIRE_LEN],
+    src_nid: [u8; Nid::WIRE_LEN],
+    dest_pid: U32,
+    src_pid: U32,
+    message_type: U32,
+    payload_length: U32,
+    body: [u8; BODY_LEN],
+}
+
+const_assert_eq!(size_of::<RawLargeHeader>(), 96);
+const_assert_eq!(offset_of!(RawLargeHeader, dest_pid), 40);
+const_assert_eq!(offset_of!(RawLargeHeader, message_type), 48);
+const_assert_eq!(offset_of!(RawLargeHeader, body), 56);
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawAck {
+    dst_wmd: WireHandle,
+    match_bits: U64,
+    mlength: U32,
+    unused: [u8; 12],
+}
+
+const_assert_eq!(size_of::<RawAck>(), BODY_LEN);
+const_assert_eq!(offset_of!(RawAck, mlength), 56 - 32);
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawPut {
+    ack_wmd: WireHandle,
+    match_bits: U64,
+    hdr_data: U64,
+    portal: U32,
+    offset: U32,
+}
+
+const_assert_eq!(size_of::<RawPut>(), BODY_LEN);
+const_assert_eq!(offset_of!(RawPut, hdr_data), 56 - 32);
+const_assert_eq!(offset_of!(RawPut, portal), 64 - 32);
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawGet {
+    return_wmd: WireHandle,
+    match_bits: U64,
+    portal: U32,
+    src_offset: U32,
+    sink_length: U32,
+    unused: [u8; 4],
+}
+
+const_assert_eq!(size_of::<RawGet>(), BODY_LEN);
+const_assert_eq!(offset_of!(RawGet, portal), 56 - 32);
+const_assert_eq!(offset_of!(RawGet, sink_length), 64 - 32);
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawReply {
+    dst_wmd: WireHandle,
+    unused: [u8; 24],
+}
+
+const_assert_eq!(size_of::<RawReply>(), BODY_LEN);

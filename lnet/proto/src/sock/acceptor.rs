@@ -1,0 +1,240 @@
+//! The passive side's handshake (lnet-wire 21, 22.5 and 24).
+
+use lnet_nid::{Nid, Pid, ProcessId};
+
+use crate::{ByteOrder, Decoded, ProtoError};
+
+use super::intake::Intake;
+use super::{AcceptorRequest, ConnType, Hello, InterfaceAddresses, RequestVerdict, Version, WireBytes};
+
+/// What the passive side tells of itself in its hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalInterface {
+    /// The process id, [`Pid::LNET`] in practice.
+    pub pid: Pid,
+    /// A number that changes when the interface restarts.
+    pub incarnation: u64,
+}
+
+/// A node's own interfaces, as the passive side needs to know them.
+pub trait LocalNode {
+    /// The interface of exactly this NID, if it is one of the node's and takes TCP connections.
+    fn interface(&self, nid: Nid) -> Option<LocalInterface>;
+}
+
+impl<F: Fn(Nid) -> Option<LocalInterface>> LocalNode for F {
+    fn interface(&self, nid: Nid) -> Option<LocalInterface> {
+        self(nid)
+    }
+}
+
+/// The passive side of one connection's handshake.
+///
+/// Feed it what the socket gives until it asks for a decision or rejects. It takes the bytes of the handshake and none
+/// behind them. Both reads of the request and of the hello need a deadline (5 s on kernel nodes), which is the
+/// caller's, as is the check of the source port.
+#[derive(Clone, Debug)]
+pub struct Acceptor<L> {
+    node: L,
+    stage: Stage,
+    intake: Intake,
+    done: Option<AcceptProgress>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Request,
+    Hello { nid: Nid, interface: LocalInterface },
+}
+
+/// Where the passive side's handshake stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AcceptProgress {
+    /// All input is consumed and more is needed.
+    NeedMore,
+    /// The request is for this NID of the node. Nothing is to be sent; go on feeding.
+    RequestOk {
+        /// The interface asked for.
+        nid: Nid,
+    },
+    /// The peer's hello is in. The caller decides: [`Offer::accept`] or [`Offer::refuse`].
+    Hello(Offer),
+    /// Send `reply`, which may be empty, and close.
+    Reject {
+        /// What to send first.
+        reply: WireBytes,
+        /// Why.
+        reason: ProtoError,
+    },
+}
+
+/// A peer's valid hello, on which the node has to decide: race, other versions or incarnations of the peer, too many
+/// connections of the type (lnet-wire 24).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The peer's hello.
+    pub hello: Hello,
+    /// The byte order of the peer's message prefixes.
+    pub byte_order: ByteOrder,
+    local_nid: Nid,
+    interface: LocalInterface,
+    refusal: WireBytes,
+}
+
+impl<L: LocalNode> Acceptor<L> {
+    /// A handshake from its first byte, for `node`.
+    pub const fn new(node: L) -> Acceptor<L> {
+        Acceptor { node, stage: Stage::Request, intake: Intake::EMPTY, done: None }
+    }
+
+    /// Goes on with `input`: how many bytes of it were consumed, and what comes next.
+    ///
+    /// After [`AcceptProgress::RequestOk`] feed the rest of the input. After [`AcceptProgress::Hello`] and
+    /// [`AcceptProgress::Reject`] the handshake is over: nothing more is consumed, and the same is returned again.
+    pub fn feed(&mut self, input: &[u8]) -> (usize, AcceptProgress) {
+        if let Some(progress) = &self.done {
+            return (0, progress.clone());
+        }
+        let mut rest = input;
+        let progress = match self.stage {
+            Stage::Request => self.feed_request(&mut rest),
+            Stage::Hello { nid, interface } => self.feed_hello(&mut rest, nid, interface),
+        };
+        if let AcceptProgress::Hello(_) | AcceptProgress::Reject { .. } = &progress {
+            self.done = Some(progress.clone());
+        }
+        (input.len() - rest.len(), progress)
+    }
+
+    /// Why the handshake fails if the peer closes the connection here.
+    pub fn closed(&self) -> ProtoError {
+        let object = match self.stage {
+            Stage::Request => "connection request",
+            Stage::Hello { .. } => "hello",
+        };
+        ProtoError::Closed { object, length: self.intake.len() }
+    }
+
+    fn feed_request(&mut self, input: &mut &[u8]) -> AcceptProgress {
+        let pulled = self.intake.pull(input, |bytes| judge(bytes, &self.node));
+        match pulled {
+            Ok(None) => AcceptProgress::NeedMore,
+            Ok(Some((nid, interface))) => {
+                self.stage = Stage::Hello { nid, interface };
+                AcceptProgress::RequestOk { nid }
+            }
+            Err(rejection) => *rejection,
+        }
+    }
+
+    fn feed_hello(&mut self, input: &mut &[u8], nid: Nid, interface: LocalInterface) -> AcceptProgress {
+        match self.intake.pull(input, Hello::decode) {
+            Ok(None) => AcceptProgress::NeedMore,
+            Ok(Some((hello, order))) => match Offer::new(hello, order, nid, interface) {
+                Ok(offer) => AcceptProgress::Hello(offer),
+                Err(reason) => reject(nid, interface, reason),
+            },
+            Err(reason) => reject(nid, interface, reason),
+        }
+    }
+}
+
+impl Offer {
+    fn new(
+        hello: Hello,
+        byte_order: ByteOrder,
+        local_nid: Nid,
+        interface: LocalInterface,
+    ) -> Result<Offer, ProtoError> {
+        if hello.conn_type == ConnType::None {
+            return Err(ProtoError::ConnTypeNone);
+        }
+        if !hello.version.holds(local_nid) {
+            let preferred = Version::preferred_for(local_nid) as u32;
+            let value = hello.version as u32;
+            return Err(ProtoError::Version { object: "hello", value, min: preferred, max: preferred });
+        }
+        let refusal = own_hello(hello.version, local_nid, interface, hello.src_nid).to_bytes()?;
+        Ok(Offer { hello, byte_order, local_nid, interface, refusal })
+    }
+
+    /// The interface the peer asked for.
+    #[must_use]
+    pub const fn local_nid(&self) -> Nid {
+        self.local_nid
+    }
+
+    /// Whom the peer says to be. Whether to believe it is decided by its source port (lnet-wire 27).
+    #[must_use]
+    pub const fn claimed(&self) -> ProcessId {
+        ProcessId::new(self.hello.src_nid, self.hello.src_pid)
+    }
+
+    /// The connection's type in this node's view.
+    #[must_use]
+    pub const fn conn_type(&self) -> ConnType {
+        self.hello.conn_type.inverse()
+    }
+
+    /// The hello that accepts the connection. `peer` is the identity this node gives the peer: what it claims, or
+    /// what follows from an unprivileged source port. The connection is usable once these bytes are sent.
+    ///
+    /// # Errors
+    /// [`ProtoError::LargeNid`] if `peer` does not fit the protocol version the peer speaks.
+    pub fn accept(&self, peer: ProcessId) -> Result<WireBytes, ProtoError> {
+        // Kernel nodes leave the receiver's process id 0; it is filled in where the peer cannot know it.
+        let dst_pid = if peer.pid.is_userspace() { peer.pid } else { Pid(0) };
+        let hello = own_hello(self.hello.version, self.local_nid, self.interface, peer.nid);
+        Hello { dst_pid, conn_type: self.conn_type(), ..hello }.to_bytes()
+    }
+
+    /// The hello that refuses the connection, which is then to be closed. The peer retries.
+    #[must_use]
+    pub const fn refuse(&self) -> WireBytes {
+        self.refusal
+    }
+}
+
+/// The verdict on a request, in the form the intake drives.
+fn judge(bytes: &[u8], node: &impl LocalNode) -> Result<Decoded<(Nid, LocalInterface)>, Box<AcceptProgress>> {
+    let (reply, reason) = match AcceptorRequest::judge(bytes, |nid| node.interface(nid)) {
+        RequestVerdict::NeedMore { total } => return Ok(Decoded::Need(total)),
+        RequestVerdict::Accept { length, request, interface } => {
+            return Ok(Decoded::Done(length, (request.nid, interface)));
+        }
+        RequestVerdict::ReplyAndClose { reply, reason } => {
+            let mut bytes = WireBytes::EMPTY;
+            bytes.push(&reply);
+            (bytes, reason)
+        }
+        RequestVerdict::Close { reason } => (WireBytes::EMPTY, reason),
+    };
+    Err(Box::new(AcceptProgress::Reject { reply, reason }))
+}
+
+/// A bad version is answered with the version spoken here, anything else with silence (lnet-wire 22.5).
+fn reject(nid: Nid, interface: LocalInterface, reason: ProtoError) -> AcceptProgress {
+    let reply = match reason {
+        ProtoError::Version { .. } => {
+            let version = Version::preferred_for(nid);
+            own_hello(version, nid, interface, Nid::ANY).to_bytes().unwrap_or(WireBytes::EMPTY)
+        }
+        _ => WireBytes::EMPTY,
+    };
+    AcceptProgress::Reject { reply, reason }
+}
+
+/// A refusal; an acceptance differs in type and receiver.
+fn own_hello(version: Version, nid: Nid, interface: LocalInterface, peer: Nid) -> Hello {
+    Hello {
+        version,
+        src_nid: nid,
+        dst_nid: peer,
+        src_pid: interface.pid,
+        dst_pid: Pid(0),
+        src_incarnation: interface.incarnation,
+        dst_incarnation: 0,
+        conn_type: ConnType::None,
+        addresses: InterfaceAddresses::NONE,
+    }
+}

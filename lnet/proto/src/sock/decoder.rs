@@ -1,0 +1,91 @@
+//! Messages in the stream behind the hellos (lnet-wire 25).
+
+use crate::{ByteOrder, Header, ProtoError};
+
+use super::{MessageChecksum, Prefix, PrefixKind, Version};
+
+/// The checksum of a NOOP that has one: that of no bytes (lnet-wire 25.3).
+const NOOP_CSUM: u32 = super::Crc32::EMPTY.get();
+
+/// Finds where a message starts, and reads everything in front of its payload.
+///
+/// It keeps no bytes: give it the unread bytes of the stream; what it does not consume must be given again with more
+/// behind it. After [`Frame::Lnet`] the stream holds [`Header::payload_length`] bytes that are the caller's to
+/// receive.
+///
+/// ```
+/// use lnet_proto::ByteOrder;
+/// use lnet_proto::sock::{Acks, Decoder, Frame, Prefix, Version};
+///
+/// let mut bytes = [0; Prefix::LEN];
+/// Prefix::KEEPALIVE.emit(&mut bytes);
+/// let decoder = Decoder::new(Version::V3, ByteOrder::Little);
+/// assert_eq!(decoder.decode(&bytes[..10])?, None);
+/// assert_eq!(decoder.decode(&bytes)?, Some((24, Frame::Noop(Prefix::KEEPALIVE))));
+/// # Ok::<(), lnet_proto::ProtoError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Decoder {
+    version: Version,
+    order: ByteOrder,
+}
+
+/// The next message in the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// A message of the socket protocol alone.
+    Noop(Prefix),
+    /// An LNet message, whose payload follows.
+    Lnet(Prefix, Header),
+}
+
+impl Decoder {
+    /// The most bytes [`Decoder::decode`] needs to see at once.
+    pub const FRAME_MAX: usize = Prefix::LEN + Header::LARGE_LEN;
+
+    /// A decoder for a connection on which hellos of `version` were exchanged and whose peer writes in `order`.
+    #[must_use]
+    pub const fn new(version: Version, order: ByteOrder) -> Decoder {
+        Decoder { version, order }
+    }
+
+    /// Bytes in front of the payload of an LNet message on this connection.
+    #[must_use]
+    pub const fn frame_len(&self) -> usize {
+        Prefix::LEN + self.version.header_len()
+    }
+
+    /// Reads the message at the start of `bytes`: how many bytes it took, and the message. `None` if `bytes` ends
+    /// inside prefix or header; [`Decoder::frame_len`] bytes are always enough.
+    ///
+    /// # Errors
+    /// A prefix or header that breaks the protocol; all connections to the peer are to be closed.
+    pub fn decode(&self, bytes: &[u8]) -> Result<Option<(usize, Frame)>, ProtoError> {
+        let Some((prefix, rest)) = bytes.split_first_chunk() else { return Ok(None) };
+        let prefix = Prefix::parse(prefix, self.order)?;
+        let header = match (prefix.kind, self.version) {
+            (PrefixKind::Noop, _) => {
+                check_noop(&prefix)?;
+                return Ok(Some((Prefix::LEN, Frame::Noop(prefix))));
+            }
+            (PrefixKind::Lnet, Version::V2 | Version::V3) => rest.first_chunk().map(Header::parse),
+            (PrefixKind::Lnet, Version::V4) => rest.first_chunk().map(Header::parse_large),
+        };
+        let Some(header) = header else { return Ok(None) };
+        Ok(Some((self.frame_len(), Frame::Lnet(prefix, header?))))
+    }
+
+    /// Starts the check of a message's checksum; `None` if it has none. `frame` is the bytes that
+    /// [`Decoder::decode`] consumed for it.
+    #[must_use]
+    pub fn checksum(&self, frame: &[u8]) -> Option<MessageChecksum> {
+        MessageChecksum::start(self.version, self.order, frame)
+    }
+}
+
+fn check_noop(prefix: &Prefix) -> Result<(), ProtoError> {
+    match prefix.csum {
+        0 | NOOP_CSUM => Ok(()),
+        value => Err(ProtoError::Checksum { object: "NOOP", value, expected: NOOP_CSUM }),
+    }
+}
