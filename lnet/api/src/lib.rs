@@ -1,1 +1,28 @@
-//! The LNet API and the LND interface as traits with their types.
+//! The LNet API and the LND interface, as traits with their types.
+//!
+//! - [`LNet`] is what LNet offers to whoever stands above it (`LNetMEAttach`, `LNetPut` and their like): `kcore` uses
+//!   nothing else, so the engine and a scripted fake are interchangeable.
+//! - [`Lnd`] is what a network driver offers to the engine, and [`Upcalls`] what the engine offers to a driver.
+//! - [`Drive`] is the handle by which a waiting thread moves a whole node forward itself, without knowing any LND;
+//!   [`wait_until`] is the one way in which threads wait, and [`Tokens`] keeps two of them off one shard.
+//!
+//! There is no behaviour here beyond waiting: matching, credits and messages live in the engine, sockets in the LNDs.
+
+mod drive;
+mod error;
+mod event;
+mod lnd;
+mod lnet;
+
+pub use drive::{Clock, Drive, EventFd, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper, Tokens, wait_until};
+pub use error::LNetError;
+pub use event::{Event, EventHandler, EventKind};
+pub use lnd::{
+    Arrival, Delivery, Lnd, LndError, NiLimits, RxContext, RxToken, Sent, Tx, TxToken, Upcalls, Verdict,
+};
+pub use lnet::{
+    AckRequest, EqHandle, Get, LNet, Md, MdHandle, MdOptions, MeHandle, MeSpec, Position, Put, Threshold,
+    Unlink,
+};
+/// Errors travel as the errno that LNet users know; `0` is [`Ok`].
+pub use nix::errno::Errno;

@@ -1,0 +1,95 @@
+//! Who moves a node forward: whoever waits.
+//!
+//! A hand-off between an I/O thread and the thread that waits for its result costs as much as the network itself, so
+//! the waiting thread polls the network. Each shard has a token; a waiter takes the tokens that are free, polls those
+//! shards, and sleeps on their descriptors and its own [`Sleeper`]. A waiter that gets no token sleeps on its
+//! `Sleeper` alone. Who stops driving wakes one such waiter, so that somebody always drives while anybody waits. A
+//! *steward* (the node's scheduler thread) takes over shards that stay free for long, and gives them back as soon
+//! as a waiter asks.
+
+use std::os::fd::BorrowedFd;
+
+mod eventfd;
+#[cfg(all(test, loom))]
+mod model;
+mod sync;
+mod tokens;
+mod wait;
+
+pub use eventfd::EventFd;
+pub use tokens::Tokens;
+pub use wait::wait_until;
+
+/// The most shards a node has: one per LND and CPU partition, and one bit each in a waiter's mask.
+pub const MAX_SHARDS: usize = 64;
+
+/// How many messages one poll of a shard handles before it looks at the others and at what the waiter waits for.
+pub const POLL_BUDGET: usize = 64;
+
+/// What a poll found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Poll {
+    /// Messages and other things handled; 0 means it is time to sleep.
+    pub work: usize,
+    /// When to poll again even if nothing arrives, in nanoseconds of the node's clock.
+    pub deadline_ns: Option<u64>,
+}
+
+impl Poll {
+    /// Both together: the work of both, the earlier deadline.
+    pub fn and(self, other: Poll) -> Poll {
+        let deadline_ns = match (self.deadline_ns, other.deadline_ns) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        Poll { work: self.work + other.work, deadline_ns }
+    }
+}
+
+/// A clock: nanoseconds since some fixed moment, never running backwards.
+pub trait Clock: Send + Sync {
+    /// The time now.
+    fn now_ns(&self) -> u64;
+}
+
+/// A waiting thread, as others see it. `prepare` announces that it will sleep; from then on `wake` makes its descriptor
+/// readable. Whoever sleeps checks what it waits for *after* `prepare`: so no wake-up is ever lost.
+pub trait Sleeper: Send + Sync {
+    /// Becomes readable when it is woken.
+    fn fd(&self) -> BorrowedFd<'_>;
+    /// Announces sleep. A full barrier: what the caller reads afterwards is at least as new as what a waker wrote before
+    /// it saw the announcement.
+    fn prepare(&self);
+    /// Awake again: takes the announcement back and swallows a wake-up that came meanwhile.
+    fn finish(&self);
+    /// Wakes it if it has announced sleep; costs no system call otherwise.
+    fn wake(&self);
+}
+
+/// The drive handle of a node: all shards of all its LNDs, and the engine's timers.
+pub trait Drive: Clock {
+    /// How many shards there are, at most [`MAX_SHARDS`].
+    fn shards(&self) -> usize;
+    /// The shards' tokens.
+    fn tokens(&self) -> &Tokens;
+    /// Moves a shard forward without blocking, and runs the engine's timers. The caller holds the shard's token.
+    fn poll(&self, shard: usize, budget: usize) -> Poll;
+    /// See [`crate::Lnd::arm`].
+    fn arm(&self, shard: usize) -> bool;
+    /// See [`crate::Lnd::wait_fd`].
+    fn wait_fd(&self, shard: usize) -> BorrowedFd<'_>;
+}
+
+impl dyn Drive + '_ {
+    /// Polls every shard that nobody drives, once; for callers that must not sleep.
+    pub fn poll_free_shards(&self) -> Poll {
+        let mut all = Poll::default();
+        for shard in 0..self.shards() {
+            if self.tokens().claim(shard) {
+                all = all.and(self.poll(shard, POLL_BUDGET));
+                self.tokens().release(shard, self.now_ns());
+            }
+        }
+        all
+    }
+}

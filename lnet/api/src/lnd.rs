@@ -1,0 +1,182 @@
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use lnet_nid::{NetType, Nid, ProcessId};
+use lnet_proto::Header;
+use lnet_region::{ReadVec, Region, WriteVec};
+
+use crate::{Errno, Poll};
+
+/// Names a message that the engine is sending; only the engine looks inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TxToken(pub u64);
+
+/// Names a message that the engine is receiving; only the engine looks inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RxToken(pub u64);
+
+/// Names a receive within an LND (a connection and a message on it); only that LND looks inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RxContext(pub u64);
+
+/// A message for an LND to send. The LND owns it until it is complete; the payload's lease goes with it.
+#[derive(Debug)]
+pub struct Tx {
+    /// The local NI that sends.
+    pub ni: Nid,
+    /// The next hop: the peer this message is handed to, with its PID (a PID with the userspace flag names the one
+    /// connection it came from, lnet-wire 27).
+    pub peer: ProcessId,
+    /// The header, ready to be sent.
+    pub header: Header,
+    /// The payload; `None` if there is none.
+    pub payload: Option<ReadVec>,
+    /// To be given back when the message is complete.
+    pub token: TxToken,
+    /// For a REPLY: the GET it answers, so that an RDMA network can write straight into the initiator's memory.
+    pub reply_to: Option<RxContext>,
+    /// When the message must have left, in nanoseconds of the node's clock.
+    pub deadline_ns: u64,
+}
+
+/// What became of a message handed to [`Lnd::send`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Sent {
+    /// Complete already, well or badly: [`Upcalls::finalize_tx`] will not be called.
+    Now(Result<(), Errno>),
+    /// On its way: [`Upcalls::finalize_tx`] will be called exactly once, from another call than this one.
+    Later,
+}
+
+/// A message header that has arrived.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival<'a> {
+    /// The local NI it arrived on.
+    pub ni: Nid,
+    /// The connected peer: the last hop.
+    pub from: ProcessId,
+    /// The header.
+    pub header: &'a Header,
+    /// The LND's name for this receive.
+    pub rx: RxContext,
+}
+
+/// Where a message's payload goes.
+#[derive(Debug)]
+pub struct Delivery {
+    /// To be given to [`Upcalls::finalize_rx`] once the payload is in place (or failed), exactly once.
+    pub token: RxToken,
+    /// Takes the first `sink.len()` bytes of the payload; the rest is read and thrown away. `None`: all of it is.
+    pub sink: Option<WriteVec>,
+}
+
+/// What the engine makes of an arrived header (lnet-wire 9).
+#[derive(Debug)]
+#[must_use]
+pub enum Verdict {
+    /// Receive the payload, then finalise.
+    Deliver(Delivery),
+    /// There is nothing more to do; the message had no payload.
+    Done,
+    /// Read the payload and throw it away; keep the connection.
+    Discard,
+    /// Hold the message, reading nothing further of it, until [`Lnd::resume`] (a PUT on a lazy portal).
+    Delay(RxToken),
+    /// The peer broke the protocol: close its connections.
+    Close(Errno),
+}
+
+/// What an LND tells about an NI it has started (lnet-semantics 13, 28).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NiLimits {
+    /// Messages in flight over the NI, all peers together (`credits`).
+    pub credits: u32,
+    /// Messages in flight to one peer (`peer_credits`).
+    pub peer_credits: u32,
+    /// How long one attempt to send may take, in nanoseconds (`sock_timeout`).
+    pub timeout_ns: u64,
+}
+
+/// Why an LND could not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {errno}")]
+pub struct LndError {
+    /// The object and the step that failed.
+    pub what: String,
+    /// The errno.
+    pub errno: Errno,
+}
+
+/// A network driver (S-201; `struct lnet_lnd`). All state of the networks of one type is behind one object; its
+/// connections are split into *shards*, one per CPU partition, and at any time at most one thread drives a shard: the
+/// one that holds the shard's token in the node's [`crate::Tokens`].
+pub trait Lnd: Send + Sync {
+    /// The type of network it drives.
+    fn net_type(&self) -> NetType;
+
+    /// Starts an NI. The upcalls may be made from now on, before this call returns.
+    ///
+    /// # Errors
+    /// EADDRINUSE names the holder of the NID, EADDRNOTAVAIL an address that is not the host's, EACCES a port that needs
+    /// privileges.
+    fn startup(&self, ni: ProcessId, upcalls: Arc<dyn Upcalls>) -> Result<NiLimits, LndError>;
+
+    /// Stops an NI: its listener and connections are closed, what was in flight on them is finalised with ESHUTDOWN
+    /// before this call returns, and no upcall for it is made afterwards. Any thread may call it; it waits for a `poll`
+    /// that another thread is in the middle of.
+    fn shutdown(&self, ni: Nid);
+
+    /// Sends a message, in the caller's own thread if a connection is idle. Called without any of the engine's locks.
+    fn send(&self, tx: Tx) -> Sent;
+
+    /// Goes on with a message that was delayed. `None` throws its payload away.
+    fn resume(&self, rx: RxContext, delivery: Option<Delivery>);
+
+    /// How many shards there are; fixed for the life of the LND.
+    fn shards(&self) -> usize;
+
+    /// Does what there is to do on a shard without blocking: receives, sends, accepts, connects, fires timers; about
+    /// `budget` messages at the most. The caller holds the shard's token.
+    fn poll(&self, shard: usize, now_ns: u64, budget: usize) -> Poll;
+
+    /// Makes sure that new work makes [`Lnd::wait_fd`] readable. `false`: there is work already, poll again. (TCP's epoll
+    /// is always armed; verbs must ask for a notification and look again.)
+    fn arm(&self, shard: usize) -> bool;
+
+    /// Becomes readable when an armed shard has work.
+    fn wait_fd(&self, shard: usize) -> BorrowedFd<'_>;
+
+    /// Whether it has connections or listeners that somebody must drive.
+    fn is_active(&self) -> bool;
+
+    /// Prepares memory for transfers, so that it need not be done per message; constant time after the first call.
+    fn register(&self, region: &Region) -> Result<(), LndError>;
+
+    /// Forgets what [`Lnd::register`] made, if it does not go with the region.
+    fn deregister(&self, region: &Region);
+}
+
+/// What an LND tells the engine. All may be called from any thread, holding none of the LND's locks that
+/// [`Lnd::send`] takes.
+pub trait Upcalls: Send + Sync {
+    /// A header has arrived (`lnet_parse`).
+    fn parse(&self, arrival: &Arrival<'_>) -> Verdict;
+
+    /// The payload of a delivered message is in place, or was lost.
+    fn finalize_rx(&self, token: RxToken, result: Result<(), Errno>);
+
+    /// A message for which [`Lnd::send`] said [`Sent::Later`] has left, or could not.
+    fn finalize_tx(&self, token: TxToken, result: Result<(), Errno>);
+
+    /// The memory into which a GET's data may be written directly, for networks that need no REPLY message; to be
+    /// followed by exactly one [`Upcalls::finalize_get`]. `None` if the GET is gone.
+    fn sink_of_get(&self, token: TxToken) -> Option<WriteVec>;
+
+    /// The data of a GET has been written by the network itself: bytes, or why not. Instead of `finalize_tx` and a
+    /// REPLY.
+    fn finalize_get(&self, token: TxToken, result: Result<u32, Errno>);
+
+    /// All connections to a peer are gone. Replies and acknowledgements still expected from it will not come.
+    fn peer_lost(&self, ni: Nid, peer: ProcessId, reason: Errno);
+}

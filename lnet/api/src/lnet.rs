@@ -1,0 +1,200 @@
+use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
+use lnet_region::IoVec;
+
+use crate::{EventHandler, LNetError};
+use std::sync::Arc;
+
+macro_rules! handle {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        ///
+        /// Opaque; a handle whose object is gone is recognised as stale and answered with ENOENT.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u64);
+    };
+}
+
+handle! {
+    /// Names an event queue (`lnet_handle_eq_t`).
+    EqHandle
+}
+handle! {
+    /// Names a match entry (`lnet_handle_me_t`).
+    MeHandle
+}
+handle! {
+    /// Names a memory descriptor (`lnet_handle_md_t`); the object cookie of the wire handle (lnet-wire 5).
+    MdHandle
+}
+
+bitflags::bitflags! {
+    /// What an MD allows (lnet-semantics 3). The names are LNet's, without the prefix `LNET_MD_`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct MdOptions: u32 {
+        /// An incoming PUT may match.
+        const OP_PUT = 0x0001;
+        /// An incoming GET may match.
+        const OP_GET = 0x0002;
+        /// The offset comes from the message header, not from the MD's running offset.
+        const MANAGE_REMOTE = 0x0004;
+        /// Messages that are too long are cut, not dropped.
+        const TRUNCATE = 0x0010;
+        /// PUTs into this MD are never acknowledged.
+        const ACK_DISABLE = 0x0020;
+        /// `max_size` is valid: the largest single incoming message, in bytes.
+        const MAX_SIZE = 0x0080;
+        /// The wait for an ACK or REPLY is always bounded.
+        const TRACK_RESPONSE = 0x0400;
+        /// The wait for an ACK or REPLY is never bounded.
+        const NO_TRACK_RESPONSE = 0x0800;
+    }
+}
+
+/// How many operations an MD takes before it is exhausted (lnet-semantics 5): each match, each PUT or GET issued, each
+/// ACK and each REPLY counts one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Threshold {
+    /// This many.
+    Limited(u32),
+    /// No limit (`LNET_MD_THRESH_INF`).
+    Infinite,
+}
+
+/// A memory descriptor as its owner describes it (`lnet_md_t`).
+#[derive(Debug, Clone)]
+pub struct Md {
+    /// The memory. At most 1 MiB for a free-floating MD; attached ones may be longer.
+    pub memory: IoVec,
+    /// Operations before it is exhausted.
+    pub threshold: Threshold,
+    /// Largest single incoming message in bytes; looked at only with [`MdOptions::MAX_SIZE`].
+    pub max_size: u32,
+    /// What it allows.
+    pub options: MdOptions,
+    /// Returned in each event.
+    pub user_ptr: u64,
+    /// Where its events go; `None`: nowhere.
+    pub eq: Option<EqHandle>,
+}
+
+/// Whether an exhausted MD (and its ME) goes by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unlink {
+    /// It stays until it is unlinked (`LNET_RETAIN`).
+    Retain,
+    /// It goes (`LNET_UNLINK`).
+    Auto,
+}
+
+/// Where a match entry is put in its portal's list (lnet-semantics 4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Position {
+    /// At the head (`LNET_INS_BEFORE`).
+    Before,
+    /// At the tail (`LNET_INS_AFTER`).
+    After,
+    /// At the tail of the caller's partition (`LNET_INS_LOCAL`).
+    Local,
+}
+
+/// A match entry as its owner describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MeSpec {
+    /// The portal it is posted on.
+    pub portal: Portal,
+    /// Who may match: a NID or `Nid::ANY`, a PID or `Pid::ANY`.
+    pub match_id: ProcessId,
+    /// The bits a message must carry.
+    pub match_bits: MatchBits,
+    /// Bits that are not compared.
+    pub ignore_bits: MatchBits,
+    /// Whether it goes with its MD.
+    pub unlink: Unlink,
+    /// Its place in the list.
+    pub position: Position,
+}
+
+/// Whether the target is asked to acknowledge a PUT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AckRequest {
+    /// Yes (`LNET_ACK_REQ`).
+    Ack,
+    /// No (`LNET_NOACK_REQ`).
+    NoAck,
+}
+
+/// A PUT of a whole MD (`LNetPut`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Put {
+    /// The local NID to send from; `None` lets LNet choose.
+    pub source: Option<Nid>,
+    /// What is sent: a bound MD.
+    pub md: MdHandle,
+    /// Whether an ACK is wanted.
+    pub ack: AckRequest,
+    /// Where it goes.
+    pub target: ProcessId,
+    /// The portal there.
+    pub portal: Portal,
+    /// The match bits there.
+    pub match_bits: MatchBits,
+    /// Offset into the target's MD in bytes, if that manages offsets remotely.
+    pub offset: u32,
+    /// Eight bytes delivered beside the payload.
+    pub hdr_data: u64,
+}
+
+/// A GET into a whole MD (`LNetGet`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Get {
+    /// The local NID to send from; `None` lets LNet choose.
+    pub source: Option<Nid>,
+    /// Where the reply goes: a bound MD.
+    pub md: MdHandle,
+    /// Whom it asks.
+    pub target: ProcessId,
+    /// The portal there.
+    pub portal: Portal,
+    /// The match bits there.
+    pub match_bits: MatchBits,
+    /// Offset into the target's MD in bytes, if that manages offsets remotely.
+    pub offset: u32,
+}
+
+/// What LNet offers to whoever stands above it (lnet-semantics 2). None of these calls blocks; all may be made from any
+/// thread, but none from inside an event callback.
+pub trait LNet: Send + Sync {
+    /// Makes an event queue whose events are handed to `handler` (S-311: a count of 0, callback only).
+    fn eq_alloc(&self, handler: Arc<dyn EventHandler>) -> Result<EqHandle, LNetError>;
+
+    /// Frees an event queue. EBUSY while an MD still uses it, ENOENT if it is gone.
+    fn eq_free(&self, eq: EqHandle) -> Result<(), LNetError>;
+
+    /// Posts a match entry. EPERM if it does not fit the portal's type (S-101, S-103): the first entry makes a portal
+    /// *unique* (a certain process, no ignore bits) or *wildcard*; ENOMEM when there are too many.
+    fn me_attach(&self, me: &MeSpec) -> Result<MeHandle, LNetError>;
+
+    /// Removes a match entry; an attached MD is unlinked as by [`LNet::md_unlink`].
+    fn me_unlink(&self, me: MeHandle) -> Result<(), LNetError>;
+
+    /// Attaches an MD to a match entry. EINVAL unless it allows PUT or GET, ENOENT if the entry is gone, EBUSY if it has
+    /// an MD. On failure the entry is unlinked too.
+    fn md_attach(&self, me: MeHandle, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError>;
+
+    /// Makes a free-floating MD for one's own PUT or GET. EINVAL if it allows PUT or GET, or is longer than 1 MiB.
+    fn md_bind(&self, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError>;
+
+    /// Unlinks an MD (lnet-semantics 7): an idle one gives one UNLINK event before the call returns, a busy one sets
+    /// `unlinked` in its last event. ENOENT if it is gone already.
+    fn md_unlink(&self, md: MdHandle) -> Result<(), LNetError>;
+
+    /// Sends a PUT. ENOENT if the MD is gone, exhausted or attached, EHOSTUNREACH without a way to the target. After
+    /// success a failure shows in the SEND event.
+    fn put(&self, put: &Put) -> Result<(), LNetError>;
+
+    /// Sends a GET; errors as for [`LNet::put`].
+    fn get(&self, get: &Get) -> Result<(), LNetError>;
+
+    /// The processes this node is: one per local NID, `0@lo` among them (`LNetGetId`).
+    fn local_ids(&self) -> Vec<ProcessId>;
+}
