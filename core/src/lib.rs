@@ -1,1 +1,64 @@
-//! The address-space-agnostic Core interface: addresses, descriptors, events, limits, errors.
+//! The Core interface: what a transport does for transfer machines, whoever does it.
+//!
+//! [`Core`] is a domain and [`CoreTm`] a started transfer machine. Both are polled: operations are started, and each
+//! gives one or more [`BufferEvent`]s, which are waited for and taken. There are no callbacks, no LNet symbols and no
+//! pointers in here (S-1, S-405): an [`Operation`], a [`Descriptor`] and a [`BufferEvent`] are plain values that travel as
+//! well through shared memory as within a process. `nlx-kcore` serves the interface from LNet.
+//!
+//! This crate does no I/O and keeps no state. A storage client programs against the crate `nlx` instead, which makes the
+//! buffers safe to use.
+//!
+//! ```
+//! use nlx_core::{Address, Descriptor, MatchCounter, PassiveBuffer, Queue, StartAddress, match_bits};
+//!
+//! let wanted: StartAddress = "192.168.96.128@tcp1:12345:32:*".parse()?;
+//! assert_eq!(wanted.tmid, None);
+//!
+//! let address: Address = "192.168.96.128@tcp1:12345:32:4095".parse()?;
+//! let bits = match_bits(address.tmid, MatchCounter::FIRST);
+//! let passive = PassiveBuffer { address, match_bits: bits, queue: Queue::PassiveSend, length: 8192 };
+//! let descriptor = Descriptor::encode(&passive)?;
+//! assert_eq!(descriptor.for_active_receive(1 << 20)?, passive);
+//! # Ok::<(), nlx_core::CoreError>(())
+//! ```
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `interface` | [`Core`], [`CoreTm`]: what a transport serves |
+//! | `operation` | [`Operation`], [`OperationKind`], [`BufferHandle`], [`Submitted`] |
+//! | `event` | [`BufferEvent`], the 88 bytes in which a completion travels |
+//! | `address` | [`Address`], [`StartAddress`], [`TmId`] and their text |
+//! | `bits` | match bits and header data: a transfer machine id over 52 bits |
+//! | `descriptor` | [`Descriptor`], the 48 bytes by which a passive buffer is made known to its peer |
+//! | `queue` | [`Queue`], the six kinds of operations |
+//! | `limits` | [`Limits`] |
+//! | `error` | [`CoreError`] |
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod bits;
+mod descriptor;
+mod error;
+mod event;
+mod interface;
+mod limits;
+mod operation;
+mod queue;
+
+pub use address::{ADDRESS_TEXT_MAX, Address, StartAddress, TmId};
+pub use bits::{HdrData, MatchCounter, match_bits, split_match_bits};
+pub use descriptor::{Descriptor, PassiveBuffer};
+pub use error::CoreError;
+pub use event::{BufferEvent, EventFlags};
+pub use interface::{Core, CoreTm, TmOptions};
+pub use limits::Limits;
+pub use operation::{BufferHandle, Operation, OperationKind, Submitted};
+pub use queue::Queue;
+
+/// LNet's plain names and numbers, of which the interface is made.
+pub use lnet_nid::{MatchBits, Nid, Pid, Portal};
+/// The shape of a buffer's memory.
+pub use lnet_region::IoVec;
+/// Errors travel as the errno that Motr and LNet users know.
+pub use nix::errno::Errno;

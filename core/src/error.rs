@@ -1,0 +1,209 @@
+//! The crate's one error, which every transport gives.
+
+use crate::{ADDRESS_TEXT_MAX, Address, BufferHandle, Errno, Nid, Pid, Portal, Queue, TmId};
+
+/// Why something was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CoreError {
+    /// The text is longer than any address.
+    #[error("an address of {length} bytes: it has at most {ADDRESS_TEXT_MAX}")]
+    AddressLength {
+        /// Length of the text in bytes.
+        length: usize,
+    },
+    /// The text is no address.
+    #[error("\"{text}\" is not nid:pid:portal:tmid: {rule}")]
+    AddressText {
+        /// The whole text.
+        text: String,
+        /// What is wrong.
+        rule: &'static str,
+    },
+    /// The NID of an address is none.
+    #[error("no address: {source}")]
+    Nid {
+        /// What is wrong.
+        source: lnet_nid::NidError,
+    },
+    /// No transfer machine has this id.
+    #[error("transfer machine id {value} is not 1 to {}", TmId::MAX)]
+    TmIdRange {
+        /// The number.
+        value: u32,
+    },
+    /// The portal is LNet's own, or there is none.
+    #[error("portal {portal} is not 1 to {}", Portal::COUNT - 1)]
+    PortalRange {
+        /// The portal.
+        portal: u32,
+    },
+    /// The node has not this NID, or not with this PID.
+    #[error("process {} of {nid} is not this node's", pid.0)]
+    NotLocal {
+        /// The NID.
+        nid: Nid,
+        /// The PID.
+        pid: Pid,
+    },
+    /// A transfer machine with this address runs.
+    #[error("transfer machine {address} is started already")]
+    AddressInUse {
+        /// The address.
+        address: Address,
+    },
+    /// Every transfer machine id is taken.
+    #[error("all {} transfer machine ids of {nid}, process {}, portal {portal} are taken", TmId::MAX, pid.0)]
+    NoFreeTmId {
+        /// The NID.
+        nid: Nid,
+        /// The PID.
+        pid: Pid,
+        /// The portal.
+        portal: u32,
+    },
+    /// A descriptor has 48 bytes.
+    #[error("a descriptor of {length} bytes: it has {}", crate::Descriptor::LEN)]
+    DescriptorLength {
+        /// The bytes there are.
+        length: usize,
+    },
+    /// The descriptor is corrupt.
+    #[error("the descriptor's checksum is {stored:#018x}, its content has {computed:#018x}")]
+    DescriptorChecksum {
+        /// The checksum in it.
+        stored: u64,
+        /// The checksum it should have.
+        computed: u64,
+    },
+    /// The descriptor says what none may say.
+    #[error("not a valid descriptor: {rule}")]
+    DescriptorContent {
+        /// What is wrong.
+        rule: &'static str,
+    },
+    /// Both sides would send, or both receive.
+    #[error("a descriptor for {passive} does not go with {active}")]
+    DescriptorDirection {
+        /// What the passive buffer waits for.
+        passive: Queue,
+        /// What was to be done with it.
+        active: Queue,
+    },
+    /// The receiving side of a bulk transfer has not enough room.
+    #[error("{length} bytes do not fit the {room} bytes there is room for")]
+    DescriptorTooLong {
+        /// Bytes to be moved.
+        length: u64,
+        /// Bytes there is room for.
+        room: u64,
+    },
+    /// The NID does not fit into a descriptor.
+    #[error("{nid} has more than the 8 bytes a descriptor has room for")]
+    DescriptorNid {
+        /// The NID.
+        nid: Nid,
+    },
+    /// A buffer or a segment of it is too long.
+    #[error("a {object} of {bytes} bytes: at most {limit} are allowed")]
+    TooLong {
+        /// Buffer or segment.
+        object: &'static str,
+        /// Its length in bytes.
+        bytes: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// A number of an operation does not fit its buffer.
+    #[error("{field} is {value}: it must be 1 to {limit}")]
+    Range {
+        /// Which number.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+        /// The greatest value allowed.
+        limit: u64,
+    },
+    /// The handle names no registered buffer.
+    #[error("buffer {:#x} is not registered", buffer.0)]
+    NoSuchBuffer {
+        /// The handle.
+        buffer: BufferHandle,
+    },
+    /// The buffer has no operation with this cookie here.
+    #[error("buffer {:#x} has no operation {cookie:#x} in flight", buffer.0)]
+    NoSuchOperation {
+        /// The buffer's handle.
+        buffer: BufferHandle,
+        /// The operation's cookie.
+        cookie: u64,
+    },
+    /// The buffer has an operation in flight.
+    #[error("buffer {:#x} is in flight", buffer.0)]
+    BufferBusy {
+        /// The handle.
+        buffer: BufferHandle,
+    },
+    /// Operations of the transfer machine are in flight, or their events have not been taken.
+    #[error("transfer machine {address} has room reserved for {needed} events of its operations")]
+    TmBusy {
+        /// The transfer machine.
+        address: Address,
+        /// Event slots still reserved.
+        needed: usize,
+    },
+    /// The transfer machine has been stopped.
+    #[error("transfer machine {address} is stopped")]
+    Stopped {
+        /// The transfer machine.
+        address: Address,
+    },
+    /// There are too many of something.
+    #[error("there is no room for more than {limit} {objects}")]
+    TooMany {
+        /// What there are too many of.
+        objects: &'static str,
+        /// The limit.
+        limit: usize,
+    },
+    /// The transport refused.
+    #[error("{action}: {reason}")]
+    Transport {
+        /// What was to be done.
+        action: &'static str,
+        /// What the transport says.
+        reason: String,
+        /// The errno of it.
+        errno: Errno,
+    },
+}
+
+impl CoreError {
+    /// The errno that a Motr user knows (motr-transport 2.13).
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            CoreError::AddressLength { .. }
+            | CoreError::AddressText { .. }
+            | CoreError::Nid { .. }
+            | CoreError::TmIdRange { .. }
+            | CoreError::PortalRange { .. }
+            | CoreError::DescriptorLength { .. }
+            | CoreError::DescriptorChecksum { .. }
+            | CoreError::DescriptorContent { .. }
+            | CoreError::Range { .. } => Errno::EINVAL,
+            CoreError::NotLocal { .. }
+            | CoreError::NoSuchBuffer { .. }
+            | CoreError::NoSuchOperation { .. } => Errno::ENOENT,
+            CoreError::AddressInUse { .. } => Errno::EADDRINUSE,
+            CoreError::NoFreeTmId { .. } => Errno::EADDRNOTAVAIL,
+            CoreError::DescriptorDirection { .. } => Errno::EPERM,
+            CoreError::DescriptorTooLong { .. } | CoreError::TooLong { .. } => Errno::EFBIG,
+            CoreError::DescriptorNid { .. } => Errno::EAFNOSUPPORT,
+            CoreError::BufferBusy { .. } | CoreError::TmBusy { .. } => Errno::EBUSY,
+            CoreError::Stopped { .. } => Errno::ESHUTDOWN,
+            CoreError::TooMany { .. } => Errno::ENOMEM,
+            CoreError::Transport { errno, .. } => *errno,
+        }
+    }
+}

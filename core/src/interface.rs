@@ -1,0 +1,116 @@
+//! The interface itself.
+
+use crate::{
+    Address, BufferEvent, BufferHandle, CoreError, IoVec, Limits, Nid, Operation, StartAddress, Submitted,
+};
+
+/// A domain: buffers are registered with it, and transfer machines started in it (S-1).
+///
+/// All calls may be made from any thread.
+pub trait Core: Send + Sync {
+    /// The limits.
+    fn limits(&self) -> Limits;
+
+    /// This node's NIDs at the moment, `0@lo` among them.
+    fn nids(&self) -> Vec<Nid>;
+
+    /// The clock of all deadlines: nanoseconds since some fixed moment, never running backwards.
+    fn now_ns(&self) -> u64;
+
+    /// Makes memory ready for operations, in constant time (S-401).
+    ///
+    /// # Errors
+    /// EFBIG beyond [`Limits`], ENOMEM when there are too many buffers.
+    fn register(&self, memory: &IoVec) -> Result<BufferHandle, CoreError>;
+
+    /// Forgets a buffer.
+    ///
+    /// # Errors
+    /// EBUSY while an operation uses it, ENOENT if it is forgotten already.
+    fn deregister(&self, buffer: BufferHandle) -> Result<(), CoreError>;
+
+    /// Starts a transfer machine.
+    ///
+    /// # Errors
+    /// EINVAL for a portal other than 1 to 63, ENOENT for a NID or PID that is not this node's, EADDRINUSE if the address is
+    /// taken, EADDRNOTAVAIL if no id is free, ENOMEM, or what LNet says.
+    fn tm_start(&self, address: &StartAddress, options: &TmOptions) -> Result<Box<dyn CoreTm>, CoreError>;
+}
+
+/// How a transfer machine is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TmOptions {
+    /// The most events that the operations in flight may need together; ENOMEM beyond. A receive buffer needs as many as it
+    /// takes messages, all others one. The space for them grows with the need.
+    pub events_max: u32,
+}
+
+impl TmOptions {
+    /// With another limit of events.
+    #[must_use]
+    pub const fn events_max(mut self, events_max: u32) -> TmOptions {
+        self.events_max = events_max;
+        self
+    }
+}
+
+impl Default for TmOptions {
+    fn default() -> TmOptions {
+        // 22 MiB of events if they are ever all needed at once.
+        TmOptions { events_max: 1 << 18 }
+    }
+}
+
+/// A started transfer machine.
+///
+/// Operations are started from any thread. Events are waited for by one thread at a time, and given in the order in which
+/// the transport produced them; the events of one operation in the order in which they happened, the last one marked
+/// ([`BufferEvent::unlinked`]). An event is never lost: space for it is reserved before its operation starts (S-407).
+/// Dropping a transfer machine cancels what is in flight and forgets its events.
+pub trait CoreTm: Send + Sync {
+    /// Its address, the transfer machine id filled in.
+    fn address(&self) -> Address;
+
+    /// Starts an operation. It may have ended already when this returns: its events lie in the queue either way.
+    ///
+    /// # Errors
+    /// EINVAL for lengths and counts that do not fit the buffer and for a descriptor that cannot be, EPERM for one of the
+    /// wrong direction, EFBIG for one of a size that does not fit, ENOENT for an unknown buffer, EBUSY for one in flight,
+    /// ENOMEM without space for events, ESHUTDOWN after [`CoreTm::stop`], or what LNet says. The buffer is free and no event
+    /// comes.
+    fn submit(&self, operation: &Operation) -> Result<Submitted, CoreError>;
+
+    /// Asks for the end of the operation that `buffer` has, if it carries this cookie. Its last event still comes: with
+    /// ECANCELED, or with what it was if the operation won (S-414).
+    ///
+    /// # Errors
+    /// ENOENT if there is no such operation (any more).
+    fn cancel(&self, buffer: BufferHandle, cookie: u64) -> Result<(), CoreError>;
+
+    /// Takes the next event, if there is one.
+    fn event_get(&self) -> Option<BufferEvent>;
+
+    /// Waits until there is an event (`true`), or until the deadline on [`Core::now_ns`]'s clock has passed or
+    /// [`CoreTm::wake`] was called (`false`). A deadline in the past still looks; `None` is no deadline (MT-230).
+    fn event_wait(&self, deadline_ns: Option<u64>) -> bool;
+
+    /// Whether there is an event; asking changes nothing (MT-231).
+    fn pending(&self) -> bool;
+
+    /// Moves the network forward once, without sleeping.
+    fn poll(&self);
+
+    /// Ends the wait of whoever waits now, or the next one if nobody does.
+    fn wake(&self);
+
+    /// Event slots reserved by the operations whose last event has not been taken.
+    fn needed(&self) -> usize;
+
+    /// Ends the transfer machine: its address is free again, and every later [`CoreTm::submit`] is refused. Stopping it
+    /// twice does nothing.
+    ///
+    /// # Errors
+    /// EBUSY until the last event of every operation has been taken.
+    fn stop(&self) -> Result<(), CoreError>;
+}

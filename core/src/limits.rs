@@ -1,0 +1,48 @@
+//! What a buffer may be at most.
+
+/// The limits of a domain (motr-transport 12). They are the same for every transport today; a client asks its domain all
+/// the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Bytes of a buffer: LNet's largest payload.
+    pub buffer_bytes_max: usize,
+    /// Bytes of one segment of a buffer. Motr's is a page, because its vectors are lists of pages; ours are not.
+    pub segment_bytes_max: usize,
+    /// Segments of a buffer: LNet's most fragments of a message.
+    pub segments_max: usize,
+    /// Bytes of a bulk descriptor.
+    pub descriptor_bytes: usize,
+    /// Messages that one receive buffer may take. Event space for all of them is reserved when it is posted.
+    pub messages_max: u32,
+    /// Buffers registered with a domain at a time.
+    pub buffers_max: usize,
+}
+
+impl Limits {
+    /// The limits of LNet (MT-1).
+    pub const LNET: Limits = Limits {
+        buffer_bytes_max: 1 << 20,
+        segment_bytes_max: 1 << 20,
+        segments_max: lnet_region::MAX_FRAGMENTS,
+        descriptor_bytes: crate::Descriptor::LEN,
+        // A 1 MiB buffer of messages of 16 bytes each; smaller ones are no use to anybody.
+        messages_max: 1 << 16,
+        // A terabyte of buffers of 1 MiB each.
+        buffers_max: 1 << 20,
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // MT-1: Motr's limits, apart from the segment, which need not be a page here.
+    #[test]
+    fn the_limits_are_those_of_lnet() {
+        assert_eq!(Limits::LNET.buffer_bytes_max, 1024 * 1024);
+        assert_eq!(Limits::LNET.segments_max, 256);
+        assert_eq!(Limits::LNET.descriptor_bytes, 48);
+        assert_eq!(Limits::LNET.segment_bytes_max, Limits::LNET.buffer_bytes_max);
+    }
+}

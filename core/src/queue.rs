@@ -1,0 +1,104 @@
+//! The six kinds of operations.
+
+use std::fmt;
+
+/// The kind of an operation; Motr's queue types with their values (motr-transport 2.5). "Queue" is a manner of
+/// speaking: operations complete in any order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Queue {
+    /// Unsolicited messages come in.
+    Receive = 0,
+    /// A message goes out.
+    Send = 1,
+    /// The peer writes into this buffer. The value travels in descriptors.
+    PassiveReceive = 2,
+    /// The peer reads from this buffer. The value travels in descriptors.
+    PassiveSend = 3,
+    /// This side reads the peer's passive-send buffer.
+    ActiveReceive = 4,
+    /// This side writes into the peer's passive-receive buffer.
+    ActiveSend = 5,
+}
+
+impl Queue {
+    /// How many there are.
+    pub const COUNT: usize = 6;
+
+    /// All of them, in the order of their values.
+    pub const ALL: [Queue; Queue::COUNT] = [
+        Queue::Receive,
+        Queue::Send,
+        Queue::PassiveReceive,
+        Queue::PassiveSend,
+        Queue::ActiveReceive,
+        Queue::ActiveSend,
+    ];
+
+    /// The queue with this value, if there is one.
+    #[must_use]
+    pub fn from_value(value: u32) -> Option<Queue> {
+        Queue::ALL.get(value as usize).copied()
+    }
+
+    /// Its value; also its index in [`Queue::ALL`].
+    #[must_use]
+    pub const fn value(self) -> u32 {
+        self as u32
+    }
+
+    /// Its index in a table of [`Queue::COUNT`] entries.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Whether data comes into the buffer; the event then says how much.
+    #[must_use]
+    pub const fn receives(self) -> bool {
+        matches!(self, Queue::Receive | Queue::PassiveReceive | Queue::ActiveReceive)
+    }
+
+    /// Whether the buffer waits for a peer's PUT or GET that names it by its descriptor.
+    #[must_use]
+    pub const fn is_passive(self) -> bool {
+        matches!(self, Queue::PassiveReceive | Queue::PassiveSend)
+    }
+}
+
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Queue::Receive => "receive",
+            Queue::Send => "send",
+            Queue::PassiveReceive => "passive receive",
+            Queue::PassiveSend => "passive send",
+            Queue::ActiveReceive => "active receive",
+            Queue::ActiveSend => "active send",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_and_indices_agree() {
+        for (index, queue) in Queue::ALL.into_iter().enumerate() {
+            assert_eq!((queue.value() as usize, queue.index()), (index, index));
+            assert_eq!(Queue::from_value(queue.value()), Some(queue));
+        }
+        for value in [Queue::COUNT as u32, u32::MAX] {
+            assert_eq!(Queue::from_value(value), None);
+        }
+    }
+
+    #[test]
+    fn three_receive_and_two_are_passive() {
+        let receiving = Queue::ALL.into_iter().filter(|queue| queue.receives());
+        assert!(receiving.eq([Queue::Receive, Queue::PassiveReceive, Queue::ActiveReceive]));
+        let passive = Queue::ALL.into_iter().filter(|queue| queue.is_passive());
+        assert!(passive.eq([Queue::PassiveReceive, Queue::PassiveSend]));
+    }
+}
