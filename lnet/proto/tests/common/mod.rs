@@ -1,0 +1,127 @@
+//! The bytes recorded between two kernel nodes, as the tests use them.
+
+#![allow(dead_code, reason = "each test program uses a part of this")]
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+/// One direction of one TCP connection.
+pub(crate) struct Stream {
+    /// File, source and destination, for messages.
+    pub(crate) name: String,
+    /// Whether its sender opened the connection.
+    pub(crate) active: bool,
+    /// Both ends' socket addresses, the sender's first.
+    pub(crate) ends: (String, String),
+    pub(crate) items: Vec<Item>,
+}
+
+/// One object of a stream.
+pub(crate) enum Item {
+    Request(Vec<u8>),
+    Hello(Vec<u8>),
+    Noop(Vec<u8>),
+    Lnet(Lnet),
+}
+
+pub(crate) struct Lnet {
+    pub(crate) prefix: Vec<u8>,
+    pub(crate) header: Vec<u8>,
+    pub(crate) message_type: String,
+    pub(crate) payload_length: u64,
+    /// Missing where the recording leaves it out.
+    pub(crate) payload: Option<Vec<u8>>,
+}
+
+impl Stream {
+    /// The hello, which every stream has.
+    pub(crate) fn hello(&self) -> &[u8] {
+        let hello = self.items.iter().find_map(|item| match item {
+            Item::Hello(bytes) => Some(bytes),
+            _ => None,
+        });
+        hello.unwrap_or_else(|| panic!("{} has a hello", self.name))
+    }
+
+    /// The connection request, which active streams have.
+    pub(crate) fn request(&self) -> &[u8] {
+        match &self.items[0] {
+            Item::Request(bytes) => bytes,
+            _ => panic!("{} starts with a request", self.name),
+        }
+    }
+}
+
+/// All recorded streams.
+pub(crate) fn streams() -> Vec<Stream> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors");
+    let mut streams = Vec::new();
+    for entry in fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let file = path.file_name().unwrap().to_str().unwrap();
+        if file.starts_with("tcp-") && file.ends_with(".json") {
+            let recording: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+            streams.extend(
+                recording["streams"].as_array().unwrap().iter().map(|stream| read_stream(file, stream)),
+            );
+        }
+    }
+    assert!(!streams.is_empty(), "{} holds recordings", folder.display());
+    streams
+}
+
+/// The two directions of each recorded connection, the active side's first.
+pub(crate) fn connections() -> Vec<(Stream, Stream)> {
+    let (active, mut passive): (Vec<_>, Vec<_>) = streams().into_iter().partition(|stream| stream.active);
+    let pairs = active.into_iter().map(|active| {
+        let (file, _) = active.name.split_once(' ').unwrap();
+        let back = (active.ends.1.clone(), active.ends.0.clone());
+        let at = passive.iter().position(|other| other.ends == back && other.name.starts_with(file));
+        let answer = passive.remove(at.unwrap_or_else(|| panic!("{} has an answer", active.name)));
+        (active, answer)
+    });
+    pairs.collect()
+}
+
+pub(crate) fn array<const N: usize>(bytes: &[u8]) -> &[u8; N] {
+    bytes.try_into().unwrap()
+}
+
+fn read_stream(file: &str, stream: &Value) -> Stream {
+    let ends = (text(&stream["from"]), text(&stream["to"]));
+    Stream {
+        name: format!("{file} {} to {}", ends.0, ends.1),
+        active: stream["role"] == "active",
+        ends,
+        items: stream["items"].as_array().unwrap().iter().map(read_item).collect(),
+    }
+}
+
+fn read_item(item: &Value) -> Item {
+    match item["kind"].as_str().unwrap() {
+        "acceptor-request" => Item::Request(hex(&item["hex"])),
+        "hello" => Item::Hello(hex(&item["hex"])),
+        "noop" => Item::Noop(hex(&item["hex"])),
+        "lnet" => Item::Lnet(Lnet {
+            prefix: hex(&item["prefix_hex"]),
+            header: hex(&item["header_hex"]),
+            message_type: text(&item["type"]),
+            payload_length: item["payload_length"].as_u64().unwrap(),
+            payload: item.get("payload_hex").map(hex),
+        }),
+        kind => panic!("unknown kind {kind}"),
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+pub(crate) fn hex(value: &Value) -> Vec<u8> {
+    let digits = value.as_str().unwrap().as_bytes();
+    let (pairs, rest) = digits.as_chunks::<2>();
+    assert!(rest.is_empty());
+    pairs.iter().map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
