@@ -1,2 +1,84 @@
-//! Measures nlx side by side with its anchors in one run.
-fn main() {}
+//! Measures nlx side by side with its anchors in one run, and prints the ratios.
+//!
+//! A row measures one thing twice: *ours*, and an *anchor* that shows what the machine can do, in plain code that reuses
+//! nothing of nlx (`anchors`). Both sides run in turn, A B A B, pinned to the same two cores, each round with processes,
+//! connections and memory of its own; the row's ratio is the median of the rounds' ratios. Absolute figures drift from
+//! run to run on shared machines; the ratios hold.
+//!
+//! ```text
+//! cargo run --release -p nlx-bench                          # all rows
+//! cargo run --release -p nlx-bench -- tcp/pingpong-64 --json
+//! cargo run --release -p nlx-bench -- --list
+//! ```
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `options` | the command line |
+//! | `rows` | the table of rows: name, both sides, goal |
+//! | `measure` | rounds, interleaving, medians |
+//! | `report` | the table and the JSON lines |
+//! | `anchors` | what nlx is compared with |
+//! | `ours` | the same work, done by nlx |
+//! | `server` | the other process of a measurement: this program again |
+//! | `cores`, `meter` | pinning; time and processor time |
+
+#![forbid(unsafe_code)]
+
+mod anchors;
+mod cores;
+mod error;
+mod measure;
+mod meter;
+mod options;
+mod ours;
+mod report;
+mod rows;
+mod server;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cores::Cores;
+use crate::error::BenchError;
+use crate::measure::Measurement;
+use crate::options::{Command, Options};
+use crate::report::Report;
+
+/// What the shell learns: 0 measured, 1 a row could not be measured, 2 wrong usage.
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let result = match &options.command {
+        Some(Command::Serve { name, cores, args }) => server::serve(name, *cores, args),
+        None => measure_rows(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nlx-bench: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn measure_rows(options: &Options) -> Result<(), BenchError> {
+    let rows = rows::select(&options.rows)?;
+    if options.list {
+        rows.iter().for_each(|row| println!("{}", row.name));
+        return Ok(());
+    }
+    let cores = Cores::choose()?;
+    cores::pin(cores.client)?;
+    let mut report = Report::begin(options.json, &rows, cores);
+    let mut failed = 0;
+    for row in rows {
+        match Measurement::take(row, cores, options.rounds(), options.round_time()) {
+            Ok(measurement) => report.row(row, &measurement),
+            Err(error) => {
+                eprintln!("nlx-bench: {}: {error}", row.name);
+                failed += 1;
+            }
+        }
+    }
+    if failed > 0 { Err(BenchError::Rows { failed }) } else { Ok(()) }
+}

@@ -1,0 +1,29 @@
+//! What nlx is compared with: plain loops that reuse nothing of nlx, as fast as they can be made.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `flag` | one cache line handed to and fro between two cores |
+//! | `ring` | rtrb, one event at a time and in chunks |
+//! | `wake` | waking a thread through a bare eventfd |
+//! | `socket` | the settings of all raw sockets |
+//! | `pingpong` | 64-byte messages over TCP |
+//! | `bulk` | 1 MiB GETs and PUTs over TCP |
+//! | `rate` | small acknowledged requests over TCP |
+//! | `memory` | memcpy |
+
+pub(crate) mod bulk;
+pub(crate) mod flag;
+pub(crate) mod memory;
+pub(crate) mod pingpong;
+pub(crate) mod rate;
+pub(crate) mod ring;
+mod socket;
+pub(crate) mod wake;
+
+use crate::server::Serve;
+
+pub(crate) use socket::CONGESTION;
+
+/// The anchors' servers.
+pub(crate) const SERVERS: &[(&str, Serve)] =
+    &[(pingpong::SERVER, pingpong::serve), (bulk::SERVER, bulk::serve), (rate::SERVER, rate::serve)];

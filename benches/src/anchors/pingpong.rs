@@ -1,0 +1,114 @@
+//! 64-byte messages to and fro over TCP, in the way of a program that sleeps in epoll: level-triggered, one receive and one
+//! send per message.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+
+use super::socket;
+use crate::cores::Cores;
+use crate::error::{BenchError, Result};
+use crate::measure::Round;
+use crate::meter::{Sample, Timed};
+use crate::server::Server;
+
+pub(crate) const SERVER: &str = "raw-pingpong";
+
+const MESSAGE: usize = 64;
+
+/// Microseconds one way, sleeping.
+pub(crate) fn sleeping(round: &Round) -> Result<Sample> {
+    pingpong(round, Wait::Sleep)
+}
+
+/// Microseconds one way, polling the socket.
+pub(crate) fn polling(round: &Round) -> Result<Sample> {
+    pingpong(round, Wait::Poll)
+}
+
+/// How a side waits for the next message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Sleep,
+    Poll,
+}
+
+fn pingpong(round: &Round, wait: Wait) -> Result<Sample> {
+    let mode = if wait == Wait::Sleep { "sleep" } else { "poll" };
+    let server = Server::start(SERVER, round.cores, &[mode])?;
+    let mut end = End::new(socket::connect(server.said())?, wait)?;
+    let timed = Timed::warm(round.time, || {
+        end.send()?;
+        end.receive(round.cores)?;
+        Ok(1)
+    })?;
+    Ok(Sample::of(timed.microseconds_per_step() / 2.0))
+}
+
+pub(crate) fn serve(cores: Cores, args: &[String]) -> Result<()> {
+    let wait = if args.first().is_some_and(|mode| mode == "poll") { Wait::Poll } else { Wait::Sleep };
+    let mut end = End::new(socket::accept()?, wait)?;
+    while end.receive(cores)? {
+        end.send()?;
+    }
+    Ok(())
+}
+
+/// One end of the connection.
+struct End {
+    stream: TcpStream,
+    epoll: Epoll,
+    wait: Wait,
+    message: [u8; MESSAGE],
+}
+
+impl End {
+    fn new(stream: TcpStream, wait: Wait) -> Result<End> {
+        let set_up = || {
+            stream.set_nonblocking(true)?;
+            let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+            epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+            Ok::<_, std::io::Error>(epoll)
+        };
+        let epoll = set_up().map_err(BenchError::system("set up epoll"))?;
+        Ok(End { stream, epoll, wait, message: [0x5a; MESSAGE] })
+    }
+
+    fn send(&mut self) -> Result<()> {
+        self.stream.write_all(&self.message).map_err(BenchError::system("send a message"))
+    }
+
+    /// Receives a message; `false` if the other end has gone.
+    fn receive(&mut self, cores: Cores) -> Result<bool> {
+        let mut got = 0;
+        while got < MESSAGE {
+            if self.wait == Wait::Sleep {
+                self.sleep()?;
+            }
+            match self.stream.read(&mut self.message[got..]) {
+                Ok(0) => return Ok(false),
+                Ok(count) => got += count,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.nothing_there(cores),
+                Err(error) => return Err(BenchError::system("receive a message")(error)),
+            }
+        }
+        Ok(true)
+    }
+
+    fn sleep(&self) -> Result<()> {
+        let mut events = [EpollEvent::empty()];
+        self.epoll
+            .wait(&mut events, EpollTimeout::NONE)
+            .map(drop)
+            .map_err(BenchError::system("sleep in epoll"))
+    }
+
+    /// A busy loop spends its time in the system call; only a side that shares its core must let the other run.
+    fn nothing_there(&self, cores: Cores) {
+        if cores.client == cores.server {
+            cores.relax();
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Small acknowledged requests over TCP: 72 bytes there, 8 bytes back.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use super::socket;
+use crate::cores::Cores;
+use crate::error::{BenchError, Result};
+use crate::measure::Round;
+use crate::meter::{Sample, Timed};
+use crate::server::Server;
+
+pub(crate) const SERVER: &str = "raw-rate";
+
+/// 8 bytes that name the request, and 64 of payload.
+const REQUEST: usize = 72;
+const ACK: usize = 8;
+
+/// Requests without an acknowledgement, at the most.
+const WINDOW: usize = 64;
+
+/// 64 in flight; whatever may be sent goes in one system call: millions of requests per second.
+pub(crate) fn coalesced(round: &Round) -> Result<Sample> {
+    requests(round, WINDOW)
+}
+
+/// 64 in flight; each request is one system call, and so is each acknowledgement: millions of requests per second.
+pub(crate) fn one_call_each(round: &Round) -> Result<Sample> {
+    requests(round, 1)
+}
+
+/// `per_call`: how many requests or acknowledgements go in one system call at the most.
+fn requests(round: &Round, per_call: usize) -> Result<Sample> {
+    let server = Server::start(SERVER, round.cores, &[per_call])?;
+    let mut stream = socket::connect(server.said())?;
+    let requests = [0x5a; REQUEST * WINDOW];
+    let mut acks = [0; ACK * WINDOW];
+    let mut arrived = Arrived::default();
+    let mut sent = 0;
+    let timed = Timed::warm(round.time, || {
+        let allowed = WINDOW - (sent - arrived.whole);
+        for call in requests[..allowed * REQUEST].chunks(per_call * REQUEST) {
+            stream.write_all(call).map_err(BenchError::system("send requests"))?;
+        }
+        sent += allowed;
+        match arrived.read(&mut stream, &mut acks[..per_call * ACK], ACK)? {
+            None => Err(BenchError::Server {
+                name: SERVER.to_string(),
+                what: "has closed the connection".to_string(),
+            }),
+            Some(acked) => Ok(acked as u64),
+        }
+    })?;
+    Ok(Sample::of(timed.millions_per_second()))
+}
+
+pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
+    let per_call = args.first().and_then(|count| count.parse().ok()).unwrap_or(WINDOW).min(WINDOW);
+    let mut stream = socket::accept()?;
+    let mut requests = [0; REQUEST * WINDOW];
+    let acks = [0x5a; ACK * WINDOW];
+    let mut arrived = Arrived::default();
+    while let Some(count) = arrived.read(&mut stream, &mut requests[..per_call * REQUEST], REQUEST)? {
+        stream.write_all(&acks[..count * ACK]).map_err(BenchError::system("send acknowledgements"))?;
+    }
+    Ok(())
+}
+
+/// Counts messages of one length that arrive in pieces.
+#[derive(Debug, Default)]
+struct Arrived {
+    whole: usize,
+    /// Bytes of a message that has not arrived as a whole.
+    rest: usize,
+}
+
+impl Arrived {
+    /// Reads what is there; gives how many messages it completes, `None` if the other end has gone.
+    fn read(&mut self, stream: &mut TcpStream, buffer: &mut [u8], length: usize) -> Result<Option<usize>> {
+        let count = match stream.read(buffer) {
+            Ok(0) => return Ok(None),
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(None),
+            Err(error) => return Err(BenchError::system("receive messages")(error)),
+        };
+        let bytes = self.rest + count;
+        self.rest = bytes % length;
+        self.whole += bytes / length;
+        Ok(Some(bytes / length))
+    }
+}

@@ -1,0 +1,126 @@
+use std::hint::black_box;
+
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use crate::cores::{self, Cores};
+use crate::error::{BenchError, Result};
+use crate::measure::Round;
+use crate::meter::{Sample, Timed};
+
+/// As large as a buffer event of nlx. Aligned to one cache line, which suits rtrb better than two.
+#[repr(align(64))]
+#[derive(Clone, Copy)]
+struct Event([u64; 16]);
+
+impl Event {
+    fn number(number: u64) -> Event {
+        Event([number; 16])
+    }
+}
+
+/// Slots: all of them fit into a core's second-level cache, as those of the queue it is compared with.
+const SLOTS: usize = 1024;
+
+/// Events that move together.
+const CHUNK: usize = 32;
+
+/// Events between two looks at the clock.
+const BATCH: u64 = 4096;
+
+/// The last event's number.
+const END: u64 = u64::MAX;
+
+/// rtrb between two threads, one event at a time. Millions of events per second.
+pub(crate) fn one_by_one(round: &Round) -> Result<Sample> {
+    stream(round, push_singly, pop_singly)
+}
+
+/// rtrb between two threads, in chunks of 32. Millions of events per second.
+pub(crate) fn in_chunks(round: &Round) -> Result<Sample> {
+    stream(round, push_chunks, pop_chunks)
+}
+
+/// Pushes [`BATCH`] events whose numbers follow `sent`.
+type Push = fn(&mut Producer<Event>, sent: u64, Cores);
+
+/// Takes events until [`END`] has come, and checks that none is missing.
+type Pop = fn(&mut Consumer<Event>, Cores) -> Result<()>;
+
+fn stream(round: &Round, push: Push, pop: Pop) -> Result<Sample> {
+    let (mut producer, mut consumer) = RingBuffer::new(SLOTS);
+    std::thread::scope(|scope| {
+        let taker = scope.spawn(move || {
+            cores::pin(round.cores.server)?;
+            pop(&mut consumer, round.cores)
+        });
+        let mut sent = 0;
+        let timed = Timed::warm(round.time, || {
+            push(&mut producer, sent, round.cores);
+            sent += BATCH;
+            Ok(BATCH)
+        });
+        push_one(&mut producer, Event::number(END), round.cores);
+        taker.join().expect("the consumer does not panic")?;
+        Ok(Sample::of(timed?.millions_per_second()))
+    })
+}
+
+fn push_one(producer: &mut Producer<Event>, event: Event, cores: Cores) {
+    while producer.push(event).is_err() {
+        cores.relax();
+    }
+}
+
+fn push_singly(producer: &mut Producer<Event>, sent: u64, cores: Cores) {
+    for number in sent..sent + BATCH {
+        push_one(producer, Event::number(number), cores);
+    }
+}
+
+fn pop_singly(consumer: &mut Consumer<Event>, cores: Cores) -> Result<()> {
+    let mut expected = 0;
+    loop {
+        match consumer.pop() {
+            Ok(event) if black_box(&event).0[0] == END => return Ok(()),
+            Ok(event) => expected = check(&event, expected)?,
+            Err(_) => cores.relax(),
+        }
+    }
+}
+
+fn push_chunks(producer: &mut Producer<Event>, sent: u64, cores: Cores) {
+    for first in (sent..sent + BATCH).step_by(CHUNK) {
+        let chunk = loop {
+            match producer.write_chunk_uninit(CHUNK) {
+                Ok(chunk) => break chunk,
+                Err(_) => cores.relax(),
+            }
+        };
+        chunk.fill_from_iter((first..first + CHUNK as u64).map(Event::number));
+    }
+}
+
+fn pop_chunks(consumer: &mut Consumer<Event>, cores: Cores) -> Result<()> {
+    let mut expected = 0;
+    let mut taken = [Event::number(0); CHUNK];
+    loop {
+        let count = consumer.pop_partial_slice(&mut taken).0.len();
+        if count == 0 {
+            cores.relax();
+        }
+        for event in black_box(&taken[..count]) {
+            if event.0[0] == END {
+                return Ok(());
+            }
+            expected = check(event, expected)?;
+        }
+    }
+}
+
+/// Gives the number of the event after this one.
+fn check(event: &Event, expected: u64) -> Result<u64> {
+    if event.0[0] != expected {
+        return Err(BenchError::Wrong { what: "the number of an event", value: event.0[0], expected });
+    }
+    Ok(expected + 1)
+}

@@ -1,0 +1,40 @@
+//! Connections for the raw loops, set up as those of the TCP LND.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use socket2::SockRef;
+
+use crate::error::{BenchError, Result};
+use crate::server;
+
+/// The congestion control of every connection, on both sides of every comparison: bbr, the default on many machines, costs up
+/// to a third of bulk on loopback.
+pub(crate) const CONGESTION: &str = "cubic";
+
+/// No single step of a measurement takes this long: a connection that is silent for longer has failed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Connects to a raw server at the address that it has said.
+pub(super) fn connect(address: &str) -> Result<TcpStream> {
+    tune(TcpStream::connect(address).map_err(BenchError::system("connect to a raw server"))?)
+}
+
+/// Listens, says where, and accepts the one client.
+pub(super) fn accept() -> Result<TcpStream> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(BenchError::system("listen"))?;
+    let address: SocketAddr = listener.local_addr().map_err(BenchError::system("ask for the port"))?;
+    server::ready(address)?;
+    let (stream, _) = listener.accept().map_err(BenchError::system("accept the client"))?;
+    tune(stream)
+}
+
+fn tune(stream: TcpStream) -> Result<TcpStream> {
+    let set = || {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        SockRef::from(&stream).set_tcp_congestion(CONGESTION.as_bytes())
+    };
+    set().map_err(BenchError::system("set up a raw socket"))?;
+    Ok(stream)
+}

@@ -1,0 +1,141 @@
+//! Rounds: both sides in turn, and what they come to.
+
+use std::time::Duration;
+
+use crate::cores::Cores;
+use crate::error::Result;
+use crate::meter::Sample;
+use crate::rows::{Goal, Row};
+
+/// The most that ours may cost in processor time per GiB, relative to the anchor, in rows that move bulk.
+pub(crate) const CPU_GOAL: Goal = Goal::AtMost(1.1);
+
+/// What a side is told about its round.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Round {
+    /// How long to measure.
+    pub(crate) time: Duration,
+    /// Where.
+    pub(crate) cores: Cores,
+}
+
+/// One side of a row: sets everything up, measures, and takes everything down.
+pub(crate) type Side = fn(&Round) -> Result<Sample>;
+
+/// A ratio over several rounds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Ratio {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Ratio {
+    /// Of each round's two values, the ratio ours / anchor.
+    fn of(ours: &[f64], anchor: &[f64]) -> Ratio {
+        let ratios: Vec<f64> = ours.iter().zip(anchor).map(|(ours, anchor)| ours / anchor).collect();
+        let min = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let max = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        Ratio { median: median(&ratios), min, max }
+    }
+}
+
+/// A row's comparison with a second anchor.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Second {
+    pub(crate) value: f64,
+    pub(crate) ratio: Ratio,
+}
+
+/// Processor time per GiB of both sides.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cpu {
+    pub(crate) ours: f64,
+    pub(crate) anchor: f64,
+    pub(crate) ratio: Ratio,
+}
+
+/// What a row has come to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Measurement {
+    pub(crate) rounds: usize,
+    pub(crate) value: f64,
+    pub(crate) anchor_value: f64,
+    pub(crate) ratio: Ratio,
+    pub(crate) cpu: Option<Cpu>,
+    pub(crate) second: Option<Second>,
+}
+
+impl Measurement {
+    /// Measures a row: ours, anchor, ours, anchor, …
+    pub(crate) fn take(row: &Row, cores: Cores, rounds: usize, time: Duration) -> Result<Measurement> {
+        let round = Round { time, cores };
+        let (mut ours, mut anchor, mut second) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            ours.push((row.ours)(&round)?);
+            anchor.push((row.anchor)(&round)?);
+            if let Some(other) = &row.second {
+                second.push((other.side)(&round)?.value);
+            }
+        }
+        let values = |samples: &[Sample]| samples.iter().map(|sample| sample.value).collect::<Vec<_>>();
+        let (our_values, anchor_values) = (values(&ours), values(&anchor));
+        Ok(Measurement {
+            rounds,
+            value: median(&our_values),
+            anchor_value: median(&anchor_values),
+            ratio: Ratio::of(&our_values, &anchor_values),
+            cpu: cpu(&ours, &anchor),
+            second: row
+                .second
+                .as_ref()
+                .map(|_| Second { value: median(&second), ratio: Ratio::of(&our_values, &second) }),
+        })
+    }
+
+    /// Whether every goal of the row is met.
+    pub(crate) fn met(&self, row: &Row) -> bool {
+        let second = row.second.as_ref().zip(self.second.as_ref());
+        row.goal.is_met(self.ratio.median)
+            && self.cpu.is_none_or(|cpu| CPU_GOAL.is_met(cpu.ratio.median))
+            && second.is_none_or(|(wanted, got)| wanted.goal.is_met(got.ratio.median))
+    }
+}
+
+fn cpu(ours: &[Sample], anchor: &[Sample]) -> Option<Cpu> {
+    let costs =
+        |samples: &[Sample]| samples.iter().map(|sample| sample.cpu_s_per_gib).collect::<Option<Vec<_>>>();
+    let (ours, anchor) = (costs(ours)?, costs(anchor)?);
+    Some(Cpu { ours: median(&ours), anchor: median(&anchor), ratio: Ratio::of(&ours, &anchor) })
+}
+
+/// The middle value; of an even number, the mean of the two in the middle. NaN of none.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    match sorted.len() {
+        0 => f64::NAN,
+        odd if odd % 2 == 1 => sorted[half],
+        _ => (sorted[half - 1] + sorted[half]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle_of_the_sorted_values() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn the_ratio_is_that_of_each_round_not_of_the_medians() {
+        // One slow round of the machine slows both sides; the ratios don't notice.
+        let ratio = Ratio::of(&[10.0, 1.0, 12.0], &[5.0, 0.5, 4.0]);
+        assert_eq!(ratio, Ratio { median: 2.0, min: 2.0, max: 3.0 });
+    }
+}

@@ -1,0 +1,141 @@
+//! What is printed: an aligned table for people, or one line of JSON per row.
+
+use serde::Serialize;
+
+use crate::anchors;
+use crate::cores::Cores;
+use crate::measure::{CPU_GOAL, Measurement, Ratio};
+use crate::rows::{Goal, Row};
+
+/// Prints rows as they are measured.
+#[derive(Debug)]
+pub(crate) struct Report {
+    json: bool,
+    name_width: usize,
+}
+
+/// A row as a line of JSON.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    row: &'a str,
+    value: f64,
+    unit: &'a str,
+    anchor: &'a str,
+    anchor_value: f64,
+    ratio: f64,
+    goal: String,
+    met: bool,
+    rounds: usize,
+    spread: [f64; 2],
+    congestion: &'a str,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    cpu: Option<CpuKeys>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    second: Option<SecondKeys<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct CpuKeys {
+    cpu_s_per_gib: f64,
+    anchor_cpu_s_per_gib: f64,
+    cpu_ratio: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct SecondKeys<'a> {
+    second_anchor: &'a str,
+    second_anchor_value: f64,
+    second_ratio: f64,
+}
+
+impl Report {
+    /// Prints the head of the table.
+    pub(crate) fn begin(json: bool, rows: &[&Row], cores: Cores) -> Report {
+        let name_width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+        if !json {
+            println!("cores {cores}; TCP congestion control on both sides: {}", anchors::CONGESTION);
+            println!(
+                "{:name_width$}  {:>9} {:>9} {:7} {:>6}  {:13} {:8} {:4} compared with",
+                "row", "ours", "anchor", "unit", "ratio", "spread", "goal", "met"
+            );
+        }
+        Report { json, name_width }
+    }
+
+    /// Prints a row.
+    pub(crate) fn row(&mut self, row: &Row, measured: &Measurement) {
+        if self.json { self.line(row, measured) } else { self.table(row, measured) }
+    }
+
+    fn line(&self, row: &Row, measured: &Measurement) {
+        let line = Line {
+            row: row.name,
+            value: measured.value,
+            unit: row.unit,
+            anchor: row.anchor_name,
+            anchor_value: measured.anchor_value,
+            ratio: measured.ratio.median,
+            goal: goals(row, measured),
+            met: measured.met(row),
+            rounds: measured.rounds,
+            spread: [measured.ratio.min, measured.ratio.max],
+            congestion: anchors::CONGESTION,
+            cpu: measured.cpu.map(|cpu| CpuKeys {
+                cpu_s_per_gib: cpu.ours,
+                anchor_cpu_s_per_gib: cpu.anchor,
+                cpu_ratio: cpu.ratio.median,
+            }),
+            second: row.second.as_ref().zip(measured.second).map(|(other, got)| SecondKeys {
+                second_anchor: other.name,
+                second_anchor_value: got.value,
+                second_ratio: got.ratio.median,
+            }),
+        };
+        match serde_json::to_string(&line) {
+            Ok(text) => println!("{text}"),
+            Err(error) => eprintln!("nlx-bench: {}: {error}", row.name),
+        }
+    }
+
+    fn table(&self, row: &Row, measured: &Measurement) {
+        let Measurement { value, anchor_value, ratio, .. } = *measured;
+        self.compare(row.name, [value, anchor_value], row.unit, ratio, row.goal, row.anchor_name);
+        if let Some(cpu) = measured.cpu {
+            let note = "processor time of both processes";
+            self.compare("", [cpu.ours, cpu.anchor], "s/GiB", cpu.ratio, CPU_GOAL, note);
+        }
+        if let Some((other, got)) = row.second.as_ref().zip(measured.second) {
+            self.compare("", [value, got.value], row.unit, got.ratio, other.goal, other.name);
+        }
+    }
+
+    fn compare(
+        &self,
+        name: &str,
+        [ours, anchor]: [f64; 2],
+        unit: &str,
+        ratio: Ratio,
+        goal: Goal,
+        note: &str,
+    ) {
+        let width = self.name_width;
+        let spread = format!("{:.3}–{:.3}", ratio.min, ratio.max);
+        let met = if goal.is_met(ratio.median) { "yes" } else { "no" };
+        let (ratio, goal) = (ratio.median, goal.to_string());
+        println!(
+            "{name:width$}  {ours:>9.3} {anchor:>9.3} {unit:7} {ratio:>6.3}  {spread:13} {goal:8} {met:4} {note}"
+        );
+    }
+}
+
+/// Every goal of a row, in words: `>= 0.95, processor time <= 1.1`.
+fn goals(row: &Row, measured: &Measurement) -> String {
+    let mut text = row.goal.to_string();
+    if measured.cpu.is_some() {
+        text += &format!(", processor time {CPU_GOAL}");
+    }
+    if let Some(other) = &row.second {
+        text += &format!(", {} {}", other.name, other.goal);
+    }
+    text
+}

@@ -1,0 +1,91 @@
+//! The table of rows.
+
+use std::fmt;
+
+use crate::error::{BenchError, Result};
+use crate::measure::Side;
+use crate::{anchors, ours};
+
+/// What a ratio should be. Bandwidth and rates have a lower bound, latencies and costs an upper one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Goal {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Goal {
+    pub(crate) fn is_met(self, ratio: f64) -> bool {
+        match self {
+            Goal::AtLeast(bound) => ratio >= bound,
+            Goal::AtMost(bound) => ratio <= bound,
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Goal::AtLeast(bound) => write!(f, ">= {bound}"),
+            Goal::AtMost(bound) => write!(f, "<= {bound}"),
+        }
+    }
+}
+
+/// Something that is measured.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) ours: Side,
+    pub(crate) anchor_name: &'static str,
+    pub(crate) anchor: Side,
+    pub(crate) goal: Goal,
+    /// A second comparison, taken in the same rounds.
+    pub(crate) second: Option<SecondAnchor>,
+}
+
+/// Something else that a row is compared with.
+#[derive(Debug)]
+pub(crate) struct SecondAnchor {
+    pub(crate) name: &'static str,
+    pub(crate) side: Side,
+    pub(crate) goal: Goal,
+}
+
+/// All rows, in the order in which they are measured.
+pub(crate) const ROWS: &[Row] = &[Row {
+    name: "wake/eventfd",
+    unit: "µs",
+    ours: ours::wake::pingpong,
+    anchor_name: "bare eventfds and poll",
+    anchor: anchors::wake::pingpong,
+    goal: Goal::AtMost(1.1),
+    second: None,
+}];
+
+/// The rows of these names, in their order; all rows if none is named.
+pub(crate) fn select(names: &[String]) -> Result<Vec<&'static Row>> {
+    if names.is_empty() {
+        return Ok(ROWS.iter().collect());
+    }
+    let find = |name: &String| ROWS.iter().find(|row| row.name == name);
+    names.iter().map(|name| find(name).ok_or_else(|| BenchError::UnknownRow { name: name.clone() })).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_row_is_wrong_usage() {
+        assert_eq!(select(&["no/such-row".to_string()]).unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
+    fn each_row_has_a_name_of_its_own() {
+        for row in ROWS {
+            let found = select(&[row.name.to_string()]).unwrap();
+            assert!(std::ptr::eq(found[0], row), "{} twice", row.name);
+        }
+    }
+}

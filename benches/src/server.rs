@@ -1,0 +1,104 @@
+//! The other process of a measurement: this program again, told which part to play.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use nix::unistd::Pid;
+
+use crate::cores::{self, Cores};
+use crate::error::{BenchError, Result};
+use crate::{anchors, ours};
+
+/// A part that the other process can play: told the cores and its arguments, it calls [`ready`] and serves until its
+/// client has gone.
+pub(crate) type Serve = fn(Cores, &[String]) -> Result<()>;
+
+/// What stands before what a server has to tell its client.
+const READY: &str = "ready ";
+
+/// A running server. It ends with this value, and with this process: it watches its standard input.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    // Closed by the system if this process dies, which ends the server.
+    _stdin: Option<ChildStdin>,
+    said: String,
+}
+
+impl Server {
+    /// Starts this program as the server `name`, and waits until it is ready.
+    pub(crate) fn start<A: ToString>(name: &str, cores: Cores, args: &[A]) -> Result<Server> {
+        let program = std::env::current_exe().map_err(BenchError::system("find this program"))?;
+        let mut child = Command::new(program)
+            .args(["serve", name, &cores.to_string()])
+            .args(args.iter().map(A::to_string))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(BenchError::system("start a server"))?;
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line).map_err(BenchError::system("read from a server"))?;
+        }
+        // Made before the line is judged, so that a server that said something else ends too.
+        let mut server = Server { _stdin: child.stdin.take(), child, said: String::new() };
+        match line.trim_end().strip_prefix(READY.trim_end()) {
+            Some(said) => server.said = said.trim_start().to_string(),
+            None if line.is_empty() => return Err(wrong(name, "ended before it was ready")),
+            None => return Err(wrong(name, &format!("said '{}', not '{READY}…'", line.trim_end()))),
+        }
+        Ok(server)
+    }
+
+    /// What it said when it was ready, for instance its address.
+    pub(crate) fn said(&self) -> &str {
+        &self.said
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself when its client went; then both calls say so, and nothing is left to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wrong(name: &str, what: &str) -> BenchError {
+    BenchError::Server { name: name.to_string(), what: what.to_string() }
+}
+
+/// Plays the part of a server: what `nlx-bench serve` does.
+pub(crate) fn serve(name: &str, cores: Cores, args: &[String]) -> Result<()> {
+    let all = anchors::SERVERS.iter().chain(ours::SERVERS);
+    let (_, serve) = all
+        .clone()
+        .find(|(known, _)| *known == name)
+        .ok_or_else(|| BenchError::UnknownServer { name: name.to_string() })?;
+    end_with_the_client();
+    cores::pin(cores.server)?;
+    serve(cores, args)
+}
+
+/// Tells the client that the server is ready, and what it must know to find it.
+pub(crate) fn ready(said: impl std::fmt::Display) -> Result<()> {
+    let mut stdout = std::io::stdout();
+    writeln!(stdout, "{READY}{said}")
+        .and_then(|()| stdout.flush())
+        .map_err(BenchError::system("tell the client"))
+}
+
+/// Ends this process when its standard input does, which the client holds open as long as it lives.
+fn end_with_the_client() {
+    std::thread::spawn(|| {
+        let mut line = String::new();
+        while matches!(std::io::stdin().read_line(&mut line), Ok(1..)) {
+            line.clear();
+        }
+        std::process::exit(0);
+    });
+}
