@@ -1,5 +1,5 @@
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use nix::sys::eventfd::{EfdFlags, EventFd as RawEventFd};
 
@@ -11,6 +11,8 @@ use crate::Errno;
 pub struct EventFd {
     fd: RawEventFd,
     asleep: AtomicBool,
+    /// Announcements that wakers took and whose writes have not been read yet; the owner's alone.
+    owed: AtomicU64,
 }
 
 impl EventFd {
@@ -20,7 +22,7 @@ impl EventFd {
     /// EMFILE or ENFILE when there are no descriptors left.
     pub fn new() -> Result<EventFd, Errno> {
         let fd = RawEventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        Ok(EventFd { fd, asleep: AtomicBool::new(false) })
+        Ok(EventFd { fd, asleep: AtomicBool::new(false), owed: AtomicU64::new(0) })
     }
 }
 
@@ -37,11 +39,12 @@ impl Sleeper for EventFd {
     }
 
     fn finish(&self) {
-        if !self.asleep.swap(false, Ordering::AcqRel) {
-            // A waker took the announcement and has written, or is about to. EAGAIN means its write is yet to come: it
-            // then ends the next sleep early, once, which does no harm.
-            let _ = self.fd.read();
-        }
+        let taken = !self.asleep.swap(false, Ordering::AcqRel);
+        let owed = self.owed.load(Ordering::Relaxed) + u64::from(taken);
+        // A waker that took the announcement may not have written yet: then its write ends a later sleep early, and is
+        // read after that one.
+        let read = if owed > 0 { self.fd.read().unwrap_or(0) } else { 0 };
+        self.owed.store(owed.saturating_sub(read), Ordering::Relaxed);
     }
 
     fn wake(&self) {
@@ -51,5 +54,44 @@ impl Sleeper for EventFd {
             // The counter cannot overflow: one write per announcement.
             let _ = self.fd.write(1);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    use super::*;
+
+    fn is_readable(sleeper: &EventFd) -> bool {
+        let mut set = [PollFd::new(sleeper.fd(), PollFlags::POLLIN)];
+        poll(&mut set, PollTimeout::ZERO).unwrap() == 1
+    }
+
+    #[test]
+    fn only_a_sleeper_is_signalled() {
+        let sleeper = EventFd::new().unwrap();
+        sleeper.wake();
+        assert!(!is_readable(&sleeper), "it was awake");
+        sleeper.prepare();
+        sleeper.wake();
+        sleeper.wake();
+        assert!(is_readable(&sleeper));
+        sleeper.finish();
+        assert!(!is_readable(&sleeper), "the wake-up is used up");
+    }
+
+    #[test]
+    fn a_late_write_is_read_after_the_sleep_that_it_ended() {
+        let sleeper = EventFd::new().unwrap();
+        sleeper.prepare();
+        // A waker takes the announcement and is stopped before it writes.
+        assert!(sleeper.asleep.swap(false, Ordering::AcqRel));
+        sleeper.finish();
+        sleeper.prepare();
+        sleeper.fd.write(1).unwrap();
+        assert!(is_readable(&sleeper));
+        sleeper.finish();
+        assert!(!is_readable(&sleeper));
     }
 }

@@ -4,7 +4,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 
 use super::wait::wait_with;
@@ -13,7 +13,8 @@ use super::{Clock, Drive, Poll, Sleeper, Tokens};
 /// What a kernel would know: who has been woken, and which messages lie unread.
 #[derive(Default)]
 struct Kernel {
-    woken: [bool; 2],
+    /// The counters of two eventfds.
+    woken: [u64; 2],
     unread: Vec<usize>,
 }
 
@@ -33,6 +34,7 @@ struct Announced(AtomicBool);
 struct Waiter {
     net: Arc<Net>,
     number: usize,
+    owed: AtomicU64,
 }
 
 impl Net {
@@ -51,7 +53,7 @@ impl Net {
         fence(Ordering::SeqCst);
         let asleep = &self.sleepers[number].0;
         if asleep.load(Ordering::Relaxed) && asleep.swap(false, Ordering::AcqRel) {
-            self.kernel.lock().unwrap().woken[number] = true;
+            self.kernel.lock().unwrap().woken[number] += 1;
             self.bell.notify_all();
         }
     }
@@ -63,7 +65,7 @@ impl Net {
 
     fn sleep(&self, number: usize, drives: bool) {
         let mut kernel = self.kernel.lock().unwrap();
-        while !(kernel.woken[number] || (drives && !kernel.unread.is_empty())) {
+        while !(kernel.woken[number] > 0 || (drives && !kernel.unread.is_empty())) {
             kernel = self.bell.wait(kernel).unwrap();
         }
     }
@@ -78,9 +80,14 @@ impl Sleeper for Waiter {
         fence(Ordering::SeqCst);
     }
     fn finish(&self) {
-        if !self.net.sleepers[self.number].0.swap(false, Ordering::AcqRel) {
-            self.net.kernel.lock().unwrap().woken[self.number] = false;
-        }
+        let taken = !self.net.sleepers[self.number].0.swap(false, Ordering::AcqRel);
+        let owed = self.owed.load(Ordering::Relaxed) + u64::from(taken);
+        let read = if owed > 0 {
+            std::mem::take(&mut self.net.kernel.lock().unwrap().woken[self.number])
+        } else {
+            0
+        };
+        self.owed.store(owed - read, Ordering::Relaxed);
     }
     fn wake(&self) {
         self.net.wake(self.number);
@@ -119,7 +126,8 @@ impl Drive for Net {
 }
 
 fn wait_for_own_message(net: &Arc<Net>, number: usize) {
-    let sleeper: std::sync::Arc<dyn Sleeper> = std::sync::Arc::new(Waiter { net: net.clone(), number });
+    let sleeper: std::sync::Arc<dyn Sleeper> =
+        std::sync::Arc::new(Waiter { net: net.clone(), number, owed: AtomicU64::new(0) });
     let ready = || net.got[number].load(Ordering::Acquire);
     let sleep = |_: &dyn Drive, mask: u64, _: &dyn Sleeper, _: Option<u64>| net.sleep(number, mask != 0);
     assert!(wait_with(&**net, &sleeper, None, ready, sleep));
@@ -128,7 +136,7 @@ fn wait_for_own_message(net: &Arc<Net>, number: usize) {
 #[test]
 fn each_waiter_gets_its_message_whoever_drives() {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(4);
     builder.check(|| {
         let net = Net::new();
         let waiters: Vec<_> = (0..2)

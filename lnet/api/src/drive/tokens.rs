@@ -38,7 +38,7 @@ impl Tokens {
     pub fn claim(&self, shard: usize) -> bool {
         let held = &self.shards[shard].held;
         // SYNC tokens.hand-over: what the last driver did is seen by the next one.
-        !held.load(Ordering::Relaxed) && !held.swap(true, Ordering::Acquire)
+        held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Gives a token back, and wakes a waiter that has none, if there is one: it will drive.
