@@ -53,15 +53,44 @@ pub(crate) struct SecondAnchor {
 }
 
 /// All rows, in the order in which they are measured.
-pub(crate) const ROWS: &[Row] = &[Row {
-    name: "wake/eventfd",
-    unit: "µs",
-    ours: ours::wake::pingpong,
-    anchor_name: "bare eventfds and poll",
-    anchor: anchors::wake::pingpong,
-    goal: Goal::AtMost(1.1),
-    second: None,
-}];
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        name: "bevq/throughput-1",
+        unit: "M/s",
+        ours: ours::bevq::one_by_one,
+        anchor_name: "rtrb between threads, one by one",
+        anchor: anchors::ring::one_by_one,
+        goal: Goal::AtLeast(1.1),
+        second: None,
+    },
+    Row {
+        name: "bevq/throughput-batch",
+        unit: "M/s",
+        ours: ours::bevq::in_chunks,
+        anchor_name: "rtrb between threads, chunks of 32",
+        anchor: anchors::ring::in_chunks,
+        goal: Goal::AtLeast(1.0),
+        second: None,
+    },
+    Row {
+        name: "bevq/latency",
+        unit: "ns",
+        ours: ours::bevq::latency,
+        anchor_name: "one cache line between two cores",
+        anchor: anchors::flag::pingpong,
+        goal: Goal::AtMost(2.0),
+        second: None,
+    },
+    Row {
+        name: "wake/eventfd",
+        unit: "µs",
+        ours: ours::wake::pingpong,
+        anchor_name: "bare eventfds and ppoll",
+        anchor: anchors::wake::pingpong,
+        goal: Goal::AtMost(1.1),
+        second: None,
+    },
+];
 
 /// The rows of these names, in their order; all rows if none is named.
 pub(crate) fn select(names: &[String]) -> Result<Vec<&'static Row>> {

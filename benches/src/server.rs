@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
@@ -13,6 +14,9 @@ use crate::{anchors, ours};
 /// client has gone.
 pub(crate) type Serve = fn(Cores, &[String]) -> Result<()>;
 
+/// No single step of a measurement takes this long: what is awaited for longer has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
 /// What stands before what a server has to tell its client.
 const READY: &str = "ready ";
 
@@ -22,6 +26,7 @@ pub(crate) struct Server {
     child: Child,
     // Closed by the system if this process dies, which ends the server.
     _stdin: Option<ChildStdin>,
+    name: String,
     said: String,
 }
 
@@ -41,7 +46,8 @@ impl Server {
             BufReader::new(stdout).read_line(&mut line).map_err(BenchError::system("read from a server"))?;
         }
         // Made before the line is judged, so that a server that said something else ends too.
-        let mut server = Server { _stdin: child.stdin.take(), child, said: String::new() };
+        let mut server =
+            Server { _stdin: child.stdin.take(), child, name: name.to_string(), said: String::new() };
         match line.trim_end().strip_prefix(READY.trim_end()) {
             Some(said) => server.said = said.trim_start().to_string(),
             None if line.is_empty() => return Err(wrong(name, "ended before it was ready")),
@@ -53,6 +59,19 @@ impl Server {
     /// What it said when it was ready, for instance its address.
     pub(crate) fn said(&self) -> &str {
         &self.said
+    }
+
+    /// Waits until the server has done all its work and ended by itself.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            match self.child.try_wait().map_err(BenchError::system("wait for a server"))? {
+                None => std::thread::sleep(Duration::from_millis(1)),
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(wrong(&self.name, &format!("has failed: {status}"))),
+            }
+        }
+        Err(BenchError::TimedOut { what: "the end of a server", seconds: PATIENCE.as_secs() })
     }
 
     pub(crate) fn pid(&self) -> Pid {

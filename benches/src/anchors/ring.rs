@@ -7,22 +7,23 @@ use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::{Sample, Timed};
 
-/// As large as a buffer event of nlx. Aligned to one cache line, which suits rtrb better than two.
+/// The same payload as the longest event of nlx's queue. Aligned to one cache line, which suits rtrb better than two; so
+/// an event has 128 bytes.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
-struct Event([u64; 16]);
+struct Event([u64; 15]);
 
 impl Event {
     fn number(number: u64) -> Event {
-        Event([number; 16])
+        Event([number; 15])
     }
 }
 
 /// Slots: all of them fit into a core's second-level cache, as those of the queue it is compared with.
-const SLOTS: usize = 1024;
+pub(crate) const SLOTS: usize = 1024;
 
 /// Events that move together.
-const CHUNK: usize = 32;
+pub(crate) const CHUNK: usize = 32;
 
 /// Events between two looks at the clock.
 const BATCH: u64 = 4096;

@@ -1,19 +1,15 @@
 //! Connections for the raw loops, set up as those of the TCP LND.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
 
 use socket2::SockRef;
 
 use crate::error::{BenchError, Result};
-use crate::server;
+use crate::server::{self, PATIENCE};
 
 /// The congestion control of every connection, on both sides of every comparison: bbr, the default on many machines, costs up
 /// to a third of bulk on loopback.
 pub(crate) const CONGESTION: &str = "cubic";
-
-/// No single step of a measurement takes this long: a connection that is silent for longer has failed.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Connects to a raw server at the address that it has said.
 pub(super) fn connect(address: &str) -> Result<TcpStream> {

@@ -1,0 +1,196 @@
+//! The queue of buffer events between two processes.
+
+use std::fs::OpenOptions;
+use std::hint::black_box;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nlx_bev_cqueue::{Consumer, PopError, Producer, PushError, SharedMemory};
+
+use super::spin::Spin;
+use crate::cores::Cores;
+use crate::error::{BenchError, Result};
+use crate::measure::Round;
+use crate::meter::{Sample, Timed};
+use crate::server::{self, Server};
+
+pub(crate) const TAKER: &str = "bevq-taker";
+pub(crate) const ECHO: &str = "bevq-echo";
+
+/// The longest event there is: with its stamp it fills a slot of 128 bytes.
+type Event = [u64; 15];
+
+/// As many as rtrb gets.
+const SLOTS: u32 = crate::anchors::ring::SLOTS as u32;
+
+/// Events that are taken out together.
+const CHUNK: usize = crate::anchors::ring::CHUNK;
+
+/// Events between two looks at the clock.
+const BATCH: u64 = 4096;
+
+/// The last event's number.
+const END: u64 = u64::MAX;
+
+/// One event at a time. Millions of events per second.
+pub(crate) fn one_by_one(round: &Round) -> Result<Sample> {
+    stream(round, 1)
+}
+
+/// Taken out in chunks of 32. Millions of events per second.
+pub(crate) fn in_chunks(round: &Round) -> Result<Sample> {
+    stream(round, CHUNK)
+}
+
+fn stream(round: &Round, chunk: usize) -> Result<Sample> {
+    let (mut producer, shared) = producer()?;
+    let server = Server::start(TAKER, round.cores, &[shared.path(), chunk.to_string()])?;
+    let mut sent = 0;
+    let timed = Timed::warm(round.time, || {
+        for number in sent..sent + BATCH {
+            push(&mut producer, [number; 15], round.cores)?;
+        }
+        sent += BATCH;
+        Ok(BATCH)
+    })?;
+    push(&mut producer, [END; 15], round.cores)?;
+    server.finish()?;
+    Ok(Sample::of(timed.millions_per_second()))
+}
+
+/// One event to and fro, through two queues. Nanoseconds one way.
+pub(crate) fn latency(round: &Round) -> Result<Sample> {
+    let (mut there, shared_there) = producer()?;
+    let (memory, fd) = SharedMemory::create(SLOTS).map_err(BenchError::nlx("make a queue"))?;
+    let mut back = consumer(memory)?;
+    let server = Server::start(ECHO, round.cores, &[shared_there.path(), Shared(fd).path()])?;
+    let mut turn = 0;
+    let timed = Timed::warm(round.time, || {
+        for _ in 0..BATCH {
+            turn += 1;
+            push(&mut there, [turn; 15], round.cores)?;
+            check(&pop(&mut back, round.cores)?, turn)?;
+        }
+        Ok(BATCH)
+    })?;
+    push(&mut there, [END; 15], round.cores)?;
+    server.finish()?;
+    Ok(Sample::of(timed.nanoseconds_per_step() / 2.0))
+}
+
+/// Takes events until [`END`] has come, and checks that none is missing.
+pub(crate) fn take(cores: Cores, args: &[String]) -> Result<()> {
+    let mut consumer = consumer(attach(args, 0)?)?;
+    let chunk = args.get(1).and_then(|chunk| chunk.parse().ok()).unwrap_or(1);
+    server::ready("")?;
+    match chunk {
+        1 => take_singly(&mut consumer, cores),
+        _ => take_chunks(&mut consumer, chunk, cores),
+    }
+}
+
+/// Sends each event back, until [`END`] has come.
+pub(crate) fn echo(cores: Cores, args: &[String]) -> Result<()> {
+    let mut there = consumer(attach(args, 0)?)?;
+    let mut back = Producer::new(attach(args, 1)?).map_err(BenchError::nlx("take the producer's half"))?;
+    server::ready("")?;
+    loop {
+        let event = pop(&mut there, cores)?;
+        if event[0] == END {
+            return Ok(());
+        }
+        push(&mut back, event, cores)?;
+    }
+}
+
+fn take_singly(consumer: &mut Consumer<Event, SharedMemory>, cores: Cores) -> Result<()> {
+    let mut expected = 0;
+    loop {
+        let event = pop(consumer, cores)?;
+        if black_box(&event)[0] == END {
+            return Ok(());
+        }
+        check(&event, expected)?;
+        expected += 1;
+    }
+}
+
+fn take_chunks(consumer: &mut Consumer<Event, SharedMemory>, chunk: usize, cores: Cores) -> Result<()> {
+    let mut expected = 0;
+    let mut spin = Spin::new(cores, "a chunk of events");
+    loop {
+        let before = expected;
+        for event in consumer.drain(chunk) {
+            if black_box(&event)[0] == END {
+                return Ok(());
+            }
+            check(&event, expected)?;
+            expected += 1;
+        }
+        if expected == before {
+            spin.turn()?;
+        } else {
+            spin = Spin::new(cores, "a chunk of events");
+        }
+    }
+}
+
+#[inline]
+fn push(producer: &mut Producer<Event, SharedMemory>, event: Event, cores: Cores) -> Result<()> {
+    let mut spin = Spin::new(cores, "room for an event");
+    loop {
+        match producer.push(event) {
+            Ok(()) => return Ok(()),
+            Err(PushError::Full { .. }) => spin.turn()?,
+            Err(error) => return Err(BenchError::nlx("push an event")(error)),
+        }
+    }
+}
+
+#[inline]
+fn pop(consumer: &mut Consumer<Event, SharedMemory>, cores: Cores) -> Result<Event> {
+    let mut spin = Spin::new(cores, "an event");
+    loop {
+        match consumer.pop() {
+            Ok(event) => return Ok(event),
+            Err(PopError::Empty) => spin.turn()?,
+            Err(error) => return Err(BenchError::nlx("take an event")(error)),
+        }
+    }
+}
+
+fn check(event: &Event, expected: u64) -> Result<()> {
+    if event[0] == expected {
+        return Ok(());
+    }
+    Err(BenchError::Wrong { what: "the number of an event", value: event[0], expected })
+}
+
+fn producer() -> Result<(Producer<Event, SharedMemory>, Shared)> {
+    let (memory, fd) = SharedMemory::create(SLOTS).map_err(BenchError::nlx("make a queue"))?;
+    let producer = Producer::new(memory).map_err(BenchError::nlx("take the producer's half"))?;
+    Ok((producer, Shared(fd)))
+}
+
+/// The consumer's half, with room in all slots but the divider.
+fn consumer(memory: SharedMemory) -> Result<Consumer<Event, SharedMemory>> {
+    let mut consumer = Consumer::new(memory).map_err(BenchError::nlx("take the consumer's half"))?;
+    consumer.provision(SLOTS - 1).map_err(BenchError::nlx("make room for events"))?;
+    Ok(consumer)
+}
+
+/// A queue's descriptor, to be attached by another process.
+struct Shared(OwnedFd);
+
+impl Shared {
+    fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+}
+
+/// Attaches the queue whose path is argument `index`.
+fn attach(args: &[String], index: usize) -> Result<SharedMemory> {
+    let path = args.get(index).map_or("", String::as_str);
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    let fd = OwnedFd::from(file.map_err(BenchError::system("open the client's queue"))?);
+    SharedMemory::attach(fd).map_err(BenchError::nlx("attach a queue"))
+}

@@ -1,0 +1,41 @@
+use std::time::Instant;
+
+use crate::cores::Cores;
+use crate::error::{BenchError, Result};
+use crate::server::PATIENCE;
+
+/// Looks at the clock once in so many turns.
+const TURNS: u32 = 1 << 20;
+
+/// Waits in a loop for another process to write to memory, but not for ever: the other process can die.
+#[derive(Debug)]
+pub(crate) struct Spin {
+    cores: Cores,
+    what: &'static str,
+    turns: u32,
+    since: Option<Instant>,
+}
+
+impl Spin {
+    pub(crate) fn new(cores: Cores, what: &'static str) -> Spin {
+        Spin { cores, what, turns: 0, since: None }
+    }
+
+    /// One turn of the loop.
+    #[inline]
+    pub(crate) fn turn(&mut self) -> Result<()> {
+        self.turns += 1;
+        self.cores.relax();
+        if self.turns == TURNS { self.look_at_the_clock() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn look_at_the_clock(&mut self) -> Result<()> {
+        self.turns = 0;
+        let since = *self.since.get_or_insert_with(Instant::now);
+        if since.elapsed() < PATIENCE {
+            return Ok(());
+        }
+        Err(BenchError::TimedOut { what: self.what, seconds: PATIENCE.as_secs() })
+    }
+}
