@@ -84,7 +84,8 @@ impl fmt::Debug for NetType {
 /// A network: type in bits 16 to 23, number in bits 0 to 15 (lnet-wire 2).
 ///
 /// Text: the type's name and the number, which is left out when 0 (`tcp`, `tcp1`). The wildcard prints as `<?>` and
-/// is also read from `*`. A type without a name prints, and is read, as `<type:number>`.
+/// is also read from `*`. A type without a name prints, and is read, as `<type:number>`, and so does a number of `lo`,
+/// which takes none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub struct Net(u32);
@@ -146,8 +147,8 @@ impl fmt::Display for Net {
         }
         match (self.net_type().name(), self.number()) {
             (Some(name), 0) => f.write_str(name),
-            (Some(name), number) => write!(f, "{name}{number}"),
-            (None, number) => write!(f, "<{}:{number}>", self.net_type().0),
+            (Some(name), number) if self.net_type() != NetType::LO => write!(f, "{name}{number}"),
+            (_, number) => write!(f, "<{}:{number}>", self.net_type().0),
         }
     }
 }
@@ -185,6 +186,7 @@ mod tests {
             ("bxi3f3", Net::from_id(0x0013_0003), "bxi3f3"),
             ("<17:4>", Net::from_id(0x0011_0004), "<17:4>"),
             ("<2:4>", Net::from_id(0x0002_0004), "tcp4"),
+            ("<9:4>", Net::from_id(0x0009_0004), "<9:4>"),
             ("*", Net::ANY, "<?>"),
             ("<?>", Net::ANY, "<?>"),
         ];

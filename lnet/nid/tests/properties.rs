@@ -35,7 +35,7 @@ proptest! {
     }
 
     #[test]
-    fn every_net_reads_what_it_prints(net in any_net()) {
+    fn every_net_reads_what_it_prints(net in any::<u32>().prop_map(|id| Net::from_id(id & 0x001f_ffff))) {
         prop_assert_eq!(net.to_string().parse(), Ok(net));
         prop_assert_eq!(Net::from_id(net.id()), net);
     }

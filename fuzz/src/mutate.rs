@@ -1,0 +1,109 @@
+//! How an input is changed.
+
+use crate::rng::Rng;
+
+/// The most changes made to one input at once.
+const CHANGES_MAX: usize = 6;
+
+/// The longest piece that is inserted, removed or repeated at once, in bytes.
+const PIECE_MAX: usize = 32;
+
+/// Numbers at which protocols turn: limits and their neighbours, signs, magic numbers, types.
+const INTERESTING: [u64; 32] = [
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    12,
+    16,
+    17,
+    63,
+    64,
+    0x7f,
+    0x80,
+    0xc0,
+    0xc1,
+    0xff,
+    200,
+    4096,
+    4097,
+    12345,
+    0xffff,
+    0x0010_0000,
+    0x0010_0001,
+    0x7fff_ffff,
+    0x8000_0000,
+    0xffff_ffff,
+    0x4572_6963,
+    0xacce_7100,
+    0x7069_6e67,
+    0x0009_0000_0000_0000,
+    0x8000_0000_0000_0000,
+    u64::MAX,
+];
+
+/// Bytes of which the texts of addresses consist.
+const TEXT: &[u8] = b"0123456789abcdef.:@-*<>[]/xULNET_PIDtcpo2iblognikfi ";
+
+/// Changes `input` in one or a few random ways; `other` is spliced in at times. At most `limit` bytes are left.
+pub(crate) fn mutate(input: &mut Vec<u8>, other: &[u8], limit: usize, rng: &mut Rng) {
+    for _ in 0..=rng.below(CHANGES_MAX) {
+        change(input, other, rng);
+        input.truncate(limit);
+    }
+}
+
+fn change(input: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
+    let at = rng.below(input.len());
+    match rng.below(10) {
+        0 | 1 => {
+            if let Some(byte) = input.get_mut(at) {
+                *byte ^= 1 << rng.below(8);
+            }
+        }
+        2 => overwrite(input, at, &[rng.next() as u8]),
+        3 => overwrite(input, at, &[*rng.pick(TEXT)]),
+        4 | 5 => overwrite(input, at, &interesting(rng)),
+        6 => input.truncate(at),
+        7 => insert(input, at, rng),
+        8 => {
+            let end = (at + 1 + rng.below(PIECE_MAX)).min(input.len());
+            input.drain(at.min(end)..end);
+        }
+        _ => {
+            let from = rng.below(other.len());
+            input.truncate(at);
+            input.extend_from_slice(&other[from..]);
+        }
+    }
+}
+
+/// One of the numbers in a random width and byte order.
+fn interesting(rng: &mut Rng) -> Vec<u8> {
+    let value = *rng.pick(&INTERESTING);
+    let width = 1 << rng.below(4);
+    let mut bytes = value.to_le_bytes()[..width].to_vec();
+    if rng.below(2) == 0 {
+        bytes.reverse();
+    }
+    bytes
+}
+
+/// Writes over what is there, as far as it reaches.
+fn overwrite(input: &mut [u8], at: usize, bytes: &[u8]) {
+    for (slot, byte) in input.iter_mut().skip(at).zip(bytes) {
+        *slot = *byte;
+    }
+}
+
+/// Inserts random bytes or a copy of what stands there.
+fn insert(input: &mut Vec<u8>, at: usize, rng: &mut Rng) {
+    let length = 1 + rng.below(PIECE_MAX);
+    let piece: Vec<u8> = match rng.below(2) {
+        0 => input[at..].iter().copied().take(length).collect(),
+        _ => (0..length).map(|_| rng.next() as u8).collect(),
+    };
+    input.splice(at..at, piece);
+}

@@ -1,0 +1,187 @@
+//! The loop: mutate, run, keep what is new, survive a panic.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+use crate::mutate::mutate;
+use crate::rng::Rng;
+use crate::targets::Target;
+
+/// The longest input in bytes: several messages, and a ping info of a hundred interfaces.
+pub const INPUT_MAX: usize = 2048;
+
+/// The most inputs kept to be mutated further. Outcomes are few; this bounds a target that counts up.
+const POOL_MAX: usize = 4096;
+
+/// Executions between two looks at the clock.
+const BATCH: u64 = 64;
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug)]
+pub enum Limit {
+    /// After this time.
+    Time(Duration),
+    /// After this many executions.
+    Executions(u64),
+}
+
+/// What a run has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The target's name.
+    pub target: &'static str,
+    /// The seed, which replays the run.
+    pub seed: u64,
+    /// How often the target ran.
+    pub executions: u64,
+    /// How many different outcomes it had.
+    pub outcomes: usize,
+    /// The input on which it broke, which ends the run.
+    pub failure: Option<Failure>,
+}
+
+/// An input that breaks a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The input.
+    pub input: Vec<u8>,
+    /// What the panic said.
+    pub message: String,
+}
+
+/// One target being fuzzed.
+#[derive(Debug)]
+pub struct Run<'a> {
+    target: &'a Target,
+    rng: Rng,
+    pool: Vec<Vec<u8>>,
+    seen: HashSet<u64>,
+    report: Report,
+}
+
+impl<'a> Run<'a> {
+    /// A run of this seed.
+    #[must_use]
+    pub fn new(target: &'a Target, seed: u64) -> Run<'a> {
+        let report = Report { target: target.name, seed, executions: 0, outcomes: 0, failure: None };
+        Run { target, rng: Rng::new(seed, target.name), pool: Vec::new(), seen: HashSet::new(), report }
+    }
+
+    /// Runs the seeds of the target, then mutated inputs, until the limit or the first failure.
+    #[must_use]
+    pub fn go(mut self, limit: Limit) -> Report {
+        let start = Instant::now();
+        for seed in (self.target.seeds)().into_iter().chain([Vec::new()]) {
+            self.execute(&seed);
+            self.pool.push(seed);
+        }
+        while self.report.failure.is_none() && !self.is_over(limit, start) {
+            let mut input = self.rng.pick(&self.pool).clone();
+            let other = self.rng.below(self.pool.len());
+            mutate(&mut input, &self.pool[other], INPUT_MAX, &mut self.rng);
+            if self.execute(&input) && self.pool.len() < POOL_MAX {
+                self.pool.push(input);
+            }
+        }
+        self.report.outcomes = self.seen.len();
+        self.report
+    }
+
+    fn is_over(&self, limit: Limit, start: Instant) -> bool {
+        match limit {
+            Limit::Executions(count) => self.report.executions >= count,
+            Limit::Time(time) => self.report.executions.is_multiple_of(BATCH) && start.elapsed() >= time,
+        }
+    }
+
+    /// Runs one input; whether its outcome is new.
+    fn execute(&mut self, input: &[u8]) -> bool {
+        if self.report.failure.is_some() {
+            return false;
+        }
+        self.report.executions += 1;
+        match guarded(self.target, input) {
+            Ok(outcome) => self.seen.insert(outcome),
+            Err(failure) => {
+                self.report.failure = Some(failure);
+                false
+            }
+        }
+    }
+}
+
+/// Runs one input alone.
+///
+/// # Errors
+/// The failure, if the target breaks on it.
+pub fn replay(target: &Target, input: &[u8]) -> Result<(), Failure> {
+    guarded(target, input).map(drop)
+}
+
+thread_local! {
+    /// Whether this thread is inside a target, whose panics are reported and not printed.
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+fn guarded(target: &Target, input: &[u8]) -> Result<u64, Failure> {
+    silence_guarded_panics();
+    GUARDED.set(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
+    GUARDED.set(false);
+    result
+        .map(|outcome| outcome.0)
+        .map_err(|panic| Failure { input: input.to_vec(), message: message_of(panic.as_ref()) })
+}
+
+fn silence_guarded_panics() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        let previous = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !GUARDED.get() {
+                previous(info);
+            }
+        }));
+    });
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::targets::Outcome;
+
+    /// A parser with a bug behind two conditions.
+    fn fragile(bytes: &[u8]) -> Outcome {
+        let opened = bytes.first() == Some(&b'{');
+        assert!(!opened || bytes.len() != 3, "three bytes in a brace");
+        Outcome(u64::from(opened))
+    }
+
+    const FRAGILE: Target = Target { name: "fragile", run: fragile, seeds: || vec![b"xyzzy".to_vec()] };
+
+    #[test]
+    fn a_bug_is_found_reported_and_replayed() {
+        let report = Run::new(&FRAGILE, 5).go(Limit::Executions(10_000_000));
+        let failure = report.failure.clone().unwrap();
+        assert_eq!((failure.input[0], failure.input.len()), (b'{', 3));
+        assert_eq!(failure.message, "three bytes in a brace");
+        assert_eq!(replay(&FRAGILE, &failure.input), Err(failure));
+        assert_eq!(Run::new(&FRAGILE, 5).go(Limit::Executions(10_000_000)), report);
+        assert_eq!(replay(&FRAGILE, b"{"), Ok(()));
+    }
+
+    #[test]
+    fn a_run_without_time_still_runs_its_seeds() {
+        let report = Run::new(&FRAGILE, 5).go(Limit::Time(Duration::ZERO));
+        assert!(report.executions >= 2 && report.executions <= BATCH);
+    }
+}

@@ -1,0 +1,61 @@
+//! What is fuzzed, and what must hold.
+
+mod handshakes;
+mod layouts;
+mod names;
+mod ping;
+
+use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use lnet_proto::ProtoError;
+
+/// A parser or state machine with the properties that every input must leave intact.
+#[derive(Debug)]
+pub struct Target {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Runs one input; panics if a property breaks.
+    pub run: fn(&[u8]) -> Outcome,
+    /// The inputs to start from.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// What an input led to, told apart as finely as is worth keeping an input for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome(pub(crate) u64);
+
+/// All targets. A new parser or trust boundary gets its line here.
+pub const TARGETS: &[Target] = &[
+    Target { name: "nid-text", run: names::nid_text, seeds: names::text_seeds },
+    Target { name: "nid-wire", run: names::nid_wire, seeds: names::wire_seeds },
+    Target { name: "header", run: layouts::header, seeds: layouts::header_seeds },
+    Target { name: "request", run: layouts::request, seeds: layouts::request_seeds },
+    Target { name: "hello", run: layouts::hello, seeds: layouts::hello_seeds },
+    Target { name: "decoder", run: layouts::decoder, seeds: layouts::decoder_seeds },
+    Target { name: "ack-queue", run: layouts::ack_queue, seeds: layouts::ack_seeds },
+    Target { name: "ping-info", run: ping::ping_info, seeds: ping::seeds },
+    Target { name: "acceptor", run: handshakes::acceptor, seeds: handshakes::acceptor_seeds },
+    Target { name: "connector", run: handshakes::connector, seeds: handshakes::connector_seeds },
+];
+
+impl Outcome {
+    /// The outcome that this value stands for.
+    fn of(value: impl Hash) -> Outcome {
+        let mut hasher = DefaultHasher::new();
+        value.hash(&mut hasher);
+        Outcome(hasher.finish())
+    }
+
+    /// An error, told apart by its kind and errno; its text must name something.
+    fn of_error(error: &ProtoError) -> Outcome {
+        assert!(error.errno() > 0 && !error.to_string().is_empty(), "{error:?}");
+        Outcome::of((std::mem::discriminant(error), error.errno()))
+    }
+}
+
+/// Panics with both values if they differ.
+#[track_caller]
+fn same<T: PartialEq + Debug>(left: T, right: T, what: &str) {
+    assert!(left == right, "{what}: {left:?} is not {right:?}");
+}
