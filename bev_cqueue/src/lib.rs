@@ -1,1 +1,89 @@
-//! The growable single-producer single-consumer queue of buffer events in shared memory.
+//! The queue of buffer events: single producer, single consumer, growable, in memory that two processes share.
+//!
+//! One queue belongs to each transfer machine. The [`Producer`] puts completion events in, as LNet reports them; the
+//! [`Consumer`] takes them out, and before it starts an operation it makes sure that there is room for every event the
+//! operation can produce, so that none is ever lost ([`Consumer::provision`]). Nothing is ever locked: a side that is
+//! killed or stopped at any instruction neither blocks nor corrupts the other.
+//!
+//! It is not a general channel. Events are plain data of at most 120 bytes; requests do not travel through it; and
+//! waiting is a matter apart ([`wake`]), because a consumer that is awake must cost its producer no system call.
+//!
+//! # The ring
+//!
+//! Slots form a closed ring of links. One of them, the *divider*, holds the event taken last; behind it come the events
+//! that wait, then the free slots, then the divider again.
+//!
+//! ```text
+//!   divider ──► oldest event ──► … ──► newest event ──► free ──► … ──► free ──► divider
+//!               (front)                                 (fill)
+//! ```
+//!
+//! The producer fills the first free slot and stamps it with the event's number; the stamp also says which slot comes
+//! next. The consumer looks at the slot that will hold the next event until the right number stands there. No counter of
+//! the producer's travels between the processors, so an event costs the two cache lines of its slot and nothing else. The
+//! consumer's counter of events taken is read only when the producer has used up the room it knew of.
+//!
+//! To grow the ring, the consumer links fresh slots in behind the divider and makes the last of them the divider. The
+//! producer does not read the divider's link, so it can go on meanwhile. The ring never shrinks.
+//!
+//! # Example
+//!
+//! Two processes; the descriptor travels over a Unix socket, and both halves stand in one program only here:
+//!
+//! ```
+//! use nlx_bev_cqueue::{Consumer, PopError, Producer, SharedMemory};
+//!
+//! // The helper, which trusts nobody, makes the memory.
+//! let (memory, fd) = SharedMemory::create(1024)?;
+//! let mut producer = Producer::<[u64; 4], _>::new(memory)?;
+//!
+//! // The client maps it and makes room before it starts an operation.
+//! let mut consumer = Consumer::<[u64; 4], _>::new(SharedMemory::attach(fd)?)?;
+//! consumer.provision(1)?;
+//!
+//! // The operation is complete.
+//! producer.push([1, 2, 3, 4])?;
+//! assert_eq!(consumer.pop(), Ok([1, 2, 3, 4]));
+//! assert_eq!(consumer.pop(), Err(PopError::Empty));
+//! consumer.release(1)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Memory order
+//!
+//! Each pair of a store that publishes and a load that observes has a name, which stands at both ends as `SYNC name`:
+//!
+//! | pair | store | load | orders |
+//! | --- | --- | --- | --- |
+//! | `bevq.put` | stamp, by [`Producer::push`] | stamp, by [`Consumer::pop`] | writing an event before reading it |
+//! | `bevq.get` | count of events taken, by [`Consumer::pop`] | the same, by the producer looking for room | reading an event before its slot is filled again |
+//! | `bevq.grow` | count of slots, by [`Consumer::grow`] | the same, by the producer looking for room | linking slots in before following the links |
+//! | `bevq.sleep` | word *sleeping*, then a fence | a fence, then the word | see [`wake`] |
+//!
+//! The model tests explore all interleavings with loom, and check that loom finds a fault when any of these is weakened:
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p nlx-bev-cqueue --release --lib loom
+//! ```
+//!
+//! # Trust
+//!
+//! The producer treats every word of the shared memory as hostile ([`Corruption`]), and the consumer treats its producer as
+//! trusted but mortal. All words are atomics and all indices are bounded by lengths that each process holds itself, so
+//! even two processes that both scribble cause no undefined behaviour in a third.
+
+mod consumer;
+mod error;
+mod layout;
+mod memory;
+mod producer;
+mod sync;
+pub mod wake;
+
+pub use consumer::{Consumer, Drain};
+pub use error::{Corruption, Error, PopError, PushError};
+pub use layout::{Event, Header, Link, MAX_SLOTS, MIN_SLOTS, PAYLOAD_BYTES, Slot};
+#[cfg(not(loom))]
+pub use memory::SharedMemory;
+pub use memory::{Halves, Heap, Memory, heap};
+pub use producer::Producer;

@@ -1,0 +1,77 @@
+//! The memory a queue lives in.
+//!
+//! The two halves know it only through [`Memory`], so that the same algorithm runs on the heap, in memory shared with
+//! another process, and under a model checker.
+
+use core::fmt::Debug;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use crate::consumer::Consumer;
+use crate::error::Error;
+use crate::layout::{Header, Link, MAGIC, MAX_SLOTS, MIN_SLOTS, Slot, VERSION};
+use crate::producer::Producer;
+
+mod heap;
+#[cfg(not(loom))]
+mod shared;
+
+pub use heap::{Heap, heap};
+#[cfg(not(loom))]
+pub use shared::SharedMemory;
+
+/// Memory that holds one queue.
+///
+/// Each call returns the same places, and there are as many links as slots. An implementation that does otherwise gets
+/// a queue that loses events, reports corruption or panics, but no undefined behaviour: the lengths of the slices bound
+/// every index that the halves follow, and all words in them are atomic.
+pub trait Memory: Debug {
+    /// The header.
+    fn header(&self) -> &Header;
+
+    /// The successor of each slot.
+    fn links(&self) -> &[Link];
+
+    /// The slots, those outside of the ring included.
+    fn slots(&self) -> &[Slot];
+}
+
+/// Both halves of one queue.
+pub type Halves<T, M> = (Producer<T, M>, Consumer<T, M>);
+
+/// Refuses a number of slots that no queue can have.
+pub(crate) fn check_slot_count(slots: u32) -> Result<usize, Error> {
+    if (MIN_SLOTS..=MAX_SLOTS).contains(&slots) {
+        Ok(slots as usize)
+    } else {
+        Err(Error::SlotCount { slots, min: MIN_SLOTS, max: MAX_SLOTS })
+    }
+}
+
+/// Makes an empty ring of [`MIN_SLOTS`] in zeroed memory that nobody else knows yet: slot 0 is the first to be filled,
+/// slot 1 is the divider (motr-transport 6.2, `init`).
+pub(crate) fn format(memory: &impl Memory) {
+    let (header, links) = (memory.header(), memory.links());
+    links[0].0.store(1, Relaxed);
+    links[1].0.store(0, Relaxed);
+    header.consumer.nr.store(MIN_SLOTS, Relaxed);
+    // No memory has more slots than fit into 32 bits: `check_slot_count`.
+    header.identity.max_slots.store(memory.slots().len() as u32, Relaxed);
+    header.identity.version.store(VERSION, Relaxed);
+    header.identity.magic.store(MAGIC, Relaxed);
+}
+
+/// Makes sure that a queue gets at most one producer in its life.
+pub(crate) fn take_producer(memory: &impl Memory) -> Result<(), Error> {
+    match memory.header().identity.producer_taken.swap(1, AcqRel) {
+        0 => Ok(()),
+        _ => Err(Error::Taken { half: "producer" }),
+    }
+}
+
+/// Makes sure that a queue gets at most one consumer in its life.
+pub(crate) fn take_consumer(memory: &impl Memory) -> Result<(), Error> {
+    match memory.header().identity.consumer_taken.swap(1, AcqRel) {
+        0 => Ok(()),
+        _ => Err(Error::Taken { half: "consumer" }),
+    }
+}

@@ -1,0 +1,151 @@
+use core::mem::size_of;
+use core::sync::atomic::Ordering::Relaxed;
+use std::ffi::CStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use memmap2::{MmapOptions, MmapRaw};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::fstat;
+use nix::unistd::ftruncate;
+
+use crate::error::Error;
+use crate::layout::{Header, Link, MAGIC, Slot, VERSION};
+use crate::memory::{Memory, check_slot_count, format};
+
+/// How the memory shows in `/proc/PID/maps`.
+const NAME: &CStr = c"nlx-bev-cqueue";
+
+/// Memory shared with another process: a sealed memfd, mapped.
+///
+/// The size is fixed and sealed, so no process can take pages away under another's feet. Slots that were never linked
+/// in cost no memory. A clone is another handle to the same mapping.
+#[derive(Clone, Debug)]
+pub struct SharedMemory {
+    map: Arc<MmapRaw>,
+    /// From this process's own reckoning, never read from the shared memory again.
+    max_slots: usize,
+}
+
+impl SharedMemory {
+    /// Makes memory for a ring that can grow to `max_slots` slots, and the descriptor by which another process
+    /// [attaches](SharedMemory::attach) it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SlotCount`] outside of [`MIN_SLOTS`](crate::MIN_SLOTS)..=[`MAX_SLOTS`](crate::MAX_SLOTS);
+    /// [`Error::System`] when the system refuses.
+    pub fn create(max_slots: u32) -> Result<(Self, OwnedFd), Error> {
+        let slots = check_slot_count(max_slots)?;
+        let fd = memfd_create(NAME, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+            .map_err(Error::system("memfd_create"))?;
+        // At most 132 MiB: `check_slot_count`.
+        ftruncate(&fd, Places::of(slots).end as i64).map_err(Error::system("ftruncate"))?;
+        fcntl(&fd, FcntlArg::F_ADD_SEALS(required_seals())).map_err(Error::system("fcntl"))?;
+        let memory = Self::map(&fd, slots)?;
+        format(&memory);
+        Ok((memory, fd))
+    }
+
+    /// Maps memory that another process made, whose descriptor it passed to this one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsealed`] when the memory could still shrink, [`Error::NotAQueue`], [`Error::Version`],
+    /// [`Error::SlotCount`] and [`Error::Size`] when it is not what this version of the crate makes, and
+    /// [`Error::System`].
+    pub fn attach(fd: OwnedFd) -> Result<Self, Error> {
+        check_seals(&fd)?;
+        let bytes = fstat(&fd).map_err(Error::system("fstat"))?.st_size;
+        // Sealed, so the size stays what it is from here on.
+        let smallest = Places::of(crate::MIN_SLOTS as usize).end;
+        if bytes < smallest as i64 {
+            return Err(Error::Size { bytes, expected: smallest });
+        }
+        let header_only = Self::map(&fd, 0)?;
+        let slots = check_slot_count(header_only.checked_max_slots()?)?;
+        match Places::of(slots).end {
+            expected if expected as i64 != bytes => Err(Error::Size { bytes, expected }),
+            _ => Self::map(&fd, slots),
+        }
+    }
+
+    /// Maps the first bytes of `fd`, as many as `max_slots` slots need. The caller has made sure that the file has them
+    /// and cannot shrink.
+    fn map(fd: &OwnedFd, max_slots: usize) -> Result<Self, Error> {
+        let map = MmapOptions::new().len(Places::of(max_slots).end).map_raw(fd).map_err(Error::io("mmap"))?;
+        Ok(SharedMemory { map: Arc::new(map), max_slots })
+    }
+
+    fn checked_max_slots(&self) -> Result<u32, Error> {
+        let identity = &self.header().identity;
+        let magic = identity.magic.load(Relaxed);
+        if magic != MAGIC {
+            return Err(Error::NotAQueue { magic, expected: MAGIC });
+        }
+        let version = identity.version.load(Relaxed);
+        if version != VERSION {
+            return Err(Error::Version { version, expected: VERSION });
+        }
+        Ok(identity.max_slots.load(Relaxed))
+    }
+}
+
+impl Memory for SharedMemory {
+    #[inline]
+    fn header(&self) -> &Header {
+        // SAFETY: the mapping begins on a page boundary and is at least `Places::of(0).end`, a header, long; it lives as
+        // long as `self.map`, which `self` holds; it cannot shrink, since it is sealed. A header consists of atomics,
+        // for which every bit pattern is valid, so other writers, in whatever process, are harmless.
+        unsafe { &*self.map.as_ptr().cast::<Header>() }
+    }
+
+    #[inline]
+    fn links(&self) -> &[Link] {
+        let start = Places::of(self.max_slots).links;
+        // SAFETY: as for the header; `map` made the mapping long enough for `max_slots` links from this offset on, which
+        // is a multiple of their alignment (`Places::of`), and neither field of `self` changes.
+        unsafe { core::slice::from_raw_parts(self.map.as_ptr().add(start).cast::<Link>(), self.max_slots) }
+    }
+
+    #[inline]
+    fn slots(&self) -> &[Slot] {
+        let start = Places::of(self.max_slots).slots;
+        // SAFETY: as for the links.
+        unsafe { core::slice::from_raw_parts(self.map.as_ptr().add(start).cast::<Slot>(), self.max_slots) }
+    }
+}
+
+/// Where the parts of a queue lie: byte offsets from the start of the mapping.
+struct Places {
+    links: usize,
+    slots: usize,
+    end: usize,
+}
+
+impl Places {
+    /// No overflow: `check_slot_count` has limited `slots`.
+    #[inline]
+    const fn of(slots: usize) -> Self {
+        let links = size_of::<Header>();
+        let slots_at = (links + slots * size_of::<Link>()).next_multiple_of(align_of::<Slot>());
+        Places { links, slots: slots_at, end: slots_at + slots * size_of::<Slot>() }
+    }
+}
+
+/// With these nobody can change the size, or the seals.
+fn required_seals() -> SealFlag {
+    SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL
+}
+
+fn check_seals(fd: &OwnedFd) -> Result<(), Error> {
+    let bits = fcntl(fd.as_fd(), FcntlArg::F_GET_SEALS).map_err(Error::system("fcntl"))?;
+    let seals = SealFlag::from_bits_retain(bits);
+    // Memory sealed against writing could not be mapped as below; the system says so there.
+    if seals.contains(required_seals()) {
+        Ok(())
+    } else {
+        Err(Error::Unsealed { seals: seals.bits(), required: required_seals().bits() })
+    }
+}

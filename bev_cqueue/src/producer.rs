@@ -1,0 +1,194 @@
+use core::cell::Cell;
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::error::{Corruption, Error, PushError};
+use crate::layout::{Event, MIN_SLOTS, Stamp};
+use crate::memory::{Memory, take_producer};
+use crate::sync::{GET, GROW, PUT};
+
+/// The half that puts events in.
+///
+/// It can be moved to another thread, but not be used by two at once: it is [`Send`] but neither [`Sync`] nor [`Clone`].
+///
+/// The producer relies on nothing that the other half can write. Whatever the consumer's process does to the shared
+/// memory, a push ends after a bounded number of steps, touches no memory but the queue's, and either succeeds or says
+/// what is wrong; a link bent to another slot of the same queue spoils the consumer's own events and nothing else.
+///
+/// ```compile_fail,E0277
+/// let (mut producer, consumer) = nlx_bev_cqueue::heap::<u64>(8)?;
+/// std::thread::scope(|scope| {
+///     let producer = &producer; // error: `Producer` cannot be shared between threads
+///     scope.spawn(move || producer.max_slots());
+/// });
+/// # Ok::<(), nlx_bev_cqueue::Error>(())
+/// ```
+///
+/// ```compile_fail,E0599
+/// let (producer, consumer) = nlx_bev_cqueue::heap::<u64>(8)?;
+/// let another = producer.clone(); // error: there is one producer
+/// # Ok::<(), nlx_bev_cqueue::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Producer<T, M> {
+    memory: M,
+    /// The slot to fill next.
+    ///
+    /// Read from the link of a slot right after that slot was filled and before it is published: until then it cannot
+    /// become the divider, whose link the consumer changes when it grows the ring. (Read only when needed, the link of
+    /// the last slot could meanwhile lead to the new divider itself.)
+    fill: u32,
+    /// Slots known to be free.
+    room: u64,
+    /// Events put in since the start.
+    produced: u64,
+    /// The consumer's counters when they were last read.
+    consumed: u64,
+    slots: u32,
+    corruption: Option<Corruption>,
+    _events: PhantomData<Cell<T>>,
+}
+
+impl<T: Event, M: Memory> Producer<T, M> {
+    /// Takes the producer's half of the queue in `memory`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Taken`] if the queue has or had a producer already. (A hostile peer can provoke this, for its own queue;
+    /// take the half before the memory is shared.)
+    pub fn new(memory: M) -> Result<Self, Error> {
+        let () = T::FITS;
+        take_producer(&memory)?;
+        Ok(Producer {
+            memory,
+            fill: 0,
+            room: u64::from(MIN_SLOTS - 1),
+            produced: 0,
+            consumed: 0,
+            slots: MIN_SLOTS,
+            corruption: None,
+            _events: PhantomData,
+        })
+    }
+
+    /// Puts an event in. It is visible to the consumer when this returns.
+    ///
+    /// Takes no lock and makes no system call; never waits for the consumer.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError::Full`] when every slot but the divider holds an event, and [`PushError::Corrupt`], from then on for
+    /// ever, when the consumer's words contradict themselves. The event was not put in.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use nlx_bev_cqueue::{PushError, heap};
+    ///
+    /// let (mut producer, mut consumer) = heap(8)?;
+    /// assert_eq!(producer.push(10), Ok(()));
+    /// assert_eq!(producer.push(20), Err(PushError::Full { slots: 2, capacity: 1 }));
+    /// consumer.grow(1)?;
+    /// assert_eq!(producer.push(20), Ok(()));
+    /// # Ok::<(), nlx_bev_cqueue::Error>(())
+    /// ```
+    #[inline]
+    pub fn push(&mut self, event: T) -> Result<(), PushError> {
+        if self.room == 0 {
+            self.find_room()?;
+        }
+        let index = self.fill as usize;
+        let (Some(slot), Some(link)) = (self.memory.slots().get(index), self.memory.links().get(index))
+        else {
+            return Err(self.lost());
+        };
+        slot.payload.write(&event);
+        // Relaxed: whatever made the slot known to be free (bevq.get, bevq.grow) ordered its link before as well. A link
+        // that leads nowhere is found when it is followed.
+        self.fill = link.0.load(Relaxed);
+        self.produced += 1;
+        self.room -= 1;
+        // SYNC bevq.put: with Consumer::front.
+        slot.stamp.store(Stamp::new(self.produced, self.fill).bits(), PUT.release());
+        Ok(())
+    }
+
+    /// How many events can be pushed now, at least.
+    ///
+    /// # Errors
+    ///
+    /// [`Corruption`] as in [`push`](Producer::push).
+    pub fn free(&mut self) -> Result<u32, Corruption> {
+        self.refresh()?;
+        // Less than the slots of the ring.
+        Ok(self.room as u32)
+    }
+
+    /// The slots that the memory holds: the most that the ring can grow to.
+    pub fn max_slots(&self) -> u32 {
+        // No memory has more: `check_slot_count`.
+        self.memory.slots().len() as u32
+    }
+
+    /// The memory the queue lives in.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    #[cold]
+    fn find_room(&mut self) -> Result<(), PushError> {
+        self.refresh()?;
+        match self.room {
+            0 => Err(PushError::Full { slots: self.slots, capacity: self.slots - 1 }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the consumer's counters again and reckons the room from them.
+    fn refresh(&mut self) -> Result<(), Corruption> {
+        if let Some(corruption) = self.corruption {
+            return Err(corruption);
+        }
+        let line = &self.memory.header().consumer;
+        // SYNC bevq.get: with Consumer::publish.
+        let consumed = line.consumed.load(GET.acquire());
+        // SYNC bevq.grow: with Consumer::grow.
+        let slots = line.nr.load(GROW.acquire());
+        self.check(consumed, slots).map_err(|corruption| self.condemn(corruption))?;
+        self.consumed = consumed;
+        self.slots = slots;
+        // Not negative: before, at most `slots - 1` events waited; `slots` has not shrunk nor `consumed` gone back.
+        self.room = u64::from(slots - 1) - (self.produced - consumed);
+        Ok(())
+    }
+
+    fn check(&self, consumed: u64, slots: u32) -> Result<(), Corruption> {
+        let max = self.max_slots();
+        if consumed > self.produced {
+            return Err(Corruption::ConsumedTooMany { consumed, produced: self.produced });
+        }
+        if consumed < self.consumed {
+            return Err(Corruption::ConsumedFewer { consumed, before: self.consumed });
+        }
+        if slots < self.slots {
+            return Err(Corruption::Shrunk { slots, before: self.slots });
+        }
+        if slots > max {
+            return Err(Corruption::Outgrown { slots, max });
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn lost(&mut self) -> PushError {
+        let corruption = Corruption::Link { index: self.fill, slots: self.max_slots() };
+        PushError::Corrupt(self.condemn(corruption))
+    }
+
+    /// From now on every push looks for room, and finds this.
+    fn condemn(&mut self, corruption: Corruption) -> Corruption {
+        self.room = 0;
+        self.corruption = Some(corruption);
+        corruption
+    }
+}
