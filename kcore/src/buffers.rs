@@ -1,0 +1,229 @@
+//! Registered buffers: a table of handles, and for each buffer the operation it has.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lnet_region::IoVec;
+use nlx_core::{BufferHandle, CoreError, Limits};
+use parking_lot::Mutex;
+
+use crate::flight::OpKey;
+
+/// No operation has the buffer.
+const IDLE: u64 = 0;
+/// The buffer is registered no more. No key has this value: its index is above every limit.
+const GONE: u64 = u64::MAX;
+
+/// A registered buffer.
+pub(crate) struct Buffer {
+    handle: BufferHandle,
+    /// Taken out at deregistration, so that an association of old does not keep the memory.
+    memory: Mutex<Option<IoVec>>,
+    /// [`IDLE`], [`GONE`], or the key of the operation that has the buffer.
+    association: AtomicU64,
+}
+
+impl Buffer {
+    /// Its handle.
+    pub(crate) fn handle(&self) -> BufferHandle {
+        self.handle
+    }
+
+    /// Its memory, shared.
+    pub(crate) fn memory(&self) -> Result<IoVec, CoreError> {
+        self.memory.lock().clone().ok_or(CoreError::NoSuchBuffer { buffer: self.handle })
+    }
+
+    /// Gives the buffer to an operation.
+    pub(crate) fn associate(&self, key: OpKey) -> Result<(), CoreError> {
+        // SYNC buffer.association: the operation sees the buffer as the one before left it.
+        match self.association.compare_exchange(IDLE, key.value(), Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Ok(()),
+            Err(GONE) => Err(CoreError::NoSuchBuffer { buffer: self.handle }),
+            Err(_) => Err(CoreError::BufferBusy { buffer: self.handle }),
+        }
+    }
+
+    /// The operation is over.
+    pub(crate) fn dissociate(&self) {
+        // SYNC buffer.association
+        self.association.store(IDLE, Ordering::Release);
+    }
+
+    /// The operation that has the buffer.
+    pub(crate) fn operation(&self) -> Option<OpKey> {
+        match self.association.load(Ordering::Acquire) {
+            IDLE | GONE => None,
+            value => Some(OpKey::from_value(value)),
+        }
+    }
+
+    fn retire(&self) -> Result<(), CoreError> {
+        match self.association.compare_exchange(IDLE, GONE, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Ok(()),
+            Err(GONE) => Err(CoreError::NoSuchBuffer { buffer: self.handle }),
+            Err(_) => Err(CoreError::BufferBusy { buffer: self.handle }),
+        }
+    }
+}
+
+/// All registered buffers of a domain. A handle is a slot's index, and above it a number that tells the slot's tenants
+/// apart.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+#[derive(Default)]
+struct Slot {
+    tenancy: u32,
+    buffer: Option<Arc<Buffer>>,
+}
+
+impl Buffers {
+    /// Registers memory: checks its shape, and gives it a handle.
+    pub(crate) fn register(&self, memory: &IoVec, limits: &Limits) -> Result<BufferHandle, CoreError> {
+        check_shape(memory, limits)?;
+        let mut table = self.table.lock();
+        let index = match table.free.pop() {
+            Some(index) => index,
+            None if table.slots.len() >= limits.buffers_max => {
+                return Err(CoreError::TooMany { objects: "registered buffers", limit: limits.buffers_max });
+            }
+            None => {
+                table.slots.push(Slot::default());
+                table.slots.len() as u32 - 1
+            }
+        };
+        let slot = &mut table.slots[index as usize];
+        slot.tenancy = slot.tenancy.wrapping_add(1);
+        let handle = BufferHandle(u64::from(slot.tenancy) << 32 | u64::from(index));
+        let memory = Mutex::new(Some(memory.clone()));
+        slot.buffer = Some(Arc::new(Buffer { handle, memory, association: AtomicU64::new(IDLE) }));
+        Ok(handle)
+    }
+
+    /// The buffer with this handle.
+    pub(crate) fn find(&self, handle: BufferHandle) -> Result<Arc<Buffer>, CoreError> {
+        let table = self.table.lock();
+        let slot = table.slots.get(handle.0 as u32 as usize);
+        let buffer = slot.and_then(|slot| slot.buffer.as_ref()).filter(|buffer| buffer.handle == handle);
+        buffer.cloned().ok_or(CoreError::NoSuchBuffer { buffer: handle })
+    }
+
+    /// Forgets a buffer that no operation has.
+    pub(crate) fn deregister(&self, handle: BufferHandle) -> Result<(), CoreError> {
+        let buffer = self.find(handle)?;
+        buffer.retire()?;
+        let memory = buffer.memory.lock().take();
+        let mut table = self.table.lock();
+        let index = handle.0 as u32;
+        table.slots[index as usize].buffer = None;
+        table.free.push(index);
+        drop(table);
+        drop(memory);
+        Ok(())
+    }
+}
+
+fn check_shape(memory: &IoVec, limits: &Limits) -> Result<(), CoreError> {
+    let limit = limits.buffer_bytes_max;
+    if memory.is_empty() {
+        return Err(CoreError::Range { field: "length of a buffer", value: 0, limit: limit as u64 });
+    }
+    if memory.len() > limit {
+        return Err(CoreError::TooLong { object: "buffer", bytes: memory.len(), limit });
+    }
+    let limit = limits.segment_bytes_max;
+    match memory.fragments().iter().map(|fragment| fragment.len()).find(|&bytes| bytes > limit) {
+        Some(bytes) => Err(CoreError::TooLong { object: "segment of a buffer", bytes, limit }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lnet_region::{Fragment, Region};
+    use nlx_core::Errno;
+
+    use super::*;
+
+    // MT-4, MT-5: unlike Motr's, a buffer need not be aligned to pages.
+    #[test]
+    fn the_largest_buffer_of_most_segments_is_registered_at_any_alignment() {
+        let buffers = Buffers::default();
+        let limits = Limits::LNET;
+        for gap in [0, 1] {
+            let bytes = limits.buffer_bytes_max / limits.segments_max;
+            let region = Region::heap(limits.segments_max * (bytes + gap)).unwrap();
+            let segment = |index| Fragment::new(region.clone(), index * (bytes + gap) + gap, bytes).unwrap();
+            let memory = IoVec::new((0..limits.segments_max).map(segment).collect::<Vec<_>>()).unwrap();
+            let handle = buffers.register(&memory, &limits).unwrap();
+            assert_eq!(buffers.find(handle).unwrap().memory().unwrap().len(), limits.buffer_bytes_max);
+        }
+    }
+
+    // MT-228
+    #[test]
+    fn a_buffer_of_no_bytes_or_too_many_is_refused() {
+        let buffers = Buffers::default();
+        let long = IoVec::whole(Region::heap(Limits::LNET.buffer_bytes_max + 1).unwrap());
+        assert_eq!(buffers.register(&long, &Limits::LNET).unwrap_err().errno(), Errno::EFBIG);
+        let empty = long.trimmed(0).unwrap();
+        assert_eq!(buffers.register(&empty, &Limits::LNET).unwrap_err().errno(), Errno::EINVAL);
+    }
+
+    // MT-6
+    #[test]
+    fn a_handle_of_old_does_not_name_the_next_buffer() {
+        let buffers = Buffers::default();
+        let memory = IoVec::whole(Region::heap(1).unwrap());
+        let old = buffers.register(&memory, &Limits::LNET).unwrap();
+        buffers.deregister(old).unwrap();
+        let new = buffers.register(&memory, &Limits::LNET).unwrap();
+        assert_ne!(old, new);
+        assert_eq!(buffers.find(old).err().map(|error| error.errno()), Some(Errno::ENOENT));
+        assert_eq!(buffers.deregister(old).unwrap_err().errno(), Errno::ENOENT);
+        assert!(buffers.find(new).is_ok());
+        assert_eq!(
+            buffers.find(BufferHandle(u64::MAX)).err().map(|error| error.errno()),
+            Some(Errno::ENOENT)
+        );
+    }
+
+    #[test]
+    fn a_buffer_in_flight_is_neither_given_away_twice_nor_deregistered() {
+        let buffers = Buffers::default();
+        let memory = IoVec::whole(Region::heap(1).unwrap());
+        let handle = buffers.register(&memory, &Limits::LNET).unwrap();
+        let buffer = buffers.find(handle).unwrap();
+        let key = OpKey::from_value(1 << 32);
+        buffer.associate(key).unwrap();
+        assert_eq!(buffer.operation(), Some(key));
+        assert_eq!(buffer.associate(key), Err(CoreError::BufferBusy { buffer: handle }));
+        assert_eq!(buffers.deregister(handle).unwrap_err().errno(), Errno::EBUSY);
+        buffer.dissociate();
+        buffers.deregister(handle).unwrap();
+        assert_eq!(buffer.associate(key).unwrap_err().errno(), Errno::ENOENT);
+        assert!(buffer.memory().is_err());
+    }
+
+    #[test]
+    fn no_more_buffers_than_the_limit_are_registered() {
+        let buffers = Buffers::default();
+        let memory = IoVec::whole(Region::heap(1).unwrap());
+        let mut limits = Limits::LNET;
+        limits.buffers_max = 2;
+        let first = buffers.register(&memory, &limits).unwrap();
+        buffers.register(&memory, &limits).unwrap();
+        assert_eq!(buffers.register(&memory, &limits).unwrap_err().errno(), Errno::ENOMEM);
+        buffers.deregister(first).unwrap();
+        assert!(buffers.register(&memory, &limits).is_ok());
+    }
+}

@@ -1,0 +1,112 @@
+//! Operations in flight of one transfer machine.
+
+use std::sync::Arc;
+
+use lnet_api::MdHandle;
+use nlx_core::{MatchCounter, Queue};
+
+use crate::buffers::Buffer;
+use crate::rules::Outcome;
+
+/// Names an operation in flight: a slot's index, and above it a number that tells the slot's tenants apart. It is the
+/// `user_ptr` of the operation's MD. Never 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OpKey(u64);
+
+impl OpKey {
+    pub(crate) fn from_value(value: u64) -> OpKey {
+        OpKey(value)
+    }
+
+    pub(crate) fn value(self) -> u64 {
+        self.0
+    }
+
+    fn new(tenancy: u32, index: u32) -> OpKey {
+        OpKey(u64::from(tenancy) << 32 | u64::from(index))
+    }
+
+    fn index(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    fn tenancy(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// An operation in flight: everything the event callback needs, so that it looks at nothing else.
+pub(crate) struct Op {
+    pub(crate) queue: Queue,
+    pub(crate) buffer: Arc<Buffer>,
+    pub(crate) cookie: u64,
+    pub(crate) started_ns: u64,
+    /// Event slots reserved.
+    pub(crate) events: u32,
+    /// Of a passive operation the lower part of its match bits.
+    pub(crate) counter: MatchCounter,
+    /// The MD, once LNet has given its handle.
+    pub(crate) md: Option<MdHandle>,
+    /// What an event that was not the last has already said about how the operation ends.
+    pub(crate) remembered: Option<Outcome>,
+    /// [`nlx_core::CoreTm::cancel`] was called.
+    pub(crate) cancelled: bool,
+    /// Its MD is to be unlinked as soon as LNet may be called.
+    pub(crate) doomed: bool,
+    /// The operation could not be started: its events are swallowed.
+    pub(crate) abandoned: bool,
+}
+
+/// The operations in flight. Slots are used again; the table grows to the most operations there ever were at once.
+#[derive(Default)]
+pub(crate) struct Flight {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+struct Slot {
+    tenancy: u32,
+    live: bool,
+    /// Stays when the operation is over, until the next tenant: the event callback frees no memory.
+    op: Op,
+}
+
+impl Flight {
+    /// Enters the operation that `make` makes of its key.
+    pub(crate) fn enter<E>(&mut self, make: impl FnOnce(OpKey) -> Result<Op, E>) -> Result<OpKey, E> {
+        if let Some(&index) = self.free.last() {
+            let slot = &mut self.slots[index as usize];
+            // 0 is left out, so that no key is 0.
+            let tenancy = slot.tenancy.checked_add(1).unwrap_or(1);
+            let key = OpKey::new(tenancy, index);
+            *slot = Slot { tenancy, live: true, op: make(key)? };
+            self.free.pop();
+            return Ok(key);
+        }
+        let key = OpKey::new(1, self.slots.len() as u32);
+        self.slots.push(Slot { tenancy: 1, live: true, op: make(key)? });
+        // Room for every slot: `leave` must not allocate.
+        self.free.reserve(self.slots.len());
+        Ok(key)
+    }
+
+    /// The operation with this key, if it is in flight.
+    pub(crate) fn find(&mut self, key: OpKey) -> Option<&mut Op> {
+        let slot = self.slots.get_mut(key.index())?;
+        (slot.live && slot.tenancy == key.tenancy()).then_some(&mut slot.op)
+    }
+
+    /// Ends an operation: its buffer is free again.
+    pub(crate) fn leave(&mut self, key: OpKey) {
+        if let Some(op) = self.find(key) {
+            op.buffer.dissociate();
+            self.slots[key.index()].live = false;
+            self.free.push(key.index() as u32);
+        }
+    }
+
+    /// Everything in flight.
+    pub(crate) fn live(&mut self) -> impl Iterator<Item = &mut Op> {
+        self.slots.iter_mut().filter(|slot| slot.live).map(|slot| &mut slot.op)
+    }
+}

@@ -1,0 +1,171 @@
+//! The domain: buffers are registered with it, and transfer machines started in it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use lnet_api::{Drive, EventFd, LNet, LNetError, Sleeper};
+use lnet_nid::{Nid, ProcessId};
+use lnet_region::IoVec;
+use nlx_bev_cqueue::{Consumer, Producer, SharedMemory};
+use nlx_core::{
+    Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Limits, StartAddress, TmOptions,
+};
+use parking_lot::Mutex;
+
+use crate::buffers::Buffers;
+use crate::machine::Machine;
+use crate::registry::Registry;
+use crate::shared::{Shared, read};
+use crate::submit::usable_portal;
+
+/// The Core interface of one LNet node. There is one per node: it keeps the node's transfer machine ids unique.
+pub struct Kcore {
+    domain: Arc<Domain>,
+}
+
+/// What the transfer machines share.
+pub(crate) struct Domain {
+    pub(crate) lnet: Arc<dyn LNet>,
+    pub(crate) drive: Arc<dyn Drive>,
+    pub(crate) limits: Limits,
+    pub(crate) buffers: Buffers,
+    pub(crate) registry: Mutex<Registry>,
+    faults: Arc<FaultCounters>,
+}
+
+/// What should never happen, counted since the start. None of it is fatal (MT-229).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Faults {
+    /// Events of a kind that their operation cannot have.
+    pub unexpected: u64,
+    /// Events of operations that were over.
+    pub stale: u64,
+    /// Events for which there was no room.
+    pub overruns: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct FaultCounters {
+    pub(crate) unexpected: AtomicU64,
+    pub(crate) stale: AtomicU64,
+    pub(crate) overruns: AtomicU64,
+}
+
+impl Kcore {
+    /// Serves the Core interface from this LNet. Who waits for events moves the network forward through `drive`, whose
+    /// clock is the clock of all deadlines.
+    pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>) -> Arc<Kcore> {
+        let domain = Domain {
+            lnet,
+            drive,
+            limits: Limits::LNET,
+            buffers: Buffers::default(),
+            registry: Mutex::default(),
+            faults: Arc::default(),
+        };
+        Arc::new(Kcore { domain: Arc::new(domain) })
+    }
+
+    /// What has gone wrong between LNet and this crate so far.
+    pub fn faults(&self) -> Faults {
+        let FaultCounters { unexpected, stale, overruns } = &*self.domain.faults;
+        Faults { unexpected: read(unexpected), stale: read(stale), overruns: read(overruns) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    pub(crate) fn start_machine(
+        &self,
+        wanted: &StartAddress,
+        options: &TmOptions,
+    ) -> Result<Machine, CoreError> {
+        usable_portal(wanted.portal)?;
+        self.check_local(wanted)?;
+        let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().map_err(no_eventfd)?);
+        // One slot more than the events: the ring's divider holds none.
+        let slots = options.events_max.clamp(1, nlx_bev_cqueue::MAX_SLOTS - 1) + 1;
+        let (producer, consumer) = event_queue(slots).map_err(no_queue)?;
+        let domain = self.domain.clone();
+        let address = domain.registry.lock().take(wanted)?;
+        let network = (domain.lnet.clone(), domain.drive.clone());
+        let shared = Arc::new(Shared::new(address, network, sleeper, domain.faults.clone(), producer));
+        match domain.lnet.eq_alloc(shared.clone()) {
+            Ok(eq) => Ok(Machine::new(domain, shared, consumer, eq)),
+            Err(error) => {
+                domain.registry.lock().give_back(&address);
+                Err(transport_error("make an event queue")(error))
+            }
+        }
+    }
+
+    /// The node has this NID with this PID (MT-223).
+    fn check_local(&self, wanted: &StartAddress) -> Result<(), CoreError> {
+        let StartAddress { nid, pid, .. } = *wanted;
+        let own = ProcessId::new(nid, pid);
+        if self.domain.lnet.local_ids().contains(&own) {
+            Ok(())
+        } else {
+            Err(CoreError::NotLocal { nid, pid })
+        }
+    }
+}
+
+impl Core for Kcore {
+    fn limits(&self) -> Limits {
+        self.domain.limits
+    }
+
+    fn nids(&self) -> Vec<Nid> {
+        let mut nids: Vec<Nid> = self.domain.lnet.local_ids().into_iter().map(|id| id.nid).collect();
+        nids.sort_by_key(|nid| nid.is_loopback());
+        nids
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.domain.drive.now_ns()
+    }
+
+    fn register(&self, memory: &IoVec) -> Result<BufferHandle, CoreError> {
+        self.domain.buffers.register(memory, &self.domain.limits)
+    }
+
+    fn deregister(&self, buffer: BufferHandle) -> Result<(), CoreError> {
+        self.domain.buffers.deregister(buffer)
+    }
+
+    fn tm_start(&self, address: &StartAddress, options: &TmOptions) -> Result<Box<dyn CoreTm>, CoreError> {
+        Ok(Box::new(self.start_machine(address, options)?))
+    }
+}
+
+impl Domain {
+    /// An address is free again.
+    pub(crate) fn give_back(&self, address: &Address) {
+        self.registry.lock().give_back(address);
+    }
+}
+
+/// A queue of events that grows up to this many slots. It lies in a memfd even though both halves are in this process:
+/// slots cost no memory until they are used.
+fn event_queue(slots: u32) -> Result<Halves, nlx_bev_cqueue::Error> {
+    let (memory, _) = SharedMemory::create(slots)?;
+    Ok((Producer::new(memory.clone())?, Consumer::new(memory)?))
+}
+
+type Halves = (Producer<BufferEvent, SharedMemory>, Consumer<BufferEvent, SharedMemory>);
+
+/// What LNet says, in the words of the Core interface, which knows no LNet.
+pub(crate) fn transport_error(action: &'static str) -> impl Fn(LNetError) -> CoreError {
+    move |error| CoreError::Transport { action, reason: error.to_string(), errno: error.errno() }
+}
+
+fn no_eventfd(errno: lnet_api::Errno) -> CoreError {
+    CoreError::Transport { action: "make an eventfd", reason: errno.to_string(), errno }
+}
+
+fn no_queue(error: nlx_bev_cqueue::Error) -> CoreError {
+    CoreError::Transport { action: "make a queue of events", reason: error.to_string(), errno: error.errno() }
+}

@@ -1,0 +1,188 @@
+//! A transfer machine: starting operations, taking events, waiting, stopping.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lnet_api::{EqHandle, wait_until};
+use nlx_bev_cqueue::{Consumer, SharedMemory};
+use nlx_core::{Address, BufferEvent, BufferHandle, CoreError, CoreTm, Operation, Submitted};
+use parking_lot::Mutex;
+
+use crate::kcore::{Domain, transport_error};
+use crate::shared::{NewOp, Shared};
+use crate::submit::Plan;
+
+/// A started transfer machine.
+pub(crate) struct Machine {
+    shared: Arc<Shared>,
+    domain: Arc<Domain>,
+    consumer: Mutex<Consumer<BufferEvent, SharedMemory>>,
+    eq: EqHandle,
+    /// Until the transfer machine is stopped.
+    open: Mutex<bool>,
+    /// [`CoreTm::wake`] was called, and no wait has ended by it yet.
+    woken: AtomicBool,
+}
+
+impl Machine {
+    pub(crate) fn new(
+        domain: Arc<Domain>,
+        shared: Arc<Shared>,
+        consumer: Consumer<BufferEvent, SharedMemory>,
+        eq: EqHandle,
+    ) -> Machine {
+        let (consumer, open) = (Mutex::new(consumer), Mutex::new(true));
+        Machine { shared, domain, consumer, eq, open, woken: AtomicBool::new(false) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    #[cfg(test)]
+    pub(crate) fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    /// Starts an operation for whose events there is room.
+    fn begin(&self, operation: &Operation) -> Result<Submitted, CoreError> {
+        let address = &self.shared.address;
+        let buffer = self.domain.buffers.find(operation.buffer)?;
+        let plan = Plan::new(&operation.kind, &buffer.memory()?, address, &self.domain.limits)?;
+        let (queue, events) = (operation.kind.queue(), operation.kind.events_max());
+        let entered =
+            self.shared.enter(NewOp { queue, buffer: &buffer, cookie: operation.cookie, events })?;
+        let descriptor = plan.descriptor(address, entered.counter).inspect_err(|_| {
+            self.shared.withdraw(entered.key);
+        })?;
+        plan.start(&self.shared, self.eq, entered)?;
+        Ok(Submitted { descriptor })
+    }
+
+    /// Makes sure that there is room for this many more events.
+    fn provision(&self, events: u32) -> Result<(), CoreError> {
+        let mut consumer = self.consumer.lock();
+        let limit = consumer.max_slots() as usize - 1;
+        consumer
+            .provision(events)
+            .map_err(|_| CoreError::TooMany { objects: "events of operations in flight", limit })
+    }
+
+    /// Gives back room for events that will not come, or that have been taken.
+    fn release(&self, consumer: &mut Consumer<BufferEvent, SharedMemory>, events: u32) {
+        let released = consumer.release(events);
+        debug_assert!(released.is_ok(), "{}: {released:?}", self.shared.address);
+    }
+
+    /// The needed count covers every operation in flight, and there is room for it (S-407, MT-212). Under the consumer's
+    /// lock it can only be lowered by operations that are no longer in flight.
+    fn invariant(&self, consumer: &Consumer<BufferEvent, SharedMemory>) -> bool {
+        self.shared.reserved() <= consumer.needed() as usize && consumer.needed() <= consumer.capacity()
+    }
+
+    /// No operation is in flight, and none can start any more.
+    fn close_for_operations(&self) -> Result<(), CoreError> {
+        let consumer = self.consumer.lock();
+        let needed = consumer.needed() as usize;
+        if needed > 0 {
+            return Err(CoreError::TmBusy { address: self.shared.address, needed });
+        }
+        self.shared.set_stopped(true);
+        Ok(())
+    }
+}
+
+impl CoreTm for Machine {
+    fn address(&self) -> Address {
+        self.shared.address
+    }
+
+    fn submit(&self, operation: &Operation) -> Result<Submitted, CoreError> {
+        let events = operation.kind.events_max();
+        self.provision(events)?;
+        let begun = self.begin(operation);
+        if begun.is_err() {
+            self.release(&mut self.consumer.lock(), events);
+        }
+        debug_assert!(self.invariant(&self.consumer.lock()));
+        begun
+    }
+
+    fn cancel(&self, buffer: BufferHandle, cookie: u64) -> Result<(), CoreError> {
+        let buffer = self.domain.buffers.find(buffer)?;
+        if let Some(md) = self.shared.cancel(&buffer, cookie)? {
+            // ENOENT means that the operation has won: its last event is on the way.
+            let _ = self.shared.lnet.md_unlink(md);
+        }
+        Ok(())
+    }
+
+    fn event_get(&self) -> Option<BufferEvent> {
+        let mut consumer = self.consumer.lock();
+        let event = consumer.pop().ok()?;
+        self.release(&mut consumer, event.released);
+        debug_assert!(self.invariant(&consumer));
+        Some(event)
+    }
+
+    fn event_wait(&self, deadline_ns: Option<u64>) -> bool {
+        let Shared { drive, sleeper, .. } = &*self.shared;
+        wait_until(&**drive, sleeper, deadline_ns, || {
+            self.pending() || self.woken.swap(false, Ordering::AcqRel)
+        });
+        self.pending()
+    }
+
+    fn pending(&self) -> bool {
+        !self.consumer.lock().is_empty()
+    }
+
+    fn poll(&self) {
+        self.shared.drive.poll_free_shards();
+    }
+
+    fn wake(&self) {
+        self.woken.store(true, Ordering::Release);
+        self.shared.sleeper.wake();
+    }
+
+    fn needed(&self) -> usize {
+        self.consumer.lock().needed() as usize
+    }
+
+    fn stop(&self) -> Result<(), CoreError> {
+        let mut open = self.open.lock();
+        if !*open {
+            return Ok(());
+        }
+        self.close_for_operations()?;
+        if let Err(error) = self.shared.lnet.eq_free(self.eq) {
+            // LNet has not let go of the last MD yet; it will as soon as its event callback has returned.
+            self.shared.set_stopped(false);
+            return Err(transport_error("free an event queue")(error));
+        }
+        *open = false;
+        self.domain.give_back(&self.shared.address);
+        Ok(())
+    }
+}
+
+impl Drop for Machine {
+    /// Cancels what is in flight. If LNet still holds some of it afterwards, the address and the event queue stay taken:
+    /// a message for them may be on its way.
+    fn drop(&mut self) {
+        if !*self.open.get_mut() {
+            return;
+        }
+        for md in self.shared.abandon_all() {
+            let _ = self.shared.lnet.md_unlink(md);
+        }
+        match self.shared.lnet.eq_free(self.eq) {
+            Ok(()) => self.domain.give_back(&self.shared.address),
+            Err(error) => {
+                tracing::warn!(address = %self.shared.address, %error, "a transfer machine dropped in use")
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What each LNet event means for its operation (S-411; motr-transport 5.8).
+
+use lnet_api::{Errno, Event, EventKind};
+use nlx_core::Queue;
+
+/// How an operation went, or one message of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) status: Result<(), Errno>,
+    pub(crate) length: u64,
+    pub(crate) offset: u64,
+}
+
+impl Outcome {
+    fn of(event: &Event) -> Outcome {
+        Outcome { status: event.status, length: event.mlength.into(), offset: event.offset }
+    }
+
+    fn failed(errno: Errno) -> Outcome {
+        Outcome { status: Err(errno), length: 0, offset: 0 }
+    }
+}
+
+/// What to do about an event. The operation is over if the event is its MD's last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing.
+    Ignore,
+    /// Keep it in mind: the event that ends the operation is yet to come, and this is how it will have gone.
+    Remember(Outcome),
+    /// The same; but nothing will come any more unless the MD is unlinked.
+    Doom(Outcome),
+    /// Tell the client.
+    Deliver(Outcome),
+    /// LNet should not have sent it. Count it; tell the client only if there is one to tell.
+    Unexpected(Option<Outcome>),
+}
+
+/// Decides about an event of an operation on this queue. ACKs never get here.
+pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -> Verdict {
+    use EventKind::{Get, Put, Reply, Send, Unlink};
+    let outcome = Outcome::of(event);
+    match (queue, event.kind, event.unlinked) {
+        (_, Unlink, true) => Verdict::Deliver(unlinked(remembered, event)),
+        (Queue::Receive, Put, _) => Verdict::Deliver(outcome),
+        (Queue::PassiveReceive, Put, true) | (Queue::PassiveSend, Get, true) => Verdict::Deliver(outcome),
+        (Queue::Send | Queue::ActiveSend, Send, true) => Verdict::Deliver(outcome),
+        (Queue::ActiveReceive, Send, true) => Verdict::Deliver(last_send(remembered, outcome)),
+        (Queue::ActiveReceive, Reply, true) => Verdict::Deliver(outcome),
+        (Queue::ActiveReceive, Reply, false) => Verdict::Remember(outcome),
+        // A message that never left brings no answer, but the MD would wait for one (lnet-semantics 8).
+        (Queue::Send | Queue::ActiveSend | Queue::ActiveReceive, Send, false) if outcome.status.is_err() => {
+            Verdict::Doom(outcome)
+        }
+        (Queue::ActiveReceive, Send, false) => Verdict::Ignore,
+        _ => Verdict::Unexpected(event.unlinked.then(|| impossible(outcome))),
+    }
+}
+
+/// A SEND that ends a GET: out of order after the REPLY that is remembered, or with the unlink of a GET that got no REPLY.
+fn last_send(remembered: Option<Outcome>, send: Outcome) -> Outcome {
+    match (send.status, remembered) {
+        (Err(_), _) => send,
+        (Ok(()), Some(reply)) => reply,
+        (Ok(()), None) => Outcome::failed(Errno::ECANCELED),
+    }
+}
+
+/// An explicit unlink: cancelled, unless something had gone wrong before.
+fn unlinked(remembered: Option<Outcome>, event: &Event) -> Outcome {
+    match (remembered, event.status) {
+        (Some(Outcome { status: Err(errno), .. }), _) | (_, Err(errno)) => Outcome::failed(errno),
+        _ => Outcome::failed(Errno::ECANCELED),
+    }
+}
+
+/// The last event of an operation, of a kind that cannot be: the operation must end, but not well.
+fn impossible(outcome: Outcome) -> Outcome {
+    Outcome::failed(outcome.status.err().unwrap_or(Errno::EIO))
+}
+
+#[cfg(test)]
+mod tests {
+    use lnet_api::MdHandle;
+    use lnet_nid::{MatchBits, Nid, ProcessId};
+
+    use super::*;
+
+    fn event(kind: EventKind, unlinked: bool, status: Result<(), Errno>) -> Event {
+        Event {
+            kind,
+            target: ProcessId::ANY,
+            initiator: ProcessId::ANY,
+            source: ProcessId::ANY,
+            sender: Nid::ANY,
+            portal: 0,
+            match_bits: MatchBits(0),
+            hdr_data: 0,
+            rlength: 100,
+            mlength: 100,
+            offset: 8,
+            md: MdHandle(1),
+            user_ptr: 0,
+            status,
+            unlinked,
+        }
+    }
+
+    const OK: Result<(), Errno> = Ok(());
+    const EIO: Result<(), Errno> = Err(Errno::EIO);
+    const ALL_KINDS: [EventKind; 5] =
+        [EventKind::Get, EventKind::Put, EventKind::Reply, EventKind::Send, EventKind::Unlink];
+
+    fn status(verdict: Verdict) -> Result<(), Errno> {
+        match verdict {
+            Verdict::Deliver(outcome) => outcome.status,
+            other => panic!("it is not delivered: {other:?}"),
+        }
+    }
+
+    // MT-29 to MT-32, MT-40 to MT-42: one event ends the operation, with its own status.
+    #[test]
+    fn operations_of_one_event_end_with_it() {
+        for (queue, kind) in [
+            (Queue::Receive, EventKind::Put),
+            (Queue::Send, EventKind::Send),
+            (Queue::PassiveReceive, EventKind::Put),
+            (Queue::PassiveSend, EventKind::Get),
+            (Queue::ActiveSend, EventKind::Send),
+            (Queue::ActiveReceive, EventKind::Reply),
+        ] {
+            for result in [OK, EIO] {
+                assert_eq!(status(decide(queue, None, &event(kind, true, result))), result);
+            }
+            assert_eq!(
+                status(decide(queue, None, &event(EventKind::Unlink, true, OK))),
+                Err(Errno::ECANCELED)
+            );
+        }
+    }
+
+    #[test]
+    fn the_response_tracker_of_lnet_is_not_taken_for_a_cancel() {
+        let expired = event(EventKind::Unlink, true, Err(Errno::ETIMEDOUT));
+        assert_eq!(status(decide(Queue::ActiveReceive, None, &expired)), Err(Errno::ETIMEDOUT));
+    }
+
+    // MT-33
+    #[test]
+    fn in_order_the_send_of_a_get_says_nothing() {
+        assert_eq!(decide(Queue::ActiveReceive, None, &event(EventKind::Send, false, OK)), Verdict::Ignore);
+    }
+
+    // MT-34, MT-37
+    #[test]
+    fn out_of_order_the_send_of_a_get_ends_it_as_the_reply_said() {
+        for result in [OK, EIO] {
+            let reply = Outcome { status: result, length: 4096, offset: 0 };
+            let mut early = event(EventKind::Reply, false, result);
+            (early.mlength, early.offset) = (4096, 0);
+            assert_eq!(decide(Queue::ActiveReceive, None, &early), Verdict::Remember(reply));
+            let send = event(EventKind::Send, true, OK);
+            assert_eq!(decide(Queue::ActiveReceive, Some(reply), &send), Verdict::Deliver(reply));
+        }
+    }
+
+    // MT-35, MT-38
+    #[test]
+    fn a_get_can_end_with_its_send() {
+        assert_eq!(status(decide(Queue::ActiveReceive, None, &event(EventKind::Send, true, EIO))), EIO);
+        let riding = event(EventKind::Send, true, OK);
+        assert_eq!(status(decide(Queue::ActiveReceive, None, &riding)), Err(Errno::ECANCELED));
+    }
+
+    #[test]
+    fn a_failed_send_that_leaves_its_md_is_ended_with_its_own_status() {
+        for queue in [Queue::Send, Queue::ActiveSend, Queue::ActiveReceive] {
+            let Verdict::Doom(outcome) = decide(queue, None, &event(EventKind::Send, false, EIO)) else {
+                panic!("{queue} would wait for ever");
+            };
+            assert_eq!(status(decide(queue, Some(outcome), &event(EventKind::Unlink, true, OK))), EIO);
+        }
+    }
+
+    // MT-229: whatever LNet sends, the operation ends with its last event and not before.
+    #[test]
+    fn impossible_events_are_counted_and_end_what_they_must() {
+        for queue in Queue::ALL {
+            for kind in ALL_KINDS {
+                for result in [OK, EIO] {
+                    let last = decide(queue, None, &event(kind, true, result));
+                    assert!(
+                        matches!(
+                            last,
+                            Verdict::Deliver(_) | Verdict::Unexpected(Some(Outcome { status: Err(_), .. }))
+                        ),
+                        "{queue} {kind:?} {last:?}"
+                    );
+                    let other = decide(queue, None, &event(kind, false, result));
+                    let message = (queue, kind) == (Queue::Receive, EventKind::Put);
+                    assert_eq!(matches!(other, Verdict::Deliver(_)), message, "{queue} {kind:?} {other:?}");
+                }
+            }
+        }
+    }
+}

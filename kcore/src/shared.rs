@@ -1,0 +1,319 @@
+//! What a transfer machine shares with its event callback.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use lnet_api::{Drive, Errno, Event, EventHandler, EventKind, LNet, MdHandle, Sleeper};
+use nlx_bev_cqueue::{Producer, SharedMemory};
+use nlx_core::{Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Queue, TmId};
+use parking_lot::Mutex;
+
+use crate::buffers::Buffer;
+use crate::flight::{Flight, Op, OpKey};
+use crate::kcore::FaultCounters;
+use crate::rules::{Outcome, Verdict, decide};
+
+/// A transfer machine as its event queue sees it. The event queue holds a reference, so whatever a callback touches lives
+/// as long as LNet can call it (S-415).
+pub(crate) struct Shared {
+    pub(crate) address: Address,
+    pub(crate) lnet: Arc<dyn LNet>,
+    pub(crate) drive: Arc<dyn Drive>,
+    pub(crate) sleeper: Arc<dyn Sleeper>,
+    faults: Arc<FaultCounters>,
+    /// The producer lock: it makes one producer of the many threads that LNet calls from.
+    side: Mutex<Side>,
+    /// Some operation has [`Op::doomed`] set.
+    doomed: AtomicBool,
+}
+
+struct Side {
+    producer: Producer<BufferEvent, SharedMemory>,
+    flight: Flight,
+    /// What the next passive buffer gets, unless it is in use.
+    counter: MatchCounter,
+    /// The counter has been through all its values once: live ones must be skipped from then on.
+    wrapped: bool,
+    stopped: bool,
+}
+
+/// A new operation, as [`Shared::enter`] takes it.
+pub(crate) struct NewOp<'a> {
+    pub(crate) queue: Queue,
+    pub(crate) buffer: &'a Arc<Buffer>,
+    pub(crate) cookie: u64,
+    pub(crate) events: u32,
+}
+
+/// An operation that has been entered.
+#[derive(Clone, Copy)]
+pub(crate) struct Entered {
+    pub(crate) key: OpKey,
+    pub(crate) counter: MatchCounter,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        address: Address,
+        (lnet, drive): (Arc<dyn LNet>, Arc<dyn Drive>),
+        sleeper: Arc<dyn Sleeper>,
+        faults: Arc<FaultCounters>,
+        producer: Producer<BufferEvent, SharedMemory>,
+    ) -> Shared {
+        let side = Side {
+            producer,
+            flight: Flight::default(),
+            counter: MatchCounter::FIRST,
+            wrapped: false,
+            stopped: false,
+        };
+        Shared {
+            address,
+            lnet,
+            drive,
+            sleeper,
+            faults,
+            side: Mutex::new(side),
+            doomed: AtomicBool::new(false),
+        }
+    }
+
+    /// Enters an operation: gives it its buffer and, if it is passive, its match bits. From here on its events are
+    /// expected; the event that ends it may come before [`Shared::set_md`].
+    pub(crate) fn enter(&self, new: NewOp<'_>) -> Result<Entered, CoreError> {
+        let started_ns = self.drive.now_ns();
+        let mut side = self.side.lock();
+        if side.stopped {
+            return Err(CoreError::Stopped { address: self.address });
+        }
+        let counter = if new.queue.is_passive() { side.next_counter() } else { MatchCounter::UNSOLICITED };
+        let key = side.flight.enter(|key| {
+            new.buffer.associate(key)?;
+            Ok::<_, CoreError>(Op {
+                queue: new.queue,
+                buffer: new.buffer.clone(),
+                cookie: new.cookie,
+                started_ns,
+                events: new.events,
+                counter,
+                md: None,
+                remembered: None,
+                cancelled: false,
+                doomed: false,
+                abandoned: false,
+            })
+        })?;
+        Ok(Entered { key, counter })
+    }
+
+    /// Notes the MD of an operation, unless the operation is over. Gives whether it was cancelled before.
+    pub(crate) fn set_md(&self, key: OpKey, md: MdHandle) -> bool {
+        let mut side = self.side.lock();
+        match side.flight.find(key) {
+            Some(op) => {
+                op.md = Some(md);
+                op.cancelled
+            }
+            None => false,
+        }
+    }
+
+    /// Takes an operation back that LNet refused and that has no MD. False if an event has ended it already.
+    pub(crate) fn withdraw(&self, key: OpKey) -> bool {
+        let mut side = self.side.lock();
+        let live = side.flight.find(key).is_some();
+        side.flight.leave(key);
+        live
+    }
+
+    /// Takes an operation back that LNet refused after it had made the MD: no event of it reaches the client. False if an
+    /// event has ended it already.
+    pub(crate) fn abandon(&self, key: OpKey, md: MdHandle) -> bool {
+        match self.side.lock().flight.find(key) {
+            Some(op) => op.abandoned = true,
+            None => return false,
+        }
+        // An idle MD ends within the call, and takes the operation with it; a busy one with its last event.
+        if self.lnet.md_unlink(md).is_err() {
+            self.side.lock().flight.leave(key);
+        }
+        true
+    }
+
+    /// Marks an operation as cancelled; gives its MD, if LNet has given it yet.
+    pub(crate) fn cancel(&self, buffer: &Arc<Buffer>, cookie: u64) -> Result<Option<MdHandle>, CoreError> {
+        let gone = CoreError::NoSuchOperation { buffer: buffer.handle(), cookie };
+        let mut side = self.side.lock();
+        let op = buffer.operation().and_then(|key| side.flight.find(key));
+        match op.filter(|op| Arc::ptr_eq(&op.buffer, buffer) && op.cookie == cookie && !op.abandoned) {
+            Some(op) => {
+                op.cancelled = true;
+                Ok(op.md)
+            }
+            None => Err(gone),
+        }
+    }
+
+    /// Refuses operations from here on, or takes them again.
+    pub(crate) fn set_stopped(&self, stopped: bool) {
+        self.side.lock().stopped = stopped;
+    }
+
+    /// The MDs of all operations in flight, which get no more events to the client.
+    pub(crate) fn abandon_all(&self) -> Vec<MdHandle> {
+        let mut side = self.side.lock();
+        side.stopped = true;
+        let mut mds = Vec::new();
+        for op in side.flight.live() {
+            op.abandoned = true;
+            mds.extend(op.md);
+        }
+        mds
+    }
+
+    /// Event slots reserved by the operations in flight; those whose last event waits to be taken are not among them.
+    pub(crate) fn reserved(&self) -> usize {
+        self.side.lock().flight.live().filter(|op| !op.abandoned).map(|op| op.events as usize).sum()
+    }
+
+    /// The handler's work: decides what the event means, and produces the client's event.
+    fn produce(&self, event: &Event, now_ns: u64) {
+        let key = OpKey::from_value(event.user_ptr);
+        let mut side = self.side.lock();
+        let Side { producer, flight, .. } = &mut *side;
+        let Some(op) = flight.find(key) else {
+            self.faults.stale.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        if op.abandoned {
+            if event.unlinked {
+                flight.leave(key);
+            }
+            return;
+        }
+        let outcome = match decide(op.queue, op.remembered, event) {
+            Verdict::Ignore => return,
+            Verdict::Remember(outcome) => {
+                op.remembered = Some(outcome);
+                return;
+            }
+            Verdict::Doom(outcome) => {
+                op.remembered = Some(outcome);
+                op.doomed = true;
+                self.doomed.store(true, Ordering::Relaxed);
+                return;
+            }
+            Verdict::Deliver(outcome) => outcome,
+            Verdict::Unexpected(outcome) => {
+                self.faults.unexpected.fetch_add(1, Ordering::Relaxed);
+                let Some(outcome) = outcome else { return };
+                outcome
+            }
+        };
+        if producer.push(buffer_event(op, event, outcome, now_ns)).is_err() {
+            // Never while every operation reserves its events first.
+            self.faults.overruns.fetch_add(1, Ordering::Relaxed);
+            debug_assert!(false, "no room for an event of {}", self.address);
+        }
+        if event.unlinked {
+            flight.leave(key);
+        }
+    }
+
+    /// Unlinks what only an unlink can end.
+    fn unlink_doomed(&self) {
+        if !self.doomed.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        while let Some(md) = self.next_doomed() {
+            // ENOENT means that its last event is on the way.
+            let _ = self.lnet.md_unlink(md);
+        }
+    }
+
+    fn next_doomed(&self) -> Option<MdHandle> {
+        let mut side = self.side.lock();
+        let op = side.flight.live().find(|op| op.doomed)?;
+        op.doomed = false;
+        op.md
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_counter(&self, counter: MatchCounter, wrapped: bool) {
+        let mut side = self.side.lock();
+        (side.counter, side.wrapped) = (counter, wrapped);
+    }
+}
+
+impl Side {
+    /// Match bits that no passive buffer of the transfer machine has.
+    fn next_counter(&mut self) -> MatchCounter {
+        while self.wrapped && self.is_live(self.counter) {
+            self.counter = self.counter.next();
+        }
+        let counter = self.counter;
+        self.counter = counter.next();
+        self.wrapped |= self.counter == MatchCounter::FIRST;
+        counter
+    }
+
+    fn is_live(&mut self, counter: MatchCounter) -> bool {
+        self.flight.live().any(|op| op.counter == counter)
+    }
+}
+
+impl EventHandler for Shared {
+    fn event(&self, event: &Event) {
+        // First of all: an ACK's other fields mean nothing (MT-21).
+        if event.kind != EventKind::Ack {
+            self.produce(event, self.drive.now_ns());
+        }
+    }
+
+    fn wake(&self) {
+        self.unlink_doomed();
+        self.sleeper.wake();
+    }
+}
+
+fn buffer_event(op: &Op, event: &Event, outcome: Outcome, now_ns: u64) -> BufferEvent {
+    let mut made = BufferEvent {
+        buffer: op.buffer.handle().0,
+        cookie: op.cookie,
+        time_ns: now_ns.saturating_sub(op.started_ns),
+        length: outcome.length,
+        offset: outcome.offset,
+        ..BufferEvent::ZERO
+    };
+    // LNet says ETIMEDOUT when it aborts what was unlinked in flight; the client says that it was cancelled.
+    made.set_status(match outcome.status {
+        Err(Errno::ETIMEDOUT) if op.cancelled => Err(Errno::ECANCELED),
+        status => status,
+    });
+    if event.unlinked {
+        made.flags |= EventFlags::UNLINKED;
+        made.released = op.events;
+    }
+    if op.queue == Queue::Receive
+        && outcome.status.is_ok()
+        && let Some(sender) = sender_of(event)
+    {
+        made.set_sender(&sender);
+    }
+    made
+}
+
+/// Who sent a message: what LNet knows, and what the sender wrote beside the payload (MT-22, MT-245).
+fn sender_of(event: &Event) -> Option<Address> {
+    if event.hdr_data == HdrData::NONE {
+        return None;
+    }
+    let HdrData { tmid, portal } = HdrData::decode(event.hdr_data);
+    let tmid = TmId::new(tmid).ok()?;
+    Some(Address { nid: event.initiator.nid, pid: event.initiator.pid, portal, tmid })
+}
+
+/// Faults are numbers that only grow.
+pub(crate) fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}

@@ -1,0 +1,240 @@
+//! How each operation is set up with LNet (S-413; motr-transport 5.6).
+
+use lnet_api::{
+    AckRequest, EqHandle, Get, LNetError, Md, MdHandle, MdOptions, MeSpec, Position, Put, Threshold, Unlink,
+};
+use lnet_nid::{MatchBits, Portal, ProcessId};
+use lnet_region::IoVec;
+use nlx_core::{
+    Address, CoreError, Descriptor, HdrData, Limits, MatchCounter, OperationKind, PassiveBuffer, Queue,
+    match_bits,
+};
+
+use crate::kcore::transport_error;
+use crate::shared::{Entered, Shared};
+
+/// An operation whose numbers have been checked against its buffer.
+pub(crate) struct Plan {
+    queue: Queue,
+    /// The bytes of the buffer that are used.
+    memory: IoVec,
+    setup: Setup,
+}
+
+enum Setup {
+    /// Wait for messages or for a peer: an ME and its MD.
+    Attach { options: MdOptions, threshold: u32, max_size: u32 },
+    /// Send, or write into a peer's buffer: an MD and a PUT.
+    Put { remote: Remote, hdr_data: u64 },
+    /// Read a peer's buffer: an MD and a GET.
+    Get { remote: Remote },
+}
+
+#[derive(Clone, Copy)]
+struct Remote {
+    target: ProcessId,
+    portal: Portal,
+    match_bits: MatchBits,
+}
+
+impl Plan {
+    /// Checks an operation on a buffer of this memory.
+    pub(crate) fn new(
+        kind: &OperationKind,
+        memory: &IoVec,
+        own: &Address,
+        limits: &Limits,
+    ) -> Result<Plan, CoreError> {
+        let bytes = memory.len() as u64;
+        let cut = |length| {
+            check_range("length", length, bytes)?;
+            // Not more than the buffer has, as has just been checked.
+            memory.trimmed(length as usize).map_err(|_| CoreError::Range {
+                field: "length",
+                value: length,
+                limit: bytes,
+            })
+        };
+        let (memory, setup) = match *kind {
+            OperationKind::Receive { min_receive_size, max_messages } => {
+                check_range("min_receive_size", min_receive_size, bytes)?;
+                check_range("max_messages", max_messages.into(), limits.messages_max.into())?;
+                let options = MdOptions::OP_PUT | MdOptions::MAX_SIZE;
+                // At most a buffer's length, which fits.
+                let max_size = min_receive_size as u32;
+                (memory.clone(), Setup::Attach { options, threshold: max_messages, max_size })
+            }
+            OperationKind::PassiveReceive => {
+                (memory.clone(), Setup::Attach { options: MdOptions::OP_PUT, threshold: 1, max_size: 0 })
+            }
+            OperationKind::PassiveSend { length } => {
+                (cut(length)?, Setup::Attach { options: MdOptions::OP_GET, threshold: 1, max_size: 0 })
+            }
+            OperationKind::Send { length, to } => {
+                let remote = Remote::new(&to, match_bits(to.tmid, MatchCounter::UNSOLICITED))?;
+                let hdr_data = HdrData { tmid: own.tmid.get(), portal: own.portal }.encode();
+                (cut(length)?, Setup::Put { remote, hdr_data })
+            }
+            OperationKind::ActiveSend { descriptor, length } => {
+                let passive = descriptor.for_active_send(length)?;
+                let remote = Remote::new(&passive.address, passive.match_bits)?;
+                (cut(length)?, Setup::Put { remote, hdr_data: HdrData::NONE })
+            }
+            OperationKind::ActiveReceive { descriptor } => {
+                let passive = descriptor.for_active_receive(bytes)?;
+                let remote = Remote::new(&passive.address, passive.match_bits)?;
+                (cut(passive.length)?, Setup::Get { remote })
+            }
+        };
+        Ok(Plan { queue: kind.queue(), memory, setup })
+    }
+
+    /// The descriptor of a passive operation.
+    pub(crate) fn descriptor(
+        &self,
+        own: &Address,
+        counter: MatchCounter,
+    ) -> Result<Option<Descriptor>, CoreError> {
+        if !self.queue.is_passive() {
+            return Ok(None);
+        }
+        let match_bits = match_bits(own.tmid, counter);
+        let length = self.memory.len() as u64;
+        Descriptor::encode(&PassiveBuffer { address: *own, match_bits, queue: self.queue, length }).map(Some)
+    }
+
+    /// Calls LNet. On success the operation is under way, or over already.
+    pub(crate) fn start(self, shared: &Shared, eq: EqHandle, entered: Entered) -> Result<(), CoreError> {
+        match self.setup {
+            Setup::Attach { options, threshold, max_size } => {
+                let md = Md { options, max_size, ..md(self.memory, eq, entered, threshold) };
+                attach(shared, entered, md)
+            }
+            Setup::Put { remote, hdr_data } => {
+                let bound = bind(shared, entered, md(self.memory, eq, entered, 1))?;
+                let put = Put {
+                    source: Some(shared.address.nid),
+                    md: bound,
+                    ack: AckRequest::NoAck,
+                    target: remote.target,
+                    portal: remote.portal,
+                    match_bits: remote.match_bits,
+                    offset: 0,
+                    hdr_data,
+                };
+                let sent = shared.lnet.put(&put);
+                unbind_on_error(shared, entered, bound, "put", sent)
+            }
+            Setup::Get { remote } => {
+                // One for the SEND, one for the REPLY.
+                let bound = bind(shared, entered, md(self.memory, eq, entered, 2))?;
+                let get = Get {
+                    source: Some(shared.address.nid),
+                    md: bound,
+                    target: remote.target,
+                    portal: remote.portal,
+                    match_bits: remote.match_bits,
+                    offset: 0,
+                };
+                let sent = shared.lnet.get(&get);
+                unbind_on_error(shared, entered, bound, "get", sent)
+            }
+        }
+    }
+}
+
+impl Remote {
+    fn new(address: &Address, match_bits: MatchBits) -> Result<Remote, CoreError> {
+        let portal = usable_portal(address.portal)?;
+        Ok(Remote { target: ProcessId::new(address.nid, address.pid), portal, match_bits })
+    }
+}
+
+/// A portal that transfer machines may use: 1 to 63 (motr-transport 5.3).
+pub(crate) fn usable_portal(portal: u32) -> Result<Portal, CoreError> {
+    match Portal::new(portal) {
+        Ok(usable) if usable != Portal::RESERVED => Ok(usable),
+        _ => Err(CoreError::PortalRange { portal }),
+    }
+}
+
+fn md(memory: IoVec, eq: EqHandle, entered: Entered, threshold: u32) -> Md {
+    Md {
+        memory,
+        threshold: Threshold::Limited(threshold),
+        max_size: 0,
+        options: MdOptions::empty(),
+        user_ptr: entered.key.value(),
+        eq: Some(eq),
+    }
+}
+
+fn attach(shared: &Shared, entered: Entered, md: Md) -> Result<(), CoreError> {
+    let me = MeSpec {
+        // Checked when the transfer machine was started.
+        portal: usable_portal(shared.address.portal)?,
+        match_id: ProcessId::ANY,
+        match_bits: match_bits(shared.address.tmid, entered.counter),
+        ignore_bits: MatchBits(0),
+        unlink: Unlink::Auto,
+        position: Position::After,
+    };
+    let attached = shared
+        .lnet
+        .me_attach(&me)
+        .map_err(transport_error("attach a match entry"))
+        // LNet unlinks the match entry itself if this fails.
+        .and_then(|me| {
+            shared.lnet.md_attach(me, md, Unlink::Auto).map_err(transport_error("attach a buffer"))
+        });
+    match attached {
+        Ok(md) => {
+            note_md(shared, entered, md);
+            Ok(())
+        }
+        Err(error) => withdraw(shared, entered, error),
+    }
+}
+
+fn bind(shared: &Shared, entered: Entered, md: Md) -> Result<MdHandle, CoreError> {
+    match shared.lnet.md_bind(md, Unlink::Auto) {
+        Ok(bound) => {
+            note_md(shared, entered, bound);
+            Ok(bound)
+        }
+        Err(error) => {
+            shared.withdraw(entered.key);
+            Err(transport_error("bind a buffer")(error))
+        }
+    }
+}
+
+/// Notes the MD. Who has cancelled the operation before could not unlink it: this does.
+fn note_md(shared: &Shared, entered: Entered, md: MdHandle) {
+    if shared.set_md(entered.key, md) {
+        // ENOENT means that its last event is on the way.
+        let _ = shared.lnet.md_unlink(md);
+    }
+}
+
+/// The refusal stands unless an event has ended the operation already: then the client learns from that one.
+fn withdraw(shared: &Shared, entered: Entered, error: CoreError) -> Result<(), CoreError> {
+    if shared.withdraw(entered.key) { Err(error) } else { Ok(()) }
+}
+
+fn unbind_on_error(
+    shared: &Shared,
+    entered: Entered,
+    md: MdHandle,
+    action: &'static str,
+    sent: Result<(), LNetError>,
+) -> Result<(), CoreError> {
+    match sent {
+        Err(error) if shared.abandon(entered.key, md) => Err(transport_error(action)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn check_range(field: &'static str, value: u64, limit: u64) -> Result<(), CoreError> {
+    if (1..=limit).contains(&value) { Ok(()) } else { Err(CoreError::Range { field, value, limit }) }
+}

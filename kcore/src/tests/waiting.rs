@@ -1,0 +1,121 @@
+//! Waiting for events, and the account of the room for them (MT-19, MT-23, MT-212, MT-230, MT-231).
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Operations in flight, and how many events each can still give.
+type InFlight = Vec<(MdHandle, BufferHandle, u32)>;
+
+// MT-230
+#[test]
+fn a_wait_looks_whatever_its_deadline() {
+    let rig = Rig::new();
+    rig.drive.set_now_ns(1_000);
+    for deadline_ns in [Some(0), Some(999), Some(1_000)] {
+        assert!(!rig.tm.event_wait(deadline_ns));
+    }
+    let md = rig.start(RECEIVE);
+    rig.lnet.inject(md, Happening::new(EventKind::Put));
+    for deadline_ns in [Some(0), Some(999), Some(1_000), Some(u64::MAX), None] {
+        assert!(rig.tm.event_wait(deadline_ns));
+    }
+}
+
+// MT-230, MT-231, S-412: one wake-up for many events, and none is consumed by being waited for.
+#[test]
+fn waiting_and_asking_take_nothing() {
+    let rig = Rig::new();
+    let md = rig.start(RECEIVE);
+    for _ in 0..3 {
+        rig.lnet.inject(md, Happening::new(EventKind::Put));
+    }
+    for taken in 0..3 {
+        for _ in 0..2 {
+            assert!(rig.tm.pending(), "{taken} of 3 are taken");
+            assert!(rig.tm.event_wait(None));
+        }
+        assert!(rig.tm.event_get().is_some());
+    }
+    assert!(!rig.tm.pending());
+    assert!(!rig.tm.event_wait(Some(0)));
+}
+
+#[test]
+fn an_event_wakes_a_sleeping_waiter() {
+    let rig = Rig::new();
+    let md = rig.start(OperationKind::PassiveReceive);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| rig.tm.event_wait(None));
+        rig.lnet.inject(md, Happening::new(EventKind::Put).last());
+        assert!(waiter.join().unwrap());
+    });
+    rig.only_event();
+}
+
+#[test]
+fn a_waiter_can_be_woken_without_an_event() {
+    let rig = Rig::new();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| rig.tm.event_wait(None));
+        rig.tm.wake();
+        assert!(!waiter.join().unwrap());
+    });
+    // The one wake-up is used up.
+    assert!(!rig.tm.event_wait(Some(0)));
+}
+
+#[test]
+fn polling_does_not_sleep() {
+    let rig = Rig::new();
+    rig.tm.poll();
+    assert!(!rig.tm.pending());
+}
+
+proptest! {
+    // MT-19, MT-23, MT-212: the needed count is at every moment what the operations reserved whose end was not taken.
+    #[test]
+    fn room_is_reserved_from_the_start_to_the_last_event(steps in prop::collection::vec((0u8..4, 1u32..6, any::<usize>()), 1..120)) {
+        let rig = Rig::new();
+        let mut in_flight: InFlight = Vec::new();
+        let mut reserved = std::collections::HashMap::new();
+        let mut waiting = 0;
+        for (action, messages, choice) in steps {
+            match action {
+                0 => {
+                    let buffer = rig.core.register(&rig.memory).unwrap();
+                    let kind = OperationKind::Receive { min_receive_size: 1, max_messages: messages };
+                    rig.tm.submit(&Operation { buffer, cookie: buffer.0, kind }).unwrap();
+                    in_flight.push((rig.lnet.last_md(), buffer, messages));
+                    reserved.insert(buffer.0, messages as usize);
+                }
+                1 | 2 if !in_flight.is_empty() => {
+                    let index = choice % in_flight.len();
+                    let (md, _, left) = &mut in_flight[index];
+                    let put = Happening::new(EventKind::Put);
+                    *left -= 1;
+                    rig.lnet.inject(*md, if *left == 0 { put.last() } else { put });
+                    waiting += 1;
+                    if *left == 0 {
+                        in_flight.swap_remove(index);
+                    }
+                }
+                _ => {
+                    let event = rig.tm.event_get();
+                    prop_assert_eq!(event.is_some(), waiting > 0);
+                    if let Some(event) = event {
+                        waiting -= 1;
+                        if event.unlinked() {
+                            let released = reserved.remove(&event.cookie);
+                            prop_assert_eq!(released, Some(event.released as usize));
+                            rig.core.deregister(event.buffer()).unwrap();
+                        }
+                    }
+                }
+            }
+            prop_assert_eq!(rig.tm.needed(), reserved.values().sum::<usize>());
+            prop_assert_eq!(rig.tm.pending(), waiting > 0);
+        }
+        prop_assert_eq!(rig.core.faults(), crate::Faults::default());
+    }
+}
