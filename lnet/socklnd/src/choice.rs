@@ -1,0 +1,101 @@
+//! Which of a peer's connections a message goes on (lnet-wire 25.4).
+
+use lnet_proto::sock::{ConnType, Version};
+
+/// How well a connection suits a message; the better ones are greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Suits {
+    No,
+    May,
+    Yes,
+}
+
+/// What is to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// An LNet message of this many bytes, prefix and header included, where `min_bulk` bytes make bulk.
+    Message { bytes: usize, min_bulk: usize },
+    /// A zero-copy ack or a keepalive.
+    Noop,
+}
+
+/// Whether a connection of this type may carry LNet messages.
+pub(crate) fn carries_lnet(conn_type: ConnType, version: Version) -> bool {
+    suits(conn_type, version, Load::Message { bytes: 0, min_bulk: 0 }) > Suits::No
+}
+
+/// How well a connection suits what is to be sent.
+pub(crate) fn suits(conn_type: ConnType, version: Version, load: Load) -> Suits {
+    match (conn_type, load) {
+        (ConnType::Control, Load::Message { bytes, min_bulk }) if bytes < min_bulk => Suits::Yes,
+        (ConnType::BulkOut, Load::Message { bytes, min_bulk }) if bytes >= min_bulk => Suits::Yes,
+        (ConnType::Control | ConnType::BulkOut, Load::Message { .. }) => Suits::May,
+        (ConnType::Any, Load::Message { .. }) if version == Version::V2 => Suits::Yes,
+        (ConnType::BulkIn, Load::Message { .. }) if version == Version::V2 => Suits::May,
+        (_, Load::Message { .. }) => Suits::No,
+        (ConnType::BulkIn, Load::Noop) => Suits::Yes,
+        // Acks and keepalives are accepted on every connection.
+        (ConnType::None, Load::Noop) => Suits::No,
+        (_, Load::Noop) => Suits::May,
+    }
+}
+
+/// The best of several connections, given as (type, version, bytes queued on it): one that suits best, among these the
+/// one with the fewest bytes queued, among these the first.
+pub(crate) fn choose(conns: impl Iterator<Item = (ConnType, Version, usize)>, load: Load) -> Option<usize> {
+    conns
+        .map(|(conn_type, version, queued)| (suits(conn_type, version, load), std::cmp::Reverse(queued)))
+        .enumerate()
+        .filter(|(_, (suits, _))| *suits > Suits::No)
+        .reduce(|best, other| if other.1 > best.1 { other } else { best })
+        .map(|(place, _)| place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIN_BULK: usize = 1024;
+    const SET: [ConnType; 3] = [ConnType::Control, ConnType::BulkIn, ConnType::BulkOut];
+
+    fn chosen(types: &[ConnType], queued: &[usize], load: Load) -> Option<ConnType> {
+        let conns = types.iter().zip(queued).map(|(conn_type, queued)| (*conn_type, Version::V3, *queued));
+        choose(conns, load).map(|place| types[place])
+    }
+
+    fn message(bytes: usize) -> Load {
+        Load::Message { bytes, min_bulk: MIN_BULK }
+    }
+
+    /// The table of lnet-wire 25.4.
+    #[test]
+    fn size_decides_the_type() {
+        assert_eq!(chosen(&SET, &[9, 0, 0], message(MIN_BULK - 1)), Some(ConnType::Control));
+        assert_eq!(chosen(&SET, &[0, 0, 9], message(MIN_BULK)), Some(ConnType::BulkOut));
+        assert_eq!(chosen(&SET, &[0, 9, 0], Load::Noop), Some(ConnType::BulkIn));
+    }
+
+    #[test]
+    fn any_connection_that_may_carry_it_serves_if_the_right_one_is_missing() {
+        assert_eq!(chosen(&[ConnType::Control], &[0], message(1 << 20)), Some(ConnType::Control));
+        assert_eq!(chosen(&[ConnType::BulkOut], &[0], message(96)), Some(ConnType::BulkOut));
+        assert_eq!(chosen(&[ConnType::Control], &[0], Load::Noop), Some(ConnType::Control));
+        assert_eq!(chosen(&[ConnType::BulkIn, ConnType::Any], &[0, 0], message(96)), None);
+        assert_eq!(chosen(&[], &[], message(96)), None);
+    }
+
+    #[test]
+    fn the_fewest_queued_bytes_decide_between_equals() {
+        let two = [ConnType::BulkOut, ConnType::BulkOut];
+        let place = |queued: [usize; 2]| {
+            choose(two.iter().zip(queued).map(|(t, q)| (*t, Version::V3, q)), message(4096))
+        };
+        assert_eq!((place([5, 4]), place([4, 5]), place([4, 4])), (Some(1), Some(0), Some(0)));
+    }
+
+    #[test]
+    fn untyped_connections_carry_messages_in_version_2_alone() {
+        assert!(carries_lnet(ConnType::Any, Version::V2) && !carries_lnet(ConnType::Any, Version::V3));
+        assert!(!carries_lnet(ConnType::BulkIn, Version::V4) && carries_lnet(ConnType::BulkOut, Version::V4));
+    }
+}

@@ -1,0 +1,377 @@
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use lnet_api::{Errno, Sent, Tx, TxToken};
+use lnet_proto::ProtoError;
+use lnet_proto::sock::{AckQueue, ConnType, Prefix, Version};
+use parking_lot::Mutex;
+use socket2::Socket;
+
+use crate::ni::Ni;
+use crate::outgoing::{Batch, Outgoing};
+use crate::shared::{Request, Shared};
+use crate::slab::Key;
+use crate::sys;
+
+/// How many bytes wait for the end of a poll before they are sent at once.
+const CORK_BYTES_MAX: usize = 64 << 10;
+
+/// How many times in a row a sender writes out what others have queued meanwhile, before it leaves that to the driver.
+const ROUNDS_MAX: usize = 16;
+
+/// A connection as senders see it: its socket and its outbox. The receiving half is the driver's.
+///
+/// One thread at a time writes: whoever has taken the outbox's batch out of it. It holds no lock while it does; messages
+/// that come meanwhile queue, and it takes them along before it puts the batch back.
+pub(crate) struct Conn {
+    pub(crate) key: Key,
+    pub(crate) socket: Socket,
+    pub(crate) conn_type: ConnType,
+    pub(crate) version: Version,
+    ni: Arc<Ni>,
+    /// Bytes queued or being written, to choose the emptiest connection by.
+    queued: AtomicUsize,
+    /// Bytes written since it stands, to see whether it moves.
+    written: AtomicU64,
+    outbox: Mutex<Outbox>,
+}
+
+struct Outbox {
+    queue: VecDeque<Outgoing>,
+    acks: AckQueue,
+    keepalive: bool,
+    /// What is being written; `None` while somebody is writing it.
+    batch: Option<Batch>,
+    /// The socket is full, or broken: nobody writes until it becomes writable.
+    blocked: bool,
+    /// The socket became writable while somebody was writing, who may just have found it full.
+    writable: bool,
+    /// The connection is on the list of those that are flushed at the end of the poll.
+    corked: bool,
+    closed: Option<Errno>,
+}
+
+/// The sender's own message: its result goes back to it, not through an upcall.
+struct Own {
+    token: TxToken,
+    result: Option<Result<(), Errno>>,
+}
+
+impl Conn {
+    pub(crate) fn new(key: Key, socket: Socket, conn_type: ConnType, version: Version, ni: Arc<Ni>) -> Conn {
+        let outbox = Outbox {
+            queue: VecDeque::new(),
+            acks: AckQueue::new(),
+            keepalive: false,
+            batch: Some(Batch::default()),
+            blocked: false,
+            writable: false,
+            corked: false,
+            closed: None,
+        };
+        let (queued, written) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Conn { key, socket, conn_type, version, ni, queued, written, outbox: Mutex::new(outbox) }
+    }
+
+    /// Bytes queued or being written.
+    pub(crate) fn queued(&self) -> usize {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    /// Bytes written since it stands.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Sends a message: at once if nobody writes and nothing waits, else it queues. A thread that is polling queues it in
+    /// any case, so that what a burst of arrivals causes leaves in one call.
+    pub(crate) fn send(self: &Arc<Conn>, shared: &Shared, tx: Tx) -> Sent {
+        let token = tx.token;
+        let message = match Outgoing::message(tx, self.version) {
+            Ok(message) => message,
+            Err(errno) => return Sent::Now(Err(errno)),
+        };
+        let length = message.len();
+        let corking = shared.is_polling_here();
+        let queued = self.queued.fetch_add(length, Ordering::Relaxed) + length;
+        let mut outbox = self.outbox.lock();
+        if let Some(errno) = outbox.closed {
+            return Sent::Now(Err(errno));
+        }
+        if outbox.is_idle()
+            && (!corking || queued >= CORK_BYTES_MAX)
+            && let Some(mut batch) = outbox.batch.take()
+        {
+            drop(outbox);
+            batch.push(message);
+            return self.write(shared, batch, Some(token));
+        }
+        outbox.queue.push_back(message);
+        let flush = if queued >= CORK_BYTES_MAX { outbox.take_batch() } else { None };
+        let newly_corked = corking && !outbox.corked;
+        outbox.corked |= corking;
+        drop(outbox);
+        if newly_corked {
+            shared.cork(self);
+        }
+        match flush {
+            Some(batch) => self.write(shared, batch, Some(token)),
+            None => Sent::Later,
+        }
+    }
+
+    /// Queues a message without writing; it leaves with the next [`Conn::flush`].
+    ///
+    /// # Errors
+    /// The message's token, and why it cannot be sent.
+    pub(crate) fn queue(&self, tx: Tx) -> Result<(), (TxToken, Errno)> {
+        let token = tx.token;
+        let message = Outgoing::message(tx, self.version).map_err(|errno| (token, errno))?;
+        let mut outbox = self.outbox.lock();
+        if let Some(errno) = outbox.closed {
+            return Err((token, errno));
+        }
+        self.queued.fetch_add(message.len(), Ordering::Relaxed);
+        outbox.queue.push_back(message);
+        Ok(())
+    }
+
+    /// Acknowledges a zero-copy request of the peer at the end of the poll.
+    ///
+    /// # Errors
+    /// Too many wait already: the peer does not read.
+    pub(crate) fn acknowledge(self: &Arc<Conn>, shared: &Shared, cookie: u64) -> Result<(), ProtoError> {
+        let newly_corked = {
+            let mut outbox = self.outbox.lock();
+            outbox.acks.push(cookie)?;
+            !std::mem::replace(&mut outbox.corked, true)
+        };
+        if newly_corked {
+            shared.cork(self);
+        }
+        Ok(())
+    }
+
+    /// Sends a keepalive, unless something waits to be sent, which is as good.
+    pub(crate) fn keep_alive(&self, shared: &Shared) {
+        {
+            let mut outbox = self.outbox.lock();
+            outbox.keepalive = outbox.is_idle();
+        }
+        self.flush(shared);
+    }
+
+    /// Writes what waits, unless somebody is writing: who then takes it along.
+    pub(crate) fn flush(&self, shared: &Shared) {
+        let batch = {
+            let mut outbox = self.outbox.lock();
+            outbox.corked = false;
+            outbox.take_batch()
+        };
+        if let Some(batch) = batch {
+            let _ = self.write(shared, batch, None);
+        }
+    }
+
+    /// The socket has become writable.
+    pub(crate) fn became_writable(&self, shared: &Shared) {
+        let batch = {
+            let mut outbox = self.outbox.lock();
+            if outbox.batch.is_none() {
+                outbox.writable = true;
+                return;
+            }
+            if !std::mem::replace(&mut outbox.blocked, false) {
+                return;
+            }
+            outbox.take_batch()
+        };
+        if let Some(batch) = batch {
+            let _ = self.write(shared, batch, None);
+        }
+    }
+
+    /// Takes out the messages not yet begun whose time is over.
+    pub(crate) fn take_overdue(&self, now_ns: u64) -> Vec<TxToken> {
+        let mut outbox = self.outbox.lock();
+        let mut overdue = Vec::new();
+        if outbox.queue.iter().any(|message| message.deadline_ns <= now_ns) {
+            outbox.queue.retain(|message| {
+                let over = message.deadline_ns <= now_ns && message.token.is_some();
+                if over {
+                    self.queued.fetch_sub(message.len(), Ordering::Relaxed);
+                    overdue.extend(message.token);
+                }
+                !over
+            });
+        }
+        overdue
+    }
+
+    /// Ends it: nothing more is sent, and what waits is handed back to be finalised. What somebody is writing at this
+    /// moment is finalised by that thread.
+    pub(crate) fn close(&self, errno: Errno) -> VecDeque<Outgoing> {
+        // Ends a write in another thread, and tells the peer.
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        let mut outbox = self.outbox.lock();
+        outbox.closed = Some(errno);
+        let mut left = outbox.batch.as_mut().map(Batch::clear).unwrap_or_default();
+        left.append(&mut outbox.queue);
+        left
+    }
+
+    /// Waits until the thread that was writing when [`Conn::close`] was called has finished. It does not block: the
+    /// socket takes no more bytes.
+    pub(crate) fn wait_for_writer(&self) {
+        while self.outbox.lock().batch.is_none() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Writes a batch, and what queues meanwhile. `own` is the caller's message, the last of the batch.
+    fn write(&self, shared: &Shared, mut batch: Batch, own: Option<TxToken>) -> Sent {
+        let mut own = own.map(|token| Own { token, result: None });
+        for _ in 0..ROUNDS_MAX {
+            let (pieces, offered) = batch.gather();
+            let result = sys::send(&self.socket, &pieces);
+            drop(pieces);
+            shared.counters.tx.calls.one();
+            let next = match result {
+                Ok(count) => {
+                    self.advance(shared, &mut batch, count, &mut own);
+                    if count == offered {
+                        self.go_on(batch, &mut own)
+                    } else {
+                        self.park(shared, batch, &mut own)
+                    }
+                }
+                Err(Errno::EAGAIN) => self.park(shared, batch, &mut own),
+                Err(errno) => self.break_off(shared, batch, errno, &mut own),
+            };
+            match next {
+                Some(more) => batch = more,
+                None => return own.and_then(|own| own.result).map_or(Sent::Later, Sent::Now),
+            }
+        }
+        if !self.put_back(batch, &mut own) {
+            shared.request(Request::Flush(self.key));
+        }
+        own.and_then(|own| own.result).map_or(Sent::Later, Sent::Now)
+    }
+
+    /// So many bytes are gone: finalises the messages that are gone completely.
+    fn advance(&self, shared: &Shared, batch: &mut Batch, count: usize, own: &mut Option<Own>) {
+        self.queued.fetch_sub(count, Ordering::Relaxed);
+        self.written.fetch_add(count as u64, Ordering::Relaxed);
+        shared.counters.tx.bytes.add(count);
+        batch.advance(count, |message| {
+            if message.token.is_some() {
+                shared.counters.tx.messages.one();
+            }
+            self.finalize(message, Ok(()), own);
+        });
+    }
+
+    /// All that was offered is gone: takes what has queued meanwhile, or puts the empty batch back.
+    fn go_on(&self, batch: Batch, own: &mut Option<Own>) -> Option<Batch> {
+        let mut outbox = self.outbox.lock();
+        if let Some(errno) = outbox.closed {
+            drop(outbox);
+            self.give_up(batch, errno, own);
+            return None;
+        }
+        outbox.batch = Some(batch);
+        outbox.take_batch()
+    }
+
+    /// The socket is full: puts the batch back until it is writable, unless it has become so meanwhile.
+    fn park(&self, shared: &Shared, batch: Batch, own: &mut Option<Own>) -> Option<Batch> {
+        shared.counters.tx.short.one();
+        let mut outbox = self.outbox.lock();
+        if let Some(errno) = outbox.closed {
+            drop(outbox);
+            self.give_up(batch, errno, own);
+            return None;
+        }
+        if std::mem::replace(&mut outbox.writable, false) {
+            return Some(batch);
+        }
+        outbox.blocked = true;
+        outbox.batch = Some(batch);
+        None
+    }
+
+    /// The connection is broken: the driver closes it and finalises what waits.
+    fn break_off(&self, shared: &Shared, batch: Batch, errno: Errno, own: &mut Option<Own>) -> Option<Batch> {
+        self.outbox.lock().blocked = true;
+        if !self.put_back(batch, own) {
+            shared.request(Request::Broken(self.key, errno));
+        }
+        None
+    }
+
+    /// Puts the batch back as it is; `true` if the connection has been closed meanwhile.
+    fn put_back(&self, batch: Batch, own: &mut Option<Own>) -> bool {
+        let mut outbox = self.outbox.lock();
+        match outbox.closed {
+            Some(errno) => {
+                drop(outbox);
+                self.give_up(batch, errno, own);
+                true
+            }
+            None => {
+                outbox.batch = Some(batch);
+                false
+            }
+        }
+    }
+
+    /// The connection was closed while this thread was writing: finalises what it had not written, then puts the empty
+    /// batch back, for which [`Conn::wait_for_writer`] may be waiting.
+    fn give_up(&self, mut batch: Batch, errno: Errno, own: &mut Option<Own>) {
+        for message in batch.clear() {
+            self.finalize(message, Err(errno), own);
+        }
+        self.outbox.lock().batch = Some(batch);
+    }
+
+    fn finalize(&self, message: Outgoing, result: Result<(), Errno>, own: &mut Option<Own>) {
+        let Some(token) = message.token else { return };
+        // The lease goes back before anybody hears that the message is gone.
+        drop(message);
+        match own {
+            Some(own) if own.token == token => own.result = Some(result),
+            _ => self.ni.upcalls.finalize_tx(token, result),
+        }
+    }
+}
+
+impl Outbox {
+    /// Nothing waits and nobody writes: a message may be written at once.
+    fn is_idle(&self) -> bool {
+        !self.blocked && self.queue.is_empty() && self.batch.as_ref().is_some_and(Batch::is_empty)
+    }
+
+    /// The batch with something to write in it, if there is something, the socket is not full and nobody writes.
+    fn take_batch(&mut self) -> Option<Batch> {
+        if self.blocked || self.closed.is_some() {
+            return None;
+        }
+        let mut batch = self.batch.take()?;
+        if batch.is_empty() {
+            batch.swap(&mut self.queue);
+            if std::mem::take(&mut self.keepalive) && batch.is_empty() {
+                batch.push(Outgoing::noop(&Prefix::KEEPALIVE));
+            }
+            while let Some(noop) = self.acks.pop().to_noop() {
+                batch.push_front(Outgoing::noop(&noop));
+            }
+        }
+        if batch.is_empty() {
+            self.batch = Some(batch);
+            return None;
+        }
+        Some(batch)
+    }
+}

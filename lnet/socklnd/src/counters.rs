@@ -1,0 +1,115 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+macro_rules! counters {
+    ($(#[$doc:meta])* $snapshot:ident, $live:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct $snapshot { $($(#[$field_doc])* pub $field: u64,)* }
+
+        #[derive(Default)]
+        pub(crate) struct $live { $(pub(crate) $field: Counter,)* }
+
+        impl $live {
+            fn snapshot(&self) -> $snapshot {
+                $snapshot { $($field: self.$field.get(),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// What the senders counted, in whichever thread.
+    TxCounters, LiveTx {
+        /// System calls that send.
+        calls,
+        /// Of these, how many could not write all they were given.
+        short,
+        /// LNet messages sent completely.
+        messages,
+        /// Bytes sent, prefixes and headers included.
+        bytes,
+        /// NOOPs sent that acknowledge zero-copy requests.
+        zc_acks,
+        /// NOOPs sent that keep a connection alive.
+        keepalives,
+        /// Times a sleeping driver was woken.
+        wakeups,
+    }
+}
+
+counters! {
+    /// What the driver counted: receiving, and the life of connections.
+    RxCounters, LiveRx {
+        /// `epoll_wait` calls.
+        polls,
+        /// System calls that receive.
+        calls,
+        /// LNet messages received.
+        messages,
+        /// NOOPs received.
+        noops,
+        /// Payload bytes copied from a connection buffer to their place.
+        bytes_copied,
+        /// Payload bytes that went from the socket straight to their place.
+        bytes_direct,
+        /// Payload bytes thrown away.
+        bytes_discarded,
+        /// Connections opened.
+        connects,
+        /// Attempts to open one that failed.
+        connect_failures,
+        /// Connections accepted.
+        accepts,
+        /// Connections turned away: source port, wrong NID, garbage, race, duplicate, limits.
+        refusals,
+        /// Accepted connections that did not finish their handshake in time.
+        handshake_timeouts,
+        /// Peers whose connections were closed because they broke the protocol.
+        protocol_errors,
+        /// Peers whose connections were closed because nothing moved.
+        timeouts,
+        /// Peers that went away, for these and all other reasons.
+        peers_lost,
+    }
+}
+
+/// A snapshot of the LND's counters; each is exact, but they are not taken at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SockCounters {
+    /// Sending.
+    pub tx: TxCounters,
+    /// Receiving, and the life of connections.
+    pub rx: RxCounters,
+}
+
+/// The counters themselves: those of the senders and those of the driver on cache lines of their own.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) tx: CachePadded<LiveTx>,
+    pub(crate) rx: CachePadded<LiveRx>,
+}
+
+impl Counters {
+    pub(crate) fn snapshot(&self) -> SockCounters {
+        SockCounters { tx: self.tx.snapshot(), rx: self.rx.snapshot() }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: usize) {
+        self.0.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn one(&self) {
+        self.add(1);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

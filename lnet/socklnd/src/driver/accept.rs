@@ -1,0 +1,225 @@
+//! The passive side: listeners, and handshakes of peers that connect (lnet-wire 21, 22.5 and 24).
+
+use std::net::SocketAddr;
+
+use lnet_nid::{Nid, Pid, ProcessId};
+use lnet_proto::sock::{AcceptProgress, Acceptor, Offer, PRIVILEGED_PORT_MAX};
+use socket2::Socket;
+use tracing::debug;
+
+use super::receive::{Rest, RxConn};
+use super::{Driver, Source, Turn};
+use crate::AcceptPolicy;
+use crate::links::{Answer, Life};
+use crate::ni::{Locals, Ni};
+use crate::slab::Key;
+use crate::sys::{self, Accepted, Received};
+use lnet_api::Errno;
+use std::sync::Arc;
+
+/// Connections accepted in one turn of a listener.
+const ACCEPTS_PER_TURN: usize = 16;
+
+/// How long accepting pauses when descriptors or memory run out, while connections in use go on.
+pub(super) const ACCEPT_PAUSE_NS: u64 = 100_000_000;
+
+/// More than a handshake sends in one piece, and little enough that what follows it is not much.
+pub(super) const HANDSHAKE_READ: usize = 256;
+
+/// A listening socket.
+pub(super) struct Listener {
+    pub(super) socket: Socket,
+    pub(super) address: SocketAddr,
+    /// It stands in the ready list.
+    pub(super) queued: bool,
+    /// Nothing is accepted before then.
+    pub(super) paused_until_ns: Option<u64>,
+}
+
+/// A peer that has connected and has yet to say who it is.
+pub(super) struct Accepting {
+    socket: Socket,
+    remote: SocketAddr,
+    machine: Acceptor<Locals>,
+    pub(super) deadline_ns: u64,
+    /// The NI the peer asked for, once it has.
+    pub(super) ni: Option<Nid>,
+}
+
+impl Driver {
+    pub(super) fn listen(&mut self, turn: Turn<'_>, socket: Socket) {
+        let Some(address) = socket.local_addr().ok().and_then(|address| address.as_socket()) else { return };
+        if let Err(errno) = turn.shared.poller.add(&socket, self.sources.next_key()) {
+            tracing::error!(%address, %errno, "cannot watch the listening socket: nobody can connect to this node");
+            return;
+        }
+        let key = self.sources.insert(Source::Listener(Listener {
+            socket,
+            address,
+            queued: false,
+            paused_until_ns: None,
+        }));
+        self.make_ready(key);
+    }
+
+    /// Accepts connections that wait.
+    pub(super) fn accept_some(&mut self, turn: Turn<'_>, key: Key) -> Rest {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(Source::Listener(listener)) = self.sources.get_mut(key) else { return Rest::Drained };
+            if listener.paused_until_ns.is_some_and(|until_ns| turn.now_ns < until_ns) {
+                return Rest::Drained;
+            }
+            match sys::accept(&listener.socket) {
+                Accepted::Connection(socket, remote) => self.begin_accepting(turn, socket, remote),
+                Accepted::Gone => {}
+                Accepted::Nobody => return Rest::Drained,
+                Accepted::Exhausted(errno) => {
+                    let until_ns = turn.now_ns.saturating_add(ACCEPT_PAUSE_NS);
+                    tracing::warn!(address = %listener.address, %errno, "cannot accept connections for now");
+                    listener.paused_until_ns = Some(until_ns);
+                    self.timers.note(until_ns);
+                    return Rest::Drained;
+                }
+            }
+        }
+        Rest::More
+    }
+
+    fn begin_accepting(&mut self, turn: Turn<'_>, socket: Socket, remote: SocketAddr) {
+        let counters = &turn.shared.counters.rx;
+        if turn.shared.policy == AcceptPolicy::Secure && remote.port() > PRIVILEGED_PORT_MAX {
+            debug!(%remote, "refused: its source port is not privileged, as accept=secure demands");
+            counters.refusals.one();
+            return;
+        }
+        if !self.admission.begin(remote.ip()) {
+            debug!(%remote, "refused: too many connections or handshakes");
+            counters.refusals.one();
+            return;
+        }
+        let watched = turn.shared.poller.add(&socket, self.sources.next_key());
+        if watched.and_then(|()| sys::tune(&socket, &turn.shared.config)).is_err() {
+            self.admission.end(remote.ip(), false);
+            return;
+        }
+        let deadline_ns = turn.now_ns.saturating_add(turn.shared.config.accept_timeout_ns());
+        self.timers.note(deadline_ns);
+        let machine = Acceptor::new(Locals(turn.shared.nis.clone()));
+        let accepting = Accepting { socket, remote, machine, deadline_ns, ni: None };
+        let key = self.sources.insert(Source::Accepting(Box::new(accepting)));
+        // Request and hello have often come by now.
+        self.continue_accepting(turn, key);
+    }
+
+    /// Reads on in a handshake.
+    pub(super) fn continue_accepting(&mut self, turn: Turn<'_>, key: Key) {
+        loop {
+            let Some(Source::Accepting(accepting)) = self.sources.get_mut(key) else { return };
+            let mut buffer = [0; HANDSHAKE_READ];
+            let mut input = match sys::receive(&accepting.socket, &mut buffer) {
+                Received::Bytes(count) => &buffer[..count],
+                Received::Nothing => return,
+                Received::End | Received::Broken(_) => {
+                    debug!(remote = %accepting.remote, reason = %accepting.machine.closed(), "refused");
+                    return self.refuse(turn, key, &[]);
+                }
+            };
+            let over = loop {
+                let (used, progress) = accepting.machine.feed(input);
+                input = &input[used..];
+                match progress {
+                    AcceptProgress::NeedMore => break None,
+                    AcceptProgress::RequestOk { nid } => accepting.ni = Some(nid),
+                    over => break Some(over),
+                }
+            };
+            match over {
+                None | Some(AcceptProgress::NeedMore | AcceptProgress::RequestOk { .. }) => {}
+                Some(AcceptProgress::Hello(offer)) => return self.decide(turn, key, &offer, input),
+                Some(AcceptProgress::Reject { reply, reason }) => {
+                    debug!(remote = %accepting.remote, %reason, "refused");
+                    return self.refuse(turn, key, &reply);
+                }
+            }
+        }
+    }
+
+    /// A valid hello is in: takes the connection or refuses it (lnet-wire 24).
+    fn decide(&mut self, turn: Turn<'_>, key: Key, offer: &Offer, behind: &[u8]) {
+        let Some(Source::Accepting(accepting)) = self.sources.get(key) else { return };
+        let remote = accepting.remote;
+        let Some(ni) = turn.shared.nis.get(offer.local_nid()) else { return self.refuse(turn, key, &[]) };
+        let rewrite = identity_from_port(turn.shared.policy, &ni, remote);
+        let id = rewrite.unwrap_or(offer.claimed());
+        if id.nid == ni.id.nid {
+            debug!(%remote, %id, "refused: it calls itself by this node's own NID");
+            return self.refuse(turn, key, &[]);
+        }
+        let conn_type = offer.conn_type();
+        let life = Life { version: offer.hello.version, incarnation: offer.hello.src_incarnation };
+        let peer = turn.shared.peer_of(&ni, id);
+        let answer = peer.state.lock().links.offered(conn_type, life);
+        debug!(%remote, %id, %conn_type, ?answer, "offered a connection");
+        if answer == Answer::CloseAllAndRefuse {
+            self.close_peer(turn, &peer, Errno::ECONNRESET);
+        }
+        let reply = match answer {
+            Answer::Accept => offer.accept(id),
+            Answer::Refuse | Answer::CloseAllAndRefuse => return self.refuse(turn, key, &offer.refuse()),
+        };
+        let Ok(reply) = reply else { return self.refuse(turn, key, &[]) };
+        let Some(Source::Accepting(accepting)) = self.sources.get(key) else { return };
+        // The reply fits into any socket's empty buffer; what it does not take whole is broken.
+        if sys::send(&accepting.socket, &[std::io::IoSlice::new(&reply)]) != Ok(reply.len()) {
+            return self.refuse(turn, key, &[]);
+        }
+        let Some(accepting) = self.take_accepting(key, true) else { return };
+        turn.shared.counters.rx.accepts.one();
+        peer.state.lock().links.accepted(conn_type, life);
+        let rx = RxConn::new(turn, key, accepting.socket, &peer, conn_type, life.version, offer.byte_order);
+        self.put_to_use(turn, key, rx.accepted(remote.ip(), rewrite), behind);
+    }
+
+    /// Says what there is to say and closes.
+    fn refuse(&mut self, turn: Turn<'_>, key: Key, reply: &[u8]) {
+        turn.shared.counters.rx.refusals.one();
+        let Some(accepting) = self.take_accepting(key, false) else { return };
+        self.sources.remove(key);
+        if !reply.is_empty() {
+            // Whether it arrives is the peer's concern: it sees the end in any case.
+            let _ = sys::send(&accepting.socket, &[std::io::IoSlice::new(reply)]);
+        }
+    }
+
+    /// Ends a handshake, whose place in the table stays for the connection.
+    fn take_accepting(&mut self, key: Key, connected: bool) -> Option<Box<Accepting>> {
+        let place = self.sources.get_mut(key)?;
+        let Source::Accepting(_) = place else { return None };
+        match std::mem::replace(place, Source::Vacant) {
+            Source::Accepting(accepting) => {
+                self.admission.end(accepting.remote.ip(), connected);
+                Some(accepting)
+            }
+            other => {
+                *place = other;
+                None
+            }
+        }
+    }
+
+    /// Drops a handshake that took too long or whose NI goes away.
+    pub(super) fn drop_accepting(&mut self, key: Key) {
+        if self.take_accepting(key, false).is_some() {
+            self.sources.remove(key);
+        }
+    }
+}
+
+/// Who a peer is by its source port alone, where the policy says so (lnet-wire 27).
+fn identity_from_port(policy: AcceptPolicy, ni: &Arc<Ni>, remote: SocketAddr) -> Option<ProcessId> {
+    if policy != AcceptPolicy::All || remote.port() <= PRIVILEGED_PORT_MAX {
+        return None;
+    }
+    let nid = Nid::new_ip(ni.id.nid.net(), remote.ip());
+    Some(ProcessId::new(nid, Pid::of_unprivileged_port(remote.port())))
+}

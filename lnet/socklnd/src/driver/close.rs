@@ -1,0 +1,144 @@
+//! The end of connections, peers and NIs (lnet-wire 28).
+
+use std::sync::Arc;
+
+use lnet_api::Errno;
+use lnet_nid::Nid;
+use tracing::info;
+
+use super::receive::Broken;
+use super::{Driver, Source, Turn};
+use crate::conn::Conn;
+use crate::peer::{Peer, PeerTable};
+use crate::shared::Shared;
+use crate::slab::Key;
+use crate::{Failure, Step};
+
+impl Driver {
+    /// A connection is broken, and so all connections to its peer go.
+    pub(super) fn broken(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
+        self.close_broken(turn, key, Broken { errno, protocol: false, detail: String::new() });
+    }
+
+    /// A connection is broken for this reason, and so all connections to its peer go. What still waits for the peer is
+    /// sent over new ones.
+    pub(super) fn close_broken(&mut self, turn: Turn<'_>, key: Key, broken: Broken) {
+        let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
+        let peer = rx.peer.clone();
+        let address = rx.conn.socket.peer_addr().ok().and_then(|address| address.as_socket());
+        let Broken { errno, protocol, detail } = broken;
+        let counters = &turn.shared.counters.rx;
+        if protocol {
+            counters.protocol_errors.one();
+        }
+        if errno == Errno::ETIMEDOUT {
+            counters.timeouts.one();
+        }
+        let address = address.unwrap_or_else(|| peer.ni.address(0));
+        let failure = Failure { peer: peer.key.id, address, step: Step::Established, errno, detail };
+        info!(%failure, "all connections to the peer are closed");
+        peer.state.lock().failure = Some(failure);
+        self.close_peer(turn, &peer, errno);
+        self.advance_peer(turn, &peer);
+    }
+
+    /// Closes all connections to a peer and finalises what was in flight on them.
+    pub(super) fn close_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, errno: Errno) {
+        let conns = {
+            let mut state = peer.state.lock();
+            state.links.closed_all();
+            std::mem::take(&mut state.conns)
+        };
+        if conns.is_empty() {
+            return;
+        }
+        for conn in &conns {
+            self.close_conn(turn, conn, errno);
+        }
+        turn.shared.counters.rx.peers_lost.one();
+        peer.ni.upcalls.peer_lost(peer.key.ni, peer.key.id, errno);
+    }
+
+    fn close_conn(&mut self, turn: Turn<'_>, conn: &Arc<Conn>, errno: Errno) {
+        turn.shared.poller.delete(&conn.socket);
+        let Some(place) = self.sources.get_mut(conn.key) else { return };
+        let Source::Conn(rx) = place else { return };
+        let peer = rx.peer.clone();
+        let accepted_from = rx.accepted_from;
+        if rx.abandon(errno) {
+            *place = Source::Lost(peer.clone());
+        } else {
+            self.sources.remove(conn.key);
+        }
+        if let Some(ip) = accepted_from {
+            self.admission.closed(ip);
+        }
+        for message in conn.close(errno) {
+            if let Some(token) = message.token {
+                drop(message);
+                peer.ni.upcalls.finalize_tx(token, Err(errno));
+            }
+        }
+    }
+
+    /// Ends an NI: nothing of it is left, and everything in flight is finalised.
+    pub(crate) fn shutdown(&mut self, shared: &Shared, nid: Nid) {
+        let turn = Turn { shared, now_ns: self.now_ns };
+        self.serve_requests(turn);
+        let Some(ni) = turn.shared.nis.remove(nid) else { return };
+        let mut peers = Vec::new();
+        turn.shared.peers.collect(&mut peers, |key| key.ni == nid);
+        for peer in &peers {
+            self.end_peer(turn, peer);
+        }
+        let listened = !turn.shared.nis.has_address(ni.ip);
+        let ends = |source: &Source| match source {
+            Source::Listener(listener) => listened && listener.address.ip() == ni.ip,
+            Source::Accepting(accepting) => accepting.ni == Some(nid),
+            Source::Connecting(connecting) => connecting.peer.key.ni == nid,
+            Source::Lost(peer) => peer.key.ni == nid,
+            Source::Conn(_) | Source::Vacant => false,
+        };
+        let ended: Vec<Key> =
+            self.sources.iter().filter(|(_, source)| ends(source)).map(|(key, _)| key).collect();
+        for key in ended {
+            self.drop_accepting(key);
+            self.sources.remove(key);
+        }
+    }
+
+    /// Removes a peer of an NI that ends.
+    fn end_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
+        let conns = {
+            let mut state = peer.state.lock();
+            state.retired = Some(Errno::ESHUTDOWN);
+            state.links.closed_all();
+            std::mem::take(&mut state.conns)
+        };
+        for conn in &conns {
+            self.close_conn(turn, conn, Errno::ESHUTDOWN);
+            conn.wait_for_writer();
+        }
+        self.fail_waiting(peer, Errno::ESHUTDOWN);
+        turn.shared.peers.remove(peer.key);
+    }
+}
+
+/// Takes a peer out of the table that nothing is remembered of; if the table is `crowded`, the reason of its last failure
+/// does not count.
+pub(super) fn retire_if_idle(peers: &PeerTable, peer: &Arc<Peer>, now_ns: u64, crowded: bool) {
+    let idle = {
+        let mut state = peer.state.lock();
+        let idle = state.conns.is_empty()
+            && state.waiting.is_empty()
+            && (crowded || state.failure.is_none())
+            && state.links.is_forgettable(now_ns);
+        if idle {
+            state.retired = Some(Errno::EAGAIN);
+        }
+        idle
+    };
+    if idle {
+        peers.remove(peer.key);
+    }
+}

@@ -1,0 +1,327 @@
+//! The active side: connecting and its handshake (lnet-wire 23 and 24).
+
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lnet_api::{Errno, Tx};
+use lnet_proto::sock::{Attempt, ConnType, ConnectProgress, Connector, Established, Retry};
+use socket2::Socket;
+use tracing::debug;
+
+use super::accept::HANDSHAKE_READ;
+use super::receive::RxConn;
+use super::{Driver, Source, Turn};
+use crate::links::{Life, Next, Outcome};
+use crate::peer::{Peer, PeerState};
+use crate::slab::Key;
+use crate::sys::{self, Readiness, Received};
+use crate::{Failure, Step};
+
+/// A connection that this side is opening.
+pub(super) struct Connecting {
+    socket: Socket,
+    pub(super) peer: Arc<Peer>,
+    address: SocketAddr,
+    machine: Connector,
+    conn_type: ConnType,
+    /// Request and hello are sent.
+    greeted: bool,
+    /// The source port proves nothing to the peer.
+    unprivileged: bool,
+    pub(super) deadline_ns: u64,
+}
+
+/// Why an attempt failed.
+struct Miss {
+    step: Step,
+    errno: Errno,
+    detail: String,
+}
+
+impl Miss {
+    fn new(step: Step, errno: Errno, detail: impl ToString) -> Miss {
+        Miss { step, errno, detail: detail.to_string() }
+    }
+}
+
+impl Driver {
+    /// Does for a peer what its links say is next.
+    pub(super) fn advance_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
+        loop {
+            let next = {
+                let mut state = peer.state.lock();
+                state.asked = false;
+                if state.retired.is_some() {
+                    return;
+                }
+                if let Some(first) = state.waiting.front() {
+                    self.timers.note(first.deadline_ns);
+                }
+                let waiting = !state.waiting.is_empty();
+                state.links.next(turn.now_ns, waiting)
+            };
+            match next {
+                Next::Nothing => return,
+                Next::Wait { until_ns } => return self.timers.note(until_ns),
+                Next::Unreachable => return self.fail_waiting(peer, Errno::EHOSTUNREACH),
+                Next::Connect(conn_type) => match self.begin_connecting(turn, peer, conn_type) {
+                    Ok(()) => return,
+                    Err(miss) => self.attempt_failed(turn, peer, address_of(turn, peer), miss),
+                },
+            }
+        }
+    }
+
+    fn begin_connecting(
+        &mut self,
+        turn: Turn<'_>,
+        peer: &Arc<Peer>,
+        conn_type: ConnType,
+    ) -> Result<(), Miss> {
+        let (version, live_incarnation) = {
+            let mut state = peer.state.lock();
+            state.links.begin(conn_type);
+            state.links.proposal()
+        };
+        let address = address_of(turn, peer);
+        let attempt = Attempt {
+            local: peer.ni.id,
+            incarnation: peer.ni.incarnation,
+            peer: peer.key.id,
+            conn_type,
+            version,
+            live_incarnation,
+        };
+        let machine = Connector::new(attempt).map_err(|error| Miss::new(Step::Bind, Errno::EINVAL, error))?;
+        let connection = sys::connect(peer.ni.ip, address, &turn.shared.config)
+            .map_err(|(step, errno)| Miss::new(step, errno, ""))?;
+        let socket = connection.socket;
+        turn.shared
+            .poller
+            .add(&socket, self.sources.next_key())
+            .map_err(|errno| Miss::new(Step::Bind, errno, "cannot watch the socket"))?;
+        debug!(peer = %peer.key.id, %conn_type, %address, "connecting");
+        let deadline_ns = turn.now_ns.saturating_add(turn.shared.config.timeout_ns());
+        self.timers.note(deadline_ns);
+        let unprivileged = !connection.privileged;
+        let peer = peer.clone();
+        let (greeted, conn_type) = (false, conn_type);
+        let connecting =
+            Connecting { socket, peer, address, machine, conn_type, greeted, unprivileged, deadline_ns };
+        self.sources.insert(Source::Connecting(Box::new(connecting)));
+        Ok(())
+    }
+
+    /// Goes on with a connection that is being opened.
+    pub(super) fn continue_connecting(&mut self, turn: Turn<'_>, key: Key, readiness: Readiness) {
+        let Some(Source::Connecting(connecting)) = self.sources.get_mut(key) else { return };
+        if !connecting.greeted {
+            if !readiness.writable {
+                return;
+            }
+            match connecting.greet() {
+                Ok(()) => {}
+                Err(miss) => return self.connecting_failed(turn, key, miss),
+            }
+        }
+        if readiness.readable {
+            self.read_answer(turn, key);
+        }
+    }
+
+    fn read_answer(&mut self, turn: Turn<'_>, key: Key) {
+        loop {
+            let Some(Source::Connecting(connecting)) = self.sources.get_mut(key) else { return };
+            let mut buffer = [0; HANDSHAKE_READ];
+            let input = match sys::receive(&connecting.socket, &mut buffer) {
+                Received::Bytes(count) => &buffer[..count],
+                Received::Nothing => return,
+                Received::End => {
+                    let miss = connecting.hung_up(Errno::ECONNRESET);
+                    return self.connecting_failed(turn, key, miss);
+                }
+                Received::Broken(errno) => {
+                    let miss = connecting.hung_up(errno);
+                    return self.connecting_failed(turn, key, miss);
+                }
+            };
+            let (used, progress) = connecting.machine.feed(input);
+            match progress {
+                ConnectProgress::NeedMore => {}
+                ConnectProgress::Established(established) => {
+                    return self.connected(turn, key, &established, &input[used..]);
+                }
+                ConnectProgress::Retry(retry) => return self.attempt_refused(turn, key, retry),
+                ConnectProgress::Failed(reason) => {
+                    let miss = Miss::new(Step::Handshake, Errno::from_raw(reason.errno()), reason);
+                    return self.connecting_failed(turn, key, miss);
+                }
+            }
+        }
+    }
+
+    fn connected(&mut self, turn: Turn<'_>, key: Key, established: &Established, behind: &[u8]) {
+        let Some(connecting) = self.take_connecting(key) else { return };
+        let Connecting { socket, peer, conn_type, .. } = *connecting;
+        let hello = &established.hello;
+        let life = Life { version: hello.version, incarnation: hello.src_incarnation };
+        let control_only = established.known_as_pid.is_some_and(|pid| pid.is_userspace());
+        turn.shared.counters.rx.connects.one();
+        debug!(peer = %peer.key.id, %conn_type, control_only, "connected");
+        // Connections of another life of the peer can only have come in while the answer was awaited.
+        let contradicts = peer.state.lock().links.contradicts(life);
+        if contradicts {
+            self.close_peer(turn, &peer, Errno::ECONNRESET);
+        }
+        peer.state.lock().links.established(conn_type, life, control_only);
+        let rx = RxConn::new(turn, key, socket, &peer, conn_type, life.version, established.byte_order);
+        self.put_to_use(turn, key, rx, behind);
+        self.advance_peer(turn, &peer);
+    }
+
+    fn attempt_refused(&mut self, turn: Turn<'_>, key: Key, retry: Retry) {
+        let Some(connecting) = self.take_connecting(key) else { return };
+        self.sources.remove(key);
+        let Connecting { peer, address, conn_type, .. } = *connecting;
+        debug!(peer = %peer.key.id, %conn_type, ?retry, "the peer refuses the connection");
+        let outcome = peer.state.lock().links.refused(retry, turn.now_ns);
+        match outcome {
+            Outcome::GoOn => {}
+            Outcome::CloseAll => self.close_peer(turn, &peer, Errno::ECONNRESET),
+            Outcome::Failed => {
+                let miss = Miss::new(Step::Handshake, Errno::EALREADY, "refused again and again");
+                self.note_failure(turn, &peer, address, &miss);
+                self.fail_waiting(&peer, miss.errno);
+            }
+        }
+        self.advance_peer(turn, &peer);
+    }
+
+    /// The attempt took too long.
+    pub(super) fn connecting_timed_out(&mut self, turn: Turn<'_>, key: Key) {
+        let Some(Source::Connecting(connecting)) = self.sources.get(key) else { return };
+        let step = if connecting.greeted { Step::Handshake } else { Step::Connect };
+        let seconds = turn.shared.config.timeout_s;
+        let detail = format!("no answer within {seconds} s");
+        self.connecting_failed(turn, key, Miss { step, errno: Errno::ETIMEDOUT, detail });
+    }
+
+    fn connecting_failed(&mut self, turn: Turn<'_>, key: Key, miss: Miss) {
+        let Some(connecting) = self.take_connecting(key) else { return };
+        self.sources.remove(key);
+        self.attempt_failed(turn, &connecting.peer, connecting.address, miss);
+        self.advance_peer(turn, &connecting.peer);
+    }
+
+    fn attempt_failed(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, address: SocketAddr, miss: Miss) {
+        self.note_failure(turn, peer, address, &miss);
+        let connected = {
+            let mut state = peer.state.lock();
+            state.links.failed(turn.now_ns);
+            state.links.is_connected()
+        };
+        // Messages that wait though there are connections wait for one that can carry them: those fail too.
+        debug!(peer = %peer.key.id, connected, "waiting messages fail");
+        self.fail_waiting(peer, miss.errno);
+    }
+
+    fn note_failure(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, address: SocketAddr, miss: &Miss) {
+        let Miss { step, errno, ref detail } = *miss;
+        let failure = Failure { peer: peer.key.id, address, step, errno, detail: detail.clone() };
+        debug!(%failure, "cannot connect");
+        turn.shared.counters.rx.connect_failures.one();
+        peer.state.lock().failure = Some(failure);
+    }
+
+    /// Fails all messages that wait for a connection to a peer.
+    pub(super) fn fail_waiting(&mut self, peer: &Arc<Peer>, errno: Errno) {
+        let waiting = std::mem::take(&mut peer.state.lock().waiting);
+        for Tx { token, payload, .. } in waiting {
+            drop(payload);
+            peer.ni.upcalls.finalize_tx(token, Err(errno));
+        }
+    }
+
+    /// Makes a finished handshake a connection: senders see it from now on, and what waits for it goes.
+    pub(super) fn put_to_use(&mut self, turn: Turn<'_>, key: Key, mut rx: RxConn, behind: &[u8]) {
+        rx.last_heard_ns = turn.now_ns;
+        rx.stash(&mut self.buffers, behind);
+        let (conn, peer) = (rx.conn.clone(), rx.peer.clone());
+        let Some(place) = self.sources.get_mut(key) else { return };
+        *place = Source::Conn(Box::new(rx));
+        self.timers.note_activity(turn.now_ns);
+        let failed = {
+            let mut state = peer.state.lock();
+            state.conns.push(conn);
+            state.failure = None;
+            send_waiting(turn, &mut state)
+        };
+        for (token, errno) in failed {
+            peer.ni.upcalls.finalize_tx(token, Err(errno));
+        }
+        let conns = peer.state.lock().conns.clone();
+        for conn in conns {
+            conn.flush(turn.shared);
+        }
+        // Bytes may have come while the handshake was still being read, for which there is no further event.
+        self.make_ready(key);
+    }
+
+    /// Ends an attempt, whose place in the table stays for the connection.
+    fn take_connecting(&mut self, key: Key) -> Option<Box<Connecting>> {
+        let place = self.sources.get_mut(key)?;
+        let Source::Connecting(_) = place else { return None };
+        match std::mem::replace(place, Source::Vacant) {
+            Source::Connecting(connecting) => Some(connecting),
+            other => {
+                *place = other;
+                None
+            }
+        }
+    }
+}
+
+impl Connecting {
+    /// The TCP connection stands, or has failed: sends the request and the hello.
+    fn greet(&mut self) -> Result<(), Miss> {
+        sys::connect_result(&self.socket).map_err(|errno| Miss::new(Step::Connect, errno, ""))?;
+        let output = self.machine.output();
+        match sys::send(&self.socket, &[IoSlice::new(output)]) {
+            // It fits into any socket's empty buffer.
+            Ok(count) if count == output.len() => {}
+            Ok(_) | Err(Errno::EAGAIN) => {
+                return Err(Miss::new(Step::Handshake, Errno::ENOBUFS, "the send buffer is too small"));
+            }
+            Err(errno) => return Err(self.hung_up(errno)),
+        }
+        self.greeted = true;
+        Ok(())
+    }
+
+    fn hung_up(&self, errno: Errno) -> Miss {
+        let source = if self.unprivileged { "; the source port was not privileged" } else { "" };
+        Miss::new(Step::Handshake, errno, format!("{}{source}", self.machine.closed()))
+    }
+}
+
+/// Queues what waits on the connections there are now; gives what could not be queued.
+fn send_waiting(turn: Turn<'_>, state: &mut PeerState) -> Vec<(lnet_api::TxToken, Errno)> {
+    let mut failed = Vec::new();
+    while let Some(tx) = state.waiting.pop_front() {
+        match state.choose(|conn| turn.shared.load(&tx, conn.version)).cloned() {
+            Some(conn) => failed.extend(conn.queue(tx).err()),
+            None => {
+                state.waiting.push_front(tx);
+                break;
+            }
+        }
+    }
+    failed
+}
+
+/// Where a peer listens. Its NID has an address, or it would not have become a peer.
+fn address_of(turn: Turn<'_>, peer: &Peer) -> SocketAddr {
+    let ip = peer.key.id.nid.ip().unwrap_or(peer.ni.ip);
+    SocketAddr::new(ip, turn.shared.config.accept_port)
+}

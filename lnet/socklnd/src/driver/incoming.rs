@@ -1,0 +1,111 @@
+//! A message whose header has been read.
+
+use lnet_api::{Delivery, Errno, RxToken, Upcalls};
+use lnet_proto::ProtoError;
+use lnet_proto::sock::MessageChecksum;
+use lnet_region::WriteVec;
+
+/// A message whose payload is being received.
+pub(super) struct Incoming {
+    token: Option<RxToken>,
+    sink: Option<WriteVec>,
+    /// Bytes of the payload that are wanted: the first ones.
+    wanted: usize,
+    /// Bytes of the payload.
+    total: usize,
+    /// Bytes received.
+    got: usize,
+    /// The zero-copy cookie to acknowledge once the wanted part is in.
+    pub(super) cookie: Option<u64>,
+    checksum: Option<MessageChecksum>,
+}
+
+/// What became of payload bytes.
+#[derive(Default)]
+pub(super) struct Taken {
+    pub(super) copied: usize,
+    pub(super) discarded: usize,
+}
+
+impl Incoming {
+    /// A message with this payload; `delivery` says where it goes, `None` throws it away.
+    pub(super) fn new(
+        delivery: Option<Delivery>,
+        total: usize,
+        cookie: Option<u64>,
+        checksum: Option<MessageChecksum>,
+    ) -> Incoming {
+        let (token, sink) = match delivery {
+            Some(Delivery { token, sink }) => (Some(token), sink),
+            None => (None, None),
+        };
+        let wanted = sink.as_ref().map_or(0, |sink| sink.len().min(total));
+        Incoming { token, sink, wanted, total, got: 0, cookie, checksum }
+    }
+
+    /// Whether the whole payload has been received.
+    pub(super) fn is_complete(&self) -> bool {
+        self.got == self.total
+    }
+
+    /// Bytes still to come.
+    pub(super) fn left(&self) -> usize {
+        self.total - self.got
+    }
+
+    /// Whether everything wanted is in, and nobody has been told yet.
+    pub(super) fn is_due(&self) -> bool {
+        let checked = self.checksum.is_none() || self.is_complete();
+        self.got >= self.wanted && checked && (self.token.is_some() || self.cookie.is_some())
+    }
+
+    /// The wanted bytes that may go straight from the socket to their place: the place, and how far it is filled. `None`
+    /// if there are none, or if they must be looked at on their way.
+    pub(super) fn direct(&mut self) -> Option<(&mut WriteVec, usize, usize)> {
+        let left = self.wanted.saturating_sub(self.got);
+        if left == 0 || self.checksum.is_some() {
+            return None;
+        }
+        let (got, wanted) = (self.got, self.wanted);
+        self.sink.as_mut().filter(|sink| sink.len() == wanted).map(|sink| (sink, got, left))
+    }
+
+    /// So many bytes went straight to their place.
+    pub(super) fn received_directly(&mut self, count: usize) {
+        self.got += count;
+    }
+
+    /// Takes the payload's next bytes from a buffer, of which there are no more than [`Incoming::left`].
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Taken {
+        if let Some(checksum) = &mut self.checksum {
+            checksum.update(bytes);
+        }
+        let wanted = self.wanted.saturating_sub(self.got).min(bytes.len());
+        if let Some(sink) = self.sink.as_mut().filter(|_| wanted > 0) {
+            sink.copy_from(self.got, &bytes[..wanted]);
+        }
+        self.got += bytes.len();
+        Taken { copied: wanted, discarded: bytes.len() - wanted }
+    }
+
+    /// Tells the engine that the wanted part is in. The lease goes back first.
+    ///
+    /// # Errors
+    /// The checksum does not fit; the engine has been told EIO.
+    pub(super) fn finish(&mut self, upcalls: &dyn Upcalls) -> Result<(), ProtoError> {
+        let verdict = self.checksum.take().map_or(Ok(()), MessageChecksum::verify);
+        self.sink = None;
+        if let Some(token) = self.token.take() {
+            upcalls.finalize_rx(token, if verdict.is_ok() { Ok(()) } else { Err(Errno::EIO) });
+        }
+        verdict
+    }
+
+    /// Tells the engine that the payload is lost.
+    pub(super) fn fail(&mut self, upcalls: &dyn Upcalls, errno: Errno) {
+        self.sink = None;
+        if let Some(token) = self.token.take() {
+            upcalls.finalize_rx(token, Err(errno));
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The shard's driver: everything that happens on sockets except sending in a caller's own thread.
+//!
+//! One thread at a time drives; nothing here is touched by senders, so that upcalls made from here may send.
+
+mod accept;
+mod admission;
+mod close;
+mod connect;
+mod incoming;
+mod receive;
+mod timers;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use lnet_api::{Delivery, Errno, Poll};
+
+use crate::SockConfig;
+use crate::conn::Conn;
+use crate::peer::Peer;
+use crate::shared::{Request, Shared};
+use crate::slab::{Key, Slab};
+use crate::sys::{Events, Readiness};
+use accept::{Accepting, Listener};
+use admission::Admission;
+use connect::Connecting;
+use receive::{BufferPool, Rest, RxConn};
+use timers::Timers;
+
+/// The time, and what everybody shares, for the length of one call.
+#[derive(Clone, Copy)]
+pub(crate) struct Turn<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) now_ns: u64,
+}
+
+/// What a watched descriptor is.
+enum Source {
+    Listener(Listener),
+    Accepting(Box<Accepting>),
+    Connecting(Box<Connecting>),
+    Conn(Box<RxConn>),
+    /// A connection that broke while a message of this peer on it was held: whoever resumes it is told so.
+    Lost(Arc<Peer>),
+    /// A handshake has just ended; what becomes of the place is decided within the same call.
+    Vacant,
+}
+
+pub(crate) struct Driver {
+    sources: Slab<Source>,
+    /// Listeners and connections that have, or may have, something to read.
+    ready: VecDeque<Key>,
+    buffers: BufferPool,
+    admission: Admission,
+    timers: Timers,
+    /// The time of the last poll.
+    now_ns: u64,
+    /// Lists that are filled and emptied within a call, kept for their memory.
+    events: Option<Box<Events>>,
+    requests: Vec<Request>,
+    uncorking: Vec<Arc<Conn>>,
+    peers: Vec<Arc<Peer>>,
+}
+
+impl Driver {
+    pub(crate) fn new(config: &SockConfig) -> Driver {
+        Driver {
+            sources: Slab::new(),
+            ready: VecDeque::new(),
+            buffers: BufferPool::default(),
+            admission: Admission::default(),
+            timers: Timers::new(config),
+            now_ns: 0,
+            events: Some(Box::new(Events::new())),
+            requests: Vec::new(),
+            uncorking: Vec::new(),
+            peers: Vec::new(),
+        }
+    }
+
+    /// Does what there is to do; about `budget` messages at the most.
+    pub(crate) fn poll(&mut self, turn: Turn<'_>, budget: usize) -> Poll {
+        let _polling = turn.shared.polling_here();
+        self.now_ns = turn.now_ns;
+        let mut work = self.serve_requests(turn);
+        work += self.fire_timers(turn);
+        work += self.take_events(turn);
+        work += self.work_off_ready(turn, budget);
+        work += turn.shared.uncork(&mut self.uncorking);
+        work += self.serve_requests(turn);
+        Poll { work, deadline_ns: self.timers.next_ns() }
+    }
+
+    /// Whether there is something to do that the system does not know of.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    fn serve_requests(&mut self, turn: Turn<'_>) -> usize {
+        let mut requests = std::mem::take(&mut self.requests);
+        if !turn.shared.take_requests(&mut requests) {
+            self.requests = requests;
+            return 0;
+        }
+        let count = requests.len();
+        for request in requests.drain(..) {
+            self.serve(turn, request);
+        }
+        self.requests = requests;
+        count
+    }
+
+    fn serve(&mut self, turn: Turn<'_>, request: Request) {
+        match request {
+            Request::Listen(socket) => self.listen(turn, socket),
+            Request::Connect(peer) => self.advance_peer(turn, &peer),
+            Request::Flush(key) => {
+                if let Some(Source::Conn(rx)) = self.sources.get(key) {
+                    rx.conn.flush(turn.shared);
+                }
+            }
+            Request::Broken(key, errno) => self.broken(turn, key, errno),
+            Request::Resume(key, delivery) => self.resume(turn, key, delivery),
+        }
+    }
+
+    fn resume(&mut self, turn: Turn<'_>, key: Key, delivery: Option<Delivery>) {
+        match self.sources.get_mut(key) {
+            Some(Source::Conn(rx)) => {
+                rx.resume(turn, delivery);
+                self.make_ready(key);
+            }
+            Some(Source::Lost(peer)) => {
+                if let Some(Delivery { token, sink }) = delivery {
+                    drop(sink);
+                    peer.ni.upcalls.finalize_rx(token, Err(Errno::ECONNRESET));
+                }
+                self.sources.remove(key);
+            }
+            // The NI is gone, and no upcall is made for it.
+            _ => drop(delivery),
+        }
+    }
+
+    fn take_events(&mut self, turn: Turn<'_>) -> usize {
+        // Taken out so that the sources can change meanwhile; put back below.
+        let Some(mut events) = self.events.take() else { return 0 };
+        turn.shared.counters.rx.polls.one();
+        let mut count = 0;
+        for (key, readiness) in turn.shared.poller.wait(&mut events) {
+            count += 1;
+            self.on_event(turn, key, readiness);
+        }
+        self.events = Some(events);
+        count
+    }
+
+    fn on_event(&mut self, turn: Turn<'_>, key: Key, readiness: Readiness) {
+        match self.sources.get_mut(key) {
+            Some(Source::Conn(rx)) => {
+                if readiness.writable {
+                    rx.conn.became_writable(turn.shared);
+                }
+                rx.ending |= readiness.ending;
+                if readiness.readable && !rx.is_held() {
+                    self.make_ready(key);
+                } else if readiness.broken {
+                    self.broken(turn, key, Errno::ECONNRESET);
+                }
+            }
+            Some(Source::Listener(_)) => self.make_ready(key),
+            Some(Source::Accepting(_)) if readiness.readable => self.continue_accepting(turn, key),
+            Some(Source::Connecting(_)) => self.continue_connecting(turn, key, readiness),
+            // An event of a descriptor that an earlier event of the same batch has closed.
+            Some(Source::Accepting(_) | Source::Lost(_) | Source::Vacant) | None => {}
+        }
+    }
+
+    /// Receives and accepts by turns until nothing is ready or the budget is used up.
+    fn work_off_ready(&mut self, turn: Turn<'_>, budget: usize) -> usize {
+        let mut left = budget;
+        let mut turns = 0;
+        while left > 0
+            && let Some(key) = self.ready.pop_front()
+        {
+            turns += 1;
+            let rest = match self.sources.get_mut(key) {
+                Some(Source::Conn(rx)) => {
+                    rx.queued = false;
+                    left -= 1;
+                    rx.receive(turn, &mut self.buffers, &mut left)
+                }
+                Some(Source::Listener(listener)) => {
+                    listener.queued = false;
+                    left -= 1;
+                    Ok(self.accept_some(turn, key))
+                }
+                _ => continue,
+            };
+            match rest {
+                Ok(Rest::More) => self.make_ready(key),
+                Ok(Rest::Drained) => {}
+                Err(broken) => self.close_broken(turn, key, broken),
+            }
+        }
+        turns
+    }
+
+    /// Queues a source that has something to read.
+    fn make_ready(&mut self, key: Key) {
+        let queued = match self.sources.get_mut(key) {
+            Some(Source::Conn(rx)) => &mut rx.queued,
+            Some(Source::Listener(listener)) => &mut listener.queued,
+            _ => return,
+        };
+        if !std::mem::replace(queued, true) {
+            self.ready.push_back(key);
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! The receiving half of a connection (lnet-wire 25, S-210).
+//!
+//! Small messages come many per system call through a buffer that all connections share, and are copied once. What is
+//! left of a large payload goes from the socket straight to its place; a little room behind it brings the next header
+//! along with the same call.
+
+use std::io::IoSliceMut;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use lnet_api::{Arrival, Delivery, Errno, RxContext, Verdict};
+use lnet_nid::ProcessId;
+use lnet_proto::sock::{Acks, ConnType, Decoder, Frame, MessageChecksum, Prefix, Version};
+use lnet_proto::{ByteOrder, Header, ProtoError};
+use socket2::Socket;
+
+use super::Turn;
+use super::incoming::Incoming;
+use crate::conn::Conn;
+use crate::peer::Peer;
+use crate::slab::Key;
+use crate::sys::{self, Received, Scatter};
+
+/// Bytes of a receive buffer: hundreds of small messages per call, and little enough to stay in the cache.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// A payload of which at least so much is still to come goes straight to its place. Below, the second system call costs
+/// more than the copy.
+const DIRECT_MIN: usize = 8 << 10;
+
+/// How much is read ahead on a connection that carries bulk: enough for the next header and a small message, little
+/// enough that next to nothing of the next bulk is copied.
+const BULK_AHEAD: usize = 4 << 10;
+
+/// System calls to one connection before the others have their turn.
+const READS_PER_TURN: usize = 8;
+
+/// Receive buffers that are kept; more are needed only while messages are held on several connections.
+const BUFFERS_KEPT: usize = 4;
+
+/// A connection as the driver sees it.
+pub(super) struct RxConn {
+    pub(super) conn: Arc<Conn>,
+    pub(super) peer: Arc<Peer>,
+    decoder: Decoder,
+    state: State,
+    /// The first bytes of a header whose rest has not come.
+    head: [u8; Decoder::FRAME_MAX],
+    head_len: usize,
+    /// Bytes read that are not looked at yet.
+    stash: Option<Stash>,
+    /// The last message was large: read little ahead.
+    bulky: bool,
+    /// It stands in the ready list.
+    pub(super) queued: bool,
+    /// The other side has stopped sending: read on until that shows.
+    pub(super) ending: bool,
+    /// When bytes last came.
+    pub(super) last_heard_ns: u64,
+    /// What had been written when that was last different, and when: to see whether the connection moves.
+    pub(super) write_mark: (u64, u64),
+    /// Who the peer is taken for, in place of what its headers say.
+    rewrite: Option<ProcessId>,
+    /// The address of a peer that connected in.
+    pub(super) accepted_from: Option<IpAddr>,
+}
+
+enum State {
+    /// Between messages, or inside a header.
+    Frame,
+    Payload(Incoming),
+    /// The engine holds the message back (a PUT on a lazy portal).
+    Held {
+        total: usize,
+        cookie: Option<u64>,
+        checksum: Option<MessageChecksum>,
+    },
+}
+
+struct Stash {
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+/// Whether a connection has more to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// Perhaps: it wants another turn.
+    More,
+    /// No: there will be an event, or a resumption.
+    Drained,
+}
+
+/// Why a connection, and with it all of its peer's, must be closed.
+#[derive(Debug)]
+pub(super) struct Broken {
+    pub(super) errno: Errno,
+    /// The peer is to blame.
+    pub(super) protocol: bool,
+    pub(super) detail: String,
+}
+
+impl From<ProtoError> for Broken {
+    fn from(error: ProtoError) -> Broken {
+        Broken { errno: Errno::from_raw(error.errno()), protocol: true, detail: error.to_string() }
+    }
+}
+
+/// Receive buffers, reused.
+#[derive(Default)]
+pub(super) struct BufferPool(Vec<Box<[u8]>>);
+
+impl BufferPool {
+    fn take(&mut self) -> Box<[u8]> {
+        self.0.pop().unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
+    }
+
+    fn put(&mut self, buffer: Box<[u8]>) {
+        if self.0.len() < BUFFERS_KEPT {
+            self.0.push(buffer);
+        }
+    }
+}
+
+impl RxConn {
+    pub(super) fn new(
+        turn: Turn<'_>,
+        key: Key,
+        socket: Socket,
+        peer: &Arc<Peer>,
+        conn_type: ConnType,
+        version: Version,
+        order: ByteOrder,
+    ) -> RxConn {
+        RxConn {
+            conn: Arc::new(Conn::new(key, socket, conn_type, version, peer.ni.clone())),
+            peer: peer.clone(),
+            decoder: Decoder::new(version, order),
+            state: State::Frame,
+            head: [0; Decoder::FRAME_MAX],
+            head_len: 0,
+            stash: None,
+            bulky: conn_type == ConnType::BulkIn,
+            queued: false,
+            ending: false,
+            last_heard_ns: turn.now_ns,
+            write_mark: (0, turn.now_ns),
+            rewrite: None,
+            accepted_from: None,
+        }
+    }
+
+    /// The same for a peer that connected in from this address, taken for `rewrite` if its headers don't count.
+    pub(super) fn accepted(mut self, from: IpAddr, rewrite: Option<ProcessId>) -> RxConn {
+        self.accepted_from = Some(from);
+        self.rewrite = rewrite;
+        self
+    }
+
+    /// Keeps bytes that came with the handshake.
+    pub(super) fn stash(&mut self, pool: &mut BufferPool, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            let mut buffer = pool.take();
+            buffer[..bytes.len()].copy_from_slice(bytes);
+            self.stash = Some(Stash { buffer, start: 0, end: bytes.len() });
+        }
+    }
+
+    /// Whether the engine holds a message of this connection back, so that it is not read.
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self.state, State::Held { .. })
+    }
+
+    /// Whether a message has begun and its rest is awaited.
+    pub(super) fn is_mid_message(&self) -> bool {
+        matches!(self.state, State::Payload(_)) || (self.head_len > 0 && !self.is_held())
+    }
+
+    /// Goes on with the message that is held back; `None` throws its payload away.
+    pub(super) fn resume(&mut self, turn: Turn<'_>, delivery: Option<Delivery>) {
+        match std::mem::replace(&mut self.state, State::Frame) {
+            State::Held { total, cookie, checksum } => {
+                self.last_heard_ns = turn.now_ns;
+                self.state = State::Payload(Incoming::new(delivery, total, cookie, checksum));
+            }
+            other => {
+                debug_assert!(false, "a message is resumed that is not held back");
+                self.state = other;
+            }
+        }
+    }
+
+    /// Receives what there is, within the budget, which each message reduces by one.
+    pub(super) fn receive(
+        &mut self,
+        turn: Turn<'_>,
+        pool: &mut BufferPool,
+        budget: &mut usize,
+    ) -> Result<Rest, Broken> {
+        self.settle(turn)?;
+        if let Some(Stash { buffer, start, end }) = self.stash.take() {
+            self.digest(turn, pool, buffer, start..end, budget)?;
+        }
+        for _ in 0..READS_PER_TURN {
+            if self.is_held() {
+                return Ok(Rest::Drained);
+            }
+            if self.stash.is_some() {
+                return Ok(Rest::More);
+            }
+            if !self.read(turn, pool, budget)? && !self.ending {
+                return Ok(Rest::Drained);
+            }
+        }
+        Ok(Rest::More)
+    }
+
+    /// Finalises what was being received; `true` if a message is held, of which nobody has been told yet: whoever resumes
+    /// it must be told that it is lost.
+    pub(super) fn abandon(&mut self, errno: Errno) -> bool {
+        match std::mem::replace(&mut self.state, State::Frame) {
+            State::Frame => false,
+            State::Payload(mut incoming) => {
+                incoming.fail(&*self.peer.ni.upcalls, errno);
+                false
+            }
+            State::Held { .. } => true,
+        }
+    }
+
+    /// One system call; `false` if it has emptied the socket.
+    fn read(&mut self, turn: Turn<'_>, pool: &mut BufferPool, budget: &mut usize) -> Result<bool, Broken> {
+        turn.shared.counters.rx.calls.one();
+        let buffer = pool.take();
+        let direct = match &mut self.state {
+            State::Payload(incoming) => incoming.direct().map_or(0, |(_, _, left)| left),
+            State::Frame | State::Held { .. } => 0,
+        };
+        if direct >= DIRECT_MIN {
+            self.read_direct(turn, pool, buffer, budget)
+        } else {
+            self.read_buffered(turn, pool, buffer, budget)
+        }
+    }
+
+    fn read_buffered(
+        &mut self,
+        turn: Turn<'_>,
+        pool: &mut BufferPool,
+        mut buffer: Box<[u8]>,
+        budget: &mut usize,
+    ) -> Result<bool, Broken> {
+        let start = self.head_len;
+        buffer[..start].copy_from_slice(&self.head[..start]);
+        let wanted = match &self.state {
+            State::Payload(incoming) => incoming.left().saturating_add(BULK_AHEAD),
+            _ if self.bulky => start + BULK_AHEAD,
+            _ => BUFFER_BYTES,
+        };
+        let room = wanted.clamp(start + 1, BUFFER_BYTES);
+        match self.heard(turn, sys::receive(&self.conn.socket, &mut buffer[start..room])) {
+            Ok(Some(count)) => {
+                self.head_len = 0;
+                self.digest(turn, pool, buffer, 0..start + count, budget)?;
+                Ok(start + count == room)
+            }
+            nothing => {
+                pool.put(buffer);
+                nothing.map(|_| false)
+            }
+        }
+    }
+
+    fn read_direct(
+        &mut self,
+        turn: Turn<'_>,
+        pool: &mut BufferPool,
+        mut buffer: Box<[u8]>,
+        budget: &mut usize,
+    ) -> Result<bool, Broken> {
+        let State::Payload(incoming) = &mut self.state else { return Ok(false) };
+        let Some((sink, skip, left)) = incoming.direct() else { return Ok(false) };
+        let mut pieces = Scatter::new();
+        let most = pieces.inline_size() - 1;
+        sink.scatter(skip, &mut pieces, most);
+        let direct_room: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let ahead = if direct_room == left { BULK_AHEAD } else { 0 };
+        if ahead > 0 {
+            pieces.push(IoSliceMut::new(&mut buffer[..ahead]));
+        }
+        let received = sys::receive_into(&self.conn.socket, &mut pieces);
+        drop(pieces);
+        let count = match self.heard(turn, received) {
+            Ok(Some(count)) => count,
+            nothing => {
+                pool.put(buffer);
+                return nothing.map(|_| false);
+            }
+        };
+        let direct = count.min(direct_room);
+        turn.shared.counters.rx.bytes_direct.add(direct);
+        if let State::Payload(incoming) = &mut self.state {
+            incoming.received_directly(direct);
+        }
+        self.settle(turn)?;
+        *budget = budget.saturating_sub(usize::from(matches!(self.state, State::Frame)));
+        self.digest(turn, pool, buffer, 0..count - direct, budget)?;
+        Ok(count == direct_room + ahead)
+    }
+
+    /// What a receive gave: bytes, nothing, or the end of the connection.
+    fn heard(&mut self, turn: Turn<'_>, received: Received) -> Result<Option<usize>, Broken> {
+        match received {
+            Received::Bytes(count) => {
+                self.last_heard_ns = turn.now_ns;
+                Ok(Some(count))
+            }
+            Received::Nothing => {
+                self.ending = false;
+                Ok(None)
+            }
+            Received::End if self.is_mid_message() => Err(Broken {
+                errno: Errno::EPROTO,
+                protocol: true,
+                detail: "it ended inside a message".into(),
+            }),
+            Received::End => {
+                Err(Broken { errno: Errno::ECONNRESET, protocol: false, detail: "the peer closed it".into() })
+            }
+            Received::Broken(errno) => Err(Broken { errno, protocol: false, detail: String::new() }),
+        }
+    }
+
+    /// Works through bytes that were read. What must wait is stashed, the beginning of a header is kept, and the buffer
+    /// goes back to the pool if nothing of it is needed.
+    fn digest(
+        &mut self,
+        turn: Turn<'_>,
+        pool: &mut BufferPool,
+        buffer: Box<[u8]>,
+        range: std::ops::Range<usize>,
+        budget: &mut usize,
+    ) -> Result<(), Broken> {
+        let mut start = range.start;
+        loop {
+            let bytes = &buffer[start..range.end];
+            match &mut self.state {
+                State::Held { .. } => break,
+                State::Payload(incoming) => {
+                    let count = incoming.left().min(bytes.len());
+                    let taken = incoming.take(&bytes[..count]);
+                    turn.shared.counters.rx.bytes_copied.add(taken.copied);
+                    turn.shared.counters.rx.bytes_discarded.add(taken.discarded);
+                    start += count;
+                    self.settle(turn)?;
+                    if matches!(self.state, State::Payload(_)) {
+                        break;
+                    }
+                }
+                State::Frame if *budget == 0 || bytes.is_empty() => break,
+                State::Frame => match self.decoder.decode(bytes)? {
+                    None => {
+                        self.head[..bytes.len()].copy_from_slice(bytes);
+                        self.head_len = bytes.len();
+                        start = range.end;
+                        break;
+                    }
+                    Some((used, frame)) => {
+                        let checksum = self.decoder.checksum(&bytes[..used]);
+                        start += used;
+                        *budget -= 1;
+                        self.on_frame(turn, frame, checksum)?;
+                    }
+                },
+            }
+        }
+        if start < range.end {
+            self.stash = Some(Stash { buffer, start, end: range.end });
+        } else {
+            pool.put(buffer);
+        }
+        Ok(())
+    }
+
+    fn on_frame(
+        &mut self,
+        turn: Turn<'_>,
+        frame: Frame,
+        checksum: Option<MessageChecksum>,
+    ) -> Result<(), Broken> {
+        match frame {
+            Frame::Noop(prefix) => {
+                turn.shared.counters.rx.noops.one();
+                check_acks(&prefix)
+            }
+            Frame::Lnet(prefix, header) => {
+                turn.shared.counters.rx.messages.one();
+                check_acks(&prefix)?;
+                self.on_message(turn, header, prefix.wants_ack(), checksum)
+            }
+        }
+    }
+
+    fn on_message(
+        &mut self,
+        turn: Turn<'_>,
+        mut header: Header,
+        cookie: Option<u64>,
+        checksum: Option<MessageChecksum>,
+    ) -> Result<(), Broken> {
+        if let Some(source) = self.rewrite {
+            header.src = source;
+        }
+        let total = header.payload_length as usize;
+        self.bulky = total >= DIRECT_MIN;
+        let arrival = Arrival {
+            ni: self.peer.key.ni,
+            from: self.peer.key.id,
+            header: &header,
+            rx: RxContext(self.conn.key.0),
+        };
+        let delivery = match self.peer.ni.upcalls.parse(&arrival) {
+            Verdict::Deliver(delivery) => Some(delivery),
+            Verdict::Done | Verdict::Discard => None,
+            Verdict::Delay(_) => {
+                self.state = State::Held { total, cookie, checksum };
+                return Ok(());
+            }
+            Verdict::Close(errno) => {
+                let detail = format!("LNet does not take the {} it sent", header.message_type());
+                return Err(Broken { errno, protocol: true, detail });
+            }
+        };
+        self.state = State::Payload(Incoming::new(delivery, total, cookie, checksum));
+        self.settle(turn)
+    }
+
+    /// Tells the engine what is due, acknowledges, and ends the message if it is complete.
+    fn settle(&mut self, turn: Turn<'_>) -> Result<(), Broken> {
+        let State::Payload(incoming) = &mut self.state else { return Ok(()) };
+        if incoming.is_due() {
+            let cookie = incoming.cookie.take();
+            incoming.finish(&*self.peer.ni.upcalls)?;
+            if let Some(cookie) = cookie {
+                acknowledge(turn, &self.peer, cookie)?;
+            }
+        }
+        if matches!(&self.state, State::Payload(incoming) if incoming.is_complete()) {
+            self.state = State::Frame;
+        }
+        Ok(())
+    }
+}
+
+/// Queues the acknowledgement of a zero-copy request, on the connection made for that or any other (lnet-wire 26).
+fn acknowledge(turn: Turn<'_>, peer: &Peer, cookie: u64) -> Result<(), Broken> {
+    let conn = peer.state.lock().choose_for_noop().cloned();
+    match conn {
+        Some(conn) => Ok(conn.acknowledge(turn.shared, cookie)?),
+        None => Ok(()),
+    }
+}
+
+/// This side asks for no zero-copy acks, so that there are none to come.
+fn check_acks(prefix: &Prefix) -> Result<(), Broken> {
+    match prefix.acks() {
+        Acks::None | Acks::Keepalive => Ok(()),
+        acks => Err(Broken {
+            errno: Errno::EPROTO,
+            protocol: true,
+            detail: format!("it acknowledges zero-copy requests that were never made: {acks:?}"),
+        }),
+    }
+}

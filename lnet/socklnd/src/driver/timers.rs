@@ -1,0 +1,184 @@
+//! Timers (lnet-wire 28): coarse, for everything is looked at in one pass.
+
+use std::sync::Arc;
+
+use lnet_api::{Errno, Tx};
+
+use super::close::retire_if_idle;
+use super::receive::Broken;
+use super::{Driver, Source, Turn};
+use crate::SockConfig;
+use crate::peer::Peer;
+use crate::slab::Key;
+
+/// How often a period of a timeout is looked at: detection takes at most 1.25 times the timeout.
+const LOOKS_PER_TIMEOUT: u64 = 4;
+
+/// At most one attempt to keep a peer's connections alive in this time (lnet-wire 28).
+const KEEPALIVE_PAUSE_NS: u64 = 10_000_000_000;
+
+/// So many peers without connections are remembered for the reason of their last failure.
+const FAILURES_KEPT: usize = 1024;
+
+/// When the next pass is due.
+pub(super) struct Timers {
+    next_ns: Option<u64>,
+    /// The time between passes while there are connections.
+    period_ns: u64,
+}
+
+impl Timers {
+    pub(super) fn new(config: &SockConfig) -> Timers {
+        let shortest = config.keepalive_ns().map_or(config.timeout_ns(), |ns| ns.min(config.timeout_ns()));
+        Timers { next_ns: None, period_ns: shortest / LOOKS_PER_TIMEOUT }
+    }
+
+    /// Something is due then.
+    pub(super) fn note(&mut self, at_ns: u64) {
+        self.next_ns = Some(self.next_ns.map_or(at_ns, |next_ns| next_ns.min(at_ns)));
+    }
+
+    /// There are connections to look at.
+    pub(super) fn note_activity(&mut self, now_ns: u64) {
+        self.note(now_ns.saturating_add(self.period_ns));
+    }
+
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.next_ns
+    }
+
+    fn is_due(&self, now_ns: u64) -> bool {
+        self.next_ns.is_some_and(|next_ns| next_ns <= now_ns)
+    }
+}
+
+/// What a timer has found.
+enum Due {
+    Accept,
+    Connect,
+    Listen,
+    Stuck(&'static str),
+}
+
+impl Driver {
+    pub(super) fn fire_timers(&mut self, turn: Turn<'_>) -> usize {
+        if !self.timers.is_due(turn.now_ns) {
+            return 0;
+        }
+        self.timers.next_ns = None;
+        let due = self.look_at_sources(turn);
+        let count = due.len();
+        for (key, due) in due {
+            match due {
+                Due::Accept => {
+                    turn.shared.counters.rx.handshake_timeouts.one();
+                    self.drop_accepting(key);
+                }
+                Due::Connect => self.connecting_timed_out(turn, key),
+                Due::Listen => self.make_ready(key),
+                Due::Stuck(what) => {
+                    let detail = what.to_string();
+                    self.close_broken(turn, key, Broken { errno: Errno::ETIMEDOUT, protocol: false, detail });
+                }
+            }
+        }
+        count + self.look_at_peers(turn)
+    }
+
+    fn look_at_sources(&mut self, turn: Turn<'_>) -> Vec<(Key, Due)> {
+        let Turn { shared, now_ns } = turn;
+        let timeout_ns = shared.config.timeout_ns();
+        let mut found = Vec::new();
+        let mut connections = false;
+        for (key, source) in self.sources.iter_mut() {
+            let (deadline_ns, due) = match source {
+                Source::Accepting(accepting) => (accepting.deadline_ns, Due::Accept),
+                Source::Connecting(connecting) => (connecting.deadline_ns, Due::Connect),
+                Source::Listener(listener) => match listener.paused_until_ns {
+                    Some(until_ns) => (until_ns, Due::Listen),
+                    None => continue,
+                },
+                Source::Conn(rx) => {
+                    connections = true;
+                    for token in rx.conn.take_overdue(now_ns) {
+                        rx.peer.ni.upcalls.finalize_tx(token, Err(Errno::ETIMEDOUT));
+                    }
+                    let written = rx.conn.written();
+                    if rx.conn.queued() == 0 || rx.write_mark.0 != written {
+                        rx.write_mark = (written, now_ns);
+                    }
+                    if rx.write_mark.1.saturating_add(timeout_ns) <= now_ns {
+                        found.push((key, Due::Stuck("nothing can be sent on it")));
+                    } else if rx.is_mid_message() && rx.last_heard_ns.saturating_add(timeout_ns) <= now_ns {
+                        found.push((key, Due::Stuck("a message has begun and does not end")));
+                    }
+                    continue;
+                }
+                Source::Lost(_) | Source::Vacant => continue,
+            };
+            if deadline_ns <= now_ns {
+                found.push((key, due));
+            } else {
+                self.timers.note(deadline_ns);
+            }
+        }
+        if connections {
+            self.timers.note_activity(now_ns);
+        }
+        found
+    }
+
+    fn look_at_peers(&mut self, turn: Turn<'_>) -> usize {
+        let mut peers = std::mem::take(&mut self.peers);
+        turn.shared.peers.collect(&mut peers, |_| true);
+        let crowded = peers.len() > FAILURES_KEPT;
+        let mut count = 0;
+        for peer in peers.drain(..) {
+            count += self.fail_overdue(turn, &peer);
+            self.advance_peer(turn, &peer);
+            count += self.keep_alive(turn, &peer);
+            retire_if_idle(&turn.shared.peers, &peer, turn.now_ns, crowded);
+        }
+        self.peers = peers;
+        count
+    }
+
+    /// Fails the messages that have waited too long for a connection.
+    fn fail_overdue(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
+        let mut overdue: Vec<Tx> = Vec::new();
+        {
+            let mut state = peer.state.lock();
+            while let Some(tx) = state.waiting.pop_front_if(|tx| tx.deadline_ns <= turn.now_ns) {
+                overdue.push(tx);
+            }
+        }
+        let count = overdue.len();
+        for tx in overdue {
+            drop(tx.payload);
+            peer.ni.upcalls.finalize_tx(tx.token, Err(Errno::ETIMEDOUT));
+        }
+        count
+    }
+
+    /// Sends a keepalive to a peer that has not been heard of for long.
+    fn keep_alive(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
+        let Some(keepalive_ns) = turn.shared.config.keepalive_ns() else { return 0 };
+        let conn = {
+            let mut state = peer.state.lock();
+            let heard = |key| match self.sources.get(key) {
+                Some(Source::Conn(rx)) => rx.last_heard_ns,
+                _ => 0,
+            };
+            let Some(heard_ns) = state.conns.iter().map(|conn| heard(conn.key)).max() else { return 0 };
+            let tried_ns = state.keepalive_ns;
+            let due = heard_ns.saturating_add(keepalive_ns) <= turn.now_ns
+                && (tried_ns == 0 || tried_ns.saturating_add(KEEPALIVE_PAUSE_NS) <= turn.now_ns);
+            let Some(conn) = state.choose_for_noop().filter(|_| due).cloned() else { return 0 };
+            state.keepalive_ns = turn.now_ns;
+            conn
+        };
+        conn.keep_alive(turn.shared);
+        turn.shared.counters.tx.keepalives.one();
+        1
+    }
+}

@@ -1,0 +1,89 @@
+use std::net::SocketAddr;
+
+use lnet_api::{Errno, LndError};
+use lnet_nid::Nid;
+
+/// Why the TCP LND, or one of its NIs, could not be started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SockError {
+    /// A tunable has a value that cannot be.
+    #[error("{field} is {value}: {rule}")]
+    Config {
+        /// LNet's name of the tunable.
+        field: &'static str,
+        /// Its value.
+        value: u32,
+        /// What is allowed.
+        rule: &'static str,
+    },
+    /// The NID has no IP address, or its network is not of type `tcp`.
+    #[error("{nid} names no IP address on a network of type tcp")]
+    NotTcp {
+        /// The NID.
+        nid: Nid,
+    },
+    /// Another process of this host, or this one, uses the NID already.
+    #[error("{nid} is held by {holder}")]
+    NidTaken {
+        /// The NID.
+        nid: Nid,
+        /// Name and process id of the holder.
+        holder: String,
+    },
+    /// Somebody else listens on the address and port.
+    #[error(
+        "{address} is in use by a program that is not nlx, perhaps the kernel's LNet: stop it, or choose another \
+         accept_port on all nodes"
+    )]
+    PortTaken {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The port needs privileges that this process lacks.
+    #[error(
+        "listening on {address} needs privileges: run as root, give the program CAP_NET_BIND_SERVICE, or choose an \
+         accept_port above 1023 on all nodes"
+    )]
+    PortPrivileged {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The host does not have the NID's address.
+    #[error("this host has no interface with the address {}: see 'ip address'", address.ip())]
+    NoSuchAddress {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The system refused something else.
+    #[error("{what}: {errno}")]
+    System {
+        /// The object and the step.
+        what: String,
+        /// The system's reason.
+        errno: Errno,
+    },
+}
+
+impl SockError {
+    /// The errno that LNet users know.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            SockError::Config { .. } | SockError::NotTcp { .. } => Errno::EINVAL,
+            SockError::NidTaken { .. } | SockError::PortTaken { .. } => Errno::EADDRINUSE,
+            SockError::PortPrivileged { .. } => Errno::EACCES,
+            SockError::NoSuchAddress { .. } => Errno::EADDRNOTAVAIL,
+            SockError::System { errno, .. } => *errno,
+        }
+    }
+}
+
+impl From<SockError> for LndError {
+    fn from(error: SockError) -> LndError {
+        let errno = error.errno();
+        match error {
+            SockError::System { what, .. } => LndError { what, errno },
+            other => LndError { what: other.to_string(), errno },
+        }
+    }
+}

@@ -1,0 +1,91 @@
+use std::fmt;
+use std::net::SocketAddr;
+
+use lnet_api::Errno;
+use lnet_nid::ProcessId;
+
+/// How far a connection had come when it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Getting a socket and a source port.
+    Bind,
+    /// The TCP connection.
+    Connect,
+    /// Connection request and hello (lnet-wire 24).
+    Handshake,
+    /// Afterwards: the connection was in use.
+    Established,
+}
+
+/// Why the last connection to a peer failed: for people, and for the tools that show it to them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The peer.
+    pub peer: ProcessId,
+    /// Where it was looked for, or where it connected from.
+    pub address: SocketAddr,
+    /// The step that failed.
+    pub step: Step,
+    /// The errno with which messages failed.
+    pub errno: Errno,
+    /// What was seen, if the errno does not say it all.
+    pub detail: String,
+}
+
+impl Failure {
+    /// What to try, in one sentence.
+    #[must_use]
+    pub fn advice(&self) -> &'static str {
+        match (self.step, self.errno) {
+            (Step::Bind, Errno::EADDRNOTAVAIL) => "does this host still have the address of its NID?",
+            (Step::Connect, Errno::ECONNREFUSED) => {
+                "nobody listens there: is LNet up on that node, with the same accept_port?"
+            }
+            (Step::Connect, Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH) => {
+                "is the host up, the address right, and the port open in its firewall?"
+            }
+            (Step::Handshake, Errno::ECONNRESET | Errno::EPIPE) => {
+                "the node hung up: it does not have this NID, or it accepts privileged source ports only (run as root, \
+                 give the program CAP_NET_BIND_SERVICE, or set accept=all there)"
+            }
+            (Step::Handshake, Errno::ETIMEDOUT) => {
+                "something accepts connections there but does not speak LNet"
+            }
+            (Step::Handshake, Errno::EALREADY) => {
+                "both nodes connect to each other at once and neither gives way; try again"
+            }
+            (Step::Handshake, _) => "is that really an LNet node, and this NID its own?",
+            (Step::Established, Errno::ECONNRESET) => {
+                "the node went down or restarted; it is connected to again when needed"
+            }
+            (Step::Established, Errno::ETIMEDOUT) => {
+                "the node no longer answers: is it up, and the network between?"
+            }
+            (Step::Established, Errno::EPROTO) => {
+                "the node breaks the protocol: which release of LNet does it run?"
+            }
+            _ => "try again",
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Step::Bind => "preparing a connection",
+            Step::Connect => "connecting",
+            Step::Handshake => "handshake",
+            Step::Established => "connection",
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} with {} failed: {}", self.peer, self.step, self.address, self.errno)?;
+        if !self.detail.is_empty() {
+            write!(f, " ({})", self.detail)?;
+        }
+        write!(f, "; {}", self.advice())
+    }
+}

@@ -1,0 +1,309 @@
+//! Which connections to a peer exist, which is opened next, and what becomes of one that is offered: lnet-wire 23 and 24
+//! as plain code, without sockets and clocks.
+
+use lnet_nid::Nid;
+use lnet_proto::sock::{ConnType, Retry, Version};
+
+use crate::choice::carries_lnet;
+
+/// How often in a row an attempt may be refused before the set of connections is taken as it is, or given up
+/// (lnet-wire 24).
+const RETRIES_MAX: u32 = 3;
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// What the hellos of a peer's live connections agree on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Life {
+    pub(crate) version: Version,
+    pub(crate) incarnation: u64,
+}
+
+/// What to do next for a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing: all is there, or an attempt is under way.
+    Nothing,
+    /// Open this connection.
+    Connect(ConnType),
+    /// Ask again then.
+    Wait { until_ns: u64 },
+    /// There is no connection and, for now, no way to get one: messages fail.
+    Unreachable,
+}
+
+/// The answer to a connection that a peer offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Take it.
+    Accept,
+    /// Refuse it with NONE: this node's own attempt wins, or the type is there already.
+    Refuse,
+    /// Close all connections to the peer, then refuse this one: the peer has restarted or speaks another version.
+    CloseAllAndRefuse,
+}
+
+/// What follows from an attempt that did not give a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// See what is next.
+    GoOn,
+    /// Close all connections to the peer, then see what is next.
+    CloseAll,
+    /// Given up for a while: messages that wait fail.
+    Failed,
+}
+
+/// The bounds that the tunables set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// Connections of each bulk type.
+    pub(crate) per_type: u8,
+    pub(crate) min_reconnect_ns: u64,
+    pub(crate) max_reconnect_ns: u64,
+}
+
+impl Bounds {
+    pub(crate) fn new(per_type: u8, min_reconnect_ms: u32, max_reconnect_ms: u32) -> Bounds {
+        let ns = |ms: u32| u64::from(ms) * NS_PER_MS;
+        Bounds { per_type, min_reconnect_ns: ns(min_reconnect_ms), max_reconnect_ns: ns(max_reconnect_ms) }
+    }
+}
+
+/// The connections between one local NI and one peer.
+#[derive(Debug)]
+pub(crate) struct Links {
+    own: Nid,
+    peer: Nid,
+    bounds: Bounds,
+    /// The peer connected from an unprivileged port and is never connected to (lnet-wire 27).
+    incoming_only: bool,
+    /// The peer sees this node as such a peer: one CONTROL connection serves for everything.
+    control_only: bool,
+    /// Live connections by type: ANY, CONTROL, BULK_IN, BULK_OUT.
+    counts: [u8; 4],
+    /// Version and incarnation of the live connections.
+    life: Option<Life>,
+    /// The version the peer asked for when it refused another.
+    learnt: Option<Version>,
+    /// The type of the connection that is being opened.
+    attempt: Option<ConnType>,
+    /// This side completes the set of connections.
+    active: bool,
+    retries: u32,
+    /// The pause after the next failure.
+    backoff_ns: u64,
+    /// No attempt before then.
+    not_before: Pause,
+}
+
+/// Why, and how long, no attempt is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pause {
+    No,
+    /// The peer asked for patience; messages wait.
+    Retry {
+        until_ns: u64,
+    },
+    /// The last attempt failed; messages without a connection fail.
+    Backoff {
+        until_ns: u64,
+    },
+}
+
+impl Links {
+    pub(crate) fn new(own: Nid, peer: Nid, incoming_only: bool, bounds: Bounds) -> Links {
+        Links {
+            own,
+            peer,
+            bounds,
+            incoming_only,
+            control_only: false,
+            counts: [0; 4],
+            life: None,
+            learnt: None,
+            attempt: None,
+            active: false,
+            retries: 0,
+            backoff_ns: bounds.min_reconnect_ns,
+            not_before: Pause::No,
+        }
+    }
+
+    /// What to do next, where `waiting` says whether messages have no connection to go on.
+    pub(crate) fn next(&self, now_ns: u64, waiting: bool) -> Next {
+        if self.attempt.is_some() {
+            return Next::Nothing;
+        }
+        let needed = waiting && !self.carries();
+        if self.incoming_only {
+            return if needed { Next::Unreachable } else { Next::Nothing };
+        }
+        let Some(missing) = self.missing().filter(|_| needed || self.active) else { return Next::Nothing };
+        match self.not_before {
+            Pause::Backoff { until_ns } if now_ns < until_ns && needed => Next::Unreachable,
+            Pause::Backoff { until_ns } | Pause::Retry { until_ns } if now_ns < until_ns => {
+                Next::Wait { until_ns }
+            }
+            _ => Next::Connect(missing),
+        }
+    }
+
+    /// An attempt begins, on which this side then completes the set.
+    pub(crate) fn begin(&mut self, conn_type: ConnType) {
+        self.attempt = Some(conn_type);
+        self.active = true;
+    }
+
+    /// The version to speak, and the incarnation that the peer must show.
+    pub(crate) fn proposal(&self) -> (Version, Option<u64>) {
+        let learnt = self.learnt.unwrap_or(Version::preferred_for(self.peer));
+        self.life.map_or((learnt, None), |life| (life.version, Some(life.incarnation)))
+    }
+
+    /// The attempt gave a connection.
+    pub(crate) fn established(&mut self, conn_type: ConnType, life: Life, control_only: bool) {
+        self.attempt = None;
+        self.control_only |= control_only;
+        self.retries = 0;
+        self.backoff_ns = self.bounds.min_reconnect_ns;
+        self.not_before = Pause::No;
+        self.add(conn_type, life);
+    }
+
+    /// The peer answered the attempt with a refusal.
+    pub(crate) fn refused(&mut self, retry: Retry, now_ns: u64) -> Outcome {
+        self.attempt = None;
+        self.retries += 1;
+        if self.retries > RETRIES_MAX {
+            return self.settle_or_fail(now_ns);
+        }
+        match retry {
+            Retry::Race => {
+                self.not_before =
+                    Pause::Retry { until_ns: now_ns.saturating_add(self.bounds.min_reconnect_ns) };
+                // The peer's own attempt has won: it completes the set.
+                self.active &= !self.carries();
+                Outcome::GoOn
+            }
+            Retry::Version { version, .. } => {
+                self.learnt = Some(version);
+                if self.life.is_some_and(|life| life.version != version) {
+                    Outcome::CloseAll
+                } else {
+                    Outcome::GoOn
+                }
+            }
+            Retry::Stale { version, .. } => {
+                self.learnt = Some(version);
+                Outcome::CloseAll
+            }
+        }
+    }
+
+    /// The attempt failed.
+    pub(crate) fn failed(&mut self, now_ns: u64) -> Outcome {
+        self.attempt = None;
+        self.retries = 0;
+        self.not_before = Pause::Backoff { until_ns: now_ns.saturating_add(self.backoff_ns) };
+        self.backoff_ns = self.backoff_ns.saturating_mul(2).min(self.bounds.max_reconnect_ns);
+        Outcome::Failed
+    }
+
+    /// The peer offers a connection (of this type in the local view); decided in the order of lnet-wire 24.
+    pub(crate) fn offered(&self, conn_type: ConnType, life: Life) -> Answer {
+        if self.peer < self.own && self.attempt.is_some() {
+            return Answer::Refuse;
+        }
+        if self.contradicts(life) {
+            return Answer::CloseAllAndRefuse;
+        }
+        if self.count(conn_type) >= self.most(conn_type) {
+            return Answer::Refuse;
+        }
+        Answer::Accept
+    }
+
+    /// The offered connection stands.
+    pub(crate) fn accepted(&mut self, conn_type: ConnType, life: Life) {
+        self.add(conn_type, life);
+    }
+
+    /// All connections are gone, and what was known of the peer with them. An attempt under way goes on.
+    pub(crate) fn closed_all(&mut self) {
+        self.counts = [0; 4];
+        self.life = None;
+        self.control_only = false;
+        self.active = self.attempt.is_some();
+    }
+
+    /// Whether the live connections, if any, belong to another life of the peer.
+    pub(crate) fn contradicts(&self, life: Life) -> bool {
+        self.life.is_some_and(|live| live != life)
+    }
+
+    /// Whether there is any connection.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.life.is_some()
+    }
+
+    /// Whether nothing is remembered that a fresh entry would not know.
+    pub(crate) fn is_forgettable(&self, now_ns: u64) -> bool {
+        let paused = match self.not_before {
+            Pause::No => false,
+            Pause::Retry { until_ns } | Pause::Backoff { until_ns } => now_ns < until_ns,
+        };
+        !self.is_connected() && self.attempt.is_none() && !paused
+    }
+
+    fn settle_or_fail(&mut self, now_ns: u64) -> Outcome {
+        let complete = [ConnType::Control, ConnType::BulkIn, ConnType::BulkOut];
+        if complete.into_iter().all(|conn_type| self.count(conn_type) > 0) {
+            self.active = false;
+            self.retries = 0;
+            return Outcome::GoOn;
+        }
+        self.failed(now_ns)
+    }
+
+    /// The first connection of the set that is not there: CONTROL, then BULK_IN and BULK_OUT by turns.
+    fn missing(&self) -> Option<ConnType> {
+        let (bulk_in, bulk_out) = (self.count(ConnType::BulkIn), self.count(ConnType::BulkOut));
+        if self.count(ConnType::Control) == 0 {
+            return Some(ConnType::Control);
+        }
+        if self.control_only || (bulk_in >= self.bounds.per_type && bulk_out >= self.bounds.per_type) {
+            return None;
+        }
+        let in_turn = bulk_in <= bulk_out && bulk_in < self.bounds.per_type;
+        Some(if in_turn || bulk_out >= self.bounds.per_type { ConnType::BulkIn } else { ConnType::BulkOut })
+    }
+
+    /// Whether some connection may carry LNet messages.
+    fn carries(&self) -> bool {
+        let types = [ConnType::Any, ConnType::Control, ConnType::BulkOut];
+        let version = self.life.map(|life| life.version);
+        types.into_iter().any(|conn_type| {
+            self.count(conn_type) > 0 && version.is_some_and(|version| carries_lnet(conn_type, version))
+        })
+    }
+
+    fn most(&self, conn_type: ConnType) -> u8 {
+        if conn_type == ConnType::Control { 1 } else { self.bounds.per_type }
+    }
+
+    fn count(&self, conn_type: ConnType) -> u8 {
+        self.counts.get(conn_type.get() as usize).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, conn_type: ConnType, life: Life) {
+        self.life = Some(life);
+        self.learnt = None;
+        if let Some(count) = self.counts.get_mut(conn_type.get() as usize) {
+            *count = count.saturating_add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+use super::*;
+
+const LOW: &str = "10.0.0.1@tcp";
+const HIGH: &str = "10.0.0.2@tcp";
+const LIFE: Life = Life { version: Version::V3, incarnation: 7 };
+const OTHER: Life = Life { version: Version::V3, incarnation: 8 };
+const S: u64 = 1_000_000_000;
+
+fn links(own: &str, peer: &str, per_type: u8) -> Links {
+    Links::new(own.parse().unwrap(), peer.parse().unwrap(), false, Bounds::new(per_type, 1000, 60_000))
+}
+
+/// Connects all there is to connect; the types in order.
+fn connect_all(links: &mut Links) -> Vec<ConnType> {
+    let mut order = Vec::new();
+    while let Next::Connect(conn_type) = links.next(0, true) {
+        links.begin(conn_type);
+        links.established(conn_type, LIFE, false);
+        order.push(conn_type);
+    }
+    order
+}
+
+/// lnet-wire 23: CONTROL first, then BULK_IN whenever there are not more of it than of BULK_OUT.
+#[test]
+fn the_set_is_opened_in_the_order_of_the_specification() {
+    use ConnType::{BulkIn, BulkOut, Control};
+    assert_eq!(connect_all(&mut links(LOW, HIGH, 1)), [Control, BulkIn, BulkOut]);
+    assert_eq!(connect_all(&mut links(LOW, HIGH, 2)), [Control, BulkIn, BulkOut, BulkIn, BulkOut]);
+}
+
+#[test]
+fn nothing_is_opened_before_something_is_to_be_sent() {
+    let mut links = links(LOW, HIGH, 1);
+    assert_eq!(links.next(0, false), Next::Nothing);
+    // Nor does the passive side complete what the other side is opening.
+    assert_eq!(links.offered(ConnType::Control, LIFE), Answer::Accept);
+    links.accepted(ConnType::Control, LIFE);
+    assert_eq!(links.next(0, true), Next::Nothing);
+}
+
+/// lnet-wire 24, row 1: while both connect, the connection opened by the higher NID wins.
+#[test]
+fn the_higher_nid_wins_a_race() {
+    for (own, peer, answer) in [(LOW, HIGH, Answer::Accept), (HIGH, LOW, Answer::Refuse)] {
+        let mut links = links(own, peer, 1);
+        links.begin(ConnType::Control);
+        assert_eq!(links.offered(ConnType::Control, LIFE), answer);
+    }
+}
+
+#[test]
+fn the_loser_of_a_race_uses_the_winners_connection() {
+    let mut links = links(LOW, HIGH, 1);
+    links.begin(ConnType::Control);
+    links.accepted(ConnType::Control, LIFE);
+    assert_eq!(links.refused(Retry::Race, 0), Outcome::GoOn);
+    assert_eq!(links.next(10 * S, true), Next::Nothing);
+}
+
+#[test]
+fn a_refused_attempt_is_repeated_after_the_shortest_back_off_three_times_at_the_most() {
+    let mut links = links(LOW, HIGH, 1);
+    let mut now_ns = 0;
+    for _ in 0..3 {
+        assert_eq!(links.next(now_ns, true), Next::Connect(ConnType::Control));
+        links.begin(ConnType::Control);
+        assert_eq!(links.refused(Retry::Race, now_ns), Outcome::GoOn);
+        assert_eq!(links.next(now_ns, true), Next::Wait { until_ns: now_ns + S });
+        now_ns += S;
+    }
+    links.begin(ConnType::Control);
+    assert_eq!(links.refused(Retry::Race, now_ns), Outcome::Failed);
+    assert_eq!(links.next(now_ns, true), Next::Unreachable);
+}
+
+#[test]
+fn refused_bulk_connections_are_done_without_once_there_is_one_of_each_type() {
+    let mut links = links(LOW, HIGH, 2);
+    for conn_type in [ConnType::Control, ConnType::BulkIn, ConnType::BulkOut] {
+        links.begin(conn_type);
+        links.established(conn_type, LIFE, false);
+    }
+    for retry in 0..4 {
+        assert_eq!(links.next(100 * S * retry, false), Next::Connect(ConnType::BulkIn));
+        links.begin(ConnType::BulkIn);
+        assert_eq!(links.refused(Retry::Version { version: Version::V3, incarnation: 7 }, 0), Outcome::GoOn);
+    }
+    assert_eq!(links.next(1000 * S, true), Next::Nothing);
+}
+
+/// lnet-wire 24, rows 2 and 3.
+#[test]
+fn another_life_closes_all_and_a_duplicate_type_is_refused() {
+    let mut links = links(LOW, HIGH, 1);
+    links.accepted(ConnType::Control, LIFE);
+    assert_eq!(links.offered(ConnType::Control, LIFE), Answer::Refuse);
+    assert_eq!(links.offered(ConnType::BulkIn, LIFE), Answer::Accept);
+    assert_eq!(links.offered(ConnType::BulkIn, OTHER), Answer::CloseAllAndRefuse);
+    let other_version = Life { version: Version::V2, ..LIFE };
+    assert_eq!(links.offered(ConnType::BulkIn, other_version), Answer::CloseAllAndRefuse);
+    links.closed_all();
+    assert_eq!(links.offered(ConnType::BulkIn, OTHER), Answer::Accept);
+}
+
+#[test]
+fn another_version_is_learnt_and_tried_at_once() {
+    let mut links = links(LOW, HIGH, 1);
+    links.begin(ConnType::Control);
+    assert_eq!(links.proposal(), (Version::V3, None));
+    let retry = Retry::Version { version: Version::V2, incarnation: 7 };
+    assert_eq!(links.refused(retry, 0), Outcome::GoOn);
+    assert_eq!(links.next(0, true), Next::Connect(ConnType::Control));
+    assert_eq!(links.proposal(), (Version::V2, None));
+    links.begin(ConnType::Control);
+    links.established(ConnType::Control, Life { version: Version::V2, incarnation: 7 }, false);
+    assert_eq!(links.proposal(), (Version::V2, Some(7)));
+    // Forgotten with the last connection.
+    links.closed_all();
+    assert_eq!(links.proposal(), (Version::V3, None));
+}
+
+#[test]
+fn a_restarted_peer_loses_its_connections_and_is_connected_to_again() {
+    let mut links = links(LOW, HIGH, 1);
+    links.begin(ConnType::Control);
+    links.established(ConnType::Control, LIFE, false);
+    links.begin(ConnType::BulkIn);
+    assert_eq!(links.refused(Retry::Stale { version: Version::V3, incarnation: 8 }, 0), Outcome::CloseAll);
+    links.closed_all();
+    assert_eq!(links.next(0, false), Next::Nothing);
+    assert_eq!(links.next(0, true), Next::Connect(ConnType::Control));
+}
+
+/// lnet-wire 24: 1 s, doubled with each failure, 60 s at the most; a success starts it anew.
+#[test]
+fn the_back_off_doubles_up_to_its_limit() {
+    let mut links = links(LOW, HIGH, 1);
+    let mut now_ns = 0;
+    for expected_s in [1, 2, 4, 8, 16, 32, 60, 60] {
+        assert_eq!(links.next(now_ns, true), Next::Connect(ConnType::Control));
+        links.begin(ConnType::Control);
+        assert_eq!(links.failed(now_ns), Outcome::Failed);
+        let until_ns = now_ns + expected_s * S;
+        assert_eq!(links.next(until_ns - 1, true), Next::Unreachable);
+        assert!(!links.is_forgettable(until_ns - 1) && links.is_forgettable(until_ns));
+        now_ns = until_ns;
+    }
+    links.begin(ConnType::Control);
+    links.established(ConnType::Control, LIFE, false);
+    links.closed_all();
+    links.begin(ConnType::Control);
+    links.failed(now_ns);
+    assert_eq!(links.next(now_ns + S, true), Next::Connect(ConnType::Control));
+}
+
+#[test]
+fn a_failed_bulk_connection_is_tried_again_later_while_control_serves() {
+    let mut links = links(LOW, HIGH, 1);
+    links.begin(ConnType::Control);
+    links.established(ConnType::Control, LIFE, false);
+    links.begin(ConnType::BulkIn);
+    links.failed(0);
+    assert_eq!(links.next(0, true), Next::Wait { until_ns: S });
+    assert_eq!(links.next(S, false), Next::Connect(ConnType::BulkIn));
+}
+
+/// lnet-wire 27.
+#[test]
+fn userspace_peers_get_one_control_connection_and_are_never_connected_to() {
+    let mut links = links(LOW, HIGH, 1);
+    links.begin(ConnType::Control);
+    links.established(ConnType::Control, LIFE, true);
+    assert_eq!(links.next(0, true), Next::Nothing);
+
+    let bounds = Bounds::new(1, 1000, 60_000);
+    let mut incoming = Links::new(LOW.parse().unwrap(), HIGH.parse().unwrap(), true, bounds);
+    assert_eq!(incoming.next(0, true), Next::Unreachable);
+    incoming.accepted(ConnType::Control, LIFE);
+    assert_eq!(incoming.next(0, true), Next::Nothing);
+    incoming.closed_all();
+    assert_eq!(incoming.next(0, true), Next::Unreachable);
+}

@@ -1,0 +1,74 @@
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use lnet_api::Upcalls;
+use lnet_nid::{Nid, ProcessId};
+use lnet_proto::sock::{LocalInterface, LocalNode};
+use parking_lot::RwLock;
+
+use crate::sys::Claim;
+
+/// A local network interface that is up.
+pub(crate) struct Ni {
+    pub(crate) id: ProcessId,
+    pub(crate) ip: IpAddr,
+    pub(crate) incarnation: u64,
+    pub(crate) upcalls: Arc<dyn Upcalls>,
+    _claim: Claim,
+}
+
+impl Ni {
+    pub(crate) fn new(id: ProcessId, ip: IpAddr, upcalls: Arc<dyn Upcalls>, claim: Claim) -> Ni {
+        Ni { id, ip, incarnation: crate::sys::wall_clock_ns(), upcalls, _claim: claim }
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.ip, port)
+    }
+}
+
+/// The local NIs by NID, as handshakes and senders look them up.
+#[derive(Default)]
+pub(crate) struct NiTable(RwLock<HashMap<Nid, Arc<Ni>, RandomState>>);
+
+impl NiTable {
+    pub(crate) fn get(&self, nid: Nid) -> Option<Arc<Ni>> {
+        self.0.read().get(&nid).cloned()
+    }
+
+    /// Adds one; `false` if there is one of this NID.
+    pub(crate) fn insert(&self, ni: Arc<Ni>) -> bool {
+        self.0.write().try_insert(ni.id.nid, ni).is_ok()
+    }
+
+    pub(crate) fn remove(&self, nid: Nid) -> Option<Arc<Ni>> {
+        self.0.write().remove(&nid)
+    }
+
+    pub(crate) fn nids(&self) -> Vec<Nid> {
+        self.0.read().keys().copied().collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.read().is_empty()
+    }
+
+    /// Whether another NI has this address.
+    pub(crate) fn has_address(&self, ip: IpAddr) -> bool {
+        self.0.read().values().any(|ni| ni.ip == ip)
+    }
+}
+
+/// The table as a handshake sees it.
+#[derive(Clone)]
+pub(crate) struct Locals(pub(crate) Arc<NiTable>);
+
+impl LocalNode for Locals {
+    fn interface(&self, nid: Nid) -> Option<LocalInterface> {
+        let ni = self.0.get(nid)?;
+        Some(LocalInterface { pid: ni.id.pid, incarnation: ni.incarnation })
+    }
+}

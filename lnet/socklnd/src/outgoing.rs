@@ -1,0 +1,143 @@
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use lnet_api::{Errno, Tx, TxToken};
+use lnet_proto::Header;
+use lnet_proto::sock::{Decoder, Prefix, Version};
+use lnet_region::ReadVec;
+
+use crate::sys::Gather;
+
+/// A message as it stands in an outbox: everything before the payload encoded, the payload leased.
+pub(crate) struct Outgoing {
+    frame: [u8; Decoder::FRAME_MAX],
+    frame_len: usize,
+    payload: Option<ReadVec>,
+    /// Whom to tell when it has left; `None` for a NOOP.
+    pub(crate) token: Option<TxToken>,
+    pub(crate) deadline_ns: u64,
+}
+
+impl Outgoing {
+    /// An LNet message for a connection of this version.
+    ///
+    /// # Errors
+    /// EINVAL if the version's header has no room for a NID, or the header names another payload length than there is.
+    pub(crate) fn message(tx: Tx, version: Version) -> Result<Outgoing, Errno> {
+        let payload_len = tx.payload.as_ref().map_or(0, ReadVec::len);
+        if payload_len != tx.header.payload_length as usize {
+            return Err(Errno::EINVAL);
+        }
+        let mut frame = [0; Decoder::FRAME_MAX];
+        let (prefix, rest) = split(&mut frame);
+        Prefix::LNET.emit(prefix);
+        let emitted = match version {
+            Version::V2 | Version::V3 => rest.first_chunk_mut().map(|header| tx.header.emit(header)),
+            Version::V4 => rest.first_chunk_mut().map(|header| tx.header.emit_large(header)),
+        };
+        if !matches!(emitted, Some(Ok(()))) {
+            return Err(Errno::EINVAL);
+        }
+        let frame_len = Prefix::LEN + version.header_len();
+        let (payload, token) = (tx.payload.filter(|payload| !payload.is_empty()), Some(tx.token));
+        Ok(Outgoing { frame, frame_len, payload, token, deadline_ns: tx.deadline_ns })
+    }
+
+    /// A message of the socket protocol alone.
+    pub(crate) fn noop(prefix: &Prefix) -> Outgoing {
+        let mut frame = [0; Decoder::FRAME_MAX];
+        prefix.emit(split(&mut frame).0);
+        Outgoing { frame, frame_len: Prefix::LEN, payload: None, token: None, deadline_ns: u64::MAX }
+    }
+
+    /// Bytes on the wire.
+    pub(crate) fn len(&self) -> usize {
+        self.frame_len + self.payload.as_ref().map_or(0, ReadVec::len)
+    }
+
+    /// Adds the bytes from `skip` on to a gather list, as far as it has room.
+    fn gather<'a>(&'a self, skip: usize, pieces: &mut Gather<'a>) {
+        if skip < self.frame_len {
+            pieces.push(IoSlice::new(&self.frame[skip..self.frame_len]));
+        }
+        if let Some(payload) = &self.payload {
+            let room = pieces.inline_size() - pieces.len();
+            payload.gather(skip.saturating_sub(self.frame_len), pieces, room);
+        }
+    }
+}
+
+/// Where the prefix stands, and the header.
+fn split(frame: &mut [u8; Decoder::FRAME_MAX]) -> (&mut [u8; Prefix::LEN], &mut [u8]) {
+    // The array is longer than a prefix, so that the other arm is never taken.
+    frame.split_first_chunk_mut().unwrap_or_else(|| unreachable!("a frame begins with a prefix"))
+}
+
+/// The size in bytes of an LNet message of this payload on a connection of this version.
+pub(crate) fn wire_len(header: &Header, version: Version) -> usize {
+    Prefix::LEN + version.header_len() + header.payload_length as usize
+}
+
+/// Messages that are being written, of which the first may be partly gone.
+#[derive(Default)]
+pub(crate) struct Batch {
+    messages: VecDeque<Outgoing>,
+    /// Bytes of the first message that are gone.
+    sent: usize,
+}
+
+impl Batch {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, message: Outgoing) {
+        self.messages.push_back(message);
+    }
+
+    /// Puts a message before all others. Only where none is partly gone.
+    pub(crate) fn push_front(&mut self, message: Outgoing) {
+        debug_assert_eq!(self.sent, 0, "a message is put before one that is partly sent");
+        self.messages.push_front(message);
+    }
+
+    /// Exchanges its messages with those of a queue. Only where none is partly gone.
+    pub(crate) fn swap(&mut self, queue: &mut VecDeque<Outgoing>) {
+        debug_assert_eq!(self.sent, 0, "a message that is partly sent goes back to the queue");
+        std::mem::swap(&mut self.messages, queue);
+    }
+
+    /// What one system call shall send, and how many bytes that is.
+    pub(crate) fn gather(&self) -> (Gather<'_>, usize) {
+        let mut pieces = Gather::new();
+        let mut skip = self.sent;
+        for message in &self.messages {
+            if pieces.len() >= pieces.inline_size() {
+                break;
+            }
+            message.gather(skip, &mut pieces);
+            skip = 0;
+        }
+        let bytes = pieces.iter().map(|piece| piece.len()).sum();
+        (pieces, bytes)
+    }
+
+    /// So many more bytes are gone: hands over each message that is gone completely.
+    pub(crate) fn advance(&mut self, count: usize, mut complete: impl FnMut(Outgoing)) {
+        self.sent += count;
+        while let Some(length) =
+            self.messages.front().map(Outgoing::len).filter(|length| *length <= self.sent)
+        {
+            self.sent -= length;
+            if let Some(message) = self.messages.pop_front() {
+                complete(message);
+            }
+        }
+    }
+
+    /// Gives up: all messages, and nothing is partly gone any more.
+    pub(crate) fn clear(&mut self) -> VecDeque<Outgoing> {
+        self.sent = 0;
+        std::mem::take(&mut self.messages)
+    }
+}
