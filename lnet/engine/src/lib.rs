@@ -1,1 +1,98 @@
 //! The LNet engine: portals, match entries, memory descriptors, event queues, credits, ping.
+//!
+//! An [`Engine`] is one LNet node without its networks: it implements [`lnet_api::LNet`] for whoever sends and receives,
+//! and [`lnet_api::Upcalls`] for the network drivers ([`lnet_api::Lnd`]) that are added to it. It is a state machine: it
+//! starts no thread, opens no socket and reads no clock. Whoever polls the drivers also calls [`Engine::advance`].
+//!
+//! It does not route messages for other nodes, does not resend, and knows one way to each peer.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use lnet::{Engine, EngineConfig};
+//! use lnet_api::{AckRequest, EqHandle, Event, EventHandler, LNet, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink};
+//! use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
+//! use lnet_region::{IoVec, Region};
+//!
+//! struct Quiet;
+//!
+//! impl EventHandler for Quiet {
+//!     fn event(&self, _: &Event) {}
+//!     fn wake(&self) {}
+//! }
+//!
+//! let node = Engine::new(EngineConfig::new(Pid::LNET, 1));
+//! let eq = node.eq_alloc(Arc::new(Quiet))?;
+//! let md = |memory, options| {
+//!     Md { memory, threshold: Threshold::Limited(1), max_size: 0, options, user_ptr: 0, eq: Some(eq) }
+//! };
+//!
+//! // A buffer that takes one PUT with match bits 7 on portal 34 ...
+//! let inbox = IoVec::whole(Region::heap(64)?);
+//! let portal = Portal::new(34)?;
+//! let me = node.me_attach(&MeSpec {
+//!     portal,
+//!     match_id: ProcessId::ANY,
+//!     match_bits: MatchBits(7),
+//!     ignore_bits: MatchBits(0),
+//!     unlink: Unlink::Auto,
+//!     position: Position::After,
+//! })?;
+//! node.md_attach(me, md(inbox.clone(), MdOptions::OP_PUT), Unlink::Auto)?;
+//!
+//! // ... and the PUT, from the node to itself.
+//! let letter = IoVec::whole(Region::heap(5)?);
+//! letter.write(0..5)?.copy_from(0, b"hello");
+//! node.put(&Put {
+//!     source: None,
+//!     md: node.md_bind(md(letter, MdOptions::empty()), Unlink::Auto)?,
+//!     ack: AckRequest::NoAck,
+//!     target: ProcessId::lnet(Nid::LOOPBACK),
+//!     portal,
+//!     match_bits: MatchBits(7),
+//!     offset: 0,
+//!     hdr_data: 0,
+//! })?;
+//! assert_eq!(inbox.read(0..5)?.to_vec(), b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `engine` | [`Engine`]: the lock, and what is done when it is released |
+//! | `config`, `counters` | [`EngineConfig`], [`Limits`], [`Counters`] |
+//! | `partition` | the state behind the lock; the life of MEs, MDs and EQs |
+//! | `portal`, `matching`, `md` | which MD takes a message |
+//! | `send`, `receive`, `finish` | a message's way out, its way in, and its end |
+//! | `peer`, `ni`, `identity`, `message`, `response` | the tables they work on |
+//! | `ping` | answering pings and pushes; asking a node who it is ([`Ping`]) |
+//! | `slab`, `list`, `buckets`, `keys` | tables that grow in small steps, the lists and hash indices through them |
+
+#![forbid(unsafe_code)]
+
+mod buckets;
+mod config;
+mod counters;
+mod engine;
+mod finish;
+mod identity;
+mod keys;
+mod list;
+mod matching;
+mod md;
+mod message;
+mod ni;
+mod partition;
+mod peer;
+mod ping;
+mod portal;
+mod receive;
+mod response;
+mod send;
+mod slab;
+mod work;
+
+pub use config::{EngineConfig, Limits};
+pub use counters::Counters;
+pub use engine::{ADVANCE_INTERVAL_NS, Engine};
+pub use ping::Ping;

@@ -1,0 +1,213 @@
+//! A hash index that grows in steps.
+
+use crate::list::{Linked, Links};
+use crate::slab::{NONE, Slab};
+
+/// Buckets per allocation.
+const CHUNK: usize = 1024;
+
+/// The list number of the chains; see [`Linked`].
+pub(crate) const CHAIN: usize = 0;
+
+/// An object that a [`Buckets`] index can hold.
+pub(crate) trait Hashed: Linked<CHAIN> {
+    /// The hash of its key; must not change while it is in the index.
+    fn hash(&self) -> u32;
+}
+
+/// Linear hashing over objects of a [`Slab`], which are chained through themselves. One insert splits one bucket at the
+/// most, so no insert ever stalls on a table that grows; the load stays at one object per bucket. It does not shrink.
+#[derive(Debug, Default)]
+pub(crate) struct Buckets {
+    chunks: Vec<Box<[u32; CHUNK]>>,
+    /// Buckets in use.
+    count: usize,
+    /// Objects in the index.
+    objects: usize,
+}
+
+impl Buckets {
+    /// The first object of the chain where objects of this hash are, or [`NONE`].
+    pub(crate) fn first(&self, hash: u32) -> u32 {
+        if self.count == 0 { NONE } else { self.head(self.bucket(hash)) }
+    }
+
+    /// Enters an object that is not in the index.
+    pub(crate) fn insert<T: Hashed>(&mut self, slab: &mut Slab<T>, index: u32) {
+        self.objects += 1;
+        if self.objects > self.count {
+            self.split(slab);
+        }
+        let bucket = self.bucket(slab[index].hash());
+        self.push(slab, bucket, index);
+    }
+
+    /// Takes an object of the index out.
+    pub(crate) fn remove<T: Hashed>(&mut self, slab: &mut Slab<T>, index: u32) {
+        self.objects -= 1;
+        let hash = slab[index].hash();
+        let links = std::mem::replace(slab[index].links_mut(), Links::NONE);
+        self.relink(slab, hash, links, links.prev, links.next);
+    }
+
+    /// Puts `new`, whose key is the same, in the place of `old`.
+    pub(crate) fn replace<T: Hashed>(&mut self, slab: &mut Slab<T>, old: u32, new: u32) {
+        let hash = slab[old].hash();
+        let links = std::mem::replace(slab[old].links_mut(), Links::NONE);
+        *slab[new].links_mut() = links;
+        self.relink(slab, hash, links, new, new);
+    }
+
+    /// Makes the neighbours `links` names point to `before` (as their prev) and `after` (as their next).
+    fn relink<T: Hashed>(&mut self, slab: &mut Slab<T>, hash: u32, links: Links, before: u32, after: u32) {
+        match links.prev {
+            NONE => {
+                let bucket = self.bucket(hash);
+                *self.head_mut(bucket) = after;
+            }
+            prev => slab[prev].links_mut().next = after,
+        }
+        if links.next != NONE {
+            slab[links.next].links_mut().prev = before;
+        }
+    }
+
+    /// Adds a bucket and moves to it what belongs there from the one bucket that held it so far.
+    fn split<T: Hashed>(&mut self, slab: &mut Slab<T>) {
+        let new = self.count;
+        if new.is_multiple_of(CHUNK) {
+            self.chunks.push(Box::new([NONE; CHUNK]));
+        }
+        self.count += 1;
+        if new == 0 {
+            return;
+        }
+        let old = new - prev_power_of_two(new);
+        let mut next = std::mem::replace(self.head_mut(old), NONE);
+        while next != NONE {
+            let index = next;
+            next = slab[index].links().next;
+            let bucket = self.bucket(slab[index].hash());
+            self.push(slab, bucket, index);
+        }
+    }
+
+    fn push<T: Hashed>(&mut self, slab: &mut Slab<T>, bucket: usize, index: u32) {
+        let head = std::mem::replace(self.head_mut(bucket), index);
+        *slab[index].links_mut() = Links { prev: NONE, next: head };
+        if head != NONE {
+            slab[head].links_mut().prev = index;
+        }
+    }
+
+    /// The bucket of a hash: as many low bits as there are buckets, one fewer for those not split yet.
+    fn bucket(&self, hash: u32) -> usize {
+        let mask = self.count.next_power_of_two() - 1;
+        let bucket = hash as usize & mask;
+        if bucket < self.count { bucket } else { bucket & (mask >> 1) }
+    }
+
+    fn head(&self, bucket: usize) -> u32 {
+        self.chunks[bucket / CHUNK][bucket % CHUNK]
+    }
+
+    fn head_mut(&mut self, bucket: usize) -> &mut u32 {
+        &mut self.chunks[bucket / CHUNK][bucket % CHUNK]
+    }
+}
+
+fn prev_power_of_two(number: usize) -> usize {
+    1 << number.ilog2()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    struct Node {
+        hash: u32,
+        links: Links,
+    }
+
+    impl Linked<CHAIN> for Node {
+        fn links(&self) -> Links {
+            self.links
+        }
+
+        fn links_mut(&mut self) -> &mut Links {
+            &mut self.links
+        }
+    }
+
+    impl Hashed for Node {
+        fn hash(&self) -> u32 {
+            self.hash
+        }
+    }
+
+    fn chain(buckets: &Buckets, slab: &Slab<Node>, hash: u32) -> Vec<u32> {
+        let mut found = Vec::new();
+        let mut at = buckets.first(hash);
+        while at != NONE {
+            found.push(at);
+            at = slab[at].links.next;
+        }
+        found
+    }
+
+    proptest! {
+        #[test]
+        fn every_object_is_in_the_chain_of_its_hash(
+            steps in prop::collection::vec((any::<u32>(), 0u8..5, any::<prop::sample::Index>()), 1..1500)
+        ) {
+            let mut slab: Slab<Node> = Slab::new(10_000);
+            let mut buckets = Buckets::default();
+            let mut model: Vec<u32> = Vec::new();
+            for (hash, step, at) in steps {
+                let node = Node { hash: hash % 700, links: Links::NONE };
+                if step == 0 && !model.is_empty() {
+                    let index = model.swap_remove(at.index(model.len()));
+                    buckets.remove(&mut slab, index);
+                    slab.take(index);
+                } else if step == 1 && !model.is_empty() {
+                    let place = at.index(model.len());
+                    let node = Node { hash: slab[model[place]].hash, ..node };
+                    let index = slab.insert(node).unwrap().index;
+                    buckets.replace(&mut slab, model[place], index);
+                    slab.take(model[place]);
+                    model[place] = index;
+                } else {
+                    let index = slab.insert(node).unwrap().index;
+                    buckets.insert(&mut slab, index);
+                    model.push(index);
+                }
+            }
+            let mut by_hash: HashMap<u32, usize> = HashMap::new();
+            for &index in &model {
+                *by_hash.entry(slab[index].hash).or_default() += 1;
+            }
+            for hash in 0..700 {
+                let found = chain(&buckets, &slab, hash);
+                let equal = found.iter().filter(|&&index| slab[index].hash == hash).count();
+                prop_assert_eq!(equal, by_hash.get(&hash).copied().unwrap_or(0));
+            }
+        }
+    }
+
+    #[test]
+    fn chains_stay_short_as_the_index_grows() {
+        let mut slab = Slab::new(100_000);
+        let mut buckets = Buckets::default();
+        for number in 0..50_000u32 {
+            let hash = number.wrapping_mul(0x9e37_79b9).rotate_left(16);
+            let index = slab.insert(Node { hash, links: Links::NONE }).unwrap().index;
+            buckets.insert(&mut slab, index);
+        }
+        let longest = slab.indices().map(|index| chain(&buckets, &slab, slab[index].hash).len()).max();
+        assert!(longest.unwrap() <= 16, "a chain of {longest:?} objects at a load of one");
+    }
+}

@@ -1,0 +1,145 @@
+//! Doubly linked lists through the objects of a [`Slab`].
+
+use crate::slab::{NONE, Slab, some};
+
+/// The neighbours of an object in one list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Links {
+    pub(crate) prev: u32,
+    pub(crate) next: u32,
+}
+
+impl Links {
+    /// In no list, or alone in one.
+    pub(crate) const NONE: Links = Links { prev: NONE, next: NONE };
+}
+
+/// An object that can be in a list; `L` tells apart the lists that one object is in at the same time.
+pub(crate) trait Linked<const L: usize> {
+    /// The links of list `L`.
+    fn links(&self) -> Links;
+    /// The links of list `L`, to be changed.
+    fn links_mut(&mut self) -> &mut Links;
+}
+
+/// A first-in first-out list. Every operation takes constant time and allocates nothing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct List<const L: usize> {
+    head: u32,
+    tail: u32,
+}
+
+impl<const L: usize> List<L> {
+    /// An empty list.
+    pub(crate) const fn new() -> List<L> {
+        List { head: NONE, tail: NONE }
+    }
+
+    /// Whether nothing is in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+
+    /// The first object.
+    pub(crate) fn head(&self) -> Option<u32> {
+        some(self.head)
+    }
+
+    /// The objects in order.
+    pub(crate) fn iter<'a, T: Linked<L>>(&self, slab: &'a Slab<T>) -> impl Iterator<Item = u32> + 'a {
+        std::iter::successors(some(self.head), move |&index| some(slab[index].links().next))
+    }
+
+    /// Puts an object, which is in no list `L`, at the head.
+    pub(crate) fn push_front<T: Linked<L>>(&mut self, slab: &mut Slab<T>, index: u32) {
+        *slab[index].links_mut() = Links { prev: NONE, next: self.head };
+        match self.head {
+            NONE => self.tail = index,
+            head => slab[head].links_mut().prev = index,
+        }
+        self.head = index;
+    }
+
+    /// Puts an object, which is in no list `L`, at the tail.
+    pub(crate) fn push_back<T: Linked<L>>(&mut self, slab: &mut Slab<T>, index: u32) {
+        *slab[index].links_mut() = Links { prev: self.tail, next: NONE };
+        match self.tail {
+            NONE => self.head = index,
+            tail => slab[tail].links_mut().next = index,
+        }
+        self.tail = index;
+    }
+
+    /// Takes an object of this list out.
+    pub(crate) fn remove<T: Linked<L>>(&mut self, slab: &mut Slab<T>, index: u32) {
+        let Links { prev, next } = std::mem::replace(slab[index].links_mut(), Links::NONE);
+        match prev {
+            NONE => self.head = next,
+            prev => slab[prev].links_mut().next = next,
+        }
+        match next {
+            NONE => self.tail = prev,
+            next => slab[next].links_mut().prev = prev,
+        }
+    }
+
+    /// Takes the first object out.
+    pub(crate) fn pop_front<T: Linked<L>>(&mut self, slab: &mut Slab<T>) -> Option<u32> {
+        let head = self.head()?;
+        self.remove(slab, head);
+        Some(head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    struct Node(Links);
+
+    impl Linked<0> for Node {
+        fn links(&self) -> Links {
+            self.0
+        }
+
+        fn links_mut(&mut self) -> &mut Links {
+            &mut self.0
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_keeps_the_order_of_a_deque(steps in prop::collection::vec((0u8..4, any::<prop::sample::Index>()), 1..200)) {
+            let mut slab = Slab::new(1000);
+            let mut list = List::<0>::new();
+            let mut model = VecDeque::new();
+            for (step, at) in steps {
+                match step {
+                    0 | 1 => {
+                        let index = slab.insert(Node(Links::NONE)).unwrap().index;
+                        if step == 0 {
+                            list.push_front(&mut slab, index);
+                            model.push_front(index);
+                        } else {
+                            list.push_back(&mut slab, index);
+                            model.push_back(index);
+                        }
+                    }
+                    2 => prop_assert_eq!(list.pop_front(&mut slab), model.pop_front()),
+                    _ if model.is_empty() => prop_assert!(list.is_empty()),
+                    _ => {
+                        let index = model.remove(at.index(model.len())).unwrap();
+                        list.remove(&mut slab, index);
+                        slab.take(index);
+                    }
+                }
+                prop_assert_eq!(list.iter(&slab).collect::<VecDeque<_>>(), model.clone());
+                prop_assert_eq!(list.head(), model.front().copied());
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Memory descriptors: what they allow, when they are exhausted (lnet-semantics 3 and 5).
+
+use lnet_api::{LNetError, Md, MdOptions, Threshold, Unlink};
+use lnet_proto::MAX_PAYLOAD;
+use lnet_region::IoVec;
+
+use crate::list::List;
+use crate::response::BY_MD;
+use crate::slab::NONE;
+
+/// A memory descriptor in the engine's table.
+#[derive(Debug)]
+pub(crate) struct Descriptor {
+    pub(crate) memory: IoVec,
+    threshold: Threshold,
+    /// Largest single incoming message; `None` without MAX_SIZE.
+    max_size: Option<u32>,
+    pub(crate) options: MdOptions,
+    pub(crate) user_ptr: u64,
+    /// Event queue, or [`NONE`].
+    pub(crate) eq: u32,
+    /// Match entry it is attached to, or [`NONE`].
+    pub(crate) me: u32,
+    /// Made by `md_bind` for one's own PUTs and GETs.
+    pub(crate) bound: bool,
+    pub(crate) auto_unlink: bool,
+    /// Unlinked: its handle names nothing any more, the memory goes with the last message.
+    pub(crate) dead: bool,
+    /// Unlinked by its owner, or for a response that did not come, while messages were in flight.
+    pub(crate) aborted: bool,
+    /// Where the next message goes if the offset is managed here.
+    offset: u64,
+    /// Messages in flight that use it; waiting for an ACK or REPLY does not count.
+    pub(crate) busy: u32,
+    /// ACKs and REPLYs still expected.
+    pub(crate) responses: List<BY_MD>,
+}
+
+impl Descriptor {
+    /// Takes over what its owner described.
+    pub(crate) fn new(md: Md, eq: u32, me: u32, unlink: Unlink) -> Descriptor {
+        Descriptor {
+            max_size: md.options.contains(MdOptions::MAX_SIZE).then_some(md.max_size),
+            memory: md.memory,
+            threshold: md.threshold,
+            options: md.options,
+            user_ptr: md.user_ptr,
+            eq,
+            me,
+            bound: me == NONE,
+            auto_unlink: unlink == Unlink::Auto,
+            dead: false,
+            aborted: false,
+            offset: 0,
+            busy: 0,
+            responses: List::new(),
+        }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn len(&self) -> u64 {
+        self.memory.len() as u64
+    }
+
+    /// Whether it takes no further operation.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        let full = |max_size| self.offset.saturating_add(u64::from(max_size)) > self.len();
+        self.threshold == Threshold::Limited(0) || self.max_size.is_some_and(full)
+    }
+
+    /// Whether the operations are used up, whatever room there is.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.threshold == Threshold::Limited(0)
+    }
+
+    /// Counts one operation.
+    pub(crate) fn consume(&mut self) {
+        if let Threshold::Limited(left) = &mut self.threshold {
+            *left = left.saturating_sub(1);
+        }
+    }
+
+    /// Counts an incoming message that used these bytes.
+    pub(crate) fn consume_range(&mut self, offset: u64, mlength: u32) {
+        self.consume();
+        self.offset = offset + u64::from(mlength);
+    }
+
+    /// Where in the memory a message of `length` bytes would go, and how many bytes of it are taken; `None` if it is too
+    /// long (lnet-semantics 9, rows 6 and 7). An offset beyond the end is too long (lnet-wire 13), and no answer to a
+    /// GET is longer than a message can be.
+    pub(crate) fn place(&self, length: u32, header_offset: u32) -> Option<(u64, u32)> {
+        let remote = self.options.contains(MdOptions::MANAGE_REMOTE);
+        let offset = if remote { u64::from(header_offset) } else { self.offset };
+        let room = self.len().checked_sub(offset)?;
+        let limit = u64::from(self.max_size.unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD));
+        let allowed = room.min(limit) as u32;
+        match length {
+            length if length <= allowed => Some((offset, length)),
+            _ if self.options.contains(MdOptions::TRUNCATE) => Some((offset, allowed)),
+            _ => None,
+        }
+    }
+}
+
+/// The rules that hold for every MD (lnet-semantics 2).
+pub(crate) fn check(md: &Md) -> Result<(), LNetError> {
+    if md.options.contains(MdOptions::MAX_SIZE) && md.max_size as usize > md.memory.len() {
+        return Err(LNetError::Invalid {
+            field: "max_size",
+            value: u64::from(md.max_size),
+            rule: "no message can be longer than the memory",
+        });
+    }
+    Ok(())
+}
+
+/// The rules for an MD that is attached to a match entry.
+pub(crate) fn check_attached(md: &Md) -> Result<(), LNetError> {
+    check(md)?;
+    if md.options.intersects(MdOptions::OP_PUT | MdOptions::OP_GET) {
+        return Ok(());
+    }
+    let rule = "an attached descriptor must allow PUT or GET";
+    Err(LNetError::Invalid { field: "options", value: u64::from(md.options.bits()), rule })
+}
+
+/// The rules for an MD that sends PUTs and GETs.
+pub(crate) fn check_bound(md: &Md) -> Result<(), LNetError> {
+    check(md)?;
+    if md.options.intersects(MdOptions::OP_PUT | MdOptions::OP_GET) {
+        let rule = "a free-floating descriptor must not allow PUT or GET";
+        return Err(LNetError::Invalid { field: "options", value: u64::from(md.options.bits()), rule });
+    }
+    if md.memory.len() > MAX_PAYLOAD as usize {
+        let rule = "a message has 1048576 bytes at the most";
+        return Err(LNetError::Invalid { field: "length", value: md.memory.len() as u64, rule });
+    }
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! Ping and push: the node's own services on portal 0 (lnet-wire 15 to 19).
+
+mod source;
+mod target;
+
+pub use source::Ping;
+pub(crate) use source::PingSource;
+pub(crate) use target::PingTarget;

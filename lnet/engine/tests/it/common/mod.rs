@@ -1,0 +1,443 @@
+//! Engines connected by a network of memory alone, which does to messages what a test tells it.
+
+#![allow(dead_code)]
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use lnet::{Engine, EngineConfig};
+use lnet_api::{
+    AckRequest, Arrival, Delivery, EqHandle, Errno, Event, EventHandler, Get, LNet, LNetError, Lnd, LndError,
+    Md, MdHandle, MdOptions, MeHandle, MeSpec, NiLimits, Poll, Position, Put, RxContext, Sent, Threshold, Tx,
+    TxToken, Unlink, Upcalls, Verdict,
+};
+use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
+use lnet_proto::Header;
+use lnet_region::{IoVec, Region};
+use parking_lot::Mutex;
+
+/// How the network treats a message that is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sending {
+    /// It has left when `send` returns.
+    Now,
+    /// It leaves when it is delivered.
+    Later,
+    /// `send` fails.
+    Fail(Errno),
+}
+
+/// A message under way.
+pub(crate) struct Packet {
+    pub(crate) from: Nid,
+    pub(crate) to: ProcessId,
+    pub(crate) header: Header,
+    pub(crate) payload: Vec<u8>,
+    /// The message as its LND still has it, if it is not finalised yet.
+    pub(crate) tx: Option<Tx>,
+}
+
+/// What has become of the headers that arrived.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Verdicts {
+    pub(crate) delivered: usize,
+    pub(crate) done: usize,
+    pub(crate) discarded: usize,
+    pub(crate) delayed: usize,
+    pub(crate) closed: usize,
+}
+
+/// The network: one LND for all nodes of a test.
+pub(crate) struct Network {
+    pub(crate) sending: Mutex<Sending>,
+    pub(crate) limits: Mutex<NiLimits>,
+    pub(crate) queue: Mutex<VecDeque<Packet>>,
+    pub(crate) verdicts: Mutex<Verdicts>,
+    nodes: Mutex<HashMap<Nid, Arc<dyn Upcalls>>>,
+    held: Mutex<HashMap<u64, (Nid, Vec<u8>)>>,
+    next_rx: AtomicUsize,
+    /// Messages handed over and not finalised: never more than the credits allow.
+    pub(crate) in_flight: AtomicUsize,
+    pub(crate) most_in_flight: AtomicUsize,
+}
+
+pub(crate) const LIMITS: NiLimits = NiLimits { credits: 256, peer_credits: 8, timeout_ns: 50_000_000_000 };
+
+impl Network {
+    pub(crate) fn new() -> Arc<Network> {
+        Arc::new(Network {
+            sending: Mutex::new(Sending::Later),
+            limits: Mutex::new(LIMITS),
+            queue: Mutex::default(),
+            verdicts: Mutex::default(),
+            nodes: Mutex::default(),
+            held: Mutex::default(),
+            next_rx: AtomicUsize::new(1),
+            in_flight: AtomicUsize::new(0),
+            most_in_flight: AtomicUsize::new(0),
+        })
+    }
+
+    fn upcalls(&self, nid: Nid) -> Option<Arc<dyn Upcalls>> {
+        self.nodes.lock().get(&nid).cloned()
+    }
+
+    fn finalize_tx(&self, packet: &mut Packet, result: Result<(), Errno>) {
+        if let Some(tx) = packet.tx.take() {
+            self.in_flight.fetch_sub(1, Ordering::Relaxed);
+            let token = tx.token;
+            drop(tx);
+            if let Some(sender) = self.upcalls(packet.from) {
+                sender.finalize_tx(token, result);
+            }
+        }
+    }
+
+    /// Delivers the oldest message: it leaves, then it arrives.
+    pub(crate) fn step(&self) -> bool {
+        let Some(mut packet) = self.take(0) else { return false };
+        self.finalize_tx(&mut packet, Ok(()));
+        self.arrive(packet);
+        true
+    }
+
+    /// Delivers the oldest message, but tells its sender afterwards.
+    pub(crate) fn step_arrival_first(&self) -> bool {
+        let Some(mut packet) = self.take(0) else { return false };
+        let arrived = Packet {
+            tx: None,
+            payload: packet.payload.clone(),
+            header: packet.header,
+            from: packet.from,
+            to: packet.to,
+        };
+        self.arrive(arrived);
+        self.finalize_tx(&mut packet, Ok(()));
+        true
+    }
+
+    /// Delivers until nothing is under way.
+    pub(crate) fn run(&self) {
+        while self.step() {}
+    }
+
+    /// Takes a message off the network.
+    pub(crate) fn take(&self, index: usize) -> Option<Packet> {
+        self.queue.lock().remove(index)
+    }
+
+    /// Loses a message that has left.
+    pub(crate) fn lose(&self, index: usize) {
+        let mut packet = self.take(index).expect("a message to lose");
+        self.finalize_tx(&mut packet, Ok(()));
+    }
+
+    /// Fails to send a message.
+    pub(crate) fn fail(&self, index: usize, errno: Errno) {
+        let mut packet = self.take(index).expect("a message to fail");
+        self.finalize_tx(&mut packet, Err(errno));
+    }
+
+    /// A message arrives whole.
+    pub(crate) fn arrive(&self, packet: Packet) {
+        if let Some((token, receiver)) = self.arrive_header(&packet) {
+            receiver.finalize_rx(token, Ok(()));
+        }
+    }
+
+    /// A message arrives up to the end of its payload.
+    pub(crate) fn arrive_header(&self, packet: &Packet) -> Option<(lnet_api::RxToken, Arc<dyn Upcalls>)> {
+        let receiver = self.upcalls(packet.to.nid)?;
+        let rx = RxContext(self.next_rx.fetch_add(1, Ordering::Relaxed) as u64);
+        let from = ProcessId::lnet(packet.from);
+        let arrival = Arrival { ni: packet.to.nid, from, header: &packet.header, rx };
+        let verdict = receiver.parse(&arrival);
+        let mut verdicts = self.verdicts.lock();
+        match verdict {
+            Verdict::Deliver(delivery) => {
+                verdicts.delivered += 1;
+                return Some((fill(delivery, &packet.payload), receiver));
+            }
+            Verdict::Done => verdicts.done += 1,
+            Verdict::Discard => verdicts.discarded += 1,
+            Verdict::Close(_) => verdicts.closed += 1,
+            Verdict::Delay(_) => {
+                verdicts.delayed += 1;
+                self.held.lock().insert(rx.0, (packet.to.nid, packet.payload.clone()));
+            }
+        }
+        None
+    }
+
+    pub(crate) fn verdicts(&self) -> Verdicts {
+        self.verdicts.lock().clone()
+    }
+
+    /// All messages under way are lost with the connection.
+    pub(crate) fn lose_peer(&self, at: Nid, peer: Nid, reason: Errno) {
+        loop {
+            let place = self.queue.lock().iter().position(|p| p.from == at && p.to.nid == peer);
+            match place {
+                Some(place) => self.fail(place, reason),
+                None => break,
+            }
+        }
+        let upcalls = self.upcalls(at).expect("a node");
+        upcalls.peer_lost(at, ProcessId::lnet(peer), reason);
+    }
+}
+
+fn fill(delivery: Delivery, payload: &[u8]) -> lnet_api::RxToken {
+    if let Some(mut sink) = delivery.sink {
+        let length = sink.len();
+        assert!(length <= payload.len(), "the sink is no longer than the payload");
+        assert_eq!(sink.copy_from(0, &payload[..length]), length);
+    }
+    delivery.token
+}
+
+impl Lnd for Network {
+    fn net_type(&self) -> NetType {
+        NetType::TCP
+    }
+
+    fn startup(&self, ni: ProcessId, upcalls: Arc<dyn Upcalls>) -> Result<NiLimits, LndError> {
+        self.nodes.lock().insert(ni.nid, upcalls);
+        Ok(*self.limits.lock())
+    }
+
+    fn shutdown(&self, ni: Nid) {
+        loop {
+            let place = self.queue.lock().iter().position(|p| p.from == ni);
+            match place {
+                Some(place) => self.fail(place, Errno::ESHUTDOWN),
+                None => break,
+            }
+        }
+        self.nodes.lock().remove(&ni);
+    }
+
+    fn send(&self, tx: Tx) -> Sent {
+        let payload = tx.payload.as_ref().map(|payload| payload.to_vec()).unwrap_or_default();
+        assert_eq!(payload.len(), tx.header.payload_length as usize);
+        let sending = *self.sending.lock();
+        if let Sending::Fail(errno) = sending {
+            return Sent::Now(Err(errno));
+        }
+        let (from, to, header) = (tx.ni, tx.peer, tx.header);
+        let later = sending == Sending::Later;
+        if later {
+            let now = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+            self.most_in_flight.fetch_max(now, Ordering::Relaxed);
+        }
+        self.queue.lock().push_back(Packet { from, to, header, payload, tx: later.then_some(tx) });
+        if later { Sent::Later } else { Sent::Now(Ok(())) }
+    }
+
+    fn resume(&self, rx: RxContext, delivery: Option<Delivery>) {
+        let (nid, payload) = self.held.lock().remove(&rx.0).expect("a delayed message");
+        if let Some(delivery) = delivery {
+            let token = fill(delivery, &payload);
+            self.upcalls(nid).expect("a node").finalize_rx(token, Ok(()));
+        }
+    }
+
+    fn shards(&self) -> usize {
+        0
+    }
+
+    fn poll(&self, _: usize, _: u64, _: usize) -> Poll {
+        Poll::default()
+    }
+
+    fn arm(&self, _: usize) -> bool {
+        true
+    }
+
+    fn wait_fd(&self, _: usize) -> BorrowedFd<'_> {
+        unreachable!("there are no shards")
+    }
+
+    fn is_active(&self) -> bool {
+        true
+    }
+
+    fn register(&self, _: &Region) -> Result<(), LndError> {
+        Ok(())
+    }
+
+    fn deregister(&self, _: &Region) {}
+}
+
+/// Remembers events, and checks what holds for all of them.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    events: Mutex<Vec<Event>>,
+    pub(crate) wakes: AtomicUsize,
+}
+
+impl Recorder {
+    /// The events since the last call.
+    pub(crate) fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut *self.events.lock())
+    }
+}
+
+impl EventHandler for Recorder {
+    fn event(&self, event: &Event) {
+        let mut events = self.events.lock();
+        let gone = events.iter().any(|earlier| earlier.md == event.md && earlier.unlinked);
+        assert!(!gone, "an event after the last one: {event:?}");
+        events.push(*event);
+    }
+
+    fn wake(&self) {
+        self.wakes.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// An engine with an NI on the network, and an event queue.
+pub(crate) struct Node {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) nid: Nid,
+    pub(crate) eq: EqHandle,
+    pub(crate) recorder: Arc<Recorder>,
+}
+
+pub(crate) fn nid(last: u8) -> Nid {
+    format!("10.77.0.{last}@tcp").parse().expect("a NID")
+}
+
+pub(crate) fn cookie(last: u8) -> u64 {
+    0x1000 + u64::from(last)
+}
+
+impl Node {
+    pub(crate) fn new(network: &Arc<Network>, last: u8) -> Node {
+        Node::with_config(network, last, EngineConfig::new(Pid::LNET, cookie(last)))
+    }
+
+    pub(crate) fn with_config(network: &Arc<Network>, last: u8, config: EngineConfig) -> Node {
+        let engine = Engine::new(config);
+        engine.add_ni(ProcessId::lnet(nid(last)), network.clone()).expect("the NI starts");
+        let recorder = Arc::new(Recorder::default());
+        let eq = engine.eq_alloc(recorder.clone()).expect("room for an EQ");
+        Node { engine, nid: nid(last), eq, recorder }
+    }
+
+    pub(crate) fn id(&self) -> ProcessId {
+        ProcessId::lnet(self.nid)
+    }
+
+    pub(crate) fn md(&self, memory: &IoVec, options: MdOptions, threshold: u32) -> Md {
+        let threshold = Threshold::Limited(threshold);
+        Md { memory: memory.clone(), threshold, max_size: 0, options, user_ptr: 0, eq: Some(self.eq) }
+    }
+
+    pub(crate) fn bind(&self, memory: &IoVec, threshold: u32) -> MdHandle {
+        self.engine.md_bind(self.md(memory, MdOptions::empty(), threshold), Unlink::Auto).expect("a valid MD")
+    }
+
+    pub(crate) fn post(&self, bits: u64) -> MeHandle {
+        self.engine.me_attach(&spec(bits)).expect("a valid ME")
+    }
+
+    /// Posts a buffer for one message.
+    pub(crate) fn expect(&self, bits: u64, memory: &IoVec, options: MdOptions) -> MdHandle {
+        let md = self.md(memory, options, 1);
+        self.engine.md_attach(self.post(bits), md, Unlink::Auto).expect("a valid MD")
+    }
+
+    pub(crate) fn put(
+        &self,
+        md: MdHandle,
+        target: ProcessId,
+        bits: u64,
+        ack: AckRequest,
+    ) -> Result<(), LNetError> {
+        self.engine.put(&Put {
+            source: None,
+            md,
+            ack,
+            target,
+            portal: portal(),
+            match_bits: MatchBits(bits),
+            offset: 0,
+            hdr_data: HDR_DATA,
+        })
+    }
+
+    pub(crate) fn get(&self, md: MdHandle, target: ProcessId, bits: u64) -> Result<(), LNetError> {
+        let (portal, match_bits) = (portal(), MatchBits(bits));
+        self.engine.get(&Get { source: None, md, target, portal, match_bits, offset: 0 })
+    }
+
+    pub(crate) fn events(&self) -> Vec<Event> {
+        self.recorder.take()
+    }
+
+    /// Whether nothing is in flight or awaited, and all memory is given back.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let counters = self.engine.counters();
+        (counters.msgs_alloc, counters.rst_alloc) == (0, 0)
+    }
+}
+
+pub(crate) const HDR_DATA: u64 = 0x0123_4567_89ab_cdef;
+
+pub(crate) fn portal() -> Portal {
+    Portal::new(34).expect("a portal")
+}
+
+pub(crate) fn spec(bits: u64) -> MeSpec {
+    MeSpec {
+        portal: portal(),
+        match_id: ProcessId::ANY,
+        match_bits: MatchBits(bits),
+        ignore_bits: MatchBits(0),
+        unlink: Unlink::Auto,
+        position: Position::After,
+    }
+}
+
+/// Memory of this many bytes, also 0.
+pub(crate) fn memory(bytes: usize) -> IoVec {
+    let whole = IoVec::whole(Region::heap(bytes.max(1)).expect("memory"));
+    whole.trimmed(bytes).expect("no longer than it is")
+}
+
+/// Memory with a pattern in it.
+pub(crate) fn pattern(bytes: usize, seed: u8) -> IoVec {
+    let memory = memory(bytes);
+    let content = pattern_bytes(bytes, seed);
+    memory.write(0..bytes).expect("idle memory").copy_from(0, &content);
+    memory
+}
+
+pub(crate) fn pattern_bytes(bytes: usize, seed: u8) -> Vec<u8> {
+    (0..bytes).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
+}
+
+pub(crate) fn content(memory: &IoVec) -> Vec<u8> {
+    memory.read(0..memory.len()).expect("idle memory").to_vec()
+}
+
+pub(crate) fn token_of(packet: &Packet) -> TxToken {
+    packet.tx.as_ref().expect("a message not finalised").token
+}
+
+/// Kind, status and `unlinked` of events: what most tests look at.
+pub(crate) fn brief(events: &[Event]) -> Vec<(lnet_api::EventKind, Result<(), Errno>, bool)> {
+    events.iter().map(|event| (event.kind, event.status, event.unlinked)).collect()
+}
+
+impl Node {
+    /// The LND is done with one of this node's messages.
+    pub(crate) fn finalize(&self, tx: Tx) {
+        let token = tx.token;
+        drop(tx);
+        self.engine.finalize_tx(token, Ok(()));
+    }
+}

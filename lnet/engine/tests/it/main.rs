@@ -1,0 +1,4 @@
+//! The engine against a network of memory alone.
+
+mod common;
+mod transfer;
