@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use lnet_api::{
-    EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError, Md, MdHandle, MdOptions, Sleeper,
-    Threshold, Unlink,
+    EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError, LndError, Md, MdHandle, MdOptions,
+    Sleeper, Threshold, Unlink,
 };
 use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_proto::PING_PORTAL;
@@ -29,6 +29,7 @@ pub struct Ping {
     engine: Arc<Engine>,
     slot: Key,
     md: MdHandle,
+    target: ProcessId,
     sink: IoVec,
 }
 
@@ -59,26 +60,35 @@ impl Ping {
             }
         };
         // From here on dropping the ping tidies up.
-        let ping = Ping { engine, slot, md, sink };
+        let ping = Ping { engine, slot, md, target, sink };
         let (portal, match_bits, offset) = (PING_PORTAL, MatchBits::PING, 0);
         ping.engine.get(&Get { source, md, target, portal, match_bits, offset })?;
         Ok(ping)
     }
 
-    /// What the node answered, or why there is no answer; `None` as long as neither is known.
+    /// What the node answered, or why there is no answer; `None` as long as neither is known. Asked again, it says the
+    /// same.
     ///
     /// # Errors
-    /// EPROTO for an answer that is no ping info or longer than 4 KiB; ETIMEDOUT if none came in the transaction
-    /// timeout; EHOSTUNREACH, ECONNREFUSED and whatever else the network reported.
-    pub fn poll(&self) -> Option<Result<PingInfo, Errno>> {
+    /// [`LNetError::Lnd`] with EPROTO for an answer that is no ping info or longer than 4 KiB; with ETIMEDOUT if none came
+    /// in the transaction timeout; with EHOSTUNREACH, ECONNREFUSED or whatever else the network reported.
+    pub fn poll(&mut self) -> Option<Result<PingInfo, LNetError>> {
         let outcome = self.engine.pings().records.outcome(self.slot)?;
-        Some(outcome.and_then(|length| self.parse(length)))
+        Some(match outcome {
+            Ok(length) => self.parse(length),
+            Err(errno) => Err(self.failure("no answer", errno)),
+        })
     }
 
-    fn parse(&self, length: u32) -> Result<PingInfo, Errno> {
-        let answer = self.sink.read(0..length as usize).map_err(|_| Errno::EIO)?;
-        let bytes = answer.as_slice().ok_or(Errno::EIO)?;
-        PingInfo::parse(bytes).map_err(|_| Errno::EPROTO)
+    fn parse(&self, length: u32) -> Result<PingInfo, LNetError> {
+        let in_use = |_| self.failure("the answer's buffer is in use", Errno::EBUSY);
+        let answer = self.sink.read(0..length as usize).map_err(in_use)?;
+        let bytes = answer.as_slice().unwrap_or(&[]);
+        PingInfo::parse(bytes).map_err(|error| self.failure(&format!("bad answer: {error}"), Errno::EPROTO))
+    }
+
+    fn failure(&self, what: &str, errno: Errno) -> LNetError {
+        LndError { what: format!("ping of {}: {what}", self.target.nid), errno }.into()
     }
 }
 
