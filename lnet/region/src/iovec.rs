@@ -250,6 +250,15 @@ impl WriteVec {
         self.0.range.is_empty()
     }
 
+    /// The bytes as they are, if they lie in one piece (always so for a buffer of one fragment).
+    pub fn as_slice(&self) -> Option<&[u8]> {
+        // SAFETY: the parts lie within their regions; the write lease on them lives as long as `self` and is nobody
+        // else's; slices to write them with borrow `self` mutably, so there are none while this one lives.
+        let mut chunks = self.0.parts(0).map(|(region, part)| unsafe { region.bytes(part) });
+        let first = chunks.next().unwrap_or(&[]);
+        chunks.next().is_none().then_some(first)
+    }
+
     /// The bytes, if they lie in one piece (always so for a buffer of one fragment).
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         let mut chunks = self.chunks_mut(0);
