@@ -1,1 +1,2 @@
-//! Tests that cross crates.
+//! Tests that cross crates: whole nodes, over real TCP, against peers that share no code with them. They stand in
+//! `tests/tests`; `tests/vectors` holds bytes captured from real LNet nodes.

@@ -1,0 +1,121 @@
+//! A peer made of raw bytes: it knows captured streams and nothing of nlx.
+
+#![allow(unreachable_pub, reason = "each test file has its own copy of this module")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+
+use serde_json::Value;
+
+/// The two nodes of the captures.
+const CAPTURED: [[u8; 4]; 2] = [[10, 77, 0, 2], [10, 77, 0, 3]];
+
+/// A captured exchange, with other addresses in place of the captured ones.
+pub struct Capture {
+    streams: Vec<Value>,
+    /// Addresses of the active and of the passive node.
+    nodes: [Ipv4Addr; 2],
+}
+
+impl Capture {
+    pub fn load(name: &str, active: Ipv4Addr, passive: Ipv4Addr) -> Capture {
+        let path = format!("{}/vectors/{name}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let capture: Value = serde_json::from_str(&text).unwrap();
+        Capture { streams: capture["streams"].as_array().unwrap().clone(), nodes: [active, passive] }
+    }
+
+    /// The items of the `number`th connection in one direction, as bytes: "active" or "passive".
+    pub fn items(&self, role: &str, number: usize) -> Vec<Item> {
+        let of_role = |stream: &&Value| stream["role"] == role;
+        let stream = self.streams.iter().filter(of_role).nth(number).unwrap();
+        stream["items"].as_array().unwrap().iter().map(|item| self.item(item)).collect()
+    }
+
+    fn item(&self, item: &Value) -> Item {
+        let mut bytes = Vec::new();
+        for key in ["hex", "prefix_hex", "header_hex", "payload_hex"] {
+            if let Some(text) = item[key].as_str() {
+                bytes.extend(unhex(text));
+            }
+        }
+        self.readdress(&mut bytes);
+        let text = |key: &str| item[key].as_str().unwrap_or_default().to_string();
+        Item { kind: text("kind"), message: text("type"), bytes }
+    }
+
+    /// Puts the nodes' NIDs (address in little-endian, network tcp) in place of the captured ones.
+    fn readdress(&self, bytes: &mut [u8]) {
+        let nid = |address: [u8; 4]| [address[3], address[2], address[1], address[0], 0, 0, 2, 0];
+        for at in 0..bytes.len().saturating_sub(7) {
+            for (captured, node) in CAPTURED.iter().zip(self.nodes) {
+                if bytes[at..at + 8] == nid(*captured) {
+                    bytes[at..at + 8].copy_from_slice(&nid(node.octets()));
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// One item of a captured stream.
+#[derive(Debug, Clone)]
+pub struct Item {
+    /// `acceptor-request`, `hello`, `lnet` or `noop`.
+    pub kind: String,
+    /// For `lnet`: `GET`, `PUT`, `ACK` or `REPLY`.
+    pub message: String,
+    pub bytes: Vec<u8>,
+}
+
+/// The first item of a message type.
+pub fn message<'a>(items: &'a [Item], kind: &str) -> &'a Item {
+    items.iter().find(|item| item.message == kind).unwrap()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}
+
+/// Reads exactly as many bytes.
+pub fn read(peer: &mut TcpStream, count: usize) -> Vec<u8> {
+    let mut bytes = vec![0; count];
+    peer.read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+/// Bytes that must be equal but for the ranges that belong to one life of a node.
+#[track_caller]
+pub fn assert_same_meaning(got: &[u8], captured: &[u8], free: &[std::ops::Range<usize>]) {
+    assert_eq!(got.len(), captured.len());
+    for at in 0..got.len() {
+        if !free.iter().any(|range| range.contains(&at)) {
+            assert_eq!(got[at], captured[at], "byte {at}:\n     got {got:02x?}\ncaptured {captured:02x?}");
+        }
+    }
+}
+
+/// Connects from one loopback address to another.
+pub fn connect(from: Ipv4Addr, to: Ipv4Addr, port: u16) -> TcpStream {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
+    use std::os::fd::AsRawFd;
+    let fd = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    let address = |ip: Ipv4Addr, port| {
+        let [a, b, c, d] = ip.octets();
+        SockaddrIn::new(a, b, c, d, port)
+    };
+    bind(fd.as_raw_fd(), &address(from, 0)).unwrap();
+    connect(fd.as_raw_fd(), &address(to, port)).unwrap();
+    TcpStream::from(fd)
+}
+
+/// A port that is free on an address at this moment.
+pub fn free_port(address: Ipv4Addr) -> u16 {
+    TcpListener::bind(SocketAddr::from((address, 0))).unwrap().local_addr().unwrap().port()
+}
+
+/// Writes all of it.
+pub fn write(peer: &mut TcpStream, bytes: &[u8]) {
+    peer.write_all(bytes).unwrap();
+}
