@@ -242,6 +242,22 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         Ok(())
     }
 
+    /// The slot that the producer must not fill.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn divider(&self) -> u32 {
+        self.divider
+    }
+
+    /// Pretends that so many events have passed through the new queue.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn start_at(&mut self, events: u64) {
+        self.taken = events;
+        self.publish();
+        for slot in &self.memory.slots()[..MIN_SLOTS as usize] {
+            slot.stamp.store(Stamp::new(events, 0).bits(), Relaxed);
+        }
+    }
+
     /// Copies the oldest event out and steps on to the next, without telling the producer yet.
     #[inline]
     fn take(&mut self) -> Result<T, PopError> {

@@ -80,6 +80,9 @@ mod producer;
 mod sync;
 pub mod wake;
 
+#[cfg(test)]
+mod tests;
+
 pub use consumer::{Consumer, Drain};
 pub use error::{Corruption, Error, PopError, PushError};
 pub use layout::{Event, Header, Link, MAX_SLOTS, MIN_SLOTS, PAYLOAD_BYTES, Slot};

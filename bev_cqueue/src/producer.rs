@@ -135,6 +135,18 @@ impl<T: Event, M: Memory> Producer<T, M> {
         &self.memory
     }
 
+    /// The slot to fill next.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn fill(&self) -> u32 {
+        self.fill
+    }
+
+    /// Pretends that so many events have passed through the new queue.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn start_at(&mut self, events: u64) {
+        (self.produced, self.consumed) = (events, events);
+    }
+
     #[cold]
     fn find_room(&mut self) -> Result<(), PushError> {
         self.refresh()?;

@@ -22,7 +22,7 @@ pub(crate) const GROW: Pair = Pair("bevq.grow");
 pub(crate) const SLEEP: Pair = Pair("bevq.sleep");
 
 /// One named pair of orderings.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair(&'static str);
 
 impl Pair {

@@ -41,7 +41,9 @@ pub(crate) const SLEEPING: u32 = 1;
 impl WakeLine {
     /// The consumer: "I am going to sleep". To be followed by a look at the queue.
     pub(crate) fn announce(&self) {
-        self.sleeping.store(SLEEPING, Relaxed);
+        // A swap rather than a store, so that all changes of the word form one chain: a waker that was overtaken cannot
+        // clear a later announcement without having read it. (Processors see to that anyway; loom only for swaps.)
+        self.sleeping.swap(SLEEPING, Relaxed);
         // SYNC bevq.sleep: with WakeLine::claim.
         SLEEP.fence();
     }

@@ -163,30 +163,42 @@ impl<M: Memory> Sleeper<M> {
         is_ready: impl FnOnce() -> bool,
     ) -> Result<Wake, Error> {
         self.prepare_sleep();
-        let slept = if is_ready() { Ok(Wake::Ready) } else { self.wait(deadline) };
+        if is_ready() {
+            self.cancel_sleep()?;
+            return Ok(Wake::Ready);
+        }
+        let slept = self.wait(deadline);
         self.finish_sleep()?;
         slept
     }
 
-    /// Announces sleep, for a caller that sleeps in its own `poll` on the [`bell`](Sleeper::bell) and others. Between this
-    /// and sleeping it must look once more for something to do, and afterwards call
-    /// [`finish_sleep`](Sleeper::finish_sleep) in any case.
+    /// Announces sleep, for a caller that sleeps in its own `poll` on the [`bell`](Sleeper::bell) and other descriptors.
+    ///
+    /// It must then look once more for something to do, and either sleep and call
+    /// [`finish_sleep`](Sleeper::finish_sleep), or not sleep and call [`cancel_sleep`](Sleeper::cancel_sleep).
     pub fn prepare_sleep(&mut self) {
         self.line().announce();
     }
 
-    /// Ends what [`prepare_sleep`](Sleeper::prepare_sleep) began: the waker makes no more system calls, and the bell is
-    /// silent again.
+    /// Takes the announcement back, because there is something to do. Makes a system call only if a waker has signalled.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] when the descriptor is not a bell.
+    pub fn cancel_sleep(&mut self) -> Result<(), Error> {
+        if self.line().withdraw() { self.silence() } else { Ok(()) }
+    }
+
+    /// Takes the announcement back after sleep, whatever ended it, and silences the bell.
     ///
     /// # Errors
     ///
     /// [`Error::System`] when the descriptor is not a bell.
     pub fn finish_sleep(&mut self) -> Result<(), Error> {
-        let signalled = self.line().withdraw();
-        match &self.bell {
-            Bell::Descriptor(bell) if signalled => silence(bell),
-            _ => Ok(()),
-        }
+        self.line().withdraw();
+        // Whether or not this announcement was answered: the signal may be a late answer to one before, and would end
+        // every sleep from now on.
+        self.silence()
     }
 
     /// The descriptor to wait on, readable once a waker has signalled; none for a futex.
@@ -201,6 +213,13 @@ impl<M: Memory> Sleeper<M> {
         match &self.bell {
             Bell::Futex => futex::wait(&self.line().sleeping, super::SLEEPING, deadline),
             Bell::Descriptor(bell) => wait_readable(bell, deadline),
+        }
+    }
+
+    fn silence(&self) -> Result<(), Error> {
+        match &self.bell {
+            Bell::Futex => Ok(()),
+            Bell::Descriptor(bell) => silence(bell),
         }
     }
 
@@ -232,7 +251,7 @@ fn silence(bell: &OwnedFd) -> Result<(), Error> {
     loop {
         match read(bell, &mut signals) {
             Err(Errno::EINTR) => {}
-            // Not rung yet: the waker stands between claiming the word and ringing, and the next sleep will be short.
+            // Silent. If the waker stands between claiming the word and ringing, the next sleep will be short.
             Ok(_) | Err(Errno::EAGAIN) => return Ok(()),
             Err(errno) => return Err(Error::System { call: "read", errno }),
         }

@@ -1,0 +1,238 @@
+//! All interleavings of short runs, by loom (MT-206, MT-217, MT-218).
+//!
+//! Under loom an event's bytes are a plain cell: loom fails a model in which a read of an event is not ordered with the
+//! writes of it, so these models prove that no stale event is ever seen, on weakly ordered processors too.
+//!
+//! Each pair of orderings is then weakened, and the same models must fail: that shows both that the pair is needed and
+//! that the models would notice.
+
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+use crate::sync::{GET, GROW, PUT, Pair, SLEEP, weakened};
+use crate::tests::oracle::{Op, Oracle, Sample, Sequence, sample};
+use crate::{Consumer, Heap, Memory, Producer, PushError};
+
+type Halves = crate::Halves<Sample, Heap>;
+
+const MAX_SLOTS: u32 = 8;
+
+/// A queue with `slots` slots through which `passed` events have gone and in which `waiting` more wait.
+fn queue(slots: u32, passed: u64, waiting: u64) -> (Halves, Sequence) {
+    let (mut producer, mut consumer) = crate::heap(MAX_SLOTS).unwrap();
+    let mut oracle = Oracle::new(MAX_SLOTS);
+    let mut run = |op| oracle.step(op, &mut producer, &mut consumer);
+    run(Op::Grow(slots - crate::MIN_SLOTS));
+    (0..passed).flat_map(|_| [Op::Push, Op::Pop]).for_each(&mut run);
+    (0..waiting).for_each(|_| run(Op::Push));
+    ((producer, consumer), Sequence { seen: passed })
+}
+
+/// Pushes while the ring takes events, at most `tries` times; returns how many events have been pushed at the end.
+fn push_some(producer: &mut Producer<Sample, Heap>, mut pushed: u64, tries: usize) -> u64 {
+    for _ in 0..tries {
+        match producer.push(sample(pushed + 1)) {
+            Ok(()) => pushed += 1,
+            Err(PushError::Full { .. }) => {}
+            Err(PushError::Corrupt(corruption)) => panic!("{corruption}"),
+        }
+    }
+    pushed
+}
+
+/// Every interleaving of `tries` pushes with the consumer's `ops`, from a queue as in [`queue`]: the consumer sees whole
+/// events, each once and in order, and at the end all that were pushed.
+fn explore(slots: u32, passed: u64, waiting: u64, tries: usize, ops: &'static [Op]) {
+    loom::model(move || {
+        let ((mut producer, mut consumer), mut sequence) = queue(slots, passed, waiting);
+        let producing = thread::spawn(move || push_some(&mut producer, passed + waiting, tries));
+        for &op in ops {
+            sequence.step(op, &mut consumer);
+        }
+        let pushed = producing.join().unwrap();
+        assert_eq!(u64::from(consumer.ready()), pushed - sequence.seen);
+        sequence.step(Op::Drain(usize::MAX), &mut consumer);
+        assert_eq!(sequence.seen, pushed);
+    });
+}
+
+/// MT-206
+#[test]
+fn loom_taking_while_pushing() {
+    explore(2, 0, 0, 3, &[Op::Pop, Op::Pop, Op::Pop]);
+    explore(3, 1, 1, 3, &[Op::Pop, Op::Drain(2), Op::Pop]);
+    explore(3, 0, 2, 3, &[Op::Drain(2), Op::Drain(2)]);
+    explore(3, 0, 2, 3, &[Op::Forget(1), Op::Pop]);
+}
+
+/// MT-217: the ring grows while it is empty.
+#[test]
+fn loom_growing_an_empty_ring_while_pushing() {
+    explore(2, 0, 0, 3, &[Op::Grow(1), Op::Pop, Op::Pop]);
+    explore(3, 1, 0, 3, &[Op::Grow(2), Op::Pop, Op::Pop]);
+    explore(3, 2, 0, 3, &[Op::Grow(1), Op::Grow(1), Op::Pop]);
+}
+
+/// MT-217: the ring grows while some of it is full.
+#[test]
+fn loom_growing_a_partial_ring_while_pushing() {
+    explore(3, 0, 1, 3, &[Op::Grow(1), Op::Pop, Op::Pop]);
+    explore(3, 1, 1, 3, &[Op::Pop, Op::Grow(2), Op::Pop]);
+    explore(4, 1, 1, 3, &[Op::Pop, Op::Grow(1), Op::Drain(2)]);
+}
+
+/// MT-217: the ring grows while it is full, so that the producer goes on to the very slot that was the divider.
+#[test]
+fn loom_growing_a_full_ring_while_pushing() {
+    explore(2, 0, 1, 3, &[Op::Grow(1), Op::Pop, Op::Pop]);
+    explore(2, 1, 1, 3, &[Op::Pop, Op::Grow(2), Op::Pop]);
+    explore(3, 1, 2, 3, &[Op::Grow(1), Op::Pop, Op::Grow(1)]);
+    explore(3, 1, 2, 3, &[Op::Forget(1), Op::Grow(1), Op::Pop]);
+}
+
+/// S-407: an operation is submitted when its events have room; whoever learns of the submission finds the room.
+#[test]
+fn loom_a_provisioned_event_finds_room() {
+    loom::model(|| {
+        let ((mut producer, mut consumer), mut sequence) = queue(2, 0, 0);
+        let submitted = Arc::new(AtomicU32::new(0));
+        let producing = thread::spawn({
+            let submitted = submitted.clone();
+            move || {
+                let mut pushed = 0;
+                for _ in 0..3 {
+                    while pushed < u64::from(submitted.load(Ordering::Acquire)) {
+                        producer.push(sample(pushed + 1)).expect("room was provisioned");
+                        pushed += 1;
+                    }
+                }
+            }
+        });
+        sequence.step(Op::Provision(1), &mut consumer);
+        submitted.store(1, Ordering::Release);
+        sequence.step(Op::Provision(1), &mut consumer);
+        submitted.store(2, Ordering::Release);
+        sequence.step(Op::Pop, &mut consumer);
+        if sequence.seen == 1 {
+            // The first operation is over; its room serves the next.
+            sequence.step(Op::Release(1), &mut consumer);
+            sequence.step(Op::Provision(1), &mut consumer);
+            submitted.store(3, Ordering::Release);
+        }
+        producing.join().unwrap();
+        assert!(consumer.slots() <= 3);
+    });
+}
+
+/// The producer may be dropped, or its thread gone, at any time: what was pushed remains.
+#[test]
+fn loom_events_outlive_their_producer() {
+    loom::model(|| {
+        let ((mut producer, mut consumer), mut sequence) = queue(3, 0, 0);
+        thread::spawn(move || {
+            producer.push(sample(1)).unwrap();
+        });
+        sequence.step(Op::Pop, &mut consumer);
+        sequence.step(Op::Pop, &mut consumer);
+        assert!(sequence.seen <= 1);
+    });
+}
+
+/// An eventfd or a pipe, as loom can see it.
+#[derive(Default)]
+struct Bell {
+    rings: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.rings.lock().unwrap() = true;
+        self.changed.notify_one();
+    }
+
+    fn wait(&self) {
+        let mut rings = self.rings.lock().unwrap();
+        while !*rings {
+            rings = self.changed.wait(rings).unwrap();
+        }
+    }
+
+    fn silence(&self) {
+        *self.rings.lock().unwrap() = false;
+    }
+}
+
+fn push_and_wake(producer: &mut Producer<Sample, Heap>, number: u64, bell: &Bell) {
+    producer.push(sample(number)).unwrap();
+    if producer.memory().header().wake.claim() {
+        bell.ring();
+    }
+}
+
+fn sleep_until_ready(consumer: &Consumer<Sample, Heap>, bell: &Bell) {
+    let line = &consumer.memory().header().wake;
+    while consumer.is_empty() {
+        line.announce();
+        let is_empty = consumer.is_empty();
+        if is_empty {
+            bell.wait();
+        }
+        // As `finish_sleep` and `cancel_sleep` do.
+        if line.withdraw() || is_empty {
+            bell.silence();
+        }
+    }
+}
+
+/// Loom reports a deadlock if the consumer sleeps with an event in its queue.
+fn no_wake_up_is_lost(events: u64) {
+    loom::model(move || {
+        let ((mut producer, mut consumer), mut sequence) = queue(4, 0, 0);
+        let bell = Arc::new(Bell::default());
+        let producing = thread::spawn({
+            let bell = bell.clone();
+            move || (1..=events).for_each(|number| push_and_wake(&mut producer, number, &bell))
+        });
+        while sequence.seen < events {
+            sleep_until_ready(&consumer, &bell);
+            sequence.step(Op::Pop, &mut consumer);
+        }
+        producing.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_no_wake_up_is_lost() {
+    no_wake_up_is_lost(1);
+    no_wake_up_is_lost(2);
+}
+
+/// The models must fail when `pair` is weakened, and for this reason.
+fn needs(pair: Pair, models: fn(), fault: &str) {
+    let outcome = std::panic::catch_unwind(|| weakened(pair, models));
+    let panic = outcome.expect_err("loom finds nothing wrong");
+    let message = panic.downcast_ref::<String>().expect("loom says why");
+    assert!(message.contains(fault), "{pair:?}: {message}");
+}
+
+#[test]
+fn loom_notices_a_weakened_put() {
+    needs(PUT, loom_taking_while_pushing, "Causality violation");
+}
+
+#[test]
+fn loom_notices_a_weakened_get() {
+    needs(GET, loom_taking_while_pushing, "Causality violation");
+}
+
+#[test]
+fn loom_notices_a_weakened_grow() {
+    needs(GROW, loom_growing_a_full_ring_while_pushing, "Causality violation");
+}
+
+#[test]
+fn loom_notices_a_missing_fence_before_sleep() {
+    needs(SLEEP, loom_no_wake_up_is_lost, "deadlock");
+}

@@ -1,0 +1,118 @@
+//! Making, sealing and attaching memory.
+
+use std::fs::File;
+use std::io::Seek;
+use std::os::fd::OwnedFd;
+
+use core::sync::atomic::Ordering::Relaxed;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::ftruncate;
+
+use crate::{Error, Heap, MAX_SLOTS, MIN_SLOTS, Memory, SharedMemory};
+
+#[test]
+fn no_memory_is_made_for_too_few_or_too_many_slots() {
+    for slots in [0, 1, MAX_SLOTS + 1, u32::MAX] {
+        let error = Error::SlotCount { slots, min: MIN_SLOTS, max: MAX_SLOTS };
+        assert_eq!(Heap::new(slots).unwrap_err(), error);
+        assert_eq!(SharedMemory::create(slots).unwrap_err(), error);
+    }
+    for slots in [MIN_SLOTS, MIN_SLOTS + 1, 1000, MAX_SLOTS] {
+        let (memory, fd) = SharedMemory::create(slots).unwrap();
+        assert_eq!((memory.slots().len(), memory.links().len()), (slots as usize, slots as usize));
+        let attached = SharedMemory::attach(fd).unwrap();
+        assert_eq!((attached.slots().len(), attached.links().len()), (slots as usize, slots as usize));
+    }
+}
+
+/// S-408: what one side writes at the ends of each part, the other reads there.
+#[test]
+fn two_mappings_show_the_same_memory() {
+    let (ours, fd) = SharedMemory::create(777).unwrap();
+    let theirs = SharedMemory::attach(fd).unwrap();
+    for index in [0, 776] {
+        ours.links()[index].0.store(index as u32 + 5, Relaxed);
+        theirs.slots()[index].stamp.store(index as u64 + 6, Relaxed);
+    }
+    ours.header().wake.sleeping.store(7, Relaxed);
+    for index in [0, 776] {
+        assert_eq!(theirs.links()[index].0.load(Relaxed), index as u32 + 5);
+        assert_eq!(ours.slots()[index].stamp.load(Relaxed), index as u64 + 6);
+    }
+    assert_eq!(theirs.header().wake.sleeping.load(Relaxed), 7);
+}
+
+#[test]
+fn slots_that_are_not_in_the_ring_cost_no_memory() {
+    let (_memory, fd) = SharedMemory::create(MAX_SLOTS).unwrap();
+    let file = nix::sys::stat::fstat(&fd).unwrap();
+    // `st_blocks` counts 512 bytes; the header and the first links lie in the first page, the first slots apart.
+    assert!(file.st_blocks * 512 <= 4 * 4096, "{} blocks", file.st_blocks);
+}
+
+#[test]
+fn the_size_of_the_memory_cannot_be_changed() {
+    let (_memory, fd) = SharedMemory::create(8).unwrap();
+    for bytes in [0, 100, 1 << 20] {
+        assert_eq!(ftruncate(&fd, bytes), Err(Errno::EPERM));
+    }
+    assert_eq!(fcntl(&fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE)), Err(Errno::EPERM));
+}
+
+#[test]
+fn memory_that_could_shrink_is_not_attached() {
+    let (queue, fd) = SharedMemory::create(8).unwrap();
+    drop(queue);
+    let error = SharedMemory::attach(copy_of(&fd, SealFlag::F_SEAL_GROW)).unwrap_err();
+    assert!(matches!(error, Error::Unsealed { .. }), "{error}");
+    assert_eq!(error.errno(), Errno::EPERM);
+    SharedMemory::attach(copy_of(&fd, all_seals())).unwrap();
+}
+
+#[test]
+fn what_is_no_queue_is_not_attached() {
+    let error = SharedMemory::attach(memfd(0, all_seals())).unwrap_err();
+    assert!(matches!(error, Error::Size { bytes: 0, .. }), "{error}");
+    let error = SharedMemory::attach(memfd(1 << 16, all_seals())).unwrap_err();
+    assert!(matches!(error, Error::NotAQueue { magic: 0, .. }), "{error}");
+    let error = SharedMemory::attach(File::open("/dev/null").unwrap().into()).unwrap_err();
+    assert!(matches!(error, Error::System { .. }), "{error}");
+}
+
+#[test]
+fn a_queue_of_another_version_or_size_is_not_attached() {
+    let damaged = |damage: fn(&SharedMemory)| {
+        let (memory, fd) = SharedMemory::create(8).unwrap();
+        damage(&memory);
+        SharedMemory::attach(fd).unwrap_err()
+    };
+    let error = damaged(|memory| memory.header().identity.version.store(99, Relaxed));
+    assert!(matches!(error, Error::Version { version: 99, .. }), "{error}");
+    let error = damaged(|memory| memory.header().identity.max_slots.store(9, Relaxed));
+    assert!(matches!(error, Error::Size { .. }), "{error}");
+    let error = damaged(|memory| memory.header().identity.max_slots.store(u32::MAX, Relaxed));
+    assert!(matches!(error, Error::SlotCount { slots: u32::MAX, .. }), "{error}");
+}
+
+fn all_seals() -> SealFlag {
+    SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL
+}
+
+fn memfd(bytes: i64, seals: SealFlag) -> OwnedFd {
+    let fd = memfd_create(c"test", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
+    ftruncate(&fd, bytes).unwrap();
+    fcntl(&fd, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+    fd
+}
+
+/// The same bytes in memory with other seals.
+fn copy_of(fd: &OwnedFd, seals: SealFlag) -> OwnedFd {
+    let copy = memfd_create(c"test", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
+    let (mut from, mut to) = (File::from(fd.try_clone().unwrap()), File::from(copy.try_clone().unwrap()));
+    from.rewind().unwrap();
+    std::io::copy(&mut from, &mut to).unwrap();
+    fcntl(&copy, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+    copy
+}

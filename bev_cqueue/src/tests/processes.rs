@@ -1,0 +1,291 @@
+//! Queues between two processes (MT-189), one of which may be stopped or killed at any instruction (S-2).
+//!
+//! The other process is this test program once more, told to run one of the ignored tests at the end of this file. It
+//! finds the queue's memory as its standard input.
+
+use std::os::fd::AsFd;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use crossbeam_utils::Backoff;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+use crate::tests::oracle::{Op, Sample, Sequence, mix, sample};
+use crate::wake::{Sleeper, Waker};
+use crate::{Consumer, PopError, Producer, PushError, SharedMemory};
+
+/// Events that pass in the long runs.
+const EVENTS: u64 = 100_000;
+
+/// Slots of the memory: enough for a ring that grows now and then during a long run.
+const MAX_SLOTS: u32 = 256;
+
+/// Rounds of the tests in which the other process dies at a random instruction.
+const ROUNDS: u64 = 25;
+
+/// The other process. Killed when dropped, so that a failing test leaves none behind.
+struct Other(Child);
+
+impl Other {
+    /// Starts this program once more with the ignored test `role` and a new queue. Returns this side's mapping.
+    fn start(role: &str) -> (Self, SharedMemory) {
+        let (memory, fd) = SharedMemory::create(MAX_SLOTS).unwrap();
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                &format!("tests::processes::{role}"),
+                "--ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ])
+            .stdin(fd)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        (Other(child), memory)
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.0.id().try_into().unwrap())
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    /// Stops it wherever it is, and returns once it stands still.
+    fn stop(&self) {
+        kill(self.pid(), Signal::SIGSTOP).unwrap();
+        waitid(Id::Pid(self.pid()), WaitPidFlag::WSTOPPED).unwrap();
+    }
+
+    fn go_on(&self) {
+        kill(self.pid(), Signal::SIGCONT).unwrap();
+    }
+
+    /// Fails the test if it has ended: it has found something wrong, and said so.
+    fn check(&mut self) {
+        assert!(self.0.try_wait().unwrap().is_none(), "the other process has failed");
+    }
+
+    fn finish(&mut self) -> ExitStatus {
+        self.0.wait().unwrap()
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // It may be gone already, which is just as well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The memory that the first process has put in the place of standard input.
+fn inherited() -> SharedMemory {
+    SharedMemory::attach(std::io::stdin().as_fd().try_clone_to_owned().unwrap()).unwrap()
+}
+
+/// Pushes the event with this number as soon as there is room. `wait` is called while there is none.
+fn push_when_free(producer: &mut Producer<Sample, SharedMemory>, number: u64, mut wait: impl FnMut()) {
+    let backoff = Backoff::new();
+    while let Err(error) = producer.push(sample(number)) {
+        assert!(matches!(error, PushError::Full { .. }), "{error}");
+        if backoff.is_completed() {
+            wait();
+        }
+        backoff.snooze();
+    }
+}
+
+/// Takes events until `sequence` has seen as many as `events`. `wait` is called while there are none.
+fn take_until(
+    consumer: &mut Consumer<Sample, SharedMemory>,
+    sequence: &mut Sequence,
+    events: u64,
+    mut wait: impl FnMut(),
+) {
+    let backoff = Backoff::new();
+    while sequence.seen < events {
+        let before = sequence.seen;
+        sequence.step(Op::Drain(16), consumer);
+        if sequence.seen != before {
+            backoff.reset();
+            continue;
+        }
+        if backoff.is_completed() {
+            wait();
+        }
+        backoff.snooze();
+    }
+}
+
+/// MT-189, MT-206: the other process takes, drains, grows, and sleeps when there is nothing to do.
+#[test]
+fn events_reach_a_consumer_in_another_process() {
+    let (mut other, memory) = Other::start("consume_all");
+    let waker = Waker::futex(memory.clone());
+    let mut producer = Producer::new(memory).unwrap();
+    for number in 1..=EVENTS {
+        push_when_free(&mut producer, number, || other.check());
+        waker.wake().unwrap();
+    }
+    assert!(other.finish().success());
+    assert_eq!(producer.push(sample(0)), Ok(()), "the ring is in order");
+}
+
+/// MT-189
+#[test]
+fn events_arrive_from_a_producer_in_another_process() {
+    let (mut other, memory) = Other::start("produce_all");
+    let mut consumer = Consumer::new(memory).unwrap();
+    consumer.grow(20).unwrap();
+    // The other process ends once the last events fit into the ring.
+    take_until(&mut consumer, &mut Sequence::default(), EVENTS, || {});
+    assert!(other.finish().success());
+    assert_eq!(consumer.pop(), Err(PopError::Empty));
+}
+
+/// S-2: killed between any two instructions of taking or growing, the consumer leaves a ring that the producer can fill
+/// to the brim and that is in order.
+#[test]
+fn a_producer_outlives_a_killed_consumer() {
+    for round in 0..ROUNDS {
+        let (mut other, memory) = Other::start("consume_for_ever");
+        let mut producer = Producer::new(memory).unwrap();
+        let survived = mix(round) % 3_000;
+        (1..=survived).for_each(|number| push_when_free(&mut producer, number, || other.check()));
+        other.kill();
+        let more = (0..MAX_SLOTS).take_while(|_| producer.push(sample(0)).is_ok()).count();
+        assert!(more < MAX_SLOTS as usize);
+        let full = producer.push(sample(0));
+        assert!(matches!(full, Err(PushError::Full { .. })), "{full:?}");
+        assert_eq!(producer.free(), Ok(0));
+    }
+}
+
+/// S-2: killed between any two instructions of a push, the producer leaves whole events and then nothing.
+#[test]
+fn a_consumer_outlives_a_killed_producer() {
+    for round in 0..ROUNDS {
+        let (mut other, memory) = Other::start("produce_for_ever");
+        let mut consumer = Consumer::new(memory).unwrap();
+        consumer.grow(30).unwrap();
+        let mut sequence = Sequence::default();
+        take_until(&mut consumer, &mut sequence, 1 + mix(round) % 3_000, || other.check());
+        other.kill();
+        let (seen, ready) = (sequence.seen, consumer.ready());
+        sequence.step(Op::Drain(usize::MAX), &mut consumer);
+        assert_eq!(sequence.seen, seen + u64::from(ready));
+        assert_eq!(consumer.pop(), Err(PopError::Empty));
+        consumer.provision(50).unwrap();
+    }
+}
+
+/// S-2: while the consumer stands still the producer is never held up, and afterwards all goes on.
+#[test]
+fn a_producer_is_not_held_up_by_a_stopped_consumer() {
+    let (mut other, memory) = Other::start("consume_for_ever");
+    let mut producer = Producer::new(memory).unwrap();
+    let mut number = 0;
+    for round in 0..10 * ROUNDS {
+        for _ in 0..mix(round) % 1_000 {
+            number += 1;
+            push_when_free(&mut producer, number, || other.check());
+        }
+        other.stop();
+        // Every call returns; there is nobody else to make it.
+        let free = producer.free().unwrap();
+        for _ in 0..free {
+            number += 1;
+            producer.push(sample(number)).unwrap();
+        }
+        assert!(matches!(producer.push(sample(0)), Err(PushError::Full { .. })));
+        other.go_on();
+    }
+    // The other process checks each event it takes. After these it has checked all the others.
+    let more = u64::from(producer.max_slots());
+    (1..=more).for_each(|more| push_when_free(&mut producer, number + more, || other.check()));
+}
+
+/// S-2: while the producer stands still the consumer is never held up, and afterwards all goes on.
+#[test]
+fn a_consumer_is_not_held_up_by_a_stopped_producer() {
+    let (mut other, memory) = Other::start("produce_for_ever");
+    let mut consumer = Consumer::new(memory).unwrap();
+    consumer.grow(30).unwrap();
+    let mut sequence = Sequence::default();
+    for round in 0..10 * ROUNDS {
+        let target = sequence.seen + mix(round) % 1_000;
+        take_until(&mut consumer, &mut sequence, target, || other.check());
+        other.stop();
+        let (seen, ready) = (sequence.seen, consumer.ready());
+        sequence.step(Op::Drain(usize::MAX), &mut consumer);
+        assert_eq!(sequence.seen, seen + u64::from(ready));
+        assert!(consumer.is_empty());
+        if consumer.slots() < MAX_SLOTS {
+            consumer.grow(1).unwrap();
+        }
+        other.go_on();
+    }
+}
+
+// From here on: what the other process does.
+
+#[test]
+#[ignore = "started by events_reach_a_consumer_in_another_process"]
+fn consume_all() {
+    let memory = inherited();
+    let mut sleeper = Sleeper::futex(memory.clone());
+    let mut consumer = Consumer::new(memory).unwrap();
+    let mut sequence = Sequence::default();
+    while sequence.seen < EVENTS {
+        sleeper.sleep(None, || !consumer.is_empty()).unwrap();
+        sequence.step(random_op(&consumer, sequence.seen), &mut consumer);
+    }
+}
+
+#[test]
+#[ignore = "started by events_arrive_from_a_producer_in_another_process"]
+fn produce_all() {
+    let mut producer = Producer::new(inherited()).unwrap();
+    (1..=EVENTS).for_each(|number| push_when_free(&mut producer, number, || {}));
+}
+
+#[test]
+#[ignore = "started by a_producer_outlives_a_killed_consumer and others"]
+fn consume_for_ever() {
+    let mut consumer = Consumer::new(inherited()).unwrap();
+    let mut sequence = Sequence::default();
+    let backoff = Backoff::new();
+    loop {
+        if consumer.is_empty() {
+            backoff.snooze()
+        } else {
+            backoff.reset()
+        }
+        let op = random_op(&consumer, sequence.seen);
+        sequence.step(op, &mut consumer);
+    }
+}
+
+#[test]
+#[ignore = "started by a_consumer_outlives_a_killed_producer and others"]
+fn produce_for_ever() {
+    let mut producer = Producer::new(inherited()).unwrap();
+    for number in 1.. {
+        push_when_free(&mut producer, number, || {});
+    }
+}
+
+/// Mostly taking; the ring grows now and then, as long as it can.
+fn random_op(consumer: &Consumer<Sample, SharedMemory>, dice: u64) -> Op {
+    match mix(dice) % 64 {
+        0 if consumer.slots() + 3 <= consumer.max_slots() => Op::Grow(1 + (mix(dice) >> 32) as u32 % 3),
+        1..16 => Op::Drain(8),
+        16..20 => Op::Forget(2),
+        _ => Op::Pop,
+    }
+}

@@ -1,0 +1,51 @@
+//! Any sequence of operations does what the oracle says.
+
+use proptest::prelude::*;
+
+use crate::tests::oracle::{Op, Oracle};
+use crate::{Consumer, Heap, MIN_SLOTS, Memory, Producer, SharedMemory};
+
+/// Few slots, so that a short sequence already meets every limit.
+const MAX_SLOTS: u32 = 12;
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        8 => Just(Op::Push),
+        5 => Just(Op::Pop),
+        2 => (0..6usize).prop_map(Op::Drain),
+        1 => (0..4usize).prop_map(Op::Forget),
+        1 => (0..4u32).prop_map(Op::Grow),
+        2 => (0..4u32).prop_map(Op::Provision),
+        2 => (0..4u32).prop_map(Op::Release),
+    ]
+}
+
+fn run<M: Memory>(ops: Vec<Op>, max_slots: u32, theirs: M, ours: M) {
+    let mut producer = Producer::new(theirs).unwrap();
+    let mut consumer = Consumer::new(ours).unwrap();
+    let mut oracle = Oracle::new(max_slots);
+    for op in ops {
+        oracle.step(op, &mut producer, &mut consumer);
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_queue_on_the_heap_does_as_the_oracle(
+        ops in prop::collection::vec(op(), 0..200),
+        max_slots in MIN_SLOTS..=MAX_SLOTS,
+    ) {
+        let memory = Heap::new(max_slots).unwrap();
+        run(ops, max_slots, memory.clone(), memory);
+    }
+
+    /// S-408: each half has the memory at an address of its own.
+    #[test]
+    fn a_queue_mapped_twice_does_as_the_oracle(
+        ops in prop::collection::vec(op(), 0..200),
+        max_slots in MIN_SLOTS..=MAX_SLOTS,
+    ) {
+        let (memory, fd) = SharedMemory::create(max_slots).unwrap();
+        run(ops, max_slots, memory, SharedMemory::attach(fd).unwrap());
+    }
+}

@@ -1,0 +1,255 @@
+//! The rows of the inventory that need no concurrency.
+
+use crate::tests::oracle::{Op, Oracle, Sample, sample};
+use crate::{Consumer, Error, Heap, MIN_SLOTS, Memory, PopError, Producer, PushError, heap};
+use core::sync::atomic::Ordering::Relaxed;
+
+/// A queue of `slots` slots on the heap, and its oracle.
+struct Rig {
+    oracle: Oracle,
+    producer: Producer<Sample, Heap>,
+    consumer: Consumer<Sample, Heap>,
+}
+
+impl Rig {
+    fn new(slots: u32, max_slots: u32) -> Self {
+        let (producer, consumer) = heap(max_slots).unwrap();
+        let mut rig = Rig { oracle: Oracle::new(max_slots), producer, consumer };
+        rig.run([Op::Grow(slots - MIN_SLOTS)]);
+        rig
+    }
+
+    fn run(&mut self, ops: impl IntoIterator<Item = Op>) {
+        for op in ops {
+            self.oracle.step(op, &mut self.producer, &mut self.consumer);
+        }
+    }
+}
+
+fn times(count: u32, op: Op) -> impl Iterator<Item = Op> {
+    (0..count).map(move |_| op)
+}
+
+/// MT-200
+#[test]
+fn a_new_ring_has_two_slots_the_first_to_fill_and_the_second_the_divider() {
+    let memory = Heap::new(8).unwrap();
+    let mut producer = Producer::<u64, _>::new(memory.clone()).unwrap();
+    let consumer = Consumer::<u64, _>::new(memory.clone()).unwrap();
+    assert!(consumer.is_empty());
+    assert_eq!((consumer.slots(), consumer.capacity(), consumer.ready()), (2, 1, 0));
+    assert_eq!(producer.free(), Ok(1));
+
+    let stamps = || [0, 1].map(|index| memory.slots()[index].stamp.load(Relaxed));
+    let before = stamps();
+    producer.push(7).unwrap();
+    assert_ne!(stamps()[0], before[0], "the first slot was filled");
+    assert_eq!(stamps()[1], before[1], "the divider was not");
+}
+
+/// MT-201, MT-202
+#[test]
+fn an_event_pushed_is_the_event_popped() {
+    let (mut producer, mut consumer) = heap(8).unwrap();
+    producer.push(7u64).unwrap();
+    assert_eq!(consumer.ready(), 1);
+    assert_eq!(consumer.pop(), Ok(7));
+    assert_eq!(consumer.ready(), 0);
+    assert_eq!(producer.free(), Ok(1), "the slot of the old divider is free again");
+}
+
+/// MT-203
+#[test]
+fn popping_from_an_empty_ring_changes_nothing() {
+    let mut rig = Rig::new(2, 2);
+    rig.run([Op::Pop, Op::Drain(3), Op::Pop, Op::Push, Op::Pop, Op::Pop, Op::Push, Op::Pop]);
+}
+
+/// MT-204
+#[test]
+fn a_ring_holds_one_event_less_than_its_slots() {
+    for slots in 2..20 {
+        let mut rig = Rig::new(slots, 20);
+        // The last push finds it full, the last pop empty: the oracle knows.
+        rig.run(times(slots, Op::Push));
+        rig.run(times(slots, Op::Pop));
+        assert_eq!(rig.consumer.pop(), Err(PopError::Empty));
+    }
+}
+
+/// MT-205
+#[test]
+fn events_pass_in_order_at_every_position_of_the_ring() {
+    for slots in 2..10 {
+        for batch in 1..slots {
+            let mut rig = Rig::new(slots, 10);
+            for _ in 0..3 * slots {
+                rig.run(times(batch, Op::Push));
+                rig.run([Op::Drain(batch as usize)]);
+            }
+        }
+    }
+}
+
+/// MT-216: empty, partial and full, at every position of the ring, by one and by several.
+#[test]
+fn growing_keeps_the_order_of_waiting_events_and_adds_exactly_that_many() {
+    for slots in 2..6 {
+        for (passed, waiting) in
+            (0..2 * slots).flat_map(|passed| (0..slots).map(move |waiting| (passed, waiting)))
+        {
+            for more in 1..4 {
+                let mut rig = Rig::new(slots, slots + 2 * more);
+                rig.run((0..passed).flat_map(|_| [Op::Push, Op::Pop]));
+                rig.run(times(waiting, Op::Push));
+                rig.run([Op::Grow(more), Op::Push, Op::Pop, Op::Grow(more)]);
+                rig.run(times(slots + 2 * more, Op::Push));
+                rig.run(times(slots + 2 * more, Op::Pop));
+            }
+        }
+    }
+}
+
+/// S-407
+#[test]
+fn with_room_provisioned_the_ring_is_never_full() {
+    let mut rig = Rig::new(2, 40);
+    for operations in 1..7 {
+        for _ in 0..operations {
+            rig.run([Op::Provision(operations)]);
+        }
+        rig.run(times(operations * operations, Op::Push));
+        assert!(rig.producer.free().unwrap() <= rig.consumer.capacity() - operations * operations);
+        for _ in 0..operations {
+            rig.run([Op::Drain(operations as usize), Op::Release(operations)]);
+        }
+    }
+    assert_eq!(rig.consumer.slots(), 6 * 6 + 1, "as large as was ever needed, and no larger");
+}
+
+/// motr-transport 6.4: one receive with four messages needs a ring of five.
+#[test]
+fn provisioning_grows_to_the_events_needed_and_the_divider() {
+    let (_, mut consumer) = heap::<u64>(8).unwrap();
+    consumer.provision(4).unwrap();
+    assert_eq!((consumer.slots(), consumer.needed()), (5, 4));
+    consumer.release(4).unwrap();
+    assert_eq!((consumer.slots(), consumer.needed()), (5, 0));
+    consumer.provision(3).unwrap();
+    assert_eq!((consumer.slots(), consumer.needed()), (5, 3), "there was room");
+}
+
+#[test]
+fn provisioning_beyond_the_memory_changes_nothing() {
+    let (_, mut consumer) = heap::<u64>(8).unwrap();
+    consumer.provision(5).unwrap();
+    let error = consumer.provision(3).unwrap_err();
+    assert_eq!(error, Error::NoRoom { slots: 6, more: 3, max: 8 });
+    assert_eq!(error.errno(), nix::errno::Errno::ENOMEM);
+    assert_eq!((consumer.slots(), consumer.needed()), (6, 5));
+    assert!(consumer.provision(u32::MAX).is_err());
+    assert!(consumer.grow(u32::MAX).is_err());
+    assert_eq!((consumer.slots(), consumer.needed()), (6, 5));
+    consumer.provision(2).unwrap();
+}
+
+#[test]
+fn releasing_more_than_is_provisioned_changes_nothing() {
+    let (_, mut consumer) = heap::<u64>(8).unwrap();
+    consumer.provision(2).unwrap();
+    assert_eq!(consumer.release(3), Err(Error::NotProvisioned { released: 3, needed: 2 }));
+    assert_eq!(consumer.needed(), 2);
+}
+
+#[test]
+fn a_drain_dropped_half_way_leaves_the_rest() {
+    let (mut producer, mut consumer) = heap(8).unwrap();
+    consumer.provision(5).unwrap();
+    for number in 1..=5 {
+        producer.push(sample(number)).unwrap();
+    }
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        for event in consumer.drain(5) {
+            assert_ne!(event, sample(2), "on purpose");
+        }
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(producer.free(), Ok(2), "the two events taken made room");
+    assert_eq!(consumer.drain(9).collect::<Vec<_>>(), [sample(3), sample(4), sample(5)]);
+}
+
+/// A slot's stamp keeps 32 bits of the event's number; here they wrap, in old slots and in fresh ones.
+#[test]
+fn event_numbers_pass_through_the_range_of_the_stamps() {
+    for start in u64::from(u32::MAX) - 12..u64::from(u32::MAX) + 3 {
+        let (mut producer, mut consumer) = heap(16).unwrap();
+        producer.start_at(start);
+        consumer.start_at(start);
+        for round in 0..10 {
+            assert!(consumer.is_empty());
+            producer.push(round).unwrap();
+            if round % 3 == 0 {
+                consumer.grow(2).unwrap();
+                assert_eq!(consumer.ready(), 1);
+            }
+            assert_eq!(consumer.pop(), Ok(round));
+        }
+    }
+}
+
+#[test]
+fn a_queue_has_one_producer_and_one_consumer_in_its_life() {
+    let memory = Heap::new(8).unwrap();
+    drop(Producer::<u64, _>::new(memory.clone()).unwrap());
+    drop(Consumer::<u64, _>::new(memory.clone()).unwrap());
+    assert_eq!(Producer::<u64, _>::new(memory.clone()).unwrap_err(), Error::Taken { half: "producer" });
+    assert_eq!(Consumer::<u64, _>::new(memory).unwrap_err(), Error::Taken { half: "consumer" });
+}
+
+/// S-2: a consumer that dies while it links slots in leaves a ring that works as before. Its writes are made here one by
+/// one, in their order, and after each the producer fills the old ring to the brim and finds it as large as it was.
+#[test]
+fn a_growth_cut_short_leaves_the_old_ring() {
+    for waiting in 0..4 {
+        for writes in 0..=2 {
+            let (mut producer, consumer) = ring_with_waiting(waiting);
+            let links = consumer.memory().links();
+            // The ring is 2 ► 3 ► 0 ► 1 ► 2 ... with the divider wherever the events taken have brought it.
+            let divider = consumer.divider();
+            let successor = links[divider as usize].0.load(Relaxed);
+            [(4, successor), (divider, 4)].into_iter().take(writes).for_each(|(at, to)| {
+                links[at as usize].0.store(to, Relaxed);
+            });
+            let free = (waiting..3).filter(|_| producer.push(sample(0)).is_ok()).count() as u64;
+            assert_eq!(free, 3 - waiting);
+            assert!(matches!(producer.push(sample(0)), Err(PushError::Full { slots: 4, .. })));
+        }
+    }
+}
+
+/// S-2: a producer that dies in the middle of a push leaves no event.
+#[test]
+fn a_push_cut_short_leaves_no_event() {
+    let (mut producer, mut consumer) = ring_with_waiting(1);
+    let next = producer.fill();
+    producer.memory().slots()[next as usize].payload.write(&sample(99));
+    assert_eq!(consumer.ready(), 1);
+    assert_eq!(consumer.pop(), Ok(sample(3)));
+    assert_eq!(consumer.pop(), Err(PopError::Empty));
+    producer.push(sample(4)).unwrap();
+    assert_eq!(consumer.pop(), Ok(sample(4)));
+}
+
+/// A ring of four slots, two events taken and then some waiting.
+fn ring_with_waiting(waiting: u64) -> (Producer<Sample, Heap>, Consumer<Sample, Heap>) {
+    let (mut producer, mut consumer) = heap(8).unwrap();
+    consumer.grow(2).unwrap();
+    for number in 1..=2 {
+        producer.push(sample(number)).unwrap();
+        assert_eq!(consumer.pop(), Ok(sample(number)));
+    }
+    for number in 3..3 + waiting {
+        producer.push(sample(number)).unwrap();
+    }
+    (producer, consumer)
+}
