@@ -45,7 +45,7 @@ pub struct PassiveBuffer {
     pub address: Address,
     /// Its match bits; the transfer machine id in them is that of `address`.
     pub match_bits: MatchBits,
-    /// [`Queue::PassiveReceive`] or [`Queue::PassiveSend`].
+    /// [`Queue::PassiveBulkReceive`] or [`Queue::PassiveBulkSend`].
     pub queue: Queue,
     /// Bytes to send, or bytes there is room for.
     pub length: u64,
@@ -62,6 +62,9 @@ pub struct Descriptor([u8; Descriptor::LEN]);
 impl Descriptor {
     /// Bytes of a descriptor.
     pub const LEN: usize = 48;
+
+    /// All zero: names no buffer, and is refused by whoever is to use it.
+    pub const NONE: Descriptor = Descriptor([0; Descriptor::LEN]);
 
     /// The descriptor of a passive buffer.
     ///
@@ -106,7 +109,7 @@ impl Descriptor {
     /// In this order: EINVAL for a wrong checksum, EPERM if the passive buffer receives too, EFBIG if it sends more than
     /// there is room for, EINVAL for content that cannot be.
     pub fn for_active_receive(&self, capacity: u64) -> Result<PassiveBuffer, CoreError> {
-        self.decode(Queue::ActiveReceive, capacity)
+        self.decode(Queue::ActiveBulkReceive, capacity)
     }
 
     /// What it says, for a buffer that is to write `length` bytes into the passive one (MT-77).
@@ -115,7 +118,7 @@ impl Descriptor {
     /// In this order: EINVAL for a wrong checksum, EPERM if the passive buffer sends too, EFBIG if it has room for less,
     /// EINVAL for content that cannot be.
     pub fn for_active_send(&self, length: u64) -> Result<PassiveBuffer, CoreError> {
-        self.decode(Queue::ActiveSend, length)
+        self.decode(Queue::ActiveBulkSend, length)
     }
 
     fn decode(&self, active: Queue, active_length: u64) -> Result<PassiveBuffer, CoreError> {
@@ -128,8 +131,12 @@ impl Descriptor {
         }
         let passive_length = wire.length.get();
         let (queue, partner, from, room) = match Queue::from_value(wire.queue.get()) {
-            Some(queue @ Queue::PassiveSend) => (queue, Queue::ActiveReceive, passive_length, active_length),
-            Some(queue @ Queue::PassiveReceive) => (queue, Queue::ActiveSend, active_length, passive_length),
+            Some(queue @ Queue::PassiveBulkSend) => {
+                (queue, Queue::ActiveBulkReceive, passive_length, active_length)
+            }
+            Some(queue @ Queue::PassiveBulkReceive) => {
+                (queue, Queue::ActiveBulkSend, active_length, passive_length)
+            }
             _ => {
                 return Err(CoreError::DescriptorContent {
                     rule: "its queue is neither passive receive nor passive send",
@@ -210,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_bytes_are_those_of_the_table() {
-        let buffer = passive(Queue::PassiveSend, 0x1234);
+        let buffer = passive(Queue::PassiveBulkSend, 0x1234);
         let bytes = Descriptor::encode(&buffer).unwrap().0;
         let number = |at: usize, length: usize| {
             bytes[at..at + length].iter().rev().fold(0u64, |value, &byte| value << 8 | u64::from(byte))
@@ -225,7 +232,7 @@ mod tests {
     // MT-73
     #[test]
     fn other_lengths_than_48_are_refused() {
-        let descriptor = Descriptor::encode(&passive(Queue::PassiveSend, 1)).unwrap();
+        let descriptor = Descriptor::encode(&passive(Queue::PassiveBulkSend, 1)).unwrap();
         assert_eq!(Descriptor::from_bytes(descriptor.as_bytes()), Ok(descriptor));
         for length in [0, 47, 49, 4096] {
             let error = Descriptor::from_bytes(&vec![0; length]).expect_err("no descriptor");
@@ -236,7 +243,7 @@ mod tests {
     // MT-75, MT-76
     #[test]
     fn a_passive_send_is_received_whole_or_not_at_all() {
-        let buffer = passive(Queue::PassiveSend, 8192);
+        let buffer = passive(Queue::PassiveBulkSend, 8192);
         let descriptor = Descriptor::encode(&buffer).unwrap();
         assert_eq!(descriptor.for_active_receive(8192), Ok(buffer));
         assert_eq!(descriptor.for_active_receive(8193), Ok(buffer));
@@ -247,7 +254,7 @@ mod tests {
     // MT-77, MT-78
     #[test]
     fn a_passive_receive_takes_what_fits() {
-        let buffer = passive(Queue::PassiveReceive, 8192);
+        let buffer = passive(Queue::PassiveBulkReceive, 8192);
         let descriptor = Descriptor::encode(&buffer).unwrap();
         assert_eq!(descriptor.for_active_send(8192), Ok(buffer));
         assert_eq!(descriptor.for_active_send(1), Ok(buffer));
@@ -258,7 +265,7 @@ mod tests {
     // MT-76, MT-78: the checksum is looked at first, whatever else is wrong.
     #[test]
     fn every_single_turned_bit_is_noticed() {
-        let descriptor = Descriptor::encode(&passive(Queue::PassiveSend, 8192)).unwrap();
+        let descriptor = Descriptor::encode(&passive(Queue::PassiveBulkSend, 8192)).unwrap();
         for bit in 0..8 * Descriptor::LEN {
             let mut bytes = descriptor.0;
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -270,7 +277,7 @@ mod tests {
 
     #[test]
     fn content_that_cannot_be_is_refused_although_the_checksum_fits() {
-        let descriptor = Descriptor::encode(&passive(Queue::PassiveSend, 8192)).unwrap();
+        let descriptor = Descriptor::encode(&passive(Queue::PassiveBulkSend, 8192)).unwrap();
         let counter_zero = turned(descriptor, 0, 1);
         let other_tmid = turned(descriptor, 24, 1);
         let tmid_zero = turned(descriptor, 24, 7);
@@ -280,6 +287,7 @@ mod tests {
         let nid_bits = turned(descriptor, 15, 1);
         let length_zero = turned(descriptor, 33, 0x20);
         for descriptor in [
+            Descriptor::NONE,
             counter_zero,
             other_tmid,
             tmid_zero,
@@ -295,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_nid_that_has_no_room_is_refused() {
-        let mut buffer = passive(Queue::PassiveSend, 1);
+        let mut buffer = passive(Queue::PassiveBulkSend, 1);
         buffer.address.nid = "fd00::1@tcp".parse().unwrap();
         let error = Descriptor::encode(&buffer).expect_err("16 bytes do not fit");
         assert_eq!(error.errno(), Errno::EAFNOSUPPORT);
@@ -323,7 +331,7 @@ mod tests {
             let nid = Nid::from_nid4(0x0002_0000_0000_0000 | u64::from(nid4));
             let address = Address { nid, pid: Pid(pid), portal, tmid: TmId::new(tmid).unwrap() };
             let bits = match_bits(address.tmid, MatchCounter::new(counter).unwrap());
-            let passive = PassiveBuffer { address, match_bits: bits, queue: Queue::PassiveSend, length };
+            let passive = PassiveBuffer { address, match_bits: bits, queue: Queue::PassiveBulkSend, length };
             let descriptor = Descriptor::encode(&passive).unwrap();
             prop_assert_eq!(descriptor.for_active_receive(u64::MAX), Ok(passive));
         }

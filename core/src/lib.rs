@@ -16,7 +16,7 @@
 //!
 //! let address: Address = "192.168.96.128@tcp1:12345:32:4095".parse()?;
 //! let bits = match_bits(address.tmid, MatchCounter::FIRST);
-//! let passive = PassiveBuffer { address, match_bits: bits, queue: Queue::PassiveSend, length: 8192 };
+//! let passive = PassiveBuffer { address, match_bits: bits, queue: Queue::PassiveBulkSend, length: 8192 };
 //! let descriptor = Descriptor::encode(&passive)?;
 //! assert_eq!(descriptor.for_active_receive(1 << 20)?, passive);
 //! # Ok::<(), nlx_core::CoreError>(())

@@ -63,12 +63,12 @@ impl OperationKind {
     #[must_use]
     pub const fn queue(&self) -> Queue {
         match self {
-            OperationKind::Receive { .. } => Queue::Receive,
-            OperationKind::Send { .. } => Queue::Send,
-            OperationKind::PassiveReceive => Queue::PassiveReceive,
-            OperationKind::PassiveSend { .. } => Queue::PassiveSend,
-            OperationKind::ActiveReceive { .. } => Queue::ActiveReceive,
-            OperationKind::ActiveSend { .. } => Queue::ActiveSend,
+            OperationKind::Receive { .. } => Queue::MessageReceive,
+            OperationKind::Send { .. } => Queue::MessageSend,
+            OperationKind::PassiveReceive => Queue::PassiveBulkReceive,
+            OperationKind::PassiveSend { .. } => Queue::PassiveBulkSend,
+            OperationKind::ActiveReceive { .. } => Queue::ActiveBulkReceive,
+            OperationKind::ActiveSend { .. } => Queue::ActiveBulkSend,
         }
     }
 

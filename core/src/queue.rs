@@ -2,23 +2,23 @@
 
 use std::fmt;
 
-/// The kind of an operation; Motr's queue types with their values (motr-transport 2.5). "Queue" is a manner of
+/// The kind of an operation: Motr's queue types, with their values (motr-transport 2.5). "Queue" is a manner of
 /// speaking: operations complete in any order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Queue {
     /// Unsolicited messages come in.
-    Receive = 0,
+    MessageReceive = 0,
     /// A message goes out.
-    Send = 1,
+    MessageSend = 1,
     /// The peer writes into this buffer. The value travels in descriptors.
-    PassiveReceive = 2,
+    PassiveBulkReceive = 2,
     /// The peer reads from this buffer. The value travels in descriptors.
-    PassiveSend = 3,
+    PassiveBulkSend = 3,
     /// This side reads the peer's passive-send buffer.
-    ActiveReceive = 4,
+    ActiveBulkReceive = 4,
     /// This side writes into the peer's passive-receive buffer.
-    ActiveSend = 5,
+    ActiveBulkSend = 5,
 }
 
 impl Queue {
@@ -27,12 +27,12 @@ impl Queue {
 
     /// All of them, in the order of their values.
     pub const ALL: [Queue; Queue::COUNT] = [
-        Queue::Receive,
-        Queue::Send,
-        Queue::PassiveReceive,
-        Queue::PassiveSend,
-        Queue::ActiveReceive,
-        Queue::ActiveSend,
+        Queue::MessageReceive,
+        Queue::MessageSend,
+        Queue::PassiveBulkReceive,
+        Queue::PassiveBulkSend,
+        Queue::ActiveBulkReceive,
+        Queue::ActiveBulkSend,
     ];
 
     /// The queue with this value, if there is one.
@@ -56,25 +56,25 @@ impl Queue {
     /// Whether data comes into the buffer; the event then says how much.
     #[must_use]
     pub const fn receives(self) -> bool {
-        matches!(self, Queue::Receive | Queue::PassiveReceive | Queue::ActiveReceive)
+        matches!(self, Queue::MessageReceive | Queue::PassiveBulkReceive | Queue::ActiveBulkReceive)
     }
 
     /// Whether the buffer waits for a peer's PUT or GET that names it by its descriptor.
     #[must_use]
     pub const fn is_passive(self) -> bool {
-        matches!(self, Queue::PassiveReceive | Queue::PassiveSend)
+        matches!(self, Queue::PassiveBulkReceive | Queue::PassiveBulkSend)
     }
 }
 
 impl fmt::Display for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Queue::Receive => "receive",
-            Queue::Send => "send",
-            Queue::PassiveReceive => "passive receive",
-            Queue::PassiveSend => "passive send",
-            Queue::ActiveReceive => "active receive",
-            Queue::ActiveSend => "active send",
+            Queue::MessageReceive => "message receive",
+            Queue::MessageSend => "message send",
+            Queue::PassiveBulkReceive => "passive bulk receive",
+            Queue::PassiveBulkSend => "passive bulk send",
+            Queue::ActiveBulkReceive => "active bulk receive",
+            Queue::ActiveBulkSend => "active bulk send",
         })
     }
 }
@@ -97,8 +97,8 @@ mod tests {
     #[test]
     fn three_receive_and_two_are_passive() {
         let receiving = Queue::ALL.into_iter().filter(|queue| queue.receives());
-        assert!(receiving.eq([Queue::Receive, Queue::PassiveReceive, Queue::ActiveReceive]));
+        assert!(receiving.eq([Queue::MessageReceive, Queue::PassiveBulkReceive, Queue::ActiveBulkReceive]));
         let passive = Queue::ALL.into_iter().filter(|queue| queue.is_passive());
-        assert!(passive.eq([Queue::PassiveReceive, Queue::PassiveSend]));
+        assert!(passive.eq([Queue::PassiveBulkReceive, Queue::PassiveBulkSend]));
     }
 }

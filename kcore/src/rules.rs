@@ -42,17 +42,21 @@ pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -
     let outcome = Outcome::of(event);
     match (queue, event.kind, event.unlinked) {
         (_, Unlink, true) => Verdict::Deliver(unlinked(remembered, event)),
-        (Queue::Receive, Put, _) => Verdict::Deliver(outcome),
-        (Queue::PassiveReceive, Put, true) | (Queue::PassiveSend, Get, true) => Verdict::Deliver(outcome),
-        (Queue::Send | Queue::ActiveSend, Send, true) => Verdict::Deliver(outcome),
-        (Queue::ActiveReceive, Send, true) => Verdict::Deliver(last_send(remembered, outcome)),
-        (Queue::ActiveReceive, Reply, true) => Verdict::Deliver(outcome),
-        (Queue::ActiveReceive, Reply, false) => Verdict::Remember(outcome),
+        (Queue::MessageReceive, Put, _) => Verdict::Deliver(outcome),
+        (Queue::PassiveBulkReceive, Put, true) | (Queue::PassiveBulkSend, Get, true) => {
+            Verdict::Deliver(outcome)
+        }
+        (Queue::MessageSend | Queue::ActiveBulkSend, Send, true) => Verdict::Deliver(outcome),
+        (Queue::ActiveBulkReceive, Send, true) => Verdict::Deliver(last_send(remembered, outcome)),
+        (Queue::ActiveBulkReceive, Reply, true) => Verdict::Deliver(outcome),
+        (Queue::ActiveBulkReceive, Reply, false) => Verdict::Remember(outcome),
         // A message that never left brings no answer, but the MD would wait for one (lnet-semantics 8).
-        (Queue::Send | Queue::ActiveSend | Queue::ActiveReceive, Send, false) if outcome.status.is_err() => {
+        (Queue::MessageSend | Queue::ActiveBulkSend | Queue::ActiveBulkReceive, Send, false)
+            if outcome.status.is_err() =>
+        {
             Verdict::Doom(outcome)
         }
-        (Queue::ActiveReceive, Send, false) => Verdict::Ignore,
+        (Queue::ActiveBulkReceive, Send, false) => Verdict::Ignore,
         _ => Verdict::Unexpected(event.unlinked.then(|| impossible(outcome))),
     }
 }
@@ -122,12 +126,12 @@ mod tests {
     #[test]
     fn operations_of_one_event_end_with_it() {
         for (queue, kind) in [
-            (Queue::Receive, EventKind::Put),
-            (Queue::Send, EventKind::Send),
-            (Queue::PassiveReceive, EventKind::Put),
-            (Queue::PassiveSend, EventKind::Get),
-            (Queue::ActiveSend, EventKind::Send),
-            (Queue::ActiveReceive, EventKind::Reply),
+            (Queue::MessageReceive, EventKind::Put),
+            (Queue::MessageSend, EventKind::Send),
+            (Queue::PassiveBulkReceive, EventKind::Put),
+            (Queue::PassiveBulkSend, EventKind::Get),
+            (Queue::ActiveBulkSend, EventKind::Send),
+            (Queue::ActiveBulkReceive, EventKind::Reply),
         ] {
             for result in [OK, EIO] {
                 assert_eq!(status(decide(queue, None, &event(kind, true, result))), result);
@@ -142,13 +146,16 @@ mod tests {
     #[test]
     fn the_response_tracker_of_lnet_is_not_taken_for_a_cancel() {
         let expired = event(EventKind::Unlink, true, Err(Errno::ETIMEDOUT));
-        assert_eq!(status(decide(Queue::ActiveReceive, None, &expired)), Err(Errno::ETIMEDOUT));
+        assert_eq!(status(decide(Queue::ActiveBulkReceive, None, &expired)), Err(Errno::ETIMEDOUT));
     }
 
     // MT-33
     #[test]
     fn in_order_the_send_of_a_get_says_nothing() {
-        assert_eq!(decide(Queue::ActiveReceive, None, &event(EventKind::Send, false, OK)), Verdict::Ignore);
+        assert_eq!(
+            decide(Queue::ActiveBulkReceive, None, &event(EventKind::Send, false, OK)),
+            Verdict::Ignore
+        );
     }
 
     // MT-34, MT-37
@@ -158,23 +165,23 @@ mod tests {
             let reply = Outcome { status: result, length: 4096, offset: 0 };
             let mut early = event(EventKind::Reply, false, result);
             (early.mlength, early.offset) = (4096, 0);
-            assert_eq!(decide(Queue::ActiveReceive, None, &early), Verdict::Remember(reply));
+            assert_eq!(decide(Queue::ActiveBulkReceive, None, &early), Verdict::Remember(reply));
             let send = event(EventKind::Send, true, OK);
-            assert_eq!(decide(Queue::ActiveReceive, Some(reply), &send), Verdict::Deliver(reply));
+            assert_eq!(decide(Queue::ActiveBulkReceive, Some(reply), &send), Verdict::Deliver(reply));
         }
     }
 
     // MT-35, MT-38
     #[test]
     fn a_get_can_end_with_its_send() {
-        assert_eq!(status(decide(Queue::ActiveReceive, None, &event(EventKind::Send, true, EIO))), EIO);
+        assert_eq!(status(decide(Queue::ActiveBulkReceive, None, &event(EventKind::Send, true, EIO))), EIO);
         let riding = event(EventKind::Send, true, OK);
-        assert_eq!(status(decide(Queue::ActiveReceive, None, &riding)), Err(Errno::ECANCELED));
+        assert_eq!(status(decide(Queue::ActiveBulkReceive, None, &riding)), Err(Errno::ECANCELED));
     }
 
     #[test]
     fn a_failed_send_that_leaves_its_md_is_ended_with_its_own_status() {
-        for queue in [Queue::Send, Queue::ActiveSend, Queue::ActiveReceive] {
+        for queue in [Queue::MessageSend, Queue::ActiveBulkSend, Queue::ActiveBulkReceive] {
             let Verdict::Doom(outcome) = decide(queue, None, &event(EventKind::Send, false, EIO)) else {
                 panic!("{queue} would wait for ever");
             };
@@ -197,7 +204,7 @@ mod tests {
                         "{queue} {kind:?} {last:?}"
                     );
                     let other = decide(queue, None, &event(kind, false, result));
-                    let message = (queue, kind) == (Queue::Receive, EventKind::Put);
+                    let message = (queue, kind) == (Queue::MessageReceive, EventKind::Put);
                     assert_eq!(matches!(other, Verdict::Deliver(_)), message, "{queue} {kind:?} {other:?}");
                 }
             }

@@ -294,7 +294,7 @@ fn buffer_event(op: &Op, event: &Event, outcome: Outcome, now_ns: u64) -> Buffer
         made.flags |= EventFlags::UNLINKED;
         made.released = op.events;
     }
-    if op.queue == Queue::Receive
+    if op.queue == Queue::MessageReceive
         && outcome.status.is_ok()
         && let Some(sender) = sender_of(event)
     {

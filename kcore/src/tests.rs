@@ -107,12 +107,15 @@ fn every_operation() -> [(OperationKind, CallKind, Happening); Queue::COUNT] {
         (OperationKind::PassiveReceive, CallKind::MdAttach, done(EventKind::Put)),
         (OperationKind::PassiveSend { length }, CallKind::MdAttach, done(EventKind::Get)),
         (
-            OperationKind::ActiveReceive { descriptor: peers_descriptor(Queue::PassiveSend, length) },
+            OperationKind::ActiveReceive { descriptor: peers_descriptor(Queue::PassiveBulkSend, length) },
             CallKind::Get,
             done(EventKind::Reply),
         ),
         (
-            OperationKind::ActiveSend { descriptor: peers_descriptor(Queue::PassiveReceive, length), length },
+            OperationKind::ActiveSend {
+                descriptor: peers_descriptor(Queue::PassiveBulkReceive, length),
+                length,
+            },
             CallKind::Put,
             done(EventKind::Send),
         ),

@@ -1,1 +1,116 @@
 //! LNet in user space: what a storage client programs against.
+//!
+//! A [`Domain`] is a place on the network; a [`TransferMachine`] in it has an address, sends and receives messages, and
+//! moves bulk data. Operations are started with a [`Buffer`], and each ends with an [`Event`] that [`TransferMachine::wait`]
+//! brings (S-5). Peers are other programs with nlx, or Motr's transport over any LNet node.
+//!
+//! # A server and its client
+//!
+//! ```no_run
+//! use nlx::{Domain, NodeConfig, Receive, TmOptions};
+//!
+//! # fn server() -> Result<(), Box<dyn std::error::Error>> {
+//! // The server has a fixed address, and answers each message with the message itself.
+//! let domain = Domain::in_process(&NodeConfig::new().net("tcp(127.0.0.1)")?.accept_port(9988))?;
+//! let tm = domain.transfer_machine("127.0.0.1@tcp:12345:31:1", TmOptions::default())?;
+//! let receive = Receive { min_receive_size: 4096, max_messages: 64 };
+//! tm.receive(domain.allocate(1 << 20)?, receive, None)?;
+//! let mut answer = Some(domain.allocate(4096)?);
+//! while let Some(event) = tm.wait(None)? {
+//!     if let (Some(message), Some(client), Some(mut buffer)) = (event.message, event.sender, answer.take()) {
+//!         buffer.write()?[..message.len()].copy_from_slice(&message);
+//!         tm.send(buffer, message.len(), &client, None)?;
+//!     } else if event.queue == nlx::Queue::MessageSend {
+//!         answer = event.buffer;
+//!         continue;
+//!     }
+//!     // The buffer's last message has come: it goes back to work.
+//!     if let Some(buffer) = event.buffer {
+//!         tm.receive(buffer, receive, None)?;
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//!
+//! # fn client() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! let domain = Domain::in_process(&NodeConfig::new().net("tcp(127.0.0.2)")?.accept_port(9988))?;
+//! let tm = domain.transfer_machine("127.0.0.2@tcp:12345:31:*", TmOptions::default())?;
+//! let server = tm.end_point("127.0.0.1@tcp:12345:31:1")?;
+//! let soon = Some(Duration::from_secs(5));
+//! tm.receive(domain.allocate(4096)?, Receive { min_receive_size: 4096, max_messages: 1 }, soon)?;
+//! let mut question = domain.allocate(4096)?;
+//! question.write()?[..5].copy_from_slice(b"hello");
+//! tm.send(question, 5, &server, soon)?;
+//! while let Some(event) = tm.wait(soon)? {
+//!     event.status?;
+//!     if let Some(message) = event.message {
+//!         println!("{:?}", &message[..]);
+//!         break;
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What to know
+//!
+//! - **Whoever waits drives.** [`TransferMachine::wait`] moves the network forward itself; timeouts of operations are
+//!   acted upon in there and in [`TransferMachine::poll`]. A program that computes for long leaves the network to the node's
+//!   own thread, but hears of nothing meanwhile.
+//! - **A buffer in flight belongs to its operation.** It is moved into the call and comes back with the operation's last
+//!   event, or at once with the refusal ([`Refused`]). Safe code can neither touch it meanwhile nor free it.
+//! - **A message is lent, not copied.** [`Message`] keeps its bytes alive and unchanged while it lives; the buffer it lies in
+//!   can be posted again when its messages are gone.
+//! - **Success of a send means that the bytes have left** (motr-transport 2.14). Whether anybody received them, only an
+//!   answer tells.
+//!
+//! # Bulk
+//!
+//! Large data goes straight into memory that waits for it: one side stages a buffer
+//! ([`TransferMachine::passive_receive`], [`TransferMachine::passive_send`]) and sends the [`Descriptor`] that it gets for it
+//! in a message; the other side then writes into it or reads from it ([`TransferMachine::active_send`],
+//! [`TransferMachine::active_receive`]).
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `domain` | [`Domain`] |
+//! | `buffer` | [`Buffer`], [`Reading`], [`Writing`] |
+//! | `machine` | [`TransferMachine`]: starting and cancelling operations |
+//! | `wait`, `stop` | waiting for events, timeouts; stopping |
+//! | `operations`, `deadlines` | what is in flight, and until when |
+//! | `event` | [`Event`], [`Message`] |
+//! | `end_point` | [`EndPoint`] |
+//! | `statistics` | [`QueueStatistics`] |
+//! | `error` | [`Error`], [`Refused`] |
+
+#![forbid(unsafe_code)]
+
+mod buffer;
+mod deadlines;
+mod domain;
+mod end_point;
+mod error;
+mod event;
+mod machine;
+mod operations;
+mod statistics;
+mod stop;
+mod wait;
+
+pub use buffer::{Buffer, Reading, Writing};
+pub use domain::Domain;
+pub use end_point::EndPoint;
+pub use error::{Error, Refused};
+pub use event::{Event, Message};
+pub use machine::{Receive, TmState, TransferMachine};
+pub use operations::OpId;
+pub use statistics::QueueStatistics;
+
+#[cfg(feature = "in-process")]
+pub use lnet_node::{AcceptPolicy, Node, NodeConfig, NodeError};
+pub use lnet_region::{Fragment, IoVec, Region, RegionError};
+pub use nlx_core::{
+    Address, Core, CoreError, CoreTm, Descriptor, Errno, Limits, Nid, Pid, Queue, StartAddress, TmId,
+    TmOptions,
+};

@@ -109,7 +109,7 @@ fn passive_operations_end_with_their_data_or_an_unlink() {
 // MT-33 to MT-39
 #[test]
 fn an_active_receive_ends_with_the_reply_wherever_that_comes() {
-    let kind = OperationKind::ActiveReceive { descriptor: peers_descriptor(Queue::PassiveSend, 4096) };
+    let kind = OperationKind::ActiveReceive { descriptor: peers_descriptor(Queue::PassiveBulkSend, 4096) };
     let send = Happening::new(EventKind::Send).moved(1, 0);
     let reply = Happening::new(EventKind::Reply).moved(4096, 0);
     let eio = Err(Errno::EIO);
@@ -125,7 +125,7 @@ fn an_active_receive_ends_with_the_reply_wherever_that_comes() {
 #[test]
 fn an_active_receive_that_never_left_is_unlinked_and_ends_with_its_own_status() {
     let rig = Rig::new();
-    let kind = OperationKind::ActiveReceive { descriptor: peers_descriptor(Queue::PassiveSend, 4096) };
+    let kind = OperationKind::ActiveReceive { descriptor: peers_descriptor(Queue::PassiveBulkSend, 4096) };
     let md = rig.start(kind);
     rig.lnet.take_calls();
     rig.lnet.inject(md, Happening::new(EventKind::Send).failed(Errno::EHOSTUNREACH));
@@ -136,7 +136,7 @@ fn an_active_receive_that_never_left_is_unlinked_and_ends_with_its_own_status() 
 // MT-40 to MT-42
 #[test]
 fn an_active_send_ends_with_its_send_or_an_unlink() {
-    let descriptor = peers_descriptor(Queue::PassiveReceive, 4096);
+    let descriptor = peers_descriptor(Queue::PassiveBulkReceive, 4096);
     let kind = OperationKind::ActiveSend { descriptor, length: 4096 };
     let send = Happening::new(EventKind::Send).last().moved(4096, 0);
     assert_eq!(outcome(kind, &[send]), (Ok(()), 4096));
@@ -193,7 +193,7 @@ fn a_get_can_end_out_of_order_inside_its_call() {
     let rig = Rig::new();
     rig.lnet.complete_inside(CallKind::Get, Happening::new(EventKind::Reply).moved(4096, 0));
     rig.lnet.complete_inside(CallKind::Get, Happening::new(EventKind::Send).last());
-    rig.submit(every_operation()[Queue::ActiveReceive.index()].0).unwrap();
+    rig.submit(every_operation()[Queue::ActiveBulkReceive.index()].0).unwrap();
     let event = rig.only_event();
     assert_eq!((event.status(), event.length), (Ok(()), 4096));
 }

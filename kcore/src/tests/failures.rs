@@ -5,11 +5,11 @@ use super::*;
 /// The LNet calls of each operation, in order.
 fn calls_of(kind: &OperationKind) -> [CallKind; 2] {
     match kind.queue() {
-        Queue::Receive | Queue::PassiveReceive | Queue::PassiveSend => {
+        Queue::MessageReceive | Queue::PassiveBulkReceive | Queue::PassiveBulkSend => {
             [CallKind::MeAttach, CallKind::MdAttach]
         }
-        Queue::Send | Queue::ActiveSend => [CallKind::MdBind, CallKind::Put],
-        Queue::ActiveReceive => [CallKind::MdBind, CallKind::Get],
+        Queue::MessageSend | Queue::ActiveBulkSend => [CallKind::MdBind, CallKind::Put],
+        Queue::ActiveBulkReceive => [CallKind::MdBind, CallKind::Get],
     }
 }
 

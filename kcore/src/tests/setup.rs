@@ -84,8 +84,8 @@ fn passive_buffers_are_attached_under_match_bits_of_their_own() {
     let rig = Rig::new();
     let own = rig.tm.address();
     let steps = [
-        (OperationKind::PassiveReceive, Queue::PassiveReceive, BUFFER_BYTES, MdOptions::OP_PUT),
-        (OperationKind::PassiveSend { length: 4097 }, Queue::PassiveSend, 4097, MdOptions::OP_GET),
+        (OperationKind::PassiveReceive, Queue::PassiveBulkReceive, BUFFER_BYTES, MdOptions::OP_PUT),
+        (OperationKind::PassiveSend { length: 4097 }, Queue::PassiveBulkSend, 4097, MdOptions::OP_GET),
     ];
     for (counter, (kind, queue, length, options)) in (1..).zip(steps) {
         let descriptor = rig.submit(kind).unwrap().descriptor.expect("it is passive");
@@ -94,7 +94,7 @@ fn passive_buffers_are_attached_under_match_bits_of_their_own() {
         assert_eq!(me, entry(&rig, bits));
         expect_md(&rig, &md, length, 1, options);
         let said = match queue {
-            Queue::PassiveSend => descriptor.for_active_receive(u64::MAX),
+            Queue::PassiveBulkSend => descriptor.for_active_receive(u64::MAX),
             _ => descriptor.for_active_send(1),
         };
         assert_eq!(said, Ok(PassiveBuffer { address: own, match_bits: bits, queue, length: length as u64 }));
@@ -107,7 +107,7 @@ fn passive_buffers_are_attached_under_match_bits_of_their_own() {
 #[test]
 fn an_active_receive_gets_as_much_as_the_descriptor_says() {
     let rig = Rig::new();
-    let descriptor = peers_descriptor(Queue::PassiveSend, 4095);
+    let descriptor = peers_descriptor(Queue::PassiveBulkSend, 4095);
     rig.start(OperationKind::ActiveReceive { descriptor });
     let calls = rig.lnet.take_calls();
     let [Call::MdBind(md), Call::Get(get)] = &calls[..] else { panic!("not a GET, but {calls:?}") };
@@ -127,7 +127,7 @@ fn an_active_receive_gets_as_much_as_the_descriptor_says() {
 #[test]
 fn an_active_send_puts_to_the_described_buffer_and_names_no_sender() {
     let rig = Rig::new();
-    let descriptor = peers_descriptor(Queue::PassiveReceive, 8192);
+    let descriptor = peers_descriptor(Queue::PassiveBulkReceive, 8192);
     rig.start(OperationKind::ActiveSend { descriptor, length: 1 });
     let (md, put) = sent(&rig);
     expect_md(&rig, &md, 1, 1, MdOptions::empty());
@@ -165,10 +165,11 @@ fn numbers_that_do_not_fit_the_buffer_are_refused() {
     let limits = rig.core.limits();
     let send = |length| OperationKind::Send { length, to: peer() };
     let receive = |min_receive_size, max_messages| OperationKind::Receive { min_receive_size, max_messages };
-    let get =
-        |length| OperationKind::ActiveReceive { descriptor: peers_descriptor(Queue::PassiveSend, length) };
+    let get = |length| OperationKind::ActiveReceive {
+        descriptor: peers_descriptor(Queue::PassiveBulkSend, length),
+    };
     let put = |room, length| OperationKind::ActiveSend {
-        descriptor: peers_descriptor(Queue::PassiveReceive, room),
+        descriptor: peers_descriptor(Queue::PassiveBulkReceive, room),
         length,
     };
     for (kind, errno) in [
@@ -187,7 +188,7 @@ fn numbers_that_do_not_fit_the_buffer_are_refused() {
         (put(all, all + 1), Errno::EFBIG),
         (put(u64::MAX, all + 1), Errno::EINVAL),
         (
-            OperationKind::ActiveReceive { descriptor: peers_descriptor(Queue::PassiveReceive, 1) },
+            OperationKind::ActiveReceive { descriptor: peers_descriptor(Queue::PassiveBulkReceive, 1) },
             Errno::EPERM,
         ),
     ] {

@@ -1,0 +1,102 @@
+//! A place on the network.
+
+use std::sync::Arc;
+
+use lnet_region::{IoVec, Region};
+use nlx_core::{Core, Limits, Nid, StartAddress, TmOptions};
+
+use crate::{Buffer, Error, TransferMachine};
+
+/// A place on the network: buffers are registered with it, and transfer machines started in it.
+///
+/// Clones share it. The network ends when the last of the domain, its transfer machines and its buffers is gone.
+#[derive(Clone)]
+pub struct Domain {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    core: Arc<dyn Core>,
+    #[cfg(feature = "in-process")]
+    node: Option<lnet_node::Node>,
+}
+
+impl Domain {
+    /// The whole network stack inside this program.
+    ///
+    /// # Errors
+    /// [`Error::Node`] if a network cannot be started.
+    #[cfg(feature = "in-process")]
+    pub fn in_process(config: &lnet_node::NodeConfig) -> Result<Domain, Error> {
+        let node = lnet_node::Node::start(config)?;
+        let core = nlx_kcore::Kcore::new(node.lnet(), node.drive());
+        Ok(Domain { inner: Arc::new(Inner { core, node: Some(node) }) })
+    }
+
+    /// A domain over any other way to the network.
+    pub fn over(core: Arc<dyn Core>) -> Domain {
+        Domain {
+            inner: Arc::new(Inner {
+                core,
+                #[cfg(feature = "in-process")]
+                node: None,
+            }),
+        }
+    }
+
+    /// The node inside this program, if the domain has one: for its counters, and to ping others.
+    #[cfg(feature = "in-process")]
+    pub fn node(&self) -> Option<&lnet_node::Node> {
+        self.inner.node.as_ref()
+    }
+
+    /// What buffers may be at most.
+    pub fn limits(&self) -> Limits {
+        self.inner.core.limits()
+    }
+
+    /// The NIDs of the node, with `0@lo` as the last.
+    pub fn nids(&self) -> Vec<Nid> {
+        self.inner.core.nids()
+    }
+
+    /// A buffer of new memory, zeroed and in one piece.
+    ///
+    /// # Errors
+    /// EINVAL for 0 bytes, EFBIG beyond [`Limits::buffer_bytes_max`], ENOMEM.
+    pub fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
+        self.register(IoVec::whole(Region::heap(bytes)?))
+    }
+
+    /// A buffer of memory that is there already, of up to [`Limits::segments_max`] segments of any alignment.
+    ///
+    /// # Errors
+    /// EFBIG beyond [`Limits`], ENOMEM when too many buffers are registered.
+    pub fn register(&self, memory: IoVec) -> Result<Buffer, Error> {
+        Buffer::register(self.inner.clone(), memory)
+    }
+
+    /// Starts a transfer machine at this address: `nid:pid:portal:tmid`, where `*` for the last part takes the highest id
+    /// that is free (S-404).
+    ///
+    /// # Errors
+    /// EINVAL for a text that is no address or a portal other than 1 to 63, ENOENT for a NID or PID that is not this node's,
+    /// EADDRINUSE, EADDRNOTAVAIL when no id is free, ENOMEM.
+    pub fn transfer_machine(&self, address: &str, options: TmOptions) -> Result<TransferMachine, Error> {
+        let address: StartAddress = address.parse()?;
+        let tm = self.inner.core.tm_start(&address, &options)?;
+        Ok(TransferMachine::new(tm, self.inner.clone()))
+    }
+}
+
+impl Inner {
+    pub(crate) fn core(&self) -> &dyn Core {
+        &*self.core
+    }
+}
+
+impl std::fmt::Debug for Domain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Domain").field("nids", &self.nids()).finish_non_exhaustive()
+    }
+}

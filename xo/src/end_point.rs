@@ -1,0 +1,156 @@
+//! Peers by name.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hashbrown::HashMap;
+use nlx_core::Address;
+use parking_lot::Mutex;
+
+/// End points that nobody uses are kept, because their peers may come again; but no table of more than this many grows
+/// for them.
+const IDLE_MAX: usize = 1024;
+
+/// The address of a peer, as a transfer machine knows it. All end points of one address at one transfer machine are the
+/// same object; clones are counted.
+pub struct EndPoint(Arc<Known>);
+
+struct Known {
+    address: Address,
+    /// End points that exist. Becomes 1 again only under the table's lock.
+    users: AtomicUsize,
+}
+
+impl EndPoint {
+    /// The address. Its text can be given to [`crate::TransferMachine::end_point`] of any transfer machine.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        self.0.address
+    }
+
+    /// How many end points of this address there are at the transfer machine, this one and those of messages in flight
+    /// included.
+    #[must_use]
+    pub fn references(&self) -> usize {
+        self.0.users.load(Ordering::Relaxed)
+    }
+
+    fn new(known: &Arc<Known>) -> EndPoint {
+        known.users.fetch_add(1, Ordering::Relaxed);
+        EndPoint(known.clone())
+    }
+}
+
+impl Clone for EndPoint {
+    fn clone(&self) -> EndPoint {
+        EndPoint::new(&self.0)
+    }
+}
+
+impl Drop for EndPoint {
+    fn drop(&mut self) {
+        self.0.users.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl PartialEq for EndPoint {
+    fn eq(&self, other: &EndPoint) -> bool {
+        self.address() == other.address()
+    }
+}
+
+impl Eq for EndPoint {}
+
+impl Hash for EndPoint {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.address().hash(state);
+    }
+}
+
+impl fmt::Display for EndPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address().fmt(f)
+    }
+}
+
+impl fmt::Debug for EndPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EndPoint({self}, {} references)", self.references())
+    }
+}
+
+/// The end points of a transfer machine, by address (X5). An end point seen again costs no memory.
+#[derive(Default)]
+pub(crate) struct EndPoints {
+    table: Mutex<HashMap<Address, Arc<Known>, foldhash::fast::RandomState>>,
+}
+
+impl EndPoints {
+    /// The end point of an address.
+    pub(crate) fn find(&self, address: Address) -> EndPoint {
+        let mut table = self.table.lock();
+        if let Some(known) = table.get(&address) {
+            return EndPoint::new(known);
+        }
+        if table.len() == table.capacity() && table.len() >= IDLE_MAX {
+            forget_idle(&mut table);
+        }
+        let known = Arc::new(Known { address, users: AtomicUsize::new(0) });
+        EndPoint::new(table.entry(address).or_insert(known))
+    }
+
+    /// How many addresses are in use.
+    pub(crate) fn in_use(&self) -> usize {
+        self.table.lock().values().filter(|known| is_used(known)).count()
+    }
+}
+
+/// Called only when the table would grow otherwise: what is looked at here has been entered since the last time.
+fn forget_idle(table: &mut HashMap<Address, Arc<Known>, foldhash::fast::RandomState>) {
+    table.retain(|_, known| is_used(known));
+    table.shrink_to(2 * table.len().max(IDLE_MAX));
+}
+
+fn is_used(known: &Known) -> bool {
+    known.users.load(Ordering::Relaxed) > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(tmid: u32, portal: u32) -> Address {
+        format!("10.0.0.1@tcp:12345:{portal}:{tmid}").parse().unwrap()
+    }
+
+    // MT-22, and motr-transport 2.4
+    #[test]
+    fn one_address_is_one_counted_end_point() {
+        let end_points = EndPoints::default();
+        let first = end_points.find(address(1, 1));
+        let second = end_points.find(address(1, 1));
+        assert!(Arc::ptr_eq(&first.0, &second.0));
+        assert_eq!((first.references(), end_points.in_use()), (2, 1));
+        let other = end_points.find(address(2, 1));
+        assert_ne!(first, other);
+        assert_eq!((other.references(), end_points.in_use()), (1, 2));
+        drop((first, second));
+        assert_eq!(end_points.in_use(), 1);
+    }
+
+    #[test]
+    fn end_points_that_nobody_uses_are_forgotten_some_day() {
+        let end_points = EndPoints::default();
+        let kept = end_points.find(address(4095, 63));
+        for portal in 1..=20 {
+            for tmid in 1..=1000 {
+                end_points.find(address(tmid, portal));
+            }
+        }
+        assert!(end_points.table.lock().len() <= 4 * IDLE_MAX);
+        assert_eq!(end_points.in_use(), 1);
+        assert!(Arc::ptr_eq(&kept.0, &end_points.find(address(4095, 63)).0));
+    }
+}

@@ -1,0 +1,73 @@
+//! The crate's one error.
+
+use lnet_region::RegionError;
+use nlx_core::{CoreError, Errno};
+
+use crate::{Buffer, TmState};
+
+/// Why something was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An address, a descriptor, a number or the transport is the reason.
+    #[error(transparent)]
+    Core(#[from] CoreError),
+    /// Memory cannot be had, or is lent out.
+    #[error(transparent)]
+    Memory(#[from] RegionError),
+    /// The node cannot be started.
+    #[cfg(feature = "in-process")]
+    #[error(transparent)]
+    Node(#[from] lnet_node::NodeError),
+    /// The buffer is registered with another domain.
+    #[error("the buffer belongs to another domain")]
+    OtherDomain,
+    /// The buffer has several segments: it cannot be seen as one slice.
+    #[error("a buffer of {segments} segments cannot be seen as one slice")]
+    Segments {
+        /// How many.
+        segments: usize,
+    },
+    /// The operation would have timed out before it began.
+    #[error("the operation's timeout of 0 has passed already")]
+    TimeoutPassed,
+    /// The transfer machine does not take operations, or has no more events to give.
+    #[error("the transfer machine is {state}")]
+    NotStarted {
+        /// What it is instead of started.
+        state: TmState,
+    },
+    /// The transfer machine was not stopped in time. It goes on stopping, and can be stopped again.
+    #[error("the transfer machine has not stopped in time: {in_flight} operations are in flight")]
+    StopTimedOut {
+        /// Operations that have not ended.
+        in_flight: usize,
+    },
+}
+
+impl Error {
+    /// The errno that a Motr user knows (motr-transport 2.13).
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Error::Core(error) => error.errno(),
+            Error::Memory(error) => error.errno(),
+            #[cfg(feature = "in-process")]
+            Error::Node(error) => error.errno(),
+            Error::OtherDomain | Error::Segments { .. } => Errno::EINVAL,
+            Error::TimeoutPassed => Errno::ETIME,
+            Error::NotStarted { .. } => Errno::ESHUTDOWN,
+            Error::StopTimedOut { .. } => Errno::ETIMEDOUT,
+        }
+    }
+}
+
+/// An operation was not started: here is the buffer again. No event comes.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Refused {
+    /// The buffer, as it was.
+    pub buffer: Buffer,
+    /// Why.
+    pub error: Error,
+}

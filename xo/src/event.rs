@@ -1,0 +1,83 @@
+//! What became of an operation.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use lnet_region::{IoVec, ReadVec, RegionError};
+use nlx_core::{Errno, Queue};
+
+use crate::{Buffer, EndPoint, OpId};
+
+/// One event of an operation. Every operation has a last one, which brings its buffer back; only a receive buffer has
+/// events before that, one for each message.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Event {
+    /// The operation.
+    pub op: OpId,
+    /// What kind of operation it is.
+    pub queue: Queue,
+    /// How it went: ECANCELED if it was cancelled, ETIMEDOUT if its timeout passed, else LNet's errno.
+    pub status: Result<(), Errno>,
+    /// Bytes moved; 0 after a failure.
+    pub length: usize,
+    /// Where in the buffer they start, in bytes; other than 0 only for messages.
+    pub offset: usize,
+    /// Who sent the message; `None` for other operations, and for a message that does not say (MT-245).
+    pub sender: Option<EndPoint>,
+    /// The message that came into a receive buffer.
+    pub message: Option<Message>,
+    /// The buffer, if this is the operation's last event. A message that came with it still lends some of its bytes out.
+    pub buffer: Option<Buffer>,
+    /// From the start of the operation to this event.
+    pub after: Duration,
+}
+
+impl Event {
+    /// Whether this is the operation's last event.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        self.buffer.is_some()
+    }
+}
+
+/// A message that was received: bytes lent out of the receive buffer. They stay alive and unchanged as long as this does,
+/// whatever becomes of the buffer.
+#[derive(Debug)]
+pub struct Message(Bytes);
+
+#[derive(Debug)]
+enum Bytes {
+    Lent(ReadVec),
+    /// The message crosses from one segment of its buffer into the next.
+    Copied(Box<[u8]>),
+}
+
+impl Message {
+    pub(crate) fn lend(memory: &IoVec, offset: usize, length: usize) -> Result<Message, RegionError> {
+        let end = offset.saturating_add(length);
+        let lease = memory.read(offset..end)?;
+        match lease.as_slice() {
+            Some(_) => Ok(Message(Bytes::Lent(lease))),
+            None => Ok(Message(Bytes::Copied(lease.to_vec().into()))),
+        }
+    }
+}
+
+impl Deref for Message {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            // In one piece, as `lend` made sure.
+            Bytes::Lent(lease) => lease.as_slice().unwrap_or(&[]),
+            Bytes::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl AsRef<[u8]> for Message {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}

@@ -1,0 +1,359 @@
+//! Transfer machines.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::time::Duration;
+
+use nlx_core::{Address, CoreTm, Descriptor, Operation, OperationKind, Queue};
+use parking_lot::Mutex;
+
+use crate::deadlines::Deadlines;
+use crate::domain::Inner;
+use crate::end_point::EndPoints;
+use crate::operations::{Op, Operations, Reason};
+use crate::statistics::Statistics;
+use crate::wait::Backlog;
+use crate::{Buffer, EndPoint, Error, OpId, QueueStatistics, Refused};
+
+/// How a receive buffer takes messages (S-403).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Receive {
+    /// The buffer comes back once less room than this is left, in bytes; longer messages do not match it. At least 1, at most
+    /// the whole buffer.
+    pub min_receive_size: usize,
+    /// The buffer comes back after this many messages; at least 1.
+    pub max_messages: u32,
+}
+
+/// The state of a transfer machine; the values are Motr's (motr-transport 2.3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum TmState {
+    /// It takes operations.
+    Started = 3,
+    /// It takes no more; those in flight end.
+    Stopping = 4,
+    /// Its address is free again.
+    Stopped = 5,
+}
+
+impl fmt::Display for TmState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TmState::Started => "started",
+            TmState::Stopping => "stopping",
+            TmState::Stopped => "stopped",
+        })
+    }
+}
+
+/// A transfer machine: an address, and the operations that go on there.
+///
+/// All methods take `&self` and may be called from any thread; several threads may wait, and share the events. Dropping a
+/// transfer machine stops it with abort.
+pub struct TransferMachine {
+    pub(crate) tm: Box<dyn CoreTm>,
+    pub(crate) domain: Arc<Inner>,
+    pub(crate) end_points: EndPoints,
+    own: EndPoint,
+    pub(crate) inner: Mutex<State>,
+    /// The earliest deadline of an operation, `u64::MAX` without one: whoever has events to take need not lock to learn that
+    /// nothing has timed out.
+    pub(crate) earliest_ns: AtomicU64,
+    /// Who holds it sleeps in the transport; others that want to wait, wait for it.
+    pub(crate) turn: Mutex<()>,
+    /// Threads that wait.
+    pub(crate) waiters: AtomicUsize,
+}
+
+/// What the threads of a transfer machine share. Never locked while the transport is called to start, cancel or wait.
+pub(crate) struct State {
+    pub(crate) state: TmState,
+    pub(crate) operations: Operations,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) statistics: Statistics,
+    pub(crate) backlog: Backlog,
+}
+
+impl TransferMachine {
+    pub(crate) fn new(tm: Box<dyn CoreTm>, domain: Arc<Inner>) -> TransferMachine {
+        let end_points = EndPoints::default();
+        let own = end_points.find(tm.address());
+        let state = State {
+            state: TmState::Started,
+            operations: Operations::default(),
+            deadlines: Deadlines::default(),
+            statistics: Statistics::default(),
+            backlog: Backlog::default(),
+        };
+        TransferMachine {
+            tm,
+            domain,
+            end_points,
+            own,
+            inner: Mutex::new(state),
+            earliest_ns: AtomicU64::new(u64::MAX),
+            turn: Mutex::new(()),
+            waiters: AtomicUsize::new(0),
+        }
+    }
+
+    /// Its address, with the id it was given.
+    pub fn address(&self) -> Address {
+        self.tm.address()
+    }
+
+    /// Itself as an end point: a message sent there comes back.
+    pub fn own_end_point(&self) -> &EndPoint {
+        &self.own
+    }
+
+    /// The peer at this address, `nid:pid:portal:tmid`. Two texts of one address give the same end point.
+    ///
+    /// # Errors
+    /// EINVAL for a text that is no address, `*` included (MT-70); ESHUTDOWN unless the transfer machine is started.
+    pub fn end_point(&self, address: &str) -> Result<EndPoint, Error> {
+        let address: Address = address.parse()?;
+        match self.state() {
+            TmState::Started => Ok(self.end_points.find(address)),
+            state => Err(Error::NotStarted { state }),
+        }
+    }
+
+    /// How many addresses have end points in use, its own included.
+    pub fn end_points(&self) -> usize {
+        self.end_points.in_use()
+    }
+
+    /// Its state.
+    pub fn state(&self) -> TmState {
+        self.inner.lock().state
+    }
+
+    /// Operations whose last event has not been given.
+    pub fn in_flight(&self) -> usize {
+        self.inner.lock().operations.len()
+    }
+
+    /// The counters of each queue, at [`Queue::index`].
+    pub fn statistics(&self) -> [QueueStatistics; Queue::COUNT] {
+        self.inner.lock().statistics.read(false)
+    }
+
+    /// The counters, which begin anew from 0 at the same moment.
+    pub fn take_statistics(&self) -> [QueueStatistics; Queue::COUNT] {
+        self.inner.lock().statistics.read(true)
+    }
+
+    /// Takes messages into a buffer, one after the other. Each is an event with a [`crate::Message`]; the last event brings
+    /// the buffer back.
+    ///
+    /// # Errors
+    /// Those of every operation: ETIME for a timeout of 0, EBUSY while a message lends bytes of the buffer out, EINVAL for
+    /// numbers that do not fit the buffer or a buffer of another domain, ENOMEM without room for events, ESHUTDOWN unless
+    /// started, or what LNet says.
+    pub fn receive(
+        &self,
+        buffer: Buffer,
+        receive: Receive,
+        timeout: Option<Duration>,
+    ) -> Result<OpId, Refused> {
+        let Receive { min_receive_size, max_messages } = receive;
+        let kind = OperationKind::Receive { min_receive_size: min_receive_size as u64, max_messages };
+        self.begin(buffer, kind, None, timeout).map(|(id, _)| id)
+    }
+
+    /// Sends the first `length` bytes of a buffer as a message. Success means that they have left.
+    ///
+    /// # Errors
+    /// As [`TransferMachine::receive`]; EHOSTUNREACH if no network leads there.
+    pub fn send(
+        &self,
+        buffer: Buffer,
+        length: usize,
+        to: &EndPoint,
+        timeout: Option<Duration>,
+    ) -> Result<OpId, Refused> {
+        let kind = OperationKind::Send { length: length as u64, to: to.address() };
+        self.begin(buffer, kind, Some(to), timeout).map(|(id, _)| id)
+    }
+
+    /// Lets whoever gets the descriptor write into a buffer, once. The buffer can be reached when this returns.
+    ///
+    /// # Errors
+    /// As [`TransferMachine::receive`].
+    pub fn passive_receive(
+        &self,
+        buffer: Buffer,
+        timeout: Option<Duration>,
+    ) -> Result<(OpId, Descriptor), Refused> {
+        self.begin_passive(buffer, OperationKind::PassiveReceive, timeout)
+    }
+
+    /// Lets whoever gets the descriptor read the first `length` bytes of a buffer, once. The buffer can be reached when this
+    /// returns.
+    ///
+    /// # Errors
+    /// As [`TransferMachine::receive`].
+    pub fn passive_send(
+        &self,
+        buffer: Buffer,
+        length: usize,
+        timeout: Option<Duration>,
+    ) -> Result<(OpId, Descriptor), Refused> {
+        self.begin_passive(buffer, OperationKind::PassiveSend { length: length as u64 }, timeout)
+    }
+
+    /// Reads a peer's buffer, all that it sends.
+    ///
+    /// # Errors
+    /// As [`TransferMachine::receive`]; EPERM if the peer's buffer receives, EFBIG if it sends more than fits, EINVAL for bytes
+    /// that are no descriptor.
+    pub fn active_receive(
+        &self,
+        buffer: Buffer,
+        descriptor: &Descriptor,
+        timeout: Option<Duration>,
+    ) -> Result<OpId, Refused> {
+        let kind = OperationKind::ActiveReceive { descriptor: *descriptor };
+        self.begin(buffer, kind, None, timeout).map(|(id, _)| id)
+    }
+
+    /// Writes the first `length` bytes of a buffer into a peer's buffer. Success means that they have left.
+    ///
+    /// # Errors
+    /// As [`TransferMachine::receive`]; EPERM if the peer's buffer sends, EFBIG if it has room for less, EINVAL for bytes that
+    /// are no descriptor.
+    pub fn active_send(
+        &self,
+        buffer: Buffer,
+        length: usize,
+        descriptor: &Descriptor,
+        timeout: Option<Duration>,
+    ) -> Result<OpId, Refused> {
+        let kind = OperationKind::ActiveSend { descriptor: *descriptor, length: length as u64 };
+        self.begin(buffer, kind, None, timeout).map(|(id, _)| id)
+    }
+
+    /// Asks for the end of an operation. Its last event still comes: with ECANCELED, or as it would have been if the
+    /// operation won. False, without any effect, if the operation has had its last event already.
+    pub fn cancel(&self, op: OpId) -> bool {
+        let handle = {
+            let mut inner = self.inner.lock();
+            let State { operations, statistics, .. } = &mut *inner;
+            let Some(found) = operations.find(op) else { return false };
+            found.reason.get_or_insert(Reason::Cancelled);
+            statistics.of(found.queue).cancels += 1;
+            found.buffer.handle()
+        };
+        // ENOENT means that the last event waits to be taken.
+        let _ = self.tm.cancel(handle, op.cookie());
+        true
+    }
+
+    fn begin_passive(
+        &self,
+        buffer: Buffer,
+        kind: OperationKind,
+        timeout: Option<Duration>,
+    ) -> Result<(OpId, Descriptor), Refused> {
+        let (id, descriptor) = self.begin(buffer, kind, None, timeout)?;
+        // Every transport gives passive operations one.
+        Ok((id, descriptor.unwrap_or(Descriptor::NONE)))
+    }
+
+    /// Moves the buffer into an operation and starts it.
+    fn begin(
+        &self,
+        buffer: Buffer,
+        kind: OperationKind,
+        to: Option<&EndPoint>,
+        timeout: Option<Duration>,
+    ) -> Result<(OpId, Option<Descriptor>), Refused> {
+        if let Err(error) = self.check(&buffer, &kind, timeout) {
+            return Err(Refused { buffer, error });
+        }
+        let operation = |id: OpId, buffer| Operation { buffer, cookie: id.cookie(), kind };
+        let handle = buffer.handle();
+        let id = self.enter(buffer, &kind, to.cloned(), timeout)?;
+        match self.tm.submit(&operation(id, handle)) {
+            Ok(submitted) => Ok((id, submitted.descriptor)),
+            Err(error) => match self.withdraw(id) {
+                Some(buffer) => Err(Refused { buffer, error: error.into() }),
+                None => Ok((id, None)),
+            },
+        }
+    }
+
+    /// What the transport does not look at.
+    fn check(&self, buffer: &Buffer, kind: &OperationKind, timeout: Option<Duration>) -> Result<(), Error> {
+        if timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(Error::TimeoutPassed);
+        }
+        if !buffer.is_of(&self.domain) {
+            return Err(Error::OtherDomain);
+        }
+        let all = buffer.len();
+        buffer.check_unlent(kind.queue().receives(), 0..sent_length(kind).unwrap_or(all).min(all))
+    }
+
+    fn enter(
+        &self,
+        buffer: Buffer,
+        kind: &OperationKind,
+        to: Option<EndPoint>,
+        timeout: Option<Duration>,
+    ) -> Result<OpId, Refused> {
+        let deadline_ns = timeout.map(|timeout| self.deadline(timeout));
+        let mut inner = self.inner.lock();
+        if inner.state != TmState::Started {
+            return Err(Refused { buffer, error: Error::NotStarted { state: inner.state } });
+        }
+        let queue = kind.queue();
+        let length = sent_length(kind).unwrap_or(0);
+        let op = Op { queue, buffer, length, _to: to, reason: None, cancel_sent: false };
+        let id = inner.operations.enter(op);
+        inner.statistics.of(queue).adds += 1;
+        if let Some(deadline_ns) = deadline_ns {
+            inner.deadlines.set(id.slot(), deadline_ns);
+            self.note_earliest(&inner);
+            drop(inner);
+            self.hurry(deadline_ns);
+        }
+        Ok(id)
+    }
+
+    /// The transport has refused an operation: it was never there. `None` if it has ended with an event all the same.
+    fn withdraw(&self, id: OpId) -> Option<Buffer> {
+        let mut inner = self.inner.lock();
+        let op = inner.operations.leave(id)?;
+        let adds = &mut inner.statistics.of(op.queue).adds;
+        // The counters may have been reset since.
+        *adds = adds.saturating_sub(1);
+        self.drop_deadline(&mut inner, id);
+        Some(op.buffer)
+    }
+
+    /// A moment on the transport's clock.
+    pub(crate) fn deadline(&self, timeout: Duration) -> u64 {
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.domain.core().now_ns().saturating_add(timeout_ns)
+    }
+}
+
+/// The bytes of the buffer that an operation sends, if it sends.
+fn sent_length(kind: &OperationKind) -> Option<usize> {
+    match *kind {
+        OperationKind::Send { length, .. }
+        | OperationKind::PassiveSend { length }
+        | OperationKind::ActiveSend { length, .. } => Some(usize::try_from(length).unwrap_or(usize::MAX)),
+        _ => None,
+    }
+}
+
+impl fmt::Debug for TransferMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TransferMachine({}, {}, {} in flight)", self.address(), self.state(), self.in_flight())
+    }
+}
