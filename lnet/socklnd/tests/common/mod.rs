@@ -1,0 +1,359 @@
+//! A node made of a `SockLnd` and a stand-in for the engine, and peers made of bare sockets.
+#![allow(dead_code, unreachable_pub)]
+
+pub mod raw;
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Instant;
+
+use lnet_api::{Arrival, Delivery, Errno, Lnd, RxContext, RxToken, Sent, Tx, TxToken, Upcalls, Verdict};
+use lnet_nid::{MatchBits, Net, Nid, ProcessId};
+use lnet_proto::{Body, Header, WireHandle};
+use lnet_region::{Fragment, IoVec, Region, WriteVec};
+use lnet_socklnd::{Failure, SockConfig, SockCounters, SockLnd};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+pub const S: u64 = 1_000_000_000;
+pub const FAR: u64 = u64::MAX / 2;
+/// Where the nodes of the tests listen: each has an address of its own.
+pub const PORT: u16 = 21_988;
+/// Nothing takes that long; a test that waits longer waits for something that will not come.
+const STUCK_MS: u16 = 60_000;
+
+/// An address of this host that no other test uses, in this process or in one that runs at the same time.
+pub fn address() -> Ipv4Addr {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let process = std::process::id() % (100 << 8);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    assert!(number < 255, "too many addresses for one test program");
+    Ipv4Addr::new(127, 100 + (process >> 8) as u8, process as u8, number as u8)
+}
+
+pub fn nid_of(address: Ipv4Addr) -> Nid {
+    Nid::new_v4(Net::TCP, address)
+}
+
+pub fn config() -> SockConfig {
+    SockConfig { accept_port: PORT, ..SockConfig::default() }
+}
+
+/// Bytes in which a shift or a mix-up shows.
+pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    (0..length as u64)
+        .map(|at| (at.wrapping_mul(31).wrapping_add(at >> 8).wrapping_add(seed * 7)) as u8)
+        .collect()
+}
+
+/// Memory in `fragments` pieces with gaps between them, filled with `bytes`.
+pub fn memory(bytes: &[u8], fragments: usize) -> IoVec {
+    const GAP: usize = 3;
+    let region = Region::heap(bytes.len() + GAP * fragments + 1).unwrap();
+    let size = bytes.len() / fragments;
+    let pieces: Vec<Fragment> = (0..fragments)
+        .map(|piece| {
+            let length = if piece + 1 == fragments { bytes.len() - size * piece } else { size };
+            Fragment::new(region.clone(), piece * (size + GAP), length).unwrap()
+        })
+        .collect();
+    let vec = IoVec::new(pieces).unwrap();
+    vec.write(0..bytes.len()).unwrap().copy_from(0, bytes);
+    vec
+}
+
+/// A message that has arrived.
+#[derive(Debug)]
+pub struct Got {
+    pub from: ProcessId,
+    pub header: Header,
+    pub rx: RxContext,
+    pub memory: Option<IoVec>,
+    pub result: Option<Result<(), Errno>>,
+}
+
+impl Got {
+    pub fn bytes(&self) -> Vec<u8> {
+        self.memory.as_ref().map_or_else(Vec::new, |memory| memory.read(0..memory.len()).unwrap().to_vec())
+    }
+}
+
+/// What the stand-in does with the next messages, before it takes everything again.
+pub enum Order {
+    /// Take only so many bytes.
+    Truncate(usize),
+    Discard,
+    Delay,
+    Close(Errno),
+}
+
+/// The stand-in for the engine: takes every PUT and REPLY into memory of its own, answers every GET.
+#[derive(Default)]
+pub struct Engine {
+    lnd: OnceLock<Weak<SockLnd>>,
+    pub got: Mutex<Vec<Got>>,
+    pub sent: Mutex<HashMap<u64, Result<(), Errno>>>,
+    pub lost: Mutex<Vec<(ProcessId, Errno)>>,
+    pub orders: Mutex<VecDeque<Order>>,
+    /// Fragments of the memory that PUTs and REPLYs go to.
+    pub fragments: AtomicU32,
+}
+
+const DELAYED: u64 = 1 << 40;
+const REPLY_TOKENS: u64 = 1 << 50;
+
+impl Engine {
+    fn sink(&self, length: usize) -> (Option<IoVec>, Option<WriteVec>) {
+        if length == 0 {
+            return (None, None);
+        }
+        let fragments = (self.fragments.load(Ordering::Relaxed) as usize).clamp(1, length);
+        let memory = memory(&vec![0; length], fragments);
+        let sink = memory.write(0..length).unwrap();
+        (Some(memory), Some(sink))
+    }
+
+    fn note(&self, arrival: &Arrival<'_>, memory: Option<IoVec>, result: Option<Result<(), Errno>>) -> u64 {
+        let mut got = self.got.lock().unwrap();
+        got.push(Got { from: arrival.from, header: *arrival.header, rx: arrival.rx, memory, result });
+        got.len() as u64 - 1
+    }
+
+    fn reply(&self, arrival: &Arrival<'_>, index: u64) {
+        let Body::Get { return_wmd, match_bits, sink_length, .. } = arrival.header.body else { return };
+        let bytes = pattern(match_bits.0, sink_length as usize);
+        let payload = (!bytes.is_empty()).then(|| memory(&bytes, 1).read(0..bytes.len()).unwrap());
+        let header = Header {
+            dest: arrival.header.src,
+            src: ProcessId::lnet(arrival.ni),
+            payload_length: sink_length,
+            body: Body::Reply { dst_wmd: return_wmd },
+        };
+        let token = TxToken(REPLY_TOKENS + index);
+        let (ni, peer, reply_to) = (arrival.ni, arrival.from, Some(arrival.rx));
+        let tx = Tx { ni, peer, header, payload, token, reply_to, deadline_ns: FAR };
+        let lnd = self.lnd.get().and_then(Weak::upgrade).unwrap();
+        if let Sent::Now(result) = lnd.send(tx) {
+            self.finalize_tx(token, result);
+        }
+    }
+}
+
+impl Upcalls for Engine {
+    fn parse(&self, arrival: &Arrival<'_>) -> Verdict {
+        let length = arrival.header.payload_length as usize;
+        let order = self.orders.lock().unwrap().pop_front();
+        let wanted = match order {
+            Some(Order::Truncate(most)) => most.min(length),
+            Some(Order::Discard) => {
+                self.note(arrival, None, Some(Ok(())));
+                return Verdict::Discard;
+            }
+            Some(Order::Delay) => {
+                let index = self.note(arrival, None, None);
+                return Verdict::Delay(RxToken(DELAYED + index));
+            }
+            Some(Order::Close(errno)) => return Verdict::Close(errno),
+            None => length,
+        };
+        match arrival.header.body {
+            Body::Put { .. } | Body::Reply { .. } => {
+                let (memory, sink) = self.sink(wanted);
+                let index = self.note(arrival, memory, None);
+                Verdict::Deliver(Delivery { token: RxToken(index), sink })
+            }
+            Body::Get { .. } => {
+                let index = self.note(arrival, None, Some(Ok(())));
+                self.reply(arrival, index);
+                Verdict::Done
+            }
+            Body::Ack { .. } => {
+                self.note(arrival, None, Some(Ok(())));
+                Verdict::Done
+            }
+        }
+    }
+
+    fn finalize_rx(&self, token: RxToken, result: Result<(), Errno>) {
+        let mut got = self.got.lock().unwrap();
+        let before = got[token.0 as usize].result.replace(result);
+        assert_eq!(before, None, "a receive is finalised twice");
+    }
+
+    fn finalize_tx(&self, token: TxToken, result: Result<(), Errno>) {
+        let before = self.sent.lock().unwrap().insert(token.0, result);
+        assert_eq!(before, None, "a send is finalised twice");
+    }
+
+    fn sink_of_get(&self, _: TxToken) -> Option<WriteVec> {
+        unreachable!("TCP answers each GET by a REPLY")
+    }
+
+    fn finalize_get(&self, _: TxToken, _: Result<u32, Errno>) {
+        unreachable!("TCP answers each GET by a REPLY")
+    }
+
+    fn peer_lost(&self, _: Nid, peer: ProcessId, reason: Errno) {
+        self.lost.lock().unwrap().push((peer, reason));
+    }
+}
+
+/// A node with one NI.
+pub struct Node {
+    pub lnd: Arc<SockLnd>,
+    pub engine: Arc<Engine>,
+    pub nid: Nid,
+    next_token: AtomicU64,
+    /// Added to the clock: how far the test has turned it on.
+    ahead_ns: AtomicU64,
+}
+
+impl Node {
+    pub fn new() -> Node {
+        Node::with(config())
+    }
+
+    pub fn with(config: SockConfig) -> Node {
+        Node::at(address(), config)
+    }
+
+    pub fn at(address: Ipv4Addr, config: SockConfig) -> Node {
+        let lnd = Arc::new(SockLnd::new(config).unwrap());
+        let engine = Arc::new(Engine::default());
+        engine.lnd.set(Arc::downgrade(&lnd)).unwrap();
+        let nid = nid_of(address);
+        lnd.startup(ProcessId::lnet(nid), engine.clone()).unwrap();
+        Node { lnd, engine, nid, next_token: AtomicU64::new(1), ahead_ns: AtomicU64::new(0) }
+    }
+
+    pub fn id(&self) -> ProcessId {
+        ProcessId::lnet(self.nid)
+    }
+
+    pub fn ip(&self) -> IpAddr {
+        self.nid.ip().unwrap()
+    }
+
+    pub fn listens_on(&self) -> SocketAddr {
+        SocketAddr::new(self.ip(), PORT)
+    }
+
+    /// Sends a PUT with this payload; its token.
+    pub fn put(&self, to: ProcessId, payload: &IoVec, match_bits: u64) -> u64 {
+        let length = payload.len();
+        let payload = (length > 0).then(|| payload.read(0..length).unwrap());
+        let body = Body::Put {
+            ack_wmd: WireHandle::NONE,
+            match_bits: MatchBits(match_bits),
+            hdr_data: match_bits ^ 0xff,
+            portal: 9,
+            offset: 0,
+        };
+        self.send(to, Header { dest: to, src: self.id(), payload_length: length as u32, body }, payload, FAR)
+    }
+
+    pub fn put_bytes(&self, to: ProcessId, bytes: &[u8], match_bits: u64) -> u64 {
+        if bytes.is_empty() {
+            let empty = memory(&[0], 1).trimmed(0).unwrap();
+            return self.put(to, &empty, match_bits);
+        }
+        self.put(to, &memory(bytes, 1), match_bits)
+    }
+
+    /// Sends a GET for so many bytes; its token.
+    pub fn get(&self, to: ProcessId, sink_length: usize, match_bits: u64) -> u64 {
+        let body = Body::Get {
+            return_wmd: WireHandle::new(1, match_bits),
+            match_bits: MatchBits(match_bits),
+            portal: 9,
+            src_offset: 0,
+            sink_length: sink_length as u32,
+        };
+        self.send(to, Header { dest: to, src: self.id(), payload_length: 0, body }, None, FAR)
+    }
+
+    pub fn send(
+        &self,
+        peer: ProcessId,
+        header: Header,
+        payload: Option<lnet_region::ReadVec>,
+        deadline_ns: u64,
+    ) -> u64 {
+        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
+        let tx =
+            Tx { ni: self.nid, peer, header, payload, token: TxToken(token), reply_to: None, deadline_ns };
+        if let Sent::Now(result) = self.lnd.send(tx) {
+            self.engine.finalize_tx(TxToken(token), result);
+        }
+        token
+    }
+
+    pub fn now_ns(&self) -> u64 {
+        static START: OnceLock<Instant> = OnceLock::new();
+        let real = START.get_or_init(Instant::now).elapsed().as_nanos() as u64;
+        real + self.ahead_ns.load(Ordering::Relaxed)
+    }
+
+    /// Turns the clock on.
+    pub fn later(&self, ns: u64) {
+        self.ahead_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    pub fn poll(&self) -> lnet_api::Poll {
+        self.lnd.poll(0, self.now_ns(), lnet_api::POLL_BUDGET)
+    }
+
+    pub fn counters(&self) -> SockCounters {
+        self.lnd.counters()
+    }
+
+    pub fn failure(&self, nid: Nid) -> Failure {
+        self.lnd.last_failure(nid).expect("a connection has failed")
+    }
+
+    /// What became of a message, if it is known.
+    pub fn sent(&self, token: u64) -> Option<Result<(), Errno>> {
+        self.engine.sent.lock().unwrap().get(&token).copied()
+    }
+
+    /// How many messages are here completely.
+    pub fn received(&self) -> usize {
+        self.engine.got.lock().unwrap().iter().filter(|got| got.result.is_some()).count()
+    }
+
+    pub fn with_got<T>(&self, look: impl FnOnce(&[Got]) -> T) -> T {
+        look(&self.engine.got.lock().unwrap())
+    }
+
+    pub fn lost(&self) -> Vec<(ProcessId, Errno)> {
+        self.engine.lost.lock().unwrap().clone()
+    }
+}
+
+/// Drives the nodes until `done`; sleeps when there is nothing to do, until one of them or of `others` has something.
+pub fn drive_with(nodes: &[&Node], others: &[BorrowedFd<'_>], mut done: impl FnMut() -> bool) {
+    loop {
+        if done() {
+            return;
+        }
+        let work: usize = nodes.iter().map(|node| node.poll().work).sum();
+        if work > 0 || done() || !nodes.iter().all(|node| node.lnd.arm(0)) {
+            continue;
+        }
+        let fds = nodes.iter().map(|node| node.lnd.wait_fd(0)).chain(others.iter().copied());
+        let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let ready = poll(&mut fds, PollTimeout::from(STUCK_MS)).unwrap();
+        assert!(ready > 0, "nothing happens any more");
+    }
+}
+
+pub fn drive(nodes: &[&Node], done: impl FnMut() -> bool) {
+    drive_with(nodes, &[], done);
+}
+
+/// Polls the nodes until none of them finds anything to do.
+pub fn settle(nodes: &[&Node]) {
+    while nodes.iter().map(|node| node.poll().work).sum::<usize>() > 0 {}
+}

@@ -1,0 +1,227 @@
+//! Two nodes in one process exchange messages over real sockets.
+
+mod common;
+
+use std::sync::atomic::Ordering;
+
+use common::{Node, drive, memory, pattern, settle};
+use lnet_api::{Errno, Lnd};
+use lnet_proto::Body;
+
+/// Empty, tiny, either side of `min_bulk` and of the receive buffer, LNet's maximum.
+const SIZES: [usize; 9] = [0, 1, 95, 927, 928, 1023, 4096, 65_537, 1 << 20];
+
+#[test]
+fn puts_of_every_size_arrive_as_they_were_sent() {
+    let (a, b) = (Node::new(), Node::new());
+    let mut tokens = Vec::new();
+    for (number, size) in SIZES.into_iter().enumerate() {
+        tokens.push(a.put_bytes(b.id(), &pattern(number as u64, size), number as u64));
+        drive(&[&a, &b], || b.received() > number);
+    }
+    drive(&[&a, &b], || tokens.iter().all(|token| a.sent(*token).is_some()));
+    assert!(tokens.iter().all(|token| a.sent(*token) == Some(Ok(()))));
+    b.with_got(|got| {
+        for (number, (size, got)) in SIZES.into_iter().zip(got).enumerate() {
+            assert_eq!(got.result, Some(Ok(())));
+            assert_eq!((got.from, got.header.payload_length as usize), (a.id(), size));
+            let Body::Put { match_bits, .. } = got.header.body else { panic!("{:?}", got.header) };
+            assert_eq!(match_bits.0, number as u64);
+            assert!(got.bytes() == pattern(number as u64, size), "payload of {size} bytes");
+        }
+    });
+}
+
+/// lnet-wire 23: the side that first has something to send makes all three connections, the other none.
+#[test]
+fn three_connections_are_made_by_the_side_that_sends_first() {
+    let (a, b) = (Node::new(), Node::new());
+    a.put_bytes(b.id(), b"x", 0);
+    drive(&[&a, &b], || b.counters().rx.accepts == 3);
+    b.put_bytes(a.id(), b"y", 0);
+    drive(&[&a, &b], || a.received() == 1 && b.received() == 1);
+    settle(&[&a, &b]);
+    assert_eq!((a.counters().rx.connects, a.counters().rx.accepts), (3, 0));
+    assert_eq!((b.counters().rx.connects, b.counters().rx.accepts), (0, 3));
+}
+
+#[test]
+fn gets_of_every_size_are_answered() {
+    let (a, b) = (Node::new(), Node::new());
+    for (number, size) in SIZES.into_iter().enumerate() {
+        a.get(b.id(), size, number as u64);
+        drive(&[&a, &b], || a.received() > number);
+    }
+    a.with_got(|got| {
+        for (number, (size, got)) in SIZES.into_iter().zip(got).enumerate() {
+            assert!(matches!(got.header.body, Body::Reply { .. }));
+            assert!(got.bytes() == pattern(number as u64, size), "reply of {size} bytes");
+        }
+    });
+}
+
+/// Messages queue, are gathered and come many per call: none is lost, none is doubled, those on one connection keep
+/// their order.
+#[test]
+fn many_messages_in_both_directions_at_once() {
+    const COUNT: u64 = 2000;
+    let (a, b) = (Node::new(), Node::new());
+    for number in 0..COUNT {
+        a.put_bytes(b.id(), &pattern(number, 40), number);
+        b.put_bytes(a.id(), &pattern(number, 40), number);
+        if number % 50 == 0 {
+            settle(&[&a, &b]);
+        }
+    }
+    drive(&[&a, &b], || a.received() == COUNT as usize && b.received() == COUNT as usize);
+    for node in [&a, &b] {
+        node.with_got(|got| {
+            let numbers = got.iter().map(|got| match got.header.body {
+                Body::Put { match_bits, .. } => match_bits.0,
+                _ => panic!("{:?}", got.header),
+            });
+            assert!(numbers.eq(0..COUNT));
+            assert!(got.iter().zip(0..).all(|(got, number)| got.bytes() == pattern(number, 40)));
+        });
+    }
+}
+
+#[test]
+fn large_and_small_messages_mixed_in_flight() {
+    let (a, b) = (Node::new(), Node::new());
+    let sizes: Vec<usize> = (0..200).map(|number| SIZES[number * 5 % SIZES.len()]).collect();
+    for (number, size) in sizes.iter().enumerate() {
+        a.put_bytes(b.id(), &pattern(number as u64, *size), number as u64);
+    }
+    drive(&[&a, &b], || b.received() == sizes.len());
+    b.with_got(|got| {
+        for got in got {
+            let Body::Put { match_bits, .. } = got.header.body else { panic!("{:?}", got.header) };
+            assert!(got.bytes() == pattern(match_bits.0, sizes[match_bits.0 as usize]));
+        }
+    });
+}
+
+/// LNet's 256 fragments at both ends, cut differently.
+#[test]
+fn scattered_memory_at_both_ends() {
+    for (from, to) in [(1, 256), (256, 1), (256, 256), (7, 100)] {
+        let (a, b) = (Node::new(), Node::new());
+        b.engine.fragments.store(to, Ordering::Relaxed);
+        for (number, size) in [1000, 65_537, 1 << 20].into_iter().enumerate() {
+            let bytes = pattern(number as u64, size);
+            a.put(b.id(), &memory(&bytes, from), 0);
+            drive(&[&a, &b], || b.received() > number);
+            b.with_got(|got| assert!(got[number].bytes() == bytes, "{from} to {to} fragments, {size} bytes"));
+        }
+    }
+}
+
+/// S-210: what is left of a large payload goes from the socket straight to its place.
+#[test]
+fn bulk_is_not_copied() {
+    const COUNT: usize = 20;
+    let (a, b) = (Node::new(), Node::new());
+    a.put_bytes(b.id(), b"x", 0);
+    drive(&[&a, &b], || b.counters().rx.accepts == 3);
+    let bytes = memory(&pattern(3, 1 << 20), 1);
+    for number in 0..COUNT {
+        a.put(b.id(), &bytes, 0);
+        drive(&[&a, &b], || b.received() == number + 2);
+    }
+    let counters = b.counters().rx;
+    assert_eq!(counters.bytes_copied + counters.bytes_direct, (COUNT << 20) as u64 + 1);
+    assert!(counters.bytes_copied * 50 < counters.bytes_direct, "{counters:?}");
+}
+
+/// The bytes of small messages that queue behind each other leave and arrive together.
+#[test]
+fn small_messages_share_system_calls() {
+    const COUNT: usize = 64;
+    let (a, b) = (Node::new(), Node::new());
+    a.put_bytes(b.id(), b"x", 0);
+    drive(&[&a, &b], || b.counters().rx.accepts == 3);
+    settle(&[&a, &b]);
+    let before = b.counters().tx.calls;
+    for number in 0..COUNT {
+        a.get(b.id(), 16, number as u64);
+    }
+    drive(&[&a, &b], || a.received() == COUNT);
+    // Each GET was answered within the poll that received it: all replies left with its end.
+    assert!(b.counters().tx.calls - before <= 4, "{:?}", b.counters());
+}
+
+#[test]
+fn a_sender_in_another_thread_wakes_the_driver() {
+    let (a, b) = (Node::new(), Node::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..500 {
+                a.put_bytes(b.id(), &pattern(number, 3000), number);
+            }
+        });
+        drive(&[&a, &b], || b.received() == 500);
+    });
+    b.with_got(|got| assert!(got.iter().zip(0..).all(|(got, number)| got.bytes() == pattern(number, 3000))));
+}
+
+#[test]
+fn several_threads_send_to_one_peer() {
+    const THREADS: u64 = 4;
+    const COUNT: u64 = 300;
+    let (a, b) = (Node::new(), Node::new());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (a, b) = (&a, &b);
+            scope.spawn(move || {
+                for number in 0..COUNT {
+                    let seed = thread * COUNT + number;
+                    a.put_bytes(b.id(), &pattern(seed, (seed as usize * 37) % 20_000), seed);
+                }
+            });
+        }
+        drive(&[&a, &b], || b.received() == (THREADS * COUNT) as usize);
+    });
+    b.with_got(|got| {
+        for got in got {
+            let Body::Put { match_bits, .. } = got.header.body else { panic!("{:?}", got.header) };
+            assert!(got.bytes() == pattern(match_bits.0, (match_bits.0 as usize * 37) % 20_000));
+        }
+    });
+    assert!((1..=THREADS * COUNT).all(|token| a.sent(token) == Some(Ok(()))));
+}
+
+#[test]
+fn conns_per_peer_makes_as_many_bulk_connections() {
+    let config = lnet_socklnd::SockConfig { conns_per_peer: 3, ..common::config() };
+    let (a, b) = (Node::with(config.clone()), Node::with(config));
+    a.put_bytes(b.id(), b"x", 0);
+    drive(&[&a, &b], || b.counters().rx.accepts == 7);
+    settle(&[&a, &b]);
+    assert_eq!(a.counters().rx.connects, 7);
+}
+
+/// S-202: several NIs in one node, on one address (two networks) and on several.
+#[test]
+fn a_node_has_several_nis() {
+    let (a, b) = (Node::new(), Node::new());
+    let second = lnet_nid::Nid::new_v4("tcp1".parse().unwrap(), a.nid.ipv4().unwrap());
+    let other = common::nid_of(common::address());
+    for nid in [second, other] {
+        a.lnd.startup(lnet_nid::ProcessId::lnet(nid), a.engine.clone()).unwrap();
+    }
+    for (number, nid) in [a.nid, other].into_iter().enumerate() {
+        b.put_bytes(lnet_nid::ProcessId::lnet(nid), b"hello", 0);
+        drive(&[&a, &b], || a.received() == number + 1);
+    }
+    // The address stays in use until its last NI is gone.
+    a.lnd.shutdown(a.nid);
+    drive(&[&a, &b], || b.lost().len() == 1);
+    b.put_bytes(lnet_nid::ProcessId::lnet(other), b"still there", 0);
+    drive(&[&a, &b], || a.received() == 3);
+    a.lnd.shutdown(other);
+    assert!(a.lnd.is_active());
+    a.lnd.shutdown(second);
+    assert!(!a.lnd.is_active());
+    assert_eq!(b.lost()[0].1, Errno::ECONNRESET);
+}
