@@ -1,0 +1,116 @@
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use lnet_nid::Nid;
+use nlx::AcceptPolicy;
+
+/// LNet in user space: test it, serve it, ping with it.
+#[derive(Debug, Parser)]
+#[command(name = "nlx", version, about)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run two nodes in two processes, move messages and bulk between them over TCP, verify every byte.
+    Selftest(SelftestArgs),
+    #[command(name = "selftest-peer", hide = true)]
+    SelftestPeer(SelftestPeerArgs),
+    /// Run a node that answers pings until it is stopped.
+    Serve(ServeArgs),
+    /// Ask a node for its NIDs.
+    Ping(PingArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SelftestArgs {
+    /// Seconds for each phase.
+    #[arg(long, default_value = "3", value_parser = seconds, value_name = "SECONDS")]
+    pub duration: Duration,
+    /// Bytes of one bulk transfer, 1 to 1048576.
+    #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub size: u32,
+    /// Operations in flight, in every phase but the ping-pong; 1 to 256.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub concurrency: u32,
+    /// Port on which both nodes listen; 0 picks a free one.
+    #[arg(long, default_value_t = 0)]
+    pub accept_port: u16,
+    /// Print one JSON object instead of the table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SelftestPeerArgs {
+    #[arg(long)]
+    pub net: String,
+    #[arg(long)]
+    pub accept_port: u16,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ServeArgs {
+    /// A network: an interface or an address, for instance 'tcp(eth0)' or 'tcp(127.0.0.2)'. May be given several times.
+    #[arg(long, required = true, value_name = "NET")]
+    pub net: Vec<String>,
+    /// Port to listen on, and on which the peers listen. Ports below 1024 need root or CAP_NET_BIND_SERVICE.
+    #[arg(long, default_value_t = lnet_node::DEFAULT_ACCEPT_PORT)]
+    pub accept_port: u16,
+    /// Whose connections are accepted; by default `hello` above port 1023, else `secure`.
+    #[arg(long, value_enum)]
+    pub accept: Option<Accept>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PingArgs {
+    /// The node to ask, for instance 10.0.0.1@tcp.
+    pub nid: Nid,
+    /// The NID to ask from; by default the address from which this host routes to the node.
+    #[arg(long, value_name = "NID")]
+    pub from: Option<Nid>,
+    /// Port on which all nodes of the network listen.
+    #[arg(long, default_value_t = lnet_node::DEFAULT_ACCEPT_PORT)]
+    pub accept_port: u16,
+    /// Seconds to wait for the answer.
+    #[arg(long, default_value = "10", value_parser = seconds, value_name = "SECONDS")]
+    pub timeout: Duration,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Whose connections a node accepts.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Accept {
+    /// Source ports below 1024 only: what a kernel node does by default.
+    Secure,
+    /// Every port; a peer from a port above 1023 is a userspace node named after its address and port.
+    All,
+    /// Nobody: this node only connects.
+    None,
+    /// Every port; NID and PID are believed as the handshake tells them. Nothing is authenticated.
+    Hello,
+}
+
+impl From<Accept> for AcceptPolicy {
+    fn from(accept: Accept) -> AcceptPolicy {
+        match accept {
+            Accept::Secure => AcceptPolicy::Secure,
+            Accept::All => AcceptPolicy::All,
+            Accept::None => AcceptPolicy::None,
+            Accept::Hello => AcceptPolicy::Hello,
+        }
+    }
+}
+
+/// A duration in seconds, with fractions: more than nothing, at most a day.
+fn seconds(text: &str) -> Result<Duration, String> {
+    const MOST: f64 = 86_400.0;
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value <= MOST => Ok(Duration::from_secs_f64(value)),
+        _ => Err(format!("'{text}' is not a number of seconds above 0 and up to {MOST}")),
+    }
+}

@@ -1,0 +1,172 @@
+//! `nlx serve` and `nlx ping`, as processes.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use support::{Server, complaint, free_port, nlx, run};
+
+fn serve(address: Ipv4Addr, port: u16, more: &[&str]) -> Server {
+    let (net, port) = (format!("tcp({address})"), port.to_string());
+    Server::start(nlx(&[&["serve", "--net", &net, "--accept-port", &port], more].concat()))
+}
+
+fn ping(target: Ipv4Addr, from: Ipv4Addr, port: u16, more: &[&str]) -> std::process::Output {
+    let (target, from, port) = (format!("{target}@tcp"), format!("{from}@tcp"), port.to_string());
+    run(&[&["ping", &target, "--from", &from, "--accept-port", &port], more].concat())
+}
+
+#[test]
+fn a_served_node_answers_with_its_nids_and_counts_it() {
+    let (here, there) = (Ipv4Addr::new(127, 1, 1, 1), Ipv4Addr::new(127, 1, 1, 2));
+    let port = free_port(there);
+    let server = serve(there, port, &[]);
+    let output = ping(there, here, port, &["--json"]);
+    assert!(output.status.success(), "{}", complaint(&output));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["nids"], serde_json::json!([format!("{there}@tcp")]));
+    assert_eq!(answer["pid"], 12345);
+    assert_eq!(answer["from"], format!("{here}@tcp"));
+    let plain = ping(there, here, port, &[]);
+    assert!(String::from_utf8_lossy(&plain.stdout).contains(&format!("12345-{there}@tcp")));
+    server.signal(Signal::SIGTERM);
+    let (status, rest) = server.end();
+    assert!(status.success());
+    // Each ping is one GET received and one REPLY sent.
+    assert!(rest.contains("2 messages received") && rest.contains("2 sent"), "{rest:?}");
+}
+
+#[test]
+fn a_node_with_several_nids_names_them_all() {
+    let (first, second, here) =
+        (Ipv4Addr::new(127, 1, 2, 1), Ipv4Addr::new(127, 1, 2, 2), Ipv4Addr::new(127, 1, 2, 3));
+    let port = free_port(first);
+    let _server = serve(first, port, &["--net", &format!("tcp1({second})")]);
+    let output = ping(first, here, port, &["--json"]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["nids"], serde_json::json!([format!("{first}@tcp"), format!("{second}@tcp1")]));
+}
+
+#[test]
+fn nobody_there_is_a_clear_error() {
+    let (here, there) = (Ipv4Addr::new(127, 1, 3, 1), Ipv4Addr::new(127, 1, 3, 2));
+    let output = ping(there, here, free_port(there), &[]);
+    assert!(!output.status.success());
+    let words = complaint(&output);
+    assert!(words.contains(&format!("{there}@tcp")) && words.contains("refused"), "{words}");
+}
+
+#[test]
+fn a_node_that_never_answers_is_given_up_at_the_timeout() {
+    let (here, there) = (Ipv4Addr::new(127, 1, 4, 1), Ipv4Addr::new(127, 1, 4, 2));
+    // Connections complete in the listener's backlog; nobody ever reads them.
+    let listener = TcpListener::bind(SocketAddr::from((there, 0))).unwrap();
+    let output = ping(there, here, listener.local_addr().unwrap().port(), &["--timeout", "0.5"]);
+    assert!(!output.status.success());
+    let words = complaint(&output);
+    assert!(words.contains(&format!("{there}@tcp")) && words.contains("0.5"), "{words}");
+}
+
+#[test]
+fn a_peer_that_talks_something_else_is_named_as_such() {
+    let (here, there) = (Ipv4Addr::new(127, 1, 5, 1), Ipv4Addr::new(127, 1, 5, 2));
+    let listener = TcpListener::bind(SocketAddr::from((there, 0))).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let talker = std::thread::spawn(move || {
+        let (mut peer, _) = listener.accept().unwrap();
+        let mut request = [0; 72];
+        peer.read_exact(&mut request).unwrap();
+        peer.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n and so on, more than a hello")
+            .unwrap();
+        // The other side closes as soon as it has seen enough.
+        let _ = peer.read_to_end(&mut Vec::new());
+    });
+    let output = ping(there, here, port, &[]);
+    talker.join().unwrap();
+    assert!(!output.status.success());
+    let words = complaint(&output);
+    assert!(words.contains(&format!("{there}@tcp")) && words.contains("magic"), "{words}");
+}
+
+#[test]
+fn garbage_and_hang_ups_do_not_disturb_a_server() {
+    let (here, there) = (Ipv4Addr::new(127, 1, 6, 1), Ipv4Addr::new(127, 1, 6, 2));
+    let port = free_port(there);
+    let _server = serve(there, port, &[]);
+    let connect = || TcpStream::connect(SocketAddr::from((there, port))).unwrap();
+    let stalled = connect();
+    for garbage in [
+        &b"GET / HTTP/1.0\r\n\r\n"[..],
+        &[0xff; 4096],
+        &[0; 16],
+        b"\x00\x71\xce\xac\x01\x00\x00\x00\x01\x02\x03\x04\x05\x06\x07\x08",
+    ] {
+        let mut peer = connect();
+        // The server may have closed before everything is written.
+        let _ = peer.write_all(garbage);
+        let _ = peer.read_to_end(&mut Vec::new());
+    }
+    drop(connect());
+    let output = ping(there, here, port, &[]);
+    assert!(output.status.success(), "{}", complaint(&output));
+    drop(stalled);
+}
+
+#[test]
+fn a_nid_that_is_held_names_its_holder() {
+    let there = Ipv4Addr::new(127, 1, 7, 1);
+    let port = free_port(there);
+    let server = serve(there, port, &[]);
+    let net = format!("tcp({there})");
+    let output = run(&["serve", "--net", &net, "--accept-port", &free_port(there).to_string()]);
+    assert!(!output.status.success());
+    let words = complaint(&output);
+    assert!(words.contains(&format!("{there}@tcp")), "{words}");
+    assert!(words.contains("nlx") && words.contains(&server.pid().to_string()), "{words}");
+    let pinged = ping(Ipv4Addr::new(127, 1, 7, 2), there, port, &[]);
+    assert!(complaint(&pinged).contains(&server.pid().to_string()), "{}", complaint(&pinged));
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let there = Ipv4Addr::new(127, 1, 8, 1);
+    let holder = TcpListener::bind(SocketAddr::from((there, 0))).unwrap();
+    let port = holder.local_addr().unwrap().port().to_string();
+    let output = run(&["serve", "--net", &format!("tcp({there})"), "--accept-port", &port]);
+    assert!(!output.status.success());
+    let words = complaint(&output);
+    assert!(words.contains(&port) && words.contains(&there.to_string()), "{words}");
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_before_anything_starts() {
+    let cases: [(&[&str], &str); 7] = [
+        (&["ping", "999.0.0.1@tcp"], "999.0.0.1"),
+        (&["ping", "10.0.0.1@ether"], "ether"),
+        (&["ping", "127.0.0.1@tcp", "--timeout", "-1"], "-1"),
+        (&["ping", "127.0.0.1@tcp", "--accept-port", "65536"], "65536"),
+        (&["serve", "--net", "tcp(nosuchif0)"], "nosuchif0"),
+        (&["serve", "--net", "tcp(127.0.0.1", "--accept-port", "9000"], "tcp(127.0.0.1"),
+        (&["selftest", "--size", "0"], "0"),
+    ];
+    for (args, word) in cases {
+        let output = run(args);
+        assert!(!output.status.success(), "{args:?}");
+        assert!(complaint(&output).contains(word), "{args:?}: {}", complaint(&output));
+    }
+}
+
+#[test]
+fn the_policy_none_accepts_nobody_and_secure_no_high_port() {
+    let (here, there) = (Ipv4Addr::new(127, 1, 9, 1), Ipv4Addr::new(127, 1, 9, 2));
+    let port = free_port(there);
+    let closed = serve(there, port, &["--accept", "none"]);
+    assert!(complaint(&ping(there, here, port, &[])).contains("refused"));
+    drop(closed);
+    let _secure = serve(there, port, &["--accept", "secure"]);
+    let mut peer = TcpStream::connect(SocketAddr::from((there, port))).unwrap();
+    assert_eq!(peer.read(&mut [0; 1]).unwrap_or(0), 0, "closed without a byte");
+}

@@ -1,0 +1,53 @@
+//! `nlx selftest`, as a process.
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::sync::Mutex;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use support::{complaint, nlx, run};
+
+/// Both nodes of a self-test have fixed NIDs, which only one test at a time can hold.
+static NIDS: Mutex<()> = Mutex::new(());
+
+#[test]
+fn it_verifies_every_phase_and_says_so_in_json() {
+    let _held = NIDS.lock().unwrap();
+    let output = run(&["selftest", "--duration", "0.3", "--size", "65537", "--concurrency", "3", "--json"]);
+    assert!(output.status.success(), "{}", complaint(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["passed"], true);
+    let phases = report["phases"].as_array().unwrap();
+    let names: Vec<_> = phases.iter().map(|phase| phase["phase"].as_str().unwrap()).collect();
+    assert_eq!(names, ["ping_pong", "message_rate", "bulk_read", "bulk_write"]);
+    for phase in phases {
+        let number = |key: &str| phase[key].as_f64().unwrap_or_else(|| panic!("{key} of {phase}"));
+        assert!(number("operations") > 0.0 && number("mb_per_s") > 0.0);
+        assert_eq!(number("errors"), 0.0);
+        assert_eq!(number("verified_bytes"), number("operations") * number("size"));
+        assert!(number("p50_us") > 0.0 && number("p50_us") <= number("p99_us"));
+    }
+}
+
+#[test]
+fn a_killed_peer_fails_it_instead_of_hanging_it() {
+    let _held = NIDS.lock().unwrap();
+    let mut child =
+        nlx(&["selftest", "--duration", "600"]).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    assert!(line.contains("ping pong"), "{line:?}");
+    kill(child_of(child.id()), Signal::SIGKILL).unwrap();
+    assert!(!child.wait().unwrap().success());
+}
+
+/// The only child of a process.
+fn child_of(parent: u32) -> Pid {
+    let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
+    Pid::from_raw(children.split_whitespace().next().unwrap().parse().unwrap())
+}
