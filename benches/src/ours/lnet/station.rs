@@ -1,0 +1,200 @@
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use lnet_api::{
+    AckRequest, Drive, EqHandle, Errno, Event, EventFd, EventHandler, EventKind, Get, LNet, Md, MdHandle,
+    MdOptions, MeSpec, Position, Put, Sleeper, Threshold, Unlink, wait_until,
+};
+use lnet_nid::{MatchBits, Portal, ProcessId};
+use lnet_node::Node;
+use lnet_region::{IoVec, Region};
+
+use crate::error::{BenchError, Result};
+use crate::ours::nodes::{self, Nodes};
+use crate::server::PATIENCE;
+
+/// How many buffers a station counts events for.
+const SLOTS: usize = 16;
+
+/// Where all buffers are posted; Motr's data portal.
+const PORTAL: u32 = 34;
+
+/// How a thread waits for an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// It drives the node, and sleeps while nothing arrives.
+    Sleep,
+    /// It drives the node and never sleeps.
+    Poll,
+}
+
+/// A node, its buffers, and how many operations have ended on each of them.
+pub(crate) struct Station {
+    lnet: Arc<dyn LNet>,
+    drive: Arc<dyn Drive>,
+    sleeper: Arc<dyn Sleeper>,
+    ended: Arc<Ended>,
+    eq: EqHandle,
+    portal: Portal,
+    peer: ProcessId,
+    _node: Node,
+}
+
+impl Station {
+    /// Starts the client's node.
+    pub(crate) fn client(nodes: Nodes) -> Result<Station> {
+        Station::start(nodes, nodes.client, nodes.server)
+    }
+
+    /// Starts the server's node.
+    pub(crate) fn server(nodes: Nodes) -> Result<Station> {
+        Station::start(nodes, nodes.server, nodes.client)
+    }
+
+    /// Starts the node at `own`, whose messages go to the one at `peer`.
+    fn start(nodes: Nodes, own: Ipv4Addr, peer: Ipv4Addr) -> Result<Station> {
+        let node = Node::start(&nodes.config(own)?).map_err(BenchError::nlx("start a node"))?;
+        let sleeper: Arc<dyn Sleeper> =
+            Arc::new(EventFd::new().map_err(BenchError::system("make an eventfd"))?);
+        let ended = Arc::new(Ended::new(sleeper.clone()));
+        let (lnet, drive) = (node.lnet(), node.drive());
+        let eq = lnet.eq_alloc(ended.clone()).map_err(BenchError::nlx("make an event queue"))?;
+        let portal = Portal::new(PORTAL).map_err(BenchError::nlx("choose a portal"))?;
+        Ok(Station { lnet, drive, sleeper, ended, eq, portal, peer: nodes::process(peer), _node: node })
+    }
+
+    /// Posts a buffer for any number of PUTs and GETs from anywhere; its events count for `slot`.
+    pub(crate) fn post(&self, slot: usize, memory: IoVec) -> Result<()> {
+        let me = MeSpec {
+            portal: self.portal,
+            match_id: ProcessId::ANY,
+            match_bits: bits_of(slot),
+            ignore_bits: MatchBits(0),
+            unlink: Unlink::Retain,
+            position: Position::After,
+        };
+        let options = MdOptions::OP_PUT | MdOptions::OP_GET | MdOptions::MANAGE_REMOTE;
+        let me = self.lnet.me_attach(&me).map_err(BenchError::nlx("post a match entry"))?;
+        let md = self.lnet.md_attach(me, self.md(slot, memory, options), Unlink::Retain);
+        md.map(drop).map_err(BenchError::nlx("post a buffer"))
+    }
+
+    /// Makes a buffer ready for any number of own PUTs or GETs; its events count for `slot`.
+    pub(crate) fn bind(&self, slot: usize, memory: IoVec) -> Result<MdHandle> {
+        let md = self.md(slot, memory, MdOptions::empty());
+        self.lnet.md_bind(md, Unlink::Retain).map_err(BenchError::nlx("bind a buffer"))
+    }
+
+    /// PUTs a buffer into the one that the peer has posted as `slot`.
+    pub(crate) fn put(&self, md: MdHandle, slot: usize, offset: u32, ack: AckRequest) -> Result<()> {
+        let (target, portal, match_bits) = (self.peer, self.portal, bits_of(slot));
+        let put = Put { source: None, md, ack, target, portal, match_bits, offset, hdr_data: 0 };
+        self.lnet.put(&put).map_err(BenchError::nlx("PUT"))
+    }
+
+    /// GETs into a buffer from the one that the peer has posted as `slot`.
+    pub(crate) fn get(&self, md: MdHandle, slot: usize) -> Result<()> {
+        let (target, portal, match_bits) = (self.peer, self.portal, bits_of(slot));
+        let get = Get { source: None, md, target, portal, match_bits, offset: 0 };
+        self.lnet.get(&get).map_err(BenchError::nlx("GET"))
+    }
+
+    /// Operations that have ended on a buffer: PUTs received, replies and acknowledgements received.
+    pub(crate) fn ended(&self, slot: usize) -> u64 {
+        self.ended.counts[slot].load(Ordering::Acquire)
+    }
+
+    /// Waits until so many operations have ended on a buffer.
+    pub(crate) fn wait_for(&self, slot: usize, count: u64, wait: Wait) -> Result<()> {
+        let ready = || self.ended(slot) >= count || self.ended.has_failed();
+        let in_time = match wait {
+            Wait::Sleep => wait_until(&*self.drive, &self.sleeper, Some(self.deadline_ns()), ready),
+            Wait::Poll => self.poll_until(ready),
+        };
+        self.ended.check()?;
+        if in_time {
+            return Ok(());
+        }
+        Err(BenchError::TimedOut { what: "the end of an LNet operation", seconds: PATIENCE.as_secs() })
+    }
+
+    /// Drives the node for as long as this process lives.
+    pub(crate) fn serve(&self) -> Result<()> {
+        wait_until(&*self.drive, &self.sleeper, None, || self.ended.has_failed());
+        self.ended.check()
+    }
+
+    fn poll_until(&self, ready: impl Fn() -> bool) -> bool {
+        let deadline_ns = self.deadline_ns();
+        while !ready() {
+            if self.drive.poll_free_shards().work == 0 && self.drive.now_ns() > deadline_ns {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn deadline_ns(&self) -> u64 {
+        self.drive.now_ns() + PATIENCE.as_nanos() as u64
+    }
+
+    fn md(&self, slot: usize, memory: IoVec, options: MdOptions) -> Md {
+        let (threshold, user_ptr, eq) = (Threshold::Infinite, slot as u64, Some(self.eq));
+        Md { memory, threshold, max_size: 0, options, user_ptr, eq }
+    }
+}
+
+fn bits_of(slot: usize) -> MatchBits {
+    MatchBits(slot as u64)
+}
+
+/// A buffer of its own region, every byte written to: memory that nobody has ever touched is faster than any other, for
+/// the system has one page of zeroes for all of it.
+pub(crate) fn buffer(length: usize) -> Result<IoVec> {
+    let memory = IoVec::whole(Region::heap(length).map_err(BenchError::nlx("make a buffer"))?);
+    let mut bytes = memory.write(0..length).map_err(BenchError::nlx("fill a buffer"))?;
+    bytes.chunks_mut(0).for_each(|chunk| chunk.fill(0x5a));
+    drop(bytes);
+    Ok(memory)
+}
+
+/// Counts the operations that have ended on each buffer.
+struct Ended {
+    counts: [AtomicU64; SLOTS],
+    failure: AtomicI32,
+    sleeper: Arc<dyn Sleeper>,
+}
+
+impl Ended {
+    fn new(sleeper: Arc<dyn Sleeper>) -> Ended {
+        Ended { counts: Default::default(), failure: AtomicI32::new(0), sleeper }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failure.load(Ordering::Acquire) != 0
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.failure.load(Ordering::Acquire) {
+            0 => Ok(()),
+            errno => Err(BenchError::nlx("an LNet operation")(Errno::from_raw(errno))),
+        }
+    }
+}
+
+impl EventHandler for Ended {
+    fn event(&self, event: &Event) {
+        if let Err(errno) = event.status {
+            self.failure.store(errno as i32, Ordering::Release);
+        }
+        let ends = matches!(event.kind, EventKind::Put | EventKind::Reply | EventKind::Ack);
+        if let (true, Some(count)) = (ends, self.counts.get(event.user_ptr as usize)) {
+            count.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    fn wake(&self) {
+        self.sleeper.wake();
+    }
+}

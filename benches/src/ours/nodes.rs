@@ -1,0 +1,98 @@
+//! The two nodes of a measurement: two addresses of the loopback network.
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use lnet_nid::{Net, Nid, ProcessId};
+use lnet_node::NodeConfig;
+
+use crate::anchors;
+use crate::error::{BenchError, Result};
+
+/// Where the two nodes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Nodes {
+    pub(crate) client: Ipv4Addr,
+    pub(crate) server: Ipv4Addr,
+    /// Nodes of one network listen on the same port.
+    port: u16,
+}
+
+impl Nodes {
+    /// Two nodes that nobody else on this host uses. Their addresses follow from the number of this process, because a NID
+    /// belongs to one process at a time.
+    pub(crate) fn choose() -> Result<Nodes> {
+        let process = std::process::id();
+        let octets =
+            |own: u32| [127, 64 | (process >> 14) & 63, (process >> 6) & 255, (process & 63) * 2 + own];
+        let address = |own| Ipv4Addr::from(octets(own).map(|octet| octet as u8));
+        let (client, server) = (address(1), address(2));
+        Ok(Nodes { client, server, port: free_port(client, server)? })
+    }
+
+    /// What a server must be told, and what it needs to know besides.
+    pub(crate) fn args(self, more: &[&dyn std::fmt::Display]) -> Vec<String> {
+        let own: [&dyn std::fmt::Display; 3] = [&self.client, &self.server, &self.port];
+        own.iter().chain(more).map(|arg| arg.to_string()).collect()
+    }
+
+    /// What a server was told, and the rest of its arguments.
+    pub(crate) fn parse(args: &[String]) -> Result<(Nodes, &[String])> {
+        let parse = |(own, more)| {
+            let [client, server, port]: &[String; 3] = own;
+            let nodes = Nodes {
+                client: client.parse().ok()?,
+                server: server.parse().ok()?,
+                port: port.parse().ok()?,
+            };
+            Some((nodes, more))
+        };
+        args.split_first_chunk().and_then(parse).ok_or_else(|| BenchError::Server {
+            name: "of a node".to_string(),
+            what: format!("was told '{}', not two addresses and a port", args.join(" ")),
+        })
+    }
+
+    /// A node with LNet's defaults but for the port and the congestion control.
+    pub(crate) fn config(self, address: Ipv4Addr) -> Result<NodeConfig> {
+        let config =
+            NodeConfig::new().net(&format!("tcp({address})")).map_err(BenchError::nlx("configure a node"))?;
+        let mut config = config.accept_port(self.port);
+        config.tcp().congestion_control = Some(anchors::CONGESTION.to_string());
+        Ok(config)
+    }
+}
+
+/// The process at an address.
+pub(crate) fn process(address: Ipv4Addr) -> ProcessId {
+    ProcessId::lnet(Nid::new_v4(Net::TCP, address))
+}
+
+/// A port that is free at both addresses.
+fn free_port(client: Ipv4Addr, server: Ipv4Addr) -> Result<u16> {
+    const ATTEMPTS: usize = 100;
+    let attempt = || {
+        let port = TcpListener::bind((client, 0))?.local_addr()?.port();
+        TcpListener::bind((server, port)).map(|_| port)
+    };
+    let mut outcome = attempt();
+    for _ in 1..ATTEMPTS {
+        if outcome.is_ok() {
+            break;
+        }
+        outcome = attempt();
+    }
+    outcome.map_err(BenchError::system("find a port that is free at both addresses"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_learns_what_its_client_chose() {
+        let nodes = Nodes::choose().unwrap();
+        let args = nodes.args(&[&8, &"poll"]);
+        assert_eq!(Nodes::parse(&args).unwrap(), (nodes, &["8".to_string(), "poll".to_string()][..]));
+        assert!(nodes.client.is_loopback() && nodes.server.is_loopback() && nodes.client != nodes.server);
+    }
+}
