@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use support::{Server, complaint};
 
-/// A pair of hosts named after this process, gone with this value.
+/// A pair of hosts named after this process and a test, gone with this value.
 struct Hosts {
     names: [String; 2],
 }
@@ -14,8 +14,8 @@ struct Hosts {
 const ADDRESSES: [&str; 2] = ["10.99.7.1", "10.99.7.2"];
 
 impl Hosts {
-    fn new() -> Hosts {
-        let names = ["a", "b"].map(|side| format!("nlx-{}-{side}", std::process::id()));
+    fn new(test: &str) -> Hosts {
+        let names = ["a", "b"].map(|side| format!("nlx-{}-{test}-{side}", std::process::id()));
         let hosts = Hosts { names };
         for name in &hosts.names {
             ip(&["netns", "add", name]);
@@ -76,7 +76,7 @@ fn two_hosts_ping_each_other_on_the_privileged_port() {
     if !can_make_hosts() {
         return;
     }
-    let hosts = Hosts::new();
+    let hosts = Hosts::new("ping");
     let server = Server::start(hosts.nlx(1, &["serve", "--net", "tcp(veth0)"]));
     let answered = hosts.ping(&[]);
     assert!(answered.status.success(), "{}", complaint(&answered));
@@ -97,7 +97,7 @@ fn a_nid_is_claimed_per_host() {
     if !can_make_hosts() {
         return;
     }
-    let hosts = Hosts::new();
+    let hosts = Hosts::new("claim");
     let net = ["serve", "--net", "tcp(127.0.0.1)"];
     let _first = Server::start(hosts.nlx(0, &net));
     let _second = Server::start(hosts.nlx(1, &net));

@@ -88,7 +88,7 @@ fn a_peer_that_talks_something_else_is_named_as_such() {
     talker.join().unwrap();
     assert!(!output.status.success());
     let words = complaint(&output);
-    assert!(words.contains(&format!("{there}@tcp")) && words.contains("magic"), "{words}");
+    assert!(words.contains(&format!("{there}@tcp")) && words.contains("0x45726963"), "{words}");
 }
 
 #[test]

@@ -1,5 +1,12 @@
 //! Running the tool as a user does, and ending it whatever happens.
 
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file has its own copy of this module and uses a part of it"
+)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};

@@ -1,6 +1,10 @@
 //! A peer made of raw bytes: it knows captured streams and nothing of nlx.
 
-#![allow(unreachable_pub, reason = "each test file has its own copy of this module")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file has its own copy of this module and uses a part of it"
+)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::io::{Read, Write};
