@@ -116,7 +116,7 @@ impl Shared {
             return Ok(peer);
         }
         let ni = self.nis.get(tx.ni).ok_or(Errno::ESHUTDOWN)?;
-        if tx.peer.pid.is_userspace() || tx.peer.nid.ip().is_none() || tx.peer.nid == tx.ni {
+        if tx.peer.pid.is_userspace() || tx.peer.nid.net() != tx.ni.net() || tx.peer.nid == tx.ni {
             return Err(Errno::EHOSTUNREACH);
         }
         let peer = self.peer_of(&ni, tx.peer);

@@ -148,8 +148,8 @@ impl Driver {
         let mut overdue: Vec<Tx> = Vec::new();
         {
             let mut state = peer.state.lock();
-            while let Some(tx) = state.waiting.pop_front_if(|tx| tx.deadline_ns <= turn.now_ns) {
-                overdue.push(tx);
+            while state.waiting.front().is_some_and(|tx| tx.deadline_ns <= turn.now_ns) {
+                overdue.extend(state.waiting.pop_front());
             }
         }
         let count = overdue.len();

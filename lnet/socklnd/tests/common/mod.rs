@@ -44,7 +44,7 @@ pub fn config() -> SockConfig {
 /// Bytes in which a shift or a mix-up shows.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     (0..length as u64)
-        .map(|at| (at.wrapping_mul(31).wrapping_add(at >> 8).wrapping_add(seed * 7)) as u8)
+        .map(|at| (at.wrapping_mul(31).wrapping_add(at >> 8).wrapping_add(seed.wrapping_mul(7))) as u8)
         .collect()
 }
 
@@ -99,6 +99,8 @@ pub struct Engine {
     pub orders: Mutex<VecDeque<Order>>,
     /// Fragments of the memory that PUTs and REPLYs go to.
     pub fragments: AtomicU32,
+    /// The payload of the next REPLYs; otherwise a pattern as long as the GET asks for.
+    pub answer: Mutex<Option<Vec<u8>>>,
 }
 
 const DELAYED: u64 = 1 << 40;
@@ -123,12 +125,13 @@ impl Engine {
 
     fn reply(&self, arrival: &Arrival<'_>, index: u64) {
         let Body::Get { return_wmd, match_bits, sink_length, .. } = arrival.header.body else { return };
-        let bytes = pattern(match_bits.0, sink_length as usize);
+        let answer = self.answer.lock().unwrap().clone();
+        let bytes = answer.unwrap_or_else(|| pattern(match_bits.0, sink_length as usize));
         let payload = (!bytes.is_empty()).then(|| memory(&bytes, 1).read(0..bytes.len()).unwrap());
         let header = Header {
             dest: arrival.header.src,
             src: ProcessId::lnet(arrival.ni),
-            payload_length: sink_length,
+            payload_length: bytes.len() as u32,
             body: Body::Reply { dst_wmd: return_wmd },
         };
         let token = TxToken(REPLY_TOKENS + index);

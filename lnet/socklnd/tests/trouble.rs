@@ -1,0 +1,468 @@
+//! What goes wrong on connections in use: protocol errors, hang-ups, time, and what the engine makes of messages.
+
+mod common;
+
+use std::net::Ipv4Addr;
+
+use common::raw::{self, BULK_IN, BULK_OUT, CONTROL, Wire};
+use common::{FAR, Node, Order, S, address, config, drive, memory, nid_of, pattern, settle};
+use lnet_api::{Delivery, Errno, Lnd, RxToken};
+use lnet_nid::ProcessId;
+use lnet_proto::{Body, Header, WireHandle};
+use lnet_socklnd::SockConfig;
+
+const INCARNATION: u64 = 77;
+
+/// A peer with a CONTROL connection to a node.
+fn peer_of(node: &Node) -> (Ipv4Addr, Wire) {
+    let peer = address();
+    (peer, Wire::shake_hands(peer, node, INCARNATION, CONTROL).0)
+}
+
+/// Another peer, whose traffic must not suffer: sends a message there and back.
+fn bystander_is_served(node: &Node, bystander: &Node) {
+    let before = (node.received(), bystander.received());
+    bystander.put_bytes(node.id(), b"there", 0);
+    node.put_bytes(bystander.id(), b"and back", 0);
+    drive(&[node, bystander], || (node.received(), bystander.received()) == (before.0 + 1, before.1 + 1));
+}
+
+/// lnet-wire 26: every message with a cookie is acknowledged, whatever LNet makes of it, on the connection that this node
+/// calls BULK_IN.
+#[test]
+fn zero_copy_requests_are_acknowledged_whatever_becomes_of_the_message() {
+    let node = Node::new();
+    let ours = node.nid.ipv4().unwrap();
+    let (peer, mut control) = peer_of(&node);
+    // The peer's BULK_OUT is this node's BULK_IN.
+    let (mut bulk, _) = Wire::shake_hands(peer, &node, INCARNATION, BULK_OUT);
+    let payload = pattern(1, 20_000);
+    let orders = [None, Some(Order::Truncate(100)), Some(Order::Discard), Some(Order::Truncate(0))];
+    for (number, order) in orders.into_iter().enumerate() {
+        let cookie = 100 + 10 * number as u64;
+        node.engine.orders.lock().unwrap().extend(order);
+        control.send_all(&[&node], &raw::put(peer, ours, cookie, 0, &payload));
+        assert_eq!(bulk.read(&[&node], 24), raw::noop(0, cookie));
+        drive(&[&node], || node.received() == number + 1);
+    }
+    node.with_got(|got| {
+        assert_eq!(got[0].bytes(), payload);
+        assert_eq!(got[1].bytes(), payload[..100]);
+    });
+}
+
+/// Without such a connection any other serves; several cookies of a burst share a NOOP.
+#[test]
+fn acknowledgements_of_a_burst_are_merged() {
+    let node = Node::new();
+    let ours = node.nid.ipv4().unwrap();
+    let (peer, mut control) = peer_of(&node);
+    let puts: Vec<u8> = (2..12).flat_map(|cookie| raw::put(peer, ours, cookie, 0, &[7; 30])).collect();
+    control.send(&puts);
+    assert_eq!(control.read(&[&node], 24), raw::noop(2, 11));
+    assert_eq!(node.received(), 10);
+}
+
+#[test]
+fn a_truncated_message_leaves_the_next_one_whole() {
+    for (size, most) in [(300, 10), (100_000, 99_000), (1 << 20, 1), (1 << 20, 500_000)] {
+        let (a, b) = (Node::new(), Node::new());
+        b.engine.orders.lock().unwrap().push_back(Order::Truncate(most));
+        let bytes = pattern(5, size);
+        a.put_bytes(b.id(), &bytes, 0);
+        drive(&[&a, &b], || b.received() == 1);
+        a.put_bytes(b.id(), &bytes, 1);
+        drive(&[&a, &b], || b.received() == 2);
+        b.with_got(|got| assert!(got[0].bytes() == bytes[..most] && got[1].bytes() == bytes));
+    }
+}
+
+/// A PUT on a lazy portal: nothing behind it on its connection is read until it is resumed.
+#[test]
+fn a_delayed_message_holds_its_connection_alone() {
+    for taken in [true, false] {
+        let node = Node::with(SockConfig { keepalive_s: 0, ..config() });
+        let bystander = Node::new();
+        let ours = node.nid.ipv4().unwrap();
+        let (peer, mut wire) = peer_of(&node);
+        node.engine.orders.lock().unwrap().push_back(Order::Delay);
+        let payload = pattern(2, 50_000);
+        wire.send_all(&[&node], &raw::put(peer, ours, 9, 1, &payload));
+        wire.send_all(&[&node], &raw::put(peer, ours, 0, 2, b"behind"));
+        drive(&[&node], || node.with_got(|got| got.len() == 1));
+        settle(&[&node]);
+        assert_eq!(node.with_got(|got| got.len()), 1);
+        bystander_is_served(&node, &bystander);
+        // Not even time is up: the receive waits for the engine, not for the peer.
+        node.later(100 * S);
+        settle(&[&node]);
+        assert!(node.lost().iter().all(|(lost, _)| lost.nid != nid_of(peer)), "{:?}", node.lost());
+
+        let rx = node.with_got(|got| got[0].rx);
+        if taken {
+            let place = memory(&vec![0; payload.len()], 3);
+            let sink = place.write(0..place.len()).unwrap();
+            node.engine.got.lock().unwrap()[0].memory = Some(place);
+            node.lnd.resume(rx, Some(Delivery { token: RxToken(0), sink: Some(sink) }));
+        } else {
+            node.lnd.resume(rx, None);
+        }
+        assert_eq!(wire.read(&[&node], 24), raw::noop(0, 9));
+        let behind = |node: &Node| node.with_got(|got| got.iter().any(|got| got.bytes() == b"behind"));
+        drive(&[&node], || behind(&node));
+        if taken {
+            node.with_got(|got| assert!(got[0].bytes() == payload && got[0].result == Some(Ok(()))));
+        }
+    }
+}
+
+#[test]
+fn a_delayed_message_whose_peer_is_gone_fails_when_it_is_resumed() {
+    let node = Node::new();
+    let (peer, mut wire) = peer_of(&node);
+    node.engine.orders.lock().unwrap().push_back(Order::Delay);
+    wire.send(&raw::put(peer, node.nid.ipv4().unwrap(), 0, 1, b"lost"));
+    drive(&[&node], || node.with_got(|got| got.len() == 1));
+    // Another connection of the same peer breaks, and takes this one with it.
+    let (other, _) = Wire::shake_hands(peer, &node, INCARNATION, BULK_IN);
+    drop(other);
+    drive(&[&node], || node.lost().len() == 1);
+    let place = memory(&[0; 4], 1);
+    let sink = place.write(0..4).unwrap();
+    node.lnd.resume(node.with_got(|got| got[0].rx), Some(Delivery { token: RxToken(0), sink: Some(sink) }));
+    drive(&[&node], || node.received() == 1);
+    node.with_got(|got| assert_eq!(got[0].result, Some(Err(Errno::ECONNRESET))));
+    assert!(place.write(0..4).is_ok(), "the lease has been given back");
+}
+
+/// Sends bytes that break the protocol on a peer's CONTROL connection; gives the reason with which the peer is lost.
+fn breaks_with(bytes: impl FnOnce(Ipv4Addr, Ipv4Addr) -> Vec<u8>) -> Errno {
+    let (node, bystander) = (Node::new(), Node::new());
+    bystander_is_served(&node, &bystander);
+    let (peer, mut wire) = peer_of(&node);
+    let (mut second, _) = Wire::shake_hands(peer, &node, INCARNATION, BULK_OUT);
+    wire.send(&bytes(peer, node.nid.ipv4().unwrap()));
+    assert_eq!((wire.read_to_end(&[&node]), second.read_to_end(&[&node])), (vec![], vec![]));
+    assert_eq!(node.counters().rx.protocol_errors, 1);
+    bystander_is_served(&node, &bystander);
+    let lost = node.lost();
+    assert_eq!((lost.len(), lost[0].0), (1, ProcessId::lnet(nid_of(peer))));
+    lost[0].1
+}
+
+#[test]
+fn a_peer_that_breaks_the_protocol_loses_all_its_connections() {
+    let unknown_prefix = |_, _| raw::prefix(0xc2, 0, 0);
+    assert_eq!(breaks_with(unknown_prefix), Errno::EPROTO);
+    let ack_never_asked_for = |_, _| raw::noop(0, 5);
+    assert_eq!(breaks_with(ack_never_asked_for), Errno::EPROTO);
+    let unknown_type = |peer, ours| {
+        let mut put = raw::put(peer, ours, 0, 0, b"");
+        put[24 + 24] = 9;
+        put
+    };
+    assert_eq!(breaks_with(unknown_type), Errno::EPROTO);
+    let too_long = |peer, ours| {
+        let mut put = raw::put(peer, ours, 0, 0, b"");
+        put[24 + 28..24 + 32].copy_from_slice(&((1_u32 << 20) + 1).to_le_bytes());
+        put
+    };
+    assert_eq!(breaks_with(too_long), Errno::EPROTO);
+    let wrong_checksum = |peer, ours| {
+        let mut put = raw::put(peer, ours, 0, 0, b"abc");
+        put[4..8].copy_from_slice(&0x1234_u32.to_le_bytes());
+        put
+    };
+    assert_eq!(breaks_with(wrong_checksum), Errno::EIO);
+}
+
+#[test]
+fn what_lnet_does_not_take_closes_the_peer() {
+    let node = Node::new();
+    let (peer, mut wire) = peer_of(&node);
+    node.engine.orders.lock().unwrap().push_back(Order::Close(Errno::EPROTO));
+    wire.send(&raw::put(peer, node.nid.ipv4().unwrap(), 0, 0, b"x"));
+    assert_eq!(wire.read_to_end(&[&node]), b"");
+    assert_eq!(node.lost(), [(ProcessId::lnet(nid_of(peer)), Errno::EPROTO)]);
+}
+
+#[test]
+fn noops_and_keepalives_are_just_noted() {
+    let node = Node::new();
+    let (peer, mut wire) = peer_of(&node);
+    wire.send(&[raw::noop(0, 0), raw::noop(0, 1), raw::noop(1, 1)].concat());
+    wire.send(&raw::put(peer, node.nid.ipv4().unwrap(), 0, 0, b"x"));
+    drive(&[&node], || node.received() == 1);
+    assert_eq!((node.counters().rx.noops, node.counters().rx.protocol_errors), (3, 0));
+}
+
+/// lnet-wire 28: a stream that ends inside a message is EPROTO; what was being received is finalised with it.
+#[test]
+fn a_hang_up_in_the_middle_of_bulk_ends_the_receive() {
+    for cut in [50, 24 + 72, 24 + 72 + 10, 24 + 72 + 200_000] {
+        let node = Node::new();
+        let (peer, mut wire) = peer_of(&node);
+        let put = raw::put(peer, node.nid.ipv4().unwrap(), 0, 0, &pattern(0, 1 << 20));
+        wire.send_all(&[&node], &put[..cut]);
+        drop(wire);
+        drive(&[&node], || node.lost().len() == 1);
+        assert_eq!(node.lost(), [(ProcessId::lnet(nid_of(peer)), Errno::EPROTO)]);
+        node.with_got(|got| match got {
+            [] => assert!(cut < 24 + 72),
+            [got] => {
+                assert_eq!(got.result, Some(Err(Errno::EPROTO)));
+                let memory = got.memory.as_ref().unwrap();
+                assert!(memory.write(0..memory.len()).is_ok(), "the lease has been given back");
+            }
+            _ => panic!("{got:?}"),
+        });
+    }
+}
+
+#[test]
+fn a_hang_up_between_messages_is_a_reset() {
+    let node = Node::new();
+    let (peer, mut wire) = peer_of(&node);
+    wire.send(&raw::put(peer, node.nid.ipv4().unwrap(), 0, 0, b"whole"));
+    drop(wire);
+    drive(&[&node], || node.lost().len() == 1);
+    assert_eq!((node.received(), node.lost()[0].1), (1, Errno::ECONNRESET));
+    assert!(node.failure(nid_of(peer)).to_string().contains("the peer closed it"));
+}
+
+/// lnet-wire 28: a message that has begun and gets no further for 50 s.
+#[test]
+fn a_message_that_does_not_end_times_out() {
+    for cut in [3, 24 + 72 + 10] {
+        let node = Node::new();
+        let (peer, mut wire) = peer_of(&node);
+        wire.send(&raw::put(peer, node.nid.ipv4().unwrap(), 0, 0, &[1; 200])[..cut]);
+        drive(&[&node], || node.counters().rx.calls > 0);
+        settle(&[&node]);
+        node.later(49 * S);
+        settle(&[&node]);
+        assert!(node.lost().is_empty());
+        node.later(14 * S);
+        drive(&[&node], || node.lost().len() == 1);
+        assert_eq!(node.lost()[0].1, Errno::ETIMEDOUT);
+        assert_eq!(node.counters().rx.timeouts, 1);
+    }
+}
+
+/// A peer that stops reading: nothing can be written for 50 s.
+#[test]
+fn a_send_without_progress_times_out() {
+    let node = Node::with(SockConfig { tx_buffer_size: 4096, ..config() });
+    let (peer, wire) = peer_of(&node);
+    let id = ProcessId::lnet(nid_of(peer));
+    // More than the sockets' buffers hold.
+    let bulk = memory(&pattern(0, 1 << 20), 1);
+    let tokens: Vec<u64> = (0..64).map(|number| node.put(id, &bulk, number)).collect();
+    settle(&[&node]);
+    assert_eq!(node.sent(tokens[63]), None);
+    node.later(10 * S);
+    settle(&[&node]);
+    node.later(63 * S);
+    drive(&[&node], || node.sent(tokens[63]).is_some());
+    assert_eq!(node.sent(tokens[63]), Some(Err(Errno::ETIMEDOUT)));
+    assert_eq!(node.lost(), [(id, Errno::ETIMEDOUT)]);
+    assert!(bulk.write(0..1 << 20).is_ok(), "all leases have been given back");
+    drop(wire);
+}
+
+#[test]
+fn a_queued_message_whose_deadline_passes_is_not_sent() {
+    let node = Node::with(SockConfig { tx_buffer_size: 4096, ..config() });
+    let (peer, mut wire) = peer_of(&node);
+    let id = ProcessId::lnet(nid_of(peer));
+    let bulk = memory(&pattern(0, 1 << 20), 1);
+    let tokens: Vec<u64> = (0..16).map(|number| node.put(id, &bulk, number)).collect();
+    let body = Body::Put {
+        ack_wmd: WireHandle::NONE,
+        match_bits: lnet_nid::MatchBits(0),
+        hdr_data: 0,
+        portal: 0,
+        offset: 0,
+    };
+    let header = Header { dest: id, src: node.id(), payload_length: 0, body };
+    let late = node.send(id, header, None, node.now_ns() + 20 * S);
+    node.later(30 * S);
+    settle(&[&node]);
+    assert_eq!(node.sent(late), Some(Err(Errno::ETIMEDOUT)));
+    // The others are whole.
+    wire.read(&[&node], 16 * (24 + 72 + (1 << 20)));
+    drive(&[&node], || tokens.iter().all(|token| node.sent(*token) == Some(Ok(()))));
+    settle(&[&node]);
+    assert!(node.lost().is_empty());
+}
+
+#[test]
+fn a_message_that_waits_too_long_for_a_connection_times_out() {
+    let node = Node::new();
+    let peer = address();
+    let listener = raw::listen(peer);
+    let id = ProcessId::lnet(nid_of(peer));
+    let body = Body::Get {
+        return_wmd: WireHandle::NONE,
+        match_bits: lnet_nid::MatchBits(0),
+        portal: 0,
+        src_offset: 0,
+        sink_length: 0,
+    };
+    let header = Header { dest: id, src: node.id(), payload_length: 0, body };
+    let short = node.send(id, header, None, node.now_ns() + 5 * S);
+    let long = node.send(id, header, None, FAR);
+    let (_wire, _) = Wire::accept(&listener, &[&node]);
+    node.later(6 * S);
+    drive(&[&node], || node.sent(short).is_some());
+    assert_eq!((node.sent(short), node.sent(long)), (Some(Err(Errno::ETIMEDOUT)), None));
+}
+
+/// lnet-wire 28: 30 s without a word, and again after 10 s at the earliest; on the BULK_IN connection.
+#[test]
+fn an_idle_peer_is_sent_keepalives() {
+    let node = Node::new();
+    let (peer, _control) = peer_of(&node);
+    let (mut bulk, _) = Wire::shake_hands(peer, &node, INCARNATION, BULK_OUT);
+    settle(&[&node]);
+    for expected in [0, 0, 0, 1] {
+        node.later(8 * S);
+        settle(&[&node]);
+        assert_eq!(node.counters().tx.keepalives, expected);
+    }
+    assert_eq!(bulk.read(&[&node], 24), raw::noop(0, 1));
+    node.later(8 * S);
+    settle(&[&node]);
+    assert_eq!(node.counters().tx.keepalives, 1);
+    node.later(8 * S);
+    settle(&[&node]);
+    assert_eq!(bulk.read(&[&node], 24), raw::noop(0, 1));
+    // A word from the peer, and there is peace for another 30 s.
+    bulk.send(&raw::noop(0, 1));
+    drive(&[&node], || node.counters().rx.noops == 1);
+    node.later(29 * S);
+    settle(&[&node]);
+    assert_eq!(node.counters().tx.keepalives, 2);
+}
+
+#[test]
+fn messages_in_flight_on_a_broken_connection_fail_and_later_ones_reconnect() {
+    let (a, peer) = (Node::with(SockConfig { tx_buffer_size: 4096, ..config() }), address());
+    let id = ProcessId::lnet(nid_of(peer));
+    let (mut wire, _) = Wire::shake_hands(peer, &a, INCARNATION, CONTROL);
+    let bulk = memory(&pattern(0, 1 << 20), 1);
+    let stuck: Vec<u64> = (0..64).map(|number| a.put(id, &bulk, number)).collect();
+    settle(&[&a]);
+    wire.send(&raw::prefix(0xdead, 0, 0));
+    drive(&[&a], || stuck.iter().all(|token| a.sent(*token).is_some()));
+    assert_eq!(a.sent(stuck[63]), Some(Err(Errno::EPROTO)));
+
+    let listener = raw::listen(peer);
+    let token = a.put_bytes(id, b"again", 0);
+    let (mut wire, _) = Wire::accept(&listener, &[&a]);
+    wire.read(&[&a], 16 + 56);
+    wire.send(&raw::hello(3, peer, a.nid.ipv4().unwrap(), INCARNATION + 1, CONTROL));
+    assert_eq!(wire.read(&[&a], 24 + 72 + 5)[24 + 72..], *b"again");
+    drive(&[&a], || a.sent(token) == Some(Ok(())));
+}
+
+/// All that is in flight ends with ESHUTDOWN before `shutdown` returns, and the NID is free again.
+#[test]
+fn shutdown_finalises_everything_and_frees_the_nid() {
+    let node = Node::with(SockConfig { tx_buffer_size: 4096, ..config() });
+    let ours = node.nid.ipv4().unwrap();
+    let (peer, mut wire) = peer_of(&node);
+    let bulk = memory(&pattern(0, 1 << 20), 1);
+    let sends: Vec<u64> =
+        (0..64).map(|number| node.put(ProcessId::lnet(nid_of(peer)), &bulk, number)).collect();
+    wire.send(&raw::put(peer, ours, 0, 0, &[1; 1000])[..500]);
+    let silent = address();
+    let _listener = raw::listen(silent);
+    let waiting = node.put_bytes(ProcessId::lnet(nid_of(silent)), b"x", 0);
+    drive(&[&node], || node.with_got(|got| got.len() == 1));
+    node.lnd.shutdown(node.nid);
+    assert_eq!(node.sent(sends[63]), Some(Err(Errno::ESHUTDOWN)));
+    assert_eq!(node.sent(waiting), Some(Err(Errno::ESHUTDOWN)));
+    node.with_got(|got| assert_eq!(got[0].result, Some(Err(Errno::ESHUTDOWN))));
+    assert!(bulk.write(0..1 << 20).is_ok() && !node.lnd.is_active());
+    let late = node.put_bytes(ProcessId::lnet(nid_of(peer)), b"late", 0);
+    assert_eq!(node.sent(late), Some(Err(Errno::ESHUTDOWN)));
+    settle(&[&node]);
+    assert!(node.lost().is_empty());
+    node.lnd.startup(node.id(), node.engine.clone()).unwrap();
+    let (_wire, answer) = Wire::shake_hands(peer, &node, INCARNATION, CONTROL);
+    assert_eq!(answer[48..52], CONTROL.to_le_bytes());
+}
+
+/// Threads that are sending when the NI ends get their answer, one each.
+#[test]
+fn shutdown_while_others_send() {
+    let (a, b) = (Node::new(), Node::new());
+    a.put_bytes(b.id(), b"x", 0);
+    drive(&[&a, &b], || b.counters().rx.accepts == 3);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let bytes = memory(&pattern(0, 3000), 1);
+                loop {
+                    let token = a.put(b.id(), &bytes, 0);
+                    if a.sent(token) == Some(Err(Errno::ESHUTDOWN)) {
+                        return;
+                    }
+                }
+            });
+        }
+        drive(&[&a, &b], || b.received() > 100);
+        a.lnd.shutdown(a.nid);
+    });
+    let sent = a.engine.sent.lock().unwrap();
+    assert!((1..=sent.len() as u64).all(|token| sent.contains_key(&token)), "no message is forgotten");
+}
+
+/// The other side of a restart: connections of the former life are replaced.
+#[test]
+fn a_restarted_node_is_connected_to_again() {
+    let (a, b) = (Node::new(), Node::new());
+    a.put_bytes(b.id(), b"x", 0);
+    drive(&[&a, &b], || b.received() == 1 && b.counters().rx.accepts == 3);
+    b.lnd.shutdown(b.nid);
+    b.lnd.startup(b.id(), b.engine.clone()).unwrap();
+    drive(&[&a, &b], || a.lost().len() == 1);
+    a.put_bytes(b.id(), b"y", 0);
+    drive(&[&a, &b], || b.received() == 2);
+    // Now the one that was connected to speaks first.
+    a.lnd.shutdown(a.nid);
+    a.lnd.startup(a.id(), a.engine.clone()).unwrap();
+    drive(&[&a, &b], || !b.lost().is_empty());
+    b.put_bytes(a.id(), b"z", 0);
+    drive(&[&a, &b], || a.received() == 1);
+}
+
+/// A payload shorter or longer than the header says would ruin the stream.
+#[test]
+fn a_message_whose_payload_does_not_fit_its_header_is_refused() {
+    let node = Node::new();
+    let (peer, _wire) = peer_of(&node);
+    let id = ProcessId::lnet(nid_of(peer));
+    let body = Body::Put {
+        ack_wmd: WireHandle::NONE,
+        match_bits: lnet_nid::MatchBits(0),
+        hdr_data: 0,
+        portal: 0,
+        offset: 0,
+    };
+    let header = Header { dest: id, src: node.id(), payload_length: 5, body };
+    let token = node.send(id, header, Some(memory(b"four", 1).read(0..4).unwrap()), FAR);
+    assert_eq!(node.sent(token), Some(Err(Errno::EINVAL)));
+}
+
+#[test]
+fn a_peer_without_an_address_or_of_an_ni_that_is_not_there_is_unreachable() {
+    let node = Node::new();
+    for nid in ["5@gni", "0@lo"] {
+        let token = node.put_bytes(ProcessId::lnet(nid.parse().unwrap()), b"x", 0);
+        assert_eq!(node.sent(token), Some(Err(Errno::EHOSTUNREACH)));
+    }
+    let token = node.put_bytes(node.id(), b"x", 0);
+    assert_eq!(node.sent(token), Some(Err(Errno::EHOSTUNREACH)));
+}
