@@ -244,7 +244,8 @@ impl LNet for Engine {
         self.with(|state, work| state.md_unlink(md, work))
     }
 
-    /// As [`LNet::put`]; also EBUSY while a message is being received into the MD's memory.
+    /// As [`LNet::put`]; also EBUSY while a message is being received into the MD's memory, and ENOMEM when a
+    /// region has as many leases as it can have.
     fn put(&self, put: &Put) -> Result<(), LNetError> {
         self.with(|state, work| state.put(put, work))
     }

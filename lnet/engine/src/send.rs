@@ -5,7 +5,7 @@ use std::mem;
 use lnet_api::{AckRequest, Errno, Event, EventKind, Get, LNetError, MdHandle, MdOptions, Put, Tx, TxToken};
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
-use lnet_region::ReadVec;
+use lnet_region::{ReadVec, RegionError};
 
 use crate::message::{Inbound, Message, Op};
 use crate::ni::Phase;
@@ -99,8 +99,12 @@ impl Partition {
         if memory.is_empty() {
             return Ok(None);
         }
-        let busy = |_| LNetError::Busy { object: "the memory of MD", handle: handle.0 };
-        memory.read(0..memory.len()).map(Some).map_err(busy)
+        memory.read(0..memory.len()).map(Some).map_err(|error| match error {
+            RegionError::TooManyLeases { max } => {
+                LNetError::TooMany { objects: "messages from one region", limit: max }
+            }
+            _ => LNetError::Busy { object: "the memory of MD", handle: handle.0 },
+        })
     }
 
     fn wire_handle(&self, md: MdHandle) -> WireHandle {

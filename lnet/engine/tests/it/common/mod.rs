@@ -39,6 +39,9 @@ pub(crate) struct Packet {
     pub(crate) tx: Option<Tx>,
 }
 
+/// The receiver and the payload of a message that is delayed.
+type Held = (Option<Nid>, Vec<u8>);
+
 /// What has become of the headers that arrived.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Verdicts {
@@ -56,7 +59,7 @@ pub(crate) struct Network {
     pub(crate) queue: Mutex<VecDeque<Packet>>,
     pub(crate) verdicts: Mutex<Verdicts>,
     nodes: Mutex<HashMap<Nid, Arc<dyn Upcalls>>>,
-    held: Mutex<HashMap<u64, (Nid, Vec<u8>)>>,
+    held: Mutex<HashMap<u64, Held>>,
     next_rx: AtomicUsize,
     /// Messages handed over and not finalised: never more than the credits allow.
     pub(crate) in_flight: AtomicUsize,
@@ -165,7 +168,7 @@ impl Network {
             Verdict::Close(_) => verdicts.closed += 1,
             Verdict::Delay(_) => {
                 verdicts.delayed += 1;
-                self.held.lock().insert(rx.0, (packet.to.nid, packet.payload.clone()));
+                self.held.lock().insert(rx.0, (Some(packet.to.nid), packet.payload.clone()));
             }
         }
         None
@@ -237,11 +240,14 @@ impl Lnd for Network {
     }
 
     fn resume(&self, rx: RxContext, delivery: Option<Delivery>) {
-        let (nid, payload) = self.held.lock().remove(&rx.0).expect("a delayed message");
-        if let Some(delivery) = delivery {
-            let token = fill(delivery, &payload);
-            self.upcalls(nid).expect("a node").finalize_rx(token, Ok(()));
-        }
+        let held = self.held.lock().remove(&rx.0);
+        // A message that a test has handed to an engine by itself has no payload here.
+        let (nid, payload) = held.unwrap_or_default();
+        let Some(delivery) = delivery else { return };
+        let result = if payload.is_empty() { Err(Errno::ECONNRESET) } else { Ok(()) };
+        let token = if result.is_ok() { fill(delivery, &payload) } else { delivery.token };
+        let upcalls = nid.map_or_else(|| self.nodes.lock().values().next().cloned(), |nid| self.upcalls(nid));
+        upcalls.expect("a node").finalize_rx(token, result);
     }
 
     fn shards(&self) -> usize {

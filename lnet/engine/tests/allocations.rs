@@ -1,0 +1,205 @@
+//! In the steady state the engine allocates nothing (architecture, rule 7).
+
+// All of this crate is test code, helpers included.
+#![allow(clippy::unwrap_used)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::{Arc, OnceLock};
+
+use lnet::{Engine, EngineConfig};
+use lnet_api::{
+    AckRequest, Arrival, Delivery, EqHandle, Event, EventHandler, Get, LNet, Lnd, LndError, Md, MdOptions,
+    MeSpec, NiLimits, Poll, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
+};
+use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
+use lnet_region::{IoVec, Region};
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: everything is left to the system's allocator; counting touches a thread-local number alone.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above; `pointer` came from `alloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations() -> usize {
+    ALLOCATIONS.with(Cell::get)
+}
+
+/// A network that delivers inside `send`, without a queue.
+#[derive(Default)]
+struct Wire {
+    ends: [OnceLock<(Nid, Arc<dyn Upcalls>)>; 2],
+}
+
+impl Lnd for Wire {
+    fn net_type(&self) -> NetType {
+        NetType::TCP
+    }
+
+    fn startup(&self, ni: ProcessId, upcalls: Arc<dyn Upcalls>) -> Result<NiLimits, LndError> {
+        let free = self.ends.iter().find(|end| end.get().is_none()).expect("two ends");
+        assert!(free.set((ni.nid, upcalls)).is_ok());
+        Ok(NiLimits { credits: 256, peer_credits: 8, timeout_ns: 50_000_000_000 })
+    }
+
+    fn shutdown(&self, _: Nid) {}
+
+    fn send(&self, tx: Tx) -> Sent {
+        let mut ends = self.ends.iter().filter_map(OnceLock::get);
+        let (ni, receiver) = ends.find(|(nid, _)| *nid == tx.peer.nid).expect("the other end");
+        let arrival = Arrival { ni: *ni, from: ProcessId::lnet(tx.ni), header: &tx.header, rx: RxContext(1) };
+        if let Verdict::Deliver(Delivery { token, sink }) = receiver.parse(&arrival) {
+            if let (Some(from), Some(mut to)) = (&tx.payload, sink) {
+                lnet_region::copy(from, &mut to);
+            }
+            receiver.finalize_rx(token, Ok(()));
+        }
+        Sent::Now(Ok(()))
+    }
+
+    fn resume(&self, _: RxContext, _: Option<Delivery>) {}
+
+    fn shards(&self) -> usize {
+        0
+    }
+
+    fn poll(&self, _: usize, _: u64, _: usize) -> Poll {
+        Poll::default()
+    }
+
+    fn arm(&self, _: usize) -> bool {
+        true
+    }
+
+    fn wait_fd(&self, _: usize) -> std::os::fd::BorrowedFd<'_> {
+        unreachable!("there are no shards")
+    }
+
+    fn is_active(&self) -> bool {
+        true
+    }
+
+    fn register(&self, _: &Region) -> Result<(), LndError> {
+        Ok(())
+    }
+
+    fn deregister(&self, _: &Region) {}
+}
+
+#[derive(Default)]
+struct Counter(std::sync::atomic::AtomicUsize);
+
+impl EventHandler for Counter {
+    fn event(&self, event: &Event) {
+        assert_eq!(event.status, Ok(()));
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn wake(&self) {}
+}
+
+struct End {
+    engine: Arc<Engine>,
+    eq: EqHandle,
+    id: ProcessId,
+    memory: IoVec,
+}
+
+impl End {
+    fn new(wire: &Arc<Wire>, handler: &Arc<Counter>, number: u32) -> End {
+        let id = ProcessId::lnet(Nid::new_numeric(lnet_nid::Net::TCP, number));
+        let engine = Engine::new(EngineConfig::new(Pid::LNET, u64::from(number)));
+        engine.add_ni(id, wire.clone()).unwrap();
+        let eq = engine.eq_alloc(handler.clone()).unwrap();
+        End { engine, eq, id, memory: IoVec::whole(Region::heap(64).unwrap()) }
+    }
+
+    fn md(&self, options: MdOptions, threshold: u32) -> Md {
+        let (memory, threshold) = (self.memory.clone(), Threshold::Limited(threshold));
+        Md { memory, threshold, max_size: 0, options, user_ptr: 0, eq: Some(self.eq) }
+    }
+
+    fn expect(&self, options: MdOptions) {
+        let me = MeSpec {
+            portal: portal(),
+            match_id: ProcessId::ANY,
+            match_bits: MatchBits(1),
+            ignore_bits: MatchBits(0),
+            unlink: Unlink::Auto,
+            position: Position::After,
+        };
+        let me = self.engine.me_attach(&me).unwrap();
+        self.engine.md_attach(me, self.md(options, 1), Unlink::Auto).unwrap();
+    }
+
+    fn put(&self, target: ProcessId, ack: AckRequest) {
+        let threshold = if ack == AckRequest::Ack { 2 } else { 1 };
+        let md = self.engine.md_bind(self.md(MdOptions::empty(), threshold), Unlink::Auto).unwrap();
+        let (portal, match_bits) = (portal(), MatchBits(1));
+        let put = Put { source: None, md, ack, target, portal, match_bits, offset: 0, hdr_data: 0 };
+        self.engine.put(&put).unwrap();
+    }
+
+    fn get(&self, target: ProcessId) {
+        let md = self.engine.md_bind(self.md(MdOptions::empty(), 2), Unlink::Auto).unwrap();
+        let (portal, match_bits) = (portal(), MatchBits(1));
+        self.engine.get(&Get { source: None, md, target, portal, match_bits, offset: 0 }).unwrap();
+    }
+}
+
+fn portal() -> Portal {
+    Portal::new(40).unwrap()
+}
+
+#[test]
+fn rounds_of_puts_acks_and_gets_allocate_nothing() {
+    let handler = Arc::new(Counter::default());
+    let wire = Arc::new(Wire::default());
+    let (a, b) = (End::new(&wire, &handler, 1), End::new(&wire, &handler, 2));
+    let own = End { memory: IoVec::whole(Region::heap(64).unwrap()), engine: b.engine.clone(), ..b };
+    let round = |now_ns| {
+        b.expect(MdOptions::OP_PUT);
+        a.put(b.id, AckRequest::NoAck);
+        b.expect(MdOptions::OP_PUT);
+        a.put(b.id, AckRequest::Ack);
+        b.expect(MdOptions::OP_GET);
+        a.get(b.id);
+        // To itself.
+        b.expect(MdOptions::OP_PUT);
+        own.put(b.id, AckRequest::Ack);
+        b.expect(MdOptions::OP_GET);
+        own.get(b.id);
+        a.engine.advance(now_ns);
+        b.engine.advance(now_ns);
+    };
+    (0..1000).for_each(round);
+    let events = handler.0.load(std::sync::atomic::Ordering::Relaxed);
+    let before = allocations();
+    (0..1000).for_each(round);
+    assert_eq!(allocations() - before, 0);
+    assert_eq!(handler.0.load(std::sync::atomic::Ordering::Relaxed), 2 * events);
+}
+
+#[test]
+fn the_allocator_counts() {
+    let before = allocations();
+    drop(std::hint::black_box(Box::new(1)));
+    assert_eq!(allocations() - before, 1);
+}

@@ -1,0 +1,163 @@
+//! NIs that come and go while others carry traffic (S-202).
+
+use std::sync::Arc;
+
+use lnet_api::EventKind::{Reply, Send};
+use lnet_api::{AckRequest, Errno, LNet, LNetError, MdOptions};
+use lnet_nid::{Nid, ProcessId};
+use lnet_proto::ping::PingInfo;
+
+use crate::common::*;
+use crate::ping::ping;
+
+#[test]
+fn stopping_an_ni_ends_everything_that_goes_over_it() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    // Sent and awaited; in flight; and queued behind the credits.
+    let awaited = a.bind(&memory(8), 2);
+    a.get(awaited, b.id(), 1).unwrap();
+    network.lose(0);
+    let more = LIMITS.peer_credits as usize + 20;
+    for _ in 0..more {
+        a.put(a.bind(&memory(8), 2), b.id(), 1, AckRequest::Ack).unwrap();
+    }
+    a.events();
+    a.engine.remove_ni(a.nid).unwrap();
+    let events = a.events();
+    let down = Err(Errno::ESHUTDOWN);
+    let sends =
+        events.iter().filter(|event| (event.kind, event.status, event.unlinked) == (Send, down, true));
+    assert_eq!(sends.count(), more);
+    let reply = events.iter().find(|event| event.kind == Reply).unwrap();
+    assert_eq!((reply.md, reply.status, reply.unlinked), (awaited, down, true));
+    assert_eq!(events.len(), more + 1);
+    assert!(a.is_quiet());
+    assert_eq!(a.engine.local_ids(), [ProcessId::lnet(Nid::LOOPBACK)]);
+    let md = a.bind(&memory(8), 1);
+    assert_eq!(a.put(md, b.id(), 1, AckRequest::NoAck).unwrap_err().errno(), Errno::EHOSTUNREACH);
+    assert_eq!(a.engine.remove_ni(a.nid).unwrap_err().errno(), Errno::EADDRNOTAVAIL);
+
+    // And it comes back, with all its credits.
+    a.engine.add_ni(a.id(), network.clone()).unwrap();
+    for _ in 0..more {
+        a.put(a.bind(&memory(8), 1), b.id(), 1, AckRequest::NoAck).unwrap();
+    }
+    assert_eq!(network.queue.lock().len(), LIMITS.peer_credits as usize);
+    network.run();
+    assert_eq!(a.events().len(), more);
+}
+
+#[test]
+fn an_ni_of_another_network_takes_no_part() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let second: Nid = "10.88.0.2@tcp1".parse().unwrap();
+    a.engine.add_ni(ProcessId::lnet(second), network.clone()).unwrap();
+    b.expect(1, &pattern(8, 1), MdOptions::OP_GET);
+    let sink = memory(8);
+    a.get(a.bind(&sink, 2), b.id(), 1).unwrap();
+    a.engine.remove_ni(second).unwrap();
+    network.run();
+    assert_eq!(content(&sink), pattern_bytes(8, 1));
+}
+
+#[test]
+fn nis_that_cannot_be_are_refused() {
+    let network = Network::new();
+    let a = Node::new(&network, 2);
+    let add = |id| a.engine.add_ni(id, network.clone()).unwrap_err();
+    assert_eq!(add(a.id()).errno(), Errno::EEXIST);
+    assert_eq!(add(ProcessId::lnet(Nid::LOOPBACK)).errno(), Errno::EINVAL);
+    assert_eq!(add(ProcessId::ANY).errno(), Errno::EINVAL);
+    for last in 0..62 {
+        a.engine.add_ni(ProcessId::lnet(nid(100 + last)), network.clone()).unwrap();
+    }
+    a.engine.add_ni(ProcessId::lnet(nid(200)), network.clone()).unwrap();
+    assert!(matches!(add(ProcessId::lnet(nid(201))), LNetError::TooMany { limit: 64, .. }));
+}
+
+#[test]
+fn an_ni_whose_network_does_not_start_leaves_no_trace() {
+    let network = Network::new();
+    let a = Node::new(&network, 2);
+    let refusing = Arc::new(Refusing);
+    let before = ping(&network, &a, ProcessId::lnet(Nid::LOOPBACK));
+    let error = a.engine.add_ni(ProcessId::lnet(nid(5)), refusing.clone()).unwrap_err();
+    assert_eq!(error.errno(), Errno::EADDRINUSE);
+    assert_eq!(a.engine.local_ids().len(), 2);
+    let after = ping(&network, &a, ProcessId::lnet(Nid::LOOPBACK));
+    assert_eq!(PingInfo { sequence: before.sequence, ..after.clone() }, before);
+    assert!(after.sequence > before.sequence);
+}
+
+/// An LND that starts nothing.
+struct Refusing;
+
+impl lnet_api::Lnd for Refusing {
+    fn net_type(&self) -> lnet_nid::NetType {
+        lnet_nid::NetType::TCP
+    }
+
+    fn startup(
+        &self,
+        _: ProcessId,
+        upcalls: Arc<dyn lnet_api::Upcalls>,
+    ) -> Result<lnet_api::NiLimits, lnet_api::LndError> {
+        drop(upcalls);
+        Err(lnet_api::LndError { what: "the address is another's".into(), errno: Errno::EADDRINUSE })
+    }
+
+    fn shutdown(&self, _: Nid) {
+        unreachable!("it never started")
+    }
+
+    fn send(&self, _: lnet_api::Tx) -> lnet_api::Sent {
+        unreachable!("it never started")
+    }
+
+    fn resume(&self, _: lnet_api::RxContext, _: Option<lnet_api::Delivery>) {}
+
+    fn shards(&self) -> usize {
+        0
+    }
+
+    fn poll(&self, _: usize, _: u64, _: usize) -> lnet_api::Poll {
+        lnet_api::Poll::default()
+    }
+
+    fn arm(&self, _: usize) -> bool {
+        true
+    }
+
+    fn wait_fd(&self, _: usize) -> std::os::fd::BorrowedFd<'_> {
+        unreachable!("there are no shards")
+    }
+
+    fn is_active(&self) -> bool {
+        false
+    }
+
+    fn register(&self, _: &lnet_region::Region) -> Result<(), lnet_api::LndError> {
+        Ok(())
+    }
+
+    fn deregister(&self, _: &lnet_region::Region) {}
+}
+
+#[test]
+fn peers_are_told_of_all_nis_in_the_order_they_came() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let nids = |info: &PingInfo| info.nis.iter().map(|ni| ni.nid).collect::<Vec<_>>();
+    let first = ping(&network, &b, a.id());
+    assert_eq!(nids(&first), [a.nid]);
+    a.engine.add_ni(ProcessId::lnet(nid(5)), network.clone()).unwrap();
+    a.engine.add_ni(ProcessId::lnet(nid(6)), network.clone()).unwrap();
+    assert_eq!(nids(&ping(&network, &b, a.id())), [a.nid, nid(5), nid(6)]);
+    a.engine.remove_ni(nid(5)).unwrap();
+    a.engine.add_ni(ProcessId::lnet(nid(7)), network.clone()).unwrap();
+    let last = ping(&network, &b, a.id());
+    assert_eq!(nids(&last), [a.nid, nid(6), nid(7)]);
+    assert_eq!(last.sequence, first.sequence + 4);
+}

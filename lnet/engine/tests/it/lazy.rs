@@ -1,0 +1,108 @@
+//! Lazy portals: messages that wait for a buffer (S-109, lnet-semantics 11).
+
+use lnet_api::EventKind::{Ack, Put, Send};
+use lnet_api::{AckRequest, LNet, Md, MdOptions, Threshold, Unlink};
+
+use crate::common::*;
+
+#[test]
+fn puts_wait_for_a_buffer_and_are_taken_in_order() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    b.engine.set_lazy_portal(portal());
+    for seed in 0..5 {
+        let bits = if seed == 2 { 9 } else { 1 };
+        a.put(a.bind(&pattern(10, seed), 2), b.id(), bits, AckRequest::Ack).unwrap();
+        network.run();
+    }
+    assert_eq!((network.verdicts().delayed, b.events().len()), (5, 0));
+    // A buffer for three of them: the one with other bits, and the one too many, go on waiting.
+    let buffer = memory(30);
+    b.engine.md_attach(b.post(1), b.md(&buffer, MdOptions::OP_PUT, 3), Unlink::Auto).unwrap();
+    let events = b.events();
+    assert_eq!(brief(&events), [(Put, Ok(()), false), (Put, Ok(()), false), (Put, Ok(()), true)]);
+    let expected = [0, 1, 3].map(|seed| pattern_bytes(10, seed)).concat();
+    assert_eq!(content(&buffer), expected);
+    network.run();
+    let acks = a.events().iter().filter(|event| event.kind == Ack).count();
+    assert_eq!(acks, 3);
+    let rest = memory(10);
+    b.expect(9, &rest, MdOptions::OP_PUT);
+    assert_eq!(content(&rest), pattern_bytes(10, 2));
+}
+
+#[test]
+fn a_waiting_message_that_is_too_long_is_dropped_when_its_buffer_comes() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    b.engine.set_lazy_portal(portal());
+    for bytes in [11, 10] {
+        a.put(a.bind(&pattern(bytes, 1), 1), b.id(), 1, AckRequest::NoAck).unwrap();
+    }
+    network.run();
+    b.expect(1, &memory(10), MdOptions::OP_PUT);
+    assert_eq!(brief(&b.events()), [(Put, Ok(()), true)]);
+    assert_eq!((b.engine.counters().drop_count, b.engine.counters().drop_length), (1, 11));
+}
+
+#[test]
+fn empty_and_local_messages_wait_too() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    b.engine.set_lazy_portal(portal());
+    a.put(a.bind(&memory(0), 2), b.id(), 1, AckRequest::Ack).unwrap();
+    network.run();
+    b.put(b.bind(&pattern(10, 3), 1), b.id(), 2, AckRequest::NoAck).unwrap();
+    assert_eq!(b.events(), []);
+    b.expect(1, &memory(10), MdOptions::OP_PUT);
+    network.run();
+    assert_eq!(brief(&b.events()), [(Put, Ok(()), true)]);
+    assert_eq!(brief(&a.events()), [(Send, Ok(()), false), (Ack, Ok(()), true)]);
+    let buffer = memory(10);
+    b.expect(2, &buffer, MdOptions::OP_PUT);
+    assert_eq!(brief(&b.events()), [(Send, Ok(()), true), (Put, Ok(()), true)]);
+    assert_eq!(content(&buffer), pattern_bytes(10, 3));
+    assert!(a.is_quiet() && b.is_quiet());
+}
+
+#[test]
+fn gets_never_wait() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    b.engine.set_lazy_portal(portal());
+    a.get(a.bind(&memory(4), 2), b.id(), 1).unwrap();
+    network.run();
+    assert_eq!((network.verdicts().discarded, network.verdicts().delayed), (1, 0));
+}
+
+#[test]
+fn clearing_a_lazy_portal_drops_what_waits() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    b.engine.set_lazy_portal(portal());
+    for _ in 0..3 {
+        a.put(a.bind(&memory(4), 1), b.id(), 1, AckRequest::NoAck).unwrap();
+    }
+    b.put(b.bind(&memory(4), 1), b.id(), 1, AckRequest::NoAck).unwrap();
+    network.run();
+    b.engine.clear_lazy_portal(portal());
+    assert_eq!(brief(&b.events()), [(Send, Ok(()), true)]);
+    let md = Md { threshold: Threshold::Infinite, ..b.md(&memory(4), MdOptions::OP_PUT, 0) };
+    b.engine.md_attach(b.post(1), md, Unlink::Auto).unwrap();
+    assert_eq!((b.events(), b.engine.counters().drop_count), (vec![], 4));
+    assert!(b.is_quiet());
+}
+
+#[test]
+fn a_hostile_peer_fills_only_so_many_places() {
+    let network = Network::new();
+    let mut config = lnet::EngineConfig::new(lnet_nid::Pid::LNET, 1);
+    config.limits.delayed = 3;
+    let (a, b) = (Node::new(&network, 2), Node::with_config(&network, 3, config));
+    b.engine.set_lazy_portal(portal());
+    for _ in 0..5 {
+        a.put(a.bind(&memory(4), 1), b.id(), 1, AckRequest::NoAck).unwrap();
+    }
+    network.run();
+    assert_eq!((network.verdicts().delayed, network.verdicts().discarded), (3, 2));
+}

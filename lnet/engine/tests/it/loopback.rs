@@ -1,0 +1,102 @@
+//! Messages of a node to itself (lnet-wire 14): no LND, no credits, the same events.
+
+use lnet_api::EventKind::{Ack, Get, Put, Reply, Send};
+use lnet_api::{AckRequest, Event, EventKind, LNet, MdOptions};
+use lnet_nid::{Nid, ProcessId};
+
+use crate::common::*;
+
+/// A node's own names, and the source its own messages show there.
+fn names(node: &Node) -> [ProcessId; 2] {
+    [ProcessId::lnet(Nid::LOOPBACK), node.id()]
+}
+
+fn of_kind(events: &[Event], kind: EventKind) -> Event {
+    let mut found = events.iter().filter(|event| event.kind == kind);
+    let event = *found.next().expect("an event of this kind");
+    assert!(found.next().is_none(), "only one {kind:?}");
+    event
+}
+
+#[test]
+fn a_node_puts_and_gets_to_and_from_itself() {
+    for bytes in [0, 1, 5000, 1 << 20] {
+        let network = Network::new();
+        let node = Node::new(&network, 2);
+        for (seed, target) in names(&node).into_iter().enumerate() {
+            let (from, to) = (pattern(bytes, seed as u8), memory(bytes));
+            node.expect(1, &to, MdOptions::OP_PUT);
+            node.put(node.bind(&from, 2), target, 1, AckRequest::Ack).unwrap();
+            assert_eq!(content(&to), pattern_bytes(bytes, seed as u8));
+            let events = node.events();
+            assert_eq!(events.len(), 3);
+            let (put, ack) = (of_kind(&events, Put), of_kind(&events, Ack));
+            assert!(put.unlinked && events.iter().filter(|event| event.unlinked).count() == 2);
+            assert_eq!(
+                (put.source, put.target, put.initiator, put.sender),
+                (target, target, target, target.nid)
+            );
+            assert_eq!((put.mlength, ack.mlength), (bytes as u32, bytes as u32));
+            of_kind(&events, Send);
+
+            let sink = memory(bytes);
+            node.expect(2, &from, MdOptions::OP_GET);
+            node.get(node.bind(&sink, 2), target, 2).unwrap();
+            assert_eq!(content(&sink), pattern_bytes(bytes, seed as u8));
+            let events = node.events();
+            assert_eq!(events.len(), 3);
+            assert!(of_kind(&events, Get).unlinked);
+            assert_eq!(of_kind(&events, Reply).mlength, bytes as u32);
+            assert!(of_kind(&events, Reply).unlinked != of_kind(&events, Send).unlinked);
+        }
+        assert!(node.is_quiet() && network.queue.lock().is_empty());
+    }
+}
+
+#[test]
+fn credits_do_not_count() {
+    let network = Network::new();
+    *network.limits.lock() = lnet_api::NiLimits { credits: 1, peer_credits: 1, ..LIMITS };
+    let node = Node::new(&network, 2);
+    node.put(node.bind(&memory(1), 1), ProcessId::lnet(nid(3)), 1, AckRequest::NoAck).unwrap();
+    for _ in 0..100 {
+        node.expect(1, &memory(4), MdOptions::OP_PUT);
+        node.put(node.bind(&memory(4), 1), node.id(), 1, AckRequest::NoAck).unwrap();
+    }
+    assert_eq!(node.events().len(), 200);
+}
+
+#[test]
+fn what_nobody_wants_is_dropped_and_its_answer_is_late() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    node.get(node.bind(&memory(4), 2), ProcessId::lnet(Nid::LOOPBACK), 1).unwrap();
+    assert_eq!(brief(&node.events()), [(Send, Ok(()), false)]);
+    node.engine.advance(150_000_000_000);
+    assert_eq!(brief(&node.events()), [(Reply, Err(lnet_api::Errno::ETIMEDOUT), true)]);
+    assert!(node.is_quiet());
+}
+
+#[test]
+fn a_message_into_its_own_memory_is_dropped() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let buffer = pattern(16, 1);
+    node.expect(1, &buffer, MdOptions::OP_PUT);
+    node.put(node.bind(&buffer, 1), node.id(), 1, AckRequest::NoAck).unwrap();
+    assert_eq!(brief(&node.events()), [(Send, Ok(()), true)]);
+    assert_eq!((node.engine.counters().drop_count, content(&buffer)), (1, pattern_bytes(16, 1)));
+}
+
+#[test]
+fn a_second_name_of_the_node_is_local_too() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    node.engine.add_ni(ProcessId::lnet(nid(5)), network.clone()).unwrap();
+    let to = memory(4);
+    node.expect(1, &to, MdOptions::OP_PUT);
+    node.put(node.bind(&pattern(4, 4), 1), ProcessId::lnet(nid(5)), 1, AckRequest::NoAck).unwrap();
+    assert_eq!(content(&to), pattern_bytes(4, 4));
+    let ids: Vec<ProcessId> = [Nid::LOOPBACK, nid(2), nid(5)].map(ProcessId::lnet).into();
+    assert_eq!(node.engine.local_ids(), ids);
+}

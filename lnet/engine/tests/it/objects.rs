@@ -1,0 +1,175 @@
+//! EQs, MEs and MDs: handles, portal types, what is refused.
+
+use lnet_api::{
+    AckRequest, Errno, EventKind, LNet, LNetError, MdHandle, MdOptions, MeHandle, Position, Threshold, Unlink,
+};
+use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
+
+use crate::common::*;
+
+fn errno<T: std::fmt::Debug>(result: Result<T, LNetError>) -> Errno {
+    result.expect_err("a refusal").errno()
+}
+
+#[test]
+fn handles_of_what_is_gone_are_enoent() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let buffer = memory(64);
+    let me = node.post(1);
+    let md = node.engine.md_attach(me, node.md(&buffer, MdOptions::OP_PUT, 1), Unlink::Auto).unwrap();
+    node.engine.me_unlink(me).unwrap();
+    assert_eq!(brief(&node.events()), [(EventKind::Unlink, Ok(()), true)]);
+    assert_eq!(errno(node.engine.me_unlink(me)), Errno::ENOENT);
+    assert_eq!(errno(node.engine.md_unlink(md)), Errno::ENOENT);
+    // The slots are used again; the old handles still name nothing.
+    let (me2, md2) = (node.post(1), node.bind(&buffer, 1));
+    assert!(me2 != me && md2 != md);
+    assert_eq!(errno(node.engine.me_unlink(me)), Errno::ENOENT);
+    assert_eq!(errno(node.engine.md_unlink(md)), Errno::ENOENT);
+    assert_eq!(errno(node.put(md, node.id(), 1, AckRequest::NoAck)), Errno::ENOENT);
+    assert_eq!(errno(node.engine.md_unlink(MdHandle(u64::MAX))), Errno::ENOENT);
+    assert_eq!(errno(node.engine.me_unlink(MeHandle(0))), Errno::ENOENT);
+}
+
+#[test]
+fn an_event_queue_in_use_is_not_freed() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let md = node.bind(&memory(8), 1);
+    assert_eq!(errno(node.engine.eq_free(node.eq)), Errno::EBUSY);
+    node.engine.md_unlink(md).unwrap();
+    node.engine.eq_free(node.eq).unwrap();
+    assert_eq!(errno(node.engine.eq_free(node.eq)), Errno::ENOENT);
+    let md = node.md(&memory(8), MdOptions::empty(), 1);
+    assert_eq!(errno(node.engine.md_bind(md, Unlink::Auto)), Errno::ENOENT);
+}
+
+#[test]
+fn descriptors_that_make_no_sense_are_refused() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let buffer = memory(64);
+    let bind = |options, max_size, bytes| {
+        let md = lnet_api::Md { max_size, ..node.md(&memory(bytes), options, 1) };
+        node.engine.md_bind(md, Unlink::Auto)
+    };
+    assert_eq!(errno(bind(MdOptions::OP_PUT, 0, 64)), Errno::EINVAL);
+    assert_eq!(errno(bind(MdOptions::MAX_SIZE, 65, 64)), Errno::EINVAL);
+    assert_eq!(errno(bind(MdOptions::empty(), 0, (1 << 20) + 1)), Errno::EINVAL);
+    assert!(bind(MdOptions::empty(), 0, 1 << 20).is_ok());
+    let me = node.post(1);
+    let neither = node.md(&buffer, MdOptions::empty(), 1);
+    assert_eq!(errno(node.engine.md_attach(me, neither, Unlink::Auto)), Errno::EINVAL);
+    // The entry went with it.
+    assert_eq!(errno(node.engine.me_unlink(me)), Errno::ENOENT);
+    // An entry that has an MD keeps it.
+    let me = node.post(1);
+    let md = || node.md(&buffer, MdOptions::OP_PUT, 1);
+    let attached = node.engine.md_attach(me, md(), Unlink::Auto).unwrap();
+    assert_eq!(errno(node.engine.md_attach(me, md(), Unlink::Auto)), Errno::EBUSY);
+    node.engine.md_unlink(attached).unwrap();
+    assert_eq!(errno(node.engine.md_attach(me, md(), Unlink::Auto)), Errno::ENOENT);
+}
+
+// S-101, S-103, S-104.
+#[test]
+fn the_first_entry_decides_the_type_of_a_portal() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let one = ProcessId::new(nid(9), Pid::LNET);
+    let open = [
+        (ProcessId::ANY, 0),
+        (ProcessId::new(Nid::ANY, Pid::LNET), 0),
+        (ProcessId::new(nid(9), Pid::ANY), 0),
+        (one, 1),
+    ];
+    let attach = |portal, match_id, ignore, position| {
+        let (portal, ignore_bits) = (Portal::new(portal).unwrap(), MatchBits(ignore));
+        node.engine.me_attach(&lnet_api::MeSpec { portal, match_id, ignore_bits, position, ..spec(1) })
+    };
+    // Unique: order means nothing there, and nothing open is taken.
+    assert_eq!(errno(attach(1, one, 0, Position::Before)), Errno::EPERM);
+    let first = attach(1, one, 0, Position::After).unwrap();
+    for (match_id, ignore) in open {
+        assert_eq!(errno(attach(1, match_id, ignore, Position::After)), Errno::EPERM);
+    }
+    assert_eq!(errno(attach(1, one, 0, Position::Before)), Errno::EPERM);
+    attach(1, one, 0, Position::After).unwrap();
+    // The type outlives the entry that decided it.
+    node.engine.me_unlink(first).unwrap();
+    assert_eq!(errno(attach(1, ProcessId::ANY, 0, Position::After)), Errno::EPERM);
+    // Wildcard, by each of the things that can be open.
+    for (number, (match_id, ignore)) in open.into_iter().enumerate() {
+        let portal = 2 + number as u32;
+        attach(portal, match_id, ignore, Position::Before).unwrap();
+        attach(portal, match_id, ignore, Position::After).unwrap();
+        assert_eq!(errno(attach(portal, one, 0, Position::After)), Errno::EPERM);
+    }
+}
+
+#[test]
+fn exhausted_descriptors_send_nothing_more() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let md = node.md(&memory(8), MdOptions::empty(), 2);
+    let md = node.engine.md_bind(md, Unlink::Retain).unwrap();
+    node.put(md, ProcessId::lnet(nid(3)), 1, AckRequest::NoAck).unwrap();
+    node.put(md, ProcessId::lnet(nid(3)), 1, AckRequest::NoAck).unwrap();
+    assert_eq!(errno(node.put(md, ProcessId::lnet(nid(3)), 1, AckRequest::NoAck)), Errno::ENOENT);
+    assert_eq!(errno(node.get(md, ProcessId::lnet(nid(3)), 1)), Errno::ENOENT);
+    network.lose(0);
+    network.lose(0);
+    assert_eq!(brief(&node.events()), [(EventKind::Send, Ok(()), false); 2]);
+    node.engine.md_unlink(md).unwrap();
+    assert_eq!(brief(&node.events()), [(EventKind::Unlink, Ok(()), true)]);
+}
+
+#[test]
+fn attached_descriptors_send_nothing() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let md = node.expect(1, &memory(8), MdOptions::OP_PUT);
+    assert_eq!(errno(node.put(md, ProcessId::lnet(nid(3)), 1, AckRequest::NoAck)), Errno::ENOENT);
+}
+
+#[test]
+fn tables_have_their_limits() {
+    let network = Network::new();
+    let mut config = lnet::EngineConfig::new(Pid::LNET, 1);
+    config.limits = lnet::Limits {
+        event_queues: 3,
+        match_entries: 6,
+        descriptors: 6,
+        messages: 2,
+        ..lnet::Limits::default()
+    };
+    let node = Node::with_config(&network, 2, config);
+    let full = node.engine.eq_alloc(node.recorder.clone());
+    let refused = |result: Result<(), LNetError>| {
+        let error = result.expect_err("a full table");
+        assert!(matches!(error, LNetError::TooMany { .. }), "{error}");
+        assert_eq!(error.errno(), Errno::ENOMEM);
+    };
+    // Some of everything is taken by the node's own services.
+    refused(fill(|| node.engine.me_attach(&spec(1)).map(drop)));
+    let bind = || node.engine.md_bind(node.md(&memory(8), MdOptions::empty(), 1), Unlink::Auto);
+    let md = bind().unwrap();
+    let infinite =
+        lnet_api::Md { threshold: Threshold::Infinite, ..node.md(&memory(8), MdOptions::empty(), 1) };
+    node.engine.md_unlink(md).unwrap();
+    let md = node.engine.md_bind(infinite, Unlink::Auto).unwrap();
+    refused(fill(|| bind().map(drop)));
+    refused(fill(|| node.put(md, ProcessId::lnet(nid(3)), 1, AckRequest::NoAck)));
+    assert_eq!(node.engine.counters().msgs_alloc, 2);
+    refused(fill(|| node.engine.eq_alloc(node.recorder.clone()).map(drop)));
+    drop(full);
+}
+
+/// Repeats a call until it is refused.
+fn fill(mut call: impl FnMut() -> Result<(), LNetError>) -> Result<(), LNetError> {
+    for _ in 0..1000 {
+        call()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,315 @@
+//! Pinging and being pinged, pushes included (lnet-wire 15 to 19).
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use lnet_api::EventKind::{Ack, Send};
+use lnet_api::{AckRequest, Errno, EventFd, LNet, Put, Sleeper};
+use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
+use lnet_proto::ping::{Features, Interface, NiStatus, PingInfo};
+use lnet_region::IoVec;
+
+use crate::common::*;
+
+/// Counts how often it is woken.
+pub(crate) struct Counting {
+    fd: EventFd,
+    pub(crate) wakes: AtomicUsize,
+}
+
+impl Counting {
+    pub(crate) fn new() -> Arc<Counting> {
+        Arc::new(Counting { fd: EventFd::new().expect("an eventfd"), wakes: AtomicUsize::new(0) })
+    }
+}
+
+impl Sleeper for Counting {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.fd()
+    }
+
+    fn prepare(&self) {
+        self.fd.prepare();
+    }
+
+    fn finish(&self) {
+        self.fd.finish();
+    }
+
+    fn wake(&self) {
+        self.wakes.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Pings until the answer is there.
+pub(crate) fn ping(network: &Network, from: &Node, target: ProcessId) -> PingInfo {
+    let mut ping = from.engine.ping(None, target, Counting::new()).expect("a ping under way");
+    network.run();
+    ping.poll().expect("an outcome").expect("an answer")
+}
+
+#[test]
+fn a_node_tells_who_it_is() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let sleeper = Counting::new();
+    let mut ping = a.engine.ping(Some(a.nid), b.id(), sleeper.clone()).unwrap();
+    assert!(ping.poll().is_none());
+    network.run();
+    let info = ping.poll().unwrap().unwrap();
+    assert_eq!(sleeper.wakes.load(Ordering::Relaxed), 1);
+    assert_eq!(info.features, Features(0x1e));
+    assert_eq!((info.pid, info.sequence), (Pid::LNET, 2));
+    assert_eq!(info.nis, [Interface { nid: b.nid, status: NiStatus::UP }]);
+    // The same again, and nothing is left behind.
+    assert_eq!(ping.poll().unwrap().unwrap(), info);
+    drop(ping);
+    assert!(a.is_quiet() && b.is_quiet());
+}
+
+#[test]
+fn a_node_pings_itself() {
+    let network = Network::new();
+    let a = Node::new(&network, 2);
+    for target in [a.id(), ProcessId::lnet(Nid::LOOPBACK)] {
+        assert_eq!(ping(&network, &a, target).nis[0].nid, a.nid);
+    }
+}
+
+#[test]
+fn large_nids_are_told_where_there_are_any() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let large: Nid = "fd77::3@tcp".parse().unwrap();
+    b.engine.add_ni(ProcessId::lnet(large), network.clone()).unwrap();
+    let info = ping(&network, &a, b.id());
+    assert_eq!(info.features, Features(0x3e));
+    assert_eq!(info.nis.iter().map(|ni| ni.nid).collect::<Vec<_>>(), [b.nid, large]);
+    b.engine.remove_ni(b.nid).unwrap();
+    let info = ping(&network, &b, ProcessId::lnet(Nid::LOOPBACK));
+    assert_eq!((info.features, info.primary()), (Features(0x7e), Some(large)));
+}
+
+fn outcome(ping: &mut lnet::Ping) -> Errno {
+    ping.poll().expect("an outcome").expect_err("a failure").errno()
+}
+
+#[test]
+fn a_ping_fails_with_what_the_network_says() {
+    let network = Network::new();
+    let a = Node::new(&network, 2);
+    let sleeper = Counting::new();
+    let mut unsent = a.engine.ping(None, ProcessId::lnet(nid(3)), sleeper.clone()).unwrap();
+    network.fail(0, Errno::ECONNREFUSED);
+    assert_eq!(outcome(&mut unsent), Errno::ECONNREFUSED);
+    let mut lost = a.engine.ping(None, ProcessId::lnet(nid(3)), sleeper.clone()).unwrap();
+    network.lose(0);
+    assert!(lost.poll().is_none());
+    network.lose_peer(a.nid, nid(3), Errno::EHOSTUNREACH);
+    assert_eq!(outcome(&mut lost), Errno::EHOSTUNREACH);
+    let mut late = a.engine.ping(None, ProcessId::lnet(nid(3)), sleeper.clone()).unwrap();
+    network.lose(0);
+    a.engine.advance(200_000_000_000);
+    assert_eq!(outcome(&mut late), Errno::ETIMEDOUT);
+    assert_eq!(sleeper.wakes.load(Ordering::Relaxed), 3);
+    let nowhere = a.engine.ping(None, "1.2.3.4@o2ib9".parse().map(ProcessId::lnet).unwrap(), sleeper.clone());
+    assert_eq!(nowhere.err().map(|error| error.errno()), Some(Errno::EHOSTUNREACH));
+    let foreign = a.engine.ping(Some(nid(9)), ProcessId::lnet(nid(3)), sleeper);
+    assert_eq!(foreign.err().map(|error| error.errno()), Some(Errno::EADDRNOTAVAIL));
+}
+
+#[test]
+fn an_answer_that_is_none_is_eproto() {
+    let network = Network::new();
+    let a = Node::new(&network, 2);
+    for garbage in [vec![], vec![0u8; 48], vec![0xff; 4096]] {
+        let mut ping = a.engine.ping(None, ProcessId::lnet(nid(3)), Counting::new()).unwrap();
+        let get = network.take(0).unwrap();
+        let lnet_proto::Body::Get { return_wmd, sink_length, .. } = get.header.body else { panic!("a GET") };
+        assert!(sink_length >= 272);
+        a.finalize(get.tx.unwrap());
+        network.arrive(Packet {
+            from: nid(3),
+            to: a.id(),
+            header: lnet_proto::Header {
+                dest: get.header.src,
+                src: get.header.dest,
+                payload_length: garbage.len() as u32,
+                body: lnet_proto::Body::Reply { dst_wmd: return_wmd },
+            },
+            payload: garbage,
+            tx: None,
+        });
+        assert_eq!(outcome(&mut ping), Errno::EPROTO);
+    }
+}
+
+#[test]
+fn a_ping_that_is_given_up_leaves_nothing() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let sleeper = Counting::new();
+    for steps in 0..3 {
+        let ping = a.engine.ping(None, b.id(), sleeper.clone()).unwrap();
+        for _ in 0..steps {
+            network.step();
+        }
+        drop(ping);
+        network.run();
+        assert!(a.is_quiet() && b.is_quiet());
+    }
+    assert_eq!((sleeper.wakes.load(Ordering::Relaxed), Arc::strong_count(&sleeper)), (1, 1));
+    // Slots come back: far more pings than there can be at a time.
+    for _ in 0..3000 {
+        drop(a.engine.ping(None, b.id(), sleeper.clone()).unwrap());
+        network.run();
+    }
+    let all: Vec<_> = (0..1024).map(|_| a.engine.ping(None, b.id(), sleeper.clone()).unwrap()).collect();
+    let error = a.engine.ping(None, b.id(), sleeper.clone()).err().unwrap();
+    assert_eq!(error.errno(), Errno::ENOMEM);
+    drop(all);
+}
+
+fn info(sequence: u32, features: u32, nids: &[Nid]) -> PingInfo {
+    let nis = nids.iter().map(|&nid| Interface { nid, status: NiStatus::UP }).collect();
+    PingInfo { features: Features(features), pid: Pid::LNET, sequence, nis }
+}
+
+fn bytes(info: &PingInfo) -> IoVec {
+    let mut bytes = vec![0; info.encoded_len()];
+    info.emit(&mut bytes).unwrap();
+    let memory = memory(bytes.len());
+    memory.write(0..bytes.len()).unwrap().copy_from(0, &bytes);
+    memory
+}
+
+fn push(from: &Node, to: &Node, content: &IoVec) {
+    from.engine
+        .put(&Put {
+            source: None,
+            md: from.bind(content, 2),
+            ack: AckRequest::Ack,
+            target: to.id(),
+            portal: Portal::RESERVED,
+            match_bits: MatchBits::PING,
+            offset: 0,
+            hdr_data: 0,
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_push_makes_the_nids_of_a_node_one_peer() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let other = nid(22);
+    // Sent by the second NID of a node whose primary NID is another.
+    push(&a, &b, &bytes(&info(5, 0x1e, &[other, a.nid])));
+    network.run();
+    assert_eq!(brief(&a.events()), [(Send, Ok(()), false), (Ack, Ok(()), true)]);
+    assert_eq!(b.engine.primary_nid(a.nid), other);
+
+    // Events name the primary NID, and entries for either NID match.
+    let buffer = memory(8);
+    for wanted in [other, a.nid] {
+        let portal = Portal::new(40).unwrap();
+        let me = lnet_api::MeSpec { portal, match_id: ProcessId::lnet(wanted), ..spec(1) };
+        let me = b.engine.me_attach(&me).unwrap();
+        let md = b.md(&buffer, lnet_api::MdOptions::OP_PUT, 1);
+        b.engine.md_attach(me, md, lnet_api::Unlink::Auto).unwrap();
+        a.engine
+            .put(&Put {
+                source: None,
+                md: a.bind(&pattern(8, 1), 1),
+                ack: AckRequest::NoAck,
+                target: b.id(),
+                portal,
+                match_bits: MatchBits(1),
+                offset: 0,
+                hdr_data: 0,
+            })
+            .unwrap();
+        network.run();
+        let event = b.events().pop().unwrap();
+        assert_eq!((event.initiator.nid, event.source.nid, event.sender), (other, a.nid, a.nid));
+    }
+    // A later push takes it back.
+    push(&a, &b, &bytes(&info(6, 0x1e, &[a.nid])));
+    network.run();
+    assert_eq!(b.engine.primary_nid(a.nid), a.nid);
+}
+
+#[test]
+fn pushes_that_say_nothing_useful_are_acknowledged_and_ignored() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let single_rail = info(5, 0x06, &[nid(22), a.nid]);
+    let too_long: Vec<Nid> =
+        (0..300).map(|n| Nid::new_numeric(lnet_nid::Net::TCP, 0x0a58_0000 + n)).collect();
+    let mut too_long = too_long;
+    too_long[1] = a.nid;
+    let ours = info(5, 0x1e, &[b.nid, a.nid]);
+    for content in
+        [memory(0), pattern(100, 1), bytes(&single_rail), bytes(&info(5, 0x1e, &too_long)), bytes(&ours)]
+    {
+        push(&a, &b, &content);
+        network.run();
+        let last = a.events().pop().unwrap();
+        assert_eq!((last.kind, last.mlength as usize), (Ack, content.len().min(4096)));
+        assert_eq!(b.engine.primary_nid(a.nid), a.nid);
+    }
+}
+
+#[test]
+fn many_pushes_at_once_are_all_acknowledged() {
+    let network = Network::new();
+    let b = Node::new(&network, 3);
+    let nodes: Vec<Node> = (100..110).map(|last| Node::new(&network, last)).collect();
+    let rounds = 50;
+    for node in &nodes {
+        for round in 0..rounds {
+            push(node, &b, &bytes(&info(round, 0x1e, &[node.nid, nid(node_number(node) + 100)])));
+        }
+    }
+    // All headers arrive before the first payload is there: more than there are buffers for.
+    let mut receiving = Vec::new();
+    while let Some(mut packet) = network.take(0) {
+        let to_b = packet.to.nid == b.nid;
+        if let Some(tx) = packet.tx.take() {
+            let sender = nodes.iter().find(|node| node.nid == packet.from).unwrap_or(&b);
+            sender.finalize(tx);
+        }
+        let delivered = network.arrive_header(&packet);
+        assert!(delivered.is_some() == to_b || network.verdicts().delayed > 0 || !to_b);
+        receiving.extend(delivered);
+    }
+    assert!(network.verdicts().delayed > 0, "some had to wait");
+    for (token, receiver) in receiving {
+        receiver.finalize_rx(token, Ok(()));
+    }
+    network.run();
+    assert_eq!((network.verdicts().discarded, b.engine.counters().drop_count), (0, 0));
+    for node in &nodes {
+        let acks = node.events().iter().filter(|event| event.kind == Ack).count();
+        assert_eq!(acks, rounds as usize);
+        assert_eq!(b.engine.primary_nid(nid(node_number(node) + 100)), node.nid);
+        assert!(node.is_quiet());
+    }
+    assert!(b.is_quiet());
+}
+
+fn node_number(node: &Node) -> u8 {
+    node.nid.ipv4().expect("an IPv4 address").octets()[3]
+}
+
+#[test]
+fn empty_pushes_without_end_are_taken() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    for _ in 0..1000 {
+        push(&a, &b, &memory(0));
+        network.run();
+    }
+    assert_eq!(a.events().iter().filter(|event| event.kind == Ack).count(), 1000);
+}

@@ -1,0 +1,222 @@
+//! What a target makes of PUTs and GETs: thresholds, packing, cutting, offsets.
+
+use lnet_api::EventKind::{self, Put, Reply, Send};
+use lnet_api::{AckRequest, LNet, Md, MdHandle, MdOptions, MeSpec, Threshold, Unlink};
+use lnet_nid::MatchBits;
+use proptest::prelude::*;
+
+use crate::common::*;
+
+/// Two nodes; everything that `a` sends is addressed to `b`.
+fn pair() -> (std::sync::Arc<Network>, Node, Node) {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    (network, a, b)
+}
+
+fn put_bytes(network: &Network, a: &Node, b: &Node, bits: u64, bytes: usize, seed: u8) {
+    a.put(a.bind(&pattern(bytes, seed), 1), b.id(), bits, AckRequest::NoAck).unwrap();
+    network.run();
+}
+
+fn attach(node: &Node, bits: u64, md: Md, me_unlink: Unlink, md_unlink: Unlink) -> MdHandle {
+    let me = node.engine.me_attach(&MeSpec { unlink: me_unlink, ..spec(bits) }).unwrap();
+    node.engine.md_attach(me, md, md_unlink).unwrap()
+}
+
+#[test]
+fn a_threshold_counts_matches_and_the_last_one_unlinks() {
+    let (network, a, b) = pair();
+    attach(&b, 1, b.md(&memory(100), MdOptions::OP_PUT, 3), Unlink::Auto, Unlink::Auto);
+    for seed in 0..4 {
+        put_bytes(&network, &a, &b, 1, 10, seed);
+    }
+    let events = b.events();
+    assert_eq!(brief(&events), [(Put, Ok(()), false), (Put, Ok(()), false), (Put, Ok(()), true)]);
+    assert_eq!(events.iter().map(|event| event.offset).collect::<Vec<_>>(), [0, 10, 20]);
+    assert_eq!((b.engine.counters().drop_count, b.engine.counters().drop_length), (1, 10));
+}
+
+#[test]
+fn a_retained_descriptor_stays_exhausted_until_it_is_unlinked() {
+    let (network, a, b) = pair();
+    let md = attach(&b, 1, b.md(&memory(100), MdOptions::OP_PUT, 1), Unlink::Auto, Unlink::Retain);
+    let next = memory(100);
+    b.expect(1, &next, MdOptions::OP_PUT);
+    put_bytes(&network, &a, &b, 1, 10, 1);
+    put_bytes(&network, &a, &b, 1, 10, 2);
+    assert_eq!(brief(&b.events()), [(Put, Ok(()), false), (Put, Ok(()), true)]);
+    assert_eq!(content(&next)[..10], pattern_bytes(10, 2));
+    b.engine.md_unlink(md).unwrap();
+    assert_eq!(brief(&b.events()), [(EventKind::Unlink, Ok(()), true)]);
+}
+
+#[test]
+fn a_retained_entry_keeps_its_place_and_takes_another_descriptor() {
+    let (network, a, b) = pair();
+    let me = b.engine.me_attach(&MeSpec { unlink: Unlink::Retain, ..spec(1) }).unwrap();
+    let (first, second, other) = (memory(10), memory(10), memory(10));
+    b.engine.md_attach(me, b.md(&first, MdOptions::OP_PUT, 1), Unlink::Auto).unwrap();
+    b.expect(1, &other, MdOptions::OP_PUT);
+    put_bytes(&network, &a, &b, 1, 10, 1);
+    b.engine.md_attach(me, b.md(&second, MdOptions::OP_PUT, 1), Unlink::Auto).unwrap();
+    put_bytes(&network, &a, &b, 1, 10, 2);
+    assert_eq!((content(&first), content(&second)), (pattern_bytes(10, 1), pattern_bytes(10, 2)));
+    assert_eq!(content(&other), [0; 10]);
+    b.engine.me_unlink(me).unwrap();
+    put_bytes(&network, &a, &b, 1, 10, 3);
+    assert_eq!(content(&other), pattern_bytes(10, 3));
+}
+
+// S-403: several messages in one buffer, one after the other, until less than max_size is left.
+#[test]
+fn max_size_packs_messages_until_the_rest_is_too_small() {
+    let (network, a, b) = pair();
+    let buffer = memory(1000);
+    let md = Md {
+        threshold: Threshold::Infinite,
+        max_size: 300,
+        ..b.md(&buffer, MdOptions::OP_PUT | MdOptions::MAX_SIZE, 0)
+    };
+    attach(&b, 1, md, Unlink::Auto, Unlink::Auto);
+    // Too long for max_size, although there is room: dropped, and the buffer is as before.
+    put_bytes(&network, &a, &b, 1, 301, 9);
+    let lengths = [300, 0, 250, 151];
+    for (seed, length) in lengths.into_iter().enumerate() {
+        put_bytes(&network, &a, &b, 1, length, seed as u8);
+    }
+    let events = b.events();
+    let last = [false, false, false, true];
+    assert_eq!(events.iter().map(|event| event.unlinked).collect::<Vec<_>>(), last);
+    let mut at = 0;
+    for (seed, (event, length)) in events.iter().zip(lengths).enumerate() {
+        assert_eq!((event.offset, event.mlength as usize), (at as u64, length));
+        assert_eq!(content(&buffer)[at..at + length], pattern_bytes(length, seed as u8));
+        at += length;
+    }
+    assert_eq!(b.engine.counters().drop_count, 1);
+}
+
+#[test]
+fn a_match_that_is_too_long_drops_the_message_and_later_entries_are_not_tried() {
+    let (network, a, b) = pair();
+    let (short, long) = (memory(9), memory(10));
+    b.expect(1, &short, MdOptions::OP_PUT);
+    b.expect(1, &long, MdOptions::OP_PUT);
+    put_bytes(&network, &a, &b, 1, 10, 1);
+    assert_eq!(b.events(), []);
+    assert_eq!(b.engine.counters().drop_count, 1);
+    put_bytes(&network, &a, &b, 1, 9, 1);
+    assert_eq!(content(&short), pattern_bytes(9, 1));
+}
+
+#[test]
+fn truncate_cuts_the_message_and_tells_the_initiator_how_much_was_taken() {
+    let (network, a, b) = pair();
+    let buffer = memory(6);
+    b.expect(1, &buffer, MdOptions::OP_PUT | MdOptions::TRUNCATE);
+    a.put(a.bind(&pattern(10, 3), 2), b.id(), 1, AckRequest::Ack).unwrap();
+    network.run();
+    assert_eq!(content(&buffer), pattern_bytes(10, 3)[..6]);
+    let events = b.events();
+    assert_eq!((events[0].rlength, events[0].mlength), (10, 6));
+    let ack = a.events().pop().unwrap();
+    assert_eq!((ack.kind, ack.mlength, ack.unlinked), (EventKind::Ack, 6, true));
+
+    // A GET of more than there is.
+    b.expect(2, &pattern(6, 4), MdOptions::OP_GET | MdOptions::TRUNCATE);
+    let sink = memory(10);
+    a.get(a.bind(&sink, 2), b.id(), 2).unwrap();
+    network.run();
+    assert_eq!(content(&sink)[..6], pattern_bytes(6, 4));
+    let reply = a.events().pop().unwrap();
+    assert_eq!((reply.kind, reply.rlength, reply.mlength, reply.unlinked), (Reply, 6, 6, true));
+}
+
+#[test]
+fn a_get_of_more_than_there_is_has_no_answer() {
+    let (network, a, b) = pair();
+    b.expect(2, &pattern(6, 4), MdOptions::OP_GET);
+    a.get(a.bind(&memory(7), 2), b.id(), 2).unwrap();
+    network.run();
+    assert_eq!(brief(&a.events()), [(Send, Ok(()), false)]);
+    assert_eq!((b.events(), b.engine.counters().drop_count), (vec![], 1));
+}
+
+#[test]
+fn an_acknowledgement_can_be_disabled() {
+    let (network, a, b) = pair();
+    b.expect(1, &memory(10), MdOptions::OP_PUT | MdOptions::ACK_DISABLE);
+    a.put(a.bind(&pattern(10, 3), 2), b.id(), 1, AckRequest::Ack).unwrap();
+    network.run();
+    assert_eq!(brief(&a.events()), [(Send, Ok(()), false)]);
+    assert_eq!(brief(&b.events()), [(Put, Ok(()), true)]);
+    assert!(b.is_quiet() && !a.is_quiet());
+}
+
+#[test]
+fn puts_and_gets_only_match_where_they_are_allowed() {
+    let (network, a, b) = pair();
+    let (put, get) = (memory(4), pattern(4, 7));
+    b.expect(1, &get, MdOptions::OP_GET);
+    b.expect(1, &put, MdOptions::OP_PUT);
+    put_bytes(&network, &a, &b, 1, 4, 1);
+    assert_eq!(content(&put), pattern_bytes(4, 1));
+    let sink = memory(4);
+    a.get(a.bind(&sink, 2), b.id(), 1).unwrap();
+    network.run();
+    assert_eq!(content(&sink), pattern_bytes(4, 7));
+}
+
+#[test]
+fn overlapping_use_of_memory_drops_the_message() {
+    let (network, a, b) = pair();
+    let buffer = pattern(10, 1);
+    b.expect(1, &buffer, MdOptions::OP_PUT);
+    let held = buffer.read(9..10).unwrap();
+    put_bytes(&network, &a, &b, 1, 10, 2);
+    assert_eq!((b.events(), b.engine.counters().drop_count), (vec![], 1));
+    drop(held);
+    // Nothing was counted: the buffer still takes its one message.
+    put_bytes(&network, &a, &b, 1, 10, 2);
+    assert_eq!(brief(&b.events()), [(Put, Ok(()), true)]);
+}
+
+proptest! {
+    // lnet-wire 13: with MANAGE_REMOTE the offset of the header counts, and one beyond the end is too long.
+    #[test]
+    fn remote_offsets_go_where_they_say_or_nowhere(
+        length in 0usize..40, offset in 0u32..50, truncate: bool, size in 1usize..40
+    ) {
+        let (network, a, b) = pair();
+        let buffer = memory(size);
+        let mut options = MdOptions::OP_PUT | MdOptions::MANAGE_REMOTE;
+        options.set(MdOptions::TRUNCATE, truncate);
+        b.expect(1, &buffer, options);
+        a.engine.put(&lnet_api::Put {
+            source: None,
+            md: a.bind(&pattern(length, 1), 1),
+            ack: AckRequest::NoAck,
+            target: b.id(),
+            portal: portal(),
+            match_bits: MatchBits(1),
+            offset,
+            hdr_data: 0,
+        }).unwrap();
+        network.run();
+        let at = offset as usize;
+        let room = size.checked_sub(at);
+        let taken = room.filter(|&room| truncate || length <= room).map(|room| room.min(length));
+        let events = b.events();
+        match taken {
+            None => prop_assert_eq!(events.len(), 0),
+            Some(taken) => {
+                prop_assert_eq!((events[0].offset, events[0].mlength as usize), (u64::from(offset), taken));
+                prop_assert_eq!(&content(&buffer)[at..at + taken], &pattern_bytes(length, 1)[..taken]);
+                let mut rest = content(&buffer);
+                rest.drain(at..at + taken);
+                prop_assert!(rest.iter().all(|&byte| byte == 0));
+            }
+        }
+    }
+}

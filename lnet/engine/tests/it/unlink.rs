@@ -1,0 +1,189 @@
+//! Explicit unlink in every state of an operation (lnet-semantics 7).
+
+use lnet_api::EventKind::{self, Ack, Get, Put, Reply, Send};
+use lnet_api::{AckRequest, Errno, LNet, MdOptions, Unlink};
+
+use crate::common::*;
+
+const GONE: (EventKind, Result<(), Errno>, bool) = (EventKind::Unlink, Ok(()), true);
+
+#[test]
+fn an_idle_descriptor_ends_with_one_unlink_event_at_once() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let (bound, attached) = (node.bind(&memory(8), 1), node.expect(1, &memory(8), MdOptions::OP_PUT));
+    for md in [bound, attached] {
+        node.engine.md_unlink(md).unwrap();
+        let events = node.events();
+        assert_eq!(brief(&events), [GONE]);
+        assert_eq!(events[0].md, md);
+        assert_eq!(node.engine.md_unlink(md).unwrap_err().errno(), Errno::ENOENT);
+    }
+}
+
+#[test]
+fn waiting_for_an_answer_is_idle() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    b.expect(1, &memory(8), MdOptions::OP_PUT);
+    b.expect(2, &memory(8), MdOptions::OP_GET);
+    let (put, get) = (a.bind(&memory(8), 2), a.bind(&memory(8), 2));
+    a.put(put, b.id(), 1, AckRequest::Ack).unwrap();
+    a.get(get, b.id(), 2).unwrap();
+    network.step();
+    network.step();
+    assert_eq!(brief(&a.events()), [(Send, Ok(()), false); 2]);
+    for md in [put, get] {
+        a.engine.md_unlink(md).unwrap();
+        assert_eq!(brief(&a.events()), [GONE]);
+    }
+    // The answers come too late and are dropped.
+    network.run();
+    assert_eq!((a.events(), a.engine.counters().drop_count), (vec![], 2));
+    assert_eq!(brief(&b.events()), [(Put, Ok(()), true), (Get, Ok(()), true)]);
+    assert!(a.is_quiet() && b.is_quiet());
+}
+
+#[test]
+fn a_message_being_sent_ends_its_descriptor_with_etimedout() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    for (send, threshold) in [(0, 1), (1, 2), (2, 2)] {
+        let md = a.bind(&memory(8), threshold);
+        match send {
+            0 => a.put(md, b.id(), 1, AckRequest::NoAck),
+            1 => a.put(md, b.id(), 1, AckRequest::Ack),
+            _ => a.get(md, b.id(), 1),
+        }
+        .unwrap();
+        a.engine.md_unlink(md).unwrap();
+        assert_eq!(a.events(), []);
+        assert_eq!(a.engine.md_unlink(md).unwrap_err().errno(), Errno::ENOENT);
+        network.step();
+        assert_eq!(brief(&a.events()), [(Send, Err(Errno::ETIMEDOUT), true)]);
+        assert!(a.is_quiet());
+    }
+}
+
+#[test]
+fn an_error_of_the_network_is_kept() {
+    let network = Network::new();
+    let a = Node::new(&network, 2);
+    let md = a.bind(&memory(8), 1);
+    a.put(md, lnet_nid::ProcessId::lnet(nid(3)), 1, AckRequest::NoAck).unwrap();
+    a.engine.md_unlink(md).unwrap();
+    network.fail(0, Errno::ECONNRESET);
+    assert_eq!(brief(&a.events()), [(Send, Err(Errno::ECONNRESET), true)]);
+}
+
+#[test]
+fn a_queued_message_is_cancelled_when_its_turn_comes() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let credits = LIMITS.peer_credits as usize;
+    for _ in 0..credits {
+        a.put(a.bind(&memory(8), 1), b.id(), 1, AckRequest::NoAck).unwrap();
+    }
+    let (put, get, after) = (a.bind(&memory(8), 2), a.bind(&memory(8), 2), a.bind(&memory(8), 1));
+    a.put(put, b.id(), 1, AckRequest::Ack).unwrap();
+    a.get(get, b.id(), 1).unwrap();
+    a.put(after, b.id(), 1, AckRequest::NoAck).unwrap();
+    a.engine.md_unlink(put).unwrap();
+    a.engine.md_unlink(get).unwrap();
+    assert_eq!((a.events(), network.queue.lock().len()), (vec![], credits));
+    // One credit comes back: both are cancelled, and the one behind them goes.
+    network.step();
+    let events = a.events();
+    assert_eq!(events.iter().map(|e| e.md).skip(1).collect::<Vec<_>>(), [put, get]);
+    assert_eq!(brief(&events)[1..], [(Send, Err(Errno::ECANCELED), true); 2]);
+    assert_eq!(network.queue.lock().len(), credits);
+    network.run();
+    assert_eq!(a.events().last().map(|event| event.md), Some(after));
+    assert!(a.is_quiet());
+}
+
+#[test]
+fn a_message_being_received_ends_its_descriptor_with_etimedout() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let me = b.post(1);
+    let buffer = memory(8);
+    let md = b.engine.md_attach(me, b.md(&buffer, MdOptions::OP_PUT, 5), Unlink::Auto).unwrap();
+    a.put(a.bind(&pattern(8, 1), 2), b.id(), 1, AckRequest::Ack).unwrap();
+    let packet = network.take(0).unwrap();
+    let (token, receiver) = network.arrive_header(&packet).unwrap();
+    b.engine.md_unlink(md).unwrap();
+    assert_eq!(b.events(), []);
+    // The entry is gone at once: nothing else matches it.
+    assert_eq!(b.engine.me_unlink(me).unwrap_err().errno(), Errno::ENOENT);
+    receiver.finalize_rx(token, Ok(()));
+    assert_eq!(brief(&b.events()), [(Put, Err(Errno::ETIMEDOUT), true)]);
+    assert!(b.is_quiet() || b.engine.counters().msgs_alloc == 1, "the ACK is all that is left");
+}
+
+#[test]
+fn a_reply_being_received_ends_its_descriptor_with_etimedout() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    b.expect(1, &pattern(8, 1), MdOptions::OP_GET);
+    let md = a.bind(&memory(8), 2);
+    a.get(md, b.id(), 1).unwrap();
+    network.step();
+    let packet = network.take(0).unwrap();
+    let (token, receiver) = network.arrive_header(&packet).unwrap();
+    a.engine.md_unlink(md).unwrap();
+    receiver.finalize_rx(token, Ok(()));
+    assert_eq!(brief(&a.events()), [(Send, Ok(()), false), (Reply, Err(Errno::ETIMEDOUT), true)]);
+}
+
+#[test]
+fn an_answer_being_sent_ends_its_descriptor_with_etimedout() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let me = b.post(1);
+    let md = b.engine.md_attach(me, b.md(&pattern(8, 1), MdOptions::OP_GET, 5), Unlink::Auto).unwrap();
+    let sink = memory(8);
+    a.get(a.bind(&sink, 2), b.id(), 1).unwrap();
+    network.step();
+    b.engine.me_unlink(me).unwrap();
+    assert_eq!((b.events(), b.engine.md_unlink(md).unwrap_err().errno()), (vec![], Errno::ENOENT));
+    network.run();
+    assert_eq!(brief(&b.events()), [(Get, Err(Errno::ETIMEDOUT), true)]);
+    assert_eq!(content(&sink), pattern_bytes(8, 1));
+}
+
+#[test]
+fn of_several_messages_the_last_one_ends_the_descriptor() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let md = a.engine.md_bind(a.md(&memory(8), MdOptions::empty(), 9), Unlink::Retain).unwrap();
+    for _ in 0..3 {
+        a.put(md, b.id(), 1, AckRequest::Ack).unwrap();
+    }
+    network.step();
+    a.engine.md_unlink(md).unwrap();
+    network.step();
+    network.step();
+    let expected = [(Send, Ok(()), false), (Send, Ok(()), false), (Send, Err(Errno::ETIMEDOUT), true)];
+    assert_eq!(brief(&a.events()), expected);
+    assert!(a.is_quiet());
+}
+
+#[test]
+fn an_early_answer_does_not_end_a_descriptor_whose_message_is_being_sent() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    b.expect(1, &memory(8), MdOptions::OP_PUT);
+    let md = a.bind(&memory(8), 2);
+    a.put(md, b.id(), 1, AckRequest::Ack).unwrap();
+    let mut put = network.take(0).unwrap();
+    let tx = put.tx.take().unwrap();
+    network.arrive(put);
+    network.run();
+    assert_eq!(brief(&a.events()), [(Ack, Ok(()), false)]);
+    // Exhausted, but its message is still on the way out.
+    a.engine.md_unlink(md).unwrap();
+    assert_eq!(a.events(), []);
+    a.finalize(tx);
+    assert_eq!(brief(&a.events()), [(Send, Err(Errno::ETIMEDOUT), true)]);
+}

@@ -1,0 +1,237 @@
+//! What a peer may send, and what becomes of the rest (lnet-wire 9).
+
+use lnet_api::{AckRequest, Arrival, Errno, LNet, MdOptions, RxContext, Upcalls, Verdict};
+use lnet_nid::{MatchBits, Nid, ProcessId};
+use lnet_proto::{Body, Header, WireHandle};
+use proptest::prelude::*;
+
+use crate::common::*;
+
+fn put(portal: u32) -> Body {
+    Body::Put { ack_wmd: WireHandle::NONE, match_bits: MatchBits(1), hdr_data: 0, portal, offset: 0 }
+}
+
+fn get() -> Body {
+    Body::Get {
+        return_wmd: WireHandle::new(1, 1),
+        match_bits: MatchBits(1),
+        portal: 34,
+        src_offset: 0,
+        sink_length: 8,
+    }
+}
+
+fn ack() -> Body {
+    Body::Ack { dst_wmd: WireHandle::new(1, 1), match_bits: MatchBits(1), mlength: 0 }
+}
+
+fn reply() -> Body {
+    Body::Reply { dst_wmd: WireHandle::new(1, 1) }
+}
+
+fn parse(node: &Node, dest: Nid, src: Nid, payload_length: u32, body: Body) -> Verdict {
+    let header = Header { dest: ProcessId::lnet(dest), src: ProcessId::lnet(src), payload_length, body };
+    let from = ProcessId::lnet(nid(3));
+    node.engine.parse(&Arrival { ni: node.nid, from, header: &header, rx: RxContext(1) })
+}
+
+fn closes(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Close(Errno::EPROTO))
+}
+
+fn discards(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Discard)
+}
+
+#[test]
+fn messages_that_break_the_protocol_close_the_connection() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    node.engine.add_ni(ProcessId::lnet("10.77.0.9@tcp1".parse().unwrap()), network.clone()).unwrap();
+    let (here, there) = (node.nid, nid(3));
+    // Rows 1 and 2: payload where there is none, and too much of it.
+    assert!(closes(parse(&node, here, there, 1, ack())));
+    assert!(closes(parse(&node, here, there, 1, get())));
+    assert!(closes(parse(&node, here, there, (1 << 20) + 1, put(34))));
+    assert!(closes(parse(&node, here, there, (1 << 20) + 1, reply())));
+    // Row 4: another node of this network, which should have been sent there.
+    assert!(closes(parse(&node, nid(4), there, 0, put(34))));
+    // Row 5: another NID of this node, loopback included.
+    assert!(closes(parse(&node, "10.77.0.9@tcp1".parse().unwrap(), there, 0, put(34))));
+    assert!(closes(parse(&node, Nid::LOOPBACK, there, 0, put(34))));
+    assert_eq!(node.engine.counters().drop_count, 0);
+}
+
+#[test]
+fn messages_that_nobody_here_wants_are_dropped() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let (here, there) = (node.nid, nid(3));
+    // Row 7: for a node of another network; this node does not forward.
+    assert!(discards(parse(&node, "10.0.0.1@o2ib".parse().unwrap(), there, 10, put(34))));
+    // No entry, no such portal, no handle of ours.
+    assert!(discards(parse(&node, here, there, 20, put(34))));
+    assert!(discards(parse(&node, here, there, 30, put(64))));
+    assert!(discards(parse(&node, here, there, 40, put(u32::MAX))));
+    assert!(discards(parse(&node, here, there, 0, get())));
+    assert!(discards(parse(&node, here, there, 0, ack())));
+    assert!(discards(parse(&node, here, there, 50, reply())));
+    // A source that cannot be.
+    assert!(discards(parse(&node, here, Nid::LOOPBACK, 60, put(34))));
+    assert!(discards(parse(&node, here, Nid::ANY, 70, put(34))));
+    let counters = node.engine.counters();
+    assert_eq!((counters.drop_count, counters.drop_length), (9, 10 + 20 + 30 + 40 + 50 + 60 + 70));
+    assert!(node.is_quiet());
+}
+
+#[test]
+fn an_ni_that_is_not_there_takes_nothing() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let header = Header {
+        dest: ProcessId::lnet(nid(8)),
+        src: ProcessId::lnet(nid(3)),
+        payload_length: 5,
+        body: put(34),
+    };
+    let arrival = Arrival { ni: nid(8), from: ProcessId::lnet(nid(3)), header: &header, rx: RxContext(1) };
+    assert!(discards(node.engine.parse(&arrival)));
+}
+
+#[test]
+fn answers_need_the_handle_of_this_life_and_an_open_request_of_their_kind() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    b.expect(1, &pattern(8, 1), MdOptions::OP_GET);
+    let md = a.bind(&memory(8), 2);
+    a.get(md, b.id(), 1).unwrap();
+    network.lose(0);
+    let ours = WireHandle::new(cookie(2), md.0);
+    let before = WireHandle::new(cookie(2) - 1, md.0);
+    let never = WireHandle::new(cookie(2), md.0 + (1 << 32));
+    for wmd in [before, never, WireHandle::NONE] {
+        assert!(discards(parse(&a, a.nid, b.nid, 8, Body::Reply { dst_wmd: wmd })));
+    }
+    // An ACK to a GET.
+    assert!(discards(parse(
+        &a,
+        a.nid,
+        b.nid,
+        0,
+        Body::Ack { dst_wmd: ours, match_bits: MatchBits(1), mlength: 0 }
+    )));
+    // Longer than the memory.
+    assert!(discards(parse(&a, a.nid, b.nid, 9, Body::Reply { dst_wmd: ours })));
+    a.events();
+    let verdict = parse(&a, a.nid, b.nid, 8, Body::Reply { dst_wmd: ours });
+    let Verdict::Deliver(delivery) = verdict else { panic!("{verdict:?}") };
+    let token = delivery.token;
+    drop(delivery);
+    // A second REPLY while the first is being received.
+    assert!(discards(parse(&a, a.nid, b.nid, 8, Body::Reply { dst_wmd: ours })));
+    a.engine.finalize_rx(token, Ok(()));
+    assert!(discards(parse(&a, a.nid, b.nid, 8, Body::Reply { dst_wmd: ours })));
+    assert_eq!(a.events().len(), 1);
+    assert!(a.is_quiet());
+}
+
+#[test]
+fn a_second_ack_is_not_counted() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let md =
+        lnet_api::Md { threshold: lnet_api::Threshold::Infinite, ..a.md(&memory(8), MdOptions::empty(), 0) };
+    let md = a.engine.md_bind(md, lnet_api::Unlink::Auto).unwrap();
+    a.put(md, b.id(), 1, AckRequest::Ack).unwrap();
+    network.lose(0);
+    let ack =
+        || Body::Ack { dst_wmd: WireHandle::new(cookie(2), md.0), match_bits: MatchBits(1), mlength: 8 };
+    assert!(matches!(parse(&a, a.nid, b.nid, 0, ack()), Verdict::Done));
+    assert!(discards(parse(&a, a.nid, b.nid, 0, ack())));
+}
+
+#[test]
+fn an_answer_belongs_to_the_request_that_went_where_it_comes_from() {
+    let network = Network::new();
+    let a = Node::new(&network, 2);
+    let md =
+        lnet_api::Md { threshold: lnet_api::Threshold::Infinite, ..a.md(&memory(8), MdOptions::empty(), 0) };
+    let md = a.engine.md_bind(md, lnet_api::Unlink::Auto).unwrap();
+    for last in [3, 4] {
+        a.put(md, ProcessId::lnet(nid(last)), 1, AckRequest::Ack).unwrap();
+        network.lose(0);
+    }
+    let body = Body::Ack { dst_wmd: WireHandle::new(cookie(2), md.0), match_bits: MatchBits(1), mlength: 8 };
+    assert!(matches!(parse(&a, a.nid, nid(4), 0, body), Verdict::Done));
+    a.events();
+    // The one from node 3 is still awaited.
+    a.engine.peer_lost(a.nid, ProcessId::lnet(nid(4)), Errno::EIO);
+    assert_eq!(a.events(), []);
+    a.engine.peer_lost(a.nid, ProcessId::lnet(nid(3)), Errno::EIO);
+    assert_eq!(a.events().len(), 1);
+}
+
+fn bodies() -> impl Strategy<Value = Body> {
+    let handle = prop_oneof![
+        Just(WireHandle::NONE),
+        (0x1000u64..0x1004, any::<u64>()).prop_map(|(a, b)| WireHandle::new(a, b)),
+        (0u64..4, 0u64..6)
+            .prop_map(|(generation, index)| WireHandle::new(cookie(2), generation << 32 | index))
+    ];
+    let bits = prop_oneof![0u64..3, Just(MatchBits::PING.0), any::<u64>()].prop_map(MatchBits);
+    let portal = || prop_oneof![Just(34u32), Just(0), 0u32..70, any::<u32>()];
+    let number = || prop_oneof![0u32..200, any::<u32>()];
+    (0u8..4, handle, bits, portal(), number(), number(), any::<u64>()).prop_map(
+        |(kind, wmd, match_bits, portal, offset, length, hdr_data)| match kind {
+            0 => Body::Ack { dst_wmd: wmd, match_bits, mlength: length },
+            1 => Body::Put { ack_wmd: wmd, match_bits, hdr_data, portal, offset },
+            2 => Body::Get { return_wmd: wmd, match_bits, portal, src_offset: offset, sink_length: length },
+            _ => Body::Reply { dst_wmd: wmd },
+        },
+    )
+}
+
+proptest! {
+    // Whatever a peer sends, in whatever order: no panic, and nothing is left over.
+    #[test]
+    fn a_hostile_peer_breaks_nothing(
+        messages in prop::collection::vec((bodies(), prop_oneof![0u32..2000, any::<u32>()], any::<bool>(), 0u8..9), 1..80)
+    ) {
+        let network = Network::new();
+        let node = Node::new(&network, 2);
+        let options = MdOptions::OP_PUT | MdOptions::OP_GET | MdOptions::MANAGE_REMOTE | MdOptions::TRUNCATE;
+        let md = lnet_api::Md { threshold: lnet_api::Threshold::Infinite, ..node.md(&memory(100), options, 0) };
+        node.engine.md_attach(node.post(1), md, lnet_api::Unlink::Retain).unwrap();
+        node.get(node.bind(&memory(50), 2), ProcessId::lnet(nid(3)), 1).unwrap();
+        let infinite = lnet_api::Md { threshold: lnet_api::Threshold::Infinite, ..node.md(&memory(8), MdOptions::empty(), 0) };
+        let infinite = node.engine.md_bind(infinite, lnet_api::Unlink::Retain).unwrap();
+        node.put(infinite, ProcessId::lnet(nid(3)), 1, AckRequest::Ack).unwrap();
+        let mut receiving = Vec::new();
+        for (body, payload_length, finish, source) in messages {
+            let src = if source == 0 { node.nid } else { nid(source) };
+            match parse(&node, node.nid, src, payload_length, body) {
+                Verdict::Deliver(delivery) => {
+                    prop_assert!(delivery.sink.as_ref().is_none_or(|sink| sink.len() <= payload_length as usize));
+                    receiving.push(delivery);
+                }
+                Verdict::Close(errno) => prop_assert_eq!(errno, Errno::EPROTO),
+                Verdict::Done | Verdict::Discard | Verdict::Delay(_) => {}
+            }
+            if finish && !receiving.is_empty() {
+                let delivery = receiving.swap_remove(0);
+                let token = delivery.token;
+                drop(delivery);
+                node.engine.finalize_rx(token, Ok(()));
+                network.queue.lock().truncate(40);
+            }
+        }
+        for delivery in receiving {
+            let token = delivery.token;
+            drop(delivery);
+            node.engine.finalize_rx(token, Err(Errno::EIO));
+        }
+        node.engine.remove_ni(node.nid).unwrap();
+        let counters = node.engine.counters();
+        prop_assert_eq!((counters.msgs_alloc, counters.rst_alloc), (0, 0));
+    }
+}
