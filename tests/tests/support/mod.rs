@@ -123,3 +123,87 @@ pub fn free_port(address: Ipv4Addr) -> u16 {
 pub fn write(peer: &mut TcpStream, bytes: &[u8]) {
     peer.write_all(bytes).unwrap();
 }
+
+/// The legacy NID of an address on network tcp.
+pub fn nid4(address: Ipv4Addr) -> u64 {
+    0x0002_0000 << 32 | u64::from(u32::from(address))
+}
+
+/// A handmade node that has accepted a connection: it has read the request and the hello, and answered.
+pub fn accept(listener: &TcpListener, own: Ipv4Addr) -> (TcpStream, u32) {
+    let (mut peer, _) = listener.accept().unwrap();
+    let request = read(&mut peer, 16);
+    assert_eq!(request[8..], nid4(own).to_le_bytes(), "the NID asked for");
+    let hello = read(&mut peer, 56);
+    let conn_type = u32::from_le_bytes(hello[48..52].try_into().unwrap());
+    let mut answer = hello.clone();
+    answer[8..16].copy_from_slice(&hello[16..24]);
+    answer[16..24].copy_from_slice(&hello[8..16]);
+    answer[32..40].copy_from_slice(&7u64.to_le_bytes());
+    // BULK_IN and BULK_OUT are each other's view.
+    let mirrored = [0, 1, 3, 2][conn_type as usize];
+    answer[48..52].copy_from_slice(&u32::to_le_bytes(mirrored));
+    write(&mut peer, &answer);
+    (peer, conn_type)
+}
+
+/// A handmade node that has connected, as the type CONTROL.
+pub fn join(own: Ipv4Addr, to: Ipv4Addr, port: u16) -> TcpStream {
+    let mut peer = connect(own, to, port);
+    let mut bytes = Vec::new();
+    bytes.extend(0xacce_7100u32.to_le_bytes());
+    bytes.extend(1u32.to_le_bytes());
+    bytes.extend(nid4(to).to_le_bytes());
+    bytes.extend(0x4572_6963u32.to_le_bytes());
+    bytes.extend(3u32.to_le_bytes());
+    bytes.extend(nid4(own).to_le_bytes());
+    bytes.extend(nid4(to).to_le_bytes());
+    bytes.extend(12345u32.to_le_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend(7u64.to_le_bytes());
+    bytes.extend([0; 8]);
+    bytes.extend(1u32.to_le_bytes());
+    bytes.extend([0; 4]);
+    write(&mut peer, &bytes);
+    read(&mut peer, 56);
+    peer
+}
+
+/// Prefix and header of a message (lnet-wire 6, 25): `rest` is the union, from its first byte on.
+pub fn lnet_message(from: Ipv4Addr, to: Ipv4Addr, message_type: u32, payload: u32, rest: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    bytes.extend(0xc1u32.to_le_bytes());
+    bytes.extend([0; 20]);
+    bytes.extend(nid4(to).to_le_bytes());
+    bytes.extend(nid4(from).to_le_bytes());
+    bytes.extend(12345u32.to_le_bytes());
+    bytes.extend(12345u32.to_le_bytes());
+    bytes.extend(message_type.to_le_bytes());
+    bytes.extend(payload.to_le_bytes());
+    bytes.extend(rest);
+    bytes.resize(24 + 72, 0);
+    bytes
+}
+
+/// The union of a PUT without ACK.
+pub fn put(portal: u32, match_bits: u64) -> Vec<u8> {
+    let mut bytes = vec![0xff; 16];
+    bytes.extend(match_bits.to_le_bytes());
+    bytes.extend([0; 8]);
+    bytes.extend(portal.to_le_bytes());
+    bytes.extend([0; 4]);
+    bytes
+}
+
+/// The descriptor of a passive buffer (motr-transport 4.4); `queue` 2 takes data, 3 gives it.
+pub fn descriptor(address: Ipv4Addr, portal: u32, tmid: u32, counter: u64, queue: u32, size: u64) -> Vec<u8> {
+    let words = [
+        u64::from(tmid) << 52 | counter,
+        nid4(address),
+        u64::from(portal) << 32 | 12345,
+        u64::from(queue) << 32 | u64::from(tmid),
+        size,
+    ];
+    let checksum = words.iter().fold(0, |sum, word| sum ^ word);
+    words.iter().chain([&checksum]).flat_map(|word| word.to_le_bytes()).collect()
+}
