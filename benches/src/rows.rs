@@ -157,6 +157,42 @@ pub(crate) const ROWS: &[Row] = &[
         goal: Goal::AtLeast(0.95),
         second: None,
     },
+    Row {
+        name: "xo/pingpong-64",
+        unit: "µs",
+        ours: ours::xo::pingpong::sleeping,
+        anchor_name: "the same on lnet",
+        anchor: ours::lnet::pingpong::sleeping,
+        goal: Goal::AtMost(1.1),
+        second: None,
+    },
+    Row {
+        name: "xo/get-1m",
+        unit: "GB/s",
+        ours: ours::xo::bulk::get,
+        anchor_name: "the same on lnet",
+        anchor: ours::lnet::bulk::get_as_xo,
+        goal: Goal::AtLeast(0.97),
+        second: None,
+    },
+    Row {
+        name: "xo/put-1m",
+        unit: "GB/s",
+        ours: ours::xo::bulk::put,
+        anchor_name: "the same on lnet",
+        anchor: ours::lnet::bulk::put_as_xo,
+        goal: Goal::AtLeast(0.97),
+        second: None,
+    },
+    Row {
+        name: "xo/lo-get-1m",
+        unit: "GB/s",
+        ours: ours::xo::local::get,
+        anchor_name: "memcpy",
+        anchor: anchors::memory::copy,
+        goal: Goal::AtLeast(0.9),
+        second: None,
+    },
 ];
 
 /// The rows of these names, in their order; all rows if none is named.

@@ -20,7 +20,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// What stands before what a server has to tell its client.
 const READY: &str = "ready ";
 
-/// A running server. It ends with this value, and with this process: it watches its standard input.
+/// A running server. It ends with this value, and with this process: it watches its standard input. To be made after what
+/// talks to it, and so dropped before: a server is killed, not left behind with broken connections.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,

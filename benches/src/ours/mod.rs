@@ -5,6 +5,7 @@
 //! | `bevq` | the queue of buffer events between two processes |
 //! | `wake` | waking a waiter through its `Sleeper` |
 //! | `lnet` | the LNet API over TCP |
+//! | `xo` | the storage client's interface |
 //! | `nodes` | the two nodes of a measurement |
 //! | `spin` | waiting for memory to change |
 
@@ -13,6 +14,7 @@ pub(crate) mod lnet;
 mod nodes;
 mod spin;
 pub(crate) mod wake;
+pub(crate) mod xo;
 
 use crate::server::Serve;
 
@@ -23,4 +25,7 @@ pub(crate) const SERVERS: &[(&str, Serve)] = &[
     (lnet::pingpong::NAME, lnet::pingpong::serve),
     (lnet::bulk::NAME, lnet::bulk::serve),
     (lnet::rate::NAME, lnet::rate::serve),
+    (xo::pingpong::NAME, xo::pingpong::serve),
+    (xo::bulk::GET_SERVER, xo::bulk::serve_get),
+    (xo::bulk::PUT_SERVER, xo::bulk::serve_put),
 ];

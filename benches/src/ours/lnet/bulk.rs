@@ -1,5 +1,5 @@
-//! 1 MiB between a buffer of the client and one that the server has posted for good; as many buffers on each side as
-//! operations are in flight, used in turn.
+//! 1 MiB between a buffer of the client and one that the server has posted for good; both sides have the same number of
+//! buffers and use them in turn.
 
 use lnet_api::{AckRequest, MdHandle};
 
@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::measure::Round;
 use crate::meter::{self, Sample};
 use crate::ours::nodes::Nodes;
+use crate::ours::xo;
 use crate::server::{self, Server};
 
 pub(crate) const NAME: &str = "lnet-bulk";
@@ -17,22 +18,32 @@ const LENGTH: usize = 1 << 20;
 
 /// GET, one at a time: GB/s.
 pub(crate) fn get(round: &Round) -> Result<Sample> {
-    transfer(round, 1, Station::get)
+    transfer(round, 1, 1, Station::get)
 }
 
 /// GET, 8 in flight: GB/s.
 pub(crate) fn get_8(round: &Round) -> Result<Sample> {
-    transfer(round, 8, Station::get)
+    transfer(round, 8, 8, Station::get)
 }
 
 /// PUT, one at a time: GB/s.
 pub(crate) fn put(round: &Round) -> Result<Sample> {
-    transfer(round, 1, put_acknowledged)
+    transfer(round, 1, 1, put_acknowledged)
 }
 
 /// PUT, 8 in flight: GB/s.
 pub(crate) fn put_8(round: &Round) -> Result<Sample> {
-    transfer(round, 8, put_acknowledged)
+    transfer(round, 8, 8, put_acknowledged)
+}
+
+/// GET, one at a time, with as many buffers as `xo::bulk::get` uses: GB/s.
+pub(crate) fn get_as_xo(round: &Round) -> Result<Sample> {
+    transfer(round, 1, xo::bulk::BUFFERS, Station::get)
+}
+
+/// PUT, one at a time, with as many buffers as `xo::bulk::put` uses: GB/s.
+pub(crate) fn put_as_xo(round: &Round) -> Result<Sample> {
+    transfer(round, 1, xo::bulk::PUT_BUFFERS, put_acknowledged)
 }
 
 fn put_acknowledged(station: &Station, md: MdHandle, slot: usize) -> Result<()> {
@@ -42,20 +53,21 @@ fn put_acknowledged(station: &Station, md: MdHandle, slot: usize) -> Result<()> 
 fn transfer(
     round: &Round,
     in_flight: usize,
+    buffers: usize,
     begin: fn(&Station, MdHandle, usize) -> Result<()>,
 ) -> Result<Sample> {
     let nodes = Nodes::choose()?;
-    let server = Server::start(NAME, round.cores, &nodes.args(&[&in_flight]))?;
     let station = Station::client(nodes)?;
-    let mds = (0..in_flight).map(|slot| station.bind(slot, buffer(LENGTH)?)).collect::<Result<Vec<_>>>()?;
+    let server = Server::start(NAME, round.cores, &nodes.args(&[&buffers]))?;
+    let mds = (0..buffers).map(|slot| station.bind(slot, buffer(LENGTH)?)).collect::<Result<Vec<_>>>()?;
     let (mut begun, mut ended) = (0_usize, 0_usize);
     meter::bulk(round.time, &server, LENGTH, || {
         while begun < ended + in_flight {
-            let slot = begun % in_flight;
+            let slot = begun % buffers;
             begin(&station, mds[slot], slot)?;
             begun += 1;
         }
-        station.wait_for(ended % in_flight, (ended / in_flight + 1) as u64, Wait::Sleep)?;
+        station.wait_for(ended % buffers, (ended / buffers + 1) as u64, Wait::Sleep)?;
         ended += 1;
         Ok(1)
     })
@@ -63,9 +75,9 @@ fn transfer(
 
 pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     let (nodes, args) = Nodes::parse(args)?;
-    let in_flight = args.first().and_then(|count| count.parse().ok()).unwrap_or(1);
+    let buffers = args.first().and_then(|count| count.parse().ok()).unwrap_or(1);
     let station = Station::server(nodes)?;
-    for slot in 0..in_flight {
+    for slot in 0..buffers {
         station.post(slot, buffer(LENGTH)?)?;
     }
     server::ready("")?;

@@ -30,8 +30,8 @@ pub(crate) fn polling(round: &Round) -> Result<Sample> {
 fn pingpong(round: &Round, wait: Wait) -> Result<Sample> {
     let nodes = Nodes::choose()?;
     let mode = if wait == Wait::Sleep { "sleep" } else { "poll" };
-    let _server = Server::start(NAME, round.cores, &nodes.args(&[&mode]))?;
     let station = Station::client(nodes)?;
+    let _server = Server::start(NAME, round.cores, &nodes.args(&[&mode]))?;
     station.post(INBOX, buffer(MESSAGE)?)?;
     let message = station.bind(OUTBOX, buffer(MESSAGE)?)?;
     let mut turn = 0;

@@ -21,8 +21,8 @@ const SLOT: usize = 0;
 /// Acknowledged PUTs of 64 bytes, 64 in flight, each to a place of its own in the server's buffer: millions per second.
 pub(crate) fn puts(round: &Round) -> Result<Sample> {
     let nodes = Nodes::choose()?;
-    let _server = Server::start(NAME, round.cores, &nodes.args(&[]))?;
     let station = Station::client(nodes)?;
+    let _server = Server::start(NAME, round.cores, &nodes.args(&[]))?;
     let message = station.bind(SLOT, buffer(MESSAGE)?)?;
     let mut sent = 0_u64;
     let timed = Timed::warm(round.time, || {

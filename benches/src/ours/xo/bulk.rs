@@ -1,0 +1,130 @@
+//! Transfers of 1 MiB that the client starts, against buffers that the server stages ahead of need: their descriptors
+//! travel in messages.
+
+use std::collections::VecDeque;
+
+use nlx::{Buffer, Descriptor};
+
+use super::party::Party;
+use crate::cores::Cores;
+use crate::error::{BenchError, Result};
+use crate::measure::Round;
+use crate::meter::{self, Sample};
+use crate::ours::nodes::Nodes;
+use crate::server::{self, Server};
+
+pub(crate) const GET_SERVER: &str = "xo-get";
+pub(crate) const PUT_SERVER: &str = "xo-put";
+
+const LENGTH: usize = 1 << 20;
+
+/// Buffers that the server of the GETs stages; the client uses as many, in turn.
+pub(crate) const BUFFERS: usize = 8;
+
+/// Descriptors that go in one message: a request of a storage client carries several.
+const GROUP: usize = 4;
+
+/// Buffers of the server of the PUTs: one that is written to, and one staged already.
+pub(crate) const PUT_BUFFERS: usize = 2;
+
+/// Active receives, one at a time: GB/s.
+pub(crate) fn get(round: &Round) -> Result<Sample> {
+    let nodes = Nodes::choose()?;
+    let mut client = Client::new(nodes, BUFFERS)?;
+    let server = Server::start(GET_SERVER, round.cores, &nodes.args(&[]))?;
+    meter::bulk(round.time, &server, LENGTH, || {
+        let (buffer, descriptor) = client.take()?;
+        client.party.fetch(buffer, &descriptor)?;
+        client.end_of_bulk()?;
+        Ok(1)
+    })
+}
+
+/// Active sends, one at a time, each acknowledged by the message that brings the next descriptor: GB/s.
+pub(crate) fn put(round: &Round) -> Result<Sample> {
+    let nodes = Nodes::choose()?;
+    let mut client = Client::new(nodes, PUT_BUFFERS)?;
+    let server = Server::start(PUT_SERVER, round.cores, &nodes.args(&[]))?;
+    meter::bulk(round.time, &server, LENGTH, || {
+        let (buffer, descriptor) = client.take()?;
+        client.party.deliver(buffer, &descriptor)?;
+        client.end_of_bulk()?;
+        Ok(1)
+    })
+}
+
+pub(crate) fn serve_get(_: Cores, args: &[String]) -> Result<()> {
+    let mut party = Party::server(Nodes::parse(args)?.0)?;
+    server::ready("")?;
+    let mut ended = Vec::with_capacity(BUFFERS);
+    for _ in 0..BUFFERS {
+        ended.push(party.buffer(LENGTH)?);
+    }
+    loop {
+        while ended.len() >= GROUP {
+            let mut message = [0; GROUP * Descriptor::LEN];
+            for (place, buffer) in message.chunks_exact_mut(Descriptor::LEN).zip(ended.drain(..GROUP)) {
+                place.copy_from_slice(party.offer(buffer)?.as_bytes());
+            }
+            party.say(&message)?;
+        }
+        ended.extend(party.next(|_| ())?);
+    }
+}
+
+pub(crate) fn serve_put(_: Cores, args: &[String]) -> Result<()> {
+    let mut party = Party::server(Nodes::parse(args)?.0)?;
+    server::ready("")?;
+    let first = party.ask_for(party.buffer(LENGTH)?)?;
+    let mut staged = party.ask_for(party.buffer(LENGTH)?)?;
+    party.say(first.as_bytes())?;
+    loop {
+        if let Some(buffer) = party.next(|_| ())? {
+            party.say(staged.as_bytes())?;
+            staged = party.ask_for(buffer)?;
+        }
+    }
+}
+
+/// The side that starts the transfers.
+struct Client {
+    party: Party,
+    buffers: VecDeque<Buffer>,
+    descriptors: VecDeque<Descriptor>,
+}
+
+impl Client {
+    fn new(nodes: Nodes, buffers: usize) -> Result<Client> {
+        let party = Party::client(nodes)?;
+        let buffers = (0..buffers).map(|_| party.buffer(LENGTH)).collect::<Result<_>>()?;
+        Ok(Client { party, buffers, descriptors: VecDeque::with_capacity(2 * BUFFERS) })
+    }
+
+    /// The next buffer, and what to use it with; waits for a descriptor if there is none.
+    fn take(&mut self) -> Result<(Buffer, Descriptor)> {
+        while self.descriptors.is_empty() {
+            self.step()?;
+        }
+        let pair = self.buffers.pop_front().zip(self.descriptors.pop_front());
+        pair.ok_or(BenchError::Wrong { what: "the number of idle buffers", value: 0, expected: 1 })
+    }
+
+    /// Waits until the transfer has ended.
+    fn end_of_bulk(&mut self) -> Result<()> {
+        while !self.step()? {}
+        Ok(())
+    }
+
+    /// Waits for one event; says whether it ended a transfer.
+    fn step(&mut self) -> Result<bool> {
+        let descriptors = &mut self.descriptors;
+        let ended = self.party.next(|message| {
+            let whole =
+                message.chunks_exact(Descriptor::LEN).filter_map(|bytes| Descriptor::from_bytes(bytes).ok());
+            descriptors.extend(whole);
+        })?;
+        let is_end = ended.is_some();
+        self.buffers.extend(ended);
+        Ok(is_end)
+    }
+}

@@ -1,0 +1,31 @@
+use nlx::Buffer;
+
+use super::party::Party;
+use crate::error::Result;
+use crate::measure::Round;
+use crate::meter::{Sample, Timed};
+use crate::ours::nodes::Nodes;
+
+const LENGTH: usize = 1 << 20;
+
+/// A buffer staged by a transfer machine and read by the same one, through the loopback network: GB/s.
+pub(crate) fn get(round: &Round) -> Result<Sample> {
+    let mut party = Party::alone(Nodes::choose()?)?;
+    let mut pair = vec![party.buffer(LENGTH)?, party.buffer(LENGTH)?];
+    let timed = Timed::warm(round.time, || {
+        transfer(&mut party, &mut pair)?;
+        Ok(1)
+    })?;
+    Ok(Sample::of(timed.steps as f64 * LENGTH as f64 / timed.seconds / 1e9))
+}
+
+/// Moves the content of one buffer of the pair to the other; both come back.
+fn transfer(party: &mut Party, pair: &mut Vec<Buffer>) -> Result<()> {
+    let (Some(target), Some(source)) = (pair.pop(), pair.pop()) else { return Ok(()) };
+    let descriptor = party.offer(source)?;
+    party.fetch(target, &descriptor)?;
+    while pair.len() < 2 {
+        pair.extend(party.next(|_| ())?);
+    }
+    Ok(())
+}

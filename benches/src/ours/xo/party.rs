@@ -1,0 +1,144 @@
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use nlx::{Buffer, Descriptor, Domain, EndPoint, Event, Queue, Receive, TmOptions, TransferMachine};
+
+use crate::error::{BenchError, Result};
+use crate::ours::nodes::Nodes;
+use crate::server::PATIENCE;
+
+/// The longest message.
+pub(super) const MESSAGE: usize = 256;
+
+/// Messages that a receive buffer takes before it comes back.
+const MESSAGES_PER_BUFFER: usize = 256;
+
+/// Receive buffers: while one comes back, the other takes the messages.
+const RECEIVE_BUFFERS: usize = 2;
+
+/// Messages that can be sent before the first has left.
+const SEND_BUFFERS: usize = 8;
+
+/// A domain with one transfer machine, and the peer it talks to.
+pub(super) struct Party {
+    domain: Domain,
+    tm: TransferMachine,
+    peer: EndPoint,
+    /// Buffers that nothing is sent from at the moment.
+    idle: Vec<Buffer>,
+}
+
+impl Party {
+    pub(super) fn client(nodes: Nodes) -> Result<Party> {
+        Party::start(nodes, nodes.client, nodes.server)
+    }
+
+    pub(super) fn server(nodes: Nodes) -> Result<Party> {
+        Party::start(nodes, nodes.server, nodes.client)
+    }
+
+    /// The client, talking to itself.
+    pub(super) fn alone(nodes: Nodes) -> Result<Party> {
+        Party::start(nodes, nodes.client, nodes.client)
+    }
+
+    fn start(nodes: Nodes, own: Ipv4Addr, peer: Ipv4Addr) -> Result<Party> {
+        let domain = Domain::in_process(&nodes.config(own)?).map_err(BenchError::nlx("open a domain"))?;
+        let tm = domain
+            .transfer_machine(&address(own), TmOptions::default())
+            .map_err(BenchError::nlx("start a transfer machine"))?;
+        let peer = tm.end_point(&address(peer)).map_err(BenchError::nlx("name the peer"))?;
+        let mut party = Party { domain, tm, peer, idle: Vec::with_capacity(SEND_BUFFERS) };
+        for _ in 0..RECEIVE_BUFFERS {
+            party.listen(party.buffer(MESSAGE * MESSAGES_PER_BUFFER)?)?;
+        }
+        for _ in 0..SEND_BUFFERS {
+            party.idle.push(party.buffer(MESSAGE)?);
+        }
+        Ok(party)
+    }
+
+    /// A buffer, every byte written to: memory that nobody has ever touched is faster than any other.
+    pub(super) fn buffer(&self, length: usize) -> Result<Buffer> {
+        let mut buffer = self.domain.allocate(length).map_err(BenchError::nlx("allocate a buffer"))?;
+        buffer.write().map_err(BenchError::nlx("fill a buffer"))?.fill(0x5a);
+        Ok(buffer)
+    }
+
+    /// Sends a message of this content.
+    pub(super) fn say(&mut self, content: &[u8]) -> Result<()> {
+        while self.idle.is_empty() {
+            self.next(|_| ())?;
+        }
+        let Some(mut buffer) = self.idle.pop() else { return Ok(()) };
+        buffer.write().map_err(BenchError::nlx("write a message"))?[..content.len()].copy_from_slice(content);
+        self.tm
+            .send(buffer, content.len(), &self.peer, None)
+            .map(drop)
+            .map_err(BenchError::nlx("send a message"))
+    }
+
+    /// Waits for one event. A message is shown to `heard`; the buffers of messages go back to work. Gives the buffer of
+    /// a bulk operation that has ended.
+    pub(super) fn next(&mut self, heard: impl FnMut(&[u8])) -> Result<Option<Buffer>> {
+        match self.tm.wait(Some(PATIENCE)).map_err(BenchError::nlx("wait for an event"))? {
+            Some(event) => self.handle(event, heard),
+            None => Err(BenchError::TimedOut { what: "an event", seconds: PATIENCE.as_secs() }),
+        }
+    }
+
+    fn handle(&mut self, event: Event, mut heard: impl FnMut(&[u8])) -> Result<Option<Buffer>> {
+        event.status.map_err(BenchError::nlx("an operation"))?;
+        if let Some(message) = event.message {
+            heard(&message);
+        }
+        match (event.queue, event.buffer) {
+            (Queue::MessageReceive, Some(buffer)) => self.listen(buffer).map(|()| None),
+            (Queue::MessageSend, Some(buffer)) => {
+                self.idle.push(buffer);
+                Ok(None)
+            }
+            (_, buffer) => Ok(buffer),
+        }
+    }
+
+    /// Lets the peer read a buffer, once.
+    pub(super) fn offer(&self, buffer: Buffer) -> Result<Descriptor> {
+        let length = buffer.len();
+        let staged = self.tm.passive_send(buffer, length, None).map_err(BenchError::nlx("stage a buffer"))?;
+        Ok(staged.1)
+    }
+
+    /// Lets the peer write into a buffer, once.
+    pub(super) fn ask_for(&self, buffer: Buffer) -> Result<Descriptor> {
+        let staged = self.tm.passive_receive(buffer, None).map_err(BenchError::nlx("stage a buffer"))?;
+        Ok(staged.1)
+    }
+
+    /// Reads the peer's buffer.
+    pub(super) fn fetch(&self, buffer: Buffer, from: &Descriptor) -> Result<()> {
+        self.tm
+            .active_receive(buffer, from, TIMEOUT)
+            .map(drop)
+            .map_err(BenchError::nlx("start an active receive"))
+    }
+
+    /// Writes into the peer's buffer.
+    pub(super) fn deliver(&self, buffer: Buffer, to: &Descriptor) -> Result<()> {
+        let length = buffer.len();
+        let begun = self.tm.active_send(buffer, length, to, TIMEOUT);
+        begun.map(drop).map_err(BenchError::nlx("start an active send"))
+    }
+
+    fn listen(&self, buffer: Buffer) -> Result<()> {
+        let receive = Receive { min_receive_size: MESSAGE, max_messages: MESSAGES_PER_BUFFER as u32 };
+        self.tm.receive(buffer, receive, None).map(drop).map_err(BenchError::nlx("post a receive buffer"))
+    }
+}
+
+/// As storage clients have it: an operation that the other side starts has a deadline of its own making.
+const TIMEOUT: Option<Duration> = Some(PATIENCE);
+
+fn address(of: Ipv4Addr) -> String {
+    format!("{of}@tcp:12345:31:1")
+}

@@ -1,0 +1,42 @@
+use super::party::Party;
+use crate::cores::Cores;
+use crate::error::Result;
+use crate::measure::Round;
+use crate::meter::{Sample, Timed};
+use crate::ours::nodes::Nodes;
+use crate::server::{self, Server};
+
+pub(crate) const NAME: &str = "xo-pingpong";
+
+const MESSAGE: [u8; 64] = [0x5a; 64];
+
+/// Microseconds one way, sleeping.
+pub(crate) fn sleeping(round: &Round) -> Result<Sample> {
+    let nodes = Nodes::choose()?;
+    let mut party = Party::client(nodes)?;
+    let _server = Server::start(NAME, round.cores, &nodes.args(&[]))?;
+    let timed = Timed::warm(round.time, || {
+        party.say(&MESSAGE)?;
+        hear(&mut party)?;
+        Ok(1)
+    })?;
+    Ok(Sample::of(timed.microseconds_per_step() / 2.0))
+}
+
+pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
+    let mut party = Party::server(Nodes::parse(args)?.0)?;
+    server::ready("")?;
+    loop {
+        hear(&mut party)?;
+        party.say(&MESSAGE)?;
+    }
+}
+
+/// Waits for the peer's message.
+fn hear(party: &mut Party) -> Result<()> {
+    let mut heard = false;
+    while !heard {
+        party.next(|_| heard = true)?;
+    }
+    Ok(())
+}
