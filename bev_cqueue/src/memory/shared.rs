@@ -1,4 +1,5 @@
 use core::mem::size_of;
+use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,10 +24,21 @@ const NAME: &CStr = c"nlx-bev-cqueue";
 /// in cost no memory. A clone is another handle to the same mapping.
 #[derive(Clone, Debug)]
 pub struct SharedMemory {
-    map: Arc<MmapRaw>,
-    /// From this process's own reckoning, never read from the shared memory again.
-    max_slots: usize,
+    /// The parts of the mapping. Kept here, because asking `_map` for its address at each access halves the throughput;
+    /// and reckoned once by this process, never again from what stands in the shared memory.
+    header: NonNull<Header>,
+    links: NonNull<[Link]>,
+    slots: NonNull<[Slot]>,
+    /// Keeps the parts mapped.
+    _map: Arc<MmapRaw>,
 }
+
+// SAFETY: the parts are memory that is mapped as long as any handle lives, at the same addresses for all threads, and they
+// consist of atomics, which any thread may access at any time; unmapping is up to the last handle, in whatever thread.
+unsafe impl Send for SharedMemory {}
+
+// SAFETY: as above; a shared handle gives out nothing but shared references to atomics.
+unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
     /// Makes memory for a ring that can grow to `max_slots` slots, and the descriptor by which another process
@@ -74,8 +86,17 @@ impl SharedMemory {
     /// Maps the first bytes of `fd`, as many as `max_slots` slots need. The caller has made sure that the file has them
     /// and cannot shrink.
     fn map(fd: &OwnedFd, max_slots: usize) -> Result<Self, Error> {
-        let map = MmapOptions::new().len(Places::of(max_slots).end).map_raw(fd).map_err(Error::io("mmap"))?;
-        Ok(SharedMemory { map: Arc::new(map), max_slots })
+        let places = Places::of(max_slots);
+        let map = MmapOptions::new().len(places.end).map_raw(fd).map_err(Error::io("mmap"))?;
+        let start = NonNull::new(map.as_mut_ptr()).expect("a mapping is never at address zero");
+        // SAFETY: both offsets lie within the mapping, which is `places.end` bytes long.
+        let (links, slots) = unsafe { (start.add(places.links).cast(), start.add(places.slots).cast()) };
+        Ok(SharedMemory {
+            header: start.cast(),
+            links: NonNull::slice_from_raw_parts(links, max_slots),
+            slots: NonNull::slice_from_raw_parts(slots, max_slots),
+            _map: Arc::new(map),
+        })
     }
 
     fn checked_max_slots(&self) -> Result<u32, Error> {
@@ -95,25 +116,23 @@ impl SharedMemory {
 impl Memory for SharedMemory {
     #[inline]
     fn header(&self) -> &Header {
-        // SAFETY: the mapping begins on a page boundary and is at least `Places::of(0).end`, a header, long; it lives as
-        // long as `self.map`, which `self` holds; it cannot shrink, since it is sealed. A header consists of atomics,
-        // for which every bit pattern is valid, so other writers, in whatever process, are harmless.
-        unsafe { &*self.map.as_ptr().cast::<Header>() }
+        // SAFETY: `map` reckoned the address and the length within a mapping that begins on a page boundary, at a multiple
+        // of the alignment (`Places::of`). The mapping lives as long as `self._map`, and the file beneath it, sealed,
+        // keeps its size. All of it are atomics, for which every bit pattern is valid, so that other writers, in whatever
+        // process, are harmless.
+        unsafe { self.header.as_ref() }
     }
 
     #[inline]
     fn links(&self) -> &[Link] {
-        let start = Places::of(self.max_slots).links;
-        // SAFETY: as for the header; `map` made the mapping long enough for `max_slots` links from this offset on, which
-        // is a multiple of their alignment (`Places::of`), and neither field of `self` changes.
-        unsafe { core::slice::from_raw_parts(self.map.as_ptr().add(start).cast::<Link>(), self.max_slots) }
+        // SAFETY: as for the header.
+        unsafe { self.links.as_ref() }
     }
 
     #[inline]
     fn slots(&self) -> &[Slot] {
-        let start = Places::of(self.max_slots).slots;
-        // SAFETY: as for the links.
-        unsafe { core::slice::from_raw_parts(self.map.as_ptr().add(start).cast::<Slot>(), self.max_slots) }
+        // SAFETY: as for the header.
+        unsafe { self.slots.as_ref() }
     }
 }
 
@@ -126,7 +145,6 @@ struct Places {
 
 impl Places {
     /// No overflow: `check_slot_count` has limited `slots`.
-    #[inline]
     const fn of(slots: usize) -> Self {
         let links = size_of::<Header>();
         let slots_at = (links + slots * size_of::<Link>()).next_multiple_of(align_of::<Slot>());
