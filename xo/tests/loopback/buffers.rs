@@ -1,0 +1,80 @@
+use nlx::{Error, Fragment, IoVec, Region};
+
+use super::*;
+
+#[test]
+fn a_message_that_is_kept_keeps_its_bytes() {
+    let pair = Pair::new();
+    pair.b.receive(pair.empty(4096), ONE_MESSAGE, None).unwrap();
+    pair.send(b"precious");
+    let event = next(&pair.b);
+    let (message, mut buffer) = (event.message.unwrap(), event.buffer.unwrap());
+    assert!(matches!(buffer.write(), Err(Error::Memory(_))), "the bytes are lent out");
+    let refused = pair.b.receive(buffer, ONE_MESSAGE, None).expect_err("the bytes are lent out");
+    assert_eq!(refused.error.errno(), Errno::EBUSY);
+    drop(refused.buffer);
+    assert_eq!(&message[..], b"precious");
+}
+
+#[test]
+fn a_buffer_whose_messages_are_gone_is_posted_again() {
+    let pair = Pair::new();
+    let mut buffer = Some(pair.empty(4096));
+    for number in 0..3u8 {
+        let op = pair.b.receive(buffer.take().unwrap(), ONE_MESSAGE, None).unwrap();
+        pair.send(&[number]);
+        let event = end_of(&pair.b, op);
+        assert_eq!(event.message.unwrap()[..], [number]);
+        buffer = event.buffer;
+    }
+}
+
+// A message that lies across two segments of its buffer is copied into one piece.
+#[test]
+fn buffers_of_many_segments_send_and_receive() {
+    let pair = Pair::new();
+    let segmented = || {
+        let region = Region::heap(10_000).unwrap();
+        let part = |offset, length| Fragment::new(region.clone(), offset, length).unwrap();
+        IoVec::new([part(1, 10), part(500, 3), part(4000, 5000)]).unwrap()
+    };
+    let text = pattern(3000);
+    let mut source = pair.domain.register(segmented()).unwrap();
+    assert!(matches!(source.write(), Err(Error::Segments { segments: 3 })));
+    source.memory().write(0..3000).unwrap().copy_from(0, &text);
+    let target = pair.domain.register(segmented()).unwrap();
+    let receive = Receive { min_receive_size: 3000, max_messages: 1 };
+    pair.b.receive(target, receive, None).unwrap();
+    let to = pair.a.end_point(&pair.b.address().to_string()).unwrap();
+    pair.a.send(source, 3000, &to, None).unwrap();
+    let event = next(&pair.b);
+    assert_eq!(&event.message.unwrap()[..], &text[..]);
+    assert_eq!(event.buffer.unwrap().memory().read(0..3000).unwrap().to_vec(), text);
+}
+
+#[test]
+fn a_buffer_belongs_to_its_domain() {
+    let (ours, theirs) = (Pair::new(), Pair::new());
+    let refused = ours.a.receive(theirs.empty(4096), ONE_MESSAGE, None).expect_err("it is not ours");
+    assert_eq!(refused.error.errno(), Errno::EINVAL);
+}
+
+#[test]
+fn buffers_beyond_the_limits_are_refused() {
+    let domain = domain();
+    assert_eq!(domain.allocate(0).unwrap_err().errno(), Errno::EINVAL);
+    let most = domain.limits().buffer_bytes_max;
+    assert_eq!(domain.allocate(most + 1).unwrap_err().errno(), Errno::EFBIG);
+    assert_eq!(domain.allocate(most).unwrap().len(), most);
+}
+
+#[test]
+fn what_a_transfer_machine_leaves_outlives_it() {
+    let pair = Pair::new();
+    pair.b.receive(pair.empty(4096), ONE_MESSAGE, None).unwrap();
+    pair.send(b"late");
+    let event = next(&pair.b);
+    drop(pair);
+    assert_eq!(&event.message.unwrap()[..], b"late");
+    assert_eq!(event.buffer.unwrap().read().unwrap()[..4], b"late"[..]);
+}

@@ -1,0 +1,57 @@
+use super::*;
+
+// MT-80, for both passive queues and the receive queue.
+#[test]
+fn what_waits_can_be_cancelled() {
+    let pair = Pair::new();
+    let waiting = [
+        (Queue::MessageReceive, pair.a.receive(pair.empty(4096), ONE_MESSAGE, None).unwrap()),
+        (Queue::PassiveBulkReceive, pair.a.passive_receive(pair.empty(4096), None).unwrap().0),
+        (Queue::PassiveBulkSend, pair.a.passive_send(pair.empty(4096), 1, None).unwrap().0),
+    ];
+    for (queue, op) in waiting {
+        assert!(pair.a.cancel(op));
+        let event = end_of(&pair.a, op);
+        assert_eq!((event.queue, event.status, event.length), (queue, Err(Errno::ECANCELED), 0));
+        assert!(!pair.a.cancel(op), "it is over");
+        let counters = pair.a.statistics()[queue.index()];
+        assert_eq!((counters.adds, counters.cancels, counters.successes, counters.failures), (1, 1, 0, 1));
+    }
+    assert_eq!(pair.a.in_flight(), 0);
+}
+
+#[test]
+fn messages_before_the_cancel_are_not_lost() {
+    let pair = Pair::new();
+    let receive = Receive { min_receive_size: 100, max_messages: 10 };
+    let op = pair.b.receive(pair.empty(4096), receive, None).unwrap();
+    pair.send(b"first");
+    assert!(pair.b.cancel(op));
+    let event = next(&pair.b);
+    assert_eq!((event.status, event.is_last()), (Ok(()), false));
+    assert_eq!(&event.message.unwrap()[..], b"first");
+    assert_eq!(end_of(&pair.b, op).status, Err(Errno::ECANCELED));
+}
+
+// S-414: whoever wins, the operation ends once.
+#[test]
+fn a_cancel_races_with_the_message_and_one_of_them_wins() {
+    let pair = Pair::new();
+    let to = pair.a.end_point(&pair.b.address().to_string()).unwrap();
+    let (mut buffer, mut message) = (Some(pair.empty(4096)), Some(pair.filled(b"now")));
+    for _ in 0..500 {
+        let op = pair.b.receive(buffer.take().unwrap(), ONE_MESSAGE, None).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| pair.b.cancel(op));
+            pair.a.send(message.take().unwrap(), 3, &to, None).unwrap();
+            message = next(&pair.a).buffer;
+        });
+        let event = end_of(&pair.b, op);
+        match event.status {
+            Ok(()) => assert_eq!(&event.message.expect("it came")[..], b"now"),
+            Err(errno) => assert_eq!(errno, Errno::ECANCELED),
+        }
+        assert!(pair.b.poll().unwrap().is_none());
+        buffer = event.buffer;
+    }
+}

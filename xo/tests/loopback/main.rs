@@ -1,0 +1,77 @@
+//! The whole stack over the loopback network `0@lo`: every operation, as a storage client sees it (MT-211, S-417).
+
+use std::time::Duration;
+
+use nlx::{
+    Buffer, Descriptor, Domain, Errno, Event, NodeConfig, OpId, Queue, Receive, TmOptions, TransferMachine,
+};
+
+mod buffers;
+mod cancelling;
+mod end_points;
+mod operations;
+mod stopping;
+mod timeouts;
+
+const PORTAL: u32 = 31;
+
+/// A domain whose only network is the loopback, with two transfer machines.
+struct Pair {
+    domain: Domain,
+    a: TransferMachine,
+    b: TransferMachine,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let domain = domain();
+        let (a, b) = (machine(&domain), machine(&domain));
+        Pair { domain, a, b }
+    }
+
+    /// A buffer that holds these bytes.
+    fn filled(&self, bytes: &[u8]) -> Buffer {
+        let mut buffer = self.domain.allocate(bytes.len()).unwrap();
+        buffer.write().unwrap().copy_from_slice(bytes);
+        buffer
+    }
+
+    fn empty(&self, bytes: usize) -> Buffer {
+        self.domain.allocate(bytes).unwrap()
+    }
+
+    /// Sends a message from `a` to `b`, and takes the event of the sending.
+    fn send(&self, bytes: &[u8]) {
+        let to = self.a.end_point(&self.b.address().to_string()).unwrap();
+        let op = self.a.send(self.filled(bytes), bytes.len(), &to, None).unwrap();
+        let event = next(&self.a);
+        assert_eq!((event.op, event.queue, event.status), (op, Queue::MessageSend, Ok(())));
+    }
+}
+
+fn domain() -> Domain {
+    Domain::in_process(&NodeConfig::new()).unwrap()
+}
+
+fn machine(domain: &Domain) -> TransferMachine {
+    domain.transfer_machine(&format!("0@lo:12345:{PORTAL}:*"), TmOptions::default()).unwrap()
+}
+
+/// The next event, however long it takes.
+fn next(tm: &TransferMachine) -> Event {
+    tm.wait(None).unwrap().expect("a wait without end brings an event")
+}
+
+/// The last event of this operation, which is the next to come.
+fn end_of(tm: &TransferMachine, op: OpId) -> Event {
+    let event = next(tm);
+    assert!(event.is_last());
+    assert_eq!(event.op, op);
+    event
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+const ONE_MESSAGE: Receive = Receive { min_receive_size: 4096, max_messages: 1 };
