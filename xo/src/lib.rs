@@ -4,53 +4,76 @@
 //! moves bulk data. Operations are started with a [`Buffer`], and each ends with an [`Event`] that [`TransferMachine::wait`]
 //! brings (S-5). Peers are other programs with nlx, or Motr's transport over any LNet node.
 //!
+//! # A message
+//!
+//! ```
+//! use nlx::{Domain, NodeConfig, Receive, TmOptions};
+//!
+//! // A node that has but the loopback; `.net("tcp(eth0)")?` would give it a network.
+//! let domain = Domain::in_process(&NodeConfig::new())?;
+//! let server = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
+//! server.receive(domain.allocate(4096)?, Receive { min_receive_size: 4096, max_messages: 1 }, None)?;
+//!
+//! let client = domain.transfer_machine("0@lo:12345:31:*", TmOptions::default())?;
+//! let mut buffer = domain.allocate(4096)?;
+//! buffer.write()?[..5].copy_from_slice(b"hello");
+//! client.send(buffer, 5, &client.end_point("0@lo:12345:31:1")?, None)?;
+//!
+//! let event = server.wait(None)?.expect("a wait without timeout brings an event");
+//! assert_eq!(event.message.as_deref(), Some(&b"hello"[..]));
+//! assert_eq!(event.sender.map(|sender| sender.address()), Some(client.address()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # A server and its client
 //!
 //! ```no_run
-//! use nlx::{Domain, NodeConfig, Receive, TmOptions};
-//!
-//! # fn server() -> Result<(), Box<dyn std::error::Error>> {
-//! // The server has a fixed address, and answers each message with the message itself.
-//! let domain = Domain::in_process(&NodeConfig::new().net("tcp(127.0.0.1)")?.accept_port(9988))?;
-//! let tm = domain.transfer_machine("127.0.0.1@tcp:12345:31:1", TmOptions::default())?;
-//! let receive = Receive { min_receive_size: 4096, max_messages: 64 };
-//! tm.receive(domain.allocate(1 << 20)?, receive, None)?;
-//! let mut answer = Some(domain.allocate(4096)?);
-//! while let Some(event) = tm.wait(None)? {
-//!     if let (Some(message), Some(client), Some(mut buffer)) = (event.message, event.sender, answer.take()) {
-//!         buffer.write()?[..message.len()].copy_from_slice(&message);
-//!         tm.send(buffer, message.len(), &client, None)?;
-//!     } else if event.queue == nlx::Queue::MessageSend {
-//!         answer = event.buffer;
-//!         continue;
-//!     }
-//!     // The buffer's last message has come: it goes back to work.
-//!     if let Some(buffer) = event.buffer {
-//!         tm.receive(buffer, receive, None)?;
-//!     }
-//! }
-//! # Ok(())
-//! # }
-//!
-//! # fn client() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
-//! let domain = Domain::in_process(&NodeConfig::new().net("tcp(127.0.0.2)")?.accept_port(9988))?;
-//! let tm = domain.transfer_machine("127.0.0.2@tcp:12345:31:*", TmOptions::default())?;
-//! let server = tm.end_point("127.0.0.1@tcp:12345:31:1")?;
-//! let soon = Some(Duration::from_secs(5));
-//! tm.receive(domain.allocate(4096)?, Receive { min_receive_size: 4096, max_messages: 1 }, soon)?;
-//! let mut question = domain.allocate(4096)?;
-//! question.write()?[..5].copy_from_slice(b"hello");
-//! tm.send(question, 5, &server, soon)?;
-//! while let Some(event) = tm.wait(soon)? {
-//!     event.status?;
-//!     if let Some(message) = event.message {
-//!         println!("{:?}", &message[..]);
-//!         break;
+//! use nlx::{Domain, NodeConfig, Queue, Receive, TmOptions};
+//!
+//! /// Answers each message with the message itself.
+//! fn server() -> Result<(), Box<dyn std::error::Error>> {
+//!     let domain = Domain::in_process(&NodeConfig::new().net("tcp(127.0.0.1)")?.accept_port(9988))?;
+//!     let tm = domain.transfer_machine("127.0.0.1@tcp:12345:31:1", TmOptions::default())?;
+//!     let receive = Receive { min_receive_size: 4096, max_messages: 256 };
+//!     for _ in 0..2 {
+//!         tm.receive(domain.allocate(1 << 20)?, receive, None)?;
+//!     }
+//!     let mut idle = Vec::new();
+//!     loop {
+//!         let Some(event) = tm.wait(None)? else { continue };
+//!         if let (Some(message), Some(client)) = (&event.message, &event.sender) {
+//!             let mut answer = idle.pop().map_or_else(|| domain.allocate(4096), Ok)?;
+//!             answer.write()?[..message.len()].copy_from_slice(message);
+//!             tm.send(answer, message.len(), client, None)?;
+//!         }
+//!         // What an event brings back goes to work again; a message must be let go of before its buffer does.
+//!         drop(event.message);
+//!         match (event.queue, event.buffer) {
+//!             (Queue::MessageReceive, Some(buffer)) => drop(tm.receive(buffer, receive, None)?),
+//!             (_, buffer) => idle.extend(buffer),
+//!         }
 //!     }
 //! }
-//! # Ok(())
-//! # }
+//!
+//! fn client() -> Result<(), Box<dyn std::error::Error>> {
+//!     let domain = Domain::in_process(&NodeConfig::new().net("tcp(127.0.0.2)")?.accept_port(9988))?;
+//!     let tm = domain.transfer_machine("127.0.0.2@tcp:12345:31:*", TmOptions::default())?;
+//!     let server = tm.end_point("127.0.0.1@tcp:12345:31:1")?;
+//!     let soon = Some(Duration::from_secs(5));
+//!     tm.receive(domain.allocate(4096)?, Receive { min_receive_size: 4096, max_messages: 1 }, soon)?;
+//!     let mut question = domain.allocate(4096)?;
+//!     question.write()?[..5].copy_from_slice(b"hello");
+//!     tm.send(question, 5, &server, soon)?;
+//!     while let Some(event) = tm.wait(soon)? {
+//!         event.status?;
+//!         if let Some(answer) = event.message {
+//!             println!("{}", String::from_utf8_lossy(&answer));
+//!             break;
+//!         }
+//!     }
+//!     Ok(())
+//! }
 //! ```
 //!
 //! # What to know

@@ -1,0 +1,223 @@
+//! Transfer machines over a scripted transport with a clock of its own: timeouts to the nanosecond, refusals, and events in
+//! any order (MT-85 to MT-88, MT-213, MT-240, MT-243).
+
+// A helper that cannot do its part fails the test that called it.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nlx::{
+    Buffer, CoreError, Domain, Errno, Event, OpId, Queue, QueueStatistics, Receive, TmOptions, TmState,
+    TransferMachine,
+};
+
+use crate::transport::{Scripted, happened, last};
+
+mod transport;
+
+const MS: Duration = Duration::from_millis(1);
+const MS_NS: u64 = 1_000_000;
+const RECEIVE: Receive = Receive { min_receive_size: 100, max_messages: 4 };
+
+struct Rig {
+    script: Arc<Scripted>,
+    domain: Domain,
+    tm: TransferMachine,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let script = Scripted::new();
+        let domain = Domain::over(script.core());
+        let tm = domain.transfer_machine("0@lo:12345:31:*", TmOptions::default()).unwrap();
+        Rig { script, domain, tm }
+    }
+
+    fn buffer(&self) -> Buffer {
+        self.domain.allocate(1000).unwrap()
+    }
+
+    fn receive(&self, timeout: Option<Duration>) -> OpId {
+        self.tm.receive(self.buffer(), RECEIVE, timeout).unwrap()
+    }
+
+    /// The next event there is; the clock does not move.
+    fn now(&self) -> Event {
+        self.tm.poll().unwrap().expect("there is an event")
+    }
+
+    /// Lets the transport end what was started last.
+    fn end(&self, status: Result<(), Errno>) {
+        self.script.inject(last(happened(&self.script.last_operation(), status, 0)));
+    }
+}
+
+#[test]
+fn operations_are_cancelled_at_their_deadlines_in_the_order_of_these() {
+    let rig = Rig::new();
+    let timeouts = [7, 3, 9, 1, 5];
+    for timeout in timeouts {
+        rig.receive(Some(timeout * MS));
+    }
+    assert!(rig.tm.wait(Some(8 * MS)).unwrap().is_none());
+    let cancels = rig.script.take_cancels();
+    assert_eq!(cancels.iter().map(|cancel| cancel.0).collect::<Vec<_>>(), [1, 3, 5, 7].map(|ms| ms * MS_NS));
+    assert!(rig.tm.wait(Some(100 * MS)).unwrap().is_none());
+    // Once each, whenever the last event comes.
+    assert_eq!(rig.script.take_cancels().iter().map(|cancel| cancel.0).collect::<Vec<_>>(), [9 * MS_NS]);
+    assert_eq!(rig.script.now_ns(), 108 * MS_NS);
+}
+
+// MT-85
+#[test]
+fn what_was_cancelled_at_its_deadline_has_timed_out() {
+    let rig = Rig::new();
+    let op = rig.receive(Some(MS));
+    assert!(rig.tm.wait(Some(MS)).unwrap().is_none());
+    rig.end(Err(Errno::ECANCELED));
+    let event = rig.now();
+    assert_eq!((event.op, event.status), (op, Err(Errno::ETIMEDOUT)));
+    let counters = rig.tm.statistics()[Queue::MessageReceive.index()];
+    assert_eq!((counters.adds, counters.cancels, counters.successes, counters.failures), (1, 0, 0, 1));
+}
+
+// MT-88
+#[test]
+fn success_beats_the_timeout() {
+    let rig = Rig::new();
+    rig.receive(Some(MS));
+    assert!(rig.tm.wait(Some(MS)).unwrap().is_none());
+    assert_eq!(rig.script.take_cancels().len(), 1);
+    rig.script.inject(last(happened(&rig.script.last_operation(), Ok(()), 10)));
+    let event = rig.now();
+    assert_eq!((event.status, event.length), (Ok(()), 10));
+    assert_eq!(event.message.unwrap().len(), 10);
+}
+
+// X1, MT-240: a message between the cancel and the end does not make the timeout a cancel.
+#[test]
+fn the_reason_of_an_end_stays_whatever_comes_between() {
+    let rig = Rig::new();
+    let op = rig.receive(Some(MS));
+    assert!(rig.tm.wait(Some(MS)).unwrap().is_none());
+    rig.script.inject(happened(&rig.script.last_operation(), Ok(()), 10));
+    assert_eq!(rig.now().status, Ok(()));
+    assert!(rig.tm.cancel(op));
+    rig.end(Err(Errno::ECANCELED));
+    assert_eq!(rig.now().status, Err(Errno::ETIMEDOUT));
+}
+
+// MT-240
+#[test]
+fn what_was_cancelled_before_its_deadline_was_cancelled() {
+    let rig = Rig::new();
+    let op = rig.receive(Some(MS));
+    assert!(rig.tm.cancel(op));
+    assert!(rig.tm.wait(Some(2 * MS)).unwrap().is_none());
+    rig.end(Err(Errno::ECANCELED));
+    assert_eq!(rig.now().status, Err(Errno::ECANCELED));
+}
+
+#[test]
+fn other_failures_keep_their_errno() {
+    let rig = Rig::new();
+    rig.receive(Some(MS));
+    assert!(rig.tm.wait(Some(MS)).unwrap().is_none());
+    rig.end(Err(Errno::EHOSTUNREACH));
+    assert_eq!(rig.now().status, Err(Errno::EHOSTUNREACH));
+}
+
+// Another thread may have entered an operation and not started it yet when its deadline passes.
+#[test]
+fn a_cancel_that_comes_too_early_is_tried_again() {
+    let rig = Rig::new();
+    rig.receive(Some(MS));
+    rig.script.refuse_cancels(2);
+    assert!(rig.tm.wait(Some(10 * MS)).unwrap().is_none());
+    let times: Vec<u64> = rig.script.take_cancels().iter().map(|cancel| cancel.0).collect();
+    assert_eq!(times.len(), 3);
+    assert_eq!(times[0], MS_NS);
+}
+
+// MT-243
+#[test]
+fn a_refused_operation_gives_its_buffer_back_and_leaves_no_trace() {
+    let rig = Rig::new();
+    rig.script.refuse_submit(CoreError::TooMany { objects: "events", limit: 5 });
+    let refused = rig.tm.receive(rig.buffer(), RECEIVE, Some(MS)).expect_err("it is refused");
+    assert_eq!((refused.error.errno(), refused.buffer.len()), (Errno::ENOMEM, 1000));
+    assert_eq!(refused.to_string(), "there is no room for more than 5 events");
+    assert_eq!(rig.tm.in_flight(), 0);
+    assert_eq!(rig.tm.statistics(), [QueueStatistics::default(); Queue::COUNT]);
+    assert!(rig.tm.wait(Some(2 * MS)).unwrap().is_none());
+    assert_eq!(rig.script.take_cancels(), []);
+}
+
+// A transport over a loopback ends operations before it has started them.
+#[test]
+fn an_operation_that_ends_inside_its_start_is_reported() {
+    let rig = Rig::new();
+    rig.script.complete_inside();
+    let op = rig.receive(Some(MS));
+    let event = rig.now();
+    assert_eq!((event.op, event.status), (op, Ok(())));
+    assert_eq!(rig.tm.in_flight(), 0);
+}
+
+#[test]
+fn an_event_of_no_operation_is_passed_over() {
+    let rig = Rig::new();
+    let op = rig.receive(None);
+    let real = rig.script.last_operation();
+    let mut stray = last(happened(&real, Ok(()), 10));
+    for cookie in [0, u64::MAX, real.cookie + (1 << 32), real.cookie + 1] {
+        stray.cookie = cookie;
+        rig.script.inject(stray);
+    }
+    assert!(rig.tm.poll().unwrap().is_none());
+    rig.end(Ok(()));
+    assert_eq!(rig.now().op, op);
+}
+
+// An offset and length beyond the buffer are the transport's fault, and no more than an error.
+#[test]
+fn a_message_outside_of_its_buffer_is_an_error() {
+    let rig = Rig::new();
+    rig.receive(None);
+    let mut event = happened(&rig.script.last_operation(), Ok(()), 10);
+    for (offset, length) in [(995, 10), (u64::MAX, 1), (0, u64::MAX)] {
+        (event.offset, event.length) = (offset, length);
+        rig.script.inject(event);
+        let event = rig.now();
+        assert_eq!((event.status, event.length, event.is_last()), (Err(Errno::EINVAL), 0, false));
+        assert!(event.message.is_none());
+    }
+    rig.end(Ok(()));
+    assert!(rig.now().buffer.is_some());
+}
+
+#[test]
+fn a_stop_waits_until_the_transport_lets_go() {
+    let rig = Rig::new();
+    rig.script.refuse_stops(3);
+    rig.tm.stop(true, None).unwrap();
+    assert_eq!((rig.tm.state(), rig.script.take_stops()), (TmState::Stopped, 4));
+}
+
+#[test]
+fn a_stop_cancels_each_operation_once_and_times_out_at_its_deadline() {
+    let rig = Rig::new();
+    let ops = [rig.receive(None), rig.receive(None)];
+    let error = rig.tm.stop(true, Some(5 * MS)).unwrap_err();
+    assert_eq!((error.errno(), rig.script.now_ns()), (Errno::ETIMEDOUT, 5 * MS_NS));
+    let mut cancelled: Vec<u64> = rig.script.take_cancels().iter().map(|cancel| cancel.1).collect();
+    cancelled.sort();
+    let cookies = rig.script.operations().map(|operation| operation.cookie);
+    assert!(cancelled.into_iter().eq(cookies));
+    for operation in rig.script.operations() {
+        rig.script.inject(last(happened(&operation, Err(Errno::ECANCELED), 0)));
+    }
+    rig.tm.stop(true, Some(5 * MS)).unwrap();
+    assert!(ops.iter().all(|op| rig.now().op == *op));
+}

@@ -1,0 +1,197 @@
+//! A transport that does as it is told. Its clock stands still but for waits: one without an event moves it to the wait's
+//! deadline.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use nlx_core::{
+    Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Errno, EventFlags, IoVec, Limits, Nid,
+    Operation, StartAddress, Submitted, TmId, TmOptions,
+};
+
+#[derive(Default)]
+pub(crate) struct Scripted {
+    now_ns: AtomicU64,
+    script: Mutex<Script>,
+}
+
+#[derive(Default)]
+struct Script {
+    operations: Vec<Operation>,
+    events: VecDeque<BufferEvent>,
+    /// When, and the cookie of the operation.
+    cancels: Vec<(u64, u64)>,
+    refuse_submit: Option<CoreError>,
+    refuse_cancels: u32,
+    refuse_stops: u32,
+    stops: u32,
+    complete_inside: bool,
+}
+
+/// An event of an operation that is not its last one.
+pub(crate) fn happened(operation: &Operation, status: Result<(), Errno>, length: u64) -> BufferEvent {
+    let mut event =
+        BufferEvent { buffer: operation.buffer.0, cookie: operation.cookie, length, ..BufferEvent::ZERO };
+    event.set_status(status);
+    event
+}
+
+/// The same, as the last event of its operation.
+pub(crate) fn last(mut event: BufferEvent) -> BufferEvent {
+    event.flags |= EventFlags::UNLINKED;
+    event
+}
+
+impl Scripted {
+    pub(crate) fn new() -> Arc<Scripted> {
+        Arc::default()
+    }
+
+    pub(crate) fn core(self: &Arc<Scripted>) -> Arc<dyn Core> {
+        Arc::new(ScriptedCore(self.clone()))
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.now_ns.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn inject(&self, event: BufferEvent) {
+        self.script().events.push_back(event);
+    }
+
+    /// The next operation is refused.
+    pub(crate) fn refuse_submit(&self, error: CoreError) {
+        self.script().refuse_submit = Some(error);
+    }
+
+    /// So many cancels do not find their operation.
+    pub(crate) fn refuse_cancels(&self, count: u32) {
+        self.script().refuse_cancels = count;
+    }
+
+    /// So many stops find the transfer machine busy.
+    pub(crate) fn refuse_stops(&self, count: u32) {
+        self.script().refuse_stops = count;
+    }
+
+    /// Operations end within the call that starts them.
+    pub(crate) fn complete_inside(&self) {
+        self.script().complete_inside = true;
+    }
+
+    pub(crate) fn last_operation(&self) -> Operation {
+        *self.script().operations.last().expect("an operation was started")
+    }
+
+    pub(crate) fn operations(&self) -> impl Iterator<Item = Operation> + use<> {
+        self.script().operations.clone().into_iter()
+    }
+
+    pub(crate) fn take_cancels(&self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.script().cancels)
+    }
+
+    pub(crate) fn take_stops(&self) -> u32 {
+        std::mem::take(&mut self.script().stops)
+    }
+
+    fn script(&self) -> MutexGuard<'_, Script> {
+        self.script.lock().expect("no test panics while it holds the script")
+    }
+}
+
+struct ScriptedCore(Arc<Scripted>);
+
+impl Core for ScriptedCore {
+    fn limits(&self) -> Limits {
+        Limits::LNET
+    }
+
+    fn nids(&self) -> Vec<Nid> {
+        vec![Nid::LOOPBACK]
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns()
+    }
+
+    fn register(&self, _: &IoVec) -> Result<BufferHandle, CoreError> {
+        Ok(BufferHandle(1))
+    }
+
+    fn deregister(&self, _: BufferHandle) -> Result<(), CoreError> {
+        Ok(())
+    }
+
+    fn tm_start(&self, address: &StartAddress, _: &TmOptions) -> Result<Box<dyn CoreTm>, CoreError> {
+        Ok(Box::new(ScriptedTm { address: address.with(TmId::MAX), scripted: self.0.clone() }))
+    }
+}
+
+struct ScriptedTm {
+    address: Address,
+    scripted: Arc<Scripted>,
+}
+
+impl CoreTm for ScriptedTm {
+    fn address(&self) -> Address {
+        self.address
+    }
+
+    fn submit(&self, operation: &Operation) -> Result<Submitted, CoreError> {
+        let mut script = self.scripted.script();
+        if let Some(error) = script.refuse_submit.take() {
+            return Err(error);
+        }
+        script.operations.push(*operation);
+        if script.complete_inside {
+            script.events.push_back(last(happened(operation, Ok(()), 0)));
+        }
+        Ok(Submitted { descriptor: None })
+    }
+
+    fn cancel(&self, buffer: BufferHandle, cookie: u64) -> Result<(), CoreError> {
+        let mut script = self.scripted.script();
+        script.cancels.push((self.scripted.now_ns(), cookie));
+        if script.refuse_cancels == 0 {
+            return Ok(());
+        }
+        script.refuse_cancels -= 1;
+        Err(CoreError::NoSuchOperation { buffer, cookie })
+    }
+
+    fn event_get(&self) -> Option<BufferEvent> {
+        self.scripted.script().events.pop_front()
+    }
+
+    fn event_wait(&self, deadline_ns: Option<u64>) -> bool {
+        if !self.pending() {
+            let deadline_ns = deadline_ns.expect("a test does not wait without end for what does not come");
+            self.scripted.now_ns.fetch_max(deadline_ns, Ordering::Relaxed);
+        }
+        self.pending()
+    }
+
+    fn pending(&self) -> bool {
+        !self.scripted.script().events.is_empty()
+    }
+
+    fn poll(&self) {}
+
+    fn wake(&self) {}
+
+    fn needed(&self) -> usize {
+        0
+    }
+
+    fn stop(&self) -> Result<(), CoreError> {
+        let mut script = self.scripted.script();
+        script.stops += 1;
+        if script.refuse_stops == 0 {
+            return Ok(());
+        }
+        script.refuse_stops -= 1;
+        Err(CoreError::TmBusy { address: self.address, needed: 1 })
+    }
+}
