@@ -47,8 +47,8 @@ impl Engine {
         engine
     }
 
-    /// Adds an NI and has its LND start it; may be called while others carry traffic (S-202). Peers are told of it when
-    /// they ping.
+    /// Adds an NI and has its LND start it; may be called while others carry traffic (S-202), but not from inside
+    /// [`EventHandler::wake`]. Peers are told of it when they ping.
     ///
     /// # Errors
     /// What the LND says; EEXIST if there is such an NI, EINVAL if `id` names no interface, ENOMEM if there are too many.
@@ -84,7 +84,7 @@ impl Engine {
     }
 
     /// Stops an NI and forgets it (S-202). Its messages end with ESHUTDOWN. The caller holds the tokens of all shards of
-    /// its LND.
+    /// its LND, and is not inside [`EventHandler::wake`].
     ///
     /// # Errors
     /// EADDRNOTAVAIL if there is no such NI.
@@ -175,6 +175,7 @@ impl Engine {
             for handler in work.wakes.drain(..) {
                 handler.wake();
             }
+            work.garbage.clear();
         }
     }
 

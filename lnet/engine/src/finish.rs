@@ -21,7 +21,8 @@ impl Partition {
     /// A message has left, or could not.
     pub(crate) fn finalize_tx(&mut self, token: TxToken, result: Result<(), Errno>, work: &mut Work) {
         let key = Key::from_u64(token.0);
-        let Some(message) = self.messages.get(key).filter(|message| message.is_outgoing()) else { return };
+        let with_lnd = |message: &&Message| message.is_outgoing() && message.waiting.is_none();
+        let Some(message) = self.messages.get(key).filter(with_lnd) else { return };
         let peer = message.peer;
         self.end_outgoing(key.index, result, work);
         self.give_back_credits(peer, work);

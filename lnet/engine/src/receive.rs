@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use lnet_api::{Arrival, Delivery, Errno, Event, EventKind, MdHandle, MdOptions, RxToken, Verdict};
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
-use lnet_proto::{Body, Header, WireHandle};
+use lnet_proto::{Body, Header, PING_PORTAL, WireHandle};
 
 use crate::list::Links;
 use crate::matching::{Found, Match, Wanted};
@@ -232,6 +232,9 @@ impl Partition {
 
     fn delay_or_drop(&mut self, inbound: &Inbound, header: &Header, portal: u32) -> Verdict {
         let lazy = Portal::new(portal).ok().filter(|portal| self.portals[portal.index()].lazy);
+        // On the node's own portal only pushes have somebody to wait for.
+        let Body::Put { match_bits, .. } = header.body else { return self.drop_message(header) };
+        let lazy = lazy.filter(|&portal| portal != PING_PORTAL || match_bits == MatchBits::PING);
         let delayed = Delayed { inbound: *inbound, header: *header, local: None, links: Links::NONE };
         let entered = lazy.and_then(|portal| Some((portal, self.delayed.insert(delayed)?)));
         let Some((portal, key)) = entered else { return self.drop_message(header) };

@@ -85,6 +85,43 @@ fn messages_that_nobody_here_wants_are_dropped() {
 }
 
 #[test]
+fn only_pushes_wait_on_the_nodes_own_portal() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    assert!(discards(parse(&node, node.nid, nid(3), 10, put(0))));
+    assert!(discards(parse(&node, node.nid, nid(3), 0, put(0))));
+}
+
+#[test]
+fn a_peer_that_asks_and_takes_no_answers_is_not_answered_for_ever() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let options = MdOptions::OP_GET | MdOptions::MANAGE_REMOTE;
+    let threshold = lnet_api::Threshold::Infinite;
+    let md = lnet_api::Md { threshold, eq: None, ..node.md(&memory(0), options, 0) };
+    node.engine.md_attach(node.post(1), md, lnet_api::Unlink::Retain).unwrap();
+    let body = Body::Get {
+        return_wmd: WireHandle::new(1, 1),
+        match_bits: MatchBits(1),
+        portal: 34,
+        src_offset: 0,
+        sink_length: 0,
+    };
+    let mut answered = 0;
+    while matches!(parse(&node, node.nid, nid(3), 0, body), Verdict::Done) {
+        answered += 1;
+    }
+    assert!(answered >= 60_000, "{answered}");
+    // Others still are.
+    let header = Header { dest: node.id(), src: ProcessId::lnet(nid(4)), payload_length: 0, body };
+    let arrival = Arrival { ni: node.nid, from: header.src, header: &header, rx: RxContext(1) };
+    assert!(matches!(node.engine.parse(&arrival), Verdict::Done));
+    network.run();
+    assert!(node.is_quiet());
+    assert!(matches!(parse(&node, node.nid, nid(3), 0, body), Verdict::Done));
+}
+
+#[test]
 fn an_ni_that_is_not_there_takes_nothing() {
     let network = Network::new();
     let node = Node::new(&network, 2);
