@@ -1,5 +1,7 @@
 //! Handshakes with peers made of bare sockets (lnet-wire 21 to 24), and the bytes recorded between kernel nodes.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::net::{Ipv4Addr, TcpListener};

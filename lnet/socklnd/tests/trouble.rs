@@ -1,5 +1,7 @@
 //! What goes wrong on connections in use: protocol errors, hang-ups, time, and what the engine makes of messages.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::net::Ipv4Addr;
@@ -75,6 +77,21 @@ fn a_truncated_message_leaves_the_next_one_whole() {
         drive(&[&a, &b], || b.received() == 2);
         b.with_got(|got| assert!(got[0].bytes() == bytes[..most] && got[1].bytes() == bytes));
     }
+}
+
+/// More messages than one poll handles, read by one call: there is no event for the rest.
+#[test]
+fn a_burst_beyond_the_budget_of_a_poll_is_received_whole() {
+    let node = Node::new();
+    let ours = node.nid.ipv4().unwrap();
+    let (peer, mut wire) = peer_of(&node);
+    settle(&[&node]);
+    let count = 3 * lnet_api::POLL_BUDGET as u64 + 5;
+    let puts: Vec<u8> =
+        (0..count).flat_map(|number| raw::put(peer, ours, 0, number, &[number as u8; 9])).collect();
+    wire.send(&puts);
+    drive(&[&node], || node.received() == count as usize);
+    node.with_got(|got| assert!(got.iter().zip(0..).all(|(got, number)| got.bytes() == [number; 9])));
 }
 
 /// A PUT on a lazy portal: nothing behind it on its connection is read until it is resumed.
@@ -272,7 +289,7 @@ fn a_send_without_progress_times_out() {
 
 #[test]
 fn a_queued_message_whose_deadline_passes_is_not_sent() {
-    let node = Node::with(SockConfig { tx_buffer_size: 4096, ..config() });
+    let node = Node::with(SockConfig { tx_buffer_size: 256 << 10, ..config() });
     let (peer, mut wire) = peer_of(&node);
     let id = ProcessId::lnet(nid_of(peer));
     let bulk = memory(&pattern(0, 1 << 20), 1);

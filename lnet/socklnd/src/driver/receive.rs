@@ -209,7 +209,9 @@ impl RxConn {
             if self.stash.is_some() {
                 return Ok(Rest::More);
             }
-            if !self.read(turn, pool, budget)? && !self.ending {
+            let emptied = !self.read(turn, pool, budget)?;
+            // Bytes that were read but not looked at raise no event: the connection must stay in the list for them.
+            if emptied && !self.ending && self.stash.is_none() {
                 return Ok(Rest::Drained);
             }
         }
