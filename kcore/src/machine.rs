@@ -69,6 +69,10 @@ impl Machine {
             .map_err(|_| CoreError::TooMany { objects: "events of operations in flight", limit })
     }
 
+    fn take_wake_up(&self) -> bool {
+        self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
+    }
+
     /// Gives back room for events that will not come, or that have been taken.
     fn release(&self, consumer: &mut Consumer<BufferEvent, SharedMemory>, events: u32) {
         let released = consumer.release(events);
@@ -128,9 +132,7 @@ impl CoreTm for Machine {
 
     fn event_wait(&self, deadline_ns: Option<u64>) -> bool {
         let Shared { drive, sleeper, .. } = &*self.shared;
-        wait_until(&**drive, sleeper, deadline_ns, || {
-            self.pending() || self.woken.swap(false, Ordering::AcqRel)
-        });
+        wait_until(&**drive, sleeper, deadline_ns, || self.pending() || self.take_wake_up());
         self.pending()
     }
 

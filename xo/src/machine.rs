@@ -76,6 +76,8 @@ pub(crate) struct State {
     pub(crate) backlog: Backlog,
 }
 
+static_assertions::assert_impl_all!(TransferMachine: Send, Sync);
+
 impl TransferMachine {
     pub(crate) fn new(tm: Box<dyn CoreTm>, domain: Arc<Inner>) -> TransferMachine {
         let end_points = EndPoints::default();

@@ -72,6 +72,43 @@ fn polling_does_not_sleep() {
     assert!(!rig.tm.pending());
 }
 
+// S-311, S-411: LNet calls back from several threads at once; nothing is lost, and each buffer's events keep their order.
+#[test]
+fn callbacks_of_many_threads_make_one_stream_of_events() {
+    const THREADS: u64 = 4;
+    const EVENTS: u32 = 2000;
+    let rig = Rig::new();
+    let receive = OperationKind::Receive { min_receive_size: 1, max_messages: EVENTS };
+    let start = |cookie| {
+        let buffer = rig.core.register(&rig.memory).unwrap();
+        rig.tm.submit(&Operation { buffer, cookie, kind: receive }).unwrap();
+        rig.lnet.last_md()
+    };
+    let mds: Vec<MdHandle> = (0..THREADS).map(start).collect();
+    std::thread::scope(|scope| {
+        for md in mds {
+            let lnet = &rig.lnet;
+            scope.spawn(move || {
+                for number in 1..=EVENTS {
+                    let put = Happening::new(EventKind::Put).moved(1, number.into());
+                    lnet.inject(md, if number == EVENTS { put.last() } else { put });
+                }
+            });
+        }
+        let mut next = [1; THREADS as usize];
+        while rig.tm.needed() > 0 {
+            assert!(rig.tm.event_wait(None));
+            while let Some(event) = rig.tm.event_get() {
+                let expected = &mut next[event.cookie as usize];
+                assert_eq!((event.offset, event.unlinked()), (*expected, *expected == u64::from(EVENTS)));
+                *expected += 1;
+            }
+        }
+        assert_eq!(next, [u64::from(EVENTS) + 1; THREADS as usize]);
+    });
+    assert_eq!(rig.core.faults(), crate::Faults::default());
+}
+
 proptest! {
     // MT-19, MT-23, MT-212: the needed count is at every moment what the operations reserved whose end was not taken.
     #[test]

@@ -1,0 +1,122 @@
+//! In its steady state, message passing allocates nothing (over the loopback: the whole stack but the network driver).
+
+// A helper that cannot do its part fails the test that called it.
+#![allow(clippy::unwrap_used)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use nlx::{Buffer, Descriptor, Domain, EndPoint, NodeConfig, OpId, Receive, TmOptions, TransferMachine};
+
+/// The system's allocator, which counts what each thread asks for.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // During a thread's end its counter may be gone; nobody reads it then.
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: every call is handed on to the system's allocator with the same arguments, and its answer is handed back; the
+// counter is a thread-local number whose access does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as the caller promised to us.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promised to us; `pointer` came from `System`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as the caller promised to us; `pointer` came from `System`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// How often this thread allocates while `work` runs.
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
+}
+
+struct Pair {
+    a: TransferMachine,
+    b: TransferMachine,
+    to_b: EndPoint,
+    buffers: [Option<Buffer>; 2],
+}
+
+const ONE_MESSAGE: Receive = Receive { min_receive_size: 4096, max_messages: 1 };
+const TIMEOUT: Option<std::time::Duration> = Some(std::time::Duration::from_secs(3600));
+
+impl Pair {
+    fn new() -> Pair {
+        let domain = Domain::in_process(&NodeConfig::new()).unwrap();
+        let [a, b] =
+            [0; 2].map(|_| domain.transfer_machine("0@lo:12345:31:*", TmOptions::default()).unwrap());
+        let to_b = a.end_point(&b.address().to_string()).unwrap();
+        let buffers = [0; 2].map(|_| Some(domain.allocate(4096).unwrap()));
+        Pair { a, b, to_b, buffers }
+    }
+
+    fn take(&mut self) -> [Buffer; 2] {
+        self.buffers.each_mut().map(|buffer| buffer.take().unwrap())
+    }
+
+    fn give_back(&mut self) {
+        for (buffer, tm) in self.buffers.iter_mut().zip([&self.a, &self.b]) {
+            let event = tm.wait(None).unwrap().unwrap();
+            event.status.unwrap();
+            *buffer = event.buffer;
+        }
+    }
+
+    fn message(&mut self) {
+        let [send, receive] = self.take();
+        self.b.receive(receive, ONE_MESSAGE, TIMEOUT).unwrap();
+        self.a.send(send, 4096, &self.to_b, TIMEOUT).unwrap();
+        self.give_back();
+    }
+
+    fn bulk(&mut self, active: impl Fn(&TransferMachine, Buffer, &Descriptor) -> OpId, writes: bool) {
+        let [ours, theirs] = self.take();
+        let (_, descriptor) = match writes {
+            true => self.b.passive_receive(theirs, TIMEOUT).unwrap(),
+            false => self.b.passive_send(theirs, 4096, TIMEOUT).unwrap(),
+        };
+        active(&self.a, ours, &descriptor);
+        self.give_back();
+    }
+
+    fn round(&mut self) {
+        self.message();
+        self.bulk(|tm, buffer, descriptor| tm.active_send(buffer, 4096, descriptor, TIMEOUT).unwrap(), true);
+        self.bulk(|tm, buffer, descriptor| tm.active_receive(buffer, descriptor, TIMEOUT).unwrap(), false);
+    }
+}
+
+#[test]
+fn operations_allocate_nothing_once_the_tables_have_grown() {
+    let mut pair = Pair::new();
+    for _ in 0..100 {
+        pair.round();
+    }
+    let count = allocations(|| {
+        for _ in 0..1000 {
+            pair.round();
+        }
+    });
+    assert_eq!(count, 0, "in 1000 rounds of all operations");
+}
