@@ -1,7 +1,9 @@
 //! A hash index that grows in steps.
 
+use std::ops::IndexMut;
+
 use crate::list::{Linked, Links};
-use crate::slab::{NONE, Slab};
+use crate::slab::NONE;
 
 /// Buckets per allocation.
 const CHUNK: usize = 1024;
@@ -18,7 +20,7 @@ pub(crate) trait Hashed: Linked<CHAIN> {
     fn hash(&self) -> u32;
 }
 
-/// Linear hashing over objects of a [`Slab`], which are chained through themselves. One insert splits two buckets at the
+/// Linear hashing over objects of a table, which are chained through themselves. One insert splits two buckets at the
 /// most, so no insert ever stalls on a table that grows; there are twice as many buckets as objects, which keeps most
 /// chains at one object. It does not shrink.
 #[derive(Debug, Default)]
@@ -37,7 +39,7 @@ impl Buckets {
     }
 
     /// Enters an object that is not in the index.
-    pub(crate) fn insert<T: Hashed>(&mut self, slab: &mut Slab<T>, index: u32) {
+    pub(crate) fn insert<T: Hashed>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         self.objects += 1;
         while self.objects * BUCKETS_PER_OBJECT > self.count {
             self.split(slab);
@@ -47,7 +49,7 @@ impl Buckets {
     }
 
     /// Takes an object of the index out.
-    pub(crate) fn remove<T: Hashed>(&mut self, slab: &mut Slab<T>, index: u32) {
+    pub(crate) fn remove<T: Hashed>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         self.objects -= 1;
         let hash = slab[index].hash();
         let links = std::mem::replace(slab[index].links_mut(), Links::NONE);
@@ -55,7 +57,12 @@ impl Buckets {
     }
 
     /// Puts `new`, whose key is the same, in the place of `old`.
-    pub(crate) fn replace<T: Hashed>(&mut self, slab: &mut Slab<T>, old: u32, new: u32) {
+    pub(crate) fn replace<T: Hashed>(
+        &mut self,
+        slab: &mut impl IndexMut<u32, Output = T>,
+        old: u32,
+        new: u32,
+    ) {
         let hash = slab[old].hash();
         let links = std::mem::replace(slab[old].links_mut(), Links::NONE);
         *slab[new].links_mut() = links;
@@ -63,7 +70,14 @@ impl Buckets {
     }
 
     /// Makes the neighbours `links` names point to `before` (as their prev) and `after` (as their next).
-    fn relink<T: Hashed>(&mut self, slab: &mut Slab<T>, hash: u32, links: Links, before: u32, after: u32) {
+    fn relink<T: Hashed>(
+        &mut self,
+        slab: &mut impl IndexMut<u32, Output = T>,
+        hash: u32,
+        links: Links,
+        before: u32,
+        after: u32,
+    ) {
         match links.prev {
             NONE => {
                 let bucket = self.bucket(hash);
@@ -77,7 +91,7 @@ impl Buckets {
     }
 
     /// Adds a bucket and moves to it what belongs there from the one bucket that held it so far.
-    fn split<T: Hashed>(&mut self, slab: &mut Slab<T>) {
+    fn split<T: Hashed>(&mut self, slab: &mut impl IndexMut<u32, Output = T>) {
         let new = self.count;
         if new.is_multiple_of(CHUNK) {
             self.chunks.push(Box::new([NONE; CHUNK]));
@@ -96,7 +110,7 @@ impl Buckets {
         }
     }
 
-    fn push<T: Hashed>(&mut self, slab: &mut Slab<T>, bucket: usize, index: u32) {
+    fn push<T: Hashed>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, bucket: usize, index: u32) {
         let head = std::mem::replace(self.head_mut(bucket), index);
         *slab[index].links_mut() = Links { prev: NONE, next: head };
         if head != NONE {
@@ -131,6 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::slab::Slab;
 
     struct Node {
         hash: u32,

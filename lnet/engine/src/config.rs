@@ -31,11 +31,11 @@ impl EngineConfig {
 pub struct Limits {
     /// Event queues. One per transfer machine, and two of the engine's own; 65,536.
     pub event_queues: usize,
-    /// Match entries; 4 Mi, some 700 MiB.
+    /// Match entries; 4 Mi, which are 768 MiB with an MD each.
     pub match_entries: usize,
-    /// Memory descriptors; 4 Mi, some 800 MiB.
+    /// Memory descriptors; 4 Mi. Those beside a match entry need no memory of their own, the others 192 bytes each.
     pub descriptors: usize,
-    /// Messages in flight or queued, both directions; 1 Mi, some 700 MiB.
+    /// Messages in flight or queued, both directions; 1 Mi, which are 256 MiB in flight and 512 MiB queued.
     pub messages: usize,
     /// Peers with which messages are exchanged; 131,072, more than the largest clusters have nodes. Idle ones make
     /// room for new ones.

@@ -21,7 +21,7 @@ impl Partition {
     /// A message has left, or could not.
     pub(crate) fn finalize_tx(&mut self, token: TxToken, result: Result<(), Errno>, work: &mut Work) {
         let key = Key::from_u64(token.0);
-        let with_lnd = |message: &&Message| message.is_outgoing() && message.waiting.is_none();
+        let with_lnd = |message: &&Message| message.is_outgoing() && message.waiting == NONE;
         let Some(message) = self.messages.get(key).filter(with_lnd) else { return };
         let peer = message.peer;
         self.end_outgoing(key.index, result, work);
@@ -61,7 +61,7 @@ impl Partition {
             }
             Err(_) if self.responses.get(message.response).is_some() => {
                 self.remove_response(message.response.index);
-                self.mds[message.md].consume();
+                self.objects.md_mut(message.md).consume();
             }
             Err(_) => {}
         }
@@ -110,7 +110,7 @@ impl Partition {
     /// The memory for a GET that the network answers by itself.
     pub(crate) fn sink_of_get(&mut self, token: TxToken) -> Option<WriteVec> {
         let message = self.messages.get_mut(Key::from_u64(token.0))?;
-        let md = &self.mds[message.md].memory;
+        let md = &self.objects.md(message.md).memory;
         if message.op != Op::Get || self.responses.get(message.response).is_none() {
             return None;
         }
@@ -130,11 +130,11 @@ impl Partition {
         if !expected {
             return self.finalize_tx(token, Ok(()), work);
         }
-        let mlength = bytes.min(self.mds[md].len() as u32);
+        let mlength = bytes.min(self.objects.md(md).len() as u32);
         let event = self.response_event(response.index);
         self.remove_response(response.index);
-        self.mds[md].consume();
-        self.mds[md].busy += 1;
+        self.objects.md_mut(md).consume();
+        self.objects.md_mut(md).busy += 1;
         self.finalize_tx(token, Ok(()), work);
         self.counters.recv_count += 1;
         self.counters.recv_length += u64::from(mlength);
@@ -145,7 +145,7 @@ impl Partition {
     pub(crate) fn track(&mut self, response: Response) -> Key {
         let (md, peer, deadline) = (response.md, response.peer, response.deadline_ns);
         let Some(key) = self.responses.insert(response) else { return Key::NULL };
-        self.mds[md].responses.push_back(&mut self.responses, key.index);
+        self.objects.md_mut(md).responses.push_back(&mut self.responses, key.index);
         if peer != NONE {
             self.peers.get_mut(peer).responses.push_back(&mut self.responses, key.index);
         }
@@ -158,7 +158,7 @@ impl Partition {
     /// A response is not expected any more.
     pub(crate) fn remove_response(&mut self, index: u32) {
         let Response { md, peer, deadline_ns, .. } = self.responses[index];
-        self.mds[md].responses.remove(&mut self.responses, index);
+        self.objects.md_mut(md).responses.remove(&mut self.responses, index);
         if peer != NONE {
             self.peers.get_mut(peer).responses.remove(&mut self.responses, index);
         }
@@ -172,7 +172,8 @@ impl Partition {
     /// oldest of its kind.
     pub(crate) fn answered(&self, md: u32, kind: EventKind, source: Nid) -> Option<u32> {
         let of_kind = |&index: &u32| self.responses[index].kind == kind;
-        let expected = || self.mds[md].responses.iter(&self.responses).take(ANSWER_SEARCH).filter(of_kind);
+        let expected =
+            || self.objects.md(md).responses.iter(&self.responses).take(ANSWER_SEARCH).filter(of_kind);
         expected().find(|&index| self.responses[index].target.nid == source).or_else(|| expected().next())
     }
 
@@ -241,8 +242,8 @@ impl Partition {
         let event = self.response_event(index);
         let md = self.responses[index].md;
         self.remove_response(index);
-        self.mds[md].consume();
-        self.mds[md].busy += 1;
+        self.objects.md_mut(md).consume();
+        self.objects.md_mut(md).busy += 1;
         self.finish(md, &event, Err(reason), work);
     }
 }

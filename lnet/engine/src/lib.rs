@@ -62,7 +62,7 @@
 //! | `engine` | [`Engine`]: the lock, and what is done when it is released |
 //! | `config`, `counters` | [`EngineConfig`], [`Limits`], [`Counters`] |
 //! | `partition` | the state behind the lock; the life of MEs, MDs and EQs |
-//! | `portal`, `matching`, `md` | which MD takes a message |
+//! | `portal`, `matching`, `md`, `objects` | MEs and MDs, and which of them takes a message |
 //! | `send`, `receive`, `finish` | a message's way out, its way in, and its end |
 //! | `peer`, `ni`, `identity`, `message`, `response` | the tables they work on |
 //! | `ping` | answering pings and pushes; asking a node who it is ([`Ping`]) |
@@ -82,6 +82,7 @@ mod matching;
 mod md;
 mod message;
 mod ni;
+mod objects;
 mod partition;
 mod peer;
 mod ping;

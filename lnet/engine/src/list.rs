@@ -1,6 +1,8 @@
-//! Doubly linked lists through the objects of a [`Slab`].
+//! Doubly linked lists through the objects of a table.
 
-use crate::slab::{NONE, Slab, some};
+use std::ops::{Index, IndexMut};
+
+use crate::slab::{NONE, some};
 
 /// The neighbours of an object in one list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,12 +48,15 @@ impl<const L: usize> List<L> {
     }
 
     /// The objects in order.
-    pub(crate) fn iter<'a, T: Linked<L>>(&self, slab: &'a Slab<T>) -> impl Iterator<Item = u32> + 'a {
+    pub(crate) fn iter<'a, T: Linked<L>>(
+        &self,
+        slab: &'a impl Index<u32, Output = T>,
+    ) -> impl Iterator<Item = u32> + 'a {
         std::iter::successors(some(self.head), move |&index| some(slab[index].links().next))
     }
 
     /// Puts an object, which is in no list `L`, at the head.
-    pub(crate) fn push_front<T: Linked<L>>(&mut self, slab: &mut Slab<T>, index: u32) {
+    pub(crate) fn push_front<T: Linked<L>>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         *slab[index].links_mut() = Links { prev: NONE, next: self.head };
         match self.head {
             NONE => self.tail = index,
@@ -61,7 +66,7 @@ impl<const L: usize> List<L> {
     }
 
     /// Puts an object, which is in no list `L`, at the tail.
-    pub(crate) fn push_back<T: Linked<L>>(&mut self, slab: &mut Slab<T>, index: u32) {
+    pub(crate) fn push_back<T: Linked<L>>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         *slab[index].links_mut() = Links { prev: self.tail, next: NONE };
         match self.tail {
             NONE => self.head = index,
@@ -71,7 +76,7 @@ impl<const L: usize> List<L> {
     }
 
     /// Takes an object of this list out.
-    pub(crate) fn remove<T: Linked<L>>(&mut self, slab: &mut Slab<T>, index: u32) {
+    pub(crate) fn remove<T: Linked<L>>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         let Links { prev, next } = std::mem::replace(slab[index].links_mut(), Links::NONE);
         match prev {
             NONE => self.head = next,
@@ -84,7 +89,10 @@ impl<const L: usize> List<L> {
     }
 
     /// Takes the first object out.
-    pub(crate) fn pop_front<T: Linked<L>>(&mut self, slab: &mut Slab<T>) -> Option<u32> {
+    pub(crate) fn pop_front<T: Linked<L>>(
+        &mut self,
+        slab: &mut impl IndexMut<u32, Output = T>,
+    ) -> Option<u32> {
         let head = self.head()?;
         self.remove(slab, head);
         Some(head)
@@ -98,6 +106,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::slab::Slab;
 
     struct Node(Links);
 

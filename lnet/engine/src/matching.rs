@@ -47,7 +47,7 @@ impl Partition {
             return found;
         }
         let exact = |source| {
-            let first = table.first_exact(&self.entries, &self.hasher, source, wanted.bits);
+            let first = table.first_exact(&self.objects, &self.hasher, source, wanted.bits);
             self.find_from(first, wanted)
         };
         if let Some(found) = exact(wanted.source) {
@@ -65,7 +65,7 @@ impl Partition {
     fn find_from(&self, first: u32, wanted: &Wanted) -> Option<Found> {
         let mut at = first;
         while at != NONE {
-            let entry = &self.entries[at];
+            let entry = &self.objects[at];
             if let Some(found) = self.try_entry(entry, wanted) {
                 return Some(found);
             }
@@ -76,7 +76,7 @@ impl Partition {
 
     /// The rules in their order; `None` skips the entry.
     fn try_entry(&self, entry: &Entry, wanted: &Wanted) -> Option<Found> {
-        let md = self.mds.at(entry.md)?;
+        let md = self.objects.md_at(entry.md)?;
         let bits_differ = (entry.match_bits.0 ^ wanted.bits.0) & !entry.ignore_bits.0 != 0;
         if md.is_exhausted() || !md.options.contains(wanted.op) || bits_differ {
             return None;

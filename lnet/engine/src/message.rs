@@ -6,7 +6,7 @@ use lnet_proto::{Header, WireHandle};
 
 use crate::list::{Linked, Links};
 use crate::partition::DELAYED;
-use crate::slab::Key;
+use crate::slab::{Key, NONE};
 
 /// The list number of messages that wait for credits: of their peer or of their NI, never both.
 pub(crate) const QUEUE: usize = 5;
@@ -44,8 +44,8 @@ pub(crate) struct Message {
     pub(crate) response: Key,
     /// What the ACK of a received PUT echoes, if one is wanted.
     pub(crate) ack: WireHandle,
-    /// The message itself while it waits for credits.
-    pub(crate) waiting: Option<Tx>,
+    /// While it waits for credits: the message itself, in a table of its own, for few ever wait.
+    pub(crate) waiting: u32,
     pub(crate) queue: Links,
 }
 
@@ -53,7 +53,7 @@ impl Message {
     /// A message with nothing to wait for.
     pub(crate) fn new(op: Op, md: u32, peer: u32, event: Event) -> Message {
         let (response, ack) = (Key::NULL, WireHandle::NONE);
-        Message { op, md, peer, event, response, ack, waiting: None, queue: Links::NONE }
+        Message { op, md, peer, event, response, ack, waiting: NONE, queue: Links::NONE }
     }
 
     /// Whether this node sends it.

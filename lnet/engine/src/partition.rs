@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use lnet_api::{EqHandle, Event, EventHandler, EventKind, LNetError, Md, MdHandle, MeHandle, MeSpec, Unlink};
+use lnet_api::{
+    EqHandle, Event, EventHandler, EventKind, LNetError, Md, MdHandle, MeHandle, MeSpec, Tx, Unlink,
+};
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 
 use crate::config::EngineConfig;
@@ -13,10 +15,11 @@ use crate::list::List;
 use crate::md::{self, Descriptor};
 use crate::message::{Delayed, Message};
 use crate::ni::Nis;
+use crate::objects::Objects;
 use crate::peer::Peers;
-use crate::portal::{Entry, Table};
+use crate::portal::Table;
 use crate::response::{BY_DEADLINE, Response};
-use crate::slab::{Key, NONE, Slab};
+use crate::slab::{Key, NONE, Slab, some};
 use crate::work::Work;
 
 /// The list number of the messages that wait on a lazy portal.
@@ -39,10 +42,11 @@ pub(crate) struct Partition {
     pub(crate) now_ns: u64,
     pub(crate) hasher: Hasher,
     pub(crate) event_queues: Slab<EventQueue>,
-    pub(crate) entries: Slab<Entry>,
-    pub(crate) mds: Slab<Descriptor>,
+    pub(crate) objects: Objects,
     pub(crate) portals: Box<[Table]>,
     pub(crate) messages: Slab<Message>,
+    /// The messages that wait for credits.
+    pub(crate) waiting: Slab<Tx>,
     pub(crate) delayed: Slab<Delayed>,
     pub(crate) responses: Slab<Response>,
     pub(crate) deadlines: List<BY_DEADLINE>,
@@ -59,10 +63,10 @@ impl Partition {
             now_ns: 0,
             hasher: Hasher::default(),
             event_queues: Slab::new(limits.event_queues),
-            entries: Slab::new(limits.match_entries),
-            mds: Slab::new(limits.descriptors),
+            objects: Objects::new(limits.match_entries, limits.descriptors),
             portals: (0..Portal::COUNT).map(|_| Table::new()).collect(),
             messages: Slab::new(limits.messages),
+            waiting: Slab::new(limits.messages),
             delayed: Slab::new(limits.delayed),
             responses: Slab::new(limits.messages),
             deadlines: List::new(),
@@ -100,17 +104,17 @@ impl Partition {
 
     pub(crate) fn me_attach(&mut self, spec: &MeSpec) -> Result<MeHandle, LNetError> {
         let table = &mut self.portals[spec.portal.index()];
-        let index = table.post(&mut self.entries, &self.hasher, spec)?;
-        Ok(MeHandle(self.entries.key(index).to_u64()))
+        let index = table.post(&mut self.objects, &self.hasher, spec)?;
+        Ok(MeHandle(self.objects.key(index).to_u64()))
     }
 
     pub(crate) fn me_unlink(&mut self, me: MeHandle, work: &mut Work) -> Result<(), LNetError> {
         let key = Key::from_u64(me.0);
-        let entry = self.entries.get(key).ok_or(LNetError::NoSuch { object: "ME", handle: me.0 })?;
+        let entry = self.objects.entry(key).ok_or(LNetError::NoSuch { object: "ME", handle: me.0 })?;
         let md = entry.md;
         self.remove_entry(key.index);
         if md != NONE {
-            self.mds[md].me = NONE;
+            self.objects.md_mut(md).me = NONE;
             self.unlink_by_owner(md, work);
         }
         Ok(())
@@ -124,7 +128,7 @@ impl Partition {
         work: &mut Work,
     ) -> Result<MdHandle, LNetError> {
         let key = Key::from_u64(me.0);
-        match self.entries.get(key) {
+        match self.objects.entry(key) {
             None => return Err(LNetError::NoSuch { object: "ME", handle: me.0 }),
             Some(entry) if entry.md != NONE => return Err(LNetError::Busy { object: "ME", handle: me.0 }),
             Some(_) => {}
@@ -132,7 +136,7 @@ impl Partition {
         let made = md::check_attached(&md).and_then(|()| self.enter_md(md, key.index, unlink));
         match made {
             Ok(index) => {
-                self.entries[key.index].md = index;
+                self.objects[key.index].md = index;
                 let handle = self.md_handle(index);
                 self.retry_delayed(key.index, work);
                 Ok(handle)
@@ -159,13 +163,13 @@ impl Partition {
                 key.index
             }
         };
-        let limit = self.mds.limit();
-        let key = self.mds.insert(Descriptor::new(md, eq, me, unlink));
-        let key = key.ok_or(LNetError::TooMany { objects: "memory descriptors", limit })?;
+        let limit = self.objects.limits().1;
+        let index = self.objects.insert_md(some(me), Descriptor::new(md, eq, me, unlink));
+        let index = index.ok_or(LNetError::TooMany { objects: "memory descriptors", limit })?;
         if eq != NONE {
             self.event_queues[eq].users += 1;
         }
-        Ok(key.index)
+        Ok(index)
     }
 
     pub(crate) fn md_unlink(&mut self, md: MdHandle, work: &mut Work) -> Result<(), LNetError> {
@@ -177,11 +181,11 @@ impl Partition {
     /// The MD, unless it is unlinked.
     pub(crate) fn live_md(&self, md: MdHandle) -> Option<u32> {
         let key = Key::from_u64(md.0);
-        self.mds.get(key).filter(|md| !md.dead).map(|_| key.index)
+        self.objects.named_md(key).filter(|md| !md.dead).map(|_| key.index)
     }
 
     pub(crate) fn md_handle(&self, index: u32) -> MdHandle {
-        MdHandle(self.mds.key(index).to_u64())
+        MdHandle(self.objects.key(index).to_u64())
     }
 
     /// Explicit unlink (lnet-semantics 7).
@@ -194,8 +198,8 @@ impl Partition {
     /// messages in flight the last of them ends it.
     pub(crate) fn unlink(&mut self, md: u32, event: Event, work: &mut Work) {
         self.retire(md);
-        if self.mds[md].busy > 0 {
-            self.mds[md].aborted = true;
+        if self.objects.md(md).busy > 0 {
+            self.objects.md_mut(md).aborted = true;
             return;
         }
         self.deliver(md, Event { unlinked: true, ..event }, work);
@@ -204,23 +208,23 @@ impl Partition {
 
     /// From here on no handle, message or response finds the MD; its ME goes too if it was posted so.
     pub(crate) fn retire(&mut self, md: u32) {
-        self.mds[md].dead = true;
-        while let Some(head) = self.mds[md].responses.head() {
+        self.objects.md_mut(md).dead = true;
+        while let Some(head) = self.objects.md(md).responses.head() {
             self.remove_response(head);
         }
-        let me = std::mem::replace(&mut self.mds[md].me, NONE);
+        let me = std::mem::replace(&mut self.objects.md_mut(md).me, NONE);
         if me != NONE {
-            self.entries[me].md = NONE;
-            if self.entries[me].auto_unlink {
+            self.objects[me].md = NONE;
+            if self.objects[me].auto_unlink {
                 self.remove_entry(me);
             }
         }
     }
 
     fn remove_entry(&mut self, me: u32) {
-        let portal = self.entries[me].portal;
-        self.portals[portal.index()].withdraw(&mut self.entries, me);
-        self.entries.take(me);
+        let portal = self.objects[me].portal;
+        self.portals[portal.index()].withdraw(&mut self.objects, me);
+        self.objects.remove_entry(me);
     }
 
     /// One message that uses the MD is done: tells its owner, and ends the MD if it was the last (lnet-semantics 5, 7).
@@ -231,7 +235,7 @@ impl Partition {
         status: Result<(), lnet_api::Errno>,
         work: &mut Work,
     ) {
-        let entry = &mut self.mds[md];
+        let entry = self.objects.md_mut(md);
         entry.busy -= 1;
         let used_up = entry.bound && entry.auto_unlink && entry.is_exhausted();
         let unlinked = entry.busy == 0 && (entry.dead || used_up);
@@ -247,7 +251,7 @@ impl Partition {
     }
 
     fn deliver(&mut self, md: u32, event: Event, work: &mut Work) {
-        let Descriptor { eq, user_ptr, .. } = self.mds[md];
+        let &Descriptor { eq, user_ptr, .. } = self.objects.md(md);
         if eq == NONE {
             return;
         }
@@ -257,7 +261,7 @@ impl Partition {
     }
 
     fn free_md(&mut self, md: u32, work: &mut Work) {
-        let Some(gone) = self.mds.take(md) else { return };
+        let Some(gone) = self.objects.remove_md(md) else { return };
         if gone.eq != NONE {
             self.event_queues[gone.eq].users -= 1;
         }

@@ -6,8 +6,9 @@ use lnet_nid::{MatchBits, Portal, ProcessId};
 use crate::buckets::{Buckets, CHAIN, Hashed};
 use crate::keys::Hasher;
 use crate::list::{Linked, Links, List};
+use crate::objects::Objects;
 use crate::partition::DELAYED;
-use crate::slab::{NONE, Slab};
+use crate::slab::NONE;
 
 /// The list number of match entries in the order of matching.
 const ORDER: usize = 1;
@@ -17,22 +18,25 @@ const ORDER: usize = 1;
 /// Entries without ignore bits are found by hash. Those that want the same key (the bits; on a unique portal the source
 /// as well) form a list in the order of matching; only the first of them is in the hash index, and it knows the
 /// last. So the index is as large as there are keys, not entries, and equal keys make no long chains.
+///
+/// The fields stand in the order of their use: a search that goes past an entry needs one cache line of it.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Entry {
-    pub(crate) portal: Portal,
-    pub(crate) match_id: ProcessId,
-    pub(crate) match_bits: MatchBits,
-    pub(crate) ignore_bits: MatchBits,
-    pub(crate) auto_unlink: bool,
+    hash: u32,
     /// The attached MD, or [`NONE`].
     pub(crate) md: u32,
-    hash: u32,
+    pub(crate) match_bits: MatchBits,
     /// In the hash index; the first of its key only.
     chain: Links,
     /// Among the entries of the same key, or among those with ignore bits.
     order: Links,
+    pub(crate) match_id: ProcessId,
+    pub(crate) ignore_bits: MatchBits,
     /// The last entry of the same key; kept in the first.
     last: u32,
+    pub(crate) portal: Portal,
+    pub(crate) auto_unlink: bool,
 }
 
 impl Linked<CHAIN> for Entry {
@@ -147,26 +151,26 @@ impl Table {
     /// ENOMEM if there are too many.
     pub(crate) fn post(
         &mut self,
-        entries: &mut Slab<Entry>,
+        entries: &mut Objects,
         hasher: &Hasher,
         spec: &MeSpec,
     ) -> Result<u32, LNetError> {
         let kind = Kind::of(spec);
         self.check(kind, spec)?;
-        let Some(key) = entries.insert(Entry::new(spec)) else {
-            return Err(LNetError::TooMany { objects: "match entries", limit: entries.limit() });
+        let Some(index) = entries.insert_entry(Entry::new(spec)) else {
+            return Err(LNetError::TooMany { objects: "match entries", limit: entries.limits().0 });
         };
         self.kind = Some(kind);
         if spec.ignore_bits.0 != 0 {
             match spec.position {
-                Position::Before => self.masked.push_front(entries, key.index),
-                Position::After | Position::Local => self.masked.push_back(entries, key.index),
+                Position::Before => self.masked.push_front(entries, index),
+                Position::After | Position::Local => self.masked.push_back(entries, index),
             }
         } else {
-            entries[key.index].hash = hasher.process(kind.key_id(spec.match_id), spec.match_bits.0);
-            self.post_exact(entries, kind, key.index, spec.position);
+            entries[index].hash = hasher.process(kind.key_id(spec.match_id), spec.match_bits.0);
+            self.post_exact(entries, kind, index, spec.position);
         }
-        Ok(key.index)
+        Ok(index)
     }
 
     fn check(&self, kind: Kind, spec: &MeSpec) -> Result<(), LNetError> {
@@ -185,7 +189,7 @@ impl Table {
         Err(LNetError::PortalType { portal: spec.portal.get(), rule })
     }
 
-    fn post_exact(&mut self, entries: &mut Slab<Entry>, kind: Kind, index: u32, position: Position) {
+    fn post_exact(&mut self, entries: &mut Objects, kind: Kind, index: u32, position: Position) {
         let new = &entries[index];
         let first = self.lookup(entries, kind, new.hash, new.match_id, new.match_bits);
         if first == NONE {
@@ -210,7 +214,7 @@ impl Table {
     }
 
     /// Takes an entry out of the portal; it stays in the table of entries.
-    pub(crate) fn withdraw(&mut self, entries: &mut Slab<Entry>, index: u32) {
+    pub(crate) fn withdraw(&mut self, entries: &mut Objects, index: u32) {
         if entries[index].has_ignore_bits() {
             return self.masked.remove(entries, index);
         }
@@ -229,7 +233,7 @@ impl Table {
         entries[first].last = prev;
     }
 
-    fn withdraw_first(&mut self, entries: &mut Slab<Entry>, index: u32, next: u32) {
+    fn withdraw_first(&mut self, entries: &mut Objects, index: u32, next: u32) {
         if next == NONE {
             return self.exact.remove(entries, index);
         }
@@ -246,7 +250,7 @@ impl Table {
     /// The first entry without ignore bits that wants these bits and, on a unique portal, this source; or [`NONE`].
     pub(crate) fn first_exact(
         &self,
-        entries: &Slab<Entry>,
+        entries: &Objects,
         hasher: &Hasher,
         source: ProcessId,
         bits: MatchBits,
@@ -256,14 +260,7 @@ impl Table {
         self.lookup(entries, kind, hash, source, bits)
     }
 
-    fn lookup(
-        &self,
-        entries: &Slab<Entry>,
-        kind: Kind,
-        hash: u32,
-        source: ProcessId,
-        bits: MatchBits,
-    ) -> u32 {
+    fn lookup(&self, entries: &Objects, kind: Kind, hash: u32, source: ProcessId, bits: MatchBits) -> u32 {
         let mut at = self.exact.first(hash);
         while at != NONE {
             let entry = &entries[at];

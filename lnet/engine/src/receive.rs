@@ -64,13 +64,13 @@ impl Partition {
             Found::TooLong => return self.drop_message(header),
             Found::Nothing => return self.delay_or_drop(inbound, header, portal),
         };
-        let ack = if self.mds[found.md].options.contains(MdOptions::ACK_DISABLE) {
+        let ack = if self.objects.md(found.md).options.contains(MdOptions::ACK_DISABLE) {
             WireHandle::NONE
         } else {
             ack_wmd
         };
         let Some(peer) = self.way_back(inbound, !ack.is_none()) else { return self.drop_message(header) };
-        let Ok(sink) = self.mds[found.md].memory.write(found.range()) else {
+        let Ok(sink) = self.objects.md(found.md).memory.write(found.range()) else {
             return self.drop_message(header);
         };
         self.take(&found);
@@ -97,7 +97,7 @@ impl Partition {
         let wanted = self.wanted(MdOptions::OP_GET, header, match_bits, sink_length, src_offset);
         let Found::Match(found) = self.find(portal, &wanted) else { return self.drop_message(header) };
         let Some(peer) = self.way_back(inbound, true) else { return self.drop_message(header) };
-        let Ok(payload) = self.mds[found.md].memory.read(found.range()) else {
+        let Ok(payload) = self.objects.md(found.md).memory.read(found.range()) else {
             return self.drop_message(header);
         };
         self.take(&found);
@@ -134,8 +134,8 @@ impl Partition {
             return self.drop_message(header);
         };
         self.remove_response(response);
-        self.mds[md].consume();
-        self.mds[md].busy += 1;
+        self.objects.md_mut(md).consume();
+        self.objects.md_mut(md).busy += 1;
         self.counters.recv_count += 1;
         let event = Event { match_bits, mlength, ..self.arrival_event(EventKind::Ack, inbound, header) };
         self.finish(md, &event, Ok(()), work);
@@ -152,18 +152,18 @@ impl Partition {
         let Some((md, response)) = self.expecting(wmd, EventKind::Reply, header.src.nid) else {
             return self.drop_message(header);
         };
-        let (rlength, room) = (header.payload_length, self.mds[md].len() as u32);
-        let truncates = self.mds[md].options.contains(MdOptions::TRUNCATE);
+        let (rlength, room) = (header.payload_length, self.objects.md(md).len() as u32);
+        let truncates = self.objects.md(md).options.contains(MdOptions::TRUNCATE);
         let mlength = rlength.min(room);
         if self.messages.is_full() || (mlength < rlength && !truncates) {
             return self.drop_message(header);
         }
-        let Ok(sink) = self.mds[md].memory.write(0..mlength as usize) else {
+        let Ok(sink) = self.objects.md(md).memory.write(0..mlength as usize) else {
             return self.drop_message(header);
         };
         self.remove_response(response);
-        self.mds[md].consume();
-        self.mds[md].busy += 1;
+        self.objects.md_mut(md).consume();
+        self.objects.md_mut(md).busy += 1;
         let event = Event { rlength, mlength, ..self.arrival_event(EventKind::Reply, inbound, header) };
         let message = Message::new(Op::ReplyReceived, md, NONE, event);
         self.deliver_payload(message, (!sink.is_empty()).then_some(sink), work)
@@ -191,7 +191,7 @@ impl Partition {
             return None;
         }
         let md = self.live_md(MdHandle(wmd.object_cookie()))?;
-        let usable = self.mds[md].bound && !self.mds[md].is_spent();
+        let usable = self.objects.md(md).bound && !self.objects.md(md).is_spent();
         Some((md, self.answered(md, kind, source).filter(|_| usable)?))
     }
 
@@ -244,7 +244,7 @@ impl Partition {
 
     /// An MD was attached to an entry: messages that waited on its portal try again, in order (S-109).
     pub(crate) fn retry_delayed(&mut self, me: u32, work: &mut Work) {
-        let portal = self.entries[me].portal;
+        let portal = self.objects[me].portal;
         let mut next = self.portals[portal.index()].delayed.head();
         while let Some(index) = next {
             let Delayed { header, links, .. } = self.delayed[index];
@@ -312,7 +312,7 @@ impl Partition {
 
     /// Counts a match: the ME goes now if the MD is exhausted, the MD when its last message is done (S-108).
     fn take(&mut self, found: &Match) {
-        let md = &mut self.mds[found.md];
+        let md = self.objects.md_mut(found.md);
         md.busy += 1;
         md.consume_range(found.offset, found.mlength);
         if md.auto_unlink && md.is_exhausted() {

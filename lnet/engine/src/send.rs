@@ -26,7 +26,7 @@ impl Partition {
         let way = self.way(put.source, put.target)?;
         let wants_ack = put.ack == AckRequest::Ack;
         self.check_room(wants_ack)?;
-        let length = self.mds[md].len() as u32;
+        let length = self.objects.md(md).len() as u32;
         let payload = self.lease_whole(md, put.md)?;
         let event = Event {
             target: put.target,
@@ -58,7 +58,7 @@ impl Partition {
         let md = self.sendable_md(get.md)?;
         let way = self.way(get.source, get.target)?;
         self.check_room(true)?;
-        let length = self.mds[md].len() as u32;
+        let length = self.objects.md(md).len() as u32;
         let event = Event {
             target: get.target,
             portal: get.portal.get(),
@@ -83,7 +83,7 @@ impl Partition {
 
     /// A free-floating MD that takes another operation.
     fn sendable_md(&self, md: MdHandle) -> Result<u32, LNetError> {
-        let usable = |&index: &u32| self.mds[index].bound && !self.mds[index].is_exhausted();
+        let usable = |&index: &u32| self.objects.md(index).bound && !self.objects.md(index).is_exhausted();
         self.live_md(md).filter(usable).ok_or(LNetError::NoSuch { object: "MD", handle: md.0 })
     }
 
@@ -95,7 +95,7 @@ impl Partition {
     }
 
     fn lease_whole(&self, md: u32, handle: MdHandle) -> Result<Option<ReadVec>, LNetError> {
-        let memory = &self.mds[md].memory;
+        let memory = &self.objects.md(md).memory;
         if memory.is_empty() {
             return Ok(None);
         }
@@ -141,14 +141,14 @@ impl Partition {
     /// Remembers that an ACK or REPLY is to come. There is room, as [`Partition::check_room`] has found.
     fn expect(&mut self, kind: EventKind, md: u32, way: &Way, target: ProcessId) -> Key {
         let mut response = Response::new(kind, md, way.peer, target, way.source);
-        if !self.mds[md].options.contains(MdOptions::NO_TRACK_RESPONSE) {
+        if !self.objects.md(md).options.contains(MdOptions::NO_TRACK_RESPONSE) {
             response.deadline_ns = Some(self.now_ns.saturating_add(self.config.transaction_timeout_ns));
         }
         self.track(response)
     }
 
     fn begin(&mut self, message: Message, header: Header, payload: Option<ReadVec>, work: &mut Work) {
-        let md = &mut self.mds[message.md];
+        let md = self.objects.md_mut(message.md);
         md.consume();
         md.busy += 1;
         self.send(message, header, payload, None, work);
@@ -183,7 +183,7 @@ impl Partition {
         peer.credits -= 1;
         if peer.credits < 0 {
             peer.queue.push_back(&mut self.messages, message);
-            self.messages[message].waiting = Some(tx);
+            self.keep_waiting(message, tx);
             return;
         }
         let ni = peer.ni;
@@ -195,10 +195,20 @@ impl Partition {
         ni.credits -= 1;
         if ni.credits < 0 {
             ni.queue.push_back(&mut self.messages, message);
-            self.messages[message].waiting = Some(tx);
+            self.keep_waiting(message, tx);
             return;
         }
         work.sends.push(Outgoing { lnd: ni.lnd.clone(), tx });
+    }
+
+    /// Keeps a message that is in a queue. There is room for as many as there are messages.
+    fn keep_waiting(&mut self, message: u32, tx: Tx) {
+        self.messages[message].waiting = self.waiting.insert(tx).map_or(NONE, |key| key.index);
+    }
+
+    fn stop_waiting(&mut self, message: u32) -> Option<Tx> {
+        let waiting = mem::replace(&mut self.messages[message].waiting, NONE);
+        self.waiting.take(waiting)
     }
 
     /// A message has left its LND: its credits go to the next ones, the NI's first (lnet-semantics 13).
@@ -215,7 +225,7 @@ impl Partition {
             let ni = self.nis.get_mut(index);
             ni.credits += 1;
             let Some(message) = ni.queue.pop_front(&mut self.messages) else { return };
-            let Some(tx) = self.messages[message].waiting.take() else { return };
+            let Some(tx) = self.stop_waiting(message) else { return };
             match self.check_before_posting(message, &tx) {
                 Ok(()) => {
                     let lnd = self.nis[index].lnd.clone();
@@ -236,7 +246,7 @@ impl Partition {
             peer.credits += 1;
             let Some(message) = peer.queue.pop_front(&mut self.messages) else { return };
             let ni = peer.ni;
-            let Some(tx) = self.messages[message].waiting.take() else { return };
+            let Some(tx) = self.stop_waiting(message) else { return };
             match self.check_before_posting(message, &tx) {
                 Ok(()) => return self.take_ni_credit(message, ni, tx, work),
                 Err(errno) => self.end_outgoing(message, Err(errno), work),
@@ -266,7 +276,7 @@ impl Partition {
         if tx.deadline_ns <= self.now_ns {
             return Err(Errno::ETIMEDOUT);
         }
-        if md != NONE && self.mds[md].aborted {
+        if md != NONE && self.objects.md(md).aborted {
             return Err(Errno::ECANCELED);
         }
         Ok(())
@@ -278,11 +288,13 @@ impl Partition {
             let peer = self.messages[message].peer;
             self.nis.get_mut(ni).credits += 1;
             self.peers.get_mut(peer).credits += 1;
+            let _tx = self.stop_waiting(message);
             self.end_outgoing(message, Err(errno), work);
         }
         for peer in self.peers.of_ni(ni) {
             while let Some(message) = self.peers.get_mut(peer).queue.pop_front(&mut self.messages) {
                 self.peers.get_mut(peer).credits += 1;
+                let _tx = self.stop_waiting(message);
                 self.end_outgoing(message, Err(errno), work);
             }
         }

@@ -50,7 +50,9 @@ pub(crate) struct Slab<T> {
     limit: usize,
 }
 
+/// Starts at a cache line: an object that is met by chance costs as few misses as its size allows.
 #[derive(Debug)]
+#[repr(C, align(64))]
 struct Slot<T> {
     generation: u32,
     next_free: u32,

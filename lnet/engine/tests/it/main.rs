@@ -3,6 +3,7 @@
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]
 
+mod chaos;
 mod common;
 mod credits;
 mod direct;

@@ -1,0 +1,137 @@
+//! Match entries and memory descriptors, each entry beside the descriptor that is attached to it.
+
+use std::ops::{Index, IndexMut};
+
+use crate::md::Descriptor;
+use crate::portal::Entry;
+use crate::slab::{Key, Slab};
+
+/// A match entry, the first MD that was attached to it, or both; or an MD alone: one that is bound, or attached to an
+/// entry after another. A message that matches needs the entry and then the MD, and meets them by chance: side by
+/// side they cost one trip to memory.
+#[derive(Debug)]
+#[repr(C)]
+struct Object {
+    entry: Option<Entry>,
+    md: Option<Descriptor>,
+    /// An MD is or was here. There is never a second one, so the object's key names it for ever.
+    had_md: bool,
+}
+
+/// The tables of MEs and MDs, which have an index and a generation each, but live in the same slots. Indexing gives the
+/// match entry; the MD has methods.
+#[derive(Debug)]
+pub(crate) struct Objects {
+    slab: Slab<Object>,
+    entries: usize,
+    mds: usize,
+    max_entries: usize,
+    max_mds: usize,
+}
+
+impl Objects {
+    /// Tables for this many entries and MDs.
+    pub(crate) fn new(max_entries: usize, max_mds: usize) -> Objects {
+        let slab = Slab::new(max_entries.saturating_add(max_mds));
+        Objects { slab, entries: 0, mds: 0, max_entries, max_mds }
+    }
+
+    /// The most entries and MDs there can be.
+    pub(crate) fn limits(&self) -> (usize, usize) {
+        (self.max_entries, self.max_mds)
+    }
+
+    /// Names an entry or an MD by its index.
+    pub(crate) fn key(&self, index: u32) -> Key {
+        self.slab.key(index)
+    }
+
+    /// Enters an entry, unless there are too many.
+    pub(crate) fn insert_entry(&mut self, entry: Entry) -> Option<u32> {
+        if self.entries >= self.max_entries {
+            return None;
+        }
+        let key = self.slab.insert(Object { entry: Some(entry), md: None, had_md: false })?;
+        self.entries += 1;
+        Some(key.index)
+    }
+
+    /// The entry, if it is still there.
+    pub(crate) fn entry(&self, key: Key) -> Option<&Entry> {
+        self.slab.get(key)?.entry.as_ref()
+    }
+
+    /// Takes an entry out.
+    pub(crate) fn remove_entry(&mut self, index: u32) {
+        if self.slab[index].entry.take().is_some() {
+            self.entries -= 1;
+            self.free_if_empty(index);
+        }
+    }
+
+    /// Enters an MD, beside its entry if it has one and the place was never taken; `None` if there are too many.
+    pub(crate) fn insert_md(&mut self, entry: Option<u32>, md: Descriptor) -> Option<u32> {
+        if self.mds >= self.max_mds {
+            return None;
+        }
+        let index = match entry.filter(|&index| !self.slab[index].had_md) {
+            Some(index) => {
+                let object = &mut self.slab[index];
+                (object.md, object.had_md) = (Some(md), true);
+                index
+            }
+            None => self.slab.insert(Object { entry: None, md: Some(md), had_md: true })?.index,
+        };
+        self.mds += 1;
+        Some(index)
+    }
+
+    /// The MD that a handle names, if it is still there.
+    pub(crate) fn named_md(&self, key: Key) -> Option<&Descriptor> {
+        self.slab.get(key)?.md.as_ref()
+    }
+
+    /// The MD at this index, if there is one.
+    pub(crate) fn md_at(&self, index: u32) -> Option<&Descriptor> {
+        self.slab.at(index)?.md.as_ref()
+    }
+
+    /// The MD at this index, which must exist.
+    pub(crate) fn md(&self, index: u32) -> &Descriptor {
+        self.slab[index].md.as_ref().expect("links name descriptors that exist")
+    }
+
+    /// The MD at this index, which must exist, to be changed.
+    pub(crate) fn md_mut(&mut self, index: u32) -> &mut Descriptor {
+        self.slab[index].md.as_mut().expect("links name descriptors that exist")
+    }
+
+    /// Takes an MD out.
+    pub(crate) fn remove_md(&mut self, index: u32) -> Option<Descriptor> {
+        let md = self.slab[index].md.take()?;
+        self.mds -= 1;
+        self.free_if_empty(index);
+        Some(md)
+    }
+
+    fn free_if_empty(&mut self, index: u32) {
+        let object = &self.slab[index];
+        if object.entry.is_none() && object.md.is_none() {
+            self.slab.take(index);
+        }
+    }
+}
+
+impl Index<u32> for Objects {
+    type Output = Entry;
+
+    fn index(&self, index: u32) -> &Entry {
+        self.slab[index].entry.as_ref().expect("links name entries that exist")
+    }
+}
+
+impl IndexMut<u32> for Objects {
+    fn index_mut(&mut self, index: u32) -> &mut Entry {
+        self.slab[index].entry.as_mut().expect("links name entries that exist")
+    }
+}
