@@ -200,10 +200,12 @@ fn large_nids_shake_hands_in_version_four_only() {
 #[test]
 fn a_peer_from_an_unprivileged_port_learns_its_identity() {
     let given = ProcessId::new(nid("192.168.1.9@tcp"), Pid::of_unprivileged_port(40000));
-    let progress = shake(attempt(), |offer| offer.accept(given).unwrap());
-    let ConnectProgress::Established(established) = progress else { panic!("{progress:?}") };
-    assert_eq!(established.known_as_nid, given.nid);
-    assert_eq!(established.known_as_pid, Some(given.pid));
+    for given in [given, attempt().local] {
+        let progress = shake(attempt(), |offer| offer.accept_unprivileged(given).unwrap());
+        let ConnectProgress::Established(established) = progress else { panic!("{progress:?}") };
+        assert_eq!(established.known_as_nid, given.nid);
+        assert_eq!(established.known_as_pid, Some(given.pid));
+    }
 }
 
 /// lnet-wire 24, the active side's table.

@@ -176,15 +176,26 @@ impl Offer {
         self.hello.conn_type.inverse()
     }
 
-    /// The hello that accepts the connection. `peer` is the identity this node gives the peer: what it claims, or
-    /// what follows from an unprivileged source port. The connection is usable once these bytes are sent.
+    /// The hello that accepts a connection from a privileged port, as kernel nodes write it: the receiver's PID stays 0.
+    /// `peer` is the identity this node gives the peer. The connection is usable once these bytes are sent.
     ///
     /// # Errors
     /// [`ProtoError::LargeNid`] if `peer` does not fit the protocol version the peer speaks.
     pub fn accept(&self, peer: ProcessId) -> Result<WireBytes, ProtoError> {
-        // Kernel nodes leave the receiver's process id 0; it is filled in where the peer cannot know it.
-        let dst_pid = if peer.pid.is_userspace() { peer.pid } else { Pid(0) };
-        let hello = own_hello(self.hello.version, self.local_nid, self.interface, peer.nid);
+        self.acceptance(peer.nid, Pid(0))
+    }
+
+    /// The same for a connection from any other port: it says under which PID this node knows the peer. A peer that is
+    /// not told must take itself for a userspace node, which has one connection only (lnet-wire 27).
+    ///
+    /// # Errors
+    /// As for [`Offer::accept`].
+    pub fn accept_unprivileged(&self, peer: ProcessId) -> Result<WireBytes, ProtoError> {
+        self.acceptance(peer.nid, peer.pid)
+    }
+
+    fn acceptance(&self, peer: Nid, dst_pid: Pid) -> Result<WireBytes, ProtoError> {
+        let hello = own_hello(self.hello.version, self.local_nid, self.interface, peer);
         Hello { dst_pid, conn_type: self.conn_type(), ..hello }.to_bytes()
     }
 

@@ -164,7 +164,8 @@ impl Driver {
             self.close_peer(turn, &peer, Errno::ECONNRESET);
         }
         let reply = match answer {
-            Answer::Accept => offer.accept(id),
+            Answer::Accept if remote.port() <= PRIVILEGED_PORT_MAX => offer.accept(id),
+            Answer::Accept => offer.accept_unprivileged(id),
             Answer::Refuse | Answer::CloseAllAndRefuse => return self.refuse(turn, key, &offer.refuse()),
         };
         let Ok(reply) = reply else { return self.refuse(turn, key, &[]) };

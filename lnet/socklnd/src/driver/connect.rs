@@ -163,10 +163,12 @@ impl Driver {
 
     fn connected(&mut self, turn: Turn<'_>, key: Key, established: &Established, behind: &[u8]) {
         let Some(connecting) = self.take_connecting(key) else { return };
-        let Connecting { socket, peer, conn_type, .. } = *connecting;
+        let Connecting { socket, peer, conn_type, unprivileged, .. } = *connecting;
         let hello = &established.hello;
         let life = Life { version: hello.version, incarnation: hello.src_incarnation };
-        let control_only = established.known_as_pid.is_some_and(|pid| pid.is_userspace());
+        // A kernel node that accepts any port does not tell that it knows this side by its address and port, under which
+        // each further connection would be another peer (lnet-wire 27).
+        let control_only = established.known_as_pid.map_or(unprivileged, |pid| pid.is_userspace());
         turn.shared.counters.rx.connects.one();
         debug!(peer = %peer.key.id, %conn_type, control_only, "connected");
         // Connections of another life of the peer can only have come in while the answer was awaited.
