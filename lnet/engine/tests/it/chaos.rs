@@ -114,7 +114,9 @@ impl World {
             }
             Step::Advance(seconds) => {
                 self.now_ns += seconds * 1_000_000_000;
-                self.nodes.iter().for_each(|node| drop(node.engine.advance(self.now_ns)));
+                for node in &self.nodes {
+                    node.engine.advance(self.now_ns);
+                }
             }
             Step::Sending(kind) => {
                 *self.network.sending.lock() = match kind {

@@ -2,7 +2,9 @@
 
 use crate::common::*;
 use lnet_api::EventKind::{Ack, Get, Put, Reply, Send};
-use lnet_api::{AckRequest, MdOptions};
+use lnet_api::{AckRequest, Arrival, LNet, Md, MdOptions, RxContext, Threshold, Unlink, Upcalls, Verdict};
+use lnet_nid::{MatchBits, Pid, ProcessId};
+use lnet_proto::{Body, Header, WireHandle};
 
 const SIZES: [usize; 4] = [0, 1, 4097, 1 << 20];
 
@@ -84,4 +86,109 @@ fn a_get_fetches_bytes_with_send_and_reply_in_either_order() {
         assert_eq!((got[0].rlength, got[0].mlength, got[0].match_bits.0), (0, bytes as u32, 8));
         assert!(a.is_quiet() && b.is_quiet());
     }
+}
+
+/// Has `node` receive a message from `src` that comes over `from`, without payload.
+fn receive(node: &Node, from: ProcessId, src: ProcessId, rx: u64, body: Body) -> Verdict {
+    let header = Header { dest: node.id(), src, payload_length: 0, body };
+    node.engine.parse(&Arrival { ni: node.nid, from, header: &header, rx: RxContext(rx) })
+}
+
+fn get_body(cookie: u64) -> Body {
+    Body::Get {
+        return_wmd: WireHandle::new(7, cookie),
+        match_bits: MatchBits(1),
+        portal: portal().get(),
+        src_offset: 0,
+        sink_length: 8,
+    }
+}
+
+/// A buffer for any number of PUTs and GETs.
+fn serve_all(node: &Node) {
+    let options = MdOptions::OP_GET | MdOptions::OP_PUT | MdOptions::MANAGE_REMOTE;
+    let md = Md { threshold: Threshold::Infinite, ..node.md(&pattern(8, 1), options, 0) };
+    node.engine.md_attach(node.post(1), md, Unlink::Retain).unwrap();
+}
+
+// lnet-wire 27: a process behind an unprivileged port is a peer of its own, reached over its own connection.
+#[test]
+fn answers_go_back_over_the_connection_that_asked() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    serve_all(&node);
+    let credits = LIMITS.peer_credits as usize;
+    let askers = [40_000, 40_001].map(|port| ProcessId::new(nid(3), Pid::of_unprivileged_port(port)));
+    for rx in 0..credits as u64 + 3 {
+        for (number, asker) in askers.into_iter().enumerate() {
+            let rx = 2 * rx + number as u64;
+            assert!(matches!(receive(&node, asker, asker, rx, get_body(rx)), Verdict::Done));
+        }
+    }
+    // Each has credits of its own.
+    assert_eq!(network.queue.lock().len(), 2 * credits);
+    let mut answers = 0;
+    while let Some(packet) = network.take(0) {
+        let tx = packet.tx.unwrap();
+        let asker = tx.header.dest;
+        assert_eq!((tx.peer, tx.ni, tx.header.src), (asker, node.nid, node.id()));
+        let Body::Reply { dst_wmd } = tx.header.body else { panic!("{:?}", tx.header) };
+        assert_eq!(tx.reply_to, Some(RxContext(dst_wmd.object_cookie())));
+        assert_eq!(asker, askers[dst_wmd.object_cookie() as usize % 2]);
+        node.finalize(tx);
+        answers += 1;
+    }
+    assert_eq!(answers, 2 * (credits + 3));
+    assert!(node.is_quiet());
+}
+
+// lnet-wire 10 and 11: what came through a router is answered through it.
+#[test]
+fn answers_to_other_networks_go_back_through_the_hop_that_delivered_the_request() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    serve_all(&node);
+    let (router, far) = (ProcessId::lnet(nid(9)), ProcessId::lnet("10.0.0.1@o2ib".parse().unwrap()));
+    let put = Body::Put {
+        ack_wmd: WireHandle::new(7, 1),
+        match_bits: MatchBits(1),
+        hdr_data: 0,
+        portal: portal().get(),
+        offset: 0,
+    };
+    for body in [get_body(1), put] {
+        assert!(matches!(receive(&node, router, far, 1, body), Verdict::Done));
+        let packet = network.take(0).unwrap();
+        assert_eq!((packet.to, packet.header.dest), (router, far));
+        node.finalize(packet.tx.unwrap());
+    }
+    let events = node.events();
+    assert!(events.iter().all(|event| event.sender == router.nid && event.initiator == far));
+}
+
+#[test]
+fn a_handler_is_woken_once_for_all_the_events_of_a_call() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    node.expect(1, &memory(0), MdOptions::OP_PUT);
+    let md = node.bind(&memory(0), 2);
+    node.put(md, node.id(), 1, AckRequest::Ack).unwrap();
+    assert_eq!(node.events().len(), 3);
+    assert_eq!(node.recorder.wakes.load(std::sync::atomic::Ordering::Relaxed), 1);
+}
+
+#[test]
+fn the_counters_tell_what_was_sent_and_received() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    b.expect(1, &memory(100), MdOptions::OP_PUT);
+    a.put(a.bind(&memory(100), 2), b.id(), 1, AckRequest::Ack).unwrap();
+    b.expect(2, &memory(30), MdOptions::OP_GET);
+    a.get(a.bind(&memory(30), 2), b.id(), 2).unwrap();
+    network.run();
+    let (here, there) = (a.engine.counters(), b.engine.counters());
+    assert_eq!((here.send_count, here.recv_count, here.send_length, here.recv_length), (2, 2, 100, 30));
+    assert_eq!((there.send_count, there.recv_count, there.send_length, there.recv_length), (2, 2, 30, 100));
+    assert_eq!((here.errors, here.drop_count, there.errors, there.drop_count), (0, 0, 0, 0));
+    assert!(here.msgs_max >= 2);
 }
