@@ -233,7 +233,8 @@ impl Conn {
     fn write(&self, shared: &Shared, mut batch: Batch, own: Option<TxToken>) -> Sent {
         let mut own = own.map(|token| Own { token, result: None });
         for _ in 0..ROUNDS_MAX {
-            let (pieces, offered) = batch.gather();
+            let mut pieces = sys::Gather::new();
+            let offered = batch.gather(&mut pieces);
             let result = sys::send(&self.socket, &pieces);
             drop(pieces);
             shared.counters.tx.calls.one();

@@ -107,19 +107,18 @@ impl Batch {
         std::mem::swap(&mut self.messages, queue);
     }
 
-    /// What one system call shall send, and how many bytes that is.
-    pub(crate) fn gather(&self) -> (Gather<'_>, usize) {
-        let mut pieces = Gather::new();
+    /// Adds what one system call shall send to an empty gather list; gives how many bytes that is. The list stands in the
+    /// caller: it is 8 KiB long, too long to be handed back for every message.
+    pub(crate) fn gather<'a>(&'a self, pieces: &mut Gather<'a>) -> usize {
         let mut skip = self.sent;
         for message in &self.messages {
             if pieces.len() >= pieces.inline_size() {
                 break;
             }
-            message.gather(skip, &mut pieces);
+            message.gather(skip, pieces);
             skip = 0;
         }
-        let bytes = pieces.iter().map(|piece| piece.len()).sum();
-        (pieces, bytes)
+        pieces.iter().map(|piece| piece.len()).sum()
     }
 
     /// So many more bytes are gone: hands over each message that is gone completely.
