@@ -1,5 +1,7 @@
 //! Two nodes on two hosts: network namespaces joined by a virtual cable. Needs root.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::process::{Command, Output};

@@ -1,5 +1,7 @@
 //! `nlx serve` and `nlx ping`, as processes.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::io::{Read, Write};

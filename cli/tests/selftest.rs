@@ -1,5 +1,7 @@
 //! `nlx selftest`, as a process.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::io::{BufRead, BufReader};

@@ -1,6 +1,8 @@
 //! A whole node against captured bytes: it answers what real nodes asked, and asks what real nodes answered. The peer is
 //! made of raw bytes (lnet-measured, the captures in `vectors/`).
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
