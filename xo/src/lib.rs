@@ -137,3 +137,8 @@ pub use nlx_core::{
     Address, Core, CoreError, CoreTm, Descriptor, Errno, Limits, Nid, Pid, Queue, StartAddress, TmId,
     TmOptions,
 };
+
+/// The example on the README is compiled.
+#[cfg(all(doctest, feature = "in-process"))]
+#[doc = include_str!("../../README.md")]
+struct Readme;
