@@ -13,26 +13,28 @@ pub(crate) struct Spin {
     cores: Cores,
     what: &'static str,
     turns: u32,
+    progress: u64,
     since: Option<Instant>,
 }
 
 impl Spin {
     pub(crate) fn new(cores: Cores, what: &'static str) -> Spin {
-        Spin { cores, what, turns: 0, since: None }
+        Spin { cores, what, turns: 0, progress: 0, since: None }
     }
 
-    /// One turn of the loop.
+    /// One turn of the loop. While `progress` changes from time to time, patience does not end.
     #[inline]
-    pub(crate) fn turn(&mut self) -> Result<()> {
+    pub(crate) fn turn(&mut self, progress: u64) -> Result<()> {
         self.turns += 1;
         self.cores.relax();
-        if self.turns == TURNS { self.look_at_the_clock() } else { Ok(()) }
+        if self.turns == TURNS { self.look_at_the_clock(progress) } else { Ok(()) }
     }
 
     #[cold]
-    fn look_at_the_clock(&mut self) -> Result<()> {
+    fn look_at_the_clock(&mut self, progress: u64) -> Result<()> {
         self.turns = 0;
-        let since = *self.since.get_or_insert_with(Instant::now);
+        let since = self.since.filter(|_| self.progress == progress).unwrap_or_else(Instant::now);
+        (self.progress, self.since) = (progress, Some(since));
         if since.elapsed() < PATIENCE {
             return Ok(());
         }
