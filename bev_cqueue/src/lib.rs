@@ -20,8 +20,8 @@
 //!
 //! The producer fills the first free slot and stamps it with the event's number; the stamp also says which slot comes
 //! next. The consumer looks at the slot that will hold the next event until the right number stands there. No counter of
-//! the producer's travels between the processors, so an event costs the two cache lines of its slot and nothing else. The
-//! consumer's counter of events taken is read only when the producer has used up the room it knew of.
+//! the producer's travels between the processors: an event costs the two cache lines of its slot, or one if it is small.
+//! The consumer's counter of events taken is read only when the producer has used up the room it knew of.
 //!
 //! To grow the ring, the consumer links fresh slots in behind the divider and makes the last of them the divider. The
 //! producer does not read the divider's link, so it can go on meanwhile. The ring never shrinks.

@@ -32,16 +32,9 @@ use crate::sync::{GET, GROW, PUT};
 #[derive(Debug)]
 pub struct Producer<T, M> {
     memory: M,
-    /// The slot to fill next.
-    ///
-    /// Read from the link of a slot right after that slot was filled and before it is published: until then it cannot
-    /// become the divider, whose link the consumer changes when it grows the ring. (Read only when needed, the link of
-    /// the last slot could meanwhile lead to the new divider itself.)
-    fill: u32,
+    place: Place,
     /// Slots known to be free.
     room: u64,
-    /// Events put in since the start.
-    produced: u64,
     /// The consumer's counters when they were last read.
     consumed: u64,
     slots: u32,
@@ -61,9 +54,8 @@ impl<T: Event, M: Memory> Producer<T, M> {
         take_producer(&memory)?;
         Ok(Producer {
             memory,
-            fill: 0,
+            place: Place { fill: 0, produced: 0 },
             room: u64::from(MIN_SLOTS - 1),
-            produced: 0,
             consumed: 0,
             slots: MIN_SLOTS,
             corruption: None,
@@ -97,20 +89,62 @@ impl<T: Event, M: Memory> Producer<T, M> {
         if self.room == 0 {
             self.find_room()?;
         }
-        let index = self.fill as usize;
-        let (Some(slot), Some(link)) = (self.memory.slots().get(index), self.memory.links().get(index))
-        else {
-            return Err(self.lost());
-        };
-        slot.payload.write(&event);
-        // Relaxed: whatever made the slot known to be free (bevq.get, bevq.grow) ordered its link before as well. A link
-        // that leads nowhere is found when it is followed.
-        self.fill = link.0.load(Relaxed);
-        self.produced += 1;
-        self.room -= 1;
-        // SYNC bevq.put: with Consumer::front.
-        slot.stamp.store(Stamp::new(self.produced, self.fill).bits(), PUT.release());
-        Ok(())
+        match self.place.put(&self.memory, &event) {
+            Some(next) => {
+                self.place = next;
+                self.room -= 1;
+                Ok(())
+            }
+            None => Err(self.lost()),
+        }
+    }
+
+    /// Puts `events` in until there are no more or the ring is full, and returns how many those were. Each becomes visible
+    /// as soon as it is in. Faster than pushing them one by one.
+    ///
+    /// When the ring is full, nothing more is taken from the iterator: pass `events.by_ref()` to go on later.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError::Full`] when there is no room for even one event, and [`PushError::Corrupt`] as
+    /// [`push`](Producer::push), even after some events.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let (mut producer, mut consumer) = nlx_bev_cqueue::heap(8)?;
+    /// consumer.provision(2)?;
+    /// let mut events = [10, 20, 30].into_iter();
+    /// assert_eq!(producer.push_iter(events.by_ref()), Ok(2));
+    /// assert_eq!(consumer.drain(8).collect::<Vec<_>>(), [10, 20]);
+    /// assert_eq!(producer.push_iter(events), Ok(1));
+    /// # Ok::<(), nlx_bev_cqueue::Error>(())
+    /// ```
+    #[inline]
+    pub fn push_iter(&mut self, events: impl IntoIterator<Item = T>) -> Result<usize, PushError> {
+        let mut pushed = 0;
+        let mut events = events.into_iter();
+        loop {
+            if self.room == 0 {
+                match self.find_room() {
+                    Err(PushError::Full { .. }) if pushed > 0 => return Ok(pushed),
+                    result => result?,
+                }
+            }
+            // Kept apart from `self` on the way, so that nothing but slots is written; put back when it is dropped, since the
+            // iterator may panic.
+            let mut walk = Walk { place: self.place, room: self.room, producer: self };
+            while walk.room > 0 {
+                let Some(event) = events.next() else { return Ok(pushed) };
+                let Some(next) = walk.place.put(&walk.producer.memory, &event) else {
+                    drop(walk);
+                    return Err(self.lost());
+                };
+                walk.place = next;
+                walk.room -= 1;
+                pushed += 1;
+            }
+        }
     }
 
     /// How many events can be pushed now, at least.
@@ -138,13 +172,13 @@ impl<T: Event, M: Memory> Producer<T, M> {
     /// The slot to fill next.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn fill(&self) -> u32 {
-        self.fill
+        self.place.fill
     }
 
     /// Pretends that so many events have passed through the new queue.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn start_at(&mut self, events: u64) {
-        (self.produced, self.consumed) = (events, events);
+        (self.place.produced, self.consumed) = (events, events);
     }
 
     #[cold]
@@ -170,14 +204,14 @@ impl<T: Event, M: Memory> Producer<T, M> {
         self.consumed = consumed;
         self.slots = slots;
         // Not negative: before, at most `slots - 1` events waited; `slots` has not shrunk nor `consumed` gone back.
-        self.room = u64::from(slots - 1) - (self.produced - consumed);
+        self.room = u64::from(slots - 1) - (self.place.produced - consumed);
         Ok(())
     }
 
     fn check(&self, consumed: u64, slots: u32) -> Result<(), Corruption> {
         let max = self.max_slots();
-        if consumed > self.produced {
-            return Err(Corruption::ConsumedTooMany { consumed, produced: self.produced });
+        if consumed > self.place.produced {
+            return Err(Corruption::ConsumedTooMany { consumed, produced: self.place.produced });
         }
         if consumed < self.consumed {
             return Err(Corruption::ConsumedFewer { consumed, before: self.consumed });
@@ -193,7 +227,7 @@ impl<T: Event, M: Memory> Producer<T, M> {
 
     #[cold]
     fn lost(&mut self) -> PushError {
-        let corruption = Corruption::Link { index: self.fill, slots: self.max_slots() };
+        let corruption = Corruption::Link { index: self.place.fill, slots: self.max_slots() };
         PushError::Corrupt(self.condemn(corruption))
     }
 
@@ -202,5 +236,51 @@ impl<T: Event, M: Memory> Producer<T, M> {
         self.room = 0;
         self.corruption = Some(corruption);
         corruption
+    }
+}
+
+/// A producer on its way through several slots.
+struct Walk<'a, T, M> {
+    producer: &'a mut Producer<T, M>,
+    place: Place,
+    room: u64,
+}
+
+impl<T, M> Drop for Walk<'_, T, M> {
+    #[inline]
+    fn drop(&mut self) {
+        (self.producer.place, self.producer.room) = (self.place, self.room);
+    }
+}
+
+/// Where the producer stands in the ring.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The slot to fill next.
+    ///
+    /// Read from the link of a slot right after that slot was filled and before it is published: until then it cannot
+    /// become the divider, whose link the consumer changes when it grows the ring. (Read only when needed, the link of
+    /// the last slot could meanwhile lead to the new divider itself.)
+    fill: u32,
+    /// Events put in since the start.
+    produced: u64,
+}
+
+impl Place {
+    /// Fills the slot here, which must be free, and returns the place after it; none if there is no such slot.
+    ///
+    /// The stores to a slot stand together and in the order of their addresses: processors drain stores in order and fetch
+    /// the lines of only a few ahead, so a store to another line in between would hold the next slot up.
+    #[inline]
+    fn put<T: Event, M: Memory>(self, memory: &M, event: &T) -> Option<Place> {
+        let index = self.fill as usize;
+        let (slot, link) = (memory.slots().get(index)?, memory.links().get(index)?);
+        // Relaxed: whatever made the slot known to be free (bevq.get, bevq.grow) ordered its link before as well. A link
+        // that leads nowhere is found when it is followed.
+        let next = Place { fill: link.0.load(Relaxed), produced: self.produced + 1 };
+        slot.payload.write(event);
+        // SYNC bevq.put: with Consumer::front.
+        slot.stamp.store(Stamp::new(next.produced, next.fill).bits(), PUT.release());
+        Some(next)
     }
 }

@@ -25,7 +25,7 @@ fn queue(slots: u32, passed: u64, waiting: u64) -> (Halves, Sequence) {
     let mut run = |op| oracle.step(op, &mut producer, &mut consumer);
     run(Op::Grow(slots - crate::MIN_SLOTS));
     (0..passed).flat_map(|_| [Op::Push, Op::Pop]).for_each(&mut run);
-    (0..waiting).for_each(|_| run(Op::Push));
+    run(Op::PushIter(waiting as usize));
     ((producer, consumer), Sequence { seen: passed })
 }
 
@@ -64,6 +64,23 @@ fn loom_taking_while_pushing() {
     explore(3, 1, 1, 3, &[Op::Pop, Op::Drain(2), Op::Pop]);
     explore(3, 0, 2, 3, &[Op::Drain(2), Op::Drain(2)]);
     explore(3, 0, 2, 3, &[Op::Forget(1), Op::Pop]);
+}
+
+/// MT-206, pushing several events in one go.
+#[test]
+fn loom_taking_while_pushing_several() {
+    loom::model(|| {
+        let ((mut producer, mut consumer), mut sequence) = queue(3, 1, 0);
+        let producing = thread::spawn(move || match producer.push_iter((2..5).map(sample)) {
+            Ok(pushed) => pushed as u64,
+            Err(error) => panic!("{error}"),
+        });
+        sequence.step(Op::Pop, &mut consumer);
+        sequence.step(Op::Drain(2), &mut consumer);
+        let pushed = producing.join().unwrap();
+        sequence.step(Op::Drain(usize::MAX), &mut consumer);
+        assert_eq!(sequence.seen, 1 + pushed);
+    });
 }
 
 /// MT-217: the ring grows while it is empty.

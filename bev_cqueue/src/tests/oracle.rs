@@ -24,6 +24,8 @@ pub(super) fn mix(number: u64) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
     Push,
+    /// Pushes so many events in one go.
+    PushIter(usize),
     Pop,
     /// Takes up to so many events in one go.
     Drain(usize),
@@ -68,6 +70,11 @@ impl Oracle {
     ) {
         match op {
             Op::Push => assert_eq!(producer.push(sample(self.pushed + 1)), self.push()),
+            Op::PushIter(count) => {
+                let mut numbers = self.pushed + 1..self.pushed + 1 + count as u64;
+                assert_eq!(producer.push_iter(numbers.by_ref().map(sample)), self.push_iter(count));
+                assert_eq!(numbers.start, self.pushed + 1, "no event was lost with the iterator");
+            }
             Op::Pop => assert_eq!(consumer.pop(), self.pop()),
             Op::Drain(max) => assert_eq!(consumer.drain(max).collect::<Vec<_>>(), self.drain(max)),
             Op::Forget(max) => {
@@ -107,6 +114,11 @@ impl Oracle {
         self.pushed += 1;
         self.waiting.push_back(sample(self.pushed));
         Ok(())
+    }
+
+    fn push_iter(&mut self, count: usize) -> Result<usize, PushError> {
+        let pushed = (0..count).map_while(|_| self.push().ok()).count();
+        if pushed == 0 && self.free() == 0 { self.push().map(|()| 0) } else { Ok(pushed) }
     }
 
     fn pop(&mut self) -> Result<Sample, PopError> {
@@ -155,7 +167,7 @@ impl Sequence {
     /// Does the consumer's `op` and checks the events it takes.
     pub(super) fn step<M: Memory>(&mut self, op: Op, consumer: &mut Consumer<Sample, M>) {
         match op {
-            Op::Push => unreachable!("the producer's"),
+            Op::Push | Op::PushIter(_) => unreachable!("the producer's"),
             Op::Pop => match consumer.pop() {
                 Ok(event) => self.see(event),
                 Err(error) => assert_eq!(error, PopError::Empty),

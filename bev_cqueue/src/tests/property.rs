@@ -11,6 +11,7 @@ const MAX_SLOTS: u32 = 12;
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         8 => Just(Op::Push),
+        3 => (0..6usize).prop_map(Op::PushIter),
         5 => Just(Op::Pop),
         2 => (0..6usize).prop_map(Op::Drain),
         1 => (0..4usize).prop_map(Op::Forget),

@@ -178,6 +178,19 @@ fn a_drain_dropped_half_way_leaves_the_rest() {
     assert_eq!(consumer.drain(9).collect::<Vec<_>>(), [sample(3), sample(4), sample(5)]);
 }
 
+#[test]
+fn an_iterator_that_panics_leaves_the_events_before() {
+    let (mut producer, mut consumer) = heap(8).unwrap();
+    consumer.provision(5).unwrap();
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        producer.push_iter((1..).map(|number| if number < 4 { sample(number) } else { panic!("on purpose") }))
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(producer.free(), Ok(2));
+    producer.push(sample(4)).unwrap();
+    assert_eq!(consumer.drain(9).collect::<Vec<_>>(), [1, 2, 3, 4].map(sample));
+}
+
 /// A slot's stamp keeps 32 bits of the event's number; here they wrap, in old slots and in fresh ones.
 #[test]
 fn event_numbers_pass_through_the_range_of_the_stamps() {
@@ -252,4 +265,20 @@ fn ring_with_waiting(waiting: u64) -> (Producer<Sample, Heap>, Consumer<Sample, 
         producer.push(sample(number)).unwrap();
     }
     (producer, consumer)
+}
+
+/// Of whatever size, down to nothing and up to all of a slot, and with a last word that is not whole.
+#[test]
+fn events_of_every_size_come_out_as_they_went_in() {
+    fn pass<const BYTES: usize>() {
+        let (mut producer, mut consumer) = heap(4).unwrap();
+        for round in 0..5u8 {
+            let event: [u8; BYTES] = std::array::from_fn(|byte| byte as u8 ^ 37u8.wrapping_mul(round + 1));
+            producer.push(event).unwrap();
+            assert_eq!(consumer.pop(), Ok(event));
+        }
+    }
+    let sizes: [fn(); 8] =
+        [pass::<0>, pass::<1>, pass::<8>, pass::<55>, pass::<56>, pass::<57>, pass::<113>, pass::<120>];
+    sizes.iter().for_each(|pass| pass());
 }
