@@ -14,8 +14,12 @@ use crate::shared::{Request, Shared};
 use crate::slab::Key;
 use crate::sys;
 
-/// How many bytes wait for the end of a poll before they are sent at once.
+/// How many bytes wait for the end of a poll.
 const CORK_BYTES_MAX: usize = 64 << 10;
+
+/// How many bytes wait for the next poll: a few small messages. A burst of more leaves in several calls, the first of
+/// which the peer works on while the next is gathered.
+const DEFER_BYTES_MAX: usize = 8 << 10;
 
 /// How many times in a row a sender writes out what others have queued meanwhile, before it leaves that to the driver.
 const ROUNDS_MAX: usize = 16;
@@ -84,8 +88,9 @@ impl Conn {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Sends a message: at once if nobody writes and nothing waits, else it queues. A thread that is polling queues it in
-    /// any case, so that what a burst of arrivals causes leaves in one call.
+    /// Sends a message: at once if nobody writes, else whoever writes takes it along. What a polling thread sends leaves at
+    /// the end of the poll, so that all that a burst of arrivals causes goes in one call; a burst of messages sent
+    /// between two polls may wait for the next one (see [`crate::burst`]).
     pub(crate) fn send(self: &Arc<Conn>, shared: &Shared, tx: Tx) -> Sent {
         let token = tx.token;
         let message = match Outgoing::message(tx, self.version) {
@@ -93,32 +98,34 @@ impl Conn {
             Err(errno) => return Sent::Now(Err(errno)),
         };
         let length = message.len();
-        let corking = shared.is_polling_here();
         let queued = self.queued.fetch_add(length, Ordering::Relaxed) + length;
+        let polling = shared.is_polling_here();
+        let wait =
+            if polling { queued < CORK_BYTES_MAX } else { shared.may_defer() && queued < DEFER_BYTES_MAX };
         let mut outbox = self.outbox.lock();
         if let Some(errno) = outbox.closed {
             return Sent::Now(Err(errno));
         }
-        if outbox.is_idle()
-            && (!corking || queued >= CORK_BYTES_MAX)
-            && let Some(mut batch) = outbox.batch.take()
-        {
-            drop(outbox);
-            batch.push(message);
-            return self.write(shared, batch, Some(token));
-        }
         outbox.queue.push_back(message);
-        let flush = if queued >= CORK_BYTES_MAX { outbox.take_batch() } else { None };
-        let newly_corked = corking && !outbox.corked;
-        outbox.corked |= corking;
+        if wait {
+            let listed = std::mem::replace(&mut outbox.corked, true);
+            drop(outbox);
+            if listed {
+                return Sent::Later;
+            }
+            if polling {
+                shared.cork(self);
+                return Sent::Later;
+            }
+            if shared.defer(self) {
+                return Sent::Later;
+            }
+            outbox = self.outbox.lock();
+            outbox.corked = false;
+        }
+        let batch = outbox.take_batch();
         drop(outbox);
-        if newly_corked {
-            shared.cork(self);
-        }
-        match flush {
-            Some(batch) => self.write(shared, batch, Some(token)),
-            None => Sent::Later,
-        }
+        batch.map_or(Sent::Later, |batch| self.write(shared, batch, Some(token)))
     }
 
     /// Queues a message without writing; it leaves with the next [`Conn::flush`].
@@ -229,7 +236,7 @@ impl Conn {
         }
     }
 
-    /// Writes a batch, and what queues meanwhile. `own` is the caller's message, the last of the batch.
+    /// Writes a batch, and what queues meanwhile. `own` is the caller's message.
     fn write(&self, shared: &Shared, mut batch: Batch, own: Option<TxToken>) -> Sent {
         let mut own = own.map(|token| Own { token, result: None });
         for _ in 0..ROUNDS_MAX {

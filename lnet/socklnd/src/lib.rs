@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod burst;
 mod choice;
 mod config;
 mod conn;

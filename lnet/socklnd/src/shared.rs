@@ -1,6 +1,5 @@
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use lnet_api::{Delivery, Errno, Sent, Tx};
 use lnet_nid::ProcessId;
@@ -8,6 +7,7 @@ use lnet_proto::sock::Version;
 use parking_lot::Mutex;
 use socket2::Socket;
 
+use crate::burst::{PollingHere, is_burst, is_polling, thread_id};
 use crate::choice::Load;
 use crate::conn::Conn;
 use crate::counters::Counters;
@@ -46,13 +46,17 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     conns_per_peer: AtomicU8,
     requests: Mutex<Vec<Request>>,
-    /// Connections on which the polling thread has queued something.
-    corked: Mutex<Vec<Arc<Conn>>>,
+    corked: Mutex<Corked>,
+    /// Messages may wait for the next poll of the thread that sends them.
+    patient: AtomicBool,
 }
 
-thread_local! {
-    /// The LND that this thread is polling: the address of its `Shared`, or 0.
-    static POLLING: Cell<usize> = const { Cell::new(0) };
+/// Connections on which something waits to be written by the thread that polls, or polls next.
+#[derive(Default)]
+struct Corked {
+    conns: Vec<Arc<Conn>>,
+    /// The thread that has polled last.
+    poller: usize,
 }
 
 impl Shared {
@@ -67,6 +71,7 @@ impl Shared {
             counters: Counters::default(),
             requests: Mutex::default(),
             corked: Mutex::default(),
+            patient: AtomicBool::new(true),
         })
     }
 
@@ -166,12 +171,51 @@ impl Shared {
 
     /// Whether the next poll has something to do that the system does not know of.
     pub(crate) fn has_work(&self) -> bool {
-        !self.requests.lock().is_empty() || !self.corked.lock().is_empty()
+        !self.requests.lock().is_empty() || !self.corked.lock().conns.is_empty()
     }
 
     /// Notes a connection on which the polling thread has queued something.
     pub(crate) fn cork(&self, conn: &Arc<Conn>) {
-        self.corked.lock().push(conn.clone());
+        self.corked.lock().conns.push(conn.clone());
+    }
+
+    /// Whether a message that this thread sends may wait for others: it is not the first since the thread's last poll.
+    pub(crate) fn may_defer(&self) -> bool {
+        is_burst(self.address()) && self.patient.load(Ordering::Relaxed)
+    }
+
+    /// Notes a connection on which something waits for the next poll. `false`: another thread has polled last, so that
+    /// nobody may come for it; write it now.
+    pub(crate) fn defer(&self, conn: &Arc<Conn>) -> bool {
+        let mut corked = self.corked.lock();
+        // SYNC corked.poller: either the next poller takes what is noted here, or this thread sees that there was one.
+        let mine = corked.poller == thread_id();
+        if mine {
+            corked.conns.push(conn.clone());
+        }
+        mine
+    }
+
+    /// A poll begins: writes what was left to it. `true` if there was anything.
+    pub(crate) fn write_deferred(&self, list: &mut Vec<Arc<Conn>>) -> bool {
+        {
+            let mut corked = self.corked.lock();
+            // SYNC corked.poller
+            corked.poller = thread_id();
+            std::mem::swap(&mut corked.conns, list);
+        }
+        let any = !list.is_empty();
+        for conn in list.drain(..) {
+            conn.flush(self);
+        }
+        any
+    }
+
+    /// Says whether messages may wait for the next poll.
+    pub(crate) fn set_patient(&self, patient: bool) {
+        if self.patient.load(Ordering::Relaxed) != patient {
+            self.patient.store(patient, Ordering::Relaxed);
+        }
     }
 
     /// Writes what the polling thread has queued, and what the upcalls for that queue again. After a few rounds the rest
@@ -179,7 +223,7 @@ impl Shared {
     pub(crate) fn uncork(&self, list: &mut Vec<Arc<Conn>>) -> usize {
         let mut flushed = 0;
         for _ in 0..UNCORK_ROUNDS_MAX {
-            std::mem::swap(&mut *self.corked.lock(), list);
+            std::mem::swap(&mut self.corked.lock().conns, list);
             if list.is_empty() {
                 break;
             }
@@ -193,21 +237,16 @@ impl Shared {
 
     /// Whether the calling thread is inside this LND's poll.
     pub(crate) fn is_polling_here(&self) -> bool {
-        POLLING.get() == std::ptr::from_ref(self).addr()
+        is_polling(self.address())
     }
 
     /// Marks the calling thread as polling until the guard is dropped.
     pub(crate) fn polling_here(&self) -> PollingHere {
-        PollingHere { before: POLLING.replace(std::ptr::from_ref(self).addr()) }
+        PollingHere::new(self.address())
     }
-}
 
-pub(crate) struct PollingHere {
-    before: usize,
-}
-
-impl Drop for PollingHere {
-    fn drop(&mut self) {
-        POLLING.set(self.before);
+    /// What threads know this LND's shard by.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 }

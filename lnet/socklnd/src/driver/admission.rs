@@ -36,6 +36,8 @@ impl Admission {
             || guests.handshakes >= HANDSHAKES_PER_ADDRESS_MAX
             || guests.connections >= CONNECTIONS_PER_ADDRESS_MAX;
         if full {
+            // The strangers that are turned away while others fill the house leave nothing behind.
+            self.forget_if_empty(ip);
             return false;
         }
         guests.handshakes += 1;
@@ -91,6 +93,7 @@ mod tests {
         let from = |number: usize| ip((number / HANDSHAKES_PER_ADDRESS_MAX) as u8);
         let begun = (0..2 * HANDSHAKES_MAX).filter(|number| admission.begin(from(*number))).count();
         assert_eq!(begun, HANDSHAKES_MAX);
+        assert_eq!(admission.addresses.len(), HANDSHAKES_MAX / HANDSHAKES_PER_ADDRESS_MAX);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use lnet_api::{Delivery, Errno, Poll};
 
 use crate::SockConfig;
+use crate::burst::Patience;
 use crate::conn::Conn;
 use crate::peer::Peer;
 use crate::shared::{Request, Shared};
@@ -53,6 +54,7 @@ pub(crate) struct Driver {
     buffers: BufferPool,
     admission: Admission,
     timers: Timers,
+    patience: Patience,
     /// The time of the last poll.
     now_ns: u64,
     /// Lists that are filled and emptied within a call, kept for their memory.
@@ -70,6 +72,7 @@ impl Driver {
             buffers: BufferPool::default(),
             admission: Admission::default(),
             timers: Timers::new(config),
+            patience: Patience::default(),
             now_ns: 0,
             events: Some(Box::new(Events::new())),
             requests: Vec::new(),
@@ -81,8 +84,8 @@ impl Driver {
     /// Does what there is to do; about `budget` messages at the most.
     pub(crate) fn poll(&mut self, turn: Turn<'_>, budget: usize) -> Poll {
         let _polling = turn.shared.polling_here();
-        self.now_ns = turn.now_ns;
-        let mut work = self.serve_requests(turn);
+        let mut work = self.write_deferred(turn);
+        work += self.serve_requests(turn);
         work += self.fire_timers(turn);
         work += self.take_events(turn);
         work += self.work_off_ready(turn, budget);
@@ -94,6 +97,18 @@ impl Driver {
     /// Whether there is something to do that the system does not know of.
     pub(crate) fn has_work(&self) -> bool {
         !self.ready.is_empty()
+    }
+
+    /// Writes what threads have left to this poll, and learns how long that has waited at the most.
+    fn write_deferred(&mut self, turn: Turn<'_>) -> usize {
+        let waited_ns = turn.now_ns.saturating_sub(self.now_ns);
+        self.now_ns = turn.now_ns;
+        let any = turn.shared.write_deferred(&mut self.uncorking);
+        if any {
+            self.patience.learn(turn.now_ns, waited_ns);
+        }
+        turn.shared.set_patient(self.patience.allows(turn.now_ns));
+        usize::from(any)
     }
 
     fn serve_requests(&mut self, turn: Turn<'_>) -> usize {

@@ -1,0 +1,143 @@
+//! When messages may wait for company.
+//!
+//! A system call per message costs more than everything else about a small message. What a polling thread sends leaves
+//! together at the end of the poll. But a program also sends between two polls: it is woken by an event, sends a few
+//! messages and waits again. There the first message leaves at once, and the others wait for that thread's next poll, as
+//! long as experience shows that it comes soon. Whoever else polls first takes them along, and if nobody does, the
+//! node's scheduler thread: no message waits without somebody who will come.
+
+use std::cell::Cell;
+
+/// A thread that sends and does not poll again within this time keeps its messages waiting too long. About what it takes
+/// to wake a processor that has gone idle.
+const SOON_NS: u64 = 200_000;
+
+/// What one burst that waited too long costs, in bursts that did not: a thread may lose its processor now and then.
+const LATE_COST: i32 = 16;
+
+/// No good past outweighs more than four late bursts in a row.
+const TRUST_MAX: i32 = 4 * LATE_COST;
+
+/// How long messages leave at once when too many have waited too long, at first. It doubles each time.
+const PAUSE_MIN_NS: u64 = 100_000_000;
+
+/// How long at the most.
+const PAUSE_MAX_NS: u64 = 256 * PAUSE_MIN_NS;
+
+thread_local! {
+    /// What this thread has last polled, and how many messages it has sent there since.
+    static BURST: Cell<(usize, u32)> = const { Cell::new((0, 0)) };
+    /// What this thread is polling at this moment, or 0.
+    static POLLING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Names the calling thread among those alive.
+pub(crate) fn thread_id() -> usize {
+    BURST.with(|burst| std::ptr::from_ref(burst).addr())
+}
+
+/// Counts a message that the calling thread sends to `shard`; `true` if it is not the first since that thread's last poll
+/// there.
+pub(crate) fn is_burst(shard: usize) -> bool {
+    let (polled, sent) = BURST.get();
+    if polled != shard {
+        return false;
+    }
+    BURST.set((polled, sent.saturating_add(1)));
+    sent > 0
+}
+
+/// Whether the calling thread is polling `shard` at this moment.
+pub(crate) fn is_polling(shard: usize) -> bool {
+    POLLING.get() == shard
+}
+
+/// Marks the calling thread as polling `shard`, until it is dropped.
+pub(crate) struct PollingHere {
+    before: usize,
+    shard: usize,
+}
+
+impl PollingHere {
+    pub(crate) fn new(shard: usize) -> PollingHere {
+        PollingHere { before: POLLING.replace(shard), shard }
+    }
+}
+
+impl Drop for PollingHere {
+    fn drop(&mut self) {
+        POLLING.set(self.before);
+        BURST.set((self.shard, 0));
+    }
+}
+
+/// Learns from how long messages have waited whether they may.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    trust: i32,
+    pause_ns: u64,
+    until_ns: u64,
+}
+
+impl Patience {
+    /// Messages have waited for at most this time.
+    pub(crate) fn learn(&mut self, now_ns: u64, waited_ns: u64) {
+        self.trust =
+            if waited_ns > SOON_NS { self.trust - LATE_COST } else { (self.trust + 1).min(TRUST_MAX) };
+        if self.trust < 0 {
+            self.trust = 0;
+            self.pause_ns = (2 * self.pause_ns).clamp(PAUSE_MIN_NS, PAUSE_MAX_NS);
+            self.until_ns = now_ns.saturating_add(self.pause_ns);
+        } else if self.trust == TRUST_MAX {
+            self.pause_ns = 0;
+        }
+    }
+
+    /// Whether messages may wait now.
+    pub(crate) fn allows(&self, now_ns: u64) -> bool {
+        now_ns >= self.until_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_message_after_a_poll_is_no_burst() {
+        let shard = &0_u8;
+        let shard = std::ptr::from_ref(shard).addr();
+        assert!(!is_burst(shard) && !is_burst(shard), "this thread has never polled");
+        for _ in 0..2 {
+            {
+                let _polling = PollingHere::new(shard);
+                assert!(is_polling(shard) && !is_polling(shard + 1));
+            }
+            assert!(!is_polling(shard));
+            assert_eq!([0; 3].map(|_| is_burst(shard)), [false, true, true]);
+            assert!(!is_burst(shard + 1), "another shard has its own count");
+        }
+    }
+
+    #[test]
+    fn who_keeps_messages_waiting_is_trusted_less_each_time() {
+        let mut patience = Patience::default();
+        assert!(patience.allows(0));
+        let mut now_ns = 0;
+        for expected_ns in [1, 2, 4, 8, 16, 32, 64, 128, 256, 256].map(|times| times * PAUSE_MIN_NS) {
+            patience.learn(now_ns, SOON_NS + 1);
+            assert!(!patience.allows(now_ns + expected_ns - 1));
+            now_ns += expected_ns;
+            assert!(patience.allows(now_ns));
+        }
+        for _ in 0..TRUST_MAX {
+            patience.learn(now_ns, SOON_NS);
+        }
+        for _ in 0..TRUST_MAX / LATE_COST {
+            patience.learn(now_ns, SOON_NS + 1);
+            assert!(patience.allows(now_ns), "now and then anybody is late");
+        }
+        patience.learn(now_ns, SOON_NS + 1);
+        assert!(!patience.allows(now_ns) && patience.allows(now_ns + PAUSE_MIN_NS), "trust had come back");
+    }
+}
