@@ -10,7 +10,8 @@ use super::{Drive, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper};
 /// While it waits it drives the shards whose tokens are free. `None` waits without end.
 ///
 /// `ready` is asked often and must be cheap; it becomes true by what the polling itself delivers, or by another thread
-/// that then calls `sleeper.wake()`. One sleeper serves one waiting thread at a time.
+/// that then calls `sleeper.wake()`. Once it has said so it is not asked again, so it may use up what it found. One
+/// sleeper serves one waiting thread at a time.
 pub fn wait_until(
     drive: &dyn Drive,
     sleeper: &Arc<dyn Sleeper>,
@@ -45,7 +46,9 @@ pub(crate) fn wait_with(
             continue;
         }
         let next = polled.and(Poll { work: 0, deadline_ns }).deadline_ns;
-        held.sleep_unless(sleeper, next, &mut ready, &sleep);
+        if held.sleep_unless(sleeper, next, &mut ready, &sleep) {
+            return true;
+        }
     }
 }
 
@@ -76,14 +79,15 @@ impl Held<'_> {
         shards_of(self.mask).all(|shard| self.drive.arm(shard))
     }
 
-    /// Announces sleep, looks once more at everything that could have changed before the announcement, then sleeps.
+    /// Announces sleep, looks once more at everything that could have changed before the announcement, then sleeps. Gives
+    /// whether `ready` said so at that look: it may not say so again.
     fn sleep_unless(
         &mut self,
         sleeper: &Arc<dyn Sleeper>,
         next_ns: Option<u64>,
         ready: &mut impl FnMut() -> bool,
         sleep: &impl Fn(&dyn Drive, u64, &dyn Sleeper, Option<u64>),
-    ) {
+    ) -> bool {
         let tokenless = !self.holds_all();
         sleeper.prepare();
         if tokenless {
@@ -91,13 +95,16 @@ impl Held<'_> {
         }
         let before = self.mask;
         self.claim_free();
-        if self.mask == before && self.arm() && !ready() {
+        let may_sleep = self.mask == before && self.arm();
+        let over = may_sleep && ready();
+        if may_sleep && !over {
             sleep(self.drive, self.mask, &**sleeper, next_ns);
         }
         if tokenless {
             self.drive.tokens().leave(sleeper);
         }
         sleeper.finish();
+        over
     }
 }
 
@@ -137,4 +144,56 @@ fn sleep_on_descriptors(drive: &dyn Drive, mask: u64, sleeper: &dyn Sleeper, nex
     });
     // EINTR and every other answer mean the same: look again.
     let _ = ppoll(&mut set, timeout, None);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::super::{Clock, EventFd, Tokens};
+    use super::*;
+
+    /// A node of no shards whose time stands still.
+    struct Idle(Tokens);
+
+    impl Clock for Idle {
+        fn now_ns(&self) -> u64 {
+            0
+        }
+    }
+
+    impl Drive for Idle {
+        fn shards(&self) -> usize {
+            0
+        }
+        fn tokens(&self) -> &Tokens {
+            &self.0
+        }
+        fn poll(&self, _: usize, _: usize) -> Poll {
+            Poll::default()
+        }
+        fn arm(&self, _: usize) -> bool {
+            true
+        }
+        fn wait_fd(&self, _: usize) -> BorrowedFd<'_> {
+            unreachable!("there are no shards")
+        }
+    }
+
+    /// What `ready` says may be true once only, as a wake-up that is taken is.
+    #[test]
+    fn the_first_true_ends_the_wait_at_whichever_look_it_comes() {
+        const LOOKS: usize = 6;
+        for look in 1..=LOOKS {
+            let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().unwrap());
+            let looks = Cell::new(0);
+            let once = || {
+                looks.set(looks.get() + 1);
+                assert!(looks.get() <= LOOKS, "the answer of look {look} is lost");
+                looks.get() == look
+            };
+            assert!(wait_with(&Idle(Tokens::new(0)), &sleeper, None, once, |_, _, _, _| {}));
+            assert_eq!(looks.get(), look);
+        }
+    }
 }
