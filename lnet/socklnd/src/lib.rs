@@ -1,4 +1,52 @@
-//! The TCP LND.
+//! The TCP LND: LNet messages over sockets, compatible with kernel nodes (lnet-wire part E, S-201 to S-210).
+//!
+//! [`SockLnd`] implements [`lnet_api::Lnd`] for all networks of type `tcp`. Per peer it keeps up to three connections
+//! (CONTROL, BULK_IN, BULK_OUT), which the side opens that first has something to send. There is no thread here and no
+//! blocking call: whoever holds the shard's token drives accepts, handshakes, receives and timers with
+//! [`Lnd::poll`](lnet_api::Lnd::poll), and time comes with that call. A message is sent in the caller's own thread if
+//! its connection is idle.
+//!
+//! What it is not: it matches nothing, counts no credits and routes nothing (the engine does), it never asks for
+//! zero-copy acks, and the hello of version 1 is refused.
+//!
+//! ```
+//! use std::sync::Arc;
+//! # use lnet_api::{Arrival, Errno, RxToken, TxToken, Upcalls, Verdict};
+//! use lnet_api::{Lnd, POLL_BUDGET};
+//! use lnet_nid::{Nid, ProcessId};
+//! # use lnet_region::WriteVec;
+//! use lnet_socklnd::{SockConfig, SockLnd};
+//! # struct Engine;
+//! # impl Upcalls for Engine {
+//! #     fn parse(&self, _: &Arrival<'_>) -> Verdict { Verdict::Discard }
+//! #     fn finalize_rx(&self, _: RxToken, _: Result<(), Errno>) {}
+//! #     fn finalize_tx(&self, _: TxToken, _: Result<(), Errno>) {}
+//! #     fn sink_of_get(&self, _: TxToken) -> Option<WriteVec> { None }
+//! #     fn finalize_get(&self, _: TxToken, _: Result<u32, Errno>) {}
+//! #     fn peer_lost(&self, _: Nid, _: ProcessId, _: Errno) {}
+//! # }
+//! # let engine = Engine;
+//!
+//! let lnd = SockLnd::new(SockConfig { accept_port: 21_987, ..SockConfig::default() })?;
+//! lnd.startup("12345-127.8.7.6@tcp".parse()?, Arc::new(engine))?;
+//! let now_ns = 0;
+//! lnd.poll(0, now_ns, POLL_BUDGET);
+//! assert!(lnd.last_failure("127.8.7.7@tcp".parse()?).is_none());
+//! lnd.shutdown("127.8.7.6@tcp".parse()?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `lnd` | [`SockLnd`] |
+//! | `config`, `error`, `failure`, `counters` | [`SockConfig`], [`SockError`], [`Failure`], [`SockCounters`] |
+//! | `links` | which connections a peer has, which is opened next, races and back-off: plain code, no socket, no clock |
+//! | `choice` | which connection a message goes on |
+//! | `shared`, `ni`, `peer` | what senders and the driver share |
+//! | `conn`, `outgoing`, `burst` | the sending half of a connection: its outbox, gathering, and when messages wait for company |
+//! | `driver` | what polling does: events, accepting, connecting, receiving, closing, timers |
+//! | `slab` | the table of sockets |
+//! | `sys` | all contact with the operating system |
 
 #![forbid(unsafe_code)]
 

@@ -153,6 +153,56 @@ fn small_messages_share_system_calls() {
     assert!(b.counters().tx.calls - before <= 4, "{:?}", b.counters());
 }
 
+/// Two nodes, connected, and nothing going on; this thread has polled the first one last.
+fn idle_pair() -> (Node, Node) {
+    let (a, b) = (Node::new(), Node::new());
+    a.put_bytes(b.id(), b"x", 0);
+    drive(&[&a, &b], || b.counters().rx.accepts == 3 && a.counters().rx.connects == 3);
+    settle(&[&b, &a]);
+    a.poll();
+    (a, b)
+}
+
+/// The first message leaves at once, the others wait for company.
+#[test]
+fn a_burst_sent_between_two_polls_leaves_in_two_calls() {
+    const COUNT: usize = 30;
+    let (a, b) = idle_pair();
+    let before = a.counters().tx.calls;
+    let tokens: Vec<u64> = (0..COUNT).map(|number| a.put_bytes(b.id(), b"y", number as u64)).collect();
+    assert_eq!(a.counters().tx.calls - before, 1);
+    assert_eq!((a.sent(tokens[0]), a.sent(tokens[1])), (Some(Ok(())), None));
+    assert!(!a.lnd.arm(0), "a driver does not sleep over messages that wait");
+    a.poll();
+    assert_eq!(a.counters().tx.calls - before, 2);
+    assert!(tokens.iter().all(|token| a.sent(*token) == Some(Ok(()))));
+    drive(&[&a, &b], || b.received() == COUNT + 1);
+}
+
+#[test]
+fn a_burst_is_taken_along_by_whoever_polls_first() {
+    let (a, b) = idle_pair();
+    let before = a.counters().tx.calls;
+    let tokens = [0; 3].map(|_| a.put_bytes(b.id(), b"y", 0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| a.poll());
+    });
+    assert_eq!(a.counters().tx.calls - before, 2);
+    assert!(tokens.iter().all(|token| a.sent(*token) == Some(Ok(()))));
+    // That thread might be asleep now, driving: nothing is left to it.
+    let tokens = [0; 3].map(|_| a.put_bytes(b.id(), b"y", 0));
+    assert!(tokens.iter().all(|token| a.sent(*token) == Some(Ok(()))));
+}
+
+/// Bulk does not wait: there is nothing to be won.
+#[test]
+fn large_messages_of_a_burst_leave_at_once() {
+    let (a, b) = idle_pair();
+    let bytes = memory(&pattern(0, 20_000), 1);
+    let tokens = [0; 3].map(|_| a.put(b.id(), &bytes, 0));
+    assert!(tokens.iter().all(|token| a.sent(*token) == Some(Ok(()))));
+}
+
 #[test]
 fn a_sender_in_another_thread_wakes_the_driver() {
     let (a, b) = (Node::new(), Node::new());

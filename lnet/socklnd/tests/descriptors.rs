@@ -1,0 +1,35 @@
+//! A process of its own, because it runs out of descriptors.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::raw::{CONTROL, Wire};
+use common::{Node, S, address, drive, settle};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// Descriptors run out while peers connect: accepting pauses, connections in use go on, and those who waited are
+/// accepted later.
+#[test]
+fn accepting_pauses_when_descriptors_run_out() {
+    let (a, b) = (Node::new(), Node::new());
+    a.put_bytes(b.id(), b"before", 0);
+    drive(&[&a, &b], || b.received() == 1 && b.counters().rx.accepts == 3);
+    settle(&[&a, &b]);
+    let peer = address();
+    let mut wire = Wire::connect(peer, 0, &b);
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    // Below what is open already: no new descriptor at all.
+    setrlimit(Resource::RLIMIT_NOFILE, 3, hard).unwrap();
+    wire.send(&common::raw::request(b.nid.ipv4().unwrap()));
+    settle(&[&a, &b]);
+    a.put_bytes(b.id(), b"meanwhile", 0);
+    drive(&[&a, &b], || b.received() == 2);
+    assert_eq!(b.counters().rx.accepts, 3);
+    let deadline_ns = b.poll().deadline_ns.unwrap();
+    assert!(deadline_ns <= b.now_ns() + S, "accepting is tried again soon");
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+    b.later(S);
+    wire.send(&common::raw::hello(3, peer, b.nid.ipv4().unwrap(), 1, CONTROL));
+    assert_eq!(wire.read(&[&b], 56)[48..52], CONTROL.to_le_bytes());
+}
