@@ -37,8 +37,8 @@ pub enum RegionError {
         /// One past the last byte.
         end: usize,
     },
-    /// Too many leases on one region.
-    #[error("the region has {max} leases already")]
+    /// Too many ranges of one region are leased.
+    #[error("{max} ranges of the region are in use already")]
     TooManyLeases {
         /// The limit.
         max: usize,

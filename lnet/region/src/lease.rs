@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::RegionError;
 
-/// The most leases one region can have at a time. A receive buffer of 1 MiB filled with the smallest sensible messages
+/// The most ranges of one region that can be leased at a time. A receive buffer of 1 MiB filled with the smallest sensible messages
 /// stays below it; beyond it the linear search would cost more than the message.
 pub(crate) const MAX_LEASES: usize = 4096;
 
@@ -17,10 +17,19 @@ pub(crate) enum Access {
     Write,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A range that is leased, and how often: readers of the same range share an entry, so that ten thousand answers sent
+/// from one buffer cost no more than one.
+#[derive(Debug, Clone)]
 struct Lease {
     range: Range<usize>,
     access: Access,
+    holders: usize,
+}
+
+impl Lease {
+    fn is_of(&self, range: &Range<usize>, access: Access) -> bool {
+        self.range == *range && self.access == access
+    }
 }
 
 /// The leases of one region. Invariant: no write lease overlaps any other lease.
@@ -35,6 +44,13 @@ impl Leases {
         if range.is_empty() {
             return Ok(());
         }
+        if access == Access::Read
+            && let Some(same) = self.held.iter_mut().find(|held| held.is_of(&range, access))
+        {
+            // Whoever could clash with another reader here would clash with the one that is there.
+            same.holders += 1;
+            return Ok(());
+        }
         let clash = |held: &Lease| {
             held.range.start < range.end
                 && range.start < held.range.end
@@ -46,7 +62,7 @@ impl Leases {
         if self.held.len() == MAX_LEASES {
             return Err(RegionError::TooManyLeases { max: MAX_LEASES });
         }
-        self.held.push(Lease { range, access });
+        self.held.push(Lease { range, access, holders: 1 });
         Ok(())
     }
 
@@ -55,11 +71,13 @@ impl Leases {
         if range.is_empty() {
             return;
         }
-        let lease = Lease { range, access };
-        let found = self.held.iter().position(|held| *held == lease);
-        debug_assert!(found.is_some(), "a lease is given back that was never taken: {lease:?}");
+        let found = self.held.iter().position(|held| held.is_of(&range, access));
+        debug_assert!(found.is_some(), "a lease is given back that was never taken: {range:?}, {access:?}");
         if let Some(at) = found {
-            self.held.swap_remove(at);
+            self.held[at].holders -= 1;
+            if self.held[at].holders == 0 {
+                self.held.swap_remove(at);
+            }
         }
     }
 
@@ -80,6 +98,24 @@ mod tests {
             Access::Read => writers == 0,
             Access::Write => readers == 0 && writers == 0,
         })
+    }
+
+    #[test]
+    fn readers_of_one_range_are_not_limited() {
+        let mut leases = Leases::default();
+        for _ in 0..=MAX_LEASES {
+            leases.take(0..8, Access::Read).unwrap();
+        }
+        assert!(leases.take(7..9, Access::Write).is_err());
+        for _ in 0..=MAX_LEASES {
+            leases.give_back(0..8, Access::Read);
+        }
+        assert!(leases.is_empty());
+        for at in 0..MAX_LEASES {
+            leases.take(at..at + 1, Access::Write).unwrap();
+        }
+        let error = leases.take(MAX_LEASES..MAX_LEASES + 1, Access::Write).unwrap_err();
+        assert_eq!(error, RegionError::TooManyLeases { max: MAX_LEASES });
     }
 
     proptest! {
