@@ -264,7 +264,7 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         let (slot, stamp) = self.front()?;
         let event = slot.payload.read();
         self.divider = self.front;
-        self.front = stamp.next;
+        self.front = stamp.predicted_next(self.front);
         self.taken += 1;
         Ok(event)
     }
