@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `flag` | one cache line handed to and fro between two cores |
 //! | `ring` | rtrb, one event at a time and in chunks |
-//! | `wake` | waking a thread through a bare eventfd |
+//! | `wake` | waking a thread through a bare eventfd or futex |
 //! | `socket` | the settings of all raw sockets |
 //! | `pingpong` | 64-byte messages over TCP |
 //! | `bulk` | 1 MiB GETs and PUTs over TCP |

@@ -41,6 +41,39 @@ pub(crate) fn in_chunks(round: &Round) -> Result<Sample> {
     stream(round, push_chunks, pop_chunks)
 }
 
+/// One event to and fro between two threads, through two rings. Nanoseconds one way.
+pub(crate) fn latency(round: &Round) -> Result<Sample> {
+    let (mut there, there_out) = RingBuffer::new(SLOTS);
+    let (back_in, mut back) = RingBuffer::new(SLOTS);
+    std::thread::scope(|scope| {
+        let echo = scope.spawn(move || echo(there_out, back_in, round.cores));
+        let mut turn = 0;
+        let timed = Timed::warm(round.time, || {
+            for _ in 0..BATCH {
+                turn += 1;
+                push_one(&mut there, Event::number(turn), round.cores);
+                check(&pop_one(&mut back, round.cores), turn)?;
+            }
+            Ok(BATCH)
+        });
+        push_one(&mut there, Event::number(END), round.cores);
+        echo.join().expect("the echo does not panic")?;
+        Ok(Sample::of(timed?.nanoseconds_per_step() / 2.0))
+    })
+}
+
+/// Sends each event back, until [`END`] has come.
+fn echo(mut there: Consumer<Event>, mut back: Producer<Event>, cores: Cores) -> Result<()> {
+    cores::pin(cores.server)?;
+    loop {
+        let event = pop_one(&mut there, cores);
+        if event.0[0] == END {
+            return Ok(());
+        }
+        push_one(&mut back, Event::number(event.0[0]), cores);
+    }
+}
+
 /// Pushes [`BATCH`] events whose numbers follow `sent`.
 type Push = fn(&mut Producer<Event>, sent: u64, Cores);
 
@@ -66,6 +99,17 @@ fn stream(round: &Round, push: Push, pop: Pop) -> Result<Sample> {
     })
 }
 
+#[inline(always)]
+fn pop_one(consumer: &mut Consumer<Event>, cores: Cores) -> Event {
+    loop {
+        match consumer.pop() {
+            Ok(event) => return event,
+            Err(_) => cores.relax(),
+        }
+    }
+}
+
+#[inline(always)]
 fn push_one(producer: &mut Producer<Event>, event: Event, cores: Cores) {
     while producer.push(event).is_err() {
         cores.relax();

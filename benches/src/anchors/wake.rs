@@ -1,5 +1,7 @@
+//! Waking a thread that sleeps, by the system's bare means.
+
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -9,10 +11,13 @@ use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::{Sample, Timed};
 
+/// Ends the other thread; no turn is ever this.
+const END: u64 = u64::MAX;
+
 /// Two threads wake each other in turn, each through an eventfd on which the other sleeps in poll(2): a waiter of nlx
 /// sleeps on several descriptors, so a mere blocking read is no comparison. Microseconds one way.
-pub(crate) fn pingpong(round: &Round) -> Result<Sample> {
-    let (there, back) = (eventfd()?, eventfd()?);
+pub(crate) fn eventfds(round: &Round) -> Result<Sample> {
+    let (there, back) = (new_eventfd()?, new_eventfd()?);
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let echo = scope.spawn(|| {
@@ -35,7 +40,48 @@ pub(crate) fn pingpong(round: &Round) -> Result<Sample> {
     })
 }
 
-fn eventfd() -> Result<EventFd> {
+/// Two threads wake each other in turn by parking, which on Linux is a bare futex. Microseconds one way.
+pub(crate) fn futexes(round: &Round) -> Result<Sample> {
+    let (there, back) = (AtomicU64::new(0), AtomicU64::new(0));
+    let client = std::thread::current();
+    std::thread::scope(|scope| {
+        let echo = scope.spawn(|| {
+            cores::pin(round.cores.server)?;
+            for turn in 1.. {
+                if park_until(&there, turn) == END {
+                    break;
+                }
+                back.store(turn, Ordering::Release);
+                client.unpark();
+            }
+            Ok(())
+        });
+        let mut turn = 0;
+        let timed = Timed::warm(round.time, || {
+            turn += 1;
+            there.store(turn, Ordering::Release);
+            echo.thread().unpark();
+            park_until(&back, turn);
+            Ok(1)
+        });
+        there.store(END, Ordering::Release);
+        echo.thread().unpark();
+        echo.join().expect("the echo does not panic")?;
+        Ok(Sample::of(timed?.microseconds_per_step() / 2.0))
+    })
+}
+
+/// Parks until this turn, or a later one, has come, and gives that.
+fn park_until(turns: &AtomicU64, turn: u64) -> u64 {
+    loop {
+        match turns.load(Ordering::Acquire) {
+            now if now >= turn => return now,
+            _ => std::thread::park(),
+        }
+    }
+}
+
+fn new_eventfd() -> Result<EventFd> {
     EventFd::from_flags(EfdFlags::EFD_NONBLOCK).map_err(BenchError::system("make an eventfd"))
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::hint::black_box;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nlx_bev_cqueue::{Consumer, PopError, Producer, PushError, SharedMemory};
@@ -37,7 +38,7 @@ pub(crate) fn one_by_one(round: &Round) -> Result<Sample> {
     stream(round, 1)
 }
 
-/// Taken out in chunks of 32. Millions of events per second.
+/// Put in and taken out in chunks of 32. Millions of events per second.
 pub(crate) fn in_chunks(round: &Round) -> Result<Sample> {
     stream(round, CHUNK)
 }
@@ -48,10 +49,14 @@ fn stream(round: &Round, chunk: usize) -> Result<Sample> {
     let mut spin = Spin::new(round.cores, "room for an event");
     let mut sent = 0;
     let timed = Timed::warm(round.time, || {
-        for _ in 0..BATCH {
-            push(&mut producer, sent, &mut spin)?;
-            sent += 1;
+        if chunk == 1 {
+            (sent..sent + BATCH).try_for_each(|number| push(&mut producer, number, &mut spin))?;
+        } else {
+            for first in (sent..sent + BATCH).step_by(chunk) {
+                push_chunk(&mut producer, first..first + chunk as u64, &mut spin)?;
+            }
         }
+        sent += BATCH;
         Ok(BATCH)
     })?;
     push(&mut producer, END, &mut spin)?;
@@ -148,6 +153,26 @@ fn push(producer: &mut Producer<Event, SharedMemory>, number: u64, spin: &mut Sp
         match error {
             PushError::Full { .. } => spin.turn(number)?,
             error => return Err(BenchError::nlx("push an event")(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Pushes the events that carry these numbers.
+#[inline(always)]
+fn push_chunk(
+    producer: &mut Producer<Event, SharedMemory>,
+    numbers: Range<u64>,
+    spin: &mut Spin,
+) -> Result<()> {
+    let count = (numbers.end - numbers.start) as usize;
+    let mut events = numbers.map(|number| [number; WORDS]);
+    let mut pushed = 0;
+    while pushed < count {
+        match producer.push_iter(events.by_ref()) {
+            Ok(some) => pushed += some,
+            Err(PushError::Full { .. }) => spin.turn(pushed as u64)?,
+            Err(error) => return Err(BenchError::nlx("push events")(error)),
         }
     }
     Ok(())

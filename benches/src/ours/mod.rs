@@ -3,7 +3,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `bevq` | the queue of buffer events between two processes |
-//! | `wake` | waking a waiter through its `Sleeper` |
+//! | `wake` | waking a waiter, or the consumer of a queue |
 //! | `lnet` | the LNet API over TCP |
 //! | `xo` | the storage client's interface |
 //! | `nodes` | the two nodes of a measurement |

@@ -1,9 +1,13 @@
+//! Waking a thread that sleeps.
+
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use lnet_api::{Clock, Drive, EventFd, Poll, Sleeper, Tokens, wait_until};
+
+use nlx_bev_cqueue::{Heap, MIN_SLOTS, wake as queue};
 
 use crate::cores;
 use crate::error::{BenchError, Result};
@@ -15,14 +19,23 @@ const END: u64 = u64::MAX;
 
 /// Two threads wake each other in turn; each waits as a thread waits for LNet that has nothing to drive itself.
 /// Microseconds one way.
-pub(crate) fn pingpong(round: &Round) -> Result<Sample> {
-    let (there, back) = (Bell::new()?, Bell::new()?);
+pub(crate) fn eventfd(round: &Round) -> Result<Sample> {
+    pingpong(round, EventBell::new()?, EventBell::new()?)
+}
+
+/// Two threads wake each other in turn, as the producer of a queue of buffer events wakes its consumer. Microseconds one
+/// way.
+pub(crate) fn futex(round: &Round) -> Result<Sample> {
+    pingpong(round, FutexBell::new()?, FutexBell::new()?)
+}
+
+fn pingpong<B: Bell>(round: &Round, there: B, back: B) -> Result<Sample> {
     std::thread::scope(|scope| {
         let echo = scope.spawn(|| {
             cores::pin(round.cores.server)?;
             let mut turn = 1;
-            while there.wait_for(turn) != END {
-                back.ring(turn);
+            while there.wait_for(turn)? != END {
+                back.ring(turn)?;
                 turn += 1;
             }
             Ok(())
@@ -30,39 +43,82 @@ pub(crate) fn pingpong(round: &Round) -> Result<Sample> {
         let mut turn = 0;
         let timed = Timed::warm(round.time, || {
             turn += 1;
-            there.ring(turn);
-            back.wait_for(turn);
+            there.ring(turn)?;
+            back.wait_for(turn)?;
             Ok(1)
         });
-        there.ring(END);
+        there.ring(END)?;
         echo.join().expect("the echo does not panic")?;
         Ok(Sample::of(timed?.microseconds_per_step() / 2.0))
     })
 }
 
 /// What one thread waits for and the other brings about.
-struct Bell {
+trait Bell: Sync {
+    /// Announces this turn, and wakes the other thread if it sleeps.
+    fn ring(&self, turn: u64) -> Result<()>;
+
+    /// Sleeps until this turn, or a later one, has been announced, and gives that.
+    fn wait_for(&self, turn: u64) -> Result<u64>;
+}
+
+struct EventBell {
     rung: AtomicU64,
     sleeper: Arc<dyn Sleeper>,
     clock: NothingToDrive,
 }
 
-impl Bell {
-    fn new() -> Result<Bell> {
+impl EventBell {
+    fn new() -> Result<EventBell> {
         let sleeper = Arc::new(EventFd::new().map_err(BenchError::system("make an eventfd"))?);
         let clock = NothingToDrive { started: Instant::now(), tokens: Tokens::new(0) };
-        Ok(Bell { rung: AtomicU64::new(0), sleeper, clock })
+        Ok(EventBell { rung: AtomicU64::new(0), sleeper, clock })
     }
+}
 
-    fn ring(&self, turn: u64) {
+impl Bell for EventBell {
+    fn ring(&self, turn: u64) -> Result<()> {
         self.rung.store(turn, Ordering::Release);
         self.sleeper.wake();
+        Ok(())
     }
 
-    fn wait_for(&self, turn: u64) -> u64 {
+    fn wait_for(&self, turn: u64) -> Result<u64> {
         let rung = || self.rung.load(Ordering::Acquire);
         wait_until(&self.clock, &self.sleeper, None, || rung() >= turn);
-        rung()
+        Ok(rung())
+    }
+}
+
+struct FutexBell {
+    rung: AtomicU64,
+    waker: queue::Waker<Heap>,
+    memory: Heap,
+}
+
+impl FutexBell {
+    fn new() -> Result<FutexBell> {
+        let memory = Heap::new(MIN_SLOTS).map_err(BenchError::nlx("make a queue"))?;
+        Ok(FutexBell { rung: AtomicU64::new(0), waker: queue::Waker::futex(memory.clone()), memory })
+    }
+}
+
+impl Bell for FutexBell {
+    fn ring(&self, turn: u64) -> Result<()> {
+        self.rung.store(turn, Ordering::Release);
+        self.waker.wake().map(drop).map_err(BenchError::nlx("wake a consumer"))
+    }
+
+    fn wait_for(&self, turn: u64) -> Result<u64> {
+        let mut sleeper = queue::Sleeper::futex(self.memory.clone());
+        loop {
+            let rung = self.rung.load(Ordering::Acquire);
+            if rung >= turn {
+                return Ok(rung);
+            }
+            let ready = || self.rung.load(Ordering::Acquire) >= turn;
+            sleeper.sleep(None, ready).map_err(BenchError::nlx("sleep"))?;
+        }
     }
 }
 
