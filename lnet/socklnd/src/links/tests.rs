@@ -181,3 +181,98 @@ fn userspace_peers_get_one_control_connection_and_are_never_connected_to() {
     incoming.closed_all();
     assert_eq!(incoming.next(0, true), Next::Unreachable);
 }
+
+/// What two nodes that connect to each other have on the way.
+#[derive(Debug, Clone, Copy)]
+enum OnTheWay {
+    Hello { from: usize, conn_type: ConnType },
+    Answer { to: usize, conn_type: ConnType, answer: Answer },
+}
+
+/// Two nodes of which both have something to send, and a network that delivers in any order.
+struct World {
+    nodes: [Links; 2],
+    on_the_way: Vec<OnTheWay>,
+    now_ns: u64,
+}
+
+impl World {
+    fn new(per_type: u8) -> World {
+        World {
+            nodes: [links(LOW, HIGH, per_type), links(HIGH, LOW, per_type)],
+            on_the_way: Vec::new(),
+            now_ns: 0,
+        }
+    }
+
+    /// One step, which `choice` selects; `false` if nothing is left to do.
+    fn step(&mut self, choice: usize) -> bool {
+        let next = [0, 1].map(|node| self.nodes[node].next(self.now_ns, true));
+        let ready: Vec<usize> = (0..2).filter(|node| matches!(next[*node], Next::Connect(_))).collect();
+        let choices = ready.len() + self.on_the_way.len();
+        if choices == 0 {
+            let later = next.iter().filter_map(|next| match next {
+                Next::Wait { until_ns } => Some(*until_ns),
+                _ => None,
+            });
+            let Some(until_ns) = later.min() else { return false };
+            self.now_ns = until_ns;
+            return true;
+        }
+        match choice % choices {
+            place if place < ready.len() => self.connect(ready[place], next[ready[place]]),
+            place => {
+                let message = self.on_the_way.swap_remove(place - ready.len());
+                self.deliver(message);
+            }
+        }
+        true
+    }
+
+    fn connect(&mut self, from: usize, next: Next) {
+        let Next::Connect(conn_type) = next else { unreachable!("the node is ready to connect") };
+        self.nodes[from].begin(conn_type);
+        self.on_the_way.push(OnTheWay::Hello { from, conn_type });
+    }
+
+    fn deliver(&mut self, message: OnTheWay) {
+        match message {
+            OnTheWay::Hello { from, conn_type } => {
+                let node = &mut self.nodes[1 - from];
+                let answer = node.offered(conn_type.inverse(), LIFE);
+                if answer == Answer::Accept {
+                    node.accepted(conn_type.inverse(), LIFE);
+                }
+                self.on_the_way.push(OnTheWay::Answer { to: from, conn_type, answer });
+            }
+            OnTheWay::Answer { to, conn_type, answer: Answer::Accept } => {
+                self.nodes[to].established(conn_type, LIFE, false);
+            }
+            OnTheWay::Answer { to, answer, .. } => {
+                assert_eq!(answer, Answer::Refuse, "both keep their life");
+                assert_eq!(
+                    self.nodes[to].refused(Retry::Race, self.now_ns),
+                    Outcome::GoOn,
+                    "nobody gives up"
+                );
+            }
+        }
+    }
+}
+
+proptest::proptest! {
+    /// However their hellos cross, two nodes that connect to each other end with one and the same set of connections.
+    #[test]
+    fn two_nodes_that_race_agree(per_type in 1u8..4, choices in proptest::collection::vec(0usize..64, 400)) {
+        let mut world = World::new(per_type);
+        let mut left = choices.into_iter();
+        while world.step(left.next().expect("400 steps are enough")) {}
+        let [low, high] = &world.nodes;
+        let types = [ConnType::Control, ConnType::BulkIn, ConnType::BulkOut];
+        let most = [1, per_type, per_type];
+        for (conn_type, most) in types.into_iter().zip(most) {
+            proptest::prop_assert_eq!(low.count(conn_type), high.count(conn_type.inverse()));
+            proptest::prop_assert_eq!(low.count(conn_type), most);
+        }
+    }
+}
