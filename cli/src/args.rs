@@ -6,7 +6,7 @@ use nlx::AcceptPolicy;
 
 /// LNet in user space: test it, serve it, ping with it.
 #[derive(Debug, Parser)]
-#[command(name = "nlx", version, about)]
+#[command(name = "nlx", version)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub command: Command,
@@ -30,17 +30,20 @@ pub(crate) struct SelftestArgs {
     #[arg(long, default_value = "3", value_parser = seconds, value_name = "SECONDS")]
     pub duration: Duration,
     /// Bytes of one bulk transfer, 1 to 1048576.
-    #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub size: u32,
-    /// Operations in flight, in every phase but the ping-pong; 1 to 256.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
+    /// Bulk transfers in flight, 1 to 256. The message rate is measured with at least 64 in flight, the ping-pong with one.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub concurrency: u32,
     /// Port on which both nodes listen; 0 picks a free one.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub accept_port: u16,
     /// Print one JSON object instead of the table.
     #[arg(long)]
     pub json: bool,
+    /// Have the second process spoil a byte now and then: the self-test must fail.
+    #[arg(long, hide = true)]
+    pub spoil: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -49,6 +52,8 @@ pub(crate) struct SelftestPeerArgs {
     pub net: String,
     #[arg(long)]
     pub accept_port: u16,
+    #[arg(long)]
+    pub spoil: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -57,7 +62,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, required = true, value_name = "NET")]
     pub net: Vec<String>,
     /// Port to listen on, and on which the peers listen. Ports below 1024 need root or CAP_NET_BIND_SERVICE.
-    #[arg(long, default_value_t = lnet_node::DEFAULT_ACCEPT_PORT)]
+    #[arg(long, value_name = "PORT", default_value_t = lnet_node::DEFAULT_ACCEPT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub accept_port: u16,
     /// Whose connections are accepted; by default `hello` above port 1023, else `secure`.
     #[arg(long, value_enum)]
@@ -72,7 +77,7 @@ pub(crate) struct PingArgs {
     #[arg(long, value_name = "NID")]
     pub from: Option<Nid>,
     /// Port on which all nodes of the network listen.
-    #[arg(long, default_value_t = lnet_node::DEFAULT_ACCEPT_PORT)]
+    #[arg(long, value_name = "PORT", default_value_t = lnet_node::DEFAULT_ACCEPT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub accept_port: u16,
     /// Seconds to wait for the answer.
     #[arg(long, default_value = "10", value_parser = seconds, value_name = "SECONDS")]

@@ -5,6 +5,7 @@
 
 mod args;
 mod failure;
+mod output;
 mod ping;
 mod selftest;
 mod serve;
@@ -27,7 +28,9 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("nlx: {failure}");
+            if !failure.is_quiet() {
+                output::complain(format_args!("nlx: {failure}"));
+            }
             ExitCode::FAILURE
         }
     }

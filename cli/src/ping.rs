@@ -1,11 +1,12 @@
 //! `nlx ping`: what `lctl ping` does.
 
-use lnet_nid::Nid;
+use lnet_nid::{NetType, Nid};
 use lnet_node::{Node, NodeConfig, source_towards};
 use serde::Serialize;
 
 use crate::args::PingArgs;
-use crate::failure::{Context, Failure};
+use crate::failure::Failure;
+use crate::output;
 
 #[derive(Serialize)]
 struct Answer {
@@ -18,11 +19,11 @@ struct Answer {
 }
 
 pub(crate) fn run(args: &PingArgs) -> Result<(), Failure> {
-    let from = source_nid(args)?;
-    let address =
-        from.ipv4().ok_or_else(|| Failure::new(format!("{from} has no IPv4 address to send from")))?;
-    let config = NodeConfig::new().net(&format!("{}({address})", from.net()))?.accept_port(args.accept_port);
-    let node = Node::start(&config).context("cannot ping")?;
+    let (from, config) = source(args)?;
+    let node = Node::start(&config).map_err(|error| {
+        let hint = if args.from.is_none() { "; name another NID of this host with --from" } else { "" };
+        Failure::new(format!("cannot ping from {from}: {error}{hint}"))
+    })?;
     let answer = node.ping(args.nid, Some(from), args.timeout)?;
     let answer = Answer {
         nid: args.nid.to_string(),
@@ -35,25 +36,38 @@ pub(crate) fn run(args: &PingArgs) -> Result<(), Failure> {
     print(&answer, args.json)
 }
 
-/// The NID to ask from: the one named, or the address that the routing table gives.
-fn source_nid(args: &PingArgs) -> Result<Nid, Failure> {
-    if let Some(from) = args.from {
-        return Ok(from);
+/// The NID to ask from, and the node that has it: the one named, or the address that the routing table gives.
+fn source(args: &PingArgs) -> Result<(Nid, NodeConfig), Failure> {
+    let nid = args.nid;
+    let config = NodeConfig::new().accept_port(args.accept_port);
+    let type_of = |nid: Nid| nid.net().net_type();
+    if nid.is_any() {
+        return Err(Failure::new("a ping goes to one node: '*' names every one"));
     }
-    let address = source_towards(args.nid).ok_or_else(|| {
-        Failure::new(format!("no interface of this host leads to {}: name one with --from", args.nid))
-    })?;
-    Ok(Nid::new_v4(args.nid.net(), address))
+    if nid.is_loopback() && args.from.is_none() {
+        return Ok((nid, config));
+    }
+    let from = match args.from {
+        Some(from) => from,
+        None if type_of(nid) != NetType::TCP => {
+            return Err(Failure::new(format!("{nid}: only networks of type tcp can be pinged")));
+        }
+        None => source_towards(nid).map(|address| Nid::new_v4(nid.net(), address)).ok_or_else(|| {
+            Failure::new(format!(
+                "no interface of this host leads to {nid} over IPv4; if one does, name it with --from"
+            ))
+        })?,
+    };
+    let address = from.ipv4().filter(|_| type_of(from) == NetType::TCP);
+    let address = address
+        .ok_or_else(|| Failure::new(format!("cannot ping from {from}: it must be ADDRESS@tcp, with IPv4")))?;
+    Ok((from, config.net(&format!("{}({address})", from.net()))?))
 }
 
 fn print(answer: &Answer, json: bool) -> Result<(), Failure> {
     if json {
-        println!("{}", serde_json::to_string(answer)?);
-        return Ok(());
+        return output::line(serde_json::to_string(answer)?);
     }
-    println!("{} answered {} in {:.0} µs:", answer.nid, answer.from, answer.round_trip_us);
-    for nid in &answer.nids {
-        println!("  {}-{nid}", answer.pid);
-    }
-    Ok(())
+    output::line(format_args!("{} answered {} in {:.0} µs:", answer.nid, answer.from, answer.round_trip_us))?;
+    answer.nids.iter().try_for_each(|nid| output::line(format_args!("  {}-{nid}", answer.pid)))
 }

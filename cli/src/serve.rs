@@ -11,6 +11,7 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::args::ServeArgs;
 use crate::failure::{Context, Failure};
+use crate::output;
 
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     // Blocked before any thread starts, so that all threads leave the signals to the one that waits for them.
@@ -18,20 +19,19 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     signals.thread_block().context("cannot block signals")?;
     let node = Node::start(&config(args)?)?;
     for nid in node.nids() {
-        println!("serving {nid} on port {}", args.accept_port);
+        output::line(format_args!("serving {nid} on port {}", args.accept_port))?;
     }
     drive_until_stopped(&node, signals)?;
     let counters = node.counters();
-    println!(
+    node.shutdown(Duration::from_secs(1));
+    output::line(format_args!(
         "stopped: {} messages received ({} bytes), {} sent ({} bytes), {} dropped",
         counters.recv_count,
         counters.recv_length,
         counters.send_count,
         counters.send_length,
         counters.drop_count
-    );
-    node.shutdown(Duration::from_secs(1));
-    Ok(())
+    ))
 }
 
 fn config(args: &ServeArgs) -> Result<NodeConfig, Failure> {

@@ -145,7 +145,11 @@ fn a_port_in_use_is_named() {
 
 #[test]
 fn what_cannot_be_read_is_refused_before_anything_starts() {
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 11] = [
+        (&["ping", "*"], "one node"),
+        (&["ping", "fd00::1@tcp"], "fd00::1@tcp"),
+        (&["ping", "10.0.0.1@o2ib"], "only networks of type tcp"),
+        (&["serve", "--net", "tcp(127.0.0.1)", "--accept-port", "0"], "0"),
         (&["ping", "999.0.0.1@tcp"], "999.0.0.1"),
         (&["ping", "10.0.0.1@ether"], "ether"),
         (&["ping", "127.0.0.1@tcp", "--timeout", "-1"], "-1"),
@@ -171,4 +175,24 @@ fn the_policy_none_accepts_nobody_and_secure_no_high_port() {
     let _secure = serve(there, port, &["--accept", "secure"]);
     let mut peer = TcpStream::connect(SocketAddr::from((there, port))).unwrap();
     assert_eq!(peer.read(&mut [0; 1]).unwrap_or(0), 0, "closed without a byte");
+}
+
+#[test]
+fn a_node_pings_itself_without_a_network() {
+    let output = run(&["ping", "0@lo", "--json"]);
+    assert!(output.status.success(), "{}", complaint(&output));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&answer["nids"], &answer["pid"]), (&serde_json::json!([]), &12345.into()));
+}
+
+#[test]
+fn an_output_that_is_closed_or_full_is_no_panic() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = nlx(&["ping", "0@lo"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(complaint(&output).contains("standard output"), "{}", complaint(&output));
+    let (reader, writer) = nix::unistd::pipe().unwrap();
+    drop(reader);
+    let output = nlx(&["ping", "0@lo"]).stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), complaint(&output)), (Some(1), String::new()));
 }

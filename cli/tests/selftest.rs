@@ -36,6 +36,21 @@ fn it_verifies_every_phase_and_says_so_in_json() {
 }
 
 #[test]
+fn one_wrong_byte_makes_it_fail_and_is_told() {
+    let _held = NIDS.lock().unwrap();
+    let output = run(&["selftest", "--duration", "0.3", "--json", "--spoil"]);
+    assert!(!output.status.success());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["passed"], false);
+    for phase in report["phases"].as_array().unwrap() {
+        let spoiled = phase["phase"] != "bulk_write";
+        assert_eq!(phase["errors"].as_u64().unwrap() > 0, spoiled, "{phase}");
+        assert_eq!(phase["first_error"].as_str().is_some_and(|error| error.contains("wrong bytes")), spoiled);
+        assert!(phase["operations"].as_u64().unwrap() > 0, "the rest is right");
+    }
+}
+
+#[test]
 fn a_killed_peer_fails_it_instead_of_hanging_it() {
     let _held = NIDS.lock().unwrap();
     let mut child =

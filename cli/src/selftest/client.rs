@@ -58,10 +58,14 @@ pub(crate) fn run(
     let mut reports = Vec::new();
     for phase in phases {
         reports.push(client.phase(&phase, args, check)?);
+        if client.gave_up {
+            break;
+        }
     }
-    let (server_verified_bytes, server_good) = client.ask_server()?;
+    let (server_verified_bytes, server_good) =
+        if client.gave_up { (0, false) } else { client.ask_server()? };
     let errors = reports.iter().map(|phase| phase.errors).sum::<u64>() + u64::from(!server_good);
-    let complete = reports.iter().all(|phase| phase.operations > 0);
+    let complete = !client.gave_up && reports.iter().all(|phase| phase.operations > 0);
     Ok(Report {
         client: machine.address().to_string(),
         server: address.to_string(),
@@ -96,6 +100,8 @@ struct Client<'a> {
     lane_of: HashMap<OpId, usize>,
     sequence: u64,
     tally: Tally,
+    /// Operations have not ended long after they should have: nothing more is tried.
+    gave_up: bool,
     /// The server's answer to [`Kind::Report`].
     server_report: Option<(u64, bool)>,
 }
@@ -122,6 +128,7 @@ impl<'a> Client<'a> {
             lane_of: HashMap::new(),
             sequence: 0,
             tally: Tally::new(),
+            gave_up: false,
             server_report: None,
         })
     }
@@ -172,7 +179,9 @@ impl<'a> Client<'a> {
 
     /// What has not ended long after it should have is missing; its lanes are not used again.
     fn give_up(&mut self) {
-        self.tally.errors += self.in_flight() as u64;
+        let missing = self.in_flight() as u64;
+        self.tally.fail(missing, || format!("{missing} operations have not ended"));
+        self.gave_up = true;
         self.lanes.iter_mut().for_each(|lane| lane.parts = 0);
     }
 
@@ -231,29 +240,24 @@ impl<'a> Client<'a> {
             return self.answer(event, phase);
         }
         let lane = self.lane_of.remove(&event.op).ok_or_else(|| Failure::new("an event of no operation"))?;
-        let good = match (event.queue, event.buffer) {
-            (Queue::MessageSend, buffer) => {
-                self.lanes[lane].request = buffer;
-                event.status.is_ok()
-            }
+        let (queue, status) = (event.queue, event.status);
+        let mut problem = status.err().map(|errno| format!("{queue:?} ended with {errno}"));
+        match (queue, event.buffer) {
+            (Queue::MessageSend, buffer) => self.lanes[lane].request = buffer,
             (Queue::PassiveBulkReceive, Some(buffer)) => {
-                let good = event.status.is_ok() && event.length == phase.size;
-                let good = good
-                    && pattern::check(
-                        FROM_SERVER,
-                        self.lanes[lane].sequence,
-                        &buffer.read()?[..event.length],
-                    );
-                self.tally.verified_bytes += if good { event.length as u64 } else { 0 };
+                let sequence = self.lanes[lane].sequence;
+                let right = event.length == phase.size
+                    && pattern::check(FROM_SERVER, sequence, &buffer.read()?[..event.length]);
+                if problem.is_none() && right {
+                    self.tally.verified_bytes += event.length as u64;
+                } else if problem.is_none() {
+                    problem = Some(format!("bulk read {sequence} brought wrong bytes"));
+                }
                 self.lanes[lane].bulk = Some(buffer);
-                good
             }
-            (_, buffer) => {
-                self.lanes[lane].bulk = buffer;
-                event.status.is_ok()
-            }
-        };
-        Ok(self.part_done(lane, good, phase))
+            (_, buffer) => self.lanes[lane].bulk = buffer,
+        }
+        Ok(self.part_done(lane, problem, phase))
     }
 
     /// A message from the server.
@@ -262,7 +266,8 @@ impl<'a> Client<'a> {
         let finished = match event.message.take() {
             Some(message) => self.read_answer(&message, phase),
             None => {
-                self.tally.errors += 1;
+                let status = event.status;
+                self.tally.fail(1, || format!("a receive buffer ended with {status:?}"));
                 None
             }
         };
@@ -273,8 +278,8 @@ impl<'a> Client<'a> {
     fn read_answer(&mut self, bytes: &[u8], phase: &Phase) -> Option<usize> {
         let head = match Head::read(bytes) {
             Ok(head) => head,
-            Err(_) => {
-                self.tally.errors += 1;
+            Err(failure) => {
+                self.tally.fail(1, || format!("the server sent {failure}"));
                 return None;
             }
         };
@@ -285,29 +290,28 @@ impl<'a> Client<'a> {
         }
         let expected =
             self.lanes.get(lane).is_some_and(|lane| lane.sequence == head.sequence && lane.parts > 0);
+        let sequence = head.sequence;
         if !expected {
-            self.tally.errors += 1;
+            self.tally.fail(1, || format!("an answer to operation {sequence}, which is not in flight"));
             return None;
         }
-        let good = match head.kind {
-            Kind::Echo => {
-                let good = head.length == phase.size as u64 && check_echo(&head, FROM_SERVER, bytes);
-                self.tally.verified_bytes += if good { head.length } else { 0 };
-                good
-            }
-            Kind::Good => {
-                // The server has compared each byte of the write.
-                self.tally.verified_bytes += head.length;
-                true
-            }
-            _ => false,
+        let right = match head.kind {
+            Kind::Echo => head.length == phase.size as u64 && check_echo(&head, FROM_SERVER, bytes),
+            // The server has compared each byte of the write.
+            kind => kind == Kind::Good,
         };
-        self.part_done(lane, good, phase)
+        self.tally.verified_bytes += if right { head.length } else { 0 };
+        let problem =
+            (!right).then(|| format!("operation {sequence} brought wrong bytes, or the server refused it"));
+        self.part_done(lane, problem, phase)
     }
 
-    fn part_done(&mut self, lane: usize, good: bool, phase: &Phase) -> Option<usize> {
+    fn part_done(&mut self, lane: usize, problem: Option<String>, phase: &Phase) -> Option<usize> {
         let slot = &mut self.lanes[lane];
-        slot.good &= good;
+        if let Some(problem) = problem {
+            slot.good = false;
+            self.tally.fail(0, || problem);
+        }
         // A lane that was given up has no parts left; what comes late changes nothing.
         slot.parts = slot.parts.checked_sub(1)?;
         if slot.parts > 0 {

@@ -17,6 +17,7 @@ use nlx::{Buffer, Domain, Receive, TransferMachine};
 
 use crate::args::{SelftestArgs, SelftestPeerArgs};
 use crate::failure::{Context, Failure};
+use crate::output;
 use protocol::MESSAGE_BYTES;
 
 /// The portal of both transfer machines: what Motr's net test uses, far from Lustre's own.
@@ -37,13 +38,13 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
         0 => free_port()?,
         port => port,
     };
-    let mut peer = Peer::start(port)?;
+    let mut peer = Peer::start(port, args.spoil)?;
     let address = peer.address.clone();
     let report = client::run(args, port, &address, &mut || peer.check())?;
     if args.json {
-        println!("{}", serde_json::to_string(&report)?);
+        output::line(serde_json::to_string(&report)?)?;
     } else {
-        report.print();
+        report.print()?;
     }
     if report.passed { Ok(()) } else { Err(Failure::new("the self-test failed: see the errors above")) }
 }
@@ -73,10 +74,11 @@ struct Peer {
 }
 
 impl Peer {
-    fn start(port: u16) -> Result<Peer, Failure> {
+    fn start(port: u16, spoil: bool) -> Result<Peer, Failure> {
         let program = std::env::current_exe().context("cannot find this program's file")?;
         let child = Command::new(program)
             .args(["selftest-peer", "--net", &format!("tcp({SERVER})"), "--accept-port", &port.to_string()])
+            .args(spoil.then_some("--spoil"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::report::{Tally, in_bytes};
+use crate::output;
 
 /// How often the bar is drawn; often enough to look alive, seldom enough to cost nothing.
 const REFRESH: Duration = Duration::from_millis(100);
@@ -25,7 +26,7 @@ impl Progress {
         }
         bar.set_prefix(phase.replace('_', " "));
         if bar.is_hidden() && !quiet {
-            eprintln!("{} …", phase.replace('_', " "));
+            output::complain(format_args!("{} …", phase.replace('_', " ")));
         }
         let now = Instant::now();
         Progress { bar, started: now, drawn: now }

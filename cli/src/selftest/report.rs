@@ -7,6 +7,9 @@ use comfy_table::{Cell, CellAlignment, Table};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::failure::Failure;
+use crate::output;
+
 /// The result of one phase. Sizes in bytes, times in microseconds.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct PhaseReport {
@@ -23,6 +26,8 @@ pub(crate) struct PhaseReport {
     pub p999_us: f64,
     pub max_us: f64,
     pub errors: u64,
+    /// The first thing that went wrong.
+    pub first_error: Option<String>,
     pub verified_bytes: u64,
 }
 
@@ -46,6 +51,7 @@ pub(crate) struct Tally {
     pub bytes: u64,
     pub errors: u64,
     pub verified_bytes: u64,
+    first_error: Option<String>,
 }
 
 impl Tally {
@@ -54,7 +60,7 @@ impl Tally {
         const HOUR_NS: u64 = 3_600_000_000_000;
         let latencies_ns =
             Histogram::new_with_bounds(1, HOUR_NS, 3).expect("the bounds are constant and valid");
-        Tally { latencies_ns, operations: 0, bytes: 0, errors: 0, verified_bytes: 0 }
+        Tally { latencies_ns, operations: 0, bytes: 0, errors: 0, verified_bytes: 0, first_error: None }
     }
 
     /// One operation that worked and moved `bytes` of payload.
@@ -62,6 +68,12 @@ impl Tally {
         self.operations += 1;
         self.bytes += bytes;
         self.latencies_ns.saturating_record(latency.as_nanos() as u64);
+    }
+
+    /// Counts errors, and keeps what the first one was.
+    pub(crate) fn fail(&mut self, errors: u64, what: impl FnOnce() -> String) {
+        self.errors += errors;
+        self.first_error.get_or_insert_with(what);
     }
 
     pub(crate) fn finish(
@@ -87,6 +99,7 @@ impl Tally {
             p999_us: percentile(0.999),
             max_us: self.latencies_ns.max() as f64 / 1e3,
             errors: self.errors,
+            first_error: self.first_error.clone(),
             verified_bytes: self.verified_bytes,
         }
     }
@@ -94,7 +107,7 @@ impl Tally {
 
 impl Report {
     /// Prints the table and the verdict.
-    pub(crate) fn print(&self) {
+    pub(crate) fn print(&self) -> Result<(), Failure> {
         let mut table = Table::new();
         table.load_preset(UTF8_FULL_CONDENSED);
         table.set_header([
@@ -133,15 +146,24 @@ impl Report {
             row[0] = Cell::new(phase.phase.replace('_', " "));
             table.add_row(row);
         }
-        println!("{table}");
+        output::line(table)?;
+        for phase in &self.phases {
+            if let Some(error) = &phase.first_error {
+                output::line(format_args!(
+                    "{}: {} errors, the first: {error}",
+                    phase.phase.replace('_', " "),
+                    phase.errors
+                ))?;
+            }
+        }
         let verdict = if self.passed { "passed" } else { "FAILED" };
-        println!(
+        output::line(format_args!(
             "{verdict}: {} verified, {} errors, {} ⇄ {}",
             in_bytes(self.verified_bytes),
             self.errors,
             self.client,
             self.server
-        );
+        ))
     }
 }
 

@@ -1,7 +1,6 @@
 //! The serving side of the self-test: answers echoes, and moves bulk to and from the client's passive buffers.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::time::Duration;
 
 use nlx::{Buffer, Descriptor, Domain, EndPoint, Event, NodeConfig, OpId, Queue, TransferMachine};
@@ -12,6 +11,7 @@ use super::protocol::{
 use super::{BULK_BYTES, OPERATION_TIMEOUT, PORTAL, ReceivePool, pattern};
 use crate::args::SelftestPeerArgs;
 use crate::failure::{Context, Failure};
+use crate::output;
 
 /// Runs the server until the parent is gone; prints the transfer machine's address first.
 pub(crate) fn run(args: &SelftestPeerArgs) -> Result<(), Failure> {
@@ -22,8 +22,8 @@ pub(crate) fn run(args: &SelftestPeerArgs) -> Result<(), Failure> {
     let nid = domain.nids().first().copied().ok_or_else(|| Failure::new("the node has no NID"))?;
     let machine = domain.transfer_machine(&format!("{nid}:12345:{PORTAL}:*"), Default::default())?;
     let mut server = Server::new(&domain, &machine)?;
-    println!("{}", machine.address());
-    std::io::stdout().flush().context("cannot tell the address")?;
+    server.spoil = args.spoil;
+    output::line(machine.address())?;
     loop {
         if let Some(event) = machine.wait(None)? {
             server.handle(event)?;
@@ -47,7 +47,12 @@ struct Server<'a> {
     transfers: HashMap<OpId, Transfer>,
     verified_bytes: u64,
     errors: u64,
+    /// Spoil the last byte of what has a sequence divisible by [`SPOIL_EACH`].
+    spoil: bool,
 }
+
+/// One in so many, so that most of a spoiled self-test still works.
+const SPOIL_EACH: u64 = 8;
 
 impl<'a> Server<'a> {
     fn new(domain: &'a Domain, machine: &'a TransferMachine) -> Result<Server<'a>, Failure> {
@@ -61,6 +66,7 @@ impl<'a> Server<'a> {
             transfers: HashMap::new(),
             verified_bytes: 0,
             errors: 0,
+            spoil: false,
         })
     }
 
@@ -99,7 +105,12 @@ impl<'a> Server<'a> {
                     return self.refuse(&head, &client);
                 }
                 self.verified_bytes += head.length;
-                self.answer(&client, |answer| write_echo(&head, FROM_SERVER, answer))
+                let spoils = self.spoils(&head);
+                self.answer(&client, |answer| {
+                    let end = write_echo(&head, FROM_SERVER, answer);
+                    answer[end - 1] ^= u8::from(spoils);
+                    end
+                })
             }
             Kind::Write | Kind::Read => self.transfer(head, &bytes[HEAD_BYTES..], client),
             Kind::Report => {
@@ -122,7 +133,12 @@ impl<'a> Server<'a> {
         let begun = if head.kind == Kind::Write {
             self.machine.active_receive(buffer, &descriptor, Some(OPERATION_TIMEOUT))
         } else {
-            pattern::fill(FROM_SERVER, head.sequence, &mut buffer.write()?[..length.min(BULK_BYTES)]);
+            let spoils = self.spoils(&head);
+            let mut bytes = buffer.write()?;
+            let end = length.min(BULK_BYTES);
+            pattern::fill(FROM_SERVER, head.sequence, &mut bytes[..end]);
+            bytes[end.saturating_sub(1)] ^= u8::from(spoils);
+            drop(bytes);
             self.machine.active_send(buffer, length, &descriptor, Some(OPERATION_TIMEOUT))
         };
         match begun {
@@ -154,6 +170,10 @@ impl<'a> Server<'a> {
             // The client's own event tells it that the bytes have arrived.
             (true, _) => Ok(()),
         }
+    }
+
+    fn spoils(&self, head: &Head) -> bool {
+        self.spoil && head.sequence.is_multiple_of(SPOIL_EACH)
     }
 
     fn refuse(&mut self, head: &Head, client: &EndPoint) -> Result<(), Failure> {

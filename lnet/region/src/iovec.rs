@@ -45,7 +45,7 @@ impl Fragment {
     }
 
     /// Bytes; never 0.
-    #[allow(clippy::len_without_is_empty)]
+    #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.length
     }
@@ -390,7 +390,7 @@ mod tests {
     fn ranges_and_fragments_beyond_the_end_are_refused() {
         let (region, vec) = buffer(&[(3, 7)]);
         assert!(matches!(vec.read(0..8), Err(RegionError::OutOfBounds { end: 8, length: 7, .. })));
-        #[allow(clippy::reversed_empty_ranges)]
+        #[allow(clippy::reversed_empty_ranges, reason = "what is refused")]
         let backwards = vec.read(5..4);
         assert!(backwards.is_err());
         assert!(vec.trimmed(8).is_err());
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn memory_outlives_its_buffer_while_a_message_is_held() {
-        let region = Region::memfd(100).unwrap();
+        let region = Region::heap(100).unwrap();
         let vec = IoVec::whole(region);
         vec.write(0..3).unwrap().copy_from(0, b"abc");
         let message = vec.read(0..3).unwrap();

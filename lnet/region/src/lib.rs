@@ -1,6 +1,6 @@
 //! Memory that may be in flight.
 //!
-//! A [`Region`] is reference-counted memory with a stable address, on the heap or in a memfd. Who wants to touch its
+//! A [`Region`] is reference-counted memory with a stable address. Who wants to touch its
 //! bytes takes a *lease* on a byte range: any number of readers may share a range, a writer has it alone, and a lease
 //! that would break this rule is refused. So the bytes of a message that has arrived can be lent to the client as a
 //! plain `&[u8]` while the next message is still being received into another range of the same buffer, and safe

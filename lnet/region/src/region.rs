@@ -1,16 +1,11 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
 use std::fmt;
-use std::fs::File;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-use memmap2::{MmapOptions, MmapRaw};
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use parking_lot::Mutex;
 
 use crate::RegionError;
@@ -47,15 +42,10 @@ pub struct Region(Arc<Inner>);
 
 struct Inner {
     base: NonNull<u8>,
-    length: usize,
-    backing: Backing,
+    /// What `base` was allocated with; its size is the region's length.
+    layout: Layout,
     leases: Mutex<Leases>,
     registrations: [OnceLock<Registration>; LND_SLOTS],
-}
-
-enum Backing {
-    Heap(Layout),
-    Memfd { file: File, _map: MmapRaw },
 }
 
 // SAFETY: `base` points to memory that the Inner owns and frees once, in its Drop. Bytes are read and written through
@@ -77,44 +67,14 @@ impl Region {
         // SAFETY: the layout has a non-zero size, as check_length made sure.
         let base = unsafe { alloc_zeroed(layout) };
         let base = NonNull::new(base).ok_or(RegionError::System { bytes, errno: Errno::ENOMEM })?;
-        Ok(Region::from_parts(base, bytes, Backing::Heap(layout)))
-    }
-
-    /// Zeroed memory of `bytes` bytes in a memfd of fixed size, which another process can map.
-    ///
-    /// # Errors
-    /// As [`Region::heap`]; [`RegionError::System`] carries what the system said.
-    pub fn memfd(bytes: usize) -> Result<Region, RegionError> {
-        check_length(bytes)?;
-        let system = |errno| RegionError::System { bytes, errno };
-        let fd = memfd_create("nlx-region", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
-            .map_err(system)?;
-        let file = File::from(fd);
-        file.set_len(bytes as u64).map_err(|error| system(errno_of(&error)))?;
-        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
-        fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(system)?;
-        let map = MmapOptions::new().len(bytes).map_raw(&file).map_err(|error| system(errno_of(&error)))?;
-        let base = NonNull::new(map.as_mut_ptr()).ok_or(system(Errno::ENOMEM))?;
-        Ok(Region::from_parts(base, bytes, Backing::Memfd { file, _map: map }))
-    }
-
-    fn from_parts(base: NonNull<u8>, length: usize, backing: Backing) -> Region {
         let leases = Mutex::new(Leases::default());
-        Region(Arc::new(Inner { base, length, backing, leases, registrations: Default::default() }))
+        Ok(Region(Arc::new(Inner { base, layout, leases, registrations: Default::default() })))
     }
 
     /// Bytes in the region; never 0.
-    #[allow(clippy::len_without_is_empty)]
+    #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
-        self.0.length
-    }
-
-    /// The memfd behind the region, if it has one.
-    pub fn memfd_fd(&self) -> Option<BorrowedFd<'_>> {
-        match &self.0.backing {
-            Backing::Heap(_) => None,
-            Backing::Memfd { file, .. } => Some(file.as_fd()),
-        }
+        self.0.layout.size()
     }
 
     /// Whether nobody reads or writes any byte of the region at this moment.
@@ -145,11 +105,11 @@ impl Region {
     }
 
     pub(crate) fn take(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
-        if range.start > range.end || range.end > self.0.length {
+        if range.start > range.end || range.end > self.0.layout.size() {
             return Err(RegionError::OutOfBounds {
                 start: range.start,
                 end: range.end,
-                length: self.0.length,
+                length: self.0.layout.size(),
             });
         }
         self.0.leases.lock().take(range, access)
@@ -164,7 +124,7 @@ impl Region {
     /// # Safety
     /// The range lies within the region, and the caller holds a lease on it for as long as the slice lives.
     pub(crate) unsafe fn bytes(&self, range: Range<usize>) -> &[u8] {
-        debug_assert!(range.start <= range.end && range.end <= self.0.length);
+        debug_assert!(range.start <= range.end && range.end <= self.0.layout.size());
         // SAFETY: the range lies within the allocation, which is initialised (it began zeroed) and lives while `self`
         // does; the caller's lease keeps writers away.
         unsafe { std::slice::from_raw_parts(self.0.base.as_ptr().add(range.start), range.len()) }
@@ -175,9 +135,9 @@ impl Region {
     /// # Safety
     /// The range lies within the region, and the caller holds a write lease on it for as long as the slice lives, and
     /// makes no second slice from the same lease meanwhile.
-    #[allow(clippy::mut_from_ref)]
+    #[allow(clippy::mut_from_ref, reason = "the lease, not the reference, gives the right to write")]
     pub(crate) unsafe fn bytes_mut(&self, range: Range<usize>) -> &mut [u8] {
-        debug_assert!(range.start <= range.end && range.end <= self.0.length);
+        debug_assert!(range.start <= range.end && range.end <= self.0.layout.size());
         // SAFETY: as in `bytes`; the caller's write lease keeps everybody else away.
         unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr().add(range.start), range.len()) }
     }
@@ -185,17 +145,14 @@ impl Region {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Backing::Heap(layout) = self.backing {
-            // SAFETY: `base` came from `alloc_zeroed` with this layout and is freed here only.
-            unsafe { dealloc(self.base.as_ptr(), layout) };
-        }
+        // SAFETY: `base` came from `alloc_zeroed` with this layout and is freed here only.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
 }
 
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.memfd_fd().is_some() { "memfd" } else { "heap" };
-        write!(f, "Region({kind}, {} bytes)", self.0.length)
+        write!(f, "Region({} bytes)", self.len())
     }
 }
 
@@ -204,10 +161,6 @@ fn check_length(bytes: usize) -> Result<(), RegionError> {
         return Err(RegionError::Length { bytes, max: MAX_REGION_BYTES });
     }
     Ok(())
-}
-
-fn errno_of(error: &std::io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
 #[cfg(test)]
@@ -220,17 +173,7 @@ mod tests {
             let error = Region::heap(bytes).expect_err("no such region");
             assert_eq!(error, RegionError::Length { bytes, max: MAX_REGION_BYTES });
             assert_eq!(error.errno(), Errno::EINVAL);
-            assert!(Region::memfd(bytes).is_err());
         }
-    }
-
-    #[test]
-    fn a_memfd_region_cannot_be_resized_by_whoever_gets_its_descriptor() {
-        let region = Region::memfd(8192).unwrap();
-        let file = File::from(region.memfd_fd().unwrap().try_clone_to_owned().unwrap());
-        assert!(file.set_len(4096).is_err());
-        assert!(file.set_len(16384).is_err());
-        assert_eq!(region.len(), 8192);
     }
 
     #[test]

@@ -1,9 +1,12 @@
+use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener};
 
 use lnet_api::Errno;
 use lnet_nid::Nid;
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt::PeerCredentials,
+};
 
 use super::errno;
 use crate::SockError;
@@ -12,14 +15,14 @@ use crate::SockError;
 /// gives the name back when the process ends, however it ends.
 ///
 /// It keeps two nodes from sharing a NID even if one of them does not listen on TCP, and says who holds it.
-pub(crate) struct Claim(#[allow(dead_code)] UnixListener);
+pub(crate) struct Claim(#[expect(dead_code, reason = "held for its name")] UnixListener);
 
 impl Claim {
     pub(crate) fn new(nid: Nid) -> Result<Claim, SockError> {
         let system = |errno| SockError::System { what: format!("claim {nid} for this process"), errno };
-        let name = SocketAddr::from_abstract_name(format!("nlx/{nid}"))
-            .map_err(|error| system(self::errno(&error)))?;
-        match UnixListener::bind_addr(&name) {
+        let name = format!("nlx/{nid}");
+        let address = SocketAddr::from_abstract_name(&name).map_err(|error| system(self::errno(&error)))?;
+        match UnixListener::bind_addr(&address) {
             Ok(listener) => Ok(Claim(listener)),
             Err(error) if self::errno(&error) == Errno::EADDRINUSE => {
                 Err(SockError::NidTaken { nid, holder: holder(&name) })
@@ -30,13 +33,35 @@ impl Claim {
 }
 
 /// Who listens behind the name, in words.
-fn holder(name: &SocketAddr) -> String {
-    let unknown = || "another process".to_string();
-    let Ok(stream) = UnixStream::connect_addr(name) else { return unknown() };
-    let Ok(credentials) = getsockopt(&stream, PeerCredentials) else { return unknown() };
-    let pid = credentials.pid();
+fn holder(name: &str) -> String {
+    let Ok(pid) = holder_pid(name) else { return "another process".to_string() };
     match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
         Ok(comm) => format!("{} (pid {pid})", comm.trim_end()),
         Err(_) => format!("the process with pid {pid}"),
+    }
+}
+
+/// Nobody accepts these connections, and thousands of them fill the holder's queue: never wait for room in it.
+fn holder_pid(name: &str) -> Result<i32, Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    connect(fd.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
+    getsockopt(&fd, PeerCredentials).map(|credentials| credentials.pid())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_whose_queue_is_full_is_still_refused_at_once() {
+        let nid: Nid = "127.77.66.55@tcp".parse().unwrap();
+        let _held = Claim::new(nid).unwrap();
+        let named = |error: SockError| error.to_string();
+        assert!(named(Claim::new(nid).err().unwrap()).contains(&format!("(pid {})", std::process::id())));
+        // As many asked before as the queue holds, and more.
+        let full = (0..10_000).find_map(|_| holder_pid(&format!("nlx/{nid}")).err());
+        assert_eq!(full, Some(Errno::EAGAIN));
+        assert!(named(Claim::new(nid).err().unwrap()).contains("another process"));
     }
 }
