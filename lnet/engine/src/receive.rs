@@ -31,8 +31,9 @@ impl Partition {
             return Verdict::Close(Errno::EPROTO);
         }
         let ni = self.nis.find(arrival.ni).filter(|&ni| self.nis[ni].phase != Phase::Stopping);
-        // No peer is this node itself (lnet-wire 14), and no one is everybody.
-        let nobody = header.src.nid.is_loopback() || header.src.nid.is_any();
+        // No peer is this node itself (lnet-wire 14): what this node sends to itself goes through no network. And no
+        // one is everybody.
+        let nobody = self.is_local(header.src.nid) || header.src.nid.is_any();
         match ni {
             Some(ni) if dest == arrival.ni && !nobody => {
                 let inbound = Inbound { ni, from: arrival.from, rx: arrival.rx };

@@ -85,6 +85,21 @@ fn messages_that_nobody_here_wants_are_dropped() {
 }
 
 #[test]
+fn nobody_on_the_network_speaks_as_this_node() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let other: Nid = "10.77.0.9@tcp1".parse().unwrap();
+    node.engine.add_ni(ProcessId::lnet(other), network.clone()).unwrap();
+    let buffer = memory(8);
+    node.expect(1, &buffer, MdOptions::OP_PUT);
+    for ours in [node.nid, other, Nid::LOOPBACK] {
+        assert!(discards(parse(&node, node.nid, ours, 8, put(34))));
+    }
+    assert_eq!(node.engine.counters().drop_count, 3);
+    assert!(matches!(parse(&node, node.nid, nid(3), 8, put(34)), Verdict::Deliver(_)));
+}
+
+#[test]
 fn only_pushes_wait_on_the_nodes_own_portal() {
     let network = Network::new();
     let node = Node::new(&network, 2);
