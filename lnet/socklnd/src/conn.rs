@@ -123,7 +123,7 @@ impl Conn {
             outbox = self.outbox.lock();
             outbox.corked = false;
         }
-        let batch = outbox.take_batch();
+        let batch = outbox.take_batch(&self.queued);
         drop(outbox);
         batch.map_or(Sent::Later, |batch| self.write(shared, batch, Some(token)))
     }
@@ -174,7 +174,7 @@ impl Conn {
         let batch = {
             let mut outbox = self.outbox.lock();
             outbox.corked = false;
-            outbox.take_batch()
+            outbox.take_batch(&self.queued)
         };
         if let Some(batch) = batch {
             let _ = self.write(shared, batch, None);
@@ -192,7 +192,7 @@ impl Conn {
             if !std::mem::replace(&mut outbox.blocked, false) {
                 return;
             }
-            outbox.take_batch()
+            outbox.take_batch(&self.queued)
         };
         if let Some(batch) = batch {
             let _ = self.write(shared, batch, None);
@@ -290,7 +290,7 @@ impl Conn {
             return None;
         }
         outbox.batch = Some(batch);
-        outbox.take_batch()
+        outbox.take_batch(&self.queued)
     }
 
     /// The socket is full: puts the batch back until it is writable, unless it has become so meanwhile.
@@ -362,18 +362,21 @@ impl Outbox {
     }
 
     /// The batch with something to write in it, if there is something, the socket is not full and nobody writes.
-    fn take_batch(&mut self) -> Option<Batch> {
+    /// What joins the messages here is added to the bytes `queued`, as messages are when they are queued.
+    fn take_batch(&mut self, queued: &AtomicUsize) -> Option<Batch> {
         if self.blocked || self.closed.is_some() {
             return None;
         }
         let mut batch = self.batch.take()?;
         if batch.is_empty() {
             batch.swap(&mut self.queue);
-            if std::mem::take(&mut self.keepalive) && batch.is_empty() {
-                batch.push(Outgoing::noop(&Prefix::KEEPALIVE));
-            }
-            while let Some(noop) = self.acks.pop().to_noop() {
-                batch.push_front(Outgoing::noop(&noop));
+            let alone = batch.is_empty();
+            let keepalive = (std::mem::take(&mut self.keepalive) && alone).then_some(Prefix::KEEPALIVE);
+            let acks = std::iter::from_fn(|| self.acks.pop().to_noop());
+            for prefix in keepalive.into_iter().chain(acks) {
+                let noop = Outgoing::noop(&prefix);
+                queued.fetch_add(noop.len(), Ordering::Relaxed);
+                batch.push_front(noop);
             }
         }
         if batch.is_empty() {

@@ -91,10 +91,6 @@ impl Batch {
         self.messages.is_empty()
     }
 
-    pub(crate) fn push(&mut self, message: Outgoing) {
-        self.messages.push_back(message);
-    }
-
     /// Puts a message before all others. Only where none is partly gone.
     pub(crate) fn push_front(&mut self, message: Outgoing) {
         debug_assert_eq!(self.sent, 0, "a message is put before one that is partly sent");

@@ -110,8 +110,8 @@ fn a_delayed_message_holds_its_connection_alone() {
         settle(&[&node]);
         assert_eq!(node.with_got(|got| got.len()), 1);
         bystander_is_served(&node, &bystander);
-        // Not even time is up: the receive waits for the engine, not for the peer.
-        node.later(100 * S);
+        // Time is not up: the receive waits for the engine, not for the peer.
+        node.later(90 * S);
         settle(&[&node]);
         assert!(node.lost().iter().all(|(lost, _)| lost.nid != nid_of(peer)), "{:?}", node.lost());
 
@@ -266,6 +266,66 @@ fn a_message_that_does_not_end_times_out() {
     }
 }
 
+/// A byte now and then keeps a message from being stuck, but not from ending in time.
+#[test]
+fn a_message_that_trickles_times_out() {
+    for cut in [3, 24 + 72 + 10] {
+        let node = Node::new();
+        let (peer, mut wire) = peer_of(&node);
+        let put = raw::put(peer, node.nid.ipv4().unwrap(), 0, 0, &[1; 4096]);
+        // Messages that end do not count.
+        for _ in 0..3 {
+            wire.send(&put);
+            node.later(40 * S);
+            settle(&[&node]);
+        }
+        drive(&[&node], || node.received() == 3);
+        wire.send(&put[..cut]);
+        let mut sent = cut;
+        let calls = node.counters().rx.calls;
+        drive(&[&node], || node.counters().rx.calls > calls);
+        for _ in 0..24 {
+            settle(&[&node]);
+            assert!(node.lost().is_empty(), "after {} bytes", sent - cut);
+            node.later(4 * S);
+            wire.send(&put[sent..=sent]);
+            sent += 1;
+        }
+        settle(&[&node]);
+        node.later(20 * S);
+        drive(&[&node], || node.lost().len() == 1);
+        assert_eq!(node.lost()[0].1, Errno::ETIMEDOUT);
+    }
+}
+
+/// What the engine holds back does not stay for ever, nor longer than its peer.
+#[test]
+fn a_held_connection_ends_with_its_deadline_or_its_peer() {
+    for (hangs_up, errno) in [(false, Errno::ETIMEDOUT), (true, Errno::ECONNRESET)] {
+        let node = Node::with(SockConfig { keepalive_s: 0, ..config() });
+        let (peer, mut wire) = peer_of(&node);
+        node.engine.orders.lock().unwrap().push_back(Order::Delay);
+        wire.send(&raw::put(peer, node.nid.ipv4().unwrap(), 0, 1, b"held"));
+        drive(&[&node], || node.with_got(|got| got.len() == 1));
+        if hangs_up {
+            wire.0.shutdown(std::net::Shutdown::Write).unwrap();
+            settle(&[&node]);
+            node.later(20 * S);
+        } else {
+            node.later(99 * S);
+            settle(&[&node]);
+            assert!(node.lost().is_empty());
+            node.later(14 * S);
+        }
+        drive(&[&node], || node.lost().len() == 1);
+        assert_eq!(node.lost(), [(ProcessId::lnet(nid_of(peer)), errno)]);
+        let rx = node.with_got(|got| got[0].rx);
+        node.lnd.resume(rx, Some(Delivery { token: RxToken(0), sink: None }));
+        drive(&[&node], || node.received() == 1);
+        node.with_got(|got| assert_eq!(got[0].result, Some(Err(Errno::ECONNRESET))));
+    }
+}
+
 /// A peer that stops reading: nothing can be written for 50 s.
 #[test]
 fn a_send_without_progress_times_out() {
@@ -360,6 +420,22 @@ fn an_idle_peer_is_sent_keepalives() {
     node.later(29 * S);
     settle(&[&node]);
     assert_eq!(node.counters().tx.keepalives, 2);
+}
+
+/// A node that has only NOOPs to send has nothing to send: that is no send without progress.
+#[test]
+fn a_connection_that_only_receives_after_a_noop_stays() {
+    let node = Node::new();
+    let (peer, mut wire) = peer_of(&node);
+    let ours = node.nid.ipv4().unwrap();
+    wire.send(&raw::put(peer, ours, 7, 0, b"x"));
+    assert_eq!(wire.read(&[&node], 24), raw::noop(0, 7));
+    for number in 2..12 {
+        node.later(20 * S);
+        wire.send(&raw::put(peer, ours, 0, 0, b"x"));
+        drive(&[&node], || node.received() == number);
+    }
+    assert!(node.lost().is_empty(), "{:?}", node.lost());
 }
 
 #[test]

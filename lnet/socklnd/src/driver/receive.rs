@@ -57,6 +57,8 @@ pub(super) struct RxConn {
     pub(super) ending: bool,
     /// When bytes last came.
     pub(super) last_heard_ns: u64,
+    /// When the message in reception began, or was held back or resumed; `None` between messages.
+    begun_ns: Option<u64>,
     /// What had been written when that was last different, and when: to see whether the connection moves.
     pub(super) write_mark: (u64, u64),
     /// Who the peer is taken for, in place of what its headers say.
@@ -145,6 +147,7 @@ impl RxConn {
             queued: false,
             ending: false,
             last_heard_ns: turn.now_ns,
+            begun_ns: None,
             write_mark: (0, turn.now_ns),
             rewrite: None,
             accepted_from: None,
@@ -177,11 +180,17 @@ impl RxConn {
         matches!(self.state, State::Payload(_)) || (self.head_len > 0 && !self.is_held())
     }
 
+    /// Whether the message that is in reception, or held back, is so for as long as that.
+    pub(super) fn has_lasted(&self, ns: u64, now_ns: u64) -> bool {
+        self.begun_ns.is_some_and(|begun_ns| begun_ns.saturating_add(ns) <= now_ns)
+    }
+
     /// Goes on with the message that is held back; `None` throws its payload away.
     pub(super) fn resume(&mut self, turn: Turn<'_>, delivery: Option<Delivery>) {
         match std::mem::replace(&mut self.state, State::Frame) {
             State::Held { total, cookie, checksum } => {
                 self.last_heard_ns = turn.now_ns;
+                self.begun_ns = Some(turn.now_ns);
                 self.state = State::Payload(Incoming::new(delivery, total, cookie, checksum));
             }
             other => {
@@ -365,6 +374,7 @@ impl RxConn {
                     None => {
                         self.head[..bytes.len()].copy_from_slice(bytes);
                         self.head_len = bytes.len();
+                        self.begun_ns.get_or_insert(turn.now_ns);
                         start = range.end;
                         break;
                     }
@@ -394,11 +404,13 @@ impl RxConn {
         match frame {
             Frame::Noop(prefix) => {
                 turn.shared.counters.rx.noops.one();
+                self.begun_ns = None;
                 check_acks(&prefix)
             }
             Frame::Lnet(prefix, header) => {
                 turn.shared.counters.rx.messages.one();
                 check_acks(&prefix)?;
+                self.begun_ns.get_or_insert(turn.now_ns);
                 self.on_message(turn, header, prefix.wants_ack(), checksum)
             }
         }
@@ -427,6 +439,7 @@ impl RxConn {
             Verdict::Done | Verdict::Discard => None,
             Verdict::Delay(_) => {
                 self.state = State::Held { total, cookie, checksum };
+                self.begun_ns = Some(turn.now_ns);
                 return Ok(());
             }
             Verdict::Close(errno) => {
@@ -450,6 +463,7 @@ impl RxConn {
         }
         if matches!(&self.state, State::Payload(incoming) if incoming.is_complete()) {
             self.state = State::Frame;
+            self.begun_ns = None;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lnet_api::{Errno, Tx};
 
 use super::close::retire_if_idle;
-use super::receive::Broken;
+use super::receive::{Broken, RxConn};
 use super::{Driver, Source, Turn};
 use crate::SockConfig;
 use crate::peer::Peer;
@@ -13,6 +13,9 @@ use crate::slab::Key;
 
 /// How often a period of a timeout is looked at: detection takes at most 1.25 times the timeout.
 const LOOKS_PER_TIMEOUT: u64 = 4;
+
+/// A message that has begun must end within so many timeouts, however steadily it trickles: a megabyte in 100 s by default.
+const TIMEOUTS_PER_MESSAGE: u64 = 2;
 
 /// At most one attempt to keep a peer's connections alive in this time (lnet-wire 28).
 const KEEPALIVE_PAUSE_NS: u64 = 10_000_000_000;
@@ -58,6 +61,30 @@ enum Due {
     Connect,
     Listen,
     Stuck(&'static str),
+    Gone,
+}
+
+/// Whether a connection still moves, and may go on as it does.
+fn judge(rx: &mut RxConn, now_ns: u64, timeout_ns: u64) -> Option<Due> {
+    let written = rx.conn.written();
+    if rx.conn.queued() == 0 || rx.write_mark.0 != written {
+        rx.write_mark = (written, now_ns);
+    }
+    if rx.write_mark.1.saturating_add(timeout_ns) <= now_ns {
+        return Some(Due::Stuck("nothing can be sent on it"));
+    }
+    if rx.is_mid_message() && rx.last_heard_ns.saturating_add(timeout_ns) <= now_ns {
+        return Some(Due::Stuck("a message has begun and does not end"));
+    }
+    if rx.has_lasted(TIMEOUTS_PER_MESSAGE * timeout_ns, now_ns) {
+        return Some(Due::Stuck(if rx.is_held() {
+            "LNet has held a message back for too long"
+        } else {
+            "a message comes too slowly"
+        }));
+    }
+    // What is held back is not read, so that nothing else shows the end.
+    (rx.is_held() && rx.ending).then_some(Due::Gone)
 }
 
 impl Driver {
@@ -79,6 +106,14 @@ impl Driver {
                 Due::Stuck(what) => {
                     let detail = what.to_string();
                     self.close_broken(turn, key, Broken { errno: Errno::ETIMEDOUT, protocol: false, detail });
+                }
+                Due::Gone => {
+                    let detail = "the peer closed it".to_string();
+                    self.close_broken(
+                        turn,
+                        key,
+                        Broken { errno: Errno::ECONNRESET, protocol: false, detail },
+                    );
                 }
             }
         }
@@ -103,15 +138,7 @@ impl Driver {
                     for token in rx.conn.take_overdue(now_ns) {
                         rx.peer.ni.upcalls.finalize_tx(token, Err(Errno::ETIMEDOUT));
                     }
-                    let written = rx.conn.written();
-                    if rx.conn.queued() == 0 || rx.write_mark.0 != written {
-                        rx.write_mark = (written, now_ns);
-                    }
-                    if rx.write_mark.1.saturating_add(timeout_ns) <= now_ns {
-                        found.push((key, Due::Stuck("nothing can be sent on it")));
-                    } else if rx.is_mid_message() && rx.last_heard_ns.saturating_add(timeout_ns) <= now_ns {
-                        found.push((key, Due::Stuck("a message has begun and does not end")));
-                    }
+                    found.extend(judge(rx, now_ns, timeout_ns).map(|due| (key, due)));
                     continue;
                 }
                 Source::Lost(_) | Source::Vacant => continue,
