@@ -5,7 +5,7 @@ use lnet_nid::{Nid, ProcessId};
 use lnet_proto::{Body, Header};
 use lnet_region::WriteVec;
 
-use crate::message::{Message, Op};
+use crate::message::{Inbound, Message, Op};
 use crate::partition::Partition;
 use crate::response::Response;
 use crate::slab::{Key, NONE};
@@ -14,8 +14,9 @@ use crate::work::Work;
 /// How many expired responses one call of `advance` ends, so that it does not hold the lock for long.
 const EXPIRE_BATCH: usize = 1024;
 
-/// How many of an MD's expected responses are compared with one that has come. An MD nearly always expects one.
-const ANSWER_SEARCH: usize = 64;
+/// How many of an MD's expected responses, and how many of a peer's, are compared with one that has come. An MD nearly
+/// always expects one; one that expects many from many peers finds its own among the few that the sender owes.
+const ANSWER_SEARCH: usize = 256;
 
 impl Partition {
     /// A message has left, or could not.
@@ -168,13 +169,26 @@ impl Partition {
         self.responses.take(index);
     }
 
-    /// The expected response that an ACK or REPLY from `source` is: one to a request sent there if there is one, else the
-    /// oldest of its kind.
-    pub(crate) fn answered(&self, md: u32, kind: EventKind, source: Nid) -> Option<u32> {
-        let of_kind = |&index: &u32| self.responses[index].kind == kind;
-        let expected =
-            || self.objects.md(md).responses.iter(&self.responses).take(ANSWER_SEARCH).filter(of_kind);
-        expected().find(|&index| self.responses[index].target.nid == source).or_else(|| expected().next())
+    /// The expected response that an ACK or REPLY is: one to a request that went to the NID it comes from, else one to
+    /// a request that went to another NID of the same node.
+    pub(crate) fn answered(&self, md: u32, kind: EventKind, inbound: &Inbound, source: Nid) -> Option<u32> {
+        let of_md = self.objects.md(md).responses.iter(&self.responses).take(ANSWER_SEARCH);
+        let peer = self.peers.find(&self.hasher, inbound.ni, inbound.from);
+        let of_peer = peer
+            .into_iter()
+            .flat_map(|peer| self.peers[peer].responses.iter(&self.responses).take(ANSWER_SEARCH));
+        let expected = |index: u32| self.responses[index].md == md && self.responses[index].kind == kind;
+        let mut same_node = None;
+        for index in of_md.chain(of_peer).filter(|&index| expected(index)) {
+            let target = self.responses[index].target.nid;
+            if target == source {
+                return Some(index);
+            }
+            if same_node.is_none() && self.identities.same(target, source) {
+                same_node = Some(index);
+            }
+        }
+        same_node
     }
 
     /// The event that tells of an expected response, as far as that is known before it comes.

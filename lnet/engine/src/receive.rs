@@ -131,7 +131,7 @@ impl Partition {
         mlength: u32,
         work: &mut Work,
     ) -> Verdict {
-        let Some((md, response)) = self.expecting(wmd, EventKind::Ack, header.src.nid) else {
+        let Some((md, response)) = self.expecting(wmd, EventKind::Ack, inbound, header.src.nid) else {
             return self.drop_message(header);
         };
         self.remove_response(response);
@@ -150,7 +150,7 @@ impl Partition {
         wmd: WireHandle,
         work: &mut Work,
     ) -> Verdict {
-        let Some((md, response)) = self.expecting(wmd, EventKind::Reply, header.src.nid) else {
+        let Some((md, response)) = self.expecting(wmd, EventKind::Reply, inbound, header.src.nid) else {
             return self.drop_message(header);
         };
         let (rlength, room) = (header.payload_length, self.objects.md(md).len() as u32);
@@ -187,13 +187,19 @@ impl Partition {
     }
 
     /// The MD and the response that an ACK or REPLY is for. Only handles of this life of the node count (lnet-wire 5).
-    fn expecting(&self, wmd: WireHandle, kind: EventKind, source: Nid) -> Option<(u32, u32)> {
+    fn expecting(
+        &self,
+        wmd: WireHandle,
+        kind: EventKind,
+        inbound: &Inbound,
+        source: Nid,
+    ) -> Option<(u32, u32)> {
         if wmd.interface_cookie() != self.config.interface_cookie {
             return None;
         }
         let md = self.live_md(MdHandle(wmd.object_cookie()))?;
         let usable = self.objects.md(md).bound && !self.objects.md(md).is_spent();
-        Some((md, self.answered(md, kind, source).filter(|_| usable)?))
+        Some((md, self.answered(md, kind, inbound, source).filter(|_| usable)?))
     }
 
     /// The next hop for an answer, if one is wanted ([`NONE`] if not, or if it stays here); `None` if the message must be

@@ -8,6 +8,7 @@ use lnet_api::EventKind::{Ack, Send};
 use lnet_api::{AckRequest, Errno, EventFd, LNet, Put, Sleeper};
 use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
 use lnet_proto::ping::{Features, Interface, NiStatus, PingInfo};
+use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::IoVec;
 
 use crate::common::*;
@@ -126,17 +127,17 @@ fn an_answer_that_is_none_is_eproto() {
     for garbage in [vec![], vec![0u8; 48], vec![0xff; 4096]] {
         let mut ping = a.engine.ping(None, ProcessId::lnet(nid(3)), Counting::new()).unwrap();
         let get = network.take(0).unwrap();
-        let lnet_proto::Body::Get { return_wmd, sink_length, .. } = get.header.body else { panic!("a GET") };
+        let Body::Get { return_wmd, sink_length, .. } = get.header.body else { panic!("a GET") };
         assert!(sink_length >= 272);
         a.finalize(get.tx.unwrap());
         network.arrive(Packet {
             from: nid(3),
             to: a.id(),
-            header: lnet_proto::Header {
+            header: Header {
                 dest: get.header.src,
                 src: get.header.dest,
                 payload_length: garbage.len() as u32,
-                body: lnet_proto::Body::Reply { dst_wmd: return_wmd },
+                body: Body::Reply { dst_wmd: return_wmd },
             },
             payload: garbage,
             tx: None,
@@ -197,6 +198,29 @@ fn push(from: &Node, to: &Node, content: &IoVec) {
             hdr_data: 0,
         })
         .unwrap();
+}
+
+/// A push arrives over the connection of `from`.
+pub(crate) fn push_nids(network: &Network, to: &Node, from: Nid, nids: &[Nid]) {
+    push_over(network, to, from, from, nids);
+}
+
+/// A push that says it is from `source` arrives over the connection of `from`.
+fn push_over(network: &Network, to: &Node, from: Nid, source: Nid, nids: &[Nid]) {
+    let payload = content(&bytes(&info(5, 0x1e, nids)));
+    let header = push_header(to, source, payload.len() as u32);
+    network.arrive(Packet { from, to: to.id(), header, payload, tx: None });
+}
+
+fn push_header(to: &Node, source: Nid, payload_length: u32) -> Header {
+    let body = Body::Put {
+        ack_wmd: WireHandle::new(1, 1),
+        match_bits: MatchBits::PING,
+        hdr_data: 0,
+        portal: 0,
+        offset: 0,
+    };
+    Header { dest: to.id(), src: ProcessId::lnet(source), payload_length, body }
 }
 
 #[test]

@@ -223,6 +223,51 @@ fn an_answer_belongs_to_the_request_that_went_where_it_comes_from() {
     assert_eq!(a.events().len(), 1);
 }
 
+#[test]
+fn only_the_node_that_was_asked_can_answer() {
+    let network = Network::new();
+    let a = Node::new(&network, 2);
+    let md = a.bind(&memory(8), 2);
+    a.put(md, ProcessId::lnet(nid(3)), 1, AckRequest::Ack).unwrap();
+    network.lose(0);
+    let put = a.bind(&memory(8), 2);
+    a.get(put, ProcessId::lnet(nid(3)), 1).unwrap();
+    network.lose(0);
+    a.events();
+    let ack = Body::Ack { dst_wmd: WireHandle::new(cookie(2), md.0), match_bits: MatchBits(1), mlength: 8 };
+    let reply = Body::Reply { dst_wmd: WireHandle::new(cookie(2), put.0) };
+    assert!(discards(parse(&a, a.nid, nid(4), 0, ack)));
+    assert!(discards(parse(&a, a.nid, nid(4), 8, reply)));
+    assert_eq!((a.events(), a.engine.counters().rst_alloc), (vec![], 2));
+    // Node 3 tells that it has a second NID; that one may answer too.
+    crate::ping::push_nids(&network, &a, nid(3), &[nid(3), nid(4)]);
+    assert!(matches!(parse(&a, a.nid, nid(4), 0, ack), Verdict::Done));
+    assert!(matches!(parse(&a, a.nid, nid(4), 8, reply), Verdict::Deliver(_)));
+}
+
+#[test]
+fn a_descriptor_may_expect_answers_from_very_many_peers() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let md = lnet_api::Md {
+        threshold: lnet_api::Threshold::Infinite,
+        ..node.md(&memory(0), MdOptions::empty(), 0)
+    };
+    let md = node.engine.md_bind(md, lnet_api::Unlink::Auto).unwrap();
+    let peers: Vec<Nid> = (0..2000).map(|n| Nid::new_numeric(lnet_nid::Net::TCP, 0x0a58_0000 + n)).collect();
+    for &peer in &peers {
+        node.put(md, ProcessId::lnet(peer), 1, AckRequest::Ack).unwrap();
+        network.lose(0);
+    }
+    let body = Body::Ack { dst_wmd: WireHandle::new(cookie(2), md.0), match_bits: MatchBits(1), mlength: 0 };
+    for &peer in peers.iter().rev() {
+        let header = Header { dest: node.id(), src: ProcessId::lnet(peer), payload_length: 0, body };
+        let arrival = Arrival { ni: node.nid, from: header.src, header: &header, rx: RxContext(1) };
+        assert!(matches!(node.engine.parse(&arrival), Verdict::Done), "{peer}");
+    }
+    assert!(node.is_quiet());
+}
+
 fn bodies() -> impl Strategy<Value = Body> {
     let handle = prop_oneof![
         Just(WireHandle::NONE),
