@@ -1,4 +1,4 @@
-//! Two nodes on two hosts: network namespaces joined by a virtual cable. Needs root.
+//! Two nodes on two hosts: network namespaces joined by a virtual cable. Needs root, so `./test namespaces` runs it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -61,23 +61,10 @@ fn ip(args: &[&str]) {
     assert!(status.success(), "ip {args:?}");
 }
 
-/// Whether network namespaces can be made; in CI they must.
-fn can_make_hosts() -> bool {
-    let able =
-        nix::unistd::geteuid().is_root() && Command::new("ip").args(["netns", "list"]).output().is_ok();
-    assert!(able || std::env::var("CI").as_deref() != Ok("true"), "CI runs as root, with iproute2");
-    if !able {
-        eprintln!("skipped: needs root and iproute2");
-    }
-    able
-}
-
 // As on a real site: interface names, port 988, privileged source ports, the policy `secure`.
 #[test]
+#[ignore = "needs root: ./test namespaces"]
 fn two_hosts_ping_each_other_on_the_privileged_port() {
-    if !can_make_hosts() {
-        return;
-    }
     let hosts = Hosts::new("ping");
     let server = Server::start(hosts.nlx(1, &["serve", "--net", "tcp(veth0)"]));
     let answered = hosts.ping(&[]);
@@ -95,10 +82,8 @@ fn two_hosts_ping_each_other_on_the_privileged_port() {
 
 // The claim on a NID holds within one namespace: two hosts may have the same address.
 #[test]
+#[ignore = "needs root: ./test namespaces"]
 fn a_nid_is_claimed_per_host() {
-    if !can_make_hosts() {
-        return;
-    }
     let hosts = Hosts::new("claim");
     let net = ["serve", "--net", "tcp(127.0.0.1)"];
     let _first = Server::start(hosts.nlx(0, &net));

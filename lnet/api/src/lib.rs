@@ -8,6 +8,8 @@
 //!
 //! There is no behaviour here beyond waiting: matching, credits and messages live in the engine, sockets in the LNDs.
 
+#![forbid(unsafe_code)]
+
 mod drive;
 mod error;
 mod event;
