@@ -5,9 +5,9 @@ use clap::{Parser, Subcommand};
 
 use crate::cores::Cores;
 
-/// How long one side runs in a round: long against start-up effects, short enough that slow drifts of the machine hit
-/// both sides alike.
-const ROUND: Duration = Duration::from_millis(1000);
+/// How long one side runs in a round: long against start-up effects, short enough that what the machine does in the
+/// meantime hits both sides alike. (Two virtual cores may be neighbours for some seconds, and then far apart.)
+const ROUND: Duration = Duration::from_millis(500);
 
 /// The same for a smoke test.
 const QUICK_ROUND: Duration = Duration::from_millis(50);

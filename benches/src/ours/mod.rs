@@ -25,7 +25,9 @@ pub(crate) const SERVERS: &[(&str, Serve)] = &[
     (lnet::pingpong::NAME, lnet::pingpong::serve),
     (lnet::bulk::NAME, lnet::bulk::serve),
     (lnet::rate::NAME, lnet::rate::serve),
+    (lnet::rate::ANSWERING, lnet::rate::serve_answers),
     (xo::pingpong::NAME, xo::pingpong::serve),
+    (xo::rate::NAME, xo::rate::serve),
     (xo::bulk::GET_SERVER, xo::bulk::serve_get),
     (xo::bulk::PUT_SERVER, xo::bulk::serve_put),
 ];

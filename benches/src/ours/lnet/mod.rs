@@ -5,7 +5,7 @@
 //! | `station` | a node with buffers, and a thread that drives it while it waits |
 //! | `pingpong` | 64-byte PUTs answered by PUTs |
 //! | `bulk` | GETs and acknowledged PUTs of 1 MiB |
-//! | `rate` | small acknowledged PUTs, 64 in flight |
+//! | `rate` | small PUTs, acknowledged or answered, 64 in flight |
 
 pub(crate) mod bulk;
 pub(crate) mod pingpong;

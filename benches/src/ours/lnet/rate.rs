@@ -9,38 +9,77 @@ use crate::ours::nodes::Nodes;
 use crate::server::{self, Server};
 
 pub(crate) const NAME: &str = "lnet-rate";
+pub(crate) const ANSWERING: &str = "lnet-answering";
 
 const MESSAGE: usize = 64;
 
-/// PUTs without an acknowledgement, at the most.
-const WINDOW: u64 = 64;
+/// PUTs without an acknowledgement or answer, at the most.
+pub(crate) const WINDOW: u64 = 64;
 
-/// The one buffer of each side.
-const SLOT: usize = 0;
+/// The buffer that takes PUTs, on both sides; the client's events of acknowledged PUTs count for it too.
+const INBOX: usize = 0;
+/// The buffer that PUTs are sent from, where its events do not matter.
+const OUTBOX: usize = 1;
 
 /// Acknowledged PUTs of 64 bytes, 64 in flight, each to a place of its own in the server's buffer: millions per second.
 pub(crate) fn puts(round: &Round) -> Result<Sample> {
     let nodes = Nodes::choose()?;
     let station = Station::client(nodes)?;
     let _server = Server::start(NAME, round.cores, &nodes.args(&[]))?;
-    let message = station.bind(SLOT, buffer(MESSAGE)?)?;
-    let mut sent = 0_u64;
+    let message = station.bind(INBOX, buffer(MESSAGE)?)?;
+    let mut sent = 0;
     let timed = Timed::warm(round.time, || {
-        let acked = station.ended(SLOT);
+        let acked = station.ended(INBOX);
         while sent < acked + WINDOW {
-            let place = (sent % WINDOW) as u32 * MESSAGE as u32;
-            station.put(message, SLOT, place, AckRequest::Ack)?;
+            station.put(message, INBOX, place(sent), AckRequest::Ack)?;
             sent += 1;
         }
-        station.wait_for(SLOT, acked + 1, Wait::Sleep)?;
-        Ok(station.ended(SLOT) - acked)
+        station.wait_for(INBOX, acked + 1, Wait::Sleep)?;
+        Ok(station.ended(INBOX) - acked)
+    })?;
+    Ok(Sample::of(timed.millions_per_second()))
+}
+
+/// PUTs of 64 bytes, 64 in flight, each answered by a PUT: millions per second.
+pub(crate) fn answered_puts(round: &Round) -> Result<Sample> {
+    let nodes = Nodes::choose()?;
+    let station = Station::client(nodes)?;
+    let _server = Server::start(ANSWERING, round.cores, &nodes.args(&[]))?;
+    station.post(INBOX, buffer(WINDOW as usize * MESSAGE)?)?;
+    let message = station.bind(OUTBOX, buffer(MESSAGE)?)?;
+    let mut sent = 0;
+    let timed = Timed::warm(round.time, || {
+        let answered = station.ended(INBOX);
+        while sent < answered + WINDOW {
+            station.put(message, INBOX, place(sent), AckRequest::NoAck)?;
+            sent += 1;
+        }
+        station.wait_for(INBOX, answered + 1, Wait::Sleep)?;
+        Ok(station.ended(INBOX) - answered)
     })?;
     Ok(Sample::of(timed.millions_per_second()))
 }
 
 pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     let station = Station::server(Nodes::parse(args)?.0)?;
-    station.post(SLOT, buffer(WINDOW as usize * MESSAGE)?)?;
+    station.post(INBOX, buffer(WINDOW as usize * MESSAGE)?)?;
     server::ready("")?;
     station.serve()
+}
+
+pub(crate) fn serve_answers(_: Cores, args: &[String]) -> Result<()> {
+    let station = Station::server(Nodes::parse(args)?.0)?;
+    station.post(INBOX, buffer(WINDOW as usize * MESSAGE)?)?;
+    let message = station.bind(OUTBOX, buffer(MESSAGE)?)?;
+    server::ready("")?;
+    for answered in 0.. {
+        station.wait_for(INBOX, answered + 1, Wait::Sleep)?;
+        station.put(message, INBOX, place(answered), AckRequest::NoAck)?;
+    }
+    Ok(())
+}
+
+/// Where in the target's buffer a message goes.
+fn place(number: u64) -> u32 {
+    (number % WINDOW) as u32 * MESSAGE as u32
 }

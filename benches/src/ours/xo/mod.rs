@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `party` | a domain with one transfer machine, and the peer it talks to |
 //! | `pingpong` | 64-byte messages to and fro |
+//! | `rate` | small messages with answers, 64 in flight |
 //! | `bulk` | active receives and sends of 1 MiB between two processes |
 //! | `local` | an active receive of 1 MiB within one process |
 
@@ -11,3 +12,4 @@ pub(crate) mod bulk;
 pub(crate) mod local;
 mod party;
 pub(crate) mod pingpong;
+pub(crate) mod rate;

@@ -4,6 +4,7 @@ use std::time::Duration;
 use nlx::{Buffer, Descriptor, Domain, EndPoint, Event, Queue, Receive, TmOptions, TransferMachine};
 
 use crate::error::{BenchError, Result};
+use crate::ours::lnet::rate::WINDOW;
 use crate::ours::nodes::Nodes;
 use crate::server::PATIENCE;
 
@@ -16,8 +17,8 @@ const MESSAGES_PER_BUFFER: usize = 256;
 /// Receive buffers: while one comes back, the other takes the messages.
 const RECEIVE_BUFFERS: usize = 2;
 
-/// Messages that can be sent before the first has left.
-const SEND_BUFFERS: usize = 8;
+/// The most messages that have been sent and whose event has not been taken: two windows of the busiest row.
+const SEND_BUFFERS_MAX: usize = 2 * WINDOW as usize;
 
 /// A domain with one transfer machine, and the peer it talks to.
 pub(super) struct Party {
@@ -26,6 +27,8 @@ pub(super) struct Party {
     peer: EndPoint,
     /// Buffers that nothing is sent from at the moment.
     idle: Vec<Buffer>,
+    /// Send buffers, those in flight included.
+    send_buffers: usize,
 }
 
 impl Party {
@@ -48,12 +51,9 @@ impl Party {
             .transfer_machine(&address(own), TmOptions::default())
             .map_err(BenchError::nlx("start a transfer machine"))?;
         let peer = tm.end_point(&address(peer)).map_err(BenchError::nlx("name the peer"))?;
-        let mut party = Party { domain, tm, peer, idle: Vec::with_capacity(SEND_BUFFERS) };
+        let party = Party { domain, tm, peer, idle: Vec::with_capacity(SEND_BUFFERS_MAX), send_buffers: 0 };
         for _ in 0..RECEIVE_BUFFERS {
             party.listen(party.buffer(MESSAGE * MESSAGES_PER_BUFFER)?)?;
-        }
-        for _ in 0..SEND_BUFFERS {
-            party.idle.push(party.buffer(MESSAGE)?);
         }
         Ok(party)
     }
@@ -67,15 +67,24 @@ impl Party {
 
     /// Sends a message of this content.
     pub(super) fn say(&mut self, content: &[u8]) -> Result<()> {
-        while self.idle.is_empty() {
-            self.next(|_| ())?;
-        }
-        let Some(mut buffer) = self.idle.pop() else { return Ok(()) };
+        let mut buffer = match self.idle.pop() {
+            Some(buffer) => buffer,
+            None => self.another_send_buffer()?,
+        };
         buffer.write().map_err(BenchError::nlx("write a message"))?[..content.len()].copy_from_slice(content);
         self.tm
             .send(buffer, content.len(), &self.peer, None)
             .map(drop)
             .map_err(BenchError::nlx("send a message"))
+    }
+
+    fn another_send_buffer(&mut self) -> Result<Buffer> {
+        self.send_buffers += 1;
+        if self.send_buffers > SEND_BUFFERS_MAX {
+            let (value, expected) = (self.send_buffers as u64, SEND_BUFFERS_MAX as u64);
+            return Err(BenchError::Wrong { what: "the number of messages in flight", value, expected });
+        }
+        self.buffer(MESSAGE)
     }
 
     /// Waits for one event. A message is shown to `heard`; the buffers of messages go back to work. Gives the buffer of

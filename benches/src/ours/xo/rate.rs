@@ -1,0 +1,44 @@
+use super::party::Party;
+use crate::cores::Cores;
+use crate::error::Result;
+use crate::measure::Round;
+use crate::meter::{Sample, Timed};
+use crate::ours::lnet::rate::WINDOW;
+use crate::ours::nodes::Nodes;
+use crate::server::{self, Server};
+
+pub(crate) const NAME: &str = "xo-rate";
+
+const MESSAGE: [u8; 64] = [0x5a; 64];
+
+/// Messages of 64 bytes, 64 in flight, each answered by a message: millions per second.
+pub(crate) fn answered_messages(round: &Round) -> Result<Sample> {
+    let nodes = Nodes::choose()?;
+    let mut party = Party::client(nodes)?;
+    let _server = Server::start(NAME, round.cores, &nodes.args(&[]))?;
+    let mut unanswered = 0;
+    let timed = Timed::warm(round.time, || {
+        while unanswered < WINDOW {
+            party.say(&MESSAGE)?;
+            unanswered += 1;
+        }
+        let mut answers = 0;
+        party.next(|_| answers += 1)?;
+        unanswered -= answers;
+        Ok(answers)
+    })?;
+    Ok(Sample::of(timed.millions_per_second()))
+}
+
+pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
+    let mut party = Party::server(Nodes::parse(args)?.0)?;
+    server::ready("")?;
+    let mut unanswered = 0;
+    loop {
+        party.next(|_| unanswered += 1)?;
+        while unanswered > 0 {
+            party.say(&MESSAGE)?;
+            unanswered -= 1;
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The program as its users run it.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_nlx-bench")).args(args).output().expect("the program runs")
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).expect("the output is text")
+}
+
+#[test]
+fn an_unknown_row_or_option_is_named_and_ends_with_2() {
+    for (wrong, named) in
+        [("tcp/no-such-row", "tcp/no-such-row"), ("--fast", "--fast"), ("--rounds=0", "--rounds")]
+    {
+        let output = bench(&[wrong]);
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(named), "{output:?}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+    }
+}
+
+#[test]
+fn the_list_names_every_row_once() {
+    let list = stdout(&bench(&["--list"]));
+    let mut names: Vec<&str> = list.lines().collect();
+    assert!(names.contains(&"tcp/pingpong-64"), "{list}");
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count, "{list}");
+}
+
+#[test]
+fn a_row_is_one_line_of_json_whose_ratio_lies_within_its_spread() {
+    let text = stdout(&bench(&["--quick", "--rounds", "3", "--json", "tcp/get-1m", "tcp/rate-64"]));
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    assert_eq!(lines.iter().map(|line| &line["row"]).collect::<Vec<_>>(), ["tcp/get-1m", "tcp/rate-64"]);
+    for line in &lines {
+        let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("no number in {line}"));
+        assert!(number(&line["value"]) > 0.0 && number(&line["anchor_value"]) > 0.0, "{line}");
+        let [min, max] = [0, 1].map(|index| number(&line["spread"][index]));
+        assert!((min..=max).contains(&number(&line["ratio"])), "{line}");
+        assert_eq!(line["rounds"], 3);
+        assert!(line["met"].is_boolean() && line["unit"].is_string() && line["anchor"].is_string(), "{line}");
+        assert!(line["goal"].as_str().is_some_and(|goal| goal.starts_with(">= ")), "{line}");
+    }
+    assert!(lines[0]["cpu_s_per_gib"].is_number() && lines[0]["anchor_cpu_s_per_gib"].is_number(), "{text}");
+}
