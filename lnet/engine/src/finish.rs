@@ -32,6 +32,9 @@ impl Partition {
     /// Ends a message that this node sent; its credits are the caller's business.
     pub(crate) fn end_outgoing(&mut self, message: u32, result: Result<(), Errno>, work: &mut Work) {
         let Some(message) = self.messages.take(message) else { return };
+        if message.peer != NONE {
+            self.peers.get_mut(message.peer).answers -= u32::from(message.op.is_answer());
+        }
         match result {
             Ok(()) => self.counters.send_count += 1,
             Err(_) => self.counters.errors += 1,

@@ -62,6 +62,13 @@ impl Message {
     }
 }
 
+impl Op {
+    /// Whether it answers a request of another node.
+    pub(crate) fn is_answer(self) -> bool {
+        matches!(self, Op::Ack | Op::Reply)
+    }
+}
+
 impl Linked<QUEUE> for Message {
     fn links(&self) -> Links {
         self.queue

@@ -28,6 +28,8 @@ pub(crate) struct Peer {
     pub(crate) responses: List<BY_PEER>,
     /// PUTs being received that it wants acknowledged.
     pub(crate) holds: u32,
+    /// ACKs and REPLYs to it that have not left yet.
+    pub(crate) answers: u32,
 }
 
 impl Linked<CHAIN> for Peer {
@@ -104,6 +106,7 @@ impl Peers {
             queue: List::new(),
             responses: List::new(),
             holds: 0,
+            answers: 0,
         })?;
         self.index.insert(&mut self.slab, key.index);
         Some(key.index)

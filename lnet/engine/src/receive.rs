@@ -11,13 +11,18 @@ use crate::matching::{Found, Match, Wanted};
 use crate::message::{Delayed, Inbound, Message, Op};
 use crate::ni::Phase;
 use crate::partition::Partition;
+use crate::peer::Peer;
 use crate::slab::{NONE, some};
 use crate::work::{LocalCopy, Resume, Work};
 
-/// The most messages that wait for one peer's credits before its requests are dropped. A peer that asks but does not
-/// take the answers must not fill the table of messages; one that works has its few credits' worth in flight and
-/// some thousands of answers waiting at the worst.
-const PEER_QUEUE_MAX: usize = 1 << 16;
+/// The most answers under way to one peer before its requests are dropped. A peer that asks but does not take the
+/// answers must not fill the table of messages, nor lease a region as often as it can be; one that works has its few
+/// credits' worth in flight (8 over TCP) and some hundred answers waiting at the worst.
+const PEER_ANSWERS_MAX: u32 = 512;
+
+/// The part of the table of messages beyond which no answer is queued behind others to the same peer: one in this many.
+/// What is left is for those who take their answers, whatever number of peers does not.
+const CROWDED: usize = 2;
 
 impl Partition {
     /// A header from the network: the checks of lnet-wire 9, in that order, then what its kind asks for.
@@ -212,7 +217,13 @@ impl Partition {
             return Some(NONE);
         }
         let peer = self.peer(inbound.ni, inbound.from)?;
-        (self.peers[peer].queued() < PEER_QUEUE_MAX).then_some(peer)
+        self.may_answer(&self.peers[peer]).then_some(peer)
+    }
+
+    fn may_answer(&self, peer: &Peer) -> bool {
+        let crowded = self.messages.len() >= self.messages.limit() / CROWDED;
+        let queues_answers = peer.answers > 0 && peer.queued() > 0;
+        peer.answers < PEER_ANSWERS_MAX && !(crowded && queues_answers)
     }
 
     fn wanted(&self, op: MdOptions, header: &Header, bits: MatchBits, length: u32, offset: u32) -> Wanted {

@@ -163,7 +163,7 @@ impl Partition {
         reply_to: Option<lnet_api::RxContext>,
         work: &mut Work,
     ) {
-        let peer = message.peer;
+        let (peer, is_answer) = (message.peer, message.op.is_answer());
         let Some(key) = self.messages.insert(message) else { return };
         self.counters.msgs_max = self.counters.msgs_max.max(self.messages.len() as u64);
         let token = TxToken(key.to_u64());
@@ -171,6 +171,7 @@ impl Partition {
             let (ni, peer, deadline_ns) = (Nid::LOOPBACK, header.dest, u64::MAX);
             return self.loop_back(Tx { ni, peer, header, payload, token, reply_to, deadline_ns }, work);
         }
+        self.peers.get_mut(peer).answers += u32::from(is_answer);
         let to = &self.peers[peer];
         let ni = &self.nis[to.ni];
         let deadline_ns = ni.deadline_ns(self.now_ns);
