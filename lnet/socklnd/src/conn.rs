@@ -199,21 +199,29 @@ impl Conn {
         }
     }
 
-    /// Takes out the messages not yet begun whose time is over.
+    /// Takes out the messages not yet begun whose time is over, unless somebody is writing them.
     pub(crate) fn take_overdue(&self, now_ns: u64) -> Vec<TxToken> {
-        let mut outbox = self.outbox.lock();
         let mut overdue = Vec::new();
-        if outbox.queue.iter().any(|message| message.deadline_ns <= now_ns) {
-            outbox.queue.retain(|message| {
-                let over = message.deadline_ns <= now_ns && message.token.is_some();
-                if over {
-                    self.queued.fetch_sub(message.len(), Ordering::Relaxed);
-                    overdue.extend(message.token);
-                }
-                !over
-            });
+        let mut outbox = self.outbox.lock();
+        let Outbox { queue, batch, .. } = &mut *outbox;
+        let mut take = |message: &Outgoing| {
+            let over = message.is_overdue(now_ns);
+            if over {
+                self.queued.fetch_sub(message.len(), Ordering::Relaxed);
+                overdue.extend(message.token);
+            }
+            over
+        };
+        if let Some(batch) = batch {
+            batch.remove_unbegun(&mut take);
         }
+        queue.retain(|message| !take(message));
         overdue
+    }
+
+    /// When the message that is partly gone, if there is one, should have been gone; `None` while somebody is writing.
+    pub(crate) fn begun_deadline_ns(&self) -> Option<u64> {
+        self.outbox.lock().batch.as_ref()?.begun().map(|message| message.deadline_ns)
     }
 
     /// Ends it: nothing more is sent, and what waits is handed back to be finalised. What somebody is writing at this

@@ -55,6 +55,11 @@ impl Outgoing {
         self.frame_len + self.payload.as_ref().map_or(0, ReadVec::len)
     }
 
+    /// Whether its time is over. That of a NOOP never is.
+    pub(crate) fn is_overdue(&self, now_ns: u64) -> bool {
+        self.token.is_some() && self.deadline_ns <= now_ns
+    }
+
     /// Adds the bytes from `skip` on to a gather list, as far as it has room.
     fn gather<'a>(&'a self, skip: usize, pieces: &mut Gather<'a>) {
         if skip < self.frame_len {
@@ -128,6 +133,17 @@ impl Batch {
                 complete(message);
             }
         }
+    }
+
+    /// The message that is partly gone.
+    pub(crate) fn begun(&self) -> Option<&Outgoing> {
+        self.messages.front().filter(|_| self.sent > 0)
+    }
+
+    /// Takes out those messages that `wanted` names, of which nothing is gone yet.
+    pub(crate) fn remove_unbegun(&mut self, mut wanted: impl FnMut(&Outgoing) -> bool) {
+        let mut begun = self.sent > 0;
+        self.messages.retain(|message| std::mem::take(&mut begun) || !wanted(message));
     }
 
     /// Gives up: all messages, and nothing is partly gone any more.

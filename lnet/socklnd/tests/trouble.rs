@@ -373,6 +373,45 @@ fn a_queued_message_whose_deadline_passes_is_not_sent() {
     assert!(node.lost().is_empty());
 }
 
+/// Messages that a sender has taken along and could not write have their deadlines still; the one that is partly gone
+/// cannot be taken back, and ends the connection when it is long overdue, however slowly the peer reads.
+#[test]
+fn messages_that_wait_for_a_slow_reader_keep_their_deadlines() {
+    let node = Node::with(SockConfig { tx_buffer_size: 4096, keepalive_s: 0, ..config() });
+    let (peer, mut wire) = peer_of(&node);
+    let id = ProcessId::lnet(nid_of(peer));
+    let bulk = memory(&pattern(0, 1 << 20), 1);
+    let body = Body::Put {
+        ack_wmd: WireHandle::NONE,
+        match_bits: lnet_nid::MatchBits(0),
+        hdr_data: 0,
+        portal: 0,
+        offset: 0,
+    };
+    let header = |length: usize| Header { dest: id, src: node.id(), payload_length: length as u32, body };
+    let deadline_ns = node.now_ns() + 20 * S;
+    let tokens: Vec<u64> = (0..64)
+        .map(|_| node.send(id, header(1 << 20), Some(bulk.read(0..1 << 20).unwrap()), deadline_ns))
+        .collect();
+    settle(&[&node]);
+    // Once the socket was writable again, all that waits is taken along to be written.
+    wire.read(&[&node], 1 << 20);
+    settle(&[&node]);
+    node.later(40 * S);
+    settle(&[&node]);
+    let begun = tokens.iter().position(|token| node.sent(*token).is_none()).unwrap();
+    assert!(begun > 0 && tokens[..begun].iter().all(|token| node.sent(*token) == Some(Ok(()))));
+    for token in &tokens[begun + 1..] {
+        assert_eq!(node.sent(*token), Some(Err(Errno::ETIMEDOUT)));
+    }
+    assert!(node.lost().is_empty());
+    // Something was sent within the last 50 s, but not this message to its end.
+    node.later(35 * S);
+    drive(&[&node], || node.lost().len() == 1);
+    assert_eq!(node.sent(tokens[begun]), Some(Err(Errno::ETIMEDOUT)));
+    assert!(bulk.write(0..1 << 20).is_ok(), "all leases have been given back");
+}
+
 #[test]
 fn a_message_that_waits_too_long_for_a_connection_times_out() {
     let node = Node::new();

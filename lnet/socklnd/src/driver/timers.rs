@@ -73,6 +73,9 @@ fn judge(rx: &mut RxConn, now_ns: u64, timeout_ns: u64) -> Option<Due> {
     if rx.write_mark.1.saturating_add(timeout_ns) <= now_ns {
         return Some(Due::Stuck("nothing can be sent on it"));
     }
+    if rx.conn.begun_deadline_ns().is_some_and(|ns| ns.saturating_add(timeout_ns) <= now_ns) {
+        return Some(Due::Stuck("a message has begun to leave and is long overdue"));
+    }
     if rx.is_mid_message() && rx.last_heard_ns.saturating_add(timeout_ns) <= now_ns {
         return Some(Due::Stuck("a message has begun and does not end"));
     }
