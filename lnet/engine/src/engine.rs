@@ -121,7 +121,8 @@ impl Engine {
         self.state.lock().counters()
     }
 
-    /// Makes a portal lazy: PUTs that match nothing wait until a buffer is posted (lnet-semantics 11, S-109).
+    /// Makes a portal lazy: PUTs that match nothing wait until a buffer is posted (lnet-semantics 11, S-109). On portal 0,
+    /// the node's own, nothing ever waits.
     pub fn set_lazy_portal(&self, portal: Portal) {
         self.state.lock().set_lazy(portal);
     }

@@ -47,7 +47,7 @@ impl Partition {
                 }
                 self.finish(message.md, &message.event, result, work);
             }
-            Op::Ack | Op::PutReceived | Op::ReplyReceived => {}
+            Op::Ack | Op::PutReceived | Op::PushReceived | Op::ReplyReceived => {}
         }
     }
 
@@ -91,14 +91,15 @@ impl Partition {
             }
             Err(_) => self.counters.errors += 1,
         }
-        self.finish(message.md, &message.event, result, work);
-        if message.ack.is_none() {
-            return;
+        if message.md != NONE {
+            self.finish(message.md, &message.event, result, work);
         }
         if message.peer != NONE {
-            self.peers.get_mut(message.peer).holds -= 1;
+            let peer = self.peers.get_mut(message.peer);
+            peer.holds -= 1;
+            peer.pushing &= message.op != Op::PushReceived;
         }
-        if result.is_ok() {
+        if result.is_ok() && !message.ack.is_none() {
             self.acknowledge(&message, work);
         }
     }

@@ -26,6 +26,8 @@ pub(crate) enum Op {
     Reply,
     /// A PUT whose payload is being received.
     PutReceived,
+    /// A push whose payload is being received into a buffer.
+    PushReceived,
     /// A REPLY whose payload is being received.
     ReplyReceived,
 }
@@ -34,9 +36,10 @@ pub(crate) enum Op {
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) op: Op,
-    /// The MD it uses; NONE for an ACK.
+    /// The MD it uses; NONE for an ACK, and for a push that is thrown away.
     pub(crate) md: u32,
-    /// The next hop of one that is sent, or of the ACK that one received will cause; NONE for this node itself.
+    /// The next hop of one that is sent; the last hop of a PUT received that is a push or causes an ACK; else, and for
+    /// this node itself, NONE.
     pub(crate) peer: u32,
     /// What the MD's owner will be told, but for the status.
     pub(crate) event: Event,
@@ -58,7 +61,7 @@ impl Message {
 
     /// Whether this node sends it.
     pub(crate) fn is_outgoing(&self) -> bool {
-        !matches!(self.op, Op::PutReceived | Op::ReplyReceived)
+        !matches!(self.op, Op::PutReceived | Op::PushReceived | Op::ReplyReceived)
     }
 }
 

@@ -26,8 +26,10 @@ pub(crate) struct Peer {
     pub(crate) queue: List<QUEUE>,
     /// ACKs and REPLYs expected from it.
     pub(crate) responses: List<BY_PEER>,
-    /// PUTs being received that it wants acknowledged.
+    /// PUTs being received that it wants acknowledged, or that are pushes.
     pub(crate) holds: u32,
+    /// A buffer is taking a push from it.
+    pub(crate) pushing: bool,
     /// ACKs and REPLYs to it that have not left yet.
     pub(crate) answers: u32,
 }
@@ -106,6 +108,7 @@ impl Peers {
             queue: List::new(),
             responses: List::new(),
             holds: 0,
+            pushing: false,
             answers: 0,
         })?;
         self.index.insert(&mut self.slab, key.index);

@@ -64,10 +64,15 @@ impl Partition {
         let Body::Put { ack_wmd, match_bits, hdr_data, portal, offset } = header.body else {
             return self.drop_message(header);
         };
+        let push = portal == PING_PORTAL.get() && match_bits == MatchBits::PING;
+        if push && self.is_pushing(inbound) {
+            return self.throw_push_away(inbound, header, ack_wmd, work);
+        }
         let wanted = self.wanted(MdOptions::OP_PUT, header, match_bits, header.payload_length, offset);
         let found = match self.find(portal, &wanted) {
             Found::Match(found) => found,
             Found::TooLong => return self.drop_message(header),
+            Found::Nothing if push => return self.throw_push_away(inbound, header, ack_wmd, work),
             Found::Nothing => return self.delay_or_drop(inbound, header, portal),
         };
         let ack = if self.objects.md(found.md).options.contains(MdOptions::ACK_DISABLE) {
@@ -75,14 +80,14 @@ impl Partition {
         } else {
             ack_wmd
         };
-        let Some(peer) = self.way_back(inbound, !ack.is_none()) else { return self.drop_message(header) };
+        let Some(peer) = self.way_back(inbound, push || !ack.is_none()) else {
+            return self.drop_message(header);
+        };
         let Ok(sink) = self.objects.md(found.md).memory.write(found.range()) else {
             return self.drop_message(header);
         };
         self.take(&found);
-        if !ack.is_none() && peer != NONE {
-            self.peers.get_mut(peer).holds += 1;
-        }
+        self.hold(peer, push);
         let event = Event {
             portal,
             match_bits,
@@ -92,8 +97,47 @@ impl Partition {
             offset: found.offset,
             ..self.arrival_event(EventKind::Put, inbound, header)
         };
-        let message = Message { ack, ..Message::new(Op::PutReceived, found.md, peer, event) };
+        let op = if push { Op::PushReceived } else { Op::PutReceived };
+        let message = Message { ack, ..Message::new(op, found.md, peer, event) };
         self.deliver_payload(message, (!sink.is_empty()).then_some(sink), work)
+    }
+
+    /// Whether a buffer is taking a push from this peer. One at a time, so that a peer that starts many and ends none
+    /// leaves the buffers to others.
+    fn is_pushing(&self, inbound: &Inbound) -> bool {
+        let peer = self.peers.find(&self.hasher, inbound.ni, inbound.from);
+        peer.is_some_and(|peer| self.peers[peer].pushing)
+    }
+
+    /// Receives a push for which there is no buffer into nothing, and acknowledges it; whoever pushes asks for no more
+    /// (lnet-wire 19, level B). If it waited instead, those whose payload never comes would hold the connections of
+    /// all others.
+    fn throw_push_away(
+        &mut self,
+        inbound: &Inbound,
+        header: &Header,
+        ack: WireHandle,
+        work: &mut Work,
+    ) -> Verdict {
+        let Some(peer) = self.way_back(inbound, !ack.is_none()) else { return self.drop_message(header) };
+        self.hold(peer, false);
+        let event = Event {
+            portal: PING_PORTAL.get(),
+            match_bits: MatchBits::PING,
+            rlength: header.payload_length,
+            ..self.arrival_event(EventKind::Put, inbound, header)
+        };
+        let message = Message { ack, ..Message::new(Op::PutReceived, NONE, peer, event) };
+        self.deliver_payload(message, None, work)
+    }
+
+    /// Keeps the peer of a PUT until the PUT is received.
+    fn hold(&mut self, peer: u32, push: bool) {
+        if peer != NONE {
+            let peer = self.peers.get_mut(peer);
+            peer.holds += 1;
+            peer.pushing |= push;
+        }
     }
 
     fn receive_get(&mut self, inbound: &Inbound, header: &Header, work: &mut Work) -> Verdict {
@@ -249,10 +293,9 @@ impl Partition {
     }
 
     fn delay_or_drop(&mut self, inbound: &Inbound, header: &Header, portal: u32) -> Verdict {
-        let lazy = Portal::new(portal).ok().filter(|portal| self.portals[portal.index()].lazy);
-        // On the node's own portal only pushes have somebody to wait for.
-        let Body::Put { match_bits, .. } = header.body else { return self.drop_message(header) };
-        let lazy = lazy.filter(|&portal| portal != PING_PORTAL || match_bits == MatchBits::PING);
+        // On the node's own portal there is nobody to wait for.
+        let portal = Portal::new(portal).ok().filter(|&portal| portal != PING_PORTAL);
+        let lazy = portal.filter(|portal| self.portals[portal.index()].lazy);
         let delayed = Delayed { inbound: *inbound, header: *header, local: None, links: Links::NONE };
         let entered = lazy.and_then(|portal| Some((portal, self.delayed.insert(delayed)?)));
         let Some((portal, key)) = entered else { return self.drop_message(header) };

@@ -18,8 +18,8 @@ use crate::Engine;
 /// Bytes kept of one push: 255 NIDs. The rest of a longer list is cut off, and such a list is not believed.
 const PUSH_BYTES: u32 = 4096;
 
-/// Buffers for pushes: while the content of one is read, the other takes what comes. If both are full, pushes wait,
-/// for the portal is lazy.
+/// Buffers for pushes: while the content of one is read, the other takes what comes. If both are full, pushes are
+/// acknowledged and their content is lost: it holds up no connection, and their node is known by the NID it uses.
 const PUSH_BUFFERS: usize = 2;
 
 /// Bytes of a buffer: room for 16 pushes of the longest kind, or several hundred of the usual kind.
@@ -49,7 +49,6 @@ impl PingTarget {
     /// Posts everything for the first time. The node is new, so its tables have room.
     pub(crate) fn start(&self, engine: &Engine) {
         self.publish(engine);
-        engine.set_lazy_portal(PING_PORTAL);
         let pushes = Arc::new(Pushes::new(self.engine.clone()));
         match engine.eq_alloc(pushes.clone()) {
             Ok(eq) => pushes.start(engine, eq),

@@ -100,7 +100,7 @@ fn nobody_on_the_network_speaks_as_this_node() {
 }
 
 #[test]
-fn only_pushes_wait_on_the_nodes_own_portal() {
+fn only_pushes_are_taken_on_the_nodes_own_portal() {
     let network = Network::new();
     let node = Node::new(&network, 2);
     assert!(discards(parse(&node, node.nid, nid(3), 10, put(0))));
