@@ -46,13 +46,20 @@ impl Identities {
     }
 
     /// Takes note of what the node behind `sender` says its NIDs are, the primary one first; replaces what it said
-    /// before. NIDs that another node has claimed, or that `ours` says are ours, are not believed; without
-    /// its primary NID nothing is.
-    pub(crate) fn learn(&mut self, sender: Nid, nids: impl Iterator<Item = Nid>, ours: impl Fn(Nid) -> bool) {
-        self.forget(sender);
+    /// before. NIDs that another node has claimed, or that `foreign` says are somebody else's, are not believed; without
+    /// its primary NID nothing is. What was believed before stays so: the node's traffic may have begun since.
+    pub(crate) fn learn(
+        &mut self,
+        sender: Nid,
+        nids: impl Iterator<Item = Nid>,
+        ours: impl Fn(Nid) -> bool,
+        foreign: impl Fn(Nid) -> bool,
+    ) {
+        let before = self.forget(sender);
         let mut kept: SmallVec<[Nid; 4]> = SmallVec::new();
         for (place, nid) in nids.enumerate() {
             let free = !self.by_nid.contains_key(&nid) && !ours(nid) && !nid.is_loopback() && !nid.is_any();
+            let free = free && (nid == sender || before.contains(&nid) || !foreign(nid));
             if place == 0 && !free {
                 return;
             }
@@ -71,13 +78,14 @@ impl Identities {
         self.nodes.push_back(kept);
     }
 
-    fn forget(&mut self, nid: Nid) {
-        if let Some(&number) = self.by_nid.get(&nid) {
-            let node = &mut self.nodes[(number - self.oldest) as usize];
-            for nid in node.drain(..) {
-                self.by_nid.remove(&nid);
-            }
+    /// Forgets the node behind a NID; gives its NIDs.
+    fn forget(&mut self, nid: Nid) -> SmallVec<[Nid; 4]> {
+        let Some(&number) = self.by_nid.get(&nid) else { return SmallVec::new() };
+        let node = std::mem::take(&mut self.nodes[(number - self.oldest) as usize]);
+        for nid in &node {
+            self.by_nid.remove(nid);
         }
+        node
     }
 
     fn forget_oldest(&mut self) {
@@ -99,7 +107,12 @@ mod tests {
     }
 
     fn learn(table: &mut Identities, sender: u32, nids: &[u32]) {
-        table.learn(nid(sender), nids.iter().map(|&number| nid(number)), |nid| nid == self::nid(99));
+        table.learn(
+            nid(sender),
+            nids.iter().map(|&number| nid(number)),
+            |nid| nid == self::nid(99),
+            |_| false,
+        );
     }
 
     #[test]

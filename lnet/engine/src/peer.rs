@@ -1,6 +1,9 @@
 //! Peers: next hops, with their credits (lnet-semantics 13).
 
-use lnet_nid::{Pid, ProcessId};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use lnet_nid::{Nid, Pid, ProcessId};
 
 use crate::buckets::{Buckets, CHAIN, Hashed};
 use crate::keys::Hasher;
@@ -66,13 +69,16 @@ impl Peer {
 pub(crate) struct Peers {
     slab: Slab<Peer>,
     index: Buckets,
+    /// How many peers have each NID.
+    nids: HashMap<Nid, u32, RandomState>,
     /// Where the next search for an idle peer starts.
     hand: u32,
 }
 
 impl Peers {
     pub(crate) fn new(limit: usize) -> Peers {
-        Peers { slab: Slab::new(limit), index: Buckets::default(), hand: 0 }
+        let (index, nids) = (Buckets::default(), HashMap::default());
+        Peers { slab: Slab::new(limit), index, nids, hand: 0 }
     }
 
     /// What a peer is known by: its PID counts only if it names a connection (lnet-wire 27).
@@ -112,6 +118,7 @@ impl Peers {
             answers: 0,
         })?;
         self.index.insert(&mut self.slab, key.index);
+        *self.nids.entry(id.nid).or_insert(0) += 1;
         Some(key.index)
     }
 
@@ -140,18 +147,27 @@ impl Peers {
     pub(crate) fn forget_if_idle(&mut self, index: u32) -> bool {
         let idle = self.slab.at(index).is_some_and(Peer::is_idle);
         if idle {
-            self.index.remove(&mut self.slab, index);
-            self.slab.take(index);
+            self.forget(index);
         }
         idle
     }
 
     /// Forgets a peer, whatever the tables say; its messages are gone.
     pub(crate) fn forget(&mut self, index: u32) {
-        if self.slab.at(index).is_some() {
-            self.index.remove(&mut self.slab, index);
-            self.slab.take(index);
+        let Some(nid) = self.slab.at(index).map(|peer| peer.id.nid) else { return };
+        self.index.remove(&mut self.slab, index);
+        self.slab.take(index);
+        if let Entry::Occupied(mut peers) = self.nids.entry(nid) {
+            *peers.get_mut() -= 1;
+            if *peers.get() == 0 {
+                peers.remove();
+            }
         }
+    }
+
+    /// Whether this node has sent something to this NID, an answer perhaps, over whatever NI and under whatever PID.
+    pub(crate) fn knows(&self, nid: Nid) -> bool {
+        self.nids.contains_key(&nid)
     }
 
     /// The peer, if there is one at this index.

@@ -14,6 +14,7 @@ use lnet_region::{IoVec, Region};
 use parking_lot::Mutex;
 
 use crate::Engine;
+use crate::partition::Partition;
 
 /// Bytes kept of one push: 255 NIDs. The rest of a longer list is cut off, and such a list is not believed.
 const PUSH_BYTES: u32 = 4096;
@@ -137,7 +138,10 @@ struct Push {
     length: usize,
     /// Nothing of it was cut off or lost.
     complete: bool,
+    /// Whom it says it is from.
     source: Nid,
+    /// Over whose connection it came.
+    sender: Nid,
     /// The buffer took its last push.
     last: bool,
 }
@@ -204,6 +208,7 @@ impl Pushes {
     }
 
     /// Remembers the NIDs of a node that calls itself one peer; content that is no ping info is ignored (lnet-wire 17).
+    /// Other NIDs to which this node has sent something are not the pusher's to name.
     fn learn(&self, engine: &Engine, push: &Push) {
         let Ok(bytes) = self.buffers[push.buffer].read(push.offset..push.offset + push.length) else {
             return;
@@ -214,8 +219,12 @@ impl Pushes {
         };
         let nids = std::iter::once(primary).chain(info.nis.iter().map(|ni| ni.nid));
         engine.with(|state, _| {
-            let nis = &state.nis;
-            state.identities.learn(push.source, nids, |nid| nis.find(nid).is_some());
+            let Partition { nis, peers, identities, .. } = state;
+            // Nobody speaks for a node that this one knows itself.
+            let known = peers.knows(push.source) || !identities.nids(push.source).is_empty();
+            if identities.same(push.sender, push.source) || !known {
+                identities.learn(push.source, nids, |nid| nis.find(nid).is_some(), |nid| peers.knows(nid));
+            }
         });
     }
 }
@@ -231,6 +240,7 @@ impl EventHandler for Pushes {
             length: event.mlength as usize,
             complete: event.status.is_ok() && event.mlength == event.rlength,
             source: event.source.nid,
+            sender: event.sender,
             last: event.unlinked,
         });
     }

@@ -401,3 +401,83 @@ fn a_peer_fills_one_place_for_pushes_at_a_time() {
     assert_eq!(b.engine.primary_nid(nid(23)), nid(100));
     assert!(a.is_quiet() && b.is_quiet());
 }
+
+/// A node that has sent something to `peer`.
+fn node_with_peer(network: &std::sync::Arc<Network>, peer: Nid) -> Node {
+    let node = Node::new(network, 2);
+    node.put(node.bind(&memory(8), 1), ProcessId::lnet(peer), 1, AckRequest::NoAck).unwrap();
+    network.lose(0);
+    node
+}
+
+#[test]
+fn a_push_renames_no_other_peer() {
+    let network = Network::new();
+    let (victim, hostile) = (nid(3), nid(4));
+    // A NID of the list, or its primary one.
+    for list in [[hostile, victim], [victim, hostile]] {
+        let node = node_with_peer(&network, victim);
+        push_nids(&network, &node, hostile, &list);
+        assert_eq!(node.engine.primary_nid(victim), victim);
+        assert_eq!(node.engine.primary_nid(hostile), hostile);
+    }
+    // The other NIDs of such a list count.
+    let node = node_with_peer(&network, victim);
+    push_nids(&network, &node, hostile, &[hostile, victim, nid(5)]);
+    assert_eq!([victim, nid(5)].map(|nid| node.engine.primary_nid(nid)), [victim, hostile]);
+}
+
+#[test]
+fn a_push_in_the_name_of_a_peer_counts_only_over_its_own_connection() {
+    let network = Network::new();
+    let (victim, hostile, unused) = (nid(3), nid(4), nid(5));
+    let node = node_with_peer(&network, victim);
+    push_over(&network, &node, hostile, victim, &[unused, victim]);
+    assert_eq!(node.engine.primary_nid(victim), victim);
+    push_nids(&network, &node, victim, &[victim, nid(6)]);
+    // Neither can it make the node forget what the peer has told.
+    for list in [&[victim][..], &[unused, victim], &[victim, unused]] {
+        push_over(&network, &node, hostile, victim, list);
+        assert_eq!(node.engine.primary_nid(nid(6)), victim);
+    }
+}
+
+#[test]
+fn a_push_takes_no_nid_that_its_own_node_has_told() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let (victim, hostile) = (nid(3), nid(4));
+    push_nids(&network, &node, victim, &[victim, nid(5)]);
+    for list in [&[hostile, victim][..], &[hostile, nid(5)], &[nid(5), hostile], &[hostile, nid(5), victim]] {
+        push_nids(&network, &node, hostile, list);
+        assert_eq!([victim, nid(5)].map(|nid| node.engine.primary_nid(nid)), [victim; 2]);
+    }
+}
+
+#[test]
+fn a_node_keeps_its_nids_when_it_pushes_again() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let (first, second) = (nid(3), nid(4));
+    push_nids(&network, &node, first, &[first, second]);
+    // By now there is traffic with either NID.
+    for peer in [first, second] {
+        node.put(node.bind(&memory(8), 1), ProcessId::lnet(peer), 1, AckRequest::NoAck).unwrap();
+    }
+    network.run();
+    for sender in [first, second] {
+        push_nids(&network, &node, sender, &[first, second, nid(5)]);
+        assert_eq!([second, nid(5)].map(|nid| node.engine.primary_nid(nid)), [first; 2]);
+    }
+}
+
+#[test]
+fn a_peer_with_a_pid_of_its_own_is_renamed_by_nobody_else_either() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let victim = ProcessId::new(nid(3), Pid(Pid::LNET.0 | 0x8000_0000));
+    node.put(node.bind(&memory(8), 1), victim, 1, AckRequest::NoAck).unwrap();
+    network.lose(0);
+    push_nids(&network, &node, nid(4), &[nid(4), victim.nid]);
+    assert_eq!(node.engine.primary_nid(victim.nid), victim.nid);
+}
