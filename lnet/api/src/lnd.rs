@@ -130,7 +130,8 @@ pub trait Lnd: Send + Sync {
     /// Sends a message, in the caller's own thread if a connection is idle. Called without any of the engine's locks.
     fn send(&self, tx: Tx) -> Sent;
 
-    /// Goes on with a message that was delayed. `None` throws its payload away.
+    /// Goes on with a message that was delayed. `None` throws its payload away. Another thread may call it before
+    /// [`Upcalls::parse`] has returned [`Verdict::Delay`] for this message to the LND.
     fn resume(&self, rx: RxContext, delivery: Option<Delivery>);
 
     /// How many shards there are; fixed for the life of the LND.

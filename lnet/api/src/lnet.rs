@@ -178,7 +178,7 @@ pub trait LNet: Send + Sync {
     fn me_unlink(&self, me: MeHandle) -> Result<(), LNetError>;
 
     /// Attaches an MD to a match entry. EINVAL unless it allows PUT or GET, ENOENT if the entry is gone, EBUSY if it has
-    /// an MD. On failure the entry is unlinked too.
+    /// an MD already: both stay as they are. On any other failure the entry is unlinked too.
     fn md_attach(&self, me: MeHandle, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError>;
 
     /// Makes a free-floating MD for one's own PUT or GET. EINVAL if it allows PUT or GET, or is longer than 1 MiB.
