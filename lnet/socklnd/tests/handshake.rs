@@ -308,6 +308,39 @@ fn a_host_that_opens_connections_without_end_is_bounded() {
     assert_eq!(answer[48..52], CONTROL.to_le_bytes());
 }
 
+/// Few hosts with many half-open connections do not keep the others out, however often they come again.
+#[test]
+fn a_crowd_of_half_open_handshakes_makes_room_for_newcomers() {
+    let (peer, node) = (address(), Node::new());
+    let crowd = [address(), address(), address(), address()];
+    let fill = |count: usize| -> Vec<Wire> {
+        let from = crowd.iter().flat_map(|from| std::iter::repeat_n(*from, count));
+        from.map(|from| {
+            let wire = Wire::connect(from, 0, &node);
+            // No more than the backlog holds wait to be accepted.
+            settle(&[&node]);
+            wire
+        })
+        .collect()
+    };
+    let mut wires = fill(64);
+    settle(&[&node]);
+    assert_eq!(node.counters().rx.refusals, 0);
+    let (_wire, answer) = Wire::shake_hands(peer, &node, INCARNATION, CONTROL);
+    assert_eq!(answer[48..52], CONTROL.to_le_bytes());
+    assert_eq!(node.counters().rx.refusals, 1);
+    // One that has begun is not put out by those who have more.
+    let other = address();
+    let ours = node.nid.ipv4().unwrap();
+    let mut slow = Wire::connect(other, 0, &node);
+    slow.send(&raw::request(ours));
+    settle(&[&node]);
+    wires.extend(fill(4));
+    settle(&[&node]);
+    slow.send(&raw::hello(3, other, ours, INCARNATION, CONTROL));
+    assert_eq!(slow.read(&[&node], 56)[48..52], CONTROL.to_le_bytes());
+}
+
 #[test]
 fn nobody_speaks_in_the_nodes_own_name() {
     let (peer, node) = (address(), Node::new());

@@ -1,12 +1,14 @@
 //! The passive side: listeners, and handshakes of peers that connect (lnet-wire 21, 22.5 and 24).
 
-use std::net::SocketAddr;
+use std::cmp::Reverse;
+use std::net::{IpAddr, SocketAddr};
 
 use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::sock::{AcceptProgress, Acceptor, Offer, PRIVILEGED_PORT_MAX};
 use socket2::Socket;
 use tracing::debug;
 
+use super::admission::Entry;
 use super::receive::{Rest, RxConn};
 use super::{Driver, Source, Turn};
 use crate::AcceptPolicy;
@@ -92,8 +94,8 @@ impl Driver {
             counters.refusals.one();
             return;
         }
-        if !self.admission.begin(remote.ip()) {
-            debug!(%remote, "refused: too many connections or handshakes");
+        if !self.admit(turn, remote.ip()) {
+            debug!(%remote, "refused: too many connections or handshakes from its address");
             counters.refusals.one();
             return;
         }
@@ -109,6 +111,29 @@ impl Driver {
         let key = self.sources.insert(Source::Accepting(Box::new(accepting)));
         // Request and hello have often come by now.
         self.continue_accepting(turn, key);
+    }
+
+    /// Lets a handshake begin. If there are too many, the oldest of the address that has the most makes room: whoever
+    /// fills the house is put out himself.
+    fn admit(&mut self, turn: Turn<'_>, ip: IpAddr) -> bool {
+        let entry = self.admission.begin(ip);
+        if entry != Entry::Full {
+            return entry == Entry::Granted;
+        }
+        let handshakes = self.sources.iter().filter_map(|(key, source)| match source {
+            Source::Accepting(accepting) => Some((key, accepting)),
+            _ => None,
+        });
+        let rank = |accepting: &Accepting| {
+            (self.admission.handshakes_of(accepting.remote.ip()), Reverse(accepting.deadline_ns))
+        };
+        let Some((key, dropped)) = handshakes.max_by_key(|(_, accepting)| rank(accepting)) else {
+            return false;
+        };
+        debug!(remote = %dropped.remote, "dropped: too many handshakes, most of them from its address");
+        turn.shared.counters.rx.refusals.one();
+        self.drop_accepting(key);
+        self.admission.begin(ip) == Entry::Granted
     }
 
     /// Reads on in a handshake.

@@ -22,6 +22,16 @@ pub(crate) struct Admission {
     addresses: HashMap<IpAddr, Guests, RandomState>,
 }
 
+/// What becomes of a stranger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Granted,
+    /// There are too many handshakes in all: it may begin once another has been dropped.
+    Full,
+    /// Its address has too many handshakes or connections.
+    Refused,
+}
+
 #[derive(Default)]
 struct Guests {
     handshakes: usize,
@@ -30,19 +40,27 @@ struct Guests {
 
 impl Admission {
     /// Whether a handshake from this address may begin; counts it if so.
-    pub(crate) fn begin(&mut self, ip: IpAddr) -> bool {
+    pub(crate) fn begin(&mut self, ip: IpAddr) -> Entry {
         let guests = self.addresses.entry(ip).or_default();
-        let full = self.handshakes >= HANDSHAKES_MAX
-            || guests.handshakes >= HANDSHAKES_PER_ADDRESS_MAX
-            || guests.connections >= CONNECTIONS_PER_ADDRESS_MAX;
-        if full {
-            // The strangers that are turned away while others fill the house leave nothing behind.
-            self.forget_if_empty(ip);
-            return false;
-        }
-        guests.handshakes += 1;
-        self.handshakes += 1;
-        true
+        let entry = if guests.handshakes >= HANDSHAKES_PER_ADDRESS_MAX
+            || guests.connections >= CONNECTIONS_PER_ADDRESS_MAX
+        {
+            Entry::Refused
+        } else if self.handshakes >= HANDSHAKES_MAX {
+            Entry::Full
+        } else {
+            guests.handshakes += 1;
+            self.handshakes += 1;
+            Entry::Granted
+        };
+        // The strangers that are turned away while others fill the house leave nothing behind.
+        self.forget_if_empty(ip);
+        entry
+    }
+
+    /// Handshakes of this address that are under way.
+    pub(crate) fn handshakes_of(&self, ip: IpAddr) -> usize {
+        self.addresses.get(&ip).map_or(0, |guests| guests.handshakes)
     }
 
     /// A handshake has ended, with a connection or without.
@@ -80,19 +98,21 @@ mod tests {
     #[test]
     fn one_address_cannot_take_all_handshakes() {
         let mut admission = Admission::default();
-        let begun = (0..HANDSHAKES_MAX).filter(|_| admission.begin(ip(1))).count();
+        let begun = (0..HANDSHAKES_MAX).filter(|_| admission.begin(ip(1)) == Entry::Granted).count();
         assert_eq!(begun, HANDSHAKES_PER_ADDRESS_MAX);
-        assert!(admission.begin(ip(2)));
+        assert_eq!(admission.begin(ip(2)), Entry::Granted);
         admission.end(ip(1), false);
-        assert!(admission.begin(ip(1)));
+        assert_eq!(admission.begin(ip(1)), Entry::Granted);
     }
 
     #[test]
     fn handshakes_are_bounded_in_all() {
         let mut admission = Admission::default();
         let from = |number: usize| ip((number / HANDSHAKES_PER_ADDRESS_MAX) as u8);
-        let begun = (0..2 * HANDSHAKES_MAX).filter(|number| admission.begin(from(*number))).count();
-        assert_eq!(begun, HANDSHAKES_MAX);
+        let begun =
+            (0..2 * HANDSHAKES_MAX).filter(|number| admission.begin(from(*number)) == Entry::Granted).count();
+        assert_eq!((begun, admission.begin(ip(200))), (HANDSHAKES_MAX, Entry::Full));
+        assert_eq!(admission.handshakes_of(ip(0)), HANDSHAKES_PER_ADDRESS_MAX);
         assert_eq!(admission.addresses.len(), HANDSHAKES_MAX / HANDSHAKES_PER_ADDRESS_MAX);
     }
 
@@ -100,12 +120,12 @@ mod tests {
     fn connections_count_until_they_are_closed() {
         let mut admission = Admission::default();
         for _ in 0..CONNECTIONS_PER_ADDRESS_MAX {
-            assert!(admission.begin(ip(1)));
+            assert_eq!(admission.begin(ip(1)), Entry::Granted);
             admission.end(ip(1), true);
         }
-        assert!(!admission.begin(ip(1)));
+        assert_eq!(admission.begin(ip(1)), Entry::Refused);
         admission.closed(ip(1));
-        assert!(admission.begin(ip(1)));
+        assert_eq!(admission.begin(ip(1)), Entry::Granted);
         admission.end(ip(1), false);
         for _ in 1..CONNECTIONS_PER_ADDRESS_MAX {
             admission.closed(ip(1));
