@@ -7,6 +7,7 @@ use lnet_node::NodeConfig;
 
 use crate::anchors;
 use crate::error::{BenchError, Result};
+use crate::ours::lnet::rate::WINDOW;
 
 /// Where the two nodes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,11 +53,13 @@ impl Nodes {
         })
     }
 
-    /// A node with LNet's defaults but for the port and the congestion control.
+    /// A node with LNet's defaults but for the port, the congestion control, and the messages that may be in flight to one
+    /// peer: with the default of 8, no more than 8 small messages ever leave in one system call.
     pub(crate) fn config(self, address: Ipv4Addr) -> Result<NodeConfig> {
         let config =
             NodeConfig::new().net(&format!("tcp({address})")).map_err(BenchError::nlx("configure a node"))?;
         let mut config = config.accept_port(self.port);
+        config.tcp().peer_credits = WINDOW as u32;
         config.tcp().congestion_control = Some(anchors::CONGESTION.to_string());
         Ok(config)
     }

@@ -67,18 +67,26 @@ impl Party {
 
     /// Sends a message of this content.
     pub(super) fn say(&mut self, content: &[u8]) -> Result<()> {
-        let mut buffer = match self.idle.pop() {
-            Some(buffer) => buffer,
-            None => self.another_send_buffer()?,
-        };
+        let mut buffer = self.send_buffer()?;
         buffer.write().map_err(BenchError::nlx("write a message"))?[..content.len()].copy_from_slice(content);
-        self.tm
-            .send(buffer, content.len(), &self.peer, None)
-            .map(drop)
-            .map_err(BenchError::nlx("send a message"))
+        self.send(buffer, content.len())
     }
 
-    fn another_send_buffer(&mut self) -> Result<Buffer> {
+    /// Sends a message of this length, whatever stands in it: what is done on `lnet` in the rows that this is compared with.
+    pub(super) fn say_anything(&mut self, length: usize) -> Result<()> {
+        let buffer = self.send_buffer()?;
+        self.send(buffer, length)
+    }
+
+    fn send(&self, buffer: Buffer, length: usize) -> Result<()> {
+        self.tm.send(buffer, length, &self.peer, None).map(drop).map_err(BenchError::nlx("send a message"))
+    }
+
+    /// A buffer that nothing is sent from.
+    fn send_buffer(&mut self) -> Result<Buffer> {
+        if let Some(buffer) = self.idle.pop() {
+            return Ok(buffer);
+        }
         self.send_buffers += 1;
         if self.send_buffers > SEND_BUFFERS_MAX {
             let (value, expected) = (self.send_buffers as u64, SEND_BUFFERS_MAX as u64);

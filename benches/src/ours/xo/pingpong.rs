@@ -8,7 +8,7 @@ use crate::server::{self, Server};
 
 pub(crate) const NAME: &str = "xo-pingpong";
 
-const MESSAGE: [u8; 64] = [0x5a; 64];
+const MESSAGE: usize = 64;
 
 /// Microseconds one way, sleeping.
 pub(crate) fn sleeping(round: &Round) -> Result<Sample> {
@@ -16,7 +16,7 @@ pub(crate) fn sleeping(round: &Round) -> Result<Sample> {
     let mut party = Party::client(nodes)?;
     let _server = Server::start(NAME, round.cores, &nodes.args(&[]))?;
     let timed = Timed::warm(round.time, || {
-        party.say(&MESSAGE)?;
+        party.say_anything(MESSAGE)?;
         hear(&mut party)?;
         Ok(1)
     })?;
@@ -28,7 +28,7 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     server::ready("")?;
     loop {
         hear(&mut party)?;
-        party.say(&MESSAGE)?;
+        party.say_anything(MESSAGE)?;
     }
 }
 

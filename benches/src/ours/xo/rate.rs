@@ -9,7 +9,7 @@ use crate::server::{self, Server};
 
 pub(crate) const NAME: &str = "xo-rate";
 
-const MESSAGE: [u8; 64] = [0x5a; 64];
+const MESSAGE: usize = 64;
 
 /// Messages of 64 bytes, 64 in flight, each answered by a message: millions per second.
 pub(crate) fn answered_messages(round: &Round) -> Result<Sample> {
@@ -19,7 +19,7 @@ pub(crate) fn answered_messages(round: &Round) -> Result<Sample> {
     let mut unanswered = 0;
     let timed = Timed::warm(round.time, || {
         while unanswered < WINDOW {
-            party.say(&MESSAGE)?;
+            party.say_anything(MESSAGE)?;
             unanswered += 1;
         }
         let mut answers = 0;
@@ -37,7 +37,7 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     loop {
         party.next(|_| unanswered += 1)?;
         while unanswered > 0 {
-            party.say(&MESSAGE)?;
+            party.say_anything(MESSAGE)?;
             unanswered -= 1;
         }
     }
