@@ -57,7 +57,8 @@ impl Sleeper for EventFd {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
