@@ -341,13 +341,68 @@ fn a_crowd_of_half_open_handshakes_makes_room_for_newcomers() {
     assert_eq!(slow.read(&[&node], 56)[48..52], CONTROL.to_le_bytes());
 }
 
+/// Neither in the node's own name, whichever NI is asked for, nor in one that no host has.
 #[test]
-fn nobody_speaks_in_the_nodes_own_name() {
+fn names_that_no_peer_can_have_are_refused() {
     let (peer, node) = (address(), Node::new());
     let ours = node.nid.ipv4().unwrap();
-    let mut wire = Wire::connect(peer, 0, &node);
-    wire.send(&[raw::request(ours), raw::hello(3, ours, ours, INCARNATION, CONTROL)].concat());
-    assert_eq!(wire.read_to_end(&[&node]), b"");
+    let second = address();
+    node.lnd.startup(ProcessId::lnet(nid_of(second)), node.engine.clone()).unwrap();
+    let on_net = |net: u32, address: Ipv4Addr| {
+        let mut hello = raw::hello(3, address, ours, INCARNATION, CONTROL);
+        hello[12..16].copy_from_slice(&net.to_le_bytes());
+        hello
+    };
+    let tcp = 0x0002_0000;
+    let names = [
+        (tcp, ours),
+        (tcp, second),
+        (tcp, Ipv4Addr::UNSPECIFIED),
+        (tcp, Ipv4Addr::BROADCAST),
+        (tcp, Ipv4Addr::new(224, 0, 0, 1)),
+        (tcp + 1, peer),
+        (0x0005_0000, peer),
+        (0x0009_0000, Ipv4Addr::UNSPECIFIED),
+    ];
+    for (net, name) in names {
+        let mut wire = Wire::connect(peer, 0, &node);
+        wire.send(&[raw::request(ours), on_net(net, name)].concat());
+        assert_eq!(wire.read_to_end(&[&node]), b"", "{name} on {net:x}");
+    }
+    assert_eq!((node.counters().rx.accepts, node.counters().rx.refusals), (0, names.len() as u64));
+    assert!(node.lost().is_empty());
+}
+
+/// Under `hello` and from a port that proves nothing, a peer's name is not to be had while the peer is connected; the
+/// NID's own address takes it back.
+#[test]
+fn the_name_of_a_connected_peer_cannot_be_stolen() {
+    let (peer, thief, node) = (address(), address(), Node::new());
+    let ours = node.nid.ipv4().unwrap();
+    let steal = |incarnation| {
+        let mut wire = Wire::connect(thief, 0, &node);
+        wire.send(&[raw::request(ours), raw::hello(3, peer, ours, incarnation, BULK_OUT)].concat());
+        let answer = wire.read(&[&node], 56);
+        (wire, answer[48..52].to_vec())
+    };
+    let (mut wire, _) = Wire::shake_hands(peer, &node, INCARNATION, CONTROL);
+    for incarnation in [INCARNATION, INCARNATION + 1] {
+        let (mut refused, answer) = steal(incarnation);
+        assert_eq!((answer, refused.read_to_end(&[&node])), (NONE.to_le_bytes().to_vec(), vec![]));
+    }
+    wire.send(&raw::put(peer, ours, 0, 0, b"still there"));
+    drive(&[&node], || node.received() == 1);
+    assert!(node.lost().is_empty());
+
+    drop(wire);
+    drive(&[&node], || node.lost().len() == 1);
+    let (_thief, answer) = steal(INCARNATION + 1);
+    assert_eq!(answer, BULK_IN.to_le_bytes());
+    // As after any restart, the second attempt succeeds (lnet-wire 24).
+    let (_, refusal) = Wire::shake_hands(peer, &node, INCARNATION, CONTROL);
+    let (_wire, answer) = Wire::shake_hands(peer, &node, INCARNATION, CONTROL);
+    assert_eq!((&refusal[48..52], &answer[48..52]), (&NONE.to_le_bytes()[..], &CONTROL.to_le_bytes()[..]));
+    assert_eq!(node.lost().len(), 2);
 }
 
 fn with_policy(policy: AcceptPolicy) -> Node {

@@ -14,6 +14,7 @@ use super::{Driver, Source, Turn};
 use crate::AcceptPolicy;
 use crate::links::{Answer, Life};
 use crate::ni::{Locals, Ni};
+use crate::peer::Peer;
 use crate::slab::Key;
 use crate::sys::{self, Accepted, Received};
 use lnet_api::Errno;
@@ -176,13 +177,17 @@ impl Driver {
         let Some(ni) = turn.shared.nis.get(offer.local_nid()) else { return self.refuse(turn, key, &[]) };
         let rewrite = identity_from_port(turn.shared.policy, &ni, remote);
         let id = rewrite.unwrap_or(offer.claimed());
-        if id.nid == ni.id.nid {
-            debug!(%remote, %id, "refused: it calls itself by this node's own NID");
+        if !may_be_peer(turn, &ni, id.nid) {
+            debug!(%remote, %id, "refused: no peer can have this NID");
             return self.refuse(turn, key, &[]);
         }
         let conn_type = offer.conn_type();
         let life = Life { version: offer.hello.version, incarnation: offer.hello.src_incarnation };
         let peer = turn.shared.peer_of(&ni, id);
+        if self.is_elsewhere(turn, &peer, remote) {
+            debug!(%remote, %id, "refused: the peer is connected from another address, and nothing proves this one");
+            return self.refuse(turn, key, &offer.refuse());
+        }
         let answer = peer.state.lock().links.offered(conn_type, life);
         debug!(%remote, %id, %conn_type, ?answer, "offered a connection");
         if answer == Answer::CloseAllAndRefuse {
@@ -204,6 +209,21 @@ impl Driver {
         peer.state.lock().links.accepted(conn_type, life);
         let rx = RxConn::new(turn, key, accepting.socket, &peer, conn_type, life.version, offer.byte_order);
         self.put_to_use(turn, key, rx.accepted(remote.ip(), rewrite), behind);
+    }
+
+    /// Whether a stranger speaks in the name of a peer that is connected from, or to, another address. Under `hello` and
+    /// from an unprivileged port that is taken for theft, unless the address is the NID's own. A privileged port is
+    /// believed, for kernel nodes may have several addresses (lnet-wire 24).
+    fn is_elsewhere(&self, turn: Turn<'_>, peer: &Peer, remote: SocketAddr) -> bool {
+        let proven = remote.port() <= PRIVILEGED_PORT_MAX || peer.key.id.nid.ip() == Some(remote.ip());
+        if turn.shared.policy != AcceptPolicy::Hello || proven {
+            return false;
+        }
+        let elsewhere = |key| match self.sources.get(key) {
+            Some(Source::Conn(rx)) => rx.accepted_from != Some(remote.ip()),
+            _ => false,
+        };
+        peer.state.lock().conns.iter().any(|conn| elsewhere(conn.key))
     }
 
     /// Says what there is to say and closes.
@@ -239,6 +259,15 @@ impl Driver {
             self.sources.remove(key);
         }
     }
+}
+
+/// Whether a peer on this NI's network can have this NID: not this node itself, and an address that one host has.
+fn may_be_peer(turn: Turn<'_>, ni: &Ni, nid: Nid) -> bool {
+    let one_host = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => !(ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast()),
+        IpAddr::V6(ip) => !(ip.is_unspecified() || ip.is_multicast()),
+    };
+    nid.net() == ni.id.nid.net() && nid.ip().is_some_and(one_host) && turn.shared.nis.get(nid).is_none()
 }
 
 /// Who a peer is by its source port alone, where the policy says so (lnet-wire 27).
