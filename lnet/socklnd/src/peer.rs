@@ -61,6 +61,21 @@ impl Peer {
         };
         Peer { key: PeerKey { ni: ni.id.nid, id }, ni, state: Mutex::new(state) }
     }
+
+    /// Nothing can be sent to it any more: it is marked so, and what waits for a connection fails.
+    pub(crate) fn retire(&self, errno: Errno) {
+        self.state.lock().retired = Some(errno);
+        self.fail_waiting(errno);
+    }
+
+    /// Fails all messages that wait for a connection to it.
+    pub(crate) fn fail_waiting(&self, errno: Errno) {
+        let waiting = std::mem::take(&mut self.state.lock().waiting);
+        for Tx { token, payload, .. } in waiting {
+            drop(payload);
+            self.ni.upcalls.finalize_tx(token, Err(errno));
+        }
+    }
 }
 
 impl PeerState {
@@ -91,8 +106,12 @@ impl PeerTable {
         self.0.write().entry(key).or_insert_with(|| Arc::new(make())).clone()
     }
 
-    pub(crate) fn remove(&self, key: PeerKey) {
-        self.0.write().remove(&key);
+    /// Removes this peer; one that has come in its place stays.
+    pub(crate) fn remove(&self, peer: &Arc<Peer>) {
+        let mut peers = self.0.write();
+        if peers.get(&peer.key).is_some_and(|listed| Arc::ptr_eq(listed, peer)) {
+            peers.remove(&peer.key);
+        }
     }
 
     /// All peers that `wanted` names, appended to a list.

@@ -125,9 +125,11 @@ impl Shared {
             return Err(Errno::EHOSTUNREACH);
         }
         let peer = self.peer_of(&ni, tx.peer);
-        // An NI that ends takes itself out of the table first, then its peers: one that came in between goes by this.
-        if self.nis.get(tx.ni).is_none() {
-            self.peers.remove(key);
+        // An NI that ends takes itself out of the table first, then its peers: one that came in between goes by this,
+        // with what other threads have queued for it meanwhile.
+        if self.nis.get(tx.ni).is_none_or(|listed| !Arc::ptr_eq(&listed, &peer.ni)) {
+            self.peers.remove(&peer);
+            peer.retire(Errno::ESHUTDOWN);
             return Err(Errno::ESHUTDOWN);
         }
         Ok(peer)

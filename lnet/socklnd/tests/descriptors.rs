@@ -4,14 +4,43 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use common::raw::{CONTROL, Wire};
 use common::{Node, S, address, drive, settle};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Counts the warnings of this process.
+struct Warnings(Arc<AtomicU32>);
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
 
 /// Descriptors run out while peers connect: accepting pauses, connections in use go on, and those who waited are
-/// accepted later.
+/// accepted later. That is said once, however long it lasts.
 #[test]
 fn accepting_pauses_when_descriptors_run_out() {
+    let warnings = Arc::new(AtomicU32::new(0));
+    tracing::subscriber::set_global_default(Warnings(warnings.clone())).unwrap();
     let (a, b) = (Node::new(), Node::new());
     a.put_bytes(b.id(), b"before", 0);
     drive(&[&a, &b], || b.received() == 1 && b.counters().rx.accepts == 3);
@@ -28,6 +57,11 @@ fn accepting_pauses_when_descriptors_run_out() {
     assert_eq!(b.counters().rx.accepts, 3);
     let deadline_ns = b.poll().deadline_ns.unwrap();
     assert!(deadline_ns <= b.now_ns() + S, "accepting is tried again soon");
+    for _ in 0..20 {
+        b.later(S);
+        settle(&[&b]);
+    }
+    assert_eq!(warnings.load(Ordering::Relaxed), 1);
     setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
     b.later(S);
     wire.send(&common::raw::hello(3, peer, b.nid.ipv4().unwrap(), 1, CONTROL));

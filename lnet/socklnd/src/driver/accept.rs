@@ -35,7 +35,7 @@ pub(super) struct Listener {
     pub(super) address: SocketAddr,
     /// It stands in the ready list.
     pub(super) queued: bool,
-    /// Nothing is accepted before then.
+    /// Nothing is accepted before then; `None` while there are descriptors.
     pub(super) paused_until_ns: Option<u64>,
 }
 
@@ -72,14 +72,20 @@ impl Driver {
             if listener.paused_until_ns.is_some_and(|until_ns| turn.now_ns < until_ns) {
                 return Rest::Drained;
             }
-            match sys::accept(&listener.socket) {
+            let accepted = sys::accept(&listener.socket);
+            // The system looks for a descriptor first: any other answer says that there is one.
+            if !matches!(accepted, Accepted::Exhausted(_)) && listener.paused_until_ns.take().is_some() {
+                tracing::info!(address = %listener.address, "connections are accepted again");
+            }
+            match accepted {
                 Accepted::Connection(socket, remote) => self.begin_accepting(turn, socket, remote),
                 Accepted::Gone => {}
                 Accepted::Nobody => return Rest::Drained,
                 Accepted::Exhausted(errno) => {
                     let until_ns = turn.now_ns.saturating_add(ACCEPT_PAUSE_NS);
-                    tracing::warn!(address = %listener.address, %errno, "cannot accept connections for now");
-                    listener.paused_until_ns = Some(until_ns);
+                    if listener.paused_until_ns.replace(until_ns).is_none() {
+                        tracing::warn!(address = %listener.address, %errno, "cannot accept connections for now");
+                    }
                     self.timers.note(until_ns);
                     return Rest::Drained;
                 }

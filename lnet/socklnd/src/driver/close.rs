@@ -119,8 +119,8 @@ impl Driver {
             self.close_conn(turn, conn, Errno::ESHUTDOWN);
             conn.wait_for_writer();
         }
-        self.fail_waiting(peer, Errno::ESHUTDOWN);
-        turn.shared.peers.remove(peer.key);
+        peer.fail_waiting(Errno::ESHUTDOWN);
+        turn.shared.peers.remove(peer);
     }
 }
 
@@ -139,6 +139,6 @@ pub(super) fn retire_if_idle(peers: &PeerTable, peer: &Arc<Peer>, now_ns: u64, c
         idle
     };
     if idle {
-        peers.remove(peer.key);
+        peers.remove(peer);
     }
 }

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lnet_api::{Errno, Tx};
+use lnet_api::Errno;
 use lnet_proto::sock::{Attempt, ConnType, ConnectProgress, Connector, Established, Retry};
 use socket2::Socket;
 use tracing::debug;
@@ -64,7 +64,7 @@ impl Driver {
             match next {
                 Next::Nothing => return,
                 Next::Wait { until_ns } => return self.timers.note(until_ns),
-                Next::Unreachable => return self.fail_waiting(peer, Errno::EHOSTUNREACH),
+                Next::Unreachable => return peer.fail_waiting(Errno::EHOSTUNREACH),
                 Next::Connect(conn_type) => match self.begin_connecting(turn, peer, conn_type) {
                     Ok(()) => return,
                     Err(miss) => self.attempt_failed(turn, peer, address_of(turn, peer), miss),
@@ -194,7 +194,7 @@ impl Driver {
             Outcome::Failed => {
                 let miss = Miss::new(Step::Handshake, Errno::EALREADY, "refused again and again");
                 self.note_failure(turn, &peer, address, &miss);
-                self.fail_waiting(&peer, miss.errno);
+                peer.fail_waiting(miss.errno);
             }
         }
         self.advance_peer(turn, &peer);
@@ -225,7 +225,7 @@ impl Driver {
         };
         // Messages that wait though there are connections wait for one that can carry them: those fail too.
         debug!(peer = %peer.key.id, connected, "waiting messages fail");
-        self.fail_waiting(peer, miss.errno);
+        peer.fail_waiting(miss.errno);
     }
 
     fn note_failure(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, address: SocketAddr, miss: &Miss) {
@@ -234,15 +234,6 @@ impl Driver {
         debug!(%failure, "cannot connect");
         turn.shared.counters.rx.connect_failures.one();
         peer.state.lock().failure = Some(failure);
-    }
-
-    /// Fails all messages that wait for a connection to a peer.
-    pub(super) fn fail_waiting(&mut self, peer: &Arc<Peer>, errno: Errno) {
-        let waiting = std::mem::take(&mut peer.state.lock().waiting);
-        for Tx { token, payload, .. } in waiting {
-            drop(payload);
-            peer.ni.upcalls.finalize_tx(token, Err(errno));
-        }
     }
 
     /// Makes a finished handshake a connection: senders see it from now on, and what waits for it goes.
