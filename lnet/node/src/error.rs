@@ -48,8 +48,8 @@ pub enum NodeError {
     /// The system refused something else.
     #[error("{what}: {errno}")]
     System {
-        /// What was attempted.
-        what: &'static str,
+        /// What was attempted, or what is wrong.
+        what: String,
         /// The errno.
         errno: Errno,
     },

@@ -25,7 +25,8 @@ impl Interface {
     /// # Errors
     /// [`NodeError::System`] with what the system said.
     pub fn all() -> Result<Vec<Interface>, NodeError> {
-        let list = getifaddrs().map_err(|errno| NodeError::System { what: "list the interfaces", errno })?;
+        let list = getifaddrs()
+            .map_err(|errno| NodeError::System { what: "list the interfaces".to_string(), errno })?;
         let usable = list.filter_map(|entry| {
             let address = entry.address?.as_sockaddr_in()?.ip();
             let up = entry.flags.contains(InterfaceFlags::IFF_UP);

@@ -32,8 +32,10 @@ impl Node {
             transaction_timeout_ns: config.transaction_timeout_ns(),
             ..EngineConfig::new(config.pid(), incarnation)
         });
-        let sock = SockLnd::new(config.sock().clone())
-            .map_err(|error| NodeError::System { what: "set up the TCP LND", errno: error.errno })?;
+        let sock = SockLnd::new(config.sock().clone()).map_err(|error| NodeError::System {
+            what: format!("TCP: {}", error.what),
+            errno: error.errno,
+        })?;
         let sock = Arc::new(sock);
         let lnds: Vec<Arc<dyn Lnd>> = vec![sock.clone()];
         let drive = Arc::new(NodeDrive::new(engine, lnds));

@@ -23,7 +23,7 @@ pub(crate) struct Steward {
 
 impl Steward {
     pub(crate) fn start(drive: Arc<NodeDrive>) -> Result<Steward, NodeError> {
-        let system = |what| move |errno| NodeError::System { what, errno };
+        let system = |what: &'static str| move |errno| NodeError::System { what: what.to_string(), errno };
         let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().map_err(system("make an eventfd"))?);
         let ended = Arc::new(AtomicBool::new(false));
         let work = {
@@ -32,7 +32,7 @@ impl Steward {
         };
         let thread = std::thread::Builder::new().name("lnet-sched".into()).spawn(work).map_err(|error| {
             let errno = error.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw);
-            NodeError::System { what: "start the scheduler thread", errno }
+            NodeError::System { what: "start the scheduler thread".to_string(), errno }
         })?;
         Ok(Steward { sleeper, ended, thread: Some(thread) })
     }

@@ -12,7 +12,7 @@ use crate::ni::Ni;
 use crate::shared::{Request, Shared};
 use crate::slab::Key;
 use crate::sys::{self, Claim};
-use crate::{AcceptPolicy, Failure, SockConfig, SockCounters, SockError};
+use crate::{AcceptPolicy, Failure, SockConfig, SockCounters, SockError, Step};
 
 /// The TCP LND: all `tcp` networks of a node.
 ///
@@ -54,6 +54,15 @@ impl SockLnd {
         let mut peers = Vec::new();
         self.shared.peers.collect(&mut peers, |key| key.id.nid == nid);
         peers.into_iter().find_map(|peer| peer.state.lock().failure.clone())
+    }
+
+    /// How far the connection to a NID is that is being opened at this moment, over whichever NI: [`Step::Connect`] or
+    /// [`Step::Handshake`]; `None` if none is.
+    #[must_use]
+    pub fn progress(&self, nid: Nid) -> Option<Step> {
+        let mut peers = Vec::new();
+        self.shared.peers.collect(&mut peers, |key| key.id.nid == nid);
+        peers.into_iter().find_map(|peer| peer.state.lock().step)
     }
 
     /// Sets how many connections of each bulk type new peers get (S-208); 0 counts as 1.

@@ -8,11 +8,11 @@ use lnet_nid::{Nid, ProcessId};
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
-use crate::Failure;
 use crate::choice::{Load, choose};
 use crate::conn::Conn;
 use crate::links::{Bounds, Links};
 use crate::ni::Ni;
+use crate::{Failure, Step};
 
 /// The most messages that wait for one peer to be connected. An NI has 256 credits by default and seldom more than ten
 /// times that; whoever queues more does not look at its results.
@@ -43,6 +43,8 @@ pub(crate) struct PeerState {
     /// The entry has left the table: whoever still holds it must look again, or fail with this errno.
     pub(crate) retired: Option<Errno>,
     pub(crate) failure: Option<Failure>,
+    /// How far the connection is that is being opened.
+    pub(crate) step: Option<Step>,
     /// When a keepalive was last tried.
     pub(crate) keepalive_ns: u64,
 }
@@ -57,6 +59,7 @@ impl Peer {
             asked: false,
             retired: None,
             failure: None,
+            step: None,
             keepalive_ns: 0,
         };
         Peer { key: PeerKey { ni: ni.id.nid, id }, ni, state: Mutex::new(state) }

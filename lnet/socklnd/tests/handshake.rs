@@ -588,14 +588,18 @@ fn a_silent_peer_times_out() {
     let (peer, node) = (address(), Node::new());
     let listener = raw::listen(peer);
     let token = node.put_bytes(ProcessId::lnet(nid_of(peer)), b"x", 0);
+    let id = nid_of(peer);
+    assert_eq!(node.lnd.progress(id), None);
     let (mut wire, _) = Wire::accept(&listener, &[&node]);
     wire.read(&[&node], 16 + 56);
+    assert_eq!(node.lnd.progress(id), Some(Step::Handshake));
     node.later(49 * S);
     settle(&[&node]);
     assert_eq!(node.sent(token), None);
     node.later(2 * S);
     drive(&[&node], || node.sent(token).is_some());
     assert_eq!(node.sent(token), Some(Err(Errno::ETIMEDOUT)));
+    assert_eq!(node.lnd.progress(id), None);
     assert!(node.failure(nid_of(peer)).to_string().contains("does not speak LNet"));
 }
 

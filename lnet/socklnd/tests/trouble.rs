@@ -281,15 +281,13 @@ fn a_message_that_trickles_times_out() {
         }
         drive(&[&node], || node.received() == 3);
         wire.send(&put[..cut]);
-        let mut sent = cut;
         let calls = node.counters().rx.calls;
         drive(&[&node], || node.counters().rx.calls > calls);
-        for _ in 0..24 {
+        for (number, byte) in put[cut..cut + 24].iter().enumerate() {
             settle(&[&node]);
-            assert!(node.lost().is_empty(), "after {} bytes", sent - cut);
+            assert!(node.lost().is_empty(), "after {number} bytes");
             node.later(4 * S);
-            wire.send(&put[sent..=sent]);
-            sent += 1;
+            wire.send(&[*byte]);
         }
         settle(&[&node]);
         node.later(20 * S);

@@ -82,6 +82,7 @@ impl Driver {
         let (version, live_incarnation) = {
             let mut state = peer.state.lock();
             state.links.begin(conn_type);
+            state.step = Some(Step::Connect);
             state.links.proposal()
         };
         let address = address_of(turn, peer);
@@ -220,6 +221,7 @@ impl Driver {
         self.note_failure(turn, peer, address, &miss);
         let connected = {
             let mut state = peer.state.lock();
+            state.step = None;
             state.links.failed(turn.now_ns);
             state.links.is_connected()
         };
@@ -266,7 +268,10 @@ impl Driver {
         let place = self.sources.get_mut(key)?;
         let Source::Connecting(_) = place else { return None };
         match std::mem::replace(place, Source::Vacant) {
-            Source::Connecting(connecting) => Some(connecting),
+            Source::Connecting(connecting) => {
+                connecting.peer.state.lock().step = None;
+                Some(connecting)
+            }
             other => {
                 *place = other;
                 None
@@ -289,6 +294,7 @@ impl Connecting {
             Err(errno) => return Err(self.hung_up(errno)),
         }
         self.greeted = true;
+        self.peer.state.lock().step = Some(Step::Handshake);
         Ok(())
     }
 
