@@ -24,7 +24,7 @@ pub(crate) fn sleeping(round: &Round) -> Result<Sample> {
 
 /// Microseconds one way, polling.
 pub(crate) fn polling(round: &Round) -> Result<Sample> {
-    pingpong(round, Wait::Poll)
+    pingpong(round, Wait::Poll(round.cores))
 }
 
 fn pingpong(round: &Round, wait: Wait) -> Result<Sample> {
@@ -44,9 +44,9 @@ fn pingpong(round: &Round, wait: Wait) -> Result<Sample> {
     Ok(Sample::of(timed.microseconds_per_step() / 2.0))
 }
 
-pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
+pub(crate) fn serve(cores: Cores, args: &[String]) -> Result<()> {
     let (nodes, args) = Nodes::parse(args)?;
-    let wait = if args.first().is_some_and(|mode| mode == "poll") { Wait::Poll } else { Wait::Sleep };
+    let wait = if args.first().is_some_and(|mode| mode == "poll") { Wait::Poll(cores) } else { Wait::Sleep };
     let station = Station::server(nodes)?;
     station.post(INBOX, buffer(MESSAGE)?)?;
     let message = station.bind(OUTBOX, buffer(MESSAGE)?)?;

@@ -10,6 +10,7 @@ use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_node::Node;
 use lnet_region::{IoVec, Region};
 
+use crate::cores::Cores;
 use crate::error::{BenchError, Result};
 use crate::ours::nodes::{self, Nodes};
 use crate::server::PATIENCE;
@@ -25,8 +26,8 @@ const PORTAL: u32 = 34;
 pub(crate) enum Wait {
     /// It drives the node, and sleeps while nothing arrives.
     Sleep,
-    /// It drives the node and never sleeps.
-    Poll,
+    /// It drives the node and never sleeps; on the one core of both sides it lets the other side run.
+    Poll(Cores),
 }
 
 /// A node, its buffers, and how many operations have ended on each of them.
@@ -110,7 +111,7 @@ impl Station {
         let ready = || self.ended(slot) >= count || self.ended.has_failed();
         let in_time = match wait {
             Wait::Sleep => wait_until(&*self.drive, &self.sleeper, Some(self.deadline_ns()), ready),
-            Wait::Poll => self.poll_until(ready),
+            Wait::Poll(cores) => self.poll_until(cores, ready),
         };
         self.ended.check()?;
         if in_time {
@@ -125,11 +126,17 @@ impl Station {
         self.ended.check()
     }
 
-    fn poll_until(&self, ready: impl Fn() -> bool) -> bool {
+    fn poll_until(&self, cores: Cores, ready: impl Fn() -> bool) -> bool {
         let deadline_ns = self.deadline_ns();
         while !ready() {
-            if self.drive.poll_free_shards().work == 0 && self.drive.now_ns() > deadline_ns {
+            if self.drive.poll_free_shards().work > 0 {
+                continue;
+            }
+            if self.drive.now_ns() > deadline_ns {
                 return false;
+            }
+            if cores.client == cores.server {
+                cores.relax();
             }
         }
         true
