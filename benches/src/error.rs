@@ -37,6 +37,14 @@ pub(crate) enum BenchError {
         /// What it did.
         what: String,
     },
+    /// A program of libfabric or UCX is missing, has failed or hung.
+    #[error("{program} {what}")]
+    Peer {
+        /// Its name.
+        program: &'static str,
+        /// What it did.
+        what: String,
+    },
     /// A part of nlx refused.
     #[error("{what}: {source}")]
     Nlx {

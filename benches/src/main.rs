@@ -19,6 +19,7 @@
 //! | `report` | the table and the JSON lines |
 //! | `anchors` | what nlx is compared with |
 //! | `ours` | the same work, done by nlx |
+//! | `peers` | the same sizes on libfabric and UCX, by their own programs |
 //! | `server` | the other process of a measurement: this program again |
 //! | `cores`, `meter` | pinning; time and processor time |
 
@@ -31,6 +32,7 @@ mod measure;
 mod meter;
 mod options;
 mod ours;
+mod peers;
 mod report;
 mod rows;
 mod server;
@@ -67,6 +69,7 @@ fn measure_rows(options: &Options) -> Result<(), BenchError> {
         rows.iter().for_each(|row| println!("{}", row.name));
         return Ok(());
     }
+    let rows = if options.peers { peers::with_peers(&rows) } else { rows };
     let cores = Cores::choose()?;
     cores::pin(cores.client)?;
     let mut report = Report::begin(options.json, &rows, cores);
@@ -74,6 +77,9 @@ fn measure_rows(options: &Options) -> Result<(), BenchError> {
     for row in rows {
         match Measurement::take(row, cores, options.rounds(), options.round_time()) {
             Ok(measurement) => report.row(row, &measurement),
+            Err(error @ BenchError::Peer { .. }) => {
+                eprintln!("nlx-bench: {}: not measured: {error}", row.name)
+            }
             Err(error) => {
                 eprintln!("nlx-bench: {}: {error}", row.name);
                 failed += 1;

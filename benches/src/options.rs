@@ -33,6 +33,10 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) json: bool,
 
+    /// Compare with libfabric (`fi_pingpong`) and UCX (`ucx_perftest`) too, where they are installed.
+    #[arg(long)]
+    pub(crate) peers: bool,
+
     /// How many rounds to take of each side [default: 5, or 1 with --quick].
     #[arg(long, value_name = "N")]
     rounds: Option<NonZeroUsize>,

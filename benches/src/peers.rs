@@ -1,0 +1,333 @@
+//! `--peers`: what libfabric and UCX make of the same sizes over TCP, measured by the programs that they bring along.
+//!
+//! Each comparison is a row of its own, with our side of the row it belongs to, and so the rounds are interleaved and both
+//! sides pinned as everywhere else. What is equal, and what is not:
+//!
+//! | | ours | `fi_pingpong` | `ucx_perftest` |
+//! | --- | --- | --- | --- |
+//! | 64 bytes | half a round trip | half a round trip | `tag_lat`: half a round trip |
+//! | 1 MiB, one in flight | PUT and its ACK, or GET and its REPLY | 1 MiB there, then 1 MiB back | `tag_bw -O 1`: one way |
+//! | waiting | sleeps (`-polling` rows poll) | polls | polls |
+//! | congestion control | [`anchors::CONGESTION`](crate::anchors::CONGESTION) | the system's | the system's |
+//!
+//! The anchors' names say what differs (the key `congestion` of the JSON lines is ours). To compare with equal congestion
+//! control, set `net.ipv4.tcp_congestion_control` to ours for the run. A peer that cannot be measured is no failure.
+
+use std::io::{ErrorKind, Read};
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::cores::{self, Cores};
+use crate::error::{BenchError, Result};
+use crate::measure::{Round, Side};
+use crate::meter::Sample;
+use crate::rows::{Goal, Row};
+use crate::server::PATIENCE;
+
+const MESSAGE: usize = 64;
+const BULK: usize = 1 << 20;
+
+/// How often a program that is awaited is looked at.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// A network library, and the program that measures it.
+struct Peer {
+    name: &'static str,
+    program: &'static str,
+    /// The Debian package that has the program.
+    package: &'static str,
+    /// Microseconds one way.
+    latency: Side,
+    /// GB/s.
+    bandwidth: Side,
+}
+
+static PEERS: [Peer; 2] = [
+    Peer {
+        name: "libfabric",
+        program: FI_PINGPONG,
+        package: "libfabric-bin",
+        latency: |round| Ok(Sample::of(fi_pingpong(round, MESSAGE, "usec/xfer")?)),
+        bandwidth: |round| Ok(Sample::of(fi_pingpong(round, BULK, "MB/sec")? / 1e3)),
+    },
+    Peer {
+        name: "UCX",
+        program: UCX_PERFTEST,
+        package: "ucx-utils",
+        latency: |round| Ok(Sample::of(ucx_perftest(round, "tag_lat", MESSAGE, "overall_lat")?)),
+        // What it calls MB is 1 MiB.
+        bandwidth: |round| {
+            Ok(Sample::of(ucx_perftest(round, "tag_bw", BULK, "overall_bw")? * BULK as f64 / 1e9))
+        },
+    },
+];
+
+/// The rows, each followed by its comparisons with the peers that are installed; says which are not.
+pub(crate) fn with_peers(rows: &[&'static Row]) -> Vec<&'static Row> {
+    let (present, absent): (Vec<_>, Vec<_>) = PEERS.iter().partition(|peer| is_installed(peer.program));
+    for Peer { program, package, .. } in absent {
+        eprintln!("nlx-bench: not measured: {program} is not installed ({package})");
+    }
+    let system = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
+    let mut all = Vec::new();
+    for &row in rows {
+        all.push(row);
+        all.extend(present.iter().filter_map(|peer| comparison(row, peer, system.trim())));
+    }
+    all
+}
+
+/// A row's comparison with a peer, if it is one that peers can be compared with. It lives as long as the program, as the
+/// rows of the table do.
+fn comparison(row: &'static Row, peer: &Peer, congestion: &str) -> Option<&'static Row> {
+    let (network, what) = row.name.split_once('/').filter(|(network, _)| ["tcp", "xo"].contains(network))?;
+    let (anchor, goal, how) = match what {
+        "pingpong-64" => (peer.latency, Goal::AtMost(1.0), "polls, ours sleeps"),
+        "pingpong-64-polling" => (peer.latency, Goal::AtMost(1.0), "polls, as ours"),
+        "get-1m" | "put-1m" => (peer.bandwidth, Goal::AtLeast(1.0), "polls, ours sleeps"),
+        _ => return None,
+    };
+    let anchor_name = format!("{} {} (tcp, {congestion}; {how})", peer.name, peer.program).leak();
+    let name = format!("{network}/{what} vs {}", peer.name).leak();
+    Some(Box::leak(Box::new(Row {
+        name,
+        unit: row.unit,
+        ours: row.ours,
+        anchor_name,
+        anchor,
+        goal,
+        second: None,
+    })))
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// How many transfers make a round. The programs count instead of looking at the clock: a fifth of the round on an idle
+/// machine, so that a crowded one, where polling takes many times as long, is still done within [`PATIENCE`].
+fn transfers(round: &Round, size: usize) -> u128 {
+    let slow_us = if size == MESSAGE { 50 } else { 1000 };
+    (round.time.as_micros() / slow_us).max(1)
+}
+
+const FI_PINGPONG: &str = "fi_pingpong";
+
+/// One column of what `fi_pingpong` has measured. Its MB are 10^6 bytes, one direction at a time.
+fn fi_pingpong(round: &Round, size: usize, column: &str) -> Result<f64> {
+    let port = free_port()?;
+    let side = |port_option: &str| {
+        let mut command = Command::new(FI_PINGPONG);
+        command.args(["-p", "tcp", "-e", "msg", "-S", &size.to_string()]);
+        command.args(["-I", &transfers(round, size).to_string(), port_option, &port.to_string()]);
+        command
+    };
+    let mut client = side("-P");
+    client.arg(Ipv4Addr::LOCALHOST.to_string());
+    let text = exchange(FI_PINGPONG, side("-B"), client, port, round.cores)?;
+    figure(FI_PINGPONG, &text, column)
+}
+
+const UCX_PERFTEST: &str = "ucx_perftest";
+
+/// One column of what `ucx_perftest` has measured, one transfer in flight; `overall` ones are means of all iterations.
+fn ucx_perftest(round: &Round, test: &str, size: usize, column: &str) -> Result<f64> {
+    let port = free_port()?;
+    let side = || {
+        let mut command = Command::new(UCX_PERFTEST);
+        command.env("UCX_TLS", "tcp").env("UCX_NET_DEVICES", "lo").args(["-p", &port.to_string()]);
+        command
+    };
+    let count = transfers(round, size);
+    let mut client = side();
+    client.args(["-f", "-v", "-O", "1", "-t", test, "-s", &size.to_string(), "-n", &count.to_string()]);
+    client.args(["-w", &(count / 10).to_string(), &Ipv4Addr::LOCALHOST.to_string()]);
+    let text = exchange(UCX_PERFTEST, side(), client, port, round.cores)?;
+    figure(UCX_PERFTEST, &text, column)
+}
+
+/// The figure in the column of this title, in the first line below the titles.
+fn figure(program: &'static str, text: &str, title: &str) -> Result<f64> {
+    let cells = |line| str::split(line, [' ', ',']).filter(|cell| !cell.is_empty()).collect();
+    let lines: Vec<Vec<&str>> = text.lines().map(cells).collect();
+    let below = |pair: &[Vec<&str>]| {
+        let index = pair[0].iter().position(|&cell| cell == title)?;
+        pair[1].get(index)?.parse().ok()
+    };
+    let found = lines.windows(2).find_map(below);
+    found.ok_or_else(|| wrong(program, format!("printed no {title}: '{}'", text.trim())))
+}
+
+/// Runs both sides of a program, each on its core, and returns what the client has printed.
+fn exchange(
+    program: &'static str,
+    mut server: Command,
+    mut client: Command,
+    port: u16,
+    cores: Cores,
+) -> Result<String> {
+    let start_server = || {
+        // The program inherits the core of the thread that starts it.
+        cores::pin(cores.server)?;
+        Running::start(program, server.stdout(Stdio::null()).stderr(Stdio::null()))
+    };
+    let server = std::thread::scope(|scope| scope.spawn(start_server).join());
+    let mut server = server.map_err(|_| wrong(program, "could not be started"))??;
+    server.wait_until(PATIENCE, "listen", |child| Ok(is_listening(port) || child.try_wait()?.is_some()))?;
+    cores::pin(cores.client)?;
+    Running::start(program, client.stdout(Stdio::piped()).stderr(Stdio::piped()))?.output(PATIENCE)
+}
+
+/// A program that is killed when this value goes, if it has not ended.
+struct Running {
+    program: &'static str,
+    child: Child,
+}
+
+impl Running {
+    fn start(program: &'static str, command: &mut Command) -> Result<Running> {
+        match command.stdin(Stdio::null()).spawn() {
+            Ok(child) => Ok(Running { program, child }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(wrong(program, "is not installed")),
+            Err(error) => Err(wrong(program, format!("could not be started: {error}"))),
+        }
+    }
+
+    fn wait_until(
+        &mut self,
+        bound: Duration,
+        what: &str,
+        mut done: impl FnMut(&mut Child) -> std::io::Result<bool>,
+    ) -> Result<()> {
+        let begin = Instant::now();
+        while !done(&mut self.child).map_err(BenchError::system("wait for a peer's program"))? {
+            if begin.elapsed() >= bound {
+                return Err(wrong(self.program, format!("did not {what} within {} s", bound.as_secs())));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// What the program has printed when it has ended well. It prints less than a pipe holds.
+    fn output(mut self, bound: Duration) -> Result<String> {
+        self.wait_until(bound, "end", |child| Ok(child.try_wait()?.is_some()))?;
+        let (mut text, mut complaint) = (String::new(), String::new());
+        let read = self.child.stdout.take().map_or(Ok(0), |mut pipe| pipe.read_to_string(&mut text));
+        read.map_err(BenchError::system("read from a peer's program"))?;
+        if let Some(mut pipe) = self.child.stderr.take() {
+            let _ = pipe.read_to_string(&mut complaint); // What could be read is all there is to say.
+        }
+        let status = self.child.wait().map_err(BenchError::system("wait for a peer's program"))?;
+        let last = complaint.trim_end().lines().last().unwrap_or_default();
+        if status.success() {
+            Ok(text)
+        } else {
+            Err(wrong(self.program, format!("has failed: {status} {last}")))
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both calls say so if it has ended already, and nothing is left to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wrong(program: &'static str, what: impl Into<String>) -> BenchError {
+    BenchError::Peer { program, what: what.into() }
+}
+
+/// A port that nobody has now. The programs want to be told one, and their own ones may be taken.
+fn free_port() -> Result<u16> {
+    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    address.map(|address| address.port()).map_err(BenchError::system("find a free port"))
+}
+
+/// Whether somebody listens on the port. To connect would be taken for the client.
+fn is_listening(port: u16) -> bool {
+    let tables =
+        ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    tables.iter().flat_map(|table| table.lines()).any(|line| listens(line, port))
+}
+
+/// Whether a line of `/proc/net/tcp` is a listener (state 0A) on the port.
+fn listens(line: &str, port: u16) -> bool {
+    let mut fields = line.split_whitespace().skip(1);
+    let is_port = fields.next().is_some_and(|local| local.ends_with(&format!(":{port:04X}")));
+    is_port && fields.nth(1) == Some("0A")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `fi_pingpong -p tcp -e msg -S 1048576 -I 500` of libfabric 1.17.0 prints.
+    const FI: &str = "\
+bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec
+1m      500     =500     1000m       1.99s    527.41    1988.16       0.00
+";
+
+    /// What `ucx_perftest -f -v -t tag_bw -s 1048576 -n 1000 -w 100` of UCX 1.13.1 prints.
+    const UCX: &str = "\
+iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr
+1000,722.901,1835.573,1427.002,544.79,700.77,545,701
+";
+
+    #[test]
+    fn both_programs_figures_are_found_below_their_titles() {
+        let [megabytes, microseconds] = ["MB/sec", "usec/xfer"].map(|title| figure("", FI, title).unwrap());
+        assert_eq!((megabytes, microseconds), (527.41, 1988.16));
+        let [mebibytes, latency] = ["overall_bw", "overall_lat"].map(|title| figure("", UCX, title).unwrap());
+        assert_eq!((mebibytes, latency), (700.77, 1427.002));
+        // The units that each has: 10^6 bytes, and 2^20 bytes.
+        assert!((megabytes * microseconds / BULK as f64 - 1.0).abs() < 1e-4);
+        assert!((mebibytes * latency / 1e6 - 1.0).abs() < 1e-4);
+    }
+
+    #[test]
+    fn other_output_is_no_figure() {
+        for text in ["", "bytes MB/sec", "bytes MB/sec\n64", "bytes MB/sec\n64 many"] {
+            assert!(figure(FI_PINGPONG, text, "MB/sec").unwrap_err().to_string().contains(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn listeners_are_told_from_connections_and_other_ports() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        assert!(is_listening(listener.local_addr().unwrap().port()));
+        let line =
+            "   0: 0100007F:B9E8 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1";
+        assert!(listens(line, 0xb9e8) && !listens(line, 0x9e8));
+        assert!(!listens(&line.replace(" 0A ", " 01 "), 0xb9e8));
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed_and_one_that_fails_or_is_missing_is_named() {
+        let run = |args: &[&str], bound| {
+            let mut command = Command::new(args[0]);
+            let started =
+                Running::start("it", command.args(&args[1..]).stdout(Stdio::piped()).stderr(Stdio::piped()));
+            started.and_then(|running| running.output(bound)).map_err(|error| error.to_string())
+        };
+        assert_eq!(run(&["sh", "-c", "read x; echo said"], PATIENCE).unwrap(), "said\n");
+        assert_eq!(run(&["sleep", "600"], Duration::ZERO).unwrap_err(), "it did not end within 0 s");
+        assert!(run(&["sh", "-c", "echo why >&2; exit 3"], PATIENCE).unwrap_err().ends_with("status: 3 why"));
+        assert_eq!(run(&["/no/such/program"], PATIENCE).unwrap_err(), "it is not installed");
+    }
+
+    #[test]
+    fn only_rows_that_peers_have_too_are_compared() {
+        let compared = |peer| {
+            let rows = crate::rows::ROWS.iter().filter_map(move |row| comparison(row, peer, "cubic"));
+            rows.map(|row| row.name).collect::<Vec<_>>()
+        };
+        let of = ["tcp/pingpong-64", "tcp/pingpong-64-polling", "tcp/get-1m", "tcp/put-1m"];
+        let of = of.into_iter().chain(["xo/pingpong-64", "xo/get-1m", "xo/put-1m"]);
+        assert_eq!(compared(&PEERS[0]), of.map(|name| format!("{name} vs libfabric")).collect::<Vec<_>>());
+    }
+}
