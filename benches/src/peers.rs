@@ -221,7 +221,8 @@ impl Running {
             let _ = pipe.read_to_string(&mut complaint); // What could be read is all there is to say.
         }
         let status = self.child.wait().map_err(BenchError::system("wait for a peer's program"))?;
-        let last = complaint.trim_end().lines().last().unwrap_or_default();
+        // UCX complains on its standard output.
+        let last = [&text, &complaint].iter().flat_map(|said| said.lines()).last().unwrap_or_default();
         if status.success() {
             Ok(text)
         } else {
