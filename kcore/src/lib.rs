@@ -13,17 +13,20 @@
 //! - A buffer belongs to at most one operation. The association is set before LNet is called, because over the loopback the
 //!   operation can end inside that call, and cleared under the transfer machine's producer lock.
 //!
-//! ```no_run
-//! # fn node() -> (std::sync::Arc<dyn lnet_api::LNet>, std::sync::Arc<dyn lnet_api::Drive>) { unimplemented!() }
-//! use nlx_core::{Core, TmOptions};
+//! ```
+//! use std::sync::Arc;
+//!
+//! use lnet_api::{Drive, LNet};
+//! use nlx_core::{Core, CoreError, TmOptions};
 //! use nlx_kcore::Kcore;
 //!
-//! let (lnet, drive) = node();
-//! let core = Kcore::new(lnet, drive);
-//! let tm = core.tm_start(&"0@lo:12345:31:*".parse()?, &TmOptions::default())?;
-//! println!("{}", tm.address());
-//! tm.stop()?;
-//! # Ok::<(), nlx_core::CoreError>(())
+//! /// Starts a transfer machine on a node, and stops it again.
+//! fn visit(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>) -> Result<(), CoreError> {
+//!     let core = Kcore::new(lnet, drive);
+//!     let tm = core.tm_start(&"0@lo:12345:31:*".parse()?, &TmOptions::default())?;
+//!     println!("{}", tm.address());
+//!     tm.stop()
+//! }
 //! ```
 //!
 //! | module | holds |
