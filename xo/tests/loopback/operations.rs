@@ -113,6 +113,34 @@ fn a_message_to_nobody_has_left_all_the_same() {
     assert_eq!((sends.adds, sends.cancels, sends.successes, sends.failures), (1, 0, 1, 0));
 }
 
+// MT-69
+#[test]
+fn a_message_that_nobody_waits_for_has_left_all_the_same() {
+    let pair = Pair::new();
+    pair.send(b"hello");
+    let sends = pair.a.statistics()[Queue::MessageSend.index()];
+    assert_eq!((sends.adds, sends.cancels, sends.successes, sends.failures), (1, 0, 1, 0));
+    assert!(!pair.b.pending());
+    assert_eq!(pair.b.statistics()[Queue::MessageReceive.index()].failures, 0);
+}
+
+// MT-65, MT-67: by count, and by the room that is left.
+#[test]
+fn a_second_buffer_takes_over_when_the_first_is_used_up() {
+    for (length, room, max_messages) in [(300, 4096, 2), (900, 2500, 100)] {
+        let pair = Pair::new();
+        let receive = Receive { min_receive_size: 1000, max_messages };
+        let buffers = [(); 2].map(|()| pair.b.receive(pair.empty(room), receive, None).unwrap());
+        for (buffer, offset, last) in [(0, 0, false), (0, length, true), (1, 0, false), (1, length, true)] {
+            let data = pattern(length);
+            pair.send(&data);
+            let event = next(&pair.b);
+            assert_eq!((event.op, event.offset, event.is_last()), (buffers[buffer], offset, last));
+            assert_eq!(&event.message.unwrap()[..], &data[..]);
+        }
+    }
+}
+
 #[test]
 fn a_transfer_machine_sends_to_itself() {
     let pair = Pair::new();
