@@ -256,6 +256,21 @@ fn conns_per_peer_makes_as_many_bulk_connections() {
     assert_eq!(a.counters().rx.connects, 7);
 }
 
+/// S-208: at run time too, for the peers that come afterwards; who is there keeps what it has.
+#[test]
+fn conns_per_peer_can_be_changed_while_the_node_runs() {
+    let (a, b, c) = (Node::new(), Node::new(), Node::new());
+    a.put_bytes(b.id(), b"x", 0);
+    drive(&[&a, &b, &c], || b.counters().rx.accepts == 3);
+    // How many connections a node takes from a peer is its own setting.
+    a.lnd.set_conns_per_peer(2);
+    c.lnd.set_conns_per_peer(2);
+    a.put_bytes(c.id(), b"x", 0);
+    drive(&[&a, &b, &c], || c.counters().rx.accepts == 5);
+    settle(&[&a, &b, &c]);
+    assert_eq!((b.counters().rx.accepts, a.counters().rx.connects), (3, 8));
+}
+
 /// S-202: several NIs in one node, on one address (two networks) and on several.
 #[test]
 fn a_node_has_several_nis() {
