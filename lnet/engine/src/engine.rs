@@ -83,8 +83,8 @@ impl Engine {
         }
     }
 
-    /// Stops an NI and forgets it (S-202). Its messages end with ESHUTDOWN. The caller holds the tokens of all shards of
-    /// its LND, and is not inside [`EventHandler::wake`].
+    /// Stops an NI and forgets it (S-202). Its messages end with ESHUTDOWN. Any thread may call it that is not inside
+    /// [`EventHandler::wake`]; see [`Lnd::shutdown`].
     ///
     /// # Errors
     /// EADDRNOTAVAIL if there is no such NI.

@@ -29,7 +29,7 @@ impl NodeConfig {
             nets: Vec::new(),
             pid: Pid::LNET,
             transaction_timeout: Duration::from_secs(150),
-            tcp: SockConfig { accept_port: DEFAULT_ACCEPT_PORT, ..SockConfig::default() },
+            tcp: SockConfig::default(),
         }
     }
 
@@ -180,6 +180,11 @@ mod tests {
             assert!(error.to_string().contains(&format!("'{text}'")), "{error}");
             assert_eq!(error.errno(), lnet_api::Errno::EINVAL);
         }
+    }
+
+    #[test]
+    fn the_default_port_is_the_lnds() {
+        assert_eq!(NodeConfig::new().sock().accept_port, DEFAULT_ACCEPT_PORT);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use lnet_nid::Nid;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 
-use crate::NodeError;
+use crate::{DEFAULT_ACCEPT_PORT, NodeError};
 
 /// An interface that is up, with one of its IPv4 addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,8 +65,7 @@ pub fn source_towards(target: Nid) -> Option<Ipv4Addr> {
     let to = target.ipv4().filter(|_| !target.is_loopback())?;
     // Connecting a datagram socket sends nothing; it only asks the routing table.
     let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).ok()?;
-    const ANY_PORT: u16 = 988;
-    socket.connect(SocketAddr::from((to, ANY_PORT))).ok()?;
+    socket.connect(SocketAddr::from((to, DEFAULT_ACCEPT_PORT))).ok()?;
     match socket.local_addr().ok()?.ip() {
         IpAddr::V4(address) => Some(address),
         IpAddr::V6(_) => None,
