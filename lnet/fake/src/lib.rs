@@ -1,0 +1,1 @@
+//! A scripted LNet: unit tests of whatever stands above LNet.

@@ -1,0 +1,1 @@
+//! Many LNet nodes on one thread over a simulated network with virtual time.
