@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lnet_api::{
-    Clock, Drive, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError, LndError, Md,
-    MdHandle, MeHandle, MeSpec, Poll, Put, Tokens, Unlink,
+    Clock, Distance, Drive, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError, LndError,
+    Md, MdHandle, MeHandle, MeSpec, Poll, Polled, Put, Tokens, Unlink,
 };
-use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
+use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
 use parking_lot::Mutex;
 
 /// The calls of LNet, without their arguments.
@@ -266,6 +266,14 @@ impl LNet for FakeLnet {
         Ok(eq)
     }
 
+    fn eq_alloc_polled(&self, _: usize, _: Option<Arc<dyn EventHandler>>) -> Result<EqHandle, LNetError> {
+        unreachable!("kcore takes its events by callback")
+    }
+
+    fn eq_poll(&self, _: &[EqHandle]) -> Result<Option<Polled>, LNetError> {
+        unreachable!("kcore takes its events by callback")
+    }
+
     fn eq_free(&self, eq: EqHandle) -> Result<(), LNetError> {
         self.record(Call::EqFree(eq))?;
         let mut script = self.script.lock();
@@ -281,6 +289,10 @@ impl LNet for FakeLnet {
         let handle = MeHandle(self.new_handle());
         self.script.lock().entries.push(handle);
         Ok(handle)
+    }
+
+    fn me_insert(&self, _: MeHandle, _: &MeSpec) -> Result<MeHandle, LNetError> {
+        unreachable!("kcore inserts nothing")
     }
 
     fn me_unlink(&self, _: MeHandle) -> Result<(), LNetError> {
@@ -328,6 +340,14 @@ impl LNet for FakeLnet {
         self.record(Call::Get(*get))?;
         self.happen(CallKind::Get, get.md);
         Ok(())
+    }
+
+    fn set_lazy(&self, _: Portal, _: bool) {
+        unreachable!("kcore's portals are not lazy")
+    }
+
+    fn distance(&self, nid: Nid) -> Result<Distance, LNetError> {
+        Err(LNetError::NoRoute { nid })
     }
 
     fn local_ids(&self) -> Vec<ProcessId> {

@@ -23,8 +23,8 @@ pub use lnd::{
     Arrival, Delivery, Lnd, LndError, NiLimits, RxContext, RxToken, Sent, Tx, TxToken, Upcalls, Verdict,
 };
 pub use lnet::{
-    AckRequest, EqHandle, Get, LNet, Md, MdHandle, MdOptions, MeHandle, MeSpec, Position, Put, Threshold,
-    Unlink,
+    AckRequest, Distance, EQ_COUNT_MAX, EqHandle, Get, LNet, Md, MdHandle, MdOptions, MeHandle, MeSpec,
+    Polled, Position, Put, Threshold, Unlink,
 };
 /// Errors travel as the errno that LNet users know; `0` is [`Ok`].
 pub use nix::errno::Errno;

@@ -161,6 +161,9 @@ pub trait Lnd: Send + Sync {
 /// What an LND tells the engine. All may be called from any thread, holding none of the LND's locks that
 /// [`Lnd::send`] takes.
 pub trait Upcalls: Send + Sync {
+    /// The CPU partition that a peer of an NI belongs to (`lnet_cpt_of_nid`): its connections are that shard's (S-209).
+    fn partition_of(&self, ni: Nid, peer: Nid) -> usize;
+
     /// A header has arrived (`lnet_parse`).
     fn parse(&self, arrival: &Arrival<'_>) -> Verdict;
 

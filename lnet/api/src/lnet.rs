@@ -1,7 +1,7 @@
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_region::IoVec;
 
-use crate::{EventHandler, LNetError};
+use crate::{Event, EventHandler, LNetError};
 use std::sync::Arc;
 
 macro_rules! handle {
@@ -161,11 +161,50 @@ pub struct Get {
     pub offset: u32,
 }
 
+/// The most events that a polled queue keeps: 64 Ki, about 16 MiB.
+pub const EQ_COUNT_MAX: usize = 1 << 16;
+
+/// An event taken from a polled queue (`LNetEQPoll`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Polled {
+    /// The queue it was in.
+    pub eq: EqHandle,
+    /// The event.
+    pub event: Event,
+    /// Events of this queue that were overwritten before this one, because the queue was full (EOVERFLOW).
+    pub missed: u64,
+}
+
+/// How far a node is (`LNetDist`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Distance {
+    /// 0 for this node itself, 1 for a node on one of its networks.
+    pub hops: u32,
+    /// The place of the NI that leads there among this node's NIs: less is to be preferred.
+    pub order: u32,
+    /// The local NID that a message there is sent from.
+    pub source: Nid,
+}
+
 /// What LNet offers to whoever stands above it (lnet-semantics 2). None of these calls blocks; all may be made from any
 /// thread, but none from inside an event callback.
 pub trait LNet: Send + Sync {
     /// Makes an event queue whose events are handed to `handler` (S-311: a count of 0, callback only).
     fn eq_alloc(&self, handler: Arc<dyn EventHandler>) -> Result<EqHandle, LNetError>;
+
+    /// Makes an event queue that keeps the last `count` events until they are polled (rounded up to a power of two), and
+    /// hands each to `handler` as well, if there is one (S-311). Polling takes a lock that callbacks do not take, so
+    /// [`LNet::eq_alloc`] is the better queue wherever it serves. EINVAL for a count of 0 or above [`EQ_COUNT_MAX`],
+    /// ENOMEM when there are too many queues.
+    fn eq_alloc_polled(
+        &self,
+        count: usize,
+        handler: Option<Arc<dyn EventHandler>>,
+    ) -> Result<EqHandle, LNetError>;
+
+    /// Takes the oldest event of the first of these queues that has one (`LNetEQGet`, `LNetEQPoll` without its wait;
+    /// whoever waits drives the node, see [`crate::wait_until`]). ENOENT if a queue is gone, EINVAL if it cannot be polled.
+    fn eq_poll(&self, eqs: &[EqHandle]) -> Result<Option<Polled>, LNetError>;
 
     /// Frees an event queue. EBUSY while an MD still uses it, ENOENT if it is gone.
     fn eq_free(&self, eq: EqHandle) -> Result<(), LNetError>;
@@ -173,6 +212,11 @@ pub trait LNet: Send + Sync {
     /// Posts a match entry. EPERM if it does not fit the portal's type (S-101, S-103): the first entry makes a portal
     /// *unique* (a certain process, no ignore bits) or *wildcard*; ENOMEM when there are too many.
     fn me_attach(&self, me: &MeSpec) -> Result<MeHandle, LNetError>;
+
+    /// Posts a match entry directly before or after `beside` (`LNetMEInsert`), on the same portal:
+    /// `me.portal` must be that one. EPERM on a unique portal, where order means nothing (S-103), or if the entry does not fit the
+    /// portal's type; EINVAL for [`Position::Local`]; ENOENT if `beside` is gone.
+    fn me_insert(&self, beside: MeHandle, me: &MeSpec) -> Result<MeHandle, LNetError>;
 
     /// Removes a match entry; an attached MD is unlinked as by [`LNet::md_unlink`].
     fn me_unlink(&self, me: MeHandle) -> Result<(), LNetError>;
@@ -194,6 +238,14 @@ pub trait LNet: Send + Sync {
 
     /// Sends a GET; errors as for [`LNet::put`].
     fn get(&self, get: &Get) -> Result<(), LNetError>;
+
+    /// Makes a portal *lazy*: PUTs that match nothing wait until a buffer is posted (`LNetSetLazyPortal`, S-109); or makes
+    /// it drop them again, those that wait included (`LNetClearLazyPortal`). On portal 0, the node's own, nothing ever
+    /// waits.
+    fn set_lazy(&self, portal: Portal, lazy: bool);
+
+    /// How far a node is, and from which NID it is reached (`LNetDist`). EHOSTUNREACH without a way to it.
+    fn distance(&self, nid: Nid) -> Result<Distance, LNetError>;
 
     /// The processes this node is: one per local NID, `0@lo` among them (`LNetGetId`).
     fn local_ids(&self) -> Vec<ProcessId>;

@@ -1,8 +1,8 @@
 use std::sync::{Arc, Weak};
 
 use lnet_api::{
-    Arrival, EqHandle, Errno, EventHandler, Get, LNet, LNetError, Lnd, LndError, Md, MdHandle, MeHandle,
-    MeSpec, Put, RxToken, Sent, Sleeper, TxToken, Unlink, Upcalls, Verdict,
+    Arrival, Distance, EqHandle, Errno, EventHandler, Get, LNet, LNetError, Lnd, LndError, Md, MdHandle,
+    MeHandle, MeSpec, Polled, Put, RxToken, Sent, Sleeper, TxToken, Unlink, Upcalls, Verdict,
 };
 use lnet_nid::{Nid, Portal, ProcessId};
 use lnet_region::WriteVec;
@@ -121,17 +121,6 @@ impl Engine {
         self.state.lock().counters()
     }
 
-    /// Makes a portal lazy: PUTs that match nothing wait until a buffer is posted (lnet-semantics 11, S-109). On portal 0,
-    /// the node's own, nothing ever waits.
-    pub fn set_lazy_portal(&self, portal: Portal) {
-        self.state.lock().set_lazy(portal);
-    }
-
-    /// Makes a portal drop what matches nothing, PUTs that wait there included.
-    pub fn clear_lazy_portal(&self, portal: Portal) {
-        self.with(|state, work| state.clear_lazy(portal, work));
-    }
-
     /// Asks a node who it is (lnet-wire 15). `sleeper` is woken when the answer, or the reason why there is none, can be
     /// taken from the [`Ping`].
     ///
@@ -219,6 +208,15 @@ impl LNet for Engine {
         self.state.lock().eq_alloc(handler)
     }
 
+    fn eq_alloc_polled(&self, count: usize, _: Option<Arc<dyn EventHandler>>) -> Result<EqHandle, LNetError> {
+        let rule = "this engine has no polled queues yet";
+        Err(LNetError::Invalid { field: "count", value: count as u64, rule })
+    }
+
+    fn eq_poll(&self, _: &[EqHandle]) -> Result<Option<Polled>, LNetError> {
+        Ok(None)
+    }
+
     fn eq_free(&self, eq: EqHandle) -> Result<(), LNetError> {
         // The handler is dropped after the lock: what its drop does is its own business.
         let handler = self.state.lock().eq_free(eq);
@@ -227,6 +225,10 @@ impl LNet for Engine {
 
     fn me_attach(&self, me: &MeSpec) -> Result<MeHandle, LNetError> {
         self.state.lock().me_attach(me)
+    }
+
+    fn me_insert(&self, _: MeHandle, me: &MeSpec) -> Result<MeHandle, LNetError> {
+        Err(LNetError::PortalType { portal: me.portal.get(), rule: "this engine inserts nothing yet" })
     }
 
     fn me_unlink(&self, me: MeHandle) -> Result<(), LNetError> {
@@ -256,6 +258,18 @@ impl LNet for Engine {
         self.with(|state, work| state.get(get, work))
     }
 
+    fn set_lazy(&self, portal: Portal, lazy: bool) {
+        self.with(|state, work| if lazy { state.set_lazy(portal) } else { state.clear_lazy(portal, work) });
+    }
+
+    fn distance(&self, nid: Nid) -> Result<Distance, LNetError> {
+        let state = self.state.lock();
+        let mut nis = state.nis.iter().zip(1..);
+        let found = nis.find(|((_, ni), _)| ni.phase == Phase::Up && ni.id.nid.net() == nid.net());
+        let ((_, ni), order) = found.ok_or(LNetError::NoRoute { nid })?;
+        Ok(Distance { hops: u32::from(ni.id.nid != nid), order, source: ni.id.nid })
+    }
+
     fn local_ids(&self) -> Vec<ProcessId> {
         let state = self.state.lock();
         let loopback = ProcessId::new(Nid::LOOPBACK, state.config.pid);
@@ -265,6 +279,10 @@ impl LNet for Engine {
 }
 
 impl Upcalls for Engine {
+    fn partition_of(&self, _: Nid, _: Nid) -> usize {
+        0
+    }
+
     fn parse(&self, arrival: &Arrival<'_>) -> Verdict {
         self.with(|state, work| state.parse(arrival, work))
     }

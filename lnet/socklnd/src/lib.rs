@@ -18,6 +18,7 @@
 //! use lnet_socklnd::{SockConfig, SockLnd};
 //! # struct Engine;
 //! # impl Upcalls for Engine {
+//! #     fn partition_of(&self, _: Nid, _: Nid) -> usize { 0 }
 //! #     fn parse(&self, _: &Arrival<'_>) -> Verdict { Verdict::Discard }
 //! #     fn finalize_rx(&self, _: RxToken, _: Result<(), Errno>) {}
 //! #     fn finalize_tx(&self, _: TxToken, _: Result<(), Errno>) {}

@@ -9,7 +9,7 @@ use crate::common::*;
 fn puts_wait_for_a_buffer_and_are_taken_in_order() {
     let network = Network::new();
     let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
-    b.engine.set_lazy_portal(portal());
+    b.engine.set_lazy(portal(), true);
     for seed in 0..5 {
         let bits = if seed == 2 { 9 } else { 1 };
         a.put(a.bind(&pattern(10, seed), 2), b.id(), bits, AckRequest::Ack).unwrap();
@@ -35,7 +35,7 @@ fn puts_wait_for_a_buffer_and_are_taken_in_order() {
 fn a_waiting_message_that_is_too_long_is_dropped_when_its_buffer_comes() {
     let network = Network::new();
     let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
-    b.engine.set_lazy_portal(portal());
+    b.engine.set_lazy(portal(), true);
     for bytes in [11, 10] {
         a.put(a.bind(&pattern(bytes, 1), 1), b.id(), 1, AckRequest::NoAck).unwrap();
     }
@@ -49,7 +49,7 @@ fn a_waiting_message_that_is_too_long_is_dropped_when_its_buffer_comes() {
 fn empty_and_local_messages_wait_too() {
     let network = Network::new();
     let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
-    b.engine.set_lazy_portal(portal());
+    b.engine.set_lazy(portal(), true);
     a.put(a.bind(&memory(0), 2), b.id(), 1, AckRequest::Ack).unwrap();
     network.run();
     b.put(b.bind(&pattern(10, 3), 1), b.id(), 2, AckRequest::NoAck).unwrap();
@@ -69,7 +69,7 @@ fn empty_and_local_messages_wait_too() {
 fn gets_never_wait() {
     let network = Network::new();
     let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
-    b.engine.set_lazy_portal(portal());
+    b.engine.set_lazy(portal(), true);
     a.get(a.bind(&memory(4), 2), b.id(), 1).unwrap();
     network.run();
     assert_eq!((network.verdicts().discarded, network.verdicts().delayed), (1, 0));
@@ -79,13 +79,13 @@ fn gets_never_wait() {
 fn clearing_a_lazy_portal_drops_what_waits() {
     let network = Network::new();
     let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
-    b.engine.set_lazy_portal(portal());
+    b.engine.set_lazy(portal(), true);
     for _ in 0..3 {
         a.put(a.bind(&memory(4), 1), b.id(), 1, AckRequest::NoAck).unwrap();
     }
     b.put(b.bind(&memory(4), 1), b.id(), 1, AckRequest::NoAck).unwrap();
     network.run();
-    b.engine.clear_lazy_portal(portal());
+    b.engine.set_lazy(portal(), false);
     assert_eq!(brief(&b.events()), [(Send, Ok(()), true)]);
     let md = Md { threshold: Threshold::Infinite, ..b.md(&memory(4), MdOptions::OP_PUT, 0) };
     b.engine.md_attach(b.post(1), md, Unlink::Auto).unwrap();
@@ -99,7 +99,7 @@ fn a_hostile_peer_fills_only_so_many_places() {
     let mut config = lnet::EngineConfig::new(lnet_nid::Pid::LNET, 1);
     config.limits.delayed = 3;
     let (a, b) = (Node::new(&network, 2), Node::with_config(&network, 3, config));
-    b.engine.set_lazy_portal(portal());
+    b.engine.set_lazy(portal(), true);
     for _ in 0..5 {
         a.put(a.bind(&memory(4), 1), b.id(), 1, AckRequest::NoAck).unwrap();
     }
