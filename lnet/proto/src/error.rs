@@ -151,7 +151,7 @@ pub enum ProtoError {
         wanted: Pid,
     },
     /// What is to be connected cannot be asked for.
-    #[error("{field} {value} cannot be asked for in a hello")]
+    #[error("{field} {value} cannot be asked for in a connection request")]
     Attempt {
         /// The field of the attempt.
         field: &'static str,

@@ -74,14 +74,10 @@ impl Connector {
     /// A connection from its first try.
     ///
     /// # Errors
-    /// [`ProtoError::Attempt`] for a peer that is no single interface, [`ProtoError::LargeNid`] for one that messages
-    /// have no room for, [`ProtoError::NotInterface`] for the same on this side, [`ProtoError::Parameter`].
+    /// [`ProtoError::Attempt`] for an end that is no single interface, a version older than the oldest, and parameters
+    /// that no peer may accept; [`ProtoError::LargeNid`] for an end that messages have no room for.
     pub fn new(attempt: Attempt) -> Result<Connector, ProtoError> {
-        let nid = attempt.peer.nid;
-        if nid.is_any() || nid.is_loopback() {
-            return Err(ProtoError::Attempt { field: "peer", value: nid.to_string() });
-        }
-        attempt.params.check_within(&ConnParams { queue_depth: u16::MAX, ..ConnParams::DEFAULT })?;
+        attempt.check()?;
         Ok(Connector { attempt, request: attempt.request()?, retries: 0 })
     }
 
@@ -141,6 +137,19 @@ impl Connector {
 }
 
 impl Attempt {
+    fn check(&self) -> Result<(), ProtoError> {
+        for (field, nid) in [("local NID", self.local.nid), ("peer", self.peer.nid)] {
+            if nid.is_any() || nid.is_loopback() {
+                return Err(refused(field, nid));
+            }
+        }
+        if self.version < self.oldest {
+            return Err(refused("version", format_args!("{:#x}", self.version as u16)));
+        }
+        let limits = ConnParams { queue_depth: deepest(self.version), ..ConnParams::DEFAULT };
+        self.params.check_within(&limits).map_err(|cause| refused("parameter", cause))
+    }
+
     fn request(&self) -> Result<[u8; MessageKind::ConnReq.min_len()], ProtoError> {
         let mut bytes = [0; MessageKind::ConnReq.min_len()];
         let head = Head { version: self.version, credits: 0, checksum: 0, src: self.local, dst: self.peer };
@@ -176,11 +185,8 @@ impl Attempt {
 
     /// The same in this version, if it may be.
     fn with_version(self, version: Version) -> Option<Attempt> {
-        let deepest = match version {
-            Version::V1 => QUEUE_DEPTH_V1,
-            Version::V2 => u16::MAX,
-        };
-        let params = ConnParams { queue_depth: self.params.queue_depth.min(deepest), ..self.params };
+        let queue_depth = self.params.queue_depth.min(deepest(version));
+        let params = ConnParams { queue_depth, ..self.params };
         (version >= self.oldest).then_some(Attempt { version, params, ..self })
     }
 }
@@ -188,4 +194,16 @@ impl Attempt {
 /// An offer to agree to: less than was asked for, and not nothing.
 fn smaller(offered: u16, asked: u16) -> Option<u16> {
     (1..asked).contains(&offered).then_some(offered)
+}
+
+/// The deepest queue that can be asked for.
+const fn deepest(version: Version) -> u16 {
+    match version {
+        Version::V1 => QUEUE_DEPTH_V1,
+        Version::V2 => u16::MAX,
+    }
+}
+
+fn refused(field: &'static str, value: impl ToString) -> ProtoError {
+    ProtoError::Attempt { field, value: value.to_string() }
 }
