@@ -90,7 +90,8 @@ impl Region {
     /// Zeroed memory of `bytes` bytes that can be shared with other processes; private for now. Its size is sealed, so
     /// that nobody can take pages away. Children that are forked do not get it.
     ///
-    /// Pages come when they are first touched.
+    /// Pages come when they are first touched. A process that may trace this one could open even private memory, as it
+    /// could write to any other; nothing here holds against that.
     ///
     /// # Errors
     /// As for [`Region::heap`]; [`RegionError::System`] also for want of descriptors.

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -36,6 +37,15 @@ fn both_sides_see_each_others_bytes() {
     assert_eq!(theirs.read(4089..5001).unwrap().to_vec(), [&[0][..], &[7; 910], &[0]].concat());
     theirs.write(4091..4092).unwrap().fill(8);
     assert_eq!(ours.read(4090..4093).unwrap().to_vec(), [7, 8, 7]);
+}
+
+#[test]
+fn another_process_writes_to_it() {
+    let region = Region::memfd(4096, Pages::Normal).unwrap();
+    let descriptor = region.share().unwrap().try_clone_to_owned().unwrap();
+    let status = Command::new("sh").args(["-c", "printf hello"]).stdout(descriptor).status().unwrap();
+    assert!(status.success());
+    assert_eq!(IoVec::whole(region).read(0..6).unwrap().to_vec(), b"hello\0");
 }
 
 #[test]
