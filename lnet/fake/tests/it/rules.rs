@@ -126,7 +126,7 @@ fn a_message_meets_only_what_lets_it_in() {
     assert_eq!(find(EventKind::Put, peer(), BITS.0 + 1), None);
     assert_eq!(find(EventKind::Put, lnet_fake::DEFAULT_PEER, BITS.0), None);
     assert_eq!(rig.lnet.matching(EventKind::Put, peer(), portal(31), BITS), None);
-    assert!(panic_of(|| find(EventKind::Ack, peer(), 0))).contains("matches nothing");
+    assert!(panic_of(|| find(EventKind::Ack, peer(), 0)).contains("matches nothing"));
 }
 
 #[test]
