@@ -108,3 +108,47 @@ fn messages_that_came_before_the_cancel_are_delivered() {
     assert_eq!((first.status(), first.length, first.unlinked()), (Ok(()), 10, false));
     assert_eq!(rig.only_event().status(), Err(Errno::ECANCELED));
 }
+
+// MT-240
+#[test]
+fn an_operation_that_is_cancelled_twice_ends_once() {
+    for (kind, call, _) in every_operation() {
+        let rig = Rig::new();
+        let md = rig.start(kind);
+        rig.lnet.set_busy(true);
+        rig.tm.cancel(rig.buffer, COOKIE).unwrap();
+        rig.tm.cancel(rig.buffer, COOKIE).unwrap();
+        let end = match call {
+            CallKind::MdAttach if kind.queue() == Queue::PassiveBulkSend => Happening::get(),
+            CallKind::MdAttach => Happening::put(),
+            _ => Happening::send(),
+        };
+        rig.lnet.inject(md, end);
+        assert_eq!(rig.only_event().status(), Err(Errno::ECANCELED), "{kind:?}");
+        assert_eq!(rig.tm.cancel(rig.buffer, COOKIE).unwrap_err().errno(), Errno::ENOENT);
+    }
+}
+
+// MT-244: one operation has ended and its event waits while the others are cancelled, and its buffer is used again.
+#[test]
+fn others_are_cancelled_and_buffers_used_again_while_events_wait() {
+    let rig = Rig::new();
+    let begin = |kind, cookie| {
+        let buffer = rig.core.register(&rig.memory).unwrap();
+        rig.tm.submit(&Operation { buffer, cookie, kind }).unwrap();
+        (buffer, rig.lnet.last_md())
+    };
+    let (ended, md) = begin(OperationKind::PassiveReceive, 1);
+    let others = [(RECEIVE, 2), (OperationKind::PassiveSend { length: 1 }, 3)];
+    let others = others.map(|(kind, cookie)| (begin(kind, cookie).0, cookie));
+    rig.lnet.inject(md, Happening::put().length(1));
+    for (buffer, cookie) in others {
+        rig.tm.cancel(buffer, cookie).unwrap();
+    }
+    rig.tm.submit(&Operation { buffer: ended, cookie: 4, kind: OperationKind::PassiveReceive }).unwrap();
+    rig.tm.cancel(ended, 4).unwrap();
+    let events: Vec<_> = std::iter::from_fn(|| rig.tm.event_get()).map(|e| (e.cookie, e.status())).collect();
+    let cancelled = Err(Errno::ECANCELED);
+    assert_eq!(events, [(1, Ok(())), (2, cancelled), (3, cancelled), (4, cancelled)]);
+    rig.assert_idle();
+}

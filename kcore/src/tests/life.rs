@@ -118,6 +118,25 @@ fn stopping_waits_for_the_last_event_to_be_taken() {
     rig.core.deregister(rig.buffer).unwrap();
 }
 
+// MT-235, MT-238
+#[test]
+fn an_operation_of_any_queue_holds_up_stop_and_deregistration() {
+    for (kind, _, happenings) in every_operation() {
+        let rig = Rig::new();
+        let md = rig.start(kind);
+        for happening in happenings {
+            assert_eq!(rig.tm.stop().unwrap_err().errno(), Errno::EBUSY, "{kind:?}");
+            assert_eq!(rig.core.deregister(rig.buffer).unwrap_err().errno(), Errno::EBUSY, "{kind:?}");
+            rig.lnet.inject(md, happening);
+        }
+        // Its event is still to be taken; the buffer is free.
+        assert_eq!(rig.tm.stop().unwrap_err().errno(), Errno::EBUSY);
+        rig.only_event();
+        rig.tm.stop().unwrap();
+        rig.lnet.assert_quiet();
+    }
+}
+
 #[test]
 fn a_stop_that_lnet_refuses_can_be_tried_again() {
     let rig = Rig::new();

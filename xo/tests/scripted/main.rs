@@ -95,6 +95,60 @@ fn success_beats_the_timeout() {
     assert_eq!(event.message.unwrap().len(), 10);
 }
 
+// MT-88: the timeout of an operation is not that of the next.
+#[test]
+fn a_timeout_that_lost_does_not_follow_the_buffer() {
+    let rig = Rig::new();
+    rig.receive(Some(MS));
+    assert!(rig.tm.wait(Some(MS)).unwrap().is_none());
+    rig.end(Ok(()));
+    let buffer = rig.now().buffer.expect("it is given back");
+    let op = rig.tm.receive(buffer, RECEIVE, None).unwrap();
+    assert!(rig.tm.cancel(op));
+    rig.end(Err(Errno::ECANCELED));
+    let event = rig.now();
+    assert_eq!((event.op, event.status), (op, Err(Errno::ECANCELED)));
+}
+
+// MT-28
+#[test]
+fn a_send_that_fails_is_counted_as_a_failure() {
+    let rig = Rig::new();
+    let to = rig.tm.end_point("0@lo:12345:31:7").unwrap();
+    let op = rig.tm.send(rig.buffer(), 10, &to, None).unwrap();
+    rig.end(Err(Errno::EIO));
+    let event = rig.now();
+    assert_eq!((event.op, event.status), (op, Err(Errno::EIO)));
+    let counters = rig.tm.statistics()[Queue::MessageSend.index()];
+    assert_eq!((counters.adds, counters.cancels, counters.successes, counters.failures), (1, 0, 0, 1));
+}
+
+// MT-19
+#[test]
+fn a_posted_buffer_makes_no_end_point() {
+    let rig = Rig::new();
+    let before = rig.tm.end_points();
+    rig.receive(None);
+    assert_eq!(rig.tm.end_points(), before);
+    rig.end(Err(Errno::ECANCELED));
+    rig.now();
+    assert_eq!(rig.tm.end_points(), before);
+}
+
+// MT-240
+#[test]
+fn what_is_cancelled_twice_ends_once() {
+    let rig = Rig::new();
+    let op = rig.receive(Some(MS));
+    assert!(rig.tm.cancel(op));
+    rig.tm.cancel(op);
+    assert!(rig.tm.wait(Some(2 * MS)).unwrap().is_none());
+    rig.end(Err(Errno::ECANCELED));
+    assert_eq!(rig.now().status, Err(Errno::ECANCELED));
+    assert!(rig.tm.poll().unwrap().is_none());
+    assert!(!rig.tm.cancel(op));
+}
+
 // X1, MT-240: a message between the cancel and the end does not make the timeout a cancel.
 #[test]
 fn the_reason_of_an_end_stays_whatever_comes_between() {

@@ -158,7 +158,7 @@ impl Play {
         for md in self.mds.clone() {
             let _ = self.rig.lnet.md_unlink(md);
             self.dead.insert(md);
-            while self.rig.lnet.could_happen(md, &Happening::send()).is_ok() {
+            while self.rig.lnet.could_happen(md, Happening::send()).is_ok() {
                 self.rig.lnet.inject(md, Happening::send());
             }
         }

@@ -52,7 +52,7 @@ fn gets_are_answered_with_bytes_and_every_third_is_lost() {
     rig.lnet.on_get(move |get| {
         assert_eq!(get.match_bits, MatchBits(6));
         number += 1;
-        if number % 3 == 0 { Answer::Lose } else { Answer::Done(vec![number; 5]) }
+        if number.is_multiple_of(3) { Answer::Lose } else { Answer::Done(vec![number; 5]) }
     });
     for expected in 1..=6 {
         let md = rig.bind(2);
