@@ -1,15 +1,91 @@
-//! Runs many seeds.
+//! Runs many seeds of the simulator, or measures what peers and buffers cost.
+
 use std::process::ExitCode;
-use lnet_sim::{Scenario, Seen};
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use lnet_sim::{DEFAULT_STEPS, Scenario, Seen, run};
+
+#[path = "heap.rs"]
+mod heap;
+#[path = "peers.rs"]
+mod peers;
+
+/// Counts what the program has on its heap.
+#[global_allocator]
+static HEAP: heap::Counting = heap::Counting;
+
+/// Runs worlds of LNet nodes over a simulated network and compares each step with a plain model.
+#[derive(Parser)]
+#[command(version)]
+struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 1_000)]
+    seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Steps of each run before it comes to its end.
+    #[arg(long, default_value_t = DEFAULT_STEPS)]
+    steps: u64,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Prints the bytes that each peer and each posted MD costs.
+    Peers {
+        /// How many peers.
+        #[arg(long, default_value_t = 100_000)]
+        peers: u32,
+        /// How many MDs.
+        #[arg(long, default_value_t = 100_000)]
+        mds: u32,
+    },
+}
+
 fn main() -> ExitCode {
-    let args: Vec<u64> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
-    let mut seen = Seen::default();
-    for seed in args[0]..args[0] + args[1] {
-        match lnet_sim::run(&Scenario { steps: args[2], ..Scenario::from_seed(seed) }) {
-            Ok(s) => seen.add(&s),
-            Err(f) => { println!("{f}"); return ExitCode::FAILURE; }
-        }
+    let args = Args::parse();
+    match args.command {
+        None => run_seeds(args.seed, args.seeds, args.steps),
+        Some(Command::Peers { peers, mds }) => match peers::measure(peers, mds) {
+            Ok(cost) => {
+                println!("{cost}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        },
     }
-    for (n, c) in seen.list() { println!("{n}: {c}"); }
+}
+
+fn run_seeds(first: u64, count: u64, steps: u64) -> ExitCode {
+    let progress = ProgressBar::new(count);
+    if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} {wide_bar} seed {msg} {pos}/{len} {per_sec}") {
+        progress.set_style(style);
+    }
+    progress.enable_steady_tick(Duration::from_millis(200));
+    let mut seen = Seen::default();
+    for seed in first..first.saturating_add(count) {
+        progress.set_message(seed.to_string());
+        match run(&Scenario { steps, ..Scenario::from_seed(seed) }) {
+            Ok(new) => seen.add(&new),
+            Err(failure) => {
+                progress.abandon();
+                eprintln!("{failure}");
+                return ExitCode::FAILURE;
+            }
+        }
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    println!("{count} seeds from {first}, {steps} steps each, agree with the model");
+    for (name, times) in seen.list() {
+        println!("{times:>12} {name}");
+    }
     ExitCode::SUCCESS
 }

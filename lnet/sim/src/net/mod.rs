@@ -147,6 +147,17 @@ impl SimNet {
         drop((gone, receiving, port));
     }
 
+    /// Forgets the connections of an NI without telling either end: as if both were idle and it never mattered. For
+    /// worlds with more peers than connections.
+    pub fn forget(&self, ni: Nid) {
+        let mut state = self.state.lock();
+        for (conn, end) in state.conns_of(ni) {
+            let gone = (state.detach(conn, end), state.detach(conn, 1 - end));
+            state.conns.remove(&conn);
+            drop(gone);
+        }
+    }
+
     /// Lets go of all engines.
     pub fn crash_all(&self) {
         let nis: Vec<Nid> = self.state.lock().ports.keys().copied().collect();

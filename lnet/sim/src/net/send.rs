@@ -149,8 +149,9 @@ impl State {
     /// Puts a message on its connection; on a broken one it goes nowhere, as its sender will learn.
     fn fly(&mut self, link: &LinkModel, id: u64, end: usize, packet: Packet) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        conn.pipes[end].sent += 1;
-        if conn.broken {
+        let pipe = &mut conn.pipes[end];
+        pipe.sent += 1;
+        if conn.broken || pipe.cut {
             return;
         }
         let has_defect = |defect| link.defect == Some(defect);
@@ -160,6 +161,7 @@ impl State {
             return;
         }
         if self.rng.chance(link.lost) {
+            pipe.cut = true;
             let at = self.now_ns + self.rng.between(link.latency_ns);
             return self.schedule(at, Event::Break { conn: id });
         }

@@ -99,6 +99,8 @@ pub(super) struct Delayed {
 #[derive(Default)]
 pub(super) struct Pipe {
     pub(super) sent: u64,
+    /// A message was lost: none after it arrives.
+    pub(super) cut: bool,
     pub(super) flying: VecDeque<Packet>,
     pub(super) last_arrival_ns: u64,
     /// Arrived, but not parsed.

@@ -13,7 +13,7 @@ use crate::model::{NewMd, NewMe};
 const PORTALS: [u32; 3] = [10, 11, 34];
 
 /// Match bits are below this, so that messages and buffers meet.
-const BITS: u64 = 6;
+const BITS: u64 = 4;
 
 impl World {
     pub(super) fn act(&mut self) {
@@ -22,9 +22,9 @@ impl World {
         }
         let node = self.rng.index(self.nodes.len());
         match self.rng.below(100) {
-            0..34 => self.post(node),
-            34..64 => self.put(node),
-            64..82 => self.get(node),
+            0..36 => self.post(node),
+            36..66 => self.put(node),
+            66..82 => self.get(node),
             82..90 => self.unlink_md(node),
             90..93 => self.unlink_me(node),
             93..97 => self.change_lazy(node),
@@ -34,7 +34,8 @@ impl World {
     }
 
     fn portal(&mut self) -> Portal {
-        Portal::new(self.rng.pick(&PORTALS)).unwrap_or(Portal::RESERVED)
+        let [one, other, unique] = PORTALS;
+        Portal::new(self.rng.pick(&[one, one, other, other, unique])).unwrap_or(Portal::RESERVED)
     }
 
     fn some_nid(&mut self) -> Nid {
@@ -195,8 +196,12 @@ impl World {
             0 => Nid::LOOPBACK,
             // Nobody is there.
             1 => Nid::new_v4(lnet_nid::Net::TCP, std::net::Ipv4Addr::new(10, 77, 9, 9)),
-            2..6 => self.nodes[node].nids[0],
-            _ => self.some_nid(),
+            2 => self.nodes[node].nids[0],
+            _ => {
+                let other = node + 1 + self.rng.index(self.nodes.len() - 1);
+                let nids = &self.nodes[other % self.nodes.len()].nids;
+                nids[self.rng.index(nids.len())]
+            }
         };
         ProcessId::lnet(nid)
     }

@@ -1,0 +1,119 @@
+//! What a peer and a posted MD cost.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use lnet::{Engine, EngineConfig};
+use lnet_api::{
+    AckRequest, Event, EventHandler, LNet, LNetError, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink,
+};
+use lnet_nid::{MatchBits, Net, NetType, Nid, Pid, Portal, ProcessId};
+use lnet_region::{IoVec, Region};
+use lnet_sim::{LinkModel, SimNet};
+
+use crate::heap::live_bytes;
+
+/// A peer with which nothing goes on costs at the most so many bytes.
+pub(crate) const PEER_BYTES: isize = 1_024;
+
+/// A posted MD with its entry costs at the most so many bytes, its memory aside.
+pub(crate) const MD_BYTES: isize = 512;
+
+/// What was measured.
+pub(crate) struct Cost {
+    /// Peers, and the bytes of each.
+    pub(crate) peers: (u32, isize),
+    /// Posted MDs, and the bytes of each.
+    pub(crate) mds: (u32, isize),
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:>6} bytes for each of {} idle peers (goal: {PEER_BYTES})", self.peers.1, self.peers.0)?;
+        write!(f, "{:>6} bytes for each of {} posted MDs (goal: {MD_BYTES})", self.mds.1, self.mds.0)
+    }
+}
+
+struct Quiet;
+
+impl EventHandler for Quiet {
+    fn event(&self, _: &Event) {}
+    fn wake(&self) {}
+}
+
+/// Exchanges a PUT and its ACK with each of many peers, then posts many MDs, and counts the heap.
+///
+/// Each peer is an engine of its own for the length of one message, so what is left of it is in the one engine that
+/// stays.
+pub(crate) fn measure(peers: u32, mds: u32) -> Result<Cost, LNetError> {
+    let net = SimNet::new(1, Arc::new(()));
+    let lnd = net.lnd(NetType::TCP, LinkModel::reliable())?;
+    let centre = Engine::new(EngineConfig::new(Pid::LNET, 1));
+    let here = ProcessId::lnet(address(0));
+    centre.add_ni(here, lnd.clone())?;
+    let eq = centre.eq_alloc(Arc::new(Quiet))?;
+    let portal = Portal::new(10).unwrap_or(Portal::RESERVED);
+    let memory = IoVec::whole(Region::heap(64).map_err(|_| LNetError::ShuttingDown)?);
+    let far = Engine::new(EngineConfig::new(Pid::LNET, 2));
+    let before = live_bytes();
+    for number in 1..=peers {
+        let there = ProcessId::lnet(address(number));
+        far.add_ni(there, lnd.clone())?;
+        let md = Md {
+            memory: memory.clone(),
+            threshold: Threshold::Limited(2),
+            max_size: 0,
+            options: MdOptions::empty(),
+            user_ptr: 0,
+            eq: Some(eq),
+        };
+        let put = Put {
+            source: None,
+            md: centre.md_bind(md, Unlink::Auto)?,
+            ack: AckRequest::NoAck,
+            target: there,
+            portal,
+            match_bits: MatchBits(1),
+            offset: 0,
+            hdr_data: 0,
+        };
+        centre.put(&put)?;
+        centre.md_unlink(put.md).or_else(|error| match error {
+            LNetError::NoSuch { .. } => Ok(()),
+            error => Err(error),
+        })?;
+        net.run_until(|| false);
+        // The far node goes without a word, so that its peer stays known.
+        net.forget(there.nid);
+        far.remove_ni(there.nid)?;
+    }
+    let peers = (peers, (live_bytes() - before) / peers.max(1) as isize);
+    let before = live_bytes();
+    for number in 0..mds {
+        let me = centre.me_attach(&MeSpec {
+            portal,
+            match_id: ProcessId::ANY,
+            match_bits: MatchBits(u64::from(number) + 100),
+            ignore_bits: MatchBits(0),
+            unlink: Unlink::Auto,
+            position: Position::After,
+        })?;
+        let md = Md {
+            memory: memory.clone(),
+            threshold: Threshold::Limited(1),
+            max_size: 0,
+            options: MdOptions::OP_PUT,
+            user_ptr: 0,
+            eq: Some(eq),
+        };
+        centre.md_attach(me, md, Unlink::Auto)?;
+    }
+    let mds = (mds, (live_bytes() - before) / mds.max(1) as isize);
+    net.crash_all();
+    Ok(Cost { peers, mds })
+}
+
+fn address(number: u32) -> Nid {
+    Nid::new_v4(Net::TCP, Ipv4Addr::from(0x0a00_0001 + number))
+}
