@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// The recordings, in the order of their names.
+/// The recordings of the TCP driver, in the order of their names.
 const RECORDINGS: [&str; 6] = [
     include_str!("../../tests/vectors/tcp-discover.json"),
     include_str!("../../tests/vectors/tcp-discover-ipv6.json"),
@@ -10,6 +10,13 @@ const RECORDINGS: [&str; 6] = [
     include_str!("../../tests/vectors/tcp-lst-read.json"),
     include_str!("../../tests/vectors/tcp-lst-write.json"),
     include_str!("../../tests/vectors/tcp-ping.json"),
+];
+
+/// The recordings of the RDMA driver.
+const RDMA_RECORDINGS: [&str; 3] = [
+    include_str!("../../tests/vectors/o2ib-lst-read.json"),
+    include_str!("../../tests/vectors/o2ib-lst-write.json"),
+    include_str!("../../tests/vectors/o2ib-ping.json"),
 ];
 
 /// One direction of one recorded connection: its objects in order.
@@ -41,6 +48,19 @@ pub(crate) fn streams() -> Vec<Stream> {
         }));
     }
     streams
+}
+
+/// All recorded messages of the RDMA driver and private data of its connections: the kind, and the bytes.
+pub(crate) fn rdma() -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    for text in RDMA_RECORDINGS {
+        let recording: Value = serde_json::from_str(text).expect("the recordings are JSON");
+        found.extend(list(&recording["items"]).iter().filter_map(|item| {
+            let bytes = item["hex"].as_str().or(item["private_data_hex"].as_str())?;
+            Some((item["kind"].as_str()?.to_owned(), hex(bytes)))
+        }));
+    }
+    found
 }
 
 fn list(value: &Value) -> &[Value] {

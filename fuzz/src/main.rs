@@ -71,7 +71,7 @@ fn fuzz(targets: &[&Target], options: &Options) -> usize {
     for target in targets {
         let report = Run::new(target, seed).go(limit);
         println!(
-            "{:<10} seed {seed}, {} executions, {} outcomes",
+            "{:<12} seed {seed}, {} executions, {} outcomes",
             report.target, report.executions, report.outcomes
         );
         if let Some(failure) = &report.failure {
@@ -98,11 +98,11 @@ fn tell(report: &Report, failure: &Failure, artifacts: &Path) {
 fn replay_one(target: &Target, input: &[u8]) -> bool {
     match replay(target, input) {
         Ok(()) => {
-            println!("{:<10} holds on {} bytes", target.name, input.len());
+            println!("{:<12} holds on {} bytes", target.name, input.len());
             true
         }
         Err(failure) => {
-            println!("{:<10} broke: {}", target.name, failure.message);
+            println!("{:<12} broke: {}", target.name, failure.message);
             false
         }
     }

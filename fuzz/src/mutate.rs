@@ -9,7 +9,7 @@ const CHANGES_MAX: usize = 6;
 const PIECE_MAX: usize = 32;
 
 /// Numbers at which protocols turn: limits and their neighbours, signs, magic numbers, types.
-const INTERESTING: [u64; 32] = [
+const INTERESTING: [u64; 37] = [
     0,
     1,
     2,
@@ -19,6 +19,7 @@ const INTERESTING: [u64; 32] = [
     12,
     16,
     17,
+    18,
     63,
     64,
     0x7f,
@@ -27,6 +28,9 @@ const INTERESTING: [u64; 32] = [
     0xc1,
     0xff,
     200,
+    256,
+    257,
+    258,
     4096,
     4097,
     12345,
@@ -39,6 +43,7 @@ const INTERESTING: [u64; 32] = [
     0x4572_6963,
     0xacce_7100,
     0x7069_6e67,
+    0x0be9_1b91,
     0x0009_0000_0000_0000,
     0x8000_0000_0000_0000,
     u64::MAX,

@@ -1,6 +1,9 @@
 //! What is fuzzed, and what must hold.
 
 mod handshakes;
+mod ib;
+mod ib_connect;
+mod keepalive;
 mod layouts;
 mod names;
 mod ping;
@@ -37,6 +40,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ping-info", run: ping::ping_info, seeds: ping::seeds },
     Target { name: "acceptor", run: handshakes::acceptor, seeds: handshakes::acceptor_seeds },
     Target { name: "connector", run: handshakes::connector, seeds: handshakes::connector_seeds },
+    Target { name: "keepalive", run: keepalive::keepalive, seeds: keepalive::seeds },
+    Target { name: "ib-message", run: ib::message, seeds: ib::message_seeds },
+    Target { name: "ib-reject", run: ib::reject, seeds: ib::reject_seeds },
+    Target { name: "ib-listener", run: ib_connect::listener, seeds: ib_connect::listener_seeds },
+    Target { name: "ib-connector", run: ib_connect::connector, seeds: ib_connect::connector_seeds },
 ];
 
 impl Outcome {

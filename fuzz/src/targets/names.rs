@@ -3,9 +3,12 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
-use lnet_nid::{Net, Nid, NidError, Pid, ProcessId};
+use lnet_nid::{Net, Nid, NidError, NidList, Pid, ProcessId};
 
 use super::{Outcome, same};
+
+/// How many NIDs of a list are named one by one.
+const MEMBERS: usize = 200;
 
 /// Whatever is read from a text reads back from what it prints.
 pub(super) fn nid_text(bytes: &[u8]) -> Outcome {
@@ -14,8 +17,18 @@ pub(super) fn nid_text(bytes: &[u8]) -> Outcome {
     if let Ok(nid) = &nid {
         same(Nid::from_wire(&nid.to_wire()), Ok(*nid), "wire form of what a text gave");
     }
+    let list = reread::<NidList>(&text);
+    if let Ok(list) = &list {
+        for nid in list.members(MEMBERS).iter().flatten() {
+            same(list.contains(*nid), true, "a member");
+        }
+        if let Ok(nid) = &nid {
+            same(list.contains(*nid), !nid.is_any(), "a NID as a list");
+        }
+    }
     let kind = |error: NidError| std::mem::discriminant(&error);
     Outcome::of((
+        list.map(|list| list.ranges().len().min(4)).map_err(kind),
         nid.map(|nid| nid.net().net_type()).map_err(kind),
         reread::<Net>(&text).map(|net| net.net_type()).map_err(kind),
         reread::<ProcessId>(&text).map(|process| process.pid.is_userspace()).map_err(kind),
@@ -72,6 +85,9 @@ pub(super) fn text_seeds() -> Vec<Vec<u8>> {
         "1.2.3.4",
         "::ffff:1.2.3.4@tcp",
         "00000000000000000000000000000001@<13:1>",
+        "*@tcp 192.168.[1-10].*@tcp",
+        "10.0.0.[1,3-5,8-20/4] 10.1.0.0/30@o2ib",
+        "fd00::/120@tcp2 [1-100/7]@gni",
     ];
     texts.map(|text| text.as_bytes().to_vec()).to_vec()
 }

@@ -1,1 +1,77 @@
 //! CPU partitions: tables, patterns, partitioned locks and counts, NUMA-aware memory, thread binding.
+//!
+//! A *CPU partition* (CPT) is a set of CPUs that share caches and memory. State that every message touches is split
+//! by partition, so that a message is handled where its data lies and partitions do not wait for one another. A
+//! [`CptTable`] says which CPU belongs to which partition; everything else here is indexed by partition.
+//!
+//! This crate knows nothing of LNet. Which partition a NID belongs to is computed where NIDs are known.
+//!
+//! ```
+//! use lnet_cpt::{CptConfig, PercptLock, Topology, alloc_in, bind_thread, threads_for};
+//!
+//! // The tunables of this host, applied to the CPUs that this process may use.
+//! let config: CptConfig = "cpu_npartitions=1".parse()?;
+//! let table = config.create(Topology::machine()?)?;
+//!
+//! // A counter per partition; who handles a message takes the one of its own partition.
+//! let messages = PercptLock::new(&table, |_cpt| 0u64, ());
+//! let cpt = table.current(true).unwrap_or(0);
+//! *messages.lock(cpt) += 1;
+//! assert_eq!(messages.lock_all().parts_mut().map(|count| *count).sum::<u64>(), 1);
+//!
+//! // A pool of threads, each bound to the partition and with memory near it.
+//! for _ in 0..threads_for(&table, cpt, 0).initial {
+//!     bind_thread(&table, cpt)?;
+//!     let buffer = alloc_in(&table, cpt, 64 * 1024)?;
+//!     assert_eq!(buffer.len(), 64 * 1024);
+//! }
+//! # Ok::<(), lnet_cpt::CptError>(())
+//! ```
+//!
+//! | the C interface of the design | here |
+//! | --- | --- |
+//! | `cfs_cpt_table_alloc`, `…_create`, `…_create_pattern` | [`CptTable::alloc`], [`create`](CptTable::create), [`create_pattern`](CptTable::create_pattern); from tunables [`CptConfig::create`] |
+//! | `cfs_cpt_table_free` | dropping it |
+//! | `cfs_cpt_set_cpu`, `…_cpumask`, `…_node`; `cfs_cpt_unset_…` | [`CptTable::set_cpu`], [`set_cpumask`](CptTable::set_cpumask), [`set_node`](CptTable::set_node); `unset_…` |
+//! | `cfs_cpt_current` | [`CptTable::current`], after what the thread said by [`set_current`] or [`with_partition`] |
+//! | `cfs_cpt_number`, `…_weight`, `…_cpumask`, `…_nodemask`, `…_online`, `…_distance`, `…_spread_node`, `…_of_cpu`, `…_of_node` | the [`CptTable`] methods of these names; `cfs_cpt_number` is [`partitions`](CptTable::partitions) |
+//! | `cfs_percpt_lock_alloc`, `cfs_percpt_lock`, with index −1 | [`PercptLock::new`], [`lock`](PercptLock::lock), [`lock_all`](PercptLock::lock_all) |
+//! | the event queue's count per partition | [`PercptRef`] |
+//! | `cfs_cpt_malloc`, `cfs_cpt_vmalloc`, `cfs_page_cpt_alloc` | [`alloc_in`] |
+//! | `cfs_cpt_bind` | [`bind_thread`] |
+//! | `cpu_npartitions`, `cpu_pattern` | [`CptConfig`], [`Pattern`], [`Estimate`] |
+//! | `cpu_partition_table`, `cpu_partition_distance` | `Display` of [`CptTable`] and of [`Distances`] |
+//!
+//! `unsafe` stands in two modules: `sys` (system calls that nix lacks) and `lock` (data that is shared under any
+//! private lock and changed under all of them).
+
+mod bind;
+mod config;
+mod current;
+mod error;
+mod estimate;
+mod list;
+mod lock;
+mod memory;
+mod pattern;
+mod refs;
+mod set;
+mod sync;
+mod sys;
+mod table;
+mod threads;
+mod topology;
+
+pub use bind::bind_thread;
+pub use config::{Conflict, CptConfig};
+pub use current::{set_current, with_partition};
+pub use error::CptError;
+pub use estimate::Estimate;
+pub use lock::{ExclusiveGuard, PercptLock, PrivateGuard};
+pub use memory::{CptMemory, INTERLEAVED_BYTES, Placement, alloc_in};
+pub use pattern::{Pattern, Without};
+pub use refs::PercptRef;
+pub use set::{CoreSet, CpuSet, Kind, MAX_CPUS, MAX_NODES, NodeSet, NumberSet, OfCores, OfCpus, OfNodes};
+pub use table::{CptTable, Distances, MAX_PARTITIONS};
+pub use threads::{MAX_POOL_THREADS, PoolSize, threads_for, threads_for_interfaces};
+pub use topology::{Cpu, LOCAL_DISTANCE, REMOTE_DISTANCE, Topology};

@@ -88,6 +88,36 @@ pub enum NidError {
         /// The highest bit in use.
         limit: u32,
     },
+    /// A part of a list of NIDs is not what stands there in a NID or range.
+    #[error("\"{value}\" at byte {position} of the NID list, in \"{text}\", is not {expected}")]
+    Expression {
+        /// The expression, or its first bytes.
+        text: String,
+        /// Where in the list the part stands, in bytes.
+        position: usize,
+        /// The part, or its first bytes.
+        value: String,
+        /// What could stand there, with its limits.
+        expected: &'static str,
+    },
+    /// A list of NIDs has more of something than is ever looked at.
+    #[error("more than {limit} {what} at byte {position} of the NID list")]
+    ListTooLong {
+        /// What there are too many of.
+        what: &'static str,
+        /// Where in the list the first one too many stands, in bytes.
+        position: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The NIDs of a list cannot be named one by one.
+    #[error("\"{text}\" stands for more NIDs than the {limit} that can be named one by one")]
+    Members {
+        /// The expression with which they became too many, or its first bytes.
+        text: String,
+        /// How many there may be.
+        limit: usize,
+    },
     /// A portal index that no node has.
     #[error("portal {value} is not below {limit}")]
     Portal {

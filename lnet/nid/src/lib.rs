@@ -1,8 +1,8 @@
 //! LNet's plain names and numbers: NIDs, networks, process ids, match bits and portals, with their texts.
 //!
-//! Everything here is a small `Copy` value with the layout it has on the wire, and can be printed and parsed.
-//! The crate opens nothing, resolves no host name, and knows no list of local interfaces; NID *ranges* and list
-//! expressions are not here either.
+//! Everything here is a small `Copy` value with the layout it has on the wire, and can be printed and parsed; only lists of
+//! NIDs, which are never on the wire, own memory.
+//! The crate opens nothing, resolves no host name, and knows no list of local interfaces.
 //!
 //! ```
 //! use lnet_nid::{Net, Nid, ProcessId};
@@ -22,6 +22,8 @@
 //! | `nid` | [`Nid`]: the 20-byte network id of one interface, its wire and legacy forms |
 //! | `net` | [`Net`] and [`NetType`]: `tcp1`, `o2ib`, `lo` |
 //! | `process` | [`Pid`] and [`ProcessId`]: `12345-10.0.0.1@tcp` |
+//! | `list`, `range`, `numbers` | [`NidList`] and [`NidRange`]: `192.168.[1-10].*@tcp`, for rules and groups |
+//! | `hash` | which partition a NID belongs to |
 //! | `bits` | [`MatchBits`] and [`Portal`] |
 //! | `error` | [`NidError`] |
 
@@ -29,13 +31,19 @@
 
 mod bits;
 mod error;
+mod hash;
+mod list;
 mod net;
 mod nid;
+mod numbers;
 mod process;
+mod range;
 mod text;
 
 pub use bits::{MatchBits, Portal};
 pub use error::NidError;
+pub use list::NidList;
 pub use net::{Net, NetType};
 pub use nid::Nid;
 pub use process::{Pid, ProcessId};
+pub use range::NidRange;

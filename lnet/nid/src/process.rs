@@ -109,6 +109,8 @@ pub struct ProcessId {
     pub pid: Pid,
 }
 
+const _: () = assert!(size_of::<ProcessId>() == 24);
+
 impl ProcessId {
     /// Every process on every node.
     pub const ANY: ProcessId = ProcessId { nid: Nid::ANY, pid: Pid::ANY };

@@ -17,11 +17,11 @@ pub(crate) const ANY_OUTPUT: &str = "<?>";
 const TEXT_MAX: usize = 63 + 13;
 
 /// The network of a NID text without `@`.
-const DEFAULT_NET: Net = Net::TCP;
+pub(crate) const DEFAULT_NET: Net = Net::TCP;
 
 /// What stands before the `@` of a small NID depends on the network type.
 #[derive(Clone, Copy)]
-enum AddressForm {
+pub(crate) enum AddressForm {
     /// `lo`: any text, which means 0.
     Loopback,
     /// Dotted IPv4, or IPv6 in its compressed text.
@@ -35,7 +35,7 @@ enum AddressForm {
 }
 
 impl AddressForm {
-    fn of(net_type: NetType) -> AddressForm {
+    pub(crate) fn of(net_type: NetType) -> AddressForm {
         match net_type {
             NetType::LO => AddressForm::Loopback,
             NetType::TCP | NetType::O2IB | NetType::EFA => AddressForm::Ip,
@@ -45,7 +45,7 @@ impl AddressForm {
         }
     }
 
-    fn expected(self) -> &'static str {
+    pub(crate) fn expected(self) -> &'static str {
         match self {
             AddressForm::Loopback => "0",
             AddressForm::Ip => "an IPv4 or IPv6 address",
@@ -121,11 +121,16 @@ pub(crate) fn check_length(text: &str) -> Result<(), NidError> {
     if text.len() <= TEXT_MAX {
         return Ok(());
     }
+    Err(NidError::TooLong { text: cut(text), length: text.len(), limit: TEXT_MAX })
+}
+
+/// What an error says of a text: its first [`TEXT_MAX`] bytes.
+pub(crate) fn cut(text: &str) -> String {
     let head = text.chars().scan(0, |bytes, c| {
         *bytes += c.len_utf8();
         (*bytes <= TEXT_MAX).then_some(c)
     });
-    Err(NidError::TooLong { text: head.collect(), length: text.len(), limit: TEXT_MAX })
+    head.collect()
 }
 
 pub(crate) fn is_any(text: &str) -> bool {
@@ -157,18 +162,12 @@ fn parse_net_number(text: &str, number: &str) -> Result<u16, NidError> {
     parse_decimal(number, limit).map(|value| value as u16).ok_or_else(|| net_number(text, number, limit))
 }
 
-fn parse_address(net: Net, form: AddressForm, address: &str) -> Option<Nid> {
+pub(crate) fn parse_address(net: Net, form: AddressForm, address: &str) -> Option<Nid> {
     match form {
         AddressForm::Loopback => Some(Nid::LOOPBACK),
         AddressForm::Ipv4 => Some(Nid::new_v4(net, address.parse().ok()?)),
         AddressForm::Ip => Some(Nid::new_ip(net, address.parse().ok()?)),
-        AddressForm::Number => {
-            let number = match address.strip_prefix("0x").or_else(|| address.strip_prefix("0X")) {
-                Some(digits) => parse_hex(digits)?,
-                None => parse_decimal(address, u32::MAX)?,
-            };
-            Some(Nid::new_numeric(net, number))
-        }
+        AddressForm::Number => Some(Nid::new_numeric(net, parse_number(address)?)),
         AddressForm::Hex => {
             let nid = if address.len() == 32 && address.bytes().all(|digit| digit.is_ascii_hexdigit()) {
                 Nid::large(net, u128::from_str_radix(address, 16).ok()?.to_be_bytes())
@@ -186,6 +185,14 @@ pub(crate) fn parse_decimal(digits: &str, limit: u32) -> Option<u32> {
         return None;
     }
     digits.parse().ok().filter(|value| *value <= limit)
+}
+
+/// The value of a decimal number, or of a hexadecimal one behind `0x`.
+pub(crate) fn parse_number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => parse_hex(digits),
+        None => parse_decimal(text, u32::MAX),
+    }
 }
 
 fn parse_hex(digits: &str) -> Option<u32> {

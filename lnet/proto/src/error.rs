@@ -4,13 +4,17 @@ use lnet_nid::{Nid, NidError, Pid};
 use thiserror::Error;
 
 use crate::MessageType;
+use crate::ib::{MessageKind, RejectReason};
 use crate::sock::ConnType;
 
 const EIO: i32 = 5;
 const EINVAL: i32 = 22;
 const EPROTO: i32 = 71;
-const ENOBUFS: i32 = 105;
 const ECONNRESET: i32 = 104;
+const ENOBUFS: i32 = 105;
+const ECONNREFUSED: i32 = 111;
+const EHOSTUNREACH: i32 = 113;
+const ESTALE: i32 = 116;
 
 /// Why bytes are not the protocol's, or why a value has no bytes.
 ///
@@ -147,17 +151,17 @@ pub enum ProtoError {
         wanted: Pid,
     },
     /// What is to be connected cannot be asked for.
-    #[error("{field} {value} cannot be asked for in a hello")]
+    #[error("{field} {value} cannot be asked for in a connection request")]
     Attempt {
         /// The field of the attempt.
         field: &'static str,
         /// Its value.
         value: String,
     },
-    /// A checksum that is not that of the bytes (lnet-wire 25.3).
+    /// A checksum that is not that of the bytes (lnet-wire 25.3 and 32).
     #[error("checksum of a {object} is {value:#010x}, its bytes have {expected:#010x}")]
     Checksum {
-        /// NOOP or LNET message.
+        /// What it was the checksum of.
         object: &'static str,
         /// The checksum in the prefix.
         value: u32,
@@ -238,17 +242,135 @@ pub enum ProtoError {
         /// The limit.
         limit: usize,
     },
+    /// The type of an RDMA driver's message (lnet-wire 32).
+    #[error("o2iblnd message type {value:#x} is none of the ten")]
+    MessageKind {
+        /// The type.
+        value: u8,
+    },
+    /// An RDMA driver's message is shorter than its type needs, or longer than a receive buffer.
+    #[error("{kind} of {value} bytes, not {min} to {limit}")]
+    MessageLength {
+        /// The type of message.
+        kind: MessageKind,
+        /// Its length in bytes.
+        value: usize,
+        /// The shortest message of this type with this content, in bytes.
+        min: usize,
+        /// The longest message, in bytes.
+        limit: usize,
+    },
+    /// An RDMA driver's message that is of no use where it came.
+    #[error("{kind} where a {wanted} is due")]
+    WrongKind {
+        /// The type of message.
+        kind: MessageKind,
+        /// What may come.
+        wanted: MessageKind,
+    },
+    /// An RDMA driver's message carries an LNet message that it is not made for.
+    #[error("{kind} carries a {message}")]
+    Embedded {
+        /// The RDMA driver's message.
+        kind: MessageKind,
+        /// The LNet message in it.
+        message: MessageType,
+    },
+    /// The number of fragments in an RDMA descriptor.
+    #[error("RDMA descriptor has {value} fragments, not 1 to {limit}")]
+    Fragments {
+        /// The number of fragments.
+        value: usize,
+        /// The most a descriptor may have.
+        limit: usize,
+    },
+    /// A parameter of a connection is not acceptable.
+    #[error("{field} is {value}, not {min} to {limit}")]
+    Parameter {
+        /// The parameter.
+        field: &'static str,
+        /// Its value.
+        value: u32,
+        /// The least acceptable.
+        min: u32,
+        /// The most acceptable.
+        limit: u32,
+    },
+    /// A message names other ends than those of the connection it came on.
+    #[error("{field} is {got}, the connection's is {wanted}")]
+    WrongEnd {
+        /// The field.
+        field: &'static str,
+        /// The NID in it.
+        got: Nid,
+        /// The NID of the connection.
+        wanted: Nid,
+    },
+    /// A message names an incarnation that is over.
+    #[error("{field} is {got:#x}, the connection's is {wanted:#x}")]
+    Stale {
+        /// The field.
+        field: &'static str,
+        /// The incarnation in it.
+        got: u64,
+        /// The incarnation of the connection.
+        wanted: u64,
+    },
+    /// The reason in a reject record is none of the nine.
+    #[error("reject reason {value} is not 1 to 9")]
+    RejectReason {
+        /// The reason.
+        value: u8,
+    },
+    /// The peer rejects the connection, and another attempt would end alike.
+    #[error("peer rejects the connection: {reason}")]
+    Rejected {
+        /// Its reason.
+        reason: RejectReason,
+    },
+    /// The interface asked for is not ready yet.
+    #[error("{nid} is not ready for connections")]
+    NotReady {
+        /// The interface.
+        nid: Nid,
+    },
+    /// The source port of a connection proves nothing, and proof is required.
+    #[error("source port {port} is above {limit}")]
+    Unprivileged {
+        /// The source port.
+        port: u16,
+        /// The highest privileged port.
+        limit: u16,
+    },
+    /// The peer keeps sending the active side back to the start.
+    #[error("{nid} has rejected the connection {limit} times in a row")]
+    RetriesExhausted {
+        /// The peer.
+        nid: Nid,
+        /// How often is enough.
+        limit: u32,
+    },
+    /// Nothing listens at the peer's address.
+    #[error("nothing listens at {nid}")]
+    NoListener {
+        /// The peer.
+        nid: Nid,
+    },
 }
 
 impl ProtoError {
     /// The errno an LNet user knows: `EPROTO` for nearly everything a peer does wrong, `EIO` for a checksum,
-    /// `ECONNRESET` for a connection closed before a byte came, `ENOBUFS` and `EINVAL` for the rest.
+    /// `ECONNRESET` for a connection closed before a byte came, `ESTALE` for another life of a node, `ECONNREFUSED` and
+    /// `EHOSTUNREACH` where there is no connection to be had, `ENOBUFS` and `EINVAL` for the rest.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
             ProtoError::Checksum { .. } => EIO,
             ProtoError::Closed { length: 0, .. } => ECONNRESET,
             ProtoError::AcksPending { .. } => ENOBUFS,
+            ProtoError::Stale { .. } => ESTALE,
+            ProtoError::Rejected { .. } | ProtoError::RetriesExhausted { .. } => ECONNREFUSED,
+            ProtoError::NoListener { .. } => EHOSTUNREACH,
             ProtoError::LargeNid { .. } | ProtoError::Buffer { .. } | ProtoError::Attempt { .. } => EINVAL,
             _ => EPROTO,
         }

@@ -6,7 +6,7 @@
 //! same bytes again. Numbers in the documentation such as "lnet-wire 22.2" name chapters of the wire specification.
 //!
 //! What a message *means* — matching, credits, events — is the engine's; connections, timers and the choice of a
-//! connection are those of the LNet driver. The RDMA driver's messages are not here yet.
+//! connection are those of the LNet drivers.
 //!
 //! ```
 //! use lnet_nid::{MatchBits, Nid, ProcessId};
@@ -30,20 +30,36 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! | module | holds |
-//! | --- | --- |
-//! | `header` | [`Header`], [`Body`]: the LNet message header, small (72 bytes) and large (96 bytes) |
-//! | `handle` | [`WireHandle`]: the 16 opaque bytes that lead an answer back |
-//! | `limits` | numbers every node agrees on |
-//! | [`ping`] | the ping info, which answers a ping GET and fills a push PUT |
-//! | [`sock`] | the TCP driver: acceptor request, hello, message prefix, handshakes, framing, zero-copy acks |
-//! | `error` | [`ProtoError`] |
+//! | module | lnet-wire | holds |
+//! | --- | --- | --- |
+//! | `header` | 6, 7, 9 | [`Header`], [`Body`]: the LNet message header, small (72 bytes) and large (96 bytes) |
+//! | `handle` | 5 | [`WireHandle`]: the 16 opaque bytes that lead an answer back |
+//! | `limits` | 8 | numbers every node agrees on |
+//! | `order` | 0 | [`ByteOrder`], [`Decoded`] |
+//! | [`ping`] | 15 to 17 | the ping info, which answers a ping GET and fills a push PUT |
+//! | [`sock`] | 20 to 28 | the TCP driver: handshakes, framing, zero-copy acks, keepalives |
+//! | `sock::request` | 20, 21 | [`sock::AcceptorRequest`] |
+//! | `sock::hello`, `sock::conn_type` | 22, 23 | [`sock::Hello`], [`sock::Version`], [`sock::ConnType`] |
+//! | `sock::acceptor`, `sock::connector` | 22.5, 24, 27 | [`sock::Acceptor`], [`sock::Connector`] |
+//! | `sock::prefix`, `sock::decoder`, `sock::checksum` | 25 | [`sock::Prefix`], [`sock::Decoder`], [`sock::Crc32`] |
+//! | `sock::zc` | 26 | [`sock::Acks`], [`sock::AckQueue`] |
+//! | `sock::keepalive` | 28 | [`sock::Keepalive`] |
+//! | [`ib`] | 31 to 37 | the RDMA driver: messages, descriptors, reject records, negotiation |
+//! | `ib::head`, `ib::kind`, `ib::message` | 32, 35 | [`ib::Message`], [`ib::Head`], [`ib::Link`] |
+//! | `ib::params` | 32, 34 | [`ib::ConnParams`] |
+//! | `ib::descriptor` | 32, 37 | [`ib::Descriptor`] |
+//! | `ib::checksum` | 32 | [`ib::checksum()`], [`ib::verify_checksum`] |
+//! | `ib::reject` | 33 | [`ib::Reject`] |
+//! | `ib::connector`, `ib::listener` | 33, 34 | [`ib::Connector`], [`ib::Listener`] |
+//! | `error` | | [`ProtoError`] |
 
 #![forbid(unsafe_code)]
 
+mod cursor;
 mod error;
 mod handle;
 mod header;
+pub mod ib;
 mod limits;
 mod order;
 pub mod ping;

@@ -23,6 +23,14 @@ impl ByteOrder {
     }
 
     /// The value of a field that was read as little-endian.
+    pub(crate) fn u16(self, read_as_le: u16) -> u16 {
+        match self {
+            ByteOrder::Little => read_as_le,
+            ByteOrder::Big => read_as_le.swap_bytes(),
+        }
+    }
+
+    /// The value of a field that was read as little-endian.
     pub(crate) fn u32(self, read_as_le: u32) -> u32 {
         match self {
             ByteOrder::Little => read_as_le,

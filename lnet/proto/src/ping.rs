@@ -25,6 +25,7 @@ use static_assertions::const_assert_eq;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::cursor::Cursor;
 use crate::error::{nid4, nid20, to_nid4};
 use crate::{ByteOrder, ProtoError};
 
@@ -296,19 +297,6 @@ fn check_interface(nid: Nid) -> Result<Nid, ProtoError> {
         return Err(ProtoError::NotInterface { field: "ping info entry", nid });
     }
     Ok(nid)
-}
-
-/// Writes structures one behind the other into a buffer that `encoded_len` has sized.
-struct Cursor<'a> {
-    out: &'a mut [u8],
-}
-
-impl Cursor<'_> {
-    fn put<T: IntoBytes + Immutable>(&mut self, value: &T) {
-        let (head, rest) = std::mem::take(&mut self.out).split_at_mut(size_of::<T>());
-        head.copy_from_slice(value.as_bytes());
-        self.out = rest;
-    }
 }
 
 const HEAD_LEN: usize = size_of::<RawHead>();

@@ -442,3 +442,25 @@ fn a_connection_closed_early_says_how_far_it_came() {
     connector.feed(&[0x63]);
     assert_eq!(connector.closed(), ProtoError::Closed { object: "hello", length: 1 });
 }
+
+/// lnet-wire 24, row 1: both nodes connect at once. The one with the higher NID refuses, which makes its own connection
+/// the one that stays.
+#[test]
+fn a_race_leaves_one_connection() {
+    let low = ProcessId::lnet(nid("10.0.0.1@tcp"));
+    let high = ProcessId::lnet(nid("10.0.0.2@tcp"));
+    let attempt_of = |local, peer| Attempt { local, peer, conn_type: ConnType::Control, ..attempt() };
+    let attempts = [attempt_of(low, high), attempt_of(high, low)];
+    // Both are under way before either is answered.
+    let mut connectors = attempts.map(|attempt| Connector::new(attempt).unwrap());
+    let answers = [0, 1].map(|index| {
+        let mut acceptor = Acceptor::new(only(attempts[index].peer.nid, SERVER));
+        let offer = offer_of(&run_acceptor(&mut acceptor, &[connectors[index].output()]).1);
+        let own_wins = offer.hello.src_nid.to_wire() < offer.local_nid().to_wire();
+        if own_wins { offer.refuse() } else { offer.accept(offer.claimed()).unwrap() }
+    });
+    let [lost, won] = [0, 1].map(|index| connectors[index].feed(&answers[index]).1);
+    assert_eq!(lost, ConnectProgress::Retry(Retry::Race));
+    let ConnectProgress::Established(established) = won else { panic!("{won:?}") };
+    assert_eq!(established.hello.src_nid, low.nid);
+}

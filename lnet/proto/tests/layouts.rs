@@ -2,9 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+mod common;
 
-use lnet_nid::{MatchBits, Net, NetType, Nid, Pid, ProcessId};
+use std::net::Ipv4Addr;
+
+use common::flip;
+use common::strategies::{any_nid, header_of, large_nid, small_nid};
+use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::ping::{Features, Interface, NIS_MAX, NiStatus, PingInfo};
 use lnet_proto::sock::{
     AcceptorRequest, AckQueue, Acks, ConnType, Decoder, Frame, Hello, InterfaceAddresses, Prefix, PrefixKind,
@@ -13,53 +17,6 @@ use lnet_proto::sock::{
 use lnet_proto::{Body, ByteOrder, Decoded, Header, MAX_PAYLOAD, MessageType, ProtoError, WireHandle};
 use proptest::collection::vec;
 use proptest::prelude::*;
-
-fn any_net() -> impl Strategy<Value = Net> {
-    (prop_oneof![Just(2_u8), Just(5), Just(16), Just(17)], any::<u16>())
-        .prop_map(|(net_type, number)| Net::new(NetType(net_type), number))
-}
-
-fn small_nid() -> impl Strategy<Value = Nid> {
-    (any_net(), any::<u32>()).prop_map(|(net, address)| Nid::new_v4(net, Ipv4Addr::from(address)))
-}
-
-fn large_nid() -> impl Strategy<Value = Nid> {
-    (any_net(), any::<u128>()).prop_map(|(net, address)| Nid::new_v6(net, Ipv6Addr::from(address)))
-}
-
-fn any_nid() -> impl Strategy<Value = Nid> {
-    prop_oneof![small_nid(), large_nid()]
-}
-
-fn any_body() -> impl Strategy<Value = (Body, u32)> {
-    let handle = || any::<[u8; 16]>().prop_map(WireHandle);
-    let bits = || any::<u64>().prop_map(MatchBits);
-    let numbers = any::<[u32; 3]>;
-    let ack = (handle(), bits(), numbers())
-        .prop_map(|(dst_wmd, match_bits, [mlength, ..])| (Body::Ack { dst_wmd, match_bits, mlength }, 0));
-    let put = (handle(), bits(), any::<u64>(), numbers(), 0..=MAX_PAYLOAD).prop_map(
-        |(ack_wmd, match_bits, hdr_data, [portal, offset, _], length)| {
-            (Body::Put { ack_wmd, match_bits, hdr_data, portal, offset }, length)
-        },
-    );
-    let get = (handle(), bits(), numbers()).prop_map(
-        |(return_wmd, match_bits, [portal, src_offset, sink_length])| {
-            (Body::Get { return_wmd, match_bits, portal, src_offset, sink_length }, 0)
-        },
-    );
-    let reply = (handle(), 0..=MAX_PAYLOAD).prop_map(|(dst_wmd, length)| (Body::Reply { dst_wmd }, length));
-    prop_oneof![ack, put, get, reply]
-}
-
-fn header_of(nid: BoxedStrategy<Nid>) -> impl Strategy<Value = Header> {
-    let process = || (nid.clone(), any::<u32>()).prop_map(|(nid, pid)| ProcessId::new(nid, Pid(pid)));
-    (process(), process(), any_body()).prop_map(|(dest, src, (body, payload_length))| Header {
-        dest,
-        src,
-        payload_length,
-        body,
-    })
-}
 
 fn any_hello() -> impl Strategy<Value = Hello> {
     let addresses = vec(1..=u32::MAX, 0..=InterfaceAddresses::MAX).prop_map(|addresses| {
@@ -107,20 +64,6 @@ fn any_ping() -> impl Strategy<Value = PingInfo> {
         }
         PingInfo { features, pid: Pid(pid), sequence, nis: [small, large].concat() }
     })
-}
-
-/// Reverses each field of these lengths, one behind the other: what a big-endian node would have sent. A field
-/// of length 0 - n stays as it is.
-fn flip(bytes: &mut [u8], fields: &[isize]) {
-    let mut offset = 0;
-    for field in fields {
-        let end = offset + field.unsigned_abs();
-        if *field > 0 {
-            bytes[offset..end].reverse();
-        }
-        offset = end;
-    }
-    assert_eq!(offset, bytes.len());
 }
 
 fn emit_ping(info: &PingInfo) -> Vec<u8> {

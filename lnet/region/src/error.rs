@@ -43,6 +43,20 @@ pub enum RegionError {
         /// The limit.
         max: usize,
     },
+    /// Memory on the heap has no descriptor that could be given away.
+    #[error("memory of {bytes} bytes on the heap cannot be shared")]
+    NotShareable {
+        /// Length of the region.
+        bytes: usize,
+    },
+    /// What a descriptor names is not the memory of a region.
+    #[error("the descriptor names no memory of fixed size: {what} ({errno})")]
+    NotRegion {
+        /// What is wrong with it.
+        what: &'static str,
+        /// The system's reason.
+        errno: Errno,
+    },
     /// The system would not give the memory.
     #[error("cannot get {bytes} bytes of memory: {errno}")]
     System {
@@ -61,7 +75,8 @@ impl RegionError {
             RegionError::Fragments { .. } => Errno::EFBIG,
             RegionError::InUse { .. } => Errno::EBUSY,
             RegionError::TooManyLeases { .. } => Errno::ENOBUFS,
-            RegionError::System { errno, .. } => *errno,
+            RegionError::NotShareable { .. } => Errno::EOPNOTSUPP,
+            RegionError::System { errno, .. } | RegionError::NotRegion { errno, .. } => *errno,
         }
     }
 }

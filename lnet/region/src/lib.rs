@@ -1,36 +1,60 @@
 //! Memory that may be in flight.
 //!
-//! A [`Region`] is reference-counted memory with a stable address. Who wants to touch its
-//! bytes takes a *lease* on a byte range: any number of readers may share a range, a writer has it alone, and a lease
-//! that would break this rule is refused. So the bytes of a message that has arrived can be lent to the client as a
-//! plain `&[u8]` while the next message is still being received into another range of the same buffer, and safe
-//! code can neither touch memory in flight nor free it early.
+//! A [`Region`] is reference-counted memory with a stable address. Who wants to touch its bytes takes a *lease* on a byte
+//! range: any number of readers may share a range, a writer has it alone, and a lease that would break this rule is
+//! refused. So the bytes of a message that has arrived can be lent to the client as a plain `&[u8]` while the next
+//! message is still being received into another range of the same buffer, and safe code can neither touch memory in
+//! flight nor free it early.
 //!
 //! An [`IoVec`] is the shape of a buffer: up to 256 [`Fragment`]s of regions, trimmed to a byte count. Leases on an
 //! `IoVec` are [`ReadVec`] (what a transport sends from, and what a received message is) and [`WriteVec`] (what a
 //! transport receives into). All three are cheap to clone or take: no allocation, one short lock per fragment.
 //!
-//! This crate is the one place with `unsafe` over payload memory. It knows nothing of LNet or of sockets.
+//! Memory that other processes can write is a region as well ([`Region::memfd`], [`Region::share`],
+//! [`Region::attach`]): the same leases copy its bytes and name them to the system ([`send`], [`receive`]), but never show
+//! them as a slice. Copies out of it end, stay within their range and give bytes that stood there at some moment,
+//! whatever the others do; who must trust what he reads copies it first and checks the copy.
+//!
+//! This crate is the one place with `unsafe` over payload memory. It knows nothing of LNet.
 //!
 //! ```
 //! use lnet_region::{Fragment, IoVec, Region};
 //!
 //! let region = Region::heap(4096)?;
 //! let buffer = IoVec::new([Fragment::new(region, 0, 4096)?])?;
-//! buffer.write(0..5)?.copy_from(0, b"hello");
-//! let message = buffer.read(0..5)?;
+//! let mut incoming = buffer.write(0..5)?;
+//! incoming.copy_from(0, b"hello");
+//! let message = incoming.into_read();
 //! assert_eq!(message.as_slice(), Some(&b"hello"[..]));
 //! // The range is lent out: nobody may write to it now, but the rest of the buffer is free.
 //! assert!(buffer.write(4..8).is_err());
 //! assert!(buffer.write(5..4096).is_ok());
 //! # Ok::<(), lnet_region::RegionError>(())
 //! ```
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `region` | [`Region`]: memory, its leases, what LNDs keep with it |
+//! | `memory` | where the bytes come from: the heap, sealed memfds |
+//! | `lease` | who reads and who writes which range |
+//! | `iovec` | [`Fragment`] and [`IoVec`] |
+//! | `leased` | [`ReadVec`] and [`WriteVec`] |
+//! | `shared` | copies of bytes that others may be writing |
+//! | `io` | [`Part`] and [`PartMut`], [`send`] and [`receive`] |
+//! | `error` | [`RegionError`] |
 
 mod error;
+mod io;
 mod iovec;
 mod lease;
+mod leased;
+mod memory;
 mod region;
+mod shared;
 
 pub use error::RegionError;
-pub use iovec::{Fragment, IoVec, MAX_FRAGMENTS, ReadVec, WriteVec, copy};
-pub use region::{LND_SLOTS, LndSlot, MAX_REGION_BYTES, Region, Registration};
+pub use io::{Part, PartMut, receive, send};
+pub use iovec::{Fragment, IoVec, MAX_FRAGMENTS};
+pub use leased::{ReadVec, WriteVec, copy};
+pub use memory::MAX_REGION_BYTES;
+pub use region::{LND_SLOTS, LndSlot, Pages, Region, Registration};

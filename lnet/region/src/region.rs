@@ -1,24 +1,32 @@
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
 use std::fmt;
 use std::ops::Range;
-use std::ptr::NonNull;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
-use nix::errno::Errno;
 use parking_lot::Mutex;
+use static_assertions::assert_impl_all;
 
 use crate::RegionError;
 use crate::lease::{Access, Leases};
-
-/// The largest region: far above any buffer pool, far below what would overflow an offset computation.
-pub const MAX_REGION_BYTES: usize = 1 << 40;
+use crate::memory::Memory;
 
 /// How many LNDs can each keep a registration of a region: TCP, verbs, a simulated network and one to spare.
 pub const LND_SLOTS: usize = 4;
 
-/// Heap regions start at page boundaries, so that a buffer of 256 pages is 256 whole pages.
-const PAGE_BYTES: usize = 4096;
+/// The pages of memory that can be shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pages {
+    /// The system's ordinary ones.
+    #[default]
+    Normal,
+    /// Huge ones of 2 MiB if there are enough, else ordinary ones. Only for processes that trust each other: whoever has
+    /// the descriptor can punch holes into the memory, and where the system then has no huge page left, touching a hole
+    /// is a bus error.
+    Huge,
+}
 
 /// Which LND a [`Registration`] belongs to; the node numbers its LNDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,45 +44,113 @@ pub type Registration = Box<dyn Any + Send + Sync>;
 
 /// Reference-counted memory with a stable address. Clones share the memory; it is freed with the last of them.
 ///
-/// A region has no accessors for its bytes: they are reached through leases on an [`crate::IoVec`].
+/// A region has no accessors for its bytes: they are reached through leases on an [`crate::IoVec`]. Its memory is
+/// *private*, this process's alone, or *shared* with others who may write to it whenever they like; it becomes shared by
+/// [`Region::share`] and stays so. Bytes of private memory can be seen as slices. Those of shared memory are only
+/// copied, or named to the system.
+///
+/// ```
+/// use lnet_region::{IoVec, Pages, Region};
+///
+/// let region = Region::memfd(4096, Pages::Normal)?;
+/// let buffer = IoVec::whole(region.clone());
+/// assert!(buffer.read(0..5)?.as_slice().is_some());
+/// let descriptor = region.share()?.try_clone_to_owned().expect("there are descriptors left");
+/// assert!(buffer.read(0..5)?.as_slice().is_none());
+///
+/// // What another process does with it:
+/// let theirs = IoVec::whole(Region::attach(descriptor)?);
+/// theirs.write(0..5)?.copy_from(0, b"hello");
+/// assert_eq!(buffer.read(0..5)?.to_vec(), b"hello");
+/// # Ok::<(), lnet_region::RegionError>(())
+/// ```
 #[derive(Clone)]
 pub struct Region(Arc<Inner>);
 
 struct Inner {
-    base: NonNull<u8>,
-    /// What `base` was allocated with; its size is the region's length.
-    layout: Layout,
+    memory: Memory,
+    length: usize,
+    /// Whether other processes may write to the memory. It is set behind the lock of the leases and only while there is
+    /// none, so that it stays as it is for whoever holds one.
+    shared: AtomicBool,
     leases: Mutex<Leases>,
     registrations: [OnceLock<Registration>; LND_SLOTS],
 }
 
-// SAFETY: `base` points to memory that the Inner owns and frees once, in its Drop. Bytes are read and written through
-// leases only, whose table (behind a mutex) keeps writers apart from everybody else; so sharing or moving an Inner
-// between threads cannot make two of them race on a byte.
-unsafe impl Send for Inner {}
-// SAFETY: as above.
-unsafe impl Sync for Inner {}
-
 impl Region {
-    /// Zeroed memory of `bytes` bytes on the heap, page aligned.
+    /// Zeroed memory of `bytes` bytes on the heap, page aligned. It is always private.
     ///
     /// # Errors
-    /// [`RegionError::Length`] for 0 or more than [`MAX_REGION_BYTES`], [`RegionError::System`] when there is no memory.
+    /// [`RegionError::Length`] for 0 or more than [`MAX_REGION_BYTES`](crate::MAX_REGION_BYTES),
+    /// [`RegionError::System`] with ENOMEM when there is no memory.
     pub fn heap(bytes: usize) -> Result<Region, RegionError> {
-        check_length(bytes)?;
-        let layout = Layout::from_size_align(bytes, PAGE_BYTES)
-            .map_err(|_| RegionError::Length { bytes, max: MAX_REGION_BYTES })?;
-        // SAFETY: the layout has a non-zero size, as check_length made sure.
-        let base = unsafe { alloc_zeroed(layout) };
-        let base = NonNull::new(base).ok_or(RegionError::System { bytes, errno: Errno::ENOMEM })?;
-        let leases = Mutex::new(Leases::default());
-        Ok(Region(Arc::new(Inner { base, layout, leases, registrations: Default::default() })))
+        Ok(Region::over(Memory::heap(bytes)?, bytes, false))
+    }
+
+    /// Zeroed memory of `bytes` bytes that can be shared with other processes; private for now. Its size is sealed, so
+    /// that nobody can take pages away. Children that are forked do not get it.
+    ///
+    /// Pages come when they are first touched. A process that may trace this one could open even private memory, as it
+    /// could write to any other; nothing here holds against that.
+    ///
+    /// # Errors
+    /// As for [`Region::heap`]; [`RegionError::System`] also for want of descriptors.
+    pub fn memfd(bytes: usize, pages: Pages) -> Result<Region, RegionError> {
+        let memory = match pages {
+            // Whatever stands against huge pages, ordinary ones will do, or say why not.
+            Pages::Huge => Memory::file(bytes, true).or_else(|_| Memory::file(bytes, false)),
+            Pages::Normal => Memory::file(bytes, false),
+        };
+        Ok(Region::over(memory?, bytes, false))
+    }
+
+    /// The memory that another process shares by this descriptor; it is shared from the start. Within one process the
+    /// leases of two such regions know nothing of each other.
+    ///
+    /// # Errors
+    /// [`RegionError::NotRegion`] unless it is a memfd whose size is sealed, [`RegionError::Length`] for no bytes or too
+    /// many, [`RegionError::System`] if it cannot be mapped.
+    pub fn attach(fd: OwnedFd) -> Result<Region, RegionError> {
+        let (memory, length) = Memory::attach(fd)?;
+        Ok(Region::over(memory, length, true))
+    }
+
+    fn over(memory: Memory, length: usize, shared: bool) -> Region {
+        Region(Arc::new(Inner {
+            memory,
+            length,
+            shared: AtomicBool::new(shared),
+            leases: Mutex::new(Leases::new()),
+            registrations: Default::default(),
+        }))
+    }
+
+    /// The descriptor by which another process [attaches](Region::attach) the memory. From now on the region is shared,
+    /// for good.
+    ///
+    /// # Errors
+    /// [`RegionError::NotShareable`] for memory on the heap; [`RegionError::InUse`] while anybody holds a lease, whose
+    /// bytes could then be seen as a slice.
+    pub fn share(&self) -> Result<BorrowedFd<'_>, RegionError> {
+        let fd = self.0.memory.fd().ok_or(RegionError::NotShareable { bytes: self.len() })?;
+        let leases = self.0.leases.lock();
+        if !self.is_shared() && !leases.is_empty() {
+            return Err(RegionError::InUse { start: 0, end: self.len() });
+        }
+        self.0.shared.store(true, Relaxed);
+        Ok(fd)
+    }
+
+    /// Whether other processes may write to the memory.
+    pub fn is_shared(&self) -> bool {
+        // Who holds a lease has taken the lock since it was set, if it was.
+        self.0.shared.load(Relaxed)
     }
 
     /// Bytes in the region; never 0.
     #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
-        self.0.layout.size()
+        self.0.length
     }
 
     /// Whether nobody reads or writes any byte of the region at this moment.
@@ -105,11 +181,11 @@ impl Region {
     }
 
     pub(crate) fn take(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
-        if range.start > range.end || range.end > self.0.layout.size() {
+        if range.start > range.end || range.end > self.0.length {
             return Err(RegionError::OutOfBounds {
                 start: range.start,
                 end: range.end,
-                length: self.0.layout.size(),
+                length: self.0.length,
             });
         }
         self.0.leases.lock().take(range, access)
@@ -119,60 +195,43 @@ impl Region {
         self.0.leases.lock().give_back(range, access);
     }
 
-    /// The bytes of a range.
-    ///
-    /// # Safety
-    /// The range lies within the region, and the caller holds a lease on it for as long as the slice lives.
-    pub(crate) unsafe fn bytes(&self, range: Range<usize>) -> &[u8] {
-        debug_assert!(range.start <= range.end && range.end <= self.0.layout.size());
-        // SAFETY: the range lies within the allocation, which is initialised (it began zeroed) and lives while `self`
-        // does; the caller's lease keeps writers away.
-        unsafe { std::slice::from_raw_parts(self.0.base.as_ptr().add(range.start), range.len()) }
+    pub(crate) fn downgrade(&self, range: Range<usize>) {
+        self.0.leases.lock().downgrade(range);
     }
 
-    /// The bytes of a range, to be written.
-    ///
-    /// # Safety
-    /// The range lies within the region, and the caller holds a write lease on it for as long as the slice lives, and
-    /// makes no second slice from the same lease meanwhile.
-    #[allow(clippy::mut_from_ref, reason = "the lease, not the reference, gives the right to write")]
-    pub(crate) unsafe fn bytes_mut(&self, range: Range<usize>) -> &mut [u8] {
-        debug_assert!(range.start <= range.end && range.end <= self.0.layout.size());
-        // SAFETY: as in `bytes`; the caller's write lease keeps everybody else away.
-        unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr().add(range.start), range.len()) }
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // SAFETY: `base` came from `alloc_zeroed` with this layout and is freed here only.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+    /// The address of a byte. The memory lives as long as the region does.
+    pub(crate) fn address(&self, offset: usize) -> *mut u8 {
+        debug_assert!(offset < self.0.length);
+        self.0.memory.base().wrapping_add(offset)
     }
 }
 
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Region({} bytes)", self.len())
+        let sharing = if self.is_shared() { ", shared" } else { "" };
+        write!(f, "Region({} bytes{sharing})", self.len())
     }
 }
 
-fn check_length(bytes: usize) -> Result<(), RegionError> {
-    if bytes == 0 || bytes > MAX_REGION_BYTES {
-        return Err(RegionError::Length { bytes, max: MAX_REGION_BYTES });
-    }
-    Ok(())
-}
+assert_impl_all!(Region: Send, Sync);
 
 #[cfg(test)]
 mod tests {
+    use nix::errno::Errno;
+
     use super::*;
+    use crate::MAX_REGION_BYTES;
 
     #[test]
     fn lengths_beyond_the_limits_are_refused() {
         for bytes in [0, MAX_REGION_BYTES + 1, usize::MAX] {
-            let error = Region::heap(bytes).expect_err("no such region");
-            assert_eq!(error, RegionError::Length { bytes, max: MAX_REGION_BYTES });
-            assert_eq!(error.errno(), Errno::EINVAL);
+            for made in
+                [Region::heap(bytes), Region::memfd(bytes, Pages::Normal), Region::memfd(bytes, Pages::Huge)]
+            {
+                let error = made.expect_err("no such region");
+                assert_eq!(error, RegionError::Length { bytes, max: MAX_REGION_BYTES });
+                assert_eq!(error.errno(), Errno::EINVAL);
+            }
         }
     }
 

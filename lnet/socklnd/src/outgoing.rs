@@ -1,10 +1,9 @@
 use std::collections::VecDeque;
-use std::io::IoSlice;
 
 use lnet_api::{Errno, Tx, TxToken};
 use lnet_proto::Header;
 use lnet_proto::sock::{Decoder, Prefix, Version};
-use lnet_region::ReadVec;
+use lnet_region::{Part, ReadVec};
 
 use crate::sys::Gather;
 
@@ -63,7 +62,7 @@ impl Outgoing {
     /// Adds the bytes from `skip` on to a gather list, as far as it has room.
     fn gather<'a>(&'a self, skip: usize, pieces: &mut Gather<'a>) {
         if skip < self.frame_len {
-            pieces.push(IoSlice::new(&self.frame[skip..self.frame_len]));
+            pieces.push(Part::new(&self.frame[skip..self.frame_len]));
         }
         if let Some(payload) = &self.payload {
             let room = pieces.inline_size() - pieces.len();

@@ -161,7 +161,7 @@ fn bits_of(slot: usize) -> MatchBits {
 pub(crate) fn buffer(length: usize) -> Result<IoVec> {
     let memory = IoVec::whole(Region::heap(length).map_err(BenchError::nlx("make a buffer"))?);
     let mut bytes = memory.write(0..length).map_err(BenchError::nlx("fill a buffer"))?;
-    bytes.chunks_mut(0).for_each(|chunk| chunk.fill(0x5a));
+    bytes.fill(0x5a);
     drop(bytes);
     Ok(memory)
 }

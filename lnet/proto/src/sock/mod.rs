@@ -10,6 +10,7 @@
 //! | [`Acceptor`] | the passive side's handshake |
 //! | [`Decoder`] | messages in the stream behind it |
 //! | [`AckQueue`] | zero-copy acks owed to a peer |
+//! | [`Keepalive`] | when a silent peer is sent a sign of life |
 
 mod acceptor;
 mod checksum;
@@ -18,6 +19,7 @@ mod connector;
 mod decoder;
 mod hello;
 mod intake;
+mod keepalive;
 mod prefix;
 mod request;
 mod zc;
@@ -29,6 +31,7 @@ pub use connector::{Attempt, ConnectProgress, Connector, Established, Retry};
 pub use decoder::{Decoder, Frame};
 pub use hello::{Hello, InterfaceAddresses, Version};
 pub use intake::WireBytes;
+pub use keepalive::{KEEPALIVE_PAUSE_NS, Keepalive};
 pub use prefix::{Prefix, PrefixKind};
 pub use request::{AcceptorRequest, RequestVerdict, RequestVersion};
 pub use zc::{ACK_RUNS_MAX, AckQueue, Acks, COOKIE_KEEPALIVE, COOKIE_NONE};

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
+pub(crate) mod strategies;
+
 use std::fs;
 use std::path::Path;
 
@@ -56,20 +58,53 @@ impl Stream {
 
 /// All recorded streams.
 pub(crate) fn streams() -> Vec<Stream> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors");
     let mut streams = Vec::new();
+    for (file, recording) in recordings("tcp-") {
+        let listed = recording["streams"].as_array().unwrap();
+        streams.extend(listed.iter().map(|stream| read_stream(&file, stream)));
+    }
+    streams
+}
+
+/// One recorded object of the RDMA driver.
+pub(crate) struct RdmaItem {
+    pub(crate) file: String,
+    /// `cm-req`, `cm-rep` or the type of the message.
+    pub(crate) kind: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// All recorded messages and private data of the RDMA driver, in their order.
+pub(crate) fn rdma_items() -> Vec<RdmaItem> {
+    let mut items = Vec::new();
+    for (file, recording) in recordings("o2ib-") {
+        for item in recording["items"].as_array().unwrap() {
+            let (kind, bytes) = match item["kind"].as_str().unwrap() {
+                "send" => (text(&item["type"]), hex(&item["hex"])),
+                "cm-req" | "cm-rep" => (text(&item["kind"]), hex(&item["private_data_hex"])),
+                "cm-rtu" | "rdma-write" => continue,
+                kind => panic!("unknown kind {kind}"),
+            };
+            items.push(RdmaItem { file: file.clone(), kind, bytes });
+        }
+    }
+    items
+}
+
+/// The recordings whose file names start so, by name.
+fn recordings(prefix: &str) -> Vec<(String, Value)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors");
+    let mut found = Vec::new();
     for entry in fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();
         let file = path.file_name().unwrap().to_str().unwrap();
-        if file.starts_with("tcp-") && file.ends_with(".json") {
-            let recording: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-            streams.extend(
-                recording["streams"].as_array().unwrap().iter().map(|stream| read_stream(file, stream)),
-            );
+        if file.starts_with(prefix) && file.ends_with(".json") {
+            found.push((file.to_owned(), serde_json::from_slice(&fs::read(&path).unwrap()).unwrap()));
         }
     }
-    assert!(!streams.is_empty(), "{} holds recordings", folder.display());
-    streams
+    assert!(!found.is_empty(), "{} holds recordings", folder.display());
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    found
 }
 
 /// The two directions of each recorded connection, the active side's first.
@@ -124,4 +159,18 @@ pub(crate) fn hex(value: &Value) -> Vec<u8> {
     let (pairs, rest) = digits.as_chunks::<2>();
     assert!(rest.is_empty());
     pairs.iter().map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+/// Reverses each field of these lengths, one behind the other: what a big-endian node would have sent. A field
+/// of length 0 - n stays as it is.
+pub(crate) fn flip(bytes: &mut [u8], fields: &[isize]) {
+    let mut offset = 0;
+    for field in fields {
+        let end = offset + field.unsigned_abs();
+        if *field > 0 {
+            bytes[offset..end].reverse();
+        }
+        offset = end;
+    }
+    assert_eq!(offset, bytes.len());
 }

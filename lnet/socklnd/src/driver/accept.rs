@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::sock::{AcceptProgress, Acceptor, Offer, PRIVILEGED_PORT_MAX};
+use lnet_region::Part;
 use socket2::Socket;
 use tracing::debug;
 
@@ -207,7 +208,7 @@ impl Driver {
         let Ok(reply) = reply else { return self.refuse(turn, key, &[]) };
         let Some(Source::Accepting(accepting)) = self.sources.get(key) else { return };
         // The reply fits into any socket's empty buffer; what it does not take whole is broken.
-        if sys::send(&accepting.socket, &[std::io::IoSlice::new(&reply)]) != Ok(reply.len()) {
+        if sys::send(&accepting.socket, &[Part::new(&reply)]) != Ok(reply.len()) {
             return self.refuse(turn, key, &[]);
         }
         let Some(accepting) = self.take_accepting(key, true) else { return };
@@ -239,7 +240,7 @@ impl Driver {
         self.sources.remove(key);
         if !reply.is_empty() {
             // Whether it arrives is the peer's concern: it sees the end in any case.
-            let _ = sys::send(&accepting.socket, &[std::io::IoSlice::new(reply)]);
+            let _ = sys::send(&accepting.socket, &[Part::new(reply)]);
         }
     }
 

@@ -1,11 +1,11 @@
 //! The active side: connecting and its handshake (lnet-wire 23 and 24).
 
-use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lnet_api::Errno;
 use lnet_proto::sock::{Attempt, ConnType, ConnectProgress, Connector, Established, Retry};
+use lnet_region::Part;
 use socket2::Socket;
 use tracing::debug;
 
@@ -285,7 +285,7 @@ impl Connecting {
     fn greet(&mut self) -> Result<(), Miss> {
         sys::connect_result(&self.socket).map_err(|errno| Miss::new(Step::Connect, errno, ""))?;
         let output = self.machine.output();
-        match sys::send(&self.socket, &[IoSlice::new(output)]) {
+        match sys::send(&self.socket, &[Part::new(output)]) {
             // It fits into any socket's empty buffer.
             Ok(count) if count == output.len() => {}
             Ok(_) | Err(Errno::EAGAIN) => {

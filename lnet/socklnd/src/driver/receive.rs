@@ -4,7 +4,6 @@
 //! left of a large payload goes from the socket straight to its place; a little room behind it brings the next header
 //! along with the same call.
 
-use std::io::IoSliceMut;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use lnet_api::{Arrival, Delivery, Errno, RxContext, Verdict};
 use lnet_nid::ProcessId;
 use lnet_proto::sock::{Acks, ConnType, Decoder, Frame, MessageChecksum, Prefix, Version};
 use lnet_proto::{ByteOrder, Header, ProtoError};
+use lnet_region::PartMut;
 use socket2::Socket;
 
 use super::Turn;
@@ -298,7 +298,7 @@ impl RxConn {
         let direct_room: usize = pieces.iter().map(|piece| piece.len()).sum();
         let ahead = if direct_room == left { BULK_AHEAD } else { 0 };
         if ahead > 0 {
-            pieces.push(IoSliceMut::new(&mut buffer[..ahead]));
+            pieces.push(PartMut::new(&mut buffer[..ahead]));
         }
         let received = sys::receive_into(&self.conn.socket, &mut pieces);
         drop(pieces);

@@ -1,8 +1,10 @@
-use std::io::{IoSlice, IoSliceMut, Read};
+use std::io::Read;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use lnet_api::Errno;
-use nix::libc::{MSG_DONTWAIT, MSG_NOSIGNAL};
+use lnet_region::{Part, PartMut};
+use nix::sys::socket::MsgFlags;
 use smallvec::SmallVec;
 use socket2::{Socket, TcpKeepalive};
 
@@ -14,10 +16,10 @@ use crate::SockConfig;
 pub(crate) const PIECES_MAX: usize = 512;
 
 /// What one call sends, on the stack.
-pub(crate) type Gather<'a> = SmallVec<[IoSlice<'a>; PIECES_MAX]>;
+pub(crate) type Gather<'a> = SmallVec<[Part<'a>; PIECES_MAX]>;
 
 /// Where one call receives to, on the stack.
-pub(crate) type Scatter<'a> = SmallVec<[IoSliceMut<'a>; PIECES_MAX]>;
+pub(crate) type Scatter<'a> = SmallVec<[PartMut<'a>; PIECES_MAX]>;
 
 /// What a receive gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,8 +35,9 @@ pub(crate) enum Received {
 }
 
 /// Writes as much as there is room for. EAGAIN: there is none.
-pub(crate) fn send(socket: &Socket, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
-    retry(|| socket.send_vectored_with_flags(pieces, MSG_DONTWAIT | MSG_NOSIGNAL))
+pub(crate) fn send(socket: &Socket, pieces: &[Part<'_>]) -> Result<usize, Errno> {
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    retry(|| Ok(lnet_region::send(socket.as_fd(), pieces, flags)?))
 }
 
 /// Reads into one buffer, which is not empty.
@@ -44,9 +47,8 @@ pub(crate) fn receive(socket: &Socket, buffer: &mut [u8]) -> Received {
 }
 
 /// Reads into several pieces of memory in order, which are not all empty.
-pub(crate) fn receive_into(socket: &Socket, pieces: &mut [IoSliceMut<'_>]) -> Received {
-    let mut socket = socket;
-    received(retry(|| socket.read_vectored(pieces)))
+pub(crate) fn receive_into(socket: &Socket, pieces: &mut [PartMut<'_>]) -> Received {
+    received(retry(|| Ok(lnet_region::receive(socket.as_fd(), pieces, MsgFlags::empty())?)))
 }
 
 fn received(result: Result<usize, Errno>) -> Received {

@@ -1,0 +1,103 @@
+//! The RDMA driver's messages and reject records.
+
+use lnet_proto::ib::{
+    Body, Completion, ConnParams, Link, MESSAGE_MAX, Message, RDMA_FRAGMENTS_MAX, Reject, RejectReason,
+    Version, verify_checksum,
+};
+use lnet_proto::{ByteOrder, ProtoError};
+
+use super::{Outcome, same};
+use crate::corpus::rdma;
+
+/// A message is written back with the same meaning and, where nothing of it is left unread, with the same bytes.
+pub(super) fn message(bytes: &[u8]) -> Outcome {
+    let message = match Message::parse(bytes) {
+        Ok(message) => message,
+        Err(error) => {
+            if let ProtoError::Truncated { length, needed, .. } = error {
+                assert!(length == bytes.len() && length < needed && needed <= MESSAGE_MAX, "{error}");
+            }
+            return Outcome::of_error(&error);
+        }
+    };
+    let length = message.encoded_len();
+    assert!(length <= MESSAGE_MAX && length <= bytes.len(), "{length} bytes of {}", bytes.len());
+    let mut out = [0; MESSAGE_MAX];
+    same(message.emit(&mut out), Ok(length), "length of a message");
+    same(Message::parse(&out[..length]), Ok(message), "message");
+    let order = order_of(bytes);
+    if order == ByteOrder::Little && message.body.header().is_none() && out[8..12] == bytes[8..12] {
+        same(&out[..length], &bytes[..length], "message bytes");
+    }
+    let checksum = verify_checksum(bytes);
+    assert!(message.head.checksum != 0 || checksum.is_ok(), "no checksum is a good one");
+    let link = Link { version: message.head.version, local: message.head.dst, peer: message.head.src };
+    same(link.check(&message.head), Ok(()), "a message and its own connection");
+    Outcome::of((order, message.head.version, message.body.kind(), detail(&message.body)))
+}
+
+/// What of a body is worth telling apart.
+fn detail(body: &Body<'_>) -> u64 {
+    match body {
+        Body::PutAck { descriptor, .. } | Body::GetReq { descriptor, .. } => {
+            let (count, total) = (descriptor.count(), descriptor.total_len());
+            assert!((1..=usize::from(RDMA_FRAGMENTS_MAX)).contains(&count), "{count} fragments");
+            same(descriptor.fragments().len(), count, "number of fragments");
+            same(
+                descriptor.fragments().map(|fragment| u64::from(fragment.length)).sum(),
+                total,
+                "total length",
+            );
+            count.min(4) as u64
+        }
+        Body::Immediate { header, payload } => {
+            same(payload.len(), header.payload_length as usize, "payload");
+            header.message_type() as u64
+        }
+        Body::PutNak(Completion { status, .. })
+        | Body::PutDone(Completion { status, .. })
+        | Body::GetDone(Completion { status, .. }) => u64::from(*status < 0),
+        _ => 0,
+    }
+}
+
+/// A reject record is written back as it came, padding apart.
+pub(super) fn reject(bytes: &[u8]) -> Outcome {
+    let reject = match Reject::parse(bytes) {
+        Ok(reject) => reject,
+        Err(error) => return Outcome::of_error(&error),
+    };
+    let length = reject.encoded_len();
+    assert!(length <= Reject::LEN && length <= bytes.len(), "{length} bytes of {}", bytes.len());
+    let mut out = [0; Reject::LEN];
+    same(reject.emit(&mut out), Ok(length), "length of a record");
+    same(Reject::parse(&out[..length]), Ok(reject), "record");
+    let order = order_of(bytes);
+    if order == ByteOrder::Little {
+        same((&out[..7], &out[8..length]), (&bytes[..7], &bytes[8..length]), "record bytes");
+    }
+    Outcome::of((order, reject.version, reject.reason, reject.params.is_some()))
+}
+
+fn order_of(bytes: &[u8]) -> ByteOrder {
+    if bytes.first() == Some(&0x91) { ByteOrder::Little } else { ByteOrder::Big }
+}
+
+pub(super) fn message_seeds() -> Vec<Vec<u8>> {
+    rdma().into_iter().map(|(_, bytes)| bytes).collect()
+}
+
+pub(super) fn reject_seeds() -> Vec<Vec<u8>> {
+    let reasons = [RejectReason::ConnRace, RejectReason::MsgQueueSize];
+    let records = [Some(ConnParams::DEFAULT), None].into_iter().flat_map(|params| {
+        let of = move |reason| Reject { version: Version::V2, reason, stamp: 7, params };
+        reasons.map(of)
+    });
+    records
+        .map(|record| {
+            let mut bytes = vec![0; record.encoded_len()];
+            same(record.emit(&mut bytes), Ok(bytes.len()), "length of a seed");
+            bytes
+        })
+        .collect()
+}

@@ -1,0 +1,215 @@
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
+use crate::{CptTable, MAX_PARTITIONS};
+
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+/// A lock per partition, and all of them together (`struct cfs_percpt_lock`, S-304, lnet-semantics 23).
+///
+/// - [`lock(i)`](PercptLock::lock) locks partition i alone: its own data `T` may be changed, the shared data `G` read.
+/// - [`lock_all`](PercptLock::lock_all) locks all partitions: everything may be changed. It is for configuration.
+///
+/// While somebody has or awaits all locks, newcomers queue before their own lock, so that he gets in soon. Each lock
+/// spins briefly, then sleeps on a futex. Nothing that blocks may be done under one. A thread that holds a lock of a
+/// `PercptLock` must release it before it asks the same `PercptLock` for another; else it waits for itself.
+///
+/// ```
+/// use lnet_cpt::{CptTable, PercptLock};
+///
+/// // Peers per partition, and one list of networks for all.
+/// let table = CptTable::virtual_parts(2)?;
+/// let lock = PercptLock::new(&table, |_cpt| Vec::new(), vec!["tcp"]);
+///
+/// let mut mine = lock.lock(1);
+/// mine.push("10.0.0.1@tcp");
+/// assert_eq!(mine.shared().len(), 1);
+/// drop(mine);
+///
+/// let mut all = lock.lock_all();
+/// all.shared_mut().push("o2ib");
+/// all.part(0).push("10.0.0.2@o2ib");
+/// # Ok::<(), lnet_cpt::CptError>(())
+/// ```
+pub struct PercptLock<T, G = ()> {
+    /// Each on cache lines of its own, so that partitions do not disturb one another.
+    slots: Box<[CachePadded<Mutex<T>>]>,
+    /// Held by whoever has or collects all locks.
+    gate: Mutex<()>,
+    /// Whether the gate is held: a hint that keeps newcomers off the gate while nobody wants all locks.
+    closing: CachePadded<AtomicBool>,
+    shared: UnsafeCell<G>,
+}
+
+// SAFETY: `slots` and the other fields are `Sync` for `T: Send`. `shared` is reached through `&PercptLock` only as `&G`
+// under a private lock, by several threads at once (`G: Sync`), or as `&mut G` by whoever holds all the locks, on any
+// thread (`G: Send`). The two exclude each other: `&G` lives no longer than the guard of one private lock, and
+// `ExclusiveGuard` holds the guards of all of them, of which there is at least one.
+unsafe impl<T: Send, G: Send + Sync> Sync for PercptLock<T, G> {}
+
+impl<T, G> PercptLock<T, G> {
+    /// A lock with `part(i)` as the data of partition i, and `shared` for all (`cfs_percpt_lock_alloc`).
+    pub fn new(table: &CptTable, part: impl FnMut(usize) -> T, shared: G) -> Self {
+        Self::with_partitions(table.partitions(), part, shared)
+    }
+
+    fn with_partitions(partitions: usize, part: impl FnMut(usize) -> T, shared: G) -> Self {
+        assert!((1..=MAX_PARTITIONS).contains(&partitions), "a table has at least one partition");
+        PercptLock {
+            slots: (0..partitions).map(part).map(|data| CachePadded::new(Mutex::new(data))).collect(),
+            gate: Mutex::new(()),
+            closing: CachePadded::new(AtomicBool::new(false)),
+            shared: UnsafeCell::new(shared),
+        }
+    }
+
+    /// How many private locks there are.
+    pub fn partitions(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Locks one partition (`cfs_percpt_lock`).
+    ///
+    /// # Panics
+    ///
+    /// If the table has no such partition.
+    #[inline]
+    pub fn lock(&self, cpt: usize) -> PrivateGuard<'_, T, G> {
+        // Relaxed: only fairness depends on it; the private locks alone exclude.
+        if self.closing.load(Ordering::Relaxed) {
+            self.wait_at_gate();
+        }
+        PrivateGuard { part: self.slots[cpt].lock(), lock: self, cpt }
+    }
+
+    /// Locks one partition if that is possible at once and nobody awaits all of them.
+    ///
+    /// # Panics
+    ///
+    /// If the table has no such partition.
+    pub fn try_lock(&self, cpt: usize) -> Option<PrivateGuard<'_, T, G>> {
+        let slot = &self.slots[cpt];
+        let part = if self.closing.load(Ordering::Relaxed) { None } else { slot.try_lock() }?;
+        Some(PrivateGuard { part, lock: self, cpt })
+    }
+
+    /// Locks all partitions (`cfs_percpt_lock` with a negative index).
+    pub fn lock_all(&self) -> ExclusiveGuard<'_, T, G> {
+        let mut guard = self.close();
+        guard.take(self.slots.len());
+        guard
+    }
+
+    #[cold]
+    fn wait_at_gate(&self) {
+        drop(self.gate.lock());
+    }
+
+    /// Shuts newcomers out. Private locks are still to be taken.
+    fn close(&self) -> ExclusiveGuard<'_, T, G> {
+        let gate = self.gate.lock();
+        self.closing.store(true, Ordering::Relaxed);
+        ExclusiveGuard { parts: Vec::with_capacity(self.slots.len()), lock: self, _gate: gate }
+    }
+}
+
+/// One partition is locked, until this is dropped.
+#[must_use = "it unlocks when it is dropped"]
+pub struct PrivateGuard<'a, T, G = ()> {
+    part: MutexGuard<'a, T>,
+    lock: &'a PercptLock<T, G>,
+    cpt: usize,
+}
+
+impl<T, G> PrivateGuard<'_, T, G> {
+    /// Which partition.
+    pub fn partition(&self) -> usize {
+        self.cpt
+    }
+
+    /// What all partitions share, to be read.
+    pub fn shared(&self) -> &G {
+        // SAFETY: `self` holds a private lock for as long as the borrow lives. `&mut G` is made only from an
+        // `ExclusiveGuard`, which holds that lock too; so there is none now.
+        unsafe { &*self.lock.shared.get() }
+    }
+}
+
+impl<T, G> Deref for PrivateGuard<'_, T, G> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.part
+    }
+}
+
+impl<T, G> DerefMut for PrivateGuard<'_, T, G> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.part
+    }
+}
+
+/// All partitions are locked, until this is dropped.
+#[must_use = "it unlocks when it is dropped"]
+pub struct ExclusiveGuard<'a, T, G = ()> {
+    /// The guards of the private locks, in ascending order.
+    parts: Vec<MutexGuard<'a, T>>,
+    lock: &'a PercptLock<T, G>,
+    /// The last to be dropped.
+    _gate: MutexGuard<'a, ()>,
+}
+
+impl<'a, T, G> ExclusiveGuard<'a, T, G> {
+    /// Takes the first `count` private locks, in ascending order.
+    fn take(&mut self, count: usize) {
+        let lock = self.lock;
+        self.parts.extend(lock.slots[..count].iter().map(|slot| slot.lock()));
+    }
+
+    /// The data of one partition.
+    ///
+    /// # Panics
+    ///
+    /// If the table has no such partition.
+    pub fn part(&mut self, cpt: usize) -> &mut T {
+        &mut self.parts[cpt]
+    }
+
+    /// The data of each partition in turn.
+    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut T> + use<'_, 'a, T, G> {
+        self.parts.iter_mut().map(|part| &mut **part)
+    }
+
+    /// What all partitions share.
+    pub fn shared(&self) -> &G {
+        // SAFETY: as for `split`; the borrow of `self` keeps `&mut G` away.
+        unsafe { &*self.lock.shared.get() }
+    }
+
+    /// What all partitions share, to be changed.
+    pub fn shared_mut(&mut self) -> &mut G {
+        self.split().1
+    }
+
+    /// The data of each partition, and what they share, both to be changed.
+    pub fn split(&mut self) -> (impl Iterator<Item = &mut T> + use<'_, 'a, T, G>, &mut G) {
+        // SAFETY: `self` holds all the private locks for as long as the borrow lives, so no `PrivateGuard` exists that
+        // could have lent a `&G`; it holds the gate, so there is no other `ExclusiveGuard`; and it is borrowed
+        // mutably itself.
+        let shared = unsafe { &mut *self.lock.shared.get() };
+        (self.parts.iter_mut().map(|part| &mut **part), shared)
+    }
+}
+
+impl<T, G> Drop for ExclusiveGuard<'_, T, G> {
+    fn drop(&mut self) {
+        // The last private lock is released first, the gate, after this, last of all.
+        while self.parts.pop().is_some() {}
+        self.lock.closing.store(false, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,128 @@
+//! Every interleaving of private and exclusive holders: who may not meet does not, all see what those before did, and
+//! everybody gets in (loom reports a thread that nobody wakes as a deadlock).
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p lnet-cpt --release --lib loom`
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+use super::{ExclusiveGuard, PercptLock, PrivateGuard};
+
+/// A number whose every access loom checks against every other.
+struct Watched(UnsafeCell<u32>);
+
+// SAFETY: test only; loom reports each pair of accesses that are not ordered.
+unsafe impl Sync for Watched {}
+
+impl Watched {
+    fn new() -> Watched {
+        Watched(UnsafeCell::new(0))
+    }
+
+    fn read(&self) -> u32 {
+        // SAFETY: a read that loom checks against all writes.
+        self.0.with(|number| unsafe { number.read() })
+    }
+
+    fn add(&self) {
+        // SAFETY: an access that loom checks against all others.
+        self.0.with_mut(|number| unsafe { number.write(number.read() + 1) });
+    }
+}
+
+type Lock = PercptLock<Watched, Watched>;
+
+fn lock(partitions: usize) -> Arc<Lock> {
+    Arc::new(PercptLock::with_partitions(partitions, |_| Watched::new(), Watched::new()))
+}
+
+/// Changes its own, reads what all share.
+fn private(guard: PrivateGuard<'_, Watched, Watched>) {
+    guard.add();
+    guard.shared().read();
+}
+
+/// Changes everything.
+fn exclusive(mut guard: ExclusiveGuard<'_, Watched, Watched>) {
+    let (parts, shared) = guard.split();
+    shared.add();
+    parts.for_each(|part| part.add());
+}
+
+fn run(lock: &Arc<Lock>, workers: &[fn(&Lock)]) {
+    let threads: Vec<_> = workers
+        .iter()
+        .map(|&work| {
+            let lock = lock.clone();
+            thread::spawn(move || work(&lock))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+fn totals(lock: &Lock) -> (Vec<u32>, u32) {
+    let mut all = lock.lock_all();
+    (all.parts_mut().map(|part| part.read()).collect(), all.shared().read())
+}
+
+fn model(body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(body);
+}
+
+/// S-304.
+#[test]
+fn loom_private_locks_of_one_partition_exclude() {
+    model(|| {
+        let lock = lock(2);
+        run(&lock, &[|lock| private(lock.lock(1)), |lock| private(lock.lock(1))]);
+        assert_eq!(totals(&lock), (vec![0, 2], 0));
+    });
+}
+
+/// S-304.
+#[test]
+fn loom_exclusive_and_private_exclude() {
+    model(|| {
+        let lock = lock(2);
+        run(&lock, &[|l| private(l.lock(0)), |l| private(l.lock(1)), |l| exclusive(l.lock_all())]);
+        assert_eq!(totals(&lock), (vec![2, 2], 1));
+    });
+}
+
+/// S-304.
+#[test]
+fn loom_two_exclusives_exclude_and_both_get_in() {
+    model(|| {
+        let lock = lock(2);
+        run(&lock, &[|l| exclusive(l.lock_all()), |l| exclusive(l.lock_all()), |l| private(l.lock(1))]);
+        assert_eq!(totals(&lock), (vec![2, 3], 2));
+    });
+}
+
+/// S-304: one partition.
+#[test]
+fn loom_one_partition_is_a_plain_lock() {
+    model(|| {
+        let lock = lock(1);
+        run(&lock, &[|l| private(l.lock(0)), |l| exclusive(l.lock_all())]);
+        assert_eq!(totals(&lock), (vec![2], 1));
+    });
+}
+
+/// The model notices an exclusive holder that leaves out the last private lock.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_notices_an_exclusive_that_leaves_one_lock_out() {
+    model(|| {
+        let lock = lock(2);
+        let weak: fn(&Lock) = |lock| {
+            let mut guard = lock.close();
+            guard.take(1);
+            exclusive(guard);
+        };
+        run(&lock, &[|lock| private(lock.lock(1)), weak]);
+    });
+}

@@ -1,0 +1,301 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::topology::LOCAL_DISTANCE;
+use crate::{CptError, CpuSet, NodeSet, Topology, current};
+
+mod create;
+mod print;
+#[cfg(test)]
+mod tests;
+
+pub use print::Distances;
+
+/// The most partitions of a table (lnet-semantics 20).
+pub const MAX_PARTITIONS: usize = 256;
+
+/// Marks a CPU of no partition in the flat map; no partition has this number.
+const NOWHERE: u16 = u16::MAX;
+const _: () = assert!(MAX_PARTITIONS < NOWHERE as usize);
+
+static NO_CPUS: CpuSet = CpuSet::new();
+static NO_NODES: NodeSet = NodeSet::new();
+
+/// A table of CPU partitions (`struct cfs_cpt_table`).
+///
+/// Partitions do not overlap; together they may leave CPUs out. A table is changed through `&mut` only, so whoever
+/// shares it (`Arc<CptTable>`) finds it finished.
+///
+/// Where a partition is an `impl Into<Option<usize>>`, a number means that partition and `None` means the whole table
+/// (the negative index of the C interface). A partition that the table does not have has no CPUs and no nodes.
+#[derive(Debug)]
+pub struct CptTable {
+    topology: Option<Arc<Topology>>,
+    parts: Vec<Part>,
+    /// CPU number → partition.
+    partition_of: Box<[u16]>,
+    cpus: CpuSet,
+    nodes: NodeSet,
+    covers_all: bool,
+    rotor: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    cpus: CpuSet,
+    nodes: NodeSet,
+    /// Counts the calls of `spread_node`.
+    rotor: AtomicUsize,
+}
+
+/// Making and filling tables (S-301).
+impl CptTable {
+    /// A table of `partitions` empty partitions, to be filled by `set_…` (`cfs_cpt_table_alloc`).
+    pub fn alloc(topology: impl Into<Arc<Topology>>, partitions: usize) -> Result<CptTable, CptError> {
+        let topology = topology.into();
+        let map = vec![NOWHERE; topology.cpus().last().map_or(0, |last| last + 1)];
+        Ok(CptTable { topology: Some(topology), partition_of: map.into(), ..CptTable::virtual_parts(partitions)? })
+    }
+
+    /// One partition and no affinity: what the C interface calls with no table at all.
+    pub fn single() -> CptTable {
+        CptTable::virtual_parts(1).unwrap_or_else(|_| unreachable!("one is a valid number of partitions"))
+    }
+
+    /// Partitions without CPUs: each thread belongs to one, in turn, unless [`set_current`](crate::set_current) says
+    /// otherwise. So a program runs with any number of partitions on any machine, as tests must.
+    pub fn virtual_parts(partitions: usize) -> Result<CptTable, CptError> {
+        check_count(partitions)?;
+        Ok(CptTable {
+            topology: None,
+            parts: (0..partitions).map(|_| Part::default()).collect(),
+            partition_of: Box::default(),
+            cpus: CpuSet::new(),
+            nodes: NodeSet::new(),
+            covers_all: false,
+            rotor: AtomicUsize::new(0),
+        })
+    }
+
+    /// Adds a CPU to a partition (`cfs_cpt_set_cpu`). To add it twice changes nothing.
+    pub fn set_cpu(&mut self, cpt: usize, cpu: usize) -> Result<(), CptError> {
+        if !self.usable().contains(cpu) {
+            return Err(CptError::NoSuchCpu { cpu });
+        }
+        self.set_cpumask(cpt, &CpuSet::of([cpu])?)
+    }
+
+    /// Takes a CPU out of a partition (`cfs_cpt_unset_cpu`); one that is not there changes nothing.
+    pub fn unset_cpu(&mut self, cpt: usize, cpu: usize) -> Result<(), CptError> {
+        self.unset_cpumask(cpt, &CpuSet::of([cpu])?)
+    }
+
+    /// Adds those of these CPUs that the process may use (`cfs_cpt_set_cpumask`): all, or on an error none.
+    pub fn set_cpumask(&mut self, cpt: usize, cpus: &CpuSet) -> Result<(), CptError> {
+        self.check(cpt)?;
+        let cpus = cpus.intersection(self.usable());
+        let first = cpus.first().ok_or(CptError::Empty { cpt })?;
+        debug_assert!(first < self.partition_of.len(), "the map covers every usable CPU");
+        for cpu in cpus.iter() {
+            match self.of_cpu(cpu) {
+                Some(other) if other != cpt => return Err(CptError::Overlap { cpu, cpt, other }),
+                _ => {}
+            }
+        }
+        self.replace(cpt, self.parts[cpt].cpus.union(&cpus));
+        Ok(())
+    }
+
+    /// Takes these CPUs out of a partition (`cfs_cpt_unset_cpumask`).
+    pub fn unset_cpumask(&mut self, cpt: usize, cpus: &CpuSet) -> Result<(), CptError> {
+        self.check(cpt)?;
+        self.replace(cpt, self.parts[cpt].cpus.difference(cpus));
+        Ok(())
+    }
+
+    /// Adds the usable CPUs of a NUMA node (`cfs_cpt_set_node`).
+    pub fn set_node(&mut self, cpt: usize, node: usize) -> Result<(), CptError> {
+        let cpus = self.cpus_of_node(node)?;
+        self.set_cpumask(cpt, &cpus)
+    }
+
+    /// Takes the CPUs of a NUMA node out (`cfs_cpt_unset_node`).
+    pub fn unset_node(&mut self, cpt: usize, node: usize) -> Result<(), CptError> {
+        let cpus = self.cpus_of_node(node)?;
+        self.unset_cpumask(cpt, &cpus)
+    }
+
+    /// Whether every partition has a CPU; the first that has none is the error (`ENODEV`). A table from `create` has
+    /// passed; one that was filled by hand should be asked before use.
+    pub fn check_filled(&self) -> Result<(), CptError> {
+        match self.parts.iter().position(|part| part.cpus.is_empty()) {
+            Some(cpt) if !self.is_virtual() => Err(CptError::Empty { cpt }),
+            _ => Ok(()),
+        }
+    }
+
+    fn cpus_of_node(&self, node: usize) -> Result<CpuSet, CptError> {
+        let cpus = self.topology.as_ref().map(|topology| topology.cpus_of_node(node));
+        cpus.filter(|cpus| !cpus.is_empty()).ok_or(CptError::NoSuchNode { node })
+    }
+
+    /// Gives a partition these CPUs instead of those it has; they are usable and nobody else's.
+    fn replace(&mut self, cpt: usize, cpus: CpuSet) {
+        let Some(topology) = &self.topology else { return };
+        let part = &mut self.parts[cpt];
+        for cpu in part.cpus.iter() {
+            self.partition_of[cpu] = NOWHERE;
+        }
+        for cpu in cpus.iter() {
+            self.partition_of[cpu] = cpt as u16;
+        }
+        self.cpus = self.cpus.difference(&part.cpus).union(&cpus);
+        part.nodes = topology.nodes_of(&cpus);
+        part.cpus = cpus;
+        self.nodes = topology.nodes_of(&self.cpus);
+        self.covers_all = self.cpus == *topology.cpus();
+    }
+
+    fn usable(&self) -> &CpuSet {
+        self.topology.as_ref().map_or(&NO_CPUS, |topology| topology.cpus())
+    }
+
+    fn check(&self, cpt: usize) -> Result<(), CptError> {
+        if cpt < self.parts.len() {
+            return Ok(());
+        }
+        Err(CptError::NoSuchPartition { cpt, partitions: self.parts.len() })
+    }
+}
+
+/// Asking tables.
+impl CptTable {
+    /// How many partitions there are (`cfs_cpt_number`); at least one.
+    pub fn partitions(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// The machine the table was made for; none for virtual partitions.
+    pub fn topology(&self) -> Option<&Topology> {
+        self.topology.as_deref()
+    }
+
+    /// Whether the partitions have no CPUs: [`single`](CptTable::single), [`virtual_parts`](CptTable::virtual_parts).
+    pub fn is_virtual(&self) -> bool {
+        self.topology.is_none()
+    }
+
+    /// Whether threads and memory are placed at all. One partition that covers all CPUs switches affinity off
+    /// (`npartitions=1`, S-303), and virtual partitions have nothing to place on.
+    pub fn has_affinity(&self) -> bool {
+        let off = self.is_virtual() || (self.parts.len() == 1 && self.covers_all);
+        !off
+    }
+
+    /// The partition the calling thread acts for (`cfs_cpt_current`); called per message, and cheap: with one
+    /// partition no system is asked, else the CPU number comes from the vDSO and goes through a flat array.
+    ///
+    /// First counts what the thread said by [`set_current`](crate::set_current); then the CPU it runs on. A CPU of no
+    /// partition is `None`, or with `remap` hashed to a partition, so that it is never `None`.
+    #[inline]
+    pub fn current(&self, remap: bool) -> Option<usize> {
+        let partitions = self.parts.len();
+        if partitions == 1 && (remap || self.covers_all || self.is_virtual()) {
+            return Some(0);
+        }
+        if let Some(cpt) = current::current_override().filter(|&cpt| cpt < partitions) {
+            return Some(cpt);
+        }
+        if self.is_virtual() {
+            return Some(current::thread_number() % partitions);
+        }
+        // A kernel without the call tells no CPU; the thread's own number is as good a hash.
+        let cpu = nix::sched::sched_getcpu().unwrap_or_else(|_| usize::MAX - current::thread_number());
+        self.of_cpu(cpu).or_else(|| remap.then_some(cpu % partitions))
+    }
+
+    /// The partition of a CPU (`cfs_cpt_of_cpu`).
+    #[inline]
+    pub fn of_cpu(&self, cpu: usize) -> Option<usize> {
+        self.partition_of.get(cpu).filter(|&&cpt| cpt != NOWHERE).map(|&cpt| usize::from(cpt))
+    }
+
+    /// The first partition with a CPU of this node (`cfs_cpt_of_node`).
+    pub fn of_node(&self, node: usize) -> Option<usize> {
+        self.parts.iter().position(|part| part.nodes.contains(node))
+    }
+
+    /// The CPUs of a partition, or of the whole table (`cfs_cpt_cpumask`).
+    pub fn cpumask(&self, cpt: impl Into<Option<usize>>) -> &CpuSet {
+        match cpt.into() {
+            Some(cpt) => self.parts.get(cpt).map_or(&NO_CPUS, |part| &part.cpus),
+            None => &self.cpus,
+        }
+    }
+
+    /// The NUMA nodes of a partition, or of the whole table (`cfs_cpt_nodemask`).
+    pub fn nodemask(&self, cpt: impl Into<Option<usize>>) -> &NodeSet {
+        match cpt.into() {
+            Some(cpt) => self.parts.get(cpt).map_or(&NO_NODES, |part| &part.nodes),
+            None => &self.nodes,
+        }
+    }
+
+    /// How many CPUs, hyper-threads each counted (`cfs_cpt_weight`).
+    pub fn weight(&self, cpt: impl Into<Option<usize>>) -> usize {
+        self.cpumask(cpt).len()
+    }
+
+    /// How many cores, however many hyper-threads of each are in the partition; by this thread pools are sized
+    /// (S-314). A virtual partition counts as one core.
+    pub fn cores(&self, cpt: impl Into<Option<usize>>) -> usize {
+        let cpt = cpt.into();
+        match &self.topology {
+            Some(topology) => topology.cores_of(self.cpumask(cpt)).len(),
+            None => cpt.map_or(self.parts.len(), |cpt| usize::from(cpt < self.parts.len())),
+        }
+    }
+
+    /// Whether there is a CPU to run on (`cfs_cpt_online`).
+    pub fn online(&self, cpt: impl Into<Option<usize>>) -> bool {
+        let cpt = cpt.into();
+        match self.is_virtual() {
+            true => cpt.is_none_or(|cpt| cpt < self.parts.len()),
+            false => !self.cpumask(cpt).is_empty(),
+        }
+    }
+
+    /// How far the memory of partition `to` is from the CPUs of partition `from` (`cfs_cpt_distance`): the largest of
+    /// the NUMA distances between their nodes. Virtual partitions share one node. `None` where a partition is missing
+    /// or empty.
+    pub fn distance(&self, from: usize, to: usize) -> Option<u32> {
+        match &self.topology {
+            Some(topology) => {
+                let to = self.nodemask(to);
+                let pairs = self.nodemask(from).iter().flat_map(|a| to.iter().map(move |b| (a, b)));
+                pairs.map(|(a, b)| topology.distance(a, b)).max()
+            }
+            None => (from.max(to) < self.parts.len()).then_some(LOCAL_DISTANCE),
+        }
+    }
+
+    /// The nodes of a partition in turn, so that what is placed by it spreads evenly (`cfs_cpt_spread_node`).
+    pub fn spread_node(&self, cpt: impl Into<Option<usize>>) -> Option<usize> {
+        let cpt = cpt.into();
+        let rotor = match cpt {
+            Some(cpt) => &self.parts.get(cpt)?.rotor,
+            None => &self.rotor,
+        };
+        let nodes = self.nodemask(cpt);
+        // Relaxed: a counter that orders nothing else.
+        let turn = rotor.fetch_add(1, Ordering::Relaxed);
+        nodes.iter().nth(turn.checked_rem(nodes.len())?)
+    }
+}
+
+fn check_count(partitions: usize) -> Result<(), CptError> {
+    if (1..=MAX_PARTITIONS).contains(&partitions) {
+        return Ok(());
+    }
+    Err(CptError::PartitionCount { wanted: partitions, max: MAX_PARTITIONS })
+}

@@ -1,0 +1,48 @@
+//! What becomes of a PUT or GET when nobody scripts it: the auto-responder's answers.
+
+use lnet_api::{AckRequest, Errno, Put};
+
+use crate::Happening;
+
+/// What becomes of a PUT ([`crate::FakeLnet::on_put`], nothing to be said on success) or of a GET
+/// ([`crate::FakeLnet::on_get`], the bytes of the REPLY).
+///
+/// Its events are delivered inside the call, SEND first.
+#[derive(Debug, Clone)]
+pub enum Answer<T> {
+    /// It stays in flight until the test injects what happens.
+    Hold,
+    /// It leaves and gets lost on the way: SEND, and no ACK or REPLY.
+    Lose,
+    /// It does not leave: SEND with this status.
+    Fail(Errno),
+    /// It arrives: SEND, and the ACK if one was asked for, or the REPLY.
+    Done(T),
+    /// These events, in this order.
+    Events(Vec<Happening>),
+}
+
+impl<T> Answer<T> {
+    /// The events, those of an arrival made by `done`.
+    fn events(self, done: impl FnOnce(T) -> Option<Happening>) -> Vec<Happening> {
+        match self {
+            Answer::Hold => Vec::new(),
+            Answer::Lose => vec![Happening::send()],
+            Answer::Fail(errno) => vec![Happening::send().failed(errno)],
+            Answer::Done(content) => [Happening::send()].into_iter().chain(done(content)).collect(),
+            Answer::Events(events) => events,
+        }
+    }
+}
+
+impl Answer<()> {
+    pub(crate) fn for_put(self, put: &Put) -> Vec<Happening> {
+        self.events(|()| (put.ack == AckRequest::Ack).then(Happening::ack))
+    }
+}
+
+impl Answer<Vec<u8>> {
+    pub(crate) fn for_get(self) -> Vec<Happening> {
+        self.events(|bytes| Some(Happening::reply().bytes(bytes)))
+    }
+}

@@ -1,0 +1,125 @@
+//! The calls of LNet, as they were made.
+
+use lnet_api::{EqHandle, Get, Md, MdHandle, MeHandle, MeSpec, Put, Unlink};
+use lnet_nid::{Nid, Portal};
+
+/// The calls of [`lnet_api::LNet`], without their arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "each is the method of its name")]
+pub enum CallKind {
+    EqAlloc,
+    EqAllocPolled,
+    EqPoll,
+    EqFree,
+    MeAttach,
+    MeInsert,
+    MeUnlink,
+    MdAttach,
+    MdBind,
+    MdUnlink,
+    Put,
+    Get,
+    SetLazy,
+    Distance,
+    LocalIds,
+}
+
+/// A call with all its arguments, refused ones included.
+#[derive(Debug, Clone)]
+pub enum Call {
+    /// [`lnet_api::LNet::eq_alloc`].
+    EqAlloc,
+    /// [`lnet_api::LNet::eq_alloc_polled`].
+    EqAllocPolled {
+        /// How many events are to be kept.
+        count: usize,
+        /// Whether there is a handler as well.
+        handler: bool,
+    },
+    /// [`lnet_api::LNet::eq_poll`].
+    EqPoll(Vec<EqHandle>),
+    /// [`lnet_api::LNet::eq_free`].
+    EqFree(EqHandle),
+    /// [`lnet_api::LNet::me_attach`].
+    MeAttach(MeSpec),
+    /// [`lnet_api::LNet::me_insert`].
+    MeInsert {
+        /// The entry beside which the new one is put.
+        beside: MeHandle,
+        /// The new one.
+        me: MeSpec,
+    },
+    /// [`lnet_api::LNet::me_unlink`].
+    MeUnlink(MeHandle),
+    /// [`lnet_api::LNet::md_attach`].
+    MdAttach {
+        /// The entry.
+        me: MeHandle,
+        /// The descriptor, whose memory is shared with the program's.
+        md: Md,
+        /// Whether it goes by itself.
+        unlink: Unlink,
+    },
+    /// [`lnet_api::LNet::md_bind`].
+    MdBind {
+        /// The descriptor, whose memory is shared with the program's.
+        md: Md,
+        /// Whether it goes by itself.
+        unlink: Unlink,
+    },
+    /// [`lnet_api::LNet::md_unlink`].
+    MdUnlink(MdHandle),
+    /// [`lnet_api::LNet::put`].
+    Put(Put),
+    /// [`lnet_api::LNet::get`].
+    Get(Get),
+    /// [`lnet_api::LNet::set_lazy`].
+    SetLazy {
+        /// The portal.
+        portal: Portal,
+        /// Whether messages wait there from now on.
+        lazy: bool,
+    },
+    /// [`lnet_api::LNet::distance`].
+    Distance(Nid),
+    /// [`lnet_api::LNet::local_ids`].
+    LocalIds,
+}
+
+impl Call {
+    /// Which call it is.
+    pub fn kind(&self) -> CallKind {
+        match self {
+            Call::EqAlloc => CallKind::EqAlloc,
+            Call::EqAllocPolled { .. } => CallKind::EqAllocPolled,
+            Call::EqPoll(_) => CallKind::EqPoll,
+            Call::EqFree(_) => CallKind::EqFree,
+            Call::MeAttach(_) => CallKind::MeAttach,
+            Call::MeInsert { .. } => CallKind::MeInsert,
+            Call::MeUnlink(_) => CallKind::MeUnlink,
+            Call::MdAttach { .. } => CallKind::MdAttach,
+            Call::MdBind { .. } => CallKind::MdBind,
+            Call::MdUnlink(_) => CallKind::MdUnlink,
+            Call::Put(_) => CallKind::Put,
+            Call::Get(_) => CallKind::Get,
+            Call::SetLazy { .. } => CallKind::SetLazy,
+            Call::Distance(_) => CallKind::Distance,
+            Call::LocalIds => CallKind::LocalIds,
+        }
+    }
+
+    /// Whether it asks a question that a program may ask in a loop while it waits.
+    pub fn is_query(&self) -> bool {
+        matches!(self.kind(), CallKind::EqPoll | CallKind::Distance | CallKind::LocalIds)
+    }
+
+    /// A query that is asked again: a waiting program asks thousands of times, and the record shall not tell how fast.
+    pub(crate) fn repeats(&self, before: &Call) -> bool {
+        match (self, before) {
+            (Call::EqPoll(now), Call::EqPoll(before)) => now == before,
+            (Call::Distance(now), Call::Distance(before)) => now == before,
+            (Call::LocalIds, Call::LocalIds) => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The stand-in, as the program above it sees it.
+
+use std::sync::Arc;
+
+use lnet_api::{
+    Distance, EqHandle, EventHandler, Get, LNet, LNetError, Md, MdHandle, MeHandle, MeSpec, Polled, Put,
+    Unlink,
+};
+use lnet_nid::{Nid, Portal, ProcessId};
+use lnet_region::{ReadVec, RegionError};
+use parking_lot::MutexGuard;
+
+use crate::descriptor::Descriptor;
+use crate::fake::{State, assert_outside};
+use crate::queue::Queue;
+use crate::{Call, CallKind, FakeLnet, Happening, rules};
+
+impl FakeLnet {
+    /// Notes a call; gives its number, and what there is.
+    fn enter(&self, call: Call) -> Result<(u64, MutexGuard<'_, State>), LNetError> {
+        assert_outside();
+        let mut state = self.state.lock();
+        let number = state.script.enter(call)?;
+        Ok((number, state))
+    }
+
+    fn sender(&self, state: &State, source: Option<Nid>, target: ProcessId) -> Result<ProcessId, LNetError> {
+        match rules::sender(&self.own, source, target.nid) {
+            Err(_) if state.tables.lenient => Ok(self.own.first().copied().unwrap_or(ProcessId::ANY)),
+            found => found,
+        }
+    }
+
+    /// Lets happen what was planned for this call.
+    fn play(&self, md: MdHandle, happenings: Vec<Happening>) {
+        for happening in happenings {
+            self.inject(md, happening);
+        }
+    }
+
+    /// Lets happen what was answered, as long as the MD lives.
+    fn respond(&self, md: MdHandle, happenings: Vec<Happening>) {
+        for happening in happenings {
+            if self.inject(md, happening).unlinked {
+                break;
+            }
+        }
+    }
+}
+
+impl LNet for FakeLnet {
+    fn eq_alloc(&self, handler: Arc<dyn EventHandler>) -> Result<EqHandle, LNetError> {
+        let (number, mut state) = self.enter(Call::EqAlloc)?;
+        state.tables.enter_eq(Queue::called_back(handler, number))
+    }
+
+    fn eq_alloc_polled(
+        &self,
+        count: usize,
+        handler: Option<Arc<dyn EventHandler>>,
+    ) -> Result<EqHandle, LNetError> {
+        let (number, mut state) = self.enter(Call::EqAllocPolled { count, handler: handler.is_some() })?;
+        state.tables.enter_eq(Queue::polled(count, handler, number)?)
+    }
+
+    fn eq_poll(&self, eqs: &[EqHandle]) -> Result<Option<Polled>, LNetError> {
+        let (_, mut state) = self.enter(Call::EqPoll(eqs.to_vec()))?;
+        for &eq in eqs {
+            if let Some(polled) = state.tables.eq(eq)?.poll(eq)? {
+                return Ok(Some(polled));
+            }
+        }
+        Ok(None)
+    }
+
+    fn eq_free(&self, eq: EqHandle) -> Result<(), LNetError> {
+        self.enter(Call::EqFree(eq))?.1.tables.free_eq(eq)
+    }
+
+    fn me_attach(&self, me: &MeSpec) -> Result<MeHandle, LNetError> {
+        let (number, mut state) = self.enter(Call::MeAttach(*me))?;
+        state.tables.enter_me(None, me, number)
+    }
+
+    fn me_insert(&self, beside: MeHandle, me: &MeSpec) -> Result<MeHandle, LNetError> {
+        let (number, mut state) = self.enter(Call::MeInsert { beside, me: *me })?;
+        state.tables.enter_me(Some(beside), me, number)
+    }
+
+    fn me_unlink(&self, me: MeHandle) -> Result<(), LNetError> {
+        let attached = self.enter(Call::MeUnlink(me))?.1.tables.md_of(me)?;
+        if let Some(md) = attached {
+            // It may have had its last event meanwhile.
+            let _ = self.unlink(md);
+        }
+        self.state.lock().tables.remove_me(me);
+        Ok(())
+    }
+
+    fn md_attach(&self, me: MeHandle, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
+        let (handle, inside) = {
+            let entered = self.enter(Call::MdAttach { me, md: md.clone(), unlink });
+            let (number, mut state) = entered.inspect_err(|_| self.drop_unused(me))?;
+            let handle = state.tables.attach(me, md, unlink, number)?;
+            (handle, state.script.next_inside(CallKind::MdAttach))
+        };
+        self.play(handle, inside.unwrap_or_default());
+        Ok(handle)
+    }
+
+    fn md_bind(&self, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
+        let (number, mut state) = self.enter(Call::MdBind { md: md.clone(), unlink })?;
+        state.tables.bind(md, unlink, number)
+    }
+
+    fn md_unlink(&self, md: MdHandle) -> Result<(), LNetError> {
+        drop(self.enter(Call::MdUnlink(md))?);
+        self.unlink(md)
+    }
+
+    fn put(&self, put: &Put) -> Result<(), LNetError> {
+        let (inside, lease) = {
+            let (_, mut state) = self.enter(Call::Put(*put))?;
+            state.tables.sendable(put.md)?;
+            let from = self.sender(&state, put.source, put.target)?;
+            let md = state.tables.sendable(put.md)?;
+            let lease = lease_whole(md)?;
+            let payload = lease_whole(md)?;
+            md.begin_put(put, from, lease);
+            (state.script.next_inside(CallKind::Put), payload)
+        };
+        if let Some(happenings) = inside {
+            drop(lease);
+            self.play(put.md, happenings);
+            return Ok(());
+        }
+        let answer = self
+            .on_put
+            .lock()
+            .as_mut()
+            .map(|answer| answer(put, &lease.as_ref().map(ReadVec::to_vec).unwrap_or_default()));
+        drop(lease);
+        self.respond(put.md, answer.map(|answer| answer.for_put(put)).unwrap_or_default());
+        Ok(())
+    }
+
+    fn get(&self, get: &Get) -> Result<(), LNetError> {
+        let inside = {
+            let (_, mut state) = self.enter(Call::Get(*get))?;
+            state.tables.sendable(get.md)?;
+            let from = self.sender(&state, get.source, get.target)?;
+            state.tables.sendable(get.md)?.begin_get(get, from);
+            state.script.next_inside(CallKind::Get)
+        };
+        if let Some(happenings) = inside {
+            self.play(get.md, happenings);
+            return Ok(());
+        }
+        let answer = self.on_get.lock().as_mut().map(|answer| answer(get));
+        self.respond(get.md, answer.map(|answer| answer.for_get()).unwrap_or_default());
+        Ok(())
+    }
+
+    fn set_lazy(&self, portal: Portal, lazy: bool) {
+        if let Ok((_, mut state)) = self.enter(Call::SetLazy { portal, lazy }) {
+            state.tables.set_lazy(portal, lazy);
+        }
+    }
+
+    fn distance(&self, nid: Nid) -> Result<Distance, LNetError> {
+        drop(self.enter(Call::Distance(nid))?);
+        rules::distance(&self.own, nid)
+    }
+
+    fn local_ids(&self) -> Vec<ProcessId> {
+        drop(self.enter(Call::LocalIds));
+        self.own.clone()
+    }
+}
+
+impl FakeLnet {
+    /// The entry of a refused attach goes, unless it has an MD.
+    fn drop_unused(&self, me: MeHandle) {
+        let tables = &mut self.state.lock().tables;
+        if let Ok(None) = tables.md_of(me) {
+            tables.remove_me(me);
+        }
+    }
+}
+
+/// What a PUT sends: nobody may write to it until it has left.
+fn lease_whole(md: &Descriptor) -> Result<Option<ReadVec>, LNetError> {
+    if md.memory.is_empty() {
+        return Ok(None);
+    }
+    md.memory.read(0..md.memory.len()).map(Some).map_err(|error| match error {
+        RegionError::TooManyLeases { max } => {
+            LNetError::TooMany { objects: "messages from one region", limit: max }
+        }
+        _ => LNetError::Busy { object: "the memory of MD", handle: md.handle.0 },
+    })
+}

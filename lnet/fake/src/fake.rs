@@ -1,0 +1,382 @@
+//! The stand-in, as its test sees it.
+
+use std::borrow::Borrow;
+use std::cell::Cell;
+use std::sync::Arc;
+
+use lnet_api::{
+    EqHandle, Errno, Event, EventHandler, EventKind, Get, LNetError, LndError, MdHandle, MdOptions, Put,
+};
+use lnet_nid::{MatchBits, Portal, ProcessId};
+use lnet_region::IoVec;
+use parking_lot::Mutex;
+
+use crate::descriptor::blank;
+use crate::script::Script;
+use crate::tables::{Tables, Unlinked};
+use crate::{Answer, Call, CallKind, Happening};
+
+type OnPut = Box<dyn FnMut(&Put, &[u8]) -> Answer<()> + Send>;
+type OnGet = Box<dyn FnMut(&Get) -> Answer<Vec<u8>> + Send>;
+
+thread_local! {
+    /// An event callback runs on this thread.
+    static IN_EVENT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What there is at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Objects {
+    /// Event queues.
+    pub eqs: usize,
+    /// Match entries, with or without an MD.
+    pub mes: usize,
+    /// MDs, unlinked ones whose last event is still to come included.
+    pub mds: usize,
+}
+
+/// A scripted LNet; see the [crate's page](crate) for how to use it.
+///
+/// All of it may be called from several threads. Events are delivered on the thread that injects them, or that makes the
+/// call they complete in.
+pub struct FakeLnet {
+    pub(crate) own: Vec<ProcessId>,
+    pub(crate) state: Mutex<State>,
+    pub(crate) on_put: Mutex<Option<OnPut>>,
+    pub(crate) on_get: Mutex<Option<OnGet>>,
+}
+
+pub(crate) struct State {
+    pub(crate) script: Script,
+    pub(crate) tables: Tables,
+}
+
+impl FakeLnet {
+    /// A node with these NIDs and LNet's PID. It reaches itself, and every node of these networks.
+    ///
+    /// # Panics
+    /// If one of them is no NID.
+    pub fn new(nids: &[&str]) -> Arc<FakeLnet> {
+        let own = nids.iter().map(|text| match text.parse() {
+            Ok(nid) => ProcessId::lnet(nid),
+            Err(error) => panic!("{text:?} is no NID: {error}"),
+        });
+        let state = State { script: Script::default(), tables: Tables::new() };
+        Arc::new(FakeLnet {
+            own: own.collect(),
+            state: Mutex::new(state),
+            on_put: Mutex::default(),
+            on_get: Mutex::default(),
+        })
+    }
+
+    /// Whether rules are looked at. A lenient LNet takes calls that the real one refuses for their portal type, options,
+    /// lengths or route, an exhausted MD sends on, and queues in use are freed; only handles must name something. It starts
+    /// strict, and a program that it refuses is refused by the real one too.
+    pub fn set_lenient(&self, lenient: bool) {
+        self.state.lock().tables.lenient = lenient;
+    }
+
+    /// The calls made since they were taken last, in order. A query that repeats the one before it is recorded once.
+    pub fn calls(&self) -> Vec<Call> {
+        self.state.lock().script.calls().to_vec()
+    }
+
+    /// The same, and they are not told again.
+    pub fn take_calls(&self) -> Vec<Call> {
+        self.state.lock().script.take_calls()
+    }
+
+    /// The kinds of the calls made since they were taken last, without [queries](Call::is_query); nothing of these calls
+    /// is told again.
+    pub fn take_kinds(&self) -> Vec<CallKind> {
+        self.take_calls().iter().filter(|call| !call.is_query()).map(Call::kind).collect()
+    }
+
+    /// The calls of a kind made since they were taken last.
+    pub fn calls_of(&self, kind: CallKind) -> Vec<Call> {
+        self.state.lock().script.calls().iter().filter(|call| call.kind() == kind).cloned().collect()
+    }
+
+    /// The PUTs made since the calls were taken last.
+    pub fn puts(&self) -> Vec<Put> {
+        let put = |call: Call| if let Call::Put(put) = call { Some(put) } else { None };
+        self.calls().into_iter().filter_map(put).collect()
+    }
+
+    /// The GETs made since the calls were taken last.
+    pub fn gets(&self) -> Vec<Get> {
+        let get = |call: Call| if let Call::Get(get) = call { Some(get) } else { None };
+        self.calls().into_iter().filter_map(get).collect()
+    }
+
+    /// The next call of this kind is refused with an errno, as a driver would. Said again, the one after it as well.
+    pub fn fail(&self, kind: CallKind, errno: Errno) {
+        self.fail_with(kind, as_scripted(errno));
+    }
+
+    /// As [`FakeLnet::fail`], with an error of LNet's own.
+    pub fn fail_with(&self, kind: CallKind, error: LNetError) {
+        assert_fallible(kind);
+        self.state.lock().script.refuse_next(kind, error);
+    }
+
+    /// The `nth` call of this kind from now on is refused; the next is number 1.
+    pub fn fail_nth(&self, kind: CallKind, nth: u64, errno: Errno) {
+        assert_fallible(kind);
+        self.state.lock().script.refuse(kind, nth, as_scripted(errno));
+    }
+
+    /// The next successful `MdAttach`, `Put` or `Get` brings these events before it returns, as the loopback does. Said
+    /// again, the one after it brings others. It goes before [`FakeLnet::on_put`] and [`FakeLnet::on_get`].
+    ///
+    /// # Panics
+    /// For other kinds of calls, which no event can come in.
+    pub fn complete_inside(&self, kind: CallKind, happenings: impl IntoIterator<Item = Happening>) {
+        let brings = matches!(kind, CallKind::MdAttach | CallKind::Put | CallKind::Get);
+        assert!(brings, "no event can come inside {kind:?}");
+        self.state.lock().script.complete_inside(kind, happenings.into_iter().collect());
+    }
+
+    /// Decides from now on what becomes of each PUT, given its arguments and its payload. Without it they are held.
+    ///
+    /// The answer is worked out inside the call; it must not call this LNet.
+    pub fn on_put(&self, answer: impl FnMut(&Put, &[u8]) -> Answer<()> + Send + 'static) {
+        *self.on_put.lock() = Some(Box::new(answer));
+    }
+
+    /// Decides from now on what becomes of each GET, given its arguments. Without it they are held.
+    ///
+    /// The answer is worked out inside the call; it must not call this LNet.
+    pub fn on_get(&self, answer: impl FnMut(&Get) -> Answer<Vec<u8>> + Send + 'static) {
+        *self.on_get.lock() = Some(Box::new(answer));
+    }
+
+    /// From now on, MDs have a message in flight when they are unlinked: no UNLINK comes, but the last event that the test
+    /// injects. Else only those have one that have a PUT or GET whose SEND has not come.
+    pub fn set_busy(&self, busy: bool) {
+        self.state.lock().tables.busy = busy;
+    }
+
+    /// Lets something happen to an MD: the payload is written, the event queued or handed to the handler on this thread,
+    /// the handler woken. Gives the event.
+    ///
+    /// # Panics
+    /// If LNet would not let it happen (see [`Happening::impossible`]), above all after an MD's last event; and from
+    /// inside an event callback.
+    #[track_caller]
+    pub fn inject(&self, md: MdHandle, happening: impl Borrow<Happening>) -> Event {
+        assert_outside();
+        let happening = happening.borrow();
+        match self.happen(md, happening) {
+            Ok(event) => event,
+            Err(why) => panic!("MD {:#x}: {:?} cannot happen: {why}", md.0, happening.kind),
+        }
+    }
+
+    /// An event of no MD; LNet gives none. Only what was said of it is in it.
+    ///
+    /// # Panics
+    /// If there is no such event queue.
+    #[track_caller]
+    pub fn inject_stray(&self, eq: EqHandle, happening: impl Borrow<Happening>) -> Event {
+        assert_outside();
+        let happening = happening.borrow();
+        let event = happening.over(blank(happening.kind));
+        let handler = {
+            let tables = &mut self.state.lock().tables;
+            assert!(tables.eqs.contains_key(&eq), "EQ {:#x} does not exist", eq.0);
+            tables.queue(Some(eq), &event)
+        };
+        if let Some(handler) = handler {
+            call(&*handler, &event);
+            handler.wake();
+        }
+        event
+    }
+
+    /// The MD that a PUT or GET from `source` would meet first; none if it would be dropped, or wait on a lazy portal. That
+    /// it may be too long for it is not looked at.
+    ///
+    /// # Panics
+    /// For other kinds than PUT and GET.
+    pub fn matching(
+        &self,
+        kind: EventKind,
+        source: ProcessId,
+        portal: Portal,
+        bits: MatchBits,
+    ) -> Option<MdHandle> {
+        let allows = match kind {
+            EventKind::Put => MdOptions::OP_PUT,
+            EventKind::Get => MdOptions::OP_GET,
+            other => panic!("{other:?} matches nothing: only PUTs and GETs do"),
+        };
+        self.state.lock().tables.matching(allows, source, portal, bits)
+    }
+
+    /// Whether PUTs that match nothing wait on this portal.
+    pub fn is_lazy(&self, portal: Portal) -> bool {
+        self.state.lock().tables.is_lazy(portal)
+    }
+
+    /// The memory of an MD.
+    ///
+    /// # Panics
+    /// If there is no such MD.
+    pub fn memory(&self, md: MdHandle) -> IoVec {
+        let state = self.state.lock();
+        match state.tables.mds.get(&md) {
+            Some(found) => found.memory.clone(),
+            None => panic!("{}", gone(&state.tables, md)),
+        }
+    }
+
+    /// The bytes of an MD: what a PUT of it sends, or a GET of it is answered with.
+    ///
+    /// # Panics
+    /// If there is no such MD, or somebody is writing to its memory.
+    pub fn payload(&self, md: MdHandle) -> Vec<u8> {
+        let memory = self.memory(md);
+        match memory.read(0..memory.len()) {
+            Ok(lease) => lease.to_vec(),
+            Err(error) => panic!("the memory of MD {:#x} cannot be read: {error}", md.0),
+        }
+    }
+
+    /// The MD made last, of those there are.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn last_md(&self) -> MdHandle {
+        *self.state.lock().tables.mds.last_key_value().expect("there is an MD").0
+    }
+
+    /// The event queue made last, of those there are.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn last_eq(&self) -> EqHandle {
+        *self.state.lock().tables.eqs.last_key_value().expect("there is an event queue").0
+    }
+
+    /// What there is at the moment.
+    pub fn objects(&self) -> Objects {
+        let tables = &self.state.lock().tables;
+        Objects { eqs: tables.eqs.len(), mes: tables.me_count(), mds: tables.mds.len() }
+    }
+
+    /// Nothing is left: each queue was freed, each entry and MD unlinked, each planned refusal and completion has come to
+    /// pass.
+    ///
+    /// # Panics
+    /// With a list of what is left, and the number of the call that made it.
+    #[track_caller]
+    pub fn assert_quiet(&self) {
+        let left: Vec<String> = {
+            let State { tables, script } = &*self.state.lock();
+            tables.leftovers().chain(script.open()).collect()
+        };
+        assert!(left.is_empty(), "the program left this behind:\n  {}", left.join("\n  "));
+    }
+
+    /// Lets something happen, or says why LNet would not.
+    pub(crate) fn happen(&self, md: MdHandle, happening: &Happening) -> Result<Event, String> {
+        let gate = {
+            let tables = &self.state.lock().tables;
+            tables.mds.get(&md).map(|md| md.gate.clone()).ok_or_else(|| gone(tables, md))?
+        };
+        let one_at_a_time = gate.lock();
+        let (event, handler) = {
+            let tables = &mut self.state.lock().tables;
+            if !tables.mds.contains_key(&md) {
+                return Err(gone(tables, md));
+            }
+            let found = tables.mds.get_mut(&md).expect("it is there");
+            let (eq, memory) = (found.eq, found.memory.clone());
+            let event = found.happen(happening, &self.own)?;
+            write(&memory, happening, &event)?;
+            if event.unlinked {
+                tables.remove_md(md);
+            }
+            (event, tables.queue(eq, &event))
+        };
+        if let Some(handler) = handler {
+            call(&*handler, &event);
+            drop(one_at_a_time);
+            handler.wake();
+        }
+        Ok(event)
+    }
+
+    /// An explicit unlink: UNLINK at once if the MD is idle.
+    pub(crate) fn unlink(&self, md: MdHandle) -> Result<(), LNetError> {
+        let gate = self.state.lock().tables.live(md)?.gate.clone();
+        let one_at_a_time = gate.lock();
+        let (event, handler) = {
+            let tables = &mut self.state.lock().tables;
+            let Unlinked::Idle(gone) = tables.unlink(md)? else { return Ok(()) };
+            let event = gone.unlink_event();
+            (event, tables.queue(gone.eq, &event))
+        };
+        if let Some(handler) = handler {
+            call(&*handler, &event);
+            drop(one_at_a_time);
+            handler.wake();
+        }
+        Ok(())
+    }
+}
+
+/// Whoever calls LNet from inside an event callback stands on one of LNet's locks.
+#[track_caller]
+pub(crate) fn assert_outside() {
+    assert!(!IN_EVENT.get(), "LNet was called from inside an event callback");
+}
+
+fn assert_fallible(kind: CallKind) {
+    assert!(!matches!(kind, CallKind::SetLazy | CallKind::LocalIds), "{kind:?} cannot fail");
+}
+
+fn as_scripted(errno: Errno) -> LNetError {
+    LNetError::Lnd(LndError { what: "as scripted".into(), errno })
+}
+
+fn gone(tables: &Tables, md: MdHandle) -> String {
+    match tables.was_given(md.0) {
+        true => format!("{:#x} is no MD, or it is gone: it has had its last event", md.0),
+        false => format!("there never was an MD {:#x}", md.0),
+    }
+}
+
+/// Calls a handler, which must not call LNet meanwhile.
+fn call(handler: &dyn EventHandler, event: &Event) {
+    /// Takes the mark away, also when the handler panics.
+    struct Mark;
+    impl Drop for Mark {
+        fn drop(&mut self) {
+            IN_EVENT.set(false);
+        }
+    }
+    IN_EVENT.set(true);
+    let _mark = Mark;
+    handler.event(event);
+}
+
+/// Puts a payload where its event says it is.
+fn write(memory: &IoVec, happening: &Happening, event: &Event) -> Result<(), String> {
+    let Some(bytes) = &happening.bytes else { return Ok(()) };
+    let start = if event.kind == EventKind::Put { event.offset as usize } else { 0 };
+    let bytes = &bytes[..bytes.len().min(event.mlength as usize)];
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    match memory.write(start..start.saturating_add(bytes.len())) {
+        Ok(mut lease) => {
+            lease.copy_from(0, bytes);
+            Ok(())
+        }
+        Err(_) if happening.impossible => Ok(()),
+        Err(error) => Err(format!("its payload cannot be written: {error}")),
+    }
+}

@@ -1,0 +1,238 @@
+//! What a test lets happen to a memory descriptor.
+
+use lnet_api::{Errno, Event, EventKind};
+use lnet_nid::{MatchBits, Nid, ProcessId};
+
+/// Something that happens to an MD, to be given to [`crate::FakeLnet::inject`] or
+/// [`crate::FakeLnet::complete_inside`].
+///
+/// Whatever is not said is as LNet would fill it in: from the PUT or GET that the event belongs to, from the match entry
+/// that the message met, from what the MD has been through (lnet-semantics 8). `unlinked` is set when the MD
+/// ends with this event, and the status of an MD's last event after an explicit unlink is ETIMEDOUT.
+///
+/// ```
+/// use lnet_api::Errno;
+/// use lnet_fake::Happening;
+///
+/// let message = Happening::put().bytes("hello").hdr_data(7);
+/// let lost = Happening::send().failed(Errno::EHOSTUNREACH);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Happening {
+    pub(crate) kind: EventKind,
+    pub(crate) bytes: Option<Vec<u8>>,
+    pub(crate) rlength: Option<u32>,
+    pub(crate) mlength: Option<u32>,
+    pub(crate) offset: Option<u64>,
+    pub(crate) hdr_data: Option<u64>,
+    pub(crate) portal: Option<u32>,
+    pub(crate) match_bits: Option<MatchBits>,
+    pub(crate) target: Option<ProcessId>,
+    pub(crate) initiator: Option<ProcessId>,
+    pub(crate) source: Option<ProcessId>,
+    pub(crate) sender: Option<Nid>,
+    pub(crate) user_ptr: Option<u64>,
+    pub(crate) status: Option<Result<(), Errno>>,
+    pub(crate) unlinked: Option<bool>,
+    pub(crate) impossible: bool,
+}
+
+impl Happening {
+    /// An event of this kind, every field as LNet would have it.
+    pub fn new(kind: EventKind) -> Happening {
+        Happening {
+            kind,
+            bytes: None,
+            rlength: None,
+            mlength: None,
+            offset: None,
+            hdr_data: None,
+            portal: None,
+            match_bits: None,
+            target: None,
+            initiator: None,
+            source: None,
+            sender: None,
+            user_ptr: None,
+            status: None,
+            unlinked: None,
+            impossible: false,
+        }
+    }
+
+    /// The program's oldest PUT or GET of this MD that has not left yet has left.
+    pub fn send() -> Happening {
+        Happening::new(EventKind::Send)
+    }
+
+    /// The oldest acknowledged PUT of this MD is acknowledged.
+    pub fn ack() -> Happening {
+        Happening::new(EventKind::Ack)
+    }
+
+    /// The oldest GET of this MD is answered; all of the MD unless [`Happening::bytes`] or [`Happening::length`] say less.
+    pub fn reply() -> Happening {
+        Happening::new(EventKind::Reply)
+    }
+
+    /// A PUT arrives; as long as the MD takes unless [`Happening::bytes`] or [`Happening::length`] say otherwise.
+    pub fn put() -> Happening {
+        Happening::new(EventKind::Put)
+    }
+
+    /// A GET arrives and is answered; as long as the MD gives unless [`Happening::length`] says otherwise.
+    pub fn get() -> Happening {
+        Happening::new(EventKind::Get)
+    }
+
+    /// The payload of a PUT or REPLY: it is written into the MD's memory before the event is delivered.
+    #[must_use]
+    pub fn bytes(mut self, bytes: impl Into<Vec<u8>>) -> Happening {
+        self.bytes = Some(bytes.into());
+        self
+    }
+
+    /// The bytes the message wants to move (`rlength`), without any content: the memory stays as it is.
+    #[must_use]
+    pub fn length(mut self, bytes: u32) -> Happening {
+        self.rlength = Some(bytes);
+        self
+    }
+
+    /// The offset in bytes that a PUT's or GET's header names. An MD without `MANAGE_REMOTE` has its own, and takes
+    /// another for [impossible](Happening::impossible).
+    #[must_use]
+    pub fn offset(mut self, bytes: u64) -> Happening {
+        self.offset = Some(bytes);
+        self
+    }
+
+    /// The eight bytes beside a PUT's payload.
+    #[must_use]
+    pub fn hdr_data(mut self, hdr_data: u64) -> Happening {
+        self.hdr_data = Some(hdr_data);
+        self
+    }
+
+    /// The process a message comes from; must be one that the match entry lets in.
+    #[must_use]
+    pub fn from(mut self, source: ProcessId) -> Happening {
+        self.source = Some(source);
+        self
+    }
+
+    /// The primary NID and the PID of the process it comes from, if the header named another NID.
+    #[must_use]
+    pub fn initiator(mut self, initiator: ProcessId) -> Happening {
+        self.initiator = Some(initiator);
+        self
+    }
+
+    /// The last hop, if a router brought it.
+    #[must_use]
+    pub fn sender(mut self, sender: Nid) -> Happening {
+        self.sender = Some(sender);
+        self
+    }
+
+    /// The process a message was sent to: one of the node's own.
+    #[must_use]
+    pub fn target(mut self, target: ProcessId) -> Happening {
+        self.target = Some(target);
+        self
+    }
+
+    /// The match bits a message carries; must be bits that the match entry lets in.
+    #[must_use]
+    pub fn match_bits(mut self, bits: MatchBits) -> Happening {
+        self.match_bits = Some(bits);
+        self
+    }
+
+    /// It fails. A SEND that fails ends its operation: no ACK or REPLY follows.
+    #[must_use]
+    pub fn failed(mut self, errno: Errno) -> Happening {
+        self.status = Some(Err(errno));
+        self
+    }
+
+    /// It succeeds, although the MD was unlinked while it was in flight (LNet says ETIMEDOUT then; older ones did not).
+    #[must_use]
+    pub fn succeeded(mut self) -> Happening {
+        self.status = Some(Ok(()));
+        self
+    }
+
+    /// The MD is gone with it. LNet decides that itself; this is for where it has a choice (a response that is late,
+    /// ETIMEDOUT), for [impossible](Happening::impossible) events, and to insist.
+    #[must_use]
+    pub fn last(mut self) -> Happening {
+        self.unlinked = Some(true);
+        self
+    }
+
+    /// The MD lives on. LNet decides that itself; this is for where it has a choice (more messages are in flight on an
+    /// MD that was unlinked; a SEND that failed does not count as the GET's REPLY), for
+    /// [impossible](Happening::impossible) events, and to insist.
+    #[must_use]
+    pub fn not_last(mut self) -> Happening {
+        self.unlinked = Some(false);
+        self
+    }
+
+    /// It happens although LNet would never let it: nothing is checked but that the MD exists. For programs that must
+    /// survive an LNet that is broken.
+    #[must_use]
+    pub fn impossible(mut self) -> Happening {
+        self.impossible = true;
+        self
+    }
+
+    /// The bytes accepted (`mlength`), against what LNet would say; such an event is
+    /// [impossible](Happening::impossible).
+    #[must_use]
+    pub fn mlength(mut self, bytes: u32) -> Happening {
+        self.mlength = Some(bytes);
+        self.impossible()
+    }
+
+    /// The portal index of the header, against what LNet would say; such an event is
+    /// [impossible](Happening::impossible).
+    #[must_use]
+    pub fn portal(mut self, index: u32) -> Happening {
+        self.portal = Some(index);
+        self.impossible()
+    }
+
+    /// Another `user_ptr` than the MD's; such an event is [impossible](Happening::impossible).
+    #[must_use]
+    pub fn user_ptr(mut self, user_ptr: u64) -> Happening {
+        self.user_ptr = Some(user_ptr);
+        self.impossible()
+    }
+
+    /// What was said stands, the rest is as derived.
+    pub(crate) fn over(&self, derived: Event) -> Event {
+        let bytes = self.bytes.as_ref().map(|bytes| bytes.len() as u32);
+        let rlength = self.rlength.or(bytes).unwrap_or(derived.rlength);
+        let source = self.source.unwrap_or(derived.source);
+        let from = self.source.map(|source| source.nid);
+        Event {
+            kind: self.kind,
+            target: self.target.unwrap_or(derived.target),
+            initiator: self.initiator.or(self.source).unwrap_or(derived.initiator),
+            source,
+            sender: self.sender.or(from).unwrap_or(derived.sender),
+            portal: self.portal.unwrap_or(derived.portal),
+            match_bits: self.match_bits.unwrap_or(derived.match_bits),
+            hdr_data: self.hdr_data.unwrap_or(derived.hdr_data),
+            rlength,
+            mlength: self.mlength.unwrap_or(derived.mlength),
+            offset: self.offset.unwrap_or(derived.offset),
+            md: derived.md,
+            user_ptr: self.user_ptr.unwrap_or(derived.user_ptr),
+            status: self.status.unwrap_or(derived.status),
+            unlinked: self.unlinked.unwrap_or(derived.unlinked),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Event queues.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use lnet_api::{EQ_COUNT_MAX, EqHandle, Event, EventHandler, LNetError, Polled};
+
+/// An event queue: callback, polled, or both.
+pub(crate) struct Queue {
+    pub(crate) handler: Option<Arc<dyn EventHandler>>,
+    ring: Option<Ring>,
+    /// The number of the call that made it.
+    pub(crate) made_by: u64,
+}
+
+/// The last events of a polled queue.
+struct Ring {
+    capacity: usize,
+    events: VecDeque<Event>,
+    missed: u64,
+}
+
+impl Queue {
+    pub(crate) fn called_back(handler: Arc<dyn EventHandler>, made_by: u64) -> Queue {
+        Queue { handler: Some(handler), ring: None, made_by }
+    }
+
+    pub(crate) fn polled(
+        count: usize,
+        handler: Option<Arc<dyn EventHandler>>,
+        made_by: u64,
+    ) -> Result<Queue, LNetError> {
+        if !(1..=EQ_COUNT_MAX).contains(&count) {
+            let rule = "a polled queue keeps 1 to 65536 events";
+            return Err(LNetError::Invalid { field: "count", value: count as u64, rule });
+        }
+        let ring = Ring { capacity: count.next_power_of_two(), events: VecDeque::new(), missed: 0 };
+        Ok(Queue { handler, ring: Some(ring), made_by })
+    }
+
+    /// Keeps an event for whoever polls; the oldest makes room.
+    pub(crate) fn keep(&mut self, event: &Event) {
+        let Some(ring) = &mut self.ring else { return };
+        if ring.events.len() == ring.capacity {
+            ring.events.pop_front();
+            ring.missed += 1;
+        }
+        ring.events.push_back(*event);
+    }
+
+    /// The oldest event, if it can be polled.
+    pub(crate) fn poll(&mut self, eq: EqHandle) -> Result<Option<Polled>, LNetError> {
+        let rule = "events of this queue are handed to its handler only";
+        let ring = self.ring.as_mut().ok_or(LNetError::Invalid { field: "EQ", value: eq.0, rule })?;
+        let missed = ring.missed;
+        Ok(ring.events.pop_front().map(|event| {
+            ring.missed = 0;
+            Polled { eq, event, missed }
+        }))
+    }
+}

@@ -1,0 +1,110 @@
+//! What LNet refuses (lnet-semantics 2 and 10).
+
+use lnet_api::{Distance, LNetError, Md, MdOptions, MeSpec, Position};
+use lnet_nid::{Nid, Pid, ProcessId};
+use lnet_proto::MAX_PAYLOAD;
+
+/// The most event queues, match entries and MDs there can be of each: as many as a test can make by mistake before its
+/// memory suffers.
+pub const OBJECTS_MAX: usize = 1 << 16;
+
+pub(crate) fn check_room(objects: &'static str, there_are: usize) -> Result<(), LNetError> {
+    match there_are < OBJECTS_MAX {
+        true => Ok(()),
+        false => Err(LNetError::TooMany { objects, limit: OBJECTS_MAX }),
+    }
+}
+
+fn allows_messages(md: &Md) -> bool {
+    md.options.intersects(MdOptions::OP_PUT | MdOptions::OP_GET)
+}
+
+fn options(md: &Md, rule: &'static str) -> Result<(), LNetError> {
+    Err(LNetError::Invalid { field: "options", value: u64::from(md.options.bits()), rule })
+}
+
+pub(crate) fn check_attached(md: &Md) -> Result<(), LNetError> {
+    if !allows_messages(md) {
+        return options(md, "an attached descriptor must allow PUT or GET");
+    }
+    check_md(md)
+}
+
+pub(crate) fn check_bound(md: &Md) -> Result<(), LNetError> {
+    if allows_messages(md) {
+        return options(md, "a free-floating descriptor must not allow PUT or GET");
+    }
+    if md.memory.len() > MAX_PAYLOAD as usize {
+        let rule = "a message has 1048576 bytes at the most";
+        return Err(LNetError::Invalid { field: "length", value: md.memory.len() as u64, rule });
+    }
+    check_md(md)
+}
+
+fn check_md(md: &Md) -> Result<(), LNetError> {
+    if md.options.contains(MdOptions::MAX_SIZE) && md.max_size as usize > md.memory.len() {
+        let rule = "no message can be longer than the memory";
+        return Err(LNetError::Invalid { field: "max_size", value: u64::from(md.max_size), rule });
+    }
+    Ok(())
+}
+
+/// What kind of entries a portal takes; the first one decides (S-101).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PortalType {
+    Unique,
+    Wildcard,
+}
+
+impl PortalType {
+    pub(crate) fn of(me: &MeSpec) -> PortalType {
+        let open = me.match_id.nid.is_any() || me.match_id.pid == Pid::ANY || me.ignore_bits.0 != 0;
+        if open { PortalType::Wildcard } else { PortalType::Unique }
+    }
+
+    /// Whether an entry fits a portal of the type `first`, where there is one.
+    pub(crate) fn check(first: Option<PortalType>, me: &MeSpec, ordered: bool) -> Result<(), LNetError> {
+        let rule = match (first, PortalType::of(me)) {
+            (Some(PortalType::Unique), PortalType::Wildcard) => {
+                "a unique portal takes only entries for one process and all bits"
+            }
+            (Some(PortalType::Wildcard), PortalType::Unique) => {
+                "a wildcard portal takes only entries that leave the process or some bits open"
+            }
+            (_, PortalType::Unique) if ordered => {
+                "entries of a unique portal have no order, so none can be put before others"
+            }
+            _ => return Ok(()),
+        };
+        Err(LNetError::PortalType { portal: me.portal.get(), rule })
+    }
+}
+
+/// The rules for an entry that is put beside another one.
+pub(crate) fn check_beside(beside: &MeSpec, me: &MeSpec) -> Result<(), LNetError> {
+    let invalid = |field, value, rule| Err(LNetError::Invalid { field, value, rule });
+    if me.portal != beside.portal {
+        return invalid("portal", me.portal.get().into(), "it must be that of the entry beside it");
+    }
+    if me.position == Position::Local {
+        return invalid("position", 2, "an entry is put before or after another");
+    }
+    Ok(())
+}
+
+/// The process that sends to a node: the node itself, or the NI on the node's network.
+pub(crate) fn sender(own: &[ProcessId], source: Option<Nid>, target: Nid) -> Result<ProcessId, LNetError> {
+    let is_own = |nid: Nid| own.iter().find(|id| id.nid == nid).copied();
+    if let Some(nid) = source.filter(|&nid| is_own(nid).is_none()) {
+        return Err(LNetError::NotLocal { nid });
+    }
+    let leads = |id: &&ProcessId| id.nid.net() == target.net() && source.is_none_or(|nid| nid == id.nid);
+    let found = is_own(target).or_else(|| own.iter().find(leads).copied());
+    found.ok_or(LNetError::NoRoute { nid: target })
+}
+
+pub(crate) fn distance(own: &[ProcessId], nid: Nid) -> Result<Distance, LNetError> {
+    let source = sender(own, None, nid)?.nid;
+    let order = own.iter().position(|id| id.nid == source).unwrap_or(0) as u32;
+    Ok(Distance { hops: u32::from(source != nid), order, source })
+}

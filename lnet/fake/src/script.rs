@@ -1,0 +1,87 @@
+//! What was called, and what is to become of calls to come.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use lnet_api::LNetError;
+
+use crate::{Call, CallKind, Happening};
+
+/// The most calls that are kept: a million is more than a test can look at, and less than its memory.
+pub const CALLS_MAX: usize = 1 << 20;
+
+/// The record and the plan.
+#[derive(Default)]
+pub(crate) struct Script {
+    calls: Vec<Call>,
+    /// Calls there ever were.
+    made: u64,
+    /// The calls there ever were of each kind.
+    made_of: BTreeMap<CallKind, u64>,
+    /// The calls to be refused, by their number among those of their kind.
+    refusals: BTreeMap<(CallKind, u64), LNetError>,
+    /// For each kind, what happens inside the next successful calls.
+    inside: BTreeMap<CallKind, VecDeque<Vec<Happening>>>,
+}
+
+impl Script {
+    /// Notes a call; gives its number, counting from 1, unless it is to be refused.
+    pub(crate) fn enter(&mut self, call: Call) -> Result<u64, LNetError> {
+        let kind = call.kind();
+        self.made += 1;
+        let number = self.made_of.entry(kind).or_default();
+        *number += 1;
+        let refusal = self.refusals.remove(&(kind, *number));
+        if !self.calls.last().is_some_and(|before| call.repeats(before)) {
+            assert!(self.calls.len() < CALLS_MAX, "{CALLS_MAX} calls were recorded, and none was taken");
+            self.calls.push(call);
+        }
+        refusal.map_or(Ok(self.made), Err)
+    }
+
+    pub(crate) fn calls(&self) -> &[Call] {
+        &self.calls
+    }
+
+    pub(crate) fn take_calls(&mut self) -> Vec<Call> {
+        std::mem::take(&mut self.calls)
+    }
+
+    /// The next call of a kind that nothing has been said about is refused.
+    pub(crate) fn refuse_next(&mut self, kind: CallKind, error: LNetError) {
+        let nth = (1..).find(|nth| !self.refusals.contains_key(&(kind, self.number(kind, *nth))));
+        self.refuse(kind, nth.expect("there are more numbers than refusals"), error);
+    }
+
+    /// The `nth` call of a kind from now on is refused.
+    pub(crate) fn refuse(&mut self, kind: CallKind, nth: u64, error: LNetError) {
+        assert!(nth > 0, "the next {kind:?} is number 1");
+        self.refusals.insert((kind, self.number(kind, nth)), error);
+    }
+
+    fn number(&self, kind: CallKind, nth: u64) -> u64 {
+        self.made_of.get(&kind).copied().unwrap_or(0) + nth
+    }
+
+    pub(crate) fn complete_inside(&mut self, kind: CallKind, happenings: Vec<Happening>) {
+        self.inside.entry(kind).or_default().push_back(happenings);
+    }
+
+    /// What is to happen inside a call that has succeeded.
+    pub(crate) fn next_inside(&mut self, kind: CallKind) -> Option<Vec<Happening>> {
+        self.inside.get_mut(&kind)?.pop_front()
+    }
+
+    /// What was planned and has not come to pass.
+    pub(crate) fn open(&self) -> impl Iterator<Item = String> {
+        let refusals = self
+            .refusals
+            .iter()
+            .map(|((kind, _), error)| format!("a {kind:?} that was to be refused ({error}) was never made"));
+        let inside = self.inside.iter().flat_map(|(kind, plans)| {
+            plans
+                .iter()
+                .map(move |plan| format!("a {kind:?} that was to bring {} events was never made", plan.len()))
+        });
+        refusals.chain(inside)
+    }
+}

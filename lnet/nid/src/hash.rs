@@ -1,0 +1,111 @@
+//! Hashes of NIDs: which partition one belongs to.
+//!
+//! They are this node's own affair and never on the wire. The constants are a local decision: 2³² and 2⁶⁴ divided by the
+//! golden ratio, whose multiples spread evenly.
+
+use crate::{NetType, Nid};
+
+const GOLDEN_32: u32 = 0x61c8_8647;
+const GOLDEN_64: u64 = 0x61c8_8646_80b5_83eb;
+
+impl Nid {
+    /// The index of the CPU partition, among `ncpts`, that this NID belongs to (lnet-semantics 22): always the same for
+    /// the same NID and number, and below the number.
+    ///
+    /// | NID | partition |
+    /// | --- | --- |
+    /// | small | the sum of the eight bytes of the 64-bit NID, modulo `ncpts` |
+    /// | small, on `kfi` | the top bits of the 64-bit NID's multiplicative hash, folded |
+    /// | large | the top bits of the multiplicative hash of the network id and, chained, of the four address words, folded |
+    ///
+    /// *Folded*: as many bits as count to `ncpts - 1`; where they make a value v that is too great, `(h + v + v / 2)
+    /// modulo ncpts` instead, of the value h that was hashed last.
+    #[must_use]
+    pub fn cpt_of(self, ncpts: usize) -> usize {
+        if ncpts <= 1 {
+            return 0;
+        }
+        match self.to_nid4() {
+            Some(nid4) if self.net().net_type() == NetType::KFI => {
+                fold(nid4.wrapping_mul(GOLDEN_64), nid4, ncpts)
+            }
+            Some(nid4) => nid4.to_be_bytes().into_iter().map(usize::from).sum::<usize>() % ncpts,
+            None => {
+                let chain = |hash: u32, word: u32| (hash ^ word).wrapping_mul(GOLDEN_32);
+                let hash = self.address_words().fold(0, chain);
+                let product = (self.net().id() ^ hash).wrapping_mul(GOLDEN_32);
+                fold(u64::from(product) << 32, hash.into(), ncpts)
+            }
+        }
+    }
+
+    /// LNet's *nidhash* (lnet-semantics 10): the network id XOR each 32-bit word of the address.
+    #[must_use]
+    pub fn nidhash(self) -> u32 {
+        self.address_words().fold(self.net().id(), |hash, word| hash ^ word)
+    }
+
+    /// The address bytes that count, four at a time.
+    fn address_words(&self) -> impl Iterator<Item = u32> {
+        self.address_bytes().as_chunks().0.iter().map(|word| u32::from_be_bytes(*word))
+    }
+}
+
+/// The top bits of `product` as an index below `count`, which is above 1; `hash` helps out where they are too great.
+fn fold(product: u64, hash: u64, count: usize) -> usize {
+    let bits = usize::BITS - (count - 1).leading_zeros();
+    let value = product >> (u64::BITS - bits);
+    let index = if value < count as u64 {
+        value
+    } else {
+        hash.wrapping_add(value).wrapping_add(value / 2) % count as u64
+    };
+    index as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+    use crate::Net;
+
+    #[test]
+    fn the_sum_of_a_small_nids_bytes() {
+        let nid: Nid = "10.0.0.1@tcp1".parse().unwrap();
+        for ncpts in 1..20 {
+            assert_eq!(nid.cpt_of(ncpts), (2 + 1 + 10 + 1) % ncpts);
+        }
+        assert_eq!(Nid::ANY.cpt_of(7), 8 * 255 % 7);
+        assert_eq!(nid.cpt_of(0), 0);
+    }
+
+    #[test]
+    fn the_words_of_the_network_and_the_address() {
+        assert_eq!("10.0.0.1@tcp1".parse::<Nid>().unwrap().nidhash(), 0x0002_0001 ^ 0x0a00_0001);
+        let large: Nid = "fd00:1:2:3:4:5:6:7@tcp".parse().unwrap();
+        assert_eq!(large.nidhash(), 0x0002_0000 ^ 0xfd00_0001 ^ 0x0002_0003 ^ 0x0004_0005 ^ 0x0006_0007);
+    }
+
+    /// Neighbours on each kind of network are spread over all partitions, none of which has twice its share.
+    #[test]
+    fn neighbours_are_spread_evenly() {
+        const NIDS: u32 = 4096;
+        let kinds: [fn(u32) -> Nid; 3] = [
+            |number| Nid::new_v4(Net::TCP, Ipv4Addr::from(0x0a00_0000 + number)),
+            |number| Nid::new_numeric(Net::new(NetType::KFI, 0), number),
+            |number| Nid::new_v6(Net::O2IB, Ipv6Addr::from(0xfd00_u128 << 112 | u128::from(number))),
+        ];
+        for (kind, nid) in kinds.iter().enumerate() {
+            for ncpts in [2, 3, 4, 6, 8, 16] {
+                let mut counts = vec![0; ncpts];
+                (0..NIDS).for_each(|number| counts[nid(number).cpt_of(ncpts)] += 1);
+                let fair = NIDS as usize / ncpts;
+                assert!(
+                    counts.iter().all(|count| (1..2 * fair).contains(count)),
+                    "{kind}, {ncpts}: {counts:?}"
+                );
+            }
+        }
+    }
+}

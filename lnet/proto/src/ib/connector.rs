@@ -1,0 +1,209 @@
+//! The active side of a connection (lnet-wire 33 and 34).
+
+use crate::ProtoError;
+
+use super::head::{check_nid, check_stamp};
+use super::{
+    Body, ConnParams, End, Head, Link, Message, MessageKind, QUEUE_DEPTH_V1, Reject, RejectReason, Version,
+};
+
+/// How often in a row a peer may send the active side back to the start: as many races as kernel nodes lose before they
+/// stop giving way. Version, depth and fragments take one retry each, so that only a peer that plays with us gets here.
+pub const RETRIES_MAX: u32 = 20;
+
+/// The connection that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Who connects.
+    pub local: End,
+    /// Whom to reach; its stamp is that of its last known life, 0 if none is known.
+    pub peer: End,
+    /// The version to ask for first.
+    pub version: Version,
+    /// The oldest version to fall back to; [`Version::V1`] only where the driver keeps its credit rules as well.
+    pub oldest: Version,
+    /// What to ask for first: this node's `peer_credits`, [`super::RDMA_FRAGMENTS_MAX`], [`super::MESSAGE_MAX`].
+    pub params: ConnParams,
+}
+
+/// The active side of one connection, through all its tries.
+///
+/// Send [`Connector::request`] as private data of a connection request and feed what comes of it to
+/// [`Connector::accepted`] or [`Connector::rejected`]. Each try needs a deadline (12.5 s on kernel nodes), which is the
+/// caller's, as is the choice not to go on because nothing waits for the connection any more or because one from the
+/// peer has come.
+#[derive(Clone, Debug)]
+pub struct Connector {
+    attempt: Attempt,
+    request: [u8; MessageKind::ConnReq.min_len()],
+    retries: u32,
+}
+
+/// A connection as both sides want it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Established {
+    /// Its version and ends.
+    pub link: Link,
+    /// What holds: the credits are `queue_depth`, and no transfer has more than `max_fragments`.
+    pub params: ConnParams,
+}
+
+/// How the connection manager reports a rejection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection<'a> {
+    /// The peer's driver rejects; this is its private data.
+    Record(&'a [u8]),
+    /// The peer's connection manager holds remains of an old connection.
+    StaleConnection,
+    /// Nobody listens to the service.
+    NoListener,
+}
+
+/// What to do after a rejection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Send the changed [`Connector::request`] at once.
+    Now,
+    /// The peer is connecting itself: use its connection. Should none come, send the request again after a while.
+    Later,
+    /// Give up.
+    Fail(ProtoError),
+}
+
+impl Connector {
+    /// A connection from its first try.
+    ///
+    /// # Errors
+    /// [`ProtoError::Attempt`] for an end that is no single interface, a version older than the oldest, and parameters
+    /// that no peer may accept; [`ProtoError::LargeNid`] for an end that messages have no room for.
+    pub fn new(attempt: Attempt) -> Result<Connector, ProtoError> {
+        attempt.check()?;
+        Ok(Connector { attempt, request: attempt.request()?, retries: 0 })
+    }
+
+    /// The CONNREQ, the private data of the connection request.
+    #[must_use]
+    pub const fn request(&self) -> &[u8] {
+        &self.request
+    }
+
+    /// What the next, or current, try asks for: the queue pair is made for it.
+    #[must_use]
+    pub const fn attempt(&self) -> &Attempt {
+        &self.attempt
+    }
+
+    /// Reads the CONNACK, the private data of the peer's acceptance.
+    ///
+    /// # Errors
+    /// The active side's checks of lnet-wire 34: the connection, though established, is to be closed.
+    pub fn accepted(&self, private_data: &[u8]) -> Result<Established, ProtoError> {
+        let Attempt { local, peer, version, params: asked, .. } = self.attempt;
+        let Message { head, body } = Message::parse(private_data)?;
+        let Body::ConnAck(params) = body else {
+            return Err(ProtoError::WrongKind { kind: body.kind(), wanted: MessageKind::ConnAck });
+        };
+        if head.version != version {
+            let (value, only) = (head.version as u32, version as u32);
+            return Err(ProtoError::Version { object: "CONNACK", value, min: only, max: only });
+        }
+        params.check_within(&asked)?;
+        check_nid("srcnid", head.src, peer)?;
+        check_nid("dstnid", head.dst, local)?;
+        check_stamp("dststamp", head.dst, local)?;
+        Ok(Established { link: Link { version, local, peer: head.src }, params })
+    }
+
+    /// Reads a rejection, and changes the request so that another try may succeed.
+    pub fn rejected(&mut self, rejection: Rejection<'_>) -> Next {
+        match self.retry(rejection) {
+            Ok(next) => next,
+            Err(cause) => Next::Fail(cause),
+        }
+    }
+
+    fn retry(&mut self, rejection: Rejection<'_>) -> Result<Next, ProtoError> {
+        let (attempt, next) = match rejection {
+            Rejection::Record(bytes) => self.attempt.after(&Reject::parse(bytes)?)?,
+            Rejection::StaleConnection => (self.attempt, Next::Now),
+            Rejection::NoListener => return Err(ProtoError::NoListener { nid: self.attempt.peer.nid }),
+        };
+        if self.retries == RETRIES_MAX {
+            return Err(ProtoError::RetriesExhausted { nid: attempt.peer.nid, limit: RETRIES_MAX });
+        }
+        *self = Connector { attempt, request: attempt.request()?, retries: self.retries + 1 };
+        Ok(next)
+    }
+}
+
+impl Attempt {
+    fn check(&self) -> Result<(), ProtoError> {
+        for (field, nid) in [("local NID", self.local.nid), ("peer", self.peer.nid)] {
+            if nid.is_any() || nid.is_loopback() {
+                return Err(refused(field, nid));
+            }
+        }
+        if self.version < self.oldest {
+            return Err(refused("version", format_args!("{:#x}", self.version as u16)));
+        }
+        let limits = ConnParams { queue_depth: deepest(self.version), ..ConnParams::DEFAULT };
+        self.params.check_within(&limits).map_err(|cause| refused("parameter", cause))
+    }
+
+    fn request(&self) -> Result<[u8; MessageKind::ConnReq.min_len()], ProtoError> {
+        let mut bytes = [0; MessageKind::ConnReq.min_len()];
+        let head = Head { version: self.version, credits: 0, checksum: 0, src: self.local, dst: self.peer };
+        Message { head, body: Body::ConnReq(self.params) }.emit(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The next attempt by the table of lnet-wire 33, or why there is none.
+    fn after(&self, record: &Reject) -> Result<(Attempt, Next), ProtoError> {
+        let rejected = ProtoError::Rejected { reason: record.reason };
+        let offered = record.params.unwrap_or(ConnParams::UNKNOWN);
+        let params = self.params;
+        let next = match record.reason {
+            RejectReason::ConnRace => return Ok((*self, Next::Later)),
+            RejectReason::Fatal if record.version < self.version => self.with_version(record.version),
+            RejectReason::ConnUncompat if record.version != self.version => self.with_version(record.version),
+            RejectReason::ConnStale => {
+                let peer = End { stamp: record.stamp, ..self.peer };
+                Attempt { peer, ..*self }.with_version(record.version)
+            }
+            RejectReason::RdmaFrags => smaller(offered.max_fragments, params.max_fragments)
+                .map(|max_fragments| Attempt { params: ConnParams { max_fragments, ..params }, ..*self }),
+            RejectReason::MsgQueueSize => smaller(offered.queue_depth, params.queue_depth)
+                .map(|queue_depth| Attempt { params: ConnParams { queue_depth, ..params }, ..*self }),
+            RejectReason::NoResources
+            | RejectReason::Fatal
+            | RejectReason::ConnUncompat
+            | RejectReason::InvalidSrvId
+            | RejectReason::Early => None,
+        };
+        next.map(|attempt| (attempt, Next::Now)).ok_or(rejected)
+    }
+
+    /// The same in this version, if it may be.
+    fn with_version(self, version: Version) -> Option<Attempt> {
+        let queue_depth = self.params.queue_depth.min(deepest(version));
+        let params = ConnParams { queue_depth, ..self.params };
+        (version >= self.oldest).then_some(Attempt { version, params, ..self })
+    }
+}
+
+/// An offer to agree to: less than was asked for, and not nothing.
+fn smaller(offered: u16, asked: u16) -> Option<u16> {
+    (1..asked).contains(&offered).then_some(offered)
+}
+
+/// The deepest queue that can be asked for.
+const fn deepest(version: Version) -> u16 {
+    match version {
+        Version::V1 => QUEUE_DEPTH_V1,
+        Version::V2 => u16::MAX,
+    }
+}
+
+fn refused(field: &'static str, value: impl ToString) -> ProtoError {
+    ProtoError::Attempt { field, value: value.to_string() }
+}

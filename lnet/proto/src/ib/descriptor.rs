@@ -1,0 +1,151 @@
+//! Where an RDMA write shall go.
+
+use std::fmt;
+use std::mem::offset_of;
+
+use static_assertions::const_assert_eq;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::cursor::Cursor;
+use crate::{ByteOrder, ProtoError};
+
+use super::RDMA_FRAGMENTS_MAX;
+
+/// Memory of the sink, in pieces that are written in order: 1 to [`RDMA_FRAGMENTS_MAX`] of them (lnet-wire 32).
+///
+/// It borrows its fragments, from the message they came in or from the caller who sends them.
+#[derive(Clone, Copy)]
+pub struct Descriptor<'a> {
+    /// The remote key of all fragments.
+    pub key: u32,
+    fragments: Fragments<'a>,
+}
+
+/// A piece of the sink's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fragment {
+    /// Its length in bytes; no more than a peer's word.
+    pub length: u32,
+    /// Where it starts, as the remote key counts.
+    pub address: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Fragments<'a> {
+    Own(&'a [Fragment]),
+    Wire(&'a [RawFragment], ByteOrder),
+}
+
+impl<'a> Descriptor<'a> {
+    /// A descriptor of these fragments.
+    ///
+    /// # Errors
+    /// [`ProtoError::Fragments`].
+    pub fn new(key: u32, fragments: &'a [Fragment]) -> Result<Descriptor<'a>, ProtoError> {
+        check_count(fragments.len())?;
+        Ok(Descriptor { key, fragments: Fragments::Own(fragments) })
+    }
+
+    /// Number of fragments.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        match self.fragments {
+            Fragments::Own(fragments) => fragments.len(),
+            Fragments::Wire(fragments, _) => fragments.len(),
+        }
+    }
+
+    /// The fragments in order.
+    pub fn fragments(&self) -> impl ExactSizeIterator<Item = Fragment> + Clone + use<'a> {
+        let fragments = self.fragments;
+        (0..self.count()).map(move |index| match fragments {
+            Fragments::Own(fragments) => fragments[index],
+            Fragments::Wire(fragments, order) => fragments[index].parse(order),
+        })
+    }
+
+    /// Bytes in all fragments together: how much the source writes.
+    #[must_use]
+    pub fn total_len(&self) -> u64 {
+        self.fragments().map(|fragment| u64::from(fragment.length)).sum()
+    }
+
+    /// Bytes of the fragments on the wire.
+    pub(crate) const fn fragments_len(&self) -> usize {
+        self.count() * size_of::<RawFragment>()
+    }
+
+    /// Reads the descriptor at the start of `bytes`. `too_short` is the error if it claims to be longer than they
+    /// are, made from the length it claims.
+    pub(crate) fn parse(
+        bytes: &'a [u8],
+        order: ByteOrder,
+        too_short: impl Fn(usize) -> ProtoError,
+    ) -> Result<Descriptor<'a>, ProtoError> {
+        let (raw, rest) = RawDescriptor::ref_from_prefix(bytes).map_err(|_| too_short(encoded_len(1)))?;
+        let count = order.u32(raw.count.get()) as usize;
+        check_count(count)?;
+        let (fragments, _) = <[RawFragment]>::ref_from_prefix_with_elems(rest, count)
+            .map_err(|_| too_short(encoded_len(count)))?;
+        Ok(Descriptor { key: order.u32(raw.key.get()), fragments: Fragments::Wire(fragments, order) })
+    }
+
+    pub(crate) fn emit(&self, out: &mut Cursor<'_>) {
+        out.put(&RawDescriptor { key: U32::new(self.key), count: U32::new(self.count() as u32) });
+        for fragment in self.fragments() {
+            out.put(&RawFragment { length: U32::new(fragment.length), address: U64::new(fragment.address) });
+        }
+    }
+}
+
+impl PartialEq for Descriptor<'_> {
+    fn eq(&self, other: &Descriptor<'_>) -> bool {
+        self.key == other.key && self.fragments().eq(other.fragments())
+    }
+}
+
+impl Eq for Descriptor<'_> {}
+
+impl fmt::Debug for Descriptor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Descriptor {{ key: {:#x}, fragments: ", self.key)?;
+        f.debug_list().entries(self.fragments()).finish()?;
+        f.write_str(" }")
+    }
+}
+
+const fn encoded_len(count: usize) -> usize {
+    size_of::<RawDescriptor>() + count * size_of::<RawFragment>()
+}
+
+fn check_count(value: usize) -> Result<(), ProtoError> {
+    let limit = usize::from(RDMA_FRAGMENTS_MAX);
+    if (1..=limit).contains(&value) { Ok(()) } else { Err(ProtoError::Fragments { value, limit }) }
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RawDescriptor {
+    key: U32,
+    count: U32,
+}
+
+const_assert_eq!(size_of::<RawDescriptor>(), 8);
+const_assert_eq!(offset_of!(RawDescriptor, count), 4);
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawFragment {
+    length: U32,
+    address: U64,
+}
+
+const_assert_eq!(size_of::<RawFragment>(), 12);
+const_assert_eq!(offset_of!(RawFragment, address), 4);
+
+impl RawFragment {
+    fn parse(&self, order: ByteOrder) -> Fragment {
+        Fragment { length: order.u32(self.length.get()), address: order.u64(self.address.get()) }
+    }
+}

@@ -1,0 +1,215 @@
+//! The passive side of a connection (lnet-wire 34).
+
+use lnet_nid::Nid;
+
+use crate::ProtoError;
+
+use super::head::parse_start;
+use super::{
+    Body, ConnParams, End, Link, Message, MessageKind, PRIVILEGED_PORT_MAX, QUEUE_DEPTH_V1, Reject,
+    RejectReason, Version,
+};
+
+/// The passive side's rules, the same for all connections.
+///
+/// `L` finds out about the interface of a NID on the device at which a request arrived:
+/// `Fn(Nid) -> `[`Destination`].
+#[derive(Clone, Copy, Debug)]
+pub struct Listener<L> {
+    /// Whether source ports must be privileged; by default they need not.
+    pub require_privileged: bool,
+    /// The oldest version taken; [`Version::V1`] only where the driver keeps its credit rules as well.
+    pub oldest: Version,
+    /// Looks an interface up.
+    pub destination: L,
+}
+
+/// An interface of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its NID and incarnation.
+    pub end: End,
+    /// The most it grants: its `peer_credits`, [`super::RDMA_FRAGMENTS_MAX`], [`super::MESSAGE_MAX`].
+    pub limits: ConnParams,
+}
+
+/// What a NID means on the device at which a request arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// An interface of this node on this device.
+    Ready(Interface),
+    /// The device has no interface yet, or this one is not active.
+    NotReady,
+    /// No interface of this node, or one of another device.
+    Unknown,
+}
+
+/// A request that is to be rejected: the record is the private data of the rejection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What to tell the peer.
+    pub record: Reject,
+    /// Why, for this node's own use.
+    pub cause: ProtoError,
+}
+
+/// A request that this node can grant. The caller decides, by [`Offer::accept`] or [`Offer::refuse`].
+///
+/// It looks at [`Offer::check_known`] first. Then it may refuse with [`RejectReason::ConnRace`] if it is connecting to
+/// the peer itself; but which of two attempts wins is decided differently in different releases, so it had better
+/// accept: two nodes may have several connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The connection's version and ends.
+    pub link: Link,
+    /// What the peer asks for, within this node's limits.
+    pub asked: ConnParams,
+    limits: ConnParams,
+}
+
+/// What this node knows of a peer from other connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The version spoken.
+    pub version: Version,
+    /// The peer's incarnation.
+    pub stamp: u64,
+}
+
+impl<L: Fn(Nid) -> Destination> Listener<L> {
+    /// Reads a connection request: what came as private data, and from which source port.
+    ///
+    /// # Errors
+    /// The refusal to send, by the table of lnet-wire 34.
+    pub fn judge(&self, source_port: u16, private_data: &[u8]) -> Result<Offer, Refusal> {
+        let fatal = |version, cause| Refusal::new(version, None, RejectReason::Fatal, cause);
+        if self.require_privileged && source_port > PRIVILEGED_PORT_MAX {
+            let cause = ProtoError::Unprivileged { port: source_port, limit: PRIVILEGED_PORT_MAX };
+            return Err(fatal(Version::V2, cause));
+        }
+        // What cannot be answered in its own version is told the newest.
+        let version = match parse_start("connection request", private_data) {
+            Ok((_, version)) if version >= self.oldest => version,
+            Ok((_, version)) => return Err(fatal(Version::V2, self.too_old(version))),
+            Err(cause) => return Err(fatal(Version::V2, cause)),
+        };
+        let message = Message::parse(private_data).map_err(|cause| fatal(version, cause))?;
+        let interface = self.find(&message)?;
+        Offer::new(&message, interface)
+    }
+
+    fn too_old(&self, version: Version) -> ProtoError {
+        let (min, max) = (self.oldest as u32, Version::V2 as u32);
+        ProtoError::Version { object: "connection request", value: version as u32, min, max }
+    }
+
+    fn find(&self, message: &Message<'_>) -> Result<Interface, Refusal> {
+        let (version, nid) = (message.head.version, message.head.dst.nid);
+        let names_one = !nid.is_any() && !nid.is_loopback();
+        match names_one.then(|| (self.destination)(nid)) {
+            Some(Destination::Ready(interface)) => Ok(interface),
+            Some(Destination::NotReady) => {
+                Err(Refusal::new(version, None, RejectReason::Early, ProtoError::NotReady { nid }))
+            }
+            Some(Destination::Unknown) | None => {
+                Err(Refusal::new(version, None, RejectReason::Fatal, ProtoError::NotMine { nid }))
+            }
+        }
+    }
+}
+
+impl Offer {
+    fn new(message: &Message<'_>, interface: Interface) -> Result<Offer, Refusal> {
+        let (head, local, limits) = (&message.head, interface.end, interface.limits);
+        let version = head.version;
+        let refusal = |reason, cause| Refusal::new(version, Some(interface), reason, cause);
+        if head.dst.stamp != 0 && head.dst.stamp != local.stamp {
+            let cause = ProtoError::Stale { field: "dststamp", got: head.dst.stamp, wanted: local.stamp };
+            return Err(refusal(RejectReason::ConnStale, cause));
+        }
+        let Body::ConnReq(asked) = message.body else {
+            let (kind, wanted) = (message.body.kind(), MessageKind::ConnReq);
+            return Err(refusal(RejectReason::Fatal, ProtoError::WrongKind { kind, wanted }));
+        };
+        let depth_limit = if version == Version::V1 { QUEUE_DEPTH_V1 } else { limits.queue_depth };
+        // Zeros are nonsense, which no smaller offer cures.
+        let too_deep = match version {
+            Version::V2 if asked.queue_depth > depth_limit => RejectReason::MsgQueueSize,
+            _ => RejectReason::Fatal,
+        };
+        let too_many = match asked.max_fragments {
+            0 => RejectReason::Fatal,
+            _ => RejectReason::RdmaFrags,
+        };
+        asked.check_depth(depth_limit).map_err(|cause| refusal(too_deep, cause))?;
+        asked.check_fragments(limits.max_fragments).map_err(|cause| refusal(too_many, cause))?;
+        asked.check_message(limits.max_message).map_err(|cause| refusal(RejectReason::Fatal, cause))?;
+        Ok(Offer { link: Link { version, local, peer: head.src }, asked, limits })
+    }
+
+    /// Compares the peer with what is known of it from live connections.
+    ///
+    /// # Errors
+    /// The refusal to send; all old connections to the peer are to be closed, and it will try again.
+    pub fn check_known(&self, known: Option<Known>) -> Result<(), Refusal> {
+        let (version, got) = (self.link.version, self.link.peer.stamp);
+        let cause = match known {
+            Some(known) if known.stamp != got => {
+                ProtoError::Stale { field: "srcstamp", got, wanted: known.stamp }
+            }
+            Some(known) if known.version != version => {
+                let only = known.version as u32;
+                ProtoError::Version {
+                    object: "connection request",
+                    value: version as u32,
+                    min: only,
+                    max: only,
+                }
+            }
+            _ => return Ok(()),
+        };
+        Err(Refusal { record: self.refuse(RejectReason::ConnStale), cause })
+    }
+
+    /// The CONNACK, the private data of the acceptance. `granted` is what the queue pair really got: at most what was
+    /// asked for, and what holds for the connection.
+    ///
+    /// # Errors
+    /// [`ProtoError::Parameter`] if it is more, or nothing at all.
+    pub fn accept(&self, granted: ConnParams) -> Result<[u8; MessageKind::ConnAck.min_len()], ProtoError> {
+        granted.check_within(&self.asked)?;
+        let mut bytes = [0; MessageKind::ConnAck.min_len()];
+        Message { head: self.link.head(0), body: Body::ConnAck(granted) }.emit(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The record that rejects the request for another reason.
+    #[must_use]
+    pub const fn refuse(&self, reason: RejectReason) -> Reject {
+        record(self.link.version, Some((self.link.local.stamp, self.limits)), reason)
+    }
+}
+
+impl Refusal {
+    fn new(
+        version: Version,
+        interface: Option<Interface>,
+        reason: RejectReason,
+        cause: ProtoError,
+    ) -> Refusal {
+        let known = interface.map(|interface| (interface.end.stamp, interface.limits));
+        Refusal { record: record(version, known, reason), cause }
+    }
+}
+
+const fn record(version: Version, interface: Option<(u64, ConnParams)>, reason: RejectReason) -> Reject {
+    let (stamp, params) = match interface {
+        Some(known) => known,
+        None => (0, ConnParams::UNKNOWN),
+    };
+    let params = match version {
+        Version::V1 => None,
+        Version::V2 => Some(params),
+    };
+    Reject { version, reason, stamp, params }
+}

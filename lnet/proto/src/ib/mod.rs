@@ -1,0 +1,97 @@
+//! The RDMA driver's protocol (lnet-wire part F): what two nodes say to each other around RDMA writes.
+//!
+//! A connection manager carries a CONNREQ to the passive side and its CONNACK, or a [`Reject`] record, back. From then
+//! on each SEND is one [`Message`] of at most [`MESSAGE_MAX`] bytes. Data that does not fit one is written by RDMA
+//! where a [`Descriptor`] says.
+//!
+//! | type | role |
+//! | --- | --- |
+//! | [`Message`], [`Body`] | the ten messages |
+//! | [`Head`], [`Link`] | who sends to whom, and the check of it |
+//! | [`Descriptor`], [`Fragment`] | where an RDMA write shall go |
+//! | [`Reject`] | why there is no connection |
+//! | [`Connector`] | the active side: what to ask for, and what to try after a rejection |
+//! | [`Listener`], [`Offer`] | the passive side: what is asked, and the answer |
+//! | [`checksum`], [`verify_checksum`] | an old bad idea, understood |
+//!
+//! Nodes send in their own byte order, which the magic number shows; here little-endian is sent and both are read. The
+//! credits of a connection are the driver's.
+//!
+//! A large PUT, seen from the sink that wants all of it:
+//!
+//! ```
+//! use lnet_nid::{MatchBits, ProcessId};
+//! use lnet_proto::ib::{Body, Cookie, Descriptor, End, Fragment, Link, MESSAGE_MAX, Message, Version};
+//! use lnet_proto::{Header, MAX_PAYLOAD, WireHandle};
+//!
+//! let source = End { nid: "10.0.0.1@o2ib".parse()?, stamp: 11 };
+//! let sink = End { nid: "10.0.0.2@o2ib".parse()?, stamp: 22 };
+//! let header = Header {
+//!     dest: ProcessId::lnet(sink.nid),
+//!     src: ProcessId::lnet(source.nid),
+//!     payload_length: MAX_PAYLOAD,
+//!     body: lnet_proto::Body::Put {
+//!         ack_wmd: WireHandle::NONE,
+//!         match_bits: MatchBits(7),
+//!         hdr_data: 0,
+//!         portal: 4,
+//!         offset: 0,
+//!     },
+//! };
+//! let mut wire = [0; MESSAGE_MAX];
+//!
+//! // The source announces its data ...
+//! let link = Link { version: Version::V2, local: source, peer: sink };
+//! let request = Message { head: link.head(0), body: Body::PutReq { header, cookie: Cookie::new(1) } };
+//! let length = request.emit(&mut wire)?;
+//!
+//! // ... and the sink says where it wants them.
+//! let link = Link { version: Version::V2, local: sink, peer: source };
+//! let received = Message::parse(&wire[..length])?;
+//! link.check(&received.head)?;
+//! let Body::PutReq { header, cookie } = received.body else { panic!("no PUT_REQ") };
+//! let memory = [Fragment { length: header.payload_length, address: 0x7f00_0000 }];
+//! let answer = Body::PutAck { source: cookie, sink: Cookie::new(9), descriptor: Descriptor::new(0x1234, &memory)? };
+//! let length = Message { head: link.head(0), body: answer }.emit(&mut wire)?;
+//! assert_eq!(length, 84);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod checksum;
+mod connector;
+mod descriptor;
+mod head;
+mod kind;
+mod listener;
+mod message;
+mod params;
+mod reject;
+
+pub use checksum::{CharSign, checksum, verify_checksum};
+pub use connector::{Attempt, Connector, Established, Next, RETRIES_MAX, Rejection};
+pub use descriptor::{Descriptor, Fragment};
+pub use head::{End, Head, Link, Version};
+pub use kind::MessageKind;
+pub use listener::{Destination, Interface, Known, Listener, Offer, Refusal};
+pub use message::{Body, Completion, Cookie, Message, emit_immediate};
+pub use params::ConnParams;
+pub use reject::{Reject, RejectReason};
+
+/// The port of the connection manager's service on which nodes listen (lnet-wire 31).
+pub const SERVICE: u16 = 987;
+
+/// The highest privileged source port (lnet-wire 31).
+pub const PRIVILEGED_PORT_MAX: u16 = 1023;
+
+/// The longest message, hence the size of a receive buffer, in bytes (lnet-wire 31).
+pub const MESSAGE_MAX: usize = 4096;
+
+/// The most payload bytes an IMMEDIATE message carries (lnet-wire 35).
+pub const IMMEDIATE_MAX: usize = MESSAGE_MAX - MessageKind::Immediate.min_len();
+
+/// The most fragments in an RDMA descriptor: the pages of the largest payload, and one more for an unaligned start
+/// (lnet-wire 32).
+pub const RDMA_FRAGMENTS_MAX: u16 = 257;
+
+/// The queue depth of every connection of version 1 (lnet-wire 36).
+pub const QUEUE_DEPTH_V1: u16 = 8;

@@ -1,0 +1,170 @@
+//! The record with which the passive side rejects a connection.
+
+use std::fmt;
+use std::mem::offset_of;
+
+use static_assertions::const_assert_eq;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::ProtoError;
+use crate::cursor::Cursor;
+
+use super::head::{MAGIC, parse_start};
+use super::params::RawParams;
+use super::{ConnParams, Version};
+
+/// What a reject record is called in errors.
+const OBJECT: &str = "reject record";
+
+/// Why there is no connection, and what there could be instead: private data of a reject (lnet-wire 33).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Reject {
+    /// The version in which the passive side answers.
+    pub version: Version,
+    /// Why.
+    pub reason: RejectReason,
+    /// The incarnation of the interface asked for; 0 if there is none.
+    pub stamp: u64,
+    /// What the passive side would accept; zeros if it does not know the interface. Version 1 has no place for it.
+    pub params: Option<ConnParams>,
+}
+
+/// Why the passive side rejects a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum RejectReason {
+    /// It is connecting itself, and its attempt wins.
+    ConnRace = 1,
+    /// Out of memory or the like.
+    NoResources = 2,
+    /// It does not understand the request or has no such interface.
+    Fatal = 3,
+    /// It speaks another version.
+    ConnUncompat = 4,
+    /// The request names a life of the interface that is over, or the active side has restarted since.
+    ConnStale = 5,
+    /// Too many RDMA fragments asked for.
+    RdmaFrags = 6,
+    /// Too deep a queue asked for.
+    MsgQueueSize = 7,
+    /// Reserved.
+    InvalidSrvId = 8,
+    /// The interface is not ready yet.
+    Early = 9,
+}
+
+impl Reject {
+    /// Bytes of a record with parameters.
+    pub const LEN: usize = SHORT_LEN + size_of::<RawParams>();
+
+    /// Reads a record, in either byte order. What the connection manager has padded it with is not looked at.
+    ///
+    /// # Errors
+    /// Each field by its name.
+    pub fn parse(bytes: &[u8]) -> Result<Reject, ProtoError> {
+        let (order, version) = parse_start(OBJECT, bytes)?;
+        let (raw, rest) = RawReject::ref_from_prefix(bytes).map_err(|_| ProtoError::Truncated {
+            object: OBJECT,
+            length: bytes.len(),
+            needed: SHORT_LEN,
+        })?;
+        let params = RawParams::ref_from_prefix(rest).ok().filter(|_| version > Version::V1);
+        Ok(Reject {
+            version,
+            reason: RejectReason::try_from(raw.reason)?,
+            stamp: order.u64(raw.stamp.get()),
+            params: params.map(|(params, _)| params.parse(order)),
+        })
+    }
+
+    /// Bytes of this record.
+    #[must_use]
+    pub const fn encoded_len(&self) -> usize {
+        if self.written_params().is_some() { Reject::LEN } else { SHORT_LEN }
+    }
+
+    /// Writes the record to the start of `out`, little-endian; returns its length.
+    ///
+    /// # Errors
+    /// [`ProtoError::Buffer`] if `out` is shorter than [`Reject::encoded_len`]; [`Reject::LEN`] always do.
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, ProtoError> {
+        let (length, needed) = (out.len(), self.encoded_len());
+        let Some(out) = out.get_mut(..needed) else {
+            return Err(ProtoError::Buffer { object: OBJECT, length, needed });
+        };
+        let mut out = Cursor { out };
+        out.put(&RawReject {
+            magic: U32::new(MAGIC),
+            version: U16::new(self.version as u16),
+            reason: self.reason as u8,
+            unused: 0,
+            stamp: U64::new(self.stamp),
+        });
+        if let Some(params) = self.written_params() {
+            out.put(&RawParams::new(&params));
+        }
+        Ok(needed)
+    }
+
+    const fn written_params(&self) -> Option<ConnParams> {
+        match self.version {
+            Version::V1 => None,
+            Version::V2 => self.params,
+        }
+    }
+}
+
+impl TryFrom<u8> for RejectReason {
+    type Error = ProtoError;
+
+    fn try_from(value: u8) -> Result<RejectReason, ProtoError> {
+        Ok(match value {
+            1 => RejectReason::ConnRace,
+            2 => RejectReason::NoResources,
+            3 => RejectReason::Fatal,
+            4 => RejectReason::ConnUncompat,
+            5 => RejectReason::ConnStale,
+            6 => RejectReason::RdmaFrags,
+            7 => RejectReason::MsgQueueSize,
+            8 => RejectReason::InvalidSrvId,
+            9 => RejectReason::Early,
+            _ => return Err(ProtoError::RejectReason { value }),
+        })
+    }
+}
+
+impl fmt::Display for RejectReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RejectReason::ConnRace => "it is connecting itself",
+            RejectReason::NoResources => "it has no resources",
+            RejectReason::Fatal => "it cannot make sense of the request, or has no such interface",
+            RejectReason::ConnUncompat => "it speaks another version",
+            RejectReason::ConnStale => "one of the two nodes has restarted",
+            RejectReason::RdmaFrags => "too many RDMA fragments",
+            RejectReason::MsgQueueSize => "too deep a queue",
+            RejectReason::InvalidSrvId => "invalid service",
+            RejectReason::Early => "its interface is not ready yet",
+        })
+    }
+}
+
+/// Bytes of a record without parameters.
+const SHORT_LEN: usize = size_of::<RawReject>();
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawReject {
+    magic: U32,
+    version: U16,
+    reason: u8,
+    unused: u8,
+    stamp: U64,
+}
+
+const_assert_eq!(SHORT_LEN, 16);
+const_assert_eq!(Reject::LEN, 24);
+const_assert_eq!(offset_of!(RawReject, version), 4);
+const_assert_eq!(offset_of!(RawReject, reason), 6);
+const_assert_eq!(offset_of!(RawReject, stamp), 8);

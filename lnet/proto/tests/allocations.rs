@@ -1,0 +1,213 @@
+//! Messages cost no memory, and a peer gets no more than the bytes it has sent are worth.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use common::{Item, rdma_items, streams};
+use lnet_nid::Pid;
+use lnet_proto::ib::{
+    Attempt, Body, ConnParams, Cookie, Descriptor, Destination, End, Fragment, Link, Listener, MESSAGE_MAX,
+    Message, Rejection, Version, verify_checksum,
+};
+use lnet_proto::ping::{Features, Interface, NIS_MAX, NiStatus, PingInfo};
+use lnet_proto::sock::{self, AckQueue, Acks, Decoder, Frame, Hello, LocalInterface, Prefix};
+use lnet_proto::{ByteOrder, Header, ProtoError};
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: everything is left to the system's allocator; counting touches thread-local numbers alone.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.with(|count| count.set(count.get() + 1));
+        LIVE.with(|live| live.set(live.get() + layout.size() as isize));
+        PEAK.with(|peak| peak.set(peak.get().max(LIVE.with(Cell::get))));
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.with(|live| live.set(live.get() - layout.size() as isize));
+        // SAFETY: as above; `pointer` came from `alloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// How often `work` allocates.
+fn count<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = COUNT.with(Cell::get);
+    let value = work();
+    (value, COUNT.with(Cell::get) - before)
+}
+
+/// The most bytes `work` holds at once.
+fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = LIVE.with(Cell::get);
+    PEAK.with(|peak| peak.set(before));
+    let value = work();
+    (value, (PEAK.with(Cell::get) - before) as usize)
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(count(|| vec![1, 2, 3]).1, 1);
+    assert_eq!(peak(|| drop(vec![0_u8; 1000])).1, 1000);
+}
+
+#[test]
+fn rdma_messages_cost_no_memory() {
+    let mut out = [0; MESSAGE_MAX];
+    let items = rdma_items();
+    let (total, allocations) = count(|| {
+        let mut total = 0;
+        for item in &items {
+            let message = Message::parse(&item.bytes).unwrap();
+            verify_checksum(&item.bytes).unwrap();
+            if let Body::PutAck { descriptor, .. } | Body::GetReq { descriptor, .. } = &message.body {
+                total += descriptor.total_len();
+            }
+            total += message.emit(&mut out).unwrap() as u64;
+        }
+        total
+    });
+    assert!(total > 0);
+    assert_eq!(allocations, 0);
+
+    let end = |text: &str| End { nid: text.parse().unwrap(), stamp: 1 };
+    let link = Link { version: Version::V2, local: end("10.0.0.1@o2ib"), peer: end("10.0.0.2@o2ib") };
+    let fragments = [Fragment { length: 4096, address: 5 }; 257];
+    let (total, allocations) = count(|| {
+        let descriptor = Descriptor::new(1, &fragments).unwrap();
+        let body = Body::PutAck { source: Cookie::new(1), sink: Cookie::new(2), descriptor };
+        let length = Message { head: link.head(0), body }.emit(&mut out).unwrap();
+        let Body::PutAck { descriptor, .. } = Message::parse(&out[..length]).unwrap().body else { panic!() };
+        descriptor.total_len()
+    });
+    assert_eq!((total, allocations), (257 * 4096, 0));
+}
+
+#[test]
+fn negotiation_over_rdma_costs_no_memory() {
+    let items = rdma_items();
+    let listener =
+        Listener { require_privileged: false, oldest: Version::V2, destination: |_| Destination::Unknown };
+    let end = |text: &str| End { nid: text.parse().unwrap(), stamp: 1 };
+    let mut connector = lnet_proto::ib::Connector::new(Attempt {
+        local: end("10.0.0.1@o2ib"),
+        peer: end("10.0.0.2@o2ib"),
+        version: Version::V2,
+        oldest: Version::V2,
+        params: ConnParams::DEFAULT,
+    })
+    .unwrap();
+    let ((), allocations) = count(|| {
+        for item in &items {
+            let refusal = listener.judge(1023, &item.bytes).unwrap_err();
+            let mut record = [0; 24];
+            refusal.record.emit(&mut record).unwrap();
+            let _ = (connector.accepted(&item.bytes), connector.rejected(Rejection::Record(&record)));
+        }
+    });
+    assert_eq!(allocations, 0);
+}
+
+#[test]
+fn tcp_messages_cost_no_memory() {
+    let streams = streams();
+    let mut frames = Vec::new();
+    for stream in &streams {
+        let large = stream.hello()[4] == 4;
+        let version = if large { sock::Version::V4 } else { sock::Version::V3 };
+        frames.extend(stream.items.iter().filter_map(|item| match item {
+            Item::Noop(bytes) => Some((version, bytes.clone())),
+            Item::Lnet(lnet) => Some((version, [&lnet.prefix[..], &lnet.header].concat())),
+            _ => None,
+        }));
+    }
+    let (messages, allocations) = count(|| {
+        let mut messages = 0;
+        for (version, bytes) in &frames {
+            let (_, frame) = Decoder::new(*version, ByteOrder::Little).decode(bytes).unwrap().unwrap();
+            let (Frame::Noop(prefix) | Frame::Lnet(prefix, _)) = frame;
+            prefix.emit(&mut [0; Prefix::LEN]);
+            if let Frame::Lnet(_, header) = frame {
+                header.emit_large(&mut [0; Header::LARGE_LEN]).unwrap();
+                messages += 1;
+            }
+        }
+        messages
+    });
+    assert!(messages > 0);
+    assert_eq!(allocations, 0);
+}
+
+/// After its first use, at which the queue takes the little it needs.
+#[test]
+fn zero_copy_acks_cost_no_memory() {
+    let mut queue = AckQueue::new();
+    let mut use_it = || {
+        for cookie in (2..200).step_by(3) {
+            queue.push(cookie).unwrap();
+        }
+        while queue.pop() != Acks::None {}
+    };
+    use_it();
+    assert_eq!(count(use_it).1, 0);
+}
+
+#[test]
+fn a_handshake_costs_no_memory() {
+    let interface = LocalInterface { pid: Pid::LNET, incarnation: 1 };
+    for stream in streams().iter().filter(|stream| stream.active) {
+        let bytes = [stream.request(), stream.hello()].concat();
+        let (hello, allocations) = count(|| {
+            let mut acceptor = sock::Acceptor::new(|_| Some(interface));
+            let (mut rest, mut hello) = (&bytes[..], None);
+            while !rest.is_empty() {
+                // Byte by byte: the machine keeps what it needs.
+                let (taken, progress) = acceptor.feed(&rest[..1]);
+                rest = &rest[taken..];
+                if let sock::AcceptProgress::Hello(offer) = progress {
+                    hello = Some(offer.accept(offer.claimed()).unwrap());
+                }
+            }
+            hello
+        });
+        assert!(matches!(Hello::decode(&hello.unwrap()), Ok(lnet_proto::Decoded::Done(..))));
+        assert_eq!(allocations, 0);
+    }
+}
+
+/// A ping info is the one thing that is kept in memory of the peer's choice.
+#[test]
+fn a_ping_info_earns_its_memory() {
+    let nid = |index: usize| format!("10.1.{}.{}@tcp", index / 256, index % 256).parse().unwrap();
+    let nis: Vec<_> =
+        (0..NIS_MAX - 1).map(|index| Interface { nid: nid(index), status: NiStatus::UP }).collect();
+    let info = PingInfo { features: Features::NI_STATUS, pid: Pid::LNET, sequence: 1, nis };
+    let mut bytes = vec![0; info.encoded_len()];
+    info.emit(&mut bytes).unwrap();
+
+    // Many are claimed, few are sent.
+    for length in [16, 32, 48, 1000, bytes.len() - 1] {
+        let (parsed, held) = peak(|| PingInfo::parse(&bytes[..length]));
+        assert!(matches!(parsed, Err(ProtoError::Truncated { .. })), "{parsed:?}");
+        assert_eq!(held, 0, "{length} bytes of {}", bytes.len());
+    }
+    let (parsed, held) = peak(|| PingInfo::parse(&bytes));
+    assert_eq!(parsed, Ok(info));
+    // An entry takes 32 bytes at most, and a growing vector three times its content for a moment.
+    assert!(held <= 6 * bytes.len(), "{held} bytes held for {}", bytes.len());
+}

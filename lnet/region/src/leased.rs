@@ -1,0 +1,289 @@
+//! Leases on ranges of buffers, and what their holders can do with the bytes.
+
+use std::ops::Range;
+
+use crate::io::{Part, PartMut};
+use crate::lease::Access;
+use crate::{IoVec, RegionError, shared};
+
+/// What a copy goes through where neither side may be a slice: as much as fits into a core's fastest cache with both.
+const BOUNCE_BYTES: usize = 4096;
+
+/// A range of an [`IoVec`] on all of whose parts a lease is held; dropping it gives the leases back.
+#[derive(Debug)]
+pub(crate) struct Leased {
+    vec: IoVec,
+    range: Range<usize>,
+    access: Access,
+}
+
+/// Bytes in one piece, which the holder of a [`Leased`] may touch as long as that lives.
+#[derive(Clone, Copy)]
+struct Piece {
+    start: *mut u8,
+    length: usize,
+    /// No slice may be formed.
+    shared: bool,
+}
+
+impl Leased {
+    pub(crate) fn take(vec: &IoVec, range: Range<usize>, access: Access) -> Result<Leased, RegionError> {
+        if range.start > range.end || range.end > vec.len() {
+            return Err(RegionError::OutOfBounds { start: range.start, end: range.end, length: vec.len() });
+        }
+        let mut taken = range.start;
+        for (region, part) in vec.parts(range.clone()) {
+            let length = part.len();
+            if let Err(error) = region.take(part, access) {
+                release(vec, range.start..taken, access);
+                return Err(error);
+            }
+            taken += length;
+        }
+        Ok(Leased { vec: vec.clone(), range, access })
+    }
+
+    /// The pieces of the lease from its byte `skip` on.
+    fn pieces(&self, skip: usize) -> impl Iterator<Item = Piece> {
+        let start = self.range.start.saturating_add(skip).min(self.range.end);
+        self.vec.parts(start..self.range.end).map(|(region, part)| Piece {
+            start: region.address(part.start),
+            length: part.len(),
+            shared: region.is_shared(),
+        })
+    }
+
+    /// The one piece of private memory that it is; an empty one if it is no byte.
+    fn single(&self) -> Option<Piece> {
+        let mut pieces = self.pieces(0);
+        let nothing = Piece { start: std::ptr::dangling_mut(), length: 0, shared: false };
+        let first = pieces.next().unwrap_or(nothing);
+        (!first.shared && pieces.next().is_none()).then_some(first)
+    }
+
+    fn downgrade(&mut self) {
+        for (region, part) in self.vec.parts(self.range.clone()) {
+            region.downgrade(part);
+        }
+        self.access = Access::Read;
+    }
+}
+
+impl Drop for Leased {
+    fn drop(&mut self) {
+        release(&self.vec, self.range.clone(), self.access);
+    }
+}
+
+fn release(vec: &IoVec, range: Range<usize>, access: Access) {
+    for (region, part) in vec.parts(range) {
+        region.give_back(part, access);
+    }
+}
+
+impl Piece {
+    /// The bytes as a slice.
+    ///
+    /// # Safety
+    /// They are private memory, under a lease for `'a`, and no `&mut` to them exists meanwhile.
+    unsafe fn slice<'a>(self) -> &'a [u8] {
+        debug_assert!(!self.shared);
+        // SAFETY: a piece lies within its region, which began zeroed and which the lease keeps alive; the lease keeps
+        // other writers of this process away, and other processes do not know private memory.
+        unsafe { std::slice::from_raw_parts(self.start, self.length) }
+    }
+
+    /// The bytes as a slice to write to.
+    ///
+    /// # Safety
+    /// They are private memory, under a write lease for `'a`, and no other reference to them exists meanwhile.
+    unsafe fn slice_mut<'a>(self) -> &'a mut [u8] {
+        debug_assert!(!self.shared);
+        // SAFETY: as in `slice`; the write lease keeps everybody else of this process away.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
+    }
+
+    /// Copies the first bytes out: all of `target`, which is no longer.
+    ///
+    /// # Safety
+    /// The piece is under a lease now, and no `&mut` to its bytes exists.
+    unsafe fn load(self, target: &mut [u8]) {
+        debug_assert!(target.len() <= self.length);
+        if self.shared {
+            // SAFETY: the bytes lie within a region that is mapped while the lease lives; the lease keeps writers of
+            // this process away; references to shared memory, as `target` would be, are never formed.
+            unsafe { shared::load(self.start, target) }
+        } else {
+            // SAFETY: the caller vouches for it.
+            let source = unsafe { self.slice() };
+            target.copy_from_slice(&source[..target.len()]);
+        }
+    }
+
+    /// Copies `source`, which is no longer than the piece, to its first bytes.
+    ///
+    /// # Safety
+    /// The piece is under a write lease now, and no reference to its bytes exists.
+    unsafe fn store(self, source: &[u8]) {
+        debug_assert!(source.len() <= self.length);
+        if self.shared {
+            // SAFETY: as in `load`; the write lease keeps all others of this process away.
+            unsafe { shared::store(self.start, source) }
+        } else {
+            // SAFETY: the caller vouches for it.
+            let target = unsafe { self.slice_mut() };
+            target[..source.len()].copy_from_slice(source);
+        }
+    }
+
+    /// The piece cut into such that a copy can go through a buffer of [`BOUNCE_BYTES`].
+    fn cut(self) -> impl Iterator<Item = Piece> {
+        (0..self.length).step_by(BOUNCE_BYTES).map(move |at| Piece {
+            start: self.start.wrapping_add(at),
+            length: BOUNCE_BYTES.min(self.length - at),
+            shared: self.shared,
+        })
+    }
+}
+
+/// A lease to read a range of a buffer: what a transport sends from, and what a received message is. The memory stays
+/// alive as long as it does, and nobody in this process writes to it; private memory is thereby unchanged.
+#[derive(Debug)]
+pub struct ReadVec(pub(crate) Leased);
+
+impl ReadVec {
+    /// Bytes leased.
+    pub fn len(&self) -> usize {
+        self.0.range.len()
+    }
+
+    /// Whether no byte is leased.
+    pub fn is_empty(&self) -> bool {
+        self.0.range.is_empty()
+    }
+
+    /// The bytes, if they lie in one piece (always so for a buffer of one fragment) of private memory.
+    pub fn as_slice(&self) -> Option<&[u8]> {
+        // SAFETY: `single` gives private memory only. The read lease on it lives as long as `self`, and while there is
+        // one, nobody has a write lease, without which there is no `&mut`; nor does the region become shared.
+        self.0.single().map(|piece| unsafe { piece.slice() })
+    }
+
+    /// Adds the bytes from `skip` on to a gather list, as far as `parts` has room for pieces (`limit` in all).
+    pub fn gather<'a>(&'a self, skip: usize, parts: &mut impl Extend<Part<'a>>, limit: usize) {
+        // SAFETY: the pieces lie within their regions, and the read lease on them lives as long as `self`.
+        let part = |piece: Piece| unsafe { Part::leased(piece.start, piece.length) };
+        parts.extend(self.0.pieces(skip).take(limit).map(part));
+    }
+
+    /// Copies bytes from `skip` on into `target`; gives how many.
+    pub fn copy_to(&self, skip: usize, target: &mut [u8]) -> usize {
+        let mut done = 0;
+        for piece in self.0.pieces(skip) {
+            if done == target.len() {
+                break;
+            }
+            let count = piece.length.min(target.len() - done);
+            // SAFETY: the read lease lives as long as `self`; there is no `&mut` without a write lease.
+            unsafe { piece.load(&mut target[done..done + count]) };
+            done += count;
+        }
+        done
+    }
+
+    /// All bytes, copied; for small messages and tests.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len()];
+        self.copy_to(0, &mut bytes);
+        bytes
+    }
+}
+
+/// A lease to write a range of a buffer, held by nobody else: what a transport receives into.
+#[derive(Debug)]
+pub struct WriteVec(pub(crate) Leased);
+
+impl WriteVec {
+    /// Bytes leased.
+    pub fn len(&self) -> usize {
+        self.0.range.len()
+    }
+
+    /// Whether no byte is leased.
+    pub fn is_empty(&self) -> bool {
+        self.0.range.is_empty()
+    }
+
+    /// The bytes as they are, if they lie in one piece (always so for a buffer of one fragment) of private memory.
+    pub fn as_slice(&self) -> Option<&[u8]> {
+        // SAFETY: `single` gives private memory only. The write lease on it lives as long as `self` and is nobody
+        // else's; what writes through it borrows `self` mutably, so that there is no `&mut` while this one lives.
+        self.0.single().map(|piece| unsafe { piece.slice() })
+    }
+
+    /// The bytes, if they lie in one piece (always so for a buffer of one fragment) of private memory.
+    pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
+        // SAFETY: as in `as_slice`; `&mut self` keeps every other slice away while this one lives.
+        self.0.single().map(|piece| unsafe { piece.slice_mut() })
+    }
+
+    /// Adds the bytes from `skip` on to a scatter list, `limit` pieces at the most.
+    pub fn scatter<'a>(&'a mut self, skip: usize, parts: &mut impl Extend<PartMut<'a>>, limit: usize) {
+        // SAFETY: the pieces lie within their regions; the write lease on them lives as long as `self`, which is borrowed
+        // mutably; they are disjoint, because a write lease that overlaps itself cannot be taken.
+        let part = |piece: Piece| unsafe { PartMut::leased(piece.start, piece.length) };
+        parts.extend(self.0.pieces(skip).take(limit).map(part));
+    }
+
+    /// Copies `source` to the bytes from `skip` on; gives how many found room.
+    pub fn copy_from(&mut self, skip: usize, source: &[u8]) -> usize {
+        let mut done = 0;
+        for piece in self.0.pieces(skip) {
+            if done == source.len() {
+                break;
+            }
+            let count = piece.length.min(source.len() - done);
+            // SAFETY: the write lease lives as long as `self`, which is borrowed mutably, so that there is no reference.
+            unsafe { piece.store(&source[done..done + count]) };
+            done += count;
+        }
+        done
+    }
+
+    /// Sets every byte to this value.
+    pub fn fill(&mut self, byte: u8) {
+        for piece in self.0.pieces(0).flat_map(Piece::cut) {
+            // SAFETY: as in `copy_from`.
+            unsafe { piece.store(&[byte; BOUNCE_BYTES][..piece.length]) };
+        }
+    }
+
+    /// What has been received becomes a message to be read. Nobody can write to it in between.
+    pub fn into_read(mut self) -> ReadVec {
+        self.0.downgrade();
+        ReadVec(self.0)
+    }
+}
+
+/// Copies as many bytes as both have; gives how many.
+pub fn copy(source: &ReadVec, target: &mut WriteVec) -> usize {
+    let length = source.len().min(target.len());
+    let mut done = 0;
+    for piece in source.0.pieces(0) {
+        if !piece.shared {
+            // SAFETY: private memory; the read lease lives as long as `source`, and there is no `&mut` without a write
+            // lease.
+            done += target.copy_from(done, unsafe { piece.slice() });
+            continue;
+        }
+        let mut bounce = [0; BOUNCE_BYTES];
+        for piece in piece.cut() {
+            let bytes = &mut bounce[..piece.length];
+            // SAFETY: as above.
+            unsafe { piece.load(bytes) };
+            done += target.copy_from(done, bytes);
+        }
+    }
+    debug_assert_eq!(done, length);
+    done
+}

@@ -1,0 +1,171 @@
+//! The simulated network.
+
+mod arrive;
+mod link;
+mod lnd;
+mod note;
+mod seen;
+mod send;
+mod state;
+mod step;
+
+use std::sync::Arc;
+
+use lnet_api::{Errno, Lnd, LndError};
+use lnet_nid::{NetType, Nid};
+use parking_lot::Mutex;
+
+pub use link::{Defect, LinkModel};
+pub use note::{Judgement, Lane, Note, Observer};
+pub use seen::Seen;
+
+use lnd::SimLnd;
+use state::{Event, State};
+
+/// A network with virtual time: everything that happens on it is in one queue, and [`SimNet::step`] makes the next thing
+/// happen. What it does is determined by its seed and by the calls made to it, in their order.
+///
+/// It is for one thread: locks are there because an [`Lnd`] must have them.
+pub struct SimNet {
+    state: Mutex<State>,
+    observer: Arc<dyn Observer>,
+}
+
+/// What [`SimNet::step`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Something on the network.
+    Network,
+    /// A timer of [`SimNet::after`] went off: its number.
+    Timer(u64),
+}
+
+impl SimNet {
+    /// A network without nodes, at time 0.
+    #[must_use]
+    pub fn new(seed: u64, observer: Arc<dyn Observer>) -> Arc<SimNet> {
+        Arc::new(SimNet { state: Mutex::new(State::new(seed)), observer })
+    }
+
+    /// The LND for networks of one type, with these habits from now on.
+    ///
+    /// # Errors
+    /// EMFILE or ENFILE when there is no descriptor left for [`Lnd::wait_fd`].
+    pub fn lnd(self: &Arc<SimNet>, net_type: NetType, link: LinkModel) -> Result<Arc<dyn Lnd>, LndError> {
+        let shards = link.shards;
+        self.state.lock().links.insert(net_type, link);
+        SimLnd::new(self.clone(), net_type, shards).map(|lnd| Arc::new(lnd) as Arc<dyn Lnd>)
+    }
+
+    /// Makes the next thing happen, and time pass until then; `None` if nothing is to come.
+    pub fn step(&self) -> Option<Step> {
+        let event = self.state.lock().pop()?;
+        if let Event::Timer(number) = event {
+            return Some(Step::Timer(number));
+        }
+        self.happen(event);
+        Some(Step::Network)
+    }
+
+    /// Makes things happen until `done` says so or nothing but timers is to come; those that go off are swallowed.
+    pub fn run_until(&self, mut done: impl FnMut() -> bool) {
+        while !done() && self.has_traffic() && self.step().is_some() {}
+    }
+
+    /// Sets a timer.
+    pub fn after(&self, delay_ns: u64, number: u64) {
+        let mut state = self.state.lock();
+        let at = state.now_ns.saturating_add(delay_ns);
+        state.schedule(at, Event::Timer(number));
+    }
+
+    /// Virtual time, in nanoseconds.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.state.lock().now_ns
+    }
+
+    /// When the next thing happens.
+    #[must_use]
+    pub fn next_ns(&self) -> Option<u64> {
+        self.state.lock().next_at()
+    }
+
+    /// Whether anything but timers is to come.
+    #[must_use]
+    pub fn has_traffic(&self) -> bool {
+        self.state.lock().has_traffic()
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        self.state.lock().seen
+    }
+
+    /// Cuts two NIDs off from each other for a while: connections between them break, new ones fail.
+    pub fn cut(&self, a: Nid, b: Nid, duration_ns: u64) {
+        let mut state = self.state.lock();
+        let until = state.now_ns.saturating_add(duration_ns);
+        state.cut.insert((a.min(b), a.max(b)), until);
+        state.seen.cuts += 1;
+        state.break_between(a, b);
+    }
+
+    /// Breaks the connections between two NIDs. New ones can be made at once.
+    pub fn disconnect(&self, a: Nid, b: Nid) {
+        self.state.lock().break_between(a, b);
+    }
+
+    /// Ends all cuts and all trouble to come: from now on the networks are [`LinkModel::calmed`].
+    pub fn calm(&self) {
+        let mut state = self.state.lock();
+        state.cut.clear();
+        for link in state.links.values_mut() {
+            *link = link.calmed();
+        }
+    }
+
+    /// The node behind an NI dies: its engine hears nothing any more, and the network lets go of its memory. What it
+    /// has sent may still arrive.
+    pub fn crash(&self, ni: Nid) {
+        let mut gone = Vec::new();
+        let mut state = self.state.lock();
+        let Some(port) = state.ports.remove(&ni) else { return };
+        let held: Vec<u64> =
+            state.held.iter().filter(|(_, held)| held.ni == ni).map(|(&id, _)| id).collect();
+        for id in held {
+            gone.extend(state.held.remove(&id));
+        }
+        let mut receiving = Vec::new();
+        for (conn, end) in state.conns_of(ni) {
+            receiving.extend(state.detach(conn, end));
+            state.break_conn(conn, Errno::ECONNRESET, Some(end));
+        }
+        drop(state);
+        // Memory and the engine go without the lock.
+        drop((gone, receiving, port));
+    }
+
+    /// Lets go of all engines.
+    pub fn crash_all(&self) {
+        let nis: Vec<Nid> = self.state.lock().ports.keys().copied().collect();
+        for ni in nis {
+            self.crash(ni);
+        }
+    }
+
+    fn tell(&self, note: Note) {
+        self.observer.note(self.now_ns(), &note);
+    }
+}
+
+impl State {
+    fn break_between(&mut self, a: Nid, b: Nid) {
+        for (conn, end) in self.conns_of(a) {
+            if self.conns.get(&conn).is_some_and(|conn| conn.nids[1 - end] == b) {
+                self.break_conn(conn, Errno::ECONNRESET, None);
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The network's tables.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use lnet_api::{Errno, RxContext, RxToken, TxToken, Upcalls};
+use lnet_nid::{NetType, Nid};
+use lnet_region::WriteVec;
+
+use super::link::LinkModel;
+use super::seen::Seen;
+use crate::Rng;
+
+/// Something that will happen.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A message reaches the far end of its connection.
+    Arrive { conn: u64, end: usize, sequence: u64 },
+    /// The next message of a connection may be parsed.
+    Pump { conn: u64, end: usize },
+    /// The payload being received over a connection is complete, or lost.
+    Payload { conn: u64, end: usize },
+    /// A message has left.
+    Finalize { tx: u64 },
+    /// A message has failed.
+    Fail { tx: u64, errno: Errno },
+    /// A GET has been answered directly.
+    Direct { get: u64, result: Result<Arc<[u8]>, Errno> },
+    /// A delivery for a connection that is gone.
+    FailRx { ni: Nid, life: u64, token: RxToken },
+    /// A connection breaks.
+    Break { conn: u64 },
+    /// An end notices that its connection is broken.
+    Notice { conn: u64, end: usize, reason: Errno },
+    /// The user's own.
+    Timer(u64),
+}
+
+struct Due {
+    key: Reverse<(u64, u64)>,
+    event: Event,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Due) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
+        self.key.cmp(&other.key)
+    }
+}
+
+/// An NI that has been started.
+#[derive(Clone)]
+pub(super) struct Port {
+    pub(super) upcalls: Arc<dyn Upcalls>,
+    /// Differs for each start.
+    pub(super) life: u64,
+}
+
+/// A message between two ends.
+#[derive(Clone)]
+pub(super) struct Packet {
+    pub(super) sequence: u64,
+    /// The header as it stands on the wire.
+    pub(super) header: Vec<u8>,
+    pub(super) payload: Arc<[u8]>,
+    /// For a GET that is to be answered directly: itself, as its sender knows it.
+    pub(super) get: Option<u64>,
+}
+
+/// What an end is receiving.
+pub(super) enum Receiving {
+    Payload { token: RxToken, sink: Option<WriteVec>, payload: Arc<[u8]>, lost: bool },
+    Delayed { rx: RxContext, payload: Arc<[u8]> },
+}
+
+/// Where a delayed message waits: behind which pipe, at which NI.
+pub(super) struct Delayed {
+    pub(super) conn: u64,
+    pub(super) end: usize,
+    pub(super) ni: Nid,
+    pub(super) life: u64,
+}
+
+/// One direction of a connection.
+#[derive(Default)]
+pub(super) struct Pipe {
+    pub(super) sent: u64,
+    pub(super) flying: VecDeque<Packet>,
+    pub(super) last_arrival_ns: u64,
+    /// Arrived, but not parsed.
+    pub(super) inbox: VecDeque<Packet>,
+    pub(super) receiving: Option<Receiving>,
+}
+
+/// A connection. End 0 opened it; a pipe has the number of the end that sends.
+pub(super) struct Conn {
+    pub(super) nids: [Nid; 2],
+    /// The NI's life at each end, while that end has the connection.
+    pub(super) attached: [Option<u64>; 2],
+    pub(super) pipes: [Pipe; 2],
+    pub(super) broken: bool,
+}
+
+/// A message that its engine has not been told about.
+pub(super) struct Held {
+    pub(super) ni: Nid,
+    pub(super) life: u64,
+    pub(super) token: TxToken,
+    pub(super) conn: Option<(u64, usize)>,
+    /// For a direct GET, the memory for its data.
+    pub(super) sink: Option<WriteVec>,
+    pub(super) is_direct_get: bool,
+    /// The payload's lease.
+    pub(super) payload: Option<lnet_region::ReadVec>,
+}
+
+pub(super) struct State {
+    pub(super) now_ns: u64,
+    order: u64,
+    queue: BinaryHeap<Due>,
+    pub(super) rng: Rng,
+    pub(super) links: BTreeMap<NetType, LinkModel>,
+    pub(super) ports: BTreeMap<Nid, Port>,
+    pub(super) conns: BTreeMap<u64, Conn>,
+    /// The connections an end has to a peer.
+    pub(super) ends: BTreeMap<(Nid, Nid), Vec<u64>>,
+    pub(super) held: BTreeMap<u64, Held>,
+    pub(super) delayed: BTreeMap<u64, Delayed>,
+    /// GETs that have arrived and wait for their answer, as their senders know them.
+    pub(super) direct: BTreeMap<u64, u64>,
+    /// Pairs of nodes that cannot reach each other until then.
+    pub(super) cut: BTreeMap<(Nid, Nid), u64>,
+    next_id: u64,
+    pub(super) seen: Seen,
+}
+
+impl State {
+    pub(super) fn new(seed: u64) -> State {
+        State {
+            now_ns: 0,
+            order: 0,
+            queue: BinaryHeap::new(),
+            rng: Rng::new(seed),
+            links: BTreeMap::new(),
+            ports: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            held: BTreeMap::new(),
+            delayed: BTreeMap::new(),
+            direct: BTreeMap::new(),
+            cut: BTreeMap::new(),
+            next_id: 1,
+            seen: Seen::default(),
+        }
+    }
+
+    pub(super) fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// The habits of the network that a NID is on.
+    pub(super) fn link(&self, nid: Nid) -> LinkModel {
+        let link = self.links.get(&nid.net().net_type());
+        link.cloned().unwrap_or_else(LinkModel::reliable)
+    }
+
+    pub(super) fn schedule(&mut self, at_ns: u64, event: Event) {
+        self.order += 1;
+        self.queue.push(Due { key: Reverse((at_ns.max(self.now_ns), self.order)), event });
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Event> {
+        let due = self.queue.pop()?;
+        self.now_ns = due.key.0.0;
+        Some(due.event)
+    }
+
+    pub(super) fn next_at(&self) -> Option<u64> {
+        self.queue.peek().map(|due| due.key.0.0)
+    }
+
+    /// Whether nothing but timers is to come; as timers of the user are few, a look at all of it is cheap enough.
+    pub(super) fn has_traffic(&self) -> bool {
+        self.queue.iter().any(|due| !matches!(due.event, Event::Timer(_)))
+    }
+
+    pub(super) fn port(&self, ni: Nid, life: u64) -> Option<Port> {
+        self.ports.get(&ni).filter(|port| port.life == life).cloned()
+    }
+
+    pub(super) fn is_cut(&self, a: Nid, b: Nid) -> bool {
+        self.cut.get(&(a.min(b), a.max(b))).is_some_and(|&until| until > self.now_ns)
+    }
+
+    /// The connection that an end sends over, made if there is none.
+    pub(super) fn connect(&mut self, from: Nid, to: Nid, life: u64) -> u64 {
+        if let Some(&conn) = self.ends.get(&(from, to)).and_then(|conns| conns.first()) {
+            return conn;
+        }
+        let id = self.id();
+        let link = self.link(from);
+        if let Some(life_ns) = link.life_ns {
+            let at = self.now_ns + self.rng.between(life_ns);
+            self.schedule(at, Event::Break { conn: id });
+        }
+        let conn = Conn {
+            nids: [from, to],
+            attached: [Some(life), None],
+            pipes: [Pipe::default(), Pipe::default()],
+            broken: false,
+        };
+        self.conns.insert(id, conn);
+        self.ends.entry((from, to)).or_default().push(id);
+        self.seen.connections += 1;
+        id
+    }
+
+    /// Breaks a connection. What is under way is lost, but for what `last_words` has sent.
+    pub(super) fn break_conn(&mut self, id: u64, reason: Errno, last_words: Option<usize>) {
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.broken) else { return };
+        conn.broken = true;
+        let (nids, attached) = (conn.nids, conn.attached);
+        for end in [0, 1] {
+            if Some(end) != last_words {
+                conn.pipes[end].flying.clear();
+            }
+        }
+        self.seen.disconnects += 1;
+        let notice_ns = self.link(nids[0]).notice_ns;
+        for end in [0, 1] {
+            if attached[end].is_some() {
+                let at = self.now_ns + self.rng.between(notice_ns);
+                self.schedule(at, Event::Notice { conn: id, end, reason });
+            }
+        }
+        self.forget_if_over(id);
+    }
+
+    /// Takes a connection away from one of its ends. Gives what it was receiving, and whether it was the end's last
+    /// connection to that peer.
+    pub(super) fn detach(&mut self, id: u64, end: usize) -> Option<(Option<Receiving>, bool)> {
+        let conn = self.conns.get_mut(&id)?;
+        conn.attached[end].take()?;
+        let pipe = &mut conn.pipes[1 - end];
+        pipe.inbox.clear();
+        let receiving = pipe.receiving.take();
+        let key = (conn.nids[end], conn.nids[1 - end]);
+        let conns = self.ends.entry(key).or_default();
+        conns.retain(|&known| known != id);
+        let last = conns.is_empty();
+        if last {
+            self.ends.remove(&key);
+        }
+        self.forget_if_over(id);
+        Some((receiving, last))
+    }
+
+    fn forget_if_over(&mut self, id: u64) {
+        if self.conns.get(&id).is_some_and(|conn| conn.broken && conn.attached == [None, None]) {
+            self.conns.remove(&id);
+        }
+    }
+
+    /// The connections of an NI, and which end of them it is.
+    pub(super) fn conns_of(&self, ni: Nid) -> Vec<(u64, usize)> {
+        let ends = self.conns.iter().flat_map(|(&id, conn)| {
+            [0, 1].into_iter().filter(move |&end| conn.nids[end] == ni).map(move |end| (id, end))
+        });
+        ends.collect()
+    }
+}

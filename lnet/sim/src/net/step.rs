@@ -1,0 +1,144 @@
+//! What happens to messages that have been sent, and to connections.
+
+use std::sync::Arc;
+
+use lnet_api::{Errno, RxToken};
+use lnet_nid::{Nid, ProcessId};
+
+use super::SimNet;
+use super::note::Note;
+use super::state::{Event, Held, Receiving};
+
+impl SimNet {
+    pub(super) fn happen(&self, event: Event) {
+        match event {
+            Event::Arrive { conn, end, sequence } => self.arrive(conn, end, sequence),
+            Event::Pump { conn, end } => self.pump(conn, end),
+            Event::Payload { conn, end } => self.payload(conn, end),
+            Event::Finalize { tx } => self.finalize(tx, Ok(())),
+            Event::Fail { tx, errno } => self.finalize(tx, Err(errno)),
+            Event::Direct { get, result } => self.direct(get, result),
+            Event::FailRx { ni, life, token } => self.finalize_rx(ni, life, token, Err(Errno::ECONNRESET), 0),
+            Event::Break { conn } => self.state.lock().break_conn(conn, Errno::ECONNRESET, None),
+            Event::Notice { conn, end, reason } => self.notice(conn, end, reason),
+            Event::Timer(_) => {}
+        }
+    }
+
+    /// A message has left, or could not.
+    fn finalize(&self, tx: u64, result: Result<(), Errno>) {
+        let mut state = self.state.lock();
+        let Some(held) = state.held.remove(&tx) else { return };
+        state.seen.messages_cut_off += u64::from(result.is_err());
+        drop(state);
+        match result {
+            Err(errno) if held.is_direct_get => self.finalize_get(held, Err(errno)),
+            result => self.finalize_tx(held, result),
+        }
+    }
+
+    fn finalize_tx(&self, held: Held, result: Result<(), Errno>) {
+        let Held { ni, life, token, payload, .. } = held;
+        let Some(port) = self.state.lock().port(ni, life) else { return };
+        // The lease first: the engine may tell the memory's owner.
+        drop(payload);
+        self.tell(Note::FinalizeTx { ni, token, result });
+        port.upcalls.finalize_tx(token, result);
+    }
+
+    /// The network has answered a GET, if its sender still waits.
+    fn direct(&self, get: u64, result: Result<Arc<[u8]>, Errno>) {
+        let mut state = self.state.lock();
+        let conn = state.held.get(&get).and_then(|held| held.conn);
+        let lives = conn.and_then(|(conn, _)| state.conns.get(&conn)).is_some_and(|conn| !conn.broken);
+        let Some(held) = lives.then(|| state.held.remove(&get)).flatten() else { return };
+        state.seen.direct_failures += u64::from(result.is_err());
+        drop(state);
+        self.finalize_get(held, result);
+    }
+
+    fn finalize_get(&self, held: Held, result: Result<Arc<[u8]>, Errno>) {
+        let Held { ni, life, token, sink, .. } = held;
+        let Some(port) = self.state.lock().port(ni, life) else { return };
+        if let (Some(mut sink), Ok(bytes)) = (sink, &result) {
+            let length = bytes.len().min(sink.len());
+            sink.copy_from(0, &bytes[..length]);
+        }
+        self.tell(Note::FinalizeGet { ni, token, result: result.clone() });
+        port.upcalls.finalize_get(token, result.map(|bytes| bytes.len() as u32));
+    }
+
+    /// The payload of a received message is in place, or lost.
+    pub(super) fn finalize_rx(
+        &self,
+        ni: Nid,
+        life: u64,
+        token: RxToken,
+        result: Result<(), Errno>,
+        written: usize,
+    ) {
+        let Some(port) = self.state.lock().port(ni, life) else { return };
+        self.tell(Note::FinalizeRx { ni, token, result, written });
+        port.upcalls.finalize_rx(token, result);
+    }
+
+    /// An end learns that its connection is gone: what it was sending and receiving over it is lost.
+    pub(super) fn notice(&self, id: u64, end: usize, reason: Errno) {
+        let mut state = self.state.lock();
+        let Some(conn) = state.conns.get(&id) else { return };
+        let (ni, peer, Some(life)) = (conn.nids[end], conn.nids[1 - end], conn.attached[end]) else { return };
+        let Some((receiving, last)) = state.detach(id, end) else { return };
+        let lost: Vec<u64> = state
+            .held
+            .iter()
+            .filter(|(_, held)| held.conn == Some((id, end)) && held.life == life)
+            .map(|(&tx, _)| tx)
+            .collect();
+        drop(state);
+        for tx in lost {
+            self.finalize(tx, Err(reason));
+        }
+        if let Some(Receiving::Payload { token, sink, .. }) = receiving {
+            drop(sink);
+            self.finalize_rx(ni, life, token, Err(reason), 0);
+        }
+        if last {
+            self.lose_peer(ni, life, peer, reason);
+        }
+    }
+
+    fn lose_peer(&self, ni: Nid, life: u64, peer: Nid, reason: Errno) {
+        let mut state = self.state.lock();
+        state.seen.peers_lost += 1;
+        let Some(port) = state.port(ni, life) else { return };
+        drop(state);
+        self.tell(Note::PeerLost { ni, peer, reason });
+        port.upcalls.peer_lost(ni, ProcessId::lnet(peer), reason);
+    }
+
+    /// An NI stops: all that it has under way fails before this returns.
+    pub(super) fn shutdown(&self, ni: Nid) {
+        let reason = Errno::ESHUTDOWN;
+        loop {
+            let state = self.state.lock();
+            let next = state.held.iter().find(|(_, held)| held.ni == ni).map(|(&id, _)| id);
+            drop(state);
+            let Some(tx) = next else { break };
+            self.finalize(tx, Err(reason));
+        }
+        let conns = self.state.lock().conns_of(ni);
+        for (id, end) in conns {
+            let mut state = self.state.lock();
+            let life = state.conns.get(&id).and_then(|conn| conn.attached[end]);
+            let detached = state.detach(id, end);
+            state.break_conn(id, Errno::ECONNRESET, Some(end));
+            drop(state);
+            if let (Some(life), Some((Some(Receiving::Payload { token, sink, .. }), _))) = (life, detached) {
+                drop(sink);
+                self.finalize_rx(ni, life, token, Err(reason), 0);
+            }
+        }
+        let port = self.state.lock().ports.remove(&ni);
+        drop(port);
+    }
+}
