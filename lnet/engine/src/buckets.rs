@@ -41,7 +41,11 @@ impl Buckets {
     /// Enters an object that is not in the index. Without memory for more buckets the chains grow longer; without
     /// memory for the first ones, it is refused.
     #[must_use]
-    pub(crate) fn insert<T: Hashed>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) -> bool {
+    pub(crate) fn insert<T: Hashed>(
+        &mut self,
+        slab: &mut impl IndexMut<u32, Output = T>,
+        index: u32,
+    ) -> bool {
         while (self.objects + 1) * BUCKETS_PER_OBJECT > self.count && self.split(slab) {}
         if self.count == 0 {
             return false;

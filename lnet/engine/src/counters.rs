@@ -112,6 +112,17 @@ pub struct Traffic {
     pub dropped: ByKind,
 }
 
+impl Traffic {
+    /// While counting, `received` has the dropped messages too; this takes them out.
+    pub(crate) fn settle(&mut self) {
+        let ByKind { put, get, reply, ack } = self.dropped;
+        self.received.put -= put;
+        self.received.get -= get;
+        self.received.reply -= reply;
+        self.received.ack -= ack;
+    }
+}
+
 impl AddAssign for Traffic {
     fn add_assign(&mut self, other: Traffic) {
         self.sent += other.sent;

@@ -11,8 +11,8 @@ use lnet_proto::PING_PORTAL;
 
 use crate::engine::Engine;
 use crate::list::Links;
-use crate::message::{Delayed, Local, Way};
 use crate::matching::Found;
+use crate::message::{Delayed, Local, Way};
 use crate::ni::Phase;
 use crate::portal_state::{Blocked, PortalState};
 use crate::receive::{Attempt, Search};
@@ -29,7 +29,8 @@ impl Engine {
         work: &mut Work,
     ) -> Verdict {
         // On the node's own portal there is nobody to wait for.
-        let lazy = portal != PING_PORTAL.index() && self.portals.get(portal).is_some_and(PortalState::is_lazy);
+        let lazy =
+            portal != PING_PORTAL.index() && self.portals.get(portal).is_some_and(PortalState::is_lazy);
         if !lazy {
             return self.discard(search.inbound, search.header);
         }

@@ -1,10 +1,9 @@
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use lnet_api::{
-    Arrival, Distance, EQ_COUNT_MAX, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError, Lnd,
-    LndError, Md, MdHandle, MeHandle, MeSpec, Polled, Put, RxToken, Sent, Sleeper, TxToken, Unlink, Upcalls,
-    Verdict,
+    Arrival, Distance, EQ_COUNT_MAX, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError,
+    Md, MdHandle, MeHandle, MeSpec, Polled, Put, RxToken, Sleeper, TxToken, Unlink, Upcalls, Verdict,
 };
 use lnet_cpt::PercptLock;
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
@@ -16,8 +15,7 @@ use crate::counters::{Counters, NiStatistics, PeerStatistics, Traffic};
 use crate::event_queue::{EventQueue, EventQueues};
 use crate::identity::Identities;
 use crate::keys::Hasher;
-use crate::message::{Message, Way};
-use crate::names::{Handles, MdName, PARTITIONS_MAX, Place};
+use crate::names::{Handles, PARTITIONS_MAX, Place};
 use crate::net::{Net, NetShared};
 use crate::ni::{Nis, Phase};
 use crate::ping::{Ping, PingSource, PingTarget};
@@ -46,6 +44,8 @@ pub struct Engine {
     pub(crate) ni_change: Mutex<()>,
     pub(crate) ping_target: PingTarget,
     ping_source: PingSource,
+    /// NIs, `0@lo` not counted.
+    pub(crate) ni_count: AtomicUsize,
 }
 
 /// What all partitions read, and what is never changed under a lock of theirs.
@@ -117,22 +117,30 @@ impl Engine {
     /// uses that many.
     #[must_use]
     pub fn new(config: EngineConfig) -> Arc<Engine> {
-        let partitions = config.partitions.len().clamp(1, PARTITIONS_MAX);
+        let partitions = config.partitions.partitions().clamp(1, PARTITIONS_MAX);
         let common = Common::new(config, partitions);
-        let resources =
-            |bound| PercptLock::new(partitions, |partition| Resources::new(&common, Place { bound, partition }), ());
+        let resources = |bound| {
+            PercptLock::with_partitions(
+                partitions,
+                |partition| Resources::new(&common, Place { bound, partition }),
+                (),
+            )
+        };
         let identities = Identities::new(common.config.limits.known_nodes);
         let shared = NetShared { nis: Nis::new(), identities };
         let delayed = common.config.limits.delayed;
+        let (posted, bound) = (resources(false), resources(true));
+        let net = PercptLock::with_partitions(partitions, |partition| Net::new(&common, partition), shared);
         let engine = Arc::new_cyclic(|this: &Weak<Engine>| Engine {
             this: this.clone(),
-            posted: resources(false),
-            bound: resources(true),
-            net: PercptLock::new(partitions, |partition| Net::new(&common, partition), shared),
+            posted,
+            bound,
+            net,
             portals: (0..Portal::COUNT).map(|_| PortalState::new(delayed)).collect(),
             ni_change: Mutex::new(()),
             ping_target: PingTarget::new(this.clone()),
             ping_source: PingSource::default(),
+            ni_count: AtomicUsize::new(0),
             common,
         });
         engine.ping_target.start(&engine);
@@ -154,7 +162,7 @@ impl Engine {
             next = next.min(deadline.load(Ordering::Relaxed));
         }
         let latest = now_ns.saturating_add(ADVANCE_INTERVAL_NS);
-        self.has_nis().then(|| next.min(latest))
+        (self.ni_count.load(Ordering::Relaxed) > 0).then(|| next.min(latest))
     }
 
     /// The node's counters.
@@ -171,8 +179,14 @@ impl Engine {
 
     /// What went over an NI, `0@lo` included, and its credits; `None` if there is no such NI.
     pub fn ni_statistics(&self, nid: Nid) -> Option<NiStatistics> {
-        let mut all =
-            NiStatistics { nid, up: true, traffic: Traffic::default(), credits: 0, available_tx_credits: 0, min_tx_credits: 0 };
+        let mut all = NiStatistics {
+            nid,
+            up: true,
+            traffic: Traffic::default(),
+            credits: 0,
+            available_tx_credits: 0,
+            min_tx_credits: 0,
+        };
         for partition in 0..self.common.partitions() {
             let net = self.net.lock(partition);
             if nid.is_loopback() {
@@ -318,11 +332,11 @@ impl LNet for Engine {
         let queue = {
             // Under all locks, so that no MD begins to use it meanwhile (S-307).
             let (mut posted, mut bound) = (self.posted.lock_all(), self.bound.lock_all());
-            let used = posted.iter().chain(bound.iter()).any(|part| part.users(key) > 0);
+            let used = posted.parts_mut().chain(bound.parts_mut()).any(|part| part.users(key) > 0);
             if self.common.queues.find(key).is_some() && used {
                 return Err(LNetError::Busy { object: "EQ", handle: eq.0 });
             }
-            posted.iter_mut().chain(bound.iter_mut()).for_each(|part| part.forget_queue(key));
+            posted.parts_mut().chain(bound.parts_mut()).for_each(|part| part.forget_queue(key));
             self.common.queues.remove(key)
         };
         // The handler is dropped after the locks: what its drop does is its own business.

@@ -90,7 +90,8 @@ impl Engine {
                 return Err(LNetError::Busy { object: "ME", handle: me.0 });
             }
             let portal = entry.portal.index();
-            let made = md::check_attached(&md).and_then(|()| part.enter_md(&self.common, md, key.index, unlink));
+            let made =
+                md::check_attached(&md).and_then(|()| part.enter_md(&self.common, md, key.index, unlink));
             let index = made.inspect_err(|_| part.remove_entry(key.index))?;
             part.objects[key.index].md = index;
             let table = &mut part.tables[portal];

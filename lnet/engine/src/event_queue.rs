@@ -85,7 +85,10 @@ impl EventQueues {
     }
 
     /// The oldest event of the first of these queues that has one.
-    pub(crate) fn poll(&self, keys: impl Iterator<Item = (EqHandle, Option<Key>)>) -> Result<Option<Polled>, LNetError> {
+    pub(crate) fn poll(
+        &self,
+        keys: impl Iterator<Item = (EqHandle, Option<Key>)>,
+    ) -> Result<Option<Polled>, LNetError> {
         for (eq, key) in keys {
             let queue = key.and_then(|key| self.find(key));
             let queue = queue.ok_or(LNetError::NoSuch { object: "EQ", handle: eq.0 })?;
@@ -110,7 +113,12 @@ struct QueueUse {
 
 impl QueueUses {
     /// One MD more uses a queue; gives the index to reach it by.
-    pub(crate) fn enter(&mut self, queues: &EventQueues, handle: EqHandle, key: Option<Key>) -> Result<u32, LNetError> {
+    pub(crate) fn enter(
+        &mut self,
+        queues: &EventQueues,
+        handle: EqHandle,
+        key: Option<Key>,
+    ) -> Result<u32, LNetError> {
         let gone = LNetError::NoSuch { object: "EQ", handle: handle.0 };
         let Some(key) = key else { return Err(gone) };
         let place = key.index as usize;
@@ -139,7 +147,11 @@ impl QueueUses {
 
     /// How many MDs use a queue.
     pub(crate) fn users(&self, key: Key) -> usize {
-        self.0.get(key.index as usize).and_then(Option::as_ref).filter(|known| known.key == key).map_or(0, |known| known.users)
+        self.0
+            .get(key.index as usize)
+            .and_then(Option::as_ref)
+            .filter(|known| known.key == key)
+            .map_or(0, |known| known.users)
     }
 
     /// Forgets a queue that nobody uses.

@@ -79,14 +79,18 @@ impl Engine {
         let Some((partition, key)) = self.tx_name(token) else { return };
         let direct = {
             let net = self.net.lock(partition);
-            net.messages.get(key).filter(|message| message.op == Op::DirectGet).map(|message| (message.md, message.response))
+            net.messages
+                .get(key)
+                .filter(|message| message.op == Op::DirectGet)
+                .map(|message| (message.md, message.response))
         };
         let Some((Some(name), response)) = direct else { return };
         let bytes = match result {
             Ok(bytes) => bytes,
             Err(errno) => return self.left(token, Err(errno), work),
         };
-        let Some(target) = self.bound.lock(name.place.partition).responses.get(response).map(|found| found.target)
+        let Some(target) =
+            self.bound.lock(name.place.partition).responses.get(response).map(|found| found.target)
         else {
             return self.left(token, Ok(()), work);
         };
@@ -128,7 +132,14 @@ impl Resources {
     }
 
     /// Takes the REPLY that the network has put in place, unless it is not waited for any more; gives its event.
-    fn claim_reply(&mut self, common: &Common, md: u32, response: Key, primary: Nid, bytes: u32) -> Option<Event> {
+    fn claim_reply(
+        &mut self,
+        common: &Common,
+        md: u32,
+        response: Key,
+        primary: Nid,
+        bytes: u32,
+    ) -> Option<Event> {
         let found = self.responses.get(response)?;
         let mlength = bytes.min(self.objects.md(md).len() as u32);
         let event = Event { rlength: mlength, mlength, ..found.event(common, primary) };

@@ -54,7 +54,11 @@ impl Groups {
 
     /// Enters an object at the end of its group; `false` if there is no memory for the index.
     #[must_use]
-    pub(crate) fn push_back<T: Grouped>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) -> bool {
+    pub(crate) fn push_back<T: Grouped>(
+        &mut self,
+        slab: &mut impl IndexMut<u32, Output = T>,
+        index: u32,
+    ) -> bool {
         match self.first_like(slab, index) {
             NONE => self.push_alone(slab, index),
             first => {
@@ -68,7 +72,11 @@ impl Groups {
 
     /// Enters an object at the head of its group; `false` if there is no memory for the index.
     #[must_use]
-    pub(crate) fn push_front<T: Grouped>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) -> bool {
+    pub(crate) fn push_front<T: Grouped>(
+        &mut self,
+        slab: &mut impl IndexMut<u32, Output = T>,
+        index: u32,
+    ) -> bool {
         match self.first_like(slab, index) {
             NONE => self.push_alone(slab, index),
             first => {
@@ -90,21 +98,6 @@ impl Groups {
             let last = slab[next].last();
             self.index.replace(slab, next, index);
             slab[index].set_last(last);
-        }
-        self.link(slab, prev, index, next);
-    }
-
-    /// Enters an object right after one of the same key.
-    pub(crate) fn push_after<T: Grouped>(
-        &mut self,
-        slab: &mut impl IndexMut<u32, Output = T>,
-        prev: u32,
-        index: u32,
-    ) {
-        let next = Linked::<GROUP>::links(&slab[prev]).next;
-        if next == NONE {
-            let first = self.first_like(slab, prev);
-            slab[first].set_last(index);
         }
         self.link(slab, prev, index, next);
     }
@@ -206,7 +199,8 @@ mod tests {
 
     fn group(groups: &Groups, slab: &Slab<Node>, key: u32) -> Vec<u32> {
         let first = groups.first(slab, key % 3, |node| node.key == key);
-        std::iter::successors(crate::slab::some(first), |&at| crate::slab::some(slab[at].group.next)).collect()
+        std::iter::successors(crate::slab::some(first), |&at| crate::slab::some(slab[at].group.next))
+            .collect()
     }
 
     proptest! {
@@ -236,11 +230,6 @@ mod tests {
                         let place = at.index(list.len());
                         groups.push_before(&mut slab, list[place], new);
                         list.insert(place, new);
-                    }
-                    2 if !list.is_empty() => {
-                        let place = at.index(list.len());
-                        groups.push_after(&mut slab, list[place], new);
-                        list.insert(place + 1, new);
                     }
                     _ => {
                         prop_assert!(groups.push_back(&mut slab, new));

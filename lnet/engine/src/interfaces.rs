@@ -1,6 +1,7 @@
 //! NIs come and go while others carry traffic (S-202).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use lnet_api::{Distance, Errno, LNetError, Lnd, LndError};
 use lnet_nid::{Nid, ProcessId};
@@ -70,12 +71,14 @@ impl Engine {
         let (parts, shared) = net.split();
         let nid = ni.id.nid;
         if shared.nis.find(nid).is_some() {
-            return Err(LndError { what: format!("there is an NI {nid} already"), errno: Errno::EEXIST }.into());
+            return Err(
+                LndError { what: format!("there is an NI {nid} already"), errno: Errno::EEXIST }.into()
+            );
         }
         let credits = ni.credits_per_partition(&STARTING_LIMITS);
         let key = shared.nis.enter(ni).ok_or(LNetError::TooMany { objects: "NIs", limit: NIS_MAX })?;
-        // A share in every partition, so that a lock of any is enough to see whether the NI is there.
-        parts.iter_mut().for_each(|part| part.enter_share(key, credits));
+        parts.for_each(|part| part.enter_share(key, credits));
+        self.ni_count.fetch_add(1, Ordering::Relaxed);
         Ok(key)
     }
 
@@ -107,7 +110,7 @@ impl Engine {
             if let Some(ni) = shared.nis.get_mut(ni) {
                 ni.phase = Phase::Stopping;
             }
-            parts.iter_mut().for_each(|part| part.flush_queues(ni, Errno::ESHUTDOWN, work));
+            parts.for_each(|part| part.flush_queues(ni, Errno::ESHUTDOWN, work));
         }
         for portal in 0..self.portals.len() {
             self.drop_delayed(portal, |delayed| goes_over(&delayed.inbound.back, ni), work);
@@ -124,15 +127,20 @@ impl Engine {
         }
         let mut net = self.net.lock_all();
         let (parts, shared) = net.split();
-        parts.iter_mut().for_each(|part| part.forget_ni(ni, reason, work));
+        parts.for_each(|part| part.forget_ni(ni, reason, work));
         let gone = shared.nis.remove(ni);
+        if gone.is_some() {
+            self.ni_count.fetch_sub(1, Ordering::Relaxed);
+        }
         drop(net);
+        // The LND, perhaps: without the lock.
         drop(gone);
     }
 
-    /// Whether there is any NI but `0@lo`.
-    pub(crate) fn has_nis(&self) -> bool {
-        self.ni_count.load(std::sync::atomic::Ordering::Relaxed) > 0
+    /// The NIDs that peers are told of.
+    pub(crate) fn published_nids(&self) -> Vec<Nid> {
+        let net = self.net.lock(0);
+        net.shared().nis.iter().filter(|(_, ni)| ni.is_published()).map(|(_, ni)| ni.id.nid).collect()
     }
 
     pub(crate) fn distance_to(&self, nid: Nid) -> Result<Distance, LNetError> {
@@ -148,7 +156,8 @@ impl Engine {
         if let Some((_, order)) = local {
             return Ok(Distance { hops: here, order, source: nid });
         }
-        let ((_, ni), order) = up().find(|((_, ni), _)| ni.id.nid.net() == nid.net()).ok_or(LNetError::NoRoute { nid })?;
+        let ((_, ni), order) =
+            up().find(|((_, ni), _)| ni.id.nid.net() == nid.net()).ok_or(LNetError::NoRoute { nid })?;
         Ok(Distance { hops: 1, order, source: ni.id.nid })
     }
 }

@@ -58,7 +58,8 @@ impl Resources {
     /// ignore bits are found by hash, so only those with ignore bits that stand before are looked at one by one.
     pub(crate) fn find_wildcard(&self, common: &Common, portal: usize, wanted: &Wanted) -> Found {
         let table = &self.tables[portal];
-        let first = table.first_exact(&self.objects, &common.hasher, Kind::Wildcard, ProcessId::ANY, wanted.bits);
+        let first =
+            table.first_exact(&self.objects, &common.hasher, Kind::Wildcard, ProcessId::ANY, wanted.bits);
         let exact = self.first_of(first, u64::MAX, wanted);
         let before = match (&exact, common.config.match_order) {
             (Some((rank, _)), MatchOrder::List) => *rank,

@@ -159,4 +159,3 @@ impl Linked<DELAYED> for Delayed {
         &mut self.links
     }
 }
-

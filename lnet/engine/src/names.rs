@@ -101,7 +101,8 @@ impl Handles {
 
     pub(crate) fn open_md(&self, md: MdHandle) -> Option<(Place, Key)> {
         let posted = self.open(md.0, Kind::Posted).map(|(partition, key)| (false, partition, key));
-        let found = posted.or_else(|| self.open(md.0, Kind::Bound).map(|(partition, key)| (true, partition, key)));
+        let found =
+            posted.or_else(|| self.open(md.0, Kind::Bound).map(|(partition, key)| (true, partition, key)));
         found.map(|(bound, partition, key)| (Place { bound, partition }, key))
     }
 }

@@ -143,7 +143,8 @@ impl Net {
         waited: bool,
         work: &mut Work,
     ) {
-        let share = self.shares[ni.index as usize].as_mut().expect("a peer's NI has a share in its partition");
+        let share =
+            self.shares[ni.index as usize].as_mut().expect("a peer's NI has a share in its partition");
         share.credits -= 1;
         share.min_credits = share.min_credits.min(share.credits);
         if share.credits < 0 {
@@ -318,7 +319,12 @@ impl Net {
     }
 
     /// The peer of an arrival, if it is known.
-    pub(crate) fn known_peer(&mut self, common: &Common, ni: Key, id: lnet_nid::ProcessId) -> Option<&mut Peer> {
+    pub(crate) fn known_peer(
+        &mut self,
+        common: &Common,
+        ni: Key,
+        id: lnet_nid::ProcessId,
+    ) -> Option<&mut Peer> {
         let index = self.peers.find(&common.hasher, ni, id)?;
         Some(self.peers.get_mut(index))
     }

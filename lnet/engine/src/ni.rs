@@ -139,11 +139,6 @@ impl Nis {
     pub(crate) fn get_mut(&mut self, ni: Key) -> Option<&mut Ni> {
         self.slab.get_mut(ni)
     }
-
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.order.len()
-    }
 }
 
 #[cfg(test)]

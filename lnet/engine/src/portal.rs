@@ -190,8 +190,11 @@ impl Table {
         if entries[index].is_masked() {
             if front { self.masked.push_front(entries, index) } else { self.masked.push_back(entries, index) }
         } else {
-            let entered =
-                if front { self.exact.push_front(entries, index) } else { self.exact.push_back(entries, index) };
+            let entered = if front {
+                self.exact.push_front(entries, index)
+            } else {
+                self.exact.push_back(entries, index)
+            };
             if !entered {
                 return Err(no_room(entries, index));
             }
@@ -236,7 +239,7 @@ impl Table {
         let (new, other) = (&entries[index], &entries[beside]);
         let masked = new.is_masked();
         let neighbours = masked == other.is_masked() && (masked || new.same_key(other));
-        // The neighbour in the common list is rarely of another one; then the place is searched for.
+        // A neighbour in the portal's list that is in another list here tells nothing: the place is searched for.
         let next = match (neighbours, before) {
             (true, true) => beside,
             (true, false) => other.next(),
@@ -294,9 +297,8 @@ impl Table {
         bits: MatchBits,
     ) -> u32 {
         let hash = hasher.process(kind.key_id(source), bits.0);
-        let wanted = |entry: &Entry| {
-            entry.match_bits == bits && (kind == Kind::Wildcard || entry.match_id == source)
-        };
+        let wanted =
+            |entry: &Entry| entry.match_bits == bits && (kind == Kind::Wildcard || entry.match_id == source);
         self.exact.first(entries, hash, wanted)
     }
 }

@@ -77,9 +77,10 @@ impl PortalState {
             Kind::Wildcard => 2,
         };
         match self.kind.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire) {
-            Err(1) if kind == Kind::Wildcard => {
-                Err(PortalState::refusal(spec, "a unique portal takes only entries for one process and all bits"))
-            }
+            Err(1) if kind == Kind::Wildcard => Err(PortalState::refusal(
+                spec,
+                "a unique portal takes only entries for one process and all bits",
+            )),
             Err(2) if kind == Kind::Unique => Err(PortalState::refusal(
                 spec,
                 "a wildcard portal takes only entries that leave the process or some bits open",
@@ -114,7 +115,13 @@ impl PortalState {
     }
 
     /// The partition where a message begins to look: `here`, or what the rotor says (lnet-semantics 10).
-    pub(crate) fn first_partition(&self, rotor: Rotor, header: &Header, here: usize, partitions: usize) -> usize {
+    pub(crate) fn first_partition(
+        &self,
+        rotor: Rotor,
+        header: &Header,
+        here: usize,
+        partitions: usize,
+    ) -> usize {
         if partitions == 1 {
             return 0;
         }

@@ -63,7 +63,8 @@ impl Engine {
         let mut partition = arrival.from.nid.cpt_of(self.common.partitions());
         let mut net = self.net.lock(partition);
         // An NI may be bound to some partitions; then its peers belong to those.
-        let home = net.shared().nis.find(arrival.ni).map_or(partition, |(_, ni)| ni.cpts.of(arrival.from.nid));
+        let home =
+            net.shared().nis.find(arrival.ni).map_or(partition, |(_, ni)| ni.cpts.of(arrival.from.nid));
         if home != partition {
             drop(net);
             partition = home;
@@ -84,7 +85,9 @@ impl Engine {
         let nobody = shared.nis.is_local(header.src.nid) || header.src.nid.is_any();
         let welcome = dest == arrival.ni && !nobody;
         let peer = match asks(header) {
-            true if welcome => part.peers.enter(&self.common.hasher, key, arrival.from, ni.limits.peer_credits),
+            true if welcome => {
+                part.peers.enter(&self.common.hasher, key, arrival.from, ni.limits.peer_credits)
+            }
             _ => part.peers.find(&self.common.hasher, key, arrival.from),
         };
         if let Some(peer) = peer {
@@ -111,7 +114,8 @@ impl Engine {
             Body::Put { .. } => self.receive_put(inbound, header, local, work),
             Body::Get { .. } => self.receive_get(inbound, header, work),
             Body::Ack { dst_wmd, match_bits, mlength } => {
-                let event = Event { match_bits, mlength, ..self.arrival_event(EventKind::Ack, inbound, header) };
+                let event =
+                    Event { match_bits, mlength, ..self.arrival_event(EventKind::Ack, inbound, header) };
                 self.receive_answer(inbound, header, dst_wmd, event, work)
             }
             Body::Reply { dst_wmd } => {
@@ -241,7 +245,13 @@ impl Engine {
     }
 
     /// Has a found MD take the message.
-    pub(crate) fn take(&self, part: &mut Resources, search: &Search<'_>, found: Found, work: &mut Work) -> Attempt {
+    pub(crate) fn take(
+        &self,
+        part: &mut Resources,
+        search: &Search<'_>,
+        found: Found,
+        work: &mut Work,
+    ) -> Attempt {
         let found = match found {
             Found::Nothing => return Attempt::Nothing,
             Found::TooLong => return Attempt::Refused,
@@ -264,8 +274,12 @@ impl Engine {
     }
 
     fn take_get(&self, part: &mut Resources, search: &Search<'_>, found: &Match, work: &mut Work) -> Attempt {
-        let Body::Get { return_wmd, match_bits, portal, .. } = search.header.body else { return Attempt::Refused };
-        let Ok(payload) = part.objects.md(found.md).memory.read(found.range()) else { return Attempt::Refused };
+        let Body::Get { return_wmd, match_bits, portal, .. } = search.header.body else {
+            return Attempt::Refused;
+        };
+        let Ok(payload) = part.objects.md(found.md).memory.read(found.range()) else {
+            return Attempt::Refused;
+        };
         part.consume(found);
         part.counters.recv_count += 1;
         let event = Event {
@@ -418,7 +432,13 @@ impl Resources {
     }
 
     /// Receives a push for which there is no buffer.
-    fn take_nowhere(&mut self, common: &Common, search: &Search<'_>, event: Event, work: &mut Work) -> Verdict {
+    fn take_nowhere(
+        &mut self,
+        common: &Common,
+        search: &Search<'_>,
+        event: Event,
+        work: &mut Work,
+    ) -> Verdict {
         if self.receiving_is_full() {
             return Verdict::Discard;
         }

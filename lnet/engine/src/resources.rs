@@ -56,7 +56,13 @@ impl Resources {
     }
 
     /// Enters an MD; `me` is its entry, or [`NONE`].
-    pub(crate) fn enter_md(&mut self, common: &Common, md: Md, me: u32, unlink: Unlink) -> Result<u32, LNetError> {
+    pub(crate) fn enter_md(
+        &mut self,
+        common: &Common,
+        md: Md,
+        me: u32,
+        unlink: Unlink,
+    ) -> Result<u32, LNetError> {
         let limit = self.objects.limits().1;
         let eq = match md.eq {
             None => NONE,

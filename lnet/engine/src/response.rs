@@ -60,7 +60,13 @@ pub(crate) struct Response {
 
 impl Response {
     /// One that is in no list yet.
-    pub(crate) fn new(kind: EventKind, md: u32, debtor: Option<Debtor>, target: ProcessId, source: Nid) -> Response {
+    pub(crate) fn new(
+        kind: EventKind,
+        md: u32,
+        debtor: Option<Debtor>,
+        target: ProcessId,
+        source: Nid,
+    ) -> Response {
         Response {
             kind,
             md,
@@ -177,7 +183,8 @@ impl Resources {
             Way::Here => NONE,
             Way::Over { ni, peer, .. } => self.first_of_debtor(&Peers::name(&common.hasher, ni, peer)),
         };
-        let of_debtor = std::iter::successors(some(of_debtor), |&at| self.next_of_debtor(at)).take(ANSWER_SEARCH);
+        let of_debtor =
+            std::iter::successors(some(of_debtor), |&at| self.next_of_debtor(at)).take(ANSWER_SEARCH);
         let expected = |index: u32| self.responses[index].md == md && self.responses[index].kind == kind;
         let mut same_node = None;
         for index in of_md.chain(of_debtor).filter(|&index| expected(index)) {
@@ -193,7 +200,8 @@ impl Resources {
     }
 
     fn first_of_debtor(&self, debtor: &Debtor) -> u32 {
-        self.by_debtor.first(&self.responses, debtor.hash, |response: &Response| response.debtor == Some(*debtor))
+        self.by_debtor
+            .first(&self.responses, debtor.hash, |response: &Response| response.debtor == Some(*debtor))
     }
 
     fn next_of_debtor(&self, index: u32) -> Option<u32> {
@@ -208,6 +216,15 @@ impl Resources {
         self.remove_response(index);
         self.begin(md);
         self.finish(common, md, &event, Err(reason), work);
+    }
+
+    /// Fails these responses; one may take others of the same MD along.
+    fn fail_all(&mut self, common: &Common, left: Vec<Key>, reason: Errno, work: &mut Work) {
+        for key in left {
+            if self.responses.get(key).is_some() {
+                self.fail_response(common, key.index, reason, work);
+            }
+        }
     }
 
     /// Ends responses that are late (lnet-semantics 12). The MD is unlinked. If it is idle, its last event has the kind of
@@ -260,16 +277,9 @@ impl Engine {
     /// Ends what a peer owes for requests that have left.
     fn fail_sent(&self, partition: usize, debtor: &Debtor, reason: Errno, work: &mut Work) {
         let part = &mut *self.bound.lock(partition);
-        let mut at = part.first_of_debtor(debtor);
-        while at != NONE {
-            let next = part.next_of_debtor(at).unwrap_or(NONE);
-            // Ending one may end others of the same MD, but those behind have no other MD in common with it.
-            let sent = part.responses[at].sent;
-            if sent {
-                part.fail_response(&self.common, at, reason, work);
-            }
-            at = next;
-        }
+        let owed = std::iter::successors(some(part.first_of_debtor(debtor)), |&at| part.next_of_debtor(at));
+        let left = owed.filter(|&at| part.responses[at].sent).map(|at| part.responses.key(at)).collect();
+        part.fail_all(&self.common, left, reason, work);
     }
 
     /// Ends what some peers owe, whether the requests have left or not.
@@ -282,11 +292,8 @@ impl Engine {
     ) {
         let part = &mut *self.bound.lock(partition);
         let owed = |index: &u32| part.responses[*index].debtor.as_ref().is_some_and(&which);
-        let left: Vec<Key> = part.responses.indices().filter(owed).map(|index| part.responses.key(index)).collect();
-        for key in left {
-            if part.responses.get(key).is_some() {
-                part.fail_response(&self.common, key.index, reason, work);
-            }
-        }
+        let left: Vec<Key> =
+            part.responses.indices().filter(owed).map(|index| part.responses.key(index)).collect();
+        part.fail_all(&self.common, left, reason, work);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::IndexMut;
 
-use crate::list::{Linked, Links, List};
+use crate::list::{Linked, List};
 use crate::slab::NONE;
 
 /// The list number of a [`Sequence`]; see [`Linked`].
@@ -155,6 +155,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::list::Links;
     use crate::slab::Slab;
 
     struct Node {
