@@ -52,8 +52,6 @@ mod shared;
 mod submit;
 
 #[cfg(test)]
-mod fake;
-#[cfg(test)]
 mod tests;
 
 pub use kcore::{Faults, Kcore};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lnet_api::{Clock, EventKind, MdHandle};
+use lnet_fake::{CallKind, FakeDrive, FakeLnet, Happening, Objects};
 use lnet_region::{IoVec, Region};
 use nlx_core::{
     Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Descriptor, Errno, MatchCounter, Operation,
@@ -10,7 +11,6 @@ use nlx_core::{
 };
 
 use crate::Kcore;
-use crate::fake::{CallKind, FakeDrive, FakeLnet, Happening};
 use crate::machine::Machine;
 
 mod cancelling;
@@ -22,7 +22,9 @@ mod waiting;
 
 const BUFFER_BYTES: usize = 8192;
 const MESSAGES: u32 = 4;
-const MIN_RECEIVE_SIZE: u64 = 100;
+/// More than half a buffer: a message of [`LENGTH`] bytes leaves too little room for another.
+const MIN_RECEIVE_SIZE: u64 = 5000;
+const LENGTH: u32 = 4096;
 const COOKIE: u64 = 0xc00c1e;
 
 /// A domain over a scripted LNet, with one transfer machine and one registered buffer.
@@ -73,10 +75,16 @@ impl Rig {
     fn assert_idle(&self) {
         assert_eq!(self.tm.event_get(), None);
         assert_eq!(self.tm.needed(), 0);
-        assert_eq!(self.lnet.objects(), (0, 0));
+        assert_nothing_posted(&self.lnet);
         self.core.deregister(self.buffer).unwrap();
         assert_eq!(self.core.register(&self.memory).map(drop), Ok(()));
     }
+}
+
+/// LNet holds no match entry and no MD.
+fn assert_nothing_posted(lnet: &FakeLnet) {
+    let Objects { mes, mds, .. } = lnet.objects();
+    assert_eq!((mes, mds), (0, 0));
 }
 
 fn start(text: &str) -> StartAddress {
@@ -97,27 +105,21 @@ fn peers_descriptor(queue: Queue, length: u64) -> Descriptor {
 const RECEIVE: OperationKind =
     OperationKind::Receive { min_receive_size: MIN_RECEIVE_SIZE, max_messages: MESSAGES };
 
-/// One operation of each kind, with the LNet call that can complete it and the event that does.
-fn every_operation() -> [(OperationKind, CallKind, Happening); Queue::COUNT] {
-    let length = 4096;
-    let done = |kind| Happening::new(kind).last().moved(length as u32, 0);
+/// One operation of each kind, with the LNet call that can complete it and the events that do.
+fn every_operation() -> [(OperationKind, CallKind, Vec<Happening>); Queue::COUNT] {
+    let length = u64::from(LENGTH);
+    let came = || vec![Happening::put().length(LENGTH)];
+    let (sent, taken) = (|| vec![Happening::send()], vec![Happening::get()]);
+    let answered = vec![Happening::send(), Happening::reply()];
+    let (from, to) = (Queue::PassiveBulkSend, Queue::PassiveBulkReceive);
+    let get = OperationKind::ActiveReceive { descriptor: peers_descriptor(from, length) };
+    let put = OperationKind::ActiveSend { descriptor: peers_descriptor(to, length), length };
     [
-        (RECEIVE, CallKind::MdAttach, done(EventKind::Put)),
-        (OperationKind::Send { length, to: peer() }, CallKind::Put, done(EventKind::Send)),
-        (OperationKind::PassiveReceive, CallKind::MdAttach, done(EventKind::Put)),
-        (OperationKind::PassiveSend { length }, CallKind::MdAttach, done(EventKind::Get)),
-        (
-            OperationKind::ActiveReceive { descriptor: peers_descriptor(Queue::PassiveBulkSend, length) },
-            CallKind::Get,
-            done(EventKind::Reply),
-        ),
-        (
-            OperationKind::ActiveSend {
-                descriptor: peers_descriptor(Queue::PassiveBulkReceive, length),
-                length,
-            },
-            CallKind::Put,
-            done(EventKind::Send),
-        ),
+        (RECEIVE, CallKind::MdAttach, came()),
+        (OperationKind::Send { length, to: peer() }, CallKind::Put, sent()),
+        (OperationKind::PassiveReceive, CallKind::MdAttach, came()),
+        (OperationKind::PassiveSend { length }, CallKind::MdAttach, taken),
+        (get, CallKind::Get, answered),
+        (put, CallKind::Put, sent()),
     ]
 }

@@ -1,7 +1,8 @@
 //! Starting and stopping transfer machines (MT-9, MT-56, MT-57, MT-59, MT-60, MT-209, MT-221 to MT-223; S-406).
 
+use lnet_fake::Call;
+
 use super::*;
-use crate::fake::{Call, PID};
 
 fn domain() -> (Arc<FakeLnet>, Arc<Kcore>) {
     let lnet = FakeLnet::new(&["0@lo", "10.0.0.1@tcp", "fd00::1@tcp"]);
@@ -101,7 +102,6 @@ fn the_nids_are_those_of_lnet_with_the_loopback_last() {
     let (_, core) = domain();
     let texts: Vec<String> = core.nids().iter().map(ToString::to_string).collect();
     assert_eq!(texts, ["10.0.0.1@tcp", "fd00::1@tcp", "0@lo"]);
-    assert_eq!(PID.0, 12345);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn stopping_waits_for_the_last_event_to_be_taken() {
     let rig = Rig::new();
     let md = rig.start(RECEIVE);
     assert_eq!(rig.tm.stop().unwrap_err().errno(), Errno::EBUSY);
-    rig.lnet.inject(md, Happening::new(EventKind::Put).last());
+    rig.lnet.inject(md, Happening::put());
     assert_eq!(rig.tm.stop().unwrap_err().errno(), Errno::EBUSY);
     rig.tm.event_get().unwrap();
     rig.tm.stop().unwrap();
@@ -124,7 +124,7 @@ fn a_stop_that_lnet_refuses_can_be_tried_again() {
     rig.lnet.fail(CallKind::EqFree, Errno::EBUSY);
     assert_eq!(rig.tm.stop().unwrap_err().errno(), Errno::EBUSY);
     let md = rig.start(OperationKind::PassiveReceive);
-    rig.lnet.inject(md, Happening::new(EventKind::Put).last());
+    rig.lnet.inject(md, Happening::put());
     rig.tm.event_get().unwrap();
     rig.tm.stop().unwrap();
 }
@@ -136,7 +136,7 @@ fn a_transfer_machine_dropped_in_use_ends_its_operations() {
     let address = StartAddress::from(tm.address());
     tm.submit(&Operation { buffer, cookie: COOKIE, kind: RECEIVE }).unwrap();
     drop(tm);
-    assert_eq!(lnet.objects(), (0, 0));
+    assert_nothing_posted(&lnet);
     core.deregister(buffer).unwrap();
     core.tm_start(&address, &TmOptions::default()).unwrap();
 }
@@ -152,7 +152,7 @@ fn what_lnet_holds_on_to_outlives_its_transfer_machine() {
     drop(tm);
     assert_eq!(core.deregister(buffer).unwrap_err().errno(), Errno::EBUSY);
     assert_eq!(errno_of(&core, &address.to_string()), Errno::EADDRINUSE);
-    lnet.inject(md, Happening::new(EventKind::Put).moved(10, 0));
-    lnet.inject(md, Happening::new(EventKind::Put).last().failed(Errno::ETIMEDOUT));
+    lnet.inject(md, Happening::put().length(10).not_last());
+    lnet.inject(md, Happening::put().length(10).failed(Errno::ETIMEDOUT));
     core.deregister(buffer).unwrap();
 }

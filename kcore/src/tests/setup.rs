@@ -1,17 +1,17 @@
 //! What LNet is asked for each operation (MT-15 to MT-18, MT-27, MT-207).
 
 use lnet_api::{AckRequest, Get, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink};
+use lnet_fake::Call;
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use nlx_core::HdrData;
 use proptest::prelude::*;
 
 use super::*;
-use crate::fake::Call;
 
 /// The ME and MD that a waiting operation was set up with.
 fn attached(rig: &Rig) -> (MeSpec, Md) {
     match &rig.lnet.take_calls()[..] {
-        [Call::MeAttach(me), Call::MdAttach(md)] => (*me, md.clone()),
+        [Call::MeAttach(me), Call::MdAttach { md, unlink: Unlink::Auto, .. }] => (*me, md.clone()),
         other => panic!("not attached, but {other:?}"),
     }
 }
@@ -19,7 +19,7 @@ fn attached(rig: &Rig) -> (MeSpec, Md) {
 /// The MD and the PUT of an operation that sends.
 fn sent(rig: &Rig) -> (Md, Put) {
     match &rig.lnet.take_calls()[..] {
-        [Call::MdBind(md), Call::Put(put)] => (md.clone(), *put),
+        [Call::MdBind { md, unlink: Unlink::Auto }, Call::Put(put)] => (md.clone(), *put),
         other => panic!("not sent, but {other:?}"),
     }
 }
@@ -110,7 +110,9 @@ fn an_active_receive_gets_as_much_as_the_descriptor_says() {
     let descriptor = peers_descriptor(Queue::PassiveBulkSend, 4095);
     rig.start(OperationKind::ActiveReceive { descriptor });
     let calls = rig.lnet.take_calls();
-    let [Call::MdBind(md), Call::Get(get)] = &calls[..] else { panic!("not a GET, but {calls:?}") };
+    let [Call::MdBind { md, unlink: Unlink::Auto }, Call::Get(get)] = &calls[..] else {
+        panic!("not a GET, but {calls:?}")
+    };
     expect_md(&rig, md, 4095, 2, MdOptions::empty());
     let expected = Get {
         source: Some(rig.tm.address().nid),
@@ -207,11 +209,14 @@ proptest! {
             rig.submit(kind).unwrap();
             let calls = rig.lnet.take_calls();
             let cut = calls.iter().find_map(|call| match call {
-                Call::MdBind(md) | Call::MdAttach(md) => Some(md.memory.len() as u64),
+                Call::MdBind { md, .. } | Call::MdAttach { md, .. } => Some(md.memory.len() as u64),
                 _ => None,
             });
             prop_assert_eq!(cut, Some(length));
             rig.tm.cancel(rig.buffer, COOKIE).unwrap();
+            if matches!(kind, OperationKind::Send { .. }) {
+                rig.lnet.inject(rig.lnet.last_md(), Happening::send());
+            }
             prop_assert!(rig.tm.event_get().is_some());
             rig.lnet.take_calls();
         }

@@ -11,12 +11,12 @@ type InFlight = Vec<(MdHandle, BufferHandle, u32)>;
 #[test]
 fn a_wait_looks_whatever_its_deadline() {
     let rig = Rig::new();
-    rig.drive.set_now_ns(1_000);
+    rig.drive.clock().set_now_ns(1_000);
     for deadline_ns in [Some(0), Some(999), Some(1_000)] {
         assert!(!rig.tm.event_wait(deadline_ns));
     }
     let md = rig.start(RECEIVE);
-    rig.lnet.inject(md, Happening::new(EventKind::Put));
+    rig.lnet.inject(md, Happening::put().length(1));
     for deadline_ns in [Some(0), Some(999), Some(1_000), Some(u64::MAX), None] {
         assert!(rig.tm.event_wait(deadline_ns));
     }
@@ -28,7 +28,7 @@ fn waiting_and_asking_take_nothing() {
     let rig = Rig::new();
     let md = rig.start(RECEIVE);
     for _ in 0..3 {
-        rig.lnet.inject(md, Happening::new(EventKind::Put));
+        rig.lnet.inject(md, Happening::put().length(1));
     }
     for taken in 0..3 {
         for _ in 0..2 {
@@ -47,7 +47,7 @@ fn an_event_wakes_a_sleeping_waiter() {
     let md = rig.start(OperationKind::PassiveReceive);
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| rig.tm.event_wait(None));
-        rig.lnet.inject(md, Happening::new(EventKind::Put).last());
+        rig.lnet.inject(md, Happening::put());
         assert!(waiter.join().unwrap());
     });
     rig.only_event();
@@ -90,21 +90,21 @@ fn callbacks_of_many_threads_make_one_stream_of_events() {
             let lnet = &rig.lnet;
             scope.spawn(move || {
                 for number in 1..=EVENTS {
-                    let put = Happening::new(EventKind::Put).moved(1, number.into());
-                    lnet.inject(md, if number == EVENTS { put.last() } else { put });
+                    let event = lnet.inject(md, Happening::put().length(1));
+                    assert_eq!(event.unlinked, number == EVENTS);
                 }
             });
         }
-        let mut next = [1; THREADS as usize];
+        let mut next = [0; THREADS as usize];
         while rig.tm.needed() > 0 {
             assert!(rig.tm.event_wait(None));
             while let Some(event) = rig.tm.event_get() {
                 let expected = &mut next[event.cookie as usize];
-                assert_eq!((event.offset, event.unlinked()), (*expected, *expected == u64::from(EVENTS)));
+                assert_eq!((event.offset, event.unlinked()), (*expected, *expected == u64::from(EVENTS - 1)));
                 *expected += 1;
             }
         }
-        assert_eq!(next, [u64::from(EVENTS) + 1; THREADS as usize]);
+        assert_eq!(next, [u64::from(EVENTS); THREADS as usize]);
     });
     assert_eq!(rig.core.faults(), crate::Faults::default());
 }
@@ -129,9 +129,9 @@ proptest! {
                 1 | 2 if !in_flight.is_empty() => {
                     let index = choice % in_flight.len();
                     let (md, _, left) = &mut in_flight[index];
-                    let put = Happening::new(EventKind::Put);
                     *left -= 1;
-                    rig.lnet.inject(*md, if *left == 0 { put.last() } else { put });
+                    let event = rig.lnet.inject(*md, Happening::put().length(1));
+                    prop_assert_eq!(event.unlinked, *left == 0);
                     waiting += 1;
                     if *left == 0 {
                         in_flight.swap_remove(index);

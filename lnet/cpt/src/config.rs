@@ -58,7 +58,9 @@ impl CptConfig {
             (Some(pattern), number) if number > 0 && self.conflict == Conflict::Refused => {
                 match pattern.groups() {
                     None => CptTable::create(topology, number),
-                    Some(groups) if groups != number => Err(CptError::GroupCount { groups, npartitions: number }),
+                    Some(groups) if groups != number => {
+                        Err(CptError::GroupCount { groups, npartitions: number })
+                    }
                     Some(_) => CptTable::create_pattern(topology, pattern),
                 }
             }
@@ -77,7 +79,8 @@ impl CptConfig {
         match name {
             "cpu_npartitions" | "npartitions" => {
                 let number = value.parse().ok().filter(|&number| number <= crate::MAX_PARTITIONS);
-                self.npartitions = number.ok_or(wrong("cpu_npartitions", "it must be a number from 0 to 256"))?;
+                self.npartitions =
+                    number.ok_or(wrong("cpu_npartitions", "it must be a number from 0 to 256"))?;
             }
             "cpu_pattern" | "cpu_patterns" => {
                 self.pattern = (!value.trim().is_empty()).then(|| value.parse()).transpose()?;
@@ -119,7 +122,9 @@ impl FromStr for CptConfig {
             let syntax = |reason| CptError::Syntax { what: "tunables", position, reason };
             let (name, after) = rest.split_once('=').ok_or(syntax("name=value must stand here"))?;
             let (value, after) = match after.strip_prefix('"') {
-                Some(quoted) => quoted.split_once('"').ok_or(syntax("the value's closing quote is missing"))?,
+                Some(quoted) => {
+                    quoted.split_once('"').ok_or(syntax("the value's closing quote is missing"))?
+                }
                 None => after.split_at(after.find(char::is_whitespace).unwrap_or(after.len())),
             };
             if !after.is_empty() && !after.starts_with(char::is_whitespace) {

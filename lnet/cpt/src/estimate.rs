@@ -85,7 +85,9 @@ mod tests {
     /// S-303: the examples of the design, and the borders of the rule.
     #[test]
     fn the_default_follows_the_square_root() {
-        for (cpus, partitions) in [(1, 1), (4, 1), (5, 2), (15, 2), (16, 4), (32, 4), (63, 4), (64, 8), (256, 16)] {
+        for (cpus, partitions) in
+            [(1, 1), (4, 1), (5, 2), (15, 2), (16, 4), (32, 4), (63, 4), (64, 8), (256, 16)]
+        {
             assert_eq!(Estimate::Seed.partitions_for(cpus, 2, 1), partitions, "{cpus} CPUs");
         }
     }

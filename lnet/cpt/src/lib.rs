@@ -50,6 +50,8 @@ mod config;
 mod current;
 mod error;
 mod estimate;
+#[cfg(test)]
+mod fake;
 mod list;
 mod lock;
 mod memory;

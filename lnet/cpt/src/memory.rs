@@ -75,7 +75,9 @@ fn place(table: &CptTable, cpt: Option<usize>, memory: &mut [u8]) -> Placement {
         _ => Placement::Interleaved(nodes.clone()),
     };
     let placed = match &wanted {
-        Placement::Node(node) => NodeSet::of([*node]).map(|node| sys::place(memory, Policy::Preferred, &node)),
+        Placement::Node(node) => {
+            NodeSet::of([*node]).map(|node| sys::place(memory, Policy::Preferred, &node))
+        }
         _ => Ok(sys::place(memory, Policy::Interleave, nodes)),
     };
     match placed {
@@ -108,5 +110,44 @@ impl DerefMut for CptMemory {
 impl fmt::Debug for CptMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "CptMemory({} bytes, {:?})", self.len(), self.placement)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::libc;
+
+    use super::*;
+    use crate::Topology;
+    use crate::fake::MACHINES;
+
+    /// S-305: on this machine the kernel holds the policy that we tell; where it refuses, the memory says so.
+    #[test]
+    fn the_kernel_knows_the_placement() {
+        let machine = Topology::machine().unwrap();
+        let partitions = machine.cpus().len();
+        let table = CptTable::create(machine, partitions).unwrap();
+        let mut memory = alloc_in(&table, 0, 4096).unwrap();
+        memory[0] = 1;
+        match memory.placement() {
+            Placement::Node(_) => assert_eq!(sys::policy_of(&memory), Ok(libc::MPOL_PREFERRED)),
+            Placement::Anywhere => assert!(!table.has_affinity() || !table.topology().unwrap().is_numa()),
+            other => assert!(matches!(other, Placement::Refused(_)), "{other:?}"),
+        }
+        let node = NodeSet::of([0]).unwrap();
+        let mut block = MmapMut::map_anon(1 << 20).unwrap();
+        if sys::place(&mut block, Policy::Interleave, &node).is_ok() {
+            assert_eq!(sys::policy_of(&block), Ok(libc::MPOL_INTERLEAVE));
+        }
+    }
+
+    /// S-305: the nodes of a machine that is not this one cannot all be used; the memory comes all the same.
+    #[test]
+    fn a_refused_placement_is_told() {
+        let table = CptTable::create_default(MACHINES[3].topology(), crate::Estimate::PerNode).unwrap();
+        let absent = !std::path::Path::new("/sys/devices/system/node/node7").exists();
+        let memory = alloc_in(&table, 7, 100).unwrap();
+        assert_eq!(matches!(memory.placement(), Placement::Refused(_)), absent);
+        assert_eq!(*memory, [0; 100]);
     }
 }

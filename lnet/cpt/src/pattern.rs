@@ -57,7 +57,10 @@ impl Without {
             Without::Cpus(cpus) => partition.intersection(cpus),
             Without::Cores(cores) => {
                 let members = topology.cores_of(partition);
-                cores.iter().filter_map(|core| members.get(core)).fold(CpuSet::new(), |all, core| all.union(core))
+                cores
+                    .iter()
+                    .filter_map(|core| members.get(core))
+                    .fold(CpuSet::new(), |all, core| all.union(core))
             }
         }
     }
@@ -98,7 +101,8 @@ impl FromStr for Pattern {
         }
         if by_core {
             let lists = bare_groups(&mut cursor)?;
-            let ranges: Vec<_> = lists.concat().into_iter().map(|range| Range { stride: 1, ..range }).collect();
+            let ranges: Vec<_> =
+                lists.concat().into_iter().map(|range| Range { stride: 1, ..range }).collect();
             return Ok(reduced(lists.len(), Without::Cores(CoreSet::of_ranges(&ranges)?)));
         }
         match by_node {
@@ -235,7 +239,10 @@ mod tests {
             ("NN", 1),
         ] {
             let error = text.parse::<Pattern>().unwrap_err();
-            assert!(matches!(error, CptError::Syntax { position, .. } if position == place), "{text:?}: {error}");
+            assert!(
+                matches!(error, CptError::Syntax { position, .. } if position == place),
+                "{text:?}: {error}"
+            );
             assert_eq!(error.errno(), Errno::EINVAL);
         }
         let error = |text: &str| text.parse::<Pattern>().unwrap_err();

@@ -317,7 +317,10 @@ mod tests {
             [("0-", 2), ("3-1", 3), ("0,,1", 2), ("x", 0), ("0-8/0", 5), ("1 2", 2), ("99999999999", 9)]
         {
             let error = text.parse::<CpuSet>().unwrap_err();
-            assert!(matches!(error, CptError::Syntax { position: p, .. } if p == position), "{text}: {error}");
+            assert!(
+                matches!(error, CptError::Syntax { position: p, .. } if p == position),
+                "{text}: {error}"
+            );
             assert_eq!(error.errno(), Errno::EINVAL);
         }
         let far = format!("0-{MAX_CPUS}");

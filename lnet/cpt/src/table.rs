@@ -54,7 +54,11 @@ impl CptTable {
     pub fn alloc(topology: impl Into<Arc<Topology>>, partitions: usize) -> Result<CptTable, CptError> {
         let topology = topology.into();
         let map = vec![NOWHERE; topology.cpus().last().map_or(0, |last| last + 1)];
-        Ok(CptTable { topology: Some(topology), partition_of: map.into(), ..CptTable::virtual_parts(partitions)? })
+        Ok(CptTable {
+            topology: Some(topology),
+            partition_of: map.into(),
+            ..CptTable::virtual_parts(partitions)?
+        })
     }
 
     /// One partition and no affinity: what the C interface calls with no table at all.

@@ -59,7 +59,8 @@ mod tests {
     #[test]
     fn more_interfaces_bring_more_threads_up_to_the_cores() {
         let table = one_partition(4);
-        let threads: Vec<_> = [0, 1, 3, 9].map(|interfaces| threads_for_interfaces(&table, 0, interfaces)).into();
+        let threads: Vec<_> =
+            [0, 1, 3, 9].map(|interfaces| threads_for_interfaces(&table, 0, interfaces)).into();
         assert_eq!(threads, [1, 1, 3, 4]);
     }
 }

@@ -4,6 +4,8 @@ use std::path::Path;
 use crate::{CptError, CpuSet, NodeSet, sys};
 
 mod sysfs;
+#[cfg(test)]
+mod tests;
 
 /// The distance of a node to itself, as firmware tells it: memory at once.
 pub const LOCAL_DISTANCE: u32 = 10;
@@ -57,6 +59,12 @@ impl Topology {
     pub fn flat(cpus: &CpuSet) -> Result<Topology, CptError> {
         let cpus = cpus.iter().map(|number| Cpu { number, node: 0, socket: 0, core: number }).collect();
         Topology::of(cpus, NodeSet::of([0])?, BTreeMap::new(), false)
+    }
+
+    /// The same machine with only those CPUs that are in `allowed` too.
+    pub fn within(&self, allowed: &CpuSet) -> Result<Topology, CptError> {
+        let cpus = self.cpus.iter().copied().filter(|cpu| allowed.contains(cpu.number)).collect();
+        Topology::of(cpus, self.nodes.clone(), self.distances.clone(), self.numa)
     }
 
     fn of(
@@ -113,7 +121,8 @@ impl Topology {
     /// The nodes of these CPUs.
     pub fn nodes_of(&self, cpus: &CpuSet) -> NodeSet {
         let nodes = self.cpus.iter().filter(|cpu| cpus.contains(cpu.number)).map(|cpu| cpu.node);
-        NodeSet::of(nodes).unwrap_or_else(|_| unreachable!("a topology holds only node numbers within the limit"))
+        NodeSet::of(nodes)
+            .unwrap_or_else(|_| unreachable!("a topology holds only node numbers within the limit"))
     }
 
     /// The cores of these CPUs, each as the set of those of its hyper-threads that are among them; in the order of

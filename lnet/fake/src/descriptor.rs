@@ -145,6 +145,11 @@ impl Descriptor {
         }
     }
 
+    /// The event that would be, or why LNet would not let it happen.
+    pub(crate) fn preview(&self, happening: &Happening, own: &[ProcessId]) -> Result<Event, String> {
+        self.event(&mut self.progress.clone(), happening, own)
+    }
+
     /// Lets something happen: gives the event, or why LNet would not let it happen.
     pub(crate) fn happen(&mut self, happening: &Happening, own: &[ProcessId]) -> Result<Event, String> {
         let mut progress = self.progress.clone();

@@ -174,6 +174,15 @@ impl FakeLnet {
         }
     }
 
+    /// Whether [`FakeLnet::inject`] would take it; nothing happens.
+    ///
+    /// # Errors
+    /// Why LNet would not let it happen.
+    pub fn could_happen(&self, md: MdHandle, happening: impl Borrow<Happening>) -> Result<Event, String> {
+        let tables = &self.state.lock().tables;
+        tables.mds.get(&md).ok_or_else(|| gone(tables, md))?.preview(happening.borrow(), &self.own)
+    }
+
     /// An event of no MD; LNet gives none. Only what was said of it is in it.
     ///
     /// # Panics

@@ -249,7 +249,7 @@ pub enum ProtoError {
         value: u8,
     },
     /// An RDMA driver's message is shorter than its type needs, or longer than a receive buffer.
-    #[error("{kind} of {value} bytes, not {min} to {limit}")]
+    #[error("{kind} has {value} bytes, needs {min} and may have {limit}")]
     MessageLength {
         /// The type of message.
         kind: MessageKind,

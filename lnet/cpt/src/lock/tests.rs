@@ -35,7 +35,10 @@ fn threads_lose_nothing_with_one_two_and_four_partitions() {
         let mut all = lock.lock_all();
         let exclusive = 2 * (ROUNDS / 20);
         assert_eq!(*all.shared(), exclusive);
-        assert_eq!(all.parts_mut().map(|part| *part).sum::<u64>(), 4 * ROUNDS + exclusive * partitions as u64);
+        assert_eq!(
+            all.parts_mut().map(|part| *part).sum::<u64>(),
+            4 * ROUNDS + exclusive * partitions as u64
+        );
     }
 }
 

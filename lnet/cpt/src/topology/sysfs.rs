@@ -59,7 +59,8 @@ fn read_nodes(system: &Path, nodes: &NodeSet) -> Result<Nodes, CptError> {
         }
         let path = directory.join("distance");
         let Some(text) = text(&path)? else { continue };
-        let row = text.split_ascii_whitespace().map(|word| parse(&path, word)).collect::<Result<Vec<u32>, _>>()?;
+        let row =
+            text.split_ascii_whitespace().map(|word| parse(&path, word)).collect::<Result<Vec<u32>, _>>()?;
         if row.len() != nodes.len() {
             return Err(wrong(&path, format!("{} distances for {} nodes", row.len(), nodes.len())));
         }
@@ -99,7 +100,9 @@ fn text(path: &Path) -> Result<Option<String>, CptError> {
     // Should somebody have put a pipe there, it must not hold us up.
     let file = match OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path) {
         Ok(file) => file,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         Err(error) => return Err(failed(error)),
     };
     let mut bytes = Vec::new();

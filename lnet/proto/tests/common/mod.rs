@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
+pub(crate) mod ib;
 pub(crate) mod strategies;
 
 use std::fs;

@@ -1,0 +1,103 @@
+//! A mailbox above LNet, and how it is tested without a network: `cargo run -p lnet-fake --example mailbox`.
+//!
+//! The mailbox posts a buffer for several letters; when that is used up it posts another one.
+
+use std::sync::Arc;
+
+use lnet_api::{
+    Event, EventHandler, EventKind, LNet, LNetError, Md, MdOptions, MeSpec, Position, Threshold, Unlink,
+};
+use lnet_fake::{CallKind, FakeLnet, Happening};
+use lnet_nid::{MatchBits, Portal, ProcessId};
+use lnet_region::{IoVec, Region};
+use parking_lot::Mutex;
+
+const LETTERS: u32 = 2;
+const LETTER_BYTES: u32 = 80;
+const BITS: MatchBits = MatchBits(0x1e77e5);
+
+/// What has come: bytes of the buffer, and whether the buffer is used up.
+#[derive(Default)]
+struct Slot(Mutex<Vec<Event>>);
+
+impl EventHandler for Slot {
+    fn event(&self, event: &Event) {
+        self.0.lock().push(*event);
+    }
+
+    fn wake(&self) {}
+}
+
+/// The program under test.
+struct Mailbox {
+    lnet: Arc<dyn LNet>,
+    slot: Arc<Slot>,
+    eq: lnet_api::EqHandle,
+    portal: Portal,
+    memory: IoVec,
+}
+
+impl Mailbox {
+    fn open(lnet: Arc<dyn LNet>, portal: Portal) -> Result<Mailbox, Box<dyn std::error::Error>> {
+        let slot = Arc::new(Slot::default());
+        let eq = lnet.eq_alloc(slot.clone())?;
+        let memory = IoVec::whole(Region::heap((LETTERS * LETTER_BYTES) as usize)?);
+        let mailbox = Mailbox { lnet, slot, eq, portal, memory };
+        mailbox.post()?;
+        Ok(mailbox)
+    }
+
+    fn post(&self) -> Result<(), LNetError> {
+        let me = self.lnet.me_attach(&MeSpec {
+            portal: self.portal,
+            match_id: ProcessId::ANY,
+            match_bits: BITS,
+            ignore_bits: MatchBits(0),
+            unlink: Unlink::Auto,
+            position: Position::After,
+        })?;
+        let md = Md {
+            memory: self.memory.clone(),
+            threshold: Threshold::Limited(LETTERS),
+            max_size: LETTER_BYTES,
+            options: MdOptions::OP_PUT | MdOptions::MAX_SIZE,
+            user_ptr: 0,
+            eq: Some(self.eq),
+        };
+        self.lnet.md_attach(me, md, Unlink::Auto).map(drop)
+    }
+
+    /// The letters that have come: who wrote, and what.
+    fn collect(&self) -> Result<Vec<(ProcessId, String)>, Box<dyn std::error::Error>> {
+        let events = std::mem::take(&mut *self.slot.0.lock());
+        let mut letters = Vec::new();
+        for event in events {
+            let start = event.offset as usize;
+            let bytes = self.memory.read(start..start + event.mlength as usize)?.to_vec();
+            letters.push((event.initiator, String::from_utf8_lossy(&bytes).into_owned()));
+            if event.unlinked {
+                self.post()?;
+            }
+        }
+        Ok(letters)
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let lnet = FakeLnet::new(&["10.0.0.1@tcp", "0@lo"]);
+    let portal = Portal::new(40)?;
+    let mailbox = Mailbox::open(lnet.clone(), portal)?;
+    let writer: ProcessId = "12345-10.0.0.2@tcp".parse()?;
+
+    for text in ["one", "two", "three"] {
+        let md = lnet.matching(EventKind::Put, writer, portal, BITS).expect("a buffer is posted");
+        let event = lnet.inject(md, Happening::put().from(writer).bytes(text));
+        println!("{} bytes at {}, last of its buffer: {}", event.mlength, event.offset, event.unlinked);
+        let letters = mailbox.collect()?;
+        assert_eq!(letters, [(writer, text.to_owned())]);
+    }
+    // Two buffers were posted for three letters.
+    assert_eq!(lnet.calls_of(CallKind::MdAttach).len(), 2);
+    println!("{} calls of LNet, all as they should be", lnet.calls().len());
+    Ok(())
+}

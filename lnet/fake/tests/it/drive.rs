@@ -1,0 +1,29 @@
+//! Time.
+
+use lnet_api::{Clock, Drive, EventFd, Sleeper, wait_until};
+use lnet_fake::{FakeClock, FakeDrive};
+
+use super::*;
+
+#[test]
+fn time_passes_by_hand_and_never_backwards() {
+    let clock = FakeClock::new();
+    assert_eq!(clock.now_ns(), 0);
+    clock.set_now_ns(5);
+    clock.advance_ns(7);
+    assert_eq!(clock.now_ns(), 12);
+    assert!(panic_of(|| clock.set_now_ns(11)).contains("from 12 ns to 11 ns"));
+    assert!(panic_of(|| clock.advance_ns(u64::MAX)).contains("cannot be moved"));
+    assert_eq!(clock.now_ns(), 12);
+}
+
+#[test]
+fn a_wait_ends_at_its_deadline_on_the_drives_clock() {
+    let clock = FakeClock::new();
+    let drive = FakeDrive::on(clock.clone());
+    let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().unwrap());
+    clock.set_now_ns(100);
+    assert_eq!((drive.now_ns(), drive.clock().now_ns(), drive.shards()), (100, 100, 0));
+    assert!(!wait_until(&*drive, &sleeper, Some(100), || false));
+    assert!(wait_until(&*drive, &sleeper, None, || true));
+}

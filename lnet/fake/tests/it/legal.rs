@@ -1,0 +1,222 @@
+//! Random legal scripts: the contract of an MD's events holds in all of them (S-311; lnet-semantics 7, 8).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lnet_fake::Happening;
+use proptest::prelude::*;
+
+use super::*;
+
+/// What a script does next; numbers choose among what there is.
+#[derive(Debug, Clone)]
+enum Step {
+    Bind { threshold: u32 },
+    Attach { threshold: u32, get: bool },
+    Put { ack: bool, choice: usize },
+    Get { choice: usize },
+    Unlink { busy: bool, choice: usize },
+    Happen { kind: u8, fails: bool, choice: usize },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let choice = any::<usize>;
+    let step = prop_oneof![
+        (1u32..4).prop_map(|threshold| Step::Bind { threshold }),
+        (1u32..4, any::<bool>()).prop_map(|(threshold, get)| Step::Attach { threshold, get }),
+        (any::<bool>(), choice()).prop_map(|(ack, choice)| Step::Put { ack, choice }),
+        choice().prop_map(|choice| Step::Get { choice }),
+        (any::<bool>(), choice()).prop_map(|(busy, choice)| Step::Unlink { busy, choice }),
+        (0u8..5, any::<bool>(), choice()).prop_map(|(kind, fails, choice)| Step::Happen {
+            kind,
+            fails,
+            choice
+        }),
+        (0u8..5, any::<bool>(), choice()).prop_map(|(kind, fails, choice)| Step::Happen {
+            kind,
+            fails,
+            choice
+        }),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+/// What is to be seen of an MD, kept apart from the fake's own account.
+#[derive(Default)]
+struct Seen {
+    sends_due: u32,
+    answers_due: u32,
+    ended: bool,
+}
+
+struct Play {
+    rig: Rig,
+    mds: Vec<MdHandle>,
+    seen: BTreeMap<MdHandle, Seen>,
+    dead: BTreeSet<MdHandle>,
+}
+
+impl Play {
+    fn note(&mut self, made: MdHandle) {
+        self.mds.push(made);
+        self.seen.insert(made, Seen::default());
+    }
+
+    fn pick(&self, choice: usize) -> Option<MdHandle> {
+        (!self.mds.is_empty()).then(|| self.mds[choice % self.mds.len()])
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
+        match step {
+            Step::Bind { threshold } => self.note(self.rig.bind(threshold)),
+            Step::Attach { threshold, get } => {
+                let options = if get { MdOptions::OP_GET } else { MdOptions::OP_PUT };
+                self.note(self.rig.expect(options, threshold));
+            }
+            Step::Put { ack, choice } => {
+                let Some(md) = self.pick(choice) else { return Ok(()) };
+                let ack = if ack { AckRequest::Ack } else { AckRequest::NoAck };
+                if self.rig.put(md, ack).is_ok() {
+                    self.started(md, u32::from(ack == AckRequest::Ack))?;
+                }
+            }
+            Step::Get { choice } => {
+                let Some(md) = self.pick(choice) else { return Ok(()) };
+                if self.rig.get(md).is_ok() {
+                    self.started(md, 1)?;
+                }
+            }
+            Step::Unlink { busy, choice } => {
+                let Some(md) = self.pick(choice) else { return Ok(()) };
+                self.rig.lnet.set_busy(busy && self.seen[&md].sends_due > 0);
+                let known = self.rig.lnet.md_unlink(md).is_ok();
+                self.rig.lnet.set_busy(false);
+                prop_assert_eq!(known, !self.seen[&md].ended && self.dead.insert(md));
+            }
+            Step::Happen { kind, fails, choice } => {
+                let Some(md) = self.pick(choice) else { return Ok(()) };
+                self.happen(md, kind, fails);
+            }
+        }
+        self.look()
+    }
+
+    fn started(&mut self, md: MdHandle, answers: u32) -> Result<(), TestCaseError> {
+        prop_assert!(!self.seen[&md].ended && !self.dead.contains(&md));
+        let seen = self.seen.entry(md).or_default();
+        seen.sends_due += 1;
+        seen.answers_due += answers;
+        Ok(())
+    }
+
+    /// Injects an event if LNet could give it.
+    fn happen(&self, md: MdHandle, kind: u8, fails: bool) {
+        let happening = match kind {
+            0 => Happening::send(),
+            1 => Happening::ack(),
+            2 => Happening::reply(),
+            3 => Happening::put().length(1),
+            _ => Happening::get().length(1),
+        };
+        let happening = if fails { happening.failed(Errno::EIO) } else { happening };
+        // What LNet could not give ends in a panic, which `what_lnet_would_not_do...` looks at.
+        if self.rig.lnet.could_happen(md, &happening).is_ok() {
+            self.rig.lnet.inject(md, happening);
+        }
+    }
+
+    /// What came is what was due, and nothing comes after an end.
+    fn look(&mut self) -> Result<(), TestCaseError> {
+        for event in self.rig.log.take() {
+            let seen = self.seen.get_mut(&event.md).expect("an MD that was made");
+            prop_assert!(!seen.ended, "after the end: {event:?}");
+            match event.kind {
+                EventKind::Send => {
+                    prop_assert!(seen.sends_due > 0, "{event:?}");
+                    seen.sends_due -= 1;
+                }
+                EventKind::Ack | EventKind::Reply => {
+                    prop_assert!(seen.answers_due > 0, "{event:?}");
+                    seen.answers_due -= 1;
+                }
+                EventKind::Unlink => {
+                    prop_assert!(seen.sends_due == 0 && event.unlinked && event.status.is_ok(), "{event:?}");
+                }
+                EventKind::Put | EventKind::Get => {}
+            }
+            if event.unlinked {
+                prop_assert_eq!(seen.sends_due, 0, "an end while something is being sent: {:?}", event);
+                seen.ended = true;
+            } else {
+                prop_assert!(!self.dead.contains(&event.md) || seen.sends_due > 0, "not the end: {event:?}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that can end does, once.
+    fn end(&mut self) -> Result<(), TestCaseError> {
+        for md in self.mds.clone() {
+            let _ = self.rig.lnet.md_unlink(md);
+            self.dead.insert(md);
+            while self.rig.lnet.could_happen(md, &Happening::send()).is_ok() {
+                self.rig.lnet.inject(md, Happening::send());
+            }
+        }
+        self.look()?;
+        prop_assert!(self.seen.values().all(|seen| seen.ended));
+        self.rig.lnet.eq_free(self.rig.eq).expect("nothing uses it");
+        self.rig.lnet.assert_quiet();
+        Ok(())
+    }
+}
+
+proptest! {
+    #[test]
+    fn per_md_the_event_that_unlinks_is_the_last_and_comes_once(steps in steps()) {
+        let mut play = Play { rig: Rig::new(), mds: Vec::new(), seen: BTreeMap::new(), dead: BTreeSet::new() };
+        for step in steps {
+            play.step(step)?;
+        }
+        play.end()?;
+    }
+}
+
+// S-311: events of one MD never overlap, whoever injects them.
+#[test]
+fn events_of_one_md_never_overlap() {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    #[derive(Default)]
+    struct Alone {
+        inside: AtomicBool,
+        events: AtomicU32,
+    }
+
+    impl lnet_api::EventHandler for Alone {
+        fn event(&self, event: &Event) {
+            assert!(!self.inside.swap(true, Ordering::AcqRel), "two at once");
+            let number = self.events.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(u64::from(number), event.offset, "in their order");
+            self.inside.store(false, Ordering::Release);
+        }
+
+        fn wake(&self) {}
+    }
+
+    const THREADS: u32 = 4;
+    const EACH: u32 = 500;
+    let rig = Rig::new();
+    let alone = Arc::new(Alone::default());
+    let eq = rig.lnet.eq_alloc(alone.clone()).unwrap();
+    let all = (THREADS * EACH) as usize;
+    let md = Md { eq: Some(eq), ..rig.md(all, MdOptions::OP_PUT, THREADS * EACH) };
+    let md = rig.lnet.md_attach(rig.post(), md, Unlink::Auto).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                (0..EACH).for_each(|_| assert_eq!(rig.lnet.inject(md, Happening::put().length(1)).mlength, 1))
+            });
+        }
+    });
+    assert_eq!((alone.events.load(Ordering::Relaxed), rig.lnet.objects().mds), (THREADS * EACH, 0));
+}

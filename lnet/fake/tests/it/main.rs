@@ -1,0 +1,143 @@
+//! The fake, as a program above it and its test see it (S-7, S-417).
+
+// A helper that cannot do its part fails the test that called it.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use lnet_api::{
+    AckRequest, EqHandle, Errno, Event, EventKind, Get, LNet, LNetError, Md, MdHandle, MdOptions, MeHandle,
+    MeSpec, Position, Put, Threshold, Unlink,
+};
+use lnet_fake::{EventLog, FakeLnet};
+use lnet_nid::{MatchBits, Portal, ProcessId};
+use lnet_region::{IoVec, Region};
+
+mod courses;
+mod drive;
+mod leaks;
+mod legal;
+mod polled;
+mod recording;
+mod responder;
+mod rules;
+mod scripting;
+
+const BITS: MatchBits = MatchBits(0xb175);
+const USER: u64 = 77;
+
+/// A node, with an event queue that notes what comes.
+struct Rig {
+    lnet: Arc<FakeLnet>,
+    log: Arc<EventLog>,
+    eq: EqHandle,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let (lnet, log) = (FakeLnet::new(&["10.0.0.1@tcp", "0@lo"]), EventLog::new());
+        let eq = lnet.eq_alloc(log.clone()).unwrap();
+        lnet.take_calls();
+        Rig { lnet, log, eq }
+    }
+
+    fn md(&self, bytes: usize, options: MdOptions, threshold: u32) -> Md {
+        Md {
+            memory: IoVec::whole(Region::heap(bytes).unwrap()),
+            threshold: Threshold::Limited(threshold),
+            max_size: 0,
+            options,
+            user_ptr: USER,
+            eq: Some(self.eq),
+        }
+    }
+
+    /// An MD of 8 bytes for `threshold` operations of one's own.
+    fn bind(&self, threshold: u32) -> MdHandle {
+        self.lnet.md_bind(self.md(8, MdOptions::empty(), threshold), Unlink::Auto).unwrap()
+    }
+
+    fn post(&self) -> MeHandle {
+        self.lnet.me_attach(&spec()).unwrap()
+    }
+
+    /// An MD of 64 bytes for `threshold` messages.
+    fn expect(&self, options: MdOptions, threshold: u32) -> MdHandle {
+        self.lnet.md_attach(self.post(), self.md(64, options, threshold), Unlink::Auto).unwrap()
+    }
+
+    fn put(&self, md: MdHandle, ack: AckRequest) -> Result<(), LNetError> {
+        self.lnet.put(&put(md, ack))
+    }
+
+    fn get(&self, md: MdHandle) -> Result<(), LNetError> {
+        self.lnet.get(&get(md))
+    }
+
+    /// The same with a log of its own, in which nothing is.
+    fn unheard(&self) -> Rig {
+        Rig { lnet: self.lnet.clone(), log: EventLog::new(), eq: self.eq }
+    }
+
+    /// Kind, status and `unlinked` of what has come.
+    fn brief(&self) -> Vec<(EventKind, Result<(), Errno>, bool)> {
+        self.log.take().iter().map(|event| (event.kind, event.status, event.unlinked)).collect()
+    }
+}
+
+fn peer() -> ProcessId {
+    "12345-10.0.0.2@tcp".parse().unwrap()
+}
+
+fn portal(index: u32) -> Portal {
+    Portal::new(index).unwrap()
+}
+
+fn spec() -> MeSpec {
+    MeSpec {
+        portal: portal(30),
+        match_id: ProcessId::ANY,
+        match_bits: BITS,
+        ignore_bits: MatchBits(0),
+        unlink: Unlink::Auto,
+        position: Position::After,
+    }
+}
+
+fn put(md: MdHandle, ack: AckRequest) -> Put {
+    Put {
+        source: None,
+        md,
+        ack,
+        target: peer(),
+        portal: portal(31),
+        match_bits: MatchBits(5),
+        offset: 16,
+        hdr_data: 99,
+    }
+}
+
+fn get(md: MdHandle) -> Get {
+    Get { source: None, md, target: peer(), portal: portal(31), match_bits: MatchBits(6), offset: 24 }
+}
+
+fn errno<T: std::fmt::Debug>(result: Result<T, LNetError>) -> Errno {
+    result.expect_err("a refusal").errno()
+}
+
+/// The text of the panic that this ends in.
+fn panic_of<T>(what: impl FnOnce() -> T) -> String {
+    let payload =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(what()))).expect_err("a panic");
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => (*payload.downcast::<&str>().expect("a panic has a text")).to_owned(),
+    }
+}
+
+/// Fails unless injecting it is refused with this reason.
+fn assert_cannot(rig: &Rig, md: MdHandle, happening: lnet_fake::Happening, why: &str) {
+    let text = panic_of(|| rig.lnet.inject(md, happening));
+    assert!(text.contains(why), "{text:?} does not say {why:?}");
+    assert_eq!(rig.log.take(), []);
+}

@@ -1,0 +1,88 @@
+//! Calls fail, and events come inside calls.
+
+use lnet_fake::{CallKind, Happening};
+
+use super::*;
+
+#[test]
+fn the_next_calls_fail_as_often_as_was_said() {
+    let rig = Rig::new();
+    rig.lnet.fail(CallKind::MdBind, Errno::ENOMEM);
+    rig.lnet.fail_with(CallKind::MdBind, LNetError::ShuttingDown);
+    let bind = || rig.lnet.md_bind(rig.md(8, MdOptions::empty(), 1), Unlink::Auto);
+    assert_eq!(errno(bind()), Errno::ENOMEM);
+    // Of this kind only.
+    rig.expect(MdOptions::OP_PUT, 1);
+    assert_eq!(bind(), Err(LNetError::ShuttingDown));
+    assert!(bind().is_ok());
+}
+
+#[test]
+fn a_certain_call_fails() {
+    let rig = Rig::new();
+    rig.bind(1);
+    rig.lnet.fail_nth(CallKind::MdBind, 3, Errno::EIO);
+    rig.lnet.fail(CallKind::MdBind, Errno::ENOMEM);
+    let outcomes = [(); 5].map(|()| rig.lnet.md_bind(rig.md(8, MdOptions::empty(), 1), Unlink::Auto).is_ok());
+    assert_eq!(outcomes, [false, true, false, true, true]);
+}
+
+#[test]
+fn every_call_that_can_fail_can_be_made_to() {
+    let rig = Rig::new();
+    let (lnet, md, me) = (&rig.lnet, rig.bind(1), rig.post());
+    let fail = |kind| lnet.fail(kind, Errno::EXDEV);
+    let check = |outcome: Result<(), LNetError>| assert_eq!(errno(outcome), Errno::EXDEV);
+    fail(CallKind::EqAlloc);
+    check(lnet.eq_alloc(rig.log.clone()).map(drop));
+    fail(CallKind::EqAllocPolled);
+    check(lnet.eq_alloc_polled(1, None).map(drop));
+    fail(CallKind::EqPoll);
+    check(lnet.eq_poll(&[rig.eq]).map(drop));
+    fail(CallKind::EqFree);
+    check(lnet.eq_free(rig.eq));
+    fail(CallKind::MeAttach);
+    check(lnet.me_attach(&spec()).map(drop));
+    fail(CallKind::MeInsert);
+    check(lnet.me_insert(me, &spec()).map(drop));
+    fail(CallKind::MeUnlink);
+    check(lnet.me_unlink(me));
+    fail(CallKind::MdUnlink);
+    check(lnet.md_unlink(md));
+    fail(CallKind::Put);
+    check(rig.put(md, AckRequest::NoAck));
+    fail(CallKind::Get);
+    check(rig.get(md));
+    fail(CallKind::Distance);
+    check(lnet.distance(peer().nid).map(drop));
+    // The entry of an attach that fails goes.
+    fail(CallKind::MdAttach);
+    check(lnet.md_attach(me, rig.md(8, MdOptions::OP_PUT, 1), Unlink::Auto).map(drop));
+    assert_eq!(errno(lnet.me_unlink(me)), Errno::ENOENT);
+    for kind in [CallKind::SetLazy, CallKind::LocalIds] {
+        assert!(panic_of(|| fail(kind)).contains("cannot fail"));
+    }
+}
+
+// MT-225: over the loopback an operation can end before the call that starts it has returned.
+#[test]
+fn events_come_inside_the_call_in_the_order_that_was_said() {
+    let rig = Rig::new();
+    rig.lnet.complete_inside(CallKind::Get, [Happening::reply().bytes("answered"), Happening::send()]);
+    rig.lnet.complete_inside(CallKind::Get, [Happening::send()]);
+    rig.lnet.complete_inside(CallKind::MdAttach, [Happening::put().length(3)]);
+    // A refused call brings nothing.
+    rig.lnet.fail(CallKind::Get, Errno::EIO);
+    let (first, second) = (rig.bind(2), rig.bind(2));
+    let memory = rig.lnet.memory(first);
+    assert_eq!(errno(rig.get(first)), Errno::EIO);
+    assert_eq!(rig.brief(), []);
+    rig.get(first).unwrap();
+    assert_eq!(rig.brief(), [(EventKind::Reply, Ok(()), false), (EventKind::Send, Ok(()), true)]);
+    assert_eq!(memory.read(0..8).unwrap().to_vec(), b"answered");
+    rig.get(second).unwrap();
+    assert_eq!(rig.brief(), [(EventKind::Send, Ok(()), false)]);
+    rig.expect(MdOptions::OP_PUT, 2);
+    assert_eq!(rig.brief(), [(EventKind::Put, Ok(()), false)]);
+    assert!(panic_of(|| rig.lnet.complete_inside(CallKind::MeAttach, [])).contains("no event can come"));
+}

@@ -1,0 +1,328 @@
+//! What programs do: each call is told before it is made, and answered with what it should give.
+
+use std::sync::Arc;
+
+use lnet_api::{
+    AckRequest, Errno, Event, EventKind, Get, Md, MdHandle, MdOptions, MeHandle, MeSpec, NiLimits, Put, Threshold,
+    Unlink,
+};
+use lnet_nid::{Nid, Pid, ProcessId};
+use lnet_proto::{Body, Header, WireHandle};
+
+use super::Model;
+use super::node::{Md as MdModel, Me, Ni, Node, Out, OutKind, Response};
+use crate::Rng;
+
+/// The model's name of a match entry.
+pub(crate) type NewMe = u64;
+/// The model's name of an MD: its `user_ptr`.
+pub(crate) type NewMd = u64;
+
+impl Model {
+    pub(crate) fn add_node(&mut self, pid: Pid, cookie: u64, timeout_ns: u64) -> usize {
+        self.nodes.push(Node::new(pid, cookie, timeout_ns));
+        self.nodes.len() - 1
+    }
+
+    /// A node has died: whatever was there is gone, its memory free. Gives that memory.
+    pub(crate) fn restart_node(&mut self, node: usize, cookie: u64, now_ns: u64) -> Vec<lnet_region::IoVec> {
+        let (pid, timeout_ns) = (self.nodes[node].pid, self.nodes[node].timeout_ns);
+        let fresh = Node { now_ns, ..Node::new(pid, cookie, timeout_ns) };
+        let dead = std::mem::replace(&mut self.nodes[node], fresh);
+        self.owners.retain(|_, owner| *owner != node);
+        dead.mds.into_values().map(|md| md.memory).collect()
+    }
+
+    pub(crate) fn add_ni(&mut self, node: usize, nid: Nid, limits: NiLimits) {
+        self.owners.insert(nid, node);
+        self.nodes[node].nis.push(Ni { nid, limits, stopping: false });
+    }
+
+    /// An NI is about to stop.
+    pub(crate) fn stop_ni(&mut self, node: usize, nid: Nid) {
+        if let Some(ni) = self.nodes[node].nis.iter_mut().find(|ni| ni.nid == nid) {
+            ni.stopping = true;
+        }
+        let queued_ack = |out: &Out| out.kind == OutKind::Ack && out.token.is_none() && out.ni == Some(nid);
+        self.nodes[node].outs.retain(|_, out| !queued_ack(out));
+        self.drop_waiting(node, |waiting| waiting.from.ni == Some(nid));
+    }
+
+    /// An NI has stopped.
+    pub(crate) fn ni_gone(&mut self, node: usize, nid: Nid) {
+        self.owners.remove(&nid);
+        let node_ = &mut self.nodes[node];
+        let left = node_.outs.values().any(|out| out.ni == Some(nid))
+            || node_.responses.iter().any(|response| response.ni == Some(nid));
+        node_.nis.retain(|ni| ni.nid != nid);
+        // ACKs that were late may have been among those that went with the NI.
+        if left {
+            self.fail(|| format!("node {node}: something of {nid} outlives it"));
+        }
+    }
+
+    pub(crate) fn me_attach(&mut self, node: usize, spec: &MeSpec) -> Result<NewMe, Errno> {
+        let id = self.id();
+        let node = &mut self.nodes[node];
+        let unique = !spec.match_id.nid.is_any() && !spec.match_id.pid.is_any() && spec.ignore_bits.0 == 0;
+        let portal = &mut node.portals[spec.portal.index()];
+        let before = spec.position == lnet_api::Position::Before;
+        if portal.unique.is_some_and(|is| is != unique) || (unique && before) {
+            return Err(Errno::EPERM);
+        }
+        portal.unique = Some(unique);
+        if before {
+            portal.entries.insert(0, id);
+        } else {
+            portal.entries.push(id);
+        }
+        node.mes.insert(id, Me { spec: *spec, handle: None, md: None });
+        Ok(id)
+    }
+
+    pub(crate) fn name_me(&mut self, node: usize, me: NewMe, handle: MeHandle) {
+        if let Some(me) = self.nodes[node].mes.get_mut(&me) {
+            me.handle = Some(handle);
+        }
+    }
+
+    fn enter_md(&mut self, node: usize, md: &Md, me: Option<u64>, unlink: Unlink) -> NewMd {
+        let id = self.id();
+        let shadow = md.memory.read(0..md.memory.len()).map(|bytes| bytes.to_vec()).unwrap_or_default();
+        let model = MdModel {
+            memory: md.memory.clone(),
+            shadow,
+            handle: None,
+            me,
+            bound: me.is_none(),
+            auto: unlink == Unlink::Auto,
+            options: md.options,
+            left: match md.threshold {
+                Threshold::Limited(left) => Some(left),
+                Threshold::Infinite => None,
+            },
+            max_size: md.options.contains(MdOptions::MAX_SIZE).then_some(u64::from(md.max_size)),
+            offset: 0,
+            dead: false,
+            aborted: false,
+            busy: 0,
+            leases: Vec::new(),
+        };
+        self.nodes[node].mds.insert(id, model);
+        id
+    }
+
+    pub(crate) fn md_bind(&mut self, node: usize, md: &Md, unlink: Unlink) -> NewMd {
+        self.enter_md(node, md, None, unlink)
+    }
+
+    /// Attaches an MD to an entry that has none.
+    pub(crate) fn md_attach(&mut self, node: usize, me: NewMe, md: &Md, unlink: Unlink) -> NewMd {
+        let id = self.enter_md(node, md, Some(me), unlink);
+        if let Some(me) = self.nodes[node].mes.get_mut(&me) {
+            me.md = Some(id);
+            let portal = me.spec.portal.get();
+            self.retry(node, portal);
+        }
+        id
+    }
+
+    pub(crate) fn name_md(&mut self, node: usize, md: NewMd, handle: MdHandle) {
+        let Some(known) = self.nodes[node].mds.get_mut(&md) else { return };
+        if *known.handle.get_or_insert(handle) != handle {
+            self.fail(|| format!("node {node}: MD {md} has two handles"));
+        }
+    }
+
+    pub(crate) fn md_unlink(&mut self, node: usize, md: NewMd) -> Result<(), Errno> {
+        if self.nodes[node].mds.get(&md).is_none_or(|md| md.dead) {
+            return Err(Errno::ENOENT);
+        }
+        let event = self.nodes[node].blank(EventKind::Unlink);
+        let busy = self.nodes[node].unlink(md, event, Ok(()));
+        self.seen.unlinked_busy += u64::from(busy);
+        self.seen.unlinked_idle += u64::from(!busy);
+        Ok(())
+    }
+
+    pub(crate) fn me_unlink(&mut self, node: usize, me: NewMe) -> Result<(), Errno> {
+        let gone = self.nodes[node].remove_me(me).ok_or(Errno::ENOENT)?;
+        match gone.md {
+            Some(md) => self.md_unlink(node, md),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn set_lazy(&mut self, node: usize, portal: u32, lazy: bool) {
+        self.nodes[node].portals[portal as usize].lazy = lazy;
+        if !lazy {
+            self.drop_waiting(node, |waiting| waiting.portal == portal);
+        }
+    }
+
+    pub(crate) fn put(&mut self, node: usize, md: NewMd, put: &Put) -> Result<(), Errno> {
+        let (ni, source) = self.sendable(node, md, put.source, put.target)?;
+        let (lease, response) = (self.id(), self.id());
+        let node_ = &mut self.nodes[node];
+        let whole = (0, node_.md(md).len());
+        if !node_.md(md).is_free(whole, false) {
+            return Err(Errno::EBUSY);
+        }
+        node_.md(md).lease(lease, whole, false);
+        let length = whole.1 as u32;
+        let event = Event {
+            target: put.target,
+            portal: put.portal.get(),
+            match_bits: put.match_bits,
+            hdr_data: put.hdr_data,
+            rlength: length,
+            mlength: length,
+            offset: u64::from(put.offset),
+            ..node_.blank(EventKind::Send)
+        };
+        let wanted = put.ack == AckRequest::Ack;
+        let ack_wmd = if wanted { WireHandle::new(node_.cookie, put.md.0) } else { WireHandle::NONE };
+        let body = Body::Put {
+            ack_wmd,
+            match_bits: put.match_bits,
+            hdr_data: put.hdr_data,
+            portal: put.portal.get(),
+            offset: put.offset,
+        };
+        let header =
+            Header { dest: put.target, src: ProcessId::new(source, node_.pid), payload_length: length, body };
+        let payload = node_.md(md).bytes(whole);
+        let out = Out {
+            kind: OutKind::Put,
+            md: Some(md),
+            ni,
+            peer: put.target.nid,
+            header,
+            payload,
+            event: Some(event),
+            lease,
+            deadline_ns: 0,
+            response: if wanted { response } else { 0 },
+            token: None,
+        };
+        if wanted {
+            self.expect(node, response, md, EventKind::Ack, put.target, ni, source);
+        }
+        self.begin(node, out);
+        Ok(())
+    }
+
+    pub(crate) fn get(&mut self, node: usize, md: NewMd, get: &Get) -> Result<(), Errno> {
+        let (ni, source) = self.sendable(node, md, get.source, get.target)?;
+        let response = self.id();
+        let node_ = &mut self.nodes[node];
+        let length = node_.md(md).len() as u32;
+        let event = Event {
+            target: get.target,
+            portal: get.portal.get(),
+            match_bits: get.match_bits,
+            rlength: length,
+            mlength: length,
+            offset: u64::from(get.offset),
+            ..node_.blank(EventKind::Send)
+        };
+        let body = Body::Get {
+            return_wmd: WireHandle::new(node_.cookie, get.md.0),
+            match_bits: get.match_bits,
+            portal: get.portal.get(),
+            src_offset: get.offset,
+            sink_length: length,
+        };
+        let header =
+            Header { dest: get.target, src: ProcessId::new(source, node_.pid), payload_length: 0, body };
+        let out = Out {
+            kind: OutKind::Get,
+            md: Some(md),
+            ni,
+            peer: get.target.nid,
+            header,
+            payload: Arc::new([]),
+            event: Some(event),
+            lease: 0,
+            deadline_ns: 0,
+            response,
+            token: None,
+        };
+        self.expect(node, response, md, EventKind::Reply, get.target, ni, source);
+        self.begin(node, out);
+        Ok(())
+    }
+
+    fn begin(&mut self, node: usize, out: Out) {
+        if let Some(md) = out.md {
+            let md = self.nodes[node].md(md);
+            md.consume();
+            md.busy += 1;
+        }
+        let (ni, peer) = (out.ni, out.peer);
+        let queue = self.nodes[node].outs.values();
+        let crowded = queue.filter(|out| out.ni == ni && out.peer == peer).count() as u64;
+        let credits = ni.and_then(|ni| self.nodes[node].ni(ni)).map_or(u64::MAX, |ni| ni.limits.peer_credits.into());
+        self.seen.waited += u64::from(crowded >= credits);
+        self.push(node, out);
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the response's own fields")]
+    fn expect(
+        &mut self,
+        node: usize,
+        id: u64,
+        md: u64,
+        kind: EventKind,
+        target: ProcessId,
+        ni: Option<Nid>,
+        source: Nid,
+    ) {
+        let node = &mut self.nodes[node];
+        let tracked = !node.md(md).options.contains(MdOptions::NO_TRACK_RESPONSE);
+        let deadline_ns = tracked.then_some(node.now_ns + node.timeout_ns);
+        node.responses.push(Response { id, md, kind, target, ni, source, deadline_ns, sent: false });
+    }
+
+    /// Whether an MD can be sent, and which way.
+    fn sendable(
+        &mut self,
+        node: usize,
+        md: NewMd,
+        source: Option<Nid>,
+        target: ProcessId,
+    ) -> Result<(Option<Nid>, Nid), Errno> {
+        let node = &self.nodes[node];
+        let usable = node.mds.get(&md).filter(|md| !md.dead && md.bound && !md.is_exhausted());
+        usable.ok_or(Errno::ENOENT)?;
+        if source.is_some_and(|nid| !node.is_local(nid)) {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
+        if node.is_local(target.nid) {
+            return Ok((None, target.nid));
+        }
+        let leads = |ni: &&Ni| ni.nid.net() == target.nid.net() && source.is_none_or(|nid| nid == ni.nid);
+        let ni = node.nis.iter().find(leads).ok_or(Errno::EHOSTUNREACH)?;
+        Ok((Some(ni.nid), ni.nid))
+    }
+
+    /// The MDs of a node with their handles.
+    pub(crate) fn mds(&self, node: usize) -> Vec<(NewMd, MdHandle)> {
+        let mds = self.nodes[node].mds.iter();
+        mds.filter_map(|(&id, md)| md.handle.map(|handle| (id, handle))).collect()
+    }
+
+    /// The match entries of a node with their handles, and whether they have an MD.
+    pub(crate) fn mes(&self, node: usize) -> Vec<(NewMe, MeHandle, bool)> {
+        let mes = self.nodes[node].mes.iter();
+        mes.filter_map(|(&id, me)| me.handle.map(|handle| (id, handle, me.md.is_some()))).collect()
+    }
+
+    /// A bound MD that takes another operation, if there is one.
+    pub(crate) fn some_bound_md(&self, node: usize, rng: &mut Rng) -> Option<(NewMd, MdHandle)> {
+        let usable = |md: &MdModel| md.bound && !md.dead && !md.is_exhausted();
+        let mds = self.nodes[node].mds.iter().filter(|(_, md)| usable(md));
+        let mds: Vec<_> = mds.filter_map(|(&id, md)| md.handle.map(|handle| (id, handle))).collect();
+        (!mds.is_empty()).then(|| mds[rng.index(mds.len())])
+    }
+}

@@ -1,0 +1,84 @@
+//! A plain model of LNet: what must happen, worked out from lists that are looked through from front to back, sharing
+//! nothing with the engine.
+//!
+//! It is told of everything that passes between an engine and its surroundings, predicts what follows from it, and
+//! remembers the first thing that is otherwise.
+
+mod calls;
+mod check;
+mod event;
+mod node;
+mod notes;
+mod receive;
+mod send;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lnet_nid::Nid;
+
+use crate::net::Seen;
+pub(crate) use calls::{NewMd, NewMe};
+use node::Node;
+
+/// A wrong opinion of the model's, to see whether the comparison notices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mutant {
+    /// It tries the entries of a portal from the end.
+    LastFirst,
+    /// It knows nothing of `TRUNCATE`.
+    NeverTruncates,
+    /// It expects no ETIMEDOUT when a busy MD is unlinked.
+    ForgivesAborts,
+}
+
+/// All nodes of a world, as they should be.
+pub(crate) struct Model {
+    nodes: Vec<Node>,
+    owners: BTreeMap<Nid, usize>,
+    /// The next number expected of each lane.
+    lanes: BTreeMap<(u64, usize), u64>,
+    /// Whether messages of a connection arrive once and in order.
+    orderly: bool,
+    partitions: u64,
+    /// The content of each PUT that is under way, by its `hdr_data`.
+    puts: BTreeMap<u64, Arc<[u8]>>,
+    next_id: u64,
+    mutant: Option<Mutant>,
+    failure: Option<String>,
+    pub(crate) seen: Seen,
+}
+
+impl Model {
+    pub(crate) fn new(orderly: bool, partitions: usize, mutant: Option<Mutant>) -> Model {
+        Model {
+            nodes: Vec::new(),
+            owners: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            orderly,
+            partitions: partitions as u64,
+            puts: BTreeMap::new(),
+            next_id: 1,
+            mutant,
+            failure: None,
+            seen: Seen::default(),
+        }
+    }
+
+    /// What was not as predicted, if anything was.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// Remembers the first failure: the others may follow from it.
+    pub(crate) fn fail(&mut self, what: impl FnOnce() -> String) {
+        if self.failure.is_none() {
+            self.failure = Some(what());
+        }
+    }
+
+    fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+}

@@ -1,0 +1,323 @@
+//! What the model knows of one node: plain lists, looked through from front to back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lnet_api::{Errno, Event, EventKind, MdHandle, MdOptions, MeHandle, MeSpec, NiLimits, TxToken};
+use lnet_nid::{Nid, Pid, ProcessId};
+use lnet_proto::{Header, WireHandle};
+use lnet_region::IoVec;
+
+/// A match entry.
+pub(super) struct Me {
+    pub(super) spec: MeSpec,
+    pub(super) handle: Option<MeHandle>,
+    pub(super) md: Option<u64>,
+}
+
+/// Bytes of an MD that a message uses.
+pub(super) struct Lease {
+    pub(super) id: u64,
+    pub(super) range: (u64, u64),
+    pub(super) write: bool,
+}
+
+/// A memory descriptor.
+pub(super) struct Md {
+    pub(super) memory: IoVec,
+    /// What the memory should hold.
+    pub(super) shadow: Vec<u8>,
+    pub(super) handle: Option<MdHandle>,
+    pub(super) me: Option<u64>,
+    pub(super) bound: bool,
+    pub(super) auto: bool,
+    pub(super) options: MdOptions,
+    /// Operations left; `None`: no limit.
+    pub(super) left: Option<u32>,
+    pub(super) max_size: Option<u64>,
+    pub(super) offset: u64,
+    pub(super) dead: bool,
+    pub(super) aborted: bool,
+    pub(super) busy: u32,
+    pub(super) leases: Vec<Lease>,
+}
+
+impl Md {
+    pub(super) fn len(&self) -> u64 {
+        self.shadow.len() as u64
+    }
+
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.left == Some(0) || self.max_size.is_some_and(|max| self.offset + max > self.len())
+    }
+
+    pub(super) fn consume(&mut self) {
+        self.left = self.left.map(|left| left.saturating_sub(1));
+    }
+
+    /// Whether a message may use these bytes.
+    pub(super) fn is_free(&self, range: (u64, u64), write: bool) -> bool {
+        let overlaps = |lease: &Lease| lease.range.0 < range.1 && range.0 < lease.range.1;
+        range.0 == range.1 || !self.leases.iter().any(|lease| overlaps(lease) && (write || lease.write))
+    }
+
+    pub(super) fn lease(&mut self, id: u64, range: (u64, u64), write: bool) {
+        if range.0 < range.1 {
+            self.leases.push(Lease { id, range, write });
+        }
+    }
+
+    pub(super) fn bytes(&self, (start, end): (u64, u64)) -> Arc<[u8]> {
+        self.shadow[start as usize..end as usize].into()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OutKind {
+    Put,
+    Get,
+    DirectGet,
+    Ack,
+    Reply,
+}
+
+/// A message that this node sends.
+#[derive(Debug, Clone)]
+pub(super) struct Out {
+    pub(super) kind: OutKind,
+    pub(super) md: Option<u64>,
+    /// The NI it leaves by; `None` for one to this node itself.
+    pub(super) ni: Option<Nid>,
+    pub(super) peer: Nid,
+    pub(super) header: Header,
+    pub(super) payload: Arc<[u8]>,
+    pub(super) event: Option<Event>,
+    pub(super) lease: u64,
+    pub(super) deadline_ns: u64,
+    pub(super) response: u64,
+    /// Set while an LND has it.
+    pub(super) token: Option<TxToken>,
+}
+
+/// A message being received.
+#[derive(Debug, Clone)]
+pub(super) struct In {
+    pub(super) md: u64,
+    pub(super) event: Event,
+    pub(super) lease: u64,
+    pub(super) payload: Arc<[u8]>,
+    pub(super) ack: Option<WireHandle>,
+    pub(super) from: From,
+}
+
+/// Where a message came from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct From {
+    /// `None`: this node itself.
+    pub(super) ni: Option<Nid>,
+    pub(super) peer: ProcessId,
+    pub(super) rx: u64,
+}
+
+/// A PUT on a lazy portal.
+pub(super) struct Waiting {
+    pub(super) portal: u32,
+    pub(super) header: Header,
+    pub(super) payload: Arc<[u8]>,
+    pub(super) from: From,
+    pub(super) local: Option<Out>,
+}
+
+/// An ACK or REPLY to come.
+#[derive(Debug, Clone)]
+pub(super) struct Response {
+    pub(super) id: u64,
+    pub(super) md: u64,
+    pub(super) kind: EventKind,
+    pub(super) target: ProcessId,
+    pub(super) ni: Option<Nid>,
+    pub(super) source: Nid,
+    pub(super) deadline_ns: Option<u64>,
+    pub(super) sent: bool,
+}
+
+/// An event that must come before the step is over.
+#[derive(Debug, Clone)]
+pub(super) struct Due {
+    pub(super) md: u64,
+    pub(super) event: Event,
+    pub(super) status: Result<(), Errno>,
+    pub(super) lease: u64,
+    /// Bytes that are now in the MD.
+    pub(super) content: Option<(u64, Arc<[u8]>)>,
+    /// It is no message's, and ends the MD.
+    pub(super) last: bool,
+}
+
+/// What becomes of an arrived header.
+#[derive(Debug, Clone)]
+pub(super) enum Fate {
+    Deliver(Box<In>),
+    Done,
+    Discard,
+    Delay,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ni {
+    pub(super) nid: Nid,
+    pub(super) limits: NiLimits,
+    pub(super) stopping: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Portal {
+    /// Whether it is a unique one, once that is decided.
+    pub(super) unique: Option<bool>,
+    pub(super) entries: Vec<u64>,
+    pub(super) lazy: bool,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) dropped: u64,
+    pub(super) received: u64,
+    pub(super) sent: u64,
+    pub(super) timeouts: u64,
+}
+
+pub(super) struct Node {
+    pub(super) pid: Pid,
+    pub(super) cookie: u64,
+    pub(super) timeout_ns: u64,
+    pub(super) now_ns: u64,
+    pub(super) nis: Vec<Ni>,
+    pub(super) portals: Vec<Portal>,
+    pub(super) mes: BTreeMap<u64, Me>,
+    pub(super) mds: BTreeMap<u64, Md>,
+    pub(super) outs: BTreeMap<u64, Out>,
+    /// ACKs that waited too long: the engine throws them away when their turn comes.
+    pub(super) late_acks: u64,
+    pub(super) ins: BTreeMap<u64, In>,
+    pub(super) waiting: Vec<Waiting>,
+    pub(super) responses: Vec<Response>,
+    pub(super) due: Vec<Due>,
+    pub(super) resumes: Vec<(u64, Fate)>,
+    pub(super) fate: Option<(u64, Fate)>,
+    /// A peer whose answers fail in this step.
+    pub(super) losing: Option<(Nid, Nid, Errno)>,
+    /// Memory that must be free when the step is over.
+    pub(super) ended: Vec<(u64, IoVec)>,
+    /// What must be in memory when the step is over.
+    pub(super) written: Vec<u64>,
+    pub(super) counts: Counts,
+}
+
+impl Node {
+    pub(super) fn new(pid: Pid, cookie: u64, timeout_ns: u64) -> Node {
+        Node {
+            pid,
+            cookie,
+            timeout_ns,
+            now_ns: 0,
+            nis: Vec::new(),
+            portals: (0..lnet_nid::Portal::COUNT).map(|_| Portal::default()).collect(),
+            mes: BTreeMap::new(),
+            mds: BTreeMap::new(),
+            outs: BTreeMap::new(),
+            late_acks: 0,
+            ins: BTreeMap::new(),
+            waiting: Vec::new(),
+            responses: Vec::new(),
+            due: Vec::new(),
+            resumes: Vec::new(),
+            fate: None,
+            losing: None,
+            ended: Vec::new(),
+            written: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    pub(super) fn ni(&self, nid: Nid) -> Option<&Ni> {
+        self.nis.iter().find(|ni| ni.nid == nid)
+    }
+
+    pub(super) fn is_local(&self, nid: Nid) -> bool {
+        nid.is_loopback() || self.ni(nid).is_some()
+    }
+
+    /// The MD, which must exist.
+    pub(super) fn md(&mut self, md: u64) -> &mut Md {
+        self.mds.get_mut(&md).expect("the model names MDs that it has")
+    }
+
+    /// An event with nothing filled in.
+    pub(super) fn blank(&self, kind: EventKind) -> Event {
+        let here = ProcessId::new(Nid::ANY, self.pid);
+        Event {
+            kind,
+            target: here,
+            initiator: here,
+            source: here,
+            sender: Nid::ANY,
+            portal: 0,
+            match_bits: lnet_nid::MatchBits(0),
+            hdr_data: 0,
+            rlength: 0,
+            mlength: 0,
+            offset: 0,
+            md: MdHandle(0),
+            user_ptr: 0,
+            status: Ok(()),
+            unlinked: false,
+        }
+    }
+
+    /// From here on nothing finds the MD.
+    pub(super) fn retire(&mut self, md: u64) {
+        self.responses.retain(|response| response.md != md);
+        let gone = self.md(md);
+        gone.dead = true;
+        let Some(me) = gone.me.take() else { return };
+        let Some(entry) = self.mes.get_mut(&me) else { return };
+        entry.md = None;
+        if entry.spec.unlink == lnet_api::Unlink::Auto {
+            self.remove_me(me);
+        }
+    }
+
+    pub(super) fn remove_me(&mut self, me: u64) -> Option<Me> {
+        let gone = self.mes.remove(&me)?;
+        self.portals[gone.spec.portal.index()].entries.retain(|&entry| entry != me);
+        Some(gone)
+    }
+
+    /// Ends an MD for another reason than exhaustion, with this event if it is idle.
+    pub(super) fn unlink(&mut self, md: u64, event: Event, status: Result<(), Errno>) -> bool {
+        self.retire(md);
+        let busy = self.md(md).busy > 0;
+        if busy {
+            self.md(md).aborted = true;
+        } else {
+            self.due.push(Due { md, event, status, lease: 0, content: None, last: true });
+        }
+        busy
+    }
+
+    /// The event of an answer that did not come.
+    pub(super) fn response_event(&self, response: &Response) -> Event {
+        Event {
+            target: ProcessId::new(response.source, self.pid),
+            initiator: response.target,
+            source: response.target,
+            sender: response.target.nid,
+            ..self.blank(response.kind)
+        }
+    }
+
+    pub(super) fn take_response(&mut self, id: u64) -> Option<Response> {
+        let place = self.responses.iter().position(|response| response.id == id)?;
+        Some(self.responses.remove(place))
+    }
+}

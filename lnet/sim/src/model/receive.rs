@@ -1,0 +1,342 @@
+//! What should become of a header: the rules of lnet-semantics 5 to 11, one after the other.
+
+use std::sync::Arc;
+
+use lnet_api::{Errno, Event, EventKind, MdOptions};
+use lnet_nid::{MatchBits, Nid, ProcessId};
+use lnet_proto::{Body, Header, MAX_PAYLOAD, WireHandle};
+
+use super::node::{Due, Fate, From, In, Node, Out, OutKind, Waiting};
+use super::{Model, Mutant};
+
+/// A buffer for a message.
+struct Found {
+    md: u64,
+    offset: u64,
+    mlength: u64,
+}
+
+enum Search {
+    Found(Found),
+    TooLong,
+    Nothing,
+}
+
+impl Model {
+    pub(super) fn receive(&mut self, node: usize, from: From, header: &Header, payload: &Arc<[u8]>) -> Fate {
+        let fate = match header.body {
+            Body::Put { .. } => self.receive_put(node, from, header, payload),
+            Body::Get { .. } => self.receive_get(node, from, header),
+            Body::Ack { dst_wmd, match_bits, mlength } => {
+                self.receive_ack(node, from, header, dst_wmd, match_bits, mlength)
+            }
+            Body::Reply { dst_wmd } => self.receive_reply(node, from, header, dst_wmd, payload),
+        };
+        if matches!(fate, Fate::Discard) {
+            self.nodes[node].counts.dropped += 1;
+        }
+        fate
+    }
+
+    fn receive_put(&mut self, node: usize, from: From, header: &Header, payload: &Arc<[u8]>) -> Fate {
+        let Body::Put { ack_wmd, match_bits, hdr_data, portal, offset } = header.body else {
+            return Fate::Discard;
+        };
+        let length = u64::from(header.payload_length);
+        let found = match self.search(node, portal, MdOptions::OP_PUT, match_bits, header.src, length, offset) {
+            Search::Found(found) => found,
+            Search::TooLong => {
+                self.seen.too_long += 1;
+                return Fate::Discard;
+            }
+            Search::Nothing => return self.wait_or_drop(node, from, header, payload, portal),
+        };
+        let range = (found.offset, found.offset + found.mlength);
+        if !self.nodes[node].md(found.md).is_free(range, true) {
+            self.seen.in_use += 1;
+            return Fate::Discard;
+        }
+        let lease = self.take(node, &found, true);
+        self.seen.puts_matched += 1;
+        self.seen.truncated += u64::from(found.mlength < length);
+        let node_ = &mut self.nodes[node];
+        let silent = node_.md(found.md).options.contains(MdOptions::ACK_DISABLE) || ack_wmd.is_none();
+        let event = Event {
+            portal,
+            match_bits,
+            hdr_data,
+            rlength: header.payload_length,
+            mlength: found.mlength as u32,
+            offset: found.offset,
+            ..arrival(node_, EventKind::Put, from, header)
+        };
+        let payload = payload[..found.mlength as usize].into();
+        let ack = (!silent).then_some(ack_wmd);
+        self.deliver(node, In { md: found.md, event, lease, payload, ack, from })
+    }
+
+    fn receive_get(&mut self, node: usize, from: From, header: &Header) -> Fate {
+        let Body::Get { return_wmd, match_bits, portal, src_offset, sink_length } = header.body else {
+            return Fate::Discard;
+        };
+        let length = u64::from(sink_length);
+        let op = MdOptions::OP_GET;
+        let found = match self.search(node, portal, op, match_bits, header.src, length, src_offset) {
+            Search::Found(found) => found,
+            Search::TooLong => {
+                self.seen.too_long += 1;
+                return Fate::Discard;
+            }
+            Search::Nothing => {
+                self.seen.unmatched += 1;
+                return Fate::Discard;
+            }
+        };
+        let range = (found.offset, found.offset + found.mlength);
+        if !self.nodes[node].md(found.md).is_free(range, false) {
+            self.seen.in_use += 1;
+            return Fate::Discard;
+        }
+        let lease = self.take(node, &found, false);
+        self.seen.gets_matched += 1;
+        let node_ = &mut self.nodes[node];
+        node_.counts.received += 1;
+        let event = Event {
+            portal,
+            match_bits,
+            mlength: found.mlength as u32,
+            offset: found.offset,
+            ..arrival(node_, EventKind::Get, from, header)
+        };
+        let reply = Header {
+            dest: header.src,
+            src: ProcessId::new(header.dest.nid, node_.pid),
+            payload_length: found.mlength as u32,
+            body: Body::Reply { dst_wmd: return_wmd },
+        };
+        let out = Out {
+            kind: OutKind::Reply,
+            md: Some(found.md),
+            ni: from.ni,
+            peer: from.peer.nid,
+            header: reply,
+            payload: node_.md(found.md).bytes(range),
+            event: Some(event),
+            lease,
+            deadline_ns: 0,
+            response: 0,
+            token: None,
+        };
+        self.push(node, out);
+        Fate::Done
+    }
+
+    fn receive_ack(
+        &mut self,
+        node: usize,
+        from: From,
+        header: &Header,
+        wmd: WireHandle,
+        match_bits: MatchBits,
+        mlength: u32,
+    ) -> Fate {
+        let Some((md, response)) = self.expected(node, wmd, EventKind::Ack, header.src.nid) else {
+            self.seen.stale_answers += 1;
+            return Fate::Discard;
+        };
+        self.seen.acks += 1;
+        let node = &mut self.nodes[node];
+        node.take_response(response);
+        node.md(md).consume();
+        node.md(md).busy += 1;
+        node.counts.received += 1;
+        let event = Event { match_bits, mlength, ..arrival(node, EventKind::Ack, from, header) };
+        node.due.push(Due { md, event, status: Ok(()), lease: 0, content: None, last: false });
+        Fate::Done
+    }
+
+    fn receive_reply(
+        &mut self,
+        node: usize,
+        from: From,
+        header: &Header,
+        wmd: WireHandle,
+        payload: &Arc<[u8]>,
+    ) -> Fate {
+        let Some((md, response)) = self.expected(node, wmd, EventKind::Reply, header.src.nid) else {
+            self.seen.stale_answers += 1;
+            return Fate::Discard;
+        };
+        let lease = self.id();
+        let node_ = &mut self.nodes[node];
+        let sink = node_.md(md);
+        let rlength = u64::from(header.payload_length);
+        let mlength = rlength.min(sink.len());
+        let cut = mlength < rlength && !sink.options.contains(MdOptions::TRUNCATE);
+        if cut || !sink.is_free((0, mlength), true) {
+            return Fate::Discard;
+        }
+        sink.lease(lease, (0, mlength), true);
+        sink.consume();
+        sink.busy += 1;
+        node_.take_response(response);
+        self.seen.replies += 1;
+        let (rlength, kept) = (header.payload_length, mlength as u32);
+        let event = Event { rlength, mlength: kept, ..arrival(node_, EventKind::Reply, from, header) };
+        let payload = payload[..mlength as usize].into();
+        self.deliver(node, In { md, event, lease, payload, ack: None, from })
+    }
+
+    /// The MD and the response that an answer is for.
+    fn expected(&mut self, node: usize, wmd: WireHandle, kind: EventKind, source: Nid) -> Option<(u64, u64)> {
+        let node = &self.nodes[node];
+        if wmd.interface_cookie() != node.cookie {
+            return None;
+        }
+        let named = |md: &super::node::Md| md.handle.is_some_and(|handle| handle.0 == wmd.object_cookie());
+        let (&id, md) = node.mds.iter().find(|(_, md)| named(md) && !md.dead)?;
+        if !md.bound || md.left == Some(0) {
+            return None;
+        }
+        let mut responses = node.responses.iter();
+        let fits = |r: &&super::node::Response| r.md == id && r.kind == kind && r.target.nid == source;
+        responses.find(fits).map(|response| (id, response.id))
+    }
+
+    fn deliver(&mut self, node: usize, message: In) -> Fate {
+        if message.event.rlength == 0 {
+            self.complete_in(node, message, Ok(()), 0);
+            return Fate::Done;
+        }
+        Fate::Deliver(Box::new(message))
+    }
+
+    /// A received message is complete, or has failed after so many bytes.
+    pub(super) fn complete_in(&mut self, node: usize, message: In, result: Result<(), Errno>, written: usize) {
+        let In { md, event, lease, payload, ack, from } = message;
+        let node_ = &mut self.nodes[node];
+        node_.counts.received += u64::from(result.is_ok());
+        let content = Some((event.offset, payload[..written.min(payload.len())].into()));
+        node_.due.push(Due { md, event, status: result, lease, content, last: false });
+        let Some(ack) = ack.filter(|_| result.is_ok()) else { return };
+        let Event { source, target, match_bits, mlength, .. } = event;
+        let out = Out {
+            kind: OutKind::Ack,
+            md: None,
+            ni: from.ni,
+            peer: from.peer.nid,
+            header: Header {
+                dest: source,
+                src: ProcessId::new(target.nid, node_.pid),
+                payload_length: 0,
+                body: Body::Ack { dst_wmd: ack, match_bits, mlength },
+            },
+            payload: Arc::new([]),
+            event: None,
+            lease: 0,
+            deadline_ns: 0,
+            response: 0,
+            token: None,
+        };
+        self.push(node, out);
+    }
+
+    fn wait_or_drop(
+        &mut self,
+        node: usize,
+        from: From,
+        header: &Header,
+        payload: &Arc<[u8]>,
+        portal: u32,
+    ) -> Fate {
+        if !self.nodes[node].portals.get(portal as usize).is_some_and(|portal| portal.lazy) {
+            self.seen.unmatched += 1;
+            return Fate::Discard;
+        }
+        self.seen.delayed += 1;
+        let waiting = Waiting { portal, header: *header, payload: payload.clone(), from, local: None };
+        self.nodes[node].waiting.push(waiting);
+        Fate::Delay
+    }
+
+    fn take(&mut self, node: usize, found: &Found, write: bool) -> u64 {
+        let lease = self.id();
+        let node = &mut self.nodes[node];
+        let md = node.md(found.md);
+        md.busy += 1;
+        md.consume();
+        md.offset = found.offset + found.mlength;
+        md.lease(lease, (found.offset, found.offset + found.mlength), write);
+        if md.auto && md.is_exhausted() {
+            node.retire(found.md);
+        }
+        lease
+    }
+
+    /// Whether a waiting PUT would find something now.
+    pub(super) fn finds(&self, node: usize, header: &Header) -> bool {
+        let Body::Put { match_bits, portal, offset, .. } = header.body else { return false };
+        let length = u64::from(header.payload_length);
+        let op = MdOptions::OP_PUT;
+        !matches!(
+            self.search(node, portal, op, match_bits, header.src, length, offset),
+            Search::Nothing
+        )
+    }
+
+    /// All entries that ignore bits, then the others, each in the order of the portal's list.
+    #[allow(clippy::too_many_arguments, reason = "a message's own fields")]
+    fn search(
+        &self,
+        node: usize,
+        portal: u32,
+        op: MdOptions,
+        bits: MatchBits,
+        source: ProcessId,
+        length: u64,
+        offset: u32,
+    ) -> Search {
+        let node = &self.nodes[node];
+        let Some(portal) = node.portals.get(portal as usize) else { return Search::Nothing };
+        let mut order: Vec<u64> = portal.entries.clone();
+        order.sort_by_key(|me| node.mes[me].spec.ignore_bits.0 == 0);
+        if self.mutant == Some(Mutant::LastFirst) {
+            order.reverse();
+        }
+        for me in order {
+            let spec = &node.mes[&me].spec;
+            let Some(id) = node.mes[&me].md else { continue };
+            let md = &node.mds[&id];
+            let id_fits = (spec.match_id.pid.is_any() || spec.match_id.pid == source.pid)
+                && (spec.match_id.nid.is_any() || spec.match_id.nid == source.nid);
+            let bits_fit = (spec.match_bits.0 ^ bits.0) & !spec.ignore_bits.0 == 0;
+            if md.is_exhausted() || !md.options.contains(op) || !bits_fit || !id_fits {
+                continue;
+            }
+            let remote = md.options.contains(MdOptions::MANAGE_REMOTE);
+            let offset = if remote { u64::from(offset) } else { md.offset };
+            if offset > md.len() {
+                return Search::TooLong;
+            }
+            let most = md.max_size.unwrap_or(u64::from(MAX_PAYLOAD));
+            let room = (md.len() - offset).min(most).min(u64::from(MAX_PAYLOAD));
+            let cuts = md.options.contains(MdOptions::TRUNCATE) && self.mutant != Some(Mutant::NeverTruncates);
+            return match length <= room {
+                true => Search::Found(Found { md: id, offset, mlength: length }),
+                false if cuts => Search::Found(Found { md: id, offset, mlength: room }),
+                false => Search::TooLong,
+            };
+        }
+        Search::Nothing
+    }
+}
+
+fn arrival(node: &Node, kind: EventKind, from: From, header: &Header) -> Event {
+    Event {
+        target: header.dest,
+        initiator: header.src,
+        source: header.src,
+        sender: from.peer.nid,
+        ..node.blank(kind)
+    }
+}

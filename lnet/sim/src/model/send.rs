@@ -1,0 +1,126 @@
+//! Messages that a node sends: queued, with an LND, done.
+
+use lnet_api::{Errno, EventKind};
+
+use super::Model;
+use super::node::{Due, Fate, From, Out, OutKind};
+
+/// How much longer than an attempt to send a message may wait for credits (lnet-semantics 13).
+const SLACK_NS: u64 = 1_000_000_000;
+
+impl Model {
+    /// A message is on its way: to an LND when there are credits, or to this node itself at once.
+    pub(super) fn push(&mut self, node: usize, mut out: Out) {
+        let id = self.id();
+        match out.ni.and_then(|nid| self.nodes[node].ni(nid)) {
+            Some(ni) => {
+                out.deadline_ns = self.nodes[node].now_ns + ni.limits.timeout_ns + SLACK_NS;
+                self.nodes[node].outs.insert(id, out);
+            }
+            None => self.loop_back(node, out),
+        }
+    }
+
+    fn loop_back(&mut self, node: usize, out: Out) {
+        self.seen.looped_back += 1;
+        let from = From { ni: None, peer: out.header.src, rx: 0 };
+        match self.receive(node, from, &out.header, &out.payload) {
+            Fate::Done | Fate::Discard => self.complete_out(node, out, Ok(())),
+            Fate::Delay => {
+                if let Some(waiting) = self.nodes[node].waiting.last_mut() {
+                    waiting.local = Some(out);
+                }
+            }
+            Fate::Deliver(message) => {
+                self.complete_out(node, out, Ok(()));
+                let length = message.payload.len();
+                self.complete_in(node, *message, Ok(()), length);
+            }
+        }
+    }
+
+    /// A message has left, or never will.
+    pub(super) fn complete_out(&mut self, node: usize, out: Out, result: Result<(), Errno>) {
+        if let Some(due) = self.end_out(node, out, result) {
+            self.nodes[node].due.push(due);
+        }
+    }
+
+    /// As [`Model::complete_out`]; gives the event to come.
+    pub(super) fn end_out(&mut self, node: usize, out: Out, result: Result<(), Errno>) -> Option<Due> {
+        let node = &mut self.nodes[node];
+        node.counts.sent += u64::from(result.is_ok());
+        let md = out.md?;
+        if matches!(out.kind, OutKind::Put | OutKind::Get | OutKind::DirectGet) {
+            if result.is_err() {
+                // What cannot come counts as come, so that the MD ends.
+                if node.take_response(out.response).is_some() {
+                    node.md(md).consume();
+                }
+            } else if let Some(response) = node.responses.iter_mut().find(|r| r.id == out.response) {
+                response.sent = true;
+            }
+        }
+        Some(Due { md, event: out.event?, status: result, lease: out.lease, content: None, last: false })
+    }
+
+    /// A buffer was posted: what waits on its portal tries again, in order.
+    pub(super) fn retry(&mut self, node: usize, portal: u32) {
+        let mut at = 0;
+        while at < self.nodes[node].waiting.len() {
+            let waiting = &self.nodes[node].waiting[at];
+            if waiting.portal != portal || !self.finds(node, &waiting.header) {
+                at += 1;
+                continue;
+            }
+            let waiting = self.nodes[node].waiting.remove(at);
+            let fate = self.receive(node, waiting.from, &waiting.header, &waiting.payload);
+            self.seen.resumed += 1;
+            self.go_on(node, waiting.from.rx, waiting.local, fate);
+        }
+    }
+
+    /// Messages on lazy portals are dropped.
+    pub(super) fn drop_waiting(&mut self, node: usize, which: impl Fn(&super::node::Waiting) -> bool) {
+        let (gone, kept) = std::mem::take(&mut self.nodes[node].waiting).into_iter().partition(which);
+        self.nodes[node].waiting = kept;
+        let gone: Vec<super::node::Waiting> = gone;
+        for waiting in gone {
+            self.nodes[node].counts.dropped += 1;
+            self.seen.given_up += 1;
+            self.go_on(node, waiting.from.rx, waiting.local, Fate::Discard);
+        }
+    }
+
+    fn go_on(&mut self, node: usize, rx: u64, local: Option<Out>, fate: Fate) {
+        let Some(out) = local else {
+            self.nodes[node].resumes.push((rx, fate));
+            return;
+        };
+        self.complete_out(node, out, Ok(()));
+        if let Fate::Deliver(message) = fate {
+            let length = message.payload.len();
+            self.complete_in(node, *message, Ok(()), length);
+        }
+    }
+
+    /// Time passes on a node: answers that are late end.
+    pub(crate) fn advance(&mut self, node: usize, now_ns: u64) {
+        let node = &mut self.nodes[node];
+        node.now_ns = node.now_ns.max(now_ns);
+        let now = node.now_ns;
+        let is_late = |out: &Out| out.kind == OutKind::Ack && out.token.is_none() && out.deadline_ns <= now;
+        let before = node.outs.len();
+        node.outs.retain(|_, out| !is_late(out));
+        node.late_acks += (before - node.outs.len()) as u64;
+        loop {
+            let late = node.responses.iter().find(|r| r.deadline_ns.is_some_and(|deadline| deadline <= now));
+            let Some(late) = late.cloned() else { return };
+            node.counts.timeouts += 1;
+            self.seen.timeouts += 1;
+            let event = node.response_event(&late);
+            debug_assert!(matches!(event.kind, EventKind::Ack | EventKind::Reply));
+            node.unlink(late.md, event, Err(Errno::ETIMEDOUT));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A seed's world: what it consists of, and what goes wrong in it.
+
+use lnet_api::NiLimits;
+
+use crate::model::Mutant;
+use crate::net::{Defect, LinkModel};
+use crate::Rng;
+
+/// Steps of a run if nothing else is said.
+pub const DEFAULT_STEPS: u64 = 500;
+
+/// Everything that a run depends on. All of it follows from the seed, unless somebody changes it.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// The seed.
+    pub seed: u64,
+    /// Steps before everything is allowed to come to its end.
+    pub steps: u64,
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// CPU partitions of each node: 1, 2 or 4.
+    pub partitions: usize,
+    /// The habits of the network `tcp`.
+    pub tcp: LinkModel,
+    /// The habits of the network `o2ib`, if there is one; it answers GETs by itself.
+    pub o2ib: Option<LinkModel>,
+    /// Whether addresses are IPv6.
+    pub large_nids: bool,
+    /// How long an ACK or REPLY may take, in nanoseconds.
+    pub transaction_timeout_ns: u64,
+    /// The most time between two calls of `advance`, in nanoseconds.
+    pub advance_ns: u64,
+    /// Chances in 10,000 that a step is a program's doing.
+    pub activity: u32,
+    /// Chances in 10,000 that a program's doing is trouble: a cut, a restart, an NI that comes or goes.
+    pub trouble: u32,
+    /// A wrong model.
+    pub mutant: Option<Mutant>,
+}
+
+impl Scenario {
+    /// The world that belongs to a seed.
+    #[must_use]
+    pub fn from_seed(seed: u64) -> Scenario {
+        let mut rng = Rng::new(seed);
+        let partitions = rng.pick(&[1, 1, 2, 4]);
+        let tcp = link(&mut rng, partitions);
+        let o2ib = link(&mut rng, partitions);
+        // RDMA networks are reliable or broken, never in between.
+        let o2ib = LinkModel { direct_gets: true, vanish: 0, twice: 0, overtaking: false, ..o2ib };
+        Scenario {
+            seed,
+            steps: DEFAULT_STEPS,
+            nodes: rng.between((2, 5)) as usize,
+            partitions,
+            tcp,
+            o2ib: rng.chance(5_000).then_some(o2ib),
+            large_nids: rng.chance(2_000),
+            transaction_timeout_ns: rng.pick(&[20_000_000, 1_000_000_000, 20_000_000_000]),
+            advance_ns: rng.pick(&[5_000_000, 100_000_000, 1_000_000_000]),
+            activity: rng.between((1_500, 6_000)) as u32,
+            trouble: rng.pick(&[0, 100, 600]),
+            mutant: None,
+        }
+    }
+
+    /// The same with a defect in every LND.
+    #[must_use]
+    pub fn with_defect(mut self, defect: Defect) -> Scenario {
+        for link in [Some(&mut self.tcp), self.o2ib.as_mut()].into_iter().flatten() {
+            link.defect = Some(defect);
+        }
+        self
+    }
+}
+
+fn link(rng: &mut Rng, shards: usize) -> LinkModel {
+    let peer_credits = rng.pick(&[1, 2, 8]);
+    let rarely = |rng: &mut Rng, chance| if rng.chance(4_000) { chance } else { 0 };
+    let hostile = rng.chance(1_500);
+    LinkModel {
+        limits: NiLimits {
+            credits: peer_credits * rng.pick(&[1, 2, 32]),
+            peer_credits,
+            timeout_ns: rng.pick(&[10_000_000, 1_000_000_000, 50_000_000_000]),
+        },
+        latency_ns: rng.pick(&[(1_000, 2_000), (10_000, 400_000), (0, 20_000_000)]),
+        slow: rarely(rng, 200),
+        bytes_per_us: rng.chance(3_000).then_some(100),
+        payload_ns: rng.pick(&[(0, 0), (0, 50_000), (0, 30_000_000)]),
+        sent_now: rng.pick(&[0, 5_000, 10_000]),
+        hold_ns: rng.pick(&[(0, 0), (0, 100_000), (0, 10_000_000), (0, 3_000_000_000)]),
+        send_fails: rarely(rng, 200),
+        lost: rarely(rng, 300),
+        payload_lost: rarely(rng, 300),
+        life_ns: rng.chance(4_000).then_some((0, 500_000_000)),
+        notice_ns: rng.pick(&[(0, 0), (0, 1_000_000), (0, 1_000_000_000)]),
+        vanish: if hostile { 300 } else { 0 },
+        twice: if hostile { 300 } else { 0 },
+        overtaking: hostile,
+        large_headers: rng.chance(2_000),
+        direct_gets: false,
+        shards,
+        defect: None,
+    }
+}

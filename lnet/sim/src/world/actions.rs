@@ -1,0 +1,300 @@
+//! What programs do.
+
+use lnet_api::{
+    AckRequest, Get, LNet, Md, MdHandle, MdOptions, MeSpec, Position, Put, Threshold, Unlink,
+};
+use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
+use lnet_region::{Fragment, IoVec, Region};
+
+use super::World;
+use crate::model::{NewMd, NewMe};
+
+/// The portals that programs use: two of wildcard entries and one of unique ones, as a rule.
+const PORTALS: [u32; 3] = [10, 11, 34];
+
+/// Match bits are below this, so that messages and buffers meet.
+const BITS: u64 = 6;
+
+impl World {
+    pub(super) fn act(&mut self) {
+        if self.rng.chance(self.scenario.trouble) {
+            return self.make_trouble();
+        }
+        let node = self.rng.index(self.nodes.len());
+        match self.rng.below(100) {
+            0..34 => self.post(node),
+            34..64 => self.put(node),
+            64..82 => self.get(node),
+            82..90 => self.unlink_md(node),
+            90..93 => self.unlink_me(node),
+            93..97 => self.change_lazy(node),
+            97 | 98 => self.call_in_vain(node),
+            _ => self.advance(node),
+        }
+    }
+
+    fn portal(&mut self) -> Portal {
+        Portal::new(self.rng.pick(&PORTALS)).unwrap_or(Portal::RESERVED)
+    }
+
+    fn some_nid(&mut self) -> Nid {
+        let node = self.rng.index(self.nodes.len());
+        let at = self.rng.index(self.nodes[node].nids.len());
+        self.nodes[node].nids[at]
+    }
+
+    fn unlink(&mut self) -> Unlink {
+        if self.rng.chance(7_500) { Unlink::Auto } else { Unlink::Retain }
+    }
+
+    fn spec(&mut self) -> MeSpec {
+        let portal = self.portal();
+        let unique = portal.get() == PORTALS[2];
+        // Now and then an entry that does not fit its portal.
+        let unique = unique != self.rng.chance(200);
+        let one = self.some_nid();
+        let ignore = if unique { 0 } else { self.rng.pick(&[0, 0, 0, 1, 3, u64::MAX]) };
+        let id = match self.rng.below(4) {
+            _ if unique => ProcessId::lnet(one),
+            0 => ProcessId::new(one, Pid::ANY),
+            1 => ProcessId::new(Nid::ANY, Pid::LNET),
+            _ => ProcessId::ANY,
+        };
+        let local = if self.scenario.partitions == 1 { Position::Local } else { Position::After };
+        MeSpec {
+            portal,
+            match_id: id,
+            match_bits: MatchBits(self.rng.below(BITS)),
+            ignore_bits: MatchBits(ignore),
+            unlink: self.unlink(),
+            position: self.rng.pick(&[Position::After, Position::After, Position::Before, local]),
+        }
+    }
+
+    /// Memory with random content, in one to three pieces.
+    fn memory(&mut self, bytes: usize) -> Option<IoVec> {
+        let region = Region::heap(bytes.max(1) + 8).ok()?;
+        let cuts = if bytes < 3 { 0 } else { self.rng.index(3) };
+        let piece = bytes / (cuts + 1);
+        let mut fragments = Vec::new();
+        for cut in 0..=cuts {
+            let length = if cut == cuts { bytes - piece * cuts } else { piece };
+            // A gap of one byte between the pieces.
+            fragments.push(Fragment::new(region.clone(), cut * (piece + 1), length.max(1)).ok()?);
+        }
+        let memory = IoVec::new(fragments).ok()?.trimmed(bytes).ok()?;
+        let content: Vec<u8> = (0..bytes).map(|_| self.rng.next_u64() as u8).collect();
+        memory.write(0..bytes).ok()?.copy_from(0, &content);
+        Some(memory)
+    }
+
+    fn size(&mut self) -> usize {
+        match self.rng.below(10) {
+            0 => 0,
+            1 => self.rng.below(5_000) as usize,
+            _ => self.rng.below(120) as usize,
+        }
+    }
+
+    fn md(&mut self, node: usize, threshold: Threshold, options: MdOptions) -> Option<Md> {
+        let size = self.size();
+        let memory = self.memory(size)?;
+        let eq = self.rng.index(self.nodes[node].eqs.len());
+        let eq = Some(self.nodes[node].eqs[eq]);
+        Some(Md { memory, threshold, max_size: 0, options, user_ptr: 0, eq })
+    }
+
+    /// Posts an entry, with an MD as a rule; or gives an MD to an entry that has none.
+    fn post(&mut self, node: usize) {
+        if self.rng.chance(1_500) {
+            let mes = self.watch.model.lock().mes(node);
+            let free: Vec<_> = mes.into_iter().filter(|&(_, _, taken)| !taken).collect();
+            if !free.is_empty() {
+                let (me, handle, _) = free[self.rng.index(free.len())];
+                return self.attach(node, me, handle);
+            }
+        }
+        let spec = self.spec();
+        self.trace(|| format!("node {node}: {spec:?}"));
+        let expected = self.watch.model.lock().me_attach(node, &spec);
+        let result = self.nodes[node].engine.me_attach(&spec);
+        self.compare("me_attach", expected.map(|_| ()), &result);
+        if let (Ok(me), Ok(handle)) = (expected, result) {
+            self.watch.model.lock().name_me(node, me, handle);
+            if self.rng.chance(9_000) {
+                self.attach(node, me, handle);
+            }
+        }
+    }
+
+    fn attach(&mut self, node: usize, me: NewMe, handle: lnet_api::MeHandle) {
+        let mut options = self.rng.pick(&[
+            MdOptions::OP_PUT,
+            MdOptions::OP_PUT,
+            MdOptions::OP_GET,
+            MdOptions::OP_PUT | MdOptions::OP_GET,
+        ]);
+        for (option, chance) in
+            [(MdOptions::TRUNCATE, 5_000), (MdOptions::MANAGE_REMOTE, 2_500), (MdOptions::ACK_DISABLE, 1_000)]
+        {
+            options.set(option, self.rng.chance(chance));
+        }
+        let threshold = match self.rng.below(8) {
+            0 => Threshold::Infinite,
+            number => Threshold::Limited(1 + (number as u32) / 3),
+        };
+        let Some(mut md) = self.md(node, threshold, options) else { return };
+        if !md.memory.is_empty() && self.rng.chance(1_500) {
+            md.options |= MdOptions::MAX_SIZE;
+            md.max_size = self.rng.between((1, md.memory.len() as u64)) as u32;
+        }
+        let unlink = self.unlink();
+        let id = self.watch.model.lock().md_attach(node, me, &md, unlink);
+        md.user_ptr = id;
+        self.trace(|| format!("node {node}: attaches {md:?} {unlink:?}"));
+        let result = self.nodes[node].engine.md_attach(handle, md, unlink);
+        self.compare("md_attach", Ok(()), &result);
+        self.name(node, id, result.ok());
+    }
+
+    fn name(&mut self, node: usize, md: NewMd, handle: Option<MdHandle>) {
+        if let Some(handle) = handle {
+            self.watch.model.lock().name_md(node, md, handle);
+        }
+    }
+
+    /// An MD for an operation that needs so many thresholds: a fresh one as a rule.
+    fn bound(&mut self, node: usize, needs: u32) -> Option<(NewMd, MdHandle)> {
+        if self.rng.chance(1_500) {
+            let known = self.watch.model.lock().some_bound_md(node, &mut self.rng);
+            if known.is_some() {
+                return known;
+            }
+        }
+        let mut options = MdOptions::empty();
+        options.set(MdOptions::NO_TRACK_RESPONSE, self.rng.chance(500));
+        options.set(MdOptions::TRUNCATE, self.rng.chance(2_000));
+        let threshold = match self.rng.below(10) {
+            0 => Threshold::Infinite,
+            1 | 2 => Threshold::Limited(needs * self.rng.between((1, 4)) as u32),
+            _ => Threshold::Limited(needs),
+        };
+        let mut md = self.md(node, threshold, options)?;
+        let unlink = if self.rng.chance(9_000) { Unlink::Auto } else { Unlink::Retain };
+        let id = self.watch.model.lock().md_bind(node, &md, unlink);
+        md.user_ptr = id;
+        let result = self.nodes[node].engine.md_bind(md, unlink);
+        self.compare("md_bind", Ok(()), &result);
+        let handle = result.ok()?;
+        self.name(node, id, Some(handle));
+        Some((id, handle))
+    }
+
+    fn target(&mut self, node: usize) -> ProcessId {
+        let nid = match self.rng.below(40) {
+            0 => Nid::LOOPBACK,
+            // Nobody is there.
+            1 => Nid::new_v4(lnet_nid::Net::TCP, std::net::Ipv4Addr::new(10, 77, 9, 9)),
+            2..6 => self.nodes[node].nids[0],
+            _ => self.some_nid(),
+        };
+        ProcessId::lnet(nid)
+    }
+
+    fn source(&mut self, node: usize) -> Option<Nid> {
+        self.rng.chance(1_000).then(|| {
+            let at = self.rng.index(self.nodes[node].nids.len());
+            self.nodes[node].nids[at]
+        })
+    }
+
+    fn put(&mut self, node: usize) {
+        let ack = self.rng.pick(&[AckRequest::Ack, AckRequest::NoAck]);
+        let Some((id, md)) = self.bound(node, if ack == AckRequest::Ack { 2 } else { 1 }) else { return };
+        self.puts += 1;
+        let put = Put {
+            source: self.source(node),
+            md,
+            ack,
+            target: self.target(node),
+            portal: self.portal(),
+            match_bits: MatchBits(self.rng.below(BITS)),
+            offset: self.rng.below(100) as u32,
+            hdr_data: self.puts,
+        };
+        self.trace(|| format!("node {node}: {put:?}"));
+        let expected = self.watch.model.lock().put(node, id, &put);
+        let result = self.nodes[node].engine.put(&put);
+        self.compare("put", expected, &result);
+    }
+
+    fn get(&mut self, node: usize) {
+        let Some((id, md)) = self.bound(node, 2) else { return };
+        let get = Get {
+            source: self.source(node),
+            md,
+            target: self.target(node),
+            portal: self.portal(),
+            match_bits: MatchBits(self.rng.below(BITS)),
+            offset: self.rng.below(100) as u32,
+        };
+        self.trace(|| format!("node {node}: {get:?}"));
+        let expected = self.watch.model.lock().get(node, id, &get);
+        let result = self.nodes[node].engine.get(&get);
+        self.compare("get", expected, &result);
+    }
+
+    fn unlink_md(&mut self, node: usize) {
+        let mds = self.watch.model.lock().mds(node);
+        if mds.is_empty() {
+            return;
+        }
+        let (id, handle) = mds[self.rng.index(mds.len())];
+        self.unlink_one_md(node, id, handle);
+    }
+
+    pub(super) fn unlink_one_md(&mut self, node: usize, id: NewMd, handle: MdHandle) {
+        self.trace(|| format!("node {node}: unlinks MD {id}"));
+        let expected = self.watch.model.lock().md_unlink(node, id);
+        let result = self.nodes[node].engine.md_unlink(handle);
+        self.compare("md_unlink", expected, &result);
+    }
+
+    fn unlink_me(&mut self, node: usize) {
+        let mes = self.watch.model.lock().mes(node);
+        if mes.is_empty() {
+            return;
+        }
+        let (id, handle, _) = mes[self.rng.index(mes.len())];
+        self.unlink_one_me(node, id, handle);
+    }
+
+    pub(super) fn unlink_one_me(&mut self, node: usize, id: NewMe, handle: lnet_api::MeHandle) {
+        self.trace(|| format!("node {node}: unlinks ME {id}"));
+        let expected = self.watch.model.lock().me_unlink(node, id);
+        let result = self.nodes[node].engine.me_unlink(handle);
+        self.compare("me_unlink", expected, &result);
+    }
+
+    fn change_lazy(&mut self, node: usize) {
+        let (portal, lazy) = (self.portal(), self.rng.chance(6_000));
+        self.set_lazy(node, portal, lazy);
+    }
+
+    pub(super) fn set_lazy(&mut self, node: usize, portal: Portal, lazy: bool) {
+        self.trace(|| format!("node {node}: portal {} lazy: {lazy}", portal.get()));
+        self.watch.model.lock().set_lazy(node, portal.get(), lazy);
+        self.nodes[node].engine.set_lazy(portal, lazy);
+    }
+
+    pub(super) fn portals() -> impl Iterator<Item = Portal> {
+        PORTALS.into_iter().filter_map(|portal| Portal::new(portal).ok())
+    }
+
+    /// Handles that name nothing are refused.
+    fn call_in_vain(&mut self, node: usize) {
+        let handle = MdHandle(self.rng.next_u64() | 1 << 63);
+        let result = self.nodes[node].engine.md_unlink(handle);
+        self.compare("md_unlink of nothing", Err(lnet_api::Errno::ENOENT), &result);
+    }
+}

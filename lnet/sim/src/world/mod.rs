@@ -1,0 +1,204 @@
+//! Nodes with programs that do random things, checked against the model after each step.
+
+mod actions;
+mod node;
+mod settle;
+mod trouble;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use lnet_api::{LNetError, Lnd, LndError};
+use lnet_nid::{NetType, Nid, ProcessId};
+use parking_lot::Mutex;
+
+use crate::model::Model;
+use crate::net::{LinkModel, Note, Observer, Seen, SimNet, Step};
+use crate::{Rng, Scenario};
+pub use node::engine_config;
+use node::WorldNode;
+
+/// How many lines of the trace are kept.
+const TRACE_LINES: usize = 60;
+
+/// Characters kept of one line: payloads can be long.
+const TRACE_WIDTH: usize = 400;
+
+/// The last things that happened, if anybody wants to know.
+#[derive(Default)]
+pub(crate) struct Trace {
+    lines: Option<VecDeque<String>>,
+}
+
+impl Trace {
+    fn add(&mut self, line: impl FnOnce() -> String) {
+        let Some(lines) = &mut self.lines else { return };
+        if lines.len() == TRACE_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line().chars().take(TRACE_WIDTH).collect());
+    }
+}
+
+/// What the model and the trace are told by.
+pub(crate) struct Watch {
+    pub(crate) model: Mutex<Model>,
+    pub(crate) trace: Mutex<Trace>,
+}
+
+impl Observer for Watch {
+    fn note(&self, now_ns: u64, note: &Note) {
+        self.trace.lock().add(|| format!("{now_ns:>12} {note:?}"));
+        self.model.lock().note(note);
+    }
+}
+
+/// A world in which everything that happens follows from its [`Scenario`].
+pub(crate) struct World {
+    scenario: Scenario,
+    rng: Rng,
+    net: Arc<SimNet>,
+    lnds: Vec<Arc<dyn Lnd>>,
+    watch: Arc<Watch>,
+    nodes: Vec<WorldNode>,
+    /// Number of the last PUT.
+    puts: u64,
+    /// Time that has passed beside the network's.
+    extra_ns: u64,
+    settling: bool,
+    seen: Seen,
+}
+
+impl World {
+    pub(crate) fn new(scenario: Scenario, traced: bool) -> Result<World, LNetError> {
+        let mut rng = Rng::new(scenario.seed ^ 0x5eed);
+        let links = [Some(&scenario.tcp), scenario.o2ib.as_ref()];
+        let orderly = links.into_iter().flatten().all(LinkModel::is_orderly);
+        let model = Model::new(orderly, scenario.partitions, scenario.mutant);
+        let trace = Trace { lines: traced.then(VecDeque::new) };
+        let watch = Arc::new(Watch { model: Mutex::new(model), trace: Mutex::new(trace) });
+        let net = SimNet::new(rng.next_u64(), watch.clone());
+        let mut lnds = vec![net.lnd(NetType::TCP, scenario.tcp.clone())?];
+        if let Some(o2ib) = &scenario.o2ib {
+            lnds.push(net.lnd(NetType::O2IB, o2ib.clone())?);
+        }
+        let mut world = World {
+            rng,
+            net,
+            lnds,
+            watch,
+            nodes: Vec::new(),
+            puts: 0,
+            extra_ns: 0,
+            settling: false,
+            seen: Seen::default(),
+            scenario,
+        };
+        for index in 0..world.scenario.nodes {
+            world.add_node(index)?;
+        }
+        Ok(world)
+    }
+
+    /// Makes the next thing happen: a program's doing, or the network's.
+    ///
+    /// # Errors
+    /// What is not as the model says.
+    pub(crate) fn step(&mut self) -> Result<(), String> {
+        if self.rng.chance(self.scenario.activity) {
+            self.act();
+        } else {
+            self.let_happen();
+        }
+        self.check()
+    }
+
+    /// The network's next event.
+    fn let_happen(&mut self) -> bool {
+        match self.net.step() {
+            Some(Step::Timer(node)) => self.tick(node as usize),
+            Some(Step::Network) => {}
+            None => return false,
+        }
+        true
+    }
+
+    /// Tells a node the time, and when to look at the clock again.
+    fn tick(&mut self, node: usize) {
+        self.advance(node);
+        if !self.settling {
+            let delay = self.rng.between((self.scenario.advance_ns / 4, self.scenario.advance_ns));
+            self.net.after(delay, node as u64);
+        }
+    }
+
+    fn advance(&mut self, node: usize) {
+        let now = self.net.now_ns() + self.extra_ns;
+        self.trace(|| format!("node {node}: advance {now}"));
+        self.watch.model.lock().advance(node, now);
+        self.nodes[node].engine.advance(now);
+    }
+
+    /// Compares the world with the model.
+    fn check(&mut self) -> Result<(), String> {
+        let mut model = self.watch.model.lock();
+        model.check_step();
+        for (index, node) in self.nodes.iter().enumerate() {
+            node::audit(&node.engine)?;
+            model.check_counters(index, &node.engine.counters());
+        }
+        model.failure().map_or(Ok(()), |what| Err(what.to_owned()))
+    }
+
+    fn trace(&self, line: impl FnOnce() -> String) {
+        self.watch.trace.lock().add(line);
+    }
+
+    /// Says what a call gave and what it should have given.
+    fn compare<T>(&mut self, what: &str, expected: Result<(), lnet_api::Errno>, is: &Result<T, LNetError>) {
+        let errno = is.as_ref().map(|_| ()).map_err(LNetError::errno);
+        self.seen.refused += u64::from(errno.is_err());
+        if errno != expected {
+            self.watch.model.lock().fail(|| format!("{what} gives {errno:?} instead of {expected:?}"));
+        }
+    }
+
+    /// Everything that has happened so far.
+    pub(crate) fn seen(&self) -> Seen {
+        let mut seen = self.seen;
+        seen.add(&self.net.seen());
+        seen.add(&self.watch.model.lock().seen);
+        seen
+    }
+
+    pub(crate) fn trace_lines(&self) -> Vec<String> {
+        self.watch.trace.lock().lines.iter().flatten().cloned().collect()
+    }
+
+    /// The LND of a NID's network.
+    fn lnd(&self, nid: Nid) -> Result<Arc<dyn Lnd>, LNetError> {
+        let lnd = self.lnds.iter().find(|lnd| lnd.net_type() == nid.net().net_type());
+        let missing = || LndError { what: format!("no LND for {nid}"), errno: lnet_api::Errno::ENODEV };
+        Ok(lnd.cloned().ok_or_else(missing)?)
+    }
+
+    fn start_ni(&mut self, node: usize, nid: Nid) -> Result<(), LNetError> {
+        let lnd = self.lnd(nid)?;
+        let link = if nid.net().net_type() == NetType::TCP {
+            &self.scenario.tcp
+        } else {
+            self.scenario.o2ib.as_ref().unwrap_or(&self.scenario.tcp)
+        };
+        self.nodes[node].engine.add_ni(ProcessId::lnet(nid), lnd)?;
+        self.watch.model.lock().add_ni(node, nid, link.limits);
+        self.nodes[node].up.push(nid);
+        Ok(())
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // Engines and networks name each other.
+        self.net.crash_all();
+    }
+}

@@ -1,0 +1,127 @@
+//! A node of the world.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Weak};
+
+use lnet::{Engine, EngineConfig};
+use lnet_api::{EqHandle, Event, EventHandler, LNet, LNetError};
+use lnet_nid::{Net, Nid, Pid};
+
+use super::{Watch, World};
+use crate::Scenario;
+
+/// How an engine of a scenario is set up: the only place that knows.
+#[must_use]
+pub fn engine_config(scenario: &Scenario, interface_cookie: u64) -> EngineConfig {
+    EngineConfig {
+        transaction_timeout_ns: scenario.transaction_timeout_ns,
+        ..EngineConfig::new(Pid::LNET, interface_cookie)
+    }
+}
+
+/// Where an engine's own opinion of its tables is asked for, once it has one.
+pub(super) fn audit(_: &Engine) -> Result<(), String> {
+    Ok(())
+}
+
+pub(super) struct WorldNode {
+    pub(super) engine: Arc<Engine>,
+    /// All NIDs it has, those that are up, and those that may come.
+    pub(super) nids: Vec<Nid>,
+    pub(super) up: Vec<Nid>,
+    pub(super) eqs: Vec<EqHandle>,
+    pub(super) lives: u64,
+}
+
+/// Tells the model of events.
+struct Handler {
+    node: usize,
+    watch: Weak<Watch>,
+}
+
+impl EventHandler for Handler {
+    fn event(&self, event: &Event) {
+        let Some(watch) = self.watch.upgrade() else { return };
+        watch.trace.lock().add(|| format!("node {}: {event:?}", self.node));
+        watch.model.lock().event(self.node, event);
+    }
+
+    fn wake(&self) {}
+}
+
+impl World {
+    fn nids(&self, index: usize) -> Vec<Nid> {
+        let last = index as u8 + 1;
+        let nid = |net| match self.scenario.large_nids {
+            true => Nid::new_v6(net, Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into())),
+            false => Nid::new_v4(net, Ipv4Addr::new(10, 77, 0, last)),
+        };
+        let o2ib = self.scenario.o2ib.as_ref().map(|_| nid(Net::O2IB));
+        std::iter::once(nid(Net::TCP)).chain(o2ib).collect()
+    }
+
+    pub(super) fn add_node(&mut self, index: usize) -> Result<(), LNetError> {
+        let cookie = cookie(index, 0);
+        let config = engine_config(&self.scenario, cookie);
+        let timeout_ns = config.transaction_timeout_ns;
+        self.watch.model.lock().add_node(config.pid, cookie, timeout_ns);
+        let nids = self.nids(index);
+        let node = WorldNode { engine: Engine::new(config), nids, up: Vec::new(), eqs: Vec::new(), lives: 0 };
+        self.nodes.push(node);
+        self.equip(index)?;
+        self.net.after(0, index as u64);
+        Ok(())
+    }
+
+    fn equip(&mut self, index: usize) -> Result<(), LNetError> {
+        for nid in self.nodes[index].nids.clone() {
+            self.start_ni(index, nid)?;
+        }
+        for _ in 0..2 {
+            let handler = Handler { node: index, watch: Arc::downgrade(&self.watch) };
+            let eq = self.nodes[index].engine.eq_alloc(Arc::new(handler))?;
+            self.nodes[index].eqs.push(eq);
+        }
+        Ok(())
+    }
+
+    /// A node dies and comes back under the same names.
+    pub(super) fn restart(&mut self, index: usize) {
+        self.trace(|| format!("node {index} restarts"));
+        self.seen.restarts += 1;
+        if let Err(what) = self.kill(index).and_then(|()| self.equip(index).map_err(|error| error.to_string())) {
+            self.watch.model.lock().fail(|| format!("node {index} restarts: {what}"));
+        }
+    }
+
+    /// A node dies: all that it had is given back. A new, empty engine takes its place.
+    pub(super) fn kill(&mut self, index: usize) -> Result<(), String> {
+        for nid in self.nodes[index].nids.clone() {
+            self.net.crash(nid);
+        }
+        let now = self.net.now_ns() + self.extra_ns;
+        let node = &mut self.nodes[index];
+        node.lives += 1;
+        node.up.clear();
+        node.eqs.clear();
+        let cookie = cookie(index, node.lives);
+        let fresh = Engine::new(engine_config(&self.scenario, cookie));
+        fresh.advance(now);
+        let dead = std::mem::replace(&mut node.engine, fresh);
+        let others = Arc::strong_count(&dead) - 1;
+        drop(dead);
+        let memory = self.watch.model.lock().restart_node(index, cookie, now);
+        if others > 0 {
+            return Err(format!("the engine is still held, {others} times"));
+        }
+        for (at, memory) in memory.iter().enumerate() {
+            let free = memory.write(0..memory.len());
+            free.map_err(|error| format!("memory {at} of {}: {error}", memory.len()))?;
+        }
+        Ok(())
+    }
+}
+
+fn cookie(index: usize, life: u64) -> u64 {
+    (index as u64 + 1) << 32 | life
+}

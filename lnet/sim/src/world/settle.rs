@@ -1,0 +1,76 @@
+//! The end: everything that was begun must come to its end, and everything must be given back.
+
+use lnet_api::LNet;
+
+use super::World;
+
+/// Steps in which a world on which nothing goes wrong any more must come to rest.
+const MOST_STEPS: u64 = 1_000_000;
+
+impl World {
+    /// Ends everything.
+    ///
+    /// # Errors
+    /// What does not end, or is not given back.
+    pub(crate) fn settle(&mut self) -> Result<(), String> {
+        self.settling = true;
+        self.net.calm();
+        for node in 0..self.nodes.len() {
+            for portal in World::portals() {
+                self.set_lazy(node, portal, false);
+                self.check()?;
+            }
+        }
+        self.drain()?;
+        // Answers that have not come are late now.
+        self.extra_ns += self.scenario.transaction_timeout_ns + 1;
+        for node in 0..self.nodes.len() {
+            self.advance(node);
+            self.check()?;
+        }
+        self.drain()?;
+        for node in 0..self.nodes.len() {
+            self.watch.model.lock().check_quiet(node);
+            let left = self.nodes[node].engine.counters().msgs_alloc;
+            if left > 0 {
+                return Err(format!("node {node}: {left} messages never end"));
+            }
+            self.clear(node)?;
+        }
+        (0..self.nodes.len()).try_for_each(|node| self.kill(node))
+    }
+
+    fn drain(&mut self) -> Result<(), String> {
+        for _ in 0..MOST_STEPS {
+            if !self.net.has_traffic() {
+                return Ok(());
+            }
+            self.let_happen();
+            self.check()?;
+        }
+        Err("the network never comes to rest".to_owned())
+    }
+
+    /// Takes back all buffers of a node; then nothing uses its EQs.
+    fn clear(&mut self, node: usize) -> Result<(), String> {
+        let mes = self.watch.model.lock().mes(node);
+        for (id, handle, _) in mes {
+            self.unlink_one_me(node, id, handle);
+            self.check()?;
+        }
+        let mds = self.watch.model.lock().mds(node);
+        for (id, handle) in mds {
+            self.unlink_one_md(node, id, handle);
+            self.check()?;
+        }
+        let left = self.nodes[node].engine.counters().rst_alloc;
+        if left > 0 {
+            return Err(format!("node {node}: {left} answers are expected for ever"));
+        }
+        for eq in std::mem::take(&mut self.nodes[node].eqs) {
+            let result = self.nodes[node].engine.eq_free(eq);
+            result.map_err(|error| format!("node {node}: an MD is left behind: {error}"))?;
+        }
+        Ok(())
+    }
+}
