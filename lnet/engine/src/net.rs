@@ -10,7 +10,7 @@ use crate::identity::Identities;
 use crate::list::List;
 use crate::message::{Launch, Message, Op, QUEUE, Way};
 use crate::names::pack;
-use crate::ni::{Nis, Phase};
+use crate::ni::{Ni, Nis, Phase};
 use crate::peer::{Peer, Peers};
 use crate::slab::{Key, NONE, Slab};
 use crate::work::{Ended, Outgoing, Work};
@@ -85,31 +85,20 @@ impl Net {
         self.shares[place] = Some(Share { ni, credits, max_credits, min_credits, queue, traffic });
     }
 
-    /// Sends a message: hands it over when there are credits, or queues it.
-    ///
-    /// # Errors
-    /// ENETDOWN if the NI is gone or stops, ENOMEM without room for the message or its peer.
-    pub(crate) fn launch(
-        &mut self,
-        shared: &NetShared,
-        common: &Common,
-        launch: Launch,
-        work: &mut Work,
-    ) -> Result<(), (Message, Errno)> {
+    /// Sends a message: hands it over when there are credits, or queues it. It ends at once with ENETDOWN if the NI is gone
+    /// or stops, with ENOMEM without room for the message or its peer.
+    pub(crate) fn launch(&mut self, shared: &NetShared, common: &Common, launch: Launch, work: &mut Work) {
         let Launch { way, mut message, header, payload, reply_to } = launch;
-        let Way::Over { ni: key, peer, .. } = way else { return Err((message, Errno::EINVAL)) };
-        let Some(ni) = shared.nis.get(key).filter(|ni| ni.phase != Phase::Stopping) else {
-            return Err((message, Errno::ENETDOWN));
-        };
-        if self.messages.is_full() || self.waiting.is_full() {
-            return Err((message, Errno::ENOMEM));
-        }
-        let Some(peer) = self.peers.enter(&common.hasher, key, peer, ni.limits.peer_credits) else {
-            return Err((message, Errno::ENOMEM));
+        let (ni, peer) = match self.next_hop(shared, common, way) {
+            Ok(hop) => hop,
+            Err(errno) => {
+                self.counters.errors += 1;
+                return work.ended.push(Ended { message, result: Err(errno) });
+            }
         };
         let is_answer = message.op.is_answer();
         message.peer = peer;
-        let Some(name) = self.messages.insert(message) else { return Ok(()) };
+        let Some(name) = self.messages.insert(message) else { return };
         self.counters.msgs_max = self.counters.msgs_max.max(self.messages.len() as u64);
         let token = TxToken(pack(self.partition, name));
         let to = self.peers.get_mut(peer);
@@ -118,7 +107,23 @@ impl Net {
         let deadline_ns = ni.deadline_ns(common.now_ns());
         let tx = Tx { ni: ni.id.nid, peer: to.id, header, payload, token, reply_to, deadline_ns };
         self.take_peer_credit(shared, name.index, tx, work);
-        Ok(())
+    }
+
+    /// The NI and the peer of a message, if there is room for it.
+    fn next_hop<'a>(
+        &mut self,
+        shared: &'a NetShared,
+        common: &Common,
+        way: Way,
+    ) -> Result<(&'a Ni, u32), Errno> {
+        let Way::Over { ni: key, peer, .. } = way else { return Err(Errno::EINVAL) };
+        let ni = shared.nis.get(key).filter(|ni| ni.phase != Phase::Stopping).ok_or(Errno::ENETDOWN)?;
+        if self.messages.is_full() {
+            return Err(Errno::ENOMEM);
+        }
+        let peer =
+            self.peers.enter(&common.hasher, key, peer, ni.limits.peer_credits).ok_or(Errno::ENOMEM)?;
+        Ok((ni, peer))
     }
 
     fn take_peer_credit(&mut self, shared: &NetShared, message: u32, tx: Tx, work: &mut Work) {

@@ -261,7 +261,7 @@ impl Engine {
             return self.take_get(part, search, &found, work);
         }
         let Ok(sink) = part.objects.md(found.md).memory.write(found.range()) else { return Attempt::Refused };
-        if part.receiving_is_full() {
+        if !part.receiving.reserve() {
             return Attempt::Refused;
         }
         part.consume(&found);
@@ -439,7 +439,7 @@ impl Resources {
         event: Event,
         work: &mut Work,
     ) -> Verdict {
-        if self.receiving_is_full() {
+        if !self.receiving.reserve() {
             return Verdict::Discard;
         }
         let (back, ack) = (search.inbound.back, ack_of(search.header));
@@ -490,7 +490,7 @@ impl Resources {
         let (rlength, room) = (event.rlength, self.objects.md(md).len() as u32);
         let truncates = self.objects.md(md).options.contains(MdOptions::TRUNCATE);
         let mlength = rlength.min(room);
-        if self.receiving_is_full() || (mlength < rlength && !truncates) {
+        if !self.receiving.reserve() || (mlength < rlength && !truncates) {
             return None;
         }
         let sink = self.objects.md(md).memory.write(0..mlength as usize).ok()?;

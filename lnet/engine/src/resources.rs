@@ -181,11 +181,6 @@ impl Resources {
         self.queues.forget(eq);
     }
 
-    /// Whether there is room for another message to be received.
-    pub(crate) fn receiving_is_full(&self) -> bool {
-        self.receiving.is_full()
-    }
-
     /// Its part of the node's counters.
     pub(crate) fn counters(&self) -> Counters {
         Counters {

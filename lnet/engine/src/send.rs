@@ -15,7 +15,7 @@ use crate::peer::Peers;
 use crate::resources::Resources;
 use crate::response::Response;
 use crate::slab::Key;
-use crate::work::{Ended, LocalCopy, Outgoing, Work};
+use crate::work::{LocalCopy, Outgoing, Work};
 
 /// A message that is about to be sent from a bound MD.
 struct Request {
@@ -162,10 +162,7 @@ impl Engine {
             Way::Over { partition, .. } => {
                 let mut net = self.net.lock(partition);
                 let (part, shared) = net.split();
-                if let Err((message, errno)) = part.launch(shared, &self.common, launch, work) {
-                    part.counters.errors += 1;
-                    work.ended.push(Ended { message, result: Err(errno) });
-                }
+                part.launch(shared, &self.common, launch, work);
             }
         }
     }

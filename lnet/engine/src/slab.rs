@@ -105,13 +105,24 @@ impl<T> Slab<T> {
         Some(Key { index, generation })
     }
 
+    /// Makes sure that the next insert finds room; `false` if the table is full or there is no memory.
+    pub(crate) fn reserve(&mut self) -> bool {
+        !self.is_full() && (self.free != NONE || self.used < self.chunks.len() * CHUNK || self.add_chunk())
+    }
+
+    fn add_chunk(&mut self) -> bool {
+        let mut chunk = Vec::new();
+        if chunk.try_reserve_exact(CHUNK).is_err() || self.chunks.try_reserve(1).is_err() {
+            return false;
+        }
+        self.chunks.push(chunk);
+        true
+    }
+
     fn insert_in_new_slot(&mut self, value: T) -> Option<Key> {
         let index = self.used;
-        if index.is_multiple_of(CHUNK) {
-            let mut chunk = Vec::new();
-            chunk.try_reserve_exact(CHUNK).ok()?;
-            self.chunks.try_reserve(1).ok()?;
-            self.chunks.push(chunk);
+        if index == self.chunks.len() * CHUNK && !self.add_chunk() {
+            return None;
         }
         self.chunks[index / CHUNK].push(Slot { generation: 1, next_free: NONE, value: Some(value) });
         self.used += 1;
