@@ -59,7 +59,12 @@ impl<T, G> PercptLock<T, G> {
         Self::with_partitions(table.partitions(), part, shared)
     }
 
-    fn with_partitions(partitions: usize, part: impl FnMut(usize) -> T, shared: G) -> Self {
+    /// The same for a number of partitions, at least 1 and at most [`MAX_PARTITIONS`].
+    ///
+    /// # Panics
+    ///
+    /// If there are none, or too many.
+    pub fn with_partitions(partitions: usize, part: impl FnMut(usize) -> T, shared: G) -> Self {
         assert!((1..=MAX_PARTITIONS).contains(&partitions), "a table has at least one partition");
         PercptLock {
             slots: (0..partitions).map(part).map(|data| CachePadded::new(Mutex::new(data))).collect(),
@@ -138,6 +143,15 @@ impl<T, G> PrivateGuard<'_, T, G> {
         // SAFETY: `self` holds a private lock for as long as the borrow lives. `&mut G` is made only from an
         // `ExclusiveGuard`, which holds that lock too; so there is none now.
         unsafe { &*self.lock.shared.get() }
+    }
+}
+
+impl<T, G> PrivateGuard<'_, T, G> {
+    /// The partition's data, to be changed, and what all partitions share, to be read.
+    pub fn split(&mut self) -> (&mut T, &G) {
+        // SAFETY: as for `shared`; the two do not overlap.
+        let shared = unsafe { &*self.lock.shared.get() };
+        (&mut self.part, shared)
     }
 }
 

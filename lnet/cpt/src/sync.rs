@@ -1,15 +1,15 @@
 //! The lock and the atomics: the real ones, or loom's when a model checks every interleaving.
 
-#[cfg(all(test, loom))]
+#[cfg(loom)]
 pub(crate) use self::model::{Mutex, MutexGuard};
-#[cfg(all(test, loom))]
+#[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-#[cfg(not(all(test, loom)))]
+#[cfg(not(loom))]
 pub(crate) use parking_lot::{Mutex, MutexGuard};
-#[cfg(not(all(test, loom)))]
+#[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-#[cfg(all(test, loom))]
+#[cfg(loom)]
 mod model {
     pub(crate) use loom::sync::MutexGuard;
 

@@ -38,14 +38,22 @@ impl Buckets {
         if self.count == 0 { NONE } else { self.head(self.bucket(hash)) }
     }
 
-    /// Enters an object that is not in the index.
-    pub(crate) fn insert<T: Hashed>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
-        self.objects += 1;
-        while self.objects * BUCKETS_PER_OBJECT > self.count {
-            self.split(slab);
+    /// Enters an object that is not in the index. Without memory for more buckets the chains grow longer; without
+    /// memory for the first ones, it is refused.
+    #[must_use]
+    pub(crate) fn insert<T: Hashed>(
+        &mut self,
+        slab: &mut impl IndexMut<u32, Output = T>,
+        index: u32,
+    ) -> bool {
+        while (self.objects + 1) * BUCKETS_PER_OBJECT > self.count && self.split(slab) {}
+        if self.count == 0 {
+            return false;
         }
+        self.objects += 1;
         let bucket = self.bucket(slab[index].hash());
         self.push(slab, bucket, index);
+        true
     }
 
     /// Takes an object of the index out.
@@ -90,15 +98,16 @@ impl Buckets {
         }
     }
 
-    /// Adds a bucket and moves to it what belongs there from the one bucket that held it so far.
-    fn split<T: Hashed>(&mut self, slab: &mut impl IndexMut<u32, Output = T>) {
+    /// Adds a bucket and moves to it what belongs there from the one bucket that held it so far; `false` if there is no
+    /// memory for it.
+    fn split<T: Hashed>(&mut self, slab: &mut impl IndexMut<u32, Output = T>) -> bool {
         let new = self.count;
-        if new.is_multiple_of(CHUNK) {
-            self.chunks.push(Box::new([NONE; CHUNK]));
+        if new.is_multiple_of(CHUNK) && !self.add_chunk() {
+            return false;
         }
         self.count += 1;
         if new == 0 {
-            return;
+            return true;
         }
         let old = new - prev_power_of_two(new);
         let mut next = std::mem::replace(self.head_mut(old), NONE);
@@ -108,6 +117,18 @@ impl Buckets {
             let bucket = self.bucket(slab[index].hash());
             self.push(slab, bucket, index);
         }
+        true
+    }
+
+    fn add_chunk(&mut self) -> bool {
+        let mut chunk = Vec::new();
+        if chunk.try_reserve_exact(CHUNK).is_err() || self.chunks.try_reserve(1).is_err() {
+            return false;
+        }
+        chunk.resize(CHUNK, NONE);
+        let chunk = Box::<[u32; CHUNK]>::try_from(chunk.into_boxed_slice());
+        self.chunks.extend(chunk);
+        true
     }
 
     fn push<T: Hashed>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, bucket: usize, index: u32) {
@@ -201,7 +222,7 @@ mod tests {
                     model[place] = index;
                 } else {
                     let index = slab.insert(node).unwrap().index;
-                    buckets.insert(&mut slab, index);
+                    prop_assert!(buckets.insert(&mut slab, index));
                     model.push(index);
                 }
             }
@@ -224,7 +245,7 @@ mod tests {
         for number in 0..50_000u32 {
             let hash = number.wrapping_mul(0x9e37_79b9).rotate_left(16);
             let index = slab.insert(Node { hash, links: Links::NONE }).unwrap().index;
-            buckets.insert(&mut slab, index);
+            assert!(buckets.insert(&mut slab, index));
         }
         let longest = slab.indices().map(|index| chain(&buckets, &slab, slab[index].hash).len()).max();
         assert!(longest.unwrap() <= 12, "a chain of {longest:?} objects");

@@ -1,20 +1,27 @@
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use lnet_api::{
-    Arrival, Distance, EqHandle, Errno, EventHandler, Get, LNet, LNetError, Lnd, LndError, Md, MdHandle,
-    MeHandle, MeSpec, Polled, Put, RxToken, Sent, Sleeper, TxToken, Unlink, Upcalls, Verdict,
+    Arrival, Distance, EQ_COUNT_MAX, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError,
+    Md, MdHandle, MeHandle, MeSpec, Polled, Put, RxToken, Sleeper, TxToken, Unlink, Upcalls, Verdict,
 };
-use lnet_nid::{Nid, Portal, ProcessId};
+use lnet_cpt::PercptLock;
+use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_region::WriteVec;
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 
 use crate::config::EngineConfig;
-use crate::counters::Counters;
-use crate::ni::{NIS_MAX, Ni, Phase};
-use crate::partition::Partition;
+use crate::counters::{Counters, NiStatistics, PeerStatistics, Traffic};
+use crate::event_queue::{EventQueue, EventQueues};
+use crate::identity::Identities;
+use crate::keys::Hasher;
+use crate::names::{Handles, PARTITIONS_MAX, Place};
+use crate::net::{Net, NetShared};
+use crate::ni::{Nis, Phase};
 use crate::ping::{Ping, PingSource, PingTarget};
-use crate::work::Work;
+use crate::portal_state::PortalState;
+use crate::resources::Resources;
+use crate::work::{Ended, Work};
 
 /// [`Engine::advance`] is to be called at least this often while there are NIs, in nanoseconds: LNet's monitor thread
 /// wakes once a second too (lnet-semantics 16).
@@ -25,100 +32,198 @@ pub const ADVANCE_INTERVAL_NS: u64 = 1_000_000_000;
 /// All methods may be called from any thread, but none from inside [`EventHandler::event`]. None blocks.
 pub struct Engine {
     this: Weak<Engine>,
-    state: Mutex<Partition>,
+    pub(crate) common: Common,
+    /// MEs and the MDs attached to them.
+    pub(crate) posted: PercptLock<Resources, ()>,
+    /// MDs bound for PUTs and GETs.
+    pub(crate) bound: PercptLock<Resources, ()>,
+    /// Peers, credits and NIs (`LNET_NET_LOCK`, S-307).
+    pub(crate) net: PercptLock<Net, NetShared>,
+    pub(crate) portals: Box<[PortalState]>,
     /// Held while NIs come and go, which takes several steps.
-    ni_change: Mutex<()>,
-    ping_target: PingTarget,
+    pub(crate) ni_change: Mutex<()>,
+    pub(crate) ping_target: PingTarget,
     ping_source: PingSource,
+    /// NIs, `0@lo` not counted.
+    pub(crate) ni_count: AtomicUsize,
+}
+
+/// What all partitions read, and what is never changed under a lock of theirs.
+pub(crate) struct Common {
+    pub(crate) config: EngineConfig,
+    pub(crate) hasher: Hasher,
+    pub(crate) handles: Handles,
+    pub(crate) queues: EventQueues,
+    /// The time that [`Engine::advance`] was told, in nanoseconds.
+    now_ns: AtomicU64,
+    /// For each partition, no later than its earliest response deadline: so that time passes without its lock.
+    pub(crate) deadlines: Box<[crossbeam_utils::CachePadded<AtomicU64>]>,
+}
+
+impl Common {
+    fn new(config: EngineConfig, partitions: usize) -> Common {
+        let never = || crossbeam_utils::CachePadded::new(AtomicU64::new(u64::MAX));
+        Common {
+            hasher: Hasher::default(),
+            handles: Handles::new(partitions),
+            queues: EventQueues::new(config.limits.event_queues),
+            now_ns: AtomicU64::new(0),
+            deadlines: (0..partitions).map(|_| never()).collect(),
+            config,
+        }
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.now_ns.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn partitions(&self) -> usize {
+        self.deadlines.len()
+    }
+
+    /// The partition that the calling thread acts for.
+    pub(crate) fn here(&self) -> usize {
+        match self.partitions() {
+            1 => 0,
+            all => self.config.partitions.current(true).unwrap_or(0) % all,
+        }
+    }
+
+    /// An event in which nothing is filled in but what it is and this node's PID.
+    pub(crate) fn event(&self, kind: EventKind) -> Event {
+        let here = ProcessId::new(Nid::ANY, self.config.pid);
+        Event {
+            kind,
+            target: here,
+            initiator: here,
+            source: here,
+            sender: Nid::ANY,
+            portal: 0,
+            match_bits: MatchBits(0),
+            hdr_data: 0,
+            rlength: 0,
+            mlength: 0,
+            offset: 0,
+            md: MdHandle(0),
+            user_ptr: 0,
+            status: Ok(()),
+            unlinked: false,
+        }
+    }
 }
 
 impl Engine {
-    /// A node that has no NI but `0@lo`, and answers pings.
+    /// A node that has no NI but `0@lo`, and answers pings. Of a table of more than [`PARTITIONS_MAX`] partitions it
+    /// uses that many.
     #[must_use]
     pub fn new(config: EngineConfig) -> Arc<Engine> {
+        let partitions = config.partitions.partitions().clamp(1, PARTITIONS_MAX);
+        let common = Common::new(config, partitions);
+        let resources = |bound| {
+            PercptLock::with_partitions(
+                partitions,
+                |partition| Resources::new(&common, Place { bound, partition }),
+                (),
+            )
+        };
+        let identities = Identities::new(common.config.limits.known_nodes);
+        let shared = NetShared { nis: Nis::new(), identities };
+        let delayed = common.config.limits.delayed;
+        let (posted, bound) = (resources(false), resources(true));
+        let net = PercptLock::with_partitions(partitions, |partition| Net::new(&common, partition), shared);
         let engine = Arc::new_cyclic(|this: &Weak<Engine>| Engine {
             this: this.clone(),
-            state: Mutex::new(Partition::new(config)),
+            posted,
+            bound,
+            net,
+            portals: (0..Portal::COUNT).map(|_| PortalState::new(delayed)).collect(),
             ni_change: Mutex::new(()),
             ping_target: PingTarget::new(this.clone()),
             ping_source: PingSource::default(),
+            ni_count: AtomicUsize::new(0),
+            common,
         });
         engine.ping_target.start(&engine);
         engine
-    }
-
-    /// Adds an NI and has its LND start it; may be called while others carry traffic (S-202), but not from inside
-    /// [`EventHandler::wake`]. Peers are told of it when they ping.
-    ///
-    /// # Errors
-    /// What the LND says; EEXIST if there is such an NI, EINVAL if `id` names no interface, ENOMEM if there are too many.
-    pub fn add_ni(&self, id: ProcessId, lnd: Arc<dyn Lnd>) -> Result<(), LNetError> {
-        let _alone = self.ni_change.lock();
-        if id.nid.is_any() || id.nid.is_loopback() {
-            let rule = "it must name one interface of one network";
-            return Err(LNetError::Invalid { field: "NID", value: u64::from(id.nid.net().id()), rule });
-        }
-        let upcalls = self.this.upgrade().ok_or(LNetError::ShuttingDown)?;
-        let ni = {
-            let mut state = self.state.lock();
-            if state.nis.find(id.nid).is_some() {
-                let what = format!("there is an NI {} already", id.nid);
-                return Err(LndError { what, errno: Errno::EEXIST }.into());
-            }
-            let ni = state.nis.enter(Ni::new(id, lnd.clone()));
-            ni.ok_or(LNetError::TooMany { objects: "NIs", limit: NIS_MAX })?
-        };
-        self.ping_target.publish(self);
-        match lnd.startup(id, upcalls) {
-            Ok(limits) => {
-                self.with(|state, work| state.ni_started(ni, limits, work));
-                tracing::info!(nid = %id.nid, "NI is up");
-                Ok(())
-            }
-            Err(error) => {
-                self.with(|state, work| state.ni_gone(ni, Errno::ENETDOWN, work));
-                self.ping_target.publish(self);
-                Err(error.into())
-            }
-        }
-    }
-
-    /// Stops an NI and forgets it (S-202). Its messages end with ESHUTDOWN. Any thread may call it that is not inside
-    /// [`EventHandler::wake`]; see [`Lnd::shutdown`].
-    ///
-    /// # Errors
-    /// EADDRNOTAVAIL if there is no such NI.
-    pub fn remove_ni(&self, nid: Nid) -> Result<(), LNetError> {
-        let _alone = self.ni_change.lock();
-        let (ni, lnd) = self.with(|state, work| {
-            let ni = state.nis.find(nid).ok_or(LNetError::NotLocal { nid })?;
-            state.ni_stopping(ni, work);
-            Ok::<_, LNetError>((ni, state.nis[ni].lnd.clone()))
-        })?;
-        self.ping_target.publish(self);
-        lnd.shutdown(nid);
-        self.with(|state, work| state.ni_gone(ni, Errno::ESHUTDOWN, work));
-        tracing::info!(%nid, "NI is gone");
-        Ok(())
     }
 
     /// Tells the time, in nanoseconds of the node's clock, and ends what is late. Gives when to call it again, at the
     /// latest; `None` if no NI is there.
     ///
     /// For the engine no time passes between two calls: a deadline that is set in between starts at the first of them,
-    /// so it can be early by [`ADVANCE_INTERVAL_NS`] at the most.
+    /// so it can be early by [`ADVANCE_INTERVAL_NS`] at the most. It takes no lock unless something is late.
     pub fn advance(&self, now_ns: u64) -> Option<u64> {
-        self.with(|state, work| {
-            state.now_ns = state.now_ns.max(now_ns);
-            state.expire(work);
-            let latest = state.nis.iter().next().map(|_| state.now_ns.saturating_add(ADVANCE_INTERVAL_NS));
-            latest.map(|latest| state.next_deadline_ns().map_or(latest, |deadline| deadline.min(latest)))
-        })
+        let now_ns = self.common.now_ns.fetch_max(now_ns, Ordering::Relaxed).max(now_ns);
+        let mut next = u64::MAX;
+        for (partition, deadline) in self.common.deadlines.iter().enumerate() {
+            if deadline.load(Ordering::Relaxed) <= now_ns {
+                self.expire(partition, now_ns);
+            }
+            next = next.min(deadline.load(Ordering::Relaxed));
+        }
+        let latest = now_ns.saturating_add(ADVANCE_INTERVAL_NS);
+        (self.ni_count.load(Ordering::Relaxed) > 0).then(|| next.min(latest))
     }
 
     /// The node's counters.
     pub fn counters(&self) -> Counters {
-        self.state.lock().counters()
+        let mut counters = Counters::default();
+        for partition in 0..self.common.partitions() {
+            counters += self.posted.lock(partition).counters();
+            counters += self.bound.lock(partition).counters();
+            counters += self.net.lock(partition).counters();
+        }
+        counters.msgs_alloc += self.portals.iter().map(|portal| portal.delayed() as u64).sum::<u64>();
+        counters
+    }
+
+    /// What went over an NI, `0@lo` included, and its credits; `None` if there is no such NI.
+    pub fn ni_statistics(&self, nid: Nid) -> Option<NiStatistics> {
+        let mut all = NiStatistics {
+            nid,
+            up: true,
+            traffic: Traffic::default(),
+            credits: 0,
+            available_tx_credits: 0,
+            min_tx_credits: 0,
+        };
+        for partition in 0..self.common.partitions() {
+            let net = self.net.lock(partition);
+            if nid.is_loopback() {
+                all.traffic += net.lo;
+                continue;
+            }
+            let (key, ni) = net.shared().nis.find(nid)?;
+            all.up = ni.phase == Phase::Up;
+            if let Some(share) = net.share(key) {
+                all.traffic += share.traffic;
+                all.credits += share.max_credits;
+                all.available_tx_credits += share.credits;
+                all.min_tx_credits += share.min_credits;
+            }
+        }
+        all.traffic.settle();
+        Some(all)
+    }
+
+    /// The peers, each as often as there are NIs (and connections of unprivileged programs) over which it is known.
+    pub fn peer_statistics(&self) -> Vec<PeerStatistics> {
+        let mut all = Vec::new();
+        for partition in 0..self.common.partitions() {
+            all.extend(self.net.lock(partition).peers.iter().map(|peer| {
+                let mut traffic = peer.traffic;
+                traffic.settle();
+                PeerStatistics {
+                    nid: peer.id.nid,
+                    traffic,
+                    max_ni_tx_credits: peer.max_credits,
+                    available_tx_credits: peer.credits,
+                    min_tx_credits: peer.min_credits,
+                    tx_q_num_of_buf: peer.queued_bytes,
+                }
+            }));
+        }
+        all
     }
 
     /// Asks a node who it is (lnet-wire 15). `sleeper` is woken when the answer, or the reason why there is none, can be
@@ -138,172 +243,184 @@ impl Engine {
 
     /// The primary NID of the node that `nid` belongs to, as far as that node has told; else `nid`.
     pub fn primary_nid(&self, nid: Nid) -> Nid {
-        self.state.lock().identities.primary(nid)
+        self.net.lock(self.common.here()).shared().identities.primary(nid)
+    }
+
+    pub(crate) fn this(&self) -> Result<Arc<Engine>, LNetError> {
+        self.this.upgrade().ok_or(LNetError::ShuttingDown)
     }
 
     pub(crate) fn pings(&self) -> &PingSource {
         &self.ping_source
     }
 
-    /// Decides something under the lock, then does what follows from it.
-    pub(crate) fn with<R>(&self, decide: impl FnOnce(&mut Partition, &mut Work) -> R) -> R {
+    /// The table that an MD is in.
+    pub(crate) fn table(&self, bound: bool) -> &PercptLock<Resources, ()> {
+        if bound { &self.bound } else { &self.posted }
+    }
+
+    /// Decides something, with whatever locks that takes, then does what follows from it.
+    pub(crate) fn with<R>(&self, decide: impl FnOnce(&mut Work) -> R) -> R {
         let mut work = Work::default();
-        let result = decide(&mut self.state.lock(), &mut work);
+        let result = decide(&mut work);
         self.run(&mut work);
         result
     }
 
-    /// Does what is to be done without the lock, until that causes nothing more. A loop, not a recursion: a message that
+    /// Does what is to be done without a lock, until that causes nothing more. A loop, not a recursion: a message that
     /// fails at once lets the next one go, which may fail at once too.
     fn run(&self, work: &mut Work) {
         while !work.is_empty() {
-            for resume in work.resumes.drain(..) {
-                resume.lnd.resume(resume.rx, resume.delivery);
+            while let Some(resume) = work.resumes.pop() {
+                self.resume(resume);
             }
-            self.copy(work);
-            self.send(work);
+            while let Some(copy) = pop_first(&mut work.copies) {
+                self.copy(copy, work);
+            }
+            while let Some(launch) = pop_first(&mut work.launches) {
+                self.launch(launch, work);
+            }
+            while let Some(outgoing) = pop_first(&mut work.sends) {
+                self.hand_over(outgoing, work);
+            }
+            while let Some(Ended { message, result }) = pop_first(&mut work.ended) {
+                self.end_outgoing(&message, result, work);
+            }
+            while let Some(way) = work.pushed.pop() {
+                self.end_push(way);
+            }
             for handler in work.wakes.drain(..) {
                 handler.wake();
             }
             work.garbage.clear();
         }
     }
+}
 
-    fn copy(&self, work: &mut Work) {
-        let mut done: SmallVec<[(TxToken, RxToken); 2]> = SmallVec::new();
-        for copy in work.copies.drain(..) {
-            if let (Some(from), Some(mut to)) = (copy.payload, copy.delivery.sink) {
-                lnet_region::copy(&from, &mut to);
-            }
-            done.push((copy.tx, copy.delivery.token));
-        }
-        if !done.is_empty() {
-            let mut state = self.state.lock();
-            for (tx, rx) in done {
-                state.finalize_tx(tx, Ok(()), work);
-                state.finalize_rx(rx, Ok(()), work);
-            }
-        }
-    }
-
-    fn send(&self, work: &mut Work) {
-        let mut done: SmallVec<[(TxToken, Result<(), Errno>); 4]> = SmallVec::new();
-        for outgoing in work.sends.drain(..) {
-            let token = outgoing.tx.token;
-            if let Sent::Now(result) = outgoing.lnd.send(outgoing.tx) {
-                done.push((token, result));
-            }
-        }
-        if !done.is_empty() {
-            let mut state = self.state.lock();
-            for (token, result) in done {
-                state.finalize_tx(token, result, work);
-            }
-        }
-    }
+/// Takes the first element out; the lists of [`Work`] rarely have a second.
+fn pop_first<A: smallvec::Array>(list: &mut smallvec::SmallVec<A>) -> Option<A::Item> {
+    (!list.is_empty()).then(|| list.remove(0))
 }
 
 impl LNet for Engine {
     fn eq_alloc(&self, handler: Arc<dyn EventHandler>) -> Result<EqHandle, LNetError> {
-        self.state.lock().eq_alloc(handler)
+        let key = self.common.queues.enter(EventQueue::new(0, Some(handler))?)?;
+        Ok(self.common.handles.eq(key))
     }
 
-    fn eq_alloc_polled(&self, count: usize, _: Option<Arc<dyn EventHandler>>) -> Result<EqHandle, LNetError> {
-        let rule = "this engine has no polled queues yet";
-        Err(LNetError::Invalid { field: "count", value: count as u64, rule })
+    fn eq_alloc_polled(
+        &self,
+        count: usize,
+        handler: Option<Arc<dyn EventHandler>>,
+    ) -> Result<EqHandle, LNetError> {
+        if count == 0 || count > EQ_COUNT_MAX {
+            let rule = "a polled queue keeps 1 to 65536 events";
+            return Err(LNetError::Invalid { field: "count", value: count as u64, rule });
+        }
+        let key = self.common.queues.enter(EventQueue::new(count.next_power_of_two(), handler)?)?;
+        Ok(self.common.handles.eq(key))
     }
 
-    fn eq_poll(&self, _: &[EqHandle]) -> Result<Option<Polled>, LNetError> {
-        Ok(None)
+    fn eq_poll(&self, eqs: &[EqHandle]) -> Result<Option<Polled>, LNetError> {
+        let Common { queues, handles, .. } = &self.common;
+        queues.poll(eqs.iter().map(|&eq| (eq, handles.open_eq(eq))))
     }
 
     fn eq_free(&self, eq: EqHandle) -> Result<(), LNetError> {
-        // The handler is dropped after the lock: what its drop does is its own business.
-        let handler = self.state.lock().eq_free(eq);
-        handler.map(drop)
+        let gone = LNetError::NoSuch { object: "EQ", handle: eq.0 };
+        let key = self.common.handles.open_eq(eq).ok_or(gone.clone())?;
+        let queue = {
+            // Under all locks, so that no MD begins to use it meanwhile (S-307).
+            let (mut posted, mut bound) = (self.posted.lock_all(), self.bound.lock_all());
+            let used = posted.parts_mut().chain(bound.parts_mut()).any(|part| part.users(key) > 0);
+            if self.common.queues.find(key).is_some() && used {
+                return Err(LNetError::Busy { object: "EQ", handle: eq.0 });
+            }
+            posted.parts_mut().chain(bound.parts_mut()).for_each(|part| part.forget_queue(key));
+            self.common.queues.remove(key)
+        };
+        // The handler is dropped after the locks: what its drop does is its own business.
+        queue.map(drop).ok_or(gone)
     }
 
     fn me_attach(&self, me: &MeSpec) -> Result<MeHandle, LNetError> {
-        self.state.lock().me_attach(me)
+        self.attach_entry(me)
     }
 
-    fn me_insert(&self, _: MeHandle, me: &MeSpec) -> Result<MeHandle, LNetError> {
-        Err(LNetError::PortalType { portal: me.portal.get(), rule: "this engine inserts nothing yet" })
+    fn me_insert(&self, beside: MeHandle, me: &MeSpec) -> Result<MeHandle, LNetError> {
+        self.insert_entry(beside, me)
     }
 
     fn me_unlink(&self, me: MeHandle) -> Result<(), LNetError> {
-        self.with(|state, work| state.me_unlink(me, work))
+        self.with(|work| self.unlink_entry(me, work))
     }
 
     /// As [`LNet::md_attach`]; an entry that has an MD already keeps both, and its place.
     fn md_attach(&self, me: MeHandle, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
-        self.with(|state, work| state.md_attach(me, md, unlink, work))
+        self.with(|work| self.attach_md(me, md, unlink, work))
     }
 
     fn md_bind(&self, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
-        self.state.lock().md_bind(md, unlink)
+        self.bind_md(md, unlink)
     }
 
     fn md_unlink(&self, md: MdHandle) -> Result<(), LNetError> {
-        self.with(|state, work| state.md_unlink(md, work))
+        self.with(|work| self.unlink_md(md, work))
     }
 
     /// As [`LNet::put`]; also EBUSY while a message is being received into the MD's memory, and ENOMEM when a
     /// region has as many leases as it can have.
     fn put(&self, put: &Put) -> Result<(), LNetError> {
-        self.with(|state, work| state.put(put, work))
+        self.with(|work| self.send_put(put, work))
     }
 
     fn get(&self, get: &Get) -> Result<(), LNetError> {
-        self.with(|state, work| state.get(get, work))
+        self.with(|work| self.send_get(get, work))
     }
 
     fn set_lazy(&self, portal: Portal, lazy: bool) {
-        self.with(|state, work| if lazy { state.set_lazy(portal) } else { state.clear_lazy(portal, work) });
+        self.with(|work| self.change_lazy(portal, lazy, work));
     }
 
     fn distance(&self, nid: Nid) -> Result<Distance, LNetError> {
-        let state = self.state.lock();
-        let mut nis = state.nis.iter().zip(1..);
-        let found = nis.find(|((_, ni), _)| ni.phase == Phase::Up && ni.id.nid.net() == nid.net());
-        let ((_, ni), order) = found.ok_or(LNetError::NoRoute { nid })?;
-        Ok(Distance { hops: u32::from(ni.id.nid != nid), order, source: ni.id.nid })
+        self.distance_to(nid)
     }
 
     fn local_ids(&self) -> Vec<ProcessId> {
-        let state = self.state.lock();
-        let loopback = ProcessId::new(Nid::LOOPBACK, state.config.pid);
-        let nis = state.nis.iter().filter(|(_, ni)| ni.phase == Phase::Up).map(|(_, ni)| ni.id);
+        let net = self.net.lock(self.common.here());
+        let loopback = ProcessId::new(Nid::LOOPBACK, self.common.config.pid);
+        let nis = net.shared().nis.iter().filter(|(_, ni)| ni.phase == Phase::Up).map(|(_, ni)| ni.id);
         std::iter::once(loopback).chain(nis).collect()
     }
 }
 
 impl Upcalls for Engine {
-    fn partition_of(&self, _: Nid, _: Nid) -> usize {
-        0
+    fn partition_of(&self, ni: Nid, peer: Nid) -> usize {
+        let net = self.net.lock(self.common.here());
+        net.shared().nis.find(ni).map_or(0, |(_, ni)| ni.cpts.of(peer))
     }
 
     fn parse(&self, arrival: &Arrival<'_>) -> Verdict {
-        self.with(|state, work| state.parse(arrival, work))
+        self.with(|work| self.arrive(arrival, work))
     }
 
     fn finalize_rx(&self, token: RxToken, result: Result<(), Errno>) {
-        self.with(|state, work| state.finalize_rx(token, result, work));
+        self.with(|work| self.received(token, result, work));
     }
 
     fn finalize_tx(&self, token: TxToken, result: Result<(), Errno>) {
-        self.with(|state, work| state.finalize_tx(token, result, work));
+        self.with(|work| self.left(token, result, work));
     }
 
     fn sink_of_get(&self, token: TxToken) -> Option<WriteVec> {
-        self.state.lock().sink_of_get(token)
+        self.direct_sink(token)
     }
 
     fn finalize_get(&self, token: TxToken, result: Result<u32, Errno>) {
-        self.with(|state, work| state.finalize_get(token, result, work));
+        self.with(|work| self.direct_end(token, result, work));
     }
 
     fn peer_lost(&self, ni: Nid, peer: ProcessId, reason: Errno) {
-        self.with(|state, work| state.peer_lost(ni, peer, reason, work));
+        self.with(|work| self.lose_peer(ni, peer, reason, work));
     }
 }

@@ -59,41 +59,53 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `engine` | [`Engine`]: the lock, and what is done when it is released |
-//! | `config`, `counters` | [`EngineConfig`], [`Limits`], [`Counters`] |
-//! | `partition` | the state behind the lock; the life of MEs, MDs and EQs |
-//! | `portal`, `matching`, `md`, `objects` | MEs and MDs, and which of them takes a message |
-//! | `send`, `receive`, `finish` | a message's way out, its way in, and its end |
-//! | `peer`, `ni`, `identity`, `message`, `response` | the tables they work on |
+//! | `engine` | [`Engine`]: the locks, and what is done when they are released |
+//! | `config`, `counters` | [`EngineConfig`], [`Limits`]; [`Counters`], [`NiStatistics`], [`PeerStatistics`] |
+//! | `entries`, `send`, `receive`, `finish`, `delay`, `interfaces` | what the engine does: the life of MEs and MDs, a message's way out, its way in, its end, its wait for a buffer; NIs |
+//! | `resources`, `objects`, `md`, `portal`, `matching`, `response` | one partition of MEs and MDs; which of them takes a message; the answers waited for |
+//! | `portal_state`, `event_queue` | what all partitions share of a portal, and of an EQ |
+//! | `net`, `peer`, `ni`, `identity` | one partition of peers and credits; NIs; which NIDs are one node |
+//! | `message`, `work` | messages on their way; what is left to do after a lock |
 //! | `ping` | answering pings and pushes; asking a node who it is ([`Ping`]) |
-//! | `slab`, `list`, `buckets`, `keys` | tables that grow in small steps, the lists and hash indices through them |
+//! | `slab`, `list`, `buckets`, `groups`, `sequence`, `names`, `keys` | tables that grow in small steps, the lists and hash indices through them; what handles are made of |
 
 #![forbid(unsafe_code)]
 
 mod buckets;
 mod config;
 mod counters;
+mod delay;
 mod engine;
+mod entries;
+mod event_queue;
 mod finish;
+mod groups;
 mod identity;
+mod interfaces;
 mod keys;
 mod list;
 mod matching;
 mod md;
 mod message;
+mod names;
+mod net;
 mod ni;
 mod objects;
-mod partition;
 mod peer;
 mod ping;
 mod portal;
+mod portal_state;
 mod receive;
+mod resources;
 mod response;
 mod send;
+mod sequence;
 mod slab;
+mod sync;
 mod work;
 
-pub use config::{EngineConfig, Limits};
-pub use counters::Counters;
+pub use config::{EngineConfig, Limits, MatchOrder, Rotor, Stealing};
+pub use counters::{ByKind, Counters, NiStatistics, PeerStatistics, Traffic};
 pub use engine::{ADVANCE_INTERVAL_NS, Engine};
+pub use names::PARTITIONS_MAX;
 pub use ping::Ping;

@@ -47,6 +47,11 @@ impl<const L: usize> List<L> {
         some(self.head)
     }
 
+    /// The last object.
+    pub(crate) fn tail(&self) -> Option<u32> {
+        some(self.tail)
+    }
+
     /// The objects in order.
     pub(crate) fn iter<'a, T: Linked<L>>(
         &self,
@@ -73,6 +78,21 @@ impl<const L: usize> List<L> {
             tail => slab[tail].links_mut().next = index,
         }
         self.tail = index;
+    }
+
+    /// Puts an object, which is in no list `L`, right before one that is in this list.
+    pub(crate) fn insert_before<T: Linked<L>>(
+        &mut self,
+        slab: &mut impl IndexMut<u32, Output = T>,
+        next: u32,
+        index: u32,
+    ) {
+        let prev = std::mem::replace(&mut slab[next].links_mut().prev, index);
+        *slab[index].links_mut() = Links { prev, next };
+        match prev {
+            NONE => self.head = index,
+            prev => slab[prev].links_mut().next = index,
+        }
     }
 
     /// Takes an object of this list out.

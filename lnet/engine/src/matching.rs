@@ -1,20 +1,27 @@
 //! Which MD takes a message (lnet-semantics 9).
 
-use lnet_api::MdOptions;
-use lnet_nid::{MatchBits, Portal, ProcessId};
+use std::ops::Range;
 
-use crate::partition::Partition;
+use lnet_api::MdOptions;
+use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
+use smallvec::SmallVec;
+
+use crate::config::MatchOrder;
+use crate::engine::Common;
 use crate::portal::{Entry, Kind};
+use crate::resources::Resources;
 use crate::slab::NONE;
 
 /// What a PUT or GET looks for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     /// `OP_PUT` or `OP_GET`.
     pub(crate) op: MdOptions,
     pub(crate) bits: MatchBits,
-    /// The primary NID of the source, and its PID.
-    pub(crate) source: ProcessId,
+    /// The NIDs of the source's node, the primary one first.
+    pub(crate) nids: SmallVec<[Nid; 2]>,
+    /// The source's PID.
+    pub(crate) pid: Pid,
     /// Bytes it carries or asks for.
     pub(crate) length: u32,
     /// Offset in its header.
@@ -29,6 +36,14 @@ pub(crate) struct Match {
     pub(crate) mlength: u32,
 }
 
+impl Match {
+    /// The bytes of the MD.
+    pub(crate) fn range(&self) -> Range<usize> {
+        let start = self.offset as usize;
+        start..start + self.mlength as usize
+    }
+}
+
 /// What a search found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
@@ -38,36 +53,40 @@ pub(crate) enum Found {
     Nothing,
 }
 
-impl Partition {
-    /// Searches the entries with ignore bits, then those without, each in list order.
-    pub(crate) fn find(&self, portal: u32, wanted: &Wanted) -> Found {
-        let Ok(portal) = Portal::new(portal) else { return Found::Nothing };
-        let table = &self.portals[portal.index()];
-        if let Some(found) = self.find_from(table.first_masked(), wanted) {
-            return found;
-        }
-        let exact = |source| {
-            let first = table.first_exact(&self.objects, &self.hasher, source, wanted.bits);
-            self.find_from(first, wanted)
+impl Resources {
+    /// Searches a wildcard portal: the first entry in list order that would take the message decides. Those without
+    /// ignore bits are found by hash, so only those with ignore bits that stand before are looked at one by one.
+    pub(crate) fn find_wildcard(&self, common: &Common, portal: usize, wanted: &Wanted) -> Found {
+        let table = &self.tables[portal];
+        let first =
+            table.first_exact(&self.objects, &common.hasher, Kind::Wildcard, ProcessId::ANY, wanted.bits);
+        let exact = self.first_of(first, u64::MAX, wanted);
+        let before = match (&exact, common.config.match_order) {
+            (Some((rank, _)), MatchOrder::List) => *rank,
+            _ => u64::MAX,
         };
-        if let Some(found) = exact(wanted.source) {
-            return found;
-        }
-        if table.kind() != Some(Kind::Unique) {
-            return Found::Nothing;
-        }
-        // Entries of a unique portal that name another NID of the same node.
-        let others = self.identities.nids(wanted.source.nid).iter().skip(1);
-        let found = others.filter_map(|&nid| exact(ProcessId::new(nid, wanted.source.pid)));
-        found.into_iter().next().unwrap_or(Found::Nothing)
+        let masked = self.first_of(table.first_masked(), before, wanted);
+        masked.or(exact).map_or(Found::Nothing, |(_, found)| found)
     }
 
-    fn find_from(&self, first: u32, wanted: &Wanted) -> Option<Found> {
+    /// Searches a unique portal for an entry of one of the node's NIDs.
+    pub(crate) fn find_unique(&self, common: &Common, portal: usize, nid: Nid, wanted: &Wanted) -> Found {
+        let source = ProcessId::new(nid, wanted.pid);
+        let table = &self.tables[portal];
+        let first = table.first_exact(&self.objects, &common.hasher, Kind::Unique, source, wanted.bits);
+        self.first_of(first, u64::MAX, wanted).map_or(Found::Nothing, |(_, found)| found)
+    }
+
+    /// The first entry from here on that would take the message, before a rank.
+    fn first_of(&self, first: u32, before: u64, wanted: &Wanted) -> Option<(u64, Found)> {
         let mut at = first;
         while at != NONE {
             let entry = &self.objects[at];
+            if entry.rank() >= before {
+                break;
+            }
             if let Some(found) = self.try_entry(entry, wanted) {
-                return Some(found);
+                return Some((entry.rank(), found));
             }
             at = entry.next();
         }
@@ -75,13 +94,13 @@ impl Partition {
     }
 
     /// The rules in their order; `None` skips the entry.
-    fn try_entry(&self, entry: &Entry, wanted: &Wanted) -> Option<Found> {
+    pub(crate) fn try_entry(&self, entry: &Entry, wanted: &Wanted) -> Option<Found> {
         let md = self.objects.md_at(entry.md)?;
         let bits_differ = (entry.match_bits.0 ^ wanted.bits.0) & !entry.ignore_bits.0 != 0;
         if md.is_exhausted() || !md.options.contains(wanted.op) || bits_differ {
             return None;
         }
-        if !self.is_from(entry.match_id, wanted.source) {
+        if !wanted.is_for(entry.match_id) {
             return None;
         }
         Some(match md.place(wanted.length, wanted.offset) {
@@ -89,10 +108,12 @@ impl Partition {
             None => Found::TooLong,
         })
     }
+}
 
-    fn is_from(&self, wanted: ProcessId, source: ProcessId) -> bool {
-        let pid_fits = wanted.pid.is_any() || wanted.pid == source.pid;
-        let nid_fits = || wanted.nid.is_any() || self.identities.same(wanted.nid, source.nid);
-        pid_fits && nid_fits()
+impl Wanted {
+    /// Whether an entry that wants messages of `id` takes it; an entry for one NID of a node takes those of the node's
+    /// other NIDs as well.
+    fn is_for(&self, id: ProcessId) -> bool {
+        (id.pid.is_any() || id.pid == self.pid) && (id.nid.is_any() || self.nids.contains(&id.nid))
     }
 }

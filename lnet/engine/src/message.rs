@@ -1,74 +1,81 @@
 //! Messages that are being sent or received.
 
-use lnet_api::{Event, RxContext, Tx};
+use lnet_api::{Event, RxContext};
 use lnet_nid::ProcessId;
-use lnet_proto::{Header, WireHandle};
+use lnet_proto::{Header, MessageType, WireHandle};
+use lnet_region::ReadVec;
+use smallvec::SmallVec;
 
 use crate::list::{Linked, Links};
-use crate::partition::DELAYED;
+use crate::matching::Wanted;
+use crate::names::MdName;
 use crate::slab::{Key, NONE};
 
 /// The list number of messages that wait for credits: of their peer or of their NI, never both.
 pub(crate) const QUEUE: usize = 5;
 
-/// What a message is to this node.
+/// The list number of the messages that wait on a lazy portal.
+pub(crate) const DELAYED: usize = 6;
+
+/// A way to another node, or to this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// This node itself: no LND, no credits (lnet-wire 14).
+    Here,
+    /// Over an NI to a next hop, which belongs to this partition.
+    Over { ni: Key, peer: ProcessId, partition: usize },
+}
+
+/// What a message is that this node sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// A PUT that this node sends.
     Put,
-    /// A GET that this node sends.
     Get,
     /// A GET whose data the network writes by itself.
     DirectGet,
-    /// An ACK that this node sends.
     Ack,
     /// The REPLY to a GET from elsewhere.
     Reply,
-    /// A PUT whose payload is being received.
-    PutReceived,
-    /// A push whose payload is being received into a buffer.
-    PushReceived,
-    /// A REPLY whose payload is being received.
-    ReplyReceived,
 }
 
-/// A message in flight. It ends in exactly one way: finalised, once.
+impl Op {
+    /// How it is counted.
+    pub(crate) fn kind(self) -> MessageType {
+        match self {
+            Op::Put => MessageType::Put,
+            Op::Get | Op::DirectGet => MessageType::Get,
+            Op::Ack => MessageType::Ack,
+            Op::Reply => MessageType::Reply,
+        }
+    }
+
+    /// Whether it answers a request of another node.
+    pub(crate) fn is_answer(self) -> bool {
+        matches!(self, Op::Ack | Op::Reply)
+    }
+}
+
+/// A message that this node sends. It ends in exactly one way: finalised, once.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) op: Op,
-    /// The MD it uses; NONE for an ACK, and for a push that is thrown away.
-    pub(crate) md: u32,
-    /// The next hop of one that is sent; the last hop of a PUT received that is a push or causes an ACK; else, and for
-    /// this node itself, NONE.
-    pub(crate) peer: u32,
+    /// The MD it uses; none for an ACK.
+    pub(crate) md: Option<MdName>,
     /// What the MD's owner will be told, but for the status.
     pub(crate) event: Event,
     /// The ACK or REPLY to come.
     pub(crate) response: Key,
-    /// What the ACK of a received PUT echoes, if one is wanted.
-    pub(crate) ack: WireHandle,
+    /// The next hop, once it is in a partition's table of messages; else, and for this node itself, NONE.
+    pub(crate) peer: u32,
     /// While it waits for credits: the message itself, in a table of its own, for few ever wait.
     pub(crate) waiting: u32,
     pub(crate) queue: Links,
 }
 
 impl Message {
-    /// A message with nothing to wait for.
-    pub(crate) fn new(op: Op, md: u32, peer: u32, event: Event) -> Message {
-        let (response, ack) = (Key::NULL, WireHandle::NONE);
-        Message { op, md, peer, event, response, ack, waiting: NONE, queue: Links::NONE }
-    }
-
-    /// Whether this node sends it.
-    pub(crate) fn is_outgoing(&self) -> bool {
-        !matches!(self.op, Op::PutReceived | Op::PushReceived | Op::ReplyReceived)
-    }
-}
-
-impl Op {
-    /// Whether it answers a request of another node.
-    pub(crate) fn is_answer(self) -> bool {
-        matches!(self, Op::Ack | Op::Reply)
+    /// A message that is in no table yet.
+    pub(crate) fn new(op: Op, md: Option<MdName>, response: Key, event: Event) -> Message {
+        Message { op, md, event, response, peer: NONE, waiting: NONE, queue: Links::NONE }
     }
 }
 
@@ -82,14 +89,54 @@ impl Linked<QUEUE> for Message {
     }
 }
 
+/// A message that is decided on and is to be sent when no lock is held.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) way: Way,
+    pub(crate) message: Message,
+    pub(crate) header: Header,
+    pub(crate) payload: Option<ReadVec>,
+    pub(crate) reply_to: Option<RxContext>,
+}
+
 /// Where a header came from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Inbound {
-    /// The NI; NONE for a message of this node to itself.
-    pub(crate) ni: u32,
+    /// The way back: an answer goes over the hop that brought the request.
+    pub(crate) back: Way,
     /// The last hop.
     pub(crate) from: ProcessId,
     pub(crate) rx: RxContext,
+    /// The NIDs of the node that the header names as its source, the primary one first.
+    pub(crate) nids: SmallVec<[lnet_nid::Nid; 2]>,
+}
+
+/// A message whose payload is being received.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    pub(crate) kind: Intake,
+    /// The MD that takes it, in the same partition's table; NONE if it goes nowhere.
+    pub(crate) md: u32,
+    pub(crate) back: Way,
+    pub(crate) event: Event,
+    /// What the ACK of a PUT echoes, if one is wanted.
+    pub(crate) ack: WireHandle,
+}
+
+/// What is being received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Intake {
+    Put,
+    /// A PUT to the node's own portal: one at a time per peer.
+    Push,
+    Reply,
+}
+
+/// A message of this node to itself, until it is received.
+#[derive(Debug)]
+pub(crate) struct Local {
+    pub(crate) message: Message,
+    pub(crate) payload: Option<ReadVec>,
 }
 
 /// A PUT that waits on a lazy portal.
@@ -97,8 +144,9 @@ pub(crate) struct Inbound {
 pub(crate) struct Delayed {
     pub(crate) inbound: Inbound,
     pub(crate) header: Header,
+    pub(crate) wanted: Wanted,
     /// The message itself, if this node sent it.
-    pub(crate) local: Option<Tx>,
+    pub(crate) local: Option<Local>,
     pub(crate) links: Links,
 }
 

@@ -2,23 +2,24 @@
 
 use std::sync::Arc;
 
-use lnet_api::{Errno, Lnd, NiLimits, RxToken, TxToken};
-use lnet_nid::{Nid, Portal, ProcessId};
+use lnet_api::{Lnd, NiLimits};
+use lnet_nid::{Nid, ProcessId};
+use smallvec::SmallVec;
 
-use crate::list::List;
-use crate::message::{Message, QUEUE};
-use crate::partition::Partition;
-use crate::slab::Slab;
-use crate::work::Work;
+use crate::slab::{Key, Slab};
 
 /// The most NIs of a node. More than any host has network cards; the search for an NI looks at each.
 pub(crate) const NIS_MAX: usize = 64;
 
 /// What an NI may do before its LND has said it: LNet's defaults (lnet-semantics 28).
-const STARTING_LIMITS: NiLimits = NiLimits { credits: 256, peer_credits: 8, timeout_ns: 50_000_000_000 };
+pub(crate) const STARTING_LIMITS: NiLimits =
+    NiLimits { credits: 256, peer_credits: 8, timeout_ns: 50_000_000_000 };
 
 /// How much longer than an attempt to send a message may wait for credits, in nanoseconds (lnet-semantics 13).
 const DEADLINE_SLACK_NS: u64 = 1_000_000_000;
+
+/// A partition has credits for this many busy peers, if the NI has them (lnet-semantics 13).
+const BUSY_PEERS: u32 = 8;
 
 /// Where an NI is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,22 +31,44 @@ pub(crate) enum Phase {
     Stopping,
 }
 
+/// The partitions that an NI's peers are spread over (S-315: `tcp0(eth0)[0,2]`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cpts {
+    /// Those chosen; none means all.
+    chosen: SmallVec<[u8; 8]>,
+    all: usize,
+}
+
+impl Cpts {
+    /// These partitions of `all`; none chosen means all.
+    pub(crate) fn new(all: usize, chosen: &[usize]) -> Cpts {
+        Cpts { chosen: chosen.iter().map(|&cpt| cpt as u8).collect(), all }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        if self.chosen.is_empty() { self.all } else { self.chosen.len() }
+    }
+
+    /// The partition of a peer (lnet-semantics 22).
+    pub(crate) fn of(&self, peer: Nid) -> usize {
+        let place = peer.cpt_of(self.len());
+        self.chosen.get(place).map_or(place, |&cpt| usize::from(cpt))
+    }
+}
+
 /// A network interface.
 pub(crate) struct Ni {
     pub(crate) id: ProcessId,
     pub(crate) lnd: Arc<dyn Lnd>,
     pub(crate) limits: NiLimits,
     pub(crate) phase: Phase,
-    /// Messages that may still be handed to the LND; below 0, as many are queued.
-    pub(crate) credits: i64,
-    pub(crate) queue: List<QUEUE>,
+    pub(crate) cpts: Cpts,
 }
 
 impl Ni {
-    pub(crate) fn new(id: ProcessId, lnd: Arc<dyn Lnd>) -> Ni {
-        let limits = STARTING_LIMITS;
-        let credits = i64::from(limits.credits);
-        Ni { id, lnd, limits, phase: Phase::Starting, credits, queue: List::new() }
+    pub(crate) fn new(id: ProcessId, lnd: Arc<dyn Lnd>, cpts: Cpts) -> Ni {
+        Ni { id, lnd, limits: STARTING_LIMITS, phase: Phase::Starting, cpts }
     }
 
     /// Whether peers are told of it: from before it can be pinged until it stops.
@@ -57,6 +80,16 @@ impl Ni {
     pub(crate) fn deadline_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_add(self.limits.timeout_ns).saturating_add(DEADLINE_SLACK_NS)
     }
+
+    /// The credits of each partition that its peers belong to (lnet-semantics 13).
+    pub(crate) fn credits_per_partition(&self, limits: &NiLimits) -> i64 {
+        let (credits, partitions) = (limits.credits.max(1), self.cpts.len() as u32);
+        if partitions == 1 {
+            return i64::from(credits);
+        }
+        let share = (credits / partitions).max(limits.peer_credits.saturating_mul(BUSY_PEERS));
+        i64::from(share.min(credits).max(1))
+    }
 }
 
 /// All NIs, in the order in which they were added.
@@ -67,101 +100,61 @@ pub(crate) struct Nis {
 
 impl Nis {
     pub(crate) fn new() -> Nis {
-        Nis { slab: Slab::new(NIS_MAX), order: Vec::new() }
+        Nis { slab: Slab::new(NIS_MAX), order: Vec::with_capacity(NIS_MAX) }
     }
 
     /// Enters an NI; `None` if there are too many.
-    pub(crate) fn enter(&mut self, ni: Ni) -> Option<u32> {
-        let index = self.slab.insert(ni)?.index;
-        self.order.push(index);
-        Some(index)
+    pub(crate) fn enter(&mut self, ni: Ni) -> Option<Key> {
+        let key = self.slab.insert(ni)?;
+        self.order.push(key.index);
+        Some(key)
     }
 
-    pub(crate) fn remove(&mut self, index: u32) -> Option<Ni> {
-        self.order.retain(|&known| known != index);
-        self.slab.take(index)
+    pub(crate) fn remove(&mut self, ni: Key) -> Option<Ni> {
+        let gone = self.slab.remove(ni)?;
+        self.order.retain(|&known| known != ni.index);
+        Some(gone)
     }
 
     /// The NI with this NID, whatever its phase.
-    pub(crate) fn find(&self, nid: Nid) -> Option<u32> {
-        self.iter().find(|(_, ni)| ni.id.nid == nid).map(|(index, _)| index)
+    pub(crate) fn find(&self, nid: Nid) -> Option<(Key, &Ni)> {
+        self.iter().find(|(_, ni)| ni.id.nid == nid)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Ni)> {
-        self.order.iter().map(|&index| (index, &self.slab[index]))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &Ni)> {
+        self.order.iter().map(|&index| (self.slab.key(index), &self.slab[index]))
     }
 
-    /// The NI, if there is one at this index.
-    pub(crate) fn at(&self, index: u32) -> Option<&Ni> {
-        self.slab.at(index)
+    /// Whether the NID is this node's, NIs that are just starting or stopping included.
+    pub(crate) fn is_local(&self, nid: Nid) -> bool {
+        nid.is_loopback() || self.find(nid).is_some()
     }
 
-    /// The NI at this index, which must exist.
-    pub(crate) fn get_mut(&mut self, index: u32) -> &mut Ni {
-        &mut self.slab[index]
+    /// The NI, if it is still there.
+    pub(crate) fn get(&self, ni: Key) -> Option<&Ni> {
+        self.slab.get(ni)
     }
-}
 
-impl std::ops::Index<u32> for Nis {
-    type Output = Ni;
-
-    fn index(&self, index: u32) -> &Ni {
-        &self.slab[index]
+    /// The NI, if it is still there, to be changed.
+    pub(crate) fn get_mut(&mut self, ni: Key) -> Option<&mut Ni> {
+        self.slab.get_mut(ni)
     }
 }
 
-impl Partition {
-    /// An LND has started an NI: its limits take the place of the ones assumed so far.
-    pub(crate) fn ni_started(&mut self, index: u32, limits: NiLimits, work: &mut Work) {
-        let more_for_peers = i64::from(limits.peer_credits.max(1)) - i64::from(STARTING_LIMITS.peer_credits);
-        for peer in self.peers.of_ni(index) {
-            self.peers.get_mut(peer).max_credits += more_for_peers;
-            self.change_peer_credits(peer, more_for_peers, work);
-        }
-        let ni = self.nis.get_mut(index);
-        ni.limits = limits;
-        ni.phase = Phase::Up;
-        let more = i64::from(limits.credits.max(1)) - i64::from(STARTING_LIMITS.credits);
-        self.change_ni_credits(index, more, work);
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// An NI is about to be stopped: nothing is sent over it any more, and what waits ends.
-    pub(crate) fn ni_stopping(&mut self, index: u32, work: &mut Work) {
-        self.nis.get_mut(index).phase = Phase::Stopping;
-        self.flush_queues(index, Errno::ESHUTDOWN, work);
-        for portal in (0..Portal::COUNT as u32).filter_map(|portal| Portal::new(portal).ok()) {
-            self.drop_delayed(portal, |delayed| delayed.inbound.ni == index, work);
+    /// S-307, S-315.
+    #[test]
+    fn peers_belong_to_the_partitions_that_were_chosen() {
+        let chosen = [1, 3];
+        let (some, all) = (Cpts::new(4, &chosen), Cpts::new(4, &[]));
+        for host in 1..200u8 {
+            let nid: Nid = format!("10.0.0.{host}@tcp").parse().unwrap();
+            assert!(chosen.contains(&some.of(nid)));
+            assert_eq!(all.of(nid), nid.cpt_of(4));
         }
-    }
-
-    /// An NI's LND has stopped it, or could not start it: everything that went over it ends.
-    pub(crate) fn ni_gone(&mut self, index: u32, reason: Errno, work: &mut Work) {
-        self.ni_stopping(index, work);
-        // The LND has finalised what it had; if it has forgotten something, that must not be waited for.
-        self.end_all_of_ni(index, reason, work);
-        for peer in self.peers.of_ni(index) {
-            self.lose_peer(peer, reason, work);
-            self.peers.forget(peer);
-        }
-        self.nis.remove(index);
-    }
-
-    fn end_all_of_ni(&mut self, ni: u32, reason: Errno, work: &mut Work) {
-        let over_ni = |message: &Message| self.peers.at(message.peer).is_some_and(|peer| peer.ni == ni);
-        let left: Vec<u32> =
-            self.messages.indices().filter(|&index| over_ni(&self.messages[index])).collect();
-        for index in left {
-            let key = self.messages.key(index).to_u64();
-            self.finalize_tx(TxToken(key), Err(reason), work);
-            self.finalize_rx(RxToken(key), Err(reason), work);
-        }
-    }
-
-    /// All connections to a peer are gone.
-    pub(crate) fn peer_lost(&mut self, ni: Nid, peer: ProcessId, reason: Errno, work: &mut Work) {
-        let found = self.nis.find(ni).and_then(|ni| self.peers.find(&self.hasher, ni, peer));
-        if let Some(peer) = found {
-            self.lose_peer(peer, reason, work);
-        }
+        assert_eq!((some.len(), all.len()), (2, 4));
     }
 }

@@ -6,11 +6,12 @@ use hashbrown::hash_map::Entry;
 use lnet_nid::{Nid, Pid, ProcessId};
 
 use crate::buckets::{Buckets, CHAIN, Hashed};
+use crate::counters::Traffic;
 use crate::keys::Hasher;
 use crate::list::{Linked, Links, List};
 use crate::message::QUEUE;
-use crate::response::BY_PEER;
-use crate::slab::{NONE, Slab};
+use crate::response::Debtor;
+use crate::slab::{Key, NONE, Slab};
 
 /// How many peers are looked at to find an idle one when the table is full. A bound on the time it takes; the search
 /// goes on there the next time.
@@ -20,21 +21,21 @@ const EVICTION_STEPS: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) id: ProcessId,
-    pub(crate) ni: u32,
+    pub(crate) ni: Key,
     hash: u32,
     chain: Links,
     /// Messages that may still be handed over; below 0, as many are queued.
     pub(crate) credits: i64,
     pub(crate) max_credits: i64,
+    pub(crate) min_credits: i64,
     pub(crate) queue: List<QUEUE>,
-    /// ACKs and REPLYs expected from it.
-    pub(crate) responses: List<BY_PEER>,
-    /// PUTs being received that it wants acknowledged, or that are pushes.
-    pub(crate) holds: u32,
     /// A buffer is taking a push from it.
     pub(crate) pushing: bool,
     /// ACKs and REPLYs to it that have not left yet.
     pub(crate) answers: u32,
+    /// Bytes of the messages in flight or queued, headers included.
+    pub(crate) queued_bytes: u64,
+    pub(crate) traffic: Traffic,
 }
 
 impl Linked<CHAIN> for Peer {
@@ -60,11 +61,11 @@ impl Peer {
     }
 
     fn is_idle(&self) -> bool {
-        self.credits == self.max_credits && self.holds == 0 && self.responses.is_empty()
+        self.credits == self.max_credits && !self.pushing
     }
 }
 
-/// All peers.
+/// The peers of one partition.
 #[derive(Debug)]
 pub(crate) struct Peers {
     slab: Slab<Peer>,
@@ -82,51 +83,54 @@ impl Peers {
     }
 
     /// What a peer is known by: its PID counts only if it names a connection (lnet-wire 27).
-    fn key(id: ProcessId) -> ProcessId {
-        if id.pid.is_userspace() { id } else { ProcessId::new(id.nid, Pid::LNET) }
+    pub(crate) fn name(hasher: &Hasher, ni: Key, id: ProcessId) -> Debtor {
+        let id = if id.pid.is_userspace() { id } else { ProcessId::new(id.nid, Pid::LNET) };
+        Debtor { ni, id, hash: hasher.process(id, u64::from(ni.index)) }
     }
 
     /// The peer, if it is known.
-    pub(crate) fn find(&self, hasher: &Hasher, ni: u32, id: ProcessId) -> Option<u32> {
-        let id = Peers::key(id);
-        let hash = hasher.process(id, u64::from(ni));
-        self.lookup(hash, ni, id)
+    pub(crate) fn find(&self, hasher: &Hasher, ni: Key, id: ProcessId) -> Option<u32> {
+        self.lookup(&Peers::name(hasher, ni, id))
     }
 
     /// The peer, made known if it was not; `None` if there is no room.
-    pub(crate) fn enter(&mut self, hasher: &Hasher, ni: u32, id: ProcessId, credits: u32) -> Option<u32> {
-        let id = Peers::key(id);
-        let hash = hasher.process(id, u64::from(ni));
-        if let Some(known) = self.lookup(hash, ni, id) {
+    pub(crate) fn enter(&mut self, hasher: &Hasher, ni: Key, id: ProcessId, credits: u32) -> Option<u32> {
+        let name = Peers::name(hasher, ni, id);
+        if let Some(known) = self.lookup(&name) {
             return Some(known);
         }
         if self.slab.is_full() {
             self.evict();
         }
+        self.nids.try_reserve(1).ok()?;
         let max_credits = i64::from(credits.max(1));
         let key = self.slab.insert(Peer {
-            id,
+            id: name.id,
             ni,
-            hash,
+            hash: name.hash,
             chain: Links::NONE,
             credits: max_credits,
             max_credits,
+            min_credits: max_credits,
             queue: List::new(),
-            responses: List::new(),
-            holds: 0,
             pushing: false,
             answers: 0,
+            queued_bytes: 0,
+            traffic: Traffic::default(),
         })?;
-        self.index.insert(&mut self.slab, key.index);
-        *self.nids.entry(id.nid).or_insert(0) += 1;
+        if !self.index.insert(&mut self.slab, key.index) {
+            self.slab.take(key.index);
+            return None;
+        }
+        *self.nids.entry(name.id.nid).or_insert(0) += 1;
         Some(key.index)
     }
 
-    fn lookup(&self, hash: u32, ni: u32, id: ProcessId) -> Option<u32> {
-        let mut at = self.index.first(hash);
+    fn lookup(&self, name: &Debtor) -> Option<u32> {
+        let mut at = self.index.first(name.hash);
         while at != NONE {
             let peer = &self.slab[at];
-            if peer.hash == hash && peer.ni == ni && peer.id == id {
+            if peer.hash == name.hash && peer.ni == name.ni && peer.id == name.id {
                 return Some(at);
             }
             at = peer.chain.next;
@@ -170,24 +174,19 @@ impl Peers {
         self.nids.contains_key(&nid)
     }
 
-    /// The peer, if there is one at this index.
-    pub(crate) fn at(&self, index: u32) -> Option<&Peer> {
-        self.slab.at(index)
-    }
-
     /// The peer at this index, which must exist.
     pub(crate) fn get_mut(&mut self, index: u32) -> &mut Peer {
         &mut self.slab[index]
     }
 
-    /// The peers reached over an NI.
-    pub(crate) fn of_ni(&self, ni: u32) -> Vec<u32> {
-        self.slab.indices().filter(|&index| self.slab[index].ni == ni).collect()
+    /// All peers, in no useful order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Peer> {
+        self.slab.indices().map(|index| &self.slab[index])
     }
 
-    /// The most peers there can be.
-    pub(crate) fn limit(&self) -> usize {
-        self.slab.limit()
+    /// The peers reached over an NI.
+    pub(crate) fn of_ni(&self, ni: Key) -> Vec<u32> {
+        self.slab.indices().filter(|&index| self.slab[index].ni == ni).collect()
     }
 }
 

@@ -1,23 +1,24 @@
-//! Portals: match entries in the order in which messages try them (lnet-semantics 10).
+//! The match entries of one portal in one partition, in the order in which messages try them (lnet-semantics 10).
 
 use lnet_api::{LNetError, MeSpec, Position, Unlink};
 use lnet_nid::{MatchBits, Portal, ProcessId};
 
-use crate::buckets::{Buckets, CHAIN, Hashed};
+use crate::buckets::{CHAIN, Hashed};
+use crate::groups::{GROUP, Grouped, Groups};
 use crate::keys::Hasher;
 use crate::list::{Linked, Links, List};
 use crate::objects::Objects;
-use crate::partition::DELAYED;
+use crate::sequence::{Ranked, SEQUENCE, Sequence};
 use crate::slab::NONE;
 
-/// The list number of match entries in the order of matching.
-const ORDER: usize = 1;
+/// The list number of the entries with ignore bits.
+const MASKED: usize = GROUP;
 
-/// A match entry in the engine's table.
+/// A match entry.
 ///
-/// Entries without ignore bits are found by hash. Those that want the same key (the bits; on a unique portal the source
-/// as well) form a list in the order of matching; only the first of them is in the hash index, and it knows the
-/// last. So the index is as large as there are keys, not entries, and equal keys make no long chains.
+/// Entries without ignore bits are found by hash; those that want the same key (the bits; on a unique portal the source
+/// as well) form a group. Entries with ignore bits form a list of their own. Which of two entries of a wildcard portal
+/// stands first in the portal's list, their ranks tell.
 ///
 /// The fields stand in the order of their use: a search that goes past an entry needs one cache line of it.
 #[derive(Debug)]
@@ -27,41 +28,67 @@ pub(crate) struct Entry {
     /// The attached MD, or [`NONE`].
     pub(crate) md: u32,
     pub(crate) match_bits: MatchBits,
-    /// In the hash index; the first of its key only.
+    /// In the hash index; the first of its group only.
     chain: Links,
     /// Among the entries of the same key, or among those with ignore bits.
-    order: Links,
+    group: Links,
+    rank: u64,
     pub(crate) match_id: ProcessId,
     pub(crate) ignore_bits: MatchBits,
+    /// Among all entries of a wildcard portal.
+    sequence: Links,
     /// The last entry of the same key; kept in the first.
     last: u32,
     pub(crate) portal: Portal,
     pub(crate) auto_unlink: bool,
 }
 
-impl Linked<CHAIN> for Entry {
-    fn links(&self) -> Links {
-        self.chain
-    }
+macro_rules! linked {
+    ($list:ident, $field:ident) => {
+        impl Linked<$list> for Entry {
+            fn links(&self) -> Links {
+                self.$field
+            }
 
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.chain
-    }
+            fn links_mut(&mut self) -> &mut Links {
+                &mut self.$field
+            }
+        }
+    };
 }
 
-impl Linked<ORDER> for Entry {
-    fn links(&self) -> Links {
-        self.order
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.order
-    }
-}
+linked!(CHAIN, chain);
+linked!(GROUP, group);
+linked!(SEQUENCE, sequence);
 
 impl Hashed for Entry {
     fn hash(&self) -> u32 {
         self.hash
+    }
+}
+
+impl Grouped for Entry {
+    fn same_key(&self, other: &Entry) -> bool {
+        let kind = Kind::of(&self.match_id, self.ignore_bits);
+        self.match_bits == other.match_bits && (kind == Kind::Wildcard || self.match_id == other.match_id)
+    }
+
+    fn last(&self) -> u32 {
+        self.last
+    }
+
+    fn set_last(&mut self, last: u32) {
+        self.last = last;
+    }
+}
+
+impl Ranked for Entry {
+    fn rank(&self) -> u64 {
+        self.rank
+    }
+
+    fn set_rank(&mut self, rank: u64) {
+        self.rank = rank;
     }
 }
 
@@ -75,18 +102,25 @@ impl Entry {
             auto_unlink: spec.unlink == Unlink::Auto,
             md: NONE,
             hash: 0,
+            rank: 0,
             chain: Links::NONE,
-            order: Links::NONE,
+            group: Links::NONE,
+            sequence: Links::NONE,
             last: NONE,
         }
     }
 
-    /// The entry that a message tries after this one.
+    /// The entry that a message tries after this one, of the same key or of those with ignore bits.
     pub(crate) fn next(&self) -> u32 {
-        self.order.next
+        self.group.next
     }
 
-    fn has_ignore_bits(&self) -> bool {
+    /// Where it stands in the portal's list: before all with a greater rank. 0 on a unique portal.
+    pub(crate) fn rank(&self) -> u64 {
+        self.rank
+    }
+
+    fn is_masked(&self) -> bool {
         self.ignore_bits.0 != 0
     }
 }
@@ -101,8 +135,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    fn of(spec: &MeSpec) -> Kind {
-        let open = spec.match_id.nid.is_any() || spec.match_id.pid.is_any() || spec.ignore_bits.0 != 0;
+    pub(crate) fn of(match_id: &ProcessId, ignore_bits: MatchBits) -> Kind {
+        let open = match_id.nid.is_any() || match_id.pid.is_any() || ignore_bits.0 != 0;
         if open { Kind::Wildcard } else { Kind::Unique }
     }
 
@@ -115,131 +149,137 @@ impl Kind {
     }
 }
 
-/// The match entries of one portal.
+/// The match entries of one portal in one partition.
 #[derive(Debug)]
 pub(crate) struct Table {
-    kind: Option<Kind>,
-    exact: Buckets,
-    /// Entries with ignore bits, which are tried first.
-    masked: List<ORDER>,
-    /// PUTs that match nothing wait instead of being dropped (lnet-semantics 11).
-    pub(crate) lazy: bool,
-    /// Those that wait.
-    pub(crate) delayed: List<DELAYED>,
+    exact: Groups,
+    /// Entries with ignore bits.
+    masked: List<MASKED>,
+    /// All entries of a wildcard portal.
+    sequence: Sequence,
+    /// Entries that have an MD.
+    pub(crate) attached: usize,
+    /// When the last MD was attached, in nanoseconds of the node's clock.
+    pub(crate) attached_at_ns: u64,
 }
 
 impl Table {
     pub(crate) fn new() -> Table {
         Table {
-            kind: None,
-            exact: Buckets::default(),
+            exact: Groups::default(),
             masked: List::new(),
-            lazy: false,
-            delayed: List::new(),
+            sequence: Sequence::new(),
+            attached: 0,
+            attached_at_ns: 0,
         }
     }
 
-    /// What decides where an exact match is looked for: `None` as long as there was no entry.
-    pub(crate) fn kind(&self) -> Option<Kind> {
-        self.kind
-    }
-
-    /// Posts an entry.
+    /// Posts an entry of the portal's kind at the head or the tail.
     ///
     /// # Errors
-    /// EPERM if it does not fit the portal's type, or is to be put before others where order means nothing (S-103);
-    /// ENOMEM if there are too many.
+    /// ENOMEM if there are too many, or no memory.
     pub(crate) fn post(
         &mut self,
         entries: &mut Objects,
         hasher: &Hasher,
+        kind: Kind,
         spec: &MeSpec,
     ) -> Result<u32, LNetError> {
-        let kind = Kind::of(spec);
-        self.check(kind, spec)?;
-        let Some(index) = entries.insert_entry(Entry::new(spec)) else {
-            return Err(LNetError::TooMany { objects: "match entries", limit: entries.limits().0 });
-        };
-        self.kind = Some(kind);
-        if spec.ignore_bits.0 != 0 {
-            match spec.position {
-                Position::Before => self.masked.push_front(entries, index),
-                Position::After | Position::Local => self.masked.push_back(entries, index),
-            }
+        let index = enter(entries, hasher, kind, spec)?;
+        let front = spec.position == Position::Before;
+        if entries[index].is_masked() {
+            if front { self.masked.push_front(entries, index) } else { self.masked.push_back(entries, index) }
         } else {
-            entries[index].hash = hasher.process(kind.key_id(spec.match_id), spec.match_bits.0);
-            self.post_exact(entries, kind, index, spec.position);
+            let entered = if front {
+                self.exact.push_front(entries, index)
+            } else {
+                self.exact.push_back(entries, index)
+            };
+            if !entered {
+                return Err(no_room(entries, index));
+            }
+        }
+        if kind == Kind::Wildcard {
+            if front {
+                self.sequence.push_front(entries, index);
+            } else {
+                self.sequence.push_back(entries, index);
+            }
         }
         Ok(index)
     }
 
-    fn check(&self, kind: Kind, spec: &MeSpec) -> Result<(), LNetError> {
-        let rule = match (self.kind, kind) {
-            (Some(Kind::Unique), Kind::Wildcard) => {
-                "a unique portal takes only entries for one process and all bits"
-            }
-            (Some(Kind::Wildcard), Kind::Unique) => {
-                "a wildcard portal takes only entries that leave the process or some bits open"
-            }
-            (_, Kind::Unique) if spec.position == Position::Before => {
-                "entries of a unique portal have no order, so none can be put before others"
-            }
-            _ => return Ok(()),
-        };
-        Err(LNetError::PortalType { portal: spec.portal.get(), rule })
+    /// Posts an entry of a wildcard portal right before or after another (S-104).
+    ///
+    /// # Errors
+    /// As for [`Table::post`].
+    pub(crate) fn insert(
+        &mut self,
+        entries: &mut Objects,
+        hasher: &Hasher,
+        beside: u32,
+        spec: &MeSpec,
+    ) -> Result<u32, LNetError> {
+        let index = enter(entries, hasher, Kind::Wildcard, spec)?;
+        let before = spec.position == Position::Before;
+        if before {
+            self.sequence.push_before(entries, beside, index);
+        } else {
+            self.sequence.push_after(entries, beside, index);
+        }
+        if self.insert_in_group(entries, index, beside, before) {
+            return Ok(index);
+        }
+        self.sequence.remove(entries, index);
+        Err(no_room(entries, index))
     }
 
-    fn post_exact(&mut self, entries: &mut Objects, kind: Kind, index: u32, position: Position) {
+    /// Enters an entry that has its rank among those it shares a list with.
+    fn insert_in_group(&mut self, entries: &mut Objects, index: u32, beside: u32, before: bool) -> bool {
+        let (new, other) = (&entries[index], &entries[beside]);
+        let masked = new.is_masked();
+        let neighbours = masked == other.is_masked() && (masked || new.same_key(other));
+        // A neighbour in the portal's list that is in another list here tells nothing: the place is searched for.
+        let next = match (neighbours, before) {
+            (true, true) => beside,
+            (true, false) => other.next(),
+            (false, _) => self.first_behind(entries, index),
+        };
+        match (masked, next) {
+            (true, NONE) => self.masked.push_back(entries, index),
+            (true, next) => self.masked.insert_before(entries, next, index),
+            (false, NONE) => return self.exact.push_back(entries, index),
+            (false, next) => self.exact.push_before(entries, next, index),
+        }
+        true
+    }
+
+    /// The first entry of its list that stands behind this one, or [`NONE`].
+    fn first_behind(&self, entries: &Objects, index: u32) -> u32 {
         let new = &entries[index];
-        let first = self.lookup(entries, kind, new.hash, new.match_id, new.match_bits);
-        if first == NONE {
-            entries[index].last = index;
-            self.exact.insert(entries, index);
-            return;
+        let mut at = if new.is_masked() {
+            self.first_masked()
+        } else {
+            self.exact.first(entries, new.hash, |other: &Entry| other.same_key(new))
+        };
+        while at != NONE && entries[at].rank < new.rank {
+            at = entries[at].next();
         }
-        let last = entries[first].last;
-        match position {
-            Position::Before => {
-                self.exact.replace(entries, first, index);
-                entries[index].order = Links { prev: NONE, next: first };
-                entries[index].last = last;
-                entries[first].order.prev = index;
-            }
-            Position::After | Position::Local => {
-                entries[index].order = Links { prev: last, next: NONE };
-                entries[last].order.next = index;
-                entries[first].last = index;
-            }
-        }
+        at
     }
 
     /// Takes an entry out of the portal; it stays in the table of entries.
     pub(crate) fn withdraw(&mut self, entries: &mut Objects, index: u32) {
-        if entries[index].has_ignore_bits() {
-            return self.masked.remove(entries, index);
+        let entry = &entries[index];
+        let (kind, masked) = (Kind::of(&entry.match_id, entry.ignore_bits), entry.is_masked());
+        if masked {
+            self.masked.remove(entries, index);
+        } else {
+            self.exact.remove(entries, index);
         }
-        let Links { prev, next } = std::mem::replace(&mut entries[index].order, Links::NONE);
-        if prev == NONE {
-            return self.withdraw_first(entries, index, next);
+        if kind == Kind::Wildcard {
+            self.sequence.remove(entries, index);
         }
-        entries[prev].order.next = next;
-        if next != NONE {
-            entries[next].order.prev = prev;
-            return;
-        }
-        let gone = &entries[index];
-        let kind = self.kind.unwrap_or(Kind::Wildcard);
-        let first = self.lookup(entries, kind, gone.hash, gone.match_id, gone.match_bits);
-        entries[first].last = prev;
-    }
-
-    fn withdraw_first(&mut self, entries: &mut Objects, index: u32, next: u32) {
-        if next == NONE {
-            return self.exact.remove(entries, index);
-        }
-        self.exact.replace(entries, index, next);
-        entries[next].order.prev = NONE;
-        entries[next].last = entries[index].last;
     }
 
     /// The first entry with ignore bits, or [`NONE`].
@@ -252,24 +292,27 @@ impl Table {
         &self,
         entries: &Objects,
         hasher: &Hasher,
+        kind: Kind,
         source: ProcessId,
         bits: MatchBits,
     ) -> u32 {
-        let Some(kind) = self.kind else { return NONE };
         let hash = hasher.process(kind.key_id(source), bits.0);
-        self.lookup(entries, kind, hash, source, bits)
+        let wanted =
+            |entry: &Entry| entry.match_bits == bits && (kind == Kind::Wildcard || entry.match_id == source);
+        self.exact.first(entries, hash, wanted)
     }
+}
 
-    fn lookup(&self, entries: &Objects, kind: Kind, hash: u32, source: ProcessId, bits: MatchBits) -> u32 {
-        let mut at = self.exact.first(hash);
-        while at != NONE {
-            let entry = &entries[at];
-            let same_source = kind == Kind::Wildcard || entry.match_id == source;
-            if entry.hash == hash && entry.match_bits == bits && same_source {
-                break;
-            }
-            at = entry.chain.next;
-        }
-        at
-    }
+fn enter(entries: &mut Objects, hasher: &Hasher, kind: Kind, spec: &MeSpec) -> Result<u32, LNetError> {
+    let limit = entries.limits().0;
+    let index = entries.insert_entry(Entry::new(spec));
+    let index = index.ok_or(LNetError::TooMany { objects: "match entries", limit })?;
+    entries[index].hash = hasher.process(kind.key_id(spec.match_id), spec.match_bits.0);
+    Ok(index)
+}
+
+/// Takes an entry back for which the index has no memory.
+fn no_room(entries: &mut Objects, index: u32) -> LNetError {
+    entries.remove_entry(index);
+    LNetError::TooMany { objects: "match entries", limit: entries.limits().0 }
 }

@@ -1,16 +1,39 @@
 //! ACKs and REPLYs that are still to come (lnet-semantics 12: response tracking).
 
-use lnet_api::EventKind;
+use std::sync::atomic::Ordering;
+
+use lnet_api::{Errno, Event, EventKind};
 use lnet_nid::{Nid, ProcessId};
 
+use crate::buckets::{CHAIN, Hashed};
+use crate::engine::{Common, Engine};
+use crate::groups::{GROUP, Grouped};
 use crate::list::{Linked, Links};
+use crate::message::{Inbound, Way};
+use crate::peer::Peers;
+use crate::resources::Resources;
+use crate::slab::{Key, NONE, some};
+use crate::work::Work;
 
-/// The list number of all responses with a deadline, the earliest first.
+/// How many expired responses one hold of a partition's lock ends.
+const EXPIRE_BATCH: usize = 1024;
+
+/// How many of an MD's expected responses, and how many of a peer's, are compared with one that has come. An MD nearly
+/// always expects one; one that expects many from many peers finds its own among the few that the sender owes.
+const ANSWER_SEARCH: usize = 256;
+
+/// The list number of all responses of a partition that have a deadline, the earliest first.
 pub(crate) const BY_DEADLINE: usize = 2;
-/// The list number of the responses expected from one peer.
-pub(crate) const BY_PEER: usize = 3;
 /// The list number of the responses expected for one MD.
 pub(crate) const BY_MD: usize = 4;
+
+/// Who owes a response: a next hop over an NI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Debtor {
+    pub(crate) ni: Key,
+    pub(crate) id: ProcessId,
+    pub(crate) hash: u32,
+}
 
 /// An expected ACK or REPLY.
 #[derive(Debug)]
@@ -18,8 +41,8 @@ pub(crate) struct Response {
     /// [`EventKind::Ack`] or [`EventKind::Reply`].
     pub(crate) kind: EventKind,
     pub(crate) md: u32,
-    /// The next hop; NONE for this node itself.
-    pub(crate) peer: u32,
+    /// The next hop; none for this node itself.
+    pub(crate) debtor: Option<Debtor>,
     /// Whom the request went to.
     pub(crate) target: ProcessId,
     /// The NID it was sent from.
@@ -29,25 +52,55 @@ pub(crate) struct Response {
     /// The request has left.
     pub(crate) sent: bool,
     by_deadline: Links,
-    by_peer: Links,
     by_md: Links,
+    chain: Links,
+    of_debtor: Links,
+    last: u32,
 }
 
 impl Response {
     /// One that is in no list yet.
-    pub(crate) fn new(kind: EventKind, md: u32, peer: u32, target: ProcessId, source: Nid) -> Response {
+    pub(crate) fn new(
+        kind: EventKind,
+        md: u32,
+        debtor: Option<Debtor>,
+        target: ProcessId,
+        source: Nid,
+    ) -> Response {
         Response {
             kind,
             md,
-            peer,
+            debtor,
             target,
             source,
             deadline_ns: None,
             sent: false,
             by_deadline: Links::NONE,
-            by_peer: Links::NONE,
             by_md: Links::NONE,
+            chain: Links::NONE,
+            of_debtor: Links::NONE,
+            last: NONE,
         }
+    }
+}
+
+impl Hashed for Response {
+    fn hash(&self) -> u32 {
+        self.debtor.map_or(0, |debtor| debtor.hash)
+    }
+}
+
+impl Grouped for Response {
+    fn same_key(&self, other: &Response) -> bool {
+        self.debtor == other.debtor
+    }
+
+    fn last(&self) -> u32 {
+        self.last
+    }
+
+    fn set_last(&mut self, last: u32) {
+        self.last = last;
     }
 }
 
@@ -66,5 +119,181 @@ macro_rules! linked {
 }
 
 linked!(BY_DEADLINE, by_deadline);
-linked!(BY_PEER, by_peer);
 linked!(BY_MD, by_md);
+linked!(CHAIN, chain);
+linked!(GROUP, of_debtor);
+
+impl Response {
+    /// The event that tells of it, as far as that is known before it comes; `primary` is the primary NID of the target.
+    pub(crate) fn event(&self, common: &Common, primary: Nid) -> Event {
+        Event {
+            target: ProcessId::new(self.source, common.config.pid),
+            initiator: ProcessId::new(primary, self.target.pid),
+            source: self.target,
+            sender: self.target.nid,
+            ..common.event(self.kind)
+        }
+    }
+}
+
+impl Resources {
+    /// Enters a response in the table and in its lists; `None` if there is no room.
+    pub(crate) fn track(&mut self, common: &Common, response: Response) -> Option<Key> {
+        let Response { md, deadline_ns, debtor, .. } = response;
+        let key = self.responses.insert(response)?;
+        if debtor.is_some() && !self.by_debtor.push_back(&mut self.responses, key.index) {
+            self.responses.take(key.index);
+            return None;
+        }
+        self.objects.md_mut(md).responses.push_back(&mut self.responses, key.index);
+        if let Some(deadline_ns) = deadline_ns {
+            if self.deadlines.is_empty() {
+                common.deadlines[self.place.partition].fetch_min(deadline_ns, Ordering::Relaxed);
+            }
+            self.deadlines.push_back(&mut self.responses, key.index);
+        }
+        Some(key)
+    }
+
+    /// A response is not expected any more.
+    pub(crate) fn remove_response(&mut self, index: u32) {
+        let Response { md, debtor, deadline_ns, .. } = self.responses[index];
+        self.objects.md_mut(md).responses.remove(&mut self.responses, index);
+        if debtor.is_some() {
+            self.by_debtor.remove(&mut self.responses, index);
+        }
+        if deadline_ns.is_some() {
+            self.deadlines.remove(&mut self.responses, index);
+        }
+        self.responses.take(index);
+    }
+
+    /// The expected response that an ACK or REPLY is: one to a request that went to the NID it comes from, else one to
+    /// a request that went to another NID of the same node.
+    pub(crate) fn answered(
+        &self,
+        common: &Common,
+        md: u32,
+        kind: EventKind,
+        inbound: &Inbound,
+        source: Nid,
+    ) -> Option<u32> {
+        let of_md = self.objects.md(md).responses.iter(&self.responses).take(ANSWER_SEARCH);
+        let of_debtor = match inbound.back {
+            Way::Here => NONE,
+            Way::Over { ni, peer, .. } => self.first_of_debtor(&Peers::name(&common.hasher, ni, peer)),
+        };
+        let of_debtor =
+            std::iter::successors(some(of_debtor), |&at| self.next_of_debtor(at)).take(ANSWER_SEARCH);
+        let expected = |index: u32| self.responses[index].md == md && self.responses[index].kind == kind;
+        let mut same_node = None;
+        for index in of_md.chain(of_debtor).filter(|&index| expected(index)) {
+            let target = self.responses[index].target.nid;
+            if target == source {
+                return Some(index);
+            }
+            if same_node.is_none() && inbound.nids.contains(&target) {
+                same_node = Some(index);
+            }
+        }
+        same_node
+    }
+
+    fn first_of_debtor(&self, debtor: &Debtor) -> u32 {
+        self.by_debtor
+            .first(&self.responses, debtor.hash, |response: &Response| response.debtor == Some(*debtor))
+    }
+
+    fn next_of_debtor(&self, index: u32) -> Option<u32> {
+        some(Linked::<GROUP>::links(&self.responses[index]).next)
+    }
+
+    /// A response will not come: it ends like one that has come, with an event of its kind and the reason as status. So an
+    /// MD made for the operation alone ends too.
+    fn fail_response(&mut self, common: &Common, index: u32, reason: Errno, work: &mut Work) {
+        let response = &self.responses[index];
+        let (md, event) = (response.md, response.event(common, response.target.nid));
+        self.remove_response(index);
+        self.begin(md);
+        self.finish(common, md, &event, Err(reason), work);
+    }
+
+    /// Fails these responses; one may take others of the same MD along.
+    fn fail_all(&mut self, common: &Common, left: Vec<Key>, reason: Errno, work: &mut Work) {
+        for key in left {
+            if self.responses.get(key).is_some() {
+                self.fail_response(common, key.index, reason, work);
+            }
+        }
+    }
+
+    /// Ends responses that are late (lnet-semantics 12). The MD is unlinked. If it is idle, its last event has the kind of
+    /// the response that did not come; else the message in flight ends it. Gives the earliest deadline that is left.
+    fn expire(&mut self, common: &Common, now_ns: u64, work: &mut Work) -> u64 {
+        for _ in 0..EXPIRE_BATCH {
+            let Some(head) = self.deadlines.head() else { return u64::MAX };
+            let response = &self.responses[head];
+            match response.deadline_ns {
+                Some(deadline_ns) if deadline_ns > now_ns => return deadline_ns,
+                _ => {}
+            }
+            let status = Err(Errno::ETIMEDOUT);
+            let (md, event) = (response.md, Event { status, ..response.event(common, response.target.nid) });
+            self.counters.response_timeout_count += 1;
+            self.unlink(common, md, event, work);
+        }
+        now_ns
+    }
+}
+
+impl Engine {
+    /// Time passes in a partition.
+    pub(crate) fn expire(&self, partition: usize, now_ns: u64) {
+        self.with(|work| {
+            let part = &mut *self.bound.lock(partition);
+            let next = part.expire(&self.common, now_ns, work);
+            self.common.deadlines[partition].store(next, Ordering::Relaxed);
+        });
+    }
+
+    /// The connections to a peer are gone, and with them the ACKs and REPLYs to what was sent. What is still being sent,
+    /// the LND finalises.
+    pub(crate) fn lose_peer(&self, ni: Nid, peer: lnet_nid::ProcessId, reason: Errno, work: &mut Work) {
+        let found = {
+            let net = self.net.lock(self.common.here());
+            net.shared().nis.find(ni).map(|(key, ni)| (key, ni.cpts.of(peer.nid)))
+        };
+        let Some((ni, home)) = found else { return };
+        let debtor = Peers::name(&self.common.hasher, ni, peer);
+        for partition in 0..self.common.partitions() {
+            self.fail_sent(partition, &debtor, reason, work);
+        }
+        let mut net = self.net.lock(home);
+        if let Some(index) = net.peers.find(&self.common.hasher, ni, peer) {
+            net.peers.forget_if_idle(index);
+        }
+    }
+
+    /// Ends what a peer owes for requests that have left.
+    fn fail_sent(&self, partition: usize, debtor: &Debtor, reason: Errno, work: &mut Work) {
+        let part = &mut *self.bound.lock(partition);
+        let owed = std::iter::successors(some(part.first_of_debtor(debtor)), |&at| part.next_of_debtor(at));
+        let left = owed.filter(|&at| part.responses[at].sent).map(|at| part.responses.key(at)).collect();
+        part.fail_all(&self.common, left, reason, work);
+    }
+
+    /// Ends what some peers owe, whether the requests have left or not.
+    pub(crate) fn fail_responses(
+        &self,
+        partition: usize,
+        which: impl Fn(&Debtor) -> bool,
+        reason: Errno,
+        work: &mut Work,
+    ) {
+        let part = &mut *self.bound.lock(partition);
+        let owed = |index: &u32| part.responses[*index].debtor.as_ref().is_some_and(&which);
+        let left: Vec<Key> =
+            part.responses.indices().filter(owed).map(|index| part.responses.key(index)).collect();
+        part.fail_all(&self.common, left, reason, work);
+    }
+}

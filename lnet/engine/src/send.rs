@@ -1,44 +1,36 @@
-//! Sending: PUTs and GETs, the way to the peer, credits (lnet-semantics 12 to 14).
+//! Sending: PUTs and GETs, the way to the peer (lnet-semantics 12 to 14).
 
-use std::mem;
-
-use lnet_api::{AckRequest, Errno, Event, EventKind, Get, LNetError, MdHandle, MdOptions, Put, Tx, TxToken};
+use lnet_api::{
+    AckRequest, Errno, Event, EventKind, Get, LNetError, MdHandle, MdOptions, Put, RxContext, Sent, Verdict,
+};
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{ReadVec, RegionError};
 
-use crate::message::{Inbound, Message, Op};
+use crate::engine::Engine;
+use crate::message::{Inbound, Launch, Local, Message, Op, Way};
+use crate::names::{MdName, Place, unpack};
 use crate::ni::Phase;
-use crate::partition::Partition;
+use crate::peer::Peers;
+use crate::resources::Resources;
 use crate::response::Response;
-use crate::slab::{Key, NONE};
+use crate::slab::Key;
 use crate::work::{LocalCopy, Outgoing, Work};
 
-/// How a message leaves: to which next hop ([`NONE`]: it does not), and from which NID.
-struct Way {
-    peer: u32,
-    source: Nid,
+/// A message that is about to be sent from a bound MD.
+struct Request {
+    handle: MdHandle,
+    op: Op,
+    target: ProcessId,
+    /// The kind of the answer that is waited for.
+    answer: Option<EventKind>,
 }
 
-impl Partition {
-    pub(crate) fn put(&mut self, put: &Put, work: &mut Work) -> Result<(), LNetError> {
-        let md = self.sendable_md(put.md)?;
-        let way = self.way(put.source, put.target)?;
-        let wants_ack = put.ack == AckRequest::Ack;
-        self.check_room(wants_ack)?;
-        let length = self.objects.md(md).len() as u32;
-        let payload = self.lease_whole(md, put.md)?;
-        let event = Event {
-            target: put.target,
-            portal: put.portal.get(),
-            match_bits: put.match_bits,
-            hdr_data: put.hdr_data,
-            rlength: length,
-            mlength: length,
-            offset: u64::from(put.offset),
-            ..self.event(EventKind::Send)
-        };
-        let ack_wmd = if wants_ack { self.wire_handle(put.md) } else { WireHandle::NONE };
+impl Engine {
+    pub(crate) fn send_put(&self, put: &Put, work: &mut Work) -> Result<(), LNetError> {
+        let answer = (put.ack == AckRequest::Ack).then_some(EventKind::Ack);
+        let request = Request { handle: put.md, op: Op::Put, target: put.target, answer };
+        let ack_wmd = answer.map_or(WireHandle::NONE, |_| self.wire_handle(put.md));
         let body = Body::Put {
             ack_wmd,
             match_bits: put.match_bits,
@@ -46,52 +38,214 @@ impl Partition {
             portal: put.portal.get(),
             offset: put.offset,
         };
-        let mut message = Message::new(Op::Put, md, way.peer, event);
-        if wants_ack {
-            message.response = self.expect(EventKind::Ack, md, &way, put.target);
-        }
-        self.begin(message, self.header(&way, put.target, length, body), payload, work);
-        Ok(())
+        let event = Event {
+            target: put.target,
+            portal: put.portal.get(),
+            match_bits: put.match_bits,
+            hdr_data: put.hdr_data,
+            offset: u64::from(put.offset),
+            ..self.common.event(EventKind::Send)
+        };
+        self.request(&request, put.source, event, work, |_| body)
     }
 
-    pub(crate) fn get(&mut self, get: &Get, work: &mut Work) -> Result<(), LNetError> {
-        let md = self.sendable_md(get.md)?;
-        let way = self.way(get.source, get.target)?;
-        self.check_room(true)?;
-        let length = self.objects.md(md).len() as u32;
-        let event = Event {
-            target: get.target,
-            portal: get.portal.get(),
-            match_bits: get.match_bits,
-            rlength: length,
-            mlength: length,
-            offset: u64::from(get.offset),
-            ..self.event(EventKind::Send)
-        };
-        let body = Body::Get {
-            return_wmd: self.wire_handle(get.md),
+    pub(crate) fn send_get(&self, get: &Get, work: &mut Work) -> Result<(), LNetError> {
+        let answer = Some(EventKind::Reply);
+        let request = Request { handle: get.md, op: Op::Get, target: get.target, answer };
+        let return_wmd = self.wire_handle(get.md);
+        let body = |length| Body::Get {
+            return_wmd,
             match_bits: get.match_bits,
             portal: get.portal.get(),
             src_offset: get.offset,
             sink_length: length,
         };
-        let mut message = Message::new(Op::Get, md, way.peer, event);
-        message.response = self.expect(EventKind::Reply, md, &way, get.target);
-        self.begin(message, self.header(&way, get.target, 0, body), None, work);
+        let event = Event {
+            target: get.target,
+            portal: get.portal.get(),
+            match_bits: get.match_bits,
+            offset: u64::from(get.offset),
+            ..self.common.event(EventKind::Send)
+        };
+        self.request(&request, get.source, event, work, body)
+    }
+
+    /// Finds the way under the net lock, commits the MD under its own, and launches the message under the net lock
+    /// again: never two at a time.
+    fn request(
+        &self,
+        request: &Request,
+        source: Option<Nid>,
+        event: Event,
+        work: &mut Work,
+        body: impl FnOnce(u32) -> Body,
+    ) -> Result<(), LNetError> {
+        let gone = LNetError::NoSuch { object: "MD", handle: request.handle.0 };
+        let (place, key) = self.common.handles.open_md(request.handle).ok_or(gone.clone())?;
+        let Place { bound: true, partition } = place else { return Err(gone) };
+        let way = self.way(source, request.target);
+        let (message, length, source, way, payload) = {
+            let part = &mut *self.bound.lock(partition);
+            let md = part.sendable_md(key).ok_or(gone)?;
+            let (way, source) = way?;
+            let length = part.objects.md(md).len() as u32;
+            let payload = if request.op == Op::Put { part.lease_whole(md, request.handle)? } else { None };
+            let event = Event { rlength: length, mlength: length, ..event };
+            let response = self.expect(part, request, md, way, source)?;
+            part.begin(md);
+            let name = MdName { place, index: md };
+            (Message::new(request.op, Some(name), response, event), length, source, way, payload)
+        };
+        let header = Header {
+            dest: request.target,
+            src: ProcessId::new(source, self.common.config.pid),
+            payload_length: if request.op == Op::Put { length } else { 0 },
+            body: body(length),
+        };
+        work.launches.push(Launch { way, message, header, payload, reply_to: None });
         Ok(())
     }
 
-    /// A free-floating MD that takes another operation.
-    fn sendable_md(&self, md: MdHandle) -> Result<u32, LNetError> {
-        let usable = |&index: &u32| self.objects.md(index).bound && !self.objects.md(index).is_exhausted();
-        self.live_md(md).filter(usable).ok_or(LNetError::NoSuch { object: "MD", handle: md.0 })
+    fn wire_handle(&self, md: MdHandle) -> WireHandle {
+        WireHandle::new(self.common.config.interface_cookie, md.0)
     }
 
-    fn check_room(&self, for_response: bool) -> Result<(), LNetError> {
-        if self.messages.is_full() || (for_response && self.responses.is_full()) {
-            return Err(LNetError::TooMany { objects: "messages in flight", limit: self.messages.limit() });
+    /// Path selection (lnet-semantics 14): straight to the target, for this node forwards nothing and knows no router.
+    /// Gives the way and the NID that the message is sent from.
+    fn way(&self, source: Option<Nid>, target: ProcessId) -> Result<(Way, Nid), LNetError> {
+        let partition = target.nid.cpt_of(self.common.partitions());
+        let net = self.net.lock(partition);
+        let nis = &net.shared().nis;
+        if let Some(nid) = source.filter(|&nid| !nis.is_local(nid)) {
+            return Err(LNetError::NotLocal { nid });
         }
-        Ok(())
+        if nis.is_local(target.nid) {
+            return Ok((Way::Here, target.nid));
+        }
+        let leads = |nid: Nid| nid.net() == target.nid.net() && source.is_none_or(|source| source == nid);
+        let found = nis.iter().find(|(_, ni)| ni.phase == Phase::Up && leads(ni.id.nid));
+        let (key, ni) = found.ok_or(LNetError::NoRoute { nid: target.nid })?;
+        let partition = ni.cpts.of(target.nid);
+        if net.messages.is_full() {
+            return Err(LNetError::TooMany { objects: "messages in flight", limit: net.messages.limit() });
+        }
+        Ok((Way::Over { ni: key, peer: target, partition }, ni.id.nid))
+    }
+
+    /// Remembers that an ACK or REPLY is to come, if one is.
+    fn expect(
+        &self,
+        part: &mut Resources,
+        request: &Request,
+        md: u32,
+        way: Way,
+        source: Nid,
+    ) -> Result<Key, LNetError> {
+        let Some(kind) = request.answer else { return Ok(Key::NULL) };
+        let debtor = match way {
+            Way::Here => None,
+            Way::Over { ni, peer, .. } => Some(Peers::name(&self.common.hasher, ni, peer)),
+        };
+        let mut response = Response::new(kind, md, debtor, request.target, source);
+        if !part.objects.md(md).options.contains(MdOptions::NO_TRACK_RESPONSE) {
+            let timeout_ns = self.common.config.transaction_timeout_ns;
+            response.deadline_ns = Some(self.common.now_ns().saturating_add(timeout_ns));
+        }
+        let limit = part.responses.limit();
+        part.track(&self.common, response).ok_or(LNetError::TooMany { objects: "answers waited for", limit })
+    }
+
+    /// Sends a message: over the network, or to this node itself.
+    pub(crate) fn launch(&self, launch: Launch, work: &mut Work) {
+        match launch.way {
+            Way::Here => self.loop_back(launch, work),
+            Way::Over { partition, .. } => {
+                let mut net = self.net.lock(partition);
+                let (part, shared) = net.split();
+                part.launch(shared, &self.common, launch, work);
+            }
+        }
+    }
+
+    /// Hands a message to its LND, in the caller's thread. One that has waited for credits is not sent for an MD that was
+    /// unlinked meanwhile (lnet-semantics 7).
+    pub(crate) fn hand_over(&self, outgoing: Outgoing, work: &mut Work) {
+        let Outgoing { lnd, tx, waited_for } = outgoing;
+        let token = tx.token;
+        let aborted = waited_for.is_some_and(|name| {
+            let part = self.table(name.place.bound).lock(name.place.partition);
+            part.objects.md(name.index).aborted
+        });
+        let sent = if aborted {
+            drop(tx);
+            Sent::Now(Err(Errno::ECANCELED))
+        } else {
+            lnd.send(tx)
+        };
+        if let Sent::Now(result) = sent {
+            self.left(token, result, work);
+        }
+    }
+
+    /// A message has left its LND, or could not: its credits go to the next ones, then its MD hears of it.
+    pub(crate) fn left(&self, token: lnet_api::TxToken, result: Result<(), Errno>, work: &mut Work) {
+        let (partition, key) = unpack(token.0);
+        if partition >= self.common.partitions() {
+            return;
+        }
+        let message = {
+            let mut net = self.net.lock(partition);
+            let (part, shared) = net.split();
+            part.finalize(shared, &self.common, key, result, work)
+        };
+        if let Some(message) = message {
+            self.end_outgoing(&message, result, work);
+        }
+    }
+
+    /// Delivers a message of this node to itself: no LND, no credits (lnet-wire 14).
+    fn loop_back(&self, launch: Launch, work: &mut Work) {
+        let Launch { message, header, payload, .. } = launch;
+        let kind = message.op.kind();
+        {
+            let mut net = self.net.lock(self.common.here());
+            net.lo.sent.count(kind);
+            net.lo.received.count(kind);
+            net.counters.send_count += 1;
+            if header.payload_length > 0 {
+                net.counters.send_length += u64::from(header.payload_length);
+            }
+        }
+        let nids = smallvec::smallvec![header.src.nid];
+        let inbound = Inbound { back: Way::Here, from: header.src, rx: RxContext(0), nids };
+        let mut local = Some(Local { message, payload });
+        let verdict = self.receive(&inbound, &header, &mut local, work);
+        let Some(local) = local else { return };
+        match verdict {
+            Verdict::Deliver(delivery) => work.copies.push(LocalCopy { local, delivery }),
+            _ => {
+                let Local { message, payload } = local;
+                drop(payload);
+                self.end_outgoing(&message, Ok(()), work);
+            }
+        }
+    }
+
+    /// Copies a payload from this node to itself, then ends both messages.
+    pub(crate) fn copy(&self, copy: LocalCopy, work: &mut Work) {
+        let Local { message, payload } = copy.local;
+        if let (Some(from), Some(mut to)) = (payload, copy.delivery.sink) {
+            lnet_region::copy(&from, &mut to);
+        }
+        self.end_outgoing(&message, Ok(()), work);
+        self.received(copy.delivery.token, Ok(()), work);
+    }
+}
+
+impl Resources {
+    /// A bound MD that takes another operation.
+    fn sendable_md(&self, key: Key) -> Option<u32> {
+        self.live_md(key).filter(|&index| !self.objects.md(index).is_exhausted())
     }
 
     fn lease_whole(&self, md: u32, handle: MdHandle) -> Result<Option<ReadVec>, LNetError> {
@@ -105,222 +259,5 @@ impl Partition {
             }
             _ => LNetError::Busy { object: "the memory of MD", handle: handle.0 },
         })
-    }
-
-    fn wire_handle(&self, md: MdHandle) -> WireHandle {
-        WireHandle::new(self.config.interface_cookie, md.0)
-    }
-
-    fn header(&self, way: &Way, dest: ProcessId, payload_length: u32, body: Body) -> Header {
-        Header { dest, src: ProcessId::new(way.source, self.config.pid), payload_length, body }
-    }
-
-    /// Path selection (lnet-semantics 14): straight to the target, for this node forwards nothing and knows no router.
-    fn way(&mut self, source: Option<Nid>, target: ProcessId) -> Result<Way, LNetError> {
-        if let Some(nid) = source.filter(|&nid| !self.is_local(nid)) {
-            return Err(LNetError::NotLocal { nid });
-        }
-        if self.is_local(target.nid) {
-            return Ok(Way { peer: NONE, source: target.nid });
-        }
-        let leads = |id: Nid| id.net() == target.nid.net() && source.is_none_or(|nid| nid == id);
-        let found = self.nis.iter().find(|(_, ni)| ni.phase == Phase::Up && leads(ni.id.nid));
-        let (ni, source) =
-            found.map(|(index, ni)| (index, ni.id.nid)).ok_or(LNetError::NoRoute { nid: target.nid })?;
-        let limit = self.peers.limit();
-        let peer = self.peer(ni, target).ok_or(LNetError::TooMany { objects: "peers", limit })?;
-        Ok(Way { peer, source })
-    }
-
-    /// The next hop over an NI; `None` if the table of peers is full of busy ones.
-    pub(crate) fn peer(&mut self, ni: u32, id: ProcessId) -> Option<u32> {
-        let credits = self.nis[ni].limits.peer_credits;
-        self.peers.enter(&self.hasher, ni, id, credits)
-    }
-
-    /// Remembers that an ACK or REPLY is to come. There is room, as [`Partition::check_room`] has found.
-    fn expect(&mut self, kind: EventKind, md: u32, way: &Way, target: ProcessId) -> Key {
-        let mut response = Response::new(kind, md, way.peer, target, way.source);
-        if !self.objects.md(md).options.contains(MdOptions::NO_TRACK_RESPONSE) {
-            response.deadline_ns = Some(self.now_ns.saturating_add(self.config.transaction_timeout_ns));
-        }
-        self.track(response)
-    }
-
-    fn begin(&mut self, message: Message, header: Header, payload: Option<ReadVec>, work: &mut Work) {
-        let md = self.objects.md_mut(message.md);
-        md.consume();
-        md.busy += 1;
-        self.send(message, header, payload, None, work);
-    }
-
-    /// Sends a message: at once, when there are credits, or to this node itself. The table has room for it.
-    pub(crate) fn send(
-        &mut self,
-        message: Message,
-        header: Header,
-        payload: Option<ReadVec>,
-        reply_to: Option<lnet_api::RxContext>,
-        work: &mut Work,
-    ) {
-        let (peer, is_answer) = (message.peer, message.op.is_answer());
-        let Some(key) = self.messages.insert(message) else { return };
-        self.counters.msgs_max = self.counters.msgs_max.max(self.messages.len() as u64);
-        let token = TxToken(key.to_u64());
-        if peer == NONE {
-            let (ni, peer, deadline_ns) = (Nid::LOOPBACK, header.dest, u64::MAX);
-            return self.loop_back(Tx { ni, peer, header, payload, token, reply_to, deadline_ns }, work);
-        }
-        self.peers.get_mut(peer).answers += u32::from(is_answer);
-        let to = &self.peers[peer];
-        let ni = &self.nis[to.ni];
-        let deadline_ns = ni.deadline_ns(self.now_ns);
-        let tx = Tx { ni: ni.id.nid, peer: to.id, header, payload, token, reply_to, deadline_ns };
-        self.take_peer_credit(key.index, tx, work);
-    }
-
-    fn take_peer_credit(&mut self, message: u32, tx: Tx, work: &mut Work) {
-        let peer = self.peers.get_mut(self.messages[message].peer);
-        peer.credits -= 1;
-        if peer.credits < 0 {
-            peer.queue.push_back(&mut self.messages, message);
-            self.keep_waiting(message, tx);
-            return;
-        }
-        let ni = peer.ni;
-        self.take_ni_credit(message, ni, tx, work);
-    }
-
-    fn take_ni_credit(&mut self, message: u32, ni: u32, tx: Tx, work: &mut Work) {
-        let ni = self.nis.get_mut(ni);
-        ni.credits -= 1;
-        if ni.credits < 0 {
-            ni.queue.push_back(&mut self.messages, message);
-            self.keep_waiting(message, tx);
-            return;
-        }
-        work.sends.push(Outgoing { lnd: ni.lnd.clone(), tx });
-    }
-
-    /// Keeps a message that is in a queue. There is room for as many as there are messages.
-    fn keep_waiting(&mut self, message: u32, tx: Tx) {
-        self.messages[message].waiting = self.waiting.insert(tx).map_or(NONE, |key| key.index);
-    }
-
-    fn stop_waiting(&mut self, message: u32) -> Option<Tx> {
-        let waiting = mem::replace(&mut self.messages[message].waiting, NONE);
-        self.waiting.take(waiting)
-    }
-
-    /// A message has left its LND: its credits go to the next ones, the NI's first (lnet-semantics 13).
-    pub(crate) fn give_back_credits(&mut self, peer: u32, work: &mut Work) {
-        if peer == NONE {
-            return;
-        }
-        self.give_back_ni_credit(self.peers[peer].ni, work);
-        self.give_back_peer_credit(peer, work);
-    }
-
-    fn give_back_ni_credit(&mut self, index: u32, work: &mut Work) {
-        loop {
-            let ni = self.nis.get_mut(index);
-            ni.credits += 1;
-            let Some(message) = ni.queue.pop_front(&mut self.messages) else { return };
-            let Some(tx) = self.stop_waiting(message) else { return };
-            match self.check_before_posting(message, &tx) {
-                Ok(()) => {
-                    let lnd = self.nis[index].lnd.clone();
-                    return work.sends.push(Outgoing { lnd, tx });
-                }
-                Err(errno) => {
-                    let peer = self.messages[message].peer;
-                    self.end_outgoing(message, Err(errno), work);
-                    self.give_back_peer_credit(peer, work);
-                }
-            }
-        }
-    }
-
-    fn give_back_peer_credit(&mut self, index: u32, work: &mut Work) {
-        loop {
-            let peer = self.peers.get_mut(index);
-            peer.credits += 1;
-            let Some(message) = peer.queue.pop_front(&mut self.messages) else { return };
-            let ni = peer.ni;
-            let Some(tx) = self.stop_waiting(message) else { return };
-            match self.check_before_posting(message, &tx) {
-                Ok(()) => return self.take_ni_credit(message, ni, tx, work),
-                Err(errno) => self.end_outgoing(message, Err(errno), work),
-            }
-        }
-    }
-
-    /// Gives a peer more credits, or fewer.
-    pub(crate) fn change_peer_credits(&mut self, index: u32, more: i64, work: &mut Work) {
-        for _ in 0..more {
-            self.give_back_peer_credit(index, work);
-        }
-        self.peers.get_mut(index).credits += more.min(0);
-    }
-
-    /// Gives an NI more credits, or fewer.
-    pub(crate) fn change_ni_credits(&mut self, index: u32, more: i64, work: &mut Work) {
-        for _ in 0..more {
-            self.give_back_ni_credit(index, work);
-        }
-        self.nis.get_mut(index).credits += more.min(0);
-    }
-
-    /// Whether a message that has waited may still go: not after its deadline, nor for an MD that is unlinked.
-    fn check_before_posting(&self, message: u32, tx: &Tx) -> Result<(), Errno> {
-        let md = self.messages[message].md;
-        if tx.deadline_ns <= self.now_ns {
-            return Err(Errno::ETIMEDOUT);
-        }
-        if md != NONE && self.objects.md(md).aborted {
-            return Err(Errno::ECANCELED);
-        }
-        Ok(())
-    }
-
-    /// Ends all messages that wait for credits of an NI or of its peers.
-    pub(crate) fn flush_queues(&mut self, ni: u32, errno: Errno, work: &mut Work) {
-        while let Some(message) = self.nis.get_mut(ni).queue.pop_front(&mut self.messages) {
-            let peer = self.messages[message].peer;
-            self.nis.get_mut(ni).credits += 1;
-            self.peers.get_mut(peer).credits += 1;
-            let _tx = self.stop_waiting(message);
-            self.end_outgoing(message, Err(errno), work);
-        }
-        for peer in self.peers.of_ni(ni) {
-            while let Some(message) = self.peers.get_mut(peer).queue.pop_front(&mut self.messages) {
-                self.peers.get_mut(peer).credits += 1;
-                let _tx = self.stop_waiting(message);
-                self.end_outgoing(message, Err(errno), work);
-            }
-        }
-    }
-
-    /// Delivers a message of this node to itself: no LND, no credits (lnet-wire 14).
-    ///
-    /// The answer to what is received here may come back here in turn, and ends there: a GET causes a REPLY, a PUT an
-    /// ACK, those nothing.
-    fn loop_back(&mut self, tx: Tx, work: &mut Work) {
-        let inbound = Inbound { ni: NONE, from: tx.header.src, rx: lnet_api::RxContext(0) };
-        match self.receive(&inbound, &tx.header, work) {
-            lnet_api::Verdict::Deliver(delivery) => {
-                work.copies.push(LocalCopy { payload: tx.payload, delivery, tx: tx.token });
-            }
-            lnet_api::Verdict::Delay(token) => {
-                if let Some(delayed) = self.delayed.get_mut(Key::from_u64(token.0)) {
-                    delayed.local = Some(tx);
-                }
-            }
-            _ => {
-                let token = tx.token;
-                mem::drop(tx);
-                self.finalize_tx(token, Ok(()), work);
-            }
-        }
     }
 }

@@ -8,6 +8,12 @@ const CHUNK: usize = 256;
 /// No index: ends lists and free lists.
 pub(crate) const NONE: u32 = u32::MAX;
 
+/// The most objects of one table: an index has 24 bits, so that a handle has room for where the table is.
+pub(crate) const INDEX_MAX: usize = (1 << 24) - 1;
+
+/// Generations wrap at 30 bits, for the same reason.
+const GENERATION_MASK: u32 = (1 << 30) - 1;
+
 /// The index, if it is one.
 pub(crate) fn some(index: u32) -> Option<u32> {
     (index != NONE).then_some(index)
@@ -24,19 +30,19 @@ impl Key {
     /// Names nothing.
     pub(crate) const NULL: Key = Key { index: NONE, generation: 0 };
 
-    /// The key as the value of a handle or token.
-    pub(crate) const fn to_u64(self) -> u64 {
-        (self.generation as u64) << 32 | self.index as u64
+    /// As 54 bits: what a handle or token has room for.
+    pub(crate) const fn to_bits(self) -> u64 {
+        (self.generation as u64) << 24 | (self.index & INDEX_MAX as u32) as u64
     }
 
-    /// The key of which [`Key::to_u64`] gave this value; any other value names nothing.
-    pub(crate) const fn from_u64(value: u64) -> Key {
-        Key { index: value as u32, generation: (value >> 32) as u32 }
+    /// The key of which [`Key::to_bits`] gave these bits; any others name nothing.
+    pub(crate) const fn from_bits(bits: u64) -> Key {
+        Key { index: bits as u32 & INDEX_MAX as u32, generation: (bits >> 24) as u32 & GENERATION_MASK }
     }
 }
 
 /// A table of objects that never move. Slots are used again, last freed first, under a new generation, so a key whose
-/// object is gone is recognised (a slot must be freed 2^32 times before an old key fits again).
+/// object is gone is recognised (a slot must be freed 2^30 times before an old key fits again).
 ///
 /// Objects are also reached by bare index where the caller knows that they exist: lists within the table.
 #[derive(Debug)]
@@ -62,7 +68,7 @@ struct Slot<T> {
 impl<T> Slab<T> {
     /// An empty table for at most `limit` objects.
     pub(crate) fn new(limit: usize) -> Slab<T> {
-        let limit = limit.min(NONE as usize);
+        let limit = limit.min(INDEX_MAX);
         Slab { chunks: Vec::new(), free: NONE, used: 0, live: 0, limit }
     }
 
@@ -81,15 +87,15 @@ impl<T> Slab<T> {
         self.live >= self.limit
     }
 
-    /// Enters an object, unless the table is full.
+    /// Enters an object, unless the table is full or there is no memory for it.
     pub(crate) fn insert(&mut self, value: T) -> Option<Key> {
         if self.is_full() {
             return None;
         }
-        self.live += 1;
         if self.free == NONE {
-            return Some(self.insert_in_new_slot(value));
+            return self.insert_in_new_slot(value);
         }
+        self.live += 1;
         let index = self.free;
         let slot = self.slot_mut(index).expect("the free list names slots");
         let generation = slot.generation;
@@ -99,14 +105,29 @@ impl<T> Slab<T> {
         Some(Key { index, generation })
     }
 
-    fn insert_in_new_slot(&mut self, value: T) -> Key {
+    /// Makes sure that the next insert finds room; `false` if the table is full or there is no memory.
+    pub(crate) fn reserve(&mut self) -> bool {
+        !self.is_full() && (self.free != NONE || self.used < self.chunks.len() * CHUNK || self.add_chunk())
+    }
+
+    fn add_chunk(&mut self) -> bool {
+        let mut chunk = Vec::new();
+        if chunk.try_reserve_exact(CHUNK).is_err() || self.chunks.try_reserve(1).is_err() {
+            return false;
+        }
+        self.chunks.push(chunk);
+        true
+    }
+
+    fn insert_in_new_slot(&mut self, value: T) -> Option<Key> {
         let index = self.used;
-        if index.is_multiple_of(CHUNK) {
-            self.chunks.push(Vec::with_capacity(CHUNK));
+        if index == self.chunks.len() * CHUNK && !self.add_chunk() {
+            return None;
         }
         self.chunks[index / CHUNK].push(Slot { generation: 1, next_free: NONE, value: Some(value) });
         self.used += 1;
-        Key { index: index as u32, generation: 1 }
+        self.live += 1;
+        Some(Key { index: index as u32, generation: 1 })
     }
 
     /// The object, if it is still there.
@@ -130,7 +151,7 @@ impl<T> Slab<T> {
         let free = self.free;
         let slot = self.slot_mut(index)?;
         let value = slot.value.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
+        slot.generation = (slot.generation + 1) & GENERATION_MASK;
         slot.next_free = free;
         self.free = index;
         self.live -= 1;
@@ -199,22 +220,22 @@ mod tests {
             for (value, remove) in steps {
                 let victim = model.keys().copied().min().filter(|_| remove);
                 if let Some(key) = victim {
-                    prop_assert_eq!(slab.remove(Key::from_u64(key)), model.remove(&key));
+                    prop_assert_eq!(slab.remove(Key::from_bits(key)), model.remove(&key));
                     gone.push(key);
                 } else if let Some(key) = slab.insert(value) {
-                    prop_assert!(model.insert(key.to_u64(), value).is_none());
+                    prop_assert!(model.insert(key.to_bits(), value).is_none());
                 } else {
                     prop_assert_eq!(model.len(), LIMIT);
                 }
                 prop_assert_eq!(slab.len(), model.len());
             }
             for (key, value) in &model {
-                prop_assert_eq!(slab.get(Key::from_u64(*key)), Some(value));
-                prop_assert_eq!(slab.key(*key as u32).to_u64(), *key);
+                prop_assert_eq!(slab.get(Key::from_bits(*key)), Some(value));
+                prop_assert_eq!(slab.key(Key::from_bits(*key).index).to_bits(), *key);
             }
             for key in gone {
-                prop_assert_eq!(slab.get(Key::from_u64(key)), None);
-                prop_assert_eq!(slab.remove(Key::from_u64(key)), None);
+                prop_assert_eq!(slab.get(Key::from_bits(key)), None);
+                prop_assert_eq!(slab.remove(Key::from_bits(key)), None);
             }
             prop_assert_eq!(slab.indices().count(), model.len());
         }
@@ -224,8 +245,8 @@ mod tests {
     fn values_that_were_never_keys_name_nothing() {
         let mut slab = Slab::new(8);
         slab.insert(1).unwrap();
-        for value in [0, u64::MAX, 1 << 32 | 1, Key::NULL.to_u64()] {
-            assert_eq!(slab.get(Key::from_u64(value)), None);
+        for value in [0, u64::MAX, 1 << 24 | 1, Key::NULL.to_bits()] {
+            assert_eq!(slab.get(Key::from_bits(value)), None);
         }
     }
 }

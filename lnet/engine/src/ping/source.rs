@@ -49,7 +49,7 @@ impl Ping {
             threshold: Threshold::Limited(2),
             max_size: 0,
             options: MdOptions::TRACK_RESPONSE,
-            user_ptr: slot.to_u64(),
+            user_ptr: slot.to_bits(),
             eq: Some(eq),
         };
         let md = match engine.md_bind(md, Unlink::Auto) {
@@ -166,7 +166,7 @@ impl Records {
 impl EventHandler for Records {
     fn event(&self, event: &Event) {
         let inner = &mut *self.0.lock();
-        let Some(record) = inner.pings.get_mut(Key::from_u64(event.user_ptr)) else { return };
+        let Some(record) = inner.pings.get_mut(Key::from_bits(event.user_ptr)) else { return };
         let outcome = match (event.kind, event.status) {
             (_, Err(errno)) => Err(errno),
             (EventKind::Reply, Ok(())) => Ok(event.mlength),

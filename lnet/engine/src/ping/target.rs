@@ -12,9 +12,10 @@ use lnet_proto::PING_PORTAL;
 use lnet_proto::ping::{Features, Interface, NiStatus, PingInfo};
 use lnet_region::{IoVec, Region};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::Engine;
-use crate::partition::Partition;
+use crate::net::{Net, NetShared};
 
 /// Bytes kept of one push: 255 NIDs. The rest of a longer list is cut off, and such a list is not believed.
 const PUSH_BYTES: u32 = 4096;
@@ -62,11 +63,7 @@ impl PingTarget {
     pub(crate) fn publish(&self, engine: &Engine) {
         let mut published = self.published.lock();
         published.sequence += 1;
-        let (pid, nids) = engine.with(|state, _| {
-            let nids: Vec<Nid> =
-                state.nis.iter().filter(|(_, ni)| ni.is_published()).map(|(_, ni)| ni.id.nid).collect();
-            (state.config.pid, nids)
-        });
+        let (pid, nids) = (engine.common.config.pid, engine.published_nids());
         match post(engine, &ping_info(pid, published.sequence, &nids)) {
             Ok(me) => {
                 if let Some(old) = published.me.replace(me) {
@@ -218,14 +215,15 @@ impl Pushes {
             return;
         };
         let nids = std::iter::once(primary).chain(info.nis.iter().map(|ni| ni.nid));
-        engine.with(|state, _| {
-            let Partition { nis, peers, identities, .. } = state;
-            // Nobody speaks for a node that this one knows itself.
-            let known = peers.knows(push.source) || !identities.nids(push.source).is_empty();
-            if identities.same(push.sender, push.source) || !known {
-                identities.learn(push.source, nids, |nid| nis.find(nid).is_some(), |nid| peers.knows(nid));
-            }
-        });
+        let mut net = engine.net.lock_all();
+        let (parts, NetShared { nis, identities }) = net.split();
+        let parts: SmallVec<[&mut Net; 8]> = parts.collect();
+        let sent_to = |nid| parts.iter().any(|part| part.peers.knows(nid));
+        // Nobody speaks for a node that this one knows itself.
+        let known = sent_to(push.source) || !identities.nids(push.source).is_empty();
+        if identities.same(push.sender, push.source) || !known {
+            identities.learn(push.source, nids, |nid| nis.find(nid).is_some(), sent_to);
+        }
     }
 }
 

@@ -170,22 +170,27 @@ fn idle_peers_make_room_for_new_ones() {
     config.limits.peers = 4;
     let a = Node::with_config(&network, 2, config);
     let md = endless(&a);
-    let put = |last| a.put(md, ProcessId::lnet(nid(last)), 1, AckRequest::NoAck);
+    let put = |last| {
+        a.put(md, ProcessId::lnet(nid(last)), 1, AckRequest::NoAck).unwrap();
+        a.events().pop().map_or(Ok(()), |event| event.status)
+    };
     for last in 10..14 {
         put(last).unwrap();
     }
     // All four are busy.
-    assert_eq!(put(14).unwrap_err().errno(), Errno::ENOMEM);
+    assert_eq!(put(14), Err(Errno::ENOMEM));
     network.lose(2);
     put(14).unwrap();
-    assert_eq!(put(15).unwrap_err().errno(), Errno::ENOMEM);
+    assert_eq!(put(15), Err(Errno::ENOMEM));
     put(13).unwrap();
     while !network.queue.lock().is_empty() {
         network.lose(0);
     }
+    a.events();
     for last in 10..250 {
         put(last).unwrap();
         network.lose(0);
+        a.events();
     }
     assert!(a.is_quiet());
 }

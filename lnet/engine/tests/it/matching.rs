@@ -220,7 +220,9 @@ fn put(
 
 fn run(unique: bool, steps: Vec<Step>) {
     let network = Network::new();
-    let node = Node::new(&network, 2);
+    let config = lnet::EngineConfig::new(Pid::LNET, 1);
+    let match_order = lnet::MatchOrder::IgnoreBitsFirst;
+    let node = Node::with_config(&network, 2, lnet::EngineConfig { match_order, ..config });
     let mut model = Model::default();
     for step in steps {
         match step {

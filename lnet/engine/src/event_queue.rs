@@ -1,0 +1,173 @@
+//! Event queues: a callback, a ring to be polled, or both (S-311).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use lnet_api::{EQ_COUNT_MAX, EqHandle, Event, EventHandler, LNetError, Polled};
+use parking_lot::Mutex;
+
+use crate::slab::{Key, NONE, Slab};
+
+/// Where the events of a queue go.
+#[derive(Clone)]
+pub(crate) struct EventQueue {
+    pub(crate) handler: Option<Arc<dyn EventHandler>>,
+    ring: Option<Arc<Mutex<Ring>>>,
+}
+
+/// The events of a polled queue. Its lock is taken with a partition's lock held, and takes none itself.
+struct Ring {
+    events: VecDeque<Event>,
+    count: usize,
+    missed: u64,
+}
+
+impl EventQueue {
+    /// A queue that hands its events to `handler` and, with a count above 0, keeps the last ones.
+    pub(crate) fn new(count: usize, handler: Option<Arc<dyn EventHandler>>) -> Result<EventQueue, LNetError> {
+        if count == 0 {
+            return Ok(EventQueue { handler, ring: None });
+        }
+        let mut events = VecDeque::new();
+        let no_memory = |_| LNetError::TooMany { objects: "events in a queue", limit: EQ_COUNT_MAX };
+        events.try_reserve_exact(count).map_err(no_memory)?;
+        let ring = Some(Arc::new(Mutex::new(Ring { events, count, missed: 0 })));
+        Ok(EventQueue { handler, ring })
+    }
+
+    /// Delivers an event; under the lock of the MD's partition.
+    fn deliver(&self, event: &Event) {
+        if let Some(ring) = &self.ring {
+            let mut ring = ring.lock();
+            if ring.events.len() == ring.count {
+                ring.events.pop_front();
+                ring.missed += 1;
+            }
+            ring.events.push_back(*event);
+        }
+        if let Some(handler) = &self.handler {
+            handler.event(event);
+        }
+    }
+
+    /// Takes the oldest event; `Err` if the queue cannot be polled.
+    fn poll(&self, eq: EqHandle) -> Result<Option<Polled>, LNetError> {
+        let rule = "only a queue with a count keeps events to be polled";
+        let ring = self.ring.as_ref().ok_or(LNetError::Invalid { field: "EQ", value: eq.0, rule })?;
+        let mut ring = ring.lock();
+        let Some(event) = ring.events.pop_front() else { return Ok(None) };
+        Ok(Some(Polled { eq, event, missed: std::mem::take(&mut ring.missed) }))
+    }
+}
+
+/// All event queues of a node.
+pub(crate) struct EventQueues(Mutex<Slab<EventQueue>>);
+
+impl EventQueues {
+    pub(crate) fn new(limit: usize) -> EventQueues {
+        EventQueues(Mutex::new(Slab::new(limit)))
+    }
+
+    pub(crate) fn enter(&self, queue: EventQueue) -> Result<Key, LNetError> {
+        let mut queues = self.0.lock();
+        let limit = queues.limit();
+        queues.insert(queue).ok_or(LNetError::TooMany { objects: "event queues", limit })
+    }
+
+    /// The queue, if it is still there.
+    pub(crate) fn find(&self, key: Key) -> Option<EventQueue> {
+        self.0.lock().get(key).cloned()
+    }
+
+    /// Takes a queue out, to be dropped without any lock.
+    pub(crate) fn remove(&self, key: Key) -> Option<EventQueue> {
+        self.0.lock().remove(key)
+    }
+
+    /// The oldest event of the first of these queues that has one.
+    pub(crate) fn poll(
+        &self,
+        keys: impl Iterator<Item = (EqHandle, Option<Key>)>,
+    ) -> Result<Option<Polled>, LNetError> {
+        for (eq, key) in keys {
+            let queue = key.and_then(|key| self.find(key));
+            let queue = queue.ok_or(LNetError::NoSuch { object: "EQ", handle: eq.0 })?;
+            if let Some(polled) = queue.poll(eq)? {
+                return Ok(Some(polled));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The event queues that one partition's MDs use, counted there: so MDs come and go without touching what other
+/// partitions touch (S-311: a reference count per partition).
+#[derive(Default)]
+pub(crate) struct QueueUses(Vec<Option<QueueUse>>);
+
+struct QueueUse {
+    key: Key,
+    queue: EventQueue,
+    users: usize,
+}
+
+impl QueueUses {
+    /// One MD more uses a queue; gives the index to reach it by.
+    pub(crate) fn enter(
+        &mut self,
+        queues: &EventQueues,
+        handle: EqHandle,
+        key: Option<Key>,
+    ) -> Result<u32, LNetError> {
+        let gone = LNetError::NoSuch { object: "EQ", handle: handle.0 };
+        let Some(key) = key else { return Err(gone) };
+        let place = key.index as usize;
+        if let Some(Some(known)) = self.0.get_mut(place)
+            && known.key == key
+        {
+            known.users += 1;
+            return Ok(key.index);
+        }
+        let queue = queues.find(key).ok_or(gone)?;
+        if self.0.len() <= place {
+            let no_memory = |_| LNetError::TooMany { objects: "event queues of a partition", limit: place };
+            self.0.try_reserve(place + 1 - self.0.len()).map_err(no_memory)?;
+            self.0.resize_with(place + 1, || None);
+        }
+        self.0[place] = Some(QueueUse { key, queue, users: 1 });
+        Ok(key.index)
+    }
+
+    /// One MD less.
+    pub(crate) fn leave(&mut self, index: u32) {
+        if let Some(Some(queue)) = self.0.get_mut(index as usize) {
+            queue.users -= 1;
+        }
+    }
+
+    /// How many MDs use a queue.
+    pub(crate) fn users(&self, key: Key) -> usize {
+        self.0
+            .get(key.index as usize)
+            .and_then(Option::as_ref)
+            .filter(|known| known.key == key)
+            .map_or(0, |known| known.users)
+    }
+
+    /// Forgets a queue that nobody uses.
+    pub(crate) fn forget(&mut self, key: Key) {
+        if let Some(known) = self.0.get_mut(key.index as usize) {
+            known.take_if(|known| known.key == key);
+        }
+    }
+
+    /// Delivers an event to a queue in use; gives the handler to be woken.
+    pub(crate) fn deliver(&self, index: u32, event: &Event) -> Option<&Arc<dyn EventHandler>> {
+        if index == NONE {
+            return None;
+        }
+        let queue = &self.0.get(index as usize)?.as_ref()?.queue;
+        queue.deliver(event);
+        queue.handler.as_ref()
+    }
+}

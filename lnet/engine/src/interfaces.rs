@@ -1,0 +1,167 @@
+//! NIs come and go while others carry traffic (S-202).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use lnet_api::{Distance, Errno, LNetError, Lnd, LndError};
+use lnet_nid::{Nid, ProcessId};
+
+use crate::engine::Engine;
+use crate::message::Way;
+use crate::ni::{Cpts, NIS_MAX, Ni, Phase, STARTING_LIMITS};
+use crate::slab::Key;
+use crate::work::Work;
+
+impl Engine {
+    /// Adds an NI and has its LND start it; may be called while others carry traffic (S-202), but not from inside
+    /// [`lnet_api::EventHandler::wake`]. Peers are told of it when they ping. Its peers are spread over all CPU
+    /// partitions.
+    ///
+    /// # Errors
+    /// What the LND says; EEXIST if there is such an NI, EINVAL if `id` names no interface, ENOMEM if there are too many.
+    pub fn add_ni(&self, id: ProcessId, lnd: Arc<dyn Lnd>) -> Result<(), LNetError> {
+        self.add_ni_on(id, lnd, &[])
+    }
+
+    /// As [`Engine::add_ni`], with peers that belong to these CPU partitions alone (S-315: `tcp0(eth0)[0,2]`,
+    /// `o2ib0:0(ib0)`); none means all.
+    ///
+    /// # Errors
+    /// As for [`Engine::add_ni`]; EINVAL for a partition that is not there, or one named twice.
+    pub fn add_ni_on(&self, id: ProcessId, lnd: Arc<dyn Lnd>, cpts: &[usize]) -> Result<(), LNetError> {
+        let _alone = self.ni_change.lock();
+        if id.nid.is_any() || id.nid.is_loopback() {
+            let rule = "it must name one interface of one network";
+            return Err(LNetError::Invalid { field: "NID", value: u64::from(id.nid.net().id()), rule });
+        }
+        let partitions = self.common.partitions();
+        let wrong = cpts.iter().enumerate().find(|&(at, cpt)| *cpt >= partitions || cpts[..at].contains(cpt));
+        if let Some((_, &cpt)) = wrong {
+            let rule = "each must be one of the node's CPU partitions, named once";
+            return Err(LNetError::Invalid { field: "CPT", value: cpt as u64, rule });
+        }
+        let upcalls = self.this()?;
+        let ni = self.enter_ni(Ni::new(id, lnd.clone(), Cpts::new(partitions, cpts)))?;
+        self.ping_target.publish(self);
+        match lnd.startup(id, upcalls) {
+            Ok(limits) => {
+                self.with(|work| {
+                    let mut net = self.net.lock_all();
+                    let (parts, shared) = net.split();
+                    for part in parts {
+                        part.change_limits(shared, &self.common, ni, &STARTING_LIMITS, &limits, work);
+                    }
+                    if let Some(ni) = shared.nis.get_mut(ni) {
+                        (ni.limits, ni.phase) = (limits, Phase::Up);
+                    }
+                });
+                tracing::info!(nid = %id.nid, "NI is up");
+                Ok(())
+            }
+            Err(error) => {
+                self.with(|work| self.ni_gone(ni, Errno::ENETDOWN, work));
+                self.ping_target.publish(self);
+                Err(error.into())
+            }
+        }
+    }
+
+    fn enter_ni(&self, ni: Ni) -> Result<Key, LNetError> {
+        let mut net = self.net.lock_all();
+        let (parts, shared) = net.split();
+        let nid = ni.id.nid;
+        if shared.nis.find(nid).is_some() {
+            return Err(
+                LndError { what: format!("there is an NI {nid} already"), errno: Errno::EEXIST }.into()
+            );
+        }
+        let credits = ni.credits_per_partition(&STARTING_LIMITS);
+        let key = shared.nis.enter(ni).ok_or(LNetError::TooMany { objects: "NIs", limit: NIS_MAX })?;
+        parts.for_each(|part| part.enter_share(key, credits));
+        self.ni_count.fetch_add(1, Ordering::Relaxed);
+        Ok(key)
+    }
+
+    /// Stops an NI and forgets it (S-202). Its messages end with ESHUTDOWN. Any thread may call it that is not inside
+    /// [`lnet_api::EventHandler::wake`]; see [`Lnd::shutdown`].
+    ///
+    /// # Errors
+    /// EADDRNOTAVAIL if there is no such NI.
+    pub fn remove_ni(&self, nid: Nid) -> Result<(), LNetError> {
+        let _alone = self.ni_change.lock();
+        let (ni, lnd) = self.with(|work| {
+            let found = self.net.lock(0).shared().nis.find(nid).map(|(key, ni)| (key, ni.lnd.clone()));
+            let (ni, lnd) = found.ok_or(LNetError::NotLocal { nid })?;
+            self.ni_stopping(ni, work);
+            Ok::<_, LNetError>((ni, lnd))
+        })?;
+        self.ping_target.publish(self);
+        lnd.shutdown(nid);
+        self.with(|work| self.ni_gone(ni, Errno::ESHUTDOWN, work));
+        tracing::info!(%nid, "NI is gone");
+        Ok(())
+    }
+
+    /// An NI is about to be stopped: nothing is sent over it any more, and what waits ends.
+    fn ni_stopping(&self, ni: Key, work: &mut Work) {
+        {
+            let mut net = self.net.lock_all();
+            let (parts, shared) = net.split();
+            if let Some(ni) = shared.nis.get_mut(ni) {
+                ni.phase = Phase::Stopping;
+            }
+            parts.for_each(|part| part.flush_queues(ni, Errno::ESHUTDOWN, work));
+        }
+        for portal in 0..self.portals.len() {
+            self.drop_delayed(portal, |delayed| goes_over(&delayed.inbound.back, ni), work);
+        }
+    }
+
+    /// An NI's LND has stopped it, or could not start it: everything that went over it ends.
+    fn ni_gone(&self, ni: Key, reason: Errno, work: &mut Work) {
+        self.ni_stopping(ni, work);
+        // The LND has finalised what it had; if it has forgotten something, that must not be waited for.
+        for partition in 0..self.common.partitions() {
+            self.fail_receiving(partition, |back| goes_over(back, ni), reason, work);
+            self.fail_responses(partition, |debtor| debtor.ni == ni, reason, work);
+        }
+        let mut net = self.net.lock_all();
+        let (parts, shared) = net.split();
+        parts.for_each(|part| part.forget_ni(ni, reason, work));
+        let gone = shared.nis.remove(ni);
+        if gone.is_some() {
+            self.ni_count.fetch_sub(1, Ordering::Relaxed);
+        }
+        drop(net);
+        // The LND, perhaps: without the lock.
+        drop(gone);
+    }
+
+    /// The NIDs that peers are told of.
+    pub(crate) fn published_nids(&self) -> Vec<Nid> {
+        let net = self.net.lock(0);
+        net.shared().nis.iter().filter(|(_, ni)| ni.is_published()).map(|(_, ni)| ni.id.nid).collect()
+    }
+
+    pub(crate) fn distance_to(&self, nid: Nid) -> Result<Distance, LNetError> {
+        let net = self.net.lock(self.common.here());
+        let nis = &net.shared().nis;
+        let here = u32::from(!self.common.config.local_nid_dist_zero);
+        if nid.is_loopback() {
+            return Ok(Distance { hops: here, order: 0, source: nid });
+        }
+        // `0@lo` is the first NI of every node.
+        let up = || nis.iter().zip(1..).filter(|((_, ni), _)| ni.phase == Phase::Up);
+        let local = up().find(|((_, ni), _)| ni.id.nid == nid);
+        if let Some((_, order)) = local {
+            return Ok(Distance { hops: here, order, source: nid });
+        }
+        let ((_, ni), order) =
+            up().find(|((_, ni), _)| ni.id.nid.net() == nid.net()).ok_or(LNetError::NoRoute { nid })?;
+        Ok(Distance { hops: 1, order, source: ni.id.nid })
+    }
+}
+
+fn goes_over(way: &Way, ni: Key) -> bool {
+    matches!(way, Way::Over { ni: over, .. } if *over == ni)
+}

@@ -1,0 +1,141 @@
+//! What handles and tokens are made of: which table, in which partition, which object.
+
+use foldhash::fast::RandomState;
+use lnet_api::{EqHandle, MdHandle, MeHandle};
+use std::hash::BuildHasher;
+
+use crate::slab::Key;
+
+/// The kinds of objects that have handles. Each kind has values of its own, so a handle of one kind never names an
+/// object of another (S-107).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+enum Kind {
+    Queue = 0,
+    Entry = 1,
+    Posted = 2,
+    Bound = 3,
+}
+
+/// Which of a partition's two tables an MD is in, and of which partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Bound for one's own PUTs and GETs; else attached to an entry of a portal.
+    pub(crate) bound: bool,
+    pub(crate) partition: usize,
+}
+
+/// Names an MD wherever it is. It exists as long as a message uses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MdName {
+    pub(crate) place: Place,
+    pub(crate) index: u32,
+}
+
+/// Bits of a partition in a name.
+const PARTITION_BITS: u32 = 8;
+/// Bits of a key in a name.
+const KEY_BITS: u32 = 54;
+
+/// The most partitions of a node. A portal keeps a bit for each of them; no machine that LNet runs on has more memory
+/// nodes.
+pub const PARTITIONS_MAX: usize = 64;
+
+const _: () = assert!(PARTITIONS_MAX <= 1 << PARTITION_BITS);
+
+/// A partition and a key in one number; the value of a token.
+pub(crate) const fn pack(partition: usize, key: Key) -> u64 {
+    (partition as u64) << KEY_BITS | key.to_bits()
+}
+
+/// What [`pack`] was given.
+pub(crate) const fn unpack(value: u64) -> (usize, Key) {
+    let partition = (value >> KEY_BITS) as usize & ((1 << PARTITION_BITS) - 1);
+    (partition, Key::from_bits(value & ((1 << KEY_BITS) - 1)))
+}
+
+/// Makes handles out of names and finds names in handles. Each engine mixes its handles with a random number of its
+/// own: a handle of another engine, or one that a peer has guessed, names nothing here but by the rarest chance.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    salt: u64,
+    partitions: usize,
+}
+
+impl Handles {
+    pub(crate) fn new(partitions: usize) -> Handles {
+        Handles { salt: RandomState::default().hash_one(partitions), partitions }
+    }
+
+    fn seal(&self, kind: Kind, partition: usize, key: Key) -> u64 {
+        ((kind as u64) << 62 | pack(partition, key)) ^ self.salt
+    }
+
+    /// The partition and key, if the handle is of one of these kinds.
+    fn open(&self, handle: u64, kind: Kind) -> Option<(usize, Key)> {
+        let value = handle ^ self.salt;
+        let (partition, key) = unpack(value & ((1 << 62) - 1));
+        (value >> 62 == kind as u64 && partition < self.partitions).then_some((partition, key))
+    }
+
+    pub(crate) fn eq(&self, key: Key) -> EqHandle {
+        EqHandle(self.seal(Kind::Queue, 0, key))
+    }
+
+    pub(crate) fn me(&self, partition: usize, key: Key) -> MeHandle {
+        MeHandle(self.seal(Kind::Entry, partition, key))
+    }
+
+    pub(crate) fn md(&self, place: Place, key: Key) -> MdHandle {
+        let kind = if place.bound { Kind::Bound } else { Kind::Posted };
+        MdHandle(self.seal(kind, place.partition, key))
+    }
+
+    pub(crate) fn open_eq(&self, eq: EqHandle) -> Option<Key> {
+        self.open(eq.0, Kind::Queue).map(|(_, key)| key)
+    }
+
+    pub(crate) fn open_me(&self, me: MeHandle) -> Option<(usize, Key)> {
+        self.open(me.0, Kind::Entry)
+    }
+
+    pub(crate) fn open_md(&self, md: MdHandle) -> Option<(Place, Key)> {
+        let posted = self.open(md.0, Kind::Posted).map(|(partition, key)| (false, partition, key));
+        let found =
+            posted.or_else(|| self.open(md.0, Kind::Bound).map(|(partition, key)| (true, partition, key)));
+        found.map(|(bound, partition, key)| (Place { bound, partition }, key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// S-107.
+        #[test]
+        fn a_handle_names_its_object_and_no_other_kind(
+            partition in 0..PARTITIONS_MAX, bits in 0u64..1 << KEY_BITS, bound: bool,
+        ) {
+            let handles = Handles::new(PARTITIONS_MAX);
+            let (place, key) = (Place { bound, partition }, Key::from_bits(bits));
+            let (eq, me, md) = (handles.eq(key), handles.me(partition, key), handles.md(place, key));
+            prop_assert_eq!(handles.open_eq(eq), Some(key));
+            prop_assert_eq!(handles.open_me(me), Some((partition, key)));
+            prop_assert_eq!(handles.open_md(md), Some((place, key)));
+            prop_assert_eq!(handles.open_md(MdHandle(me.0)), None);
+            prop_assert_eq!(handles.open_me(MeHandle(md.0)), None);
+            prop_assert_eq!(handles.open_eq(EqHandle(md.0)), None);
+            prop_assert_eq!(unpack(pack(partition, key)), (partition, key));
+        }
+    }
+
+    #[test]
+    fn partitions_that_are_not_there_have_no_handles() {
+        let handles = Handles::new(2);
+        let md = handles.md(Place { bound: true, partition: 2 }, Key::from_bits(1));
+        assert_eq!(handles.open_md(md), None);
+    }
+}

@@ -1,0 +1,351 @@
+//! One partition of the network's side: peers, credits, and the messages on their way out (lnet-semantics 13).
+
+use lnet_api::{Errno, NiLimits, Tx, TxToken};
+use lnet_nid::Nid;
+use lnet_proto::Header;
+
+use crate::counters::{Counters, Traffic};
+use crate::engine::Common;
+use crate::identity::Identities;
+use crate::list::List;
+use crate::message::{Launch, Message, Op, QUEUE, Way};
+use crate::names::pack;
+use crate::ni::{Ni, Nis, Phase};
+use crate::peer::{Peer, Peers};
+use crate::slab::{Key, NONE, Slab};
+use crate::work::{Ended, Outgoing, Work};
+
+/// Bytes that a message counts in its peer's queue beside its payload (lnet-semantics 13).
+const HEADER_BYTES: u64 = Header::LEN as u64;
+
+/// What all partitions of the net lock share: read under any private lock, changed under all of them (S-304).
+pub(crate) struct NetShared {
+    pub(crate) nis: Nis,
+    pub(crate) identities: Identities,
+}
+
+/// One partition's part of an NI.
+#[derive(Debug)]
+pub(crate) struct Share {
+    ni: Key,
+    /// Messages that may still be handed to the LND; below 0, as many are queued.
+    pub(crate) credits: i64,
+    pub(crate) max_credits: i64,
+    pub(crate) min_credits: i64,
+    queue: List<QUEUE>,
+    /// `received` counts the dropped ones too.
+    pub(crate) traffic: Traffic,
+}
+
+/// Peers with their credits, and what is sent to them.
+pub(crate) struct Net {
+    partition: usize,
+    pub(crate) messages: Slab<Message>,
+    /// The messages that wait for credits.
+    waiting: Slab<Tx>,
+    pub(crate) peers: Peers,
+    /// By the index of the NI.
+    shares: Vec<Option<Share>>,
+    pub(crate) counters: Counters,
+    /// What this node sent to itself.
+    pub(crate) lo: Traffic,
+}
+
+impl Net {
+    pub(crate) fn new(common: &Common, partition: usize) -> Net {
+        let limits = &common.config.limits;
+        Net {
+            partition,
+            messages: Slab::new(limits.messages),
+            waiting: Slab::new(limits.messages),
+            peers: Peers::new(limits.peers),
+            shares: Vec::new(),
+            counters: Counters::default(),
+            lo: Traffic::default(),
+        }
+    }
+
+    /// This partition's part of an NI, if peers of the NI belong here.
+    pub(crate) fn share(&self, ni: Key) -> Option<&Share> {
+        self.shares.get(ni.index as usize)?.as_ref().filter(|share| share.ni == ni)
+    }
+
+    pub(crate) fn share_mut(&mut self, ni: Key) -> Option<&mut Share> {
+        self.shares.get_mut(ni.index as usize)?.as_mut().filter(|share| share.ni == ni)
+    }
+
+    /// Begins this partition's part of an NI.
+    pub(crate) fn enter_share(&mut self, ni: Key, credits: i64) {
+        let place = ni.index as usize;
+        if self.shares.len() <= place {
+            self.shares.resize_with(place + 1, || None);
+        }
+        let (max_credits, min_credits) = (credits, credits);
+        let (queue, traffic) = (List::new(), Traffic::default());
+        self.shares[place] = Some(Share { ni, credits, max_credits, min_credits, queue, traffic });
+    }
+
+    /// Sends a message: hands it over when there are credits, or queues it. It ends at once with ENETDOWN if the NI is gone
+    /// or stops, with ENOMEM without room for the message or its peer.
+    pub(crate) fn launch(&mut self, shared: &NetShared, common: &Common, launch: Launch, work: &mut Work) {
+        let Launch { way, mut message, header, payload, reply_to } = launch;
+        let (ni, peer) = match self.next_hop(shared, common, way) {
+            Ok(hop) => hop,
+            Err(errno) => {
+                self.counters.errors += 1;
+                return work.ended.push(Ended { message, result: Err(errno) });
+            }
+        };
+        let is_answer = message.op.is_answer();
+        message.peer = peer;
+        let Some(name) = self.messages.insert(message) else { return };
+        self.counters.msgs_max = self.counters.msgs_max.max(self.messages.len() as u64);
+        let token = TxToken(pack(self.partition, name));
+        let to = self.peers.get_mut(peer);
+        to.answers += u32::from(is_answer);
+        to.queued_bytes += u64::from(header.payload_length) + HEADER_BYTES;
+        let deadline_ns = ni.deadline_ns(common.now_ns());
+        let tx = Tx { ni: ni.id.nid, peer: to.id, header, payload, token, reply_to, deadline_ns };
+        self.take_peer_credit(shared, name.index, tx, work);
+    }
+
+    /// The NI and the peer of a message, if there is room for it.
+    fn next_hop<'a>(
+        &mut self,
+        shared: &'a NetShared,
+        common: &Common,
+        way: Way,
+    ) -> Result<(&'a Ni, u32), Errno> {
+        let Way::Over { ni: key, peer, .. } = way else { return Err(Errno::EINVAL) };
+        let ni = shared.nis.get(key).filter(|ni| ni.phase != Phase::Stopping).ok_or(Errno::ENETDOWN)?;
+        if self.messages.is_full() {
+            return Err(Errno::ENOMEM);
+        }
+        let peer =
+            self.peers.enter(&common.hasher, key, peer, ni.limits.peer_credits).ok_or(Errno::ENOMEM)?;
+        Ok((ni, peer))
+    }
+
+    fn take_peer_credit(&mut self, shared: &NetShared, message: u32, tx: Tx, work: &mut Work) {
+        let peer = self.peers.get_mut(self.messages[message].peer);
+        peer.credits -= 1;
+        peer.min_credits = peer.min_credits.min(peer.credits);
+        if peer.credits < 0 {
+            peer.queue.push_back(&mut self.messages, message);
+            self.keep_waiting(message, tx);
+            return;
+        }
+        let ni = peer.ni;
+        self.take_ni_credit(shared, message, ni, tx, false, work);
+    }
+
+    fn take_ni_credit(
+        &mut self,
+        shared: &NetShared,
+        message: u32,
+        ni: Key,
+        tx: Tx,
+        waited: bool,
+        work: &mut Work,
+    ) {
+        let share =
+            self.shares[ni.index as usize].as_mut().expect("a peer's NI has a share in its partition");
+        share.credits -= 1;
+        share.min_credits = share.min_credits.min(share.credits);
+        if share.credits < 0 {
+            share.queue.push_back(&mut self.messages, message);
+            self.keep_waiting(message, tx);
+            return;
+        }
+        self.hand_over(shared, message, ni, tx, waited, work);
+    }
+
+    fn hand_over(&self, shared: &NetShared, message: u32, ni: Key, tx: Tx, waited: bool, work: &mut Work) {
+        let ni = shared.nis.get(ni).expect("an NI outlives its messages");
+        let waited_for = self.messages[message].md.filter(|_| waited);
+        work.sends.push(Outgoing { lnd: ni.lnd.clone(), tx, waited_for });
+    }
+
+    /// Keeps a message that is in a queue. There is room for as many as there are messages.
+    fn keep_waiting(&mut self, message: u32, tx: Tx) {
+        self.messages[message].waiting = self.waiting.insert(tx).map_or(NONE, |key| key.index);
+    }
+
+    fn stop_waiting(&mut self, message: u32) -> Option<Tx> {
+        let waiting = std::mem::replace(&mut self.messages[message].waiting, NONE);
+        self.waiting.take(waiting)
+    }
+
+    /// A message has left its LND, or could not: its credits go to the next ones. Gives the message, to be ended.
+    pub(crate) fn finalize(
+        &mut self,
+        shared: &NetShared,
+        common: &Common,
+        key: Key,
+        result: Result<(), Errno>,
+        work: &mut Work,
+    ) -> Option<Message> {
+        self.messages.get(key).filter(|message| message.waiting == NONE)?;
+        let message = self.take(key.index, result)?;
+        self.give_back_credits(shared, common, message.peer, work);
+        Some(message)
+    }
+
+    /// Takes a message out of the table and counts its end.
+    fn take(&mut self, index: u32, result: Result<(), Errno>) -> Option<Message> {
+        let message = self.messages.take(index)?;
+        let bytes = match message.op {
+            Op::Put | Op::Reply => u64::from(message.event.mlength),
+            Op::Get | Op::DirectGet | Op::Ack => 0,
+        };
+        let peer = self.peers.get_mut(message.peer);
+        peer.answers -= u32::from(message.op.is_answer());
+        peer.queued_bytes -= bytes + HEADER_BYTES;
+        let ni = peer.ni;
+        match result {
+            Ok(()) => {
+                self.counters.send_count += 1;
+                self.counters.send_length += bytes;
+                peer.traffic.sent.count(message.op.kind());
+                if let Some(share) = self.share_mut(ni) {
+                    share.traffic.sent.count(message.op.kind());
+                }
+            }
+            Err(_) => self.counters.errors += 1,
+        }
+        Some(message)
+    }
+
+    /// The NI's credit goes back first (lnet-semantics 13).
+    fn give_back_credits(&mut self, shared: &NetShared, common: &Common, peer: u32, work: &mut Work) {
+        self.give_back_ni_credit(shared, common, self.peers[peer].ni, work);
+        self.give_back_peer_credit(shared, common, peer, work);
+    }
+
+    fn give_back_ni_credit(&mut self, shared: &NetShared, common: &Common, ni: Key, work: &mut Work) {
+        loop {
+            let Some(share) = self.shares[ni.index as usize].as_mut() else { return };
+            share.credits += 1;
+            let Some(message) = share.queue.pop_front(&mut self.messages) else { return };
+            let Some(tx) = self.stop_waiting(message) else { return };
+            if tx.deadline_ns > common.now_ns() {
+                return self.hand_over(shared, message, ni, tx, true, work);
+            }
+            let peer = self.messages[message].peer;
+            self.end(message, Errno::ETIMEDOUT, work);
+            self.give_back_peer_credit(shared, common, peer, work);
+        }
+    }
+
+    fn give_back_peer_credit(&mut self, shared: &NetShared, common: &Common, index: u32, work: &mut Work) {
+        loop {
+            let peer = self.peers.get_mut(index);
+            peer.credits += 1;
+            let Some(message) = peer.queue.pop_front(&mut self.messages) else { return };
+            let ni = peer.ni;
+            let Some(tx) = self.stop_waiting(message) else { return };
+            if tx.deadline_ns > common.now_ns() {
+                return self.take_ni_credit(shared, message, ni, tx, true, work);
+            }
+            self.end(message, Errno::ETIMEDOUT, work);
+        }
+    }
+
+    /// Ends a message that its LND does not have; its credits are the caller's business.
+    fn end(&mut self, message: u32, errno: Errno, work: &mut Work) {
+        let result = Err(errno);
+        work.ended.extend(self.take(message, result).map(|message| Ended { message, result }));
+    }
+
+    /// An LND has started an NI: its limits take the place of the ones assumed so far.
+    pub(crate) fn change_limits(
+        &mut self,
+        shared: &NetShared,
+        common: &Common,
+        ni: Key,
+        from: &NiLimits,
+        to: &NiLimits,
+        work: &mut Work,
+    ) {
+        let more_for_peers = i64::from(to.peer_credits.max(1)) - i64::from(from.peer_credits.max(1));
+        for index in self.peers.of_ni(ni) {
+            let peer = self.peers.get_mut(index);
+            peer.max_credits += more_for_peers;
+            peer.credits += more_for_peers.min(0);
+            for _ in 0..more_for_peers {
+                self.give_back_peer_credit(shared, common, index, work);
+            }
+        }
+        let Some(known) = shared.nis.get(ni) else { return };
+        let more = known.credits_per_partition(to) - known.credits_per_partition(from);
+        let Some(share) = self.share_mut(ni) else { return };
+        share.max_credits += more;
+        share.credits += more.min(0);
+        for _ in 0..more {
+            self.give_back_ni_credit(shared, common, ni, work);
+        }
+    }
+
+    /// Ends all messages that wait for credits of an NI or of its peers.
+    pub(crate) fn flush_queues(&mut self, ni: Key, errno: Errno, work: &mut Work) {
+        while let Some(Some(share)) = self.shares.get_mut(ni.index as usize)
+            && share.ni == ni
+            && let Some(message) = share.queue.pop_front(&mut self.messages)
+        {
+            share.credits += 1;
+            self.peers.get_mut(self.messages[message].peer).credits += 1;
+            let _tx = self.stop_waiting(message);
+            self.end(message, errno, work);
+        }
+        for peer in self.peers.of_ni(ni) {
+            while let Some(message) = self.peers.get_mut(peer).queue.pop_front(&mut self.messages) {
+                self.peers.get_mut(peer).credits += 1;
+                let _tx = self.stop_waiting(message);
+                self.end(message, errno, work);
+            }
+        }
+    }
+
+    /// An NI is gone: its messages end, whoever still has them, and its peers are forgotten.
+    pub(crate) fn forget_ni(&mut self, ni: Key, errno: Errno, work: &mut Work) {
+        self.flush_queues(ni, errno, work);
+        let over_ni = |message: &Message| self.peers[message.peer].ni == ni;
+        let left: Vec<u32> =
+            self.messages.indices().filter(|&index| over_ni(&self.messages[index])).collect();
+        for index in left {
+            self.end(index, errno, work);
+        }
+        for peer in self.peers.of_ni(ni) {
+            self.peers.forget(peer);
+        }
+        if let Some(share) = self.shares.get_mut(ni.index as usize) {
+            share.take_if(|share| share.ni == ni);
+        }
+    }
+
+    /// The peer of an arrival, if it is known.
+    pub(crate) fn known_peer(
+        &mut self,
+        common: &Common,
+        ni: Key,
+        id: lnet_nid::ProcessId,
+    ) -> Option<&mut Peer> {
+        let index = self.peers.find(&common.hasher, ni, id)?;
+        Some(self.peers.get_mut(index))
+    }
+
+    /// Its part of the node's counters.
+    pub(crate) fn counters(&self) -> Counters {
+        Counters { msgs_alloc: self.messages.len() as u64, ..self.counters }
+    }
+}
+
+impl NetShared {
+    /// The NIDs of the node that a NID belongs to, the primary one first.
+    pub(crate) fn nids_of(&self, nid: Nid) -> smallvec::SmallVec<[Nid; 2]> {
+        match self.identities.nids(nid) {
+            [] => smallvec::smallvec![nid],
+            nids => nids.iter().copied().collect(),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What all partitions share of a portal: its type, which partitions have buffers, and who waits for one
+//! (lnet-semantics 10 and 11; S-101, S-109, S-309, S-310).
+
+use lnet_api::{LNetError, MeSpec, Position};
+use lnet_proto::Header;
+
+use crate::config::Rotor;
+use crate::list::List;
+use crate::message::{DELAYED, Delayed};
+use crate::portal::Kind;
+use crate::slab::Slab;
+use crate::sync::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
+
+/// How long no buffer must have been posted in a partition that has none left before messages stop looking there, in
+/// nanoseconds (S-309). As long as the engine's clock may stand still: shorter means nothing.
+const INACTIVE_AFTER_NS: u64 = crate::engine::ADVANCE_INTERVAL_NS;
+
+/// One portal, but for its match entries, which are the partitions'.
+#[derive(Debug)]
+pub(crate) struct PortalState {
+    /// 0 until the first entry decides.
+    kind: AtomicU8,
+    /// A bit for each partition in which messages look for buffers. Changed under that partition's lock.
+    active: AtomicU64,
+    /// Where the next message of a round-robin begins.
+    turn: AtomicUsize,
+    lazy: AtomicBool,
+    /// Messages that wait, or are about to. Raised before a last look at all partitions: whoever posts a buffer after
+    /// that look sees it, for both held the partition's lock.
+    waiting: AtomicUsize,
+    blocked: Mutex<Blocked>,
+}
+
+/// The messages that wait for a buffer, in order. The lock is taken before that of a partition, never after.
+#[derive(Debug)]
+pub(crate) struct Blocked {
+    pub(crate) delayed: Slab<Delayed>,
+    pub(crate) order: List<DELAYED>,
+}
+
+impl PortalState {
+    /// A portal on which at most `limit` messages wait.
+    pub(crate) fn new(limit: usize) -> PortalState {
+        PortalState {
+            kind: AtomicU8::new(0),
+            active: AtomicU64::new(0),
+            turn: AtomicUsize::new(0),
+            lazy: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            blocked: Mutex::new(Blocked { delayed: Slab::new(limit), order: List::new() }),
+        }
+    }
+
+    /// The portal's type: `None` as long as there was no entry.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        match self.kind.load(Ordering::Acquire) {
+            0 => None,
+            1 => Some(Kind::Unique),
+            _ => Some(Kind::Wildcard),
+        }
+    }
+
+    /// The kind of a new entry, which decides the portal's if it is the first (S-101).
+    ///
+    /// # Errors
+    /// EPERM if it does not fit the portal's type, or is to be put before others where order means nothing (S-103).
+    pub(crate) fn decide(&self, spec: &MeSpec) -> Result<Kind, LNetError> {
+        let kind = Kind::of(&spec.match_id, spec.ignore_bits);
+        if kind == Kind::Unique && spec.position == Position::Before {
+            return Err(PortalState::refusal(
+                spec,
+                "entries of a unique portal have no order, so none can be put before others",
+            ));
+        }
+        let code = match kind {
+            Kind::Unique => 1,
+            Kind::Wildcard => 2,
+        };
+        match self.kind.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire) {
+            Err(1) if kind == Kind::Wildcard => Err(PortalState::refusal(
+                spec,
+                "a unique portal takes only entries for one process and all bits",
+            )),
+            Err(2) if kind == Kind::Unique => Err(PortalState::refusal(
+                spec,
+                "a wildcard portal takes only entries that leave the process or some bits open",
+            )),
+            _ => Ok(kind),
+        }
+    }
+
+    /// EPERM for an entry.
+    pub(crate) fn refusal(spec: &MeSpec, rule: &'static str) -> LNetError {
+        LNetError::PortalType { portal: spec.portal.get(), rule }
+    }
+
+    /// Whether messages look for buffers in this partition.
+    pub(crate) fn is_active(&self, partition: usize) -> bool {
+        self.active.load(Ordering::Acquire) & 1 << partition != 0
+    }
+
+    /// A buffer was posted; under the partition's lock.
+    pub(crate) fn activate(&self, partition: usize) {
+        if !self.is_active(partition) {
+            self.active.fetch_or(1 << partition, Ordering::AcqRel);
+        }
+    }
+
+    /// A message has found nothing where `attached` buffers are, the last of which was posted at `posted_ns`; under the
+    /// partition's lock.
+    pub(crate) fn rest(&self, partition: usize, attached: usize, posted_ns: u64, now_ns: u64) {
+        if attached == 0 && now_ns.saturating_sub(posted_ns) >= INACTIVE_AFTER_NS {
+            self.active.fetch_and(!(1 << partition), Ordering::AcqRel);
+        }
+    }
+
+    /// The partition where a message begins to look: `here`, or what the rotor says (lnet-semantics 10).
+    pub(crate) fn first_partition(
+        &self,
+        rotor: Rotor,
+        header: &Header,
+        here: usize,
+        partitions: usize,
+    ) -> usize {
+        if partitions == 1 {
+            return 0;
+        }
+        let routed = || header.src.nid.net() != header.dest.nid.net();
+        let turn = || self.turn.fetch_add(1, Ordering::Relaxed) % partitions;
+        match rotor {
+            Rotor::On => turn(),
+            Rotor::RrRt if routed() => turn(),
+            Rotor::HashRt if routed() => header.src.nid.cpt_of(partitions),
+            _ => here,
+        }
+    }
+
+    /// Whether PUTs that match nothing wait.
+    pub(crate) fn is_lazy(&self) -> bool {
+        self.lazy.load(Ordering::Acquire)
+    }
+
+    /// Sets that; the caller drops those that wait if it is not any more.
+    pub(crate) fn set_lazy(&self, _: &MutexGuard<'_, Blocked>, lazy: bool) {
+        self.lazy.store(lazy, Ordering::Release);
+    }
+
+    /// Whether a message may wait for a buffer that has just been posted.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// The queue of those that wait.
+    pub(crate) fn blocked(&self) -> MutexGuard<'_, Blocked> {
+        self.blocked.lock()
+    }
+
+    /// A message is about to wait.
+    pub(crate) fn announce(&self) {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A message does not wait any more.
+    pub(crate) fn withdraw(&self) {
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Messages that wait.
+    pub(crate) fn delayed(&self) -> usize {
+        self.blocked.lock().delayed.len()
+    }
+}
