@@ -122,8 +122,8 @@ impl SimNet {
             (Some(_), None) => state.go_on(id, end),
             (Some(_), _) | (None, None) => {}
             // Its connection is gone, and the payload with it.
-            (None, Some(Delivery { token, .. })) => {
-                state.schedule(state.now_ns, Event::FailRx { ni, life, token });
+            (None, Some(Delivery { token, sink })) => {
+                state.schedule(state.now_ns, Event::FailRx { ni, life, token, sink });
             }
         }
     }

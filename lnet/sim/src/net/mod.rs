@@ -142,9 +142,10 @@ impl SimNet {
             receiving.extend(state.detach(conn, end));
             state.break_conn(conn, Errno::ECONNRESET, Some(end));
         }
+        let failing = state.take_failing(ni);
         drop(state);
         // Memory and the engine go without the lock.
-        drop((gone, receiving, port));
+        drop((gone, receiving, failing, port));
     }
 
     /// Forgets the connections of an NI without telling either end: as if both were idle and it never mattered. For

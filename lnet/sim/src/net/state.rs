@@ -28,7 +28,7 @@ pub(super) enum Event {
     /// A GET has been answered directly.
     Direct { get: u64, result: Result<Arc<[u8]>, Errno> },
     /// A delivery for a connection that is gone.
-    FailRx { ni: Nid, life: u64, token: RxToken },
+    FailRx { ni: Nid, life: u64, token: RxToken, sink: Option<WriteVec> },
     /// A connection breaks.
     Break { conn: u64 },
     /// An end notices that its connection is broken.
@@ -190,6 +190,20 @@ impl State {
         let due = self.queue.pop()?;
         self.now_ns = due.key.0.0;
         Some(due.event)
+    }
+
+    /// Takes the deliveries back that were to fail at an NI.
+    pub(super) fn take_failing(&mut self, nid: Nid) -> Vec<Event> {
+        let is_its = |due: &Due| matches!(due.event, Event::FailRx { ni, .. } if ni == nid);
+        if !self.queue.iter().any(is_its) {
+            return Vec::new();
+        }
+        let mut all = std::mem::take(&mut self.queue).into_sorted_vec();
+        // The earliest has the greatest key.
+        all.reverse();
+        let (gone, kept): (Vec<Due>, Vec<Due>) = all.into_iter().partition(is_its);
+        self.queue = kept.into();
+        gone.into_iter().map(|due| due.event).collect()
     }
 
     pub(super) fn next_at(&self) -> Option<u64> {

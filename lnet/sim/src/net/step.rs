@@ -18,7 +18,10 @@ impl SimNet {
             Event::Finalize { tx } => self.finalize(tx, Ok(())),
             Event::Fail { tx, errno } => self.finalize(tx, Err(errno)),
             Event::Direct { get, result } => self.direct(get, result),
-            Event::FailRx { ni, life, token } => self.finalize_rx(ni, life, token, Err(Errno::ECONNRESET), 0),
+            Event::FailRx { ni, life, token, sink } => {
+                drop(sink);
+                self.finalize_rx(ni, life, token, Err(Errno::ECONNRESET), 0);
+            }
             Event::Break { conn } => self.state.lock().break_conn(conn, Errno::ECONNRESET, None),
             Event::Notice { conn, end, reason } => self.notice(conn, end, reason),
             Event::Timer(_) => {}
@@ -137,6 +140,10 @@ impl SimNet {
                 drop(sink);
                 self.finalize_rx(ni, life, token, Err(reason), 0);
             }
+        }
+        let failing = self.state.lock().take_failing(ni);
+        for event in failing {
+            self.happen(event);
         }
         let port = self.state.lock().ports.remove(&ni);
         drop(port);
