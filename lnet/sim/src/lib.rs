@@ -1,5 +1,109 @@
 //! Many LNet nodes on one thread over a simulated network with virtual time.
+//!
+//! [`SimNet`] is a network whose LNDs work without threads, sockets and clocks: all that happens on it stands in one
+//! queue, and follows from a seed and from the calls made to it. Messages travel as the bytes they have on the wire.
+//! A [`LinkModel`] says how bad the network is: delay, loss (which takes the connection along, as with TCP),
+//! disconnects that both ends notice at different times, payloads cut off after their header, LNDs that hold on to
+//! messages, few credits, RDMA that answers GETs by itself. Nodes crash ([`SimNet::crash`]) and are cut off
+//! ([`SimNet::cut`]).
+//!
+//! [`run`] makes a whole world out of a seed: nodes whose programs do random things, the network that a [`Scenario`]
+//! describes, and a plain model of LNet that shares nothing with the engine. After each step the model must agree:
+//! each operation ends once and as predicted, buffers hold what was received, no message waits while there are
+//! credits, an MD that has ended has given its memory back. At the end nothing may be left.
+//!
+//! It does not measure speed, and one thread finds no races: for those there are loom and real threads.
+//!
+//! # Your own nodes on a bad network
+//!
+//! Two nodes and a thousand PUTs, while the connection breaks at 5 % of the messages. Each PUT ends once, well or badly:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicU32, Ordering};
+//!
+//! use lnet::{Engine, EngineConfig};
+//! use lnet_api::{AckRequest, Event, EventHandler, LNet, Md, MdOptions, Put, Threshold, Unlink};
+//! use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
+//! use lnet_region::{IoVec, Region};
+//! use lnet_sim::{LinkModel, SimNet};
+//!
+//! #[derive(Default)]
+//! struct Ended(AtomicU32);
+//!
+//! impl EventHandler for Ended {
+//!     fn event(&self, event: &Event) {
+//!         self.0.fetch_add(u32::from(event.unlinked), Ordering::Relaxed);
+//!     }
+//!     fn wake(&self) {}
+//! }
+//!
+//! let net = SimNet::new(42, Arc::new(()));
+//! let lnd = net.lnd(NetType::TCP, LinkModel { lost: 500, ..LinkModel::reliable() })?;
+//! let (a, b) = (Engine::new(EngineConfig::new(Pid::LNET, 1)), Engine::new(EngineConfig::new(Pid::LNET, 2)));
+//! a.add_ni("12345-10.0.0.1@tcp".parse()?, lnd.clone())?;
+//! b.add_ni("12345-10.0.0.2@tcp".parse()?, lnd)?;
+//!
+//! let ended = Arc::new(Ended::default());
+//! let eq = a.eq_alloc(ended.clone())?;
+//! for number in 0..1000 {
+//!     let memory = IoVec::whole(Region::heap(100)?);
+//!     let (threshold, options) = (Threshold::Limited(1), MdOptions::empty());
+//!     let md = Md { memory, threshold, max_size: 0, options, user_ptr: number, eq: Some(eq) };
+//!     a.put(&Put {
+//!         source: None,
+//!         md: a.md_bind(md, Unlink::Auto)?,
+//!         ack: AckRequest::NoAck,
+//!         target: "12345-10.0.0.2@tcp".parse()?,
+//!         portal: Portal::new(34)?,
+//!         match_bits: MatchBits(7),
+//!         offset: 0,
+//!         hdr_data: number,
+//!     })?;
+//! }
+//! net.run_until(|| false);
+//! assert_eq!(ended.0.load(Ordering::Relaxed), 1000);
+//! assert!(net.seen().disconnects > 0);
+//! // Engines and their network hold each other.
+//! net.crash_all();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! An [`Observer`] sees everything that passes between engines and network.
+//!
+//! # Many seeds, and one again
+//!
+//! ```text
+//! cargo test -p lnet-sim                                              # thousands of seeds
+//! cargo run --release -p lnet-sim -- --seeds 100000                   # many more
+//! cargo run --release -p lnet-sim -- --seeds 1 --seed 204 --steps 480 # what a failure prints
+//! NLX_SIM_SEED=204 NLX_SIM_SEEDS=1 cargo test -p lnet-sim --test seeds
+//! cargo run --release -p lnet-sim -- peers                            # bytes for each peer and each MD
+//! ```
+//!
+//! A failure prints its seed, the fewest steps that show it, and what happened before. Or as code:
+//!
+//! ```
+//! use lnet_sim::{Defect, Scenario, run};
+//!
+//! let seen = run(&Scenario::from_seed(1))?;
+//! assert!(seen.messages > 0);
+//! // A driver that loses messages and says nothing is found out.
+//! let found = (0..100).find_map(|seed| run(&Scenario::from_seed(seed).with_defect(Defect::LosesSilently)).err());
+//! assert!(found.is_some());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `net` | [`SimNet`], its LND, links, connections, what observers are told |
+//! | `model` | the plain model |
+//! | `world` | nodes and programs; what is checked when |
+//! | `scenario`, `run` | from a seed to a world, from a world to a verdict |
+//! | `rng` | random numbers that a seed determines |
+
 #![forbid(unsafe_code)]
+
 mod model;
 mod net;
 mod rng;

@@ -65,7 +65,9 @@ fn main() -> ExitCode {
 
 fn run_seeds(first: u64, count: u64, steps: u64) -> ExitCode {
     let progress = ProgressBar::new(count);
-    if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} {wide_bar} seed {msg} {pos}/{len} {per_sec}") {
+    if let Ok(style) =
+        ProgressStyle::with_template("{elapsed_precise} {wide_bar} seed {msg} {pos}/{len} {per_sec}")
+    {
         progress.set_style(style);
     }
     progress.enable_steady_tick(Duration::from_millis(200));

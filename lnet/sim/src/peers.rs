@@ -30,7 +30,11 @@ pub(crate) struct Cost {
 
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:>6} bytes for each of {} idle peers (goal: {PEER_BYTES})", self.peers.1, self.peers.0)?;
+        writeln!(
+            f,
+            "{:>6} bytes for each of {} idle peers (goal: {PEER_BYTES})",
+            self.peers.1, self.peers.0
+        )?;
         write!(f, "{:>6} bytes for each of {} posted MDs (goal: {MD_BYTES})", self.mds.1, self.mds.0)
     }
 }

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
+use crate::Scenario;
 use crate::net::Seen;
 use crate::world::World;
-use crate::Scenario;
 
 /// A run that was not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -2,9 +2,9 @@
 
 use lnet_api::NiLimits;
 
+use crate::Rng;
 use crate::model::Mutant;
 use crate::net::{Defect, LinkModel};
-use crate::Rng;
 
 /// Steps of a run if nothing else is said.
 pub const DEFAULT_STEPS: u64 = 500;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lnet_api::{
-    AckRequest, Errno, Event, EventKind, Get, Md, MdHandle, MdOptions, MeHandle, MeSpec, NiLimits, Put, Threshold,
-    Unlink,
+    AckRequest, Errno, Event, EventKind, Get, Md, MdHandle, MdOptions, MeHandle, MeSpec, NiLimits, Put,
+    Threshold, Unlink,
 };
 use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
@@ -262,7 +262,8 @@ impl Model {
         let (ni, peer) = (out.ni, out.peer);
         let queue = self.nodes[node].outs.values();
         let crowded = queue.filter(|out| out.ni == ni && out.peer == peer).count() as u64;
-        let credits = ni.and_then(|ni| self.nodes[node].ni(ni)).map_or(u64::MAX, |ni| ni.limits.peer_credits.into());
+        let credits =
+            ni.and_then(|ni| self.nodes[node].ni(ni)).map_or(u64::MAX, |ni| ni.limits.peer_credits.into());
         self.seen.waited += u64::from(crowded >= credits);
         self.push(node, out);
     }

@@ -91,7 +91,11 @@ impl Model {
 
 fn per_partition(limits: lnet_api::NiLimits, partitions: u64) -> u64 {
     let (credits, peer) = (u64::from(limits.credits), u64::from(limits.peer_credits));
-    if partitions == 1 { credits } else { credits.min((credits / partitions).max(PEERS_PER_PARTITION * peer)) }
+    if partitions == 1 {
+        credits
+    } else {
+        credits.min((credits / partitions).max(PEERS_PER_PARTITION * peer))
+    }
 }
 
 impl Node {

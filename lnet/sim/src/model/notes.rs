@@ -57,7 +57,8 @@ impl Model {
                     return self.fail(|| format!("node {node}: resumed without reason: {note:?}"));
                 };
                 let (_, fate) = resumes.remove(place);
-                let judgement = delivery.map_or(Judgement::Discard, |(token, sink)| Judgement::Deliver(token, sink));
+                let judgement =
+                    delivery.map_or(Judgement::Discard, |(token, sink)| Judgement::Deliver(token, sink));
                 let fate = if matches!(fate, Fate::Done) { Fate::Discard } else { fate };
                 self.compare(node, fate, judgement);
             }
@@ -78,7 +79,8 @@ impl Model {
     ) {
         let node_ = &self.nodes[node];
         let mine = |out: &super::node::Out| out.ni == Some(ni) && out.peer == peer.nid;
-        let next = node_.outs.iter().find(|(_, out)| mine(out) && out.token.is_none() && out.header == *header);
+        let next =
+            node_.outs.iter().find(|(_, out)| mine(out) && out.token.is_none() && out.header == *header);
         let Some((&id, out)) = next else {
             return self.fail(|| format!("node {node} sends what nobody asked for: {header:?}"));
         };
@@ -87,7 +89,9 @@ impl Model {
             self.fail(|| format!("node {node} sends other bytes than the MD has: {header:?}"));
         } else if due != deadline_ns || due <= self.nodes[node].now_ns {
             let now = self.nodes[node].now_ns;
-            self.fail(|| format!("node {node} at {now}: deadline {deadline_ns} instead of {due}: {header:?}"));
+            self.fail(|| {
+                format!("node {node} at {now}: deadline {deadline_ns} instead of {due}: {header:?}")
+            });
         }
         if let Body::Put { hdr_data, .. } = header.body {
             self.puts.insert(hdr_data, payload.clone());
@@ -107,7 +111,9 @@ impl Model {
         let out = self.out_of(node, token).and_then(|id| self.nodes[node].outs.remove(&id));
         match out {
             Some(out) => self.complete_out(node, out, result),
-            None => self.fail(|| format!("node {node}: {token:?} is finalised, but the LND does not have it")),
+            None => {
+                self.fail(|| format!("node {node}: {token:?} is finalised, but the LND does not have it"))
+            }
         }
     }
 

@@ -43,7 +43,8 @@ impl Model {
             return Fate::Discard;
         };
         let length = u64::from(header.payload_length);
-        let found = match self.search(node, portal, MdOptions::OP_PUT, match_bits, header.src, length, offset) {
+        let found = match self.search(node, portal, MdOptions::OP_PUT, match_bits, header.src, length, offset)
+        {
             Search::Found(found) => found,
             Search::TooLong => {
                 self.seen.too_long += 1;
@@ -212,7 +213,13 @@ impl Model {
     }
 
     /// A received message is complete, or has failed after so many bytes.
-    pub(super) fn complete_in(&mut self, node: usize, message: In, result: Result<(), Errno>, written: usize) {
+    pub(super) fn complete_in(
+        &mut self,
+        node: usize,
+        message: In,
+        result: Result<(), Errno>,
+        written: usize,
+    ) {
         let In { md, event, lease, payload, ack, from } = message;
         let node_ = &mut self.nodes[node];
         node_.counts.received += u64::from(result.is_ok());
@@ -278,10 +285,7 @@ impl Model {
         let Body::Put { match_bits, portal, offset, .. } = header.body else { return false };
         let length = u64::from(header.payload_length);
         let op = MdOptions::OP_PUT;
-        !matches!(
-            self.search(node, portal, op, match_bits, header.src, length, offset),
-            Search::Nothing
-        )
+        !matches!(self.search(node, portal, op, match_bits, header.src, length, offset), Search::Nothing)
     }
 
     /// All entries that ignore bits, then the others, each in the order of the portal's list.
@@ -320,7 +324,8 @@ impl Model {
             }
             let most = md.max_size.unwrap_or(u64::from(MAX_PAYLOAD));
             let room = (md.len() - offset).min(most).min(u64::from(MAX_PAYLOAD));
-            let cuts = md.options.contains(MdOptions::TRUNCATE) && self.mutant != Some(Mutant::NeverTruncates);
+            let cuts =
+                md.options.contains(MdOptions::TRUNCATE) && self.mutant != Some(Mutant::NeverTruncates);
             return match length <= room {
                 true => Search::Found(Found { md: id, offset, mlength: length }),
                 false if cuts => Search::Found(Found { md: id, offset, mlength: room }),

@@ -105,7 +105,9 @@ impl SimNet {
     }
 
     pub(super) fn resume(&self, rx: RxContext, delivery: Option<Delivery>) {
-        let Some(Delayed { conn: id, end, ni, life }) = self.state.lock().delayed.remove(&rx.0) else { return };
+        let Some(Delayed { conn: id, end, ni, life }) = self.state.lock().delayed.remove(&rx.0) else {
+            return;
+        };
         let told = delivery.as_ref().map(|d| (d.token, d.sink.as_ref().map_or(0, WriteVec::len)));
         self.tell(Note::Resumed { ni, rx, delivery: told });
         let mut state = self.state.lock();
@@ -160,7 +162,8 @@ impl State {
         let conn = self.conns.get(&id).filter(|conn| conn.attached[end].is_none())?;
         let (ni, peer) = (conn.nids[end], conn.nids[1 - end]);
         let known = self.ends.get(&(ni, peer))?;
-        let old = known.iter().copied().find(|known| self.conns.get(known).is_some_and(|conn| conn.broken))?;
+        let old =
+            known.iter().copied().find(|known| self.conns.get(known).is_some_and(|conn| conn.broken))?;
         Some((old, usize::from(self.conns[&old].nids[0] != ni)))
     }
 

@@ -132,8 +132,7 @@ impl SimNet {
         let mut gone = Vec::new();
         let mut state = self.state.lock();
         let Some(port) = state.ports.remove(&ni) else { return };
-        let held: Vec<u64> =
-            state.held.iter().filter(|(_, held)| held.ni == ni).map(|(&id, _)| id).collect();
+        let held: Vec<u64> = state.held.iter().filter(|(_, held)| held.ni == ni).map(|(&id, _)| id).collect();
         for id in held {
             gone.extend(state.held.remove(&id));
         }

@@ -6,17 +6,18 @@ use lnet_api::{Errno, Sent, Tx, TxToken};
 use lnet_nid::Nid;
 use lnet_proto::{Body, Header};
 
+use super::SimNet;
 use super::link::{DEFECT_CHANCE, Defect, LinkModel};
 use super::note::Note;
 use super::state::{Event, Held, Packet, State};
-use super::SimNet;
 
 /// How much longer a slow message takes.
 const SLOW_FACTOR: u64 = 100;
 
 impl SimNet {
     pub(super) fn send(&self, tx: Tx) -> Sent {
-        let payload: Arc<[u8]> = tx.payload.as_ref().map(|payload| payload.to_vec()).unwrap_or_default().into();
+        let payload: Arc<[u8]> =
+            tx.payload.as_ref().map(|payload| payload.to_vec()).unwrap_or_default().into();
         let (ni, token) = (tx.ni, tx.token);
         self.tell(Note::Sent {
             ni,

@@ -1,8 +1,6 @@
 //! What programs do.
 
-use lnet_api::{
-    AckRequest, Get, LNet, Md, MdHandle, MdOptions, MeSpec, Position, Put, Threshold, Unlink,
-};
+use lnet_api::{AckRequest, Get, LNet, Md, MdHandle, MdOptions, MeSpec, Position, Put, Threshold, Unlink};
 use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
 use lnet_region::{Fragment, IoVec, Region};
 

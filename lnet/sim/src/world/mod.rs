@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use crate::model::Model;
 use crate::net::{LinkModel, Note, Observer, Seen, SimNet, Step};
 use crate::{Rng, Scenario};
-pub use node::engine_config;
 use node::WorldNode;
+pub use node::engine_config;
 
 /// How many lines of the trace are kept.
 const TRACE_LINES: usize = 60;

@@ -89,7 +89,9 @@ impl World {
     pub(super) fn restart(&mut self, index: usize) {
         self.trace(|| format!("node {index} restarts"));
         self.seen.restarts += 1;
-        if let Err(what) = self.kill(index).and_then(|()| self.equip(index).map_err(|error| error.to_string())) {
+        if let Err(what) =
+            self.kill(index).and_then(|()| self.equip(index).map_err(|error| error.to_string()))
+        {
             self.watch.model.lock().fail(|| format!("node {index} restarts: {what}"));
         }
     }
