@@ -17,6 +17,7 @@ use crate::ni::Phase;
 use crate::portal_state::{Blocked, PortalState};
 use crate::receive::{Attempt, Search};
 use crate::slab::{Key, some};
+use crate::sync::{Mutant, is_mutant};
 use crate::work::{Ended, LocalCopy, Resume, Work};
 
 impl Engine {
@@ -36,8 +37,14 @@ impl Engine {
         }
         let state = &self.portals[portal];
         let mut blocked = state.blocked();
-        state.announce();
+        let late = is_mutant(Mutant::LateAnnouncement);
+        if !late {
+            state.announce();
+        }
         let attempt = self.search_everywhere(portal, search, work);
+        if late {
+            state.announce();
+        }
         // Under the queue's lock: whoever ends the portal's or the NI's life comes before this, or finds the message.
         if matches!(attempt, Attempt::Nothing)
             && state.is_lazy()

@@ -87,6 +87,8 @@ mod list;
 mod matching;
 mod md;
 mod message;
+#[cfg(all(test, loom))]
+mod model;
 mod names;
 mod net;
 mod ni;

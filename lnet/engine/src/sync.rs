@@ -33,3 +33,35 @@ impl<T> Mutex<T> {
         self.0.lock().expect("no model panics with a lock held")
     }
 }
+
+/// A step of a protocol that a model leaves out, to show that it would notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mutant {
+    /// A message announces itself after its last look for a buffer.
+    LateAnnouncement,
+}
+
+#[cfg(all(test, loom))]
+std::thread_local! {
+    static MUTANT: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Runs a model with a step left out.
+#[cfg(all(test, loom))]
+pub(crate) fn with_mutant(mutant: Mutant, model: impl FnOnce()) {
+    MUTANT.set(Some(mutant));
+    model();
+}
+
+/// Whether a step is left out.
+#[cfg(all(test, loom))]
+pub(crate) fn is_mutant(mutant: Mutant) -> bool {
+    MUTANT.get() == Some(mutant)
+}
+
+/// Whether a step is left out: never, but in a model.
+#[cfg(not(all(test, loom)))]
+#[inline]
+pub(crate) const fn is_mutant(_: Mutant) -> bool {
+    false
+}

@@ -1,0 +1,330 @@
+//! The engine itself under loom: two threads, every interleaving of its locks.
+//!
+//! Locks and the portals' atomics are loom's here. What belongs to the tests (a recorder of events, an LND that keeps
+//! what it is handed) uses plain locks, which are never held across one of the engine's.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+
+use lnet_api::{
+    AckRequest, Arrival, Delivery, EqHandle, Errno, Event, EventHandler, EventKind, LNet, Lnd, LndError, Md,
+    MdHandle, MdOptions, MeSpec, NiLimits, Poll, Position, Put, RxContext, Sent, Threshold, Tx, Unlink,
+    Upcalls, Verdict,
+};
+use lnet_cpt::CptTable;
+use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
+use lnet_proto::{Body, Header, WireHandle};
+use lnet_region::{IoVec, Region};
+use loom::thread;
+
+use crate::sync::{Mutant, with_mutant};
+use crate::{Engine, EngineConfig};
+
+/// Entries here are in partition 1 of 2; messages arrive in partition 0.
+const PORTAL: u32 = 35;
+
+const US: &str = "10.0.0.1@tcp";
+const PEER: &str = "10.0.0.2@tcp";
+
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    // An engine has many locks, and each use of one is a branch.
+    let mut builder = loom::model::Builder::new();
+    builder.max_branches = 100_000;
+    builder.check(model);
+}
+
+fn nid(text: &str) -> Nid {
+    text.parse().expect("a NID")
+}
+
+#[derive(Default)]
+struct Recorder(Mutex<Vec<Event>>);
+
+impl EventHandler for Recorder {
+    fn event(&self, event: &Event) {
+        self.0.lock().unwrap().push(*event);
+    }
+
+    fn wake(&self) {}
+}
+
+/// Keeps what it is handed, until the test finalises it.
+#[derive(Default)]
+struct Keeper {
+    handed: Mutex<Vec<Tx>>,
+    resumed: Mutex<Vec<Option<Delivery>>>,
+}
+
+impl Lnd for Keeper {
+    fn net_type(&self) -> NetType {
+        NetType::TCP
+    }
+
+    fn startup(&self, _: ProcessId, _: Arc<dyn Upcalls>) -> Result<NiLimits, LndError> {
+        Ok(NiLimits { credits: 1, peer_credits: 1, timeout_ns: 1 })
+    }
+
+    fn shutdown(&self, _: Nid) {}
+
+    fn send(&self, tx: Tx) -> Sent {
+        self.handed.lock().unwrap().push(tx);
+        Sent::Later
+    }
+
+    fn resume(&self, _: RxContext, delivery: Option<Delivery>) {
+        self.resumed.lock().unwrap().push(delivery);
+    }
+
+    fn shards(&self) -> usize {
+        0
+    }
+
+    fn poll(&self, _: usize, _: u64, _: usize) -> Poll {
+        Poll::default()
+    }
+
+    fn arm(&self, _: usize) -> bool {
+        true
+    }
+
+    fn wait_fd(&self, _: usize) -> BorrowedFd<'_> {
+        unreachable!("there are no shards")
+    }
+
+    fn is_active(&self) -> bool {
+        true
+    }
+
+    fn register(&self, _: &Region) -> Result<(), LndError> {
+        Ok(())
+    }
+
+    fn deregister(&self, _: &Region) {}
+}
+
+struct Node {
+    engine: Arc<Engine>,
+    lnd: Arc<Keeper>,
+    eq: EqHandle,
+    recorder: Arc<Recorder>,
+}
+
+impl Node {
+    fn new(partitions: usize) -> Node {
+        let table = Arc::new(CptTable::virtual_parts(partitions).expect("a small number"));
+        let engine = Engine::new(EngineConfig { partitions: table, ..EngineConfig::new(Pid::LNET, 1) });
+        let (lnd, recorder) = (Arc::new(Keeper::default()), Arc::new(Recorder::default()));
+        engine.add_ni(ProcessId::lnet(nid(US)), lnd.clone()).expect("an NI");
+        let eq = engine.eq_alloc(recorder.clone()).expect("an EQ");
+        Node { engine, lnd, eq, recorder }
+    }
+
+    fn md(&self, options: MdOptions, bytes: usize) -> Md {
+        let memory = IoVec::whole(Region::heap(bytes).expect("memory"));
+        Md { memory, threshold: Threshold::Limited(1), max_size: 0, options, user_ptr: 0, eq: Some(self.eq) }
+    }
+
+    fn post(&self) -> MdHandle {
+        let me = self.engine.me_attach(&MeSpec {
+            portal: portal(),
+            match_id: ProcessId::ANY,
+            match_bits: MatchBits(7),
+            ignore_bits: MatchBits(0),
+            unlink: Unlink::Auto,
+            position: Position::After,
+        });
+        let md = self.md(MdOptions::OP_PUT, 8);
+        self.engine.md_attach(me.expect("an ME"), md, Unlink::Auto).expect("an MD")
+    }
+
+    fn put(&self, target: &str) -> MdHandle {
+        let md = self.engine.md_bind(self.md(MdOptions::empty(), 8), Unlink::Auto).expect("an MD");
+        let put = Put {
+            source: None,
+            md,
+            ack: AckRequest::NoAck,
+            target: ProcessId::lnet(nid(target)),
+            portal: portal(),
+            match_bits: MatchBits(7),
+            offset: 0,
+            hdr_data: 0,
+        };
+        self.engine.put(&put).expect("a PUT");
+        md
+    }
+
+    /// A PUT of the peer arrives.
+    fn arrive(&self) -> Verdict {
+        let body = Body::Put {
+            ack_wmd: WireHandle::NONE,
+            match_bits: MatchBits(7),
+            hdr_data: 0,
+            portal: PORTAL,
+            offset: 0,
+        };
+        let (dest, src) = (ProcessId::lnet(nid(US)), ProcessId::lnet(nid(PEER)));
+        let header = Header { dest, src, payload_length: 8, body };
+        self.engine.parse(&Arrival { ni: dest.nid, from: src, header: &header, rx: RxContext(1) })
+    }
+
+    fn finalize(&self, result: Result<(), Errno>) {
+        let tx = self.lnd.handed.lock().unwrap().remove(0);
+        let token = tx.token;
+        drop(tx);
+        self.engine.finalize_tx(token, result);
+    }
+
+    fn kinds(&self) -> Vec<EventKind> {
+        self.recorder.0.lock().unwrap().iter().map(|event| event.kind).collect()
+    }
+
+    /// One event tells that the MD is gone: its last.
+    fn assert_ended_once(&self, md: MdHandle) {
+        let events = self.recorder.0.lock().unwrap();
+        let of_md: Vec<&Event> = events.iter().filter(|event| event.md == md).collect();
+        assert_eq!(of_md.iter().filter(|event| event.unlinked).count(), 1, "{of_md:?}");
+        assert!(of_md.last().is_some_and(|event| event.unlinked), "{of_md:?}");
+    }
+
+    fn assert_quiet(&self) {
+        let counters = self.engine.counters();
+        assert_eq!((counters.msgs_alloc, counters.rst_alloc), (0, 0));
+        let ni = self.engine.ni_statistics(nid(US)).expect("an NI");
+        assert_eq!(ni.credits, ni.available_tx_credits);
+    }
+}
+
+fn portal() -> Portal {
+    Portal::new(PORTAL).expect("a portal")
+}
+
+fn attach_against_block(partitions: usize) {
+    let node = Arc::new(Node::new(partitions));
+    node.engine.set_lazy(portal(), true);
+    let other = node.clone();
+    let poster = thread::spawn(move || other.post());
+    let verdict = node.arrive();
+    let md = poster.join().unwrap();
+    // It met the buffer at once, or waited and was resumed; nothing waits beside a buffer that fits.
+    let delivery = match verdict {
+        Verdict::Deliver(delivery) => delivery,
+        Verdict::Delay(_) => node.lnd.resumed.lock().unwrap().pop().flatten().expect("it goes on"),
+        other => panic!("a PUT that matches is not dropped: {other:?}"),
+    };
+    let token = delivery.token;
+    drop(delivery);
+    node.engine.finalize_rx(token, Ok(()));
+    assert_eq!(node.kinds(), [EventKind::Put]);
+    node.assert_ended_once(md);
+    node.assert_quiet();
+}
+
+/// S-109, S-310: a message that is about to wait, and the buffer that it would wait for.
+#[test]
+fn a_buffer_and_a_message_that_is_about_to_wait_meet() {
+    check(|| attach_against_block(1));
+    check(|| attach_against_block(2));
+}
+
+/// The same with the announcement after the last look: the two can miss each other, and loom finds it.
+#[test]
+#[should_panic(expected = "it goes on")]
+fn announced_too_late_they_miss_each_other() {
+    with_mutant(Mutant::LateAnnouncement, || check(|| attach_against_block(2)));
+}
+
+/// A message that is about to wait, on a portal that stops being lazy, or from an NI that goes.
+#[test]
+fn nothing_waits_where_nothing_may() {
+    check(|| {
+        let node = Arc::new(Node::new(1));
+        node.engine.set_lazy(portal(), true);
+        let other = node.clone();
+        let clearer = thread::spawn(move || other.engine.set_lazy(portal(), false));
+        let delayed = matches!(node.arrive(), Verdict::Delay(_));
+        clearer.join().unwrap();
+        let resumed = node.lnd.resumed.lock().unwrap().len();
+        assert_eq!(resumed, usize::from(delayed));
+        node.assert_quiet();
+    });
+    check(|| {
+        let node = Arc::new(Node::new(1));
+        node.engine.set_lazy(portal(), true);
+        let other = node.clone();
+        let remover = thread::spawn(move || other.engine.remove_ni(nid(US)).unwrap());
+        let _ = node.arrive();
+        remover.join().unwrap();
+        assert_eq!(node.engine.counters().msgs_alloc, 0);
+    });
+}
+
+/// S-311: an unlink and the end of the message that uses the MD.
+#[test]
+fn unlink_and_finalise_end_an_md_once() {
+    check(|| {
+        let node = Arc::new(Node::new(1));
+        let md = node.put(PEER);
+        let other = node.clone();
+        let finalizer = thread::spawn(move || other.finalize(Ok(())));
+        let unlinked = node.engine.md_unlink(md);
+        finalizer.join().unwrap();
+        node.assert_ended_once(md);
+        let events = node.recorder.0.lock().unwrap().clone();
+        let status = events.last().expect("an event").status;
+        assert_eq!(status, if unlinked.is_ok() { Err(Errno::ETIMEDOUT) } else { Ok(()) });
+        node.assert_quiet();
+    });
+    // At the target: the payload arrives while the buffer is unlinked.
+    check(|| {
+        let node = Arc::new(Node::new(1));
+        let md = node.post();
+        let other = node.clone();
+        let unlinker = thread::spawn(move || other.engine.md_unlink(md).is_ok());
+        let verdict = node.arrive();
+        if let Verdict::Deliver(delivery) = verdict {
+            let token = delivery.token;
+            drop(delivery);
+            node.engine.finalize_rx(token, Ok(()));
+        }
+        unlinker.join().unwrap();
+        node.assert_ended_once(md);
+        node.assert_quiet();
+    });
+}
+
+/// A credit that comes back, and a message that wants it.
+#[test]
+fn a_credit_goes_to_the_message_that_waits_for_it() {
+    check(|| {
+        let node = Arc::new(Node::new(1));
+        let first = node.put(PEER);
+        let other = node.clone();
+        let finalizer = thread::spawn(move || other.finalize(Ok(())));
+        let second = node.put(PEER);
+        finalizer.join().unwrap();
+        assert_eq!(node.lnd.handed.lock().unwrap().len(), 1, "the second has left, once");
+        node.finalize(Ok(()));
+        node.assert_ended_once(first);
+        node.assert_ended_once(second);
+        node.assert_quiet();
+    });
+}
+
+/// An MD that is unlinked while its message gets the credit it waited for is sent, or ends with ECANCELED; once.
+#[test]
+fn a_queued_message_is_sent_or_cancelled() {
+    check(|| {
+        let node = Arc::new(Node::new(1));
+        node.put(PEER);
+        let queued = node.put(PEER);
+        let other = node.clone();
+        let finalizer = thread::spawn(move || other.finalize(Ok(())));
+        node.engine.md_unlink(queued).unwrap();
+        finalizer.join().unwrap();
+        if !node.lnd.handed.lock().unwrap().is_empty() {
+            node.finalize(Ok(()));
+        }
+        node.assert_ended_once(queued);
+        node.assert_quiet();
+    });
+}
