@@ -51,7 +51,12 @@ struct Attempt {
     trace: Vec<String>,
 }
 
+/// On a partition that does not depend on the thread's CPU.
 fn attempt(scenario: &Scenario, traced: bool) -> Result<Seen, Attempt> {
+    lnet_cpt::with_partition(0, || play(scenario, traced))
+}
+
+fn play(scenario: &Scenario, traced: bool) -> Result<Seen, Attempt> {
     let failed = |steps, what, trace| Attempt { steps, what, trace };
     let world = World::new(scenario.clone(), traced);
     let mut world = world.map_err(|error| failed(0, error.to_string(), Vec::new()))?;

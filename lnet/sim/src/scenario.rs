@@ -34,6 +34,8 @@ pub struct Scenario {
     pub activity: u32,
     /// Chances in 10,000 that a program's doing is trouble: a cut, a restart, an NI that comes or goes.
     pub trouble: u32,
+    /// Whether entries with ignore bits come before those without, as in today's LNet.
+    pub ignore_bits_first: bool,
     /// A wrong model.
     pub mutant: Option<Mutant>,
 }
@@ -60,6 +62,7 @@ impl Scenario {
             advance_ns: rng.pick(&[5_000_000, 100_000_000, 1_000_000_000]),
             activity: rng.between((1_500, 6_000)) as u32,
             trouble: rng.pick(&[0, 100, 600]),
+            ignore_bits_first: rng.chance(5_000),
             mutant: None,
         }
     }

@@ -44,8 +44,7 @@ impl Model {
     /// The engine's own numbers.
     pub(crate) fn check_counters(&mut self, node: usize, is: &Counters) {
         let model = &self.nodes[node];
-        let local = model.waiting.iter().filter(|waiting| waiting.local.is_some()).count();
-        let most = (model.outs.len() + model.ins.len() + local) as u64 + model.late_acks;
+        let most = (model.outs.len() + model.ins.len() + model.waiting.len()) as u64 + model.late_acks;
         let least = most - model.late_acks;
         let messages = least <= is.msgs_alloc && is.msgs_alloc <= most;
         let counts = model.counts;

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use lnet_nid::Nid;
 
+use crate::Scenario;
 use crate::net::Seen;
 pub(crate) use calls::{NewMd, NewMe};
 use node::Node;
@@ -44,22 +45,24 @@ pub(crate) struct Model {
     /// The content of each PUT that is under way, by its `hdr_data`.
     puts: BTreeMap<u64, Arc<[u8]>>,
     next_id: u64,
+    ignore_bits_first: bool,
     mutant: Option<Mutant>,
     failure: Option<String>,
     pub(crate) seen: Seen,
 }
 
 impl Model {
-    pub(crate) fn new(orderly: bool, partitions: usize, mutant: Option<Mutant>) -> Model {
+    pub(crate) fn new(orderly: bool, scenario: &Scenario) -> Model {
         Model {
             nodes: Vec::new(),
             owners: BTreeMap::new(),
             lanes: BTreeMap::new(),
             orderly,
-            partitions: partitions as u64,
+            partitions: scenario.partitions as u64,
             puts: BTreeMap::new(),
             next_id: 1,
-            mutant,
+            ignore_bits_first: scenario.ignore_bits_first,
+            mutant: scenario.mutant,
             failure: None,
             seen: Seen::default(),
         }

@@ -288,7 +288,7 @@ impl Model {
         !matches!(self.search(node, portal, op, match_bits, header.src, length, offset), Search::Nothing)
     }
 
-    /// All entries that ignore bits, then the others, each in the order of the portal's list.
+    /// All entries in the order of the portal's list; or all that ignore bits, then the others.
     #[allow(clippy::too_many_arguments, reason = "a message's own fields")]
     fn search(
         &self,
@@ -303,7 +303,9 @@ impl Model {
         let node = &self.nodes[node];
         let Some(portal) = node.portals.get(portal as usize) else { return Search::Nothing };
         let mut order: Vec<u64> = portal.entries.clone();
-        order.sort_by_key(|me| node.mes[me].spec.ignore_bits.0 == 0);
+        if self.ignore_bits_first {
+            order.sort_by_key(|me| node.mes[me].spec.ignore_bits.0 == 0);
+        }
         if self.mutant == Some(Mutant::LastFirst) {
             order.reverse();
         }

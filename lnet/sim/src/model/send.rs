@@ -23,6 +23,7 @@ impl Model {
 
     fn loop_back(&mut self, node: usize, out: Out) {
         self.seen.looped_back += 1;
+        self.nodes[node].counts.sent += 1;
         let from = From { ni: None, peer: out.header.src, rx: 0 };
         match self.receive(node, from, &out.header, &out.payload) {
             Fate::Done | Fate::Discard => self.complete_out(node, out, Ok(())),
@@ -49,7 +50,8 @@ impl Model {
     /// As [`Model::complete_out`]; gives the event to come.
     pub(super) fn end_out(&mut self, node: usize, out: Out, result: Result<(), Errno>) -> Option<Due> {
         let node = &mut self.nodes[node];
-        node.counts.sent += u64::from(result.is_ok());
+        // One to this node itself has counted from the beginning.
+        node.counts.sent += u64::from(result.is_ok() && out.ni.is_some());
         let md = out.md?;
         if matches!(out.kind, OutKind::Put | OutKind::Get | OutKind::DirectGet) {
             if result.is_err() {

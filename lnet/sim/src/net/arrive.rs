@@ -52,7 +52,9 @@ impl SimNet {
         if let Some(get) = packet.get {
             self.state.lock().direct.insert(rx.0, get);
         }
-        let verdict = port.upcalls.parse(&Arrival { ni, from, header: &header, rx });
+        let shard = port.upcalls.partition_of(ni, peer);
+        let arrival = Arrival { ni, from, header: &header, rx };
+        let verdict = lnet_cpt::with_partition(shard, || port.upcalls.parse(&arrival));
         self.tell(Note::Judged { ni, rx, judgement: judgement(&verdict) });
         let mut state = self.state.lock();
         let state = &mut *state;

@@ -63,7 +63,8 @@ impl SimNet {
         if let Event::Timer(number) = event {
             return Some(Step::Timer(number));
         }
-        self.happen(event);
+        // Whatever the shard, not whatever the CPU.
+        lnet_cpt::with_partition(0, || self.happen(event));
         Some(Step::Network)
     }
 

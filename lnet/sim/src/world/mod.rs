@@ -74,7 +74,7 @@ impl World {
         let mut rng = Rng::new(scenario.seed ^ 0x5eed);
         let links = [Some(&scenario.tcp), scenario.o2ib.as_ref()];
         let orderly = links.into_iter().flatten().all(LinkModel::is_orderly);
-        let model = Model::new(orderly, scenario.partitions, scenario.mutant);
+        let model = Model::new(orderly, &scenario);
         let trace = Trace { lines: traced.then(VecDeque::new) };
         let watch = Arc::new(Watch { model: Mutex::new(model), trace: Mutex::new(trace) });
         let net = SimNet::new(rng.next_u64(), watch.clone());
@@ -106,7 +106,9 @@ impl World {
     /// What is not as the model says.
     pub(crate) fn step(&mut self) -> Result<(), String> {
         if self.rng.chance(self.scenario.activity) {
-            self.act();
+            // Programs run anywhere.
+            let here = self.rng.index(self.scenario.partitions);
+            lnet_cpt::with_partition(here, || self.act());
         } else {
             self.let_happen();
         }

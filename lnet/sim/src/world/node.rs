@@ -3,8 +3,9 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Weak};
 
-use lnet::{Engine, EngineConfig};
+use lnet::{Engine, EngineConfig, MatchOrder};
 use lnet_api::{EqHandle, Event, EventHandler, LNet, LNetError};
+use lnet_cpt::CptTable;
 use lnet_nid::{Net, Nid, Pid};
 
 use super::{Watch, World};
@@ -13,8 +14,14 @@ use crate::Scenario;
 /// How an engine of a scenario is set up: the only place that knows.
 #[must_use]
 pub fn engine_config(scenario: &Scenario, interface_cookie: u64) -> EngineConfig {
+    let one = |_| CptTable::single();
     EngineConfig {
+        partitions: Arc::new(CptTable::virtual_parts(scenario.partitions).unwrap_or_else(one)),
         transaction_timeout_ns: scenario.transaction_timeout_ns,
+        match_order: match scenario.ignore_bits_first {
+            true => MatchOrder::IgnoreBitsFirst,
+            false => MatchOrder::List,
+        },
         ..EngineConfig::new(Pid::LNET, interface_cookie)
     }
 }
