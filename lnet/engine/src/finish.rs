@@ -1,7 +1,7 @@
 //! Completion: messages that have left or arrived, and GETs that the network answers by itself.
 
 use lnet_api::{Errno, Event, RxToken, TxToken};
-use lnet_nid::{Nid, ProcessId};
+use lnet_nid::ProcessId;
 use lnet_proto::{Body, Header};
 use lnet_region::WriteVec;
 
@@ -89,15 +89,9 @@ impl Engine {
             Ok(bytes) => bytes,
             Err(errno) => return self.left(token, Err(errno), work),
         };
-        let Some(target) =
-            self.bound.lock(name.place.partition).responses.get(response).map(|found| found.target)
-        else {
-            return self.left(token, Ok(()), work);
-        };
-        let primary = self.net.lock(partition).shared().identities.primary(target.nid);
         let event = {
             let part = &mut *self.bound.lock(name.place.partition);
-            part.claim_reply(&self.common, name.index, response, primary, bytes)
+            part.claim_reply(&self.common, name.index, response, bytes)
         };
         self.left(token, Ok(()), work);
         if let Some(event) = event {
@@ -132,17 +126,10 @@ impl Resources {
     }
 
     /// Takes the REPLY that the network has put in place, unless it is not waited for any more; gives its event.
-    fn claim_reply(
-        &mut self,
-        common: &Common,
-        md: u32,
-        response: Key,
-        primary: Nid,
-        bytes: u32,
-    ) -> Option<Event> {
+    fn claim_reply(&mut self, common: &Common, md: u32, response: Key, bytes: u32) -> Option<Event> {
         let found = self.responses.get(response)?;
         let mlength = bytes.min(self.objects.md(md).len() as u32);
-        let event = Event { rlength: mlength, mlength, ..found.event(common, primary) };
+        let event = Event { rlength: mlength, mlength, ..found.event(common) };
         self.remove_response(response.index);
         self.begin(md);
         Some(event)

@@ -12,6 +12,7 @@ use crate::list::{Linked, Links};
 use crate::message::{Inbound, Way};
 use crate::peer::Peers;
 use crate::resources::Resources;
+use crate::send::Route;
 use crate::slab::{Key, NONE, some};
 use crate::work::Work;
 
@@ -45,6 +46,8 @@ pub(crate) struct Response {
     pub(crate) debtor: Option<Debtor>,
     /// Whom the request went to.
     pub(crate) target: ProcessId,
+    /// The primary NID of the target's node.
+    pub(crate) primary: Nid,
     /// The NID it was sent from.
     pub(crate) source: Nid,
     /// In nanoseconds; `None` if the wait is not bounded.
@@ -60,19 +63,14 @@ pub(crate) struct Response {
 
 impl Response {
     /// One that is in no list yet.
-    pub(crate) fn new(
-        kind: EventKind,
-        md: u32,
-        debtor: Option<Debtor>,
-        target: ProcessId,
-        source: Nid,
-    ) -> Response {
+    pub(crate) fn new(kind: EventKind, md: u32, route: &Route, target: ProcessId) -> Response {
         Response {
             kind,
             md,
-            debtor,
+            debtor: route.debtor,
             target,
-            source,
+            primary: route.primary,
+            source: route.source,
             deadline_ns: None,
             sent: false,
             by_deadline: Links::NONE,
@@ -124,11 +122,11 @@ linked!(CHAIN, chain);
 linked!(GROUP, of_debtor);
 
 impl Response {
-    /// The event that tells of it, as far as that is known before it comes; `primary` is the primary NID of the target.
-    pub(crate) fn event(&self, common: &Common, primary: Nid) -> Event {
+    /// The event that tells of it, as far as that is known before it comes.
+    pub(crate) fn event(&self, common: &Common) -> Event {
         Event {
             target: ProcessId::new(self.source, common.config.pid),
-            initiator: ProcessId::new(primary, self.target.pid),
+            initiator: ProcessId::new(self.primary, self.target.pid),
             source: self.target,
             sender: self.target.nid,
             ..common.event(self.kind)
@@ -212,7 +210,7 @@ impl Resources {
     /// MD made for the operation alone ends too.
     fn fail_response(&mut self, common: &Common, index: u32, reason: Errno, work: &mut Work) {
         let response = &self.responses[index];
-        let (md, event) = (response.md, response.event(common, response.target.nid));
+        let (md, event) = (response.md, response.event(common));
         self.remove_response(index);
         self.begin(md);
         self.finish(common, md, &event, Err(reason), work);
@@ -238,7 +236,7 @@ impl Resources {
                 _ => {}
             }
             let status = Err(Errno::ETIMEDOUT);
-            let (md, event) = (response.md, Event { status, ..response.event(common, response.target.nid) });
+            let (md, event) = (response.md, Event { status, ..response.event(common) });
             self.counters.response_timeout_count += 1;
             self.unlink(common, md, event, work);
         }

@@ -10,10 +10,11 @@ use lnet_region::{ReadVec, RegionError};
 use crate::engine::Engine;
 use crate::message::{Inbound, Launch, Local, Message, Op, Way};
 use crate::names::{MdName, Place, unpack};
+use crate::net::NetShared;
 use crate::ni::Phase;
 use crate::peer::Peers;
 use crate::resources::Resources;
-use crate::response::Response;
+use crate::response::{Debtor, Response};
 use crate::slab::Key;
 use crate::work::{LocalCopy, Outgoing, Work};
 
@@ -24,6 +25,17 @@ struct Request {
     target: ProcessId,
     /// The kind of the answer that is waited for.
     answer: Option<EventKind>,
+}
+
+/// How a message of this node goes to its target.
+pub(crate) struct Route {
+    way: Way,
+    /// The NID that it is sent from.
+    pub(crate) source: Nid,
+    /// The primary NID of the target's node.
+    pub(crate) primary: Nid,
+    /// Who will owe the answer; nobody but this node itself if it goes nowhere.
+    pub(crate) debtor: Option<Debtor>,
 }
 
 impl Engine {
@@ -83,26 +95,26 @@ impl Engine {
         let gone = LNetError::NoSuch { object: "MD", handle: request.handle.0 };
         let (place, key) = self.common.handles.open_md(request.handle).ok_or(gone.clone())?;
         let Place { bound: true, partition } = place else { return Err(gone) };
-        let way = self.way(source, request.target);
-        let (message, length, source, way, payload) = {
+        let route = self.route(source, request.target);
+        let (message, length, route, payload) = {
             let part = &mut *self.bound.lock(partition);
             let md = part.sendable_md(key).ok_or(gone)?;
-            let (way, source) = way?;
+            let route = route?;
             let length = part.objects.md(md).len() as u32;
             let payload = if request.op == Op::Put { part.lease_whole(md, request.handle)? } else { None };
             let event = Event { rlength: length, mlength: length, ..event };
-            let response = self.expect(part, request, md, way, source)?;
+            let response = self.expect(part, request, md, &route)?;
             part.begin(md);
             let name = MdName { place, index: md };
-            (Message::new(request.op, Some(name), response, event), length, source, way, payload)
+            (Message::new(request.op, Some(name), response, event), length, route, payload)
         };
         let header = Header {
             dest: request.target,
-            src: ProcessId::new(source, self.common.config.pid),
+            src: ProcessId::new(route.source, self.common.config.pid),
             payload_length: if request.op == Op::Put { length } else { 0 },
             body: body(length),
         };
-        work.launches.push(Launch { way, message, header, payload, reply_to: None });
+        work.launches.push(Launch { way: route.way, message, header, payload, reply_to: None });
         Ok(())
     }
 
@@ -111,16 +123,16 @@ impl Engine {
     }
 
     /// Path selection (lnet-semantics 14): straight to the target, for this node forwards nothing and knows no router.
-    /// Gives the way and the NID that the message is sent from.
-    fn way(&self, source: Option<Nid>, target: ProcessId) -> Result<(Way, Nid), LNetError> {
+    fn route(&self, source: Option<Nid>, target: ProcessId) -> Result<Route, LNetError> {
         let partition = target.nid.cpt_of(self.common.partitions());
         let net = self.net.lock(partition);
-        let nis = &net.shared().nis;
+        let NetShared { nis, identities } = net.shared();
         if let Some(nid) = source.filter(|&nid| !nis.is_local(nid)) {
             return Err(LNetError::NotLocal { nid });
         }
         if nis.is_local(target.nid) {
-            return Ok((Way::Here, target.nid));
+            let (way, nid) = (Way::Here, target.nid);
+            return Ok(Route { way, source: nid, primary: nid, debtor: None });
         }
         let leads = |nid: Nid| nid.net() == target.nid.net() && source.is_none_or(|source| source == nid);
         let found = nis.iter().find(|(_, ni)| ni.phase == Phase::Up && leads(ni.id.nid));
@@ -129,7 +141,12 @@ impl Engine {
         if net.messages.is_full() {
             return Err(LNetError::TooMany { objects: "messages in flight", limit: net.messages.limit() });
         }
-        Ok((Way::Over { ni: key, peer: target, partition }, ni.id.nid))
+        Ok(Route {
+            way: Way::Over { ni: key, peer: target, partition },
+            source: ni.id.nid,
+            primary: identities.primary(target.nid),
+            debtor: Some(Peers::name(&self.common.hasher, key, target)),
+        })
     }
 
     /// Remembers that an ACK or REPLY is to come, if one is.
@@ -138,15 +155,10 @@ impl Engine {
         part: &mut Resources,
         request: &Request,
         md: u32,
-        way: Way,
-        source: Nid,
+        route: &Route,
     ) -> Result<Key, LNetError> {
         let Some(kind) = request.answer else { return Ok(Key::NULL) };
-        let debtor = match way {
-            Way::Here => None,
-            Way::Over { ni, peer, .. } => Some(Peers::name(&self.common.hasher, ni, peer)),
-        };
-        let mut response = Response::new(kind, md, debtor, request.target, source);
+        let mut response = Response::new(kind, md, route, request.target);
         if !part.objects.md(md).options.contains(MdOptions::NO_TRACK_RESPONSE) {
             let timeout_ns = self.common.config.transaction_timeout_ns;
             response.deadline_ns = Some(self.common.now_ns().saturating_add(timeout_ns));
