@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
-    AckRequest, Event, EventHandler, LNet, LNetError, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink,
+    AckRequest, EqHandle, Event, EventHandler, LNet, LNetError, Md, MdOptions, MeSpec, Position, Put,
+    Threshold, Unlink,
 };
 use lnet_nid::{MatchBits, Net, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_region::{IoVec, Region};
@@ -46,7 +47,7 @@ impl EventHandler for Quiet {
     fn wake(&self) {}
 }
 
-/// Exchanges a PUT and its ACK with each of many peers, then posts many MDs, and counts the heap.
+/// Sends a PUT to each of many peers and takes one of each, with its ACK; then posts many MDs; and counts the heap.
 ///
 /// Each peer is an engine of its own for the length of one message, so what is left of it is in the one engine that
 /// stays.
@@ -60,33 +61,23 @@ pub(crate) fn measure(peers: u32, mds: u32) -> Result<Cost, LNetError> {
     let portal = Portal::new(10).unwrap_or(Portal::RESERVED);
     let memory = IoVec::whole(Region::heap(64).map_err(|_| LNetError::ShuttingDown)?);
     let far = Engine::new(EngineConfig::new(Pid::LNET, 2));
+    let eqs = [eq, far.eq_alloc(Arc::new(Quiet))?];
+    let inbox = centre.me_attach(&spec(portal, 1))?;
+    let options = MdOptions::OP_PUT | MdOptions::MANAGE_REMOTE | MdOptions::TRUNCATE;
+    let taken = Md { threshold: Threshold::Infinite, ..md(&memory, eq, options, 0) };
+    centre.md_attach(inbox, taken, Unlink::Retain)?;
     let before = live_bytes();
     for number in 1..=peers {
         let there = ProcessId::lnet(address(number));
         far.add_ni(there, lnd.clone())?;
-        let md = Md {
-            memory: memory.clone(),
-            threshold: Threshold::Limited(2),
-            max_size: 0,
-            options: MdOptions::empty(),
-            user_ptr: 0,
-            eq: Some(eq),
-        };
-        let put = Put {
-            source: None,
-            md: centre.md_bind(md, Unlink::Auto)?,
-            ack: AckRequest::NoAck,
-            target: there,
-            portal,
-            match_bits: MatchBits(1),
-            offset: 0,
-            hdr_data: 0,
-        };
-        centre.put(&put)?;
-        centre.md_unlink(put.md).or_else(|error| match error {
-            LNetError::NoSuch { .. } => Ok(()),
-            error => Err(error),
-        })?;
+        for (engine, eq, target, ack, threshold) in
+            [(&centre, eqs[0], there, AckRequest::NoAck, 1), (&far, eqs[1], here, AckRequest::Ack, 2)]
+        {
+            let letter = IoVec::whole(Region::heap(8).map_err(|_| LNetError::ShuttingDown)?);
+            let md = engine.md_bind(md(&letter, eq, MdOptions::empty(), threshold), Unlink::Auto)?;
+            let (match_bits, offset, hdr_data) = (MatchBits(1), 0, 0);
+            engine.put(&Put { source: None, md, ack, target, portal, match_bits, offset, hdr_data })?;
+        }
         net.run_until(|| false);
         // The far node goes without a word, so that its peer stays known.
         net.forget(there.nid);
@@ -95,27 +86,30 @@ pub(crate) fn measure(peers: u32, mds: u32) -> Result<Cost, LNetError> {
     let peers = (peers, (live_bytes() - before) / peers.max(1) as isize);
     let before = live_bytes();
     for number in 0..mds {
-        let me = centre.me_attach(&MeSpec {
-            portal,
-            match_id: ProcessId::ANY,
-            match_bits: MatchBits(u64::from(number) + 100),
-            ignore_bits: MatchBits(0),
-            unlink: Unlink::Auto,
-            position: Position::After,
-        })?;
-        let md = Md {
-            memory: memory.clone(),
-            threshold: Threshold::Limited(1),
-            max_size: 0,
-            options: MdOptions::OP_PUT,
-            user_ptr: 0,
-            eq: Some(eq),
-        };
-        centre.md_attach(me, md, Unlink::Auto)?;
+        let me = centre.me_attach(&spec(portal, u64::from(number) + 100))?;
+        centre.md_attach(me, md(&memory, eq, MdOptions::OP_PUT, 1), Unlink::Auto)?;
     }
     let mds = (mds, (live_bytes() - before) / mds.max(1) as isize);
+    let received = centre.counters().recv_count;
+    assert_eq!(received, u64::from(peers.0), "each peer's PUT has arrived");
     net.crash_all();
     Ok(Cost { peers, mds })
+}
+
+fn spec(portal: Portal, bits: u64) -> MeSpec {
+    MeSpec {
+        portal,
+        match_id: ProcessId::ANY,
+        match_bits: MatchBits(bits),
+        ignore_bits: MatchBits(0),
+        unlink: Unlink::Auto,
+        position: Position::After,
+    }
+}
+
+fn md(memory: &IoVec, eq: EqHandle, options: MdOptions, threshold: u32) -> Md {
+    let threshold = Threshold::Limited(threshold);
+    Md { memory: memory.clone(), threshold, max_size: 0, options, user_ptr: 0, eq: Some(eq) }
 }
 
 fn address(number: u32) -> Nid {

@@ -3,7 +3,7 @@
 use lnet_sim::{DEFAULT_STEPS, Scenario, Seen, run};
 
 /// Runs that a test makes unless `NLX_SIM_SEEDS` says otherwise.
-const SEEDS: u64 = 4_000;
+const SEEDS: u64 = 3_000;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()

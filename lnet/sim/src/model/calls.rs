@@ -80,6 +80,30 @@ impl Model {
         Ok(id)
     }
 
+    /// Posts an entry directly before or after another one of the same portal.
+    pub(crate) fn me_insert(&mut self, node: usize, beside: NewMe, spec: &MeSpec) -> Result<NewMe, Errno> {
+        let id = self.id();
+        let node = &mut self.nodes[node];
+        if spec.position == lnet_api::Position::Local {
+            return Err(Errno::EINVAL);
+        }
+        let portal = &mut node.portals[spec.portal.index()];
+        let unique = !spec.match_id.nid.is_any() && !spec.match_id.pid.is_any() && spec.ignore_bits.0 == 0;
+        let place = portal.entries.iter().position(|&entry| entry == beside).ok_or(Errno::ENOENT)?;
+        if portal.unique != Some(false) || unique {
+            return Err(Errno::EPERM);
+        }
+        let after = usize::from(spec.position != lnet_api::Position::Before);
+        portal.entries.insert(place + after, id);
+        node.mes.insert(id, Me { spec: *spec, handle: None, md: None });
+        Ok(id)
+    }
+
+    /// The portal of an entry.
+    pub(crate) fn portal_of(&self, node: usize, me: NewMe) -> Option<lnet_nid::Portal> {
+        self.nodes[node].mes.get(&me).map(|me| me.spec.portal)
+    }
+
     pub(crate) fn name_me(&mut self, node: usize, me: NewMe, handle: MeHandle) {
         if let Some(me) = self.nodes[node].mes.get_mut(&me) {
             me.handle = Some(handle);

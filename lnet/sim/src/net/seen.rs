@@ -98,6 +98,8 @@ seen! {
     exhausted: "exhausted",
     /// Messages of a node to itself.
     looped_back: "looped back",
+    /// Entries put directly before or after another one.
+    inserted: "entries inserted",
     /// Calls that were refused.
     refused: "refused",
     /// Nodes that died and came back.

@@ -59,6 +59,7 @@ impl World {
             1 => ProcessId::new(Nid::ANY, Pid::LNET),
             _ => ProcessId::ANY,
         };
+        // Which partition is the caller's own matters only beside others.
         let local = if self.scenario.partitions == 1 { Position::Local } else { Position::After };
         MeSpec {
             portal,
@@ -113,11 +114,24 @@ impl World {
                 return self.attach(node, me, handle);
             }
         }
-        let spec = self.spec();
-        self.trace(|| format!("node {node}: {spec:?}"));
-        let expected = self.watch.model.lock().me_attach(node, &spec);
-        let result = self.nodes[node].engine.me_attach(&spec);
-        self.compare("me_attach", expected.map(|_| ()), &result);
+        let mut spec = self.spec();
+        let beside = if self.rng.chance(2_000) { self.some_me(node) } else { None };
+        let (expected, result) = match beside {
+            Some((me, handle)) => {
+                let portal = self.watch.model.lock().portal_of(node, me);
+                spec.portal = portal.unwrap_or(spec.portal);
+                self.trace(|| format!("node {node}: beside ME {me} {spec:?}"));
+                let expected = self.watch.model.lock().me_insert(node, me, &spec);
+                (expected, self.nodes[node].engine.me_insert(handle, &spec))
+            }
+            None => {
+                self.trace(|| format!("node {node}: {spec:?}"));
+                let expected = self.watch.model.lock().me_attach(node, &spec);
+                (expected, self.nodes[node].engine.me_attach(&spec))
+            }
+        };
+        self.seen.inserted += u64::from(beside.is_some() && result.is_ok());
+        self.compare("posting an entry", expected.map(|_| ()), &result);
         if let (Ok(me), Ok(handle)) = (expected, result) {
             self.watch.model.lock().name_me(node, me, handle);
             if self.rng.chance(9_000) {
@@ -263,13 +277,16 @@ impl World {
         self.compare("md_unlink", expected, &result);
     }
 
-    fn unlink_me(&mut self, node: usize) {
+    fn some_me(&mut self, node: usize) -> Option<(NewMe, lnet_api::MeHandle)> {
         let mes = self.watch.model.lock().mes(node);
-        if mes.is_empty() {
-            return;
+        let (id, handle, _) = *mes.get(self.rng.index(mes.len()))?;
+        Some((id, handle))
+    }
+
+    fn unlink_me(&mut self, node: usize) {
+        if let Some((id, handle)) = self.some_me(node) {
+            self.unlink_one_me(node, id, handle);
         }
-        let (id, handle, _) = mes[self.rng.index(mes.len())];
-        self.unlink_one_me(node, id, handle);
     }
 
     pub(super) fn unlink_one_me(&mut self, node: usize, id: NewMe, handle: lnet_api::MeHandle) {
