@@ -22,12 +22,16 @@
 //! | `peers` | the same sizes on libfabric and UCX, by their own programs |
 //! | `server` | the other process of a measurement: this program again |
 //! | `cores`, `meter` | pinning; time and processor time |
+//! | `heap` | the program's heap, counted while a row asks for it: all the `unsafe` there is |
+//! | `keys` | what the rows `match/…` look up, the same on both sides |
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod anchors;
 mod cores;
 mod error;
+mod heap;
+mod keys;
 mod measure;
 mod meter;
 mod options;
@@ -66,7 +70,7 @@ fn main() -> ExitCode {
 fn measure_rows(options: &Options) -> Result<(), BenchError> {
     let rows = rows::select(&options.rows)?;
     if options.list {
-        rows.iter().for_each(|row| println!("{}", row.name));
+        report::list(&rows);
         return Ok(());
     }
     let rows = if options.peers { peers::with_peers(&rows) } else { rows };

@@ -52,6 +52,37 @@ fn warm_up(time: Duration) -> Duration {
     time / 10
 }
 
+/// Measures single steps by this thread's processor time: so other programs that take the core in the middle of a step
+/// don't count, but page faults do.
+#[derive(Debug)]
+pub(crate) struct Stopwatch {
+    since: Duration,
+    longest: Duration,
+}
+
+impl Stopwatch {
+    pub(crate) fn start() -> Result<Stopwatch> {
+        Ok(Stopwatch { since: thread_time()?, longest: Duration::ZERO })
+    }
+
+    /// A step is done, and the next one begins.
+    pub(crate) fn lap(&mut self) -> Result<()> {
+        let now = thread_time()?;
+        self.longest = self.longest.max(now.saturating_sub(self.since));
+        self.since = now;
+        Ok(())
+    }
+
+    pub(crate) fn longest_ms(&self) -> f64 {
+        self.longest.as_secs_f64() * 1e3
+    }
+}
+
+fn thread_time() -> Result<Duration> {
+    let spent = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    spent.map(Duration::from).map_err(BenchError::system("read the thread's clock"))
+}
+
 /// What one side of one round has come to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {

@@ -7,6 +7,22 @@ use crate::cores::Cores;
 use crate::measure::{CPU_GOAL, Measurement, Ratio};
 use crate::rows::{Goal, Row};
 
+/// Prints what rows there are: the name, the goal, and what the row is compared with. A second comparison has a line of
+/// its own, without a name.
+pub(crate) fn list(rows: &[&Row]) {
+    let width = name_width(rows);
+    for row in rows {
+        println!("{:width$}  {:8} {}", row.name, row.goal.to_string(), row.anchor_name);
+        if let Some(second) = &row.second {
+            println!("{:width$}  {:8} {}", "", second.goal.to_string(), second.name);
+        }
+    }
+}
+
+fn name_width(rows: &[&Row]) -> usize {
+    rows.iter().map(|row| row.name.len()).max().unwrap_or(0)
+}
+
 /// Prints rows as they are measured.
 #[derive(Debug)]
 pub(crate) struct Report {
@@ -51,7 +67,7 @@ struct SecondKeys<'a> {
 impl Report {
     /// Prints the head of the table.
     pub(crate) fn begin(json: bool, rows: &[&Row], cores: Cores) -> Report {
-        let name_width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+        let name_width = name_width(rows);
         if !json {
             println!("cores {cores}; TCP congestion control on both sides: {}", anchors::CONGESTION);
             println!(
@@ -120,7 +136,11 @@ impl Report {
     ) {
         let width = self.name_width;
         let spread = format!("{:.3}–{:.3}", ratio.min, ratio.max);
-        let met = if goal.is_met(ratio.median) { "yes" } else { "no" };
+        let met = match goal {
+            Goal::Open => "",
+            _ if goal.is_met(ratio.median) => "yes",
+            _ => "no",
+        };
         let (ratio, goal) = (ratio.median, goal.to_string());
         println!(
             "{name:width$}  {ours:>9.3} {anchor:>9.3} {unit:7} {ratio:>6.3}  {spread:13} {goal:8} {met:4} {note}"

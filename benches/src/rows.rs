@@ -1,5 +1,7 @@
 //! The table of rows.
 
+mod engine;
+
 use std::fmt;
 
 use crate::error::{BenchError, Result};
@@ -11,6 +13,8 @@ use crate::{anchors, ours};
 pub(crate) enum Goal {
     AtLeast(f64),
     AtMost(f64),
+    /// None: the ratio is only to be seen.
+    Open,
 }
 
 impl Goal {
@@ -18,6 +22,7 @@ impl Goal {
         match self {
             Goal::AtLeast(bound) => ratio >= bound,
             Goal::AtMost(bound) => ratio <= bound,
+            Goal::Open => true,
         }
     }
 }
@@ -27,6 +32,7 @@ impl fmt::Display for Goal {
         match self {
             Goal::AtLeast(bound) => write!(f, ">= {bound}"),
             Goal::AtMost(bound) => write!(f, "<= {bound}"),
+            Goal::Open => f.write_str("none"),
         }
     }
 }
@@ -53,7 +59,12 @@ pub(crate) struct SecondAnchor {
 }
 
 /// All rows, in the order in which they are measured.
-pub(crate) static ROWS: &[Row] = &[
+pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
+    ROWS.iter().chain(engine::ROWS)
+}
+
+/// The queue, wake-ups, and what goes from process to process.
+static ROWS: &[Row] = &[
     Row {
         name: "bevq/throughput-1",
         unit: "M/s",
@@ -220,9 +231,9 @@ pub(crate) static ROWS: &[Row] = &[
 /// The rows of these names, in their order; all rows if none is named.
 pub(crate) fn select(names: &[String]) -> Result<Vec<&'static Row>> {
     if names.is_empty() {
-        return Ok(ROWS.iter().collect());
+        return Ok(all().collect());
     }
-    let find = |name: &String| ROWS.iter().find(|row| row.name == name);
+    let find = |name: &String| all().find(|row| row.name == name);
     names.iter().map(|name| find(name).ok_or_else(|| BenchError::UnknownRow { name: name.clone() })).collect()
 }
 
@@ -237,7 +248,7 @@ mod tests {
 
     #[test]
     fn each_row_is_found_by_its_name_which_no_other_has() {
-        for row in ROWS {
+        for row in all() {
             let found = select(&[row.name.to_string()]).unwrap();
             assert!(std::ptr::eq(found[0], row), "there are two rows {}", row.name);
         }

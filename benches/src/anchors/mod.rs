@@ -10,9 +10,13 @@
 //! | `bulk` | 1 MiB GETs and PUTs over TCP |
 //! | `rate` | small acknowledged requests over TCP |
 //! | `memory` | memcpy |
+//! | `lookup` | a hash table: finding, and growing |
+//! | `limit` | agreed figures, and one call of the heap |
 
 pub(crate) mod bulk;
 pub(crate) mod flag;
+pub(crate) mod limit;
+pub(crate) mod lookup;
 pub(crate) mod memory;
 pub(crate) mod pingpong;
 pub(crate) mod rate;

@@ -4,12 +4,14 @@
 //! | --- | --- |
 //! | `bevq` | the queue of buffer events between two processes |
 //! | `wake` | waking a waiter, or the consumer of a queue |
+//! | `engine` | the LNet engine alone, without a network |
 //! | `lnet` | the LNet API over TCP |
 //! | `xo` | the storage client's interface |
 //! | `nodes` | the two nodes of a measurement |
 //! | `spin` | waiting for memory to change |
 
 pub(crate) mod bevq;
+pub(crate) mod engine;
 pub(crate) mod lnet;
 mod nodes;
 mod spin;

@@ -271,7 +271,8 @@ impl Engine {
     /// fails at once lets the next one go, which may fail at once too.
     fn run(&self, work: &mut Work) {
         while !work.is_empty() {
-            while let Some(resume) = work.resumes.pop() {
+            // In the order in which they waited.
+            for resume in work.resumes.drain(..) {
                 self.resume(resume);
             }
             while let Some(copy) = pop_first(&mut work.copies) {

@@ -1,10 +1,13 @@
-use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use lnet::{EngineConfig, MatchOrder, Rotor, Stealing};
+use lnet_cpt::{CptConfig, CptError, CptTable};
 use lnet_nid::{Net, NetType, Nid, Pid};
 use lnet_socklnd::{AcceptPolicy, SockConfig};
 
-use crate::{Interface, NodeError};
+use crate::partitions::Partitions;
+use crate::{NetSpec, Networks, NodeError};
 
 /// The port on which LNet nodes listen (`accept_port`, lnet-wire 20).
 pub const DEFAULT_ACCEPT_PORT: u16 = 988;
@@ -17,8 +20,9 @@ pub const MAX_INTERFACES: usize = 16;
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
     nets: Vec<NetSpec>,
-    pid: Pid,
-    transaction_timeout: Duration,
+    /// Without this life's cookie and the partitions, which are known when the node starts.
+    engine: EngineConfig,
+    partitions: Partitions,
     tcp: SockConfig,
 }
 
@@ -27,20 +31,78 @@ impl NodeConfig {
     pub fn new() -> NodeConfig {
         NodeConfig {
             nets: Vec::new(),
-            pid: Pid::LNET,
-            transaction_timeout: Duration::from_secs(150),
+            engine: EngineConfig::new(Pid::LNET, 0),
+            partitions: Partitions::Tunables(CptConfig::default()),
             tcp: SockConfig::default(),
         }
     }
 
     /// Adds a network: `tcp(eth0)`, `tcp1(eth0,eth1)`, `tcp(127.0.0.2)`; plain `tcp` takes the first interface that is
-    /// not loopback (lnet-semantics 24).
+    /// not loopback (lnet-semantics 24). `tcp(eth0)[0,2]` and `tcp(eth0[1])` bind it to CPU partitions; see [`NetSpec`].
+    /// `lo` is in every node, and ignored here.
     ///
     /// # Errors
-    /// [`NodeError::Network`] says what is wrong with the text.
-    pub fn net(mut self, text: &str) -> Result<NodeConfig, NodeError> {
-        self.nets.push(text.parse()?);
+    /// [`NodeError::Network`] says what is wrong with the text, and where; [`NodeError::NoDriver`] for networks that are
+    /// not of type tcp.
+    pub fn net(self, text: &str) -> Result<NodeConfig, NodeError> {
+        self.with_net(text.parse()?)
+    }
+
+    /// Adds the networks of LNet's tunable `networks`: `tcp0(eth0),tcp1(eth1)[0,2]`; see [`Networks`].
+    ///
+    /// # Errors
+    /// As for [`NodeConfig::net`].
+    pub fn networks(self, text: &str) -> Result<NodeConfig, NodeError> {
+        let Networks(nets) = text.parse()?;
+        nets.into_iter().try_fold(self, NodeConfig::with_net)
+    }
+
+    fn with_net(mut self, spec: NetSpec) -> Result<NodeConfig, NodeError> {
+        if spec.net == Net::LO {
+            return Ok(self);
+        }
+        if spec.net.net_type() != NetType::TCP {
+            return Err(NodeError::NoDriver { net: spec.to_string() });
+        }
+        self.nets.push(spec);
         Ok(self)
+    }
+
+    /// The tunables of CPU partitions (S-315): `.cpt("cpu_npartitions=4".parse()?)`. Without this call they are as if
+    /// nothing were configured (S-303): one partition on up to four CPUs.
+    pub fn cpt(mut self, tunables: CptConfig) -> NodeConfig {
+        self.partitions = Partitions::Tunables(tunables);
+        self
+    }
+
+    /// The CPU partitions themselves, for a program that has a table already; instead of [`NodeConfig::cpt`].
+    pub fn partitions(mut self, table: Arc<CptTable>) -> NodeConfig {
+        self.partitions = Partitions::Table(table);
+        self
+    }
+
+    /// In which partition a message begins to look for a buffer of a wildcard portal (`portal_rotor`).
+    pub fn portal_rotor(mut self, rotor: Rotor) -> NodeConfig {
+        self.engine.portal_rotor = rotor;
+        self
+    }
+
+    /// Which messages look for a buffer in other partitions too: all of them, or as in today's LNet.
+    pub fn stealing(mut self, stealing: Stealing) -> NodeConfig {
+        self.engine.stealing = stealing;
+        self
+    }
+
+    /// Which of two match entries takes a message that both would take: the first, or as in today's LNet.
+    pub fn match_order(mut self, order: MatchOrder) -> NodeConfig {
+        self.engine.match_order = order;
+        self
+    }
+
+    /// Whether this node is at distance 0 from itself (`local_nid_dist_zero`, yes); else at 1.
+    pub fn local_nid_dist_zero(mut self, zero: bool) -> NodeConfig {
+        self.engine.local_nid_dist_zero = zero;
+        self
     }
 
     /// The port on which this node listens and on which it expects its peers to listen (`accept_port`).
@@ -58,7 +120,7 @@ impl NodeConfig {
 
     /// How long a GET or an acknowledged PUT waits for its answer (`lnet_transaction_timeout`, 150 s).
     pub fn transaction_timeout(mut self, timeout: Duration) -> NodeConfig {
-        self.transaction_timeout = timeout;
+        self.engine.transaction_timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX / 2);
         self
     }
 
@@ -68,11 +130,20 @@ impl NodeConfig {
     }
 
     pub(crate) fn pid(&self) -> Pid {
-        self.pid
+        self.engine.pid
     }
 
-    pub(crate) fn transaction_timeout_ns(&self) -> u64 {
-        u64::try_from(self.transaction_timeout.as_nanos()).unwrap_or(u64::MAX / 2)
+    /// What the engine of one life of the node is set up with.
+    pub(crate) fn engine(&self, partitions: Arc<CptTable>, interface_cookie: u64) -> EngineConfig {
+        EngineConfig { partitions, interface_cookie, ..self.engine.clone() }
+    }
+
+    pub(crate) fn table(&self) -> Result<Arc<CptTable>, NodeError> {
+        self.partitions.table()
+    }
+
+    pub(crate) fn refuse_partitions(&self, source: CptError) -> NodeError {
+        self.partitions.refuse(source)
     }
 
     pub(crate) fn sock(&self) -> &SockConfig {
@@ -84,71 +155,34 @@ impl NodeConfig {
     /// # Errors
     /// An interface that is not there, a NID twice, or too many of them.
     pub fn nids(&self) -> Result<Vec<Nid>, NodeError> {
-        let mut nids = Vec::new();
+        Ok(self.interfaces(lnet_cpt::MAX_PARTITIONS)?.into_iter().map(|(nid, _)| nid).collect())
+    }
+
+    /// The NIDs, each with the CPU partitions of its peers; none means all. A node has `partitions` of these.
+    pub(crate) fn interfaces(&self, partitions: usize) -> Result<Vec<(Nid, Vec<usize>)>, NodeError> {
+        let mut interfaces: Vec<(Nid, Vec<usize>)> = Vec::new();
         for spec in &self.nets {
-            for address in spec.addresses()? {
+            for (address, cpts) in spec.addresses()? {
                 let nid = Nid::new_v4(spec.net, address);
-                if nids.contains(&nid) {
+                if interfaces.iter().any(|(other, _)| *other == nid) {
                     return Err(NodeError::Twice { nid });
                 }
-                nids.push(nid);
+                if let Some(cpt) = cpts.iter().find(|&cpt| cpt >= partitions) {
+                    return Err(NodeError::NoSuchPartition { net: spec.to_string(), cpt, partitions });
+                }
+                interfaces.push((nid, cpts.iter().collect()));
             }
         }
-        if nids.len() > MAX_INTERFACES {
-            return Err(NodeError::TooMany { count: nids.len(), max: MAX_INTERFACES });
+        if interfaces.len() > MAX_INTERFACES {
+            return Err(NodeError::TooMany { count: interfaces.len(), max: MAX_INTERFACES });
         }
-        Ok(nids)
+        Ok(interfaces)
     }
 }
 
 impl Default for NodeConfig {
     fn default() -> Self {
         NodeConfig::new()
-    }
-}
-
-/// One network of a configuration: `tcp1(eth0,eth1)`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NetSpec {
-    net: Net,
-    interfaces: Vec<String>,
-}
-
-impl NetSpec {
-    fn addresses(&self) -> Result<Vec<Ipv4Addr>, NodeError> {
-        if !self.interfaces.is_empty() {
-            return self.interfaces.iter().map(|name| Interface::resolve(name)).collect();
-        }
-        let first = Interface::all()?.into_iter().find(|interface| !interface.loopback);
-        first.map(|interface| vec![interface.address]).ok_or(NodeError::NoNetwork)
-    }
-}
-
-impl std::str::FromStr for NetSpec {
-    type Err = NodeError;
-
-    fn from_str(text: &str) -> Result<NetSpec, NodeError> {
-        let refuse = |reason: &str| NodeError::Network { text: text.to_string(), reason: reason.to_string() };
-        let (name, list) = match text.split_once('(') {
-            None => (text, None),
-            Some((name, rest)) => {
-                (name, Some(rest.strip_suffix(')').ok_or_else(|| refuse("the closing ')' is missing"))?))
-            }
-        };
-        let net: Net = name.parse().map_err(|error: lnet_nid::NidError| refuse(&error.to_string()))?;
-        if net.net_type() != NetType::TCP {
-            return Err(refuse(
-                "only networks of type tcp can be used, for instance 'tcp(eth0)' or 'tcp1(10.0.0.1)'",
-            ));
-        }
-        let interfaces: Vec<String> =
-            list.map_or_else(Vec::new, |list| list.split(',').map(|name| name.trim().to_string()).collect());
-        if interfaces.iter().any(|name| name.is_empty() || name.contains(['(', ')', '[', ']', ' '])) {
-            return Err(refuse(
-                "an interface name or address is expected between '(' and ')', several with commas",
-            ));
-        }
-        Ok(NetSpec { net, interfaces })
     }
 }
 
@@ -163,21 +197,30 @@ mod tests {
         assert_eq!(nids(config), ["127.0.0.2@tcp", "127.0.0.1@tcp3", "127.0.0.5@tcp3"]);
     }
 
+    /// S-315: the value of `networks` gives the NIDs, and the partitions of each; `lo` goes without saying.
     #[test]
-    fn a_text_that_is_no_network_is_refused_with_the_reason() {
-        for text in [
-            "",
-            "tcp(",
-            "tcp()",
-            "tcp(eth0",
-            "tcp(eth0,)",
-            "ether(eth0)",
-            "tcp99999(lo)",
-            "o2ib(ib0)",
-            "tcp(a)b",
-        ] {
-            let error = NodeConfig::new().net(text).expect_err(text);
-            assert!(error.to_string().contains(&format!("'{text}'")), "{error}");
+    fn a_line_of_networks_binds_interfaces_to_partitions() {
+        let text = "lo,tcp(127.0.0.2),tcp1:1(127.0.0.3[0,2],127.0.0.4) tcp(127.0.0.5)[3]";
+        let config = NodeConfig::new().networks(text).unwrap();
+        let expected: [(&str, &[usize]); 4] = [
+            ("127.0.0.2@tcp", &[]),
+            ("127.0.0.3@tcp1", &[0, 2]),
+            ("127.0.0.4@tcp1", &[1]),
+            ("127.0.0.5@tcp", &[3]),
+        ];
+        let expected = expected.map(|(nid, cpts)| (nid.parse::<Nid>().unwrap(), cpts.to_vec()));
+        assert_eq!(config.interfaces(4).unwrap(), expected);
+        let error = config.interfaces(3).unwrap_err();
+        assert_eq!(error.errno(), lnet_api::Errno::EINVAL);
+        assert!(error.to_string().contains("'tcp(127.0.0.5)[3]': there is no CPU partition 3"), "{error}");
+        assert!(NodeConfig::new().net("lo").unwrap().nids().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_network_without_a_driver_is_refused() {
+        for error in [NodeConfig::new().net("o2ib(ib0)"), NodeConfig::new().networks("tcp(lo),o2ib(ib0)")] {
+            let error = error.unwrap_err();
+            assert!(matches!(error, NodeError::NoDriver { .. }) && error.to_string().contains("'o2ib(ib0)'"));
             assert_eq!(error.errno(), lnet_api::Errno::EINVAL);
         }
     }

@@ -1,16 +1,53 @@
 use lnet_api::{Errno, LNetError};
+use lnet_cpt::CptError;
 use lnet_nid::Nid;
 
 /// Why a node could not be configured or started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeError {
-    /// A network's text cannot be read.
-    #[error("network '{text}': {reason}")]
+    /// The text of a network, or of several, cannot be read.
+    #[error("network '{text}', byte {position}: {reason}")]
     Network {
         /// The text.
         text: String,
+        /// Where, in bytes from the start.
+        position: usize,
         /// What is wrong with it, and what would be right.
         reason: String,
+    },
+    /// The text of networks is longer than any sensible one.
+    #[error("networks of {bytes} bytes: at most {max} are read")]
+    NetworksLength {
+        /// Its length.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A network of a type that no driver here serves.
+    #[error(
+        "network '{net}': there is no driver for its type, only for tcp, for instance 'tcp(eth0)' or 'tcp1(10.0.0.1)'"
+    )]
+    NoDriver {
+        /// The network, as it prints.
+        net: String,
+    },
+    /// A network is bound to a CPU partition that is not there.
+    #[error("network '{net}': there is no CPU partition {cpt}: the node has {partitions}, numbered from 0")]
+    NoSuchPartition {
+        /// The network, as it prints.
+        net: String,
+        /// The partition asked for.
+        cpt: usize,
+        /// How many there are.
+        partitions: usize,
+    },
+    /// The CPU partitions cannot be made as the tunables say.
+    #[error("{tunables}: {source}")]
+    Partitions {
+        /// The tunables that were given, as they are written: `cpu_npartitions=4`.
+        tunables: String,
+        /// What is wrong with them on this machine.
+        source: CptError,
     },
     /// There is no such interface, or it has no address that can be used.
     #[error("interface '{name}': {reason}")]
@@ -59,7 +96,13 @@ impl NodeError {
     /// The errno that LNet users know.
     pub fn errno(&self) -> Errno {
         match self {
-            NodeError::Network { .. } | NodeError::Twice { .. } | NodeError::TooMany { .. } => Errno::EINVAL,
+            NodeError::Network { .. }
+            | NodeError::NetworksLength { .. }
+            | NodeError::NoDriver { .. }
+            | NodeError::NoSuchPartition { .. }
+            | NodeError::Twice { .. }
+            | NodeError::TooMany { .. } => Errno::EINVAL,
+            NodeError::Partitions { source, .. } => source.errno(),
             NodeError::Interface { .. } => Errno::ENODEV,
             NodeError::NoNetwork => Errno::ENETDOWN,
             NodeError::Start { source, .. } => source.errno(),

@@ -15,20 +15,51 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+//! # CPU partitions
+//!
+//! A node's state is split by CPU partitions (S-307). How many there are, and of which CPUs, the tunables tell that LNet
+//! has for it, `cpu_npartitions` and `cpu_pattern`; by default there is one on up to four CPUs. A network, or one of its
+//! interfaces, can be bound to some of them (S-315).
+//!
+//! ```
+//! use lnet_node::{Node, NodeConfig};
+//!
+//! let config = NodeConfig::new()
+//!     .cpt("cpu_npartitions=1".parse()?)
+//!     .networks("tcp(127.0.0.10),tcp1(127.0.0.11)[0]")?
+//!     .accept_port(21_987);
+//! let node = Node::start(&config)?;
+//! assert_eq!(node.partitions().partitions(), 1);
+//!
+//! // A pattern says which CPUs; a partition that is not there is refused.
+//! let config = NodeConfig::new().cpt(r#"cpu_pattern="N""#.parse()?).net("tcp(127.0.0.12)[255]")?;
+//! assert!(Node::start(&config).is_err_and(|error| error.to_string().contains("no CPU partition 255")));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A program that embeds the node can hand over a table of its own with [`NodeConfig::partitions`].
+
 #![forbid(unsafe_code)]
 
 mod config;
+mod cpts;
 mod drive;
 mod error;
 mod interfaces;
+mod networks;
 mod node;
+mod partitions;
 mod ping;
+mod read;
 mod steward;
 
-pub use config::{DEFAULT_ACCEPT_PORT, MAX_INTERFACES, NetSpec, NodeConfig};
+pub use config::{DEFAULT_ACCEPT_PORT, MAX_INTERFACES, NodeConfig};
 pub use error::NodeError;
 pub use interfaces::{Interface, source_towards};
+pub use lnet::{MatchOrder, Rotor, Stealing};
+pub use lnet_cpt::{CptConfig, CptError, CptTable, Pattern};
 pub use lnet_socklnd::{AcceptPolicy, SockConfig};
+pub use networks::{NetSpec, Networks};
 pub use node::Node;
 pub use ping::{PingAnswer, PingFailure};
 pub use steward::GRACE;

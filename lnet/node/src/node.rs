@@ -1,8 +1,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lnet::{Counters, Engine, EngineConfig};
+use lnet::{Counters, Engine};
 use lnet_api::{Clock, Drive, Errno, EventFd, LNet, Lnd, Sleeper, wait_until};
+use lnet_cpt::CptTable;
 use lnet_nid::{Nid, ProcessId};
 use lnet_socklnd::SockLnd;
 
@@ -15,6 +16,7 @@ use crate::{NodeConfig, NodeError};
 pub struct Node {
     drive: Arc<NodeDrive>,
     sock: Arc<SockLnd>,
+    table: Arc<CptTable>,
     nids: Vec<Nid>,
     // Dropped first in `stop`: it holds the shards' tokens while it drives.
     steward: Option<Steward>,
@@ -24,14 +26,11 @@ impl Node {
     /// Starts the networks of a configuration: claims the NIDs, listens, and answers pings from now on.
     ///
     /// # Errors
-    /// [`NodeError`] names the network or NID and the reason; nothing is left running.
+    /// [`NodeError`] names the network, NID or tunable and the reason; nothing is left running.
     pub fn start(config: &NodeConfig) -> Result<Node, NodeError> {
-        let nids = config.nids()?;
-        let incarnation = wall_clock_ns();
-        let engine = Engine::new(EngineConfig {
-            transaction_timeout_ns: config.transaction_timeout_ns(),
-            ..EngineConfig::new(config.pid(), incarnation)
-        });
+        let table = config.table()?;
+        let interfaces = config.interfaces(table.partitions())?;
+        let engine = Engine::new(config.engine(table.clone(), wall_clock_ns()));
         let sock = SockLnd::new(config.sock().clone()).map_err(|error| NodeError::System {
             what: format!("TCP: {}", error.what),
             errno: error.errno,
@@ -40,16 +39,17 @@ impl Node {
         let lnds: Vec<Arc<dyn Lnd>> = vec![sock.clone()];
         let drive = Arc::new(NodeDrive::new(engine, lnds));
         drive.engine.advance(drive.now_ns());
-        let mut node = Node { drive, sock, nids: Vec::new(), steward: None };
-        for nid in nids {
+        let mut node = Node { drive, sock, table, nids: Vec::new(), steward: None };
+        for (nid, cpts) in interfaces {
             let id = ProcessId { nid, pid: config.pid() };
             node.drive
                 .engine
-                .add_ni(id, node.sock.clone())
+                .add_ni_on(id, node.sock.clone(), &cpts)
                 .map_err(|source| NodeError::Start { nid, source })?;
             node.nids.push(nid);
         }
-        node.steward = Some(Steward::start(node.drive.clone())?);
+        let refuse = |source| config.refuse_partitions(source);
+        node.steward = Some(Steward::start(node.drive.clone(), node.table.clone(), refuse)?);
         Ok(node)
     }
 
@@ -66,6 +66,11 @@ impl Node {
     /// The NIDs of the node, without `0@lo`, in the order of the configuration.
     pub fn nids(&self) -> &[Nid] {
         &self.nids
+    }
+
+    /// The CPU partitions that the node's state is split by (S-301, S-307): for layers above that split theirs alike.
+    pub fn partitions(&self) -> &Arc<CptTable> {
+        &self.table
     }
 
     /// LNet's counters.
@@ -142,3 +147,6 @@ impl From<&PingFailure> for Errno {
         failure.errno
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lnet_api::{Clock, Drive, Errno, EventFd, Sleeper, wait_until};
+use lnet_cpt::{CptError, CptTable, bind_thread};
 
 use crate::NodeError;
 use crate::drive::NodeDrive;
@@ -22,19 +24,39 @@ pub(crate) struct Steward {
 }
 
 impl Steward {
-    pub(crate) fn start(drive: Arc<NodeDrive>) -> Result<Steward, NodeError> {
+    /// Starts the thread. It serves all partitions, and so runs on the CPUs of any (S-306): a pattern that leaves CPUs out
+    /// keeps it off them. If it may not run there, `refuse` makes the error.
+    pub(crate) fn start(
+        drive: Arc<NodeDrive>,
+        table: Arc<CptTable>,
+        refuse: impl Fn(CptError) -> NodeError,
+    ) -> Result<Steward, NodeError> {
         let system = |what: &'static str| move |errno| NodeError::System { what: what.to_string(), errno };
         let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().map_err(system("make an eventfd"))?);
         let ended = Arc::new(AtomicBool::new(false));
+        let (bound, outcome) = mpsc::sync_channel(1);
         let work = {
             let (sleeper, ended) = (sleeper.clone(), ended.clone());
-            move || serve(&drive, &sleeper, &ended)
+            move || {
+                let binding = bind_thread(&table, None);
+                let good = binding.is_ok();
+                // Whoever starts it waits for this word.
+                let _ = bound.send(binding);
+                if good {
+                    serve(&drive, &sleeper, &ended);
+                }
+            }
         };
         let thread = std::thread::Builder::new().name("lnet-sched".into()).spawn(work).map_err(|error| {
             let errno = error.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw);
             NodeError::System { what: "start the scheduler thread".to_string(), errno }
         })?;
-        Ok(Steward { sleeper, ended, thread: Some(thread) })
+        let steward = Steward { sleeper, ended, thread: Some(thread) };
+        match outcome.recv() {
+            Ok(Ok(_)) => Ok(steward),
+            Ok(Err(source)) => Err(refuse(source)),
+            Err(_) => Err(system("start the scheduler thread")(Errno::ECANCELED)),
+        }
     }
 }
 

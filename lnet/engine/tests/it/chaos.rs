@@ -8,7 +8,7 @@ use lnet_api::{AckRequest, Errno, LNet, MdHandle, MdOptions, NiLimits, Tx, Unlin
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use crate::common::*;
+use super::common::*;
 
 #[derive(Debug, Clone)]
 enum Step {

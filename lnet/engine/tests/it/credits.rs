@@ -6,7 +6,7 @@ use lnet_api::EventKind::Send;
 use lnet_api::{AckRequest, Errno, LNet, Md, MdOptions, NiLimits, Threshold, Unlink};
 use lnet_nid::ProcessId;
 
-use crate::common::*;
+use super::common::*;
 
 const MANY: usize = 10_000;
 
@@ -55,7 +55,7 @@ fn the_credits_of_an_ni_are_shared_by_its_peers() {
     let network = limited(4, 3);
     let a = Node::new(&network, 2);
     let md = endless(&a);
-    let peers: Vec<ProcessId> = (10..20).map(|last| ProcessId::lnet(nid(last))).collect();
+    let peers: Vec<ProcessId> = (0..10).map(|number| ProcessId::lnet(nid(neighbour(10, number)))).collect();
     for _ in 0..5 {
         for &peer in &peers {
             a.put(md, peer, 1, AckRequest::NoAck).unwrap();
@@ -125,7 +125,7 @@ fn both_queues_let_go_what_is_cancelled() {
     // One credit for the NI: messages wait for it holding their peers' credits, and others wait for those.
     let network = limited(1, 1);
     let a = Node::new(&network, 2);
-    let peers = [10, 11, 12].map(|last| ProcessId::lnet(nid(last)));
+    let peers = [0, 1, 2].map(|number| ProcessId::lnet(nid(neighbour(10, number))));
     let mds: Vec<_> = (0..9).map(|_| a.bind(&memory(8), 1)).collect();
     for (number, &md) in mds.iter().enumerate() {
         a.put(md, peers[number % 3], number as u64, AckRequest::NoAck).unwrap();
@@ -170,25 +170,25 @@ fn idle_peers_make_room_for_new_ones() {
     config.limits.peers = 4;
     let a = Node::with_config(&network, 2, config);
     let md = endless(&a);
-    let put = |last| {
-        a.put(md, ProcessId::lnet(nid(last)), 1, AckRequest::NoAck).unwrap();
+    let put = |number| {
+        a.put(md, ProcessId::lnet(nid(neighbour(10, number))), 1, AckRequest::NoAck).unwrap();
         a.events().pop().map_or(Ok(()), |event| event.status)
     };
-    for last in 10..14 {
-        put(last).unwrap();
+    for number in 0..4 {
+        put(number).unwrap();
     }
     // All four are busy.
-    assert_eq!(put(14), Err(Errno::ENOMEM));
+    assert_eq!(put(4), Err(Errno::ENOMEM));
     network.lose(2);
-    put(14).unwrap();
-    assert_eq!(put(15), Err(Errno::ENOMEM));
-    put(13).unwrap();
+    put(4).unwrap();
+    assert_eq!(put(5), Err(Errno::ENOMEM));
+    put(3).unwrap();
     while !network.queue.lock().is_empty() {
         network.lose(0);
     }
     a.events();
-    for last in 10..250 {
-        put(last).unwrap();
+    for number in 0..60 {
+        put(number).unwrap();
         network.lose(0);
         a.events();
     }

@@ -3,7 +3,7 @@
 use lnet_api::EventKind::{Reply, Send};
 use lnet_api::{AckRequest, Errno, LNet, Upcalls};
 
-use crate::common::*;
+use super::common::*;
 
 #[test]
 fn a_direct_get_gives_send_and_reply() {

@@ -4,7 +4,7 @@ use lnet_api::EventKind::{Ack, Get, Put, Reply, Send};
 use lnet_api::{AckRequest, Errno, LNet, Md, MdOptions, Threshold, Unlink, Upcalls};
 use lnet_nid::ProcessId;
 
-use crate::common::*;
+use super::common::*;
 
 const TIMEOUT_NS: u64 = 150_000_000_000;
 
@@ -167,7 +167,7 @@ fn untracked_answers_have_no_deadline() {
 #[test]
 fn the_next_deadline_is_told() {
     let network = Network::new();
-    let node = lnet::Engine::new(lnet::EngineConfig::new(lnet_nid::Pid::LNET, 1));
+    let node = lnet::Engine::new(partitioned(lnet::EngineConfig::new(lnet_nid::Pid::LNET, 1)));
     assert_eq!(node.advance(7), None);
     let a = Node::new(&network, 2);
     let interval = lnet::ADVANCE_INTERVAL_NS;

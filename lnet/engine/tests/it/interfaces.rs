@@ -7,8 +7,8 @@ use lnet_api::{AckRequest, Errno, LNet, LNetError, MdOptions};
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::ping::PingInfo;
 
-use crate::common::*;
-use crate::ping::ping;
+use super::common::*;
+use super::ping::ping;
 
 #[test]
 fn stopping_an_ni_ends_everything_that_goes_over_it() {

@@ -3,7 +3,7 @@
 use lnet_api::EventKind::{Ack, Put, Send};
 use lnet_api::{AckRequest, LNet, Md, MdOptions, Threshold, Unlink};
 
-use crate::common::*;
+use super::common::*;
 
 #[test]
 fn puts_wait_for_a_buffer_and_are_taken_in_order() {

@@ -4,7 +4,7 @@ use lnet_api::EventKind::{Ack, Get, Put, Reply, Send};
 use lnet_api::{AckRequest, Event, EventKind, LNet, MdOptions};
 use lnet_nid::{Nid, ProcessId};
 
-use crate::common::*;
+use super::common::*;
 
 /// A node's own names, and the source its own messages show there.
 fn names(node: &Node) -> [ProcessId; 2] {

@@ -1,22 +1,13 @@
-//! The engine against a network of memory alone.
+//! The engine against a network of memory alone, with its state in one, two and four CPU partitions.
 
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]
+// The point of it.
+#![allow(clippy::duplicate_mod)]
 
-mod chaos;
-mod common;
-mod credits;
-mod direct;
-mod failures;
-mod interfaces;
-mod lazy;
-mod loopback;
-mod matching;
-mod objects;
-mod ping;
-mod recorded;
-mod targets;
-mod threads;
-mod transfer;
-mod unlink;
-mod validation;
+#[path = "suite.rs"]
+mod partitions_1;
+#[path = "suite.rs"]
+mod partitions_2;
+#[path = "suite.rs"]
+mod partitions_4;

@@ -1,109 +1,29 @@
-//! Matching against a plain model: all entries in two lists, tried one after the other (lnet-semantics 9 and 10).
+//! Matching, against the plain model (lnet-semantics 9 to 11).
 
+use lnet::{EngineConfig, MatchOrder, Rotor, Stealing};
 use lnet_api::{LNet, Md, MdHandle, MdOptions, MeHandle, MeSpec, Position, Threshold, Unlink};
+use lnet_cpt::with_partition;
 use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use proptest::prelude::*;
+use proptest::sample::Index;
 
-use crate::common::*;
+use super::PARTITIONS;
+use super::common::*;
+use super::model::{Message, Model, ModelEntry, ModelMd, REST_NS, Rules, Taken};
 
-#[derive(Debug, Clone)]
-struct ModelEntry {
-    handle: MeHandle,
-    spec: MeSpec,
-    md: Option<ModelMd>,
-}
-
-#[derive(Debug, Clone)]
-struct ModelMd {
-    handle: MdHandle,
-    length: u64,
-    threshold: Option<u32>,
-    max_size: Option<u32>,
-    options: MdOptions,
-    offset: u64,
-    auto: bool,
-}
-
-impl ModelMd {
-    fn exhausted(&self) -> bool {
-        self.threshold == Some(0)
-            || self.max_size.is_some_and(|size| self.offset + u64::from(size) > self.length)
-    }
-}
-
-/// One portal, as plain as it can be.
-#[derive(Debug, Default)]
-struct Model {
-    entries: Vec<ModelEntry>,
-}
-
-#[derive(Debug, PartialEq)]
-struct Taken {
-    md: MdHandle,
-    offset: u64,
-    mlength: u32,
-    unlinked: bool,
-}
-
-impl Model {
-    fn post(&mut self, entry: ModelEntry) {
-        match entry.spec.position {
-            Position::Before => self.entries.insert(0, entry),
-            Position::After | Position::Local => self.entries.push(entry),
-        }
-    }
-
-    fn put(&mut self, source: ProcessId, bits: u64, length: u32, header_offset: u32) -> Option<Taken> {
-        let masked = |entry: &ModelEntry| entry.spec.ignore_bits.0 != 0;
-        let order: Vec<usize> = (0..self.entries.len())
-            .filter(|&at| masked(&self.entries[at]))
-            .chain((0..self.entries.len()).filter(|&at| !masked(&self.entries[at])))
-            .collect();
-        for at in order {
-            let entry = &mut self.entries[at];
-            let spec = entry.spec;
-            let Some(md) = &mut entry.md else { continue };
-            if md.exhausted()
-                || !md.options.contains(MdOptions::OP_PUT)
-                || (spec.match_bits.0 ^ bits) & !spec.ignore_bits.0 != 0
-                || (spec.match_id.pid != Pid::ANY && spec.match_id.pid != source.pid)
-                || (spec.match_id.nid != Nid::ANY && spec.match_id.nid != source.nid)
-            {
-                continue;
-            }
-            let remote = md.options.contains(MdOptions::MANAGE_REMOTE);
-            let offset = if remote { u64::from(header_offset) } else { md.offset };
-            if offset > md.length {
-                return None;
-            }
-            let allowed = u64::from(md.max_size.unwrap_or(u32::MAX)).min(md.length - offset) as u32;
-            if length > allowed && !md.options.contains(MdOptions::TRUNCATE) {
-                return None;
-            }
-            let mlength = length.min(allowed);
-            md.threshold = md.threshold.map(|left| left - 1);
-            md.offset = offset + u64::from(mlength);
-            let taken = Taken { md: md.handle, offset, mlength, unlinked: md.auto && md.exhausted() };
-            if taken.unlinked {
-                entry.md = None;
-                if spec.unlink == Unlink::Auto {
-                    self.entries.remove(at);
-                }
-            }
-            return Some(taken);
-        }
-        None
-    }
-}
+/// A portal whose entries, unless they are posted locally, are in the last partition of four.
+const PORTAL: u32 = 51;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Post { spec: MeSpec, md: Option<MdShape> },
-    Attach { entry: prop::sample::Index, md: MdShape },
-    UnlinkEntry(prop::sample::Index),
-    UnlinkMd(prop::sample::Index),
-    Put { source: ProcessId, bits: u64, length: u32, offset: u32 },
+    Post { spec: MeSpec, here: usize, md: Option<MdShape> },
+    Insert { beside: Index, spec: MeSpec, md: Option<MdShape> },
+    Attach { entry: Index, md: MdShape },
+    UnlinkEntry(Index),
+    UnlinkMd(Index),
+    Message(Message),
+    Time,
 }
 
 #[derive(Debug, Clone)]
@@ -115,21 +35,52 @@ struct MdShape {
     auto: bool,
 }
 
+fn rules(unique: bool) -> impl Strategy<Value = Rules> {
+    let order = prop_oneof![3 => Just(MatchOrder::List), 1 => Just(MatchOrder::IgnoreBitsFirst)];
+    let rotor = prop_oneof![Just(Rotor::Off), Just(Rotor::On), Just(Rotor::RrRt), Just(Rotor::HashRt)];
+    let stealing = prop_oneof![Just(Stealing::All), Just(Stealing::LazyPuts)];
+    (any::<bool>(), order, rotor, stealing).prop_map(move |(lazy, order, rotor, stealing)| Rules {
+        unique,
+        lazy,
+        order,
+        rotor,
+        stealing,
+    })
+}
+
 /// Few bits and few sources, so that they meet often.
 fn bits() -> impl Strategy<Value = u64> {
     0u64..6
 }
 
+/// Nodes of this network, and one of another.
 fn source() -> impl Strategy<Value = ProcessId> {
-    (3u8..6, 1u32..3).prop_map(|(last, pid)| ProcessId::new(nid(last), Pid(pid)))
+    (3u8..8, 1u32..3).prop_map(|(last, pid)| {
+        let nid = if last == 7 { "10.9.0.7@tcp5".parse().unwrap() } else { nid(last) };
+        ProcessId::new(nid, Pid(pid))
+    })
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    let op = prop_oneof![3 => Just(MdOptions::OP_PUT), 1 => Just(MdOptions::OP_GET)];
+    // What is from another network comes over one of two gateways.
+    (op, source(), bits(), 0u32..40, 0u32..70, 8u8..10).prop_map(
+        |(op, source, bits, length, offset, gateway)| {
+            let from = if source.nid.net() == nid(3).net() { source.nid } else { nid(gateway) };
+            Message { op, source, from, bits, length, offset }
+        },
+    )
 }
 
 fn shape() -> impl Strategy<Value = MdShape> {
     let threshold = prop::option::of(1u32..4);
-    (1usize..60, threshold, 0u32..30, 0u8..16, any::<bool>(), any::<bool>()).prop_map(
-        |(length, threshold, max_size, flags, auto, put)| {
-            let mut options = MdOptions::OP_GET;
-            options.set(MdOptions::OP_PUT, put || flags & 1 == 0);
+    (1usize..60, threshold, 0u32..30, 0u8..16, any::<bool>(), 0u8..6).prop_map(
+        |(length, threshold, max_size, flags, auto, ops)| {
+            let mut options = match ops {
+                0 => MdOptions::OP_GET,
+                1 => MdOptions::OP_PUT | MdOptions::OP_GET,
+                _ => MdOptions::OP_PUT,
+            };
             options.set(MdOptions::MANAGE_REMOTE, flags & 3 == 3);
             options.set(MdOptions::TRUNCATE, flags & 4 != 0);
             options.set(MdOptions::MAX_SIZE, flags & 8 != 0);
@@ -151,14 +102,14 @@ fn entry_spec(unique: bool) -> impl Strategy<Value = MeSpec> {
             }
         }
         MeSpec {
-            portal: Portal::new(50).unwrap(),
+            portal: Portal::new(PORTAL).unwrap(),
             match_id,
             match_bits: MatchBits(bits),
             ignore_bits: MatchBits(ignore_bits),
             unlink: if auto { Unlink::Auto } else { Unlink::Retain },
             position: match position {
                 0 if !unique => Position::Before,
-                1 => Position::Local,
+                1 | 2 => Position::Local,
                 _ => Position::After,
             },
         }
@@ -166,114 +117,176 @@ fn entry_spec(unique: bool) -> impl Strategy<Value = MeSpec> {
 }
 
 fn step(unique: bool) -> impl Strategy<Value = Step> {
+    let md = || prop::option::weighted(0.9, shape());
+    let insert =
+        (any::<Index>(), entry_spec(unique), any::<bool>(), md()).prop_map(|(beside, spec, before, md)| {
+            let position = if before { Position::Before } else { Position::After };
+            Step::Insert { beside, spec: MeSpec { position, ..spec }, md }
+        });
     prop_oneof![
-        4 => (entry_spec(unique), prop::option::weighted(0.9, shape())).prop_map(|(spec, md)| Step::Post { spec, md }),
-        1 => (any::<prop::sample::Index>(), shape()).prop_map(|(entry, md)| Step::Attach { entry, md }),
-        1 => any::<prop::sample::Index>().prop_map(Step::UnlinkEntry),
-        1 => any::<prop::sample::Index>().prop_map(Step::UnlinkMd),
-        6 => (source(), bits(), 0u32..40, 0u32..70)
-            .prop_map(|(source, bits, length, offset)| Step::Put { source, bits, length, offset }),
+        4 => (entry_spec(unique), 0..PARTITIONS, md())
+            .prop_map(|(spec, here, md)| Step::Post { spec, here, md }),
+        2 => insert,
+        1 => (any::<Index>(), shape()).prop_map(|(entry, md)| Step::Attach { entry, md }),
+        1 => any::<Index>().prop_map(Step::UnlinkEntry),
+        1 => any::<Index>().prop_map(Step::UnlinkMd),
+        8 => message().prop_map(Step::Message),
+        1 => Just(Step::Time),
     ]
 }
 
-fn attach(node: &Node, me: MeHandle, shape: &MdShape) -> ModelMd {
-    let md = Md {
-        max_size: shape.max_size,
-        threshold: shape.threshold.map_or(Threshold::Infinite, Threshold::Limited),
-        ..node.md(&memory(shape.length), shape.options, 0)
-    };
-    let unlink = if shape.auto { Unlink::Auto } else { Unlink::Retain };
-    let handle = node.engine.md_attach(me, md, unlink).unwrap();
-    ModelMd {
-        handle,
-        length: shape.length as u64,
-        threshold: shape.threshold,
-        max_size: shape.options.contains(MdOptions::MAX_SIZE).then_some(shape.max_size),
-        options: shape.options,
-        offset: 0,
-        auto: shape.auto,
+/// A portal, and the model of it.
+struct Pair {
+    network: std::sync::Arc<Network>,
+    node: Node,
+    model: Model,
+    unique: bool,
+}
+
+impl Pair {
+    fn new(rules: Rules) -> Pair {
+        let network = Network::new();
+        let config = EngineConfig {
+            match_order: rules.order,
+            portal_rotor: rules.rotor,
+            stealing: rules.stealing,
+            ..EngineConfig::new(Pid::LNET, 1)
+        };
+        let node = Node::with_config(&network, 2, config);
+        node.engine.set_lazy(Portal::new(PORTAL).unwrap(), rules.lazy);
+        Pair { network, node, model: Model::new(rules), unique: rules.unique }
     }
-}
 
-fn put(
-    network: &Network,
-    node: &Node,
-    source: ProcessId,
-    bits: u64,
-    length: u32,
-    offset: u32,
-) -> Option<Taken> {
-    let (ack_wmd, match_bits) = (WireHandle::NONE, MatchBits(bits));
-    let body = Body::Put { ack_wmd, match_bits, hdr_data: 0, portal: 50, offset };
-    let header = Header { dest: node.id(), src: source, payload_length: length, body };
-    let payload = pattern_bytes(length as usize, 1);
-    network.arrive(Packet { from: source.nid, to: node.id(), header, payload, tx: None });
-    let mut events = node.events();
-    assert!(events.len() <= 1);
-    events.pop().map(|event| Taken {
-        md: event.md,
-        offset: event.offset,
-        mlength: event.mlength,
-        unlinked: event.unlinked,
-    })
-}
+    /// One of the entries for which `which` holds.
+    fn pick(&self, at: Index, which: impl Fn(&ModelEntry) -> bool) -> Option<MeHandle> {
+        let found: Vec<MeHandle> =
+            self.model.entries().filter(|&entry| which(entry)).map(|entry| entry.handle).collect();
+        (!found.is_empty()).then(|| found[at.index(found.len())])
+    }
 
-fn run(unique: bool, steps: Vec<Step>) {
-    let network = Network::new();
-    let config = lnet::EngineConfig::new(Pid::LNET, 1);
-    let match_order = lnet::MatchOrder::IgnoreBitsFirst;
-    let node = Node::with_config(&network, 2, lnet::EngineConfig { match_order, ..config });
-    let mut model = Model::default();
-    for step in steps {
+    fn taken(&self) -> Vec<Taken> {
+        self.network.run();
+        let told = |event: lnet_api::Event| {
+            let (md, offset, rlength, mlength) = (event.md, event.offset, event.rlength, event.mlength);
+            assert_eq!(event.status, Ok(()));
+            Taken { md, offset, rlength, mlength, unlinked: event.unlinked }
+        };
+        self.node.events().into_iter().map(told).collect()
+    }
+
+    fn attach(&mut self, me: MeHandle, shape: &MdShape) {
+        let md = Md {
+            max_size: shape.max_size,
+            threshold: shape.threshold.map_or(Threshold::Infinite, Threshold::Limited),
+            ..self.node.md(&memory(shape.length), shape.options, 0)
+        };
+        let unlink = if shape.auto { Unlink::Auto } else { Unlink::Retain };
+        let handle = self.node.engine.md_attach(me, md, unlink).unwrap();
+        let md = ModelMd {
+            handle,
+            length: shape.length as u64,
+            threshold: shape.threshold,
+            max_size: shape.options.contains(MdOptions::MAX_SIZE).then_some(shape.max_size),
+            options: shape.options,
+            offset: 0,
+            auto: shape.auto,
+        };
+        assert_eq!(self.taken(), self.model.attach(me, md));
+    }
+
+    fn send(&mut self, message: &Message) {
+        let Message { op, source, from, length, offset, .. } = *message;
+        let match_bits = MatchBits(message.bits);
+        let (payload_length, body) = if op == MdOptions::OP_PUT {
+            let ack_wmd = WireHandle::NONE;
+            (length, Body::Put { ack_wmd, match_bits, hdr_data: 0, portal: PORTAL, offset })
+        } else {
+            let return_wmd = WireHandle::new(1, 1);
+            (0, Body::Get { return_wmd, match_bits, portal: PORTAL, src_offset: offset, sink_length: length })
+        };
+        let header = Header { dest: self.node.id(), src: source, payload_length, body };
+        let payload = pattern_bytes(payload_length as usize, 1);
+        self.network.arrive(Packet { from, to: self.node.id(), header, payload, tx: None });
+        let expected: Vec<Taken> = self.model.arrive(message).into_iter().collect();
+        assert_eq!(self.taken(), expected, "{message:?}");
+    }
+
+    fn take(&mut self, step: Step) {
         match step {
-            Step::Post { spec, md } => {
-                let handle = node.engine.me_attach(&spec).unwrap();
-                let md = md.map(|shape| attach(&node, handle, &shape));
-                model.post(ModelEntry { handle, spec, md });
+            Step::Post { spec, here, md } => {
+                let handle = with_partition(here, || self.node.engine.me_attach(&spec)).unwrap();
+                self.model.post(handle, spec, here);
+                md.into_iter().for_each(|shape| self.attach(handle, &shape));
+            }
+            Step::Insert { beside, spec, md } => {
+                let Some(beside) = self.pick(beside, |_| true) else { return };
+                let inserted = self.node.engine.me_insert(beside, &spec);
+                if self.unique {
+                    // S-103.
+                    assert_eq!(inserted.unwrap_err().errno(), lnet_api::Errno::EPERM);
+                    return;
+                }
+                let handle = inserted.unwrap();
+                self.model.insert(beside, handle, spec);
+                md.into_iter().for_each(|shape| self.attach(handle, &shape));
             }
             Step::Attach { entry, md } => {
-                let mut free: Vec<&mut ModelEntry> =
-                    model.entries.iter_mut().filter(|entry| entry.md.is_none()).collect();
-                if !free.is_empty() {
-                    let at = entry.index(free.len());
-                    free[at].md = Some(attach(&node, free[at].handle, &md));
+                if let Some(me) = self.pick(entry, |entry| entry.md.is_none()) {
+                    self.attach(me, &md);
                 }
             }
-            Step::UnlinkEntry(at) if !model.entries.is_empty() => {
-                let entry = model.entries.remove(at.index(model.entries.len()));
-                node.engine.me_unlink(entry.handle).unwrap();
-                assert_eq!(node.events().len(), usize::from(entry.md.is_some()));
+            Step::UnlinkEntry(at) => {
+                let Some(me) = self.pick(at, |_| true) else { return };
+                let entry = self.model.unlink_entry(me);
+                self.node.engine.me_unlink(me).unwrap();
+                assert_eq!(self.node.events().len(), usize::from(entry.md.is_some()));
             }
-            Step::UnlinkMd(at) if !model.entries.is_empty() => {
-                let at = at.index(model.entries.len());
-                if let Some(md) = model.entries[at].md.take() {
-                    node.engine.md_unlink(md.handle).unwrap();
-                    assert_eq!(node.events().len(), 1);
-                    if model.entries[at].spec.unlink == Unlink::Auto {
-                        model.entries.remove(at);
-                    }
-                }
+            Step::UnlinkMd(at) => {
+                let Some(me) = self.pick(at, |entry| entry.md.is_some()) else { return };
+                let md = self.model.entry(me).unwrap().md.clone().unwrap();
+                self.node.engine.md_unlink(md.handle).unwrap();
+                assert_eq!(self.node.events().len(), 1);
+                self.model.unlink_md(me);
             }
-            Step::UnlinkEntry(_) | Step::UnlinkMd(_) => {}
-            Step::Put { source, bits, length, offset } => {
-                let expected = model.put(source, bits, length, offset);
-                let taken = put(&network, &node, source, bits, length, offset);
-                assert_eq!(taken, expected, "unique: {unique}, {source} {bits} {length} bytes at {offset}");
+            Step::Message(message) => self.send(&message),
+            Step::Time => {
+                self.model.now_ns += REST_NS * 3 / 5;
+                self.node.engine.advance(self.model.now_ns);
             }
         }
     }
+
+    /// What is left takes nothing more, and nothing is left over.
+    fn end(self) {
+        self.node.engine.set_lazy(Portal::new(PORTAL).unwrap(), false);
+        assert_eq!(self.taken(), []);
+        assert!(self.node.is_quiet());
+    }
+}
+
+fn run(rules: Rules, steps: Vec<Step>) {
+    let mut pair = Pair::new(rules);
+    steps.into_iter().for_each(|step| pair.take(step));
+    pair.end();
 }
 
 proptest! {
-    // S-102: what the hash finds is what the lists would find.
+    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+
+    /// S-102, S-104, S-108, S-109, S-308, S-309, S-310: what the hashes find is what the lists would find.
     #[test]
-    fn a_wildcard_portal_matches_as_two_lists_would(steps in prop::collection::vec(step(false), 1..120)) {
-        run(false, steps);
+    fn a_wildcard_portal_matches_as_one_list_per_partition_would(
+        rules in rules(false), steps in prop::collection::vec(step(false), 1..100),
+    ) {
+        run(rules, steps);
     }
 
+    /// S-102, S-103, S-308: sources of several partitions, in one list.
     #[test]
-    fn a_unique_portal_matches_as_one_list_would(steps in prop::collection::vec(step(true), 1..120)) {
-        run(true, steps);
+    fn a_unique_portal_matches_as_one_list_would(
+        rules in rules(true), steps in prop::collection::vec(step(true), 1..100),
+    ) {
+        run(rules, steps);
     }
 }
 

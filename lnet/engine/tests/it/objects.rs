@@ -5,7 +5,7 @@ use lnet_api::{
 };
 use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
 
-use crate::common::*;
+use super::common::*;
 
 fn errno<T: std::fmt::Debug>(result: Result<T, LNetError>) -> Errno {
     result.expect_err("a refusal").errno()

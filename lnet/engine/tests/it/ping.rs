@@ -11,7 +11,7 @@ use lnet_proto::ping::{Features, Interface, NiStatus, PingInfo};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::IoVec;
 
-use crate::common::*;
+use super::common::*;
 
 /// Counts how often it is woken.
 pub(crate) struct Counting {

@@ -7,8 +7,8 @@ use lnet_proto::ping::PingInfo;
 use lnet_proto::{Body, Header};
 use serde_json::Value;
 
-use crate::common::*;
-use crate::ping::Counting;
+use super::common::*;
+use super::ping::Counting;
 
 /// A message of a recording.
 #[derive(Debug, Clone)]

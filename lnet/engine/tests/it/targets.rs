@@ -5,7 +5,7 @@ use lnet_api::{AckRequest, LNet, Md, MdHandle, MdOptions, MeSpec, Threshold, Unl
 use lnet_nid::MatchBits;
 use proptest::prelude::*;
 
-use crate::common::*;
+use super::common::*;
 
 /// Two nodes; everything that `a` sends is addressed to `b`.
 fn pair() -> (std::sync::Arc<Network>, Node, Node) {

@@ -7,7 +7,7 @@ use std::thread;
 use lnet_api::{AckRequest, Event, EventHandler, LNet, Md, MdOptions, Threshold, Unlink};
 use lnet_nid::ProcessId;
 
-use crate::common::*;
+use super::common::*;
 
 const THREADS: usize = 4;
 const ROUNDS: usize = 2_000;

@@ -1,6 +1,6 @@
 //! PUT and GET between two engines: data, events, and the order of things.
 
-use crate::common::*;
+use super::common::*;
 use lnet_api::EventKind::{Ack, Get, Put, Reply, Send};
 use lnet_api::{AckRequest, Arrival, LNet, Md, MdOptions, RxContext, Threshold, Unlink, Upcalls, Verdict};
 use lnet_nid::{MatchBits, Pid, ProcessId};

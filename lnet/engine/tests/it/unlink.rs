@@ -3,7 +3,7 @@
 use lnet_api::EventKind::{self, Ack, Get, Put, Reply, Send};
 use lnet_api::{AckRequest, Errno, LNet, MdOptions, Unlink};
 
-use crate::common::*;
+use super::common::*;
 
 const GONE: (EventKind, Result<(), Errno>, bool) = (EventKind::Unlink, Ok(()), true);
 

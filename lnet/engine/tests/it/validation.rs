@@ -5,7 +5,7 @@ use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use proptest::prelude::*;
 
-use crate::common::*;
+use super::common::*;
 
 fn put(portal: u32) -> Body {
     Body::Put { ack_wmd: WireHandle::NONE, match_bits: MatchBits(1), hdr_data: 0, portal, offset: 0 }
@@ -170,9 +170,9 @@ fn peers_that_take_no_answers_leave_room_for_the_others() {
         let arrival = Arrival { ni: node.nid, from: header.src, header: &header, rx: RxContext(1) };
         matches!(node.engine.parse(&arrival), Verdict::Done)
     };
-    // Ten peers ask as often as they are let.
-    for last in 10..20 {
-        while ask(last) {}
+    // Ten peers of one partition ask as often as they are let.
+    for number in 1..11 {
+        while ask(neighbour(3, number)) {}
     }
     assert!(node.engine.counters().msgs_alloc < 600 * 3 / 4);
     // One that has its credits is answered.
@@ -287,7 +287,7 @@ fn only_the_node_that_was_asked_can_answer() {
     assert!(discards(parse(&a, a.nid, nid(4), 8, reply)));
     assert_eq!((a.events(), a.engine.counters().rst_alloc), (vec![], 2));
     // Node 3 tells that it has a second NID; that one may answer too.
-    crate::ping::push_nids(&network, &a, nid(3), &[nid(3), nid(4)]);
+    super::ping::push_nids(&network, &a, nid(3), &[nid(3), nid(4)]);
     assert!(matches!(parse(&a, a.nid, nid(4), 0, ack), Verdict::Done));
     assert!(matches!(parse(&a, a.nid, nid(4), 8, reply), Verdict::Deliver(_)));
 }

@@ -13,10 +13,13 @@ use lnet_api::{
     Md, MdHandle, MdOptions, MeHandle, MeSpec, NiLimits, Poll, Position, Put, RxContext, Sent, Threshold, Tx,
     TxToken, Unlink, Upcalls, Verdict,
 };
+use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_proto::Header;
 use lnet_region::{IoVec, Region};
 use parking_lot::Mutex;
+
+use super::PARTITIONS;
 
 /// How the network treats a message that is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -316,8 +319,21 @@ pub(crate) fn nid(last: u8) -> Nid {
     format!("10.77.0.{last}@tcp").parse().expect("a NID")
 }
 
+/// The last byte of the NID of the `number`-th node of a partition, which is that of `first` too.
+pub(crate) fn neighbour(first: u8, number: usize) -> u8 {
+    let last = first + u8::try_from(number * PARTITIONS).expect("an address of few nodes");
+    assert_eq!(nid(last).cpt_of(PARTITIONS), nid(first).cpt_of(PARTITIONS));
+    last
+}
+
 pub(crate) fn cookie(last: u8) -> u64 {
     0x1000 + u64::from(last)
+}
+
+/// The configuration with as many partitions as these tests are about.
+pub(crate) fn partitioned(config: EngineConfig) -> EngineConfig {
+    let partitions = CptTable::virtual_parts(PARTITIONS).expect("a few partitions");
+    EngineConfig { partitions: Arc::new(partitions), ..config }
 }
 
 impl Node {
@@ -325,8 +341,9 @@ impl Node {
         Node::with_config(network, last, EngineConfig::new(Pid::LNET, cookie(last)))
     }
 
+    /// A node with this configuration, and as many partitions as these tests are about.
     pub(crate) fn with_config(network: &Arc<Network>, last: u8, config: EngineConfig) -> Node {
-        let engine = Engine::new(config);
+        let engine = Engine::new(partitioned(config));
         engine.add_ni(ProcessId::lnet(nid(last)), network.clone()).expect("the NI starts");
         let recorder = Arc::new(Recorder::default());
         let eq = engine.eq_alloc(recorder.clone()).expect("room for an EQ");

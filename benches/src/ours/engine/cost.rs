@@ -1,0 +1,62 @@
+//! Bytes and allocations.
+
+use std::sync::Arc;
+
+use lnet_region::IoVec;
+
+use super::exchange::{Events, Exchange};
+use super::local::Letter;
+use super::node::{self, Node};
+use crate::error::Result;
+use crate::heap::Watch;
+use crate::keys;
+use crate::measure::Round;
+use crate::meter::Sample;
+
+/// Steps after which the tables have grown to what they need, and steps that are counted.
+const STEPS: u64 = 10_000;
+
+/// What each of `PEERS` peers costs with which nothing goes on, after a PUT to each: bytes.
+pub(crate) fn idle_peer<const PEERS: u32>(_: &Round) -> Result<Sample> {
+    let node = Node::new(1)?;
+    let eq = node.queue(Arc::new(Events::default()))?;
+    let md = node.bind(node::own_md(IoVec::whole(node::memory(64)?), eq))?;
+    let watch = Watch::begin();
+    for number in 0..PEERS {
+        node.put(md, node::process(keys::address(number, PEERS as usize)), 1)?;
+    }
+    Ok(Sample::of(watch.bytes() as f64 / f64::from(PEERS)))
+}
+
+/// What each of `MDS` posted MDs costs with its match entry, its memory aside: bytes.
+pub(crate) fn posted_md<const MDS: u32>(_: &Round) -> Result<Sample> {
+    let node = Node::new(1)?;
+    let eq = node.queue(Arc::new(Events::default()))?;
+    let memory = IoVec::whole(node::memory(64)?);
+    let watch = Watch::begin();
+    for number in 0..MDS {
+        let from = node::process(keys::address(number, 1));
+        node.post(from, keys::bits(number), node::open_md(memory.clone(), eq, 0))?;
+    }
+    Ok(Sample::of(watch.bytes() as f64 / f64::from(MDS)))
+}
+
+/// Allocations of each message that comes or goes, posting and binding included.
+pub(crate) fn allocations(_: &Round) -> Result<Sample> {
+    let node = Node::new(1)?;
+    let mut exchange = Exchange::new(&node, 0)?;
+    allocations_of(2, || exchange.step())
+}
+
+/// Allocations of each message of a node to itself, posting and binding included.
+pub(crate) fn local_allocations(_: &Round) -> Result<Sample> {
+    let letter = Letter::new()?;
+    allocations_of(1, || letter.send())
+}
+
+fn allocations_of(messages: u64, mut step: impl FnMut() -> Result<()>) -> Result<Sample> {
+    (0..STEPS).try_for_each(|_| step())?;
+    let watch = Watch::begin();
+    (0..STEPS).try_for_each(|_| step())?;
+    Ok(Sample::of(watch.allocations() as f64 / (STEPS * messages) as f64))
+}

@@ -1,0 +1,114 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+
+use lnet_api::{EqHandle, Event, EventHandler};
+use lnet_nid::ProcessId;
+use lnet_region::IoVec;
+
+use super::node::{self, Node};
+use crate::cores;
+use crate::error::{BenchError, Result};
+use crate::measure::Round;
+use crate::meter::{Sample, Timed};
+
+/// Exchanges between two looks at the clock.
+const BATCH: u64 = 256;
+
+/// The most threads of a measurement; each has peers that belong to one partition of as many.
+const THREADS: usize = 2;
+
+/// Two threads, each acting for a partition of its own: millions of exchanges a second.
+pub(crate) fn two_threads(round: &Round) -> Result<Sample> {
+    exchanges(round, THREADS, THREADS)
+}
+
+/// One thread with the same node.
+pub(crate) fn one_thread(round: &Round) -> Result<Sample> {
+    exchanges(round, 1, THREADS)
+}
+
+/// Two threads that share the only partition.
+pub(crate) fn two_threads_one_partition(round: &Round) -> Result<Sample> {
+    exchanges(round, THREADS, 1)
+}
+
+fn exchanges(round: &Round, threads: usize, partitions: usize) -> Result<Sample> {
+    let (node, start) = (Node::new(partitions)?, Barrier::new(threads));
+    let work = |number: usize| {
+        let core = [round.cores.client, round.cores.server][number];
+        let ready = cores::pin(core).and_then(|()| Exchange::new(&node, number));
+        // Whoever has failed must not let the others wait.
+        start.wait();
+        let mut exchange = ready?;
+        lnet_cpt::with_partition(number % partitions, || {
+            Timed::warm(round.time, || (0..BATCH).try_for_each(|_| exchange.step()).map(|()| BATCH))
+        })
+    };
+    let rates = std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Timed>>| {
+            thread.join().expect("the thread does not panic").map(Timed::millions_per_second)
+        };
+        threads.into_iter().map(join).collect::<Result<Vec<f64>>>()
+    })?;
+    Ok(Sample::of(rates.iter().sum()))
+}
+
+/// A thread's own event queue, memory and peer.
+pub(super) struct Exchange<'a> {
+    node: &'a Node,
+    peer: ProcessId,
+    memory: IoVec,
+    eq: EqHandle,
+    events: Arc<Events>,
+    /// Tells this thread's buffers from those of the others.
+    bits: u64,
+}
+
+impl<'a> Exchange<'a> {
+    /// What thread `number` needs. Its peer belongs to the partition of this number.
+    pub(super) fn new(node: &'a Node, number: usize) -> Result<Exchange<'a>> {
+        let addresses = 0x0a02_0000..;
+        let mut peers = addresses.map(node::process).filter(|peer| peer.nid.cpt_of(THREADS) == number);
+        let peer = peers.next().unwrap_or(ProcessId::ANY);
+        let events = Arc::new(Events::default());
+        let (eq, memory) = (node.queue(events.clone())?, IoVec::whole(node::memory(64)?));
+        Ok(Exchange { node, peer, memory, eq, events, bits: (number as u64) << 32 })
+    }
+
+    /// A message comes and one goes, with all that its owner does: posts a buffer, which takes the PUT and is unlinked,
+    /// and binds one, which is sent and unlinked. Each has its event.
+    pub(super) fn step(&mut self) -> Result<()> {
+        self.bits += 1;
+        let before = self.events.count();
+        let inbox = node::open_md(self.memory.clone(), self.eq, 0);
+        self.node.post(ProcessId::ANY, self.bits, node::once(inbox))?;
+        self.node.arrive(self.peer, self.bits)?;
+        let letter = node::own_md(self.memory.clone(), self.eq);
+        let letter = self.node.bind(node::once(letter))?;
+        self.node.put(letter, self.peer, self.bits)?;
+        match self.events.count() - before {
+            2 => Ok(()),
+            value => Err(BenchError::Wrong { what: "events of two messages", value, expected: 2 }),
+        }
+    }
+}
+
+/// How many events there were.
+#[derive(Default)]
+pub(super) struct Events(AtomicU64);
+
+impl Events {
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl EventHandler for Events {
+    fn event(&self, _: &Event) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn wake(&self) {}
+}

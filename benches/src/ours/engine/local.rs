@@ -1,0 +1,105 @@
+use std::sync::Arc;
+
+use lnet_api::{EqHandle, MdHandle};
+use lnet_nid::{Nid, ProcessId};
+use lnet_region::IoVec;
+
+use super::exchange::Events;
+use super::node::{self, Node};
+use crate::error::{BenchError, Result};
+use crate::measure::Round;
+use crate::meter::{Sample, Timed};
+
+/// Messages between two looks at the clock.
+const BATCH: u64 = 256;
+
+/// The match bits of the one buffer.
+const BITS: u64 = 7;
+
+/// 64-byte PUTs of a node to itself, between descriptors that stay: nanoseconds.
+pub(crate) fn put_64(round: &Round) -> Result<Sample> {
+    let pair = Pair::new(64)?;
+    let timed = Timed::warm(round.time, || {
+        for _ in 0..BATCH {
+            pair.node.put(pair.own, here(), BITS)?;
+        }
+        Ok(BATCH)
+    })?;
+    pair.check()?;
+    Ok(Sample::of(timed.nanoseconds_per_step()))
+}
+
+/// 1 MiB GETs of a node from itself, between descriptors that stay: GB/s.
+pub(crate) fn get_1m(round: &Round) -> Result<Sample> {
+    const LENGTH: usize = 1 << 20;
+    let pair = Pair::new(LENGTH)?;
+    let timed = Timed::warm(round.time, || pair.node.get(pair.own, here(), BITS).map(|()| 1))?;
+    pair.check()?;
+    Ok(Sample::of(timed.steps as f64 * LENGTH as f64 / timed.seconds / 1e9))
+}
+
+/// A PUT of a node to itself with all that its owner does: posts a buffer and binds one, each for this PUT alone.
+pub(super) struct Letter {
+    node: Node,
+    memory: [IoVec; 2],
+    eq: EqHandle,
+}
+
+impl Letter {
+    pub(super) fn new() -> Result<Letter> {
+        let node = Node::new(1)?;
+        let eq = node.queue(Arc::new(Events::default()))?;
+        Ok(Letter { node, memory: [IoVec::whole(node::memory(64)?), IoVec::whole(node::memory(64)?)], eq })
+    }
+
+    pub(super) fn send(&self) -> Result<()> {
+        let [from, to] = self.memory.clone();
+        self.node.post(ProcessId::ANY, BITS, node::once(node::open_md(to, self.eq, 0)))?;
+        let md = self.node.bind(node::once(node::own_md(from, self.eq)))?;
+        self.node.put(md, here(), BITS)
+    }
+}
+
+/// A posted buffer, and one's own.
+struct Pair {
+    node: Node,
+    posted: IoVec,
+    bound: IoVec,
+    own: MdHandle,
+    events: Arc<Events>,
+}
+
+impl Pair {
+    /// Buffers of so many bytes, with different content.
+    fn new(length: usize) -> Result<Pair> {
+        let (node, events) = (Node::new(1)?, Arc::new(Events::default()));
+        let eq = node.queue(events.clone())?;
+        let [posted, bound] = [IoVec::whole(node::memory(length)?), IoVec::whole(node::memory(length)?)];
+        posted.write(0..length).map_err(BenchError::nlx("fill memory"))?.fill(0xa5);
+        node.post(ProcessId::ANY, BITS, node::open_md(posted.clone(), eq, 0))?;
+        let own = node.bind(node::own_md(bound.clone(), eq))?;
+        Ok(Pair { node, posted, bound, own, events })
+    }
+
+    /// Whether messages have ended, and both buffers hold the same now.
+    fn check(&self) -> Result<()> {
+        if self.events.count() == 0 {
+            return Err(BenchError::Wrong { what: "the number of events", value: 0, expected: 2 });
+        }
+        let [posted, bound] = [&self.posted, &self.bound].map(|memory| memory.read(0..memory.len()));
+        let read = BenchError::nlx("read memory");
+        let (posted, bound) = (posted.map_err(&read)?.to_vec(), bound.map_err(&read)?.to_vec());
+        match posted.iter().zip(&bound).position(|(a, b)| a != b) {
+            None => Ok(()),
+            Some(at) => Err(BenchError::Wrong {
+                what: "a byte that was moved",
+                value: bound[at].into(),
+                expected: posted[at].into(),
+            }),
+        }
+    }
+}
+
+fn here() -> ProcessId {
+    ProcessId::lnet(Nid::LOOPBACK)
+}

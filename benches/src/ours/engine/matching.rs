@@ -1,0 +1,98 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lnet_api::{EqHandle, Event, EventHandler};
+use lnet_nid::ProcessId;
+use lnet_region::{Fragment, IoVec, Region};
+
+use super::node::{self, Node};
+use crate::error::{BenchError, Result};
+use crate::keys;
+use crate::measure::Round;
+use crate::meter::{Sample, Stopwatch, Timed};
+
+/// Messages between two looks at the clock.
+const BATCH: u64 = 256;
+
+/// Bytes of each buffer. Nothing is written to them: the PUTs have no payload.
+const BUFFER: usize = 64;
+
+/// A PUT arrives on a unique portal on which `COUNT` MDs are posted for messages from `SOURCES` NIDs: nanoseconds.
+pub(crate) fn unique<const COUNT: usize, const SOURCES: usize>(round: &Round) -> Result<Sample> {
+    arrivals(round, COUNT, SOURCES, |from| from)
+}
+
+/// The same on a wildcard portal, where the entries take messages with certain bits from anyone.
+pub(crate) fn wildcard_exact<const COUNT: usize, const SOURCES: usize>(round: &Round) -> Result<Sample> {
+    arrivals(round, COUNT, SOURCES, |_| ProcessId::ANY)
+}
+
+/// The whole of what the engine does with a message, from its header to its event: the peer, the partition's locks, the
+/// search, the lease on the memory, the counters, the event. The MDs stay posted, so that posting is not measured. The
+/// event of each message says which one is sent next; see [`keys::chain`].
+fn arrivals(
+    round: &Round,
+    count: usize,
+    sources: usize,
+    match_id: fn(ProcessId) -> ProcessId,
+) -> Result<Sample> {
+    let (node, last) = (Node::new(1)?, Arc::new(Last::default()));
+    let eq = node.queue(last.clone())?;
+    greet(&node, eq, sources)?;
+    let from = |number: u32| node::process(keys::address(number, sources));
+    let memory = node::memory(count * BUFFER)?;
+    for (number, &next) in (0..).zip(&keys::chain(count)) {
+        let md = node::open_md(buffer(&memory, number)?, eq, next.into());
+        node.post(match_id(from(number)), keys::bits(number), md)?;
+    }
+    let mut number = 0;
+    let timed = Timed::warm(round.time, || {
+        for _ in 0..BATCH {
+            node.arrive(from(number), keys::bits(number))?;
+            number = last.0.load(Ordering::Relaxed) as u32;
+        }
+        Ok(BATCH)
+    })?;
+    Ok(Sample::of(timed.nanoseconds_per_step()))
+}
+
+/// Posts `COUNT` MDs on a unique portal: the processor time of posting the one that takes longest, in milliseconds.
+pub(crate) fn worst_post<const COUNT: usize>(_: &Round) -> Result<Sample> {
+    let node = Node::new(1)?;
+    let eq = node.queue(Arc::new(Last::default()))?;
+    let memory = IoVec::whole(node::memory(BUFFER)?);
+    let mut stopwatch = Stopwatch::start()?;
+    for number in 0..COUNT as u32 {
+        let from = node::process(keys::address(number, 1));
+        node.post(from, keys::bits(number), node::open_md(memory.clone(), eq, 0))?;
+        stopwatch.lap()?;
+    }
+    Ok(Sample::of(stopwatch.longest_ms()))
+}
+
+/// Makes the node know its peers, as it knows clients that it has answered.
+fn greet(node: &Node, eq: EqHandle, sources: usize) -> Result<()> {
+    let md = node.bind(node::own_md(IoVec::whole(node::memory(BUFFER)?), eq))?;
+    (0..sources as u32).try_for_each(|number| {
+        node.put(md, node::process(keys::address(number, sources)), keys::bits(number))
+    })
+}
+
+/// Each MD has memory of its own, as buffers have.
+fn buffer(memory: &Region, number: u32) -> Result<IoVec> {
+    let fragment = Fragment::new(memory.clone(), number as usize * BUFFER, BUFFER);
+    let fragment = fragment.map_err(BenchError::nlx("cut memory"))?;
+    IoVec::new([fragment]).map_err(BenchError::nlx("make a buffer"))
+}
+
+/// The `user_ptr` of the last event.
+#[derive(Default)]
+struct Last(AtomicU64);
+
+impl EventHandler for Last {
+    fn event(&self, event: &Event) {
+        self.0.store(event.user_ptr, Ordering::Relaxed);
+    }
+
+    fn wake(&self) {}
+}

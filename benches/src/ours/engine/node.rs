@@ -1,0 +1,181 @@
+use std::net::Ipv4Addr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use lnet::{Engine, EngineConfig};
+use lnet_api::{
+    AckRequest, Arrival, Delivery, EqHandle, EventHandler, Get, LNet, Lnd, LndError, Md, MdHandle, MdOptions,
+    MeSpec, NiLimits, Poll, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
+};
+use lnet_cpt::CptTable;
+use lnet_nid::{MatchBits, Net, NetType, Nid, Pid, Portal, ProcessId};
+use lnet_proto::{Body, Header, WireHandle};
+use lnet_region::{IoVec, Region};
+
+use crate::error::{BenchError, Result};
+
+/// Where all buffers are posted; Motr's data portal.
+const PORTAL: u32 = 34;
+
+/// An engine with an NI on [`Nowhere`].
+pub(crate) struct Node {
+    engine: Arc<Engine>,
+    id: ProcessId,
+    portal: Portal,
+}
+
+impl Node {
+    /// A node with so many CPU partitions.
+    pub(crate) fn new(partitions: usize) -> Result<Node> {
+        let table = CptTable::virtual_parts(partitions).map_err(BenchError::nlx("make partitions"))?;
+        let config = EngineConfig { partitions: Arc::new(table), ..EngineConfig::new(Pid::LNET, 1) };
+        let id = process(u32::from(Ipv4Addr::new(10, 0, 0, 1)));
+        let engine = Engine::new(config);
+        engine.add_ni(id, Arc::new(Nowhere)).map_err(BenchError::nlx("add an NI"))?;
+        let portal = Portal::new(PORTAL).map_err(BenchError::nlx("choose a portal"))?;
+        Ok(Node { engine, id, portal })
+    }
+
+    pub(crate) fn queue(&self, handler: Arc<dyn EventHandler>) -> Result<EqHandle> {
+        self.engine.eq_alloc(handler).map_err(BenchError::nlx("make an event queue"))
+    }
+
+    /// Posts a buffer for messages from a process (or all) with these bits, in the caller's partition.
+    pub(crate) fn post(&self, from: ProcessId, bits: u64, md: Md) -> Result<()> {
+        let unlink = unlink_of(&md);
+        let spec = MeSpec {
+            portal: self.portal,
+            match_id: from,
+            match_bits: MatchBits(bits),
+            ignore_bits: MatchBits(0),
+            unlink,
+            position: Position::Local,
+        };
+        let me = self.engine.me_attach(&spec).map_err(BenchError::nlx("post a match entry"))?;
+        self.engine.md_attach(me, md, unlink).map(drop).map_err(BenchError::nlx("attach a descriptor"))
+    }
+
+    pub(crate) fn bind(&self, md: Md) -> Result<MdHandle> {
+        let unlink = unlink_of(&md);
+        self.engine.md_bind(md, unlink).map_err(BenchError::nlx("bind a descriptor"))
+    }
+
+    /// Sends a PUT that asks for no ACK.
+    pub(crate) fn put(&self, md: MdHandle, target: ProcessId, bits: u64) -> Result<()> {
+        let put = Put {
+            source: None,
+            md,
+            ack: AckRequest::NoAck,
+            target,
+            portal: self.portal,
+            match_bits: MatchBits(bits),
+            offset: 0,
+            hdr_data: 0,
+        };
+        self.engine.put(&put).map_err(BenchError::nlx("send a PUT"))
+    }
+
+    pub(crate) fn get(&self, md: MdHandle, target: ProcessId, bits: u64) -> Result<()> {
+        let (portal, match_bits) = (self.portal, MatchBits(bits));
+        let get = Get { source: None, md, target, portal, match_bits, offset: 0 };
+        self.engine.get(&get).map_err(BenchError::nlx("send a GET"))
+    }
+
+    /// A PUT without payload arrives: all that the engine does with it, its event included. It must be taken.
+    #[inline]
+    pub(crate) fn arrive(&self, from: ProcessId, bits: u64) -> Result<()> {
+        let header = Header {
+            dest: self.id,
+            src: from,
+            payload_length: 0,
+            body: Body::Put {
+                ack_wmd: WireHandle::NONE,
+                match_bits: MatchBits(bits),
+                hdr_data: 0,
+                portal: PORTAL,
+                offset: 0,
+            },
+        };
+        match self.engine.parse(&Arrival { ni: self.id.nid, from, header: &header, rx: RxContext(1) }) {
+            Verdict::Done => Ok(()),
+            _ => Err(BenchError::Wrong { what: "PUTs taken", value: 0, expected: 1 }),
+        }
+    }
+}
+
+/// A descriptor for PUTs and GETs from elsewhere that takes any number of them, and is not used up.
+pub(crate) fn open_md(memory: IoVec, eq: EqHandle, user_ptr: u64) -> Md {
+    let options = MdOptions::OP_PUT | MdOptions::OP_GET | MdOptions::MANAGE_REMOTE;
+    Md { memory, threshold: Threshold::Infinite, max_size: 0, options, user_ptr, eq: Some(eq) }
+}
+
+/// A descriptor for PUTs and GETs of one's own, any number of them.
+pub(crate) fn own_md(memory: IoVec, eq: EqHandle) -> Md {
+    Md { options: MdOptions::empty(), ..open_md(memory, eq, 0) }
+}
+
+/// The same descriptor for one operation, with which it goes.
+pub(crate) fn once(md: Md) -> Md {
+    Md { threshold: Threshold::Limited(1), ..md }
+}
+
+fn unlink_of(md: &Md) -> Unlink {
+    if md.threshold == Threshold::Infinite { Unlink::Retain } else { Unlink::Auto }
+}
+
+/// The process at an IPv4 address of the node's network.
+pub(crate) fn process(address: u32) -> ProcessId {
+    ProcessId::lnet(Nid::new_v4(Net::TCP, Ipv4Addr::from(address)))
+}
+
+pub(crate) fn memory(bytes: usize) -> Result<Region> {
+    Region::heap(bytes).map_err(BenchError::nlx("take memory"))
+}
+
+/// A network that has sent every message at once, and from which none comes.
+struct Nowhere;
+
+impl Lnd for Nowhere {
+    fn net_type(&self) -> NetType {
+        NetType::TCP
+    }
+
+    fn startup(&self, _: ProcessId, _: Arc<dyn Upcalls>) -> Result<NiLimits, LndError> {
+        Ok(NiLimits { credits: 256, peer_credits: 8, timeout_ns: 50_000_000_000 })
+    }
+
+    fn shutdown(&self, _: Nid) {}
+
+    fn send(&self, tx: Tx) -> Sent {
+        drop(tx);
+        Sent::Now(Ok(()))
+    }
+
+    fn resume(&self, _: RxContext, _: Option<Delivery>) {}
+
+    fn shards(&self) -> usize {
+        0
+    }
+
+    fn poll(&self, _: usize, _: u64, _: usize) -> Poll {
+        Poll::default()
+    }
+
+    fn arm(&self, _: usize) -> bool {
+        true
+    }
+
+    fn wait_fd(&self, _: usize) -> BorrowedFd<'_> {
+        unreachable!("there are no shards")
+    }
+
+    fn is_active(&self) -> bool {
+        false
+    }
+
+    fn register(&self, _: &Region) -> Result<(), LndError> {
+        Ok(())
+    }
+
+    fn deregister(&self, _: &Region) {}
+}

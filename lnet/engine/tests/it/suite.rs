@@ -1,0 +1,26 @@
+//! All tests. They are compiled once for each number of partitions, which is the end of this module's name.
+
+/// The CPU partitions of the engines under test.
+pub(crate) const PARTITIONS: usize = {
+    let name = module_path!().as_bytes();
+    (name[name.len() - 1] - b'0') as usize
+};
+
+mod chaos;
+mod common;
+mod credits;
+mod direct;
+mod failures;
+mod interfaces;
+mod lazy;
+mod loopback;
+mod matching;
+mod model;
+mod objects;
+mod ping;
+mod recorded;
+mod targets;
+mod threads;
+mod transfer;
+mod unlink;
+mod validation;

@@ -1,0 +1,69 @@
+use std::fmt;
+
+use lnet_cpt::{CptError, CpuSet, MAX_PARTITIONS};
+
+/// The CPU partitions that an interface's peers belong to; the empty set means all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct CptSet(
+    /// Numbers of partitions, not of CPUs: the set is the one whose texts have the grammar of lnet-semantics 21.
+    CpuSet,
+);
+
+/// Why a list cannot be read, and at which byte of it.
+pub(crate) struct ListError {
+    pub(crate) position: usize,
+    pub(crate) reason: String,
+}
+
+impl CptSet {
+    /// Reads `0,2-3`, without its brackets. A partition may be named once.
+    pub(crate) fn read(list: &str) -> Result<CptSet, ListError> {
+        let mut all = CpuSet::new();
+        let mut position = 0;
+        for range in list.split(',') {
+            let refuse = |reason: String| ListError { position, reason };
+            let more: CpuSet = range.parse().map_err(|error| wrong_range(position, error))?;
+            let last = more.last().ok_or_else(|| refuse("a CPU partition must stand here".into()))?;
+            if last >= MAX_PARTITIONS {
+                let highest = MAX_PARTITIONS - 1;
+                return Err(refuse(format!("CPU partition {last}: the highest there can be is {highest}")));
+            }
+            if let Some(twice) = all.intersection(&more).first() {
+                return Err(refuse(format!("CPU partition {twice} is named twice")));
+            }
+            all = all.union(&more);
+            position += range.len() + 1;
+        }
+        Ok(CptSet(all))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// In ascending order, as LNet numbers the partitions of an NI (lnet-semantics 22).
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter()
+    }
+}
+
+fn wrong_range(start: usize, error: CptError) -> ListError {
+    match error {
+        CptError::Syntax { position, reason, .. } => {
+            ListError { position: start + position, reason: reason.to_string() }
+        }
+        CptError::Number { number, .. } => {
+            let highest = MAX_PARTITIONS - 1;
+            let reason = format!("CPU partition {number}: the highest there can be is {highest}");
+            ListError { position: start, reason }
+        }
+        error => ListError { position: start, reason: error.to_string() },
+    }
+}
+
+/// With its brackets; nothing for the empty set.
+impl fmt::Display for CptSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() { Ok(()) } else { write!(f, "[{}]", self.0) }
+    }
+}

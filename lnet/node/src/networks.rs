@@ -1,0 +1,106 @@
+//! Networks, and the texts that name them (lnet-semantics 24).
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use lnet_nid::Net;
+
+use crate::cpts::CptSet;
+use crate::read::Reader;
+use crate::{Interface, NodeError};
+
+/// One network of a configuration: `tcp1(eth0,eth1)[0,2]`.
+///
+/// Behind the network's name stand its interfaces, each a name or an address, and in brackets the CPU partitions that
+/// the network's peers belong to; an interface may have partitions of its own (S-315). `o2ib0:0(ib0)`, with one partition
+/// behind a colon, is how the design wrote `o2ib0(ib0)[0]`, and means the same.
+///
+/// ```
+/// let net: lnet_node::NetSpec = "tcp1:0(eth0[1-2],eth1)".parse()?;
+/// assert_eq!(net.to_string(), "tcp1(eth0[1-2],eth1)[0]");
+/// # Ok::<(), lnet_node::NodeError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetSpec {
+    pub(crate) net: Net,
+    pub(crate) interfaces: Vec<NetInterface>,
+    pub(crate) cpts: CptSet,
+}
+
+/// An interface of a network, as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NetInterface {
+    pub(crate) name: String,
+    pub(crate) cpts: CptSet,
+}
+
+impl NetSpec {
+    /// The network.
+    pub fn net(&self) -> Net {
+        self.net
+    }
+
+    /// The addresses that the interfaces have on this host, and the partitions of each.
+    pub(crate) fn addresses(&self) -> Result<Vec<(Ipv4Addr, &CptSet)>, NodeError> {
+        if self.interfaces.is_empty() {
+            let first = Interface::all()?.into_iter().find(|interface| !interface.loopback);
+            let first = first.ok_or(NodeError::NoNetwork)?;
+            return Ok(vec![(first.address, &self.cpts)]);
+        }
+        let resolve = |interface: &NetInterface| Interface::resolve(&interface.name);
+        self.interfaces.iter().map(|interface| Ok((resolve(interface)?, self.cpts_of(interface)))).collect()
+    }
+
+    /// An interface's own partitions, else the network's.
+    fn cpts_of<'a>(&'a self, interface: &'a NetInterface) -> &'a CptSet {
+        if interface.cpts.is_empty() { &self.cpts } else { &interface.cpts }
+    }
+}
+
+impl FromStr for NetSpec {
+    type Err = NodeError;
+
+    fn from_str(text: &str) -> Result<NetSpec, NodeError> {
+        Reader::new(text)?.one()
+    }
+}
+
+impl fmt::Display for NetSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.net)?;
+        for (index, NetInterface { name, cpts }) in self.interfaces.iter().enumerate() {
+            write!(f, "{}{name}{cpts}", if index == 0 { '(' } else { ',' })?;
+        }
+        write!(f, "{}{}", if self.interfaces.is_empty() { "" } else { ")" }, self.cpts)
+    }
+}
+
+/// The value of LNet's tunable `networks`: `tcp0(eth0),tcp1(eth1)[0,2]`, with commas or, as in the design, blanks between
+/// the networks. A network may stand there several times, an interface of it once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Networks(pub(crate) Vec<NetSpec>);
+
+impl Networks {
+    /// The networks, in the order of the text.
+    pub fn nets(&self) -> &[NetSpec] {
+        &self.0
+    }
+}
+
+impl FromStr for Networks {
+    type Err = NodeError;
+
+    fn from_str(text: &str) -> Result<Networks, NodeError> {
+        Ok(Networks(Reader::new(text)?.all()?))
+    }
+}
+
+impl fmt::Display for Networks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .iter()
+            .enumerate()
+            .try_for_each(|(index, net)| write!(f, "{}{net}", if index == 0 { "" } else { "," }))
+    }
+}

@@ -1,0 +1,91 @@
+use std::sync::Arc;
+
+use lnet_cpt::{CptConfig, CptError, CptTable, Topology};
+
+use crate::NodeError;
+
+/// Where a node's CPU partitions come from.
+#[derive(Debug, Clone)]
+pub(crate) enum Partitions {
+    /// From tunables, applied to the CPUs that this process may use when the node starts (S-315).
+    Tunables(CptConfig),
+    /// From whoever embeds the node.
+    Table(Arc<CptTable>),
+}
+
+impl Partitions {
+    pub(crate) fn table(&self) -> Result<Arc<CptTable>, NodeError> {
+        let config = match self {
+            Partitions::Table(table) => return Ok(table.clone()),
+            Partitions::Tunables(config) => config,
+        };
+        let make = || {
+            let topology = Topology::machine()?;
+            if config.is_excessive(&topology) {
+                tracing::warn!("cpu_npartitions={}: far more than the CPUs suggest", config.npartitions);
+            }
+            config.create(topology)
+        };
+        make().map(Arc::new).map_err(|source| self.refuse(source))
+    }
+
+    /// The error of a table that cannot be made or used.
+    pub(crate) fn refuse(&self, source: CptError) -> NodeError {
+        let tunables = match self {
+            Partitions::Table(_) => "CPU partitions of the program".to_string(),
+            Partitions::Tunables(config) => in_words(config),
+        };
+        NodeError::Partitions { tunables, source }
+    }
+}
+
+/// The tunables, as a user writes them.
+fn in_words(config: &CptConfig) -> String {
+    let number = (config.npartitions > 0).then(|| format!("cpu_npartitions={}", config.npartitions));
+    let pattern = config.pattern.as_ref().map(|pattern| format!("cpu_pattern=\"{pattern}\""));
+    let words: Vec<String> = number.into_iter().chain(pattern).collect();
+    if words.is_empty() { "CPU partitions by default".to_string() } else { words.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use lnet_api::Errno;
+    use lnet_cpt::MAX_CPUS;
+
+    use super::*;
+
+    fn table(tunables: &str) -> Result<Arc<CptTable>, NodeError> {
+        Partitions::Tunables(tunables.parse().unwrap()).table()
+    }
+
+    /// S-303, S-315: tunables reach the table; a pattern overrides the number, and 1 switches affinity off.
+    #[test]
+    fn tunables_make_the_table_of_this_machine() {
+        let cpus = Topology::machine().unwrap().cpus().clone();
+        let first = cpus.first().unwrap();
+        assert!(!table("cpu_npartitions=1").unwrap().has_affinity());
+        assert_eq!(table(&format!("cpu_npartitions={}", cpus.len())).unwrap().partitions(), cpus.len());
+        let one = table(&format!(r#"cpu_npartitions=7 cpu_pattern="0[{first}]""#)).unwrap();
+        assert_eq!((one.partitions(), one.cpumask(0).to_string()), (1, first.to_string()));
+        let by_default = table("").unwrap();
+        let estimate = CptConfig::default().estimate.partitions(&Topology::machine().unwrap());
+        assert_eq!(by_default.partitions(), estimate);
+        assert_eq!(*by_default.cpumask(None), cpus);
+    }
+
+    /// S-301, S-315: what the machine cannot do is refused with its errno and the tunable's name.
+    #[test]
+    fn tunables_that_do_not_fit_the_machine_are_named() {
+        let cpus = Topology::machine().unwrap().cpus().len();
+        let many = format!("cpu_npartitions={}", cpus + 1);
+        if cpus < lnet_cpt::MAX_PARTITIONS {
+            let error = table(&many).unwrap_err();
+            assert_eq!(error.errno(), Errno::EINVAL);
+            assert!(error.to_string().starts_with(&many), "{error}");
+        }
+        let absent = MAX_CPUS - 1;
+        let error = table(&format!(r#"cpu_pattern="0[{absent}]""#)).unwrap_err();
+        assert_eq!(error.errno(), Errno::ENODEV);
+        assert!(error.to_string().starts_with(&format!(r#"cpu_pattern="0[{absent}]": "#)), "{error}");
+    }
+}
