@@ -78,9 +78,14 @@ impl Model {
         deadline_ns: u64,
     ) {
         let node_ = &self.nodes[node];
-        let mine = |out: &super::node::Out| out.ni == Some(ni) && out.peer == peer.nid;
-        let next =
-            node_.outs.iter().find(|(_, out)| mine(out) && out.token.is_none() && out.header == *header);
+        let mine = |out: &super::node::Out| {
+            let waits = out.token.is_none() && out.ni == Some(ni) && out.peer == peer.nid;
+            waits && out.header == *header
+        };
+        // Answers to equal GETs have equal headers.
+        let same = |out: &super::node::Out| out.payload == *payload && out.deadline_ns == deadline_ns;
+        let exact = node_.outs.iter().find(|(_, out)| mine(out) && same(out));
+        let next = exact.or_else(|| node_.outs.iter().find(|(_, out)| mine(out)));
         let Some((&id, out)) = next else {
             return self.fail(|| format!("node {node} sends what nobody asked for: {header:?}"));
         };
