@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use lnet_nid::Nid;
+use lnet_node::{CptConfig, Pattern};
 use nlx::AcceptPolicy;
 
 /// LNet in user space: test it, serve it, ping with it.
@@ -38,6 +39,8 @@ pub(crate) struct SelftestArgs {
     /// Port on which both nodes listen; 0 picks a free one.
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub accept_port: u16,
+    #[command(flatten)]
+    pub partitions: PartitionArgs,
     /// Print one JSON object instead of the table.
     #[arg(long)]
     pub json: bool,
@@ -52,13 +55,16 @@ pub(crate) struct SelftestPeerArgs {
     pub net: String,
     #[arg(long)]
     pub accept_port: u16,
+    #[command(flatten)]
+    pub partitions: PartitionArgs,
     #[arg(long)]
     pub spoil: bool,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ServeArgs {
-    /// A network: an interface or an address, for instance 'tcp(eth0)' or 'tcp(127.0.0.2)'. May be given several times.
+    /// A network: an interface or an address, for instance 'tcp(eth0)' or 'tcp(127.0.0.2)'; 'tcp(eth0)[0,2]' binds it to
+    /// CPU partitions. May be given several times.
     #[arg(long, required = true, value_name = "NET")]
     pub net: Vec<String>,
     /// Port to listen on, and on which the peers listen. Ports below 1024 need root or CAP_NET_BIND_SERVICE.
@@ -67,6 +73,39 @@ pub(crate) struct ServeArgs {
     /// Whose connections are accepted; by default `hello` above port 1023, else `secure`.
     #[arg(long, value_enum)]
     pub accept: Option<Accept>,
+    #[command(flatten)]
+    pub partitions: PartitionArgs,
+}
+
+/// The tunables of CPU partitions, with LNet's names (S-315).
+#[derive(Debug, Clone, ClapArgs)]
+pub(crate) struct PartitionArgs {
+    /// CPU partitions that a node's state is split by, up to one for each CPU; 0 chooses by the CPUs: 1 if there are up to
+    /// 4. A pattern overrides it.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub cpu_npartitions: usize,
+    /// Which CPUs belong to which partition, for instance '0[0-3] 1[4-7]'; 'N 0[0] 1[1]' names NUMA nodes, 'N' makes one
+    /// partition of each.
+    #[arg(long, value_name = "TEXT")]
+    pub cpu_pattern: Option<Pattern>,
+}
+
+impl PartitionArgs {
+    pub(crate) fn config(&self) -> CptConfig {
+        CptConfig {
+            npartitions: self.cpu_npartitions,
+            pattern: self.cpu_pattern.clone(),
+            ..CptConfig::default()
+        }
+    }
+
+    /// The same options as text, for another process.
+    pub(crate) fn to_args(&self) -> Vec<String> {
+        let number = ["--cpu-npartitions".to_string(), self.cpu_npartitions.to_string()];
+        let pattern =
+            self.cpu_pattern.iter().flat_map(|text| ["--cpu-pattern".to_string(), text.to_string()]);
+        number.into_iter().chain(pattern).collect()
+    }
 }
 
 #[derive(Debug, ClapArgs)]

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
 }
 
 fn config(args: &ServeArgs) -> Result<NodeConfig, Failure> {
-    let mut config = NodeConfig::new().accept_port(args.accept_port);
+    let mut config = NodeConfig::new().accept_port(args.accept_port).cpt(args.partitions.config());
     for net in &args.net {
         config = config.net(net)?;
     }

@@ -52,6 +52,24 @@ fn a_node_with_several_nids_names_them_all() {
     assert_eq!(answer["nids"], serde_json::json!([format!("{first}@tcp"), format!("{second}@tcp1")]));
 }
 
+/// S-315: what the tunables cannot make on this machine is refused by their names.
+#[test]
+fn partitions_that_cannot_be_are_refused_by_name() {
+    let refused = |more: &[&str]| {
+        let output = run(&[&["serve", "--net", "tcp(127.1.9.1)", "--accept-port", "21999"], more].concat());
+        assert!(!output.status.success());
+        complaint(&output)
+    };
+    let absent = refused(&["--cpu-pattern", "0[8191]"]);
+    assert!(absent.contains("cpu_pattern=\"0[8191]\""), "{absent}");
+    let many = refused(&["--cpu-npartitions", "1000"]);
+    assert!(many.contains("cpu_npartitions=1000"), "{many}");
+    let broken = refused(&["--cpu-pattern", "0[0"]);
+    assert!(broken.contains("--cpu-pattern") && broken.contains("byte 3"), "{broken}");
+    let unbound = refused(&["--cpu-npartitions", "1", "--net", "tcp1(127.1.9.1)[7]"]);
+    assert!(unbound.contains("tcp1(127.1.9.1)[7]") && unbound.contains("no CPU partition 7"), "{unbound}");
+}
+
 #[test]
 fn nobody_there_is_a_clear_error() {
     let (here, there) = (Ipv4Addr::new(127, 1, 3, 1), Ipv4Addr::new(127, 1, 3, 2));

@@ -35,6 +35,21 @@ fn it_verifies_every_phase_and_says_so_in_json() {
     }
 }
 
+/// S-315: each CPU a partition of its own, by number and by pattern.
+#[test]
+fn it_passes_with_a_partition_for_each_cpu() {
+    let _held = NIDS.lock().unwrap();
+    let mask = nix::sched::sched_getaffinity(Pid::from_raw(0)).unwrap();
+    let cpus = (0..nix::sched::CpuSet::count()).filter(|&cpu| mask.is_set(cpu).unwrap());
+    let groups: Vec<String> = cpus.enumerate().map(|(cpt, cpu)| format!("{cpt}[{cpu}]")).collect();
+    for tunable in [["--cpu-npartitions", &groups.len().to_string()], ["--cpu-pattern", &groups.join(" ")]] {
+        let output = run(&[&["selftest", "--duration", "0.2", "--json"][..], &tunable].concat());
+        assert!(output.status.success(), "{tunable:?}: {}", complaint(&output));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["passed"], true, "{tunable:?}");
+    }
+}
+
 #[test]
 fn one_wrong_byte_makes_it_fail_and_is_told() {
     let _held = NIDS.lock().unwrap();

@@ -37,7 +37,8 @@ pub(crate) fn run(
     address: &str,
     check: &mut dyn FnMut() -> Result<(), Failure>,
 ) -> Result<Report, Failure> {
-    let config = NodeConfig::new().net(&format!("tcp({CLIENT})"))?.accept_port(port);
+    let config =
+        NodeConfig::new().net(&format!("tcp({CLIENT})"))?.accept_port(port).cpt(args.partitions.config());
     let domain = Domain::in_process(&config)?;
     let nid = domain.nids().first().copied().ok_or_else(|| Failure::new("the node has no NID"))?;
     let machine = domain.transfer_machine(&format!("{nid}:12345:{PORTAL}:*"), Default::default())?;

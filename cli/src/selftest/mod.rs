@@ -38,7 +38,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
         0 => free_port()?,
         port => port,
     };
-    let mut peer = Peer::start(port, args.spoil)?;
+    let mut peer = Peer::start(port, args)?;
     let address = peer.address.clone();
     let report = client::run(args, port, &address, &mut || peer.check())?;
     if args.json {
@@ -74,11 +74,12 @@ struct Peer {
 }
 
 impl Peer {
-    fn start(port: u16, spoil: bool) -> Result<Peer, Failure> {
+    fn start(port: u16, args: &SelftestArgs) -> Result<Peer, Failure> {
         let program = std::env::current_exe().context("cannot find this program's file")?;
         let child = Command::new(program)
             .args(["selftest-peer", "--net", &format!("tcp({SERVER})"), "--accept-port", &port.to_string()])
-            .args(spoil.then_some("--spoil"))
+            .args(args.partitions.to_args())
+            .args(args.spoil.then_some("--spoil"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

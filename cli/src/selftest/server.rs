@@ -17,7 +17,8 @@ use crate::output;
 pub(crate) fn run(args: &SelftestPeerArgs) -> Result<(), Failure> {
     // The parent owns this process: when it dies, however it dies, so does this.
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).context("cannot tie to the parent")?;
-    let config = NodeConfig::new().net(&args.net)?.accept_port(args.accept_port);
+    let config =
+        NodeConfig::new().net(&args.net)?.accept_port(args.accept_port).cpt(args.partitions.config());
     let domain = Domain::in_process(&config)?;
     let nid = domain.nids().first().copied().ok_or_else(|| Failure::new("the node has no NID"))?;
     let machine = domain.transfer_machine(&format!("{nid}:12345:{PORTAL}:*"), Default::default())?;
