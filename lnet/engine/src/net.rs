@@ -271,6 +271,7 @@ impl Net {
         for index in self.peers.of_ni(ni) {
             let peer = self.peers.get_mut(index);
             peer.max_credits += more_for_peers;
+            peer.min_credits += more_for_peers;
             peer.credits += more_for_peers.min(0);
             for _ in 0..more_for_peers {
                 self.give_back_peer_credit(shared, common, index, work);
@@ -280,6 +281,7 @@ impl Net {
         let more = known.credits_per_partition(to) - known.credits_per_partition(from);
         let Some(share) = self.share_mut(ni) else { return };
         share.max_credits += more;
+        share.min_credits += more;
         share.credits += more.min(0);
         for _ in 0..more {
             self.give_back_ni_credit(shared, common, ni, work);

@@ -50,6 +50,11 @@ impl Cpts {
         if self.chosen.is_empty() { self.all } else { self.chosen.len() }
     }
 
+    /// Whether peers can belong to this partition.
+    pub(crate) fn contains(&self, partition: usize) -> bool {
+        self.chosen.is_empty() || self.chosen.iter().any(|&cpt| usize::from(cpt) == partition)
+    }
+
     /// The partition of a peer (lnet-semantics 22).
     pub(crate) fn of(&self, peer: Nid) -> usize {
         let place = peer.cpt_of(self.len());

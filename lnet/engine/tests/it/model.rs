@@ -167,7 +167,8 @@ impl Model {
                 .and_then(|md| place(&md, &message))
                 .map(|(offset, mlength)| offset..offset + u64::from(mlength));
             let busy = |range: &Range<u64>| {
-                written.iter().any(|other| range.start < other.end && other.start < range.end)
+                let meets = |other: &Range<u64>| range.start < other.end && other.start < range.end;
+                !range.is_empty() && written.iter().any(meets)
             };
             if wants(&self.tables[partition].entries[at], &message) && range.as_ref().is_some_and(busy) {
                 continue;
@@ -175,7 +176,7 @@ impl Model {
             match self.try_entry(partition, at, &message) {
                 Look::Taken(found) => {
                     taken.push(found);
-                    written.extend(range);
+                    written.extend(range.filter(|range| !range.is_empty()));
                 }
                 Look::TooLong => {}
                 Look::Nothing => self.held.push(message),

@@ -7,10 +7,6 @@ use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
 
 use super::common::*;
 
-fn errno<T: std::fmt::Debug>(result: Result<T, LNetError>) -> Errno {
-    result.expect_err("a refusal").errno()
-}
-
 #[test]
 fn handles_of_what_is_gone_are_enoent() {
     let network = Network::new();

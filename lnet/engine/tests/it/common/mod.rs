@@ -15,7 +15,7 @@ use lnet_api::{
 };
 use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
-use lnet_proto::Header;
+use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{IoVec, Region};
 use parking_lot::Mutex;
 
@@ -324,6 +324,30 @@ pub(crate) fn neighbour(first: u8, number: usize) -> u8 {
     let last = first + u8::try_from(number * PARTITIONS).expect("an address of few nodes");
     assert_eq!(nid(last).cpt_of(PARTITIONS), nid(first).cpt_of(PARTITIONS));
     last
+}
+
+/// A peer whose messages arrive in this partition.
+pub(crate) fn peer_of(partition: usize) -> Nid {
+    (10..).map(nid).find(|nid| nid.cpt_of(PARTITIONS) == partition).expect("a NID of each partition")
+}
+
+/// The whole of a PUT that arrives from elsewhere.
+pub(crate) fn put_from(node: &Node, source: Nid, bits: u64, payload: Vec<u8>) -> Packet {
+    let body = Body::Put {
+        ack_wmd: WireHandle::NONE,
+        match_bits: MatchBits(bits),
+        hdr_data: HDR_DATA,
+        portal: portal().get(),
+        offset: 0,
+    };
+    let (dest, src) = (node.id(), ProcessId::lnet(source));
+    let header = Header { dest, src, payload_length: payload.len() as u32, body };
+    Packet { from: source, to: node.id(), header, payload, tx: None }
+}
+
+/// The errno of a refusal.
+pub(crate) fn errno<T: std::fmt::Debug>(result: Result<T, LNetError>) -> Errno {
+    result.expect_err("a refusal").errno()
 }
 
 pub(crate) fn cookie(last: u8) -> u64 {
