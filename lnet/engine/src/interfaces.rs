@@ -75,9 +75,10 @@ impl Engine {
                 LndError { what: format!("there is an NI {nid} already"), errno: Errno::EEXIST }.into()
             );
         }
-        let credits = ni.credits_per_partition(&STARTING_LIMITS);
+        let (credits, cpts) = (ni.credits_per_partition(&STARTING_LIMITS), ni.cpts.clone());
         let key = shared.nis.enter(ni).ok_or(LNetError::TooMany { objects: "NIs", limit: NIS_MAX })?;
-        parts.for_each(|part| part.enter_share(key, credits));
+        let bound = parts.enumerate().filter(|(partition, _)| cpts.contains(*partition));
+        bound.for_each(|(_, part)| part.enter_share(key, credits));
         self.ni_count.fetch_add(1, Ordering::Relaxed);
         Ok(key)
     }

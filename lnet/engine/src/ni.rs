@@ -50,6 +50,11 @@ impl Cpts {
         if self.chosen.is_empty() { self.all } else { self.chosen.len() }
     }
 
+    /// Whether this is one of them.
+    pub(crate) fn contains(&self, partition: usize) -> bool {
+        self.chosen.is_empty() || self.chosen.iter().any(|&cpt| usize::from(cpt) == partition)
+    }
+
     /// The partition of a peer (lnet-semantics 22).
     pub(crate) fn of(&self, peer: Nid) -> usize {
         let place = peer.cpt_of(self.len());
@@ -156,5 +161,8 @@ mod tests {
             assert_eq!(all.of(nid), nid.cpt_of(4));
         }
         assert_eq!((some.len(), all.len()), (2, 4));
+        let bound: Vec<usize> = (0..4).filter(|&partition| some.contains(partition)).collect();
+        assert_eq!(bound, chosen);
+        assert!((0..4).all(|partition| all.contains(partition)));
     }
 }
