@@ -111,6 +111,10 @@ pub struct LndError {
 /// A network driver (S-201; `struct lnet_lnd`). All state of the networks of one type is behind one object; its
 /// connections are split into *shards*, one per CPU partition, and at any time at most one thread drives a shard: the
 /// one that holds the shard's token in the node's [`crate::Tokens`].
+///
+/// Nothing here is one network's alone: TCP, verbs and a simulated network have this shape. It is the shape of
+/// forwarding too (S-110): a message for another node is a [`Delivery`] into a router's buffer, delayed
+/// ([`Verdict::Delay`]) until there is one, and then a [`Tx`] with the header as it came and the next hop as its peer.
 pub trait Lnd: Send + Sync {
     /// The type of network it drives.
     fn net_type(&self) -> NetType;

@@ -221,8 +221,9 @@ pub trait LNet: Send + Sync {
     /// Removes a match entry; an attached MD is unlinked as by [`LNet::md_unlink`].
     fn me_unlink(&self, me: MeHandle) -> Result<(), LNetError>;
 
-    /// Attaches an MD to a match entry. EINVAL unless it allows PUT or GET, ENOENT if the entry is gone, EBUSY if it has
-    /// an MD already: both stay as they are. On any other failure the entry is unlinked too.
+    /// Attaches an MD to a match entry. EBUSY if the entry has an MD already: both stay as they are; ENOENT if the entry
+    /// is gone. On any other failure the entry is unlinked too, as in LNet: EINVAL unless the MD allows PUT or GET,
+    /// ENOENT if its EQ is gone, ENOMEM when there are too many.
     fn md_attach(&self, me: MeHandle, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError>;
 
     /// Makes a free-floating MD for one's own PUT or GET. EINVAL if it allows PUT or GET, or is longer than 1 MiB.
