@@ -54,8 +54,29 @@ pub(crate) const fn unpack(value: u64) -> (usize, Key) {
     (partition, Key::from_bits(value & ((1 << KEY_BITS) - 1)))
 }
 
+/// An odd number whose bits have no pattern: 2^64 divided by the golden ratio.
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+/// By Newton's method; each step doubles the bits that are right.
+const FACTOR_INVERSE: u64 = {
+    let (mut inverse, mut bits) = (FACTOR, 3);
+    while bits < 64 {
+        inverse = inverse.wrapping_mul(2u64.wrapping_sub(FACTOR.wrapping_mul(inverse)));
+        bits *= 2;
+    }
+    inverse
+};
+
+const _: () = assert!(FACTOR.wrapping_mul(FACTOR_INVERSE) == 1);
+
+/// Spreads a change of any bit over the others; undone with the inverse factor.
+const fn mix(value: u64, factor: u64) -> u64 {
+    let value = (value ^ value >> 32).wrapping_mul(factor);
+    value ^ value >> 32
+}
+
 /// Makes handles out of names and finds names in handles. Each engine mixes its handles with a random number of its
-/// own: a handle of another engine, or one that a peer has guessed, names nothing here but by the rarest chance.
+/// own, and every bit of a handle tells of every bit of the name: a handle of another engine, or one that a peer has
+/// guessed from others, names nothing here but by the rarest chance.
 #[derive(Debug)]
 pub(crate) struct Handles {
     salt: u64,
@@ -68,12 +89,12 @@ impl Handles {
     }
 
     fn seal(&self, kind: Kind, partition: usize, key: Key) -> u64 {
-        ((kind as u64) << 62 | pack(partition, key)) ^ self.salt
+        mix(((kind as u64) << 62 | pack(partition, key)) ^ self.salt, FACTOR)
     }
 
     /// The partition and key, if the handle is of one of these kinds.
     fn open(&self, handle: u64, kind: Kind) -> Option<(usize, Key)> {
-        let value = handle ^ self.salt;
+        let value = mix(handle, FACTOR_INVERSE) ^ self.salt;
         let (partition, key) = unpack(value & ((1 << 62) - 1));
         (value >> 62 == kind as u64 && partition < self.partitions).then_some((partition, key))
     }

@@ -11,6 +11,7 @@ mod common;
 mod credits;
 mod direct;
 mod failures;
+mod hostile;
 mod insertion;
 mod interfaces;
 mod lazy;

@@ -171,10 +171,15 @@ impl Network {
             Verdict::Close(_) => verdicts.closed += 1,
             Verdict::Delay(_) => {
                 verdicts.delayed += 1;
-                self.held.lock().insert(rx.0, (Some(packet.to.nid), packet.payload.clone()));
+                self.hold(rx, packet.to.nid, packet.payload.clone());
             }
         }
         None
+    }
+
+    /// Keeps a message that a node has delayed.
+    pub(crate) fn hold(&self, rx: RxContext, at: Nid, payload: Vec<u8>) {
+        self.held.lock().insert(rx.0, (Some(at), payload));
     }
 
     pub(crate) fn verdicts(&self) -> Verdicts {
