@@ -5,6 +5,9 @@
 //! *dependent* look-ups, as messages are matched one after the other (see [`keys::chain`](crate::keys::chain)); the
 //! second comparison, which has no goal, is with look-ups that the processor overlaps. Only the rows with 1 M entries have
 //! a goal: there the way to memory decides. With few entries the work that every message causes is all there is to see.
+//!
+//! `smp/…` lets two threads exchange messages, each for a partition of its own. `smp/sharing` shows how much of the
+//! distance to twice one thread is the engine's and not the machine's.
 
 use super::{Goal, Row, SecondAnchor};
 use crate::anchors::{limit, lookup, memory};
@@ -158,6 +161,15 @@ pub(super) static ROWS: &[Row] = &[
             side: exchange::two_threads_one_partition,
             goal: Goal::AtLeast(1.0),
         }),
+    },
+    Row {
+        name: "smp/sharing",
+        unit: "M/s",
+        ours: exchange::two_threads,
+        anchor_name: "2 threads with a node each, which share nothing",
+        anchor: exchange::two_nodes,
+        goal: Goal::Open,
+        second: None,
     },
     Row {
         name: "lo/put-64",
