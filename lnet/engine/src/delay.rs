@@ -71,18 +71,26 @@ impl Engine {
         }
     }
 
-    /// A buffer was posted: messages that wait try it, in order, until it is used up (S-109).
+    /// A buffer was posted: messages that wait try it, in order, until it is used up (S-109). Each goes on before the next
+    /// one is looked for: so nothing need be remembered of many, and those whose buffer is busy do not hinder each
+    /// other.
     pub(crate) fn retry_delayed(&self, portal: usize, partition: usize, me: Key, work: &mut Work) {
+        while self.retry_one(portal, partition, me, work) {
+            self.run(work);
+        }
+    }
+
+    /// The first message that the buffer would take goes on, or is dropped; `false` if there is none.
+    fn retry_one(&self, portal: usize, partition: usize, me: Key, work: &mut Work) -> bool {
         let state = &self.portals[portal];
-        let mut refused = Vec::new();
-        {
+        let (delayed, attempt) = {
             let mut blocked = state.blocked();
             let part = &mut *self.posted.lock(partition);
             let mut next = blocked.order.head();
-            while let Some(index) = next {
-                let Some(entry) = part.objects.entry(me) else { break };
-                next = some(blocked.delayed[index].links.next);
+            loop {
+                let (Some(index), Some(entry)) = (next, part.objects.entry(me)) else { return false };
                 let delayed = &blocked.delayed[index];
+                next = some(delayed.links.next);
                 let found = part.try_entry(entry, &delayed.wanted).unwrap_or(Found::Nothing);
                 let search =
                     Search { inbound: &delayed.inbound, header: &delayed.header, wanted: &delayed.wanted };
@@ -90,16 +98,16 @@ impl Engine {
                 if matches!(attempt, Attempt::Nothing) {
                     continue;
                 }
-                let Some(delayed) = blocked.remove(state, index) else { continue };
-                match attempt {
-                    Attempt::Taken(verdict) => go_on(delayed, verdict, work),
-                    _ => refused.push(delayed),
+                if let Some(delayed) = blocked.remove(state, index) {
+                    break (delayed, attempt);
                 }
             }
+        };
+        match attempt {
+            Attempt::Taken(verdict) => go_on(delayed, verdict, work),
+            Attempt::Refused | Attempt::Nothing => self.drop_one(delayed, work),
         }
-        for delayed in refused {
-            self.drop_one(delayed, work);
-        }
+        true
     }
 
     /// Makes a portal lazy, or not: then those that wait are dropped.
@@ -111,22 +119,18 @@ impl Engine {
         }
     }
 
-    /// Drops some of the messages that wait on a portal.
+    /// Drops some of the messages that wait on a portal, each before the next one is looked for.
     pub(crate) fn drop_delayed(&self, portal: usize, which: impl Fn(&Delayed) -> bool, work: &mut Work) {
         let state = &self.portals[portal];
-        let mut dropped = Vec::new();
-        {
+        let first = || {
             let mut blocked = state.blocked();
-            let mut next = blocked.order.head();
-            while let Some(index) = next {
-                next = some(blocked.delayed[index].links.next);
-                if which(&blocked.delayed[index]) {
-                    dropped.extend(blocked.remove(state, index));
-                }
-            }
-        }
-        for delayed in dropped {
+            let Blocked { delayed, order } = &*blocked;
+            let index = order.iter(delayed).find(|&index| which(&delayed[index]))?;
+            blocked.remove(state, index)
+        };
+        while let Some(delayed) = first() {
             self.drop_one(delayed, work);
+            self.run(work);
         }
     }
 

@@ -269,7 +269,7 @@ impl Engine {
 
     /// Does what is to be done without a lock, until that causes nothing more. A loop, not a recursion: a message that
     /// fails at once lets the next one go, which may fail at once too.
-    fn run(&self, work: &mut Work) {
+    pub(crate) fn run(&self, work: &mut Work) {
         while !work.is_empty() {
             // In the order in which they waited.
             for resume in work.resumes.drain(..) {

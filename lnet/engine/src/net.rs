@@ -118,7 +118,8 @@ impl Net {
     ) -> Result<(&'a Ni, u32), Errno> {
         let Way::Over { ni: key, peer, .. } = way else { return Err(Errno::EINVAL) };
         let ni = shared.nis.get(key).filter(|ni| ni.phase != Phase::Stopping).ok_or(Errno::ENETDOWN)?;
-        if self.messages.is_full() {
+        // Where it may have to wait, there must be room too: once it is in, it ends in one way, finalised.
+        if !self.messages.reserve() || !self.waiting.reserve() {
             return Err(Errno::ENOMEM);
         }
         let peer =

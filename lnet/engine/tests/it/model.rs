@@ -1,8 +1,6 @@
 //! Matching as plain as it can be: one vector of entries for each partition, tried one after the other
 //! (lnet-semantics 9 to 11).
 
-use std::ops::Range;
-
 use lnet::{MatchOrder, Rotor, Stealing};
 use lnet_api::{MdHandle, MdOptions, MeHandle, MeSpec, Position, Unlink};
 use lnet_nid::{Nid, Pid, ProcessId};
@@ -155,38 +153,15 @@ impl Model {
         let table = &mut self.tables[partition];
         (table.active, table.posted_ns) = (true, self.now_ns);
         table.entries[at].md = Some(md);
-        let (mut taken, mut written): (Vec<Taken>, Vec<Range<u64>>) = (Vec::new(), Vec::new());
+        let mut taken = Vec::new();
         for message in std::mem::take(&mut self.held) {
-            let Some((partition, at)) = self.find(me) else {
-                self.held.push(message);
-                continue;
-            };
-            // What is taken here is written later: what would be written twice is dropped (EBUSY).
-            let md = self.tables[partition].entries[at].md.clone();
-            let range = md
-                .and_then(|md| place(&md, &message))
-                .map(|(offset, mlength)| offset..offset + u64::from(mlength));
-            let busy = |range: &Range<u64>| {
-                let meets = |other: &Range<u64>| range.start < other.end && other.start < range.end;
-                !range.is_empty() && written.iter().any(meets)
-            };
-            if wants(&self.tables[partition].entries[at], &message) && range.as_ref().is_some_and(busy) {
-                continue;
-            }
-            match self.try_entry(partition, at, &message) {
-                Look::Taken(found) => {
-                    taken.push(found);
-                    written.extend(range.filter(|range| !range.is_empty()));
-                }
-                Look::TooLong => {}
-                Look::Nothing => self.held.push(message),
+            let look = self.find(me).map(|(partition, at)| self.try_entry(partition, at, &message));
+            match look {
+                Some(Look::Taken(found)) => taken.push(found),
+                Some(Look::TooLong) => {}
+                Some(Look::Nothing) | None => self.held.push(message),
             }
         }
-        // What has no payload is there at once; the last event is the one that tells of the end.
-        taken.sort_by_key(|taken| taken.rlength > 0);
-        let unlinked = taken.iter().any(|taken| taken.unlinked);
-        taken.iter_mut().for_each(|taken| taken.unlinked = false);
-        taken.iter_mut().last().into_iter().for_each(|last| last.unlinked = unlinked);
         taken
     }
 
