@@ -5,6 +5,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use lnet::{Engine, EngineConfig};
@@ -12,6 +13,7 @@ use lnet_api::{
     AckRequest, Arrival, Delivery, EqHandle, Event, EventHandler, Get, LNet, Lnd, LndError, Md, MdOptions,
     MeSpec, NiLimits, Poll, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
 };
+use lnet_cpt::{CptTable, with_partition};
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_region::{IoVec, Region};
 
@@ -104,12 +106,12 @@ impl Lnd for Wire {
 }
 
 #[derive(Default)]
-struct Counter(std::sync::atomic::AtomicUsize);
+struct Counter(AtomicUsize);
 
 impl EventHandler for Counter {
     fn event(&self, event: &Event) {
         assert_eq!(event.status, Ok(()));
-        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
 
     fn wake(&self) {}
@@ -120,15 +122,25 @@ struct End {
     eq: EqHandle,
     id: ProcessId,
     memory: IoVec,
+    polled: bool,
 }
 
 impl End {
-    fn new(wire: &Arc<Wire>, handler: &Arc<Counter>, number: u32) -> End {
+    fn new(wire: &Arc<Wire>, handler: &Arc<Counter>, number: u32, partitions: usize, polled: bool) -> End {
         let id = ProcessId::lnet(Nid::new_numeric(lnet_nid::Net::TCP, number));
-        let engine = Engine::new(EngineConfig::new(Pid::LNET, u64::from(number)));
+        let partitions = Arc::new(CptTable::virtual_parts(partitions).unwrap());
+        let config = EngineConfig::new(Pid::LNET, u64::from(number));
+        let engine = Engine::new(EngineConfig { partitions, ..config });
         engine.add_ni(id, wire.clone()).unwrap();
-        let eq = engine.eq_alloc(handler.clone()).unwrap();
-        End { engine, eq, id, memory: IoVec::whole(Region::heap(64).unwrap()) }
+        let eq = if polled { engine.eq_alloc_polled(32, None) } else { engine.eq_alloc(handler.clone()) };
+        let (eq, memory) = (eq.unwrap(), IoVec::whole(Region::heap(64).unwrap()));
+        End { engine, eq, id, memory, polled }
+    }
+
+    /// Takes all events of a polled queue; gives how many.
+    fn poll(&self) -> usize {
+        let poll = || self.polled.then(|| self.engine.eq_poll(&[self.eq]).unwrap()).flatten();
+        std::iter::from_fn(poll).inspect(|polled| assert_eq!(polled.missed, 0)).count()
     }
 
     fn md(&self, options: MdOptions, threshold: u32) -> Md {
@@ -168,11 +180,11 @@ fn portal() -> Portal {
     Portal::new(40).unwrap()
 }
 
-#[test]
-fn rounds_of_puts_acks_and_gets_allocate_nothing() {
+/// A thousand rounds, after a thousand that may fill the tables.
+fn assert_steady(partitions: usize, polled: bool) {
     let handler = Arc::new(Counter::default());
     let wire = Arc::new(Wire::default());
-    let (a, b) = (End::new(&wire, &handler, 1), End::new(&wire, &handler, 2));
+    let [a, b] = [1, 2].map(|number| End::new(&wire, &handler, number, partitions, polled));
     let own = End { memory: IoVec::whole(Region::heap(64).unwrap()), engine: b.engine.clone(), ..b };
     let round = |now_ns| {
         b.expect(MdOptions::OP_PUT);
@@ -185,16 +197,38 @@ fn rounds_of_puts_acks_and_gets_allocate_nothing() {
         b.expect(MdOptions::OP_PUT);
         own.put(b.id, AckRequest::Ack);
         b.expect(MdOptions::OP_GET);
-        own.get(b.id);
+        own.get(ProcessId::lnet(Nid::LOOPBACK));
         a.engine.advance(now_ns);
         b.engine.advance(now_ns);
+        [&a, &b].map(End::poll)
     };
-    (0..1000).for_each(round);
-    let events = handler.0.load(std::sync::atomic::Ordering::Relaxed);
-    let before = allocations();
-    (0..1000).for_each(round);
-    assert_eq!(allocations() - before, 0);
-    assert_eq!(handler.0.load(std::sync::atomic::Ordering::Relaxed), 2 * events);
+    let rounds = || (0..1000).map(round).fold(0, |sum, [of_a, of_b]| sum + of_a + of_b);
+    // From each partition, and so into it and out of it.
+    for here in 0..partitions {
+        with_partition(here, || {
+            let polled = rounds();
+            let events = handler.0.swap(0, Ordering::Relaxed);
+            let before = allocations();
+            assert_eq!(rounds(), polled);
+            assert_eq!(allocations() - before, 0);
+            assert_eq!(handler.0.swap(0, Ordering::Relaxed), events);
+            assert!(events + polled > 10_000);
+        });
+    }
+}
+
+#[test]
+fn rounds_of_puts_acks_and_gets_allocate_nothing() {
+    for partitions in [1, 2] {
+        assert_steady(partitions, false);
+    }
+}
+
+#[test]
+fn rounds_with_polled_queues_allocate_nothing() {
+    for partitions in [1, 2] {
+        assert_steady(partitions, true);
+    }
 }
 
 #[test]
