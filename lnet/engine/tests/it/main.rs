@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)]
 // The point of it.
 #![allow(clippy::duplicate_mod)]
+// With one partition everything is in the first.
+#![allow(clippy::modulo_one)]
 
 #[path = "suite.rs"]
 mod partitions_1;

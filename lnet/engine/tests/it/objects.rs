@@ -1,8 +1,6 @@
 //! EQs, MEs and MDs: handles, portal types, what is refused.
 
-use lnet_api::{
-    AckRequest, Errno, EventKind, LNet, LNetError, MdHandle, MdOptions, MeHandle, Position, Threshold, Unlink,
-};
+use lnet_api::{AckRequest, Errno, EventKind, LNet, MdHandle, MdOptions, MeHandle, Position, Unlink};
 use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
 
 use super::common::*;
@@ -127,45 +125,4 @@ fn attached_descriptors_send_nothing() {
     let node = Node::new(&network, 2);
     let md = node.expect(1, &memory(8), MdOptions::OP_PUT);
     assert_eq!(errno(node.put(md, ProcessId::lnet(nid(3)), 1, AckRequest::NoAck)), Errno::ENOENT);
-}
-
-#[test]
-fn tables_have_their_limits() {
-    let network = Network::new();
-    let mut config = lnet::EngineConfig::new(Pid::LNET, 1);
-    config.limits = lnet::Limits {
-        event_queues: 3,
-        match_entries: 6,
-        descriptors: 6,
-        messages: 2,
-        ..lnet::Limits::default()
-    };
-    let node = Node::with_config(&network, 2, config);
-    let full = node.engine.eq_alloc(node.recorder.clone());
-    let refused = |result: Result<(), LNetError>| {
-        let error = result.expect_err("a full table");
-        assert!(matches!(error, LNetError::TooMany { .. }), "{error}");
-        assert_eq!(error.errno(), Errno::ENOMEM);
-    };
-    // Some of everything is taken by the node's own services.
-    refused(fill(|| node.engine.me_attach(&spec(1)).map(drop)));
-    let bind = || node.engine.md_bind(node.md(&memory(8), MdOptions::empty(), 1), Unlink::Auto);
-    let md = bind().unwrap();
-    let infinite =
-        lnet_api::Md { threshold: Threshold::Infinite, ..node.md(&memory(8), MdOptions::empty(), 1) };
-    node.engine.md_unlink(md).unwrap();
-    let md = node.engine.md_bind(infinite, Unlink::Auto).unwrap();
-    refused(fill(|| bind().map(drop)));
-    refused(fill(|| node.put(md, ProcessId::lnet(nid(3)), 1, AckRequest::NoAck)));
-    assert_eq!(node.engine.counters().msgs_alloc, 2);
-    refused(fill(|| node.engine.eq_alloc(node.recorder.clone()).map(drop)));
-    drop(full);
-}
-
-/// Repeats a call until it is refused.
-fn fill(mut call: impl FnMut() -> Result<(), LNetError>) -> Result<(), LNetError> {
-    for _ in 0..1000 {
-        call()?;
-    }
-    Ok(())
 }

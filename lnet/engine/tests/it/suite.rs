@@ -15,6 +15,7 @@ mod hostile;
 mod insertion;
 mod interfaces;
 mod lazy;
+mod limits;
 mod loopback;
 mod matching;
 mod model;
