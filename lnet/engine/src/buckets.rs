@@ -38,6 +38,11 @@ impl Buckets {
         if self.count == 0 { NONE } else { self.head(self.bucket(hash)) }
     }
 
+    /// The first object of each chain, or [`NONE`].
+    pub(crate) fn heads(&self) -> impl Iterator<Item = u32> {
+        (0..self.count).map(|bucket| self.head(bucket))
+    }
+
     /// Enters an object that is not in the index. Without memory for more buckets the chains grow longer; without
     /// memory for the first ones, it is refused.
     #[must_use]

@@ -154,6 +154,11 @@ impl QueueUses {
             .map_or(0, |known| known.users)
     }
 
+    /// The queues, and how many MDs use each.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, usize)> {
+        self.0.iter().flatten().map(|known| (known.key, known.users))
+    }
+
     /// Forgets a queue that nobody uses.
     pub(crate) fn forget(&mut self, key: Key) {
         if let Some(known) = self.0.get_mut(key.index as usize) {

@@ -24,7 +24,7 @@ pub(crate) trait Grouped: Hashed + Linked<GROUP> {
 /// time.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    index: Buckets,
+    pub(crate) index: Buckets,
 }
 
 impl Groups {

@@ -71,6 +71,7 @@
 
 #![forbid(unsafe_code)]
 
+mod audit;
 mod buckets;
 mod config;
 mod counters;
@@ -106,6 +107,7 @@ mod slab;
 mod sync;
 mod work;
 
+pub use audit::AuditError;
 pub use config::{EngineConfig, Limits, MatchOrder, Rotor, Stealing};
 pub use counters::{ByKind, Counters, NiStatistics, PeerStatistics, Traffic};
 pub use engine::{ADVANCE_INTERVAL_NS, Engine};

@@ -16,7 +16,7 @@ use crate::slab::{Key, NONE, Slab};
 use crate::work::{Ended, Outgoing, Work};
 
 /// Bytes that a message counts in its peer's queue beside its payload (lnet-semantics 13).
-const HEADER_BYTES: u64 = Header::LEN as u64;
+pub(crate) const HEADER_BYTES: u64 = Header::LEN as u64;
 
 /// What all partitions of the net lock share: read under any private lock, changed under all of them (S-304).
 pub(crate) struct NetShared {
@@ -27,12 +27,12 @@ pub(crate) struct NetShared {
 /// One partition's part of an NI.
 #[derive(Debug)]
 pub(crate) struct Share {
-    ni: Key,
+    pub(crate) ni: Key,
     /// Messages that may still be handed to the LND; below 0, as many are queued.
     pub(crate) credits: i64,
     pub(crate) max_credits: i64,
     pub(crate) min_credits: i64,
-    queue: List<QUEUE>,
+    pub(crate) queue: List<QUEUE>,
     /// `received` counts the dropped ones too.
     pub(crate) traffic: Traffic,
 }
@@ -42,10 +42,10 @@ pub(crate) struct Net {
     partition: usize,
     pub(crate) messages: Slab<Message>,
     /// The messages that wait for credits.
-    waiting: Slab<Tx>,
+    pub(crate) waiting: Slab<Tx>,
     pub(crate) peers: Peers,
     /// By the index of the NI.
-    shares: Vec<Option<Share>>,
+    pub(crate) shares: Vec<Option<Share>>,
     pub(crate) counters: Counters,
     /// What this node sent to itself.
     pub(crate) lo: Traffic,

@@ -61,6 +61,21 @@ impl Objects {
         self.slab.get(key)?.entry.as_ref()
     }
 
+    /// The entry at this index, if there is one.
+    pub(crate) fn entry_at(&self, index: u32) -> Option<&Entry> {
+        self.slab.at(index)?.entry.as_ref()
+    }
+
+    /// Where an entry, an MD or both are.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
+        self.slab.indices()
+    }
+
+    /// How many entries and MDs there are.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.entries, self.mds)
+    }
+
     /// Takes an entry out.
     pub(crate) fn remove_entry(&mut self, index: u32) {
         if self.slab[index].entry.take().is_some() {

@@ -68,10 +68,10 @@ impl Peer {
 /// The peers of one partition.
 #[derive(Debug)]
 pub(crate) struct Peers {
-    slab: Slab<Peer>,
+    pub(crate) slab: Slab<Peer>,
     index: Buckets,
     /// How many peers have each NID.
-    nids: HashMap<Nid, u32, RandomState>,
+    pub(crate) nids: HashMap<Nid, u32, RandomState>,
     /// Where the next search for an idle peer starts.
     hand: u32,
 }

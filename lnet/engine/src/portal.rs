@@ -120,7 +120,7 @@ impl Entry {
         self.rank
     }
 
-    fn is_masked(&self) -> bool {
+    pub(crate) fn is_masked(&self) -> bool {
         self.ignore_bits.0 != 0
     }
 }
@@ -152,11 +152,11 @@ impl Kind {
 /// The match entries of one portal in one partition.
 #[derive(Debug)]
 pub(crate) struct Table {
-    exact: Groups,
+    pub(crate) exact: Groups,
     /// Entries with ignore bits.
-    masked: List<MASKED>,
+    pub(crate) masked: List<MASKED>,
     /// All entries of a wildcard portal.
-    sequence: Sequence,
+    pub(crate) sequence: Sequence,
     /// Entries that have an MD.
     pub(crate) attached: usize,
     /// When the last MD was attached, in nanoseconds of the node's clock.

@@ -145,6 +145,11 @@ impl PortalState {
         self.lazy.store(lazy, Ordering::Release);
     }
 
+    /// How many messages wait, or are about to.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+
     /// Whether a message may wait for a buffer that has just been posted.
     pub(crate) fn has_waiting(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0

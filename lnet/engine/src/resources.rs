@@ -29,7 +29,7 @@ pub(crate) struct Resources {
     pub(crate) objects: Objects,
     /// The match entries, by portal; none if this is for bound MDs.
     pub(crate) tables: Box<[Table]>,
-    queues: QueueUses,
+    pub(crate) queues: QueueUses,
     /// Messages whose payload is being received.
     pub(crate) receiving: Slab<Receiving>,
     pub(crate) responses: Slab<Response>,

@@ -30,7 +30,7 @@ pub(crate) trait Ranked: Linked<SEQUENCE> {
 /// the cost per insertion grows with the logarithm of the length.
 #[derive(Debug)]
 pub(crate) struct Sequence {
-    list: List<SEQUENCE>,
+    pub(crate) list: List<SEQUENCE>,
 }
 
 impl Sequence {

@@ -26,11 +26,6 @@ pub fn engine_config(scenario: &Scenario, interface_cookie: u64) -> EngineConfig
     }
 }
 
-/// Where an engine's own opinion of its tables is asked for, once it has one.
-pub(super) fn audit(_: &Engine) -> Result<(), String> {
-    Ok(())
-}
-
 pub(super) struct WorldNode {
     pub(super) engine: Arc<Engine>,
     /// All NIDs it has, those that are up, and those that may come.

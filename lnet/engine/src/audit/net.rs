@@ -1,0 +1,159 @@
+//! Peers, NIs, and the messages that are sent.
+
+use std::collections::{HashMap, HashSet};
+
+use lnet_nid::Nid;
+
+use super::{Audit, AuditError, Tables, check, equal, walk};
+use crate::message::{Message, Op};
+use crate::names::unpack;
+use crate::net::{HEADER_BYTES, Net, Share};
+use crate::peer::Peer;
+use crate::slab::{Key, NONE};
+
+/// What the messages to one peer amount to.
+#[derive(Debug, Default)]
+struct Load {
+    messages: i64,
+    answers: u32,
+    bytes: u64,
+}
+
+impl Tables<'_> {
+    pub(super) fn audit_net(&self, partition: usize) -> Audit {
+        let net = self.net[partition];
+        let mut loads: HashMap<u32, Load> = HashMap::new();
+        for index in net.messages.indices() {
+            let message = &net.messages[index];
+            let found = format_args!("message {index} of partition {partition} has peer {}", message.peer);
+            check("a message's peer exists", net.peers.slab.at(message.peer).is_some(), found)?;
+            let load = loads.entry(message.peer).or_default();
+            load.messages += 1;
+            load.answers += u32::from(message.op.is_answer());
+            load.bytes += HEADER_BYTES + payload(message);
+        }
+        let mut queued = HashSet::new();
+        let mut nids: HashMap<Nid, u32> = HashMap::new();
+        for index in net.peers.slab.indices() {
+            let load = loads.remove(&index).unwrap_or_default();
+            self.audit_peer(net, partition, index, &load, &mut queued)?;
+            *nids.entry(net.peers.slab[index].id.nid).or_default() += 1;
+        }
+        let known = net.peers.nids.iter().map(|(&nid, &count)| (nid, count)).collect();
+        equal("the NIDs of peers are counted", format_args!("partition {partition}"), known, nids)?;
+        // These hold no credit of an NI, nor await one.
+        let mut of_ni: HashMap<Key, i64> = HashMap::new();
+        let indices = net.messages.indices().filter(|index| !queued.contains(index));
+        for index in indices {
+            *of_ni.entry(net.peers.slab[net.messages[index].peer].ni).or_default() += 1;
+        }
+        for (key, ni) in self.shared.nis.iter() {
+            let place = format_args!("NI {} in partition {partition}", ni.id.nid);
+            let share = net.share(key);
+            equal("an NI has a part in its partitions", place, share.is_some(), ni.cpts.contains(partition))?;
+            if let Some(share) = share {
+                let most = ni.credits_per_partition(&ni.limits);
+                equal("an NI's most credits are its limit", place, share.max_credits, most)?;
+                let messages = of_ni.get(&key).copied().unwrap_or(0);
+                audit_share(net, partition, share, messages, &mut queued)?;
+            }
+        }
+        let parts = net.shares.iter().flatten();
+        for share in parts {
+            let found = format_args!("{:?} in partition {partition}", share.ni);
+            check("an NI goes from all partitions", self.shared.nis.get(share.ni).is_some(), found)?;
+        }
+        for index in net.messages.indices() {
+            let waits = net.messages[index].waiting != NONE;
+            let place = format_args!("message {index} of partition {partition}");
+            equal("a message that waits is in a queue", place, waits, queued.contains(&index))?;
+        }
+        let place = format_args!("partition {partition}");
+        equal("as many wait as are queued", place, net.waiting.len(), queued.len())
+    }
+
+    fn audit_peer(
+        &self,
+        net: &Net,
+        partition: usize,
+        index: u32,
+        load: &Load,
+        queued: &mut HashSet<u32>,
+    ) -> Audit {
+        let peer = &net.peers.slab[index];
+        let place = format_args!("peer {index}, {}, of partition {partition}", peer.id.nid);
+        let found = net.peers.find(&self.engine.common.hasher, peer.ni, peer.id);
+        equal("a peer is found by its name", place, found, Some(index))?;
+        let ni = self.shared.nis.get(peer.ni);
+        check("a peer's NI exists", ni.is_some(), format_args!("{place} has {:?}", peer.ni))?;
+        if let Some(ni) = ni {
+            equal("a peer is in its partition", place, partition, ni.cpts.of(peer.id.nid))?;
+            let most = i64::from(ni.limits.peer_credits.max(1));
+            equal("a peer's most credits are its NI's limit", place, peer.max_credits, most)?;
+        }
+        let free = peer.max_credits - load.messages;
+        equal("a peer's credits are those that its messages leave", place, peer.credits, free)?;
+        let lowest = peer.min_credits <= peer.credits;
+        check(
+            "a peer's lowest credits are the lowest",
+            lowest,
+            format_args!("{place}: {}", peer.min_credits),
+        )?;
+        equal("a peer's answers are counted", place, peer.answers, load.answers)?;
+        equal("a peer's bytes are those of its messages", place, peer.queued_bytes, load.bytes)?;
+        let length = audit_queue(net, partition, (peer.queue.head(), peer.queue.tail()), queued, |other| {
+            std::ptr::eq(other, peer)
+        })?;
+        let lacking = peer.credits.min(0).unsigned_abs() as usize;
+        equal("as many messages wait for a peer as it lacks credits", place, length, lacking)
+    }
+}
+
+fn audit_share(
+    net: &Net,
+    partition: usize,
+    share: &Share,
+    messages: i64,
+    queued: &mut HashSet<u32>,
+) -> Audit {
+    let place = format_args!("{:?} in partition {partition}", share.ni);
+    let free = share.max_credits - messages;
+    equal("an NI's credits are those that its messages leave", place, share.credits, free)?;
+    let lowest = share.min_credits <= share.credits;
+    check("an NI's lowest credits are the lowest", lowest, format_args!("{place}: {}", share.min_credits))?;
+    let ends = (share.queue.head(), share.queue.tail());
+    let length = audit_queue(net, partition, ends, queued, |peer| peer.ni == share.ni)?;
+    let lacking = share.credits.min(0).unsigned_abs() as usize;
+    equal("as many messages wait for an NI as it lacks credits", place, length, lacking)
+}
+
+/// A queue of messages to peers of which `whose` is true, each of them in no other queue.
+fn audit_queue(
+    net: &Net,
+    partition: usize,
+    ends: super::Ends,
+    queued: &mut HashSet<u32>,
+    whose: impl Fn(&Peer) -> bool,
+) -> Result<usize, AuditError> {
+    walk(
+        format_args!("a queue of partition {partition}"),
+        ends,
+        |index| net.messages.at(index),
+        |index, message| {
+            let place = format_args!("message {index} of partition {partition}");
+            check("a message is in one queue", queued.insert(index), place)?;
+            check("a queue holds its own messages", whose(&net.peers.slab[message.peer]), place)?;
+            let token = net.waiting.at(message.waiting).map(|tx| unpack(tx.token.0));
+            let name = Some((partition, net.messages.key(index)));
+            equal("a message that waits is kept whole", place, token, name)
+        },
+    )
+}
+
+/// Bytes behind the header.
+fn payload(message: &Message) -> u64 {
+    match message.op {
+        Op::Put | Op::Reply => u64::from(message.event.mlength),
+        Op::Get | Op::DirectGet | Op::Ack => 0,
+    }
+}
