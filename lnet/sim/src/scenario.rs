@@ -1,5 +1,6 @@
 //! A seed's world: what it consists of, and what goes wrong in it.
 
+use lnet::{Rotor, Stealing};
 use lnet_api::NiLimits;
 
 use crate::Rng;
@@ -36,6 +37,14 @@ pub struct Scenario {
     pub trouble: u32,
     /// Whether entries with ignore bits come before those without, as in today's LNet.
     pub ignore_bits_first: bool,
+    /// In which partition messages begin to look for a buffer.
+    pub portal_rotor: Rotor,
+    /// Which messages look in other partitions too.
+    pub stealing: Stealing,
+    /// Chances in 10,000 that an NI's peers belong to some of the partitions only.
+    pub bound_nis: u32,
+    /// Chances in 10,000 that an event queue is polled beside its callback.
+    pub polled: u32,
     /// A wrong model.
     pub mutant: Option<Mutant>,
 }
@@ -63,6 +72,10 @@ impl Scenario {
             activity: rng.between((1_500, 6_000)) as u32,
             trouble: rng.pick(&[0, 100, 600]),
             ignore_bits_first: rng.chance(5_000),
+            portal_rotor: rng.pick(&[Rotor::Off, Rotor::On, Rotor::RrRt, Rotor::HashRt]),
+            stealing: rng.pick(&[Stealing::All, Stealing::LazyPuts]),
+            bound_nis: rng.pick(&[0, 5_000]),
+            polled: rng.pick(&[0, 5_000]),
             mutant: None,
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lnet_api::{
-    AckRequest, Errno, Event, EventKind, Get, Md, MdHandle, MdOptions, MeHandle, MeSpec, NiLimits, Put,
+    AckRequest, Errno, Event, EventKind, Get, Md, MdHandle, MdOptions, MeHandle, MeSpec, NiLimits, Position, Put,
     Threshold, Unlink,
 };
 use lnet_nid::{Nid, Pid, ProcessId};
@@ -20,22 +20,23 @@ pub(crate) type NewMd = u64;
 
 impl Model {
     pub(crate) fn add_node(&mut self, pid: Pid, cookie: u64, timeout_ns: u64) -> usize {
-        self.nodes.push(Node::new(pid, cookie, timeout_ns));
+        self.nodes.push(Node::new(pid, cookie, timeout_ns, self.partitions));
         self.nodes.len() - 1
     }
 
     /// A node has died: whatever was there is gone, its memory free. Gives that memory.
     pub(crate) fn restart_node(&mut self, node: usize, cookie: u64, now_ns: u64) -> Vec<lnet_region::IoVec> {
         let (pid, timeout_ns) = (self.nodes[node].pid, self.nodes[node].timeout_ns);
-        let fresh = Node { now_ns, ..Node::new(pid, cookie, timeout_ns) };
+        let fresh = Node { now_ns, ..Node::new(pid, cookie, timeout_ns, self.partitions) };
         let dead = std::mem::replace(&mut self.nodes[node], fresh);
         self.owners.retain(|_, owner| *owner != node);
         dead.mds.into_values().map(|md| md.memory).collect()
     }
 
-    pub(crate) fn add_ni(&mut self, node: usize, nid: Nid, limits: NiLimits) {
+    /// An NI whose peers belong to these partitions.
+    pub(crate) fn add_ni(&mut self, node: usize, nid: Nid, limits: NiLimits, cpts: Vec<usize>) {
         self.owners.insert(nid, node);
-        self.nodes[node].nis.push(Ni { nid, limits, stopping: false });
+        self.nodes[node].nis.push(Ni { nid, cpts, limits, stopping: false });
     }
 
     /// An NI is about to stop.
@@ -62,20 +63,22 @@ impl Model {
     }
 
     pub(crate) fn me_attach(&mut self, node: usize, spec: &MeSpec) -> Result<NewMe, Errno> {
-        let id = self.id();
+        let (id, here, partitions) = (self.id(), self.here, self.partitions);
         let node = &mut self.nodes[node];
         let unique = !spec.match_id.nid.is_any() && !spec.match_id.pid.is_any() && spec.ignore_bits.0 == 0;
         let portal = &mut node.portals[spec.portal.index()];
-        let before = spec.position == lnet_api::Position::Before;
+        let before = spec.position == Position::Before;
         if portal.unique.is_some_and(|is| is != unique) || (unique && before) {
             return Err(Errno::EPERM);
         }
         portal.unique = Some(unique);
-        if before {
-            portal.entries.insert(0, id);
-        } else {
-            portal.entries.push(id);
-        }
+        let partition = match spec.position {
+            _ if unique => 0,
+            Position::Local => here,
+            Position::Before | Position::After => spec.portal.index() % partitions,
+        };
+        let entries = &mut portal.tables[partition].entries;
+        entries.insert(if before { 0 } else { entries.len() }, id);
         node.mes.insert(id, Me { spec: *spec, handle: None, md: None });
         Ok(id)
     }
@@ -84,17 +87,17 @@ impl Model {
     pub(crate) fn me_insert(&mut self, node: usize, beside: NewMe, spec: &MeSpec) -> Result<NewMe, Errno> {
         let id = self.id();
         let node = &mut self.nodes[node];
-        if spec.position == lnet_api::Position::Local {
+        if spec.position == Position::Local {
             return Err(Errno::EINVAL);
         }
         let portal = &mut node.portals[spec.portal.index()];
         let unique = !spec.match_id.nid.is_any() && !spec.match_id.pid.is_any() && spec.ignore_bits.0 == 0;
-        let place = portal.entries.iter().position(|&entry| entry == beside).ok_or(Errno::ENOENT)?;
+        let (partition, place) = portal.find(beside).ok_or(Errno::ENOENT)?;
         if portal.unique != Some(false) || unique {
             return Err(Errno::EPERM);
         }
-        let after = usize::from(spec.position != lnet_api::Position::Before);
-        portal.entries.insert(place + after, id);
+        let after = usize::from(spec.position != Position::Before);
+        portal.tables[partition].entries.insert(place + after, id);
         node.mes.insert(id, Me { spec: *spec, handle: None, md: None });
         Ok(id)
     }
@@ -143,11 +146,15 @@ impl Model {
     /// Attaches an MD to an entry that has none.
     pub(crate) fn md_attach(&mut self, node: usize, me: NewMe, md: &Md, unlink: Unlink) -> NewMd {
         let id = self.enter_md(node, md, Some(me), unlink);
-        if let Some(me) = self.nodes[node].mes.get_mut(&me) {
-            me.md = Some(id);
-            let portal = me.spec.portal.get();
-            self.retry(node, portal);
+        let node_ = &mut self.nodes[node];
+        let Some(entry) = node_.mes.get_mut(&me) else { return id };
+        entry.md = Some(id);
+        let portal = entry.spec.portal;
+        if let Some((partition, _)) = node_.portals[portal.index()].find(me) {
+            let table = &mut node_.portals[portal.index()].tables[partition];
+            (table.active, table.posted_ns) = (true, node_.now_ns);
         }
+        self.retry(node, portal.get(), me);
         id
     }
 

@@ -4,7 +4,7 @@ use lnet::Counters;
 use lnet_nid::Nid;
 
 use super::Model;
-use super::node::{Node, Out};
+use super::node::{Ni, Node, Out};
 
 /// At the least so many peers' worth of credits has each partition (lnet-semantics 13).
 const PEERS_PER_PARTITION: u64 = 8;
@@ -20,7 +20,6 @@ impl Model {
     }
 
     fn check_node(&mut self, node: usize) -> Result<(), String> {
-        let partitions = self.partitions;
         let node = &mut self.nodes[node];
         if let Some(due) = node.due.first() {
             return Err(format!("an event has not come: {due:?}"));
@@ -38,7 +37,7 @@ impl Model {
             memory.write(0..memory.len()).map_err(|error| format!("MD {md} has ended, but: {error}"))?;
         }
         node.check_memory()?;
-        node.check_queues(partitions)
+        node.check_queues()
     }
 
     /// The engine's own numbers.
@@ -74,9 +73,9 @@ impl Model {
 
     /// A message was handed to an LND: not more than there are credits.
     pub(super) fn check_credits(&mut self, node: usize, ni: Nid, peer: Nid) {
-        let partitions = self.partitions;
         let node_ = &self.nodes[node];
-        let Some(limits) = node_.ni(ni).map(|ni| ni.limits) else { return };
+        let Some(&Ni { limits, ref cpts, .. }) = node_.ni(ni) else { return };
+        let partitions = cpts.len() as u64;
         let of_ni = node_.with_lnd(|out| out.ni == Some(ni));
         let of_peer = node_.with_lnd(|out| out.ni == Some(ni) && out.peer == peer);
         let most = per_partition(limits, partitions) * partitions;
@@ -115,14 +114,14 @@ impl Node {
     }
 
     /// No message waits while there are credits for it.
-    fn check_queues(&self, partitions: u64) -> Result<(), String> {
+    fn check_queues(&self) -> Result<(), String> {
         for out in self.outs.values().filter(|out| out.token.is_none()) {
             let (Some(nid), peer) = (out.ni, out.peer) else { continue };
             let Some(ni) = self.ni(nid) else { continue };
             let of_ni = self.with_lnd(|out| out.ni == Some(nid));
             let of_peer = self.with_lnd(|out| out.ni == Some(nid) && out.peer == peer);
             let peer_full = of_peer >= u64::from(ni.limits.peer_credits);
-            if !peer_full && of_ni < per_partition(ni.limits, partitions) {
+            if !peer_full && of_ni < per_partition(ni.limits, ni.cpts.len() as u64) {
                 return Err(format!("a message waits, although {of_peer} of {of_ni} are under way: {out:?}"));
             }
         }

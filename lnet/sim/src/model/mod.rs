@@ -10,11 +10,13 @@ mod event;
 mod node;
 mod notes;
 mod receive;
+mod search;
 mod send;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lnet::{Rotor, Stealing};
 use lnet_nid::Nid;
 
 use crate::Scenario;
@@ -41,7 +43,11 @@ pub(crate) struct Model {
     lanes: BTreeMap<(u64, usize), u64>,
     /// Whether messages of a connection arrive once and in order.
     orderly: bool,
-    partitions: u64,
+    partitions: usize,
+    portal_rotor: Rotor,
+    stealing: Stealing,
+    /// The partition that programs run on.
+    pub(crate) here: usize,
     /// The content of each PUT that is under way, by its `hdr_data`.
     puts: BTreeMap<u64, Arc<[u8]>>,
     next_id: u64,
@@ -58,7 +64,10 @@ impl Model {
             owners: BTreeMap::new(),
             lanes: BTreeMap::new(),
             orderly,
-            partitions: scenario.partitions as u64,
+            partitions: scenario.partitions,
+            portal_rotor: scenario.portal_rotor,
+            stealing: scenario.stealing,
+            here: 0,
             puts: BTreeMap::new(),
             next_id: 1,
             ignore_bits_first: scenario.ignore_bits_first,

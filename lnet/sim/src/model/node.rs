@@ -163,19 +163,44 @@ pub(super) enum Fate {
     Delay,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Ni {
     pub(super) nid: Nid,
+    /// The partitions that its peers belong to.
+    pub(super) cpts: Vec<usize>,
     pub(super) limits: NiLimits,
     pub(super) stopping: bool,
 }
 
-#[derive(Default)]
+/// What a portal has in one partition.
+#[derive(Default, Clone)]
+pub(super) struct Table {
+    pub(super) entries: Vec<u64>,
+    /// Whether messages look here, and when a buffer was last posted.
+    pub(super) active: bool,
+    pub(super) posted_ns: u64,
+}
+
 pub(super) struct Portal {
     /// Whether it is a unique one, once that is decided.
     pub(super) unique: Option<bool>,
-    pub(super) entries: Vec<u64>,
+    /// By partition. Entries of a unique portal have no order; here they are all in the first.
+    pub(super) tables: Vec<Table>,
+    /// Where the next message of a round-robin begins.
+    pub(super) turn: usize,
     pub(super) lazy: bool,
+}
+
+impl Portal {
+    fn new(partitions: usize) -> Portal {
+        Portal { unique: None, tables: vec![Table::default(); partitions], turn: 0, lazy: false }
+    }
+
+    /// Where an entry is: in which partition, and its place there.
+    pub(super) fn find(&self, me: u64) -> Option<(usize, usize)> {
+        let place = |table: &Table| table.entries.iter().position(|&entry| entry == me);
+        (0..self.tables.len()).find_map(|at| Some((at, place(&self.tables[at])?)))
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -214,14 +239,14 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(pid: Pid, cookie: u64, timeout_ns: u64) -> Node {
+    pub(super) fn new(pid: Pid, cookie: u64, timeout_ns: u64, partitions: usize) -> Node {
         Node {
             pid,
             cookie,
             timeout_ns,
             now_ns: 0,
             nis: Vec::new(),
-            portals: (0..lnet_nid::Portal::COUNT).map(|_| Portal::default()).collect(),
+            portals: (0..lnet_nid::Portal::COUNT).map(|_| Portal::new(partitions)).collect(),
             mes: BTreeMap::new(),
             mds: BTreeMap::new(),
             outs: BTreeMap::new(),
@@ -289,7 +314,9 @@ impl Node {
 
     pub(super) fn remove_me(&mut self, me: u64) -> Option<Me> {
         let gone = self.mes.remove(&me)?;
-        self.portals[gone.spec.portal.index()].entries.retain(|&entry| entry != me);
+        for table in &mut self.portals[gone.spec.portal.index()].tables {
+            table.entries.retain(|&entry| entry != me);
+        }
         Some(gone)
     }
 

@@ -4,23 +4,11 @@ use std::sync::Arc;
 
 use lnet_api::{Errno, Event, EventKind, MdOptions};
 use lnet_nid::{MatchBits, Nid, ProcessId};
-use lnet_proto::{Body, Header, MAX_PAYLOAD, WireHandle};
+use lnet_proto::{Body, Header, WireHandle};
 
+use super::Model;
 use super::node::{Due, Fate, From, In, Node, Out, OutKind, Waiting};
-use super::{Model, Mutant};
-
-/// A buffer for a message.
-struct Found {
-    md: u64,
-    offset: u64,
-    mlength: u64,
-}
-
-enum Search {
-    Found(Found),
-    TooLong,
-    Nothing,
-}
+use super::search::{Found, Search, Wanted};
 
 impl Model {
     pub(super) fn receive(&mut self, node: usize, from: From, header: &Header, payload: &Arc<[u8]>) -> Fate {
@@ -39,12 +27,25 @@ impl Model {
     }
 
     fn receive_put(&mut self, node: usize, from: From, header: &Header, payload: &Arc<[u8]>) -> Fate {
-        let Body::Put { ack_wmd, match_bits, hdr_data, portal, offset } = header.body else {
+        let Body::Put { portal, .. } = header.body else { return Fate::Discard };
+        let found = self.search(node, portal, from, header, &Wanted::put(header));
+        self.take_put(node, from, header, payload, found)
+    }
+
+    /// Receives a PUT into what was found for it.
+    pub(super) fn take_put(
+        &mut self,
+        node: usize,
+        from: From,
+        header: &Header,
+        payload: &Arc<[u8]>,
+        found: Search,
+    ) -> Fate {
+        let Body::Put { ack_wmd, match_bits, hdr_data, portal, .. } = header.body else {
             return Fate::Discard;
         };
         let length = u64::from(header.payload_length);
-        let found = match self.search(node, portal, MdOptions::OP_PUT, match_bits, header.src, length, offset)
-        {
+        let found = match found {
             Search::Found(found) => found,
             Search::TooLong => {
                 self.seen.too_long += 1;
@@ -80,9 +81,9 @@ impl Model {
         let Body::Get { return_wmd, match_bits, portal, src_offset, sink_length } = header.body else {
             return Fate::Discard;
         };
-        let length = u64::from(sink_length);
-        let op = MdOptions::OP_GET;
-        let found = match self.search(node, portal, op, match_bits, header.src, length, src_offset) {
+        let (op, length) = (MdOptions::OP_GET, u64::from(sink_length));
+        let wanted = Wanted { op, bits: match_bits, source: header.src, length, offset: src_offset };
+        let found = match self.search(node, portal, from, header, &wanted) {
             Search::Found(found) => found,
             Search::TooLong => {
                 self.seen.too_long += 1;
@@ -278,63 +279,6 @@ impl Model {
             node.retire(found.md);
         }
         lease
-    }
-
-    /// Whether a waiting PUT would find something now.
-    pub(super) fn finds(&self, node: usize, header: &Header) -> bool {
-        let Body::Put { match_bits, portal, offset, .. } = header.body else { return false };
-        let length = u64::from(header.payload_length);
-        let op = MdOptions::OP_PUT;
-        !matches!(self.search(node, portal, op, match_bits, header.src, length, offset), Search::Nothing)
-    }
-
-    /// All entries in the order of the portal's list; or all that ignore bits, then the others.
-    #[allow(clippy::too_many_arguments, reason = "a message's own fields")]
-    fn search(
-        &self,
-        node: usize,
-        portal: u32,
-        op: MdOptions,
-        bits: MatchBits,
-        source: ProcessId,
-        length: u64,
-        offset: u32,
-    ) -> Search {
-        let node = &self.nodes[node];
-        let Some(portal) = node.portals.get(portal as usize) else { return Search::Nothing };
-        let mut order: Vec<u64> = portal.entries.clone();
-        if self.ignore_bits_first {
-            order.sort_by_key(|me| node.mes[me].spec.ignore_bits.0 == 0);
-        }
-        if self.mutant == Some(Mutant::LastFirst) {
-            order.reverse();
-        }
-        for me in order {
-            let spec = &node.mes[&me].spec;
-            let Some(id) = node.mes[&me].md else { continue };
-            let md = &node.mds[&id];
-            let id_fits = (spec.match_id.pid.is_any() || spec.match_id.pid == source.pid)
-                && (spec.match_id.nid.is_any() || spec.match_id.nid == source.nid);
-            let bits_fit = (spec.match_bits.0 ^ bits.0) & !spec.ignore_bits.0 == 0;
-            if md.is_exhausted() || !md.options.contains(op) || !bits_fit || !id_fits {
-                continue;
-            }
-            let remote = md.options.contains(MdOptions::MANAGE_REMOTE);
-            let offset = if remote { u64::from(offset) } else { md.offset };
-            if offset > md.len() {
-                return Search::TooLong;
-            }
-            let most = md.max_size.unwrap_or(u64::from(MAX_PAYLOAD));
-            let room = (md.len() - offset).min(most).min(u64::from(MAX_PAYLOAD));
-            let cuts =
-                md.options.contains(MdOptions::TRUNCATE) && self.mutant != Some(Mutant::NeverTruncates);
-            return match length <= room {
-                true => Search::Found(Found { md: id, offset, mlength: length }),
-                false if cuts => Search::Found(Found { md: id, offset, mlength: room }),
-                false => Search::TooLong,
-            };
-        }
-        Search::Nothing
     }
 }
 

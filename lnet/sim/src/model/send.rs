@@ -3,6 +3,7 @@
 use lnet_api::{Errno, EventKind};
 
 use super::Model;
+use super::search::{Search, Wanted};
 use super::node::{Due, Fate, From, Out, OutKind};
 
 /// How much longer than an attempt to send a message may wait for credits (lnet-semantics 13).
@@ -66,17 +67,22 @@ impl Model {
         Some(Due { md, event: out.event?, status: result, lease: out.lease, content: None, last: false })
     }
 
-    /// A buffer was posted: what waits on its portal tries again, in order.
-    pub(super) fn retry(&mut self, node: usize, portal: u32) {
+    /// A buffer was posted: what waits on its portal tries it, in order.
+    pub(super) fn retry(&mut self, node: usize, portal: u32, me: u64) {
         let mut at = 0;
         while at < self.nodes[node].waiting.len() {
             let waiting = &self.nodes[node].waiting[at];
-            if waiting.portal != portal || !self.finds(node, &waiting.header) {
+            let found = match waiting.portal == portal {
+                true => self.try_me(node, me, &Wanted::put(&waiting.header)),
+                false => Search::Nothing,
+            };
+            if matches!(found, Search::Nothing) {
                 at += 1;
                 continue;
             }
             let waiting = self.nodes[node].waiting.remove(at);
-            let fate = self.receive(node, waiting.from, &waiting.header, &waiting.payload);
+            let fate = self.take_put(node, waiting.from, &waiting.header, &waiting.payload, found);
+            self.nodes[node].counts.dropped += u64::from(matches!(fate, Fate::Discard));
             self.seen.resumed += 1;
             self.go_on(node, waiting.from.rx, waiting.local, fate);
         }

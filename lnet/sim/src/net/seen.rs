@@ -98,6 +98,16 @@ seen! {
     exhausted: "exhausted",
     /// Messages of a node to itself.
     looped_back: "looped back",
+    /// Looks into another partition, after one in vain.
+    looked_on: "looked in another partition",
+    /// Times that a partition without buffers was not looked at any more.
+    rested: "partitions at rest",
+    /// NIs whose peers belong to some partitions only.
+    nis_bound: "NIs bound to partitions",
+    /// Events taken from a queue that is polled.
+    polled: "events polled",
+    /// Events that were overwritten before they were polled.
+    missed: "events missed",
     /// Entries put directly before or after another one.
     inserted: "entries inserted",
     /// Calls that were refused.

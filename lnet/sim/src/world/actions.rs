@@ -59,15 +59,13 @@ impl World {
             1 => ProcessId::new(Nid::ANY, Pid::LNET),
             _ => ProcessId::ANY,
         };
-        // Which partition is the caller's own matters only beside others.
-        let local = if self.scenario.partitions == 1 { Position::Local } else { Position::After };
         MeSpec {
             portal,
             match_id: id,
             match_bits: MatchBits(self.rng.below(BITS)),
             ignore_bits: MatchBits(ignore),
             unlink: self.unlink(),
-            position: self.rng.pick(&[Position::After, Position::After, Position::Before, local]),
+            position: self.rng.pick(&[Position::After, Position::Local, Position::Before, Position::Local]),
         }
     }
 

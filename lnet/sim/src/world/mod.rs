@@ -111,6 +111,7 @@ impl World {
         if self.rng.chance(self.scenario.activity) {
             // Programs run anywhere.
             let here = self.rng.index(self.scenario.partitions);
+            self.watch.model.lock().here = here;
             lnet_cpt::with_partition(here, || self.act());
         } else {
             self.let_happen();
@@ -201,8 +202,18 @@ impl World {
         } else {
             self.scenario.o2ib.as_ref().unwrap_or(&self.scenario.tcp)
         };
-        self.nodes[node].engine.add_ni(ProcessId::lnet(nid), lnd)?;
-        self.watch.model.lock().add_ni(node, nid, link.limits);
+        let limits = link.limits;
+        let all: Vec<usize> = (0..self.scenario.partitions).collect();
+        let mut cpts = all.clone();
+        if all.len() > 1 && self.rng.chance(self.scenario.bound_nis) {
+            // Some of them, in any order.
+            cpts.rotate_left(self.rng.index(all.len()));
+            cpts.truncate(1 + self.rng.index(all.len() - 1));
+            self.seen.nis_bound += 1;
+        }
+        let chosen = if cpts == all { &[][..] } else { &cpts[..] };
+        self.nodes[node].engine.add_ni_on(ProcessId::lnet(nid), lnd, chosen)?;
+        self.watch.model.lock().add_ni(node, nid, limits, cpts);
         self.nodes[node].up.push(nid);
         Ok(())
     }

@@ -22,6 +22,8 @@ pub fn engine_config(scenario: &Scenario, interface_cookie: u64) -> EngineConfig
             true => MatchOrder::IgnoreBitsFirst,
             false => MatchOrder::List,
         },
+        portal_rotor: scenario.portal_rotor,
+        stealing: scenario.stealing,
         ..EngineConfig::new(Pid::LNET, interface_cookie)
     }
 }
