@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lnet_api::{
-    AckRequest, Errno, Event, EventKind, Get, Md, MdHandle, MdOptions, MeHandle, MeSpec, NiLimits, Position, Put,
-    Threshold, Unlink,
+    AckRequest, Errno, Event, EventKind, Get, Md, MdHandle, MdOptions, MeHandle, MeSpec, NiLimits, Position,
+    Put, Threshold, Unlink,
 };
 use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};

@@ -31,6 +31,8 @@ pub enum Mutant {
     LastFirst,
     /// It knows nothing of `TRUNCATE`.
     NeverTruncates,
+    /// It begins to look where a message arrives, whatever the rotor says.
+    IgnoresRotor,
     /// It expects no ETIMEDOUT when a busy MD is unlinked.
     ForgivesAborts,
 }

@@ -93,6 +93,7 @@ impl Model {
         let routed = header.src.nid.net() != header.dest.nid.net();
         match self.portal_rotor {
             _ if partitions == 1 => 0,
+            _ if self.mutant == Some(Mutant::IgnoresRotor) => here,
             Rotor::HashRt if routed => header.src.nid.cpt_of(partitions),
             rotor if rotor == Rotor::On || (rotor == Rotor::RrRt && routed) => {
                 let turn = node.portals[portal].turn;

@@ -3,8 +3,8 @@
 use lnet_api::{Errno, EventKind};
 
 use super::Model;
-use super::search::{Search, Wanted};
 use super::node::{Due, Fate, From, Out, OutKind};
+use super::search::{Search, Wanted};
 
 /// How much longer than an attempt to send a message may wait for credits (lnet-semantics 13).
 const SLACK_NS: u64 = 1_000_000_000;

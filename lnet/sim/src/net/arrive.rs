@@ -52,9 +52,8 @@ impl SimNet {
         if let Some(get) = packet.get {
             self.state.lock().direct.insert(rx.0, get);
         }
-        let shard = port.upcalls.partition_of(ni, peer);
         let arrival = Arrival { ni, from, header: &header, rx };
-        let verdict = lnet_cpt::with_partition(shard, || port.upcalls.parse(&arrival));
+        let verdict = port.on_shard(ni, peer, |engine| engine.parse(&arrival));
         self.tell(Note::Judged { ni, rx, judgement: judgement(&verdict) });
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -69,7 +68,7 @@ impl SimNet {
         match verdict {
             Verdict::Deliver(delivery) => state.receive(id, end, delivery, packet.payload.clone()),
             Verdict::Delay(_) => {
-                state.delayed.insert(rx.0, Delayed { conn: id, end, ni, life: port.life });
+                state.delayed.insert(rx.0, Delayed { conn: id, end, ni, peer, life: port.life });
                 if let Some(conn) = state.conns.get_mut(&id) {
                     let payload = packet.payload.clone();
                     conn.pipes[end].receiving = Some(Receiving::Delayed { rx, payload });
@@ -85,7 +84,7 @@ impl SimNet {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let Some(conn) = state.conns.get_mut(&id) else { return };
-        let (ni, life) = (conn.nids[1 - end], conn.attached[1 - end]);
+        let (ni, peer, life) = (conn.nids[1 - end], conn.nids[end], conn.attached[1 - end]);
         if !matches!(conn.pipes[end].receiving, Some(Receiving::Payload { .. })) {
             return;
         }
@@ -103,11 +102,11 @@ impl SimNet {
         drop(guard);
         let written = sink.map_or(0, |sink| fill(sink, &payload[..share]));
         let result = if lost { Err(Errno::ECONNRESET) } else { Ok(()) };
-        self.finalize_rx(ni, life, token, result, written);
+        self.finalize_rx((ni, peer), life, token, result, written);
     }
 
     pub(super) fn resume(&self, rx: RxContext, delivery: Option<Delivery>) {
-        let Some(Delayed { conn: id, end, ni, life }) = self.state.lock().delayed.remove(&rx.0) else {
+        let Some(Delayed { conn: id, end, ni, peer, life }) = self.state.lock().delayed.remove(&rx.0) else {
             return;
         };
         let told = delivery.as_ref().map(|d| (d.token, d.sink.as_ref().map_or(0, WriteVec::len)));
@@ -127,7 +126,7 @@ impl SimNet {
             (Some(_), _) | (None, None) => {}
             // Its connection is gone, and the payload with it.
             (None, Some(Delivery { token, sink })) => {
-                state.schedule(state.now_ns, Event::FailRx { ni, life, token, sink });
+                state.schedule(state.now_ns, Event::FailRx { ni, peer, life, token, sink });
             }
         }
     }

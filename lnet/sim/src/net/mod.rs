@@ -63,8 +63,7 @@ impl SimNet {
         if let Event::Timer(number) = event {
             return Some(Step::Timer(number));
         }
-        // Whatever the shard, not whatever the CPU.
-        lnet_cpt::with_partition(0, || self.happen(event));
+        self.happen(event);
         Some(Step::Network)
     }
 

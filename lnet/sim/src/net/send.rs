@@ -64,6 +64,7 @@ impl SimNet {
         let is_direct_get = sink.is_some();
         let held = Held {
             ni: tx.ni,
+            peer: tx.peer.nid,
             life: port.life,
             token: tx.token,
             conn: None,

@@ -28,7 +28,7 @@ pub(super) enum Event {
     /// A GET has been answered directly.
     Direct { get: u64, result: Result<Arc<[u8]>, Errno> },
     /// A delivery for a connection that is gone.
-    FailRx { ni: Nid, life: u64, token: RxToken, sink: Option<WriteVec> },
+    FailRx { ni: Nid, peer: Nid, life: u64, token: RxToken, sink: Option<WriteVec> },
     /// A connection breaks.
     Break { conn: u64 },
     /// An end notices that its connection is broken.
@@ -70,6 +70,14 @@ pub(super) struct Port {
     pub(super) life: u64,
 }
 
+impl Port {
+    /// Calls the engine from the shard of a peer, whatever the CPU.
+    pub(super) fn on_shard<R>(&self, ni: Nid, peer: Nid, call: impl FnOnce(&dyn Upcalls) -> R) -> R {
+        let shard = self.upcalls.partition_of(ni, peer);
+        lnet_cpt::with_partition(shard, || call(&*self.upcalls))
+    }
+}
+
 /// A message between two ends.
 #[derive(Clone)]
 pub(super) struct Packet {
@@ -92,6 +100,7 @@ pub(super) struct Delayed {
     pub(super) conn: u64,
     pub(super) end: usize,
     pub(super) ni: Nid,
+    pub(super) peer: Nid,
     pub(super) life: u64,
 }
 
@@ -120,6 +129,7 @@ pub(super) struct Conn {
 /// A message that its engine has not been told about.
 pub(super) struct Held {
     pub(super) ni: Nid,
+    pub(super) peer: Nid,
     pub(super) life: u64,
     pub(super) token: TxToken,
     pub(super) conn: Option<(u64, usize)>,

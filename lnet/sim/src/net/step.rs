@@ -18,9 +18,9 @@ impl SimNet {
             Event::Finalize { tx } => self.finalize(tx, Ok(())),
             Event::Fail { tx, errno } => self.finalize(tx, Err(errno)),
             Event::Direct { get, result } => self.direct(get, result),
-            Event::FailRx { ni, life, token, sink } => {
+            Event::FailRx { ni, peer, life, token, sink } => {
                 drop(sink);
-                self.finalize_rx(ni, life, token, Err(Errno::ECONNRESET), 0);
+                self.finalize_rx((ni, peer), life, token, Err(Errno::ECONNRESET), 0);
             }
             Event::Break { conn } => self.state.lock().break_conn(conn, Errno::ECONNRESET, None),
             Event::Notice { conn, end, reason } => self.notice(conn, end, reason),
@@ -41,12 +41,12 @@ impl SimNet {
     }
 
     fn finalize_tx(&self, held: Held, result: Result<(), Errno>) {
-        let Held { ni, life, token, payload, .. } = held;
+        let Held { ni, peer, life, token, payload, .. } = held;
         let Some(port) = self.state.lock().port(ni, life) else { return };
         // The lease first: the engine may tell the memory's owner.
         drop(payload);
         self.tell(Note::FinalizeTx { ni, token, result });
-        port.upcalls.finalize_tx(token, result);
+        port.on_shard(ni, peer, |engine| engine.finalize_tx(token, result));
     }
 
     /// The network has answered a GET, if its sender still waits.
@@ -61,20 +61,21 @@ impl SimNet {
     }
 
     fn finalize_get(&self, held: Held, result: Result<Arc<[u8]>, Errno>) {
-        let Held { ni, life, token, sink, .. } = held;
+        let Held { ni, peer, life, token, sink, .. } = held;
         let Some(port) = self.state.lock().port(ni, life) else { return };
         if let (Some(mut sink), Ok(bytes)) = (sink, &result) {
             let length = bytes.len().min(sink.len());
             sink.copy_from(0, &bytes[..length]);
         }
         self.tell(Note::FinalizeGet { ni, token, result: result.clone() });
-        port.upcalls.finalize_get(token, result.map(|bytes| bytes.len() as u32));
+        let length = result.map(|bytes| bytes.len() as u32);
+        port.on_shard(ni, peer, |engine| engine.finalize_get(token, length));
     }
 
     /// The payload of a received message is in place, or lost.
     pub(super) fn finalize_rx(
         &self,
-        ni: Nid,
+        (ni, peer): (Nid, Nid),
         life: u64,
         token: RxToken,
         result: Result<(), Errno>,
@@ -82,7 +83,7 @@ impl SimNet {
     ) {
         let Some(port) = self.state.lock().port(ni, life) else { return };
         self.tell(Note::FinalizeRx { ni, token, result, written });
-        port.upcalls.finalize_rx(token, result);
+        port.on_shard(ni, peer, |engine| engine.finalize_rx(token, result));
     }
 
     /// An end learns that its connection is gone: what it was sending and receiving over it is lost.
@@ -103,7 +104,7 @@ impl SimNet {
         }
         if let Some(Receiving::Payload { token, sink, .. }) = receiving {
             drop(sink);
-            self.finalize_rx(ni, life, token, Err(reason), 0);
+            self.finalize_rx((ni, peer), life, token, Err(reason), 0);
         }
         if last {
             self.lose_peer(ni, life, peer, reason);
@@ -116,7 +117,7 @@ impl SimNet {
         let Some(port) = state.port(ni, life) else { return };
         drop(state);
         self.tell(Note::PeerLost { ni, peer, reason });
-        port.upcalls.peer_lost(ni, ProcessId::lnet(peer), reason);
+        port.on_shard(ni, peer, |engine| engine.peer_lost(ni, ProcessId::lnet(peer), reason));
     }
 
     /// An NI stops: all that it has under way fails before this returns.
@@ -132,13 +133,14 @@ impl SimNet {
         let conns = self.state.lock().conns_of(ni);
         for (id, end) in conns {
             let mut state = self.state.lock();
-            let life = state.conns.get(&id).and_then(|conn| conn.attached[end]);
+            let Some(conn) = state.conns.get(&id) else { continue };
+            let (life, peer) = (conn.attached[end], conn.nids[1 - end]);
             let detached = state.detach(id, end);
             state.break_conn(id, Errno::ECONNRESET, Some(end));
             drop(state);
             if let (Some(life), Some((Some(Receiving::Payload { token, sink, .. }), _))) = (life, detached) {
                 drop(sink);
-                self.finalize_rx(ni, life, token, Err(reason), 0);
+                self.finalize_rx((ni, peer), life, token, Err(reason), 0);
             }
         }
         let failing = self.state.lock().take_failing(ni);

@@ -150,6 +150,7 @@ impl World {
         // An audit looks at all tables: of each node at each step it would take most of a run's time.
         self.audited = (self.audited + 1) % self.nodes.len();
         self.audit(self.audited)?;
+        (0..self.nodes.len()).try_for_each(|node| self.poll(node))?;
         let mut model = self.watch.model.lock();
         model.check_step();
         for (index, node) in self.nodes.iter().enumerate() {

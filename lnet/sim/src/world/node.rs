@@ -4,9 +4,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Weak};
 
 use lnet::{Engine, EngineConfig, MatchOrder};
-use lnet_api::{EqHandle, Event, EventHandler, LNet, LNetError};
+use lnet_api::{EqHandle, Event, EventHandler, LNet, LNetError, Polled};
 use lnet_cpt::CptTable;
 use lnet_nid::{Net, Nid, Pid};
+use parking_lot::Mutex;
 
 use super::{Watch, World};
 use crate::Scenario;
@@ -34,13 +35,25 @@ pub(super) struct WorldNode {
     pub(super) nids: Vec<Nid>,
     pub(super) up: Vec<Nid>,
     pub(super) eqs: Vec<EqHandle>,
+    pub(super) polled: Vec<PolledQueue>,
     pub(super) lives: u64,
 }
+
+/// A queue with a callback that is polled as well: it must give what the callback was given.
+pub(super) struct PolledQueue {
+    eq: EqHandle,
+    log: Arc<Mutex<Vec<Event>>>,
+}
+
+/// Events that a polled queue keeps: few, so that some are overwritten.
+const POLLED_COUNT: usize = 2;
 
 /// Tells the model of events.
 struct Handler {
     node: usize,
     watch: Weak<Watch>,
+    /// If the queue is polled.
+    log: Option<Arc<Mutex<Vec<Event>>>>,
 }
 
 impl EventHandler for Handler {
@@ -48,6 +61,9 @@ impl EventHandler for Handler {
         let Some(watch) = self.watch.upgrade() else { return };
         watch.trace.lock().add(|| format!("node {}: {event:?}", self.node));
         watch.model.lock().event(self.node, event);
+        if let Some(log) = &self.log {
+            log.lock().push(*event);
+        }
     }
 
     fn wake(&self) {}
@@ -70,7 +86,14 @@ impl World {
         let timeout_ns = config.transaction_timeout_ns;
         self.watch.model.lock().add_node(config.pid, cookie, timeout_ns);
         let nids = self.nids(index);
-        let node = WorldNode { engine: Engine::new(config), nids, up: Vec::new(), eqs: Vec::new(), lives: 0 };
+        let node = WorldNode {
+            engine: Engine::new(config),
+            nids,
+            up: Vec::new(),
+            eqs: Vec::new(),
+            polled: Vec::new(),
+            lives: 0,
+        };
         self.nodes.push(node);
         self.equip(index)?;
         self.net.after(0, index as u64);
@@ -82,9 +105,43 @@ impl World {
             self.start_ni(index, nid)?;
         }
         for _ in 0..2 {
-            let handler = Handler { node: index, watch: Arc::downgrade(&self.watch) };
-            let eq = self.nodes[index].engine.eq_alloc(Arc::new(handler))?;
-            self.nodes[index].eqs.push(eq);
+            let log = self.rng.chance(self.scenario.polled).then(Arc::default);
+            let handler =
+                Arc::new(Handler { node: index, watch: Arc::downgrade(&self.watch), log: log.clone() });
+            let node = &mut self.nodes[index];
+            let eq = match log {
+                None => node.engine.eq_alloc(handler)?,
+                Some(log) => {
+                    let eq = node.engine.eq_alloc_polled(POLLED_COUNT, Some(handler))?;
+                    node.polled.push(PolledQueue { eq, log });
+                    eq
+                }
+            };
+            node.eqs.push(eq);
+        }
+        Ok(())
+    }
+
+    /// Polls a node's queues: each has the last events that its callback was given, in order, and says how many are
+    /// missing.
+    pub(super) fn poll(&mut self, index: usize) -> Result<(), String> {
+        let node = &self.nodes[index];
+        for PolledQueue { eq, log } in &node.polled {
+            let told = std::mem::take(&mut *log.lock());
+            let mut missed = (told.len() as u64).saturating_sub(POLLED_COUNT as u64);
+            self.seen.missed += missed;
+            for event in told.into_iter().skip(missed as usize) {
+                self.seen.polled += 1;
+                let polled = node.engine.eq_poll(&[*eq]).map_err(|error| format!("node {index}: {error}"))?;
+                let expected = Polled { eq: *eq, event, missed: std::mem::take(&mut missed) };
+                if polled != Some(expected) {
+                    return Err(format!("node {index}: polled {polled:?} instead of {event:?}"));
+                }
+            }
+            match node.engine.eq_poll(&[*eq]) {
+                Ok(None) => {}
+                more => return Err(format!("node {index}: polled {more:?} instead of nothing")),
+            }
         }
         Ok(())
     }
@@ -110,6 +167,7 @@ impl World {
         node.lives += 1;
         node.up.clear();
         node.eqs.clear();
+        node.polled.clear();
         let cookie = cookie(index, node.lives);
         let fresh = Engine::new(engine_config(&self.scenario, cookie));
         fresh.advance(now);

@@ -90,6 +90,7 @@ impl World {
         if left > 0 {
             return Err(format!("node {node}: {left} answers are expected for ever"));
         }
+        self.nodes[node].polled.clear();
         for eq in std::mem::take(&mut self.nodes[node].eqs) {
             let result = self.nodes[node].engine.eq_free(eq);
             result.map_err(|error| format!("node {node}: an MD is left behind: {error}"))?;
