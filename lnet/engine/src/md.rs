@@ -24,6 +24,8 @@ pub(crate) struct Descriptor {
     /// Made by `md_bind` for one's own PUTs and GETs.
     pub(crate) bound: bool,
     pub(crate) auto_unlink: bool,
+    /// For PUTs that wait already: others look past it until those have been asked.
+    pub(crate) reserved: bool,
     /// Unlinked: its handle names nothing any more, the memory goes with the last message.
     pub(crate) dead: bool,
     /// Unlinked by its owner, or for a response that did not come, while messages were in flight.
@@ -49,6 +51,7 @@ impl Descriptor {
             me,
             bound: me == NONE,
             auto_unlink: unlink == Unlink::Auto,
+            reserved: false,
             dead: false,
             aborted: false,
             offset: 0,
