@@ -54,9 +54,11 @@ bitflags::bitflags! {
         const ACK_DISABLE = 0x0020;
         /// `max_size` is valid: the largest single incoming message, in bytes.
         const MAX_SIZE = 0x0080;
-        /// The wait for an ACK or REPLY is always bounded.
+        /// The wait for an ACK or REPLY is always bounded. So it is by default: nlx is what LNet is with
+        /// `lnet_response_tracking=3`.
         const TRACK_RESPONSE = 0x0400;
-        /// The wait for an ACK or REPLY is never bounded.
+        /// The wait for an ACK or REPLY has no deadline: the one way to an operation that may never end. It ends with its
+        /// peer's connections, its NI, or an unlink.
         const NO_TRACK_RESPONSE = 0x0800;
     }
 }
