@@ -129,10 +129,11 @@ impl Tables<'_> {
     }
 
     fn add_use(&self, message: &Message, place: fmt::Arguments<'_>, uses: &mut Uses) -> Audit {
-        let Some(MdName { place: at, index }) = message.md else { return Ok(()) };
+        let Some(MdName { place: at, key }) = message.md else { return Ok(()) };
+        let index = key.index;
         let table = if at.bound { &self.bound } else { &self.posted };
         let part = table.get(at.partition);
-        let exists = part.is_some_and(|part| part.objects.md_at(index).is_some());
+        let exists = part.is_some_and(|part| part.objects.named_md(key).is_some());
         check("a message's MD exists", exists, format_args!("{place} has MD {index} of {at:?}"))?;
         if let Some(response) = part.and_then(|part| part.responses.get(message.response)) {
             let found = format_args!("{place} of MD {index} has one of MD {}", response.md);

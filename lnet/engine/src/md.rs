@@ -1,6 +1,6 @@
 //! Memory descriptors: what they allow, when they are exhausted (lnet-semantics 3 and 5).
 
-use lnet_api::{LNetError, Md, MdOptions, Threshold, Unlink};
+use lnet_api::{Md, MdOptions, Threshold, Unlink};
 use lnet_proto::MAX_PAYLOAD;
 use lnet_region::IoVec;
 
@@ -24,6 +24,8 @@ pub(crate) struct Descriptor {
     /// Made by `md_bind` for one's own PUTs and GETs.
     pub(crate) bound: bool,
     pub(crate) auto_unlink: bool,
+    /// For PUTs that wait already: others look past it until those have been asked.
+    pub(crate) reserved: bool,
     /// Unlinked: its handle names nothing any more, the memory goes with the last message.
     pub(crate) dead: bool,
     /// Unlinked by its owner, or for a response that did not come, while messages were in flight.
@@ -49,6 +51,7 @@ impl Descriptor {
             me,
             bound: me == NONE,
             auto_unlink: unlink == Unlink::Auto,
+            reserved: false,
             dead: false,
             aborted: false,
             offset: 0,
@@ -101,40 +104,4 @@ impl Descriptor {
             _ => None,
         }
     }
-}
-
-/// The rules that hold for every MD (lnet-semantics 2).
-pub(crate) fn check(md: &Md) -> Result<(), LNetError> {
-    if md.options.contains(MdOptions::MAX_SIZE) && md.max_size as usize > md.memory.len() {
-        return Err(LNetError::Invalid {
-            field: "max_size",
-            value: u64::from(md.max_size),
-            rule: "no message can be longer than the memory",
-        });
-    }
-    Ok(())
-}
-
-/// The rules for an MD that is attached to a match entry.
-pub(crate) fn check_attached(md: &Md) -> Result<(), LNetError> {
-    check(md)?;
-    if md.options.intersects(MdOptions::OP_PUT | MdOptions::OP_GET) {
-        return Ok(());
-    }
-    let rule = "an attached descriptor must allow PUT or GET";
-    Err(LNetError::Invalid { field: "options", value: u64::from(md.options.bits()), rule })
-}
-
-/// The rules for an MD that sends PUTs and GETs.
-pub(crate) fn check_bound(md: &Md) -> Result<(), LNetError> {
-    check(md)?;
-    if md.options.intersects(MdOptions::OP_PUT | MdOptions::OP_GET) {
-        let rule = "a free-floating descriptor must not allow PUT or GET";
-        return Err(LNetError::Invalid { field: "options", value: u64::from(md.options.bits()), rule });
-    }
-    if md.memory.len() > MAX_PAYLOAD as usize {
-        let rule = "a message has 1048576 bytes at the most";
-        return Err(LNetError::Invalid { field: "length", value: md.memory.len() as u64, rule });
-    }
-    Ok(())
 }

@@ -233,7 +233,7 @@ const RESOURCES: &[Corruption] = &[
     ("a message's MD exists", |engine| {
         let mut net = engine.net.lock(0);
         let index = net.messages.indices().next().unwrap();
-        net.messages[index].md.as_mut().unwrap().index = 1000;
+        net.messages[index].md.as_mut().unwrap().key.index = 1000;
     }),
     ("a message's MD exists", |engine| {
         let mut part = engine.posted.lock(0);

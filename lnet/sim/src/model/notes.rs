@@ -7,7 +7,7 @@ use lnet_nid::{Nid, ProcessId};
 use lnet_proto::{Body, Header};
 
 use super::Model;
-use super::node::{Due, Fate, From, OutKind};
+use super::node::{Due, Fate, From, Out, OutKind};
 use crate::net::{Judgement, Lane, Note};
 
 impl Model {
@@ -78,12 +78,12 @@ impl Model {
         deadline_ns: u64,
     ) {
         let node_ = &self.nodes[node];
-        let mine = |out: &super::node::Out| {
+        let mine = |out: &Out| {
             let waits = out.token.is_none() && out.ni == Some(ni) && out.peer == peer.nid;
             waits && out.header == *header
         };
         // Answers to equal GETs have equal headers.
-        let same = |out: &super::node::Out| out.payload == *payload && out.deadline_ns == deadline_ns;
+        let same = |out: &Out| out.payload == *payload && out.deadline_ns == deadline_ns;
         let exact = node_.outs.iter().find(|(_, out)| mine(out) && same(out));
         let next = exact.or_else(|| node_.outs.iter().find(|(_, out)| mine(out)));
         let Some((&id, out)) = next else {
@@ -132,7 +132,13 @@ impl Model {
         let (Some(md), response) = (out.md, out.response) else { return };
         let wanted = node_.responses.iter().any(|r| r.id == response);
         let whole = (0, node_.md(md).len());
-        let expected = (wanted && node_.md(md).is_free(whole, true)).then_some(whole.1 as usize);
+        // What has waited too long ends in this very step, before or after this.
+        let now_ns = node_.now_ns;
+        let late = |out: &Out| out.token.is_none() && out.deadline_ns <= now_ns && out.md == Some(md);
+        let leases: Vec<u64> = node_.outs.values().filter(|out| late(out)).map(|out| out.lease).collect();
+        let free = node_.md(md).is_free(whole, true);
+        let gone = node_.md(md).leases.iter().any(|lease| leases.contains(&lease.id));
+        let expected = if gone { sink } else { (wanted && free).then_some(whole.1 as usize) };
         if sink.is_some() {
             node_.md(md).lease(lease, whole, true);
             if let Some(out) = node_.outs.get_mut(&id) {

@@ -105,9 +105,14 @@ impl Model {
             self.nodes[node].resumes.push((rx, fate));
             return;
         };
+        // It is over before the next one is tried, whenever its events come.
+        if let Some(md) = out.md {
+            self.nodes[node].md(md).leases.retain(|lease| lease.id != out.lease);
+        }
         self.complete_out(node, out, Ok(()));
         if let Fate::Deliver(message) = fate {
-            let length = message.payload.len();
+            let (length, lease) = (message.payload.len(), message.lease);
+            self.nodes[node].md(message.md).leases.retain(|known| known.id != lease);
             self.complete_in(node, *message, Ok(()), length);
         }
     }

@@ -2,8 +2,8 @@
 
 use lnet_api::NiLimits;
 
-/// The habits of a simulated network. Chances are in 10,000, times in nanoseconds of virtual time, ranges include both
-/// ends.
+/// The habits of a simulated network. Chances are in 10,000 (500 is 5 %), times in nanoseconds of virtual time, sizes in
+/// bytes; ranges include both ends.
 #[derive(Debug, Clone)]
 pub struct LinkModel {
     /// What the LND tells the engine when an NI starts.
