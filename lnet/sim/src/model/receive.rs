@@ -175,7 +175,17 @@ impl Model {
         let rlength = u64::from(header.payload_length);
         let mlength = rlength.min(sink.len());
         let cut = mlength < rlength && !sink.options.contains(MdOptions::TRUNCATE);
-        if cut || !sink.is_free((0, mlength), true) {
+        if cut {
+            return Fate::Discard;
+        }
+        if !sink.is_free((0, mlength), true) {
+            // The data is lost; the wait for it ends now.
+            sink.consume();
+            sink.busy += 1;
+            if let Some(lost) = node_.take_response(response) {
+                let (event, status) = (node_.response_event(&lost), Err(Errno::EBUSY));
+                node_.due.push(Due { md, event, status, lease: 0, content: None, last: false });
+            }
             return Fate::Discard;
         }
         sink.lease(lease, (0, mlength), true);
