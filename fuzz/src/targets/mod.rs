@@ -1,5 +1,6 @@
 //! What is fuzzed, and what must hold.
 
+mod engine;
 mod handshakes;
 mod ib;
 mod ib_connect;
@@ -41,6 +42,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "acceptor", run: handshakes::acceptor, seeds: handshakes::acceptor_seeds },
     Target { name: "connector", run: handshakes::connector, seeds: handshakes::connector_seeds },
     Target { name: "keepalive", run: keepalive::keepalive, seeds: keepalive::seeds },
+    Target { name: "engine", run: engine::engine, seeds: engine::seeds },
     Target { name: "ib-message", run: ib::message, seeds: ib::message_seeds },
     Target { name: "ib-reject", run: ib::reject, seeds: ib::reject_seeds },
     Target { name: "ib-listener", run: ib_connect::listener, seeds: ib_connect::listener_seeds },

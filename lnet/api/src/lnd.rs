@@ -50,6 +50,9 @@ pub enum Sent {
 }
 
 /// A message header that has arrived.
+///
+/// One check of lnet-wire 9 is the LND's own: a GET that asks for direct transfer (row 6) and is not for the NI it
+/// arrived on is a protocol error.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival<'a> {
     /// The local NI it arrived on.
@@ -81,7 +84,8 @@ pub enum Verdict {
     Done,
     /// Read the payload and throw it away; keep the connection.
     Discard,
-    /// Hold the message, reading nothing further of it, until [`Lnd::resume`] (a PUT on a lazy portal).
+    /// Hold the message, reading nothing further of it, until [`Lnd::resume`] (a PUT on a lazy portal). If its connection
+    /// is lost meanwhile, the LND says so by [`Upcalls::forget_delayed`].
     Delay(RxToken),
     /// The peer broke the protocol: close its connections.
     Close(Errno),
@@ -131,11 +135,13 @@ pub trait Lnd: Send + Sync {
     /// that another thread is in the middle of.
     fn shutdown(&self, ni: Nid);
 
-    /// Sends a message, in the caller's own thread if a connection is idle. Called without any of the engine's locks.
+    /// Sends a message, in the caller's own thread if a connection is idle. Called without any of the engine's locks. A
+    /// message decided on before [`Lnd::shutdown`] may come after it: it fails with ENETDOWN.
     fn send(&self, tx: Tx) -> Sent;
 
     /// Goes on with a message that was delayed. `None` throws its payload away. Another thread may call it before
-    /// [`Upcalls::parse`] has returned [`Verdict::Delay`] for this message to the LND.
+    /// [`Upcalls::parse`] has returned [`Verdict::Delay`] for this message to the LND. If the connection is lost, the
+    /// delivery is finalised with the reason.
     fn resume(&self, rx: RxContext, delivery: Option<Delivery>);
 
     /// How many shards there are; fixed for the life of the LND.
@@ -170,6 +176,10 @@ pub trait Upcalls: Send + Sync {
 
     /// A header has arrived (`lnet_parse`).
     fn parse(&self, arrival: &Arrival<'_>) -> Verdict;
+
+    /// The connection of a delayed message is lost: it waits no longer. `false` if it does not wait any more anyway:
+    /// [`Lnd::resume`] has been called for it, or is about to be.
+    fn forget_delayed(&self, token: RxToken) -> bool;
 
     /// The payload of a delivered message is in place, or was lost.
     fn finalize_rx(&self, token: RxToken, result: Result<(), Errno>);

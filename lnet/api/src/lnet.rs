@@ -29,6 +29,17 @@ handle! {
 
 bitflags::bitflags! {
     /// What an MD allows (lnet-semantics 3). The names are LNet's, without the prefix `LNET_MD_`.
+    ///
+    /// Bits that have no name here are refused with EINVAL. LNet has some more; they are absent because what they say is
+    /// said otherwise, or cannot be:
+    ///
+    /// | LNet's | bit | why it is absent |
+    /// | --- | --- | --- |
+    /// | `KIOV` (and `IOVEC`, retired) | 0x0100 (0x0040) | memory is always a list of fragments, [`Md::memory`] |
+    /// | `BULK_HANDLE` | 0x0200 | names a second MD, whose place helps to choose an interface: nodes here choose none by NUMA |
+    /// | `GNILND` | 0x1000 | a driver's own business |
+    /// | `GPU_ADDR` | 0x2000 | memory is the process's; no driver here reads a GPU's |
+    /// | `DISCARD` | 0x4000 | a hint of benchmarks that the payload may be thrown away; here it always arrives |
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct MdOptions: u32 {
         /// An incoming PUT may match.

@@ -7,6 +7,11 @@ use crate::{CptError, CptTable, CpuSet, sys};
 /// If the container forbids some of the CPUs, because its set has become smaller since the table was made, the
 /// thread stays as it was and the error names them.
 ///
+/// # Errors
+/// EINVAL ([`CptError::NoSuchPartition`]) for a partition that the table does not have; ENODEV ([`CptError::Empty`],
+/// [`CptError::NoCpus`]) for one without CPUs; EPERM ([`CptError::Forbidden`]) if the container forbids some of them; else
+/// what the system says ([`CptError::System`]).
+///
 /// ```
 /// use lnet_cpt::{CptTable, Topology, bind_thread};
 ///

@@ -46,6 +46,12 @@ const EXCESS: usize = 4;
 
 impl CptConfig {
     /// Makes the table for a machine.
+    ///
+    /// # Errors
+    /// EINVAL for more partitions than there are CPUs or than there can be ([`CptError::MoreThanCpus`],
+    /// [`CptError::PartitionCount`]), for a pattern that names a CPU twice ([`CptError::Overlap`]), and under
+    /// [`Conflict::Refused`] if number and pattern disagree ([`CptError::GroupCount`]); ENODEV for a partition of which no
+    /// usable CPU is left ([`CptError::Empty`]).
     pub fn create(&self, topology: impl Into<Arc<Topology>>) -> Result<CptTable, CptError> {
         let topology = topology.into();
         match (&self.pattern, self.npartitions) {
@@ -74,6 +80,11 @@ impl CptConfig {
     }
 
     /// Sets one tunable by its name.
+    ///
+    /// # Errors
+    /// EINVAL for a name that is none ([`CptError::UnknownTunable`]), a value that cannot be
+    /// ([`CptError::TunableValue`]), and a pattern that breaks the grammar, as its `FromStr` says. The configuration is then
+    /// unchanged.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), CptError> {
         let wrong = |name, reason| CptError::TunableValue { name, value: value.to_owned(), reason };
         match name {

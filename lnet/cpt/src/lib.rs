@@ -36,7 +36,7 @@
 //! | `cfs_cpt_current` | [`CptTable::current`], after what the thread said by [`set_current`] or [`with_partition`] |
 //! | `cfs_cpt_number`, `…_weight`, `…_cpumask`, `…_nodemask`, `…_online`, `…_distance`, `…_spread_node`, `…_of_cpu`, `…_of_node` | the [`CptTable`] methods of these names; `cfs_cpt_number` is [`partitions`](CptTable::partitions) |
 //! | `cfs_percpt_lock_alloc`, `cfs_percpt_lock`, with index −1 | [`PercptLock::new`], [`lock`](PercptLock::lock), [`lock_all`](PercptLock::lock_all) |
-//! | the event queue's count per partition | [`PercptRef`] |
+//! | the event queue's count per partition (S-311) | a plain number in what a [`PercptLock`] guards, as LNet's engine does it: it holds the partition's lock already. [`PercptRef`] is for counts that change without one |
 //! | `cfs_cpt_malloc`, `cfs_cpt_vmalloc`, `cfs_page_cpt_alloc` | [`alloc_in`] |
 //! | `cfs_cpt_bind` | [`bind_thread`] |
 //! | `cpu_npartitions`, `cpu_pattern` | [`CptConfig`], [`Pattern`], [`Estimate`] |

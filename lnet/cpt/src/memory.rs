@@ -36,6 +36,10 @@ pub struct CptMemory {
 ///
 /// A system that refuses the placement still gives the memory: [`CptMemory::placement`] tells.
 ///
+/// # Errors
+/// EINVAL for a partition that the table does not have ([`CptError::NoSuchPartition`]) and for a length of 0 or above
+/// `isize::MAX` ([`CptError::Length`]); ENOMEM, or what else the system says, without memory ([`CptError::System`]).
+///
 /// ```
 /// use lnet_cpt::{CptTable, Placement, alloc_in};
 ///

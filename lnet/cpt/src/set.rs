@@ -169,7 +169,10 @@ impl<K> NumberSet<K> {
 }
 
 impl<K: Kind> NumberSet<K> {
-    /// Puts `number` in; whether it is new. Above the kind's limit it is refused.
+    /// Puts `number` in; whether it is new.
+    ///
+    /// # Errors
+    /// EINVAL above the kind's limit ([`CptError::Number`]).
     pub fn insert(&mut self, number: usize) -> Result<bool, CptError> {
         Self::check(number)?;
         let new = !self.contains(number);
@@ -181,6 +184,9 @@ impl<K: Kind> NumberSet<K> {
     }
 
     /// The set of all these numbers.
+    ///
+    /// # Errors
+    /// As for [`NumberSet::insert`].
     pub fn of(numbers: impl IntoIterator<Item = usize>) -> Result<Self, CptError> {
         let mut set = Self::new();
         for number in numbers {

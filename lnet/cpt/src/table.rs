@@ -51,6 +51,9 @@ struct Part {
 /// Making and filling tables (S-301).
 impl CptTable {
     /// A table of `partitions` empty partitions, to be filled by `set_…` (`cfs_cpt_table_alloc`).
+    ///
+    /// # Errors
+    /// EINVAL for no partition and for more than [`MAX_PARTITIONS`] ([`CptError::PartitionCount`]).
     pub fn alloc(topology: impl Into<Arc<Topology>>, partitions: usize) -> Result<CptTable, CptError> {
         let topology = topology.into();
         let map = vec![NOWHERE; topology.cpus().last().map_or(0, |last| last + 1)];
@@ -68,6 +71,9 @@ impl CptTable {
 
     /// Partitions without CPUs: each thread belongs to one, in turn, unless [`set_current`](crate::set_current) says
     /// otherwise. So a program runs with any number of partitions on any machine, as tests must.
+    ///
+    /// # Errors
+    /// As for [`CptTable::alloc`].
     pub fn virtual_parts(partitions: usize) -> Result<CptTable, CptError> {
         check_count(partitions)?;
         Ok(CptTable {
@@ -82,6 +88,11 @@ impl CptTable {
     }
 
     /// Adds a CPU to a partition (`cfs_cpt_set_cpu`). To add it twice changes nothing.
+    ///
+    /// # Errors
+    /// ENODEV for a CPU that the process may not use, or that is not there ([`CptError::NoSuchCpu`]); EINVAL for a partition
+    /// that the table does not have ([`CptError::NoSuchPartition`]) and for a CPU of another partition
+    /// ([`CptError::Overlap`]).
     pub fn set_cpu(&mut self, cpt: usize, cpu: usize) -> Result<(), CptError> {
         if !self.usable().contains(cpu) {
             return Err(CptError::NoSuchCpu { cpu });
@@ -90,11 +101,18 @@ impl CptTable {
     }
 
     /// Takes a CPU out of a partition (`cfs_cpt_unset_cpu`); one that is not there changes nothing.
+    ///
+    /// # Errors
+    /// EINVAL for a partition that the table does not have ([`CptError::NoSuchPartition`]) and for a number that no CPU can
+    /// have ([`CptError::Number`]).
     pub fn unset_cpu(&mut self, cpt: usize, cpu: usize) -> Result<(), CptError> {
         self.unset_cpumask(cpt, &CpuSet::of([cpu])?)
     }
 
     /// Adds those of these CPUs that the process may use (`cfs_cpt_set_cpumask`): all, or on an error none.
+    ///
+    /// # Errors
+    /// ENODEV if the process may use none of them ([`CptError::Empty`]); EINVAL as for [`CptTable::set_cpu`].
     pub fn set_cpumask(&mut self, cpt: usize, cpus: &CpuSet) -> Result<(), CptError> {
         self.check(cpt)?;
         let cpus = cpus.intersection(self.usable());
@@ -111,6 +129,9 @@ impl CptTable {
     }
 
     /// Takes these CPUs out of a partition (`cfs_cpt_unset_cpumask`).
+    ///
+    /// # Errors
+    /// EINVAL for a partition that the table does not have ([`CptError::NoSuchPartition`]).
     pub fn unset_cpumask(&mut self, cpt: usize, cpus: &CpuSet) -> Result<(), CptError> {
         self.check(cpt)?;
         self.replace(cpt, self.parts[cpt].cpus.difference(cpus));
@@ -118,19 +139,30 @@ impl CptTable {
     }
 
     /// Adds the usable CPUs of a NUMA node (`cfs_cpt_set_node`).
+    ///
+    /// # Errors
+    /// ENODEV for a node that is not there or has no usable CPU ([`CptError::NoSuchNode`]); EINVAL as for
+    /// [`CptTable::set_cpu`].
     pub fn set_node(&mut self, cpt: usize, node: usize) -> Result<(), CptError> {
         let cpus = self.cpus_of_node(node)?;
         self.set_cpumask(cpt, &cpus)
     }
 
     /// Takes the CPUs of a NUMA node out (`cfs_cpt_unset_node`).
+    ///
+    /// # Errors
+    /// ENODEV for a node that is not there or has no usable CPU ([`CptError::NoSuchNode`]); EINVAL as for
+    /// [`CptTable::unset_cpumask`].
     pub fn unset_node(&mut self, cpt: usize, node: usize) -> Result<(), CptError> {
         let cpus = self.cpus_of_node(node)?;
         self.unset_cpumask(cpt, &cpus)
     }
 
-    /// Whether every partition has a CPU; the first that has none is the error (`ENODEV`). A table from `create` has
-    /// passed; one that was filled by hand should be asked before use.
+    /// Whether every partition has a CPU. A table from `create` has passed; one that was filled by hand should be asked
+    /// before use.
+    ///
+    /// # Errors
+    /// ENODEV: the first partition that has none ([`CptError::Empty`]).
     pub fn check_filled(&self) -> Result<(), CptError> {
         match self.parts.iter().position(|part| part.cpus.is_empty()) {
             Some(cpt) if !self.is_virtual() => Err(CptError::Empty { cpt }),

@@ -43,6 +43,9 @@ pub struct Topology {
 impl Topology {
     /// This machine, reduced to the CPUs that the calling thread may use. Threads that are not bound have the set
     /// of the process.
+    ///
+    /// # Errors
+    /// As for [`Topology::of_root`], and what the system says if it does not tell the affinity ([`CptError::System`]).
     pub fn machine() -> Result<Topology, CptError> {
         Topology::of_root("/sys", &sys::affinity()?)
     }
@@ -51,17 +54,27 @@ impl Topology {
     ///
     /// Files that are missing are no error: without `cpu/online` the allowed CPUs are online, without `node` there is
     /// one node, and a CPU without `topology` is a core by itself. Files with wrong content are errors.
+    ///
+    /// # Errors
+    /// ENODEV if none of the allowed CPUs is online ([`CptError::NoCpus`]); EINVAL for a file of wrong content
+    /// ([`CptError::Machine`]); what the system says for one that cannot be read ([`CptError::Read`]).
     pub fn of_root(root: impl AsRef<Path>, allowed: &CpuSet) -> Result<Topology, CptError> {
         sysfs::read(root.as_ref(), allowed)
     }
 
     /// A machine of one node and one socket on which each of these CPUs is a core.
+    ///
+    /// # Errors
+    /// ENODEV without a CPU ([`CptError::NoCpus`]).
     pub fn flat(cpus: &CpuSet) -> Result<Topology, CptError> {
         let cpus = cpus.iter().map(|number| Cpu { number, node: 0, socket: 0, core: number }).collect();
         Topology::of(cpus, NodeSet::of([0])?, BTreeMap::new(), false)
     }
 
     /// The same machine with only those CPUs that are in `allowed` too.
+    ///
+    /// # Errors
+    /// ENODEV if none is left ([`CptError::NoCpus`]).
     pub fn within(&self, allowed: &CpuSet) -> Result<Topology, CptError> {
         let cpus = self.cpus.iter().copied().filter(|cpu| allowed.contains(cpu.number)).collect();
         Topology::of(cpus, self.nodes.clone(), self.distances.clone(), self.numa)

@@ -116,10 +116,11 @@ impl Traffic {
     /// While counting, `received` has the dropped messages too; this takes them out.
     pub(crate) fn settle(&mut self) {
         let ByKind { put, get, reply, ack } = self.dropped;
-        self.received.put -= put;
-        self.received.get -= get;
-        self.received.reply -= reply;
-        self.received.ack -= ack;
+        // A peer may be forgotten, and known again, between the two counts of a message that waits.
+        self.received.put = self.received.put.saturating_sub(put);
+        self.received.get = self.received.get.saturating_sub(get);
+        self.received.reply = self.received.reply.saturating_sub(reply);
+        self.received.ack = self.received.ack.saturating_sub(ack);
     }
 }
 

@@ -3,22 +3,26 @@
 //! A message that finds nothing announces itself, and looks once more with the portal's queue locked; only then does
 //! it wait. Who posts a buffer looks whether anybody has announced himself, after releasing the partition's lock. The
 //! last look and the posting hold the same partition's lock: so either the look finds the buffer, or the poster sees
-//! the announcement, and waits for the queue's lock until the message is in the queue.
+//! the announcement, and waits for the queue's lock until the message is in the queue. Until the queue has been asked,
+//! the new buffer is reserved: no later message overtakes those that wait.
 
-use lnet_api::{MdOptions, RxToken, Verdict};
+use lnet_api::{Delivery, MdOptions, RxToken, Verdict};
 use lnet_nid::Portal;
 use lnet_proto::PING_PORTAL;
 
 use crate::engine::Engine;
 use crate::list::Links;
-use crate::matching::Found;
-use crate::message::{Delayed, Local, Way};
+use crate::message::{Delayed, Inbound, Local, Way};
+use crate::names::{pack, unpack};
 use crate::ni::Phase;
 use crate::portal_state::{Blocked, PortalState};
 use crate::receive::{Attempt, Search};
-use crate::slab::{Key, some};
+use crate::slab::{Key, NONE, some};
 use crate::sync::{Mutant, is_mutant};
-use crate::work::{Ended, LocalCopy, Resume, Work};
+use crate::work::Work;
+
+/// Marks the token of a message that waits; the rest of it names the portal and the message.
+pub(crate) const DELAYED_TOKEN: u64 = 1 << 63;
 
 impl Engine {
     /// A PUT has found no buffer: it waits, if its portal is lazy.
@@ -49,9 +53,9 @@ impl Engine {
         if matches!(attempt, Attempt::Nothing)
             && state.is_lazy()
             && self.is_alive(&search.inbound.back)
-            && blocked.push(search, local)
+            && let Some(key) = blocked.push(search, local)
         {
-            return Verdict::Delay(RxToken(0));
+            return Verdict::Delay(RxToken(DELAYED_TOKEN | pack(portal, key)));
         }
         state.withdraw();
         drop(blocked);
@@ -71,43 +75,69 @@ impl Engine {
         }
     }
 
-    /// A buffer was posted: messages that wait try it, in order, until it is used up (S-109). Each goes on before the next
-    /// one is looked for: so nothing need be remembered of many, and those whose buffer is busy do not hinder each
-    /// other.
+    /// The connection of a waiting message is lost; `false` if the message does not wait any more.
+    pub(crate) fn forget_waiting(&self, token: RxToken, work: &mut Work) -> bool {
+        let (portal, key) = unpack(token.0 & !DELAYED_TOKEN);
+        let Some(state) = self.portals.get(portal).filter(|_| token.0 & DELAYED_TOKEN != 0) else {
+            return false;
+        };
+        let gone = {
+            let mut blocked = state.blocked();
+            let waits = blocked.delayed.get(key).is_some();
+            waits.then(|| blocked.remove(state, key.index)).flatten()
+        };
+        let Some(delayed) = gone else { return false };
+        let _ = self.discard(&delayed.inbound, &delayed.header);
+        if let Some(local) = delayed.local {
+            self.end_outgoing(&local.message, Ok(()), work);
+        }
+        true
+    }
+
+    /// A buffer was posted: messages that wait try it, in order, until it is used up (S-109); then others may. Each goes
+    /// on before the next one is looked for: so nothing need be remembered of many, and those whose buffer is busy do
+    /// not hinder each other.
     pub(crate) fn retry_delayed(&self, portal: usize, partition: usize, me: Key, work: &mut Work) {
-        while self.retry_one(portal, partition, me, work) {
+        let mut passed = None;
+        while let Some((delayed, attempt)) = self.retry_one(portal, partition, me, &mut passed, work) {
+            match attempt {
+                Attempt::Taken(verdict) => self.go_on(delayed, verdict, work),
+                Attempt::Refused | Attempt::Nothing => self.drop_one(delayed, work),
+            }
             self.run(work);
         }
     }
 
-    /// The first message that the buffer would take goes on, or is dropped; `false` if there is none.
-    fn retry_one(&self, portal: usize, partition: usize, me: Key, work: &mut Work) -> bool {
+    /// The first message behind those `passed` over that the buffer takes, or would if it had the room. If there is none,
+    /// nobody needs the buffer to be reserved any more.
+    fn retry_one(
+        &self,
+        portal: usize,
+        partition: usize,
+        me: Key,
+        passed: &mut Option<Key>,
+        work: &mut Work,
+    ) -> Option<(Delayed, Attempt)> {
         let state = &self.portals[portal];
-        let (delayed, attempt) = {
-            let mut blocked = state.blocked();
-            let part = &mut *self.posted.lock(partition);
-            let mut next = blocked.order.head();
-            loop {
-                let (Some(index), Some(entry)) = (next, part.objects.entry(me)) else { return false };
-                let delayed = &blocked.delayed[index];
-                next = some(delayed.links.next);
-                let found = part.try_entry(entry, &delayed.wanted).unwrap_or(Found::Nothing);
-                let search =
-                    Search { inbound: &delayed.inbound, header: &delayed.header, wanted: &delayed.wanted };
-                let attempt = self.take(part, &search, found, work);
-                if matches!(attempt, Attempt::Nothing) {
-                    continue;
-                }
-                if let Some(delayed) = blocked.remove(state, index) {
-                    break (delayed, attempt);
-                }
+        let mut blocked = state.blocked();
+        let part = &mut *self.posted.lock(partition);
+        while let Some(index) = blocked.behind(*passed) {
+            let entry = part.objects.entry(me)?;
+            let delayed = &blocked.delayed[index];
+            let found = part.try_reserved(entry, &delayed.wanted);
+            let search =
+                Search { inbound: &delayed.inbound, header: &delayed.header, wanted: &delayed.wanted };
+            let attempt = self.take(part, &search, found, work);
+            if !matches!(attempt, Attempt::Nothing) {
+                return Some((blocked.remove(state, index)?, attempt));
             }
-        };
-        match attempt {
-            Attempt::Taken(verdict) => go_on(delayed, verdict, work),
-            Attempt::Refused | Attempt::Nothing => self.drop_one(delayed, work),
+            *passed = Some(blocked.delayed.key(index));
         }
-        true
+        let md = part.objects.entry(me)?.md;
+        if md != NONE {
+            part.objects.md_mut(md).reserved = false;
+        }
+        None
     }
 
     /// Makes a portal lazy, or not: then those that wait are dropped.
@@ -115,20 +145,26 @@ impl Engine {
         let state = &self.portals[portal.index()];
         state.set_lazy(&state.blocked(), lazy);
         if !lazy {
-            self.drop_delayed(portal.index(), |_| true, work);
+            // Unless somebody makes it lazy again meanwhile.
+            self.drop_delayed(portal.index(), |_| !state.is_lazy(), work);
         }
     }
 
     /// Drops some of the messages that wait on a portal, each before the next one is looked for.
     pub(crate) fn drop_delayed(&self, portal: usize, which: impl Fn(&Delayed) -> bool, work: &mut Work) {
         let state = &self.portals[portal];
-        let first = || {
+        let mut passed = None;
+        let mut next = || {
             let mut blocked = state.blocked();
-            let Blocked { delayed, order } = &*blocked;
-            let index = order.iter(delayed).find(|&index| which(&delayed[index]))?;
-            blocked.remove(state, index)
+            while let Some(index) = blocked.behind(passed) {
+                if which(&blocked.delayed[index]) {
+                    return blocked.remove(state, index);
+                }
+                passed = Some(blocked.delayed.key(index));
+            }
+            None
         };
-        while let Some(delayed) = first() {
+        while let Some(delayed) = next() {
             self.drop_one(delayed, work);
             self.run(work);
         }
@@ -136,35 +172,40 @@ impl Engine {
 
     fn drop_one(&self, delayed: Delayed, work: &mut Work) {
         let verdict = self.discard(&delayed.inbound, &delayed.header);
-        go_on(delayed, verdict, work);
+        self.go_on(delayed, verdict, work);
     }
 
-    /// Has an LND go on with a message that was delayed.
-    pub(crate) fn resume(&self, resume: Resume) {
-        let Way::Over { ni, partition, .. } = resume.way else { return };
-        let lnd = self.net.lock(partition).shared().nis.get(ni).map(|ni| ni.lnd.clone());
-        if let Some(lnd) = lnd {
-            lnd.resume(resume.rx, resume.delivery);
+    /// A message that waited is received, or dropped.
+    fn go_on(&self, delayed: Delayed, verdict: Verdict, work: &mut Work) {
+        let delivery = if let Verdict::Deliver(delivery) = verdict { Some(delivery) } else { None };
+        match (delayed.local, delivery) {
+            (Some(local), Some(delivery)) => self.copy(local, delivery, work),
+            (Some(local), None) => self.end_outgoing(&local.message, Ok(()), work),
+            (None, delivery) => self.resume(&delayed.inbound, delivery),
         }
     }
-}
 
-/// A message that waited is received, or dropped.
-fn go_on(delayed: Delayed, verdict: Verdict, work: &mut Work) {
-    let delivery = if let Verdict::Deliver(delivery) = verdict { Some(delivery) } else { None };
-    match (delayed.local, delivery) {
-        (Some(local), Some(delivery)) => work.copies.push(LocalCopy { local, delivery }),
-        (Some(local), None) => work.ended.push(Ended { message: local.message, result: Ok(()) }),
-        (None, delivery) => {
-            let (way, rx) = (delayed.inbound.back, delayed.inbound.rx);
-            work.resumes.push(Resume { way, rx, delivery });
+    /// Has the LND go on with a message that was delayed.
+    fn resume(&self, inbound: &Inbound, delivery: Option<Delivery>) {
+        let Way::Over { ni, partition, .. } = inbound.back else { return };
+        let lnd = self.net.lock(partition).shared().nis.get(ni).map(|ni| ni.lnd.clone());
+        if let Some(lnd) = lnd {
+            lnd.resume(inbound.rx, delivery);
         }
     }
 }
 
 impl Blocked {
-    /// Enters a message at the end; `false` if there are too many.
-    fn push(&mut self, search: &Search<'_>, local: &mut Option<Local>) -> bool {
+    /// The first message behind one that was passed over; from the head, if that one is gone.
+    fn behind(&self, passed: Option<Key>) -> Option<u32> {
+        match passed.and_then(|key| self.delayed.get(key)) {
+            Some(passed) => some(passed.links.next),
+            None => self.order.head(),
+        }
+    }
+
+    /// Enters a message at the end; `None` if there are too many.
+    fn push(&mut self, search: &Search<'_>, local: &mut Option<Local>) -> Option<Key> {
         debug_assert_eq!(search.wanted.op, MdOptions::OP_PUT, "a GET never waits");
         let delayed = Delayed {
             inbound: search.inbound.clone(),
@@ -173,10 +214,10 @@ impl Blocked {
             local: None,
             links: Links::NONE,
         };
-        let Some(key) = self.delayed.insert(delayed) else { return false };
+        let key = self.delayed.insert(delayed)?;
         self.delayed[key.index].local = local.take();
         self.order.push_back(&mut self.delayed, key.index);
-        true
+        Some(key)
     }
 
     fn remove(&mut self, state: &PortalState, index: u32) -> Option<Delayed> {

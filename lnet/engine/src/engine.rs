@@ -1,3 +1,4 @@
+use std::mem;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -21,6 +22,7 @@ use crate::ni::{Nis, Phase};
 use crate::ping::{Ping, PingSource, PingTarget};
 use crate::portal_state::PortalState;
 use crate::resources::Resources;
+use crate::wake;
 use crate::work::{Ended, Work};
 
 /// [`Engine::advance`] is to be called at least this often while there are NIs, in nanoseconds: LNet's monitor thread
@@ -271,36 +273,22 @@ impl Engine {
     /// fails at once lets the next one go, which may fail at once too.
     pub(crate) fn run(&self, work: &mut Work) {
         while !work.is_empty() {
-            // In the order in which they waited.
-            for resume in work.resumes.drain(..) {
-                self.resume(resume);
-            }
-            while let Some(copy) = pop_first(&mut work.copies) {
-                self.copy(copy, work);
-            }
-            while let Some(launch) = pop_first(&mut work.launches) {
+            for launch in mem::take(&mut work.launches) {
                 self.launch(launch, work);
             }
-            while let Some(outgoing) = pop_first(&mut work.sends) {
+            for outgoing in mem::take(&mut work.sends) {
                 self.hand_over(outgoing, work);
             }
-            while let Some(Ended { message, result }) = pop_first(&mut work.ended) {
+            for Ended { message, result } in mem::take(&mut work.ended) {
                 self.end_outgoing(&message, result, work);
             }
-            while let Some(way) = work.pushed.pop() {
+            for way in mem::take(&mut work.pushed) {
                 self.end_push(way);
             }
-            for handler in work.wakes.drain(..) {
-                handler.wake();
-            }
+            wake::all(&mut work.wakes);
             work.garbage.clear();
         }
     }
-}
-
-/// Takes the first element out; the lists of [`Work`] rarely have a second.
-fn pop_first<A: smallvec::Array>(list: &mut smallvec::SmallVec<A>) -> Option<A::Item> {
-    (!list.is_empty()).then(|| list.remove(0))
 }
 
 impl LNet for Engine {
@@ -403,6 +391,10 @@ impl Upcalls for Engine {
 
     fn parse(&self, arrival: &Arrival<'_>) -> Verdict {
         self.with(|work| self.arrive(arrival, work))
+    }
+
+    fn forget_delayed(&self, token: RxToken) -> bool {
+        self.with(|work| self.forget_waiting(token, work))
     }
 
     fn finalize_rx(&self, token: RxToken, result: Result<(), Errno>) {

@@ -14,9 +14,11 @@ use crate::work::Work;
 impl Engine {
     pub(crate) fn attach_entry(&self, me: &MeSpec) -> Result<MeHandle, LNetError> {
         let portal = &self.portals[me.portal.index()];
-        let kind = portal.decide(me)?;
+        let kind = Kind::of(&me.match_id, me.ignore_bits);
         let partition = self.home(kind, me);
         let part = &mut *self.posted.lock(partition);
+        part.objects.check_room()?;
+        portal.decide(me)?;
         let table = &mut part.tables[me.portal.index()];
         let index = table.post(&mut part.objects, &self.common.hasher, kind, me)?;
         Ok(self.common.handles.me(partition, part.objects.key(index)))
@@ -83,7 +85,7 @@ impl Engine {
     ) -> Result<MdHandle, LNetError> {
         let gone = LNetError::NoSuch { object: "ME", handle: me.0 };
         let (partition, key) = self.common.handles.open_me(me).ok_or(gone.clone())?;
-        let (handle, portal) = {
+        let (handle, portal, waited_for) = {
             let part = &mut *self.posted.lock(partition);
             let entry = part.objects.entry(key).ok_or(gone)?;
             if entry.md != NONE {
@@ -97,9 +99,12 @@ impl Engine {
             let table = &mut part.tables[portal];
             (table.attached, table.attached_at_ns) = (table.attached + 1, self.common.now_ns());
             self.portals[portal].activate(partition);
-            (part.md_handle(&self.common, index), portal)
+            // Those that wait come first: until they have been asked, no other PUT gets it.
+            let waited_for = self.portals[portal].has_waiting();
+            part.objects.md_mut(index).reserved = waited_for;
+            (part.md_handle(&self.common, index), portal, waited_for)
         };
-        if self.portals[portal].has_waiting() {
+        if waited_for {
             self.retry_delayed(portal, partition, key, work);
         }
         Ok(handle)

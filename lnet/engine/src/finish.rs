@@ -5,6 +5,7 @@ use lnet_nid::ProcessId;
 use lnet_proto::{Body, Header};
 use lnet_region::WriteVec;
 
+use crate::delay::DELAYED_TOKEN;
 use crate::engine::{Common, Engine};
 use crate::message::{Intake, Launch, Message, Op, Receiving, Way};
 use crate::names::{MdName, unpack};
@@ -18,7 +19,7 @@ pub(crate) const FAIL_BATCH: u32 = 1024;
 impl Engine {
     /// Tells the owner of a message that it has left, or could not.
     pub(crate) fn end_outgoing(&self, message: &Message, result: Result<(), Errno>, work: &mut Work) {
-        let Some(MdName { place, index }) = message.md else { return };
+        let Some(MdName { place, key: Key { index, .. } }) = message.md else { return };
         let part = &mut *self.table(place.bound).lock(place.partition);
         if message.op != Op::Reply {
             part.end_request(message, index, result);
@@ -30,7 +31,7 @@ impl Engine {
     pub(crate) fn received(&self, token: RxToken, result: Result<(), Errno>, work: &mut Work) {
         let bound = token.0 >> 62 & 1 == 1;
         let (partition, key) = unpack(token.0 & !(1 << 62));
-        if partition >= self.common.partitions() {
+        if partition >= self.common.partitions() || token.0 & DELAYED_TOKEN != 0 {
             return;
         }
         let part = &mut *self.table(bound).lock(partition);
@@ -92,7 +93,7 @@ impl Engine {
         let sink = {
             let part = self.bound.lock(name.place.partition);
             part.responses.get(response)?;
-            let memory = &part.objects.md(name.index).memory;
+            let memory = &part.objects.md(name.key.index).memory;
             memory.write(0..memory.len()).ok()?
         };
         self.net.lock(partition).messages.get_mut(key)?.op = Op::DirectGet;
@@ -116,14 +117,14 @@ impl Engine {
         };
         let event = {
             let part = &mut *self.bound.lock(name.place.partition);
-            part.claim_reply(&self.common, name.index, response, bytes)
+            part.claim_reply(&self.common, name.key.index, response, bytes)
         };
         self.left(token, Ok(()), work);
         if let Some(event) = event {
             let part = &mut *self.bound.lock(name.place.partition);
             part.counters.recv_count += 1;
             part.counters.recv_length += u64::from(event.mlength);
-            part.finish(&self.common, name.index, &event, Ok(()), work);
+            part.finish(&self.common, name.key.index, &event, Ok(()), work);
         }
     }
 

@@ -75,10 +75,11 @@ impl Engine {
                 LndError { what: format!("there is an NI {nid} already"), errno: Errno::EEXIST }.into()
             );
         }
-        let (credits, cpts) = (ni.credits_per_partition(&STARTING_LIMITS), ni.cpts.clone());
+        let (credits, cpts, lnd) =
+            (ni.credits_per_partition(&STARTING_LIMITS), ni.cpts.clone(), ni.lnd.clone());
         let key = shared.nis.enter(ni).ok_or(LNetError::TooMany { objects: "NIs", limit: NIS_MAX })?;
         let parts = parts.enumerate().filter(|&(partition, _)| cpts.contains(partition));
-        parts.for_each(|(_, part)| part.enter_share(key, credits));
+        parts.for_each(|(_, part)| part.enter_share(key, &lnd, credits));
         self.ni_count.fetch_add(1, Ordering::Relaxed);
         Ok(key)
     }

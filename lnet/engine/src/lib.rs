@@ -65,7 +65,7 @@
 //! | `resources`, `objects`, `md`, `portal`, `matching`, `response` | one partition of MEs and MDs; which of them takes a message; the answers waited for |
 //! | `portal_state`, `event_queue` | what all partitions share of a portal, and of an EQ |
 //! | `net`, `peer`, `ni`, `identity` | one partition of peers and credits; NIs; which NIDs are one node |
-//! | `message`, `work` | messages on their way; what is left to do after a lock |
+//! | `message`, `work`, `wake` | messages on their way; what is left to do after a lock; waking handlers |
 //! | `ping` | answering pings and pushes; asking a node who it is ([`Ping`]) |
 //! | `slab`, `list`, `buckets`, `groups`, `sequence`, `names`, `keys` | tables that grow in small steps, the lists and hash indices through them; what handles are made of |
 
@@ -105,6 +105,7 @@ mod send;
 mod sequence;
 mod slab;
 mod sync;
+mod wake;
 mod work;
 
 pub use config::{EngineConfig, Limits, MatchOrder, Rotor, Stealing};

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use crate::config::MatchOrder;
 use crate::engine::Common;
+use crate::md::Descriptor;
 use crate::portal::{Entry, Kind};
 use crate::resources::Resources;
 use crate::slab::NONE;
@@ -94,8 +95,21 @@ impl Resources {
     }
 
     /// The rules in their order; `None` skips the entry.
-    pub(crate) fn try_entry(&self, entry: &Entry, wanted: &Wanted) -> Option<Found> {
+    fn try_entry(&self, entry: &Entry, wanted: &Wanted) -> Option<Found> {
         let md = self.objects.md_at(entry.md)?;
+        if md.reserved && wanted.op == MdOptions::OP_PUT {
+            return None;
+        }
+        Resources::try_md(entry, md, wanted)
+    }
+
+    /// The same for a PUT that waits already.
+    pub(crate) fn try_reserved(&self, entry: &Entry, wanted: &Wanted) -> Found {
+        let md = self.objects.md_at(entry.md);
+        md.and_then(|md| Resources::try_md(entry, md, wanted)).unwrap_or(Found::Nothing)
+    }
+
+    fn try_md(entry: &Entry, md: &Descriptor, wanted: &Wanted) -> Option<Found> {
         let bits_differ = (entry.match_bits.0 ^ wanted.bits.0) & !entry.ignore_bits.0 != 0;
         if md.is_exhausted() || !md.options.contains(wanted.op) || bits_differ {
             return None;

@@ -24,6 +24,8 @@ pub(crate) struct Descriptor {
     /// Made by `md_bind` for one's own PUTs and GETs.
     pub(crate) bound: bool,
     pub(crate) auto_unlink: bool,
+    /// For PUTs that wait already: others look past it until those have been asked.
+    pub(crate) reserved: bool,
     /// Unlinked: its handle names nothing any more, the memory goes with the last message.
     pub(crate) dead: bool,
     /// Unlinked by its owner, or for a response that did not come, while messages were in flight.
@@ -49,6 +51,7 @@ impl Descriptor {
             me,
             bound: me == NONE,
             auto_unlink: unlink == Unlink::Auto,
+            reserved: false,
             dead: false,
             aborted: false,
             offset: 0,
@@ -105,6 +108,11 @@ impl Descriptor {
 
 /// The rules that hold for every MD (lnet-semantics 2).
 pub(crate) fn check(md: &Md) -> Result<(), LNetError> {
+    // A program may have taken the bits from elsewhere, where they mean more than here.
+    if !MdOptions::all().contains(md.options) {
+        let rule = "each bit must be one of MdOptions";
+        return Err(LNetError::Invalid { field: "options", value: u64::from(md.options.bits()), rule });
+    }
     if md.options.contains(MdOptions::MAX_SIZE) && md.max_size as usize > md.memory.len() {
         return Err(LNetError::Invalid {
             field: "max_size",
@@ -137,4 +145,32 @@ pub(crate) fn check_bound(md: &Md) -> Result<(), LNetError> {
         return Err(LNetError::Invalid { field: "length", value: md.memory.len() as u64, rule });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use lnet_api::Errno;
+    use lnet_region::Region;
+
+    use super::*;
+
+    fn md(options: MdOptions) -> Md {
+        let memory = IoVec::whole(Region::heap(8).unwrap());
+        Md { memory, threshold: Threshold::Limited(1), max_size: 0, options, user_ptr: 0, eq: None }
+    }
+
+    /// Options of LNet that mean nothing here, and bits that mean nothing anywhere, do not pass unseen.
+    #[test]
+    fn bits_without_a_name_are_refused() {
+        assert_eq!(
+            (check_bound(&md(MdOptions::empty())), check_attached(&md(MdOptions::OP_PUT))),
+            (Ok(()), Ok(()))
+        );
+        for bit in (0..u32::BITS).map(|bit| 1 << bit).filter(|&bit| MdOptions::from_bits(bit).is_none()) {
+            let unknown = MdOptions::from_bits_retain(bit);
+            for refused in [check_bound(&md(unknown)), check_attached(&md(MdOptions::OP_PUT | unknown))] {
+                assert_eq!(refused.unwrap_err().errno(), Errno::EINVAL);
+            }
+        }
+    }
 }

@@ -258,6 +258,66 @@ fn nothing_waits_where_nothing_may() {
     });
 }
 
+/// S-109: what waits is asked first; a message that arrives while a buffer is posted does not overtake it.
+#[test]
+fn nothing_overtakes_what_waits() {
+    check(|| {
+        let node = Arc::new(Node::new(1));
+        node.engine.set_lazy(portal(), true);
+        assert!(matches!(node.arrive(), Verdict::Delay(_)));
+        let other = node.clone();
+        let poster = thread::spawn(move || other.post());
+        let second = node.arrive();
+        let md = poster.join().unwrap();
+        assert!(matches!(second, Verdict::Delay(_)), "the buffer takes one message: the first");
+        let delivery = node.lnd.resumed.lock().unwrap().pop().flatten().expect("the first goes on");
+        let token = delivery.token;
+        drop(delivery);
+        node.engine.finalize_rx(token, Ok(()));
+        node.assert_ended_once(md);
+        assert_eq!(node.engine.counters().msgs_alloc, 1);
+    });
+}
+
+/// A waiting message whose connection is lost, and the buffer that it waits for: it is forgotten or resumed, never both.
+#[test]
+fn a_waiting_message_is_forgotten_or_resumed() {
+    check(|| {
+        let node = Arc::new(Node::new(1));
+        node.engine.set_lazy(portal(), true);
+        let Verdict::Delay(token) = node.arrive() else { panic!("nothing is posted") };
+        let other = node.clone();
+        let poster = thread::spawn(move || other.post());
+        let forgotten = node.engine.forget_delayed(token);
+        let md = poster.join().unwrap();
+        let resumed = node.lnd.resumed.lock().unwrap().pop().flatten();
+        assert_eq!(resumed.is_some(), !forgotten);
+        if let Some(Delivery { token, sink }) = resumed {
+            drop(sink);
+            node.engine.finalize_rx(token, Err(Errno::ECONNRESET));
+            node.assert_ended_once(md);
+        }
+        assert!(!node.engine.forget_delayed(token), "it does not wait any more");
+        node.assert_quiet();
+    });
+}
+
+/// An NI goes while one of its messages gets the credit that it waited for.
+#[test]
+fn a_message_that_outlives_its_ni_ends_once() {
+    check(|| {
+        let node = Arc::new(Node::new(1));
+        let (first, second) = (node.put(PEER), node.put(PEER));
+        let other = node.clone();
+        let finalizer = thread::spawn(move || other.finalize(Ok(())));
+        node.engine.remove_ni(nid(US)).unwrap();
+        finalizer.join().unwrap();
+        node.assert_ended_once(first);
+        node.assert_ended_once(second);
+        assert_eq!(node.engine.counters().msgs_alloc, 0);
+    });
+}
+
 /// S-311: an unlink and the end of the message that uses the MD.
 #[test]
 fn unlink_and_finalise_end_an_md_once() {

@@ -25,11 +25,11 @@ pub(crate) struct Place {
     pub(crate) partition: usize,
 }
 
-/// Names an MD wherever it is. It exists as long as a message uses it.
+/// Names an MD wherever it is. It exists as long as a message uses it that is in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MdName {
     pub(crate) place: Place,
-    pub(crate) index: u32,
+    pub(crate) key: Key,
 }
 
 /// Bits of a partition in a name.
@@ -43,7 +43,7 @@ pub const PARTITIONS_MAX: usize = 64;
 
 const _: () = assert!(PARTITIONS_MAX <= 1 << PARTITION_BITS);
 
-/// A partition and a key in one number; the value of a token.
+/// A partition (or a portal) and a key in one number; the value of a token.
 pub(crate) const fn pack(partition: usize, key: Key) -> u64 {
     (partition as u64) << KEY_BITS | key.to_bits()
 }
@@ -74,27 +74,30 @@ const fn mix(value: u64, factor: u64) -> u64 {
     value ^ value >> 32
 }
 
-/// Makes handles out of names and finds names in handles. Each engine mixes its handles with a random number of its
-/// own, and every bit of a handle tells of every bit of the name: a handle of another engine, or one that a peer has
-/// guessed from others, names nothing here but by the rarest chance.
+/// Makes handles out of names and finds names in handles. Each engine mixes its handles with random keys of its own, and
+/// every bit of a handle tells of every bit of the name: a handle of another engine, or a stale one with a bit changed,
+/// names nothing here but by the rarest chance. (It is no cipher: what a peer may do with a handle is checked apart.)
 #[derive(Debug)]
 pub(crate) struct Handles {
-    salt: u64,
+    keys: [u64; 2],
     partitions: usize,
 }
 
 impl Handles {
     pub(crate) fn new(partitions: usize) -> Handles {
-        Handles { salt: RandomState::default().hash_one(partitions), partitions }
+        let keys = [RandomState::default().hash_one(0), RandomState::default().hash_one(1)];
+        Handles { keys, partitions }
     }
 
     fn seal(&self, kind: Kind, partition: usize, key: Key) -> u64 {
-        mix(((kind as u64) << 62 | pack(partition, key)) ^ self.salt, FACTOR)
+        let [first, second] = self.keys;
+        mix(mix(((kind as u64) << 62 | pack(partition, key)) ^ first, FACTOR) ^ second, FACTOR)
     }
 
     /// The partition and key, if the handle is of one of these kinds.
     fn open(&self, handle: u64, kind: Kind) -> Option<(usize, Key)> {
-        let value = mix(handle, FACTOR_INVERSE) ^ self.salt;
+        let [first, second] = self.keys;
+        let value = mix(mix(handle, FACTOR_INVERSE) ^ second, FACTOR_INVERSE) ^ first;
         let (partition, key) = unpack(value & ((1 << 62) - 1));
         (value >> 62 == kind as u64 && partition < self.partitions).then_some((partition, key))
     }

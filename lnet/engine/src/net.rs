@@ -1,6 +1,8 @@
 //! One partition of the network's side: peers, credits, and the messages on their way out (lnet-semantics 13).
 
-use lnet_api::{Errno, NiLimits, Tx, TxToken};
+use std::sync::Arc;
+
+use lnet_api::{Errno, Lnd, NiLimits, Tx, TxToken};
 use lnet_nid::Nid;
 use lnet_proto::Header;
 
@@ -25,9 +27,10 @@ pub(crate) struct NetShared {
 }
 
 /// One partition's part of an NI.
-#[derive(Debug)]
 pub(crate) struct Share {
     ni: Key,
+    /// The NI's LND, by a count of references of this partition's own: each message takes one.
+    lnd: Arc<Arc<dyn Lnd>>,
     /// Messages that may still be handed to the LND; below 0, as many are queued.
     pub(crate) credits: i64,
     pub(crate) max_credits: i64,
@@ -75,14 +78,15 @@ impl Net {
     }
 
     /// Begins this partition's part of an NI.
-    pub(crate) fn enter_share(&mut self, ni: Key, credits: i64) {
+    pub(crate) fn enter_share(&mut self, ni: Key, lnd: &Arc<dyn Lnd>, credits: i64) {
         let place = ni.index as usize;
         if self.shares.len() <= place {
             self.shares.resize_with(place + 1, || None);
         }
         let (max_credits, min_credits) = (credits, credits);
         let (queue, traffic) = (List::new(), Traffic::default());
-        self.shares[place] = Some(Share { ni, credits, max_credits, min_credits, queue, traffic });
+        let lnd = Arc::new(lnd.clone());
+        self.shares[place] = Some(Share { ni, lnd, credits, max_credits, min_credits, queue, traffic });
     }
 
     /// Sends a message: hands it over when there are credits, or queues it. It ends at once with ENETDOWN if the NI is gone
@@ -106,7 +110,7 @@ impl Net {
         to.queued_bytes += u64::from(header.payload_length) + HEADER_BYTES;
         let deadline_ns = ni.deadline_ns(common.now_ns());
         let tx = Tx { ni: ni.id.nid, peer: to.id, header, payload, token, reply_to, deadline_ns };
-        self.take_peer_credit(shared, name.index, tx, work);
+        self.take_peer_credit(name.index, tx, work);
     }
 
     /// The NI and the peer of a message, if there is room for it.
@@ -127,7 +131,7 @@ impl Net {
         Ok((ni, peer))
     }
 
-    fn take_peer_credit(&mut self, shared: &NetShared, message: u32, tx: Tx, work: &mut Work) {
+    fn take_peer_credit(&mut self, message: u32, tx: Tx, work: &mut Work) {
         let peer = self.peers.get_mut(self.messages[message].peer);
         peer.credits -= 1;
         peer.min_credits = peer.min_credits.min(peer.credits);
@@ -137,18 +141,10 @@ impl Net {
             return;
         }
         let ni = peer.ni;
-        self.take_ni_credit(shared, message, ni, tx, false, work);
+        self.take_ni_credit(message, ni, tx, false, work);
     }
 
-    fn take_ni_credit(
-        &mut self,
-        shared: &NetShared,
-        message: u32,
-        ni: Key,
-        tx: Tx,
-        waited: bool,
-        work: &mut Work,
-    ) {
+    fn take_ni_credit(&mut self, message: u32, ni: Key, tx: Tx, waited: bool, work: &mut Work) {
         let share =
             self.shares[ni.index as usize].as_mut().expect("a peer's NI has a share in its partition");
         share.credits -= 1;
@@ -158,13 +154,13 @@ impl Net {
             self.keep_waiting(message, tx);
             return;
         }
-        self.hand_over(shared, message, ni, tx, waited, work);
+        self.hand_over(message, ni, tx, waited, work);
     }
 
-    fn hand_over(&self, shared: &NetShared, message: u32, ni: Key, tx: Tx, waited: bool, work: &mut Work) {
-        let ni = shared.nis.get(ni).expect("an NI outlives its messages");
+    fn hand_over(&self, message: u32, ni: Key, tx: Tx, waited: bool, work: &mut Work) {
+        let share = self.share(ni).expect("a share outlives its NI's messages");
         let waited_for = self.messages[message].md.filter(|_| waited);
-        work.sends.push(Outgoing { lnd: ni.lnd.clone(), tx, waited_for });
+        work.sends.push(Outgoing { lnd: share.lnd.clone(), tx, waited_for });
     }
 
     /// Keeps a message that is in a queue. There is room for as many as there are messages.
@@ -180,7 +176,6 @@ impl Net {
     /// A message has left its LND, or could not: its credits go to the next ones. Gives the message, to be ended.
     pub(crate) fn finalize(
         &mut self,
-        shared: &NetShared,
         common: &Common,
         key: Key,
         result: Result<(), Errno>,
@@ -188,7 +183,7 @@ impl Net {
     ) -> Option<Message> {
         self.messages.get(key).filter(|message| message.waiting == NONE)?;
         let message = self.take(key.index, result)?;
-        self.give_back_credits(shared, common, message.peer, work);
+        self.give_back_credits(common, message.peer, work);
         Some(message)
     }
 
@@ -218,27 +213,27 @@ impl Net {
     }
 
     /// The NI's credit goes back first (lnet-semantics 13).
-    fn give_back_credits(&mut self, shared: &NetShared, common: &Common, peer: u32, work: &mut Work) {
-        self.give_back_ni_credit(shared, common, self.peers[peer].ni, work);
-        self.give_back_peer_credit(shared, common, peer, work);
+    fn give_back_credits(&mut self, common: &Common, peer: u32, work: &mut Work) {
+        self.give_back_ni_credit(common, self.peers[peer].ni, work);
+        self.give_back_peer_credit(common, peer, work);
     }
 
-    fn give_back_ni_credit(&mut self, shared: &NetShared, common: &Common, ni: Key, work: &mut Work) {
+    fn give_back_ni_credit(&mut self, common: &Common, ni: Key, work: &mut Work) {
         loop {
             let Some(share) = self.shares[ni.index as usize].as_mut() else { return };
             share.credits += 1;
             let Some(message) = share.queue.pop_front(&mut self.messages) else { return };
             let Some(tx) = self.stop_waiting(message) else { return };
             if tx.deadline_ns > common.now_ns() {
-                return self.hand_over(shared, message, ni, tx, true, work);
+                return self.hand_over(message, ni, tx, true, work);
             }
             let peer = self.messages[message].peer;
             self.end(message, Errno::ETIMEDOUT, work);
-            self.give_back_peer_credit(shared, common, peer, work);
+            self.give_back_peer_credit(common, peer, work);
         }
     }
 
-    fn give_back_peer_credit(&mut self, shared: &NetShared, common: &Common, index: u32, work: &mut Work) {
+    fn give_back_peer_credit(&mut self, common: &Common, index: u32, work: &mut Work) {
         loop {
             let peer = self.peers.get_mut(index);
             peer.credits += 1;
@@ -246,7 +241,7 @@ impl Net {
             let ni = peer.ni;
             let Some(tx) = self.stop_waiting(message) else { return };
             if tx.deadline_ns > common.now_ns() {
-                return self.take_ni_credit(shared, message, ni, tx, true, work);
+                return self.take_ni_credit(message, ni, tx, true, work);
             }
             self.end(message, Errno::ETIMEDOUT, work);
         }
@@ -268,15 +263,19 @@ impl Net {
         to: &NiLimits,
         work: &mut Work,
     ) {
-        let more_for_peers = i64::from(to.peer_credits.max(1)) - i64::from(from.peer_credits.max(1));
+        let more = i64::from(to.peer_credits.max(1)) - i64::from(from.peer_credits.max(1));
         for index in self.peers.of_ni(ni) {
             let peer = self.peers.get_mut(index);
-            peer.max_credits += more_for_peers;
-            peer.min_credits += more_for_peers;
-            peer.credits += more_for_peers.min(0);
-            for _ in 0..more_for_peers {
-                self.give_back_peer_credit(shared, common, index, work);
+            peer.max_credits += more;
+            peer.min_credits += more;
+            peer.credits += more.min(0);
+            // One by one as long as somebody waits for them.
+            let mut left = more.max(0);
+            while left > 0 && self.peers[index].credits < 0 {
+                self.give_back_peer_credit(common, index, work);
+                left -= 1;
             }
+            self.peers.get_mut(index).credits += left;
         }
         let Some(known) = shared.nis.get(ni) else { return };
         let more = known.credits_per_partition(to) - known.credits_per_partition(from);
@@ -284,8 +283,13 @@ impl Net {
         share.max_credits += more;
         share.min_credits += more;
         share.credits += more.min(0);
-        for _ in 0..more {
-            self.give_back_ni_credit(shared, common, ni, work);
+        let mut left = more.max(0);
+        while left > 0 && self.share(ni).is_some_and(|share| share.credits < 0) {
+            self.give_back_ni_credit(common, ni, work);
+            left -= 1;
+        }
+        if let Some(share) = self.share_mut(ni) {
+            share.credits += left;
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::ops::{Index, IndexMut};
 
+use lnet_api::LNetError;
+
 use crate::md::Descriptor;
 use crate::portal::Entry;
 use crate::slab::{Key, Slab};
@@ -44,6 +46,14 @@ impl Objects {
     /// Names an entry or an MD by its index.
     pub(crate) fn key(&self, index: u32) -> Key {
         self.slab.key(index)
+    }
+
+    /// ENOMEM without room for another entry.
+    pub(crate) fn check_room(&mut self) -> Result<(), LNetError> {
+        if self.entries < self.max_entries && self.slab.reserve() {
+            return Ok(());
+        }
+        Err(LNetError::TooMany { objects: "match entries", limit: self.max_entries })
     }
 
     /// Enters an entry, unless there are too many.

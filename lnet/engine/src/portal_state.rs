@@ -2,6 +2,7 @@
 //! (lnet-semantics 10 and 11; S-101, S-109, S-309, S-310).
 
 use lnet_api::{LNetError, MeSpec, Position};
+use lnet_nid::Nid;
 use lnet_proto::Header;
 
 use crate::config::Rotor;
@@ -76,7 +77,12 @@ impl PortalState {
             Kind::Unique => 1,
             Kind::Wildcard => 2,
         };
-        match self.kind.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire) {
+        // A plain look first: all partitions share this, and it changes once.
+        let known = match self.kind.load(Ordering::Acquire) {
+            0 => self.kind.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire),
+            known => Err(known),
+        };
+        match known {
             Err(1) if kind == Kind::Wildcard => Err(PortalState::refusal(
                 spec,
                 "a unique portal takes only entries for one process and all bits",
@@ -115,10 +121,12 @@ impl PortalState {
     }
 
     /// The partition where a message begins to look: `here`, or what the rotor says (lnet-semantics 10).
+    /// `primary` is the primary NID of the source.
     pub(crate) fn first_partition(
         &self,
         rotor: Rotor,
         header: &Header,
+        primary: Nid,
         here: usize,
         partitions: usize,
     ) -> usize {
@@ -130,7 +138,7 @@ impl PortalState {
         match rotor {
             Rotor::On => turn(),
             Rotor::RrRt if routed() => turn(),
-            Rotor::HashRt if routed() => header.src.nid.cpt_of(partitions),
+            Rotor::HashRt if routed() => primary.cpt_of(partitions),
             _ => here,
         }
     }

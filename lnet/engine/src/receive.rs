@@ -63,11 +63,11 @@ impl Engine {
         let mut partition = arrival.from.nid.cpt_of(self.common.partitions());
         let mut net = self.net.lock(partition);
         // An NI may be bound to some partitions; then its peers belong to those.
-        let home =
-            net.shared().nis.find(arrival.ni).map_or(partition, |(_, ni)| ni.cpts.of(arrival.from.nid));
-        if home != partition {
+        while let Some((_, ni)) = net.shared().nis.find(arrival.ni)
+            && ni.cpts.of(arrival.from.nid) != partition
+        {
+            partition = ni.cpts.of(arrival.from.nid);
             drop(net);
-            partition = home;
             net = self.net.lock(partition);
         }
         let (part, shared) = net.split();
@@ -157,8 +157,8 @@ impl Engine {
         let begun = self.begin_push(search.inbound.back);
         let attempt = if begun { self.search(PING_PORTAL.index(), search, work) } else { Attempt::Nothing };
         let verdict = match attempt {
-            Attempt::Taken(Verdict::Deliver(delivery)) => return Verdict::Deliver(delivery),
-            Attempt::Taken(verdict) => verdict,
+            // It ends where it is received.
+            Attempt::Taken(verdict) => return verdict,
             Attempt::Refused => self.discard(search.inbound, search.header),
             Attempt::Nothing => {
                 let part = &mut *self.posted.lock(self.partition_of(search.inbound));
@@ -192,7 +192,8 @@ impl Engine {
             Some(Kind::Wildcard) => {
                 let (partitions, here) = (self.common.partitions(), self.partition_of(search.inbound));
                 let rotor = self.common.config.portal_rotor;
-                let first = state.first_partition(rotor, search.header, here, partitions);
+                let primary = primary(search.inbound, search.header);
+                let first = state.first_partition(rotor, search.header, primary, here, partitions);
                 let steals = self.common.config.stealing == Stealing::All
                     || (state.is_lazy() && search.wanted.op == MdOptions::OP_PUT);
                 for partition in (first..partitions).chain(0..first).filter(|&at| state.is_active(at)) {
@@ -260,7 +261,14 @@ impl Engine {
         if search.wanted.op == MdOptions::OP_GET {
             return self.take_get(part, search, &found, work);
         }
-        let Ok(sink) = part.objects.md(found.md).memory.write(found.range()) else { return Attempt::Refused };
+        // An empty message touches no memory.
+        let sink = match found.mlength {
+            0 => None,
+            _ => match part.objects.md(found.md).memory.write(found.range()) {
+                Ok(sink) => Some(sink),
+                Err(_) => return Attempt::Refused,
+            },
+        };
         if !part.receiving.reserve() {
             return Attempt::Refused;
         }
@@ -270,7 +278,7 @@ impl Engine {
         let wants_no_ack = part.objects.md(found.md).options.contains(MdOptions::ACK_DISABLE);
         let ack = if wants_no_ack { WireHandle::NONE } else { ack_of(search.header) };
         let receiving = Receiving { kind, md: found.md, back: search.inbound.back, event, ack };
-        Attempt::Taken(part.deliver_payload(&self.common, receiving, Some(sink), work))
+        Attempt::Taken(part.deliver_payload(&self.common, receiving, sink, work))
     }
 
     fn take_get(&self, part: &mut Resources, search: &Search<'_>, found: &Match, work: &mut Work) -> Attempt {
@@ -296,7 +304,7 @@ impl Engine {
             body: Body::Reply { dst_wmd: return_wmd },
         };
         let payload = (!payload.is_empty()).then_some(payload);
-        let name = MdName { place: part.place, index: found.md };
+        let name = MdName { place: part.place, key: part.objects.key(found.md) };
         let message = Message::new(Op::Reply, Some(name), Key::NULL, event);
         let (way, reply_to) = (search.inbound.back, Some(search.inbound.rx));
         work.launches.push(Launch { way, message, header, payload, reply_to });
@@ -348,10 +356,9 @@ impl Engine {
 
     /// What an event tells of where a message came from.
     fn arrival_event(&self, kind: EventKind, inbound: &Inbound, header: &Header) -> Event {
-        let primary = inbound.nids.first().copied().unwrap_or(header.src.nid);
         Event {
             target: header.dest,
-            initiator: ProcessId::new(primary, header.src.pid),
+            initiator: ProcessId::new(primary(inbound, header), header.src.pid),
             source: header.src,
             sender: inbound.from.nid,
             ..self.common.event(kind)
@@ -493,13 +500,22 @@ impl Resources {
         if !self.receiving.reserve() || (mlength < rlength && !truncates) {
             return None;
         }
-        let sink = self.objects.md(md).memory.write(0..mlength as usize).ok()?;
+        let Ok(sink) = self.objects.md(md).memory.write(0..mlength as usize) else {
+            // Its memory is in use: the data is lost, which is better known now than at the deadline.
+            self.fail_response(common, response, Errno::EBUSY, work);
+            return None;
+        };
         self.remove_response(response);
         self.begin(md);
         let (kind, back, ack) = (Intake::Reply, inbound.back, WireHandle::NONE);
         let receiving = Receiving { kind, md, back, event: Event { mlength, ..event }, ack };
         Some(self.deliver_payload(common, receiving, Some(sink), work))
     }
+}
+
+/// The primary NID of a message's source.
+fn primary(inbound: &Inbound, header: &Header) -> Nid {
+    inbound.nids.first().copied().unwrap_or(header.src.nid)
 }
 
 fn wanted(

@@ -177,14 +177,20 @@ impl Resources {
         inbound: &Inbound,
         source: Nid,
     ) -> Option<u32> {
-        let of_md = self.objects.md(md).responses.iter(&self.responses).take(ANSWER_SEARCH);
-        let of_debtor = match inbound.back {
-            Way::Here => NONE,
-            Way::Over { ni, peer, .. } => self.first_of_debtor(&Peers::name(&common.hasher, ni, peer)),
+        let sender = match inbound.back {
+            Way::Here => None,
+            Way::Over { ni, peer, .. } => Some(Peers::name(&common.hasher, ni, peer)),
         };
+        // Who was asked must answer: the very peer, or one that is known to be of the node which the header names.
+        let of_node = inbound.nids.contains(&inbound.from.nid);
+        let of_md = self.objects.md(md).responses.iter(&self.responses).take(ANSWER_SEARCH);
+        let of_debtor = sender.map_or(NONE, |sender| self.first_of_debtor(&sender));
         let of_debtor =
             std::iter::successors(some(of_debtor), |&at| self.next_of_debtor(at)).take(ANSWER_SEARCH);
-        let expected = |index: u32| self.responses[index].md == md && self.responses[index].kind == kind;
+        let expected = |index: u32| {
+            let Response { md: of, kind: wanted, debtor, .. } = self.responses[index];
+            of == md && wanted == kind && (debtor == sender || of_node)
+        };
         let mut same_node = None;
         for index in of_md.chain(of_debtor).filter(|&index| expected(index)) {
             let target = self.responses[index].target.nid;
@@ -209,7 +215,7 @@ impl Resources {
 
     /// A response will not come: it ends like one that has come, with an event of its kind and the reason as status. So an
     /// MD made for the operation alone ends too.
-    fn fail_response(&mut self, common: &Common, index: u32, reason: Errno, work: &mut Work) {
+    pub(crate) fn fail_response(&mut self, common: &Common, index: u32, reason: Errno, work: &mut Work) {
         let response = &self.responses[index];
         let (md, event) = (response.md, response.event(common));
         self.remove_response(index);

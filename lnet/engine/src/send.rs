@@ -1,7 +1,8 @@
 //! Sending: PUTs and GETs, the way to the peer (lnet-semantics 12 to 14).
 
 use lnet_api::{
-    AckRequest, Errno, Event, EventKind, Get, LNetError, MdHandle, MdOptions, Put, RxContext, Sent, Verdict,
+    AckRequest, Delivery, Errno, Event, EventKind, Get, LNetError, MdHandle, MdOptions, Put, RxContext, Sent,
+    Verdict,
 };
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
@@ -16,7 +17,7 @@ use crate::peer::Peers;
 use crate::resources::Resources;
 use crate::response::{Debtor, Response};
 use crate::slab::Key;
-use crate::work::{LocalCopy, Outgoing, Work};
+use crate::work::{Outgoing, Work};
 
 /// A message that is about to be sent from a bound MD.
 struct Request {
@@ -58,7 +59,9 @@ impl Engine {
             offset: u64::from(put.offset),
             ..self.common.event(EventKind::Send)
         };
-        self.request(&request, put.source, event, work, |_| body)
+        let launch = self.request(&request, put.source, event, |_| body)?;
+        self.launch(launch, work);
+        Ok(())
     }
 
     pub(crate) fn send_get(&self, get: &Get, work: &mut Work) -> Result<(), LNetError> {
@@ -79,19 +82,20 @@ impl Engine {
             offset: u64::from(get.offset),
             ..self.common.event(EventKind::Send)
         };
-        self.request(&request, get.source, event, work, body)
+        let launch = self.request(&request, get.source, event, body)?;
+        self.launch(launch, work);
+        Ok(())
     }
 
-    /// Finds the way under the net lock, commits the MD under its own, and launches the message under the net lock
-    /// again: never two at a time.
+    /// Finds the way under the net lock, and commits the MD under its own; the message is launched under the net lock
+    /// again. Never two at a time.
     fn request(
         &self,
         request: &Request,
         source: Option<Nid>,
         event: Event,
-        work: &mut Work,
         body: impl FnOnce(u32) -> Body,
-    ) -> Result<(), LNetError> {
+    ) -> Result<Launch, LNetError> {
         let gone = LNetError::NoSuch { object: "MD", handle: request.handle.0 };
         let (place, key) = self.common.handles.open_md(request.handle).ok_or(gone.clone())?;
         let Place { bound: true, partition } = place else { return Err(gone) };
@@ -105,7 +109,7 @@ impl Engine {
             let event = Event { rlength: length, mlength: length, ..event };
             let response = self.expect(part, request, md, &route)?;
             part.begin(md);
-            let name = MdName { place, index: md };
+            let name = MdName { place, key };
             (Message::new(request.op, Some(name), response, event), length, route, payload)
         };
         let header = Header {
@@ -114,8 +118,7 @@ impl Engine {
             payload_length: if request.op == Op::Put { length } else { 0 },
             body: body(length),
         };
-        work.launches.push(Launch { way: route.way, message, header, payload, reply_to: None });
-        Ok(())
+        Ok(Launch { way: route.way, message, header, payload, reply_to: None })
     }
 
     fn wire_handle(&self, md: MdHandle) -> WireHandle {
@@ -137,10 +140,12 @@ impl Engine {
         let leads = |nid: Nid| nid.net() == target.nid.net() && source.is_none_or(|source| source == nid);
         let found = nis.iter().find(|(_, ni)| ni.phase == Phase::Up && leads(ni.id.nid));
         let (key, ni) = found.ok_or(LNetError::NoRoute { nid: target.nid })?;
-        let partition = ni.cpts.of(target.nid);
-        if net.messages.is_full() {
+        let home = ni.cpts.of(target.nid);
+        // Elsewhere, a full table shows when the message is launched.
+        if home == partition && net.messages.is_full() {
             return Err(LNetError::TooMany { objects: "messages in flight", limit: net.messages.limit() });
         }
+        let partition = home;
         Ok(Route {
             way: Way::Over { ni: key, peer: target, partition },
             source: ni.id.nid,
@@ -184,11 +189,7 @@ impl Engine {
     pub(crate) fn hand_over(&self, outgoing: Outgoing, work: &mut Work) {
         let Outgoing { lnd, tx, waited_for } = outgoing;
         let token = tx.token;
-        let aborted = waited_for.is_some_and(|name| {
-            let part = self.table(name.place.bound).lock(name.place.partition);
-            part.objects.md(name.index).aborted
-        });
-        let sent = if aborted {
+        let sent = if waited_for.is_some_and(|name| self.is_unlinked(name)) {
             drop(tx);
             Sent::Now(Err(Errno::ECANCELED))
         } else {
@@ -199,17 +200,19 @@ impl Engine {
         }
     }
 
+    /// Whether an MD is unlinked: perhaps gone, with its message, for the NI has gone since.
+    fn is_unlinked(&self, name: MdName) -> bool {
+        let part = self.table(name.place.bound).lock(name.place.partition);
+        part.objects.named_md(name.key).is_none_or(|md| md.aborted)
+    }
+
     /// A message has left its LND, or could not: its credits go to the next ones, then its MD hears of it.
     pub(crate) fn left(&self, token: lnet_api::TxToken, result: Result<(), Errno>, work: &mut Work) {
         let (partition, key) = unpack(token.0);
         if partition >= self.common.partitions() {
             return;
         }
-        let message = {
-            let mut net = self.net.lock(partition);
-            let (part, shared) = net.split();
-            part.finalize(shared, &self.common, key, result, work)
-        };
+        let message = { self.net.lock(partition).finalize(&self.common, key, result, work) };
         if let Some(message) = message {
             self.end_outgoing(&message, result, work);
         }
@@ -234,7 +237,7 @@ impl Engine {
         let verdict = self.receive(&inbound, &header, &mut local, work);
         let Some(local) = local else { return };
         match verdict {
-            Verdict::Deliver(delivery) => work.copies.push(LocalCopy { local, delivery }),
+            Verdict::Deliver(delivery) => self.copy(local, delivery, work),
             _ => {
                 let Local { message, payload } = local;
                 drop(payload);
@@ -244,13 +247,13 @@ impl Engine {
     }
 
     /// Copies a payload from this node to itself, then ends both messages.
-    pub(crate) fn copy(&self, copy: LocalCopy, work: &mut Work) {
-        let Local { message, payload } = copy.local;
-        if let (Some(from), Some(mut to)) = (payload, copy.delivery.sink) {
+    pub(crate) fn copy(&self, local: Local, delivery: Delivery, work: &mut Work) {
+        let Local { message, payload } = local;
+        if let (Some(from), Some(mut to)) = (payload, delivery.sink) {
             lnet_region::copy(&from, &mut to);
         }
         self.end_outgoing(&message, Ok(()), work);
-        self.received(copy.delivery.token, Ok(()), work);
+        self.received(delivery.token, Ok(()), work);
     }
 }
 

@@ -2,32 +2,19 @@
 
 use std::sync::Arc;
 
-use lnet_api::{Delivery, Errno, EventHandler, Lnd, RxContext, Tx};
+use lnet_api::{Errno, EventHandler, Lnd, Tx};
 use lnet_region::IoVec;
 use smallvec::SmallVec;
 
-use crate::message::{Launch, Local, Message, Way};
+use crate::message::{Launch, Message, Way};
 use crate::names::MdName;
 
 /// A message to be handed to its LND.
 pub(crate) struct Outgoing {
-    pub(crate) lnd: Arc<dyn Lnd>,
+    pub(crate) lnd: Arc<Arc<dyn Lnd>>,
     pub(crate) tx: Tx,
     /// The MD of one that has waited for credits: it may have been unlinked meanwhile.
     pub(crate) waited_for: Option<MdName>,
-}
-
-/// A payload that this node sends to itself.
-pub(crate) struct LocalCopy {
-    pub(crate) local: Local,
-    pub(crate) delivery: Delivery,
-}
-
-/// A delayed message that goes on.
-pub(crate) struct Resume {
-    pub(crate) way: Way,
-    pub(crate) rx: RxContext,
-    pub(crate) delivery: Option<Delivery>,
 }
 
 /// A message of this node that ended without its LND, or is over.
@@ -36,16 +23,14 @@ pub(crate) struct Ended {
     pub(crate) result: Result<(), Errno>,
 }
 
-/// Everything that must not be done under a lock: calls into LNDs and handlers, copying, freeing memory, and what needs
-/// the lock of another table. One call into the engine rarely has more of each than fits here without allocating: a
+/// What must not be done under a lock: calls into LNDs and handlers, freeing memory, and what needs the lock of another
+/// table. One call into the engine rarely has more of each than fits here without allocating: a
 /// message that completes lets at most two others go, one for each kind of credit.
 #[derive(Default)]
 pub(crate) struct Work {
     pub(crate) launches: SmallVec<[Launch; 1]>,
     pub(crate) sends: SmallVec<[Outgoing; 2]>,
     pub(crate) ended: SmallVec<[Ended; 1]>,
-    pub(crate) copies: SmallVec<[LocalCopy; 1]>,
-    pub(crate) resumes: SmallVec<[Resume; 1]>,
     /// Peers whose push is over.
     pub(crate) pushed: SmallVec<[Way; 1]>,
     pub(crate) wakes: SmallVec<[Arc<dyn EventHandler>; 2]>,
@@ -65,8 +50,6 @@ impl Work {
         self.launches.is_empty()
             && self.sends.is_empty()
             && self.ended.is_empty()
-            && self.copies.is_empty()
-            && self.resumes.is_empty()
             && self.pushed.is_empty()
             && self.wakes.is_empty()
     }

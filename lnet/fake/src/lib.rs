@@ -107,6 +107,7 @@
 //! | events inside the call that starts the operation | [`FakeLnet::complete_inside`] |
 //! | something that decides for itself | [`FakeLnet::on_put`], [`FakeLnet::on_get`] with an [`Answer`] |
 //! | an event that LNet would never give | [`Happening::impossible`], [`FakeLnet::inject_stray`] |
+//! | the handle of an MD that the program keeps to itself | of a posted one, by where it is posted: [`FakeLnet::matching`]; of one in use: [`FakeLnet::puts`], [`FakeLnet::gets`], or [`FakeLnet::calls_of`] with [`CallKind::MdUnlink`] |
 //! | a message that comes to whoever waits for it | [`FakeLnet::matching`], then [`FakeLnet::inject`] |
 //! | the bytes | [`FakeLnet::payload`]; [`Happening::bytes`] writes them |
 //! | an unlink that races with a message | [`FakeLnet::set_busy`] |

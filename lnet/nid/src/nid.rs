@@ -14,8 +14,8 @@ const NID4_TOP_BIT: u32 = 55;
 
 /// The name of one interface on one network, `10.0.0.1@tcp`, in its 20-byte wire form (lnet-wire 3).
 ///
-/// Equality, order and hash are those of the 20 bytes; the order is the one that decides a connection race
-/// (lnet-wire 24). That works because a `Nid` is *canonical*: the wildcard is all ones, and address bytes that do
+/// Equality, order and hash are those of the 20 bytes; the order is the one that decides a connection race: the
+/// connection that the node of the greater `Nid` opened stays (lnet-wire 24, row 1). That works because a `Nid` is *canonical*: the wildcard is all ones, and address bytes that do
 /// not count are zero. Every constructor here keeps it so; only bytes reinterpreted through `zerocopy` can be
 /// otherwise, and must pass [`Nid::canonical`] first.
 ///

@@ -135,10 +135,11 @@ impl Numbers {
     }
 }
 
+/// With `{:#}` those of an octet, all of which are `*`.
 impl fmt::Display for Numbers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0[..] {
-            [EVERY_OCTET] => return f.write_str("*"),
+            [EVERY_OCTET] if f.alternate() => return f.write_str("*"),
             [Item { first, last, .. }] if first == last => return write!(f, "{first}"),
             _ => {}
         }

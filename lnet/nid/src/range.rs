@@ -209,7 +209,7 @@ impl fmt::Display for NidRange {
             Addresses::All => write!(f, "*@{net}"),
             Addresses::Octets(octets) => {
                 let [a, b, c, d] = &**octets;
-                write!(f, "{a}.{b}.{c}.{d}@{net}")
+                write!(f, "{a:#}.{b:#}.{c:#}.{d:#}@{net}")
             }
             Addresses::Numbers(numbers) => write!(f, "{numbers}@{net}"),
             Addresses::Prefix4(prefix) => {

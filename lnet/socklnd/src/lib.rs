@@ -19,6 +19,7 @@
 //! # struct Engine;
 //! # impl Upcalls for Engine {
 //! #     fn partition_of(&self, _: Nid, _: Nid) -> usize { 0 }
+//! #     fn forget_delayed(&self, _: RxToken) -> bool { true }
 //! #     fn parse(&self, _: &Arrival<'_>) -> Verdict { Verdict::Discard }
 //! #     fn finalize_rx(&self, _: RxToken, _: Result<(), Errno>) {}
 //! #     fn finalize_tx(&self, _: TxToken, _: Result<(), Errno>) {}

@@ -14,6 +14,10 @@ impl CptTable {
     /// hyper-threads of a core it moves to the nearest end of a core. Only with more partitions than cores are cores
     /// parted.
     ///
+    /// # Errors
+    /// EINVAL for no partition, for more than [`MAX_PARTITIONS`](crate::MAX_PARTITIONS) ([`CptError::PartitionCount`]) and
+    /// for more than there are CPUs ([`CptError::MoreThanCpus`]).
+    ///
     /// ```
     /// use lnet_cpt::{CptTable, Topology};
     ///
@@ -34,6 +38,9 @@ impl CptTable {
     }
 
     /// One partition per NUMA node that has usable CPUs: the pattern `N`.
+    ///
+    /// # Errors
+    /// EINVAL for more nodes than there can be partitions ([`CptError::PartitionCount`]).
     pub fn create_per_node(topology: impl Into<Arc<Topology>>) -> Result<CptTable, CptError> {
         let topology = topology.into();
         let groups = topology.nodes_with_cpus().iter().map(|node| topology.cpus_of_node(node)).collect();
@@ -41,6 +48,9 @@ impl CptTable {
     }
 
     /// As many partitions as an estimate gives for this machine.
+    ///
+    /// # Errors
+    /// EINVAL if the estimate gives more partitions than there can be, as for [`CptTable::create`].
     pub fn create_default(
         topology: impl Into<Arc<Topology>>,
         estimate: Estimate,
@@ -58,6 +68,11 @@ impl CptTable {
     /// The table that a pattern describes (`cfs_cpt_table_create_pattern`, S-302, lnet-semantics 21).
     ///
     /// CPUs that the process may not use are left out; a partition of which nothing remains is an error.
+    ///
+    /// # Errors
+    /// ENODEV for a partition of which no usable CPU is left ([`CptError::Empty`]); EINVAL for a CPU in two partitions
+    /// ([`CptError::Overlap`]), for more partitions than there can be ([`CptError::PartitionCount`]), and as for
+    /// [`CptTable::create`].
     pub fn create_pattern(
         topology: impl Into<Arc<Topology>>,
         pattern: &Pattern,

@@ -1,7 +1,11 @@
 //! Lazy portals: messages that wait for a buffer (S-109, lnet-semantics 11).
 
 use lnet_api::EventKind::{Ack, Put, Send};
-use lnet_api::{AckRequest, LNet, Md, MdOptions, Threshold, Unlink};
+use lnet_api::{
+    AckRequest, Arrival, LNet, Md, MdOptions, RxContext, RxToken, Threshold, Unlink, Upcalls, Verdict,
+};
+use lnet_nid::{MatchBits, ProcessId};
+use lnet_proto::{Body, Header, WireHandle};
 
 use super::common::*;
 
@@ -105,4 +109,39 @@ fn a_hostile_peer_fills_only_so_many_places() {
     }
     network.run();
     assert_eq!((network.verdicts().delayed, network.verdicts().discarded), (3, 2));
+}
+
+#[test]
+fn a_waiting_message_whose_connection_is_lost_leaves_its_place() {
+    let network = Network::new();
+    let mut config = lnet::EngineConfig::new(lnet_nid::Pid::LNET, 1);
+    config.limits.delayed = 4;
+    let b = Node::with_config(&network, 3, config);
+    b.engine.set_lazy(portal(), true);
+    let body = Body::Put {
+        ack_wmd: WireHandle::NONE,
+        match_bits: MatchBits(1),
+        hdr_data: 0,
+        portal: portal().get(),
+        offset: 0,
+    };
+    let (dest, src) = (b.id(), ProcessId::lnet(nid(2)));
+    let header = Header { dest, src, payload_length: 4, body };
+    let arrive = || b.engine.parse(&Arrival { ni: b.nid, from: src, header: &header, rx: RxContext(9) });
+    for _ in 0..100 {
+        let tokens: Vec<RxToken> = (0..4)
+            .map(|_| match arrive() {
+                Verdict::Delay(token) => token,
+                other => panic!("there is room, so it waits: {other:?}"),
+            })
+            .collect();
+        assert!(matches!(arrive(), Verdict::Discard));
+        for token in tokens {
+            // Such a token ends no receive.
+            b.engine.finalize_rx(token, Ok(()));
+            assert!(b.engine.forget_delayed(token));
+            assert!(!b.engine.forget_delayed(token));
+        }
+    }
+    assert!(b.is_quiet());
 }

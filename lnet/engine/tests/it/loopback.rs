@@ -6,6 +6,65 @@ use lnet_nid::{Nid, ProcessId};
 
 use super::common::*;
 
+/// Sends the next message to its own node from inside `wake`.
+struct Relay {
+    node: std::sync::OnceLock<std::sync::Weak<lnet::Engine>>,
+    left: std::sync::atomic::AtomicU32,
+}
+
+impl lnet_api::EventHandler for Relay {
+    fn event(&self, _: &Event) {}
+
+    fn wake(&self) {
+        use std::sync::atomic::Ordering::Relaxed;
+        let Some(node) = self.node.get().and_then(std::sync::Weak::upgrade) else { return };
+        if self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err() {
+            return;
+        }
+        let md = lnet_api::Md {
+            memory: memory(1),
+            threshold: lnet_api::Threshold::Limited(1),
+            max_size: 0,
+            options: MdOptions::empty(),
+            user_ptr: 0,
+            eq: None,
+        };
+        let put = lnet_api::Put {
+            source: None,
+            md: node.md_bind(md, lnet_api::Unlink::Auto).unwrap(),
+            ack: AckRequest::NoAck,
+            target: ProcessId::lnet(Nid::LOOPBACK),
+            portal: portal(),
+            match_bits: lnet_nid::MatchBits(1),
+            offset: 0,
+            hdr_data: 0,
+        };
+        node.put(&put).unwrap();
+    }
+}
+
+/// However many messages follow from one another, the stack does not grow with them.
+#[test]
+fn messages_sent_from_inside_wake_go_on_for_ever() {
+    const MESSAGES: u32 = 100_000;
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let relay = std::sync::Arc::new(Relay {
+        node: std::sync::OnceLock::new(),
+        left: std::sync::atomic::AtomicU32::new(MESSAGES),
+    });
+    relay.node.set(std::sync::Arc::downgrade(&node.engine)).unwrap();
+    let eq = node.engine.eq_alloc(relay.clone()).unwrap();
+    let inbox = lnet_api::Md {
+        eq: Some(eq),
+        threshold: lnet_api::Threshold::Infinite,
+        ..node.md(&memory(1), MdOptions::OP_PUT | MdOptions::MANAGE_REMOTE, 0)
+    };
+    node.engine.md_attach(node.post(1), inbox, lnet_api::Unlink::Retain).unwrap();
+    node.put(node.bind(&memory(1), 1), node.id(), 1, AckRequest::NoAck).unwrap();
+    assert_eq!(node.engine.counters().recv_count, u64::from(MESSAGES) + 1);
+}
+
 /// A node's own names, and the source its own messages show there.
 fn names(node: &Node) -> [ProcessId; 2] {
     [ProcessId::lnet(Nid::LOOPBACK), node.id()]

@@ -1,19 +1,24 @@
 //! What goes on while an event is delivered. A handler that waits inside its event holds the lock of that MD's
-//! partition: whatever contended for it would wait for ever, and with it the test.
+//! partition: whatever contended for it would wait as long. After [`PATIENCE`] the handler panics, which releases the
+//! lock and fails the test.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Duration;
 
 use lnet_api::EventKind::{Ack, Get, Put, Reply, Send};
 use lnet_api::{
     AckRequest, EqHandle, Event, EventHandler, EventKind, LNet, Md, MdOptions, MeSpec, Position, Unlink,
 };
 use lnet_cpt::with_partition;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::PARTITIONS;
 use super::common::*;
+
+/// How long a test waits for what comes at once if all is well. It only decides when a failure is seen.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Says that it is inside an event, and waits there until it is told to leave.
 struct Gate {
@@ -24,7 +29,10 @@ struct Gate {
 impl EventHandler for Gate {
     fn event(&self, event: &Event) {
         self.inside.send(event.kind).unwrap();
-        self.leave.lock().recv().unwrap();
+        self.leave
+            .lock()
+            .recv_timeout(PATIENCE)
+            .expect("nothing waits for what holds the lock of this event");
     }
 
     fn wake(&self) {}
@@ -53,7 +61,7 @@ fn requests_and_answers_go_on_while_a_posted_buffer_is_told_of_a_message() {
     a.engine.md_attach(a.post(1), posted, Unlink::Auto).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| network.arrive(put_from(&a, peer_of(home()), 1, vec![])));
-        assert_eq!(inside.recv(), Ok(Put));
+        assert_eq!(inside.recv_timeout(PATIENCE), Ok(Put));
         with_partition(home(), || {
             let idle = a.bind(&memory(8), 1);
             a.engine.md_unlink(idle).unwrap();
@@ -83,7 +91,7 @@ fn portals_work_while_a_bound_descriptor_is_told_of_its_answer() {
     a.put(bound, b.id(), 9, AckRequest::NoAck).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| network.lose(0));
-        assert_eq!(inside.recv(), Ok(Send));
+        assert_eq!(inside.recv_timeout(PATIENCE), Ok(Send));
         with_partition(home(), || {
             let me = a.post(1);
             a.engine.me_unlink(a.engine.me_insert(me, &spec(1)).unwrap()).unwrap();
@@ -103,11 +111,19 @@ fn portals_work_while_a_bound_descriptor_is_told_of_its_answer() {
 }
 
 /// Leaves its event when events of all partitions have come in.
-struct Meeting(Barrier);
+#[derive(Default)]
+struct Meeting {
+    inside: Mutex<usize>,
+    complete: Condvar,
+}
 
 impl EventHandler for Meeting {
     fn event(&self, _: &Event) {
-        self.0.wait();
+        let mut inside = self.inside.lock();
+        *inside += 1;
+        self.complete.notify_all();
+        let late = self.complete.wait_while_for(&mut inside, |inside| *inside < PARTITIONS, PATIENCE);
+        assert!(!late.timed_out(), "{inside} of {PARTITIONS} events at the same time");
     }
 
     fn wake(&self) {}
@@ -118,7 +134,7 @@ impl EventHandler for Meeting {
 fn events_of_all_partitions_are_delivered_at_the_same_time() {
     let network = Network::new();
     let node = Node::new(&network, 2);
-    let eq = node.engine.eq_alloc(Arc::new(Meeting(Barrier::new(PARTITIONS)))).unwrap();
+    let eq = node.engine.eq_alloc(Arc::new(Meeting::default())).unwrap();
     for here in 0..PARTITIONS {
         with_partition(here, || {
             let me = MeSpec { position: Position::Local, ..spec(here as u64) };

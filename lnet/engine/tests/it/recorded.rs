@@ -1,63 +1,75 @@
-//! The engine against what kernel nodes said to each other: it takes either side, and must answer with the same
-//! meaning. Headers are equal in all fields but our own cookies, ping infos in all but our own sequence number.
+//! The engine against what kernel nodes said to each other, on all portals: it takes either side, and must say what that
+//! side said. Headers are equal in all fields but the handles of one's own descriptors, which come back as they were
+//! sent; ping infos in all but their sequence number.
+//!
+//! What stood above LNet is played: its buffers are posted beforehand, its PUTs and GETs are made when the recording has
+//! them.
 
-use lnet_api::{AckRequest, LNet, Put};
-use lnet_nid::{MatchBits, Portal};
+use std::sync::Arc;
+
+use lnet::{Engine, EngineConfig};
+use lnet_api::EventKind::{Ack, Get as Got, Put as Taken, Reply, Send};
+use lnet_api::{AckRequest, Get, LNet, MdHandle, MdOptions, MeSpec, Put, Unlink, Upcalls};
+use lnet_nid::{Nid, Pid, Portal, ProcessId};
 use lnet_proto::ping::PingInfo;
 use lnet_proto::{Body, Header};
-use serde_json::Value;
+use lnet_region::IoVec;
 
 use super::common::*;
 use super::ping::Counting;
 
-/// A message of a recording.
-#[derive(Debug, Clone)]
-struct Recorded {
-    header: Header,
-    payload: Vec<u8>,
+mod recording;
+
+use recording::{Answer, Exchange, Message, exchanges, handle_of};
+
+const RECORDINGS: [&str; 9] = [
+    "tcp-ping",
+    "tcp-discover",
+    "tcp-discover-ipv6",
+    "tcp-lst-ping",
+    "tcp-lst-read",
+    "tcp-lst-write",
+    "o2ib-ping",
+    "o2ib-lst-read",
+    "o2ib-lst-write",
+];
+
+/// The portal on which bulk data and answers are taken, from the one who was asked for them.
+const LST_BULK: u32 = 52;
+
+/// An engine in the place of a kernel node.
+struct Side {
+    network: Arc<Network>,
+    node: Node,
+    /// What is posted for the other side's questions, in their order, and each one's memory.
+    posted: Vec<(MdHandle, IoVec)>,
 }
 
-fn unhex(text: &str) -> Vec<u8> {
-    let digits = text.as_bytes().chunks(2);
-    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+/// A question that waits for its answer.
+struct Asked {
+    md: MdHandle,
+    memory: IoVec,
+    /// The question as it was put, and its answer under that handle.
+    exchange: Exchange,
+    packet: Packet,
 }
 
-/// The LNet messages of one side on portal 0, with their answers, in order.
-fn messages(file: &str, role: &str) -> Vec<Recorded> {
-    let path = format!("{}/../../tests/vectors/{file}", env!("CARGO_MANIFEST_DIR"));
-    let recording: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let streams = recording["streams"].as_array().unwrap().iter().filter(|stream| stream["role"] == role);
-    let items = streams.flat_map(|stream| stream["items"].as_array().unwrap());
-    let read = |item: &Value| Recorded {
-        header: Header::parse(unhex(item["header_hex"].as_str().unwrap()).as_slice().try_into().unwrap())
-            .unwrap(),
-        payload: item["payload_hex"].as_str().map(unhex).unwrap_or_default(),
-    };
-    let on_portal_0 = |message: &Recorded| match message.header.body {
-        Body::Put { portal, .. } | Body::Get { portal, .. } => portal == 0,
-        Body::Ack { .. } | Body::Reply { .. } => true,
-    };
-    items.filter(|item| item["kind"] == "lnet").map(read).filter(on_portal_0).collect()
+fn portal_of(header: &Header) -> u32 {
+    match header.body {
+        Body::Put { portal, .. } | Body::Get { portal, .. } => portal,
+        _ => unreachable!("a question"),
+    }
 }
 
-/// Feeds a message to the engine as if the network had brought it.
-fn feed(network: &Network, to: &Node, message: &Recorded) {
-    let packet = Packet {
-        from: message.header.src.nid,
-        to: to.id(),
-        header: message.header,
-        payload: message.payload.clone(),
-        tx: None,
-    };
-    network.arrive(packet);
+/// Whether LNet itself is asked: it answers without help.
+fn is_internal(exchange: &Exchange) -> bool {
+    portal_of(&exchange.question.header) == Portal::RESERVED.get()
 }
 
-/// The one message that the engine has sent.
-fn sent(network: &Network, node: &Node) -> Recorded {
-    let packet = network.take(0).expect("a message");
-    assert_eq!((packet.from, network.queue.lock().len()), (node.nid, 0));
-    node.finalize(packet.tx.expect("a message being sent"));
-    Recorded { header: packet.header, payload: packet.payload }
+fn filled(bytes: &[u8]) -> IoVec {
+    let memory = memory(bytes.len());
+    memory.write(0..bytes.len()).unwrap().copy_from(0, bytes);
+    memory
 }
 
 fn same_info(ours: &[u8], theirs: &[u8]) {
@@ -65,121 +77,239 @@ fn same_info(ours: &[u8], theirs: &[u8]) {
     assert_eq!(PingInfo { sequence: theirs.sequence, ..ours }, theirs);
 }
 
-fn is_ping(message: &Recorded) -> bool {
-    matches!(message.header.body, Body::Get { .. })
-}
-
-fn is_push(message: &Recorded) -> bool {
-    matches!(message.header.body, Body::Put { .. })
-}
-
-#[test]
-fn as_the_passive_node_the_engine_answers_as_the_kernel_did() {
-    for file in
-        ["tcp-ping.json", "tcp-discover.json", "tcp-lst-ping.json", "tcp-lst-read.json", "tcp-lst-write.json"]
-    {
+impl Side {
+    fn new(nid: Nid, exchanges: &[Exchange]) -> Side {
         let network = Network::new();
-        let node = Node::new(&network, 3);
-        let (asked, answered) = (messages(file, "active"), messages(file, "passive"));
-        assert!(asked.iter().any(is_ping), "{file} has a ping");
-        for question in asked.iter().filter(|message| is_ping(message) || is_push(message)) {
-            feed(&network, &node, question);
-            let ours = sent(&network, &node);
-            let wmd = match question.header.body {
-                Body::Get { return_wmd, .. } => return_wmd,
-                Body::Put { ack_wmd, .. } => ack_wmd,
-                _ => unreachable!(),
-            };
-            let answers = |message: &&Recorded| match message.header.body {
-                Body::Reply { dst_wmd } | Body::Ack { dst_wmd, .. } => dst_wmd == wmd,
-                _ => false,
-            };
-            let theirs = answered.iter().find(answers).expect("the kernel's answer");
-            assert_eq!(ours.header, theirs.header, "{file}");
-            if is_ping(question) {
-                same_info(&ours.payload, &theirs.payload);
+        let engine = Engine::new(partitioned(EngineConfig::new(Pid::LNET, cookie(0))));
+        engine.add_ni(ProcessId::lnet(nid), network.clone()).unwrap();
+        let recorder = Arc::new(Recorder::default());
+        let eq = engine.eq_alloc(recorder.clone()).unwrap();
+        let node = Node { engine, nid, eq, recorder };
+        let mut side = Side { network, node, posted: Vec::new() };
+        for exchange in exchanges.iter().filter(|exchange| exchange.asked() == nid && !is_internal(exchange))
+        {
+            side.post(exchange);
+        }
+        side.posted.reverse();
+        side
+    }
+
+    /// Posts what a question will find.
+    fn post(&mut self, exchange: &Exchange) {
+        let header = exchange.question.header;
+        let (memory, options, match_bits) = match (header.body, &exchange.answer) {
+            (Body::Put { match_bits, .. }, _) => {
+                (memory(exchange.question.payload.len()), MdOptions::OP_PUT, match_bits)
+            }
+            (
+                Body::Get { match_bits, .. },
+                Answer::Message(Message { payload, .. }) | Answer::Written(payload),
+            ) => (filled(payload), MdOptions::OP_GET, match_bits),
+            _ => unreachable!("a question"),
+        };
+        let portal = Portal::new(portal_of(&header)).unwrap();
+        let match_id = if portal.get() == LST_BULK { header.src } else { ProcessId::ANY };
+        let me = self.node.engine.me_attach(&MeSpec { portal, match_id, match_bits, ..spec(0) }).unwrap();
+        let md = self.node.md(&memory, options, 1);
+        let md = self.node.engine.md_attach(me, md, Unlink::Auto).unwrap();
+        self.posted.push((md, memory));
+    }
+
+    /// The one message that the engine is sending.
+    fn sending(&self) -> Packet {
+        let packet = self.network.take(0).expect("a message");
+        assert_eq!((packet.from, self.network.queue.lock().len()), (self.node.nid, 0));
+        packet
+    }
+
+    /// Feeds a message to the engine as if the network had brought it.
+    fn feed(&self, Message { header, payload }: Message) {
+        let (from, to) = (header.src.nid, self.node.id());
+        self.network.arrive(Packet { from, to, header, payload, tx: None });
+    }
+
+    /// Asks what this side asked, and compares the question.
+    fn ask(&self, exchange: &Exchange) -> Asked {
+        let theirs = &exchange.question;
+        let wanted = !handle_of(&theirs.header.body).is_none();
+        let portal = Portal::new(portal_of(&theirs.header)).unwrap();
+        let (source, target) = (None, theirs.header.dest);
+        let (memory, md) = match theirs.header.body {
+            Body::Put { match_bits, hdr_data, offset, .. } => {
+                let memory = filled(&theirs.payload);
+                let md = self.node.bind(&memory, 1 + u32::from(wanted));
+                let ack = if wanted { AckRequest::Ack } else { AckRequest::NoAck };
+                let put = Put { source, md, ack, target, portal, match_bits, offset, hdr_data };
+                self.node.engine.put(&put).unwrap();
+                (memory, md)
+            }
+            Body::Get { match_bits, src_offset, sink_length, .. } => {
+                let memory = memory(sink_length as usize);
+                let md = self.node.bind(&memory, 2);
+                let get = Get { source, md, target, portal, match_bits, offset: src_offset };
+                self.node.engine.get(&get).unwrap();
+                (memory, md)
+            }
+            _ => unreachable!("a question"),
+        };
+        let packet = self.sending();
+        let wmd = handle_of(&packet.header.body);
+        assert_eq!(wanted, !wmd.is_none());
+        if wanted {
+            assert_eq!((wmd.interface_cookie(), wmd.object_cookie()), (cookie(0), md.0));
+        }
+        let exchange = exchange.under(wmd);
+        assert_eq!(packet.header, exchange.question.header);
+        assert_eq!(packet.payload, exchange.question.payload);
+        Asked { md, memory, exchange, packet }
+    }
+
+    /// Takes the answer that the other side gave.
+    fn take_answer(&self, asked: Asked) {
+        let Asked { md, memory, exchange, packet } = asked;
+        let tx = packet.tx.expect("a message being sent");
+        let answer_kind = if exchange.is_put() { Ack } else { Reply };
+        let (kind, bytes) = match exchange.answer {
+            Answer::Nothing => {
+                self.node.finalize(tx);
+                (Send, Vec::new())
+            }
+            Answer::Message(answer) => {
+                self.node.finalize(tx);
+                self.feed(answer.clone());
+                (answer_kind, answer.payload)
+            }
+            Answer::Written(bytes) => {
+                let mut sink = self.node.engine.sink_of_get(tx.token).expect("the GET's memory");
+                assert_eq!(sink.copy_from(0, &bytes), bytes.len());
+                drop(sink);
+                self.node.engine.finalize_get(tx.token, Ok(bytes.len() as u32));
+                (answer_kind, bytes)
+            }
+        };
+        let events = self.node.events();
+        let expected = [(Send, Ok(()), kind == Send), (kind, Ok(()), true)];
+        assert_eq!(brief(&events), expected[..1 + usize::from(kind != Send)]);
+        assert!(events.iter().all(|event| event.md == md));
+        let last = events.last().unwrap();
+        match kind {
+            Send => {}
+            Ack => assert_eq!(last.mlength as usize, memory.len()),
+            _ => {
+                assert_eq!(last.mlength as usize, bytes.len());
+                assert_eq!(content(&memory)[..bytes.len()], bytes);
             }
         }
-        assert!(node.is_quiet());
+    }
+
+    /// Is asked what this side was asked, and compares the answer.
+    fn be_asked(&mut self, exchange: &Exchange) {
+        let question = &exchange.question;
+        self.feed(question.clone());
+        match &exchange.answer {
+            Answer::Nothing => assert!(self.network.take(0).is_none()),
+            Answer::Message(theirs) => {
+                let ours = self.sending();
+                assert_eq!(ours.header, theirs.header);
+                match is_internal(exchange) && !exchange.is_put() {
+                    true => same_info(&ours.payload, &theirs.payload),
+                    false => assert_eq!(ours.payload, theirs.payload),
+                }
+                self.node.finalize(ours.tx.expect("a message being sent"));
+            }
+            // The network is told which GET it answers, and takes no more of the message than its payload.
+            Answer::Written(bytes) => {
+                let ours = self.sending();
+                let tx = ours.tx.expect("a message being sent");
+                assert!(tx.reply_to.is_some());
+                assert_eq!(handle_of(&ours.header.body), handle_of(&question.header.body));
+                assert_eq!((ours.header.dest, &ours.payload), (question.header.src, bytes));
+                self.node.finalize(tx);
+            }
+        }
+        let events = self.node.events();
+        if is_internal(exchange) {
+            return assert_eq!(events, []);
+        }
+        let (md, memory) = self.posted.pop().expect("a posted buffer");
+        let kind = if exchange.is_put() { Taken } else { Got };
+        assert_eq!(brief(&events), [(kind, Ok(()), true)]);
+        assert_eq!(
+            (events[0].md, events[0].source, events[0].target),
+            (md, question.header.src, self.node.id())
+        );
+        assert_eq!(events[0].portal, portal_of(&question.header));
+        if let Body::Put { match_bits, hdr_data, .. } = question.header.body {
+            assert_eq!((events[0].match_bits, events[0].hdr_data), (match_bits, hdr_data));
+            assert_eq!(content(&memory), question.payload);
+        }
+    }
+
+    fn is_over(&self) {
+        let counters = self.node.engine.counters();
+        assert_eq!((counters.drop_count, counters.errors), (0, 0));
+        assert!(self.posted.is_empty() && self.network.queue.lock().is_empty() && self.node.is_quiet());
     }
 }
 
 #[test]
-fn as_the_active_node_the_engine_asks_as_the_kernel_did() {
-    for file in ["tcp-ping.json", "tcp-discover.json"] {
-        let network = Network::new();
-        let node = Node::new(&network, 2);
-        let (asked, answered) = (messages(file, "active"), messages(file, "passive"));
-        let target = asked[0].header.dest;
-        let mut ping = node.engine.ping(None, target, Counting::new()).unwrap();
-        let ours = sent(&network, &node);
-        let theirs = asked.iter().find(|message| is_ping(message)).unwrap();
-        let Body::Get { return_wmd, match_bits, portal, src_offset, sink_length } = ours.header.body else {
-            panic!("{ours:?}")
+fn on_either_side_the_engine_says_what_the_kernel_said() {
+    for file in RECORDINGS {
+        let exchanges = exchanges(file);
+        for us in [exchanges[0].asker(), exchanges[0].asked()] {
+            let mut side = Side::new(us, &exchanges);
+            for exchange in &exchanges {
+                match exchange.asker() == us {
+                    true => side.take_answer(side.ask(exchange)),
+                    false => side.be_asked(exchange),
+                }
+            }
+            side.is_over();
+        }
+    }
+}
+
+#[test]
+fn two_engines_say_to_each_other_what_two_kernels_said() {
+    for file in RECORDINGS {
+        let exchanges = exchanges(file);
+        let mut sides = [exchanges[0].asker(), exchanges[0].asked()].map(|nid| Side::new(nid, &exchanges));
+        for exchange in &exchanges {
+            let [a, b] = &mut sides;
+            let (asker, asked_one) = if exchange.asker() == a.node.nid { (a, b) } else { (b, a) };
+            let asked = asker.ask(exchange);
+            asked_one.be_asked(&asked.exchange);
+            asker.take_answer(asked);
+        }
+        sides.iter().for_each(Side::is_over);
+    }
+}
+
+#[test]
+fn a_ping_asks_as_the_kernel_did_and_understands_its_answer() {
+    for file in ["tcp-ping", "tcp-discover", "tcp-discover-ipv6", "o2ib-ping"] {
+        let exchanges = exchanges(file);
+        let Exchange { question: theirs, .. } = &exchanges[0];
+        let side = Side::new(exchanges[0].asker(), &[]);
+        let mut ping = side.node.engine.ping(None, theirs.header.dest, Counting::new()).unwrap();
+        let packet = side.sending();
+        let expected = exchanges[0].under(handle_of(&packet.header.body));
+        let Body::Get { return_wmd, match_bits, portal, src_offset, sink_length } = packet.header.body else {
+            panic!("{:?}", packet.header)
         };
-        let Body::Get { return_wmd: their_wmd, sink_length: their_length, .. } = theirs.header.body else {
-            panic!("{theirs:?}")
+        let Body::Get { sink_length: their_length, .. } = theirs.header.body else {
+            panic!("{:?}", theirs.header)
         };
         // How much is asked for is each node's own choice, at least 272 bytes.
         assert!(sink_length >= 272);
-        let body =
-            Body::Get { return_wmd: their_wmd, match_bits, portal, src_offset, sink_length: their_length };
-        assert_eq!(Header { body, ..ours.header }, theirs.header);
+        let body = Body::Get { return_wmd, match_bits, portal, src_offset, sink_length: their_length };
+        assert_eq!(Header { body, ..packet.header }, expected.question.header);
 
-        // The kernel's answer, as it would be to us.
-        let reply =
-            answered.iter().find(|message| matches!(message.header.body, Body::Reply { .. })).unwrap();
-        let body = Body::Reply { dst_wmd: return_wmd };
-        feed(
-            &network,
-            &node,
-            &Recorded { header: Header { body, ..reply.header }, payload: reply.payload.clone() },
-        );
+        side.node.finalize(packet.tx.expect("a message being sent"));
+        let Answer::Message(reply) = expected.answer else { panic!("a REPLY") };
+        side.feed(reply.clone());
         let info = ping.poll().unwrap().unwrap();
         assert_eq!(info, PingInfo::parse(&reply.payload).unwrap());
-        assert_eq!(info.nis[0].nid, target.nid);
+        assert_eq!(info.nis[0].nid, theirs.header.dest.nid);
     }
-}
-
-#[test]
-fn a_push_from_the_engine_looks_like_the_kernels_and_takes_its_ack() {
-    let network = Network::new();
-    let node = Node::new(&network, 2);
-    let (asked, answered) =
-        (messages("tcp-discover.json", "active"), messages("tcp-discover.json", "passive"));
-    let theirs = asked.iter().find(|message| is_push(message)).unwrap();
-    let content = memory(theirs.payload.len());
-    content.write(0..content.len()).unwrap().copy_from(0, &theirs.payload);
-    let md = node.bind(&content, 2);
-    node.engine
-        .put(&Put {
-            source: None,
-            md,
-            ack: AckRequest::Ack,
-            target: theirs.header.dest,
-            portal: Portal::RESERVED,
-            match_bits: MatchBits::PING,
-            offset: 0,
-            hdr_data: 0,
-        })
-        .unwrap();
-    let ours = sent(&network, &node);
-    let Body::Put { ack_wmd, .. } = ours.header.body else { panic!("{ours:?}") };
-    let Body::Put { ack_wmd: their_wmd, match_bits, hdr_data, portal, offset } = theirs.header.body else {
-        panic!("{theirs:?}")
-    };
-    assert_eq!((ack_wmd.interface_cookie(), ack_wmd.object_cookie()), (cookie(2), md.0));
-    let body = Body::Put { ack_wmd, match_bits, hdr_data, portal, offset };
-    assert_eq!(ours.header, Header { body, ..theirs.header });
-    assert_eq!(ours.payload, theirs.payload);
-    let to_theirs = |message: &&Recorded| matches!(message.header.body, Body::Ack { dst_wmd, .. } if dst_wmd == their_wmd);
-    let ack = answered.iter().find(to_theirs).unwrap();
-    let Body::Ack { match_bits, mlength, .. } = ack.header.body else { unreachable!() };
-    let body = Body::Ack { dst_wmd: ack_wmd, match_bits, mlength };
-    feed(&network, &node, &Recorded { header: Header { body, ..ack.header }, payload: vec![] });
-    let event = node.events().pop().unwrap();
-    assert_eq!(
-        (event.kind, event.mlength as usize, event.unlinked),
-        (lnet_api::EventKind::Ack, content.len(), true)
-    );
 }

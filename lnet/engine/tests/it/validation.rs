@@ -30,8 +30,13 @@ fn reply() -> Body {
 }
 
 fn parse(node: &Node, dest: Nid, src: Nid, payload_length: u32, body: Body) -> Verdict {
+    parse_from(node, nid(3), dest, src, payload_length, body)
+}
+
+/// A header that comes over the connection of `from`, whoever it names as its source.
+fn parse_from(node: &Node, from: Nid, dest: Nid, src: Nid, payload_length: u32, body: Body) -> Verdict {
     let header = Header { dest: ProcessId::lnet(dest), src: ProcessId::lnet(src), payload_length, body };
-    let from = ProcessId::lnet(nid(3));
+    let from = ProcessId::lnet(from);
     node.engine.parse(&Arrival { ni: node.nid, from, header: &header, rx: RxContext(1) })
 }
 
@@ -261,7 +266,10 @@ fn an_answer_belongs_to_the_request_that_went_where_it_comes_from() {
         network.lose(0);
     }
     let body = Body::Ack { dst_wmd: WireHandle::new(cookie(2), md.0), match_bits: MatchBits(1), mlength: 8 };
-    assert!(matches!(parse(&a, a.nid, nid(4), 0, body), Verdict::Done));
+    // Nobody answers in the name of another node, though he knows the handle.
+    assert!(discards(parse_from(&a, nid(3), a.nid, nid(4), 0, body)));
+    assert!(discards(parse_from(&a, nid(5), a.nid, nid(4), 0, body)));
+    assert!(matches!(parse_from(&a, nid(4), a.nid, nid(4), 0, body), Verdict::Done));
     a.events();
     // The one from node 3 is still awaited.
     a.engine.peer_lost(a.nid, ProcessId::lnet(nid(4)), Errno::EIO);

@@ -41,7 +41,7 @@ enum Source {
     Accepting(Box<Accepting>),
     Connecting(Box<Connecting>),
     Conn(Box<RxConn>),
-    /// A connection that broke while a message of this peer on it was held: whoever resumes it is told so.
+    /// A connection that broke while the engine was about to resume a message of this peer: it is told so.
     Lost(Arc<Peer>),
     /// A handshake has just ended; what becomes of the place is decided within the same call.
     Vacant,

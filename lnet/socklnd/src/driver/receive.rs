@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use lnet_api::{Arrival, Delivery, Errno, RxContext, Verdict};
+use lnet_api::{Arrival, Delivery, Errno, RxContext, RxToken, Verdict};
 use lnet_nid::ProcessId;
 use lnet_proto::sock::{Acks, ConnType, Decoder, Frame, MessageChecksum, Prefix, Version};
 use lnet_proto::{ByteOrder, Header, ProtoError};
@@ -73,6 +73,7 @@ enum State {
     Payload(Incoming),
     /// The engine holds the message back (a PUT on a lazy portal).
     Held {
+        token: RxToken,
         total: usize,
         cookie: Option<u64>,
         checksum: Option<MessageChecksum>,
@@ -188,7 +189,7 @@ impl RxConn {
     /// Goes on with the message that is held back; `None` throws its payload away.
     pub(super) fn resume(&mut self, turn: Turn<'_>, delivery: Option<Delivery>) {
         match std::mem::replace(&mut self.state, State::Frame) {
-            State::Held { total, cookie, checksum } => {
+            State::Held { total, cookie, checksum, .. } => {
                 self.last_heard_ns = turn.now_ns;
                 self.begun_ns = Some(turn.now_ns);
                 self.state = State::Payload(Incoming::new(delivery, total, cookie, checksum));
@@ -227,8 +228,8 @@ impl RxConn {
         Ok(Rest::More)
     }
 
-    /// Finalises what was being received; `true` if a message is held, of which nobody has been told yet: whoever resumes
-    /// it must be told that it is lost.
+    /// Finalises what was being received; `true` if a message is held that the engine is about to resume: it must be told
+    /// that it is lost.
     pub(super) fn abandon(&mut self, errno: Errno) -> bool {
         match std::mem::replace(&mut self.state, State::Frame) {
             State::Frame => false,
@@ -236,7 +237,7 @@ impl RxConn {
                 incoming.fail(&*self.peer.ni.upcalls, errno);
                 false
             }
-            State::Held { .. } => true,
+            State::Held { token, .. } => !self.peer.ni.upcalls.forget_delayed(token),
         }
     }
 
@@ -437,8 +438,8 @@ impl RxConn {
         let delivery = match self.peer.ni.upcalls.parse(&arrival) {
             Verdict::Deliver(delivery) => Some(delivery),
             Verdict::Done | Verdict::Discard => None,
-            Verdict::Delay(_) => {
-                self.state = State::Held { total, cookie, checksum };
+            Verdict::Delay(token) => {
+                self.state = State::Held { token, total, cookie, checksum };
                 self.begun_ns = Some(turn.now_ns);
                 return Ok(());
             }

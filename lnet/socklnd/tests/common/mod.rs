@@ -6,7 +6,7 @@ pub mod raw;
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
@@ -101,6 +101,10 @@ pub struct Engine {
     pub fragments: AtomicU32,
     /// The payload of the next REPLYs; otherwise a pattern as long as the GET asks for.
     pub answer: Mutex<Option<Vec<u8>>>,
+    /// The delayed messages that were forgotten.
+    pub forgotten: Mutex<Vec<u64>>,
+    /// A message that is forgotten is about to be resumed.
+    pub resumes_meanwhile: AtomicBool,
 }
 
 const DELAYED: u64 = 1 << 40;
@@ -145,6 +149,11 @@ impl Engine {
 }
 
 impl Upcalls for Engine {
+    fn forget_delayed(&self, token: RxToken) -> bool {
+        self.forgotten.lock().unwrap().push(token.0 - DELAYED);
+        !self.resumes_meanwhile.load(Ordering::Relaxed)
+    }
+
     fn partition_of(&self, _: Nid, _: Nid) -> usize {
         0
     }
