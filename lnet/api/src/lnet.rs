@@ -1,4 +1,5 @@
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
+use lnet_proto::MAX_PAYLOAD;
 use lnet_region::IoVec;
 
 use crate::{Event, EventHandler, LNetError};
@@ -54,9 +55,11 @@ bitflags::bitflags! {
         const ACK_DISABLE = 0x0020;
         /// `max_size` is valid: the largest single incoming message, in bytes.
         const MAX_SIZE = 0x0080;
-        /// The wait for an ACK or REPLY is always bounded.
+        /// The wait for an ACK or REPLY is always bounded. So it is by default: nlx is what LNet is with
+        /// `lnet_response_tracking=3`.
         const TRACK_RESPONSE = 0x0400;
-        /// The wait for an ACK or REPLY is never bounded.
+        /// The wait for an ACK or REPLY has no deadline: the one way to an operation that may never end. It ends with its
+        /// peer's connections, its NI, or an unlink.
         const NO_TRACK_RESPONSE = 0x0800;
     }
 }
@@ -86,6 +89,55 @@ pub struct Md {
     pub user_ptr: u64,
     /// Where its events go; `None`: nowhere.
     pub eq: Option<EqHandle>,
+}
+
+impl Md {
+    /// The rules for an MD that is attached to a match entry, whoever serves as LNet (lnet-semantics 2).
+    ///
+    /// # Errors
+    /// EINVAL for options that have no name here, that allow neither PUT nor GET, and for a `max_size` beyond the memory.
+    pub fn check_attached(&self) -> Result<(), LNetError> {
+        if !self.allows_messages() {
+            return Err(self.wrong_options("an attached descriptor must allow PUT or GET"));
+        }
+        self.check()
+    }
+
+    /// The rules for an MD that sends PUTs and GETs (lnet-semantics 2).
+    ///
+    /// # Errors
+    /// EINVAL for options that have no name here or allow PUT or GET, for more than 1 MiB, and for a `max_size` beyond the
+    /// memory.
+    pub fn check_bound(&self) -> Result<(), LNetError> {
+        if self.allows_messages() {
+            return Err(self.wrong_options("a free-floating descriptor must not allow PUT or GET"));
+        }
+        if self.memory.len() > MAX_PAYLOAD as usize {
+            let rule = "a message has 1048576 bytes at the most";
+            return Err(LNetError::Invalid { field: "length", value: self.memory.len() as u64, rule });
+        }
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), LNetError> {
+        // A program may have taken the bits from elsewhere, where they mean more than here.
+        if !MdOptions::all().contains(self.options) {
+            return Err(self.wrong_options("each bit must be one of MdOptions"));
+        }
+        if self.options.contains(MdOptions::MAX_SIZE) && self.max_size as usize > self.memory.len() {
+            let rule = "no message can be longer than the memory";
+            return Err(LNetError::Invalid { field: "max_size", value: u64::from(self.max_size), rule });
+        }
+        Ok(())
+    }
+
+    fn allows_messages(&self) -> bool {
+        self.options.intersects(MdOptions::OP_PUT | MdOptions::OP_GET)
+    }
+
+    fn wrong_options(&self, rule: &'static str) -> LNetError {
+        LNetError::Invalid { field: "options", value: u64::from(self.options.bits()), rule }
+    }
 }
 
 /// Whether an exhausted MD (and its ME) goes by itself.
@@ -261,4 +313,32 @@ pub trait LNet: Send + Sync {
 
     /// The processes this node is: one per local NID, `0@lo` among them (`LNetGetId`).
     fn local_ids(&self) -> Vec<ProcessId>;
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Errno;
+    use lnet_region::Region;
+
+    use super::*;
+
+    fn md(options: MdOptions) -> Md {
+        let memory = IoVec::whole(Region::heap(8).unwrap());
+        Md { memory, threshold: Threshold::Limited(1), max_size: 0, options, user_ptr: 0, eq: None }
+    }
+
+    /// Options of LNet that mean nothing here, and bits that mean nothing anywhere, do not pass unseen.
+    #[test]
+    fn bits_without_a_name_are_refused() {
+        assert_eq!(
+            (md(MdOptions::empty()).check_bound(), md(MdOptions::OP_PUT).check_attached()),
+            (Ok(()), Ok(()))
+        );
+        for bit in (0..u32::BITS).map(|bit| 1 << bit).filter(|&bit| MdOptions::from_bits(bit).is_none()) {
+            let unknown = MdOptions::from_bits_retain(bit);
+            for refused in [md(unknown).check_bound(), md(MdOptions::OP_PUT | unknown).check_attached()] {
+                assert_eq!(refused.unwrap_err().errno(), Errno::EINVAL);
+            }
+        }
+    }
 }

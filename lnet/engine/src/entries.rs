@@ -4,7 +4,6 @@ use lnet_api::{LNetError, Md, MdHandle, MeHandle, MeSpec, Position, Unlink};
 use lnet_nid::Nid;
 
 use crate::engine::Engine;
-use crate::md;
 use crate::names::Place;
 use crate::portal::Kind;
 use crate::portal_state::PortalState;
@@ -92,8 +91,7 @@ impl Engine {
                 return Err(LNetError::Busy { object: "ME", handle: me.0 });
             }
             let portal = entry.portal.index();
-            let made =
-                md::check_attached(&md).and_then(|()| part.enter_md(&self.common, md, key.index, unlink));
+            let made = md.check_attached().and_then(|()| part.enter_md(&self.common, md, key.index, unlink));
             let index = made.inspect_err(|_| part.remove_entry(key.index))?;
             part.objects[key.index].md = index;
             let table = &mut part.tables[portal];
@@ -111,7 +109,7 @@ impl Engine {
     }
 
     pub(crate) fn bind_md(&self, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
-        md::check_bound(&md)?;
+        md.check_bound()?;
         let part = &mut *self.bound.lock(self.common.here());
         let index = part.enter_md(&self.common, md, NONE, unlink)?;
         Ok(part.md_handle(&self.common, index))

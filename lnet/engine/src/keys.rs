@@ -5,7 +5,8 @@ use std::hash::{BuildHasher, Hasher as _};
 use foldhash::fast::RandomState;
 use lnet_nid::{Nid, ProcessId};
 
-/// Hashes what the engine's tables are searched by. Seeded at random, so that no peer can choose keys that collide.
+/// Hashes what the engine's tables are searched by. Seeded at random, which makes it
+/// hard for a peer to choose keys that collide.
 #[derive(Debug, Default)]
 pub(crate) struct Hasher(RandomState);
 

@@ -1,6 +1,6 @@
 //! Memory descriptors: what they allow, when they are exhausted (lnet-semantics 3 and 5).
 
-use lnet_api::{LNetError, Md, MdOptions, Threshold, Unlink};
+use lnet_api::{Md, MdOptions, Threshold, Unlink};
 use lnet_proto::MAX_PAYLOAD;
 use lnet_region::IoVec;
 
@@ -102,75 +102,6 @@ impl Descriptor {
             length if length <= allowed => Some((offset, length)),
             _ if self.options.contains(MdOptions::TRUNCATE) => Some((offset, allowed)),
             _ => None,
-        }
-    }
-}
-
-/// The rules that hold for every MD (lnet-semantics 2).
-pub(crate) fn check(md: &Md) -> Result<(), LNetError> {
-    // A program may have taken the bits from elsewhere, where they mean more than here.
-    if !MdOptions::all().contains(md.options) {
-        let rule = "each bit must be one of MdOptions";
-        return Err(LNetError::Invalid { field: "options", value: u64::from(md.options.bits()), rule });
-    }
-    if md.options.contains(MdOptions::MAX_SIZE) && md.max_size as usize > md.memory.len() {
-        return Err(LNetError::Invalid {
-            field: "max_size",
-            value: u64::from(md.max_size),
-            rule: "no message can be longer than the memory",
-        });
-    }
-    Ok(())
-}
-
-/// The rules for an MD that is attached to a match entry.
-pub(crate) fn check_attached(md: &Md) -> Result<(), LNetError> {
-    check(md)?;
-    if md.options.intersects(MdOptions::OP_PUT | MdOptions::OP_GET) {
-        return Ok(());
-    }
-    let rule = "an attached descriptor must allow PUT or GET";
-    Err(LNetError::Invalid { field: "options", value: u64::from(md.options.bits()), rule })
-}
-
-/// The rules for an MD that sends PUTs and GETs.
-pub(crate) fn check_bound(md: &Md) -> Result<(), LNetError> {
-    check(md)?;
-    if md.options.intersects(MdOptions::OP_PUT | MdOptions::OP_GET) {
-        let rule = "a free-floating descriptor must not allow PUT or GET";
-        return Err(LNetError::Invalid { field: "options", value: u64::from(md.options.bits()), rule });
-    }
-    if md.memory.len() > MAX_PAYLOAD as usize {
-        let rule = "a message has 1048576 bytes at the most";
-        return Err(LNetError::Invalid { field: "length", value: md.memory.len() as u64, rule });
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use lnet_api::Errno;
-    use lnet_region::Region;
-
-    use super::*;
-
-    fn md(options: MdOptions) -> Md {
-        let memory = IoVec::whole(Region::heap(8).unwrap());
-        Md { memory, threshold: Threshold::Limited(1), max_size: 0, options, user_ptr: 0, eq: None }
-    }
-
-    /// Options of LNet that mean nothing here, and bits that mean nothing anywhere, do not pass unseen.
-    #[test]
-    fn bits_without_a_name_are_refused() {
-        assert_eq!(
-            (check_bound(&md(MdOptions::empty())), check_attached(&md(MdOptions::OP_PUT))),
-            (Ok(()), Ok(()))
-        );
-        for bit in (0..u32::BITS).map(|bit| 1 << bit).filter(|&bit| MdOptions::from_bits(bit).is_none()) {
-            let unknown = MdOptions::from_bits_retain(bit);
-            for refused in [check_bound(&md(unknown)), check_attached(&md(MdOptions::OP_PUT | unknown))] {
-                assert_eq!(refused.unwrap_err().errno(), Errno::EINVAL);
-            }
         }
     }
 }

@@ -55,7 +55,7 @@ impl Op {
     }
 }
 
-/// A message that this node sends. It ends in exactly one way: finalised, once.
+/// A message that this node sends. It ends once: when its LND finalises it, its time is up in a queue, or its NI goes.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) op: Op,

@@ -1,8 +1,7 @@
 //! What LNet refuses (lnet-semantics 2 and 10).
 
-use lnet_api::{Distance, LNetError, Md, MdOptions, MeSpec, Position};
+use lnet_api::{Distance, LNetError, MeSpec, Position};
 use lnet_nid::{Nid, Pid, ProcessId};
-use lnet_proto::MAX_PAYLOAD;
 
 /// The most event queues, match entries and MDs there can be of each: as many as a test can make by mistake before its
 /// memory suffers.
@@ -13,40 +12,6 @@ pub(crate) fn check_room(objects: &'static str, there_are: usize) -> Result<(), 
         true => Ok(()),
         false => Err(LNetError::TooMany { objects, limit: OBJECTS_MAX }),
     }
-}
-
-fn allows_messages(md: &Md) -> bool {
-    md.options.intersects(MdOptions::OP_PUT | MdOptions::OP_GET)
-}
-
-fn options(md: &Md, rule: &'static str) -> Result<(), LNetError> {
-    Err(LNetError::Invalid { field: "options", value: u64::from(md.options.bits()), rule })
-}
-
-pub(crate) fn check_attached(md: &Md) -> Result<(), LNetError> {
-    if !allows_messages(md) {
-        return options(md, "an attached descriptor must allow PUT or GET");
-    }
-    check_md(md)
-}
-
-pub(crate) fn check_bound(md: &Md) -> Result<(), LNetError> {
-    if allows_messages(md) {
-        return options(md, "a free-floating descriptor must not allow PUT or GET");
-    }
-    if md.memory.len() > MAX_PAYLOAD as usize {
-        let rule = "a message has 1048576 bytes at the most";
-        return Err(LNetError::Invalid { field: "length", value: md.memory.len() as u64, rule });
-    }
-    check_md(md)
-}
-
-fn check_md(md: &Md) -> Result<(), LNetError> {
-    if md.options.contains(MdOptions::MAX_SIZE) && md.max_size as usize > md.memory.len() {
-        let rule = "no message can be longer than the memory";
-        return Err(LNetError::Invalid { field: "max_size", value: u64::from(md.max_size), rule });
-    }
-    Ok(())
 }
 
 /// What kind of entries a portal takes; the first one decides (S-101).

@@ -145,7 +145,7 @@ impl Tables {
         if entry.md.is_some() {
             return Err(LNetError::Busy { object: "ME", handle: me.0 });
         }
-        let checked = self.rule(rules::check_attached(&md)).and_then(|()| self.check_eq(&md));
+        let checked = self.rule(md.check_attached()).and_then(|()| self.check_eq(&md));
         checked.inspect_err(|_| self.remove_me(me))?;
         let handle = MdHandle(self.new_handle());
         self.mes.entry(me).and_modify(|entry| entry.md = Some(handle));
@@ -155,7 +155,7 @@ impl Tables {
     }
 
     pub(crate) fn bind(&mut self, md: Md, unlink: Unlink, made_by: u64) -> Result<MdHandle, LNetError> {
-        self.rule(rules::check_bound(&md))?;
+        self.rule(md.check_bound())?;
         self.check_eq(&md)?;
         let handle = MdHandle(self.new_handle());
         let md = Descriptor::new(handle, md, unlink, None, made_by);
