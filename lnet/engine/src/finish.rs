@@ -13,6 +13,9 @@ use crate::resources::Resources;
 use crate::slab::{Key, NONE};
 use crate::work::Work;
 
+/// How many slots of a table, or links of a list, one hold of its lock looks at when all is searched for what fails.
+pub(crate) const FAIL_BATCH: u32 = 1024;
+
 impl Engine {
     /// Tells the owner of a message that it has left, or could not.
     pub(crate) fn end_outgoing(&self, message: &Message, result: Result<(), Errno>, work: &mut Work) {
@@ -46,14 +49,36 @@ impl Engine {
         work: &mut Work,
     ) {
         for bound in [false, true] {
-            let part = &mut *self.table(bound).lock(partition);
-            let found = |index: &u32| which(&part.receiving[*index].back);
-            let left: Vec<u32> = part.receiving.indices().filter(found).collect();
-            for index in left {
-                if let Some(receiving) = part.receiving.take(index) {
-                    part.end_incoming(&self.common, &receiving, Err(reason), work);
+            self.in_batches(0, work, |next: u32, work| {
+                let part = &mut *self.table(bound).lock(partition);
+                let end = part.receiving.used().min(next.saturating_add(FAIL_BATCH));
+                for index in next..end {
+                    if !work.has_room() {
+                        return Some(index);
+                    }
+                    let fails = part.receiving.at(index).is_some_and(|receiving| which(&receiving.back));
+                    if fails && let Some(receiving) = part.receiving.take(index) {
+                        part.end_incoming(&self.common, &receiving, Err(reason), work);
+                    }
                 }
-            }
+                (end < part.receiving.used()).then_some(end)
+            });
+        }
+    }
+
+    /// Does something to much of a table, which takes its lock for one batch at a time. `hold` takes it, and gives where
+    /// to go on; what follows from the batch is done before the next one, without the lock.
+    pub(crate) fn in_batches<At>(
+        &self,
+        start: At,
+        work: &mut Work,
+        mut hold: impl FnMut(At, &mut Work) -> Option<At>,
+    ) {
+        let mut next = Some(start);
+        while let Some(at) = next {
+            next = hold(at, work);
+            self.run(work);
+            work.garbage.clear();
         }
     }
 
@@ -107,6 +132,16 @@ impl Engine {
     fn tx_name(&self, token: TxToken) -> Option<(usize, Key)> {
         let (partition, key) = unpack(token.0);
         (partition < self.common.partitions()).then_some((partition, key))
+    }
+}
+
+impl Work {
+    /// Whether another operation can fail under the same lock: there is memory for what follows from it. There always is
+    /// when nothing else is left to do.
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.wakes.try_reserve(1).is_ok()
+            && self.garbage.try_reserve(1).is_ok()
+            && self.pushed.try_reserve(1).is_ok()
     }
 }
 

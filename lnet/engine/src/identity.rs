@@ -1,29 +1,49 @@
 //! Which NIDs are one node: what pushes have told (lnet-wire 17).
 
-use std::collections::VecDeque;
-
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
 use lnet_nid::Nid;
 use smallvec::SmallVec;
+
+use crate::list::{Linked, Links, List};
+use crate::nid_map::NidMap;
+use crate::slab::Slab;
 
 /// The most NIDs of one node that are remembered. A storage server has a handful; a list that is longer is cut.
 const NIDS_MAX: usize = 32;
 
+/// The list number of all nodes, the oldest first.
+const AGE: usize = 0;
+
 /// Nodes with more than one NID. A node with one NID needs no entry: it is its own primary NID.
 #[derive(Debug)]
 pub(crate) struct Identities {
-    by_nid: HashMap<Nid, u64, RandomState>,
-    /// In the order in which they became known; the number of the first is `oldest`.
-    nodes: VecDeque<SmallVec<[Nid; 4]>>,
-    oldest: u64,
-    limit: usize,
+    nodes: Slab<Node>,
+    by_nid: NidMap<u32>,
+    /// In the order in which they became known as they are.
+    ages: List<AGE>,
+}
+
+#[derive(Debug)]
+struct Node {
+    /// The primary one first.
+    nids: SmallVec<[Nid; 4]>,
+    age: Links,
+}
+
+impl Linked<AGE> for Node {
+    fn links(&self) -> Links {
+        self.age
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.age
+    }
 }
 
 impl Identities {
     /// Room for `limit` nodes.
     pub(crate) fn new(limit: usize) -> Identities {
-        Identities { by_nid: HashMap::default(), nodes: VecDeque::new(), oldest: 0, limit }
+        let by_nid = NidMap::new(limit.saturating_mul(NIDS_MAX));
+        Identities { nodes: Slab::new(limit), by_nid, ages: List::new() }
     }
 
     /// The primary NID of the node that `nid` belongs to; `nid` itself if nothing else is known.
@@ -33,11 +53,7 @@ impl Identities {
 
     /// All NIDs of the node that `nid` belongs to, the primary one first; none if nothing is known.
     pub(crate) fn nids(&self, nid: Nid) -> &[Nid] {
-        if self.by_nid.is_empty() {
-            return &[];
-        }
-        let number = self.by_nid.get(&nid).map(|number| (number - self.oldest) as usize);
-        number.and_then(|number| self.nodes.get(number)).map_or(&[], |nids| nids)
+        self.by_nid.get(nid).map_or(&[], |&node| &self.nodes[node].nids)
     }
 
     /// Whether both are NIDs of one node.
@@ -47,7 +63,8 @@ impl Identities {
 
     /// Takes note of what the node behind `sender` says its NIDs are, the primary one first; replaces what it said
     /// before. NIDs that another node has claimed, or that `foreign` says are somebody else's, are not believed; without
-    /// its primary NID nothing is. What was believed before stays so: the node's traffic may have begun since.
+    /// its primary NID nothing is. What was believed before stays so: the node's traffic may have begun since. Without
+    /// memory the node is known by each of its NIDs alone.
     pub(crate) fn learn(
         &mut self,
         sender: Nid,
@@ -55,44 +72,86 @@ impl Identities {
         ours: impl Fn(Nid) -> bool,
         foreign: impl Fn(Nid) -> bool,
     ) {
-        let before = self.forget(sender);
-        let mut kept: SmallVec<[Nid; 4]> = SmallVec::new();
+        let kept = self.believable(sender, nids, ours, foreign);
+        if kept[..] == *self.nids(sender) {
+            return;
+        }
+        if let Some(&node) = self.by_nid.get(sender) {
+            self.forget(node);
+        }
+        if !kept.is_empty() && self.enter(&kept).is_none() {
+            tracing::warn!(%sender, "no memory to remember a node's NIDs");
+        }
+    }
+
+    /// Whether [`Identities::learn`] would change anything. As true if `foreign` does not know of all that is foreign:
+    /// a NID it overlooks was not believed before, so it makes a difference, and is looked at again.
+    pub(crate) fn is_news(
+        &self,
+        sender: Nid,
+        nids: impl Iterator<Item = Nid>,
+        ours: impl Fn(Nid) -> bool,
+        foreign: impl Fn(Nid) -> bool,
+    ) -> bool {
+        self.believable(sender, nids, ours, foreign)[..] != *self.nids(sender)
+    }
+
+    /// What is believed of a list; nothing, if it makes no node of several NIDs.
+    fn believable(
+        &self,
+        sender: Nid,
+        nids: impl Iterator<Item = Nid>,
+        ours: impl Fn(Nid) -> bool,
+        foreign: impl Fn(Nid) -> bool,
+    ) -> SmallVec<[Nid; NIDS_MAX]> {
+        let before = self.by_nid.get(sender);
+        let mut kept = SmallVec::new();
         for (place, nid) in nids.enumerate() {
-            let free = !self.by_nid.contains_key(&nid) && !ours(nid) && !nid.is_loopback() && !nid.is_any();
-            let free = free && (nid == sender || before.contains(&nid) || !foreign(nid));
+            let free = match self.by_nid.get(nid) {
+                None => nid == sender || !foreign(nid),
+                claimed => claimed == before,
+            };
+            let free = free && !ours(nid) && !nid.is_loopback() && !nid.is_any();
             if place == 0 && !free {
-                return;
+                return SmallVec::new();
             }
             if free && !kept.contains(&nid) && kept.len() < NIDS_MAX {
                 kept.push(nid);
             }
         }
         if kept.len() < 2 || !kept.contains(&sender) {
-            return;
+            kept.clear();
         }
-        if self.nodes.len() >= self.limit {
-            self.forget_oldest();
-        }
-        let number = self.oldest + self.nodes.len() as u64;
-        self.by_nid.extend(kept.iter().map(|&nid| (nid, number)));
-        self.nodes.push_back(kept);
+        kept
     }
 
-    /// Forgets the node behind a NID; gives its NIDs.
-    fn forget(&mut self, nid: Nid) -> SmallVec<[Nid; 4]> {
-        let Some(&number) = self.by_nid.get(&nid) else { return SmallVec::new() };
-        let node = std::mem::take(&mut self.nodes[(number - self.oldest) as usize]);
-        for nid in &node {
-            self.by_nid.remove(nid);
+    /// Enters a node whose NIDs belong to none; `None` if there is no memory for it.
+    fn enter(&mut self, kept: &[Nid]) -> Option<()> {
+        let mut nids = SmallVec::new();
+        nids.try_reserve_exact(kept.len()).ok()?;
+        nids.extend_from_slice(kept);
+        if self.nodes.is_full()
+            && let Some(oldest) = self.ages.head()
+        {
+            self.forget(oldest);
         }
-        node
+        let node = self.nodes.insert(Node { nids, age: Links::NONE })?.index;
+        self.ages.push_back(&mut self.nodes, node);
+        for &nid in kept {
+            if self.by_nid.insert(nid, node).is_none() {
+                self.forget(node);
+                return None;
+            }
+        }
+        Some(())
     }
 
-    fn forget_oldest(&mut self) {
-        if let Some(node) = self.nodes.pop_front() {
-            self.oldest += 1;
-            for nid in node {
-                self.by_nid.remove(&nid);
+    fn forget(&mut self, node: u32) {
+        self.ages.remove(&mut self.nodes, node);
+        let Some(Node { nids, .. }) = self.nodes.take(node) else { return };
+        for nid in nids {
+            if let Some(at) = self.by_nid.find(nid) {
+                self.by_nid.remove(at);
             }
         }
     }
@@ -100,7 +159,92 @@ impl Identities {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// A node and its NIDs, in the order in which they became known.
+    type Model = Vec<Vec<u32>>;
+
+    const LIMIT: usize = 3;
+    const OURS: u32 = 11;
+
+    /// What the rules of [`Identities::learn`] say, in plain words.
+    fn model_learns(model: &mut Model, sender: u32, list: &[u32], foreign: &[u32]) {
+        let before = model.iter().find(|node| node.contains(&sender)).cloned().unwrap_or_default();
+        let others: Vec<u32> = model.iter().filter(|node| **node != before).flatten().copied().collect();
+        let somebody_elses = |nid: u32| foreign.contains(&nid) && nid != sender && !before.contains(&nid);
+        let free = |nid: &u32| !others.contains(nid) && *nid != OURS && !somebody_elses(*nid);
+        let mut kept: Vec<u32> = Vec::new();
+        for nid in list.iter().copied().filter(free) {
+            if !kept.contains(&nid) {
+                kept.push(nid);
+            }
+        }
+        if !free(&list[0]) || kept.len() < 2 || !kept.contains(&sender) {
+            kept.clear();
+        }
+        if kept == before {
+            return;
+        }
+        model.retain(|node| *node != before);
+        if !kept.is_empty() {
+            if model.len() == LIMIT {
+                model.remove(0);
+            }
+            model.push(kept);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn they_agree_with_a_list_of_lists(
+            steps in prop::collection::vec(
+                (1u32..12, prop::collection::vec(1u32..12, 1..6), prop::collection::vec(1u32..12, 0..4)),
+                1..60,
+            ),
+        ) {
+            let mut table = Identities::new(LIMIT);
+            let mut model = Model::new();
+            for (sender, list, foreign) in steps {
+                let nids = || list.iter().map(|&number| nid(number));
+                let is_foreign = |nid: Nid| foreign.iter().any(|&number| self::nid(number) == nid);
+                let ours = |nid: Nid| nid == self::nid(OURS);
+                let before = model.clone();
+                model_learns(&mut model, sender, &list, &foreign);
+                prop_assert_eq!(table.is_news(nid(sender), nids(), ours, is_foreign), model != before);
+                // Who overlooks some of what is foreign may ask once too often, and never too rarely.
+                prop_assert!(model == before || table.is_news(nid(sender), nids(), ours, |_| false));
+                table.learn(nid(sender), nids(), ours, is_foreign);
+                for number in 1..12 {
+                    let node = model.iter().find(|node| node.contains(&number));
+                    let expected: Vec<Nid> = node.into_iter().flatten().map(|&number| nid(number)).collect();
+                    prop_assert_eq!(table.nids(nid(number)), &expected[..]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_is_cut() {
+        let mut table = Identities::new(4);
+        let all: Vec<u32> = (100..100 + 2 * NIDS_MAX as u32).collect();
+        learn(&mut table, 100, &all);
+        assert_eq!(
+            table.nids(nid(100)),
+            all[..NIDS_MAX].iter().map(|&number| nid(number)).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn a_node_that_changes_its_list_drives_out_nobody() {
+        let mut table = Identities::new(2);
+        learn(&mut table, 1, &[1, 2]);
+        for other in 10..20 {
+            learn(&mut table, 5, &[5, other]);
+        }
+        assert_eq!((table.primary(nid(2)), table.primary(nid(19))), (nid(1), nid(5)));
+    }
 
     fn nid(number: u32) -> Nid {
         Nid::new_numeric(lnet_nid::Net::TCP, number)

@@ -139,12 +139,6 @@ impl Engine {
         drop(gone);
     }
 
-    /// The NIDs that peers are told of.
-    pub(crate) fn published_nids(&self) -> Vec<Nid> {
-        let net = self.net.lock(0);
-        net.shared().nis.iter().filter(|(_, ni)| ni.is_published()).map(|(_, ni)| ni.id.nid).collect()
-    }
-
     pub(crate) fn distance_to(&self, nid: Nid) -> Result<Distance, LNetError> {
         let net = self.net.lock(self.common.here());
         let nis = &net.shared().nis;

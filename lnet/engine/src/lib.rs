@@ -93,6 +93,7 @@ mod model;
 mod names;
 mod net;
 mod ni;
+mod nid_map;
 mod objects;
 mod peer;
 mod ping;

@@ -1,8 +1,5 @@
 //! Peers: next hops, with their credits (lnet-semantics 13).
 
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
 use lnet_nid::{Nid, Pid, ProcessId};
 
 use crate::buckets::{Buckets, CHAIN, Hashed};
@@ -10,6 +7,7 @@ use crate::counters::Traffic;
 use crate::keys::Hasher;
 use crate::list::{Linked, Links, List};
 use crate::message::QUEUE;
+use crate::nid_map::NidMap;
 use crate::response::Debtor;
 use crate::slab::{Key, NONE, Slab};
 
@@ -24,6 +22,8 @@ pub(crate) struct Peer {
     pub(crate) ni: Key,
     hash: u32,
     chain: Links,
+    /// Where its NID is counted.
+    counted: u32,
     /// Messages that may still be handed over; below 0, as many are queued.
     pub(crate) credits: i64,
     pub(crate) max_credits: i64,
@@ -71,15 +71,14 @@ pub(crate) struct Peers {
     pub(crate) slab: Slab<Peer>,
     index: Buckets,
     /// How many peers have each NID.
-    pub(crate) nids: HashMap<Nid, u32, RandomState>,
+    pub(crate) nids: NidMap<u32>,
     /// Where the next search for an idle peer starts.
     hand: u32,
 }
 
 impl Peers {
     pub(crate) fn new(limit: usize) -> Peers {
-        let (index, nids) = (Buckets::default(), HashMap::default());
-        Peers { slab: Slab::new(limit), index, nids, hand: 0 }
+        Peers { slab: Slab::new(limit), index: Buckets::default(), nids: NidMap::new(limit), hand: 0 }
     }
 
     /// What a peer is known by: its PID counts only if it names a connection (lnet-wire 27).
@@ -102,13 +101,17 @@ impl Peers {
         if self.slab.is_full() {
             self.evict();
         }
-        self.nids.try_reserve(1).ok()?;
+        if !self.slab.reserve() {
+            return None;
+        }
+        let counted = self.count(name.id.nid)?;
         let max_credits = i64::from(credits.max(1));
         let key = self.slab.insert(Peer {
             id: name.id,
             ni,
             hash: name.hash,
             chain: Links::NONE,
+            counted,
             credits: max_credits,
             max_credits,
             min_credits: max_credits,
@@ -120,10 +123,26 @@ impl Peers {
         })?;
         if !self.index.insert(&mut self.slab, key.index) {
             self.slab.take(key.index);
+            self.discount(counted);
             return None;
         }
-        *self.nids.entry(name.id.nid).or_insert(0) += 1;
         Some(key.index)
+    }
+
+    /// One peer more has this NID; gives where it is counted, unless there is no memory.
+    fn count(&mut self, nid: Nid) -> Option<u32> {
+        let counted = self.nids.find(nid).or_else(|| self.nids.insert(nid, 0))?;
+        *self.nids.at_mut(counted) += 1;
+        Some(counted)
+    }
+
+    /// One peer less.
+    fn discount(&mut self, counted: u32) {
+        let peers = self.nids.at_mut(counted);
+        *peers -= 1;
+        if *peers == 0 {
+            self.nids.remove(counted);
+        }
     }
 
     fn lookup(&self, name: &Debtor) -> Option<u32> {
@@ -158,20 +177,15 @@ impl Peers {
 
     /// Forgets a peer, whatever the tables say; its messages are gone.
     pub(crate) fn forget(&mut self, index: u32) {
-        let Some(nid) = self.slab.at(index).map(|peer| peer.id.nid) else { return };
+        let Some(counted) = self.slab.at(index).map(|peer| peer.counted) else { return };
         self.index.remove(&mut self.slab, index);
         self.slab.take(index);
-        if let Entry::Occupied(mut peers) = self.nids.entry(nid) {
-            *peers.get_mut() -= 1;
-            if *peers.get() == 0 {
-                peers.remove();
-            }
-        }
+        self.discount(counted);
     }
 
     /// Whether this node has sent something to this NID, an answer perhaps, over whatever NI and under whatever PID.
     pub(crate) fn knows(&self, nid: Nid) -> bool {
-        self.nids.contains_key(&nid)
+        self.nids.find(nid).is_some()
     }
 
     /// The peer at this index, which must exist.

@@ -7,6 +7,7 @@ use lnet_nid::{Nid, ProcessId};
 
 use crate::buckets::{CHAIN, Hashed};
 use crate::engine::{Common, Engine};
+use crate::finish::FAIL_BATCH;
 use crate::groups::{GROUP, Grouped};
 use crate::list::{Linked, Links};
 use crate::message::{Inbound, Way};
@@ -222,19 +223,13 @@ impl Resources {
         self.finish(common, md, &event, Err(reason), work);
     }
 
-    /// Fails these responses; one may take others of the same MD along.
-    fn fail_all(&mut self, common: &Common, left: Vec<Key>, reason: Errno, work: &mut Work) {
-        for key in left {
-            if self.responses.get(key).is_some() {
-                self.fail_response(common, key.index, reason, work);
-            }
-        }
-    }
-
     /// Ends responses that are late (lnet-semantics 12). The MD is unlinked. If it is idle, its last event has the kind of
     /// the response that did not come; else the message in flight ends it. Gives the earliest deadline that is left.
     fn expire(&mut self, common: &Common, now_ns: u64, work: &mut Work) -> u64 {
         for _ in 0..EXPIRE_BATCH {
+            if !work.has_room() {
+                break;
+            }
             let Some(head) = self.deadlines.head() else { return u64::MAX };
             let response = &self.responses[head];
             match response.deadline_ns {
@@ -278,15 +273,31 @@ impl Engine {
         }
     }
 
-    /// Ends what a peer owes for requests that have left.
+    /// Ends what a peer owes for requests that have left. Others stay in the list: the search goes on behind the last of
+    /// them that it passed, or from the start if that one has gone meanwhile.
     fn fail_sent(&self, partition: usize, debtor: &Debtor, reason: Errno, work: &mut Work) {
-        let part = &mut *self.bound.lock(partition);
-        let owed = std::iter::successors(some(part.first_of_debtor(debtor)), |&at| part.next_of_debtor(at));
-        let left = owed.filter(|&at| part.responses[at].sent).map(|at| part.responses.key(at)).collect();
-        part.fail_all(&self.common, left, reason, work);
+        self.in_batches(None, work, |mut passed: Option<Key>, work| {
+            let part = &mut *self.bound.lock(partition);
+            for _ in 0..FAIL_BATCH {
+                passed = passed.filter(|&key| part.responses.get(key).is_some());
+                if !work.has_room() {
+                    break;
+                }
+                let index = match passed {
+                    Some(key) => part.next_of_debtor(key.index)?,
+                    None => some(part.first_of_debtor(debtor))?,
+                };
+                if part.responses[index].sent {
+                    part.fail_response(&self.common, index, reason, work);
+                } else {
+                    passed = Some(part.responses.key(index));
+                }
+            }
+            Some(passed)
+        });
     }
 
-    /// Ends what some peers owe, whether the requests have left or not.
+    /// Ends what some peers owe, whether the requests have left or not. One that ends may take others of its MD along.
     pub(crate) fn fail_responses(
         &self,
         partition: usize,
@@ -294,10 +305,19 @@ impl Engine {
         reason: Errno,
         work: &mut Work,
     ) {
-        let part = &mut *self.bound.lock(partition);
-        let owed = |index: &u32| part.responses[*index].debtor.as_ref().is_some_and(&which);
-        let left: Vec<Key> =
-            part.responses.indices().filter(owed).map(|index| part.responses.key(index)).collect();
-        part.fail_all(&self.common, left, reason, work);
+        self.in_batches(0, work, |next: u32, work| {
+            let part = &mut *self.bound.lock(partition);
+            let end = part.responses.used().min(next.saturating_add(FAIL_BATCH));
+            for index in next..end {
+                if !work.has_room() {
+                    return Some(index);
+                }
+                let debtor = part.responses.at(index).and_then(|response| response.debtor.as_ref());
+                if debtor.is_some_and(&which) {
+                    part.fail_response(&self.common, index, reason, work);
+                }
+            }
+            (end < part.responses.used()).then_some(end)
+        });
     }
 }

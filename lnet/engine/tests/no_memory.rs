@@ -15,10 +15,11 @@ use std::sync::Arc;
 use common::*;
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
-    AckRequest, Arrival, Delivery, Errno, Event, EventHandler, LNet, LNetError, Lnd, LndError, MdHandle,
-    MdOptions, NiLimits, Poll, Position, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
+    AckRequest, Arrival, Delivery, Errno, Event, EventHandler, EventKind, LNet, LNetError, Lnd, LndError,
+    MdHandle, MdOptions, NiLimits, Poll, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls,
+    Verdict,
 };
-use lnet_nid::{MatchBits, NetType, Nid, Pid, ProcessId};
+use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{IoVec, Region};
 
@@ -33,6 +34,8 @@ enum Failing {
     One(usize),
     /// All after this many.
     All(usize),
+    /// All of this many bytes.
+    Sized(usize),
 }
 
 thread_local! {
@@ -43,13 +46,14 @@ thread_local! {
 struct Scarce;
 
 impl Scarce {
-    fn refuses() -> bool {
+    fn refuses(bytes: usize) -> bool {
         let (next, refuses) = match FAILING.get() {
             Failing::None => (Failing::None, false),
             Failing::One(0) => (Failing::None, true),
             Failing::One(left) => (Failing::One(left - 1), false),
             Failing::All(0) => (Failing::All(0), true),
             Failing::All(left) => (Failing::All(left - 1), false),
+            Failing::Sized(size) => (Failing::Sized(size), bytes == size),
         };
         FAILING.set(next);
         FAILED.set(FAILED.get() || refuses);
@@ -61,7 +65,7 @@ impl Scarce {
 // that touches thread-local numbers alone.
 unsafe impl GlobalAlloc for Scarce {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if Scarce::refuses() {
+        if Scarce::refuses(layout.size()) {
             return std::ptr::null_mut();
         }
         // SAFETY: the caller's promises are the system allocator's.
@@ -477,6 +481,92 @@ fn lazy_portals_are_cleared() {
             world.mds.extend(attached);
         },
     );
+}
+
+/// What many expect from a node, or it from them, ends when the connection or the NI goes, however little memory there is.
+#[test]
+fn answers_that_will_not_come_fail() {
+    let expect = |world: &mut World| {
+        for number in 0..6 {
+            let md = world.bind(2);
+            if number % 2 == 0 {
+                world.poor.get(md, world.peer.id(), 1).unwrap();
+            } else {
+                world.poor.put(md, world.peer.id(), 1, AckRequest::Ack).unwrap();
+            }
+            world.network.lose(0);
+        }
+    };
+    each_failure("peer_lost", expect, |world, failing| {
+        let (ni, peer) = (world.poor.nid, world.peer.id());
+        starving(failing, || world.poor.engine.peer_lost(ni, peer, Errno::ECONNRESET));
+    });
+    each_failure("late answers", expect, |world, failing| {
+        let engine = &world.poor.engine;
+        while engine.counters().rst_alloc > 0 {
+            starving(failing, || engine.advance(1 << 60));
+        }
+    });
+}
+
+/// A region that has more leases than there was room for from the start.
+#[test]
+fn leases_are_refused() {
+    let lease_some = |world: &World| {
+        let ranges = (32..48).step_by(2);
+        ranges.map(|at| world.buffer.read(at..at + 1).unwrap()).collect::<Vec<_>>()
+    };
+    // The allocations are those of other puts, and the lease's.
+    each_failure(
+        "a lease to send",
+        |world| _ = world.bind(1),
+        |world, failing| {
+            let _leases = lease_some(world);
+            let (md, to) = (world.mds[0], world.peer.id());
+            refused(starving(failing, || world.poor.put(md, to, 1, AckRequest::NoAck)));
+        },
+    );
+    each_failure(
+        "a lease to receive",
+        |world| world.post(MdOptions::OP_PUT),
+        |world, failing| {
+            let _leases = lease_some(world);
+            let (ack_wmd, match_bits) = (WireHandle::NONE, MatchBits(1));
+            world.arrive(failing, 8, Body::Put { ack_wmd, match_bits, hdr_data: 0, portal: 34, offset: 0 });
+        },
+    );
+}
+
+/// A node that finds no memory for the buffers of pushes takes all else, and acknowledges those.
+#[test]
+fn a_node_without_buffers_for_pushes_works() {
+    const PUSH_BUFFER_BYTES: usize = 64 << 10;
+    let mut world = World::new();
+    let config = partitioned(EngineConfig::new(Pid::LNET, cookie(4)));
+    let engine = starving(Failing::Sized(PUSH_BUFFER_BYTES), || Engine::new(config));
+    assert!(FAILED.replace(false));
+    engine.add_ni(ProcessId::lnet(nid(4)), world.network.clone()).unwrap();
+    let recorder = Arc::new(Recorder::default());
+    let eq = engine.eq_alloc(recorder.clone()).unwrap();
+    let poorest = Node { engine, nid: nid(4), eq, recorder };
+    let md = world.bind(2);
+    let push = Put {
+        source: None,
+        md,
+        ack: AckRequest::Ack,
+        target: poorest.id(),
+        portal: Portal::RESERVED,
+        match_bits: MatchBits::PING,
+        offset: 0,
+        hdr_data: 0,
+    };
+    world.poor.engine.put(&push).unwrap();
+    world.network.run();
+    let acknowledged = world.poor.events().last().map(|event| (event.kind, event.status, event.mlength));
+    assert_eq!(acknowledged, Some((EventKind::Ack, Ok(()), 0)));
+    world.poor = poorest;
+    world.mds.clear();
+    world.check("a node without buffers for pushes");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::ib::{MessageKind, RejectReason};
 use crate::sock::ConnType;
 
 const EIO: i32 = 5;
+const ENOMEM: i32 = 12;
 const EINVAL: i32 = 22;
 const EPROTO: i32 = 71;
 const ECONNRESET: i32 = 104;
@@ -177,6 +178,14 @@ pub enum ProtoError {
         length: usize,
         /// The bytes it claims to have.
         needed: usize,
+    },
+    /// There is no memory for what is to be read.
+    #[error("no memory for a {object} of {length} bytes")]
+    NoMemory {
+        /// What was to be read.
+        object: &'static str,
+        /// Its bytes.
+        length: usize,
     },
     /// The peer closed the connection during the handshake.
     #[error("connection closed {length} bytes into the {object}")]
@@ -366,6 +375,7 @@ impl ProtoError {
     pub fn errno(&self) -> i32 {
         match self {
             ProtoError::Checksum { .. } => EIO,
+            ProtoError::NoMemory { .. } => ENOMEM,
             ProtoError::Closed { length: 0, .. } => ECONNRESET,
             ProtoError::AcksPending { .. } => ENOBUFS,
             ProtoError::Stale { .. } => ESTALE,

@@ -168,7 +168,13 @@ impl PingInfo {
         if first != Nid::LOOPBACK {
             return Err(ProtoError::PingFirst { nid: first });
         }
-        let mut nis = entries.iter().map(|entry| entry.parse(order)).collect::<Result<Vec<_>, _>>()?;
+        let mut nis = Vec::new();
+        // No entry of the large list is shorter than one of the small list, so this is room for all.
+        let no_memory = |_| ProtoError::NoMemory { object: OBJECT, length: bytes.len() };
+        nis.try_reserve(bytes.len() / ENTRY_LEN).map_err(no_memory)?;
+        for entry in entries {
+            nis.push(entry.parse(order)?);
+        }
         if features.contains(Features::LARGE_ADDR) {
             let total = order.u32(loopback.total_size.get()) as usize & !3;
             if total < small_end {

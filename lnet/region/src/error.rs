@@ -38,9 +38,9 @@ pub enum RegionError {
         end: usize,
     },
     /// Too many ranges of one region are leased.
-    #[error("{max} ranges of the region are in use already")]
+    #[error("{max} ranges of the region are in use already, and there is no room for another")]
     TooManyLeases {
-        /// The limit.
+        /// The limit: 4,096, or fewer if there is no memory to take note of more.
         max: usize,
     },
     /// Memory on the heap has no descriptor that could be given away.

@@ -49,8 +49,17 @@ impl Leases {
         if self.reads.held.len() + self.writes.held.len() == MAX_LEASES {
             return Err(RegionError::TooManyLeases { max: MAX_LEASES });
         }
+        self.make_room(access)?;
         self.of(access).insert(range);
         Ok(())
+    }
+
+    /// Makes room for one lease more; for a writer among the readers too, whom it may join.
+    fn make_room(&mut self, access: Access) -> Result<(), RegionError> {
+        let readers = self.reads.held.try_reserve(self.writes.held.len() + 1);
+        let writers = if access == Access::Write { self.writes.held.try_reserve(1) } else { Ok(()) };
+        let max = self.reads.held.len() + self.writes.held.len();
+        readers.and(writers).map_err(|_| RegionError::TooManyLeases { max })
     }
 
     /// Removes one lease with these values; equal leases are interchangeable.
@@ -62,7 +71,8 @@ impl Leases {
         debug_assert!(given, "a lease is given back that was never taken: {range:?}, {access:?}");
     }
 
-    /// Makes a write lease a read lease. Nobody else can come in between, and there is always room.
+    /// Makes a write lease a read lease. Nobody else can come in between, and there is always room: made
+    /// when the write lease was taken.
     pub(crate) fn downgrade(&mut self, range: Range<usize>) {
         if range.is_empty() {
             return;
@@ -111,7 +121,10 @@ struct Ranges {
 
 impl Ranges {
     fn new() -> Ranges {
-        Ranges { held: VecDeque::with_capacity(USUAL_LEASES), longest: 0 }
+        let mut held = VecDeque::new();
+        // Without memory for them now, the first lease asks again.
+        let _ = held.try_reserve(USUAL_LEASES);
+        Ranges { held, longest: 0 }
     }
 
     /// Where exactly this range is, or where it belongs.
@@ -139,7 +152,7 @@ impl Ranges {
         near.any(|held| range.start < held.end)
     }
 
-    /// Enters a range that is not there yet.
+    /// Enters a range that is not there yet. There is room for it.
     fn insert(&mut self, range: Range<usize>) {
         self.longest = self.longest.max(range.len());
         let held = Held { start: range.start, end: range.end, holders: 1 };

@@ -198,7 +198,9 @@ const NET: &[Corruption] = &[
         engine.net.lock(part).peers.get_mut(peer).id.nid = nid("10.0.0.9@tcp");
     }),
     ("the NIDs of peers are counted", |engine| {
-        engine.net.lock(0).peers.nids.insert(nid(PEER), 7);
+        let mut net = engine.net.lock(0);
+        let at = net.peers.nids.find(nid(PEER)).unwrap();
+        *net.peers.nids.at_mut(at) += 1;
     }),
     ("an NI's credits are those that its messages leave", |engine| {
         engine.net.lock(0).shares[0].as_mut().unwrap().credits += 1;

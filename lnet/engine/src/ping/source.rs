@@ -146,10 +146,14 @@ impl Default for Records {
 
 impl Records {
     fn enter(&self, sleeper: Arc<dyn Sleeper>) -> Result<Key, LNetError> {
-        let mut inner = self.0.lock();
-        let key = inner.pings.insert(Record { sleeper: Some(sleeper), outcome: None });
-        let pings = inner.pings.len();
-        inner.to_wake.reserve(pings);
+        let inner = &mut *self.0.lock();
+        let room = inner.pings.len() + 1;
+        let key = match inner.to_wake.try_reserve(room) {
+            Ok(()) if inner.pings.reserve() => {
+                inner.pings.insert(Record { sleeper: Some(sleeper), outcome: None })
+            }
+            _ => None,
+        };
         key.ok_or(LNetError::TooMany { objects: "pings", limit: PINGS_MAX })
     }
 

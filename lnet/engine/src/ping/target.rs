@@ -7,7 +7,7 @@ use lnet_api::{
     EqHandle, Event, EventHandler, EventKind, LNet, LNetError, Md, MdHandle, MdOptions, MeHandle, MeSpec,
     Position, Threshold, Unlink,
 };
-use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
+use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_proto::PING_PORTAL;
 use lnet_proto::ping::{Features, Interface, NiStatus, PingInfo};
 use lnet_region::{IoVec, Region};
@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::Engine;
+use crate::identity::Identities;
+use crate::names::PARTITIONS_MAX;
 use crate::net::{Net, NetShared};
 
 /// Bytes kept of one push: 255 NIDs. The rest of a longer list is cut off, and such a list is not believed.
@@ -51,11 +53,17 @@ impl PingTarget {
     /// Posts everything for the first time. The node is new, so its tables have room.
     pub(crate) fn start(&self, engine: &Engine) {
         self.publish(engine);
-        let pushes = Arc::new(Pushes::new(self.engine.clone()));
-        match engine.eq_alloc(pushes.clone()) {
-            Ok(eq) => pushes.start(engine, eq),
-            Err(error) => tracing::error!(%error, "cannot take pushes"),
+        if let Err(error) = self.take_pushes(engine) {
+            // They find no buffer then, and are acknowledged.
+            tracing::error!(%error, "no memory for pushes: what they tell is lost");
         }
+    }
+
+    fn take_pushes(&self, engine: &Engine) -> Result<(), LNetError> {
+        let pushes = Arc::new(Pushes::new(self.engine.clone())?);
+        let eq = engine.eq_alloc(pushes.clone())?;
+        pushes.start(engine, eq);
+        Ok(())
     }
 
     /// Posts the list of NIs as it is now, under a new sequence number. The new one is posted before the old one goes, so
@@ -63,8 +71,8 @@ impl PingTarget {
     pub(crate) fn publish(&self, engine: &Engine) {
         let mut published = self.published.lock();
         published.sequence += 1;
-        let (pid, nids) = (engine.common.config.pid, engine.published_nids());
-        match post(engine, &ping_info(pid, published.sequence, &nids)) {
+        let info = ping_info(engine, published.sequence);
+        match info.and_then(|info| post(engine, &info)) {
             Ok(me) => {
                 if let Some(old) = published.me.replace(me) {
                     // Nobody else knows the handle, and the entry stays until it is unlinked here.
@@ -77,17 +85,27 @@ impl PingTarget {
 }
 
 /// What this node is: it takes part in discovery, and does not forward (lnet-wire 19, level B).
-fn ping_info(pid: Pid, sequence: u32, nids: &[Nid]) -> PingInfo {
+fn ping_info(engine: &Engine, sequence: u32) -> Result<PingInfo, LNetError> {
+    let nis = interfaces(engine)?;
     let mut features =
         Features::NI_STATUS | Features::RTE_DISABLED | Features::MULTI_RAIL | Features::DISCOVERY;
-    if nids.iter().any(|nid| !nid.is_nid4()) {
+    if nis.iter().any(|ni| !ni.nid.is_nid4()) {
         features |= Features::LARGE_ADDR;
     }
-    if nids.first().is_some_and(|nid| !nid.is_nid4()) {
+    if nis.first().is_some_and(|ni| !ni.nid.is_nid4()) {
         features |= Features::PRIMARY_LARGE;
     }
-    let nis = nids.iter().map(|&nid| Interface { nid, status: NiStatus::UP }).collect();
-    PingInfo { features, pid, sequence, nis }
+    Ok(PingInfo { features, pid: engine.common.config.pid, sequence, nis })
+}
+
+/// The NIs that peers are told of.
+fn interfaces(engine: &Engine) -> Result<Vec<Interface>, LNetError> {
+    let net = engine.net.lock(0);
+    let nis = || net.shared().nis.iter().filter(|(_, ni)| ni.is_published());
+    let mut list = Vec::new();
+    list.try_reserve_exact(nis().count()).map_err(no_memory)?;
+    list.extend(nis().map(|(_, ni)| Interface { nid: ni.id.nid, status: NiStatus::UP }));
+    Ok(list)
 }
 
 fn post(engine: &Engine, info: &PingInfo) -> Result<MeHandle, LNetError> {
@@ -122,7 +140,7 @@ fn spec(unlink: Unlink, position: Position) -> MeSpec {
     }
 }
 
-fn no_memory(_: lnet_region::RegionError) -> LNetError {
+fn no_memory<E>(_: E) -> LNetError {
     LNetError::TooMany { objects: "ping buffers", limit: PUSH_BUFFERS + 1 }
 }
 
@@ -146,7 +164,7 @@ struct Push {
 /// Takes pushes: notes them as they come, reads them when the lock is released, and posts the buffers anew.
 struct Pushes {
     engine: Weak<Engine>,
-    buffers: Vec<IoVec>,
+    buffers: SmallVec<[IoVec; PUSH_BUFFERS]>,
     /// Has room for all that the buffers can take.
     arrived: Mutex<VecDeque<Push>>,
     /// Held by the one thread that reads them. Their order matters: a buffer is posted again after its last push.
@@ -155,18 +173,15 @@ struct Pushes {
 }
 
 impl Pushes {
-    fn new(engine: Weak<Engine>) -> Pushes {
-        let arrived = VecDeque::with_capacity(PUSH_BUFFERS * PUSHES_PER_BUFFER as usize);
-        Pushes {
-            engine,
-            buffers: (0..PUSH_BUFFERS)
-                .map(|_| Region::heap(PUSH_BUFFER_BYTES).expect("64 KiB of memory"))
-                .map(IoVec::whole)
-                .collect(),
-            arrived: Mutex::new(arrived),
-            reading: Mutex::new(()),
-            eq: Mutex::new(None),
+    fn new(engine: Weak<Engine>) -> Result<Pushes, LNetError> {
+        let mut arrived = VecDeque::new();
+        arrived.try_reserve_exact(PUSH_BUFFERS * PUSHES_PER_BUFFER as usize).map_err(no_memory)?;
+        let mut buffers = SmallVec::new();
+        for _ in 0..PUSH_BUFFERS {
+            buffers.push(IoVec::whole(Region::heap(PUSH_BUFFER_BYTES).map_err(no_memory)?));
         }
+        let (arrived, reading, eq) = (Mutex::new(arrived), Mutex::new(()), Mutex::new(None));
+        Ok(Pushes { engine, buffers, arrived, reading, eq })
     }
 
     fn start(&self, engine: &Engine, eq: EqHandle) {
@@ -214,16 +229,37 @@ impl Pushes {
         let Some(primary) = info.primary().filter(|_| info.features.contains(Features::MULTI_RAIL)) else {
             return;
         };
-        let nids = std::iter::once(primary).chain(info.nis.iter().map(|ni| ni.nid));
+        let nids = || std::iter::once(primary).chain(info.nis.iter().map(|ni| ni.nid));
+        if !push.is_news(engine, nids()) {
+            return;
+        }
+        // All partitions stop for this. A peer that tells something else in every push makes that happen as often as it
+        // can push: once per message that it sends whole and, like every peer, one at a time. Each time costs no more than
+        // the look-ups for the 255 NIDs that a buffer takes of a push, and one node's place in the tables.
         let mut net = engine.net.lock_all();
         let (parts, NetShared { nis, identities }) = net.split();
-        let parts: SmallVec<[&mut Net; 8]> = parts.collect();
+        let parts: SmallVec<[&mut Net; PARTITIONS_MAX]> = parts.collect();
         let sent_to = |nid| parts.iter().any(|part| part.peers.knows(nid));
-        // Nobody speaks for a node that this one knows itself.
-        let known = sent_to(push.source) || !identities.nids(push.source).is_empty();
-        if identities.same(push.sender, push.source) || !known {
-            identities.learn(push.source, nids, |nid| nis.find(nid).is_some(), sent_to);
+        if push.may_speak(identities, sent_to) {
+            identities.learn(push.source, nids(), |nid| nis.find(nid).is_some(), sent_to);
         }
+    }
+}
+
+impl Push {
+    /// Nobody speaks for a node that this one knows itself.
+    fn may_speak(&self, identities: &Identities, sent_to: impl Fn(Nid) -> bool) -> bool {
+        let known = sent_to(self.source) || !identities.nids(self.source).is_empty();
+        identities.same(self.sender, self.source) || !known
+    }
+
+    /// Whether it may tell what is not known yet, as far as one partition can say: mostly it does not.
+    fn is_news(&self, engine: &Engine, nids: impl Iterator<Item = Nid>) -> bool {
+        let net = engine.net.lock(engine.common.here());
+        let NetShared { nis, identities } = net.shared();
+        let sent_to = |nid| net.peers.knows(nid);
+        self.may_speak(identities, sent_to)
+            && identities.is_news(self.source, nids, |nid| nis.find(nid).is_some(), sent_to)
     }
 }
 

@@ -233,6 +233,36 @@ fn losing_a_peer_ends_what_it_still_owed() {
     assert!(a.is_quiet());
 }
 
+/// More than are ended under one hold of a lock, behind some that stay.
+#[test]
+fn losing_a_peer_or_an_ni_ends_thousands() {
+    const MANY: usize = 2500;
+    for ni_goes in [false, true] {
+        let network = Network::new();
+        let a = Node::new(&network, 2);
+        let peer = ProcessId::lnet(nid(3));
+        let unsent = 2;
+        for sent in (0..unsent + MANY).map(|number| number >= unsent) {
+            a.get(a.bind(&memory(8), 2), peer, 1).unwrap();
+            if sent {
+                network.lose(unsent);
+            }
+        }
+        a.events();
+        if ni_goes {
+            a.engine.remove_ni(a.nid).unwrap();
+        } else {
+            a.engine.peer_lost(a.nid, peer, Errno::ESHUTDOWN);
+        }
+        let events = brief(&a.events());
+        let replies = events.iter().filter(|event| **event == (Reply, Err(Errno::ESHUTDOWN), true));
+        assert_eq!(replies.count(), MANY);
+        let sends = if ni_goes { unsent } else { 0 };
+        assert_eq!(events.len(), MANY + sends);
+        assert_eq!(a.engine.counters().rst_alloc, (unsent - sends) as u64);
+    }
+}
+
 #[test]
 fn a_lost_peer_leaves_descriptors_for_more_operations_alone() {
     let network = Network::new();

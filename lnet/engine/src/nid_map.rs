@@ -1,0 +1,134 @@
+//! What is known of NIDs: a hash table that grows in steps.
+
+use lnet_nid::{Nid, Pid, ProcessId};
+
+use crate::buckets::{Buckets, CHAIN, Hashed};
+use crate::keys::Hasher;
+use crate::list::{Linked, Links};
+use crate::slab::{Slab, some};
+
+/// A value for each of some NIDs. Entries do not move, so whoever has entered one may reach it by its index. No insert
+/// waits for the table to grow, and none falls for want of memory.
+#[derive(Debug)]
+pub(crate) struct NidMap<V> {
+    slab: Slab<Entry<V>>,
+    index: Buckets,
+    hasher: Hasher,
+}
+
+#[derive(Debug)]
+struct Entry<V> {
+    nid: Nid,
+    value: V,
+    hash: u32,
+    chain: Links,
+}
+
+impl<V> Linked<CHAIN> for Entry<V> {
+    fn links(&self) -> Links {
+        self.chain
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.chain
+    }
+}
+
+impl<V> Hashed for Entry<V> {
+    fn hash(&self) -> u32 {
+        self.hash
+    }
+}
+
+impl<V> NidMap<V> {
+    /// Room for `limit` NIDs.
+    pub(crate) fn new(limit: usize) -> NidMap<V> {
+        NidMap { slab: Slab::new(limit), index: Buckets::default(), hasher: Hasher::default() }
+    }
+
+    /// Whether nothing is known of any NID.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slab.len() == 0
+    }
+
+    /// Where a NID's entry is.
+    pub(crate) fn find(&self, nid: Nid) -> Option<u32> {
+        if self.is_empty() {
+            return None;
+        }
+        let chain = std::iter::successors(some(self.index.first(self.hash(nid))), |&at| {
+            some(self.slab[at].chain.next)
+        });
+        chain.into_iter().find(|&at| self.slab[at].nid == nid)
+    }
+
+    /// What is known of a NID.
+    pub(crate) fn get(&self, nid: Nid) -> Option<&V> {
+        self.find(nid).map(|at| &self.slab[at].value)
+    }
+
+    /// Enters a NID that is not there; `None` if there is no room.
+    pub(crate) fn insert(&mut self, nid: Nid, value: V) -> Option<u32> {
+        let entry = Entry { nid, value, hash: self.hash(nid), chain: Links::NONE };
+        let at = self.slab.insert(entry)?.index;
+        if !self.index.insert(&mut self.slab, at) {
+            self.slab.take(at);
+            return None;
+        }
+        Some(at)
+    }
+
+    /// The value at this index, which must exist.
+    pub(crate) fn at_mut(&mut self, at: u32) -> &mut V {
+        &mut self.slab[at].value
+    }
+
+    /// Takes out the entry at this index, which must exist.
+    pub(crate) fn remove(&mut self, at: u32) {
+        self.index.remove(&mut self.slab, at);
+        self.slab.take(at);
+    }
+
+    fn hash(&self, nid: Nid) -> u32 {
+        self.hasher.process(ProcessId::new(nid, Pid::LNET), 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use lnet_nid::Net;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_map(steps in prop::collection::vec((0u32..60, any::<u16>()), 1..300)) {
+            const LIMIT: usize = 40;
+            let mut map = NidMap::new(LIMIT);
+            let mut model = HashMap::new();
+            for (number, value) in steps {
+                let nid = Nid::new_numeric(Net::TCP, number);
+                match map.find(nid) {
+                    None if model.len() < LIMIT => {
+                        let at = map.insert(nid, 0).unwrap();
+                        *map.at_mut(at) = value;
+                        prop_assert_eq!(model.insert(number, value), None);
+                    }
+                    None => prop_assert_eq!(map.insert(nid, value), None),
+                    Some(at) => {
+                        map.remove(at);
+                        prop_assert!(model.remove(&number).is_some());
+                    }
+                }
+                for number in 0..60 {
+                    let nid = Nid::new_numeric(Net::TCP, number);
+                    prop_assert_eq!(map.get(nid), model.get(&number));
+                }
+                prop_assert_eq!(map.is_empty(), model.is_empty());
+            }
+        }
+    }
+}
