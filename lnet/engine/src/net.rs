@@ -36,6 +36,8 @@ pub(crate) struct Share {
     pub(crate) max_credits: i64,
     pub(crate) min_credits: i64,
     pub(crate) queue: List<QUEUE>,
+    /// Messages in the queue.
+    pub(crate) waiting: usize,
     /// `received` counts the dropped ones too.
     pub(crate) traffic: Traffic,
 }
@@ -86,7 +88,8 @@ impl Net {
         let (max_credits, min_credits) = (credits, credits);
         let (queue, traffic) = (List::new(), Traffic::default());
         let lnd = Arc::new(lnd.clone());
-        self.shares[place] = Some(Share { ni, lnd, credits, max_credits, min_credits, queue, traffic });
+        self.shares[place] =
+            Some(Share { ni, lnd, credits, max_credits, min_credits, queue, waiting: 0, traffic });
     }
 
     /// Sends a message: hands it over when there are credits, or queues it. It ends at once with ENETDOWN if the NI is gone
@@ -136,6 +139,7 @@ impl Net {
         peer.credits -= 1;
         peer.min_credits = peer.min_credits.min(peer.credits);
         if peer.credits < 0 {
+            peer.waiting += 1;
             peer.queue.push_back(&mut self.messages, message);
             self.keep_waiting(message, tx);
             return;
@@ -150,6 +154,7 @@ impl Net {
         share.credits -= 1;
         share.min_credits = share.min_credits.min(share.credits);
         if share.credits < 0 {
+            share.waiting += 1;
             share.queue.push_back(&mut self.messages, message);
             self.keep_waiting(message, tx);
             return;
@@ -222,7 +227,11 @@ impl Net {
         loop {
             let Some(share) = self.shares[ni.index as usize].as_mut() else { return };
             share.credits += 1;
+            if !lets_go(share.credits, share.waiting) {
+                return;
+            }
             let Some(message) = share.queue.pop_front(&mut self.messages) else { return };
+            share.waiting -= 1;
             let Some(tx) = self.stop_waiting(message) else { return };
             if tx.deadline_ns > common.now_ns() {
                 return self.hand_over(message, ni, tx, true, work);
@@ -237,7 +246,11 @@ impl Net {
         loop {
             let peer = self.peers.get_mut(index);
             peer.credits += 1;
+            if !lets_go(peer.credits, peer.waiting) {
+                return;
+            }
             let Some(message) = peer.queue.pop_front(&mut self.messages) else { return };
+            peer.waiting -= 1;
             let ni = peer.ni;
             let Some(tx) = self.stop_waiting(message) else { return };
             if tx.deadline_ns > common.now_ns() {
@@ -299,6 +312,7 @@ impl Net {
             && share.ni == ni
             && let Some(message) = share.queue.pop_front(&mut self.messages)
         {
+            share.waiting -= 1;
             share.credits += 1;
             self.peers.get_mut(self.messages[message].peer).credits += 1;
             let _tx = self.stop_waiting(message);
@@ -306,7 +320,8 @@ impl Net {
         }
         for peer in self.peers.of_ni(ni) {
             while let Some(message) = self.peers.get_mut(peer).queue.pop_front(&mut self.messages) {
-                self.peers.get_mut(peer).credits += 1;
+                let known = self.peers.get_mut(peer);
+                (known.credits, known.waiting) = (known.credits + 1, known.waiting - 1);
                 let _tx = self.stop_waiting(message);
                 self.end(message, errno, work);
             }
@@ -345,6 +360,12 @@ impl Net {
     pub(crate) fn counters(&self) -> Counters {
         Counters { msgs_alloc: self.messages.len() as u64, ..self.counters }
     }
+}
+
+/// Whether a credit that has come back lets a message go. Normally as many wait as there are credits below 0; after an
+/// LND has lowered its limits, more may be in flight than may be, and the first credits that come back let nobody go.
+fn lets_go(credits: i64, waiting: usize) -> bool {
+    (credits.min(0).unsigned_abs() as usize) < waiting
 }
 
 impl NetShared {

@@ -24,11 +24,13 @@ pub(crate) struct Peer {
     chain: Links,
     /// Where its NID is counted.
     counted: u32,
-    /// Messages that may still be handed over; below 0, as many are queued.
+    /// Messages that may still be handed over; below 0, as many are queued or too many in flight.
     pub(crate) credits: i64,
     pub(crate) max_credits: i64,
     pub(crate) min_credits: i64,
     pub(crate) queue: List<QUEUE>,
+    /// Messages in the queue.
+    pub(crate) waiting: usize,
     /// A buffer is taking a push from it.
     pub(crate) pushing: bool,
     /// ACKs and REPLYs to it that have not left yet.
@@ -55,11 +57,6 @@ impl Hashed for Peer {
 }
 
 impl Peer {
-    /// Messages waiting for its credits.
-    pub(crate) fn queued(&self) -> usize {
-        self.credits.min(0).unsigned_abs() as usize
-    }
-
     fn is_idle(&self) -> bool {
         self.credits == self.max_credits && !self.pushing
     }
@@ -116,6 +113,7 @@ impl Peers {
             max_credits,
             min_credits: max_credits,
             queue: List::new(),
+            waiting: 0,
             pushing: false,
             answers: 0,
             queued_bytes: 0,

@@ -401,7 +401,7 @@ impl Engine {
 impl Net {
     fn may_answer(&self, peer: &Peer) -> bool {
         let crowded = self.messages.len() >= self.messages.limit() / CROWDED;
-        let queues_answers = peer.answers > 0 && peer.queued() > 0;
+        let queues_answers = peer.answers > 0 && peer.waiting > 0;
         peer.answers < PEER_ANSWERS_MAX && !(crowded && queues_answers)
     }
 

@@ -106,8 +106,14 @@ impl Tables<'_> {
         let length = audit_queue(net, partition, (peer.queue.head(), peer.queue.tail()), queued, |other| {
             std::ptr::eq(other, peer)
         })?;
+        equal("the messages that wait for a peer are counted", place, length, peer.waiting)?;
         let lacking = peer.credits.min(0).unsigned_abs() as usize;
-        equal("as many messages wait for a peer as it lacks credits", place, length, lacking)
+        let fits = length <= lacking;
+        check(
+            "no more messages wait for a peer than it lacks credits",
+            fits,
+            format_args!("{place}: {length}"),
+        )
     }
 }
 
@@ -125,8 +131,10 @@ fn audit_share(
     check("an NI's lowest credits are the lowest", lowest, format_args!("{place}: {}", share.min_credits))?;
     let ends = (share.queue.head(), share.queue.tail());
     let length = audit_queue(net, partition, ends, queued, |peer| peer.ni == share.ni)?;
+    equal("the messages that wait for an NI are counted", place, length, share.waiting)?;
     let lacking = share.credits.min(0).unsigned_abs() as usize;
-    equal("as many messages wait for an NI as it lacks credits", place, length, lacking)
+    let fits = length <= lacking;
+    check("no more messages wait for an NI than it lacks credits", fits, format_args!("{place}: {length}"))
 }
 
 /// A queue of messages to peers of which `whose` is true, each of them in no other queue.

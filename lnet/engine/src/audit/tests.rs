@@ -186,7 +186,7 @@ const NET: &[Corruption] = &[
         let (part, peer) = peer_of(engine, PEER);
         engine.net.lock(part).peers.get_mut(peer).queued_bytes += 1;
     }),
-    ("as many messages wait for a peer as it lacks credits", |engine| {
+    ("the messages that wait for a peer are counted", |engine| {
         let (part, peer) = peer_of(engine, PEER);
         let mut net = engine.net.lock(part);
         let (net, _) = net.split();
@@ -214,7 +214,7 @@ const NET: &[Corruption] = &[
     ("an NI has a part in its partitions", |engine| {
         engine.net.lock(0).shares[0] = None;
     }),
-    ("as many messages wait for an NI as it lacks credits", |engine| {
+    ("the messages that wait for an NI are counted", |engine| {
         let mut net = engine.net.lock(0);
         let (net, _) = net.split();
         net.shares[0].as_mut().unwrap().queue.pop_front(&mut net.messages).unwrap();

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use lnet_api::EventKind::{Reply, Send};
-use lnet_api::{AckRequest, Errno, LNet, LNetError, MdOptions};
-use lnet_nid::{Nid, ProcessId};
+use lnet_api::{AckRequest, Errno, Get, LNet, LNetError, MdOptions, NiLimits, Put, Unlink};
+use lnet_nid::{MatchBits, Nid, ProcessId};
+use lnet_proto::PING_PORTAL;
 use lnet_proto::ping::PingInfo;
 
 use super::common::*;
@@ -46,6 +47,57 @@ fn stopping_an_ni_ends_everything_that_goes_over_it() {
     assert_eq!(network.queue.lock().len(), LIMITS.peer_credits as usize);
     network.run();
     assert_eq!(a.events().len(), more);
+}
+
+/// Answers leave before the network has said how many messages it takes, and it takes fewer: those that have left do not
+/// make room for others.
+#[test]
+fn an_ni_that_starts_with_fewer_credits_than_it_has_used_waits_for_them() {
+    const EARLY: usize = 5;
+    const CREDITS: u32 = 2;
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let late = ProcessId::lnet(nid(5));
+    *network.limits.lock() = NiLimits { credits: CREDITS, peer_credits: CREDITS, ..LIMITS };
+    let asking = a.engine.clone();
+    let md = a.md(&memory(64), MdOptions::TRUNCATE, 2 * EARLY as u32);
+    let md = a.engine.md_bind(md, Unlink::Auto).unwrap();
+    *network.while_starting.lock() = Some(Box::new(move |network| {
+        let (portal, match_bits) = (PING_PORTAL, MatchBits::PING);
+        let get = Get { source: None, md, target: late, portal, match_bits, offset: 0 };
+        (0..EARLY).for_each(|_| asking.get(&get).unwrap());
+        // Each arrives, and is answered.
+        (0..EARLY).for_each(|_| assert!(network.step()));
+    }));
+    b.engine.add_ni(late, network.clone()).unwrap();
+    b.engine.audit().unwrap();
+    let out = || network.queue.lock().iter().filter(|packet| packet.from == late.nid).count();
+    assert_eq!(out(), EARLY);
+
+    let md = b.engine.md_bind(b.md(&memory(8), MdOptions::empty(), 3), Unlink::Auto).unwrap();
+    let put = Put {
+        source: Some(late.nid),
+        md,
+        ack: AckRequest::NoAck,
+        target: a.id(),
+        portal: portal(),
+        match_bits: MatchBits(1),
+        offset: 0,
+        hdr_data: 0,
+    };
+    (0..3).for_each(|_| b.engine.put(&put).unwrap());
+    for left in (CREDITS as usize..EARLY).rev() {
+        network.step();
+        assert_eq!(out(), left);
+        b.engine.audit().unwrap();
+    }
+    for _ in 0..3 {
+        network.step();
+        assert_eq!(out(), CREDITS as usize);
+        b.engine.audit().unwrap();
+    }
+    network.run();
+    assert!(a.is_quiet() && b.is_quiet());
 }
 
 #[test]

@@ -67,7 +67,11 @@ pub(crate) struct Network {
     /// Messages handed over and not finalised: never more than the credits allow.
     pub(crate) in_flight: AtomicUsize,
     pub(crate) most_in_flight: AtomicUsize,
+    /// Happens while the next NI starts.
+    pub(crate) while_starting: Mutex<Option<Early>>,
 }
+
+type Early = Box<dyn FnOnce(&Network) + Send>;
 
 pub(crate) const LIMITS: NiLimits = NiLimits { credits: 256, peer_credits: 8, timeout_ns: 50_000_000_000 };
 
@@ -83,6 +87,7 @@ impl Network {
             next_rx: AtomicUsize::new(1),
             in_flight: AtomicUsize::new(0),
             most_in_flight: AtomicUsize::new(0),
+            while_starting: Mutex::default(),
         })
     }
 
@@ -216,6 +221,8 @@ impl Lnd for Network {
 
     fn startup(&self, ni: ProcessId, upcalls: Arc<dyn Upcalls>) -> Result<NiLimits, LndError> {
         self.nodes.lock().insert(ni.nid, upcalls);
+        let early = self.while_starting.lock().take();
+        early.into_iter().for_each(|early| early(self));
         Ok(*self.limits.lock())
     }
 
