@@ -65,6 +65,6 @@ pub trait EventHandler: Send + Sync {
     fn event(&self, event: &Event);
 
     /// Called after one or more `event` calls, once the lock is released: the place to wake a sleeper. LNet calls are
-    /// allowed here.
+    /// allowed here; the wake-ups that they cause come after this one has returned, so it must not wait for one.
     fn wake(&self);
 }

@@ -15,8 +15,10 @@ use crate::list::Links;
 use crate::message::{Delayed, Inbound, Local, Way};
 use crate::names::{pack, unpack};
 use crate::ni::Phase;
+use crate::portal::Entry;
 use crate::portal_state::{Blocked, PortalState};
 use crate::receive::{Attempt, Search};
+use crate::resources::Resources;
 use crate::slab::{Key, NONE, some};
 use crate::sync::{Mutant, is_mutant};
 use crate::work::Work;
@@ -98,6 +100,7 @@ impl Engine {
     /// on before the next one is looked for: so nothing need be remembered of many, and those whose buffer is busy do
     /// not hinder each other.
     pub(crate) fn retry_delayed(&self, portal: usize, partition: usize, me: Key, work: &mut Work) {
+        let _reserved = Reserved { engine: self, partition, me };
         let mut passed = None;
         while let Some((delayed, attempt)) = self.retry_one(portal, partition, me, &mut passed, work) {
             match attempt {
@@ -133,10 +136,7 @@ impl Engine {
             }
             *passed = Some(blocked.delayed.key(index));
         }
-        let md = part.objects.entry(me)?.md;
-        if md != NONE {
-            part.objects.md_mut(md).reserved = false;
-        }
+        part.release(me);
         None
     }
 
@@ -191,6 +191,32 @@ impl Engine {
         let lnd = self.net.lock(partition).shared().nis.get(ni).map(|ni| ni.lnd.clone());
         if let Some(lnd) = lnd {
             lnd.resume(inbound.rx, delivery);
+        }
+    }
+}
+
+/// A buffer that is reserved for those that wait. A handler that panics when it is woken must not leave it so.
+struct Reserved<'a> {
+    engine: &'a Engine,
+    partition: usize,
+    me: Key,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.engine.posted.lock(self.partition).release(self.me);
+        }
+    }
+}
+
+impl Resources {
+    /// The MD of an entry is for everybody from now on.
+    fn release(&mut self, me: Key) {
+        if let Some(&Entry { md, .. }) = self.objects.entry(me)
+            && md != NONE
+        {
+            self.objects.md_mut(md).reserved = false;
         }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Wanted {
     pub(crate) length: u32,
     /// Offset in its header.
     pub(crate) offset: u32,
+    /// It can wait, on a lazy portal, so it leaves buffers to those that wait already.
+    pub(crate) can_wait: bool,
 }
 
 /// An MD that takes a message, and which bytes of it.
@@ -97,7 +99,7 @@ impl Resources {
     /// The rules in their order; `None` skips the entry.
     fn try_entry(&self, entry: &Entry, wanted: &Wanted) -> Option<Found> {
         let md = self.objects.md_at(entry.md)?;
-        if md.reserved && wanted.op == MdOptions::OP_PUT {
+        if md.reserved && wanted.can_wait {
             return None;
         }
         Resources::try_md(entry, md, wanted)

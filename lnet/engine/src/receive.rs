@@ -14,6 +14,7 @@ use crate::net::Net;
 use crate::ni::Phase;
 use crate::peer::Peer;
 use crate::portal::Kind;
+use crate::portal_state::PortalState;
 use crate::resources::Resources;
 use crate::slab::{Key, NONE};
 use crate::work::Work;
@@ -136,7 +137,11 @@ impl Engine {
         let Body::Put { match_bits, portal, offset, .. } = header.body else {
             return self.discard(inbound, header);
         };
-        let wanted = wanted(MdOptions::OP_PUT, inbound, header, match_bits, header.payload_length, offset);
+        let can_wait = self.portals.get(portal as usize).is_some_and(PortalState::is_lazy);
+        let wanted = Wanted {
+            can_wait,
+            ..wanted(MdOptions::OP_PUT, inbound, header, match_bits, header.payload_length, offset)
+        };
         let search = Search { inbound, header, wanted: &wanted };
         if is_push(header) {
             return self.receive_push(&search, work);
@@ -526,7 +531,7 @@ fn wanted(
     length: u32,
     offset: u32,
 ) -> Wanted {
-    Wanted { op, bits, nids: inbound.nids.clone(), pid: header.src.pid, length, offset }
+    Wanted { op, bits, nids: inbound.nids.clone(), pid: header.src.pid, length, offset, can_wait: false }
 }
 
 /// Whether a message is a push (lnet-wire 17).

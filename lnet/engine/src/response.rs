@@ -181,15 +181,17 @@ impl Resources {
             Way::Here => None,
             Way::Over { ni, peer, .. } => Some(Peers::name(&common.hasher, ni, peer)),
         };
-        // Who was asked must answer: the very peer, or one that is known to be of the node which the header names.
-        let of_node = inbound.nids.contains(&inbound.from.nid);
+        // Who was asked must answer: the very peer, or another NID that is known to be of the node which the header names.
+        // Programs with unprivileged ports (lnet-wire 27) answer for themselves alone.
+        let of_node = inbound.nids.contains(&inbound.from.nid) && !inbound.from.pid.is_userspace();
+        let is_node = |debtor: Option<Debtor>| debtor.is_some_and(|debtor| !debtor.id.pid.is_userspace());
         let of_md = self.objects.md(md).responses.iter(&self.responses).take(ANSWER_SEARCH);
         let of_debtor = sender.map_or(NONE, |sender| self.first_of_debtor(&sender));
         let of_debtor =
             std::iter::successors(some(of_debtor), |&at| self.next_of_debtor(at)).take(ANSWER_SEARCH);
         let expected = |index: u32| {
             let Response { md: of, kind: wanted, debtor, .. } = self.responses[index];
-            of == md && wanted == kind && (debtor == sender || of_node)
+            of == md && wanted == kind && (debtor == sender || of_node && is_node(debtor))
         };
         let mut same_node = None;
         for index in of_md.chain(of_debtor).filter(|&index| expected(index)) {

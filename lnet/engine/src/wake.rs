@@ -1,6 +1,9 @@
 //! Waking handlers, which may call LNet.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use lnet_api::EventHandler;
@@ -9,11 +12,12 @@ thread_local! {
     /// A handler is being woken on this thread.
     static WAKING: Cell<bool> = const { Cell::new(false) };
     /// Those to be woken when it returns.
-    static NEXT: RefCell<Vec<Arc<dyn EventHandler>>> = const { RefCell::new(Vec::new()) };
+    static NEXT: RefCell<VecDeque<Arc<dyn EventHandler>>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Wakes handlers, and those that they cause to be woken. One that sends to its own node from inside `wake` causes the
-/// next wake-up, perhaps its own: that one comes when it has returned, so the stack does not grow with the messages.
+/// Wakes handlers, and then those that they cause to be woken, in order. One that sends to its own node from inside
+/// `wake` causes the next wake-up, perhaps its own: that one comes when it has returned, so the stack does not grow with
+/// the messages. A handler that panics takes no other's wake-up along; the panic goes on when all are awake.
 pub(crate) fn all<A>(handlers: &mut smallvec::SmallVec<A>)
 where
     A: smallvec::Array<Item = Arc<dyn EventHandler>>,
@@ -22,27 +26,38 @@ where
         return;
     }
     if WAKING.get() {
-        return NEXT.with_borrow_mut(|next| {
-            for handler in handlers.drain(..) {
-                if !next.iter().any(|known| Arc::ptr_eq(known, &handler)) {
-                    next.push(handler);
-                }
-            }
-        });
-    }
-    /// Also if a handler panics, the thread's next wake-up is not taken for one inside it.
-    struct Awake;
-    impl Drop for Awake {
-        fn drop(&mut self) {
-            WAKING.set(false);
+        for handler in handlers.drain(..).filter(|handler| !enqueue(handler)) {
+            handler.wake();
         }
+        return;
     }
+    let mut panic: Option<Box<dyn Any + Send>> = None;
+    let mut wake = |handler: Arc<dyn EventHandler>| {
+        if let Err(cause) = catch_unwind(AssertUnwindSafe(|| handler.wake())) {
+            panic.get_or_insert(cause);
+        }
+    };
     WAKING.set(true);
-    let _awake = Awake;
-    for handler in handlers.drain(..) {
-        handler.wake();
+    handlers.drain(..).for_each(&mut wake);
+    while let Ok(Some(handler)) = NEXT.try_with(|next| next.borrow_mut().pop_front()) {
+        wake(handler);
     }
-    while let Some(handler) = NEXT.with_borrow_mut(Vec::pop) {
-        handler.wake();
+    WAKING.set(false);
+    if let Some(cause) = panic {
+        resume_unwind(cause);
     }
+}
+
+/// Remembers a handler, once; `false` if there is no memory for it, or the thread is about to end.
+fn enqueue(handler: &Arc<dyn EventHandler>) -> bool {
+    let entered = NEXT.try_with(|next| {
+        let mut next = next.borrow_mut();
+        let known = next.iter().any(|known| Arc::ptr_eq(known, handler));
+        if !known && next.try_reserve(1).is_ok() {
+            next.push_back(handler.clone());
+            return true;
+        }
+        known
+    });
+    entered == Ok(true)
 }

@@ -159,3 +159,35 @@ fn a_second_name_of_the_node_is_local_too() {
     let ids: Vec<ProcessId> = [Nid::LOOPBACK, nid(2), nid(5)].map(ProcessId::lnet).into();
     assert_eq!(node.engine.local_ids(), ids);
 }
+
+/// Notes who is woken; the first panics.
+struct Panics(std::sync::atomic::AtomicU32);
+
+impl lnet_api::EventHandler for Panics {
+    fn event(&self, _: &Event) {}
+
+    fn wake(&self) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        panic!("a handler of the test's");
+    }
+}
+
+/// A handler that panics is its owner's trouble: the others are woken, now and later.
+#[test]
+fn a_handler_that_panics_takes_no_wake_up_along() {
+    let network = Network::new();
+    let node = Node::new(&network, 2);
+    let panics = std::sync::Arc::new(Panics(std::sync::atomic::AtomicU32::new(0)));
+    let eq = node.engine.eq_alloc(panics.clone()).unwrap();
+    for round in 1..=2 {
+        node.expect(1, &memory(1), MdOptions::OP_PUT);
+        let md = lnet_api::Md { eq: Some(eq), ..node.md(&memory(1), MdOptions::empty(), 1) };
+        let md = node.engine.md_bind(md, lnet_api::Unlink::Auto).unwrap();
+        let put = || node.put(md, node.id(), 1, AckRequest::NoAck);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(put)).is_err());
+        assert_eq!(panics.0.load(std::sync::atomic::Ordering::Relaxed), round);
+        // The event of the sender came first, that of the buffer second.
+        assert_eq!(node.recorder.wakes.load(std::sync::atomic::Ordering::Relaxed), round as usize);
+    }
+    assert!(node.is_quiet());
+}
