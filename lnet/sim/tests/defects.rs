@@ -36,7 +36,13 @@ fn defects_of_a_driver_are_noticed() {
 
 #[test]
 fn a_wrong_model_is_noticed() {
-    for mutant in [Mutant::LastFirst, Mutant::NeverTruncates, Mutant::IgnoresRotor, Mutant::ForgivesAborts] {
+    for mutant in [
+        Mutant::LastFirst,
+        Mutant::NeverTruncates,
+        Mutant::IgnoresRotor,
+        Mutant::ForgivesAborts,
+        Mutant::KeepsForgotten,
+    ] {
         check_replay(|seed| Scenario { mutant: Some(mutant), ..Scenario::from_seed(seed) });
     }
 }

@@ -9,8 +9,8 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// S-101 to S-109, S-202, S-209, S-311: whatever happens in whatever order, engines do what the model says. The first
-/// seed is `NLX_SIM_SEED`, or 0.
+/// S-101 to S-109, S-202, S-209, S-310, S-311: whatever happens in whatever order, engines do what the model says. The
+/// first seed is `NLX_SIM_SEED`, or 0.
 #[test]
 fn seeds() {
     let first = number("NLX_SIM_SEED").unwrap_or(0);

@@ -35,6 +35,8 @@ pub enum Mutant {
     IgnoresRotor,
     /// It expects no ETIMEDOUT when a busy MD is unlinked.
     ForgivesAborts,
+    /// It lets a delayed message wait whose connection is lost.
+    KeepsForgotten,
 }
 
 /// All nodes of a world, as they should be.

@@ -22,6 +22,7 @@ impl Model {
             | Note::Sink { ni, .. }
             | Note::FinalizeGet { ni, .. }
             | Note::Resumed { ni, .. }
+            | Note::Forgotten { ni, .. }
             | Note::PeerLost { ni, .. } => *ni,
         };
         let Some(&node) = self.owners.get(&ni) else {
@@ -62,7 +63,14 @@ impl Model {
                 let fate = if matches!(fate, Fate::Done) { Fate::Discard } else { fate };
                 self.compare(node, fate, judgement);
             }
-            Note::PeerLost { peer, reason, .. } => self.nodes[node].losing = Some((ni, *peer, *reason)),
+            Note::Forgotten { rx, forgotten, .. } => self.forgotten(node, rx.0, *forgotten),
+            Note::PeerLost { peer, reason, .. } => {
+                self.nodes[node].losing = Some((ni, *peer, *reason));
+                let of_peer = |from: &From| from.ni == Some(ni) && from.peer.nid == *peer;
+                if self.nodes[node].waiting.iter().any(|waiting| of_peer(&waiting.from)) {
+                    self.fail(|| format!("node {node}: {peer} is lost, but a message of it still waits"));
+                }
+            }
         }
     }
 

@@ -2,9 +2,9 @@
 
 use lnet_api::{Errno, EventKind};
 
-use super::Model;
 use super::node::{Due, Fate, From, Out, OutKind};
 use super::search::{Search, Wanted};
+use super::{Model, Mutant};
 
 /// How much longer than an attempt to send a message may wait for credits (lnet-semantics 13).
 const SLACK_NS: u64 = 1_000_000_000;
@@ -98,6 +98,19 @@ impl Model {
             self.seen.given_up += 1;
             self.go_on(node, waiting.from.rx, waiting.local, Fate::Discard);
         }
+    }
+
+    /// The connection of a delayed message is lost: if it waits, it is dropped, and no LND hears of it again.
+    pub(super) fn forgotten(&mut self, node: usize, rx: u64, forgotten: bool) {
+        let waiting = &mut self.nodes[node].waiting;
+        let place = waiting.iter().position(|waiting| waiting.from.ni.is_some() && waiting.from.rx == rx);
+        if place.is_some() != forgotten {
+            return self.fail(|| format!("node {node}: message {rx} is forgotten: {forgotten}, wrongly"));
+        }
+        let Some(place) = place.filter(|_| self.mutant != Some(Mutant::KeepsForgotten)) else { return };
+        waiting.remove(place);
+        self.nodes[node].counts.dropped += 1;
+        self.seen.forgotten += 1;
     }
 
     fn go_on(&mut self, node: usize, rx: u64, local: Option<Out>, fate: Fate) {

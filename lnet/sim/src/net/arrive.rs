@@ -67,11 +67,11 @@ impl SimNet {
         }
         match verdict {
             Verdict::Deliver(delivery) => state.receive(id, end, delivery, packet.payload.clone()),
-            Verdict::Delay(_) => {
+            Verdict::Delay(token) => {
                 state.delayed.insert(rx.0, Delayed { conn: id, end, ni, peer, life: port.life });
                 if let Some(conn) = state.conns.get_mut(&id) {
                     let payload = packet.payload.clone();
-                    conn.pipes[end].receiving = Some(Receiving::Delayed { rx, payload });
+                    conn.pipes[end].receiving = Some(Receiving::Delayed { rx, token, payload });
                 }
             }
             Verdict::Done | Verdict::Discard => state.go_on(id, end),
@@ -124,7 +124,7 @@ impl SimNet {
             }
             (Some(_), None) => state.go_on(id, end),
             (Some(_), _) | (None, None) => {}
-            // Its connection is gone, and the payload with it.
+            // Its connection is gone, the payload with it, and the engine did not forget it.
             (None, Some(Delivery { token, sink })) => {
                 state.schedule(state.now_ns, Event::FailRx { ni, peer, life, token, sink });
             }

@@ -141,6 +141,7 @@ impl SimNet {
             receiving.extend(state.detach(conn, end));
             state.break_conn(conn, Errno::ECONNRESET, Some(end));
         }
+        state.delayed.retain(|_, delayed| delayed.ni != ni);
         let failing = state.take_failing(ni);
         drop(state);
         // Memory and the engine go without the lock.

@@ -39,6 +39,8 @@ pub enum Note {
     FinalizeGet { ni: Nid, token: TxToken, result: Result<Arc<[u8]>, Errno> },
     /// The engine lets a delayed message go on.
     Resumed { ni: Nid, rx: RxContext, delivery: Option<(RxToken, usize)> },
+    /// The connection of a delayed message is gone: whether the engine has forgotten the message.
+    Forgotten { ni: Nid, rx: RxContext, forgotten: bool },
     /// The last connection to a peer is gone.
     PeerLost { ni: Nid, peer: Nid, reason: Errno },
 }

@@ -76,6 +76,8 @@ seen! {
     resumed: "resumed",
     /// Delayed PUTs that were dropped.
     given_up: "given up",
+    /// Delayed PUTs that were forgotten with their connection.
+    forgotten: "delayed messages forgotten",
     /// ACKs received.
     acks: "ACKs",
     /// REPLYs received.

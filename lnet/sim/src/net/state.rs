@@ -92,7 +92,7 @@ pub(super) struct Packet {
 /// What an end is receiving.
 pub(super) enum Receiving {
     Payload { token: RxToken, sink: Option<WriteVec>, payload: Arc<[u8]>, lost: bool },
-    Delayed { rx: RxContext, payload: Arc<[u8]> },
+    Delayed { rx: RxContext, token: RxToken, payload: Arc<[u8]> },
 }
 
 /// Where a delayed message waits: behind which pipe, at which NI.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lnet_api::{Errno, RxToken};
+use lnet_api::{Errno, RxContext, RxToken};
 use lnet_nid::{Nid, ProcessId};
 
 use super::SimNet;
@@ -102,12 +102,32 @@ impl SimNet {
         for tx in lost {
             self.finalize(tx, Err(reason));
         }
-        if let Some(Receiving::Payload { token, sink, .. }) = receiving {
-            drop(sink);
-            self.finalize_rx((ni, peer), life, token, Err(reason), 0);
+        if let Some(receiving) = receiving {
+            self.abandon((ni, peer), life, receiving, reason);
         }
         if last {
             self.lose_peer(ni, life, peer, reason);
+        }
+    }
+
+    /// What was being received over a connection that is gone.
+    fn abandon(&self, (ni, peer): (Nid, Nid), life: u64, receiving: Receiving, reason: Errno) {
+        match receiving {
+            Receiving::Payload { token, sink, .. } => {
+                drop(sink);
+                self.finalize_rx((ni, peer), life, token, Err(reason), 0);
+            }
+            Receiving::Delayed { rx, token, .. } => self.forget_delayed((ni, peer), life, rx, token),
+        }
+    }
+
+    /// A delayed message waits no longer, unless the engine is about to resume it: then it fails when that comes.
+    fn forget_delayed(&self, (ni, peer): (Nid, Nid), life: u64, rx: RxContext, token: RxToken) {
+        let Some(port) = self.state.lock().port(ni, life) else { return };
+        let forgotten = port.on_shard(ni, peer, |engine| engine.forget_delayed(token));
+        self.tell(Note::Forgotten { ni, rx, forgotten });
+        if forgotten {
+            self.state.lock().delayed.remove(&rx.0);
         }
     }
 
@@ -138,9 +158,8 @@ impl SimNet {
             let detached = state.detach(id, end);
             state.break_conn(id, Errno::ECONNRESET, Some(end));
             drop(state);
-            if let (Some(life), Some((Some(Receiving::Payload { token, sink, .. }), _))) = (life, detached) {
-                drop(sink);
-                self.finalize_rx((ni, peer), life, token, Err(reason), 0);
+            if let (Some(life), Some((Some(receiving), _))) = (life, detached) {
+                self.abandon((ni, peer), life, receiving, reason);
             }
         }
         let failing = self.state.lock().take_failing(ni);
