@@ -86,28 +86,14 @@ fn impossible(outcome: Outcome) -> Outcome {
 #[cfg(test)]
 mod tests {
     use lnet_api::MdHandle;
-    use lnet_nid::{MatchBits, Nid, ProcessId};
+    use lnet_nid::ProcessId;
 
     use super::*;
 
     fn event(kind: EventKind, unlinked: bool, status: Result<(), Errno>) -> Event {
-        Event {
-            kind,
-            target: ProcessId::ANY,
-            initiator: ProcessId::ANY,
-            source: ProcessId::ANY,
-            sender: Nid::ANY,
-            portal: 0,
-            match_bits: MatchBits(0),
-            hdr_data: 0,
-            rlength: 100,
-            mlength: 100,
-            offset: 8,
-            md: MdHandle(1),
-            user_ptr: 0,
-            status,
-            unlinked,
-        }
+        let (md, offset) = (MdHandle(1), 8);
+        let blank = Event::blank(kind, ProcessId::ANY);
+        Event { rlength: 100, mlength: 100, offset, md, status, unlinked, ..blank }
     }
 
     const OK: Result<(), Errno> = Ok(());

@@ -55,6 +55,31 @@ pub struct Event {
     pub unlinked: bool,
 }
 
+impl Event {
+    /// An event of which nothing is known but what it is, and whose process `here` is: nothing moved, of no MD, and it
+    /// worked.
+    #[must_use]
+    pub fn blank(kind: EventKind, here: ProcessId) -> Event {
+        Event {
+            kind,
+            target: here,
+            initiator: here,
+            source: here,
+            sender: Nid::ANY,
+            portal: 0,
+            match_bits: MatchBits(0),
+            hdr_data: 0,
+            rlength: 0,
+            mlength: 0,
+            offset: 0,
+            md: MdHandle(0),
+            user_ptr: 0,
+            status: Ok(()),
+            unlinked: false,
+        }
+    }
+}
+
 /// Takes the events of an event queue.
 ///
 /// Per MD, calls never overlap, and the one with `unlinked` set is the last; events of different MDs may come at the

@@ -144,28 +144,49 @@ pub trait Lnd: Send + Sync {
     /// delivery is finalised with the reason.
     fn resume(&self, rx: RxContext, delivery: Option<Delivery>);
 
-    /// How many shards there are; fixed for the life of the LND.
-    fn shards(&self) -> usize;
+    /// How many shards there are; fixed for the life of the LND. None by default, as for a network that needs nobody to
+    /// drive it: a test's, a simulated one.
+    fn shards(&self) -> usize {
+        0
+    }
 
     /// Does what there is to do on a shard without blocking: receives, sends, accepts, connects, fires timers; about
     /// `budget` messages at the most. The caller holds the shard's token.
-    fn poll(&self, shard: usize, now_ns: u64, budget: usize) -> Poll;
+    fn poll(&self, shard: usize, now_ns: u64, budget: usize) -> Poll {
+        let _ = (shard, now_ns, budget);
+        Poll::default()
+    }
 
     /// Makes sure that new work makes [`Lnd::wait_fd`] readable. `false`: there is work already, poll again. (TCP's epoll
     /// is always armed; verbs must ask for a notification and look again.)
-    fn arm(&self, shard: usize) -> bool;
+    fn arm(&self, shard: usize) -> bool {
+        let _ = shard;
+        true
+    }
 
     /// Becomes readable when an armed shard has work.
-    fn wait_fd(&self, shard: usize) -> BorrowedFd<'_>;
+    ///
+    /// # Panics
+    /// By default: an LND that has shards has a descriptor for each.
+    fn wait_fd(&self, shard: usize) -> BorrowedFd<'_> {
+        unreachable!("shard {shard} of an LND without shards")
+    }
 
     /// Whether it has connections or listeners that somebody must drive.
-    fn is_active(&self) -> bool;
+    fn is_active(&self) -> bool {
+        self.shards() > 0
+    }
 
     /// Prepares memory for transfers, so that it need not be done per message; constant time after the first call.
-    fn register(&self, region: &Region) -> Result<(), LndError>;
+    fn register(&self, region: &Region) -> Result<(), LndError> {
+        let _ = region;
+        Ok(())
+    }
 
     /// Forgets what [`Lnd::register`] made, if it does not go with the region.
-    fn deregister(&self, region: &Region);
+    fn deregister(&self, region: &Region) {
+        let _ = region;
+    }
 }
 
 /// What an LND tells the engine. All may be called from any thread, holding none of the LND's locks that

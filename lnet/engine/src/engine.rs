@@ -7,7 +7,7 @@ use lnet_api::{
     Md, MdHandle, MeHandle, MeSpec, Polled, Put, RxToken, Sleeper, TxToken, Unlink, Upcalls, Verdict,
 };
 use lnet_cpt::PercptLock;
-use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
+use lnet_nid::{Nid, Portal, ProcessId};
 use lnet_region::WriteVec;
 use parking_lot::Mutex;
 
@@ -93,24 +93,7 @@ impl Common {
 
     /// An event in which nothing is filled in but what it is and this node's PID.
     pub(crate) fn event(&self, kind: EventKind) -> Event {
-        let here = ProcessId::new(Nid::ANY, self.config.pid);
-        Event {
-            kind,
-            target: here,
-            initiator: here,
-            source: here,
-            sender: Nid::ANY,
-            portal: 0,
-            match_bits: MatchBits(0),
-            hdr_data: 0,
-            rlength: 0,
-            mlength: 0,
-            offset: 0,
-            md: MdHandle(0),
-            user_ptr: 0,
-            status: Ok(()),
-            unlinked: false,
-        }
+        Event::blank(kind, ProcessId::new(Nid::ANY, self.config.pid))
     }
 }
 

@@ -3,12 +3,11 @@
 //! Locks and the portals' atomics are loom's here. What belongs to the tests (a recorder of events, an LND that keeps
 //! what it is handed) uses plain locks, which are never held across one of the engine's.
 
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 use lnet_api::{
     AckRequest, Arrival, Delivery, EqHandle, Errno, Event, EventHandler, EventKind, LNet, Lnd, LndError, Md,
-    MdHandle, MdOptions, MeSpec, NiLimits, Poll, Position, Put, RxContext, Sent, Threshold, Tx, Unlink,
+    MdHandle, MdOptions, MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, Unlink,
     Upcalls, Verdict,
 };
 use lnet_cpt::CptTable;
@@ -74,32 +73,6 @@ impl Lnd for Keeper {
     fn resume(&self, _: RxContext, delivery: Option<Delivery>) {
         self.resumed.lock().unwrap().push(delivery);
     }
-
-    fn shards(&self) -> usize {
-        0
-    }
-
-    fn poll(&self, _: usize, _: u64, _: usize) -> Poll {
-        Poll::default()
-    }
-
-    fn arm(&self, _: usize) -> bool {
-        true
-    }
-
-    fn wait_fd(&self, _: usize) -> BorrowedFd<'_> {
-        unreachable!("there are no shards")
-    }
-
-    fn is_active(&self) -> bool {
-        true
-    }
-
-    fn register(&self, _: &Region) -> Result<(), LndError> {
-        Ok(())
-    }
-
-    fn deregister(&self, _: &Region) {}
 }
 
 struct Node {

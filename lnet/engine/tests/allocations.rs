@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
     AckRequest, Arrival, Delivery, EqHandle, Event, EventHandler, Get, LNet, Lnd, LndError, Md, MdOptions,
-    MeSpec, NiLimits, Poll, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
+    MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
 };
 use lnet_cpt::{CptTable, with_partition};
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
@@ -77,32 +77,6 @@ impl Lnd for Wire {
     }
 
     fn resume(&self, _: RxContext, _: Option<Delivery>) {}
-
-    fn shards(&self) -> usize {
-        0
-    }
-
-    fn poll(&self, _: usize, _: u64, _: usize) -> Poll {
-        Poll::default()
-    }
-
-    fn arm(&self, _: usize) -> bool {
-        true
-    }
-
-    fn wait_fd(&self, _: usize) -> std::os::fd::BorrowedFd<'_> {
-        unreachable!("there are no shards")
-    }
-
-    fn is_active(&self) -> bool {
-        true
-    }
-
-    fn register(&self, _: &Region) -> Result<(), LndError> {
-        Ok(())
-    }
-
-    fn deregister(&self, _: &Region) {}
 }
 
 #[derive(Default)]

@@ -9,19 +9,17 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use common::*;
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
     AckRequest, Arrival, Delivery, Errno, Event, EventHandler, EventKind, LNet, LNetError, Lnd, LndError,
-    MdHandle, MdOptions, NiLimits, Poll, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls,
-    Verdict,
+    MdHandle, MdOptions, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
 };
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
-use lnet_region::{IoVec, Region};
+use lnet_region::IoVec;
 
 /// Each partition has its own tables, so two find what one hides.
 const PARTITIONS: usize = 2;
@@ -120,32 +118,6 @@ impl Lnd for Calm {
     fn resume(&self, rx: RxContext, delivery: Option<Delivery>) {
         calmly(|| self.0.resume(rx, delivery));
     }
-
-    fn shards(&self) -> usize {
-        0
-    }
-
-    fn poll(&self, _: usize, _: u64, _: usize) -> Poll {
-        Poll::default()
-    }
-
-    fn arm(&self, _: usize) -> bool {
-        true
-    }
-
-    fn wait_fd(&self, _: usize) -> BorrowedFd<'_> {
-        unreachable!("there are no shards")
-    }
-
-    fn is_active(&self) -> bool {
-        true
-    }
-
-    fn register(&self, _: &Region) -> Result<(), LndError> {
-        Ok(())
-    }
-
-    fn deregister(&self, _: &Region) {}
 }
 
 struct CalmHandler(Arc<Recorder>);

@@ -101,7 +101,7 @@ impl Descriptor {
 
     /// An event of this kind with nothing in it.
     fn blank(&self, kind: EventKind) -> Event {
-        Event { md: self.handle, user_ptr: self.user_ptr, ..blank(kind) }
+        Event { md: self.handle, user_ptr: self.user_ptr, ..Event::blank(kind, ProcessId::ANY) }
     }
 
     /// The event of an explicit unlink that finds it idle.
@@ -321,27 +321,6 @@ impl Progress {
 
     fn ends(&self, md: &Descriptor) -> bool {
         !self.is_sending() && (md.aborted || (md.auto_unlink && self.is_exhausted(md)))
-    }
-}
-
-/// An event of this kind with nothing in it, of no MD.
-pub(crate) fn blank(kind: EventKind) -> Event {
-    Event {
-        kind,
-        target: ProcessId::ANY,
-        initiator: ProcessId::ANY,
-        source: ProcessId::ANY,
-        sender: Nid::ANY,
-        portal: 0,
-        match_bits: MatchBits(0),
-        hdr_data: 0,
-        rlength: 0,
-        mlength: 0,
-        offset: 0,
-        md: MdHandle(0),
-        user_ptr: 0,
-        status: Ok(()),
-        unlinked: false,
     }
 }
 

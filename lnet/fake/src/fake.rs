@@ -11,7 +11,6 @@ use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_region::IoVec;
 use parking_lot::Mutex;
 
-use crate::descriptor::blank;
 use crate::script::Script;
 use crate::tables::{Tables, Unlinked};
 use crate::{Answer, Call, CallKind, Happening};
@@ -191,7 +190,7 @@ impl FakeLnet {
     pub fn inject_stray(&self, eq: EqHandle, happening: impl Borrow<Happening>) -> Event {
         assert_outside();
         let happening = happening.borrow();
-        let event = happening.over(blank(happening.kind));
+        let event = happening.over(Event::blank(happening.kind, ProcessId::ANY));
         let handler = {
             let tables = &mut self.state.lock().tables;
             assert!(tables.eqs.contains_key(&eq), "EQ {:#x} does not exist", eq.0);

@@ -1,11 +1,10 @@
 use std::net::Ipv4Addr;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
     AckRequest, Arrival, Delivery, EqHandle, EventHandler, Get, LNet, Lnd, LndError, Md, MdHandle, MdOptions,
-    MeSpec, NiLimits, Poll, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
+    MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
 };
 use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, Net, NetType, Nid, Pid, Portal, ProcessId};
@@ -152,30 +151,4 @@ impl Lnd for Nowhere {
     }
 
     fn resume(&self, _: RxContext, _: Option<Delivery>) {}
-
-    fn shards(&self) -> usize {
-        0
-    }
-
-    fn poll(&self, _: usize, _: u64, _: usize) -> Poll {
-        Poll::default()
-    }
-
-    fn arm(&self, _: usize) -> bool {
-        true
-    }
-
-    fn wait_fd(&self, _: usize) -> BorrowedFd<'_> {
-        unreachable!("there are no shards")
-    }
-
-    fn is_active(&self) -> bool {
-        false
-    }
-
-    fn register(&self, _: &Region) -> Result<(), LndError> {
-        Ok(())
-    }
-
-    fn deregister(&self, _: &Region) {}
 }

@@ -1,11 +1,9 @@
 //! A network that keeps what it is given until an input says what becomes of it.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use lnet_api::{Delivery, Lnd, LndError, NiLimits, Poll, RxContext, Sent, Tx, Upcalls};
+use lnet_api::{Delivery, Lnd, LndError, NiLimits, RxContext, Sent, Tx, Upcalls};
 use lnet_nid::{NetType, Nid, ProcessId};
-use lnet_region::Region;
 use parking_lot::Mutex;
 
 /// Few, so that messages wait for credits.
@@ -41,30 +39,4 @@ impl Lnd for Keeper {
     fn resume(&self, _: RxContext, delivery: Option<Delivery>) {
         self.receiving.lock().extend(delivery);
     }
-
-    fn shards(&self) -> usize {
-        0
-    }
-
-    fn poll(&self, _: usize, _: u64, _: usize) -> Poll {
-        Poll::default()
-    }
-
-    fn arm(&self, _: usize) -> bool {
-        true
-    }
-
-    fn wait_fd(&self, _: usize) -> BorrowedFd<'_> {
-        unreachable!("there are no shards")
-    }
-
-    fn is_active(&self) -> bool {
-        true
-    }
-
-    fn register(&self, _: &Region) -> Result<(), LndError> {
-        Ok(())
-    }
-
-    fn deregister(&self, _: &Region) {}
 }

@@ -1,13 +1,11 @@
 //! Each invariant, broken by hand.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lnet_api::{
     AckRequest, Arrival, Delivery, EqHandle, Event, EventHandler, LNet, Lnd, LndError, Md, MdHandle,
-    MdOptions, MeSpec, NiLimits, Poll, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls,
-    Verdict,
+    MdOptions, MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
 };
 use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
@@ -51,32 +49,6 @@ impl Lnd for Keeper {
     }
 
     fn resume(&self, _: RxContext, _: Option<Delivery>) {}
-
-    fn shards(&self) -> usize {
-        0
-    }
-
-    fn poll(&self, _: usize, _: u64, _: usize) -> Poll {
-        Poll::default()
-    }
-
-    fn arm(&self, _: usize) -> bool {
-        true
-    }
-
-    fn wait_fd(&self, _: usize) -> BorrowedFd<'_> {
-        unreachable!("there are no shards")
-    }
-
-    fn is_active(&self) -> bool {
-        true
-    }
-
-    fn register(&self, _: &Region) -> Result<(), LndError> {
-        Ok(())
-    }
-
-    fn deregister(&self, _: &Region) {}
 }
 
 fn nid(text: &str) -> Nid {

@@ -169,32 +169,6 @@ impl lnet_api::Lnd for Refusing {
     }
 
     fn resume(&self, _: lnet_api::RxContext, _: Option<lnet_api::Delivery>) {}
-
-    fn shards(&self) -> usize {
-        0
-    }
-
-    fn poll(&self, _: usize, _: u64, _: usize) -> lnet_api::Poll {
-        lnet_api::Poll::default()
-    }
-
-    fn arm(&self, _: usize) -> bool {
-        true
-    }
-
-    fn wait_fd(&self, _: usize) -> std::os::fd::BorrowedFd<'_> {
-        unreachable!("there are no shards")
-    }
-
-    fn is_active(&self) -> bool {
-        false
-    }
-
-    fn register(&self, _: &lnet_region::Region) -> Result<(), lnet_api::LndError> {
-        Ok(())
-    }
-
-    fn deregister(&self, _: &lnet_region::Region) {}
 }
 
 #[test]

@@ -72,14 +72,4 @@ impl Lnd for SimLnd {
     fn wait_fd(&self, _: usize) -> BorrowedFd<'_> {
         self.fd.fd()
     }
-
-    fn is_active(&self) -> bool {
-        true
-    }
-
-    fn register(&self, _: &Region) -> Result<(), LndError> {
-        Ok(())
-    }
-
-    fn deregister(&self, _: &Region) {}
 }

@@ -3,14 +3,13 @@
 #![allow(dead_code)]
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
     AckRequest, Arrival, Delivery, EqHandle, Errno, Event, EventHandler, Get, LNet, LNetError, Lnd, LndError,
-    Md, MdHandle, MdOptions, MeHandle, MeSpec, NiLimits, Poll, Position, Put, RxContext, Sent, Threshold, Tx,
+    Md, MdHandle, MdOptions, MeHandle, MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx,
     TxToken, Unlink, Upcalls, Verdict,
 };
 use lnet_cpt::CptTable;
@@ -264,32 +263,6 @@ impl Lnd for Network {
         let upcalls = nid.map_or_else(|| self.nodes.lock().values().next().cloned(), |nid| self.upcalls(nid));
         upcalls.expect("a node").finalize_rx(token, result);
     }
-
-    fn shards(&self) -> usize {
-        0
-    }
-
-    fn poll(&self, _: usize, _: u64, _: usize) -> Poll {
-        Poll::default()
-    }
-
-    fn arm(&self, _: usize) -> bool {
-        true
-    }
-
-    fn wait_fd(&self, _: usize) -> BorrowedFd<'_> {
-        unreachable!("there are no shards")
-    }
-
-    fn is_active(&self) -> bool {
-        true
-    }
-
-    fn register(&self, _: &Region) -> Result<(), LndError> {
-        Ok(())
-    }
-
-    fn deregister(&self, _: &Region) {}
 }
 
 /// Remembers events, and checks what holds for all of them.
