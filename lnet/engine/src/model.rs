@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use lnet_api::{
     AckRequest, Arrival, Delivery, EqHandle, Errno, Event, EventHandler, EventKind, LNet, Lnd, LndError, Md,
-    MdHandle, MdOptions, MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, Unlink,
-    Upcalls, Verdict,
+    MdHandle, MdOptions, MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls,
+    Verdict,
 };
 use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};

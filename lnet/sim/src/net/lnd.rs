@@ -7,7 +7,6 @@ use lnet_api::{
     Delivery, Errno, EventFd, Lnd, LndError, NiLimits, Poll, RxContext, Sent, Sleeper, Tx, Upcalls,
 };
 use lnet_nid::{NetType, Nid, ProcessId};
-use lnet_region::Region;
 
 use super::SimNet;
 use super::state::Port;
