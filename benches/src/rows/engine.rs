@@ -9,7 +9,7 @@
 //! `smp/…` lets two threads exchange messages, each for a partition of its own. `smp/sharing` shows how much of the
 //! distance to twice one thread is the engine's and not the machine's.
 
-use super::{Goal, Row, SecondAnchor};
+use super::{Goal, Row, SecondAnchor, Side};
 use crate::anchors::{limit, lookup, memory};
 use crate::keys::MANY;
 use crate::ours::engine::{cost, exchange, local, matching};
@@ -17,129 +17,75 @@ use crate::ours::engine::{cost, exchange, local, matching};
 /// What the whole matching step may cost among 1 M entries, in look-ups.
 const MATCHING: Goal = Goal::AtMost(4.0);
 
+/// Matching among `COUNT` buffers from `SOURCES` NIDs.
+const fn among<const COUNT: usize, const SOURCES: usize>(
+    name: &'static str,
+    ours: Side,
+    anchor_name: &'static str,
+    goal: Goal,
+) -> Row {
+    let (side, anchor) = (lookup::independent::<COUNT, SOURCES>, lookup::dependent::<COUNT, SOURCES>);
+    let second = Some(SecondAnchor { name: "the same, independent", side, goal: Goal::Open });
+    Row { name, unit: "ns", ours, anchor_name, anchor, goal, second }
+}
+
+/// Matching where one buffer is posted.
+const fn alone(name: &'static str, ours: Side) -> Row {
+    let (anchor_name, anchor) = ("hashbrown, dependent look-ups of one entry", lookup::dependent::<1, 1>);
+    Row { name, unit: "ns", ours, anchor_name, anchor, goal: Goal::Open, second: None }
+}
+
 pub(super) static ROWS: &[Row] = &[
-    Row {
-        name: "match/unique-1",
-        unit: "ns",
-        ours: matching::unique::<1, 1>,
-        anchor_name: "hashbrown, dependent look-ups of one entry",
-        anchor: lookup::dependent::<1, 1>,
-        goal: Goal::Open,
-        second: None,
-    },
-    Row {
-        name: "match/unique-1k",
-        unit: "ns",
-        ours: matching::unique::<1_000, 1>,
-        anchor_name: "hashbrown, dependent look-ups among 1,000, one NID",
-        anchor: lookup::dependent::<1_000, 1>,
-        goal: Goal::Open,
-        second: Some(SecondAnchor {
-            name: "the same, independent",
-            side: lookup::independent::<1_000, 1>,
-            goal: Goal::Open,
-        }),
-    },
-    Row {
-        name: "match/unique-100k",
-        unit: "ns",
-        ours: matching::unique::<100_000, 1>,
-        anchor_name: "hashbrown, dependent look-ups among 100,000, one NID",
-        anchor: lookup::dependent::<100_000, 1>,
-        goal: Goal::Open,
-        second: Some(SecondAnchor {
-            name: "the same, independent",
-            side: lookup::independent::<100_000, 1>,
-            goal: Goal::Open,
-        }),
-    },
-    Row {
-        name: "match/unique-1m",
-        unit: "ns",
-        ours: matching::unique::<1_000_000, 1>,
-        anchor_name: "hashbrown, dependent look-ups among 1,000,000, one NID",
-        anchor: lookup::dependent::<1_000_000, 1>,
-        goal: MATCHING,
-        second: Some(SecondAnchor {
-            name: "the same, independent",
-            side: lookup::independent::<1_000_000, 1>,
-            goal: Goal::Open,
-        }),
-    },
-    Row {
-        name: "match/unique-1m-many",
-        unit: "ns",
-        ours: matching::unique::<1_000_000, MANY>,
-        anchor_name: "hashbrown, dependent look-ups among 1,000,000, 4,096 NIDs",
-        anchor: lookup::dependent::<1_000_000, MANY>,
-        goal: MATCHING,
-        second: Some(SecondAnchor {
-            name: "the same, independent",
-            side: lookup::independent::<1_000_000, MANY>,
-            goal: Goal::Open,
-        }),
-    },
-    Row {
-        name: "match/wildcard-exact-1",
-        unit: "ns",
-        ours: matching::wildcard_exact::<1, 1>,
-        anchor_name: "hashbrown, dependent look-ups of one entry",
-        anchor: lookup::dependent::<1, 1>,
-        goal: Goal::Open,
-        second: None,
-    },
-    Row {
-        name: "match/wildcard-exact-1k",
-        unit: "ns",
-        ours: matching::wildcard_exact::<1_000, 1>,
-        anchor_name: "hashbrown, dependent look-ups among 1,000, one NID",
-        anchor: lookup::dependent::<1_000, 1>,
-        goal: Goal::Open,
-        second: Some(SecondAnchor {
-            name: "the same, independent",
-            side: lookup::independent::<1_000, 1>,
-            goal: Goal::Open,
-        }),
-    },
-    Row {
-        name: "match/wildcard-exact-100k",
-        unit: "ns",
-        ours: matching::wildcard_exact::<100_000, 1>,
-        anchor_name: "hashbrown, dependent look-ups among 100,000, one NID",
-        anchor: lookup::dependent::<100_000, 1>,
-        goal: Goal::Open,
-        second: Some(SecondAnchor {
-            name: "the same, independent",
-            side: lookup::independent::<100_000, 1>,
-            goal: Goal::Open,
-        }),
-    },
-    Row {
-        name: "match/wildcard-exact-1m",
-        unit: "ns",
-        ours: matching::wildcard_exact::<1_000_000, 1>,
-        anchor_name: "hashbrown, dependent look-ups among 1,000,000, one NID",
-        anchor: lookup::dependent::<1_000_000, 1>,
-        goal: MATCHING,
-        second: Some(SecondAnchor {
-            name: "the same, independent",
-            side: lookup::independent::<1_000_000, 1>,
-            goal: Goal::Open,
-        }),
-    },
-    Row {
-        name: "match/wildcard-exact-1m-many",
-        unit: "ns",
-        ours: matching::wildcard_exact::<1_000_000, MANY>,
-        anchor_name: "hashbrown, dependent look-ups among 1,000,000, 4,096 NIDs",
-        anchor: lookup::dependent::<1_000_000, MANY>,
-        goal: MATCHING,
-        second: Some(SecondAnchor {
-            name: "the same, independent",
-            side: lookup::independent::<1_000_000, MANY>,
-            goal: Goal::Open,
-        }),
-    },
+    alone("match/unique-1", matching::unique::<1, 1>),
+    among::<1_000, 1>(
+        "match/unique-1k",
+        matching::unique::<1_000, 1>,
+        "hashbrown, dependent look-ups among 1,000, one NID",
+        Goal::Open,
+    ),
+    among::<100_000, 1>(
+        "match/unique-100k",
+        matching::unique::<100_000, 1>,
+        "hashbrown, dependent look-ups among 100,000, one NID",
+        Goal::Open,
+    ),
+    among::<1_000_000, 1>(
+        "match/unique-1m",
+        matching::unique::<1_000_000, 1>,
+        "hashbrown, dependent look-ups among 1,000,000, one NID",
+        MATCHING,
+    ),
+    among::<1_000_000, MANY>(
+        "match/unique-1m-many",
+        matching::unique::<1_000_000, MANY>,
+        "hashbrown, dependent look-ups among 1,000,000, 4,096 NIDs",
+        MATCHING,
+    ),
+    alone("match/wildcard-exact-1", matching::wildcard_exact::<1, 1>),
+    among::<1_000, 1>(
+        "match/wildcard-exact-1k",
+        matching::wildcard_exact::<1_000, 1>,
+        "hashbrown, dependent look-ups among 1,000, one NID",
+        Goal::Open,
+    ),
+    among::<100_000, 1>(
+        "match/wildcard-exact-100k",
+        matching::wildcard_exact::<100_000, 1>,
+        "hashbrown, dependent look-ups among 100,000, one NID",
+        Goal::Open,
+    ),
+    among::<1_000_000, 1>(
+        "match/wildcard-exact-1m",
+        matching::wildcard_exact::<1_000_000, 1>,
+        "hashbrown, dependent look-ups among 1,000,000, one NID",
+        MATCHING,
+    ),
+    among::<1_000_000, MANY>(
+        "match/wildcard-exact-1m-many",
+        matching::wildcard_exact::<1_000_000, MANY>,
+        "hashbrown, dependent look-ups among 1,000,000, 4,096 NIDs",
+        MATCHING,
+    ),
     Row {
         name: "match/insert-worst",
         unit: "ms",
