@@ -1,11 +1,10 @@
 //! Waking a thread that sleeps.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use lnet_api::{Clock, Drive, EventFd, Poll, Sleeper, Tokens, wait_until};
+use lnet_api::{Clock, Drive, EventFd, Sleeper, Tokens, wait_until};
 
 use nlx_bev_cqueue::{Heap, MIN_SLOTS, wake as queue};
 
@@ -135,19 +134,7 @@ impl Clock for NothingToDrive {
 }
 
 impl Drive for NothingToDrive {
-    fn shards(&self) -> usize {
-        0
-    }
     fn tokens(&self) -> &Tokens {
         &self.tokens
-    }
-    fn poll(&self, _: usize, _: usize) -> Poll {
-        Poll::default()
-    }
-    fn arm(&self, _: usize) -> bool {
-        true
-    }
-    fn wait_fd(&self, _: usize) -> BorrowedFd<'_> {
-        unreachable!("there are no shards")
     }
 }

@@ -68,16 +68,29 @@ pub trait Sleeper: Send + Sync {
 
 /// The drive handle of a node: all shards of all its LNDs, and the engine's timers.
 pub trait Drive: Clock {
-    /// How many shards there are, at most [`MAX_SHARDS`].
-    fn shards(&self) -> usize;
+    /// How many shards there are, at most [`MAX_SHARDS`]; none by default, as for a node without networks.
+    fn shards(&self) -> usize {
+        0
+    }
     /// The shards' tokens.
     fn tokens(&self) -> &Tokens;
     /// Moves a shard forward without blocking, and runs the engine's timers. The caller holds the shard's token.
-    fn poll(&self, shard: usize, budget: usize) -> Poll;
+    fn poll(&self, shard: usize, budget: usize) -> Poll {
+        let _ = (shard, budget);
+        Poll::default()
+    }
     /// See [`crate::Lnd::arm`].
-    fn arm(&self, shard: usize) -> bool;
+    fn arm(&self, shard: usize) -> bool {
+        let _ = shard;
+        true
+    }
     /// See [`crate::Lnd::wait_fd`].
-    fn wait_fd(&self, shard: usize) -> BorrowedFd<'_>;
+    ///
+    /// # Panics
+    /// By default: a node that has shards has a descriptor for each.
+    fn wait_fd(&self, shard: usize) -> BorrowedFd<'_> {
+        unreachable!("shard {shard} of a node without shards")
+    }
 }
 
 impl dyn Drive + '_ {

@@ -1,10 +1,9 @@
 //! Time that a test sets by hand.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lnet_api::{Clock, Drive, Poll, Tokens};
+use lnet_api::{Clock, Drive, Tokens};
 
 /// A clock that stands still until it is moved.
 #[derive(Debug, Default)]
@@ -78,23 +77,7 @@ impl Clock for FakeDrive {
 }
 
 impl Drive for FakeDrive {
-    fn shards(&self) -> usize {
-        0
-    }
-
     fn tokens(&self) -> &Tokens {
         &self.tokens
-    }
-
-    fn poll(&self, _: usize, _: usize) -> Poll {
-        Poll::default()
-    }
-
-    fn arm(&self, _: usize) -> bool {
-        true
-    }
-
-    fn wait_fd(&self, shard: usize) -> BorrowedFd<'_> {
-        panic!("shard {shard} has no descriptor: a FakeDrive has no shards")
     }
 }

@@ -279,24 +279,7 @@ impl Node {
 
     /// An event with nothing filled in.
     pub(super) fn blank(&self, kind: EventKind) -> Event {
-        let here = ProcessId::new(Nid::ANY, self.pid);
-        Event {
-            kind,
-            target: here,
-            initiator: here,
-            source: here,
-            sender: Nid::ANY,
-            portal: 0,
-            match_bits: lnet_nid::MatchBits(0),
-            hdr_data: 0,
-            rlength: 0,
-            mlength: 0,
-            offset: 0,
-            md: MdHandle(0),
-            user_ptr: 0,
-            status: Ok(()),
-            unlinked: false,
-        }
+        Event::blank(kind, ProcessId::new(Nid::ANY, self.pid))
     }
 
     /// From here on nothing finds the MD.
