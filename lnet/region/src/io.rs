@@ -42,6 +42,19 @@ impl<'a> Part<'a> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Copies the bytes from `skip` on out, as a system call would; gives how many: all of `target`, or all there are. For
+    /// stand-ins of the system, which are not fast.
+    pub fn load(&self, skip: usize, target: &mut [u8]) -> usize {
+        let start = self.0.iov_base.cast::<u8>().cast_const();
+        let count = self.len().saturating_sub(skip).min(target.len());
+        for (at, byte) in target[..count].iter_mut().enumerate() {
+            // SAFETY: the slice or lease behind the part keeps its bytes mapped, and unwritten by this process; `skip + at`
+            // is below their count. A volatile read says nothing to the compiler of what another process may write.
+            *byte = unsafe { start.add(skip + at).read_volatile() };
+        }
+        count
+    }
 }
 
 impl<'a> PartMut<'a> {
@@ -67,6 +80,19 @@ impl<'a> PartMut<'a> {
     /// Whether there is no byte.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Copies bytes in from the byte `skip` on, as a system call would; gives how many: all of `source`, or as many as
+    /// there is room for. For stand-ins of the system, which are not fast.
+    pub fn store(&mut self, skip: usize, source: &[u8]) -> usize {
+        let start = self.0.iov_base.cast::<u8>();
+        let count = self.len().saturating_sub(skip).min(source.len());
+        for (at, byte) in source[..count].iter().enumerate() {
+            // SAFETY: the slice or lease behind the part keeps its bytes mapped, for nobody else in this process to touch;
+            // `skip + at` is below their count. Another process may read them: hence volatile.
+            unsafe { start.add(skip + at).write_volatile(*byte) };
+        }
+        count
     }
 }
 
@@ -103,4 +129,22 @@ pub fn receive(socket: BorrowedFd<'_>, parts: &mut [PartMut<'_>], flags: MsgFlag
 fn empty_message() -> libc::msghdr {
     // SAFETY: all of it are integers and pointers, for which zero bytes are valid.
     unsafe { std::mem::zeroed() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_loaded_and_stored_as_far_as_it_goes() {
+        let mut bytes = *b"0123456789";
+        let mut target = [b'.'; 4];
+        let part = Part::new(&bytes);
+        assert_eq!((part.load(3, &mut target), &target), (4, b"3456"));
+        assert_eq!((part.load(8, &mut target), &target), (2, b"8956"));
+        assert_eq!((part.load(11, &mut target), &target), (0, b"8956"));
+        let mut part = PartMut::new(&mut bytes);
+        assert_eq!([part.store(1, b"ab"), part.store(9, b"cd"), part.store(10, b"e")], [2, 1, 0]);
+        assert_eq!(&bytes, b"0ab345678c");
+    }
 }

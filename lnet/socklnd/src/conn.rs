@@ -6,13 +6,12 @@ use lnet_api::{Errno, Sent, Tx, TxToken};
 use lnet_proto::ProtoError;
 use lnet_proto::sock::{AckQueue, ConnType, Prefix, Version};
 use parking_lot::Mutex;
-use socket2::Socket;
 
 use crate::ni::Ni;
 use crate::outgoing::{Batch, Outgoing};
 use crate::shared::{Request, Shared};
 use crate::slab::Key;
-use crate::sys;
+use crate::sys::{Gather, Stream};
 
 /// How many bytes wait for the end of a poll.
 const CORK_BYTES_MAX: usize = 64 << 10;
@@ -30,7 +29,7 @@ const ROUNDS_MAX: usize = 16;
 /// that come meanwhile queue, and it takes them along before it puts the batch back.
 pub(crate) struct Conn {
     pub(crate) key: Key,
-    pub(crate) socket: Socket,
+    pub(crate) stream: Box<dyn Stream>,
     pub(crate) conn_type: ConnType,
     pub(crate) version: Version,
     ni: Arc<Ni>,
@@ -63,7 +62,13 @@ struct Own {
 }
 
 impl Conn {
-    pub(crate) fn new(key: Key, socket: Socket, conn_type: ConnType, version: Version, ni: Arc<Ni>) -> Conn {
+    pub(crate) fn new(
+        key: Key,
+        stream: Box<dyn Stream>,
+        conn_type: ConnType,
+        version: Version,
+        ni: Arc<Ni>,
+    ) -> Conn {
         let outbox = Outbox {
             queue: VecDeque::new(),
             acks: AckQueue::new(),
@@ -75,7 +80,7 @@ impl Conn {
             closed: None,
         };
         let (queued, written) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Conn { key, socket, conn_type, version, ni, queued, written, outbox: Mutex::new(outbox) }
+        Conn { key, stream, conn_type, version, ni, queued, written, outbox: Mutex::new(outbox) }
     }
 
     /// Bytes queued or being written.
@@ -228,7 +233,7 @@ impl Conn {
     /// moment is finalised by that thread.
     pub(crate) fn close(&self, errno: Errno) -> VecDeque<Outgoing> {
         // Ends a write in another thread, and tells the peer.
-        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        self.stream.shutdown();
         let mut outbox = self.outbox.lock();
         outbox.closed = Some(errno);
         let mut left = outbox.batch.as_mut().map(Batch::clear).unwrap_or_default();
@@ -248,9 +253,9 @@ impl Conn {
     fn write(&self, shared: &Shared, mut batch: Batch, own: Option<TxToken>) -> Sent {
         let mut own = own.map(|token| Own { token, result: None });
         for _ in 0..ROUNDS_MAX {
-            let mut pieces = sys::Gather::new();
+            let mut pieces = Gather::new();
             let offered = batch.gather(&mut pieces);
-            let result = sys::send(&self.socket, &pieces);
+            let result = self.stream.send(&pieces);
             drop(pieces);
             shared.counters.tx.calls.one();
             let next = match result {

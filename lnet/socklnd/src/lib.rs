@@ -48,7 +48,7 @@
 //! | `conn`, `outgoing`, `burst` | the sending half of a connection: its outbox, gathering, and when messages wait for company |
 //! | `driver` | what polling does: events, accepting, connecting, receiving, closing, timers |
 //! | `slab` | the table of sockets |
-//! | `sys` | all contact with the operating system |
+//! | [`sys`] | all contact with the operating system, behind traits |
 
 #![forbid(unsafe_code)]
 
@@ -67,7 +67,7 @@ mod outgoing;
 mod peer;
 mod shared;
 mod slab;
-mod sys;
+pub mod sys;
 
 pub use config::{AcceptPolicy, SockConfig};
 pub use counters::{RxCounters, SockCounters, TxCounters};

@@ -11,7 +11,7 @@ use crate::driver::{Driver, Turn};
 use crate::ni::Ni;
 use crate::shared::{Request, Shared};
 use crate::slab::Key;
-use crate::sys::{self, Claim};
+use crate::sys::{Listener, Net, Os};
 use crate::{AcceptPolicy, Failure, SockConfig, SockCounters, SockError, Step};
 
 /// The TCP LND: all `tcp` networks of a node.
@@ -29,9 +29,17 @@ impl SockLnd {
     /// # Errors
     /// EINVAL for a tunable that cannot be, EMFILE without descriptors.
     pub fn new(config: SockConfig) -> Result<SockLnd, LndError> {
+        SockLnd::over(config, Arc::new(Os))
+    }
+
+    /// The same over another system than this host's: a stand-in whose time is virtual.
+    ///
+    /// # Errors
+    /// As [`SockLnd::new`].
+    pub fn over(config: SockConfig, net: Arc<dyn Net>) -> Result<SockLnd, LndError> {
         config.check()?;
         let driver = Mutex::new(Driver::new(&config));
-        let shared = Shared::new(config)
+        let shared = Shared::new(config, net)
             .map_err(|errno| LndError { what: "set up the TCP LND's epoll set".to_string(), errno })?;
         Ok(SockLnd { shared, driver })
     }
@@ -74,31 +82,25 @@ impl SockLnd {
         let nid = id.nid;
         let ip =
             nid.ip().filter(|_| nid.net().net_type() == NetType::TCP).ok_or(SockError::NotTcp { nid })?;
-        let ni = Arc::new(Ni::new(id, ip, upcalls, Claim::new(nid)?));
+        let net = &self.shared.net;
+        let _claim = net.claim(nid)?;
+        let ni = Arc::new(Ni { id, ip, incarnation: net.wall_clock_ns(), upcalls, _claim });
         let listener = self.listener(&ni, ip)?;
         self.shared.nis.insert(ni);
-        if let Some(socket) = listener {
-            self.shared.request(Request::Listen(socket));
+        if let Some(listener) = listener {
+            self.shared.request(Request::Listen(listener));
         }
         Ok(())
     }
 
-    /// The listening socket an NI needs: none if nobody may connect, or if another NI has the address.
-    fn listener(&self, ni: &Ni, ip: IpAddr) -> Result<Option<socket2::Socket>, SockError> {
+    /// The listener an NI needs: none if nobody may connect, or if another NI has the address.
+    fn listener(&self, ni: &Ni, ip: IpAddr) -> Result<Option<Box<dyn Listener>>, SockError> {
         if self.shared.policy == AcceptPolicy::None || self.shared.nis.has_address(ip) {
             return Ok(None);
         }
         let config = &self.shared.config;
-        let socket = sys::listen(ni.address(config.accept_port), config.backlog)?;
-        // The options of the connections to come are tried here, where somebody reads the error.
-        sys::tune(&socket, config).map_err(|errno| SockError::System {
-            what: match &config.congestion_control {
-                Some(name) => format!("set socket options, among them the congestion control '{name}'"),
-                None => "set socket options".to_string(),
-            },
-            errno,
-        })?;
-        Ok(Some(socket))
+        let address = ni.address(config.accept_port);
+        Ok(Some(self.shared.net.listen(address, config.backlog, &self.shared.options)?))
     }
 }
 

@@ -8,22 +8,16 @@ use lnet_nid::{Nid, ProcessId};
 use lnet_proto::sock::{LocalInterface, LocalNode};
 use parking_lot::RwLock;
 
-use crate::sys::Claim;
-
 /// A local network interface that is up.
 pub(crate) struct Ni {
     pub(crate) id: ProcessId,
     pub(crate) ip: IpAddr,
     pub(crate) incarnation: u64,
     pub(crate) upcalls: Arc<dyn Upcalls>,
-    _claim: Claim,
+    pub(crate) _claim: Box<dyn Send + Sync>,
 }
 
 impl Ni {
-    pub(crate) fn new(id: ProcessId, ip: IpAddr, upcalls: Arc<dyn Upcalls>, claim: Claim) -> Ni {
-        Ni { id, ip, incarnation: crate::sys::wall_clock_ns(), upcalls, _claim: claim }
-    }
-
     /// Where it listens.
     pub(crate) fn address(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.ip, port)

@@ -5,7 +5,6 @@ use lnet_api::{Delivery, Errno, Sent, Tx};
 use lnet_nid::ProcessId;
 use lnet_proto::sock::Version;
 use parking_lot::Mutex;
-use socket2::Socket;
 
 use crate::burst::{PollingHere, is_burst, is_polling, thread_id};
 use crate::choice::Load;
@@ -16,7 +15,7 @@ use crate::ni::{Ni, NiTable};
 use crate::outgoing::wire_len;
 use crate::peer::{Peer, PeerKey, PeerTable, WAITING_MAX};
 use crate::slab::Key;
-use crate::sys::Poller;
+use crate::sys::{Listener, Net, Options, Poller};
 use crate::{AcceptPolicy, SockConfig};
 
 /// How many times in a row one poll writes what its own upcalls queue.
@@ -24,8 +23,8 @@ const UNCORK_ROUNDS_MAX: usize = 8;
 
 /// What any thread may ask of the driver.
 pub(crate) enum Request {
-    /// Accept connections on this socket.
-    Listen(Socket),
+    /// Accept connections on this listener.
+    Listen(Box<dyn Listener>),
     /// Messages wait for this peer.
     Connect(Arc<Peer>),
     /// Go on writing.
@@ -42,7 +41,9 @@ pub(crate) struct Shared {
     pub(crate) policy: AcceptPolicy,
     pub(crate) nis: Arc<NiTable>,
     pub(crate) peers: PeerTable,
-    pub(crate) poller: Poller,
+    pub(crate) net: Arc<dyn Net>,
+    pub(crate) options: Options,
+    pub(crate) poller: Box<dyn Poller>,
     pub(crate) counters: Counters,
     conns_per_peer: AtomicU8,
     requests: Mutex<Vec<Request>>,
@@ -60,14 +61,16 @@ struct Corked {
 }
 
 impl Shared {
-    pub(crate) fn new(config: SockConfig) -> Result<Shared, Errno> {
+    pub(crate) fn new(config: SockConfig, net: Arc<dyn Net>) -> Result<Shared, Errno> {
         Ok(Shared {
             policy: config.accept_policy(),
             conns_per_peer: AtomicU8::new(config.conns_per_peer),
+            options: Options::of(&config),
             config,
             nis: Arc::default(),
             peers: PeerTable::default(),
-            poller: Poller::new()?,
+            poller: net.poller()?,
+            net,
             counters: Counters::default(),
             requests: Mutex::default(),
             corked: Mutex::default(),

@@ -6,7 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::sock::{AcceptProgress, Acceptor, Offer, PRIVILEGED_PORT_MAX};
 use lnet_region::Part;
-use socket2::Socket;
 use tracing::debug;
 
 use super::admission::Entry;
@@ -17,7 +16,7 @@ use crate::links::{Answer, Life};
 use crate::ni::{Locals, Ni};
 use crate::peer::Peer;
 use crate::slab::Key;
-use crate::sys::{self, Accepted, Received};
+use crate::sys::{self, Accepted, Received, Stream};
 use lnet_api::Errno;
 use std::sync::Arc;
 
@@ -32,7 +31,7 @@ pub(super) const HANDSHAKE_READ: usize = 256;
 
 /// A listening socket.
 pub(super) struct Listener {
-    pub(super) socket: Socket,
+    listener: Box<dyn sys::Listener>,
     pub(super) address: SocketAddr,
     /// It stands in the ready list.
     pub(super) queued: bool,
@@ -42,7 +41,7 @@ pub(super) struct Listener {
 
 /// A peer that has connected and has yet to say who it is.
 pub(super) struct Accepting {
-    socket: Socket,
+    stream: Box<dyn Stream>,
     remote: SocketAddr,
     machine: Acceptor<Locals>,
     pub(super) deadline_ns: u64,
@@ -51,14 +50,14 @@ pub(super) struct Accepting {
 }
 
 impl Driver {
-    pub(super) fn listen(&mut self, turn: Turn<'_>, socket: Socket) {
-        let Some(address) = socket.local_addr().ok().and_then(|address| address.as_socket()) else { return };
-        if let Err(errno) = turn.shared.poller.add(&socket, self.sources.next_key()) {
+    pub(super) fn listen(&mut self, turn: Turn<'_>, listener: Box<dyn sys::Listener>) {
+        let address = listener.address();
+        if let Err(errno) = turn.shared.poller.add(listener.handle(), self.sources.next_key().0) {
             tracing::error!(%address, %errno, "cannot watch the listening socket: nobody can connect to this node");
             return;
         }
         let key = self.sources.insert(Source::Listener(Listener {
-            socket,
+            listener,
             address,
             queued: false,
             paused_until_ns: None,
@@ -73,13 +72,13 @@ impl Driver {
             if listener.paused_until_ns.is_some_and(|until_ns| turn.now_ns < until_ns) {
                 return Rest::Drained;
             }
-            let accepted = sys::accept(&listener.socket);
+            let accepted = listener.listener.accept();
             // The system looks for a descriptor first: any other answer says that there is one.
             if !matches!(accepted, Accepted::Exhausted(_)) && listener.paused_until_ns.take().is_some() {
                 tracing::info!(address = %listener.address, "connections are accepted again");
             }
             match accepted {
-                Accepted::Connection(socket, remote) => self.begin_accepting(turn, socket, remote),
+                Accepted::Connection(stream, remote) => self.begin_accepting(turn, stream, remote),
                 Accepted::Gone => {}
                 Accepted::Nobody => return Rest::Drained,
                 Accepted::Exhausted(errno) => {
@@ -95,7 +94,7 @@ impl Driver {
         Rest::More
     }
 
-    fn begin_accepting(&mut self, turn: Turn<'_>, socket: Socket, remote: SocketAddr) {
+    fn begin_accepting(&mut self, turn: Turn<'_>, stream: Box<dyn Stream>, remote: SocketAddr) {
         let counters = &turn.shared.counters.rx;
         if turn.shared.policy == AcceptPolicy::Secure && remote.port() > PRIVILEGED_PORT_MAX {
             debug!(%remote, "refused: its source port is not privileged, as accept=secure demands");
@@ -107,15 +106,15 @@ impl Driver {
             counters.refusals.one();
             return;
         }
-        let watched = turn.shared.poller.add(&socket, self.sources.next_key());
-        if watched.and_then(|()| sys::tune(&socket, &turn.shared.config)).is_err() {
+        let watched = turn.shared.poller.add(stream.handle(), self.sources.next_key().0);
+        if watched.and_then(|()| stream.tune(&turn.shared.options)).is_err() {
             self.admission.end(remote.ip(), false);
             return;
         }
         let deadline_ns = turn.now_ns.saturating_add(turn.shared.config.accept_timeout_ns());
         self.timers.note(deadline_ns);
         let machine = Acceptor::new(Locals(turn.shared.nis.clone()));
-        let accepting = Accepting { socket, remote, machine, deadline_ns, ni: None };
+        let accepting = Accepting { stream, remote, machine, deadline_ns, ni: None };
         let key = self.sources.insert(Source::Accepting(Box::new(accepting)));
         // Request and hello have often come by now.
         self.continue_accepting(turn, key);
@@ -149,7 +148,7 @@ impl Driver {
         loop {
             let Some(Source::Accepting(accepting)) = self.sources.get_mut(key) else { return };
             let mut buffer = [0; HANDSHAKE_READ];
-            let mut input = match sys::receive(&accepting.socket, &mut buffer) {
+            let mut input = match accepting.stream.receive(&mut buffer) {
                 Received::Bytes(count) => &buffer[..count],
                 Received::Nothing => return,
                 Received::End | Received::Broken(_) => {
@@ -208,13 +207,13 @@ impl Driver {
         let Ok(reply) = reply else { return self.refuse(turn, key, &[]) };
         let Some(Source::Accepting(accepting)) = self.sources.get(key) else { return };
         // The reply fits into any socket's empty buffer; what it does not take whole is broken.
-        if sys::send(&accepting.socket, &[Part::new(&reply)]) != Ok(reply.len()) {
+        if accepting.stream.send(&[Part::new(&reply)]) != Ok(reply.len()) {
             return self.refuse(turn, key, &[]);
         }
         let Some(accepting) = self.take_accepting(key, true) else { return };
         turn.shared.counters.rx.accepts.one();
         peer.state.lock().links.accepted(conn_type, life);
-        let rx = RxConn::new(turn, key, accepting.socket, &peer, conn_type, life.version, offer.byte_order);
+        let rx = RxConn::new(turn, key, accepting.stream, &peer, conn_type, life.version, offer.byte_order);
         self.put_to_use(turn, key, rx.accepted(remote.ip(), rewrite), behind);
     }
 
@@ -240,7 +239,7 @@ impl Driver {
         self.sources.remove(key);
         if !reply.is_empty() {
             // Whether it arrives is the peer's concern: it sees the end in any case.
-            let _ = sys::send(&accepting.socket, &[Part::new(reply)]);
+            let _ = accepting.stream.send(&[Part::new(reply)]);
         }
     }
 

@@ -25,7 +25,7 @@ impl Driver {
     pub(super) fn close_broken(&mut self, turn: Turn<'_>, key: Key, broken: Broken) {
         let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
         let peer = rx.peer.clone();
-        let address = rx.conn.socket.peer_addr().ok().and_then(|address| address.as_socket());
+        let address = rx.conn.stream.peer_addr();
         let Broken { errno, protocol, detail } = broken;
         let counters = &turn.shared.counters.rx;
         if protocol {
@@ -60,7 +60,7 @@ impl Driver {
     }
 
     fn close_conn(&mut self, turn: Turn<'_>, conn: &Arc<Conn>, errno: Errno) {
-        turn.shared.poller.delete(&conn.socket);
+        turn.shared.poller.delete(conn.stream.handle());
         let Some(place) = self.sources.get_mut(conn.key) else { return };
         let Source::Conn(rx) = place else { return };
         let peer = rx.peer.clone();

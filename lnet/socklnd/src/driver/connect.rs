@@ -6,7 +6,6 @@ use std::sync::Arc;
 use lnet_api::Errno;
 use lnet_proto::sock::{Attempt, ConnType, ConnectProgress, Connector, Established, Retry};
 use lnet_region::Part;
-use socket2::Socket;
 use tracing::debug;
 
 use super::accept::HANDSHAKE_READ;
@@ -15,12 +14,12 @@ use super::{Driver, Source, Turn};
 use crate::links::{Life, Next, Outcome};
 use crate::peer::{Peer, PeerState};
 use crate::slab::Key;
-use crate::sys::{self, Readiness, Received};
+use crate::sys::{Readiness, Received, Stream};
 use crate::{Failure, Step};
 
 /// A connection that this side is opening.
 pub(super) struct Connecting {
-    socket: Socket,
+    stream: Box<dyn Stream>,
     pub(super) peer: Arc<Peer>,
     address: SocketAddr,
     machine: Connector,
@@ -95,12 +94,15 @@ impl Driver {
             live_incarnation,
         };
         let machine = Connector::new(attempt).map_err(|error| Miss::new(Step::Bind, Errno::EINVAL, error))?;
-        let connection = sys::connect(peer.ni.ip, address, &turn.shared.config)
+        let connection = turn
+            .shared
+            .net
+            .connect(peer.ni.ip, address, &turn.shared.options)
             .map_err(|(step, errno)| Miss::new(step, errno, ""))?;
-        let socket = connection.socket;
+        let stream = connection.stream;
         turn.shared
             .poller
-            .add(&socket, self.sources.next_key())
+            .add(stream.handle(), self.sources.next_key().0)
             .map_err(|errno| Miss::new(Step::Bind, errno, "cannot watch the socket"))?;
         debug!(peer = %peer.key.id, %conn_type, %address, "connecting");
         let deadline_ns = turn.now_ns.saturating_add(turn.shared.config.timeout_ns());
@@ -109,7 +111,7 @@ impl Driver {
         let peer = peer.clone();
         let (greeted, conn_type) = (false, conn_type);
         let connecting =
-            Connecting { socket, peer, address, machine, conn_type, greeted, unprivileged, deadline_ns };
+            Connecting { stream, peer, address, machine, conn_type, greeted, unprivileged, deadline_ns };
         self.sources.insert(Source::Connecting(Box::new(connecting)));
         Ok(())
     }
@@ -135,7 +137,7 @@ impl Driver {
         loop {
             let Some(Source::Connecting(connecting)) = self.sources.get_mut(key) else { return };
             let mut buffer = [0; HANDSHAKE_READ];
-            let input = match sys::receive(&connecting.socket, &mut buffer) {
+            let input = match connecting.stream.receive(&mut buffer) {
                 Received::Bytes(count) => &buffer[..count],
                 Received::Nothing => return,
                 Received::End => {
@@ -164,7 +166,7 @@ impl Driver {
 
     fn connected(&mut self, turn: Turn<'_>, key: Key, established: &Established, behind: &[u8]) {
         let Some(connecting) = self.take_connecting(key) else { return };
-        let Connecting { socket, peer, conn_type, unprivileged, .. } = *connecting;
+        let Connecting { stream, peer, conn_type, unprivileged, .. } = *connecting;
         let hello = &established.hello;
         let life = Life { version: hello.version, incarnation: hello.src_incarnation };
         // A kernel node that accepts any port does not tell that it knows this side by its address and port, under which
@@ -178,7 +180,7 @@ impl Driver {
             self.close_peer(turn, &peer, Errno::ECONNRESET);
         }
         peer.state.lock().links.established(conn_type, life, control_only);
-        let rx = RxConn::new(turn, key, socket, &peer, conn_type, life.version, established.byte_order);
+        let rx = RxConn::new(turn, key, stream, &peer, conn_type, life.version, established.byte_order);
         self.put_to_use(turn, key, rx, behind);
         self.advance_peer(turn, &peer);
     }
@@ -283,9 +285,9 @@ impl Driver {
 impl Connecting {
     /// The TCP connection stands, or has failed: sends the request and the hello.
     fn greet(&mut self) -> Result<(), Miss> {
-        sys::connect_result(&self.socket).map_err(|errno| Miss::new(Step::Connect, errno, ""))?;
+        self.stream.connect_result().map_err(|errno| Miss::new(Step::Connect, errno, ""))?;
         let output = self.machine.output();
-        match sys::send(&self.socket, &[Part::new(output)]) {
+        match self.stream.send(&[Part::new(output)]) {
             // It fits into any socket's empty buffer.
             Ok(count) if count == output.len() => {}
             Ok(_) | Err(Errno::EAGAIN) => {

@@ -58,7 +58,7 @@ pub(crate) struct Driver {
     /// The time of the last poll.
     now_ns: u64,
     /// Lists that are filled and emptied within a call, kept for their memory.
-    events: Option<Box<Events>>,
+    events: Option<Events>,
     requests: Vec<Request>,
     uncorking: Vec<Arc<Conn>>,
     peers: Vec<Arc<Peer>>,
@@ -74,7 +74,7 @@ impl Driver {
             timers: Timers::new(config),
             patience: Patience::default(),
             now_ns: 0,
-            events: Some(Box::new(Events::new())),
+            events: Some(Events::new()),
             requests: Vec::new(),
             uncorking: Vec::new(),
             peers: Vec::new(),
@@ -127,7 +127,7 @@ impl Driver {
 
     fn serve(&mut self, turn: Turn<'_>, request: Request) {
         match request {
-            Request::Listen(socket) => self.listen(turn, socket),
+            Request::Listen(listener) => self.listen(turn, listener),
             Request::Connect(peer) => self.advance_peer(turn, &peer),
             Request::Flush(key) => {
                 if let Some(Source::Conn(rx)) = self.sources.get(key) {
@@ -162,9 +162,10 @@ impl Driver {
         let Some(mut events) = self.events.take() else { return 0 };
         turn.shared.counters.rx.polls.one();
         let mut count = 0;
-        for (key, readiness) in turn.shared.poller.wait(&mut events) {
+        turn.shared.poller.wait(&mut events);
+        for (key, readiness) in events.iter() {
             count += 1;
-            self.on_event(turn, key, readiness);
+            self.on_event(turn, Key(key), readiness);
         }
         self.events = Some(events);
         count

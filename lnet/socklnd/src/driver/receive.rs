@@ -12,14 +12,13 @@ use lnet_nid::ProcessId;
 use lnet_proto::sock::{Acks, ConnType, Decoder, Frame, MessageChecksum, Prefix, Version};
 use lnet_proto::{ByteOrder, Header, ProtoError};
 use lnet_region::PartMut;
-use socket2::Socket;
 
 use super::Turn;
 use super::incoming::Incoming;
 use crate::conn::Conn;
 use crate::peer::Peer;
 use crate::slab::Key;
-use crate::sys::{self, Received, Scatter};
+use crate::sys::{Received, Scatter, Stream};
 
 /// Bytes of a receive buffer: hundreds of small messages per call, and little enough to stay in the cache.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -130,14 +129,14 @@ impl RxConn {
     pub(super) fn new(
         turn: Turn<'_>,
         key: Key,
-        socket: Socket,
+        stream: Box<dyn Stream>,
         peer: &Arc<Peer>,
         conn_type: ConnType,
         version: Version,
         order: ByteOrder,
     ) -> RxConn {
         RxConn {
-            conn: Arc::new(Conn::new(key, socket, conn_type, version, peer.ni.clone())),
+            conn: Arc::new(Conn::new(key, stream, conn_type, version, peer.ni.clone())),
             peer: peer.clone(),
             decoder: Decoder::new(version, order),
             state: State::Frame,
@@ -271,7 +270,7 @@ impl RxConn {
             _ => BUFFER_BYTES,
         };
         let room = wanted.clamp(start + 1, BUFFER_BYTES);
-        match self.heard(turn, sys::receive(&self.conn.socket, &mut buffer[start..room])) {
+        match self.heard(turn, self.conn.stream.receive(&mut buffer[start..room])) {
             Ok(Some(count)) => {
                 self.head_len = 0;
                 self.digest(turn, pool, buffer, 0..start + count, budget)?;
@@ -301,7 +300,7 @@ impl RxConn {
         if ahead > 0 {
             pieces.push(PartMut::new(&mut buffer[..ahead]));
         }
-        let received = sys::receive_into(&self.conn.socket, &mut pieces);
+        let received = self.conn.stream.receive_into(&mut pieces);
         drop(pieces);
         let count = match self.heard(turn, received) {
             Ok(Some(count)) => count,

@@ -15,10 +15,10 @@ use crate::SockError;
 /// gives the name back when the process ends, however it ends.
 ///
 /// It keeps two nodes from sharing a NID even if one of them does not listen on TCP, and says who holds it.
-pub(crate) struct Claim(#[expect(dead_code, reason = "held for its name")] UnixListener);
+pub(super) struct Claim(#[expect(dead_code, reason = "held for its name")] UnixListener);
 
 impl Claim {
-    pub(crate) fn new(nid: Nid) -> Result<Claim, SockError> {
+    pub(super) fn new(nid: Nid) -> Result<Claim, SockError> {
         let system = |errno| SockError::System { what: format!("claim {nid} for this process"), errno };
         let name = format!("nlx/{nid}");
         let address = SocketAddr::from_abstract_name(&name).map_err(|error| system(self::errno(&error)))?;

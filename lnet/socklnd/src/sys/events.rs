@@ -1,0 +1,58 @@
+/// The most events of one call: a poll looks at its timers, and lets others have their turn, in between.
+pub const EVENTS_MAX: usize = 64;
+
+/// What has changed on a stream or listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Readiness {
+    /// There is something to read or to accept.
+    pub readable: bool,
+    /// There is room to write, or the connection stands.
+    pub writable: bool,
+    /// The other side has stopped sending, or the connection is broken: reading goes on until it says so.
+    pub ending: bool,
+    /// The connection is broken, or both sides have stopped sending.
+    pub broken: bool,
+}
+
+/// The events of one call, at most [`EVENTS_MAX`].
+#[derive(Debug)]
+pub struct Events(Vec<(u64, Readiness)>);
+
+impl Events {
+    /// Room for the events of one call.
+    #[must_use]
+    pub fn new() -> Events {
+        Events(Vec::with_capacity(EVENTS_MAX))
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// How many more find room.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        EVENTS_MAX - self.0.len()
+    }
+
+    /// Adds one: the key under which it is watched, and what has changed. Without room it is an error of the caller, and
+    /// the event is lost.
+    pub fn push(&mut self, key: u64, readiness: Readiness) {
+        debug_assert!(self.room() > 0, "more than {EVENTS_MAX} events");
+        if self.room() > 0 {
+            self.0.push((key, readiness));
+        }
+    }
+
+    /// The events in the order in which they came.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, Readiness)> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+impl Default for Events {
+    fn default() -> Events {
+        Events::new()
+    }
+}

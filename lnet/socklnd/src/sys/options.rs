@@ -1,0 +1,40 @@
+use crate::SockConfig;
+
+/// What is set on each connection (lnet-wire 29).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Whether small segments wait for each other (Nagle's algorithm).
+    pub nagle: bool,
+    /// The send buffer in bytes; 0 leaves it to the system.
+    pub tx_buffer_size: u32,
+    /// The receive buffer in bytes; 0 leaves it to the system.
+    pub rx_buffer_size: u32,
+    /// TCP's own keepalive: seconds of silence before the first probe; 0 for none.
+    pub keepalive_idle_s: u32,
+    /// Probes without an answer before the connection breaks.
+    pub keepalive_count: u32,
+    /// Seconds between probes.
+    pub keepalive_intvl_s: u32,
+    /// Seconds for which sent data may stay unacknowledged: no progress, as far as TCP is concerned (lnet-wire 28).
+    pub timeout_s: u32,
+    /// The congestion control (TCP_CONGESTION); `None` leaves it to the system.
+    pub congestion_control: Option<String>,
+    /// The type of service, or traffic class; `None` leaves it to the system.
+    pub tos: Option<u8>,
+}
+
+impl Options {
+    pub(crate) fn of(config: &SockConfig) -> Options {
+        Options {
+            nagle: config.nagle,
+            tx_buffer_size: config.tx_buffer_size,
+            rx_buffer_size: config.rx_buffer_size,
+            keepalive_idle_s: config.keepalive_idle_s,
+            keepalive_count: config.keepalive_count,
+            keepalive_intvl_s: config.keepalive_intvl_s,
+            timeout_s: config.timeout_s,
+            congestion_control: config.congestion_control.clone(),
+            tos: None,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The operating system itself.
+
+mod claim;
+mod connect;
+mod listen;
+mod poller;
+mod stream;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use lnet_api::Errno;
+use lnet_nid::Nid;
+use nix::sys::resource::{Resource, getrlimit};
+
+use super::{Connecting, Listener, Net, Options, Poller};
+use crate::{SockError, Step};
+use claim::Claim;
+
+/// The host this process runs on: Linux sockets and epoll.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Os;
+
+impl Net for Os {
+    fn claim(&self, nid: Nid) -> Result<Box<dyn Send + Sync>, SockError> {
+        Ok(Box::new(Claim::new(nid)?))
+    }
+
+    fn listen(
+        &self,
+        address: SocketAddr,
+        backlog: u16,
+        options: &Options,
+    ) -> Result<Box<dyn Listener>, SockError> {
+        listen::listen(address, backlog, options)
+    }
+
+    fn connect(&self, from: IpAddr, to: SocketAddr, options: &Options) -> Result<Connecting, (Step, Errno)> {
+        connect::connect(from, to, options)
+    }
+
+    fn poller(&self) -> Result<Box<dyn Poller>, Errno> {
+        Ok(Box::new(poller::Epolled::new()?))
+    }
+
+    fn wall_clock_ns(&self) -> u64 {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(1, |since| since.as_nanos() as u64)
+    }
+
+    fn descriptors_max(&self) -> usize {
+        getrlimit(Resource::RLIMIT_NOFILE).map_or(usize::MAX, |(soft, _)| soft as usize)
+    }
+}
+
+/// The errno of an I/O error; all that come from system calls have one.
+fn errno(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+/// Repeats a call that a signal interrupted.
+fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Ok(value) => return Ok(value),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(errno(&error)),
+        }
+    }
+}

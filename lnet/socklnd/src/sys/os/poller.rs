@@ -1,0 +1,70 @@
+use std::os::fd::{AsFd, BorrowedFd};
+
+use lnet_api::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::sys::{EVENTS_MAX, Events, Handle, Poller, Readiness};
+
+/// The key under which the wake-up itself is reported; nothing else has it.
+const WAKE: u64 = u64::MAX;
+
+/// An epoll set, with an eventfd in it for the wake-up.
+pub(super) struct Epolled {
+    epoll: Epoll,
+    wake: EventFd,
+}
+
+impl Epolled {
+    pub(super) fn new() -> Result<Epolled, Errno> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let wake = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, WAKE))?;
+        Ok(Epolled { epoll, wake })
+    }
+}
+
+impl Poller for Epolled {
+    fn add(&self, what: Handle<'_>, key: u64) -> Result<(), Errno> {
+        let Handle::Fd(fd) = what else { return Err(Errno::EBADF) };
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
+        self.epoll.add(fd, EpollEvent::new(flags, key))
+    }
+
+    fn delete(&self, what: Handle<'_>) {
+        if let Handle::Fd(fd) = what {
+            // It can only fail for a socket that is not watched.
+            let _ = self.epoll.delete(fd);
+        }
+    }
+
+    fn wait(&self, events: &mut Events) {
+        events.clear();
+        let mut found = [EpollEvent::empty(); EVENTS_MAX];
+        let count = self.epoll.wait(&mut found, EpollTimeout::ZERO).unwrap_or(0);
+        for event in found[..count].iter().filter(|event| event.data() != WAKE) {
+            events.push(event.data(), readiness(event.events()));
+        }
+    }
+
+    /// The eventfd is never read: each write is an edge of its own.
+    fn wake(&self) {
+        // EAGAIN would need 2^64 writes.
+        let _ = self.wake.write(1);
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+}
+
+fn readiness(flags: EpollFlags) -> Readiness {
+    let broken = flags.intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
+    let ending = broken || flags.contains(EpollFlags::EPOLLRDHUP);
+    Readiness {
+        readable: ending || flags.contains(EpollFlags::EPOLLIN),
+        writable: ending || flags.contains(EpollFlags::EPOLLOUT),
+        ending,
+        broken,
+    }
+}

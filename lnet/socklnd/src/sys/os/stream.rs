@@ -1,0 +1,104 @@
+use std::io::Read;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use lnet_api::Errno;
+use lnet_region::{Part, PartMut};
+use nix::sys::socket::MsgFlags;
+use socket2::{Socket, TcpKeepalive};
+
+use super::{errno, retry};
+use crate::sys::{Handle, Options, Received, Stream};
+
+impl Stream for Socket {
+    fn handle(&self) -> Handle<'_> {
+        Handle::Fd(self.as_fd())
+    }
+
+    fn send(&self, pieces: &[Part<'_>]) -> Result<usize, Errno> {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        retry(|| Ok(lnet_region::send(self.as_fd(), pieces, flags)?))
+    }
+
+    fn receive(&self, buffer: &mut [u8]) -> Received {
+        let mut socket = self;
+        received(retry(|| socket.read(buffer)))
+    }
+
+    fn receive_into(&self, pieces: &mut [PartMut<'_>]) -> Received {
+        received(retry(|| Ok(lnet_region::receive(self.as_fd(), pieces, MsgFlags::empty())?)))
+    }
+
+    fn connect_result(&self) -> Result<(), Errno> {
+        match self.take_error() {
+            Ok(None) => Ok(()),
+            Ok(Some(error)) | Err(error) => Err(errno(&error)),
+        }
+    }
+
+    fn tune(&self, options: &Options) -> Result<(), Errno> {
+        tune(self, options)
+    }
+
+    fn acknowledge_now(&self) {
+        // Without it acknowledgements come a little later.
+        let _ = self.set_tcp_quickack(true);
+    }
+
+    fn shutdown(&self) {
+        // It fails if the other side has ended the connection already.
+        let _ = Socket::shutdown(self, Shutdown::Both);
+    }
+
+    fn peer_addr(&self) -> Option<SocketAddr> {
+        Socket::peer_addr(self).ok()?.as_socket()
+    }
+}
+
+fn received(result: Result<usize, Errno>) -> Received {
+    match result {
+        Ok(0) => Received::End,
+        Ok(count) => Received::Bytes(count),
+        Err(Errno::EAGAIN) => Received::Nothing,
+        Err(errno) => Received::Broken(errno),
+    }
+}
+
+/// Sets a socket's options (lnet-wire 29).
+pub(super) fn tune(socket: &Socket, options: &Options) -> Result<(), Errno> {
+    let attempt = || {
+        socket.set_tcp_nodelay(!options.nagle)?;
+        socket.set_linger(None)?;
+        if options.tx_buffer_size > 0 {
+            socket.set_send_buffer_size(options.tx_buffer_size as usize)?;
+        }
+        if options.rx_buffer_size > 0 {
+            socket.set_recv_buffer_size(options.rx_buffer_size as usize)?;
+        }
+        if options.keepalive_idle_s > 0 {
+            let seconds = |count: u32| Duration::from_secs(u64::from(count));
+            let keepalive = TcpKeepalive::new()
+                .with_time(seconds(options.keepalive_idle_s))
+                .with_interval(seconds(options.keepalive_intvl_s.max(1)))
+                .with_retries(options.keepalive_count.max(1));
+            socket.set_tcp_keepalive(&keepalive)?;
+        }
+        socket.set_tcp_user_timeout(Some(Duration::from_secs(u64::from(options.timeout_s))))?;
+        if let Some(name) = &options.congestion_control {
+            socket.set_tcp_congestion(name.as_bytes())?;
+        }
+        if let Some(tos) = options.tos {
+            set_tos(socket, tos)?;
+        }
+        Ok(())
+    };
+    attempt().map_err(|error: std::io::Error| errno(&error))
+}
+
+fn set_tos(socket: &Socket, tos: u8) -> std::io::Result<()> {
+    match socket.domain()? {
+        socket2::Domain::IPV6 => socket.set_tclass_v6(u32::from(tos)),
+        _ => socket.set_tos_v4(u32::from(tos)),
+    }
+}
