@@ -52,15 +52,15 @@ fn source(args: &PingArgs) -> Result<(Nid, NodeConfig), Failure> {
         None if type_of(nid) != NetType::TCP => {
             return Err(Failure::new(format!("{nid}: only networks of type tcp can be pinged")));
         }
-        None => source_towards(nid).map(|address| Nid::new_v4(nid.net(), address)).ok_or_else(|| {
+        None => source_towards(nid).map(|address| Nid::new_ip(nid.net(), address)).ok_or_else(|| {
             Failure::new(format!(
-                "no interface of this host leads to {nid} over IPv4; if one does, name it with --from"
+                "no interface of this host leads to {nid}; if one does, name it with --from"
             ))
         })?,
     };
-    let address = from.ipv4().filter(|_| type_of(from) == NetType::TCP);
-    let address = address
-        .ok_or_else(|| Failure::new(format!("cannot ping from {from}: it must be ADDRESS@tcp, with IPv4")))?;
+    let address = from.ip().filter(|_| type_of(from) == NetType::TCP);
+    let address =
+        address.ok_or_else(|| Failure::new(format!("cannot ping from {from}: it must be ADDRESS@tcp")))?;
     Ok((from, config.net(&format!("{}({address})", from.net()))?))
 }
 

@@ -6,8 +6,9 @@ use lnet_cpt::{CptConfig, CptError, CptTable};
 use lnet_nid::{Net, NetType, Nid, Pid};
 use lnet_socklnd::{AcceptPolicy, SockConfig};
 
+use crate::interfaces::{Taken, take};
 use crate::partitions::Partitions;
-use crate::{NetSpec, Networks, NodeError};
+use crate::{Interface, NetSpec, Networks, NodeError};
 
 /// The port on which LNet nodes listen (`accept_port`, lnet-wire 20).
 pub const DEFAULT_ACCEPT_PORT: u16 = 988;
@@ -161,9 +162,11 @@ impl NodeConfig {
     /// The NIDs, each with the CPU partitions of its peers; none means all. A node has `partitions` of these.
     pub(crate) fn interfaces(&self, partitions: usize) -> Result<Vec<(Nid, Vec<usize>)>, NodeError> {
         let mut interfaces: Vec<(Nid, Vec<usize>)> = Vec::new();
+        let host = Interface::all()?;
         for spec in &self.nets {
-            for (address, cpts) in spec.addresses()? {
-                let nid = Nid::new_v4(spec.net, address);
+            for taken in take(spec, &host) {
+                let Taken { address, cpts, .. } = taken?;
+                let nid = Nid::new_ip(spec.net, address);
                 if interfaces.iter().any(|(other, _)| *other == nid) {
                     return Err(NodeError::Twice { nid });
                 }

@@ -1,75 +1,111 @@
 //! The host's interfaces and addresses.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use lnet_nid::Nid;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
+use nix::sys::socket::SockaddrStorage;
 
 use crate::{DEFAULT_ACCEPT_PORT, NodeError};
 
-/// An interface that is up, with one of its IPv4 addresses.
+mod choice;
+mod sysfs;
+
+pub use choice::{Choice, Why, explain};
+pub(crate) use choice::{Taken, take};
+
+/// A network interface of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
     /// Its name, for instance `eth0`.
     pub name: String,
-    /// The address.
-    pub address: Ipv4Addr,
+    /// Its addresses, IPv4 and IPv6, in the system's order.
+    pub addresses: Vec<IpAddr>,
+    /// Whether it is switched on.
+    pub up: bool,
+    /// Whether it has a carrier: a cable with somebody at the other end.
+    pub running: bool,
     /// Whether it is the loopback interface.
     pub loopback: bool,
+    /// Whether it has one other side only, as a tunnel has.
+    pub point_to_point: bool,
+    /// Its speed in Mbit/s; `None` if the system does not know.
+    pub speed_mbps: Option<u32>,
+    /// The NUMA node that its device is attached to; `None` if the system does not know, or there is but one.
+    pub numa_node: Option<u32>,
 }
 
 impl Interface {
-    /// All interfaces that are up and have an IPv4 address, in the system's order.
+    /// All interfaces of this host, in the system's order: those without addresses and those that are down as well.
     ///
     /// # Errors
     /// [`NodeError::System`] with what the system said.
     pub fn all() -> Result<Vec<Interface>, NodeError> {
         let list = getifaddrs()
             .map_err(|errno| NodeError::System { what: "list the interfaces".to_string(), errno })?;
-        let usable = list.filter_map(|entry| {
-            let address = entry.address?.as_sockaddr_in()?.ip();
-            let up = entry.flags.contains(InterfaceFlags::IFF_UP);
-            let loopback = entry.flags.contains(InterfaceFlags::IFF_LOOPBACK);
-            up.then_some(Interface { name: entry.interface_name, address, loopback })
-        });
-        Ok(usable.collect())
+        let mut all: Vec<Interface> = Vec::new();
+        for entry in list {
+            let address = entry.address.as_ref().and_then(ip_of);
+            let known = all.iter().position(|known| known.name == entry.interface_name);
+            let at = known.unwrap_or_else(|| {
+                all.push(Interface::of(entry.interface_name, entry.flags));
+                all.len() - 1
+            });
+            all[at].addresses.extend(address);
+        }
+        Ok(all)
     }
 
-    /// The address that `text` means: an interface's first one, or the address itself, if the host has it. All of
-    /// 127.0.0.0/8 is the host's.
-    ///
-    /// # Errors
-    /// [`NodeError::Interface`], naming the interfaces there are.
-    pub fn resolve(text: &str) -> Result<Ipv4Addr, NodeError> {
-        let all = Interface::all()?;
-        let refuse = |reason: String| NodeError::Interface { name: text.to_string(), reason };
-        if let Ok(address) = text.parse::<Ipv4Addr>() {
-            let ours = address.is_loopback() || all.iter().any(|interface| interface.address == address);
-            return if ours {
-                Ok(address)
-            } else {
-                Err(refuse("no interface of this host has the address".into()))
-            };
+    fn of(name: String, flags: InterfaceFlags) -> Interface {
+        Interface {
+            addresses: Vec::new(),
+            up: flags.contains(InterfaceFlags::IFF_UP),
+            running: flags.contains(InterfaceFlags::IFF_RUNNING),
+            loopback: flags.contains(InterfaceFlags::IFF_LOOPBACK),
+            point_to_point: flags.contains(InterfaceFlags::IFF_POINTOPOINT),
+            speed_mbps: sysfs::speed_mbps(&name),
+            numa_node: sysfs::numa_node(&name),
+            name,
         }
-        let found = all.iter().find(|interface| interface.name == text).map(|interface| interface.address);
-        found.ok_or_else(|| {
-            let names: Vec<&str> = all.iter().map(|interface| interface.name.as_str()).collect();
-            refuse(format!("not there, not up, or without an IPv4 address; there are: {}", names.join(", ")))
-        })
+    }
+
+    /// The address that the interface gives to a network: its first IPv4 address, else its first IPv6 address that means
+    /// something beyond its own cable.
+    #[must_use]
+    pub fn address(&self) -> Option<IpAddr> {
+        let usable = || self.addresses.iter().copied().filter(|address| !is_link_local(*address));
+        usable().find(IpAddr::is_ipv4).or_else(|| usable().next())
+    }
+
+    /// How many connections of each bulk type a peer gets over it when the tunable `conns_per_peer` is 0 (lnet-wire 23):
+    /// ⌊log2 of its Gbit/s⌋ / 2 + 1, and 1 if its speed is unknown.
+    #[must_use]
+    pub fn automatic_conns_per_peer(&self) -> u8 {
+        let gigabits = self.speed_mbps.unwrap_or(0) / 1000;
+        // At most 12: the speed has 32 bits.
+        gigabits.checked_ilog2().map_or(1, |log2| (log2 / 2 + 1) as u8)
     }
 }
 
+fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
+    let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+    v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+}
+
+/// Whether an IPv6 address means something on one cable only. IPv4's 169.254.0.0/16 names hosts as other addresses do.
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
 /// The address from which this host would send to a node: what the routing table says.
-pub fn source_towards(target: Nid) -> Option<Ipv4Addr> {
-    let to = target.ipv4().filter(|_| !target.is_loopback())?;
+pub fn source_towards(target: Nid) -> Option<IpAddr> {
+    let to = target.ip().filter(|_| !target.is_loopback())?;
+    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     // Connecting a datagram socket sends nothing; it only asks the routing table.
-    let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).ok()?;
+    let socket = UdpSocket::bind(SocketAddr::from((any, 0))).ok()?;
     socket.connect(SocketAddr::from((to, DEFAULT_ACCEPT_PORT))).ok()?;
-    match socket.local_addr().ok()?.ip() {
-        IpAddr::V4(address) => Some(address),
-        IpAddr::V6(_) => None,
-    }
+    socket.local_addr().ok().map(|address| address.ip())
 }
 
 #[cfg(test)]
@@ -77,23 +113,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_or_an_address_of_the_host_resolves() {
-        assert_eq!(Interface::resolve("lo").unwrap(), Ipv4Addr::LOCALHOST);
-        assert_eq!(Interface::resolve("127.8.9.10").unwrap(), Ipv4Addr::new(127, 8, 9, 10));
-    }
-
-    #[test]
-    fn what_the_host_does_not_have_is_refused_by_name() {
-        let error = Interface::resolve("no-such-if0").unwrap_err().to_string();
-        assert!(error.contains("'no-such-if0'") && error.contains("lo"), "{error}");
-        // A documentation address (RFC 5737) is nobody's.
-        assert!(Interface::resolve("192.0.2.1").unwrap_err().to_string().contains("192.0.2.1"));
+    fn loopback_is_among_the_interfaces() {
+        let all = Interface::all().unwrap();
+        let lo = all.iter().find(|interface| interface.name == "lo").unwrap();
+        assert!(lo.loopback && lo.speed_mbps.is_none() && lo.numa_node.is_none());
+        assert_eq!(lo.address(), Some(Ipv4Addr::LOCALHOST.into()));
+        let mut names: Vec<&String> = all.iter().map(|interface| &interface.name).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), all.len(), "each interface stands there once");
     }
 
     #[test]
     fn the_source_towards_loopback_is_loopback() {
-        let target: Nid = "127.0.0.2@tcp".parse().unwrap();
-        assert!(source_towards(target).unwrap().is_loopback());
+        for target in ["127.0.0.2@tcp", "::1@tcp"] {
+            assert!(source_towards(target.parse().unwrap()).unwrap().is_loopback(), "{target}");
+        }
         assert_eq!(source_towards(Nid::LOOPBACK), None);
+    }
+
+    /// lnet-wire 23: its examples.
+    #[test]
+    fn faster_links_get_more_connections() {
+        let mut interface = Interface::of("no-such-if0".to_string(), InterfaceFlags::empty());
+        for (gigabits, expected) in [(1, 1), (10, 2), (25, 3), (100, 4), (400, 5)] {
+            interface.speed_mbps = Some(gigabits * 1000);
+            assert_eq!(interface.automatic_conns_per_peer(), expected, "{gigabits} Gbit/s");
+        }
+        for unknown in [None, Some(0), Some(100)] {
+            interface.speed_mbps = unknown;
+            assert_eq!(interface.automatic_conns_per_peer(), 1);
+        }
+        interface.speed_mbps = Some(u32::MAX);
+        assert_eq!(interface.automatic_conns_per_peer(), 12);
     }
 }

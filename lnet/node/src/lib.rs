@@ -55,7 +55,7 @@ mod steward;
 
 pub use config::{DEFAULT_ACCEPT_PORT, MAX_INTERFACES, NodeConfig};
 pub use error::NodeError;
-pub use interfaces::{Interface, source_towards};
+pub use interfaces::{Choice, Interface, Why, explain, source_towards};
 pub use lnet::{MatchOrder, Rotor, Stealing};
 pub use lnet_cpt::{CptConfig, CptError, CptTable, Pattern};
 pub use lnet_socklnd::{AcceptPolicy, SockConfig};

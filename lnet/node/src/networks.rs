@@ -1,14 +1,13 @@
 //! Networks, and the texts that name them (lnet-semantics 24).
 
 use std::fmt;
-use std::net::Ipv4Addr;
 use std::str::FromStr;
 
 use lnet_nid::Net;
 
+use crate::NodeError;
 use crate::cpts::CptSet;
 use crate::read::Reader;
-use crate::{Interface, NodeError};
 
 /// One network of a configuration: `tcp1(eth0,eth1)[0,2]`.
 ///
@@ -41,19 +40,8 @@ impl NetSpec {
         self.net
     }
 
-    /// The addresses that the interfaces have on this host, and the partitions of each.
-    pub(crate) fn addresses(&self) -> Result<Vec<(Ipv4Addr, &CptSet)>, NodeError> {
-        if self.interfaces.is_empty() {
-            let first = Interface::all()?.into_iter().find(|interface| !interface.loopback);
-            let first = first.ok_or(NodeError::NoNetwork)?;
-            return Ok(vec![(first.address, &self.cpts)]);
-        }
-        let resolve = |interface: &NetInterface| Interface::resolve(&interface.name);
-        self.interfaces.iter().map(|interface| Ok((resolve(interface)?, self.cpts_of(interface)))).collect()
-    }
-
     /// An interface's own partitions, else the network's.
-    fn cpts_of<'a>(&'a self, interface: &'a NetInterface) -> &'a CptSet {
+    pub(crate) fn cpts_of<'a>(&'a self, interface: &'a NetInterface) -> &'a CptSet {
         if interface.cpts.is_empty() { &self.cpts } else { &interface.cpts }
     }
 }
