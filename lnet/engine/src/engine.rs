@@ -19,7 +19,7 @@ use crate::keys::Hasher;
 use crate::names::{Handles, PARTITIONS_MAX, Place};
 use crate::net::{Net, NetShared};
 use crate::ni::{Nis, Phase};
-use crate::ping::{Ping, PingSource, PingTarget};
+use crate::ping::{Ping, PingSource, PingTarget, Push, SINK_BYTES};
 use crate::portal_state::PortalState;
 use crate::resources::Resources;
 use crate::wake;
@@ -222,8 +222,36 @@ impl Engine {
         target: ProcessId,
         sleeper: Arc<dyn Sleeper>,
     ) -> Result<Ping, LNetError> {
-        let engine = self.this.upgrade().ok_or(LNetError::ShuttingDown)?;
-        Ping::start(engine, source, target, sleeper)
+        self.ping_asking(source, target, sleeper, SINK_BYTES)
+    }
+
+    /// As [`Engine::ping`], asking for so many bytes: the kernel's discovery begins with 272 (lnet-wire 15). If the answer
+    /// is longer, [`Ping::needs`] tells by how much.
+    ///
+    /// # Errors
+    /// As for [`LNet::get`].
+    pub fn ping_asking(
+        &self,
+        source: Option<Nid>,
+        target: ProcessId,
+        sleeper: Arc<dyn Sleeper>,
+        sink_bytes: usize,
+    ) -> Result<Ping, LNetError> {
+        Ping::start(self.this()?, source, target, sleeper, sink_bytes)
+    }
+
+    /// Tells a node this one's NIs, and asks for an ACK (lnet-wire 17). `sleeper` is woken when it has come, or the reason
+    /// why it has not. Only a node with the features MULTI_RAIL and DISCOVERY has a use for it.
+    ///
+    /// # Errors
+    /// As for [`LNet::put`].
+    pub fn push(
+        &self,
+        source: Option<Nid>,
+        target: ProcessId,
+        sleeper: Arc<dyn Sleeper>,
+    ) -> Result<Push, LNetError> {
+        Push::start(self.this()?, source, target, sleeper, self.ping_target.push_content(self)?)
     }
 
     /// The primary NID of the node that `nid` belongs to, as far as that node has told; else `nid`.

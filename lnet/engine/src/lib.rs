@@ -66,7 +66,7 @@
 //! | `portal_state`, `event_queue` | what all partitions share of a portal, and of an EQ |
 //! | `net`, `peer`, `ni`, `identity` | one partition of peers and credits; NIs; which NIDs are one node |
 //! | `message`, `work`, `wake` | messages on their way; what is left to do after a lock; waking handlers |
-//! | `ping` | answering pings and pushes; asking a node who it is ([`Ping`]) |
+//! | `ping` | answering pings and pushes; asking a node who it is ([`Ping`]), telling it who this one is ([`Push`]) |
 //! | `slab`, `list`, `buckets`, `groups`, `sequence`, `names`, `keys` | tables that grow in small steps, the lists and hash indices through them; what handles are made of |
 
 #![forbid(unsafe_code)]
@@ -114,4 +114,4 @@ pub use config::{EngineConfig, Limits, MatchOrder, Rotor, Stealing};
 pub use counters::{ByKind, Counters, NiStatistics, PeerStatistics, Traffic};
 pub use engine::{ADVANCE_INTERVAL_NS, Engine};
 pub use names::PARTITIONS_MAX;
-pub use ping::Ping;
+pub use ping::{Ping, Push};

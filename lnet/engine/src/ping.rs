@@ -3,6 +3,6 @@
 mod source;
 mod target;
 
-pub use source::Ping;
-pub(crate) use source::PingSource;
+pub use source::{Ping, Push};
+pub(crate) use source::{PingSource, SINK_BYTES};
 pub(crate) use target::PingTarget;

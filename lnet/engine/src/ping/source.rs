@@ -1,14 +1,14 @@
-//! Asking a node who it is.
+//! Asking a node who it is, and telling it who this one is.
 
 use std::sync::{Arc, OnceLock};
 
 use lnet_api::{
-    EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError, LndError, Md, MdHandle, MdOptions,
-    Sleeper, Threshold, Unlink,
+    AckRequest, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError, LndError, Md,
+    MdHandle, MdOptions, Put, Sleeper, Threshold, Unlink,
 };
 use lnet_nid::{MatchBits, Nid, ProcessId};
-use lnet_proto::PING_PORTAL;
 use lnet_proto::ping::PingInfo;
+use lnet_proto::{PING_PORTAL, ProtoError};
 use lnet_region::{IoVec, Region};
 use parking_lot::Mutex;
 
@@ -19,18 +19,18 @@ use crate::slab::{Key, Slab};
 const PINGS_MAX: usize = 1024;
 
 /// Bytes asked for: as many as user space's ping buffers have (lnet-wire 15), enough for 255 NIDs.
-const SINK_BYTES: usize = 4096;
+pub(crate) const SINK_BYTES: usize = 4096;
+
+/// The most bytes asked for: what the longest ping info takes, with large NIDs throughout.
+const SINK_BYTES_MAX: usize = 32 + 24 * lnet_proto::ping::NIS_MAX;
 
 const _: () = assert!(SINK_BYTES as u32 >= lnet_proto::ping::SINK_LENGTH_MIN);
 
 /// A ping under way, see [`Engine::ping`]. Dropping it ends it.
 #[must_use]
 pub struct Ping {
-    engine: Arc<Engine>,
-    slot: Key,
-    md: MdHandle,
-    target: ProcessId,
-    sink: IoVec,
+    exchange: Exchange,
+    needs: Option<usize>,
 }
 
 impl Ping {
@@ -39,52 +39,118 @@ impl Ping {
         source: Option<Nid>,
         target: ProcessId,
         sleeper: Arc<dyn Sleeper>,
+        sink_bytes: usize,
     ) -> Result<Ping, LNetError> {
-        let no_memory = |_| LNetError::TooMany { objects: "pings", limit: PINGS_MAX };
-        let sink = IoVec::whole(Region::heap(SINK_BYTES).map_err(no_memory)?);
-        let eq = engine.pings().eq(&engine)?;
-        let slot = engine.pings().records.enter(sleeper)?;
-        let md = Md {
-            memory: sink.clone(),
-            threshold: Threshold::Limited(2),
-            max_size: 0,
-            options: MdOptions::TRACK_RESPONSE,
-            user_ptr: slot.to_bits(),
-            eq: Some(eq),
-        };
-        let md = match engine.md_bind(md, Unlink::Auto) {
-            Ok(md) => md,
-            Err(error) => {
-                engine.pings().records.forget(slot);
-                return Err(error);
-            }
-        };
-        // From here on dropping the ping tidies up.
-        let ping = Ping { engine, slot, md, target, sink };
+        let sink = IoVec::whole(Region::heap(sink_bytes.clamp(1, SINK_BYTES_MAX)).map_err(no_memory)?);
+        let exchange = Exchange::new(engine, target, sleeper, sink)?;
         let (portal, match_bits, offset) = (PING_PORTAL, MatchBits::PING, 0);
-        ping.engine.get(&Get { source, md, target, portal, match_bits, offset })?;
-        Ok(ping)
+        exchange.engine.get(&Get { source, md: exchange.md, target, portal, match_bits, offset })?;
+        Ok(Ping { exchange, needs: None })
     }
 
     /// What the node answered, or why there is no answer; `None` as long as neither is known. Asked again, it says the
     /// same.
     ///
     /// # Errors
-    /// [`LNetError::Lnd`] with EPROTO for an answer that is no ping info or longer than 4 KiB; with ETIMEDOUT if none came
-    /// in the transaction timeout; with EHOSTUNREACH, ECONNREFUSED or whatever else the network reported.
+    /// [`LNetError::Lnd`] with EPROTO for an answer that is no ping info or longer than what was asked for; with ETIMEDOUT
+    /// if none came in the transaction timeout; with EHOSTUNREACH, ECONNREFUSED or whatever else the network reported.
     pub fn poll(&mut self) -> Option<Result<PingInfo, LNetError>> {
-        let outcome = self.engine.pings().records.outcome(self.slot)?;
-        Some(match outcome {
-            Ok(length) => self.parse(length),
-            Err(errno) => Err(self.failure("no answer", errno)),
-        })
+        Some(self.exchange.outcome("no answer")?.and_then(|length| self.parse(length as usize)))
     }
 
-    fn parse(&self, length: u32) -> Result<PingInfo, LNetError> {
-        let in_use = |_| self.failure("the answer's buffer is in use", Errno::EBUSY);
-        let answer = self.sink.read(0..length as usize).map_err(in_use)?;
-        let bytes = answer.as_slice().unwrap_or(&[]);
-        PingInfo::parse(bytes).map_err(|error| self.failure(&format!("bad answer: {error}"), Errno::EPROTO))
+    /// After an answer that was cut off: as many bytes as the whole takes, as far as its beginning tells.
+    #[must_use]
+    pub fn needs(&self) -> Option<usize> {
+        self.needs
+    }
+
+    fn parse(&mut self, length: usize) -> Result<PingInfo, LNetError> {
+        let Exchange { memory: sink, .. } = &self.exchange;
+        let in_use = |_| self.exchange.failure("the answer's buffer is in use", Errno::EBUSY);
+        let answer = sink.read(0..length).map_err(in_use)?;
+        let parsed = PingInfo::parse(answer.as_slice().unwrap_or(&[]));
+        drop(answer);
+        if let Err(ProtoError::Truncated { needed, .. }) = parsed {
+            self.needs = (length == sink.len()).then_some(needed);
+        }
+        parsed.map_err(|error| self.exchange.failure(&format!("bad answer: {error}"), Errno::EPROTO))
+    }
+}
+
+/// A push under way, see [`Engine::push`]. Dropping it ends it.
+#[must_use]
+pub struct Push(Exchange);
+
+impl Push {
+    pub(crate) fn start(
+        engine: Arc<Engine>,
+        source: Option<Nid>,
+        target: ProcessId,
+        sleeper: Arc<dyn Sleeper>,
+        info: IoVec,
+    ) -> Result<Push, LNetError> {
+        let exchange = Exchange::new(engine, target, sleeper, info)?;
+        exchange.engine.put(&Put {
+            source,
+            md: exchange.md,
+            ack: AckRequest::Ack,
+            target,
+            portal: PING_PORTAL,
+            match_bits: MatchBits::PING,
+            offset: 0,
+            hdr_data: 0,
+        })?;
+        Ok(Push(exchange))
+    }
+
+    /// How many bytes the node took, or why it took none; `None` as long as neither is known.
+    ///
+    /// # Errors
+    /// As for [`Ping::poll`], except for EPROTO.
+    pub fn poll(&mut self) -> Option<Result<u32, LNetError>> {
+        self.0.outcome("no acknowledgement of the push")
+    }
+}
+
+/// One message to portal 0 of another node, and what comes back.
+struct Exchange {
+    engine: Arc<Engine>,
+    slot: Key,
+    md: MdHandle,
+    target: ProcessId,
+    memory: IoVec,
+}
+
+impl Exchange {
+    /// An exchange whose message has yet to be sent. Dropping it tidies up.
+    fn new(
+        engine: Arc<Engine>,
+        target: ProcessId,
+        sleeper: Arc<dyn Sleeper>,
+        memory: IoVec,
+    ) -> Result<Exchange, LNetError> {
+        let eq = engine.pings().eq(&engine)?;
+        let slot = engine.pings().records.enter(sleeper)?;
+        let md = Md {
+            memory: memory.clone(),
+            threshold: Threshold::Limited(2),
+            max_size: 0,
+            options: MdOptions::TRACK_RESPONSE,
+            user_ptr: slot.to_bits(),
+            eq: Some(eq),
+        };
+        match engine.md_bind(md, Unlink::Auto) {
+            Ok(md) => Ok(Exchange { engine, slot, md, target, memory }),
+            Err(error) => {
+                engine.pings().records.forget(slot);
+                Err(error)
+            }
+        }
+    }
+
+    fn outcome(&self, without: &str) -> Option<Result<u32, LNetError>> {
+        let outcome = self.engine.pings().records.outcome(self.slot)?;
+        Some(outcome.map_err(|errno| self.failure(without, errno)))
     }
 
     fn failure(&self, what: &str, errno: Errno) -> LNetError {
@@ -92,12 +158,16 @@ impl Ping {
     }
 }
 
-impl Drop for Ping {
+impl Drop for Exchange {
     fn drop(&mut self) {
         self.engine.pings().records.forget(self.slot);
         // It may have ended already, which is as good.
         let _ = self.engine.md_unlink(self.md);
     }
+}
+
+fn no_memory<E>(_: E) -> LNetError {
+    LNetError::TooMany { objects: "pings", limit: PINGS_MAX }
 }
 
 /// The engine's side of all pings: one event queue for them.
@@ -173,7 +243,7 @@ impl EventHandler for Records {
         let Some(record) = inner.pings.get_mut(Key::from_bits(event.user_ptr)) else { return };
         let outcome = match (event.kind, event.status) {
             (_, Err(errno)) => Err(errno),
-            (EventKind::Reply, Ok(())) => Ok(event.mlength),
+            (EventKind::Reply | EventKind::Ack, Ok(())) => Ok(event.mlength),
             (_, Ok(())) if event.unlinked => Err(Errno::ECANCELED),
             _ => return,
         };

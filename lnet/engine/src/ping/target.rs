@@ -66,6 +66,12 @@ impl PingTarget {
         Ok(())
     }
 
+    /// What a push tells of this node: its list of NIs under the number that was last published.
+    pub(crate) fn push_content(&self, engine: &Engine) -> Result<IoVec, LNetError> {
+        let sequence = self.published.lock().sequence;
+        bytes_of(&ping_info(engine, sequence)?)
+    }
+
     /// Posts the list of NIs as it is now, under a new sequence number. The new one is posted before the old one goes, so
     /// that no ping in between finds nothing.
     pub(crate) fn publish(&self, engine: &Engine) {
@@ -108,7 +114,8 @@ fn interfaces(engine: &Engine) -> Result<Vec<Interface>, LNetError> {
     Ok(list)
 }
 
-fn post(engine: &Engine, info: &PingInfo) -> Result<MeHandle, LNetError> {
+/// The bytes of a ping info.
+fn bytes_of(info: &PingInfo) -> Result<IoVec, LNetError> {
     let memory = IoVec::whole(Region::heap(info.encoded_len()).map_err(no_memory)?);
     let mut lease = memory.write(0..memory.len()).map_err(no_memory)?;
     if let Some(bytes) = lease.as_mut_slice() {
@@ -116,6 +123,11 @@ fn post(engine: &Engine, info: &PingInfo) -> Result<MeHandle, LNetError> {
         debug_assert!(emitted.is_ok(), "a list of {} NIs has a valid ping info", info.nis.len());
     }
     drop(lease);
+    Ok(memory)
+}
+
+fn post(engine: &Engine, info: &PingInfo) -> Result<MeHandle, LNetError> {
+    let memory = bytes_of(info)?;
     let me = engine.me_attach(&spec(Unlink::Retain, Position::Before))?;
     let md = Md {
         memory,

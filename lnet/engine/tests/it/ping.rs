@@ -172,6 +172,56 @@ fn a_ping_that_is_given_up_leaves_nothing() {
     drop(all);
 }
 
+/// An answer that does not fit says how much room it takes, as often as it is asked; one that does needs no more.
+#[test]
+fn an_answer_that_was_cut_off_tells_its_size() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    for last in 4..10 {
+        b.engine.add_ni(ProcessId::lnet(nid(last)), network.clone()).unwrap();
+    }
+    let whole = ping(&network, &a, b.id());
+    let bytes = whole.encoded_len();
+    for sink in [48, bytes - 1, bytes, bytes + 1] {
+        let mut ping = a.engine.ping_asking(None, b.id(), Counting::new(), sink).unwrap();
+        assert_eq!(ping.needs(), None);
+        network.run();
+        for _ in 0..2 {
+            let fits = sink >= bytes;
+            assert_eq!(
+                ping.poll().unwrap().map_err(|error| error.errno()),
+                fits.then(|| whole.clone()).ok_or(Errno::EPROTO)
+            );
+            assert_eq!(ping.needs(), (!fits).then_some(bytes));
+        }
+    }
+    assert!(a.is_quiet() && b.is_quiet());
+}
+
+/// What a node pushes is its own list, and it learns when that was taken, or why it was not.
+#[test]
+fn a_node_pushes_its_own_nids() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let (first, second) = (a.nid, nid(22));
+    a.engine.add_ni(ProcessId::lnet(second), network.clone()).unwrap();
+    let sleeper = Counting::new();
+    let mut push = a.engine.push(Some(second), b.id(), sleeper.clone()).unwrap();
+    assert!(push.poll().is_none());
+    network.run();
+    assert_eq!(push.poll().unwrap().unwrap() as usize, ping(&network, &b, a.id()).encoded_len());
+    assert_eq!((b.engine.primary_nid(second), sleeper.wakes.load(Ordering::Relaxed)), (first, 1));
+    let mut unsent = a.engine.push(None, ProcessId::lnet(nid(9)), sleeper.clone()).unwrap();
+    network.fail(0, Errno::ECONNREFUSED);
+    assert_eq!(unsent.poll().unwrap().unwrap_err().errno(), Errno::ECONNREFUSED);
+    let mut late = a.engine.push(None, ProcessId::lnet(nid(9)), sleeper).unwrap();
+    network.lose(0);
+    a.engine.advance(200_000_000_000);
+    assert_eq!(late.poll().unwrap().unwrap_err().errno(), Errno::ETIMEDOUT);
+    drop((push, unsent, late));
+    assert!(a.is_quiet() && b.is_quiet());
+}
+
 fn info(sequence: u32, features: u32, nids: &[Nid]) -> PingInfo {
     let nis = nids.iter().map(|&nid| Interface { nid, status: NiStatus::UP }).collect();
     PingInfo { features: Features(features), pid: Pid::LNET, sequence, nis }
