@@ -43,9 +43,11 @@
 
 mod config;
 mod cpts;
+mod discover;
 mod drive;
 mod error;
 mod interfaces;
+mod interrupt;
 mod networks;
 mod node;
 mod partitions;
@@ -54,12 +56,15 @@ mod read;
 mod steward;
 
 pub use config::{DEFAULT_ACCEPT_PORT, MAX_INTERFACES, NodeConfig};
+pub use discover::{DiscoverOptions, Discovery, Pushed};
 pub use error::NodeError;
 pub use interfaces::{Choice, Interface, Why, explain, source_towards};
+pub use interrupt::Interrupt;
 pub use lnet::{MatchOrder, Rotor, Stealing};
 pub use lnet_cpt::{CptConfig, CptError, CptTable, Pattern};
+pub use lnet_proto::ping::{Features, Interface as PeerInterface, NiStatus};
 pub use lnet_socklnd::{AcceptPolicy, SockConfig};
 pub use networks::{NetSpec, Networks};
 pub use node::Node;
-pub use ping::{PingAnswer, PingFailure};
+pub use ping::{PingAnswer, PingFailure, PingStep};
 pub use steward::GRACE;

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lnet::{Counters, Engine};
-use lnet_api::{Clock, Drive, Errno, EventFd, LNet, Lnd, Sleeper, wait_until};
+use lnet_api::{Clock, Drive, EventFd, LNet, Lnd, Sleeper, wait_until};
 use lnet_cpt::CptTable;
 use lnet_nid::{Nid, ProcessId};
 use lnet_socklnd::SockLnd;
@@ -140,12 +140,6 @@ impl std::fmt::Debug for Node {
 /// Nanoseconds since 1970: what tells one life of a node from the next (lnet-wire 5, 24).
 fn wall_clock_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64)
-}
-
-impl From<&PingFailure> for Errno {
-    fn from(failure: &PingFailure) -> Errno {
-        failure.errno
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-use std::sync::Arc;
+use std::fmt;
 use std::time::{Duration, Instant};
 
-use lnet_api::{Clock, Errno, EventFd, LNetError, Sleeper, wait_until};
+use lnet_api::{Errno, LNetError, LndError, wait_until};
 use lnet_nid::{Nid, Pid, ProcessId};
-use lnet_socklnd::Step;
+use lnet_proto::ping::PingInfo;
+use lnet_socklnd::{Failure, Step};
 
-use crate::Node;
+use crate::{Interrupt, Node};
 
 /// What a node answered to a ping.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,16 +21,107 @@ pub struct PingAnswer {
     pub round_trip: Duration,
 }
 
-/// Why a ping had no answer.
+/// How far asking a node had come when it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PingStep {
+    /// Finding a way: nothing has been sent.
+    Route,
+    /// Getting a socket and a source port.
+    Bind,
+    /// The TCP connection.
+    Connect,
+    /// Connection request and hello (lnet-wire 24).
+    Handshake,
+    /// The connection stands: waiting for the answer.
+    Answer,
+    /// Reading the answer.
+    Content,
+    /// The push (lnet-wire 17).
+    Push,
+    /// Stopped by [`Interrupt::raise`].
+    Interrupted,
+}
+
+impl PingStep {
+    /// One word for it, for programs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            PingStep::Route => "route",
+            PingStep::Bind => "bind",
+            PingStep::Connect => "connect",
+            PingStep::Handshake => "handshake",
+            PingStep::Answer => "answer",
+            PingStep::Content => "content",
+            PingStep::Push => "push",
+            PingStep::Interrupted => "interrupted",
+        }
+    }
+}
+
+impl fmt::Display for PingStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a ping or a discovery had no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("ping {target}: {reason}")]
+#[error("{target}: {reason}; {advice}")]
 pub struct PingFailure {
     /// Who was asked.
     pub target: Nid,
+    /// The step that failed.
+    pub step: PingStep,
     /// The errno that LNet users know.
     pub errno: Errno,
-    /// The step that failed, and what to try.
+    /// What happened.
     pub reason: String,
+    /// What to try.
+    pub advice: String,
+}
+
+impl PingFailure {
+    pub(crate) fn new(
+        target: Nid,
+        step: PingStep,
+        errno: Errno,
+        reason: String,
+        advice: &str,
+    ) -> PingFailure {
+        PingFailure { target, step, errno, reason, advice: advice.to_string() }
+    }
+}
+
+impl From<&PingFailure> for Errno {
+    fn from(failure: &PingFailure) -> Errno {
+        failure.errno
+    }
+}
+
+impl Node {
+    /// As [`Node::ping`], given up when `interrupt` is raised.
+    ///
+    /// # Errors
+    /// [`PingFailure`], with EINTR if it was interrupted.
+    pub fn ping_unless(
+        &self,
+        interrupt: &Interrupt,
+        target: Nid,
+        source: Option<Nid>,
+        timeout: Duration,
+    ) -> Result<PingAnswer, PingFailure> {
+        let begun = Instant::now();
+        let id = ProcessId { nid: target, pid: Pid::LNET };
+        let started = self.engine().ping(source, id, interrupt.sleeper.clone());
+        let mut ping = started.map_err(|error| refused(target, &error))?;
+        let deadline_ns = self.deadline_ns(timeout);
+        match wait(self, interrupt, deadline_ns, || ping.poll()) {
+            Some(Ok(info)) => Ok(answer(&info, begun.elapsed())),
+            Some(Err(error)) => Err(explain(self, target, &error)),
+            None => Err(unanswered(self, interrupt, target, timeout)),
+        }
+    }
 }
 
 pub(crate) fn ping(
@@ -38,56 +130,123 @@ pub(crate) fn ping(
     source: Option<Nid>,
     timeout: Duration,
 ) -> Result<PingAnswer, PingFailure> {
-    let fail = |errno, reason: String| PingFailure { target, errno, reason };
-    let refused = |error: LNetError| fail(error.errno(), error.to_string());
-    let sleeper = EventFd::new().map_err(|errno| fail(errno, format!("cannot make an eventfd: {errno}")))?;
-    let sleeper: Arc<dyn Sleeper> = Arc::new(sleeper);
-    let begun = Instant::now();
-    let id = ProcessId { nid: target, pid: Pid::LNET };
-    let mut ping = node.engine().ping(source, id, sleeper.clone()).map_err(refused)?;
-    let drive = node.driver();
-    let deadline_ns = drive.now_ns().saturating_add(timeout.as_nanos() as u64);
-    let mut answer = None;
-    wait_until(drive, &sleeper, Some(deadline_ns), || {
-        answer = answer.take().or_else(|| ping.poll());
-        answer.is_some()
+    node.ping_unless(&interrupt(target)?, target, source, timeout)
+}
+
+/// An interrupt that nobody will raise: waiting needs the descriptor in it.
+pub(crate) fn interrupt(target: Nid) -> Result<Interrupt, PingFailure> {
+    let advice = "this process has too many open files: see 'ulimit -n'";
+    Interrupt::new().map_err(|errno| {
+        PingFailure::new(target, PingStep::Route, errno, format!("cannot make an eventfd: {errno}"), advice)
+    })
+}
+
+/// Drives the node until there is an outcome; `None` if the time is over before, or the interrupt is raised.
+pub(crate) fn wait<T>(
+    node: &Node,
+    interrupt: &Interrupt,
+    deadline_ns: u64,
+    mut poll: impl FnMut() -> Option<T>,
+) -> Option<T> {
+    let mut outcome = None;
+    wait_until(node.driver(), &interrupt.sleeper, Some(deadline_ns), || {
+        outcome = outcome.take().or_else(&mut poll);
+        outcome.is_some() || interrupt.is_raised()
     });
-    match answer {
-        Some(Ok(info)) => Ok(PingAnswer {
-            nids: info.nis.iter().map(|ni| ni.nid).filter(|nid| !nid.is_loopback()).collect(),
-            pid: info.pid,
-            features: info.features.0,
-            round_trip: begun.elapsed(),
-        }),
-        Some(Err(error)) => Err(fail(error.errno(), explain(node, target, &error))),
-        None => {
-            let waited = format!("no answer within {} s", timeout.as_secs_f64());
-            let why = so_far(node, target);
-            Err(fail(Errno::ETIMEDOUT, format!("{waited}{why}")))
-        }
-    }
+    outcome
+}
+
+fn answer(info: &PingInfo, round_trip: Duration) -> PingAnswer {
+    let nids = info.nis.iter().map(|ni| ni.nid).filter(|nid| !nid.is_loopback()).collect();
+    PingAnswer { nids, pid: info.pid, features: info.features.0, round_trip }
+}
+
+/// LNet did not even begin.
+pub(crate) fn refused(target: Nid, error: &LNetError) -> PingFailure {
+    let advice = match error {
+        LNetError::NoRoute { .. } => "this node has no NI on that network: routers are not supported",
+        LNetError::NotLocal { .. } => "ask from one of this node's own NIDs",
+        _ => "try again",
+    };
+    PingFailure::new(target, PingStep::Route, error.errno(), error.to_string(), advice)
 }
 
 /// The network driver knows the step that failed; LNet only the errno.
-fn explain(node: &Node, target: Nid, error: &LNetError) -> String {
+pub(crate) fn explain(node: &Node, target: Nid, error: &LNetError) -> PingFailure {
+    let errno = error.errno();
     match node.tcp().last_failure(target) {
-        Some(failure) if failure.errno == error.errno() => failure.to_string(),
-        _ => error.to_string(),
+        // During the back-off after a failure LNet says EHOSTUNREACH, and the failure why.
+        Some(failure) if failure.errno == errno || errno == Errno::EHOSTUNREACH => {
+            of_driver(target, &failure)
+        }
+        _ if errno == Errno::EPROTO => {
+            let advice = "the node answers with what is no list of NIDs: which release of LNet does it run?";
+            PingFailure::new(target, PingStep::Content, errno, without_name(target, error), advice)
+        }
+        _ => {
+            let reason = format!("{}: {}", without_name(target, error), words(errno));
+            PingFailure::new(target, PingStep::Answer, errno, reason, "try again")
+        }
     }
 }
 
-/// What is known of a node that has not answered yet: the step under way, else the last failure.
-fn so_far(node: &Node, target: Nid) -> String {
-    match node.tcp().progress(target) {
-        Some(Step::Handshake) => {
-            ": connected, but the other side has not answered the handshake: is it an LNet node?".to_string()
-        }
-        Some(_) => {
-            ": still connecting: is the host up, the address right, and the port open in its firewall?"
-                .to_string()
-        }
-        None => node.tcp().last_failure(target).map(|failure| format!("; {failure}")).unwrap_or_default(),
+/// What LNet says of a ping. A [`PingFailure`] names whom it went to, and the errno, itself.
+pub(crate) fn without_name(target: Nid, error: &LNetError) -> String {
+    let LNetError::Lnd(LndError { what, .. }) = error else { return error.to_string() };
+    what.strip_prefix(&format!("ping of {target}: ")).unwrap_or(what).to_string()
+}
+
+fn of_driver(target: Nid, failure: &Failure) -> PingFailure {
+    let step = match failure.step {
+        Step::Bind => PingStep::Bind,
+        Step::Connect => PingStep::Connect,
+        Step::Handshake => PingStep::Handshake,
+        Step::Established => PingStep::Answer,
+    };
+    let Failure { address, errno, detail, .. } = failure;
+    let what = match failure.step {
+        Step::Bind => format!("cannot prepare a connection to {address}"),
+        Step::Connect => format!("cannot connect to {address}"),
+        Step::Handshake => format!("connected to {address}, but the handshake failed"),
+        Step::Established => format!("the connection with {address} broke"),
+    };
+    let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
+    PingFailure::new(target, step, *errno, format!("{what}: {}{detail}", words(*errno)), failure.advice())
+}
+
+/// An errno as people read it, and its name.
+pub(crate) fn words(errno: Errno) -> String {
+    format!("{} ({errno:?})", errno.desc().to_lowercase())
+}
+
+/// The time is over, or the wait was interrupted. Tells what is known so far: the step under way, else the last failure.
+pub(crate) fn unanswered(node: &Node, interrupt: &Interrupt, target: Nid, timeout: Duration) -> PingFailure {
+    if interrupt.is_raised() {
+        let (step, errno) = (PingStep::Interrupted, Errno::EINTR);
+        return PingFailure::new(target, step, errno, "interrupted".to_string(), "ask again");
     }
+    let waited = format!("no answer within {} s", timeout.as_secs_f64());
+    let (step, state, advice) = match node.tcp().progress(target) {
+        Some(Step::Handshake) => (
+            PingStep::Handshake,
+            ": connected, but the other side says no hello",
+            "is it an LNet node? something accepts connections there and stays silent",
+        ),
+        Some(_) => (
+            PingStep::Connect,
+            ": still connecting",
+            "is the host up, the address right, and the port open in its firewall?",
+        ),
+        None => match node.tcp().last_failure(target) {
+            Some(failure) => return of_driver(target, &failure),
+            None => (
+                PingStep::Answer,
+                ": connected, but the ping is not answered",
+                "the node is stuck or overloaded, or it answers over another connection that does not get through",
+            ),
+        },
+    };
+    PingFailure::new(target, step, Errno::ETIMEDOUT, format!("{waited}{state}"), advice)
 }
 
 #[cfg(test)]
@@ -115,6 +274,7 @@ mod tests {
         let target = "127.43.0.3@tcp".parse().unwrap();
         let failure = node.ping(target, None, Duration::from_secs(1)).unwrap_err();
         assert_eq!(failure.errno, Errno::ETIMEDOUT);
+        assert_eq!(failure.step, PingStep::Handshake, "{failure}");
         assert!(failure.reason.contains("connected, but"), "{failure}");
         drop(silent);
     }

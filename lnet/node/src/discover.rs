@@ -1,0 +1,201 @@
+//! Discovery: who a node is, what it can do, and who this one is (lnet-wire 15 to 18).
+
+use std::time::{Duration, Instant};
+
+use lnet_api::{Errno, LNetError};
+use lnet_nid::{Nid, Pid, ProcessId};
+use lnet_proto::ping::{Features, Interface, PingInfo, SINK_LENGTH_MIN};
+
+use crate::ping::{self, explain, refused, unanswered, without_name};
+use crate::{Interrupt, Node, PingFailure, PingStep};
+
+/// How often a longer answer is asked for. Each time the whole is as long as the last answer said, so a second attempt is
+/// enough unless the node gets more NIs in between.
+const ATTEMPTS_MAX: usize = 4;
+
+/// What is to be found out, and told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiscoverOptions {
+    /// The local NID to ask from; `None` lets LNet choose.
+    pub source: Option<Nid>,
+    /// How long all steps may take together.
+    pub timeout: Duration,
+    /// Whether to tell the node this one's NIs as well, and wait until it has taken them: what `lnetctl discover --force`
+    /// does.
+    pub push: bool,
+}
+
+impl Default for DiscoverOptions {
+    /// From any NID, within 10 s, without a push.
+    fn default() -> DiscoverOptions {
+        DiscoverOptions { source: None, timeout: Duration::from_secs(10), push: false }
+    }
+}
+
+/// What became of the push.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushed {
+    /// None was wanted.
+    NotAsked,
+    /// None was sent: the node does not take part in discovery, and has no use for it.
+    NotCapable,
+    /// The node has taken so many bytes of this node's list.
+    Acknowledged {
+        /// The bytes taken.
+        bytes: u32,
+    },
+}
+
+/// What a node told of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Discovery {
+    /// Who was asked.
+    pub target: Nid,
+    /// The NID that names the node: the first of its list if all of them are one peer, else the one that was asked.
+    pub primary: Nid,
+    /// Its interfaces, without `0@lo`.
+    pub nis: Vec<Interface>,
+    /// Its PID.
+    pub pid: Pid,
+    /// What it can do.
+    pub features: Features,
+    /// The number of this version of its list.
+    pub sequence: u32,
+    /// How many bytes it was asked for, each time it was asked: the last was enough.
+    pub asked_bytes: Vec<usize>,
+    /// What became of the push.
+    pub pushed: Pushed,
+    /// All steps together, connecting included.
+    pub took: Duration,
+}
+
+impl Discovery {
+    /// Whether all its NIDs are one peer (Multi-Rail).
+    #[must_use]
+    pub fn is_multi_rail(&self) -> bool {
+        self.features.contains(Features::MULTI_RAIL)
+    }
+
+    /// Whether it takes part in discovery: it acknowledges pushes.
+    #[must_use]
+    pub fn is_discoverable(&self) -> bool {
+        self.features.contains(Features::MULTI_RAIL | Features::DISCOVERY)
+    }
+}
+
+impl Node {
+    /// Asks a node who it is, as the kernel does: first for 272 bytes, which 16 interfaces fit in, then for as many as its
+    /// answer said. The node may ask back, and hold its answer until it has been told: this one answers meanwhile.
+    ///
+    /// # Errors
+    /// [`PingFailure`] says which step failed, and what to try.
+    pub fn discover(&self, target: Nid, options: &DiscoverOptions) -> Result<Discovery, PingFailure> {
+        self.discover_unless(&ping::interrupt(target)?, target, options)
+    }
+
+    /// As [`Node::discover`], given up when `interrupt` is raised.
+    ///
+    /// # Errors
+    /// As for [`Node::discover`], with EINTR if it was interrupted.
+    pub fn discover_unless(
+        &self,
+        interrupt: &Interrupt,
+        target: Nid,
+        options: &DiscoverOptions,
+    ) -> Result<Discovery, PingFailure> {
+        let begun = Instant::now();
+        let deadline_ns = self.deadline_ns(options.timeout);
+        let course = Course { node: self, interrupt, target, options, deadline_ns };
+        let mut asked_bytes = Vec::new();
+        let info = course.ask(&mut asked_bytes)?;
+        let features = info.features;
+        let primary = info.primary().filter(|_| features.contains(Features::MULTI_RAIL)).unwrap_or(target);
+        let mut discovery = Discovery {
+            target,
+            primary,
+            nis: info.nis,
+            pid: info.pid,
+            features,
+            sequence: info.sequence,
+            asked_bytes,
+            pushed: Pushed::NotAsked,
+            took: Duration::ZERO,
+        };
+        if options.push {
+            let capable = discovery.is_discoverable();
+            discovery.pushed = if capable { course.push()? } else { Pushed::NotCapable };
+        }
+        discovery.took = begun.elapsed();
+        Ok(discovery)
+    }
+}
+
+/// The outcome of a ping.
+type Told = Result<PingInfo, LNetError>;
+
+/// One discovery on its way.
+struct Course<'a> {
+    node: &'a Node,
+    interrupt: &'a Interrupt,
+    target: Nid,
+    options: &'a DiscoverOptions,
+    deadline_ns: u64,
+}
+
+impl Course<'_> {
+    fn ask(&self, asked: &mut Vec<usize>) -> Result<PingInfo, PingFailure> {
+        let mut sink = SINK_LENGTH_MIN as usize;
+        loop {
+            asked.push(sink);
+            let (outcome, needs) = self.ask_for(sink)?;
+            match (outcome, needs) {
+                (Ok(info), _) => return Ok(info),
+                (Err(_), Some(needed)) if needed > sink && asked.len() < ATTEMPTS_MAX => sink = needed,
+                (Err(error), Some(_)) => return Err(self.ever_longer(&error, asked.len())),
+                (Err(error), None) => return Err(explain(self.node, self.target, &error)),
+            }
+        }
+    }
+
+    /// One ping: its outcome, and how long the answer would have been if it was cut off.
+    fn ask_for(&self, sink: usize) -> Result<(Told, Option<usize>), PingFailure> {
+        let (engine, sleeper) = (self.node.engine(), self.interrupt.sleeper.clone());
+        let ping = engine.ping_asking(self.options.source, self.id(), sleeper, sink);
+        let mut ping = ping.map_err(|error| refused(self.target, &error))?;
+        let outcome = self.wait(|| ping.poll())?;
+        Ok((outcome, ping.needs()))
+    }
+
+    fn ever_longer(&self, error: &LNetError, attempts: usize) -> PingFailure {
+        let reason =
+            format!("{}, which {attempts} attempts did not get whole", without_name(self.target, error));
+        let advice =
+            "the node's list grows faster than it can be read, or its length is wrong: which release is it?";
+        PingFailure::new(self.target, PingStep::Content, Errno::EPROTO, reason, advice)
+    }
+
+    fn push(&self) -> Result<Pushed, PingFailure> {
+        let pushing = |failure: PingFailure| PingFailure { step: PingStep::Push, ..failure };
+        let (engine, sleeper) = (self.node.engine(), self.interrupt.sleeper.clone());
+        let push = engine.push(self.options.source, self.id(), sleeper);
+        let mut push = push.map_err(|error| pushing(refused(self.target, &error)))?;
+        let outcome = self.wait(|| push.poll()).map_err(|mut failure| {
+            if failure.step == PingStep::Answer {
+                failure.reason = "the node answers pings, but does not acknowledge the push".to_string();
+                failure.advice = "it says that it takes part in discovery: restart LNet there".to_string();
+            }
+            pushing(failure)
+        })?;
+        let bytes = outcome.map_err(|error| pushing(explain(self.node, self.target, &error)))?;
+        Ok(Pushed::Acknowledged { bytes })
+    }
+
+    fn wait<T>(&self, poll: impl FnMut() -> Option<T>) -> Result<T, PingFailure> {
+        ping::wait(self.node, self.interrupt, self.deadline_ns, poll)
+            .ok_or_else(|| unanswered(self.node, self.interrupt, self.target, self.options.timeout))
+    }
+
+    fn id(&self) -> ProcessId {
+        ProcessId { nid: self.target, pid: Pid::LNET }
+    }
+}

@@ -1,0 +1,220 @@
+//! A passive LNet node made of raw bytes (lnet-wire 6, 16, 21 to 25): it shares no code with the one that is tested.
+
+use std::io::{Read, Result, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// What it says of itself, and how it behaves.
+#[derive(Clone)]
+pub struct Manners {
+    pub features: u32,
+    /// Its NIDs on `tcp`.
+    pub addresses: Vec<Ipv4Addr>,
+    /// It keeps its answer to a ping until its own ping has been answered, as a kernel node does.
+    pub asks_first: bool,
+    pub answers_pings: bool,
+    pub acknowledges_pushes: bool,
+    /// How many more NIDs it claims to have than it lists.
+    pub claims_more: u32,
+}
+
+impl Manners {
+    pub fn of(address: Ipv4Addr) -> Manners {
+        Manners {
+            features: 0x1e,
+            addresses: vec![address],
+            asks_first: true,
+            answers_pings: true,
+            acknowledges_pushes: true,
+            claims_more: 0,
+        }
+    }
+}
+
+/// What it saw.
+#[derive(Default)]
+pub struct Seen {
+    pub pings: AtomicUsize,
+    /// Answers to its own pings that were in order.
+    pub answers: AtomicUsize,
+    pub pushes: AtomicUsize,
+}
+
+/// Starts it at the first of its addresses; it ends with the process.
+pub fn start(port: u16, manners: Manners) -> Arc<Seen> {
+    let listener = TcpListener::bind((manners.addresses[0], port)).expect("the port is free");
+    let seen = Arc::new(Seen::default());
+    let shared = seen.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (manners, seen) = (manners.clone(), shared.clone());
+            thread::spawn(move || Connection::serve(stream, &manners, &seen));
+        }
+    });
+    seen
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+fn nid4(address: Ipv4Addr) -> u64 {
+    const TCP: u64 = 2 << 48;
+    TCP | u64::from(u32::from(address))
+}
+
+const LNET_PID: u32 = 12345;
+const PING_BITS: u64 = 1 << 63;
+const ACK: u32 = 0;
+const PUT: u32 = 1;
+const GET: u32 = 2;
+const REPLY: u32 = 3;
+/// What it calls its own ping.
+const MY_HANDLE: [u8; 16] = *b"a ping of mine..";
+
+struct Connection<'a> {
+    stream: TcpStream,
+    manners: &'a Manners,
+    seen: &'a Seen,
+    /// The other side's NID, from its hello.
+    peer: u64,
+    /// A ping whose answer is kept back.
+    held: Option<[u8; 72]>,
+    has_asked: bool,
+}
+
+impl Connection<'_> {
+    /// Until the other side closes.
+    fn serve(mut stream: TcpStream, manners: &Manners, seen: &Seen) -> Result<()> {
+        let mut request = [0; 16];
+        stream.read_exact(&mut request)?;
+        let wanted = (u32_at(&request, 0), u32_at(&request, 4), u64_at(&request, 8));
+        assert_eq!(wanted, (0xacce_7100, 1, nid4(manners.addresses[0])));
+        let mut hello = [0; 56];
+        stream.read_exact(&mut hello)?;
+        assert_eq!((u32_at(&hello, 0), u32_at(&hello, 4)), (0x4572_6963, 3));
+        assert_eq!(u32_at(&hello, 52), 0, "no addresses follow");
+        let peer = u64_at(&hello, 8);
+        let mine = match u32_at(&hello, 48) {
+            2 => 3_u32,
+            3 => 2,
+            other => other,
+        };
+        let mut answer = hello;
+        answer[8..16].copy_from_slice(&hello[16..24]);
+        answer[16..24].copy_from_slice(&hello[8..16]);
+        answer[32..40].copy_from_slice(&77_u64.to_le_bytes());
+        answer[40..48].copy_from_slice(&hello[32..40]);
+        answer[48..52].copy_from_slice(&mine.to_le_bytes());
+        stream.write_all(&answer)?;
+        let mut connection = Connection { stream, manners, seen, peer, held: None, has_asked: false };
+        loop {
+            connection.message()?;
+        }
+    }
+
+    fn message(&mut self) -> Result<()> {
+        let mut prefix = [0; 24];
+        self.stream.read_exact(&mut prefix)?;
+        if u32_at(&prefix, 0) == 0xc0 {
+            return Ok(());
+        }
+        let mut header = [0; 72];
+        self.stream.read_exact(&mut header)?;
+        let mut payload = vec![0; u32_at(&header, 28) as usize];
+        self.stream.read_exact(&mut payload)?;
+        match u32_at(&header, 24) {
+            GET => self.pinged(&header),
+            REPLY => self.answered(&header, &payload),
+            PUT => self.pushed(&header, &payload),
+            _ => Ok(()),
+        }
+    }
+
+    fn pinged(&mut self, header: &[u8; 72]) -> Result<()> {
+        assert_eq!((u64_at(header, 48), u32_at(header, 56)), (PING_BITS, 0));
+        self.seen.pings.fetch_add(1, Ordering::SeqCst);
+        if !self.manners.answers_pings {
+            return Ok(());
+        }
+        if self.manners.asks_first && !self.has_asked {
+            (self.has_asked, self.held) = (true, Some(*header));
+            let mut get = [0; 40];
+            get[..16].copy_from_slice(&MY_HANDLE);
+            get[16..24].copy_from_slice(&PING_BITS.to_le_bytes());
+            get[32..36].copy_from_slice(&272_u32.to_le_bytes());
+            return self.send(GET, &get, &[]);
+        }
+        self.answer(header)
+    }
+
+    fn answer(&mut self, ping: &[u8; 72]) -> Result<()> {
+        let mut body = [0; 40];
+        body[..16].copy_from_slice(&ping[32..48]);
+        let mut info = self.ping_info();
+        info.truncate(u32_at(ping, 64) as usize);
+        self.send(REPLY, &body, &info)
+    }
+
+    fn answered(&mut self, header: &[u8; 72], payload: &[u8]) -> Result<()> {
+        assert_eq!(header[32..48], MY_HANDLE);
+        assert_eq!(u32_at(payload, 0), 0x7069_6e67);
+        assert_eq!(u64_at(payload, 32), self.peer, "the first entry behind 0@lo is the node itself");
+        self.seen.answers.fetch_add(1, Ordering::SeqCst);
+        match self.held.take() {
+            Some(ping) => self.answer(&ping),
+            None => Ok(()),
+        }
+    }
+
+    fn pushed(&mut self, header: &[u8; 72], payload: &[u8]) -> Result<()> {
+        assert_eq!((u64_at(header, 48), u32_at(header, 64)), (PING_BITS, 0));
+        assert_ne!(header[32..48], [0xff; 16], "an ACK is asked for");
+        assert_eq!((u32_at(payload, 0), u64_at(payload, 32)), (0x7069_6e67, self.peer));
+        self.seen.pushes.fetch_add(1, Ordering::SeqCst);
+        if !self.manners.acknowledges_pushes {
+            return Ok(());
+        }
+        let mut ack = [0; 40];
+        ack[..24].copy_from_slice(&header[32..56]);
+        ack[24..28].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        self.send(ACK, &ack, &[])
+    }
+
+    fn ping_info(&self) -> Vec<u8> {
+        let Manners { features, addresses, claims_more, .. } = self.manners;
+        let count = 1 + addresses.len() as u32 + claims_more;
+        let mut info: Vec<u8> = [0x7069_6e67, *features, LNET_PID, count]
+            .iter()
+            .flat_map(|word: &u32| word.to_le_bytes())
+            .collect();
+        let mut entry = |nid: u64, status: u32| {
+            info.extend(nid.to_le_bytes());
+            info.extend(status.to_le_bytes());
+            info.extend([0; 4]);
+        };
+        const LOOPBACK: u64 = 9 << 48;
+        entry(LOOPBACK, 5);
+        addresses.iter().for_each(|&address| entry(nid4(address), 0x15aa_c0de));
+        info
+    }
+
+    fn send(&mut self, kind: u32, body: &[u8; 40], payload: &[u8]) -> Result<()> {
+        let mut bytes = vec![0; 24];
+        bytes[0] = 0xc1;
+        bytes.extend(self.peer.to_le_bytes());
+        bytes.extend(nid4(self.manners.addresses[0]).to_le_bytes());
+        for word in [LNET_PID, LNET_PID, kind, payload.len() as u32] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(body);
+        bytes.extend(payload);
+        self.stream.write_all(&bytes)
+    }
+}
