@@ -63,6 +63,7 @@ pub use interrupt::Interrupt;
 pub use lnet::{MatchOrder, Rotor, Stealing};
 pub use lnet_cpt::{CptConfig, CptError, CptTable, Pattern};
 pub use lnet_proto::ping::{Features, Interface as PeerInterface, NiStatus};
+pub use lnet_socklnd::sys::holder_of;
 pub use lnet_socklnd::{AcceptPolicy, SockConfig};
 pub use networks::{NetSpec, Networks};
 pub use node::Node;

@@ -25,7 +25,7 @@ const ESTALE: i32 = 116;
 #[non_exhaustive]
 pub enum ProtoError {
     /// The first four bytes are not the object's magic number in either byte order.
-    #[error("{object} starts with {value:#010x}, not {expected:#010x}")]
+    #[error("{object} starts with {value:#010x}{}, not {expected:#010x}", letters(*value))]
     Magic {
         /// What was to be read.
         object: &'static str,
@@ -385,6 +385,13 @@ impl ProtoError {
             _ => EPROTO,
         }
     }
+}
+
+/// The first four bytes as the text that they are: "HTTP", "SSH-" and their like say who answers instead.
+fn letters(value: u32) -> String {
+    let bytes = value.to_le_bytes();
+    let printable = bytes.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
+    if printable { format!(" ({:?})", String::from_utf8_lossy(&bytes)) } else { String::new() }
 }
 
 /// Reads a 64-bit NID off the wire.

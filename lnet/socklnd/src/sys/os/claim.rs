@@ -32,6 +32,22 @@ impl Claim {
     }
 }
 
+/// Who holds a NID on this host, within this network namespace: a program's name and process id, in words. `None` if the
+/// NID is free.
+///
+/// ```
+/// assert_eq!(lnet_socklnd::sys::holder_of("127.77.66.54@tcp".parse()?), None);
+/// # Ok::<(), lnet_nid::NidError>(())
+/// ```
+#[must_use]
+pub fn holder_of(nid: Nid) -> Option<String> {
+    let name = format!("nlx/{nid}");
+    match holder_pid(&name) {
+        Err(Errno::ECONNREFUSED) => None,
+        _ => Some(holder(&name)),
+    }
+}
+
 /// Who listens behind the name, in words.
 fn holder(name: &str) -> String {
     let Ok(pid) = holder_pid(name) else { return "another process".to_string() };
@@ -56,12 +72,16 @@ mod tests {
     #[test]
     fn a_holder_whose_queue_is_full_is_still_refused_at_once() {
         let nid: Nid = "127.77.66.55@tcp".parse().unwrap();
+        assert_eq!(holder_of(nid), None);
         let _held = Claim::new(nid).unwrap();
+        let me = format!("(pid {})", std::process::id());
+        assert!(holder_of(nid).is_some_and(|holder| holder.contains(&me)));
         let named = |error: SockError| error.to_string();
-        assert!(named(Claim::new(nid).err().unwrap()).contains(&format!("(pid {})", std::process::id())));
+        assert!(named(Claim::new(nid).err().unwrap()).contains(&me));
         // As many asked before as the queue holds, and more.
         let full = (0..10_000).find_map(|_| holder_pid(&format!("nlx/{nid}")).err());
         assert_eq!(full, Some(Errno::EAGAIN));
         assert!(named(Claim::new(nid).err().unwrap()).contains("another process"));
+        assert!(holder_of(nid).is_some_and(|holder| holder.contains("another process")));
     }
 }
