@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::cores::Cores;
 use crate::error::Result;
-use crate::meter::Sample;
+use crate::meter::{CpuTime, Sample};
 use crate::rows::{Goal, Row};
 
 /// The most that ours may cost in processor time per GiB, relative to the anchor, in rows that move bulk.
-pub(crate) const CPU_GOAL: Goal = Goal::AtMost(1.1);
+const CPU_GOAL: Goal = Goal::AtMost(1.1);
 
 /// What a side is told about its round.
 #[derive(Debug, Clone, Copy)]
@@ -47,12 +47,23 @@ pub(crate) struct Second {
     pub(crate) ratio: Ratio,
 }
 
-/// Processor time per GiB of both sides.
+/// Processor time of both sides.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cpu {
-    pub(crate) ours: f64,
-    pub(crate) anchor: f64,
+    pub(crate) ours: CpuTime,
+    pub(crate) anchor: CpuTime,
     pub(crate) ratio: Ratio,
+}
+
+impl Cpu {
+    /// What the ratio should be. Per message it is only to be seen: what polls spends all the time that passes, and
+    /// what sleeps spends most of it in the system, on both sides alike.
+    pub(crate) fn goal(&self) -> Goal {
+        match self.ours {
+            CpuTime::PerGib(_) => CPU_GOAL,
+            CpuTime::PerMessage(_) => Goal::Open,
+        }
+    }
 }
 
 /// What a row has come to.
@@ -97,16 +108,19 @@ impl Measurement {
     pub(crate) fn met(&self, row: &Row) -> bool {
         let second = row.second.as_ref().zip(self.second.as_ref());
         row.goal.is_met(self.ratio.median)
-            && self.cpu.is_none_or(|cpu| CPU_GOAL.is_met(cpu.ratio.median))
+            && self.cpu.is_none_or(|cpu| cpu.goal().is_met(cpu.ratio.median))
             && second.is_none_or(|(wanted, got)| wanted.goal.is_met(got.ratio.median))
     }
 }
 
 fn cpu(ours: &[Sample], anchor: &[Sample]) -> Option<Cpu> {
-    let costs =
-        |samples: &[Sample]| samples.iter().map(|sample| sample.cpu_s_per_gib).collect::<Option<Vec<_>>>();
+    let unit = ours.first()?.cpu?;
+    let costs = |samples: &[Sample]| {
+        samples.iter().map(|sample| sample.cpu.map(CpuTime::value)).collect::<Option<Vec<_>>>()
+    };
     let (ours, anchor) = (costs(ours)?, costs(anchor)?);
-    Some(Cpu { ours: median(&ours), anchor: median(&anchor), ratio: Ratio::of(&ours, &anchor) })
+    let [our_median, anchor_median] = [&ours, &anchor].map(|costs| unit.with(median(costs)));
+    Some(Cpu { ours: our_median, anchor: anchor_median, ratio: Ratio::of(&ours, &anchor) })
 }
 
 /// The middle value; of an even number, the mean of the two in the middle. NaN of none.

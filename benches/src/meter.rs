@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
+use nix::unistd::{SysconfVar, sysconf};
 
 use crate::error::{BenchError, Result};
 use crate::server::Server;
@@ -88,13 +89,45 @@ fn thread_time() -> Result<Duration> {
 pub(crate) struct Sample {
     /// In the row's unit.
     pub(crate) value: f64,
-    /// Processor seconds, both processes together, per GiB moved; bulk only.
-    pub(crate) cpu_s_per_gib: Option<f64>,
+    /// The processor time of both processes together, where it was measured.
+    pub(crate) cpu: Option<CpuTime>,
 }
 
 impl Sample {
     pub(crate) fn of(value: f64) -> Sample {
-        Sample { value, cpu_s_per_gib: None }
+        Sample { value, cpu: None }
+    }
+}
+
+/// Processor time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum CpuTime {
+    /// Seconds for each GiB moved.
+    PerGib(f64),
+    /// Microseconds for each message.
+    PerMessage(f64),
+}
+
+impl CpuTime {
+    pub(crate) fn value(self) -> f64 {
+        match self {
+            CpuTime::PerGib(value) | CpuTime::PerMessage(value) => value,
+        }
+    }
+
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            CpuTime::PerGib(_) => "s/GiB",
+            CpuTime::PerMessage(_) => "µs/msg",
+        }
+    }
+
+    /// The same with another value.
+    pub(crate) fn with(self, value: f64) -> CpuTime {
+        match self {
+            CpuTime::PerGib(_) => CpuTime::PerGib(value),
+            CpuTime::PerMessage(_) => CpuTime::PerMessage(value),
+        }
     }
 }
 
@@ -104,15 +137,42 @@ pub(crate) fn bulk(
     time: Duration,
     server: &Server,
     bytes_per_step: usize,
-    mut batch: impl FnMut() -> Result<u64>,
+    batch: impl FnMut() -> Result<u64>,
 ) -> Result<Sample> {
+    const GIB: f64 = (1u64 << 30) as f64;
+    let (timed, spent_s) = costed(time, server, batch)?;
+    let bytes = timed.steps as f64 * bytes_per_step as f64;
+    let cpu = Some(CpuTime::PerGib(spent_s / (bytes / GIB)));
+    Ok(Sample { value: bytes / timed.seconds / 1e9, cpu })
+}
+
+/// Repeats a batch of round trips, and reckons the microseconds of one way and the processor time of a message, which
+/// goes there or back.
+pub(crate) fn pingpong(
+    time: Duration,
+    server: &Server,
+    batch: impl FnMut() -> Result<u64>,
+) -> Result<Sample> {
+    let (timed, spent_s) = costed(time, server, batch)?;
+    let messages = 2.0 * timed.steps as f64;
+    let cpu = Some(CpuTime::PerMessage(spent_s * 1e6 / messages));
+    Ok(Sample { value: timed.seconds * 1e6 / messages, cpu })
+}
+
+/// Repeats a batch of messages, and reckons how many millions of them there are in a second, and the processor time of
+/// one with its answer.
+pub(crate) fn rate(time: Duration, server: &Server, batch: impl FnMut() -> Result<u64>) -> Result<Sample> {
+    let (timed, spent_s) = costed(time, server, batch)?;
+    let cpu = Some(CpuTime::PerMessage(spent_s * 1e6 / timed.steps as f64));
+    Ok(Sample { value: timed.millions_per_second(), cpu })
+}
+
+/// [`Timed::warm`], and the processor seconds of this process and the server.
+fn costed(time: Duration, server: &Server, mut batch: impl FnMut() -> Result<u64>) -> Result<(Timed, f64)> {
     Timed::repeat(warm_up(time), &mut batch)?;
     let before = processor_seconds(server)?;
     let timed = Timed::repeat(time, batch)?;
-    let spent = processor_seconds(server)? - before;
-    let bytes = timed.steps as f64 * bytes_per_step as f64;
-    const GIB: f64 = (1u64 << 30) as f64;
-    Ok(Sample { value: bytes / timed.seconds / 1e9, cpu_s_per_gib: Some(spent / (bytes / GIB)) })
+    Ok((timed, processor_seconds(server)? - before))
 }
 
 fn processor_seconds(server: &Server) -> Result<f64> {
@@ -123,4 +183,12 @@ fn processor_seconds(server: &Server) -> Result<f64> {
         seconds += Duration::from(spent).as_secs_f64();
     }
     Ok(seconds)
+}
+
+/// What the system keeps in memory for this process: bytes.
+pub(crate) fn resident_bytes() -> Result<f64> {
+    let pages = std::fs::read_to_string("/proc/self/statm").map_err(BenchError::system("read statm"))?;
+    let resident = pages.split_whitespace().nth(1).and_then(|pages| pages.parse::<f64>().ok());
+    let page = sysconf(SysconfVar::PAGE_SIZE).map_err(BenchError::system("ask for the size of a page"))?;
+    Ok(resident.unwrap_or(0.0) * page.unwrap_or(0) as f64)
 }

@@ -5,8 +5,9 @@
 //!
 //! | | ours | `fi_pingpong` | `ucx_perftest` |
 //! | --- | --- | --- | --- |
-//! | 64 bytes | half a round trip | half a round trip | `tag_lat`: half a round trip |
+//! | 64 bytes, 4 KiB | half a round trip | half a round trip | `tag_lat`: half a round trip |
 //! | 1 MiB, one in flight | PUT and its ACK, or GET and its REPLY | 1 MiB there, then 1 MiB back | `tag_bw -O 1`: one way |
+//! | 1 MiB, 8 in flight | over 8 buffers on each side | – | `tag_bw -O 8`: one way, over one buffer |
 //! | waiting | sleeps (`-polling` rows poll) | polls | polls |
 //! | congestion control | [`anchors::CONGESTION`](crate::anchors::CONGESTION) | the system's | the system's |
 //!
@@ -25,7 +26,8 @@ use crate::meter::Sample;
 use crate::rows::{Goal, Row};
 use crate::server::PATIENCE;
 
-const MESSAGE: usize = 64;
+const SMALL: usize = 64;
+const PAGE: usize = 4096;
 const BULK: usize = 1 << 20;
 
 /// How often a program that is awaited is looked at.
@@ -37,10 +39,14 @@ struct Peer {
     program: &'static str,
     /// The Debian package that has the program.
     package: &'static str,
-    /// Microseconds one way.
-    latency: Side,
-    /// GB/s.
+    /// 64 bytes: microseconds one way.
+    latency_64: Side,
+    /// 4 KiB: microseconds one way.
+    latency_4k: Side,
+    /// One in flight: GB/s.
     bandwidth: Side,
+    /// 8 in flight: GB/s.
+    bandwidth_8: Option<Side>,
 }
 
 static PEERS: [Peer; 2] = [
@@ -48,18 +54,19 @@ static PEERS: [Peer; 2] = [
         name: "libfabric",
         program: FI_PINGPONG,
         package: "libfabric-bin",
-        latency: |round| Ok(Sample::of(fi_pingpong(round, MESSAGE, "usec/xfer")?)),
+        latency_64: |round| Ok(Sample::of(fi_pingpong(round, SMALL, "usec/xfer")?)),
+        latency_4k: |round| Ok(Sample::of(fi_pingpong(round, PAGE, "usec/xfer")?)),
         bandwidth: |round| Ok(Sample::of(fi_pingpong(round, BULK, "MB/sec")? / 1e3)),
+        bandwidth_8: None,
     },
     Peer {
         name: "UCX",
         program: UCX_PERFTEST,
         package: "ucx-utils",
-        latency: |round| Ok(Sample::of(ucx_perftest(round, "tag_lat", MESSAGE, "overall_lat")?)),
-        // What it calls MB is 1 MiB.
-        bandwidth: |round| {
-            Ok(Sample::of(ucx_perftest(round, "tag_bw", BULK, "overall_bw")? * BULK as f64 / 1e9))
-        },
+        latency_64: |round| Ok(Sample::of(ucx_perftest(round, "tag_lat", SMALL, 1, "overall_lat")?)),
+        latency_4k: |round| Ok(Sample::of(ucx_perftest(round, "tag_lat", PAGE, 1, "overall_lat")?)),
+        bandwidth: |round| ucx_bandwidth(round, 1),
+        bandwidth_8: Some(|round| ucx_bandwidth(round, 8)),
     },
 ];
 
@@ -83,9 +90,13 @@ pub(crate) fn with_peers(rows: &[&'static Row]) -> Vec<&'static Row> {
 fn comparison(row: &'static Row, peer: &Peer, congestion: &str) -> Option<&'static Row> {
     let (network, what) = row.name.split_once('/').filter(|(network, _)| ["tcp", "xo"].contains(network))?;
     let (anchor, goal, how) = match what {
-        "pingpong-64" => (peer.latency, Goal::AtMost(1.0), "polls, ours sleeps"),
-        "pingpong-64-polling" => (peer.latency, Goal::AtMost(1.0), "polls, as ours"),
+        "pingpong-64" => (peer.latency_64, Goal::AtMost(1.0), "polls, ours sleeps"),
+        "pingpong-64-polling" => (peer.latency_64, Goal::AtMost(1.0), "polls, as ours"),
+        "pingpong-4k" => (peer.latency_4k, Goal::AtMost(1.0), "polls, ours sleeps"),
         "get-1m" | "put-1m" => (peer.bandwidth, Goal::AtLeast(1.0), "polls, ours sleeps"),
+        "get-1m-8" | "put-1m-8" => {
+            (peer.bandwidth_8?, Goal::AtLeast(1.0), "polls, over one buffer, ours sleeps, over 8")
+        }
         _ => return None,
     };
     let anchor_name = format!("{} {} (tcp, {congestion}; {how})", peer.name, peer.program).leak();
@@ -109,7 +120,7 @@ fn is_installed(program: &str) -> bool {
 /// How many transfers make a round. The programs count instead of looking at the clock: a fifth of the round on an idle
 /// machine, so that a crowded one, where polling takes many times as long, is still done within [`PATIENCE`].
 fn transfers(round: &Round, size: usize) -> u128 {
-    let slow_us = if size == MESSAGE { 50 } else { 1000 };
+    let slow_us = if size < BULK { 50 } else { 1000 };
     (round.time.as_micros() / slow_us).max(1)
 }
 
@@ -132,8 +143,15 @@ fn fi_pingpong(round: &Round, size: usize, column: &str) -> Result<f64> {
 
 const UCX_PERFTEST: &str = "ucx_perftest";
 
-/// One column of what `ucx_perftest` has measured, one transfer in flight; `overall` ones are means of all iterations.
-fn ucx_perftest(round: &Round, test: &str, size: usize, column: &str) -> Result<f64> {
+fn ucx_bandwidth(round: &Round, in_flight: usize) -> Result<Sample> {
+    // What it calls MB is 1 MiB.
+    let mebibytes = ucx_perftest(round, "tag_bw", BULK, in_flight, "overall_bw")?;
+    Ok(Sample::of(mebibytes * BULK as f64 / 1e9))
+}
+
+/// One column of what `ucx_perftest` has measured with so many transfers in flight; `overall` ones are means of all
+/// iterations.
+fn ucx_perftest(round: &Round, test: &str, size: usize, in_flight: usize, column: &str) -> Result<f64> {
     let port = free_port()?;
     let side = || {
         let mut command = Command::new(UCX_PERFTEST);
@@ -142,7 +160,8 @@ fn ucx_perftest(round: &Round, test: &str, size: usize, column: &str) -> Result<
     };
     let count = transfers(round, size);
     let mut client = side();
-    client.args(["-f", "-v", "-O", "1", "-t", test, "-s", &size.to_string(), "-n", &count.to_string()]);
+    client.args(["-f", "-v", "-O", &in_flight.to_string(), "-t", test]);
+    client.args(["-s", &size.to_string(), "-n", &count.to_string()]);
     client.args(["-w", &(count / 10).to_string(), &Ipv4Addr::LOCALHOST.to_string()]);
     let text = exchange(UCX_PERFTEST, side(), client, port, round.cores)?;
     figure(UCX_PERFTEST, &text, column)
@@ -327,8 +346,15 @@ iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,over
             let rows = crate::rows::all().filter_map(move |row| comparison(row, peer, "cubic"));
             rows.map(|row| row.name).collect::<Vec<_>>()
         };
-        let of = ["tcp/pingpong-64", "tcp/pingpong-64-polling", "tcp/get-1m", "tcp/put-1m"];
-        let of = of.into_iter().chain(["xo/pingpong-64", "xo/get-1m", "xo/put-1m"]);
-        assert_eq!(compared(&PEERS[0]), of.map(|name| format!("{name} vs libfabric")).collect::<Vec<_>>());
+        let both = "tcp/pingpong-64 tcp/pingpong-64-polling tcp/pingpong-4k tcp/get-1m tcp/put-1m \
+                    xo/pingpong-64 xo/get-1m xo/put-1m";
+        let both = both.split_whitespace().map(str::to_string);
+        assert_eq!(compared(&PEERS[0]), both.clone().map(|row| row + " vs libfabric").collect::<Vec<_>>());
+        let eight = ["tcp/get-1m-8", "tcp/put-1m-8"].map(str::to_string);
+        let mut with_ucx: Vec<_> = both.chain(eight).map(|row| row + " vs UCX").collect();
+        let mut found = compared(&PEERS[1]);
+        with_ucx.sort();
+        found.sort_unstable();
+        assert_eq!(found, with_ucx);
     }
 }

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use crate::anchors;
 use crate::cores::Cores;
-use crate::measure::{CPU_GOAL, Measurement, Ratio};
+use crate::measure::{Cpu, Measurement, Ratio};
+use crate::meter::CpuTime;
 use crate::rows::{Goal, Row};
 
 /// Prints what rows there are: the name, the goal, and what the row is compared with. A second comparison has a line of
@@ -50,11 +51,26 @@ struct Line<'a> {
     second: Option<SecondKeys<'a>>,
 }
 
+/// The unit is in the name of the keys.
 #[derive(Debug, Serialize)]
-struct CpuKeys {
-    cpu_s_per_gib: f64,
-    anchor_cpu_s_per_gib: f64,
-    cpu_ratio: f64,
+#[serde(untagged)]
+enum CpuKeys {
+    PerGib { cpu_s_per_gib: f64, anchor_cpu_s_per_gib: f64, cpu_ratio: f64 },
+    PerMessage { cpu_us_per_message: f64, anchor_cpu_us_per_message: f64, cpu_ratio: f64 },
+}
+
+impl From<Cpu> for CpuKeys {
+    fn from(cpu: Cpu) -> CpuKeys {
+        let (ours, anchor, cpu_ratio) = (cpu.ours.value(), cpu.anchor.value(), cpu.ratio.median);
+        match cpu.ours {
+            CpuTime::PerGib(_) => {
+                CpuKeys::PerGib { cpu_s_per_gib: ours, anchor_cpu_s_per_gib: anchor, cpu_ratio }
+            }
+            CpuTime::PerMessage(_) => {
+                CpuKeys::PerMessage { cpu_us_per_message: ours, anchor_cpu_us_per_message: anchor, cpu_ratio }
+            }
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -96,11 +112,7 @@ impl Report {
             rounds: measured.rounds,
             spread: [measured.ratio.min, measured.ratio.max],
             congestion: anchors::CONGESTION,
-            cpu: measured.cpu.map(|cpu| CpuKeys {
-                cpu_s_per_gib: cpu.ours,
-                anchor_cpu_s_per_gib: cpu.anchor,
-                cpu_ratio: cpu.ratio.median,
-            }),
+            cpu: measured.cpu.map(CpuKeys::from),
             second: row.second.as_ref().zip(measured.second).map(|(other, got)| SecondKeys {
                 second_anchor: other.name,
                 second_anchor_value: got.value,
@@ -118,7 +130,8 @@ impl Report {
         self.compare(row.name, [value, anchor_value], row.unit, ratio, row.goal, row.anchor_name);
         if let Some(cpu) = measured.cpu {
             let note = "processor time of both processes";
-            self.compare("", [cpu.ours, cpu.anchor], "s/GiB", cpu.ratio, CPU_GOAL, note);
+            let values = [cpu.ours.value(), cpu.anchor.value()];
+            self.compare("", values, cpu.ours.unit(), cpu.ratio, cpu.goal(), note);
         }
         if let Some((other, got)) = row.second.as_ref().zip(measured.second) {
             self.compare("", [value, got.value], row.unit, got.ratio, other.goal, other.name);
@@ -151,8 +164,8 @@ impl Report {
 /// Every goal of a row, in words: `>= 0.95, processor time <= 1.1`.
 fn goals(row: &Row, measured: &Measurement) -> String {
     let mut text = row.goal.to_string();
-    if measured.cpu.is_some() {
-        text += &format!(", processor time {CPU_GOAL}");
+    if let Some(goal) = measured.cpu.map(|cpu| cpu.goal()).filter(|&goal| goal != Goal::Open) {
+        text += &format!(", processor time {goal}");
     }
     if let Some(other) = &row.second {
         text += &format!(", {} {}", other.name, other.goal);

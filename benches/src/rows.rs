@@ -63,6 +63,10 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
     ROWS.iter().chain(engine::ROWS)
 }
 
+/// What a connection without traffic may cost this process: no more than about what the system itself keeps for one (the
+/// socket, its file and its place in epoll), so that ten thousand connections are 40 MiB.
+const CONNECTION_BYTES: u32 = 4096;
+
 /// The queue, wake-ups, and what goes from process to process.
 static ROWS: &[Row] = &[
     Row {
@@ -117,19 +121,28 @@ static ROWS: &[Row] = &[
     Row {
         name: "tcp/pingpong-64",
         unit: "µs",
-        ours: ours::lnet::pingpong::sleeping,
+        ours: ours::lnet::pingpong::sleeping::<64>,
         anchor_name: "raw epoll loop",
-        anchor: anchors::pingpong::sleeping,
+        anchor: anchors::pingpong::sleeping::<64>,
         goal: Goal::AtMost(1.2),
         second: None,
     },
     Row {
         name: "tcp/pingpong-64-polling",
         unit: "µs",
-        ours: ours::lnet::pingpong::polling,
+        ours: ours::lnet::pingpong::polling::<64>,
         anchor_name: "raw busy loop",
-        anchor: anchors::pingpong::polling,
+        anchor: anchors::pingpong::polling::<64>,
         goal: Goal::AtMost(1.35),
+        second: None,
+    },
+    Row {
+        name: "tcp/pingpong-4k",
+        unit: "µs",
+        ours: ours::lnet::pingpong::sleeping::<4096>,
+        anchor_name: "raw epoll loop",
+        anchor: anchors::pingpong::sleeping::<4096>,
+        goal: Goal::AtMost(1.2),
         second: None,
     },
     Row {
@@ -182,11 +195,38 @@ static ROWS: &[Row] = &[
         second: None,
     },
     Row {
+        name: "mem/tcp-connection",
+        unit: "B",
+        ours: ours::lnet::cost::connection_heap,
+        anchor_name: "4 KiB, each of 600 connections to 200 peers",
+        anchor: anchors::limit::agreed::<CONNECTION_BYTES>,
+        goal: Goal::AtMost(1.0),
+        second: None,
+    },
+    Row {
+        name: "mem/tcp-connection-resident",
+        unit: "B",
+        ours: ours::lnet::cost::connection_resident,
+        anchor_name: "4 KiB, each of 600 connections to 200 peers",
+        anchor: anchors::limit::agreed::<CONNECTION_BYTES>,
+        goal: Goal::AtMost(1.0),
+        second: None,
+    },
+    Row {
+        name: "alloc/message-tcp",
+        unit: "1",
+        ours: ours::lnet::cost::allocations,
+        anchor_name: "one box",
+        anchor: anchors::limit::boxes,
+        goal: Goal::AtMost(0.0),
+        second: None,
+    },
+    Row {
         name: "xo/pingpong-64",
         unit: "µs",
         ours: ours::xo::pingpong::sleeping,
         anchor_name: "the same on lnet",
-        anchor: ours::lnet::pingpong::sleeping,
+        anchor: ours::lnet::pingpong::sleeping::<64>,
         goal: Goal::AtMost(1.1),
         second: None,
     },

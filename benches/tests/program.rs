@@ -51,5 +51,21 @@ fn a_row_is_one_line_of_json_whose_ratio_lies_within_its_spread() {
         assert!(line["met"].is_boolean() && line["unit"].is_string() && line["anchor"].is_string(), "{line}");
         assert!(line["goal"].as_str().is_some_and(|goal| goal.starts_with(">= ")), "{line}");
     }
-    assert!(lines[0]["cpu_s_per_gib"].is_number() && lines[0]["anchor_cpu_s_per_gib"].is_number(), "{text}");
+    for (line, key) in lines.iter().zip(["cpu_s_per_gib", "cpu_us_per_message"]) {
+        let keys = [key, &format!("anchor_{key}"), "cpu_ratio"];
+        assert!(keys.iter().all(|&key| line[key].as_f64().is_some_and(|cost| cost > 0.0)), "{line}");
+    }
+}
+
+/// Rule 7 of the architecture, over real TCP and on both sides: messages in steady state allocate nothing. A connection
+/// takes its share of memory, and no more than was agreed on.
+#[test]
+fn a_message_over_tcp_allocates_nothing_and_a_connection_takes_little() {
+    let rows = ["alloc/message-tcp", "mem/tcp-connection", "mem/tcp-connection-resident"];
+    let text = stdout(&bench(&[&["--quick", "--json"], &rows[..]].concat()));
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    assert_eq!(lines.iter().map(|line| &line["row"]).collect::<Vec<_>>(), rows);
+    assert_eq!(lines[0]["value"], 0.0, "{text}");
+    assert!(lines.iter().all(|line| line["met"] == true), "{text}");
+    assert!(lines[1]["value"].as_f64().is_some_and(|bytes| bytes > 0.0), "{text}");
 }

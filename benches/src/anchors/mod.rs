@@ -6,7 +6,7 @@
 //! | `ring` | rtrb, one event at a time and in chunks |
 //! | `wake` | waking a thread through a bare eventfd or futex |
 //! | `socket` | the settings of all raw sockets |
-//! | `pingpong` | 64-byte messages over TCP |
+//! | `pingpong` | messages of 64 bytes and 4 KiB over TCP |
 //! | `bulk` | 1 MiB GETs and PUTs over TCP |
 //! | `rate` | small acknowledged requests over TCP |
 //! | `memory` | memcpy |

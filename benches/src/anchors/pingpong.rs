@@ -1,4 +1,4 @@
-//! 64-byte messages to and fro over TCP, in the way of a program that sleeps in epoll: level-triggered, one receive and one
+//! Small messages to and fro over TCP, in the way of a program that sleeps in epoll: level-triggered, one receive and one
 //! send per message.
 
 use std::io::{ErrorKind, Read, Write};
@@ -10,21 +10,19 @@ use super::socket;
 use crate::cores::Cores;
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
-use crate::meter::{Sample, Timed};
+use crate::meter::{self, Sample};
 use crate::server::Server;
 
 pub(crate) const SERVER: &str = "raw-pingpong";
 
-const MESSAGE: usize = 64;
-
-/// Microseconds one way, sleeping.
-pub(crate) fn sleeping(round: &Round) -> Result<Sample> {
-    pingpong(round, Wait::Sleep)
+/// Messages of `LENGTH` bytes, sleeping: microseconds one way.
+pub(crate) fn sleeping<const LENGTH: usize>(round: &Round) -> Result<Sample> {
+    pingpong(round, Wait::Sleep, LENGTH)
 }
 
-/// Microseconds one way, polling the socket.
-pub(crate) fn polling(round: &Round) -> Result<Sample> {
-    pingpong(round, Wait::Poll)
+/// Messages of `LENGTH` bytes, polling the socket: microseconds one way.
+pub(crate) fn polling<const LENGTH: usize>(round: &Round) -> Result<Sample> {
+    pingpong(round, Wait::Poll, LENGTH)
 }
 
 /// How a side waits for the next message.
@@ -34,21 +32,21 @@ enum Wait {
     Poll,
 }
 
-fn pingpong(round: &Round, wait: Wait) -> Result<Sample> {
+fn pingpong(round: &Round, wait: Wait, length: usize) -> Result<Sample> {
     let mode = if wait == Wait::Sleep { "sleep" } else { "poll" };
-    let server = Server::start(SERVER, round.cores, &[mode])?;
-    let mut end = End::new(socket::connect(server.said())?, wait)?;
-    let timed = Timed::warm(round.time, || {
+    let server = Server::start(SERVER, round.cores, &[mode, &length.to_string()])?;
+    let mut end = End::new(socket::connect(server.said())?, wait, length)?;
+    meter::pingpong(round.time, &server, || {
         end.send()?;
         end.receive(round.cores)?;
         Ok(1)
-    })?;
-    Ok(Sample::of(timed.microseconds_per_step() / 2.0))
+    })
 }
 
 pub(crate) fn serve(cores: Cores, args: &[String]) -> Result<()> {
     let wait = if args.first().is_some_and(|mode| mode == "poll") { Wait::Poll } else { Wait::Sleep };
-    let mut end = End::new(socket::accept()?, wait)?;
+    let length = args.get(1).and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut end = End::new(socket::accept()?, wait, length)?;
     while end.receive(cores)? {
         end.send()?;
     }
@@ -60,11 +58,11 @@ struct End {
     stream: TcpStream,
     epoll: Epoll,
     wait: Wait,
-    message: [u8; MESSAGE],
+    message: Vec<u8>,
 }
 
 impl End {
-    fn new(stream: TcpStream, wait: Wait) -> Result<End> {
+    fn new(stream: TcpStream, wait: Wait, length: usize) -> Result<End> {
         let set_up = || {
             stream.set_nonblocking(true)?;
             let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -72,7 +70,7 @@ impl End {
             Ok::<_, std::io::Error>(epoll)
         };
         let epoll = set_up().map_err(BenchError::system("set up epoll"))?;
-        Ok(End { stream, epoll, wait, message: [0x5a; MESSAGE] })
+        Ok(End { stream, epoll, wait, message: vec![0x5a; length] })
     }
 
     fn send(&mut self) -> Result<()> {
@@ -82,7 +80,7 @@ impl End {
     /// Receives a message; `false` if the other end has gone.
     fn receive(&mut self, cores: Cores) -> Result<bool> {
         let mut got = 0;
-        while got < MESSAGE {
+        while got < self.message.len() {
             if self.wait == Wait::Sleep {
                 self.sleep()?;
             }

@@ -7,7 +7,7 @@ use super::socket;
 use crate::cores::Cores;
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
-use crate::meter::{Sample, Timed};
+use crate::meter::{self, Sample};
 use crate::server::Server;
 
 pub(crate) const SERVER: &str = "raw-rate";
@@ -37,7 +37,7 @@ fn requests(round: &Round, per_call: usize) -> Result<Sample> {
     let mut acks = [0; ACK * WINDOW];
     let mut arrived = Arrived::default();
     let mut sent = 0;
-    let timed = Timed::warm(round.time, || {
+    meter::rate(round.time, &server, || {
         let allowed = WINDOW - (sent - arrived.whole);
         for call in requests[..allowed * REQUEST].chunks(per_call * REQUEST) {
             stream.write_all(call).map_err(BenchError::system("send requests"))?;
@@ -50,8 +50,7 @@ fn requests(round: &Round, per_call: usize) -> Result<Sample> {
             }),
             Some(acked) => Ok(acked as u64),
         }
-    })?;
-    Ok(Sample::of(timed.millions_per_second()))
+    })
 }
 
 pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {

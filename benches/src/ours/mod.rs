@@ -27,6 +27,8 @@ pub(crate) const SERVERS: &[(&str, Serve)] = &[
     (lnet::pingpong::NAME, lnet::pingpong::serve),
     (lnet::bulk::NAME, lnet::bulk::serve),
     (lnet::rate::NAME, lnet::rate::serve),
+    (lnet::cost::CONNECTED, lnet::cost::serve_connected),
+    (lnet::cost::PEERS, lnet::cost::serve_peers),
     (lnet::rate::ANSWERING, lnet::rate::serve_answers),
     (xo::pingpong::NAME, xo::pingpong::serve),
     (xo::rate::NAME, xo::rate::serve),

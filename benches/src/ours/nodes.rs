@@ -56,13 +56,25 @@ impl Nodes {
     /// A node with LNet's defaults but for the port, the congestion control, and the messages that may be in flight to one
     /// peer: with the default of 8, no more than 8 small messages ever leave in one system call.
     pub(crate) fn config(self, address: Ipv4Addr) -> Result<NodeConfig> {
-        let config =
-            NodeConfig::new().net(&format!("tcp({address})")).map_err(BenchError::nlx("configure a node"))?;
-        let mut config = config.accept_port(self.port);
+        self.config_of(&[address])
+    }
+
+    /// The same for a node with a NID at each of these addresses.
+    pub(crate) fn config_of(self, addresses: &[Ipv4Addr]) -> Result<NodeConfig> {
+        let interfaces = addresses.iter().map(Ipv4Addr::to_string).collect::<Vec<_>>().join(",");
+        let config = NodeConfig::new().net(&format!("tcp({interfaces})"));
+        let mut config = config.map_err(BenchError::nlx("configure a node"))?.accept_port(self.port);
         config.tcp().peer_credits = WINDOW as u32;
         config.tcp().congestion_control = Some(anchors::CONGESTION.to_string());
         Ok(config)
     }
+}
+
+/// So many addresses more for nodes that this process talks to, 250 at the most: those that follow from its number, in
+/// the half of the loopback network that [`Nodes::choose`] leaves.
+pub(crate) fn more_addresses(process: u32, count: u8) -> impl Iterator<Item = Ipv4Addr> {
+    let [high, low] = [128 | (process >> 8) & 127, process & 255].map(|octet| octet as u8);
+    (1..=count).map(move |own| Ipv4Addr::new(127, high, low, own))
 }
 
 /// The process at an address.
@@ -96,6 +108,9 @@ mod tests {
         let nodes = Nodes::choose().unwrap();
         let args = nodes.args(&[&8, &"poll"]);
         assert_eq!(Nodes::parse(&args).unwrap(), (nodes, &["8".to_string(), "poll".to_string()][..]));
+        assert!(
+            more_addresses(std::process::id(), 250).all(|more| ![nodes.client, nodes.server].contains(&more))
+        );
         assert!(nodes.client.is_loopback() && nodes.server.is_loopback() && nodes.client != nodes.server);
     }
 }

@@ -3,11 +3,13 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `station` | a node with buffers, and a thread that drives it while it waits |
-//! | `pingpong` | 64-byte PUTs answered by PUTs |
+//! | `pingpong` | PUTs of 64 bytes or 4 KiB answered by PUTs |
+//! | `cost` | what a connection costs in memory, and a message in allocations |
 //! | `bulk` | GETs and acknowledged PUTs of 1 MiB |
 //! | `rate` | small PUTs, acknowledged or answered, 64 in flight |
 
 pub(crate) mod bulk;
+pub(crate) mod cost;
 pub(crate) mod pingpong;
 pub(crate) mod rate;
 mod station;

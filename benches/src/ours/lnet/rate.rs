@@ -4,7 +4,7 @@ use super::station::{Station, Wait, buffer};
 use crate::cores::Cores;
 use crate::error::Result;
 use crate::measure::Round;
-use crate::meter::{Sample, Timed};
+use crate::meter::{self, Sample};
 use crate::ours::nodes::Nodes;
 use crate::server::{self, Server};
 
@@ -25,10 +25,10 @@ const OUTBOX: usize = 1;
 pub(crate) fn puts(round: &Round) -> Result<Sample> {
     let nodes = Nodes::choose()?;
     let station = Station::client(nodes)?;
-    let _server = Server::start(NAME, round.cores, &nodes.args(&[]))?;
+    let server = Server::start(NAME, round.cores, &nodes.args(&[]))?;
     let message = station.bind(INBOX, buffer(MESSAGE)?)?;
     let mut sent = 0;
-    let timed = Timed::warm(round.time, || {
+    meter::rate(round.time, &server, || {
         let acked = station.ended(INBOX);
         while sent < acked + WINDOW {
             station.put(message, INBOX, place(sent), AckRequest::Ack)?;
@@ -36,19 +36,18 @@ pub(crate) fn puts(round: &Round) -> Result<Sample> {
         }
         station.wait_for(INBOX, acked + 1, Wait::Sleep)?;
         Ok(station.ended(INBOX) - acked)
-    })?;
-    Ok(Sample::of(timed.millions_per_second()))
+    })
 }
 
 /// PUTs of 64 bytes, 64 in flight, each answered by a PUT: millions per second.
 pub(crate) fn answered_puts(round: &Round) -> Result<Sample> {
     let nodes = Nodes::choose()?;
     let station = Station::client(nodes)?;
-    let _server = Server::start(ANSWERING, round.cores, &nodes.args(&[]))?;
+    let server = Server::start(ANSWERING, round.cores, &nodes.args(&[]))?;
     station.post(INBOX, buffer(WINDOW as usize * MESSAGE)?)?;
     let message = station.bind(OUTBOX, buffer(MESSAGE)?)?;
     let mut sent = 0;
-    let timed = Timed::warm(round.time, || {
+    meter::rate(round.time, &server, || {
         let answered = station.ended(INBOX);
         while sent < answered + WINDOW {
             station.put(message, INBOX, place(sent), AckRequest::NoAck)?;
@@ -56,8 +55,7 @@ pub(crate) fn answered_puts(round: &Round) -> Result<Sample> {
         }
         station.wait_for(INBOX, answered + 1, Wait::Sleep)?;
         Ok(station.ended(INBOX) - answered)
-    })?;
-    Ok(Sample::of(timed.millions_per_second()))
+    })
 }
 
 pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {

@@ -39,7 +39,7 @@ pub(crate) struct Station {
     eq: EqHandle,
     portal: Portal,
     peer: ProcessId,
-    _node: Node,
+    node: Node,
 }
 
 impl Station {
@@ -62,7 +62,7 @@ impl Station {
         let (lnet, drive) = (node.lnet(), node.drive());
         let eq = lnet.eq_alloc(ended.clone()).map_err(BenchError::nlx("make an event queue"))?;
         let portal = Portal::new(PORTAL).map_err(BenchError::nlx("choose a portal"))?;
-        Ok(Station { lnet, drive, sleeper, ended, eq, portal, peer: nodes::process(peer), _node: node })
+        Ok(Station { lnet, drive, sleeper, ended, eq, portal, peer: nodes::process(peer), node })
     }
 
     /// Posts a buffer for any number of PUTs and GETs from anywhere; its events count for `slot`.
@@ -89,7 +89,19 @@ impl Station {
 
     /// PUTs a buffer into the one that the peer has posted as `slot`.
     pub(crate) fn put(&self, md: MdHandle, slot: usize, offset: u32, ack: AckRequest) -> Result<()> {
-        let (target, portal, match_bits) = (self.peer, self.portal, bits_of(slot));
+        self.put_to(self.peer, md, slot, offset, ack)
+    }
+
+    /// PUTs a buffer into the one that another peer has posted as `slot`.
+    pub(crate) fn put_to(
+        &self,
+        target: ProcessId,
+        md: MdHandle,
+        slot: usize,
+        offset: u32,
+        ack: AckRequest,
+    ) -> Result<()> {
+        let (portal, match_bits) = (self.portal, bits_of(slot));
         let put = Put { source: None, md, ack, target, portal, match_bits, offset, hdr_data: 0 };
         self.lnet.put(&put).map_err(BenchError::nlx("PUT"))
     }
@@ -118,6 +130,17 @@ impl Station {
             return Ok(());
         }
         Err(BenchError::TimedOut { what: "the end of an LNet operation", seconds: PATIENCE.as_secs() })
+    }
+
+    /// Waits until the node has opened so many connections in all.
+    pub(crate) fn wait_for_connections(&self, count: u64) -> Result<()> {
+        let ready = || self.node.tcp().counters().rx.connects >= count || self.ended.has_failed();
+        let in_time = wait_until(&*self.drive, &self.sleeper, Some(self.deadline_ns()), ready);
+        self.ended.check()?;
+        if in_time {
+            return Ok(());
+        }
+        Err(BenchError::TimedOut { what: "a connection to each peer", seconds: PATIENCE.as_secs() })
     }
 
     /// Drives the node for as long as this process lives.

@@ -2,7 +2,7 @@ use super::party::Party;
 use crate::cores::Cores;
 use crate::error::Result;
 use crate::measure::Round;
-use crate::meter::{Sample, Timed};
+use crate::meter::{self, Sample};
 use crate::ours::nodes::Nodes;
 use crate::server::{self, Server};
 
@@ -14,13 +14,12 @@ const MESSAGE: usize = 64;
 pub(crate) fn sleeping(round: &Round) -> Result<Sample> {
     let nodes = Nodes::choose()?;
     let mut party = Party::client(nodes)?;
-    let _server = Server::start(NAME, round.cores, &nodes.args(&[]))?;
-    let timed = Timed::warm(round.time, || {
+    let server = Server::start(NAME, round.cores, &nodes.args(&[]))?;
+    meter::pingpong(round.time, &server, || {
         party.say_anything(MESSAGE)?;
         hear(&mut party)?;
         Ok(1)
-    })?;
-    Ok(Sample::of(timed.microseconds_per_step() / 2.0))
+    })
 }
 
 pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {

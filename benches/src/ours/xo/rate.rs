@@ -2,7 +2,7 @@ use super::party::Party;
 use crate::cores::Cores;
 use crate::error::Result;
 use crate::measure::Round;
-use crate::meter::{Sample, Timed};
+use crate::meter::{self, Sample};
 use crate::ours::lnet::rate::WINDOW;
 use crate::ours::nodes::Nodes;
 use crate::server::{self, Server};
@@ -15,9 +15,9 @@ const MESSAGE: usize = 64;
 pub(crate) fn answered_messages(round: &Round) -> Result<Sample> {
     let nodes = Nodes::choose()?;
     let mut party = Party::client(nodes)?;
-    let _server = Server::start(NAME, round.cores, &nodes.args(&[]))?;
+    let server = Server::start(NAME, round.cores, &nodes.args(&[]))?;
     let mut unanswered = 0;
-    let timed = Timed::warm(round.time, || {
+    meter::rate(round.time, &server, || {
         while unanswered < WINDOW {
             party.say_anything(MESSAGE)?;
             unanswered += 1;
@@ -26,8 +26,7 @@ pub(crate) fn answered_messages(round: &Round) -> Result<Sample> {
         party.next(|_| answers += 1)?;
         unanswered -= answers;
         Ok(answers)
-    })?;
-    Ok(Sample::of(timed.millions_per_second()))
+    })
 }
 
 pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {

@@ -4,6 +4,10 @@ use std::sync::Arc;
 use super::Sleeper;
 use crate::drive::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, fence, lock};
 
+/// Waiters without a token for which there is room from the start, so that waiting takes no memory: as many as a program
+/// has threads that wait, and then some.
+const WAITERS_ROOM: usize = 64;
+
 /// One token per shard, and the waiters that have none.
 ///
 /// Each token stands on cache lines of its own: two CPUs that drive two shards must not slow each other down.
@@ -20,7 +24,6 @@ struct Token {
     freed_ns: AtomicU64,
 }
 
-#[derive(Default)]
 struct Waiting {
     sleepers: VecDeque<Arc<dyn Sleeper>>,
     steward: Option<Arc<dyn Sleeper>>,
@@ -31,7 +34,8 @@ impl Tokens {
     pub fn new(shards: usize) -> Tokens {
         let free = || Token { held: AtomicBool::new(false), freed_ns: AtomicU64::new(0) };
         let shards = (0..shards).map(|_| free()).collect();
-        Tokens { shards, waiters: AtomicUsize::new(0), waiting: Mutex::new(Waiting::default()) }
+        let waiting = Waiting { sleepers: VecDeque::with_capacity(WAITERS_ROOM), steward: None };
+        Tokens { shards, waiters: AtomicUsize::new(0), waiting: Mutex::new(waiting) }
     }
 
     /// Takes a shard's token, if it is free.
