@@ -1,0 +1,135 @@
+//! Operations that follow from a seed: initiator and target compute the same list, each for itself.
+
+use lnet_nid::{MatchBits, Portal};
+
+use crate::random::{Random, mix, pattern};
+
+/// Nothing, little, odd, either side of `min_bulk` with prefix and header (1024 bytes) and of a page, LNet's maximum.
+const SIZES: [usize; 18] = [
+    0,
+    1,
+    3,
+    95,
+    927,
+    928,
+    929,
+    1023,
+    1024,
+    1025,
+    4095,
+    4096,
+    4097,
+    16_383,
+    65_535,
+    65_536,
+    1_048_575,
+    1 << 20,
+];
+
+/// Two unique portals, two wildcard portals.
+const PORTALS: [(u32, bool); 4] = [(20, true), (21, true), (22, false), (23, false)];
+
+/// The portal with a number that there is.
+pub(crate) fn portal(index: u32) -> Portal {
+    Portal::new(index).unwrap_or(Portal::RESERVED)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Put,
+    AckedPut,
+    Get,
+}
+
+/// One PUT or GET.
+#[derive(Debug, Clone)]
+pub(crate) struct Op {
+    pub(crate) kind: Kind,
+    pub(crate) portal: Portal,
+    /// Whether the portal's entry names the initiator.
+    pub(crate) unique: bool,
+    pub(crate) match_bits: MatchBits,
+    /// Bytes at the initiator.
+    pub(crate) length: usize,
+    /// Bytes at the target.
+    pub(crate) room: usize,
+    /// First byte at the target.
+    pub(crate) offset: usize,
+    /// Whether the target takes the offset from the message.
+    pub(crate) managed: bool,
+    /// Fragments at the initiator and at the target.
+    pub(crate) fragments: [usize; 2],
+    pub(crate) seed: u64,
+}
+
+impl Op {
+    /// The operation of this number in the list of a seed: first each size in each kind, then anything. No longer than
+    /// `max` bytes.
+    pub(crate) fn nth(seed: u64, number: u32, max: usize) -> Op {
+        let own = mix(seed ^ mix(u64::from(number)));
+        let mut random = Random::new(own);
+        let kind = [Kind::Put, Kind::AckedPut, Kind::Get][number as usize % 3];
+        let sizes: Vec<usize> = SIZES.into_iter().filter(|size| *size <= max).collect();
+        let length = match sizes.get(number as usize / 3) {
+            Some(size) => *size,
+            None if random.up_to(3) == 0 => random.one_of(&sizes),
+            None => {
+                let most = max >> random.up_to(12);
+                random.up_to(most)
+            }
+        };
+        let (room, offset) = match random.up_to(3) {
+            0 | 1 => (length, 0),
+            // An offset, and room behind.
+            2 => (length + 100, random.up_to(100)),
+            // Cut short.
+            _ => (random.up_to(length), 0),
+        };
+        let offset = if room < length { random.up_to(room) } else { offset };
+        let (portal, unique) = random.one_of(&PORTALS);
+        let mut fragments = || random.one_of(&[1, 1, 2, 3, 16, 255, 256]);
+        Op {
+            kind,
+            portal: self::portal(portal),
+            unique,
+            match_bits: MatchBits(own),
+            length,
+            room,
+            offset,
+            managed: offset > 0 || number % 2 == 0,
+            fragments: [fragments(), fragments()],
+            seed: own,
+        }
+    }
+
+    /// Bytes that move.
+    pub(crate) fn moved(&self) -> usize {
+        self.length.min(self.room - self.offset)
+    }
+
+    pub(crate) fn hdr_data(&self) -> u64 {
+        if self.kind == Kind::Get { 0 } else { self.seed.rotate_left(13) }
+    }
+
+    /// The initiator's memory before and after.
+    pub(crate) fn initiators(&self) -> [Vec<u8>; 2] {
+        let before = pattern(self.seed, self.length);
+        let mut after = before.clone();
+        if self.kind == Kind::Get {
+            let moved = self.moved();
+            after[..moved].copy_from_slice(&pattern(!self.seed, self.room)[self.offset..][..moved]);
+        }
+        [before, after]
+    }
+
+    /// The target's memory before and after.
+    pub(crate) fn targets(&self) -> [Vec<u8>; 2] {
+        let before = pattern(!self.seed, self.room);
+        let mut after = before.clone();
+        if self.kind != Kind::Get {
+            let moved = self.moved();
+            after[self.offset..][..moved].copy_from_slice(&pattern(self.seed, self.length)[..moved]);
+        }
+        [before, after]
+    }
+}

@@ -1,0 +1,310 @@
+//! One node and what it is told to do.
+//!
+//! | command | does | answers |
+//! | --- | --- | --- |
+//! | `expect J from= seed= count= [max=]` | posts the target's buffers of a list | `posted`, then `done` |
+//! | `run J to= seed= count= [inflight=] [max=]` | runs the list | `done ok= failed=` |
+//! | `board J bits= bytes=` | posts memory that peers write and read as they like | `posted` |
+//! | `stream J to= bits= bytes= lanes= seed= [size=]` | writes to such a board and reads it back, until stopped | `started` |
+//! | `advance J by=` | waits for so many more rounds of a stream | `advanced` |
+//! | `stop J` | ends a stream | `done rounds= failed= blank= errors=` |
+//! | `ping J to= [seconds=]` | pings | `pinged` or `lost` |
+//! | `counts J` | | `counts` with counters |
+//! | `conns J per_peer=` | changes `conns_per_peer` | `changed` |
+//! | `restart J` | ends the node and starts its next life | `restarted` |
+//!
+//! What must not be is answered by `wrong`, with the reason.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lnet_api::{EqHandle, Event, EventFd, EventHandler, LNet, Md, MdOptions, Sleeper, Threshold, wait_until};
+use lnet_node::Node;
+use lnet_region::IoVec;
+
+use crate::board::{Board, Stream};
+use crate::list::{Expect, Run};
+use crate::options::Options;
+use crate::words::{Words, say};
+
+/// What an event belongs to; an MD's `user_ptr`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tag {
+    pub(crate) job: u32,
+    pub(crate) number: u32,
+}
+
+impl From<u64> for Tag {
+    fn from(user_ptr: u64) -> Tag {
+        Tag { job: (user_ptr >> 32) as u32, number: user_ptr as u32 }
+    }
+}
+
+impl From<Tag> for u64 {
+    fn from(tag: Tag) -> u64 {
+        u64::from(tag.job) << 32 | u64::from(tag.number)
+    }
+}
+
+/// What an event makes of a job.
+pub(crate) enum Outcome {
+    GoesOn,
+    /// It is over; the values that it has to tell.
+    Done(String),
+    Wrong(String),
+}
+
+/// Something that goes on while other commands are served.
+pub(crate) trait Job {
+    fn event(&mut self, station: &Station, number: u32, event: &Event) -> Outcome;
+
+    /// A command for this job.
+    fn command(&mut self, _: &Station, words: &Words<'_>) -> Outcome {
+        Outcome::Wrong(format!("this job does not know {}", words.command))
+    }
+
+    /// It wanted to be called now.
+    fn due(&mut self, _: &Station, _now_ns: u64) -> Outcome {
+        Outcome::GoesOn
+    }
+
+    /// When it wants to be called.
+    fn deadline_ns(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// The sending half of a node's commands.
+pub(crate) struct Commands {
+    lines: Sender<String>,
+    sleeper: Arc<dyn Sleeper>,
+}
+
+/// The receiving half.
+pub(crate) struct Orders {
+    lines: Receiver<String>,
+    sleeper: Arc<dyn Sleeper>,
+}
+
+impl Commands {
+    pub(crate) fn channel() -> Result<(Commands, Orders), String> {
+        let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().map_err(|errno| errno.to_string())?);
+        let (sender, receiver) = mpsc::channel();
+        Ok((Commands { lines: sender, sleeper: sleeper.clone() }, Orders { lines: receiver, sleeper }))
+    }
+
+    pub(crate) fn give(&self, line: &str) {
+        // A node that is gone has said why.
+        let _ = self.lines.send(line.to_string());
+        self.sleeper.wake();
+    }
+}
+
+/// Keeps events until the node's thread takes them.
+struct Inbox {
+    events: Mutex<Vec<Event>>,
+    sleeper: Arc<dyn Sleeper>,
+}
+
+/// More events than the operations that are ever in flight make.
+const EVENTS: usize = 4096;
+
+impl EventHandler for Inbox {
+    fn event(&self, event: &Event) {
+        lock(&self.events).push(*event);
+    }
+
+    fn wake(&self) {
+        self.sleeper.wake();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// A node, its event queue and its jobs.
+pub(crate) struct Station {
+    number: usize,
+    options: Options,
+    orders: Rc<Orders>,
+    inbox: Arc<Inbox>,
+    /// There is one but for the moment of a restart.
+    life: Option<Life>,
+}
+
+/// What a restart replaces.
+struct Life {
+    node: Node,
+    lnet: Arc<dyn LNet>,
+    eq: EqHandle,
+}
+
+impl Life {
+    fn begin(number: usize, options: &Options, inbox: &Arc<Inbox>) -> Result<Life, String> {
+        let node = Node::start(&options.config(number)?).map_err(|error| error.to_string())?;
+        let lnet = node.lnet();
+        let eq = lnet.eq_alloc(inbox.clone()).map_err(|error| error.to_string())?;
+        Ok(Life { node, lnet, eq })
+    }
+}
+
+type Jobs = HashMap<u32, Box<dyn Job>>;
+
+impl Station {
+    pub(crate) fn start(number: usize, options: &Options, orders: Orders) -> Result<Station, String> {
+        let events = Mutex::new(Vec::with_capacity(EVENTS));
+        let inbox = Arc::new(Inbox { events, sleeper: orders.sleeper.clone() });
+        let life = Some(Life::begin(number, options, &inbox)?);
+        Ok(Station { number, options: options.clone(), orders: Rc::new(orders), inbox, life })
+    }
+
+    /// Serves until it is told to quit.
+    pub(crate) fn serve(mut self) {
+        let mut jobs = Jobs::new();
+        let (orders, inbox) = (self.orders.clone(), self.inbox.clone());
+        let mut events = Vec::with_capacity(EVENTS);
+        loop {
+            let drive = self.life().node.drive();
+            let mut line = None;
+            let deadline_ns = jobs.values().filter_map(|job| job.deadline_ns()).min();
+            wait_until(&*drive, &orders.sleeper, deadline_ns, || {
+                line = line.take().or_else(|| orders.lines.try_recv().ok());
+                line.is_some() || !lock(&inbox.events).is_empty()
+            });
+            std::mem::swap(&mut *lock(&inbox.events), &mut events);
+            for event in events.drain(..) {
+                let tag = Tag::from(event.user_ptr);
+                self.with(&mut jobs, tag.job, |job, station| job.event(station, tag.number, &event));
+            }
+            let now_ns = self.now_ns();
+            let due = |job: &Box<dyn Job>| job.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= now_ns);
+            let due: Vec<u32> = jobs.iter().filter(|(_, job)| due(job)).map(|(id, _)| *id).collect();
+            for id in due {
+                self.with(&mut jobs, id, |job, station| job.due(station, now_ns));
+            }
+            match line {
+                Some(line) if line.starts_with("quit") => return,
+                Some(line) => self.obey(&mut jobs, &line),
+                None => {}
+            }
+        }
+    }
+
+    fn with(&self, jobs: &mut Jobs, id: u32, act: impl FnOnce(&mut dyn Job, &Station) -> Outcome) {
+        let Some(job) = jobs.get_mut(&id) else { return };
+        match act(&mut **job, self) {
+            Outcome::GoesOn => {}
+            Outcome::Done(values) => {
+                jobs.remove(&id);
+                self.say("done", id, &values);
+            }
+            Outcome::Wrong(reason) => self.say("wrong", id, &reason),
+        }
+    }
+
+    fn obey(&mut self, jobs: &mut Jobs, line: &str) {
+        let words = match Words::new(line) {
+            Ok(words) => words,
+            Err(reason) => return self.say("wrong", 0, &reason),
+        };
+        if let Err(reason) = self.serve_one(jobs, &words) {
+            self.say("wrong", words.job, &format!("{line}: {reason}"));
+        }
+    }
+
+    fn serve_one(&mut self, jobs: &mut Jobs, words: &Words<'_>) -> Result<(), String> {
+        let id = words.job;
+        let job: Box<dyn Job> = match words.command {
+            "expect" => Box::new(Expect::new(words, self)?),
+            "run" => Box::new(Run::new(words, self)?),
+            "board" => Box::new(Board::new(words, self)?),
+            "stream" => Box::new(Stream::new(words, self)?),
+            "ping" => return self.ping(words),
+            "counts" => {
+                self.say("counts", id, &self.counts());
+                return Ok(());
+            }
+            "conns" => {
+                self.life().node.tcp().set_conns_per_peer(words.value("per_peer")?);
+                self.say("changed", id, "");
+                return Ok(());
+            }
+            "restart" => {
+                jobs.clear();
+                return self.restart(id);
+            }
+            _ => {
+                self.with(jobs, id, |job, station| job.command(station, words));
+                return Ok(());
+            }
+        };
+        jobs.insert(id, job);
+        Ok(())
+    }
+
+    fn restart(&mut self, id: u32) -> Result<(), String> {
+        // The NID is free once the former life has ended.
+        self.life = None;
+        lock(&self.inbox.events).clear();
+        self.life = Some(Life::begin(self.number, &self.options, &self.inbox)?);
+        self.say("restarted", id, "");
+        Ok(())
+    }
+
+    fn ping(&self, words: &Words<'_>) -> Result<(), String> {
+        let timeout = Duration::from_secs(words.value_or("seconds", 30)?);
+        match self.life().node.ping(words.value("to")?, None, timeout) {
+            Ok(answer) => self.say("pinged", words.job, &format!("nids={}", answer.nids.len())),
+            Err(failure) => self.say("lost", words.job, &format!("errno={:?} {failure}", failure.errno)),
+        }
+        Ok(())
+    }
+
+    fn counts(&self) -> String {
+        let lnet = self.life().node.counters();
+        let tcp = self.life().node.tcp().counters();
+        let counts = [
+            ("msgs", lnet.msgs_alloc),
+            ("responses", lnet.rst_alloc),
+            ("errors", lnet.errors),
+            ("received", lnet.recv_count),
+            ("dropped", lnet.drop_count),
+            ("connects", tcp.rx.connects),
+            ("connect_failures", tcp.rx.connect_failures),
+            ("accepts", tcp.rx.accepts),
+            ("refusals", tcp.rx.refusals),
+            ("handshake_timeouts", tcp.rx.handshake_timeouts),
+            ("protocol_errors", tcp.rx.protocol_errors),
+            ("timeouts", tcp.rx.timeouts),
+            ("peers_lost", tcp.rx.peers_lost),
+            ("noops", tcp.rx.noops),
+        ];
+        counts.map(|(name, count)| format!("{name}={count}")).join(" ")
+    }
+
+    pub(crate) fn say(&self, word: &str, job: u32, values: &str) {
+        say(&format!("{} {word} {job} {values}", self.number));
+    }
+
+    fn life(&self) -> &Life {
+        self.life.as_ref().expect("a restart that fails ends the process")
+    }
+
+    pub(crate) fn lnet(&self) -> &dyn LNet {
+        &*self.life().lnet
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.life().node.drive().now_ns()
+    }
+
+    /// A descriptor whose events are those of a job.
+    pub(crate) fn md(&self, memory: &IoVec, threshold: Threshold, options: MdOptions, tag: Tag) -> Md {
+        let (memory, eq) = (memory.clone(), Some(self.life().eq));
+        Md { memory, threshold, max_size: 0, options, user_ptr: tag.into(), eq }
+    }
+}
