@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -112,10 +112,19 @@ impl Peer {
 
     #[track_caller]
     fn line(&mut self) -> String {
-        let line = self.lines.recv_timeout(HUNG);
-        line.unwrap_or_else(|why| {
-            panic!("no answer from process {}: {why}; it has said {:?}", self.pid(), self.early)
-        })
+        match self.lines.recv_timeout(HUNG) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Disconnected) => panic!("process {} has ended", self.pid()),
+            Err(RecvTimeoutError::Timeout) => panic!("no answer: {:?}", self.last_words()),
+        }
+    }
+
+    /// What a process has to say that does not answer: what it said before, and its counters.
+    fn last_words(&mut self) -> Vec<String> {
+        let _ = writeln!(self.input.as_mut().unwrap(), "all counts 0");
+        let count = self.addresses.len();
+        let now = (0..count).map_while(|_| self.lines.recv_timeout(Duration::from_secs(5)).ok());
+        self.early.iter().cloned().chain(now).collect()
     }
 
     pub fn nid(&self) -> String {

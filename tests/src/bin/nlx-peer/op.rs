@@ -96,7 +96,7 @@ impl Op {
             length,
             room,
             offset,
-            managed: offset > 0 || number % 2 == 0,
+            managed: offset > 0 || number.is_multiple_of(2),
             fragments: [fragments(), fragments()],
             seed: own,
         }

@@ -181,8 +181,9 @@ impl Station {
                 self.with(&mut jobs, tag.job, |job, station| job.event(station, tag.number, &event));
             }
             let now_ns = self.now_ns();
-            let due = |job: &Box<dyn Job>| job.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= now_ns);
-            let due: Vec<u32> = jobs.iter().filter(|(_, job)| due(job)).map(|(id, _)| *id).collect();
+            let due = |at: Option<u64>| at.is_some_and(|deadline_ns| deadline_ns <= now_ns);
+            let due: Vec<u32> =
+                jobs.iter().filter(|(_, job)| due(job.deadline_ns())).map(|(id, _)| *id).collect();
             for id in due {
                 self.with(&mut jobs, id, |job, station| job.due(station, now_ns));
             }
