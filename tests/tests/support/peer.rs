@@ -224,6 +224,13 @@ impl Stream {
         from.wait(0, "advanced", self.job)
     }
 
+    /// Waits until so many more operations have failed.
+    #[track_caller]
+    pub fn fail(&self, from: &mut Peer, operations: u32) -> Values {
+        from.tell_job(0, "fail", self.job, &format!("by={operations}"));
+        from.wait(0, "failed", self.job)
+    }
+
     /// Ends it when all that is under way has ended; what became of it all.
     #[track_caller]
     pub fn stop(self, from: &mut Peer) -> Values {

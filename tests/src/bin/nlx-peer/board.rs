@@ -67,6 +67,8 @@ pub(crate) struct Stream {
     errors: BTreeMap<String, u64>,
     /// The test waits for this many rounds.
     awaited: Option<u64>,
+    /// The test waits for this many failures.
+    feared: Option<u64>,
     stopping: bool,
 }
 
@@ -103,6 +105,7 @@ impl Stream {
             blank: 0,
             errors: BTreeMap::new(),
             awaited: None,
+            feared: None,
             stopping: false,
         };
         for number in 0..words.value_or("lanes", 4)? {
@@ -210,6 +213,10 @@ impl Stream {
             self.awaited = None;
             station.say("advanced", self.job, &self.tally());
         }
+        if self.feared.is_some_and(|failures| self.failures() >= failures) {
+            self.feared = None;
+            station.say("failed", self.job, &self.tally());
+        }
         if self.stopping {
             let resting = |lane: &&mut Lane| matches!(lane.step, Step::Resting { .. });
             self.lanes.iter_mut().filter(|lane| resting(lane)).for_each(|lane| lane.step = Step::Over);
@@ -220,8 +227,12 @@ impl Stream {
         Outcome::GoesOn
     }
 
+    fn failures(&self) -> u64 {
+        self.errors.values().sum()
+    }
+
     fn tally(&self) -> String {
-        let failed: u64 = self.errors.values().sum();
+        let failed = self.failures();
         let errors: Vec<_> = self.errors.iter().map(|(errno, count)| format!("{errno}:{count}")).collect();
         let (rounds, blank) = (self.rounds, self.blank);
         format!("rounds={rounds} blank={blank} failed={failed} errors={}", errors.join(","))
@@ -243,6 +254,7 @@ impl Job for Stream {
     fn command(&mut self, station: &Station, words: &Words<'_>) -> Outcome {
         let result = match words.command {
             "advance" => words.value::<u64>("by").map(|by| self.awaited = Some(self.rounds + by)),
+            "fail" => words.value::<u64>("by").map(|by| self.feared = Some(self.failures() + by)),
             "stop" => {
                 self.stopping = true;
                 Ok(())

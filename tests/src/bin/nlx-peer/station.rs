@@ -7,6 +7,7 @@
 //! | `board J bits= bytes=` | posts memory that peers write and read as they like | `posted` |
 //! | `stream J to= bits= bytes= lanes= seed= [size=]` | writes to such a board and reads it back, until stopped | `started` |
 //! | `advance J by=` | waits for so many more rounds of a stream | `advanced` |
+//! | `fail J by=` | waits for so many more failures of a stream | `failed` |
 //! | `stop J` | ends a stream | `done rounds= failed= blank= errors=` |
 //! | `ping J to= [seconds=]` | pings | `pinged` or `lost` |
 //! | `counts J` | | `counts` with counters |

@@ -1,0 +1,105 @@
+//! Two nodes on two hosts, and what happens to networks: loss, disorder, a cable that is pulled. Needs root, so
+//! `./test namespaces` runs it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use nix::sys::signal::Signal;
+use support::hosts::Hosts;
+use support::peer::{Stream, exchange};
+
+/// Short timeouts, where a test has to wait for them: a second without progress ends a connection.
+const SHORT: &str = "sock_timeout=1 transaction_timeout=2 min_reconnectms=50 max_reconnectms=200";
+
+/// S-205, S-206, S-210, S-307, S-208: every operation and size, both ways at once, between hosts as real sites have them.
+#[test]
+#[ignore = "needs root: ./test namespaces"]
+fn lists_of_operations_between_hosts() {
+    let hosts = Hosts::new();
+    let shapes = [
+        ("partitions=1", "partitions=4"),
+        ("partitions=2 conns_per_peer=4", "partitions=1 conns_per_peer=4"),
+    ];
+    for (seed, (one, other)) in (0..).zip(shapes) {
+        let (mut one, mut other) = (hosts.peer(0, one), hosts.peer(1, other));
+        exchange(&mut one, &mut other, 10 * seed, "count=120 inflight=24");
+        one.answers(&mut other);
+    }
+}
+
+/// TCP repairs what the network loses; every byte arrives nevertheless, and no operation fails.
+#[test]
+#[ignore = "needs root: ./test namespaces"]
+fn lost_packets_lose_no_message() {
+    let hosts = Hosts::new();
+    let (mut one, mut other) = (hosts.peer(0, ""), hosts.peer(1, "partitions=2"));
+    hosts.lose(2);
+    exchange(&mut one, &mut other, 5, "count=150 inflight=8 max=65536");
+    assert!(hosts.stop_losing() > 0);
+}
+
+/// A cable that is pulled while traffic runs: what is under way ends with an error at its timeout or is repaired, and
+/// traffic goes on when the cable is back.
+#[test]
+#[ignore = "needs root: ./test namespaces"]
+fn a_cable_that_is_pulled_and_put_back() {
+    let hosts = Hosts::new();
+    let (mut one, mut other) = (hosts.peer(0, SHORT), hosts.peer(1, SHORT));
+    let there = Stream::start(&mut one, &mut other, "lanes=8");
+    let back = Stream::start(&mut other, &mut one, "lanes=8");
+    for _ in 0..2 {
+        there.advance(&mut one, 50);
+        back.advance(&mut other, 50);
+        hosts.set_cable("down");
+        // The end of everything under way, and attempts to begin anew, in both nodes.
+        there.fail(&mut one, 20);
+        back.fail(&mut other, 20);
+        hosts.set_cable("up");
+    }
+    there.advance(&mut one, 50);
+    back.advance(&mut other, 50);
+    for done in [there.stop(&mut one), back.stop(&mut other)] {
+        assert_eq!(done.number("blank"), 0, "{done:?}");
+    }
+    one.answers(&mut other);
+    other.answers(&mut one);
+}
+
+/// A peer that is killed while traffic runs and comes back as another incarnation.
+#[test]
+#[ignore = "needs root: ./test namespaces"]
+fn a_peer_that_is_killed_and_comes_back() {
+    let hosts = Hosts::new();
+    let (mut one, mut other) = (hosts.peer(0, SHORT), hosts.peer(1, SHORT));
+    let there = Stream::start(&mut one, &mut other, "lanes=8");
+    there.advance(&mut one, 50);
+    other.kill();
+    there.fail(&mut one, 20);
+    there.stop(&mut one);
+    let mut other = hosts.peer(1, SHORT);
+    exchange(&mut one, &mut other, 9, "count=60");
+    // The other way round: the new life speaks first.
+    one.kill();
+    let mut one = hosts.peer(0, SHORT);
+    exchange(&mut other, &mut one, 10, "count=60");
+    one.answers(&mut other);
+}
+
+/// A peer that stands still for longer than every timeout, and goes on as if nothing had been.
+#[test]
+#[ignore = "needs root: ./test namespaces"]
+fn a_peer_that_stands_still_and_goes_on() {
+    let hosts = Hosts::new();
+    let (mut one, mut other) = (hosts.peer(0, SHORT), hosts.peer(1, SHORT));
+    let there = Stream::start(&mut one, &mut other, "lanes=8");
+    there.advance(&mut one, 50);
+    other.signal(Signal::SIGSTOP);
+    there.fail(&mut one, 20);
+    other.signal(Signal::SIGCONT);
+    there.advance(&mut one, 50);
+    let done = there.stop(&mut one);
+    assert_eq!(done.number("blank"), 0, "{done:?}");
+    one.answers(&mut other);
+    other.answers(&mut one);
+}
