@@ -113,7 +113,7 @@ pub struct LndError {
 }
 
 /// A network driver (S-201; `struct lnet_lnd`). All state of the networks of one type is behind one object; its
-/// connections are split into *shards*, one per CPU partition, and at any time at most one thread drives a shard: the
+/// connections are split into *shards*, one or more per CPU partition, and at any time at most one thread drives a shard: the
 /// one that holds the shard's token in the node's [`crate::Tokens`].
 ///
 /// Nothing here is one network's alone: TCP, verbs and a simulated network have this shape. It is the shape of
@@ -144,10 +144,16 @@ pub trait Lnd: Send + Sync {
     /// delivery is finalised with the reason.
     fn resume(&self, rx: RxContext, delivery: Option<Delivery>);
 
-    /// How many shards there are; fixed for the life of the LND. None by default, as for a network that needs nobody to
+    /// How many shards there are; grows when an NI brings new ones, and never shrinks. None by default, as for a network that needs nobody to
     /// drive it: a test's, a simulated one.
     fn shards(&self) -> usize {
         0
+    }
+
+    /// The CPU partition that a shard belongs to: the CPUs of a thread that drives it. By default there is one shard per
+    /// partition.
+    fn partition(&self, shard: usize) -> usize {
+        shard
     }
 
     /// Does what there is to do on a shard without blocking: receives, sends, accepts, connects, fires timers; about

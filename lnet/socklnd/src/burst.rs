@@ -25,9 +25,9 @@ const PAUSE_MIN_NS: u64 = 100_000_000;
 const PAUSE_MAX_NS: u64 = 256 * PAUSE_MIN_NS;
 
 thread_local! {
-    /// What this thread has last polled, and how many messages it has sent there since.
+    /// The LND of which this thread has last polled a shard, and how many messages it has sent there since.
     static BURST: Cell<(usize, u32)> = const { Cell::new((0, 0)) };
-    /// What this thread is polling at this moment, or 0.
+    /// The shard that this thread is polling at this moment, or 0.
     static POLLING: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -36,11 +36,11 @@ pub(crate) fn thread_id() -> usize {
     BURST.with(|burst| std::ptr::from_ref(burst).addr())
 }
 
-/// Counts a message that the calling thread sends to `shard`; `true` if it is not the first since that thread's last poll
+/// Counts a message that the calling thread sends over `lnd`; `true` if it is not the first since that thread's last poll
 /// there.
-pub(crate) fn is_burst(shard: usize) -> bool {
+pub(crate) fn is_burst(lnd: usize) -> bool {
     let (polled, sent) = BURST.get();
-    if polled != shard {
+    if polled != lnd {
         return false;
     }
     BURST.set((polled, sent.saturating_add(1)));
@@ -52,22 +52,22 @@ pub(crate) fn is_polling(shard: usize) -> bool {
     POLLING.get() == shard
 }
 
-/// Marks the calling thread as polling `shard`, until it is dropped.
+/// Marks the calling thread as polling a shard of an LND, until it is dropped.
 pub(crate) struct PollingHere {
     before: usize,
-    shard: usize,
+    lnd: usize,
 }
 
 impl PollingHere {
-    pub(crate) fn new(shard: usize) -> PollingHere {
-        PollingHere { before: POLLING.replace(shard), shard }
+    pub(crate) fn new(shard: usize, lnd: usize) -> PollingHere {
+        PollingHere { before: POLLING.replace(shard), lnd }
     }
 }
 
 impl Drop for PollingHere {
     fn drop(&mut self) {
         POLLING.set(self.before);
-        BURST.set((self.shard, 0));
+        BURST.set((self.lnd, 0));
     }
 }
 
@@ -105,17 +105,16 @@ mod tests {
 
     #[test]
     fn the_first_message_after_a_poll_is_no_burst() {
-        let shard = &0_u8;
-        let shard = std::ptr::from_ref(shard).addr();
-        assert!(!is_burst(shard) && !is_burst(shard), "this thread has never polled");
+        let (shard, lnd) = (8, 16);
+        assert!(!is_burst(lnd) && !is_burst(lnd), "this thread has never polled");
         for _ in 0..2 {
             {
-                let _polling = PollingHere::new(shard);
+                let _polling = PollingHere::new(shard, lnd);
                 assert!(is_polling(shard) && !is_polling(shard + 1));
             }
             assert!(!is_polling(shard));
-            assert_eq!([0; 3].map(|_| is_burst(shard)), [false, true, true]);
-            assert!(!is_burst(shard + 1), "another shard has its own count");
+            assert_eq!([0; 3].map(|_| is_burst(lnd)), [false, true, true]);
+            assert!(!is_burst(lnd + 1), "another LND has its own count");
         }
     }
 

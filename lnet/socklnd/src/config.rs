@@ -1,5 +1,7 @@
 use lnet_proto::sock::{MIN_BULK, PORT, PRIVILEGED_PORT_MAX};
 
+use lnet_api::MAX_SHARDS;
+
 use crate::SockError;
 
 /// Whose connections are accepted (lnet-wire 20, `accept`).
@@ -50,6 +52,12 @@ pub struct SockConfig {
     pub min_bulk: u32,
     /// Connections of each bulk type to a peer (S-208).
     pub conns_per_peer: u8,
+    /// CPU partitions of the node: there is a shard for each.
+    pub partitions: usize,
+    /// The most shards per partition; a further one comes with each NI beyond the first (`nscheds`, S-203). 0 counts as 1.
+    pub nscheds: usize,
+    /// Connections that are being opened at a time (`nconnds_max`); peers beyond that queue.
+    pub nconnds_max: u16,
     /// Messages in flight over an NI, all peers together.
     pub credits: u32,
     /// Messages in flight to one peer.
@@ -80,6 +88,9 @@ impl Default for SockConfig {
             keepalive_intvl_s: 5,
             min_bulk: MIN_BULK as u32,
             conns_per_peer: 1,
+            partitions: 1,
+            nscheds: 1,
+            nconnds_max: 64,
             credits: 256,
             peer_credits: 8,
             nagle: false,
@@ -115,6 +126,10 @@ impl SockConfig {
             config if config.max_reconnect_ms < config.min_reconnect_ms => {
                 refuse("max_reconnectms", config.max_reconnect_ms, "at least min_reconnectms")
             }
+            config if !(1..=MAX_SHARDS).contains(&config.partitions) => {
+                refuse("partitions", config.partitions.try_into().unwrap_or(u32::MAX), "from 1 to 64")
+            }
+            config if config.nconnds_max == 0 => refuse("nconnds_max", 0, "at least 1"),
             config if config.conns_per_peer == 0 => refuse("conns_per_peer", 0, "at least 1"),
             config if config.credits == 0 => refuse("credits", 0, "at least 1"),
             config if config.peer_credits == 0 || config.peer_credits > config.credits => {

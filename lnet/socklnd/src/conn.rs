@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 
 use crate::ni::Ni;
 use crate::outgoing::{Batch, Outgoing};
-use crate::shared::{Request, Shared};
+use crate::peer::Peer;
+use crate::shard::{Request, Shard};
 use crate::slab::Key;
 use crate::sys::{Gather, Stream};
 
@@ -33,6 +34,7 @@ pub(crate) struct Conn {
     pub(crate) conn_type: ConnType,
     pub(crate) version: Version,
     ni: Arc<Ni>,
+    shard: Arc<Shard>,
     /// Bytes queued or being written, to choose the emptiest connection by.
     queued: AtomicUsize,
     /// Bytes written since it stands, to see whether it moves.
@@ -67,7 +69,7 @@ impl Conn {
         stream: Box<dyn Stream>,
         conn_type: ConnType,
         version: Version,
-        ni: Arc<Ni>,
+        peer: &Peer,
     ) -> Conn {
         let outbox = Outbox {
             queue: VecDeque::new(),
@@ -80,7 +82,8 @@ impl Conn {
             closed: None,
         };
         let (queued, written) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Conn { key, stream, conn_type, version, ni, queued, written, outbox: Mutex::new(outbox) }
+        let (ni, shard) = (peer.ni.clone(), peer.shard.clone());
+        Conn { key, stream, conn_type, version, ni, shard, queued, written, outbox: Mutex::new(outbox) }
     }
 
     /// Bytes queued or being written.
@@ -96,7 +99,7 @@ impl Conn {
     /// Sends a message: at once if nobody writes, else whoever writes takes it along. What a polling thread sends leaves at
     /// the end of the poll, so that all that a burst of arrivals causes goes in one call; a burst of messages sent
     /// between two polls may wait for the next one (see [`crate::burst`]).
-    pub(crate) fn send(self: &Arc<Conn>, shared: &Shared, tx: Tx) -> Sent {
+    pub(crate) fn send(self: &Arc<Conn>, tx: Tx) -> Sent {
         let token = tx.token;
         let message = match Outgoing::message(tx, self.version) {
             Ok(message) => message,
@@ -104,9 +107,12 @@ impl Conn {
         };
         let length = message.len();
         let queued = self.queued.fetch_add(length, Ordering::Relaxed) + length;
-        let polling = shared.is_polling_here();
-        let wait =
-            if polling { queued < CORK_BYTES_MAX } else { shared.may_defer() && queued < DEFER_BYTES_MAX };
+        let polling = self.shard.is_polling_here();
+        let wait = if polling {
+            queued < CORK_BYTES_MAX
+        } else {
+            self.shard.may_defer() && queued < DEFER_BYTES_MAX
+        };
         let mut outbox = self.outbox.lock();
         if let Some(errno) = outbox.closed {
             return Sent::Now(Err(errno));
@@ -119,10 +125,10 @@ impl Conn {
                 return Sent::Later;
             }
             if polling {
-                shared.cork(self);
+                self.shard.cork(self);
                 return Sent::Later;
             }
-            if shared.defer(self) {
+            if self.shard.defer(self) {
                 return Sent::Later;
             }
             outbox = self.outbox.lock();
@@ -130,7 +136,7 @@ impl Conn {
         }
         let batch = outbox.take_batch(&self.queued);
         drop(outbox);
-        batch.map_or(Sent::Later, |batch| self.write(shared, batch, Some(token)))
+        batch.map_or(Sent::Later, |batch| self.write(batch, Some(token)))
     }
 
     /// Queues a message without writing; it leaves with the next [`Conn::flush`].
@@ -153,41 +159,41 @@ impl Conn {
     ///
     /// # Errors
     /// Too many wait already: the peer does not read.
-    pub(crate) fn acknowledge(self: &Arc<Conn>, shared: &Shared, cookie: u64) -> Result<(), ProtoError> {
+    pub(crate) fn acknowledge(self: &Arc<Conn>, cookie: u64) -> Result<(), ProtoError> {
         let newly_corked = {
             let mut outbox = self.outbox.lock();
             outbox.acks.push(cookie)?;
             !std::mem::replace(&mut outbox.corked, true)
         };
         if newly_corked {
-            shared.cork(self);
+            self.shard.cork(self);
         }
         Ok(())
     }
 
     /// Sends a keepalive, unless something waits to be sent, which is as good.
-    pub(crate) fn keep_alive(&self, shared: &Shared) {
+    pub(crate) fn keep_alive(&self) {
         {
             let mut outbox = self.outbox.lock();
             outbox.keepalive = outbox.is_idle();
         }
-        self.flush(shared);
+        self.flush();
     }
 
     /// Writes what waits, unless somebody is writing: who then takes it along.
-    pub(crate) fn flush(&self, shared: &Shared) {
+    pub(crate) fn flush(&self) {
         let batch = {
             let mut outbox = self.outbox.lock();
             outbox.corked = false;
             outbox.take_batch(&self.queued)
         };
         if let Some(batch) = batch {
-            let _ = self.write(shared, batch, None);
+            let _ = self.write(batch, None);
         }
     }
 
     /// The socket has become writable.
-    pub(crate) fn became_writable(&self, shared: &Shared) {
+    pub(crate) fn became_writable(&self) {
         let batch = {
             let mut outbox = self.outbox.lock();
             if outbox.batch.is_none() {
@@ -200,7 +206,7 @@ impl Conn {
             outbox.take_batch(&self.queued)
         };
         if let Some(batch) = batch {
-            let _ = self.write(shared, batch, None);
+            let _ = self.write(batch, None);
         }
     }
 
@@ -250,25 +256,21 @@ impl Conn {
     }
 
     /// Writes a batch, and what queues meanwhile. `own` is the caller's message.
-    fn write(&self, shared: &Shared, mut batch: Batch, own: Option<TxToken>) -> Sent {
+    fn write(&self, mut batch: Batch, own: Option<TxToken>) -> Sent {
         let mut own = own.map(|token| Own { token, result: None });
         for _ in 0..ROUNDS_MAX {
             let mut pieces = Gather::new();
             let offered = batch.gather(&mut pieces);
             let result = self.stream.send(&pieces);
             drop(pieces);
-            shared.counters.tx.calls.one();
+            self.shard.counters.tx.calls.one();
             let next = match result {
                 Ok(count) => {
-                    self.advance(shared, &mut batch, count, &mut own);
-                    if count == offered {
-                        self.go_on(batch, &mut own)
-                    } else {
-                        self.park(shared, batch, &mut own)
-                    }
+                    self.advance(&mut batch, count, &mut own);
+                    if count == offered { self.go_on(batch, &mut own) } else { self.park(batch, &mut own) }
                 }
-                Err(Errno::EAGAIN) => self.park(shared, batch, &mut own),
-                Err(errno) => self.break_off(shared, batch, errno, &mut own),
+                Err(Errno::EAGAIN) => self.park(batch, &mut own),
+                Err(errno) => self.break_off(batch, errno, &mut own),
             };
             match next {
                 Some(more) => batch = more,
@@ -276,19 +278,19 @@ impl Conn {
             }
         }
         if !self.put_back(batch, &mut own) {
-            shared.request(Request::Flush(self.key));
+            self.shard.request(Request::Flush(self.key));
         }
         own.and_then(|own| own.result).map_or(Sent::Later, Sent::Now)
     }
 
     /// So many bytes are gone: finalises the messages that are gone completely.
-    fn advance(&self, shared: &Shared, batch: &mut Batch, count: usize, own: &mut Option<Own>) {
+    fn advance(&self, batch: &mut Batch, count: usize, own: &mut Option<Own>) {
         self.queued.fetch_sub(count, Ordering::Relaxed);
         self.written.fetch_add(count as u64, Ordering::Relaxed);
-        shared.counters.tx.bytes.add(count);
+        self.shard.counters.tx.bytes.add(count);
         batch.advance(count, |message| {
             if message.token.is_some() {
-                shared.counters.tx.messages.one();
+                self.shard.counters.tx.messages.one();
             }
             self.finalize(message, Ok(()), own);
         });
@@ -307,8 +309,8 @@ impl Conn {
     }
 
     /// The socket is full: puts the batch back until it is writable, unless it has become so meanwhile.
-    fn park(&self, shared: &Shared, batch: Batch, own: &mut Option<Own>) -> Option<Batch> {
-        shared.counters.tx.short.one();
+    fn park(&self, batch: Batch, own: &mut Option<Own>) -> Option<Batch> {
+        self.shard.counters.tx.short.one();
         let mut outbox = self.outbox.lock();
         if let Some(errno) = outbox.closed {
             drop(outbox);
@@ -324,10 +326,10 @@ impl Conn {
     }
 
     /// The connection is broken: the driver closes it and finalises what waits.
-    fn break_off(&self, shared: &Shared, batch: Batch, errno: Errno, own: &mut Option<Own>) -> Option<Batch> {
+    fn break_off(&self, batch: Batch, errno: Errno, own: &mut Option<Own>) -> Option<Batch> {
         self.outbox.lock().blocked = true;
         if !self.put_back(batch, own) {
-            shared.request(Request::Broken(self.key, errno));
+            self.shard.request(Request::Broken(self.key, errno));
         }
         None
     }

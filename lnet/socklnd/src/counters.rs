@@ -11,6 +11,12 @@ macro_rules! counters {
         #[derive(Default)]
         pub(crate) struct $live { $(pub(crate) $field: Counter,)* }
 
+        impl std::ops::AddAssign for $snapshot {
+            fn add_assign(&mut self, other: $snapshot) {
+                $(self.$field += other.$field;)*
+            }
+        }
+
         impl $live {
             fn snapshot(&self) -> $snapshot {
                 $snapshot { $($field: self.$field.get(),)* }
@@ -64,6 +70,10 @@ counters! {
         accepts,
         /// Connections turned away: source port, wrong NID, garbage, race, duplicate, limits.
         refusals,
+        /// Of these, how many because the process has no descriptors to spare.
+        no_room,
+        /// Connections that came on one shard's listener for a peer of another shard.
+        handed_over,
         /// Accepted connections that did not finish their handshake in time.
         handshake_timeouts,
         /// Peers whose connections were closed because they broke the protocol.
@@ -84,7 +94,14 @@ pub struct SockCounters {
     pub rx: RxCounters,
 }
 
-/// The counters themselves: those of the senders and those of the driver on cache lines of their own.
+impl std::ops::AddAssign for SockCounters {
+    fn add_assign(&mut self, other: SockCounters) {
+        self.tx += other.tx;
+        self.rx += other.rx;
+    }
+}
+
+/// The counters of a shard themselves: those of the senders and those of the driver on cache lines of their own.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) tx: CachePadded<LiveTx>,

@@ -44,14 +44,18 @@
 //! | `config`, `error`, `failure`, `counters` | [`SockConfig`], [`SockError`], [`Failure`], [`SockCounters`] |
 //! | `links` | which connections a peer has, which is opened next, races and back-off: plain code, no socket, no clock |
 //! | `choice` | which connection a message goes on |
-//! | `shared`, `ni`, `peer` | what senders and the driver share |
+//! | `shared`, `ni`, `peer` | what senders and the drivers share |
+//! | `shard`, `shards` | what senders and one driver share: its poller, what is asked of it; all shards of the LND |
+//! | `admission`, `attempts` | how many strangers are let in, and how many connections are opened at a time |
 //! | `conn`, `outgoing`, `burst` | the sending half of a connection: its outbox, gathering, and when messages wait for company |
-//! | `driver` | what polling does: events, accepting, connecting, receiving, closing, timers |
+//! | `driver` | what polling a shard does: events, accepting, connecting, receiving, closing, timers |
 //! | `slab` | the table of sockets |
 //! | [`sys`] | all contact with the operating system, behind traits |
 
 #![forbid(unsafe_code)]
 
+mod admission;
+mod attempts;
 mod burst;
 mod choice;
 mod config;
@@ -65,6 +69,8 @@ mod lnd;
 mod ni;
 mod outgoing;
 mod peer;
+mod shard;
+mod shards;
 mod shared;
 mod slab;
 pub mod sys;

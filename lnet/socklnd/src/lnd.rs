@@ -7,20 +7,23 @@ use lnet_nid::{NetType, Nid, ProcessId};
 use lnet_region::Region;
 use parking_lot::Mutex;
 
-use crate::driver::{Driver, Turn};
+use crate::driver::Turn;
 use crate::ni::Ni;
-use crate::shared::{Request, Shared};
+use crate::shard::Request;
+use crate::shared::Shared;
 use crate::slab::Key;
 use crate::sys::{Listener, Net, Os};
 use crate::{AcceptPolicy, Failure, SockConfig, SockCounters, SockError, Step};
 
 /// The TCP LND: all `tcp` networks of a node.
 ///
-/// It has one shard for now: one epoll set, which whoever holds the shard's token drives with [`Lnd::poll`].
+/// It has a shard per CPU partition, each with a poller of its own, which whoever holds the shard's token drives with
+/// [`Lnd::poll`]. Further NIs bring further shards, up to `nscheds` per partition (S-203, S-312). All connections of a
+/// peer are on one shard: that of the NI on the partition which [`Upcalls::partition_of`] names (S-209).
 pub struct SockLnd {
     shared: Shared,
-    /// Uncontended: the holder of the shard's token alone gets here.
-    driver: Mutex<Driver>,
+    /// NIs start and end one at a time.
+    setup: Mutex<()>,
 }
 
 impl SockLnd {
@@ -38,10 +41,9 @@ impl SockLnd {
     /// As [`SockLnd::new`].
     pub fn over(config: SockConfig, net: Arc<dyn Net>) -> Result<SockLnd, LndError> {
         config.check()?;
-        let driver = Mutex::new(Driver::new(&config));
         let shared = Shared::new(config, net)
             .map_err(|errno| LndError { what: "set up the TCP LND's epoll set".to_string(), errno })?;
-        Ok(SockLnd { shared, driver })
+        Ok(SockLnd { shared, setup: Mutex::new(()) })
     }
 
     /// The tunables it was made with.
@@ -53,14 +55,14 @@ impl SockLnd {
     /// Its counters, at this moment.
     #[must_use]
     pub fn counters(&self) -> SockCounters {
-        self.shared.counters.snapshot()
+        self.shared.shards.counters()
     }
 
     /// Why the last connection to a NID failed, if one did since the last success; over whichever NI.
     #[must_use]
     pub fn last_failure(&self, nid: Nid) -> Option<Failure> {
         let mut peers = Vec::new();
-        self.shared.peers.collect(&mut peers, |key| key.id.nid == nid);
+        self.shared.peers.collect(&mut peers, |peer| peer.key.id.nid == nid);
         peers.into_iter().find_map(|peer| peer.state.lock().failure.clone())
     }
 
@@ -69,7 +71,7 @@ impl SockLnd {
     #[must_use]
     pub fn progress(&self, nid: Nid) -> Option<Step> {
         let mut peers = Vec::new();
-        self.shared.peers.collect(&mut peers, |key| key.id.nid == nid);
+        self.shared.peers.collect(&mut peers, |peer| peer.key.id.nid == nid);
         peers.into_iter().find_map(|peer| peer.state.lock().step)
     }
 
@@ -82,13 +84,18 @@ impl SockLnd {
         let nid = id.nid;
         let ip =
             nid.ip().filter(|_| nid.net().net_type() == NetType::TCP).ok_or(SockError::NotTcp { nid })?;
-        let net = &self.shared.net;
-        let _claim = net.claim(nid)?;
-        let ni = Arc::new(Ni { id, ip, incarnation: net.wall_clock_ns(), upcalls, _claim });
+        let Shared { net, nis, shards, config, .. } = &self.shared;
+        let _setup = self.setup.lock();
+        let claim = Mutex::new(Some(net.claim(nid)?));
+        shards
+            .grow(nis.len() + 1, config, &**net)
+            .map_err(|errno| SockError::System { what: format!("set up a shard for {nid}"), errno })?;
+        let sub = nis.emptiest_sub(shards.subs());
+        let ni = Arc::new(Ni { id, ip, incarnation: net.wall_clock_ns(), upcalls, sub, claim });
         let listener = self.listener(&ni, ip)?;
-        self.shared.nis.insert(ni);
+        nis.insert(ni);
         if let Some(listener) = listener {
-            self.shared.request(Request::Listen(listener));
+            shards.shard(sub, 0).request(Request::Listen(listener));
         }
         Ok(())
     }
@@ -120,7 +127,14 @@ impl Lnd for SockLnd {
     }
 
     fn shutdown(&self, ni: Nid) {
-        self.driver.lock().shutdown(&self.shared, ni);
+        let Shared { nis, shards, attempts, .. } = &self.shared;
+        let _setup = self.setup.lock();
+        let Some(ni) = nis.remove(ni) else { return };
+        for slot in shards.iter() {
+            slot.driver.lock().shutdown(&self.shared, &slot.shard, &ni);
+        }
+        attempts.forget(ni.id.nid);
+        ni.claim.lock().take();
     }
 
     fn send(&self, tx: Tx) -> Sent {
@@ -128,29 +142,44 @@ impl Lnd for SockLnd {
     }
 
     fn resume(&self, rx: RxContext, delivery: Option<Delivery>) {
-        self.shared.request(Request::Resume(Key(rx.0), delivery));
+        let key = Key(rx.0);
+        if let Some(slot) = self.shared.shards.slot(key.shard()) {
+            slot.shard.request(Request::Resume(key, delivery));
+        }
     }
 
     fn shards(&self) -> usize {
-        1
+        self.shared.shards.count()
     }
 
-    fn poll(&self, _shard: usize, now_ns: u64, budget: usize) -> Poll {
-        // Somebody else drives only if a caller breaks the rule of the tokens, or polls from inside an upcall.
-        let Some(mut driver) = self.driver.try_lock() else { return Poll::default() };
-        driver.poll(Turn { shared: &self.shared, now_ns }, budget)
+    fn partition(&self, shard: usize) -> usize {
+        self.shared.shards.partition_of(shard)
     }
 
-    fn arm(&self, _shard: usize) -> bool {
-        !self.shared.has_work() && self.driver.try_lock().is_none_or(|driver| !driver.has_work())
+    fn poll(&self, shard: usize, now_ns: u64, budget: usize) -> Poll {
+        let Some(slot) = self.shared.shards.slot(shard) else { return Poll::default() };
+        // Somebody else drives only if a caller breaks the rule of the tokens, or polls from inside an upcall; or an NI
+        // is being ended.
+        let Some(mut driver) = slot.driver.try_lock() else { return Poll::default() };
+        driver.poll(Turn { shared: &self.shared, shard: &slot.shard, now_ns }, budget)
     }
 
-    fn wait_fd(&self, _shard: usize) -> BorrowedFd<'_> {
-        self.shared.poller.fd()
+    fn arm(&self, shard: usize) -> bool {
+        let Some(slot) = self.shared.shards.slot(shard) else { return true };
+        !slot.shard.has_work() && slot.driver.try_lock().is_none_or(|driver| !driver.has_work())
+    }
+
+    /// # Panics
+    /// If there is no such shard.
+    fn wait_fd(&self, shard: usize) -> BorrowedFd<'_> {
+        match self.shared.shards.slot(shard) {
+            Some(slot) => slot.shard.poller.fd(),
+            None => panic!("shard {shard} of {}", self.shards()),
+        }
     }
 
     fn is_active(&self) -> bool {
-        !self.shared.nis.is_empty()
+        self.shared.nis.len() > 0
     }
 
     fn register(&self, _region: &Region) -> Result<(), LndError> {

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use lnet_api::Upcalls;
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::sock::{LocalInterface, LocalNode};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 /// A local network interface that is up.
 pub(crate) struct Ni {
@@ -14,7 +14,10 @@ pub(crate) struct Ni {
     pub(crate) ip: IpAddr,
     pub(crate) incarnation: u64,
     pub(crate) upcalls: Arc<dyn Upcalls>,
-    pub(crate) _claim: Box<dyn Send + Sync>,
+    /// Its peers are on this shard of their partition.
+    pub(crate) sub: usize,
+    /// Holds the NID on this host; given back when the NI has ended, whoever still knows of it.
+    pub(crate) claim: Mutex<Option<Box<dyn Send + Sync>>>,
 }
 
 impl Ni {
@@ -46,8 +49,19 @@ impl NiTable {
         self.0.read().keys().copied().collect()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.read().is_empty()
+    pub(crate) fn len(&self) -> usize {
+        self.0.read().len()
+    }
+
+    /// Whether this very NI is up, and not only one of its NID.
+    pub(crate) fn is_up(&self, ni: &Arc<Ni>) -> bool {
+        self.0.read().get(&ni.id.nid).is_some_and(|listed| Arc::ptr_eq(listed, ni))
+    }
+
+    /// The sub among so many that has the fewest NIs, the first of these.
+    pub(crate) fn emptiest_sub(&self, subs: usize) -> usize {
+        let nis = self.0.read();
+        (0..subs).min_by_key(|sub| nis.values().filter(|ni| ni.sub == *sub).count()).unwrap_or(0)
     }
 
     /// Whether another NI has this address.

@@ -1,17 +1,22 @@
 use std::collections::VecDeque;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use crossbeam_utils::CachePadded;
 use foldhash::fast::RandomState;
-use hashbrown::HashMap;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use lnet_api::{Errno, Tx};
 use lnet_nid::{Nid, ProcessId};
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
+use crate::attempts::Claim;
 use crate::choice::{Load, choose};
 use crate::conn::Conn;
 use crate::links::{Bounds, Links};
 use crate::ni::Ni;
+use crate::shard::Shard;
 use crate::{Failure, Step};
 
 /// The most messages that wait for one peer to be connected. An NI has 256 credits by default and seldom more than ten
@@ -29,11 +34,14 @@ pub(crate) struct PeerKey {
 pub(crate) struct Peer {
     pub(crate) key: PeerKey,
     pub(crate) ni: Arc<Ni>,
+    /// All its connections are there.
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) claim: Claim,
     pub(crate) state: Mutex<PeerState>,
 }
 
 pub(crate) struct PeerState {
-    /// Changed by the driver alone.
+    /// Changed by its shard's driver alone.
     pub(crate) links: Links,
     pub(crate) conns: SmallVec<[Arc<Conn>; 4]>,
     /// Messages for which there is no connection yet.
@@ -50,7 +58,7 @@ pub(crate) struct PeerState {
 }
 
 impl Peer {
-    pub(crate) fn new(ni: Arc<Ni>, id: ProcessId, bounds: Bounds) -> Peer {
+    pub(crate) fn new(ni: Arc<Ni>, id: ProcessId, shard: Arc<Shard>, bounds: Bounds) -> Peer {
         let links = Links::new(ni.id.nid, id.nid, id.pid.is_userspace(), bounds);
         let state = PeerState {
             links,
@@ -62,13 +70,13 @@ impl Peer {
             step: None,
             keepalive_ns: 0,
         };
-        Peer { key: PeerKey { ni: ni.id.nid, id }, ni, state: Mutex::new(state) }
-    }
-
-    /// Nothing can be sent to it any more: it is marked so, and what waits for a connection fails.
-    pub(crate) fn retire(&self, errno: Errno) {
-        self.state.lock().retired = Some(errno);
-        self.fail_waiting(errno);
+        Peer {
+            key: PeerKey { ni: ni.id.nid, id },
+            ni,
+            shard,
+            claim: Claim::default(),
+            state: Mutex::new(state),
+        }
     }
 
     /// Fails all messages that wait for a connection to it.
@@ -96,29 +104,67 @@ impl PeerState {
     }
 }
 
+/// In how many pieces the table of peers is, each with a lock of its own: threads that send to different peers seldom
+/// meet.
+const PIECES: usize = 32;
+
 /// All peers of all NIs.
-#[derive(Default)]
-pub(crate) struct PeerTable(RwLock<HashMap<PeerKey, Arc<Peer>, RandomState>>);
+pub(crate) struct PeerTable {
+    hasher: RandomState,
+    pieces: [CachePadded<Piece>; PIECES],
+}
+
+type Piece = RwLock<HashTable<Arc<Peer>>>;
+
+impl Default for PeerTable {
+    fn default() -> PeerTable {
+        PeerTable {
+            hasher: RandomState::default(),
+            pieces: [const { CachePadded::new(Piece::new(HashTable::new())) }; PIECES],
+        }
+    }
+}
 
 impl PeerTable {
     pub(crate) fn get(&self, key: PeerKey) -> Option<Arc<Peer>> {
-        self.0.read().get(&key).cloned()
+        let (hash, piece) = self.place(&key);
+        piece.read().find(hash, |peer| peer.key == key).cloned()
     }
 
-    pub(crate) fn get_or_insert(&self, key: PeerKey, make: impl FnOnce() -> Peer) -> Arc<Peer> {
-        self.0.write().entry(key).or_insert_with(|| Arc::new(make())).clone()
+    /// The peer of this name; made if it is not there and its NI is up. An NI that ends leaves its table first and collects
+    /// its peers then: none is made behind its back.
+    pub(crate) fn get_or_insert(
+        &self,
+        key: PeerKey,
+        is_up: impl FnOnce() -> bool,
+        make: impl FnOnce() -> Peer,
+    ) -> Option<Arc<Peer>> {
+        let (hash, piece) = self.place(&key);
+        let rehash = |peer: &Arc<Peer>| self.hasher.hash_one(peer.key);
+        match piece.write().entry(hash, |peer| peer.key == key, rehash) {
+            Entry::Occupied(peer) => Some(peer.get().clone()),
+            Entry::Vacant(place) => is_up().then(|| place.insert(Arc::new(make())).get().clone()),
+        }
     }
 
     /// Removes this peer; one that has come in its place stays.
     pub(crate) fn remove(&self, peer: &Arc<Peer>) {
-        let mut peers = self.0.write();
-        if peers.get(&peer.key).is_some_and(|listed| Arc::ptr_eq(listed, peer)) {
-            peers.remove(&peer.key);
+        let (hash, piece) = self.place(&peer.key);
+        if let Ok(listed) = piece.write().find_entry(hash, |listed| Arc::ptr_eq(listed, peer)) {
+            listed.remove();
         }
     }
 
-    /// All peers that `wanted` names, appended to a list.
-    pub(crate) fn collect(&self, list: &mut Vec<Arc<Peer>>, wanted: impl Fn(&PeerKey) -> bool) {
-        list.extend(self.0.read().iter().filter(|(key, _)| wanted(key)).map(|(_, peer)| peer.clone()));
+    /// All peers that are `wanted`, appended to a list.
+    pub(crate) fn collect(&self, list: &mut Vec<Arc<Peer>>, wanted: impl Fn(&Peer) -> bool) {
+        for piece in &self.pieces {
+            list.extend(piece.read().iter().filter(|peer| wanted(peer)).cloned());
+        }
+    }
+
+    fn place(&self, key: &PeerKey) -> (u64, &Piece) {
+        let hash = self.hasher.hash_one(key);
+        // Bits that the hash table itself makes little of: it goes by the lowest and the highest.
+        (hash, &self.pieces[(hash >> 40) as usize % PIECES])
     }
 }

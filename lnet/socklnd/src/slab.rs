@@ -1,15 +1,24 @@
-/// Names an entry of a [`Slab`]: generation in the upper half, place in the lower. A key is never used twice, so what
-/// comes late for an entry that is gone finds nothing.
+/// Names an entry of a shard's [`Slab`]: generation in the upper half, then the shard, then the place. A key is never used
+/// twice, so what comes late for an entry that is gone finds nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key(pub(crate) u64);
 
+/// The places of a shard: more than the system allows descriptors (2^20 by default).
+const PLACE_MAX: usize = (1 << 24) - 1;
+
 impl Key {
-    fn new(generation: u32, place: usize) -> Key {
-        Key(u64::from(generation) << 32 | place as u64)
+    fn new(generation: u32, shard: u8, place: usize) -> Key {
+        debug_assert!(place <= PLACE_MAX, "more sockets than a process can have");
+        Key(u64::from(generation) << 32 | u64::from(shard) << 24 | place as u64)
+    }
+
+    /// The shard whose entry it names.
+    pub(crate) fn shard(self) -> usize {
+        usize::from((self.0 >> 24) as u8)
     }
 
     fn place(self) -> usize {
-        self.0 as u32 as usize
+        self.0 as usize & PLACE_MAX
     }
 
     fn generation(self) -> u32 {
@@ -19,6 +28,7 @@ impl Key {
 
 /// A table whose entries keep their place.
 pub(crate) struct Slab<T> {
+    shard: u8,
     entries: Vec<Entry<T>>,
     free: Vec<usize>,
 }
@@ -29,15 +39,15 @@ struct Entry<T> {
 }
 
 impl<T> Slab<T> {
-    pub(crate) const fn new() -> Slab<T> {
-        Slab { entries: Vec::new(), free: Vec::new() }
+    pub(crate) const fn new(shard: u8) -> Slab<T> {
+        Slab { shard, entries: Vec::new(), free: Vec::new() }
     }
 
     /// The key that the next [`Slab::insert`] will give.
     pub(crate) fn next_key(&self) -> Key {
         match self.free.last() {
-            Some(&place) => Key::new(self.entries[place].generation, place),
-            None => Key::new(0, self.entries.len()),
+            Some(&place) => Key::new(self.entries[place].generation, self.shard, place),
+            None => Key::new(0, self.shard, self.entries.len()),
         }
     }
 
@@ -48,6 +58,11 @@ impl<T> Slab<T> {
             None => self.entries.push(Entry { generation: 0, value: Some(value) }),
         }
         key
+    }
+
+    /// Whether there is no entry.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.len() == self.free.len()
     }
 
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
@@ -68,15 +83,17 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
-        self.entries.iter().enumerate().filter_map(|(place, entry)| {
-            entry.value.as_ref().map(|value| (Key::new(entry.generation, place), value))
+        let shard = self.shard;
+        self.entries.iter().enumerate().filter_map(move |(place, entry)| {
+            entry.value.as_ref().map(|value| (Key::new(entry.generation, shard, place), value))
         })
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
-        self.entries.iter_mut().enumerate().filter_map(|(place, entry)| {
+        let shard = self.shard;
+        self.entries.iter_mut().enumerate().filter_map(move |(place, entry)| {
             let generation = entry.generation;
-            entry.value.as_mut().map(|value| (Key::new(generation, place), value))
+            entry.value.as_mut().map(|value| (Key::new(generation, shard, place), value))
         })
     }
 }
@@ -87,15 +104,16 @@ mod tests {
 
     #[test]
     fn a_key_of_an_entry_that_is_gone_finds_nothing() {
-        let mut slab = Slab::new();
+        let mut slab = Slab::new(5);
+        assert!(slab.is_empty());
         let expected = slab.next_key();
         let first = slab.insert('a');
-        assert_eq!(first, expected);
+        assert_eq!((first, first.shard()), (expected, 5));
         assert_eq!(slab.remove(first), Some('a'));
         let second = slab.insert('b');
         assert_eq!(second.place(), first.place());
         assert!(slab.get(first).is_none() && slab.get_mut(first).is_none() && slab.remove(first).is_none());
         assert_eq!(slab.get(second), Some(&'b'));
-        assert_eq!((slab.iter().count(), slab.iter_mut().count()), (1, 1));
+        assert_eq!((slab.iter().count(), slab.iter_mut().count(), slab.is_empty()), (1, 1, false));
     }
 }

@@ -4,6 +4,9 @@
 
 mod common;
 
+/// CPU partitions of each node.
+static PARTITIONS: usize = 2;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -6,15 +6,17 @@ use std::net::{IpAddr, SocketAddr};
 use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::sock::{AcceptProgress, Acceptor, Offer, PRIVILEGED_PORT_MAX};
 use lnet_region::Part;
+use smallvec::SmallVec;
 use tracing::debug;
 
-use super::admission::Entry;
 use super::receive::{Rest, RxConn};
 use super::{Driver, Source, Turn};
 use crate::AcceptPolicy;
+use crate::admission::{Entry, Guest};
 use crate::links::{Answer, Life};
 use crate::ni::{Locals, Ni};
 use crate::peer::Peer;
+use crate::shard::Request;
 use crate::slab::Key;
 use crate::sys::{self, Accepted, Received, Stream};
 use lnet_api::Errno;
@@ -43,16 +45,30 @@ pub(super) struct Listener {
 pub(super) struct Accepting {
     stream: Box<dyn Stream>,
     remote: SocketAddr,
+    guest: Guest,
     machine: Acceptor<Locals>,
     pub(super) deadline_ns: u64,
     /// The NI the peer asked for, once it has.
     pub(super) ni: Option<Nid>,
 }
 
+/// A peer that has said who it is, on its way to the shard that decides about it. Nothing of it is read meanwhile.
+pub(crate) struct Offered {
+    stream: Box<dyn Stream>,
+    remote: SocketAddr,
+    guest: Guest,
+    ni: Arc<Ni>,
+    id: ProcessId,
+    rewrite: Option<ProcessId>,
+    offer: Offer,
+    /// What came with the hello.
+    behind: SmallVec<[u8; HANDSHAKE_READ]>,
+}
+
 impl Driver {
     pub(super) fn listen(&mut self, turn: Turn<'_>, listener: Box<dyn sys::Listener>) {
         let address = listener.address();
-        if let Err(errno) = turn.shared.poller.add(listener.handle(), self.sources.next_key().0) {
+        if let Err(errno) = turn.shard.poller.add(listener.handle(), self.sources.next_key().0) {
             tracing::error!(%address, %errno, "cannot watch the listening socket: nobody can connect to this node");
             return;
         }
@@ -95,26 +111,21 @@ impl Driver {
     }
 
     fn begin_accepting(&mut self, turn: Turn<'_>, stream: Box<dyn Stream>, remote: SocketAddr) {
-        let counters = &turn.shared.counters.rx;
+        let counters = &turn.shard.counters.rx;
         if turn.shared.policy == AcceptPolicy::Secure && remote.port() > PRIVILEGED_PORT_MAX {
             debug!(%remote, "refused: its source port is not privileged, as accept=secure demands");
             counters.refusals.one();
             return;
         }
-        if !self.admit(turn, remote.ip()) {
-            debug!(%remote, "refused: too many connections or handshakes from its address");
-            counters.refusals.one();
-            return;
-        }
-        let watched = turn.shared.poller.add(stream.handle(), self.sources.next_key().0);
+        let Some(guest) = self.admit(turn, remote) else { return counters.refusals.one() };
+        let watched = turn.shard.poller.add(stream.handle(), self.sources.next_key().0);
         if watched.and_then(|()| stream.tune(&turn.shared.options)).is_err() {
-            self.admission.end(remote.ip(), false);
-            return;
+            return counters.refusals.one();
         }
         let deadline_ns = turn.now_ns.saturating_add(turn.shared.config.accept_timeout_ns());
         self.timers.note(deadline_ns);
         let machine = Acceptor::new(Locals(turn.shared.nis.clone()));
-        let accepting = Accepting { stream, remote, machine, deadline_ns, ni: None };
+        let accepting = Accepting { stream, remote, guest, machine, deadline_ns, ni: None };
         let key = self.sources.insert(Source::Accepting(Box::new(accepting)));
         // Request and hello have often come by now.
         self.continue_accepting(turn, key);
@@ -122,25 +133,36 @@ impl Driver {
 
     /// Lets a handshake begin. If there are too many, the oldest of the address that has the most makes room: whoever
     /// fills the house is put out himself.
-    fn admit(&mut self, turn: Turn<'_>, ip: IpAddr) -> bool {
-        let entry = self.admission.begin(ip);
-        if entry != Entry::Full {
-            return entry == Entry::Granted;
+    fn admit(&mut self, turn: Turn<'_>, remote: SocketAddr) -> Option<Guest> {
+        let admission = &turn.shared.admission;
+        match admission.begin(remote.ip()) {
+            Entry::Granted(guest) => return Some(guest),
+            Entry::Refused => {
+                debug!(%remote, "refused: too many connections or handshakes from its address");
+                return None;
+            }
+            Entry::NoRoom => {
+                debug!(%remote, "refused: the descriptors that are left are for this node's own connections");
+                turn.shard.counters.rx.no_room.one();
+                return None;
+            }
+            Entry::Full => {}
         }
         let handshakes = self.sources.iter().filter_map(|(key, source)| match source {
             Source::Accepting(accepting) => Some((key, accepting)),
             _ => None,
         });
         let rank = |accepting: &Accepting| {
-            (self.admission.handshakes_of(accepting.remote.ip()), Reverse(accepting.deadline_ns))
+            (admission.handshakes_of(accepting.remote.ip()), Reverse(accepting.deadline_ns))
         };
-        let Some((key, dropped)) = handshakes.max_by_key(|(_, accepting)| rank(accepting)) else {
-            return false;
-        };
+        let (key, dropped) = handshakes.max_by_key(|(_, accepting)| rank(accepting))?;
         debug!(remote = %dropped.remote, "dropped: too many handshakes, most of them from its address");
-        turn.shared.counters.rx.refusals.one();
+        turn.shard.counters.rx.refusals.one();
         self.drop_accepting(key);
-        self.admission.begin(ip) == Entry::Granted
+        match admission.begin(remote.ip()) {
+            Entry::Granted(guest) => Some(guest),
+            Entry::Full | Entry::Refused | Entry::NoRoom => None,
+        }
     }
 
     /// Reads on in a handshake.
@@ -153,7 +175,8 @@ impl Driver {
                 Received::Nothing => return,
                 Received::End | Received::Broken(_) => {
                     debug!(remote = %accepting.remote, reason = %accepting.machine.closed(), "refused");
-                    return self.refuse(turn, key, &[]);
+                    let Some(_accepting) = self.take_accepting(key) else { return };
+                    return self.forget(turn, Some(key));
                 }
             };
             let over = loop {
@@ -167,32 +190,49 @@ impl Driver {
             };
             match over {
                 None | Some(AcceptProgress::NeedMore | AcceptProgress::RequestOk { .. }) => {}
-                Some(AcceptProgress::Hello(offer)) => return self.decide(turn, key, &offer, input),
+                Some(AcceptProgress::Hello(offer)) => return self.hand_over(turn, key, &offer, input),
                 Some(AcceptProgress::Reject { reply, reason }) => {
                     debug!(remote = %accepting.remote, %reason, "refused");
-                    return self.refuse(turn, key, &reply);
+                    let Some(accepting) = self.take_accepting(key) else { return };
+                    return self.refuse(turn, Some(key), &*accepting.stream, &reply);
                 }
             }
         }
     }
 
-    /// A valid hello is in: takes the connection or refuses it (lnet-wire 24).
-    fn decide(&mut self, turn: Turn<'_>, key: Key, offer: &Offer, behind: &[u8]) {
-        let Some(Source::Accepting(accepting)) = self.sources.get(key) else { return };
-        let remote = accepting.remote;
-        let Some(ni) = turn.shared.nis.get(offer.local_nid()) else { return self.refuse(turn, key, &[]) };
+    /// A valid hello is in, so that it is known who the peer is: its shard decides.
+    fn hand_over(&mut self, turn: Turn<'_>, key: Key, offer: &Offer, behind: &[u8]) {
+        let Some(accepting) = self.take_accepting(key) else { return };
+        let Accepting { stream, remote, guest, .. } = *accepting;
+        let Some(ni) = turn.shared.nis.get(offer.local_nid()) else { return self.forget(turn, Some(key)) };
         let rewrite = identity_from_port(turn.shared.policy, &ni, remote);
         let id = rewrite.unwrap_or(offer.claimed());
         if !may_be_peer(turn, &ni, id.nid) {
             debug!(%remote, %id, "refused: no peer can have this NID");
-            return self.refuse(turn, key, &[]);
+            return self.forget(turn, Some(key));
         }
+        let shard = turn.shared.shards.shard(ni.sub, ni.upcalls.partition_of(ni.id.nid, id.nid));
+        let behind = SmallVec::from_slice(behind);
+        let offered = Offered { stream, remote, guest, ni, id, rewrite, offer: *offer, behind };
+        if shard.number == turn.shard.number {
+            return self.decide(turn, Some(key), offered);
+        }
+        turn.shard.counters.rx.handed_over.one();
+        turn.shard.poller.delete(offered.stream.handle());
+        self.sources.remove(key);
+        shard.request(Request::Decide(Box::new(offered)));
+    }
+
+    /// Takes an offered connection or refuses it (lnet-wire 24). `place`: where it stands in the table, watched, if it came
+    /// on a listener of this shard.
+    pub(super) fn decide(&mut self, turn: Turn<'_>, place: Option<Key>, offered: Offered) {
+        let Offered { stream, remote, guest, ni, id, rewrite, offer, behind } = offered;
         let conn_type = offer.conn_type();
         let life = Life { version: offer.hello.version, incarnation: offer.hello.src_incarnation };
-        let peer = turn.shared.peer_of(&ni, id);
+        let Some(peer) = turn.shared.peer_of(&ni, id) else { return self.forget(turn, place) };
         if self.is_elsewhere(turn, &peer, remote) {
             debug!(%remote, %id, "refused: the peer is connected from another address, and nothing proves this one");
-            return self.refuse(turn, key, &offer.refuse());
+            return self.refuse(turn, place, &*stream, &offer.refuse());
         }
         let answer = peer.state.lock().links.offered(conn_type, life);
         debug!(%remote, %id, %conn_type, ?answer, "offered a connection");
@@ -202,19 +242,29 @@ impl Driver {
         let reply = match answer {
             Answer::Accept if remote.port() <= PRIVILEGED_PORT_MAX => offer.accept(id),
             Answer::Accept => offer.accept_unprivileged(id),
-            Answer::Refuse | Answer::CloseAllAndRefuse => return self.refuse(turn, key, &offer.refuse()),
+            Answer::Refuse | Answer::CloseAllAndRefuse => {
+                return self.refuse(turn, place, &*stream, &offer.refuse());
+            }
         };
-        let Ok(reply) = reply else { return self.refuse(turn, key, &[]) };
-        let Some(Source::Accepting(accepting)) = self.sources.get(key) else { return };
+        let Ok(reply) = reply else { return self.forget(turn, place) };
+        let Some(key) = self.place(turn, place, &*stream) else { return self.forget(turn, None) };
         // The reply fits into any socket's empty buffer; what it does not take whole is broken.
-        if accepting.stream.send(&[Part::new(&reply)]) != Ok(reply.len()) {
-            return self.refuse(turn, key, &[]);
+        if stream.send(&[Part::new(&reply)]) != Ok(reply.len()) {
+            return self.forget(turn, Some(key));
         }
-        let Some(accepting) = self.take_accepting(key, true) else { return };
-        turn.shared.counters.rx.accepts.one();
+        turn.shard.counters.rx.accepts.one();
         peer.state.lock().links.accepted(conn_type, life);
-        let rx = RxConn::new(turn, key, accepting.stream, &peer, conn_type, life.version, offer.byte_order);
-        self.put_to_use(turn, key, rx.accepted(remote.ip(), rewrite), behind);
+        let rx = RxConn::new(turn, key, stream, &peer, conn_type, life.version, offer.byte_order);
+        self.put_to_use(turn, key, rx.accepted(guest.connected(), rewrite), &behind);
+    }
+
+    /// A watched place in the table: the one that it has, or a new one.
+    fn place(&mut self, turn: Turn<'_>, place: Option<Key>, stream: &dyn Stream) -> Option<Key> {
+        if place.is_some() {
+            return place;
+        }
+        turn.shard.poller.add(stream.handle(), self.sources.next_key().0).ok()?;
+        Some(self.sources.insert(Source::Vacant))
     }
 
     /// Whether a stranger speaks in the name of a peer that is connected from, or to, another address. Under `hello` and
@@ -226,32 +276,35 @@ impl Driver {
             return false;
         }
         let elsewhere = |key| match self.sources.get(key) {
-            Some(Source::Conn(rx)) => rx.accepted_from != Some(remote.ip()),
+            Some(Source::Conn(rx)) => rx.accepted_from() != Some(remote.ip()),
             _ => false,
         };
         peer.state.lock().conns.iter().any(|conn| elsewhere(conn.key))
     }
 
-    /// Says what there is to say and closes.
-    fn refuse(&mut self, turn: Turn<'_>, key: Key, reply: &[u8]) {
-        turn.shared.counters.rx.refusals.one();
-        let Some(accepting) = self.take_accepting(key, false) else { return };
-        self.sources.remove(key);
+    /// Says what there is to say; the caller drops the stream.
+    fn refuse(&mut self, turn: Turn<'_>, place: Option<Key>, stream: &dyn Stream, reply: &[u8]) {
         if !reply.is_empty() {
             // Whether it arrives is the peer's concern: it sees the end in any case.
-            let _ = accepting.stream.send(&[Part::new(reply)]);
+            let _ = stream.send(&[Part::new(reply)]);
+        }
+        self.forget(turn, place);
+    }
+
+    /// Counts a refusal, and empties the place that it had.
+    fn forget(&mut self, turn: Turn<'_>, place: Option<Key>) {
+        turn.shard.counters.rx.refusals.one();
+        if let Some(key) = place {
+            self.sources.remove(key);
         }
     }
 
     /// Ends a handshake, whose place in the table stays for the connection.
-    fn take_accepting(&mut self, key: Key, connected: bool) -> Option<Box<Accepting>> {
+    fn take_accepting(&mut self, key: Key) -> Option<Box<Accepting>> {
         let place = self.sources.get_mut(key)?;
         let Source::Accepting(_) = place else { return None };
         match std::mem::replace(place, Source::Vacant) {
-            Source::Accepting(accepting) => {
-                self.admission.end(accepting.remote.ip(), connected);
-                Some(accepting)
-            }
+            Source::Accepting(accepting) => Some(accepting),
             other => {
                 *place = other;
                 None
@@ -261,7 +314,7 @@ impl Driver {
 
     /// Drops a handshake that took too long or whose NI goes away.
     pub(super) fn drop_accepting(&mut self, key: Key) {
-        if self.take_accepting(key, false).is_some() {
+        if self.take_accepting(key).is_some() {
             self.sources.remove(key);
         }
     }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use lnet_api::Errno;
-use lnet_nid::Nid;
 use tracing::info;
 
 use super::receive::Broken;
 use super::{Driver, Source, Turn};
 use crate::conn::Conn;
+use crate::ni::Ni;
 use crate::peer::{Peer, PeerTable};
+use crate::shard::Shard;
 use crate::shared::Shared;
 use crate::slab::Key;
 use crate::{Failure, Step};
@@ -27,7 +28,7 @@ impl Driver {
         let peer = rx.peer.clone();
         let address = rx.conn.stream.peer_addr();
         let Broken { errno, protocol, detail } = broken;
-        let counters = &turn.shared.counters.rx;
+        let counters = &turn.shard.counters.rx;
         if protocol {
             counters.protocol_errors.one();
         }
@@ -55,23 +56,19 @@ impl Driver {
         for conn in &conns {
             self.close_conn(turn, conn, errno);
         }
-        turn.shared.counters.rx.peers_lost.one();
+        turn.shard.counters.rx.peers_lost.one();
         peer.ni.upcalls.peer_lost(peer.key.ni, peer.key.id, errno);
     }
 
     fn close_conn(&mut self, turn: Turn<'_>, conn: &Arc<Conn>, errno: Errno) {
-        turn.shared.poller.delete(conn.stream.handle());
+        turn.shard.poller.delete(conn.stream.handle());
         let Some(place) = self.sources.get_mut(conn.key) else { return };
         let Source::Conn(rx) = place else { return };
         let peer = rx.peer.clone();
-        let accepted_from = rx.accepted_from;
         if rx.abandon(errno) {
             *place = Source::Lost(peer.clone());
         } else {
             self.sources.remove(conn.key);
-        }
-        if let Some(ip) = accepted_from {
-            self.admission.closed(ip);
         }
         for message in conn.close(errno) {
             if let Some(token) = message.token {
@@ -81,22 +78,23 @@ impl Driver {
         }
     }
 
-    /// Ends an NI: nothing of it is left, and everything in flight is finalised.
-    pub(crate) fn shutdown(&mut self, shared: &Shared, nid: Nid) {
-        let turn = Turn { shared, now_ns: self.now_ns };
+    /// Ends what this shard has of an NI that has left the table: nothing of it is left, and everything in flight is
+    /// finalised.
+    pub(crate) fn shutdown(&mut self, shared: &Shared, shard: &Shard, ni: &Arc<Ni>) {
+        let turn = Turn { shared, shard, now_ns: self.now_ns };
         self.serve_requests(turn);
-        let Some(ni) = turn.shared.nis.remove(nid) else { return };
         let mut peers = Vec::new();
-        turn.shared.peers.collect(&mut peers, |key| key.ni == nid);
+        let mine = |peer: &Peer| Arc::ptr_eq(&peer.ni, ni) && peer.shard.number == shard.number;
+        turn.shared.peers.collect(&mut peers, mine);
         for peer in &peers {
             self.end_peer(turn, peer);
         }
-        let listened = !turn.shared.nis.has_address(ni.ip);
+        let unused = !turn.shared.nis.has_address(ni.ip);
         let ends = |source: &Source| match source {
-            Source::Listener(listener) => listened && listener.address.ip() == ni.ip,
-            Source::Accepting(accepting) => accepting.ni == Some(nid),
-            Source::Connecting(connecting) => connecting.peer.key.ni == nid,
-            Source::Lost(peer) => peer.key.ni == nid,
+            Source::Listener(listener) => unused && listener.address.ip() == ni.ip,
+            Source::Accepting(accepting) => accepting.ni == Some(ni.id.nid),
+            Source::Connecting(connecting) => Arc::ptr_eq(&connecting.peer.ni, ni),
+            Source::Lost(peer) => Arc::ptr_eq(&peer.ni, ni),
             Source::Conn(_) | Source::Vacant => false,
         };
         let ended: Vec<Key> =

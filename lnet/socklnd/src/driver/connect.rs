@@ -11,6 +11,7 @@ use tracing::debug;
 use super::accept::HANDSHAKE_READ;
 use super::receive::RxConn;
 use super::{Driver, Source, Turn};
+use crate::attempts::Permit;
 use crate::links::{Life, Next, Outcome};
 use crate::peer::{Peer, PeerState};
 use crate::slab::Key;
@@ -29,6 +30,8 @@ pub(super) struct Connecting {
     /// The source port proves nothing to the peer.
     unprivileged: bool,
     pub(super) deadline_ns: u64,
+    /// Given back when the attempt is over.
+    permit: Option<Permit>,
 }
 
 /// Why an attempt failed.
@@ -64,10 +67,13 @@ impl Driver {
                 Next::Nothing => return,
                 Next::Wait { until_ns } => return self.timers.note(until_ns),
                 Next::Unreachable => return peer.fail_waiting(Errno::EHOSTUNREACH),
-                Next::Connect(conn_type) => match self.begin_connecting(turn, peer, conn_type) {
-                    Ok(()) => return,
-                    Err(miss) => self.attempt_failed(turn, peer, address_of(turn, peer), miss),
-                },
+                Next::Connect(conn_type) => {
+                    let Some(permit) = turn.shared.attempts.begin(peer) else { return };
+                    match self.begin_connecting(turn, peer, conn_type, permit) {
+                        Ok(()) => return,
+                        Err(miss) => self.attempt_failed(turn, peer, address_of(turn, peer), miss),
+                    }
+                }
             }
         }
     }
@@ -77,6 +83,7 @@ impl Driver {
         turn: Turn<'_>,
         peer: &Arc<Peer>,
         conn_type: ConnType,
+        permit: Permit,
     ) -> Result<(), Miss> {
         let (version, live_incarnation) = {
             let mut state = peer.state.lock();
@@ -100,18 +107,24 @@ impl Driver {
             .connect(peer.ni.ip, address, &turn.shared.options)
             .map_err(|(step, errno)| Miss::new(step, errno, ""))?;
         let stream = connection.stream;
-        turn.shared
+        turn.shard
             .poller
             .add(stream.handle(), self.sources.next_key().0)
             .map_err(|errno| Miss::new(Step::Bind, errno, "cannot watch the socket"))?;
         debug!(peer = %peer.key.id, %conn_type, %address, "connecting");
         let deadline_ns = turn.now_ns.saturating_add(turn.shared.config.timeout_ns());
         self.timers.note(deadline_ns);
-        let unprivileged = !connection.privileged;
-        let peer = peer.clone();
-        let (greeted, conn_type) = (false, conn_type);
-        let connecting =
-            Connecting { stream, peer, address, machine, conn_type, greeted, unprivileged, deadline_ns };
+        let connecting = Connecting {
+            stream,
+            peer: peer.clone(),
+            address,
+            machine,
+            conn_type,
+            greeted: false,
+            unprivileged: !connection.privileged,
+            deadline_ns,
+            permit: Some(permit),
+        };
         self.sources.insert(Source::Connecting(Box::new(connecting)));
         Ok(())
     }
@@ -172,7 +185,7 @@ impl Driver {
         // A kernel node that accepts any port does not tell that it knows this side by its address and port, under which
         // each further connection would be another peer (lnet-wire 27).
         let control_only = established.known_as_pid.map_or(unprivileged, |pid| pid.is_userspace());
-        turn.shared.counters.rx.connects.one();
+        turn.shard.counters.rx.connects.one();
         debug!(peer = %peer.key.id, %conn_type, control_only, "connected");
         // Connections of another life of the peer can only have come in while the answer was awaited.
         let contradicts = peer.state.lock().links.contradicts(life);
@@ -236,11 +249,12 @@ impl Driver {
         let Miss { step, errno, ref detail } = *miss;
         let failure = Failure { peer: peer.key.id, address, step, errno, detail: detail.clone() };
         debug!(%failure, "cannot connect");
-        turn.shared.counters.rx.connect_failures.one();
+        turn.shard.counters.rx.connect_failures.one();
         peer.state.lock().failure = Some(failure);
     }
 
-    /// Makes a finished handshake a connection: senders see it from now on, and what waits for it goes.
+    /// Makes a finished handshake a connection: senders see it from now on, and what waits for it goes. Its place in the
+    /// table is taken, and watched.
     pub(super) fn put_to_use(&mut self, turn: Turn<'_>, key: Key, mut rx: RxConn, behind: &[u8]) {
         rx.last_heard_ns = turn.now_ns;
         rx.stash(&mut self.buffers, behind);
@@ -259,7 +273,7 @@ impl Driver {
         }
         let conns = peer.state.lock().conns.clone();
         for conn in conns {
-            conn.flush(turn.shared);
+            conn.flush();
         }
         // Bytes may have come while the handshake was still being read, for which there is no further event.
         self.make_ready(key);
@@ -270,7 +284,8 @@ impl Driver {
         let place = self.sources.get_mut(key)?;
         let Source::Connecting(_) = place else { return None };
         match std::mem::replace(place, Source::Vacant) {
-            Source::Connecting(connecting) => {
+            Source::Connecting(mut connecting) => {
+                connecting.permit = None;
                 connecting.peer.state.lock().step = None;
                 Some(connecting)
             }

@@ -1,9 +1,8 @@
-//! The shard's driver: everything that happens on sockets except sending in a caller's own thread.
+//! A shard's driver: everything that happens on its sockets except sending in a caller's own thread.
 //!
 //! One thread at a time drives; nothing here is touched by senders, so that upcalls made from here may send.
 
 mod accept;
-mod admission;
 mod close;
 mod connect;
 mod incoming;
@@ -19,11 +18,12 @@ use crate::SockConfig;
 use crate::burst::Patience;
 use crate::conn::Conn;
 use crate::peer::Peer;
-use crate::shared::{Request, Shared};
+use crate::shard::{Request, Shard};
+use crate::shared::Shared;
 use crate::slab::{Key, Slab};
 use crate::sys::{Events, Readiness};
+pub(crate) use accept::Offered;
 use accept::{Accepting, Listener};
-use admission::Admission;
 use connect::Connecting;
 use receive::{BufferPool, Rest, RxConn};
 use timers::Timers;
@@ -32,6 +32,7 @@ use timers::Timers;
 #[derive(Clone, Copy)]
 pub(crate) struct Turn<'a> {
     pub(crate) shared: &'a Shared,
+    pub(crate) shard: &'a Shard,
     pub(crate) now_ns: u64,
 }
 
@@ -52,7 +53,6 @@ pub(crate) struct Driver {
     /// Listeners and connections that have, or may have, something to read.
     ready: VecDeque<Key>,
     buffers: BufferPool,
-    admission: Admission,
     timers: Timers,
     patience: Patience,
     /// The time of the last poll.
@@ -65,12 +65,12 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(config: &SockConfig) -> Driver {
+    pub(crate) fn new(config: &SockConfig, shard: usize) -> Driver {
         Driver {
-            sources: Slab::new(),
+            // There are no more than MAX_SHARDS shards.
+            sources: Slab::new(shard as u8),
             ready: VecDeque::new(),
             buffers: BufferPool::default(),
-            admission: Admission::default(),
             timers: Timers::new(config),
             patience: Patience::default(),
             now_ns: 0,
@@ -83,13 +83,13 @@ impl Driver {
 
     /// Does what there is to do; about `budget` messages at the most.
     pub(crate) fn poll(&mut self, turn: Turn<'_>, budget: usize) -> Poll {
-        let _polling = turn.shared.polling_here();
+        let _polling = turn.shard.polling_here();
         let mut work = self.write_deferred(turn);
         work += self.serve_requests(turn);
         work += self.fire_timers(turn);
         work += self.take_events(turn);
         work += self.work_off_ready(turn, budget);
-        work += turn.shared.uncork(&mut self.uncorking);
+        work += turn.shard.uncork(&mut self.uncorking);
         work += self.serve_requests(turn);
         Poll { work, deadline_ns: self.timers.next_ns() }
     }
@@ -103,17 +103,17 @@ impl Driver {
     fn write_deferred(&mut self, turn: Turn<'_>) -> usize {
         let waited_ns = turn.now_ns.saturating_sub(self.now_ns);
         self.now_ns = turn.now_ns;
-        let any = turn.shared.write_deferred(&mut self.uncorking);
+        let any = turn.shard.write_deferred(&mut self.uncorking);
         if any {
             self.patience.learn(turn.now_ns, waited_ns);
         }
-        turn.shared.set_patient(self.patience.allows(turn.now_ns));
+        turn.shard.set_patient(self.patience.allows(turn.now_ns));
         usize::from(any)
     }
 
     fn serve_requests(&mut self, turn: Turn<'_>) -> usize {
         let mut requests = std::mem::take(&mut self.requests);
-        if !turn.shared.take_requests(&mut requests) {
+        if !turn.shard.take_requests(&mut requests) {
             self.requests = requests;
             return 0;
         }
@@ -128,10 +128,14 @@ impl Driver {
     fn serve(&mut self, turn: Turn<'_>, request: Request) {
         match request {
             Request::Listen(listener) => self.listen(turn, listener),
-            Request::Connect(peer) => self.advance_peer(turn, &peer),
+            Request::Decide(offered) => self.decide(turn, None, *offered),
+            Request::Connect(peer) => {
+                self.advance_peer(turn, &peer);
+                turn.shared.attempts.decline(&peer);
+            }
             Request::Flush(key) => {
                 if let Some(Source::Conn(rx)) = self.sources.get(key) {
-                    rx.conn.flush(turn.shared);
+                    rx.conn.flush();
                 }
             }
             Request::Broken(key, errno) => self.broken(turn, key, errno),
@@ -158,11 +162,15 @@ impl Driver {
     }
 
     fn take_events(&mut self, turn: Turn<'_>) -> usize {
+        // Nothing is watched but the wake-up, which needs to be looked at only after it was used.
+        if self.sources.is_empty() && !turn.shard.take_woken() {
+            return 0;
+        }
         // Taken out so that the sources can change meanwhile; put back below.
         let Some(mut events) = self.events.take() else { return 0 };
-        turn.shared.counters.rx.polls.one();
+        turn.shard.counters.rx.polls.one();
         let mut count = 0;
-        turn.shared.poller.wait(&mut events);
+        turn.shard.poller.wait(&mut events);
         for (key, readiness) in events.iter() {
             count += 1;
             self.on_event(turn, Key(key), readiness);
@@ -175,7 +183,7 @@ impl Driver {
         match self.sources.get_mut(key) {
             Some(Source::Conn(rx)) => {
                 if readiness.writable {
-                    rx.conn.became_writable(turn.shared);
+                    rx.conn.became_writable();
                 }
                 rx.ending |= readiness.ending;
                 if readiness.readable && !rx.is_held() {

@@ -15,6 +15,7 @@ use lnet_region::PartMut;
 
 use super::Turn;
 use super::incoming::Incoming;
+use crate::admission::Guest;
 use crate::conn::Conn;
 use crate::peer::Peer;
 use crate::slab::Key;
@@ -62,8 +63,8 @@ pub(super) struct RxConn {
     pub(super) write_mark: (u64, u64),
     /// Who the peer is taken for, in place of what its headers say.
     rewrite: Option<ProcessId>,
-    /// The address of a peer that connected in.
-    pub(super) accepted_from: Option<IpAddr>,
+    /// A peer that connected in.
+    guest: Option<Guest>,
 }
 
 enum State {
@@ -136,7 +137,7 @@ impl RxConn {
         order: ByteOrder,
     ) -> RxConn {
         RxConn {
-            conn: Arc::new(Conn::new(key, stream, conn_type, version, peer.ni.clone())),
+            conn: Arc::new(Conn::new(key, stream, conn_type, version, peer)),
             peer: peer.clone(),
             decoder: Decoder::new(version, order),
             state: State::Frame,
@@ -150,15 +151,20 @@ impl RxConn {
             begun_ns: None,
             write_mark: (0, turn.now_ns),
             rewrite: None,
-            accepted_from: None,
+            guest: None,
         }
     }
 
-    /// The same for a peer that connected in from this address, taken for `rewrite` if its headers don't count.
-    pub(super) fn accepted(mut self, from: IpAddr, rewrite: Option<ProcessId>) -> RxConn {
-        self.accepted_from = Some(from);
+    /// The same for a peer that connected in, taken for `rewrite` if its headers don't count.
+    pub(super) fn accepted(mut self, guest: Guest, rewrite: Option<ProcessId>) -> RxConn {
+        self.guest = Some(guest);
         self.rewrite = rewrite;
         self
+    }
+
+    /// The address that it came from, if it connected in.
+    pub(super) fn accepted_from(&self) -> Option<IpAddr> {
+        self.guest.as_ref().map(Guest::ip)
     }
 
     /// Keeps bytes that came with the handshake.
@@ -207,7 +213,7 @@ impl RxConn {
         pool: &mut BufferPool,
         budget: &mut usize,
     ) -> Result<Rest, Broken> {
-        self.settle(turn)?;
+        self.settle()?;
         if let Some(Stash { buffer, start, end }) = self.stash.take() {
             self.digest(turn, pool, buffer, start..end, budget)?;
         }
@@ -242,7 +248,7 @@ impl RxConn {
 
     /// One system call; `false` if it has emptied the socket.
     fn read(&mut self, turn: Turn<'_>, pool: &mut BufferPool, budget: &mut usize) -> Result<bool, Broken> {
-        turn.shared.counters.rx.calls.one();
+        turn.shard.counters.rx.calls.one();
         let buffer = pool.take();
         let direct = match &mut self.state {
             State::Payload(incoming) => incoming.direct().map_or(0, |(_, _, left)| left),
@@ -310,11 +316,11 @@ impl RxConn {
             }
         };
         let direct = count.min(direct_room);
-        turn.shared.counters.rx.bytes_direct.add(direct);
+        turn.shard.counters.rx.bytes_direct.add(direct);
         if let State::Payload(incoming) = &mut self.state {
             incoming.received_directly(direct);
         }
-        self.settle(turn)?;
+        self.settle()?;
         *budget = budget.saturating_sub(usize::from(matches!(self.state, State::Frame)));
         self.digest(turn, pool, buffer, 0..count - direct, budget)?;
         Ok(count == direct_room + ahead)
@@ -361,10 +367,10 @@ impl RxConn {
                 State::Payload(incoming) => {
                     let count = incoming.left().min(bytes.len());
                     let taken = incoming.take(&bytes[..count]);
-                    turn.shared.counters.rx.bytes_copied.add(taken.copied);
-                    turn.shared.counters.rx.bytes_discarded.add(taken.discarded);
+                    turn.shard.counters.rx.bytes_copied.add(taken.copied);
+                    turn.shard.counters.rx.bytes_discarded.add(taken.discarded);
                     start += count;
-                    self.settle(turn)?;
+                    self.settle()?;
                     if matches!(self.state, State::Payload(_)) {
                         break;
                     }
@@ -403,12 +409,12 @@ impl RxConn {
     ) -> Result<(), Broken> {
         match frame {
             Frame::Noop(prefix) => {
-                turn.shared.counters.rx.noops.one();
+                turn.shard.counters.rx.noops.one();
                 self.begun_ns = None;
                 check_acks(&prefix)
             }
             Frame::Lnet(prefix, header) => {
-                turn.shared.counters.rx.messages.one();
+                turn.shard.counters.rx.messages.one();
                 check_acks(&prefix)?;
                 self.begun_ns.get_or_insert(turn.now_ns);
                 self.on_message(turn, header, prefix.wants_ack(), checksum)
@@ -448,17 +454,17 @@ impl RxConn {
             }
         };
         self.state = State::Payload(Incoming::new(delivery, total, cookie, checksum));
-        self.settle(turn)
+        self.settle()
     }
 
     /// Tells the engine what is due, acknowledges, and ends the message if it is complete.
-    fn settle(&mut self, turn: Turn<'_>) -> Result<(), Broken> {
+    fn settle(&mut self) -> Result<(), Broken> {
         let State::Payload(incoming) = &mut self.state else { return Ok(()) };
         if incoming.is_due() {
             let cookie = incoming.cookie.take();
             incoming.finish(&*self.peer.ni.upcalls)?;
             if let Some(cookie) = cookie {
-                acknowledge(turn, &self.peer, cookie)?;
+                acknowledge(&self.peer, cookie)?;
             }
         }
         if matches!(&self.state, State::Payload(incoming) if incoming.is_complete()) {
@@ -470,10 +476,10 @@ impl RxConn {
 }
 
 /// Queues the acknowledgement of a zero-copy request, on the connection made for that or any other (lnet-wire 26).
-fn acknowledge(turn: Turn<'_>, peer: &Peer, cookie: u64) -> Result<(), Broken> {
+fn acknowledge(peer: &Peer, cookie: u64) -> Result<(), Broken> {
     let conn = peer.state.lock().choose_for_noop().cloned();
     match conn {
-        Some(conn) => Ok(conn.acknowledge(turn.shared, cookie)?),
+        Some(conn) => Ok(conn.acknowledge(cookie)?),
         None => Ok(()),
     }
 }

@@ -101,7 +101,7 @@ impl Driver {
         for (key, due) in due {
             match due {
                 Due::Accept => {
-                    turn.shared.counters.rx.handshake_timeouts.one();
+                    turn.shard.counters.rx.handshake_timeouts.one();
                     self.drop_accepting(key);
                 }
                 Due::Connect => self.connecting_timed_out(turn, key),
@@ -124,7 +124,7 @@ impl Driver {
     }
 
     fn look_at_sources(&mut self, turn: Turn<'_>) -> Vec<(Key, Due)> {
-        let Turn { shared, now_ns } = turn;
+        let Turn { shared, now_ns, .. } = turn;
         let timeout_ns = shared.config.timeout_ns();
         let mut found = Vec::new();
         let mut connections = false;
@@ -160,7 +160,7 @@ impl Driver {
 
     fn look_at_peers(&mut self, turn: Turn<'_>) -> usize {
         let mut peers = std::mem::take(&mut self.peers);
-        turn.shared.peers.collect(&mut peers, |_| true);
+        turn.shared.peers.collect(&mut peers, |peer| peer.shard.number == turn.shard.number);
         let crowded = peers.len() > FAILURES_KEPT;
         let mut count = 0;
         for peer in peers.drain(..) {
@@ -207,8 +207,8 @@ impl Driver {
             state.keepalive_ns = turn.now_ns;
             conn
         };
-        conn.keep_alive(turn.shared);
-        turn.shared.counters.tx.keepalives.one();
+        conn.keep_alive();
+        turn.shard.counters.tx.keepalives.one();
         1
     }
 }

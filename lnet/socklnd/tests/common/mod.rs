@@ -15,7 +15,10 @@ use lnet_nid::{MatchBits, Net, Nid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{Fragment, IoVec, Region, WriteVec};
 use lnet_socklnd::{Failure, SockConfig, SockCounters, SockLnd};
+
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::PARTITIONS;
 
 pub const S: u64 = 1_000_000_000;
 pub const FAR: u64 = u64::MAX / 2;
@@ -26,11 +29,22 @@ const STUCK_MS: u16 = 60_000;
 
 /// An address of this host that no other test uses, in this process or in one that runs at the same time.
 pub fn address() -> Ipv4Addr {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    let process = std::process::id() % (100 << 8);
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let process = std::process::id() % (50 << 8);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    assert!(number < 255, "too many addresses for one test program");
-    Ipv4Addr::new(127, 100 + (process >> 8) as u8, process as u8, number as u8)
+    let (block, number) = (number / 254, 1 + number % 254);
+    assert!(block < 4, "too many addresses for one test program");
+    Ipv4Addr::new(127, (50 + 50 * block + (process >> 8)) as u8, process as u8, number as u8)
+}
+
+/// One whose peers are on this partition.
+pub fn address_on(partition: usize) -> Ipv4Addr {
+    std::iter::repeat_with(address).find(|address| partition_of(*address) == partition).unwrap()
+}
+
+/// Peers of consecutive addresses are on consecutive partitions.
+fn partition_of(address: Ipv4Addr) -> usize {
+    usize::from(address.octets()[3]) % PARTITIONS
 }
 
 pub fn nid_of(address: Ipv4Addr) -> Nid {
@@ -38,7 +52,7 @@ pub fn nid_of(address: Ipv4Addr) -> Nid {
 }
 
 pub fn config() -> SockConfig {
-    SockConfig { accept_port: PORT, ..SockConfig::default() }
+    SockConfig { accept_port: PORT, partitions: PARTITIONS, ..SockConfig::default() }
 }
 
 /// Bytes in which a shift or a mix-up shows.
@@ -105,6 +119,8 @@ pub struct Engine {
     pub forgotten: Mutex<Vec<u64>>,
     /// A message that is forgotten is about to be resumed.
     pub resumes_meanwhile: AtomicBool,
+    /// Upcalls that were made, other than for a partition.
+    pub upcalls: AtomicU64,
 }
 
 const DELAYED: u64 = 1 << 40;
@@ -143,22 +159,35 @@ impl Engine {
         let tx = Tx { ni, peer, header, payload, token, reply_to, deadline_ns: FAR };
         let lnd = self.lnd.get().and_then(Weak::upgrade).unwrap();
         if let Sent::Now(result) = lnd.send(tx) {
-            self.finalize_tx(token, result);
+            self.finish(token, result);
         }
+    }
+
+    /// Notes what became of a message.
+    fn finish(&self, token: TxToken, result: Result<(), Errno>) {
+        let before = self.sent.lock().unwrap().insert(token.0, result);
+        assert_eq!(before, None, "a send is finalised twice");
+    }
+
+    /// How many messages are here completely.
+    pub fn received(&self) -> usize {
+        self.got.lock().unwrap().iter().filter(|got| got.result.is_some()).count()
     }
 }
 
 impl Upcalls for Engine {
     fn forget_delayed(&self, token: RxToken) -> bool {
+        self.upcalls.fetch_add(1, Ordering::Relaxed);
         self.forgotten.lock().unwrap().push(token.0 - DELAYED);
         !self.resumes_meanwhile.load(Ordering::Relaxed)
     }
 
-    fn partition_of(&self, _: Nid, _: Nid) -> usize {
-        0
+    fn partition_of(&self, _: Nid, peer: Nid) -> usize {
+        partition_of(peer.ipv4().unwrap())
     }
 
     fn parse(&self, arrival: &Arrival<'_>) -> Verdict {
+        self.upcalls.fetch_add(1, Ordering::Relaxed);
         let length = arrival.header.payload_length as usize;
         let order = self.orders.lock().unwrap().pop_front();
         let wanted = match order {
@@ -193,14 +222,15 @@ impl Upcalls for Engine {
     }
 
     fn finalize_rx(&self, token: RxToken, result: Result<(), Errno>) {
+        self.upcalls.fetch_add(1, Ordering::Relaxed);
         let mut got = self.got.lock().unwrap();
         let before = got[token.0 as usize].result.replace(result);
         assert_eq!(before, None, "a receive is finalised twice");
     }
 
     fn finalize_tx(&self, token: TxToken, result: Result<(), Errno>) {
-        let before = self.sent.lock().unwrap().insert(token.0, result);
-        assert_eq!(before, None, "a send is finalised twice");
+        self.upcalls.fetch_add(1, Ordering::Relaxed);
+        self.finish(token, result);
     }
 
     fn sink_of_get(&self, _: TxToken) -> Option<WriteVec> {
@@ -212,6 +242,7 @@ impl Upcalls for Engine {
     }
 
     fn peer_lost(&self, _: Nid, peer: ProcessId, reason: Errno) {
+        self.upcalls.fetch_add(1, Ordering::Relaxed);
         self.lost.lock().unwrap().push((peer, reason));
     }
 }
@@ -278,6 +309,19 @@ impl Node {
         self.put(to, &memory(bytes, 1), match_bits)
     }
 
+    /// Sends a GET for nothing over an NI of choice, whose upcalls are this engine's.
+    pub fn get_over(&self, ni: Nid, engine: &Engine, to: ProcessId) -> u64 {
+        let body = Body::Get {
+            return_wmd: WireHandle::new(1, 0),
+            match_bits: MatchBits(0),
+            portal: 9,
+            src_offset: 0,
+            sink_length: 0,
+        };
+        let header = Header { dest: to, src: ProcessId::lnet(ni), payload_length: 0, body };
+        self.send_over(ni, engine, to, header, None, FAR)
+    }
+
     /// Sends a GET for so many bytes; its token.
     pub fn get(&self, to: ProcessId, sink_length: usize, match_bits: u64) -> u64 {
         let body = Body::Get {
@@ -297,11 +341,23 @@ impl Node {
         payload: Option<lnet_region::ReadVec>,
         deadline_ns: u64,
     ) -> u64 {
+        self.send_over(self.nid, &self.engine, peer, header, payload, deadline_ns)
+    }
+
+    /// The same over an NI of choice, whose upcalls are this engine's.
+    pub fn send_over(
+        &self,
+        ni: Nid,
+        engine: &Engine,
+        peer: ProcessId,
+        header: Header,
+        payload: Option<lnet_region::ReadVec>,
+        deadline_ns: u64,
+    ) -> u64 {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
-        let tx =
-            Tx { ni: self.nid, peer, header, payload, token: TxToken(token), reply_to: None, deadline_ns };
+        let tx = Tx { ni, peer, header, payload, token: TxToken(token), reply_to: None, deadline_ns };
         if let Sent::Now(result) = self.lnd.send(tx) {
-            self.engine.finalize_tx(TxToken(token), result);
+            engine.finish(TxToken(token), result);
         }
         token
     }
@@ -317,8 +373,22 @@ impl Node {
         self.ahead_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
+    /// Polls all shards.
     pub fn poll(&self) -> lnet_api::Poll {
-        self.lnd.poll(0, self.now_ns(), lnet_api::POLL_BUDGET)
+        (0..self.lnd.shards()).map(|shard| self.poll_shard(shard)).reduce(lnet_api::Poll::and).unwrap()
+    }
+
+    pub fn poll_shard(&self, shard: usize) -> lnet_api::Poll {
+        self.lnd.poll(shard, self.now_ns(), lnet_api::POLL_BUDGET)
+    }
+
+    /// Arms all shards; `false` if one of them has work.
+    pub fn arm(&self) -> bool {
+        (0..self.lnd.shards()).all(|shard| self.lnd.arm(shard))
+    }
+
+    pub fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        (0..self.lnd.shards()).map(|shard| self.lnd.wait_fd(shard))
     }
 
     pub fn counters(&self) -> SockCounters {
@@ -336,7 +406,7 @@ impl Node {
 
     /// How many messages are here completely.
     pub fn received(&self) -> usize {
-        self.engine.got.lock().unwrap().iter().filter(|got| got.result.is_some()).count()
+        self.engine.received()
     }
 
     pub fn with_got<T>(&self, look: impl FnOnce(&[Got]) -> T) -> T {
@@ -355,10 +425,10 @@ pub fn drive_with(nodes: &[&Node], others: &[BorrowedFd<'_>], mut done: impl FnM
             return;
         }
         let work: usize = nodes.iter().map(|node| node.poll().work).sum();
-        if work > 0 || done() || !nodes.iter().all(|node| node.lnd.arm(0)) {
+        if work > 0 || done() || !nodes.iter().all(|node| node.arm()) {
             continue;
         }
-        let fds = nodes.iter().map(|node| node.lnd.wait_fd(0)).chain(others.iter().copied());
+        let fds = nodes.iter().flat_map(|node| node.wait_fds()).chain(others.iter().copied());
         let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         let ready = poll(&mut fds, PollTimeout::from(STUCK_MS)).unwrap();
         assert!(ready > 0, "nothing happens any more");

@@ -1,13 +1,9 @@
 //! Handshakes with peers made of bare sockets (lnet-wire 21 to 24), and the bytes recorded between kernel nodes.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::net::{Ipv4Addr, TcpListener};
 
-use common::raw::{self, BULK_IN, BULK_OUT, CONTROL, NONE, Wire};
-use common::{Node, PORT, S, address, config, drive, nid_of, settle};
+use crate::common::raw::{self, BULK_IN, BULK_OUT, CONTROL, NONE, Wire};
+use crate::common::{Node, PORT, S, address, config, drive, nid_of, settle};
 use lnet_api::{Errno, Lnd};
 use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_socklnd::{AcceptPolicy, SockConfig, SockLnd, Step};
@@ -467,7 +463,7 @@ fn a_peer_that_sees_us_as_userspace_gets_one_control_connection() {
     answer[28..32].copy_from_slice(&(0x8000_0000 | u32::from(from.port())).to_le_bytes());
     wire.send(&answer);
     wire.read(&[&node], 24 + 72 + 1);
-    let bulk = common::pattern(0, 100_000);
+    let bulk = crate::common::pattern(0, 100_000);
     node.put_bytes(ProcessId::lnet(nid_of(peer)), &bulk, 0);
     assert_eq!(wire.read(&[&node], 24 + 72 + bulk.len())[24 + 72..], bulk);
     settle(&[&node]);

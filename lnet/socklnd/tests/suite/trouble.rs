@@ -1,13 +1,9 @@
 //! What goes wrong on connections in use: protocol errors, hang-ups, time, and what the engine makes of messages.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::net::Ipv4Addr;
 
-use common::raw::{self, BULK_IN, BULK_OUT, CONTROL, Wire};
-use common::{FAR, Node, Order, S, address, config, drive, memory, nid_of, pattern, settle};
+use crate::common::raw::{self, BULK_IN, BULK_OUT, CONTROL, Wire};
+use crate::common::{FAR, Node, Order, S, address, config, drive, memory, nid_of, pattern, settle};
 use lnet_api::{Delivery, Errno, Lnd, RxToken};
 use lnet_nid::ProcessId;
 use lnet_proto::{Body, Header, WireHandle};

@@ -1,12 +1,8 @@
 //! Two nodes in one process exchange messages over real sockets.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::sync::atomic::Ordering;
 
-use common::{Got, Node, drive, memory, pattern, settle};
+use crate::common::{Got, Node, drive, memory, pattern, settle};
 use lnet_api::{Errno, Lnd};
 use lnet_proto::Body;
 
@@ -172,7 +168,7 @@ fn a_burst_sent_between_two_polls_leaves_in_two_calls() {
     let tokens: Vec<u64> = (0..COUNT).map(|number| a.put_bytes(b.id(), b"y", number as u64)).collect();
     assert_eq!(a.counters().tx.calls - before, 1);
     assert_eq!((a.sent(tokens[0]), a.sent(tokens[1])), (Some(Ok(())), None));
-    assert!(!a.lnd.arm(0), "a driver does not sleep over messages that wait");
+    assert!(!a.arm(), "a driver does not sleep over messages that wait");
     a.poll();
     assert_eq!(a.counters().tx.calls - before, 2);
     assert!(tokens.iter().all(|token| a.sent(*token) == Some(Ok(()))));
@@ -248,7 +244,7 @@ fn several_threads_send_to_one_peer() {
 
 #[test]
 fn conns_per_peer_makes_as_many_bulk_connections() {
-    let config = lnet_socklnd::SockConfig { conns_per_peer: 3, ..common::config() };
+    let config = lnet_socklnd::SockConfig { conns_per_peer: 3, ..crate::common::config() };
     let (a, b) = (Node::with(config.clone()), Node::with(config));
     a.put_bytes(b.id(), b"x", 0);
     drive(&[&a, &b], || b.counters().rx.accepts == 7);
@@ -276,7 +272,7 @@ fn conns_per_peer_can_be_changed_while_the_node_runs() {
 fn a_node_has_several_nis() {
     let (a, b) = (Node::new(), Node::new());
     let second = lnet_nid::Nid::new_v4("tcp1".parse().unwrap(), a.nid.ipv4().unwrap());
-    let other = common::nid_of(common::address());
+    let other = crate::common::nid_of(crate::common::address());
     for nid in [second, other] {
         a.lnd.startup(lnet_nid::ProcessId::lnet(nid), a.engine.clone()).unwrap();
     }

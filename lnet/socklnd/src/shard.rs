@@ -1,0 +1,179 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lnet_api::{Delivery, Errno};
+use parking_lot::Mutex;
+
+use crate::burst::{PollingHere, is_burst, is_polling, thread_id};
+use crate::conn::Conn;
+use crate::counters::Counters;
+use crate::driver::Offered;
+use crate::peer::Peer;
+use crate::slab::Key;
+use crate::sys::{Listener, Poller};
+
+/// How many times in a row one poll writes what its own upcalls queue.
+const UNCORK_ROUNDS_MAX: usize = 8;
+
+/// What any thread may ask of a shard's driver.
+pub(crate) enum Request {
+    /// Accept connections on this listener.
+    Listen(Box<dyn Listener>),
+    /// A peer of this shard has connected to another one's listener.
+    Decide(Box<Offered>),
+    /// Messages wait for this peer, or it may have another connection.
+    Connect(Arc<Peer>),
+    /// Go on writing.
+    Flush(Key),
+    /// A write failed.
+    Broken(Key, Errno),
+    /// Go on with a message that was held.
+    Resume(Key, Option<Delivery>),
+}
+
+/// What senders and the driver of one shard share: its poller, what is asked of it, and what waits to be written.
+pub(crate) struct Shard {
+    pub(crate) number: usize,
+    pub(crate) poller: Box<dyn Poller>,
+    pub(crate) counters: Counters,
+    /// What all shards of one LND have in common.
+    lnd: Arc<()>,
+    requests: Mutex<Vec<Request>>,
+    corked: Mutex<Corked>,
+    /// The poller has been woken, and not been asked since.
+    woken: AtomicBool,
+    /// Messages may wait for the next poll of the thread that sends them.
+    patient: AtomicBool,
+}
+
+/// Connections on which something waits to be written by the thread that polls, or polls next.
+#[derive(Default)]
+struct Corked {
+    conns: Vec<Arc<Conn>>,
+    /// The thread that has polled last.
+    poller: usize,
+}
+
+impl Shard {
+    pub(crate) fn new(number: usize, poller: Box<dyn Poller>, lnd: Arc<()>) -> Shard {
+        Shard {
+            number,
+            poller,
+            counters: Counters::default(),
+            lnd,
+            requests: Mutex::default(),
+            corked: Mutex::default(),
+            woken: AtomicBool::new(false),
+            patient: AtomicBool::new(true),
+        }
+    }
+
+    /// Asks the driver for something, and wakes it if it sleeps. The first request of a batch wakes: the driver takes all
+    /// of them at once.
+    pub(crate) fn request(&self, request: Request) {
+        let first = {
+            let mut requests = self.requests.lock();
+            requests.push(request);
+            requests.len() == 1
+        };
+        if first && !self.is_polling_here() {
+            self.counters.tx.wakeups.one();
+            self.poller.wake();
+            // Afterwards: a poll that has seen it finds the poller woken already, and so quiets it.
+            self.woken.store(true, Ordering::Release);
+        }
+    }
+
+    /// Takes all requests; gives whether there were any.
+    pub(crate) fn take_requests(&self, into: &mut Vec<Request>) -> bool {
+        debug_assert!(into.is_empty(), "requests are taken before the last ones are served");
+        std::mem::swap(&mut *self.requests.lock(), into);
+        !into.is_empty()
+    }
+
+    /// Whether the poller has been woken since this was last asked.
+    pub(crate) fn take_woken(&self) -> bool {
+        self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
+    }
+
+    /// Whether the next poll has something to do that the system does not know of.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.requests.lock().is_empty() || !self.corked.lock().conns.is_empty()
+    }
+
+    /// Notes a connection on which the polling thread has queued something.
+    pub(crate) fn cork(&self, conn: &Arc<Conn>) {
+        self.corked.lock().conns.push(conn.clone());
+    }
+
+    /// Whether a message that this thread sends may wait for others: it is not the first since the thread's last poll.
+    pub(crate) fn may_defer(&self) -> bool {
+        is_burst(Arc::as_ptr(&self.lnd).addr()) && self.patient.load(Ordering::Relaxed)
+    }
+
+    /// Notes a connection on which something waits for the next poll. `false`: another thread has polled last, so that
+    /// nobody may come for it; write it now.
+    pub(crate) fn defer(&self, conn: &Arc<Conn>) -> bool {
+        let mut corked = self.corked.lock();
+        // SYNC corked.poller: either the next poller takes what is noted here, or this thread sees that there was one.
+        let mine = corked.poller == thread_id();
+        if mine {
+            corked.conns.push(conn.clone());
+        }
+        mine
+    }
+
+    /// A poll begins: writes what was left to it. `true` if there was anything.
+    pub(crate) fn write_deferred(&self, list: &mut Vec<Arc<Conn>>) -> bool {
+        {
+            let mut corked = self.corked.lock();
+            // SYNC corked.poller
+            corked.poller = thread_id();
+            std::mem::swap(&mut corked.conns, list);
+        }
+        let any = !list.is_empty();
+        for conn in list.drain(..) {
+            conn.flush();
+        }
+        any
+    }
+
+    /// Says whether messages may wait for the next poll.
+    pub(crate) fn set_patient(&self, patient: bool) {
+        if self.patient.load(Ordering::Relaxed) != patient {
+            self.patient.store(patient, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes what the polling thread has queued, and what the upcalls for that queue again. After a few rounds the rest
+    /// is left to the next poll: whoever sends from every completion must not keep the poll from ending.
+    pub(crate) fn uncork(&self, list: &mut Vec<Arc<Conn>>) -> usize {
+        let mut flushed = 0;
+        for _ in 0..UNCORK_ROUNDS_MAX {
+            std::mem::swap(&mut self.corked.lock().conns, list);
+            if list.is_empty() {
+                break;
+            }
+            flushed += list.len();
+            for conn in list.drain(..) {
+                conn.flush();
+            }
+        }
+        flushed
+    }
+
+    /// Whether the calling thread is inside this shard's poll.
+    pub(crate) fn is_polling_here(&self) -> bool {
+        is_polling(self.address())
+    }
+
+    /// Marks the calling thread as polling until the guard is dropped.
+    pub(crate) fn polling_here(&self) -> PollingHere {
+        PollingHere::new(self.address(), Arc::as_ptr(&self.lnd).addr())
+    }
+
+    /// What threads know this shard by.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}

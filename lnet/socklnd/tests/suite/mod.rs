@@ -1,0 +1,6 @@
+//! What every number of partitions must pass.
+
+mod exchange;
+mod handshake;
+mod shards;
+mod trouble;

@@ -1,0 +1,238 @@
+//! Several shards (S-203, S-209, S-312): whose connections are where, shards that come with NIs, threads that drive them at
+//! the same time, and NIs that come and go under traffic (S-202).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::PARTITIONS;
+use crate::common::raw::{self, CONTROL, Wire};
+use crate::common::{Engine, Node, address, address_on, config, drive, memory, nid_of, pattern, settle};
+use lnet_api::{Errno, Lnd, Upcalls};
+use lnet_nid::ProcessId;
+use lnet_socklnd::SockConfig;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// Drives one shard, asleep or awake, until `done`.
+fn drive_shard(node: &Node, shard: usize, done: &AtomicBool) {
+    while !done.load(Ordering::Acquire) {
+        let work = node.poll_shard(shard).work;
+        if work == 0 && node.lnd.arm(shard) {
+            // Not to be woken for the end, a sleep is short.
+            let mut fds = [PollFd::new(node.lnd.wait_fd(shard), PollFlags::POLLIN)];
+            poll(&mut fds, PollTimeout::from(1_u16)).unwrap();
+        }
+    }
+}
+
+/// Runs `work` while each shard of each node is driven by a thread of its own.
+fn with_drivers<T>(nodes: &[&Node], work: impl FnOnce() -> T) -> T {
+    struct Done<'a>(&'a AtomicBool);
+    impl Drop for Done<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let done = &done;
+        for node in nodes {
+            for shard in 0..node.lnd.shards() {
+                scope.spawn(move || drive_shard(node, shard, done));
+            }
+        }
+        // Also if the work panics: the threads must end.
+        let _done = Done(done);
+        work()
+    })
+}
+
+/// Waits for what other threads do.
+fn until(condition: impl Fn() -> bool) {
+    let start = std::time::Instant::now();
+    while !condition() {
+        assert!(start.elapsed().as_secs() < 60, "nothing happens any more");
+        std::thread::yield_now();
+    }
+}
+
+/// S-209, S-312: one shard per partition; a peer that connects in on the listener's shard is served by its own.
+#[test]
+fn each_peer_is_on_the_shard_of_its_partition() {
+    let node = Node::new();
+    assert_eq!(node.lnd.shards(), PARTITIONS);
+    assert!((0..PARTITIONS).all(|shard| node.lnd.partition(shard) == shard));
+    let ours = node.nid.ipv4().unwrap();
+    for number in 0..2 * PARTITIONS {
+        let shard = number / 2;
+        let peer = address_on(shard);
+        let (mut wire, answer) = Wire::shake_hands(peer, &node, 7, CONTROL);
+        assert_eq!(answer[48..52], CONTROL.to_le_bytes());
+        settle(&[&node]);
+        wire.send(&raw::put(peer, ours, 0, 0, b"x"));
+        for other in (0..PARTITIONS).filter(|other| *other != shard) {
+            node.poll_shard(other);
+        }
+        assert_eq!(node.received(), number, "its bytes raise no event elsewhere");
+        while node.received() == number {
+            node.poll_shard(shard);
+        }
+    }
+    assert_eq!(node.counters().rx.handed_over, 2 * (PARTITIONS as u64 - 1));
+}
+
+/// What comes right behind the hello travels to the other shard with it.
+#[test]
+fn messages_behind_the_hello_are_handed_over() {
+    let node = Node::new();
+    let ours = node.nid.ipv4().unwrap();
+    for number in 0..PARTITIONS {
+        let peer = address_on(number);
+        let mut wire = Wire::connect(peer, 0, &node);
+        let put = raw::put(peer, ours, 0, 0, &pattern(number as u64, 100));
+        wire.send(&[raw::request(ours), raw::hello(3, peer, ours, 7, CONTROL), put].concat());
+        drive(&[&node], || node.received() == number + 1);
+        node.with_got(|got| assert_eq!(got[number].bytes(), pattern(number as u64, 100)));
+    }
+}
+
+/// S-203: each further NI brings a shard per partition, up to `nscheds`; they stay when NIs go, and are used again.
+#[test]
+fn shards_come_with_nis() {
+    let node = Node::with(SockConfig { nscheds: 2, ..config() });
+    let peer = Node::new();
+    assert_eq!(node.lnd.shards(), PARTITIONS);
+    let others = [address(), address()].map(nid_of);
+    for nid in others {
+        node.lnd.startup(ProcessId::lnet(nid), node.engine.clone()).unwrap();
+        assert_eq!(node.lnd.shards(), 2 * PARTITIONS);
+    }
+    assert!((0..2 * PARTITIONS).all(|shard| node.lnd.partition(shard) == shard % PARTITIONS));
+    let shard = PARTITIONS + node.engine.partition_of(others[0], peer.nid);
+    peer.put_bytes(ProcessId::lnet(others[0]), b"x", 0);
+    drive(&[&node, &peer], || node.received() == 1);
+    let before = node.lnd.counters().rx.calls;
+    peer.put_bytes(ProcessId::lnet(others[0]), b"y", 0);
+    while node.received() == 1 {
+        node.poll_shard(shard);
+    }
+    assert!(node.lnd.counters().rx.calls > before);
+    node.lnd.shutdown(others[0]);
+    assert_eq!(node.lnd.shards(), 2 * PARTITIONS);
+    // The gap is filled.
+    node.lnd.startup(ProcessId::lnet(others[0]), node.engine.clone()).unwrap();
+    drive(&[&node, &peer], || peer.lost().len() == 1);
+    peer.put_bytes(ProcessId::lnet(others[0]), b"z", 0);
+    drive(&[&node, &peer], || node.received() == 3);
+}
+
+/// A shard without sockets costs no system call.
+#[test]
+fn an_idle_shard_is_polled_without_a_system_call() {
+    let node = Node::new();
+    settle(&[&node]);
+    let before = node.counters().rx.polls;
+    for _ in 0..10 {
+        node.poll();
+    }
+    assert_eq!(node.counters().rx.polls - before, 10, "the listener's shard alone");
+    // It can be woken all the same, and sleeps again.
+    let peer = ProcessId::lnet(nid_of(address_on(PARTITIONS - 1)));
+    let token = node.put_bytes(peer, b"x", 0);
+    drive(&[&node], || node.sent(token).is_some());
+    assert_eq!(node.sent(token), Some(Err(Errno::ECONNREFUSED)));
+    settle(&[&node]);
+    let mut fds: Vec<PollFd<'_>> = node.wait_fds().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+    assert_eq!(poll(&mut fds, PollTimeout::ZERO).unwrap(), 0, "nobody is kept from sleeping");
+}
+
+/// Threads drive all shards of several nodes at once, others send: every message arrives once and whole, and is
+/// finalised once.
+#[test]
+fn shards_are_driven_by_several_threads_under_traffic() {
+    const EACH: usize = 150;
+    let nodes: Vec<Node> = (0..4).map(|_| Node::new()).collect();
+    let all: Vec<&Node> = nodes.iter().collect();
+    with_drivers(&all, || {
+        std::thread::scope(|scope| {
+            for from in &nodes {
+                let nodes = &nodes;
+                scope.spawn(move || {
+                    for number in 0..EACH {
+                        for to in nodes.iter().filter(|to| to.nid != from.nid) {
+                            let size = number * 131 % 30_000;
+                            from.put_bytes(to.id(), &pattern(number as u64, size), number as u64);
+                            from.get(to.id(), size, number as u64);
+                        }
+                    }
+                });
+            }
+        });
+        // Of each other node: its PUTs and GETs, and the REPLYs to this one's GETs.
+        let expected = 3 * EACH * (nodes.len() - 1);
+        until(|| nodes.iter().all(|node| node.received() == expected));
+        let messages = 2 * EACH * (nodes.len() - 1);
+        until(|| nodes.iter().all(|node| (1..=messages as u64).all(|token| node.sent(token).is_some())));
+    });
+    for node in &nodes {
+        assert!(node.engine.sent.lock().unwrap().values().all(|result| *result == Ok(())));
+        node.with_got(|got| {
+            for got in got {
+                let number = match got.header.body {
+                    lnet_proto::Body::Put { match_bits, .. } => match_bits.0,
+                    lnet_proto::Body::Reply { dst_wmd } => dst_wmd.object_cookie(),
+                    _ => continue,
+                };
+                assert!(got.bytes() == pattern(number, number as usize * 131 % 30_000));
+            }
+        });
+        assert!(node.lost().is_empty(), "{:?}", node.lost());
+    }
+}
+
+/// S-202: NIs are added and removed while other NIs have traffic and threads send over the very NI that goes. Every message
+/// is finalised once, nothing is heard of an NI that has ended, and the traffic of the others goes on.
+#[test]
+fn nis_come_and_go_under_traffic() {
+    const ROUNDS: usize = 12;
+    let (a, b) = (Node::with(SockConfig { nscheds: 2, ..config() }), Node::new());
+    let extra = ProcessId::lnet(nid_of(address()));
+    // The shards of the second NI are there before their drivers are.
+    a.lnd.startup(extra, a.engine.clone()).unwrap();
+    a.lnd.shutdown(extra.nid);
+    let engine = Arc::new(Engine::default());
+    let stop = AtomicBool::new(false);
+    let tokens = with_drivers(&[&a, &b], || {
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                let bytes = memory(&pattern(0, 5000), 1);
+                let mut tokens = Vec::new();
+                while !stop.load(Ordering::Acquire) {
+                    let before = b.received();
+                    let token = a.put(b.id(), &bytes, 0);
+                    // In both directions over the NI that comes and goes.
+                    tokens.push(a.get_over(extra.nid, &engine, b.id()));
+                    b.put(extra, &bytes, 0);
+                    until(|| a.sent(token).is_some() && b.received() > before);
+                }
+                tokens
+            });
+            for round in 0..ROUNDS {
+                a.lnd.startup(extra, engine.clone()).unwrap();
+                let before = engine.received();
+                until(|| engine.received() > before + 2);
+                a.lnd.shutdown(extra.nid);
+                let after = engine.upcalls.load(Ordering::Relaxed);
+                let before = b.received();
+                until(|| b.received() > before + 5);
+                let upcalls = engine.upcalls.load(Ordering::Relaxed) - after;
+                assert_eq!(upcalls, 0, "round {round}: an upcall for an NI that has ended");
+            }
+            stop.store(true, Ordering::Release);
+            sender.join().unwrap()
+        })
+    });
+    let sent = engine.sent.lock().unwrap();
+    assert!(tokens.iter().all(|token| sent.contains_key(token)), "no message is forgotten");
+    assert!(a.lost().is_empty(), "{:?}", a.lost());
+    assert_eq!(a.lnd.shards(), 2 * PARTITIONS);
+}
