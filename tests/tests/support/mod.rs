@@ -7,6 +7,7 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+pub mod forwarder;
 pub mod hosts;
 pub mod peer;
 

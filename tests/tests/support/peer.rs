@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -23,6 +23,15 @@ pub fn address() -> Ipv4Addr {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     assert!(number < 255, "too many addresses for one test program");
     Ipv4Addr::new(127, 200 + (process >> 8) as u8, process as u8, number as u8)
+}
+
+/// Does something again and again until it says that what the test waits for is so.
+#[track_caller]
+pub fn hung_unless(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < HUNG, "not in {HUNG:?}: {what}");
+    }
 }
 
 /// A process with one or more nodes; it is killed when the test ends.
@@ -127,8 +136,13 @@ impl Peer {
         self.early.iter().cloned().chain(now).collect()
     }
 
+    /// The NID of its first node.
     pub fn nid(&self) -> String {
-        format!("{}@tcp", self.addresses[0])
+        self.nid_of(0)
+    }
+
+    pub fn nid_of(&self, node: usize) -> String {
+        format!("{}@tcp", self.addresses[node])
     }
 
     pub fn pid(&self) -> u32 {
