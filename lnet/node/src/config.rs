@@ -6,6 +6,7 @@ use lnet_cpt::{CptConfig, CptError, CptTable};
 use lnet_nid::{Net, NetType, Nid, Pid};
 use lnet_socklnd::{AcceptPolicy, SockConfig};
 
+use crate::conf::Warning;
 use crate::interfaces::{Taken, take};
 use crate::partitions::Partitions;
 use crate::{Interface, NetSpec, Networks, NodeError};
@@ -20,11 +21,13 @@ pub const MAX_INTERFACES: usize = 16;
 /// What a node is made of. Every setting has LNet's default.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
-    nets: Vec<NetSpec>,
+    pub(crate) nets: Vec<NetSpec>,
     /// Without this life's cookie and the partitions, which are known when the node starts.
-    engine: EngineConfig,
-    partitions: Partitions,
-    tcp: SockConfig,
+    pub(crate) engine: EngineConfig,
+    pub(crate) partitions: Partitions,
+    /// What holds for all networks that have no value of their own.
+    pub(crate) tcp: SockConfig,
+    pub(crate) warnings: Vec<Warning>,
 }
 
 impl NodeConfig {
@@ -33,8 +36,9 @@ impl NodeConfig {
         NodeConfig {
             nets: Vec::new(),
             engine: EngineConfig::new(Pid::LNET, 0),
-            partitions: Partitions::Tunables(CptConfig::default()),
+            partitions: Partitions::default(),
             tcp: SockConfig::default(),
+            warnings: Vec::new(),
         }
     }
 
@@ -59,26 +63,62 @@ impl NodeConfig {
     }
 
     fn with_net(mut self, spec: NetSpec) -> Result<NodeConfig, NodeError> {
+        self.push_net(spec)?;
+        Ok(self)
+    }
+
+    /// Adds a network, or interfaces to one that is there already: each of them once.
+    pub(crate) fn push_net(&mut self, spec: NetSpec) -> Result<(), NodeError> {
         if spec.net == Net::LO {
-            return Ok(self);
+            return Ok(());
         }
         if spec.net.net_type() != NetType::TCP {
             return Err(NodeError::NoDriver { net: spec.to_string() });
         }
+        let others = || self.nets.iter().filter(|other| other.net == spec.net);
+        if let Some(name) = spec.twice(others()) {
+            return Err(NodeError::TwiceOn { net: spec.net, name: name.to_string() });
+        }
         self.nets.push(spec);
-        Ok(self)
+        Ok(())
+    }
+
+    /// Forgets the networks configured so far, for those that a command line names instead of a file's.
+    pub fn without_nets(mut self) -> NodeConfig {
+        self.nets.clear();
+        self
+    }
+
+    /// The networks configured so far.
+    #[must_use]
+    pub fn nets(&self) -> &[NetSpec] {
+        &self.nets
+    }
+
+    pub(crate) fn networks_text(&self) -> String {
+        Networks(self.nets.clone()).to_string()
+    }
+
+    pub(crate) fn set_networks(&mut self, text: &str) -> Result<(), NodeError> {
+        let nets = if text.trim().is_empty() { Vec::new() } else { text.parse::<Networks>()?.0 };
+        let before = std::mem::take(&mut self.nets);
+        let outcome = nets.into_iter().try_for_each(|spec| self.push_net(spec));
+        if outcome.is_err() {
+            self.nets = before;
+        }
+        outcome
     }
 
     /// The tunables of CPU partitions (S-315): `.cpt("cpu_npartitions=4".parse()?)`. Without this call they are as if
     /// nothing were configured (S-303): one partition on up to four CPUs.
     pub fn cpt(mut self, tunables: CptConfig) -> NodeConfig {
-        self.partitions = Partitions::Tunables(tunables);
+        self.partitions = tunables.into();
         self
     }
 
     /// The CPU partitions themselves, for a program that has a table already; instead of [`NodeConfig::cpt`].
     pub fn partitions(mut self, table: Arc<CptTable>) -> NodeConfig {
-        self.partitions = Partitions::Table(table);
+        self.partitions = table.into();
         self
     }
 

@@ -1,6 +1,10 @@
+use std::path::PathBuf;
+
 use lnet_api::{Errno, LNetError};
 use lnet_cpt::CptError;
-use lnet_nid::Nid;
+use lnet_nid::{Net, Nid};
+
+use crate::conf::Place;
 
 /// Why a node could not be configured or started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +26,42 @@ pub enum NodeError {
         bytes: usize,
         /// The limit.
         max: usize,
+    },
+    /// A configuration file, or a text in its form, says what cannot be.
+    #[error("{place}: '{key}': {reason}")]
+    Config {
+        /// The file and the line.
+        place: Place,
+        /// The key, the tunable's name, or the word that stands there.
+        key: String,
+        /// What is wrong with it, and what would be right.
+        reason: String,
+    },
+    /// A configuration file cannot be read at all.
+    #[error("{}: {reason}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        reason: String,
+        /// The errno.
+        errno: Errno,
+    },
+    /// A tunable that is not known, or a value that it cannot have.
+    #[error("{name}={value}: {reason}")]
+    Tunable {
+        /// Its name.
+        name: String,
+        /// The value.
+        value: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// No address of this host fits a pattern of `ip2nets`.
+    #[error("ip2nets: no address of this host fits any of its patterns; it has {addresses}")]
+    NoEntry {
+        /// The host's addresses.
+        addresses: String,
     },
     /// A network of a type that no driver here serves.
     #[error(
@@ -66,6 +106,14 @@ pub enum NodeError {
         /// The NID.
         nid: Nid,
     },
+    /// The same interface is configured twice on a network.
+    #[error("{net} has the interface '{name}' twice")]
+    TwiceOn {
+        /// The network.
+        net: Net,
+        /// The interface.
+        name: String,
+    },
     /// More interfaces than a node can have.
     #[error("{count} interfaces are configured; a node has {max} at the most")]
     TooMany {
@@ -93,12 +141,23 @@ pub enum NodeError {
 }
 
 impl NodeError {
+    /// What is wrong with a text of networks, without the text.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        match self {
+            NodeError::Network { reason, .. } => Some(reason),
+            _ => None,
+        }
+    }
+
     /// The errno that LNet users know.
     pub fn errno(&self) -> Errno {
         match self {
             NodeError::Network { .. }
             | NodeError::NetworksLength { .. }
             | NodeError::NoDriver { .. }
+            | NodeError::Config { .. }
+            | NodeError::Tunable { .. }
+            | NodeError::TwiceOn { .. }
             | NodeError::NoSuchPartition { .. }
             | NodeError::Twice { .. }
             | NodeError::TooMany { .. } => Errno::EINVAL,
@@ -106,7 +165,8 @@ impl NodeError {
             NodeError::Interface { .. } => Errno::ENODEV,
             NodeError::NoNetwork => Errno::ENETDOWN,
             NodeError::Start { source, .. } => source.errno(),
-            NodeError::System { errno, .. } => *errno,
+            NodeError::NoEntry { .. } => Errno::ENOENT,
+            NodeError::File { errno, .. } | NodeError::System { errno, .. } => *errno,
         }
     }
 }

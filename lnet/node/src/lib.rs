@@ -41,6 +41,7 @@
 
 #![forbid(unsafe_code)]
 
+mod conf;
 mod config;
 mod cpts;
 mod discover;
@@ -55,6 +56,7 @@ mod ping;
 mod read;
 mod steward;
 
+pub use conf::{Place, Tunable, Warning};
 pub use config::{DEFAULT_ACCEPT_PORT, MAX_INTERFACES, NodeConfig};
 pub use discover::{DiscoverOptions, Discovery, Pushed};
 pub use error::NodeError;

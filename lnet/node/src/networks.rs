@@ -1,6 +1,8 @@
 //! Networks, and the texts that name them (lnet-semantics 24).
 
+use std::collections::HashSet;
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use lnet_nid::Net;
@@ -8,6 +10,10 @@ use lnet_nid::Net;
 use crate::NodeError;
 use crate::cpts::CptSet;
 use crate::read::Reader;
+
+mod ni;
+
+pub(crate) use ni::NiTunables;
 
 /// One network of a configuration: `tcp1(eth0,eth1)[0,2]`.
 ///
@@ -25,6 +31,8 @@ pub struct NetSpec {
     pub(crate) net: Net,
     pub(crate) interfaces: Vec<NetInterface>,
     pub(crate) cpts: CptSet,
+    /// What its NIs have otherwise than the node's others.
+    pub(crate) tunables: NiTunables,
 }
 
 /// An interface of a network, as it is written.
@@ -32,9 +40,28 @@ pub struct NetSpec {
 pub(crate) struct NetInterface {
     pub(crate) name: String,
     pub(crate) cpts: CptSet,
+    /// Which of its addresses it must give, if that was said.
+    pub(crate) address: Option<IpAddr>,
 }
 
 impl NetSpec {
+    /// The network on the first interface that is not loopback.
+    pub(crate) fn plain(net: Net) -> NetSpec {
+        NetSpec { net, interfaces: Vec::new(), cpts: CptSet::default(), tunables: NiTunables::default() }
+    }
+
+    /// An interface that is named twice, here or in the other specifications of the network. The plain network is there
+    /// once as well.
+    pub(crate) fn twice<'a>(&'a self, others: impl Iterator<Item = &'a NetSpec>) -> Option<&'a str> {
+        const PLAIN: &str = "the first one";
+        fn names(spec: &NetSpec) -> impl Iterator<Item = &str> {
+            let plain = spec.interfaces.is_empty().then_some(PLAIN);
+            plain.into_iter().chain(spec.interfaces.iter().map(|interface| interface.name.as_str()))
+        }
+        let mut seen: HashSet<&str> = others.flat_map(names).collect();
+        names(self).find(|name| !seen.insert(name))
+    }
+
     /// The network.
     pub fn net(&self) -> Net {
         self.net
@@ -57,7 +84,7 @@ impl FromStr for NetSpec {
 impl fmt::Display for NetSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.net)?;
-        for (index, NetInterface { name, cpts }) in self.interfaces.iter().enumerate() {
+        for (index, NetInterface { name, cpts, .. }) in self.interfaces.iter().enumerate() {
             write!(f, "{}{name}{cpts}", if index == 0 { '(' } else { ',' })?;
         }
         write!(f, "{}{}", if self.interfaces.is_empty() { "" } else { ")" }, self.cpts)

@@ -5,20 +5,43 @@ use lnet_cpt::{CptConfig, CptError, CptTable, Topology};
 use crate::NodeError;
 
 /// Where a node's CPU partitions come from.
-#[derive(Debug, Clone)]
-pub(crate) enum Partitions {
-    /// From tunables, applied to the CPUs that this process may use when the node starts (S-315).
-    Tunables(CptConfig),
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Partitions {
+    /// Applied to the CPUs that this process may use when the node starts (S-315), if there is no table.
+    tunables: CptConfig,
     /// From whoever embeds the node.
-    Table(Arc<CptTable>),
+    table: Option<Arc<CptTable>>,
+}
+
+impl From<CptConfig> for Partitions {
+    fn from(tunables: CptConfig) -> Partitions {
+        Partitions { tunables, table: None }
+    }
+}
+
+impl From<Arc<CptTable>> for Partitions {
+    fn from(table: Arc<CptTable>) -> Partitions {
+        Partitions { tunables: CptConfig::default(), table: Some(table) }
+    }
 }
 
 impl Partitions {
+    /// The tunables, unless there is a table.
+    pub(crate) fn tunables(&self) -> Option<&CptConfig> {
+        self.table.is_none().then_some(&self.tunables)
+    }
+
+    /// The tunables, to be changed; they count instead of a table given before.
+    pub(crate) fn tunables_mut(&mut self) -> &mut CptConfig {
+        self.table = None;
+        &mut self.tunables
+    }
+
     pub(crate) fn table(&self) -> Result<Arc<CptTable>, NodeError> {
-        let config = match self {
-            Partitions::Table(table) => return Ok(table.clone()),
-            Partitions::Tunables(config) => config,
-        };
+        if let Some(table) = &self.table {
+            return Ok(table.clone());
+        }
+        let config = &self.tunables;
         let make = || {
             let topology = Topology::machine()?;
             if config.is_excessive(&topology) {
@@ -31,9 +54,9 @@ impl Partitions {
 
     /// The error of a table that cannot be made or used.
     pub(crate) fn refuse(&self, source: CptError) -> NodeError {
-        let tunables = match self {
-            Partitions::Table(_) => "CPU partitions of the program".to_string(),
-            Partitions::Tunables(config) => in_words(config),
+        let tunables = match self.tunables() {
+            None => "CPU partitions of the program".to_string(),
+            Some(tunables) => in_words(tunables),
         };
         NodeError::Partitions { tunables, source }
     }
@@ -55,7 +78,7 @@ mod tests {
     use super::*;
 
     fn table(tunables: &str) -> Result<Arc<CptTable>, NodeError> {
-        Partitions::Tunables(tunables.parse().unwrap()).table()
+        Partitions::from(tunables.parse::<CptConfig>().unwrap()).table()
     }
 
     /// S-303, S-315: tunables reach the table; a pattern overrides the number, and 1 switches affinity off.

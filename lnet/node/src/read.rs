@@ -82,7 +82,7 @@ impl<'a> Reader<'a> {
             }
             (colon, list) => colon.or(list).unwrap_or_default(),
         };
-        Ok(NetSpec { net, interfaces, cpts })
+        Ok(NetSpec { interfaces, cpts, ..NetSpec::plain(net) })
     }
 
     /// Behind the opening parenthesis, to the closing one.
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
             }
             self.seen.push((net, name));
             let cpts = self.cpts()?.unwrap_or_default();
-            interfaces.push(NetInterface { name: name.to_string(), cpts });
+            interfaces.push(NetInterface { name: name.to_string(), cpts, address: None });
             self.blanks();
             if self.take(')') {
                 return Ok(interfaces);

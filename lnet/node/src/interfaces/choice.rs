@@ -158,7 +158,14 @@ fn find<'a>(named: &NetInterface, cpts: &'a CptSet, host: &'a [Interface]) -> Re
                 interface.ok_or_else(|| refuse(format!("not there; there are: {}", names(host))))?;
             let none =
                 || refuse("without an IPv4 address, and without an IPv6 address beyond link-local".into());
-            (interface, interface.address().ok_or_else(none)?, Why::Named)
+            let address = match named.address {
+                Some(wanted) if interface.has(wanted) => wanted,
+                Some(wanted) => {
+                    return Err(refuse(format!("it does not have the address {wanted} of the NID")));
+                }
+                None => interface.address().ok_or_else(none)?,
+            };
+            (interface, address, Why::Named)
         }
     };
     if !interface.up {

@@ -1,0 +1,146 @@
+//! What a configuration text says, whatever its form: lists and maps of words, each with its line.
+
+use std::path::Path;
+
+use super::Place;
+use crate::NodeError;
+
+/// The largest configuration that is read, in bytes. An exported one of 16 interfaces with statistics has some 50 KiB.
+pub(crate) const MAX_CONFIG_BYTES: usize = 1 << 20;
+
+/// How deeply lists and maps may stand in each other. The deepest key of `lnet.conf` is at 6.
+pub(crate) const MAX_DEPTH: usize = 16;
+
+/// A value, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub(crate) line: usize,
+    pub(crate) value: Value,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    Nothing,
+    Text(String),
+    List(Vec<Item>),
+    Map(Vec<Entry>),
+}
+
+/// A key of a map with its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) line: usize,
+    pub(crate) item: Item,
+}
+
+/// What is wrong with a text, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) line: usize,
+    pub(crate) key: String,
+    pub(crate) reason: String,
+}
+
+impl Fault {
+    pub(crate) fn new(line: usize, key: impl Into<String>, reason: impl Into<String>) -> Fault {
+        Fault {
+            line,
+            key: shorten(key.into(), MAX_WORD_CHARS),
+            reason: shorten(reason.into(), MAX_REASON_CHARS),
+        }
+    }
+
+    /// The error that a user sees.
+    pub(crate) fn of(self, file: Option<&Path>) -> NodeError {
+        let place = Place { file: file.map(Path::to_path_buf), line: self.line };
+        NodeError::Config { place, key: self.key, reason: self.reason }
+    }
+}
+
+/// Longer words of a hostile file are not worth repeating.
+pub(crate) const MAX_WORD_CHARS: usize = 80;
+/// The longest reasons list the names of all tunables.
+const MAX_REASON_CHARS: usize = 2000;
+
+pub(crate) fn shorten(text: String, max: usize) -> String {
+    match text.char_indices().nth(max) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+impl Entry {
+    pub(crate) fn fault(&self, reason: impl Into<String>) -> Fault {
+        Fault::new(self.line, &self.key, reason)
+    }
+
+    /// The entry's one word.
+    pub(crate) fn text(&self) -> Result<&str, Fault> {
+        match &self.item.value {
+            Value::Text(text) => Ok(text),
+            Value::Nothing => Err(self.fault("a value must stand here")),
+            Value::List(_) | Value::Map(_) => Err(self.fault("one value must stand here, not several")),
+        }
+    }
+
+    /// The entry's map; one that is left empty is an empty one.
+    pub(crate) fn map(&self) -> Result<&[Entry], Fault> {
+        self.item.map().ok_or_else(|| self.fault("'name: value' lines must stand below it"))
+    }
+
+    /// The entry's list. What is no list is a list of one, and what is left empty a list of none.
+    pub(crate) fn items(&self) -> &[Item] {
+        match &self.item.value {
+            Value::List(items) => items,
+            Value::Nothing => &[],
+            Value::Text(_) | Value::Map(_) => std::slice::from_ref(&self.item),
+        }
+    }
+
+    /// The words of a list, of a map whose keys don't matter (`0: eth0`), or of a single word.
+    pub(crate) fn words(&self) -> Result<Vec<(usize, &str)>, Fault> {
+        let items: Vec<&Item> = match &self.item.value {
+            Value::Map(entries) => entries.iter().map(|entry| &entry.item).collect(),
+            _ => self.items().iter().collect(),
+        };
+        let word = |item: &'_ Item| match &item.value {
+            Value::Text(_) => Ok(()),
+            _ => Err(Fault::new(item.line, &self.key, "words must stand here")),
+        };
+        items.iter().try_for_each(|item| word(item))?;
+        Ok(items.into_iter().filter_map(|item| Some((item.line, item.text()?))).collect())
+    }
+}
+
+impl Item {
+    pub(crate) fn map(&self) -> Option<&[Entry]> {
+        match &self.value {
+            Value::Map(entries) => Some(entries),
+            Value::Nothing => Some(&[]),
+            Value::Text(_) | Value::List(_) => None,
+        }
+    }
+
+    pub(crate) fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// Refuses a text that is too long to be a configuration.
+pub(crate) fn limit(text: &str) -> Result<(), Fault> {
+    if text.len() <= MAX_CONFIG_BYTES {
+        return Ok(());
+    }
+    let reason = format!("{} bytes: at most {MAX_CONFIG_BYTES} are read", text.len());
+    Err(Fault::new(1, "configuration", reason))
+}
+
+/// The line of a byte of the text, counted from 1.
+pub(crate) fn line_of(text: &str, byte: usize) -> usize {
+    let before = &text.as_bytes()[..byte.min(text.len())];
+    1 + before.iter().filter(|&&byte| byte == b'\n').count()
+}

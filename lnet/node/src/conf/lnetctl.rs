@@ -1,0 +1,244 @@
+//! The form of `lnet.conf`: what `lnetctl export` prints and `lnetctl import` reads (lnet-semantics 18).
+
+use std::net::IpAddr;
+
+use lnet_nid::{Net, Nid};
+
+use super::Reading;
+use super::doc::{Entry, Fault, Item, Value};
+use super::tunables::{LNET, O2IBLND, SOCKLND, Tunable};
+use crate::cpts::{CptSet, ListError};
+use crate::networks::{NetInterface, NetSpec, NiTunables};
+
+/// Sections about what nlx does not do, and why they have no effect.
+const IDLE_SECTIONS: [(&str, &str); 6] = [
+    ("ip2nets", "deprecated: name the networks under 'net'"),
+    ("route", "nlx uses no routers"),
+    ("routing", "nlx does not route"),
+    ("buffers", "nlx does not route"),
+    ("peer", "nlx learns of peers when it talks with them"),
+    ("udsp", "nlx has no selection policies"),
+];
+
+/// What `lnetctl` tells of an interface beside its configuration.
+const REPORTED: [&str; 8] = [
+    "status",
+    "statistics",
+    "sent_stats",
+    "received_stats",
+    "dropped_stats",
+    "health stats",
+    "udsp info",
+    "dev cpt",
+];
+
+/// The keys of `global`, and LNet's tunables behind them.
+pub(super) const GLOBAL: [(&str, &str); 13] = [
+    ("numa_range", "lnet_numa_range"),
+    ("max_interfaces", "lnet_interfaces_max"),
+    ("discovery", "lnet_peer_discovery_disabled"),
+    ("drop_asym_route", "lnet_drop_asym_route"),
+    ("retry_count", "lnet_retry_count"),
+    ("transaction_timeout", "lnet_transaction_timeout"),
+    ("health_sensitivity", "lnet_health_sensitivity"),
+    ("recovery_interval", "lnet_recovery_interval"),
+    ("router_sensitivity", "router_sensitivity_percentage"),
+    ("lnd_timeout", "lnet_lnd_timeout"),
+    ("response_tracking", "lnet_response_tracking"),
+    ("recovery_limit", "lnet_recovery_limit"),
+    ("max_recovery_ping_interval", "lnet_max_recovery_ping_interval"),
+];
+
+pub(super) fn apply(reading: &mut Reading<'_>, whole: &Item) -> Result<(), Fault> {
+    let entries =
+        whole.map().ok_or_else(|| Fault::new(whole.line, "YAML", "'net:' or the like must stand here"))?;
+    for entry in entries {
+        let idle = IDLE_SECTIONS.iter().find(|(key, _)| *key == entry.key);
+        match (entry.key.as_str(), idle) {
+            ("net", _) => entry.items().iter().try_for_each(|net| apply_net(reading, entry, net))?,
+            ("global", _) => entry.map()?.iter().try_for_each(|entry| apply_global(reading, entry))?,
+            ("options", _) => entry.map()?.iter().try_for_each(|module| reading.module(module))?,
+            (_, Some(_)) if entry.item.value == Value::Nothing => {}
+            (key, Some((_, why))) => reading.warn(entry.line, key, why),
+            _ => {
+                let idle: Vec<&str> = IDLE_SECTIONS.iter().map(|(key, _)| *key).collect();
+                let reason = format!("no such section; there are: net, global, options, {}", idle.join(", "));
+                return Err(entry.fault(reason));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn apply_global(reading: &mut Reading<'_>, entry: &Entry) -> Result<(), Fault> {
+    let Some((key, tunable)) = GLOBAL.iter().find(|(key, _)| *key == entry.key) else {
+        let known: Vec<&str> = GLOBAL.iter().map(|(key, _)| *key).collect();
+        return Err(entry.fault(format!("no such key; global has: {}", known.join(", "))));
+    };
+    let value = entry.text()?;
+    let value = match *key {
+        // The only one whose sense is turned round.
+        "discovery" if value == "1" => "0",
+        "discovery" => "1",
+        "lnd_timeout" => {
+            reading.warn(entry.line, key, "it follows from other settings; nlx takes `sock_timeout` alone");
+            return Ok(());
+        }
+        _ => value,
+    };
+    let tunable = Tunable::find(LNET, tunable).ok_or_else(|| entry.fault("no such tunable"))?;
+    if !tunable.set(reading.config, value).map_err(|reason| entry.fault(reason))? {
+        reading.warn(entry.line, key, tunable.meaning());
+    }
+    Ok(())
+}
+
+fn apply_net(reading: &mut Reading<'_>, section: &Entry, item: &Item) -> Result<(), Fault> {
+    let missing = |reason| Fault::new(item.line, &section.key, reason);
+    let entries = item.map().ok_or_else(|| missing("each network begins with '- net type: tcp'"))?;
+    let name = entries.iter().find(|entry| entry.key == "net type");
+    let name = name.ok_or_else(|| missing("each network begins with '- net type: tcp'"))?;
+    let nis = entries.iter().find(|entry| entry.key == "local NI(s)");
+    if let Some(other) = entries.iter().find(|entry| !["net type", "local NI(s)"].contains(&&*entry.key)) {
+        return Err(other.fault("no such key; a network has: net type, local NI(s)"));
+    }
+    if name.text()? == "lo" {
+        return Ok(());
+    }
+    let net = net_named(name)?;
+    let nis = nis.filter(|nis| nis.item.value != Value::Nothing);
+    let specs = match nis {
+        Some(nis) => {
+            nis.items().iter().map(|item| read_ni(reading, net, nis, item)).collect::<Result<Vec<_>, _>>()?
+        }
+        None => vec![NetSpec::plain(net)],
+    };
+    specs.into_iter().try_for_each(|spec| {
+        reading.config.push_net(spec).map_err(|error| Fault::new(name.line, &name.key, error.to_string()))
+    })
+}
+
+fn read_ni(reading: &mut Reading<'_>, net: Net, nis: &Entry, item: &Item) -> Result<NetSpec, Fault> {
+    let entries = item.map().ok_or_else(|| {
+        Fault::new(item.line, &nis.key, "an interface begins with '- interfaces:' or '- nid: 10.0.0.7@tcp'")
+    })?;
+    let mut spec = NetSpec::plain(net);
+    let mut nid = None;
+    for entry in entries {
+        match entry.key.as_str() {
+            "nid" => nid = Some(address(net, entry)?),
+            "interfaces" => {
+                for (line, word) in entry.words()? {
+                    spec.interfaces.push(interface(&spec, line, &entry.key, word)?);
+                }
+            }
+            "CPT" => spec.cpts = cpts(entry)?,
+            "tunables" | "lnd tunables" => {
+                entry.map()?.iter().try_for_each(|entry| ni_tunable(reading, &mut spec.tunables, entry))?;
+            }
+            key if REPORTED.contains(&key) => {}
+            _ => {
+                let known = "nid, interfaces, tunables, lnd tunables, CPT";
+                return Err(
+                    entry.fault(format!("no such key; an interface has: {known}, {}", REPORTED.join(", ")))
+                );
+            }
+        }
+    }
+    let Some(nid) = nid else { return Ok(spec) };
+    match spec.interfaces.as_mut_slice() {
+        [] => {
+            spec.interfaces.push(NetInterface {
+                name: nid.to_string(),
+                cpts: CptSet::default(),
+                address: None,
+            });
+        }
+        [interface] if interface.name.parse().is_ok_and(|address: IpAddr| address != nid) => {
+            let reason = format!("it has not the address of its interface, {}", interface.name);
+            return Err(Fault::new(item.line, "nid", reason));
+        }
+        [interface] => interface.address = Some(nid),
+        _ => return Err(Fault::new(item.line, "nid", "one NID cannot have several interfaces")),
+    }
+    Ok(spec)
+}
+
+/// The address of a NID, which must be of the network.
+fn address(net: Net, entry: &Entry) -> Result<IpAddr, Fault> {
+    let nid: Nid =
+        entry.text()?.parse().map_err(|error: lnet_nid::NidError| entry.fault(error.to_string()))?;
+    if nid.net() != net {
+        return Err(entry.fault(format!("{nid} is not of the network {net}, in which it stands")));
+    }
+    nid.ip().ok_or_else(|| entry.fault(format!("{nid} has no IP address")))
+}
+
+/// The network that a key names.
+pub(super) fn net_named(entry: &Entry) -> Result<Net, Fault> {
+    let text = entry.text()?;
+    let net: Net = text.parse().map_err(|error: lnet_nid::NidError| entry.fault(error.to_string()))?;
+    if net.is_any() {
+        return Err(entry.fault("one network must be named, not all of them"));
+    }
+    Ok(net)
+}
+
+/// An interface, by a word as it stands in `networks`: `eth0`, `10.0.0.7`, `eth0[1]`.
+pub(super) fn interface(spec: &NetSpec, line: usize, key: &str, word: &str) -> Result<NetInterface, Fault> {
+    let wrong = |reason: String| Fault::new(line, key, reason);
+    let read: NetSpec = format!("{}({word})", spec.net).parse().map_err(|error: crate::NodeError| {
+        wrong(format!("'{word}': {}", error.reason().unwrap_or_default()))
+    })?;
+    match <[NetInterface; 1]>::try_from(read.interfaces) {
+        Ok([interface]) if read.cpts.is_empty() => Ok(interface),
+        _ => Err(wrong(format!("'{word}': one interface's name or address must stand here"))),
+    }
+}
+
+/// CPU partitions: `"[0,1]"`, `0-1`, or a list of numbers.
+pub(super) fn cpts(entry: &Entry) -> Result<CptSet, Fault> {
+    let words: Vec<&str> = entry.words()?.into_iter().map(|(_, word)| word).collect();
+    let text = words.join(",");
+    let list = text.strip_prefix('[').and_then(|list| list.strip_suffix(']')).unwrap_or(&text);
+    if list.trim().is_empty() {
+        return Ok(CptSet::default());
+    }
+    CptSet::read(list).map_err(|ListError { reason, .. }| entry.fault(format!("'{list}': {reason}")))
+}
+
+/// A tunable of one interface, by the name that it has there.
+pub(super) fn ni_tunable(
+    reading: &mut Reading<'_>,
+    tunables: &mut NiTunables,
+    entry: &Entry,
+) -> Result<(), Fault> {
+    let text = entry.text()?;
+    let name = match entry.key.as_str() {
+        "timeout" => "sock_timeout",
+        key => key,
+    };
+    let per_ni = NiTunables::NAMES.contains(&&*entry.key);
+    let tunable = match Tunable::find(SOCKLND, name).filter(|_| per_ni) {
+        Some(tunable) => tunable,
+        None if verbs_only(&entry.key) => {
+            return Err(entry.fault("it is a tunable of o2ib networks, not of tcp"));
+        }
+        None => {
+            let known = NiTunables::NAMES.join(", ");
+            return Err(entry.fault(format!("no such tunable of an interface; there are: {known}")));
+        }
+    };
+    if tunable.acts() {
+        let number = tunable.number(text).map_err(|reason| entry.fault(reason))?;
+        tunables.set(&entry.key, number);
+    } else if !tunable.is_like(text) {
+        reading.warn(entry.line, &entry.key, tunable.meaning());
+    }
+    Ok(())
+}
+
+/// Whether `lnetctl` shows it of o2ib interfaces alone.
+fn verbs_only(key: &str) -> bool {
+    key == "peercredits_hiw" || Tunable::find(O2IBLND, key).is_some()
+}

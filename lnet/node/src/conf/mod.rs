@@ -1,0 +1,313 @@
+//! Configurations as texts. Three forms, one result:
+//!
+//! | form | module | known from |
+//! | --- | --- | --- |
+//! | YAML | `yaml`, `lnetctl` | `lnetctl export`, `/etc/lnet.conf` |
+//! | `options lnet …` | `modprobe` | `/etc/modprobe.d/lustre.conf` |
+//! | TOML | `toml`, `own` | nlx's own, with the names of the other two |
+//!
+//! The texts come from files that others may write. So their length and depth are limited, no text is taken for another
+//! (a duplicate key, an unknown name, an alias is an error), and every error names its line.
+
+mod doc;
+mod lnetctl;
+mod modprobe;
+mod own;
+mod toml;
+mod tunables;
+mod write;
+mod yaml;
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use lnet_api::Errno;
+use nix::fcntl::OFlag;
+
+use crate::{NodeConfig, NodeError};
+use doc::{Entry, Fault, MAX_CONFIG_BYTES, MAX_WORD_CHARS, line_of, shorten};
+pub use tunables::Tunable;
+
+/// A line of a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file, if it was one.
+    pub file: Option<PathBuf>,
+    /// The line, from 1.
+    pub line: usize,
+}
+
+/// `lnet.conf, line 3`
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.file {
+            Some(file) => write!(f, "{}, line {}", file.display(), self.line),
+            None => write!(f, "line {}", self.line),
+        }
+    }
+}
+
+/// A setting that is known but has no effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// Where it stands, if in a text.
+    pub place: Option<Place>,
+    /// Its name.
+    pub name: String,
+    /// Why it has none.
+    pub reason: String,
+}
+
+/// `lnet.conf, line 3: 'routes' has no effect: nlx uses no routers`
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(place) = &self.place {
+            write!(f, "{place}: ")?;
+        }
+        write!(f, "'{}' has no effect: {}", self.name, self.reason)
+    }
+}
+
+/// The forms of a configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Yaml,
+    Toml,
+    Modprobe,
+}
+
+impl Form {
+    /// By the file's name, and where that does not tell, by its first line.
+    fn of(path: &Path, text: &str) -> Form {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("yaml" | "yml") => Form::Yaml,
+            Some("toml") => Form::Toml,
+            _ => Form::of_text(text),
+        }
+    }
+
+    fn of_text(text: &str) -> Form {
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let first = lines.next().unwrap_or_default();
+        let word = first.split_whitespace().next().unwrap_or_default();
+        match word {
+            word if modprobe::COMMANDS.contains(&word) => Form::Modprobe,
+            word if word.starts_with('[') => Form::Toml,
+            _ => Form::Yaml,
+        }
+    }
+}
+
+impl NodeConfig {
+    /// Reads a configuration file: `lnet.conf` (YAML), `lustre.conf` (the lines of modprobe), or TOML of nlx's own; see
+    /// `docs/configuration.md`. The form is known from the name (`.yaml`, `.yml`, `.toml`) or else from the first line.
+    ///
+    /// Whatever is set on the result counts more than the file: so do flags on a command line. What the file names but
+    /// nlx does not have stands in [`NodeConfig::warnings`].
+    ///
+    /// # Errors
+    /// [`NodeError::File`] for what is no readable file of at most 1 MiB; [`NodeError::Config`] names the line and the key.
+    pub fn load(path: impl AsRef<Path>) -> Result<NodeConfig, NodeError> {
+        NodeConfig::new().and_load(path)
+    }
+
+    /// Reads another file on top, as `lnet.conf` after `lustre.conf`: networks add up, other settings replace those before.
+    ///
+    /// # Errors
+    /// As [`NodeConfig::load`].
+    pub fn and_load(self, path: impl AsRef<Path>) -> Result<NodeConfig, NodeError> {
+        let path = path.as_ref();
+        let text = read_file(path)?;
+        self.read(&text, Form::of(path, &text), Some(path))
+    }
+
+    /// Reads a configuration in the form of `lnetctl export`.
+    ///
+    /// ```
+    /// let config = lnet_node::NodeConfig::from_yaml(r#"
+    /// net:
+    ///     - net type: tcp
+    ///       local NI(s):
+    ///         - nid: 127.0.0.13@tcp
+    ///           tunables:
+    ///               peer_credits: 16
+    ///           CPT: "[0]"
+    /// "#)?;
+    /// assert_eq!(config.nids()?[0].to_string(), "127.0.0.13@tcp");
+    /// # Ok::<(), lnet_node::NodeError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] names the line and the key.
+    pub fn from_yaml(text: &str) -> Result<NodeConfig, NodeError> {
+        NodeConfig::new().read(text, Form::Yaml, None)
+    }
+
+    /// Reads a configuration in TOML.
+    ///
+    /// ```
+    /// let config = lnet_node::NodeConfig::from_toml(r#"
+    /// [[net]]
+    /// name = "tcp1"
+    /// interfaces = ["127.0.0.14"]
+    /// peer_credits = 16
+    ///
+    /// [lnet]
+    /// accept_port = 9988
+    /// "#)?;
+    /// assert_eq!(config.nids()?[0].to_string(), "127.0.0.14@tcp1");
+    /// # Ok::<(), lnet_node::NodeError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] names the line and the key.
+    pub fn from_toml(text: &str) -> Result<NodeConfig, NodeError> {
+        NodeConfig::new().read(text, Form::Toml, None)
+    }
+
+    /// Reads a configuration written as options of kernel modules.
+    ///
+    /// ```
+    /// let text = r#"options lnet networks="tcp(127.0.0.15)" accept=all"#;
+    /// let config = lnet_node::NodeConfig::from_modprobe(text)?;
+    /// assert_eq!(config.nids()?[0].to_string(), "127.0.0.15@tcp");
+    /// # Ok::<(), lnet_node::NodeError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] names the line and the key.
+    pub fn from_modprobe(text: &str) -> Result<NodeConfig, NodeError> {
+        NodeConfig::new().read(text, Form::Modprobe, None)
+    }
+
+    /// Sets a tunable by its module and name, as `set("ksocklnd", "conns_per_peer", "4")`; see [`Tunable`].
+    ///
+    /// # Errors
+    /// [`NodeError::Tunable`] for a name that is not known or a value that it cannot have. Nothing is changed then.
+    pub fn set(&mut self, module: &str, name: &str, value: &str) -> Result<(), NodeError> {
+        let wrong =
+            |reason| NodeError::Tunable { name: format!("{module} {name}"), value: value.into(), reason };
+        let tunable = Tunable::find(module, name).ok_or_else(|| wrong(unknown(module)))?;
+        if !tunable.set(self, value).map_err(wrong)? {
+            let (name, reason) = (name.to_string(), tunable.meaning().to_string());
+            self.warnings.push(Warning { place: None, name, reason });
+        }
+        Ok(())
+    }
+
+    /// What was configured so far that has no effect, in the order in which it was.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// The configuration in the form of `lnetctl export`: networks, and every tunable that acts with its value. Read again,
+    /// it configures the same node. What `lnet.conf` has no place for stands under `options`. Timeouts are in whole seconds;
+    /// a table of partitions that a program made itself is not part of it.
+    #[must_use]
+    pub fn to_yaml(&self) -> String {
+        write::yaml(self)
+    }
+
+    fn read(mut self, text: &str, form: Form, file: Option<&Path>) -> Result<NodeConfig, NodeError> {
+        let mut reading = Reading { config: &mut self, file };
+        let outcome = match form {
+            Form::Yaml => yaml::read(text).and_then(|whole| lnetctl::apply(&mut reading, &whole)),
+            Form::Toml => toml::read(text).and_then(|whole| own::apply(&mut reading, &whole)),
+            Form::Modprobe => modprobe::read(text).and_then(|all| reading.assign(all)),
+        };
+        outcome.map_err(|fault| fault.of(file))?;
+        Ok(self)
+    }
+}
+
+/// What a module has.
+fn unknown(module: &str) -> String {
+    let near: Vec<&str> =
+        Tunable::all().filter(|tunable| tunable.module() == module).map(Tunable::name).collect();
+    match near.is_empty() {
+        true => format!("no such module: '{module}'; there are lnet, ksocklnd, nlx"),
+        false => format!("no such tunable; {module} has: {}", near.join(", ")),
+    }
+}
+
+fn read_file(path: &Path) -> Result<String, NodeError> {
+    let refuse = |reason: String, errno| NodeError::File { file: path.to_path_buf(), reason, errno };
+    let failed = |error: std::io::Error| {
+        let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+        refuse(errno.desc().to_string(), errno)
+    };
+    // Opening a pipe or a terminal would wait for somebody to write.
+    let flags = OFlag::O_NONBLOCK.bits();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(refuse("it is no regular file".into(), Errno::EINVAL));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_CONFIG_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() > MAX_CONFIG_BYTES {
+        let reason = format!("it is longer than {MAX_CONFIG_BYTES} bytes");
+        return Err(refuse(reason, Errno::EFBIG));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let line = line_of(&String::from_utf8_lossy(&error.as_bytes()[..valid]), valid);
+        refuse(format!("line {line}: it is not UTF-8"), Errno::EILSEQ)
+    })
+}
+
+/// A configuration while a text is read into it.
+struct Reading<'a> {
+    config: &'a mut NodeConfig,
+    file: Option<&'a Path>,
+}
+
+impl Reading<'_> {
+    /// Notes that a key has no effect.
+    fn warn(&mut self, line: usize, name: &str, reason: &str) {
+        let place = Some(Place { file: self.file.map(Path::to_path_buf), line });
+        let (name, reason) = (shorten(name.to_string(), MAX_WORD_CHARS), reason.to_string());
+        self.config.warnings.push(Warning { place, name, reason });
+    }
+
+    fn tunable(&mut self, module: &str, entry: &Entry) -> Result<(), Fault> {
+        self.set(module, &entry.key, entry.text()?, entry.line)
+    }
+
+    fn set(&mut self, module: &str, name: &str, value: &str, line: usize) -> Result<(), Fault> {
+        let tunable = Tunable::find(module, name).ok_or_else(|| Fault::new(line, name, unknown(module)))?;
+        let acts =
+            tunable.set(self.config, value).map_err(|reason| Fault::new(line, name, reason.as_str()))?;
+        if !acts {
+            self.warn(line, name, tunable.meaning());
+        }
+        Ok(())
+    }
+
+    /// The tunables of a module, one per entry.
+    fn module(&mut self, module: &Entry) -> Result<(), Fault> {
+        if !Tunable::all().any(|tunable| tunable.module() == module.key) {
+            return Err(module.fault(unknown(&module.key)));
+        }
+        module.map()?.iter().try_for_each(|entry| self.tunable(&module.key, entry))
+    }
+
+    /// The lines of modprobe. Of two values for one name the later counts, as it does for a module.
+    fn assign(&mut self, all: Vec<modprobe::Assignment>) -> Result<(), Fault> {
+        for modprobe::Assignment { line, module, name, value } in all {
+            let ours = module == tunables::LIBCFS || Tunable::all().any(|tunable| tunable.module() == module);
+            if ours {
+                self.set(&module, &name, &value, line)?;
+            } else {
+                self.warn(line, &format!("{module} {name}"), "the module is no part of LNet");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+use lnet_api::Errno;
+use proptest::prelude::*;
+
+use super::*;
+use crate::{AcceptPolicy, Rotor};
+
+mod hostile;
+mod round_trip;
+
+fn nets(config: &NodeConfig) -> Vec<String> {
+    config.nets().iter().map(ToString::to_string).collect()
+}
+
+fn warned(config: &NodeConfig) -> Vec<(usize, &str)> {
+    let line = |warning: &Warning| warning.place.as_ref().map_or(0, |place| place.line);
+    config.warnings().iter().map(|warning| (line(warning), warning.name.as_str())).collect()
+}
+
+/// What `lnetctl export` prints of a node with one interface, statistics and all.
+const EXPORTED: &str = include_str!("tests/exported.yaml");
+
+/// lnet-semantics 18, lnet-measured: an exported configuration is read as it is.
+#[test]
+fn what_lnetctl_exports_is_read() {
+    let config = NodeConfig::from_yaml(EXPORTED).unwrap();
+    assert_eq!(nets(&config), ["tcp(eth0)[0-1]", "tcp1(192.168.7.1)"]);
+    let first = config.nets[0].tunables.or(&config.tcp);
+    assert_eq!((first.credits, first.peer_credits), (Some(512), Some(16)));
+    assert_eq!((first.conns_per_peer, first.timeout_s), (Some(4), Some(40)));
+    assert_eq!(config.nets[0].interfaces[0].address, Some("10.0.0.7".parse().unwrap()));
+    assert_eq!(config.engine.transaction_timeout_ns, 100_000_000_000);
+    let warned = warned(&config);
+    for name in
+        ["peer_timeout", "retry_count", "health_sensitivity", "max_interfaces", "lnd_timeout", "route"]
+    {
+        assert!(warned.iter().any(|(line, other)| *line > 0 && *other == name), "{name} in {warned:?}");
+    }
+    // Values with which LNet does what nlx does.
+    for name in ["peer_buffer_credits", "numa_range", "discovery", "drop_asym_route", "peer", "udsp"] {
+        assert!(!warned.iter().any(|(_, other)| *other == name), "{name} in {warned:?}");
+    }
+}
+
+#[test]
+fn the_forms_say_the_same() {
+    let yaml = r#"
+net:
+  - net type: tcp
+    local NI(s):
+      - interfaces: {0: eth0}
+        CPT: "[0,2]"
+      - interfaces: {0: eth1}
+        CPT: [0, 2]
+  - net type: tcp1
+    local NI(s):
+      - nid: 10.0.0.7@tcp1
+global: {transaction_timeout: 30}
+options:
+  lnet: {accept_port: 9988, accept: all, cpu_pattern: "0[0-1] 1[2-3]", portal_rotor: 1}
+  ksocklnd: {min_bulk: 0x800, nagle: 1}
+  nlx: {stealing: lazy-puts}
+"#;
+    let toml = r#"
+[[net]]
+name = "tcp"
+interfaces = ["eth0", "eth1"]
+cpts = [0, 2]
+
+[[net]]
+name = "tcp1"
+interfaces = "10.0.0.7"
+
+[lnet]
+lnet_transaction_timeout = 30
+accept_port = 9988
+accept = "all"
+cpu_pattern = "0[0-1] 1[2-3]"
+portal_rotor = 1
+
+[ksocklnd]
+min_bulk = 0x800
+nagle = true
+
+[nlx]
+stealing = "lazy-puts"
+"#;
+    let modprobe = r#"
+# LNet
+options lnet networks="tcp(eth0,eth1)[0,2],tcp1(10.0.0.7)" accept=all \
+    accept_port=9988
+  options lnet lnet_transaction_timeout=30 portal_rotor=1
+options libcfs "cpu_pattern=0[0-1] 1[2-3]"
+options ksocklnd min_bulk=2048 nagle=y
+options nlx stealing=lazy-puts
+softdep lnet pre: ksocklnd
+"#;
+    let mut built = NodeConfig::new()
+        .net("tcp(eth0,eth1)[0,2]")
+        .unwrap()
+        .net("tcp1(10.0.0.7)")
+        .unwrap()
+        .accept_port(9988)
+        .accept(AcceptPolicy::All)
+        .transaction_timeout(std::time::Duration::from_secs(30))
+        .cpt(r#"cpu_pattern="0[0-1] 1[2-3]""#.parse().unwrap())
+        .portal_rotor(Rotor::On)
+        .stealing(crate::Stealing::LazyPuts);
+    built.tcp().min_bulk = 2048;
+    built.tcp().nagle = true;
+    let expected = built.to_yaml();
+    for read in [
+        NodeConfig::from_yaml(yaml).unwrap(),
+        NodeConfig::from_toml(toml).unwrap(),
+        NodeConfig::from_modprobe(modprobe).unwrap(),
+    ] {
+        assert_eq!(read.to_yaml(), expected);
+        assert_eq!(read.warnings(), []);
+    }
+}
+
+/// Every error names the line and the key, and what would be right.
+#[test]
+fn errors_name_the_line_and_the_key() {
+    type Read = fn(&str) -> Result<NodeConfig, NodeError>;
+    let (yaml, toml, modprobe): (Read, Read, Read) =
+        (NodeConfig::from_yaml, NodeConfig::from_toml, NodeConfig::from_modprobe);
+    for (read, text, line, key, words) in [
+        (yaml, "nets:\n", 1, "nets", "no such section; there are: net"),
+        (yaml, "tcp(eth0)", 1, "YAML", "'net:'"),
+        (yaml, "net:\n  - tcp\n", 2, "net", "net type"),
+        (yaml, "net:\n  - local NI(s):\n", 2, "net", "net type"),
+        (yaml, "net:\n  - net type: ether\n", 2, "net type", "ether"),
+        (yaml, "net:\n  - net type: <?>\n", 2, "net type", "one network"),
+        (yaml, "net:\n  - net type: o2ib\n", 2, "net type", "only for tcp"),
+        (yaml, "net:\n  - net type: tcp\n    local NIs:\n", 3, "local NIs", "local NI(s)"),
+        (yaml, &ni("nid: 10.0.0.1@tcp1"), 4, "nid", "not of the network tcp"),
+        (yaml, &ni("nid: 10.0.0@tcp"), 4, "nid", "10.0.0"),
+        (yaml, &ni("interfaces: {0: 'eth0,eth1'}"), 4, "interfaces", "one interface"),
+        (yaml, &ni("interfaces: {0: }"), 4, "interfaces", "words"),
+        (yaml, &ni("nid: 10.0.0.1@tcp\n        interfaces: {0: a, 1: b}"), 4, "nid", "several interfaces"),
+        (yaml, &ni("nid: 10.0.0.1@tcp\n        interfaces: {0: 10.0.0.2}"), 4, "nid", "10.0.0.2"),
+        (yaml, &ni("CPT: [0,0]"), 4, "CPT", "named twice"),
+        (yaml, &ni("interface: eth0"), 4, "interface", "interfaces"),
+        (yaml, &ni("tunables: {credits: many}"), 4, "credits", "from 1 to 65535, not 'many'"),
+        (yaml, &ni("tunables:\n          ntx: 512"), 5, "ntx", "o2ib"),
+        (yaml, &ni("tunables:\n          nagle: 1"), 5, "nagle", "peer_credits"),
+        (yaml, "global:\n  retries: 2\n", 2, "retries", "retry_count"),
+        (yaml, "global:\n  transaction_timeout: 0\n", 2, "transaction_timeout", "from 1 to"),
+        (yaml, "options:\n  lnet:\n    accept: maybe\n", 3, "accept", "secure, all, none, hello"),
+        (yaml, "options:\n  zfs: {}\n", 2, "zfs", "no such module"),
+        (yaml, "net:\n\nnet:\n", 3, "net", "second time"),
+        (yaml, "net: [\n", 2, "YAML", "column"),
+        (toml, "[[net]]\ninterfaces = []\n", 1, "net", "name"),
+        (
+            toml,
+            "[[net]]\nname = \"tcp\"\ninterface = \"eth0\"\n",
+            3,
+            "interface",
+            "no such tunable of an interface",
+        ),
+        (toml, "[net]\nname = \"tcp\"\n", 1, "net", "[[net]]"),
+        (toml, "[lnet]\n\naccept_port = 70000\n", 3, "accept_port", "from 1 to 65535, not '70000'"),
+        (toml, "[lnet]\naccept_port = 9.5\n", 2, "accept_port", "whole number"),
+        (toml, "[lnet]\naccept = 1\naccept = 2\n", 3, "TOML", "duplicate"),
+        (toml, "[lnet]\naccept_prot = 988\n", 2, "accept_prot", "accept_port"),
+        (toml, "[lnet\n", 1, "TOML", ""),
+        (modprobe, "\noptions lnet accept_port=0\n", 2, "accept_port", "from 1"),
+        (modprobe, "options lnet networks=\"tcp(eth0\"\n", 1, "networks", "closing ')'"),
+        (modprobe, "options lnet networks=\"o2ib(ib0)\"\n", 1, "networks", "only for tcp"),
+        (modprobe, "options lnet networks=\"tcp(eth0)\n", 1, "networks=tcp(eth0)", "closing quote"),
+        (modprobe, "options lnet accept\n", 1, "accept", "name=value"),
+        (modprobe, "options\n", 1, "options", "module"),
+        (modprobe, "# a\noption lnet accept=all\n", 2, "option", "options"),
+        (modprobe, "options ksocklnd conns=4\n", 1, "conns", "conns_per_peer"),
+    ] {
+        let error = read(text).expect_err(text);
+        let NodeError::Config { place, key: named, reason } = &error else { panic!("{error}") };
+        assert_eq!((place.line, named.as_str()), (line, key), "{text}: {error}");
+        assert!(reason.contains(words), "{text}: {error}");
+        assert_eq!(error.errno(), Errno::EINVAL);
+        assert!(error.to_string().starts_with(&format!("line {line}: '{key}': ")), "{error}");
+    }
+}
+
+/// A network with one NI, whose keys begin in line 4.
+fn ni(keys: &str) -> String {
+    format!("net:\n  - net type: tcp\n    local NI(s):\n      - {keys}\n")
+}
+
+/// S-315: interfaces of a network may stand in several places; each of them once.
+#[test]
+fn an_interface_stands_once() {
+    let text = "options lnet networks=tcp(eth0),tcp(eth1)";
+    let config = NodeConfig::from_modprobe(text).unwrap();
+    assert_eq!(nets(&config), ["tcp(eth0)", "tcp(eth1)"]);
+    assert!(config.to_yaml().matches("net type: tcp\n").count() == 1);
+    let error = config.net("tcp(eth1)").unwrap_err();
+    assert!(matches!(error, NodeError::TwiceOn { .. }) && error.errno() == Errno::EINVAL, "{error}");
+    assert!(NodeConfig::new().networks("tcp,tcp1,tcp").is_err());
+    let yaml = "net:\n- net type: tcp\n  local NI(s):\n  - interfaces: {0: a}\n  - interfaces: {0: a}\n";
+    assert!(NodeConfig::from_yaml(yaml).unwrap_err().to_string().contains("'a' twice"));
+}
+
+/// Of an interface with several addresses the NID says which; one that it has not is refused when the node starts.
+#[test]
+fn a_nid_chooses_among_the_addresses_of_its_interface() {
+    let nids = |nid: &str| {
+        let text = ni(&format!("nid: {nid}\n        interfaces: {{0: lo}}"));
+        NodeConfig::from_yaml(&text).unwrap().nids()
+    };
+    assert_eq!(nids("127.0.0.5@tcp").unwrap(), ["127.0.0.5@tcp".parse().unwrap()]);
+    // A documentation address (RFC 5737) is nobody's.
+    let error = nids("192.0.2.1@tcp").unwrap_err();
+    assert_eq!(error.errno(), Errno::ENODEV);
+    assert!(error.to_string().contains("'lo'") && error.to_string().contains("192.0.2.1"), "{error}");
+}
+
+#[test]
+fn what_has_no_effect_is_told_with_its_line() {
+    let config = NodeConfig::from_modprobe(
+        "options lnet routes=\"tcp1 10.0.0.1@tcp\" lnet_retry_count=0\n\
+         options ko2iblnd-opa peer_credits=32\noptions ko2iblnd ntx=1024\noptions zfs zfs_arc_max=1\n",
+    )
+    .unwrap();
+    assert_eq!(
+        warned(&config),
+        [(1, "routes"), (2, "ko2iblnd_opa peer_credits"), (3, "ntx"), (4, "zfs zfs_arc_max")]
+    );
+    assert_eq!(config.warnings()[0].to_string(), "line 1: 'routes' has no effect: nlx uses no routers");
+    let mut config = NodeConfig::new();
+    config.set("lnet", "lnet_retry_count", "5").unwrap();
+    assert!(config.warnings()[0].to_string().starts_with("'lnet_retry_count' has no effect: "));
+    let error = config.set("ksocklnd", "nagle", "7").unwrap_err();
+    assert_eq!(error.to_string(), "ksocklnd nagle=7: it must be 0 or 1, not '7'");
+}
+
+#[test]
+fn what_is_set_after_reading_counts() {
+    let config = NodeConfig::from_toml("[lnet]\naccept_port = 1000\nnetworks = \"tcp(a)\"").unwrap();
+    let config = config.without_nets().net("tcp(b)").unwrap().accept_port(2000);
+    assert_eq!((nets(&config), config.sock().accept_port), (vec!["tcp(b)".to_string()], 2000));
+}
+
+#[test]
+fn files_are_known_by_name_or_first_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let load = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        NodeConfig::load(path)
+    };
+    let port = |config: Result<NodeConfig, NodeError>| config.unwrap().sock().accept_port;
+    assert_eq!(port(load("a.yaml", "options: {lnet: {accept_port: 1}}")), 1);
+    assert_eq!(port(load("a.yml", "options: {lnet: {accept_port: 2}}")), 2);
+    assert_eq!(port(load("a.toml", "lnet.accept_port = 3")), 3);
+    assert_eq!(port(load("lnet.conf", "# comment\noptions:\n  lnet:\n    accept_port: 4")), 4);
+    assert_eq!(port(load("lustre.conf", "# comment\noptions lnet accept_port=5")), 5);
+    assert_eq!(port(load("nlx", "\n[lnet]\naccept_port = 6")), 6);
+    assert_eq!(port(load("empty.conf", "")), 988);
+    let both = load("a.toml", "lnet.accept_port = 3").unwrap().and_load(folder.path().join("lustre.conf"));
+    assert_eq!(port(both), 5);
+    let error = load("b.conf", "options lnet networks=tcp(a)\noptions lnet x=1").unwrap_err();
+    let file = folder.path().join("b.conf");
+    assert!(error.to_string().starts_with(&format!("{}, line 2: 'x': ", file.display())), "{error}");
+}
+
+#[test]
+fn what_is_no_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lnet.conf");
+    let errno = |path: &Path| NodeConfig::load(path).map_err(|error| (error.errno(), error.to_string()));
+    assert_eq!(errno(&path).unwrap_err().0, Errno::ENOENT);
+    assert!(errno(folder.path()).unwrap_err().1.contains("no regular file"));
+    std::fs::write(&path, b"net:\n  \xff\n").unwrap();
+    assert!(errno(&path).unwrap_err().1.contains("line 2: it is not UTF-8"));
+    std::fs::write(&path, vec![b'#'; MAX_CONFIG_BYTES + 1]).unwrap();
+    assert_eq!(errno(&path).unwrap_err().0, Errno::EFBIG);
+    let pipe = folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert!(errno(&pipe).unwrap_err().1.contains("no regular file"));
+}

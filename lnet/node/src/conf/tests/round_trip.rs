@@ -1,0 +1,102 @@
+//! What is read prints as a text that configures the same.
+
+use super::*;
+
+fn interface() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-z]{1,6}[0-9]{0,3}",
+        "[a-z]{1,4}\\.[0-9]{1,4}",
+        "10\\.[0-9]{1,2}\\.[0-9]{1,2}\\.[0-9]{1,2}",
+        "fd00::[1-9a-f]{1,4}",
+        "\\PC{1,4}",
+    ]
+}
+
+fn network() -> impl Strategy<Value = String> {
+    let list = prop_oneof![Just(String::new()), "\\[[0-9]\\]", "\\[[0-4],[5-9]\\]"];
+    (0..3u8, prop::collection::vec(interface(), 0..3), list).prop_map(|(number, interfaces, list)| {
+        let interfaces =
+            if interfaces.is_empty() { String::new() } else { format!("({})", interfaces.join(",")) };
+        format!("tcp{number}{interfaces}{list}")
+    })
+}
+
+/// A tunable that acts, and a value that it may have.
+fn setting() -> impl Strategy<Value = (&'static Tunable, String)> {
+    let acting: Vec<&'static Tunable> =
+        Tunable::all().filter(|tunable| tunable.acts() && tunable.name() != "networks").collect();
+    (prop::sample::select(acting), any::<u64>()).prop_map(|(tunable, number)| {
+        let value = match tunable.name() {
+            "cpu_pattern" => ["", "N", "0[0-1] 1[2-3]", "N 0[0] 1[1]"][number as usize % 4].to_string(),
+            "congestion_control" => ["", "cubic", "bbr"][number as usize % 3].to_string(),
+            "ip2nets" => String::new(),
+            _ => {
+                let range = tunable.range();
+                let words: Vec<&str> = range.split(", ").collect();
+                match range.split_once(" to ").or(range.split_once(" or ")) {
+                    Some((min, max)) => {
+                        let (min, max): (i64, i64) = (min.parse().unwrap(), max.parse().unwrap());
+                        (min + (number % (max - min + 1) as u64) as i64).to_string()
+                    }
+                    None => words[number as usize % words.len()].to_string(),
+                }
+            }
+        };
+        (tunable, value)
+    })
+}
+
+proptest! {
+    /// Whatever is configured: printed and read, it is the same, and means the same.
+    #[test]
+    fn what_is_printed_reads_as_the_same(
+        nets in prop::collection::vec(network(), 0..4),
+        settings in prop::collection::vec(setting(), 0..12),
+    ) {
+        let mut config = NodeConfig::new();
+        for net in nets {
+            config = config.clone().net(&net).unwrap_or(config);
+        }
+        for (tunable, value) in settings {
+            config.set(tunable.module(), tunable.name(), &value).unwrap();
+        }
+        let text = config.to_yaml();
+        let again = NodeConfig::from_yaml(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        prop_assert_eq!(again.to_yaml(), text);
+        prop_assert_eq!(again.warnings(), &[]);
+        prop_assert_eq!(&again.tcp.accept_policy(), &config.tcp.accept_policy());
+        prop_assert_eq!(again.interfaces(256).ok(), config.interfaces(256).ok());
+        for tunable in Tunable::all().filter(|tunable| tunable.acts() && tunable.name() != "networks") {
+            prop_assert_eq!(tunable.value(&again), tunable.value(&config), "{}", tunable.name());
+        }
+    }
+
+    /// Lines of modprobe give what `set` gives.
+    #[test]
+    fn an_option_is_a_setting(settings in prop::collection::vec(setting(), 0..12)) {
+        let mut config = NodeConfig::new();
+        let mut text = String::new();
+        for (tunable, value) in settings {
+            config.set(tunable.module(), tunable.name(), &value).unwrap();
+            text += &format!("options {} {}=\"{value}\"\n", tunable.module(), tunable.name());
+        }
+        prop_assert_eq!(NodeConfig::from_modprobe(&text).unwrap().to_yaml(), config.to_yaml());
+    }
+
+    /// Whatever the text, reading it ends in a configuration or in an error with a line of the text.
+    #[test]
+    fn any_text_is_read_or_refused(
+        text in "(net|net type|local NI\\(s\\)|nid|tcp|options|lnet|accept|global|: |\n|  |- |\\[|\\]|\\{|\\}|=|\"|'|#|,|[0-9]|\\PC){0,40}"
+    ) {
+        for read in [NodeConfig::from_yaml, NodeConfig::from_toml, NodeConfig::from_modprobe] {
+            match read(&text) {
+                Ok(config) => prop_assert!(NodeConfig::from_yaml(&config.to_yaml()).is_ok()),
+                Err(NodeError::Config { place, reason, .. }) => {
+                    prop_assert!(place.line >= 1 && place.line <= text.lines().count() + 1, "{place}");
+                    prop_assert!(!reason.is_empty());
+                }
+                Err(error) => prop_assert!(false, "{error}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! LNet's tunables by the names that their users know (lnet-semantics 27 to 30), and nlx's own: the one table from which
+//! configurations are read and written and of which `docs/configuration.md` is a copy.
+
+mod lnet;
+mod nlx;
+mod others;
+mod socklnd;
+
+use std::fmt;
+
+use crate::NodeConfig;
+
+/// The module whose tunables LNet's own are.
+pub(crate) const LNET: &str = "lnet";
+/// The TCP LND's module.
+pub(crate) const SOCKLND: &str = "ksocklnd";
+/// The verbs LND's module.
+pub(crate) const O2IBLND: &str = "ko2iblnd";
+/// The module of LNet's self-test.
+pub(crate) const SELFTEST: &str = "lnet_selftest";
+/// Tunables that only nlx has.
+pub(crate) const NLX: &str = "nlx";
+/// The older home of the tunables of CPU partitions.
+pub(crate) const LIBCFS: &str = "libcfs";
+
+/// One setting that users know by its name.
+///
+/// ```
+/// let port = lnet_node::Tunable::find("lnet", "accept_port").expect("it is LNet's");
+/// assert_eq!((port.default(), port.range().as_str()), ("988".to_string(), "1 to 65535"));
+/// assert!(port.acts());
+/// ```
+#[derive(Debug)]
+pub struct Tunable {
+    module: &'static str,
+    name: &'static str,
+    unit: &'static str,
+    agree: &'static str,
+    meaning: &'static str,
+    effect: Effect,
+}
+
+/// What a tunable does.
+pub(crate) enum Effect {
+    /// It is a number, or a switch: 0 or 1.
+    Number { min: i64, max: i64, get: fn(&NodeConfig) -> i64, set: fn(&mut NodeConfig, i64) },
+    /// It is one of some words.
+    Word {
+        words: &'static [&'static str],
+        get: fn(&NodeConfig) -> &'static str,
+        set: fn(&mut NodeConfig, &str),
+    },
+    /// It is a text with a grammar of its own.
+    Text {
+        grammar: &'static str,
+        get: fn(&NodeConfig) -> String,
+        set: fn(&mut NodeConfig, &str) -> Result<(), String>,
+    },
+    /// Nothing in nlx.
+    None {
+        /// LNet's default.
+        default: &'static str,
+        /// The value with which LNet does what nlx always does.
+        like: &'static str,
+    },
+}
+
+impl fmt::Debug for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Effect::Number { .. } => "Number",
+            Effect::Word { .. } => "Word",
+            Effect::Text { .. } => "Text",
+            Effect::None { .. } => "None",
+        })
+    }
+}
+
+/// Nobody needs to agree.
+const ALONE: &str = "–";
+
+impl Tunable {
+    /// All that are known: module by module, in the order of the documentation.
+    pub fn all() -> impl Iterator<Item = &'static Tunable> {
+        [lnet::ROWS, socklnd::ROWS, nlx::ROWS, others::ROWS].into_iter().flatten()
+    }
+
+    /// The tunable of a module: `lnet`, `ksocklnd`, `nlx`; `ko2iblnd` and `lnet_selftest`, none of whose have an effect.
+    #[must_use]
+    pub fn find(module: &str, name: &str) -> Option<&'static Tunable> {
+        let module = if module == LIBCFS && name.starts_with("cpu_") { LNET } else { module };
+        Tunable::all().find(|tunable| tunable.module == module && tunable.name == name)
+    }
+
+    /// The module that has it in LNet.
+    #[must_use]
+    pub fn module(&self) -> &'static str {
+        self.module
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The value where none is given.
+    #[must_use]
+    pub fn default(&self) -> String {
+        match self.effect {
+            Effect::None { default, .. } => default.to_string(),
+            _ => self.value(&NodeConfig::new()),
+        }
+    }
+
+    /// The unit of its value; empty where it has none.
+    #[must_use]
+    pub fn unit(&self) -> &'static str {
+        self.unit
+    }
+
+    /// The values it can have. Of those without effect any is taken.
+    #[must_use]
+    pub fn range(&self) -> String {
+        match &self.effect {
+            Effect::Number { min: 0, max: 1, .. } => "0 or 1".into(),
+            Effect::Number { min, max, .. } => format!("{min} to {max}"),
+            Effect::Word { words, .. } => words.join(", "),
+            Effect::Text { grammar, .. } => (*grammar).into(),
+            Effect::None { .. } => "any".into(),
+        }
+    }
+
+    /// Who must have the same value.
+    #[must_use]
+    pub fn agree(&self) -> &'static str {
+        self.agree
+    }
+
+    /// What it does; of one that does nothing in nlx: why.
+    #[must_use]
+    pub fn meaning(&self) -> &'static str {
+        self.meaning
+    }
+
+    /// Whether it does anything in nlx.
+    #[must_use]
+    pub fn acts(&self) -> bool {
+        !matches!(self.effect, Effect::None { .. })
+    }
+
+    /// Its value in a configuration, as a configuration file has it.
+    #[must_use]
+    pub fn value(&self, config: &NodeConfig) -> String {
+        match &self.effect {
+            Effect::Number { get, .. } => get(config).to_string(),
+            Effect::Word { get, .. } => get(config).to_string(),
+            Effect::Text { get, .. } => get(config),
+            Effect::None { like, .. } => (*like).to_string(),
+        }
+    }
+
+    /// Sets it. Whether the value means anything: one that describes what nlx does anyway needs no warning.
+    pub(crate) fn set(&self, config: &mut NodeConfig, text: &str) -> Result<bool, String> {
+        match &self.effect {
+            Effect::Number { set, .. } => set(config, self.number(text)?),
+            Effect::Word { words, set, .. } => match words.contains(&text) {
+                true => set(config, text),
+                false => return Err(format!("it must be one of {}, not '{text}'", words.join(", "))),
+            },
+            Effect::Text { set, .. } => set(config, text)?,
+            Effect::None { .. } => return Ok(self.is_like(text)),
+        }
+        Ok(true)
+    }
+
+    /// Whether nlx does what LNet does with this value.
+    pub(crate) fn is_like(&self, text: &str) -> bool {
+        matches!(self.effect, Effect::None { like, .. } if text.trim() == like)
+    }
+
+    /// Reads a number in the tunable's range.
+    pub(crate) fn number(&self, text: &str) -> Result<i64, String> {
+        let Effect::Number { min, max, .. } = self.effect else { return Err("it is no number".into()) };
+        let switch = (min, max) == (0, 1);
+        let number = read_number(text).or(if switch { read_switch(text) } else { None });
+        number.filter(|number| (min..=max).contains(number)).ok_or_else(|| match switch {
+            true => format!("it must be 0 or 1, not '{text}'"),
+            false => format!("it must be a number from {min} to {max}, not '{text}'"),
+        })
+    }
+}
+
+/// Decimal or with `0x`. Leading zeros mean octal to a kernel and decimal to people: refused.
+fn read_number(text: &str) -> Option<i64> {
+    let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
+    let hex = digits.strip_prefix("0x").or(digits.strip_prefix("0X"));
+    let (digits, radix) = hex.map_or((digits, 10), |digits| (digits, 16));
+    let odd = radix == 10 && digits.len() > 1 && digits.starts_with('0');
+    if odd || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    Some(sign * i64::from_str_radix(digits, radix).ok()?)
+}
+
+fn read_switch(text: &str) -> Option<i64> {
+    match text.to_ascii_lowercase().as_str() {
+        "y" | "yes" | "true" | "on" => Some(1),
+        "n" | "no" | "false" | "off" => Some(0),
+        _ => None,
+    }
+}
+
+const fn idle(
+    module: &'static str,
+    name: &'static str,
+    default: &'static str,
+    like: &'static str,
+    why: &'static str,
+) -> Tunable {
+    Tunable { module, name, unit: "", agree: ALONE, meaning: why, effect: Effect::None { default, like } }
+}
+
+#[cfg(test)]
+mod tests;

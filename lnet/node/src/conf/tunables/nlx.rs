@@ -1,0 +1,105 @@
+use lnet_cpt::{Conflict, Estimate};
+
+use super::{ALONE, Effect, NLX, Tunable};
+use crate::{MatchOrder, NodeConfig, Stealing};
+
+/// What LNet has no tunable for.
+pub(super) const ROWS: &[Tunable] = &[
+    word(
+        "stealing",
+        "which messages look for a buffer in other partitions too: all, or lazy PUTs as in today's LNet",
+        &["all", "lazy-puts"],
+        |config| match config.engine.stealing {
+            Stealing::All => "all",
+            Stealing::LazyPuts => "lazy-puts",
+        },
+        |config, word| {
+            config.engine.stealing = if word == "all" { Stealing::All } else { Stealing::LazyPuts };
+        },
+    ),
+    word(
+        "match_order",
+        "which of two entries that fit takes a message: the first, or as in today's LNet one with ignore bits",
+        &["list", "ignore-bits-first"],
+        |config| match config.engine.match_order {
+            MatchOrder::List => "list",
+            MatchOrder::IgnoreBitsFirst => "ignore-bits-first",
+        },
+        |config, word| {
+            let list = word == "list";
+            config.engine.match_order = if list { MatchOrder::List } else { MatchOrder::IgnoreBitsFirst };
+        },
+    ),
+    word(
+        "cpu_estimate",
+        "how many partitions there are where no tunable says it: by nlx's rule, or LNet's since 2.11, before, or of \
+         today",
+        &["seed", "current", "classic", "node"],
+        |config| match config.partitions.tunables().map_or(Estimate::Seed, |tunables| tunables.estimate) {
+            Estimate::Seed => "seed",
+            Estimate::Current => "current",
+            Estimate::Classic => "classic",
+            Estimate::PerNode => "node",
+        },
+        |config, word| {
+            config.partitions.tunables_mut().estimate = match word {
+                "current" => Estimate::Current,
+                "classic" => Estimate::Classic,
+                "node" => Estimate::PerNode,
+                _ => Estimate::Seed,
+            };
+        },
+    ),
+    word(
+        "cpu_conflict",
+        "what if `cpu_npartitions` and `cpu_pattern` disagree: the pattern wins, or as in today's LNet they are refused",
+        &["pattern", "refuse"],
+        |config| match config
+            .partitions
+            .tunables()
+            .map_or(Conflict::PatternWins, |tunables| tunables.conflict)
+        {
+            Conflict::PatternWins => "pattern",
+            Conflict::Refused => "refuse",
+        },
+        |config, word| {
+            let pattern = word == "pattern";
+            config.partitions.tunables_mut().conflict =
+                if pattern { Conflict::PatternWins } else { Conflict::Refused };
+        },
+    ),
+    Tunable {
+        module: NLX,
+        name: "congestion_control",
+        unit: "",
+        agree: ALONE,
+        meaning: "how TCP connections avoid congestion; empty leaves it to the system",
+        effect: Effect::Text {
+            grammar: "as `cubic`; up to 15 letters, digits, `_` and `-`",
+            get: |config| config.tcp.congestion_control.clone().unwrap_or_default(),
+            set: set_congestion_control,
+        },
+    },
+];
+
+/// The system's limit on such names, its terminating zero not counted.
+const CONGESTION_NAME_MAX: usize = 15;
+
+fn set_congestion_control(config: &mut NodeConfig, text: &str) -> Result<(), String> {
+    let fits = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'_' | b'-');
+    if text.len() > CONGESTION_NAME_MAX || !text.bytes().all(fits) {
+        return Err(format!("it must be a name of up to {CONGESTION_NAME_MAX} letters, digits, '_' and '-'"));
+    }
+    config.tcp.congestion_control = (!text.is_empty()).then(|| text.to_string());
+    Ok(())
+}
+
+const fn word(
+    name: &'static str,
+    meaning: &'static str,
+    words: &'static [&'static str],
+    get: fn(&NodeConfig) -> &'static str,
+    set: fn(&mut NodeConfig, &str),
+) -> Tunable {
+    Tunable { module: NLX, name, unit: "", agree: ALONE, meaning, effect: Effect::Word { words, get, set } }
+}

@@ -1,0 +1,94 @@
+use super::{ALONE, Effect, SOCKLND, Tunable, idle};
+use crate::NodeConfig;
+
+/// A number of the TCP LND that is a field of its configuration.
+macro_rules! field {
+    ($name:literal, $field:ident: $type:ty, $unit:literal, $min:literal..=$max:expr, $meaning:literal) => {
+        Tunable {
+            module: SOCKLND,
+            name: $name,
+            unit: $unit,
+            agree: ALONE,
+            meaning: $meaning,
+            effect: Effect::Number {
+                min: $min,
+                max: $max as i64,
+                get: |config| config.tcp.$field.into(),
+                set: |config: &mut NodeConfig, value| config.tcp.$field = value as $type,
+            },
+        }
+    };
+}
+
+/// As long as anybody can want to wait.
+const DAY_S: u32 = 86_400;
+/// A socket buffer's size is an `int` to the system.
+const BUFFER_MAX: i32 = i32::MAX;
+
+/// lnet-semantics 28.
+pub(super) const ROWS: &[Tunable] = &[
+    field!("sock_timeout", timeout_s: u32, "s", 1..=DAY_S, "how long a connection may go without progress before it is closed, and an attempt to connect may take"),
+    field!("credits", credits: u32, "messages", 1..=65_535, "how many may be in flight on an NI, all peers together"),
+    field!("peer_credits", peer_credits: u32, "messages", 1..=65_535, "how many may be in flight to one peer; at most `credits`"),
+    field!("conns_per_peer", conns_per_peer: u8, "connections", 1..=255, "how many connections of each bulk type the node opens to a peer"),
+    field!("min_reconnectms", min_reconnect_ms: u32, "ms", 1..=(DAY_S * 1000), "the first wait after a failed attempt to connect; it doubles"),
+    field!("max_reconnectms", max_reconnect_ms: u32, "ms", 1..=(DAY_S * 1000), "the longest wait; at least `min_reconnectms`"),
+    field!("min_bulk", min_bulk: u32, "bytes", 0..=u32::MAX, "messages of at least this size go on a bulk connection"),
+    field!("tx_buffer_size", tx_buffer_size: u32, "bytes", 0..=BUFFER_MAX, "a socket's send buffer; 0 leaves it to the system"),
+    field!("rx_buffer_size", rx_buffer_size: u32, "bytes", 0..=BUFFER_MAX, "a socket's receive buffer; 0 leaves it to the system"),
+    Tunable {
+        module: SOCKLND,
+        name: "nagle",
+        unit: "",
+        agree: ALONE,
+        meaning: "whether small segments wait for each other",
+        effect: Effect::Number {
+            min: 0,
+            max: 1,
+            get: |config| config.tcp.nagle.into(),
+            set: |config, value| config.tcp.nagle = value != 0,
+        },
+    },
+    field!("keepalive", keepalive_s: u32, "s", 0..=DAY_S, "how long a connection may be idle before LNet's own keepalive is sent; 0 for none"),
+    field!("keepalive_idle", keepalive_idle_s: u32, "s", 0..=32_767, "how long TCP waits in silence before its first probe; 0 for none"),
+    field!("keepalive_count", keepalive_count: u32, "probes", 1..=127, "how many of TCP's probes go unanswered before the connection breaks"),
+    field!("keepalive_intvl", keepalive_intvl_s: u32, "s", 1..=32_767, "the time between TCP's probes"),
+    idle(SOCKLND, "peer_buffer_credits", "0", "0", "nlx does not route"),
+    idle(
+        SOCKLND,
+        "peer_timeout",
+        "180",
+        "0",
+        "only routers watch whether peers are alive, and nlx does not route",
+    ),
+    idle(SOCKLND, "nscheds", "0", "0", "one thread serves the node while nobody waits on it"),
+    idle(SOCKLND, "nconnds", "4", "", "nlx has no threads that connect: who drives the network does"),
+    idle(SOCKLND, "nconnds_max", "64", "", "nlx has no threads that connect: who drives the network does"),
+    idle(SOCKLND, "eager_ack", "0", "0", "nlx leaves TCP's acknowledgements to the system"),
+    idle(SOCKLND, "typed_conns", "1", "1", "peers demand typed connections (hello V3)"),
+    idle(SOCKLND, "round_robin", "1", "1", "connections of a type take turns"),
+    idle(SOCKLND, "enable_csum", "0", "0", "checksums belong to hello V1 and V2, which nlx does not speak"),
+    idle(SOCKLND, "inject_csum_error", "0", "0", "for tests of the kernel's LND"),
+    idle(SOCKLND, "enable_irq_affinity", "0", "0", "obsolete in LNet"),
+    idle(
+        SOCKLND,
+        "nonblk_zcack",
+        "1",
+        "1",
+        "zero-copy acknowledgements always have a connection of their own",
+    ),
+    idle(
+        SOCKLND,
+        "zc_min_payload",
+        "16384",
+        "",
+        "nlx sends without asking for zero-copy acknowledgements; it answers those asked of it",
+    ),
+    idle(SOCKLND, "zc_recv", "0", "0", "obsolete in LNet"),
+    idle(SOCKLND, "zc_recv_min_nfrags", "16", "16", "obsolete in LNet"),
+    idle(SOCKLND, "skip_mr_route_setup", "0", "1", "nlx changes no routes of the host"),
+    idle(SOCKLND, "backoff_init", "3", "3", "for kernels with a patch of their own"),
+    idle(SOCKLND, "backoff_max", "3", "3", "for kernels with a patch of their own"),
+    idle(SOCKLND, "protocol", "3", "3", "nlx speaks hello V3 over IPv4 and V4 over IPv6"),
+    idle(SOCKLND, "tos", "-1", "-1", "nlx leaves the type of service to the system"),
+];

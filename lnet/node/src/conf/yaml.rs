@@ -1,0 +1,129 @@
+//! YAML, as much of it as `lnetctl export` writes and people write by hand: maps, lists and words. Anchors, aliases and
+//! tags are refused: nobody needs them here, and aliases of aliases can grow without end.
+
+use std::collections::HashSet;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
+
+use super::doc::{Entry, Fault, Item, MAX_DEPTH, Value, limit};
+
+/// Reads a text of one document; [`Value::Nothing`] if there is none in it.
+pub(crate) fn read(text: &str) -> Result<Item, Fault> {
+    limit(text)?;
+    Builder::default().read(text)
+}
+
+/// A list or map that is not at its end.
+enum Open {
+    List(Vec<Item>),
+    Map {
+        entries: Vec<Entry>,
+        /// Keys so far: a duplicate is found at once, however many there are.
+        seen: HashSet<String>,
+        /// The key whose value comes next.
+        key: Option<(String, usize)>,
+    },
+}
+
+#[derive(Default)]
+struct Builder {
+    open: Vec<(usize, Open)>,
+    whole: Option<Item>,
+}
+
+impl Builder {
+    fn read(mut self, text: &str) -> Result<Item, Fault> {
+        for event in Parser::new_from_str(text) {
+            let (event, span) = event.map_err(|error| syntax(&error))?;
+            self.take(event, span.start.line())?;
+        }
+        Ok(self.whole.unwrap_or(Item { line: 1, value: Value::Nothing }))
+    }
+
+    fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), Fault> {
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                self.plain(line, anchor, tag.is_some())?;
+                let nothing = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null");
+                let text = text.into_owned();
+                self.place(line, if nothing { Value::Nothing } else { Value::Text(text) })
+            }
+            Event::SequenceStart(anchor, tag) => {
+                self.plain(line, anchor, tag.is_some())?;
+                self.open(line, Open::List(Vec::new()))
+            }
+            Event::MappingStart(anchor, tag) => {
+                self.plain(line, anchor, tag.is_some())?;
+                self.open(line, Open::Map { entries: Vec::new(), seen: HashSet::new(), key: None })
+            }
+            Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
+                Some((line, Open::List(items))) => self.place(line, Value::List(items)),
+                Some((line, Open::Map { entries, .. })) => self.place(line, Value::Map(entries)),
+                None => Ok(()),
+            },
+            Event::Alias(_) => Err(Fault::new(line, "*", "aliases are not read: write the value itself")),
+            Event::DocumentStart(_) if self.whole.is_some() => {
+                Err(Fault::new(line, "---", "a second document: one file holds one configuration"))
+            }
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd => Ok(()),
+        }
+    }
+
+    fn plain(&self, line: usize, anchor: usize, tag: bool) -> Result<(), Fault> {
+        match () {
+            () if anchor != 0 => Err(Fault::new(line, "&", "anchors are not read: write the value itself")),
+            () if tag => Err(Fault::new(line, "!", "tags are not read: write the value alone")),
+            () => Ok(()),
+        }
+    }
+
+    fn open(&mut self, line: usize, what: Open) -> Result<(), Fault> {
+        if let Some((_, Open::Map { key: None, .. })) = self.open.last() {
+            return Err(Fault::new(line, "?", "a key must be a word"));
+        }
+        if self.open.len() == MAX_DEPTH {
+            let reason = format!("lists and maps stand more than {MAX_DEPTH} deep in each other");
+            return Err(Fault::new(line, self.key(), reason));
+        }
+        self.open.push((line, what));
+        Ok(())
+    }
+
+    /// The key that is being read.
+    fn key(&self) -> String {
+        let key = self.open.iter().rev().find_map(|(_, open)| match open {
+            Open::Map { key: Some((key, _)), .. } => Some(key.clone()),
+            _ => None,
+        });
+        key.unwrap_or_else(|| "YAML".into())
+    }
+
+    fn place(&mut self, line: usize, value: Value) -> Result<(), Fault> {
+        match self.open.last_mut() {
+            None => self.whole = Some(Item { line, value }),
+            Some((_, Open::List(items))) => items.push(Item { line, value }),
+            Some((_, Open::Map { entries, seen, key })) => match key.take() {
+                Some((key, at)) => entries.push(Entry { key, line: at, item: Item { line, value } }),
+                None => {
+                    let Value::Text(word) = value else {
+                        return Err(Fault::new(line, "?", "a key must be a word"));
+                    };
+                    if !seen.insert(word.clone()) {
+                        return Err(Fault::new(line, word, "stands here a second time"));
+                    }
+                    *key = Some((word, line));
+                }
+            },
+        }
+        Ok(())
+    }
+}
+
+fn syntax(error: &ScanError) -> Fault {
+    let marker = error.marker();
+    Fault::new(marker.line(), "YAML", format!("column {}: {}", marker.col() + 1, error.info()))
+}

@@ -1,0 +1,59 @@
+use lnet_socklnd::SockConfig;
+
+/// What one NI has otherwise than the others of its node; `None` is as the node has it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct NiTunables {
+    pub(crate) credits: Option<u32>,
+    pub(crate) peer_credits: Option<u32>,
+    pub(crate) conns_per_peer: Option<u8>,
+    pub(crate) timeout_s: Option<u32>,
+}
+
+impl NiTunables {
+    /// The names that `lnetctl` has under `tunables`.
+    pub(crate) const LNET: &[&str] = &["peer_timeout", "peer_credits", "peer_buffer_credits", "credits"];
+    /// Those under `lnd tunables`.
+    pub(crate) const LND: &[&str] = &["conns_per_peer", "timeout", "tos"];
+    /// All of them.
+    pub(crate) const NAMES: [&str; 7] = [
+        "peer_timeout",
+        "peer_credits",
+        "peer_buffer_credits",
+        "credits",
+        "conns_per_peer",
+        "timeout",
+        "tos",
+    ];
+
+    /// Sets one by its name to a number that is in its range.
+    pub(crate) fn set(&mut self, name: &str, number: i64) {
+        match name {
+            "credits" => self.credits = Some(number as u32),
+            "peer_credits" => self.peer_credits = Some(number as u32),
+            "conns_per_peer" => self.conns_per_peer = Some(number as u8),
+            "timeout" => self.timeout_s = Some(number as u32),
+            _ => {}
+        }
+    }
+
+    /// The value of one; `None` if it follows the node or has no effect.
+    pub(crate) fn value(&self, name: &str) -> Option<String> {
+        match name {
+            "credits" => self.credits.map(|value| value.to_string()),
+            "peer_credits" => self.peer_credits.map(|value| value.to_string()),
+            "conns_per_peer" => self.conns_per_peer.map(|value| value.to_string()),
+            "timeout" => self.timeout_s.map(|value| value.to_string()),
+            _ => None,
+        }
+    }
+
+    /// The values in force, on a node with these.
+    pub(crate) fn or(&self, node: &SockConfig) -> NiTunables {
+        NiTunables {
+            credits: self.credits.or(Some(node.credits)),
+            peer_credits: self.peer_credits.or(Some(node.peer_credits)),
+            conns_per_peer: self.conns_per_peer.or(Some(node.conns_per_peer)),
+            timeout_s: self.timeout_s.or(Some(node.timeout_s)),
+        }
+    }
+}
