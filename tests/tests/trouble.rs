@@ -127,9 +127,9 @@ fn exchange_at_once(sides: &mut [Peer; 2], seed: u64) {
         jobs
     });
     let mut running = [Vec::new(), Vec::new()];
-    for node in 0..nids[0].len() {
-        for side in [0, 1] {
-            let values = format!("{} to={}", list(side, node), nids[1 - side][node]);
+    for (node, pair) in nids[0].iter().zip(&nids[1]).enumerate() {
+        for (side, partner) in [(0, pair.1), (1, pair.0)] {
+            let values = format!("{} to={partner}", list(side, node));
             running[side].push(sides[side].tell(node, "run", &values));
         }
     }
