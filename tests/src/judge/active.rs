@@ -1,0 +1,201 @@
+//! The active side: whom the judge connects to, and one connection's handshake.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddrV4, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::dial::dial;
+use super::wire::{self, BadHello, Hello, Nid, Order, PID, PRIVILEGED_MAX, USERSPACE, kind};
+
+/// How long a check waits for what must come. A node that takes longer has hung.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whose connections the judged node accepts (lnet-wire 20).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// From privileged ports.
+    Secure,
+    /// From all ports; who comes from an unprivileged one is named after it.
+    All,
+    /// From all ports, and the hello is believed. No kernel node has this one.
+    Hello,
+}
+
+impl std::str::FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Policy, String> {
+        match text {
+            "secure" => Ok(Policy::Secure),
+            "all" => Ok(Policy::All),
+            "hello" => Ok(Policy::Hello),
+            _ => Err(format!("'{text}' is not a policy: secure, all or hello")),
+        }
+    }
+}
+
+/// The node that is judged, and how.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// Where it listens.
+    pub to: SocketAddrV4,
+    /// Its NID.
+    pub nid: Nid,
+    /// The judge's NID; it connects from this address.
+    pub own: Nid,
+    /// Whether the judge connects from privileged ports.
+    pub privileged: bool,
+    /// The node's policy.
+    pub policy: Policy,
+    /// Portal and match bits of a buffer of 1 MiB that the node has posted for PUT and GET, with offsets managed remotely
+    /// and no limit of operations.
+    pub buffer: Option<(u32, u64)>,
+    /// How long the judge waits.
+    pub patience: Duration,
+}
+
+impl Target {
+    /// A node of the policy `secure`, judged from privileged ports.
+    pub fn new(to: SocketAddrV4, nid: Nid, own: Nid) -> Target {
+        Target { to, nid, own, privileged: true, policy: Policy::Secure, buffer: None, patience: PATIENCE }
+    }
+
+    /// Whether the node believes what the judge's hellos say.
+    pub fn believes(&self) -> bool {
+        self.privileged || self.policy == Policy::Hello
+    }
+
+    /// A bare connection.
+    pub fn dial(&self) -> Result<TcpStream, String> {
+        dial(self.own.address(), self.to, self.privileged, self.patience)
+            .map_err(|error| format!("cannot connect to {} from {}: {error}", self.to, self.own.address()))
+    }
+
+    /// A connection on which these bytes have been sent.
+    pub fn say(&self, bytes: &[u8]) -> Result<TcpStream, String> {
+        let mut stream = self.dial()?;
+        // A node may close before it has read everything.
+        let _ = stream.write_all(bytes);
+        Ok(stream)
+    }
+
+    /// The hello of a kernel node.
+    pub fn hello(&self, version: u32, kind: u32, incarnation: u64) -> Hello {
+        Hello {
+            version,
+            src: self.own,
+            dst: self.nid,
+            src_pid: PID,
+            dst_pid: 0,
+            src_incarnation: incarnation,
+            dst_incarnation: 0,
+            kind,
+            addresses: Vec::new(),
+        }
+    }
+
+    /// Request and hello, as a kernel node sends them.
+    pub fn offer(&self, hello: &Hello) -> Result<Answer, String> {
+        self.offer_bytes(hello, &[wire::request_v1(self.nid, Order::Little), hello.bytes(Order::Little)].concat())
+    }
+
+    /// The same with bytes of choice; `hello` says what they mean.
+    pub fn offer_bytes(&self, hello: &Hello, bytes: &[u8]) -> Result<Answer, String> {
+        let mut stream = self.say(bytes)?;
+        let (reply, order) = match Hello::read(&mut stream) {
+            Ok(read) => read,
+            Err(BadHello::Ended(_)) => return Ok(Answer::Closed),
+            Err(bad) => return Err(format!("it answered {bad}")),
+        };
+        self.judge_reply(&stream, hello, &reply, order)?;
+        if reply.kind == kind::NONE {
+            expect_end(&mut stream)?;
+            return Ok(Answer::Refused(reply));
+        }
+        Ok(Answer::Accepted(stream, reply))
+    }
+
+    /// Who the judge is to the node on a connection.
+    pub fn identity(&self, stream: &TcpStream, claimed: (Nid, u32)) -> Result<(Nid, u32), String> {
+        let local = stream.local_addr().map_err(|error| error.to_string())?;
+        if self.policy != Policy::All || local.port() <= PRIVILEGED_MAX {
+            return Ok(claimed);
+        }
+        Ok((self.nid.with_address(self.own.address()), USERSPACE | u32::from(local.port())))
+    }
+
+    /// lnet-wire 22 and 24: what must stand in a hello that answers another.
+    fn judge_reply(
+        &self,
+        stream: &TcpStream,
+        hello: &Hello,
+        reply: &Hello,
+        order: Order,
+    ) -> Result<(), String> {
+        let (nid, pid) = self.identity(stream, (hello.src, hello.src_pid))?;
+        let refused = reply.kind == kind::NONE;
+        let accepted_kind = kind::inverse(hello.kind);
+        let faults = [
+            (order == Order::Little, format!("byte order {order:?}")),
+            (reply.version == hello.version, format!("version {}, not {}", reply.version, hello.version)),
+            (reply.src == self.nid, format!("source NID {}, not {}", reply.src, self.nid)),
+            (reply.src_pid == PID, format!("source PID {}, not {PID}", reply.src_pid)),
+            (refused || reply.dst == nid, format!("destination NID {}, not {nid}", reply.dst)),
+            (reply.dst_pid == 0 || reply.dst_pid == pid, format!("destination PID {}", reply.dst_pid)),
+            (reply.src_incarnation != 0, "no incarnation".to_string()),
+            (
+                [0, hello.src_incarnation].contains(&reply.dst_incarnation),
+                format!("destination incarnation {:#x}", reply.dst_incarnation),
+            ),
+            (reply.addresses.is_empty(), format!("addresses {:x?}", reply.addresses)),
+            (
+                refused || reply.kind == accepted_kind,
+                format!("type {}, not {}", kind::name(reply.kind), kind::name(accepted_kind)),
+            ),
+        ];
+        match faults.into_iter().find(|(good, _)| !good) {
+            Some((_, fault)) => Err(format!("its hello has {fault}")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a node made of an offered connection.
+pub enum Answer {
+    /// It stands.
+    Accepted(TcpStream, Hello),
+    /// A hello of type NONE, and the end.
+    Refused(Hello),
+    /// The end, without a byte.
+    Closed,
+}
+
+impl std::fmt::Display for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Answer::Accepted(..) => "accepted",
+            Answer::Refused(_) => "answered NONE",
+            Answer::Closed => "closed without a byte",
+        })
+    }
+}
+
+/// The node must close the connection, and say nothing more.
+pub fn expect_end(stream: &mut TcpStream) -> Result<(), String> {
+    let mut byte = [0];
+    match stream.read(&mut byte) {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(format!("{:#04x} where the connection was to end", byte[0])),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
+        Err(error) => Err(format!("the connection did not end: {error}")),
+    }
+}
+
+/// An incarnation that no other life of the judge has had: wall-clock nanoseconds, as a kernel's.
+pub fn new_incarnation() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);
+    let before = LAST.fetch_max(now, Ordering::Relaxed);
+    if before < now { now } else { LAST.fetch_add(1, Ordering::Relaxed) + 1 }
+}

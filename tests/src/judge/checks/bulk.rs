@@ -1,0 +1,122 @@
+//! Bulk, and the acknowledgements of zero-copy requests.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::net::{SocketAddrV4, TcpListener};
+
+use super::Verdict;
+use super::messages::NOWHERE;
+use crate::judge::active::Target;
+use crate::judge::frame::{Frame, Message, NO_HANDLE};
+use crate::judge::session::{Session, judge_answer};
+use crate::judge::wire::kind;
+
+/// From here on a kernel asks for zero-copy acks.
+const ZC_MIN: usize = 16_384;
+
+pub(super) fn stray_ack(target: &Target) -> Verdict {
+    for (zc_req, zc_ack) in [(0, 99), (100, 99), (98, 99)] {
+        let mut session = Session::full(target)?;
+        session.send_noop(1, zc_req, zc_ack)?;
+        session.expect_ends().map_err(|fault| format!("cookies {zc_req} and {zc_ack}: {fault}"))?;
+    }
+    Ok(())
+}
+
+/// Bulk on the judge's BULK_OUT, also when nothing takes it: each cookie is acknowledged once, on that connection.
+pub(super) fn zc_ack(target: &Target) -> Verdict {
+    let mut session = Session::full(target)?;
+    let (own, _) = session.identity(0);
+    let mut wanted = BTreeSet::new();
+    for (cookie, length) in (2..).zip([65_536, 1 << 20, ZC_MIN, 65_536, 1 << 20, 1 << 20]) {
+        let put = Message::put(own, target.nid, NOWHERE.0, NOWHERE.1, NO_HANDLE, &vec![cookie as u8; length]);
+        session.send(2, &put.with_cookie(cookie))?;
+        wanted.insert(cookie);
+    }
+    collect_acks(&mut session, &mut wanted, 2)?;
+    session.ping(0).map(drop)
+}
+
+/// The next frames acknowledge these cookies, each once, on this connection.
+fn collect_acks(session: &mut Session<'_>, wanted: &mut BTreeSet<u64>, on: usize) -> Verdict {
+    while !wanted.is_empty() {
+        match session.next()? {
+            (link, Frame::Noop(prefix)) => {
+                if link != on {
+                    return Err(format!("cookies {:?} acknowledged on another connection", prefix.acked()));
+                }
+                for cookie in prefix.acked() {
+                    if !wanted.remove(&cookie) {
+                        return Err(format!("cookie {cookie} acknowledged twice, or never given"));
+                    }
+                }
+            }
+            (_, Frame::Lnet(message)) => return Err(format!("a message of type {}", message.kind)),
+        }
+    }
+    Ok(())
+}
+
+/// With one connection it carries everything, and nobody is connected to: a ping later nobody has knocked.
+pub(super) fn zc_control(target: &Target) -> Verdict {
+    let at = SocketAddrV4::new(target.own.address(), target.to.port());
+    let listener = TcpListener::bind(at).map_err(|error| format!("the judge cannot listen on {at}: {error}"))?;
+    listener.set_nonblocking(true).map_err(|error| error.to_string())?;
+    let mut session = Session::with(target, &[kind::CONTROL])?;
+    let (own, pid) = session.identity(0);
+    for cookie in 2..6 {
+        let put = Message::put(own, target.nid, NOWHERE.0, NOWHERE.1, NO_HANDLE, &[7; 65_536]);
+        session.send(0, &Message { src_pid: pid, ..put.with_cookie(cookie) })?;
+    }
+    collect_acks(&mut session, &mut (2..6).collect(), 0)?;
+    session.ping(0)?;
+    match listener.accept() {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+        _ => Err("it connected back, though CONTROL was open".to_string()),
+    }
+}
+
+/// PUT, ACK, GET, REPLY with the node's buffer: the same bytes come back, over the connections made for them.
+pub(super) fn bulk(target: &Target) -> Verdict {
+    let Some((portal, bits)) = target.buffer else { return Ok(()) };
+    let mut session = Session::full(target)?;
+    let (own, _) = session.identity(0);
+    for (cookie, length) in (2..).zip([0, 1, 927, 928, 4096, ZC_MIN, 65_536, (1 << 20) - 1, 1 << 20]) {
+        let payload: Vec<u8> = (0..length).map(|at: usize| (at as u64 * cookie + (at as u64 >> 8)) as u8).collect();
+        let handle = session.handle();
+        let put = Message::put(own, target.nid, portal, bits, handle, &payload);
+        let is_bulk = put.wire_bytes(3) >= 1024;
+        let asks = length >= ZC_MIN;
+        let put = if asks { put.with_cookie(cookie) } else { put };
+        session.send(if is_bulk { 2 } else { 0 }, &put)?;
+        expect_ack(&mut session, &put, asks).map_err(|fault| format!("PUT of {length} bytes: {fault}"))?;
+        let handle = session.handle();
+        let get = Message::get(own, target.nid, portal, bits, handle, length as u32);
+        session.send(0, &get)?;
+        let reply = session.reply_to(&get).map_err(|fault| format!("GET of {length} bytes: {fault}"))?;
+        if reply.payload != payload {
+            return Err(format!("GET of {length} bytes: other bytes came back"));
+        }
+    }
+    Ok(())
+}
+
+/// The ACK of a PUT on CONTROL, and its zero-copy acknowledgement on the bulk connection, whichever comes first.
+fn expect_ack(session: &mut Session<'_>, put: &Message, asks: bool) -> Verdict {
+    let (mut acked, mut noop) = (false, !asks);
+    while !(acked && noop) {
+        match session.next()? {
+            (2, Frame::Noop(prefix)) if !noop && prefix.acked() == [put.prefix.zc_req] => noop = true,
+            (link, Frame::Lnet(ack)) if !acked => {
+                judge_answer(put, &ack)?;
+                session.judge_choice(link, &ack)?;
+                if ack.mlength() != put.length {
+                    return Err(format!("{} bytes acknowledged", ack.mlength()));
+                }
+                acked = true;
+            }
+            (link, frame) => return Err(format!("{frame:x?} on connection {link}")),
+        }
+    }
+    Ok(())
+}

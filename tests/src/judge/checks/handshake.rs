@@ -1,0 +1,125 @@
+//! Hellos that are accepted.
+
+use std::io::Write;
+use std::net::Ipv4Addr;
+
+use super::Verdict;
+use crate::judge::active::{Answer, Target, new_incarnation};
+use crate::judge::session::Session;
+use crate::judge::wire::{Order, kind, request_v1, request_v2 as v2_request};
+
+pub(super) fn v2(target: &Target) -> Verdict {
+    version(target, 2)
+}
+
+pub(super) fn v3(target: &Target) -> Verdict {
+    version(target, 3)
+}
+
+pub(super) fn v4(target: &Target) -> Verdict {
+    version(target, 4)
+}
+
+/// Accepted, and spoken: the answer to a ping has the version's header.
+fn version(target: &Target, version: u32) -> Verdict {
+    let mut session = Session::new(target);
+    session.version = version;
+    let control = session.open(kind::CONTROL)?;
+    session.ping(control).map(drop)
+}
+
+pub(super) fn request_v2(target: &Target) -> Verdict {
+    for version in [3, 4] {
+        let mut session = Session::new(target);
+        session.version = version;
+        accept_behind(&mut session, target, v2_request(target.nid, Order::Little))?;
+    }
+    Ok(())
+}
+
+/// Opens CONTROL behind a request of choice, and pings.
+fn accept_behind(session: &mut Session<'_>, target: &Target, request: Vec<u8>) -> Verdict {
+    let hello = target.hello(session.version, kind::CONTROL, new_incarnation());
+    match target.offer_bytes(&hello, &[request, hello.bytes(session.order)].concat())? {
+        Answer::Accepted(stream, reply) => {
+            let control = session.take(stream, kind::CONTROL, reply.src_incarnation)?;
+            session.ping(control).map(drop)
+        }
+        other => Err(other.to_string()),
+    }
+}
+
+/// `Target::offer` compares each answer with what is due; the incarnation is compared as connections are added.
+pub(super) fn types(target: &Target) -> Verdict {
+    let mut session = Session::full(target)?;
+    session.ping(0)?;
+    // Accepting serves the other order as well, and each type alone.
+    drop(session);
+    drop(Session::with(target, &[kind::BULK_OUT, kind::CONTROL, kind::BULK_IN])?);
+    drop(Session::with(target, &[kind::BULK_IN])?);
+    drop(Session::with(target, &[kind::BULK_OUT])?);
+    Ok(())
+}
+
+/// V4 has no numbers that kernels forget to swap. Prefixes are in the sender's order, LNet's headers never.
+pub(super) fn swapped(target: &Target) -> Verdict {
+    let mut session = Session::new(target);
+    session.version = 4;
+    session.order = Order::Big;
+    let control = session.open(kind::CONTROL)?;
+    session.ping(control)?;
+    session.ping(control)?;
+    drop(session);
+    accept_behind(&mut Session::new(target), target, request_v1(target.nid, Order::Big))
+}
+
+pub(super) fn addresses(target: &Target) -> Verdict {
+    let mut session = Session::new(target);
+    let mut hello = target.hello(3, kind::CONTROL, new_incarnation());
+    hello.addresses = (1..=16).map(|last| u32::from(Ipv4Addr::new(192, 0, 2, last))).collect();
+    match target.offer(&hello)? {
+        Answer::Accepted(stream, reply) => {
+            let control = session.take(stream, kind::CONTROL, reply.src_incarnation)?;
+            session.ping(control).map(drop)
+        }
+        other => Err(other.to_string()),
+    }
+}
+
+/// Every byte in a segment of its own.
+pub(super) fn pieces(target: &Target) -> Verdict {
+    let mut session = Session::new(target);
+    let hello = target.hello(3, kind::CONTROL, new_incarnation());
+    let request = request_v1(target.nid, Order::Little);
+    let mut stream = target.dial()?;
+    let mut rest = [request, hello.bytes(Order::Little)].concat();
+    let last = rest.pop();
+    for byte in rest {
+        stream.write_all(&[byte]).map_err(|error| format!("closed within the handshake: {error}"))?;
+    }
+    // The reply cannot come before the last byte.
+    stream.write_all(last.as_slice()).map_err(|error| error.to_string())?;
+    let (reply, _) = crate::judge::wire::Hello::read(&mut stream).map_err(|bad| format!("it answered {bad}"))?;
+    let control = session.take(stream, kind::CONTROL, reply.src_incarnation)?;
+    let request = session.ping_request(control, 272);
+    for byte in request.bytes(3, Order::Little) {
+        session.send_bytes(control, &[byte])?;
+    }
+    session.reply_to(&request).map(drop)
+}
+
+pub(super) fn foreign_source(target: &Target) -> Verdict {
+    let mut session = Session::new(target);
+    let [a, b, c, d] = target.own.address().octets();
+    let other = target.own.with_address(Ipv4Addr::new(a, b, c ^ 0x55, d));
+    session.own.0 = other;
+    let control = session.open(kind::CONTROL)?;
+    session.ping(control).map(drop)
+}
+
+/// With ANY alone the node has nothing to answer on; what it is asked there it answers on CONTROL.
+pub(super) fn type_any(target: &Target) -> Verdict {
+    let mut session = Session::with(target, &[kind::ANY, kind::CONTROL])?;
+    session.ping(0)?;
+    session.ping(0).map(drop)
+}

@@ -1,0 +1,117 @@
+//! Messages that lead to nothing, and those that end everything.
+
+use super::Verdict;
+use crate::judge::active::Target;
+use crate::judge::frame::{ACK, GET, Message, NO_HANDLE, PAYLOAD_MAX, PUT, Prefix};
+use crate::judge::session::Session;
+use crate::judge::wire::{Nid, Order, kind};
+
+/// A portal on which nobody posts a buffer for match bits like these.
+pub(super) const NOWHERE: (u32, u64) = (62, 0x6a75_6467_6500_0000);
+
+/// Nothing comes of a PUT or GET that matches nothing: neither an answer nor the end.
+pub(super) fn no_buffer(target: &Target) -> Verdict {
+    let mut session = Session::with(target, &[kind::CONTROL])?;
+    let (own, pid) = session.identity(0);
+    let (portal, bits) = NOWHERE;
+    for length in [0, 1, 100, 4096, 65_536] {
+        let handle = session.handle();
+        let put = Message::put(own, target.nid, portal, bits, handle, &vec![0xa5; length]);
+        session.send(0, &Message { src_pid: pid, ..put })?;
+    }
+    for (portal, bits) in [NOWHERE, (64, 0), (u32::MAX, u64::MAX)] {
+        let handle = session.handle();
+        let get = Message::get(own, target.nid, portal, bits, handle, 4096);
+        session.send(0, &Message { src_pid: pid, ..get })?;
+        let put = Message::put(own, target.nid, portal, bits, handle, b"nobody wants this");
+        session.send(0, &Message { src_pid: pid, ..put })?;
+    }
+    // ACKs and REPLYs that nobody waits for, as after a restart.
+    let get = Message { src: target.nid, dest: own, ..session.ping_request(0, 0) };
+    for kind in [ACK, crate::judge::frame::REPLY] {
+        let stray = get.answer(kind, own, b"");
+        session.send(0, &Message { dest: target.nid, src_pid: pid, dest_pid: 12345, ..stray })?;
+    }
+    session.ping(0).map(drop)
+}
+
+pub(super) fn keepalive(target: &Target) -> Verdict {
+    let mut session = Session::full(target)?;
+    for link in 0..3 {
+        session.send_noop(link, 0, 1)?;
+        session.send_noop(link, 1, 1)?;
+    }
+    session.ping(0)?;
+    for link in 0..3 {
+        session.send_noop(link, 0, 1)?;
+    }
+    session.ping(0).map(drop)
+}
+
+/// Whichever it is.
+pub(super) fn close_all(target: &Target) -> Verdict {
+    for link in 0..3 {
+        let mut session = Session::full(target)?;
+        session.ping(0)?;
+        session.shut(link);
+        session.expect_ends()?;
+    }
+    Ok(())
+}
+
+/// A peer that says one of these is not listened to any longer.
+pub(super) fn bad_frame(target: &Target) -> Verdict {
+    let little = Order::Little;
+    let put = |own| Message::put(own, target.nid, NOWHERE.0, NOWHERE.1, NO_HANDLE, b"");
+    let neighbour = target.nid.with_address(std::net::Ipv4Addr::from(u32::from(target.nid.address()) ^ 0x80));
+    type Make<'m> = &'m dyn Fn(Nid) -> Vec<u8>;
+    let cases: [(&str, Make<'_>); 8] = [
+        ("a prefix of type 0xc2", &|_| Prefix { kind: 0xc2, ..Prefix::default() }.bytes(little)),
+        ("a prefix of type 0", &|_| Prefix::default().bytes(little)),
+        ("a GET with payload", &|own| Message { kind: GET, length: 1, ..put(own) }.bytes(3, little)),
+        ("an ACK with payload", &|own| Message { kind: ACK, length: 1, ..put(own) }.bytes(3, little)),
+        ("a PUT above 1 MiB", &|own| Message { kind: PUT, length: PAYLOAD_MAX + 1, ..put(own) }.bytes(3, little)),
+        ("a HELLO", &|own| Message { kind: 4, ..put(own) }.bytes(3, little)),
+        ("type 5", &|own| Message { kind: 5, ..put(own) }.bytes(3, little)),
+        ("a PUT for a neighbour", &|own| Message { dest: neighbour, ..put(own) }.bytes(3, little)),
+    ];
+    for (name, make) in cases {
+        let kinds: &[u32] = if target.believes() { &[kind::CONTROL, kind::BULK_IN] } else { &[kind::CONTROL] };
+        let mut session = Session::with(target, kinds)?;
+        let bytes = make(session.identity(0).0);
+        session.send_bytes(0, &bytes)?;
+        session.expect_ends().map_err(|fault| format!("{name}: {fault}"))?;
+    }
+    Ok(())
+}
+
+pub(super) fn checksum(target: &Target) -> Verdict {
+    let mut session = Session::new(target);
+    session.version = 2;
+    let control = session.open(kind::CONTROL)?;
+    let (own, _) = session.identity(control);
+    for length in [0, 1, 5000] {
+        let mut put = Message::put(own, target.nid, NOWHERE.0, NOWHERE.1, NO_HANDLE, &vec![0x5a; length]);
+        put.prefix.csum = put.checksum();
+        session.send(control, &put)?;
+    }
+    let mut request = session.ping_request(control, 272);
+    request.prefix.csum = request.checksum();
+    session.send(control, &request)?;
+    session.reply_to(&request)?;
+    let mut wrong = session.ping_request(control, 272);
+    wrong.prefix.csum = wrong.checksum() ^ 1;
+    session.send(control, &wrong)?;
+    session.expect_ends()
+}
+
+/// Dropped, and the connection is kept.
+pub(super) fn not_a_router(target: &Target) -> Verdict {
+    let mut session = Session::with(target, &[kind::CONTROL])?;
+    let (own, _) = session.identity(0);
+    let elsewhere = Nid(target.nid.0 ^ 0x0bad << 32);
+    let handle = session.handle();
+    session.send(0, &Message::put(own, elsewhere, 1, 1, handle, b"on my way"))?;
+    session.send(0, &Message::get(own, elsewhere, 1, 1, handle, 100))?;
+    session.ping(0).map(drop)
+}

@@ -1,0 +1,111 @@
+//! Who a node says it is.
+
+use std::io::Read;
+use std::net::{SocketAddrV4, TcpListener};
+
+use super::Verdict;
+use crate::judge::active::Target;
+use crate::judge::frame::{Message, PING_BITS, PingInfo, UP};
+use crate::judge::session::{DISCOVERY_SINK, LCTL_SINK, Session, judge_answer};
+use crate::judge::wire::{Order, kind, request_v1};
+
+/// Features of a peer that wants to be told of changes.
+const PUSHES: u32 = 0x18;
+/// What a modern kernel node says (0x1e); the judge pushes as one.
+const KERNEL: u32 = 0x1e;
+
+pub(super) fn answered(target: &Target) -> Verdict {
+    let mut session = Session::with(target, &[kind::CONTROL])?;
+    for sink in [DISCOVERY_SINK, LCTL_SINK] {
+        let request = session.ping_request(0, sink);
+        session.send(0, &request)?;
+        let info = PingInfo::parse(&session.reply_to(&request)?.payload)?;
+        if info.sequence == 0 {
+            return Err("sequence number 0: the first published table has 1".to_string());
+        }
+        if info.nis.first().is_none_or(|&ni| ni != (target.nid, UP)) && info.features & 0x40 == 0 {
+            return Err(format!("its first NIDs are {:x?}, not {} and up", info.nis, target.nid));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn cut(target: &Target) -> Verdict {
+    let mut session = Session::with(target, &[kind::CONTROL])?;
+    let whole = session.ping_request(0, DISCOVERY_SINK);
+    session.send(0, &whole)?;
+    let whole = session.reply_to(&whole)?.payload;
+    for sink in [whole.len() as u32, 47, 16, 1, 0] {
+        let request = session.ping_request(0, sink);
+        session.send(0, &request)?;
+        let part = session.reply_to(&request)?.payload;
+        if part != whole[..sink as usize] {
+            return Err(format!("to a sink of {sink} bytes: {part:02x?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Many in one segment. Answers on one connection keep the order of the questions.
+pub(super) fn burst(target: &Target) -> Verdict {
+    let mut session = Session::with(target, &[kind::CONTROL])?;
+    let requests: Vec<Message> = (0..64).map(|_| session.ping_request(0, DISCOVERY_SINK)).collect();
+    let bytes: Vec<u8> = requests.iter().flat_map(|request| request.bytes(3, Order::Little)).collect();
+    session.send_bytes(0, &bytes)?;
+    let mut wanted = requests;
+    while !wanted.is_empty() {
+        let (_, reply) = session.message()?;
+        let place = wanted.iter().position(|request| request.handle() == reply.handle());
+        let place = place.ok_or_else(|| format!("a REPLY to nothing: {:02x?}", reply.handle()))?;
+        judge_answer(&wanted.swap_remove(place), &reply)?;
+    }
+    Ok(())
+}
+
+/// As the kernel: a push follows the ping if the features have both bits. Three, for the buffer must be posted again.
+pub(super) fn push(target: &Target) -> Verdict {
+    let mut session = Session::full(target)?;
+    if session.ping(0)?.features & PUSHES != PUSHES {
+        return Ok(());
+    }
+    for sequence in 2..5 {
+        let handle = session.handle();
+        let (own, _) = session.identity(0);
+        let info = PingInfo { sequence, ..PingInfo::of(own, KERNEL) };
+        let push = Message::put(own, target.nid, 0, PING_BITS, handle, &info.bytes());
+        session.send(0, &push)?;
+        let (link, ack) = session.message()?;
+        judge_answer(&push, &ack)?;
+        session.judge_choice(link, &ack)?;
+        if ack.mlength() != push.length {
+            return Err(format!("{} of {} bytes of a push taken", ack.mlength(), push.length));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn dest_pid(target: &Target) -> Verdict {
+    let mut session = Session::with(target, &[kind::CONTROL])?;
+    let request = Message { dest_pid: 999, ..session.ping_request(0, DISCOVERY_SINK) };
+    session.send(0, &request)?;
+    session.reply_to(&request).map(drop)
+}
+
+/// Listens where a peer's node would, and sees who comes.
+pub(super) fn source_pid(target: &Target) -> Verdict {
+    let at = SocketAddrV4::new(target.own.address(), target.to.port());
+    let listener = TcpListener::bind(at).map_err(|error| format!("the judge cannot listen on {at}: {error}"))?;
+    let mut session = Session::with(target, &[kind::CONTROL])?;
+    let request = Message { src_pid: 777, ..session.ping_request(0, DISCOVERY_SINK) };
+    session.send(0, &request)?;
+    // On this connection nothing comes of it: the answer to the next question is the next thing on it.
+    session.ping(0)?;
+    let (mut connected, _) = listener.accept().map_err(|error| error.to_string())?;
+    connected.set_read_timeout(Some(target.patience)).map_err(|error| error.to_string())?;
+    let mut bytes = [0; 16];
+    connected.read_exact(&mut bytes).map_err(|error| format!("no connection request: {error}"))?;
+    if bytes[..] != request_v1(target.own, Order::Little) {
+        return Err(format!("it connects out with the request {bytes:02x?}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! Peers from unprivileged ports (lnet-wire 27).
+
+use super::Verdict;
+use crate::judge::active::{Answer, Target, expect_end};
+use crate::judge::session::Session;
+use crate::judge::wire::{Nid, Order, kind, request_v1};
+
+/// Without a byte, whatever is said.
+pub(super) fn secure(target: &Target) -> Verdict {
+    expect_end(&mut target.say(&[])?)?;
+    let hello = target.hello(3, kind::CONTROL, 1).bytes(Order::Little);
+    expect_end(&mut target.say(&[request_v1(target.nid, Order::Little), hello].concat())?)
+}
+
+/// Hello and answers are compared with the identity of the port, here as everywhere; the claim is another's.
+pub(super) fn identity(target: &Target) -> Verdict {
+    for own in [(Nid(target.own.0 ^ 0x0100), 12345), (target.own, 4242), (target.nid, 12345)] {
+        let mut session = Session::new(target);
+        session.own = own;
+        let control = session.open(kind::CONTROL)?;
+        session.ping(control)?;
+    }
+    Ok(())
+}
+
+/// The second CONTROL of the same claimant is no duplicate.
+pub(super) fn ports(target: &Target) -> Verdict {
+    let mut first = Session::with(target, &[kind::CONTROL])?;
+    let mut second = Session::new(target);
+    match second.offer(kind::CONTROL)? {
+        Answer::Accepted(stream, reply) => second.take(stream, kind::CONTROL, reply.src_incarnation)?,
+        other => return Err(format!("a connection from another port was {other}")),
+    };
+    second.ping(0)?;
+    first.ping(0)?;
+    drop(second);
+    first.ping(0).map(drop)
+}

@@ -1,0 +1,353 @@
+//! The judge's own messages: prefix, header, payload, and what a ping says (lnet-wire 6, 7, 16 and 25).
+
+use std::io::{self, Read};
+
+use super::wire::{Nid, Order, PID};
+
+/// The prefix of a frame without message.
+pub const NOOP: u32 = 0xc0;
+/// The prefix of a message.
+pub const LNET: u32 = 0xc1;
+/// Message types.
+pub const ACK: u32 = 0;
+/// Message types.
+pub const PUT: u32 = 1;
+/// Message types.
+pub const GET: u32 = 2;
+/// Message types.
+pub const REPLY: u32 = 3;
+/// The most bytes of payload.
+pub const PAYLOAD_MAX: u32 = 1 << 20;
+/// Match bits of pings and pushes, which go to portal 0.
+pub const PING_BITS: u64 = 1 << 63;
+/// No handle: no ACK is wanted.
+pub const NO_HANDLE: [u8; 16] = [0xff; 16];
+const PING_MAGIC: u32 = 0x7069_6e67;
+/// An NI that is up.
+pub const UP: u32 = 0x15aa_c0de;
+
+/// The 24 bytes in front of everything (lnet-wire 25.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Prefix {
+    /// [`NOOP`] or [`LNET`].
+    pub kind: u32,
+    /// 0 for none.
+    pub csum: u32,
+    /// Cookie 0: a request.
+    pub zc_req: u64,
+    /// Cookie 1: an acknowledgement.
+    pub zc_ack: u64,
+}
+
+impl Prefix {
+    /// Its bytes.
+    pub fn bytes(&self, order: Order) -> Vec<u8> {
+        let words = [&order.u32(self.kind)[..], &order.u32(self.csum)].concat();
+        [&words[..], &order.u64(self.zc_req), &order.u64(self.zc_ack)].concat()
+    }
+
+    /// A frame without message.
+    pub fn noop(zc_req: u64, zc_ack: u64) -> Prefix {
+        Prefix { kind: NOOP, csum: 0, zc_req, zc_ack }
+    }
+
+    /// The cookies that it acknowledges (lnet-wire 26), of which there are none in a keepalive.
+    pub fn acked(&self) -> Vec<u64> {
+        match (self.kind, self.zc_req, self.zc_ack) {
+            (_, _, 0) | (NOOP, 0 | 1, 1) => vec![],
+            (LNET, _, ack) | (_, 0, ack) => vec![ack],
+            (_, request, ack) if request > ack => vec![request, ack],
+            // A range longer than any peer has outstanding is cut: its first cookies are wrong already.
+            (_, request, ack) => (request..=ack).take(4096).collect(),
+        }
+    }
+}
+
+/// A message: prefix, header, payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// In front of it.
+    pub prefix: Prefix,
+    /// To whom.
+    pub dest: Nid,
+    /// From whom.
+    pub src: Nid,
+    /// To whom.
+    pub dest_pid: u32,
+    /// From whom.
+    pub src_pid: u32,
+    /// [`ACK`], [`PUT`], [`GET`] or [`REPLY`].
+    pub kind: u32,
+    /// What the header says of the payload's length.
+    pub length: u32,
+    /// What depends on the type.
+    pub body: [u8; 40],
+    /// Behind the header.
+    pub payload: Vec<u8>,
+}
+
+impl Message {
+    /// A message of a kernel node.
+    pub fn new(kind: u32, src: Nid, dest: Nid, payload: &[u8]) -> Message {
+        Message {
+            prefix: Prefix { kind: LNET, ..Prefix::default() },
+            dest,
+            src,
+            dest_pid: PID,
+            src_pid: PID,
+            kind,
+            length: payload.len() as u32,
+            body: [0; 40],
+            payload: payload.to_vec(),
+        }
+    }
+
+    /// A PUT; `handle` is [`NO_HANDLE`] if no ACK is wanted.
+    pub fn put(src: Nid, dest: Nid, portal: u32, bits: u64, handle: [u8; 16], payload: &[u8]) -> Message {
+        let mut put = Message::new(PUT, src, dest, payload);
+        put.body[..16].copy_from_slice(&handle);
+        put.body[16..24].copy_from_slice(&bits.to_le_bytes());
+        put.body[32..36].copy_from_slice(&portal.to_le_bytes());
+        put
+    }
+
+    /// A GET of so many bytes.
+    pub fn get(src: Nid, dest: Nid, portal: u32, bits: u64, handle: [u8; 16], sink: u32) -> Message {
+        let mut get = Message::new(GET, src, dest, &[]);
+        get.body[..16].copy_from_slice(&handle);
+        get.body[16..24].copy_from_slice(&bits.to_le_bytes());
+        get.body[24..28].copy_from_slice(&portal.to_le_bytes());
+        get.body[32..36].copy_from_slice(&sink.to_le_bytes());
+        get
+    }
+
+    /// The answer to a message: sent by whom it was addressed to, with its handle echoed.
+    pub fn answer(&self, kind: u32, own: Nid, payload: &[u8]) -> Message {
+        let mut answer = Message::new(kind, own, self.src, payload);
+        answer.dest_pid = self.src_pid;
+        answer.body[..16].copy_from_slice(&self.handle());
+        if kind == ACK {
+            answer.body[16..24].copy_from_slice(&self.bits().to_le_bytes());
+            answer.body[24..28].copy_from_slice(&self.length.to_le_bytes());
+            answer.length = 0;
+            answer.payload.clear();
+        }
+        answer
+    }
+
+    /// The same with a request for a zero-copy acknowledgement.
+    pub fn with_cookie(mut self, cookie: u64) -> Message {
+        self.prefix.zc_req = cookie;
+        self
+    }
+
+    /// The handle in it: its sender's own in PUT and GET, an echo in ACK and REPLY.
+    pub fn handle(&self) -> [u8; 16] {
+        let mut handle = [0; 16];
+        handle.copy_from_slice(&self.body[..16]);
+        handle
+    }
+
+    /// Match bits; a REPLY has none.
+    pub fn bits(&self) -> u64 {
+        Order::Little.u64_at(&self.body, 16)
+    }
+
+    /// The portal of a PUT or GET.
+    pub fn portal(&self) -> u32 {
+        Order::Little.u32_at(&self.body, if self.kind == PUT { 32 } else { 24 })
+    }
+
+    /// The bytes a GET asks for.
+    pub fn sink(&self) -> u32 {
+        Order::Little.u32_at(&self.body, 32)
+    }
+
+    /// The offset of a PUT or GET.
+    pub fn offset(&self) -> u32 {
+        Order::Little.u32_at(&self.body, if self.kind == PUT { 36 } else { 28 })
+    }
+
+    /// The bytes an ACK says were taken.
+    pub fn mlength(&self) -> u32 {
+        Order::Little.u32_at(&self.body, 24)
+    }
+
+    /// Whether it asks who its receiver is.
+    pub fn is_ping(&self) -> bool {
+        self.kind == GET && self.portal() == 0 && self.bits() == PING_BITS
+    }
+
+    /// Whether it tells who its sender is.
+    pub fn is_push(&self) -> bool {
+        self.kind == PUT && self.portal() == 0 && self.bits() == PING_BITS
+    }
+
+    /// Bytes on the wire.
+    pub fn wire_bytes(&self, version: u32) -> usize {
+        24 + if version == 4 { 96 } else { 72 } + self.payload.len()
+    }
+
+    /// Its header; all of it is little-endian, whoever sends it.
+    pub fn header(&self, version: u32) -> Vec<u8> {
+        let mut bytes = match version {
+            4 => [self.dest.large(), self.src.large()].concat(),
+            _ => [self.dest.0.to_le_bytes(), self.src.0.to_le_bytes()].concat(),
+        };
+        for word in [self.dest_pid, self.src_pid, self.kind, self.length] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(self.body);
+        bytes
+    }
+
+    /// All its bytes, with the prefix in an order of choice.
+    pub fn bytes(&self, version: u32, order: Order) -> Vec<u8> {
+        [&self.prefix.bytes(order)[..], &self.header(version), &self.payload].concat()
+    }
+
+    /// The checksum of a V2 message (lnet-wire 25.3): over all of it, with 0 where the checksum stands.
+    pub fn checksum(&self) -> u32 {
+        let clean = Message { prefix: Prefix { csum: 0, ..self.prefix }, ..self.clone() };
+        clean.bytes(2, Order::Little).iter().fold(u32::MAX, |crc, &byte| {
+            (0..8).fold(crc ^ u32::from(byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
+        })
+    }
+}
+
+/// What stands between two frames' ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// A prefix alone.
+    Noop(Prefix),
+    /// A message.
+    Lnet(Box<Message>),
+}
+
+/// Why no frame was read.
+#[derive(Debug)]
+pub enum NoFrame {
+    /// The connection ended between two frames.
+    End,
+    /// It ended inside one.
+    Cut(io::Error),
+    /// What came is no frame.
+    Wrong(String),
+}
+
+/// Reads the next frame of a connection.
+pub fn read_frame(stream: &mut impl Read, version: u32, order: Order) -> Result<Frame, NoFrame> {
+    let mut prefix = [0; 24];
+    match stream.read(&mut prefix) {
+        Ok(0) => return Err(NoFrame::End),
+        Ok(count) => stream.read_exact(&mut prefix[count..]).map_err(NoFrame::Cut)?,
+        // A reset between frames is an end like others: whoever closes with bytes unread resets.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Err(NoFrame::End),
+        Err(error) => return Err(NoFrame::Cut(error)),
+    }
+    let prefix = Prefix {
+        kind: order.u32_at(&prefix, 0),
+        csum: order.u32_at(&prefix, 4),
+        zc_req: order.u64_at(&prefix, 8),
+        zc_ack: order.u64_at(&prefix, 16),
+    };
+    match prefix.kind {
+        NOOP => Ok(Frame::Noop(prefix)),
+        LNET => read_message(stream, version, prefix).map(|message| Frame::Lnet(Box::new(message))),
+        kind => Err(NoFrame::Wrong(format!("a prefix of type {kind:#x}"))),
+    }
+}
+
+fn read_message(stream: &mut impl Read, version: u32, prefix: Prefix) -> Result<Message, NoFrame> {
+    let mut header = vec![0; if version == 4 { 96 } else { 72 }];
+    stream.read_exact(&mut header).map_err(NoFrame::Cut)?;
+    let (nids, rest) = header.split_at(if version == 4 { 40 } else { 16 });
+    let (dest, src) = match version {
+        4 => (Nid::from_large(&nids[..20]), Nid::from_large(&nids[20..])),
+        _ => (Some(Nid(Order::Little.u64_at(nids, 0))), Some(Nid(Order::Little.u64_at(nids, 8)))),
+    };
+    let (Some(dest), Some(src)) = (dest, src) else {
+        return Err(NoFrame::Wrong(format!("a header with NIDs that have no IPv4 address: {nids:02x?}")));
+    };
+    let word = |at| Order::Little.u32_at(rest, at);
+    let (kind, length) = (word(8), word(12));
+    match kind {
+        ACK | GET if length != 0 => {
+            return Err(NoFrame::Wrong(format!("a message of type {kind} with {length} bytes of payload")));
+        }
+        ACK | GET => {}
+        PUT | REPLY if length <= PAYLOAD_MAX => {}
+        PUT | REPLY => return Err(NoFrame::Wrong(format!("{length} bytes of payload, above 1 MiB"))),
+        _ => return Err(NoFrame::Wrong(format!("a message of type {kind}"))),
+    }
+    let mut body = [0; 40];
+    body.copy_from_slice(&rest[16..]);
+    let mut payload = vec![0; length as usize];
+    stream.read_exact(&mut payload).map_err(NoFrame::Cut)?;
+    Ok(Message { prefix, dest, src, dest_pid: word(0), src_pid: word(4), kind, length, body, payload })
+}
+
+/// What a node says of itself (lnet-wire 16), as far as small NIDs go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PingInfo {
+    /// Feature bits.
+    pub features: u32,
+    /// The number of its table of NIDs.
+    pub sequence: u32,
+    /// Its NIDs behind `0@lo`, with their status.
+    pub nis: Vec<(Nid, u32)>,
+}
+
+impl PingInfo {
+    /// What a fresh kernel node with one NI says, with the features given.
+    pub fn of(nid: Nid, features: u32) -> PingInfo {
+        PingInfo { features, sequence: 2, nis: vec![(nid, UP)] }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for word in [PING_MAGIC, self.features, PID, self.nis.len() as u32 + 1] {
+            bytes.extend(word.to_le_bytes());
+        }
+        for (nid, status) in [(Nid::LOOPBACK, self.sequence)].iter().chain(&self.nis) {
+            bytes.extend(nid.0.to_le_bytes());
+            bytes.extend(status.to_le_bytes());
+            bytes.extend([0; 4]);
+        }
+        bytes
+    }
+
+    /// Reads one that is complete, as strictly as discovery does.
+    pub fn parse(bytes: &[u8]) -> Result<PingInfo, String> {
+        let word = |at| Order::Little.u32_at(bytes, at);
+        let [magic, features, pid, count] = [0, 4, 8, 12].map(word);
+        if bytes.len() < 32 || magic != PING_MAGIC {
+            return Err(format!("no ping info: {:02x?}", &bytes[..bytes.len().min(16)]));
+        }
+        if features & 0x02 == 0 {
+            return Err(format!("features {features:#x} without NI_STATUS (0x02)"));
+        }
+        if pid != PID {
+            return Err(format!("PID {pid} in the ping info, not {PID}"));
+        }
+        let small = 16 + 16 * count as usize;
+        let large = features & 0x20 != 0;
+        if !(1..=4096).contains(&count) || bytes.len() < small || !large && bytes.len() != small {
+            return Err(format!("{count} entries in a ping info of {} bytes", bytes.len()));
+        }
+        let entry = |index: u32| {
+            let at = 16 + 16 * index as usize;
+            (Nid(Order::Little.u64_at(bytes, at)), word(at + 8), word(at + 12))
+        };
+        let (first, sequence, size) = entry(0);
+        if first != Nid::LOOPBACK || large && size as usize != bytes.len() || !large && size != 0 {
+            return Err(format!("the first entry is {first} with size {size} in {} bytes", bytes.len()));
+        }
+        if let Some((nid, _, rest)) = (1..count).map(entry).find(|&(_, _, rest)| rest != 0) {
+            return Err(format!("the entry of {nid} ends with {rest:#x}, not 0"));
+        }
+        let nis = (1..count).map(entry).map(|(nid, status, _)| (nid, status)).collect();
+        Ok(PingInfo { features, sequence, nis })
+    }
+}

@@ -1,0 +1,292 @@
+//! The judge's own bytes: addresses, the connection request, hellos (lnet-wire 2, 3, 21 and 22). Arrays and offsets,
+//! written from the specification alone.
+
+use std::fmt;
+use std::io::Read;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+/// What the first four bytes of a request say.
+pub const ACCEPTOR_MAGIC: u32 = 0xacce_7100;
+/// What the first four bytes of a hello say.
+pub const LNET_MAGIC: u32 = 0x4572_6963;
+/// What a node of old times began with.
+pub const OLD_MAGIC: u32 = 0xeebc_0ded;
+/// The PID of every kernel node.
+pub const PID: u32 = 12345;
+/// The flag in the PIDs of peers that connect from unprivileged ports (lnet-wire 27).
+pub const USERSPACE: u32 = 0x8000_0000;
+/// The last privileged port.
+pub const PRIVILEGED_MAX: u16 = 1023;
+
+/// Connection types (lnet-wire 23), in the view of who says them.
+pub mod kind {
+    /// A refusal.
+    pub const NONE: u32 = u32::MAX;
+    /// Untyped.
+    pub const ANY: u32 = 0;
+    /// Small messages both ways.
+    pub const CONTROL: u32 = 1;
+    /// The other side sends bulk on it.
+    pub const BULK_IN: u32 = 2;
+    /// This side sends bulk on it.
+    pub const BULK_OUT: u32 = 3;
+
+    /// The same connection as the other side sees it.
+    pub const fn inverse(kind: u32) -> u32 {
+        match kind {
+            BULK_IN => BULK_OUT,
+            BULK_OUT => BULK_IN,
+            other => other,
+        }
+    }
+
+    /// Its name.
+    pub const fn name(kind: u32) -> &'static str {
+        match kind {
+            NONE => "NONE",
+            ANY => "ANY",
+            CONTROL => "CONTROL",
+            BULK_IN => "BULK_IN",
+            BULK_OUT => "BULK_OUT",
+            _ => "no type",
+        }
+    }
+}
+
+/// Which end of a number comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// As every real node sends.
+    Little,
+    /// As a node of the other byte order would.
+    Big,
+}
+
+impl Order {
+    /// Four bytes.
+    pub fn u32(self, value: u32) -> [u8; 4] {
+        if self == Order::Little { value.to_le_bytes() } else { value.to_be_bytes() }
+    }
+
+    /// Eight bytes.
+    pub fn u64(self, value: u64) -> [u8; 8] {
+        if self == Order::Little { value.to_le_bytes() } else { value.to_be_bytes() }
+    }
+
+    /// The number at an offset; 0 beyond the end.
+    pub fn u32_at(self, bytes: &[u8], at: usize) -> u32 {
+        let Some(Ok(four)) = bytes.get(at..at + 4).map(<[u8; 4]>::try_from) else { return 0 };
+        if self == Order::Little { u32::from_le_bytes(four) } else { u32::from_be_bytes(four) }
+    }
+
+    /// The number at an offset; 0 beyond the end.
+    pub fn u64_at(self, bytes: &[u8], at: usize) -> u64 {
+        let Some(Ok(eight)) = bytes.get(at..at + 8).map(<[u8; 8]>::try_from) else { return 0 };
+        if self == Order::Little { u64::from_le_bytes(eight) } else { u64::from_be_bytes(eight) }
+    }
+}
+
+/// A NID with an IPv4 address on a network of type tcp, as the 64-bit number (lnet-wire 2).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Nid(pub u64);
+
+impl Nid {
+    /// Matches everybody, and may be nobody's.
+    pub const ANY: Nid = Nid(u64::MAX);
+    /// `0@lo`.
+    pub const LOOPBACK: Nid = Nid(0x0009_0000_0000_0000);
+
+    /// An address on a network of type tcp.
+    pub fn new(address: Ipv4Addr, network: u16) -> Nid {
+        Nid(0x0002 << 48 | u64::from(network) << 32 | u64::from(u32::from(address)))
+    }
+
+    /// Its address.
+    pub fn address(self) -> Ipv4Addr {
+        Ipv4Addr::from(self.0 as u32)
+    }
+
+    /// Another NID of the same network.
+    pub fn with_address(self, address: Ipv4Addr) -> Nid {
+        Nid(self.0 & !0xffff_ffff | u64::from(u32::from(address)))
+    }
+
+    /// The twenty bytes of the large form (lnet-wire 3).
+    pub fn large(self) -> [u8; 20] {
+        let mut bytes = [0; 20];
+        if self == Nid::ANY {
+            return [0xff; 20];
+        }
+        bytes[1] = (self.0 >> 48) as u8;
+        bytes[2..4].copy_from_slice(&((self.0 >> 32) as u16).to_be_bytes());
+        bytes[4..8].copy_from_slice(&(self.0 as u32).to_be_bytes());
+        bytes
+    }
+
+    /// The NID that twenty bytes hold, if it has four bytes of address and nothing behind them.
+    pub fn from_large(bytes: &[u8]) -> Option<Nid> {
+        if bytes[1] == 0xff {
+            return Some(Nid::ANY);
+        }
+        let number = u64::from(bytes[1]) << 48
+            | u64::from(bytes[2]) << 40
+            | u64::from(bytes[3]) << 32
+            | u64::from(u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]));
+        (bytes[0] == 0 && bytes[8..20] == [0; 12]).then_some(Nid(number))
+    }
+}
+
+impl fmt::Display for Nid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0 >> 48, (self.0 >> 32) as u16) {
+            (2, 0) => write!(f, "{}@tcp", self.address()),
+            (2, network) => write!(f, "{}@tcp{network}", self.address()),
+            _ => write!(f, "{:#018x}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Nid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Nid {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Nid, String> {
+        let wrong = || format!("'{text}' is not an IPv4 NID like 10.0.0.1@tcp");
+        let (address, network) = text.split_once("@tcp").ok_or_else(wrong)?;
+        let number = if network.is_empty() { 0 } else { network.parse().map_err(|_| wrong())? };
+        Ok(Nid::new(address.parse().map_err(|_| wrong())?, number))
+    }
+}
+
+/// A connection request of version 1 (lnet-wire 21).
+pub fn request_v1(target: Nid, order: Order) -> Vec<u8> {
+    [&order.u32(ACCEPTOR_MAGIC)[..], &order.u32(1), &order.u64(target.0)].concat()
+}
+
+/// A connection request of version 2.
+pub fn request_v2(target: Nid, order: Order) -> Vec<u8> {
+    [&order.u32(ACCEPTOR_MAGIC)[..], &order.u32(2), &target.large()].concat()
+}
+
+/// A hello of version 2, 3 or 4 (lnet-wire 22).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// The protocol version.
+    pub version: u32,
+    /// Who says it.
+    pub src: Nid,
+    /// To whom.
+    pub dst: Nid,
+    /// The sender's PID.
+    pub src_pid: u32,
+    /// The receiver's PID, or 0.
+    pub dst_pid: u32,
+    /// What tells this life of the sender from others.
+    pub src_incarnation: u64,
+    /// The receiver's, or 0.
+    pub dst_incarnation: u64,
+    /// The connection's type in the sender's view.
+    pub kind: u32,
+    /// The sender's interfaces; V4 has none.
+    pub addresses: Vec<u32>,
+}
+
+impl Hello {
+    /// Its bytes, in an order of choice.
+    pub fn bytes(&self, order: Order) -> Vec<u8> {
+        let mut bytes = [order.u32(LNET_MAGIC), order.u32(self.version)].concat();
+        if self.version >= 4 {
+            bytes.extend(self.src.large());
+            bytes.extend(self.dst.large());
+        } else {
+            bytes.extend(order.u64(self.src.0));
+            bytes.extend(order.u64(self.dst.0));
+        }
+        bytes.extend(order.u32(self.src_pid));
+        bytes.extend(order.u32(self.dst_pid));
+        bytes.extend(order.u64(self.src_incarnation));
+        bytes.extend(order.u64(self.dst_incarnation));
+        bytes.extend(order.u32(self.kind));
+        bytes.extend(order.u32(self.addresses.len() as u32));
+        bytes.extend(self.addresses.iter().flat_map(|&address| order.u32(address)));
+        bytes
+    }
+
+    /// Reads one. An unknown version is [`BadHello::Version`]: it is to be answered, the others are not.
+    pub fn read(stream: &mut impl Read) -> Result<(Hello, Order), BadHello> {
+        let head: [u8; 8] = read(stream)?;
+        let order = match [Order::Little, Order::Big].map(|order| order.u32_at(&head, 0) == LNET_MAGIC) {
+            [true, _] => Order::Little,
+            [_, true] => Order::Big,
+            _ => return Err(BadHello::Wrong(format!("a hello that begins with {head:02x?}"))),
+        };
+        let version = order.u32_at(&head, 4);
+        let (nids, rest): ([Option<Nid>; 2], [u8; 32]) = match version {
+            2 | 3 => {
+                let bytes: [u8; 16] = read(stream)?;
+                ([0, 8].map(|at| Some(Nid(order.u64_at(&bytes, at)))), read(stream)?)
+            }
+            4 => {
+                let bytes: [u8; 40] = read(stream)?;
+                ([0, 20].map(|at| Nid::from_large(&bytes[at..at + 20])), read(stream)?)
+            }
+            _ => return Err(BadHello::Version(version)),
+        };
+        let [Some(src), Some(dst)] = nids else {
+            return Err(BadHello::Wrong("a hello with a NID that has no IPv4 address".into()));
+        };
+        let count = order.u32_at(&rest, 28);
+        if count > 16 {
+            return Err(BadHello::Wrong(format!("a hello with {count} addresses; there are 16 at most")));
+        }
+        let mut addresses = Vec::new();
+        for _ in 0..if version == 4 { 0 } else { count } {
+            addresses.push(order.u32_at(&read::<4>(stream)?, 0));
+        }
+        let hello = Hello {
+            version,
+            src,
+            dst,
+            src_pid: order.u32_at(&rest, 0),
+            dst_pid: order.u32_at(&rest, 4),
+            src_incarnation: order.u64_at(&rest, 8),
+            dst_incarnation: order.u64_at(&rest, 16),
+            kind: order.u32_at(&rest, 24),
+            addresses,
+        };
+        Ok((hello, order))
+    }
+}
+
+/// Why no hello was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BadHello {
+    /// A version that nobody speaks.
+    Version(u32),
+    /// Anything else, in words.
+    Wrong(String),
+    /// The connection ended, or fell silent.
+    Ended(String),
+}
+
+impl fmt::Display for BadHello {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadHello::Version(version) => write!(f, "a hello of version {version}"),
+            BadHello::Wrong(words) => f.write_str(words),
+            BadHello::Ended(words) => write!(f, "no hello: {words}"),
+        }
+    }
+}
+
+fn read<const N: usize>(stream: &mut impl Read) -> Result<[u8; N], BadHello> {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes).map_err(|error| BadHello::Ended(error.to_string()))?;
+    Ok(bytes)
+}
