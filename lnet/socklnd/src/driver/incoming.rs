@@ -53,10 +53,13 @@ impl Incoming {
         self.total - self.got
     }
 
-    /// Whether everything wanted is in, and nobody has been told yet.
+    /// Whether everything wanted is in, and nobody has been told yet. A checksum is verified whether or not the message is
+    /// wanted: a wrong one says that the stream is broken.
     pub(super) fn is_due(&self) -> bool {
-        let checked = self.checksum.is_none() || self.is_complete();
-        self.got >= self.wanted && checked && (self.token.is_some() || self.cookie.is_some())
+        if self.checksum.is_some() {
+            return self.is_complete();
+        }
+        self.got >= self.wanted && (self.token.is_some() || self.cookie.is_some())
     }
 
     /// The wanted bytes that may go straight from the socket to their place: the place, and how far it is filled. `None`
