@@ -97,7 +97,10 @@ impl Target {
 
     /// Request and hello, as a kernel node sends them.
     pub fn offer(&self, hello: &Hello) -> Result<Answer, String> {
-        self.offer_bytes(hello, &[wire::request_v1(self.nid, Order::Little), hello.bytes(Order::Little)].concat())
+        self.offer_bytes(
+            hello,
+            &[wire::request_v1(self.nid, Order::Little), hello.bytes(Order::Little)].concat(),
+        )
     }
 
     /// The same with bytes of choice; `hello` says what they mean.

@@ -2,15 +2,17 @@
 //!
 //! It shares no code with nlx: its own encoders ([`wire`], [`frame`]) are written from the specification. As the active
 //! side ([`active`], [`checks`]) it connects to a node and tries, check by check, what `lnet-measured` and lnet-wire D and
-//! E say. As the passive side (`passive`, `rules`) it plays a kernel node, and notes what a kernel would not have
-//! taken. The program `lnet-judge` is both.
+//! E say.
+//! The program `lnet-judge` runs it.
 
 pub mod active;
 pub mod checks;
 mod dial;
 pub mod frame;
+pub mod report;
 pub mod session;
 pub mod wire;
 
 pub use active::{Policy, Target};
 pub use checks::{CHECKS, Check, Outcome};
+pub use report::Report;

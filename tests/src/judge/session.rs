@@ -30,6 +30,8 @@ pub struct Session<'t> {
     pub order: Order,
     /// The NID and PID it claims.
     pub own: (Nid, u32),
+    /// Another PID that the judge speaks under.
+    pub alias: Option<u32>,
     incarnation: u64,
     links: Vec<Link>,
     events: Receiver<(usize, Result<Frame, NoFrame>)>,
@@ -55,6 +57,7 @@ impl<'t> Session<'t> {
             version: 3,
             order: Order::Little,
             own: (target.own, PID),
+            alias: None,
             incarnation: new_incarnation(),
             links: Vec::new(),
             events,
@@ -165,9 +168,10 @@ impl<'t> Session<'t> {
     }
 
     /// The next frame, checked; keepalives, and what the node itself asks the judge, pings and pushes, are dealt with.
-    pub fn next(&mut self) -> Result<(usize, Frame), String> {
+    pub fn next_frame(&mut self) -> Result<(usize, Frame), String> {
+        let until = Instant::now() + self.target.patience;
         loop {
-            let (link, event) = self.event()?;
+            let (link, event) = self.event(until)?;
             let name = kind::name(self.links[link].kind);
             let frame = match event {
                 Ok(frame) => frame,
@@ -178,7 +182,9 @@ impl<'t> Session<'t> {
             self.judge_frame(link, &frame).map_err(|fault| format!("{name}: {fault}"))?;
             match frame {
                 Frame::Noop(prefix) if prefix.acked().is_empty() => {}
-                Frame::Lnet(message) if message.is_ping() || message.is_push() => self.oblige(link, &message)?,
+                Frame::Lnet(message) if message.is_ping() || message.is_push() => {
+                    self.oblige(link, &message)?
+                }
                 Frame::Lnet(message) if message.prefix.zc_req != 0 => {
                     self.send_noop(link, 0, message.prefix.zc_req)?;
                     return Ok((link, Frame::Lnet(message)));
@@ -188,9 +194,11 @@ impl<'t> Session<'t> {
         }
     }
 
-    fn event(&mut self) -> Result<(usize, Result<Frame, NoFrame>), String> {
-        let (link, event) = self.events.recv_timeout(self.target.patience).map_err(|error| match error {
-            RecvTimeoutError::Timeout => format!("nothing came for {} s", self.target.patience.as_secs_f64()),
+    /// Keepalives of the node come again and again: they must not renew the patience.
+    fn event(&mut self, until: Instant) -> Result<(usize, Result<Frame, NoFrame>), String> {
+        let left = until.saturating_duration_since(Instant::now());
+        let (link, event) = self.events.recv_timeout(left).map_err(|error| match error {
+            RecvTimeoutError::Timeout => format!("what was due has not come in {:?}", self.target.patience),
             RecvTimeoutError::Disconnected => "no connection is left".to_string(),
         })?;
         if event.is_err() {
@@ -204,11 +212,16 @@ impl<'t> Session<'t> {
         let Link { kind, identity, .. } = self.links[link];
         match frame {
             Frame::Noop(prefix) => no_checksum(prefix),
-            Frame::Lnet(_) if kind == kind::ANY && self.version >= 3 => Err("a message on an untyped connection".to_string()),
+            Frame::Lnet(_) if kind == kind::ANY && self.version >= 3 => {
+                Err("a message on an untyped connection".to_string())
+            }
             Frame::Lnet(_) if kind == kind::BULK_OUT && self.version >= 3 => {
                 Err("a message on the connection that it calls BULK_IN".to_string())
             }
-            Frame::Lnet(message) => judge_message(message, (self.target.nid, PID), identity),
+            Frame::Lnet(message) => {
+                let to = self.alias.filter(|&pid| pid == message.dest_pid).map(|pid| (identity.0, pid));
+                judge_message(message, (self.target.nid, PID), to.unwrap_or(identity))
+            }
         }
     }
 
@@ -227,7 +240,7 @@ impl<'t> Session<'t> {
 
     /// The next frame must be a message.
     pub fn message(&mut self) -> Result<(usize, Message), String> {
-        match self.next()? {
+        match self.next_frame()? {
             (link, Frame::Lnet(message)) => Ok((link, *message)),
             (_, Frame::Noop(prefix)) => Err(format!("{prefix:x?} where a message was due")),
         }
@@ -270,8 +283,9 @@ impl<'t> Session<'t> {
 
     /// All connections must end, and nothing more may come but keepalives.
     pub fn expect_ends(&mut self) -> Result<(), String> {
+        let until = Instant::now() + self.target.patience;
         while self.ended.len() < self.links.len() {
-            match self.event()? {
+            match self.event(until)? {
                 (_, Err(NoFrame::End | NoFrame::Cut(_))) => {}
                 (_, Ok(Frame::Noop(prefix))) if prefix.acked().is_empty() => {}
                 (_, Err(NoFrame::Wrong(words))) => return Err(words),
@@ -296,7 +310,8 @@ impl Drop for Session<'_> {
         for link in 0..self.links.len() {
             self.shut(link);
         }
-        while self.ended.len() < self.links.len() && self.event().is_ok() {}
+        let until = Instant::now() + self.target.patience;
+        while self.ended.len() < self.links.len() && self.event(until).is_ok() {}
         for link in &self.links {
             let _ = link.stream.shutdown(Shutdown::Both);
         }

@@ -40,7 +40,7 @@ pub(super) fn zc_ack(target: &Target) -> Verdict {
 /// The next frames acknowledge these cookies, each once, on this connection.
 fn collect_acks(session: &mut Session<'_>, wanted: &mut BTreeSet<u64>, on: usize) -> Verdict {
     while !wanted.is_empty() {
-        match session.next()? {
+        match session.next_frame()? {
             (link, Frame::Noop(prefix)) => {
                 if link != on {
                     return Err(format!("cookies {:?} acknowledged on another connection", prefix.acked()));
@@ -60,7 +60,8 @@ fn collect_acks(session: &mut Session<'_>, wanted: &mut BTreeSet<u64>, on: usize
 /// With one connection it carries everything, and nobody is connected to: a ping later nobody has knocked.
 pub(super) fn zc_control(target: &Target) -> Verdict {
     let at = SocketAddrV4::new(target.own.address(), target.to.port());
-    let listener = TcpListener::bind(at).map_err(|error| format!("the judge cannot listen on {at}: {error}"))?;
+    let listener =
+        TcpListener::bind(at).map_err(|error| format!("the judge cannot listen on {at}: {error}"))?;
     listener.set_nonblocking(true).map_err(|error| error.to_string())?;
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let (own, pid) = session.identity(0);
@@ -82,7 +83,8 @@ pub(super) fn bulk(target: &Target) -> Verdict {
     let mut session = Session::full(target)?;
     let (own, _) = session.identity(0);
     for (cookie, length) in (2..).zip([0, 1, 927, 928, 4096, ZC_MIN, 65_536, (1 << 20) - 1, 1 << 20]) {
-        let payload: Vec<u8> = (0..length).map(|at: usize| (at as u64 * cookie + (at as u64 >> 8)) as u8).collect();
+        let payload: Vec<u8> =
+            (0..length).map(|at: usize| (at as u64 * cookie + (at as u64 >> 8)) as u8).collect();
         let handle = session.handle();
         let put = Message::put(own, target.nid, portal, bits, handle, &payload);
         let is_bulk = put.wire_bytes(3) >= 1024;
@@ -105,7 +107,7 @@ pub(super) fn bulk(target: &Target) -> Verdict {
 fn expect_ack(session: &mut Session<'_>, put: &Message, asks: bool) -> Verdict {
     let (mut acked, mut noop) = (false, !asks);
     while !(acked && noop) {
-        match session.next()? {
+        match session.next_frame()? {
             (2, Frame::Noop(prefix)) if !noop && prefix.acked() == [put.prefix.zc_req] => noop = true,
             (link, Frame::Lnet(ack)) if !acked => {
                 judge_answer(put, &ack)?;

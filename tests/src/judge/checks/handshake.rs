@@ -99,7 +99,8 @@ pub(super) fn pieces(target: &Target) -> Verdict {
     }
     // The reply cannot come before the last byte.
     stream.write_all(last.as_slice()).map_err(|error| error.to_string())?;
-    let (reply, _) = crate::judge::wire::Hello::read(&mut stream).map_err(|bad| format!("it answered {bad}"))?;
+    let (reply, _) =
+        crate::judge::wire::Hello::read(&mut stream).map_err(|bad| format!("it answered {bad}"))?;
     let control = session.take(stream, kind::CONTROL, reply.src_incarnation)?;
     let request = session.ping_request(control, 272);
     for byte in request.bytes(3, Order::Little) {

@@ -91,15 +91,27 @@ pub(super) fn dest_pid(target: &Target) -> Verdict {
     session.reply_to(&request).map(drop)
 }
 
-/// Listens where a peer's node would, and sees who comes.
+/// The answer goes to the identity that the header names: a kernel connects out for it. On the connection that the
+/// question came on it does no harm either; then it must name that identity.
 pub(super) fn source_pid(target: &Target) -> Verdict {
+    const PID: u32 = 777;
     let at = SocketAddrV4::new(target.own.address(), target.to.port());
-    let listener = TcpListener::bind(at).map_err(|error| format!("the judge cannot listen on {at}: {error}"))?;
+    let listener =
+        TcpListener::bind(at).map_err(|error| format!("the judge cannot listen on {at}: {error}"))?;
     let mut session = Session::with(target, &[kind::CONTROL])?;
-    let request = Message { src_pid: 777, ..session.ping_request(0, DISCOVERY_SINK) };
+    session.alias = Some(PID);
+    let request = Message { src_pid: PID, ..session.ping_request(0, DISCOVERY_SINK) };
     session.send(0, &request)?;
-    // On this connection nothing comes of it: the answer to the next question is the next thing on it.
-    session.ping(0)?;
+    let next = session.ping_request(0, DISCOVERY_SINK);
+    session.send(0, &next)?;
+    let (_, reply) = session.message()?;
+    if reply.handle() == request.handle() {
+        if reply.dest_pid != PID {
+            return Err(format!("the answer to PID {PID} went to PID {}", reply.dest_pid));
+        }
+        return session.reply_to(&next).map(drop);
+    }
+    judge_answer(&next, &reply)?;
     let (mut connected, _) = listener.accept().map_err(|error| error.to_string())?;
     connected.set_read_timeout(Some(target.patience)).map_err(|error| error.to_string())?;
     let mut bytes = [0; 16];

@@ -53,7 +53,8 @@ pub(super) fn request_magic(target: &Target) -> Verdict {
         expect_end(&mut stream).map_err(|fault| format!("{name}: {fault}"))?;
     }
     for (name, magic) in [("the old magic", OLD_MAGIC), ("no magic", 0x2054_4547), ("zeros", 0)] {
-        closed(target, &words(little.u32(magic), little.u32(1))).map_err(|fault| format!("{name}: {fault}"))?;
+        closed(target, &words(little.u32(magic), little.u32(1)))
+            .map_err(|fault| format!("{name}: {fault}"))?;
     }
     Ok(())
 }
@@ -104,9 +105,13 @@ pub(super) fn duplicate(target: &Target) -> Verdict {
         let mut refused = false;
         for _ in 0..128 {
             match session.offer(kind)? {
-                Answer::Accepted(stream, reply) => session.take(stream, kind, reply.src_incarnation).map(drop)?,
+                Answer::Accepted(stream, reply) => {
+                    session.take(stream, kind, reply.src_incarnation).map(drop)?
+                }
                 Answer::Refused(_) => refused = true,
-                Answer::Closed => return Err(format!("another {} was closed without NONE", kind::name(kind))),
+                Answer::Closed => {
+                    return Err(format!("another {} was closed without NONE", kind::name(kind)));
+                }
             }
             if refused {
                 break;
