@@ -1,5 +1,6 @@
 //! What is fuzzed, and what must hold.
 
+mod config;
 mod engine;
 mod handshakes;
 mod ib;
@@ -47,6 +48,9 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ib-reject", run: ib::reject, seeds: ib::reject_seeds },
     Target { name: "ib-listener", run: ib_connect::listener, seeds: ib_connect::listener_seeds },
     Target { name: "ib-connector", run: ib_connect::connector, seeds: ib_connect::connector_seeds },
+    Target { name: "config-yaml", run: config::yaml, seeds: config::yaml_seeds },
+    Target { name: "config-toml", run: config::toml, seeds: config::toml_seeds },
+    Target { name: "config-modprobe", run: config::modprobe, seeds: config::modprobe_seeds },
 ];
 
 impl Outcome {

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{AcceptPolicy, Rotor};
 
+mod documented;
 mod hostile;
 mod round_trip;
 

@@ -36,6 +36,26 @@ pub(super) const ROWS: &[Tunable] = &[
     field!("min_bulk", min_bulk: u32, "bytes", 0..=u32::MAX, "messages of at least this size go on a bulk connection"),
     field!("tx_buffer_size", tx_buffer_size: u32, "bytes", 0..=BUFFER_MAX, "a socket's send buffer; 0 leaves it to the system"),
     field!("rx_buffer_size", rx_buffer_size: u32, "bytes", 0..=BUFFER_MAX, "a socket's receive buffer; 0 leaves it to the system"),
+    field!(
+        "nconnds_max",
+        nconnds_max: u16,
+        "connections",
+        1..=65_535,
+        "how many may be on their way at a time; peers beyond that wait their turn"
+    ),
+    Tunable {
+        module: SOCKLND,
+        name: "nscheds",
+        unit: "shards",
+        agree: ALONE,
+        meaning: "how many parts the connections of a CPU partition may be split into, one for each further NI; 0 is 1",
+        effect: Effect::Number {
+            min: 0,
+            max: 64,
+            get: |config| config.tcp.nscheds as i64,
+            set: |config, value| config.tcp.nscheds = value as usize,
+        },
+    },
     Tunable {
         module: SOCKLND,
         name: "nagle",
@@ -61,9 +81,7 @@ pub(super) const ROWS: &[Tunable] = &[
         "0",
         "only routers watch whether peers are alive, and nlx does not route",
     ),
-    idle(SOCKLND, "nscheds", "0", "0", "one thread serves the node while nobody waits on it"),
     idle(SOCKLND, "nconnds", "4", "", "nlx has no threads that connect: who drives the network does"),
-    idle(SOCKLND, "nconnds_max", "64", "", "nlx has no threads that connect: who drives the network does"),
     idle(SOCKLND, "eager_ack", "0", "0", "nlx leaves TCP's acknowledgements to the system"),
     idle(SOCKLND, "typed_conns", "1", "1", "peers demand typed connections (hello V3)"),
     idle(SOCKLND, "round_robin", "1", "1", "connections of a type take turns"),
