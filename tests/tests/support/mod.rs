@@ -154,6 +154,13 @@ pub fn accept(listener: &TcpListener, own: Ipv4Addr) -> (TcpStream, u32) {
 /// A handmade node that has connected, as the type CONTROL.
 pub fn join(own: Ipv4Addr, to: Ipv4Addr, port: u16) -> TcpStream {
     let mut peer = connect(own, to, port);
+    write(&mut peer, &greeting(own, to));
+    read(&mut peer, 56);
+    peer
+}
+
+/// Request and hello of a node that connects as the type CONTROL (lnet-wire 21, 22.2).
+pub fn greeting(own: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(0xacce_7100u32.to_le_bytes());
     bytes.extend(1u32.to_le_bytes());
@@ -168,9 +175,7 @@ pub fn join(own: Ipv4Addr, to: Ipv4Addr, port: u16) -> TcpStream {
     bytes.extend([0; 8]);
     bytes.extend(1u32.to_le_bytes());
     bytes.extend([0; 4]);
-    write(&mut peer, &bytes);
-    read(&mut peer, 56);
-    peer
+    bytes
 }
 
 /// Prefix and header of a message (lnet-wire 6, 25): `rest` is the union, from its first byte on.

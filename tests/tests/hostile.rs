@@ -1,0 +1,408 @@
+//! Hostile peers against a running process while others have work for it: the node stays up, the others' traffic goes on
+//! without a failure, counters tell what happened, memory and descriptors are bounded and come back.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use support::peer::{PORT, Peer, Stream, Values, address, hung_unless};
+use support::{accept, connect, greeting, join, lnet_message, nid4, put, read, write};
+
+/// Handshakes of one address that a node lets begin at a time.
+const HANDSHAKES_PER_ADDRESS: u64 = 64;
+
+/// Connections that a node accepts from one address.
+const CONNECTIONS_PER_ADDRESS: u64 = 1024;
+
+/// What one connection may cost: its buffer for receiving (64 KiB) and as much again for everything else.
+const CONNECTION_BYTES: u64 = 128 << 10;
+
+/// What tables and the allocator may keep of any attack.
+const SLACK_BYTES: u64 = 16 << 20;
+
+/// The portal and match bits of the memory that the victim lends to everybody.
+const BOARD: (u32, u64) = (30, 77);
+
+/// A node that is attacked, and another one that works with it.
+struct Scene {
+    victim: Peer,
+    friend: Peer,
+    work: Stream,
+    before: Values,
+    resident: u64,
+    sockets: usize,
+}
+
+/// The addresses of the attacker and of its victim.
+#[derive(Clone, Copy)]
+struct Road {
+    own: Ipv4Addr,
+    to: Ipv4Addr,
+}
+
+impl Scene {
+    fn new(options: &str) -> (Scene, Road) {
+        let mut victim = Peer::start(address(), options);
+        let mut friend = Peer::start(address(), "");
+        let board = format!("bits={} bytes={}", BOARD.1, 1 << 20);
+        victim.ask(0, "board", &board, "posted");
+        let work = Stream::start(&mut friend, &mut victim, "lanes=4 size=4096");
+        work.advance(&mut friend, 20);
+        let road = Road { own: address(), to: victim.addresses[0] };
+        let before = victim.counts(0);
+        let (resident, sockets) = (victim.resident_bytes(), victim.descriptors("socket:"));
+        (Scene { victim, friend, work, before, resident, sockets }, road)
+    }
+
+    /// Attacks; the friend's work goes on all the while.
+    #[track_caller]
+    fn during<T: Send>(&mut self, attack: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let attack = scope.spawn(attack);
+            loop {
+                let over = attack.is_finished();
+                self.work.advance(&mut self.friend, 5);
+                if over {
+                    return attack.join().unwrap();
+                }
+            }
+        })
+    }
+
+    /// How much a counter has grown.
+    fn grown(&mut self, counter: &str) -> u64 {
+        self.victim.counts(0).number(counter) - self.before.number(counter)
+    }
+
+    /// Waits until a counter has grown by this much, and no more; the friend's work goes on.
+    #[track_caller]
+    fn counts(&mut self, counter: &str, wanted: u64) {
+        hung_unless(&format!("{counter} grows by {wanted}"), || {
+            self.work.advance(&mut self.friend, 1);
+            self.grown(counter) >= wanted
+        });
+        assert_eq!(self.grown(counter), wanted, "{counter}");
+    }
+
+    /// Memory is bounded by what this many connections may cost.
+    #[track_caller]
+    fn bounded(&self, connections: u64) {
+        let grown = self.victim.resident_bytes().saturating_sub(self.resident);
+        let most = SLACK_BYTES + connections * CONNECTION_BYTES;
+        assert!(grown <= most, "{grown} bytes more, and {most} were to be expected at most");
+    }
+
+    /// The attack is over: the victim is as it was, and all work has been done.
+    #[track_caller]
+    fn ends_well(mut self) {
+        hung_unless("the attacker's descriptors are given back", || {
+            self.victim.answers(&mut self.friend);
+            self.victim.descriptors("socket:") == self.sockets
+        });
+        let done = self.work.stop(&mut self.friend);
+        assert_eq!((done.number("failed"), done.number("blank")), (0, 0), "{done:?}");
+        let mut newcomer = Peer::start(address(), "");
+        self.victim.answers(&mut newcomer);
+    }
+}
+
+/// Numbers that follow from a seed (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn bytes(&mut self, most: u64) -> Vec<u8> {
+        (0..1 + self.next() % most).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// Reads until the other side ends the connection, one way or the other; whether it did.
+fn ends(wire: &mut TcpStream) -> bool {
+    wire.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut buffer = [0; 4096];
+    loop {
+        match wire.read(&mut buffer) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// What no LNet node sends, in place of the handshake or in it: each is turned away, and counted.
+#[test]
+fn handshakes_that_are_none() {
+    let (mut scene, road) = Scene::new("");
+    let good = greeting(road.own, road.to);
+    let with = |at: usize, bytes: &[u8]| {
+        let mut bad = good.clone();
+        bad[at..at + bytes.len()].copy_from_slice(bytes);
+        bad
+    };
+    let table = [
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        with(4, &9u32.to_le_bytes()),
+        with(8, &nid4(road.own).to_le_bytes()),
+        with(16, &[0xff; 4]),
+        with(20, &99u32.to_le_bytes()),
+        with(24, &[0xff; 8]),
+        // The victim's own NID, and a network's.
+        with(24, &nid4(road.to).to_le_bytes()),
+        with(24, &nid4(Ipv4Addr::BROADCAST).to_le_bytes()),
+        with(64, &7u32.to_le_bytes()),
+        // A list of four billion addresses.
+        with(68, &[0xff; 4]),
+    ];
+    scene.during(|| {
+        for bytes in &table {
+            let mut wire = connect(road.own, road.to, PORT);
+            write(&mut wire, bytes);
+            assert!(ends(&mut wire), "{bytes:02x?}");
+        }
+        let mut random = Random(0x5eed);
+        for _ in 0..200 {
+            let mut wire = connect(road.own, road.to, PORT);
+            // It may have been closed before all was written.
+            let _ = wire.write_all(&random.bytes(300));
+            wire.shutdown(std::net::Shutdown::Write).unwrap_or_default();
+            assert!(ends(&mut wire));
+        }
+    });
+    scene.counts("refusals", table.len() as u64 + 200);
+    assert_eq!(scene.grown("accepts"), 0);
+    scene.bounded(0);
+    scene.ends_well();
+}
+
+/// What breaks the protocol after a handshake closes that peer's connections, and is counted.
+#[test]
+fn connections_that_turn_into_garbage() {
+    let (mut scene, road) = Scene::new("");
+    let mut messages = vec![
+        lnet_message(road.own, road.to, 1, (1 << 20) + 1, &put(BOARD.0, BOARD.1)),
+        lnet_message(road.own, road.to, 3, u32::MAX, &[0; 16]),
+        lnet_message(road.own, road.to, 77, 0, &[]),
+        // The acknowledgement of a zero-copy request that was never made.
+        [&0xc0u32.to_le_bytes()[..], &[0; 12], &555u64.to_le_bytes()].concat(),
+    ];
+    let mut random = Random(0xbad);
+    messages.extend((0..100).map(|_| [&0xffu32.to_le_bytes()[..], &random.bytes(500)].concat()));
+    messages.iter_mut().for_each(|message| message.resize(message.len().max(24), 0));
+    scene.during(|| {
+        for bytes in &messages {
+            let mut wire = join(road.own, road.to, PORT);
+            let _ = wire.write_all(bytes);
+            assert!(ends(&mut wire), "{bytes:02x?}");
+        }
+    });
+    scene.counts("protocol_errors", messages.len() as u64);
+    scene.bounded(0);
+    scene.ends_well();
+}
+
+/// Answers to questions that were never asked: dropped and counted, and the connection stays, for such a thing happens
+/// to honest peers whose answer came too late.
+#[test]
+fn answers_to_nobody() {
+    let (mut scene, road) = Scene::new("");
+    scene.during(|| {
+        let mut wire = join(road.own, road.to, PORT);
+        let mut random = Random(0xacc);
+        for number in 0..500 {
+            let handle: Vec<u8> = (0..2).flat_map(|_| random.next().to_le_bytes()).collect();
+            let (kind, payload) = if number % 2 == 0 { (0, Vec::new()) } else { (3, random.bytes(3000)) };
+            let mut bytes = lnet_message(road.own, road.to, kind, payload.len() as u32, &handle);
+            bytes.extend(payload);
+            write(&mut wire, &bytes);
+        }
+        assert_eq!(read_board(&mut wire, road, 300).len(), 300);
+    });
+    scene.counts("dropped", 500);
+    assert_eq!(scene.grown("protocol_errors"), 0);
+    scene.bounded(1);
+    scene.ends_well();
+}
+
+/// Reads so much of the victim's board: a GET, sent byte by byte, and its REPLY.
+fn read_board(wire: &mut TcpStream, road: Road, length: u32) -> Vec<u8> {
+    wire.set_nodelay(true).unwrap();
+    get(road, length).iter().for_each(|byte| write(wire, &[*byte]));
+    let header = read(wire, 96);
+    assert_eq!(header[24 + 24..24 + 28], 3u32.to_le_bytes(), "a REPLY");
+    assert_eq!(header[24 + 28..24 + 32], length.to_le_bytes());
+    read(wire, length as usize)
+}
+
+/// A GET of the board (lnet-wire 6.2).
+fn get(road: Road, length: u32) -> Vec<u8> {
+    let mut rest = vec![7; 16];
+    rest.extend(BOARD.1.to_le_bytes());
+    rest.extend(BOARD.0.to_le_bytes());
+    rest.extend([0; 4]);
+    rest.extend(length.to_le_bytes());
+    lnet_message(road.own, road.to, 2, 0, &rest)
+}
+
+/// A handshake and a message one byte at a time are a handshake and a message.
+#[test]
+fn one_byte_at_a_time() {
+    let (mut scene, road) = Scene::new("");
+    scene.during(|| {
+        let mut wire = connect(road.own, road.to, PORT);
+        wire.set_nodelay(true).unwrap();
+        greeting(road.own, road.to).iter().for_each(|byte| write(&mut wire, &[*byte]));
+        read(&mut wire, 56);
+        assert!(read_board(&mut wire, road, 1000).iter().all(|byte| *byte == 0));
+    });
+    scene.counts("accepts", 1);
+    scene.ends_well();
+}
+
+/// Handshakes that stall anywhere end at `accept_timeout`, and messages that stall at `sock_timeout`.
+#[test]
+fn what_stalls_is_given_up_in_time() {
+    let (mut scene, road) = Scene::new("accept_timeout=1 sock_timeout=1");
+    let stalled = HANDSHAKES_PER_ADDRESS / 2;
+    scene.during(|| {
+        let good = greeting(road.own, road.to);
+        let mut wires: Vec<TcpStream> = (0..stalled as usize)
+            .map(|number| {
+                let mut wire = connect(road.own, road.to, PORT);
+                write(&mut wire, &good[..number * good.len() / stalled as usize]);
+                wire
+            })
+            .collect();
+        let mut wire = join(road.own, road.to, PORT);
+        write(&mut wire, &lnet_message(road.own, road.to, 1, 1 << 20, &put(BOARD.0, BOARD.1)));
+        wires.push(wire);
+        wires.iter_mut().for_each(|wire| assert!(ends(wire)));
+    });
+    scene.counts("handshake_timeouts", stalled);
+    scene.counts("timeouts", 1);
+    scene.ends_well();
+}
+
+/// A peer that asks for a mebibyte ten thousand times and reads nothing: no more than 512 answers wait for it, and at
+/// `sock_timeout` it is given up.
+#[test]
+fn a_flood_of_gets_whose_replies_nobody_reads() {
+    let (mut scene, road) = Scene::new("sock_timeout=1");
+    let wire = scene.during(|| {
+        let mut wire = join(road.own, road.to, PORT);
+        let flood: Vec<u8> = (0..10_000).flat_map(|_| get(road, 1 << 20)).collect();
+        // It is closed before or after all is written.
+        let _ = wire.write_all(&flood);
+        wire
+    });
+    scene.counts("timeouts", 1);
+    drop(wire);
+    assert!(scene.grown("dropped") > 0);
+    scene.bounded(1);
+    scene.ends_well();
+}
+
+/// A node that the victim itself sends to, which accepts and never reads: what is under way ends at its timeout.
+#[test]
+fn a_target_that_never_reads() {
+    let (mut scene, road) = Scene::new("sock_timeout=1 transaction_timeout=2 tx_buffer_size=4096");
+    let listener = TcpListener::bind((road.own, PORT)).unwrap();
+    let job = scene.victim.tell(
+        0,
+        "stream",
+        &format!("to={}@tcp bits=1 bytes={} size=1048576 lanes=16 seed=1", road.own, 64 << 20),
+    );
+    let (wire, _) = accept(&listener, road.own);
+    scene.victim.wait(0, "started", job);
+    scene.counts("timeouts", 1);
+    drop(listener);
+    scene.victim.tell_job(0, "stop", job, "");
+    let done = scene.victim.wait(0, "done", job);
+    assert_eq!(done.number("rounds"), 0, "{done:?}");
+    assert!(done.number("failed") >= 16, "{done:?}");
+    drop(wire);
+    // The sixteen buffers of a mebibyte are the victim's own.
+    scene.bounded(2 * 16 * 8);
+    scene.ends_well();
+}
+
+/// Ten thousand connections from one address that say nothing: no more than 64 are let in at a time.
+#[test]
+fn ten_thousand_connections_from_one_address() {
+    const COUNT: u64 = 10_000;
+    let most = getrlimit(Resource::RLIMIT_NOFILE).unwrap().1;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    let (mut scene, road) = Scene::new("accept_timeout=1");
+    let sockets = scene.sockets;
+    let mut wires = scene.during(|| (0..COUNT).map(|_| connect(road.own, road.to, PORT)).collect::<Vec<_>>());
+    let open = scene.victim.descriptors("socket:") - sockets;
+    assert!(open as u64 <= HANDSHAKES_PER_ADDRESS, "{open} connections");
+    scene.bounded(HANDSHAKES_PER_ADDRESS);
+    scene.during(|| wires.iter_mut().for_each(|wire| assert!(ends(wire))));
+    let (turned_away, given_up) = (scene.grown("refusals"), scene.grown("handshake_timeouts"));
+    assert_eq!((turned_away + given_up, scene.grown("accepts")), (COUNT, 0), "{turned_away} + {given_up}");
+    scene.ends_well();
+}
+
+/// One address that calls itself by thousands of names: its connections are bounded, and so is what they cost.
+#[test]
+fn a_host_of_many_names() {
+    const NAMES: u32 = 1500;
+    let (mut scene, road) = Scene::new("");
+    let wires = scene.during(|| {
+        let mut wires = Vec::new();
+        for name in 0..NAMES {
+            let claimed = Ipv4Addr::from(0x0a00_0001 + name);
+            let mut wire = connect(road.own, road.to, PORT);
+            let _ = wire.write_all(&greeting(claimed, road.to));
+            if wire.read(&mut [0; 56]).is_ok_and(|count| count > 0) {
+                wires.push(wire);
+            }
+        }
+        wires
+    });
+    assert_eq!(wires.len() as u64, CONNECTIONS_PER_ADDRESS);
+    scene.counts("accepts", CONNECTIONS_PER_ADDRESS);
+    scene.counts("refusals", u64::from(NAMES) - CONNECTIONS_PER_ADDRESS);
+    scene.bounded(CONNECTIONS_PER_ADDRESS);
+    drop(wires);
+    scene.ends_well();
+}
+
+/// A process that has no descriptors left: who is connected goes on, and when there are some again others come in.
+#[test]
+fn no_descriptors_left() {
+    let (mut scene, road) = Scene::new("descriptors=20 accept_timeout=1");
+    scene.during(|| {
+        let mut wires: Vec<TcpStream> = (0..50).map(|_| connect(road.own, road.to, PORT)).collect();
+        wires.iter_mut().for_each(|wire| assert!(ends(wire)));
+    });
+    scene.counts("handshake_timeouts", 50);
+    scene.ends_well();
+}
+
+/// Connections that are broken off at once, with a reset, at any place of the handshake or behind it.
+#[test]
+fn a_storm_of_connections_that_are_aborted() {
+    let (mut scene, road) = Scene::new("");
+    scene.during(|| {
+        let bytes = [greeting(road.own, road.to), get(road, 100)].concat();
+        for number in 0..1000 {
+            let mut wire = connect(road.own, road.to, PORT);
+            let _ = wire.write_all(&bytes[..number % bytes.len()]);
+            let _ = socket2::SockRef::from(&wire).set_linger(Some(Duration::ZERO));
+        }
+    });
+    scene.bounded(0);
+    scene.ends_well();
+}
