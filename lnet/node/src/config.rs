@@ -102,11 +102,14 @@ impl NodeConfig {
     pub(crate) fn set_networks(&mut self, text: &str) -> Result<(), NodeError> {
         let nets = if text.trim().is_empty() { Vec::new() } else { text.parse::<Networks>()?.0 };
         let before = std::mem::take(&mut self.nets);
+        self.add_nets(nets).inspect_err(|_| self.nets = before)
+    }
+
+    /// Adds all of these networks, or none.
+    pub(crate) fn add_nets(&mut self, nets: Vec<NetSpec>) -> Result<(), NodeError> {
+        let before = self.nets.len();
         let outcome = nets.into_iter().try_for_each(|spec| self.push_net(spec));
-        if outcome.is_err() {
-            self.nets = before;
-        }
-        outcome
+        outcome.inspect_err(|_| self.nets.truncate(before))
     }
 
     /// The tunables of CPU partitions (S-315): `.cpt("cpu_npartitions=4".parse()?)`. Without this call they are as if

@@ -36,6 +36,8 @@ pub enum NodeError {
         key: String,
         /// What is wrong with it, and what would be right.
         reason: String,
+        /// EINVAL; ENOENT for `ip2nets` of which no entry is for this host.
+        errno: Errno,
     },
     /// A configuration file cannot be read at all.
     #[error("{}: {reason}", file.display())]
@@ -56,6 +58,8 @@ pub enum NodeError {
         value: String,
         /// What is wrong, and what would be right.
         reason: String,
+        /// EINVAL; ENOENT for `ip2nets` of which no entry is for this host.
+        errno: Errno,
     },
     /// No address of this host fits a pattern of `ip2nets`.
     #[error("ip2nets: no address of this host fits any of its patterns; it has {addresses}")]
@@ -155,8 +159,6 @@ impl NodeError {
             NodeError::Network { .. }
             | NodeError::NetworksLength { .. }
             | NodeError::NoDriver { .. }
-            | NodeError::Config { .. }
-            | NodeError::Tunable { .. }
             | NodeError::TwiceOn { .. }
             | NodeError::NoSuchPartition { .. }
             | NodeError::Twice { .. }
@@ -166,7 +168,10 @@ impl NodeError {
             NodeError::NoNetwork => Errno::ENETDOWN,
             NodeError::Start { source, .. } => source.errno(),
             NodeError::NoEntry { .. } => Errno::ENOENT,
-            NodeError::File { errno, .. } | NodeError::System { errno, .. } => *errno,
+            NodeError::Config { errno, .. }
+            | NodeError::Tunable { errno, .. }
+            | NodeError::File { errno, .. }
+            | NodeError::System { errno, .. } => *errno,
         }
     }
 }

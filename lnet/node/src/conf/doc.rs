@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
+use lnet_api::Errno;
+
 use super::Place;
+use super::tunables::Refusal;
 use crate::NodeError;
 
 /// The largest configuration that is read, in bytes. An exported one of 16 interfaces with statistics has some 50 KiB.
@@ -40,21 +43,24 @@ pub(crate) struct Fault {
     pub(crate) line: usize,
     pub(crate) key: String,
     pub(crate) reason: String,
+    pub(crate) errno: Errno,
 }
 
 impl Fault {
     pub(crate) fn new(line: usize, key: impl Into<String>, reason: impl Into<String>) -> Fault {
-        Fault {
-            line,
-            key: shorten(key.into(), MAX_WORD_CHARS),
-            reason: shorten(reason.into(), MAX_REASON_CHARS),
-        }
+        let (key, reason) = (shorten(key.into(), MAX_WORD_CHARS), shorten(reason.into(), MAX_REASON_CHARS));
+        Fault { line, key, reason, errno: Errno::EINVAL }
+    }
+
+    /// A tunable's value that cannot be.
+    pub(crate) fn refused(line: usize, key: &str, refusal: Refusal) -> Fault {
+        Fault { errno: refusal.errno, ..Fault::new(line, key, refusal.reason) }
     }
 
     /// The error that a user sees.
     pub(crate) fn of(self, file: Option<&Path>) -> NodeError {
         let place = Place { file: file.map(Path::to_path_buf), line: self.line };
-        NodeError::Config { place, key: self.key, reason: self.reason }
+        NodeError::Config { place, key: self.key, reason: self.reason, errno: self.errno }
     }
 }
 

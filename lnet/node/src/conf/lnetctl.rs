@@ -12,7 +12,7 @@ use crate::networks::{NetInterface, NetSpec, NiTunables};
 
 /// Sections about what nlx does not do, and why they have no effect.
 const IDLE_SECTIONS: [(&str, &str); 6] = [
-    ("ip2nets", "deprecated: name the networks under 'net'"),
+    ("ip2nets", "name the networks under 'net', or patterns with the option 'ip2nets'"),
     ("route", "nlx uses no routers"),
     ("routing", "nlx does not route"),
     ("buffers", "nlx does not route"),
@@ -87,7 +87,7 @@ fn apply_global(reading: &mut Reading<'_>, entry: &Entry) -> Result<(), Fault> {
         _ => value,
     };
     let tunable = Tunable::find(LNET, tunable).ok_or_else(|| entry.fault("no such tunable"))?;
-    if !tunable.set(reading.config, value).map_err(|reason| entry.fault(reason))? {
+    if !tunable.set(reading.config, value).map_err(|refusal| Fault::refused(entry.line, key, refusal))? {
         reading.warn(entry.line, key, tunable.meaning());
     }
     Ok(())

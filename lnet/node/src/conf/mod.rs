@@ -10,6 +10,7 @@
 //! (a duplicate key, an unknown name, an alias is an error), and every error names its line.
 
 mod doc;
+mod ip2nets;
 mod lnetctl;
 mod modprobe;
 mod own;
@@ -29,6 +30,7 @@ use nix::fcntl::OFlag;
 
 use crate::{NodeConfig, NodeError};
 use doc::{Entry, Fault, MAX_CONFIG_BYTES, MAX_WORD_CHARS, line_of, shorten};
+use tunables::Refusal;
 pub use tunables::Tunable;
 
 /// A line of a configuration.
@@ -188,9 +190,11 @@ impl NodeConfig {
     /// # Errors
     /// [`NodeError::Tunable`] for a name that is not known or a value that it cannot have. Nothing is changed then.
     pub fn set(&mut self, module: &str, name: &str, value: &str) -> Result<(), NodeError> {
-        let wrong =
-            |reason| NodeError::Tunable { name: format!("{module} {name}"), value: value.into(), reason };
-        let tunable = Tunable::find(module, name).ok_or_else(|| wrong(unknown(module)))?;
+        let wrong = |Refusal { reason, errno }| {
+            let name = format!("{module} {name}");
+            NodeError::Tunable { name, value: value.into(), reason, errno }
+        };
+        let tunable = Tunable::find(module, name).ok_or_else(|| wrong(unknown(module).into()))?;
         if !tunable.set(self, value).map_err(wrong)? {
             let (name, reason) = (name.to_string(), tunable.meaning().to_string());
             self.warnings.push(Warning { place: None, name, reason });
@@ -279,8 +283,7 @@ impl Reading<'_> {
 
     fn set(&mut self, module: &str, name: &str, value: &str, line: usize) -> Result<(), Fault> {
         let tunable = Tunable::find(module, name).ok_or_else(|| Fault::new(line, name, unknown(module)))?;
-        let acts =
-            tunable.set(self.config, value).map_err(|reason| Fault::new(line, name, reason.as_str()))?;
+        let acts = tunable.set(self.config, value).map_err(|refusal| Fault::refused(line, name, refusal))?;
         if !acts {
             self.warn(line, name, tunable.meaning());
         }

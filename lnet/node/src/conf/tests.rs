@@ -175,7 +175,7 @@ fn errors_name_the_line_and_the_key() {
         (modprobe, "options ksocklnd conns=4\n", 1, "conns", "conns_per_peer"),
     ] {
         let error = read(text).expect_err(text);
-        let NodeError::Config { place, key: named, reason } = &error else { panic!("{error}") };
+        let NodeError::Config { place, key: named, reason, .. } = &error else { panic!("{error}") };
         assert_eq!((place.line, named.as_str()), (line, key), "{text}: {error}");
         assert!(reason.contains(words), "{text}: {error}");
         assert_eq!(error.errno(), Errno::EINVAL);

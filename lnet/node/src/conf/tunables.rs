@@ -8,7 +8,9 @@ mod socklnd;
 
 use std::fmt;
 
-use crate::NodeConfig;
+use lnet_api::Errno;
+
+use crate::{NodeConfig, NodeError};
 
 /// The module whose tunables LNet's own are.
 pub(crate) const LNET: &str = "lnet";
@@ -54,7 +56,7 @@ pub(crate) enum Effect {
     Text {
         grammar: &'static str,
         get: fn(&NodeConfig) -> String,
-        set: fn(&mut NodeConfig, &str) -> Result<(), String>,
+        set: fn(&mut NodeConfig, &str) -> Result<(), Refusal>,
     },
     /// Nothing in nlx.
     None {
@@ -63,6 +65,25 @@ pub(crate) enum Effect {
         /// The value with which LNet does what nlx always does.
         like: &'static str,
     },
+}
+
+/// Why a tunable cannot have a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) reason: String,
+    pub(crate) errno: Errno,
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Refusal {
+        Refusal { reason, errno: Errno::EINVAL }
+    }
+}
+
+impl From<NodeError> for Refusal {
+    fn from(error: NodeError) -> Refusal {
+        Refusal { reason: error.to_string(), errno: error.errno() }
+    }
 }
 
 impl fmt::Debug for Effect {
@@ -161,12 +182,12 @@ impl Tunable {
     }
 
     /// Sets it. Whether the value means anything: one that describes what nlx does anyway needs no warning.
-    pub(crate) fn set(&self, config: &mut NodeConfig, text: &str) -> Result<bool, String> {
+    pub(crate) fn set(&self, config: &mut NodeConfig, text: &str) -> Result<bool, Refusal> {
         match &self.effect {
             Effect::Number { set, .. } => set(config, self.number(text)?),
             Effect::Word { words, set, .. } => match words.contains(&text) {
                 true => set(config, text),
-                false => return Err(format!("it must be one of {}, not '{text}'", words.join(", "))),
+                false => return Err(format!("it must be one of {}, not '{text}'", words.join(", ")).into()),
             },
             Effect::Text { set, .. } => set(config, text)?,
             Effect::None { .. } => return Ok(self.is_like(text)),

@@ -8,7 +8,7 @@ use crate::NodeConfig;
 use crate::networks::{NetInterface, NetSpec, NiTunables};
 
 /// What stands elsewhere than under `options`.
-const ELSEWHERE: [&str; 2] = ["networks", "lnet_transaction_timeout"];
+const ELSEWHERE: [&str; 3] = ["networks", "ip2nets", "lnet_transaction_timeout"];
 
 pub(super) fn yaml(config: &NodeConfig) -> String {
     let mut out = String::new();

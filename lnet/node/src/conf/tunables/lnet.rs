@@ -1,6 +1,7 @@
 use lnet_socklnd::AcceptPolicy;
 
-use super::{ALONE, Effect, LNET, Tunable, idle};
+use super::{ALONE, Effect, LNET, Refusal, Tunable, idle};
+use crate::conf::ip2nets;
 use crate::{NodeConfig, Rotor};
 
 const NET: &str = "all nodes of a net";
@@ -18,7 +19,14 @@ pub(super) const ROWS: &[Tunable] = &[
         "as `tcp(eth0)[0,1],tcp1(10.0.0.7)`",
         "the node's networks with their interfaces and CPU partitions",
         NodeConfig::networks_text,
-        |config, text| config.set_networks(text).map_err(|error| error.to_string()),
+        |config, text| Ok(config.set_networks(text)?),
+    ),
+    text(
+        "ip2nets",
+        "as `tcp(eth0) 10.0.0.*; tcp1 192.168.[1-9].*`",
+        "networks of those entries of which a pattern fits an address of this host; deprecated in LNet",
+        |_| String::new(),
+        |config, text| Ok(config.add_nets(ip2nets::networks(text)?)?),
     ),
     number(
         "accept_port",
@@ -105,10 +113,13 @@ pub(super) const ROWS: &[Tunable] = &[
             pattern.map(ToString::to_string).unwrap_or_default()
         },
         |config, text| {
-            config.partitions.tunables_mut().set("cpu_pattern", text).map_err(|error| error.to_string())
+            config
+                .partitions
+                .tunables_mut()
+                .set("cpu_pattern", text)
+                .map_err(|error| error.to_string().into())
         },
     ),
-    idle(LNET, "ip2nets", "", "", "deprecated: name the networks with `networks`"),
     idle(LNET, "routes", "", "", NO_ROUTERS),
     idle(LNET, "rnet_htable_size", "128", "128", NO_ROUTERS),
     idle(LNET, "use_tcp_bonding", "0", "0", "a feature that LNet itself has given up"),
@@ -170,7 +181,7 @@ const fn text(
     grammar: &'static str,
     meaning: &'static str,
     get: fn(&NodeConfig) -> String,
-    set: fn(&mut NodeConfig, &str) -> Result<(), String>,
+    set: fn(&mut NodeConfig, &str) -> Result<(), Refusal>,
 ) -> Tunable {
     let effect = Effect::Text { grammar, get, set };
     Tunable { module: LNET, name, unit: "", agree: ALONE, meaning, effect }

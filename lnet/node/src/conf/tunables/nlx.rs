@@ -1,6 +1,6 @@
 use lnet_cpt::{Conflict, Estimate};
 
-use super::{ALONE, Effect, NLX, Tunable};
+use super::{ALONE, Effect, NLX, Refusal, Tunable};
 use crate::{MatchOrder, NodeConfig, Stealing};
 
 /// What LNet has no tunable for.
@@ -85,10 +85,12 @@ pub(super) const ROWS: &[Tunable] = &[
 /// The system's limit on such names, its terminating zero not counted.
 const CONGESTION_NAME_MAX: usize = 15;
 
-fn set_congestion_control(config: &mut NodeConfig, text: &str) -> Result<(), String> {
+fn set_congestion_control(config: &mut NodeConfig, text: &str) -> Result<(), Refusal> {
     let fits = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'_' | b'-');
     if text.len() > CONGESTION_NAME_MAX || !text.bytes().all(fits) {
-        return Err(format!("it must be a name of up to {CONGESTION_NAME_MAX} letters, digits, '_' and '-'"));
+        return Err(
+            format!("it must be a name of up to {CONGESTION_NAME_MAX} letters, digits, '_' and '-'").into()
+        );
     }
     config.tcp.congestion_control = (!text.is_empty()).then(|| text.to_string());
     Ok(())

@@ -65,7 +65,10 @@ fn defaults_are_lnets() {
 fn what_acts_reads_what_it_prints_and_keeps_to_its_range() {
     for tunable in Tunable::all().filter(|tunable| tunable.acts()) {
         let mut config = NodeConfig::new();
-        let mut take = |text: &str| tunable.set(&mut config, text).map(|_| tunable.value(&config));
+        let mut take = |text: &str| {
+            let outcome = tunable.set(&mut config, text).map_err(|refusal| refusal.reason);
+            outcome.map(|_| tunable.value(&config))
+        };
         assert_eq!(take(&tunable.default()).as_ref(), Ok(&tunable.default()), "{}", tunable.name());
         match tunable.effect {
             Effect::Number { min, max, .. } => {
