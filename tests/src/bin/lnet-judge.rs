@@ -3,8 +3,13 @@
 //! ```text
 //! lnet-judge active --to ADDR:PORT --nid NID --own NID [--unprivileged] [--accept POLICY]
 //!                   [--buffer PORTAL:BITS] [--check NAME]…
+//! lnet-judge passive --listen ADDR:PORT --nid NID [--unprivileged] [--cookies]
 //! lnet-judge --list
 //! ```
+//!
+//! As the active side it connects to a node and runs every check, or those named. As the passive side it plays a kernel
+//! node, discovers whoever opens three connections, and judges until its standard input ends; `--unprivileged` lets
+//! connections in from every port, `--cookies` lets peers ask for zero-copy acks, as kernel nodes do.
 //!
 //! It prints a line per check, with the line of the measured page that the check enforces. Exit status: 0 if all pass, 1 if
 //! one fails, 2 if it was not told what to do.
@@ -13,12 +18,15 @@
 
 use std::process::ExitCode;
 
+use nlx_tests::judge::passive::{Passive, Play};
 use nlx_tests::judge::report::line;
+use nlx_tests::judge::rules::RULES;
 use nlx_tests::judge::{CHECKS, Outcome, Policy, Target};
 
 const USAGE: &str =
     "lnet-judge active --to ADDR:PORT --nid NID --own NID [--unprivileged] [--accept secure|all|hello]
                   [--buffer PORTAL:BITS] [--check NAME]…
+lnet-judge passive --listen ADDR:PORT --nid NID [--unprivileged] [--cookies]
 lnet-judge --list";
 
 fn main() -> ExitCode {
@@ -26,6 +34,7 @@ fn main() -> ExitCode {
     let done = match args.first().map(String::as_str) {
         Some("--list") => list(),
         Some("active") => active(&args[1..]),
+        Some("passive") => passive(&args[1..]),
         _ => Err(USAGE.to_string()),
     };
     match done {
@@ -42,13 +51,30 @@ fn list() -> Result<bool, String> {
     for check in CHECKS {
         println!("active  {:<16} {}", check.name, check.enforces);
     }
+    for (name, enforces) in RULES {
+        println!("passive {name:<16} {enforces}");
+    }
     Ok(true)
+}
+
+fn passive(args: &[String]) -> Result<bool, String> {
+    let options = Options::read(args, &["--listen", "--nid"])?;
+    let play = Play::new(options.must("--listen")?, options.must("--nid")?);
+    let policy = if options.has("--unprivileged") { Policy::Hello } else { Policy::Secure };
+    let play = Play { policy, copies: !options.has("--cookies"), eager: true, ..play };
+    let (listen, nid) = (play.listen, play.nid);
+    let passive = Passive::start(play).map_err(|error| format!("cannot listen on {listen}: {error}"))?;
+    println!("judging as {nid} on {listen} until the input ends");
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).map_err(|error| error.to_string())?;
+    let report = passive.report();
+    print!("{report}");
+    Ok(report.failures().is_empty())
 }
 
 fn active(args: &[String]) -> Result<bool, String> {
     let options = Options::read(args, &["--to", "--nid", "--own", "--accept", "--buffer", "--check"])?;
     let mut target = Target::new(options.must("--to")?, options.must("--nid")?, options.must("--own")?);
-    target.privileged = !options.unprivileged;
+    target.privileged = !options.has("--unprivileged");
     target.policy = options.may("--accept")?.unwrap_or(Policy::Secure);
     target.buffer = options.may::<Buffer>("--buffer")?.map(|Buffer(portal, bits)| (portal, bits));
     let names: Vec<&str> = options.all("--check").collect();
@@ -83,16 +109,16 @@ impl std::str::FromStr for Buffer {
 /// What stands on the command line.
 struct Options<'a> {
     values: Vec<(&'a str, &'a str)>,
-    unprivileged: bool,
+    flags: Vec<&'a str>,
 }
 
 impl<'a> Options<'a> {
     fn read(args: &'a [String], known: &[&str]) -> Result<Options<'a>, String> {
-        let mut options = Options { values: Vec::new(), unprivileged: false };
+        let mut options = Options { values: Vec::new(), flags: Vec::new() };
         let mut args = args.iter();
         while let Some(name) = args.next() {
-            if name == "--unprivileged" {
-                options.unprivileged = true;
+            if ["--unprivileged", "--cookies"].contains(&name.as_str()) {
+                options.flags.push(name);
                 continue;
             }
             if !known.contains(&name.as_str()) {
@@ -102,6 +128,10 @@ impl<'a> Options<'a> {
             options.values.push((name, value));
         }
         Ok(options)
+    }
+
+    fn has(&self, flag: &str) -> bool {
+        self.flags.contains(&flag)
     }
 
     fn all(&self, name: &str) -> impl Iterator<Item = &'a str> {

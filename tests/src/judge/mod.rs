@@ -2,14 +2,16 @@
 //!
 //! It shares no code with nlx: its own encoders ([`wire`], [`frame`]) are written from the specification. As the active
 //! side ([`active`], [`checks`]) it connects to a node and tries, check by check, what `lnet-measured` and lnet-wire D and
-//! E say.
-//! The program `lnet-judge` runs it.
+//! E say. As the passive side ([`passive`], [`rules`]) it plays a kernel node, and notes what a kernel would not have
+//! taken. The program `lnet-judge` is both.
 
 pub mod active;
 pub mod checks;
 mod dial;
 pub mod frame;
+pub mod passive;
 pub mod report;
+pub mod rules;
 pub mod session;
 pub mod wire;
 

@@ -1,0 +1,129 @@
+//! Who is connected, with what, and what is still due.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::judge::frame::{Message, PAYLOAD_MAX};
+use crate::judge::rules::Record;
+use crate::judge::wire::{Nid, kind};
+
+/// What is written to from several threads.
+pub(super) type Writer = Arc<Mutex<TcpStream>>;
+
+/// A portal from here on has no buffers: so that there is one that drops.
+const PORTALS: u32 = 60;
+
+/// Everything that the judge knows.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) record: Record,
+    pub(super) peers: HashMap<Nid, Peer>,
+    /// What was PUT, by portal and match bits; GETs are answered from it.
+    buffers: HashMap<(u32, u64), Vec<u8>>,
+}
+
+/// A connected peer.
+pub(super) struct Peer {
+    pub(super) version: u32,
+    pub(super) incarnation: u64,
+    pub(super) conns: Vec<Conn>,
+    pub(super) discovered: bool,
+    /// It knows that its three connections stand.
+    pub(super) settled: bool,
+    /// Types, in the judge's view, that it has used.
+    pub(super) used: HashSet<u32>,
+    /// The first eight bytes of its handles.
+    pub(super) interface: Option<[u8; 8]>,
+    /// Cookies that wait for their acknowledgement, and the type of connection that they were sent on.
+    pub(super) outstanding: BTreeMap<u64, u32>,
+    /// Handles that were given away, and the answers.
+    pub(super) asked: HashMap<[u8; 16], Option<Message>>,
+    handles: u64,
+    cookies: u64,
+}
+
+/// A connection of it.
+pub(super) struct Conn {
+    /// Its place among all accepted connections.
+    pub(super) number: usize,
+    /// Its type in the judge's view.
+    pub(super) kind: u32,
+    pub(super) stream: Writer,
+}
+
+impl State {
+    pub(super) fn peer(&mut self, nid: Nid) -> Result<&mut Peer, String> {
+        self.peers.get_mut(&nid).ok_or_else(|| format!("{nid} is not connected"))
+    }
+
+    /// Closes all connections of a peer, as a kernel does with the first that ends.
+    pub(super) fn close_peer(&mut self, nid: Nid) {
+        let Some(peer) = self.peers.remove(&nid) else { return };
+        for conn in peer.conns {
+            let _ = conn.stream.lock().unwrap_or_else(PoisonError::into_inner).shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Keeps what is PUT; says whether there was a buffer for it.
+    pub(super) fn store(&mut self, put: &Message) -> bool {
+        let taken = put.portal() < PORTALS;
+        if taken {
+            self.buffers.insert((put.portal(), put.bits()), put.payload.clone());
+        }
+        taken
+    }
+
+    /// What was PUT where a GET asks.
+    pub(super) fn stored(&self, get: &Message) -> Option<Vec<u8>> {
+        let bytes = self.buffers.get(&(get.portal(), get.bits()))?;
+        let length = bytes.len().min(get.sink().min(PAYLOAD_MAX) as usize);
+        Some(bytes[..length].to_vec())
+    }
+}
+
+impl Peer {
+    pub(super) fn new(version: u32, incarnation: u64) -> Peer {
+        Peer {
+            version,
+            incarnation,
+            conns: Vec::new(),
+            discovered: false,
+            settled: false,
+            used: HashSet::new(),
+            interface: None,
+            outstanding: BTreeMap::new(),
+            asked: HashMap::new(),
+            handles: 0,
+            cookies: 1,
+        }
+    }
+
+    pub(super) fn has(&self, kind: u32) -> bool {
+        self.conns.iter().any(|conn| conn.kind == kind)
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        [kind::CONTROL, kind::BULK_IN, kind::BULK_OUT].into_iter().all(|kind| self.has(kind))
+    }
+
+    /// The connection of this type, else another that may carry messages.
+    pub(super) fn choose(&self, best: u32) -> Option<&Conn> {
+        let of = |kind| self.conns.iter().find(move |conn| conn.kind == kind);
+        of(best).or_else(|| of(kind::CONTROL)).or_else(|| of(kind::BULK_OUT))
+    }
+
+    pub(super) fn new_cookie(&mut self, on: u32) -> u64 {
+        self.cookies += 1;
+        self.outstanding.insert(self.cookies, on);
+        self.cookies
+    }
+
+    pub(super) fn new_handle(&mut self, interface: u64) -> [u8; 16] {
+        self.handles += 1;
+        let mut handle = [0; 16];
+        handle[..8].copy_from_slice(&interface.to_le_bytes());
+        handle[8..].copy_from_slice(&(self.handles << 4 | 1).to_le_bytes());
+        handle
+    }
+}

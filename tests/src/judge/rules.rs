@@ -1,0 +1,115 @@
+//! What the judge checks as the passive side: rules that every peer is held to as long as it is connected.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Outcome, Report};
+
+/// A rule: its name, and the line that it enforces.
+pub type Rule = (&'static str, &'static str);
+
+/// The source port.
+pub const SOURCE_PORT: Rule =
+    ("source-port", "measured: a node connects from ports 1023, 1022, 1021; others are reset");
+/// The connection request.
+pub const REQUEST: Rule =
+    ("request", "lnet-wire 21: acceptor request V1 over IPv4, with exactly the node's NID");
+/// The hello.
+pub const HELLO: Rule =
+    ("hello", "measured: hello V3 first over IPv4; lnet-wire 22: PID 12345, no addresses, a type");
+/// Incarnations.
+pub const INCARNATION: Rule = ("incarnation", "lnet-wire 24: one incarnation in all hellos of one life");
+/// The order of types.
+pub const ORDER: Rule = ("order", "measured: CONTROL, BULK_IN, BULK_OUT in this order");
+/// Frames.
+pub const FRAMING: Rule =
+    ("framing", "lnet-wire 9, 25.2: prefixes, types and lengths that exist; no end inside a frame");
+/// Headers.
+pub const HEADER: Rule =
+    ("header", "measured: the source PID is the hello's; lnet-wire 6, 25.3: NIDs, zeros, no checksum");
+/// Requests for zero-copy acks.
+pub const NO_COOKIE: Rule = ("no-cookie", "lnet-wire 26: who copies never sets cookie 0");
+/// The connection that a message is on.
+pub const CONNECTION: Rule =
+    ("connection", "lnet-wire 25.4: messages below 1024 bytes on CONTROL, others on BULK_OUT");
+/// What is on BULK_IN.
+pub const ACK_ONLY: Rule = ("ack-only", "lnet-wire 23: on its BULK_IN a node sends NOOPs alone");
+/// Handles.
+pub const HANDLES: Rule =
+    ("handles", "lnet-wire 5: one interface cookie in all handles of a life; a GET has one");
+/// Zero-copy acknowledgements.
+pub const ZC_ACK: Rule =
+    ("zc-ack", "measured: zero-copy acks are mandatory, on the same socket in the other direction");
+/// Pings.
+pub const PING: Rule = ("ping-answer", "measured: always answer the ping GET; features, sequence, entries");
+/// Pushes.
+pub const PUSH: Rule = ("push-ack", "measured: a peer with MULTI_RAIL and DISCOVERY must ACK the push");
+/// Answers.
+pub const ANSWERS: Rule =
+    ("answers", "lnet-wire 10-12: ACKs and REPLYs echo the handle that was given, and fit it");
+
+/// All of them.
+pub const RULES: &[Rule] = &[
+    SOURCE_PORT,
+    REQUEST,
+    HELLO,
+    INCARNATION,
+    ORDER,
+    FRAMING,
+    HEADER,
+    NO_COOKIE,
+    CONNECTION,
+    ACK_ONLY,
+    HANDLES,
+    ZC_ACK,
+    PING,
+    PUSH,
+    ANSWERS,
+];
+
+/// The most violations of one rule that are kept: the first tell the most.
+const KEPT_MAX: usize = 8;
+
+/// What was seen of each rule.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    kept: BTreeSet<&'static str>,
+    broken: BTreeMap<&'static str, Vec<String>>,
+}
+
+impl Record {
+    /// Notes that a rule was kept, or how it was broken; says whether it was kept.
+    pub(crate) fn note(&mut self, rule: Rule, verdict: Result<(), String>) -> bool {
+        let good = verdict.is_ok();
+        match verdict {
+            Ok(()) => {
+                self.kept.insert(rule.0);
+            }
+            Err(words) => {
+                let words_of = self.broken.entry(rule.0).or_default();
+                if words_of.len() < KEPT_MAX {
+                    words_of.push(words);
+                }
+            }
+        }
+        good
+    }
+
+    /// One line per rule.
+    pub(crate) fn report(&self) -> Report {
+        let mut report = Report::default();
+        for &(name, enforces) in RULES {
+            let outcome = match (self.broken.get(name), self.kept.contains(name)) {
+                (Some(words), _) => Outcome::Fail(words.join("; ")),
+                (None, true) => Outcome::Pass,
+                (None, false) => Outcome::DoesNotApply,
+            };
+            report.add(name, enforces, outcome);
+        }
+        report
+    }
+}
+
+/// `Ok` if it holds.
+pub(crate) fn must(holds: bool, words: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(words()) }
+}

@@ -1,0 +1,62 @@
+//! The judge listens, as a kernel node would.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
+
+use lnet_node::{AcceptPolicy, DiscoverOptions};
+use nlx_tests::judge::passive::{Passive, Play};
+use nlx_tests::judge::{Policy, wire};
+
+use crate::node::{BITS, Nlx, PORTAL};
+
+/// Sizes on both sides of every threshold: nothing, one byte, the last message for CONTROL and the first for BULK_OUT, the
+/// first with a cookie, what was measured, the most.
+const SIZES: [usize; 9] = [0, 1, 928 - 1, 928, 4096, 16_384, 65_536, (1 << 20) - 1, 1 << 20];
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    (0..length as u64).map(|at| (at * 31 + (at >> 8) + seed) as u8).collect()
+}
+
+/// nlx connects: it pings, discovers, writes and reads; then the judge does the same over the same connections.
+fn exchange(address: Ipv4Addr, judge: Ipv4Addr, port: Option<u16>, policy: Policy, silent: &[&str]) {
+    let accept = if policy == Policy::Secure { AcceptPolicy::Secure } else { AcceptPolicy::Hello };
+    let nlx = Nlx::start(address, port, accept);
+    let nid = wire::Nid::new(judge, 0);
+    let play = Play { policy, ..Play::new(SocketAddrV4::new(judge, nlx.port), nid) };
+    let passive = Passive::start(play).unwrap();
+    let target = nid.to_string().parse().unwrap();
+    let answer = nlx.node.ping(target, None, PATIENCE).unwrap();
+    assert_eq!(answer.nids, [target]);
+    let options = DiscoverOptions { timeout: PATIENCE, push: true, ..DiscoverOptions::default() };
+    nlx.node.discover(target, &options).unwrap();
+    for (bits, length) in (1..).zip(SIZES) {
+        let payload = pattern(length, bits);
+        nlx.put(nid, bits, &payload);
+        assert!(nlx.get(nid, bits, length) == payload, "{length} bytes came back changed");
+        let payload = pattern(length, bits + 100);
+        assert_eq!(passive.put(nlx.nid(), PORTAL, BITS, &payload), Ok(length as u32));
+        let back = passive.get(nlx.nid(), PORTAL, BITS, length as u32).unwrap();
+        assert!(back == payload, "{length} bytes came back changed");
+    }
+    nlx.node.shutdown(PATIENCE);
+    passive.wait_for_end().unwrap();
+    let report = passive.report();
+    assert!(report.failures().is_empty(), "{report}");
+    let passed = report.passed();
+    let rules = nlx_tests::judge::rules::RULES.iter().map(|rule| rule.0);
+    assert_eq!(rules.filter(|name| !passed.contains(name)).collect::<Vec<_>>(), silent, "{report}");
+}
+
+#[test]
+fn nlx_keeps_every_rule() {
+    let (address, judge) = (Ipv4Addr::new(127, 5, 1, 1), Ipv4Addr::new(127, 5, 1, 2));
+    exchange(address, judge, None, Policy::Hello, &["source-port"]);
+}
+
+/// As on a real site: port 988, privileged source ports.
+#[test]
+#[ignore = "needs root: ./test namespaces"]
+fn kernel_ports() {
+    exchange(Ipv4Addr::new(127, 5, 2, 1), Ipv4Addr::new(127, 5, 2, 2), Some(988), Policy::Secure, &[]);
+}
