@@ -15,6 +15,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+//! # Configuration
+//!
+//! A [`NodeConfig`] is built by its methods, or read from a file: [`NodeConfig::load`] takes what `lnetctl export` writes, the
+//! lines of `/etc/modprobe.d/lustre.conf`, and TOML. [`Tunable`] is the table of all that can be set.
+//!
+//! ```
+//! use lnet_node::NodeConfig;
+//!
+//! let config = NodeConfig::from_modprobe("options lnet networks=tcp(127.0.0.9) accept_port=9988 forwarding=enabled")?;
+//! assert_eq!(config.warnings()[0].to_string(), "line 1: 'forwarding' has no effect: nlx does not route");
+//! // The same, as `lnetctl export` would print it.
+//! assert!(config.to_yaml().starts_with("net:\n    - net type: tcp\n"));
+//! # Ok::<(), lnet_node::NodeError>(())
+//! ```
+//!
 //! # CPU partitions
 //!
 //! A node's state is split by CPU partitions (S-307). How many there are, and of which CPUs, the tunables tell that LNet

@@ -219,7 +219,7 @@ fn a_nid_chooses_among_the_addresses_of_its_interface() {
 #[test]
 fn what_has_no_effect_is_told_with_its_line() {
     let config = NodeConfig::from_modprobe(
-        "options lnet routes=\"tcp1 10.0.0.1@tcp\" lnet_retry_count=0\n\
+        "options lnet routes=\"tcp1 10.0.0.1@tcp\" lnet_retry_count=0 forwarding=disabled\n\
          options ko2iblnd-opa peer_credits=32\noptions ko2iblnd ntx=1024\noptions zfs zfs_arc_max=1\n",
     )
     .unwrap();

@@ -62,7 +62,7 @@ pub(crate) enum Effect {
     None {
         /// LNet's default.
         default: &'static str,
-        /// The value with which LNet does what nlx always does.
+        /// The value with which LNet does what nlx always does; several with `|` between them.
         like: &'static str,
     },
 }
@@ -177,7 +177,7 @@ impl Tunable {
             Effect::Number { get, .. } => get(config).to_string(),
             Effect::Word { get, .. } => get(config).to_string(),
             Effect::Text { get, .. } => get(config),
-            Effect::None { like, .. } => (*like).to_string(),
+            Effect::None { like, .. } => like.split('|').next().unwrap_or_default().to_string(),
         }
     }
 
@@ -197,7 +197,7 @@ impl Tunable {
 
     /// Whether nlx does what LNet does with this value.
     pub(crate) fn is_like(&self, text: &str) -> bool {
-        matches!(self.effect, Effect::None { like, .. } if text.trim() == like)
+        matches!(self.effect, Effect::None { like, .. } if like.split('|').any(|like| like == text.trim()))
     }
 
     /// Reads a number in the tunable's range.

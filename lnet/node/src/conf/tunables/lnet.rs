@@ -141,7 +141,7 @@ pub(super) const ROWS: &[Tunable] = &[
     idle(LNET, "lnet_response_tracking", "3", "3", "nlx tracks every answer that is expected"),
     idle(LNET, "lock_prim_nid", "1", "1", "nlx never changes a peer's primary NID"),
     idle(LNET, "accept_port_bulk", "988", "988", "nlx has one accept port for all connections"),
-    idle(LNET, "forwarding", "", "", NO_ROUTING),
+    idle(LNET, "forwarding", "", "|disabled", NO_ROUTING),
     idle(LNET, "tiny_router_buffers", "0", "0", NO_ROUTING),
     idle(LNET, "small_router_buffers", "0", "0", NO_ROUTING),
     idle(LNET, "large_router_buffers", "0", "0", NO_ROUTING),
