@@ -1,5 +1,7 @@
 //! Which of a peer's connections a message goes on (lnet-wire 25.4).
 
+use std::cmp::Reverse;
+
 use lnet_proto::sock::{ConnType, Version};
 
 /// How well a connection suits a message; the better ones are greater.
@@ -40,13 +42,23 @@ pub(crate) fn suits(conn_type: ConnType, version: Version, load: Load) -> Suits 
     }
 }
 
-/// The best of several connections, given as (type, version, bytes queued on it): one that suits best, among these the
-/// one with the fewest bytes queued, among these the first.
-pub(crate) fn choose(conns: impl Iterator<Item = (ConnType, Version, usize)>, load: Load) -> Option<usize> {
+/// A connection, as far as the choice goes.
+pub(crate) struct Candidate {
+    pub(crate) conn_type: ConnType,
+    pub(crate) version: Version,
+    /// Bytes queued on it.
+    pub(crate) queued: usize,
+    /// When it was last chosen, by any count; all the same if that shall not matter.
+    pub(crate) used: u64,
+}
+
+/// The best of several connections: one that suits best, among these the one with the fewest bytes queued, among these the
+/// one used least recently, among these the first.
+pub(crate) fn choose(conns: impl Iterator<Item = Candidate>, load: Load) -> Option<usize> {
     conns
-        .map(|(conn_type, version, queued)| (suits(conn_type, version, load), std::cmp::Reverse(queued)))
+        .map(|conn| (suits(conn.conn_type, conn.version, load), Reverse(conn.queued), Reverse(conn.used)))
         .enumerate()
-        .filter(|(_, (suits, _))| *suits > Suits::No)
+        .filter(|(_, (suits, ..))| *suits > Suits::No)
         .reduce(|best, other| if other.1 > best.1 { other } else { best })
         .map(|(place, _)| place)
 }
@@ -59,8 +71,12 @@ mod tests {
     const SET: [ConnType; 3] = [ConnType::Control, ConnType::BulkIn, ConnType::BulkOut];
 
     fn chosen(types: &[ConnType], queued: &[usize], load: Load) -> Option<ConnType> {
-        let conns = types.iter().zip(queued).map(|(conn_type, queued)| (*conn_type, Version::V3, *queued));
+        let conns = types.iter().zip(queued).map(|(conn_type, queued)| candidate(*conn_type, *queued, 0));
         choose(conns, load).map(|place| types[place])
+    }
+
+    fn candidate(conn_type: ConnType, queued: usize, used: u64) -> Candidate {
+        Candidate { conn_type, version: Version::V3, queued, used }
     }
 
     fn message(bytes: usize) -> Load {
@@ -85,12 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn the_fewest_queued_bytes_decide_between_equals() {
-        let two = [ConnType::BulkOut, ConnType::BulkOut];
-        let place = |queued: [usize; 2]| {
-            choose(two.iter().zip(queued).map(|(t, q)| (*t, Version::V3, q)), message(4096))
+    fn the_fewest_queued_bytes_decide_between_equals_then_the_longest_rest() {
+        let place = |queued: [usize; 2], used: [u64; 2]| {
+            let two = queued.into_iter().zip(used);
+            choose(two.map(|(queued, used)| candidate(ConnType::BulkOut, queued, used)), message(4096))
         };
-        assert_eq!((place([5, 4]), place([4, 5]), place([4, 4])), (Some(1), Some(0), Some(0)));
+        assert_eq!((place([5, 4], [0, 9]), place([4, 5], [9, 0])), (Some(1), Some(0)));
+        assert_eq!((place([4, 4], [2, 1]), place([4, 4], [1, 2])), (Some(1), Some(0)));
+        assert_eq!(place([4, 4], [0, 0]), Some(0));
     }
 
     #[test]

@@ -1,8 +1,7 @@
-use lnet_proto::sock::{MIN_BULK, PORT, PRIVILEGED_PORT_MAX};
-
 use lnet_api::MAX_SHARDS;
+use lnet_proto::sock::{ConnType, MIN_BULK, PORT, PRIVILEGED_PORT_MAX};
 
-use crate::SockError;
+use crate::{NiConfig, SockError};
 
 /// Whose connections are accepted (lnet-wire 20, `accept`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,10 +22,18 @@ pub enum AcceptPolicy {
 }
 
 /// The tunables of the TCP LND, with LNet's names and defaults (lnet-semantics 28).
+///
+/// Some of LNet's have no field, for nothing depends on them here: `nconnds` (there are no threads that connect),
+/// `zc_min_payload` and `nonblk_zcack` (this LND copies into the socket and asks for no acknowledgement; those that peers ask
+/// for leave on BULK_IN). Others can only be as they are: `typed_conns=1`, for version 3 sends nothing on untyped
+/// connections, and `enable_csum=0`, for versions 3 and 4 have no checksums.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SockConfig {
     /// The port this node listens on and on which it expects its peers to listen (`accept_port`).
     pub accept_port: u16,
+    /// The port of all connections but CONTROL, if it is another (`accept_port_bulk`): this node listens on both, and
+    /// expects its peers to.
+    pub accept_port_bulk: Option<u16>,
     /// Whose connections are accepted. `None`: [`AcceptPolicy::Hello`] if the port is above 1023, else
     /// [`AcceptPolicy::Secure`].
     pub accept: Option<AcceptPolicy>,
@@ -50,6 +57,12 @@ pub struct SockConfig {
     pub keepalive_intvl_s: u32,
     /// Messages of at least this many bytes, prefix and header included, go on a bulk connection.
     pub min_bulk: u32,
+    /// Which of several connections takes a message that suits all of them and of which none has less to send: the one
+    /// used least recently (`round_robin`), or the one that stood first.
+    pub round_robin: bool,
+    /// On which connections TCP acknowledges at once what has come, instead of with the next answer (`eager_ack`): bit *n* for
+    /// type *n*, which is 2 for CONTROL, 4 for BULK_IN, 8 for BULK_OUT. It costs a system call per receive.
+    pub eager_ack: u32,
     /// Connections of each bulk type to a peer (S-208).
     pub conns_per_peer: u8,
     /// CPU partitions of the node: there is a shard for each.
@@ -68,6 +81,8 @@ pub struct SockConfig {
     pub tx_buffer_size: u32,
     /// The socket's receive buffer in bytes; 0 leaves it to the system.
     pub rx_buffer_size: u32,
+    /// The type of service of each connection, or traffic class (`tos`); `None` (LNet's -1) leaves it to the system.
+    pub tos: Option<u8>,
     /// The congestion control of each connection (TCP_CONGESTION); `None` leaves it to the system.
     pub congestion_control: Option<String>,
 }
@@ -76,6 +91,7 @@ impl Default for SockConfig {
     fn default() -> SockConfig {
         SockConfig {
             accept_port: PORT,
+            accept_port_bulk: None,
             accept: None,
             accept_timeout_s: 5,
             backlog: 127,
@@ -87,6 +103,8 @@ impl Default for SockConfig {
             keepalive_count: 5,
             keepalive_intvl_s: 5,
             min_bulk: MIN_BULK as u32,
+            round_robin: true,
+            eager_ack: 0,
             conns_per_peer: 1,
             partitions: 1,
             nscheds: 1,
@@ -96,6 +114,7 @@ impl Default for SockConfig {
             nagle: false,
             tx_buffer_size: 0,
             rx_buffer_size: 0,
+            tos: None,
             congestion_control: None,
         }
     }
@@ -121,7 +140,6 @@ impl SockConfig {
         match self {
             config if config.accept_port == 0 => refuse("accept_port", 0, "a port of 1 to 65535"),
             config if config.accept_timeout_s == 0 => refuse("accept_timeout", 0, "at least 1 s"),
-            config if config.timeout_s == 0 => refuse("sock_timeout", 0, "at least 1 s"),
             config if config.min_reconnect_ms == 0 => refuse("min_reconnectms", 0, "at least 1 ms"),
             config if config.max_reconnect_ms < config.min_reconnect_ms => {
                 refuse("max_reconnectms", config.max_reconnect_ms, "at least min_reconnectms")
@@ -130,17 +148,26 @@ impl SockConfig {
                 refuse("partitions", config.partitions.try_into().unwrap_or(u32::MAX), "from 1 to 64")
             }
             config if config.nconnds_max == 0 => refuse("nconnds_max", 0, "at least 1"),
-            config if config.conns_per_peer == 0 => refuse("conns_per_peer", 0, "at least 1"),
-            config if config.credits == 0 => refuse("credits", 0, "at least 1"),
-            config if config.peer_credits == 0 || config.peer_credits > config.credits => {
-                refuse("peer_credits", config.peer_credits, "from 1 to credits")
+            config if config.accept_port_bulk == Some(0) => {
+                refuse("accept_port_bulk", 0, "a port of 1 to 65535")
             }
-            _ => Ok(()),
+            config => NiConfig::from(config).check(),
         }
     }
 
-    pub(crate) fn timeout_ns(&self) -> u64 {
-        u64::from(self.timeout_s) * NS_PER_S
+    /// The ports to listen on.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = u16> {
+        [Some(self.accept_port), self.accept_port_bulk.filter(|port| *port != self.accept_port)]
+            .into_iter()
+            .flatten()
+    }
+
+    /// The port that a peer's connections of this type go to.
+    pub(crate) fn port_for(&self, conn_type: ConnType) -> u16 {
+        match conn_type {
+            ConnType::Control => self.accept_port,
+            _ => self.accept_port_bulk.unwrap_or(self.accept_port),
+        }
     }
 
     pub(crate) fn accept_timeout_ns(&self) -> u64 {
@@ -152,7 +179,7 @@ impl SockConfig {
     }
 }
 
-const NS_PER_S: u64 = 1_000_000_000;
+pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests {

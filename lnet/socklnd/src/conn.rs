@@ -7,6 +7,7 @@ use lnet_proto::ProtoError;
 use lnet_proto::sock::{AckQueue, ConnType, Prefix, Version};
 use parking_lot::Mutex;
 
+use crate::choice::Candidate;
 use crate::ni::Ni;
 use crate::outgoing::{Batch, Outgoing};
 use crate::peer::Peer;
@@ -37,6 +38,8 @@ pub(crate) struct Conn {
     shard: Arc<Shard>,
     /// Bytes queued or being written, to choose the emptiest connection by.
     queued: AtomicUsize,
+    /// When it was last chosen, counted by its peer and changed under the peer's lock.
+    pub(crate) used: AtomicU64,
     /// Bytes written since it stands, to see whether it moves.
     written: AtomicU64,
     outbox: Mutex<Outbox>,
@@ -81,14 +84,20 @@ impl Conn {
             corked: false,
             closed: None,
         };
-        let (queued, written) = (AtomicUsize::new(0), AtomicU64::new(0));
+        let (queued, used, written) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let (ni, shard) = (peer.ni.clone(), peer.shard.clone());
-        Conn { key, stream, conn_type, version, ni, shard, queued, written, outbox: Mutex::new(outbox) }
+        Conn { key, stream, conn_type, version, ni, shard, queued, used, written, outbox: Mutex::new(outbox) }
     }
 
     /// Bytes queued or being written.
     pub(crate) fn queued(&self) -> usize {
         self.queued.load(Ordering::Relaxed)
+    }
+
+    /// As the choice of a connection sees it.
+    pub(crate) fn candidate(&self) -> Candidate {
+        let Conn { conn_type, version, .. } = *self;
+        Candidate { conn_type, version, queued: self.queued(), used: self.used.load(Ordering::Relaxed) }
     }
 
     /// Bytes written since it stands.

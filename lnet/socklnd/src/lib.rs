@@ -41,7 +41,8 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `lnd` | [`SockLnd`] |
-//! | `config`, `error`, `failure`, `counters` | [`SockConfig`], [`SockError`], [`Failure`], [`SockCounters`] |
+//! | `config`, `ni_config` | [`SockConfig`], [`NiConfig`] |
+//! | `error`, `failure`, `counters` | [`SockError`], [`Failure`], [`SockCounters`] |
 //! | `links` | which connections a peer has, which is opened next, races and back-off: plain code, no socket, no clock |
 //! | `choice` | which connection a message goes on |
 //! | `shared`, `ni`, `peer` | what senders and the drivers share |
@@ -67,6 +68,7 @@ mod failure;
 mod links;
 mod lnd;
 mod ni;
+mod ni_config;
 mod outgoing;
 mod peer;
 mod shard;
@@ -80,3 +82,4 @@ pub use counters::{RxCounters, SockCounters, TxCounters};
 pub use error::SockError;
 pub use failure::{Failure, Step};
 pub use lnd::SockLnd;
+pub use ni_config::NiConfig;

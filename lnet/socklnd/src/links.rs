@@ -90,6 +90,10 @@ pub(crate) struct Links {
     attempt: Option<ConnType>,
     /// This side completes the set of connections.
     active: bool,
+    /// This side has opened some of them, so that it would open more.
+    opened: bool,
+    /// The set is taken as it is, for the peer has refused the rest again and again.
+    settled: bool,
     retries: u32,
     /// The pause after the next failure.
     backoff_ns: u64,
@@ -124,6 +128,8 @@ impl Links {
             learnt: None,
             attempt: None,
             active: false,
+            opened: false,
+            settled: false,
             retries: 0,
             backoff_ns: bounds.min_reconnect_ns,
             not_before: Pause::No,
@@ -139,7 +145,9 @@ impl Links {
         if self.incoming_only {
             return if needed { Next::Unreachable } else { Next::Nothing };
         }
-        let Some(missing) = self.missing().filter(|_| needed || self.active) else { return Next::Nothing };
+        let Some(missing) = self.missing().filter(|_| needed || (self.active && !self.settled)) else {
+            return Next::Nothing;
+        };
         match self.not_before {
             Pause::Backoff { until_ns } if now_ns < until_ns && needed => Next::Unreachable,
             Pause::Backoff { until_ns } | Pause::Retry { until_ns } if now_ns < until_ns => {
@@ -147,6 +155,16 @@ impl Links {
             }
             _ => Next::Connect(missing),
         }
+    }
+
+    /// How many connections of each bulk type there may be from now on. If more than before, the side that has opened
+    /// connections opens the missing ones; if fewer, those that stand stay.
+    pub(crate) fn set_per_type(&mut self, per_type: u8) {
+        if per_type > self.bounds.per_type && self.is_connected() {
+            self.active |= self.opened;
+            self.settled = false;
+        }
+        self.bounds.per_type = per_type;
     }
 
     /// An attempt begins, on which this side then completes the set.
@@ -168,6 +186,7 @@ impl Links {
         self.retries = 0;
         self.backoff_ns = self.bounds.min_reconnect_ns;
         self.not_before = Pause::No;
+        self.opened = true;
         self.add(conn_type, life);
     }
 
@@ -234,6 +253,8 @@ impl Links {
         self.counts = [0; 4];
         self.life = None;
         self.control_only = false;
+        self.opened = false;
+        self.settled = false;
         self.active = self.attempt.is_some();
     }
 
@@ -259,7 +280,7 @@ impl Links {
     fn settle_or_fail(&mut self, now_ns: u64) -> Outcome {
         let complete = [ConnType::Control, ConnType::BulkIn, ConnType::BulkOut];
         if complete.into_iter().all(|conn_type| self.count(conn_type) > 0) {
-            self.active = false;
+            self.settled = true;
             self.retries = 0;
             return Outcome::GoOn;
         }

@@ -1,6 +1,8 @@
-use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use hashbrown::HashMap;
 
 use lnet_api::{Delivery, Errno, Lnd, LndError, NiLimits, Poll, RxContext, Sent, Tx, Upcalls};
 use lnet_nid::{NetType, Nid, ProcessId};
@@ -12,8 +14,8 @@ use crate::ni::Ni;
 use crate::shard::Request;
 use crate::shared::Shared;
 use crate::slab::Key;
-use crate::sys::{Listener, Net, Os};
-use crate::{AcceptPolicy, Failure, SockConfig, SockCounters, SockError, Step};
+use crate::sys::{Listener, Net, Options, Os};
+use crate::{AcceptPolicy, Failure, NiConfig, SockConfig, SockCounters, SockError, Step};
 
 /// The TCP LND: all `tcp` networks of a node.
 ///
@@ -22,8 +24,8 @@ use crate::{AcceptPolicy, Failure, SockConfig, SockCounters, SockError, Step};
 /// peer are on one shard: that of the NI on the partition which [`Upcalls::partition_of`] names (S-209).
 pub struct SockLnd {
     shared: Shared,
-    /// NIs start and end one at a time.
-    setup: Mutex<()>,
+    /// NIs start and end one at a time. What some of them have otherwise than the others.
+    setup: Mutex<HashMap<Nid, NiConfig>>,
 }
 
 impl SockLnd {
@@ -43,7 +45,7 @@ impl SockLnd {
         config.check()?;
         let shared = Shared::new(config, net)
             .map_err(|errno| LndError { what: "set up the TCP LND's epoll set".to_string(), errno })?;
-        Ok(SockLnd { shared, setup: Mutex::new(()) })
+        Ok(SockLnd { shared, setup: Mutex::default() })
     }
 
     /// The tunables it was made with.
@@ -75,39 +77,83 @@ impl SockLnd {
         peers.into_iter().find_map(|peer| peer.state.lock().step)
     }
 
-    /// Sets how many connections of each bulk type new peers get (S-208); 0 counts as 1.
-    pub fn set_conns_per_peer(&self, count: u8) {
-        self.shared.set_conns_per_peer(count);
+    /// Gives the NI of this NID tunables of its own, for each time it starts from now on.
+    ///
+    /// # Errors
+    /// A value that cannot be.
+    pub fn configure(&self, nid: Nid, config: NiConfig) -> Result<(), SockError> {
+        config.check()?;
+        self.setup.lock().insert(nid, config);
+        Ok(())
     }
 
-    fn start(&self, id: ProcessId, upcalls: Arc<dyn Upcalls>) -> Result<(), SockError> {
+    /// Sets how many connections of each bulk type peers have (S-208), of one NI or of all there are and will be; 0 counts
+    /// as 1. With more, whichever side has opened a peer's connections opens the missing ones; with fewer, those that
+    /// stand stay, for a peer drops all of them with one (lnet-wire 28). How many a node takes is its own setting.
+    pub fn set_conns_per_peer(&self, nid: Option<Nid>, count: u8) {
+        let count = count.max(1);
+        let mut setup = self.setup.lock();
+        if nid.is_none() {
+            self.shared.conns_per_peer.store(count, Ordering::Relaxed);
+        }
+        setup.iter_mut().filter(|(of, _)| nid.is_none_or(|nid| nid == **of)).for_each(|(_, config)| {
+            config.conns_per_peer = count;
+        });
+        for ni in self.shared.nis.matching(nid) {
+            ni.conns_per_peer.store(count, Ordering::Relaxed);
+            let mut peers = Vec::new();
+            self.shared.peers.collect(&mut peers, |peer| Arc::ptr_eq(&peer.ni, &ni));
+            for peer in peers {
+                peer.shard.clone().request(Request::Connect(peer));
+            }
+        }
+    }
+
+    fn start(&self, id: ProcessId, upcalls: Arc<dyn Upcalls>) -> Result<NiLimits, SockError> {
         let nid = id.nid;
         let ip =
             nid.ip().filter(|_| nid.net().net_type() == NetType::TCP).ok_or(SockError::NotTcp { nid })?;
         let Shared { net, nis, shards, config, .. } = &self.shared;
-        let _setup = self.setup.lock();
+        let setup = self.setup.lock();
+        let own = setup.get(&nid).cloned().unwrap_or_else(|| self.unless_configured());
         let claim = Mutex::new(Some(net.claim(nid)?));
         shards
             .grow(nis.len() + 1, config, &**net)
             .map_err(|errno| SockError::System { what: format!("set up a shard for {nid}"), errno })?;
         let sub = nis.emptiest_sub(shards.subs());
-        let ni = Arc::new(Ni { id, ip, incarnation: net.wall_clock_ns(), upcalls, sub, claim });
-        let listener = self.listener(&ni, ip)?;
+        let ni = Arc::new(Ni {
+            id,
+            ip,
+            incarnation: net.wall_clock_ns(),
+            upcalls,
+            timeout_ns: own.timeout_ns(),
+            options: Options::of(config, &own),
+            conns_per_peer: AtomicU8::new(own.conns_per_peer),
+            sub,
+            claim,
+        });
+        let listeners = self.listeners(&ni)?;
         nis.insert(ni);
-        if let Some(listener) = listener {
+        for listener in listeners {
             shards.shard(sub, 0).request(Request::Listen(listener));
         }
-        Ok(())
+        let NiConfig { credits, peer_credits, .. } = own;
+        Ok(NiLimits { credits, peer_credits, timeout_ns: own.timeout_ns() })
     }
 
-    /// The listener an NI needs: none if nobody may connect, or if another NI has the address.
-    fn listener(&self, ni: &Ni, ip: IpAddr) -> Result<Option<Box<dyn Listener>>, SockError> {
-        if self.shared.policy == AcceptPolicy::None || self.shared.nis.has_address(ip) {
-            return Ok(None);
+    /// What an NI has that says nothing of its own.
+    fn unless_configured(&self) -> NiConfig {
+        let conns_per_peer = self.shared.conns_per_peer.load(Ordering::Relaxed);
+        NiConfig { conns_per_peer, ..NiConfig::from(&self.shared.config) }
+    }
+
+    /// The listeners an NI needs: none if nobody may connect, or if another NI has the address.
+    fn listeners(&self, ni: &Ni) -> Result<Vec<Box<dyn Listener>>, SockError> {
+        let Shared { net, nis, config, options, policy, .. } = &self.shared;
+        if *policy == AcceptPolicy::None || nis.has_address(ni.ip) {
+            return Ok(Vec::new());
         }
-        let config = &self.shared.config;
-        let address = ni.address(config.accept_port);
-        Ok(Some(self.shared.net.listen(address, config.backlog, &self.shared.options)?))
+        config.ports().map(|port| net.listen(ni.address(port), config.backlog, options)).collect()
     }
 }
 
@@ -117,13 +163,7 @@ impl Lnd for SockLnd {
     }
 
     fn startup(&self, ni: ProcessId, upcalls: Arc<dyn Upcalls>) -> Result<NiLimits, LndError> {
-        self.start(ni, upcalls)?;
-        let config = &self.shared.config;
-        Ok(NiLimits {
-            credits: config.credits,
-            peer_credits: config.peer_credits,
-            timeout_ns: config.timeout_ns(),
-        })
+        Ok(self.start(ni, upcalls)?)
     }
 
     fn shutdown(&self, ni: Nid) {

@@ -1,5 +1,6 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -8,12 +9,19 @@ use lnet_nid::{Nid, ProcessId};
 use lnet_proto::sock::{LocalInterface, LocalNode};
 use parking_lot::{Mutex, RwLock};
 
+use crate::sys::Options;
+
 /// A local network interface that is up.
 pub(crate) struct Ni {
     pub(crate) id: ProcessId,
     pub(crate) ip: IpAddr,
     pub(crate) incarnation: u64,
     pub(crate) upcalls: Arc<dyn Upcalls>,
+    pub(crate) timeout_ns: u64,
+    /// What its connections are set to.
+    pub(crate) options: Options,
+    /// Connections of each bulk type to a peer; can change.
+    pub(crate) conns_per_peer: AtomicU8,
     /// Its peers are on this shard of their partition.
     pub(crate) sub: usize,
     /// Holds the NID on this host; given back when the NI has ended, whoever still knows of it.
@@ -21,9 +29,15 @@ pub(crate) struct Ni {
 }
 
 impl Ni {
-    /// Where it listens.
+    /// Its address with this port.
     pub(crate) fn address(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.ip, port)
+    }
+}
+
+impl Ni {
+    pub(crate) fn conns_per_peer(&self) -> u8 {
+        self.conns_per_peer.load(Ordering::Relaxed)
     }
 }
 
@@ -43,6 +57,11 @@ impl NiTable {
 
     pub(crate) fn remove(&self, nid: Nid) -> Option<Arc<Ni>> {
         self.0.write().remove(&nid)
+    }
+
+    /// All NIs, or the one of this NID.
+    pub(crate) fn matching(&self, nid: Option<Nid>) -> Vec<Arc<Ni>> {
+        self.0.read().values().filter(|ni| nid.is_none_or(|nid| ni.id.nid == nid)).cloned().collect()
     }
 
     pub(crate) fn nids(&self) -> Vec<Nid> {

@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
 use foldhash::fast::RandomState;
@@ -44,6 +45,8 @@ pub(crate) struct PeerState {
     /// Changed by its shard's driver alone.
     pub(crate) links: Links,
     pub(crate) conns: SmallVec<[Arc<Conn>; 4]>,
+    /// Messages given to one of them, where they take turns.
+    uses: u64,
     /// Messages for which there is no connection yet.
     pub(crate) waiting: VecDeque<Tx>,
     /// The driver has been asked to connect.
@@ -63,6 +66,7 @@ impl Peer {
         let state = PeerState {
             links,
             conns: SmallVec::new(),
+            uses: 0,
             waiting: VecDeque::new(),
             asked: false,
             retired: None,
@@ -90,17 +94,21 @@ impl Peer {
 }
 
 impl PeerState {
-    /// The connection for an LNet message of this payload length, or for a NOOP.
-    pub(crate) fn choose(&self, load: impl Fn(&Conn) -> Load) -> Option<&Arc<Conn>> {
+    /// The connection for an LNet message of this payload length, or for a NOOP; they take turns if `in_turn`.
+    pub(crate) fn choose(&mut self, in_turn: bool, load: impl Fn(&Conn) -> Load) -> Option<&Arc<Conn>> {
         let load = load(self.conns.first()?);
-        let place =
-            choose(self.conns.iter().map(|conn| (conn.conn_type, conn.version, conn.queued())), load)?;
-        self.conns.get(place)
+        let place = choose(self.conns.iter().map(|conn| conn.candidate()), load)?;
+        let conn = self.conns.get(place)?;
+        if in_turn {
+            self.uses += 1;
+            conn.used.store(self.uses, Ordering::Relaxed);
+        }
+        Some(conn)
     }
 
     /// The connection for acks and keepalives.
-    pub(crate) fn choose_for_noop(&self) -> Option<&Arc<Conn>> {
-        self.choose(|_| Load::Noop)
+    pub(crate) fn choose_for_noop(&mut self) -> Option<&Arc<Conn>> {
+        self.choose(false, |_| Load::Noop)
     }
 }
 

@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
 
 use lnet_api::{Errno, Sent, Tx};
 use lnet_nid::ProcessId;
@@ -15,7 +15,7 @@ use crate::peer::{Peer, PeerKey, PeerTable, WAITING_MAX};
 use crate::shard::Request;
 use crate::shards::Shards;
 use crate::sys::{Net, Options};
-use crate::{AcceptPolicy, SockConfig};
+use crate::{AcceptPolicy, NiConfig, SockConfig};
 
 /// What senders, drivers and everybody else share, of all shards.
 pub(crate) struct Shared {
@@ -28,14 +28,15 @@ pub(crate) struct Shared {
     pub(crate) shards: Shards,
     pub(crate) admission: Arc<Admission>,
     pub(crate) attempts: Arc<Attempts>,
-    conns_per_peer: AtomicU8,
+    /// Connections of each bulk type that NIs have which say nothing of their own.
+    pub(crate) conns_per_peer: AtomicU8,
 }
 
 impl Shared {
     pub(crate) fn new(config: SockConfig, net: Arc<dyn Net>) -> Result<Shared, Errno> {
         Ok(Shared {
             policy: config.accept_policy(),
-            options: Options::of(&config),
+            options: Options::of(&config, &NiConfig::from(&config)),
             nis: Arc::default(),
             peers: PeerTable::default(),
             shards: Shards::new(&config, &*net)?,
@@ -60,7 +61,7 @@ impl Shared {
                 Some(errno) => return Sent::Now(Err(errno)),
                 None => {}
             }
-            if let Some(conn) = state.choose(|conn| self.load(&tx, conn.version)) {
+            if let Some(conn) = state.choose(self.config.round_robin, |conn| self.load(&tx, conn.version)) {
                 let conn = conn.clone();
                 drop(state);
                 return conn.send(tx);
@@ -106,16 +107,11 @@ impl Shared {
             return Some(peer);
         }
         let shard = self.shards.shard(ni.sub, ni.upcalls.partition_of(ni.id.nid, id.nid));
-        let make = || Peer::new(ni.clone(), id, shard.clone(), self.bounds());
+        let make = || Peer::new(ni.clone(), id, shard.clone(), self.bounds(ni));
         self.peers.get_or_insert(key, || self.nis.is_up(ni), make)
     }
 
-    pub(crate) fn bounds(&self) -> Bounds {
-        let per_type = self.conns_per_peer.load(Ordering::Relaxed);
-        Bounds::new(per_type, self.config.min_reconnect_ms, self.config.max_reconnect_ms)
-    }
-
-    pub(crate) fn set_conns_per_peer(&self, count: u8) {
-        self.conns_per_peer.store(count.max(1), Ordering::Relaxed);
+    fn bounds(&self, ni: &Ni) -> Bounds {
+        Bounds::new(ni.conns_per_peer(), self.config.min_reconnect_ms, self.config.max_reconnect_ms)
     }
 }

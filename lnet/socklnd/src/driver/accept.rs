@@ -234,7 +234,11 @@ impl Driver {
             debug!(%remote, %id, "refused: the peer is connected from another address, and nothing proves this one");
             return self.refuse(turn, place, &*stream, &offer.refuse());
         }
-        let answer = peer.state.lock().links.offered(conn_type, life);
+        let answer = {
+            let mut state = peer.state.lock();
+            state.links.set_per_type(ni.conns_per_peer());
+            state.links.offered(conn_type, life)
+        };
         debug!(%remote, %id, %conn_type, ?answer, "offered a connection");
         if answer == Answer::CloseAllAndRefuse {
             self.close_peer(turn, &peer, Errno::ECONNRESET);
@@ -248,6 +252,10 @@ impl Driver {
         };
         let Ok(reply) = reply else { return self.forget(turn, place) };
         let Some(key) = self.place(turn, place, &*stream) else { return self.forget(turn, None) };
+        // What its NI has otherwise than the others: before the hello, nobody knew which it would be.
+        if ni.options != turn.shared.options && stream.tune(&ni.options).is_err() {
+            return self.forget(turn, Some(key));
+        }
         // The reply fits into any socket's empty buffer; what it does not take whole is broken.
         if stream.send(&[Part::new(&reply)]) != Ok(reply.len()) {
             return self.forget(turn, Some(key));

@@ -61,6 +61,7 @@ impl Driver {
                     self.timers.note(first.deadline_ns);
                 }
                 let waiting = !state.waiting.is_empty();
+                state.links.set_per_type(peer.ni.conns_per_peer());
                 state.links.next(turn.now_ns, waiting)
             };
             match next {
@@ -71,7 +72,7 @@ impl Driver {
                     let Some(permit) = turn.shared.attempts.begin(peer) else { return };
                     match self.begin_connecting(turn, peer, conn_type, permit) {
                         Ok(()) => return,
-                        Err(miss) => self.attempt_failed(turn, peer, address_of(turn, peer), miss),
+                        Err(miss) => self.attempt_failed(turn, peer, address_of(turn, peer, conn_type), miss),
                     }
                 }
             }
@@ -91,7 +92,7 @@ impl Driver {
             state.step = Some(Step::Connect);
             state.links.proposal()
         };
-        let address = address_of(turn, peer);
+        let address = address_of(turn, peer, conn_type);
         let attempt = Attempt {
             local: peer.ni.id,
             incarnation: peer.ni.incarnation,
@@ -104,7 +105,7 @@ impl Driver {
         let connection = turn
             .shared
             .net
-            .connect(peer.ni.ip, address, &turn.shared.options)
+            .connect(peer.ni.ip, address, &peer.ni.options)
             .map_err(|(step, errno)| Miss::new(step, errno, ""))?;
         let stream = connection.stream;
         turn.shard
@@ -112,7 +113,7 @@ impl Driver {
             .add(stream.handle(), self.sources.next_key().0)
             .map_err(|errno| Miss::new(Step::Bind, errno, "cannot watch the socket"))?;
         debug!(peer = %peer.key.id, %conn_type, %address, "connecting");
-        let deadline_ns = turn.now_ns.saturating_add(turn.shared.config.timeout_ns());
+        let deadline_ns = turn.now_ns.saturating_add(peer.ni.timeout_ns);
         self.timers.note(deadline_ns);
         let connecting = Connecting {
             stream,
@@ -220,7 +221,7 @@ impl Driver {
     pub(super) fn connecting_timed_out(&mut self, turn: Turn<'_>, key: Key) {
         let Some(Source::Connecting(connecting)) = self.sources.get(key) else { return };
         let step = if connecting.greeted { Step::Handshake } else { Step::Connect };
-        let seconds = turn.shared.config.timeout_s;
+        let seconds = connecting.peer.ni.options.timeout_s;
         let detail = format!("no answer within {seconds} s");
         self.connecting_failed(turn, key, Miss { step, errno: Errno::ETIMEDOUT, detail });
     }
@@ -261,7 +262,7 @@ impl Driver {
         let (conn, peer) = (rx.conn.clone(), rx.peer.clone());
         let Some(place) = self.sources.get_mut(key) else { return };
         *place = Source::Conn(Box::new(rx));
-        self.timers.note_activity(turn.now_ns);
+        self.timers.note_activity(turn.now_ns, peer.ni.timeout_ns);
         let failed = {
             let mut state = peer.state.lock();
             state.conns.push(conn);
@@ -325,7 +326,10 @@ impl Connecting {
 fn send_waiting(turn: Turn<'_>, state: &mut PeerState) -> Vec<(lnet_api::TxToken, Errno)> {
     let mut failed = Vec::new();
     while let Some(tx) = state.waiting.pop_front() {
-        match state.choose(|conn| turn.shared.load(&tx, conn.version)).cloned() {
+        match state
+            .choose(turn.shared.config.round_robin, |conn| turn.shared.load(&tx, conn.version))
+            .cloned()
+        {
             Some(conn) => failed.extend(conn.queue(tx).err()),
             None => {
                 state.waiting.push_front(tx);
@@ -336,8 +340,8 @@ fn send_waiting(turn: Turn<'_>, state: &mut PeerState) -> Vec<(lnet_api::TxToken
     failed
 }
 
-/// Where a peer listens. Its NID has an address, or it would not have become a peer.
-fn address_of(turn: Turn<'_>, peer: &Peer) -> SocketAddr {
+/// Where a peer listens for connections of a type. Its NID has an address, or it would not have become a peer.
+fn address_of(turn: Turn<'_>, peer: &Peer, conn_type: ConnType) -> SocketAddr {
     let ip = peer.key.id.nid.ip().unwrap_or(peer.ni.ip);
-    SocketAddr::new(ip, turn.shared.config.accept_port)
+    SocketAddr::new(ip, turn.shared.config.port_for(conn_type))
 }

@@ -49,6 +49,8 @@ pub(super) struct RxConn {
     head_len: usize,
     /// Bytes read that are not looked at yet.
     stash: Option<Stash>,
+    /// What comes is to be acknowledged at once.
+    eager: bool,
     /// The last message was large: read little ahead.
     bulky: bool,
     /// It stands in the ready list.
@@ -144,6 +146,7 @@ impl RxConn {
             head: [0; Decoder::FRAME_MAX],
             head_len: 0,
             stash: None,
+            eager: turn.shared.config.eager_ack >> conn_type.get() & 1 == 1,
             bulky: conn_type == ConnType::BulkIn,
             queued: false,
             ending: false,
@@ -331,6 +334,9 @@ impl RxConn {
         match received {
             Received::Bytes(count) => {
                 self.last_heard_ns = turn.now_ns;
+                if self.eager {
+                    self.conn.stream.acknowledge_now();
+                }
                 Ok(Some(count))
             }
             Received::Nothing => {

@@ -32,8 +32,8 @@ pub(super) struct Timers {
 
 impl Timers {
     pub(super) fn new(config: &SockConfig) -> Timers {
-        let shortest = config.keepalive_ns().map_or(config.timeout_ns(), |ns| ns.min(config.timeout_ns()));
-        Timers { next_ns: None, period_ns: shortest / LOOKS_PER_TIMEOUT }
+        let longest_ns = config.keepalive_ns().unwrap_or(u64::MAX);
+        Timers { next_ns: None, period_ns: longest_ns / LOOKS_PER_TIMEOUT }
     }
 
     /// Something is due then.
@@ -41,8 +41,14 @@ impl Timers {
         self.next_ns = Some(self.next_ns.map_or(at_ns, |next_ns| next_ns.min(at_ns)));
     }
 
-    /// There are connections to look at.
-    pub(super) fn note_activity(&mut self, now_ns: u64) {
+    /// There are connections to look at, of an NI with this timeout.
+    pub(super) fn note_activity(&mut self, now_ns: u64, timeout_ns: u64) {
+        self.period_ns = self.period_ns.min(timeout_ns / LOOKS_PER_TIMEOUT);
+        self.note_period(now_ns);
+    }
+
+    /// There are connections to look at still.
+    fn note_period(&mut self, now_ns: u64) {
         self.note(now_ns.saturating_add(self.period_ns));
     }
 
@@ -124,8 +130,7 @@ impl Driver {
     }
 
     fn look_at_sources(&mut self, turn: Turn<'_>) -> Vec<(Key, Due)> {
-        let Turn { shared, now_ns, .. } = turn;
-        let timeout_ns = shared.config.timeout_ns();
+        let now_ns = turn.now_ns;
         let mut found = Vec::new();
         let mut connections = false;
         for (key, source) in self.sources.iter_mut() {
@@ -141,6 +146,7 @@ impl Driver {
                     for token in rx.conn.take_overdue(now_ns) {
                         rx.peer.ni.upcalls.finalize_tx(token, Err(Errno::ETIMEDOUT));
                     }
+                    let timeout_ns = rx.peer.ni.timeout_ns;
                     found.extend(judge(rx, now_ns, timeout_ns).map(|due| (key, due)));
                     continue;
                 }
@@ -153,7 +159,7 @@ impl Driver {
             }
         }
         if connections {
-            self.timers.note_activity(now_ns);
+            self.timers.note_period(now_ns);
         }
         found
     }

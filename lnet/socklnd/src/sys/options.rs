@@ -1,4 +1,4 @@
-use crate::SockConfig;
+use crate::{NiConfig, SockConfig};
 
 /// What is set on each connection (lnet-wire 29).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Options {
 }
 
 impl Options {
-    pub(crate) fn of(config: &SockConfig) -> Options {
+    pub(crate) fn of(config: &SockConfig, ni: &NiConfig) -> Options {
         Options {
             nagle: config.nagle,
             tx_buffer_size: config.tx_buffer_size,
@@ -32,9 +32,9 @@ impl Options {
             keepalive_idle_s: config.keepalive_idle_s,
             keepalive_count: config.keepalive_count,
             keepalive_intvl_s: config.keepalive_intvl_s,
-            timeout_s: config.timeout_s,
+            timeout_s: ni.timeout_s,
             congestion_control: config.congestion_control.clone(),
-            tos: None,
+            tos: ni.tos,
         }
     }
 }

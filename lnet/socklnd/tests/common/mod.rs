@@ -1,6 +1,7 @@
 //! A node made of a `SockLnd` and a stand-in for the engine, and peers made of bare sockets.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod host;
 pub mod raw;
 
 use std::collections::{HashMap, VecDeque};
@@ -14,6 +15,7 @@ use lnet_api::{Arrival, Delivery, Errno, Lnd, RxContext, RxToken, Sent, Tx, TxTo
 use lnet_nid::{MatchBits, Net, Nid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{Fragment, IoVec, Region, WriteVec};
+use lnet_socklnd::sys::{self, Os};
 use lnet_socklnd::{Failure, SockConfig, SockCounters, SockLnd};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -267,7 +269,11 @@ impl Node {
     }
 
     pub fn at(address: Ipv4Addr, config: SockConfig) -> Node {
-        let lnd = Arc::new(SockLnd::new(config).unwrap());
+        Node::over(address, config, Arc::new(Os))
+    }
+
+    pub fn over(address: Ipv4Addr, config: SockConfig, net: Arc<dyn sys::Net>) -> Node {
+        let lnd = Arc::new(SockLnd::over(config, net).unwrap());
         let engine = Arc::new(Engine::default());
         engine.lnd.set(Arc::downgrade(&lnd)).unwrap();
         let nid = nid_of(address);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::common::{Got, Node, drive, memory, pattern, settle};
+use crate::common::{Got, Node, S, drive, memory, pattern, settle};
 use lnet_api::{Errno, Lnd};
 use lnet_proto::Body;
 
@@ -252,19 +252,51 @@ fn conns_per_peer_makes_as_many_bulk_connections() {
     assert_eq!(a.counters().rx.connects, 7);
 }
 
-/// S-208: at run time too, for the peers that come afterwards; who is there keeps what it has.
+/// S-208: at run time too, under traffic. With more, the side that opened the connections opens the missing ones; with
+/// fewer, those that stand stay. How many connections a node takes from a peer is its own setting.
 #[test]
-fn conns_per_peer_can_be_changed_while_the_node_runs() {
-    let (a, b, c) = (Node::new(), Node::new(), Node::new());
+fn conns_per_peer_can_be_changed_under_traffic() {
+    let (a, b) = (Node::new(), Node::new());
     a.put_bytes(b.id(), b"x", 0);
-    drive(&[&a, &b, &c], || b.counters().rx.accepts == 3);
-    // How many connections a node takes from a peer is its own setting.
-    a.lnd.set_conns_per_peer(2);
-    c.lnd.set_conns_per_peer(2);
-    a.put_bytes(c.id(), b"x", 0);
-    drive(&[&a, &b, &c], || c.counters().rx.accepts == 5);
-    settle(&[&a, &b, &c]);
-    assert_eq!((b.counters().rx.accepts, a.counters().rx.connects), (3, 8));
+    drive(&[&a, &b], || b.counters().rx.accepts == 3 && b.received() == 1);
+    let mut sent = 0;
+    let mut traffic = |count: usize| {
+        for _ in 0..count {
+            sent += 1;
+            a.put_bytes(b.id(), &pattern(sent, 3000), sent);
+            b.put_bytes(a.id(), &pattern(sent, 30), sent);
+        }
+        drive(&[&a, &b], || a.received() == sent as usize && b.received() == 1 + sent as usize);
+    };
+    b.lnd.set_conns_per_peer(None, 4);
+    traffic(5);
+    assert_eq!((a.counters().rx.connects, b.counters().rx.connects), (3, 0), "the passive side opens none");
+    for (count, conns) in [(2, 5), (4, 9), (1, 9), (3, 9)] {
+        a.lnd.set_conns_per_peer(Some(a.nid), count);
+        traffic(20);
+        drive(&[&a, &b], || b.counters().rx.accepts == conns);
+        settle(&[&a, &b]);
+        assert_eq!((a.counters().rx.connects, b.counters().rx.accepts), (conns, conns), "{count} per type");
+    }
+    assert!(a.lost().is_empty() && b.lost().is_empty());
+    // A peer that takes fewer than are offered is left in peace, and offered more when there may be more still.
+    b.lnd.set_conns_per_peer(None, 4);
+    a.lnd.set_conns_per_peer(None, 5);
+    traffic(20);
+    for _ in 0..10 {
+        settle(&[&a, &b]);
+        a.later(2 * S);
+    }
+    traffic(20);
+    assert_eq!(a.counters().rx.connects, 9);
+    b.lnd.set_conns_per_peer(None, 6);
+    a.lnd.set_conns_per_peer(None, 6);
+    traffic(20);
+    drive(&[&a, &b], || b.counters().rx.accepts == 13);
+    assert!(a.lost().is_empty() && b.lost().is_empty());
+    for node in [&a, &b] {
+        assert!(node.with_got(|got| got.iter().all(|got| got.result == Some(Ok(())))));
+    }
 }
 
 /// S-202: several NIs in one node, on one address (two networks) and on several.

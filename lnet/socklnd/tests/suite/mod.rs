@@ -4,3 +4,4 @@ mod exchange;
 mod handshake;
 mod shards;
 mod trouble;
+mod tunables;

@@ -231,7 +231,7 @@ impl Station {
                 return Ok(());
             }
             "conns" => {
-                self.life().node.tcp().set_conns_per_peer(words.value("per_peer")?);
+                self.life().node.tcp().set_conns_per_peer(None, words.value("per_peer")?);
                 self.say("changed", id, "");
                 return Ok(());
             }

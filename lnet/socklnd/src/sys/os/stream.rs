@@ -102,3 +102,27 @@ fn set_tos(socket: &Socket, tos: u8) -> std::io::Result<()> {
         _ => socket.set_tos_v4(u32::from(tos)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use socket2::{Domain, Type};
+
+    use super::*;
+    use crate::{NiConfig, SockConfig};
+
+    #[test]
+    fn options_are_set_on_both_families() {
+        let config = SockConfig { tos: Some(0x20), rx_buffer_size: 9000, ..SockConfig::default() };
+        let options = Options::of(&config, &NiConfig::from(&config));
+        for domain in [Domain::IPV4, Domain::IPV6] {
+            let socket = Socket::new(domain, Type::STREAM, None).unwrap();
+            tune(&socket, &options).unwrap();
+            let tos = if domain == Domain::IPV4 { socket.tos_v4() } else { socket.tclass_v6() };
+            // The system doubles buffers for its own bookkeeping (socket(7)).
+            assert_eq!((tos.unwrap(), socket.recv_buffer_size().unwrap()), (0x20, 18_000));
+            assert_eq!((socket.tcp_nodelay().unwrap(), socket.linger().unwrap()), (true, None));
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(50)));
+        }
+    }
+}

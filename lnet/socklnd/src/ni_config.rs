@@ -1,0 +1,48 @@
+use crate::{SockConfig, SockError};
+
+/// The tunables that each NI may have otherwise than the LND's [`SockConfig`] (what `lnetctl net set` and `lnet.conf` call
+/// `tunables` and `lnd tunables`). To be given to [`SockLnd::configure`](crate::SockLnd::configure) before the NI starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NiConfig {
+    /// Messages in flight over the NI, all peers together.
+    pub credits: u32,
+    /// Messages in flight to one peer.
+    pub peer_credits: u32,
+    /// Connections of each bulk type to a peer (S-208).
+    pub conns_per_peer: u8,
+    /// Seconds without progress of a send, a receive or an attempt to connect before it fails (`timeout`).
+    pub timeout_s: u32,
+    /// The type of service, or traffic class, of the NI's connections; `None` (LNet's -1) leaves it to the system.
+    pub tos: Option<u8>,
+}
+
+impl NiConfig {
+    /// Whether every value can be used.
+    ///
+    /// # Errors
+    /// [`SockError::Config`] names the first that cannot.
+    pub fn check(&self) -> Result<(), SockError> {
+        let refuse = |field, value: u32, rule| Err(SockError::Config { field, value, rule });
+        match self {
+            config if config.timeout_s == 0 => refuse("sock_timeout", 0, "at least 1 s"),
+            config if config.conns_per_peer == 0 => refuse("conns_per_peer", 0, "at least 1"),
+            config if config.credits == 0 => refuse("credits", 0, "at least 1"),
+            config if config.peer_credits == 0 || config.peer_credits > config.credits => {
+                refuse("peer_credits", config.peer_credits, "from 1 to credits")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn timeout_ns(&self) -> u64 {
+        u64::from(self.timeout_s) * crate::config::NS_PER_S
+    }
+}
+
+/// What an NI has that says nothing of its own.
+impl From<&SockConfig> for NiConfig {
+    fn from(config: &SockConfig) -> NiConfig {
+        let SockConfig { credits, peer_credits, conns_per_peer, timeout_s, tos, .. } = *config;
+        NiConfig { credits, peer_credits, conns_per_peer, timeout_s, tos }
+    }
+}

@@ -1,0 +1,54 @@
+//! The host, with something about it changed or counted.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Mutex;
+
+use lnet_api::Errno;
+use lnet_nid::Nid;
+use lnet_socklnd::sys::{Connecting, Listener, Net, Options, Os, Poller};
+use lnet_socklnd::{SockError, Step};
+
+/// This host, for a process that may have so many descriptors.
+pub struct Host {
+    pub descriptors: usize,
+    /// The options of each connection that was opened, and where to.
+    pub connects: Mutex<Vec<(SocketAddr, Options)>>,
+}
+
+impl Host {
+    pub fn new(descriptors: usize) -> Host {
+        Host { descriptors, connects: Mutex::default() }
+    }
+}
+
+impl Net for Host {
+    fn claim(&self, nid: Nid) -> Result<Box<dyn Send + Sync>, SockError> {
+        Os.claim(nid)
+    }
+
+    fn listen(
+        &self,
+        address: SocketAddr,
+        backlog: u16,
+        options: &Options,
+    ) -> Result<Box<dyn Listener>, SockError> {
+        Os.listen(address, backlog, options)
+    }
+
+    fn connect(&self, from: IpAddr, to: SocketAddr, options: &Options) -> Result<Connecting, (Step, Errno)> {
+        self.connects.lock().unwrap().push((to, options.clone()));
+        Os.connect(from, to, options)
+    }
+
+    fn poller(&self) -> Result<Box<dyn Poller>, Errno> {
+        Os.poller()
+    }
+
+    fn wall_clock_ns(&self) -> u64 {
+        Os.wall_clock_ns()
+    }
+
+    fn descriptors_max(&self) -> usize {
+        self.descriptors
+    }
+}
