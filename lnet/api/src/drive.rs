@@ -3,24 +3,28 @@
 //! A hand-off between an I/O thread and the thread that waits for its result costs as much as the network itself, so
 //! the waiting thread polls the network. Each shard has a token; a waiter takes the tokens that are free, polls those
 //! shards, and sleeps on their descriptors and its own [`Sleeper`]. A waiter that gets no token sleeps on its
-//! `Sleeper` alone. Who stops driving wakes one such waiter, so that somebody always drives while anybody waits. A
-//! *steward* (the node's scheduler thread) takes over shards that stay free for long, and gives them back as soon
-//! as a waiter asks.
+//! `Sleeper` alone. Who stops driving wakes one waiter that lacks a token, so that somebody always drives while anybody
+//! waits. A *steward* (the node's scheduler thread of a shard) takes over a shard that stays free for long
+//! ([`drive_shard`]), and gives it back as soon as a waiter asks.
 
 use std::os::fd::BorrowedFd;
 
+mod ending;
 mod eventfd;
 #[cfg(all(test, loom))]
 mod model;
+mod serve;
 mod sync;
 mod tokens;
 mod wait;
 
+pub use ending::Ending;
 pub use eventfd::EventFd;
+pub use serve::drive_shard;
 pub use tokens::Tokens;
 pub use wait::wait_until;
 
-/// The most shards a node has: one per LND and CPU partition, and one bit each in a waiter's mask.
+/// The most shards a node has: some per LND and CPU partition, and one bit each in a waiter's mask.
 pub const MAX_SHARDS: usize = 64;
 
 /// How many messages one poll of a shard handles before it looks at the others and at what the waiter waits for.
@@ -68,9 +72,13 @@ pub trait Sleeper: Send + Sync {
 
 /// The drive handle of a node: all shards of all its LNDs, and the engine's timers.
 pub trait Drive: Clock {
-    /// How many shards there are, at most [`MAX_SHARDS`]; none by default, as for a node without networks.
+    /// How many shards there are, at most [`MAX_SHARDS`]; it may grow, see [`Tokens::grow`].
     fn shards(&self) -> usize {
-        0
+        self.tokens().count()
+    }
+    /// How waits learn that the node has been shut down; by default it never is.
+    fn ending(&self) -> Option<&Ending> {
+        None
     }
     /// The shards' tokens.
     fn tokens(&self) -> &Tokens;
@@ -94,15 +102,33 @@ pub trait Drive: Clock {
 }
 
 impl dyn Drive + '_ {
-    /// Polls every shard that nobody drives, once; for callers that must not sleep.
+    /// Whether the node has been shut down: nothing more will come.
+    pub fn has_ended(&self) -> bool {
+        self.ending().is_some_and(Ending::is_over)
+    }
+
+    /// Polls every shard that nobody drives, once; for callers that must not sleep. A steward that drives is asked to
+    /// leave its shard to them.
     pub fn poll_free_shards(&self) -> Poll {
         let mut all = Poll::default();
         for shard in 0..self.shards() {
             if self.tokens().claim(shard) {
                 all = all.and(self.poll(shard, POLL_BUDGET));
                 self.tokens().release(shard, self.now_ns());
+            } else {
+                self.tokens().ask_steward(shard);
             }
         }
         all
     }
+}
+
+/// The shards of a mask, lowest first.
+fn shards_of(mask: u64) -> impl Iterator<Item = usize> {
+    let mut left = mask;
+    std::iter::from_fn(move || {
+        let shard = left.trailing_zeros() as usize;
+        left &= left.wrapping_sub(1);
+        (shard < MAX_SHARDS).then_some(shard)
+    })
 }

@@ -16,7 +16,9 @@ mod event;
 mod lnd;
 mod lnet;
 
-pub use drive::{Clock, Drive, EventFd, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper, Tokens, wait_until};
+pub use drive::{
+    Clock, Drive, Ending, EventFd, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper, Tokens, drive_shard, wait_until,
+};
 pub use error::LNetError;
 pub use event::{Event, EventHandler, EventKind};
 pub use lnd::{

@@ -144,8 +144,8 @@ pub trait Lnd: Send + Sync {
     /// delivery is finalised with the reason.
     fn resume(&self, rx: RxContext, delivery: Option<Delivery>);
 
-    /// How many shards there are; grows when an NI brings new ones, and never shrinks. None by default, as for a network that needs nobody to
-    /// drive it: a test's, a simulated one.
+    /// How many shards there are now; [`Lnd::startup`] may add some, up to [`crate::MAX_SHARDS`], and none ever goes. None by
+    /// default, as for a network that needs nobody to drive it: a test's, a simulated one.
     fn shards(&self) -> usize {
         0
     }

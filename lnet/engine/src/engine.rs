@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::config::EngineConfig;
 use crate::counters::{Counters, NiStatistics, PeerStatistics, Traffic};
-use crate::event_queue::{EventQueue, EventQueues};
+use crate::event_queue::{EqWatch, EventQueue, EventQueues};
 use crate::identity::Identities;
 use crate::keys::Hasher;
 use crate::names::{Handles, PARTITIONS_MAX, Place};
@@ -162,6 +162,11 @@ impl Engine {
         counters
     }
 
+    /// Messages that are on their way out, those that wait for credits or a connection among them.
+    pub fn sending(&self) -> usize {
+        (0..self.common.partitions()).map(|partition| self.net.lock(partition).sending()).sum()
+    }
+
     /// What went over an NI, `0@lo` included, and its credits; `None` if there is no such NI.
     pub fn ni_statistics(&self, nid: Nid) -> Option<NiStatistics> {
         let mut all = NiStatistics {
@@ -254,6 +259,16 @@ impl Engine {
         Push::start(self.this()?, source, target, sleeper, self.ping_target.push_content(self)?)
     }
 
+    /// Has `sleeper` woken after events of these polled queues, and when one of them is freed, until the result is dropped.
+    /// Whoever waits for events looks with [`LNet::eq_poll`] after this call, and after each announcement of sleep.
+    ///
+    /// # Errors
+    /// ENOENT if a queue is gone, EINVAL if it cannot be polled.
+    pub fn eq_watch(&self, eqs: &[EqHandle], sleeper: &Arc<dyn Sleeper>) -> Result<EqWatch, LNetError> {
+        let Common { queues, handles, .. } = &self.common;
+        EqWatch::new(queues, eqs.iter().map(|&eq| (eq, handles.open_eq(eq))), sleeper)
+    }
+
     /// The primary NID of the node that `nid` belongs to, as far as that node has told; else `nid`.
     pub fn primary_nid(&self, nid: Nid) -> Nid {
         self.net.lock(self.common.here()).shared().identities.primary(nid)
@@ -304,7 +319,7 @@ impl Engine {
 
 impl LNet for Engine {
     fn eq_alloc(&self, handler: Arc<dyn EventHandler>) -> Result<EqHandle, LNetError> {
-        let key = self.common.queues.enter(EventQueue::new(0, Some(handler))?)?;
+        let key = self.common.queues.enter(EventQueue::new(handler))?;
         Ok(self.common.handles.eq(key))
     }
 
@@ -317,7 +332,7 @@ impl LNet for Engine {
             let rule = "a polled queue keeps 1 to 65536 events";
             return Err(LNetError::Invalid { field: "count", value: count as u64, rule });
         }
-        let key = self.common.queues.enter(EventQueue::new(count.next_power_of_two(), handler)?)?;
+        let key = self.common.queues.enter(EventQueue::polled(count.next_power_of_two(), handler)?)?;
         Ok(self.common.handles.eq(key))
     }
 
@@ -340,7 +355,10 @@ impl LNet for Engine {
             self.common.queues.remove(key)
         };
         // The handler is dropped after the locks: what its drop does is its own business.
-        queue.map(drop).ok_or(gone)
+        let queue = queue.ok_or(gone)?;
+        queue.wake_watchers();
+        drop(queue);
+        Ok(())
     }
 
     fn me_attach(&self, me: &MeSpec) -> Result<MeHandle, LNetError> {

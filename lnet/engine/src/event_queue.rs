@@ -2,17 +2,66 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-use lnet_api::{EQ_COUNT_MAX, EqHandle, Event, EventHandler, LNetError, Polled};
+use lnet_api::{EQ_COUNT_MAX, EqHandle, Event, EventHandler, LNetError, Polled, Sleeper};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::slab::{Key, NONE, Slab};
 
 /// Where the events of a queue go.
 #[derive(Clone)]
 pub(crate) struct EventQueue {
-    pub(crate) handler: Option<Arc<dyn EventHandler>>,
-    ring: Option<Arc<Mutex<Ring>>>,
+    handler: Arc<dyn EventHandler>,
+    /// The same, if it can be polled.
+    polled: Option<Arc<PolledQueue>>,
+}
+
+impl EventQueue {
+    /// A queue that hands its events to `handler`.
+    pub(crate) fn new(handler: Arc<dyn EventHandler>) -> EventQueue {
+        EventQueue { handler, polled: None }
+    }
+
+    /// A queue that keeps the last `count` events, and hands each to `handler` as well.
+    pub(crate) fn polled(
+        count: usize,
+        handler: Option<Arc<dyn EventHandler>>,
+    ) -> Result<EventQueue, LNetError> {
+        let mut events = VecDeque::new();
+        let no_memory = |_| LNetError::TooMany { objects: "events in a queue", limit: EQ_COUNT_MAX };
+        events.try_reserve_exact(count).map_err(no_memory)?;
+        let ring = Mutex::new(Ring { events, count, missed: 0 });
+        let polled = Arc::new(PolledQueue { ring, handler, watchers: Watchers::default() });
+        Ok(EventQueue { handler: polled.clone(), polled: Some(polled) })
+    }
+
+    /// Takes the oldest event; `Err` if the queue cannot be polled.
+    fn poll(&self, eq: EqHandle) -> Result<Option<Polled>, LNetError> {
+        let mut ring = self.as_polled(eq)?.ring.lock();
+        let Some(event) = ring.events.pop_front() else { return Ok(None) };
+        Ok(Some(Polled { eq, event, missed: std::mem::take(&mut ring.missed) }))
+    }
+
+    fn as_polled(&self, eq: EqHandle) -> Result<&Arc<PolledQueue>, LNetError> {
+        let rule = "only a queue with a count keeps events to be polled";
+        self.polled.as_ref().ok_or(LNetError::Invalid { field: "EQ", value: eq.0, rule })
+    }
+
+    /// Has everybody who waits for the queue look at it.
+    pub(crate) fn wake_watchers(&self) {
+        if let Some(polled) = &self.polled {
+            polled.watchers.wake();
+        }
+    }
+}
+
+/// A queue that keeps its events.
+struct PolledQueue {
+    ring: Mutex<Ring>,
+    handler: Option<Arc<dyn EventHandler>>,
+    watchers: Watchers,
 }
 
 /// The events of a polled queue. Its lock is taken with a partition's lock held, and takes none itself.
@@ -22,23 +71,10 @@ struct Ring {
     missed: u64,
 }
 
-impl EventQueue {
-    /// A queue that hands its events to `handler` and, with a count above 0, keeps the last ones.
-    pub(crate) fn new(count: usize, handler: Option<Arc<dyn EventHandler>>) -> Result<EventQueue, LNetError> {
-        if count == 0 {
-            return Ok(EventQueue { handler, ring: None });
-        }
-        let mut events = VecDeque::new();
-        let no_memory = |_| LNetError::TooMany { objects: "events in a queue", limit: EQ_COUNT_MAX };
-        events.try_reserve_exact(count).map_err(no_memory)?;
-        let ring = Some(Arc::new(Mutex::new(Ring { events, count, missed: 0 })));
-        Ok(EventQueue { handler, ring })
-    }
-
-    /// Delivers an event; under the lock of the MD's partition.
-    fn deliver(&self, event: &Event) {
-        if let Some(ring) = &self.ring {
-            let mut ring = ring.lock();
+impl EventHandler for PolledQueue {
+    fn event(&self, event: &Event) {
+        {
+            let mut ring = self.ring.lock();
             if ring.events.len() == ring.count {
                 ring.events.pop_front();
                 ring.missed += 1;
@@ -50,13 +86,76 @@ impl EventQueue {
         }
     }
 
-    /// Takes the oldest event; `Err` if the queue cannot be polled.
-    fn poll(&self, eq: EqHandle) -> Result<Option<Polled>, LNetError> {
-        let rule = "only a queue with a count keeps events to be polled";
-        let ring = self.ring.as_ref().ok_or(LNetError::Invalid { field: "EQ", value: eq.0, rule })?;
-        let mut ring = ring.lock();
-        let Some(event) = ring.events.pop_front() else { return Ok(None) };
-        Ok(Some(Polled { eq, event, missed: std::mem::take(&mut ring.missed) }))
+    fn wake(&self) {
+        self.watchers.wake();
+        if let Some(handler) = &self.handler {
+            handler.wake();
+        }
+    }
+}
+
+/// The threads that wait for a queue.
+#[derive(Default)]
+struct Watchers {
+    /// How many, so that a queue for which nobody waits costs no lock.
+    count: AtomicUsize,
+    sleepers: Mutex<Vec<Arc<dyn Sleeper>>>,
+}
+
+impl Watchers {
+    fn enter(&self, sleeper: &Arc<dyn Sleeper>) {
+        let mut sleepers = self.sleepers.lock();
+        sleepers.push(sleeper.clone());
+        self.count.store(sleepers.len(), Ordering::SeqCst);
+    }
+
+    fn leave(&self, sleeper: &Arc<dyn Sleeper>) {
+        let mut sleepers = self.sleepers.lock();
+        if let Some(at) = sleepers.iter().position(|listed| Arc::ptr_eq(listed, sleeper)) {
+            sleepers.swap_remove(at);
+        }
+        self.count.store(sleepers.len(), Ordering::SeqCst);
+    }
+
+    fn wake(&self) {
+        // SYNC eq.watch: pairs with the fence of `Sleeper::prepare`. Either this sees the watcher, or the watcher's look at
+        // the queue after its announcement of sleep sees what there is.
+        fence(Ordering::SeqCst);
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        // Woken without the lock: that is a system call. More than fit here at one queue are rare.
+        let sleepers: SmallVec<[Arc<dyn Sleeper>; 8]> = self.sleepers.lock().iter().cloned().collect();
+        sleepers.iter().for_each(|sleeper| sleeper.wake());
+    }
+}
+
+/// That a thread waits for some polled queues; see [`crate::Engine::eq_watch`].
+#[must_use]
+pub struct EqWatch {
+    queues: SmallVec<[Arc<PolledQueue>; 4]>,
+    sleeper: Arc<dyn Sleeper>,
+}
+
+impl EqWatch {
+    pub(crate) fn new(
+        queues: &EventQueues,
+        keys: impl Iterator<Item = (EqHandle, Option<Key>)>,
+        sleeper: &Arc<dyn Sleeper>,
+    ) -> Result<EqWatch, LNetError> {
+        let mut watch = EqWatch { queues: SmallVec::new(), sleeper: sleeper.clone() };
+        for (eq, key) in keys {
+            let queue = queues.named(eq, key)?.as_polled(eq)?.clone();
+            queue.watchers.enter(sleeper);
+            watch.queues.push(queue);
+        }
+        Ok(watch)
+    }
+}
+
+impl Drop for EqWatch {
+    fn drop(&mut self) {
+        self.queues.iter().for_each(|queue| queue.watchers.leave(&self.sleeper));
     }
 }
 
@@ -79,6 +178,10 @@ impl EventQueues {
         self.0.lock().get(key).cloned()
     }
 
+    fn named(&self, eq: EqHandle, key: Option<Key>) -> Result<EventQueue, LNetError> {
+        key.and_then(|key| self.find(key)).ok_or(LNetError::NoSuch { object: "EQ", handle: eq.0 })
+    }
+
     /// Takes a queue out, to be dropped without any lock.
     pub(crate) fn remove(&self, key: Key) -> Option<EventQueue> {
         self.0.lock().remove(key)
@@ -90,9 +193,7 @@ impl EventQueues {
         keys: impl Iterator<Item = (EqHandle, Option<Key>)>,
     ) -> Result<Option<Polled>, LNetError> {
         for (eq, key) in keys {
-            let queue = key.and_then(|key| self.find(key));
-            let queue = queue.ok_or(LNetError::NoSuch { object: "EQ", handle: eq.0 })?;
-            if let Some(polled) = queue.poll(eq)? {
+            if let Some(polled) = self.named(eq, key)?.poll(eq)? {
                 return Ok(Some(polled));
             }
         }
@@ -166,13 +267,13 @@ impl QueueUses {
         }
     }
 
-    /// Delivers an event to a queue in use; gives the handler to be woken.
+    /// Delivers an event to a queue in use, under the lock of the MD's partition; gives the handler to be woken.
     pub(crate) fn deliver(&self, index: u32, event: &Event) -> Option<&Arc<dyn EventHandler>> {
         if index == NONE {
             return None;
         }
-        let queue = &self.0.get(index as usize)?.as_ref()?.queue;
-        queue.deliver(event);
-        queue.handler.as_ref()
+        let handler = &self.0.get(index as usize)?.as_ref()?.queue.handler;
+        handler.event(event);
+        Some(handler)
     }
 }

@@ -113,5 +113,6 @@ pub use audit::AuditError;
 pub use config::{EngineConfig, Limits, MatchOrder, Rotor, Stealing};
 pub use counters::{ByKind, Counters, NiStatistics, PeerStatistics, Traffic};
 pub use engine::{ADVANCE_INTERVAL_NS, Engine};
+pub use event_queue::EqWatch;
 pub use names::PARTITIONS_MAX;
 pub use ping::{Ping, Push};

@@ -356,6 +356,11 @@ impl Net {
         Some(self.peers.get_mut(index))
     }
 
+    /// Messages that are on their way out.
+    pub(crate) fn sending(&self) -> usize {
+        self.messages.len()
+    }
+
     /// Its part of the node's counters.
     pub(crate) fn counters(&self) -> Counters {
         Counters { msgs_alloc: self.messages.len() as u64, ..self.counters }

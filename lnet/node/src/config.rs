@@ -7,9 +7,9 @@ use lnet_nid::{Net, NetType, Nid, Pid};
 use lnet_socklnd::{AcceptPolicy, SockConfig};
 
 use crate::conf::Warning;
-use crate::interfaces::{Taken, take};
+use crate::interfaces::{PlannedNi, plan};
 use crate::partitions::Partitions;
-use crate::{Interface, NetSpec, Networks, NodeError};
+use crate::{NetSpec, Networks, NodeError};
 
 /// The port on which LNet nodes listen (`accept_port`, lnet-wire 20).
 pub const DEFAULT_ACCEPT_PORT: u16 = 988;
@@ -199,30 +199,12 @@ impl NodeConfig {
     /// # Errors
     /// An interface that is not there, a NID twice, or too many of them.
     pub fn nids(&self) -> Result<Vec<Nid>, NodeError> {
-        Ok(self.interfaces(lnet_cpt::MAX_PARTITIONS)?.into_iter().map(|(nid, _)| nid).collect())
+        Ok(self.interfaces(lnet_cpt::MAX_PARTITIONS)?.into_iter().map(|ni| ni.nid).collect())
     }
 
-    /// The NIDs, each with the CPU partitions of its peers; none means all. A node has `partitions` of these.
-    pub(crate) fn interfaces(&self, partitions: usize) -> Result<Vec<(Nid, Vec<usize>)>, NodeError> {
-        let mut interfaces: Vec<(Nid, Vec<usize>)> = Vec::new();
-        let host = Interface::all()?;
-        for spec in &self.nets {
-            for taken in take(spec, &host) {
-                let Taken { address, cpts, .. } = taken?;
-                let nid = Nid::new_ip(spec.net, address);
-                if interfaces.iter().any(|(other, _)| *other == nid) {
-                    return Err(NodeError::Twice { nid });
-                }
-                if let Some(cpt) = cpts.iter().find(|&cpt| cpt >= partitions) {
-                    return Err(NodeError::NoSuchPartition { net: spec.to_string(), cpt, partitions });
-                }
-                interfaces.push((nid, cpts.iter().collect()));
-            }
-        }
-        if interfaces.len() > MAX_INTERFACES {
-            return Err(NodeError::TooMany { count: interfaces.len(), max: MAX_INTERFACES });
-        }
-        Ok(interfaces)
+    /// The NIs, for a node of so many CPU partitions.
+    pub(crate) fn interfaces(&self, partitions: usize) -> Result<Vec<PlannedNi>, NodeError> {
+        plan(&self.nets, &[], partitions)
     }
 }
 
@@ -255,7 +237,8 @@ mod tests {
             ("127.0.0.5@tcp", &[3]),
         ];
         let expected = expected.map(|(nid, cpts)| (nid.parse::<Nid>().unwrap(), cpts.to_vec()));
-        assert_eq!(config.interfaces(4).unwrap(), expected);
+        let planned = config.interfaces(4).unwrap().into_iter().map(|ni| (ni.nid, ni.cpts));
+        assert_eq!(planned.collect::<Vec<_>>(), expected);
         let error = config.interfaces(3).unwrap_err();
         assert_eq!(error.errno(), lnet_api::Errno::EINVAL);
         assert!(error.to_string().contains("'tcp(127.0.0.5)[3]': there is no CPU partition 3"), "{error}");

@@ -1,37 +1,84 @@
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use lnet::Engine;
-use lnet_api::{Clock, Drive, Lnd, Poll, Tokens};
+use lnet_api::{Clock, Drive, Ending, Errno, Lnd, MAX_SHARDS, Poll, Tokens};
+use parking_lot::Mutex;
 
-/// The drive handle: the shards of all LNDs in a row, the engine's timers, and the clock.
+/// The drive handle: the shards of all LNDs, the engine's timers, and the clock.
 pub(crate) struct NodeDrive {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) lnds: Vec<Arc<dyn Lnd>>,
-    /// For each shard of the node: which LND, and which of its shards.
-    shards: Vec<(usize, usize)>,
+    lnds: Vec<Arc<dyn Lnd>>,
+    /// The node's shards, in the order in which they came: as many as there are tokens.
+    shards: [OnceLock<Shard>; MAX_SHARDS],
+    /// How many shards of each LND are among them.
+    taken: Mutex<Vec<usize>>,
     tokens: Tokens,
+    ending: Ending,
     started: Instant,
 }
 
+/// A shard of an LND.
+struct Shard {
+    lnd: Arc<dyn Lnd>,
+    number: usize,
+}
+
 impl NodeDrive {
-    pub(crate) fn new(engine: Arc<Engine>, lnds: Vec<Arc<dyn Lnd>>) -> NodeDrive {
-        let of_lnd =
-            |(index, lnd): (usize, &Arc<dyn Lnd>)| (0..lnd.shards()).map(move |shard| (index, shard));
-        let shards: Vec<_> = lnds.iter().enumerate().flat_map(of_lnd).collect();
-        let tokens = Tokens::new(shards.len());
-        NodeDrive { engine, lnds, shards, tokens, started: Instant::now() }
+    /// # Errors
+    /// EMFILE or ENFILE when there are no descriptors left.
+    pub(crate) fn new(engine: Arc<Engine>, lnds: Vec<Arc<dyn Lnd>>) -> Result<NodeDrive, Errno> {
+        let drive = NodeDrive {
+            engine,
+            taken: Mutex::new(vec![0; lnds.len()]),
+            lnds,
+            shards: [const { OnceLock::new() }; MAX_SHARDS],
+            tokens: Tokens::new(0),
+            ending: Ending::new()?,
+            started: Instant::now(),
+        };
+        drive.take_shards();
+        Ok(drive)
     }
 
-    /// Whether there is anything that a thread should drive.
-    pub(crate) fn is_active(&self) -> bool {
-        self.lnds.iter().any(|lnd| lnd.is_active())
+    /// Takes up the shards that LNDs have made since the last call: from now on they are driven. An LND keeps to
+    /// [`MAX_SHARDS`]; of several together, those beyond that are left out.
+    pub(crate) fn take_shards(&self) {
+        let mut taken = self.taken.lock();
+        let mut count = self.tokens.count();
+        for (lnd, taken) in self.lnds.iter().zip(&mut *taken) {
+            for number in *taken..lnd.shards() {
+                let Some(place) = self.shards.get(count) else {
+                    tracing::error!(net_type = ?lnd.net_type(), number, "no room for a shard: {MAX_SHARDS} are there");
+                    break;
+                };
+                let _ = place.set(Shard { lnd: lnd.clone(), number });
+                (count, *taken) = (count + 1, number + 1);
+            }
+        }
+        self.tokens.grow(count);
     }
 
-    fn lnd(&self, shard: usize) -> (&dyn Lnd, usize) {
-        let (lnd, own) = self.shards[shard];
-        (&*self.lnds[lnd], own)
+    /// The node has been shut down: all waits end.
+    pub(crate) fn end(&self) {
+        self.ending.end();
+    }
+
+    /// Whether there is anything on a shard that a thread should drive.
+    pub(crate) fn is_active(&self, shard: usize) -> bool {
+        self.shard(shard).lnd.is_active()
+    }
+
+    /// The CPU partition that a shard belongs to.
+    pub(crate) fn partition(&self, shard: usize) -> usize {
+        let shard = self.shard(shard);
+        shard.lnd.partition(shard.number)
+    }
+
+    fn shard(&self, shard: usize) -> &Shard {
+        // Whoever knows the number of a shard has it from the count of tokens, which came later.
+        self.shards[shard].get().unwrap_or_else(|| unreachable!("shard {shard} is not there yet"))
     }
 }
 
@@ -44,8 +91,8 @@ impl Clock for NodeDrive {
 }
 
 impl Drive for NodeDrive {
-    fn shards(&self) -> usize {
-        self.shards.len()
+    fn ending(&self) -> Option<&Ending> {
+        Some(&self.ending)
     }
 
     fn tokens(&self) -> &Tokens {
@@ -54,18 +101,18 @@ impl Drive for NodeDrive {
 
     fn poll(&self, shard: usize, budget: usize) -> Poll {
         let now_ns = self.now_ns();
-        let (lnd, own) = self.lnd(shard);
-        let polled = lnd.poll(own, now_ns, budget);
+        let Shard { lnd, number } = self.shard(shard);
+        let polled = lnd.poll(*number, now_ns, budget);
         polled.and(Poll { work: 0, deadline_ns: self.engine.advance(now_ns) })
     }
 
     fn arm(&self, shard: usize) -> bool {
-        let (lnd, own) = self.lnd(shard);
-        lnd.arm(own)
+        let Shard { lnd, number } = self.shard(shard);
+        lnd.arm(*number)
     }
 
     fn wait_fd(&self, shard: usize) -> BorrowedFd<'_> {
-        let (lnd, own) = self.shards[shard];
-        self.lnds[lnd].wait_fd(own)
+        let Shard { lnd, number } = self.shard(shard);
+        lnd.wait_fd(*number)
     }
 }

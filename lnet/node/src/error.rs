@@ -6,7 +6,7 @@ use lnet_nid::{Net, Nid};
 
 use crate::conf::Place;
 
-/// Why a node could not be configured or started.
+/// Why a node could not be configured, started or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeError {
     /// The text of a network, or of several, cannot be read.
@@ -134,6 +134,17 @@ pub enum NodeError {
         /// LNet's reason.
         source: LNetError,
     },
+    /// An NI cannot be removed, most often because there is none of that NID.
+    #[error("{nid} cannot be removed: {source}")]
+    Remove {
+        /// The NID.
+        nid: Nid,
+        /// LNet's reason.
+        source: LNetError,
+    },
+    /// The node has been shut down.
+    #[error("the node has been shut down")]
+    Ended,
     /// The system refused something else.
     #[error("{what}: {errno}")]
     System {
@@ -166,7 +177,8 @@ impl NodeError {
             NodeError::Partitions { source, .. } => source.errno(),
             NodeError::Interface { .. } => Errno::ENODEV,
             NodeError::NoNetwork => Errno::ENETDOWN,
-            NodeError::Start { source, .. } => source.errno(),
+            NodeError::Start { source, .. } | NodeError::Remove { source, .. } => source.errno(),
+            NodeError::Ended => Errno::ESHUTDOWN,
             NodeError::NoEntry { .. } => Errno::ENOENT,
             NodeError::Config { errno, .. }
             | NodeError::Tunable { errno, .. }

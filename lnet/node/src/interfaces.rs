@@ -10,10 +10,12 @@ use nix::sys::socket::SockaddrStorage;
 use crate::{DEFAULT_ACCEPT_PORT, NodeError};
 
 mod choice;
+mod plan;
 mod sysfs;
 
 pub use choice::{Choice, Why, explain};
-pub(crate) use choice::{Taken, take};
+use choice::{Taken, take};
+pub(crate) use plan::{PlannedNi, plan};
 
 /// A network interface of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! A node: the engine, its LNDs, a clock and the scheduler thread, assembled from a configuration.
+//! A node: the engine, its LNDs, a clock and scheduler threads, assembled from a configuration.
 //!
 //! A [`Node`] is all there is to LNet in a program. It is made from a [`NodeConfig`], offers the LNet API
 //! ([`Node::lnet`]) and the handle by which waiting threads drive it ([`Node::drive`]), and ends with
@@ -61,6 +61,7 @@ mod config;
 mod cpts;
 mod discover;
 mod drive;
+mod eq_poll;
 mod error;
 mod interfaces;
 mod interrupt;
@@ -69,6 +70,7 @@ mod node;
 mod partitions;
 mod ping;
 mod read;
+mod sleeper;
 mod steward;
 
 pub use conf::{Place, Tunable, Warning};

@@ -1,25 +1,33 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lnet::{Counters, Engine};
-use lnet_api::{Clock, Drive, EventFd, LNet, Lnd, Sleeper, wait_until};
+use lnet_api::{Clock, Drive, EqHandle, LNet, LNetError, Lnd, Polled, wait_until};
 use lnet_cpt::CptTable;
 use lnet_nid::{Nid, ProcessId};
 use lnet_socklnd::SockLnd;
+use parking_lot::{Mutex, RwLock};
 
 use crate::drive::NodeDrive;
+use crate::interfaces::{PlannedNi, plan};
 use crate::ping::{PingAnswer, PingFailure};
-use crate::steward::Steward;
-use crate::{NodeConfig, NodeError};
+use crate::steward::{GRACE, Stewards};
+use crate::{NetSpec, NodeConfig, NodeError};
 
 /// A running LNet node of this process.
+///
+/// All methods may be called from any thread, but none from inside [`lnet_api::EventHandler`].
 pub struct Node {
     drive: Arc<NodeDrive>,
     sock: Arc<SockLnd>,
     table: Arc<CptTable>,
-    nids: Vec<Nid>,
-    // Dropped first in `stop`: it holds the shards' tokens while it drives.
-    steward: Option<Steward>,
+    config: NodeConfig,
+    /// In the order in which they came.
+    nids: RwLock<Vec<Nid>>,
+    /// Held while NIs come and go; the threads come with them. None once the node has ended.
+    stewards: Mutex<Option<Stewards>>,
+    ended: AtomicBool,
 }
 
 impl Node {
@@ -37,20 +45,85 @@ impl Node {
         })?;
         let sock = Arc::new(sock);
         let lnds: Vec<Arc<dyn Lnd>> = vec![sock.clone()];
-        let drive = Arc::new(NodeDrive::new(engine, lnds));
+        let drive = NodeDrive::new(engine, lnds)
+            .map_err(|errno| NodeError::System { what: "make an eventfd".to_string(), errno })?;
+        let drive = Arc::new(drive);
         drive.engine.advance(drive.now_ns());
-        let mut node = Node { drive, sock, table, nids: Vec::new(), steward: None };
-        for (nid, cpts) in interfaces {
-            let id = ProcessId { nid, pid: config.pid() };
-            node.drive
-                .engine
-                .add_ni_on(id, node.sock.clone(), &cpts)
-                .map_err(|source| NodeError::Start { nid, source })?;
-            node.nids.push(nid);
-        }
-        let refuse = |source| config.refuse_partitions(source);
-        node.steward = Some(Steward::start(node.drive.clone(), node.table.clone(), refuse)?);
+        let stewards = Stewards::new(drive.clone(), table.clone());
+        let node = Node {
+            drive,
+            sock,
+            table,
+            config: config.clone(),
+            nids: RwLock::default(),
+            stewards: Mutex::new(Some(stewards)),
+            ended: AtomicBool::new(false),
+        };
+        node.add(interfaces)?;
         Ok(node)
+    }
+
+    /// Adds a network, or further interfaces of one, while traffic runs on others (S-202): as if it stood last in the
+    /// configuration. Peers learn of it when they ping. All of its interfaces are added, or none.
+    ///
+    /// ```
+    /// # use lnet_node::{Node, NodeConfig};
+    /// let node = Node::start(&NodeConfig::new().net("tcp(127.0.0.13)")?.accept_port(21_986))?;
+    /// node.add_net(&"tcp1(127.0.0.14)".parse()?)?;
+    /// assert_eq!(node.nids()[1].to_string(), "127.0.0.14@tcp1");
+    /// node.remove_ni("127.0.0.13@tcp".parse()?)?;
+    /// assert_eq!(node.nids()[0].to_string(), "127.0.0.14@tcp1");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Node::start`]; [`NodeError::Ended`] after [`Node::shutdown`].
+    pub fn add_net(&self, net: &NetSpec) -> Result<(), NodeError> {
+        let interfaces = plan(std::slice::from_ref(net), &self.nids(), self.table.partitions())?;
+        self.add(interfaces)
+    }
+
+    /// Starts NIs and the threads that they need: all of them, or none.
+    fn add(&self, interfaces: Vec<PlannedNi>) -> Result<(), NodeError> {
+        let mut stewards = self.stewards.lock();
+        let stewards = stewards.as_mut().ok_or(NodeError::Ended)?;
+        let mut added = Vec::new();
+        let outcome = interfaces
+            .into_iter()
+            .try_for_each(|ni| {
+                self.start_ni(&ni)?;
+                added.push(ni.nid);
+                Ok(())
+            })
+            .and_then(|()| {
+                self.drive.take_shards();
+                stewards.grow(&|source| self.config.refuse_partitions(source))
+            });
+        match outcome {
+            Ok(()) => self.nids.write().extend(added),
+            // It is there: it has just been added, and only a holder of the lock removes it.
+            Err(_) => added.into_iter().for_each(|nid| drop(self.drive.engine.remove_ni(nid))),
+        }
+        outcome
+    }
+
+    fn start_ni(&self, ni: &PlannedNi) -> Result<(), NodeError> {
+        let nid = ni.nid;
+        let id = ProcessId { nid, pid: self.config.pid() };
+        let started = self.drive.engine.add_ni_on(id, self.sock.clone(), &ni.cpts);
+        started.map_err(|source| NodeError::Start { nid, source })
+    }
+
+    /// Stops an NI and forgets it, while traffic runs on others (S-202). Its messages end with ESHUTDOWN.
+    ///
+    /// # Errors
+    /// [`NodeError::Remove`] with EADDRNOTAVAIL if the node has no such NI.
+    pub fn remove_ni(&self, nid: Nid) -> Result<(), NodeError> {
+        let _alone = self.stewards.lock();
+        let removed = self.drive.engine.remove_ni(nid);
+        removed.map_err(|source| NodeError::Remove { nid, source })?;
+        self.nids.write().retain(|other| *other != nid);
+        Ok(())
     }
 
     /// The LNet API.
@@ -63,9 +136,9 @@ impl Node {
         self.drive.clone()
     }
 
-    /// The NIDs of the node, without `0@lo`, in the order of the configuration.
-    pub fn nids(&self) -> &[Nid] {
-        &self.nids
+    /// The NIDs of the node at this moment, without `0@lo`, in the order in which they came.
+    pub fn nids(&self) -> Vec<Nid> {
+        self.nids.read().clone()
     }
 
     /// The CPU partitions that the node's state is split by (S-301, S-307): for layers above that split theirs alike.
@@ -97,23 +170,54 @@ impl Node {
         crate::ping::ping(self, target, source, timeout)
     }
 
-    /// Ends the node. Messages that are being sent get `drain` to leave; what is in flight then ends with ESHUTDOWN.
-    pub fn shutdown(mut self, drain: Duration) {
-        if let Ok(sleeper) = EventFd::new() {
-            let sleeper: Arc<dyn Sleeper> = Arc::new(sleeper);
-            let deadline = self.drive.now_ns().saturating_add(drain.as_nanos() as u64);
-            let engine = self.drive.engine.clone();
-            wait_until(&*self.drive, &sleeper, Some(deadline), || engine.counters().msgs_alloc == 0);
-        }
+    /// Takes the oldest event of the first of these queues that has one, and waits for it (`LNetEQPoll`, S-311): the calling
+    /// thread drives the network meanwhile, and is woken too when another thread's driving delivers an event. Several
+    /// threads may wait for one queue: each event goes to one of them. `None` waits without end, zero not at all. Gives
+    /// `None` when the time has passed.
+    ///
+    /// # Errors
+    /// ENOENT if a queue is gone, or goes meanwhile; EINVAL if it cannot be polled; ESHUTDOWN once the node has been shut
+    /// down and the queues are empty; EMFILE without descriptors.
+    pub fn eq_poll(&self, eqs: &[EqHandle], timeout: Option<Duration>) -> Result<Option<Polled>, LNetError> {
+        crate::eq_poll::eq_poll(&self.drive, eqs, timeout)
+    }
+
+    /// Ends the node. Messages that are being sent, those that wait for credits or a connection among them, get `drain` to
+    /// leave, whatever their peers do; what is in flight then ends with ESHUTDOWN. Incoming messages that wait for a
+    /// buffer are not waited for.
+    ///
+    /// Threads that wait in [`Node::eq_poll`] return with ESHUTDOWN, those in [`lnet_api::wait_until`] with `false`. Called
+    /// again, or by several threads, it returns when the node has ended.
+    pub fn shutdown(&self, drain: Duration) {
+        // The clock ends in 584 years.
+        let drain_ns = u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX);
+        let deadline_ns = self.drive.now_ns().saturating_add(drain_ns);
+        let sent = || self.drive.engine.sending() == 0;
+        // Without a descriptor it cannot be waited for.
+        let _ = crate::sleeper::with(|sleeper| {
+            // Other threads may drive, and do not say when the last message has left.
+            while !sent() && self.drive.now_ns() < deadline_ns {
+                let look_ns = self.drive.now_ns().saturating_add(GRACE.as_nanos() as u64);
+                wait_until(&*self.drive, sleeper, Some(look_ns.min(deadline_ns)), sent);
+                if self.ended.load(Ordering::Acquire) {
+                    break;
+                }
+            }
+        });
         self.stop();
     }
 
-    fn stop(&mut self) {
-        self.steward = None;
-        for nid in std::mem::take(&mut self.nids) {
-            // ENOENT alone is possible, for a NID that never came up.
+    fn stop(&self) {
+        let mut stewards = self.stewards.lock();
+        // Its threads hold shards, and end here.
+        drop(stewards.take());
+        for nid in std::mem::take(&mut *self.nids.write()) {
+            // It is there: nobody else removes NIs meanwhile.
             let _ = self.drive.engine.remove_ni(nid);
         }
+        self.ended.store(true, Ordering::Release);
+        // After the last events, so that whoever waits for one of them finds it.
+        self.drive.end();
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -122,6 +226,12 @@ impl Node {
 
     pub(crate) fn driver(&self) -> &NodeDrive {
         &self.drive
+    }
+
+    /// How many scheduler threads there are.
+    #[cfg(test)]
+    pub(crate) fn threads(&self) -> usize {
+        self.stewards.lock().as_ref().map_or(0, Stewards::count)
     }
 }
 
@@ -133,7 +243,7 @@ impl Drop for Node {
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Node").field("nids", &self.nids).finish_non_exhaustive()
+        f.debug_struct("Node").field("nids", &self.nids()).finish_non_exhaustive()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Every interleaving of waiters, tokens and arrivals: no wake-up is lost, and no two threads drive one shard.
+//! Every interleaving of waiters, stewards, tokens and arrivals: no wake-up is lost, and no two threads drive one shard.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p lnet-api --release --lib model`
 
@@ -7,90 +7,119 @@ use std::os::fd::BorrowedFd;
 use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 
+use super::serve::drive_shard_with;
 use super::wait::wait_with;
-use super::{Clock, Drive, Poll, Sleeper, Tokens};
+use super::{Clock, Drive, Poll, Sleeper, Tokens, shards_of};
+
+/// The most shards and threads of a model.
+const MOST: usize = 2;
 
 /// What a kernel would know: who has been woken, and which messages lie unread.
 #[derive(Default)]
 struct Kernel {
-    /// The counters of two eventfds.
-    woken: [u64; 2],
-    unread: Vec<usize>,
+    /// The counters of eventfds: the waiters' first, then the stewards'.
+    woken: [u64; 2 * MOST],
+    /// For each shard: whom its messages are for.
+    unread: [Vec<usize>; MOST],
 }
 
-/// A node of one shard; message `n` is for waiter `n`.
-struct Net {
-    tokens: Tokens,
+/// The kernel, and who has announced sleep.
+#[derive(Default)]
+struct System {
     kernel: Mutex<Kernel>,
     bell: Condvar,
-    got: [AtomicBool; 2],
-    sleepers: [Announced; 2],
-    drivers: AtomicUsize,
+    asleep: [AtomicBool; 2 * MOST],
 }
 
-#[derive(Default)]
-struct Announced(AtomicBool);
+/// A node of some shards; message `n` is for waiter `n`.
+struct Net {
+    tokens: Tokens,
+    system: Arc<System>,
+    got: [AtomicBool; MOST],
+    drivers: [AtomicUsize; MOST],
+    over: AtomicBool,
+}
 
-struct Waiter {
-    net: Arc<Net>,
+struct Thread {
+    system: Arc<System>,
     number: usize,
     owed: AtomicU64,
 }
 
-impl Net {
-    fn new() -> Arc<Net> {
-        Arc::new(Net {
-            tokens: Tokens::new(1),
-            kernel: Mutex::default(),
-            bell: Condvar::new(),
-            got: Default::default(),
-            sleepers: Default::default(),
-            drivers: AtomicUsize::new(0),
-        })
-    }
-
+impl System {
     fn wake(&self, number: usize) {
         fence(Ordering::SeqCst);
-        let asleep = &self.sleepers[number].0;
+        let asleep = &self.asleep[number];
         if asleep.load(Ordering::Relaxed) && asleep.swap(false, Ordering::AcqRel) {
             self.kernel.lock().unwrap().woken[number] += 1;
             self.bell.notify_all();
         }
     }
 
-    fn arrive(&self, number: usize) {
-        self.kernel.lock().unwrap().unread.push(number);
-        self.bell.notify_all();
-    }
-
-    fn sleep(&self, number: usize, drives: bool) {
+    /// Gives which of its shards are readable.
+    fn sleep(&self, number: usize, mask: u64) -> u64 {
         let mut kernel = self.kernel.lock().unwrap();
-        while !(kernel.woken[number] > 0 || (drives && !kernel.unread.is_empty())) {
+        loop {
+            let readable = shards_of(mask).filter(|&shard| !kernel.unread[shard].is_empty());
+            let readable = readable.fold(0, |readable, shard| readable | 1 << shard);
+            if kernel.woken[number] > 0 || readable != 0 {
+                return readable;
+            }
             kernel = self.bell.wait(kernel).unwrap();
         }
     }
 }
 
-impl Sleeper for Waiter {
+impl Net {
+    fn new(shards: usize) -> Arc<Net> {
+        Arc::new(Net {
+            tokens: Tokens::new(shards),
+            system: Arc::default(),
+            got: Default::default(),
+            drivers: Default::default(),
+            over: AtomicBool::new(false),
+        })
+    }
+
+    fn sleeper(&self, number: usize) -> std::sync::Arc<dyn Sleeper> {
+        std::sync::Arc::new(Thread { system: self.system.clone(), number, owed: AtomicU64::new(0) })
+    }
+
+    /// A message for a waiter arrives on a shard.
+    fn arrive(&self, shard: usize, number: usize) {
+        self.system.kernel.lock().unwrap().unread[shard].push(number);
+        self.system.bell.notify_all();
+    }
+
+    /// All is over: every token is free, and nobody stands in the list.
+    fn check_end(&self) {
+        for shard in 0..self.tokens.count() {
+            assert!(self.tokens.claim(shard), "the token of shard {shard} is free");
+        }
+        assert!(!self.tokens.wanted());
+    }
+}
+
+impl Sleeper for Thread {
     fn fd(&self) -> BorrowedFd<'_> {
         unreachable!("the model sleeps without descriptors")
     }
     fn prepare(&self) {
-        self.net.sleepers[self.number].0.store(true, Ordering::Relaxed);
+        self.system.asleep[self.number].store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
     fn finish(&self) {
-        let taken = !self.net.sleepers[self.number].0.swap(false, Ordering::AcqRel);
+        let taken = !self.system.asleep[self.number].swap(false, Ordering::AcqRel);
         let owed = self.owed.load(Ordering::Relaxed) + u64::from(taken);
         let read = if owed > 0 {
-            std::mem::take(&mut self.net.kernel.lock().unwrap().woken[self.number])
+            std::mem::take(&mut self.system.kernel.lock().unwrap().woken[self.number])
         } else {
             0
         };
         self.owed.store(owed - read, Ordering::Relaxed);
     }
     fn wake(&self) {
-        self.net.wake(self.number);
+        self.system.wake(self.number);
     }
 }
 
@@ -101,56 +130,134 @@ impl Clock for Net {
 }
 
 impl Drive for Net {
-    fn shards(&self) -> usize {
-        1
-    }
     fn tokens(&self) -> &Tokens {
         &self.tokens
     }
-    fn poll(&self, _: usize, _: usize) -> Poll {
-        assert_eq!(self.drivers.fetch_add(1, Ordering::Relaxed), 0, "two threads drive one shard");
-        let message = self.kernel.lock().unwrap().unread.pop();
+    fn poll(&self, shard: usize, _: usize) -> Poll {
+        let drivers = &self.drivers[shard];
+        assert_eq!(drivers.fetch_add(1, Ordering::Relaxed), 0, "two threads drive one shard");
+        let message = self.system.kernel.lock().unwrap().unread[shard].pop();
         if let Some(number) = message {
             self.got[number].store(true, Ordering::Release);
-            self.wake(number);
+            self.system.wake(number);
         }
-        self.drivers.fetch_sub(1, Ordering::Relaxed);
+        drivers.fetch_sub(1, Ordering::Relaxed);
         Poll { work: usize::from(message.is_some()), deadline_ns: None }
-    }
-    fn arm(&self, _: usize) -> bool {
-        true
-    }
-    fn wait_fd(&self, _: usize) -> BorrowedFd<'_> {
-        unreachable!("the model sleeps without descriptors")
     }
 }
 
-fn wait_for_own_message(net: &Arc<Net>, number: usize) {
-    let sleeper: std::sync::Arc<dyn Sleeper> =
-        std::sync::Arc::new(Waiter { net: net.clone(), number, owed: AtomicU64::new(0) });
-    let ready = || net.got[number].load(Ordering::Acquire);
-    let sleep = |_: &dyn Drive, mask: u64, _: &dyn Sleeper, _: Option<u64>| net.sleep(number, mask != 0);
-    assert!(wait_with(&**net, &sleeper, None, ready, sleep));
+type Running = loom::thread::JoinHandle<()>;
+
+/// A thread that waits for its message.
+fn waiter(net: &Arc<Net>, number: usize) -> Running {
+    let net = net.clone();
+    loom::thread::spawn(move || {
+        let ready = || net.got[number].load(Ordering::Acquire);
+        let sleep =
+            |_: &dyn Drive, mask: u64, _: &dyn Sleeper, _: Option<u64>| net.system.sleep(number, mask);
+        assert!(wait_with(&*net, &net.sleeper(number), None, ready, sleep));
+    })
+}
+
+/// A shard's steward, which has seen that the shard was neglected.
+fn steward(net: &Arc<Net>, shard: usize) -> Running {
+    let number = MOST + shard;
+    let sleeper = net.sleeper(number);
+    net.tokens.set_steward(shard, sleeper.clone());
+    let net = net.clone();
+    loom::thread::spawn(move || {
+        let over = || net.over.load(Ordering::SeqCst);
+        let sleep =
+            |_: &dyn Drive, mask: u64, _: &dyn Sleeper, _: Option<u64>| net.system.sleep(number, mask);
+        drive_shard_with(&*net, shard, &sleeper, over, sleep);
+    })
+}
+
+fn end(net: &Net, waiters: impl IntoIterator<Item = Running>, stewards: impl IntoIterator<Item = Running>) {
+    for waiter in waiters {
+        waiter.join().unwrap();
+    }
+    net.over.store(true, Ordering::SeqCst);
+    (MOST..2 * MOST).for_each(|number| net.system.wake(number));
+    for steward in stewards {
+        steward.join().unwrap();
+    }
+    net.check_end();
+}
+
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
 }
 
 #[test]
 fn each_waiter_gets_its_message_whoever_drives() {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(4);
-    builder.check(|| {
-        let net = Net::new();
-        let waiters: Vec<_> = (0..2)
-            .map(|number| {
-                let net = net.clone();
-                loom::thread::spawn(move || wait_for_own_message(&net, number))
-            })
-            .collect();
-        net.arrive(1);
-        net.arrive(0);
-        for waiter in waiters {
-            waiter.join().unwrap();
-        }
-        assert!(net.tokens.claim(0), "the last waiter left the token free");
-        assert!(!net.tokens.wanted());
+    check(4, || {
+        let net = Net::new(1);
+        let waiters = [0, 1].map(|number| waiter(&net, number));
+        net.arrive(0, 1);
+        net.arrive(0, 0);
+        end(&net, waiters, []);
+    });
+}
+
+/// The two may divide the shards, or one may have both.
+#[test]
+fn each_waiter_gets_its_message_on_whichever_shard() {
+    check(2, || {
+        let net = Net::new(2);
+        let waiters = [0, 1].map(|number| waiter(&net, number));
+        net.arrive(1, 0);
+        net.arrive(0, 1);
+        end(&net, waiters, []);
+    });
+}
+
+/// A waiter takes a shard from its steward, or is woken by it; nobody sleeps for ever on a shard that nobody drives.
+#[test]
+fn a_waiter_and_a_steward_take_turns() {
+    check(2, || {
+        let net = Net::new(1);
+        let (steward, waiter) = (steward(&net, 0), waiter(&net, 0));
+        net.arrive(0, 0);
+        end(&net, [waiter], [steward]);
+    });
+}
+
+/// Two stewards serve a shard each, and leave them to a waiter.
+#[test]
+fn a_waiter_takes_turns_with_two_stewards() {
+    check(2, || {
+        let net = Net::new(2);
+        let (stewards, waiter) = ([0, 1].map(|shard| steward(&net, shard)), waiter(&net, 0));
+        net.arrive(1, 0);
+        end(&net, [waiter], stewards);
+    });
+}
+
+/// Two waiters want the shard of one steward: whichever it wakes passes it on.
+#[test]
+fn two_waiters_call_a_steward_off() {
+    check(2, || {
+        let net = Net::new(1);
+        let steward = steward(&net, 0);
+        let waiters = [0, 1].map(|number| waiter(&net, number));
+        net.arrive(0, 0);
+        net.arrive(0, 1);
+        end(&net, waiters, [steward]);
+    });
+}
+
+/// A shard comes while one waiter drives and another sleeps for want of a token: it is driven.
+#[test]
+fn a_shard_that_comes_is_driven() {
+    check(2, || {
+        let net = Net::new(1);
+        let waiters = [0, 1].map(|number| waiter(&net, number));
+        net.tokens.grow(2);
+        net.arrive(1, 1);
+        net.arrive(0, 0);
+        end(&net, waiters, []);
     });
 }

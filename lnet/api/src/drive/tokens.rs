@@ -1,56 +1,116 @@
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use super::Sleeper;
+use super::{MAX_SHARDS, Sleeper, shards_of};
 use crate::drive::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, fence, lock};
+
+/// For how many shards there is room; a model checker has as many tokens as its models look at.
+const ROOM: usize = if cfg!(all(test, loom)) { 2 } else { MAX_SHARDS };
 
 /// Waiters without a token for which there is room from the start, so that waiting takes no memory: as many as a program
 /// has threads that wait, and then some.
 const WAITERS_ROOM: usize = 64;
 
-/// One token per shard, and the waiters that have none.
+/// One token per shard, the waiters that lack some, and the stewards.
 ///
 /// Each token stands on cache lines of its own: two CPUs that drive two shards must not slow each other down.
 pub struct Tokens {
     shards: Box<[Token]>,
+    /// How many of them there are already; it only grows.
+    count: AtomicUsize,
     /// How many `waiting` lists, so that a release without waiters takes no lock.
     waiters: AtomicUsize,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<VecDeque<Arc<dyn Sleeper>>>,
 }
 
 #[repr(align(128))]
 struct Token {
     held: AtomicBool,
     freed_ns: AtomicU64,
+    /// The shard's steward drives, or is about to.
+    steward_on_duty: AtomicBool,
+    /// A thread that polls found the steward on duty, and would rather drive itself.
+    steward_unwanted: AtomicBool,
+    steward: OnceLock<Arc<dyn Sleeper>>,
 }
 
-struct Waiting {
-    sleepers: VecDeque<Arc<dyn Sleeper>>,
-    steward: Option<Arc<dyn Sleeper>>,
+impl Token {
+    fn free() -> Token {
+        Token {
+            held: AtomicBool::new(false),
+            freed_ns: AtomicU64::new(0),
+            steward_on_duty: AtomicBool::new(false),
+            steward_unwanted: AtomicBool::new(false),
+            steward: OnceLock::new(),
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    fn call_off_steward(&self) {
+        if self.steward_on_duty.load(Ordering::Relaxed)
+            && let Some(steward) = self.steward.get()
+        {
+            steward.wake();
+        }
+    }
 }
 
 impl Tokens {
-    /// Free tokens for this many shards.
+    /// Free tokens for this many shards, and room for [`MAX_SHARDS`].
     pub fn new(shards: usize) -> Tokens {
-        let free = || Token { held: AtomicBool::new(false), freed_ns: AtomicU64::new(0) };
-        let shards = (0..shards).map(|_| free()).collect();
-        let waiting = Waiting { sleepers: VecDeque::with_capacity(WAITERS_ROOM), steward: None };
-        Tokens { shards, waiters: AtomicUsize::new(0), waiting: Mutex::new(waiting) }
+        let tokens = Tokens {
+            shards: (0..ROOM).map(|_| Token::free()).collect(),
+            count: AtomicUsize::new(0),
+            waiters: AtomicUsize::new(0),
+            waiting: Mutex::new(VecDeque::with_capacity(WAITERS_ROOM)),
+        };
+        tokens.grow(shards);
+        tokens
+    }
+
+    /// How many shards there are.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// There are so many shards now, [`MAX_SHARDS`] at the most; never fewer than before. Whoever calls it has made all
+    /// else that belongs to them.
+    pub fn grow(&self, shards: usize) {
+        // SYNC tokens.count: who sees the number sees what belongs to the shards.
+        self.count.fetch_max(shards.min(ROOM), Ordering::Release);
+        // SYNC tokens.waiters: the new tokens are free, as if they had been released.
+        fence(Ordering::SeqCst);
+        self.wake_one();
     }
 
     /// Takes a shard's token, if it is free.
     pub fn claim(&self, shard: usize) -> bool {
         let held = &self.shards[shard].held;
+        // The line stays shared as long as somebody else holds it.
         // SYNC tokens.hand-over: what the last driver did is seen by the next one.
-        held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        !held.load(Ordering::Relaxed)
+            && held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives a token back, and wakes a waiter that has none, if there is one: it will drive.
+    /// Gives a token back, and wakes a waiter that lacks one, if there is one: it will drive.
     pub fn release(&self, shard: usize, now_ns: u64) {
-        let token = &self.shards[shard];
-        token.freed_ns.store(now_ns, Ordering::Relaxed);
-        // SYNC tokens.hand-over
-        token.held.store(false, Ordering::Release);
+        self.release_all(1 << shard, now_ns);
+    }
+
+    /// Gives the tokens of a mask back, together: who is woken by it can take them all.
+    pub(crate) fn release_all(&self, mask: u64, now_ns: u64) {
+        if mask == 0 {
+            return;
+        }
+        for shard in shards_of(mask) {
+            let token = &self.shards[shard];
+            token.freed_ns.store(now_ns, Ordering::Relaxed);
+            // SYNC tokens.hand-over
+            token.held.store(false, Ordering::Release);
+        }
         // SYNC tokens.waiters: either this sees the waiter that has enlisted, or that waiter sees the token free.
         fence(Ordering::SeqCst);
         self.wake_one();
@@ -59,7 +119,7 @@ impl Tokens {
     /// Whether a shard has been free since `since_ns` or longer.
     pub fn free_since(&self, shard: usize, since_ns: u64) -> bool {
         let token = &self.shards[shard];
-        !token.held.load(Ordering::Relaxed) && token.freed_ns.load(Ordering::Relaxed) <= since_ns
+        !token.is_held() && token.freed_ns.load(Ordering::Relaxed) <= since_ns
     }
 
     /// Whether some waiter lacks a token.
@@ -67,48 +127,80 @@ impl Tokens {
         self.waiters.load(Ordering::SeqCst) > 0
     }
 
-    /// Notes a waiter that has no token. It must try [`Tokens::claim`] once more before it sleeps, and [`Tokens::leave`]
-    /// afterwards. A steward that drives is asked to stop.
-    pub fn join(&self, sleeper: &Arc<dyn Sleeper>) {
-        let steward = {
+    /// Notes a waiter that lacks a token. It must try [`Tokens::claim`] once more before it sleeps, and [`Tokens::leave`]
+    /// afterwards. Stewards that drive are asked to stop.
+    pub(crate) fn join(&self, sleeper: &Arc<dyn Sleeper>) {
+        {
             let mut waiting = lock(&self.waiting);
-            waiting.sleepers.push_back(sleeper.clone());
-            self.waiters.store(waiting.sleepers.len(), Ordering::SeqCst);
-            waiting.steward.clone()
-        };
-        // SYNC tokens.waiters
-        fence(Ordering::SeqCst);
-        if let Some(steward) = steward {
-            steward.wake();
+            waiting.push_back(sleeper.clone());
+            self.waiters.store(waiting.len(), Ordering::SeqCst);
         }
+        // SYNC tokens.waiters
+        // SYNC tokens.steward: either this sees the steward on duty, or that steward sees the waiter.
+        fence(Ordering::SeqCst);
+        self.present().for_each(Token::call_off_steward);
     }
 
     /// Takes a waiter off the list. If a token is free, the next waiter is woken: the wake-up that this one may have got
     /// must not be lost with it.
-    pub fn leave(&self, sleeper: &Arc<dyn Sleeper>) {
+    pub(crate) fn leave(&self, sleeper: &Arc<dyn Sleeper>) {
         {
             let mut waiting = lock(&self.waiting);
-            if let Some(at) = waiting.sleepers.iter().position(|listed| Arc::ptr_eq(listed, sleeper)) {
-                waiting.sleepers.remove(at);
+            if let Some(at) = waiting.iter().position(|listed| Arc::ptr_eq(listed, sleeper)) {
+                waiting.remove(at);
             }
-            self.waiters.store(waiting.sleepers.len(), Ordering::SeqCst);
+            self.waiters.store(waiting.len(), Ordering::SeqCst);
         }
         fence(Ordering::SeqCst);
-        if self.shards.iter().any(|token| !token.held.load(Ordering::Relaxed)) {
+        if self.present().any(|token| !token.is_held()) {
             self.wake_one();
         }
     }
 
-    /// Names the thread that drives when nobody waits; while it is named, a waiter that gets no token wakes it.
-    pub fn set_steward(&self, steward: Option<Arc<dyn Sleeper>>) {
-        lock(&self.waiting).steward = steward;
+    /// Names the thread that drives a shard when nobody waits, for good: a waiter that lacks the shard's token wakes it
+    /// while it drives. The first one named stays.
+    pub fn set_steward(&self, shard: usize, steward: Arc<dyn Sleeper>) {
+        self.shards[shard].steward.get_or_init(|| steward);
+    }
+
+    /// A steward begins; from now on waiters call it off.
+    pub(crate) fn steward_begins(&self, shard: usize) {
+        let token = &self.shards[shard];
+        token.steward_unwanted.store(false, Ordering::Relaxed);
+        token.steward_on_duty.store(true, Ordering::Relaxed);
+        // SYNC tokens.steward
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether a steward should stop.
+    pub(crate) fn steward_called_off(&self, shard: usize) -> bool {
+        self.wanted() || self.shards[shard].steward_unwanted.load(Ordering::Relaxed)
+    }
+
+    /// A steward has stopped, its token released.
+    pub(crate) fn steward_ends(&self, shard: usize) {
+        self.shards[shard].steward_on_duty.store(false, Ordering::Relaxed);
+    }
+
+    /// Asks a shard's steward, if it is the one that drives, to leave the shard to threads that poll. They ask again.
+    pub(crate) fn ask_steward(&self, shard: usize) {
+        let token = &self.shards[shard];
+        if token.steward_on_duty.load(Ordering::Relaxed)
+            && !token.steward_unwanted.swap(true, Ordering::Relaxed)
+        {
+            token.call_off_steward();
+        }
+    }
+
+    fn present(&self) -> impl Iterator<Item = &Token> {
+        self.shards[..self.count()].iter()
     }
 
     fn wake_one(&self) {
         if self.waiters.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let first = lock(&self.waiting).sleepers.front().cloned();
+        let first = lock(&self.waiting).front().cloned();
         if let Some(sleeper) = first {
             sleeper.wake();
         }
@@ -117,7 +209,7 @@ impl Tokens {
 
 impl std::fmt::Debug for Tokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let held = self.shards.iter().filter(|token| token.held.load(Ordering::Relaxed)).count();
-        write!(f, "Tokens({held} of {} held)", self.shards.len())
+        let held = self.present().filter(|token| token.is_held()).count();
+        write!(f, "Tokens({held} of {} held)", self.count())
     }
 }

@@ -51,7 +51,7 @@ fn the_scheduler_thread_runs_on_the_cpus_of_the_pattern() {
     // Other tests of this process have such threads too, on all CPUs.
     let bound = fs::read_dir("/proc/self/task").unwrap().any(|task| {
         let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap_or_default();
-        status.starts_with("Name:\tlnet-sched\n") && status.contains(&format!("Cpus_allowed_list:\t{last}\n"))
+        status.starts_with("Name:\tlnet-sched-") && status.contains(&format!("Cpus_allowed_list:\t{last}\n"))
     });
     assert!(bound, "no scheduler thread is bound to CPU {last}");
 }

@@ -1,0 +1,220 @@
+use std::cell::{Cell, RefCell};
+use std::os::fd::BorrowedFd;
+use std::sync::Mutex;
+
+use super::super::{Clock, EventFd, Tokens};
+use super::*;
+
+/// A node whose time stands still, and which notes how it is driven.
+struct Noted {
+    tokens: Tokens,
+    polls: Mutex<Vec<usize>>,
+    /// What the next polls of each shard find.
+    work: Mutex<Vec<usize>>,
+    fds: Vec<EventFd>,
+    ending: Ending,
+}
+
+impl Noted {
+    fn new(shards: usize) -> Noted {
+        Noted {
+            tokens: Tokens::new(shards),
+            polls: Mutex::default(),
+            work: Mutex::new(vec![0; shards]),
+            fds: (0..shards).map(|_| EventFd::new().unwrap()).collect(),
+            ending: Ending::new().unwrap(),
+        }
+    }
+
+    fn polls(&self) -> Vec<usize> {
+        std::mem::take(&mut self.polls.lock().unwrap())
+    }
+
+    /// A shard has so many polls' worth of work, and says so.
+    fn arrive(&self, shard: usize, polls: usize) {
+        self.work.lock().unwrap()[shard] = polls;
+        self.fds[shard].prepare();
+        self.fds[shard].wake();
+    }
+}
+
+impl Clock for Noted {
+    fn now_ns(&self) -> u64 {
+        0
+    }
+}
+
+impl Drive for Noted {
+    fn ending(&self) -> Option<&Ending> {
+        Some(&self.ending)
+    }
+    fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+    fn poll(&self, shard: usize, _: usize) -> Poll {
+        self.polls.lock().unwrap().push(shard);
+        let left = &mut self.work.lock().unwrap()[shard];
+        let work = usize::from(*left > 0);
+        *left -= work;
+        Poll { work, deadline_ns: None }
+    }
+    fn wait_fd(&self, shard: usize) -> BorrowedFd<'_> {
+        self.fds[shard].fd()
+    }
+}
+
+fn sleeper() -> Arc<dyn Sleeper> {
+    Arc::new(EventFd::new().unwrap())
+}
+
+/// What `ready` says may be true once only, as a wake-up that is taken is.
+#[test]
+fn the_first_true_ends_the_wait_at_whichever_look_it_comes() {
+    const LOOKS: usize = 8;
+    for look in 1..=LOOKS {
+        let looks = Cell::new(0);
+        let once = || {
+            looks.set(looks.get() + 1);
+            assert!(looks.get() <= LOOKS, "the answer of look {look} is lost");
+            looks.get() == look
+        };
+        assert!(wait_with(&Noted::new(0), &sleeper(), None, once, |_, _, _, _| 0));
+        assert_eq!(looks.get(), look);
+    }
+}
+
+/// What a waiter polls, between sleeps that `awake` ends with shards that are readable.
+fn polls_between_sleeps(net: &Noted, awake: &[u64]) -> Vec<Vec<usize>> {
+    let rounds = RefCell::new(Vec::new());
+    let sleep = |_: &dyn Drive, _: u64, _: &dyn Sleeper, _: Option<u64>| {
+        rounds.borrow_mut().push(net.polls());
+        let number = rounds.borrow().len() - 1;
+        let readable = awake[number];
+        for shard in shards_of(readable) {
+            net.arrive(shard, 1);
+        }
+        readable
+    };
+    let enough = || rounds.borrow().len() == awake.len();
+    assert!(wait_with(net, &sleeper(), None, enough, sleep));
+    rounds.into_inner()
+}
+
+/// One shard costs one poll after a sleep, and one more if that found work.
+#[test]
+fn one_shard_is_polled_as_often_as_it_has_work() {
+    let net = Noted::new(1);
+    let rounds = polls_between_sleeps(&net, &[0b1, 0, 0b1, 0]);
+    assert_eq!(rounds, [vec![0], vec![0, 0], vec![0], vec![0, 0]]);
+}
+
+#[test]
+fn after_a_sleep_the_readable_shards_are_polled_first() {
+    let net = Noted::new(3);
+    let rounds = polls_between_sleeps(&net, &[0b100, 0b011, 0, 0]);
+    let [one, other] = [vec![2, 0, 1, 2], vec![0, 1, 0, 1, 2]];
+    assert_eq!(rounds, [vec![0, 1, 2], one, other, vec![0, 1, 2]]);
+}
+
+/// The answer of the system itself: which descriptors are readable.
+#[test]
+fn a_sleep_tells_which_shards_are_readable() {
+    let (net, sleeper) = (Noted::new(MAX_SHARDS), sleeper());
+    for shard in [0, 5, MAX_SHARDS - 1] {
+        net.arrive(shard, 1);
+    }
+    let readable = 1 | 1 << 5 | 1 << (MAX_SHARDS - 1);
+    assert_eq!(sleep_on_descriptors(&net, u64::MAX, &*sleeper, None), readable);
+    assert_eq!(sleep_on_descriptors(&net, 0b10_0010, &*sleeper, None), 0b10_0000);
+    assert_eq!(sleep_on_descriptors(&net, 0b10, &*sleeper, Some(0)), 0);
+    sleeper.prepare();
+    sleeper.wake();
+    assert_eq!(sleep_on_descriptors(&net, 0b10, &*sleeper, None), 0);
+}
+
+/// What is ready after the first polls of a round ends the wait: the other shards are left alone.
+#[test]
+fn a_message_costs_one_poll_whatever_the_number_of_shards() {
+    let net = Noted::new(4);
+    let came = Cell::new(false);
+    let sleep = |_: &dyn Drive, _: u64, _: &dyn Sleeper, _: Option<u64>| {
+        net.polls();
+        came.set(true);
+        0b1000
+    };
+    assert!(wait_with(&net, &sleeper(), None, || came.get(), sleep));
+    assert_eq!(net.polls(), [3]);
+}
+
+/// Shards that come while a waiter waits are its own from its next round on.
+#[test]
+fn shards_may_come_while_somebody_waits() {
+    let mut net = Noted::new(3);
+    net.tokens = Tokens::new(1);
+    let net = net;
+    let sleeps = Cell::new(0);
+    let sleep = |_: &dyn Drive, mask: u64, _: &dyn Sleeper, _: Option<u64>| {
+        sleeps.set(sleeps.get() + 1);
+        assert_eq!(mask, if sleeps.get() == 1 { 0b1 } else { 0b111 });
+        net.tokens.grow(3);
+        net.tokens.grow(2);
+        0
+    };
+    assert!(wait_with(&net, &sleeper(), None, || sleeps.get() == 2, sleep));
+    assert_eq!(net.shards(), 3);
+    assert!((0..3).all(|shard| net.tokens.claim(shard)), "all are free again");
+}
+
+/// A thread that polls gets a shard from its steward; one that waits gets it too.
+#[test]
+fn a_steward_gives_its_shard_to_whoever_wants_it() {
+    let net = Arc::new(Noted::new(2));
+    let steward = sleeper();
+    net.tokens.set_steward(1, steward.clone());
+    let serve = || {
+        let (net, steward) = (net.clone(), steward.clone());
+        std::thread::spawn(move || super::super::drive_shard(&*net, 1, &steward, || false))
+    };
+    let thread = serve();
+    while net.tokens.free_since(1, 0) {
+        std::thread::yield_now();
+    }
+    while !net.tokens.claim(1) {
+        (&*net as &dyn Drive).poll_free_shards();
+    }
+    thread.join().unwrap();
+    net.tokens.release(1, 0);
+
+    let thread = serve();
+    while net.tokens.free_since(1, 0) {
+        std::thread::yield_now();
+    }
+    let slept = Cell::new(false);
+    let all_held = |drive: &dyn Drive, mask: u64, own: &dyn Sleeper, next: Option<u64>| {
+        slept.set(mask == 0b11);
+        if slept.get() { 0 } else { sleep_on_descriptors(drive, mask, own, next) }
+    };
+    assert!(wait_with(&*net, &sleeper(), None, || slept.get(), all_held));
+    thread.join().unwrap();
+}
+
+/// The end of the node reaches those who drive, those who lack a token, and those who come later; what is ready counts.
+#[test]
+fn the_end_of_a_node_ends_every_wait() {
+    let net = Arc::new(Noted::new(1));
+    let waiters: Vec<_> = (0..3)
+        .map(|_| {
+            let net = net.clone();
+            std::thread::spawn(move || wait_until(&*net, &sleeper(), None, || false))
+        })
+        .collect();
+    while !net.tokens.wanted() {
+        std::thread::yield_now();
+    }
+    net.ending.end();
+    for waiter in waiters {
+        assert!(!waiter.join().unwrap());
+    }
+    assert!(!wait_until(&*net, &sleeper(), None, || false));
+    assert!(wait_until(&*net, &sleeper(), None, || true));
+}

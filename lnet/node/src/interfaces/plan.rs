@@ -1,0 +1,51 @@
+//! From networks to the NIs that a node starts.
+
+use lnet_nid::{NetType, Nid};
+
+use super::{Interface, Taken, take};
+use crate::{MAX_INTERFACES, NetSpec, NodeError};
+
+/// An NI to be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PlannedNi {
+    pub(crate) nid: Nid,
+    /// The CPU partitions of its peers; none means all.
+    pub(crate) cpts: Vec<usize>,
+    /// Connections of each bulk type to a peer, if the tunable leaves that to the link.
+    pub(crate) conns_per_peer: u8,
+}
+
+/// The NIs of some networks on this host, for a node that has `present` already and so many CPU partitions.
+///
+/// # Errors
+/// A network that no driver serves, an interface that is not there, a NID twice, or too many of them.
+pub(crate) fn plan(
+    nets: &[NetSpec],
+    present: &[Nid],
+    partitions: usize,
+) -> Result<Vec<PlannedNi>, NodeError> {
+    let host = Interface::all()?;
+    let mut planned: Vec<PlannedNi> = Vec::new();
+    for spec in nets {
+        if spec.net.net_type() != NetType::TCP {
+            return Err(NodeError::NoDriver { net: spec.to_string() });
+        }
+        for taken in take(spec, &host) {
+            let Taken { interface, address, cpts, .. } = taken?;
+            let nid = Nid::new_ip(spec.net, address);
+            if present.contains(&nid) || planned.iter().any(|other| other.nid == nid) {
+                return Err(NodeError::Twice { nid });
+            }
+            if let Some(cpt) = cpts.iter().find(|&cpt| cpt >= partitions) {
+                return Err(NodeError::NoSuchPartition { net: spec.to_string(), cpt, partitions });
+            }
+            let conns_per_peer = interface.automatic_conns_per_peer();
+            planned.push(PlannedNi { nid, cpts: cpts.iter().collect(), conns_per_peer });
+        }
+    }
+    let count = present.len() + planned.len();
+    if count > MAX_INTERFACES {
+        return Err(NodeError::TooMany { count, max: MAX_INTERFACES });
+    }
+    Ok(planned)
+}
