@@ -192,5 +192,6 @@ pub(super) fn sleep_on_descriptors(
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

@@ -1,8 +1,13 @@
 use std::fs;
+use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use lnet_api::Errno;
+use lnet_api::{Errno, EventFd, Md, MdOptions, Sleeper, Threshold, Unlink, wait_until};
 use lnet_cpt::{CptTable, Topology};
+use lnet_nid::Nid;
+use lnet_region::{IoVec, Region};
 
 use crate::{Node, NodeConfig, NodeError};
 
@@ -54,4 +59,152 @@ fn the_scheduler_thread_runs_on_the_cpus_of_the_pattern() {
         status.starts_with("Name:\tlnet-sched-") && status.contains(&format!("Cpus_allowed_list:\t{last}\n"))
     });
     assert!(bound, "no scheduler thread is bound to CPU {last}");
+}
+
+/// Longer than anything here takes; only a test that fails waits for it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn node(net: &str, partitions: usize) -> Node {
+    let table = Arc::new(CptTable::virtual_parts(partitions).unwrap());
+    let config = NodeConfig::new().networks(net).unwrap().partitions(table).accept_port(PORT);
+    Node::start(&config).unwrap()
+}
+
+fn nid(text: &str) -> Nid {
+    text.parse().unwrap()
+}
+
+/// S-203, S-312: a thread for each shard; a node whose own threads never wait answers pings.
+#[test]
+fn each_shard_has_its_thread_and_a_busy_node_answers() {
+    let busy = node("tcp(127.44.0.5)", 4);
+    assert_eq!(busy.threads(), busy.drive().shards());
+    assert!(busy.threads() >= 1);
+    for host in 6..14 {
+        let asking = node(&format!("tcp(127.44.0.{host})"), 1);
+        let answer = asking.ping(nid("127.44.0.5@tcp"), None, PATIENCE).unwrap();
+        assert_eq!(answer.nids, busy.nids());
+    }
+}
+
+/// S-202: NIs come and go while another carries traffic; peers that ask are told.
+#[test]
+fn interfaces_come_and_go_while_traffic_runs() {
+    let (changing, asking) = (node("tcp(127.44.0.20)", 2), node("tcp(127.44.0.21)", 1));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let traffic = scope.spawn(|| {
+            while !stop.load(Ordering::SeqCst) {
+                asking.ping(nid("127.44.0.20@tcp"), None, PATIENCE).unwrap();
+            }
+        });
+        for _ in 0..5 {
+            changing.add_net(&"tcp1(127.44.0.20)".parse().unwrap()).unwrap();
+            let known = asking.ping(nid("127.44.0.20@tcp"), None, PATIENCE).unwrap();
+            assert_eq!(known.nids, [nid("127.44.0.20@tcp"), nid("127.44.0.20@tcp1")]);
+            assert_eq!(changing.nids(), known.nids);
+            changing.remove_ni(nid("127.44.0.20@tcp1")).unwrap();
+            let known = asking.ping(nid("127.44.0.20@tcp"), None, PATIENCE).unwrap();
+            assert_eq!(known.nids, changing.nids());
+        }
+        stop.store(true, Ordering::SeqCst);
+        traffic.join().unwrap();
+    });
+    let gone = changing.remove_ni(nid("127.44.0.20@tcp1")).unwrap_err();
+    assert_eq!(gone.errno(), Errno::EADDRNOTAVAIL);
+    assert!(gone.to_string().contains("127.44.0.20@tcp1 cannot be removed"), "{gone}");
+    let twice = changing.add_net(&"tcp(127.44.0.20)".parse().unwrap()).unwrap_err();
+    assert!(matches!(twice, NodeError::Twice { .. }), "{twice}");
+    assert!(changing.add_net(&"o2ib(lo)".parse().unwrap()).is_err());
+    assert_eq!(changing.nids(), [nid("127.44.0.20@tcp")]);
+}
+
+/// A network of two interfaces of which the second is taken by somebody else leaves nothing behind.
+#[test]
+fn a_network_is_added_whole_or_not_at_all() {
+    let (one, other) = (node("tcp(127.44.0.24)", 1), node("tcp(127.44.0.25)", 1));
+    let error = one.add_net(&"tcp(127.44.0.26,127.44.0.25)".parse().unwrap()).unwrap_err();
+    assert_eq!(error.errno(), Errno::EADDRINUSE, "{error}");
+    assert_eq!(one.nids(), [nid("127.44.0.24@tcp")]);
+    drop(other);
+    one.add_net(&"tcp(127.44.0.26,127.44.0.25)".parse().unwrap()).unwrap();
+    assert_eq!(one.nids().len(), 3);
+}
+
+/// S-311: zero, finite and endless waits; a queue that goes ends the wait for it.
+#[test]
+fn a_wait_for_events_ends_with_time_or_with_the_queue() {
+    let node = node("tcp(127.44.0.30)", 1);
+    let lnet = node.lnet();
+    let eqs = [lnet.eq_alloc_polled(4, None).unwrap(), lnet.eq_alloc_polled(4, None).unwrap()];
+    for timeout in [Duration::ZERO, Duration::from_millis(1)] {
+        assert_eq!(node.eq_poll(&eqs, Some(timeout)).unwrap(), None);
+    }
+    std::thread::scope(|scope| {
+        let waiters = [0, 1, 1].map(|eq| {
+            scope.spawn({
+                let (node, eqs) = (&node, &eqs);
+                move || node.eq_poll(&eqs[eq..], None).unwrap_err().errno()
+            })
+        });
+        lnet.eq_free(eqs[1]).unwrap();
+        for waiter in waiters {
+            assert_eq!(waiter.join().unwrap(), Errno::ENOENT);
+        }
+    });
+    assert_eq!(node.eq_poll(&eqs[..1], Some(Duration::ZERO)).unwrap(), None);
+}
+
+/// S-311: an event that another thread's driving delivers ends the wait; of two events each of two threads gets one.
+#[test]
+fn events_reach_whoever_waits_for_them() {
+    let node = node("tcp(127.44.0.31)", 1);
+    let lnet = node.lnet();
+    let eq = lnet.eq_alloc_polled(8, None).unwrap();
+    let unlink = || {
+        let memory = IoVec::whole(Region::heap(8).unwrap());
+        let options = MdOptions::empty();
+        let md =
+            Md { memory, threshold: Threshold::Infinite, max_size: 0, options, user_ptr: 7, eq: Some(eq) };
+        lnet.md_unlink(lnet.md_bind(md, Unlink::Retain).unwrap()).unwrap();
+    };
+    std::thread::scope(|scope| {
+        let waiters = [0, 1].map(|_| scope.spawn(|| node.eq_poll(&[eq], Some(PATIENCE)).unwrap().unwrap()));
+        unlink();
+        unlink();
+        for waiter in waiters {
+            assert_eq!(waiter.join().unwrap().event.user_ptr, 7);
+        }
+    });
+}
+
+/// Everything ends: threads that wait in all ways come back when the node is shut down, with messages that never leave.
+#[test]
+fn a_shutdown_ends_every_wait_whatever_peers_do() {
+    let node = node("tcp(127.44.0.40)", 2);
+    // A peer that accepts and never says a word.
+    let _silent = TcpListener::bind(("127.44.0.41", PORT)).unwrap();
+    let eq = node.lnet().eq_alloc_polled(4, None).unwrap();
+    std::thread::scope(|scope| {
+        let events = scope.spawn(|| node.eq_poll(&[eq], None));
+        let waits = scope.spawn(|| {
+            let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().unwrap());
+            wait_until(&*node.drive(), &sleeper, None, || false)
+        });
+        // More than there are credits, so that most of them queue.
+        let pings = [(); 20].map(|()| scope.spawn(|| node.ping(nid("127.44.0.41@tcp"), None, PATIENCE * 2)));
+        while node.engine().sending() < pings.len() {
+            std::thread::yield_now();
+        }
+        node.shutdown(Duration::from_millis(50));
+        node.shutdown(Duration::ZERO);
+        assert_eq!(events.join().unwrap().unwrap_err().errno(), Errno::ESHUTDOWN);
+        assert!(!waits.join().unwrap());
+        assert!(pings.into_iter().all(|ping| ping.join().unwrap().is_err()));
+    });
+    assert_eq!((node.threads(), node.nids().len(), node.engine().sending()), (0, 0, 0));
+    assert!(matches!(node.add_net(&"tcp(127.44.0.42)".parse().unwrap()), Err(NodeError::Ended)));
+    let drive = Arc::downgrade(&node.drive);
+    drop(node);
+    assert!(drive.upgrade().is_none(), "a thread of the node is left");
 }
