@@ -58,6 +58,7 @@
 mod admission;
 mod attempts;
 mod burst;
+mod census;
 mod choice;
 mod config;
 mod conn;
@@ -77,6 +78,7 @@ mod shared;
 mod slab;
 pub mod sys;
 
+pub use census::Census;
 pub use config::{AcceptPolicy, SockConfig};
 pub use counters::{RxCounters, SockCounters, TxCounters};
 pub use error::SockError;

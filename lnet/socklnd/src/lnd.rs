@@ -23,7 +23,7 @@ use crate::{AcceptPolicy, Failure, NiConfig, SockConfig, SockCounters, SockError
 /// [`Lnd::poll`]. Further NIs bring further shards, up to `nscheds` per partition (S-203, S-312). All connections of a
 /// peer are on one shard: that of the NI on the partition which [`Upcalls::partition_of`] names (S-209).
 pub struct SockLnd {
-    shared: Shared,
+    pub(crate) shared: Shared,
     /// NIs start and end one at a time. What some of them have otherwise than the others.
     setup: Mutex<HashMap<Nid, NiConfig>>,
 }

@@ -19,6 +19,8 @@ pub struct Choice {
     pub address: Option<IpAddr>,
     /// The NID that the network has by it; `None` if it was passed over.
     pub nid: Option<Nid>,
+    /// The CPU partitions of the NID's peers; none means all.
+    pub cpts: Vec<usize>,
     /// Why. It prints as half a sentence: `the first interface that can be used`.
     pub why: Why,
 }
@@ -198,8 +200,10 @@ fn explain_on(net: &NetSpec, host: &[Interface]) -> Vec<Choice> {
         // Addresses of 127.0.0.0/8 that nobody lists.
         addresses
             .extend(by().map(|taken| taken.address).filter(|address| !interface.addresses.contains(address)));
-        let mut add = |address, nid, why| {
-            choices.push(Choice { interface: Some(interface.clone()), address, nid, why });
+        let mut add = |address: Option<IpAddr>, taken: Option<&Taken<'_>>, why| {
+            let nid = address.and_then(|address| taken.map(|_| Nid::new_ip(net.net, address)));
+            let cpts = taken.map(|taken| taken.cpts.iter().collect()).unwrap_or_default();
+            choices.push(Choice { interface: Some(interface.clone()), address, nid, cpts, why });
         };
         if addresses.is_empty() {
             add(None, None, if interface.up { Why::NoAddress } else { Why::Down });
@@ -207,7 +211,7 @@ fn explain_on(net: &NetSpec, host: &[Interface]) -> Vec<Choice> {
         for address in addresses {
             let mut here = by().filter(|taken| taken.address == address);
             match here.next() {
-                Some(taken) => add(Some(address), Some(Nid::new_ip(net.net, address)), taken.why.clone()),
+                Some(taken) => add(Some(address), Some(taken), taken.why.clone()),
                 None => add(Some(address), None, passed_over(interface, address, net, &taken)),
             }
             here.for_each(|_| add(Some(address), None, Why::Duplicate));
@@ -218,6 +222,7 @@ fn explain_on(net: &NetSpec, host: &[Interface]) -> Vec<Choice> {
         interface: None,
         address: None,
         nid: None,
+        cpts: Vec::new(),
         why: Why::Refused(error),
     }));
     choices
