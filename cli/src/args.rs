@@ -5,9 +5,9 @@ use lnet_nid::Nid;
 use lnet_node::{CptConfig, Pattern};
 use nlx::AcceptPolicy;
 
-/// LNet in user space: test it, serve it, ping with it.
+/// LNet in user space: test it, serve it, ping and discover with it.
 #[derive(Debug, Parser)]
-#[command(name = "nlx", version)]
+#[command(name = "nlx", version, max_term_width = 100)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub command: Command,
@@ -15,14 +15,38 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Ask nodes for their NIDs, as `lctl ping` does.
+    Ping(PingArgs),
+    /// Find out what a node is: its NIs, and what it can do, as `lnetctl discover` does.
+    Discover(DiscoverArgs),
+    /// Run a node that answers pings and counts traffic, until it is stopped.
+    Serve(ServeArgs),
+    /// Networks of this host.
+    #[command(subcommand)]
+    Net(NetCommand),
     /// Run two nodes in two processes, move messages and bulk between them over TCP, verify every byte.
     Selftest(SelftestArgs),
     #[command(name = "selftest-peer", hide = true)]
     SelftestPeer(SelftestPeerArgs),
-    /// Run a node that answers pings until it is stopped.
-    Serve(ServeArgs),
-    /// Ask a node for its NIDs.
-    Ping(PingArgs),
+    /// Print the completions of a shell.
+    Completions(CompletionsArgs),
+    /// Write the manual pages.
+    #[command(hide = true)]
+    Man(ManArgs),
+}
+
+impl Command {
+    /// Whether it prints JSON, failures included.
+    pub(crate) fn json(&self) -> bool {
+        match self {
+            Command::Ping(args) => args.json,
+            Command::Discover(args) => args.json,
+            Command::Serve(args) => args.json,
+            Command::Net(NetCommand::Show(args)) => args.json,
+            Command::Selftest(args) => args.json,
+            Command::SelftestPeer(_) | Command::Completions(_) | Command::Man(_) => false,
+        }
+    }
 }
 
 #[derive(Debug, ClapArgs)]
@@ -63,18 +87,62 @@ pub(crate) struct SelftestPeerArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub setup: SetupArgs,
+    /// Print a line of what happened every so many seconds; SIGUSR1 asks for one at any time.
+    #[arg(long, value_parser = seconds, value_name = "SECONDS")]
+    pub stats: Option<Duration>,
+    /// Seconds that messages under way get to leave when the node is stopped.
+    #[arg(long, default_value = "1", value_parser = seconds, value_name = "SECONDS")]
+    pub drain: Duration,
+    /// Print one JSON object on each line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What a node is made of.
+#[derive(Debug, Clone, ClapArgs)]
+pub(crate) struct SetupArgs {
     /// A network: an interface or an address, for instance 'tcp(eth0)' or 'tcp(127.0.0.2)'; 'tcp(eth0)[0,2]' binds it to
-    /// CPU partitions. May be given several times.
-    #[arg(long, required = true, value_name = "NET")]
+    /// CPU partitions. May be given several times; replaces the networks of a configuration file. Without networks: 'tcp',
+    /// the first interface that can be used.
+    #[arg(long, value_name = "NET")]
     pub net: Vec<String>,
-    /// Port to listen on, and on which the peers listen. Ports below 1024 need root or CAP_NET_BIND_SERVICE.
-    #[arg(long, value_name = "PORT", default_value_t = lnet_node::DEFAULT_ACCEPT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
-    pub accept_port: u16,
+    /// A configuration file: lnet.conf (YAML), lustre.conf (modprobe), or TOML. Options count more than the file.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<std::path::PathBuf>,
+    /// Port to listen on, and on which the peers listen (988). Ports below 1024 need root or CAP_NET_BIND_SERVICE.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub accept_port: Option<u16>,
     /// Whose connections are accepted; by default `hello` above port 1023, else `secure`.
     #[arg(long, value_enum)]
     pub accept: Option<Accept>,
     #[command(flatten)]
     pub partitions: PartitionArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NetCommand {
+    /// Show the networks that a configuration gives on this host, without starting them.
+    Show(NetShowArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct NetShowArgs {
+    #[command(flatten)]
+    pub setup: SetupArgs,
+    /// Explain for each interface of this host why it was chosen or passed over.
+    #[arg(long)]
+    pub why: bool,
+    /// Print every tunable with its value.
+    #[arg(long)]
+    pub tunables: bool,
+    /// Print one JSON object.
+    #[arg(long, conflicts_with = "yaml")]
+    pub json: bool,
+    /// Print YAML, as `lnetctl net show` does.
+    #[arg(long)]
+    pub yaml: bool,
 }
 
 /// The tunables of CPU partitions, with LNet's names (S-315).
@@ -91,6 +159,11 @@ pub(crate) struct PartitionArgs {
 }
 
 impl PartitionArgs {
+    /// Whether anything was said.
+    pub(crate) fn is_given(&self) -> bool {
+        self.cpu_npartitions != 0 || self.cpu_pattern.is_some()
+    }
+
     pub(crate) fn config(&self) -> CptConfig {
         CptConfig {
             npartitions: self.cpu_npartitions,
@@ -110,20 +183,60 @@ impl PartitionArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PingArgs {
-    /// The node to ask, for instance 10.0.0.1@tcp.
-    pub nid: Nid,
+    /// The nodes to ask, for instance 10.0.0.1@tcp.
+    #[arg(required = true, value_name = "NID")]
+    pub nids: Vec<Nid>,
+    /// Ask so often, print a line for each answer and the numbers at the end; 0 asks until it is stopped.
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// Seconds from one question to the next.
+    #[arg(long, default_value = "1", value_parser = seconds, value_name = "SECONDS", requires = "count")]
+    pub interval: Duration,
+    /// Seconds to wait for an answer.
+    #[arg(long, default_value = "10", value_parser = seconds, value_name = "SECONDS")]
+    pub timeout: Duration,
     /// The NID to ask from; by default the address from which this host routes to the node.
     #[arg(long, value_name = "NID")]
     pub from: Option<Nid>,
     /// Port on which all nodes of the network listen.
     #[arg(long, value_name = "PORT", default_value_t = lnet_node::DEFAULT_ACCEPT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub accept_port: u16,
-    /// Seconds to wait for the answer.
+    /// Print JSON: one object, or with `--count` one on each line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DiscoverArgs {
+    /// The node to discover, for instance 10.0.0.1@tcp.
+    pub nid: Nid,
+    /// Tell the node this one's NIs too, and wait until it has taken them (`lnetctl discover --force`).
+    #[arg(long)]
+    pub push: bool,
+    /// Seconds for all steps together.
     #[arg(long, default_value = "10", value_parser = seconds, value_name = "SECONDS")]
     pub timeout: Duration,
+    /// The NID to ask from; by default the address from which this host routes to the node.
+    #[arg(long, value_name = "NID")]
+    pub from: Option<Nid>,
+    /// Port on which all nodes of the network listen.
+    #[arg(long, value_name = "PORT", default_value_t = lnet_node::DEFAULT_ACCEPT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    pub accept_port: u16,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ManArgs {
+    /// The folder that the pages are written to.
+    pub folder: std::path::PathBuf,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    pub shell: clap_complete::Shell,
 }
 
 /// Whose connections a node accepts.

@@ -1,33 +1,125 @@
 use std::fmt;
 
-/// Why a command failed, in the words that the user reads.
-#[derive(Debug)]
-pub(crate) struct Failure(String);
+use lnet_api::Errno;
+use lnet_nid::{NetType, Nid};
+use lnet_node::{NodeError, PingFailure, holder_of};
+use serde_json::{Value, json};
+
+/// Why a command failed: the step, and what to try, in the words that the user reads.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    /// One word for programs.
+    step: &'static str,
+    errno: Option<Errno>,
+    message: String,
+    advice: Option<String>,
+}
 
 impl Failure {
-    /// Why nothing more is to be said: nobody reads it.
+    /// Why nothing more is to be said: it has been said, or nobody reads it.
     pub(crate) fn quiet() -> Failure {
-        Failure(String::new())
+        Failure::new("")
     }
 
     pub(crate) fn is_quiet(&self) -> bool {
-        self.0.is_empty()
+        self.message.is_empty()
     }
 
     pub(crate) fn new(text: impl Into<String>) -> Failure {
-        Failure(text.into())
+        Failure { step: "command", errno: None, message: text.into(), advice: None }
+    }
+
+    pub(crate) fn at(step: &'static str, errno: Errno, message: impl Into<String>) -> Failure {
+        Failure { step, errno: Some(errno), ..Failure::new(message) }
+    }
+
+    /// Says what to try.
+    pub(crate) fn hint(self, advice: impl Into<String>) -> Failure {
+        Failure { advice: Some(advice.into()), ..self }
+    }
+
+    /// Why a node was not asked, or did not answer.
+    pub(crate) fn of_ping(failure: &PingFailure) -> Failure {
+        let PingFailure { target, step, errno, reason, advice } = failure;
+        Failure::at(step.name(), *errno, format!("{target}: {reason}")).hint(advice)
+    }
+
+    /// Why there is no node. `port` is the one that it listens on.
+    pub(crate) fn of_node(error: &NodeError, port: u16) -> Failure {
+        let errno = error.errno();
+        match error {
+            NodeError::Start { nid, .. } => Failure::of_start(*nid, errno, port)
+                .unwrap_or_else(|| Failure::at("start", errno, error.to_string())),
+            NodeError::NoDriver { net } if net.starts_with("o2ib") => Failure::no_driver(net, NetType::O2IB),
+            NodeError::Interface { .. } | NodeError::NoNetwork => {
+                Failure::at("interface", errno, error.to_string())
+                    .hint("'nlx net show --why' tells of each interface what it can be used for")
+            }
+            NodeError::System { .. } | NodeError::Partitions { .. } => {
+                Failure::at("start", errno, error.to_string())
+            }
+            _ => Failure::at("configuration", errno, error.to_string()),
+        }
+    }
+
+    /// What the usual reasons mean; a node that cannot be started has one of few.
+    fn of_start(nid: Nid, errno: Errno, port: u16) -> Option<Failure> {
+        let at = nid.ip().map_or_else(|| nid.to_string(), |ip| std::net::SocketAddr::new(ip, port).to_string());
+        let failure = |step, message, advice: &str| Failure::at(step, errno, message).hint(advice);
+        let cannot = |why| format!("{nid}: cannot listen on {at}: {why}");
+        match (errno, holder_of(nid)) {
+            (Errno::EADDRINUSE, Some(holder)) => Some(failure(
+                "claim",
+                format!("{nid} is held by {holder}"),
+                "stop that program, or give this one another address: a NID belongs to one program at a time",
+            )),
+            (Errno::EADDRINUSE, None) => Some(failure(
+                "listen",
+                cannot("the port is in use by a program that is not nlx, perhaps the kernel's LNet"),
+                "'ss -ltnp' shows who listens: stop it, or name another port with --accept-port, on all nodes alike",
+            )),
+            (Errno::EACCES, _) => Some(failure(
+                "listen",
+                cannot("ports below 1024 need privileges"),
+                "run as root, give the program CAP_NET_BIND_SERVICE, or name an --accept-port above 1023 on all nodes",
+            )),
+            (Errno::EADDRNOTAVAIL, _) => {
+                Some(failure("listen", cannot("this host does not have the address"), "see 'ip address'"))
+            }
+            _ => None,
+        }
+    }
+
+    /// A network, or NID, of a type that nobody here drives.
+    pub(crate) fn no_driver(name: impl fmt::Display, net_type: NetType) -> Failure {
+        let message = if net_type == NetType::O2IB {
+            format!("{name}: the verbs driver (o2iblnd) is not built in")
+        } else {
+            format!("{name}: there is no driver for networks of this type")
+        };
+        Failure::at("driver", Errno::EINVAL, message).hint("use a network of type tcp, for instance 'tcp(eth0)'")
+    }
+
+    /// `{"step": …, "errno": …, "message": …, "try": …}`
+    pub(crate) fn to_json(&self) -> Value {
+        let errno = self.errno.map(|errno| format!("{errno:?}"));
+        json!({ "step": self.step, "errno": errno, "message": self.message, "try": self.advice })
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)?;
+        match &self.advice {
+            Some(advice) => write!(f, "\n     try: {advice}"),
+            None => Ok(()),
+        }
     }
 }
 
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Failure {
-        Failure(error.to_string())
+        Failure::new(error.to_string())
     }
 }
 
@@ -38,6 +130,6 @@ pub(crate) trait Context<T> {
 
 impl<T, E: fmt::Display> Context<T> for Result<T, E> {
     fn context(self, what: &str) -> Result<T, Failure> {
-        self.map_err(|error| Failure(format!("{what}: {error}")))
+        self.map_err(|error| Failure::new(format!("{what}: {error}")))
     }
 }

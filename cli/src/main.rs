@@ -1,39 +1,85 @@
 //! `nlx`: the tools of nlx. `nlx selftest` shows that everything works, `nlx serve` runs a node that answers pings,
-//! `nlx ping` asks a node who it is.
+//! `nlx ping` and `nlx discover` ask a node who it is, `nlx net show` tells what a configuration gives on this host.
 
 #![forbid(unsafe_code)]
 
 mod args;
+mod discover;
 mod failure;
+mod help;
+mod man;
+mod net;
 mod output;
 mod ping;
 mod selftest;
 mod serve;
+mod setup;
+mod signals;
+mod source;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
+use lnet_api::Errno;
 
-use args::{Args, Command};
+use args::{Args, Command, NetCommand};
+use failure::Failure;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = help::command().try_get_matches().and_then(|matches| Args::from_arg_matches(&matches));
+    let args = match args {
+        Ok(args) => args,
+        Err(error) => return misused(&error),
+    };
     init_log();
+    let json = args.command.json();
     let outcome = match args.command {
+        Command::Ping(options) => ping::run(&options),
+        Command::Discover(options) => discover::run(&options),
+        Command::Serve(options) => serve::run(&options),
+        Command::Net(NetCommand::Show(options)) => net::run(&options),
         Command::Selftest(options) => selftest::run(&options),
         Command::SelftestPeer(options) => selftest::run_peer(&options),
-        Command::Serve(options) => serve::run(&options),
-        Command::Ping(options) => ping::run(&options),
+        Command::Completions(options) => man::completions(&options),
+        Command::Man(options) => man::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if !failure.is_quiet() {
-                output::complain(format_args!("nlx: {failure}"));
-            }
+            tell(&failure, json);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Programs that read JSON read standard output; people read standard error.
+fn tell(failure: &Failure, json: bool) {
+    if failure.is_quiet() {
+        return;
+    }
+    if !json || output::json(&serde_json::json!({ "error": failure.to_json() })).is_err() {
+        output::complain(format_args!("nlx: {failure}"));
+    }
+}
+
+/// Arguments that cannot be read, or a wish for help.
+fn misused(error: &clap::Error) -> ExitCode {
+    const USAGE: u8 = 2;
+    let wants_json = std::env::args().any(|argument| argument == "--json");
+    if !error.use_stderr() {
+        // A reader that has gone away has read enough.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    if wants_json {
+        let text = error.to_string();
+        let words = text.lines().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+        let message = words.strip_prefix("error: ").unwrap_or(&words);
+        tell(&Failure::at("arguments", Errno::EINVAL, message).hint("see --help"), true);
+    } else {
+        let _ = error.print();
+    }
+    ExitCode::from(USAGE)
 }
 
 /// Logs go to standard error; `NLX_LOG` chooses them as `RUST_LOG` does elsewhere, for instance `NLX_LOG=debug`.

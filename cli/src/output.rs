@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::io::{ErrorKind, Write, stdout};
 
+use serde::Serialize;
+
 use crate::failure::Failure;
 
 /// Prints a line. A reader that has gone away ends the program quietly, as it would any other tool.
@@ -13,6 +15,11 @@ pub(crate) fn line(text: impl Display) -> Result<(), Failure> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::quiet()),
         Err(error) => Err(Failure::new(format!("cannot write to standard output: {error}"))),
     }
+}
+
+/// Prints one JSON value on one line.
+pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
+    line(serde_json::to_string(value)?)
 }
 
 /// Prints a line on standard error, where nobody can be told that nobody listens.

@@ -1,73 +1,154 @@
-//! `nlx ping`: what `lctl ping` does.
+//! `nlx ping`: what `lctl ping` does, once or again and again.
 
-use lnet_nid::{NetType, Nid};
-use lnet_node::{Node, NodeConfig, source_towards};
-use serde::Serialize;
+mod tally;
+
+use std::time::{Duration, Instant};
+
+use lnet_node::{Node, PingAnswer, PingFailure, PingStep};
+use serde_json::{Value, json};
 
 use crate::args::PingArgs;
 use crate::failure::Failure;
 use crate::output;
-
-#[derive(Serialize)]
-struct Answer {
-    nid: String,
-    from: String,
-    nids: Vec<String>,
-    pid: u32,
-    features: String,
-    round_trip_us: f64,
-}
+use crate::signals::Signals;
+use crate::source::{self, Question};
+use tally::Tally;
 
 pub(crate) fn run(args: &PingArgs) -> Result<(), Failure> {
-    let (from, config) = source(args)?;
-    let node = Node::start(&config).map_err(|error| {
-        let hint = if args.from.is_none() { "; name another NID of this host with --from" } else { "" };
-        Failure::new(format!("cannot ping from {from}: {error}{hint}"))
-    })?;
-    let answer = node.ping(args.nid, Some(from), args.timeout)?;
-    let answer = Answer {
-        nid: args.nid.to_string(),
-        from: from.to_string(),
-        nids: answer.nids.iter().map(Nid::to_string).collect(),
-        pid: answer.pid.0,
-        features: format!("{:#x}", answer.features),
-        round_trip_us: answer.round_trip.as_secs_f64() * 1e6,
-    };
-    print(&answer, args.json)
+    let signals = Signals::take(false)?;
+    let questions = args.nids.iter().map(|&nid| source::question(nid, args.from));
+    let questions: Vec<Question> = questions.collect::<Result<_, _>>()?;
+    let node = source::node_for(&questions, args.accept_port)?;
+    let pinger = Pinger { node, args, signals: &signals };
+    match args.count {
+        None => pinger.once(&questions),
+        Some(count) => pinger.again_and_again(&questions, count),
+    }
 }
 
-/// The NID to ask from, and the node that has it: the one named, or the address that the routing table gives.
-fn source(args: &PingArgs) -> Result<(Nid, NodeConfig), Failure> {
-    let nid = args.nid;
-    let config = NodeConfig::new().accept_port(args.accept_port);
-    let type_of = |nid: Nid| nid.net().net_type();
-    if nid.is_any() {
-        return Err(Failure::new("a ping goes to one node: '*' names every one"));
-    }
-    if nid.is_loopback() && args.from.is_none() {
-        return Ok((nid, config));
-    }
-    let from = match args.from {
-        Some(from) => from,
-        None if type_of(nid) != NetType::TCP => {
-            return Err(Failure::new(format!("{nid}: only networks of type tcp can be pinged")));
+struct Pinger<'a> {
+    node: Node,
+    args: &'a PingArgs,
+    signals: &'a Signals,
+}
+
+impl Pinger<'_> {
+    /// Each node once: prints its NIDs as `lctl ping` does.
+    fn once(&self, questions: &[Question]) -> Result<(), Failure> {
+        let mut missing = None;
+        for question in questions {
+            match self.ask(question) {
+                Ok(answer) => self.print_nids(question, &answer, questions.len() > 1)?,
+                Err(failure) if questions.len() == 1 => return Err(Failure::of_ping(&failure)),
+                Err(failure) => {
+                    self.print_failure(question, None, &failure)?;
+                    missing = Some(Failure::quiet());
+                }
+            }
         }
-        None => source_towards(nid).map(|address| Nid::new_ip(nid.net(), address)).ok_or_else(|| {
-            Failure::new(format!(
-                "no interface of this host leads to {nid}; if one does, name it with --from"
-            ))
-        })?,
-    };
-    let address = from.ip().filter(|_| type_of(from) == NetType::TCP);
-    let address =
-        address.ok_or_else(|| Failure::new(format!("cannot ping from {from}: it must be ADDRESS@tcp")))?;
-    Ok((from, config.net(&format!("{}({address})", from.net()))?))
+        missing.map_or(Ok(()), Err)
+    }
+
+    /// One line for each answer, and the numbers at the end.
+    fn again_and_again(&self, questions: &[Question], count: u64) -> Result<(), Failure> {
+        let mut tallies = vec![Tally::default(); questions.len()];
+        let rounds = if count == 0 { u64::MAX } else { count };
+        for round in 1..=rounds {
+            let begun = Instant::now();
+            for (question, tally) in questions.iter().zip(&mut tallies) {
+                self.ask_once_more(question, round, tally)?;
+            }
+            let rest = self.args.interval.saturating_sub(begun.elapsed());
+            if self.signals.stopped() || (round < rounds && self.node.wait(&self.signals.interrupt, Some(rest))) {
+                break;
+            }
+        }
+        for (question, tally) in questions.iter().zip(&tallies) {
+            if self.args.json {
+                output::json(&tally.to_json(question.target))?;
+            } else {
+                output::line(format_args!("--- {} ---\n{tally}", question.target))?;
+            }
+        }
+        // With nothing sent nothing is known.
+        let all = tallies.iter().all(|tally| tally.is_complete());
+        if all { Ok(()) } else { Err(Failure::quiet()) }
+    }
+
+    fn ask_once_more(&self, question: &Question, round: u64, tally: &mut Tally) -> Result<(), Failure> {
+        if self.signals.stopped() {
+            return Ok(());
+        }
+        match self.ask(question) {
+            Ok(answer) => {
+                tally.answered(answer.round_trip);
+                if self.args.json {
+                    return output::json(&to_json(question, &answer, Some(round)));
+                }
+                output::line(format_args!(
+                    "answer {round} from {}: {} NIDs, {} ms",
+                    question.target,
+                    answer.nids.len(),
+                    tally::milliseconds(answer.round_trip)
+                ))
+            }
+            // Whoever stops it does not call the last one lost.
+            Err(PingFailure { step: PingStep::Interrupted, .. }) => Ok(()),
+            Err(failure) => {
+                tally.lost();
+                self.print_failure(question, Some(round), &failure)
+            }
+        }
+    }
+
+    fn ask(&self, question: &Question) -> Result<PingAnswer, PingFailure> {
+        let Question { target, from } = *question;
+        self.node.ping_unless(&self.signals.interrupt, target, Some(from), self.args.timeout)
+    }
+
+    fn print_nids(&self, question: &Question, answer: &PingAnswer, named: bool) -> Result<(), Failure> {
+        if self.args.json {
+            return output::json(&to_json(question, answer, None));
+        }
+        if named {
+            output::line(format_args!("{}:", question.target))?;
+        }
+        let mut nids = vec![lnet_nid::Nid::LOOPBACK];
+        nids.extend(&answer.nids);
+        nids.iter().try_for_each(|nid| output::line(format_args!("{}-{nid}", answer.pid)))
+    }
+
+    fn print_failure(
+        &self,
+        question: &Question,
+        round: Option<u64>,
+        failure: &PingFailure,
+    ) -> Result<(), Failure> {
+        let told = Failure::of_ping(failure);
+        if self.args.json {
+            let nid = question.target.to_string();
+            return output::json(&json!({ "nid": nid, "seq": round, "error": told.to_json() }));
+        }
+        output::complain(format_args!("nlx: {told}"));
+        Ok(())
+    }
 }
 
-fn print(answer: &Answer, json: bool) -> Result<(), Failure> {
-    if json {
-        return output::line(serde_json::to_string(answer)?);
+fn to_json(question: &Question, answer: &PingAnswer, round: Option<u64>) -> Value {
+    let mut value = json!({
+        "nid": question.target.to_string(),
+        "from": question.from.to_string(),
+        "nids": answer.nids.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "pid": answer.pid.0,
+        "features": format!("{:#x}", answer.features),
+        "round_trip_us": microseconds(answer.round_trip),
+    });
+    if let Some(round) = round {
+        value["seq"] = round.into();
     }
-    output::line(format_args!("{} answered {} in {:.0} µs:", answer.nid, answer.from, answer.round_trip_us))?;
-    answer.nids.iter().try_for_each(|nid| output::line(format_args!("  {}-{nid}", answer.pid)))
+    value
+}
+
+fn microseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
 }

@@ -1,65 +1,70 @@
-//! `nlx serve`: a node that answers pings until it is stopped.
+//! `nlx serve`: a node that answers pings and counts traffic, until it is stopped.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+mod rates;
+mod totals;
 
-use lnet_api::{EventFd, Sleeper, wait_until};
+use std::time::{Duration, Instant};
+
 use lnet_nid::Nid;
-use lnet_node::{Node, NodeConfig};
-use nix::sys::signal::{SigSet, Signal};
+use lnet_node::{AcceptPolicy, Node, NodeConfig};
+use serde_json::json;
 
 use crate::args::ServeArgs;
-use crate::failure::{Context, Failure};
-use crate::output;
+use crate::failure::Failure;
+use crate::signals::Signals;
+use crate::{output, setup};
+use rates::Rates;
+use totals::Totals;
 
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
-    // Blocked before any thread starts, so that all threads leave the signals to the one that waits for them.
-    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
-    signals.thread_block().context("cannot block signals")?;
-    let node = Node::start(&config(args)?)?;
-    for nid in node.nids() {
-        output::line(format_args!("serving {nid} on port {}", args.accept_port))?;
-    }
-    drive_until_stopped(&node, signals)?;
-    let counters = node.counters();
-    node.shutdown(Duration::from_secs(1));
-    output::line(format_args!(
-        "stopped: {} messages received ({} bytes), {} sent ({} bytes), {} dropped",
-        counters.recv_count,
-        counters.recv_length,
-        counters.send_count,
-        counters.send_length,
-        counters.drop_count
-    ))
+    let signals = Signals::take(true)?;
+    let mut config = setup::config(&args.setup)?;
+    let (port, policy) = (config.tcp().accept_port, config.tcp().accept_policy());
+    let node = start(&config, port)?;
+    greet(&node, port, policy, args.json)?;
+    let begun = Instant::now();
+    serve(&node, &signals, args)?;
+    let totals = Totals::of(&node, begun.elapsed());
+    node.shutdown(args.drain);
+    if args.json { output::json(&totals.to_json()) } else { output::line(totals) }
 }
 
-fn config(args: &ServeArgs) -> Result<NodeConfig, Failure> {
-    let mut config = NodeConfig::new().accept_port(args.accept_port).cpt(args.partitions.config());
-    for net in &args.net {
-        config = config.net(net)?;
-    }
-    if let Some(accept) = args.accept {
-        config = config.accept(accept.into());
-    }
-    let nids = config.nids()?;
-    tracing::info!(nids = ?nids.iter().map(Nid::to_string).collect::<Vec<_>>(), "starting");
-    Ok(config)
+fn start(config: &NodeConfig, port: u16) -> Result<Node, Failure> {
+    let node = Node::start(config).map_err(|error| Failure::of_node(&error, port))?;
+    let nids: Vec<String> = node.nids().iter().map(Nid::to_string).collect();
+    tracing::info!(?nids, "started");
+    Ok(node)
 }
 
-/// This thread drives the node; another one waits for the signal that ends it.
-fn drive_until_stopped(node: &Node, signals: SigSet) -> Result<(), Failure> {
-    let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().context("cannot make an eventfd")?);
-    let stopped = Arc::new(AtomicBool::new(false));
-    let (waker, flag) = (sleeper.clone(), stopped.clone());
-    std::thread::Builder::new()
-        .name("nlx-signals".into())
-        .spawn(move || {
-            let _ = signals.wait();
-            flag.store(true, Ordering::SeqCst);
-            waker.wake();
-        })
-        .context("cannot start the signal thread")?;
-    wait_until(&*node.drive(), &sleeper, None, || stopped.load(Ordering::SeqCst));
-    Ok(())
+fn greet(node: &Node, port: u16, policy: AcceptPolicy, json: bool) -> Result<(), Failure> {
+    let nids: Vec<String> = node.nids().iter().map(Nid::to_string).collect();
+    let policy = setup::policy_name(policy);
+    if json {
+        let pid = std::process::id();
+        return output::json(&json!({ "serving": { "nids": nids, "port": port, "accept": policy, "pid": pid } }));
+    }
+    nids.iter().try_for_each(|nid| output::line(format_args!("serving {nid} on port {port}, accept {policy}")))
+}
+
+/// Drives the node in this thread until a signal asks for the end; reports meanwhile.
+fn serve(node: &Node, signals: &Signals, args: &ServeArgs) -> Result<(), Failure> {
+    let mut rates = Rates::since(node);
+    loop {
+        let rest = args.stats.map(|every| rest_of(every, rates.begun()));
+        node.wait(&signals.interrupt, rest);
+        signals.interrupt.take();
+        if signals.stopped() {
+            return Ok(());
+        }
+        let due = args.stats.is_some_and(|every| rest_of(every, rates.begun()).is_zero());
+        if signals.report() || due {
+            let (line, next) = rates.until(node);
+            rates = next;
+            if args.json { output::json(&line.to_json())? } else { output::line(line)? }
+        }
+    }
+}
+
+fn rest_of(every: Duration, begun: Instant) -> Duration {
+    every.saturating_sub(begun.elapsed())
 }

@@ -1,0 +1,154 @@
+//! What stands behind the options in each command's help, and in its manual page.
+
+use clap::{Command, CommandFactory};
+
+use crate::args::Args;
+
+/// Examples and exit status of a command.
+pub(crate) struct Words {
+    /// The command's words, `nlx` left out.
+    pub(crate) command: &'static [&'static str],
+    /// What to type, and what for.
+    pub(crate) examples: &'static [(&'static str, &'static str)],
+    /// When it ends with 0, and when with 1.
+    pub(crate) success: &'static str,
+    pub(crate) failure: &'static str,
+}
+
+/// When any command ends with 2.
+pub(crate) const USAGE: &str = "The arguments cannot be read.";
+
+/// Whatever can be typed.
+pub(crate) const WORDS: [Words; 8] = [
+    Words {
+        command: &[],
+        examples: &[
+            ("nlx selftest", "does everything work on this host?"),
+            ("nlx ping 10.0.0.1@tcp", "ask a Lustre node for its NIDs (as root)"),
+            ("nlx serve --net 'tcp(eth0)'", "be a node that others can ping (as root)"),
+            ("nlx net show --why", "which interface would be used, and why"),
+        ],
+        success: "The command did what it says.",
+        failure: "It did not; standard error says why.",
+    },
+    Words {
+        command: &["ping"],
+        examples: &[
+            ("nlx ping 10.0.0.1@tcp", "the NIDs of a node; as root, if it accepts privileged ports only"),
+            ("nlx ping 10.0.0.1@tcp --count 5 --interval 0.2", "five times, with the times in between"),
+            ("nlx ping 10.0.0.1@tcp 10.0.0.2@tcp --count 0", "two nodes, until Ctrl-C"),
+            (
+                "nlx ping 127.0.0.1@tcp --from 127.0.0.2@tcp --accept-port 9988",
+                "a node on this host, on a port that needs no privileges",
+            ),
+        ],
+        success: "All questions were answered.",
+        failure: "One was not, or none was sent.",
+    },
+    Words {
+        command: &["discover"],
+        examples: &[
+            ("nlx discover 10.0.0.1@tcp", "primary NID, NIs and features of a node"),
+            ("nlx discover 10.0.0.1@tcp --push", "tell it this node's NIs as well"),
+        ],
+        success: "The node answered, and with --push took the push or takes none at all.",
+        failure: "It did not.",
+    },
+    Words {
+        command: &["serve"],
+        examples: &[
+            ("nlx serve --net 'tcp(eth0)'", "a node on port 988 (as root)"),
+            ("nlx serve --net 'tcp(lo)' --accept-port 9988", "without privileges"),
+            ("nlx serve --config /etc/lnet.conf --stats 10", "as configured, with a line every 10 s"),
+        ],
+        success: "It was stopped by SIGINT or SIGTERM.",
+        failure: "It could not be started. A second signal ends it at once, with 128 and the signal's number.",
+    },
+    Words {
+        command: &["net"],
+        examples: &[("nlx net show", "the network that this host would have by default")],
+        success: "The networks were shown.",
+        failure: "The configuration gives none, or cannot be read.",
+    },
+    Words {
+        command: &["net", "show"],
+        examples: &[
+            ("nlx net show", "what this host would have by default"),
+            ("nlx net show --net 'tcp(eth0,eth1)' --why", "why an interface is taken, or is not"),
+            ("nlx net show --config /etc/lnet.conf --yaml --tunables", "a configuration as lnetctl shows it"),
+        ],
+        success: "The networks were shown, whether free or held.",
+        failure: "The configuration gives none, or cannot be read.",
+    },
+    Words {
+        command: &["selftest"],
+        examples: &[
+            ("nlx selftest", "three seconds for each phase"),
+            ("nlx selftest --duration 60 --concurrency 32 --json", "longer, harder, for a program to read"),
+        ],
+        success: "Every byte was right.",
+        failure: "A byte or an event was wrong or missing.",
+    },
+    Words {
+        command: &["completions"],
+        examples: &[("nlx completions bash > /etc/bash_completion.d/nlx", "for all users of bash")],
+        success: "The completions were written.",
+        failure: "They could not be.",
+    },
+];
+
+impl Words {
+    fn of(command: &[&str]) -> Option<&'static Words> {
+        WORDS.iter().find(|words| words.command == command)
+    }
+
+    /// What stands at the end of the command's help.
+    fn text(&self) -> String {
+        let examples: String =
+            self.examples.iter().map(|(typed, what)| format!("  {typed}\n      {what}\n")).collect();
+        format!(
+            "Examples:\n{examples}\nExit status:\n  0  {}\n  1  {}\n  2  {USAGE}",
+            self.success, self.failure
+        )
+    }
+}
+
+/// The tool's commands with all their words.
+pub(crate) fn command() -> Command {
+    with_words(Args::command(), &[])
+}
+
+fn with_words(command: Command, path: &[&str]) -> Command {
+    let command = match Words::of(path) {
+        Some(words) => command.after_help(words.text()),
+        None => command,
+    };
+    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_string()).collect();
+    names.iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |sub| with_words(sub, &[path, &[name]].concat()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(command: &Command, path: &[&str]) {
+        if !command.is_hide_set() {
+            assert!(Words::of(path).is_some(), "{path:?} has no examples");
+            command.get_subcommands().for_each(|sub| check(sub, &[path, &[sub.get_name()]].concat()));
+        }
+    }
+
+    #[test]
+    fn every_command_has_words_and_every_example_can_be_read() {
+        let command = command();
+        command.clone().debug_assert();
+        check(&command, &[]);
+        for (typed, _) in WORDS.iter().flat_map(|words| words.examples) {
+            let typed = typed.split(" > ").next().unwrap_or(typed);
+            let words = typed.split(' ').map(|word| word.trim_matches('\''));
+            assert!(command.clone().try_get_matches_from(words).is_ok(), "{typed}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! `nlx net show`: the networks that a configuration gives on this host, without starting them.
+
+mod ni;
+mod ports;
+mod print;
+
+use lnet_node::{Choice, NetSpec, NodeConfig, Tunable, Why, explain};
+
+use crate::args::NetShowArgs;
+use crate::failure::Failure;
+use crate::{output, setup};
+use ni::Ni;
+
+pub(crate) fn run(args: &NetShowArgs) -> Result<(), Failure> {
+    let config = setup::config(&args.setup)?;
+    let shown = Shown::of(config, args)?;
+    if args.json {
+        output::json(&shown.to_json())?;
+    } else if args.yaml {
+        output::line(shown.to_yaml())?;
+    } else {
+        output::line(&shown)?;
+    }
+    shown.check()
+}
+
+/// What is shown.
+struct Shown {
+    port: u16,
+    config: NodeConfig,
+    nets: Vec<ShownNet>,
+    why: bool,
+    /// Module, name and value.
+    tunables: Vec<(&'static str, &'static str, String)>,
+}
+
+struct ShownNet {
+    name: String,
+    nis: Vec<Ni>,
+    choices: Vec<Choice>,
+}
+
+impl Shown {
+    fn of(mut config: NodeConfig, args: &NetShowArgs) -> Result<Shown, Failure> {
+        let (port, policy) = (config.tcp().accept_port, setup::policy_name(config.tcp().accept_policy()));
+        let shown = |spec: &NetSpec| {
+            let choices = explain(spec).map_err(|error| Failure::of_node(&error, port))?;
+            let nis = choices.iter().filter_map(|choice| Ni::of(choice, port, policy)).collect();
+            Ok(ShownNet { name: spec.net().to_string(), nis, choices })
+        };
+        let nets = config.nets().iter().map(shown).collect::<Result<Vec<_>, Failure>>()?;
+        let value = |tunable: &Tunable| (tunable.module(), tunable.name(), tunable.value(&config));
+        let acting = Tunable::all().filter(|tunable| args.tunables && tunable.acts());
+        let tunables = acting.map(value).collect();
+        Ok(Shown { port, nets, why: args.why, tunables, config })
+    }
+
+    /// Whether a node could be made of it, as far as that can be told without starting it.
+    fn check(&self) -> Result<(), Failure> {
+        let refused = self.nets.iter().flat_map(|net| &net.choices).find_map(|choice| match &choice.why {
+            Why::Refused(error) => Some(Failure::of_node(error, self.port)),
+            _ => None,
+        });
+        refused.map_or(Ok(()), Err)?;
+        self.config.nids().map(drop).map_err(|error| Failure::of_node(&error, self.port))
+    }
+}

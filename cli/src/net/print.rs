@@ -1,0 +1,122 @@
+//! The forms in which networks are shown.
+
+use std::fmt;
+
+use comfy_table::Table;
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use lnet_node::Choice;
+use serde_json::{Map, Value, json};
+
+use super::Shown;
+
+impl Shown {
+    pub(super) fn to_json(&self) -> Value {
+        let nets = self.nets.iter().map(|net| {
+            let mut value = json!({ "net": net.name, "nis": net.nis });
+            if self.why {
+                value["why"] = net.choices.iter().map(reason).collect();
+            }
+            value
+        });
+        let mut value = json!({ "nets": nets.collect::<Vec<_>>() });
+        if !self.tunables.is_empty() {
+            let mut modules: Map<String, Value> = Map::new();
+            for (module, name, setting) in &self.tunables {
+                let module = modules.entry(*module).or_insert_with(|| json!({}));
+                module[*name] = setting.as_str().into();
+            }
+            value["tunables"] = modules.into();
+        }
+        value
+    }
+
+    /// As `lnetctl net show` prints; texts stand in quotes.
+    pub(super) fn to_yaml(&self) -> String {
+        let mut lines = vec!["net:".to_string()];
+        for net in &self.nets {
+            lines.push(format!("    - net type: {}", net.name));
+            lines.push("      local NI(s):".to_string());
+            for ni in &net.nis {
+                lines.push(format!("        - nid: {}", ni.nid));
+                let texts = [("status", ni.status.clone()), ("speed", ni.speed()), ("CPT", ni.partitions())];
+                lines.extend(texts.map(|(name, text)| format!("          {name}: {}", quoted(&text))));
+                lines.push(format!("          interfaces:\n              0: {}", quoted(&ni.interface)));
+                lines.push(format!("          accept_port: {}\n          accept: {}", ni.port, ni.accept));
+            }
+            if self.why {
+                lines.push("      why:".to_string());
+                lines.extend(net.choices.iter().map(|choice| {
+                    let (name, address, taken) = words(choice);
+                    format!("        - {}", quoted(&format!("{name} {address}: {taken}{}", choice.why)))
+                }));
+            }
+        }
+        let mut module = "";
+        for (of, name, value) in &self.tunables {
+            if module.is_empty() {
+                lines.push("tunables:".to_string());
+            }
+            if *of != module {
+                (module, _) = (of, lines.push(format!("    {of}:")));
+            }
+            lines.push(format!("        {name}: {}", quoted(value)));
+        }
+        lines.join("\n")
+    }
+}
+
+/// A text of JSON is one of YAML.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+fn reason(choice: &Choice) -> Value {
+    json!({
+        "interface": choice.interface.as_ref().map(|interface| interface.name.as_str()),
+        "address": choice.address.map(|address| address.to_string()),
+        "nid": choice.nid.map(|nid| nid.to_string()),
+        "why": choice.why.to_string(),
+    })
+}
+
+/// Interface, address, and the NID if it was taken.
+fn words(choice: &Choice) -> (String, String, String) {
+    let name = choice.interface.as_ref().map_or("-", |interface| &interface.name);
+    let address = choice.address.map_or_else(|| "-".to_string(), |address| address.to_string());
+    let taken = choice.nid.map(|nid| format!("{nid}: ")).unwrap_or_default();
+    (name.to_string(), address, taken)
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new();
+        table.load_preset(UTF8_BORDERS_ONLY);
+        table.set_header(["NID", "status", "interface", "speed", "CPTs", "port", "accept"]);
+        for ni in self.nets.iter().flat_map(|net| &net.nis) {
+            let port = ni.port.to_string();
+            let row = [&ni.nid, &ni.status, &ni.interface, &ni.speed(), &ni.partitions(), &port, ni.accept];
+            table.add_row(row);
+        }
+        write!(f, "{table}")?;
+        if self.why {
+            self.nets.iter().try_for_each(|net| {
+                let mut table = Table::new();
+                table.load_preset(UTF8_BORDERS_ONLY).set_header([net.name.as_str(), "address", "why"]);
+                for choice in &net.choices {
+                    let (name, address, taken) = words(choice);
+                    table.add_row([name, address, format!("{taken}{}", choice.why)]);
+                }
+                write!(f, "\n{table}")
+            })?;
+        }
+        if !self.tunables.is_empty() {
+            let mut table = Table::new();
+            table.load_preset(UTF8_BORDERS_ONLY).set_header(["module", "tunable", "value"]);
+            self.tunables.iter().for_each(|(module, name, value)| {
+                table.add_row([*module, *name, value.as_str()]);
+            });
+            write!(f, "\n{table}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+use std::fmt;
+use std::time::Instant;
+
+use lnet_node::{Census, Counters, Node};
+use serde_json::{Value, json};
+
+/// The counts at the start of a span of time.
+pub(super) struct Rates {
+    begun: Instant,
+    counters: Counters,
+}
+
+impl Rates {
+    pub(super) fn since(node: &Node) -> Rates {
+        Rates { begun: Instant::now(), counters: node.counters() }
+    }
+
+    pub(super) fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// What happened from then to now, and the start of the next span.
+    pub(super) fn until(&self, node: &Node) -> (Line, Rates) {
+        let next = Rates::since(node);
+        let seconds = next.begun.duration_since(self.begun).as_secs_f64();
+        let (old, new) = (self.counters, next.counters);
+        let line = Line {
+            seconds,
+            received: Flow::of(seconds, new.recv_count - old.recv_count, new.recv_length - old.recv_length),
+            sent: Flow::of(seconds, new.send_count - old.send_count, new.send_length - old.send_length),
+            census: node.tcp().census(),
+            dropped: new.drop_count - old.drop_count,
+            errors: new.errors - old.errors,
+        };
+        (line, next)
+    }
+}
+
+/// Per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Flow {
+    messages: f64,
+    bytes: f64,
+}
+
+impl Flow {
+    fn of(seconds: f64, messages: u64, bytes: u64) -> Flow {
+        // A span too short to be measured is not divided by.
+        let per = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        Flow { messages: per(messages), bytes: per(bytes) }
+    }
+
+    fn to_json(self) -> Value {
+        json!({ "messages_per_s": self.messages, "bytes_per_s": self.bytes })
+    }
+}
+
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} msg/s {:.3} MB/s", self.messages, self.bytes / 1e6)
+    }
+}
+
+/// What happened in a span of time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line {
+    seconds: f64,
+    received: Flow,
+    sent: Flow,
+    census: Census,
+    dropped: u64,
+    errors: u64,
+}
+
+impl Line {
+    pub(super) fn to_json(self) -> Value {
+        json!({ "stats": {
+            "seconds": self.seconds,
+            "received": self.received.to_json(),
+            "sent": self.sent.to_json(),
+            "peers": self.census.peers,
+            "connections": self.census.connections,
+            "dropped": self.dropped,
+            "errors": self.errors,
+        }})
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Census { peers, connections } = self.census;
+        write!(f, "in {} | out {} | ", self.received, self.sent)?;
+        write!(f, "{peers} peers, {connections} connections | ")?;
+        write!(f, "{} dropped, {} errors in {:.1} s", self.dropped, self.errors, self.seconds)
+    }
+}

@@ -1,0 +1,106 @@
+use std::fmt;
+use std::time::Duration;
+
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use comfy_table::{CellAlignment, Table};
+use lnet_node::{ByKind, Counters, NiStatistics, Node, SockCounters};
+use serde_json::{Map, Value, json};
+
+/// All that a node did in its life.
+pub(super) struct Totals {
+    time: Duration,
+    counters: Counters,
+    nis: Vec<NiStatistics>,
+    tcp: SockCounters,
+}
+
+impl Totals {
+    pub(super) fn of(node: &Node, time: Duration) -> Totals {
+        Totals { time, counters: node.counters(), nis: node.ni_statistics(), tcp: node.tcp().counters() }
+    }
+
+    /// The counters of the TCP LND that tell how it went, in words and for programs.
+    fn of_driver(&self) -> [(&'static str, &'static str, u64); 11] {
+        let (tx, rx) = (&self.tcp.tx, &self.tcp.rx);
+        [
+            ("connections accepted", "accepts", rx.accepts),
+            ("connections opened", "connects", rx.connects),
+            ("attempts to connect that failed", "connect_failures", rx.connect_failures),
+            ("connections refused", "refusals", rx.refusals),
+            ("handshakes not finished in time", "handshake_timeouts", rx.handshake_timeouts),
+            ("protocol errors", "protocol_errors", rx.protocol_errors),
+            ("timeouts", "timeouts", rx.timeouts),
+            ("peers lost", "peers_lost", rx.peers_lost),
+            ("keepalives sent", "keepalives", tx.keepalives),
+            ("zero-copy requests acknowledged", "zc_acks", tx.zc_acks),
+            ("bytes sent on the wire", "wire_bytes_sent", tx.bytes),
+        ]
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        let Counters { recv_count, recv_length, send_count, send_length, .. } = self.counters;
+        let Counters { drop_count, drop_length, errors, .. } = self.counters;
+        let nis = self.nis.iter().map(|ni| {
+            json!({
+                "nid": ni.nid.to_string(),
+                "sent": kinds(&ni.traffic.sent),
+                "received": kinds(&ni.traffic.received),
+                "dropped": kinds(&ni.traffic.dropped),
+            })
+        });
+        let driver: Map<String, Value> =
+            self.of_driver().into_iter().map(|(_, name, count)| (name.to_string(), count.into())).collect();
+        json!({ "stopped": {
+            "seconds": self.time.as_secs_f64(),
+            "received": { "messages": recv_count, "bytes": recv_length },
+            "sent": { "messages": send_count, "bytes": send_length },
+            "dropped": { "messages": drop_count, "bytes": drop_length },
+            "errors": errors,
+            "nis": nis.collect::<Vec<_>>(),
+            "tcp": driver,
+        }})
+    }
+}
+
+fn kinds(kinds: &ByKind) -> Value {
+    json!({ "put": kinds.put, "get": kinds.get, "reply": kinds.reply, "ack": kinds.ack })
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counters { recv_count, recv_length, send_count, send_length, .. } = self.counters;
+        let Counters { drop_count, errors, .. } = self.counters;
+        writeln!(
+            f,
+            "stopped after {:.1} s: {recv_count} messages received ({recv_length} bytes), {send_count} sent \
+             ({send_length} bytes), {drop_count} dropped, {errors} errors",
+            self.time.as_secs_f64()
+        )?;
+        let mut nis = table(["NI", "", "PUT", "GET", "REPLY", "ACK"]);
+        for ni in &self.nis {
+            let traffic = &ni.traffic;
+            let rows = [("sent", traffic.sent), ("received", traffic.received), ("dropped", traffic.dropped)];
+            for (at, (what, ByKind { put, get, reply, ack })) in rows.into_iter().enumerate() {
+                let name = if at == 0 { ni.nid.to_string() } else { String::new() };
+                let counts = [put, get, reply, ack].map(|count| count.to_string());
+                nis.add_row([name, what.to_string()].into_iter().chain(counts));
+            }
+        }
+        writeln!(f, "{nis}")?;
+        let mut driver = table(["TCP", "count"]);
+        for (what, _, count) in self.of_driver() {
+            driver.add_row([what.to_string(), count.to_string()]);
+        }
+        write!(f, "{driver}")
+    }
+}
+
+/// A table whose numbers stand on the right.
+fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_BORDERS_ONLY).set_header(header);
+    for column in table.column_iter_mut().skip(if N > 2 { 2 } else { 1 }) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}

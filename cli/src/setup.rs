@@ -1,0 +1,44 @@
+//! The configuration of a node, from a file and from options.
+
+use lnet_node::{AcceptPolicy, NodeConfig};
+
+use crate::args::SetupArgs;
+use crate::failure::Failure;
+
+/// What the options and the file say. Without any network: `tcp`, which takes the first interface that can be used.
+pub(crate) fn config(args: &SetupArgs) -> Result<NodeConfig, Failure> {
+    let mut config = match &args.config {
+        Some(path) => NodeConfig::load(path).map_err(|error| Failure::of_node(&error, 0))?,
+        None => NodeConfig::new(),
+    };
+    for warning in config.warnings() {
+        tracing::warn!("{warning}");
+    }
+    if let Some(port) = args.accept_port {
+        config = config.accept_port(port);
+    }
+    if let Some(accept) = args.accept {
+        config = config.accept(accept.into());
+    }
+    if args.partitions.is_given() {
+        config = config.cpt(args.partitions.config());
+    }
+    let named: Vec<&str> = args.net.iter().map(String::as_str).collect();
+    let nets = match named.is_empty() {
+        false => named,
+        true if config.nets().is_empty() => vec!["tcp"],
+        true => return Ok(config),
+    };
+    let refused = |error| Failure::of_node(&error, 0);
+    nets.into_iter().try_fold(config.without_nets(), |config, net| config.net(net).map_err(refused))
+}
+
+/// LNet's name of a policy.
+pub(crate) fn policy_name(policy: AcceptPolicy) -> &'static str {
+    match policy {
+        AcceptPolicy::Secure => "secure",
+        AcceptPolicy::All => "all",
+        AcceptPolicy::None => "none",
+        AcceptPolicy::Hello => "hello",
+    }
+}

@@ -1,0 +1,79 @@
+//! From which NID a node is asked, and the node that asks.
+
+use lnet_api::Errno;
+use lnet_nid::{NetType, Nid};
+use lnet_node::{AcceptPolicy, Node, NodeConfig, source_towards};
+
+use crate::failure::Failure;
+
+/// A node to ask, and the NID to ask from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub(crate) target: Nid,
+    pub(crate) from: Nid,
+}
+
+/// A node that can ask all of them. It only connects out: so it needs no privileges where the others listen on port 988,
+/// and no free port where this host runs LNet already.
+pub(crate) fn node_for(questions: &[Question], accept_port: u16) -> Result<Node, Failure> {
+    let mut config = NodeConfig::new().accept_port(accept_port).accept(AcceptPolicy::None);
+    // A tool that asks again tries again: no back-off beyond the time between two questions.
+    config.tcp().max_reconnect_ms = config.tcp().min_reconnect_ms;
+    let mut sources: Vec<Nid> = questions.iter().map(|question| question.from).collect();
+    sources.retain(|from| !from.is_loopback());
+    sources.sort_by_key(Nid::to_string);
+    sources.dedup();
+    for from in sources {
+        let address = from.ip().ok_or_else(|| Failure::no_driver(from, from.net().net_type()))?;
+        let net = config.net(&format!("{}({address})", from.net()));
+        config = net.map_err(|error| Failure::of_node(&error, accept_port))?;
+    }
+    Node::start(&config).map_err(|error| {
+        let failure = Failure::of_node(&error, accept_port);
+        if error.errno() == Errno::EADDRINUSE {
+            failure.hint("name another NID of this host with --from, or stop that program")
+        } else {
+            failure
+        }
+    })
+}
+
+/// Who asks a node: the NID that is named, or the address from which this host routes there.
+pub(crate) fn question(target: Nid, from: Option<Nid>) -> Result<Question, Failure> {
+    if target.is_any() {
+        return Err(Failure::at("route", Errno::EINVAL, "one node is asked at a time: '*' names every one"));
+    }
+    let type_of = |nid: Nid| nid.net().net_type();
+    for nid in [Some(target), from].into_iter().flatten() {
+        if !nid.is_loopback() && (type_of(nid) != NetType::TCP || nid.ip().is_none()) {
+            return Err(Failure::no_driver(nid, type_of(nid)));
+        }
+    }
+    let from = match from {
+        Some(from) if from.net() != target.net() && !target.is_loopback() => {
+            let message = format!("{target} is not on the network of {from}: nlx uses no routers");
+            return Err(Failure::at("route", Errno::EHOSTUNREACH, message)
+                .hint(format!("ask from a NID on {}", target.net())));
+        }
+        Some(from) => from,
+        None if target.is_loopback() => target,
+        None => source(target)?,
+    };
+    Ok(Question { target, from })
+}
+
+fn source(target: Nid) -> Result<Nid, Failure> {
+    let address = source_towards(target).ok_or_else(|| {
+        let message = format!("{target}: no route: no interface of this host leads there");
+        Failure::at("route", Errno::ENETUNREACH, message)
+            .hint("see 'ip route'; if an interface does lead there, name its NID with --from")
+    })?;
+    if Some(address) == target.ip() {
+        let message = format!("{target} is a NID of this host itself, and would only ask itself");
+        return Err(Failure::at("route", Errno::EADDRINUSE, message).hint(format!(
+            "to reach the program that serves it, ask from another address of this host: --from ADDRESS@{}",
+            target.net()
+        )));
+    }
+    Ok(Nid::new_ip(target.net(), address))
+}
