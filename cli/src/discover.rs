@@ -60,7 +60,8 @@ fn words(features: Features) -> Vec<String> {
         (Features::METADATA, "metadata"),
     ];
     let known = NAMES.iter().fold(0, |bits, (feature, _)| bits | feature.0);
-    let named = NAMES.iter().filter(|(feature, _)| features.contains(*feature)).map(|(_, name)| name.to_string());
+    let named =
+        NAMES.iter().filter(|(feature, _)| features.contains(*feature)).map(|(_, name)| name.to_string());
     let unknown = features.0 & !known;
     named.chain((unknown != 0).then(|| format!("unknown {unknown:#x}"))).collect()
 }

@@ -64,7 +64,8 @@ impl Failure {
 
     /// What the usual reasons mean; a node that cannot be started has one of few.
     fn of_start(nid: Nid, errno: Errno, port: u16) -> Option<Failure> {
-        let at = nid.ip().map_or_else(|| nid.to_string(), |ip| std::net::SocketAddr::new(ip, port).to_string());
+        let at =
+            nid.ip().map_or_else(|| nid.to_string(), |ip| std::net::SocketAddr::new(ip, port).to_string());
         let failure = |step, message, advice: &str| Failure::at(step, errno, message).hint(advice);
         let cannot = |why| format!("{nid}: cannot listen on {at}: {why}");
         match (errno, holder_of(nid)) {
@@ -97,7 +98,8 @@ impl Failure {
         } else {
             format!("{name}: there is no driver for networks of this type")
         };
-        Failure::at("driver", Errno::EINVAL, message).hint("use a network of type tcp, for instance 'tcp(eth0)'")
+        Failure::at("driver", Errno::EINVAL, message)
+            .hint("use a network of type tcp, for instance 'tcp(eth0)'")
     }
 
     /// `{"step": …, "errno": …, "message": …, "try": …}`

@@ -65,7 +65,8 @@ fn page(command: &Command, words: &Words, name: &str) -> Result<Vec<u8>, Failure
     }
     rest.control("SH", ["SEE ALSO"]);
     let others = WORDS.iter().map(|other| [&["nlx"], other.command].concat().join("-"));
-    let others: Vec<String> = others.filter(|other| other != name).map(|other| format!("{other}(1)")).collect();
+    let others: Vec<String> =
+        others.filter(|other| other != name).map(|other| format!("{other}(1)")).collect();
     rest.text([roman(others.join(", "))]);
     rest.to_writer(&mut page)?;
     Ok(page)

@@ -14,6 +14,11 @@ use ni::Ni;
 pub(crate) fn run(args: &NetShowArgs) -> Result<(), Failure> {
     let config = setup::config(&args.setup)?;
     let shown = Shown::of(config, args)?;
+    // The explanation says most where something is wrong.
+    let sound = shown.check();
+    if sound.is_err() && !args.why {
+        return sound;
+    }
     if args.json {
         output::json(&shown.to_json())?;
     } else if args.yaml {
@@ -21,7 +26,7 @@ pub(crate) fn run(args: &NetShowArgs) -> Result<(), Failure> {
     } else {
         output::line(&shown)?;
     }
-    shown.check()
+    sound
 }
 
 /// What is shown.

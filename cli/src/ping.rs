@@ -59,7 +59,9 @@ impl Pinger<'_> {
                 self.ask_once_more(question, round, tally)?;
             }
             let rest = self.args.interval.saturating_sub(begun.elapsed());
-            if self.signals.stopped() || (round < rounds && self.node.wait(&self.signals.interrupt, Some(rest))) {
+            if self.signals.stopped()
+                || (round < rounds && self.node.wait(&self.signals.interrupt, Some(rest)))
+            {
                 break;
             }
         }

@@ -41,9 +41,12 @@ fn greet(node: &Node, port: u16, policy: AcceptPolicy, json: bool) -> Result<(),
     let policy = setup::policy_name(policy);
     if json {
         let pid = std::process::id();
-        return output::json(&json!({ "serving": { "nids": nids, "port": port, "accept": policy, "pid": pid } }));
+        return output::json(
+            &json!({ "serving": { "nids": nids, "port": port, "accept": policy, "pid": pid } }),
+        );
     }
-    nids.iter().try_for_each(|nid| output::line(format_args!("serving {nid} on port {port}, accept {policy}")))
+    nids.iter()
+        .try_for_each(|nid| output::line(format_args!("serving {nid} on port {port}, accept {policy}")))
 }
 
 /// Drives the node in this thread until a signal asks for the end; reports meanwhile.

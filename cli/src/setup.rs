@@ -4,6 +4,7 @@ use lnet_node::{AcceptPolicy, NodeConfig};
 
 use crate::args::SetupArgs;
 use crate::failure::Failure;
+use crate::output;
 
 /// What the options and the file say. Without any network: `tcp`, which takes the first interface that can be used.
 pub(crate) fn config(args: &SetupArgs) -> Result<NodeConfig, Failure> {
@@ -12,7 +13,7 @@ pub(crate) fn config(args: &SetupArgs) -> Result<NodeConfig, Failure> {
         None => NodeConfig::new(),
     };
     for warning in config.warnings() {
-        tracing::warn!("{warning}");
+        output::complain(format_args!("nlx: {warning}"));
     }
     if let Some(port) = args.accept_port {
         config = config.accept_port(port);

@@ -41,7 +41,8 @@ pub(crate) fn node_for(questions: &[Question], accept_port: u16) -> Result<Node,
 /// Who asks a node: the NID that is named, or the address from which this host routes there.
 pub(crate) fn question(target: Nid, from: Option<Nid>) -> Result<Question, Failure> {
     if target.is_any() {
-        return Err(Failure::at("route", Errno::EINVAL, "one node is asked at a time: '*' names every one"));
+        return Err(Failure::at("route", Errno::EINVAL, "one node is asked at a time: '*' names every one")
+            .hint("name the nodes one by one, for instance 10.0.0.1@tcp 10.0.0.2@tcp"));
     }
     let type_of = |nid: Nid| nid.net().net_type();
     for nid in [Some(target), from].into_iter().flatten() {

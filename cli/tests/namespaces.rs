@@ -26,6 +26,7 @@ impl Hosts {
         ip(&["link", "add", "veth0", "netns", a, "type", "veth", "peer", "name", "veth0", "netns", b]);
         for (name, address) in hosts.names.iter().zip(ADDRESSES) {
             ip(&["-n", name, "addr", "add", &format!("{address}/24"), "dev", "veth0"]);
+            ip(&["-n", name, "addr", "add", &format!("{}/64", six(address)), "dev", "veth0", "nodad"]);
             ip(&["-n", name, "link", "set", "veth0", "up"]);
             ip(&["-n", name, "link", "set", "lo", "up"]);
         }
@@ -46,6 +47,11 @@ impl Hosts {
     fn set_cable(&self, state: &str) {
         ip(&["-n", &self.names[1], "link", "set", "veth0", state]);
     }
+}
+
+/// The host's other address.
+fn six(address: &str) -> String {
+    format!("fd99::{}", address.rsplit('.').next().unwrap())
 }
 
 impl Drop for Hosts {
@@ -90,4 +96,49 @@ fn a_nid_is_claimed_per_host() {
     let _second = Server::start(hosts.nlx(1, &net));
     let third = hosts.nlx(1, &net).output().unwrap();
     assert!(complaint(&third).contains("127.0.0.1@tcp is held by nlx"), "{}", complaint(&third));
+}
+
+// Large NIDs, by interface address and by routing table.
+#[test]
+#[ignore = "needs root: ./test namespaces"]
+fn two_hosts_ping_each_other_over_ipv6() {
+    let hosts = Hosts::new("six");
+    let there = six(ADDRESSES[1]);
+    let _server = Server::start(hosts.nlx(1, &["serve", "--net", &format!("tcp({there})")]));
+    let target = format!("{there}@tcp");
+    let answered = hosts.nlx(0, &["ping", &target]).output().unwrap();
+    assert!(answered.status.success(), "{}", complaint(&answered));
+    assert!(String::from_utf8_lossy(&answered.stdout).contains(&format!("12345-{target}")));
+    let found = hosts.nlx(0, &["discover", &target, "--push"]).output().unwrap();
+    assert!(found.status.success(), "{}", complaint(&found));
+    assert!(String::from_utf8_lossy(&found.stdout).contains("large NIDs"));
+}
+
+// What depends on the host itself: its routes, and that low ports need privileges.
+#[test]
+#[ignore = "needs root: ./test namespaces"]
+fn a_host_without_a_route_or_privileges_says_so() {
+    let hosts = Hosts::new("poor");
+    let failed = |command: &mut Command, words: &[&str]| {
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", complaint(&output));
+        assert!(words.iter().all(|word| complaint(&output).contains(word)), "{}", complaint(&output));
+    };
+    for target in ["10.250.0.1@tcp", "fd98::1@tcp"] {
+        failed(&mut hosts.nlx(0, &["ping", target]), &[target, "no route", "ip route"]);
+        let known = hosts.nlx(0, &["ping", target, "--json"]).output().unwrap();
+        let text = String::from_utf8_lossy(&known.stdout).into_owned();
+        assert!(text.contains("ENETUNREACH") && text.contains("\"step\":\"route\""), "{text}");
+    }
+    let mut poor = Command::new("ip");
+    poor.args(["netns", "exec", &hosts.names[0], "setpriv", "--bounding-set=-all", "--inh-caps=-all"]);
+    poor.args([env!("CARGO_BIN_EXE_nlx"), "serve", "--net", "tcp(veth0)"]);
+    failed(&mut poor, &["10.99.7.1:988", "privileges", "root", "CAP_NET_BIND_SERVICE", "above 1023"]);
+    // Whoever only asks needs none: the node that is asked decides.
+    let _server = Server::start(hosts.nlx(1, &["serve", "--net", "tcp(veth0)", "--accept", "all"]));
+    let mut asks = Command::new("ip");
+    asks.args(["netns", "exec", &hosts.names[0], "setpriv", "--bounding-set=-all", "--inh-caps=-all"]);
+    asks.args([env!("CARGO_BIN_EXE_nlx"), "ping", "10.99.7.2@tcp"]);
+    let answered = asks.output().unwrap();
+    assert!(answered.status.success(), "{}", complaint(&answered));
 }

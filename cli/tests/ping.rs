@@ -9,16 +9,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use support::{Server, complaint, free_port, nlx, run};
-
-fn serve(address: Ipv4Addr, port: u16, more: &[&str]) -> Server {
-    let (net, port) = (format!("tcp({address})"), port.to_string());
-    Server::start(nlx(&[&["serve", "--net", &net, "--accept-port", &port], more].concat()))
-}
+use support::{ask, asking, complaint, free_port, json_lines, nlx, run, serve};
 
 fn ping(target: Ipv4Addr, from: Ipv4Addr, port: u16, more: &[&str]) -> std::process::Output {
-    let (target, from, port) = (format!("{target}@tcp"), format!("{from}@tcp"), port.to_string());
-    run(&[&["ping", &target, "--from", &from, "--accept-port", &port], more].concat())
+    ask("ping", target, from, port, more)
 }
 
 #[test]
@@ -33,7 +27,8 @@ fn a_served_node_answers_with_its_nids_and_counts_it() {
     assert_eq!(answer["pid"], 12345);
     assert_eq!(answer["from"], format!("{here}@tcp"));
     let plain = ping(there, here, port, &[]);
-    assert!(String::from_utf8_lossy(&plain.stdout).contains(&format!("12345-{there}@tcp")));
+    // As `lctl ping` prints it.
+    assert_eq!(String::from_utf8_lossy(&plain.stdout), format!("12345-0@lo\n12345-{there}@tcp\n"));
     server.signal(Signal::SIGTERM);
     let (status, rest) = server.end();
     assert!(status.success());
@@ -163,10 +158,11 @@ fn a_port_in_use_is_named() {
 
 #[test]
 fn what_cannot_be_read_is_refused_before_anything_starts() {
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["ping", "*"], "one node"),
-        (&["ping", "fd00::1@tcp"], "fd00::1@tcp"),
-        (&["ping", "10.0.0.1@o2ib"], "only networks of type tcp"),
+        (&["ping", "10.0.0.1@o2ib"], "the verbs driver (o2iblnd) is not built in"),
+        (&["ping", "17@gni"], "no driver"),
+        (&["ping", "127.0.0.1@tcp", "--interval", "1"], "--count"),
         (&["serve", "--net", "tcp(127.0.0.1)", "--accept-port", "0"], "0"),
         (&["ping", "999.0.0.1@tcp"], "999.0.0.1"),
         (&["ping", "10.0.0.1@ether"], "ether"),
@@ -213,4 +209,67 @@ fn an_output_that_is_closed_or_full_is_no_panic() {
     drop(reader);
     let output = nlx(&["ping", "0@lo"]).stdout(writer).output().unwrap();
     assert_eq!((output.status.code(), complaint(&output)), (Some(1), String::new()));
+}
+
+#[test]
+fn pings_again_and_again_end_with_the_numbers() {
+    let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 1, 11, last));
+    let port = free_port(there);
+    let server = serve(there, port, &[]);
+    let output = ping(there, here, port, &["--count", "3", "--interval", "0.01", "--json"]);
+    assert!(output.status.success(), "{}", complaint(&output));
+    let lines = json_lines(&output.stdout);
+    let seqs: Vec<_> = lines.iter().filter_map(|line| line["seq"].as_u64()).collect();
+    assert_eq!(seqs, [1, 2, 3]);
+    let summary = &lines[3]["summary"];
+    assert_eq!((&summary["sent"], &summary["answered"]), (&3.into(), &3.into()));
+    let [min, avg, max] = ["min_us", "avg_us", "max_us"].map(|key| summary[key].as_f64().unwrap());
+    assert!(0.0 < min && min <= avg && avg <= max);
+    let plain = ping(there, here, port, &["--count", "2", "--interval", "0.01"]);
+    let text = String::from_utf8_lossy(&plain.stdout).into_owned();
+    assert!(text.starts_with(&format!("answer 1 from {there}@tcp: 1 NIDs, ")), "{text}");
+    assert!(text.contains("2 sent, 2 answered, 0% lost\nmin/avg/max "), "{text}");
+    drop(server);
+    let lost = ping(there, here, port, &["--count", "2", "--interval", "0.01", "--json"]);
+    assert_eq!(lost.status.code(), Some(1));
+    let lines = json_lines(&lost.stdout);
+    assert_eq!(
+        (&lines[0]["error"]["errno"], &lines[2]["summary"]["answered"]),
+        (&"ECONNREFUSED".into(), &0.into())
+    );
+    assert_eq!(lines[2]["summary"]["min_us"], Value::Null);
+}
+
+/// With the largest count there is, and with none.
+#[test]
+fn pings_without_end_are_stopped_by_a_signal() {
+    let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 1, 12, last));
+    let port = free_port(there);
+    let _server = serve(there, port, &[]);
+    for (count, signal) in [("18446744073709551615", Signal::SIGINT), ("0", Signal::SIGTERM)] {
+        let arguments = asking("ping", there, here, port);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(["--count", count]).collect();
+        let mut command = nlx(&arguments);
+        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut text = String::new();
+        std::io::BufRead::read_line(&mut output, &mut text).unwrap();
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), signal).unwrap();
+        output.read_to_string(&mut text).unwrap();
+        assert!(child.wait().unwrap().success());
+        assert!(text.contains("0% lost\nmin/avg/max"), "{text}");
+    }
+}
+
+#[test]
+fn several_nodes_are_pinged_and_one_that_is_missing_is_told() {
+    let [here, first, second] = [1, 2, 3].map(|last| Ipv4Addr::new(127, 1, 13, last));
+    let port = free_port(first);
+    let _server = serve(first, port, &[]);
+    let other = format!("{second}@tcp");
+    let output = ping(first, here, port, &[&other]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(text, format!("{first}@tcp:\n12345-0@lo\n12345-{first}@tcp\n"));
+    assert!(complaint(&output).contains(&other) && complaint(&output).contains("refused"));
 }

@@ -85,9 +85,6 @@ mod tests {
         assert!(tally.is_complete());
         tally.lost();
         assert!(!tally.is_complete());
-        assert_eq!(
-            tally.to_string(),
-            "4 sent, 3 answered, 25% lost\nmin/avg/max 0.100/0.200/0.300 ms"
-        );
+        assert_eq!(tally.to_string(), "4 sent, 3 answered, 25% lost\nmin/avg/max 0.100/0.200/0.300 ms");
     }
 }

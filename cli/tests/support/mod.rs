@@ -36,10 +36,36 @@ pub fn free_port(address: Ipv4Addr) -> u16 {
     TcpListener::bind(SocketAddr::from((address, 0))).unwrap().local_addr().unwrap().port()
 }
 
+/// Starts `nlx serve` on an address.
+pub fn serve(address: Ipv4Addr, port: u16, more: &[&str]) -> Server {
+    let (net, port) = (format!("tcp({address})"), port.to_string());
+    Server::start(nlx(&[&["serve", "--net", &net, "--accept-port", &port], more].concat()))
+}
+
+/// Runs a command that asks a node from an address of this host.
+pub fn ask(command: &str, target: Ipv4Addr, from: Ipv4Addr, port: u16, more: &[&str]) -> Output {
+    run(&[&asking(command, target, from, port).iter().map(String::as_str).collect::<Vec<_>>()[..], more]
+        .concat())
+}
+
+/// The arguments of such a command.
+pub fn asking(command: &str, target: Ipv4Addr, from: Ipv4Addr, port: u16) -> [String; 6] {
+    [command, &format!("{target}@tcp"), "--from", &format!("{from}@tcp"), "--accept-port", &port.to_string()]
+        .map(str::to_string)
+}
+
+/// What it printed, as lines of JSON.
+pub fn json_lines(bytes: &[u8]) -> Vec<serde_json::Value> {
+    let text = String::from_utf8_lossy(bytes);
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line:?}"))).collect()
+}
+
 /// A running `nlx serve`; it is killed when the test ends.
 pub struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
+    /// Its first line.
+    pub greeting: String,
 }
 
 impl Server {
@@ -49,8 +75,8 @@ impl Server {
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
-        assert!(line.starts_with("serving "), "{line:?}");
-        Server { child, output }
+        assert!(line.contains("serving"), "{line:?}");
+        Server { child, output, greeting: line }
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -59,6 +85,13 @@ impl Server {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The next line of its output.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line
     }
 
     /// Waits for its end; gives the rest of its output.

@@ -1,0 +1,208 @@
+//! Every way in which a command can fail for reasons outside of it, provoked for real: the words, the step, the exit status.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use support::{asking, complaint, free_port, json_lines, run, serve};
+
+/// Runs a command for people and for programs; both must be told the same, and that it failed.
+fn fails(case: &str, arguments: &[&str], step: &str, errno: &str, words: &[&str]) {
+    let plain = run(arguments);
+    let text = complaint(&plain);
+    assert_eq!((plain.status.code(), &plain.stdout[..]), (Some(1), &b""[..]), "{case}: {text}");
+    assert!(text.starts_with("nlx: "), "{case}: {text}");
+    let output = run(&[arguments, &["--json"]].concat());
+    assert_eq!((output.status.code(), complaint(&output).as_str()), (Some(1), ""), "{case}");
+    let lines = json_lines(&output.stdout);
+    let [line] = &lines[..] else { panic!("{case}: {lines:?}") };
+    let error = &line["error"];
+    assert_eq!(
+        (error["step"].as_str(), error["errno"].as_str()),
+        (Some(step), Some(errno)),
+        "{case}: {line}"
+    );
+    let (message, advice) = (error["message"].as_str().unwrap(), error["try"].as_str().unwrap_or_default());
+    for word in words {
+        assert!(text.contains(word), "{case}: {text}");
+        assert!(message.contains(word) || advice.contains(word), "{case}: {line}");
+    }
+    assert!(!advice.is_empty(), "{case} says what to try");
+}
+
+/// Something that listens and does this with everybody who connects.
+fn listener(address: Ipv4Addr, port: u16, serve: impl Fn(TcpStream) + Clone + Send + 'static) {
+    let listener = TcpListener::bind(SocketAddr::from((address, port))).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let serve = serve.clone();
+            thread::spawn(move || serve(stream));
+        }
+    });
+}
+
+/// Connection request and hello of the other side (lnet-wire 21, 22.2).
+fn greeting(stream: &mut TcpStream) -> [u8; 72] {
+    let mut bytes = [0; 72];
+    stream.read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+/// The hello that answers it, from the NID that was asked for.
+fn hello(greeting: &[u8; 72]) -> [u8; 56] {
+    let mut hello = [0; 56];
+    hello.copy_from_slice(&greeting[16..]);
+    hello[8..16].copy_from_slice(&greeting[32..40]);
+    hello[16..24].copy_from_slice(&greeting[24..32]);
+    // BULK_IN there is BULK_OUT here.
+    hello[48] = match hello[48] {
+        2 => 3,
+        3 => 2,
+        other => other,
+    };
+    hello
+}
+
+/// Until the other side has had enough.
+fn listen_on(mut stream: TcpStream) {
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+fn answers(
+    with: impl Fn(&[u8; 72]) -> Vec<u8> + Clone + Send + 'static,
+) -> impl Fn(TcpStream) + Clone + Send {
+    move |mut stream| {
+        let answer = with(&greeting(&mut stream));
+        let _ = stream.write_all(&answer);
+        listen_on(stream);
+    }
+}
+
+#[test]
+fn whoever_is_no_lnet_node_is_told_as_what_it_is() {
+    let here = Ipv4Addr::new(127, 3, 1, 1);
+    let there = |last| Ipv4Addr::new(127, 3, 1, last);
+    let port = free_port(here);
+    listener(there(2), port, |mut stream| {
+        greeting(&mut stream);
+    });
+    let http = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n";
+    listener(there(3), port, answers(|_| http.to_vec()));
+    listener(there(4), port, |mut stream| {
+        stream.write_all(b"SSH-2.0-OpenSSH_10.0p2 Debian-7 and as much again as a hello has\r\n").unwrap();
+        listen_on(stream);
+    });
+    listener(
+        there(5),
+        port,
+        answers(|greeting| {
+            let mut hello = hello(greeting);
+            hello[4] = 9;
+            hello.to_vec()
+        }),
+    );
+    listener(
+        there(6),
+        port,
+        answers(|greeting| {
+            let mut hello = hello(greeting);
+            hello[8] = 77;
+            hello.to_vec()
+        }),
+    );
+    listener(there(7), port, listen_on);
+    listener(there(8), port, answers(|greeting| hello(greeting).to_vec()));
+    // The address, what there is, the step, its errno, words.
+    let cases: [(u8, &str, &str, &str, &[&str]); 8] = [
+        (2, "reset", "handshake", "ECONNRESET", &["does not have this NID", "privileged", "accept=all"]),
+        (3, "HTTP", "handshake", "EPROTO", &["\"HTTP\"", "LNet node"]),
+        (4, "SSH", "handshake", "EPROTO", &["\"SSH-\"", "LNet node"]),
+        (5, "version", "handshake", "EPROTO", &["hello has version 9"]),
+        (6, "wrong NID", "handshake", "EPROTO", &["hello comes from 127.3.1.77@tcp"]),
+        (7, "silent", "handshake", "ETIMEDOUT", &["within 0.5 s", "no hello", "LNet node"]),
+        (8, "no answer", "answer", "ETIMEDOUT", &["within 0.5 s", "connected, but the ping is not answered"]),
+        (9, "refused", "connect", "ECONNREFUSED", &["refused", "nobody listens", "accept_port"]),
+    ];
+    for (last, case, step, errno, words) in cases {
+        for command in ["ping", "discover"] {
+            let arguments = asking(command, there(last), here, port);
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(["--timeout"]).collect();
+            // The others do something before they are given up.
+            let timeout = if errno == "ETIMEDOUT" { "0.5" } else { "60" };
+            let target = format!("{}@tcp", there(last));
+            fails(
+                case,
+                &[&arguments[..], &[timeout]].concat(),
+                step,
+                errno,
+                &[&[target.as_str()], words].concat(),
+            );
+        }
+    }
+}
+
+#[test]
+fn a_node_without_a_way_to_it_is_told_so() {
+    for command in ["ping", "discover"] {
+        fails("all nodes", &[command, "*"], "route", "EINVAL", &["one node"]);
+        fails("verbs", &[command, "10.0.0.1@o2ib"], "driver", "EINVAL", &["10.0.0.1@o2ib", "verbs driver"]);
+        fails("itself", &[command, "127.0.0.1@tcp"], "route", "EADDRINUSE", &["127.0.0.1@tcp", "--from"]);
+        let elsewhere = [command, "10.0.0.1@tcp", "--from", "127.0.0.1@tcp7"];
+        fails(
+            "another network",
+            &elsewhere,
+            "route",
+            "EHOSTUNREACH",
+            &["not on the network", "ask from a NID on tcp"],
+        );
+        // Nobody connects to a group of hosts.
+        let group = [command, "224.0.0.1@tcp", "--from", "127.3.2.1@tcp"];
+        fails("no route", &group, "connect", "ENETUNREACH", &["224.0.0.1", "unreachable", "firewall"]);
+    }
+}
+
+#[test]
+fn a_node_that_cannot_be_started_says_what_stands_in_the_way() {
+    let here = Ipv4Addr::new(127, 3, 3, 1);
+    let port = free_port(here);
+    let taken = TcpListener::bind(SocketAddr::from((here, 0))).unwrap();
+    let taken_port = taken.local_addr().unwrap().port().to_string();
+    let net = format!("tcp({here})");
+    let serving = |more: &[&'static str]| [&["serve"], more].concat();
+    let busy = ["serve", "--net", &net, "--accept-port", &taken_port];
+    fails(
+        "port taken",
+        &busy,
+        "listen",
+        "EADDRINUSE",
+        &[&taken_port, "not nlx", "ss -ltnp", "--accept-port"],
+    );
+    let server = serve(here, port, &[]);
+    let (port, pid) = (port.to_string(), format!("(pid {})", server.pid()));
+    let held = ["serve", "--net", &net, "--accept-port", &port];
+    fails("NID held", &held, "claim", "EADDRINUSE", &[&format!("{here}@tcp is held by nlx"), &pid, "stop"]);
+    let from = asking("ping", Ipv4Addr::new(127, 3, 3, 2), here, 988);
+    let from: Vec<&str> = from.iter().map(String::as_str).collect();
+    fails("NID held", &from, "claim", "EADDRINUSE", &["is held by nlx", &pid, "--from"]);
+    let absent = ["--net", "tcp(nosuchif0)"];
+    fails("no interface", &serving(&absent), "interface", "ENODEV", &["nosuchif0", "lo", "net show --why"]);
+    fails("no interface", &["net", "show", "--net", "tcp(nosuchif0)"], "interface", "ENODEV", &["nosuchif0"]);
+    // A documentation address (RFC 5737) of a block that no host has.
+    fails("no address", &serving(&["--net", "tcp(203.0.113.77)"]), "interface", "ENODEV", &["203.0.113.77"]);
+    fails("verbs", &serving(&["--net", "o2ib0:0(ib0)"]), "driver", "EINVAL", &["verbs driver (o2iblnd)"]);
+}
+
+#[test]
+fn arguments_that_cannot_be_read_are_told_in_json_too() {
+    let output = run(&["ping", "127.0.0.1@tcp", "--count", "many", "--json"]);
+    assert_eq!((output.status.code(), complaint(&output).as_str()), (Some(2), ""));
+    let error = &json_lines(&output.stdout)[0]["error"];
+    assert_eq!((&error["step"], &error["errno"]), (&"arguments".into(), &"EINVAL".into()));
+    assert!(error["message"].as_str().unwrap().contains("many"), "{error}");
+    let plain = run(&["ping"]);
+    assert_eq!((plain.status.code(), complaint(&plain).contains("<NID>")), (Some(2), true));
+}

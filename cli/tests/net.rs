@@ -1,0 +1,99 @@
+//! `nlx net show`, as a process.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use serde_json::Value;
+use support::{complaint, free_port, json_lines, run, serve};
+
+fn shown(arguments: &[&str]) -> Value {
+    let output = run(&[&["net", "show", "--json"], arguments].concat());
+    assert!(output.status.success(), "{}", complaint(&output));
+    json_lines(&output.stdout).remove(0)
+}
+
+fn text(arguments: &[&str]) -> String {
+    let output = run(&[&["net", "show"], arguments].concat());
+    assert!(output.status.success(), "{}", complaint(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_network_is_shown_as_it_would_be_and_who_stands_in_its_way() {
+    let here = Ipv4Addr::new(127, 4, 1, 1);
+    let (net, port) = (format!("tcp7({here})[0]"), free_port(here));
+    let port_text = port.to_string();
+    let arguments = ["--net", &net, "--accept-port", &port_text];
+    let ni = |more: &[&str]| shown(&[&arguments, more].concat())["nets"][0]["nis"][0].clone();
+    let free = ni(&[]);
+    assert_eq!((&free["nid"], &free["status"]), (&format!("{here}@tcp7").into(), &"free".into()));
+    assert_eq!((&free["interface"], &free["address"]), (&"lo".into(), &here.to_string().into()));
+    assert_eq!(
+        (&free["port"], &free["accept"], &free["cpts"]),
+        (&port.into(), &"hello".into(), &serde_json::json!([0]))
+    );
+    let listener = TcpListener::bind(SocketAddr::from((here, port))).unwrap();
+    let taken = ni(&[]);
+    assert!(taken["status"].as_str().unwrap().contains(&format!("port {port} is in use")), "{taken}");
+    assert_eq!(ni(&["--accept", "none"])["status"], "free", "it does not listen");
+    drop(listener);
+    let server = serve(here, port, &["--net", &net]);
+    assert_eq!(ni(&[])["status"], format!("held by nlx (pid {})", server.pid()));
+}
+
+#[test]
+fn each_interface_is_explained() {
+    let why = shown(&["--net", "tcp(lo)", "--why"])["nets"][0]["why"].clone();
+    let reason = |address: &str| {
+        why.as_array().unwrap().iter().find(|line| line["address"] == address).unwrap().clone()
+    };
+    assert_eq!(reason("127.0.0.1")["nid"], "127.0.0.1@tcp");
+    assert_eq!(reason("127.0.0.1")["why"], "the interface is named");
+    let text = text(&["--net", "tcp(127.4.2.2)", "--why"]);
+    assert!(text.contains("not named") && text.contains("127.4.2.2@tcp: the address is named"), "{text}");
+    // What cannot be is explained too, and it fails.
+    let output = run(&["net", "show", "--net", "tcp(nosuchif0)", "--why"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("loopback")
+            || complaint(&output).contains("nosuchif0")
+    );
+}
+
+#[test]
+fn a_file_is_read_and_options_count_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lnet.conf");
+    std::fs::write(
+        &file,
+        "net:\n    - net type: tcp3\n      local NI(s):\n        - interfaces:\n              0: lo\n",
+    )
+    .unwrap();
+    let file = file.to_str().unwrap();
+    assert_eq!(shown(&["--config", file])["nets"][0]["nis"][0]["nid"], "127.0.0.1@tcp3");
+    let both = shown(&["--config", file, "--net", "tcp4(127.4.3.1)", "--accept-port", "1234", "--tunables"]);
+    assert_eq!(both["nets"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        (&both["nets"][0]["net"], &both["tunables"]["lnet"]["accept_port"]),
+        (&"tcp4".into(), &"1234".into())
+    );
+    assert_eq!(both["tunables"]["ksocklnd"]["peer_credits"], "8");
+    let yaml = text(&["--config", file, "--yaml", "--tunables"]);
+    for line in [
+        "net:\n    - net type: tcp3\n",
+        "        - nid: 127.0.0.1@tcp3\n",
+        "    ksocklnd:\n",
+        "        peer_credits: \"8\"",
+    ] {
+        assert!(yaml.contains(line), "{yaml}");
+    }
+    std::fs::write(folder.path().join("bad.conf"), "net:\n  - net type: tcp\n    nonsense: 1\n").unwrap();
+    let bad = run(&["net", "show", "--config", folder.path().join("bad.conf").to_str().unwrap(), "--json"]);
+    assert_eq!(bad.status.code(), Some(1));
+    let error = &json_lines(&bad.stdout)[0]["error"];
+    assert_eq!(error["step"], "configuration");
+    assert!(error["message"].as_str().unwrap().contains("nonsense"), "{error}");
+}

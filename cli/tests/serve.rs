@@ -1,0 +1,146 @@
+//! `nlx serve` and `nlx discover`, as processes: what is told while a node runs and when it ends.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::io::Read;
+use std::net::Ipv4Addr;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, pipe2, write};
+use serde_json::Value;
+use support::{ask, complaint, free_port, json_lines, nlx, serve};
+
+#[test]
+fn a_node_tells_programs_what_it_does() {
+    let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 2, 1, last));
+    let port = free_port(there);
+    let mut server = serve(there, port, &["--json"]);
+    let greeting: Value = serde_json::from_str(&server.greeting).unwrap();
+    let serving = &greeting["serving"];
+    assert_eq!(serving["nids"], serde_json::json!([format!("{there}@tcp")]));
+    assert_eq!((&serving["port"], &serving["accept"]), (&port.into(), &"hello".into()));
+    assert_eq!(serving["pid"], server.pid());
+    assert!(ask("ping", there, here, port, &["--count", "3", "--interval", "0.01"]).status.success());
+    server.signal(Signal::SIGUSR1);
+    let stats: Value = serde_json::from_str(&server.line()).unwrap();
+    let stats = &stats["stats"];
+    let seconds = stats["seconds"].as_f64().unwrap();
+    for way in ["received", "sent"] {
+        let rate = stats[way]["messages_per_s"].as_f64().unwrap();
+        assert!((rate * seconds - 3.0).abs() < 0.01, "{stats}");
+    }
+    assert_eq!((&stats["dropped"], &stats["errors"]), (&0.into(), &0.into()));
+    server.signal(Signal::SIGINT);
+    let (status, rest) = server.end();
+    assert!(status.success());
+    let stopped = &json_lines(rest.as_bytes())[0]["stopped"];
+    assert_eq!((&stopped["received"]["messages"], &stopped["sent"]["messages"]), (&3.into(), &3.into()));
+    let ni = &stopped["nis"][1];
+    assert_eq!(ni["nid"], format!("{there}@tcp"));
+    assert_eq!(
+        (&ni["received"]["get"], &ni["sent"]["reply"], &ni["sent"]["put"]),
+        (&3.into(), &3.into(), &0.into())
+    );
+    assert!(stopped["tcp"]["accepts"].as_u64().unwrap() >= 1);
+    assert_eq!((&stopped["tcp"]["refusals"], &stopped["tcp"]["protocol_errors"]), (&0.into(), &0.into()));
+}
+
+#[test]
+fn a_node_tells_people_what_it_does() {
+    let there = Ipv4Addr::new(127, 2, 2, 2);
+    let mut server = serve(there, free_port(there), &["--stats", "0.05"]);
+    for _ in 0..2 {
+        let line = server.line();
+        assert!(
+            line.starts_with("in 0.0 msg/s 0.000 MB/s | out 0.0 msg/s")
+                && line.contains("0 peers, 0 connections"),
+            "{line}"
+        );
+    }
+    server.signal(Signal::SIGTERM);
+    let (status, rest) = server.end();
+    assert!(status.success());
+    for word in
+        ["stopped after", "0 messages received", "127.2.2.2@tcp", "connections accepted", "protocol errors"]
+    {
+        assert!(rest.contains(word), "{rest}");
+    }
+}
+
+/// A first signal asks for an orderly end, which hangs here: nobody reads what is printed.
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let there = Ipv4Addr::new(127, 2, 3, 2);
+    let port = free_port(there).to_string();
+    let (reader, writer) = pipe2(OFlag::O_CLOEXEC).unwrap();
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    while write(&writer, &[b'x'; 1024]).is_ok() {}
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
+    let net = format!("tcp({there})");
+    let mut command = nlx(&["serve", "--net", &net, "--accept-port", &port]);
+    let mut child = command.stdout(writer).stderr(Stdio::null()).spawn().unwrap();
+    let pid = Pid::from_raw(child.id() as i32);
+    let thread_is_there = || {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let name = |thread: std::io::Result<std::fs::DirEntry>| {
+            std::fs::read_to_string(thread.unwrap().path().join("comm"))
+        };
+        threads.filter_map(|thread| name(thread).ok()).any(|name| name.trim() == "nlx-signals")
+    };
+    while !thread_is_there() {
+        std::thread::yield_now();
+    }
+    // Two that come together count as one.
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        kill(pid, Signal::SIGTERM).unwrap();
+        std::thread::yield_now();
+    };
+    assert_eq!((status.code(), status.signal()), (Some(128 + 15), None));
+    drop(reader);
+}
+
+#[test]
+fn a_node_is_discovered_and_told_of_the_one_that_asks() {
+    let [here, first, second] = [1, 2, 3].map(|last| Ipv4Addr::new(127, 2, 4, last));
+    let port = free_port(first);
+    let server = serve(first, port, &["--net", &format!("tcp1({second})")]);
+    let output = ask("discover", first, here, port, &["--push", "--json"]);
+    assert!(output.status.success(), "{}", complaint(&output));
+    let found = &json_lines(&output.stdout)[0];
+    assert_eq!((&found["primary_nid"], &found["features"]), (&format!("{first}@tcp").into(), &"0x1e".into()));
+    assert_eq!((&found["multi_rail"], &found["discovery"]), (&true.into(), &true.into()));
+    let nids: Vec<_> = found["peer_ni"].as_array().unwrap().iter().map(|ni| ni["nid"].clone()).collect();
+    assert_eq!(nids, [format!("{first}@tcp"), format!("{second}@tcp1")]);
+    assert_eq!((&found["push"], &found["asked_bytes"]), (&"acknowledged".into(), &serde_json::json!([272])));
+    let plain = ask("discover", first, here, port, &[]);
+    let text = String::from_utf8_lossy(&plain.stdout).into_owned();
+    // As `lnetctl discover` prints it.
+    let lines =
+        ["discover:\n    - primary nid: ", "      Multi-Rail: True\n", "      peer ni:\n        - nid: "];
+    assert!(lines.iter().all(|line| text.contains(line)) && !text.contains("push"), "{text}");
+    server.signal(Signal::SIGTERM);
+    let (_, rest) = server.end();
+    // A GET and a PUT, their REPLY and ACK, and the GET without a push.
+    assert!(rest.contains("3 messages received") && rest.contains("3 sent"), "{rest}");
+}
+
+#[test]
+fn an_output_that_nobody_reads_ends_it_quietly() {
+    let there = Ipv4Addr::new(127, 2, 5, 2);
+    let (net, port) = (format!("tcp({there})"), free_port(there).to_string());
+    let (reader, writer) = pipe2(OFlag::O_CLOEXEC).unwrap();
+    let mut command = nlx(&["serve", "--net", &net, "--accept-port", &port, "--stats", "0.01"]);
+    let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    drop((command, reader));
+    let mut complaints = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
+    assert_eq!((child.wait().unwrap().code(), complaints.as_str()), (Some(1), ""));
+}
