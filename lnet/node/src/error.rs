@@ -142,6 +142,12 @@ pub enum NodeError {
         /// LNet's reason.
         source: LNetError,
     },
+    /// The node has no NI of this NID.
+    #[error("{nid} is not a NID of this node")]
+    NoNi {
+        /// The NID.
+        nid: Nid,
+    },
     /// The node has been shut down.
     #[error("the node has been shut down")]
     Ended,
@@ -178,6 +184,7 @@ impl NodeError {
             NodeError::Interface { .. } => Errno::ENODEV,
             NodeError::NoNetwork => Errno::ENETDOWN,
             NodeError::Start { source, .. } | NodeError::Remove { source, .. } => source.errno(),
+            NodeError::NoNi { .. } => Errno::EADDRNOTAVAIL,
             NodeError::Ended => Errno::ESHUTDOWN,
             NodeError::NoEntry { .. } => Errno::ENOENT,
             NodeError::Config { errno, .. }

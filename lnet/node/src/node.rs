@@ -3,10 +3,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lnet::{Counters, Engine};
-use lnet_api::{Clock, Drive, EqHandle, LNet, LNetError, Lnd, Polled, wait_until};
+use lnet_api::{Clock, Drive, EqHandle, LNet, LNetError, Lnd, LndError, MAX_SHARDS, Polled, wait_until};
 use lnet_cpt::CptTable;
 use lnet_nid::{Nid, ProcessId};
-use lnet_socklnd::SockLnd;
+use lnet_socklnd::{NiConfig, SockConfig, SockLnd};
 use parking_lot::{Mutex, RwLock};
 
 use crate::drive::NodeDrive;
@@ -39,7 +39,11 @@ impl Node {
         let table = config.table()?;
         let interfaces = config.interfaces(table.partitions())?;
         let engine = Engine::new(config.engine(table.clone(), wall_clock_ns()));
-        let sock = SockLnd::new(config.sock().clone()).map_err(|error| NodeError::System {
+        let partitions = table.partitions().min(MAX_SHARDS);
+        // A link's own number is for each NI to be told.
+        let conns_per_peer = config.sock().conns_per_peer.max(1);
+        let tcp = SockConfig { partitions, conns_per_peer, ..config.sock().clone() };
+        let sock = SockLnd::new(tcp).map_err(|error| NodeError::System {
             what: format!("TCP: {}", error.what),
             errno: error.errno,
         })?;
@@ -110,6 +114,12 @@ impl Node {
     fn start_ni(&self, ni: &PlannedNi) -> Result<(), NodeError> {
         let nid = ni.nid;
         let id = ProcessId { nid, pid: self.config.pid() };
+        // 0 leaves it to the speed of the link (lnet-wire 23).
+        if self.config.sock().conns_per_peer == 0 {
+            let own = NiConfig { conns_per_peer: ni.conns_per_peer, ..NiConfig::from(self.sock.config()) };
+            let refused = |error| NodeError::Start { nid, source: LNetError::Lnd(LndError::from(error)) };
+            self.sock.configure(nid, own).map_err(refused)?;
+        }
         let started = self.drive.engine.add_ni_on(id, self.sock.clone(), &ni.cpts);
         started.map_err(|source| NodeError::Start { nid, source })
     }
@@ -168,6 +178,19 @@ impl Node {
         timeout: Duration,
     ) -> Result<PingAnswer, PingFailure> {
         crate::ping::ping(self, target, source, timeout)
+    }
+
+    /// Sets how many connections of each bulk type peers have (S-208), of one NI or, with `None`, of all there are and will be;
+    /// 0 counts as 1. It takes effect at once, for peers that are connected too; see [`SockLnd::set_conns_per_peer`].
+    ///
+    /// # Errors
+    /// [`NodeError::NoNi`] (EADDRNOTAVAIL) if the node has no such NI.
+    pub fn set_conns_per_peer(&self, nid: Option<Nid>, count: u8) -> Result<(), NodeError> {
+        if let Some(nid) = nid.filter(|nid| !self.nids.read().contains(nid)) {
+            return Err(NodeError::NoNi { nid });
+        }
+        self.sock.set_conns_per_peer(nid, count);
+        Ok(())
     }
 
     /// Takes the oldest event of the first of these queues that has one, and waits for it (`LNetEQPoll`, S-311): the calling

@@ -79,7 +79,9 @@ fn nid(text: &str) -> Nid {
 fn each_shard_has_its_thread_and_a_busy_node_answers() {
     let busy = node("tcp(127.44.0.5)", 4);
     assert_eq!(busy.threads(), busy.drive().shards());
-    assert!(busy.threads() >= 1);
+    assert_eq!(busy.threads(), 4);
+    assert!(busy.set_conns_per_peer(Some(nid("127.44.0.9@tcp")), 2).is_err());
+    busy.set_conns_per_peer(None, 2).unwrap();
     for host in 6..14 {
         let asking = node(&format!("tcp(127.44.0.{host})"), 1);
         let answer = asking.ping(nid("127.44.0.5@tcp"), None, PATIENCE).unwrap();
