@@ -78,10 +78,12 @@ fn a_peer_that_is_killed_and_comes_back() {
     there.fail(&mut one, 20);
     there.stop(&mut one);
     let mut other = hosts.peer(1, SHORT);
+    // The new life speaks first: the old one may still be in the back-off of its last attempt.
+    one.answers(&mut other);
     exchange(&mut one, &mut other, 9, "count=60");
-    // The other way round: the new life speaks first.
     one.kill();
     let mut one = hosts.peer(0, SHORT);
+    other.answers(&mut one);
     exchange(&mut other, &mut one, 10, "count=60");
     one.answers(&mut other);
 }

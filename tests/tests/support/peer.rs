@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// Far beyond what anything here takes; an answer that has not come by then never will.
-const HUNG: Duration = Duration::from_secs(60);
+pub const HUNG: Duration = Duration::from_secs(60);
 
 /// Where the nodes of these tests listen: each has an address of its own.
 pub const PORT: u16 = 21_900;
@@ -128,12 +128,15 @@ impl Peer {
         }
     }
 
-    /// What a process has to say that does not answer: what it said before, and its counters.
+    /// What a process has to say that does not answer: what it said before, its counters, its sockets.
     fn last_words(&mut self) -> Vec<String> {
         let _ = writeln!(self.input.as_mut().unwrap(), "all counts 0");
         let count = self.addresses.len();
         let now = (0..count).map_while(|_| self.lines.recv_timeout(Duration::from_secs(5)).ok());
-        self.early.iter().cloned().chain(now).collect()
+        let sockets = Command::new("ss").args(["-tn", "src", &self.addresses[0].to_string()]).output();
+        let sockets =
+            sockets.map_or(String::new(), |output| String::from_utf8_lossy(&output.stdout).into_owned());
+        self.early.iter().cloned().chain(now).chain([sockets]).collect()
     }
 
     /// The NID of its first node.
