@@ -37,7 +37,8 @@ impl NodeConfig {
             nets: Vec::new(),
             engine: EngineConfig::new(Pid::LNET, 0),
             partitions: Partitions::default(),
-            tcp: SockConfig::default(),
+            // As LNet has it: by the link's speed.
+            tcp: SockConfig { conns_per_peer: 0, ..SockConfig::default() },
             warnings: Vec::new(),
         }
     }
@@ -168,7 +169,8 @@ impl NodeConfig {
         self
     }
 
-    /// The tunables of the TCP LND, to be changed in place.
+    /// The tunables of the TCP LND, to be changed in place. A `conns_per_peer` of 0, which it is unless it is set, goes by
+    /// the speed of each NI's link.
     pub fn tcp(&mut self) -> &mut SockConfig {
         &mut self.tcp
     }
@@ -190,8 +192,9 @@ impl NodeConfig {
         self.partitions.refuse(source)
     }
 
-    pub(crate) fn sock(&self) -> &SockConfig {
-        &self.tcp
+    /// What the TCP LND is set up with. It cannot ask for a link's speed: each NI is told its own number of connections.
+    pub(crate) fn sock(&self) -> SockConfig {
+        SockConfig { conns_per_peer: self.tcp.conns_per_peer.max(1), ..self.tcp.clone() }
     }
 
     /// The NIDs that the networks come to on this host.

@@ -1,12 +1,12 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lnet::{Counters, Engine};
 use lnet_api::{Clock, Drive, EqHandle, LNet, LNetError, Lnd, LndError, MAX_SHARDS, Polled, wait_until};
 use lnet_cpt::CptTable;
 use lnet_nid::{Nid, ProcessId};
-use lnet_socklnd::{NiConfig, SockConfig, SockLnd};
+use lnet_socklnd::{SockConfig, SockLnd};
 use parking_lot::{Mutex, RwLock};
 
 use crate::drive::NodeDrive;
@@ -28,6 +28,8 @@ pub struct Node {
     /// Held while NIs come and go; the threads come with them. None once the node has ended.
     stewards: Mutex<Option<Stewards>>,
     ended: AtomicBool,
+    /// What was set at run time, for NIs to come; 0 if nothing was.
+    conns_per_peer: AtomicU8,
 }
 
 impl Node {
@@ -40,9 +42,7 @@ impl Node {
         let interfaces = config.interfaces(table.partitions())?;
         let engine = Engine::new(config.engine(table.clone(), wall_clock_ns()));
         let partitions = table.partitions().min(MAX_SHARDS);
-        // A link's own number is for each NI to be told.
-        let conns_per_peer = config.sock().conns_per_peer.max(1);
-        let tcp = SockConfig { partitions, conns_per_peer, ..config.sock().clone() };
+        let tcp = SockConfig { partitions, ..config.sock() };
         let sock = SockLnd::new(tcp).map_err(|error| NodeError::System {
             what: format!("TCP: {}", error.what),
             errno: error.errno,
@@ -62,6 +62,7 @@ impl Node {
             nids: RwLock::default(),
             stewards: Mutex::new(Some(stewards)),
             ended: AtomicBool::new(false),
+            conns_per_peer: AtomicU8::new(0),
         };
         node.add(interfaces)?;
         Ok(node)
@@ -114,12 +115,13 @@ impl Node {
     fn start_ni(&self, ni: &PlannedNi) -> Result<(), NodeError> {
         let nid = ni.nid;
         let id = ProcessId { nid, pid: self.config.pid() };
-        // 0 leaves it to the speed of the link (lnet-wire 23).
-        if self.config.sock().conns_per_peer == 0 {
-            let own = NiConfig { conns_per_peer: ni.conns_per_peer, ..NiConfig::from(self.sock.config()) };
-            let refused = |error| NodeError::Start { nid, source: LNetError::Lnd(LndError::from(error)) };
-            self.sock.configure(nid, own).map_err(refused)?;
+        let mut own = ni.tunables.config(&self.config.tcp, ni.conns_per_peer);
+        match self.conns_per_peer.load(Ordering::Relaxed) {
+            0 => {}
+            count => own.conns_per_peer = count,
         }
+        let refused = |error| NodeError::Start { nid, source: LNetError::Lnd(LndError::from(error)) };
+        self.sock.configure(nid, own).map_err(refused)?;
         let started = self.drive.engine.add_ni_on(id, self.sock.clone(), &ni.cpts);
         started.map_err(|source| NodeError::Start { nid, source })
     }
@@ -188,6 +190,9 @@ impl Node {
     pub fn set_conns_per_peer(&self, nid: Option<Nid>, count: u8) -> Result<(), NodeError> {
         if let Some(nid) = nid.filter(|nid| !self.nids.read().contains(nid)) {
             return Err(NodeError::NoNi { nid });
+        }
+        if nid.is_none() {
+            self.conns_per_peer.store(count.max(1), Ordering::Relaxed);
         }
         self.sock.set_conns_per_peer(nid, count);
         Ok(())

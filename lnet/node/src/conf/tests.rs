@@ -216,6 +216,35 @@ fn a_nid_chooses_among_the_addresses_of_its_interface() {
     assert!(error.to_string().contains("'lo'") && error.to_string().contains("192.0.2.1"), "{error}");
 }
 
+/// Tunables of an NI reach it, through a running node; the others have the node's.
+#[test]
+fn an_ni_has_tunables_of_its_own() {
+    let text = "options: {lnet: {accept: none}, ksocklnd: {credits: 300}}\n\
+                net: [{net type: tcp, local NI(s): [\
+                {nid: 127.0.2.1@tcp, tunables: {credits: 512}}, {nid: 127.0.2.2@tcp}]}]\n";
+    let node = crate::Node::start(&NodeConfig::from_yaml(text).unwrap()).unwrap();
+    let credits = |nid: &str| node.engine().ni_statistics(nid.parse().unwrap()).unwrap().credits;
+    assert_eq!((credits("127.0.2.1@tcp"), credits("127.0.2.2@tcp")), (512, 300));
+    drop(node);
+    let wrong = text.replace("512", "512, peer_credits: 513");
+    let error = crate::Node::start(&NodeConfig::from_yaml(&wrong).unwrap()).unwrap_err();
+    assert!(error.to_string().starts_with("127.0.2.1@tcp cannot be started: peer_credits"), "{error}");
+    assert_eq!(error.errno(), Errno::EINVAL);
+}
+
+/// lnet-wire 23: 0 asks for as many connections as the link's speed suggests; an NI may say otherwise.
+#[test]
+fn conns_per_peer_is_the_nis_the_nodes_or_by_the_links_speed() {
+    let conns = |own: Option<u8>, nodes: u8| {
+        let mut config = NodeConfig::new();
+        config.tcp().conns_per_peer = nodes;
+        let tunables = crate::networks::NiTunables { conns_per_peer: own, ..Default::default() };
+        tunables.config(&config.tcp, 4).conns_per_peer
+    };
+    assert_eq!([conns(None, 0), conns(None, 2), conns(Some(3), 2), conns(Some(0), 2)], [4, 2, 3, 4]);
+    assert_eq!(NodeConfig::new().tcp.conns_per_peer, 0);
+}
+
 #[test]
 fn what_has_no_effect_is_told_with_its_line() {
     let config = NodeConfig::from_modprobe(

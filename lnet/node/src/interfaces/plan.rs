@@ -3,6 +3,7 @@
 use lnet_nid::{NetType, Nid};
 
 use super::{Interface, Taken, take};
+use crate::networks::NiTunables;
 use crate::{MAX_INTERFACES, NetSpec, NodeError};
 
 /// An NI to be started.
@@ -13,6 +14,8 @@ pub(crate) struct PlannedNi {
     pub(crate) cpts: Vec<usize>,
     /// Connections of each bulk type to a peer, if the tunable leaves that to the link.
     pub(crate) conns_per_peer: u8,
+    /// What the network says of its NIs.
+    pub(crate) tunables: NiTunables,
 }
 
 /// The NIs of some networks on this host, for a node that has `present` already and so many CPU partitions.
@@ -40,7 +43,8 @@ pub(crate) fn plan(
                 return Err(NodeError::NoSuchPartition { net: spec.to_string(), cpt, partitions });
             }
             let conns_per_peer = interface.automatic_conns_per_peer();
-            planned.push(PlannedNi { nid, cpts: cpts.iter().collect(), conns_per_peer });
+            let (cpts, tunables) = (cpts.iter().collect(), spec.tunables.clone());
+            planned.push(PlannedNi { nid, cpts, conns_per_peer, tunables });
         }
     }
     let count = present.len() + planned.len();

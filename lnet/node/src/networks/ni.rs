@@ -1,4 +1,4 @@
-use lnet_socklnd::SockConfig;
+use lnet_socklnd::{NiConfig, SockConfig};
 
 /// What one NI has otherwise than the others of its node; `None` is as the node has it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -7,6 +7,8 @@ pub(crate) struct NiTunables {
     pub(crate) peer_credits: Option<u32>,
     pub(crate) conns_per_peer: Option<u8>,
     pub(crate) timeout_s: Option<u32>,
+    /// -1 leaves it to the system.
+    pub(crate) tos: Option<i16>,
 }
 
 impl NiTunables {
@@ -32,6 +34,7 @@ impl NiTunables {
             "peer_credits" => self.peer_credits = Some(number as u32),
             "conns_per_peer" => self.conns_per_peer = Some(number as u8),
             "timeout" => self.timeout_s = Some(number as u32),
+            "tos" => self.tos = Some(number as i16),
             _ => {}
         }
     }
@@ -43,6 +46,7 @@ impl NiTunables {
             "peer_credits" => self.peer_credits.map(|value| value.to_string()),
             "conns_per_peer" => self.conns_per_peer.map(|value| value.to_string()),
             "timeout" => self.timeout_s.map(|value| value.to_string()),
+            "tos" => self.tos.map(|value| value.to_string()),
             _ => None,
         }
     }
@@ -54,6 +58,19 @@ impl NiTunables {
             peer_credits: self.peer_credits.or(Some(node.peer_credits)),
             conns_per_peer: self.conns_per_peer.or(Some(node.conns_per_peer)),
             timeout_s: self.timeout_s.or(Some(node.timeout_s)),
+            tos: self.tos.or(Some(node.tos.map_or(-1, i16::from))),
+        }
+    }
+
+    /// What the LND is told of the NI, on a node with these; its link asks for `automatic` connections to each peer.
+    pub(crate) fn config(&self, node: &SockConfig, automatic: u8) -> NiConfig {
+        let conns_per_peer = self.conns_per_peer.unwrap_or(node.conns_per_peer);
+        NiConfig {
+            credits: self.credits.unwrap_or(node.credits),
+            peer_credits: self.peer_credits.unwrap_or(node.peer_credits),
+            conns_per_peer: if conns_per_peer == 0 { automatic } else { conns_per_peer },
+            timeout_s: self.timeout_s.unwrap_or(node.timeout_s),
+            tos: self.tos.map_or(node.tos, |tos| u8::try_from(tos).ok()),
         }
     }
 }

@@ -37,6 +37,15 @@ pub(super) const ROWS: &[Tunable] = &[
         |config| config.tcp.accept_port.into(),
         |config, value| config.tcp.accept_port = value as u16,
     ),
+    number(
+        "accept_port_bulk",
+        "port",
+        (0, 65535),
+        NET,
+        "the port of connections other than CONTROL; 0 is the same as `accept_port`",
+        |config| config.tcp.accept_port_bulk.unwrap_or(0).into(),
+        |config, value| config.tcp.accept_port_bulk = (value > 0).then_some(value as u16),
+    ),
     Tunable {
         module: LNET,
         name: "accept",
@@ -140,7 +149,6 @@ pub(super) const ROWS: &[Tunable] = &[
     idle(LNET, "lnet_retry_count", "2", "0", NO_HEALTH),
     idle(LNET, "lnet_response_tracking", "3", "3", "nlx tracks every answer that is expected"),
     idle(LNET, "lock_prim_nid", "1", "1", "nlx never changes a peer's primary NID"),
-    idle(LNET, "accept_port_bulk", "988", "988", "nlx has one accept port for all connections"),
     idle(LNET, "forwarding", "", "|disabled", NO_ROUTING),
     idle(LNET, "tiny_router_buffers", "0", "0", NO_ROUTING),
     idle(LNET, "small_router_buffers", "0", "0", NO_ROUTING),

@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Tunable] = &[
     field!("sock_timeout", timeout_s: u32, "s", 1..=DAY_S, "how long a connection may go without progress before it is closed, and an attempt to connect may take"),
     field!("credits", credits: u32, "messages", 1..=65_535, "how many may be in flight on an NI, all peers together"),
     field!("peer_credits", peer_credits: u32, "messages", 1..=65_535, "how many may be in flight to one peer; at most `credits`"),
-    field!("conns_per_peer", conns_per_peer: u8, "connections", 1..=255, "how many connections of each bulk type the node opens to a peer"),
+    field!("conns_per_peer", conns_per_peer: u8, "connections", 0..=255, "how many connections of each bulk type a peer has; 0 goes by the link: 1 below 4 Gbit/s, 4 at 100 Gbit/s"),
     field!("min_reconnectms", min_reconnect_ms: u32, "ms", 1..=(DAY_S * 1000), "the first wait after a failed attempt to connect; it doubles"),
     field!("max_reconnectms", max_reconnect_ms: u32, "ms", 1..=(DAY_S * 1000), "the longest wait; at least `min_reconnectms`"),
     field!("min_bulk", min_bulk: u32, "bytes", 0..=u32::MAX, "messages of at least this size go on a bulk connection"),
@@ -43,6 +43,39 @@ pub(super) const ROWS: &[Tunable] = &[
         1..=65_535,
         "how many may be on their way at a time; peers beyond that wait their turn"
     ),
+    Tunable {
+        module: SOCKLND,
+        name: "round_robin",
+        unit: "",
+        agree: ALONE,
+        meaning: "whether connections that suit a message alike take turns, or the first takes it",
+        effect: Effect::Number {
+            min: 0,
+            max: 1,
+            get: |config| config.tcp.round_robin.into(),
+            set: |config, value| config.tcp.round_robin = value != 0,
+        },
+    },
+    field!(
+        "eager_ack",
+        eager_ack: u32,
+        "bits",
+        0..=15,
+        "the connections on which TCP acknowledges at once: 2 CONTROL, 4 BULK_IN, 8 BULK_OUT"
+    ),
+    Tunable {
+        module: SOCKLND,
+        name: "tos",
+        unit: "",
+        agree: ALONE,
+        meaning: "the type of service of connections; -1 leaves it to the system",
+        effect: Effect::Number {
+            min: -1,
+            max: 255,
+            get: |config| config.tcp.tos.map_or(-1, i64::from),
+            set: |config, value| config.tcp.tos = u8::try_from(value).ok(),
+        },
+    },
     Tunable {
         module: SOCKLND,
         name: "nscheds",
@@ -82,9 +115,7 @@ pub(super) const ROWS: &[Tunable] = &[
         "only routers watch whether peers are alive, and nlx does not route",
     ),
     idle(SOCKLND, "nconnds", "4", "", "nlx has no threads that connect: who drives the network does"),
-    idle(SOCKLND, "eager_ack", "0", "0", "nlx leaves TCP's acknowledgements to the system"),
     idle(SOCKLND, "typed_conns", "1", "1", "peers demand typed connections (hello V3)"),
-    idle(SOCKLND, "round_robin", "1", "1", "connections of a type take turns"),
     idle(SOCKLND, "enable_csum", "0", "0", "checksums belong to hello V1 and V2, which nlx does not speak"),
     idle(SOCKLND, "inject_csum_error", "0", "0", "for tests of the kernel's LND"),
     idle(SOCKLND, "enable_irq_affinity", "0", "0", "obsolete in LNet"),
@@ -108,5 +139,4 @@ pub(super) const ROWS: &[Tunable] = &[
     idle(SOCKLND, "backoff_init", "3", "3", "for kernels with a patch of their own"),
     idle(SOCKLND, "backoff_max", "3", "3", "for kernels with a patch of their own"),
     idle(SOCKLND, "protocol", "3", "3", "nlx speaks hello V3 over IPv4 and V4 over IPv6"),
-    idle(SOCKLND, "tos", "-1", "-1", "nlx leaves the type of service to the system"),
 ];
