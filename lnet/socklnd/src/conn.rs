@@ -8,6 +8,7 @@ use lnet_proto::sock::{AckQueue, ConnType, Prefix, Version};
 use parking_lot::Mutex;
 
 use crate::choice::Candidate;
+use crate::counters::LiveTx;
 use crate::ni::Ni;
 use crate::outgoing::{Batch, Outgoing};
 use crate::peer::Peer;
@@ -143,7 +144,7 @@ impl Conn {
             outbox = self.outbox.lock();
             outbox.corked = false;
         }
-        let batch = outbox.take_batch(&self.queued);
+        let batch = outbox.take_batch(&self.queued, &self.shard.counters.tx);
         drop(outbox);
         batch.map_or(Sent::Later, |batch| self.write(batch, Some(token)))
     }
@@ -194,7 +195,7 @@ impl Conn {
         let batch = {
             let mut outbox = self.outbox.lock();
             outbox.corked = false;
-            outbox.take_batch(&self.queued)
+            outbox.take_batch(&self.queued, &self.shard.counters.tx)
         };
         if let Some(batch) = batch {
             let _ = self.write(batch, None);
@@ -212,7 +213,7 @@ impl Conn {
             if !std::mem::replace(&mut outbox.blocked, false) {
                 return;
             }
-            outbox.take_batch(&self.queued)
+            outbox.take_batch(&self.queued, &self.shard.counters.tx)
         };
         if let Some(batch) = batch {
             let _ = self.write(batch, None);
@@ -314,7 +315,7 @@ impl Conn {
             return None;
         }
         outbox.batch = Some(batch);
-        outbox.take_batch(&self.queued)
+        outbox.take_batch(&self.queued, &self.shard.counters.tx)
     }
 
     /// The socket is full: puts the batch back until it is writable, unless it has become so meanwhile.
@@ -387,7 +388,7 @@ impl Outbox {
 
     /// The batch with something to write in it, if there is something, the socket is not full and nobody writes.
     /// What joins the messages here is added to the bytes `queued`, as messages are when they are queued.
-    fn take_batch(&mut self, queued: &AtomicUsize) -> Option<Batch> {
+    fn take_batch(&mut self, queued: &AtomicUsize, counters: &LiveTx) -> Option<Batch> {
         if self.blocked || self.closed.is_some() {
             return None;
         }
@@ -396,7 +397,7 @@ impl Outbox {
             batch.swap(&mut self.queue);
             let alone = batch.is_empty();
             let keepalive = (std::mem::take(&mut self.keepalive) && alone).then_some(Prefix::KEEPALIVE);
-            let acks = std::iter::from_fn(|| self.acks.pop().to_noop());
+            let acks = std::iter::from_fn(|| self.acks.pop().to_noop()).inspect(|_| counters.zc_acks.one());
             for prefix in keepalive.into_iter().chain(acks) {
                 let noop = Outgoing::noop(&prefix);
                 queued.fetch_add(noop.len(), Ordering::Relaxed);

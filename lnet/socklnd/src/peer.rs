@@ -9,6 +9,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use lnet_api::{Errno, Tx};
 use lnet_nid::{Nid, ProcessId};
+use lnet_proto::sock::Keepalive;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
@@ -56,8 +57,8 @@ pub(crate) struct PeerState {
     pub(crate) failure: Option<Failure>,
     /// How far the connection is that is being opened.
     pub(crate) step: Option<Step>,
-    /// When a keepalive was last tried.
-    pub(crate) keepalive_ns: u64,
+    /// Of its live connections; `None` until they are first looked at.
+    pub(crate) keepalive: Option<Keepalive>,
 }
 
 impl Peer {
@@ -72,7 +73,7 @@ impl Peer {
             retired: None,
             failure: None,
             step: None,
-            keepalive_ns: 0,
+            keepalive: None,
         };
         Peer {
             key: PeerKey { ni: ni.id.nid, id },

@@ -48,6 +48,7 @@ impl Driver {
         let conns = {
             let mut state = peer.state.lock();
             state.links.closed_all();
+            state.keepalive = None;
             std::mem::take(&mut state.conns)
         };
         if conns.is_empty() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lnet_api::{Errno, Tx};
+use lnet_proto::sock::Keepalive;
 
 use super::close::retire_if_idle;
 use super::receive::{Broken, RxConn};
@@ -16,9 +17,6 @@ const LOOKS_PER_TIMEOUT: u64 = 4;
 
 /// A message that has begun must end within so many timeouts, however steadily it trickles: a megabyte in 100 s by default.
 const TIMEOUTS_PER_MESSAGE: u64 = 2;
-
-/// At most one attempt to keep a peer's connections alive in this time (lnet-wire 28).
-const KEEPALIVE_PAUSE_NS: u64 = 10_000_000_000;
 
 /// So many peers without connections are remembered for the reason of their last failure.
 const FAILURES_KEPT: usize = 1024;
@@ -198,7 +196,6 @@ impl Driver {
 
     /// Sends a keepalive to a peer that has not been heard of for long.
     fn keep_alive(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
-        let Some(keepalive_ns) = turn.shared.config.keepalive_ns() else { return 0 };
         let conn = {
             let mut state = peer.state.lock();
             let heard = |key| match self.sources.get(key) {
@@ -206,11 +203,14 @@ impl Driver {
                 _ => 0,
             };
             let Some(heard_ns) = state.conns.iter().map(|conn| heard(conn.key)).max() else { return 0 };
-            let tried_ns = state.keepalive_ns;
-            let due = heard_ns.saturating_add(keepalive_ns) <= turn.now_ns
-                && (tried_ns == 0 || tried_ns.saturating_add(KEEPALIVE_PAUSE_NS) <= turn.now_ns);
-            let Some(conn) = state.choose_for_noop().filter(|_| due).cloned() else { return 0 };
-            state.keepalive_ns = turn.now_ns;
+            let Some(conn) = state.choose_for_noop().cloned() else { return 0 };
+            let silence_ns = turn.shared.config.keepalive_ns();
+            let new = || Keepalive::new(conn.version, silence_ns, heard_ns);
+            let keepalive = state.keepalive.get_or_insert_with(new);
+            keepalive.heard(heard_ns);
+            if keepalive.poll(turn.now_ns, conn.queued() == 0).is_none() {
+                return 0;
+            }
             conn
         };
         conn.keep_alive();

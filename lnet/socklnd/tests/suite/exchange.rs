@@ -299,6 +299,28 @@ fn conns_per_peer_can_be_changed_under_traffic() {
     }
 }
 
+/// Both sides connect at once: whoever wins, they end with one set of connections, and no message is lost.
+#[test]
+fn nodes_that_connect_to_each_other_at_once_agree() {
+    for _ in 0..10 {
+        let (a, b) = (Node::new(), Node::new());
+        let tokens = [a.put_bytes(b.id(), b"to b", 0), b.put_bytes(a.id(), b"to a", 0)];
+        drive(&[&a, &b], || a.received() == 1 && b.received() == 1);
+        // The loser of a race asks again a second later, if then still something is missing.
+        for _ in 0..5 {
+            settle(&[&a, &b]);
+            a.later(S);
+            b.later(S);
+        }
+        let opened = |node: &Node| (node.counters().rx.connects, node.counters().rx.accepts);
+        let ((connects, accepts), theirs) = (opened(&a), opened(&b));
+        assert_eq!((accepts, connects), theirs);
+        assert_eq!(connects + accepts, 3);
+        assert_eq!([a.sent(tokens[0]), b.sent(tokens[1])], [Some(Ok(())); 2]);
+        assert!(a.lost().is_empty() && b.lost().is_empty());
+    }
+}
+
 /// S-202: several NIs in one node, on one address (two networks) and on several.
 #[test]
 fn a_node_has_several_nis() {

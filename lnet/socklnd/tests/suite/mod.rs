@@ -1,5 +1,6 @@
 //! What every number of partitions must pass.
 
+mod calls;
 mod exchange;
 mod handshake;
 mod shards;

@@ -58,6 +58,7 @@ fn acknowledgements_of_a_burst_are_merged() {
     let puts: Vec<u8> = (2..12).flat_map(|cookie| raw::put(peer, ours, cookie, 0, &[7; 30])).collect();
     control.send(&puts);
     assert_eq!(control.read(&[&node], 24), raw::noop(2, 11));
+    assert_eq!(node.counters().tx.zc_acks, 1);
     assert_eq!(node.received(), 10);
 }
 
@@ -185,8 +186,17 @@ fn breaks_with(bytes: impl FnOnce(Ipv4Addr, Ipv4Addr) -> Vec<u8>) -> Errno {
 fn a_peer_that_breaks_the_protocol_loses_all_its_connections() {
     let unknown_prefix = |_, _| raw::prefix(0xc2, 0, 0);
     assert_eq!(breaks_with(unknown_prefix), Errno::EPROTO);
-    let ack_never_asked_for = |_, _| raw::noop(0, 5);
-    assert_eq!(breaks_with(ack_never_asked_for), Errno::EPROTO);
+    // lnet-wire 26: one cookie, a pair, a range, nearly all numbers, and one that rides on a message.
+    for (zc_req, zc_ack) in [(0, 5), (5, 5), (7, 5), (5, 7), (1, u64::MAX), (2, 1), (1, 2)] {
+        let acks_never_asked_for = |_, _| raw::noop(zc_req, zc_ack);
+        assert_eq!(breaks_with(acks_never_asked_for), Errno::EPROTO, "{zc_req} {zc_ack}");
+    }
+    let piggybacked = |peer, ours| {
+        let mut put = raw::put(peer, ours, 0, 0, b"");
+        put[16..24].copy_from_slice(&5_u64.to_le_bytes());
+        put
+    };
+    assert_eq!(breaks_with(piggybacked), Errno::EPROTO);
     let unknown_type = |peer, ours| {
         let mut put = raw::put(peer, ours, 0, 0, b"");
         put[24 + 24] = 9;
@@ -468,6 +478,22 @@ fn an_idle_peer_is_sent_keepalives() {
     node.later(29 * S);
     settle(&[&node]);
     assert_eq!(node.counters().tx.keepalives, 2);
+}
+
+/// lnet-wire 26: version 2 knows no keepalives.
+#[test]
+fn a_peer_of_version_2_is_sent_no_keepalives() {
+    let (peer, node) = (address(), Node::new());
+    let ours = node.nid.ipv4().unwrap();
+    let mut wire = Wire::connect(peer, 0, &node);
+    wire.send(&[raw::request(ours), raw::hello(2, peer, ours, INCARNATION, CONTROL)].concat());
+    wire.read(&[&node], 56);
+    for _ in 0..20 {
+        node.later(8 * S);
+        settle(&[&node]);
+    }
+    assert_eq!((node.counters().tx.keepalives, node.counters().tx.calls), (0, 0));
+    assert!(node.lost().is_empty());
 }
 
 /// A node that has only NOOPs to send has nothing to send: that is no send without progress.

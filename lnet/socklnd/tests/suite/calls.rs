@@ -1,0 +1,90 @@
+//! System calls and copies, counted.
+
+use std::sync::atomic::Ordering;
+
+use crate::common::{Node, drive, memory, pattern, settle};
+
+/// Two nodes, connected, and nothing going on; this thread has polled the first one last.
+fn idle_pair() -> (Node, Node) {
+    let (a, b) = (Node::new(), Node::new());
+    a.put_bytes(b.id(), b"x", 0);
+    drive(&[&a, &b], || b.counters().rx.accepts == 3 && a.counters().rx.connects == 3);
+    settle(&[&b, &a]);
+    a.poll();
+    (a, b)
+}
+
+/// Header and payload leave in one call, of however many fragments of odd sizes.
+#[test]
+fn a_message_leaves_in_one_call() {
+    for fragments in [1, 7, 256] {
+        for size in [fragments, 255 * fragments + 13, 9999] {
+            let (a, b) = idle_pair();
+            let before = a.counters().tx;
+            let bytes = pattern(7, size);
+            let token = a.put(b.id(), &memory(&bytes, fragments), 0);
+            assert_eq!(a.sent(token), Some(Ok(())), "sent by the time the call returns");
+            let after = a.counters().tx;
+            assert_eq!((after.calls - before.calls, after.short), (1, 0), "{size} bytes in {fragments}");
+            assert_eq!(after.bytes - before.bytes, 24 + 72 + size as u64);
+            drive(&[&a, &b], || b.received() == 2);
+            b.with_got(|got| assert!(got[1].bytes() == bytes));
+        }
+    }
+}
+
+/// A message without payload, and one of none: a header each, in one call.
+#[test]
+fn a_message_of_nothing_leaves_in_one_call() {
+    let (a, b) = idle_pair();
+    let before = a.counters().tx;
+    a.put_bytes(b.id(), b"", 0);
+    let after = a.counters().tx;
+    assert_eq!((after.calls - before.calls, after.bytes - before.bytes), (1, 96));
+    drive(&[&a, &b], || b.received() == 2);
+}
+
+/// Messages that queue behind each other leave in one call, and arrive by few.
+#[test]
+fn queued_messages_leave_in_one_call() {
+    const COUNT: usize = 60;
+    let (a, b) = idle_pair();
+    // The first leaves at once; the others wait for the poll.
+    a.put_bytes(b.id(), b"first", 0);
+    let before = a.counters().tx;
+    for number in 0..COUNT {
+        a.put_bytes(b.id(), &pattern(number as u64, 30), 0);
+    }
+    a.poll();
+    let after = a.counters().tx;
+    assert_eq!((after.calls - before.calls, after.messages - before.messages), (1, COUNT as u64));
+    let before = b.counters().rx.calls;
+    drive(&[&a, &b], || b.received() == COUNT + 2);
+    // One for the bytes, or two if they come in two pieces; one each that finds nothing more.
+    assert!(b.counters().rx.calls - before <= 4, "{:?}", b.counters());
+}
+
+/// S-210: the payload of a 1 MiB GET goes from the socket straight to its place, but for what came with the header: at most
+/// what a connection that carries bulk reads ahead.
+#[test]
+fn a_bulk_reply_is_received_straight_into_its_place() {
+    const SIZE: usize = 1 << 20;
+    const AHEAD: u64 = 4 << 10;
+    for fragments in [1, 256] {
+        let (a, b) = idle_pair();
+        a.engine.fragments.store(fragments, Ordering::Relaxed);
+        for number in 0..8 {
+            let before = a.counters().rx;
+            a.get(b.id(), SIZE, number);
+            drive(&[&a, &b], || a.received() == number as usize + 1);
+            let after = a.counters().rx;
+            let (copied, direct) =
+                (after.bytes_copied - before.bytes_copied, after.bytes_direct - before.bytes_direct);
+            assert_eq!((copied + direct, after.bytes_discarded), (SIZE as u64, 0));
+            assert!(copied <= AHEAD, "{copied} bytes of {SIZE} were copied");
+        }
+        a.with_got(|got| {
+            assert!(got.iter().zip(0..).all(|(got, number)| got.bytes() == pattern(number, SIZE)))
+        });
+    }
+}
