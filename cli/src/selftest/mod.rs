@@ -42,11 +42,16 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
     let address = peer.address.clone();
     let report = client::run(args, port, &address, &mut || peer.check())?;
     if args.json {
-        output::line(serde_json::to_string(&report)?)?;
+        output::json(&report)?;
     } else {
         report.print()?;
     }
-    if report.passed { Ok(()) } else { Err(Failure::new("the self-test failed: see the errors above")) }
+    match (report.passed, args.json) {
+        (true, _) => Ok(()),
+        // The report has said it.
+        (false, true) => Err(Failure::quiet()),
+        (false, false) => Err(Failure::new("the self-test failed: see the errors above")),
+    }
 }
 
 /// Runs the serving side; only the self-test itself starts it.
