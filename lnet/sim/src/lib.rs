@@ -117,11 +117,13 @@
 
 #![forbid(unsafe_code)]
 
+mod counts;
 mod model;
 mod net;
 mod rng;
 mod run;
 mod scenario;
+pub mod tcp;
 mod world;
 
 pub use model::Mutant;

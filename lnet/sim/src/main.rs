@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use lnet_sim::{DEFAULT_STEPS, Scenario, Seen, run};
+use lnet_sim::tcp::{DEFAULT_TCP_STEPS, TcpScenario, TcpSeen};
+use lnet_sim::{DEFAULT_STEPS, Failure, Scenario, Seen, run, tcp};
 
 #[path = "heap.rs"]
 mod heap;
@@ -35,6 +36,18 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Runs worlds of whole TCP nodes: engines and TCP LNDs over a simulated TCP network.
+    Tcp {
+        /// How many seeds to run.
+        #[arg(long, default_value_t = 1_000)]
+        seeds: u64,
+        /// The first of them.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Steps of each run before it comes to its end.
+        #[arg(long, default_value_t = DEFAULT_TCP_STEPS)]
+        steps: u64,
+    },
     /// Prints the bytes that each peer and each posted MD costs.
     Peers {
         /// How many peers.
@@ -49,7 +62,18 @@ enum Command {
 fn main() -> ExitCode {
     let args = Args::parse();
     match args.command {
-        None => run_seeds(args.seed, args.seeds, args.steps),
+        None => {
+            let mut seen = Seen::default();
+            let run = |seed| run(&Scenario { steps: args.steps, ..Scenario::from_seed(seed) });
+            let done = run_seeds(args.seed, args.seeds, |seed| run(seed).map(|new| seen.add(&new)));
+            report(done, &seen.list())
+        }
+        Some(Command::Tcp { seeds, seed, steps }) => {
+            let mut seen = TcpSeen::default();
+            let run = |seed| tcp::run(&TcpScenario { steps, ..TcpScenario::from_seed(seed) });
+            let done = run_seeds(seed, seeds, |seed| run(seed).map(|new| seen.add(&new)));
+            report(done, &seen.list())
+        }
         Some(Command::Peers { peers, mds }) => match peers::measure(peers, mds) {
             Ok(cost) => {
                 println!("{cost}");
@@ -63,7 +87,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn run_seeds(first: u64, count: u64, steps: u64) -> ExitCode {
+/// Runs seeds until one fails; gives how many did not.
+fn run_seeds(
+    first: u64,
+    count: u64,
+    mut run: impl FnMut(u64) -> Result<(), Box<Failure>>,
+) -> Result<u64, Box<Failure>> {
     let progress = ProgressBar::new(count);
     if let Ok(style) =
         ProgressStyle::with_template("{elapsed_precise} {wide_bar} seed {msg} {pos}/{len} {per_sec}")
@@ -71,23 +100,27 @@ fn run_seeds(first: u64, count: u64, steps: u64) -> ExitCode {
         progress.set_style(style);
     }
     progress.enable_steady_tick(Duration::from_millis(200));
-    let mut seen = Seen::default();
     for seed in first..first.saturating_add(count) {
         progress.set_message(seed.to_string());
-        match run(&Scenario { steps, ..Scenario::from_seed(seed) }) {
-            Ok(new) => seen.add(&new),
-            Err(failure) => {
-                progress.abandon();
-                eprintln!("{failure}");
-                return ExitCode::FAILURE;
-            }
-        }
+        run(seed).inspect_err(|_| progress.abandon())?;
         progress.inc(1);
     }
     progress.finish_and_clear();
-    println!("{count} seeds from {first}, {steps} steps each, agree with the model");
-    for (name, times) in seen.list() {
-        println!("{times:>12} {name}");
+    Ok(count)
+}
+
+fn report(done: Result<u64, Box<Failure>>, seen: &[(&str, u64)]) -> ExitCode {
+    match done {
+        Ok(count) => {
+            println!("{count} seeds agree with the model");
+            for (name, times) in seen {
+                println!("{times:>12} {name}");
+            }
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
     }
-    ExitCode::SUCCESS
 }

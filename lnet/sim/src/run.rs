@@ -9,6 +9,8 @@ use crate::world::World;
 /// A run that was not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Failure {
+    /// The command that runs such worlds, with a blank behind it; empty for the first kind.
+    pub(crate) command: &'static str,
     /// The seed that gives it again.
     pub seed: u64,
     /// Steps after which it shows.
@@ -25,8 +27,8 @@ impl fmt::Display for Failure {
             writeln!(f, "  {line}")?;
         }
         writeln!(f, "seed {} fails after {} steps: {}", self.seed, self.steps, self.what)?;
-        let (seed, steps) = (self.seed, self.steps);
-        write!(f, "again: cargo run --release -p lnet-sim -- --seeds 1 --seed {seed} --steps {steps}")
+        let (command, seed, steps) = (self.command, self.seed, self.steps);
+        write!(f, "again: cargo run --release -p lnet-sim -- {command}--seeds 1 --seed {seed} --steps {steps}")
     }
 }
 
@@ -35,25 +37,42 @@ impl fmt::Display for Failure {
 /// # Errors
 /// What was not as the model says.
 pub fn run(scenario: &Scenario) -> Result<Seen, Box<Failure>> {
-    let (steps, what) = match attempt(scenario, false) {
-        Ok(seen) => return Ok(seen),
-        Err(Attempt { steps, what, .. }) => (steps, what),
-    };
-    let fewest = fewest_steps(scenario, steps);
-    let again = attempt(&Scenario { steps: fewest, ..scenario.clone() }, true);
-    let failed = again.err().unwrap_or(Attempt { steps, what, trace: Vec::new() });
-    Err(Box::new(Failure { seed: scenario.seed, steps: fewest, what: failed.what, trace: failed.trace }))
+    search("", scenario.seed, scenario.steps, |steps, traced| {
+        let scenario = Scenario { steps, ..scenario.clone() };
+        // On a partition that does not depend on the thread's CPU.
+        lnet_cpt::with_partition(0, || play(&scenario, traced))
+    })
 }
 
-struct Attempt {
+/// A run that failed after so many steps; with a trace, if one was wanted.
+pub(crate) struct Attempt {
+    pub(crate) steps: u64,
+    pub(crate) what: String,
+    pub(crate) trace: Vec<String>,
+}
+
+/// Makes a run of so many steps; after a failure, runs of fewer steps and one with a trace.
+pub(crate) fn search<T>(
+    command: &'static str,
+    seed: u64,
     steps: u64,
-    what: String,
-    trace: Vec<String>,
-}
-
-/// On a partition that does not depend on the thread's CPU.
-fn attempt(scenario: &Scenario, traced: bool) -> Result<Seen, Attempt> {
-    lnet_cpt::with_partition(0, || play(scenario, traced))
+    attempt: impl Fn(u64, bool) -> Result<T, Attempt>,
+) -> Result<T, Box<Failure>> {
+    let Attempt { steps, what, .. } = match attempt(steps, false) {
+        Ok(seen) => return Ok(seen),
+        Err(failed) => failed,
+    };
+    // The fewest steps after which it fails, as far as halving finds them.
+    let (mut low, mut high) = (0, steps);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match attempt(middle, false) {
+            Err(_) => high = middle,
+            Ok(_) => low = middle + 1,
+        }
+    }
+    let failed = attempt(high, true).err().unwrap_or(Attempt { steps, what, trace: Vec::new() });
+    Err(Box::new(Failure { command, seed, steps: high, what: failed.what, trace: failed.trace }))
 }
 
 fn play(scenario: &Scenario, traced: bool) -> Result<Seen, Attempt> {
@@ -65,18 +84,4 @@ fn play(scenario: &Scenario, traced: bool) -> Result<Seen, Attempt> {
     }
     world.settle().map_err(|what| failed(scenario.steps, what, world.trace_lines()))?;
     Ok(world.seen())
-}
-
-/// The fewest steps after which the run fails, as far as halving finds them.
-fn fewest_steps(scenario: &Scenario, fails: u64) -> u64 {
-    let (mut low, mut high) = (0, fails);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if attempt(&Scenario { steps: middle, ..scenario.clone() }, false).is_err() {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    high
 }

@@ -1,123 +1,103 @@
-//! What has happened on a network, in numbers: so that one sees that each kind of trouble really occurred.
+use crate::counts::counts;
 
-macro_rules! seen {
-    ($($(#[$doc:meta])* $field:ident: $text:literal,)*) => {
-        /// How often each kind of thing has happened.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-        pub struct Seen {
-            $($(#[$doc])* pub $field: u64,)*
-        }
-
-        impl Seen {
-            /// All counts with their names, in a fixed order.
-            #[must_use]
-            pub fn list(&self) -> Vec<(&'static str, u64)> {
-                vec![$(($text, self.$field)),*]
-            }
-
-            /// Adds the counts of another run.
-            pub fn add(&mut self, other: &Seen) {
-                $(self.$field += other.$field;)*
-            }
-        }
-    };
-}
-
-seen! {
-    /// Messages handed to the network.
-    messages: "messages",
-    /// Connections opened.
-    connections: "connections",
-    /// Connections that broke.
-    disconnects: "disconnects",
-    /// Times an end lost its last connection to a peer.
-    peers_lost: "peers lost",
-    /// Messages that failed to be sent at once.
-    sends_failed: "sends failed",
-    /// Messages finalised with an error later.
-    messages_cut_off: "messages cut off",
-    /// Payloads lost after their header.
-    payloads_lost: "payloads lost",
-    /// Payloads that came later than their header.
-    payloads_late: "payloads late",
-    /// Messages that vanished without a sign.
-    vanished: "vanished",
-    /// Messages that arrived twice.
-    doubled: "doubled",
-    /// Messages that overtook another one of the same connection.
-    overtook: "overtook",
-    /// Messages that found no way, or nobody.
-    unreachable: "unreachable",
-    /// Times a pair of nodes was cut off.
-    cuts: "cuts",
-    /// Messages of a former life of their sender, parsed.
-    late_lives: "late lives",
-    /// Messages that waited behind another one on their connection.
-    blocked: "blocked",
-    /// GETs answered by the network.
-    direct_gets: "direct GETs",
-    /// Direct GETs that failed.
-    direct_failures: "direct GETs failed",
-    /// PUTs received into a buffer.
-    puts_matched: "PUTs matched",
-    /// GETs answered.
-    gets_matched: "GETs matched",
-    /// PUTs and GETs that nobody wanted.
-    unmatched: "unmatched",
-    /// Messages too long for the buffer that wanted them.
-    too_long: "too long",
-    /// Messages cut to fit.
-    truncated: "truncated",
-    /// Messages whose buffer was in use.
-    in_use: "buffer in use",
-    /// PUTs that waited on a lazy portal.
-    delayed: "delayed",
-    /// Delayed PUTs that found a buffer.
-    resumed: "resumed",
-    /// Delayed PUTs that were dropped.
-    given_up: "given up",
-    /// Delayed PUTs that were forgotten with their connection.
-    forgotten: "delayed messages forgotten",
-    /// ACKs received.
-    acks: "ACKs",
-    /// REPLYs received.
-    replies: "REPLYs",
-    /// ACKs and REPLYs that nobody waited for.
-    stale_answers: "stale answers",
-    /// ACKs and REPLYs that did not come in time.
-    timeouts: "answers late",
-    /// ACKs and REPLYs that were lost with their peer.
-    answers_lost: "answers lost",
-    /// Messages that waited for a credit.
-    waited: "waited for credits",
-    /// Messages that ended while they waited.
-    cancelled: "ended in the queue",
-    /// Idle MDs that were unlinked.
-    unlinked_idle: "unlinked idle",
-    /// Busy MDs that were unlinked.
-    unlinked_busy: "unlinked busy",
-    /// MDs that went by themselves.
-    exhausted: "exhausted",
-    /// Messages of a node to itself.
-    looped_back: "looped back",
-    /// Looks into another partition, after one in vain.
-    looked_on: "looked in another partition",
-    /// Times that a partition without buffers was not looked at any more.
-    rested: "partitions at rest",
-    /// NIs whose peers belong to some partitions only.
-    nis_bound: "NIs bound to partitions",
-    /// Events taken from a queue that is polled.
-    polled: "events polled",
-    /// Events that were overwritten before they were polled.
-    missed: "events missed",
-    /// Entries put directly before or after another one.
-    inserted: "entries inserted",
-    /// Calls that were refused.
-    refused: "refused",
-    /// Nodes that died and came back.
-    restarts: "restarts",
-    /// NIs added while traffic ran.
-    nis_added: "NIs added",
-    /// NIs removed while traffic ran.
-    nis_removed: "NIs removed",
+counts! {
+    /// How often each kind of thing has happened.
+    Seen {
+        /// Messages handed to the network.
+        messages: "messages",
+        /// Connections opened.
+        connections: "connections",
+        /// Connections that broke.
+        disconnects: "disconnects",
+        /// Times an end lost its last connection to a peer.
+        peers_lost: "peers lost",
+        /// Messages that failed to be sent at once.
+        sends_failed: "sends failed",
+        /// Messages finalised with an error later.
+        messages_cut_off: "messages cut off",
+        /// Payloads lost after their header.
+        payloads_lost: "payloads lost",
+        /// Payloads that came later than their header.
+        payloads_late: "payloads late",
+        /// Messages that vanished without a sign.
+        vanished: "vanished",
+        /// Messages that arrived twice.
+        doubled: "doubled",
+        /// Messages that overtook another one of the same connection.
+        overtook: "overtook",
+        /// Messages that found no way, or nobody.
+        unreachable: "unreachable",
+        /// Times a pair of nodes was cut off.
+        cuts: "cuts",
+        /// Messages of a former life of their sender, parsed.
+        late_lives: "late lives",
+        /// Messages that waited behind another one on their connection.
+        blocked: "blocked",
+        /// GETs answered by the network.
+        direct_gets: "direct GETs",
+        /// Direct GETs that failed.
+        direct_failures: "direct GETs failed",
+        /// PUTs received into a buffer.
+        puts_matched: "PUTs matched",
+        /// GETs answered.
+        gets_matched: "GETs matched",
+        /// PUTs and GETs that nobody wanted.
+        unmatched: "unmatched",
+        /// Messages too long for the buffer that wanted them.
+        too_long: "too long",
+        /// Messages cut to fit.
+        truncated: "truncated",
+        /// Messages whose buffer was in use.
+        in_use: "buffer in use",
+        /// PUTs that waited on a lazy portal.
+        delayed: "delayed",
+        /// Delayed PUTs that found a buffer.
+        resumed: "resumed",
+        /// Delayed PUTs that were dropped.
+        given_up: "given up",
+        /// Delayed PUTs that were forgotten with their connection.
+        forgotten: "delayed messages forgotten",
+        /// ACKs received.
+        acks: "ACKs",
+        /// REPLYs received.
+        replies: "REPLYs",
+        /// ACKs and REPLYs that nobody waited for.
+        stale_answers: "stale answers",
+        /// ACKs and REPLYs that did not come in time.
+        timeouts: "answers late",
+        /// ACKs and REPLYs that were lost with their peer.
+        answers_lost: "answers lost",
+        /// Messages that waited for a credit.
+        waited: "waited for credits",
+        /// Messages that ended while they waited.
+        cancelled: "ended in the queue",
+        /// Idle MDs that were unlinked.
+        unlinked_idle: "unlinked idle",
+        /// Busy MDs that were unlinked.
+        unlinked_busy: "unlinked busy",
+        /// MDs that went by themselves.
+        exhausted: "exhausted",
+        /// Messages of a node to itself.
+        looped_back: "looped back",
+        /// Looks into another partition, after one in vain.
+        looked_on: "looked in another partition",
+        /// Times that a partition without buffers was not looked at any more.
+        rested: "partitions at rest",
+        /// NIs whose peers belong to some partitions only.
+        nis_bound: "NIs bound to partitions",
+        /// Events taken from a queue that is polled.
+        polled: "events polled",
+        /// Events that were overwritten before they were polled.
+        missed: "events missed",
+        /// Entries put directly before or after another one.
+        inserted: "entries inserted",
+        /// Calls that were refused.
+        refused: "refused",
+        /// Nodes that died and came back.
+        restarts: "restarts",
+        /// NIs added while traffic ran.
+        nis_added: "NIs added",
+        /// NIs removed while traffic ran.
+        nis_removed: "NIs removed",
+    }
 }

@@ -211,8 +211,10 @@ impl Driver {
             let rest = match self.sources.get_mut(key) {
                 Some(Source::Conn(rx)) => {
                     rx.queued = false;
-                    left -= 1;
-                    rx.receive(turn, &mut self.buffers, &mut left)
+                    // The turn itself is paid for afterwards: even a budget of one message moves on by one.
+                    let rest = rx.receive(turn, &mut self.buffers, &mut left);
+                    left = left.saturating_sub(1);
+                    rest
                 }
                 Some(Source::Listener(listener)) => {
                     listener.queued = false;

@@ -1,0 +1,90 @@
+use crate::Rng;
+
+/// The habits of a simulated TCP network. Chances are in 10,000, times in nanoseconds of virtual time, sizes in bytes;
+/// ranges include both ends.
+#[derive(Debug, Clone)]
+pub struct TcpHabits {
+    /// From a segment's leaving to its arriving, drawn once for each direction between two hosts.
+    pub latency_ns: (u64, u64),
+    /// What is added to it for each segment. Segments of one connection keep their order.
+    pub jitter_ns: (u64, u64),
+    /// Bytes of one segment: as small as 1.
+    pub segment: (u64, u64),
+    /// Room of a send buffer.
+    pub send_buffer: usize,
+    /// Room of a receive buffer.
+    pub receive_buffer: usize,
+    /// Segments that meet a connection's reset instead of their receiver.
+    pub resets: u32,
+    /// Events that a poller reports though nothing has changed, for each call.
+    pub spurious: u32,
+    /// Connections that are gone when they are accepted.
+    pub gone: u32,
+    /// A wrong network, to see whether anybody notices.
+    pub fault: Option<TcpFault>,
+}
+
+/// Something that TCP never does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TcpFault {
+    /// A byte of a segment is lost.
+    DropsByte,
+    /// A byte of a segment is another one.
+    ChangesByte,
+    /// A poller does not report that data has come.
+    LosesReadable,
+    /// A poller does not report that there is room again.
+    LosesWritable,
+    /// A segment comes twice.
+    Repeats,
+    /// A connection that is closed stays open for the other side.
+    HidesEnd,
+}
+
+/// Chances of a [`TcpFault`] in 10,000, whenever it could strike.
+pub(super) const FAULT_CHANCE: u32 = 100;
+
+impl TcpHabits {
+    /// A network on which nothing goes wrong.
+    #[must_use]
+    pub fn reliable() -> TcpHabits {
+        TcpHabits {
+            latency_ns: (20_000, 100_000),
+            jitter_ns: (0, 20_000),
+            segment: (1_448, 65_536),
+            send_buffer: 256 << 10,
+            receive_buffer: 256 << 10,
+            resets: 0,
+            spurious: 0,
+            gone: 0,
+            fault: None,
+        }
+    }
+
+    /// The network that belongs to a seed.
+    pub(super) fn from_rng(rng: &mut Rng) -> TcpHabits {
+        let buffer = |rng: &mut Rng| rng.pick(&[4 << 10, 16 << 10, 64 << 10, 256 << 10, 4 << 20]);
+        TcpHabits {
+            latency_ns: rng.pick(&[(1_000, 2_000), (20_000, 200_000), (1_000_000, 80_000_000)]),
+            jitter_ns: rng.pick(&[(0, 0), (0, 50_000), (0, 20_000_000)]),
+            segment: rng.pick(&[(1, 100), (1, 9_000), (1_448, 1_448), (1_448, 65_536), (65_536, 65_536)]),
+            send_buffer: buffer(rng),
+            receive_buffer: buffer(rng),
+            resets: rng.pick(&[0, 0, 0, 5, 50]),
+            spurious: rng.pick(&[0, 0, 500, 5_000]),
+            gone: rng.pick(&[0, 0, 500]),
+            fault: None,
+        }
+    }
+
+    /// The same network on a good day.
+    #[must_use]
+    pub fn calmed(&self) -> TcpHabits {
+        TcpHabits { resets: 0, gone: 0, ..self.clone() }
+    }
+
+    /// The fault, if it strikes now.
+    pub(super) fn strikes(&self, fault: TcpFault, rng: &mut Rng) -> bool {
+        self.fault == Some(fault) && rng.chance(FAULT_CHANCE)
+    }
+}

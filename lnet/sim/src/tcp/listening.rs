@@ -1,0 +1,141 @@
+//! Listeners, and how connections come to be.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use lnet_api::Errno;
+
+use super::end::{End, Phase};
+use super::state::{Packet, SYN_RETRY_NS, State};
+
+/// A connection that nobody answers is given up after so long: Linux's six repetitions.
+const CONNECT_MAX_NS: u64 = 127_000_000_000;
+
+/// A host of a network that is there, which is not, is reported after so long.
+const NO_NEIGHBOUR_NS: u64 = 3_000_000_000;
+
+/// A listening socket.
+pub(super) struct Listening {
+    pub(super) host: usize,
+    pub(super) address: SocketAddr,
+    pub(super) backlog: usize,
+    /// Ends whose handshake has begun, and those that wait to be accepted.
+    pub(super) half_open: usize,
+    pub(super) waiting: VecDeque<u64>,
+}
+
+impl State {
+    /// An end begins to connect.
+    pub(super) fn connect(&mut self, end: u64) {
+        let Some(End { host, local, remote, .. }) = self.ends.get(&end) else { return };
+        let (host, from, to) = (*host, *local, *remote);
+        self.seen.connects += 1;
+        self.log(|_| format!("network: {from} connects to {to} (end {end})"));
+        let Some(there) = self.host_of(to.ip()) else {
+            let at_ns = self.now_ns + NO_NEIGHBOUR_NS;
+            let event =
+                super::state::Event::Packet { hosts: (host, host), from: 0, to: end, packet: Packet::Reset(Errno::EHOSTUNREACH) };
+            return self.schedule(at_ns, event);
+        };
+        self.launch((host, there), end, 0, Packet::Syn { from, to, retry_ns: SYN_RETRY_NS });
+    }
+
+    /// The first segment has met nobody: it comes again, unless that takes too long.
+    pub(super) fn syn_lost(&mut self, hosts: (usize, usize), active: u64, packet: Packet) {
+        let Packet::Syn { from, to, retry_ns } = packet else { return };
+        if !self.ends.contains_key(&active) {
+            return;
+        }
+        self.seen.syns_lost += 1;
+        let at_ns = self.now_ns + retry_ns;
+        let packet = match retry_ns * 2 > CONNECT_MAX_NS {
+            true => Packet::Reset(Errno::ETIMEDOUT),
+            false => Packet::Syn { from, to, retry_ns: retry_ns * 2 },
+        };
+        let event = match packet {
+            Packet::Reset(_) => {
+                super::state::Event::Packet { hosts: (hosts.0, hosts.0), from: 0, to: active, packet }
+            }
+            packet => super::state::Event::Packet { hosts, from: active, to: 0, packet },
+        };
+        self.schedule(at_ns, event);
+    }
+
+    pub(super) fn syn(
+        &mut self,
+        hosts: (usize, usize),
+        active: u64,
+        (from, to): (SocketAddr, SocketAddr),
+        retry_ns: u64,
+    ) {
+        // An end that was closed meanwhile wants nothing more.
+        if !self.ends.get(&active).is_some_and(|end| end.phase == Phase::Connecting) {
+            return;
+        }
+        let found = self.listeners.iter().find(|(_, listening)| listening.address == to);
+        let Some((&listener, listening)) = found else {
+            self.seen.refused += 1;
+            return self.launch((hosts.1, hosts.0), 0, active, Packet::Reset(Errno::ECONNREFUSED));
+        };
+        if listening.half_open + listening.waiting.len() > listening.backlog {
+            self.seen.backlog_full += 1;
+            return self.syn_lost(hosts, active, Packet::Syn { from, to, retry_ns });
+        }
+        let passive = self.id();
+        let mut end = End::new(hosts.1, to, from, &self.habits);
+        end.phase = Phase::Open;
+        end.peer = Some(active);
+        end.window = self.habits.receive_buffer;
+        self.ends.insert(passive, end);
+        if let Some(listening) = self.listeners.get_mut(&listener) {
+            listening.half_open += 1;
+        }
+        if let Some(end) = self.ends.get_mut(&active) {
+            end.peer = Some(passive);
+        }
+        // Which listener it is, the third segment says.
+        self.tap.opened(active, passive, (from, to), hosts);
+        self.ends.get_mut(&passive).into_iter().for_each(|end| end.listener = Some(listener));
+        self.launch((hosts.1, hosts.0), passive, active, Packet::SynAck { passive });
+    }
+
+    pub(super) fn syn_ack(&mut self, hosts: (usize, usize), active: u64, passive: u64) {
+        let back = (hosts.1, hosts.0);
+        let Some(end) = self.ends.get_mut(&active).filter(|end| end.phase == Phase::Connecting) else {
+            return self.launch(back, 0, passive, Packet::Reset(Errno::ECONNRESET));
+        };
+        end.phase = Phase::Open;
+        end.window = self.habits.receive_buffer;
+        let listener = self.ends.get(&passive).and_then(|end| end.listener);
+        if let Some(listener) = listener {
+            self.launch(back, active, passive, Packet::Established { listener });
+        }
+        self.start_probes(active);
+        self.notify(active);
+    }
+
+    pub(super) fn established(&mut self, hosts: (usize, usize), passive: u64, listener: u64) {
+        let Some(listening) = self.listeners.get_mut(&listener) else {
+            // The listener was closed: whoever connected is told so.
+            return self.kill_end(passive, true);
+        };
+        let _ = hosts;
+        listening.half_open = listening.half_open.saturating_sub(1);
+        if self.ends.contains_key(&passive) {
+            listening.waiting.push_back(passive);
+            self.seen.queued_to_accept += 1;
+            self.start_probes(passive);
+            self.notify(listener);
+        }
+    }
+
+    /// Closes a listener: connections that wait are reset.
+    pub(super) fn close_listener(&mut self, listener: u64) {
+        let Some(listening) = self.listeners.remove(&listener) else { return };
+        self.hosts[listening.host].descriptors -= 1;
+        for end in listening.waiting {
+            self.kill_end(end, true);
+        }
+        self.forget_watch(listener);
+    }
+}

@@ -1,0 +1,139 @@
+//! Edge-triggered readiness, as epoll gives it.
+//!
+//! A change on what is watched puts it on the poller's list. [`Poller::wait`] takes things from the list and reports
+//! their *present* state, not the change: nothing, if there is nothing to report any more. What has not changed is not
+//! reported again, however ready it is.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
+
+use lnet_api::Errno;
+use lnet_socklnd::sys::{Events, Handle, Poller, Readiness};
+
+use super::host::SimHost;
+use super::state::State;
+
+/// What one poller watches.
+#[derive(Default)]
+pub(super) struct Watching {
+    watched: BTreeMap<u64, Watched>,
+    /// What has changed, in order.
+    changed: VecDeque<u64>,
+    woken: bool,
+}
+
+struct Watched {
+    key: u64,
+    listed: bool,
+}
+
+/// A poller of a simulated host.
+pub(super) struct SimPoller {
+    pub(super) host: SimHost,
+    pub(super) id: u64,
+}
+
+impl Poller for SimPoller {
+    fn add(&self, what: Handle<'_>, key: u64) -> Result<(), Errno> {
+        let Handle::Number(id) = what else { return Err(Errno::EBADF) };
+        let mut state = self.host.state();
+        let Some(watching) = state.pollers.get_mut(&self.id) else { return Err(Errno::EBADF) };
+        watching.watched.insert(id, Watched { key, listed: false });
+        if state.readiness(id).is_some_and(|[readable, writable, ..]| readable || writable) {
+            state.notify(id);
+        }
+        Ok(())
+    }
+
+    fn delete(&self, what: Handle<'_>) {
+        let Handle::Number(id) = what else { return };
+        if let Some(watching) = self.host.state().pollers.get_mut(&self.id) {
+            watching.forget(id);
+        }
+    }
+
+    fn wait(&self, events: &mut Events) {
+        events.clear();
+        let mut guard = self.host.state();
+        let state = &mut *guard;
+        let spurious = state.rng.chance(state.habits.spurious);
+        let Some(watching) = state.pollers.get_mut(&self.id) else { return };
+        watching.woken = false;
+        if spurious && !watching.watched.is_empty() {
+            let place = state.rng.index(watching.watched.len());
+            if let Some(&id) = watching.watched.keys().nth(place) {
+                state.seen.spurious += 1;
+                watching.list(id);
+            }
+        }
+        while events.room() > 0 {
+            let Some(watching) = state.pollers.get_mut(&self.id) else { return };
+            let Some(id) = watching.changed.pop_front() else { return };
+            let Some(watched) = watching.watched.get_mut(&id) else { continue };
+            watched.listed = false;
+            let key = watched.key;
+            let Some([readable, writable, ending, broken]) = state.readiness(id) else { continue };
+            if readable || writable {
+                events.push(key, Readiness { readable, writable, ending, broken });
+            }
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(watching) = self.host.state().pollers.get_mut(&self.id) {
+            watching.woken = true;
+        }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        unreachable!("nobody sleeps in virtual time")
+    }
+}
+
+impl Drop for SimPoller {
+    fn drop(&mut self) {
+        self.host.state().pollers.remove(&self.id);
+    }
+}
+
+impl Watching {
+    fn list(&mut self, id: u64) {
+        if let Some(watched) = self.watched.get_mut(&id)
+            && !std::mem::replace(&mut watched.listed, true)
+        {
+            self.changed.push_back(id);
+        }
+    }
+
+    fn forget(&mut self, id: u64) {
+        self.watched.remove(&id);
+        self.changed.retain(|changed| *changed != id);
+    }
+}
+
+impl State {
+    /// Something has changed on an end or a listener.
+    pub(super) fn notify(&mut self, id: u64) {
+        self.pollers.values_mut().for_each(|watching| watching.list(id));
+    }
+
+    /// It is gone, and watched no longer.
+    pub(super) fn forget_watch(&mut self, id: u64) {
+        self.pollers.values_mut().for_each(|watching| watching.forget(id));
+    }
+
+    /// Readable, writable, ending, broken; `None` if it is gone.
+    fn readiness(&self, id: u64) -> Option<[bool; 4]> {
+        if let Some(listening) = self.listeners.get(&id) {
+            return Some([!listening.waiting.is_empty(), false, false, false]);
+        }
+        self.ends.get(&id).map(super::end::End::readiness)
+    }
+
+    /// Whether whoever sleeps on this poller would be woken.
+    pub(super) fn is_ready(&self, poller: u64) -> bool {
+        let Some(watching) = self.pollers.get(&poller) else { return false };
+        let reports = |id: &u64| self.readiness(*id).is_some_and(|state| state[0] || state[1]);
+        watching.woken || watching.changed.iter().any(reports)
+    }
+}

@@ -1,0 +1,279 @@
+//! What can be seen of the nodes on the wire: handshakes and connections, read from their bytes (lnet-wire 20 to 24)
+//! without any code of the LND.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+/// The most bytes of a request and a hello.
+const GREETING_MAX: usize = 256;
+
+const NONE: i32 = -1;
+pub(super) const CONTROL: i32 = 1;
+pub(super) const BULK_IN: i32 = 2;
+pub(super) const BULK_OUT: i32 = 3;
+
+const CONNREQ_MAGIC: u32 = 0xacce_7100;
+
+/// The last port that needs privileges.
+const PRIVILEGED_MAX: u16 = 1023;
+
+/// What a hello says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Hello {
+    version: u32,
+    conn_type: i32,
+    incarnation: u64,
+    length: usize,
+}
+
+/// One side of a connection.
+#[derive(Debug, Default)]
+struct Side {
+    end: u64,
+    host: usize,
+    address: Option<SocketAddr>,
+    /// Its first bytes.
+    head: Vec<u8>,
+    sent: u64,
+    received: u64,
+    closed: bool,
+}
+
+/// A connection: the side that opened it, and the other.
+#[derive(Debug, Default)]
+struct Wire {
+    sides: [Side; 2],
+    hello: Option<Hello>,
+    reply: Option<Hello>,
+    /// Where the hello ends in the bytes of the side that opened it.
+    greeting: usize,
+    settled: bool,
+}
+
+/// A connection as one of the two hosts knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Held {
+    /// Own and the peer's address.
+    pub(super) pair: (IpAddr, IpAddr),
+    /// 0, or the port by which the peer is known, if it is not privileged.
+    pub(super) port: u16,
+    /// The connection's type as this side sees it.
+    pub(super) conn_type: i32,
+    /// Own and the peer's incarnation.
+    pub(super) lives: (u64, u64),
+}
+
+/// How attempts to connect from one address to another have gone.
+#[derive(Debug, Default)]
+struct Attempts {
+    failures: u32,
+    not_before_ns: Option<u64>,
+}
+
+#[derive(Default)]
+pub(super) struct Tap {
+    /// By the end that opened it.
+    wires: BTreeMap<u64, Wire>,
+    /// The other ends.
+    passive: BTreeMap<u64, u64>,
+    attempts: BTreeMap<(IpAddr, IpAddr), Attempts>,
+    /// Back-off at first and at the most; nothing is checked while it is not known.
+    pub(super) backoff_ns: Option<(u64, u64)>,
+    now_ns: u64,
+    pub(super) handshakes: u64,
+    pub(super) refusals: u64,
+    pub(super) races: u64,
+    /// What was seen that must not be.
+    pub(super) wrong: Vec<String>,
+}
+
+impl Tap {
+    pub(super) fn connecting(&mut self, end: u64, pair: (IpAddr, IpAddr), now_ns: u64) {
+        self.now_ns = now_ns;
+        let back = (pair.1, pair.0);
+        let attempts = self.attempts.entry(pair).or_default();
+        if let Some(not_before_ns) = attempts.not_before_ns.take()
+            && now_ns < not_before_ns
+        {
+            let early_ns = not_before_ns - now_ns;
+            let failures = attempts.failures;
+            self.wrong.push(format!(
+                "{} connects to {} after {failures} failures, {early_ns} ns before its back-off ends",
+                pair.0, pair.1
+            ));
+        }
+        let under_way = |wire: &Wire| wire.pair() == Some(back) && wire.reply.is_none() && !wire.sides[0].closed;
+        self.races += u64::from(self.wires.values().any(under_way));
+        let mut wire = Wire::default();
+        wire.sides[0].end = end;
+        wire.sides[0].address = Some(SocketAddr::new(pair.0, 0));
+        wire.sides[1].address = Some(SocketAddr::new(pair.1, 0));
+        self.wires.insert(end, wire);
+    }
+
+    pub(super) fn time(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    pub(super) fn opened(
+        &mut self,
+        active: u64,
+        passive: u64,
+        (from, to): (SocketAddr, SocketAddr),
+        hosts: (usize, usize),
+    ) {
+        let Some(wire) = self.wires.get_mut(&active) else { return };
+        (wire.sides[0].host, wire.sides[0].address) = (hosts.0, Some(from));
+        let (end, host, address) = (passive, hosts.1, Some(to));
+        wire.sides[1] = Side { end, host, address, ..Side::default() };
+        self.passive.insert(passive, active);
+    }
+
+    /// The connection of an end, and which of its sides that is.
+    fn wire(&mut self, end: u64) -> Option<(u64, &mut Wire, usize)> {
+        let (active, side) = self.passive.get(&end).map_or((end, 0), |active| (*active, 1));
+        self.wires.get_mut(&active).map(|wire| (active, wire, side))
+    }
+
+    pub(super) fn sent(&mut self, end: u64, bytes: &[u8]) {
+        let Some((_, wire, place)) = self.wire(end) else { return };
+        let side = &mut wire.sides[place];
+        side.sent += bytes.len() as u64;
+        let room = GREETING_MAX - side.head.len().min(GREETING_MAX);
+        side.head.extend(&bytes[..bytes.len().min(room)]);
+        if place == 0 && wire.hello.is_none() {
+            if let Some(skip) = request_length(&wire.sides[0].head) {
+                wire.hello = wire.sides[0].head.get(skip..).and_then(parse);
+                wire.greeting = skip + wire.hello.map_or(0, |hello| hello.length);
+            }
+        } else if place == 1 && wire.reply.is_none() {
+            wire.reply = parse(&wire.sides[1].head);
+            let refused = wire.reply.map(|reply| reply.conn_type == NONE);
+            self.refusals += u64::from(refused == Some(true));
+        }
+    }
+
+    pub(super) fn received(&mut self, end: u64, bytes: &[u8]) {
+        let Some((_, wire, place)) = self.wire(end) else { return };
+        wire.sides[place].received += bytes.len() as u64;
+        let Some(pair) = wire.pair() else { return };
+        let answered = place == 0 && !wire.settled && wire.is_known(0);
+        let refused = place == 0 && !wire.settled && wire.reply.is_some_and(|reply| reply.conn_type == NONE);
+        wire.settled |= answered || refused;
+        if answered {
+            self.handshakes += 1;
+            self.attempts.remove(&pair);
+            // What the other side remembers may be forgotten with its connections.
+            if let Some(other) = self.attempts.get_mut(&(pair.1, pair.0)) {
+                other.failures = other.failures.min(1);
+            }
+        } else if refused && let Some(attempts) = self.attempts.get_mut(&pair) {
+            attempts.not_before_ns = None;
+        }
+    }
+
+    /// A program has ended one side.
+    pub(super) fn closed(&mut self, end: u64) {
+        let (now_ns, backoff_ns) = (self.now_ns, self.backoff_ns);
+        let Some((active, wire, place)) = self.wire(end) else { return };
+        if std::mem::replace(&mut wire.sides[place].closed, true) {
+            return;
+        }
+        let (pair, settled) = (wire.pair(), wire.settled);
+        let over = wire.sides.iter().all(|side| side.closed || side.end == 0);
+        let passive = wire.sides[1].end;
+        if let (Some(pair), Some((first_ns, most_ns)), true) = (pair, backoff_ns, place == 0 && !settled) {
+            let attempts = self.attempts.entry(pair).or_default();
+            let doubled_ns = first_ns.saturating_mul(1 << attempts.failures.min(20));
+            attempts.not_before_ns = Some(now_ns + doubled_ns.min(most_ns));
+            attempts.failures += 1;
+        }
+        if over {
+            self.wires.remove(&active);
+            self.passive.remove(&passive);
+        }
+    }
+
+    /// Whoever has this address knows nothing of what was.
+    pub(super) fn forget(&mut self, ip: IpAddr) {
+        self.attempts.retain(|pair, _| pair.0 != ip);
+    }
+
+    /// The connections that a host holds, sorted.
+    pub(super) fn held(&self, host: usize) -> Vec<Held> {
+        let mut held: Vec<Held> = self
+            .wires
+            .values()
+            .flat_map(|wire| (0..2).filter_map(|place| wire.held(place)))
+            .filter(|(at, _)| *at == host)
+            .map(|(_, held)| held)
+            .collect();
+        held.sort();
+        held
+    }
+
+    /// Bytes sent on an open connection in one direction that have not been received, for a connection that has any.
+    pub(super) fn on_their_way(&self) -> Option<(IpAddr, IpAddr, u64)> {
+        self.wires.values().filter(|wire| wire.sides.iter().all(|side| !side.closed)).find_map(|wire| {
+            let (from, to) = wire.pair()?;
+            let missing = |place: usize| wire.sides[place].sent.saturating_sub(wire.sides[1 - place].received);
+            match (missing(0), missing(1)) {
+                (0, 0) => None,
+                (0, back) => Some((to, from, back)),
+                (there, _) => Some((from, to, there)),
+            }
+        })
+    }
+}
+
+impl Wire {
+    fn pair(&self) -> Option<(IpAddr, IpAddr)> {
+        Some((self.sides[0].address?.ip(), self.sides[1].address?.ip()))
+    }
+
+    /// Whether a side takes it for a connection: the one that answers when it has, the other when it has heard.
+    fn is_known(&self, place: usize) -> bool {
+        let Some(reply) = self.reply.filter(|reply| reply.conn_type != NONE) else { return false };
+        !self.sides[place].closed && (place == 1 || self.sides[0].received >= reply.length as u64)
+    }
+
+    fn held(&self, place: usize) -> Option<(usize, Held)> {
+        let (hello, reply) = (self.hello?, self.reply?);
+        if !self.is_known(place) {
+            return None;
+        }
+        let [own, other] = [&self.sides[place], &self.sides[1 - place]];
+        let peer = other.address?;
+        let port = if place == 1 && peer.port() > PRIVILEGED_MAX { peer.port() } else { 0 };
+        let said = [&hello, &reply];
+        let (own_hello, other_hello) = (said[place], said[1 - place]);
+        let held = Held {
+            pair: (own.address?.ip(), peer.ip()),
+            port,
+            conn_type: own_hello.conn_type,
+            lives: (own_hello.incarnation, other_hello.incarnation),
+        };
+        Some((own.host, held))
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4).map(|word| u32::from_le_bytes(word.try_into().unwrap_or_default()))
+}
+
+/// Where the hello begins behind an acceptor request.
+fn request_length(bytes: &[u8]) -> Option<usize> {
+    (word(bytes, 0)? == CONNREQ_MAGIC).then_some(())?;
+    Some(if word(bytes, 4)? == 1 { 16 } else { 28 })
+}
+
+fn parse(bytes: &[u8]) -> Option<Hello> {
+    let version = word(bytes, 4)?;
+    let (incarnation, conn_type, mut length) = if version == 4 { (56, 72, 80) } else { (32, 48, 56) };
+    if version != 4 {
+        length += 4 * word(bytes, 52)? as usize;
+    }
+    let incarnation = u64::from(word(bytes, incarnation + 4)?) << 32 | u64::from(word(bytes, incarnation)?);
+    let conn_type = word(bytes, conn_type)?.cast_signed();
+    (bytes.len() >= length).then_some(Hello { version, conn_type, incarnation, length })
+}

@@ -1,0 +1,211 @@
+//! What programs have begun, and what has become of it.
+
+use std::collections::BTreeMap;
+
+use lnet_api::{Errno, Event, EventKind, MdHandle, MeHandle};
+use lnet_nid::Nid;
+use lnet_region::IoVec;
+
+use crate::tcp::TcpSeen;
+
+/// Which operation it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Put { ack: bool },
+    Get,
+}
+
+/// Where an operation begins or ends: a node in one of its lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Party {
+    pub(super) node: usize,
+    pub(super) life: u64,
+}
+
+/// An operation, from its beginning to the end of both sides.
+pub(super) struct Operation {
+    pub(super) kind: Kind,
+    pub(super) from: Party,
+    pub(super) to: Party,
+    /// NIDs it was to go from and to.
+    pub(super) nids: (Nid, Nid),
+    pub(super) begun_ns: u64,
+    /// The bytes that are to arrive are those of the pattern of its number.
+    pub(super) size: usize,
+    /// Memory at the initiator and at the target.
+    pub(super) memory: [IoVec; 2],
+    /// What the initiator has bound, and the target posted.
+    pub(super) md: Option<MdHandle>,
+    pub(super) me: Option<MeHandle>,
+    pub(super) sent: Option<Result<(), Errno>>,
+    pub(super) answered: Option<Result<(), Errno>>,
+    /// How often the target was told of it.
+    pub(super) delivered: u32,
+    /// The initiator wanted it to end.
+    pub(super) unlinked: bool,
+    /// Its last event has come, or its node is dead.
+    pub(super) ended: bool,
+}
+
+impl Operation {
+    /// Whether it has ended well.
+    pub(super) fn succeeded(&self) -> bool {
+        let answer = match self.kind {
+            Kind::Put { ack: false } => self.sent,
+            Kind::Put { ack: true } | Kind::Get => self.answered,
+        };
+        self.ended && !self.unlinked && answer == Some(Ok(()))
+    }
+}
+
+/// How an operation may fail: its connection, its peer, its NI or its time is gone.
+const ERRNOS: [Errno; 16] = [
+    Errno::ECONNRESET,
+    Errno::ECONNREFUSED,
+    Errno::ETIMEDOUT,
+    Errno::EHOSTUNREACH,
+    Errno::ESHUTDOWN,
+    Errno::ENETDOWN,
+    Errno::EPIPE,
+    Errno::EPROTO,
+    Errno::ECANCELED,
+    Errno::EMFILE,
+    Errno::EADDRNOTAVAIL,
+    Errno::EALREADY,
+    Errno::ENODATA,
+    Errno::EIO,
+    Errno::ENOBUFS,
+    Errno::ENOTCONN,
+];
+
+/// All operations of a world.
+#[derive(Default)]
+pub(super) struct Ledger {
+    pub(super) operations: BTreeMap<u64, Operation>,
+    pub(super) last: u64,
+    pub(super) seen: TcpSeen,
+    /// Payloads are expected to have a wrong pattern.
+    pub(super) wrong_pattern: bool,
+}
+
+/// The bytes of an operation: a shift or a mix-up shows.
+pub(super) fn pattern(number: u64, size: usize) -> Vec<u8> {
+    let seed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (0..size as u64)
+        .map(|at| (seed >> (at % 7 * 8)).wrapping_add(at.wrapping_mul(31)).wrapping_add(at >> 8) as u8)
+        .collect()
+}
+
+impl Ledger {
+    pub(super) fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    pub(super) fn begin(&mut self, number: u64, operation: Operation) {
+        self.seen.operations += 1;
+        self.operations.insert(number, operation);
+    }
+
+    /// An event of a node in one of its lives.
+    pub(super) fn event(&mut self, party: Party, event: &Event) -> Result<(), String> {
+        let (number, target) = (event.user_ptr >> 1, event.user_ptr & 1 == 1);
+        let wrong_pattern = self.wrong_pattern;
+        let Some(operation) = self.operations.get_mut(&number) else {
+            return Err(format!("an event of operation {number}, which is over: {event:?}"));
+        };
+        let expected = if target { operation.to } else { operation.from };
+        if expected != party {
+            return Err(format!("an event of operation {number} in another life: {event:?}"));
+        }
+        if let Err(errno) = event.status
+            && !ERRNOS.contains(&errno)
+        {
+            return Err(format!("operation {number} fails with {errno}: {event:?}"));
+        }
+        if target {
+            return self.at_target(number, event);
+        }
+        if operation.ended {
+            return Err(format!("an event of operation {number} after its last one: {event:?}"));
+        }
+        let answer = matches!(event.kind, EventKind::Ack | EventKind::Reply);
+        match (operation.kind, event.kind) {
+            (_, EventKind::Send) if operation.sent.is_none() => operation.sent = Some(event.status),
+            (Kind::Put { ack: true }, EventKind::Ack) | (Kind::Get, EventKind::Reply)
+                if operation.answered.is_none() =>
+            {
+                operation.answered = Some(event.status);
+            }
+            (_, EventKind::Unlink) if operation.unlinked => {}
+            _ => return Err(format!("operation {number} ({:?}) has this event: {event:?}", operation.kind)),
+        }
+        if answer && event.status.is_ok() {
+            if event.mlength as usize != operation.size {
+                return Err(format!("operation {number} moved {} of {} bytes", event.mlength, operation.size));
+            }
+            let reply = event.kind == EventKind::Reply;
+            if reply {
+                check_payload(number, operation, 0, wrong_pattern)?;
+                self.seen.delivered += 1;
+            } else if operation.delivered == 0 {
+                return Err(format!("operation {number} is acknowledged and was never delivered"));
+            }
+        }
+        if event.unlinked {
+            operation.ended = true;
+            let outcome = match (operation.succeeded(), operation.unlinked) {
+                (true, _) => &mut self.seen.succeeded,
+                (_, true) => &mut self.seen.unlinked,
+                _ => &mut self.seen.failed,
+            };
+            *outcome += 1;
+        }
+        Ok(())
+    }
+
+    fn at_target(&mut self, number: u64, event: &Event) -> Result<(), String> {
+        let wrong_pattern = self.wrong_pattern;
+        let Some(operation) = self.operations.get_mut(&number) else { return Ok(()) };
+        match (operation.kind, event.kind) {
+            (Kind::Put { .. }, EventKind::Put) | (Kind::Get, EventKind::Get) => {}
+            (_, EventKind::Unlink) => return Ok(()),
+            _ => return Err(format!("the target of operation {number} has this event: {event:?}")),
+        }
+        if event.status.is_err() {
+            return Ok(());
+        }
+        operation.delivered += 1;
+        if operation.delivered > 1 {
+            return Err(format!("operation {number} is delivered {} times", operation.delivered));
+        }
+        if event.mlength as usize != operation.size {
+            return Err(format!("operation {number} delivered {} of {} bytes", event.mlength, operation.size));
+        }
+        if let Kind::Put { .. } = operation.kind {
+            check_payload(number, operation, 1, wrong_pattern)?;
+            self.seen.delivered += 1;
+        }
+        Ok(())
+    }
+
+    /// Operations that go on.
+    pub(super) fn open(&self) -> impl Iterator<Item = (u64, &Operation)> {
+        self.operations.iter().filter(|(_, operation)| !operation.ended).map(|(number, it)| (*number, it))
+    }
+}
+
+/// Whether the memory of one side holds what was sent.
+fn check_payload(number: u64, operation: &Operation, side: usize, wrong: bool) -> Result<(), String> {
+    let memory = &operation.memory[side];
+    let lease = memory.read(0..operation.size);
+    let bytes = lease.map_err(|error| format!("operation {number} is over, its memory in use: {error}"))?;
+    let expected = pattern(number + u64::from(wrong), operation.size);
+    match bytes.to_vec().iter().zip(&expected).position(|(is, expected)| is != expected) {
+        None => Ok(()),
+        Some(at) => Err(format!(
+            "operation {number}: byte {at} of {} is not what was sent from {} to {}",
+            operation.size, operation.nids.0, operation.nids.1
+        )),
+    }
+}

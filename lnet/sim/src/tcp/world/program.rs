@@ -1,0 +1,244 @@
+//! What programs do.
+
+use lnet_api::{
+    AckRequest, Get, LNet, LNetError, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink,
+};
+use lnet_nid::{MatchBits, Portal, ProcessId};
+use lnet_region::{Fragment, IoVec, MAX_FRAGMENTS, Region};
+
+use super::ledger::{Kind, Operation, pattern};
+use super::node::{Call, make};
+use super::{Later, TcpWorld};
+
+const PORTAL: u32 = 34;
+
+/// Sizes either side of a boundary: `min_bulk` with headers of either form, buffers of the LND, LNet's maximum.
+const SIZES: [usize; 12] = [0, 1, 95, 903, 904, 927, 928, 4_096, 8_191, 65_537, 300_000, 1 << 20];
+
+/// A call in an upcall that has not come after so long is made outside.
+const NESTED_NS: u64 = 2_000_000_000;
+
+impl TcpWorld {
+    pub(super) fn act(&mut self) -> Result<(), String> {
+        match self.rng.below(100) {
+            0..8 => self.unlink_one(),
+            8..12 => self.poll_for_no_reason(),
+            _ => self.operate(),
+        }
+    }
+
+    /// Begins an operation between two nodes that are there.
+    fn operate(&mut self) -> Result<(), String> {
+        let from = self.rng.index(self.nodes.len());
+        let to = self.rng.index(self.nodes.len());
+        let burst = self.rng.pick(&[1, 1, 1, 2, 10]);
+        if from == to || !self.scenario.reaches(from, to) {
+            return Ok(());
+        }
+        for _ in 0..burst {
+            let kind = self.rng.pick(&[Kind::Put { ack: true }, Kind::Put { ack: false }, Kind::Get]);
+            self.begin(from, to, kind)?;
+        }
+        Ok(())
+    }
+
+    fn size(&mut self) -> usize {
+        let size = match self.rng.below(10) {
+            0..5 => self.rng.below(200) as usize,
+            5..8 => self.rng.pick(&SIZES[..8]),
+            8 => self.rng.below(20_000) as usize,
+            _ => self.rng.pick(&SIZES),
+        };
+        size.min(self.scenario.longest)
+    }
+
+    /// Memory in some pieces with gaps between them.
+    fn memory(&mut self, size: usize, fill: Option<u64>) -> Result<IoVec, String> {
+        let most = self.rng.pick(&[1, 1, 3, MAX_FRAGMENTS]);
+        let pieces = most.clamp(1, size.max(1));
+        let length = size / pieces;
+        let region = Region::heap(size + pieces + 1).map_err(|error| error.to_string())?;
+        let fragments: Vec<Fragment> = (0..pieces)
+            .map(|piece| {
+                let rest = if piece + 1 == pieces { size - length * piece } else { length };
+                Fragment::new(region.clone(), piece * (length + 1), rest.max(1))
+            })
+            .collect::<Result<_, _>>()
+            .map_err(|error| error.to_string())?;
+        let memory = IoVec::new(fragments).and_then(|memory| memory.trimmed(size));
+        let memory = memory.map_err(|error| error.to_string())?;
+        if let Some(number) = fill {
+            let mut lease = memory.write(0..size).map_err(|error| error.to_string())?;
+            lease.copy_from(0, &pattern(number, size));
+        }
+        Ok(memory)
+    }
+
+    /// Posts a buffer at the target, then asks the initiator to begin; gives the operation's number.
+    pub(super) fn begin(&mut self, from: usize, to: usize, kind: Kind) -> Result<Option<u64>, String> {
+        let ni = self.rng.index(self.scenario.nis);
+        let nids = (self.nodes[from].nids[ni], self.nodes[to].nids[ni]);
+        if !self.nodes[from].alive || !self.nodes[to].alive || !self.nodes[from].up.contains(&nids.0) {
+            return Ok(None);
+        }
+        let number = self.ledger.next();
+        let size = self.size();
+        let is_put = kind != Kind::Get;
+        let memory = [
+            self.memory(size, is_put.then_some(number))?,
+            self.memory(size, (!is_put).then_some(number))?,
+        ];
+        let portal = Portal::new(PORTAL).unwrap_or(Portal::RESERVED);
+        let here = self.rng.index(self.scenario.partitions);
+        let spec = MeSpec {
+            portal,
+            match_id: ProcessId::ANY,
+            match_bits: MatchBits(number),
+            // So that the portal is one of wildcard entries.
+            ignore_bits: MatchBits(1 << 63),
+            unlink: Unlink::Retain,
+            position: self.rng.pick(&[Position::After, Position::Local, Position::Before]),
+        };
+        let allows = if is_put { MdOptions::OP_PUT } else { MdOptions::OP_GET };
+        let md = Md {
+            memory: memory[1].clone(),
+            // One more than is needed, so that a message that comes twice is noticed.
+            threshold: Threshold::Infinite,
+            max_size: 0,
+            options: allows | MdOptions::MANAGE_REMOTE,
+            user_ptr: number << 1 | 1,
+            eq: Some(self.nodes[to].eq),
+        };
+        let target = &self.nodes[to];
+        let posted: Result<_, LNetError> = lnet_cpt::with_partition(here, || {
+            let me = target.engine.me_attach(&spec)?;
+            target.engine.md_attach(me, md, Unlink::Retain)?;
+            Ok(me)
+        });
+        let me = posted.map_err(|error| format!("node {to} posts a buffer: {error}"))?;
+        let answers = u32::from(kind != Kind::Put { ack: false });
+        let md = Md {
+            memory: memory[0].clone(),
+            threshold: Threshold::Limited(1 + answers),
+            max_size: 0,
+            options: MdOptions::empty(),
+            user_ptr: number << 1,
+            eq: Some(self.nodes[from].eq),
+        };
+        let md = self.nodes[from].engine.md_bind(md, Unlink::Auto);
+        let md = md.map_err(|error| format!("node {from} binds a buffer: {error}"))?;
+        let target = ProcessId::lnet(nids.1);
+        let match_bits = MatchBits(number);
+        let source = Some(nids.0);
+        let call = match kind {
+            Kind::Get => Call::Get(Get { source, md, target, portal, match_bits, offset: 0 }),
+            Kind::Put { ack } => Call::Put(Put {
+                source,
+                md,
+                ack: if ack { AckRequest::Ack } else { AckRequest::NoAck },
+                target,
+                portal,
+                match_bits,
+                offset: 0,
+                hdr_data: number,
+            }),
+        };
+        let operation = Operation {
+            kind,
+            from: self.party(from),
+            to: self.party(to),
+            nids,
+            begun_ns: self.net.now_ns(),
+            size,
+            memory,
+            md: Some(md),
+            me: Some(me),
+            sent: None,
+            answered: None,
+            delivered: 0,
+            unlinked: false,
+            ended: false,
+        };
+        self.trace(|| format!("node {from}: operation {number}: {kind:?} of {size} bytes to {}", nids.1));
+        self.ledger.begin(number, operation);
+        if self.rng.chance(self.scenario.nested) && !self.settling {
+            self.nodes[from].inbox.nested.lock().push_back((number, call));
+            let at_ns = self.net.now_ns() + NESTED_NS;
+            self.later.push((at_ns, Later::Nested(from)));
+            self.net.at(at_ns, super::LOOK);
+            self.seen.nested += 1;
+        } else {
+            self.call(from, number, call)?;
+        }
+        self.check()?;
+        Ok(Some(number))
+    }
+
+    /// Makes a call outside of all upcalls.
+    fn call(&mut self, node: usize, number: u64, call: Call) -> Result<(), String> {
+        let here = self.rng.index(self.scenario.partitions);
+        let engine = self.nodes[node].engine.clone();
+        let result = lnet_cpt::with_partition(here, || make(&engine, call));
+        self.called(number, result)
+    }
+
+    /// A call that is refused has begun nothing: its buffer is taken back.
+    pub(super) fn called(&mut self, number: u64, result: Result<(), LNetError>) -> Result<(), String> {
+        let Err(error) = result else { return Ok(()) };
+        let Some(operation) = self.ledger.operations.get_mut(&number) else { return Ok(()) };
+        let legal = matches!(
+            error,
+            LNetError::NoRoute { .. } | LNetError::NotLocal { .. } | LNetError::ShuttingDown
+        );
+        // It was unlinked before it began.
+        let stale = matches!(error, LNetError::NoSuch { .. }) && operation.unlinked;
+        if !legal && !stale {
+            return Err(format!("operation {number} is refused: {error}"));
+        }
+        operation.unlinked = true;
+        let (node, md) = (operation.from.node, operation.md);
+        if let Some(md) = md.filter(|_| operation.from.life == self.nodes[node].life) {
+            let _ = self.nodes[node].engine.md_unlink(md);
+        }
+        Ok(())
+    }
+
+    /// Makes the calls that no upcall has come for.
+    pub(super) fn call_nested(&mut self, node: usize) -> Result<(), String> {
+        loop {
+            let next = self.nodes[node].inbox.nested.lock().pop_front();
+            let Some((number, call)) = next else { return Ok(()) };
+            self.call(node, number, call)?;
+        }
+    }
+
+    /// Unlinks some operation in flight.
+    fn unlink_one(&mut self) -> Result<(), String> {
+        let open: Vec<u64> = self.ledger.open().map(|(number, _)| number).collect();
+        if open.is_empty() {
+            return Ok(());
+        }
+        let number = open[self.rng.index(open.len())];
+        self.trace(|| format!("operation {number} is unlinked"));
+        let Some(operation) = self.ledger.operations.get_mut(&number) else { return Ok(()) };
+        operation.unlinked = true;
+        let (node, md) = (operation.from.node, operation.md);
+        if let Some(md) = md {
+            // ENOENT: it ends by itself at this moment.
+            let _ = self.nodes[node].engine.md_unlink(md);
+        }
+        Ok(())
+    }
+
+    fn poll_for_no_reason(&mut self) -> Result<(), String> {
+        let node = self.rng.index(self.nodes.len());
+        if !self.nodes[node].alive || self.nodes[node].shards.is_empty() {
+            return Ok(());
+        }
+        let shard = self.rng.index(self.nodes[node].shards.len());
+        if self.nodes[node].shards[shard].asleep_until_ns > self.net.now_ns() {
+            return Ok(());
+        }
+        self.poll(node, shard)
+    }
+}
