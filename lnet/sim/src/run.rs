@@ -28,7 +28,10 @@ impl fmt::Display for Failure {
         }
         writeln!(f, "seed {} fails after {} steps: {}", self.seed, self.steps, self.what)?;
         let (command, seed, steps) = (self.command, self.seed, self.steps);
-        write!(f, "again: cargo run --release -p lnet-sim -- {command}--seeds 1 --seed {seed} --steps {steps}")
+        write!(
+            f,
+            "again: cargo run --release -p lnet-sim -- {command}--seeds 1 --seed {seed} --steps {steps}"
+        )
     }
 }
 

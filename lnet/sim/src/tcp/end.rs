@@ -147,7 +147,6 @@ impl State {
         let count = end.room().min(offered);
         end.nospace |= count < offered;
         if count == 0 && offered > 0 {
-            self.seen.sends_full += 1;
             return Err(Errno::EAGAIN);
         }
         self.seen.sends_partial += u64::from(count < offered);

@@ -1,5 +1,8 @@
 use crate::Rng;
 
+/// Ports 512 to 1023.
+const PRIVILEGED_PORTS: u16 = 512;
+
 /// The habits of a simulated TCP network. Chances are in 10,000, times in nanoseconds of virtual time, sizes in bytes;
 /// ranges include both ends.
 #[derive(Debug, Clone)]
@@ -18,6 +21,8 @@ pub struct TcpHabits {
     pub resets: u32,
     /// Events that a poller reports though nothing has changed, for each call.
     pub spurious: u32,
+    /// Source ports below 1024 that a host may use, from 1023 downwards.
+    pub privileged_ports: u16,
     /// Connections that are gone when they are accepted.
     pub gone: u32,
     /// A wrong network, to see whether anybody notices.
@@ -56,6 +61,7 @@ impl TcpHabits {
             receive_buffer: 256 << 10,
             resets: 0,
             spurious: 0,
+            privileged_ports: PRIVILEGED_PORTS,
             gone: 0,
             fault: None,
         }
@@ -72,6 +78,7 @@ impl TcpHabits {
             receive_buffer: buffer(rng),
             resets: rng.pick(&[0, 0, 0, 5, 50]),
             spurious: rng.pick(&[0, 0, 500, 5_000]),
+            privileged_ports: rng.pick(&[PRIVILEGED_PORTS, PRIVILEGED_PORTS, PRIVILEGED_PORTS, 4]),
             gone: rng.pick(&[0, 0, 500]),
             fault: None,
         }
@@ -80,7 +87,7 @@ impl TcpHabits {
     /// The same network on a good day.
     #[must_use]
     pub fn calmed(&self) -> TcpHabits {
-        TcpHabits { resets: 0, gone: 0, ..self.clone() }
+        TcpHabits { resets: 0, gone: 0, privileged_ports: PRIVILEGED_PORTS, ..self.clone() }
     }
 
     /// The fault, if it strikes now.

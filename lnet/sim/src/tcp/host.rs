@@ -97,8 +97,9 @@ impl SimHost {
                 || state.ends.values().any(|end| (end.local, end.remote) == pair)
         };
         if state.hosts[self.host].privileged {
-            let ports = PRIVILEGED_PORT_MIN..=PRIVILEGED_PORT_MAX;
-            if let Some(port) = ports.rev().find(|port| !taken(state, *port)) {
+            let ports = (PRIVILEGED_PORT_MIN..=PRIVILEGED_PORT_MAX).rev();
+            let usable = usize::from(state.habits.privileged_ports);
+            if let Some(port) = ports.take(usable).find(|port| !taken(state, *port)) {
                 return Some((port, true));
             }
             state.seen.ports_exhausted += 1;

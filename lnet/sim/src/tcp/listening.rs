@@ -33,8 +33,12 @@ impl State {
         self.log(|_| format!("network: {from} connects to {to} (end {end})"));
         let Some(there) = self.host_of(to.ip()) else {
             let at_ns = self.now_ns + NO_NEIGHBOUR_NS;
-            let event =
-                super::state::Event::Packet { hosts: (host, host), from: 0, to: end, packet: Packet::Reset(Errno::EHOSTUNREACH) };
+            let event = super::state::Event::Packet {
+                hosts: (host, host),
+                from: 0,
+                to: end,
+                packet: Packet::Reset(Errno::EHOSTUNREACH),
+            };
             return self.schedule(at_ns, event);
         };
         self.launch((host, there), end, 0, Packet::Syn { from, to, retry_ns: SYN_RETRY_NS });

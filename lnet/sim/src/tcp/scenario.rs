@@ -80,7 +80,10 @@ impl TcpScenario {
         let policy = rng.pick(&[TcpPolicy::Secure, TcpPolicy::Secure, TcpPolicy::Mixed, TcpPolicy::Hello]);
         let peer_credits = rng.pick(&[1, 8, 8, 32]);
         let timeout_s = rng.pick(&[50, 50, 10]);
+        let partitions = rng.pick(&[1, 1, 2, 4]);
         let config = SockConfig {
+            partitions,
+            nscheds: rng.pick(&[1, 2]),
             accept_port: if policy == TcpPolicy::Hello { 7_988 } else { 988 },
             backlog: rng.pick(&[0, 4, 127]),
             timeout_s,
@@ -98,7 +101,7 @@ impl TcpScenario {
             steps: DEFAULT_TCP_STEPS,
             nodes: rng.between((2, 4)) as usize,
             nis: rng.pick(&[1, 1, 2]),
-            partitions: rng.pick(&[1, 1, 2, 4]),
+            partitions,
             large_nids: policy != TcpPolicy::Mixed && rng.chance(2_000),
             policy,
             config,

@@ -25,8 +25,6 @@ counts! {
         single_bytes: "segments of one byte",
         /// Sends that were not taken whole.
         sends_partial: "partial sends",
-        /// Sends that found no room.
-        sends_full: "sends without room",
         /// Connections reset by the network.
         resets: "resets",
         /// Ends of a stream that arrived.

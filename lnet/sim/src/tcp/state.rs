@@ -28,11 +28,19 @@ const RETRANSMIT_MAX_NS: u64 = 20_000_000_000;
 #[derive(Debug, Clone)]
 pub(super) enum Packet {
     /// The three-way handshake's first segment.
-    Syn { from: SocketAddr, to: SocketAddr, retry_ns: u64 },
+    Syn {
+        from: SocketAddr,
+        to: SocketAddr,
+        retry_ns: u64,
+    },
     /// Its second; `passive` is the new end.
-    SynAck { passive: u64 },
+    SynAck {
+        passive: u64,
+    },
     /// Its third: the connection stands in the listener's queue.
-    Established { listener: u64 },
+    Established {
+        listener: u64,
+    },
     Data(Vec<u8>),
     /// So many bytes have arrived.
     Ack(usize),
@@ -187,9 +195,11 @@ impl State {
     pub(super) fn way(&mut self, hosts: (usize, usize)) -> &mut Way {
         let latency = self.habits.latency_ns;
         let rng = &mut self.rng;
-        self.ways
-            .entry(hosts)
-            .or_insert_with(|| Way { latency_ns: rng.between(latency), cut: None, held: Vec::new() })
+        self.ways.entry(hosts).or_insert_with(|| Way {
+            latency_ns: rng.between(latency),
+            cut: None,
+            held: Vec::new(),
+        })
     }
 
     /// How long a packet takes at this moment.

@@ -102,7 +102,8 @@ impl Tap {
                 pair.0, pair.1
             ));
         }
-        let under_way = |wire: &Wire| wire.pair() == Some(back) && wire.reply.is_none() && !wire.sides[0].closed;
+        let under_way =
+            |wire: &Wire| wire.pair() == Some(back) && wire.reply.is_none() && !wire.sides[0].closed;
         self.races += u64::from(self.wires.values().any(under_way));
         let mut wire = Wire::default();
         wire.sides[0].end = end;
@@ -216,7 +217,8 @@ impl Tap {
     pub(super) fn on_their_way(&self) -> Option<(IpAddr, IpAddr, u64)> {
         self.wires.values().filter(|wire| wire.sides.iter().all(|side| !side.closed)).find_map(|wire| {
             let (from, to) = wire.pair()?;
-            let missing = |place: usize| wire.sides[place].sent.saturating_sub(wire.sides[1 - place].received);
+            let missing =
+                |place: usize| wire.sides[place].sent.saturating_sub(wire.sides[1 - place].received);
             match (missing(0), missing(1)) {
                 (0, 0) => None,
                 (0, back) => Some((to, from, back)),

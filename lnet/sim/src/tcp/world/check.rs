@@ -42,7 +42,8 @@ impl TcpWorld {
         let party = self.party(node);
         for event in events {
             self.trace(|| {
-                let (number, side) = (event.user_ptr >> 1, ["initiator", "target"][event.user_ptr as usize & 1]);
+                let (number, side) =
+                    (event.user_ptr >> 1, ["initiator", "target"][event.user_ptr as usize & 1]);
                 let end = if event.unlinked { ", its last" } else { "" };
                 format!("node {node}: operation {number}, {side}: {:?} {:?}{end}", event.kind, event.status)
             });

@@ -142,7 +142,10 @@ impl Ledger {
         }
         if answer && event.status.is_ok() {
             if event.mlength as usize != operation.size {
-                return Err(format!("operation {number} moved {} of {} bytes", event.mlength, operation.size));
+                return Err(format!(
+                    "operation {number} moved {} of {} bytes",
+                    event.mlength, operation.size
+                ));
             }
             let reply = event.kind == EventKind::Reply;
             if reply {
@@ -180,7 +183,10 @@ impl Ledger {
             return Err(format!("operation {number} is delivered {} times", operation.delivered));
         }
         if event.mlength as usize != operation.size {
-            return Err(format!("operation {number} delivered {} of {} bytes", event.mlength, operation.size));
+            return Err(format!(
+                "operation {number} delivered {} of {} bytes",
+                event.mlength, operation.size
+            ));
         }
         if let Kind::Put { .. } = operation.kind {
             check_payload(number, operation, 1, wrong_pattern)?;

@@ -22,7 +22,7 @@ use ledger::{Ledger, Party};
 use node::{TcpNode, addresses, nids};
 
 /// How many lines of the trace are kept.
-const TRACE_LINES: usize = 80;
+const TRACE_LINES: usize = 120;
 
 /// Polls of one shard in a row that find work: more, and it polls for ever.
 const BUSY_POLLS_MAX: u32 = 300_000;
@@ -76,10 +76,8 @@ impl TcpWorld {
         let ms = |ms: u32| u64::from(ms) * 1_000_000;
         let longer = if scenario.mutant == Some(TcpMutant::LongerBackoff) { 2 } else { 1 };
         net.expect_backoff(Some((ms(config.min_reconnect_ms) * longer, ms(config.max_reconnect_ms))));
-        let ledger = Ledger {
-            wrong_pattern: scenario.mutant == Some(TcpMutant::OtherPattern),
-            ..Ledger::default()
-        };
+        let ledger =
+            Ledger { wrong_pattern: scenario.mutant == Some(TcpMutant::OtherPattern), ..Ledger::default() };
         let mut nodes = Vec::new();
         for node in 0..scenario.nodes {
             let host = net.add_host(addresses(&nids(&scenario, node)), scenario.is_privileged(node));
@@ -207,7 +205,7 @@ impl TcpWorld {
         let now_ns = self.net.now_ns();
         let TcpNode { lnd, engine, .. } = &self.nodes[node];
         let (lnd, engine) = (lnd.clone(), engine.clone());
-        let partition = shard % self.scenario.partitions;
+        let partition = lnd.partition(shard);
         let budget = self.scenario.budget;
         let (poll, armed) = lnet_cpt::with_partition(partition, || {
             let poll = lnd.poll(shard, now_ns, budget);

@@ -1,8 +1,6 @@
 //! What programs do.
 
-use lnet_api::{
-    AckRequest, Get, LNet, LNetError, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink,
-};
+use lnet_api::{AckRequest, Get, LNet, LNetError, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink};
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_region::{Fragment, IoVec, MAX_FRAGMENTS, Region};
 
@@ -84,10 +82,8 @@ impl TcpWorld {
         let number = self.ledger.next();
         let size = self.size();
         let is_put = kind != Kind::Get;
-        let memory = [
-            self.memory(size, is_put.then_some(number))?,
-            self.memory(size, (!is_put).then_some(number))?,
-        ];
+        let memory =
+            [self.memory(size, is_put.then_some(number))?, self.memory(size, (!is_put).then_some(number))?];
         let portal = Portal::new(PORTAL).unwrap_or(Portal::RESERVED);
         let here = self.rng.index(self.scenario.partitions);
         let spec = MeSpec {
@@ -186,10 +182,8 @@ impl TcpWorld {
     pub(super) fn called(&mut self, number: u64, result: Result<(), LNetError>) -> Result<(), String> {
         let Err(error) = result else { return Ok(()) };
         let Some(operation) = self.ledger.operations.get_mut(&number) else { return Ok(()) };
-        let legal = matches!(
-            error,
-            LNetError::NoRoute { .. } | LNetError::NotLocal { .. } | LNetError::ShuttingDown
-        );
+        let legal =
+            matches!(error, LNetError::NoRoute { .. } | LNetError::NotLocal { .. } | LNetError::ShuttingDown);
         // It was unlinked before it began.
         let stale = matches!(error, LNetError::NoSuch { .. }) && operation.unlinked;
         if !legal && !stale {

@@ -17,6 +17,12 @@ const IDLE_POLLS_PER_S: u64 = 4;
 /// How long nothing goes on.
 const IDLE_NS: u64 = 200 * S;
 
+/// After so long TCP's own keepalive has found out who is dead: 30 s, and five probes of 5 s.
+const SILENCE_NS: u64 = 100 * S;
+
+/// So many seconds in a row there is no keepalive under way.
+const KEEPALIVES: u32 = 5;
+
 impl TcpWorld {
     /// Ends everything.
     ///
@@ -105,7 +111,10 @@ impl TcpWorld {
                     format!("from node {} to node {}: {failure:?}", pair.0, pair.1)
                 };
                 let tell: Vec<String> = left.keys().map(tell).collect();
-                return Err(format!("{bound_ns} ns after all is healed nothing gets through {}", tell.join("; ")));
+                return Err(format!(
+                    "{bound_ns} ns after all is healed nothing gets through {}",
+                    tell.join("; ")
+                ));
             }
             self.run_until(self.net.now_ns() + S)?;
         }
@@ -139,8 +148,8 @@ impl TcpWorld {
 
     /// Both sides have the same connections of the same lives.
     fn both_sides_agree(&mut self) -> Result<(), String> {
-        // Time for the last attempts, which may have been refused and wait.
-        self.run_until(self.net.now_ns() + 10 * S)?;
+        // Time for the last attempts, which may have been refused and wait, and to notice that old connections are dead.
+        self.run_until(self.net.now_ns() + SILENCE_NS)?;
         let mut sides: BTreeMap<_, Vec<(u16, i32, u64, u64)>> = BTreeMap::new();
         for node in &self.nodes {
             for Held { pair, port, conn_type, lives } in self.net.held(node.host) {
@@ -172,9 +181,16 @@ impl TcpWorld {
                 ));
             }
         }
+        // A keepalive may be under way at any moment.
+        for _ in 0..KEEPALIVES {
+            if self.net.on_their_way().is_none() {
+                return Ok(());
+            }
+            self.run_until(self.net.now_ns() + S)?;
+        }
         match self.net.on_their_way() {
             None => Ok(()),
-            Some((from, to, bytes)) => Err(format!("{bytes} bytes from {from} to {to} were never received")),
+            Some((from, to, bytes)) => Err(format!("{bytes} bytes from {from} to {to} are never received")),
         }
     }
 

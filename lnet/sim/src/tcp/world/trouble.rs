@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lnet_api::Lnd;
 use lnet_region::Part;
 use lnet_socklnd::SockConfig;
 use lnet_socklnd::sys::{Net, Options};
@@ -85,10 +86,15 @@ impl TcpWorld {
             None => {}
         }
         self.nodes[node].alive = false;
+        self.nodes[node].inbox.nested.lock().clear();
         self.seen.keepalives += self.nodes[node].lnd.counters().tx.keepalives;
         for nid in std::mem::take(&mut self.nodes[node].up) {
             let removed = self.nodes[node].engine.remove_ni(nid);
             removed.map_err(|error| format!("node {node}: {nid} cannot be removed: {error}"))?;
+        }
+        // What the LND has listed for its next poll goes, as it would with the LND itself.
+        for shard in 0..self.nodes[node].shards.len() {
+            let _ = self.nodes[node].lnd.poll(shard, self.net.now_ns(), self.scenario.budget);
         }
         self.take_events(node)?;
         let ended = self.party(node);
@@ -136,7 +142,9 @@ impl TcpWorld {
     pub(super) fn check_memory(&mut self, node: usize, life: u64) -> Result<(), String> {
         for (number, operation) in &self.ledger.operations {
             let sides = [operation.from, operation.to];
-            for (side, _) in sides.iter().enumerate().filter(|(_, party)| (party.node, party.life) == (node, life)) {
+            for (side, _) in
+                sides.iter().enumerate().filter(|(_, party)| (party.node, party.life) == (node, life))
+            {
                 let memory = &operation.memory[side];
                 let free = memory.write(0..memory.len());
                 free.map_err(|error| format!("memory of operation {number}, whose node is dead: {error}"))?;
@@ -243,6 +251,8 @@ impl TcpWorld {
         let to = std::net::SocketAddr::new(to, config.accept_port);
         let from = std::net::IpAddr::from([10, 77, 0, 200]);
         self.trace(|| format!("a stranger visits node {node}"));
+        // Nobody expects strangers to back off.
+        self.net.forget(from);
         let Ok(connecting) = self.net.host(self.stranger_host).connect(from, to, &options) else {
             return Ok(());
         };
