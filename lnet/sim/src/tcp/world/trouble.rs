@@ -201,7 +201,7 @@ impl TcpWorld {
         self.trace(|| format!("node {node}: conns_per_peer is {count}"));
         self.seen.per_peer_changes += 1;
         let node = &mut self.nodes[node];
-        node.lnd.set_conns_per_peer(count);
+        node.lnd.set_conns_per_peer(None, count);
         node.most_per_peer = node.most_per_peer.max(count);
         Ok(())
     }
