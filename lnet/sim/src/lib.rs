@@ -13,6 +13,9 @@
 //! credits, an MD that has ended has given its memory back; and one engine after the other is asked whether its tables
 //! agree ([`lnet::Engine::audit`]). At the end nothing may be left, and all credits must be back.
 //!
+//! [`tcp`] is the same idea one layer lower: whole nodes, each of a real engine and the real TCP LND, over a simulated
+//! TCP network.
+//!
 //! It does not measure speed, and one thread finds no races: for those there are loom and real threads.
 //!
 //! # Your own nodes on a bad network
@@ -91,6 +94,8 @@
 //! cargo run --release -p lnet-sim -- --seeds 100000                   # many more
 //! cargo run --release -p lnet-sim -- --seeds 1 --seed 204 --steps 480 # what a failure prints
 //! NLX_SIM_SEED=204 NLX_SIM_SEEDS=1 NLX_SIM_STEPS=480 cargo test -p lnet-sim --test seeds
+//! cargo run --release -p lnet-sim -- tcp --seeds 10000                # worlds of whole TCP nodes
+//! cargo run --release -p lnet-sim -- tcp --seeds 1 --seed 92 --steps 31
 //! cargo run --release -p lnet-sim -- peers                            # bytes for each peer and each MD
 //! ```
 //!
@@ -113,6 +118,7 @@
 //! | `model` | the plain model |
 //! | `world` | nodes and programs; what is checked when |
 //! | `scenario`, `run` | from a seed to a world, from a world to a verdict |
+//! | [`tcp`] | whole TCP nodes |
 //! | `rng` | random numbers that a seed determines |
 
 #![forbid(unsafe_code)]

@@ -26,7 +26,7 @@ use crate::{Failure, Step};
 pub(crate) const WAITING_MAX: usize = 4096;
 
 /// Names a peer: the local NI and the remote process (S-204). Connections hang directly on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PeerKey {
     pub(crate) ni: Nid,
     pub(crate) id: ProcessId,
@@ -164,11 +164,13 @@ impl PeerTable {
         }
     }
 
-    /// All peers that are `wanted`, appended to a list.
+    /// All peers that are `wanted`, appended to a list, in an order that no hash decides: a simulated run can be had again.
     pub(crate) fn collect(&self, list: &mut Vec<Arc<Peer>>, wanted: impl Fn(&Peer) -> bool) {
+        let begin = list.len();
         for piece in &self.pieces {
             list.extend(piece.read().iter().filter(|peer| wanted(peer)).cloned());
         }
+        list[begin..].sort_unstable_by_key(|peer| peer.key);
     }
 
     fn place(&self, key: &PeerKey) -> (u64, &Piece) {

@@ -193,9 +193,7 @@ impl State {
             if most == 0 {
                 if end.shut && end.tx.is_empty() && !end.fin_sent {
                     end.fin_sent = true;
-                    if !self.habits.strikes(TcpFault::HidesEnd, &mut self.rng) {
-                        self.launch(hosts, id, peer, Packet::Fin);
-                    }
+                    self.launch(hosts, id, peer, Packet::Fin);
                 }
                 return;
             }
@@ -295,6 +293,7 @@ impl State {
         end.unacked = 0;
         self.notify(id);
         self.bury(id);
+        self.give_up_half_open(id);
     }
 
     /// A program ends both directions.

@@ -42,8 +42,6 @@ pub enum TcpFault {
     LosesWritable,
     /// A segment comes twice.
     Repeats,
-    /// A connection that is closed stays open for the other side.
-    HidesEnd,
 }
 
 /// Chances of a [`TcpFault`] in 10,000, whenever it could strike.

@@ -149,7 +149,7 @@ impl Net for SimHost {
             host: self.host,
             address,
             backlog: usize::from(backlog),
-            half_open: 0,
+            half_open: Default::default(),
             waiting: Default::default(),
         };
         state.listeners.insert(id, listening);

@@ -1,15 +1,18 @@
 //! Listeners, and how connections come to be.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use lnet_api::Errno;
 
 use super::end::{End, Phase};
-use super::state::{Packet, SYN_RETRY_NS, State};
+use super::state::{Event, Packet, SYN_RETRY_NS, State};
 
 /// A connection that nobody answers is given up after so long: Linux's six repetitions.
 const CONNECT_MAX_NS: u64 = 127_000_000_000;
+
+/// A handshake that its initiator does not end is given up after so long: Linux's five repetitions.
+const HALF_OPEN_NS: u64 = 63_000_000_000;
 
 /// A host of a network that is there, which is not, is reported after so long.
 const NO_NEIGHBOUR_NS: u64 = 3_000_000_000;
@@ -20,7 +23,7 @@ pub(super) struct Listening {
     pub(super) address: SocketAddr,
     pub(super) backlog: usize,
     /// Ends whose handshake has begun, and those that wait to be accepted.
-    pub(super) half_open: usize,
+    pub(super) half_open: BTreeSet<u64>,
     pub(super) waiting: VecDeque<u64>,
 }
 
@@ -33,7 +36,7 @@ impl State {
         self.log(|_| format!("network: {from} connects to {to} (end {end})"));
         let Some(there) = self.host_of(to.ip()) else {
             let at_ns = self.now_ns + NO_NEIGHBOUR_NS;
-            let event = super::state::Event::Packet {
+            let event = Event::Packet {
                 hosts: (host, host),
                 from: 0,
                 to: end,
@@ -57,10 +60,8 @@ impl State {
             false => Packet::Syn { from, to, retry_ns: retry_ns * 2 },
         };
         let event = match packet {
-            Packet::Reset(_) => {
-                super::state::Event::Packet { hosts: (hosts.0, hosts.0), from: 0, to: active, packet }
-            }
-            packet => super::state::Event::Packet { hosts, from: active, to: 0, packet },
+            Packet::Reset(_) => Event::Packet { hosts: (hosts.0, hosts.0), from: 0, to: active, packet },
+            packet => Event::Packet { hosts, from: active, to: 0, packet },
         };
         self.schedule(at_ns, event);
     }
@@ -81,7 +82,7 @@ impl State {
             self.seen.refused += 1;
             return self.launch((hosts.1, hosts.0), 0, active, Packet::Reset(Errno::ECONNREFUSED));
         };
-        if listening.half_open + listening.waiting.len() > listening.backlog {
+        if listening.half_open.len() + listening.waiting.len() > listening.backlog {
             self.seen.backlog_full += 1;
             return self.syn_lost(hosts, active, Packet::Syn { from, to, retry_ns });
         }
@@ -92,7 +93,7 @@ impl State {
         end.window = self.habits.receive_buffer;
         self.ends.insert(passive, end);
         if let Some(listening) = self.listeners.get_mut(&listener) {
-            listening.half_open += 1;
+            listening.half_open.insert(passive);
         }
         if let Some(end) = self.ends.get_mut(&active) {
             end.peer = Some(passive);
@@ -101,6 +102,16 @@ impl State {
         self.tap.opened(active, passive, (from, to), hosts);
         self.ends.get_mut(&passive).into_iter().for_each(|end| end.listener = Some(listener));
         self.launch((hosts.1, hosts.0), passive, active, Packet::SynAck { passive });
+        self.schedule(self.now_ns + HALF_OPEN_NS, Event::HalfOpen { end: passive });
+    }
+
+    /// A handshake's third segment does not come.
+    pub(super) fn give_up_half_open(&mut self, passive: u64) {
+        let listener = self.ends.get(&passive).and_then(|end| end.listener);
+        let listening = listener.and_then(|listener| self.listeners.get_mut(&listener));
+        if listening.is_some_and(|listening| listening.half_open.remove(&passive)) {
+            self.kill_end(passive, false);
+        }
     }
 
     pub(super) fn syn_ack(&mut self, hosts: (usize, usize), active: u64, passive: u64) {
@@ -118,14 +129,12 @@ impl State {
         self.notify(active);
     }
 
-    pub(super) fn established(&mut self, hosts: (usize, usize), passive: u64, listener: u64) {
+    pub(super) fn established(&mut self, passive: u64, listener: u64) {
         let Some(listening) = self.listeners.get_mut(&listener) else {
             // The listener was closed: whoever connected is told so.
             return self.kill_end(passive, true);
         };
-        let _ = hosts;
-        listening.half_open = listening.half_open.saturating_sub(1);
-        if self.ends.contains_key(&passive) {
+        if listening.half_open.remove(&passive) {
             listening.waiting.push_back(passive);
             self.seen.queued_to_accept += 1;
             self.start_probes(passive);

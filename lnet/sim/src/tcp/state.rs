@@ -57,6 +57,8 @@ pub(super) enum Event {
     Packet { hosts: (usize, usize), from: u64, to: u64, packet: Packet },
     /// It is looked at whether bytes have been acknowledged since.
     UserTimeout { end: u64, acked: u64 },
+    /// A handshake that its initiator has not ended is given up.
+    HalfOpen { end: u64 },
     /// TCP's own keepalive.
     Probe { end: u64, failed: u32 },
     /// A direction between two hosts works again.
@@ -262,6 +264,7 @@ impl State {
         match event {
             Event::Packet { hosts, from, to, packet } => self.arrive(hosts, from, to, packet),
             Event::UserTimeout { end, acked } => self.user_timeout(end, acked),
+            Event::HalfOpen { end } => self.give_up_half_open(end),
             Event::Probe { end, failed } => self.probe(end, failed),
             Event::Heal { hosts, cut } => self.heal(hosts, Some(cut)),
             Event::Timer(number) => return Some(number),
@@ -287,7 +290,7 @@ impl State {
                 self.syn(hosts, from, (address, wanted), retry_ns);
             }
             Packet::SynAck { passive } => self.syn_ack(hosts, to, passive),
-            Packet::Established { listener } => self.established(hosts, to, listener),
+            Packet::Established { listener } => self.established(to, listener),
             Packet::Data(bytes) => self.data(hosts, from, to, bytes),
             Packet::Ack(count) => self.acked(to, count),
             Packet::Window(count) => self.window(to, count),

@@ -39,7 +39,7 @@ impl TcpWorld {
             self.called(number, result)?;
         }
         let events = std::mem::take(&mut *inbox.events.lock());
-        let party = self.party(node);
+        let (party, now_ns) = (self.party(node), self.net.now_ns());
         for event in events {
             self.trace(|| {
                 let (number, side) =
@@ -47,7 +47,7 @@ impl TcpWorld {
                 let end = if event.unlinked { ", its last" } else { "" };
                 format!("node {node}: operation {number}, {side}: {:?} {:?}{end}", event.kind, event.status)
             });
-            self.ledger.event(party, &event)?;
+            self.ledger.event(party, &event, now_ns)?;
         }
         self.forget_finished(node);
         Ok(())
@@ -91,6 +91,9 @@ impl TcpWorld {
                     "node {node} has {count} connections of type {} from {} to {}, but {bound} at the most",
                     one.conn_type, one.pair.0, one.pair.1
                 ));
+            }
+            if self.scenario.mutant == Some(TcpMutant::OneIncarnation) && self.nodes[node].life > 0 {
+                return Err(format!("node {node} has another incarnation: {:?}", one.lives));
             }
             let first = *lives.entry(peer).or_insert(one);
             if first.lives != one.lives {

@@ -84,6 +84,7 @@ pub(super) struct Ledger {
     pub(super) operations: BTreeMap<u64, Operation>,
     pub(super) last: u64,
     pub(super) seen: TcpSeen,
+    pub(super) transaction_timeout_ns: u64,
     /// Payloads are expected to have a wrong pattern.
     pub(super) wrong_pattern: bool,
 }
@@ -108,7 +109,7 @@ impl Ledger {
     }
 
     /// An event of a node in one of its lives.
-    pub(super) fn event(&mut self, party: Party, event: &Event) -> Result<(), String> {
+    pub(super) fn event(&mut self, party: Party, event: &Event, now_ns: u64) -> Result<(), String> {
         let (number, target) = (event.user_ptr >> 1, event.user_ptr & 1 == 1);
         let wrong_pattern = self.wrong_pattern;
         let Some(operation) = self.operations.get_mut(&number) else {
@@ -124,7 +125,7 @@ impl Ledger {
             return Err(format!("operation {number} fails with {errno}: {event:?}"));
         }
         if target {
-            return self.at_target(number, event);
+            return self.at_target(number, event, now_ns);
         }
         if operation.ended {
             return Err(format!("an event of operation {number} after its last one: {event:?}"));
@@ -167,7 +168,7 @@ impl Ledger {
         Ok(())
     }
 
-    fn at_target(&mut self, number: u64, event: &Event) -> Result<(), String> {
+    fn at_target(&mut self, number: u64, event: &Event, now_ns: u64) -> Result<(), String> {
         let wrong_pattern = self.wrong_pattern;
         let Some(operation) = self.operations.get_mut(&number) else { return Ok(()) };
         match (operation.kind, event.kind) {
@@ -177,6 +178,15 @@ impl Ledger {
         }
         if event.status.is_err() {
             return Ok(());
+        }
+        // The SEND of an operation that was unlinked, or has taken too long, says that it failed, whatever became of it.
+        let given_up = operation.unlinked || operation.begun_ns + self.transaction_timeout_ns <= now_ns;
+        if let Some(Err(errno)) = operation.sent
+            && !given_up
+        {
+            return Err(format!(
+                "operation {number} could not be sent ({errno}), and is delivered nevertheless"
+            ));
         }
         operation.delivered += 1;
         if operation.delivered > 1 {

@@ -13,6 +13,9 @@ const PORTAL: u32 = 34;
 /// Sizes either side of a boundary: `min_bulk` with headers of either form, buffers of the LND, LNet's maximum.
 const SIZES: [usize; 12] = [0, 1, 95, 903, 904, 927, 928, 4_096, 8_191, 65_537, 300_000, 1 << 20];
 
+/// What is sent when nothing may fail any more: enough for all kinds of connections.
+const LONGEST_AT_END: usize = 5_000;
+
 /// A call in an upcall that has not come after so long is made outside.
 const NESTED_NS: u64 = 2_000_000_000;
 
@@ -47,7 +50,8 @@ impl TcpWorld {
             8 => self.rng.below(20_000) as usize,
             _ => self.rng.pick(&SIZES),
         };
-        size.min(self.scenario.longest)
+        // At the end everything must come in time, over whatever network.
+        size.min(if self.settling { LONGEST_AT_END } else { self.scenario.longest })
     }
 
     /// Memory in some pieces with gaps between them.
