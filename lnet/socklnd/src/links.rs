@@ -220,9 +220,10 @@ impl Links {
         }
     }
 
-    /// The attempt failed.
+    /// The attempt failed. Without any connection there is nothing to complete: the next message begins anew.
     pub(crate) fn failed(&mut self, now_ns: u64) -> Outcome {
         self.attempt = None;
+        self.active &= self.is_connected();
         self.retries = 0;
         self.not_before = Pause::Backoff { until_ns: now_ns.saturating_add(self.backoff_ns) };
         self.backoff_ns = self.backoff_ns.saturating_mul(2).min(self.bounds.max_reconnect_ns);

@@ -89,6 +89,17 @@ fn refused_bulk_connections_are_done_without_once_there_is_one_of_each_type() {
     assert_eq!(links.next(1000 * S, true), Next::Nothing);
 }
 
+/// lnet-wire 24: row 1 goes before row 2. The attempt under way finds out by itself that the peer has restarted.
+#[test]
+fn a_race_is_decided_before_another_life() {
+    for (own, peer, answer) in [(LOW, HIGH, Answer::CloseAllAndRefuse), (HIGH, LOW, Answer::Refuse)] {
+        let mut links = links(own, peer, 1);
+        links.accepted(ConnType::Control, LIFE);
+        links.begin(ConnType::BulkIn);
+        assert_eq!(links.offered(ConnType::Control, OTHER), answer);
+    }
+}
+
 /// lnet-wire 24, rows 2 and 3.
 #[test]
 fn another_life_closes_all_and_a_duplicate_type_is_refused() {
@@ -152,6 +163,17 @@ fn the_back_off_doubles_up_to_its_limit() {
     links.begin(ConnType::Control);
     links.failed(now_ns);
     assert_eq!(links.next(now_ns + S, true), Next::Connect(ConnType::Control));
+}
+
+/// Connections are made by the side that has something to send (lnet-wire 23): a peer that is gone is left alone.
+#[test]
+fn an_attempt_that_failed_is_repeated_for_messages_alone() {
+    let mut links = links(LOW, HIGH, 1);
+    links.begin(ConnType::Control);
+    links.failed(0);
+    assert_eq!(links.next(0, false), Next::Nothing);
+    assert_eq!(links.next(100 * S, false), Next::Nothing);
+    assert_eq!(links.next(100 * S, true), Next::Connect(ConnType::Control));
 }
 
 #[test]
