@@ -50,7 +50,8 @@ impl Shown {
         let (port, policy) = (config.tcp().accept_port, setup::policy_name(config.tcp().accept_policy()));
         let shown = |spec: &NetSpec| {
             let choices = explain(spec).map_err(|error| Failure::of_node(&error, port))?;
-            let nis = choices.iter().filter_map(|choice| Ni::of(choice, port, policy)).collect();
+            let nis =
+                choices.iter().filter_map(|choice| Ni::of(choice, &config, spec, port, policy)).collect();
             Ok(ShownNet { name: spec.net().to_string(), nis, choices })
         };
         let nets = config.nets().iter().map(shown).collect::<Result<Vec<_>, Failure>>()?;

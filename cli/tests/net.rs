@@ -57,10 +57,11 @@ fn each_interface_is_explained() {
     // What cannot be is explained too, and it fails.
     let output = run(&["net", "show", "--net", "tcp(nosuchif0)", "--why"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(
-        String::from_utf8_lossy(&output.stdout).contains("loopback")
-            || complaint(&output).contains("nosuchif0")
-    );
+    assert!(String::from_utf8_lossy(&output.stdout).contains("interface 'nosuchif0': not there"));
+    assert!(complaint(&output).contains("nosuchif0"), "{}", complaint(&output));
+    // So is a partition that this machine does not have.
+    let output = run(&["net", "show", "--net", "tcp(127.4.2.2)[255]"]);
+    assert!(complaint(&output).contains("no CPU partition 255"), "{}", complaint(&output));
 }
 
 #[test]
@@ -96,4 +97,31 @@ fn a_file_is_read_and_options_count_more() {
     let error = &json_lines(&bad.stdout)[0]["error"];
     assert_eq!(error["step"], "configuration");
     assert!(error["message"].as_str().unwrap().contains("nonsense"), "{error}");
+}
+
+/// What an NI has otherwise than the node, and what goes by its link.
+#[test]
+fn the_tunables_of_an_ni_are_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("nlx.toml");
+    let nets = "[[net]]\nname = 'tcp'\ninterfaces = ['127.4.4.1']\npeer_credits = 16\ntimeout = 7\n\
+                [[net]]\nname = 'tcp1'\ninterfaces = ['127.4.4.2']\n[ksocklnd]\ntos = 8\nconns_per_peer = 3\n";
+    std::fs::write(&file, nets).unwrap();
+    let file = file.to_str().unwrap();
+    let shown = shown(&["--config", file]);
+    let ni = |net: usize| &shown["nets"][net]["nis"][0];
+    assert_eq!(ni(0)["tunables"], serde_json::json!({ "credits": 256, "peer_credits": 16 }));
+    assert_eq!(ni(0)["lnd_tunables"], serde_json::json!({ "conns_per_peer": 3, "timeout": 7, "tos": 8 }));
+    assert_eq!(ni(1)["lnd_tunables"]["timeout"], 50);
+    let yaml = text(&["--config", file, "--yaml"]);
+    assert!(
+        yaml.contains("          lnd tunables:\n              conns_per_peer: 3\n              timeout: 7\n")
+    );
+    // By the link, of which loopback has none.
+    let usual = text(&["--net", "tcp(lo)", "--tunables"]);
+    let line = |name: &str| usual.lines().find(|line| line.contains(name)).unwrap().to_string();
+    assert!(
+        line("conns_per_peer").contains("127.0.0.1@tcp") && line("conns_per_peer").contains(" 1 "),
+        "{usual}"
+    );
 }

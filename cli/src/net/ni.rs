@@ -1,4 +1,6 @@
-use lnet_node::{Choice, holder_of};
+use std::collections::BTreeMap;
+
+use lnet_node::{Choice, NetSpec, NiConfig, NodeConfig, holder_of};
 use serde::Serialize;
 
 use super::ports;
@@ -16,11 +18,21 @@ pub(super) struct Ni {
     pub(super) cpts: Vec<usize>,
     pub(super) port: u16,
     pub(super) accept: &'static str,
+    /// The tunables that act, and that `lnetctl net show -v` has under this title.
+    pub(super) tunables: BTreeMap<&'static str, i64>,
+    /// The same under `lnd tunables`.
+    pub(super) lnd_tunables: BTreeMap<&'static str, i64>,
 }
 
 impl Ni {
     /// What a network's choice comes to; nothing if an address was passed over.
-    pub(super) fn of(choice: &Choice, port: u16, accept: &'static str) -> Option<Ni> {
+    pub(super) fn of(
+        choice: &Choice,
+        config: &NodeConfig,
+        net: &NetSpec,
+        port: u16,
+        accept: &'static str,
+    ) -> Option<Ni> {
         let (nid, address, interface) = (choice.nid?, choice.address?, choice.interface.as_ref()?);
         let status = match holder_of(nid) {
             Some(holder) => format!("held by {holder}"),
@@ -29,6 +41,15 @@ impl Ni {
             }
             None => "free".to_string(),
         };
+        let NiConfig { credits, peer_credits, conns_per_peer, timeout_s, tos } =
+            config.ni_config(net, interface);
+        let tunables = [("credits", credits.into()), ("peer_credits", peer_credits.into())];
+        let lnd_tunables = [
+            ("conns_per_peer", conns_per_peer.into()),
+            ("timeout", timeout_s.into()),
+            // LNet's -1 leaves it to the system.
+            ("tos", tos.map_or(-1, i64::from)),
+        ];
         Some(Ni {
             nid: nid.to_string(),
             status,
@@ -38,6 +59,8 @@ impl Ni {
             cpts: choice.cpts.clone(),
             port,
             accept,
+            tunables: tunables.into(),
+            lnd_tunables: lnd_tunables.into(),
         })
     }
 

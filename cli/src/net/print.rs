@@ -7,7 +7,7 @@ use comfy_table::presets::UTF8_BORDERS_ONLY;
 use lnet_node::Choice;
 use serde_json::{Map, Value, json};
 
-use super::Shown;
+use super::{Shown, ShownNet};
 
 impl Shown {
     pub(super) fn to_json(&self) -> Value {
@@ -42,6 +42,10 @@ impl Shown {
                 lines.extend(texts.map(|(name, text)| format!("          {name}: {}", quoted(&text))));
                 lines.push(format!("          interfaces:\n              0: {}", quoted(&ni.interface)));
                 lines.push(format!("          accept_port: {}\n          accept: {}", ni.port, ni.accept));
+                for (title, values) in [("tunables", &ni.tunables), ("lnd tunables", &ni.lnd_tunables)] {
+                    lines.push(format!("          {title}:"));
+                    lines.extend(values.iter().map(|(name, value)| format!("              {name}: {value}")));
+                }
             }
             if self.why {
                 lines.push("      why:".to_string());
@@ -89,34 +93,59 @@ fn words(choice: &Choice) -> (String, String, String) {
 
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new();
-        table.load_preset(UTF8_BORDERS_ONLY);
-        table.set_header(["NID", "status", "interface", "speed", "CPTs", "port", "accept"]);
+        let mut tables = vec![self.nis()];
+        if self.why {
+            tables.extend(self.nets.iter().map(reasons));
+        }
+        if !self.tunables.is_empty() {
+            tables.extend([self.tunables_of_nis(), self.tunables_of_node()]);
+        }
+        let tables = tables.iter().filter(|table| !table.is_empty()).map(Table::to_string);
+        f.write_str(&tables.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+impl Shown {
+    fn nis(&self) -> Table {
+        let mut table = table(["NID", "status", "interface", "speed", "CPTs", "port", "accept"]);
         for ni in self.nets.iter().flat_map(|net| &net.nis) {
             let port = ni.port.to_string();
             let row = [&ni.nid, &ni.status, &ni.interface, &ni.speed(), &ni.partitions(), &port, ni.accept];
             table.add_row(row);
         }
-        write!(f, "{table}")?;
-        if self.why {
-            self.nets.iter().try_for_each(|net| {
-                let mut table = Table::new();
-                table.load_preset(UTF8_BORDERS_ONLY).set_header([net.name.as_str(), "address", "why"]);
-                for choice in &net.choices {
-                    let (name, address, taken) = words(choice);
-                    table.add_row([name, address, format!("{taken}{}", choice.why)]);
-                }
-                write!(f, "\n{table}")
-            })?;
-        }
-        if !self.tunables.is_empty() {
-            let mut table = Table::new();
-            table.load_preset(UTF8_BORDERS_ONLY).set_header(["module", "tunable", "value"]);
-            self.tunables.iter().for_each(|(module, name, value)| {
-                table.add_row([*module, *name, value.as_str()]);
-            });
-            write!(f, "\n{table}")?;
-        }
-        Ok(())
+        table
     }
+
+    fn tunables_of_nis(&self) -> Table {
+        let mut table = table(["NID", "tunable", "value"]);
+        for ni in self.nets.iter().flat_map(|net| &net.nis) {
+            for (name, value) in ni.tunables.iter().chain(&ni.lnd_tunables) {
+                table.add_row([&ni.nid, *name, &value.to_string()]);
+            }
+        }
+        table
+    }
+
+    fn tunables_of_node(&self) -> Table {
+        let mut table = table(["module", "tunable", "value"]);
+        for (module, name, value) in &self.tunables {
+            table.add_row([*module, *name, value.as_str()]);
+        }
+        table
+    }
+}
+
+fn reasons(net: &ShownNet) -> Table {
+    let mut table = table([net.name.as_str(), "address", "why"]);
+    for choice in &net.choices {
+        let (name, address, taken) = words(choice);
+        table.add_row([name, address, format!("{taken}{}", choice.why)]);
+    }
+    table
+}
+
+fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_BORDERS_ONLY).set_header(header);
+    table
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 use lnet::{EngineConfig, MatchOrder, Rotor, Stealing};
 use lnet_cpt::{CptConfig, CptError, CptTable};
 use lnet_nid::{Net, NetType, Nid, Pid};
-use lnet_socklnd::{AcceptPolicy, SockConfig};
+use lnet_socklnd::{AcceptPolicy, NiConfig, SockConfig};
 
 use crate::conf::Warning;
 use crate::interfaces::{PlannedNi, plan};
 use crate::partitions::Partitions;
-use crate::{NetSpec, Networks, NodeError};
+use crate::{Interface, NetSpec, Networks, NodeError};
 
 /// The port on which LNet nodes listen (`accept_port`, lnet-wire 20).
 pub const DEFAULT_ACCEPT_PORT: u16 = 988;
@@ -200,9 +200,17 @@ impl NodeConfig {
     /// The NIDs that the networks come to on this host.
     ///
     /// # Errors
-    /// An interface that is not there, a NID twice, or too many of them.
+    /// An interface or a CPU partition that is not there, a NID twice, or too many of them.
     pub fn nids(&self) -> Result<Vec<Nid>, NodeError> {
-        Ok(self.interfaces(lnet_cpt::MAX_PARTITIONS)?.into_iter().map(|ni| ni.nid).collect())
+        let partitions = self.table()?.partitions();
+        Ok(self.interfaces(partitions)?.into_iter().map(|ni| ni.nid).collect())
+    }
+
+    /// The tunables in force for an NI of this network on this interface: its own, else the node's; `conns_per_peer` by the
+    /// link's speed where neither says more than 0.
+    #[must_use]
+    pub fn ni_config(&self, net: &NetSpec, interface: &Interface) -> NiConfig {
+        net.tunables.config(&self.tcp, interface.automatic_conns_per_peer())
     }
 
     /// The NIs, for a node of so many CPU partitions.

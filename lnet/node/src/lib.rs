@@ -84,7 +84,7 @@ pub use lnet::{ByKind, Counters, MatchOrder, NiStatistics, PeerStatistics, Rotor
 pub use lnet_cpt::{CptConfig, CptError, CptTable, Pattern};
 pub use lnet_proto::ping::{Features, Interface as PeerInterface, NiStatus};
 pub use lnet_socklnd::sys::holder_of;
-pub use lnet_socklnd::{AcceptPolicy, Census, SockConfig, SockCounters};
+pub use lnet_socklnd::{AcceptPolicy, Census, NiConfig, SockConfig, SockCounters};
 pub use networks::{NetSpec, Networks};
 pub use node::Node;
 pub use ping::{PingAnswer, PingFailure, PingStep};
