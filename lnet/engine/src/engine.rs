@@ -1,4 +1,3 @@
-use std::mem;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -299,16 +298,20 @@ impl Engine {
     /// fails at once lets the next one go, which may fail at once too.
     pub(crate) fn run(&self, work: &mut Work) {
         while !work.is_empty() {
-            for launch in mem::take(&mut work.launches) {
+            // Of each as many as there are: what they cause has its turn in the next round.
+            for _ in 0..work.launches.len() {
+                let Some(launch) = work.launches.pop() else { break };
                 self.launch(launch, work);
             }
-            for outgoing in mem::take(&mut work.sends) {
+            for _ in 0..work.sends.len() {
+                let Some(outgoing) = work.sends.pop() else { break };
                 self.hand_over(outgoing, work);
             }
-            for Ended { message, result } in mem::take(&mut work.ended) {
+            for _ in 0..work.ended.len() {
+                let Some(Ended { message, result }) = work.ended.pop() else { break };
                 self.end_outgoing(&message, result, work);
             }
-            for way in mem::take(&mut work.pushed) {
+            while let Some(way) = work.pushed.pop() {
                 self.end_push(way);
             }
             wake::all(&mut work.wakes);

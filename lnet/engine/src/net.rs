@@ -263,7 +263,9 @@ impl Net {
     /// Ends a message that its LND does not have; its credits are the caller's business.
     fn end(&mut self, message: u32, errno: Errno, work: &mut Work) {
         let result = Err(errno);
-        work.ended.extend(self.take(message, result).map(|message| Ended { message, result }));
+        if let Some(message) = self.take(message, result) {
+            work.ended.push(Ended { message, result });
+        }
     }
 
     /// An LND has started an NI: its limits take the place of the ones assumed so far.

@@ -28,11 +28,11 @@ pub(crate) struct Ended {
 /// message that completes lets at most two others go, one for each kind of credit.
 #[derive(Default)]
 pub(crate) struct Work {
-    pub(crate) launches: SmallVec<[Launch; 1]>,
-    pub(crate) sends: SmallVec<[Outgoing; 2]>,
-    pub(crate) ended: SmallVec<[Ended; 1]>,
+    pub(crate) launches: Queue<Launch>,
+    pub(crate) sends: Queue<Outgoing>,
+    pub(crate) ended: Queue<Ended>,
     /// Peers whose push is over.
-    pub(crate) pushed: SmallVec<[Way; 1]>,
+    pub(crate) pushed: Queue<Way>,
     pub(crate) wakes: SmallVec<[Arc<dyn EventHandler>; 2]>,
     pub(crate) garbage: SmallVec<[IoVec; 2]>,
 }
@@ -52,5 +52,83 @@ impl Work {
             && self.ended.is_empty()
             && self.pushed.is_empty()
             && self.wakes.is_empty()
+    }
+}
+
+/// A queue that is short most of the time: two fit without allocating. Most calls into the engine leave it empty or put one
+/// thing in, and that is moved as little as possible, for these things are hundreds of bytes long.
+pub(crate) struct Queue<T> {
+    /// What is taken already is `None`; it stands before `next`.
+    items: SmallVec<[Option<T>; 2]>,
+    next: usize,
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn push(&mut self, item: T) {
+        if self.next > 0 && self.items.len() == self.items.capacity() {
+            self.items.drain(..self.next);
+            self.next = 0;
+        }
+        self.items.push(Some(item));
+    }
+
+    /// Takes the oldest.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        if self.next + 1 < self.items.len() {
+            self.next += 1;
+            return self.items[self.next - 1].take();
+        }
+        let last = self.items.pop().flatten();
+        self.items.clear();
+        self.next = 0;
+        last
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.len() - self.next
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Whether there is room for one more; takes memory for it if there is none.
+    pub(crate) fn reserve(&mut self) -> bool {
+        self.items.try_reserve(1).is_ok()
+    }
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Queue<T> {
+        Queue { items: SmallVec::new(), next: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// It is what the standard library's queue is, and has room for what is in it and not for what has been.
+        #[test]
+        fn what_is_put_in_comes_out_in_order(pushes in proptest::collection::vec(any::<bool>(), 0..200)) {
+            let (mut queue, mut model) = (Queue::default(), VecDeque::new());
+            let mut most = 0;
+            for (number, push) in pushes.into_iter().enumerate() {
+                if push {
+                    queue.push(number);
+                    model.push_back(number);
+                } else {
+                    prop_assert_eq!(queue.pop(), model.pop_front());
+                }
+                most = model.len().max(most);
+                prop_assert_eq!((queue.len(), queue.is_empty()), (model.len(), model.is_empty()));
+                prop_assert!(queue.items.capacity() <= (2 * most).max(2));
+            }
+        }
     }
 }
