@@ -1,11 +1,12 @@
+use std::cell::RefCell;
 use std::io::Read;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use lnet_api::Errno;
 use lnet_region::{Part, PartMut};
-use nix::sys::socket::MsgFlags;
+use nix::sys::socket::{self, MsgFlags};
 use socket2::{Socket, TcpKeepalive};
 
 use super::{errno, retry};
@@ -18,7 +19,13 @@ impl Stream for Socket {
 
     fn send(&self, pieces: &[Part<'_>]) -> Result<usize, Errno> {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        retry(|| Ok(lnet_region::send(self.as_fd(), pieces, flags)?))
+        match length_to_join(pieces) {
+            None => retry(|| Ok(lnet_region::send(self.as_fd(), pieces, flags)?)),
+            Some(length) => JOINED.with_borrow_mut(|joined| {
+                join(pieces, joined);
+                retry(|| Ok(socket::send(self.as_raw_fd(), &joined[..length], flags)?))
+            }),
+        }
     }
 
     fn receive(&self, buffer: &mut [u8]) -> Received {
@@ -53,6 +60,32 @@ impl Stream for Socket {
 
     fn peer_addr(&self) -> Option<SocketAddr> {
         Socket::peer_addr(self).ok()?.as_socket()
+    }
+}
+
+/// How much is joined at the most: a window of small messages.
+const JOINED_MAX: usize = 16 << 10;
+
+/// Pieces of at most this length on average are joined: for the system to take one piece more costs about as much as to
+/// copy so many bytes (49 ns against 20 to 60).
+const JOINED_EACH: usize = 512;
+
+thread_local! {
+    static JOINED: RefCell<[u8; JOINED_MAX]> = const { RefCell::new([0; JOINED_MAX]) };
+}
+
+/// How many bytes the pieces have, if they are so many and so short that they had better be joined.
+fn length_to_join(pieces: &[Part<'_>]) -> Option<usize> {
+    let most = JOINED_MAX.min(pieces.len() * JOINED_EACH);
+    let add = |length: usize, piece: &Part<'_>| Some(length + piece.len()).filter(|&length| length <= most);
+    pieces.iter().try_fold(0, add).filter(|_| pieces.len() > 1)
+}
+
+/// Copies pieces into one, for which there is room.
+fn join(pieces: &[Part<'_>], joined: &mut [u8]) {
+    let mut end = 0;
+    for piece in pieces {
+        end += piece.load(0, &mut joined[end..]);
     }
 }
 
