@@ -206,7 +206,7 @@ impl Lnd for SockLnd {
 
     fn arm(&self, shard: usize) -> bool {
         let Some(slot) = self.shared.shards.slot(shard) else { return true };
-        !slot.shard.has_work() && slot.driver.try_lock().is_none_or(|driver| !driver.has_work())
+        !slot.shard.has_work() && slot.driver.try_lock().is_none_or(|mut driver| driver.arm())
     }
 
     /// # Panics

@@ -7,6 +7,7 @@ mod close;
 mod connect;
 mod incoming;
 mod receive;
+mod spin;
 mod timers;
 
 use std::collections::VecDeque;
@@ -26,6 +27,7 @@ pub(crate) use accept::Offered;
 use accept::{Accepting, Listener};
 use connect::Connecting;
 use receive::{BufferPool, Rest, RxConn};
+use spin::Spin;
 use timers::Timers;
 
 /// The time, and what everybody shares, for the length of one call.
@@ -55,6 +57,7 @@ pub(crate) struct Driver {
     buffers: BufferPool,
     timers: Timers,
     patience: Patience,
+    spin: Spin,
     /// The time of the last poll.
     now_ns: u64,
     /// Lists that are filled and emptied within a call, kept for their memory.
@@ -73,6 +76,7 @@ impl Driver {
             buffers: BufferPool::default(),
             timers: Timers::new(config),
             patience: Patience::default(),
+            spin: Spin::default(),
             now_ns: 0,
             events: Some(Events::new()),
             requests: Vec::new(),
@@ -84,25 +88,32 @@ impl Driver {
     /// Does what there is to do; about `budget` messages at the most.
     pub(crate) fn poll(&mut self, turn: Turn<'_>, budget: usize) -> Poll {
         let _polling = turn.shard.polling_here();
-        let mut work = self.write_deferred(turn);
+        let since_last_ns = turn.now_ns.saturating_sub(self.now_ns);
+        self.now_ns = turn.now_ns;
+        let mut work = self.write_deferred(turn, since_last_ns);
         work += self.serve_requests(turn);
         work += self.fire_timers(turn);
-        work += self.take_events(turn);
-        work += self.work_off_ready(turn, budget);
-        work += turn.shard.uncork(&mut self.uncorking);
-        work += self.serve_requests(turn);
+        let direct = self.spin.begin(since_last_ns).filter(|&key| self.is_open(key));
+        match direct {
+            Some(key) => self.make_ready(key),
+            None => work += self.take_events(turn),
+        }
+        work += self.work_off_ready(turn, budget, direct);
+        if work > 0 {
+            work += turn.shard.uncork(&mut self.uncorking);
+            work += self.serve_requests(turn);
+        }
         Poll { work, deadline_ns: self.timers.next_ns() }
     }
 
-    /// Whether there is something to do that the system does not know of.
-    pub(crate) fn has_work(&self) -> bool {
-        !self.ready.is_empty()
+    /// The thread that polls is about to sleep. Whether it may: there is nothing to do that the system does not know of,
+    /// and the last poll has asked the system.
+    pub(crate) fn arm(&mut self) -> bool {
+        self.spin.end() && self.ready.is_empty()
     }
 
     /// Writes what threads have left to this poll, and learns how long that has waited at the most.
-    fn write_deferred(&mut self, turn: Turn<'_>) -> usize {
-        let waited_ns = turn.now_ns.saturating_sub(self.now_ns);
-        self.now_ns = turn.now_ns;
+    fn write_deferred(&mut self, turn: Turn<'_>, waited_ns: u64) -> usize {
         let any = turn.shard.write_deferred(&mut self.uncorking);
         if any {
             self.patience.learn(turn.now_ns, waited_ns);
@@ -200,8 +211,14 @@ impl Driver {
         }
     }
 
-    /// Receives and accepts by turns until nothing is ready or the budget is used up.
-    fn work_off_ready(&mut self, turn: Turn<'_>, budget: usize) -> usize {
+    /// Whether this is a connection that is read from.
+    fn is_open(&self, key: Key) -> bool {
+        matches!(self.sources.get(key), Some(Source::Conn(rx)) if !rx.is_held())
+    }
+
+    /// Receives and accepts by turns until nothing is ready or the budget is used up. That nothing has come on the
+    /// connection which is read from without having been reported is no work.
+    fn work_off_ready(&mut self, turn: Turn<'_>, budget: usize, direct: Option<Key>) -> usize {
         let mut left = budget;
         let mut turns = 0;
         while left > 0
@@ -214,6 +231,11 @@ impl Driver {
                     // The turn itself is paid for afterwards: even a budget of one message moves on by one.
                     let rest = rx.receive(turn, &mut self.buffers, &mut left);
                     left = left.saturating_sub(1);
+                    if std::mem::take(&mut rx.heard) {
+                        self.spin.delivered(key);
+                    } else if direct == Some(key) && matches!(rest, Ok(Rest::Drained)) {
+                        turns -= 1;
+                    }
                     rest
                 }
                 Some(Source::Listener(listener)) => {

@@ -59,6 +59,8 @@ pub(super) struct RxConn {
     pub(super) ending: bool,
     /// When bytes last came.
     pub(super) last_heard_ns: u64,
+    /// Bytes have come since this was last taken.
+    pub(super) heard: bool,
     /// When the message in reception began, or was held back or resumed; `None` between messages.
     begun_ns: Option<u64>,
     /// What had been written when that was last different, and when: to see whether the connection moves.
@@ -151,6 +153,7 @@ impl RxConn {
             queued: false,
             ending: false,
             last_heard_ns: turn.now_ns,
+            heard: false,
             begun_ns: None,
             write_mark: (0, turn.now_ns),
             rewrite: None,
@@ -334,6 +337,7 @@ impl RxConn {
         match received {
             Received::Bytes(count) => {
                 self.last_heard_ns = turn.now_ns;
+                self.heard = true;
                 if self.eager {
                     self.conn.stream.acknowledge_now();
                 }

@@ -149,6 +149,51 @@ fn small_messages_share_system_calls() {
     assert!(b.counters().tx.calls - before <= 4, "{:?}", b.counters());
 }
 
+/// A thread that polls without pause reads where something came last, and asks the system what else there is now and then,
+/// and once before it sleeps.
+#[test]
+fn a_spinning_thread_finds_what_others_send() {
+    const SPINS: u64 = 400;
+    const ASKS_EVERY: u64 = 8;
+    let (a, b, c) = (Node::new(), Node::new(), Node::new());
+    let both = [&b, &c];
+    for node in both {
+        node.put_bytes(a.id(), b"x", 0);
+    }
+    let connected = || both.iter().all(|node| node.counters().rx.connects == 3);
+    drive(&[&a, &b, &c], || connected() && a.received() == 2);
+    settle(&[&a, &b, &c]);
+    let mut now_ns = a.now_ns();
+    let mut spin = || {
+        now_ns += 1;
+        let poll = |shard| a.lnd.poll(shard, now_ns, lnet_api::POLL_BUDGET).work;
+        (0..a.lnd.shards()).map(poll).sum::<usize>()
+    };
+    for (number, node) in [&b, &b, &c, &b].into_iter().enumerate() {
+        for _ in 0..SPINS {
+            spin();
+        }
+        let before = a.counters().rx;
+        let idle: usize = (0..SPINS).map(|_| spin()).sum();
+        let after = a.counters().rx;
+        assert_eq!((idle, after.messages), (0, before.messages));
+        // A shard on which nothing has come, that of the listener perhaps, always asks.
+        let asks_seldom = after.polls - before.polls <= SPINS / ASKS_EVERY + 1;
+        assert!(asks_seldom || a.lnd.shards() > 1, "{after:?}");
+        // The first message after a poll leaves at once.
+        node.poll();
+        node.put_bytes(a.id(), b"y", number as u64);
+        assert!((0..ASKS_EVERY).any(|_| spin() > 0 && a.received() == 3 + number), "{:?}", a.counters());
+    }
+    // Nor does it sleep over what came while it did not ask.
+    for _ in 0..SPINS {
+        spin();
+    }
+    c.poll();
+    c.put_bytes(a.id(), b"z", 0);
+    drive(&[&a], || a.received() == 7);
+}
+
 /// Two nodes, connected, and nothing going on; this thread has polled the first one last.
 fn idle_pair() -> (Node, Node) {
     let (a, b) = (Node::new(), Node::new());
