@@ -185,6 +185,9 @@ fn end(net: &Net, waiters: impl IntoIterator<Item = Running>, stewards: impl Int
     net.check_end();
 }
 
+/// Looks at every interleaving with so many preemptions, beyond the switches where a thread sleeps or ends. Each further
+/// one takes ten times as long: a lost wake-up or a second driver needs one thread to be stopped between two steps, and
+/// seldom another within its own, so two are looked for, and three where it is cheap.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -193,7 +196,7 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 
 #[test]
 fn each_waiter_gets_its_message_whoever_drives() {
-    check(4, || {
+    check(3, || {
         let net = Net::new(1);
         let waiters = [0, 1].map(|number| waiter(&net, number));
         net.arrive(0, 1);
@@ -225,10 +228,11 @@ fn a_waiter_and_a_steward_take_turns() {
     });
 }
 
-/// Two stewards serve a shard each, and leave them to a waiter.
+/// Two stewards serve a shard each, and leave them to a waiter. Each alone is seen above with more preemptions; of the two
+/// together one is enough: the other goes on at whatever point the first is stopped at.
 #[test]
 fn a_waiter_takes_turns_with_two_stewards() {
-    check(2, || {
+    check(1, || {
         let net = Net::new(2);
         let (stewards, waiter) = ([0, 1].map(|shard| steward(&net, shard)), waiter(&net, 0));
         net.arrive(1, 0);
