@@ -17,6 +17,7 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<(), Failure> {
     let options = DiscoverOptions { source: Some(question.from), timeout: args.timeout, push: args.push };
     let found = node.discover_unless(&signals.interrupt, question.target, &options);
     let found = found.map_err(|failure| Failure::of_ping(&failure))?;
+    node.shutdown(source::PARTING);
     if args.json {
         return output::json(&to_json(&found, question.from));
     }

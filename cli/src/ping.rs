@@ -21,9 +21,11 @@ pub(crate) fn run(args: &PingArgs) -> Result<(), Failure> {
     let node = source::node_for(&questions, args.accept_port)?;
     let pinger = Pinger { node, args, signals: &signals };
     match args.count {
-        None => pinger.once(&questions),
-        Some(count) => pinger.again_and_again(&questions, count),
+        None => pinger.once(&questions)?,
+        Some(count) => pinger.again_and_again(&questions, count)?,
     }
+    pinger.node.shutdown(source::PARTING);
+    Ok(())
 }
 
 struct Pinger<'a> {

@@ -1,10 +1,16 @@
 //! From which NID a node is asked, and the node that asks.
 
+use std::time::Duration;
+
 use lnet_api::Errno;
 use lnet_nid::{NetType, Nid};
 use lnet_node::{AcceptPolicy, Node, NodeConfig, source_towards};
 
 use crate::failure::Failure;
+
+/// How long a tool that has its answer waits for the connections that are still being opened to the nodes it asked: a kernel
+/// node complains of a handshake that is cut short.
+pub(crate) const PARTING: Duration = Duration::from_secs(1);
 
 /// A node to ask, and the NID to ask from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

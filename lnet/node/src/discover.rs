@@ -161,7 +161,7 @@ impl Course<'_> {
     fn ask_for(&self, sink: usize) -> Result<(Told, Option<usize>), PingFailure> {
         let (engine, sleeper) = (self.node.engine(), self.interrupt.sleeper.clone());
         let ping = engine.ping_asking(self.options.source, self.id(), sleeper, sink);
-        let mut ping = ping.map_err(|error| refused(self.target, &error))?;
+        let mut ping = ping.map_err(|error| refused(self.node, self.target, &error))?;
         let outcome = self.wait(|| ping.poll())?;
         Ok((outcome, ping.needs()))
     }
@@ -175,10 +175,13 @@ impl Course<'_> {
     }
 
     fn push(&self) -> Result<Pushed, PingFailure> {
-        let pushing = |failure: PingFailure| PingFailure { step: PingStep::Push, ..failure };
+        let pushing = |failure: PingFailure| match failure.step {
+            PingStep::Interrupted | PingStep::ShutDown => failure,
+            _ => PingFailure { step: PingStep::Push, ..failure },
+        };
         let (engine, sleeper) = (self.node.engine(), self.interrupt.sleeper.clone());
         let push = engine.push(self.options.source, self.id(), sleeper);
-        let mut push = push.map_err(|error| pushing(refused(self.target, &error)))?;
+        let mut push = push.map_err(|error| pushing(refused(self.node, self.target, &error)))?;
         let outcome = self.wait(|| push.poll()).map_err(|mut failure| {
             if failure.step == PingStep::Answer {
                 failure.reason = "the node answers pings, but does not acknowledge the push".to_string();

@@ -27,7 +27,8 @@ pub struct Node {
     nids: RwLock<Vec<Nid>>,
     /// Held while NIs come and go; the threads come with them. None once the node has ended.
     stewards: Mutex<Option<Stewards>>,
-    ended: AtomicBool,
+    /// It has begun to end for good.
+    ending: AtomicBool,
     /// What was set at run time, for NIs to come; 0 if nothing was.
     conns_per_peer: AtomicU8,
 }
@@ -61,7 +62,7 @@ impl Node {
             config: config.clone(),
             nids: RwLock::default(),
             stewards: Mutex::new(Some(stewards)),
-            ended: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
             conns_per_peer: AtomicU8::new(0),
         };
         node.add(interfaces)?;
@@ -211,7 +212,8 @@ impl Node {
     }
 
     /// Ends the node. Messages that are being sent, those that wait for credits or a connection among them, get `drain` to
-    /// leave, whatever their peers do; what is in flight then ends with ESHUTDOWN. Incoming messages that wait for a
+    /// leave, whatever their peers do, and so do the handshakes that complete a peer's set of connections: a kernel node
+    /// complains of one that is cut short. What is in flight then ends with ESHUTDOWN. Incoming messages that wait for a
     /// buffer are not waited for.
     ///
     /// Threads that wait in [`Node::eq_poll`] return with ESHUTDOWN, those in [`lnet_api::wait_until`] with `false`. Called
@@ -220,14 +222,15 @@ impl Node {
         // The clock ends in 584 years.
         let drain_ns = u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX);
         let deadline_ns = self.drive.now_ns().saturating_add(drain_ns);
-        let sent = || self.drive.engine.sending() == 0;
+        // A peer that sees the end of a connection before its hello takes that for a fault.
+        let sent = || self.drive.engine.sending() == 0 && self.sock.completing() == 0;
         // Without a descriptor it cannot be waited for.
         let _ = crate::sleeper::with(|sleeper| {
             // Other threads may drive, and do not say when the last message has left.
             while !sent() && self.drive.now_ns() < deadline_ns {
                 let look_ns = self.drive.now_ns().saturating_add(GRACE.as_nanos() as u64);
                 wait_until(&*self.drive, sleeper, Some(look_ns.min(deadline_ns)), sent);
-                if self.ended.load(Ordering::Acquire) {
+                if self.is_ending() {
                     break;
                 }
             }
@@ -236,6 +239,7 @@ impl Node {
     }
 
     fn stop(&self) {
+        self.ending.store(true, Ordering::Release);
         let mut stewards = self.stewards.lock();
         // Its threads hold shards, and end here.
         drop(stewards.take());
@@ -243,7 +247,6 @@ impl Node {
             // It is there: nobody else removes NIs meanwhile.
             let _ = self.drive.engine.remove_ni(nid);
         }
-        self.ended.store(true, Ordering::Release);
         // After the last events, so that whoever waits for one of them finds it.
         self.drive.end();
     }
@@ -254,6 +257,11 @@ impl Node {
 
     pub(crate) fn driver(&self) -> &NodeDrive {
         &self.drive
+    }
+
+    /// Whether what fails with ESHUTDOWN fails because all of the node ends.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
     }
 
     /// How many scheduler threads there are.

@@ -40,6 +40,8 @@ pub enum PingStep {
     Push,
     /// Stopped by [`Interrupt::raise`].
     Interrupted,
+    /// Stopped by [`Node::shutdown`].
+    ShutDown,
 }
 
 impl PingStep {
@@ -55,6 +57,7 @@ impl PingStep {
             PingStep::Content => "content",
             PingStep::Push => "push",
             PingStep::Interrupted => "interrupted",
+            PingStep::ShutDown => "shutdown",
         }
     }
 }
@@ -114,7 +117,7 @@ impl Node {
         let begun = Instant::now();
         let id = ProcessId { nid: target, pid: Pid::LNET };
         let started = self.engine().ping(source, id, interrupt.sleeper.clone());
-        let mut ping = started.map_err(|error| refused(target, &error))?;
+        let mut ping = started.map_err(|error| refused(self, target, &error))?;
         let deadline_ns = self.deadline_ns(timeout);
         match wait(self, interrupt, deadline_ns, || ping.poll()) {
             Some(Ok(info)) => Ok(answer(&info, begun.elapsed())),
@@ -161,8 +164,17 @@ fn answer(info: &PingInfo, round_trip: Duration) -> PingAnswer {
     PingAnswer { nids, pid: info.pid, features: info.features.0, round_trip }
 }
 
+/// This node has been shut down meanwhile, or before.
+fn cut_short(target: Nid) -> PingFailure {
+    let reason = format!("this node has been shut down: {}", words(Errno::ESHUTDOWN));
+    PingFailure::new(target, PingStep::ShutDown, Errno::ESHUTDOWN, reason, "ask from a node that runs")
+}
+
 /// LNet did not even begin.
-pub(crate) fn refused(target: Nid, error: &LNetError) -> PingFailure {
+pub(crate) fn refused(node: &Node, target: Nid, error: &LNetError) -> PingFailure {
+    if node.is_ending() {
+        return cut_short(target);
+    }
     let advice = match error {
         LNetError::NoRoute { .. } => "this node has no NI on that network: routers are not supported",
         LNetError::NotLocal { .. } => "ask from one of this node's own NIDs",
@@ -174,6 +186,10 @@ pub(crate) fn refused(target: Nid, error: &LNetError) -> PingFailure {
 /// The network driver knows the step that failed; LNet only the errno.
 pub(crate) fn explain(node: &Node, target: Nid, error: &LNetError) -> PingFailure {
     let errno = error.errno();
+    // The NI that asked may have been removed from a node that goes on.
+    if errno == Errno::ESHUTDOWN && node.is_ending() {
+        return cut_short(target);
+    }
     match node.tcp().last_failure(target) {
         // During the back-off after a failure LNet says EHOSTUNREACH, and the failure why.
         Some(failure) if failure.errno == errno || errno == Errno::EHOSTUNREACH => {
@@ -224,6 +240,9 @@ pub(crate) fn unanswered(node: &Node, interrupt: &Interrupt, target: Nid, timeou
     if interrupt.is_raised() {
         let (step, errno) = (PingStep::Interrupted, Errno::EINTR);
         return PingFailure::new(target, step, errno, "interrupted".to_string(), "ask again");
+    }
+    if node.is_ending() {
+        return cut_short(target);
     }
     let waited = format!("no answer within {} s", timeout.as_secs_f64());
     let (step, state, advice) = match node.tcp().progress(target) {

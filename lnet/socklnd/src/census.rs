@@ -21,4 +21,11 @@ impl SockLnd {
             connections: all.connections + count,
         })
     }
+
+    /// How many connections are being opened to peers that have some already: their sets are not complete yet. Waits for the
+    /// polls that are under way.
+    #[must_use]
+    pub fn completing(&self) -> usize {
+        self.shared.shards.iter().map(|slot| slot.driver.lock().completing()).sum()
+    }
 }

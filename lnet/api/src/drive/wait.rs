@@ -42,10 +42,12 @@ pub(crate) fn wait_with(
     loop {
         held.claim_free();
         let polled = held.poll(held.mask & !idle.mask);
+        // What came before the end counts.
+        let ended = drive.has_ended();
         if ready() {
             return true;
         }
-        if drive.has_ended() || deadline_ns.is_some_and(|deadline| drive.now_ns() >= deadline) {
+        if ended || deadline_ns.is_some_and(|deadline| drive.now_ns() >= deadline) {
             return false;
         }
         let all = polled.and(idle.polled);

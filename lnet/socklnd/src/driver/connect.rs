@@ -280,6 +280,15 @@ impl Driver {
         self.make_ready(key);
     }
 
+    /// How many connections are being opened to peers that have some already.
+    pub(crate) fn completing(&self) -> usize {
+        let completes = |source: &Source| match source {
+            Source::Connecting(connecting) => !connecting.peer.state.lock().conns.is_empty(),
+            _ => false,
+        };
+        self.sources.iter().filter(|(_, source)| completes(source)).count()
+    }
+
     /// Ends an attempt, whose place in the table stays for the connection.
     fn take_connecting(&mut self, key: Key) -> Option<Box<Connecting>> {
         let place = self.sources.get_mut(key)?;
