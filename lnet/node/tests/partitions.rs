@@ -1,164 +1,23 @@
 //! Two nodes over TCP, with their state split by 1, 2 and 4 CPU partitions.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(unreachable_pub, reason = "the stations are a module of tests alone")]
+
+mod station;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
-use lnet_api::{
-    AckRequest, EqHandle, Event, EventFd, EventHandler, EventKind, Get, LNet, Md, MdHandle, MdOptions,
-    MeSpec, Position, Put, Sleeper, Threshold, Unlink, wait_until,
-};
 use lnet_cpt::{CptTable, Topology};
-use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
-use lnet_node::{Node, NodeConfig};
-use lnet_region::{IoVec, Region};
+use lnet_nid::Nid;
+use lnet_node::NodeConfig;
+use station::{PATIENCE, Station};
 
-/// Longer than anything here takes; only a test that fails waits for it.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// What most operations move.
 const BYTES: usize = 200_000;
-/// More than partitions, so that each has some.
-const ROUNDS: u64 = 12;
 
-/// Keeps events and wakes whoever waits for them.
-struct Inbox {
-    events: Mutex<Vec<Event>>,
-    sleeper: Arc<dyn Sleeper>,
-}
-
-impl EventHandler for Inbox {
-    fn event(&self, event: &Event) {
-        self.events.lock().unwrap().push(*event);
-    }
-
-    fn wake(&self) {
-        self.sleeper.wake();
-    }
-}
-
-/// A node with an event queue.
-struct Station {
-    node: Node,
-    lnet: Arc<dyn LNet>,
-    inbox: Arc<Inbox>,
-    eq: EqHandle,
-}
-
-impl Station {
-    fn start(config: &NodeConfig) -> Station {
-        let node = Node::start(config).unwrap();
-        let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().unwrap());
-        let inbox = Arc::new(Inbox { events: Mutex::default(), sleeper });
-        let lnet = node.lnet();
-        let eq = lnet.eq_alloc(inbox.clone()).unwrap();
-        Station { node, lnet, inbox, eq }
-    }
-
-    fn id(&self) -> ProcessId {
-        ProcessId { nid: self.node.nids()[0], pid: Pid::LNET }
-    }
-
-    fn md(&self, memory: IoVec, threshold: u32, options: MdOptions) -> Md {
-        let threshold = Threshold::Limited(threshold);
-        Md { memory, threshold, max_size: 0, options, user_ptr: 0, eq: Some(self.eq) }
-    }
-
-    /// Posts a buffer for one operation of a peer.
-    fn post(&self, portal: Portal, from: ProcessId, bits: MatchBits, memory: IoVec, options: MdOptions) {
-        let me = MeSpec {
-            portal,
-            match_id: from,
-            match_bits: bits,
-            ignore_bits: MatchBits(0),
-            unlink: Unlink::Auto,
-            position: Position::After,
-        };
-        let me = self.lnet.me_attach(&me).unwrap();
-        self.lnet.md_attach(me, self.md(memory, 1, options), Unlink::Auto).unwrap();
-    }
-
-    fn bind(&self, memory: IoVec, operations: u32) -> MdHandle {
-        self.lnet.md_bind(self.md(memory, operations, MdOptions::empty()), Unlink::Auto).unwrap()
-    }
-
-    /// Drives the node until it has had an event of this kind, and gives it.
-    fn expect(&self, kind: EventKind) -> Event {
-        let drive = self.node.drive();
-        let deadline_ns = drive.now_ns() + PATIENCE.as_nanos() as u64;
-        let mut found = None;
-        wait_until(&*drive, &self.inbox.sleeper, Some(deadline_ns), || {
-            let mut events = self.inbox.events.lock().unwrap();
-            if let Some(at) = events.iter().position(|event| event.kind == kind) {
-                found = Some(events.remove(at));
-            }
-            found.is_some()
-        });
-        let event = found.unwrap_or_else(|| panic!("no {kind:?} event"));
-        assert_eq!(event.status, Ok(()), "{event:?}");
-        event
-    }
-}
-
-fn bytes(seed: u64) -> Vec<u8> {
-    (0..BYTES as u64).map(|at| (at.wrapping_mul(31) ^ at >> 8 ^ seed) as u8).collect()
-}
-
-fn memory(content: &[u8]) -> IoVec {
-    let memory = IoVec::whole(Region::heap(content.len()).unwrap());
-    memory.write(0..content.len()).unwrap().copy_from(0, content);
-    memory
-}
-
-fn content(memory: &IoVec) -> Vec<u8> {
-    memory.read(0..BYTES).unwrap().to_vec()
-}
-
-/// PUTs with ACK, GETs and pings both ways, with entries for one peer and for all.
 fn exchange(one: &Station, other: &Station) {
-    let portals = [(Portal::new(50).unwrap(), one.id()), (Portal::new(51).unwrap(), ProcessId::ANY)];
-    for round in 0..ROUNDS {
-        let bits = MatchBits(round);
-        for (portal, from) in portals {
-            let (sink, source) = (memory(&vec![0; BYTES]), memory(&bytes(round)));
-            other.post(portal, from, bits, sink.clone(), MdOptions::OP_PUT);
-            let put = Put {
-                source: None,
-                md: one.bind(source, 2),
-                ack: AckRequest::Ack,
-                target: other.id(),
-                portal,
-                match_bits: bits,
-                offset: 0,
-                hdr_data: round,
-            };
-            one.lnet.put(&put).unwrap();
-            one.expect(EventKind::Send);
-            assert_eq!(one.expect(EventKind::Ack).mlength as usize, BYTES);
-            let arrived = other.expect(EventKind::Put);
-            assert_eq!((arrived.hdr_data, arrived.initiator.nid), (round, one.id().nid));
-            assert_eq!(content(&sink), bytes(round));
-
-            let (sink, source) = (memory(&vec![0; BYTES]), memory(&bytes(!round)));
-            other.post(portal, from, bits, source, MdOptions::OP_GET);
-            let get = Get {
-                source: None,
-                md: one.bind(sink.clone(), 2),
-                target: other.id(),
-                portal,
-                match_bits: bits,
-                offset: 0,
-            };
-            one.lnet.get(&get).unwrap();
-            one.expect(EventKind::Reply);
-            other.expect(EventKind::Get);
-            assert_eq!(content(&sink), bytes(!round));
-        }
-    }
-    for (asking, asked) in [(one, other), (other, one)] {
-        let answer = asking.node.ping(asked.id().nid, None, PATIENCE).unwrap();
-        assert_eq!(answer.nids, asked.node.nids());
-    }
+    station::exchange(one, other, BYTES);
 }
 
 fn free_port(address: Ipv4Addr) -> u16 {

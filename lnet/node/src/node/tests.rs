@@ -9,7 +9,9 @@ use lnet_cpt::{CptTable, Topology};
 use lnet_nid::Nid;
 use lnet_region::{IoVec, Region};
 
-use crate::{Node, NodeConfig, NodeError};
+use crate::{DiscoverOptions, Node, NodeConfig, NodeError, PingStep};
+
+mod traffic;
 
 const PORT: u16 = 21_944;
 
@@ -89,7 +91,7 @@ fn each_shard_has_its_thread_and_a_busy_node_answers() {
     }
 }
 
-/// S-202: NIs come and go while another carries traffic; peers that ask are told.
+/// S-202: NIs come and go while another carries traffic; peers that ask are told, each change under a higher number.
 #[test]
 fn interfaces_come_and_go_while_traffic_runs() {
     let (changing, asking) = (node("tcp(127.44.0.20)", 2), node("tcp(127.44.0.21)", 1));
@@ -100,14 +102,21 @@ fn interfaces_come_and_go_while_traffic_runs() {
                 asking.ping(nid("127.44.0.20@tcp"), None, PATIENCE).unwrap();
             }
         });
+        let sequence = || {
+            let options = DiscoverOptions { timeout: PATIENCE, ..DiscoverOptions::default() };
+            asking.discover(nid("127.44.0.20@tcp"), &options).unwrap().sequence
+        };
         for _ in 0..5 {
+            let before = sequence();
             changing.add_net(&"tcp1(127.44.0.20)".parse().unwrap()).unwrap();
             let known = asking.ping(nid("127.44.0.20@tcp"), None, PATIENCE).unwrap();
             assert_eq!(known.nids, [nid("127.44.0.20@tcp"), nid("127.44.0.20@tcp1")]);
             assert_eq!(changing.nids(), known.nids);
+            let between = sequence();
             changing.remove_ni(nid("127.44.0.20@tcp1")).unwrap();
             let known = asking.ping(nid("127.44.0.20@tcp"), None, PATIENCE).unwrap();
             assert_eq!(known.nids, changing.nids());
+            assert!(before < between && between < sequence());
         }
         stop.store(true, Ordering::SeqCst);
         traffic.join().unwrap();
@@ -202,9 +211,15 @@ fn a_shutdown_ends_every_wait_whatever_peers_do() {
         node.shutdown(Duration::ZERO);
         assert_eq!(events.join().unwrap().unwrap_err().errno(), Errno::ESHUTDOWN);
         assert!(!waits.join().unwrap());
-        assert!(pings.into_iter().all(|ping| ping.join().unwrap().is_err()));
+        // Cut short, which is no timeout.
+        for ping in pings {
+            let failure = ping.join().unwrap().unwrap_err();
+            assert_eq!((failure.errno, failure.step), (Errno::ESHUTDOWN, PingStep::ShutDown), "{failure}");
+        }
     });
     assert_eq!((node.threads(), node.nids().len(), node.engine().sending()), (0, 0, 0));
+    let late = node.ping(nid("127.44.0.41@tcp"), None, PATIENCE).unwrap_err();
+    assert_eq!((late.errno, late.step), (Errno::ESHUTDOWN, PingStep::ShutDown), "{late}");
     assert!(matches!(node.add_net(&"tcp(127.44.0.42)".parse().unwrap()), Err(NodeError::Ended)));
     let drive = Arc::downgrade(&node.drive);
     drop(node);

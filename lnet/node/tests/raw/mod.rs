@@ -1,10 +1,11 @@
 //! A passive LNet node made of raw bytes (lnet-wire 6, 16, 21 to 25): it shares no code with the one that is tested.
 
-use std::io::{Read, Result, Write};
+use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 /// What it says of itself, and how it behaves.
 #[derive(Clone)]
@@ -18,6 +19,10 @@ pub struct Manners {
     pub acknowledges_pushes: bool,
     /// How many more NIDs it claims to have than it lists.
     pub claims_more: u32,
+    /// It takes its time to answer the hello of a bulk connection, and listens whether the other side hangs up meanwhile.
+    pub hesitates: bool,
+    /// It takes the payload of PUTs; else it reads no more from such a connection.
+    pub reads_payloads: bool,
 }
 
 impl Manners {
@@ -29,6 +34,8 @@ impl Manners {
             answers_pings: true,
             acknowledges_pushes: true,
             claims_more: 0,
+            hesitates: false,
+            reads_payloads: true,
         }
     }
 }
@@ -40,7 +47,18 @@ pub struct Seen {
     /// Answers to its own pings that were in order.
     pub answers: AtomicUsize,
     pub pushes: AtomicUsize,
+    /// Handshakes that were completed.
+    pub hellos: AtomicUsize,
+    /// Connections that the other side closed, all that it had sent being read.
+    pub ends: AtomicUsize,
+    /// Connections that ended otherwise: within a handshake, or with a reset.
+    pub broken: AtomicUsize,
+    /// PUTs whose payload it has left unread.
+    pub stuck: AtomicUsize,
 }
+
+/// How long it hesitates.
+const HESITATION: Duration = Duration::from_millis(100);
 
 /// Starts it at the first of its addresses; it ends with the process.
 pub fn start(port: u16, manners: Manners) -> Arc<Seen> {
@@ -50,7 +68,15 @@ pub fn start(port: u16, manners: Manners) -> Arc<Seen> {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let (manners, seen) = (manners.clone(), shared.clone());
-            thread::spawn(move || Connection::serve(stream, &manners, &seen));
+            thread::spawn(move || {
+                let greeted = Connection::greet(stream, &manners, &seen);
+                let end = greeted.map(|mut connection| connection.serve());
+                let count = match end {
+                    Ok(error) if error.kind() == ErrorKind::UnexpectedEof => &seen.ends,
+                    _ => &seen.broken,
+                };
+                count.fetch_add(1, Ordering::SeqCst);
+            });
         }
     });
     seen
@@ -71,6 +97,8 @@ fn nid4(address: Ipv4Addr) -> u64 {
 
 const LNET_PID: u32 = 12345;
 const PING_BITS: u64 = 1 << 63;
+/// The type of connection that carries no bulk.
+const CONTROL: u32 = 1;
 const ACK: u32 = 0;
 const PUT: u32 = 1;
 const GET: u32 = 2;
@@ -89,9 +117,8 @@ struct Connection<'a> {
     has_asked: bool,
 }
 
-impl Connection<'_> {
-    /// Until the other side closes.
-    fn serve(mut stream: TcpStream, manners: &Manners, seen: &Seen) -> Result<()> {
+impl<'a> Connection<'a> {
+    fn greet(mut stream: TcpStream, manners: &'a Manners, seen: &'a Seen) -> Result<Connection<'a>> {
         let mut request = [0; 16];
         stream.read_exact(&mut request)?;
         let wanted = (u32_at(&request, 0), u32_at(&request, 4), u64_at(&request, 8));
@@ -112,10 +139,25 @@ impl Connection<'_> {
         answer[32..40].copy_from_slice(&77_u64.to_le_bytes());
         answer[40..48].copy_from_slice(&hello[32..40]);
         answer[48..52].copy_from_slice(&mine.to_le_bytes());
+        if manners.hesitates && mine != CONTROL {
+            stream.set_read_timeout(Some(HESITATION))?;
+            let heard = stream.read(&mut [0]).map_err(|error| error.kind());
+            if !matches!(heard, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut)) {
+                return Err(Error::other("the other side hangs up within the handshake"));
+            }
+            stream.set_read_timeout(None)?;
+        }
         stream.write_all(&answer)?;
-        let mut connection = Connection { stream, manners, seen, peer, held: None, has_asked: false };
+        seen.hellos.fetch_add(1, Ordering::SeqCst);
+        Ok(Connection { stream, manners, seen, peer, held: None, has_asked: false })
+    }
+
+    /// Until the connection ends; gives how.
+    fn serve(&mut self) -> Error {
         loop {
-            connection.message()?;
+            if let Err(error) = self.message() {
+                return error;
+            }
         }
     }
 
@@ -127,6 +169,12 @@ impl Connection<'_> {
         }
         let mut header = [0; 72];
         self.stream.read_exact(&mut header)?;
+        if u32_at(&header, 24) == PUT && !self.manners.reads_payloads {
+            self.seen.stuck.fetch_add(1, Ordering::SeqCst);
+            loop {
+                thread::park();
+            }
+        }
         let mut payload = vec![0; u32_at(&header, 28) as usize];
         self.stream.read_exact(&mut payload)?;
         match u32_at(&header, 24) {

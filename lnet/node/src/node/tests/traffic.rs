@@ -1,0 +1,251 @@
+//! Nodes that exchange messages while threads take turns, NIs come and go, and others wait.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::thread;
+
+use lnet_api::{AckRequest, EqHandle, Event, EventHandler, MeSpec, Position, Put, Upcalls};
+use lnet_nid::{MatchBits, Pid, Portal, ProcessId};
+
+use super::*;
+use crate::holder_of;
+
+/// The bytes of each PUT.
+const BYTES: usize = 8;
+/// PUTs at a time have an offset each.
+const LANES: u32 = 16;
+
+/// Notes the names of the threads that deliver events.
+#[derive(Default)]
+struct Deliverers(Mutex<Vec<String>>);
+
+impl EventHandler for Deliverers {
+    fn event(&self, _: &Event) {
+        let name = thread::current().name().unwrap_or("?").to_string();
+        self.0.lock().unwrap().push(name);
+    }
+
+    fn wake(&self) {}
+}
+
+impl Deliverers {
+    fn last(&self) -> String {
+        self.0.lock().unwrap().last().cloned().unwrap_or_default()
+    }
+}
+
+fn portal() -> Portal {
+    Portal::new(40).unwrap()
+}
+
+/// Takes PUTs of everybody.
+fn take_puts(node: &Node, eq: Option<EqHandle>) {
+    let me = MeSpec {
+        portal: portal(),
+        match_id: ProcessId::ANY,
+        match_bits: MatchBits(0),
+        ignore_bits: MatchBits(0),
+        unlink: Unlink::Retain,
+        position: Position::After,
+    };
+    let me = node.lnet().me_attach(&me).unwrap();
+    let memory = IoVec::whole(Region::heap(BYTES * LANES as usize).unwrap());
+    let options = MdOptions::OP_PUT | MdOptions::MANAGE_REMOTE;
+    let md = Md { memory, threshold: Threshold::Infinite, max_size: 0, options, user_ptr: 0, eq };
+    node.lnet().md_attach(me, md, Unlink::Retain).unwrap();
+}
+
+/// A thread that sends, with a queue of its own.
+struct Sender<'a> {
+    node: &'a Node,
+    eq: EqHandle,
+    lane: u32,
+}
+
+impl Sender<'_> {
+    fn new(node: &Node, lane: u32) -> Sender<'_> {
+        Sender { node, eq: node.lnet().eq_alloc_polled(8, None).unwrap(), lane }
+    }
+
+    /// A PUT with ACK, to its end: with one error at the most, and one last event.
+    fn put(&self, source: Nid, target: Nid) -> Result<(), Errno> {
+        let lnet = self.node.lnet();
+        let memory = IoVec::whole(Region::heap(BYTES).unwrap());
+        let options = MdOptions::TRACK_RESPONSE;
+        let (threshold, eq) = (Threshold::Limited(2), Some(self.eq));
+        let md = Md { memory, threshold, max_size: 0, options, user_ptr: 0, eq };
+        let md = lnet.md_bind(md, Unlink::Auto).unwrap();
+        let put = Put {
+            source: Some(source),
+            md,
+            ack: AckRequest::Ack,
+            target: ProcessId { nid: target, pid: Pid::LNET },
+            portal: portal(),
+            match_bits: MatchBits(0),
+            offset: BYTES as u32 * self.lane,
+            hdr_data: 0,
+        };
+        let mut outcome = lnet.put(&put).map_err(|error| error.errno());
+        if outcome.is_err() {
+            lnet.md_unlink(md).unwrap();
+        }
+        loop {
+            let event = self.node.eq_poll(&[self.eq], Some(PATIENCE)).unwrap().expect("it ends").event;
+            if let Err(errno) = event.status {
+                assert_eq!(outcome, Ok(()), "a second error: {event:?}");
+                outcome = Err(errno);
+            }
+            if event.unlinked {
+                break;
+            }
+        }
+        assert_eq!(lnet.eq_poll(&[self.eq]).unwrap(), None, "an event after the last");
+        outcome
+    }
+}
+
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < PATIENCE, "{what}: never");
+        thread::yield_now();
+    }
+}
+
+/// S-203, S-312: while no thread of the program waits, each shard's own thread serves the peers of its partition.
+#[test]
+fn peers_are_served_by_the_threads_of_their_partitions() {
+    let busy = node("tcp(127.44.50.1)", 4);
+    let own = busy.nids()[0];
+    let deliverers = Arc::new(Deliverers::default());
+    take_puts(&busy, Some(busy.lnet().eq_alloc(deliverers.clone()).unwrap()));
+    let mut threads = BTreeSet::new();
+    for host in 0..LANES {
+        let peer = node(&format!("tcp(127.44.50.{})", host + 2), 1);
+        let nid = peer.nids()[0];
+        Sender::new(&peer, host).put(nid, own).unwrap();
+        let thread = format!("lnet-sched-{}", busy.engine().partition_of(own, nid));
+        assert_eq!(deliverers.last(), thread, "{nid}");
+        threads.insert(thread);
+    }
+    assert!(threads.len() > 1, "all peers are in one partition: {threads:?}");
+}
+
+/// S-202: the NI that carries traffic is removed: each operation on it ends, once; those of another NI go on. Then it is
+/// added again, and peers reach it.
+#[test]
+fn an_interface_that_carries_traffic_goes_and_comes_back() {
+    let hosts = [1, 2].map(|host| node(&format!("tcp(127.44.51.{host}),tcp1(127.44.51.{host})"), 2));
+    hosts.iter().for_each(|host| take_puts(host, None));
+    let [changing, other] = &hosts;
+    let ([own, gone], [there, peer]) =
+        ([0, 1].map(|ni| changing.nids()[ni]), [0, 1].map(|ni| other.nids()[ni]));
+    for _ in 0..3 {
+        // A peer that was refused meanwhile waits for its back-off.
+        let back = Sender::new(other, 0);
+        until("the way back", || back.put(peer, gone).is_ok());
+        let (done, stop) = ([const { AtomicU64::new(0) }; 4], AtomicBool::new(false));
+        thread::scope(|scope| {
+            let steady = scope.spawn(|| {
+                let sender = Sender::new(changing, 1);
+                while !stop.load(Ordering::SeqCst) {
+                    sender.put(own, there).unwrap();
+                }
+            });
+            let back = scope.spawn(|| while back.put(peer, gone).is_ok() {});
+            let lanes = [0, 1, 2, 3].map(|lane| {
+                let done = &done[lane];
+                scope.spawn(move || {
+                    let sender = Sender::new(changing, 2 + lane as u32);
+                    loop {
+                        if let Err(errno) = sender.put(gone, peer) {
+                            return errno;
+                        }
+                        done.fetch_add(1, Ordering::SeqCst);
+                    }
+                })
+            });
+            until("traffic", || done.iter().all(|done| done.load(Ordering::SeqCst) > 5));
+            changing.remove_ni(gone).unwrap();
+            for lane in lanes {
+                let errno = lane.join().unwrap();
+                assert!(
+                    [Errno::ESHUTDOWN, Errno::EADDRNOTAVAIL, Errno::EHOSTUNREACH].contains(&errno),
+                    "{errno}"
+                );
+            }
+            back.join().unwrap();
+            stop.store(true, Ordering::SeqCst);
+            steady.join().unwrap();
+        });
+        assert_eq!(holder_of(gone), None);
+        changing.add_net(&"tcp1(127.44.51.1)".parse().unwrap()).unwrap();
+        Sender::new(changing, 0).put(gone, peer).unwrap();
+    }
+}
+
+/// S-311: a real message that another thread reads ends the wait for its event.
+#[test]
+fn a_message_that_another_thread_reads_ends_a_wait() {
+    let (node, peer) = (node("tcp(127.44.52.1)", 1), node("tcp(127.44.52.2)", 1));
+    let (own, from) = (node.nids()[0], peer.nids()[0]);
+    let (lnet, sender) = (node.lnet(), Sender::new(&peer, 0));
+    let deliverers = Arc::new(Deliverers::default());
+    let eq = lnet.eq_alloc_polled(8, Some(deliverers.clone())).unwrap();
+    take_puts(&node, Some(eq));
+    let stop = AtomicBool::new(false);
+    let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().unwrap());
+    thread::scope(|scope| {
+        let drive = || wait_until(&*node.drive(), &sleeper, None, || stop.load(Ordering::SeqCst));
+        let driver = thread::Builder::new().name("driver".to_string()).spawn_scoped(scope, drive).unwrap();
+        // Once it has read a message it keeps the shard.
+        until("the driver drives", || {
+            sender.put(from, own).unwrap();
+            deliverers.last() == "driver"
+        });
+        while lnet.eq_poll(&[eq]).unwrap().is_some() {}
+        let waiter = scope.spawn(|| node.eq_poll(&[eq], Some(PATIENCE)));
+        until("somebody waits who has no shard", || node.drive().tokens().wanted());
+        sender.put(from, own).unwrap();
+        assert!(waiter.join().unwrap().unwrap().is_some());
+        assert_eq!(deliverers.last(), "driver");
+        stop.store(true, Ordering::SeqCst);
+        sleeper.wake();
+        assert!(driver.join().unwrap());
+    });
+}
+
+/// S-208, lnet-wire 23: a set has as many connections as the NI itself says, else as the link's speed (1 where it is
+/// unknown, as of loopback), else as the node; at run time one NI's number changes alone.
+#[test]
+fn an_interface_has_its_own_number_of_connections() {
+    let config = NodeConfig::new().networks("tcp(127.44.53.1),tcp1(127.44.53.1)").unwrap();
+    let mut config = config.accept_port(PORT);
+    // A node takes no more than it would open.
+    config.tcp().conns_per_peer = 4;
+    let peer = Node::start(&config).unwrap();
+    let sets = |each: usize| 1 + 2 * each;
+    for (nodes, expected) in [(0, 1), (2, 2)] {
+        let text = format!(
+            "options: {{ksocklnd: {{conns_per_peer: {nodes}}}, lnet: {{accept_port: {PORT}}}}}\n\
+             net: [{{net type: tcp, local NI(s): [{{nid: 127.44.53.2@tcp}}]}}, \
+             {{net type: tcp1, local NI(s): [{{nid: 127.44.53.2@tcp1, lnd tunables: {{conns_per_peer: 3}}}}]}}]\n"
+        );
+        let node = Node::start(&NodeConfig::from_yaml(&text).unwrap()).unwrap();
+        let connected = |count: usize| {
+            let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().unwrap());
+            let deadline_ns = node.deadline_ns(PATIENCE);
+            wait_until(&*node.drive(), &sleeper, Some(deadline_ns), || {
+                node.tcp().census().connections >= count && node.tcp().completing() == 0
+            });
+            assert_eq!(node.tcp().census().connections, count);
+        };
+        node.ping(peer.nids()[0], None, PATIENCE).unwrap();
+        connected(sets(expected));
+        node.ping(peer.nids()[1], None, PATIENCE).unwrap();
+        connected(sets(expected) + sets(3));
+        node.set_conns_per_peer(Some(node.nids()[0]), 4).unwrap();
+        connected(sets(4) + sets(3));
+    }
+}

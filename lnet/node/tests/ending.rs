@@ -1,0 +1,160 @@
+//! The end of a node, whatever state its peers are in.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(unreachable_pub, reason = "stations and raw peers are modules of tests alone")]
+
+mod raw;
+mod station;
+
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lnet_api::{Errno, Event, EventKind, LNet};
+use lnet_nid::{MatchBits, Net, Nid, Pid, Portal, ProcessId};
+use lnet_node::{NodeConfig, holder_of};
+use lnet_region::{IoVec, Region};
+use lnet_socklnd::Step;
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, listen, socket};
+use raw::Manners;
+use station::{PATIENCE, Station};
+
+const PORT: u16 = 21_948;
+/// More than the buffers of a connection hold.
+const LONG: usize = 1 << 20;
+
+fn config(address: Ipv4Addr) -> NodeConfig {
+    let mut config = NodeConfig::new().net(&format!("tcp({address})")).unwrap().accept_port(PORT);
+    config.tcp().tx_buffer_size = 16 << 10;
+    config
+}
+
+fn id(address: Ipv4Addr) -> ProcessId {
+    ProcessId { nid: Nid::new_v4(Net::TCP, address), pid: Pid::LNET }
+}
+
+fn memory(length: usize) -> IoVec {
+    IoVec::whole(Region::heap(length).unwrap())
+}
+
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < PATIENCE, "{what}: never");
+        thread::yield_now();
+    }
+}
+
+/// An address that answers no SYN: as many connections as may wait there to be accepted.
+struct Deaf {
+    _listener: OwnedFd,
+    _waiting: TcpStream,
+}
+
+impl Deaf {
+    fn at(address: Ipv4Addr) -> Deaf {
+        let listener = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        let address = SocketAddrV4::new(address, PORT);
+        bind(listener.as_raw_fd(), &SockaddrIn::from(address)).unwrap();
+        listen(&listener, Backlog::new(0).unwrap()).unwrap();
+        // Where none may wait, there is room for one.
+        Deaf { _listener: listener, _waiting: TcpStream::connect(address).unwrap() }
+    }
+}
+
+/// A node in the middle of everything that can be unfinished.
+struct Trouble {
+    station: Station,
+    /// Has sent it a message that waits for a buffer.
+    sender: Station,
+    _deaf: Deaf,
+}
+
+/// The numbers of its own operations.
+const STUCK: u64 = 1;
+const CONNECTING: u64 = 2;
+
+impl Trouble {
+    fn begin(subnet: u8) -> Trouble {
+        let [own, sender, reader, deaf] = [1, 2, 3, 4].map(|host| Ipv4Addr::new(127, 48, subnet, host));
+        let portal = Portal::new(30).unwrap();
+        let [station, sender] = [own, sender].map(|address| Station::start(&config(address)));
+        station.lnet.set_lazy(portal, true);
+        sender.begin_put(id(own), portal, MatchBits(0), memory(LONG / 16), 0);
+        sender.expect(EventKind::Send);
+        until("a delayed message", || station.node.counters().msgs_alloc > 0);
+
+        let seen = raw::start(PORT, Manners { reads_payloads: false, ..Manners::of(reader) });
+        station.begin_put(id(reader), portal, MatchBits(0), memory(LONG), STUCK);
+        until("a message that is stuck", || seen.stuck.load(Ordering::SeqCst) == 1);
+
+        let _deaf = Deaf::at(deaf);
+        station.begin_put(id(deaf), portal, MatchBits(0), memory(1), CONNECTING);
+        until("an attempt to connect", || station.node.tcp().progress(id(deaf).nid) == Some(Step::Connect));
+        Trouble { station, sender, _deaf }
+    }
+
+    /// Ends the station, and looks at what is left.
+    fn end(self, end: impl FnOnce(&mut Station)) {
+        let Trouble { mut station, sender, _deaf } = self;
+        let own = station.id();
+        assert!(holder_of(own.nid).is_some());
+        end(&mut station);
+        let Station { node, lnet, inbox, .. } = station;
+        let rest: Weak<dyn LNet> = Arc::downgrade(&lnet);
+        drop((node, lnet));
+        assert!(rest.upgrade().is_none(), "a thread or a connection of the node is left");
+        assert_eq!(holder_of(own.nid), None);
+        let events = inbox.take();
+        for number in [STUCK, CONNECTING] {
+            let of: Vec<&Event> = events.iter().filter(|event| event.user_ptr == number).collect();
+            let errors: Vec<Errno> = of.iter().filter_map(|event| event.status.err()).collect();
+            assert_eq!(errors, [Errno::ESHUTDOWN], "{of:?}");
+            assert_eq!(of.iter().filter(|event| event.unlinked).count(), 1, "{of:?}");
+        }
+        // Its peer learns of it; another life can begin.
+        sender.wait_for("the sender's error", |event| event.status.is_err());
+        let again = Station::start(&config(own.nid.ip().and_then(ipv4).unwrap()));
+        let from = sender.id().nid;
+        until("the next life", || again.node.ping(from, None, PATIENCE).is_ok());
+    }
+}
+
+fn ipv4(address: std::net::IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        std::net::IpAddr::V4(address) => Some(address),
+        std::net::IpAddr::V6(_) => None,
+    }
+}
+
+/// A message that waits for a buffer, one that is half sent, and one whose connection is never answered: a shutdown with
+/// little time ends them all.
+#[test]
+fn a_shutdown_ends_what_cannot_be_finished() {
+    Trouble::begin(1).end(|station| station.node.shutdown(Duration::from_millis(20)));
+}
+
+/// As much does a node that is simply dropped.
+#[test]
+fn a_node_that_is_dropped_leaves_nothing_behind() {
+    Trouble::begin(2).end(|_| ());
+}
+
+/// A node that ends while it completes a peer's set of connections finishes the handshakes: a kernel node would complain of
+/// one that is cut short.
+#[test]
+fn a_shutdown_lets_handshakes_finish() {
+    let [own, peer] = [1, 2].map(|host| Ipv4Addr::new(127, 48, 3, host));
+    let seen = raw::start(PORT, Manners { hesitates: true, asks_first: false, ..Manners::of(peer) });
+    let station = Station::start(&config(own));
+    station.node.ping(id(peer).nid, None, PATIENCE).unwrap();
+    station.node.shutdown(PATIENCE);
+    assert_eq!(seen.hellos.load(Ordering::SeqCst), 3, "CONTROL, BULK_IN and BULK_OUT");
+    until("all connections end", || {
+        [&seen.ends, &seen.broken].iter().map(|count| count.load(Ordering::SeqCst)).sum::<usize>() == 3
+    });
+    assert_eq!(seen.broken.load(Ordering::SeqCst), 0);
+}

@@ -1,0 +1,37 @@
+//! Nodes with addresses of a network namespace of the test's own. Needs root, so `./test namespaces` runs it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(unreachable_pub, reason = "the stations are a module of tests alone")]
+
+mod station;
+
+use std::process::Command;
+
+use lnet_node::{NodeConfig, holder_of};
+use nix::sched::{CloneFlags, unshare};
+use station::{Station, exchange};
+
+/// The longest message.
+const LNET_MTU: usize = 1 << 20;
+
+fn ip(args: &str) {
+    let status = Command::new("ip").args(args.split(' ')).status().expect("iproute2 is installed");
+    assert!(status.success(), "ip {args}");
+}
+
+/// Large NIDs, end to end: pings both ways, PUT with ACK and GET of the longest messages.
+#[test]
+#[ignore = "needs root: ./test namespaces"]
+fn two_nodes_exchange_messages_over_ipv6() {
+    // This thread's alone, and that of the threads and programs that it starts.
+    unshare(CloneFlags::CLONE_NEWNET).unwrap();
+    ip("link set lo up");
+    let [one, other] = ["fd00::1", "fd00::2"].map(|address| {
+        ip(&format!("-6 addr add {address}/128 dev lo nodad"));
+        Station::start(&NodeConfig::new().net(&format!("tcp({address})")).unwrap())
+    });
+    assert_eq!(other.id().nid.to_string(), "fd00::2@tcp");
+    assert!(holder_of(other.id().nid).is_some(), "it is claimed like any other");
+    exchange(&one, &other, LNET_MTU);
+    exchange(&other, &one, 1);
+}
