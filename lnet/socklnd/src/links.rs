@@ -10,6 +10,10 @@ use crate::choice::carries_lnet;
 /// (lnet-wire 24).
 const RETRIES_MAX: u32 = 3;
 
+/// How often in a row connections may be gone at once before there is a pause: a peer that has just restarted is
+/// connected to again without one.
+const BRIEF_MAX: u32 = 2;
+
 const NS_PER_MS: u64 = 1_000_000;
 
 /// What the hellos of a peer's live connections agree on.
@@ -99,6 +103,10 @@ pub(crate) struct Links {
     backoff_ns: u64,
     /// No attempt before then.
     not_before: Pause,
+    /// When the first of the live connections stood.
+    since_ns: u64,
+    /// How often in a row all connections were gone sooner than the shortest pause after this side had opened them.
+    brief: u32,
 }
 
 /// Why, and how long, no attempt is made.
@@ -133,6 +141,8 @@ impl Links {
             retries: 0,
             backoff_ns: bounds.min_reconnect_ns,
             not_before: Pause::No,
+            since_ns: 0,
+            brief: 0,
         }
     }
 
@@ -179,13 +189,18 @@ impl Links {
         self.life.map_or((learnt, None), |life| (life.version, Some(life.incarnation)))
     }
 
-    /// The attempt gave a connection.
-    pub(crate) fn established(&mut self, conn_type: ConnType, life: Life, control_only: bool) {
+    /// The attempt gave a connection. If those before it did not last, neither may this one: the pause stays.
+    pub(crate) fn established(&mut self, conn_type: ConnType, life: Life, control_only: bool, now_ns: u64) {
         self.attempt = None;
         self.control_only |= control_only;
         self.retries = 0;
-        self.backoff_ns = self.bounds.min_reconnect_ns;
-        self.not_before = Pause::No;
+        if self.brief < BRIEF_MAX {
+            self.backoff_ns = self.bounds.min_reconnect_ns;
+            self.not_before = Pause::No;
+        }
+        if !self.is_connected() {
+            self.since_ns = now_ns;
+        }
         self.opened = true;
         self.add(conn_type, life);
     }
@@ -225,9 +240,15 @@ impl Links {
         self.attempt = None;
         self.active &= self.is_connected();
         self.retries = 0;
-        self.not_before = Pause::Backoff { until_ns: now_ns.saturating_add(self.backoff_ns) };
-        self.backoff_ns = self.backoff_ns.saturating_mul(2).min(self.bounds.max_reconnect_ns);
+        self.not_before = Pause::Backoff { until_ns: self.back_off(now_ns) };
         Outcome::Failed
+    }
+
+    /// The end of a pause that begins now; the next one is longer.
+    fn back_off(&mut self, now_ns: u64) -> u64 {
+        let until_ns = now_ns.saturating_add(self.backoff_ns);
+        self.backoff_ns = self.backoff_ns.saturating_mul(2).min(self.bounds.max_reconnect_ns);
+        until_ns
     }
 
     /// The peer offers a connection (of this type in the local view); decided in the order of lnet-wire 24.
@@ -249,8 +270,20 @@ impl Links {
         self.add(conn_type, life);
     }
 
-    /// All connections are gone, and what was known of the peer with them. An attempt under way goes on.
-    pub(crate) fn closed_all(&mut self) {
+    /// All connections are gone, and what was known of the peer with them. An attempt under way goes on. If it happens
+    /// again and again soon after this side has connected, there are pauses as after failures: a peer that takes every
+    /// connection and drops it must not keep both sides busy.
+    pub(crate) fn closed_all(&mut self, now_ns: u64) {
+        if self.is_connected() && self.opened {
+            if now_ns.saturating_sub(self.since_ns) >= self.bounds.min_reconnect_ns {
+                (self.brief, self.not_before) = (0, Pause::No);
+            } else {
+                self.brief = self.brief.saturating_add(1);
+            }
+            if self.brief >= BRIEF_MAX {
+                self.not_before = Pause::Retry { until_ns: self.back_off(now_ns) };
+            }
+        }
         self.counts = [0; 4];
         self.life = None;
         self.control_only = false;

@@ -47,7 +47,7 @@ impl Driver {
     pub(super) fn close_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, errno: Errno) {
         let conns = {
             let mut state = peer.state.lock();
-            state.links.closed_all();
+            state.links.closed_all(turn.now_ns);
             state.keepalive = None;
             std::mem::take(&mut state.conns)
         };
@@ -111,7 +111,7 @@ impl Driver {
         let conns = {
             let mut state = peer.state.lock();
             state.retired = Some(Errno::ESHUTDOWN);
-            state.links.closed_all();
+            state.links.closed_all(turn.now_ns);
             std::mem::take(&mut state.conns)
         };
         for conn in &conns {

@@ -15,7 +15,7 @@ fn connect_all(links: &mut Links) -> Vec<ConnType> {
     let mut order = Vec::new();
     while let Next::Connect(conn_type) = links.next(0, true) {
         links.begin(conn_type);
-        links.established(conn_type, LIFE, false);
+        links.established(conn_type, LIFE, false, 0);
         order.push(conn_type);
     }
     order
@@ -79,7 +79,7 @@ fn refused_bulk_connections_are_done_without_once_there_is_one_of_each_type() {
     let mut links = links(LOW, HIGH, 2);
     for conn_type in [ConnType::Control, ConnType::BulkIn, ConnType::BulkOut] {
         links.begin(conn_type);
-        links.established(conn_type, LIFE, false);
+        links.established(conn_type, LIFE, false, 0);
     }
     for retry in 0..4 {
         assert_eq!(links.next(100 * S * retry, false), Next::Connect(ConnType::BulkIn));
@@ -110,7 +110,7 @@ fn another_life_closes_all_and_a_duplicate_type_is_refused() {
     assert_eq!(links.offered(ConnType::BulkIn, OTHER), Answer::CloseAllAndRefuse);
     let other_version = Life { version: Version::V2, ..LIFE };
     assert_eq!(links.offered(ConnType::BulkIn, other_version), Answer::CloseAllAndRefuse);
-    links.closed_all();
+    links.closed_all(0);
     assert_eq!(links.offered(ConnType::BulkIn, OTHER), Answer::Accept);
 }
 
@@ -124,10 +124,10 @@ fn another_version_is_learnt_and_tried_at_once() {
     assert_eq!(links.next(0, true), Next::Connect(ConnType::Control));
     assert_eq!(links.proposal(), (Version::V2, None));
     links.begin(ConnType::Control);
-    links.established(ConnType::Control, Life { version: Version::V2, incarnation: 7 }, false);
+    links.established(ConnType::Control, Life { version: Version::V2, incarnation: 7 }, false, 0);
     assert_eq!(links.proposal(), (Version::V2, Some(7)));
     // Forgotten with the last connection.
-    links.closed_all();
+    links.closed_all(0);
     assert_eq!(links.proposal(), (Version::V3, None));
 }
 
@@ -135,10 +135,10 @@ fn another_version_is_learnt_and_tried_at_once() {
 fn a_restarted_peer_loses_its_connections_and_is_connected_to_again() {
     let mut links = links(LOW, HIGH, 1);
     links.begin(ConnType::Control);
-    links.established(ConnType::Control, LIFE, false);
+    links.established(ConnType::Control, LIFE, false, 0);
     links.begin(ConnType::BulkIn);
     assert_eq!(links.refused(Retry::Stale { version: Version::V3, incarnation: 8 }, 0), Outcome::CloseAll);
-    links.closed_all();
+    links.closed_all(0);
     assert_eq!(links.next(0, false), Next::Nothing);
     assert_eq!(links.next(0, true), Next::Connect(ConnType::Control));
 }
@@ -158,8 +158,8 @@ fn the_back_off_doubles_up_to_its_limit() {
         now_ns = until_ns;
     }
     links.begin(ConnType::Control);
-    links.established(ConnType::Control, LIFE, false);
-    links.closed_all();
+    links.established(ConnType::Control, LIFE, false, 0);
+    links.closed_all(0);
     links.begin(ConnType::Control);
     links.failed(now_ns);
     assert_eq!(links.next(now_ns + S, true), Next::Connect(ConnType::Control));
@@ -180,7 +180,7 @@ fn an_attempt_that_failed_is_repeated_for_messages_alone() {
 fn a_failed_bulk_connection_is_tried_again_later_while_control_serves() {
     let mut links = links(LOW, HIGH, 1);
     links.begin(ConnType::Control);
-    links.established(ConnType::Control, LIFE, false);
+    links.established(ConnType::Control, LIFE, false, 0);
     links.begin(ConnType::BulkIn);
     links.failed(0);
     assert_eq!(links.next(0, true), Next::Wait { until_ns: S });
@@ -192,7 +192,7 @@ fn a_failed_bulk_connection_is_tried_again_later_while_control_serves() {
 fn userspace_peers_get_one_control_connection_and_are_never_connected_to() {
     let mut links = links(LOW, HIGH, 1);
     links.begin(ConnType::Control);
-    links.established(ConnType::Control, LIFE, true);
+    links.established(ConnType::Control, LIFE, true, 0);
     assert_eq!(links.next(0, true), Next::Nothing);
 
     let bounds = Bounds::new(1, 1000, 60_000);
@@ -200,7 +200,7 @@ fn userspace_peers_get_one_control_connection_and_are_never_connected_to() {
     assert_eq!(incoming.next(0, true), Next::Unreachable);
     incoming.accepted(ConnType::Control, LIFE);
     assert_eq!(incoming.next(0, true), Next::Nothing);
-    incoming.closed_all();
+    incoming.closed_all(0);
     assert_eq!(incoming.next(0, true), Next::Unreachable);
 }
 
@@ -268,7 +268,7 @@ impl World {
                 self.on_the_way.push(OnTheWay::Answer { to: from, conn_type, answer });
             }
             OnTheWay::Answer { to, conn_type, answer: Answer::Accept } => {
-                self.nodes[to].established(conn_type, LIFE, false);
+                self.nodes[to].established(conn_type, LIFE, false, 0);
             }
             OnTheWay::Answer { to, answer, .. } => {
                 assert_eq!(answer, Answer::Refuse, "both keep their life");
@@ -296,5 +296,56 @@ proptest::proptest! {
             proptest::prop_assert_eq!(low.count(conn_type), high.count(conn_type.inverse()));
             proptest::prop_assert_eq!(low.count(conn_type), most);
         }
+    }
+}
+
+/// A peer that takes each connection and drops it.
+#[test]
+fn connections_that_never_last_are_opened_less_and_less_often() {
+    let mut links = links(LOW, HIGH, 1);
+    let (mut now_ns, mut opened) = (0, Vec::new());
+    while now_ns < 100 * S {
+        match links.next(now_ns, true) {
+            Next::Connect(conn_type) => {
+                links.begin(conn_type);
+                links.established(conn_type, LIFE, false, now_ns);
+                links.closed_all(now_ns);
+                opened.push(now_ns / S);
+            }
+            Next::Wait { until_ns } => now_ns = until_ns,
+            next => unreachable!("{next:?}: something is to be sent"),
+        }
+    }
+    assert_eq!(opened, [0, 0, 1, 3, 7, 15, 31, 63]);
+    // One that has lasted makes up for them.
+    links.begin(ConnType::Control);
+    links.established(ConnType::Control, LIFE, false, now_ns);
+    links.closed_all(now_ns + S);
+    assert_eq!(links.next(now_ns + S, true), Next::Connect(ConnType::Control));
+}
+
+/// Otherwise the two would connect as fast as they can, for ever: an attempt that is under way completes the set.
+#[test]
+fn connections_of_which_only_the_last_is_kept_are_opened_at_the_pace_of_the_shortest_pause() {
+    let mut links = links(LOW, HIGH, 1);
+    links.begin(ConnType::Control);
+    links.established(ConnType::Control, LIFE, false, 0);
+    links.begin(ConnType::BulkIn);
+    links.closed_all(0);
+    links.established(ConnType::BulkIn, LIFE, false, 0);
+    let mut opened = 0;
+    let mut now_ns = 0;
+    while now_ns < 100 * S {
+        match links.next(now_ns, false) {
+            Next::Connect(conn_type) => {
+                links.begin(conn_type);
+                links.closed_all(now_ns);
+                links.established(conn_type, LIFE, false, now_ns);
+                opened += 1;
+            }
+            Next::Wait { until_ns } => now_ns = until_ns,
+            next => unreachable!("{next:?}: the set is never complete"),
+        }
+        assert!(opened <= 3 * (now_ns / S + 1), "{opened} connections in {} s", now_ns / S);
     }
 }
