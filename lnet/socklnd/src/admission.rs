@@ -17,6 +17,11 @@ pub(crate) const HANDSHAKES_PER_ADDRESS_MAX: usize = 64;
 /// host share its address.
 pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: usize = 1024;
 
+/// Handshakes and connections that every address may have as long as there are descriptors: a peer's, and another
+/// process's on the same host. Beyond, no address may have more than is left for all others: however many descriptors
+/// there are, whoever takes as many as it can leaves half of them to those who come after.
+pub(crate) const MODEST: usize = 16;
+
 /// What may be accepted of the descriptors that a process has: the rest stays for its own files, and for the connections
 /// that this node opens itself, which no stranger can then prevent.
 const SHARE: (usize, usize) = (3, 4);
@@ -48,7 +53,7 @@ pub(crate) enum Entry {
     Full,
     /// Its address has too many handshakes or connections.
     Refused,
-    /// The process has no descriptors to spare.
+    /// The process has no descriptors to spare for it.
     NoRoom,
 }
 
@@ -70,11 +75,13 @@ impl Admission {
         let mut book = self.book.lock();
         let book = &mut *book;
         let guests = book.addresses.entry(ip).or_default();
+        let left = self.most.saturating_sub(book.handshakes + book.connections);
+        let own = guests.handshakes + guests.connections;
         let entry = if guests.handshakes >= HANDSHAKES_PER_ADDRESS_MAX
             || guests.connections >= CONNECTIONS_PER_ADDRESS_MAX
         {
             Entry::Refused
-        } else if book.handshakes + book.connections >= self.most {
+        } else if left == 0 || (own >= MODEST && own >= left) {
             Entry::NoRoom
         } else if book.handshakes >= HANDSHAKES_MAX {
             Entry::Full
@@ -192,6 +199,24 @@ mod tests {
         guests.pop();
         assert!(begin(&admission, 1).is_some());
         guests.clear();
+        assert!(is_empty(&admission));
+    }
+
+    /// One address after another takes what it can get; there is room for others all the same.
+    #[test]
+    fn no_address_takes_all_descriptors() {
+        let admission = admission(1024);
+        let take = |from: usize| {
+            let guests = std::iter::from_fn(|| begin(&admission, from).map(Guest::connected));
+            guests.collect::<Vec<Guest>>()
+        };
+        let hogs: Vec<Vec<Guest>> = (0..4).map(take).collect();
+        let most = 1024 / 4 * 3;
+        assert_eq!(hogs.iter().map(Vec::len).collect::<Vec<_>>(), [most / 2, most / 4, most / 8, most / 16]);
+        let left = most / 16;
+        assert!((10..14).all(|from| begin(&admission, from).is_some()) && left > 4);
+        assert!(matches!(admission.begin(ip(0)), Entry::NoRoom));
+        drop(hogs);
         assert!(is_empty(&admission));
     }
 
