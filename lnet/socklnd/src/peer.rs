@@ -52,6 +52,8 @@ pub(crate) struct PeerState {
     pub(crate) waiting: VecDeque<Tx>,
     /// The driver has been asked to connect.
     pub(crate) asked: bool,
+    /// A connection has shown that it is there under its NID's address, or that somebody believed is.
+    pub(crate) proven: bool,
     /// The entry has left the table: whoever still holds it must look again, or fail with this errno.
     pub(crate) retired: Option<Errno>,
     pub(crate) failure: Option<Failure>,
@@ -70,6 +72,7 @@ impl Peer {
             uses: 0,
             waiting: VecDeque::new(),
             asked: false,
+            proven: false,
             retired: None,
             failure: None,
             step: None,

@@ -2,7 +2,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
 use lnet_api::{Errno, Sent, Tx};
-use lnet_nid::ProcessId;
+use lnet_nid::{Nid, ProcessId};
+use lnet_proto::MessageType;
 use lnet_proto::sock::Version;
 
 use crate::admission::Admission;
@@ -11,7 +12,7 @@ use crate::choice::Load;
 use crate::links::Bounds;
 use crate::ni::{Ni, NiTable};
 use crate::outgoing::wire_len;
-use crate::peer::{Peer, PeerKey, PeerTable, WAITING_MAX};
+use crate::peer::{Peer, PeerKey, PeerState, PeerTable, WAITING_MAX};
 use crate::shard::Request;
 use crate::shards::Shards;
 use crate::sys::{Net, Options};
@@ -66,7 +67,7 @@ impl Shared {
                 drop(state);
                 return conn.send(tx);
             }
-            if peer.key.id.pid.is_userspace() {
+            if peer.key.id.pid.is_userspace() || (is_answer(&tx) && !self.may_call_back(&state)) {
                 return Sent::Now(Err(Errno::EHOSTUNREACH));
             }
             if state.waiting.len() >= WAITING_MAX {
@@ -97,7 +98,23 @@ impl Shared {
         if tx.peer.pid.is_userspace() || tx.peer.nid.net() != tx.ni.net() || tx.peer.nid == tx.ni {
             return Err(Errno::EHOSTUNREACH);
         }
-        self.peer_of(&ni, tx.peer).ok_or(Errno::ESHUTDOWN)
+        // The same node under another PID has proven its address for this one too.
+        let proven = is_answer(tx) && self.is_proven(tx.ni, tx.peer.nid);
+        let peer = self.peer_of(&ni, tx.peer).ok_or(Errno::ESHUTDOWN)?;
+        peer.state.lock().proven |= proven;
+        Ok(peer)
+    }
+
+    /// Whether a peer without connections is connected to for an answer. Under `hello` anybody can ask in the name of a
+    /// host that is silent or is none, and go; an answer that waits to be taken there holds credits of all others.
+    fn may_call_back(&self, peer: &PeerState) -> bool {
+        self.policy != AcceptPolicy::Hello || peer.proven
+    }
+
+    fn is_proven(&self, ni: Nid, nid: Nid) -> bool {
+        let mut peers = Vec::new();
+        self.peers.collect(&mut peers, |peer| peer.key.ni == ni && peer.key.id.nid == nid);
+        peers.iter().any(|peer| peer.state.lock().proven)
     }
 
     /// The peer of this name; made if it is not there, on the shard of its partition (S-209). `None` if the NI is ending.
@@ -108,10 +125,16 @@ impl Shared {
         }
         let shard = self.shards.shard(ni.sub, ni.upcalls.partition_of(ni.id.nid, id.nid));
         let make = || Peer::new(ni.clone(), id, shard.clone(), self.bounds(ni));
-        self.peers.get_or_insert(key, || self.nis.is_up(ni), make)
+        // If the NI has ended and started again meanwhile, the entry may be of its next life.
+        self.peers.get_or_insert(key, || self.nis.is_up(ni), make).filter(|peer| Arc::ptr_eq(&peer.ni, ni))
     }
 
     fn bounds(&self, ni: &Ni) -> Bounds {
         Bounds::new(ni.conns_per_peer(), self.config.min_reconnect_ms, self.config.max_reconnect_ms)
     }
+}
+
+/// Whether a message answers one that came.
+fn is_answer(tx: &Tx) -> bool {
+    matches!(tx.header.message_type(), MessageType::Ack | MessageType::Reply)
 }

@@ -261,7 +261,11 @@ impl Driver {
             return self.forget(turn, Some(key));
         }
         turn.shard.counters.rx.accepts.one();
-        peer.state.lock().links.accepted(conn_type, life);
+        {
+            let mut state = peer.state.lock();
+            state.links.accepted(conn_type, life);
+            state.proven |= is_proven(id.nid, remote);
+        }
         let rx = RxConn::new(turn, key, stream, &peer, conn_type, life.version, offer.byte_order);
         self.put_to_use(turn, key, rx.accepted(guest.connected(), rewrite), &behind);
     }
@@ -279,8 +283,7 @@ impl Driver {
     /// from an unprivileged port that is taken for theft, unless the address is the NID's own. A privileged port is
     /// believed, for kernel nodes may have several addresses (lnet-wire 24).
     fn is_elsewhere(&self, turn: Turn<'_>, peer: &Peer, remote: SocketAddr) -> bool {
-        let proven = remote.port() <= PRIVILEGED_PORT_MAX || peer.key.id.nid.ip() == Some(remote.ip());
-        if turn.shared.policy != AcceptPolicy::Hello || proven {
+        if turn.shared.policy != AcceptPolicy::Hello || is_proven(peer.key.id.nid, remote) {
             return false;
         }
         let elsewhere = |key| match self.sources.get(key) {
@@ -326,6 +329,11 @@ impl Driver {
             self.sources.remove(key);
         }
     }
+}
+
+/// Whether a peer that connects from there is believed to have this NID.
+fn is_proven(nid: Nid, remote: SocketAddr) -> bool {
+    remote.port() <= PRIVILEGED_PORT_MAX || nid.ip() == Some(remote.ip())
 }
 
 /// Whether a peer on this NI's network can have this NID: not this node itself, and an address that one host has.

@@ -193,7 +193,11 @@ impl Driver {
         if contradicts {
             self.close_peer(turn, &peer, Errno::ECONNRESET);
         }
-        peer.state.lock().links.established(conn_type, life, control_only, turn.now_ns);
+        {
+            let mut state = peer.state.lock();
+            state.links.established(conn_type, life, control_only, turn.now_ns);
+            state.proven = true;
+        }
         let rx = RxConn::new(turn, key, stream, &peer, conn_type, life.version, established.byte_order);
         self.put_to_use(turn, key, rx, behind);
         self.advance_peer(turn, &peer);

@@ -3,9 +3,10 @@
 use std::net::{Ipv4Addr, TcpListener};
 
 use crate::common::raw::{self, BULK_IN, BULK_OUT, CONTROL, NONE, Wire};
-use crate::common::{Node, PORT, S, address, config, drive, nid_of, settle};
+use crate::common::{FAR, Node, PORT, S, address, config, drive, nid_of, settle};
 use lnet_api::{Errno, Lnd};
 use lnet_nid::{Nid, Pid, ProcessId};
+use lnet_proto::{Body, Header, WireHandle};
 use lnet_socklnd::{AcceptPolicy, SockConfig, SockLnd, Step};
 
 const INCARNATION: u64 = 0x18e9_ae44_0000_0001;
@@ -636,4 +637,43 @@ fn what_keeps_an_ni_from_starting_is_said() {
     let odd = SockConfig { congestion_control: Some("no-such".into()), ..config() };
     let error = SockLnd::new(odd).unwrap().startup(ProcessId::lnet(nid_of(address())), node.engine.clone());
     assert!(error.unwrap_err().what.contains("'no-such'"));
+}
+
+/// Under `hello` anybody can ask in another host's name and go away: the answer goes nowhere, where it would wait, with
+/// credits that others need, for a host that perhaps is none. Whoever has asked from its own address is connected to.
+#[test]
+fn only_who_has_shown_its_address_is_connected_to_for_an_answer() {
+    let node = Node::new();
+    let ours = node.nid.ipv4().unwrap();
+    let (owner, thief) = (address(), address());
+    let listener = raw::listen(owner);
+    listener.set_nonblocking(true).unwrap();
+    let id = ProcessId::lnet(nid_of(owner));
+    let answer = |node: &Node, id: ProcessId| {
+        let body = Body::Reply { dst_wmd: WireHandle::new(1, 1) };
+        node.send(id, Header { dest: id, src: node.id(), payload_length: 0, body }, None, FAR)
+    };
+    let hang_up = |wire: Wire, lost: usize| {
+        drop(wire);
+        drive(&[&node], || node.lost().len() == lost);
+    };
+    let mut wire = Wire::connect(thief, 0, &node);
+    wire.send(&[raw::request(ours), raw::hello(3, owner, ours, INCARNATION, CONTROL)].concat());
+    assert_eq!(wire.read(&[&node], 56)[48..52], CONTROL.to_le_bytes());
+    hang_up(wire, 1);
+    // The thief may have said another PID than LNet answers to.
+    for id in [id, ProcessId::new(id.nid, Pid(777))] {
+        let token = answer(&node, id);
+        assert_eq!(node.sent(token), Some(Err(Errno::EHOSTUNREACH)));
+    }
+    settle(&[&node]);
+    assert!(listener.accept().is_err(), "nobody is connected to");
+
+    let (wire, _) = Wire::shake_hands(owner, &node, INCARNATION, CONTROL);
+    hang_up(wire, 2);
+    let token = answer(&node, id);
+    let (_wire, _) = Wire::accept(&listener, &[&node]);
+    assert_eq!(node.sent(token), None, "it waits for the connection");
+    answer(&node, ProcessId::new(id.nid, Pid(778)));
+    let (_wire, _) = Wire::accept(&listener, &[&node]);
 }
