@@ -47,6 +47,7 @@ pub(crate) struct Conn {
 }
 
 struct Outbox {
+    /// No more than the NI's credits: the engine hands over nothing without one, answers included.
     queue: VecDeque<Outgoing>,
     acks: AckQueue,
     keepalive: bool,

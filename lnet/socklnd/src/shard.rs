@@ -38,6 +38,7 @@ pub(crate) struct Shard {
     pub(crate) counters: Counters,
     /// What all shards of one LND have in common.
     lnd: Arc<()>,
+    /// A few for each connection, peer and NI: who has asked to be connected does not ask again.
     requests: Mutex<Vec<Request>>,
     corked: Mutex<Corked>,
     /// The poller has been woken, and not been asked since.

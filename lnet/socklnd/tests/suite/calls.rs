@@ -64,6 +64,31 @@ fn queued_messages_leave_in_one_call() {
     assert!(b.counters().rx.calls - before <= 4, "{:?}", b.counters());
 }
 
+/// S-210: below the measured threshold a stream of messages is read many bytes at a time and copied, above it nearly
+/// everything goes to its place.
+#[test]
+fn the_size_decides_whether_payloads_are_copied() {
+    const COUNT: usize = 20;
+    let direct_of = |size: usize| {
+        let (a, b) = idle_pair();
+        let before = b.counters().rx;
+        let bytes = pattern(2, size);
+        let memory = memory(&bytes, 1);
+        for number in 0..COUNT {
+            a.put(b.id(), &memory, 0);
+            drive(&[&a, &b], || b.received() == number + 2);
+        }
+        b.with_got(|got| assert!(got[1..].iter().all(|got| got.bytes() == bytes)));
+        let after = b.counters().rx;
+        let direct = after.bytes_direct - before.bytes_direct;
+        assert_eq!(after.bytes_copied - before.bytes_copied + direct, (COUNT * size) as u64);
+        direct
+    };
+    // The first message of a bulk connection may be large, for all that is known; TCP may deliver one in two pieces.
+    assert!(direct_of(40 << 10) < (COUNT * (40 << 10) / 4) as u64);
+    assert!(direct_of(64 << 10) > (COUNT * (64 << 10) / 4 * 3) as u64);
+}
+
 /// S-210: the payload of a 1 MiB GET goes from the socket straight to its place, but for what came with the header: at most
 /// what a connection that carries bulk reads ahead.
 #[test]
