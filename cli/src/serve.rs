@@ -1,5 +1,6 @@
 //! `nlx serve`: a node that answers pings and counts traffic, until it is stopped.
 
+mod driver;
 mod rates;
 mod totals;
 
@@ -21,9 +22,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let mut config = setup::config(&args.setup)?;
     let (port, policy) = (config.tcp().accept_port, config.tcp().accept_policy());
     let node = start(&config, port)?;
+    // Before the greeting: whoever has read it finds all that happens from then on in the first line.
+    let (begun, rates) = (Instant::now(), Rates::since(&node));
     greet(&node, port, policy, args.json)?;
-    let begun = Instant::now();
-    serve(&node, &signals, args)?;
+    serve(&node, rates, &signals, args)?;
     let totals = Totals::of(&node, begun.elapsed());
     node.shutdown(args.drain);
     if args.json { output::json(&totals.to_json()) } else { output::line(totals) }
@@ -50,8 +52,7 @@ fn greet(node: &Node, port: u16, policy: AcceptPolicy, json: bool) -> Result<(),
 }
 
 /// Drives the node in this thread until a signal asks for the end; reports meanwhile.
-fn serve(node: &Node, signals: &Signals, args: &ServeArgs) -> Result<(), Failure> {
-    let mut rates = Rates::since(node);
+fn serve(node: &Node, mut rates: Rates, signals: &Signals, args: &ServeArgs) -> Result<(), Failure> {
     loop {
         let rest = args.stats.map(|every| rest_of(every, rates.begun()));
         node.wait(&signals.interrupt, rest);

@@ -4,8 +4,8 @@
 
 mod support;
 
-use std::io::Read;
-use std::net::Ipv4Addr;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
@@ -35,6 +35,8 @@ fn a_node_tells_programs_what_it_does() {
         assert!((rate * seconds - 3.0).abs() < 0.01, "{stats}");
     }
     assert_eq!((&stats["dropped"], &stats["errors"]), (&0.into(), &0.into()));
+    assert_eq!(stats["tcp"]["refusals"], 0);
+    assert!(stats["tcp"]["accepts"].as_u64().unwrap() >= 1);
     server.signal(Signal::SIGINT);
     let (status, rest) = server.end();
     assert!(status.success());
@@ -48,6 +50,23 @@ fn a_node_tells_programs_what_it_does() {
     );
     assert!(stopped["tcp"]["accepts"].as_u64().unwrap() >= 1);
     assert_eq!((&stopped["tcp"]["refusals"], &stopped["tcp"]["protocol_errors"]), (&0.into(), &0.into()));
+}
+
+/// What went wrong between two lines stands in the second, once.
+#[test]
+fn trouble_is_told_while_it_happens() {
+    let there = Ipv4Addr::new(127, 2, 6, 2);
+    let port = free_port(there);
+    let mut server = serve(there, port, &[]);
+    let mut stranger = TcpStream::connect((there, port)).unwrap();
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    // The refusal is counted before the connection is closed, with or without a word.
+    let _ = stranger.read_to_end(&mut Vec::new());
+    for told in [true, false] {
+        server.signal(Signal::SIGUSR1);
+        let line = server.line();
+        assert_eq!(line.contains("0 errors, connections refused: 1 in "), told, "{line}");
+    }
 }
 
 #[test]

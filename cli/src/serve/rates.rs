@@ -1,18 +1,32 @@
 use std::fmt;
 use std::time::Instant;
 
-use lnet_node::{Census, Counters, Node};
-use serde_json::{Value, json};
+use lnet_node::{Census, Counters, Node, SockCounters};
+use serde_json::{Map, Value, json};
+
+use super::driver::{self, Count};
+
+/// What an operator wants to hear of: each stands in a line in which it has happened.
+const TROUBLE: [&str; 7] = [
+    "connect_failures",
+    "refusals",
+    "no_room",
+    "handshake_timeouts",
+    "protocol_errors",
+    "timeouts",
+    "peers_lost",
+];
 
 /// The counts at the start of a span of time.
 pub(super) struct Rates {
     begun: Instant,
     counters: Counters,
+    tcp: SockCounters,
 }
 
 impl Rates {
     pub(super) fn since(node: &Node) -> Rates {
-        Rates { begun: Instant::now(), counters: node.counters() }
+        Rates { begun: Instant::now(), counters: node.counters(), tcp: node.tcp().counters() }
     }
 
     pub(super) fn begun(&self) -> Instant {
@@ -31,9 +45,16 @@ impl Rates {
             census: node.tcp().census(),
             dropped: new.drop_count - old.drop_count,
             errors: new.errors - old.errors,
+            driver: growth(&self.tcp, &next.tcp),
         };
         (line, next)
     }
+}
+
+/// How much each count of the driver has grown.
+fn growth(old: &SockCounters, new: &SockCounters) -> Vec<Count> {
+    let both = driver::counts(old).into_iter().zip(driver::counts(new));
+    both.map(|((.., old), (words, name, new))| (words, name, new - old)).collect()
 }
 
 /// Per second.
@@ -62,7 +83,7 @@ impl fmt::Display for Flow {
 }
 
 /// What happened in a span of time.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Line {
     seconds: f64,
     received: Flow,
@@ -70,10 +91,13 @@ pub(super) struct Line {
     census: Census,
     dropped: u64,
     errors: u64,
+    driver: Vec<Count>,
 }
 
 impl Line {
-    pub(super) fn to_json(self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
+        let driver: Map<String, Value> =
+            self.driver.iter().map(|(_, name, count)| (name.to_string(), (*count).into())).collect();
         json!({ "stats": {
             "seconds": self.seconds,
             "received": self.received.to_json(),
@@ -82,6 +106,7 @@ impl Line {
             "connections": self.census.connections,
             "dropped": self.dropped,
             "errors": self.errors,
+            "tcp": driver,
         }})
     }
 }
@@ -91,6 +116,12 @@ impl fmt::Display for Line {
         let Census { peers, connections } = self.census;
         write!(f, "in {} | out {} | ", self.received, self.sent)?;
         write!(f, "{peers} peers, {connections} connections | ")?;
-        write!(f, "{} dropped, {} errors in {:.1} s", self.dropped, self.errors, self.seconds)
+        write!(f, "{} dropped, {} errors", self.dropped, self.errors)?;
+        for (words, name, count) in &self.driver {
+            if *count > 0 && TROUBLE.contains(name) {
+                write!(f, ", {words}: {count}")?;
+            }
+        }
+        write!(f, " in {:.1} s", self.seconds)
     }
 }

@@ -6,6 +6,8 @@ use comfy_table::{CellAlignment, Table};
 use lnet_node::{ByKind, Counters, NiStatistics, Node, SockCounters};
 use serde_json::{Map, Value, json};
 
+use super::driver;
+
 /// All that a node did in its life.
 pub(super) struct Totals {
     time: Duration,
@@ -19,24 +21,6 @@ impl Totals {
         Totals { time, counters: node.counters(), nis: node.ni_statistics(), tcp: node.tcp().counters() }
     }
 
-    /// The counters of the TCP LND that tell how it went, in words and for programs.
-    fn of_driver(&self) -> [(&'static str, &'static str, u64); 11] {
-        let (tx, rx) = (&self.tcp.tx, &self.tcp.rx);
-        [
-            ("connections accepted", "accepts", rx.accepts),
-            ("connections opened", "connects", rx.connects),
-            ("attempts to connect that failed", "connect_failures", rx.connect_failures),
-            ("connections refused", "refusals", rx.refusals),
-            ("handshakes not finished in time", "handshake_timeouts", rx.handshake_timeouts),
-            ("protocol errors", "protocol_errors", rx.protocol_errors),
-            ("timeouts", "timeouts", rx.timeouts),
-            ("peers lost", "peers_lost", rx.peers_lost),
-            ("keepalives sent", "keepalives", tx.keepalives),
-            ("zero-copy requests acknowledged", "zc_acks", tx.zc_acks),
-            ("bytes sent on the wire", "wire_bytes_sent", tx.bytes),
-        ]
-    }
-
     pub(super) fn to_json(&self) -> Value {
         let Counters { recv_count, recv_length, send_count, send_length, .. } = self.counters;
         let Counters { drop_count, drop_length, errors, .. } = self.counters;
@@ -48,8 +32,10 @@ impl Totals {
                 "dropped": kinds(&ni.traffic.dropped),
             })
         });
-        let driver: Map<String, Value> =
-            self.of_driver().into_iter().map(|(_, name, count)| (name.to_string(), count.into())).collect();
+        let driver: Map<String, Value> = driver::counts(&self.tcp)
+            .into_iter()
+            .map(|(_, name, count)| (name.to_string(), count.into()))
+            .collect();
         json!({ "stopped": {
             "seconds": self.time.as_secs_f64(),
             "received": { "messages": recv_count, "bytes": recv_length },
@@ -88,7 +74,7 @@ impl fmt::Display for Totals {
         }
         writeln!(f, "{nis}")?;
         let mut driver = table(["TCP", "count"]);
-        for (what, _, count) in self.of_driver() {
+        for (what, _, count) in driver::counts(&self.tcp) {
             driver.add_row([what.to_string(), count.to_string()]);
         }
         write!(f, "{driver}")
