@@ -3,6 +3,9 @@
 //! LNet has that many threads that connect. Here connecting is work of the peer's shard; the number bounds the sockets
 //! and source ports that are taken by peers that do not answer. Peers beyond it queue, and the first in the queue is
 //! told when an attempt ends.
+//!
+//! A rack that is down must not keep everybody else waiting: while others queue an attempt gets no more than
+//! [`CROWDED_NS`], and peers whose last attempt has failed stand behind all others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,6 +16,10 @@ use parking_lot::Mutex;
 
 use crate::peer::Peer;
 use crate::shard::Request;
+
+/// How long an attempt may last while others queue: longer than a living host takes even if the first packets are lost,
+/// and a fraction of what messages wait.
+pub(crate) const CROWDED_NS: u64 = 10_000_000_000;
 
 /// What a peer has of the attempts there may be.
 #[derive(Default)]
@@ -32,6 +39,14 @@ pub(crate) struct Attempts {
 struct Book {
     under_way: usize,
     queue: VecDeque<Arc<Peer>>,
+    /// Those whose last attempt has failed.
+    hopeless: VecDeque<Arc<Peer>>,
+}
+
+impl Book {
+    fn next(&mut self) -> Option<Arc<Peer>> {
+        self.queue.pop_front().or_else(|| self.hopeless.pop_front())
+    }
 }
 
 /// An attempt under way; makes room for the next when it is dropped.
@@ -42,15 +57,16 @@ impl Attempts {
         Attempts { most, book: Mutex::default() }
     }
 
-    /// Begins an attempt for a peer, or queues the peer.
-    pub(crate) fn begin(self: &Arc<Attempts>, peer: &Arc<Peer>) -> Option<Permit> {
+    /// Begins an attempt for a peer, or queues the peer; `failed` says whether its last attempt did.
+    pub(crate) fn begin(self: &Arc<Attempts>, peer: &Arc<Peer>, failed: bool) -> Option<Permit> {
         let mut book = self.book.lock();
         match peer.claim.0.load(Ordering::Relaxed) {
             GRANTED => peer.claim.0.store(NONE, Ordering::Relaxed),
             QUEUED => return None,
             _ if book.under_way >= self.most => {
                 peer.claim.0.store(QUEUED, Ordering::Relaxed);
-                book.queue.push_back(peer.clone());
+                let queue = if failed { &mut book.hopeless } else { &mut book.queue };
+                queue.push_back(peer.clone());
                 return None;
             }
             _ => book.under_way += 1,
@@ -69,15 +85,23 @@ impl Attempts {
         }
     }
 
+    /// Whether peers queue.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let book = self.book.lock();
+        !(book.queue.is_empty() && book.hopeless.is_empty())
+    }
+
     /// Forgets the peers of an NI that ends.
     pub(crate) fn forget(&self, ni: Nid) {
-        self.book.lock().queue.retain(|peer| peer.key.ni != ni);
+        let mut book = self.book.lock();
+        book.queue.retain(|peer| peer.key.ni != ni);
+        book.hopeless.retain(|peer| peer.key.ni != ni);
     }
 
     fn end(&self) {
         let next = {
             let mut book = self.book.lock();
-            let next = book.queue.pop_front();
+            let next = book.next();
             match &next {
                 Some(peer) => peer.claim.0.store(GRANTED, Ordering::Relaxed),
                 None => book.under_way -= 1,

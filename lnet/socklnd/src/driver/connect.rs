@@ -11,7 +11,8 @@ use tracing::debug;
 use super::accept::HANDSHAKE_READ;
 use super::receive::RxConn;
 use super::{Driver, Source, Turn};
-use crate::attempts::Permit;
+use crate::attempts::{CROWDED_NS, Permit};
+use crate::config::NS_PER_S;
 use crate::links::{Life, Next, Outcome};
 use crate::peer::{Peer, PeerState};
 use crate::slab::Key;
@@ -29,7 +30,8 @@ pub(super) struct Connecting {
     greeted: bool,
     /// The source port proves nothing to the peer.
     unprivileged: bool,
-    pub(super) deadline_ns: u64,
+    begun_ns: u64,
+    deadline_ns: u64,
     /// Given back when the attempt is over.
     permit: Option<Permit>,
 }
@@ -51,7 +53,7 @@ impl Driver {
     /// Does for a peer what its links say is next.
     pub(super) fn advance_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
         loop {
-            let next = {
+            let (next, failed) = {
                 let mut state = peer.state.lock();
                 state.asked = false;
                 if state.retired.is_some() {
@@ -62,14 +64,15 @@ impl Driver {
                 }
                 let waiting = !state.waiting.is_empty();
                 state.links.set_per_type(peer.ni.conns_per_peer());
-                state.links.next(turn.now_ns, waiting)
+                let failed = |failure: &Failure| failure.step != Step::Established;
+                (state.links.next(turn.now_ns, waiting), state.failure.as_ref().is_some_and(failed))
             };
             match next {
                 Next::Nothing => return,
                 Next::Wait { until_ns } => return self.timers.note(until_ns),
                 Next::Unreachable => return peer.fail_waiting(Errno::EHOSTUNREACH),
                 Next::Connect(conn_type) => {
-                    let Some(permit) = turn.shared.attempts.begin(peer) else { return };
+                    let Some(permit) = turn.shared.attempts.begin(peer, failed) else { return };
                     match self.begin_connecting(turn, peer, conn_type, permit) {
                         Ok(()) => return,
                         Err(miss) => self.attempt_failed(turn, peer, address_of(turn, peer, conn_type), miss),
@@ -114,7 +117,7 @@ impl Driver {
             .map_err(|errno| Miss::new(Step::Bind, errno, "cannot watch the socket"))?;
         debug!(peer = %peer.key.id, %conn_type, %address, "connecting");
         let deadline_ns = turn.now_ns.saturating_add(peer.ni.timeout_ns);
-        self.timers.note(deadline_ns);
+        self.timers.note(deadline_ns.min(turn.now_ns.saturating_add(CROWDED_NS)));
         let connecting = Connecting {
             stream,
             peer: peer.clone(),
@@ -123,6 +126,7 @@ impl Driver {
             conn_type,
             greeted: false,
             unprivileged: !connection.privileged,
+            begun_ns: turn.now_ns,
             deadline_ns,
             permit: Some(permit),
         };
@@ -225,8 +229,9 @@ impl Driver {
     pub(super) fn connecting_timed_out(&mut self, turn: Turn<'_>, key: Key) {
         let Some(Source::Connecting(connecting)) = self.sources.get(key) else { return };
         let step = if connecting.greeted { Step::Handshake } else { Step::Connect };
-        let seconds = connecting.peer.ni.options.timeout_s;
-        let detail = format!("no answer within {seconds} s");
+        let seconds = turn.now_ns.saturating_sub(connecting.begun_ns) / NS_PER_S;
+        let crowd = if connecting.deadline_ns > turn.now_ns { ", and other peers wait" } else { "" };
+        let detail = format!("no answer within {seconds} s{crowd}");
         self.connecting_failed(turn, key, Miss { step, errno: Errno::ETIMEDOUT, detail });
     }
 
@@ -312,6 +317,12 @@ impl Driver {
 }
 
 impl Connecting {
+    /// When it has taken too long.
+    pub(super) fn deadline_ns(&self, crowded: bool) -> u64 {
+        let patience_ns = if crowded { CROWDED_NS } else { u64::MAX };
+        self.deadline_ns.min(self.begun_ns.saturating_add(patience_ns))
+    }
+
     /// The TCP connection stands, or has failed: sends the request and the hello.
     fn greet(&mut self) -> Result<(), Miss> {
         self.stream.connect_result().map_err(|errno| Miss::new(Step::Connect, errno, ""))?;

@@ -9,6 +9,7 @@ use super::close::retire_if_idle;
 use super::receive::{Broken, RxConn};
 use super::{Driver, Source, Turn};
 use crate::SockConfig;
+use crate::attempts::CROWDED_NS;
 use crate::peer::Peer;
 use crate::slab::Key;
 
@@ -131,10 +132,15 @@ impl Driver {
         let now_ns = turn.now_ns;
         let mut found = Vec::new();
         let mut connections = false;
+        let crowded = turn.shared.attempts.is_crowded();
         for (key, source) in self.sources.iter_mut() {
             let (deadline_ns, due) = match source {
                 Source::Accepting(accepting) => (accepting.deadline_ns, Due::Accept),
-                Source::Connecting(connecting) => (connecting.deadline_ns, Due::Connect),
+                Source::Connecting(connecting) => {
+                    // Others may come to queue.
+                    self.timers.note(now_ns.saturating_add(CROWDED_NS));
+                    (connecting.deadline_ns(crowded), Due::Connect)
+                }
                 Source::Listener(listener) => match listener.paused_until_ns {
                     Some(until_ns) => (until_ns, Due::Listen),
                     None => continue,

@@ -89,6 +89,36 @@ fn attempts_to_connect_are_bounded() {
     assert!(tokens.iter().all(|token| node.sent(*token).is_some()));
 }
 
+/// Peers that never answer hold all attempts there may be: others have their turn long before those time out, and ahead
+/// of those that have failed before.
+#[test]
+fn peers_that_do_not_answer_do_not_keep_others_from_connecting() {
+    let node = Node::with(SockConfig { nconnds_max: 2, ..config() });
+    let silent = [(); 6].map(|()| address());
+    let _listeners = silent.map(raw::listen);
+    let healthy = [Node::new(), Node::new()];
+    // Two by two the silent ones have their ten seconds; the next time they all stand behind.
+    for (healthy, within_ns) in healthy.iter().zip([35 * S, 15 * S]) {
+        let tokens = silent.map(|peer| node.put_bytes(ProcessId::lnet(nid_of(peer)), b"x", 0));
+        settle(&[&node]);
+        let token = node.put_bytes(healthy.id(), b"x", 0);
+        let begun_ns = node.now_ns();
+        while node.sent(token).is_none() && node.now_ns() < begun_ns + within_ns {
+            node.later(S);
+            // What is connected within the host needs no time.
+            settle(&[&node, healthy]);
+        }
+        assert_eq!(node.sent(token), Some(Ok(())));
+        while tokens.iter().any(|token| node.sent(*token).is_none()) {
+            node.later(S);
+            settle(&[&node]);
+        }
+        // Longer than any pause by now.
+        node.later(10 * S);
+        settle(&[&node]);
+    }
+}
+
 /// Strangers take three quarters of the descriptors, and no more: this node connects all the same.
 #[test]
 fn descriptors_are_kept_for_connections_of_our_own() {
