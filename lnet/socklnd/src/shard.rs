@@ -15,6 +15,10 @@ use crate::sys::{Listener, Poller};
 /// How many times in a row one poll writes what its own upcalls queue.
 const UNCORK_ROUNDS_MAX: usize = 8;
 
+/// Requests and corked connections for which there is room from the start, in each of the two lists that change places with
+/// every poll: else one that is used for the first time after long still takes memory. Busier shards grow theirs once.
+pub(crate) const LIST_ROOM: usize = 64;
+
 /// What any thread may ask of a shard's driver.
 pub(crate) enum Request {
     /// Accept connections on this listener.
@@ -48,7 +52,6 @@ pub(crate) struct Shard {
 }
 
 /// Connections on which something waits to be written by the thread that polls, or polls next.
-#[derive(Default)]
 struct Corked {
     conns: Vec<Arc<Conn>>,
     /// The thread that has polled last.
@@ -62,8 +65,8 @@ impl Shard {
             poller,
             counters: Counters::default(),
             lnd,
-            requests: Mutex::default(),
-            corked: Mutex::default(),
+            requests: Mutex::new(Vec::with_capacity(LIST_ROOM)),
+            corked: Mutex::new(Corked { conns: Vec::with_capacity(LIST_ROOM), poller: 0 }),
             woken: AtomicBool::new(false),
             patient: AtomicBool::new(true),
         }

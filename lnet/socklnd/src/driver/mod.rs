@@ -19,7 +19,7 @@ use crate::SockConfig;
 use crate::burst::Patience;
 use crate::conn::Conn;
 use crate::peer::Peer;
-use crate::shard::{Request, Shard};
+use crate::shard::{LIST_ROOM, Request, Shard};
 use crate::shared::Shared;
 use crate::slab::{Key, Slab};
 use crate::sys::{Events, Readiness};
@@ -79,8 +79,8 @@ impl Driver {
             spin: Spin::default(),
             now_ns: 0,
             events: Some(Events::new()),
-            requests: Vec::new(),
-            uncorking: Vec::new(),
+            requests: Vec::with_capacity(LIST_ROOM),
+            uncorking: Vec::with_capacity(LIST_ROOM),
             peers: Vec::new(),
         }
     }
