@@ -17,6 +17,7 @@ mod setup;
 mod signals;
 mod source;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
@@ -82,9 +83,11 @@ fn misused(error: &clap::Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Logs go to standard error; `NLX_LOG` chooses them as `RUST_LOG` does elsewhere, for instance `NLX_LOG=debug`.
+/// Logs go to standard error, in colours if that is a terminal; `NLX_LOG` chooses them as `RUST_LOG` does elsewhere, for
+/// instance `NLX_LOG=debug`.
 fn init_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("NLX_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
 }

@@ -91,6 +91,18 @@ fn a_node_tells_people_what_it_does() {
     }
 }
 
+/// Logs that go to a file are text alone.
+#[test]
+fn a_log_in_a_file_has_no_colours() {
+    let there = Ipv4Addr::new(127, 2, 7, 2);
+    let port = free_port(there).to_string();
+    let mut command =
+        nlx(&["ping", "127.2.7.3@tcp", "--from", &format!("{there}@tcp"), "--accept-port", &port]);
+    let output = command.env("NLX_LOG", "debug").output().unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert!(log.contains("NI is up") && !log.contains('\u{1b}'), "{log}");
+}
+
 /// A first signal asks for an orderly end, which hangs here: nobody reads what is printed.
 #[test]
 fn a_second_signal_ends_it_at_once() {
