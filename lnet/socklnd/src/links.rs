@@ -275,11 +275,8 @@ impl Links {
     /// connection and drops it must not keep both sides busy.
     pub(crate) fn closed_all(&mut self, now_ns: u64) {
         if self.is_connected() && self.opened {
-            if now_ns.saturating_sub(self.since_ns) >= self.bounds.min_reconnect_ns {
-                (self.brief, self.not_before) = (0, Pause::No);
-            } else {
-                self.brief = self.brief.saturating_add(1);
-            }
+            let brief = now_ns.saturating_sub(self.since_ns) < self.bounds.min_reconnect_ns;
+            self.brief = if brief { self.brief.saturating_add(1) } else { 0 };
             if self.brief >= BRIEF_MAX {
                 self.not_before = Pause::Retry { until_ns: self.back_off(now_ns) };
             }

@@ -349,3 +349,16 @@ fn connections_of_which_only_the_last_is_kept_are_opened_at_the_pace_of_the_shor
         assert!(opened <= 3 * (now_ns / S + 1), "{opened} connections in {} s", now_ns / S);
     }
 }
+
+/// The pause after a failure is not cut short when connections that have lasted are gone.
+#[test]
+fn a_pause_outlasts_the_connections_that_there_were() {
+    let mut links = links(LOW, HIGH, 1);
+    links.begin(ConnType::Control);
+    links.established(ConnType::Control, LIFE, false, 0);
+    links.begin(ConnType::BulkIn);
+    links.failed(10 * S);
+    links.closed_all(10 * S);
+    assert_eq!(links.next(11 * S - 1, true), Next::Unreachable);
+    assert_eq!(links.next(11 * S, true), Next::Connect(ConnType::Control));
+}
