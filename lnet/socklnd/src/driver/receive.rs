@@ -67,8 +67,9 @@ pub(super) struct RxConn {
     pub(super) heard: bool,
     /// When the message in reception began, or was held back or resumed; `None` between messages.
     begun_ns: Option<u64>,
-    /// What had been written when that was last different, and when: to see whether the connection moves.
-    pub(super) write_mark: (u64, u64),
+    /// What had been written when that was last different, and when: to see whether the connection moves. `None` if
+    /// nothing was queued when that was last looked at.
+    pub(super) write_mark: Option<(u64, u64)>,
     /// Who the peer is taken for, in place of what its headers say.
     rewrite: Option<ProcessId>,
     /// A peer that connected in.
@@ -159,7 +160,7 @@ impl RxConn {
             last_heard_ns: turn.now_ns,
             heard: false,
             begun_ns: None,
-            write_mark: (0, turn.now_ns),
+            write_mark: None,
             rewrite: None,
             guest: None,
         }
@@ -194,6 +195,11 @@ impl RxConn {
     /// Whether a message has begun and its rest is awaited.
     pub(super) fn is_mid_message(&self) -> bool {
         matches!(self.state, State::Payload(_)) || (self.head_len > 0 && !self.is_held())
+    }
+
+    /// When too long a time will have passed in which nothing could be sent, if nothing can until then.
+    pub(super) fn stuck_at_ns(&self, timeout_ns: u64) -> Option<u64> {
+        self.write_mark.map(|(_, since_ns)| since_ns.saturating_add(timeout_ns))
     }
 
     /// Whether the message that is in reception, or held back, is so for as long as that.

@@ -72,10 +72,12 @@ enum Due {
 /// Whether a connection still moves, and may go on as it does.
 fn judge(rx: &mut RxConn, now_ns: u64, timeout_ns: u64) -> Option<Due> {
     let written = rx.conn.written();
-    if rx.conn.queued() == 0 || rx.write_mark.0 != written {
-        rx.write_mark = (written, now_ns);
-    }
-    if rx.write_mark.1.saturating_add(timeout_ns) <= now_ns {
+    rx.write_mark = match rx.write_mark {
+        _ if rx.conn.queued() == 0 => None,
+        Some(mark) if mark.0 == written => Some(mark),
+        _ => Some((written, now_ns)),
+    };
+    if rx.stuck_at_ns(timeout_ns).is_some_and(|at_ns| at_ns <= now_ns) {
         return Some(Due::Stuck("nothing can be sent on it"));
     }
     if rx.conn.begun_deadline_ns().is_some_and(|ns| ns.saturating_add(timeout_ns) <= now_ns) {
@@ -152,6 +154,10 @@ impl Driver {
                     }
                     let timeout_ns = rx.peer.ni.timeout_ns;
                     found.extend(judge(rx, now_ns, timeout_ns).map(|due| (key, due)));
+                    // What has happened between two looks is known at the second: the end must not wait for another.
+                    if let Some(at_ns) = rx.stuck_at_ns(timeout_ns) {
+                        self.timers.note(at_ns);
+                    }
                     continue;
                 }
                 Source::Lost(_) | Source::Vacant => continue,

@@ -1,0 +1,65 @@
+//! An attempt to connect takes `sock_timeout` at the most, and so does a message that waits for a connection.
+
+use lnet_api::Errno;
+use lnet_socklnd::{SockConfig, Step};
+
+use super::raw::{House, Manner};
+use super::stage::{OTHER, PEER, Stage, nid};
+use super::{S, assert_fires, watched_ns};
+
+/// The values that are tried: the default, and another.
+fn timeouts() -> [u32; 2] {
+    assert_eq!(SockConfig::default().timeout_s, 50);
+    [50, 12]
+}
+
+fn check(what: &str, step: Step, prepare: impl Fn(&Stage) -> Option<House>) {
+    for seconds in timeouts() {
+        let mut stage = Stage::new(&SockConfig { timeout_s: seconds, ..SockConfig::default() });
+        let mut house = prepare(&stage);
+        let timer_ns = u64::from(seconds) * S;
+        let put = stage.put(PEER, 100);
+        let end = stage.end_of(put, watched_ns(timer_ns), |_| house.iter_mut().for_each(House::serve));
+        assert_fires(what, end.map(|(ns, _)| ns), timer_ns);
+        assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)), "{what}");
+        let failure = stage.lnd.last_failure(nid(PEER)).expect("a reason");
+        assert_eq!((failure.step, failure.errno), (step, Errno::ETIMEDOUT), "{what}: {failure}");
+    }
+}
+
+#[test]
+fn nobody_answers_the_first_segment() {
+    check("no connection", Step::Connect, |stage| {
+        stage.silence_the_node();
+        None
+    });
+}
+
+#[test]
+fn somebody_accepts_and_does_not_say_hello() {
+    check("no hello", Step::Handshake, |stage| Some(House::open(stage, Manner::Silent)));
+}
+
+/// One attempt at a time: the second message's peer has its turn when the first one's is over, and its own attempt would
+/// go on when the message's time is over.
+#[test]
+fn a_message_waits_for_its_turn() {
+    for seconds in timeouts() {
+        let timer_ns = u64::from(seconds) * S;
+        let mut stage =
+            Stage::new(&SockConfig { timeout_s: seconds, nconnds_max: 1, ..SockConfig::default() });
+        stage.silence_the_node();
+        stage.put(OTHER, 100);
+        stage.run_for(timer_ns / 5);
+        let put = stage.put(PEER, 100);
+        let end = stage.end_of(put, watched_ns(timer_ns), |_| {});
+        assert_fires("a message waits for a connection", end.map(|(ns, _)| ns), timer_ns);
+        assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
+        assert_eq!(
+            stage.lnd.progress(nid(PEER)),
+            Some(Step::Connect),
+            "its attempt has begun late, and goes on"
+        );
+        assert_eq!(stage.lnd.last_failure(nid(PEER)), None);
+    }
+}

@@ -1,0 +1,34 @@
+//! When the timers of the TCP LND fire (lnet-wire 24 and 28), to the nanosecond of virtual time: a real engine and a real
+//! LND on one host, and on the other a script that speaks plain bytes. Each timer must fire within 1 and 1.25 times its
+//! value, and not before, with LNet's default and with another value.
+
+mod accept;
+mod backoff;
+mod connect;
+mod keepalive;
+mod progress;
+mod raw;
+mod stage;
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+
+/// What the network takes: both ways of a few handshakes.
+const NETWORK_NS: u64 = 5 * MS;
+
+/// A timer of this value has fired after so long.
+#[track_caller]
+fn assert_fires(what: &str, after_ns: Option<u64>, timer_ns: u64) {
+    let after_ns =
+        after_ns.unwrap_or_else(|| panic!("{what}: it never fires, though its value is {timer_ns} ns"));
+    let latest_ns = timer_ns / 4 * 5 + NETWORK_NS;
+    assert!(
+        (timer_ns..=latest_ns).contains(&after_ns),
+        "{what}: it fires after {after_ns} ns, and should between {timer_ns} and {latest_ns} ns"
+    );
+}
+
+/// How long something that has a timer of this value is watched.
+fn watched_ns(timer_ns: u64) -> u64 {
+    2 * timer_ns + S
+}

@@ -1,0 +1,166 @@
+//! What has begun must go on: `sock_timeout` without a byte, or twice that for one message, and all connections go.
+
+use lnet_api::Errno;
+use lnet_sim::tcp::TcpHabits;
+use lnet_socklnd::{SockConfig, Step};
+
+use super::raw::{House, Manner, Wire, noop, put};
+use super::stage::{PEER, Stage, nid};
+use super::{MS, S, assert_fires, watched_ns};
+
+const TIMEOUTS_S: [u32; 2] = [50, 12];
+
+fn stage(seconds: u32) -> (Stage, u64) {
+    (Stage::new(&SockConfig { timeout_s: seconds, ..SockConfig::default() }), u64::from(seconds) * S)
+}
+
+#[track_caller]
+fn assert_timed_out(stage: &Stage) {
+    let failure = stage.lnd.last_failure(nid(PEER)).expect("a reason");
+    assert_eq!((failure.step, failure.errno), (Step::Established, Errno::ETIMEDOUT), "{failure}");
+    let counters = stage.lnd.counters().rx;
+    assert_eq!((counters.timeouts, counters.peers_lost, counters.protocol_errors), (1, 1, 0));
+}
+
+/// How long the node waits after the last byte of these.
+fn check_receiving(what: &str, pieces: &[&[u8]]) {
+    for seconds in TIMEOUTS_S {
+        let (mut stage, timer_ns) = stage(seconds);
+        let mut wire = Wire::greet(&mut stage, 3);
+        let mut begun_ns = 0;
+        for piece in pieces {
+            // The time counts from the last byte.
+            stage.run_for(timer_ns * 2 / 5 + 100 * MS);
+            wire.send(piece);
+            begun_ns = stage.now_ns();
+        }
+        let ended =
+            stage.until(watched_ns(timer_ns), |stage| wire.has_ended().then(|| stage.now_ns() - begun_ns));
+        assert_fires(what, ended, timer_ns);
+        assert_timed_out(&stage);
+    }
+}
+
+#[test]
+fn a_prefix_does_not_end() {
+    check_receiving("half a prefix", &[&noop(1)[..10], &noop(1)[10..11]]);
+}
+
+#[test]
+fn a_header_does_not_end() {
+    check_receiving("half a header", &[&put(0)[..40], &put(0)[40..41]]);
+}
+
+#[test]
+fn a_payload_does_not_end() {
+    let message = put(5_000);
+    check_receiving("half a payload", &[&message[..3_000], &message[3_000..3_001]]);
+}
+
+/// Whole messages have no such time: silence is nothing bad.
+#[test]
+fn silence_between_messages_is_no_error() {
+    let (mut stage, timer_ns) = stage(50);
+    let mut wire = Wire::greet(&mut stage, 3);
+    wire.send(&[put(5_000), noop(1)].concat());
+    assert_eq!(stage.until(5 * timer_ns, |_| wire.has_ended().then_some(())), None);
+}
+
+/// A byte now and then is progress, but a message has no more than twice the time.
+#[test]
+fn a_message_trickles_in() {
+    for seconds in TIMEOUTS_S {
+        let (mut stage, timer_ns) = stage(seconds);
+        let mut wire = Wire::greet(&mut stage, 3);
+        stage.run_for(300 * MS);
+        let begun_ns = stage.now_ns();
+        let message = put(5_000);
+        let ended = message.iter().find_map(|byte| {
+            wire.send(&[*byte]);
+            stage.until(timer_ns / 5, |stage| wire.has_ended().then(|| stage.now_ns() - begun_ns))
+        });
+        assert_fires("a trickling message", ended, 2 * timer_ns);
+        assert_timed_out(&stage);
+    }
+}
+
+/// Timeout and keepalive.
+const TIMES_S: [(u32, u32); 3] = [(50, 30), (12, 30), (30, 29)];
+
+/// Small buffers, so that a message neither fits in nor moves by itself. The time of the keepalive decides when the node
+/// looks at its connections: a quarter of it may be no part of the timeout.
+fn narrow((seconds, keepalive_s): (u32, u32)) -> (Stage, u64) {
+    let habits = TcpHabits { send_buffer: 4 << 10, receive_buffer: 4 << 10, ..TcpHabits::reliable() };
+    let config = SockConfig { timeout_s: seconds, keepalive_s, ..SockConfig::default() };
+    (Stage::over(&config, habits), u64::from(seconds) * S)
+}
+
+#[test]
+fn a_peer_never_reads() {
+    for times in TIMES_S {
+        let (mut stage, timer_ns) = narrow(times);
+        let mut house = House::open(&stage, Manner::Welcomes);
+        let put = stage.put(PEER, 100_000);
+        let end = stage.end_of(put, watched_ns(timer_ns), |_| house.serve());
+        assert_fires("nothing is taken", end.map(|(ns, _)| ns), timer_ns);
+        assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
+        assert_timed_out(&stage);
+    }
+}
+
+/// The connection is full and has been idle for long when a message comes: its time counts from there.
+#[test]
+fn a_peer_stops_reading_long_before() {
+    for times in TIMES_S {
+        for early_ns in [100 * MS, u64::from(times.0) * S / 5] {
+            let (mut stage, timer_ns) = narrow(times);
+            let mut house = House::open(&stage, Manner::Welcomes);
+            // One makes the connections; the other fits into both buffers exactly: 8 KiB with prefix and header.
+            for size in [10, (8 << 10) - 96] {
+                let put = stage.put(PEER, size);
+                let end = stage.end_of(put, S, |_| house.serve());
+                assert_eq!(end.map(|(_, result)| result), Some(Ok(())));
+                stage.until(100 * MS, |_| {
+                    house.serve();
+                    None::<()>
+                });
+            }
+            stage.until(timer_ns + early_ns, |_| {
+                house.serve();
+                None::<()>
+            });
+            let put = stage.put(PEER, 3_000);
+            let end = stage.end_of(put, watched_ns(timer_ns), |_| house.serve());
+            assert_fires("nothing is taken", end.map(|(ns, _)| ns), timer_ns);
+            assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
+        }
+    }
+}
+
+/// A peer that reads a little now and then: what has begun to leave has twice the time, what waits behind it has its own.
+#[test]
+fn a_peer_reads_too_slowly() {
+    for times in TIMES_S {
+        let (mut stage, timer_ns) = narrow(times);
+        let mut house = House::open(&stage, Manner::Welcomes);
+        let mut read_ns = 0;
+        let mut script = move |stage: &mut Stage| {
+            house.serve();
+            if stage.now_ns() >= read_ns {
+                read_ns = stage.now_ns() + timer_ns / 5;
+                stage.net.at(read_ns, 0);
+                house.wires.iter_mut().for_each(|wire| wire.read(3_000));
+            }
+        };
+        let (begun, behind) = (stage.put(PEER, 1 << 20), stage.put(PEER, 2_000));
+        let end = stage.end_of(behind, watched_ns(timer_ns), &mut script);
+        assert_fires("a message behind it", end.map(|(ns, _)| ns), timer_ns);
+        assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
+        assert_eq!(stage.lnd.counters().rx.timeouts, 0, "the connections stand");
+        let spent_ns = end.map_or(0, |(ns, _)| ns);
+        let end = stage.end_of(begun, watched_ns(2 * timer_ns), &mut script);
+        assert_fires("a message that leaves too slowly", end.map(|(ns, _)| spent_ns + ns), 2 * timer_ns);
+        assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
+        assert_timed_out(&stage);
+    }
+}

@@ -1,0 +1,198 @@
+//! The peer: bytes written by hand (lnet-wire 21 to 25); nothing here uses `lnet-proto`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use lnet_api::Errno;
+use lnet_region::Part;
+use lnet_socklnd::sys::{Accepted, Listener, Net, Options, Received, Stream};
+
+use super::stage::{NODE, PEER, Stage};
+
+const CONTROL: u32 = 1;
+const NONE: u32 = u32::MAX;
+const PORT: u16 = 988;
+
+/// Bytes of a request and of a hello.
+const REQUEST_LEN: usize = 16;
+const HELLO_LEN: usize = 56;
+
+/// Bytes of a prefix, and of a prefix with its header.
+pub(crate) const PREFIX_LEN: usize = 24;
+const FRAME_LEN: usize = PREFIX_LEN + 72;
+
+/// Nothing that the system would do by itself.
+const OPTIONS: Options = Options {
+    nagle: false,
+    tx_buffer_size: 0,
+    rx_buffer_size: 0,
+    keepalive_idle_s: 0,
+    keepalive_count: 0,
+    keepalive_intvl_s: 0,
+    timeout_s: 0,
+    congestion_control: None,
+    tos: None,
+};
+
+fn nid(ip: Ipv4Addr) -> [u8; 8] {
+    (0x0002_0000_u64 << 32 | u64::from(u32::from(ip))).to_le_bytes()
+}
+
+pub(crate) fn request() -> Vec<u8> {
+    [&0xacce_7100_u32.to_le_bytes()[..], &1_u32.to_le_bytes(), &nid(NODE)].concat()
+}
+
+pub(crate) fn hello(version: u32, from: Ipv4Addr, conn_type: u32) -> Vec<u8> {
+    [
+        &0x4572_6963_u32.to_le_bytes()[..],
+        &version.to_le_bytes(),
+        &nid(from),
+        &nid(NODE),
+        &12345_u32.to_le_bytes(),
+        &0_u32.to_le_bytes(),
+        &77_u64.to_le_bytes(),
+        &0_u64.to_le_bytes(),
+        &conn_type.to_le_bytes(),
+        &0_u32.to_le_bytes(),
+    ]
+    .concat()
+}
+
+pub(crate) fn noop(cookie_1: u64) -> Vec<u8> {
+    [&0xc0_u32.to_le_bytes()[..], &0_u32.to_le_bytes(), &0_u64.to_le_bytes(), &cookie_1.to_le_bytes()]
+        .concat()
+}
+
+/// A PUT of so many bytes, with its prefix; nobody has a buffer for it.
+pub(crate) fn put(size: usize) -> Vec<u8> {
+    let message = [
+        &0xc1_u32.to_le_bytes()[..],
+        &[0; 20],
+        &nid(NODE),
+        &nid(PEER),
+        &12345_u32.to_le_bytes(),
+        &12345_u32.to_le_bytes(),
+        &1_u32.to_le_bytes(),
+        &(size as u32).to_le_bytes(),
+        &[0xff; 16],
+        &[0; 16],
+        &9_u32.to_le_bytes(),
+        &0_u32.to_le_bytes(),
+    ]
+    .concat();
+    assert_eq!(message.len(), FRAME_LEN);
+    [message, vec![0; size]].concat()
+}
+
+/// The peer's end of a connection.
+pub(crate) struct Wire {
+    stream: Box<dyn Stream>,
+    /// What has come and was read.
+    pub(crate) bytes: Vec<u8>,
+    /// The node has ended it, and this was seen.
+    pub(crate) ended: bool,
+    answered: bool,
+}
+
+impl Wire {
+    fn new(stream: Box<dyn Stream>) -> Wire {
+        Wire { stream, bytes: Vec::new(), ended: false, answered: false }
+    }
+
+    /// Connects to the node, which knows nothing yet but that.
+    pub(crate) fn connect(stage: &mut Stage) -> Wire {
+        let connecting = stage.peer.connect(PEER.into(), SocketAddr::new(NODE.into(), PORT), &OPTIONS);
+        let wire = Wire::new(connecting.unwrap_or_else(|error| panic!("{error:?}")).stream);
+        let stands = |_: &mut Stage| (wire.stream.send(&[]) != Err(Errno::EAGAIN)).then_some(());
+        stage.until(super::S, stands).expect("nobody accepts");
+        wire
+    }
+
+    /// Connects, and is taken for a peer of this version.
+    pub(crate) fn greet(stage: &mut Stage, version: u32) -> Wire {
+        let mut wire = Wire::connect(stage);
+        wire.send(&[request(), hello(version, PEER, CONTROL)].concat());
+        stage.until(super::S, |_| wire.has(HELLO_LEN).then_some(())).expect("no hello comes back");
+        wire.bytes.clear();
+        wire
+    }
+
+    pub(crate) fn send(&self, bytes: &[u8]) {
+        assert_eq!(self.stream.send(&[Part::new(bytes)]), Ok(bytes.len()));
+    }
+
+    /// Reads so many bytes at the most.
+    pub(crate) fn read(&mut self, most: usize) {
+        let mut buffer = vec![0; most];
+        match self.stream.receive(&mut buffer) {
+            Received::Bytes(count) => self.bytes.extend(&buffer[..count]),
+            Received::Nothing => {}
+            Received::End | Received::Broken(_) => self.ended = true,
+        }
+    }
+
+    /// Reads on, and says whether so many bytes are there.
+    fn has(&mut self, count: usize) -> bool {
+        self.read(count - self.bytes.len());
+        self.bytes.len() >= count
+    }
+
+    /// Whether the node has ended it; reads all that has come.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.read(4096);
+        self.ended
+    }
+}
+
+/// What the peer does with those who connect to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// Accepts, and says nothing.
+    Silent,
+    /// Says NONE.
+    Refuses,
+    /// Says hello.
+    Welcomes,
+}
+
+/// The peer's listener, and all who have connected.
+pub(crate) struct House {
+    listener: Box<dyn Listener>,
+    from: Ipv4Addr,
+    pub(crate) manner: Manner,
+    pub(crate) wires: Vec<Wire>,
+}
+
+impl House {
+    pub(crate) fn open(stage: &Stage, manner: Manner) -> House {
+        House::at(stage, PEER, manner)
+    }
+
+    pub(crate) fn at(stage: &Stage, ip: Ipv4Addr, manner: Manner) -> House {
+        let listener = stage.peer.listen(SocketAddr::new(ip.into(), PORT), 127, &OPTIONS).unwrap();
+        House { listener, from: ip, manner, wires: Vec::new() }
+    }
+
+    /// Accepts who has come, and answers hellos. Nothing is read beyond them.
+    pub(crate) fn serve(&mut self) {
+        while let Accepted::Connection(stream, _) = self.listener.accept() {
+            self.wires.push(Wire::new(stream));
+        }
+        if self.manner == Manner::Silent {
+            return;
+        }
+        for wire in self.wires.iter_mut().filter(|wire| !wire.answered) {
+            wire.answered = wire.has(REQUEST_LEN + HELLO_LEN);
+            if wire.answered {
+                let wanted = wire.bytes[REQUEST_LEN + 48];
+                // What is IN here is OUT there.
+                let own =
+                    if self.manner == Manner::Refuses { NONE } else { [0, 1, 3, 2][usize::from(wanted)] };
+                wire.send(&hello(3, self.from, own));
+                wire.bytes.clear();
+            }
+        }
+        if self.manner == Manner::Refuses {
+            self.wires.retain(|wire| !wire.answered);
+        }
+    }
+}
