@@ -28,6 +28,7 @@
 //! - once everything has healed, everything ends within its timeouts, everybody reaches everybody within the longest
 //!   back-off and the time it takes to find out that a connection is dead, then nothing fails any more, both sides have
 //!   the same connections of the same lives, and every byte sent has been received;
+//! - the LND's counters say what the wire says: bytes, messages, NOOPs, connections, refusals;
 //! - then nobody polls but for timers and keepalives, all credits are home, and with the last NI all sockets, leases and
 //!   engines go.
 //!
@@ -58,6 +59,7 @@ mod seen;
 mod sockets;
 mod state;
 mod tap;
+mod traffic;
 mod world;
 
 use crate::run::{Attempt, Failure, search};

@@ -8,6 +8,7 @@ use super::host::SimHost;
 use super::seen::TcpSeen;
 use super::state::{Event, Host, State};
 use super::tap::Held;
+use super::traffic::Traffic;
 use crate::Step;
 
 /// A TCP network in virtual time: hosts, listeners, connections. All that happens on it stands in one queue, and follows
@@ -171,6 +172,10 @@ impl TcpNet {
 
     pub(super) fn held(&self, host: usize) -> Vec<Held> {
         self.state.lock().tap.held(host)
+    }
+
+    pub(super) fn take_traffic(&self, host: usize) -> Traffic {
+        self.state.lock().tap.take_traffic(host)
     }
 
     pub(super) fn on_their_way(&self) -> Option<(IpAddr, IpAddr, u64)> {

@@ -120,6 +120,7 @@ impl Listener for SimListener {
         host.descriptors += 1;
         end.held = true;
         let remote = end.remote;
+        state.tap.taken(self.host.host);
         drop(guard);
         Accepted::Connection(Box::new(SimStream { host: self.host.clone(), id }), remote)
     }

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use super::traffic::{Meter, Traffic, word};
+
 /// The most bytes of a request and a hello.
 const GREETING_MAX: usize = 256;
 
@@ -37,6 +39,9 @@ struct Side {
     sent: u64,
     received: u64,
     closed: bool,
+    /// What goes out behind the handshake, and what comes in.
+    out: Meter,
+    into: Meter,
 }
 
 /// A connection: the side that opened it, and the other.
@@ -83,6 +88,8 @@ pub(super) struct Tap {
     pub(super) handshakes: u64,
     pub(super) refusals: u64,
     pub(super) races: u64,
+    /// By host, in its present life.
+    traffic: BTreeMap<usize, Traffic>,
     /// What was seen that must not be.
     pub(super) wrong: Vec<String>,
 }
@@ -130,15 +137,10 @@ impl Tap {
         self.passive.insert(passive, active);
     }
 
-    /// The connection of an end, and which of its sides that is.
-    fn wire(&mut self, end: u64) -> Option<(u64, &mut Wire, usize)> {
-        let (active, side) = self.passive.get(&end).map_or((end, 0), |active| (*active, 1));
-        self.wires.get_mut(&active).map(|wire| (active, wire, side))
-    }
-
     pub(super) fn sent(&mut self, end: u64, bytes: &[u8]) {
-        let Some((_, wire, place)) = self.wire(end) else { return };
+        let Some((_, wire, place)) = wire_of(&mut self.wires, &self.passive, end) else { return };
         let side = &mut wire.sides[place];
+        let before = side.sent;
         side.sent += bytes.len() as u64;
         let room = GREETING_MAX - side.head.len().min(GREETING_MAX);
         side.head.extend(&bytes[..bytes.len().min(room)]);
@@ -151,18 +153,34 @@ impl Tap {
             wire.reply = parse(&wire.sides[1].head);
             let refused = wire.reply.map(|reply| reply.conn_type == NONE);
             self.refusals += u64::from(refused == Some(true));
+            let traffic = self.traffic.entry(wire.sides[1].host).or_default();
+            traffic.refusals += u64::from(refused == Some(true));
+            traffic.welcomes += u64::from(refused == Some(false));
+        }
+        if let Some((version, skip)) = wire.behind(place, before, bytes.len()) {
+            let side = &mut wire.sides[place];
+            let traffic = self.traffic.entry(side.host).or_default();
+            side.out.feed(version, &bytes[skip..], &mut traffic.sent);
         }
     }
 
     pub(super) fn received(&mut self, end: u64, bytes: &[u8]) {
-        let Some((_, wire, place)) = self.wire(end) else { return };
+        let Some((_, wire, place)) = wire_of(&mut self.wires, &self.passive, end) else { return };
+        let before = wire.sides[place].received;
         wire.sides[place].received += bytes.len() as u64;
+        if let Some((version, skip)) = wire.behind(1 - place, before, bytes.len()) {
+            let side = &mut wire.sides[place];
+            let traffic = self.traffic.entry(side.host).or_default();
+            side.into.feed(version, &bytes[skip..], &mut traffic.received);
+        }
+        let host = wire.sides[place].host;
         let Some(pair) = wire.pair() else { return };
         let answered = place == 0 && !wire.settled && wire.is_known(0);
         let refused = place == 0 && !wire.settled && wire.reply.is_some_and(|reply| reply.conn_type == NONE);
         wire.settled |= answered || refused;
         if answered {
             self.handshakes += 1;
+            self.traffic.entry(host).or_default().welcomed += 1;
             self.attempts.remove(&pair);
             // What the other side remembers may be forgotten with its connections.
             if let Some(other) = self.attempts.get_mut(&(pair.1, pair.0)) {
@@ -173,10 +191,20 @@ impl Tap {
         }
     }
 
+    /// A program has taken a connection from its listener's queue.
+    pub(super) fn taken(&mut self, host: usize) {
+        self.traffic.entry(host).or_default().taken += 1;
+    }
+
+    /// What a host's program has sent and received since this was last asked.
+    pub(super) fn take_traffic(&mut self, host: usize) -> Traffic {
+        self.traffic.remove(&host).unwrap_or_default()
+    }
+
     /// A program has ended one side.
     pub(super) fn closed(&mut self, end: u64) {
         let (now_ns, backoff_ns) = (self.now_ns, self.backoff_ns);
-        let Some((active, wire, place)) = self.wire(end) else { return };
+        let Some((active, wire, place)) = wire_of(&mut self.wires, &self.passive, end) else { return };
         if std::mem::replace(&mut wire.sides[place].closed, true) {
             return;
         }
@@ -239,6 +267,14 @@ impl Wire {
         !self.sides[place].closed && (place == 1 || self.sides[0].received >= reply.length as u64)
     }
 
+    /// The version of a welcome connection, and how many of so many bytes, `before` of which others have gone from this side,
+    /// belong to its handshake.
+    fn behind(&self, place: usize, before: u64, count: usize) -> Option<(u32, usize)> {
+        let reply = self.reply.filter(|reply| reply.conn_type != NONE)?;
+        let greeting = if place == 0 { self.greeting } else { reply.length };
+        Some((reply.version, greeting.saturating_sub(before as usize).min(count)))
+    }
+
     fn held(&self, place: usize) -> Option<(usize, Held)> {
         let (hello, reply) = (self.hello?, self.reply?);
         if !self.is_known(place) {
@@ -259,8 +295,14 @@ impl Wire {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..at + 4).map(|word| u32::from_le_bytes(word.try_into().unwrap_or_default()))
+/// The connection of an end, and which of its sides that is.
+fn wire_of<'a>(
+    wires: &'a mut BTreeMap<u64, Wire>,
+    passive: &BTreeMap<u64, u64>,
+    end: u64,
+) -> Option<(u64, &'a mut Wire, usize)> {
+    let (active, side) = passive.get(&end).map_or((end, 0), |active| (*active, 1));
+    wires.get_mut(&active).map(|wire| (active, wire, side))
 }
 
 /// Where the hello begins behind an acceptor request.

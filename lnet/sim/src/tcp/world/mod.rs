@@ -1,6 +1,7 @@
 //! Nodes of real engines and real TCP LNDs, with programs that do random things.
 
 mod check;
+mod counters;
 mod ledger;
 mod node;
 mod program;

@@ -77,6 +77,8 @@ pub(super) struct TcpNode {
     pub(super) advance_ns: Option<u64>,
     /// The most connections per type and peer that this life was allowed.
     pub(super) most_per_peer: u8,
+    /// One of its NIs has been removed, whatever was going on there.
+    pub(super) interrupted: bool,
     /// The node is there: its host is up, and its program runs.
     pub(super) alive: bool,
 }
@@ -135,6 +137,7 @@ impl TcpNode {
             shards: Vec::new(),
             advance_ns: None,
             most_per_peer,
+            interrupted: false,
             alive: true,
             nids,
         };

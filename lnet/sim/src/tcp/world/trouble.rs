@@ -97,6 +97,7 @@ impl TcpWorld {
             let _ = self.nodes[node].lnd.poll(shard, self.net.now_ns(), self.scenario.budget);
         }
         self.take_events(node)?;
+        self.check_counters(node, death.is_some())?;
         let ended = self.party(node);
         let mine = self.ledger.operations.values_mut().filter(|operation| operation.from == ended);
         mine.for_each(|operation| operation.ended = true);
@@ -167,6 +168,7 @@ impl TcpWorld {
         if self.nodes[node].up.contains(&nid) {
             self.trace(|| format!("node {node}: removes {nid}"));
             self.seen.nis_removed += 1;
+            self.nodes[node].interrupted = true;
             self.nodes[node].up.retain(|up| *up != nid);
             let removed = self.nodes[node].engine.remove_ni(nid);
             removed.map_err(|error| format!("node {node}: {nid} cannot be removed: {error}"))?;
