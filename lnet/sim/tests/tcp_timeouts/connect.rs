@@ -50,7 +50,7 @@ fn a_message_waits_for_its_turn() {
             Stage::new(&SockConfig { timeout_s: seconds, nconnds_max: 1, ..SockConfig::default() });
         stage.silence_the_node();
         stage.put(OTHER, 100);
-        stage.run_for(timer_ns / 5);
+        stage.run_for(timer_ns / 10);
         let put = stage.put(PEER, 100);
         let end = stage.end_of(put, watched_ns(timer_ns), |_| {});
         assert_fires("a message waits for a connection", end.map(|(ns, _)| ns), timer_ns);
