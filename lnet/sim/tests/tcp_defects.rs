@@ -3,7 +3,7 @@
 use lnet_sim::tcp::{TcpFault, TcpMutant, TcpScenario, run};
 
 /// Seeds among which each of them must show.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 600;
 
 /// Steps of each run.
 const STEPS: u64 = 60;
