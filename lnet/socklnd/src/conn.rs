@@ -398,6 +398,7 @@ impl Outbox {
             batch.swap(&mut self.queue);
             let alone = batch.is_empty();
             let keepalive = (std::mem::take(&mut self.keepalive) && alone).then_some(Prefix::KEEPALIVE);
+            let keepalive = keepalive.inspect(|_| counters.keepalives.one());
             let acks = std::iter::from_fn(|| self.acks.pop().to_noop()).inspect(|_| counters.zc_acks.one());
             for prefix in keepalive.into_iter().chain(acks) {
                 let noop = Outgoing::noop(&prefix);

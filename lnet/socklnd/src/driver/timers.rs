@@ -226,7 +226,6 @@ impl Driver {
             conn
         };
         conn.keep_alive();
-        turn.shard.counters.tx.keepalives.one();
         1
     }
 }
