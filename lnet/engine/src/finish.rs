@@ -94,7 +94,7 @@ impl Engine {
             let part = self.bound.lock(name.place.partition);
             part.responses.get(response)?;
             let memory = &part.objects.md(name.key.index).memory;
-            memory.write(0..memory.len()).ok()?
+            memory.incoming(0..memory.len()).ok()?
         };
         self.net.lock(partition).messages.get_mut(key)?.op = Op::DirectGet;
         Some(sink)

@@ -269,7 +269,7 @@ impl Engine {
         // An empty message touches no memory.
         let sink = match found.mlength {
             0 => None,
-            _ => match part.objects.md(found.md).memory.write(found.range()) {
+            _ => match part.objects.md(found.md).memory.incoming(found.range()) {
                 Ok(sink) => Some(sink),
                 Err(_) => return Attempt::Refused,
             },
@@ -290,7 +290,7 @@ impl Engine {
         let Body::Get { return_wmd, match_bits, portal, .. } = search.header.body else {
             return Attempt::Refused;
         };
-        let Ok(payload) = part.objects.md(found.md).memory.read(found.range()) else {
+        let Ok(payload) = part.objects.md(found.md).memory.outgoing(found.range()) else {
             return Attempt::Refused;
         };
         part.consume(found);
@@ -505,7 +505,7 @@ impl Resources {
         if !self.receiving.reserve() || (mlength < rlength && !truncates) {
             return None;
         }
-        let Ok(sink) = self.objects.md(md).memory.write(0..mlength as usize) else {
+        let Ok(sink) = self.objects.md(md).memory.incoming(0..mlength as usize) else {
             // Its memory is in use: the data is lost, which is better known now than at the deadline.
             self.fail_response(common, response, Errno::EBUSY, work);
             return None;

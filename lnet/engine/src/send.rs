@@ -268,7 +268,7 @@ impl Resources {
         if memory.is_empty() {
             return Ok(None);
         }
-        memory.read(0..memory.len()).map(Some).map_err(|error| match error {
+        memory.outgoing(0..memory.len()).map(Some).map_err(|error| match error {
             RegionError::TooManyLeases { max } => {
                 LNetError::TooMany { objects: "messages from one region", limit: max }
             }

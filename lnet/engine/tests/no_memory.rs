@@ -486,7 +486,7 @@ fn answers_that_will_not_come_fail() {
 fn leases_are_refused() {
     let lease_some = |world: &World| {
         let ranges = (32..48).step_by(2);
-        ranges.map(|at| world.buffer.read(at..at + 1).unwrap()).collect::<Vec<_>>()
+        ranges.map(|at| world.buffer.outgoing(at..at + 1).unwrap()).collect::<Vec<_>>()
     };
     // The allocations are those of other puts, and the lease's.
     each_failure(

@@ -193,7 +193,7 @@ fn lease_whole(md: &Descriptor) -> Result<Option<ReadVec>, LNetError> {
     if md.memory.is_empty() {
         return Ok(None);
     }
-    md.memory.read(0..md.memory.len()).map(Some).map_err(|error| match error {
+    md.memory.outgoing(0..md.memory.len()).map(Some).map_err(|error| match error {
         RegionError::TooManyLeases { max } => {
             LNetError::TooMany { objects: "messages from one region", limit: max }
         }

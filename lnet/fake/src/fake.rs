@@ -379,7 +379,7 @@ fn write(memory: &IoVec, happening: &Happening, event: &Event) -> Result<(), Str
     if bytes.is_empty() {
         return Ok(());
     }
-    match memory.write(start..start.saturating_add(bytes.len())) {
+    match memory.incoming(start..start.saturating_add(bytes.len())) {
         Ok(mut lease) => {
             lease.copy_from(0, bytes);
             Ok(())

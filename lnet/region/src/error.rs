@@ -29,7 +29,7 @@ pub enum RegionError {
         /// The most fragments allowed.
         max: usize,
     },
-    /// Somebody else reads or writes an overlapping range.
+    /// Somebody else uses an overlapping range in a way that leaves no room for this.
     #[error("bytes {start}..{end} are in use: a message there is in flight or still held")]
     InUse {
         /// First byte of the range within its region.

@@ -7,6 +7,8 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::MsgFlags;
 
+use crate::shared;
+
 /// Bytes to send: a slice, or a piece of a leased buffer, which may be shared memory. Unlike [`std::io::IoSlice`] it does not let
 /// anybody look at them.
 #[derive(Debug)]
@@ -21,14 +23,15 @@ pub struct PartMut<'a>(libc::iovec, PhantomData<&'a mut [u8]>);
 impl<'a> Part<'a> {
     /// The bytes of a slice.
     pub fn new(bytes: &'a [u8]) -> Part<'a> {
-        // SAFETY: a slice is as good as a read lease.
+        // SAFETY: while there is a slice, nobody writes to its bytes.
         unsafe { Part::leased(bytes.as_ptr().cast_mut(), bytes.len()) }
     }
 
     /// Bytes of a leased buffer.
     ///
     /// # Safety
-    /// For `'a` they are mapped, and nobody in this process writes to them.
+    /// For `'a` they are mapped, and no `&mut` to them exists; this process writes to them by [`shared::copy`] or the
+    /// system only.
     pub(crate) unsafe fn leased(start: *mut u8, length: usize) -> Part<'a> {
         Part(libc::iovec { iov_base: start.cast(), iov_len: length }, PhantomData)
     }
@@ -46,24 +49,10 @@ impl<'a> Part<'a> {
     /// Copies the bytes from `skip` on out, as a system call would; gives how many: all of `target`, or all there are.
     pub fn load(&self, skip: usize, target: &mut [u8]) -> usize {
         let count = self.len().saturating_sub(skip).min(target.len());
-        // It stays within the bytes, or right behind them.
-        let start = self.0.iov_base.cast::<u8>().cast_const().wrapping_add(skip);
-        let head = start.align_offset(size_of::<u64>()).min(count);
-        let (words, tail) = target[..count].split_at_mut(head).1.as_chunks_mut::<{ size_of::<u64>() }>();
-        let words_end = head + size_of_val(words);
-        for (at, word) in words.iter_mut().enumerate() {
-            // SAFETY: the slice or lease behind the part keeps its bytes mapped, and unwritten by this process; those of
-            // the word are among the `count` of them from `start` on, `head` bytes behind which words are aligned. A
-            // volatile read says nothing to the compiler of what another process may write.
-            *word = unsafe { start.add(head).cast::<u64>().add(at).read_volatile() }.to_ne_bytes();
-        }
-        for (at, byte) in tail.iter_mut().enumerate() {
-            // SAFETY: as above; the byte is one of the last of the `count`.
-            *byte = unsafe { start.add(words_end + at).read_volatile() };
-        }
-        for (at, byte) in target[..head].iter_mut().enumerate() {
-            // SAFETY: as above; the byte is one of the first of the `count`.
-            *byte = unsafe { start.add(at).read_volatile() };
+        if count > 0 {
+            // SAFETY: the slice or lease behind the part keeps its bytes mapped, and `&mut` to them away; `skip + count` is no
+            // more than there are. `target` is the caller's alone.
+            unsafe { shared::copy(self.0.iov_base.cast::<u8>().add(skip), target.as_mut_ptr(), count) };
         }
         count
     }
@@ -72,14 +61,15 @@ impl<'a> Part<'a> {
 impl<'a> PartMut<'a> {
     /// The bytes of a slice.
     pub fn new(bytes: &'a mut [u8]) -> PartMut<'a> {
-        // SAFETY: a mutable slice is as good as a write lease.
+        // SAFETY: a mutable slice is nobody else's.
         unsafe { PartMut::leased(bytes.as_mut_ptr(), bytes.len()) }
     }
 
     /// Bytes of a leased buffer.
     ///
     /// # Safety
-    /// For `'a` they are mapped, and nobody else in this process reads or writes them.
+    /// For `'a` they are mapped, and no other reference to them exists; this process accesses them by [`shared::copy`] or the
+    /// system only.
     pub(crate) unsafe fn leased(start: *mut u8, length: usize) -> PartMut<'a> {
         PartMut(libc::iovec { iov_base: start.cast(), iov_len: length }, PhantomData)
     }
@@ -95,14 +85,14 @@ impl<'a> PartMut<'a> {
     }
 
     /// Copies bytes in from the byte `skip` on, as a system call would; gives how many: all of `source`, or as many as
-    /// there is room for. For stand-ins of the system, which are not fast.
+    /// there is room for. For stand-ins of the system.
     pub fn store(&mut self, skip: usize, source: &[u8]) -> usize {
         let start = self.0.iov_base.cast::<u8>();
         let count = self.len().saturating_sub(skip).min(source.len());
-        for (at, byte) in source[..count].iter().enumerate() {
-            // SAFETY: the slice or lease behind the part keeps its bytes mapped, for nobody else in this process to touch;
-            // `skip + at` is below their count. Another process may read them: hence volatile.
-            unsafe { start.add(skip + at).write_volatile(*byte) };
+        if count > 0 {
+            // SAFETY: the slice or lease behind the part keeps its bytes mapped, and other references to them away;
+            // `skip + count` is no more than there are.
+            unsafe { shared::copy(source.as_ptr(), start.add(skip), count) };
         }
         count
     }
@@ -118,7 +108,7 @@ pub fn send(socket: BorrowedFd<'_>, parts: &[Part<'_>], flags: MsgFlags) -> Resu
     message.msg_iov = parts.as_ptr().cast_mut().cast();
     message.msg_iovlen = parts.len() as _;
     // SAFETY: `message` names a list of as many iovecs as `parts` has, for a Part is one, and no more. Each names memory
-    // that a slice or a lease keeps alive and unwritten by this process for the part's lifetime. The system only reads.
+    // that a slice or a lease keeps alive for the part's lifetime, without `&mut` to it. The system only reads.
     let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags.bits()) };
     Errno::result(sent).map(|count| count as usize)
 }
@@ -131,8 +121,8 @@ pub fn receive(socket: BorrowedFd<'_>, parts: &mut [PartMut<'_>], flags: MsgFlag
     let mut message = empty_message();
     message.msg_iov = parts.as_mut_ptr().cast();
     message.msg_iovlen = parts.len() as _;
-    // SAFETY: as in `send`. What a PartMut names is for nobody else in this process to read or write during its
-    // lifetime, so that the system may write there; whatever it writes is valid bytes.
+    // SAFETY: as in `send`. To what a PartMut names there is no other reference in this process during its lifetime, so
+    // that the system may write there; whatever it writes is valid bytes.
     let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags.bits()) };
     Errno::result(received).map(|count| count as usize)
 }

@@ -105,20 +105,38 @@ impl IoVec {
         Ok(IoVec { fragments: self.fragments.clone(), length })
     }
 
-    /// A lease to read a range of bytes.
+    /// A program's lease to read a range of bytes, which stay as they are meanwhile.
     ///
     /// # Errors
-    /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while somebody writes there.
+    /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while a program writes there or a transport receives.
     pub fn read(&self, range: Range<usize>) -> Result<ReadVec, RegionError> {
         Leased::take(self, range, Access::Read).map(ReadVec)
     }
 
-    /// A lease to write a range of bytes, which nobody else can read or write meanwhile.
+    /// A program's lease to write a range of bytes, which nobody else can use meanwhile.
     ///
     /// # Errors
-    /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while somebody reads or writes there.
+    /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while anybody uses a byte there.
     pub fn write(&self, range: Range<usize>) -> Result<WriteVec, RegionError> {
         Leased::take(self, range, Access::Write).map(WriteVec)
+    }
+
+    /// A transport's lease to send a range of bytes. Others may receive into it meanwhile: what is sent then is the
+    /// application's business, as in LNet.
+    ///
+    /// # Errors
+    /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while a program writes there.
+    pub fn outgoing(&self, range: Range<usize>) -> Result<ReadVec, RegionError> {
+        Leased::take(self, range, Access::Send).map(ReadVec)
+    }
+
+    /// A transport's lease to receive into a range of bytes. Others may send it, and receive into it, meanwhile: what it
+    /// holds then is the application's business, as in LNet.
+    ///
+    /// # Errors
+    /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while a program reads or writes there.
+    pub fn incoming(&self, range: Range<usize>) -> Result<WriteVec, RegionError> {
+        Leased::take(self, range, Access::Receive).map(WriteVec)
     }
 
     /// The parts of the fragments that make up a byte range of the buffer, in order.

@@ -1,6 +1,6 @@
 //! Who reads and who writes which bytes of a region right now.
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 use std::ops::Range;
 
 use crate::RegionError;
@@ -12,23 +12,52 @@ pub(crate) const MAX_LEASES: usize = 4096;
 /// Room made with the region, so that the usual few leases never allocate.
 const USUAL_LEASES: usize = 4;
 
-/// What the holder of a lease does with the bytes.
+/// What the holder of a lease does with the bytes. A program reads and writes them by slices, which leave no room for
+/// others. A transport has the system send or receive them, or copies them, but forms no slice of them: so what else sends
+/// or receives the same bytes is no concern of its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Write,
+    Send,
+    Receive,
 }
 
-/// The leases of one region. Invariant: no write lease overlaps any other lease.
+impl Access {
+    /// Whether slices may be formed.
+    pub(crate) fn is_programs(self) -> bool {
+        matches!(self, Access::Read | Access::Write)
+    }
+
+    /// What remains of it when nothing is to be written any more.
+    pub(crate) fn downgraded(self) -> Access {
+        match self {
+            Access::Read | Access::Write => Access::Read,
+            Access::Send | Access::Receive => Access::Send,
+        }
+    }
+}
+
+/// The leases of one region. Invariant: what a program writes overlaps no other lease; what it reads overlaps none to
+/// receive.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    reads: Ranges,
-    writes: Ranges,
+    programs: Held,
+    transports: Held,
+}
+
+/// The leases of programs, or of transports.
+#[derive(Debug)]
+struct Held {
+    /// To read or send.
+    out: Ranges,
+    /// To write or receive.
+    into: Ranges,
 }
 
 impl Leases {
     pub(crate) fn new() -> Leases {
-        Leases { reads: Ranges::new(), writes: Ranges::new() }
+        Leases { programs: Held::new(), transports: Held::new() }
     }
 
     /// Enters a lease, unless it would break the invariant. Empty ranges need no entry.
@@ -36,30 +65,36 @@ impl Leases {
         if range.is_empty() {
             return Ok(());
         }
-        if access == Access::Read
-            && let Some(held) = self.reads.get_mut(&range)
+        if access != Access::Write
+            && let Some(entry) = self.of(access).get_mut(&range)
         {
-            // Whoever could clash with another reader here would clash with the one that is there.
-            held.holders += 1;
+            // Whoever could clash with another one here would clash with the one that is there.
+            entry.holders += 1;
             return Ok(());
         }
-        if self.writes.is_taken(&range) || (access == Access::Write && self.reads.is_taken(&range)) {
+        if self.forbids(&range, access) {
             return Err(RegionError::InUse { start: range.start, end: range.end });
         }
-        if self.reads.held.len() + self.writes.held.len() == MAX_LEASES {
+        if self.len() >= MAX_LEASES {
             return Err(RegionError::TooManyLeases { max: MAX_LEASES });
         }
-        self.make_room(access)?;
+        let max = self.len();
+        self.side(access).make_room(access).map_err(|_| RegionError::TooManyLeases { max })?;
         self.of(access).insert(range);
         Ok(())
     }
 
-    /// Makes room for one lease more; for a writer among the readers too, whom it may join.
-    fn make_room(&mut self, access: Access) -> Result<(), RegionError> {
-        let readers = self.reads.held.try_reserve(self.writes.held.len() + 1);
-        let writers = if access == Access::Write { self.writes.held.try_reserve(1) } else { Ok(()) };
-        let max = self.reads.held.len() + self.writes.held.len();
-        readers.and(writers).map_err(|_| RegionError::TooManyLeases { max })
+    fn forbids(&self, range: &Range<usize>, access: Access) -> bool {
+        let Leases { programs, transports } = self;
+        programs.into.is_taken(range)
+            || match access {
+                Access::Read => transports.into.is_taken(range),
+                Access::Write => {
+                    [&programs.out, &transports.out, &transports.into].iter().any(|held| held.is_taken(range))
+                }
+                Access::Send => false,
+                Access::Receive => programs.out.is_taken(range),
+            }
     }
 
     /// Removes one lease with these values; equal leases are interchangeable.
@@ -71,39 +106,70 @@ impl Leases {
         debug_assert!(given, "a lease is given back that was never taken: {range:?}, {access:?}");
     }
 
-    /// Makes a write lease a read lease. Nobody else can come in between, and there is always room: made
-    /// when the write lease was taken.
-    pub(crate) fn downgrade(&mut self, range: Range<usize>) {
+    /// Makes a lease to write one to read, or one to receive one to send. No program that writes can come in between, and
+    /// there is always room: made when the lease was taken.
+    pub(crate) fn downgrade(&mut self, range: Range<usize>, access: Access) {
         if range.is_empty() {
             return;
         }
-        let written = self.writes.remove(&range);
-        debug_assert!(written, "a write lease was never taken: {range:?}");
-        self.reads.insert(range);
+        let held = self.of(access).remove(&range);
+        debug_assert!(held, "a lease was never taken: {range:?}, {access:?}");
+        let out = self.of(access.downgraded());
+        match out.get_mut(&range) {
+            Some(entry) => entry.holders += 1,
+            None => out.insert(range),
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.reads.held.is_empty() && self.writes.held.is_empty()
+        self.len() == 0
+    }
+
+    /// Entries.
+    fn len(&self) -> usize {
+        self.programs.len() + self.transports.len()
+    }
+
+    fn side(&mut self, access: Access) -> &mut Held {
+        if access.is_programs() { &mut self.programs } else { &mut self.transports }
     }
 
     fn of(&mut self, access: Access) -> &mut Ranges {
+        let held = self.side(access);
         match access {
-            Access::Read => &mut self.reads,
-            Access::Write => &mut self.writes,
+            Access::Read | Access::Send => &mut held.out,
+            Access::Write | Access::Receive => &mut held.into,
         }
     }
 }
 
-/// A range that is leased, and how often: readers of the same range share an entry, so that ten thousand answers sent
-/// from one buffer cost no more than one.
+impl Held {
+    fn new() -> Held {
+        Held { out: Ranges::new(), into: Ranges::new() }
+    }
+
+    fn len(&self) -> usize {
+        self.out.entries.len() + self.into.entries.len()
+    }
+
+    /// Makes room for one lease more: for one that takes bytes in among the others too, which it may
+    /// join.
+    fn make_room(&mut self, access: Access) -> Result<(), TryReserveError> {
+        self.out.entries.try_reserve(self.into.entries.len() + 1)?;
+        if access == access.downgraded() { Ok(()) } else { self.into.entries.try_reserve(1) }
+    }
+}
+
+/// A range that is leased, and how often: leases of the same range and kind share an entry, so that ten thousand answers
+/// sent from one buffer cost no more than one.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct Entry {
     start: usize,
     end: usize,
     holders: usize,
 }
 
-impl Held {
+impl Entry {
     /// Whether this is exactly that range, and nobody shares it.
     fn is_alone(&self, range: &Range<usize>) -> bool {
         self.start == range.start && self.end == range.end && self.holders == 1
@@ -114,72 +180,72 @@ impl Held {
 /// the order in which they came: then no entry moves.
 #[derive(Debug)]
 struct Ranges {
-    held: VecDeque<Held>,
+    entries: VecDeque<Entry>,
     /// No range held is longer. A range that covers a byte begins less than this before it.
     longest: usize,
 }
 
 impl Ranges {
     fn new() -> Ranges {
-        let mut held = VecDeque::new();
+        let mut entries = VecDeque::new();
         // Without memory for them now, the first lease asks again.
-        let _ = held.try_reserve(USUAL_LEASES);
-        Ranges { held, longest: 0 }
+        let _ = entries.try_reserve(USUAL_LEASES);
+        Ranges { entries, longest: 0 }
     }
 
     /// Where exactly this range is, or where it belongs.
     fn find(&self, range: &Range<usize>) -> Result<usize, usize> {
-        self.held.binary_search_by(|held| (held.start, held.end).cmp(&(range.start, range.end)))
+        self.entries.binary_search_by(|held| (held.start, held.end).cmp(&(range.start, range.end)))
     }
 
-    fn get_mut(&mut self, range: &Range<usize>) -> Option<&mut Held> {
+    fn get_mut(&mut self, range: &Range<usize>) -> Option<&mut Entry> {
         // Mostly it is a new one, behind all others.
-        if self.held.back().is_none_or(|last| last.end <= range.start) {
+        if self.entries.back().is_none_or(|last| last.end <= range.start) {
             return None;
         }
-        self.find(range).ok().map(|at| &mut self.held[at])
+        self.find(range).ok().map(|at| &mut self.entries[at])
     }
 
     /// Whether a byte of the range, which is not empty, is within one of the ranges held.
     fn is_taken(&self, range: &Range<usize>) -> bool {
         // Mostly it lies behind or before all others.
-        let (Some(first), Some(last)) = (self.held.front(), self.held.back()) else { return false };
+        let (Some(first), Some(last)) = (self.entries.front(), self.entries.back()) else { return false };
         if range.end <= first.start || last.start + self.longest <= range.start {
             return false;
         }
-        let first = self.held.partition_point(|held| held.start + self.longest <= range.start);
-        let mut near = self.held.range(first..).take_while(|held| held.start < range.end);
+        let first = self.entries.partition_point(|held| held.start + self.longest <= range.start);
+        let mut near = self.entries.range(first..).take_while(|held| held.start < range.end);
         near.any(|held| range.start < held.end)
     }
 
     /// Enters a range that is not there yet. There is room for it.
     fn insert(&mut self, range: Range<usize>) {
         self.longest = self.longest.max(range.len());
-        let held = Held { start: range.start, end: range.end, holders: 1 };
-        match self.held.back() {
+        let entry = Entry { start: range.start, end: range.end, holders: 1 };
+        match self.entries.back() {
             Some(last) if range.start < last.end => {
                 let (Ok(at) | Err(at)) = self.find(&range);
-                self.held.insert(at, held);
+                self.entries.insert(at, entry);
             }
-            _ => self.held.push_back(held),
+            _ => self.entries.push_back(entry),
         }
     }
 
     /// Takes one holder off; false if there is none.
     fn remove(&mut self, range: &Range<usize>) -> bool {
         // Mostly it is the newest or the oldest.
-        if self.held.back().is_some_and(|last| last.is_alone(range)) {
-            self.held.pop_back();
-        } else if self.held.front().is_some_and(|first| first.is_alone(range)) {
-            self.held.pop_front();
+        if self.entries.back().is_some_and(|last| last.is_alone(range)) {
+            self.entries.pop_back();
+        } else if self.entries.front().is_some_and(|first| first.is_alone(range)) {
+            self.entries.pop_front();
         } else {
             let Ok(at) = self.find(range) else { return false };
-            self.held[at].holders -= 1;
-            if self.held[at].holders == 0 {
-                self.held.remove(at);
+            self.entries[at].holders -= 1;
+            if self.entries[at].holders == 0 {
+                self.entries.remove(at);
             }
         }
-        if self.held.is_empty() {
+        if self.entries.is_empty() {
             self.longest = 0;
         }
         true
@@ -192,83 +258,118 @@ mod tests {
 
     use super::*;
 
-    /// The plain model: for each byte, how many readers and writers it has.
-    fn model_allows(model: &[(u32, u32)], range: &Range<usize>, access: Access) -> bool {
-        model[range.clone()].iter().all(|&(readers, writers)| match access {
-            Access::Read => writers == 0,
-            Access::Write => readers == 0 && writers == 0,
-        })
-    }
+    const ALL: [Access; 4] = [Access::Read, Access::Write, Access::Send, Access::Receive];
 
-    fn enter(model: &mut [(u32, u32)], access: Access) {
-        for byte in model {
-            match access {
-                Access::Read => byte.0 += 1,
-                Access::Write => byte.1 += 1,
-            }
+    /// The plain model: for each byte, how many leases of each kind it has.
+    type Model = Vec<[u32; 4]>;
+
+    /// Whether somebody may do the one while another does the other.
+    fn agree(one: Access, other: Access) -> bool {
+        use Access::{Read, Receive, Send, Write};
+        match (one, other) {
+            (Write, _) | (_, Write) => false,
+            (Read, Receive) | (Receive, Read) => false,
+            (Read | Send, Read | Send) => true,
+            (Receive, Send) | (Send, Receive) | (Receive, Receive) => true,
         }
     }
 
-    fn leave(model: &mut [(u32, u32)], access: Access) {
-        for byte in model {
-            match access {
-                Access::Read => byte.0 -= 1,
-                Access::Write => byte.1 -= 1,
+    fn model_allows(model: &Model, range: &Range<usize>, access: Access) -> bool {
+        let there = |byte: &[u32; 4], kind: Access| byte[kind as usize] > 0;
+        model[range.clone()]
+            .iter()
+            .all(|byte| ALL.iter().all(|&kind| !there(byte, kind) || agree(kind, access)))
+    }
+
+    fn enter(model: &mut Model, range: &Range<usize>, access: Access) {
+        model[range.clone()].iter_mut().for_each(|byte| byte[access as usize] += 1);
+    }
+
+    fn leave(model: &mut Model, range: &Range<usize>, access: Access) {
+        model[range.clone()].iter_mut().for_each(|byte| byte[access as usize] -= 1);
+    }
+
+    #[test]
+    fn leases_of_one_range_are_not_limited() {
+        for access in [Access::Read, Access::Send, Access::Receive] {
+            let mut leases = Leases::new();
+            for _ in 0..=MAX_LEASES {
+                leases.take(0..8, access).unwrap();
             }
+            assert!(leases.take(7..9, Access::Write).is_err());
+            for _ in 0..=MAX_LEASES {
+                leases.give_back(0..8, access);
+            }
+            assert!(leases.is_empty());
         }
     }
 
     #[test]
-    fn readers_of_one_range_are_not_limited() {
+    fn a_full_table_still_lets_what_was_written_be_read() {
+        for access in [Access::Write, Access::Receive] {
+            let mut leases = Leases::new();
+            for at in 0..MAX_LEASES {
+                leases.take(at..at + 1, access).unwrap();
+            }
+            let error = leases.take(MAX_LEASES..MAX_LEASES + 1, access).unwrap_err();
+            assert_eq!(error, RegionError::TooManyLeases { max: MAX_LEASES });
+            let room = |leases: &Leases| {
+                (if access.is_programs() { &leases.programs } else { &leases.transports })
+                    .out
+                    .entries
+                    .capacity()
+            };
+            let before = room(&leases);
+            (0..MAX_LEASES).for_each(|at| leases.downgrade(at..at + 1, access));
+            assert_eq!(room(&leases), before, "it has made no room");
+            assert!(leases.take(7..8, access.downgraded()).is_ok());
+        }
+    }
+
+    #[test]
+    fn one_of_several_that_receive_may_stop_first() {
         let mut leases = Leases::new();
-        for _ in 0..=MAX_LEASES {
-            leases.take(0..8, Access::Read).unwrap();
+        for range in [0..8, 0..8, 4..12] {
+            leases.take(range, Access::Receive).unwrap();
         }
-        assert!(leases.take(7..9, Access::Write).is_err());
-        for _ in 0..=MAX_LEASES {
-            leases.give_back(0..8, Access::Read);
-        }
-        assert!(leases.is_empty());
-        for at in 0..MAX_LEASES {
-            leases.take(at..at + 1, Access::Write).unwrap();
-        }
-        let error = leases.take(MAX_LEASES..MAX_LEASES + 1, Access::Write).unwrap_err();
-        assert_eq!(error, RegionError::TooManyLeases { max: MAX_LEASES });
-        // A full table still lets a writer become a reader.
-        leases.downgrade(7..8);
-        assert!(leases.take(7..8, Access::Read).is_ok());
+        leases.downgrade(0..8, Access::Receive);
+        assert!(leases.take(0..1, Access::Read).is_err());
+        leases.downgrade(0..8, Access::Receive);
+        assert!(leases.take(0..1, Access::Read).is_ok());
+        assert!(leases.take(4..5, Access::Read).is_err());
     }
 
     proptest! {
         #[test]
         fn leases_agree_with_a_byte_by_byte_model(
-            steps in prop::collection::vec((0usize..64, 0usize..64, any::<bool>(), 0..3), 1..200)
+            steps in prop::collection::vec((0usize..64, 0usize..64, prop::sample::select(&ALL), 0..3), 1..200)
         ) {
             let mut leases = Leases::new();
-            let mut model = vec![(0u32, 0u32); 64];
+            let mut model = vec![[0; 4]; 64];
             let mut held: Vec<(Range<usize>, Access)> = Vec::new();
-            for (a, b, write, step) in steps {
+            for (a, b, access, step) in steps {
                 match step {
                     1 if !held.is_empty() => {
                         let (range, access) = held.swap_remove(a % held.len());
-                        leave(&mut model[range.clone()], access);
+                        leave(&mut model, &range, access);
                         leases.give_back(range, access);
                     }
-                    2 if held.iter().any(|(_, access)| *access == Access::Write) => {
-                        let writer = held.iter_mut().find(|(_, access)| *access == Access::Write);
-                        let (range, access) = writer.unwrap();
-                        leave(&mut model[range.clone()], Access::Write);
-                        enter(&mut model[range.clone()], Access::Read);
-                        *access = Access::Read;
-                        leases.downgrade(range.clone());
+                    2 if !held.is_empty() => {
+                        let at = a % held.len();
+                        let (range, access) = &mut held[at];
+                        if *access != access.downgraded() {
+                            leave(&mut model, range, *access);
+                            leases.downgrade(range.clone(), *access);
+                            *access = access.downgraded();
+                            enter(&mut model, range, *access);
+                        }
                     }
                     _ => {
                         let range = a.min(b)..a.max(b);
-                        let access = if write { Access::Write } else { Access::Read };
                         let allowed = model_allows(&model, &range, access);
                         prop_assert_eq!(leases.take(range.clone(), access).is_ok(), allowed);
                         if allowed {
-                            enter(&mut model[range.clone()], access);
+                            enter(&mut model, &range, access);
                             held.push((range, access));
                         }
                     }

@@ -6,8 +6,8 @@ use crate::io::{Part, PartMut};
 use crate::lease::Access;
 use crate::{IoVec, RegionError, shared};
 
-/// What a copy goes through where neither side may be a slice: as much as fits into a core's fastest cache with both.
-const BOUNCE_BYTES: usize = 4096;
+/// What bytes are filled from, piece by piece.
+const FILL_BYTES: usize = 4096;
 
 /// A range of an [`IoVec`] on all of whose parts a lease is held; dropping it gives the leases back.
 #[derive(Debug)]
@@ -53,8 +53,11 @@ impl Leased {
         })
     }
 
-    /// The one piece of private memory that it is; an empty one if it is no byte.
+    /// The one piece of private memory that a program's lease is; an empty one if it is no byte.
     fn single(&self) -> Option<Piece> {
+        if !self.access.is_programs() {
+            return None;
+        }
         let mut pieces = self.pieces(0);
         let nothing = Piece { start: std::ptr::dangling_mut(), length: 0, shared: false };
         let first = pieces.next().unwrap_or(nothing);
@@ -63,9 +66,9 @@ impl Leased {
 
     fn downgrade(&mut self) {
         for (region, part) in self.vec.parts(self.range.clone()) {
-            region.downgrade(part);
+            region.downgrade(part, self.access);
         }
-        self.access = Access::Read;
+        self.access = self.access.downgraded();
     }
 }
 
@@ -85,18 +88,18 @@ impl Piece {
     /// The bytes as a slice.
     ///
     /// # Safety
-    /// They are private memory, under a lease for `'a`, and no `&mut` to them exists meanwhile.
+    /// They are private memory, under a program's lease for `'a`, and no `&mut` to them exists meanwhile.
     unsafe fn slice<'a>(self) -> &'a [u8] {
         debug_assert!(!self.shared);
         // SAFETY: a piece lies within its region, which began zeroed and which the lease keeps alive; the lease keeps
-        // other writers of this process away, and other processes do not know private memory.
+        // all others of this process that would write away, and other processes do not know private memory.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
 
     /// The bytes as a slice to write to.
     ///
     /// # Safety
-    /// They are private memory, under a write lease for `'a`, and no other reference to them exists meanwhile.
+    /// They are private memory, under a program's write lease for `'a`, and no other reference to them exists meanwhile.
     unsafe fn slice_mut<'a>(self) -> &'a mut [u8] {
         debug_assert!(!self.shared);
         // SAFETY: as in `slice`; the write lease keeps everybody else of this process away.
@@ -109,45 +112,31 @@ impl Piece {
     /// The piece is under a lease now, and no `&mut` to its bytes exists.
     unsafe fn load(self, target: &mut [u8]) {
         debug_assert!(target.len() <= self.length);
-        if self.shared {
-            // SAFETY: the bytes lie within a region that is mapped while the lease lives; the lease keeps writers of
-            // this process away; references to shared memory, as `target` would be, are never formed.
-            unsafe { shared::load(self.start, target) }
-        } else {
-            // SAFETY: the caller vouches for it.
-            let source = unsafe { self.slice() };
-            target.copy_from_slice(&source[..target.len()]);
-        }
+        // SAFETY: the bytes lie within a region that is mapped while the lease lives. With it, others may write to them by
+        // such copies or through the system only. `target` is the caller's alone.
+        unsafe { shared::copy(self.start, target.as_mut_ptr(), target.len()) }
     }
 
     /// Copies `source`, which is no longer than the piece, to its first bytes.
     ///
     /// # Safety
-    /// The piece is under a write lease now, and no reference to its bytes exists.
+    /// The piece is under a lease to write or receive now, and no reference to its bytes exists.
     unsafe fn store(self, source: &[u8]) {
         debug_assert!(source.len() <= self.length);
-        if self.shared {
-            // SAFETY: as in `load`; the write lease keeps all others of this process away.
-            unsafe { shared::store(self.start, source) }
-        } else {
-            // SAFETY: the caller vouches for it.
-            let target = unsafe { self.slice_mut() };
-            target[..source.len()].copy_from_slice(source);
-        }
+        // SAFETY: as in `load`; nor can anybody have a slice of bytes under such a lease.
+        unsafe { shared::copy(source.as_ptr(), self.start, source.len()) }
     }
 
-    /// The piece cut into such that a copy can go through a buffer of [`BOUNCE_BYTES`].
-    fn cut(self) -> impl Iterator<Item = Piece> {
-        (0..self.length).step_by(BOUNCE_BYTES).map(move |at| Piece {
-            start: self.start.wrapping_add(at),
-            length: BOUNCE_BYTES.min(self.length - at),
-            shared: self.shared,
-        })
+    /// The piece without its first bytes.
+    fn skip(self, count: usize) -> Piece {
+        Piece { start: self.start.wrapping_add(count), length: self.length - count, ..self }
     }
 }
 
-/// A lease to read a range of a buffer: what a transport sends from, and what a received message is. The memory stays
-/// alive as long as it does, and nobody in this process writes to it; private memory is thereby unchanged.
+/// A lease to read a range of a buffer: a program's ([`IoVec::read`]), as which a received message is lent, or a
+/// transport's, which sends from it ([`IoVec::outgoing`]). The memory stays alive as long as it does. Under a program's
+/// lease nobody in this process writes to it; private memory is thereby unchanged. Under a transport's lease others may
+/// be receiving into it.
 #[derive(Debug)]
 pub struct ReadVec(pub(crate) Leased);
 
@@ -162,16 +151,18 @@ impl ReadVec {
         self.0.range.is_empty()
     }
 
-    /// The bytes, if they lie in one piece (always so for a buffer of one fragment) of private memory.
+    /// The bytes, if they lie in one piece (always so for a buffer of one fragment) of private memory; `None` for a
+    /// transport's lease.
     pub fn as_slice(&self) -> Option<&[u8]> {
-        // SAFETY: `single` gives private memory only. The read lease on it lives as long as `self`, and while there is
-        // one, nobody has a write lease, without which there is no `&mut`; nor does the region become shared.
+        // SAFETY: `single` gives private memory under a program's lease only. It lives as long as `self`, and while there
+        // is one, nobody has a lease to write or receive, without which there is neither `&mut` nor store; nor does the
+        // region become shared.
         self.0.single().map(|piece| unsafe { piece.slice() })
     }
 
     /// Adds the bytes from `skip` on to a gather list, as far as `parts` has room for pieces (`limit` in all).
     pub fn gather<'a>(&'a self, skip: usize, parts: &mut impl Extend<Part<'a>>, limit: usize) {
-        // SAFETY: the pieces lie within their regions, and the read lease on them lives as long as `self`.
+        // SAFETY: the pieces lie within their regions, and the lease on them lives as long as `self`.
         let part = |piece: Piece| unsafe { Part::leased(piece.start, piece.length) };
         parts.extend(self.0.pieces(skip).take(limit).map(part));
     }
@@ -184,7 +175,7 @@ impl ReadVec {
                 break;
             }
             let count = piece.length.min(target.len() - done);
-            // SAFETY: the read lease lives as long as `self`; there is no `&mut` without a write lease.
+            // SAFETY: the lease lives as long as `self`; there is no `&mut` without a write lease, which excludes it.
             unsafe { piece.load(&mut target[done..done + count]) };
             done += count;
         }
@@ -199,7 +190,8 @@ impl ReadVec {
     }
 }
 
-/// A lease to write a range of a buffer, held by nobody else: what a transport receives into.
+/// A lease to write a range of a buffer: a program's ([`IoVec::write`]), who has it alone, or a transport's, which receives
+/// into it ([`IoVec::incoming`]). Under a transport's lease others may be sending from it and receiving into it.
 #[derive(Debug)]
 pub struct WriteVec(pub(crate) Leased);
 
@@ -214,14 +206,16 @@ impl WriteVec {
         self.0.range.is_empty()
     }
 
-    /// The bytes as they are, if they lie in one piece (always so for a buffer of one fragment) of private memory.
+    /// The bytes as they are, if they lie in one piece (always so for a buffer of one fragment) of private memory; `None`
+    /// for a transport's lease.
     pub fn as_slice(&self) -> Option<&[u8]> {
-        // SAFETY: `single` gives private memory only. The write lease on it lives as long as `self` and is nobody
-        // else's; what writes through it borrows `self` mutably, so that there is no `&mut` while this one lives.
+        // SAFETY: `single` gives private memory under a program's lease only. It lives as long as `self`, and a write
+        // lease is nobody else's; what writes through it borrows `self` mutably, so that there is no `&mut` while this one lives.
         self.0.single().map(|piece| unsafe { piece.slice() })
     }
 
-    /// The bytes, if they lie in one piece (always so for a buffer of one fragment) of private memory.
+    /// The bytes, if they lie in one piece (always so for a buffer of one fragment) of private memory; `None` for a
+    /// transport's lease.
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         // SAFETY: as in `as_slice`; `&mut self` keeps every other slice away while this one lives.
         self.0.single().map(|piece| unsafe { piece.slice_mut() })
@@ -229,8 +223,8 @@ impl WriteVec {
 
     /// Adds the bytes from `skip` on to a scatter list, `limit` pieces at the most.
     pub fn scatter<'a>(&'a mut self, skip: usize, parts: &mut impl Extend<PartMut<'a>>, limit: usize) {
-        // SAFETY: the pieces lie within their regions; the write lease on them lives as long as `self`, which is borrowed
-        // mutably; they are disjoint, because a write lease that overlaps itself cannot be taken.
+        // SAFETY: the pieces lie within their regions, and the lease on them lives as long as `self`, which is borrowed
+        // mutably: so there is no slice of them.
         let part = |piece: Piece| unsafe { PartMut::leased(piece.start, piece.length) };
         parts.extend(self.0.pieces(skip).take(limit).map(part));
     }
@@ -243,7 +237,7 @@ impl WriteVec {
                 break;
             }
             let count = piece.length.min(source.len() - done);
-            // SAFETY: the write lease lives as long as `self`, which is borrowed mutably, so that there is no reference.
+            // SAFETY: the lease lives as long as `self`, which is borrowed mutably, so that there is no reference.
             unsafe { piece.store(&source[done..done + count]) };
             done += count;
         }
@@ -252,13 +246,18 @@ impl WriteVec {
 
     /// Sets every byte to this value.
     pub fn fill(&mut self, byte: u8) {
-        for piece in self.0.pieces(0).flat_map(Piece::cut) {
-            // SAFETY: as in `copy_from`.
-            unsafe { piece.store(&[byte; BOUNCE_BYTES][..piece.length]) };
+        let bytes = [byte; FILL_BYTES];
+        for piece in self.0.pieces(0) {
+            for at in (0..piece.length).step_by(FILL_BYTES) {
+                let rest = piece.skip(at);
+                // SAFETY: as in `copy_from`.
+                unsafe { rest.store(&bytes[..FILL_BYTES.min(rest.length)]) };
+            }
         }
     }
 
-    /// What has been received becomes a message to be read. Nobody can write to it in between.
+    /// What has been written becomes a message to be read. Nobody can write to it in between, unless the lease is a
+    /// transport's.
     pub fn into_read(mut self) -> ReadVec {
         self.0.downgrade();
         ReadVec(self.0)
@@ -267,23 +266,17 @@ impl WriteVec {
 
 /// Copies as many bytes as both have; gives how many.
 pub fn copy(source: &ReadVec, target: &mut WriteVec) -> usize {
-    let length = source.len().min(target.len());
+    let (mut from, mut to) = (source.0.pieces(0), target.0.pieces(0));
+    let (mut source, mut target) = (from.next(), to.next());
     let mut done = 0;
-    for piece in source.0.pieces(0) {
-        if !piece.shared {
-            // SAFETY: private memory; the read lease lives as long as `source`, and there is no `&mut` without a write
-            // lease.
-            done += target.copy_from(done, unsafe { piece.slice() });
-            continue;
-        }
-        let mut bounce = [0; BOUNCE_BYTES];
-        for piece in piece.cut() {
-            let bytes = &mut bounce[..piece.length];
-            // SAFETY: as above.
-            unsafe { piece.load(bytes) };
-            done += target.copy_from(done, bytes);
-        }
+    while let (Some(here), Some(there)) = (source, target) {
+        let count = here.length.min(there.length);
+        // SAFETY: both leases live all the while, and the target's is borrowed mutably: there is no `&mut` to the bytes
+        // of either, nor `&` to the target's. Both ranges lie within regions that the leases keep mapped.
+        unsafe { shared::copy(here.start, there.start, count) };
+        done += count;
+        source = if count < here.length { Some(here.skip(count)) } else { from.next() };
+        target = if count < there.length { Some(there.skip(count)) } else { to.next() };
     }
-    debug_assert_eq!(done, length);
     done
 }

@@ -1,14 +1,24 @@
 //! Memory that may be in flight.
 //!
 //! A [`Region`] is reference-counted memory with a stable address. Who wants to touch its bytes takes a *lease* on a byte
-//! range: any number of readers may share a range, a writer has it alone, and a lease that would break this rule is
-//! refused. So the bytes of a message that has arrived can be lent to the client as a plain `&[u8]` while the next
-//! message is still being received into another range of the same buffer, and safe code can neither touch memory in
-//! flight nor free it early.
+//! range, of one of four kinds; a lease that another one forbids is refused:
+//!
+//! | a lease to | by | who has it | beside it, others may |
+//! | --- | --- | --- | --- |
+//! | read | [`IoVec::read`] | a program: it can have a `&[u8]` | read, send |
+//! | write | [`IoVec::write`] | a program: it can have a `&mut [u8]` | nothing |
+//! | send | [`IoVec::outgoing`] | a transport | read, send, receive |
+//! | receive | [`IoVec::incoming`] | a transport | send, receive |
+//!
+//! So the bytes of a message that has arrived can be lent to the client as a plain `&[u8]` while the next message is still
+//! being received into another range of the same buffer, and safe code can neither touch memory in flight nor free it
+//! early. Transports never wait for each other: their leases give no slices, and bytes are named to the system or copied
+//! such that it does no harm if they change meanwhile. Messages that overlap in a buffer are the application's business,
+//! as in LNet: an answer that is still with its sender, although the peer has it already, must not keep out the peer's
+//! next message.
 //!
 //! An [`IoVec`] is the shape of a buffer: up to 256 [`Fragment`]s of regions, trimmed to a byte count. Leases on an
-//! `IoVec` are [`ReadVec`] (what a transport sends from, and what a received message is) and [`WriteVec`] (what a
-//! transport receives into). All three are cheap to clone or take: no allocation, one short lock per fragment.
+//! `IoVec` are [`ReadVec`] (to read or send) and [`WriteVec`] (to write or receive). All three are cheap to clone or take: no allocation, one short lock per fragment.
 //!
 //! Memory that other processes can write is a region as well ([`Region::memfd`], [`Region::share`],
 //! [`Region::attach`]): the same leases copy its bytes and name them to the system ([`send`], [`receive`]), but never show
@@ -36,10 +46,10 @@
 //! | --- | --- |
 //! | `region` | [`Region`]: memory, its leases, what LNDs keep with it |
 //! | `memory` | where the bytes come from: the heap, sealed memfds |
-//! | `lease` | who reads and who writes which range |
+//! | `lease` | who does what with which range |
 //! | `iovec` | [`Fragment`] and [`IoVec`] |
 //! | `leased` | [`ReadVec`] and [`WriteVec`] |
-//! | `shared` | copies of bytes that others may be writing |
+//! | `shared` | copies of bytes that others may be reading and writing |
 //! | `io` | [`Part`] and [`PartMut`], [`send`] and [`receive`] |
 //! | `error` | [`RegionError`] |
 

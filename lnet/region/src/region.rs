@@ -195,8 +195,8 @@ impl Region {
         self.0.leases.lock().give_back(range, access);
     }
 
-    pub(crate) fn downgrade(&self, range: Range<usize>) {
-        self.0.leases.lock().downgrade(range);
+    pub(crate) fn downgrade(&self, range: Range<usize>, access: Access) {
+        self.0.leases.lock().downgrade(range, access);
     }
 
     /// The address of a byte. The memory lives as long as the region does.

@@ -1,80 +1,90 @@
-//! Copies into and out of memory that other processes may write at any time.
+//! Copies of bytes that others may be reading and writing at the same time: other processes, the system, and transports
+//! of this process under leases that overlap.
 //!
 //! No reference to such memory is ever formed: a `&[u8]` promises that its bytes stay as they are, and a plain copy
-//! promises that nobody writes meanwhile. Each access here is a relaxed atomic load or store, of bytes up to the next
-//! word boundary, then of words, then of bytes. What relies on it: a load races with nothing, because all accesses to
-//! the memory in this process are such atomics, kept apart by leases where one of them writes, or the kernel's own in a
-//! system call; what another process does, or this one through another mapping, is a store of some bytes at some time. So a copy ends, touches no
-//! byte outside of its range, and gives for each byte a value that stood there at some moment. That is all: bytes of one
-//! message may come from different moments. What is to be trusted is copied first and validated afterwards.
+//! promises that nobody writes meanwhile. A copy here is a relaxed atomic load and a relaxed atomic store of each byte, in
+//! no particular order. What relies on it: accesses of this kind race with nothing, because all others to these bytes are
+//! of the same kind, or the system's own, or another process's; leases keep slices away. So a copy ends, touches no byte
+//! outside of its range (not even a neighbour in the same word, of which somebody else may have a slice), and gives
+//! each byte a value that stood in its place at some moment. That is all: bytes of one message may come from different
+//! moments. What is to be trusted is copied first and validated afterwards.
+//!
+//! Byte by byte is what the program means, not what the machine does. The compiler would not join atomic accesses, so the
+//! copy is the C library's, called by an instruction that the compiler does not look into: to it, the call is the loop in
+//! `by_bytes`. The machine's wide loads and stores give each byte a value that stood there, as that loop does.
 
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use nix::libc;
 
-const WORD_BYTES: usize = size_of::<u64>();
-
-/// Copies shared bytes from `from` on to all of `to`.
+/// Copies `length` bytes; where the ranges overlap, each byte may come from before or after.
 ///
 /// # Safety
-/// As many bytes as `to` has are mapped from `from` on, all the while; in this process nobody writes to them, nor holds a
-/// reference to them, meanwhile. `to` is not shared memory.
-pub(crate) unsafe fn load(from: *mut u8, to: &mut [u8]) {
-    let (head, words) = split(from, to.len());
-    let (to_head, rest) = to.split_at_mut(head);
-    let (to_words, to_tail) = rest.split_at_mut(words * WORD_BYTES);
-    // SAFETY: the three stretches make up the bytes that the caller vouches for. The middle one begins at a multiple of
-    // a word, as `split` reckons. No access in this process is a store, so that there is no race.
-    unsafe {
-        load_bytes(from, to_head);
-        let from = from.add(head);
-        for (at, to) in to_words.as_chunks_mut::<WORD_BYTES>().0.iter_mut().enumerate() {
-            *to = AtomicU64::from_ptr(from.cast::<u64>().add(at)).load(Relaxed).to_ne_bytes();
-        }
-        load_bytes(from.add(words * WORD_BYTES), to_tail);
-    }
+/// Both ranges are mapped all the while, the target for writing. To the bytes of `from` there is no `&mut`, to those of `to`
+/// no reference at all in this process, except for one that the caller has and does not use meanwhile; and where either
+/// range is accessed by somebody else in this process meanwhile, that is done by this function or by the system.
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
+    // SAFETY: the caller's promises are passed on.
+    unsafe { at_once(from, to, length) }
 }
 
-/// Copies all of `from` to the shared bytes from `to` on.
+/// Calls `memmove`, which does nothing worse than another order of the bytes when they change or overlap.
 ///
 /// # Safety
-/// As many bytes as `from` has are mapped from `to` on, all the while; in this process nobody else accesses them
-/// meanwhile. `from` is not shared memory.
-pub(crate) unsafe fn store(to: *mut u8, from: &[u8]) {
-    let (head, words) = split(to, from.len());
-    let (from_head, rest) = from.split_at(head);
-    let (from_words, from_tail) = rest.split_at(words * WORD_BYTES);
-    // SAFETY: as in `load`; nobody else in this process accesses the bytes, so that there is no race.
+/// As [`copy`].
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn at_once(from: *const u8, to: *mut u8, length: usize) {
+    // SAFETY: memmove takes its arguments in these registers, keeps what the C ABI says, and gets the stack aligned, for
+    // the block does not say `nostack`. It accesses the bytes of the two ranges alone. To the compiler the block does
+    // what `by_bytes` does, which the caller vouches for.
     unsafe {
-        store_bytes(to, from_head);
-        let to = to.add(head);
-        for (at, word) in from_words.as_chunks::<WORD_BYTES>().0.iter().enumerate() {
-            AtomicU64::from_ptr(to.cast::<u64>().add(at)).store(u64::from_ne_bytes(*word), Relaxed);
+        std::arch::asm!(
+            "call {memmove}",
+            memmove = sym libc::memmove,
+            inlateout("rdi") to => _,
+            inlateout("rsi") from => _,
+            inlateout("rdx") length => _,
+            clobber_abi("C"),
+        );
+    }
+}
+
+/// Calls `memmove`, which does nothing worse than another order of the bytes when they change or overlap.
+///
+/// # Safety
+/// As [`copy`].
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+unsafe fn at_once(from: *const u8, to: *mut u8, length: usize) {
+    // SAFETY: as on x86_64.
+    unsafe {
+        std::arch::asm!(
+            "bl {memmove}",
+            memmove = sym libc::memmove,
+            inlateout("x0") to => _,
+            inlateout("x1") from => _,
+            inlateout("x2") length => _,
+            clobber_abi("C"),
+        );
+    }
+}
+
+#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+use by_bytes as at_once;
+
+/// What a copy means.
+///
+/// # Safety
+/// As [`copy`].
+#[cfg(any(test, miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+unsafe fn by_bytes(from: *const u8, to: *mut u8, length: usize) {
+    use std::sync::atomic::AtomicU8;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    for at in 0..length {
+        // SAFETY: the caller vouches for these bytes of both ranges. What is loaded from is not stored to through this
+        // pointer.
+        unsafe {
+            let byte = AtomicU8::from_ptr(from.cast_mut().add(at)).load(Relaxed);
+            AtomicU8::from_ptr(to.add(at)).store(byte, Relaxed);
         }
-        store_bytes(to.add(words * WORD_BYTES), from_tail);
-    }
-}
-
-/// Bytes before the first whole word, and words.
-fn split(start: *mut u8, length: usize) -> (usize, usize) {
-    let head = start.align_offset(WORD_BYTES).min(length);
-    (head, (length - head) / WORD_BYTES)
-}
-
-/// # Safety
-/// As [`load`].
-unsafe fn load_bytes(from: *mut u8, to: &mut [u8]) {
-    for (at, to) in to.iter_mut().enumerate() {
-        // SAFETY: the caller vouches for as many bytes as `to` has.
-        *to = unsafe { AtomicU8::from_ptr(from.add(at)).load(Relaxed) };
-    }
-}
-
-/// # Safety
-/// As [`store`].
-unsafe fn store_bytes(to: *mut u8, from: &[u8]) {
-    for (at, from) in from.iter().enumerate() {
-        // SAFETY: the caller vouches for as many bytes as `from` has.
-        unsafe { AtomicU8::from_ptr(to.add(at)).store(*from, Relaxed) };
     }
 }
 
@@ -84,24 +94,58 @@ mod tests {
 
     use super::*;
 
+    type Copy = unsafe fn(*const u8, *mut u8, usize);
+
     proptest! {
         #[test]
         fn copies_at_any_alignment_touch_exactly_their_bytes(
-            offset in 0usize..20,
-            bytes in prop::collection::vec(1u8.., 0..100),
+            from in 0usize..20,
+            to in 0usize..20,
+            bytes in prop::collection::vec(1u8.., 0..300),
         ) {
-            let mut memory = vec![0u64; 20];
-            let base = memory.as_mut_ptr().cast::<u8>();
-            let mut back = vec![0; bytes.len()];
-            // SAFETY: 20 + 100 bytes fit into 160; nobody else knows them.
-            unsafe {
-                store(base.add(offset), &bytes);
-                load(base.add(offset), &mut back);
+            for copy in [copy as Copy, by_bytes] {
+                let (mut source, mut target) = (vec![0; from], vec![0; 320]);
+                source.extend(&bytes);
+                // SAFETY: from + length bytes are in the source, 20 + 300 in the target; nobody else knows them.
+                unsafe { copy(source[from..].as_ptr(), target[to..].as_mut_ptr(), bytes.len()) };
+                let (before, rest) = target.split_at(to);
+                prop_assert_eq!(&rest[..bytes.len()], &bytes);
+                prop_assert!(before.iter().chain(&rest[bytes.len()..]).all(|byte| *byte == 0));
             }
-            prop_assert_eq!(&back, &bytes);
-            let all: Vec<u8> = memory.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            let (before, rest) = all.split_at(offset);
-            prop_assert!(before.iter().chain(&rest[bytes.len()..]).all(|byte| *byte == 0));
         }
+
+        #[test]
+        fn copies_within_one_range_stay_there(from in 0usize..60, to in 0usize..60, length in 0usize..300) {
+            let mut memory: Vec<u16> = (0..180).map(|at| at | 0x100).collect();
+            let base = memory.as_mut_ptr().cast::<u8>();
+            let length = length.min(300);
+            // SAFETY: 60 + 300 bytes are all there are; nobody else knows them.
+            unsafe { copy(base.add(from), base.add(to), length) };
+            // SAFETY: as above.
+            let all: Vec<u8> = (0..360).map(|at| unsafe { base.add(at).read() }).collect();
+            let whole: Vec<u8> = (0..180u16).flat_map(|at| (at | 0x100).to_ne_bytes()).collect();
+            prop_assert_eq!(&all[..to], &whole[..to]);
+            prop_assert_eq!(&all[to + length..], &whole[to + length..]);
+        }
+    }
+
+    /// Two threads that copy to the same bytes: what is there afterwards came from one or the other.
+    #[test]
+    fn two_may_write_the_same_bytes_at_once() {
+        let mut target = vec![0u8; 5000];
+        let base = target.as_mut_ptr() as usize;
+        std::thread::scope(|scope| {
+            for byte in [1u8, 2] {
+                let source = vec![byte; 5000];
+                scope.spawn(move || {
+                    for round in 0..2000 {
+                        let skip = round % 17;
+                        // SAFETY: both have 5000 bytes; all accesses to the target are copies until the threads have ended.
+                        unsafe { copy(source[skip..].as_ptr(), (base as *mut u8).add(skip), 5000 - skip) };
+                    }
+                });
+            }
+        });
+        assert!(target.iter().all(|byte| [1, 2].contains(byte)));
     }
 }

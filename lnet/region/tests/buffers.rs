@@ -171,6 +171,40 @@ fn a_buffer_that_names_a_byte_twice_can_be_read_but_not_written() {
     assert!(vec.read(0..16).is_ok());
     assert!(vec.write(0..16).is_err());
     assert!(region.is_idle());
+    // What is received there is the application's business.
+    let mut incoming = vec.incoming(0..16).unwrap();
+    incoming.copy_from(0, b"0123456789abcdef");
+    drop(incoming);
+    assert_eq!(vec.read(0..16).unwrap().to_vec(), b"012389ab89abcdef");
+    assert!(region.is_idle());
+}
+
+#[test]
+fn transports_share_what_a_program_has_alone() {
+    let (region, vec) = buffer(Kind::Heap, &[(1, 10), (2, 10)]);
+    let mut first = vec.incoming(0..15).unwrap();
+    let mut second = vec.incoming(5..20).unwrap();
+    let sent = vec.outgoing(0..20).unwrap();
+    assert!(first.as_slice().is_none() && first.as_mut_slice().is_none() && sent.as_slice().is_none());
+    assert!(vec.incoming(7..7).unwrap().as_slice().is_none(), "not even of no byte");
+    assert!(vec.read(19..20).is_err() && vec.write(0..1).is_err());
+    first.fill(1);
+    assert_eq!(second.copy_from(0, &[2; 15]), 15);
+    assert_eq!(sent.to_vec(), [[1; 5].as_slice(), &[2; 15]].concat());
+    assert_eq!(copy(&sent, &mut first), 15);
+    // What has been received can be sent on while others receive it, and is read when they have ended.
+    let (first, second) = (first.into_read(), second.into_read());
+    assert_eq!(first.as_slice(), None);
+    let looked = vec.read(0..10).unwrap();
+    assert_eq!(looked.as_slice(), Some(&[1, 1, 1, 1, 1, 2, 2, 2, 2, 2][..]));
+    assert!(vec.incoming(9..11).is_err() && vec.outgoing(9..11).is_ok());
+    drop((looked, first, second));
+    assert!(vec.write(0..1).is_err(), "it is still being sent");
+    drop(sent);
+    let written = vec.write(0..10).unwrap();
+    assert!(vec.incoming(9..11).is_err() && vec.outgoing(9..11).is_err());
+    drop(written);
+    assert!(region.is_idle());
 }
 
 #[test]

@@ -137,14 +137,14 @@ fn what_nobody_wants_is_dropped_and_its_answer_is_late() {
 }
 
 #[test]
-fn a_message_into_its_own_memory_is_dropped() {
+fn a_message_into_its_own_memory_arrives() {
     let network = Network::new();
     let node = Node::new(&network, 2);
     let buffer = pattern(16, 1);
     node.expect(1, &buffer, MdOptions::OP_PUT);
     node.put(node.bind(&buffer, 1), node.id(), 1, AckRequest::NoAck).unwrap();
-    assert_eq!(brief(&node.events()), [(Send, Ok(()), true)]);
-    assert_eq!((node.engine.counters().drop_count, content(&buffer)), (1, pattern_bytes(16, 1)));
+    assert_eq!(brief(&node.events()), [(Send, Ok(()), true), (Put, Ok(()), true)]);
+    assert_eq!((node.engine.counters().drop_count, content(&buffer)), (0, pattern_bytes(16, 1)));
 }
 
 #[test]

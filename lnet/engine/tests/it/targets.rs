@@ -1,7 +1,10 @@
 //! What a target makes of PUTs and GETs: thresholds, packing, cutting, offsets.
 
 use lnet_api::EventKind::{self, Put, Reply, Send};
-use lnet_api::{AckRequest, LNet, Md, MdHandle, MdOptions, MeSpec, Threshold, Unlink};
+use lnet_api::{
+    AckRequest, Arrival, Delivery, LNet, Md, MdHandle, MdOptions, MeSpec, RxContext, Threshold, Unlink,
+    Upcalls, Verdict,
+};
 use lnet_nid::MatchBits;
 use proptest::prelude::*;
 
@@ -169,7 +172,7 @@ fn puts_and_gets_only_match_where_they_are_allowed() {
 }
 
 #[test]
-fn overlapping_use_of_memory_drops_the_message() {
+fn a_message_into_memory_that_a_program_looks_at_is_dropped() {
     let (network, a, b) = pair();
     let buffer = pattern(10, 1);
     b.expect(1, &buffer, MdOptions::OP_PUT);
@@ -180,6 +183,76 @@ fn overlapping_use_of_memory_drops_the_message() {
     // Nothing was counted: the buffer still takes its one message.
     put_bytes(&network, &a, &b, 1, 10, 2);
     assert_eq!(brief(&b.events()), [(Put, Ok(()), true)]);
+}
+
+/// A node with 16 bytes that everybody may write and read, four times.
+fn board(node: &Node) -> lnet_region::IoVec {
+    let memory = pattern(16, 1);
+    let options = MdOptions::OP_PUT | MdOptions::OP_GET | MdOptions::MANAGE_REMOTE;
+    attach(node, 1, node.md(&memory, options, 4), Unlink::Auto, Unlink::Auto);
+    memory
+}
+
+/// The LND still has an answer that the peer has received already; the peer's next message is for the same bytes.
+#[test]
+fn a_put_is_received_where_an_answer_is_still_being_sent() {
+    let (network, a, b) = pair();
+    let board = board(&b);
+    let sink = memory(16);
+    a.get(a.bind(&sink, 2), b.id(), 1).unwrap();
+    network.step();
+    a.put(a.bind(&pattern(16, 2), 1), b.id(), 1, AckRequest::NoAck).unwrap();
+    assert!(board.write(0..1).is_err(), "the answer is being sent");
+    assert_eq!(board.read(0..16).unwrap().to_vec(), pattern_bytes(16, 1), "which is no reason not to look");
+    network.queue.lock().swap(0, 1);
+    network.step();
+    assert_eq!(brief(&b.events()), [(Put, Ok(()), false)]);
+    assert_eq!(content(&board), pattern_bytes(16, 2));
+    network.run();
+    assert_eq!(
+        (brief(&b.events()), b.engine.counters().drop_count),
+        (vec![(EventKind::Get, Ok(()), false)], 0)
+    );
+    assert!(a.is_quiet() && b.is_quiet());
+    assert!(board.write(0..16).is_ok());
+}
+
+/// Two PUTs and a GET for overlapping bytes are received at the same time: as they come, and in any case without harm.
+#[test]
+fn messages_for_the_same_bytes_do_not_keep_each_other_out() {
+    let (network, a, b) = pair();
+    let board = board(&b);
+    for seed in [2, 3] {
+        a.put(a.bind(&pattern(12, seed), 1), b.id(), 1, AckRequest::NoAck).unwrap();
+    }
+    a.get(a.bind(&memory(16), 2), b.id(), 1).unwrap();
+    let headers: Vec<_> = network.queue.lock().iter().map(|packet| packet.header).collect();
+    let mut sinks = Vec::new();
+    for (header, rx) in headers.iter().zip(1000..) {
+        let arrival = Arrival { ni: b.nid, from: a.id(), header, rx: RxContext(rx) };
+        match b.engine.parse(&arrival) {
+            Verdict::Deliver(Delivery { token, sink }) => sinks.push((token, sink.expect("room"))),
+            verdict => assert!(matches!(verdict, Verdict::Done), "{verdict:?}"),
+        }
+    }
+    assert_eq!(sinks.len(), 2);
+    assert!(board.read(11..12).is_err(), "a program sees no bytes that are being received");
+    assert!(board.read(12..16).is_ok());
+    for ((token, mut sink), seed) in sinks.into_iter().rev().zip([3, 2]) {
+        assert!(sink.as_slice().is_none() && sink.as_mut_slice().is_none());
+        assert_eq!(sink.copy_from(0, &pattern_bytes(12, seed)), 12);
+        drop(sink);
+        b.engine.finalize_rx(token, Ok(()));
+    }
+    assert_eq!(content(&board)[..12], pattern_bytes(12, 2));
+    (0..3).for_each(|_| network.lose(0));
+    network.run();
+    assert_eq!(
+        brief(&b.events()),
+        [(Put, Ok(()), false), (Put, Ok(()), false), (EventKind::Get, Ok(()), false)]
+    );
+    assert_eq!(b.engine.counters().drop_count, 0);
+    assert!(board.write(0..16).is_ok());
 }
 
 proptest! {

@@ -1,7 +1,5 @@
 //! What programs do: each call is told before it is made, and answered with what it should give.
 
-use std::sync::Arc;
-
 use lnet_api::{
     AckRequest, Errno, Event, EventKind, Get, Md, MdHandle, MdOptions, MeHandle, MeSpec, NiLimits, Position,
     Put, Threshold, Unlink,
@@ -10,7 +8,7 @@ use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 
 use super::Model;
-use super::node::{Md as MdModel, Me, Ni, Node, Out, OutKind, Response};
+use super::node::{Lease, Md as MdModel, Me, Ni, Node, Out, OutKind, Response};
 use crate::Rng;
 
 /// The model's name of a match entry.
@@ -193,13 +191,12 @@ impl Model {
 
     pub(crate) fn put(&mut self, node: usize, md: NewMd, put: &Put) -> Result<(), Errno> {
         let (ni, source) = self.sendable(node, md, put.source, put.target)?;
-        let (lease, response) = (self.id(), self.id());
+        let response = self.id();
         let node_ = &mut self.nodes[node];
         let whole = (0, node_.md(md).len());
         if !node_.md(md).is_free(whole, false) {
             return Err(Errno::EBUSY);
         }
-        node_.md(md).lease(lease, whole, false);
         let length = whole.1 as u32;
         let event = Event {
             target: put.target,
@@ -222,16 +219,14 @@ impl Model {
         };
         let header =
             Header { dest: put.target, src: ProcessId::new(source, node_.pid), payload_length: length, body };
-        let payload = node_.md(md).bytes(whole);
         let out = Out {
             kind: OutKind::Put,
             md: Some(md),
             ni,
             peer: put.target.nid,
             header,
-            payload,
+            range: whole,
             event: Some(event),
-            lease,
             deadline_ns: 0,
             response: if wanted { response } else { 0 },
             token: None,
@@ -272,9 +267,8 @@ impl Model {
             ni,
             peer: get.target.nid,
             header,
-            payload: Arc::new([]),
+            range: (0, 0),
             event: Some(event),
-            lease: 0,
             deadline_ns: 0,
             response,
             token: None,
@@ -336,6 +330,24 @@ impl Model {
         let leads = |ni: &&Ni| ni.nid.net() == target.nid.net() && source.is_none_or(|nid| nid == ni.nid);
         let ni = node.nis.iter().find(leads).ok_or(Errno::EHOSTUNREACH)?;
         Ok((Some(ni.nid), ni.nid))
+    }
+
+    /// A program begins to look at bytes of an MD, or to write them; the name under which it ends.
+    pub(crate) fn lease(&mut self, node: usize, md: NewMd, range: (u64, u64), write: bool) -> u64 {
+        let id = self.id();
+        self.nodes[node].md(md).leases.push(Lease { id, range, write });
+        id
+    }
+
+    pub(crate) fn give_back(&mut self, node: usize, md: NewMd, lease: u64) {
+        if let Some(md) = self.nodes[node].mds.get_mut(&md) {
+            md.leases.retain(|known| known.id != lease);
+        }
+    }
+
+    /// The memory of an MD.
+    pub(crate) fn memory(&self, node: usize, md: NewMd) -> Option<lnet_region::IoVec> {
+        self.nodes[node].mds.get(&md).map(|md| md.memory.clone())
     }
 
     /// The MDs of a node with their handles.

@@ -27,7 +27,6 @@ impl Model {
         let mutant = self.mutant;
         let node_ = &mut self.nodes[node];
         let md = node_.md(due.md);
-        md.leases.retain(|lease| lease.id != due.lease);
         if let Some((offset, bytes)) = &due.content {
             let start = *offset as usize;
             md.shadow[start..start + bytes.len()].copy_from_slice(bytes);
@@ -47,7 +46,9 @@ impl Model {
         }
         if unlinked {
             node_.retire(due.md);
-            if let Some(gone) = node_.mds.remove(&due.md) {
+            if let Some(gone) = node_.mds.remove(&due.md)
+                && gone.leases.is_empty()
+            {
                 node_.ended.push((due.md, gone.memory));
             }
         }
@@ -114,7 +115,7 @@ impl Model {
         node_.md(response.md).busy += 1;
         self.seen.answers_lost += 1;
         let (md, status) = (response.md, Err(errno));
-        Some(Due { md, event: node_.response_event(&response), status, lease: 0, content: None, last: false })
+        Some(Due { md, event: node_.response_event(&response), status, content: None, last: false })
     }
 }
 

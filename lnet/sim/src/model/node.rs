@@ -15,7 +15,7 @@ pub(super) struct Me {
     pub(super) md: Option<u64>,
 }
 
-/// Bytes of an MD that a message uses.
+/// Bytes of an MD that a program looks at, or writes. Messages use them as they like: they never keep each other out.
 pub(super) struct Lease {
     pub(super) id: u64,
     pub(super) range: (u64, u64),
@@ -55,16 +55,10 @@ impl Md {
         self.left = self.left.map(|left| left.saturating_sub(1));
     }
 
-    /// Whether a message may use these bytes.
+    /// Whether a message may use these bytes: no program writes them, nor reads what the message would write.
     pub(super) fn is_free(&self, range: (u64, u64), write: bool) -> bool {
         let overlaps = |lease: &Lease| lease.range.0 < range.1 && range.0 < lease.range.1;
         range.0 == range.1 || !self.leases.iter().any(|lease| overlaps(lease) && (write || lease.write))
-    }
-
-    pub(super) fn lease(&mut self, id: u64, range: (u64, u64), write: bool) {
-        if range.0 < range.1 {
-            self.leases.push(Lease { id, range, write });
-        }
     }
 
     pub(super) fn bytes(&self, (start, end): (u64, u64)) -> Arc<[u8]> {
@@ -90,9 +84,9 @@ pub(super) struct Out {
     pub(super) ni: Option<Nid>,
     pub(super) peer: Nid,
     pub(super) header: Header,
-    pub(super) payload: Arc<[u8]>,
+    /// The bytes of the MD that it sends: as they are when it leaves.
+    pub(super) range: (u64, u64),
     pub(super) event: Option<Event>,
-    pub(super) lease: u64,
     pub(super) deadline_ns: u64,
     pub(super) response: u64,
     /// Set while an LND has it.
@@ -104,7 +98,6 @@ pub(super) struct Out {
 pub(super) struct In {
     pub(super) md: u64,
     pub(super) event: Event,
-    pub(super) lease: u64,
     pub(super) payload: Arc<[u8]>,
     pub(super) ack: Option<WireHandle>,
     pub(super) from: From,
@@ -147,7 +140,6 @@ pub(super) struct Due {
     pub(super) md: u64,
     pub(super) event: Event,
     pub(super) status: Result<(), Errno>,
-    pub(super) lease: u64,
     /// Bytes that are now in the MD.
     pub(super) content: Option<(u64, Arc<[u8]>)>,
     /// It is no message's, and ends the MD.
@@ -277,6 +269,14 @@ impl Node {
         self.mds.get_mut(&md).expect("the model names MDs that it has")
     }
 
+    /// What a message sends, if it leaves now.
+    pub(super) fn payload(&self, out: &Out) -> Arc<[u8]> {
+        match out.md {
+            Some(md) if out.range.0 < out.range.1 => self.mds[&md].bytes(out.range),
+            _ => Arc::new([]),
+        }
+    }
+
     /// An event with nothing filled in.
     pub(super) fn blank(&self, kind: EventKind) -> Event {
         Event::blank(kind, ProcessId::new(Nid::ANY, self.pid))
@@ -310,7 +310,7 @@ impl Node {
         if busy {
             self.md(md).aborted = true;
         } else {
-            self.due.push(Due { md, event, status, lease: 0, content: None, last: true });
+            self.due.push(Due { md, event, status, content: None, last: true });
         }
         busy
     }

@@ -91,13 +91,13 @@ impl Model {
             waits && out.header == *header
         };
         // Answers to equal GETs have equal headers.
-        let same = |out: &Out| out.payload == *payload && out.deadline_ns == deadline_ns;
+        let same = |out: &Out| node_.payload(out) == *payload && out.deadline_ns == deadline_ns;
         let exact = node_.outs.iter().find(|(_, out)| mine(out) && same(out));
         let next = exact.or_else(|| node_.outs.iter().find(|(_, out)| mine(out)));
         let Some((&id, out)) = next else {
             return self.fail(|| format!("node {node} sends what nobody asked for: {header:?}"));
         };
-        let (same, due) = (out.payload == *payload, out.deadline_ns);
+        let (same, due) = (node_.payload(out) == *payload, out.deadline_ns);
         if !same {
             self.fail(|| format!("node {node} sends other bytes than the MD has: {header:?}"));
         } else if due != deadline_ns || due <= self.nodes[node].now_ns {
@@ -131,7 +131,6 @@ impl Model {
     }
 
     fn sink(&mut self, node: usize, token: TxToken, sink: Option<usize>) {
-        let lease = self.id();
         let Some(id) = self.out_of(node, token) else {
             return self.fail(|| format!("node {node}: a sink for {token:?}, which the LND does not have"));
         };
@@ -140,18 +139,11 @@ impl Model {
         let (Some(md), response) = (out.md, out.response) else { return };
         let wanted = node_.responses.iter().any(|r| r.id == response);
         let whole = (0, node_.md(md).len());
-        // What has waited too long ends in this very step, before or after this.
-        let now_ns = node_.now_ns;
-        let late = |out: &Out| out.token.is_none() && out.deadline_ns <= now_ns && out.md == Some(md);
-        let leases: Vec<u64> = node_.outs.values().filter(|out| late(out)).map(|out| out.lease).collect();
-        let free = node_.md(md).is_free(whole, true);
-        let gone = node_.md(md).leases.iter().any(|lease| leases.contains(&lease.id));
-        let expected = if gone { sink } else { (wanted && free).then_some(whole.1 as usize) };
-        if sink.is_some() {
-            node_.md(md).lease(lease, whole, true);
-            if let Some(out) = node_.outs.get_mut(&id) {
-                (out.kind, out.lease) = (OutKind::DirectGet, lease);
-            }
+        let expected = (wanted && node_.md(md).is_free(whole, true)).then_some(whole.1 as usize);
+        if sink.is_some()
+            && let Some(out) = node_.outs.get_mut(&id)
+        {
+            out.kind = OutKind::DirectGet;
         }
         if sink != expected {
             self.fail(|| format!("node {node}: a sink of {sink:?} bytes instead of {expected:?}"));
@@ -182,7 +174,7 @@ impl Model {
         node_.md(md).busy += 1;
         let length = mlength as u32;
         let event = Event { rlength: length, mlength: length, ..node_.response_event(&response) };
-        node_.due.push(Due { md, event, status: Ok(()), lease: 0, content: None, last: false });
+        node_.due.push(Due { md, event, status: Ok(()), content: None, last: false });
     }
 
     fn judged(&mut self, node: usize, rx: u64, judgement: Judgement) {

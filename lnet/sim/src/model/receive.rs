@@ -58,7 +58,7 @@ impl Model {
             self.seen.in_use += 1;
             return Fate::Discard;
         }
-        let lease = self.take(node, &found, true);
+        self.take(node, &found);
         self.seen.puts_matched += 1;
         self.seen.truncated += u64::from(found.mlength < length);
         let node_ = &mut self.nodes[node];
@@ -74,7 +74,7 @@ impl Model {
         };
         let payload = payload[..found.mlength as usize].into();
         let ack = (!silent).then_some(ack_wmd);
-        self.deliver(node, In { md: found.md, event, lease, payload, ack, from })
+        self.deliver(node, In { md: found.md, event, payload, ack, from })
     }
 
     fn receive_get(&mut self, node: usize, from: From, header: &Header) -> Fate {
@@ -99,7 +99,7 @@ impl Model {
             self.seen.in_use += 1;
             return Fate::Discard;
         }
-        let lease = self.take(node, &found, false);
+        self.take(node, &found);
         self.seen.gets_matched += 1;
         let node_ = &mut self.nodes[node];
         node_.counts.received += 1;
@@ -122,9 +122,8 @@ impl Model {
             ni: from.ni,
             peer: from.peer.nid,
             header: reply,
-            payload: node_.md(found.md).bytes(range),
+            range,
             event: Some(event),
-            lease,
             deadline_ns: 0,
             response: 0,
             token: None,
@@ -153,7 +152,7 @@ impl Model {
         node.md(md).busy += 1;
         node.counts.received += 1;
         let event = Event { match_bits, mlength, ..arrival(node, EventKind::Ack, from, header) };
-        node.due.push(Due { md, event, status: Ok(()), lease: 0, content: None, last: false });
+        node.due.push(Due { md, event, status: Ok(()), content: None, last: false });
         Fate::Done
     }
 
@@ -169,7 +168,6 @@ impl Model {
             self.seen.stale_answers += 1;
             return Fate::Discard;
         };
-        let lease = self.id();
         let node_ = &mut self.nodes[node];
         let sink = node_.md(md);
         let rlength = u64::from(header.payload_length);
@@ -179,16 +177,16 @@ impl Model {
             return Fate::Discard;
         }
         if !sink.is_free((0, mlength), true) {
+            self.seen.in_use += 1;
             // The data is lost; the wait for it ends now.
             sink.consume();
             sink.busy += 1;
             if let Some(lost) = node_.take_response(response) {
                 let (event, status) = (node_.response_event(&lost), Err(Errno::EBUSY));
-                node_.due.push(Due { md, event, status, lease: 0, content: None, last: false });
+                node_.due.push(Due { md, event, status, content: None, last: false });
             }
             return Fate::Discard;
         }
-        sink.lease(lease, (0, mlength), true);
         sink.consume();
         sink.busy += 1;
         node_.take_response(response);
@@ -196,7 +194,7 @@ impl Model {
         let (rlength, kept) = (header.payload_length, mlength as u32);
         let event = Event { rlength, mlength: kept, ..arrival(node_, EventKind::Reply, from, header) };
         let payload = payload[..mlength as usize].into();
-        self.deliver(node, In { md, event, lease, payload, ack: None, from })
+        self.deliver(node, In { md, event, payload, ack: None, from })
     }
 
     /// The MD and the response that an answer is for.
@@ -231,11 +229,11 @@ impl Model {
         result: Result<(), Errno>,
         written: usize,
     ) {
-        let In { md, event, lease, payload, ack, from } = message;
+        let In { md, event, payload, ack, from } = message;
         let node_ = &mut self.nodes[node];
         node_.counts.received += u64::from(result.is_ok());
         let content = Some((event.offset, payload[..written.min(payload.len())].into()));
-        node_.due.push(Due { md, event, status: result, lease, content, last: false });
+        node_.due.push(Due { md, event, status: result, content, last: false });
         let Some(ack) = ack.filter(|_| result.is_ok()) else { return };
         let Event { source, target, match_bits, mlength, .. } = event;
         let out = Out {
@@ -249,9 +247,8 @@ impl Model {
                 payload_length: 0,
                 body: Body::Ack { dst_wmd: ack, match_bits, mlength },
             },
-            payload: Arc::new([]),
+            range: (0, 0),
             event: None,
-            lease: 0,
             deadline_ns: 0,
             response: 0,
             token: None,
@@ -277,18 +274,15 @@ impl Model {
         Fate::Delay
     }
 
-    fn take(&mut self, node: usize, found: &Found, write: bool) -> u64 {
-        let lease = self.id();
+    fn take(&mut self, node: usize, found: &Found) {
         let node = &mut self.nodes[node];
         let md = node.md(found.md);
         md.busy += 1;
         md.consume();
         md.offset = found.offset + found.mlength;
-        md.lease(lease, (found.offset, found.offset + found.mlength), write);
         if md.auto && md.is_exhausted() {
             node.retire(found.md);
         }
-        lease
     }
 }
 

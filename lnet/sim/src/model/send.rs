@@ -26,7 +26,8 @@ impl Model {
         self.seen.looped_back += 1;
         self.nodes[node].counts.sent += 1;
         let from = From { ni: None, peer: out.header.src, rx: 0 };
-        match self.receive(node, from, &out.header, &out.payload) {
+        let payload = self.nodes[node].payload(&out);
+        match self.receive(node, from, &out.header, &payload) {
             Fate::Done | Fate::Discard => self.complete_out(node, out, Ok(())),
             Fate::Delay => {
                 if let Some(waiting) = self.nodes[node].waiting.last_mut() {
@@ -64,7 +65,7 @@ impl Model {
                 response.sent = true;
             }
         }
-        Some(Due { md, event: out.event?, status: result, lease: out.lease, content: None, last: false })
+        Some(Due { md, event: out.event?, status: result, content: None, last: false })
     }
 
     /// A buffer was posted: what waits on its portal tries it, in order.
@@ -81,7 +82,11 @@ impl Model {
                 continue;
             }
             let waiting = self.nodes[node].waiting.remove(at);
-            let fate = self.take_put(node, waiting.from, &waiting.header, &waiting.payload, found);
+            let payload = match &waiting.local {
+                Some(out) => self.nodes[node].payload(out),
+                None => waiting.payload,
+            };
+            let fate = self.take_put(node, waiting.from, &waiting.header, &payload, found);
             self.nodes[node].counts.dropped += u64::from(matches!(fate, Fate::Discard));
             self.seen.resumed += 1;
             self.go_on(node, waiting.from.rx, waiting.local, fate);
@@ -118,14 +123,9 @@ impl Model {
             self.nodes[node].resumes.push((rx, fate));
             return;
         };
-        // It is over before the next one is tried, whenever its events come.
-        if let Some(md) = out.md {
-            self.nodes[node].md(md).leases.retain(|lease| lease.id != out.lease);
-        }
         self.complete_out(node, out, Ok(()));
         if let Fate::Deliver(message) = fate {
-            let (length, lease) = (message.payload.len(), message.lease);
-            self.nodes[node].md(message.md).leases.retain(|known| known.id != lease);
+            let length = message.payload.len();
             self.complete_in(node, *message, Ok(()), length);
         }
     }

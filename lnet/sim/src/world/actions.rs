@@ -2,7 +2,7 @@
 
 use lnet_api::{AckRequest, Get, LNet, Md, MdHandle, MdOptions, MeSpec, Position, Put, Threshold, Unlink};
 use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
-use lnet_region::{Fragment, IoVec, Region};
+use lnet_region::{Fragment, IoVec, ReadVec, Region, WriteVec};
 
 use super::World;
 use crate::model::{NewMd, NewMe};
@@ -10,8 +10,26 @@ use crate::model::{NewMd, NewMe};
 /// The portals that programs use: two of wildcard entries and one of unique ones, as a rule.
 const PORTALS: [u32; 3] = [10, 11, 34];
 
+/// Programs that look at memory at a time.
+const LOOKS: usize = 6;
+
 /// Match bits are below this, so that messages and buffers meet.
 const BITS: u64 = 4;
+
+/// Bytes of an MD that a program looks at.
+pub(super) struct Look {
+    pub(super) node: usize,
+    md: NewMd,
+    name: u64,
+    _lease: Slice,
+}
+
+/// What keeps messages out.
+#[allow(dead_code, reason = "held, and dropped")]
+enum Slice {
+    Read(ReadVec),
+    Written(WriteVec),
+}
 
 impl World {
     pub(super) fn act(&mut self) {
@@ -23,10 +41,11 @@ impl World {
             0..36 => self.post(node),
             36..66 => self.put(node),
             66..82 => self.get(node),
-            82..90 => self.unlink_md(node),
-            90..93 => self.unlink_me(node),
-            93..97 => self.change_lazy(node),
-            97 | 98 => self.call_in_vain(node),
+            82..89 => self.unlink_md(node),
+            89..92 => self.unlink_me(node),
+            92..95 => self.change_lazy(node),
+            95..98 => self.look(node),
+            98 => self.call_in_vain(node),
             _ => self.advance(node),
         }
     }
@@ -307,6 +326,45 @@ impl World {
 
     pub(super) fn portals() -> impl Iterator<Item = Portal> {
         PORTALS.into_iter().filter_map(|portal| Portal::new(portal).ok())
+    }
+
+    /// A program looks at the memory of an MD for a while, or writes it; or it has done so for long enough.
+    fn look(&mut self, node: usize) {
+        if self.looks.len() == LOOKS || self.rng.chance(3_000) {
+            let at = self.rng.index(self.looks.len().max(1));
+            return self.looked(|index, _| index == at);
+        }
+        let mds = self.watch.model.lock().mds(node);
+        let Some(&(md, _)) = mds.get(self.rng.index(mds.len().max(1))) else { return };
+        let memory = self.watch.model.lock().memory(node, md).filter(|memory| !memory.is_empty());
+        let Some(memory) = memory else { return };
+        let start = self.rng.index(memory.len());
+        let range = start..start + 1 + self.rng.index(memory.len() - start);
+        let write = self.rng.chance(3_000);
+        // While messages use the bytes, it may have to do without.
+        let lease = match write {
+            true => memory.write(range.clone()).map(Slice::Written),
+            false => memory.read(range.clone()).map(Slice::Read),
+        };
+        if let Ok(lease) = lease {
+            self.trace(|| format!("node {node}: looks at {range:?} of MD {md}, writes: {write}"));
+            let name = self.watch.model.lock().lease(node, md, (range.start as u64, range.end as u64), write);
+            self.looks.push(Look { node, md, name, _lease: lease });
+        }
+    }
+
+    /// Programs have looked for long enough.
+    pub(super) fn looked(&mut self, which: impl Fn(usize, &Look) -> bool) {
+        let mut model = self.watch.model.lock();
+        let mut at = 0;
+        self.looks.retain(|look| {
+            let ends = which(at, look);
+            at += 1;
+            if ends {
+                model.give_back(look.node, look.md, look.name);
+            }
+            !ends
+        });
     }
 
     /// Handles that name nothing are refused.

@@ -61,6 +61,7 @@ pub(crate) struct World {
     lnds: Vec<Arc<dyn Lnd>>,
     watch: Arc<Watch>,
     nodes: Vec<WorldNode>,
+    looks: Vec<actions::Look>,
     /// Number of the last PUT.
     puts: u64,
     /// Time that has passed beside the network's.
@@ -90,6 +91,7 @@ impl World {
             lnds,
             watch,
             nodes: Vec::new(),
+            looks: Vec::new(),
             puts: 0,
             extra_ns: 0,
             settling: false,

@@ -159,6 +159,7 @@ impl World {
 
     /// A node dies: all that it had is given back. A new, empty engine takes its place.
     pub(super) fn kill(&mut self, index: usize) -> Result<(), String> {
+        self.looked(|_, look| look.node == index);
         for nid in self.nodes[index].nids.clone() {
             self.net.crash(nid);
         }
