@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod descriptors;
 mod discover;
 mod failure;
 mod help;

@@ -13,11 +13,12 @@ use serde_json::json;
 use crate::args::ServeArgs;
 use crate::failure::Failure;
 use crate::signals::Signals;
-use crate::{output, setup};
+use crate::{descriptors, output, setup};
 use rates::Rates;
 use totals::Totals;
 
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
+    descriptors::use_all();
     let signals = Signals::take(true)?;
     let mut config = setup::config(&args.setup)?;
     let (port, policy) = (config.tcp().accept_port, config.tcp().accept_policy());

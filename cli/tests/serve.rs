@@ -7,13 +7,13 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, pipe2, write};
 use serde_json::Value;
-use support::{ask, complaint, free_port, json_lines, nlx, serve};
+use support::{Server, ask, complaint, free_port, json_lines, nlx, serve};
 
 #[test]
 fn a_node_tells_programs_what_it_does() {
@@ -50,6 +50,22 @@ fn a_node_tells_programs_what_it_does() {
     );
     assert!(stopped["tcp"]["accepts"].as_u64().unwrap() >= 1);
     assert_eq!((&stopped["tcp"]["refusals"], &stopped["tcp"]["protocol_errors"]), (&0.into(), &0.into()));
+}
+
+/// The limit of an ordinary shell is none for a node.
+#[test]
+fn a_node_uses_the_descriptors_that_the_system_allows() {
+    let there = Ipv4Addr::new(127, 2, 9, 2);
+    let net = format!("tcp({there})");
+    let port = free_port(there).to_string();
+    let script = "ulimit -S -n 64 && exec \"$0\" serve --net \"$1\" --accept-port \"$2\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_nlx"), &net, &port]).stdin(Stdio::null());
+    let server = Server::start(command);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let [soft, hard] = [0, 1].map(|at| files.split_whitespace().nth(at).unwrap());
+    assert_eq!(soft, hard);
 }
 
 /// What went wrong between two lines stands in the second, once.

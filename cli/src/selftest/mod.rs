@@ -17,7 +17,7 @@ use nlx::{Buffer, Domain, Receive, TransferMachine};
 
 use crate::args::{SelftestArgs, SelftestPeerArgs};
 use crate::failure::{Context, Failure};
-use crate::output;
+use crate::{descriptors, output};
 use protocol::MESSAGE_BYTES;
 
 /// The portal of both transfer machines: what Motr's net test uses, far from Lustre's own.
@@ -34,6 +34,7 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Runs the self-test and prints its result; fails if a byte or an event was wrong or missing.
 pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
+    descriptors::use_all();
     let port = match args.accept_port {
         0 => free_port()?,
         port => port,
@@ -56,6 +57,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
 
 /// Runs the serving side; only the self-test itself starts it.
 pub(crate) fn run_peer(args: &SelftestPeerArgs) -> Result<(), Failure> {
+    descriptors::use_all();
     server::run(args)
 }
 
