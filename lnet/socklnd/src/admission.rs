@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+use lnet_api::MAX_SHARDS;
 use parking_lot::Mutex;
 
-/// Handshakes of peers that connect, in all: each costs a descriptor and half a kilobyte for up to `accept_timeout`.
+/// Handshakes of peers that connect, on one shard's listeners: each costs a descriptor and half a kilobyte for up to
+/// `accept_timeout`. Each shard has its own, since it can only drop its own to make room for another.
 pub(crate) const HANDSHAKES_MAX: usize = 256;
 
 /// Handshakes from one address: one stalled host must not keep the others out.
@@ -33,10 +35,11 @@ pub(crate) struct Admission {
     book: Mutex<Book>,
 }
 
-#[derive(Default)]
 struct Book {
-    handshakes: usize,
-    connections: usize,
+    /// Handshakes and connections of all.
+    guests: usize,
+    /// Handshakes, by the shard whose listener they came on.
+    handshakes: [usize; MAX_SHARDS],
     addresses: HashMap<IpAddr, Guests, RandomState>,
 }
 
@@ -49,7 +52,7 @@ struct Guests {
 /// What becomes of a stranger.
 pub(crate) enum Entry {
     Granted(Guest),
-    /// There are too many handshakes in all: it may begin once another has been dropped.
+    /// There are too many handshakes on this shard: it may begin once another of them has been dropped.
     Full,
     /// Its address has too many handshakes or connections.
     Refused,
@@ -61,21 +64,23 @@ pub(crate) enum Entry {
 pub(crate) struct Guest {
     admission: Arc<Admission>,
     ip: IpAddr,
+    shard: usize,
     connected: bool,
 }
 
 impl Admission {
     /// Nobody is in. `descriptors` is how many the process may have.
     pub(crate) fn new(descriptors: usize) -> Admission {
-        Admission { most: descriptors / SHARE.1 * SHARE.0, book: Mutex::default() }
+        let book = Book { guests: 0, handshakes: [0; MAX_SHARDS], addresses: HashMap::default() };
+        Admission { most: descriptors / SHARE.1 * SHARE.0, book: Mutex::new(book) }
     }
 
-    /// Whether a handshake from this address may begin; counts it if so.
-    pub(crate) fn begin(self: &Arc<Admission>, ip: IpAddr) -> Entry {
+    /// Whether a handshake from this address may begin on this shard; counts it if so.
+    pub(crate) fn begin(self: &Arc<Admission>, shard: usize, ip: IpAddr) -> Entry {
         let mut book = self.book.lock();
         let book = &mut *book;
         let guests = book.addresses.entry(ip).or_default();
-        let left = self.most.saturating_sub(book.handshakes + book.connections);
+        let left = self.most.saturating_sub(book.guests);
         let own = guests.handshakes + guests.connections;
         let entry = if guests.handshakes >= HANDSHAKES_PER_ADDRESS_MAX
             || guests.connections >= CONNECTIONS_PER_ADDRESS_MAX
@@ -83,12 +88,13 @@ impl Admission {
             Entry::Refused
         } else if left == 0 || (own >= MODEST && own >= left) {
             Entry::NoRoom
-        } else if book.handshakes >= HANDSHAKES_MAX {
+        } else if book.handshakes[shard] >= HANDSHAKES_MAX {
             Entry::Full
         } else {
             guests.handshakes += 1;
-            book.handshakes += 1;
-            Entry::Granted(Guest { admission: self.clone(), ip, connected: false })
+            book.handshakes[shard] += 1;
+            book.guests += 1;
+            Entry::Granted(Guest { admission: self.clone(), ip, shard, connected: false })
         };
         // The strangers that are turned away while others fill the house leave nothing behind.
         book.forget_if_empty(ip);
@@ -110,33 +116,32 @@ impl Guest {
     /// Its handshake has ended with a connection.
     pub(crate) fn connected(mut self) -> Guest {
         self.connected = true;
-        self.admission.book.lock().count(self.ip, |handshakes, connections| {
-            *handshakes -= 1;
-            *connections += 1;
-        });
+        let mut book = self.admission.book.lock();
+        book.handshakes[self.shard] -= 1;
+        if let Some(guests) = book.addresses.get_mut(&self.ip) {
+            guests.handshakes -= 1;
+            guests.connections += 1;
+        }
+        drop(book);
         self
     }
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        let connected = self.connected;
-        self.admission.book.lock().count(self.ip, |handshakes, connections| {
-            *(if connected { connections } else { handshakes }) -= 1;
-        });
+        let mut book = self.admission.book.lock();
+        book.guests -= 1;
+        if !self.connected {
+            book.handshakes[self.shard] -= 1;
+        }
+        if let Some(guests) = book.addresses.get_mut(&self.ip) {
+            *(if self.connected { &mut guests.connections } else { &mut guests.handshakes }) -= 1;
+        }
+        book.forget_if_empty(self.ip);
     }
 }
 
 impl Book {
-    /// Changes the counts of an address, and those of all.
-    fn count(&mut self, ip: IpAddr, change: impl Fn(&mut usize, &mut usize)) {
-        change(&mut self.handshakes, &mut self.connections);
-        if let Some(guests) = self.addresses.get_mut(&ip) {
-            change(&mut guests.handshakes, &mut guests.connections);
-        }
-        self.forget_if_empty(ip);
-    }
-
     fn forget_if_empty(&mut self, ip: IpAddr) {
         if self.addresses.get(&ip).is_some_and(|guests| guests.handshakes + guests.connections == 0) {
             self.addresses.remove(&ip);
@@ -157,7 +162,7 @@ mod tests {
     }
 
     fn begin(admission: &Arc<Admission>, from: usize) -> Option<Guest> {
-        match admission.begin(ip(from)) {
+        match admission.begin(0, ip(from)) {
             Entry::Granted(guest) => Some(guest),
             Entry::Full | Entry::Refused | Entry::NoRoom => None,
         }
@@ -165,7 +170,7 @@ mod tests {
 
     fn is_empty(admission: &Admission) -> bool {
         let book = admission.book.lock();
-        book.addresses.is_empty() && book.handshakes + book.connections == 0
+        book.addresses.is_empty() && book.guests == 0 && book.handshakes == [0; MAX_SHARDS]
     }
 
     #[test]
@@ -179,13 +184,17 @@ mod tests {
     }
 
     #[test]
-    fn handshakes_are_bounded_in_all() {
+    fn handshakes_are_bounded_on_each_shard() {
         let admission = admission(usize::MAX);
         let from = |number: usize| number / HANDSHAKES_PER_ADDRESS_MAX;
         let guests: Vec<Guest> =
             (0..2 * HANDSHAKES_MAX).filter_map(|number| begin(&admission, from(number))).collect();
         assert_eq!(guests.len(), HANDSHAKES_MAX);
-        assert!(matches!(admission.begin(ip(200)), Entry::Full));
+        assert!(matches!(admission.begin(0, ip(200)), Entry::Full));
+        assert!(
+            matches!(admission.begin(1, ip(200)), Entry::Granted(_)),
+            "the listeners of others are not shut"
+        );
         assert_eq!(admission.handshakes_of(ip(0)), HANDSHAKES_PER_ADDRESS_MAX);
         assert_eq!(admission.book.lock().addresses.len(), HANDSHAKES_MAX / HANDSHAKES_PER_ADDRESS_MAX);
     }
@@ -195,7 +204,7 @@ mod tests {
         let admission = admission(usize::MAX);
         let mut guests: Vec<Guest> =
             (0..CONNECTIONS_PER_ADDRESS_MAX).map(|_| begin(&admission, 1).unwrap().connected()).collect();
-        assert!(matches!(admission.begin(ip(1)), Entry::Refused));
+        assert!(matches!(admission.begin(0, ip(1)), Entry::Refused));
         guests.pop();
         assert!(begin(&admission, 1).is_some());
         guests.clear();
@@ -215,7 +224,7 @@ mod tests {
         assert_eq!(hogs.iter().map(Vec::len).collect::<Vec<_>>(), [most / 2, most / 4, most / 8, most / 16]);
         let left = most / 16;
         assert!((10..14).all(|from| begin(&admission, from).is_some()) && left > 4);
-        assert!(matches!(admission.begin(ip(0)), Entry::NoRoom));
+        assert!(matches!(admission.begin(0, ip(0)), Entry::NoRoom));
         drop(hogs);
         assert!(is_empty(&admission));
     }
@@ -226,7 +235,7 @@ mod tests {
         let guests: Vec<Guest> =
             (0..100).filter_map(|from| begin(&admission, from).map(Guest::connected)).collect();
         assert_eq!(guests.len(), 30);
-        assert!(matches!(admission.begin(ip(200)), Entry::NoRoom));
+        assert!(matches!(admission.begin(0, ip(200)), Entry::NoRoom));
         drop(guests);
         assert!(is_empty(&admission));
     }

@@ -258,6 +258,11 @@ impl Conn {
         left
     }
 
+    /// Whether it has been closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.outbox.lock().closed.is_some()
+    }
+
     /// Waits until the thread that was writing when [`Conn::close`] was called has finished. It does not block: the
     /// socket takes no more bytes.
     pub(crate) fn wait_for_writer(&self) {

@@ -124,7 +124,7 @@ impl SockLnd {
         let ni = Arc::new(Ni {
             id,
             ip,
-            incarnation: net.wall_clock_ns(),
+            incarnation: net.incarnation(),
             upcalls,
             timeout_ns: own.timeout_ns(),
             options: Options::of(config, &own),
@@ -173,6 +173,11 @@ impl Lnd for SockLnd {
         for slot in shards.iter() {
             slot.driver.lock().shutdown(&self.shared, &slot.shard, &ni);
         }
+        // Until then one shard could still hand a connection of the NI over to another. If it was the last NI, nobody polls
+        // any more, and the descriptors would stay.
+        for slot in shards.iter() {
+            slot.driver.lock().clear_up(&self.shared, &slot.shard);
+        }
         attempts.forget(ni.id.nid);
         ni.claim.lock().take();
     }
@@ -219,7 +224,8 @@ impl Lnd for SockLnd {
     }
 
     fn is_active(&self) -> bool {
-        self.shared.nis.len() > 0
+        let Shared { nis, shards, .. } = &self.shared;
+        nis.len() > 0 || shards.iter().any(|slot| slot.shard.has_work())
     }
 
     fn register(&self, _region: &Region) -> Result<(), LndError> {

@@ -142,6 +142,12 @@ impl Shard {
         any
     }
 
+    /// Forgets the connections that have been closed: nothing is written on them any more, but as long as they are noted
+    /// here they keep their descriptors.
+    pub(crate) fn forget_closed(&self) {
+        self.corked.lock().conns.retain(|conn| !conn.is_closed());
+    }
+
     /// Says whether messages may wait for the next poll.
     pub(crate) fn set_patient(&self, patient: bool) {
         if self.patient.load(Ordering::Relaxed) != patient {

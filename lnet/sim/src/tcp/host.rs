@@ -188,8 +188,13 @@ impl Net for SimHost {
         Ok(Box::new(SimPoller { host: self.clone(), id }))
     }
 
-    fn wall_clock_ns(&self) -> u64 {
-        EPOCH_NS + self.state().now_ns
+    fn incarnation(&self) -> u64 {
+        let mut state = self.state();
+        let now_ns = EPOCH_NS + state.now_ns;
+        let last = &mut state.hosts[self.host].incarnation;
+        // Virtual time stands still while nothing happens: an NI may begin twice at one moment.
+        *last = now_ns.max(*last + 1);
+        *last
     }
 
     fn descriptors_max(&self) -> usize {

@@ -34,6 +34,7 @@ impl TcpNet {
             up: true,
             life: 0,
             claims: Default::default(),
+            incarnation: 0,
             descriptors: 0,
             descriptors_max: usize::MAX,
             next_port: 0,

@@ -101,6 +101,8 @@ pub(super) struct Host {
     /// Counts its starts: sockets of an earlier one are dead.
     pub(super) life: u64,
     pub(super) claims: BTreeSet<Nid>,
+    /// The last one given to an NI.
+    pub(super) incarnation: u64,
     /// Open descriptors, and the most there may be.
     pub(super) descriptors: usize,
     pub(super) descriptors_max: usize,

@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// Connections accepted in one turn of a listener.
 const ACCEPTS_PER_TURN: usize = 16;
 
-/// How long accepting pauses when descriptors or memory run out, while connections in use go on.
+/// How long accepting pauses when descriptors or memory run out or it is forbidden, while connections in use go on.
 pub(super) const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 
 /// More than a handshake sends in one piece, and little enough that what follows it is not much.
@@ -131,11 +131,11 @@ impl Driver {
         self.continue_accepting(turn, key);
     }
 
-    /// Lets a handshake begin. If there are too many, the oldest of the address that has the most makes room: whoever
-    /// fills the house is put out himself.
+    /// Lets a handshake begin. If there are too many on this shard, the oldest of the address that has the most makes room:
+    /// whoever fills the house is put out himself.
     fn admit(&mut self, turn: Turn<'_>, remote: SocketAddr) -> Option<Guest> {
         let admission = &turn.shared.admission;
-        match admission.begin(remote.ip()) {
+        match admission.begin(turn.shard.number, remote.ip()) {
             Entry::Granted(guest) => return Some(guest),
             Entry::Refused => {
                 debug!(%remote, "refused: too many connections or handshakes from its address");
@@ -159,7 +159,7 @@ impl Driver {
         debug!(remote = %dropped.remote, "dropped: too many handshakes, most of them from its address");
         turn.shard.counters.rx.refusals.one();
         self.drop_accepting(key);
-        match admission.begin(remote.ip()) {
+        match admission.begin(turn.shard.number, remote.ip()) {
             Entry::Granted(guest) => Some(guest),
             Entry::Full | Entry::Refused | Entry::NoRoom => None,
         }

@@ -106,6 +106,12 @@ impl Driver {
         }
     }
 
+    /// Serves what has been asked of this shard while an NI ended, and lets go of its connections.
+    pub(crate) fn clear_up(&mut self, shared: &Shared, shard: &Shard) {
+        self.serve_requests(Turn { shared, shard, now_ns: self.now_ns });
+        shard.forget_closed();
+    }
+
     /// Removes a peer of an NI that ends.
     fn end_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
         let conns = {

@@ -41,8 +41,8 @@ pub trait Net: Send + Sync {
     /// EMFILE without descriptors.
     fn poller(&self) -> Result<Box<dyn Poller>, Errno>;
 
-    /// Nanoseconds since 1970: an incarnation, which tells one life of an NI from the next (lnet-wire 24).
-    fn wall_clock_ns(&self) -> u64;
+    /// A number that no earlier life of an NI on this host has had: it tells peers one life from the next (lnet-wire 24).
+    fn incarnation(&self) -> u64;
 
     /// How many descriptors this process may have open at a time (RLIMIT_NOFILE).
     fn descriptors_max(&self) -> usize {
@@ -140,7 +140,7 @@ pub enum Accepted {
     Nobody,
     /// The connection that waited is gone; there may be others.
     Gone,
-    /// There are no descriptors or no memory left for it.
+    /// Nothing can be accepted for now: there are no descriptors or no memory left, or the system forbids it.
     Exhausted(Errno),
 }
 

@@ -44,8 +44,8 @@ impl Net for Host {
         Os.poller()
     }
 
-    fn wall_clock_ns(&self) -> u64 {
-        Os.wall_clock_ns()
+    fn incarnation(&self) -> u64 {
+        Os.incarnation()
     }
 
     fn descriptors_max(&self) -> usize {

@@ -81,10 +81,15 @@ impl Wire {
 
     /// Connects to a node from an address and port of choice; 0 leaves the port to the system.
     pub fn connect(from: Ipv4Addr, port: u16, to: &Node) -> Wire {
+        Wire::connect_to(from, port, to.listens_on())
+    }
+
+    /// The same to an address of choice.
+    pub fn connect_to(from: Ipv4Addr, port: u16, to: SocketAddr) -> Wire {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.set_reuse_address(true).unwrap();
         socket.bind(&SocketAddr::from(SocketAddrV4::new(from, port)).into()).unwrap();
-        socket.connect(&to.listens_on().into()).unwrap();
+        socket.connect(&to.into()).unwrap();
         Wire::new(socket.into())
     }
 

@@ -1,12 +1,15 @@
 //! Several shards (S-203, S-209, S-312): whose connections are where, shards that come with NIs, threads that drive them at
 //! the same time, and NIs that come and go under traffic (S-202).
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::PARTITIONS;
 use crate::common::raw::{self, CONTROL, Wire};
-use crate::common::{Engine, Node, address, address_on, config, drive, memory, nid_of, pattern, settle};
+use crate::common::{
+    Engine, Node, PORT, address, address_on, config, drive, memory, nid_of, pattern, settle,
+};
 use lnet_api::{Errno, Lnd, Upcalls};
 use lnet_nid::ProcessId;
 use lnet_socklnd::SockConfig;
@@ -123,6 +126,29 @@ fn shards_come_with_nis() {
     drive(&[&node, &peer], || peer.lost().len() == 1);
     peer.put_bytes(ProcessId::lnet(others[0]), b"z", 0);
     drive(&[&node, &peer], || node.received() == 3);
+}
+
+/// Whoever fills the handshakes of one shard's listener leaves those of another's: nobody there could make room.
+#[test]
+fn handshakes_on_one_shard_do_not_shut_the_listeners_of_others() {
+    let node = Node::with(SockConfig { nscheds: 2, ..config() });
+    let (peer, other) = (address(), address());
+    node.lnd.startup(ProcessId::lnet(nid_of(other)), node.engine.clone()).unwrap();
+    let mut crowd = Vec::new();
+    for from in [address(), address(), address(), address()] {
+        for _ in 0..64 {
+            crowd.push(Wire::connect(from, 0, &node));
+            // No more than the backlog holds wait to be accepted.
+            settle(&[&node]);
+        }
+    }
+    let mut wire = Wire::connect_to(peer, 0, SocketAddr::from((other, PORT)));
+    wire.send(&[raw::request(other), raw::hello(3, peer, other, 7, CONTROL)].concat());
+    assert_eq!(wire.read(&[&node], 56)[48..52], CONTROL.to_le_bytes());
+    assert_eq!(node.counters().rx.refusals, 0, "none had to be dropped for it");
+    // Where they all are, the next one still costs the oldest.
+    let (_wire, answer) = Wire::shake_hands(peer, &node, 7, CONTROL);
+    assert_eq!((answer[48..52].to_vec(), node.counters().rx.refusals), (CONTROL.to_le_bytes().to_vec(), 1));
 }
 
 /// A shard without sockets costs no system call.

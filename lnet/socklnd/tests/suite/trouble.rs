@@ -561,6 +561,22 @@ fn shutdown_finalises_everything_and_frees_the_nid() {
     assert_eq!(answer[48..52], CONTROL.to_le_bytes());
 }
 
+/// What waits for the next poll when the last NI ends would wait for ever, and a connection on it keep its descriptor:
+/// nobody polls an LND without NIs.
+#[test]
+fn nothing_is_left_to_poll_for_when_the_last_ni_ends() {
+    let (a, b) = (Node::new(), Node::new());
+    a.put_bytes(b.id(), b"x", 0);
+    drive(&[&a, &b], || b.received() == 1 && b.counters().rx.accepts == 3);
+    settle(&[&b, &a]);
+    // The second message since the last poll, which was this node's, may wait for the next one.
+    let tokens = [b"y", b"z"].map(|bytes| a.put_bytes(b.id(), bytes, 0));
+    assert_eq!((a.sent(tokens[1]), a.arm()), (None, false));
+    a.lnd.shutdown(a.nid);
+    assert_eq!(a.sent(tokens[1]), Some(Err(Errno::ESHUTDOWN)));
+    assert!(!a.lnd.is_active());
+}
+
 /// Threads that are sending when the NI ends get their answer, one each.
 #[test]
 fn shutdown_while_others_send() {

@@ -51,10 +51,15 @@ pub fn holder_of(nid: Nid) -> Option<String> {
 /// Who listens behind the name, in words.
 fn holder(name: &str) -> String {
     let Ok(pid) = holder_pid(name) else { return "another process".to_string() };
-    match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
-        Ok(comm) => format!("{} (pid {pid})", comm.trim_end()),
+    match std::fs::read(format!("/proc/{pid}/comm")) {
+        Ok(comm) => format!("{} (pid {pid})", printable(&comm)),
         Err(_) => format!("the process with pid {pid}"),
     }
+}
+
+/// A program's name as its process gives it, which may be any bytes, in characters that do nothing to a terminal.
+fn printable(comm: &[u8]) -> String {
+    String::from_utf8_lossy(comm).trim_end().escape_debug().to_string()
 }
 
 /// Nobody accepts these connections, and thousands of them fill the holder's queue: never wait for room in it.
@@ -68,6 +73,15 @@ fn holder_pid(name: &str) -> Result<i32, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_holder_cannot_write_to_the_terminal_of_who_asks() {
+        assert_eq!(printable(b"nlx\n"), "nlx");
+        for hostile in [&b"a\x1b[2Jb\n"[..], b"a\nb\r", b"\xff\x9b\x07", "\u{9b}2J\u{202e}x".as_bytes()] {
+            let name = printable(hostile);
+            assert!(!name.contains(|char: char| char.is_control() || char == '\u{202e}'), "{name:?}");
+        }
+    }
 
     #[test]
     fn a_holder_whose_queue_is_full_is_still_refused_at_once() {

@@ -64,11 +64,48 @@ impl Listener for Listening {
                 None => Accepted::Gone,
             },
             Err(Errno::EAGAIN) => Accepted::Nobody,
-            Err(errno @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM)) => {
-                Accepted::Exhausted(errno)
-            }
-            // Errors of the connection itself, which accept passes on (accept(2), "Error handling").
-            Err(_) => Accepted::Gone,
+            Err(errno) if is_of_the_connection(errno) => Accepted::Gone,
+            // Whatever else it is may last: trying again at once would never end.
+            Err(errno) => Accepted::Exhausted(errno),
         }
+    }
+}
+
+/// Whether an error is of the connection that waited, which accept passes on (accept(2), "Error handling"): the next one
+/// has nothing to do with it.
+fn is_of_the_connection(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::ECONNABORTED
+            | Errno::ECONNRESET
+            | Errno::EHOSTDOWN
+            | Errno::EHOSTUNREACH
+            | Errno::ENETDOWN
+            | Errno::ENETUNREACH
+            | Errno::ENONET
+            | Errno::ENOPROTOOPT
+            | Errno::EOPNOTSUPP
+            | Errno::EPROTO
+            | Errno::ETIMEDOUT
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else a listener that will never accept again would be asked without end.
+    #[test]
+    fn an_error_that_lasts_is_not_taken_for_the_end_of_one_connection() {
+        // It does not listen: EINVAL, each time.
+        let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
+        let listening = Listening { socket, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        for _ in 0..2 {
+            assert!(matches!(listening.accept(), Accepted::Exhausted(Errno::EINVAL)));
+        }
+        for errno in [Errno::EPERM, Errno::EBADF, Errno::EMFILE, Errno::ENOBUFS, Errno::ENOMEM] {
+            assert!(!is_of_the_connection(errno), "{errno}");
+        }
+        assert!(is_of_the_connection(Errno::ECONNABORTED));
     }
 }

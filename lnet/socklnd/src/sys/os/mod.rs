@@ -2,6 +2,7 @@
 
 mod claim;
 mod connect;
+mod incarnation;
 mod listen;
 mod poller;
 mod stream;
@@ -44,9 +45,8 @@ impl Net for Os {
         Ok(Box::new(poller::Epolled::new()?))
     }
 
-    fn wall_clock_ns(&self) -> u64 {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        now.map_or(1, |since| since.as_nanos() as u64)
+    fn incarnation(&self) -> u64 {
+        incarnation::next()
     }
 
     fn descriptors_max(&self) -> usize {
