@@ -115,16 +115,25 @@ fn whoever_is_no_lnet_node_is_told_as_what_it_is() {
         }),
     );
     listener(there(7), port, listen_on);
+    // It answers by a request of the version that it speaks (lnet-wire 21).
+    listener(there(10), port, answers(|greeting| greeting[..16].to_vec()));
     listener(there(8), port, answers(|greeting| hello(greeting).to_vec()));
     // The address, what there is, the step, its errno, words.
-    let cases: [(u8, &str, &str, &str, &[&str]); 8] = [
+    let cases: [(u8, &str, &str, &str, &[&str]); 9] = [
         (2, "reset", "handshake", "ECONNRESET", &["does not have this NID", "privileged", "accept=all"]),
-        (3, "HTTP", "handshake", "EPROTO", &["\"HTTP\"", "LNet node"]),
-        (4, "SSH", "handshake", "EPROTO", &["\"SSH-\"", "LNet node"]),
-        (5, "version", "handshake", "EPROTO", &["hello has version 9"]),
-        (6, "wrong NID", "handshake", "EPROTO", &["hello comes from 127.3.1.77@tcp"]),
+        (3, "HTTP", "handshake", "EPROTO", &["\"HTTP\"", "no LNet node", "accept_port"]),
+        (4, "SSH", "handshake", "EPROTO", &["\"SSH-\"", "no LNet node", "accept_port"]),
+        (
+            5,
+            "version",
+            "handshake",
+            "EPROTO",
+            &["hello has version 9", "which release", "2 to 4 of the hello"],
+        ),
+        (6, "wrong NID", "handshake", "EPROTO", &["hello comes from 127.3.1.77@tcp", "lctl list_nids"]),
         (7, "silent", "handshake", "ETIMEDOUT", &["within 0.5 s", "no hello", "LNet node"]),
         (8, "no answer", "answer", "ETIMEDOUT", &["within 0.5 s", "connected, but the ping is not answered"]),
+        (10, "request version", "handshake", "EPROTO", &["speaks version 1 of it", "which release"]),
         (9, "refused", "connect", "ECONNREFUSED", &["refused", "nobody listens", "accept_port"]),
     ];
     for (last, case, step, errno, words) in cases {

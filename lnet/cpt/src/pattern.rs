@@ -76,6 +76,25 @@ impl Pattern {
             Pattern::Reduced { groups, .. } => Some(*groups),
         }
     }
+
+    /// The CPUs, or NUMA nodes, that are to be in a partition and that this topology lacks: `CPUs 2-99`. `None` if there are all.
+    /// What is to be left out need not be there.
+    pub fn absent(&self, topology: &Topology) -> Option<String> {
+        match self {
+            Pattern::PerNode | Pattern::Reduced { .. } => None,
+            Pattern::Cpus(groups) => missing("CPUs", groups, topology.cpus()),
+            Pattern::Nodes(groups) => missing("NUMA nodes", groups, &topology.nodes_with_cpus()),
+        }
+    }
+}
+
+fn missing<K: Kind>(what: &str, groups: &[NumberSet<K>], present: &NumberSet<K>) -> Option<String> {
+    let absent = groups
+        .iter()
+        .map(|group| group.difference(present))
+        .reduce(|all, more| all.union(&more))
+        .filter(|absent| !absent.is_empty())?;
+    Some(format!("{what} {absent}"))
 }
 
 impl FromStr for Pattern {
@@ -250,6 +269,19 @@ mod tests {
         assert_eq!(error("0[0] 0[1]"), CptError::GroupTwice { position: 5, index: 0 });
         let many: Vec<_> = (0..=MAX_PARTITIONS).map(|index| format!("{index}[{index}]")).collect();
         assert!(matches!(error(&many.join(" ")), CptError::PartitionCount { .. }));
+    }
+
+    /// S-302: what a pattern names and a machine lacks is told.
+    #[test]
+    fn what_is_absent_is_named() {
+        let topology = Topology::flat(&"0-3".parse().unwrap()).unwrap();
+        let absent = |text: &str| text.parse::<Pattern>().unwrap().absent(&topology);
+        assert_eq!(absent("0[0-99]").as_deref(), Some("CPUs 4-99"));
+        assert_eq!(absent("0[0,7] 1[1-5]").as_deref(), Some("CPUs 4-5,7"));
+        assert_eq!(absent("N 0[0] 1[1,3]").as_deref(), Some("NUMA nodes 1,3"));
+        for all in ["0[0-3]", "0[0] 1[3]", "N", "N 0[0]", "X[0,99]", "C[99]"] {
+            assert_eq!(absent(all), None, "{all}");
+        }
     }
 
     proptest! {

@@ -8,6 +8,7 @@ use lnet_socklnd::{AcceptPolicy, NiConfig, SockConfig};
 
 use crate::conf::Warning;
 use crate::interfaces::{PlannedNi, plan};
+use crate::networks::peer_credits_within;
 use crate::partitions::Partitions;
 use crate::{Interface, NetSpec, Networks, NodeError};
 
@@ -194,7 +195,8 @@ impl NodeConfig {
 
     /// What the TCP LND is set up with. It cannot ask for a link's speed: each NI is told its own number of connections.
     pub(crate) fn sock(&self) -> SockConfig {
-        SockConfig { conns_per_peer: self.tcp.conns_per_peer.max(1), ..self.tcp.clone() }
+        let peer_credits = peer_credits_within(self.tcp.credits, &self.tcp);
+        SockConfig { conns_per_peer: self.tcp.conns_per_peer.max(1), peer_credits, ..self.tcp.clone() }
     }
 
     /// The NIDs that the networks come to on this host.

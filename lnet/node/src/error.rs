@@ -40,10 +40,12 @@ pub enum NodeError {
         errno: Errno,
     },
     /// A configuration file cannot be read at all.
-    #[error("{}: {reason}", file.display())]
+    #[error("{}{}: {reason}", file.display(), in_words(*line))]
     File {
         /// The file.
         file: PathBuf,
+        /// The line, from 1, if the fault has one.
+        line: Option<usize>,
         /// Why not.
         reason: String,
         /// The errno.
@@ -193,4 +195,8 @@ impl NodeError {
             | NodeError::System { errno, .. } => *errno,
         }
     }
+}
+
+fn in_words(line: Option<usize>) -> String {
+    line.map(|line| format!(", line {line}")).unwrap_or_default()
 }

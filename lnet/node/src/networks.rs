@@ -13,7 +13,7 @@ use crate::read::Reader;
 
 mod ni;
 
-pub(crate) use ni::NiTunables;
+pub(crate) use ni::{NiTunables, peer_credits_within};
 
 /// One network of a configuration: `tcp1(eth0,eth1)[0,2]`.
 ///

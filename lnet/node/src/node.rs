@@ -40,6 +40,7 @@ impl Node {
     /// [`NodeError`] names the network, NID or tunable and the reason; nothing is left running.
     pub fn start(config: &NodeConfig) -> Result<Node, NodeError> {
         let table = config.table()?;
+        config.partitions.warn();
         let interfaces = config.interfaces(table.partitions())?;
         let engine = Engine::new(config.engine(table.clone(), wall_clock_ns()));
         let partitions = table.partitions().min(MAX_SHARDS);

@@ -41,15 +41,25 @@ impl Partitions {
         if let Some(table) = &self.table {
             return Ok(table.clone());
         }
-        let config = &self.tunables;
-        let make = || {
-            let topology = Topology::machine()?;
-            if config.is_excessive(&topology) {
-                tracing::warn!("cpu_npartitions={}: far more than the CPUs suggest", config.npartitions);
-            }
-            config.create(topology)
-        };
+        let make = || self.tunables.create(Topology::machine()?);
         make().map(Arc::new).map_err(|source| self.refuse(source))
+    }
+
+    /// Tells the log what is odd about the tunables on this machine.
+    pub(crate) fn warn(&self) {
+        if let Ok(topology) = Topology::machine() {
+            self.oddities(&topology).iter().for_each(|oddity| tracing::warn!("{oddity}"));
+        }
+    }
+
+    /// What can be done, and is hardly meant.
+    fn oddities(&self, topology: &Topology) -> Vec<String> {
+        let Some(config) = self.tunables() else { return Vec::new() };
+        let excess = config.is_excessive(topology).then_some("far more than the CPUs suggest".to_string());
+        let absent = config.pattern.as_ref().and_then(|pattern| pattern.absent(topology));
+        let absent =
+            absent.map(|which| format!("this process has no {which}: the partitions are without them"));
+        excess.into_iter().chain(absent).map(|odd| format!("{}: {odd}", in_words(config))).collect()
     }
 
     /// The error of a table that cannot be made or used.
@@ -94,6 +104,17 @@ mod tests {
         let estimate = CptConfig::default().estimate.partitions(&Topology::machine().unwrap());
         assert_eq!(by_default.partitions(), estimate);
         assert_eq!(*by_default.cpumask(None), cpus);
+    }
+
+    /// S-302, S-315: what a machine can do otherwise than it was probably meant is told.
+    #[test]
+    fn tunables_that_are_hardly_meant_are_told() {
+        let topology = Topology::flat(&"0-1".parse().unwrap()).unwrap();
+        let odd = |text: &str| Partitions::from(text.parse::<CptConfig>().unwrap()).oddities(&topology);
+        let told = r#"cpu_pattern="0[0-99]": this process has no CPUs 2-99: the partitions are without them"#;
+        assert_eq!(odd(r#"cpu_pattern="0[0-99]""#), [told]);
+        assert_eq!(odd("cpu_npartitions=200"), ["cpu_npartitions=200: far more than the CPUs suggest"]);
+        assert!(odd(r#"cpu_pattern="0[0] 1[1]""#).is_empty() && odd("").is_empty());
     }
 
     /// S-301, S-315: what the machine cannot do is refused with its errno and the tunable's name.

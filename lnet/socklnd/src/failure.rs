@@ -3,6 +3,7 @@ use std::net::SocketAddr;
 
 use lnet_api::Errno;
 use lnet_nid::ProcessId;
+use lnet_proto::ProtoError;
 
 /// How far a connection had come when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,34 @@ pub enum Step {
     Established,
 }
 
+/// What was wrong with what the peer said, where that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Nothing that it said: the errno tells it.
+    Errno,
+    /// It speaks something else than LNet: HTTP, SSH.
+    NotLNet,
+    /// It speaks LNet, in a version that is not spoken here (lnet-wire 22 and 24).
+    Version,
+    /// It is another node than the one that was asked for.
+    WrongNode,
+    /// It speaks LNet, and breaks its rules.
+    Protocol,
+}
+
+impl From<&ProtoError> for Cause {
+    fn from(error: &ProtoError) -> Cause {
+        match error {
+            ProtoError::Magic { .. } => Cause::NotLNet,
+            ProtoError::Version { .. } | ProtoError::RequestRefused { .. } => Cause::Version,
+            ProtoError::WrongNid { .. } | ProtoError::WrongPid { .. } => Cause::WrongNode,
+            // It hung up.
+            ProtoError::Closed { .. } => Cause::Errno,
+            _ => Cause::Protocol,
+        }
+    }
+}
+
 /// Why the last connection to a peer failed: for people, and for the tools that show it to them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -28,6 +57,8 @@ pub struct Failure {
     pub step: Step,
     /// The errno with which messages failed.
     pub errno: Errno,
+    /// What the peer did wrong.
+    pub cause: Cause,
     /// What was seen, if the errno does not say it all.
     pub detail: String,
 }
@@ -36,6 +67,23 @@ impl Failure {
     /// What to try, in one sentence.
     #[must_use]
     pub fn advice(&self) -> &'static str {
+        match (self.step, self.cause) {
+            (Step::Handshake, Cause::NotLNet) => {
+                "what listens there is no LNet node: is the address right, and the port the node's accept_port?"
+            }
+            (Step::Handshake, Cause::Version) => {
+                "which release of LNet does the node run? nlx speaks versions 2 to 4 of the hello, after version 1 of \
+                 the connection request, or 2 on IPv6 networks"
+            }
+            (Step::Handshake, Cause::WrongNode) => {
+                "another node has that address: ask for a NID that 'lctl list_nids' names there"
+            }
+            (_, Cause::Protocol) => "the node breaks the protocol: which release of LNet does it run?",
+            _ => self.advice_on_errno(),
+        }
+    }
+
+    fn advice_on_errno(&self) -> &'static str {
         match (self.step, self.errno) {
             (Step::Bind, Errno::EADDRNOTAVAIL) => "does this host still have the address of its NID?",
             (Step::Connect, Errno::ECONNREFUSED) => {
@@ -54,7 +102,9 @@ impl Failure {
             (Step::Handshake, Errno::EALREADY) => {
                 "both nodes connect to each other at once and neither gives way; try again"
             }
-            (Step::Handshake, _) => "is that really an LNet node, and this NID its own?",
+            (Step::Handshake, Errno::ENOBUFS) => {
+                "the handshake does not fit into a socket's send buffer: raise tx_buffer_size, or set it to 0"
+            }
             (Step::Established, Errno::ECONNRESET) => {
                 "the node went down or restarted; it is connected to again when needed"
             }

@@ -82,6 +82,6 @@ pub use census::Census;
 pub use config::{AcceptPolicy, SockConfig};
 pub use counters::{RxCounters, SockCounters, TxCounters};
 pub use error::SockError;
-pub use failure::{Failure, Step};
+pub use failure::{Cause, Failure, Step};
 pub use lnd::SockLnd;
 pub use ni_config::NiConfig;

@@ -49,6 +49,10 @@ pub(super) const GLOBAL: [(&str, &str); 13] = [
     ("max_recovery_ping_interval", "lnet_max_recovery_ping_interval"),
 ];
 
+/// LNet's own values of `lnd_timeout`: a transaction's timeout less one second, divided by its attempts, which are three in
+/// 150 s (lnet-measured) or one in 50 s, and three in 50 s.
+const LND_TIMEOUTS: [&str; 2] = ["49", "16"];
+
 pub(super) fn apply(reading: &mut Reading<'_>, whole: &Item) -> Result<(), Fault> {
     let entries =
         whole.map().ok_or_else(|| Fault::new(whole.line, "YAML", "'net:' or the like must stand here"))?;
@@ -80,6 +84,7 @@ fn apply_global(reading: &mut Reading<'_>, entry: &Entry) -> Result<(), Fault> {
         // The only one whose sense is turned round.
         "discovery" if value == "1" => "0",
         "discovery" => "1",
+        "lnd_timeout" if LND_TIMEOUTS.contains(&value) => return Ok(()),
         "lnd_timeout" => {
             reading.warn(entry.line, key, "it follows from other settings; nlx takes `sock_timeout` alone");
             return Ok(());
@@ -232,7 +237,7 @@ pub(super) fn ni_tunable(
     if tunable.acts() {
         let number = tunable.number(text).map_err(|reason| entry.fault(reason))?;
         tunables.set(&entry.key, number);
-    } else if !tunable.is_like(text) {
+    } else if !tunable.is_usual(text) {
         reading.warn(entry.line, &entry.key, tunable.meaning());
     }
     Ok(())

@@ -239,7 +239,9 @@ fn unknown(module: &str) -> String {
 }
 
 fn read_file(path: &Path) -> Result<String, NodeError> {
-    let refuse = |reason: String, errno| NodeError::File { file: path.to_path_buf(), reason, errno };
+    let refuse_line =
+        |line, reason: String, errno| NodeError::File { file: path.into(), line, reason, errno };
+    let refuse = |reason, errno| refuse_line(None, reason, errno);
     let failed = |error: std::io::Error| {
         let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
         refuse(errno.desc().to_string(), errno)
@@ -259,7 +261,7 @@ fn read_file(path: &Path) -> Result<String, NodeError> {
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let line = line_of(&String::from_utf8_lossy(&error.as_bytes()[..valid]), valid);
-        refuse(format!("line {line}: it is not UTF-8"), Errno::EILSEQ)
+        refuse_line(Some(line), "it is not UTF-8".into(), Errno::EILSEQ)
     })
 }
 

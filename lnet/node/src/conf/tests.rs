@@ -30,15 +30,39 @@ fn what_lnetctl_exports_is_read() {
     assert_eq!((first.conns_per_peer, first.timeout_s), (Some(4), Some(40)));
     assert_eq!(config.nets[0].interfaces[0].address, Some("10.0.0.7".parse().unwrap()));
     assert_eq!(config.engine.transaction_timeout_ns, 100_000_000_000);
-    let warned = warned(&config);
-    for name in
-        ["peer_timeout", "retry_count", "health_sensitivity", "max_interfaces", "lnd_timeout", "route"]
-    {
-        assert!(warned.iter().any(|(line, other)| *line > 0 && *other == name), "{name} in {warned:?}");
-    }
-    // Values with which LNet does what nlx does.
-    for name in ["peer_buffer_credits", "numa_range", "discovery", "drop_asym_route", "peer", "udsp"] {
-        assert!(!warned.iter().any(|(_, other)| *other == name), "{name} in {warned:?}");
+    // What nobody chose is worth no word.
+    let route = 1 + EXPORTED.lines().position(|line| line == "route:").unwrap();
+    assert_eq!(warned(&config), [(route, "route")]);
+}
+
+/// lnet-semantics 27: the defaults of any recent release are silent, and what somebody chose is not.
+#[test]
+fn of_what_has_no_effect_only_choices_are_worth_a_warning() {
+    for (key, defaults, choice) in [
+        ("peer_timeout", &["180"][..], "60"),
+        ("retry_count", &["2", "0"], "3"),
+        ("health_sensitivity", &["100", "0"], "50"),
+        ("max_interfaces", &["4096", "200"], "64"),
+        ("lnd_timeout", &["49", "16"], "20"),
+        ("router_sensitivity", &["100"], "50"),
+        ("discovery", &["1"], "0"),
+    ] {
+        let line = |value: &str| format!("{key}: {value}\n");
+        let begin = EXPORTED.find(&format!(" {key}: ")).unwrap() + 1;
+        // `peer_timeout` stands first at the loopback interface, which is not looked at.
+        let begin = if key == "peer_timeout" { EXPORTED.rfind(key).unwrap() } else { begin };
+        let end = begin + EXPORTED[begin..].find('\n').unwrap() + 1;
+        let with = |value: &str| [&EXPORTED[..begin], &line(value), &EXPORTED[end..]].concat();
+        let names = |value: &str| {
+            let config = NodeConfig::from_yaml(&with(value)).unwrap();
+            warned(&config).into_iter().map(|(_, name)| name.to_string()).collect::<Vec<_>>()
+        };
+        for default in defaults {
+            assert_eq!(names(default), ["route"], "{key}: {default}");
+        }
+        let mut chosen = names(choice);
+        chosen.retain(|name| name != "route");
+        assert_eq!(chosen, [key], "{choice}");
     }
 }
 
@@ -226,6 +250,22 @@ fn an_ni_has_tunables_of_its_own() {
     let credits = |nid: &str| node.engine().ni_statistics(nid.parse().unwrap()).unwrap().credits;
     assert_eq!((credits("127.0.2.1@tcp"), credits("127.0.2.2@tcp")), (512, 300));
     drop(node);
+    // Fewer than the default of peer_credits, which nobody set.
+    for few in [text.replace("512", "4"), text.replace("300", "4")] {
+        let config = NodeConfig::from_yaml(&few).unwrap();
+        let node = crate::Node::start(&config).unwrap();
+        let credits = |nid: &str| node.engine().ni_statistics(nid.parse().unwrap()).unwrap().credits;
+        assert_eq!(credits("127.0.2.1@tcp").min(credits("127.0.2.2@tcp")), 4);
+        drop(node);
+        // Nor is what is printed of it a contradiction.
+        let again = NodeConfig::from_yaml(&config.to_yaml()).unwrap();
+        drop(crate::Node::start(&again).unwrap());
+    }
+    let contradiction = text.replace("512", "4, peer_credits: 8");
+    assert_eq!(
+        crate::Node::start(&NodeConfig::from_yaml(&contradiction).unwrap()).unwrap_err().errno(),
+        Errno::EINVAL
+    );
     let wrong = text.replace("512", "512, peer_credits: 513");
     let error = crate::Node::start(&NodeConfig::from_yaml(&wrong).unwrap()).unwrap_err();
     assert!(error.to_string().starts_with("127.0.2.1@tcp cannot be started: peer_credits"), "{error}");
@@ -302,7 +342,7 @@ fn what_is_no_file_is_refused() {
     assert_eq!(errno(&path).unwrap_err().0, Errno::ENOENT);
     assert!(errno(folder.path()).unwrap_err().1.contains("no regular file"));
     std::fs::write(&path, b"net:\n  \xff\n").unwrap();
-    assert!(errno(&path).unwrap_err().1.contains("line 2: it is not UTF-8"));
+    assert!(errno(&path).unwrap_err().1.contains("lnet.conf, line 2: it is not UTF-8"));
     std::fs::write(&path, vec![b'#'; MAX_CONFIG_BYTES + 1]).unwrap();
     assert_eq!(errno(&path).unwrap_err().0, Errno::EFBIG);
     let pipe = folder.path().join("pipe");

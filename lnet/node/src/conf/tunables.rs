@@ -62,7 +62,8 @@ pub(crate) enum Effect {
     None {
         /// LNet's default.
         default: &'static str,
-        /// The value with which LNet does what nlx always does; several with `|` between them.
+        /// The value with which LNet does what nlx always does, then defaults of other recent releases of LNet; `|` between
+        /// them. None of these, nor the default, is worth a warning.
         like: &'static str,
     },
 }
@@ -181,7 +182,7 @@ impl Tunable {
         }
     }
 
-    /// Sets it. Whether the value means anything: one that describes what nlx does anyway needs no warning.
+    /// Sets it. Whether that goes without a warning.
     pub(crate) fn set(&self, config: &mut NodeConfig, text: &str) -> Result<bool, Refusal> {
         match &self.effect {
             Effect::Number { set, .. } => set(config, self.number(text)?),
@@ -190,14 +191,16 @@ impl Tunable {
                 false => return Err(format!("it must be one of {}, not '{text}'", words.join(", ")).into()),
             },
             Effect::Text { set, .. } => set(config, text)?,
-            Effect::None { .. } => return Ok(self.is_like(text)),
+            Effect::None { .. } => return Ok(self.is_usual(text)),
         }
         Ok(true)
     }
 
-    /// Whether nlx does what LNet does with this value.
-    pub(crate) fn is_like(&self, text: &str) -> bool {
-        matches!(self.effect, Effect::None { like, .. } if like.split('|').any(|like| like == text.trim()))
+    /// Whether this is a value of a tunable without effect that nobody needs to be warned of: nlx does what LNet does with it,
+    /// or nobody chose it, as it is LNet's own default.
+    pub(crate) fn is_usual(&self, text: &str) -> bool {
+        let Effect::None { default, like } = self.effect else { return false };
+        default == text.trim() || like.split('|').any(|like| like == text.trim())
     }
 
     /// Reads a number in the tunable's range.

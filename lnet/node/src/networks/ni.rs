@@ -55,11 +55,17 @@ impl NiTunables {
     pub(crate) fn or(&self, node: &SockConfig) -> NiTunables {
         NiTunables {
             credits: self.credits.or(Some(node.credits)),
-            peer_credits: self.peer_credits.or(Some(node.peer_credits)),
+            peer_credits: Some(self.peer_credits(node)),
             conns_per_peer: self.conns_per_peer.or(Some(node.conns_per_peer)),
             timeout_s: self.timeout_s.or(Some(node.timeout_s)),
             tos: self.tos.or(Some(node.tos.map_or(-1, i16::from))),
         }
+    }
+
+    /// Its own, else the node's as far as they give way to its credits.
+    fn peer_credits(&self, node: &SockConfig) -> u32 {
+        let most = self.credits.unwrap_or(node.credits);
+        self.peer_credits.unwrap_or_else(|| peer_credits_within(most, node))
     }
 
     /// What the LND is told of the NI, on a node with these; its link asks for `automatic` connections to each peer.
@@ -67,10 +73,17 @@ impl NiTunables {
         let conns_per_peer = self.conns_per_peer.unwrap_or(node.conns_per_peer);
         NiConfig {
             credits: self.credits.unwrap_or(node.credits),
-            peer_credits: self.peer_credits.unwrap_or(node.peer_credits),
+            peer_credits: self.peer_credits(node),
             conns_per_peer: if conns_per_peer == 0 { automatic } else { conns_per_peer },
             timeout_s: self.timeout_s.unwrap_or(node.timeout_s),
             tos: self.tos.map_or(node.tos, |tos| u8::try_from(tos).ok()),
         }
     }
+}
+
+/// The node's `peer_credits` under so many `credits`. The default, which nobody may have chosen, gives way to them; another value
+/// does not, and the two are refused as a contradiction.
+pub(crate) fn peer_credits_within(credits: u32, node: &SockConfig) -> u32 {
+    let default = node.peer_credits == SockConfig::default().peer_credits;
+    if default { node.peer_credits.min(credits) } else { node.peer_credits }
 }

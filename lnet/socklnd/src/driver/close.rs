@@ -13,7 +13,7 @@ use crate::peer::{Peer, PeerTable};
 use crate::shard::Shard;
 use crate::shared::Shared;
 use crate::slab::Key;
-use crate::{Failure, Step};
+use crate::{Cause, Failure, Step};
 
 impl Driver {
     /// A connection is broken, and so all connections to its peer go.
@@ -36,7 +36,8 @@ impl Driver {
             counters.timeouts.one();
         }
         let address = address.unwrap_or_else(|| peer.ni.address(0));
-        let failure = Failure { peer: peer.key.id, address, step: Step::Established, errno, detail };
+        let cause = if protocol { Cause::Protocol } else { Cause::Errno };
+        let failure = Failure { peer: peer.key.id, address, step: Step::Established, errno, cause, detail };
         info!(%failure, "all connections to the peer are closed");
         peer.state.lock().failure = Some(failure);
         self.close_peer(turn, &peer, errno);

@@ -17,7 +17,7 @@ use crate::links::{Life, Next, Outcome};
 use crate::peer::{Peer, PeerState};
 use crate::slab::Key;
 use crate::sys::{Readiness, Received, Stream};
-use crate::{Failure, Step};
+use crate::{Cause, Failure, Step};
 
 /// A connection that this side is opening.
 pub(super) struct Connecting {
@@ -40,12 +40,13 @@ pub(super) struct Connecting {
 struct Miss {
     step: Step,
     errno: Errno,
+    cause: Cause,
     detail: String,
 }
 
 impl Miss {
     fn new(step: Step, errno: Errno, detail: impl ToString) -> Miss {
-        Miss { step, errno, detail: detail.to_string() }
+        Miss { step, errno, cause: Cause::Errno, detail: detail.to_string() }
     }
 }
 
@@ -175,7 +176,9 @@ impl Driver {
                 }
                 ConnectProgress::Retry(retry) => return self.attempt_refused(turn, key, retry),
                 ConnectProgress::Failed(reason) => {
+                    let cause = Cause::from(&reason);
                     let miss = Miss::new(Step::Handshake, Errno::from_raw(reason.errno()), reason);
+                    let miss = Miss { cause, ..miss };
                     return self.connecting_failed(turn, key, miss);
                 }
             }
@@ -232,7 +235,7 @@ impl Driver {
         let seconds = turn.now_ns.saturating_sub(connecting.begun_ns) / NS_PER_S;
         let crowd = if connecting.deadline_ns > turn.now_ns { ", and other peers wait" } else { "" };
         let detail = format!("no answer within {seconds} s{crowd}");
-        self.connecting_failed(turn, key, Miss { step, errno: Errno::ETIMEDOUT, detail });
+        self.connecting_failed(turn, key, Miss::new(step, Errno::ETIMEDOUT, detail));
     }
 
     fn connecting_failed(&mut self, turn: Turn<'_>, key: Key, miss: Miss) {
@@ -256,8 +259,8 @@ impl Driver {
     }
 
     fn note_failure(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, address: SocketAddr, miss: &Miss) {
-        let Miss { step, errno, ref detail } = *miss;
-        let failure = Failure { peer: peer.key.id, address, step, errno, detail: detail.clone() };
+        let Miss { step, errno, cause, ref detail } = *miss;
+        let failure = Failure { peer: peer.key.id, address, step, errno, cause, detail: detail.clone() };
         debug!(%failure, "cannot connect");
         turn.shard.counters.rx.connect_failures.one();
         peer.state.lock().failure = Some(failure);

@@ -449,3 +449,13 @@ pub fn drive(nodes: &[&Node], done: impl FnMut() -> bool) {
 pub fn settle(nodes: &[&Node]) {
     while nodes.iter().map(|node| node.poll().work).sum::<usize>() > 0 {}
 }
+
+/// Two nodes, connected, and nothing going on; this thread has polled the first one last.
+pub fn idle_pair() -> (Node, Node) {
+    let (a, b) = (Node::new(), Node::new());
+    a.put_bytes(b.id(), b"x", 0);
+    drive(&[&a, &b], || b.counters().rx.accepts == 3 && a.counters().rx.connects == 3);
+    settle(&[&b, &a]);
+    a.poll();
+    (a, b)
+}

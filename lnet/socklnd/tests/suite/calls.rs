@@ -2,17 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::common::{Node, drive, memory, pattern, settle};
-
-/// Two nodes, connected, and nothing going on; this thread has polled the first one last.
-fn idle_pair() -> (Node, Node) {
-    let (a, b) = (Node::new(), Node::new());
-    a.put_bytes(b.id(), b"x", 0);
-    drive(&[&a, &b], || b.counters().rx.accepts == 3 && a.counters().rx.connects == 3);
-    settle(&[&b, &a]);
-    a.poll();
-    (a, b)
-}
+use crate::common::{drive, idle_pair, memory, pattern};
 
 /// Header and payload leave in one call, of however many fragments of odd sizes.
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::common::{Got, Node, S, drive, memory, pattern, settle};
+use crate::common::{Got, Node, S, drive, idle_pair, memory, pattern, settle};
 use lnet_api::{Errno, Lnd};
 use lnet_proto::Body;
 
@@ -192,16 +192,6 @@ fn a_spinning_thread_finds_what_others_send() {
     c.poll();
     c.put_bytes(a.id(), b"z", 0);
     drive(&[&a], || a.received() == 7);
-}
-
-/// Two nodes, connected, and nothing going on; this thread has polled the first one last.
-fn idle_pair() -> (Node, Node) {
-    let (a, b) = (Node::new(), Node::new());
-    a.put_bytes(b.id(), b"x", 0);
-    drive(&[&a, &b], || b.counters().rx.accepts == 3 && a.counters().rx.connects == 3);
-    settle(&[&b, &a]);
-    a.poll();
-    (a, b)
 }
 
 /// The first message leaves at once, the others wait for company.

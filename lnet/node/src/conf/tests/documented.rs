@@ -55,7 +55,7 @@ fn tables() -> String {
         }
         text += "\n";
     }
-    text += "## Tunables without effect\n\nKnown, and warned of where they ask for what nlx does not do.\n";
+    text += "## Tunables without effect\n\nKnown, and warned of where they ask for what nlx does not do, unless it is LNet's default.\n";
     for module in modules.iter().filter(|module| of(module, false).next().is_some()) {
         text += &format!("\n### {module}, without effect\n\n");
         text += &row(&["tunable", "LNet's default", "why it has no effect"]);

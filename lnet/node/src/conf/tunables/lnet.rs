@@ -137,7 +137,7 @@ pub(super) const ROWS: &[Tunable] = &[
     idle(LNET, "lnet_recovery_interval", "1", "1", NO_HEALTH),
     idle(LNET, "lnet_recovery_limit", "0", "0", NO_HEALTH),
     idle(LNET, "lnet_max_recovery_ping_interval", "900", "900", NO_HEALTH),
-    idle(LNET, "lnet_interfaces_max", "4096", "16", "a node of nlx has at most 16 interfaces"),
+    idle(LNET, "lnet_interfaces_max", "4096", "16|200", "a node of nlx has at most 16 interfaces"),
     idle(
         LNET,
         "lnet_peer_discovery_disabled",

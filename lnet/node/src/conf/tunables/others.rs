@@ -15,7 +15,7 @@ const fn selftest(name: &'static str, default: &'static str) -> Tunable {
 pub(super) const ROWS: &[Tunable] = &[
     verbs("service", "987"),
     verbs("cksum", "0"),
-    verbs("timeout", "50"),
+    idle(O2IBLND, "timeout", "50", "50|0", NO_VERBS),
     verbs("nscheds", "0"),
     verbs("conns_per_peer", "1"),
     verbs("ntx", "512"),

@@ -29,8 +29,11 @@ const BUFFER_MAX: i32 = i32::MAX;
 pub(super) const ROWS: &[Tunable] = &[
     field!("sock_timeout", timeout_s: u32, "s", 1..=DAY_S, "how long a connection may go without progress before it is closed, and an attempt to connect may take"),
     field!("credits", credits: u32, "messages", 1..=65_535, "how many may be in flight on an NI, all peers together"),
-    field!("peer_credits", peer_credits: u32, "messages", 1..=65_535, "how many may be in flight to one peer; at most `credits`"),
-    field!("conns_per_peer", conns_per_peer: u8, "connections", 0..=255, "how many connections of each bulk type a peer has; 0 goes by the link: 1 below 4 Gbit/s, 4 at 100 Gbit/s"),
+    field!("peer_credits", peer_credits: u32, "messages", 1..=65_535, "how many may be in flight to one peer; at most `credits`, to which the default gives way"),
+    Tunable {
+        agree: "both sides: a node refuses bulk connections beyond its own number",
+        ..field!("conns_per_peer", conns_per_peer: u8, "connections", 0..=255, "how many connections of each bulk type a peer has; 0 goes by the link: 1 below 4 Gbit/s, 4 at 100 Gbit/s")
+    },
     field!("min_reconnectms", min_reconnect_ms: u32, "ms", 1..=(DAY_S * 1000), "the first wait after a failed attempt to connect; it doubles"),
     field!("max_reconnectms", max_reconnect_ms: u32, "ms", 1..=(DAY_S * 1000), "the longest wait; at least `min_reconnectms`"),
     field!("min_bulk", min_bulk: u32, "bytes", 0..=u32::MAX, "messages of at least this size go on a bulk connection"),
