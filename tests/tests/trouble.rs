@@ -103,6 +103,43 @@ fn both_connecting_at_once() {
     assert!(refusals > 0, "no two of {} attempts met", PAIRS as u64 * ROUNDS);
 }
 
+/// S-208: another `conns_per_peer` while streams run both ways: connections come, those that are there stay though fewer are
+/// wanted, and no message notices.
+#[test]
+fn more_and_fewer_connections_under_load() {
+    let options = "min_reconnectms=20";
+    let mut sides = [0; 2].map(|_| Peer::start(address(), options));
+    let quiet = [0, 1].map(|side: usize| sides[side].descriptors("socket:"));
+    let [one, other] = &mut sides;
+    // So it is the first that has opened the connections, and opens those that are missing.
+    other.answers(one);
+    let streams = [Stream::start(one, other, "lanes=6"), Stream::start(other, one, "lanes=6")];
+    let advance = |sides: &mut [Peer; 2], rounds| {
+        streams.iter().zip(sides).for_each(|(stream, side)| drop(stream.advance(side, rounds)));
+    };
+    let connections =
+        |sides: &[Peer; 2]| [0, 1].map(|side: usize| sides[side].descriptors("socket:") - quiet[side]);
+    for (per_peer, wanted) in [(1, 3), (4, 9), (2, 9), (5, 11), (1, 11)] {
+        // Who takes connections first: they are offered once.
+        for side in sides.iter_mut().rev() {
+            side.ask(0, "conns", &format!("per_peer={per_peer}"), "changed");
+        }
+        hung_unless(&format!("{wanted} connections"), || {
+            advance(&mut sides, 5);
+            connections(&sides) == [wanted; 2]
+        });
+        advance(&mut sides, 100);
+        assert_eq!(connections(&sides), [wanted; 2], "{per_peer} per type");
+    }
+    for (stream, side) in streams.into_iter().zip(&mut sides) {
+        let done = stream.stop(side);
+        assert_eq!((done.number("failed"), done.number("blank")), (0, 0), "{done:?}");
+        let counts = side.counts(0);
+        let lost = ["peers_lost", "dropped", "timeouts", "protocol_errors"].map(|name| counts.number(name));
+        assert_eq!(lost, [0; 4], "{counts:?}");
+    }
+}
+
 /// Gives all nodes a command, then waits for all answers.
 fn all(side: &mut Peer, command: &str, values: impl Fn(usize) -> String, word: &str) -> Vec<Values> {
     let jobs = tell_all(side, command, values);
