@@ -1,13 +1,15 @@
 //! The judge before itself: both sides play a kernel node, so they must pass each other; and a judge whose bytes are
 //! changed must fail exactly the check that the change breaks.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::io::Write;
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4};
 use std::time::Duration;
 
-use nlx_tests::judge::frame::{Message, NO_HANDLE};
+use nlx_tests::judge::active::{Answer, expect_end, new_incarnation};
+use nlx_tests::judge::frame::{ACK, Frame, GET, Message, NO_HANDLE, PUT, PingInfo, REPLY, read_frame};
 use nlx_tests::judge::passive::{Passive, Play, Stage};
 use nlx_tests::judge::session::Session;
-use nlx_tests::judge::wire::{Nid, kind};
+use nlx_tests::judge::wire::{self, Nid, Order, kind};
 use nlx_tests::judge::{CHECKS, Outcome, Policy, Target};
 
 const PORT: u16 = 21_961;
@@ -155,4 +157,124 @@ fn a_peer_breaks_the_rule_it_breaks_and_no_other() {
         let expected: Vec<&str> = expected.split_terminator(' ').collect();
         assert_eq!(failures.keys().copied().collect::<Vec<_>>(), expected, "{number}: {failures:#?}");
     }
+}
+
+/// What the little peers say that is wrong with their connection request or hello.
+#[test]
+fn a_greeting_breaks_the_rule_it_breaks_and_no_other() {
+    type Change = fn(&mut Vec<u8>);
+    // The request's 16 bytes, then the hello's 56 (lnet-wire 21, 22.2).
+    let cases: [(&str, Change); 9] = [
+        ("request", |bytes| bytes[0] ^= 1),
+        ("request", |bytes| bytes[4] = 9),
+        ("request", |bytes| bytes[8] ^= 1),
+        ("request", |bytes| bytes.truncate(15)),
+        ("hello", |bytes| bytes[16] ^= 1),
+        ("hello", |bytes| bytes[20] = 9),
+        ("hello", |bytes| bytes[16 + 24] = 1),
+        ("hello", |bytes| bytes[16 + 32..16 + 40].fill(0)),
+        ("hello", |bytes| bytes[16 + 48] = 7),
+    ];
+    for (number, (expected, change)) in (1..).zip(cases) {
+        let (own, to) = (Ipv4Addr::new(127, 6, 6, number), Ipv4Addr::new(127, 6, 7, number));
+        let passive = Passive::start(play(to)).unwrap();
+        let target = target(own, to);
+        let hello = target.hello(3, kind::CONTROL, new_incarnation());
+        let mut bytes = [wire::request_v1(target.nid, Order::Little), hello.bytes(Order::Little)].concat();
+        change(&mut bytes);
+        let stream = target.say(&bytes).unwrap();
+        // The judge may have closed it by now.
+        let _ = stream.shutdown(Shutdown::Write);
+        passive.wait_for_failure(expected).unwrap();
+        passive.wait_for_end().unwrap();
+        assert_eq!(passive.report().failures().into_keys().collect::<Vec<_>>(), [expected], "{number}");
+    }
+}
+
+/// A connection from a port that is not privileged.
+#[test]
+fn a_source_port_breaks_its_rule() {
+    let (own, to) = (Ipv4Addr::new(127, 6, 8, 1), Ipv4Addr::new(127, 6, 8, 2));
+    let passive = Passive::start(Play { policy: Policy::Secure, ..play(to) }).unwrap();
+    let mut stream = target(own, to).dial().unwrap();
+    passive.wait_for_failure("source-port").unwrap();
+    expect_end(&mut stream).unwrap();
+    assert_eq!(passive.report().failures().into_keys().collect::<Vec<_>>(), ["source-port"]);
+}
+
+/// A second connection of one life that says it is of another.
+#[test]
+fn another_incarnation_breaks_its_rule() {
+    let (own, to) = (Ipv4Addr::new(127, 6, 9, 1), Ipv4Addr::new(127, 6, 9, 2));
+    let passive = Passive::start(play(to)).unwrap();
+    let target = target(own, to);
+    let offer = |kind| target.offer(&target.hello(3, kind, new_incarnation())).unwrap();
+    let first = offer(kind::CONTROL);
+    assert!(matches!(first, Answer::Accepted(..)), "{first}");
+    let second = offer(kind::BULK_IN);
+    assert!(matches!(second, Answer::Refused(_)), "{second}");
+    passive.wait_for_end().unwrap();
+    assert_eq!(passive.report().failures().into_keys().collect::<Vec<_>>(), ["incarnation"]);
+}
+
+/// A peer that answers what the judge asks, but wrongly or not at all.
+#[test]
+fn a_wrong_answer_breaks_the_rule_it_breaks_and_no_other() {
+    /// Gives the answer to the judge's ping or push; `None` for silence.
+    type Answers = fn(&Message, Nid) -> Option<Message>;
+    fn right(asked: &Message, own: Nid) -> Option<Message> {
+        // With the features of a node that is to be pushed to.
+        let info = PingInfo::of(own, 0x1e).bytes();
+        let kind = if asked.kind == GET { REPLY } else { ACK };
+        Some(asked.answer(kind, own, &info))
+    }
+    let cases: [(&str, Answers); 6] = [
+        ("", right),
+        ("ping-answer", |asked, own| right(asked, own).filter(|_| asked.kind != GET)),
+        ("ping-answer", |asked, own| {
+            let other = own.with_address(Ipv4Addr::new(127, 0, 0, 9));
+            let info = PingInfo::of(other, 0x06).bytes();
+            (asked.kind == GET).then(|| asked.answer(REPLY, own, &info))
+        }),
+        ("push-ack", |asked, own| right(asked, own).filter(|_| asked.kind == GET)),
+        ("answers ping-answer", |asked, own| {
+            let mut answer = right(asked, own)?;
+            answer.body[8] ^= 1;
+            Some(answer)
+        }),
+        ("answers push-ack", |asked, own| {
+            let mut answer = right(asked, own)?;
+            // More acknowledged than was sent.
+            answer.body[24] ^= u8::from(asked.kind == PUT) << 7;
+            Some(answer)
+        }),
+    ];
+    for (number, (expected, answers)) in (1..).zip(cases) {
+        let (own, to) = (Ipv4Addr::new(127, 6, 10, number), Ipv4Addr::new(127, 6, 11, number));
+        let passive = Passive::start(Play { patience: SHORT, ..play(to) }).unwrap();
+        let target = target(own, to);
+        let hello = target.hello(3, kind::CONTROL, new_incarnation());
+        let Answer::Accepted(mut stream, _) = target.offer(&hello).unwrap() else { panic!("refused") };
+        std::thread::scope(|scope| {
+            let peer = scope.spawn(|| {
+                while let Ok(frame) = read_frame(&mut stream, 3, Order::Little) {
+                    let Frame::Lnet(asked) = frame else { continue };
+                    if let Some(answer) = answers(&asked, own_nid(own)) {
+                        stream.write_all(&answer.bytes(3, Order::Little)).unwrap();
+                    }
+                }
+            });
+            // What becomes of it stands in the record.
+            let _ = passive.discover(own_nid(own));
+            let failures = passive.report().failures();
+            let expected: Vec<&str> = expected.split_terminator(' ').collect();
+            assert_eq!(failures.keys().copied().collect::<Vec<_>>(), expected, "{number}: {failures:#?}");
+            drop(passive);
+            peer.join().unwrap();
+        });
+    }
+}
+
+fn own_nid(address: Ipv4Addr) -> Nid {
+    Nid::new(address, 0)
 }
