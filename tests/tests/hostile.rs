@@ -317,6 +317,53 @@ fn a_flood_of_gets_whose_replies_nobody_reads() {
     scene.ends_well();
 }
 
+/// A host that falls silent after it has worked well: it neither reads nor writes nor closes. What is to go to it is given up
+/// at `sock_timeout`, and so are its connections.
+#[test]
+fn a_host_that_falls_silent() {
+    let (mut scene, road) = Scene::new("sock_timeout=1 keepalive=1");
+    let wire = scene.during(|| {
+        let mut wire = join(road.own, road.to, PORT);
+        assert_eq!(read_board(&mut wire, road, 300).len(), 300);
+        // More than the buffers of both sockets hold, and fewer than would be dropped.
+        (0..64).for_each(|_| write(&mut wire, &get(road, 1 << 20)));
+        wire
+    });
+    scene.counts("timeouts", 1);
+    scene.counts("peers_lost", 1);
+    assert_eq!(scene.grown("dropped"), 0);
+    scene.bounded(1);
+    // The host itself still holds its end.
+    scene.ends_well();
+    drop(wire);
+}
+
+/// A host that ends its own direction alone, between messages, inside one, and with answers that it has not read: the whole
+/// connection ends at once, and is not kept for what might still be sent to it.
+#[test]
+fn a_host_that_closes_half() {
+    let (mut scene, road) = Scene::new("sock_timeout=1");
+    let inside = lnet_message(road.own, road.to, 1, 1 << 20, &put(BOARD.0, BOARD.1));
+    let unread: Vec<u8> = (0..64).flat_map(|_| get(road, 1 << 20)).collect();
+    let (mut lost, mut cut) = (0, 0);
+    for (last, whole) in [(vec![], true), (inside[..10].to_vec(), false), (inside, false), (unread, true)] {
+        let mut wire = scene.during(|| {
+            let mut wire = join(road.own, road.to, PORT);
+            assert_eq!(read_board(&mut wire, road, 300).len(), 300);
+            write(&mut wire, &last);
+            wire.shutdown(std::net::Shutdown::Write).unwrap();
+            wire
+        });
+        lost += 1;
+        cut += u64::from(!whole);
+        scene.counts("peers_lost", lost);
+        assert!(scene.during(|| ends(&mut wire)));
+        assert_eq!((scene.grown("protocol_errors"), scene.grown("timeouts")), (cut, 0));
+    }
+    scene.bounded(1);
+    scene.ends_well();
+}
+
 /// A node that the victim itself sends to, which accepts and never reads: what is under way ends at its timeout.
 #[test]
 fn a_target_that_never_reads() {

@@ -59,6 +59,8 @@ struct Outbox {
     writable: bool,
     /// The connection is on the list of those that are flushed at the end of the poll.
     corked: bool,
+    /// Why nothing can be sent any more. The system tells it once, to whoever asks first.
+    broken: Option<Errno>,
     closed: Option<Errno>,
 }
 
@@ -84,6 +86,7 @@ impl Conn {
             blocked: false,
             writable: false,
             corked: false,
+            broken: None,
             closed: None,
         };
         let (queued, used, written) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
@@ -241,6 +244,11 @@ impl Conn {
         overdue
     }
 
+    /// What a send has found broken, if it was more than that the peer has closed it.
+    pub(crate) fn broken(&self) -> Option<Errno> {
+        self.outbox.lock().broken.filter(|errno| *errno != Errno::EPIPE)
+    }
+
     /// When the message that is partly gone, if there is one, should have been gone; `None` while somebody is writing.
     pub(crate) fn begun_deadline_ns(&self) -> Option<u64> {
         self.outbox.lock().batch.as_ref()?.begun().map(|message| message.deadline_ns)
@@ -343,7 +351,10 @@ impl Conn {
 
     /// The connection is broken: the driver closes it and finalises what waits.
     fn break_off(&self, batch: Batch, errno: Errno, own: &mut Option<Own>) -> Option<Batch> {
-        self.outbox.lock().blocked = true;
+        {
+            let mut outbox = self.outbox.lock();
+            (outbox.blocked, outbox.broken) = (true, Some(errno));
+        }
         if !self.put_back(batch, own) {
             self.shard.request(Request::Broken(self.key, errno));
         }

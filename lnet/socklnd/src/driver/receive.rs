@@ -357,16 +357,24 @@ impl RxConn {
                 self.ending = false;
                 Ok(None)
             }
-            Received::End if self.is_mid_message() => Err(Broken {
+            Received::End => Err(self.ended()),
+            Received::Broken(errno) => Err(Broken { errno, protocol: false, detail: String::new() }),
+        }
+    }
+
+    /// Why there is nothing more to receive. Once a send has been told that TCP has given up, receiving tells an end.
+    fn ended(&self) -> Broken {
+        if let Some(errno) = self.conn.broken() {
+            return Broken { errno, protocol: false, detail: String::new() };
+        }
+        if self.is_mid_message() {
+            return Broken {
                 errno: Errno::EPROTO,
                 protocol: true,
                 detail: "it ended inside a message".into(),
-            }),
-            Received::End => {
-                Err(Broken { errno: Errno::ECONNRESET, protocol: false, detail: "the peer closed it".into() })
-            }
-            Received::Broken(errno) => Err(Broken { errno, protocol: false, detail: String::new() }),
+            };
         }
+        Broken { errno: Errno::ECONNRESET, protocol: false, detail: "the peer closed it".into() }
     }
 
     /// Works through bytes that were read. What must wait is stashed, the beginning of a header is kept, and the buffer
