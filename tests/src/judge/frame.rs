@@ -51,10 +51,16 @@ impl Prefix {
         Prefix { kind: NOOP, csum: 0, zc_req, zc_ack }
     }
 
+    /// Whether it is a sign of life and nothing else.
+    pub fn is_keepalive(&self) -> bool {
+        matches!((self.kind, self.zc_req, self.zc_ack), (NOOP, 0 | 1, 1))
+    }
+
     /// The cookies that it acknowledges (lnet-wire 26), of which there are none in a keepalive.
     pub fn acked(&self) -> Vec<u64> {
         match (self.kind, self.zc_req, self.zc_ack) {
-            (_, _, 0) | (NOOP, 0 | 1, 1) => vec![],
+            (_, _, 0) => vec![],
+            _ if self.is_keepalive() => vec![],
             (LNET, _, ack) | (_, 0, ack) => vec![ack],
             (_, request, ack) if request > ack => vec![request, ack],
             // A range longer than any peer has outstanding is cut: its first cookies are wrong already.

@@ -33,6 +33,11 @@ pub const CONNECTION: Rule =
     ("connection", "lnet-wire 25.4: messages below 1024 bytes on CONTROL, others on BULK_OUT");
 /// What is on BULK_IN.
 pub const ACK_ONLY: Rule = ("ack-only", "lnet-wire 23: on its BULK_IN a node sends NOOPs alone");
+/// Keepalives.
+pub const KEEPALIVE: Rule = (
+    "keepalive",
+    "measured: keepalives on the idle BULK_IN connection; lnet-wire 28: after silence, one attempt per 10 s at most",
+);
 /// Handles.
 pub const HANDLES: Rule =
     ("handles", "lnet-wire 5: one interface cookie in all handles of a life; a GET has one");
@@ -59,6 +64,7 @@ pub const RULES: &[Rule] = &[
     NO_COOKIE,
     CONNECTION,
     ACK_ONLY,
+    KEEPALIVE,
     HANDLES,
     ZC_ACK,
     PING,

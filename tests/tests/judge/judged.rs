@@ -106,7 +106,7 @@ fn a_peer_breaks_the_rule_it_breaks_and_no_other() {
     fn ping(session: &mut Session<'_>) -> Message {
         session.ping_request(0, 272)
     }
-    let cases: [(&str, [u32; 3], Act); 11] = [
+    let cases: [(&str, [u32; 3], Act); 13] = [
         ("", ALL, |_| Ok(())),
         ("order", [kind::CONTROL, kind::BULK_OUT, kind::BULK_IN], |_| Ok(())),
         ("header", ALL, |session| session.send(0, &Message { src_pid: 99, ..put(session, 1) })),
@@ -138,6 +138,11 @@ fn a_peer_breaks_the_rule_it_breaks_and_no_other() {
             session.send(0, &get)
         }),
         ("zc-ack", ALL, |session| session.send_noop(1, 0, 5)),
+        ("keepalive", ALL, |session| session.send_noop(0, 0, 1)),
+        ("keepalive", ALL, |session| {
+            session.send_noop(1, 0, 1)?;
+            session.send_noop(1, 0, 1)
+        }),
         ("framing", ALL, |session| session.send_bytes(0, &[0xc3; 24])),
     ];
     for (number, (expected, kinds, act)) in (1..).zip(cases) {

@@ -10,7 +10,7 @@ use lnet_api::{
     Threshold, Unlink,
 };
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
-use lnet_node::{AcceptPolicy, Node, NodeConfig};
+use lnet_node::{AcceptPolicy, Node, NodeConfig, SockConfig};
 use lnet_region::{IoVec, Region};
 use nlx_tests::judge::{Policy, Target, wire};
 
@@ -45,9 +45,20 @@ impl EventHandler for Pass {
 impl Nlx {
     /// A node on a free port, or on the one given.
     pub(crate) fn start(address: Ipv4Addr, port: Option<u16>, accept: AcceptPolicy) -> Nlx {
+        Nlx::tuned(address, port, accept, |_| {})
+    }
+
+    /// One with other tunables.
+    pub(crate) fn tuned(
+        address: Ipv4Addr,
+        port: Option<u16>,
+        accept: AcceptPolicy,
+        tune: impl FnOnce(&mut SockConfig),
+    ) -> Nlx {
         let free = || TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port();
         let port = port.unwrap_or_else(free);
-        let config = NodeConfig::new().net(&format!("tcp({address})")).unwrap();
+        let mut config = NodeConfig::new().net(&format!("tcp({address})")).unwrap();
+        tune(config.tcp());
         let node = Node::start(&config.accept_port(port).accept(accept)).unwrap();
         let (sender, events) = sync_channel(64);
         let lnet = node.lnet();

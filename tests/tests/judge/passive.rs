@@ -1,7 +1,8 @@
 //! The judge listens, as a kernel node would.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::time::Duration;
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::time::{Duration, Instant};
 
 use lnet_node::{AcceptPolicy, DiscoverOptions};
 use nlx_tests::judge::passive::{Passive, Play};
@@ -51,12 +52,56 @@ fn exchange(address: Ipv4Addr, judge: Ipv4Addr, port: Option<u16>, policy: Polic
 #[test]
 fn nlx_keeps_every_rule() {
     let (address, judge) = (Ipv4Addr::new(127, 5, 1, 1), Ipv4Addr::new(127, 5, 1, 2));
-    exchange(address, judge, None, Policy::Hello, &["source-port"]);
+    exchange(address, judge, None, Policy::Hello, &["source-port", "keepalive"]);
 }
 
 /// As on a real site: port 988, privileged source ports.
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn kernel_ports() {
-    exchange(Ipv4Addr::new(127, 5, 2, 1), Ipv4Addr::new(127, 5, 2, 2), Some(988), Policy::Secure, &[]);
+    exchange(
+        Ipv4Addr::new(127, 5, 2, 1),
+        Ipv4Addr::new(127, 5, 2, 2),
+        Some(988),
+        Policy::Secure,
+        &["keepalive"],
+    );
+}
+
+/// With keepalives after a second, some come to a peer that says nothing, and only where they belong.
+#[test]
+fn nlx_keeps_connections_alive() {
+    let (address, judge) = (Ipv4Addr::new(127, 5, 3, 1), Ipv4Addr::new(127, 5, 3, 2));
+    let nlx = Nlx::tuned(address, None, AcceptPolicy::Hello, |tcp| tcp.keepalive_s = 1);
+    let nid = wire::Nid::new(judge, 0);
+    let play = Play { policy: Policy::Hello, ..Play::new(SocketAddrV4::new(judge, nlx.port), nid) };
+    let passive = Passive::start(play).unwrap();
+    nlx.node.ping(nid.to_string().parse().unwrap(), None, PATIENCE).unwrap();
+    // The second one comes after a pause.
+    passive.wait_for_keepalives(nlx.nid(), 2).unwrap();
+    nlx.node.shutdown(PATIENCE);
+    passive.wait_for_end().unwrap();
+    let report = passive.report();
+    assert!(report.failures().is_empty(), "{report}");
+    assert!(report.passed().contains(&"keepalive"));
+}
+
+/// Whoever takes the connection and never says hello is given up after `sock_timeout`, and what waited ends with that errno.
+#[test]
+fn nlx_gives_up_a_silent_acceptor() {
+    let (address, judge) = (Ipv4Addr::new(127, 5, 4, 1), Ipv4Addr::new(127, 5, 4, 2));
+    let nlx = Nlx::tuned(address, None, AcceptPolicy::Hello, |tcp| tcp.timeout_s = 1);
+    let listener = TcpListener::bind((judge, nlx.port)).unwrap();
+    let nid = wire::Nid::new(judge, 0);
+    let begun = Instant::now();
+    let failure = nlx.node.ping(nid.to_string().parse().unwrap(), None, PATIENCE).unwrap_err();
+    assert!(begun.elapsed() >= Duration::from_secs(1), "given up too early: {failure}");
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // The request and the hello that it sent, and then the end.
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).unwrap();
+    assert_eq!(said.len(), 16 + 56);
+    assert_eq!(nlx.node.tcp().counters().rx.connects, 0);
+    assert!(nlx.node.tcp().counters().rx.connect_failures > 0);
 }

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::peers::{Conn, Peer, State, Writer};
 use super::{Shared, Stage};
@@ -21,6 +21,9 @@ use crate::judge::wire::{
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The lowest port that a kernel node connects from.
 const PRIVILEGED_MIN: u16 = 512;
+
+/// How long a node waits from one keepalive to the next, less what the system may delay the one and not the other.
+const KEEPALIVE_PAUSE: Duration = Duration::from_secs(5);
 
 /// Serves a connection until it ends; it is the `number`th.
 pub(super) fn serve(shared: &Arc<Shared>, mut stream: TcpStream, number: usize) {
@@ -217,6 +220,7 @@ fn heard(shared: &Shared, hello: &Hello, on: u32, frame: &Frame) -> Result<(), S
             let mut state = shared.lock();
             state.record.note(rules::FRAMING, Ok(()));
             state.record.note(rules::HEADER, no_checksum(prefix));
+            judge_keepalive(&mut state, nid, prefix, on);
             take_acks(&mut state, nid, prefix, on)
         }
         Frame::Lnet(message) => {
@@ -267,6 +271,23 @@ fn judge(shared: &Shared, hello: &Hello, on: u32, message: &Message) -> Result<(
     peer.used.insert(on);
     judge_handle(record, peer, message);
     Ok(())
+}
+
+/// A sign of life: where it belongs, and no oftener than a node may.
+fn judge_keepalive(state: &mut State, nid: Nid, prefix: &Prefix, on: u32) {
+    let State { record, peers, .. } = state;
+    let Some(peer) = peers.get_mut(&nid).filter(|_| prefix.is_keepalive()) else { return };
+    peer.keepalives += 1;
+    let now = Instant::now();
+    let pause = peer.kept_alive.replace(now).map(|before| now - before);
+    // The peer calls it BULK_IN.
+    let verdict = must(on == kind::BULK_OUT || !peer.has(kind::BULK_OUT), || {
+        format!("a keepalive on {}", kind::name(kind::inverse(on)))
+    })
+    .and(must(pause.is_none_or(|pause| pause >= KEEPALIVE_PAUSE), || {
+        format!("a keepalive {pause:?} after the one before")
+    }));
+    record.note(rules::KEEPALIVE, verdict);
 }
 
 /// One's own handles, in PUT and GET, begin alike.

@@ -152,6 +152,15 @@ impl Passive {
         self.shared.wait(broken, || format!("{rule} is not broken"))
     }
 
+    /// Waits until a peer has sent so many keepalives.
+    ///
+    /// # Errors
+    /// It has not.
+    pub fn wait_for_keepalives(&self, peer: Nid, count: usize) -> Result<(), String> {
+        let sent = |state: &mut State| (state.peer(peer).ok()?.keepalives >= count).then_some(());
+        self.shared.wait(sent, || format!("fewer than {count} keepalives"))
+    }
+
     /// Waits until nobody is connected.
     ///
     /// # Errors

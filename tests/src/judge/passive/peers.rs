@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use crate::judge::frame::{Message, PAYLOAD_MAX};
 use crate::judge::rules::Record;
@@ -33,6 +34,10 @@ pub(super) struct Peer {
     pub(super) settled: bool,
     /// Types, in the judge's view, that it has used.
     pub(super) used: HashSet<u32>,
+    /// How many keepalives have come.
+    pub(super) keepalives: usize,
+    /// When the last of them came.
+    pub(super) kept_alive: Option<Instant>,
     /// The first eight bytes of its handles.
     pub(super) interface: Option<[u8; 8]>,
     /// Cookies that wait for their acknowledgement, and the type of connection that they were sent on.
@@ -91,6 +96,8 @@ impl Peer {
             discovered: false,
             settled: false,
             used: HashSet::new(),
+            keepalives: 0,
+            kept_alive: None,
             interface: None,
             outstanding: BTreeMap::new(),
             asked: HashMap::new(),
