@@ -67,8 +67,9 @@ fn attempts_to_connect_are_bounded() {
     let tokens = peers.map(|peer| node.put_bytes(ProcessId::lnet(nid_of(peer)), b"x", 0));
     let tried = || host.connects.lock().unwrap().iter().map(|(to, _)| to.ip()).collect::<Vec<_>>();
     settle(&[&node]);
-    assert_eq!(tried().len(), 1, "the others queue");
-    // Which one is first is for the shards to say.
+    // Which one is first is for the shards to say. The one where nobody listens is over at once.
+    let under_way = tried().iter().filter(|ip| **ip != std::net::IpAddr::V4(peers[2])).count();
+    assert_eq!(under_way, 1, "the others queue");
     let served = |ip| listeners.iter().find(|listener| listener.local_addr().unwrap().ip() == ip);
     let mut wires = Vec::new();
     for attempt in 0..3 {
