@@ -62,6 +62,8 @@ fn another_life_of_a_peer() {
         other.ask(0, "restart", "", "restarted");
         // Its memory is gone: what is written there finds nobody, and ends at its timeout or with the connection.
         there.fail(&mut one, 4);
+        // Attempts that failed meanwhile have their pause, in which messages end at once.
+        other.answers(&mut one);
         exchange(&mut one, &mut other, life, "count=30");
         exchange(&mut other, &mut one, life, "count=30");
     }

@@ -9,7 +9,7 @@
 //! | `advance J by=` | waits for so many more rounds of a stream | `advanced` |
 //! | `fail J by=` | waits for so many more failures of a stream | `failed` |
 //! | `stop J` | ends a stream | `done rounds= failed= blank= errors=` |
-//! | `ping J to= [seconds=]` | pings | `pinged` or `lost` |
+//! | `ping J to= [seconds=]` | pings again and again until it is answered | `pinged` or `lost` |
 //! | `counts J` | | `counts` with counters |
 //! | `conns J per_peer=` | changes `conns_per_peer` | `changed` |
 //! | `restart J` | ends the node and starts its next life | `restarted` |
@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lnet_api::{EqHandle, Event, EventFd, EventHandler, LNet, Md, MdOptions, Sleeper, Threshold, wait_until};
 use lnet_node::Node;
@@ -259,11 +259,19 @@ impl Station {
 
     fn ping(&self, words: &Words<'_>) -> Result<(), String> {
         let timeout = Duration::from_secs(words.value_or("seconds", 30)?);
-        match self.life().node.ping(words.value("to")?, None, timeout) {
-            Ok(answer) => self.say("pinged", words.job, &format!("nids={}", answer.nids.len())),
-            Err(failure) => self.say("lost", words.job, &format!("errno={:?} {failure}", failure.errno)),
+        let (node, target) = (&self.life().node, words.value("to")?);
+        let begun = Instant::now();
+        loop {
+            match node.ping(target, None, timeout.saturating_sub(begun.elapsed())) {
+                Ok(answer) => self.say("pinged", words.job, &format!("nids={}", answer.nids.len())),
+                Err(_) if begun.elapsed() < timeout => {
+                    std::thread::yield_now();
+                    continue;
+                }
+                Err(failure) => self.say("lost", words.job, &format!("errno={:?} {failure}", failure.errno)),
+            }
+            return Ok(());
         }
-        Ok(())
     }
 
     fn counts(&self) -> String {
