@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use lnet_api::{Drive, EventFd, LNet, LNetError, Sleeper};
+use lnet_api::{Drive, LNet, LNetError};
 use lnet_nid::{Nid, ProcessId};
 use lnet_region::IoVec;
-use nlx_bev_cqueue::{Consumer, Producer, SharedMemory};
+use nlx_bev_cqueue::{Halves, Heap};
 use nlx_core::{
     Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Limits, StartAddress, TmOptions,
 };
@@ -84,14 +84,13 @@ impl Kcore {
     ) -> Result<Machine, CoreError> {
         usable_portal(wanted.portal)?;
         self.check_local(wanted)?;
-        let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new().map_err(no_eventfd)?);
         // One slot more than the events: the ring's divider holds none.
         let slots = options.events_max.clamp(1, nlx_bev_cqueue::MAX_SLOTS - 1) + 1;
         let (producer, consumer) = event_queue(slots).map_err(no_queue)?;
         let domain = self.domain.clone();
         let address = domain.registry.lock().take(wanted)?;
         let network = (domain.lnet.clone(), domain.drive.clone());
-        let shared = Arc::new(Shared::new(address, network, sleeper, domain.faults.clone(), producer));
+        let shared = Arc::new(Shared::new(address, network, domain.faults.clone(), producer));
         match domain.lnet.eq_alloc(shared.clone()) {
             Ok(eq) => Ok(Machine::new(domain, shared, consumer, eq)),
             Err(error) => {
@@ -148,22 +147,14 @@ impl Domain {
     }
 }
 
-/// A queue of events that grows up to this many slots. It lies in a memfd even though both halves are in this process:
-/// slots cost no memory until they are used.
-fn event_queue(slots: u32) -> Result<Halves, nlx_bev_cqueue::Error> {
-    let (memory, _) = SharedMemory::create(slots)?;
-    Ok((Producer::new(memory.clone())?, Consumer::new(memory)?))
+/// A queue of events that grows up to this many slots, which cost no memory until they are used.
+fn event_queue(slots: u32) -> Result<Halves<BufferEvent, Heap>, nlx_bev_cqueue::Error> {
+    nlx_bev_cqueue::heap(slots)
 }
-
-type Halves = (Producer<BufferEvent, SharedMemory>, Consumer<BufferEvent, SharedMemory>);
 
 /// What LNet says, in the words of the Core interface, which knows no LNet.
 pub(crate) fn transport_error(action: &'static str) -> impl Fn(LNetError) -> CoreError {
     move |error| CoreError::Transport { action, reason: error.to_string(), errno: error.errno() }
-}
-
-fn no_eventfd(errno: lnet_api::Errno) -> CoreError {
-    CoreError::Transport { action: "make an eventfd", reason: errno.to_string(), errno }
 }
 
 fn no_queue(error: nlx_bev_cqueue::Error) -> CoreError {

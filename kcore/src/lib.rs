@@ -34,6 +34,7 @@
 //! | `kcore` | [`Kcore`]: the domain |
 //! | `registry` | who has which address |
 //! | `buffers` | registered buffers |
+//! | `bell` | waking the thread that waits |
 //! | `machine` | a transfer machine: events, waiting, stopping |
 //! | `submit` | how each operation is set up with LNet |
 //! | `shared` | what a transfer machine shares with its event callback |
@@ -42,6 +43,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bell;
 mod buffers;
 mod flight;
 mod kcore;

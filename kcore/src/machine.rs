@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lnet_api::{EqHandle, wait_until};
-use nlx_bev_cqueue::{Consumer, SharedMemory};
+use nlx_bev_cqueue::{Consumer, Heap};
 use nlx_core::{Address, BufferEvent, BufferHandle, CoreError, CoreTm, Operation, Submitted};
 use parking_lot::Mutex;
 
+use crate::bell::wait_without_sleeper;
 use crate::kcore::{Domain, transport_error};
 use crate::shared::{NewOp, Shared};
 use crate::submit::Plan;
@@ -16,7 +17,7 @@ use crate::submit::Plan;
 pub(crate) struct Machine {
     shared: Arc<Shared>,
     domain: Arc<Domain>,
-    consumer: Mutex<Consumer<BufferEvent, SharedMemory>>,
+    consumer: Mutex<Consumer<BufferEvent, Heap>>,
     eq: EqHandle,
     /// Until the transfer machine is stopped.
     open: Mutex<bool>,
@@ -28,7 +29,7 @@ impl Machine {
     pub(crate) fn new(
         domain: Arc<Domain>,
         shared: Arc<Shared>,
-        consumer: Consumer<BufferEvent, SharedMemory>,
+        consumer: Consumer<BufferEvent, Heap>,
         eq: EqHandle,
     ) -> Machine {
         let (consumer, open) = (Mutex::new(consumer), Mutex::new(true));
@@ -74,14 +75,14 @@ impl Machine {
     }
 
     /// Gives back room for events that will not come, or that have been taken.
-    fn release(&self, consumer: &mut Consumer<BufferEvent, SharedMemory>, events: u32) {
+    fn release(&self, consumer: &mut Consumer<BufferEvent, Heap>, events: u32) {
         let released = consumer.release(events);
         debug_assert!(released.is_ok(), "{}: {released:?}", self.shared.address);
     }
 
     /// The needed count covers every operation in flight, and there is room for it (S-407, MT-212). Under the consumer's
     /// lock it can only be lowered by operations that are no longer in flight.
-    fn invariant(&self, consumer: &Consumer<BufferEvent, SharedMemory>) -> bool {
+    fn invariant(&self, consumer: &Consumer<BufferEvent, Heap>) -> bool {
         self.shared.reserved() <= consumer.needed() as usize && consumer.needed() <= consumer.capacity()
     }
 
@@ -131,8 +132,12 @@ impl CoreTm for Machine {
     }
 
     fn event_wait(&self, deadline_ns: Option<u64>) -> bool {
-        let Shared { drive, sleeper, .. } = &*self.shared;
-        wait_until(&**drive, sleeper, deadline_ns, || self.pending() || self.take_wake_up());
+        let Shared { drive, bell, .. } = &*self.shared;
+        let ready = || self.pending() || self.take_wake_up();
+        match bell.sleeper() {
+            Ok(sleeper) => wait_until(&**drive, sleeper, deadline_ns, ready),
+            Err(_) => wait_without_sleeper(&**drive, deadline_ns, ready),
+        };
         self.pending()
     }
 
@@ -146,7 +151,7 @@ impl CoreTm for Machine {
 
     fn wake(&self) {
         self.woken.store(true, Ordering::Release);
-        self.shared.sleeper.wake();
+        self.shared.bell.ring();
     }
 
     fn needed(&self) -> usize {

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use lnet_api::{Drive, Errno, Event, EventHandler, EventKind, LNet, MdHandle, Sleeper};
-use nlx_bev_cqueue::{Producer, SharedMemory};
+use lnet_api::{Drive, Errno, Event, EventHandler, EventKind, LNet, MdHandle};
+use nlx_bev_cqueue::{Heap, Producer};
 use nlx_core::{Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Queue, TmId};
 use parking_lot::Mutex;
 
+use crate::bell::Bell;
 use crate::buffers::Buffer;
 use crate::flight::{Flight, Op, OpKey};
 use crate::kcore::FaultCounters;
@@ -19,7 +20,7 @@ pub(crate) struct Shared {
     pub(crate) address: Address,
     pub(crate) lnet: Arc<dyn LNet>,
     pub(crate) drive: Arc<dyn Drive>,
-    pub(crate) sleeper: Arc<dyn Sleeper>,
+    pub(crate) bell: Bell,
     faults: Arc<FaultCounters>,
     /// The producer lock: it makes one producer of the many threads that LNet calls from.
     side: Mutex<Side>,
@@ -28,7 +29,7 @@ pub(crate) struct Shared {
 }
 
 struct Side {
-    producer: Producer<BufferEvent, SharedMemory>,
+    producer: Producer<BufferEvent, Heap>,
     flight: Flight,
     /// What the next passive buffer gets, unless it is in use.
     counter: MatchCounter,
@@ -56,9 +57,8 @@ impl Shared {
     pub(crate) fn new(
         address: Address,
         (lnet, drive): (Arc<dyn LNet>, Arc<dyn Drive>),
-        sleeper: Arc<dyn Sleeper>,
         faults: Arc<FaultCounters>,
-        producer: Producer<BufferEvent, SharedMemory>,
+        producer: Producer<BufferEvent, Heap>,
     ) -> Shared {
         let side = Side {
             producer,
@@ -71,7 +71,7 @@ impl Shared {
             address,
             lnet,
             drive,
-            sleeper,
+            bell: Bell::default(),
             faults,
             side: Mutex::new(side),
             doomed: AtomicBool::new(false),
@@ -272,7 +272,7 @@ impl EventHandler for Shared {
 
     fn wake(&self) {
         self.unlink_doomed();
-        self.sleeper.wake();
+        self.bell.ring();
     }
 }
 
