@@ -5,14 +5,9 @@ use lnet_nid::Nid;
 use lnet_proto::sock::{ConnType, Retry, Version};
 
 use crate::choice::carries_lnet;
+use pace::{Pace, Pause};
 
-/// How often in a row an attempt may be refused before the set of connections is taken as it is, or given up
-/// (lnet-wire 24).
-const RETRIES_MAX: u32 = 3;
-
-/// How often in a row connections may be gone at once before there is a pause: a peer that has just restarted is
-/// connected to again without one.
-const BRIEF_MAX: u32 = 2;
+mod pace;
 
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -65,12 +60,15 @@ pub(crate) struct Bounds {
     pub(crate) per_type: u8,
     pub(crate) min_reconnect_ns: u64,
     pub(crate) max_reconnect_ns: u64,
+    /// What the attempts that complete a set may take, all of them together (lnet-wire 24).
+    pub(crate) timeout_ns: u64,
 }
 
 impl Bounds {
-    pub(crate) fn new(per_type: u8, min_reconnect_ms: u32, max_reconnect_ms: u32) -> Bounds {
+    pub(crate) fn new(per_type: u8, min_reconnect_ms: u32, max_reconnect_ms: u32, timeout_ns: u64) -> Bounds {
         let ns = |ms: u32| u64::from(ms) * NS_PER_MS;
-        Bounds { per_type, min_reconnect_ns: ns(min_reconnect_ms), max_reconnect_ns: ns(max_reconnect_ms) }
+        let (min_reconnect_ns, max_reconnect_ns) = (ns(min_reconnect_ms), ns(max_reconnect_ms));
+        Bounds { per_type, min_reconnect_ns, max_reconnect_ns, timeout_ns }
     }
 }
 
@@ -79,7 +77,8 @@ impl Bounds {
 pub(crate) struct Links {
     own: Nid,
     peer: Nid,
-    bounds: Bounds,
+    /// Connections of each bulk type that there may be.
+    per_type: u8,
     /// The peer connected from an unprivileged port and is never connected to (lnet-wire 27).
     incoming_only: bool,
     /// The peer sees this node as such a peer: one CONTROL connection serves for everything.
@@ -92,35 +91,12 @@ pub(crate) struct Links {
     learnt: Option<Version>,
     /// The type of the connection that is being opened.
     attempt: Option<ConnType>,
-    /// This side completes the set of connections.
+    /// This side completes the set of connections: until it is complete, or taken as it is because the peer has refused the
+    /// rest again and again.
     active: bool,
     /// This side has opened some of them, so that it would open more.
     opened: bool,
-    /// The set is taken as it is, for the peer has refused the rest again and again.
-    settled: bool,
-    retries: u32,
-    /// The pause after the next failure.
-    backoff_ns: u64,
-    /// No attempt before then.
-    not_before: Pause,
-    /// When the first of the live connections stood.
-    since_ns: u64,
-    /// How often in a row all connections were gone sooner than the shortest pause after this side had opened them.
-    brief: u32,
-}
-
-/// Why, and how long, no attempt is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pause {
-    No,
-    /// The peer asked for patience; messages wait.
-    Retry {
-        until_ns: u64,
-    },
-    /// The last attempt failed; messages without a connection fail.
-    Backoff {
-        until_ns: u64,
-    },
+    pace: Pace,
 }
 
 impl Links {
@@ -128,7 +104,7 @@ impl Links {
         Links {
             own,
             peer,
-            bounds,
+            per_type: bounds.per_type,
             incoming_only,
             control_only: false,
             counts: [0; 4],
@@ -137,12 +113,7 @@ impl Links {
             attempt: None,
             active: false,
             opened: false,
-            settled: false,
-            retries: 0,
-            backoff_ns: bounds.min_reconnect_ns,
-            not_before: Pause::No,
-            since_ns: 0,
-            brief: 0,
+            pace: Pace::new(bounds),
         }
     }
 
@@ -155,32 +126,35 @@ impl Links {
         if self.incoming_only {
             return if needed { Next::Unreachable } else { Next::Nothing };
         }
-        let Some(missing) = self.missing().filter(|_| needed || (self.active && !self.settled)) else {
+        let Some(missing) = self.missing().filter(|_| needed || self.active) else {
             return Next::Nothing;
         };
-        match self.not_before {
-            Pause::Backoff { until_ns } if now_ns < until_ns && needed => Next::Unreachable,
-            Pause::Backoff { until_ns } | Pause::Retry { until_ns } if now_ns < until_ns => {
-                Next::Wait { until_ns }
-            }
-            _ => Next::Connect(missing),
+        match self.pace.pause(now_ns) {
+            Some(Pause::Backoff { .. }) if needed => Next::Unreachable,
+            Some(pause) => Next::Wait { until_ns: pause.until_ns() },
+            None => Next::Connect(missing),
         }
     }
 
-    /// How many connections of each bulk type there may be from now on. If more than before, the side that has opened
-    /// connections opens the missing ones; if fewer, those that stand stay.
+    /// How many connections of each bulk type there may be from now on; those that stand stay, though they be more.
     pub(crate) fn set_per_type(&mut self, per_type: u8) {
-        if per_type > self.bounds.per_type && self.is_connected() {
-            self.active |= self.opened;
-            self.settled = false;
-        }
-        self.bounds.per_type = per_type;
+        self.per_type = per_type;
     }
 
-    /// An attempt begins, on which this side then completes the set.
-    pub(crate) fn begin(&mut self, conn_type: ConnType) {
+    /// Somebody has set how many connections there may be: the side that has opened those there are opens what is missing,
+    /// also what the peer has refused until now.
+    pub(crate) fn complete(&mut self) {
+        if self.opened && !self.active {
+            self.active = true;
+            self.pace.begin_anew();
+        }
+    }
+
+    /// An attempt begins, after which this side completes the set; when it must be over.
+    pub(crate) fn begin(&mut self, conn_type: ConnType, now_ns: u64) -> u64 {
         self.attempt = Some(conn_type);
         self.active = true;
+        self.pace.begin(now_ns)
     }
 
     /// The version to speak, and the incarnation that the peer must show.
@@ -189,18 +163,11 @@ impl Links {
         self.life.map_or((learnt, None), |life| (life.version, Some(life.incarnation)))
     }
 
-    /// The attempt gave a connection. If those before it did not last, neither may this one: the pause stays.
+    /// The attempt gave a connection.
     pub(crate) fn established(&mut self, conn_type: ConnType, life: Life, control_only: bool, now_ns: u64) {
         self.attempt = None;
         self.control_only |= control_only;
-        self.retries = 0;
-        if self.brief < BRIEF_MAX {
-            self.backoff_ns = self.bounds.min_reconnect_ns;
-            self.not_before = Pause::No;
-        }
-        if !self.is_connected() {
-            self.since_ns = now_ns;
-        }
+        self.pace.established(!self.is_connected(), now_ns);
         self.opened = true;
         self.add(conn_type, life);
     }
@@ -208,16 +175,15 @@ impl Links {
     /// The peer answered the attempt with a refusal.
     pub(crate) fn refused(&mut self, retry: Retry, now_ns: u64) -> Outcome {
         self.attempt = None;
-        self.retries += 1;
-        if self.retries > RETRIES_MAX {
+        if !self.pace.refused(now_ns) {
             return self.settle_or_fail(now_ns);
         }
         match retry {
+            // The peer's own attempt has won, so that it may be complete by then; or the peer takes fewer connections, which
+            // may be about to change.
             Retry::Race => {
-                self.not_before =
-                    Pause::Retry { until_ns: now_ns.saturating_add(self.bounds.min_reconnect_ns) };
-                // The peer's own attempt has won: it completes the set.
-                self.active &= !self.carries();
+                self.pace.be_patient(now_ns);
+                self.rest_if_complete();
                 Outcome::GoOn
             }
             Retry::Version { version, .. } => {
@@ -239,16 +205,8 @@ impl Links {
     pub(crate) fn failed(&mut self, now_ns: u64) -> Outcome {
         self.attempt = None;
         self.active &= self.is_connected();
-        self.retries = 0;
-        self.not_before = Pause::Backoff { until_ns: self.back_off(now_ns) };
+        self.pace.failed(now_ns);
         Outcome::Failed
-    }
-
-    /// The end of a pause that begins now; the next one is longer.
-    fn back_off(&mut self, now_ns: u64) -> u64 {
-        let until_ns = now_ns.saturating_add(self.backoff_ns);
-        self.backoff_ns = self.backoff_ns.saturating_mul(2).min(self.bounds.max_reconnect_ns);
-        until_ns
     }
 
     /// The peer offers a connection (of this type in the local view); decided in the order of lnet-wire 24.
@@ -270,22 +228,15 @@ impl Links {
         self.add(conn_type, life);
     }
 
-    /// All connections are gone, and what was known of the peer with them. An attempt under way goes on. If it happens
-    /// again and again soon after this side has connected, there are pauses as after failures: a peer that takes every
-    /// connection and drops it must not keep both sides busy.
+    /// All connections are gone, and what was known of the peer with them. An attempt under way goes on.
     pub(crate) fn closed_all(&mut self, now_ns: u64) {
-        if self.is_connected() && self.opened {
-            let brief = now_ns.saturating_sub(self.since_ns) < self.bounds.min_reconnect_ns;
-            self.brief = if brief { self.brief.saturating_add(1) } else { 0 };
-            if self.brief >= BRIEF_MAX {
-                self.not_before = Pause::Retry { until_ns: self.back_off(now_ns) };
-            }
+        if self.is_connected() {
+            self.pace.lost(self.opened, now_ns);
         }
         self.counts = [0; 4];
         self.life = None;
         self.control_only = false;
         self.opened = false;
-        self.settled = false;
         self.active = self.attempt.is_some();
     }
 
@@ -301,18 +252,14 @@ impl Links {
 
     /// Whether nothing is remembered that a fresh entry would not know.
     pub(crate) fn is_forgettable(&self, now_ns: u64) -> bool {
-        let paused = match self.not_before {
-            Pause::No => false,
-            Pause::Retry { until_ns } | Pause::Backoff { until_ns } => now_ns < until_ns,
-        };
-        !self.is_connected() && self.attempt.is_none() && !paused
+        !self.is_connected() && self.attempt.is_none() && self.pace.pause(now_ns).is_none()
     }
 
     fn settle_or_fail(&mut self, now_ns: u64) -> Outcome {
         let complete = [ConnType::Control, ConnType::BulkIn, ConnType::BulkOut];
         if complete.into_iter().all(|conn_type| self.count(conn_type) > 0) {
-            self.settled = true;
-            self.retries = 0;
+            self.active = false;
+            self.pace.begin_anew();
             return Outcome::GoOn;
         }
         self.failed(now_ns)
@@ -324,11 +271,11 @@ impl Links {
         if self.count(ConnType::Control) == 0 {
             return Some(ConnType::Control);
         }
-        if self.control_only || (bulk_in >= self.bounds.per_type && bulk_out >= self.bounds.per_type) {
+        if self.control_only || (bulk_in >= self.per_type && bulk_out >= self.per_type) {
             return None;
         }
-        let in_turn = bulk_in <= bulk_out && bulk_in < self.bounds.per_type;
-        Some(if in_turn || bulk_out >= self.bounds.per_type { ConnType::BulkIn } else { ConnType::BulkOut })
+        let in_turn = bulk_in <= bulk_out && bulk_in < self.per_type;
+        Some(if in_turn || bulk_out >= self.per_type { ConnType::BulkIn } else { ConnType::BulkOut })
     }
 
     /// Whether some connection may carry LNet messages.
@@ -341,7 +288,7 @@ impl Links {
     }
 
     fn most(&self, conn_type: ConnType) -> u8 {
-        if conn_type == ConnType::Control { 1 } else { self.bounds.per_type }
+        if conn_type == ConnType::Control { 1 } else { self.per_type }
     }
 
     fn count(&self, conn_type: ConnType) -> u8 {
@@ -353,6 +300,14 @@ impl Links {
         self.learnt = None;
         if let Some(count) = self.counts.get_mut(conn_type.get() as usize) {
             *count = count.saturating_add(1);
+        }
+        self.rest_if_complete();
+    }
+
+    fn rest_if_complete(&mut self) {
+        if self.attempt.is_none() && self.missing().is_none() {
+            self.active = false;
+            self.pace.begin_anew();
         }
     }
 }

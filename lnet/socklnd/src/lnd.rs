@@ -89,7 +89,11 @@ impl SockLnd {
 
     /// Sets how many connections of each bulk type peers have (S-208), of one NI or of all there are and will be; 0 counts
     /// as 1. With more, whichever side has opened a peer's connections opens the missing ones; with fewer, those that
-    /// stand stay, for a peer drops all of them with one (lnet-wire 28). How many a node takes is its own setting.
+    /// stand stay, for a peer drops all of them with one (lnet-wire 28).
+    ///
+    /// How many a node takes is its own setting. A peer that takes fewer is asked again `min_reconnect_ms` later, three
+    /// times; then those there are do, until this is called again, with the same number too, or they are gone
+    /// (lnet-wire 24).
     pub fn set_conns_per_peer(&self, nid: Option<Nid>, count: u8) {
         let count = count.max(1);
         let mut setup = self.setup.lock();
@@ -104,7 +108,7 @@ impl SockLnd {
             let mut peers = Vec::new();
             self.shared.peers.collect(&mut peers, |peer| Arc::ptr_eq(&peer.ni, &ni));
             for peer in peers {
-                peer.shard.clone().request(Request::Connect(peer));
+                peer.shard.clone().request(Request::Complete(peer));
             }
         }
     }

@@ -25,8 +25,10 @@ pub(crate) enum Request {
     Listen(Box<dyn Listener>),
     /// A peer of this shard has connected to another one's listener.
     Decide(Box<Offered>),
-    /// Messages wait for this peer, or it may have another connection.
+    /// Messages wait for this peer, or its turn to be connected has come.
     Connect(Arc<Peer>),
+    /// How many connections this peer may have was set.
+    Complete(Arc<Peer>),
     /// Go on writing.
     Flush(Key),
     /// A write failed.

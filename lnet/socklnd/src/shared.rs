@@ -130,7 +130,8 @@ impl Shared {
     }
 
     fn bounds(&self, ni: &Ni) -> Bounds {
-        Bounds::new(ni.conns_per_peer(), self.config.min_reconnect_ms, self.config.max_reconnect_ms)
+        let SockConfig { min_reconnect_ms, max_reconnect_ms, .. } = self.config;
+        Bounds::new(ni.conns_per_peer(), min_reconnect_ms, max_reconnect_ms, ni.timeout_ns)
     }
 }
 

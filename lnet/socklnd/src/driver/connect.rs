@@ -90,11 +90,10 @@ impl Driver {
         conn_type: ConnType,
         permit: Permit,
     ) -> Result<(), Miss> {
-        let (version, live_incarnation) = {
+        let (deadline_ns, (version, live_incarnation)) = {
             let mut state = peer.state.lock();
-            state.links.begin(conn_type);
             state.step = Some(Step::Connect);
-            state.links.proposal()
+            (state.links.begin(conn_type, turn.now_ns), state.links.proposal())
         };
         let address = address_of(turn, peer, conn_type);
         let attempt = Attempt {
@@ -117,7 +116,6 @@ impl Driver {
             .add(stream.handle(), self.sources.next_key().0)
             .map_err(|errno| Miss::new(Step::Bind, errno, "cannot watch the socket"))?;
         debug!(peer = %peer.key.id, %conn_type, %address, "connecting");
-        let deadline_ns = turn.now_ns.saturating_add(peer.ni.timeout_ns);
         self.timers.note(deadline_ns.min(turn.now_ns.saturating_add(CROWDED_NS)));
         let connecting = Connecting {
             stream,
@@ -233,8 +231,14 @@ impl Driver {
         let Some(Source::Connecting(connecting)) = self.sources.get(key) else { return };
         let step = if connecting.greeted { Step::Handshake } else { Step::Connect };
         let seconds = turn.now_ns.saturating_sub(connecting.begun_ns) / NS_PER_S;
-        let crowd = if connecting.deadline_ns > turn.now_ns { ", and other peers wait" } else { "" };
-        let detail = format!("no answer within {seconds} s{crowd}");
+        let why = if connecting.deadline_ns > turn.now_ns {
+            ", and other peers wait"
+        } else if connecting.begun_ns.saturating_add(connecting.peer.ni.timeout_ns) > turn.now_ns {
+            ", which was left after the other connections to it"
+        } else {
+            ""
+        };
+        let detail = format!("no answer within {seconds} s{why}");
         self.connecting_failed(turn, key, Miss::new(step, Errno::ETIMEDOUT, detail));
     }
 

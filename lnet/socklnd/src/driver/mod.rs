@@ -144,6 +144,10 @@ impl Driver {
                 self.advance_peer(turn, &peer);
                 turn.shared.attempts.decline(&peer);
             }
+            Request::Complete(peer) => {
+                peer.state.lock().links.complete();
+                self.advance_peer(turn, &peer);
+            }
             Request::Flush(key) => {
                 if let Some(Source::Conn(rx)) = self.sources.get(key) {
                     rx.conn.flush();

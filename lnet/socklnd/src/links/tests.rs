@@ -6,15 +6,19 @@ const LIFE: Life = Life { version: Version::V3, incarnation: 7 };
 const OTHER: Life = Life { version: Version::V3, incarnation: 8 };
 const S: u64 = 1_000_000_000;
 
+fn bounds(per_type: u8) -> Bounds {
+    Bounds::new(per_type, 1000, 60_000, 50 * S)
+}
+
 fn links(own: &str, peer: &str, per_type: u8) -> Links {
-    Links::new(own.parse().unwrap(), peer.parse().unwrap(), false, Bounds::new(per_type, 1000, 60_000))
+    Links::new(own.parse().unwrap(), peer.parse().unwrap(), false, bounds(per_type))
 }
 
 /// Connects all there is to connect; the types in order.
 fn connect_all(links: &mut Links) -> Vec<ConnType> {
     let mut order = Vec::new();
     while let Next::Connect(conn_type) = links.next(0, true) {
-        links.begin(conn_type);
+        links.begin(conn_type, 0);
         links.established(conn_type, LIFE, false, 0);
         order.push(conn_type);
     }
@@ -44,7 +48,7 @@ fn nothing_is_opened_before_something_is_to_be_sent() {
 fn the_higher_nid_wins_a_race() {
     for (own, peer, answer) in [(LOW, HIGH, Answer::Accept), (HIGH, LOW, Answer::Refuse)] {
         let mut links = links(own, peer, 1);
-        links.begin(ConnType::Control);
+        links.begin(ConnType::Control, 0);
         assert_eq!(links.offered(ConnType::Control, LIFE), answer);
     }
 }
@@ -52,10 +56,15 @@ fn the_higher_nid_wins_a_race() {
 #[test]
 fn the_loser_of_a_race_uses_the_winners_connection() {
     let mut links = links(LOW, HIGH, 1);
-    links.begin(ConnType::Control);
+    links.begin(ConnType::Control, 0);
     links.accepted(ConnType::Control, LIFE);
     assert_eq!(links.refused(Retry::Race, 0), Outcome::GoOn);
-    assert_eq!(links.next(10 * S, true), Next::Nothing);
+    assert_eq!(links.next(0, true), Next::Wait { until_ns: S });
+    // By then the winner has completed the set; if it has not, the loser does.
+    links.accepted(ConnType::BulkIn, LIFE);
+    assert_eq!(links.next(S, false), Next::Connect(ConnType::BulkOut));
+    links.accepted(ConnType::BulkOut, LIFE);
+    assert_eq!(links.next(S, true), Next::Nothing);
 }
 
 #[test]
@@ -64,12 +73,12 @@ fn a_refused_attempt_is_repeated_after_the_shortest_back_off_three_times_at_the_
     let mut now_ns = 0;
     for _ in 0..3 {
         assert_eq!(links.next(now_ns, true), Next::Connect(ConnType::Control));
-        links.begin(ConnType::Control);
+        links.begin(ConnType::Control, now_ns);
         assert_eq!(links.refused(Retry::Race, now_ns), Outcome::GoOn);
         assert_eq!(links.next(now_ns, true), Next::Wait { until_ns: now_ns + S });
         now_ns += S;
     }
-    links.begin(ConnType::Control);
+    links.begin(ConnType::Control, now_ns);
     assert_eq!(links.refused(Retry::Race, now_ns), Outcome::Failed);
     assert_eq!(links.next(now_ns, true), Next::Unreachable);
 }
@@ -78,15 +87,58 @@ fn a_refused_attempt_is_repeated_after_the_shortest_back_off_three_times_at_the_
 fn refused_bulk_connections_are_done_without_once_there_is_one_of_each_type() {
     let mut links = links(LOW, HIGH, 2);
     for conn_type in [ConnType::Control, ConnType::BulkIn, ConnType::BulkOut] {
-        links.begin(conn_type);
+        links.begin(conn_type, 0);
         links.established(conn_type, LIFE, false, 0);
     }
     for retry in 0..4 {
         assert_eq!(links.next(100 * S * retry, false), Next::Connect(ConnType::BulkIn));
-        links.begin(ConnType::BulkIn);
+        links.begin(ConnType::BulkIn, 0);
         assert_eq!(links.refused(Retry::Version { version: Version::V3, incarnation: 7 }, 0), Outcome::GoOn);
     }
     assert_eq!(links.next(1000 * S, true), Next::Nothing);
+    // Whoever connects anew, or sets the number again, asks again.
+    links.complete();
+    assert_eq!(links.next(1000 * S, false), Next::Connect(ConnType::BulkIn));
+    links.begin(ConnType::BulkIn, 1000 * S);
+    assert_eq!(links.refused(Retry::Race, 1000 * S), Outcome::GoOn);
+    assert_eq!(links.next(1000 * S, false), Next::Wait { until_ns: 1001 * S }, "all retries are there again");
+}
+
+/// The side that has opened nothing leaves it to the other one to ask again.
+#[test]
+fn a_number_that_is_set_makes_nobody_connect_who_has_not_connected() {
+    let mut links = links(LOW, HIGH, 1);
+    links.accepted(ConnType::Control, LIFE);
+    links.set_per_type(4);
+    links.complete();
+    assert_eq!(links.next(0, true), Next::Nothing);
+    links.closed_all(0);
+    links.complete();
+    assert_eq!(links.next(0, false), Next::Nothing);
+}
+
+/// lnet-wire 24: a whole attempt, all types, is bounded by the timeout.
+#[test]
+fn the_connections_of_a_set_share_one_timeout() {
+    let mut links = links(LOW, HIGH, 1);
+    assert_eq!(links.begin(ConnType::Control, 0), 50 * S);
+    links.established(ConnType::Control, LIFE, false, 30 * S);
+    // What is waited for between attempts is not the peer's time.
+    assert_eq!(links.begin(ConnType::BulkIn, 100 * S), 120 * S);
+    assert_eq!(links.refused(Retry::Race, 105 * S), Outcome::GoOn);
+    assert_eq!(links.begin(ConnType::BulkIn, 106 * S), 121 * S);
+    // The next set has a time of its own: after a failure, after the end of the connections, after a set that is whole.
+    links.failed(121 * S);
+    assert_eq!(links.begin(ConnType::BulkIn, 200 * S), 250 * S);
+    links.established(ConnType::BulkIn, LIFE, false, 240 * S);
+    links.closed_all(240 * S);
+    assert_eq!(links.begin(ConnType::Control, 300 * S), 350 * S);
+    links.established(ConnType::Control, LIFE, false, 340 * S);
+    links.accepted(ConnType::BulkIn, LIFE);
+    links.accepted(ConnType::BulkOut, LIFE);
+    links.set_per_type(2);
+    links.complete();
+    assert_eq!(links.begin(ConnType::BulkIn, 400 * S), 450 * S);
 }
 
 /// lnet-wire 24: row 1 goes before row 2. The attempt under way finds out by itself that the peer has restarted.
@@ -95,7 +147,7 @@ fn a_race_is_decided_before_another_life() {
     for (own, peer, answer) in [(LOW, HIGH, Answer::CloseAllAndRefuse), (HIGH, LOW, Answer::Refuse)] {
         let mut links = links(own, peer, 1);
         links.accepted(ConnType::Control, LIFE);
-        links.begin(ConnType::BulkIn);
+        links.begin(ConnType::BulkIn, 0);
         assert_eq!(links.offered(ConnType::Control, OTHER), answer);
     }
 }
@@ -117,13 +169,13 @@ fn another_life_closes_all_and_a_duplicate_type_is_refused() {
 #[test]
 fn another_version_is_learnt_and_tried_at_once() {
     let mut links = links(LOW, HIGH, 1);
-    links.begin(ConnType::Control);
+    links.begin(ConnType::Control, 0);
     assert_eq!(links.proposal(), (Version::V3, None));
     let retry = Retry::Version { version: Version::V2, incarnation: 7 };
     assert_eq!(links.refused(retry, 0), Outcome::GoOn);
     assert_eq!(links.next(0, true), Next::Connect(ConnType::Control));
     assert_eq!(links.proposal(), (Version::V2, None));
-    links.begin(ConnType::Control);
+    links.begin(ConnType::Control, 0);
     links.established(ConnType::Control, Life { version: Version::V2, incarnation: 7 }, false, 0);
     assert_eq!(links.proposal(), (Version::V2, Some(7)));
     // Forgotten with the last connection.
@@ -134,9 +186,9 @@ fn another_version_is_learnt_and_tried_at_once() {
 #[test]
 fn a_restarted_peer_loses_its_connections_and_is_connected_to_again() {
     let mut links = links(LOW, HIGH, 1);
-    links.begin(ConnType::Control);
+    links.begin(ConnType::Control, 0);
     links.established(ConnType::Control, LIFE, false, 0);
-    links.begin(ConnType::BulkIn);
+    links.begin(ConnType::BulkIn, 0);
     assert_eq!(links.refused(Retry::Stale { version: Version::V3, incarnation: 8 }, 0), Outcome::CloseAll);
     links.closed_all(0);
     assert_eq!(links.next(0, false), Next::Nothing);
@@ -150,17 +202,17 @@ fn the_back_off_doubles_up_to_its_limit() {
     let mut now_ns = 0;
     for expected_s in [1, 2, 4, 8, 16, 32, 60, 60] {
         assert_eq!(links.next(now_ns, true), Next::Connect(ConnType::Control));
-        links.begin(ConnType::Control);
+        links.begin(ConnType::Control, now_ns);
         assert_eq!(links.failed(now_ns), Outcome::Failed);
         let until_ns = now_ns + expected_s * S;
         assert_eq!(links.next(until_ns - 1, true), Next::Unreachable);
         assert!(!links.is_forgettable(until_ns - 1) && links.is_forgettable(until_ns));
         now_ns = until_ns;
     }
-    links.begin(ConnType::Control);
+    links.begin(ConnType::Control, now_ns);
     links.established(ConnType::Control, LIFE, false, 0);
     links.closed_all(0);
-    links.begin(ConnType::Control);
+    links.begin(ConnType::Control, now_ns);
     links.failed(now_ns);
     assert_eq!(links.next(now_ns + S, true), Next::Connect(ConnType::Control));
 }
@@ -169,7 +221,7 @@ fn the_back_off_doubles_up_to_its_limit() {
 #[test]
 fn an_attempt_that_failed_is_repeated_for_messages_alone() {
     let mut links = links(LOW, HIGH, 1);
-    links.begin(ConnType::Control);
+    links.begin(ConnType::Control, 0);
     links.failed(0);
     assert_eq!(links.next(0, false), Next::Nothing);
     assert_eq!(links.next(100 * S, false), Next::Nothing);
@@ -179,9 +231,9 @@ fn an_attempt_that_failed_is_repeated_for_messages_alone() {
 #[test]
 fn a_failed_bulk_connection_is_tried_again_later_while_control_serves() {
     let mut links = links(LOW, HIGH, 1);
-    links.begin(ConnType::Control);
+    links.begin(ConnType::Control, 0);
     links.established(ConnType::Control, LIFE, false, 0);
-    links.begin(ConnType::BulkIn);
+    links.begin(ConnType::BulkIn, 0);
     links.failed(0);
     assert_eq!(links.next(0, true), Next::Wait { until_ns: S });
     assert_eq!(links.next(S, false), Next::Connect(ConnType::BulkIn));
@@ -191,12 +243,11 @@ fn a_failed_bulk_connection_is_tried_again_later_while_control_serves() {
 #[test]
 fn userspace_peers_get_one_control_connection_and_are_never_connected_to() {
     let mut links = links(LOW, HIGH, 1);
-    links.begin(ConnType::Control);
+    links.begin(ConnType::Control, 0);
     links.established(ConnType::Control, LIFE, true, 0);
     assert_eq!(links.next(0, true), Next::Nothing);
 
-    let bounds = Bounds::new(1, 1000, 60_000);
-    let mut incoming = Links::new(LOW.parse().unwrap(), HIGH.parse().unwrap(), true, bounds);
+    let mut incoming = Links::new(LOW.parse().unwrap(), HIGH.parse().unwrap(), true, bounds(1));
     assert_eq!(incoming.next(0, true), Next::Unreachable);
     incoming.accepted(ConnType::Control, LIFE);
     assert_eq!(incoming.next(0, true), Next::Nothing);
@@ -211,25 +262,39 @@ enum OnTheWay {
     Answer { to: usize, conn_type: ConnType, answer: Answer },
 }
 
-/// Two nodes of which both have something to send, and a network that delivers in any order.
+/// Two nodes of which one or both have something to send, and a network that delivers in any order.
 struct World {
     nodes: [Links; 2],
+    sends: [bool; 2],
     on_the_way: Vec<OnTheWay>,
+    refusals: u32,
     now_ns: u64,
 }
 
 impl World {
-    fn new(per_type: u8) -> World {
-        World {
-            nodes: [links(LOW, HIGH, per_type), links(HIGH, LOW, per_type)],
-            on_the_way: Vec::new(),
-            now_ns: 0,
-        }
+    fn new(per_type: [u8; 2], sends: [bool; 2]) -> World {
+        let nodes = [links(LOW, HIGH, per_type[0]), links(HIGH, LOW, per_type[1])];
+        World { nodes, sends, on_the_way: Vec::new(), refusals: 0, now_ns: 0 }
+    }
+
+    /// Somebody sets the number of connections at a node.
+    fn set(&mut self, node: usize, per_type: u8) {
+        self.nodes[node].set_per_type(per_type);
+        self.nodes[node].complete();
+    }
+
+    /// Whether both have the same connections, so many of each bulk type.
+    fn agrees_on(&self, per_type: u8) -> bool {
+        let [low, high] = &self.nodes;
+        let types = [(ConnType::Control, 1), (ConnType::BulkIn, per_type), (ConnType::BulkOut, per_type)];
+        types.into_iter().all(|(conn_type, count)| {
+            low.count(conn_type) == count && high.count(conn_type.inverse()) == count
+        })
     }
 
     /// One step, which `choice` selects; `false` if nothing is left to do.
     fn step(&mut self, choice: usize) -> bool {
-        let next = [0, 1].map(|node| self.nodes[node].next(self.now_ns, true));
+        let next = [0, 1].map(|node| self.nodes[node].next(self.now_ns, self.sends[node]));
         let ready: Vec<usize> = (0..2).filter(|node| matches!(next[*node], Next::Connect(_))).collect();
         let choices = ready.len() + self.on_the_way.len();
         if choices == 0 {
@@ -253,7 +318,7 @@ impl World {
 
     fn connect(&mut self, from: usize, next: Next) {
         let Next::Connect(conn_type) = next else { unreachable!("the node is ready to connect") };
-        self.nodes[from].begin(conn_type);
+        self.nodes[from].begin(conn_type, self.now_ns);
         self.on_the_way.push(OnTheWay::Hello { from, conn_type });
     }
 
@@ -268,10 +333,11 @@ impl World {
                 self.on_the_way.push(OnTheWay::Answer { to: from, conn_type, answer });
             }
             OnTheWay::Answer { to, conn_type, answer: Answer::Accept } => {
-                self.nodes[to].established(conn_type, LIFE, false, 0);
+                self.nodes[to].established(conn_type, LIFE, false, self.now_ns);
             }
             OnTheWay::Answer { to, answer, .. } => {
                 assert_eq!(answer, Answer::Refuse, "both keep their life");
+                self.refusals += 1;
                 assert_eq!(
                     self.nodes[to].refused(Retry::Race, self.now_ns),
                     Outcome::GoOn,
@@ -283,20 +349,49 @@ impl World {
 }
 
 proptest::proptest! {
-    /// However their hellos cross, two nodes that connect to each other end with one and the same set of connections.
+    /// However their hellos cross, two nodes that connect to each other end with one and the same set of connections: as
+    /// many as both want.
     #[test]
-    fn two_nodes_that_race_agree(per_type in 1u8..4, choices in proptest::collection::vec(0usize..64, 400)) {
-        let mut world = World::new(per_type);
+    fn two_nodes_that_race_agree(per_type in [1u8..4, 1u8..4], choices in proptest::collection::vec(0usize..64, 400)) {
+        let mut world = World::new(per_type, [true; 2]);
         let mut left = choices.into_iter();
         while world.step(left.next().expect("400 steps are enough")) {}
-        let [low, high] = &world.nodes;
-        let types = [ConnType::Control, ConnType::BulkIn, ConnType::BulkOut];
-        let most = [1, per_type, per_type];
-        for (conn_type, most) in types.into_iter().zip(most) {
-            proptest::prop_assert_eq!(low.count(conn_type), high.count(conn_type.inverse()));
-            proptest::prop_assert_eq!(low.count(conn_type), most);
-        }
+        proptest::prop_assert!(world.agrees_on(per_type[0].min(per_type[1])));
     }
+
+    /// A number that both sides raise, one after the other: whoever is second, it is in force if that is soon.
+    #[test]
+    fn a_number_raised_on_both_sides_comes_into_force(
+        first in 0usize..2,
+        sends in 1usize..4,
+        refusals in 0u32..4,
+        choices in proptest::collection::vec(0usize..64, 400),
+    ) {
+        let mut world = World::new([1; 2], [sends & 1 == 1, sends & 2 == 2]);
+        let mut left = choices.into_iter();
+        while world.step(left.next().expect("400 steps are enough")) {}
+        world.set(first, 3);
+        let most = world.refusals + refusals;
+        while world.refusals < most && world.step(left.next().expect("400 steps are enough")) {}
+        world.set(1 - first, 3);
+        while world.step(left.next().expect("400 steps are enough")) {}
+        proptest::prop_assert!(world.agrees_on(3));
+    }
+}
+
+/// The second side is late: the first has taken the refusals for the last word until it is told again.
+#[test]
+fn a_number_raised_too_late_on_the_other_side_must_be_set_again() {
+    let mut world = World::new([1; 2], [true, false]);
+    while world.step(0) {}
+    world.set(0, 2);
+    while world.step(0) {}
+    assert_eq!((world.refusals, world.now_ns), (4, 3 * S), "at once, and three times a second later");
+    world.set(1, 2);
+    assert!(!world.step(0) && world.agrees_on(1));
+    world.set(0, 2);
+    while world.step(0) {}
+    assert!(world.agrees_on(2));
 }
 
 /// A peer that takes each connection and drops it.
@@ -307,7 +402,7 @@ fn connections_that_never_last_are_opened_less_and_less_often() {
     while now_ns < 100 * S {
         match links.next(now_ns, true) {
             Next::Connect(conn_type) => {
-                links.begin(conn_type);
+                links.begin(conn_type, now_ns);
                 links.established(conn_type, LIFE, false, now_ns);
                 links.closed_all(now_ns);
                 opened.push(now_ns / S);
@@ -318,7 +413,7 @@ fn connections_that_never_last_are_opened_less_and_less_often() {
     }
     assert_eq!(opened, [0, 0, 1, 3, 7, 15, 31, 63]);
     // One that has lasted makes up for them.
-    links.begin(ConnType::Control);
+    links.begin(ConnType::Control, now_ns);
     links.established(ConnType::Control, LIFE, false, now_ns);
     links.closed_all(now_ns + S);
     assert_eq!(links.next(now_ns + S, true), Next::Connect(ConnType::Control));
@@ -328,9 +423,9 @@ fn connections_that_never_last_are_opened_less_and_less_often() {
 #[test]
 fn connections_of_which_only_the_last_is_kept_are_opened_at_the_pace_of_the_shortest_pause() {
     let mut links = links(LOW, HIGH, 1);
-    links.begin(ConnType::Control);
+    links.begin(ConnType::Control, 0);
     links.established(ConnType::Control, LIFE, false, 0);
-    links.begin(ConnType::BulkIn);
+    links.begin(ConnType::BulkIn, 0);
     links.closed_all(0);
     links.established(ConnType::BulkIn, LIFE, false, 0);
     let mut opened = 0;
@@ -338,7 +433,7 @@ fn connections_of_which_only_the_last_is_kept_are_opened_at_the_pace_of_the_shor
     while now_ns < 100 * S {
         match links.next(now_ns, false) {
             Next::Connect(conn_type) => {
-                links.begin(conn_type);
+                links.begin(conn_type, now_ns);
                 links.closed_all(now_ns);
                 links.established(conn_type, LIFE, false, now_ns);
                 opened += 1;
@@ -354,9 +449,9 @@ fn connections_of_which_only_the_last_is_kept_are_opened_at_the_pace_of_the_shor
 #[test]
 fn a_pause_outlasts_the_connections_that_there_were() {
     let mut links = links(LOW, HIGH, 1);
-    links.begin(ConnType::Control);
+    links.begin(ConnType::Control, 0);
     links.established(ConnType::Control, LIFE, false, 0);
-    links.begin(ConnType::BulkIn);
+    links.begin(ConnType::BulkIn, 0);
     links.failed(10 * S);
     links.closed_all(10 * S);
     assert_eq!(links.next(11 * S - 1, true), Next::Unreachable);

@@ -334,6 +334,38 @@ fn conns_per_peer_can_be_changed_under_traffic() {
     }
 }
 
+/// S-208, lnet-wire 24: the side that opens connections may be told first. It is refused, and asks again a second later; three
+/// times, then it is content until the number is set again.
+#[test]
+fn conns_per_peer_may_be_raised_on_either_side_first() {
+    let (a, b) = (Node::new(), Node::new());
+    a.put_bytes(b.id(), b"x", 0);
+    drive(&[&a, &b], || b.counters().rx.accepts == 3);
+    let refused = |count| {
+        drive(&[&a, &b], || b.counters().rx.refusals == count);
+        settle(&[&a, &b]);
+        assert_eq!(b.counters().rx.refusals, count);
+        a.later(S);
+    };
+    a.lnd.set_conns_per_peer(None, 2);
+    for count in 1..=3 {
+        refused(count);
+    }
+    b.lnd.set_conns_per_peer(None, 2);
+    drive(&[&a, &b], || b.counters().rx.accepts == 5);
+
+    a.lnd.set_conns_per_peer(None, 3);
+    for count in 4..=7 {
+        refused(count);
+    }
+    b.lnd.set_conns_per_peer(None, 3);
+    settle(&[&a, &b]);
+    assert_eq!((b.counters().rx.refusals, b.counters().rx.accepts), (7, 5), "the last word, until");
+    a.lnd.set_conns_per_peer(None, 3);
+    drive(&[&a, &b], || b.counters().rx.accepts == 7);
+    assert_eq!((a.counters().rx.connect_failures, a.lost().len(), b.lost().len()), (0, 0, 0));
+}
+
 /// Both sides connect at once: whoever wins, they end with one set of connections, and no message is lost.
 #[test]
 fn nodes_that_connect_to_each_other_at_once_agree() {

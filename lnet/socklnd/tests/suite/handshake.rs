@@ -600,6 +600,44 @@ fn a_silent_peer_times_out() {
     assert!(node.failure(nid_of(peer)).to_string().contains("does not speak LNet"));
 }
 
+/// lnet-wire 24: 50 s are for the whole set. Whoever answers each hello just in time is given up all the same; the message,
+/// for which one connection is enough, is long gone.
+#[test]
+fn a_peer_that_is_slow_with_each_connection_times_out() {
+    let (peer, node) = (address(), Node::new());
+    let listener = raw::listen(peer);
+    let token = node.put_bytes(ProcessId::lnet(nid_of(peer)), b"x", 0);
+    let mut wires = Vec::new();
+    for conn_type in [CONTROL, BULK_IN] {
+        let (mut wire, _) = Wire::accept(&listener, &[&node]);
+        wire.read(&[&node], 16 + 56);
+        node.later(20 * S);
+        settle(&[&node]);
+        // In the view of the peer.
+        let inverse = if conn_type == BULK_IN { BULK_OUT } else { conn_type };
+        wire.send(&raw::hello(3, peer, node.nid.ipv4().unwrap(), INCARNATION, inverse));
+        wires.push(wire);
+    }
+    let (mut last, _) = Wire::accept(&listener, &[&node]);
+    last.read(&[&node], 16 + 56);
+    assert_eq!((node.sent(token), node.counters().rx.connects), (Some(Ok(())), 2));
+    node.later(8 * S);
+    settle(&[&node]);
+    assert_eq!(node.counters().rx.connect_failures, 0);
+    node.later(3 * S);
+    drive(&[&node], || node.counters().rx.connect_failures == 1);
+    let failure = node.failure(nid_of(peer));
+    assert_eq!((failure.step, failure.errno), (Step::Handshake, Errno::ETIMEDOUT));
+    assert!(failure.detail.contains("after the other connections"), "{failure}");
+    // Later it has all the time again.
+    node.later(2 * S);
+    let (mut last, _) = Wire::accept(&listener, &[&node]);
+    last.read(&[&node], 16 + 56);
+    node.later(48 * S);
+    settle(&[&node]);
+    assert_eq!(node.counters().rx.connect_failures, 1);
+}
+
 #[test]
 fn a_nid_is_held_by_one_process_that_is_named() {
     let node = Node::new();
