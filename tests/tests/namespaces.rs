@@ -7,7 +7,7 @@ mod support;
 
 use nix::sys::signal::Signal;
 use support::hosts::Hosts;
-use support::peer::{Stream, exchange};
+use support::peer::{Stream, exchange, hung_unless};
 
 /// Short timeouts, where a test has to wait for them: a second without progress ends a connection.
 const SHORT: &str = "sock_timeout=1 transaction_timeout=2 min_reconnectms=50 max_reconnectms=200";
@@ -64,6 +64,44 @@ fn a_cable_that_is_pulled_and_put_back() {
     }
     one.answers(&mut other);
     other.answers(&mut one);
+}
+
+/// lnet-wire 28: a cable that is pulled while nothing is to be sent is found out about by TCP's own probes, or by LNet's
+/// keepalives that are not acknowledged, whichever there are. Nothing else tells: the hosts say no word to each other any
+/// more. One of them has lost its network, the other one has not.
+#[test]
+#[ignore = "needs root: ./test namespaces"]
+fn a_cable_that_is_pulled_from_idle_connections() {
+    let hosts = Hosts::new();
+    let probes = "conns_per_peer=1 keepalive=0 keepalive_idle=1 keepalive_intvl=1 keepalive_count=1";
+    let noops = "conns_per_peer=1 keepalive=1 keepalive_idle=0";
+    for (what, options, sends_noops) in [("probes", probes, false), ("noops", noops, true)] {
+        let mut sides = [0, 1].map(|host| hosts.peer(host, &format!("{SHORT} {options}")));
+        let quiet = sides.each_ref().map(|side| side.descriptors("socket:"));
+        let [one, other] = &mut sides;
+        other.answers(one);
+        hung_unless("a whole set of connections", || {
+            one.counts(0).number("connects") == 3 && other.counts(0).number("accepts") == 3
+        });
+        let before = sides.each_mut().map(|side| side.counts(0));
+        hosts.set_cable("down");
+        for ((side, before), quiet) in sides.iter_mut().zip(before).zip(quiet) {
+            assert_eq!((before.number("peers_lost"), before.number("msgs")), (0, 0), "{before:?}");
+            hung_unless(&format!("{what} find the peer gone"), || side.counts(0).number("peers_lost") == 1);
+            let counts = side.counts(0);
+            assert_eq!((counts.number("timeouts"), counts.number("protocol_errors")), (1, 0), "{counts:?}");
+            assert_eq!(counts.number("keepalives") > before.number("keepalives"), sends_noops, "{counts:?}");
+            assert_eq!(side.descriptors("socket:"), quiet);
+        }
+        let nids = sides.each_ref().map(|side| side.nid());
+        for (side, peer) in sides.iter_mut().zip(nids.iter().rev()) {
+            let failure = side.ask(0, "failure", &format!("of={peer}"), "failure").0;
+            assert!(failure.contains("step=Established") && failure.contains("no longer answers"), "{failure}");
+        }
+        hosts.set_cable("up");
+        let [one, other] = &mut sides;
+        other.answers(one);
+    }
 }
 
 /// A peer that is killed while traffic runs and comes back as another incarnation.

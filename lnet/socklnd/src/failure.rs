@@ -100,7 +100,8 @@ impl Failure {
                 "something accepts connections there but does not speak LNet"
             }
             (Step::Handshake, Errno::EALREADY) => {
-                "both nodes connect to each other at once and neither gives way; try again"
+                "both nodes connect to each other at once and neither gives way, or the node has connections of this one's \
+                 that are broken, as it will find out; try again"
             }
             (Step::Handshake, Errno::ENOBUFS) => {
                 "the handshake does not fit into a socket's send buffer: raise tx_buffer_size, or set it to 0"
@@ -108,9 +109,10 @@ impl Failure {
             (Step::Established, Errno::ECONNRESET) => {
                 "the node went down or restarted; it is connected to again when needed"
             }
-            (Step::Established, Errno::ETIMEDOUT) => {
-                "the node no longer answers: is it up, and the network between?"
-            }
+            (
+                Step::Established,
+                Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH | Errno::EHOSTDOWN,
+            ) => "the node no longer answers: is it up, and the network between?",
             (Step::Established, Errno::EPROTO) => {
                 "the node breaks the protocol: which release of LNet does it run?"
             }

@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -85,6 +86,11 @@ impl Peer {
             claim: Claim::default(),
             state: Mutex::new(state),
         }
+    }
+
+    /// A port at its NID's address, without which it would not have become a peer.
+    pub(crate) fn address(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.key.id.nid.ip().unwrap_or(self.ni.ip), port)
     }
 
     /// Fails all messages that wait for a connection to it.

@@ -26,16 +26,15 @@ impl Driver {
     pub(super) fn close_broken(&mut self, turn: Turn<'_>, key: Key, broken: Broken) {
         let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
         let peer = rx.peer.clone();
-        let address = rx.conn.stream.peer_addr();
+        let address = rx.remote;
         let Broken { errno, protocol, detail } = broken;
         let counters = &turn.shard.counters.rx;
         if protocol {
             counters.protocol_errors.one();
         }
-        if errno == Errno::ETIMEDOUT {
+        if !protocol && is_timeout(errno) {
             counters.timeouts.one();
         }
-        let address = address.unwrap_or_else(|| peer.ni.address(0));
         let cause = if protocol { Cause::Protocol } else { Cause::Errno };
         let failure = Failure { peer: peer.key.id, address, step: Step::Established, errno, cause, detail };
         info!(%failure, "all connections to the peer are closed");
@@ -128,6 +127,12 @@ impl Driver {
         peer.fail_waiting(Errno::ESHUTDOWN);
         turn.shared.peers.remove(peer);
     }
+}
+
+/// Whether this is how the system says, or this LND, that nothing has moved for too long. On a connection that stands the
+/// system tells an unreachable network or host only when it gives up.
+fn is_timeout(errno: Errno) -> bool {
+    [Errno::ETIMEDOUT, Errno::EHOSTUNREACH, Errno::ENETUNREACH, Errno::EHOSTDOWN].contains(&errno)
 }
 
 /// Takes a peer out of the table that nothing is remembered of; if the table is `crowded`, the reason of its last failure

@@ -371,8 +371,7 @@ fn send_waiting(turn: Turn<'_>, state: &mut PeerState) -> Vec<(lnet_api::TxToken
     failed
 }
 
-/// Where a peer listens for connections of a type. Its NID has an address, or it would not have become a peer.
+/// Where a peer listens for connections of a type.
 fn address_of(turn: Turn<'_>, peer: &Peer, conn_type: ConnType) -> SocketAddr {
-    let ip = peer.key.id.nid.ip().unwrap_or(peer.ni.ip);
-    SocketAddr::new(ip, turn.shared.config.port_for(conn_type))
+    peer.address(turn.shared.config.port_for(conn_type))
 }

@@ -4,7 +4,7 @@
 //! left of a large payload goes from the socket straight to its place; a little room behind it brings the next header
 //! along with the same call.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use lnet_api::{Arrival, Delivery, Errno, RxContext, RxToken, Verdict};
@@ -46,6 +46,8 @@ const BUFFERS_KEPT: usize = 4;
 pub(super) struct RxConn {
     pub(super) conn: Arc<Conn>,
     pub(super) peer: Arc<Peer>,
+    /// Where the peer's end is. A connection that is broken does not know any more.
+    pub(super) remote: SocketAddr,
     decoder: Decoder,
     state: State,
     /// The first bytes of a header whose rest has not come.
@@ -145,7 +147,9 @@ impl RxConn {
         version: Version,
         order: ByteOrder,
     ) -> RxConn {
+        let remote = stream.peer_addr().unwrap_or_else(|| peer.address(0));
         RxConn {
+            remote,
             conn: Arc::new(Conn::new(key, stream, conn_type, version, peer)),
             peer: peer.clone(),
             decoder: Decoder::new(version, order),

@@ -11,6 +11,7 @@
 //! | `stop J` | ends a stream | `done rounds= failed= blank= errors=` |
 //! | `ping J to= [seconds=]` | pings again and again until it is answered | `pinged` or `lost` |
 //! | `counts J` | | `counts` with counters |
+//! | `failure J of=` | | `failure` with the errno and the words of a peer's last |
 //! | `conns J per_peer=` | changes `conns_per_peer` | `changed` |
 //! | `restart J` | ends the node and starts its next life | `restarted` |
 //!
@@ -230,6 +231,14 @@ impl Station {
                 self.say("counts", id, &self.counts());
                 return Ok(());
             }
+            "failure" => {
+                let failure = self.life().node.tcp().last_failure(words.value("of")?);
+                let failure = failure.map_or("errno=none".to_string(), |failure| {
+                    format!("errno={:?} step={:?} {failure}", failure.errno, failure.step)
+                });
+                self.say("failure", id, &failure);
+                return Ok(());
+            }
             "conns" => {
                 self.life().node.tcp().set_conns_per_peer(None, words.value("per_peer")?);
                 self.say("changed", id, "");
@@ -292,6 +301,7 @@ impl Station {
             ("timeouts", tcp.rx.timeouts),
             ("peers_lost", tcp.rx.peers_lost),
             ("noops", tcp.rx.noops),
+            ("keepalives", tcp.tx.keepalives),
         ];
         counts.map(|(name, count)| format!("{name}={count}")).join(" ")
     }
