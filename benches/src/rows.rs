@@ -1,6 +1,7 @@
 //! The table of rows.
 
 mod engine;
+mod kcore;
 
 use std::fmt;
 
@@ -60,7 +61,7 @@ pub(crate) struct SecondAnchor {
 
 /// All rows, in the order in which they are measured.
 pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
-    ROWS.iter().chain(engine::ROWS)
+    ROWS.iter().chain(engine::ROWS).chain(kcore::ROWS)
 }
 
 /// What a connection without traffic may cost this process: no more than about what the system itself keeps for one (the

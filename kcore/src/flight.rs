@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lnet_api::MdHandle;
-use nlx_core::{MatchCounter, Queue};
+use nlx_core::{BufferHandle, MatchCounter, Queue};
 
 use crate::buffers::Buffer;
 use crate::rules::Outcome;
@@ -39,6 +39,8 @@ impl OpKey {
 pub(crate) struct Op {
     pub(crate) queue: Queue,
     pub(crate) buffer: Arc<Buffer>,
+    /// The buffer's, so that the event callback need not look at the buffer for it: another way to memory.
+    pub(crate) handle: BufferHandle,
     pub(crate) cookie: u64,
     pub(crate) started_ns: u64,
     /// Event slots reserved.
@@ -64,6 +66,10 @@ pub(crate) struct Flight {
     free: Vec<u32>,
 }
 
+const _: () = assert!(size_of::<Slot>() == 128);
+
+/// In a pair of cache lines of its own: among many operations, finding one is the way to memory, once.
+#[repr(align(128))]
 struct Slot {
     tenancy: u32,
     live: bool,

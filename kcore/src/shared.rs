@@ -92,6 +92,7 @@ impl Shared {
             Ok::<_, CoreError>(Op {
                 queue: new.queue,
                 buffer: new.buffer.clone(),
+                handle: new.buffer.handle(),
                 cookie: new.cookie,
                 started_ns,
                 events: new.events,
@@ -278,7 +279,7 @@ impl EventHandler for Shared {
 
 fn buffer_event(op: &Op, event: &Event, outcome: Outcome, now_ns: u64) -> BufferEvent {
     let mut made = BufferEvent {
-        buffer: op.buffer.handle().0,
+        buffer: op.handle.0,
         cookie: op.cookie,
         time_ns: now_ns.saturating_sub(op.started_ns),
         length: outcome.length,

@@ -1,6 +1,7 @@
 use std::hint::black_box;
 
 use crate::error::Result;
+use crate::keys;
 use crate::measure::Round;
 use crate::meter::{Sample, Timed};
 
@@ -25,6 +26,27 @@ pub(crate) fn copy_64(round: &Round) -> Result<Sample> {
     let timed = Timed::warm(round.time, || {
         for _ in 0..BATCH {
             black_box(&mut target).copy_from_slice(black_box(&source));
+        }
+        Ok(BATCH)
+    })?;
+    Ok(Sample::of(timed.nanoseconds_per_step()))
+}
+
+/// Changing one of `COUNT` records of 128 bytes, each naming the next one, and writing another such record to the next place
+/// of a ring that holds as many: nanoseconds. With many, the way to memory is all of it.
+pub(crate) fn touch<const COUNT: usize>(round: &Round) -> Result<Sample> {
+    const BATCH: u64 = 256;
+    let next = keys::chain(COUNT);
+    let mut records: Vec<[u64; 16]> = next.iter().map(|&next| [next.into(); 16]).collect();
+    let mut ring = vec![[0_u64; 16]; COUNT];
+    let (mut at, mut place) = (0, 0);
+    let timed = Timed::warm(round.time, || {
+        for _ in 0..BATCH {
+            let record = &mut records[at];
+            record[1] = record[1].wrapping_add(1);
+            black_box(&mut ring)[place] = *record;
+            at = record[0] as usize;
+            place = if place + 1 == COUNT { 0 } else { place + 1 };
         }
         Ok(BATCH)
     })?;

@@ -5,6 +5,7 @@
 //! | `bevq` | the queue of buffer events between two processes |
 //! | `wake` | waking a waiter, or the consumer of a queue |
 //! | `engine` | the LNet engine alone, without a network |
+//! | `kcore` | the Core interface over the engine alone |
 //! | `lnet` | the LNet API over TCP |
 //! | `xo` | the storage client's interface |
 //! | `nodes` | the two nodes of a measurement |
@@ -12,6 +13,7 @@
 
 pub(crate) mod bevq;
 pub(crate) mod engine;
+pub(crate) mod kcore;
 pub(crate) mod lnet;
 mod nodes;
 mod spin;

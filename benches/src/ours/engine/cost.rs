@@ -54,7 +54,8 @@ pub(crate) fn local_allocations(_: &Round) -> Result<Sample> {
     allocations_of(1, || letter.send())
 }
 
-fn allocations_of(messages: u64, mut step: impl FnMut() -> Result<()>) -> Result<Sample> {
+/// Allocations of each of so many messages that a step is, once the tables have grown.
+pub(crate) fn allocations_of(messages: u64, mut step: impl FnMut() -> Result<()>) -> Result<Sample> {
     (0..STEPS).try_for_each(|_| step())?;
     let watch = Watch::begin();
     (0..STEPS).try_for_each(|_| step())?;

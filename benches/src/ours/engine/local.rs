@@ -38,6 +38,24 @@ pub(crate) fn get_1m(round: &Round) -> Result<Sample> {
     Ok(Sample::of(timed.steps as f64 * LENGTH as f64 / timed.seconds / 1e9))
 }
 
+/// 64-byte PUTs of a node to itself, a buffer posted and one bound for each: nanoseconds.
+pub(crate) fn letter(round: &Round) -> Result<Sample> {
+    let letter = Letter::new()?;
+    let timed = Timed::warm(round.time, || (0..BATCH).try_for_each(|_| letter.send()).map(|()| BATCH))?;
+    Ok(Sample::of(timed.nanoseconds_per_step()))
+}
+
+/// Binding a descriptor and unlinking it again: nanoseconds.
+pub(crate) fn bind(round: &Round) -> Result<Sample> {
+    let node = Node::new(1)?;
+    let eq = node.queue(Arc::new(Events::default()))?;
+    let memory = IoVec::whole(node::memory(64)?);
+    let timed = Timed::warm(round.time, || {
+        (0..BATCH).try_for_each(|_| node.bind_and_unlink(node::own_md(memory.clone(), eq))).map(|()| BATCH)
+    })?;
+    Ok(Sample::of(timed.nanoseconds_per_step()))
+}
+
 /// A PUT of a node to itself with all that its owner does: posts a buffer and binds one, each for this PUT alone.
 pub(super) struct Letter {
     node: Node,

@@ -12,4 +12,4 @@ pub(crate) mod cost;
 pub(crate) mod exchange;
 pub(crate) mod local;
 pub(crate) mod matching;
-mod node;
+pub(crate) mod node;

@@ -35,6 +35,10 @@ impl Node {
         Ok(Node { engine, id, portal })
     }
 
+    pub(crate) fn lnet(&self) -> Arc<dyn LNet> {
+        self.engine.clone()
+    }
+
     pub(crate) fn queue(&self, handler: Arc<dyn EventHandler>) -> Result<EqHandle> {
         self.engine.eq_alloc(handler).map_err(BenchError::nlx("make an event queue"))
     }
@@ -78,6 +82,12 @@ impl Node {
         let (portal, match_bits) = (self.portal, MatchBits(bits));
         let get = Get { source: None, md, target, portal, match_bits, offset: 0 };
         self.engine.get(&get).map_err(BenchError::nlx("send a GET"))
+    }
+
+    /// Makes memory known to LNet, and lets LNet forget it.
+    pub(crate) fn bind_and_unlink(&self, md: Md) -> Result<()> {
+        let md = self.bind(md)?;
+        self.engine.md_unlink(md).map_err(BenchError::nlx("unlink a descriptor"))
     }
 
     /// A PUT without payload arrives: all that the engine does with it, its event included. It must be taken.
