@@ -181,6 +181,17 @@ impl PartitionArgs {
     }
 }
 
+/// From where nodes are asked.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct AskingArgs {
+    /// The NID to ask from; by default the address from which this host routes to the node.
+    #[arg(long, value_name = "NID")]
+    pub from: Option<Nid>,
+    /// Port on which all nodes of the network listen.
+    #[arg(long, value_name = "PORT", default_value_t = lnet_node::DEFAULT_ACCEPT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    pub accept_port: u16,
+}
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PingArgs {
     /// The nodes to ask, for instance 10.0.0.1@tcp.
@@ -195,12 +206,8 @@ pub(crate) struct PingArgs {
     /// Seconds to wait for an answer.
     #[arg(long, default_value = "10", value_parser = seconds, value_name = "SECONDS")]
     pub timeout: Duration,
-    /// The NID to ask from; by default the address from which this host routes to the node.
-    #[arg(long, value_name = "NID")]
-    pub from: Option<Nid>,
-    /// Port on which all nodes of the network listen.
-    #[arg(long, value_name = "PORT", default_value_t = lnet_node::DEFAULT_ACCEPT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
-    pub accept_port: u16,
+    #[command(flatten)]
+    pub asking: AskingArgs,
     /// Print JSON: one object, or with `--count` one on each line.
     #[arg(long)]
     pub json: bool,
@@ -216,12 +223,8 @@ pub(crate) struct DiscoverArgs {
     /// Seconds for all steps together.
     #[arg(long, default_value = "10", value_parser = seconds, value_name = "SECONDS")]
     pub timeout: Duration,
-    /// The NID to ask from; by default the address from which this host routes to the node.
-    #[arg(long, value_name = "NID")]
-    pub from: Option<Nid>,
-    /// Port on which all nodes of the network listen.
-    #[arg(long, value_name = "PORT", default_value_t = lnet_node::DEFAULT_ACCEPT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
-    pub accept_port: u16,
+    #[command(flatten)]
+    pub asking: AskingArgs,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,

@@ -12,6 +12,7 @@ mod man;
 mod net;
 mod output;
 mod ping;
+mod ports;
 mod selftest;
 mod serve;
 mod setup;

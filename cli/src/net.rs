@@ -1,7 +1,6 @@
 //! `nlx net show`: the networks that a configuration gives on this host, without starting them.
 
 mod ni;
-mod ports;
 mod print;
 
 use lnet_node::{Choice, NetSpec, NodeConfig, Tunable, Why, explain};

@@ -16,9 +16,9 @@ use tally::Tally;
 
 pub(crate) fn run(args: &PingArgs) -> Result<(), Failure> {
     let signals = Signals::take(false)?;
-    let questions = args.nids.iter().map(|&nid| source::question(nid, args.from));
+    let questions = args.nids.iter().map(|&nid| source::question(nid, &args.asking));
     let questions: Vec<Question> = questions.collect::<Result<_, _>>()?;
-    let node = source::node_for(&questions, args.accept_port)?;
+    let node = source::node_for(&questions, args.asking.accept_port)?;
     let pinger = Pinger { node, args, signals: &signals };
     match args.count {
         None => pinger.once(&questions)?,

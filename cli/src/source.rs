@@ -1,16 +1,23 @@
 //! From which NID a node is asked, and the node that asks.
 
+use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use lnet_api::Errno;
 use lnet_nid::{NetType, Nid};
-use lnet_node::{AcceptPolicy, Node, NodeConfig, source_towards};
+use lnet_node::{AcceptPolicy, Node, NodeConfig, holder_of, source_towards};
 
+use crate::args::AskingArgs;
 use crate::failure::Failure;
+use crate::ports;
 
 /// How long a tool that has its answer waits for the connections that are still being opened to the nodes it asked: a kernel
 /// node complains of a handshake that is cut short.
 pub(crate) const PARTING: Duration = Duration::from_secs(1);
+
+/// There while the kernel's TCP LND is loaded.
+const KERNEL_LND: &str = "/sys/module/ksocklnd";
 
 /// A node to ask, and the NID to ask from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +26,7 @@ pub(crate) struct Question {
     pub(crate) from: Nid,
 }
 
-/// A node that can ask all of them. It only connects out: so it needs no privileges where the others listen on port 988,
-/// and no free port where this host runs LNet already.
+/// A node that can ask all of them. It only connects out: so it needs no privileges where the others listen on port 988.
 pub(crate) fn node_for(questions: &[Question], accept_port: u16) -> Result<Node, Failure> {
     let mut config = NodeConfig::new().accept_port(accept_port).accept(AcceptPolicy::None);
     // A tool that asks again tries again: no back-off beyond the time between two questions.
@@ -45,7 +51,8 @@ pub(crate) fn node_for(questions: &[Question], accept_port: u16) -> Result<Node,
 }
 
 /// Who asks a node: the NID that is named, or the address from which this host routes there.
-pub(crate) fn question(target: Nid, from: Option<Nid>) -> Result<Question, Failure> {
+pub(crate) fn question(target: Nid, asking: &AskingArgs) -> Result<Question, Failure> {
+    let AskingArgs { from, accept_port } = *asking;
     if target.is_any() {
         return Err(Failure::at("route", Errno::EINVAL, "one node is asked at a time: '*' names every one")
             .hint("name the nodes one by one, for instance 10.0.0.1@tcp 10.0.0.2@tcp"));
@@ -64,12 +71,12 @@ pub(crate) fn question(target: Nid, from: Option<Nid>) -> Result<Question, Failu
         }
         Some(from) => from,
         None if target.is_loopback() => target,
-        None => source(target)?,
+        None => source(target, accept_port)?,
     };
     Ok(Question { target, from })
 }
 
-fn source(target: Nid) -> Result<Nid, Failure> {
+fn source(target: Nid, accept_port: u16) -> Result<Nid, Failure> {
     let address = source_towards(target).ok_or_else(|| {
         let message = format!("{target}: no route: no interface of this host leads there");
         Failure::at("route", Errno::ENETUNREACH, message)
@@ -82,5 +89,46 @@ fn source(target: Nid) -> Result<Nid, Failure> {
             target.net()
         )));
     }
-    Ok(Nid::new_ip(target.net(), address))
+    let from = Nid::new_ip(target.net(), address);
+    if has_kernel_nid(Path::new(KERNEL_LND), address, accept_port) && holder_of(from).is_none() {
+        return Err(of_kernel(from));
+    }
+    Ok(from)
+}
+
+/// Whether an address is, or may be, a NID of the kernel's: its LND is loaded, and listens there or on all addresses. A tool
+/// that only connects would not find the port taken.
+fn has_kernel_nid(lnd: &Path, address: IpAddr, accept_port: u16) -> bool {
+    lnd.exists() && ports::listens(address, accept_port)
+}
+
+/// Other nodes take the tool for another life of the kernel's NID, and drop what they have of the first (lnet-wire 24): with
+/// it goes what Lustre has under way. Whoever names the NID wants just that.
+fn of_kernel(from: Nid) -> Failure {
+    let message = format!(
+        "this host's kernel runs LNet, and {from} may be its NID: other nodes would drop its connections for those of this \
+         program"
+    );
+    Failure::at("claim", Errno::EADDRINUSE, message).hint(
+        "use 'lctl ping' or 'lnetctl discover' here, or name the NID to ask from: --from, best one that 'lctl list_nids' \
+         does not have",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn an_address_is_the_kernels_if_its_lnd_is_loaded_and_listens_there() {
+        let listener = TcpListener::bind("127.44.0.3:0").unwrap();
+        let (ip, port) = (listener.local_addr().unwrap().ip(), listener.local_addr().unwrap().port());
+        let (loaded, absent) = (Path::new("/proc/self"), Path::new("/proc/self/no-such-module"));
+        assert!(has_kernel_nid(loaded, ip, port) && !has_kernel_nid(absent, ip, port));
+        assert!(!has_kernel_nid(loaded, "127.44.0.4".parse().unwrap(), port));
+        let told = of_kernel("10.0.0.7@tcp".parse().unwrap()).to_json();
+        assert_eq!((&told["step"], &told["errno"]), (&"claim".into(), &"EADDRINUSE".into()));
+    }
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use lnet_node::{Choice, NetSpec, NiConfig, NodeConfig, holder_of};
 use serde::Serialize;
 
-use super::ports;
+use crate::ports;
 
 /// An NI as it would be.
 #[derive(Debug, Serialize)]

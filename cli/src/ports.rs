@@ -8,7 +8,7 @@ const LISTEN: &str = "0A";
 
 /// Whether some socket of this network namespace listens on the address, or on all, and the port. A table that cannot be
 /// read has nobody in it.
-pub(super) fn listens(address: IpAddr, port: u16) -> bool {
+pub(crate) fn listens(address: IpAddr, port: u16) -> bool {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
     tables.iter().flat_map(|table| table.lines()).filter_map(listener).any(|(ip, at)| {
         at == port && (ip == address || (ip.is_unspecified() && (ip.is_ipv6() || address.is_ipv4())))
