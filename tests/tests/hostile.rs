@@ -298,7 +298,7 @@ fn what_stalls_is_given_up_in_time() {
     scene.ends_well();
 }
 
-/// A peer that asks for a mebibyte ten thousand times and reads nothing: no more than 512 answers wait for it, and at
+/// A peer that asks for a mebibyte ten thousand times and reads nothing: no more than 2048 answers wait for it, and at
 /// `sock_timeout` it is given up.
 #[test]
 fn a_flood_of_gets_whose_replies_nobody_reads() {

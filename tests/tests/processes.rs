@@ -30,7 +30,7 @@ fn lists_of_operations_both_ways_at_once() {
 }
 
 /// More operations in flight than there are credits, all small: none is lost, none doubled. (A node drops the requests of
-/// a peer that has more than 512 answers outstanding.)
+/// a peer that has more than 2048 answers outstanding.)
 #[test]
 fn many_small_operations_in_flight() {
     let (mut one, mut other) = two("partitions=2", "partitions=4 conns_per_peer=2");

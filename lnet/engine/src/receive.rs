@@ -20,9 +20,10 @@ use crate::slab::{Key, NONE};
 use crate::work::Work;
 
 /// The most answers under way to one peer before its requests are dropped. A peer that asks but does not take the
-/// answers must not fill the table of messages, nor lease a region as often as it can be; one that works has its few
-/// credits' worth in flight (8 over TCP) and some hundred answers waiting at the worst.
-const PEER_ANSWERS_MAX: u32 = 512;
+/// answers must not fill the table of messages, nor lease a region as often as it can be (4096 times); one that works has
+/// its few credits' worth in flight (8 over TCP), and waiting what its program asks for at once: a Lustre server, for some
+/// hundred requests of a few MiB each, over a thousand.
+const PEER_ANSWERS_MAX: u32 = 2048;
 
 /// The part of the table of messages beyond which no answer is queued behind others to the same peer: one in this many.
 /// What is left is for those who take their answers, whatever number of peers does not.

@@ -131,7 +131,7 @@ fn a_peer_that_asks_and_takes_no_answers_is_not_answered_for_ever() {
     while matches!(parse(&node, node.nid, nid(3), 0, body), Verdict::Done) {
         answered += 1;
     }
-    assert_eq!((answered, node.engine.counters().drop_count), (512, 1));
+    assert_eq!((answered, node.engine.counters().drop_count), (2048, 1));
     // Others still are.
     let header = Header { dest: node.id(), src: ProcessId::lnet(nid(4)), payload_length: 0, body };
     let arrival = Arrival { ni: node.nid, from: header.src, header: &header, rx: RxContext(1) };
