@@ -105,7 +105,7 @@ pub(super) const ROWS: &[Tunable] = &[
             set: |config, value| config.tcp.nagle = value != 0,
         },
     },
-    field!("keepalive", keepalive_s: u32, "s", 0..=DAY_S, "how long a connection may be idle before LNet's own keepalive is sent; 0 for none"),
+    field!("keepalive", keepalive_s: u32, "s", 0..=DAY_S, "how long a peer may be silent before it is sent LNet's own keepalive; 0 for none"),
     field!("keepalive_idle", keepalive_idle_s: u32, "s", 0..=32_767, "how long TCP waits in silence before its first probe; 0 for none"),
     field!("keepalive_count", keepalive_count: u32, "probes", 1..=127, "how many of TCP's probes go unanswered before the connection breaks"),
     field!("keepalive_intvl", keepalive_intvl_s: u32, "s", 1..=32_767, "the time between TCP's probes"),
@@ -119,7 +119,7 @@ pub(super) const ROWS: &[Tunable] = &[
     ),
     idle(SOCKLND, "nconnds", "4", "", "nlx has no threads that connect: who drives the network does"),
     idle(SOCKLND, "typed_conns", "1", "1", "peers demand typed connections (hello V3)"),
-    idle(SOCKLND, "enable_csum", "0", "0", "checksums belong to hello V1 and V2, which nlx does not speak"),
+    idle(SOCKLND, "enable_csum", "0", "0", "nlx sends no checksums; it verifies those of peers that speak hello V2"),
     idle(SOCKLND, "inject_csum_error", "0", "0", "for tests of the kernel's LND"),
     idle(SOCKLND, "enable_irq_affinity", "0", "0", "obsolete in LNet"),
     idle(
@@ -127,7 +127,7 @@ pub(super) const ROWS: &[Tunable] = &[
         "nonblk_zcack",
         "1",
         "1",
-        "zero-copy acknowledgements always have a connection of their own",
+        "zero-copy acknowledgements leave on BULK_IN connections, where there are any",
     ),
     idle(
         SOCKLND,
