@@ -1,15 +1,20 @@
 //! `lnet-judge`: judges a node that speaks LNet over TCP, nlx or a kernel's.
 //!
 //! ```text
-//! lnet-judge active --to ADDR:PORT --nid NID --own NID [--unprivileged] [--accept POLICY]
+//! lnet-judge active --to ADDR:PORT --nid NID --own NID [--from ADDR] [--unprivileged] [--accept POLICY]
 //!                   [--buffer PORTAL:BITS] [--check NAME]…
-//! lnet-judge passive --listen ADDR:PORT --nid NID [--unprivileged] [--cookies]
+//! lnet-judge passive --listen ADDR:PORT --nid NID [--unprivileged] [--cookies] [--race]
 //! lnet-judge --list
 //! ```
 //!
-//! As the active side it connects to a node and runs every check, or those named. As the passive side it plays a kernel
+//! Over IPv6 the NIDs are large (`fd00::1@tcp`) and sockets are written `[fd00::1]:988`; what is asked of a node goes with
+//! the form of its NID.
+//!
+//! As the active side it connects to a node and runs every check, or those named; `--from` is where it connects from, if
+//! that is not its NID's address: then checks for which the node must find it are left out. As the passive side it plays a kernel
 //! node, discovers whoever opens three connections, and judges until its standard input ends; `--unprivileged` lets
-//! connections in from every port, `--cookies` lets peers ask for zero-copy acks, as kernel nodes do.
+//! connections in from every port, `--cookies` lets peers ask for zero-copy acks, as kernel nodes do, `--race` connects to
+//! each peer while that connects.
 //!
 //! It prints a line per check, with the line of the measured page that the check enforces. Exit status: 0 if all pass, 1 if
 //! one fails, 2 if it was not told what to do.
@@ -23,10 +28,9 @@ use nlx_tests::judge::report::line;
 use nlx_tests::judge::rules::RULES;
 use nlx_tests::judge::{CHECKS, Outcome, Policy, Target};
 
-const USAGE: &str =
-    "lnet-judge active --to ADDR:PORT --nid NID --own NID [--unprivileged] [--accept secure|all|hello]
-                  [--buffer PORTAL:BITS] [--check NAME]…
-lnet-judge passive --listen ADDR:PORT --nid NID [--unprivileged] [--cookies]
+const USAGE: &str = "lnet-judge active --to ADDR:PORT --nid NID --own NID [--from ADDR] [--unprivileged]
+                  [--accept secure|all|hello] [--buffer PORTAL:BITS] [--check NAME]…
+lnet-judge passive --listen ADDR:PORT --nid NID [--unprivileged] [--cookies] [--race]
 lnet-judge --list";
 
 fn main() -> ExitCode {
@@ -61,7 +65,8 @@ fn passive(args: &[String]) -> Result<bool, String> {
     let options = Options::read(args, &["--listen", "--nid"])?;
     let play = Play::new(options.must("--listen")?, options.must("--nid")?);
     let policy = if options.has("--unprivileged") { Policy::Hello } else { Policy::Secure };
-    let play = Play { policy, copies: !options.has("--cookies"), eager: true, ..play };
+    let play =
+        Play { policy, copies: !options.has("--cookies"), eager: true, race: options.has("--race"), ..play };
     let (listen, nid) = (play.listen, play.nid);
     let passive = Passive::start(play).map_err(|error| format!("cannot listen on {listen}: {error}"))?;
     println!("judging as {nid} on {listen} until the input ends");
@@ -72,8 +77,10 @@ fn passive(args: &[String]) -> Result<bool, String> {
 }
 
 fn active(args: &[String]) -> Result<bool, String> {
-    let options = Options::read(args, &["--to", "--nid", "--own", "--accept", "--buffer", "--check"])?;
+    let options =
+        Options::read(args, &["--to", "--nid", "--own", "--from", "--accept", "--buffer", "--check"])?;
     let mut target = Target::new(options.must("--to")?, options.must("--nid")?, options.must("--own")?);
+    target.from = options.may("--from")?.unwrap_or(target.from);
     target.privileged = !options.has("--unprivileged");
     target.policy = options.may("--accept")?.unwrap_or(Policy::Secure);
     target.buffer = options.may::<Buffer>("--buffer")?.map(|Buffer(portal, bits)| (portal, bits));
@@ -117,7 +124,7 @@ impl<'a> Options<'a> {
         let mut options = Options { values: Vec::new(), flags: Vec::new() };
         let mut args = args.iter();
         while let Some(name) = args.next() {
-            if ["--unprivileged", "--cookies"].contains(&name.as_str()) {
+            if ["--unprivileged", "--cookies", "--race"].contains(&name.as_str()) {
                 options.flags.push(name);
                 continue;
             }

@@ -1,11 +1,11 @@
 //! The active side: whom the judge connects to, and one connection's handshake.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddrV4, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::dial::dial;
+use super::dial::{accept, dial};
 use super::wire::{self, BadHello, Hello, Nid, Order, PID, PRIVILEGED_MAX, USERSPACE, kind};
 
 /// How long a check waits for what must come. A node that takes longer has hung.
@@ -39,11 +39,13 @@ impl std::str::FromStr for Policy {
 #[derive(Debug, Clone)]
 pub struct Target {
     /// Where it listens.
-    pub to: SocketAddrV4,
+    pub to: SocketAddr,
     /// Its NID.
     pub nid: Nid,
-    /// The judge's NID; it connects from this address.
+    /// The judge's NID.
     pub own: Nid,
+    /// The address that the judge connects from: its NID's, unless the host has no such address.
+    pub from: IpAddr,
     /// Whether the judge connects from privileged ports.
     pub privileged: bool,
     /// The node's policy.
@@ -57,8 +59,14 @@ pub struct Target {
 
 impl Target {
     /// A node of the policy `secure`, judged from privileged ports.
-    pub fn new(to: SocketAddrV4, nid: Nid, own: Nid) -> Target {
-        Target { to, nid, own, privileged: true, policy: Policy::Secure, buffer: None, patience: PATIENCE }
+    pub fn new(to: SocketAddr, nid: Nid, own: Nid) -> Target {
+        let (from, policy) = (own.address(), Policy::Secure);
+        Target { to, nid, own, from, privileged: true, policy, buffer: None, patience: PATIENCE }
+    }
+
+    /// The version that peers of the node's form of address speak first (lnet-wire 22.4).
+    pub fn version(&self) -> u32 {
+        self.nid.version()
     }
 
     /// Whether the node believes what the judge's hellos say.
@@ -68,8 +76,16 @@ impl Target {
 
     /// A bare connection.
     pub fn dial(&self) -> Result<TcpStream, String> {
-        dial(self.own.address(), self.to, self.privileged, self.patience)
-            .map_err(|error| format!("cannot connect to {} from {}: {error}", self.to, self.own.address()))
+        dial(self.from, self.to, self.privileged, self.patience)
+            .map_err(|error| format!("cannot connect to {} from {}: {error}", self.to, self.from))
+    }
+
+    /// Listens where the node looks for the judge.
+    pub fn listen(&self) -> Result<Knocks, String> {
+        let at = SocketAddr::new(self.own.address(), self.to.port());
+        let listener =
+            TcpListener::bind(at).map_err(|error| format!("the judge cannot listen on {at}: {error}"))?;
+        Ok(Knocks { listener, patience: self.patience })
     }
 
     /// A connection on which these bytes have been sent.
@@ -99,7 +115,7 @@ impl Target {
     pub fn offer(&self, hello: &Hello) -> Result<Answer, String> {
         self.offer_bytes(
             hello,
-            &[wire::request_v1(self.nid, Order::Little), hello.bytes(Order::Little)].concat(),
+            &[wire::request(self.nid, Order::Little), hello.bytes(Order::Little)].concat(),
         )
     }
 
@@ -125,7 +141,7 @@ impl Target {
         if self.policy != Policy::All || local.port() <= PRIVILEGED_MAX {
             return Ok(claimed);
         }
-        Ok((self.nid.with_address(self.own.address()), USERSPACE | u32::from(local.port())))
+        Ok((self.nid.with_address(self.from), USERSPACE | u32::from(local.port())))
     }
 
     /// lnet-wire 22 and 24: what must stand in a hello that answers another.
@@ -161,6 +177,24 @@ impl Target {
             Some((_, fault)) => Err(format!("its hello has {fault}")),
             None => Ok(()),
         }
+    }
+}
+
+/// Whom the node connects to.
+pub struct Knocks {
+    listener: TcpListener,
+    patience: Duration,
+}
+
+impl Knocks {
+    /// The next connection that the node makes.
+    pub fn accept(&self) -> Result<TcpStream, String> {
+        accept(&self.listener, self.patience).map_err(|error| format!("it does not connect: {error}"))
+    }
+
+    /// Whether the node has made none.
+    pub fn none(&self) -> bool {
+        accept(&self.listener, Duration::ZERO).is_err()
     }
 }
 

@@ -1,35 +1,36 @@
-//! Connecting from a port of choice.
+//! Connecting from a port of choice, and being connected to within a time.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
-use std::os::fd::AsRawFd;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, setsockopt, socket, sockopt::ReuseAddr,
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt::ReuseAddr,
 };
 
 use super::wire::PRIVILEGED_MAX;
 
 /// The lowest port that a kernel node connects from.
-const PRIVILEGED_MIN: u16 = 512;
+pub(crate) const PRIVILEGED_MIN: u16 = 512;
 
 /// Connects from an address: from the highest privileged port that is free, or from any.
 pub(crate) fn dial(
-    from: Ipv4Addr,
-    to: SocketAddrV4,
+    from: IpAddr,
+    to: SocketAddr,
     privileged: bool,
     patience: Duration,
 ) -> io::Result<TcpStream> {
     let stream = if privileged {
         (PRIVILEGED_MIN..=PRIVILEGED_MAX)
             .rev()
-            .map(|port| dial_from(from, port, to))
+            .map(|port| dial_from(SocketAddr::new(from, port), to))
             .find(|tried| !matches!(tried, Err(Errno::EADDRINUSE | Errno::EADDRNOTAVAIL)))
             .unwrap_or(Err(Errno::EADDRINUSE))?
     } else {
-        dial_from(from, 0, to)?
+        dial_from(SocketAddr::new(from, 0), to)?
     };
     prepare(&stream, patience)?;
     Ok(stream)
@@ -42,12 +43,24 @@ pub(crate) fn prepare(stream: &TcpStream, patience: Duration) -> io::Result<()> 
     stream.set_write_timeout(Some(patience))
 }
 
-fn dial_from(from: Ipv4Addr, port: u16, to: SocketAddrV4) -> Result<TcpStream, Errno> {
-    let fd = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    if port != 0 {
+/// The next connection to a listener.
+pub(crate) fn accept(listener: &TcpListener, patience: Duration) -> io::Result<TcpStream> {
+    let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+    if poll(&mut [PollFd::new(listener.as_fd(), PollFlags::POLLIN)], timeout)? == 0 {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let (stream, _) = listener.accept()?;
+    prepare(&stream, patience)?;
+    Ok(stream)
+}
+
+fn dial_from(from: SocketAddr, to: SocketAddr) -> Result<TcpStream, Errno> {
+    let family = if to.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    let fd = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    if from.port() != 0 {
         setsockopt(&fd, ReuseAddr, &true)?;
     }
-    bind(fd.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(from, port)))?;
-    connect(fd.as_raw_fd(), &SockaddrIn::from(to))?;
+    bind(fd.as_raw_fd(), &SockaddrStorage::from(from))?;
+    connect(fd.as_raw_fd(), &SockaddrStorage::from(to))?;
     Ok(TcpStream::from(fd))
 }

@@ -22,9 +22,6 @@ pub const PAYLOAD_MAX: u32 = 1 << 20;
 pub const PING_BITS: u64 = 1 << 63;
 /// No handle: no ACK is wanted.
 pub const NO_HANDLE: [u8; 16] = [0xff; 16];
-const PING_MAGIC: u32 = 0x7069_6e67;
-/// An NI that is up.
-pub const UP: u32 = 0x15aa_c0de;
 
 /// The 24 bytes in front of everything (lnet-wire 25.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,6 +64,15 @@ impl Prefix {
             (_, request, ack) => (request..=ack).take(4096).collect(),
         }
     }
+}
+
+/// Bytes of a message without payload, prefix and header, on connections of this version (lnet-wire 25.2).
+pub const fn frame_bytes(version: u32) -> usize {
+    24 + header_bytes(version)
+}
+
+const fn header_bytes(version: u32) -> usize {
+    if version == 4 { 96 } else { 72 }
 }
 
 /// A message: prefix, header, payload.
@@ -191,14 +197,14 @@ impl Message {
 
     /// Bytes on the wire.
     pub fn wire_bytes(&self, version: u32) -> usize {
-        24 + if version == 4 { 96 } else { 72 } + self.payload.len()
+        frame_bytes(version) + self.payload.len()
     }
 
     /// Its header; all of it is little-endian, whoever sends it.
     pub fn header(&self, version: u32) -> Vec<u8> {
         let mut bytes = match version {
             4 => [self.dest.large(), self.src.large()].concat(),
-            _ => [self.dest.0.to_le_bytes(), self.src.0.to_le_bytes()].concat(),
+            _ => [self.dest.small().to_le_bytes(), self.src.small().to_le_bytes()].concat(),
         };
         for word in [self.dest_pid, self.src_pid, self.kind, self.length] {
             bytes.extend(word.to_le_bytes());
@@ -265,15 +271,18 @@ pub fn read_frame(stream: &mut impl Read, version: u32, order: Order) -> Result<
 }
 
 fn read_message(stream: &mut impl Read, version: u32, prefix: Prefix) -> Result<Message, NoFrame> {
-    let mut header = vec![0; if version == 4 { 96 } else { 72 }];
+    let mut header = vec![0; header_bytes(version)];
     stream.read_exact(&mut header).map_err(NoFrame::Cut)?;
     let (nids, rest) = header.split_at(if version == 4 { 40 } else { 16 });
     let (dest, src) = match version {
         4 => (Nid::from_large(&nids[..20]), Nid::from_large(&nids[20..])),
-        _ => (Some(Nid(Order::Little.u64_at(nids, 0))), Some(Nid(Order::Little.u64_at(nids, 8)))),
+        _ => {
+            let nid = |at| Some(Nid::from_small(Order::Little.u64_at(nids, at)));
+            (nid(0), nid(8))
+        }
     };
     let (Some(dest), Some(src)) = (dest, src) else {
-        return Err(NoFrame::Wrong(format!("a header with NIDs that have no IPv4 address: {nids:02x?}")));
+        return Err(NoFrame::Wrong(format!("a header with NIDs of a size that there is not: {nids:02x?}")));
     };
     let word = |at| Order::Little.u32_at(rest, at);
     let (kind, length) = (word(8), word(12));
@@ -291,69 +300,4 @@ fn read_message(stream: &mut impl Read, version: u32, prefix: Prefix) -> Result<
     let mut payload = vec![0; length as usize];
     stream.read_exact(&mut payload).map_err(NoFrame::Cut)?;
     Ok(Message { prefix, dest, src, dest_pid: word(0), src_pid: word(4), kind, length, body, payload })
-}
-
-/// What a node says of itself (lnet-wire 16), as far as small NIDs go.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PingInfo {
-    /// Feature bits.
-    pub features: u32,
-    /// The number of its table of NIDs.
-    pub sequence: u32,
-    /// Its NIDs behind `0@lo`, with their status.
-    pub nis: Vec<(Nid, u32)>,
-}
-
-impl PingInfo {
-    /// What a fresh kernel node with one NI says, with the features given.
-    pub fn of(nid: Nid, features: u32) -> PingInfo {
-        PingInfo { features, sequence: 2, nis: vec![(nid, UP)] }
-    }
-
-    /// Its bytes.
-    pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for word in [PING_MAGIC, self.features, PID, self.nis.len() as u32 + 1] {
-            bytes.extend(word.to_le_bytes());
-        }
-        for (nid, status) in [(Nid::LOOPBACK, self.sequence)].iter().chain(&self.nis) {
-            bytes.extend(nid.0.to_le_bytes());
-            bytes.extend(status.to_le_bytes());
-            bytes.extend([0; 4]);
-        }
-        bytes
-    }
-
-    /// Reads one that is complete, as strictly as discovery does.
-    pub fn parse(bytes: &[u8]) -> Result<PingInfo, String> {
-        let word = |at| Order::Little.u32_at(bytes, at);
-        let [magic, features, pid, count] = [0, 4, 8, 12].map(word);
-        if bytes.len() < 32 || magic != PING_MAGIC {
-            return Err(format!("no ping info: {:02x?}", &bytes[..bytes.len().min(16)]));
-        }
-        if features & 0x02 == 0 {
-            return Err(format!("features {features:#x} without NI_STATUS (0x02)"));
-        }
-        if pid != PID {
-            return Err(format!("PID {pid} in the ping info, not {PID}"));
-        }
-        let small = 16 + 16 * count as usize;
-        let large = features & 0x20 != 0;
-        if !(1..=4096).contains(&count) || bytes.len() < small || !large && bytes.len() != small {
-            return Err(format!("{count} entries in a ping info of {} bytes", bytes.len()));
-        }
-        let entry = |index: u32| {
-            let at = 16 + 16 * index as usize;
-            (Nid(Order::Little.u64_at(bytes, at)), word(at + 8), word(at + 12))
-        };
-        let (first, sequence, size) = entry(0);
-        if first != Nid::LOOPBACK || large && size as usize != bytes.len() || !large && size != 0 {
-            return Err(format!("the first entry is {first} with size {size} in {} bytes", bytes.len()));
-        }
-        if let Some((nid, _, rest)) = (1..count).map(entry).find(|&(_, _, rest)| rest != 0) {
-            return Err(format!("the entry of {nid} ends with {rest:#x}, not 0"));
-        }
-        let nis = (1..count).map(entry).map(|(nid, status, _)| (nid, status)).collect();
-        Ok(PingInfo { features, sequence, nis })
-    }
 }

@@ -9,6 +9,8 @@ pub mod active;
 pub mod checks;
 mod dial;
 pub mod frame;
+pub mod info;
+mod nid;
 pub mod passive;
 pub mod report;
 pub mod rules;

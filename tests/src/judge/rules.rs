@@ -11,15 +11,24 @@ pub type Rule = (&'static str, &'static str);
 pub const SOURCE_PORT: Rule =
     ("source-port", "measured: a node connects from ports 1023, 1022, 1021; others are reset");
 /// The connection request.
-pub const REQUEST: Rule =
-    ("request", "lnet-wire 21: acceptor request V1 over IPv4, with exactly the node's NID");
+pub const REQUEST: Rule = (
+    "request",
+    "measured: acceptor request V1 over IPv4, V2 over IPv6; lnet-wire 21: with exactly the node's NID",
+);
 /// The hello.
-pub const HELLO: Rule =
-    ("hello", "measured: hello V3 first over IPv4; lnet-wire 22: PID 12345, no addresses, a type");
+pub const HELLO: Rule = (
+    "hello",
+    "measured: hello V3 first over IPv4, V4 over IPv6; lnet-wire 22: PID 12345, no addresses, a type",
+);
 /// Incarnations.
 pub const INCARNATION: Rule = ("incarnation", "lnet-wire 24: one incarnation in all hellos of one life");
 /// The order of types.
 pub const ORDER: Rule = ("order", "measured: CONTROL, BULK_IN, BULK_OUT in this order");
+/// Connections that both open at once.
+pub const RACE: Rule = (
+    "race",
+    "lnet-wire 24: both connect at once: the connection of the higher NID wins, the other is answered NONE",
+);
 /// Frames.
 pub const FRAMING: Rule =
     ("framing", "lnet-wire 9, 25.2: prefixes, types and lengths that exist; no end inside a frame");
@@ -45,7 +54,8 @@ pub const HANDLES: Rule =
 pub const ZC_ACK: Rule =
     ("zc-ack", "measured: zero-copy acks are mandatory, on the same socket in the other direction");
 /// Pings.
-pub const PING: Rule = ("ping-answer", "measured: always answer the ping GET; features, sequence, entries");
+pub const PING: Rule =
+    ("ping-answer", "measured: always answer the ping GET; features, sequence, entries, in pushes also");
 /// Pushes.
 pub const PUSH: Rule = ("push-ack", "measured: a peer with MULTI_RAIL and DISCOVERY must ACK the push");
 /// Answers.
@@ -59,6 +69,7 @@ pub const RULES: &[Rule] = &[
     HELLO,
     INCARNATION,
     ORDER,
+    RACE,
     FRAMING,
     HEADER,
     NO_COOKIE,

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::Target;
 use super::active::{Answer, new_incarnation};
-use super::frame::{self, ACK, Frame, GET, Message, NoFrame, PUT, PingInfo, Prefix, REPLY, read_frame};
+use super::frame::{self, ACK, Frame, GET, Message, NoFrame, PUT, Prefix, REPLY, read_frame};
+use super::info::{PingInfo, feature};
 use super::wire::{self, Nid, Order, PID, kind};
 
 /// How long until the judge offers a connection again that was refused: while the node still notices that an earlier life's
@@ -16,10 +17,10 @@ use super::wire::{self, Nid, Order, PID, kind};
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 /// The sink of discovery's ping.
 pub const DISCOVERY_SINK: u32 = 272;
+/// From so many bytes on, with all that is in front of the payload, a message belongs on a bulk connection (lnet-wire 25.4).
+pub const MIN_BULK: usize = 1024;
 /// The sink of `lctl ping`.
 pub const LCTL_SINK: u32 = 3960;
-/// As a kernel that does not forward, and wants no pushes: a single-rail peer.
-const SINGLE_RAIL: u32 = 0x06;
 
 /// The judge as a peer of the node.
 pub struct Session<'t> {
@@ -49,12 +50,12 @@ struct Link {
 }
 
 impl<'t> Session<'t> {
-    /// A peer without connections, of version 3.
+    /// A peer without connections, of the version that its form of address goes with.
     pub fn new(target: &'t Target) -> Session<'t> {
         let (sender, events) = channel();
         Session {
             target,
-            version: 3,
+            version: target.version(),
             order: Order::Little,
             own: (target.own, PID),
             alias: None,
@@ -81,12 +82,16 @@ impl<'t> Session<'t> {
         Session::with(target, &[kind::CONTROL, kind::BULK_IN, kind::BULK_OUT])
     }
 
+    /// The hello of one of its connections.
+    pub fn hello(&self, kind: u32) -> wire::Hello {
+        let (src, src_pid) = self.own;
+        wire::Hello { src, src_pid, ..self.target.hello(self.version, kind, self.incarnation) }
+    }
+
     /// Offers a connection once.
     pub fn offer(&self, kind: u32) -> Result<Answer, String> {
-        let (src, src_pid) = self.own;
-        let hello = self.target.hello(self.version, kind, self.incarnation);
-        let hello = wire::Hello { src, src_pid, ..hello };
-        let bytes = [wire::request_v1(self.target.nid, self.order), hello.bytes(self.order)].concat();
+        let hello = self.hello(kind);
+        let bytes = [wire::request(self.target.nid, self.order), hello.bytes(self.order)].concat();
         self.target.offer_bytes(&hello, &bytes)
     }
 
@@ -231,7 +236,7 @@ impl<'t> Session<'t> {
         let answer = if asked.kind == PUT {
             asked.answer(ACK, own, &[])
         } else {
-            let mut info = PingInfo::of(own, SINGLE_RAIL).bytes();
+            let mut info = PingInfo::of(own, feature::SINGLE_RAIL).bytes();
             info.truncate(asked.sink() as usize);
             asked.answer(REPLY, own, &info)
         };
@@ -265,7 +270,7 @@ impl<'t> Session<'t> {
     pub fn judge_choice(&self, link: usize, message: &Message) -> Result<(), String> {
         let size = message.wire_bytes(self.version);
         // The judge's BULK_IN is the node's BULK_OUT.
-        let best = if size < 1024 { kind::CONTROL } else { kind::BULK_IN };
+        let best = if size < MIN_BULK { kind::CONTROL } else { kind::BULK_IN };
         let used = self.links[link].kind;
         if used != best && self.version >= 3 && self.links.iter().any(|link| link.kind == best) {
             let [used, best] = [used, best].map(kind::inverse).map(kind::name);

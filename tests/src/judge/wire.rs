@@ -1,10 +1,10 @@
-//! The judge's own bytes: addresses, the connection request, hellos (lnet-wire 2, 3, 21 and 22). Arrays and offsets,
-//! written from the specification alone.
+//! The judge's own bytes: the connection request and hellos (lnet-wire 21 and 22). Arrays and offsets, written from the
+//! specification alone.
 
 use std::fmt;
 use std::io::Read;
-use std::net::Ipv4Addr;
-use std::str::FromStr;
+
+pub use super::nid::Nid;
 
 /// What the first four bytes of a request say.
 pub const ACCEPTOR_MAGIC: u32 = 0xacce_7100;
@@ -87,91 +87,19 @@ impl Order {
     }
 }
 
-/// A NID with an IPv4 address on a network of type tcp, as the 64-bit number (lnet-wire 2).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Nid(pub u64);
-
-impl Nid {
-    /// Matches everybody, and may be nobody's.
-    pub const ANY: Nid = Nid(u64::MAX);
-    /// `0@lo`.
-    pub const LOOPBACK: Nid = Nid(0x0009_0000_0000_0000);
-
-    /// An address on a network of type tcp.
-    pub fn new(address: Ipv4Addr, network: u16) -> Nid {
-        Nid(0x0002 << 48 | u64::from(network) << 32 | u64::from(u32::from(address)))
-    }
-
-    /// Its address.
-    pub fn address(self) -> Ipv4Addr {
-        Ipv4Addr::from(self.0 as u32)
-    }
-
-    /// Another NID of the same network.
-    pub fn with_address(self, address: Ipv4Addr) -> Nid {
-        Nid(self.0 & !0xffff_ffff | u64::from(u32::from(address)))
-    }
-
-    /// The twenty bytes of the large form (lnet-wire 3).
-    pub fn large(self) -> [u8; 20] {
-        let mut bytes = [0; 20];
-        if self == Nid::ANY {
-            return [0xff; 20];
-        }
-        bytes[1] = (self.0 >> 48) as u8;
-        bytes[2..4].copy_from_slice(&((self.0 >> 32) as u16).to_be_bytes());
-        bytes[4..8].copy_from_slice(&(self.0 as u32).to_be_bytes());
-        bytes
-    }
-
-    /// The NID that twenty bytes hold, if it has four bytes of address and nothing behind them.
-    pub fn from_large(bytes: &[u8]) -> Option<Nid> {
-        if bytes[1] == 0xff {
-            return Some(Nid::ANY);
-        }
-        let number = u64::from(bytes[1]) << 48
-            | u64::from(bytes[2]) << 40
-            | u64::from(bytes[3]) << 32
-            | u64::from(u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]));
-        (bytes[0] == 0 && bytes[8..20] == [0; 12]).then_some(Nid(number))
-    }
-}
-
-impl fmt::Display for Nid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0 >> 48, (self.0 >> 32) as u16) {
-            (2, 0) => write!(f, "{}@tcp", self.address()),
-            (2, network) => write!(f, "{}@tcp{network}", self.address()),
-            _ => write!(f, "{:#018x}", self.0),
-        }
-    }
-}
-
-impl fmt::Debug for Nid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl FromStr for Nid {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Nid, String> {
-        let wrong = || format!("'{text}' is not an IPv4 NID like 10.0.0.1@tcp");
-        let (address, network) = text.split_once("@tcp").ok_or_else(wrong)?;
-        let number = if network.is_empty() { 0 } else { network.parse().map_err(|_| wrong())? };
-        Ok(Nid::new(address.parse().map_err(|_| wrong())?, number))
-    }
-}
-
 /// A connection request of version 1 (lnet-wire 21).
 pub fn request_v1(target: Nid, order: Order) -> Vec<u8> {
-    [&order.u32(ACCEPTOR_MAGIC)[..], &order.u32(1), &order.u64(target.0)].concat()
+    [&order.u32(ACCEPTOR_MAGIC)[..], &order.u32(1), &order.u64(target.small())].concat()
 }
 
 /// A connection request of version 2.
 pub fn request_v2(target: Nid, order: Order) -> Vec<u8> {
     [&order.u32(ACCEPTOR_MAGIC)[..], &order.u32(2), &target.large()].concat()
+}
+
+/// The connection request that names a NID as nodes do: of version 1 if it is small, of version 2 if it is large.
+pub fn request(target: Nid, order: Order) -> Vec<u8> {
+    if target.is_large() { request_v2(target, order) } else { request_v1(target, order) }
 }
 
 /// A hello of version 2, 3 or 4 (lnet-wire 22).
@@ -205,8 +133,8 @@ impl Hello {
             bytes.extend(self.src.large());
             bytes.extend(self.dst.large());
         } else {
-            bytes.extend(order.u64(self.src.0));
-            bytes.extend(order.u64(self.dst.0));
+            bytes.extend(order.u64(self.src.small()));
+            bytes.extend(order.u64(self.dst.small()));
         }
         bytes.extend(order.u32(self.src_pid));
         bytes.extend(order.u32(self.dst_pid));
@@ -230,7 +158,7 @@ impl Hello {
         let (nids, rest): ([Option<Nid>; 2], [u8; 32]) = match version {
             2 | 3 => {
                 let bytes: [u8; 16] = read(stream)?;
-                ([0, 8].map(|at| Some(Nid(order.u64_at(&bytes, at)))), read(stream)?)
+                ([0, 8].map(|at| Some(Nid::from_small(order.u64_at(&bytes, at)))), read(stream)?)
             }
             4 => {
                 let bytes: [u8; 40] = read(stream)?;
@@ -239,7 +167,7 @@ impl Hello {
             _ => return Err(BadHello::Version(version)),
         };
         let [Some(src), Some(dst)] = nids else {
-            return Err(BadHello::Wrong("a hello with a NID that has no IPv4 address".into()));
+            return Err(BadHello::Wrong("a hello with a NID of a size that there is not".into()));
         };
         let count = order.u32_at(&rest, 28);
         if count > 16 {

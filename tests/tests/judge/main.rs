@@ -6,3 +6,6 @@ mod active;
 mod judged;
 mod node;
 mod passive;
+mod place;
+mod races;
+mod recorded;

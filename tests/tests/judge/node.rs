@@ -1,6 +1,6 @@
 //! A node of nlx, for the judge.
 
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) const BITS: u64 = 0x626f_6172_6400_0000;
 pub(crate) struct Nlx {
     pub(crate) node: Node,
     pub(crate) port: u16,
-    address: Ipv4Addr,
+    address: IpAddr,
     lnet: Arc<dyn LNet>,
     eq: EqHandle,
     events: Mutex<Receiver<Event>>,
@@ -44,17 +44,18 @@ impl EventHandler for Pass {
 
 impl Nlx {
     /// A node on a free port, or on the one given.
-    pub(crate) fn start(address: Ipv4Addr, port: Option<u16>, accept: AcceptPolicy) -> Nlx {
+    pub(crate) fn start(address: impl Into<IpAddr>, port: Option<u16>, accept: AcceptPolicy) -> Nlx {
         Nlx::tuned(address, port, accept, |_| {})
     }
 
     /// One with other tunables.
     pub(crate) fn tuned(
-        address: Ipv4Addr,
+        address: impl Into<IpAddr>,
         port: Option<u16>,
         accept: AcceptPolicy,
         tune: impl FnOnce(&mut SockConfig),
     ) -> Nlx {
+        let address = address.into();
         let free = || TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port();
         let port = port.unwrap_or_else(free);
         let mut config = NodeConfig::new().net(&format!("tcp({address})")).unwrap();
@@ -85,8 +86,8 @@ impl Nlx {
     }
 
     /// How the judge sees it, coming from an address.
-    pub(crate) fn target(&self, judge: Ipv4Addr, policy: Policy, privileged: bool) -> Target {
-        let to = SocketAddrV4::new(self.address, self.port);
+    pub(crate) fn target(&self, judge: impl Into<IpAddr>, policy: Policy, privileged: bool) -> Target {
+        let to = SocketAddr::new(self.address, self.port);
         let target = Target::new(to, self.nid(), wire::Nid::new(judge, 0));
         Target { privileged, policy, buffer: Some((PORTAL, BITS)), ..target }
     }

@@ -1,7 +1,7 @@
 //! The judge listens, as a kernel node would.
 
 use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use lnet_node::{AcceptPolicy, DiscoverOptions};
@@ -9,22 +9,52 @@ use nlx_tests::judge::passive::{Passive, Play};
 use nlx_tests::judge::{Policy, wire};
 
 use crate::node::{BITS, Nlx, PORTAL};
+use crate::place::addresses;
 
-/// Sizes on both sides of every threshold: nothing, one byte, the last message for CONTROL and the first for BULK_OUT, the
-/// first with a cookie, what was measured, the most.
-const SIZES: [usize; 9] = [0, 1, 928 - 1, 928, 4096, 16_384, 65_536, (1 << 20) - 1, 1 << 20];
+/// Sizes on both sides of every threshold: nothing, one byte, the last message for CONTROL and the first for BULK_OUT, with
+/// large NIDs and with small ones, the first with a cookie, what was measured, the most.
+const SIZES: [usize; 11] = [0, 1, 904 - 1, 904, 928 - 1, 928, 4096, 16_384, 65_536, (1 << 20) - 1, 1 << 20];
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn pattern(length: usize, seed: u64) -> Vec<u8> {
     (0..length as u64).map(|at| (at * 31 + (at >> 8) + seed) as u8).collect()
 }
 
-/// nlx connects: it pings, discovers, writes and reads; then the judge does the same over the same connections.
-fn exchange(address: Ipv4Addr, judge: Ipv4Addr, port: Option<u16>, policy: Policy, silent: &[&str]) {
+/// Who meets, and how.
+struct Meeting {
+    address: IpAddr,
+    judge: IpAddr,
+    port: Option<u16>,
+    policy: Policy,
+    race: bool,
+}
+
+impl Meeting {
+    /// On ports that nobody needs privileges for.
+    fn new(address: impl Into<IpAddr>, judge: impl Into<IpAddr>) -> Meeting {
+        let (address, judge) = (address.into(), judge.into());
+        Meeting { address, judge, port: None, policy: Policy::Hello, race: false }
+    }
+
+    /// As on a real site: port 988, privileged source ports.
+    fn privileged(self) -> Meeting {
+        Meeting { port: Some(988), policy: Policy::Secure, ..self }
+    }
+
+    /// The judge connects as soon as nlx does.
+    fn race(self) -> Meeting {
+        Meeting { race: true, ..self }
+    }
+}
+
+/// nlx connects: it pings, discovers, writes and reads; then the judge does the same over the same connections. Just these
+/// rules may say nothing of it.
+fn exchange(meeting: Meeting, silent: &[&str]) {
+    let Meeting { address, judge, port, policy, race } = meeting;
     let accept = if policy == Policy::Secure { AcceptPolicy::Secure } else { AcceptPolicy::Hello };
     let nlx = Nlx::start(address, port, accept);
     let nid = wire::Nid::new(judge, 0);
-    let play = Play { policy, ..Play::new(SocketAddrV4::new(judge, nlx.port), nid) };
+    let play = Play { policy, race, ..Play::new(SocketAddr::new(judge, nlx.port), nid) };
     let passive = Passive::start(play).unwrap();
     let target = nid.to_string().parse().unwrap();
     let answer = nlx.node.ping(target, None, PATIENCE).unwrap();
@@ -52,20 +82,39 @@ fn exchange(address: Ipv4Addr, judge: Ipv4Addr, port: Option<u16>, policy: Polic
 #[test]
 fn nlx_keeps_every_rule() {
     let (address, judge) = (Ipv4Addr::new(127, 5, 1, 1), Ipv4Addr::new(127, 5, 1, 2));
-    exchange(address, judge, None, Policy::Hello, &["source-port", "keepalive"]);
+    exchange(Meeting::new(address, judge), &["source-port", "race", "keepalive"]);
 }
 
-/// As on a real site: port 988, privileged source ports.
+/// The judge is the higher NID, so that nlx has to take its connections.
+#[test]
+fn nlx_yields_to_a_higher_nid() {
+    let (address, judge) = (Ipv4Addr::new(127, 5, 5, 1), Ipv4Addr::new(127, 5, 5, 2));
+    exchange(Meeting::new(address, judge).race(), &["source-port", "order", "keepalive"]);
+}
+
+/// The judge is the lower NID, so that nlx has to refuse its connection.
+#[test]
+fn nlx_refuses_a_lower_nid_while_it_connects() {
+    let (address, judge) = (Ipv4Addr::new(127, 5, 6, 2), Ipv4Addr::new(127, 5, 6, 1));
+    exchange(Meeting::new(address, judge).race(), &["source-port", "keepalive"]);
+}
+
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn kernel_ports() {
-    exchange(
-        Ipv4Addr::new(127, 5, 2, 1),
-        Ipv4Addr::new(127, 5, 2, 2),
-        Some(988),
-        Policy::Secure,
-        &["keepalive"],
-    );
+    let meeting = Meeting::new(Ipv4Addr::new(127, 5, 2, 1), Ipv4Addr::new(127, 5, 2, 2));
+    exchange(meeting.privileged(), &["race", "keepalive"]);
+}
+
+/// Large NIDs on a real site, without a race and with races that nlx wins and loses.
+#[test]
+#[ignore = "needs root: ./test namespaces"]
+fn over_ipv6_as_on_a_real_site() {
+    // The judge goes on listening for a while, so each meeting has addresses of its own.
+    let [a, b, c, d, e, f] = addresses();
+    exchange(Meeting::new(a, b).privileged(), &["race", "keepalive"]);
+    exchange(Meeting::new(c, d).privileged().race(), &["order", "keepalive"]);
+    exchange(Meeting::new(f, e).privileged().race(), &["keepalive"]);
 }
 
 /// With keepalives after a second, some come to a peer that says nothing, and only where they belong.
@@ -74,7 +123,7 @@ fn nlx_keeps_connections_alive() {
     let (address, judge) = (Ipv4Addr::new(127, 5, 3, 1), Ipv4Addr::new(127, 5, 3, 2));
     let nlx = Nlx::tuned(address, None, AcceptPolicy::Hello, |tcp| tcp.keepalive_s = 1);
     let nid = wire::Nid::new(judge, 0);
-    let play = Play { policy: Policy::Hello, ..Play::new(SocketAddrV4::new(judge, nlx.port), nid) };
+    let play = Play { policy: Policy::Hello, ..Play::new(SocketAddr::new(judge.into(), nlx.port), nid) };
     let passive = Passive::start(play).unwrap();
     nlx.node.ping(nid.to_string().parse().unwrap(), None, PATIENCE).unwrap();
     // The second one comes after a pause.

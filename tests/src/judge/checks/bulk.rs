@@ -1,14 +1,12 @@
 //! Bulk, and the acknowledgements of zero-copy requests.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
-use std::net::{SocketAddrV4, TcpListener};
 
 use super::Verdict;
 use super::messages::NOWHERE;
 use crate::judge::active::Target;
-use crate::judge::frame::{Frame, Message, NO_HANDLE};
-use crate::judge::session::{Session, judge_answer};
+use crate::judge::frame::{Frame, Message, NO_HANDLE, frame_bytes};
+use crate::judge::session::{MIN_BULK, Session, judge_answer};
 use crate::judge::wire::kind;
 
 /// From here on a kernel asks for zero-copy acks.
@@ -59,10 +57,7 @@ fn collect_acks(session: &mut Session<'_>, wanted: &mut BTreeSet<u64>, on: usize
 
 /// With one connection it carries everything, and nobody is connected to: a ping later nobody has knocked.
 pub(super) fn zc_control(target: &Target) -> Verdict {
-    let at = SocketAddrV4::new(target.own.address(), target.to.port());
-    let listener =
-        TcpListener::bind(at).map_err(|error| format!("the judge cannot listen on {at}: {error}"))?;
-    listener.set_nonblocking(true).map_err(|error| error.to_string())?;
+    let knocks = target.listen()?;
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let (own, pid) = session.identity(0);
     for cookie in 2..6 {
@@ -71,9 +66,9 @@ pub(super) fn zc_control(target: &Target) -> Verdict {
     }
     collect_acks(&mut session, &mut (2..6).collect(), 0)?;
     session.ping(0)?;
-    match listener.accept() {
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
-        _ => Err("it connected back, though CONTROL was open".to_string()),
+    match knocks.none() {
+        true => Ok(()),
+        false => Err("it connected back, though CONTROL was open".to_string()),
     }
 }
 
@@ -82,12 +77,15 @@ pub(super) fn bulk(target: &Target) -> Verdict {
     let Some((portal, bits)) = target.buffer else { return Ok(()) };
     let mut session = Session::full(target)?;
     let (own, _) = session.identity(0);
-    for (cookie, length) in (2..).zip([0, 1, 927, 928, 4096, ZC_MIN, 65_536, (1 << 20) - 1, 1 << 20]) {
+    let bulk_from = MIN_BULK - frame_bytes(session.version);
+    for (cookie, length) in
+        (2..).zip([0, 1, bulk_from - 1, bulk_from, 4096, ZC_MIN, 65_536, (1 << 20) - 1, 1 << 20])
+    {
         let payload: Vec<u8> =
             (0..length).map(|at: usize| (at as u64 * cookie + (at as u64 >> 8)) as u8).collect();
         let handle = session.handle();
         let put = Message::put(own, target.nid, portal, bits, handle, &payload);
-        let is_bulk = put.wire_bytes(3) >= 1024;
+        let is_bulk = put.wire_bytes(session.version) >= MIN_BULK;
         let asks = length >= ZC_MIN;
         let put = if asks { put.with_cookie(cookie) } else { put };
         session.send(if is_bulk { 2 } else { 0 }, &put)?;

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::net::Ipv4Addr;
 
 use super::Verdict;
-use crate::judge::active::{Answer, Target, new_incarnation};
+use crate::judge::active::{Answer, Target};
 use crate::judge::session::Session;
-use crate::judge::wire::{Order, kind, request_v1, request_v2 as v2_request};
+use crate::judge::wire::{Hello, Order, kind, request, request_v2 as v2_request};
 
 pub(super) fn v2(target: &Target) -> Verdict {
     version(target, 2)
@@ -17,6 +17,11 @@ pub(super) fn v3(target: &Target) -> Verdict {
 }
 
 pub(super) fn v4(target: &Target) -> Verdict {
+    version(target, 4)
+}
+
+/// `Hello::read` takes as many bytes as the version has; one more or less, and no frame would be read behind it.
+pub(super) fn large(target: &Target) -> Verdict {
     version(target, 4)
 }
 
@@ -39,14 +44,31 @@ pub(super) fn request_v2(target: &Target) -> Verdict {
 
 /// Opens CONTROL behind a request of choice, and pings.
 fn accept_behind(session: &mut Session<'_>, target: &Target, request: Vec<u8>) -> Verdict {
-    let hello = target.hello(session.version, kind::CONTROL, new_incarnation());
-    match target.offer_bytes(&hello, &[request, hello.bytes(session.order)].concat())? {
+    let hello = session.hello(kind::CONTROL);
+    accept_bytes(session, target, &hello, &[request, hello.bytes(session.order)].concat())
+}
+
+/// Opens CONTROL with bytes of choice, which mean this hello, and pings.
+fn accept_bytes(session: &mut Session<'_>, target: &Target, hello: &Hello, bytes: &[u8]) -> Verdict {
+    match target.offer_bytes(hello, bytes)? {
         Answer::Accepted(stream, reply) => {
             let control = session.take(stream, kind::CONTROL, reply.src_incarnation)?;
             session.ping(control).map(drop)
         }
         other => Err(other.to_string()),
     }
+}
+
+/// What a receiver does not look at: who is meant, by PID and by incarnation.
+pub(super) fn unchecked(target: &Target) -> Verdict {
+    for (dst_pid, dst_incarnation) in [(999, 0), (0, 999)] {
+        let mut session = Session::new(target);
+        let hello = Hello { dst_pid, dst_incarnation, ..session.hello(kind::CONTROL) };
+        let bytes = [request(target.nid, Order::Little), hello.bytes(Order::Little)].concat();
+        accept_bytes(&mut session, target, &hello, &bytes)
+            .map_err(|fault| format!("for PID {dst_pid}, incarnation {dst_incarnation}: {fault}"))?;
+    }
+    Ok(())
 }
 
 /// `Target::offer` compares each answer with what is due; the incarnation is compared as connections are added.
@@ -70,27 +92,22 @@ pub(super) fn swapped(target: &Target) -> Verdict {
     session.ping(control)?;
     session.ping(control)?;
     drop(session);
-    accept_behind(&mut Session::new(target), target, request_v1(target.nid, Order::Big))
+    accept_behind(&mut Session::new(target), target, request(target.nid, Order::Big))
 }
 
 pub(super) fn addresses(target: &Target) -> Verdict {
     let mut session = Session::new(target);
-    let mut hello = target.hello(3, kind::CONTROL, new_incarnation());
+    let mut hello = session.hello(kind::CONTROL);
     hello.addresses = (1..=16).map(|last| u32::from(Ipv4Addr::new(192, 0, 2, last))).collect();
-    match target.offer(&hello)? {
-        Answer::Accepted(stream, reply) => {
-            let control = session.take(stream, kind::CONTROL, reply.src_incarnation)?;
-            session.ping(control).map(drop)
-        }
-        other => Err(other.to_string()),
-    }
+    let bytes = [request(target.nid, Order::Little), hello.bytes(Order::Little)].concat();
+    accept_bytes(&mut session, target, &hello, &bytes)
 }
 
 /// Every byte in a segment of its own.
 pub(super) fn pieces(target: &Target) -> Verdict {
     let mut session = Session::new(target);
-    let hello = target.hello(3, kind::CONTROL, new_incarnation());
-    let request = request_v1(target.nid, Order::Little);
+    let hello = session.hello(kind::CONTROL);
+    let request = request(target.nid, Order::Little);
     let mut stream = target.dial()?;
     let mut rest = [request, hello.bytes(Order::Little)].concat();
     let last = rest.pop();
@@ -99,11 +116,10 @@ pub(super) fn pieces(target: &Target) -> Verdict {
     }
     // The reply cannot come before the last byte.
     stream.write_all(last.as_slice()).map_err(|error| error.to_string())?;
-    let (reply, _) =
-        crate::judge::wire::Hello::read(&mut stream).map_err(|bad| format!("it answered {bad}"))?;
+    let (reply, _) = Hello::read(&mut stream).map_err(|bad| format!("it answered {bad}"))?;
     let control = session.take(stream, kind::CONTROL, reply.src_incarnation)?;
     let request = session.ping_request(control, 272);
-    for byte in request.bytes(3, Order::Little) {
+    for byte in request.bytes(session.version, Order::Little) {
         session.send_bytes(control, &[byte])?;
     }
     session.reply_to(&request).map(drop)
@@ -111,9 +127,7 @@ pub(super) fn pieces(target: &Target) -> Verdict {
 
 pub(super) fn foreign_source(target: &Target) -> Verdict {
     let mut session = Session::new(target);
-    let [a, b, c, d] = target.own.address().octets();
-    let other = target.own.with_address(Ipv4Addr::new(a, b, c ^ 0x55, d));
-    session.own.0 = other;
+    session.own.0 = target.own.turned(0x5500);
     let control = session.open(kind::CONTROL)?;
     session.ping(control).map(drop)
 }

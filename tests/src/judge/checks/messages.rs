@@ -63,19 +63,18 @@ pub(super) fn close_all(target: &Target) -> Verdict {
 pub(super) fn bad_frame(target: &Target) -> Verdict {
     let little = Order::Little;
     let put = |own| Message::put(own, target.nid, NOWHERE.0, NOWHERE.1, NO_HANDLE, b"");
-    let neighbour = target.nid.with_address(std::net::Ipv4Addr::from(u32::from(target.nid.address()) ^ 0x80));
+    let neighbour = target.nid.turned(0x80);
+    let bytes = |message: Message| message.bytes(target.version(), little);
     type Make<'m> = &'m dyn Fn(Nid) -> Vec<u8>;
     let cases: [(&str, Make<'_>); 8] = [
         ("a prefix of type 0xc2", &|_| Prefix { kind: 0xc2, ..Prefix::default() }.bytes(little)),
         ("a prefix of type 0", &|_| Prefix::default().bytes(little)),
-        ("a GET with payload", &|own| Message { kind: GET, length: 1, ..put(own) }.bytes(3, little)),
-        ("an ACK with payload", &|own| Message { kind: ACK, length: 1, ..put(own) }.bytes(3, little)),
-        ("a PUT above 1 MiB", &|own| {
-            Message { kind: PUT, length: PAYLOAD_MAX + 1, ..put(own) }.bytes(3, little)
-        }),
-        ("a HELLO", &|own| Message { kind: 4, ..put(own) }.bytes(3, little)),
-        ("type 5", &|own| Message { kind: 5, ..put(own) }.bytes(3, little)),
-        ("a PUT for a neighbour", &|own| Message { dest: neighbour, ..put(own) }.bytes(3, little)),
+        ("a GET with payload", &|own| bytes(Message { kind: GET, length: 1, ..put(own) })),
+        ("an ACK with payload", &|own| bytes(Message { kind: ACK, length: 1, ..put(own) })),
+        ("a PUT above 1 MiB", &|own| bytes(Message { kind: PUT, length: PAYLOAD_MAX + 1, ..put(own) })),
+        ("a HELLO", &|own| bytes(Message { kind: 4, ..put(own) })),
+        ("type 5", &|own| bytes(Message { kind: 5, ..put(own) })),
+        ("a PUT for a neighbour", &|own| bytes(Message { dest: neighbour, ..put(own) })),
     ];
     for (name, make) in cases {
         let kinds: &[u32] =
@@ -113,7 +112,7 @@ pub(super) fn checksum(target: &Target) -> Verdict {
 pub(super) fn not_a_router(target: &Target) -> Verdict {
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let (own, _) = session.identity(0);
-    let elsewhere = Nid(target.nid.0 ^ 0x0bad << 32);
+    let elsewhere = target.nid.elsewhere(0x0bad);
     let handle = session.handle();
     session.send(0, &Message::put(own, elsewhere, 1, 1, handle, b"on my way"))?;
     session.send(0, &Message::get(own, elsewhere, 1, 1, handle, 100))?;

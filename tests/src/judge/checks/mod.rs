@@ -5,6 +5,7 @@ mod bulk;
 mod handshake;
 mod messages;
 mod ping;
+mod race;
 mod refusals;
 mod unprivileged;
 
@@ -61,8 +62,26 @@ fn believes(target: &Target) -> bool {
     target.believes()
 }
 
+fn believes_on_ipv4(target: &Target) -> bool {
+    target.believes() && !target.nid.is_large()
+}
+
+fn believes_on_ipv6(target: &Target) -> bool {
+    target.believes() && target.nid.is_large()
+}
+
+/// Peers from unprivileged ports have names over IPv4 alone (lnet-wire 27).
 fn answers(target: &Target) -> bool {
-    target.believes() || target.policy == super::Policy::All
+    target.believes() || target.policy == super::Policy::All && !target.nid.is_large()
+}
+
+/// Whether the node finds the judge under its NID's address.
+fn can_listen(target: &Target) -> bool {
+    answers(target) && target.own.address() == target.from
+}
+
+fn connects_back(target: &Target) -> bool {
+    target.believes() && can_listen(target)
 }
 
 fn has_buffer(target: &Target) -> bool {
@@ -73,27 +92,33 @@ fn has_buffer(target: &Target) -> bool {
 pub const CHECKS: &[Check] = &[
     check(
         "hello-v3",
-        believes,
+        believes_on_ipv4,
         handshake::v3,
         "measured: hello V3 over IPv4 is accepted behind acceptor request V1",
     ),
     check(
         "hello-v2",
-        believes,
+        believes_on_ipv4,
         handshake::v2,
         "measured: hello V2 over IPv4 is accepted behind acceptor request V1",
     ),
     check(
         "hello-v4",
-        believes,
+        believes_on_ipv4,
         handshake::v4,
         "measured: hello V4 over IPv4 is accepted behind acceptor request V1",
     ),
     check(
         "request-v2",
-        believes,
+        believes_on_ipv4,
         handshake::request_v2,
         "measured: V3 and V4 are accepted behind acceptor request V2 also",
+    ),
+    check(
+        "hello-large",
+        believes_on_ipv6,
+        handshake::large,
+        "measured: over IPv6 acceptor request V2 (28 bytes), hello V4 (80 bytes), 96-byte headers",
     ),
     check(
         "types",
@@ -107,7 +132,18 @@ pub const CHECKS: &[Check] = &[
         handshake::swapped,
         "lnet-wire 21, 22.3, 25.2: a peer of the other byte order",
     ),
-    check("addresses", believes, handshake::addresses, "lnet-wire 22.2: a list of addresses is skipped"),
+    check(
+        "addresses",
+        believes_on_ipv4,
+        handshake::addresses,
+        "lnet-wire 22.2: a list of addresses is skipped",
+    ),
+    check(
+        "hello-unchecked",
+        believes,
+        handshake::unchecked,
+        "lnet-wire 22.2: the receiver's PID and incarnation in a hello are not checked",
+    ),
     check(
         "pieces",
         believes,
@@ -142,7 +178,7 @@ pub const CHECKS: &[Check] = &[
         "unknown-version",
         answers,
         refusals::unknown_version,
-        "measured: an unknown hello version is answered by a V3 hello of type NONE, then close",
+        "measured: an unknown hello version is answered by a V3 hello (V4 over IPv6) of type NONE, then close",
     ),
     check("bad-hello", answers, refusals::bad_hello, "lnet-wire 22.5: hellos that are closed without a word"),
     check(
@@ -159,7 +195,7 @@ pub const CHECKS: &[Check] = &[
     ),
     check(
         "version-change",
-        believes,
+        believes_on_ipv4,
         refusals::version_change,
         "lnet-wire 24: another version drops the old connections and is answered NONE",
     ),
@@ -176,13 +212,19 @@ pub const CHECKS: &[Check] = &[
         ping::answered,
         "measured: always answer the ping GET, with sinks of 272 and of 3960",
     ),
+    check(
+        "ping-large",
+        believes_on_ipv6,
+        ping::large,
+        "measured: over IPv6 features 0x7e, a large ping entry of 24 bytes, total size 56 in entry 0",
+    ),
     check("ping-cut", answers, ping::cut, "lnet-wire 15: an answer longer than the sink is cut"),
     check("ping-burst", answers, ping::burst, "lnet-wire 11: every GET is answered, with its own handle"),
     check("push", believes, ping::push, "measured: MULTI_RAIL and DISCOVERY oblige to acknowledge pushes"),
     check("dest-pid", believes, ping::dest_pid, "measured: the destination PID is not checked (999 worked)"),
     check(
         "source-pid",
-        believes,
+        connects_back,
         ping::source_pid,
         "measured: another source PID than the hello's is another identity, and the answer goes to that",
     ),
@@ -205,7 +247,7 @@ pub const CHECKS: &[Check] = &[
         messages::bad_frame,
         "lnet-wire 9, 25.2: protocol errors close the connections",
     ),
-    check("checksum", believes, messages::checksum, "lnet-wire 25.3: a V2 checksum is verified"),
+    check("checksum", believes_on_ipv4, messages::checksum, "lnet-wire 25.3: a V2 checksum is verified"),
     check(
         "not-a-router",
         believes,
@@ -226,7 +268,7 @@ pub const CHECKS: &[Check] = &[
     ),
     check(
         "zc-control",
-        answers,
+        can_listen,
         bulk::zc_control,
         "measured: one CONTROL connection is enough for 64 KiB, and the node does not connect back",
     ),
@@ -254,6 +296,12 @@ pub const CHECKS: &[Check] = &[
         unprivileged::ports,
         "lnet-wire 27: every connection from an unprivileged port is a peer of its own",
     ),
+    check(
+        "race",
+        connects_back,
+        race::race,
+        "lnet-wire 24: both connect at once: the connection of the higher NID wins, the other is answered NONE",
+    ),
 ];
 
 fn on_loopback(target: &Target) -> bool {
@@ -265,5 +313,5 @@ fn is_refused(target: &Target) -> bool {
 }
 
 fn is_renamed(target: &Target) -> bool {
-    !target.privileged && target.policy == super::Policy::All
+    !target.privileged && target.policy == super::Policy::All && !target.nid.is_large()
 }

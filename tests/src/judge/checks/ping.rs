@@ -1,18 +1,13 @@
 //! Who a node says it is.
 
 use std::io::Read;
-use std::net::{SocketAddrV4, TcpListener};
 
 use super::Verdict;
 use crate::judge::active::Target;
-use crate::judge::frame::{Message, PING_BITS, PingInfo, UP};
+use crate::judge::frame::{Message, PING_BITS};
+use crate::judge::info::{PingInfo, UP, feature};
 use crate::judge::session::{DISCOVERY_SINK, LCTL_SINK, Session, judge_answer};
-use crate::judge::wire::{Order, kind, request_v1};
-
-/// Features of a peer that wants to be told of changes.
-const PUSHES: u32 = 0x18;
-/// What a modern kernel node says (0x1e); the judge pushes as one.
-const KERNEL: u32 = 0x1e;
+use crate::judge::wire::{Order, kind, request};
 
 pub(super) fn answered(target: &Target) -> Verdict {
     let mut session = Session::with(target, &[kind::CONTROL])?;
@@ -23,9 +18,29 @@ pub(super) fn answered(target: &Target) -> Verdict {
         if info.sequence == 0 {
             return Err("sequence number 0: the first published table has 1".to_string());
         }
-        if info.nis.first().is_none_or(|&ni| ni != (target.nid, UP)) && info.features & 0x40 == 0 {
+        if info.nis.first() != Some(&(target.nid, UP)) {
             return Err(format!("its first NIDs are {:x?}, not {} and up", info.nis, target.nid));
         }
+    }
+    Ok(())
+}
+
+/// The bytes, all of them: a judge that writes what it has read writes the same.
+pub(super) fn large(target: &Target) -> Verdict {
+    const LARGE: u32 = feature::LARGE_ADDR | feature::PRIMARY_LARGE;
+    let mut session = Session::with(target, &[kind::CONTROL])?;
+    let request = session.ping_request(0, LCTL_SINK);
+    session.send(0, &request)?;
+    let payload = session.reply_to(&request)?.payload;
+    let info = PingInfo::parse(&payload)?;
+    if info.features & LARGE != LARGE {
+        return Err(format!("features {:#x} without those of large NIDs ({LARGE:#x})", info.features));
+    }
+    if info.bytes() != payload {
+        return Err(format!("{payload:02x?} says what {:02x?} says", info.bytes()));
+    }
+    if info.nis.len() == 1 && payload.len() != 56 {
+        return Err(format!("one large NID in {} bytes, not 56", payload.len()));
     }
     Ok(())
 }
@@ -50,7 +65,8 @@ pub(super) fn cut(target: &Target) -> Verdict {
 pub(super) fn burst(target: &Target) -> Verdict {
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let requests: Vec<Message> = (0..64).map(|_| session.ping_request(0, DISCOVERY_SINK)).collect();
-    let bytes: Vec<u8> = requests.iter().flat_map(|request| request.bytes(3, Order::Little)).collect();
+    let bytes: Vec<u8> =
+        requests.iter().flat_map(|request| request.bytes(session.version, Order::Little)).collect();
     session.send_bytes(0, &bytes)?;
     let mut wanted = requests;
     while !wanted.is_empty() {
@@ -65,13 +81,13 @@ pub(super) fn burst(target: &Target) -> Verdict {
 /// As the kernel: a push follows the ping if the features have both bits. Three, for the buffer must be posted again.
 pub(super) fn push(target: &Target) -> Verdict {
     let mut session = Session::full(target)?;
-    if session.ping(0)?.features & PUSHES != PUSHES {
+    if session.ping(0)?.features & feature::PUSHES != feature::PUSHES {
         return Ok(());
     }
     for sequence in 2..5 {
         let handle = session.handle();
         let (own, _) = session.identity(0);
-        let info = PingInfo { sequence, ..PingInfo::of(own, KERNEL) };
+        let info = PingInfo { sequence, ..PingInfo::of(own, feature::KERNEL) };
         let push = Message::put(own, target.nid, 0, PING_BITS, handle, &info.bytes());
         session.send(0, &push)?;
         let (link, ack) = session.message()?;
@@ -95,28 +111,26 @@ pub(super) fn dest_pid(target: &Target) -> Verdict {
 /// question came on it does no harm either; then it must name that identity.
 pub(super) fn source_pid(target: &Target) -> Verdict {
     const PID: u32 = 777;
-    let at = SocketAddrV4::new(target.own.address(), target.to.port());
-    let listener =
-        TcpListener::bind(at).map_err(|error| format!("the judge cannot listen on {at}: {error}"))?;
+    let knocks = target.listen()?;
     let mut session = Session::with(target, &[kind::CONTROL])?;
     session.alias = Some(PID);
-    let request = Message { src_pid: PID, ..session.ping_request(0, DISCOVERY_SINK) };
-    session.send(0, &request)?;
+    let asked = Message { src_pid: PID, ..session.ping_request(0, DISCOVERY_SINK) };
+    session.send(0, &asked)?;
     let next = session.ping_request(0, DISCOVERY_SINK);
     session.send(0, &next)?;
     let (_, reply) = session.message()?;
-    if reply.handle() == request.handle() {
+    if reply.handle() == asked.handle() {
         if reply.dest_pid != PID {
             return Err(format!("the answer to PID {PID} went to PID {}", reply.dest_pid));
         }
         return session.reply_to(&next).map(drop);
     }
     judge_answer(&next, &reply)?;
-    let (mut connected, _) = listener.accept().map_err(|error| error.to_string())?;
-    connected.set_read_timeout(Some(target.patience)).map_err(|error| error.to_string())?;
-    let mut bytes = [0; 16];
+    let mut connected = knocks.accept()?;
+    let expected = request(target.own, Order::Little);
+    let mut bytes = vec![0; expected.len()];
     connected.read_exact(&mut bytes).map_err(|error| format!("no connection request: {error}"))?;
-    if bytes[..] != request_v1(target.own, Order::Little) {
+    if bytes != expected {
         return Err(format!("it connects out with the request {bytes:02x?}"));
     }
     Ok(())

@@ -3,18 +3,18 @@
 use super::Verdict;
 use crate::judge::active::{Answer, Target, expect_end};
 use crate::judge::session::Session;
-use crate::judge::wire::{Nid, Order, kind, request_v1};
+use crate::judge::wire::{Order, kind, request};
 
 /// Without a byte, whatever is said.
 pub(super) fn secure(target: &Target) -> Verdict {
     expect_end(&mut target.say(&[])?)?;
-    let hello = target.hello(3, kind::CONTROL, 1).bytes(Order::Little);
-    expect_end(&mut target.say(&[request_v1(target.nid, Order::Little), hello].concat())?)
+    let hello = target.hello(target.version(), kind::CONTROL, 1).bytes(Order::Little);
+    expect_end(&mut target.say(&[request(target.nid, Order::Little), hello].concat())?)
 }
 
 /// Hello and answers are compared with the identity of the port, here as everywhere; the claim is another's.
 pub(super) fn identity(target: &Target) -> Verdict {
-    for own in [(Nid(target.own.0 ^ 0x0100), 12345), (target.own, 4242), (target.nid, 12345)] {
+    for own in [(target.own.turned(0x0100), 12345), (target.own, 4242), (target.nid, 12345)] {
         let mut session = Session::new(target);
         session.own = own;
         let control = session.open(kind::CONTROL)?;

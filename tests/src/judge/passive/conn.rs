@@ -6,21 +6,21 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::peers::{Conn, Peer, State, Writer};
-use super::{Shared, Stage};
+use super::{Shared, Stage, outgoing};
 use crate::judge::active::Policy;
-use crate::judge::dial::prepare;
+use crate::judge::dial::{PRIVILEGED_MIN, prepare};
 use crate::judge::frame::{Frame, GET, Message, NO_HANDLE, NoFrame, PUT, Prefix, read_frame};
 use crate::judge::rules::{self, Rule, must};
-use crate::judge::session::{judge_message, no_checksum};
+use crate::judge::session::{MIN_BULK, judge_message, no_checksum};
 use crate::judge::wire::{
-    ACCEPTOR_MAGIC, BadHello, Hello, LNET_MAGIC, Nid, Order, PID, PRIVILEGED_MAX, kind, request_v1,
+    ACCEPTOR_MAGIC, BadHello, Hello, LNET_MAGIC, Nid, Order, PID, PRIVILEGED_MAX, kind, request, request_v1,
     request_v2,
 };
 
 /// How long a kernel waits for request and hello (`accept_timeout`).
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The lowest port that a kernel node connects from.
-const PRIVILEGED_MIN: u16 = 512;
+/// Bytes of the shorter of the two requests.
+const REQUEST_V1: usize = 16;
 
 /// How long a node waits from one keepalive to the next, less what the system may delay the one and not the other.
 const KEEPALIVE_PAUSE: Duration = Duration::from_secs(5);
@@ -33,6 +33,17 @@ pub(super) fn serve(shared: &Arc<Shared>, mut stream: TcpStream, number: usize) 
         shared.changed.notify_all();
         return;
     };
+    converse(shared, stream, &hello, order, number);
+}
+
+/// Hears what comes on a connection that stands; `hello` is the peer's.
+pub(super) fn converse(
+    shared: &Arc<Shared>,
+    mut stream: TcpStream,
+    hello: &Hello,
+    order: Order,
+    number: usize,
+) {
     shared.changed.notify_all();
     let _ = stream.set_read_timeout(None);
     let (nid, kind) = (hello.src, kind::inverse(hello.kind));
@@ -45,7 +56,7 @@ pub(super) fn serve(shared: &Arc<Shared>, mut stream: TcpStream, number: usize) 
         match read_frame(&mut stream, hello.version, order) {
             Ok(frame) => {
                 // What is wrong with it stands in the record by now.
-                if heard(shared, &hello, kind, &frame).is_err() {
+                if heard(shared, hello, kind, &frame).is_err() {
                     break Ok(());
                 }
                 shared.changed.notify_all();
@@ -71,7 +82,7 @@ pub(super) fn serve(shared: &Arc<Shared>, mut stream: TcpStream, number: usize) 
 }
 
 /// Takes the connection, or refuses it as a kernel does.
-fn shake_hands(shared: &Shared, stream: &mut TcpStream, number: usize) -> Option<(Hello, Order)> {
+fn shake_hands(shared: &Arc<Shared>, stream: &mut TcpStream, number: usize) -> Option<(Hello, Order)> {
     let port = stream.peer_addr().ok()?.port();
     let play = &shared.play;
     if play.policy == Policy::Secure {
@@ -86,7 +97,7 @@ fn shake_hands(shared: &Shared, stream: &mut TcpStream, number: usize) -> Option
         Ok(read) => read,
         Err(BadHello::Version(version)) => {
             note(shared, rules::HELLO, Err(format!("version {version}")));
-            answer(shared, stream, &own_hello(shared, 3, Nid::ANY, kind::NONE));
+            answer(shared, stream, &own_hello(shared, play.nid.version(), Nid::ANY, kind::NONE));
             return None;
         }
         Err(bad) => {
@@ -101,8 +112,17 @@ fn shake_hands(shared: &Shared, stream: &mut TcpStream, number: usize) -> Option
     }
     let mut state = shared.lock();
     judge_hello(&mut state, shared, &hello, order);
+    let races = play.race && state.raced.insert(hello.src);
+    if races {
+        drop(state);
+        outgoing::race(shared, &hello);
+        state = shared.lock();
+    }
     let own_kind = kind::inverse(hello.kind);
+    let connects = races || state.connecting.contains(&hello.src);
     let reply = match state.peers.get(&hello.src) {
+        // lnet-wire 24: the higher NID's own connection wins.
+        _ if connects && play.nid > hello.src => kind::NONE,
         Some(peer) if (peer.version, peer.incarnation) != (hello.version, hello.src_incarnation) => {
             // A restarted peer, or one that says another number each time: the latter never gets its connections.
             let words = || format!("{:#x} beside {:#x}", hello.src_incarnation, peer.incarnation);
@@ -122,9 +142,7 @@ fn shake_hands(shared: &Shared, stream: &mut TcpStream, number: usize) -> Option
     let writer: Writer = Arc::new(Mutex::new(stream.try_clone().ok()?));
     // The hello is the first on the connection, before anybody who finds it in the table sends on it.
     answer(shared, stream, &own_hello(shared, hello.version, hello.src, own_kind));
-    let peer =
-        state.peers.entry(hello.src).or_insert_with(|| Peer::new(hello.version, hello.src_incarnation));
-    peer.conns.push(Conn { number, kind: own_kind, stream: writer });
+    let peer = state.add_conn(&hello, Conn { number, kind: own_kind, stream: writer });
     if peer.conns.len() == 3 && peer.is_complete() {
         peer.conns.sort_unstable_by_key(|conn| conn.number);
         // The types as the peer calls them.
@@ -139,12 +157,19 @@ fn shake_hands(shared: &Shared, stream: &mut TcpStream, number: usize) -> Option
 /// Reads the connection request; `None` if the connection is over.
 fn take_request(shared: &Shared, stream: &mut TcpStream) -> Option<()> {
     let own = shared.play.nid;
-    let mut bytes = [0; 16];
-    if let Err(error) = stream.read_exact(&mut bytes) {
+    let expected = request(own, Order::Little);
+    let mut bytes = vec![0; REQUEST_V1];
+    let mut read = stream.read_exact(&mut bytes);
+    // Of a request of another version no more is read before it is known for one.
+    if read.is_ok() && bytes[..8] == expected[..8] {
+        bytes.resize(expected.len(), 0);
+        read = stream.read_exact(&mut bytes[REQUEST_V1..]);
+    }
+    if let Err(error) = read {
         note(shared, rules::REQUEST, Err(format!("no request: {error}")));
         return None;
     }
-    let verdict = must(bytes[..] == request_v1(own, Order::Little), || format!("the request {bytes:02x?}"));
+    let verdict = must(bytes == expected, || format!("the request {bytes:02x?}"));
     if note(shared, rules::REQUEST, verdict) {
         return Some(());
     }
@@ -152,11 +177,11 @@ fn take_request(shared: &Shared, stream: &mut TcpStream) -> Option<()> {
     let magic = |magic| orders.into_iter().find(|order| order.u32_at(&bytes, 0) == magic);
     if let Some(order) = magic(ACCEPTOR_MAGIC) {
         match order.u32_at(&bytes, 4) {
-            1 => return (order.u64_at(&bytes, 8) == own.0).then_some(()),
+            1 => return (!own.is_large() && bytes == request_v1(own, order)).then_some(()),
             2 => {
-                let mut rest = [0; 12];
+                let mut rest = vec![0; request_v2(own, order).len() - bytes.len()];
                 stream.read_exact(&mut rest).ok()?;
-                return ([&bytes[..], &rest].concat() == request_v2(own, order)).then_some(());
+                return ([bytes, rest].concat() == request_v2(own, order)).then_some(());
             }
             _ => {}
         }
@@ -172,7 +197,9 @@ fn take_request(shared: &Shared, stream: &mut TcpStream) -> Option<()> {
 fn judge_hello(state: &mut State, shared: &Shared, hello: &Hello, order: Order) {
     let first = !state.peers.contains_key(&hello.src);
     let verdict = must(order == Order::Little, || "byte order Big".to_string())
-        .and(must(!first || hello.version == 3, || format!("version {} first", hello.version)))
+        .and(must(!first || hello.version == shared.play.nid.version(), || {
+            format!("version {} first", hello.version)
+        }))
         .and(must(hello.dst == shared.play.nid, || format!("destination NID {}", hello.dst)))
         .and(must(hello.src_pid == PID, || format!("source PID {}", hello.src_pid)))
         .and(must([0, PID].contains(&hello.dst_pid), || format!("destination PID {}", hello.dst_pid)))
@@ -201,7 +228,7 @@ fn own_hello(shared: &Shared, version: u32, to: Nid, kind: u32) -> Hello {
 
 fn answer(shared: &Shared, stream: &mut TcpStream, hello: &Hello) {
     let mut bytes = hello.bytes(Order::Little);
-    if let Some(tamper) = shared.play.tamper {
+    if let Some(tamper) = &shared.play.tamper {
         tamper(Stage::Hello, &mut bytes);
     }
     // A peer that has gone is noticed by whoever reads.
@@ -213,7 +240,7 @@ fn note(shared: &Shared, rule: Rule, verdict: Result<(), String>) -> bool {
 }
 
 /// A frame has come on a connection of this type, in the judge's view. An error closes all connections of the peer.
-fn heard(shared: &Shared, hello: &Hello, on: u32, frame: &Frame) -> Result<(), String> {
+fn heard(shared: &Arc<Shared>, hello: &Hello, on: u32, frame: &Frame) -> Result<(), String> {
     let nid = hello.src;
     match frame {
         Frame::Noop(prefix) => {
@@ -227,7 +254,7 @@ fn heard(shared: &Shared, hello: &Hello, on: u32, frame: &Frame) -> Result<(), S
             judge(shared, hello, on, message)?;
             if message.dest != shared.play.nid {
                 // This node is no router; a neighbour's message is another matter.
-                let neighbour = message.dest.0 >> 32 == shared.play.nid.0 >> 32;
+                let neighbour = message.dest.is_neighbour(shared.play.nid);
                 return must(!neighbour, || format!("a message for {}", message.dest));
             }
             shared.respond(nid, message)?;
@@ -262,7 +289,7 @@ fn judge(shared: &Shared, hello: &Hello, on: u32, message: &Message) -> Result<(
     if typed {
         record.note(rules::ACK_ONLY, must(on != kind::BULK_OUT, || format!("a message of {size} bytes")));
     }
-    let best = if size < 1024 { kind::CONTROL } else { kind::BULK_IN };
+    let best = if size < MIN_BULK { kind::CONTROL } else { kind::BULK_IN };
     // Before a peer knows that a connection stands it uses another.
     let knows = peer.has(best) && (peer.settled || best == kind::CONTROL || peer.used.contains(&best));
     if typed && on != kind::BULK_OUT && knows {

@@ -2,25 +2,22 @@
 //! whoever connects to the [rules].
 
 mod conn;
+mod outgoing;
 mod peers;
 
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4, TcpListener};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::active::{PATIENCE, Policy, new_incarnation};
-use super::frame::{ACK, GET, Message, PING_BITS, PUT, PingInfo, REPLY};
-use super::session::{DISCOVERY_SINK, judge_answer};
+use super::frame::{ACK, GET, Message, PING_BITS, PUT, REPLY};
+use super::info::{PingInfo, feature};
+use super::session::{DISCOVERY_SINK, MIN_BULK, judge_answer};
 use super::wire::{Nid, kind};
 use super::{Report, rules};
 use peers::{Peer, State};
-
-/// What a modern kernel node says of itself.
-const FEATURES: u32 = 0x1e;
-/// Those of a node that wants pushes.
-const PUSHES: u32 = 0x18;
 
 /// What the judge is about to send: for proofs that a check can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,11 +28,14 @@ pub enum Stage {
     Frame,
 }
 
+/// A change of what is sent.
+pub type Tamper = Arc<dyn Fn(Stage, &mut Vec<u8>) + Send + Sync>;
+
 /// How the judge plays.
 #[derive(Clone)]
 pub struct Play {
     /// Where it listens.
-    pub listen: SocketAddrV4,
+    pub listen: SocketAddr,
     /// Its NID.
     pub nid: Nid,
     /// Whom it accepts: [`Policy::Secure`] as a kernel, [`Policy::Hello`] where nobody has privileges.
@@ -44,17 +44,19 @@ pub struct Play {
     pub copies: bool,
     /// Whether it discovers a peer as soon as that has its three connections.
     pub eager: bool,
+    /// Whether it connects to each peer as soon as that connects to it, before it answers: they race.
+    pub race: bool,
     /// How long it waits for answers.
     pub patience: Duration,
     /// Changes what is sent, where the judge itself is to be judged.
-    pub tamper: Option<fn(Stage, &mut Vec<u8>)>,
+    pub tamper: Option<Tamper>,
 }
 
 impl Play {
     /// A kernel node, before which nlx stands.
-    pub fn new(listen: SocketAddrV4, nid: Nid) -> Play {
+    pub fn new(listen: SocketAddr, nid: Nid) -> Play {
         let (policy, patience) = (Policy::Secure, PATIENCE);
-        Play { listen, nid, policy, copies: true, eager: false, patience, tamper: None }
+        Play { listen, nid, policy, copies: true, eager: false, race: false, patience, tamper: None }
     }
 }
 
@@ -67,6 +69,8 @@ pub struct Passive {
 struct Shared {
     play: Play,
     incarnation: u64,
+    /// How many connections there have been.
+    numbers: AtomicUsize,
     state: Mutex<State>,
     changed: Condvar,
     ended: AtomicBool,
@@ -83,18 +87,19 @@ impl Passive {
         let shared = Arc::new(Shared {
             play,
             incarnation: new_incarnation(),
+            numbers: AtomicUsize::new(0),
             state: Mutex::default(),
             changed: Condvar::new(),
             ended: AtomicBool::new(false),
         });
         let for_thread = shared.clone();
         std::thread::spawn(move || {
-            for (number, stream) in listener.incoming().enumerate() {
+            for stream in listener.incoming() {
                 if for_thread.ended.load(Ordering::SeqCst) {
                     return;
                 }
                 let Ok(stream) = stream else { continue };
-                let shared = for_thread.clone();
+                let (shared, number) = (for_thread.clone(), for_thread.new_number());
                 std::thread::spawn(move || conn::serve(&shared, stream, number));
             }
         });
@@ -182,6 +187,10 @@ impl Drop for Passive {
 }
 
 impl Shared {
+    fn new_number(&self) -> usize {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -206,7 +215,7 @@ impl Shared {
         }
     }
 
-    fn discover(&self, nid: Nid) -> Result<(), String> {
+    fn discover(self: &Arc<Self>, nid: Nid) -> Result<(), String> {
         let own = self.play.nid;
         let (handle, complete) = {
             let mut state = self.lock();
@@ -217,15 +226,11 @@ impl Shared {
             (peer.new_handle(self.incarnation), peer.is_complete())
         };
         let answered = self.ask(nid, &Message::get(own, nid, 0, PING_BITS, handle, DISCOVERY_SINK))?;
-        let info = PingInfo::parse(&answered.payload);
-        let verdict = info.clone().and_then(|info| {
-            let known = info.nis.iter().any(|&(listed, _)| listed == nid);
-            rules::must(known && info.sequence > 0, || format!("the answer to a ping is {info:x?}"))
-        });
-        self.lock().record.note(rules::PING, verdict);
-        if info?.features & PUSHES == PUSHES {
+        let info = self.judge_table(nid, &answered);
+        if info?.features & feature::PUSHES == feature::PUSHES {
             let handle = self.lock().peer(nid)?.new_handle(self.incarnation);
-            let push = Message::put(own, nid, 0, PING_BITS, handle, &PingInfo::of(own, FEATURES).bytes());
+            let push =
+                Message::put(own, nid, 0, PING_BITS, handle, &PingInfo::of(own, feature::KERNEL).bytes());
             let ack = self.ask(nid, &push);
             self.lock().record.note(rules::PUSH, ack.map(drop));
         }
@@ -237,8 +242,19 @@ impl Shared {
         Ok(())
     }
 
+    /// What a peer says of itself, asked or not.
+    fn judge_table(&self, nid: Nid, message: &Message) -> Result<PingInfo, String> {
+        let info = PingInfo::parse(&message.payload);
+        let verdict = info.clone().and_then(|info| {
+            let known = info.nis.iter().any(|&(listed, _)| listed == nid);
+            rules::must(known && info.sequence > 0, || format!("it says of itself {info:x?}"))
+        });
+        self.lock().record.note(rules::PING, verdict);
+        info
+    }
+
     /// Sends a PUT or GET; gives its answer, once the zero-copy ack has come too.
-    fn ask(&self, nid: Nid, asked: &Message) -> Result<Message, String> {
+    fn ask(self: &Arc<Self>, nid: Nid, asked: &Message) -> Result<Message, String> {
         let handle = asked.handle();
         self.lock().peer(nid)?.asked.insert(handle, None);
         let cookie = self.send(nid, asked)?;
@@ -275,11 +291,15 @@ impl Shared {
     }
 
     /// Sends a message where a kernel would; gives the cookie it asks with, if it does.
-    fn send(&self, nid: Nid, message: &Message) -> Result<Option<u64>, String> {
+    fn send(self: &Arc<Self>, nid: Nid, message: &Message) -> Result<Option<u64>, String> {
+        let carries = self.lock().peer(nid)?.carries();
+        if !carries {
+            outgoing::connect(self, nid)?;
+        }
         let (bytes, stream, cookie) = {
             let mut state = self.lock();
             let peer = state.peer(nid)?;
-            let is_bulk = message.wire_bytes(peer.version) >= 1024;
+            let is_bulk = message.wire_bytes(peer.version) >= MIN_BULK;
             let conn = peer.choose(if is_bulk { kind::BULK_OUT } else { kind::CONTROL });
             let (stream, on) =
                 conn.map(|conn| (conn.stream.clone(), conn.kind)).ok_or("no connection for it")?;
@@ -292,7 +312,7 @@ impl Shared {
     }
 
     fn write(&self, stream: &peers::Writer, stage: Stage, mut bytes: Vec<u8>) -> Result<(), String> {
-        if let Some(tamper) = self.play.tamper {
+        if let Some(tamper) = &self.play.tamper {
             tamper(stage, &mut bytes);
         }
         let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
@@ -300,7 +320,7 @@ impl Shared {
     }
 
     /// What a kernel does with a message that is for it.
-    fn respond(&self, nid: Nid, message: &Message) -> Result<(), String> {
+    fn respond(self: &Arc<Self>, nid: Nid, message: &Message) -> Result<(), String> {
         let own = self.play.nid;
         match message.kind {
             ACK | REPLY => {
@@ -321,11 +341,15 @@ impl Shared {
                 Ok(())
             }
             GET if message.is_ping() => {
-                let mut info = PingInfo::of(own, FEATURES).bytes();
+                let mut info = PingInfo::of(own, feature::KERNEL).bytes();
                 info.truncate(message.sink() as usize);
                 self.send(nid, &message.answer(REPLY, own, &info)).map(drop)
             }
             PUT => {
+                if message.is_push() {
+                    // A kernel acknowledges it, whatever it says.
+                    let _ = self.judge_table(nid, message);
+                }
                 let kept = message.is_push() || self.lock().store(message);
                 if kept && message.handle() != super::frame::NO_HANDLE {
                     self.send(nid, &message.answer(ACK, own, &[]))?;

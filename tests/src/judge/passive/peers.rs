@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::judge::frame::{Message, PAYLOAD_MAX};
 use crate::judge::rules::Record;
-use crate::judge::wire::{Nid, kind};
+use crate::judge::wire::{Hello, Nid, kind};
 
 /// What is written to from several threads.
 pub(super) type Writer = Arc<Mutex<TcpStream>>;
@@ -20,6 +20,10 @@ const PORTALS: u32 = 60;
 pub(super) struct State {
     pub(super) record: Record,
     pub(super) peers: HashMap<Nid, Peer>,
+    /// Whom the judge is connecting to.
+    pub(super) connecting: HashSet<Nid>,
+    /// Whom it has connected to because they connected to it.
+    pub(super) raced: HashSet<Nid>,
     /// What was PUT, by portal and match bits; GETs are answered from it.
     buffers: HashMap<(u32, u64), Vec<u8>>,
 }
@@ -50,7 +54,7 @@ pub(super) struct Peer {
 
 /// A connection of it.
 pub(super) struct Conn {
-    /// Its place among all accepted connections.
+    /// Its place among all connections.
     pub(super) number: usize,
     /// Its type in the judge's view.
     pub(super) kind: u32,
@@ -68,6 +72,14 @@ impl State {
         for conn in peer.conns {
             let _ = conn.stream.lock().unwrap_or_else(PoisonError::into_inner).shutdown(Shutdown::Both);
         }
+    }
+
+    /// A new connection of a peer, which may be its first.
+    pub(super) fn add_conn(&mut self, hello: &Hello, conn: Conn) -> &mut Peer {
+        let new = || Peer::new(hello.version, hello.src_incarnation);
+        let peer = self.peers.entry(hello.src).or_insert_with(new);
+        peer.conns.push(conn);
+        peer
     }
 
     /// Keeps what is PUT; says whether there was a buffer for it.
@@ -112,6 +124,11 @@ impl Peer {
 
     pub(super) fn is_complete(&self) -> bool {
         [kind::CONTROL, kind::BULK_IN, kind::BULK_OUT].into_iter().all(|kind| self.has(kind))
+    }
+
+    /// Whether it can be sent messages.
+    pub(super) fn carries(&self) -> bool {
+        self.choose(kind::CONTROL).is_some()
     }
 
     /// The connection of this type, else another that may carry messages.

@@ -1,0 +1,125 @@
+//! Where a case of the judge before itself happens: over IPv4, and over IPv6 if the machine has it.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, unshare};
+use nlx_tests::judge::passive::{Passive, Play};
+use nlx_tests::judge::wire::{Nid, Order, request};
+use nlx_tests::judge::{Policy, Target};
+
+/// The port over IPv4, where each case has addresses of its own. Over IPv6 there is one address, and the next ports.
+const PORT: u16 = 21_961;
+/// The most cases that a test has, less one.
+const CASES: u16 = 32;
+
+/// Far beyond what anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Who a peer over IPv6 says that it is; it connects from the one address that there is.
+pub(crate) const LARGE: Ipv6Addr = Ipv6Addr::new(0xfd4e, 0, 0, 0, 0, 0, 0, 9);
+
+/// Two sides of a case.
+pub(crate) struct Place {
+    /// Who connects.
+    pub(crate) own: Nid,
+    /// Who listens.
+    pub(crate) to: Nid,
+    from: IpAddr,
+    port: u16,
+}
+
+impl Place {
+    /// The places of a case of a test, both numbered from 1.
+    pub(crate) fn of(test: u8, case: u8) -> Vec<Place> {
+        let small =
+            Place::small(Ipv4Addr::new(127, 6, test, 2 * case), Ipv4Addr::new(127, 6, test, 2 * case + 1));
+        let port = PORT + u16::from(test) * CASES + u16::from(case);
+        let here = IpAddr::V6(Ipv6Addr::LOCALHOST);
+        let large = Place { own: Nid::new(LARGE, 0), to: Nid::new(here, 0), from: here, port };
+        std::iter::once(small).chain(has_ipv6().then_some(large)).collect()
+    }
+
+    /// Over IPv4, from an address to another one.
+    pub(crate) fn small(own: Ipv4Addr, to: Ipv4Addr) -> Place {
+        Place { own: Nid::new(own, 0), to: Nid::new(to, 0), from: own.into(), port: PORT }
+    }
+
+    /// A node that believes hellos.
+    pub(crate) fn play(&self) -> Play {
+        let play = Play::new(SocketAddr::new(self.to.address(), self.port), self.to);
+        Play { policy: Policy::Hello, copies: false, ..play }
+    }
+
+    /// It listens.
+    pub(crate) fn passive(&self) -> Passive {
+        Passive::start(self.play()).unwrap()
+    }
+
+    /// The same node for whoever connects.
+    pub(crate) fn target(&self) -> Target {
+        let target = Target::new(SocketAddr::new(self.to.address(), self.port), self.to, self.own);
+        let buffer = Some((9, 9));
+        Target { from: self.from, privileged: false, policy: Policy::Hello, buffer, ..target }
+    }
+
+    /// Bytes of a connection request.
+    pub(crate) fn request(&self) -> usize {
+        request(self.to, Order::Little).len()
+    }
+
+    /// Bytes of prefix and header.
+    pub(crate) fn frame(&self) -> usize {
+        24 + 72 + self.shift()
+    }
+
+    /// How much later than with small NIDs stands what is behind two NIDs, in hellos and headers.
+    pub(crate) fn shift(&self) -> usize {
+        if self.to.is_large() { 24 } else { 0 }
+    }
+}
+
+/// Whether the machine has IPv6. Where CI=true it must.
+pub(crate) fn has_ipv6() -> bool {
+    let there = TcpListener::bind((Ipv6Addr::LOCALHOST, 0));
+    if let Err(error) = &there {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "this machine has no address ::1: {error}");
+        eprintln!("skipped over IPv6: this machine has no address ::1: {error}");
+    }
+    there.is_ok()
+}
+
+/// Addresses of IPv6, in rising order, on a loopback of this test's own: of this thread, and of those that it starts. Needs
+/// root.
+pub(crate) fn addresses<const N: usize>() -> [Ipv6Addr; N] {
+    unshare(CloneFlags::CLONE_NEWNET).unwrap();
+    ip("link set lo up");
+    std::array::from_fn(|number| {
+        let address = Ipv6Addr::new(0xfd4e, 0, 0, 0, 0, 0, 0, number as u16 + 1);
+        ip(&format!("-6 addr add {address}/128 dev lo nodad"));
+        wait_for_route(address);
+        address
+    })
+}
+
+/// The system adds an address first, and a while later its route.
+fn wait_for_route(address: Ipv6Addr) {
+    /// The port of tcpmux, at which nobody listens.
+    const NOBODY: u16 = 1;
+    let begun = Instant::now();
+    loop {
+        let error = TcpStream::connect((address, NOBODY)).expect_err("nobody listens there");
+        if error.kind() == ErrorKind::ConnectionRefused {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{address}: {error}");
+        std::thread::yield_now();
+    }
+}
+
+fn ip(args: &str) {
+    let status = Command::new("ip").args(args.split(' ')).status().expect("iproute2 is installed");
+    assert!(status.success(), "ip {args}");
+}
