@@ -5,7 +5,6 @@
 mod accept;
 mod close;
 mod connect;
-mod incoming;
 mod receive;
 mod spin;
 mod timers;

@@ -7,40 +7,28 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use lnet_api::{Arrival, Delivery, Errno, RxContext, RxToken, Verdict};
+use lnet_api::{Delivery, Errno, RxToken};
 use lnet_nid::ProcessId;
-use lnet_proto::sock::{Acks, ConnType, Decoder, Frame, MessageChecksum, Prefix, Version};
-use lnet_proto::{ByteOrder, Header, ProtoError};
-use lnet_region::PartMut;
+use lnet_proto::sock::{ConnType, Decoder, MessageChecksum, Version};
+use lnet_proto::{ByteOrder, ProtoError};
 
 use super::Turn;
-use super::incoming::Incoming;
 use crate::admission::Guest;
 use crate::conn::Conn;
 use crate::peer::Peer;
 use crate::slab::Key;
-use crate::sys::{Received, Scatter, Stream};
+use crate::sys::Stream;
+pub(super) use buffers::BufferPool;
+use buffers::Stash;
+use incoming::Incoming;
 
-/// Bytes of a receive buffer: hundreds of small messages per call, and little enough to stay in the cache.
-const BUFFER_BYTES: usize = 64 << 10;
-
-/// A payload of which at least so much is still to come goes straight to its place. Below, the longer list that the
-/// system call is given costs more than the copy (measured: docs/performance.md).
-const DIRECT_MIN: usize = 12 << 10;
-
-/// Behind a payload of at least so much, little is read ahead: the next one then takes two system calls, and is not
-/// copied. Below, one call and a copy cost less (measured: docs/performance.md).
-const BULKY_MIN: usize = 48 << 10;
-
-/// How much is read ahead on a connection that carries bulk: enough for the next header and a small message, little
-/// enough that next to nothing of the next bulk is copied.
-const BULK_AHEAD: usize = 4 << 10;
+mod buffers;
+mod frames;
+mod incoming;
+mod read;
 
 /// System calls to one connection before the others have their turn.
 const READS_PER_TURN: usize = 8;
-
-/// Receive buffers that are kept; more are needed only while messages are held on several connections.
-const BUFFERS_KEPT: usize = 4;
 
 /// A connection as the driver sees it.
 pub(super) struct RxConn {
@@ -91,12 +79,6 @@ enum State {
     },
 }
 
-struct Stash {
-    buffer: Box<[u8]>,
-    start: usize,
-    end: usize,
-}
-
 /// Whether a connection has more to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
@@ -118,22 +100,6 @@ pub(super) struct Broken {
 impl From<ProtoError> for Broken {
     fn from(error: ProtoError) -> Broken {
         Broken { errno: Errno::from_raw(error.errno()), protocol: true, detail: error.to_string() }
-    }
-}
-
-/// Receive buffers, reused.
-#[derive(Default)]
-pub(super) struct BufferPool(Vec<Box<[u8]>>);
-
-impl BufferPool {
-    fn take(&mut self) -> Box<[u8]> {
-        self.0.pop().unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
-    }
-
-    fn put(&mut self, buffer: Box<[u8]>) {
-        if self.0.len() < BUFFERS_KEPT {
-            self.0.push(buffer);
-        }
     }
 }
 
@@ -264,266 +230,5 @@ impl RxConn {
             }
             State::Held { token, .. } => !self.peer.ni.upcalls.forget_delayed(token),
         }
-    }
-
-    /// One system call; `false` if it has emptied the socket.
-    fn read(&mut self, turn: Turn<'_>, pool: &mut BufferPool, budget: &mut usize) -> Result<bool, Broken> {
-        turn.shard.counters.rx.calls.one();
-        let buffer = pool.take();
-        let direct = match &mut self.state {
-            State::Payload(incoming) => incoming.direct().map_or(0, |(_, _, left)| left),
-            State::Frame | State::Held { .. } => 0,
-        };
-        if direct >= DIRECT_MIN {
-            self.read_direct(turn, pool, buffer, budget)
-        } else {
-            self.read_buffered(turn, pool, buffer, budget)
-        }
-    }
-
-    fn read_buffered(
-        &mut self,
-        turn: Turn<'_>,
-        pool: &mut BufferPool,
-        mut buffer: Box<[u8]>,
-        budget: &mut usize,
-    ) -> Result<bool, Broken> {
-        let start = self.head_len;
-        buffer[..start].copy_from_slice(&self.head[..start]);
-        let wanted = match &self.state {
-            State::Payload(incoming) => incoming.left().saturating_add(BULK_AHEAD),
-            _ if self.bulky => start + BULK_AHEAD,
-            _ => BUFFER_BYTES,
-        };
-        let room = wanted.clamp(start + 1, BUFFER_BYTES);
-        match self.heard(turn, self.conn.stream.receive(&mut buffer[start..room])) {
-            Ok(Some(count)) => {
-                self.head_len = 0;
-                self.digest(turn, pool, buffer, 0..start + count, budget)?;
-                Ok(start + count == room)
-            }
-            nothing => {
-                pool.put(buffer);
-                nothing.map(|_| false)
-            }
-        }
-    }
-
-    fn read_direct(
-        &mut self,
-        turn: Turn<'_>,
-        pool: &mut BufferPool,
-        mut buffer: Box<[u8]>,
-        budget: &mut usize,
-    ) -> Result<bool, Broken> {
-        let State::Payload(incoming) = &mut self.state else { return Ok(false) };
-        let Some((sink, skip, left)) = incoming.direct() else { return Ok(false) };
-        let mut pieces = Scatter::new();
-        let most = pieces.inline_size() - 1;
-        sink.scatter(skip, &mut pieces, most);
-        let direct_room: usize = pieces.iter().map(|piece| piece.len()).sum();
-        let ahead = if direct_room == left { BULK_AHEAD } else { 0 };
-        if ahead > 0 {
-            pieces.push(PartMut::new(&mut buffer[..ahead]));
-        }
-        let received = self.conn.stream.receive_into(&mut pieces);
-        drop(pieces);
-        let count = match self.heard(turn, received) {
-            Ok(Some(count)) => count,
-            nothing => {
-                pool.put(buffer);
-                return nothing.map(|_| false);
-            }
-        };
-        let direct = count.min(direct_room);
-        turn.shard.counters.rx.bytes_direct.add(direct);
-        if let State::Payload(incoming) = &mut self.state {
-            incoming.received_directly(direct);
-        }
-        self.settle()?;
-        *budget = budget.saturating_sub(usize::from(matches!(self.state, State::Frame)));
-        self.digest(turn, pool, buffer, 0..count - direct, budget)?;
-        Ok(count == direct_room + ahead)
-    }
-
-    /// What a receive gave: bytes, nothing, or the end of the connection.
-    fn heard(&mut self, turn: Turn<'_>, received: Received) -> Result<Option<usize>, Broken> {
-        match received {
-            Received::Bytes(count) => {
-                self.last_heard_ns = turn.now_ns;
-                self.heard = true;
-                if self.eager {
-                    self.conn.stream.acknowledge_now();
-                }
-                Ok(Some(count))
-            }
-            Received::Nothing => {
-                self.ending = false;
-                Ok(None)
-            }
-            Received::End => Err(self.ended()),
-            Received::Broken(errno) => Err(Broken { errno, protocol: false, detail: String::new() }),
-        }
-    }
-
-    /// Why there is nothing more to receive. Once a send has been told that TCP has given up, receiving tells an end.
-    fn ended(&self) -> Broken {
-        if let Some(errno) = self.conn.broken() {
-            return Broken { errno, protocol: false, detail: String::new() };
-        }
-        if self.is_mid_message() {
-            return Broken {
-                errno: Errno::EPROTO,
-                protocol: true,
-                detail: "it ended inside a message".into(),
-            };
-        }
-        Broken { errno: Errno::ECONNRESET, protocol: false, detail: "the peer closed it".into() }
-    }
-
-    /// Works through bytes that were read. What must wait is stashed, the beginning of a header is kept, and the buffer
-    /// goes back to the pool if nothing of it is needed.
-    fn digest(
-        &mut self,
-        turn: Turn<'_>,
-        pool: &mut BufferPool,
-        buffer: Box<[u8]>,
-        range: std::ops::Range<usize>,
-        budget: &mut usize,
-    ) -> Result<(), Broken> {
-        let mut start = range.start;
-        loop {
-            let bytes = &buffer[start..range.end];
-            match &mut self.state {
-                State::Held { .. } => break,
-                State::Payload(incoming) => {
-                    let count = incoming.left().min(bytes.len());
-                    let taken = incoming.take(&bytes[..count]);
-                    turn.shard.counters.rx.bytes_copied.add(taken.copied);
-                    turn.shard.counters.rx.bytes_discarded.add(taken.discarded);
-                    start += count;
-                    self.settle()?;
-                    if matches!(self.state, State::Payload(_)) {
-                        break;
-                    }
-                }
-                State::Frame if *budget == 0 || bytes.is_empty() => break,
-                State::Frame => match self.decoder.decode(bytes)? {
-                    None => {
-                        self.head[..bytes.len()].copy_from_slice(bytes);
-                        self.head_len = bytes.len();
-                        self.begun_ns.get_or_insert(turn.now_ns);
-                        start = range.end;
-                        break;
-                    }
-                    Some((used, frame)) => {
-                        let checksum = self.decoder.checksum(&bytes[..used]);
-                        start += used;
-                        *budget -= 1;
-                        self.on_frame(turn, frame, checksum)?;
-                    }
-                },
-            }
-        }
-        if start < range.end {
-            self.stash = Some(Stash { buffer, start, end: range.end });
-        } else {
-            pool.put(buffer);
-        }
-        Ok(())
-    }
-
-    fn on_frame(
-        &mut self,
-        turn: Turn<'_>,
-        frame: Frame,
-        checksum: Option<MessageChecksum>,
-    ) -> Result<(), Broken> {
-        match frame {
-            Frame::Noop(prefix) => {
-                turn.shard.counters.rx.noops.one();
-                self.begun_ns = None;
-                check_acks(&prefix)
-            }
-            Frame::Lnet(prefix, header) => {
-                turn.shard.counters.rx.messages.one();
-                check_acks(&prefix)?;
-                self.begun_ns.get_or_insert(turn.now_ns);
-                self.on_message(turn, header, prefix.wants_ack(), checksum)
-            }
-        }
-    }
-
-    fn on_message(
-        &mut self,
-        turn: Turn<'_>,
-        mut header: Header,
-        cookie: Option<u64>,
-        checksum: Option<MessageChecksum>,
-    ) -> Result<(), Broken> {
-        if let Some(source) = self.rewrite {
-            header.src = source;
-        }
-        let total = header.payload_length as usize;
-        self.bulky = total >= BULKY_MIN;
-        let arrival = Arrival {
-            ni: self.peer.key.ni,
-            from: self.peer.key.id,
-            header: &header,
-            rx: RxContext(self.conn.key.0),
-        };
-        let delivery = match self.peer.ni.upcalls.parse(&arrival) {
-            Verdict::Deliver(delivery) => Some(delivery),
-            Verdict::Done | Verdict::Discard => None,
-            Verdict::Delay(token) => {
-                self.state = State::Held { token, total, cookie, checksum };
-                self.begun_ns = Some(turn.now_ns);
-                return Ok(());
-            }
-            Verdict::Close(errno) => {
-                let detail = format!("LNet does not take the {} it sent", header.message_type());
-                return Err(Broken { errno, protocol: true, detail });
-            }
-        };
-        self.state = State::Payload(Incoming::new(delivery, total, cookie, checksum));
-        self.settle()
-    }
-
-    /// Tells the engine what is due, acknowledges, and ends the message if it is complete.
-    fn settle(&mut self) -> Result<(), Broken> {
-        let State::Payload(incoming) = &mut self.state else { return Ok(()) };
-        if incoming.is_due() {
-            let cookie = incoming.cookie.take();
-            incoming.finish(&*self.peer.ni.upcalls)?;
-            if let Some(cookie) = cookie {
-                acknowledge(&self.peer, cookie)?;
-            }
-        }
-        if matches!(&self.state, State::Payload(incoming) if incoming.is_complete()) {
-            self.state = State::Frame;
-            self.begun_ns = None;
-        }
-        Ok(())
-    }
-}
-
-/// Queues the acknowledgement of a zero-copy request, on the connection made for that or any other (lnet-wire 26).
-fn acknowledge(peer: &Peer, cookie: u64) -> Result<(), Broken> {
-    let conn = peer.state.lock().choose_for_noop().cloned();
-    match conn {
-        Some(conn) => Ok(conn.acknowledge(cookie)?),
-        None => Ok(()),
-    }
-}
-
-/// This side asks for no zero-copy acks, so that there are none to come.
-fn check_acks(prefix: &Prefix) -> Result<(), Broken> {
-    match prefix.acks() {
-        Acks::None | Acks::Keepalive => Ok(()),
-        acks => Err(Broken {
-            errno: Errno::EPROTO,
-            protocol: true,
-            detail: format!("it acknowledges zero-copy requests that were never made: {acks:?}"),
-        }),
     }
 }

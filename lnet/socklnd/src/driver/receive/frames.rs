@@ -1,0 +1,162 @@
+//! What the bytes mean: prefixes, headers and payloads, one after the other (lnet-wire 25 and 26).
+
+use lnet_api::{Arrival, Errno, RxContext, Verdict};
+use lnet_proto::Header;
+use lnet_proto::sock::{Acks, Frame, MessageChecksum, Prefix};
+
+use super::incoming::Incoming;
+use super::{Broken, BufferPool, RxConn, Stash, State};
+use crate::driver::Turn;
+use crate::peer::Peer;
+
+/// Behind a payload of at least so much, little is read ahead: the next one then takes two system calls, and is not
+/// copied. Below, one call and a copy cost less (measured: docs/performance.md).
+const BULKY_MIN: usize = 48 << 10;
+
+impl RxConn {
+    /// Works through bytes that were read. What must wait is stashed, the beginning of a header is kept, and the buffer
+    /// goes back to the pool if nothing of it is needed.
+    pub(super) fn digest(
+        &mut self,
+        turn: Turn<'_>,
+        pool: &mut BufferPool,
+        buffer: Box<[u8]>,
+        range: std::ops::Range<usize>,
+        budget: &mut usize,
+    ) -> Result<(), Broken> {
+        let mut start = range.start;
+        loop {
+            let bytes = &buffer[start..range.end];
+            match &mut self.state {
+                State::Held { .. } => break,
+                State::Payload(incoming) => {
+                    let count = incoming.left().min(bytes.len());
+                    let taken = incoming.take(&bytes[..count]);
+                    turn.shard.counters.rx.bytes_copied.add(taken.copied);
+                    turn.shard.counters.rx.bytes_discarded.add(taken.discarded);
+                    start += count;
+                    self.settle()?;
+                    if matches!(self.state, State::Payload(_)) {
+                        break;
+                    }
+                }
+                State::Frame if *budget == 0 || bytes.is_empty() => break,
+                State::Frame => match self.decoder.decode(bytes)? {
+                    None => {
+                        self.head[..bytes.len()].copy_from_slice(bytes);
+                        self.head_len = bytes.len();
+                        self.begun_ns.get_or_insert(turn.now_ns);
+                        start = range.end;
+                        break;
+                    }
+                    Some((used, frame)) => {
+                        let checksum = self.decoder.checksum(&bytes[..used]);
+                        start += used;
+                        *budget -= 1;
+                        self.on_frame(turn, frame, checksum)?;
+                    }
+                },
+            }
+        }
+        if start < range.end {
+            self.stash = Some(Stash { buffer, start, end: range.end });
+        } else {
+            pool.put(buffer);
+        }
+        Ok(())
+    }
+
+    fn on_frame(
+        &mut self,
+        turn: Turn<'_>,
+        frame: Frame,
+        checksum: Option<MessageChecksum>,
+    ) -> Result<(), Broken> {
+        match frame {
+            Frame::Noop(prefix) => {
+                turn.shard.counters.rx.noops.one();
+                self.begun_ns = None;
+                check_acks(&prefix)
+            }
+            Frame::Lnet(prefix, header) => {
+                turn.shard.counters.rx.messages.one();
+                check_acks(&prefix)?;
+                self.begun_ns.get_or_insert(turn.now_ns);
+                self.on_message(turn, header, prefix.wants_ack(), checksum)
+            }
+        }
+    }
+
+    fn on_message(
+        &mut self,
+        turn: Turn<'_>,
+        mut header: Header,
+        cookie: Option<u64>,
+        checksum: Option<MessageChecksum>,
+    ) -> Result<(), Broken> {
+        if let Some(source) = self.rewrite {
+            header.src = source;
+        }
+        let total = header.payload_length as usize;
+        self.bulky = total >= BULKY_MIN;
+        let arrival = Arrival {
+            ni: self.peer.key.ni,
+            from: self.peer.key.id,
+            header: &header,
+            rx: RxContext(self.conn.key.0),
+        };
+        let delivery = match self.peer.ni.upcalls.parse(&arrival) {
+            Verdict::Deliver(delivery) => Some(delivery),
+            Verdict::Done | Verdict::Discard => None,
+            Verdict::Delay(token) => {
+                self.state = State::Held { token, total, cookie, checksum };
+                self.begun_ns = Some(turn.now_ns);
+                return Ok(());
+            }
+            Verdict::Close(errno) => {
+                let detail = format!("LNet does not take the {} it sent", header.message_type());
+                return Err(Broken { errno, protocol: true, detail });
+            }
+        };
+        self.state = State::Payload(Incoming::new(delivery, total, cookie, checksum));
+        self.settle()
+    }
+
+    /// Tells the engine what is due, acknowledges, and ends the message if it is complete.
+    pub(super) fn settle(&mut self) -> Result<(), Broken> {
+        let State::Payload(incoming) = &mut self.state else { return Ok(()) };
+        if incoming.is_due() {
+            let cookie = incoming.cookie.take();
+            incoming.finish(&*self.peer.ni.upcalls)?;
+            if let Some(cookie) = cookie {
+                acknowledge(&self.peer, cookie)?;
+            }
+        }
+        if matches!(&self.state, State::Payload(incoming) if incoming.is_complete()) {
+            self.state = State::Frame;
+            self.begun_ns = None;
+        }
+        Ok(())
+    }
+}
+
+/// Queues the acknowledgement of a zero-copy request, on the connection made for that or any other (lnet-wire 26).
+fn acknowledge(peer: &Peer, cookie: u64) -> Result<(), Broken> {
+    let conn = peer.state.lock().choose_for_noop().cloned();
+    match conn {
+        Some(conn) => Ok(conn.acknowledge(cookie)?),
+        None => Ok(()),
+    }
+}
+
+/// This side asks for no zero-copy acks, so that there are none to come.
+fn check_acks(prefix: &Prefix) -> Result<(), Broken> {
+    match prefix.acks() {
+        Acks::None | Acks::Keepalive => Ok(()),
+        acks => Err(Broken {
+            errno: Errno::EPROTO,
+            protocol: true,
+            detail: format!("it acknowledges zero-copy requests that were never made: {acks:?}"),
+        }),
+    }
+}

@@ -1,0 +1,139 @@
+//! System calls that receive: many small messages with one, or one large payload to its place.
+
+use lnet_api::Errno;
+use lnet_region::PartMut;
+
+use super::buffers::BUFFER_BYTES;
+use super::{Broken, BufferPool, RxConn, State};
+use crate::driver::Turn;
+use crate::sys::{Received, Scatter};
+
+/// A payload of which at least so much is still to come goes straight to its place. Below, the longer list that the
+/// system call is given costs more than the copy (measured: docs/performance.md).
+const DIRECT_MIN: usize = 12 << 10;
+
+/// How much is read ahead on a connection that carries bulk: enough for the next header and a small message, little
+/// enough that next to nothing of the next bulk is copied.
+const BULK_AHEAD: usize = 4 << 10;
+
+impl RxConn {
+    /// One system call; `false` if it has emptied the socket.
+    pub(super) fn read(
+        &mut self,
+        turn: Turn<'_>,
+        pool: &mut BufferPool,
+        budget: &mut usize,
+    ) -> Result<bool, Broken> {
+        turn.shard.counters.rx.calls.one();
+        let buffer = pool.take();
+        let direct = match &mut self.state {
+            State::Payload(incoming) => incoming.direct().map_or(0, |(_, _, left)| left),
+            State::Frame | State::Held { .. } => 0,
+        };
+        if direct >= DIRECT_MIN {
+            self.read_direct(turn, pool, buffer, budget)
+        } else {
+            self.read_buffered(turn, pool, buffer, budget)
+        }
+    }
+
+    fn read_buffered(
+        &mut self,
+        turn: Turn<'_>,
+        pool: &mut BufferPool,
+        mut buffer: Box<[u8]>,
+        budget: &mut usize,
+    ) -> Result<bool, Broken> {
+        let start = self.head_len;
+        buffer[..start].copy_from_slice(&self.head[..start]);
+        let wanted = match &self.state {
+            State::Payload(incoming) => incoming.left().saturating_add(BULK_AHEAD),
+            _ if self.bulky => start + BULK_AHEAD,
+            _ => BUFFER_BYTES,
+        };
+        let room = wanted.clamp(start + 1, BUFFER_BYTES);
+        match self.heard(turn, self.conn.stream.receive(&mut buffer[start..room])) {
+            Ok(Some(count)) => {
+                self.head_len = 0;
+                self.digest(turn, pool, buffer, 0..start + count, budget)?;
+                Ok(start + count == room)
+            }
+            nothing => {
+                pool.put(buffer);
+                nothing.map(|_| false)
+            }
+        }
+    }
+
+    fn read_direct(
+        &mut self,
+        turn: Turn<'_>,
+        pool: &mut BufferPool,
+        mut buffer: Box<[u8]>,
+        budget: &mut usize,
+    ) -> Result<bool, Broken> {
+        let State::Payload(incoming) = &mut self.state else { return Ok(false) };
+        let Some((sink, skip, left)) = incoming.direct() else { return Ok(false) };
+        let mut pieces = Scatter::new();
+        let most = pieces.inline_size() - 1;
+        sink.scatter(skip, &mut pieces, most);
+        let direct_room: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let ahead = if direct_room == left { BULK_AHEAD } else { 0 };
+        if ahead > 0 {
+            pieces.push(PartMut::new(&mut buffer[..ahead]));
+        }
+        let received = self.conn.stream.receive_into(&mut pieces);
+        drop(pieces);
+        let count = match self.heard(turn, received) {
+            Ok(Some(count)) => count,
+            nothing => {
+                pool.put(buffer);
+                return nothing.map(|_| false);
+            }
+        };
+        let direct = count.min(direct_room);
+        turn.shard.counters.rx.bytes_direct.add(direct);
+        if let State::Payload(incoming) = &mut self.state {
+            incoming.received_directly(direct);
+        }
+        self.settle()?;
+        *budget = budget.saturating_sub(usize::from(matches!(self.state, State::Frame)));
+        self.digest(turn, pool, buffer, 0..count - direct, budget)?;
+        Ok(count == direct_room + ahead)
+    }
+
+    /// What a receive gave: bytes, nothing, or the end of the connection.
+    fn heard(&mut self, turn: Turn<'_>, received: Received) -> Result<Option<usize>, Broken> {
+        match received {
+            Received::Bytes(count) => {
+                self.last_heard_ns = turn.now_ns;
+                self.heard = true;
+                if self.eager {
+                    self.conn.stream.acknowledge_now();
+                }
+                Ok(Some(count))
+            }
+            Received::Nothing => {
+                self.ending = false;
+                Ok(None)
+            }
+            Received::End => Err(self.ended()),
+            Received::Broken(errno) => Err(Broken { errno, protocol: false, detail: String::new() }),
+        }
+    }
+
+    /// Why there is nothing more to receive. Once a send has been told that TCP has given up, receiving tells an end.
+    fn ended(&self) -> Broken {
+        if let Some(errno) = self.conn.broken() {
+            return Broken { errno, protocol: false, detail: String::new() };
+        }
+        if self.is_mid_message() {
+            return Broken {
+                errno: Errno::EPROTO,
+                protocol: true,
+                detail: "it ended inside a message".into(),
+            };
+        }
+        Broken { errno: Errno::ECONNRESET, protocol: false, detail: "the peer closed it".into() }
+    }
+}
