@@ -96,7 +96,10 @@ fn a_cable_that_is_pulled_from_idle_connections() {
         let nids = sides.each_ref().map(|side| side.nid());
         for (side, peer) in sides.iter_mut().zip(nids.iter().rev()) {
             let failure = side.ask(0, "failure", &format!("of={peer}"), "failure").0;
-            assert!(failure.contains("step=Established") && failure.contains("no longer answers"), "{failure}");
+            assert!(
+                failure.contains("step=Established") && failure.contains("no longer answers"),
+                "{failure}"
+            );
         }
         hosts.set_cable("up");
         let [one, other] = &mut sides;

@@ -93,8 +93,8 @@ impl Failure {
                 "is the host up, the address right, and the port open in its firewall?"
             }
             (Step::Handshake, Errno::ECONNRESET | Errno::EPIPE) => {
-                "the node hung up: it does not have this NID, or it accepts privileged source ports only (run as root, \
-                 give the program CAP_NET_BIND_SERVICE, or set accept=all there)"
+                "the node hung up: it does not have this NID, it accepts privileged source ports only (run as root, \
+                 give the program CAP_NET_BIND_SERVICE, or set accept=all there), or it has just gone down or restarted"
             }
             (Step::Handshake, Errno::ETIMEDOUT) => {
                 "something accepts connections there but does not speak LNet"

@@ -50,6 +50,13 @@ pub struct Peer {
 pub struct Values(pub String);
 
 impl Values {
+    /// The words of a list, `key=word,word…`.
+    pub fn words(&self, key: &str) -> Vec<String> {
+        let value = self.0.split(' ').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
+        let words = value.unwrap_or_else(|| panic!("no list {key} in {self:?}")).split(',');
+        words.filter(|word| !word.is_empty()).map(str::to_string).collect()
+    }
+
     pub fn number(&self, key: &str) -> u64 {
         let value = self.0.split(' ').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
         value.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no number {key} in {self:?}"))

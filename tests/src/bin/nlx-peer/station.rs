@@ -9,7 +9,7 @@
 //! | `advance J by=` | waits for so many more rounds of a stream | `advanced` |
 //! | `fail J by=` | waits for so many more failures of a stream | `failed` |
 //! | `stop J` | ends a stream | `done rounds= failed= blank= errors=` |
-//! | `ping J to= [seconds=]` | pings again and again until it is answered | `pinged` or `lost` |
+//! | `ping J to= [seconds=]` | pings again and again until it is answered | `pinged nids= failed=` (the errnos before that) or `lost` |
 //! | `counts J` | | `counts` with counters |
 //! | `failure J of=` | | `failure` with the errno and the words of a peer's last |
 //! | `conns J per_peer=` | changes `conns_per_peer` | `changed` |
@@ -17,7 +17,7 @@
 //!
 //! What must not be is answered by `wrong`, with the reason.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -270,10 +270,16 @@ impl Station {
         let timeout = Duration::from_secs(words.value_or("seconds", 30)?);
         let (node, target) = (&self.life().node, words.value("to")?);
         let begun = Instant::now();
+        let mut failed = BTreeSet::new();
         loop {
             match node.ping(target, None, timeout.saturating_sub(begun.elapsed())) {
-                Ok(answer) => self.say("pinged", words.job, &format!("nids={}", answer.nids.len())),
-                Err(_) if begun.elapsed() < timeout => {
+                Ok(answer) => {
+                    let failed: Vec<String> = failed.into_iter().collect();
+                    let values = format!("nids={} failed={}", answer.nids.len(), failed.join(","));
+                    self.say("pinged", words.job, &values);
+                }
+                Err(failure) if begun.elapsed() < timeout => {
+                    failed.insert(format!("{:?}", failure.errno));
                     std::thread::yield_now();
                     continue;
                 }
