@@ -1,0 +1,138 @@
+//! Who is let in: the checks of lnet-wire 9 that need the net lock, and what a peer may have under way.
+
+use lnet_api::{Arrival, Errno, Verdict};
+use lnet_proto::{Header, MessageType};
+
+use super::{ack_of, is_push};
+use crate::engine::Engine;
+use crate::message::{Inbound, Way};
+use crate::net::Net;
+use crate::ni::Phase;
+use crate::peer::Peer;
+
+/// The most answers under way to one peer before its requests are dropped. A peer that asks but does not take the
+/// answers must not fill the table of messages, nor lease a region as often as it can be (4096 times); one that works has
+/// its few credits' worth in flight (8 over TCP), and waiting what its program asks for at once: a Lustre server, for some
+/// hundred requests of a few MiB each, over a thousand.
+const PEER_ANSWERS_MAX: u32 = 2048;
+
+/// The part of the table of messages beyond which no answer is queued behind others to the same peer: one in this many.
+/// What is left is for those who take their answers, whatever number of peers does not.
+const CROWDED: usize = 2;
+
+impl Engine {
+    /// The checks that need the net lock: those of the NIDs, and whether the peer may ask for more.
+    pub(super) fn admit(&self, arrival: &Arrival<'_>) -> Result<Inbound, Verdict> {
+        let (header, dest) = (arrival.header, arrival.header.dest.nid);
+        let mut partition = arrival.from.nid.cpt_of(self.common.partitions());
+        let mut net = self.net.lock(partition);
+        // An NI may be bound to some partitions; then its peers belong to those.
+        while let Some((_, ni)) = net.shared().nis.find(arrival.ni)
+            && ni.cpts.of(arrival.from.nid) != partition
+        {
+            partition = ni.cpts.of(arrival.from.nid);
+            drop(net);
+            net = self.net.lock(partition);
+        }
+        let (part, shared) = net.split();
+        if dest != arrival.ni && (dest.net() == arrival.ni.net() || shared.nis.is_local(dest)) {
+            return Err(Verdict::Close(Errno::EPROTO));
+        }
+        let found = shared.nis.find(arrival.ni).filter(|(_, ni)| ni.phase != Phase::Stopping);
+        let Some((key, ni)) = found else { return Err(part.refuse(header)) };
+        let kind = header.message_type();
+        if let Some(share) = part.share_mut(key) {
+            share.traffic.received.count(kind);
+        }
+        // No peer is this node itself (lnet-wire 14): what this node sends to itself goes through no network. And no
+        // one is everybody.
+        let nobody = shared.nis.is_local(header.src.nid) || header.src.nid.is_any();
+        let welcome = dest == arrival.ni && !nobody;
+        let peer = match asks(header) {
+            true if welcome => {
+                part.peers.enter(&self.common.hasher, key, arrival.from, ni.limits.peer_credits)
+            }
+            _ => part.peers.find(&self.common.hasher, key, arrival.from),
+        };
+        if let Some(peer) = peer {
+            part.peers.get_mut(peer).traffic.received.count(kind);
+        }
+        let may_ask = !asks(header) || peer.is_some_and(|peer| part.may_answer(&part.peers[peer]));
+        let back = Way::Over { ni: key, peer: arrival.from, partition };
+        if !welcome || !may_ask {
+            part.drop_from(back, peer, header);
+            return Err(Verdict::Discard);
+        }
+        Ok(Inbound { back, from: arrival.from, rx: arrival.rx, nids: shared.nids_of(header.src.nid) })
+    }
+
+    /// Drops a message that was admitted.
+    pub(crate) fn discard(&self, inbound: &Inbound, header: &Header) -> Verdict {
+        let mut net = self.net.lock(self.partition_of(inbound));
+        match inbound.back {
+            Way::Here => {
+                net.lo.dropped.count(header.message_type());
+                net.refuse(header)
+            }
+            Way::Over { ni, peer, .. } => {
+                let peer = net.peers.find(&self.common.hasher, ni, peer);
+                net.drop_from(inbound.back, peer, header);
+                Verdict::Discard
+            }
+        }
+    }
+
+    /// A push begins, unless a buffer is taking one from this peer.
+    pub(super) fn begin_push(&self, back: Way) -> bool {
+        let Way::Over { ni, peer, partition } = back else { return true };
+        let mut net = self.net.lock(partition);
+        net.known_peer(&self.common, ni, peer).is_none_or(|peer| !std::mem::replace(&mut peer.pushing, true))
+    }
+
+    /// A push is over.
+    pub(crate) fn end_push(&self, back: Way) {
+        if let Way::Over { ni, peer, partition } = back
+            && let Some(peer) = self.net.lock(partition).known_peer(&self.common, ni, peer)
+        {
+            peer.pushing = false;
+        }
+    }
+}
+
+impl Net {
+    fn may_answer(&self, peer: &Peer) -> bool {
+        let crowded = self.messages.len() >= self.messages.limit() / CROWDED;
+        let queues_answers = peer.answers > 0 && peer.waiting > 0;
+        peer.answers < PEER_ANSWERS_MAX && !(crowded && queues_answers)
+    }
+
+    /// Counts a message that nobody takes.
+    pub(crate) fn refuse(&mut self, header: &Header) -> Verdict {
+        self.counters.drop_count += 1;
+        self.counters.drop_length += u64::from(header.payload_length);
+        Verdict::Discard
+    }
+
+    /// Counts a dropped message of a peer.
+    fn drop_from(&mut self, back: Way, peer: Option<u32>, header: &Header) {
+        let _ = self.refuse(header);
+        let kind = header.message_type();
+        if let Way::Over { ni, .. } = back
+            && let Some(share) = self.share_mut(ni)
+        {
+            share.traffic.dropped.count(kind);
+        }
+        if let Some(peer) = peer {
+            self.peers.get_mut(peer).traffic.dropped.count(kind);
+        }
+    }
+}
+
+/// Whether a message causes an answer, or is a push.
+fn asks(header: &Header) -> bool {
+    match header.message_type() {
+        MessageType::Get => true,
+        MessageType::Put => !ack_of(header).is_none() || is_push(header),
+        MessageType::Ack | MessageType::Reply => false,
+    }
+}
