@@ -15,6 +15,7 @@ pub mod passive;
 pub mod report;
 pub mod rules;
 pub mod session;
+mod verdict;
 pub mod wire;
 
 pub use active::{Policy, Target};

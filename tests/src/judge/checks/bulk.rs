@@ -6,7 +6,8 @@ use super::Verdict;
 use super::messages::NOWHERE;
 use crate::judge::active::Target;
 use crate::judge::frame::{Frame, Message, NO_HANDLE, frame_bytes};
-use crate::judge::session::{MIN_BULK, Session, judge_answer};
+use crate::judge::session::{MIN_BULK, Session};
+use crate::judge::verdict::judge_answer;
 use crate::judge::wire::kind;
 
 /// From here on a kernel asks for zero-copy acks.

@@ -6,7 +6,8 @@ use super::Verdict;
 use crate::judge::active::Target;
 use crate::judge::frame::{Message, PING_BITS};
 use crate::judge::info::{PingInfo, UP, feature};
-use crate::judge::session::{DISCOVERY_SINK, LCTL_SINK, Session, judge_answer};
+use crate::judge::session::{DISCOVERY_SINK, LCTL_SINK, Session};
+use crate::judge::verdict::judge_answer;
 use crate::judge::wire::{Order, kind, request};
 
 pub(super) fn answered(target: &Target) -> Verdict {

@@ -1,7 +1,9 @@
 //! The passive side: the judge plays a kernel node. It accepts what a kernel accepts, resets where it resets, and holds
-//! whoever connects to the [rules].
+//! whoever connects to the [rules](super::rules).
 
 mod conn;
+mod handshake;
+mod messages;
 mod outgoing;
 mod peers;
 
@@ -11,13 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::Report;
 use super::active::{PATIENCE, Policy, new_incarnation};
-use super::frame::{ACK, GET, Message, PING_BITS, PUT, REPLY};
-use super::info::{PingInfo, feature};
-use super::session::{DISCOVERY_SINK, MIN_BULK, judge_answer};
-use super::wire::{Nid, kind};
-use super::{Report, rules};
-use peers::{Peer, State};
+use super::frame::Message;
+use super::wire::Nid;
+use peers::State;
 
 /// What the judge is about to send: for proofs that a check can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -212,154 +212,6 @@ impl Shared {
                 return Err(missing());
             }
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    fn discover(self: &Arc<Self>, nid: Nid) -> Result<(), String> {
-        let own = self.play.nid;
-        let (handle, complete) = {
-            let mut state = self.lock();
-            let peer = state.peer(nid)?;
-            if peer.discovered {
-                return Ok(());
-            }
-            (peer.new_handle(self.incarnation), peer.is_complete())
-        };
-        let answered = self.ask(nid, &Message::get(own, nid, 0, PING_BITS, handle, DISCOVERY_SINK))?;
-        let info = self.judge_table(nid, &answered);
-        if info?.features & feature::PUSHES == feature::PUSHES {
-            let handle = self.lock().peer(nid)?.new_handle(self.incarnation);
-            let push =
-                Message::put(own, nid, 0, PING_BITS, handle, &PingInfo::of(own, feature::KERNEL).bytes());
-            let ack = self.ask(nid, &push);
-            self.lock().record.note(rules::PUSH, ack.map(drop));
-        }
-        let mut state = self.lock();
-        let peer = state.peer(nid)?;
-        peer.discovered = true;
-        // It has answered behind all three hellos, so it knows its connections.
-        peer.settled |= complete;
-        Ok(())
-    }
-
-    /// What a peer says of itself, asked or not.
-    fn judge_table(&self, nid: Nid, message: &Message) -> Result<PingInfo, String> {
-        let info = PingInfo::parse(&message.payload);
-        let verdict = info.clone().and_then(|info| {
-            let known = info.nis.iter().any(|&(listed, _)| listed == nid);
-            rules::must(known && info.sequence > 0, || format!("it says of itself {info:x?}"))
-        });
-        self.lock().record.note(rules::PING, verdict);
-        info
-    }
-
-    /// Sends a PUT or GET; gives its answer, once the zero-copy ack has come too.
-    fn ask(self: &Arc<Self>, nid: Nid, asked: &Message) -> Result<Message, String> {
-        let handle = asked.handle();
-        self.lock().peer(nid)?.asked.insert(handle, None);
-        let cookie = self.send(nid, asked)?;
-        let what = if asked.kind == GET { "REPLY" } else { "ACK" };
-        let answered = self.wait(
-            |state| match state.peer(nid) {
-                Err(gone) => Some(Err(gone)),
-                Ok(peer) => {
-                    let acknowledged = cookie.is_none_or(|cookie| !peer.outstanding.contains_key(&cookie));
-                    peer.asked.get(&handle).cloned().flatten().filter(|_| acknowledged).map(Ok)
-                }
-            },
-            || format!("no {what}, or no zero-copy ack of cookie {cookie:?}"),
-        );
-        let mut state = self.lock();
-        let answered = match answered {
-            Ok(answered) => answered?,
-            Err(missing) => {
-                let waits =
-                    |peer: &mut Peer| cookie.is_some_and(|cookie| peer.outstanding.contains_key(&cookie));
-                let rule = match state.peer(nid).is_ok_and(waits) {
-                    true => rules::ZC_ACK,
-                    _ if asked.is_ping() => rules::PING,
-                    _ if asked.is_push() => rules::PUSH,
-                    _ => rules::ANSWERS,
-                };
-                state.record.note(rule, Err(missing.clone()));
-                return Err(missing);
-            }
-        };
-        let verdict = judge_answer(asked, &answered);
-        state.record.note(rules::ANSWERS, verdict.clone());
-        verdict.map(|()| answered)
-    }
-
-    /// Sends a message where a kernel would; gives the cookie it asks with, if it does.
-    fn send(self: &Arc<Self>, nid: Nid, message: &Message) -> Result<Option<u64>, String> {
-        let carries = self.lock().peer(nid)?.carries();
-        if !carries {
-            outgoing::connect(self, nid)?;
-        }
-        let (bytes, stream, cookie) = {
-            let mut state = self.lock();
-            let peer = state.peer(nid)?;
-            let is_bulk = message.wire_bytes(peer.version) >= MIN_BULK;
-            let conn = peer.choose(if is_bulk { kind::BULK_OUT } else { kind::CONTROL });
-            let (stream, on) =
-                conn.map(|conn| (conn.stream.clone(), conn.kind)).ok_or("no connection for it")?;
-            let cookie = (message.payload.len() >= 16_384).then(|| peer.new_cookie(on));
-            let message = message.clone().with_cookie(cookie.unwrap_or(0));
-            (message.bytes(peer.version, super::wire::Order::Little), stream, cookie)
-        };
-        self.write(&stream, Stage::Frame, bytes)?;
-        Ok(cookie)
-    }
-
-    fn write(&self, stream: &peers::Writer, stage: Stage, mut bytes: Vec<u8>) -> Result<(), String> {
-        if let Some(tamper) = &self.play.tamper {
-            tamper(stage, &mut bytes);
-        }
-        let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
-        io::Write::write_all(&mut *stream, &bytes).map_err(|error| format!("cannot send: {error}"))
-    }
-
-    /// What a kernel does with a message that is for it.
-    fn respond(self: &Arc<Self>, nid: Nid, message: &Message) -> Result<(), String> {
-        let own = self.play.nid;
-        match message.kind {
-            ACK | REPLY => {
-                let mut state = self.lock();
-                let peer = state.peer(nid)?;
-                let known = match peer.asked.get_mut(&message.handle()) {
-                    Some(place @ None) => {
-                        *place = Some(message.clone());
-                        true
-                    }
-                    _ => false,
-                };
-                let words = || format!("a message of type {} for no handle of ours", message.kind);
-                // Whoever asked judges the rest of it.
-                if !known {
-                    state.record.note(rules::ANSWERS, Err(words()));
-                }
-                Ok(())
-            }
-            GET if message.is_ping() => {
-                let mut info = PingInfo::of(own, feature::KERNEL).bytes();
-                info.truncate(message.sink() as usize);
-                self.send(nid, &message.answer(REPLY, own, &info)).map(drop)
-            }
-            PUT => {
-                if message.is_push() {
-                    // A kernel acknowledges it, whatever it says.
-                    let _ = self.judge_table(nid, message);
-                }
-                let kept = message.is_push() || self.lock().store(message);
-                if kept && message.handle() != super::frame::NO_HANDLE {
-                    self.send(nid, &message.answer(ACK, own, &[]))?;
-                }
-                Ok(())
-            }
-            _ => {
-                let stored = self.lock().stored(message);
-                stored.map_or(Ok(()), |bytes| self.send(nid, &message.answer(REPLY, own, &bytes)).map(drop))
-            }
         }
     }
 }

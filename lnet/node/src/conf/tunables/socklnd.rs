@@ -119,7 +119,13 @@ pub(super) const ROWS: &[Tunable] = &[
     ),
     idle(SOCKLND, "nconnds", "4", "", "nlx has no threads that connect: who drives the network does"),
     idle(SOCKLND, "typed_conns", "1", "1", "peers demand typed connections (hello V3)"),
-    idle(SOCKLND, "enable_csum", "0", "0", "nlx sends no checksums; it verifies those of peers that speak hello V2"),
+    idle(
+        SOCKLND,
+        "enable_csum",
+        "0",
+        "0",
+        "nlx sends no checksums; it verifies those of peers that speak hello V2",
+    ),
     idle(SOCKLND, "inject_csum_error", "0", "0", "for tests of the kernel's LND"),
     idle(SOCKLND, "enable_irq_affinity", "0", "0", "obsolete in LNet"),
     idle(

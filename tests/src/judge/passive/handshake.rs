@@ -1,0 +1,180 @@
+//! The handshake of a connection that the judge accepts (lnet-wire 21 to 24).
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
+
+use super::peers::{Conn, State, Writer};
+use super::{Shared, Stage, outgoing};
+use crate::judge::active::Policy;
+use crate::judge::dial::PRIVILEGED_MIN;
+use crate::judge::rules::{self, Rule, must};
+use crate::judge::wire::{
+    ACCEPTOR_MAGIC, BadHello, Hello, LNET_MAGIC, Nid, Order, PID, PRIVILEGED_MAX, kind, request, request_v1,
+    request_v2,
+};
+
+/// Bytes of the shorter of the two requests.
+const REQUEST_V1: usize = 16;
+
+/// Takes the connection, or refuses it as a kernel does.
+pub(super) fn shake_hands(
+    shared: &Arc<Shared>,
+    stream: &mut TcpStream,
+    number: usize,
+) -> Option<(Hello, Order)> {
+    let port = stream.peer_addr().ok()?.port();
+    let play = &shared.play;
+    if play.policy == Policy::Secure {
+        let privileged = (PRIVILEGED_MIN..=PRIVILEGED_MAX).contains(&port);
+        let verdict = must(privileged, || format!("a connection from port {port}"));
+        if !note(shared, rules::SOURCE_PORT, verdict) {
+            return None;
+        }
+    }
+    take_request(shared, stream)?;
+    let (hello, order) = match Hello::read(stream) {
+        Ok(read) => read,
+        Err(BadHello::Version(version)) => {
+            note(shared, rules::HELLO, Err(format!("version {version}")));
+            answer(shared, stream, &own_hello(shared, play.nid.version(), Nid::ANY, kind::NONE));
+            return None;
+        }
+        Err(bad) => {
+            note(shared, rules::HELLO, Err(bad.to_string()));
+            return None;
+        }
+    };
+    let known_kind = matches!(hello.kind, kind::ANY | kind::CONTROL | kind::BULK_IN | kind::BULK_OUT);
+    if hello.src == Nid::ANY || !known_kind {
+        note(shared, rules::HELLO, Err(format!("{hello:?}")));
+        return None;
+    }
+    let mut state = shared.lock();
+    judge_hello(&mut state, shared, &hello, order);
+    let races = play.race && state.raced.insert(hello.src);
+    if races {
+        drop(state);
+        outgoing::race(shared, &hello);
+        state = shared.lock();
+    }
+    let own_kind = kind::inverse(hello.kind);
+    let connects = races || state.connecting.contains(&hello.src);
+    let reply = match state.peers.get(&hello.src) {
+        // lnet-wire 24: the higher NID's own connection wins.
+        _ if connects && play.nid > hello.src => kind::NONE,
+        Some(peer) if (peer.version, peer.incarnation) != (hello.version, hello.src_incarnation) => {
+            // A restarted peer, or one that says another number each time: the latter never gets its connections.
+            let words = || format!("{:#x} beside {:#x}", hello.src_incarnation, peer.incarnation);
+            let verdict = Err(words());
+            state.record.note(rules::INCARNATION, verdict);
+            state.close_peer(hello.src);
+            kind::NONE
+        }
+        Some(peer) if peer.has(own_kind) => kind::NONE,
+        _ => own_kind,
+    };
+    if reply == kind::NONE {
+        drop(state);
+        answer(shared, stream, &own_hello(shared, hello.version, hello.src, kind::NONE));
+        return None;
+    }
+    let writer: Writer = Arc::new(Mutex::new(stream.try_clone().ok()?));
+    // The hello is the first on the connection, before anybody who finds it in the table sends on it.
+    answer(shared, stream, &own_hello(shared, hello.version, hello.src, own_kind));
+    let peer = state.add_conn(&hello, Conn { number, kind: own_kind, stream: writer });
+    if peer.conns.len() == 3 && peer.is_complete() {
+        peer.conns.sort_unstable_by_key(|conn| conn.number);
+        // The types as the peer calls them.
+        let kinds: Vec<u32> = peer.conns.iter().map(|conn| kind::inverse(conn.kind)).collect();
+        let right = kinds == [kind::CONTROL, kind::BULK_IN, kind::BULK_OUT];
+        state.record.note(rules::ORDER, must(right, || format!("{kinds:?}")));
+        state.record.note(rules::INCARNATION, Ok(()));
+    }
+    Some((hello, order))
+}
+
+/// Reads the connection request; `None` if the connection is over.
+fn take_request(shared: &Shared, stream: &mut TcpStream) -> Option<()> {
+    let own = shared.play.nid;
+    let expected = request(own, Order::Little);
+    let mut bytes = vec![0; REQUEST_V1];
+    let mut read = stream.read_exact(&mut bytes);
+    // Of a request of another version no more is read before it is known for one.
+    if read.is_ok() && bytes[..8] == expected[..8] {
+        bytes.resize(expected.len(), 0);
+        read = stream.read_exact(&mut bytes[REQUEST_V1..]);
+    }
+    if let Err(error) = read {
+        note(shared, rules::REQUEST, Err(format!("no request: {error}")));
+        return None;
+    }
+    let verdict = must(bytes == expected, || format!("the request {bytes:02x?}"));
+    if note(shared, rules::REQUEST, verdict) {
+        return Some(());
+    }
+    let orders = [Order::Little, Order::Big];
+    let magic = |magic| orders.into_iter().find(|order| order.u32_at(&bytes, 0) == magic);
+    if let Some(order) = magic(ACCEPTOR_MAGIC) {
+        match order.u32_at(&bytes, 4) {
+            1 => return (!own.is_large() && bytes == request_v1(own, order)).then_some(()),
+            2 => {
+                let mut rest = vec![0; request_v2(own, order).len() - bytes.len()];
+                stream.read_exact(&mut rest).ok()?;
+                return ([bytes, rest].concat() == request_v2(own, order)).then_some(());
+            }
+            _ => {}
+        }
+    } else {
+        magic(LNET_MAGIC)?;
+    }
+    let little = Order::Little;
+    let _ = stream.write_all(&[&little.u32(ACCEPTOR_MAGIC)[..], &little.u32(1), &[0; 8]].concat());
+    None
+}
+
+/// What a kernel takes but never sends is a violation as well.
+fn judge_hello(state: &mut State, shared: &Shared, hello: &Hello, order: Order) {
+    let first = !state.peers.contains_key(&hello.src);
+    let verdict = must(order == Order::Little, || "byte order Big".to_string())
+        .and(must(!first || hello.version == shared.play.nid.version(), || {
+            format!("version {} first", hello.version)
+        }))
+        .and(must(hello.dst == shared.play.nid, || format!("destination NID {}", hello.dst)))
+        .and(must(hello.src_pid == PID, || format!("source PID {}", hello.src_pid)))
+        .and(must([0, PID].contains(&hello.dst_pid), || format!("destination PID {}", hello.dst_pid)))
+        .and(must(hello.src_incarnation != 0, || "no incarnation".to_string()))
+        .and(must([0, shared.incarnation].contains(&hello.dst_incarnation), || {
+            format!("destination incarnation {:#x}", hello.dst_incarnation)
+        }))
+        .and(must(hello.addresses.is_empty(), || format!("addresses {:x?}", hello.addresses)))
+        .and(must(hello.kind != kind::ANY, || "type ANY".to_string()));
+    state.record.note(rules::HELLO, verdict);
+}
+
+fn own_hello(shared: &Shared, version: u32, to: Nid, kind: u32) -> Hello {
+    Hello {
+        version,
+        src: shared.play.nid,
+        dst: to,
+        src_pid: PID,
+        dst_pid: 0,
+        src_incarnation: shared.incarnation,
+        dst_incarnation: 0,
+        kind,
+        addresses: Vec::new(),
+    }
+}
+
+fn answer(shared: &Shared, stream: &mut TcpStream, hello: &Hello) {
+    let mut bytes = hello.bytes(Order::Little);
+    if let Some(tamper) = &shared.play.tamper {
+        tamper(Stage::Hello, &mut bytes);
+    }
+    // A peer that has gone is noticed by whoever reads.
+    let _ = stream.write_all(&bytes);
+}
+
+fn note(shared: &Shared, rule: Rule, verdict: Result<(), String>) -> bool {
+    shared.lock().record.note(rule, verdict)
+}
