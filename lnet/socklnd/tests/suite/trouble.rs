@@ -225,6 +225,9 @@ fn what_lnet_does_not_take_closes_the_peer() {
     wire.send(&raw::put(peer, node.nid.ipv4().unwrap(), 0, 0, b"x"));
     assert_eq!(wire.read_to_end(&[&node]), b"");
     assert_eq!(node.lost(), [(ProcessId::lnet(nid_of(peer)), Errno::EPROTO)]);
+    // For whom it was is told: a node behind a translated address is known by another NID (lnet-wire 27).
+    let failure = node.lnd.last_failure(nid_of(peer)).unwrap();
+    assert!(failure.detail.contains(&format!("the PUT it sent to {}", node.nid)), "{failure}");
 }
 
 #[test]

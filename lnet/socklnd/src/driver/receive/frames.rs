@@ -114,7 +114,8 @@ impl RxConn {
                 return Ok(());
             }
             Verdict::Close(errno) => {
-                let detail = format!("LNet does not take the {} it sent", header.message_type());
+                let (kind, dest) = (header.message_type(), header.dest.nid);
+                let detail = format!("LNet does not take the {kind} it sent to {dest}");
                 return Err(Broken { errno, protocol: true, detail });
             }
         };
