@@ -62,25 +62,55 @@ pub enum CoreError {
         /// The portal.
         portal: u32,
     },
-    /// A descriptor has 48 bytes.
-    #[error("a descriptor of {length} bytes: it has {}", crate::Descriptor::LEN)]
+    /// A descriptor has 48 bytes or 56.
+    #[error(
+        "a descriptor of {length} bytes: it has {} or {}",
+        crate::Descriptor::COMPATIBLE_LEN,
+        crate::Descriptor::EXTENDED_LEN
+    )]
     DescriptorLength {
         /// The bytes there are.
         length: usize,
     },
     /// The descriptor is corrupt.
-    #[error("the descriptor's checksum is {stored:#018x}, its content has {computed:#018x}")]
+    #[error("a descriptor's checksum is {stored:#x}, its content has {computed:#x}")]
     DescriptorChecksum {
         /// The checksum in it.
         stored: u64,
         /// The checksum it should have.
         computed: u64,
     },
+    /// The descriptor has the length of ours, but something else wrote it.
+    #[error("a descriptor with the magic {magic:02x?}: nlx writes {known:02x?}")]
+    DescriptorMagic {
+        /// Its magic.
+        magic: [u8; 3],
+        /// The magic of our form.
+        known: [u8; 3],
+    },
+    /// The descriptor was written by a newer nlx.
+    #[error("a descriptor of version {version}: only version {known} is known")]
+    DescriptorVersion {
+        /// Its version.
+        version: u8,
+        /// The version that can be read.
+        known: u8,
+    },
     /// The descriptor says what none may say.
-    #[error("not a valid descriptor: {rule}")]
+    #[error("a descriptor's {field} is {value}: it must be {rule}")]
     DescriptorContent {
         /// What is wrong.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+        /// What it may be.
         rule: &'static str,
+    },
+    /// The NID of a descriptor is none.
+    #[error("a descriptor's NID: {source}")]
+    DescriptorNid {
+        /// What is wrong.
+        source: lnet_nid::NidError,
     },
     /// Both sides would send, or both receive.
     #[error("a descriptor for {passive} does not go with {active}")]
@@ -97,12 +127,6 @@ pub enum CoreError {
         length: u64,
         /// Bytes there is room for.
         room: u64,
-    },
-    /// The NID does not fit into a descriptor.
-    #[error("{nid} has more than the 8 bytes a descriptor has room for")]
-    DescriptorNid {
-        /// The NID.
-        nid: Nid,
     },
     /// A buffer or a segment of it is too long.
     #[error("a {object} of {bytes} bytes: at most {limit} are allowed")]
@@ -190,7 +214,10 @@ impl CoreError {
             | CoreError::PortalRange { .. }
             | CoreError::DescriptorLength { .. }
             | CoreError::DescriptorChecksum { .. }
+            | CoreError::DescriptorMagic { .. }
+            | CoreError::DescriptorVersion { .. }
             | CoreError::DescriptorContent { .. }
+            | CoreError::DescriptorNid { .. }
             | CoreError::Range { .. } => Errno::EINVAL,
             CoreError::NotLocal { .. }
             | CoreError::NoSuchBuffer { .. }
@@ -199,7 +226,6 @@ impl CoreError {
             CoreError::NoFreeTmId { .. } => Errno::EADDRNOTAVAIL,
             CoreError::DescriptorDirection { .. } => Errno::EPERM,
             CoreError::DescriptorTooLong { .. } | CoreError::TooLong { .. } => Errno::EFBIG,
-            CoreError::DescriptorNid { .. } => Errno::EAFNOSUPPORT,
             CoreError::BufferBusy { .. } | CoreError::TmBusy { .. } => Errno::EBUSY,
             CoreError::Stopped { .. } => Errno::ESHUTDOWN,
             CoreError::TooMany { .. } => Errno::ENOMEM,

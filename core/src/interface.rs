@@ -2,6 +2,7 @@
 
 use crate::{
     Address, BufferEvent, BufferHandle, CoreError, IoVec, Limits, Nid, Operation, StartAddress, Submitted,
+    TmOptions,
 };
 
 /// A domain: buffers are registered with it, and transfer machines started in it (S-1).
@@ -35,31 +36,6 @@ pub trait Core: Send + Sync {
     /// EINVAL for a portal other than 1 to 63, ENOENT for a NID or PID that is not this node's, EADDRINUSE if the address is
     /// taken, EADDRNOTAVAIL if no id is free, ENOMEM, or what LNet says.
     fn tm_start(&self, address: &StartAddress, options: &TmOptions) -> Result<Box<dyn CoreTm>, CoreError>;
-}
-
-/// How a transfer machine is started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TmOptions {
-    /// The most events that the operations in flight may need together; ENOMEM beyond. A receive buffer needs as many as it
-    /// takes messages, all others one. The space for them grows with the need.
-    pub events_max: u32,
-}
-
-impl TmOptions {
-    /// With another limit of events.
-    #[must_use]
-    pub const fn events_max(mut self, events_max: u32) -> TmOptions {
-        self.events_max = events_max;
-        self
-    }
-}
-
-impl Default for TmOptions {
-    fn default() -> TmOptions {
-        // 22 MiB of events if they are ever all needed at once.
-        TmOptions { events_max: 1 << 18 }
-    }
 }
 
 /// A started transfer machine.

@@ -25,11 +25,12 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `interface` | [`Core`], [`CoreTm`]: what a transport serves |
+//! | `options` | [`TmOptions`]: how a transfer machine is started |
 //! | `operation` | [`Operation`], [`OperationKind`], [`BufferHandle`], [`Submitted`] |
 //! | `event` | [`BufferEvent`], the 88 bytes in which a completion travels |
 //! | `address` | [`Address`], [`StartAddress`], [`TmId`] and their text |
 //! | `bits` | match bits and header data: a transfer machine id over 52 bits |
-//! | `descriptor` | [`Descriptor`], the 48 bytes by which a passive buffer is made known to its peer |
+//! | `descriptor` | [`Descriptor`], the 48 or 56 bytes by which a passive buffer is made known to its peer |
 //! | `queue` | [`Queue`], the six kinds of operations |
 //! | `limits` | [`Limits`] |
 //! | `error` | [`CoreError`] |
@@ -44,16 +45,18 @@ mod event;
 mod interface;
 mod limits;
 mod operation;
+mod options;
 mod queue;
 
 pub use address::{ADDRESS_TEXT_MAX, Address, StartAddress, TmId};
 pub use bits::{HdrData, MatchCounter, match_bits, split_match_bits};
-pub use descriptor::{Descriptor, PassiveBuffer};
+pub use descriptor::{Descriptor, DescriptorForm, PassiveBuffer};
 pub use error::CoreError;
 pub use event::{BufferEvent, EventFlags};
-pub use interface::{Core, CoreTm, TmOptions};
+pub use interface::{Core, CoreTm};
 pub use limits::Limits;
 pub use operation::{BufferHandle, Operation, OperationKind, Submitted};
+pub use options::{MatchCounters, TmOptions};
 pub use queue::Queue;
 
 /// LNet's plain names and numbers, of which the interface is made.

@@ -11,8 +11,8 @@ pub struct Limits {
     pub segment_bytes_max: usize,
     /// Segments of a buffer: LNet's most fragments of a message.
     pub segments_max: usize,
-    /// Bytes of a bulk descriptor.
-    pub descriptor_bytes: usize,
+    /// Bytes of the longest bulk descriptor. Those that Motr reads have [`crate::Descriptor::COMPATIBLE_LEN`].
+    pub descriptor_bytes_max: usize,
     /// Messages that one receive buffer may take. Event space for all of them is reserved when it is posted.
     pub messages_max: u32,
     /// Buffers registered with a domain at a time.
@@ -25,7 +25,7 @@ impl Limits {
         buffer_bytes_max: 1 << 20,
         segment_bytes_max: 1 << 20,
         segments_max: lnet_region::MAX_FRAGMENTS,
-        descriptor_bytes: crate::Descriptor::LEN,
+        descriptor_bytes_max: crate::Descriptor::MAX_LEN,
         // A 1 MiB buffer of messages of 16 bytes each; smaller ones are no use to anybody.
         messages_max: 1 << 16,
         // A terabyte of buffers of 1 MiB each.
@@ -37,12 +37,12 @@ impl Limits {
 mod tests {
     use super::*;
 
-    // MT-1: Motr's limits, apart from the segment, which need not be a page here.
+    // MT-1: Motr's limits, apart from the segment, which need not be a page here, and the descriptor, which may be ours.
     #[test]
     fn the_limits_are_those_of_lnet() {
         assert_eq!(Limits::LNET.buffer_bytes_max, 1024 * 1024);
         assert_eq!(Limits::LNET.segments_max, 256);
-        assert_eq!(Limits::LNET.descriptor_bytes, 48);
+        assert_eq!(Limits::LNET.descriptor_bytes_max, 56);
         assert_eq!(Limits::LNET.segment_bytes_max, Limits::LNET.buffer_bytes_max);
     }
 }

@@ -111,6 +111,17 @@ impl Flight {
         }
     }
 
+    /// The slot that the next operation gets.
+    pub(crate) fn next_slot(&self) -> u32 {
+        self.free.last().copied().unwrap_or(self.slots.len() as u32)
+    }
+
+    /// The match counters of the passive operations in flight.
+    pub(crate) fn counters(&self) -> impl Iterator<Item = MatchCounter> {
+        let live = self.slots.iter().filter(|slot| slot.live && slot.op.queue.is_passive());
+        live.map(|slot| slot.op.counter)
+    }
+
     /// Everything in flight.
     pub(crate) fn live(&mut self) -> impl Iterator<Item = &mut Op> {
         self.slots.iter_mut().filter(|slot| slot.live).map(|slot| &mut slot.op)

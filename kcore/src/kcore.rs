@@ -8,11 +8,13 @@ use lnet_nid::{Nid, ProcessId};
 use lnet_region::IoVec;
 use nlx_bev_cqueue::{Halves, Heap};
 use nlx_core::{
-    Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Limits, StartAddress, TmOptions,
+    Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Limits, MatchCounters, StartAddress,
+    TmOptions,
 };
 use parking_lot::Mutex;
 
 use crate::buffers::Buffers;
+use crate::counters::Random;
 use crate::machine::Machine;
 use crate::registry::Registry;
 use crate::shared::{Shared, read};
@@ -56,11 +58,11 @@ impl Kcore {
     /// clock is the clock of all deadlines.
     pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>) -> Arc<Kcore> {
         let domain = Domain {
+            registry: Mutex::default(),
             lnet,
             drive,
             limits: Limits::LNET,
             buffers: Buffers::default(),
-            registry: Mutex::default(),
             faults: Arc::default(),
         };
         Arc::new(Kcore { domain: Arc::new(domain) })
@@ -87,12 +89,16 @@ impl Kcore {
         // One slot more than the events: the ring's divider holds none.
         let slots = options.events_max.clamp(1, nlx_bev_cqueue::MAX_SLOTS - 1) + 1;
         let (producer, consumer) = event_queue(slots).map_err(no_queue)?;
+        let random = match options.match_counters {
+            MatchCounters::Sequential => None,
+            MatchCounters::Random => Some(Random::new()?),
+        };
         let domain = self.domain.clone();
         let address = domain.registry.lock().take(wanted)?;
         let network = (domain.lnet.clone(), domain.drive.clone());
-        let shared = Arc::new(Shared::new(address, network, domain.faults.clone(), producer));
+        let shared = Arc::new(Shared::new(address, network, domain.faults.clone(), producer, random));
         match domain.lnet.eq_alloc(shared.clone()) {
-            Ok(eq) => Ok(Machine::new(domain, shared, consumer, eq)),
+            Ok(eq) => Ok(Machine::new(domain, shared, consumer, eq, options.descriptors)),
             Err(error) => {
                 domain.registry.lock().give_back(&address);
                 Err(transport_error("make an event queue")(error))

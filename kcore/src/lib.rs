@@ -39,12 +39,14 @@
 //! | `submit` | how each operation is set up with LNet |
 //! | `shared` | what a transfer machine shares with its event callback |
 //! | `flight` | operations in flight |
+//! | `counters` | match bits for passive buffers |
 //! | `rules` | what each LNet event means for its operation |
 
 #![forbid(unsafe_code)]
 
 mod bell;
 mod buffers;
+mod counters;
 mod flight;
 mod kcore;
 mod machine;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lnet_api::{EqHandle, wait_until};
 use nlx_bev_cqueue::{Consumer, Heap};
-use nlx_core::{Address, BufferEvent, BufferHandle, CoreError, CoreTm, Operation, Submitted};
+use nlx_core::{Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, Operation, Submitted};
 use parking_lot::Mutex;
 
 use crate::bell::wait_without_sleeper;
@@ -19,6 +19,8 @@ pub(crate) struct Machine {
     domain: Arc<Domain>,
     consumer: Mutex<Consumer<BufferEvent, Heap>>,
     eq: EqHandle,
+    /// The form of the descriptors of its passive buffers.
+    descriptors: DescriptorForm,
     /// Until the transfer machine is stopped.
     open: Mutex<bool>,
     /// [`CoreTm::wake`] was called, and no wait has ended by it yet.
@@ -31,9 +33,10 @@ impl Machine {
         shared: Arc<Shared>,
         consumer: Consumer<BufferEvent, Heap>,
         eq: EqHandle,
+        descriptors: DescriptorForm,
     ) -> Machine {
         let (consumer, open) = (Mutex::new(consumer), Mutex::new(true));
-        Machine { shared, domain, consumer, eq, open, woken: AtomicBool::new(false) }
+        Machine { shared, domain, consumer, eq, descriptors, open, woken: AtomicBool::new(false) }
     }
 
     #[cfg(test)]
@@ -54,7 +57,7 @@ impl Machine {
         let (queue, events) = (operation.kind.queue(), operation.kind.events_max());
         let entered =
             self.shared.enter(NewOp { queue, buffer: &buffer, cookie: operation.cookie, events })?;
-        let descriptor = plan.descriptor(address, entered.counter).inspect_err(|_| {
+        let descriptor = plan.descriptor(self.descriptors, address, entered.counter).inspect_err(|_| {
             self.shared.withdraw(entered.key);
         })?;
         plan.start(&self.shared, self.eq, entered)?;

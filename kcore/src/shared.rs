@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::bell::Bell;
 use crate::buffers::Buffer;
+use crate::counters::{Random, Sequential};
 use crate::flight::{Flight, Op, OpKey};
 use crate::kcore::FaultCounters;
 use crate::rules::{Outcome, Verdict, decide};
@@ -26,15 +27,14 @@ pub(crate) struct Shared {
     side: Mutex<Side>,
     /// Some operation has [`Op::doomed`] set.
     doomed: AtomicBool,
+    /// Where the match bits of passive buffers come from if not from [`Side::counters`].
+    random: Option<Random>,
 }
 
 struct Side {
     producer: Producer<BufferEvent, Heap>,
     flight: Flight,
-    /// What the next passive buffer gets, unless it is in use.
-    counter: MatchCounter,
-    /// The counter has been through all its values once: live ones must be skipped from then on.
-    wrapped: bool,
+    counters: Sequential,
     stopped: bool,
 }
 
@@ -59,12 +59,12 @@ impl Shared {
         (lnet, drive): (Arc<dyn LNet>, Arc<dyn Drive>),
         faults: Arc<FaultCounters>,
         producer: Producer<BufferEvent, Heap>,
+        random: Option<Random>,
     ) -> Shared {
         let side = Side {
             producer,
             flight: Flight::default(),
-            counter: MatchCounter::FIRST,
-            wrapped: false,
+            counters: Sequential::up_to(MatchCounter::LAST),
             stopped: false,
         };
         Shared {
@@ -75,6 +75,7 @@ impl Shared {
             faults,
             side: Mutex::new(side),
             doomed: AtomicBool::new(false),
+            random,
         }
     }
 
@@ -82,12 +83,19 @@ impl Shared {
     /// expected; the event that ends it may come before [`Shared::set_md`].
     pub(crate) fn enter(&self, new: NewOp<'_>) -> Result<Entered, CoreError> {
         let started_ns = self.drive.now_ns();
+        let passive = new.queue.is_passive();
+        let random = self.random.as_ref().filter(|_| passive).map(Random::number).transpose()?;
         let mut side = self.side.lock();
         if side.stopped {
             return Err(CoreError::Stopped { address: self.address });
         }
-        let counter = if new.queue.is_passive() { side.next_counter() } else { MatchCounter::UNSOLICITED };
-        let key = side.flight.enter(|key| {
+        let Side { flight, counters, .. } = &mut *side;
+        let counter = match random {
+            Some(number) => number.counter(flight.next_slot()),
+            None if passive => counters.next(|| flight.counters()),
+            None => MatchCounter::UNSOLICITED,
+        };
+        let key = flight.enter(|key| {
             new.buffer.associate(key)?;
             Ok::<_, CoreError>(Op {
                 queue: new.queue,
@@ -240,26 +248,8 @@ impl Shared {
     }
 
     #[cfg(test)]
-    pub(crate) fn set_counter(&self, counter: MatchCounter, wrapped: bool) {
-        let mut side = self.side.lock();
-        (side.counter, side.wrapped) = (counter, wrapped);
-    }
-}
-
-impl Side {
-    /// Match bits that no passive buffer of the transfer machine has.
-    fn next_counter(&mut self) -> MatchCounter {
-        while self.wrapped && self.is_live(self.counter) {
-            self.counter = self.counter.next();
-        }
-        let counter = self.counter;
-        self.counter = counter.next();
-        self.wrapped |= self.counter == MatchCounter::FIRST;
-        counter
-    }
-
-    fn is_live(&mut self, counter: MatchCounter) -> bool {
-        self.flight.live().any(|op| op.counter == counter)
+    pub(crate) fn set_counter(&self, counter: MatchCounter) {
+        self.side.lock().counters.set_next(counter);
     }
 }
 

@@ -6,8 +6,8 @@ use lnet_api::{
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_region::IoVec;
 use nlx_core::{
-    Address, CoreError, Descriptor, HdrData, Limits, MatchCounter, OperationKind, PassiveBuffer, Queue,
-    match_bits,
+    Address, CoreError, Descriptor, DescriptorForm, HdrData, Limits, MatchCounter, OperationKind,
+    PassiveBuffer, Queue, match_bits,
 };
 
 use crate::kcore::transport_error;
@@ -92,6 +92,7 @@ impl Plan {
     /// The descriptor of a passive operation.
     pub(crate) fn descriptor(
         &self,
+        form: DescriptorForm,
         own: &Address,
         counter: MatchCounter,
     ) -> Result<Option<Descriptor>, CoreError> {
@@ -100,7 +101,8 @@ impl Plan {
         }
         let match_bits = match_bits(own.tmid, counter);
         let length = self.memory.len() as u64;
-        Descriptor::encode(&PassiveBuffer { address: *own, match_bits, queue: self.queue, length }).map(Some)
+        let passive = PassiveBuffer { address: *own, match_bits, queue: self.queue, length };
+        Descriptor::encode_as(form, &passive).map(Some)
     }
 
     /// Calls LNet. On success the operation is under way, or over already.

@@ -17,6 +17,7 @@ mod cancelling;
 mod events;
 mod failures;
 mod life;
+mod options;
 mod setup;
 mod waiting;
 

@@ -95,6 +95,21 @@
 //! in a message; the other side then writes into it or reads from it ([`TransferMachine::active_send`],
 //! [`TransferMachine::active_receive`]).
 //!
+//! A descriptor is 48 bytes as Motr writes them, or 56 of our own ([`DescriptorForm`]); programs that keep room for
+//! [`Descriptor::MAX_LEN`] work over IPv6 too. Whoever knows the match bits of a passive buffer can reach it:
+//! [`MatchCounters::Random`] makes them hard to guess.
+//!
+//! ```
+//! use nlx::{DescriptorForm, Domain, MatchCounters, NodeConfig, TmOptions};
+//!
+//! let domain = Domain::in_process(&NodeConfig::new())?;
+//! let options = TmOptions::default().descriptors(DescriptorForm::Extended).match_counters(MatchCounters::Random);
+//! let tm = domain.transfer_machine("0@lo:12345:31:*", options)?;
+//! let (_, descriptor) = tm.passive_receive(domain.allocate(4096)?, None)?;
+//! assert_eq!(descriptor.as_bytes().len(), 56);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! | module | holds |
 //! | --- | --- |
 //! | `domain` | [`Domain`] |
@@ -134,8 +149,8 @@ pub use statistics::QueueStatistics;
 pub use lnet_node::{AcceptPolicy, Node, NodeConfig, NodeError};
 pub use lnet_region::{Fragment, IoVec, Region, RegionError};
 pub use nlx_core::{
-    Address, Core, CoreError, CoreTm, Descriptor, Errno, Limits, Nid, Pid, Queue, StartAddress, TmId,
-    TmOptions,
+    Address, Core, CoreError, CoreTm, Descriptor, DescriptorForm, Errno, Limits, MatchCounters, Nid, Pid,
+    Queue, StartAddress, TmId, TmOptions,
 };
 
 /// The example on the README is compiled.

@@ -78,18 +78,3 @@ fn an_operation_without_room_for_its_events_is_refused() {
     rig.tm.submit(&Operation { buffer: other, cookie: COOKIE, kind: small }).unwrap();
     assert_eq!(rig.tm.needed(), MESSAGES as usize + 1);
 }
-
-// The descriptor of Motr's form has room for 8 bytes of NID.
-#[test]
-fn a_passive_buffer_of_a_large_nid_is_refused_without_a_trace() {
-    let lnet = FakeLnet::new(&["fd00::1@tcp"]);
-    let core = Kcore::new(lnet.clone(), FakeDrive::new());
-    let tm = core.start_machine(&start("fd00::1@tcp:12345:31:*"), &TmOptions::default()).unwrap();
-    let buffer = core.register(&IoVec::whole(Region::heap(16).unwrap())).unwrap();
-    let kind = OperationKind::PassiveReceive;
-    let error = tm.submit(&Operation { buffer, cookie: 0, kind }).unwrap_err();
-    assert_eq!(error.errno(), Errno::EAFNOSUPPORT);
-    assert_eq!(tm.needed(), 0);
-    assert_nothing_posted(&lnet);
-    core.deregister(buffer).unwrap();
-}

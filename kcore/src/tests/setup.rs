@@ -149,7 +149,7 @@ fn match_bits_count_up_and_skip_what_is_in_use_after_the_wrap() {
         nlx_core::split_match_bits(passive.match_bits).1.get()
     };
     assert_eq!(counter(rig.tm.submit(&Operation { buffer: other, cookie: 1, kind }).unwrap()), 1);
-    rig.tm.shared().set_counter(MatchCounter::new(MatchCounter::LAST.get() - 1).unwrap(), false);
+    rig.tm.shared().set_counter(MatchCounter::new(MatchCounter::LAST.get() - 1).unwrap());
     let last = MatchCounter::LAST.get();
     // 1 is in use when the counter comes round.
     for expected in [last - 1, last, 2] {

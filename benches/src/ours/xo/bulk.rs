@@ -62,8 +62,10 @@ pub(crate) fn serve_get(_: Cores, args: &[String]) -> Result<()> {
     }
     loop {
         while ended.len() >= GROUP {
-            let mut message = [0; GROUP * Descriptor::LEN];
-            for (place, buffer) in message.chunks_exact_mut(Descriptor::LEN).zip(ended.drain(..GROUP)) {
+            let mut message = [0; GROUP * Descriptor::COMPATIBLE_LEN];
+            for (place, buffer) in
+                message.chunks_exact_mut(Descriptor::COMPATIBLE_LEN).zip(ended.drain(..GROUP))
+            {
                 place.copy_from_slice(party.offer(buffer)?.as_bytes());
             }
             party.say(&message)?;
@@ -119,8 +121,9 @@ impl Client {
     fn step(&mut self) -> Result<bool> {
         let descriptors = &mut self.descriptors;
         let ended = self.party.next(|message| {
-            let whole =
-                message.chunks_exact(Descriptor::LEN).filter_map(|bytes| Descriptor::from_bytes(bytes).ok());
+            let whole = message
+                .chunks_exact(Descriptor::COMPATIBLE_LEN)
+                .filter_map(|bytes| Descriptor::from_bytes(bytes).ok());
             descriptors.extend(whole);
         })?;
         let is_end = ended.is_some();

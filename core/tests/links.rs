@@ -1,0 +1,28 @@
+//! What the crate links.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// Our own crates among those that a crate links, without itself.
+fn linked(package: &str) -> BTreeSet<String> {
+    let arguments =
+        ["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none", "--package", package];
+    let output =
+        Command::new(env!("CARGO")).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let names = tree.lines().filter_map(|line| line.split_whitespace().next());
+    let ours = names.filter(|name| *name != package && (name.starts_with("lnet") || name.starts_with("nlx")));
+    ours.map(str::to_owned).collect()
+}
+
+/// S-405, S-1: of LNet the Core interface has the names and the memory, and nothing else; a client of a helper, which is
+/// built of it, cannot get at more.
+#[test]
+fn of_lnet_the_core_interface_links_names_and_memory() {
+    assert_eq!(linked("nlx-core"), ["lnet-nid", "lnet-region"].map(str::to_owned).into());
+    // And the same question, asked of a crate that links LNet, finds it.
+    assert!(linked("nlx-kcore").contains("lnet-api"));
+}

@@ -1,0 +1,194 @@
+//! Match bits for passive buffers: values that no other operation in flight of the transfer machine has (S-409, K5).
+
+use std::num::NonZeroU32;
+
+use lnet_api::Errno;
+use nlx_core::{CoreError, Limits, MatchCounter};
+use parking_lot::Mutex;
+
+/// Bits of a random counter that tell operations in flight apart; those above are random.
+const SLOT_BITS: u32 = 20;
+
+// Each operation in flight has a buffer of its own.
+const _: () = assert!(Limits::LNET.buffers_max <= 1 << SLOT_BITS);
+
+/// Random numbers that are fetched at once: 256 bytes, as many as the system gives whole and without being interrupted.
+const BATCH: usize = 64;
+
+/// The counter from 1 to 2⁵²−1 that wraps to 1. It costs the same however many buffers there are; only once in 2⁵² calls
+/// the values in use are gathered.
+pub(crate) struct Sequential {
+    next: MatchCounter,
+    /// Those in use when the counter last began at 1 that are still ahead of it, the nearest last. Everything that came
+    /// into use since then is behind it.
+    taken: Vec<MatchCounter>,
+    /// The value before the wrap.
+    last: MatchCounter,
+}
+
+impl Sequential {
+    /// A counter from 1 to this value, which is far more than there are operations in flight.
+    pub(crate) const fn up_to(last: MatchCounter) -> Sequential {
+        Sequential { next: MatchCounter::FIRST, taken: Vec::new(), last }
+    }
+
+    /// The next value that is none of those in use.
+    pub(crate) fn next<I: Iterator<Item = MatchCounter>>(&mut self, in_use: impl Fn() -> I) -> MatchCounter {
+        loop {
+            if self.next == MatchCounter::FIRST {
+                self.taken.clear();
+                self.taken.extend(in_use());
+                self.taken.sort_unstable_by(|a, b| b.cmp(a));
+            }
+            let candidate = self.next;
+            self.next = if candidate == self.last { MatchCounter::FIRST } else { candidate.next() };
+            if self.taken.pop_if(|taken| *taken == candidate).is_none() {
+                return candidate;
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_next(&mut self, next: MatchCounter) {
+        self.next = next;
+    }
+}
+
+/// Unpredictable values: 32 bits of the system's generator above the slot of the operation in flight, which makes them
+/// unique without a look at the others.
+pub(crate) struct Random {
+    batch: Mutex<Batch>,
+}
+
+struct Batch {
+    numbers: [u32; BATCH],
+    left: usize,
+}
+
+impl Random {
+    /// The first numbers are fetched at once: a system without a generator is found out at the start.
+    pub(crate) fn new() -> Result<Random, CoreError> {
+        Ok(Random { batch: Mutex::new(Batch { numbers: fetch()?, left: BATCH }) })
+    }
+
+    /// A number that nobody can predict. One call in [`BATCH`] costs a system call, and holds no lock meanwhile.
+    pub(crate) fn number(&self) -> Result<RandomNumber, CoreError> {
+        loop {
+            if let Some(number) = self.batch.lock().take() {
+                return Ok(number);
+            }
+            let numbers = fetch()?;
+            *self.batch.lock() = Batch { numbers, left: BATCH };
+        }
+    }
+}
+
+impl Batch {
+    /// A number that was not given before, if there is one. It is forgotten here.
+    fn take(&mut self) -> Option<RandomNumber> {
+        while let Some(left) = self.left.checked_sub(1) {
+            self.left = left;
+            if let Some(number) = NonZeroU32::new(std::mem::take(&mut self.numbers[left])) {
+                return Some(RandomNumber(number));
+            }
+        }
+        None
+    }
+}
+
+/// The upper part of a random counter. Not 0, so that the counter of slot 0 is not either.
+#[derive(Clone, Copy)]
+pub(crate) struct RandomNumber(NonZeroU32);
+
+impl RandomNumber {
+    /// The counter of the operation in this slot.
+    pub(crate) fn counter(self, slot: u32) -> MatchCounter {
+        debug_assert!(slot < 1 << SLOT_BITS);
+        // 32 bits above 20: never more than 52.
+        MatchCounter::new(u64::from(self.0.get()) << SLOT_BITS | u64::from(slot))
+            .unwrap_or(MatchCounter::LAST)
+    }
+}
+
+fn fetch() -> Result<[u32; BATCH], CoreError> {
+    let mut bytes = [0; 4 * BATCH];
+    getrandom::fill(&mut bytes).map_err(|error| CoreError::Transport {
+        action: "get random match bits",
+        reason: error.to_string(),
+        errno: error.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
+    })?;
+    let (words, _) = bytes.as_chunks::<4>();
+    Ok(std::array::from_fn(|at| u32::from_ne_bytes(words[at])))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn counter(value: u64) -> MatchCounter {
+        MatchCounter::new(value).unwrap()
+    }
+
+    /// MT-74, MT-79.
+    #[test]
+    fn a_counter_begins_at_1_and_wraps_to_1() {
+        let mut counters = Sequential::up_to(MatchCounter::LAST);
+        let nothing = std::iter::empty;
+        assert_eq!([(); 3].map(|()| counters.next(nothing).get()), [1, 2, 3]);
+        let last = MatchCounter::LAST.get();
+        counters.set_next(counter(last - 1));
+        assert_eq!([(); 4].map(|()| counters.next(nothing).get()), [last - 1, last, 1, 2]);
+    }
+
+    proptest! {
+        /// K5, MT-79: a counter of 30 values goes round and round, while up to 20 of them are in use.
+        #[test]
+        fn no_value_in_use_is_given_again(ended in prop::collection::vec(0usize..20, 1..300)) {
+            let mut counters = Sequential::up_to(counter(30));
+            let mut in_use = BTreeSet::new();
+            let mut before = 0;
+            for end in ended {
+                let given = counters.next(|| in_use.iter().map(|value| counter(*value))).get();
+                prop_assert!((1..=30).contains(&given));
+                prop_assert!(in_use.insert(given), "{} is in use", given);
+                // It only passes over what is in use now or was when it began at 1.
+                prop_assert!(given > before || (1..=given).all(|value| in_use.contains(&value)));
+                before = given;
+                if in_use.len() == 20 || end % 2 == 0 {
+                    let ending = in_use.iter().nth(end % in_use.len()).copied();
+                    ending.map(|value| in_use.remove(&value));
+                }
+            }
+        }
+
+        #[test]
+        fn random_counters_of_different_slots_differ_whatever_the_numbers(
+            numbers: [NonZeroU32; 2], slots in prop::array::uniform2(0u32..1 << SLOT_BITS),
+        ) {
+            let [a, b] = [0, 1].map(|at| RandomNumber(numbers[at]).counter(slots[at]));
+            prop_assert!(a != MatchCounter::UNSOLICITED && b != MatchCounter::UNSOLICITED);
+            prop_assert_eq!(a == b, (numbers[0], slots[0]) == (numbers[1], slots[1]));
+        }
+    }
+
+    #[test]
+    fn random_numbers_do_not_come_again() {
+        let random = Random::new().unwrap();
+        let numbers: BTreeSet<u32> = (0..4 * BATCH).map(|_| random.number().unwrap().0.get()).collect();
+        // By chance one pair in 130,000 runs, three of them never.
+        assert!(numbers.len() > 4 * BATCH - 3);
+    }
+
+    #[test]
+    fn a_zero_is_passed_over_and_a_number_given_once() {
+        let mut batch = Batch { numbers: [0; BATCH], left: BATCH };
+        batch.numbers[7] = 9;
+        assert_eq!(batch.take().map(|number| number.0.get()), Some(9));
+        assert!(batch.take().is_none());
+        assert_eq!(batch.numbers, [0; BATCH]);
+    }
+}

@@ -1,0 +1,122 @@
+//! What the options of a transfer machine change: the form of descriptors, and where match bits come from.
+
+use std::collections::BTreeSet;
+
+use lnet_fake::Call;
+use nlx_core::{DescriptorForm, MatchCounters, split_match_bits};
+
+use super::*;
+
+/// The bytes that a passive buffer is described with.
+fn described(rig: &Rig, buffer: BufferHandle) -> Descriptor {
+    let operation = Operation { buffer, cookie: COOKIE, kind: OperationKind::PassiveReceive };
+    rig.tm.submit(&operation).unwrap().descriptor.expect("it is passive")
+}
+
+fn counter_of(descriptor: &Descriptor) -> u64 {
+    split_match_bits(descriptor.for_active_send(1).unwrap().match_bits).1.get()
+}
+
+/// A transfer machine whose NID has 16 bytes of address, and a buffer.
+fn with_large_nid() -> (Arc<FakeLnet>, Arc<Kcore>, Machine, BufferHandle) {
+    let lnet = FakeLnet::new(&["fd00::1@tcp"]);
+    let core = Kcore::new(lnet.clone(), FakeDrive::new());
+    let tm = core.start_machine(&start("fd00::1@tcp:12345:31:*"), &TmOptions::default()).unwrap();
+    let buffer = core.register(&IoVec::whole(Region::heap(BUFFER_BYTES).unwrap())).unwrap();
+    lnet.take_calls();
+    (lnet, core, tm, buffer)
+}
+
+/// MT-74: Motr's form is the default.
+#[test]
+fn descriptors_have_the_form_that_was_asked_for() {
+    for (options, form) in [
+        (TmOptions::default(), DescriptorForm::Compatible),
+        (TmOptions::default().descriptors(DescriptorForm::Extended), DescriptorForm::Extended),
+    ] {
+        let rig = Rig::with(options);
+        let descriptor = described(&rig, rig.buffer);
+        assert_eq!(descriptor.form(), form);
+        assert!(descriptor.as_bytes().len() <= rig.core.limits().descriptor_bytes_max);
+        let said = descriptor.for_active_send(1).unwrap();
+        assert_eq!((said.address, said.length), (rig.tm.address(), BUFFER_BYTES as u64));
+    }
+}
+
+/// A passive buffer behind an IPv6 NID is reached by what its descriptor says.
+#[test]
+fn a_large_nid_is_described_and_reached() {
+    let (_, _core, tm, buffer) = with_large_nid();
+    let operation = Operation { buffer, cookie: COOKIE, kind: OperationKind::PassiveReceive };
+    let descriptor = tm.submit(&operation).unwrap().descriptor.unwrap();
+    assert_eq!(descriptor.form(), DescriptorForm::Extended);
+    let rig = Rig::new();
+    rig.start(OperationKind::ActiveSend { descriptor, length: 100 });
+    let calls = rig.lnet.take_calls();
+    let [Call::MdBind { .. }, Call::Put(put)] = &calls[..] else { panic!("not a PUT, but {calls:?}") };
+    assert_eq!(put.target.nid, tm.address().nid);
+    assert_eq!(put.match_bits, match_bits(tm.address().tmid, MatchCounter::FIRST));
+}
+
+/// MT-246, MT-76: whatever is wrong with a descriptor, LNet is not asked and the buffer is free.
+#[test]
+fn a_descriptor_with_a_turned_bit_leaves_everything_as_it_was() {
+    let rig = Rig::new();
+    let (_, _core, tm, buffer) = with_large_nid();
+    let operation = Operation { buffer, cookie: COOKIE, kind: OperationKind::PassiveReceive };
+    let large = tm.submit(&operation).unwrap().descriptor.unwrap();
+    for good in [peers_descriptor(Queue::PassiveBulkReceive, 8192), large] {
+        for bit in 0..8 * good.as_bytes().len() {
+            let mut bytes = good.as_bytes().to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let descriptor = Descriptor::from_bytes(&bytes).unwrap();
+            for kind in [
+                OperationKind::ActiveSend { descriptor, length: 1 },
+                OperationKind::ActiveReceive { descriptor },
+            ] {
+                assert_eq!(rig.submit(kind).unwrap_err().errno(), Errno::EINVAL, "bit {bit}");
+            }
+        }
+    }
+    assert_eq!(rig.lnet.take_kinds(), []);
+    rig.assert_idle();
+}
+
+/// K5: as many buffers wait as there are, each under match bits of its own, which say nothing about the next.
+#[test]
+fn random_match_bits_are_unique_and_not_in_order() {
+    let rig = Rig::with(TmOptions::default().match_counters(MatchCounters::Random));
+    let buffers: Vec<_> = (0..500).map(|_| rig.core.register(&rig.memory).unwrap()).collect();
+    let mut live = BTreeSet::new();
+    let mut high = Vec::new();
+    for (slot, &buffer) in (0..).zip(&buffers) {
+        let counter = counter_of(&described(&rig, buffer));
+        assert!(live.insert(counter), "{counter:#x} is in use");
+        assert_eq!(counter & 0xf_ffff, slot);
+        high.push(counter >> 20);
+    }
+    assert!(high.iter().all(|&number| number != 0));
+    // In order by chance once in 500! runs.
+    assert!(!high.is_sorted());
+    // A slot is used again, its value is not but for a chance of 1 in 2³².
+    rig.tm.cancel(buffers[7], COOKIE).unwrap();
+    rig.tm.event_get().unwrap();
+    let again = counter_of(&described(&rig, buffers[7]));
+    assert!(live.insert(again));
+    assert_eq!(again & 0xf_ffff, 7);
+}
+
+/// What LNet listens for is what the descriptor says, and messages still come under counter 0.
+#[test]
+fn random_match_bits_are_those_of_the_match_entry() {
+    let rig = Rig::with(TmOptions::default().match_counters(MatchCounters::Random));
+    let descriptor = described(&rig, rig.buffer);
+    let calls = rig.lnet.take_calls();
+    let [Call::MeAttach(me), Call::MdAttach { .. }] = &calls[..] else { panic!("{calls:?}") };
+    assert_eq!(me.match_bits, descriptor.for_active_send(1).unwrap().match_bits);
+    let other = rig.core.register(&rig.memory).unwrap();
+    rig.tm.submit(&Operation { buffer: other, cookie: COOKIE, kind: RECEIVE }).unwrap();
+    let calls = rig.lnet.take_calls();
+    let [Call::MeAttach(me), Call::MdAttach { .. }] = &calls[..] else { panic!("{calls:?}") };
+    assert_eq!(me.match_bits, match_bits(rig.tm.address().tmid, MatchCounter::UNSOLICITED));
+}
