@@ -11,16 +11,16 @@ use nlx_core::{
     Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Limits, MatchCounters, StartAddress,
     TmOptions,
 };
-use parking_lot::Mutex;
 
 use crate::buffers::Buffers;
 use crate::counters::Random;
 use crate::machine::Machine;
-use crate::registry::Registry;
+use crate::registry::{self, SharedRegistry};
 use crate::shared::{Shared, read};
 use crate::submit::usable_portal;
 
-/// The Core interface of one LNet node. There is one per node: it keeps the node's transfer machine ids unique.
+/// The Core interface of an LNet node: a domain. A node can have several, each with buffers and transfer machines of its
+/// own; ids of transfer machines are unique among all of them (S-404).
 pub struct Kcore {
     domain: Arc<Domain>,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Domain {
     pub(crate) drive: Arc<dyn Drive>,
     pub(crate) limits: Limits,
     pub(crate) buffers: Buffers,
-    pub(crate) registry: Mutex<Registry>,
+    pub(crate) registry: SharedRegistry,
     faults: Arc<FaultCounters>,
 }
 
@@ -58,7 +58,7 @@ impl Kcore {
     /// clock is the clock of all deadlines.
     pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>) -> Arc<Kcore> {
         let domain = Domain {
-            registry: Mutex::default(),
+            registry: registry::of(&lnet),
             lnet,
             drive,
             limits: Limits::LNET,

@@ -32,7 +32,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `kcore` | [`Kcore`]: the domain |
-//! | `registry` | who has which address |
+//! | `registry` | who has which address, over all domains of a node |
 //! | `buffers` | registered buffers |
 //! | `bell` | waking the thread that waits |
 //! | `machine` | a transfer machine: events, waiting, stopping |

@@ -14,6 +14,7 @@ use crate::Kcore;
 use crate::machine::Machine;
 
 mod cancelling;
+mod domains;
 mod events;
 mod failures;
 mod life;
