@@ -9,7 +9,7 @@ use crate::{Buffer, Error, TransferMachine};
 
 /// A place on the network: buffers are registered with it, and transfer machines started in it.
 ///
-/// Clones share it. The network ends when the last of the domain, its transfer machines and its buffers is gone.
+/// Clones share it. The network ends when the last of the node's domains, their transfer machines and their buffers is gone.
 #[derive(Clone)]
 pub struct Domain {
     inner: Arc<Inner>,
@@ -18,7 +18,7 @@ pub struct Domain {
 pub(crate) struct Inner {
     core: Arc<dyn Core>,
     #[cfg(feature = "in-process")]
-    node: Option<lnet_node::Node>,
+    node: Option<Arc<lnet_node::Node>>,
 }
 
 impl Domain {
@@ -28,9 +28,26 @@ impl Domain {
     /// [`Error::Node`] if a network cannot be started.
     #[cfg(feature = "in-process")]
     pub fn in_process(config: &lnet_node::NodeConfig) -> Result<Domain, Error> {
-        let node = lnet_node::Node::start(config)?;
+        Ok(Domain::on(Arc::new(lnet_node::Node::start(config)?)))
+    }
+
+    /// A domain on a node that is there already. A node may have several: each has buffers of its own, and no two transfer
+    /// machines of theirs ever have the same address (S-404).
+    ///
+    /// ```
+    /// use nlx::{Domain, NodeConfig, TmOptions};
+    ///
+    /// let first = Domain::in_process(&NodeConfig::new())?;
+    /// let second = Domain::on(first.node().expect("it runs in this process").clone());
+    /// let tms = [first, second].map(|domain| domain.transfer_machine("0@lo:12345:31:*", TmOptions::default()));
+    /// let [one, other] = tms.map(|tm| tm.map(|tm| tm.address().to_string()));
+    /// assert_eq!((one?, other?), ("0@lo:12345:31:4095".into(), "0@lo:12345:31:4094".into()));
+    /// # Ok::<(), nlx::Error>(())
+    /// ```
+    #[cfg(feature = "in-process")]
+    pub fn on(node: Arc<lnet_node::Node>) -> Domain {
         let core = nlx_kcore::Kcore::new(node.lnet(), node.drive());
-        Ok(Domain { inner: Arc::new(Inner { core, node: Some(node) }) })
+        Domain { inner: Arc::new(Inner { core, node: Some(node) }) }
     }
 
     /// A domain over any other way to the network.
@@ -44,9 +61,9 @@ impl Domain {
         }
     }
 
-    /// The node inside this program, if the domain has one: for its counters, and to ping others.
+    /// The node inside this program, if the domain has one: for its counters, to ping others, and for more domains.
     #[cfg(feature = "in-process")]
-    pub fn node(&self) -> Option<&lnet_node::Node> {
+    pub fn node(&self) -> Option<&Arc<lnet_node::Node>> {
         self.inner.node.as_ref()
     }
 

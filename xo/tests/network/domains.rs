@@ -1,0 +1,63 @@
+//! Several domains on one node.
+
+use std::net::Ipv4Addr;
+
+use nlx::{Domain, Errno, NodeConfig, Receive, TmOptions, TransferMachine};
+
+/// A node with two domains.
+fn two() -> [Domain; 2] {
+    let first = Domain::in_process(&NodeConfig::new()).unwrap();
+    let second = Domain::on(first.node().unwrap().clone());
+    [first, second]
+}
+
+fn begin(domain: &Domain, text: &str) -> Result<TransferMachine, Errno> {
+    domain.transfer_machine(text, TmOptions::default()).map_err(|error| error.errno())
+}
+
+/// MT-13: what could not start is no domain; what has started has limits, NIDs and room for transfer machines.
+#[test]
+fn a_domain_is_there_only_when_it_has_started() {
+    let held = std::net::TcpListener::bind((Ipv4Addr::new(127, 61, 1, 1), 0)).unwrap();
+    let port = held.local_addr().unwrap().port();
+    let config = NodeConfig::new().net("tcp(127.61.1.1)").unwrap().accept_port(port);
+    assert_eq!(Domain::in_process(&config).unwrap_err().errno(), Errno::EADDRINUSE);
+    drop(held);
+    let domain = Domain::in_process(&config).unwrap();
+    assert_eq!(domain.limits().buffer_bytes_max, 1 << 20);
+    assert_eq!(domain.nids().len(), 2);
+    begin(&domain, "127.61.1.1@tcp:12345:31:*").unwrap();
+}
+
+/// MT-59, MT-60, MT-221.
+#[test]
+fn domains_of_one_node_share_its_ids() {
+    let [first, second] = two();
+    let third = Domain::on(second.node().unwrap().clone());
+    let domains = [&first, &second, &third];
+    let mut tms: Vec<_> = domains.iter().map(|domain| begin(domain, "0@lo:12345:30:*").unwrap()).collect();
+    assert!(tms.is_sorted_by(|one, next| one.address().tmid > next.address().tmid));
+    assert_eq!(begin(&third, &tms[0].address().to_string()).err(), Some(Errno::EADDRINUSE));
+    let middle = tms.remove(1).address();
+    assert_eq!(begin(&first, "0@lo:12345:30:*").unwrap().address(), middle);
+}
+
+/// A buffer is of one domain, a message goes from any to any; and the node lasts as long as the last of its domains.
+#[test]
+fn domains_of_one_node_reach_each_other() {
+    let [first, second] = two();
+    let [a, b] = [&first, &second].map(|domain| begin(domain, "0@lo:12345:30:*").unwrap());
+    let refused = b.passive_receive(first.allocate(16).unwrap(), None).unwrap_err();
+    assert_eq!(refused.error.errno(), Errno::EINVAL);
+    drop(refused);
+    let mut buffer = first.allocate(5).unwrap();
+    buffer.write().unwrap().copy_from_slice(b"hello");
+    drop(first);
+    b.receive(second.allocate(16).unwrap(), Receive { min_receive_size: 16, max_messages: 1 }, None).unwrap();
+    let to = a.end_point(&b.address().to_string()).unwrap();
+    a.send(buffer, 5, &to, None).unwrap();
+    drop(second);
+    let event = b.wait(None).unwrap().unwrap();
+    assert_eq!(event.message.as_deref(), Some(&b"hello"[..]));
+    assert_eq!(event.sender.map(|sender| sender.address()), Some(a.address()));
+}

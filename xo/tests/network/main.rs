@@ -1,0 +1,6 @@
+//! Domains on nodes, and nodes in processes: to whom an address belongs (S-404).
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod domains;
+mod processes;
