@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod active;
+mod careless;
 mod judged;
 mod node;
 mod passive;
