@@ -45,10 +45,16 @@ impl Rates {
             census: node.tcp().census(),
             dropped: new.drop_count - old.drop_count,
             errors: new.errors - old.errors,
+            waiting: waiting(node),
             driver: growth(&self.tcp, &next.tcp),
         };
         (line, next)
     }
+}
+
+/// How many messages wait because as many as the NIs' `credits` are in flight.
+fn waiting(node: &Node) -> u64 {
+    node.ni_statistics().iter().map(|ni| ni.available_tx_credits.min(0).unsigned_abs()).sum()
 }
 
 /// How much each count of the driver has grown.
@@ -91,6 +97,8 @@ pub(super) struct Line {
     census: Census,
     dropped: u64,
     errors: u64,
+    /// Messages that wait for a credit of their NI, at the end of the span.
+    waiting: u64,
     driver: Vec<Count>,
 }
 
@@ -106,6 +114,7 @@ impl Line {
             "connections": self.census.connections,
             "dropped": self.dropped,
             "errors": self.errors,
+            "waiting_for_ni_credits": self.waiting,
             "tcp": driver,
         }})
     }
@@ -117,6 +126,9 @@ impl fmt::Display for Line {
         write!(f, "in {} | out {} | ", self.received, self.sent)?;
         write!(f, "{peers} peers, {connections} connections | ")?;
         write!(f, "{} dropped, {} errors", self.dropped, self.errors)?;
+        if self.waiting > 0 {
+            write!(f, ", {} wait for credits", self.waiting)?;
+        }
         for (words, name, count) in &self.driver {
             if *count > 0 && TROUBLE.contains(name) {
                 write!(f, ", {words}: {count}")?;
