@@ -1,20 +1,23 @@
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use lnet_api::{Errno, Sent, Tx, TxToken};
 use lnet_proto::ProtoError;
-use lnet_proto::sock::{AckQueue, ConnType, Prefix, Version};
+use lnet_proto::sock::{ConnType, Version};
 use parking_lot::Mutex;
 
 use crate::choice::Candidate;
-use crate::counters::LiveTx;
 use crate::ni::Ni;
 use crate::outgoing::{Batch, Outgoing};
 use crate::peer::Peer;
 use crate::shard::{Request, Shard};
 use crate::slab::Key;
 use crate::sys::{Gather, Stream};
+
+mod end;
+mod outbox;
+
+use outbox::Outbox;
 
 /// How many bytes wait for the end of a poll.
 const CORK_BYTES_MAX: usize = 64 << 10;
@@ -46,24 +49,6 @@ pub(crate) struct Conn {
     outbox: Mutex<Outbox>,
 }
 
-struct Outbox {
-    /// No more than the NI's credits: the engine hands over nothing without one, answers included.
-    queue: VecDeque<Outgoing>,
-    acks: AckQueue,
-    keepalive: bool,
-    /// What is being written; `None` while somebody is writing it.
-    batch: Option<Batch>,
-    /// The socket is full, or broken: nobody writes until it becomes writable.
-    blocked: bool,
-    /// The socket became writable while somebody was writing, who may just have found it full.
-    writable: bool,
-    /// The connection is on the list of those that are flushed at the end of the poll.
-    corked: bool,
-    /// Why nothing can be sent any more. The system tells it once, to whoever asks first.
-    broken: Option<Errno>,
-    closed: Option<Errno>,
-}
-
 /// The sender's own message: its result goes back to it, not through an upcall.
 struct Own {
     token: TxToken,
@@ -78,20 +63,9 @@ impl Conn {
         version: Version,
         peer: &Peer,
     ) -> Conn {
-        let outbox = Outbox {
-            queue: VecDeque::new(),
-            acks: AckQueue::new(),
-            keepalive: false,
-            batch: Some(Batch::default()),
-            blocked: false,
-            writable: false,
-            corked: false,
-            broken: None,
-            closed: None,
-        };
         let (queued, used, written) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let (ni, shard) = (peer.ni.clone(), peer.shard.clone());
-        Conn { key, stream, conn_type, version, ni, shard, queued, used, written, outbox: Mutex::new(outbox) }
+        Conn { key, stream, conn_type, version, ni, shard, queued, used, written, outbox: Mutex::default() }
     }
 
     /// Bytes queued or being written.
@@ -224,61 +198,6 @@ impl Conn {
         }
     }
 
-    /// Takes out the messages not yet begun whose time is over, unless somebody is writing them.
-    pub(crate) fn take_overdue(&self, now_ns: u64) -> Vec<TxToken> {
-        let mut overdue = Vec::new();
-        let mut outbox = self.outbox.lock();
-        let Outbox { queue, batch, .. } = &mut *outbox;
-        let mut take = |message: &Outgoing| {
-            let over = message.is_overdue(now_ns);
-            if over {
-                self.queued.fetch_sub(message.len(), Ordering::Relaxed);
-                overdue.extend(message.token);
-            }
-            over
-        };
-        if let Some(batch) = batch {
-            batch.remove_unbegun(&mut take);
-        }
-        queue.retain(|message| !take(message));
-        overdue
-    }
-
-    /// What a send has found broken, if it was more than that the peer has closed it.
-    pub(crate) fn broken(&self) -> Option<Errno> {
-        self.outbox.lock().broken.filter(|errno| *errno != Errno::EPIPE)
-    }
-
-    /// When the message that is partly gone, if there is one, should have been gone; `None` while somebody is writing.
-    pub(crate) fn begun_deadline_ns(&self) -> Option<u64> {
-        self.outbox.lock().batch.as_ref()?.begun().map(|message| message.deadline_ns)
-    }
-
-    /// Ends it: nothing more is sent, and what waits is handed back to be finalised. What somebody is writing at this
-    /// moment is finalised by that thread.
-    pub(crate) fn close(&self, errno: Errno) -> VecDeque<Outgoing> {
-        // Ends a write in another thread, and tells the peer.
-        self.stream.shutdown();
-        let mut outbox = self.outbox.lock();
-        outbox.closed = Some(errno);
-        let mut left = outbox.batch.as_mut().map(Batch::clear).unwrap_or_default();
-        left.append(&mut outbox.queue);
-        left
-    }
-
-    /// Whether it has been closed.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.outbox.lock().closed.is_some()
-    }
-
-    /// Waits until the thread that was writing when [`Conn::close`] was called has finished. It does not block: the
-    /// socket takes no more bytes.
-    pub(crate) fn wait_for_writer(&self) {
-        while self.outbox.lock().batch.is_none() {
-            std::thread::yield_now();
-        }
-    }
-
     /// Writes a batch, and what queues meanwhile. `own` is the caller's message.
     fn write(&self, mut batch: Batch, own: Option<TxToken>) -> Sent {
         let mut own = own.map(|token| Own { token, result: None });
@@ -394,38 +313,5 @@ impl Conn {
             Some(own) if own.token == token => own.result = Some(result),
             _ => self.ni.upcalls.finalize_tx(token, result),
         }
-    }
-}
-
-impl Outbox {
-    /// Nothing waits and nobody writes: a message may be written at once.
-    fn is_idle(&self) -> bool {
-        !self.blocked && self.queue.is_empty() && self.batch.as_ref().is_some_and(Batch::is_empty)
-    }
-
-    /// The batch with something to write in it, if there is something, the socket is not full and nobody writes.
-    /// What joins the messages here is added to the bytes `queued`, as messages are when they are queued.
-    fn take_batch(&mut self, queued: &AtomicUsize, counters: &LiveTx) -> Option<Batch> {
-        if self.blocked || self.closed.is_some() {
-            return None;
-        }
-        let mut batch = self.batch.take()?;
-        if batch.is_empty() {
-            batch.swap(&mut self.queue);
-            let alone = batch.is_empty();
-            let keepalive = (std::mem::take(&mut self.keepalive) && alone).then_some(Prefix::KEEPALIVE);
-            let keepalive = keepalive.inspect(|_| counters.keepalives.one());
-            let acks = std::iter::from_fn(|| self.acks.pop().to_noop()).inspect(|_| counters.zc_acks.one());
-            for prefix in keepalive.into_iter().chain(acks) {
-                let noop = Outgoing::noop(&prefix);
-                queued.fetch_add(noop.len(), Ordering::Relaxed);
-                batch.push_front(noop);
-            }
-        }
-        if batch.is_empty() {
-            self.batch = Some(batch);
-            return None;
-        }
-        Some(batch)
     }
 }

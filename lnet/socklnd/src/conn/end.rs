@@ -1,0 +1,67 @@
+//! How messages and connections end that cannot be sent any more.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use lnet_api::{Errno, TxToken};
+
+use super::Conn;
+use super::outbox::Outbox;
+use crate::outgoing::{Batch, Outgoing};
+
+impl Conn {
+    /// Takes out the messages not yet begun whose time is over, unless somebody is writing them.
+    pub(crate) fn take_overdue(&self, now_ns: u64) -> Vec<TxToken> {
+        let mut overdue = Vec::new();
+        let mut outbox = self.outbox.lock();
+        let Outbox { queue, batch, .. } = &mut *outbox;
+        let mut take = |message: &Outgoing| {
+            let over = message.is_overdue(now_ns);
+            if over {
+                self.queued.fetch_sub(message.len(), Ordering::Relaxed);
+                overdue.extend(message.token);
+            }
+            over
+        };
+        if let Some(batch) = batch {
+            batch.remove_unbegun(&mut take);
+        }
+        queue.retain(|message| !take(message));
+        overdue
+    }
+
+    /// What a send has found broken, if it was more than that the peer has closed it.
+    pub(crate) fn broken(&self) -> Option<Errno> {
+        self.outbox.lock().broken.filter(|errno| *errno != Errno::EPIPE)
+    }
+
+    /// When the message that is partly gone, if there is one, should have been gone; `None` while somebody is writing.
+    pub(crate) fn begun_deadline_ns(&self) -> Option<u64> {
+        self.outbox.lock().batch.as_ref()?.begun().map(|message| message.deadline_ns)
+    }
+
+    /// Ends it: nothing more is sent, and what waits is handed back to be finalised. What somebody is writing at this
+    /// moment is finalised by that thread.
+    pub(crate) fn close(&self, errno: Errno) -> VecDeque<Outgoing> {
+        // Ends a write in another thread, and tells the peer.
+        self.stream.shutdown();
+        let mut outbox = self.outbox.lock();
+        outbox.closed = Some(errno);
+        let mut left = outbox.batch.as_mut().map(Batch::clear).unwrap_or_default();
+        left.append(&mut outbox.queue);
+        left
+    }
+
+    /// Whether it has been closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.outbox.lock().closed.is_some()
+    }
+
+    /// Waits until the thread that was writing when [`Conn::close`] was called has finished. It does not block: the
+    /// socket takes no more bytes.
+    pub(crate) fn wait_for_writer(&self) {
+        while self.outbox.lock().batch.is_none() {
+            std::thread::yield_now();
+        }
+    }
+}
