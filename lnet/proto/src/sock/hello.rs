@@ -83,7 +83,8 @@ pub struct Hello {
     pub version: Version,
     /// The sender's NID.
     pub src_nid: Nid,
-    /// The receiver's NID. To a peer with an unprivileged source port: the NID it is known by (lnet-wire 27).
+    /// The receiver's NID. To a peer with an unprivileged source port: the NID it is known by (lnet-wire 27). Nobody checks
+    /// it (lnet-wire 22.5): what is no NID is read as [`Nid::ANY`].
     pub dst_nid: Nid,
     /// The sender's process id.
     pub src_pid: Pid,
@@ -218,7 +219,7 @@ impl Hello {
         let hello = Hello {
             version,
             src_nid: nid4("hello src_nid", order.u64(raw.src_nid.get()))?,
-            dst_nid: nid4("hello dst_nid", order.u64(raw.dst_nid.get()))?,
+            dst_nid: Nid::try_from_nid4(order.u64(raw.dst_nid.get())).unwrap_or(Nid::ANY),
             src_pid: Pid(order.u32(raw.src_pid.get())),
             dst_pid: Pid(order.u32(raw.dst_pid.get())),
             src_incarnation: order.u64(raw.src_incarnation.get()),
@@ -235,7 +236,7 @@ impl Hello {
         let hello = Hello {
             version: Version::V4,
             src_nid: nid20("hello src_nid", &raw.src_nid)?,
-            dst_nid: nid20("hello dst_nid", &raw.dst_nid)?,
+            dst_nid: Nid::from_wire(&raw.dst_nid).unwrap_or(Nid::ANY),
             src_pid: Pid(order.u32(raw.src_pid.get())),
             dst_pid: Pid(order.u32(raw.dst_pid.get())),
             src_incarnation: order.u64(raw.src_incarnation.get()),
