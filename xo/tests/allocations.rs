@@ -6,7 +6,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use nlx::{Buffer, Descriptor, Domain, EndPoint, NodeConfig, OpId, Receive, TmOptions, TransferMachine};
+use nlx::{
+    Buffer, Descriptor, DescriptorForm, Domain, EndPoint, MatchCounters, NodeConfig, OpId, Receive,
+    TmOptions, TransferMachine,
+};
 
 /// The system's allocator, which counts what each thread asks for.
 struct Counting;
@@ -62,10 +65,9 @@ const ONE_MESSAGE: Receive = Receive { min_receive_size: 4096, max_messages: 1 }
 const TIMEOUT: Option<std::time::Duration> = Some(std::time::Duration::from_secs(3600));
 
 impl Pair {
-    fn new() -> Pair {
+    fn new(options: TmOptions) -> Pair {
         let domain = Domain::in_process(&NodeConfig::new()).unwrap();
-        let [a, b] =
-            [0; 2].map(|_| domain.transfer_machine("0@lo:12345:31:*", TmOptions::default()).unwrap());
+        let [a, b] = [0; 2].map(|_| domain.transfer_machine("0@lo:12345:31:*", options).unwrap());
         let to_b = a.end_point(&b.address().to_string()).unwrap();
         let buffers = [0; 2].map(|_| Some(domain.allocate(4096).unwrap()));
         Pair { a, b, to_b, buffers }
@@ -109,14 +111,18 @@ impl Pair {
 
 #[test]
 fn operations_allocate_nothing_once_the_tables_have_grown() {
-    let mut pair = Pair::new();
-    for _ in 0..100 {
-        pair.round();
-    }
-    let count = allocations(|| {
-        for _ in 0..1000 {
+    let ours =
+        TmOptions::default().descriptors(DescriptorForm::Extended).match_counters(MatchCounters::Random);
+    for options in [TmOptions::default(), ours] {
+        let mut pair = Pair::new(options);
+        for _ in 0..100 {
             pair.round();
         }
-    });
-    assert_eq!(count, 0, "in 1000 rounds of all operations");
+        let count = allocations(|| {
+            for _ in 0..1000 {
+                pair.round();
+            }
+        });
+        assert_eq!(count, 0, "in 1000 rounds of all operations with {options:?}");
+    }
 }

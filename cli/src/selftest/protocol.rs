@@ -11,6 +11,8 @@ pub(crate) const HEAD_BYTES: usize = 24;
 /// The longest message of the self-test: a head and an echo's payload, or a head and a descriptor.
 pub(crate) const MESSAGE_BYTES: usize = 256;
 
+const _: () = assert!(HEAD_BYTES + Descriptor::MAX_LEN <= MESSAGE_BYTES);
+
 /// Payload of an echo: with its head and LNet's own header it stays what LNet calls a small message.
 pub(crate) const ECHO_BYTES: usize = 64;
 

@@ -1,6 +1,7 @@
 //! What is fuzzed, and what must hold.
 
 mod config;
+mod descriptor;
 mod engine;
 mod handshakes;
 mod ib;
@@ -43,6 +44,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "acceptor", run: handshakes::acceptor, seeds: handshakes::acceptor_seeds },
     Target { name: "connector", run: handshakes::connector, seeds: handshakes::connector_seeds },
     Target { name: "keepalive", run: keepalive::keepalive, seeds: keepalive::seeds },
+    Target { name: "descriptor", run: descriptor::descriptor, seeds: descriptor::seeds },
     Target { name: "engine", run: engine::engine, seeds: engine::seeds },
     Target { name: "ib-message", run: ib::message, seeds: ib::message_seeds },
     Target { name: "ib-reject", run: ib::reject, seeds: ib::reject_seeds },
