@@ -6,7 +6,7 @@
 //!
 //! What it keeps true:
 //!
-//! - An address (NID, PID, portal, id) belongs to one transfer machine; ids are given from the top (S-404).
+//! - An address (NID, PID, portal, id) belongs to one transfer machine of the host; ids are given from the top (S-404).
 //! - Space for every event of an operation is reserved before the operation starts, so no completion is ever lost (S-407).
 //! - The event callback takes constant time, allocates nothing and calls nothing of LNet. Everything it touches is kept
 //!   alive by the event queue that calls it (S-415).
@@ -28,6 +28,43 @@
 //!     tm.stop()
 //! }
 //! ```
+//!
+//! # Faults done better
+//!
+//! What motr-transport 14 lists as weak in Motr's core, and how it is here:
+//!
+//! | fault | here |
+//! | --- | --- |
+//! | K1: a callback wakes waiters of a transfer machine that may be gone | the event queue of LNet holds a reference to all that a callback touches, the waker included, and lets go of it when it is freed |
+//! | K2: id 0 can be given | [`TmId`](nlx_core::TmId) is 1 to 4095 |
+//! | K3: bulk PUTs name their sender | their header data is 0; what others send there is not looked at |
+//! | K4: an unexpected event is an assertion | it is counted ([`Faults`]); the operation ends with an error if it was its last event, and goes on if not |
+//! | K5: match bits may be those of a live buffer | after the wrap what is in use is passed over; random ones are unique by their slot ([`MatchCounters`](nlx_core::MatchCounters)) |
+//! | K6: segments must be aligned to pages | of any alignment and length; what there is no room for is refused at registration |
+//! | K7: cutting a buffer to 0 bytes underflows | every number of an operation is checked against its buffer first |
+//! | K8: descriptors with a weak checksum, without version, decoded in place | a form of our own with version and CRC ([`DescriptorForm`](nlx_core::DescriptorForm)); decoding gives a new value; random match bits are hard to guess |
+//! | K9: a list of NIDs leaks half way | it is a value |
+//! | K10: a wait with a pending signal spins | a wait that a signal cuts short goes on until its deadline |
+//! | K11: an event queue is made before the address is checked | the address is checked and taken first; ENOENT for one of another host is documented ([`Core::tm_start`](nlx_core::Core::tm_start)) |
+//! | K12: one list and one mutex for all transfer machines | a registry per node, hashed by NID, PID and portal; an id is found in a set of bits, however many there are |
+//! | K13: lax numbers, two validators that disagree | one strict parser ([`StartAddress`](nlx_core::StartAddress)) |
+//!
+//! # Where Motr's design and its code differ
+//!
+//! By the row of motr-transport 13; rows that are not here concern other layers.
+//!
+//! | row | here |
+//! | --- | --- |
+//! | 1, 2, 27: what a waiter sleeps on, and when it is woken | the queue is looked at first, then the waiter sleeps; woken after the lock, by what outlives the transfer machine |
+//! | 3, 4: header data and sender | 0 for bulk; a sender only for unsolicited messages |
+//! | 5: most messages, least size | checked once, then kept by LNet's own descriptor |
+//! | 6: the invariant | the count of needed events; the magic and the counter have types that cannot be wrong |
+//! | 7, 8: id 0, no start address | neither can be said |
+//! | 9: when needed events are given back | at the last event of the operation |
+//! | 14: least size | of receive buffers only |
+//! | 23: references to memory | an operation holds its regions until its last event |
+//! | 24: local NIDs | LNet is asked every time |
+//! | 25: event queues | one for each transfer machine |
 //!
 //! | module | holds |
 //! | --- | --- |
