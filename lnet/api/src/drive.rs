@@ -5,7 +5,8 @@
 //! shards, and sleeps on their descriptors and its own [`Sleeper`]. A waiter that gets no token sleeps on its
 //! `Sleeper` alone. Who stops driving wakes one waiter that lacks a token, so that somebody always drives while anybody
 //! waits. A *steward* (the node's scheduler thread of a shard) takes over a shard that stays free for long
-//! ([`drive_shard`]), and gives it back as soon as a waiter asks.
+//! ([`drive_shard`]), and gives it back as soon as a waiter asks. One steward at a time looks which shards are free for
+//! that long ([`Watch`]).
 
 use std::os::fd::BorrowedFd;
 
@@ -17,12 +18,14 @@ mod serve;
 mod sync;
 mod tokens;
 mod wait;
+mod watch;
 
 pub use ending::Ending;
 pub use eventfd::EventFd;
 pub use serve::drive_shard;
 pub use tokens::Tokens;
 pub use wait::wait_until;
+pub use watch::Watch;
 
 /// The most shards a node has: some per LND and CPU partition, and one bit each in a waiter's mask.
 pub const MAX_SHARDS: usize = 64;
@@ -86,6 +89,11 @@ pub trait Drive: Clock {
     fn poll(&self, shard: usize, budget: usize) -> Poll {
         let _ = (shard, budget);
         Poll::default()
+    }
+    /// Whether there is anything on a shard that a thread should drive; by default there always is.
+    fn is_active(&self, shard: usize) -> bool {
+        let _ = shard;
+        true
     }
     /// See [`crate::Lnd::arm`].
     fn arm(&self, shard: usize) -> bool {

@@ -17,7 +17,8 @@ mod lnd;
 mod lnet;
 
 pub use drive::{
-    Clock, Drive, Ending, EventFd, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper, Tokens, drive_shard, wait_until,
+    Clock, Drive, Ending, EventFd, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper, Tokens, Watch, drive_shard,
+    wait_until,
 };
 pub use error::LNetError;
 pub use event::{Event, EventHandler, EventKind};

@@ -65,11 +65,6 @@ impl NodeDrive {
         self.ending.end();
     }
 
-    /// Whether there is anything on a shard that a thread should drive.
-    pub(crate) fn is_active(&self, shard: usize) -> bool {
-        self.shard(shard).lnd.is_active()
-    }
-
     /// The CPU partition that a shard belongs to.
     pub(crate) fn partition(&self, shard: usize) -> usize {
         let shard = self.shard(shard);
@@ -104,6 +99,10 @@ impl Drive for NodeDrive {
         let Shard { lnd, number } = self.shard(shard);
         let polled = lnd.poll(*number, now_ns, budget);
         polled.and(Poll { work: 0, deadline_ns: self.engine.advance(now_ns) })
+    }
+
+    fn is_active(&self, shard: usize) -> bool {
+        self.shard(shard).lnd.is_active()
     }
 
     fn arm(&self, shard: usize) -> bool {

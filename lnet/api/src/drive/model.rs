@@ -11,8 +11,13 @@ use super::serve::drive_shard_with;
 use super::wait::wait_with;
 use super::{Clock, Drive, Poll, Sleeper, Tokens, shards_of};
 
+mod watch;
+
 /// The most shards and threads of a model.
 const MOST: usize = 2;
+
+/// What has not happened by then never does.
+const LATEST_NS: u64 = 100;
 
 /// What a kernel would know: who has been woken, and which messages lie unread.
 #[derive(Default)]
@@ -21,6 +26,23 @@ struct Kernel {
     woken: [u64; 2 * MOST],
     /// For each shard: whom its messages are for.
     unread: [Vec<usize>; MOST],
+    /// Who sleeps.
+    beds: [Option<Bed>; 2 * MOST],
+    /// How many threads there are; time passes when all of them sleep. 0: it never passes.
+    threads: usize,
+    /// Everybody sleeps, and nothing will ever end that.
+    stalled: bool,
+}
+
+/// What ends somebody's sleep.
+#[derive(Clone, Copy)]
+struct Bed {
+    /// Shards that become readable.
+    mask: u64,
+    /// Time.
+    until_ns: Option<u64>,
+    /// That everybody else sleeps for ever.
+    stall: bool,
 }
 
 /// The kernel, and who has announced sleep.
@@ -29,6 +51,8 @@ struct System {
     kernel: Mutex<Kernel>,
     bell: Condvar,
     asleep: [AtomicBool; 2 * MOST],
+    /// The time. Not loom's: that somebody reads the clock a moment earlier or later is no interleaving of its own.
+    now_ns: std::sync::atomic::AtomicU64,
 }
 
 /// A node of some shards; message `n` is for waiter `n`.
@@ -37,6 +61,8 @@ struct Net {
     system: Arc<System>,
     got: [AtomicBool; MOST],
     drivers: [AtomicUsize; MOST],
+    /// A bit for each shard on which nothing goes on. Not loom's: no interleaving depends on it alone.
+    quiet: std::sync::atomic::AtomicU64,
     over: AtomicBool,
 }
 
@@ -57,16 +83,53 @@ impl System {
     }
 
     /// Gives which of its shards are readable.
-    fn sleep(&self, number: usize, mask: u64) -> u64 {
+    fn sleep(&self, number: usize, bed: Bed) -> u64 {
         let mut kernel = self.kernel.lock().unwrap();
-        loop {
-            let readable = shards_of(mask).filter(|&shard| !kernel.unread[shard].is_empty());
-            let readable = readable.fold(0, |readable, shard| readable | 1 << shard);
-            if kernel.woken[number] > 0 || readable != 0 {
-                return readable;
+        kernel.beds[number] = Some(bed);
+        while !kernel.rouses(number, bed, self.now_ns()) {
+            if let Some(now_ns) = kernel.pass_time(self.now_ns()) {
+                self.set_time(now_ns);
+            } else {
+                kernel = self.bell.wait(kernel).unwrap();
             }
-            kernel = self.bell.wait(kernel).unwrap();
         }
+        kernel.beds[number] = None;
+        kernel.readable(bed.mask)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.now_ns.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    fn set_time(&self, now_ns: u64) {
+        self.now_ns.store(now_ns, std::sync::atomic::Ordering::Relaxed);
+        self.bell.notify_all();
+    }
+}
+
+impl Kernel {
+    fn readable(&self, mask: u64) -> u64 {
+        let readable = shards_of(mask).filter(|&shard| !self.unread[shard].is_empty());
+        readable.fold(0, |readable, shard| readable | 1 << shard)
+    }
+
+    /// Whether a sleep is over.
+    fn rouses(&self, number: usize, bed: Bed, now_ns: u64) -> bool {
+        let is_late = bed.until_ns.is_some_and(|until_ns| until_ns <= now_ns);
+        self.woken[number] > 0 || self.readable(bed.mask) != 0 || is_late || (bed.stall && self.stalled)
+    }
+
+    /// The time to which it is time to go on, if everybody sleeps and nothing else ends that: the earliest that does.
+    fn pass_time(&mut self, now_ns: u64) -> Option<u64> {
+        let asleep = || self.beds.iter().enumerate().filter_map(|(number, bed)| Some((number, (*bed)?)));
+        let all_asleep = asleep().count() == self.threads;
+        if !all_asleep || asleep().any(|(number, bed)| self.rouses(number, bed, now_ns)) {
+            return None;
+        }
+        let next_ns = asleep().filter_map(|(_, bed)| bed.until_ns).min();
+        let next_ns = next_ns.filter(|next_ns| *next_ns <= LATEST_NS);
+        self.stalled = next_ns.is_none();
+        Some(next_ns.unwrap_or(now_ns))
     }
 }
 
@@ -77,12 +140,18 @@ impl Net {
             system: Arc::default(),
             got: Default::default(),
             drivers: Default::default(),
+            quiet: Default::default(),
             over: AtomicBool::new(false),
         })
     }
 
     fn sleeper(&self, number: usize) -> std::sync::Arc<dyn Sleeper> {
         std::sync::Arc::new(Thread { system: self.system.clone(), number, owed: AtomicU64::new(0) })
+    }
+
+    /// How a thread sleeps.
+    fn sleep(&self, number: usize) -> impl Fn(&dyn Drive, u64, &dyn Sleeper, Option<u64>) -> u64 {
+        move |_, mask, _, until_ns| self.system.sleep(number, Bed { mask, until_ns, stall: false })
     }
 
     /// A message for a waiter arrives on a shard.
@@ -125,13 +194,16 @@ impl Sleeper for Thread {
 
 impl Clock for Net {
     fn now_ns(&self) -> u64 {
-        0
+        self.system.now_ns()
     }
 }
 
 impl Drive for Net {
     fn tokens(&self) -> &Tokens {
         &self.tokens
+    }
+    fn is_active(&self, shard: usize) -> bool {
+        self.quiet.load(std::sync::atomic::Ordering::Relaxed) & 1 << shard == 0
     }
     fn poll(&self, shard: usize, _: usize) -> Poll {
         let drivers = &self.drivers[shard];
@@ -153,9 +225,7 @@ fn waiter(net: &Arc<Net>, number: usize) -> Running {
     let net = net.clone();
     loom::thread::spawn(move || {
         let ready = || net.got[number].load(Ordering::Acquire);
-        let sleep =
-            |_: &dyn Drive, mask: u64, _: &dyn Sleeper, _: Option<u64>| net.system.sleep(number, mask);
-        assert!(wait_with(&*net, &net.sleeper(number), None, ready, sleep));
+        assert!(wait_with(&*net, &net.sleeper(number), None, ready, net.sleep(number)));
     })
 }
 
@@ -167,9 +237,7 @@ fn steward(net: &Arc<Net>, shard: usize) -> Running {
     let net = net.clone();
     loom::thread::spawn(move || {
         let over = || net.over.load(Ordering::SeqCst);
-        let sleep =
-            |_: &dyn Drive, mask: u64, _: &dyn Sleeper, _: Option<u64>| net.system.sleep(number, mask);
-        drive_shard_with(&*net, shard, &sleeper, over, sleep);
+        drive_shard_with(&*net, shard, &sleeper, over, net.sleep(number));
     })
 }
 

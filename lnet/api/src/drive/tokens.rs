@@ -50,9 +50,13 @@ impl Token {
     }
 
     fn call_off_steward(&self) {
-        if self.steward_on_duty.load(Ordering::Relaxed)
-            && let Some(steward) = self.steward.get()
-        {
+        if self.steward_on_duty.load(Ordering::Relaxed) {
+            self.wake_steward();
+        }
+    }
+
+    fn wake_steward(&self) {
+        if let Some(steward) = self.steward.get() {
             steward.wake();
         }
     }
@@ -161,6 +165,16 @@ impl Tokens {
     /// while it drives. The first one named stays.
     pub fn set_steward(&self, shard: usize, steward: Arc<dyn Sleeper>) {
         self.shards[shard].steward.get_or_init(|| steward);
+    }
+
+    /// The thread that was named for a shard, if one was.
+    pub fn steward(&self, shard: usize) -> Option<Arc<dyn Sleeper>> {
+        self.shards[shard].steward.get().cloned()
+    }
+
+    /// Wakes a shard's steward, if it sleeps.
+    pub(crate) fn wake_steward(&self, shard: usize) {
+        self.shards[shard].wake_steward();
     }
 
     /// A steward begins; from now on waiters call it off.

@@ -1,0 +1,142 @@
+//! The stewards' watch: whichever of them keeps it, no shard stays neglected, and no wake-up is lost.
+//!
+//! The program computes: its messages must come without its driving. Time passes when everybody sleeps, and once at any
+//! other moment.
+
+use std::time::Duration;
+
+use super::*;
+use crate::drive::Watch;
+use crate::drive::sync::{Mutant, with_mutant};
+
+const GRACE_NS: u64 = 10;
+
+/// It takes two grace periods after a shard was left until its steward looks: by then everything has come.
+const _: () = assert!(LATEST_NS >= 8 * GRACE_NS);
+
+struct World {
+    net: Arc<Net>,
+    watch: Arc<Watch>,
+    stewards: Vec<Running>,
+}
+
+impl World {
+    /// Stewards for two shards, a program, and so many threads that wait.
+    fn new(waiters: usize) -> World {
+        let net = Net::new(2);
+        net.system.kernel.lock().unwrap().threads = 2 + 1 + waiters;
+        net.system.set_time(GRACE_NS);
+        // Nobody has neglected them yet.
+        (0..2).for_each(|shard| net.tokens.release(shard, GRACE_NS));
+        let watch = Arc::new(Watch::new(Duration::from_nanos(GRACE_NS)));
+        let sleepers = [0, 1].map(|shard| net.sleeper(MOST + shard));
+        (0..2).for_each(|shard| net.tokens.set_steward(shard, sleepers[shard].clone()));
+        let stewards = sleepers.into_iter().enumerate().map(|(shard, sleeper)| {
+            let (net, watch) = (net.clone(), watch.clone());
+            loom::thread::spawn(move || watch.serve_with(&*net, shard, &sleeper, net.sleep(MOST + shard)))
+        });
+        World { stewards: stewards.collect(), net, watch }
+    }
+
+    /// A grace period passes, whatever goes on.
+    fn pass(&self) {
+        // The lock: nobody is between his last look at the clock and his sleep.
+        let _kernel = self.net.system.kernel.lock().unwrap();
+        self.net.system.set_time(self.net.now_ns() + GRACE_NS);
+    }
+
+    /// Sleeps until a message has come, and drives nothing; or until it never will.
+    fn expect(&self, number: usize) {
+        let (net, sleeper) = (&self.net, self.net.sleeper(number));
+        let mut over = false;
+        while !over {
+            sleeper.prepare();
+            over = net.got[number].load(Ordering::Acquire) || self.is_stalled();
+            if !over {
+                net.system.sleep(number, Bed { mask: 0, until_ns: None, stall: true });
+            }
+            sleeper.finish();
+        }
+    }
+
+    fn is_stalled(&self) -> bool {
+        self.net.system.kernel.lock().unwrap().stalled
+    }
+
+    /// A thread that was counted has ended.
+    fn join(&self, thread: Running) {
+        thread.join().unwrap();
+        self.net.system.kernel.lock().unwrap().threads -= 1;
+    }
+
+    /// A model that panics while its threads run cannot be caught.
+    fn end(self) {
+        let stalled = self.is_stalled();
+        self.watch.end(&*self.net);
+        end(&self.net, [], self.stewards);
+        assert!(!stalled, "everybody sleeps, and a message lies there");
+    }
+}
+
+fn two_neglected_shards() {
+    let world = World::new(0);
+    world.net.arrive(0, 0);
+    world.net.arrive(1, 1);
+    world.pass();
+    world.expect(0);
+    world.expect(1);
+    world.end();
+}
+
+/// The first shard needs its steward; the second one only later.
+fn one_after_the_other() {
+    let world = World::new(0);
+    world.net.quiet.store(0b10, std::sync::atomic::Ordering::Relaxed);
+    world.net.arrive(0, 0);
+    world.pass();
+    world.expect(0);
+    world.net.quiet.store(0, std::sync::atomic::Ordering::Relaxed);
+    world.net.arrive(1, 1);
+    world.expect(1);
+    world.end();
+}
+
+/// Both stewards drive, or are about to; a waiter calls them off and leaves the shards again.
+fn a_waiter_that_comes_and_goes() {
+    let world = World::new(1);
+    let waiter = waiter(&world.net, 0);
+    world.net.arrive(0, 0);
+    world.join(waiter);
+    world.net.arrive(1, 1);
+    world.expect(1);
+    world.end();
+}
+
+#[test]
+fn two_neglected_shards_are_driven() {
+    check(2, two_neglected_shards);
+}
+
+#[test]
+fn who_drives_leaves_the_watch_to_the_other() {
+    check(2, one_after_the_other);
+}
+
+#[test]
+fn a_shard_that_a_waiter_leaves_is_driven() {
+    check(1, a_waiter_that_comes_and_goes);
+}
+
+/// A steward that leaves the watch may not see the one that goes to rest: loom finds that nobody watches then.
+#[test]
+#[should_panic(expected = "everybody sleeps")]
+fn announced_too_late_nobody_watches() {
+    with_mutant(Mutant::LateRest, || check(2, one_after_the_other));
+}
+
+/// Nor does anybody watch if the one that leaves the watch says nothing.
+#[test]
+#[should_panic(expected = "everybody sleeps")]
+fn left_silently_nobody_watches() {
+    with_mutant(Mutant::SilentLeave, || check(2, one_after_the_other));
+}
