@@ -161,6 +161,11 @@ impl Engine {
         counters
     }
 
+    /// Messages that wait on a lazy portal for a buffer (S-310).
+    pub fn waiting(&self, portal: Portal) -> usize {
+        self.portals[portal.index()].delayed()
+    }
+
     /// Messages that are on their way out, those that wait for credits or a connection among them.
     pub fn sending(&self) -> usize {
         (0..self.common.partitions()).map(|partition| self.net.lock(partition).sending()).sum()

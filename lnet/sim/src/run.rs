@@ -43,7 +43,7 @@ pub fn run(scenario: &Scenario) -> Result<Seen, Box<Failure>> {
     search("", scenario.seed, scenario.steps, |steps, traced| {
         let scenario = Scenario { steps, ..scenario.clone() };
         // On a partition that does not depend on the thread's CPU.
-        lnet_cpt::with_partition(0, || play(&scenario, traced))
+        lnet_cpt::with_partition(0, || play(World::new(scenario, traced), steps))
     })
 }
 
@@ -78,13 +78,24 @@ pub(crate) fn search<T>(
     Err(Box::new(Failure { command, seed, steps: high, what: failed.what, trace: failed.trace }))
 }
 
-fn play(scenario: &Scenario, traced: bool) -> Result<Seen, Attempt> {
+/// A world that goes on step by step, and then comes to its end.
+pub(crate) trait Play {
+    /// What has happened in it.
+    type Seen;
+    fn step(&mut self) -> Result<(), String>;
+    fn settle(&mut self) -> Result<(), String>;
+    fn seen(&self) -> Self::Seen;
+    /// The last things that happened.
+    fn trace_lines(&mut self) -> Vec<String>;
+}
+
+/// Plays a world, if it could be made, for so many steps and to its end.
+pub(crate) fn play<W: Play>(world: Result<W, impl fmt::Display>, steps: u64) -> Result<W::Seen, Attempt> {
     let failed = |steps, what, trace| Attempt { steps, what, trace };
-    let world = World::new(scenario.clone(), traced);
     let mut world = world.map_err(|error| failed(0, error.to_string(), Vec::new()))?;
-    for step in 0..scenario.steps {
+    for step in 0..steps {
         world.step().map_err(|what| failed(step + 1, what, world.trace_lines()))?;
     }
-    world.settle().map_err(|what| failed(scenario.steps, what, world.trace_lines()))?;
+    world.settle().map_err(|what| failed(steps, what, world.trace_lines()))?;
     Ok(world.seen())
 }

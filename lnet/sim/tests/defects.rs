@@ -1,24 +1,17 @@
 //! A wrong driver or a wrong model is noticed: the comparison can fail.
 
-use lnet_sim::{Defect, Failure, Mutant, Scenario, run};
+mod harness;
+
+use std::fmt::Debug;
+
+use lnet_sim::{DEFAULT_STEPS, Defect, Mutant, Scenario, run};
 
 /// Seeds among which each defect must show.
 const SEEDS: u64 = 300;
 
-fn first_failure(scenario: impl Fn(u64) -> Scenario) -> Failure {
-    let failure = (0..SEEDS).find_map(|seed| run(&scenario(seed)).err());
-    *failure.expect("a seed that notices")
-}
-
-/// A failure is the same when it is run again, and shows with the steps it names.
-fn check_replay(scenario: impl Fn(u64) -> Scenario) {
-    let failure = first_failure(&scenario);
-    assert!(!failure.trace.is_empty());
-    let text = failure.to_string();
-    assert!(text.contains(&format!("--seed {} --steps {}", failure.seed, failure.steps)), "{text}");
-    let again = Scenario { steps: failure.steps, ..scenario(failure.seed) };
-    // Not in the same words: an engine draws its handles at random. And halving again may find fewer steps.
-    assert!(run(&again).expect_err("it fails again").steps <= failure.steps);
+fn check_noticed(what: &dyn Debug, scenario: impl Fn(u64) -> Scenario) {
+    let run = |seed, steps| run(&Scenario { steps, ..scenario(seed) });
+    harness::check_noticed(what, "", (SEEDS, DEFAULT_STEPS), run);
 }
 
 #[test]
@@ -30,7 +23,7 @@ fn defects_of_a_driver_are_noticed() {
         Defect::Corrupts,
         Defect::LosesSilently,
     ] {
-        check_replay(|seed| Scenario::from_seed(seed).with_defect(defect));
+        check_noticed(&defect, |seed| Scenario::from_seed(seed).with_defect(defect));
     }
 }
 
@@ -43,6 +36,6 @@ fn a_wrong_model_is_noticed() {
         Mutant::ForgivesAborts,
         Mutant::KeepsForgotten,
     ] {
-        check_replay(|seed| Scenario { mutant: Some(mutant), ..Scenario::from_seed(seed) });
+        check_noticed(&mutant, |seed| Scenario { mutant: Some(mutant), ..Scenario::from_seed(seed) });
     }
 }

@@ -67,7 +67,7 @@ impl TcpHabits {
 
     /// The network that belongs to a seed.
     pub(super) fn from_rng(rng: &mut Rng) -> TcpHabits {
-        let buffer = |rng: &mut Rng| rng.pick(&[4 << 10, 16 << 10, 64 << 10, 256 << 10, 4 << 20]);
+        let buffer = |rng: &mut Rng| rng.pick(&[4 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 4 << 20]);
         TcpHabits {
             latency_ns: rng.pick(&[(1_000, 2_000), (20_000, 200_000), (1_000_000, 80_000_000)]),
             jitter_ns: rng.pick(&[(0, 0), (0, 50_000), (0, 20_000_000)]),

@@ -21,6 +21,8 @@
 //!
 //! - each operation ends once, with a status that it may have; each payload is the one that was sent, and comes at the
 //!   most once; what is acknowledged was delivered; what could not be sent is not delivered;
+//! - a message that a lazy portal holds is met by its buffer, dropped when the portal ceases to be lazy, or lost with its
+//!   connection, once; and at the end of a node each message that its LND has received was taken or dropped;
 //! - no node ever holds more connections to a peer than it may, nor such of two lives of the peer. This is read from the
 //!   bytes of the handshakes, without any code of the LND;
 //! - nobody connects before his back-off is over (lnet-wire 24: 1 s, doubling up to 60 s);
@@ -62,7 +64,7 @@ mod tap;
 mod traffic;
 mod world;
 
-use crate::run::{Attempt, Failure, search};
+use crate::run::{Failure, play, search};
 
 pub use habits::{TcpFault, TcpHabits};
 pub use host::SimHost;
@@ -80,21 +82,10 @@ pub fn run(scenario: &TcpScenario) -> Result<TcpSeen, Box<Failure>> {
     search("tcp ", scenario.seed, scenario.steps, |steps, traced| {
         let scenario = TcpScenario { steps, ..scenario.clone() };
         // A thread of its own: what the LND remembers of a thread must not come from an earlier run.
-        let attempt = || lnet_cpt::with_partition(0, || play(&scenario, traced));
+        let attempt = || lnet_cpt::with_partition(0, || play(TcpWorld::new(scenario, traced), steps));
         std::thread::scope(|scope| match scope.spawn(attempt).join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         })
     })
-}
-
-fn play(scenario: &TcpScenario, traced: bool) -> Result<TcpSeen, Attempt> {
-    let failed = |steps, what, trace| Attempt { steps, what, trace };
-    let world = TcpWorld::new(scenario.clone(), traced);
-    let mut world = world.map_err(|error| failed(0, error.to_string(), Vec::new()))?;
-    for step in 0..scenario.steps {
-        world.step().map_err(|what| failed(step + 1, what, world.trace_lines()))?;
-    }
-    world.settle().map_err(|what| failed(scenario.steps, what, world.trace_lines()))?;
-    Ok(world.seen())
 }

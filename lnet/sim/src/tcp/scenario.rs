@@ -52,6 +52,8 @@ pub struct TcpScenario {
     pub budget: usize,
     /// Chances in 10,000 that an operation is begun inside an upcall.
     pub nested: u32,
+    /// Chances in 10,000 that a PUT goes to a lazy portal, and its buffer is posted later or never.
+    pub lazy: u32,
     /// The longest payload.
     pub longest: usize,
     /// A wrong expectation, to see that expectations are looked at.
@@ -111,6 +113,7 @@ impl TcpScenario {
             wake_ns: rng.pick(&[(0, 0), (1_000, 50_000), (0, 5 * MS)]),
             budget: rng.pick(&[1, 3, 64, 64]),
             nested: rng.pick(&[0, 2_000]),
+            lazy: rng.pick(&[0, 500, 4_000]),
             longest: by_segment.min(by_buffer),
             habits,
             mutant: None,

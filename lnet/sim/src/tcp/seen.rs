@@ -67,6 +67,14 @@ counts! {
         sleepy: "drivers that slept",
         /// Operations begun inside an upcall.
         nested: "operations begun inside an upcall",
+        /// PUTs to a lazy portal whose buffers were not there yet.
+        expected_later: "PUTs whose buffers come later",
+        /// Messages that were held when their buffer came.
+        held_and_met: "held messages met by a buffer",
+        /// Messages that were held when their portal ceased to be lazy.
+        held_and_dropped: "held messages dropped",
+        /// Messages that were held when their connection was lost.
+        held_and_cut: "held messages cut with their connection",
         /// Polls.
         polls: "polls",
         /// Keepalives that nodes sent.

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 
 use crate::model::Model;
 use crate::net::{LinkModel, Note, Observer, Seen, SimNet, Step};
+use crate::run::Play;
 use crate::{Rng, Scenario};
 use node::WorldNode;
 pub use node::engine_config;
@@ -219,6 +220,26 @@ impl World {
         self.watch.model.lock().add_ni(node, nid, limits, cpts);
         self.nodes[node].up.push(nid);
         Ok(())
+    }
+}
+
+impl Play for World {
+    type Seen = Seen;
+
+    fn step(&mut self) -> Result<(), String> {
+        World::step(self)
+    }
+
+    fn settle(&mut self) -> Result<(), String> {
+        World::settle(self)
+    }
+
+    fn seen(&self) -> Seen {
+        World::seen(self)
+    }
+
+    fn trace_lines(&mut self) -> Vec<String> {
+        World::trace_lines(self)
     }
 }
 

@@ -14,6 +14,7 @@ impl TcpWorld {
     pub(super) fn check(&mut self) -> Result<(), String> {
         for node in 0..self.nodes.len() {
             self.take_events(node)?;
+            self.check_held(node)?;
         }
         if let Some(wrong) = self.net.wrong() {
             return Err(wrong);

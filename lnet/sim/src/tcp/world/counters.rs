@@ -14,6 +14,8 @@ impl TcpWorld {
         let payload = rx.bytes_copied + rx.bytes_direct + rx.bytes_discarded;
         let turned_away = rx.refusals + rx.handshake_timeouts;
         // Who is still waited for when an NI goes is not counted.
+        let engine = self.nodes[node].engine.counters();
+        let taken_or_dropped = engine.recv_count + engine.drop_count;
         let settled = !killed && !self.nodes[node].interrupted;
         let table = [
             ("tx.bytes", tx.bytes, wire.sent.bytes, true),
@@ -22,6 +24,9 @@ impl TcpWorld {
             ("NOOPs on the wire", wire.sent.noops, tx.zc_acks + tx.keepalives, whole),
             ("rx.accepts", rx.accepts, wire.welcomes, true),
             ("rx.messages", rx.messages, wire.received.begun, whole),
+            // However long they were held: nothing is at the end.
+            ("messages received or dropped", taken_or_dropped, rx.messages, whole),
+            ("messages that ended", rx.messages, taken_or_dropped + engine.errors, false),
             ("rx.noops", rx.noops, wire.received.noops, whole),
             ("rx.bytes_...", payload, wire.received.payload, whole),
             ("rx.connects", rx.connects, wire.welcomed, whole),

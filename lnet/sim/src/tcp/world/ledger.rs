@@ -41,6 +41,10 @@ pub(super) struct Operation {
     pub(super) answered: Option<Result<(), Errno>>,
     /// How often the target was told of it.
     pub(super) delivered: u32,
+    /// How often the target was told that it failed.
+    pub(super) failed: u32,
+    /// It was held when its buffer came.
+    pub(super) met: bool,
     /// The initiator wanted it to end.
     pub(super) unlinked: bool,
     /// Its last event has come, or its node is dead.
@@ -177,6 +181,7 @@ impl Ledger {
             _ => return Err(format!("the target of operation {number} has this event: {event:?}")),
         }
         if event.status.is_err() {
+            operation.failed += 1;
             return Ok(());
         }
         // The SEND of an operation that was unlinked, or has taken too long, says that it failed, whatever became of it.

@@ -2,6 +2,7 @@
 
 mod check;
 mod counters;
+mod lazy;
 mod ledger;
 mod node;
 mod program;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use super::scenario::{TcpMutant, TcpScenario};
 use super::{TcpNet, TcpSeen};
+use crate::run::Play;
 use crate::{Rng, Step};
 use ledger::{Ledger, Party};
 use node::{TcpNode, addresses, nids};
@@ -56,6 +58,8 @@ pub(crate) struct TcpWorld {
     /// LNDs of former lives. They are kept, so that no two have the same address: threads know them by that.
     graveyard: Vec<Arc<SockLnd>>,
     settling: bool,
+    /// Operations on lazy portals whose buffers have not been posted.
+    unposted: Vec<u64>,
     audited: usize,
 }
 
@@ -64,6 +68,7 @@ enum Later {
     EndSqueeze(usize),
     Start(usize),
     Nested(usize),
+    Lazy(usize),
 }
 
 impl TcpWorld {
@@ -97,6 +102,7 @@ impl TcpWorld {
             later: Vec::new(),
             graveyard: Vec::new(),
             settling: false,
+            unposted: Vec::new(),
             audited: 0,
             scenario,
         };
@@ -151,6 +157,8 @@ impl TcpWorld {
     /// Lets everything happen that happens until then.
     fn run_until(&mut self, until_ns: u64) -> Result<(), String> {
         self.net.at(until_ns, LOOK);
+        // What has been done from outside wakes drivers at once.
+        self.look_at_all();
         while self.net.now_ns() < until_ns || self.net.next_ns().is_some_and(|next_ns| next_ns <= until_ns) {
             self.happen()?;
         }
@@ -270,6 +278,26 @@ impl TcpWorld {
 
     fn party(&self, node: usize) -> Party {
         Party { node, life: self.nodes[node].life }
+    }
+}
+
+impl Play for TcpWorld {
+    type Seen = TcpSeen;
+
+    fn step(&mut self) -> Result<(), String> {
+        TcpWorld::step(self)
+    }
+
+    fn settle(&mut self) -> Result<(), String> {
+        TcpWorld::settle(self)
+    }
+
+    fn seen(&self) -> TcpSeen {
+        TcpWorld::seen(self)
+    }
+
+    fn trace_lines(&mut self) -> Vec<String> {
+        TcpWorld::trace_lines(self)
     }
 }
 

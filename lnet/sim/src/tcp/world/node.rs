@@ -73,6 +73,8 @@ pub(super) struct TcpNode {
     pub(super) nids: Vec<Nid>,
     pub(super) up: Vec<Nid>,
     pub(super) shards: Vec<Shard>,
+    /// Messages that it held on its lazy portal when that was last looked at, and peers it had lost by then.
+    pub(super) held: (u64, u64),
     /// When the engine is to be told the time.
     pub(super) advance_ns: Option<u64>,
     /// The most connections per type and peer that this life was allowed.
@@ -135,12 +137,16 @@ impl TcpNode {
             eq,
             up: Vec::new(),
             shards: Vec::new(),
+            held: (0, 0),
             advance_ns: None,
             most_per_peer,
             interrupted: false,
             alive: true,
             nids,
         };
+        if scenario.lazy > 0 {
+            node.engine.set_lazy(super::lazy::portal(), true);
+        }
         for nid in node.nids.clone() {
             node.add_ni(nid)?;
         }

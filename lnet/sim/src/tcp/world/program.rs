@@ -1,6 +1,8 @@
 //! What programs do.
 
-use lnet_api::{AckRequest, Get, LNet, LNetError, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink};
+use lnet_api::{
+    AckRequest, Get, LNet, LNetError, Lnd, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink,
+};
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_region::{Fragment, IoVec, MAX_FRAGMENTS, Region};
 
@@ -16,6 +18,12 @@ const SIZES: [usize; 12] = [0, 1, 95, 903, 904, 927, 928, 4_096, 8_191, 65_537, 
 /// What is sent when nothing may fail any more: enough for all kinds of connections.
 const LONGEST_AT_END: usize = 5_000;
 
+/// A buffer of TCP that is soon full.
+const SMALL_BUFFER: usize = 64 << 10;
+
+/// A shard that nobody drives is taken by its steward within so long.
+const STEWARD_NS: u64 = 10_000_000;
+
 /// A call in an upcall that has not come after so long is made outside.
 const NESTED_NS: u64 = 2_000_000_000;
 
@@ -24,6 +32,7 @@ impl TcpWorld {
         match self.rng.below(100) {
             0..8 => self.unlink_one(),
             8..12 => self.poll_for_no_reason(),
+            12..22 if self.scenario.lazy > 0 => self.attend_to_lazy(),
             _ => self.operate(),
         }
     }
@@ -38,7 +47,11 @@ impl TcpWorld {
         }
         for _ in 0..burst {
             let kind = self.rng.pick(&[Kind::Put { ack: true }, Kind::Put { ack: false }, Kind::Get]);
-            self.begin(from, to, kind)?;
+            if matches!(kind, Kind::Put { .. }) && self.rng.chance(self.scenario.lazy) {
+                self.begin_unposted(from, to, kind)?;
+            } else {
+                self.begin(from, to, kind)?;
+            }
         }
         Ok(())
     }
@@ -51,7 +64,14 @@ impl TcpWorld {
             _ => self.rng.pick(&SIZES),
         };
         // At the end everything must come in time, over whatever network.
-        size.min(if self.settling { LONGEST_AT_END } else { self.scenario.longest })
+        size.min(if self.settling { self.longest_at_end() } else { self.scenario.longest })
+    }
+
+    /// Twice what a small buffer of TCP holds, so that senders must wait for room; a large one takes too long to fill.
+    fn longest_at_end(&self) -> usize {
+        let buffer = self.scenario.habits.send_buffer.min(self.scenario.habits.receive_buffer);
+        let longest = if buffer <= SMALL_BUFFER { (2 * buffer).max(LONGEST_AT_END) } else { LONGEST_AT_END };
+        longest.min(self.scenario.longest)
     }
 
     /// Memory in some pieces with gaps between them.
@@ -78,6 +98,19 @@ impl TcpWorld {
 
     /// Posts a buffer at the target, then asks the initiator to begin; gives the operation's number.
     pub(super) fn begin(&mut self, from: usize, to: usize, kind: Kind) -> Result<Option<u64>, String> {
+        let portal = Portal::new(PORTAL).unwrap_or(Portal::RESERVED);
+        self.begin_at(from, to, kind, portal, true)
+    }
+
+    /// The same at some portal; the buffer may be posted later.
+    pub(super) fn begin_at(
+        &mut self,
+        from: usize,
+        to: usize,
+        kind: Kind,
+        portal: Portal,
+        posted: bool,
+    ) -> Result<Option<u64>, String> {
         let ni = self.rng.index(self.scenario.nis);
         let nids = (self.nodes[from].nids[ni], self.nodes[to].nids[ni]);
         if !self.nodes[from].alive || !self.nodes[to].alive || !self.nodes[from].up.contains(&nids.0) {
@@ -88,61 +121,6 @@ impl TcpWorld {
         let is_put = kind != Kind::Get;
         let memory =
             [self.memory(size, is_put.then_some(number))?, self.memory(size, (!is_put).then_some(number))?];
-        let portal = Portal::new(PORTAL).unwrap_or(Portal::RESERVED);
-        let here = self.rng.index(self.scenario.partitions);
-        let spec = MeSpec {
-            portal,
-            match_id: ProcessId::ANY,
-            match_bits: MatchBits(number),
-            // So that the portal is one of wildcard entries.
-            ignore_bits: MatchBits(1 << 63),
-            unlink: Unlink::Retain,
-            position: self.rng.pick(&[Position::After, Position::Local, Position::Before]),
-        };
-        let allows = if is_put { MdOptions::OP_PUT } else { MdOptions::OP_GET };
-        let md = Md {
-            memory: memory[1].clone(),
-            // One more than is needed, so that a message that comes twice is noticed.
-            threshold: Threshold::Infinite,
-            max_size: 0,
-            options: allows | MdOptions::MANAGE_REMOTE,
-            user_ptr: number << 1 | 1,
-            eq: Some(self.nodes[to].eq),
-        };
-        let target = &self.nodes[to];
-        let posted: Result<_, LNetError> = lnet_cpt::with_partition(here, || {
-            let me = target.engine.me_attach(&spec)?;
-            target.engine.md_attach(me, md, Unlink::Retain)?;
-            Ok(me)
-        });
-        let me = posted.map_err(|error| format!("node {to} posts a buffer: {error}"))?;
-        let answers = u32::from(kind != Kind::Put { ack: false });
-        let md = Md {
-            memory: memory[0].clone(),
-            threshold: Threshold::Limited(1 + answers),
-            max_size: 0,
-            options: MdOptions::empty(),
-            user_ptr: number << 1,
-            eq: Some(self.nodes[from].eq),
-        };
-        let md = self.nodes[from].engine.md_bind(md, Unlink::Auto);
-        let md = md.map_err(|error| format!("node {from} binds a buffer: {error}"))?;
-        let target = ProcessId::lnet(nids.1);
-        let match_bits = MatchBits(number);
-        let source = Some(nids.0);
-        let call = match kind {
-            Kind::Get => Call::Get(Get { source, md, target, portal, match_bits, offset: 0 }),
-            Kind::Put { ack } => Call::Put(Put {
-                source,
-                md,
-                ack: if ack { AckRequest::Ack } else { AckRequest::NoAck },
-                target,
-                portal,
-                match_bits,
-                offset: 0,
-                hdr_data: number,
-            }),
-        };
         let operation = Operation {
             kind,
             from: self.party(from),
@@ -151,16 +129,22 @@ impl TcpWorld {
             begun_ns: self.net.now_ns(),
             size,
             memory,
-            md: Some(md),
-            me: Some(me),
+            md: None,
+            me: None,
             sent: None,
             answered: None,
             delivered: 0,
+            failed: 0,
+            met: false,
             unlinked: false,
             ended: false,
         };
         self.trace(|| format!("node {from}: operation {number}: {kind:?} of {size} bytes to {}", nids.1));
         self.ledger.begin(number, operation);
+        if posted {
+            self.post(number, portal)?;
+        }
+        let call = self.bind(number, portal)?;
         if self.rng.chance(self.scenario.nested) && !self.settling {
             self.nodes[from].inbox.nested.lock().push_back((number, call));
             let at_ns = self.net.now_ns() + NESTED_NS;
@@ -174,12 +158,94 @@ impl TcpWorld {
         Ok(Some(number))
     }
 
+    /// Posts the buffer of an operation.
+    pub(super) fn post(&mut self, number: u64, portal: Portal) -> Result<(), String> {
+        let here = self.rng.index(self.scenario.partitions);
+        let position = self.rng.pick(&[Position::After, Position::Local, Position::Before]);
+        let Some(operation) = self.ledger.operations.get_mut(&number) else { return Ok(()) };
+        let spec = MeSpec {
+            portal,
+            match_id: ProcessId::ANY,
+            match_bits: MatchBits(number),
+            // So that the portal is one of wildcard entries.
+            ignore_bits: MatchBits(1 << 63),
+            unlink: Unlink::Retain,
+            position,
+        };
+        let is_put = operation.kind != Kind::Get;
+        let allows = if is_put { MdOptions::OP_PUT } else { MdOptions::OP_GET };
+        let target = &self.nodes[operation.to.node];
+        let md = Md {
+            memory: operation.memory[1].clone(),
+            // One more than is needed, so that a message that comes twice is noticed.
+            threshold: Threshold::Infinite,
+            max_size: 0,
+            options: allows | MdOptions::MANAGE_REMOTE,
+            user_ptr: number << 1 | 1,
+            eq: Some(target.eq),
+        };
+        let posted: Result<_, LNetError> = lnet_cpt::with_partition(here, || {
+            let me = target.engine.me_attach(&spec)?;
+            target.engine.md_attach(me, md, Unlink::Retain)?;
+            Ok(me)
+        });
+        let to = operation.to.node;
+        operation.me = Some(posted.map_err(|error| format!("node {to} posts a buffer: {error}"))?);
+        Ok(())
+    }
+
+    /// Binds what the initiator of an operation sends from, or receives into; gives the call that begins it.
+    fn bind(&mut self, number: u64, portal: Portal) -> Result<Call, String> {
+        let Some(operation) = self.ledger.operations.get_mut(&number) else {
+            return Err("no such".to_owned());
+        };
+        let Operation { kind, from, nids, .. } = *operation;
+        let answers = u32::from(kind != Kind::Put { ack: false });
+        let md = Md {
+            memory: operation.memory[0].clone(),
+            threshold: Threshold::Limited(1 + answers),
+            max_size: 0,
+            options: MdOptions::empty(),
+            user_ptr: number << 1,
+            eq: Some(self.nodes[from.node].eq),
+        };
+        let md = self.nodes[from.node].engine.md_bind(md, Unlink::Auto);
+        let md = md.map_err(|error| format!("node {} binds a buffer: {error}", from.node))?;
+        operation.md = Some(md);
+        let (source, target, match_bits) = (Some(nids.0), ProcessId::lnet(nids.1), MatchBits(number));
+        Ok(match kind {
+            Kind::Get => Call::Get(Get { source, md, target, portal, match_bits, offset: 0 }),
+            Kind::Put { ack } => Call::Put(Put {
+                source,
+                md,
+                ack: if ack { AckRequest::Ack } else { AckRequest::NoAck },
+                target,
+                portal,
+                match_bits,
+                offset: 0,
+                hdr_data: number,
+            }),
+        })
+    }
+
     /// Makes a call outside of all upcalls.
     fn call(&mut self, node: usize, number: u64, call: Call) -> Result<(), String> {
         let here = self.rng.index(self.scenario.partitions);
         let engine = self.nodes[node].engine.clone();
         let result = lnet_cpt::with_partition(here, || make(&engine, call));
+        self.come_for_what_is_left(node);
         self.called(number, result)
+    }
+
+    /// What the LND leaves to the next poll of the thread that sends does not wait for the network: the thread comes, or a
+    /// steward does.
+    fn come_for_what_is_left(&mut self, node: usize) {
+        for shard in 0..self.nodes[node].shards.len() {
+            if !self.nodes[node].lnd.arm(shard) {
+                let at_ns = self.net.now_ns() + self.rng.between((0, STEWARD_NS));
+                self.plan_poll(node, shard, at_ns);
+            }
+        }
     }
 
     /// A call that is refused has begun nothing: its buffer is taken back.

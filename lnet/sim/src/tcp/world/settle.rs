@@ -44,9 +44,15 @@ impl TcpWorld {
                 self.plan_poll(node, shard, now_ns);
             }
         }
+        self.nobody_waits_any_more()?;
         self.check()?;
         self.everything_ends()?;
+        self.what_was_met_is_received()?;
         self.everybody_is_reached()?;
+        if self.scenario.lazy > 0 {
+            self.what_waits_goes_on()?;
+            self.everybody_is_reached()?;
+        }
         self.nothing_fails_any_more()?;
         self.both_sides_agree()?;
         self.nobody_is_busy()?;
@@ -55,7 +61,7 @@ impl TcpWorld {
     }
 
     /// No operation outlasts its time: what waits for a connection, what is on it, and the answer.
-    fn everything_ends(&mut self) -> Result<(), String> {
+    pub(super) fn everything_ends(&mut self) -> Result<(), String> {
         let lnd_ns = u64::from(self.scenario.config.timeout_s) * S;
         let bound_ns = 3 * lnd_ns + self.scenario.transaction_timeout_ns + 10 * S;
         let until_ns = self.net.now_ns() + bound_ns;
@@ -75,7 +81,7 @@ impl TcpWorld {
         ))
     }
 
-    fn pairs(&self) -> Vec<(usize, usize)> {
+    pub(super) fn pairs(&self) -> Vec<(usize, usize)> {
         let nodes = 0..self.nodes.len();
         let all = nodes.clone().flat_map(|from| nodes.clone().map(move |to| (from, to)));
         all.filter(|&(from, to)| from != to && self.scenario.reaches(from, to)).collect()

@@ -65,7 +65,7 @@ impl TcpWorld {
         Ok(())
     }
 
-    fn plan_later(&mut self, delay_ns: u64, what: Later) {
+    pub(super) fn plan_later(&mut self, delay_ns: u64, what: Later) {
         let at_ns = self.net.now_ns() + delay_ns;
         self.later.push((at_ns, what));
         self.net.at(at_ns, super::LOOK);
@@ -97,6 +97,7 @@ impl TcpWorld {
             let _ = self.nodes[node].lnd.poll(shard, self.net.now_ns(), self.scenario.budget);
         }
         self.take_events(node)?;
+        self.note_held(node);
         self.check_counters(node, death.is_some())?;
         let ended = self.party(node);
         let mine = self.ledger.operations.values_mut().filter(|operation| operation.from == ended);
@@ -113,6 +114,7 @@ impl TcpWorld {
             }
             Later::Start(node) => self.restart(node),
             Later::Nested(node) => self.call_nested(node),
+            Later::Lazy(node) => self.set_lazy(node, true),
         }
     }
 
@@ -172,6 +174,8 @@ impl TcpWorld {
             self.nodes[node].up.retain(|up| *up != nid);
             let removed = self.nodes[node].engine.remove_ni(nid);
             removed.map_err(|error| format!("node {node}: {nid} cannot be removed: {error}"))?;
+            // What came over it is held no longer.
+            self.note_held(node);
             nid.ip().into_iter().for_each(|ip| self.net.forget(ip));
             return self.check();
         }

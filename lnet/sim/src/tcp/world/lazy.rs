@@ -1,0 +1,224 @@
+//! Messages that wait on a lazy portal for a buffer that comes later, or never (lnet-semantics 11; S-109, S-310).
+
+use lnet_api::{Errno, LNet};
+use lnet_nid::Portal;
+
+use super::ledger::{Kind, Operation, Party};
+use super::{Later, TcpWorld};
+
+const LAZY_PORTAL: u32 = 35;
+
+const MS: u64 = 1_000_000;
+
+/// In so long everything that can come has come, on a healthy network; it is short against every timeout.
+const COMES_NS: u64 = 1_000 * MS;
+
+/// Chances in 10,000 that they are cut with their connections.
+const CUT: u32 = 3_000;
+
+/// So many messages from each node to each other must wait.
+const HELD: usize = 4;
+
+pub(super) fn portal() -> Portal {
+    Portal::new(LAZY_PORTAL).unwrap_or(Portal::RESERVED)
+}
+
+impl TcpWorld {
+    /// Begins a PUT for which there is no buffer yet.
+    pub(super) fn begin_unposted(
+        &mut self,
+        from: usize,
+        to: usize,
+        kind: Kind,
+    ) -> Result<Option<u64>, String> {
+        let begun = self.begin_at(from, to, kind, portal(), false)?;
+        self.unposted.extend(begun);
+        self.seen.expected_later += u64::from(begun.is_some());
+        Ok(begun)
+    }
+
+    /// Posts a buffer that may be waited for, or lets nobody wait for a while.
+    pub(super) fn attend_to_lazy(&mut self) -> Result<(), String> {
+        let node = self.rng.index(self.nodes.len());
+        if self.rng.chance(2_000) {
+            self.set_lazy(node, false)?;
+            let rest_ns = self.rng.pick(&[0, MS, 1_000 * MS]);
+            self.plan_later(rest_ns, Later::Lazy(node));
+            return Ok(());
+        }
+        if self.unposted.is_empty() {
+            return Ok(());
+        }
+        let number = self.unposted.swap_remove(self.rng.index(self.unposted.len()));
+        self.post_late(number)
+    }
+
+    /// Posts the buffer of an operation that has begun, if its target still lives.
+    fn post_late(&mut self, number: u64) -> Result<(), String> {
+        let Some(to) = self.ledger.operations.get(&number).map(|operation| operation.to) else {
+            return Ok(());
+        };
+        let node = to.node;
+        if !self.nodes[node].alive || to != self.party(node) {
+            return Ok(());
+        }
+        self.trace(|| format!("node {node}: posts the buffer of operation {number}"));
+        let before = self.held(node);
+        self.post(number, portal())?;
+        let met = before - self.held(node);
+        if met > 1 {
+            return Err(format!("the buffer of operation {number} meets {met} messages that were held"));
+        }
+        if let Some(operation) = self.ledger.operations.get_mut(&number) {
+            operation.met = met == 1;
+        }
+        self.seen.held_and_met += met;
+        self.note_held(node);
+        self.look(node);
+        self.check()
+    }
+
+    /// A node's lazy portal is lazy from now on, or not: then what waits is dropped, each message once.
+    pub(super) fn set_lazy(&mut self, node: usize, lazy: bool) -> Result<(), String> {
+        if !self.nodes[node].alive {
+            return Ok(());
+        }
+        self.trace(|| format!("node {node}: lazy: {lazy}"));
+        let (held, before) = (self.held(node), self.nodes[node].engine.counters().drop_count);
+        self.nodes[node].engine.set_lazy(portal(), lazy);
+        let dropped = self.nodes[node].engine.counters().drop_count - before;
+        if dropped != if lazy { 0 } else { held } {
+            return Err(format!("node {node}, lazy: {lazy}: holds {held} messages, and drops {dropped}"));
+        }
+        self.seen.held_and_dropped += dropped;
+        self.note_held(node);
+        self.look(node);
+        self.check()
+    }
+
+    fn held(&self, node: usize) -> u64 {
+        self.nodes[node].engine.waiting(portal()) as u64
+    }
+
+    /// What a node has just done to the messages that it holds is known.
+    pub(super) fn note_held(&mut self, node: usize) {
+        self.nodes[node].held = (self.held(node), self.nodes[node].lnd.counters().rx.peers_lost);
+    }
+
+    /// What is held goes by the program's doing, or with its connection.
+    pub(super) fn check_held(&mut self, node: usize) -> Result<(), String> {
+        let (before, lost) = self.nodes[node].held;
+        self.note_held(node);
+        let (now, now_lost) = self.nodes[node].held;
+        let cut = before.saturating_sub(now);
+        if cut > 0 && lost == now_lost {
+            return Err(format!("node {node} held {before} messages, holds {now}, and has lost no peer"));
+        }
+        self.seen.held_and_cut += cut;
+        Ok(())
+    }
+
+    /// Whoever waits is met or dropped.
+    pub(super) fn nobody_waits_any_more(&mut self) -> Result<(), String> {
+        for number in std::mem::take(&mut self.unposted) {
+            if self.rng.chance(5_000) {
+                self.post_late(number)?;
+            }
+        }
+        (0..self.nodes.len()).try_for_each(|node| self.set_lazy(node, false))
+    }
+
+    /// A buffer that has met a message is told what has become of it, once.
+    pub(super) fn what_was_met_is_received(&mut self) -> Result<(), String> {
+        let until_ns = self.net.now_ns() + 3 * u64::from(self.scenario.config.timeout_s) * 1_000 * MS;
+        loop {
+            let told = |operation: &Operation| operation.delivered + operation.failed;
+            let here = |party: Party| self.party(party.node) == party;
+            let mut met =
+                self.ledger.operations.iter().filter(|(_, operation)| operation.met && here(operation.to));
+            let Some((number, operation)) = met.find(|(_, operation)| told(operation) != 1) else {
+                return Ok(());
+            };
+            if told(operation) > 1 || self.net.now_ns() > until_ns {
+                return Err(format!(
+                    "the buffer of operation {number} met a message that was held; {} were delivered, {} failed",
+                    operation.delivered, operation.failed
+                ));
+            }
+            self.run_until(self.net.now_ns() + COMES_NS)?;
+        }
+    }
+
+    /// On a healthy network, what is held is received once it is met; else it is dropped, or cut with its connection.
+    pub(super) fn what_waits_goes_on(&mut self) -> Result<(), String> {
+        (0..self.nodes.len()).try_for_each(|node| self.set_lazy(node, true))?;
+        let before: Vec<u64> = self.nodes.iter().map(|node| node.engine.counters().drop_count).collect();
+        for (from, to) in self.pairs() {
+            for number in 0..HELD {
+                self.begin_unposted(from, to, Kind::Put { ack: number % 2 == 0 })?;
+            }
+        }
+        self.run_until(self.net.now_ns() + COMES_NS)?;
+        let numbers = std::mem::take(&mut self.unposted);
+        let alone = (0..self.nodes.len()).find(|node| self.held(*node) == 0);
+        if let Some(node) = alone.filter(|node| self.scenario.nis == 1 && self.is_asked(*node)) {
+            return Err(format!("node {node} holds nothing, and its buffers are not posted"));
+        }
+        if self.rng.chance(CUT) {
+            return self.what_is_cut_never_comes(numbers);
+        }
+        let (met, dropped): (Vec<u64>, Vec<u64>) = numbers.into_iter().partition(|_| self.rng.chance(5_000));
+        met.iter().rev().try_for_each(|number| self.post_late(*number))?;
+        self.run_until(self.net.now_ns() + COMES_NS / 2)?;
+        (0..self.nodes.len()).try_for_each(|node| self.set_lazy(node, false))?;
+        self.everything_ends()?;
+        self.what_was_met_is_received()?;
+        if self.scenario.nis > 1 {
+            // One that has not been used may back off still.
+            return Ok(());
+        }
+        for (node, before) in before.into_iter().enumerate() {
+            let expected =
+                dropped.iter().filter(|number| self.ledger.operations[number].to.node == node).count();
+            let is = self.nodes[node].engine.counters().drop_count - before;
+            if is != expected as u64 {
+                return Err(format!("node {node} drops {is} messages, but {expected} were not met"));
+            }
+        }
+        self.check_outcomes(&met, |operation| operation.succeeded() && operation.delivered == 1)?;
+        self.check_outcomes(&dropped, |operation| {
+            let answer = (operation.kind == Kind::Put { ack: true }).then_some(Err(Errno::ETIMEDOUT));
+            operation.delivered == 0 && operation.sent == Some(Ok(())) && operation.answered == answer
+        })
+    }
+
+    /// Messages that have left, and are held or wait behind such, are lost with their connection.
+    fn what_is_cut_never_comes(&mut self, numbers: Vec<u64>) -> Result<(), String> {
+        let sent = |number: &u64| self.ledger.operations[number].sent == Some(Ok(()));
+        let gone: Vec<u64> = numbers.iter().copied().filter(sent).collect();
+        for (a, b) in self.pairs() {
+            self.net.reset(a, b);
+        }
+        // The ends of the connections are noticed before anything is posted.
+        self.run_until(self.net.now_ns() + COMES_NS)?;
+        numbers.into_iter().try_for_each(|number| self.post_late(number))?;
+        (0..self.nodes.len()).try_for_each(|node| self.set_lazy(node, false))?;
+        self.everything_ends()?;
+        self.check_outcomes(&gone, |operation| operation.delivered == 0)
+    }
+
+    fn check_outcomes(&self, numbers: &[u64], good: impl Fn(&Operation) -> bool) -> Result<(), String> {
+        let wrong = numbers.iter().find(|number| !good(&self.ledger.operations[number]));
+        let Some(number) = wrong else { return Ok(()) };
+        let Operation { kind, sent, answered, delivered, failed, met, .. } = &self.ledger.operations[number];
+        Err(format!(
+            "operation {number} ({kind:?}) on a lazy portal, held when its buffer came: {met}: sent {sent:?}, answered \
+             {answered:?}, {delivered} delivered, {failed} failed"
+        ))
+    }
+
+    /// Whether anybody can send anything to a node.
+    fn is_asked(&self, node: usize) -> bool {
+        self.pairs().iter().any(|(_, to)| *to == node)
+    }
+}
