@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use lnet_sim::tcp::{TcpFault, TcpMutant, TcpScenario, run};
 
 /// Seeds among which each of them must show.
-const SEEDS: u64 = 120;
+const SEEDS: u64 = 100;
 
 /// Steps of each run.
 const STEPS: u64 = 60;

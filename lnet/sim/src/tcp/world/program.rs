@@ -18,6 +18,9 @@ const SIZES: [usize; 12] = [0, 1, 95, 903, 904, 927, 928, 4_096, 8_191, 65_537, 
 /// What is sent when nothing may fail any more: enough for all kinds of connections.
 const LONGEST_AT_END: usize = 5_000;
 
+/// Chances in 10,000 that a message at the end fills a small buffer of TCP.
+const FILLING: u32 = 2_500;
+
 /// A buffer of TCP that is soon full.
 const SMALL_BUFFER: usize = 64 << 10;
 
@@ -57,6 +60,9 @@ impl TcpWorld {
     }
 
     fn size(&mut self) -> usize {
+        if self.settling && self.rng.chance(FILLING) {
+            return self.longest_at_end();
+        }
         let size = match self.rng.below(10) {
             0..5 => self.rng.below(200) as usize,
             5..8 => self.rng.pick(&SIZES[..8]),
