@@ -1,8 +1,9 @@
 //! Who has which address (S-404): one set of ids for each (NID, PID, portal) of a node.
 //!
 //! Uniqueness over the whole host follows from two facts. All domains of a node share its registry, because it is found by
-//! the node itself ([`of`]). And a NID belongs to one node of the host: a second one, in whatever process, is refused the
-//! claim to it. Only `0@lo` is every node's, and nothing that is sent there leaves the node.
+//! the node itself ([`of`]). And a NID belongs to one node of the host (of a network namespace, strictly): a second one, in
+//! whatever process, is refused the claim to it, and told who has it. Only `0@lo` is every node's, and nothing that is sent
+//! there leaves the node.
 
 use std::sync::{Arc, Weak};
 
