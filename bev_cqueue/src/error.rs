@@ -1,6 +1,7 @@
+#[cfg(feature = "std")]
 use nix::errno::Errno;
 
-/// Why a queue cannot be made, attached or grown.
+/// Why a queue cannot be made, attached, grown or shrunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No queue has so few or so many slots.
@@ -22,6 +23,23 @@ pub enum Error {
         more: u32,
         /// The slots its memory holds.
         max: u32,
+    },
+    /// The ring cannot shrink while events wait or operations under way can still produce some; nothing was changed.
+    #[error("the ring cannot shrink: {needed} events are provisioned, {waiting} wait")]
+    InUse {
+        /// The events provisioned.
+        needed: u32,
+        /// The events waiting.
+        waiting: u32,
+    },
+    /// The ring leads out of its memory; it was left as it is.
+    #[error("the event queue is corrupt: {0}")]
+    Corrupt(#[from] Corruption),
+    /// There is not so much memory.
+    #[error("no memory for a queue of {slots} slots")]
+    NoMemory {
+        /// The slots asked for.
+        slots: usize,
     },
     /// More events were released than had been provisioned; nothing was changed.
     #[error("cannot release {released} events: only {needed} are provisioned")]
@@ -62,6 +80,7 @@ pub enum Error {
         expected: usize,
     },
     /// The memory could change its size, so that touching it could kill this process.
+    #[cfg(feature = "std")]
     #[error("the event queue's memory has seals {seals:#x}, it needs {required:#x}")]
     Unsealed {
         /// The seals found, `F_SEAL_*`.
@@ -70,6 +89,7 @@ pub enum Error {
         required: i32,
     },
     /// The system refused.
+    #[cfg(feature = "std")]
     #[error("{call} failed: {errno}")]
     System {
         /// The system call.
@@ -79,13 +99,15 @@ pub enum Error {
     },
 }
 
+#[cfg(feature = "std")]
 impl Error {
     /// The errno that a Motr or LNet user knows for this error.
     pub fn errno(&self) -> Errno {
         match self {
             Error::SlotCount { .. } | Error::NotProvisioned { .. } => Errno::EINVAL,
-            Error::NoRoom { .. } => Errno::ENOMEM,
-            Error::Taken { .. } => Errno::EBUSY,
+            Error::NoRoom { .. } | Error::NoMemory { .. } => Errno::ENOMEM,
+            Error::Taken { .. } | Error::InUse { .. } => Errno::EBUSY,
+            Error::Corrupt(corruption) => corruption.errno(),
             Error::NotAQueue { .. } | Error::Size { .. } => Errno::EBADMSG,
             Error::Version { .. } => Errno::EPROTONOSUPPORT,
             Error::Unsealed { .. } => Errno::EPERM,
@@ -122,6 +144,7 @@ pub enum PushError {
     Corrupt(#[from] Corruption),
 }
 
+#[cfg(feature = "std")]
 impl PushError {
     /// The errno that a Motr or LNet user knows for this error.
     pub fn errno(&self) -> Errno {
@@ -143,6 +166,7 @@ pub enum PopError {
     Corrupt(#[from] Corruption),
 }
 
+#[cfg(feature = "std")]
 impl PopError {
     /// The errno that a Motr or LNet user knows for this error.
     pub fn errno(&self) -> Errno {
@@ -180,13 +204,21 @@ pub enum Corruption {
         /// The count before.
         before: u64,
     },
-    /// The ring lost slots, which a ring never does.
+    /// The ring lost slots, and nobody had told the producer ([`Producer::accept_shrink`](crate::Producer::accept_shrink)).
     #[error("the ring shrank from {before} slots to {slots}")]
     Shrunk {
         /// The count now.
         slots: u32,
         /// The count before.
         before: u32,
+    },
+    /// The ring lost slots while events were waiting in it.
+    #[error("the ring shrank to {slots} slots while {waiting} events were waiting")]
+    ShrunkInUse {
+        /// The count of slots now.
+        slots: u32,
+        /// The events that nobody had taken.
+        waiting: u64,
     },
     /// The ring has more slots than its memory.
     #[error("the ring has {slots} slots, its memory holds {max}")]
@@ -198,6 +230,7 @@ pub enum Corruption {
     },
 }
 
+#[cfg(feature = "std")]
 impl Corruption {
     /// `EPROTO`: the peer broke the rules of the queue.
     pub fn errno(&self) -> Errno {

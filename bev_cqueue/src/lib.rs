@@ -72,12 +72,24 @@
 //! trusted but mortal. All words are atomics and all indices are bounded by lengths that each process holds itself, so
 //! even two processes that both scribble cause no undefined behaviour in a third.
 
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+#[cfg(any(feature = "std", loom))]
+extern crate std;
+
+#[macro_use]
+mod points;
+
 mod consumer;
 mod error;
 mod layout;
 mod memory;
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
 mod producer;
 mod sync;
+#[cfg(feature = "std")]
 pub mod wake;
 
 #[cfg(test)]
@@ -86,7 +98,7 @@ mod tests;
 pub use consumer::{Consumer, Drain};
 pub use error::{Corruption, Error, PopError, PushError};
 pub use layout::{Event, Header, Link, MAX_SLOTS, MIN_SLOTS, PAYLOAD_BYTES, Slot};
-#[cfg(not(loom))]
+#[cfg(all(feature = "std", not(loom)))]
 pub use memory::SharedMemory;
 pub use memory::{Halves, Heap, Memory, heap};
 pub use producer::Producer;

@@ -4,6 +4,7 @@
 //! another process, and under a model checker.
 
 use core::fmt::Debug;
+use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use crate::consumer::Consumer;
@@ -12,11 +13,11 @@ use crate::layout::{Header, Link, MAGIC, MAX_SLOTS, MIN_SLOTS, Slot, VERSION};
 use crate::producer::Producer;
 
 mod heap;
-#[cfg(not(loom))]
+#[cfg(all(feature = "std", not(loom)))]
 mod shared;
 
 pub use heap::{Heap, heap};
-#[cfg(not(loom))]
+#[cfg(all(feature = "std", not(loom)))]
 pub use shared::SharedMemory;
 
 /// Memory that holds one queue.
@@ -33,6 +34,12 @@ pub trait Memory: Debug {
 
     /// The slots, those outside of the ring included.
     fn slots(&self) -> &[Slot];
+
+    /// Nobody needs what stands in these slots, which have left the ring: the memory may give their pages back to the
+    /// system. Their bytes may change, to whatever values.
+    fn discard(&self, slots: Range<u32>) {
+        let _ = slots;
+    }
 }
 
 /// Both halves of one queue.

@@ -91,6 +91,7 @@ impl<T: Event, M: Memory> Producer<T, M> {
         }
         match self.place.put(&self.memory, &event) {
             Some(next) => {
+                point!(PushStamped);
                 self.place = next;
                 self.room -= 1;
                 Ok(())
@@ -140,6 +141,7 @@ impl<T: Event, M: Memory> Producer<T, M> {
                     drop(walk);
                     return Err(self.lost());
                 };
+                point!(PushIterStamped);
                 walk.place = next;
                 walk.room -= 1;
                 pushed += 1;
@@ -156,6 +158,31 @@ impl<T: Event, M: Memory> Producer<T, M> {
         self.refresh()?;
         // Less than the slots of the ring.
         Ok(self.room as u32)
+    }
+
+    /// Takes note that the consumer has made the ring smaller ([`Consumer::shrink`](crate::Consumer::shrink)).
+    ///
+    /// To be called after the consumer's call has returned and before anything is pushed for an operation that is started
+    /// later. It is told rather than seen, so that a push costs nothing for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Corruption`] as in [`push`](Producer::push), and [`Corruption::ShrunkInUse`] when not all events have been taken.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let (mut producer, mut consumer) = nlx_bev_cqueue::heap(8)?;
+    /// consumer.grow(6)?;
+    /// producer.push(10)?;
+    /// assert_eq!(consumer.pop(), Ok(10));
+    /// consumer.shrink(3)?;
+    /// producer.accept_shrink()?;
+    /// assert_eq!(producer.push_iter([20, 30, 40]), Ok(2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn accept_shrink(&mut self) -> Result<(), Corruption> {
+        self.reckon(MIN_SLOTS)
     }
 
     /// The slots that the memory holds: the most that the ring can grow to.
@@ -190,25 +217,33 @@ impl<T: Event, M: Memory> Producer<T, M> {
         }
     }
 
-    /// Reads the consumer's counters again and reckons the room from them.
+    /// Reads the consumer's counters again, which can only have grown.
     fn refresh(&mut self) -> Result<(), Corruption> {
+        self.reckon(self.slots)
+    }
+
+    /// Reckons the room from the consumer's counters. There are at least `fewest` slots.
+    fn reckon(&mut self, fewest: u32) -> Result<(), Corruption> {
         if let Some(corruption) = self.corruption {
             return Err(corruption);
         }
         let line = &self.memory.header().consumer;
         // SYNC bevq.get: with Consumer::publish.
         let consumed = line.consumed.load(GET.acquire());
-        // SYNC bevq.grow: with Consumer::grow.
+        // SYNC bevq.grow: with Consumer::grow and Consumer::shrink.
         let slots = line.nr.load(GROW.acquire());
-        self.check(consumed, slots).map_err(|corruption| self.condemn(corruption))?;
+        point!(CountersRead);
+        self.check(consumed, slots, fewest).map_err(|corruption| self.condemn(corruption))?;
         self.consumed = consumed;
         self.slots = slots;
-        // Not negative: before, at most `slots - 1` events waited; `slots` has not shrunk nor `consumed` gone back.
+        // Not negative: before, at most `slots - 1` events waited; `consumed` has not gone back, and `slots` has shrunk only
+        // if nothing waits.
         self.room = u64::from(slots - 1) - (self.place.produced - consumed);
+        point!(RoomReckoned);
         Ok(())
     }
 
-    fn check(&self, consumed: u64, slots: u32) -> Result<(), Corruption> {
+    fn check(&self, consumed: u64, slots: u32, fewest: u32) -> Result<(), Corruption> {
         let max = self.max_slots();
         if consumed > self.place.produced {
             return Err(Corruption::ConsumedTooMany { consumed, produced: self.place.produced });
@@ -216,8 +251,11 @@ impl<T: Event, M: Memory> Producer<T, M> {
         if consumed < self.consumed {
             return Err(Corruption::ConsumedFewer { consumed, before: self.consumed });
         }
-        if slots < self.slots {
+        if slots < fewest {
             return Err(Corruption::Shrunk { slots, before: self.slots });
+        }
+        if slots < self.slots && consumed != self.place.produced {
+            return Err(Corruption::ShrunkInUse { slots, waiting: self.place.produced - consumed });
         }
         if slots > max {
             return Err(Corruption::Outgrown { slots, max });
@@ -278,7 +316,9 @@ impl Place {
         // Relaxed: whatever made the slot known to be free (bevq.get, bevq.grow) ordered its link before as well. A link
         // that leads nowhere is found when it is followed.
         let next = Place { fill: link.0.load(Relaxed), produced: self.produced + 1 };
+        point!(LinkRead);
         slot.payload.write(event);
+        point!(Filled);
         // SYNC bevq.put: with Consumer::front.
         slot.stamp.store(Stamp::new(next.produced, next.fill).bits(), PUT.release());
         Some(next)

@@ -6,10 +6,14 @@
 
 use core::sync::atomic::Ordering;
 
+#[cfg(all(feature = "std", not(loom)))]
+use core::sync::atomic::fence;
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, fence};
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64};
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
+use loom::sync::atomic::fence;
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64};
 
 /// SYNC bevq.put: the producer has written an event → the consumer reads it.
 pub(crate) const PUT: Pair = Pair("bevq.put");
@@ -19,6 +23,7 @@ pub(crate) const GET: Pair = Pair("bevq.get");
 pub(crate) const GROW: Pair = Pair("bevq.grow");
 /// SYNC bevq.sleep: announcing sleep and producing are both followed by a full fence before the other side's word is
 /// read, so at least one of the two sees the other.
+#[cfg(feature = "std")]
 pub(crate) const SLEEP: Pair = Pair("bevq.sleep");
 
 /// One named pair of orderings.
@@ -38,6 +43,7 @@ impl Pair {
 
     /// A fence that stands in one order with the other side's fence of the same name. `SeqCst`, because each side
     /// stores one word and then loads the other's (Dekker's pattern), which acquire and release do not order.
+    #[cfg(feature = "std")]
     pub(crate) fn fence(self) {
         if !self.is_weakened() {
             fence(Ordering::SeqCst);

@@ -1,13 +1,15 @@
+#[cfg(not(loom))]
+use alloc::sync::Arc;
+#[cfg(loom)]
+use loom::sync::Arc;
+
+use alloc::boxed::Box;
+
 use crate::consumer::Consumer;
 use crate::error::Error;
 use crate::layout::{Event, Header, Link, Slot};
 use crate::memory::{Halves, Memory, check_slot_count, format};
 use crate::producer::Producer;
-
-#[cfg(loom)]
-use loom::sync::Arc;
-#[cfg(not(loom))]
-use std::sync::Arc;
 
 /// Both halves of a queue between two threads of this process, whose ring can grow to `max_slots` slots.
 ///
@@ -49,7 +51,7 @@ impl Heap {
     /// # Errors
     ///
     /// [`Error::SlotCount`] outside of [`MIN_SLOTS`](crate::MIN_SLOTS)..=[`MAX_SLOTS`](crate::MAX_SLOTS), and
-    /// [`Error::System`] with `ENOMEM` when there is not so much memory.
+    /// [`Error::NoMemory`] when there is not so much memory.
     pub fn new(max_slots: u32) -> Result<Self, Error> {
         let heap = Heap(Arc::new(Parts::zeroed(check_slot_count(max_slots)?)?));
         format(&heap);
@@ -79,7 +81,7 @@ impl Parts {
     fn zeroed(slots: usize) -> Result<Self, Error> {
         use zerocopy::FromZeros;
 
-        let no_memory = |_| Error::System { call: "malloc", errno: nix::errno::Errno::ENOMEM };
+        let no_memory = |_| Error::NoMemory { slots };
         Ok(Parts {
             header: Header::new_zeroed(),
             links: <[Link]>::new_box_zeroed_with_elems(slots).map_err(no_memory)?,

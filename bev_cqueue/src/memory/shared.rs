@@ -1,11 +1,12 @@
 use core::mem::size_of;
+use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::fstat;
@@ -18,19 +19,23 @@ use crate::memory::{Memory, check_slot_count, format};
 /// How the memory shows in `/proc/PID/maps`.
 const NAME: &CStr = c"nlx-bev-cqueue";
 
+/// What is given back to the system begins and ends at multiples of this: the largest page of any machine that Linux runs
+/// on, and enough of them to be worth a system call.
+const DISCARD_BYTES: usize = 64 << 10;
+
 /// Memory shared with another process: a sealed memfd, mapped.
 ///
 /// The size is fixed and sealed, so no process can take pages away under another's feet. Slots that were never linked
-/// in cost no memory. A clone is another handle to the same mapping.
+/// in cost no memory, nor do those that [shrinking](crate::Consumer::shrink) has put out of the ring. A clone is another handle to the same mapping.
 #[derive(Clone, Debug)]
 pub struct SharedMemory {
-    /// The parts of the mapping. Kept here, because asking `_map` for its address at each access halves the throughput;
+    /// The parts of the mapping. Kept here, because asking `map` for its address at each access halves the throughput;
     /// and reckoned once by this process, never again from what stands in the shared memory.
     header: NonNull<Header>,
     links: NonNull<[Link]>,
     slots: NonNull<[Slot]>,
     /// Keeps the parts mapped.
-    _map: Arc<MmapRaw>,
+    map: Arc<MmapRaw>,
 }
 
 // SAFETY: the parts are memory that is mapped as long as any handle lives, at the same addresses for all threads, and they
@@ -95,7 +100,7 @@ impl SharedMemory {
             header: start.cast(),
             links: NonNull::slice_from_raw_parts(links, max_slots),
             slots: NonNull::slice_from_raw_parts(slots, max_slots),
-            _map: Arc::new(map),
+            map: Arc::new(map),
         })
     }
 
@@ -117,7 +122,7 @@ impl Memory for SharedMemory {
     #[inline]
     fn header(&self) -> &Header {
         // SAFETY: `map` reckoned the address and the length within a mapping that begins on a page boundary, at a multiple
-        // of the alignment (`Places::of`). The mapping lives as long as `self._map`, and the file beneath it, sealed,
+        // of the alignment (`Places::of`). The mapping lives as long as `self.map`, and the file beneath it, sealed,
         // keeps its size. All of it are atomics, for which every bit pattern is valid, so that other writers, in whatever
         // process, are harmless.
         unsafe { self.header.as_ref() }
@@ -133,6 +138,22 @@ impl Memory for SharedMemory {
     fn slots(&self) -> &[Slot] {
         // SAFETY: as for the header.
         unsafe { self.slots.as_ref() }
+    }
+
+    #[cold]
+    fn discard(&self, slots: Range<u32>) {
+        let start = Places::of(self.slots.len()).slots;
+        let at = |index: u32| start + self.slots.len().min(index as usize) * size_of::<Slot>();
+        let from = at(slots.start).next_multiple_of(DISCARD_BYTES);
+        let to = at(slots.end) / DISCARD_BYTES * DISCARD_BYTES;
+        if from < to {
+            // SAFETY: these pages hold slots and nothing else. They read as zeros afterwards, and are given anew when they
+            // are written; a slot consists of atomics, for which every value is valid, whoever reads them meanwhile.
+            let discarded =
+                unsafe { self.map.unchecked_advise_range(UncheckedAdvice::Remove, from, to - from) };
+            // A system that cannot do so keeps them.
+            drop(discarded);
+        }
     }
 }
 

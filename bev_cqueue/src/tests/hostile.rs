@@ -6,73 +6,17 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use crate::layout::{Header, Link, Slot, Stamp};
-use crate::tests::oracle::{mix, sample};
+use crate::layout::Stamp;
+use crate::oracle::{Guarded, Op, Victim, mix, sample};
 use crate::{Consumer, Corruption, Heap, MIN_SLOTS, Memory, Producer, PushError, heap};
-
-/// Slots on either side of a queue that must never be touched.
-const GUARD: usize = 16;
-
-/// A queue in the middle of other memory.
-#[derive(Clone, Debug)]
-struct Guarded(Heap);
-
-impl Guarded {
-    fn new(max_slots: usize) -> Self {
-        let guarded = Guarded(Heap::new((max_slots + 2 * GUARD) as u32).unwrap());
-        for (index, slot) in guarded.guards() {
-            slot.payload.write(&sample(index));
-            slot.stamp.store(mix(index), Relaxed);
-        }
-        for (at, to) in [(0, 1), (1, 0)] {
-            guarded.links()[at].0.store(to, Relaxed);
-        }
-        guarded
-    }
-
-    fn guards(&self) -> impl Iterator<Item = (u64, &Slot)> {
-        let all = self.0.slots();
-        (0..).zip(all[..GUARD].iter().chain(&all[all.len() - GUARD..]))
-    }
-
-    fn check(&self) {
-        for (index, slot) in self.guards() {
-            assert_eq!((slot.payload.read(), slot.stamp.load(Relaxed)), (sample(index), mix(index)));
-        }
-    }
-
-    /// Writes `value` over some word that the peer can reach: counters first of all, as they decide most.
-    fn scribble(&self, place: usize, value: u64) {
-        let line = &self.header().consumer;
-        match place % 6 {
-            0 => line.consumed.store(value, Relaxed),
-            1 => line.nr.store(value as u32, Relaxed),
-            2 => self.header().wake.sleeping.store(value as u32, Relaxed),
-            3 => self.slots()[place % self.slots().len()].stamp.store(value, Relaxed),
-            _ => self.links()[place % self.links().len()].0.store(value as u32, Relaxed),
-        }
-    }
-}
-
-impl Memory for Guarded {
-    fn header(&self) -> &Header {
-        self.0.header()
-    }
-
-    fn links(&self) -> &[Link] {
-        let all = self.0.links();
-        &all[GUARD..all.len() - GUARD]
-    }
-
-    fn slots(&self) -> &[Slot] {
-        let all = self.0.slots();
-        &all[GUARD..all.len() - GUARD]
-    }
-}
 
 /// Numbers that go wrong most easily, and any others.
 fn value() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0..40u64, 1 => any::<u64>(), 1 => any::<u32>().prop_map(u64::from), 1 => Just(u64::MAX)]
+}
+
+fn pushing() -> impl Strategy<Value = Op> {
+    prop_oneof![6 => Just(Op::Push), 2 => (0..6usize).prop_map(Op::PushIter), 1 => Just(Op::AcceptShrink)]
 }
 
 proptest! {
@@ -80,21 +24,14 @@ proptest! {
     #[test]
     fn a_producer_survives_any_words(
         max_slots in MIN_SLOTS as usize..20,
-        steps in prop::collection::vec(prop::option::of((0..240usize, value())), 0..300),
+        steps in prop::collection::vec(prop::result::maybe_err(pushing(), (0..240usize, value())), 0..300),
     ) {
-        let memory = Guarded::new(max_slots);
-        let mut producer = Producer::new(memory.clone()).unwrap();
-        let mut verdict = None;
+        let memory = Guarded::new(max_slots).unwrap();
+        let mut victim = Victim::new(memory.clone()).unwrap();
         for step in steps {
             match step {
-                Some((place, value)) => memory.scribble(place, value),
-                None => match producer.push(sample(1)) {
-                    Err(PushError::Corrupt(corruption)) => {
-                        prop_assert_eq!(*verdict.get_or_insert(corruption), corruption);
-                        prop_assert_eq!(producer.free(), Err(corruption));
-                    }
-                    result => prop_assert!(verdict.is_none(), "{:?} after {:?}", result, verdict),
-                },
+                Ok(op) => victim.step(op),
+                Err((place, value)) => memory.scribble(place, value),
             }
         }
         memory.check();
@@ -106,7 +43,7 @@ proptest! {
         max_slots in MIN_SLOTS as usize..20,
         steps in prop::collection::vec(prop::option::of((0..20usize, 0..40u32, any::<bool>())), 0..300),
     ) {
-        let memory = Guarded::new(max_slots);
+        let memory = Guarded::new(max_slots).unwrap();
         let mut consumer = Consumer::<[u64; 15], _>::new(memory.clone()).unwrap();
         let mut taken = 0;
         for step in steps {
@@ -128,7 +65,7 @@ fn a_producer_survives_a_peer_that_scribbles_all_the_time() {
     const PUSHES: u64 = 2_000;
     let stop = Arc::new(AtomicBool::new(false));
     for round in 0..200 {
-        let memory = Guarded::new(64);
+        let memory = Guarded::new(64).unwrap();
         let mut producer = Producer::new(memory.clone()).unwrap();
         let peer = std::thread::spawn({
             let (memory, stop) = (memory.clone(), stop.clone());

@@ -10,8 +10,8 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
+use crate::oracle::{Op, Oracle, Sample, Sequence, Source, sample};
 use crate::sync::{GET, GROW, PUT, Pair, SLEEP, weakened};
-use crate::tests::oracle::{Op, Oracle, Sample, Sequence, sample};
 use crate::{Consumer, Heap, Memory, Producer, PushError};
 
 type Halves = crate::Halves<Sample, Heap>;
@@ -140,6 +140,44 @@ fn loom_a_provisioned_event_finds_room() {
         producing.join().unwrap();
         assert!(consumer.slots() <= 3);
     });
+}
+
+/// Q3: the ring shrinks when nothing is under way. Whoever submits the next operation tells the producer, who then finds
+/// the room of the smaller ring, and the slots put aside serve when it grows again.
+#[test]
+fn loom_a_ring_shrinks_between_two_operations() {
+    for passed in [0, 2] {
+        loom::model(move || {
+            let ((mut producer, mut consumer), mut sequence) = queue(4, passed, 0);
+            sequence.step(Op::Provision(1), &mut consumer);
+            // Operations submitted, and how small the ring is for the second.
+            let submitted = Arc::new(AtomicU32::new(1));
+            let producing = thread::spawn({
+                let submitted = submitted.clone();
+                move || {
+                    let mut source = Source { pushed: passed };
+                    source.step(Op::Push, &mut producer);
+                    if submitted.load(Ordering::Acquire) == 3 {
+                        source.step(Op::AcceptShrink, &mut producer);
+                        // One after the other, so that each finds its room; a third has none.
+                        (0..3).for_each(|_| source.step(Op::Push, &mut producer));
+                    }
+                    source.pushed
+                }
+            });
+            sequence.step(Op::Pop, &mut consumer);
+            if sequence.seen == passed + 1 {
+                sequence.step(Op::Release(1), &mut consumer);
+                sequence.step(Op::Shrink(2), &mut consumer);
+                sequence.step(Op::Provision(2), &mut consumer);
+                submitted.store(3, Ordering::Release);
+                sequence.step(Op::Pop, &mut consumer);
+            }
+            let pushed = producing.join().unwrap();
+            sequence.step(Op::Drain(usize::MAX), &mut consumer);
+            assert_eq!(sequence.seen, pushed);
+        });
+    }
 }
 
 /// The producer may be dropped, or its thread gone, at any time: what was pushed remains.

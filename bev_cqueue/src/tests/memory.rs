@@ -10,7 +10,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
 
-use crate::{Error, Heap, MAX_SLOTS, MIN_SLOTS, Memory, SharedMemory};
+use crate::{Consumer, Error, Heap, MAX_SLOTS, MIN_SLOTS, Memory, Producer, SharedMemory};
 
 #[test]
 fn no_memory_is_made_for_too_few_or_too_many_slots() {
@@ -47,9 +47,35 @@ fn two_mappings_show_the_same_memory() {
 #[test]
 fn slots_that_are_not_in_the_ring_cost_no_memory() {
     let (_memory, fd) = SharedMemory::create(MAX_SLOTS).unwrap();
-    let file = nix::sys::stat::fstat(&fd).unwrap();
-    // `st_blocks` counts 512 bytes; the header and the first links lie in the first page, the first slots apart.
-    assert!(file.st_blocks * 512 <= 4 * 4096, "{} blocks", file.st_blocks);
+    // The header and the first links lie in the first page, the first slots apart.
+    assert!(bytes_used(&fd) <= 4 * 4096, "{} bytes", bytes_used(&fd));
+}
+
+/// Q3: what a burst has needed does not stay for ever.
+#[test]
+fn slots_put_aside_give_their_memory_back() {
+    let (memory, fd) = SharedMemory::create(MAX_SLOTS).unwrap();
+    let mut producer = Producer::<[u64; 15], _>::new(memory.clone()).unwrap();
+    let mut consumer = Consumer::<[u64; 15], _>::new(memory).unwrap();
+    for _ in 0..3 {
+        consumer.provision(20_000).unwrap();
+        (0..20_000).for_each(|number| producer.push([number; 15]).unwrap());
+        let burst = bytes_used(&fd);
+        assert!(burst >= 20_000 * 128);
+        assert!(consumer.drain(usize::MAX).map(|event| event[14]).eq(0..20_000));
+        consumer.release(20_000).unwrap();
+        assert_eq!(bytes_used(&fd), burst);
+        consumer.shrink(100).unwrap();
+        producer.accept_shrink().unwrap();
+        // The links stay, and what shares 64 KiB with slots of the ring.
+        let rest = bytes_used(&fd);
+        assert!(rest <= 20_000 * 4 + 5 * 65536, "{rest} bytes of {burst}");
+    }
+}
+
+/// `st_blocks` counts 512 bytes.
+fn bytes_used(fd: &OwnedFd) -> i64 {
+    nix::sys::stat::fstat(fd).unwrap().st_blocks * 512
 }
 
 #[test]

@@ -1,92 +1,17 @@
 //! Queues between two processes (MT-189), one of which may be stopped or killed at any instruction (S-2).
-//!
-//! The other process is this test program once more, told to run one of the ignored tests at the end of this file. It
-//! finds the queue's memory as its standard input.
-
-use std::os::fd::AsFd;
-use std::process::{Child, Command, ExitStatus, Stdio};
 
 use crossbeam_utils::Backoff;
-use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::Pid;
 
-use crate::tests::oracle::{Op, Sample, Sequence, mix, sample};
+use crate::oracle::{Op, Sample, Sequence, mix, sample};
+use crate::tests::other::{MAX_SLOTS, Other, inherited};
 use crate::wake::{Sleeper, Waker};
 use crate::{Consumer, PopError, Producer, PushError, SharedMemory};
 
 /// Events that pass in the long runs.
 const EVENTS: u64 = 100_000;
 
-/// Slots of the memory: enough for a ring that grows now and then during a long run.
-const MAX_SLOTS: u32 = 256;
-
 /// Rounds of the tests in which the other process dies at a random instruction.
 const ROUNDS: u64 = 25;
-
-/// The other process. Killed when dropped, so that a failing test leaves none behind.
-struct Other(Child);
-
-impl Other {
-    /// Starts this program once more with the ignored test `role` and a new queue. Returns this side's mapping.
-    fn start(role: &str) -> (Self, SharedMemory) {
-        let (memory, fd) = SharedMemory::create(MAX_SLOTS).unwrap();
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                &format!("tests::processes::{role}"),
-                "--ignored",
-                "--nocapture",
-                "--test-threads=1",
-            ])
-            .stdin(fd)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        (Other(child), memory)
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_raw(self.0.id().try_into().unwrap())
-    }
-
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-
-    /// Stops it wherever it is, and returns once it stands still.
-    fn stop(&self) {
-        kill(self.pid(), Signal::SIGSTOP).unwrap();
-        waitid(Id::Pid(self.pid()), WaitPidFlag::WSTOPPED).unwrap();
-    }
-
-    fn go_on(&self) {
-        kill(self.pid(), Signal::SIGCONT).unwrap();
-    }
-
-    /// Fails the test if it has ended: it has found something wrong, and said so.
-    fn check(&mut self) {
-        assert!(self.0.try_wait().unwrap().is_none(), "the other process has failed");
-    }
-
-    fn finish(&mut self) -> ExitStatus {
-        self.0.wait().unwrap()
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        // It may be gone already, which is just as well.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The memory that the first process has put in the place of standard input.
-fn inherited() -> SharedMemory {
-    SharedMemory::attach(std::io::stdin().as_fd().try_clone_to_owned().unwrap()).unwrap()
-}
 
 /// Pushes the event with this number as soon as there is room. `wait` is called while there is none.
 fn push_when_free(producer: &mut Producer<Sample, SharedMemory>, number: u64, mut wait: impl FnMut()) {
@@ -125,7 +50,7 @@ fn take_until(
 /// MT-189, MT-206: the other process takes, drains, grows, and sleeps when there is nothing to do.
 #[test]
 fn events_reach_a_consumer_in_another_process() {
-    let (mut other, memory) = Other::start("consume_all");
+    let (mut other, memory) = Other::start("processes::consume_all");
     let waker = Waker::futex(memory.clone());
     let mut producer = Producer::new(memory).unwrap();
     for number in 1..=EVENTS {
@@ -139,7 +64,7 @@ fn events_reach_a_consumer_in_another_process() {
 /// MT-189
 #[test]
 fn events_arrive_from_a_producer_in_another_process() {
-    let (mut other, memory) = Other::start("produce_all");
+    let (mut other, memory) = Other::start("processes::produce_all");
     let mut consumer = Consumer::new(memory).unwrap();
     consumer.grow(20).unwrap();
     // The other process ends once the last events fit into the ring.
@@ -153,7 +78,7 @@ fn events_arrive_from_a_producer_in_another_process() {
 #[test]
 fn a_producer_outlives_a_killed_consumer() {
     for round in 0..ROUNDS {
-        let (mut other, memory) = Other::start("consume_for_ever");
+        let (mut other, memory) = Other::start("processes::consume_for_ever");
         let mut producer = Producer::new(memory).unwrap();
         let survived = mix(round) % 3_000;
         (1..=survived).for_each(|number| push_when_free(&mut producer, number, || other.check()));
@@ -170,7 +95,7 @@ fn a_producer_outlives_a_killed_consumer() {
 #[test]
 fn a_consumer_outlives_a_killed_producer() {
     for round in 0..ROUNDS {
-        let (mut other, memory) = Other::start("produce_for_ever");
+        let (mut other, memory) = Other::start("processes::produce_for_ever");
         let mut consumer = Consumer::new(memory).unwrap();
         consumer.grow(30).unwrap();
         let mut sequence = Sequence::default();
@@ -187,7 +112,7 @@ fn a_consumer_outlives_a_killed_producer() {
 /// S-2: while the consumer stands still the producer is never held up, and afterwards all goes on.
 #[test]
 fn a_producer_is_not_held_up_by_a_stopped_consumer() {
-    let (mut other, memory) = Other::start("consume_for_ever");
+    let (mut other, memory) = Other::start("processes::consume_for_ever");
     let mut producer = Producer::new(memory).unwrap();
     let mut number = 0;
     for round in 0..10 * ROUNDS {
@@ -213,7 +138,7 @@ fn a_producer_is_not_held_up_by_a_stopped_consumer() {
 /// S-2: while the producer stands still the consumer is never held up, and afterwards all goes on.
 #[test]
 fn a_consumer_is_not_held_up_by_a_stopped_producer() {
-    let (mut other, memory) = Other::start("produce_for_ever");
+    let (mut other, memory) = Other::start("processes::produce_for_ever");
     let mut consumer = Consumer::new(memory).unwrap();
     consumer.grow(30).unwrap();
     let mut sequence = Sequence::default();

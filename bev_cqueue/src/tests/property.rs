@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::tests::oracle::{Op, Oracle};
+use crate::oracle::{Op, Oracle};
 use crate::{Consumer, Heap, MIN_SLOTS, Memory, Producer, SharedMemory};
 
 /// Few slots, so that a short sequence already meets every limit.
@@ -18,6 +18,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..4u32).prop_map(Op::Grow),
         2 => (0..4u32).prop_map(Op::Provision),
         2 => (0..4u32).prop_map(Op::Release),
+        1 => (0..8u32).prop_map(Op::Shrink),
+        1 => Just(Op::AcceptShrink),
     ]
 }
 

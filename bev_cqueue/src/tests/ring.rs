@@ -1,7 +1,7 @@
 //! The rows of the inventory that need no concurrency.
 
-use crate::tests::oracle::{Op, Oracle, Sample, sample};
-use crate::{Consumer, Error, Heap, MIN_SLOTS, Memory, PopError, Producer, PushError, heap};
+use crate::oracle::{Op, Oracle, Sample, sample};
+use crate::{Consumer, Corruption, Error, Heap, MIN_SLOTS, Memory, PopError, Producer, PushError, heap};
 use core::sync::atomic::Ordering::Relaxed;
 
 /// A queue of `slots` slots on the heap, and its oracle.
@@ -189,6 +189,82 @@ fn an_iterator_that_panics_leaves_the_events_before() {
     assert_eq!(producer.free(), Ok(2));
     producer.push(sample(4)).unwrap();
     assert_eq!(consumer.drain(9).collect::<Vec<_>>(), [1, 2, 3, 4].map(sample));
+}
+
+/// Q3: at every position of the ring, after every growth, to every size; and what was put aside is taken first.
+#[test]
+fn shrinking_leaves_a_ring_that_works_and_slots_that_serve_again() {
+    for (slots, passed) in (2..8).flat_map(|slots| (0..2 * slots).map(move |passed| (slots, passed))) {
+        for smaller in 2..=slots {
+            let mut rig = Rig::new(slots, slots + 2);
+            rig.run((0..passed).flat_map(|_| [Op::Push, Op::Pop]));
+            rig.run([Op::Shrink(smaller)]);
+            rig.run(times(slots, Op::Push));
+            rig.run(times(slots, Op::Pop));
+            // The memory holds no more than these: not one has been lost.
+            rig.run([Op::Grow(1), Op::Shrink(2), Op::Grow(slots), Op::Grow(1)]);
+            rig.run(times(slots + 2, Op::Push));
+            rig.run([Op::Drain(usize::MAX), Op::Shrink(2), Op::Grow(slots)]);
+            rig.run(times(3 * slots, Op::Push));
+        }
+    }
+}
+
+#[test]
+fn a_ring_in_use_does_not_shrink() {
+    let (mut producer, mut consumer) = heap::<u64>(16).unwrap();
+    consumer.provision(9).unwrap();
+    assert_eq!(consumer.shrink(4), Err(Error::InUse { needed: 9, waiting: 0 }));
+    producer.push(1).unwrap();
+    consumer.release(9).unwrap();
+    let error = consumer.shrink(4).unwrap_err();
+    assert_eq!(error, Error::InUse { needed: 0, waiting: 1 });
+    assert_eq!(error.errno(), nix::errno::Errno::EBUSY);
+    assert_eq!(consumer.pop(), Ok(1));
+    for slots in 0..MIN_SLOTS {
+        assert_eq!(consumer.shrink(slots), Err(Error::SlotCount { slots, min: MIN_SLOTS, max: 16 }));
+    }
+    assert_eq!((consumer.slots(), producer.free()), (10, Ok(9)));
+}
+
+#[test]
+fn a_producer_that_is_not_told_of_shrinking_says_so() {
+    let (mut producer, mut consumer) = heap::<u64>(16).unwrap();
+    consumer.grow(8).unwrap();
+    assert_eq!(producer.free(), Ok(9));
+    consumer.shrink(4).unwrap();
+    let corruption = Corruption::Shrunk { slots: 4, before: 10 };
+    assert_eq!(producer.free(), Err(corruption));
+    assert_eq!(producer.push(1), Err(PushError::Corrupt(corruption)));
+    assert_eq!(producer.accept_shrink(), Err(corruption), "too late");
+}
+
+/// Links that another process has bent lead to an error, not out of the memory, and change nothing.
+#[test]
+fn bent_links_are_found_before_anything_is_changed() {
+    let (_, mut consumer) = heap::<u64>(16).unwrap();
+    consumer.grow(8).unwrap();
+    let bend = |consumer: &Consumer<u64, Heap>, at: u32, to| {
+        consumer.memory().links()[at as usize].0.swap(to, Relaxed)
+    };
+    let astray = |index| Err(Error::Corrupt(Corruption::Link { index, slots: 16 }));
+    // From the first free slot on, each link in turn.
+    let (mut index, divider) = (0, consumer.divider());
+    while index != divider {
+        let next = bend(&consumer, index, 99);
+        assert_eq!(consumer.shrink(2), astray(99), "slot {index}");
+        bend(&consumer, index, index);
+        assert_eq!(consumer.shrink(2), astray(index), "slot {index}");
+        bend(&consumer, index, next);
+        index = next;
+    }
+    consumer.shrink(2).unwrap();
+    let spare = (0..10).find(|index| ![0, divider].contains(index)).unwrap();
+    let next = bend(&consumer, spare, 99);
+    assert_eq!(consumer.grow(3), astray(99));
+    assert_eq!(consumer.slots(), 2);
+    bend(&consumer, spare, next);
+    consumer.grow(14).unwrap();
 }
 
 /// A slot's stamp keeps 32 bits of the event's number; here they wrap, in old slots and in fresh ones.

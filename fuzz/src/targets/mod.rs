@@ -1,5 +1,6 @@
 //! What is fuzzed, and what must hold.
 
+mod bevq;
 mod config;
 mod descriptor;
 mod engine;
@@ -52,6 +53,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ib-connector", run: ib_connect::connector, seeds: ib_connect::connector_seeds },
     Target { name: "config-yaml", run: config::yaml, seeds: config::yaml_seeds },
     Target { name: "config-toml", run: config::toml, seeds: config::toml_seeds },
+    Target { name: "bevq", run: bevq::oracle, seeds: bevq::seeds },
+    Target { name: "bevq-hostile", run: bevq::hostile, seeds: bevq::seeds },
     Target { name: "config-modprobe", run: config::modprobe, seeds: config::modprobe_seeds },
 ];
 

@@ -1,19 +1,35 @@
 //! What a queue must do, said a second time and plainly.
+//!
+//! One set of operations ([`Op`]) drives every test of the queue: property test and fuzzer compare with the [`Oracle`], which
+//! knows the result of each operation; the models and the tests with two processes give each side its operations and
+//! check what must hold however they interleave ([`Source`], [`Sequence`]); and hostile memory is checked by the
+//! [`Victim`].
+//!
+//! It is for tests: everything here panics when the queue does something wrong.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
-use crate::{Consumer, Error, Memory, PopError, Producer, PushError};
+use crate::{Consumer, Error, MIN_SLOTS, Memory, PopError, Producer, PushError};
+
+#[cfg(not(loom))]
+mod hostile;
+mod sides;
+
+#[cfg(not(loom))]
+pub use hostile::{Guarded, Victim};
+pub use sides::{Sequence, Source};
 
 /// An event as large as a slot allows, every word of which tells its number: a torn or stale one is noticed.
-pub(super) type Sample = [u64; 15];
+pub type Sample = [u64; 15];
 
 /// The event with this number; the first pushed has number 1.
-pub(super) fn sample(number: u64) -> Sample {
+pub fn sample(number: u64) -> Sample {
     std::array::from_fn(|word| mix(number ^ (word as u64) << 56))
 }
 
 /// Scatters the bits of a number (splitmix64), for events and for reproducible disorder.
-pub(super) fn mix(number: u64) -> u64 {
+pub fn mix(number: u64) -> u64 {
     let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -21,24 +37,52 @@ pub(super) fn mix(number: u64) -> u64 {
 }
 
 /// Everything that can be done with a queue.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Op {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Pushes an event.
     Push,
     /// Pushes so many events in one go.
     PushIter(usize),
+    /// Takes an event.
     Pop,
     /// Takes up to so many events in one go.
     Drain(usize),
     /// The same, but the iterator is forgotten instead of dropped.
     Forget(usize),
+    /// Links so many slots in.
     Grow(u32),
+    /// Makes the ring so small.
+    Shrink(u32),
+    /// Tells the producer that the ring may have become smaller.
+    AcceptShrink,
+    /// Makes room for so many more events.
     Provision(u32),
+    /// Gives so much room back.
     Release(u32),
+}
+
+impl Op {
+    /// The operation that a byte stands for; small numbers of everything, and all of them about as often.
+    pub fn of_byte(byte: u8) -> Op {
+        let number = u32::from(byte / 16);
+        match byte % 16 {
+            0..4 => Op::Push,
+            4 | 5 => Op::PushIter(number as usize),
+            6..9 => Op::Pop,
+            9 => Op::Drain(number as usize),
+            10 => Op::Forget(number as usize % 4),
+            11 => Op::Grow(number % 4),
+            12 => Op::Shrink(number),
+            13 => Op::AcceptShrink,
+            14 => Op::Provision(number % 6),
+            _ => Op::Release(number % 6),
+        }
+    }
 }
 
 /// A queue without concurrency, links or shared memory; knows the result of each operation.
 #[derive(Debug)]
-pub(super) struct Oracle {
+pub struct Oracle {
     waiting: VecDeque<Sample>,
     /// Events taken whose slots the producer does not know to be free: a forgotten drain.
     held_back: u32,
@@ -50,19 +94,12 @@ pub(super) struct Oracle {
 
 impl Oracle {
     /// A fresh queue.
-    pub(super) fn new(max_slots: u32) -> Self {
-        Oracle {
-            waiting: VecDeque::new(),
-            held_back: 0,
-            pushed: 0,
-            slots: crate::MIN_SLOTS,
-            needed: 0,
-            max_slots,
-        }
+    pub fn new(max_slots: u32) -> Self {
+        Oracle { waiting: VecDeque::new(), held_back: 0, pushed: 0, slots: MIN_SLOTS, needed: 0, max_slots }
     }
 
     /// Does `op` to the queue and to the oracle, and compares.
-    pub(super) fn step<M: Memory>(
+    pub fn step<M: Memory>(
         &mut self,
         op: Op,
         producer: &mut Producer<Sample, M>,
@@ -86,6 +123,12 @@ impl Oracle {
                 let held_back = self.held_back;
                 assert_eq!(taken, self.drain(max));
                 self.held_back = held_back;
+            }
+            Op::AcceptShrink => assert_eq!(producer.accept_shrink(), Ok(())),
+            Op::Shrink(slots) => {
+                assert_eq!(consumer.shrink(slots), self.shrink(slots));
+                // Before anything else is pushed.
+                assert_eq!(producer.accept_shrink(), Ok(()));
             }
             Op::Grow(more) => assert_eq!(consumer.grow(more), self.grow(more)),
             Op::Provision(events) => assert_eq!(consumer.provision(events), self.provision(events)),
@@ -140,6 +183,20 @@ impl Oracle {
         Ok(())
     }
 
+    fn shrink(&mut self, slots: u32) -> Result<(), Error> {
+        if slots < MIN_SLOTS {
+            return Err(Error::SlotCount { slots, min: MIN_SLOTS, max: self.max_slots });
+        }
+        // A handful, or the test would not end.
+        let waiting = self.waiting.len() as u32;
+        if self.needed > 0 || waiting > 0 {
+            return Err(Error::InUse { needed: self.needed, waiting });
+        }
+        self.held_back = 0;
+        self.slots = self.slots.min(slots);
+        Ok(())
+    }
+
     fn provision(&mut self, events: u32) -> Result<(), Error> {
         self.held_back = 0;
         self.grow((self.needed + events + 1).saturating_sub(self.slots))?;
@@ -153,39 +210,5 @@ impl Oracle {
         }
         self.needed -= events;
         Ok(())
-    }
-}
-
-/// What a consumer must see while a producer runs beside it: whole events, each once, in order.
-#[derive(Debug, Default)]
-pub(super) struct Sequence {
-    /// Events seen so far.
-    pub(super) seen: u64,
-}
-
-impl Sequence {
-    /// Does the consumer's `op` and checks the events it takes.
-    pub(super) fn step<M: Memory>(&mut self, op: Op, consumer: &mut Consumer<Sample, M>) {
-        match op {
-            Op::Push | Op::PushIter(_) => unreachable!("the producer's"),
-            Op::Pop => match consumer.pop() {
-                Ok(event) => self.see(event),
-                Err(error) => assert_eq!(error, PopError::Empty),
-            },
-            Op::Drain(max) => consumer.drain(max).for_each(|event| self.see(event)),
-            Op::Forget(max) => {
-                let mut drain = consumer.drain(max);
-                drain.by_ref().for_each(|event| self.see(event));
-                std::mem::forget(drain);
-            }
-            Op::Grow(more) => consumer.grow(more).expect("the test stays within the memory"),
-            Op::Provision(events) => consumer.provision(events).expect("the test stays within the memory"),
-            Op::Release(events) => consumer.release(events).expect("the test has provisioned them"),
-        }
-    }
-
-    fn see(&mut self, event: Sample) {
-        self.seen += 1;
-        assert_eq!(event, sample(self.seen), "event {}", self.seen);
     }
 }

@@ -1,0 +1,120 @@
+//! What must hold when the consumer's process writes whatever it likes into the shared memory.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::{Op, Sample, mix, sample};
+use crate::layout::{Header, Link, Slot};
+use crate::{Corruption, Error, Heap, Memory, Producer, PushError};
+
+/// Slots on either side of a queue that must never be touched.
+const GUARD: usize = 16;
+
+/// A queue in the middle of other memory.
+#[derive(Clone, Debug)]
+pub struct Guarded(Heap);
+
+impl Guarded {
+    /// A queue whose ring can grow to `max_slots` slots.
+    ///
+    /// # Errors
+    ///
+    /// As [`Heap::new`].
+    pub fn new(max_slots: usize) -> Result<Self, Error> {
+        let guarded = Guarded(Heap::new((max_slots + 2 * GUARD) as u32)?);
+        for (index, slot) in guarded.guards() {
+            slot.payload.write(&sample(index));
+            slot.stamp.store(mix(index), Relaxed);
+        }
+        for (at, to) in [(0, 1), (1, 0)] {
+            guarded.links()[at].0.store(to, Relaxed);
+        }
+        Ok(guarded)
+    }
+
+    fn guards(&self) -> impl Iterator<Item = (u64, &Slot)> {
+        let all = self.0.slots();
+        (0..).zip(all[..GUARD].iter().chain(&all[all.len() - GUARD..]))
+    }
+
+    /// Panics if anything outside of the queue has been written.
+    pub fn check(&self) {
+        for (index, slot) in self.guards() {
+            assert_eq!((slot.payload.read(), slot.stamp.load(Relaxed)), (sample(index), mix(index)));
+        }
+    }
+
+    /// Writes `value` over some word that the peer can reach: counters first of all, as they decide most.
+    pub fn scribble(&self, place: usize, value: u64) {
+        let line = &self.header().consumer;
+        match place % 6 {
+            0 => line.consumed.store(value, Relaxed),
+            1 => line.nr.store(value as u32, Relaxed),
+            2 => self.header().wake.sleeping.store(value as u32, Relaxed),
+            3 => self.slots()[place % self.slots().len()].stamp.store(value, Relaxed),
+            _ => self.links()[place % self.links().len()].0.store(value as u32, Relaxed),
+        }
+    }
+}
+
+impl Memory for Guarded {
+    fn header(&self) -> &Header {
+        self.0.header()
+    }
+
+    fn links(&self) -> &[Link] {
+        let all = self.0.links();
+        &all[GUARD..all.len() - GUARD]
+    }
+
+    fn slots(&self) -> &[Slot] {
+        let all = self.0.slots();
+        &all[GUARD..all.len() - GUARD]
+    }
+}
+
+/// A producer whose consumer is hostile: each call ends, and bad news is final.
+#[derive(Debug)]
+pub struct Victim {
+    producer: Producer<Sample, Guarded>,
+    verdict: Option<Corruption>,
+}
+
+impl Victim {
+    /// The producer of the queue in `memory`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Taken`] if it has one already.
+    pub fn new(memory: Guarded) -> Result<Self, Error> {
+        Ok(Victim { producer: Producer::new(memory)?, verdict: None })
+    }
+
+    /// Does the producer's `op` and checks the answer.
+    pub fn step(&mut self, op: Op) {
+        let found = match op {
+            Op::Push => corruption(self.producer.push(sample(1))),
+            Op::PushIter(count) => corruption(self.producer.push_iter((0..count as u64).map(sample))),
+            Op::AcceptShrink => self.producer.accept_shrink().err(),
+            _ => unreachable!("the consumer's"),
+        };
+        match self.verdict {
+            None => self.verdict = found,
+            verdict => assert_eq!(found, verdict, "{op:?}"),
+        }
+        if let Some(corruption) = self.verdict {
+            assert_eq!(self.producer.free(), Err(corruption));
+        }
+    }
+
+    /// What it has found.
+    pub fn verdict(&self) -> Option<Corruption> {
+        self.verdict
+    }
+}
+
+fn corruption<T>(result: Result<T, PushError>) -> Option<Corruption> {
+    match result {
+        Err(PushError::Corrupt(corruption)) => Some(corruption),
+        Err(PushError::Full { .. }) | Ok(_) => None,
+    }
+}

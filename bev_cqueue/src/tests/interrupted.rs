@@ -1,0 +1,112 @@
+//! MT-230: signals that interrupt system calls end no sleep, and do not move its deadline.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+use std::os::unix::thread::JoinHandleExt;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use nix::libc;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::unistd::{Pid, gettid};
+
+use crate::tests::wake::BELLS;
+use crate::wake::Wake;
+use crate::{Heap, Memory};
+
+/// Signals handled since the start.
+static HANDLED: AtomicU32 = AtomicU32::new(0);
+
+/// One test at a time has the handler.
+static TURN: Mutex<()> = Mutex::new(());
+
+extern "C" fn count(_signal: libc::c_int) {
+    HANDLED.fetch_add(1, Relaxed);
+}
+
+/// From now on `SIGUSR1` interrupts system calls: `SA_RESTART` is not among the flags.
+fn count_signals() {
+    let action = SigAction::new(SigHandler::Handler(count), SaFlags::empty(), SigSet::empty());
+    // SAFETY: the handler does nothing but add to an atomic, which is allowed in a handler.
+    unsafe { sigaction(Signal::SIGUSR1, &action) }.unwrap();
+}
+
+/// Waits until the thread sleeps in the system, having announced it in `memory`. False if it has ended.
+fn sleeps<T>(thread: &JoinHandle<T>, tid: Pid, memory: &Heap) -> bool {
+    while !thread.is_finished() {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap_or_default();
+        // The state follows the name, which stands in parentheses.
+        let asleep = stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'));
+        if asleep && memory.header().wake.sleeping.load(Relaxed) != 0 {
+            return true;
+        }
+        std::thread::yield_now();
+    }
+    false
+}
+
+/// Interrupts the sleeping thread and waits until it has handled that.
+fn interrupt<T>(thread: &JoinHandle<T>) {
+    let before = HANDLED.load(Relaxed);
+    // SAFETY: the thread has not been joined, so its identity is valid; it may have ended, which the call then says.
+    let sent = unsafe { libc::pthread_kill(thread.as_pthread_t(), libc::SIGUSR1) };
+    while sent == 0 && HANDLED.load(Relaxed) == before && !thread.is_finished() {
+        std::thread::yield_now();
+    }
+}
+
+/// A thread that sleeps, and its number for the system.
+fn sleeping_thread(
+    bells: usize,
+    memory: &Heap,
+    deadline: Option<Instant>,
+) -> (JoinHandle<Wake>, Pid, crate::wake::Waker<Heap>) {
+    let (waker, mut sleeper) = BELLS[bells](memory);
+    let (tell, hear) = channel();
+    let thread = std::thread::spawn(move || {
+        tell.send(gettid()).unwrap();
+        sleeper.sleep(deadline, || false).unwrap()
+    });
+    (thread, hear.recv().unwrap(), waker)
+}
+
+#[test]
+fn a_signal_does_not_end_sleep() {
+    let _turn = TURN.lock().unwrap();
+    count_signals();
+    for bells in 0..BELLS.len() {
+        let memory = Heap::new(8).unwrap();
+        let (thread, tid, waker) = sleeping_thread(bells, &memory, None);
+        for _ in 0..10 {
+            assert!(sleeps(&thread, tid, &memory));
+            interrupt(&thread);
+        }
+        assert!(sleeps(&thread, tid, &memory));
+        // In the moment of a look a second it is awake, and would be woken by no one.
+        while !waker.wake().unwrap() {
+            std::thread::yield_now();
+        }
+        assert_eq!(thread.join().unwrap(), Wake::Signalled);
+    }
+}
+
+#[test]
+fn a_signal_does_not_move_the_deadline() {
+    let _turn = TURN.lock().unwrap();
+    count_signals();
+    for bells in 0..BELLS.len() {
+        let memory = Heap::new(8).unwrap();
+        let before = HANDLED.load(Relaxed);
+        let deadline = Instant::now() + Duration::from_millis(200);
+        let (thread, tid, _waker) = sleeping_thread(bells, &memory, Some(deadline));
+        while sleeps(&thread, tid, &memory) {
+            interrupt(&thread);
+        }
+        assert_eq!(thread.join().unwrap(), Wake::TimedOut);
+        assert!(Instant::now() >= deadline);
+        assert!(HANDLED.load(Relaxed) > before, "it was interrupted");
+    }
+}

@@ -1,0 +1,322 @@
+//! S-2: either side is killed or stopped at each named point, and the other neither stands still nor finds anything wrong.
+//!
+//! The consumer provisions, submits and takes, grows and shrinks its ring, and sleeps when there is nothing; the producer
+//! pushes what was submitted and wakes it. One of them runs in another process and ends at the point; that it was this
+//! point stands in a word which both share, and in its exit status.
+
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::Backoff;
+use nix::sys::signal::Signal;
+
+use crate::oracle::{Op, Sample, Sequence, Source, mix};
+use crate::tests::other::{Board, MAX_SLOTS, Other, Word, inherited, words};
+use crate::tests::points::{Half, Point, Trap};
+use crate::wake::{Sleeper, Waker};
+use crate::{Consumer, Corruption, MIN_SLOTS, Memory, PopError, Producer, PushError, SharedMemory};
+
+/// At which of its visits to a point the other process ends: the first, and one in full swing.
+const VISITS: [u32; 2] = [1, 6];
+
+/// A process that has not come to its point by then will not: nobody has placed the point.
+const HUNG: Duration = Duration::from_secs(60);
+
+/// Events that pass after a process that was stopped goes on.
+const AFTERWARDS: u64 = 500;
+
+/// The producer's side.
+struct Server {
+    producer: Producer<Sample, SharedMemory>,
+    waker: Waker<SharedMemory>,
+    source: Source,
+    board: Board,
+}
+
+impl Server {
+    fn new(memory: SharedMemory, board: Board) -> Self {
+        let waker = Waker::futex(memory.clone());
+        Server { producer: Producer::new(memory).unwrap(), waker, source: Source::default(), board }
+    }
+
+    /// Does what has been submitted.
+    fn turn(&mut self) {
+        let shrinks = self.board.get(Word::Shrinks);
+        if shrinks != self.board.get(Word::Accepted) {
+            self.source.step(Op::AcceptShrink, &mut self.producer);
+            self.board.add(Word::Accepted, 1);
+        }
+        let due = self.board.get(Word::Submitted) - self.source.pushed;
+        if due == 0 {
+            return std::thread::yield_now();
+        }
+        let dice = mix(self.source.pushed);
+        if dice.is_multiple_of(2) {
+            self.let_it_fall_asleep();
+        }
+        let before = self.source.pushed;
+        let op = if dice.is_multiple_of(3) { Op::Push } else { Op::PushIter(due as usize) };
+        self.source.step(op, &mut self.producer);
+        assert!(self.source.pushed > before, "there is room for what was provisioned");
+        self.waker.wake().unwrap();
+    }
+
+    /// Gives the consumer some time to announce sleep. It need not.
+    fn let_it_fall_asleep(&self) {
+        let sleeping = &self.producer.memory().header().wake.sleeping;
+        let backoff = Backoff::new();
+        while !backoff.is_completed() && sleeping.load(core::sync::atomic::Ordering::Relaxed) == 0 {
+            backoff.snooze();
+        }
+    }
+
+    fn everything_is_pushed(&self) -> bool {
+        self.source.pushed == self.board.get(Word::Submitted)
+    }
+}
+
+/// The consumer's side.
+struct Client {
+    consumer: Consumer<Sample, SharedMemory>,
+    sleeper: Sleeper<SharedMemory>,
+    sequence: Sequence,
+    board: Board,
+    rounds: u64,
+}
+
+impl Client {
+    fn new(memory: SharedMemory, board: Board) -> Self {
+        let sleeper = Sleeper::futex(memory.clone()).without_spin();
+        let consumer = Consumer::new(memory).unwrap();
+        Client { consumer, sleeper, sequence: Sequence::default(), board, rounds: 0 }
+    }
+
+    /// Submits an operation, takes its events, and changes the size of the ring. False if `is_over` before it is done.
+    fn round(&mut self, mut is_over: impl FnMut() -> bool) -> bool {
+        self.rounds += 1;
+        let dice = mix(self.rounds);
+        let events = 1 + dice % 5;
+        self.step(Op::Provision(events as u32));
+        self.board.add(Word::Submitted, events);
+        let target = self.sequence.seen + events;
+        while self.sequence.seen < target {
+            // A deadline, as the other may be dead.
+            let soon = Instant::now() + Duration::from_millis(5);
+            self.sleeper.sleep(Some(soon), || !self.consumer.is_empty()).unwrap();
+            self.step([Op::Pop, Op::Drain(3), Op::Forget(2)][(mix(dice + self.sequence.seen) % 3) as usize]);
+            if is_over() {
+                return false;
+            }
+        }
+        self.step(Op::Release(events as u32));
+        if dice % 16 < 4 && self.consumer.slots() + 3 < MAX_SLOTS {
+            self.step(Op::Grow(3));
+        }
+        if dice % 16 > 8 { self.shrink(is_over) } else { true }
+    }
+
+    fn shrink(&mut self, mut is_over: impl FnMut() -> bool) -> bool {
+        self.step(Op::Shrink(MIN_SLOTS));
+        self.board.add(Word::Shrinks, 1);
+        while self.board.get(Word::Accepted) != self.board.get(Word::Shrinks) {
+            if is_over() {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        true
+    }
+
+    fn step(&mut self, op: Op) {
+        self.sequence.step(op, &mut self.consumer);
+    }
+
+    /// Takes what is there, and no more comes.
+    fn take_all(&mut self) {
+        let expected = self.sequence.seen + u64::from(self.consumer.ready());
+        self.step(Op::Drain(usize::MAX));
+        assert_eq!(self.sequence.seen, expected);
+        assert_eq!(self.consumer.pop(), Err(PopError::Empty));
+        assert!(self.sequence.seen <= self.board.get(Word::Submitted));
+    }
+}
+
+/// Each point of this half, and each visit to it.
+fn visits(half: Half) -> impl Iterator<Item = (Point, u32)> {
+    let points = Point::ALL.iter().filter(move |(_, whose)| *whose == half);
+    points.flat_map(|&(point, _)| VISITS.map(|nth| (point, nth)))
+}
+
+/// The other process, on its way to a point.
+struct Prey {
+    other: Other,
+    board: Board,
+    point: Point,
+    since: Instant,
+}
+
+impl Prey {
+    fn start(role: &str, (point, nth): (Point, u32), signal: Signal) -> (Self, SharedMemory) {
+        let words = format!("{} {nth} {}", point as usize, signal as i32);
+        let (other, memory, board) = Other::start_with(&format!("killed::{role}"), &words);
+        (Prey { other, board, point, since: Instant::now() }, memory)
+    }
+
+    /// Whether it has come to the point.
+    fn is_hit(&mut self) -> bool {
+        let point = self.point;
+        match self.board.get(Word::Hit) {
+            0 => {
+                // It may have come there and died between the two questions.
+                assert!(!self.other.has_ended() || self.board.get(Word::Hit) != 0, "ended before {point:?}");
+                assert!(self.since.elapsed() < HUNG, "nobody comes to {point:?}");
+                false
+            }
+            hit => {
+                assert_eq!(hit, 1 + point as u64, "{point:?}");
+                true
+            }
+        }
+    }
+}
+
+fn died_there(other: &mut Other) {
+    assert_eq!(other.finish().signal(), Some(Signal::SIGKILL as i32));
+}
+
+/// S-2
+#[test]
+fn a_producer_outlives_a_consumer_killed_at_any_point() {
+    for visit in visits(Half::Consumer) {
+        let (mut prey, memory) = Prey::start("client", visit, Signal::SIGKILL);
+        let mut server = Server::new(memory, prey.board.clone());
+        while !prey.is_hit() {
+            server.turn();
+        }
+        died_there(&mut prey.other);
+        server.turn();
+        fills_to_the_brim(&mut server, prey.point);
+    }
+}
+
+/// Nobody takes any more. The ring takes events until it is full, or until the producer notices that it was not told of
+/// something.
+fn fills_to_the_brim(server: &mut Server, point: Point) {
+    let untold = matches!(point, Point::ShrinkPublished | Point::ShrinkDiscarded);
+    let mut pushes = (0..=MAX_SLOTS).map(|_| server.producer.push([0; 15]));
+    match pushes.find_map(Result::err).expect("a ring is full some time") {
+        PushError::Full { .. } => assert_eq!(server.producer.free(), Ok(0)),
+        error => assert!(
+            untold && matches!(error, PushError::Corrupt(Corruption::Shrunk { .. })),
+            "{point:?}: {error}"
+        ),
+    }
+}
+
+/// S-2
+#[test]
+fn a_consumer_outlives_a_producer_killed_at_any_point() {
+    for visit in visits(Half::Producer) {
+        let (mut prey, memory) = Prey::start("server", visit, Signal::SIGKILL);
+        let mut client = Client::new(memory, prey.board.clone());
+        while client.round(|| prey.is_hit()) {}
+        died_there(&mut prey.other);
+        client.take_all();
+        client.step(Op::Provision(50));
+    }
+}
+
+/// S-2
+#[test]
+fn a_producer_goes_on_while_a_consumer_is_stopped_at_any_point() {
+    for visit in visits(Half::Consumer) {
+        let (mut prey, memory) = Prey::start("client", visit, Signal::SIGSTOP);
+        let mut server = Server::new(memory, prey.board.clone());
+        while !prey.is_hit() {
+            server.turn();
+        }
+        prey.other.stands_still();
+        // All that was submitted has room, and needs nobody.
+        while !server.everything_is_pushed() {
+            server.turn();
+        }
+        prey.other.go_on();
+        let goal = server.source.pushed + AFTERWARDS;
+        while server.source.pushed < goal {
+            server.turn();
+            prey.other.check();
+        }
+        prey.board.add(Word::Finish, 1);
+        while !prey.other.has_ended() {
+            server.turn();
+        }
+        assert!(prey.other.finish().success(), "{:?}", prey.point);
+    }
+}
+
+/// S-2
+#[test]
+fn a_consumer_goes_on_while_a_producer_is_stopped_at_any_point() {
+    for visit in visits(Half::Producer) {
+        let (mut prey, memory) = Prey::start("server", visit, Signal::SIGSTOP);
+        let mut client = Client::new(memory, prey.board.clone());
+        while client.round(|| prey.is_hit()) {}
+        prey.other.stands_still();
+        client.take_all();
+        client.step(Op::Grow(1));
+        let stopped_at = client.sequence.seen;
+        prey.other.go_on();
+        // The round that was broken off: its events come, and with them a shrink may be accepted.
+        while client.sequence.seen < prey.board.get(Word::Submitted)
+            || prey.board.get(Word::Accepted) != prey.board.get(Word::Shrinks)
+        {
+            client.step(Op::Pop);
+            prey.other.check();
+        }
+        let needed = client.consumer.needed();
+        client.step(Op::Release(needed));
+        while client.sequence.seen < stopped_at + AFTERWARDS {
+            assert!(
+                client.round(|| prey.other.has_ended()),
+                "{:?}: the other process has failed",
+                prey.point
+            );
+        }
+        prey.board.add(Word::Finish, 1);
+        assert!(prey.other.finish().success(), "{:?}", prey.point);
+    }
+}
+
+// From here on: what the other process does.
+
+fn arm() -> Board {
+    let board = Board::inherited();
+    let words = words();
+    let [point, nth, signal] =
+        words.split(' ').map(|word| word.parse::<u32>().unwrap()).collect::<Vec<_>>()[..]
+    else {
+        panic!("three numbers are expected, not {words:?}")
+    };
+    let (point, _) = Point::ALL[point as usize];
+    Trap::arm(point, nth, Signal::try_from(signal as i32).unwrap(), board.clone());
+    board
+}
+
+#[test]
+#[ignore = "started by a_producer_outlives_a_consumer_killed_at_any_point and others"]
+fn client() {
+    let board = arm();
+    let mut client = Client::new(inherited(), board.clone());
+    while client.round(|| board.get(Word::Finish) != 0) {}
+    client.take_all();
+}
+
+#[test]
+#[ignore = "started by a_consumer_outlives_a_producer_killed_at_any_point and others"]
+fn server() {
+    let board = arm();
+    let mut server = Server::new(inherited(), board.clone());
+    while board.get(Word::Finish) == 0 {
+        server.turn();
+    }
+}

@@ -1,0 +1,73 @@
+use std::os::fd::OwnedFd;
+
+use crate::error::Error;
+use crate::memory::Memory;
+use crate::wake::bell::Bell;
+
+/// The producer's side: wakes the consumer if it sleeps.
+///
+/// Several wakers, in several threads, may share one word; a waker may also be used for news other than events, if the
+/// sleeper looks for that news between announcing and sleeping.
+///
+/// # Examples
+///
+/// ```
+/// use nlx_bev_cqueue::{Heap, Consumer, Producer};
+/// use nlx_bev_cqueue::wake::{Sleeper, Wake, Waker};
+///
+/// let memory = Heap::new(8)?;
+/// let (waker, mut sleeper) = (Waker::futex(memory.clone()), Sleeper::futex(memory.clone()));
+/// let (mut producer, mut consumer) = (Producer::new(memory.clone())?, Consumer::new(memory)?);
+///
+/// let thread = std::thread::spawn(move || {
+///     producer.push(10)?;
+///     waker.wake()?;
+///     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// });
+/// while consumer.is_empty() {
+///     sleeper.sleep(None, || !consumer.is_empty())?;
+/// }
+/// assert_eq!(consumer.pop(), Ok(10));
+/// # thread.join().unwrap().unwrap();
+/// # Ok::<(), nlx_bev_cqueue::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Waker<M> {
+    memory: M,
+    bell: Bell,
+}
+
+impl<M: Memory> Waker<M> {
+    /// For a sleeper that sleeps on the futex in `memory`.
+    pub fn futex(memory: M) -> Self {
+        Waker { memory, bell: Bell::Futex }
+    }
+
+    /// For a sleeper that sleeps on the other descriptor of [`eventfd`](super::eventfd) or [`pipe`](super::pipe).
+    pub fn descriptor(memory: M, bell: OwnedFd) -> Self {
+        Waker { memory, bell: Bell::Descriptor(bell) }
+    }
+
+    /// Wakes the consumer if it sleeps or is about to; to be called after [`push`](crate::Producer::push). Says whether
+    /// it did. Makes no system call otherwise, and never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] when the descriptor is not a bell. It is no error that the sleeper is gone.
+    #[inline]
+    pub fn wake(&self) -> Result<bool, Error> {
+        point!(WakeDue);
+        if !self.memory.header().wake.claim() {
+            return Ok(false);
+        }
+        self.ring().map(|()| true)
+    }
+
+    #[cold]
+    fn ring(&self) -> Result<(), Error> {
+        point!(WakeClaimed);
+        self.bell.ring(&self.memory.header().wake)?;
+        point!(WakeRung);
+        Ok(())
+    }
+}
