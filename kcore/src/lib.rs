@@ -74,6 +74,7 @@
 //! | `bell` | waking the thread that waits |
 //! | `machine` | a transfer machine: events, waiting, stopping |
 //! | `submit` | how each operation is set up with LNet |
+//! | `ring` | how large the queue of events is |
 //! | `shared` | what a transfer machine shares with its event callback |
 //! | `flight` | operations in flight |
 //! | `counters` | match bits for passive buffers |
@@ -88,6 +89,7 @@ mod flight;
 mod kcore;
 mod machine;
 mod registry;
+mod ring;
 mod rules;
 mod shared;
 mod submit;

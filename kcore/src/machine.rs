@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::bell::wait_without_sleeper;
 use crate::kcore::{Domain, transport_error};
+use crate::ring::Ring;
 use crate::shared::{NewOp, Shared};
 use crate::submit::Plan;
 
@@ -17,7 +18,7 @@ use crate::submit::Plan;
 pub(crate) struct Machine {
     shared: Arc<Shared>,
     domain: Arc<Domain>,
-    consumer: Mutex<Consumer<BufferEvent, Heap>>,
+    ring: Mutex<Ring>,
     eq: EqHandle,
     /// The form of the descriptors of its passive buffers.
     descriptors: DescriptorForm,
@@ -35,8 +36,8 @@ impl Machine {
         eq: EqHandle,
         descriptors: DescriptorForm,
     ) -> Machine {
-        let (consumer, open) = (Mutex::new(consumer), Mutex::new(true));
-        Machine { shared, domain, consumer, eq, descriptors, open, woken: AtomicBool::new(false) }
+        let (ring, open) = (Mutex::new(Ring::new(consumer)), Mutex::new(true));
+        Machine { shared, domain, ring, eq, descriptors, open, woken: AtomicBool::new(false) }
     }
 
     #[cfg(test)]
@@ -47,6 +48,12 @@ impl Machine {
     #[cfg(test)]
     pub(crate) fn domain(&self) -> &Domain {
         &self.domain
+    }
+
+    /// The slots of its ring of events.
+    #[cfg(test)]
+    pub(crate) fn slots(&self) -> u32 {
+        self.ring.lock().consumer.slots()
     }
 
     /// Starts an operation for whose events there is room.
@@ -66,10 +73,9 @@ impl Machine {
 
     /// Makes sure that there is room for this many more events.
     fn provision(&self, events: u32) -> Result<(), CoreError> {
-        let mut consumer = self.consumer.lock();
-        let limit = consumer.max_slots() as usize - 1;
-        consumer
-            .provision(events)
+        let mut ring = self.ring.lock();
+        let limit = ring.consumer.max_slots() as usize - 1;
+        ring.provision(events)
             .map_err(|_| CoreError::TooMany { objects: "events of operations in flight", limit })
     }
 
@@ -78,9 +84,12 @@ impl Machine {
     }
 
     /// Gives back room for events that will not come, or that have been taken.
-    fn release(&self, consumer: &mut Consumer<BufferEvent, Heap>, events: u32) {
-        let released = consumer.release(events);
+    fn release(&self, ring: &mut Ring, events: u32) {
+        let released = ring.release(events);
         debug_assert!(released.is_ok(), "{}: {released:?}", self.shared.address);
+        if let Ok(Some(slots)) = released {
+            self.shared.shrink(&mut ring.consumer, slots);
+        }
     }
 
     /// The needed count covers every operation in flight, and there is room for it (S-407, MT-212). Under the consumer's
@@ -91,8 +100,8 @@ impl Machine {
 
     /// No operation is in flight, and none can start any more.
     fn close_for_operations(&self) -> Result<(), CoreError> {
-        let consumer = self.consumer.lock();
-        let needed = consumer.needed() as usize;
+        let ring = self.ring.lock();
+        let needed = ring.consumer.needed() as usize;
         if needed > 0 {
             return Err(CoreError::TmBusy { address: self.shared.address, needed });
         }
@@ -111,9 +120,9 @@ impl CoreTm for Machine {
         self.provision(events)?;
         let begun = self.begin(operation);
         if begun.is_err() {
-            self.release(&mut self.consumer.lock(), events);
+            self.release(&mut self.ring.lock(), events);
         }
-        debug_assert!(self.invariant(&self.consumer.lock()));
+        debug_assert!(self.invariant(&self.ring.lock().consumer));
         begun
     }
 
@@ -127,10 +136,10 @@ impl CoreTm for Machine {
     }
 
     fn event_get(&self) -> Option<BufferEvent> {
-        let mut consumer = self.consumer.lock();
-        let event = consumer.pop().ok()?;
-        self.release(&mut consumer, event.released);
-        debug_assert!(self.invariant(&consumer));
+        let mut ring = self.ring.lock();
+        let event = ring.consumer.pop().ok()?;
+        self.release(&mut ring, event.released);
+        debug_assert!(self.invariant(&ring.consumer));
         Some(event)
     }
 
@@ -145,7 +154,7 @@ impl CoreTm for Machine {
     }
 
     fn pending(&self) -> bool {
-        !self.consumer.lock().is_empty()
+        !self.ring.lock().consumer.is_empty()
     }
 
     fn poll(&self) {
@@ -158,7 +167,7 @@ impl CoreTm for Machine {
     }
 
     fn needed(&self) -> usize {
-        self.consumer.lock().needed() as usize
+        self.ring.lock().consumer.needed() as usize
     }
 
     fn stop(&self) -> Result<(), CoreError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lnet_api::{Drive, Errno, Event, EventHandler, EventKind, LNet, MdHandle};
-use nlx_bev_cqueue::{Heap, Producer};
+use nlx_bev_cqueue::{Consumer, Heap, Producer};
 use nlx_core::{Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Queue, TmId};
 use parking_lot::Mutex;
 
@@ -183,6 +183,15 @@ impl Shared {
     /// Event slots reserved by the operations in flight; those whose last event waits to be taken are not among them.
     pub(crate) fn reserved(&self) -> usize {
         self.side.lock().flight.live().filter(|op| !op.abandoned).map(|op| op.events as usize).sum()
+    }
+
+    /// Makes the ring of events smaller, which takes both halves: none of them is in use, as this has the producer lock, and
+    /// the caller the consumer's.
+    pub(crate) fn shrink(&self, consumer: &mut Consumer<BufferEvent, Heap>, slots: u32) {
+        let producer = &mut self.side.lock().producer;
+        let shrunk = consumer.shrink(slots);
+        let told = producer.accept_shrink();
+        debug_assert!(shrunk.is_ok() && told.is_ok(), "{}: {shrunk:?}, {told:?}", self.address);
     }
 
     /// The handler's work: decides what the event means, and produces the client's event.

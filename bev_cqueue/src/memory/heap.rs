@@ -4,10 +4,17 @@ use alloc::sync::Arc;
 use loom::sync::Arc;
 
 use alloc::boxed::Box;
+#[cfg(all(feature = "std", not(loom)))]
+use core::{ops::Range, ptr::NonNull};
+
+#[cfg(all(feature = "std", not(loom)))]
+use nix::sys::mman::{MmapAdvise, madvise};
 
 use crate::consumer::Consumer;
 use crate::error::Error;
 use crate::layout::{Event, Header, Link, Slot};
+#[cfg(all(feature = "std", not(loom)))]
+use crate::memory::whole_pages;
 use crate::memory::{Halves, Memory, check_slot_count, format};
 use crate::producer::Producer;
 
@@ -46,7 +53,8 @@ struct Parts {
 impl Heap {
     /// Memory for a ring that can grow to `max_slots` slots.
     ///
-    /// Slots that have not been linked in yet are address space only; the system gives them pages when they are used.
+    /// Slots that have not been linked in yet are address space only; the system gives them pages when they are used, and
+    /// takes them back when [shrinking](crate::Consumer::shrink) has put them out of the ring.
     ///
     /// # Errors
     ///
@@ -73,6 +81,24 @@ impl Memory for Heap {
     #[inline]
     fn slots(&self) -> &[Slot] {
         &self.0.slots
+    }
+
+    #[cold]
+    #[cfg(all(feature = "std", not(loom)))]
+    fn discard(&self, slots: Range<u32>) {
+        let Some(slots) = self.0.slots.get(slots.start as usize..slots.end as usize) else { return };
+        let bytes = slots.as_ptr_range();
+        let start = bytes.start.addr();
+        let Some(pages) = whole_pages(start..bytes.end.addr()) else { return };
+        let Some(first) = NonNull::new(bytes.start.cast_mut()) else { return };
+        // SAFETY: these pages hold slots and nothing else: they lie within `slots`. They read as zeros afterwards (memory that
+        // is not anonymous may read as something else); a slot consists of atomics, for which every value is valid,
+        // whoever reads them meanwhile.
+        // A system that cannot do so keeps them.
+        let _ = unsafe {
+            let first = first.cast::<core::ffi::c_void>().byte_add(pages.start - start);
+            madvise(first, pages.len(), MmapAdvise::MADV_DONTNEED)
+        };
     }
 }
 

@@ -14,14 +14,10 @@ use nix::unistd::ftruncate;
 
 use crate::error::Error;
 use crate::layout::{Header, Link, MAGIC, Slot, VERSION};
-use crate::memory::{Memory, check_slot_count, format};
+use crate::memory::{Memory, check_slot_count, format, whole_pages};
 
 /// How the memory shows in `/proc/PID/maps`.
 const NAME: &CStr = c"nlx-bev-cqueue";
-
-/// What is given back to the system begins and ends at multiples of this: the largest page of any machine that Linux runs
-/// on, and enough of them to be worth a system call.
-const DISCARD_BYTES: usize = 64 << 10;
 
 /// Memory shared with another process: a sealed memfd, mapped.
 ///
@@ -144,13 +140,12 @@ impl Memory for SharedMemory {
     fn discard(&self, slots: Range<u32>) {
         let start = Places::of(self.slots.len()).slots;
         let at = |index: u32| start + self.slots.len().min(index as usize) * size_of::<Slot>();
-        let from = at(slots.start).next_multiple_of(DISCARD_BYTES);
-        let to = at(slots.end) / DISCARD_BYTES * DISCARD_BYTES;
-        if from < to {
+        // The mapping begins at a page.
+        if let Some(pages) = whole_pages(at(slots.start)..at(slots.end)) {
             // SAFETY: these pages hold slots and nothing else. They read as zeros afterwards, and are given anew when they
             // are written; a slot consists of atomics, for which every value is valid, whoever reads them meanwhile.
             let discarded =
-                unsafe { self.map.unchecked_advise_range(UncheckedAdvice::Remove, from, to - from) };
+                unsafe { self.map.unchecked_advise_range(UncheckedAdvice::Remove, pages.start, pages.len()) };
             // A system that cannot do so keeps them.
             drop(discarded);
         }

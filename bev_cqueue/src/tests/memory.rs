@@ -73,6 +73,24 @@ fn slots_put_aside_give_their_memory_back() {
     }
 }
 
+/// The same on the heap: pages that were given back read as zeros, and are there again when they are needed.
+#[test]
+fn slots_put_aside_on_the_heap_are_forgotten() {
+    let memory = Heap::new(MAX_SLOTS).unwrap();
+    let mut producer = Producer::<u64, _>::new(memory.clone()).unwrap();
+    let mut consumer = Consumer::<u64, _>::new(memory.clone()).unwrap();
+    for _ in 0..3 {
+        consumer.provision(20_000).unwrap();
+        (0..20_000).for_each(|number| producer.push(number).unwrap());
+        assert_ne!(memory.slots()[10_000].stamp.load(Relaxed), 0);
+        assert!(consumer.drain(usize::MAX).eq(0..20_000));
+        consumer.release(20_000).unwrap();
+        consumer.shrink(100).unwrap();
+        producer.accept_shrink().unwrap();
+        assert_eq!(memory.slots()[10_000].stamp.load(Relaxed), 0);
+    }
+}
+
 /// `st_blocks` counts 512 bytes.
 fn bytes_used(fd: &OwnedFd) -> i64 {
     nix::sys::stat::fstat(fd).unwrap().st_blocks * 512

@@ -109,6 +109,27 @@ fn callbacks_of_many_threads_make_one_stream_of_events() {
     assert_eq!(rig.core.faults(), crate::Faults::default());
 }
 
+// Q3: room for a burst of events does not stay for ever.
+#[test]
+fn the_ring_of_events_shrinks_when_little_is_in_flight() {
+    let rig = Rig::new();
+    let burst = rig.core.limits().messages_max.min(20_000);
+    let take = |max_messages| {
+        let md = rig.start(OperationKind::Receive { min_receive_size: 1, max_messages });
+        if !rig.lnet.inject(md, Happening::put().length(1)).unlinked {
+            rig.tm.cancel(rig.buffer, COOKIE).unwrap();
+        }
+        std::iter::from_fn(|| rig.tm.event_get()).count()
+    };
+    assert_eq!(take(burst), 2);
+    assert_eq!(rig.tm.slots(), burst + 1, "it may be needed again");
+    while rig.tm.slots() > burst / 4 {
+        assert_eq!(take(1), 1);
+    }
+    assert_eq!(take(burst), 2, "and it grows again");
+    rig.assert_idle();
+}
+
 proptest! {
     // MT-19, MT-23, MT-212: the needed count is at every moment what the operations reserved whose end was not taken.
     #[test]

@@ -1,0 +1,102 @@
+//! How large a transfer machine's ring of events is.
+
+use nlx_bev_cqueue::{Consumer, Error, Heap};
+use nlx_core::BufferEvent;
+
+/// A ring of so many slots is never made smaller: it takes 32 KiB, and half of a processor's first cache.
+const KEPT_SLOTS: u32 = 256;
+
+/// A ring is made smaller when it is more than so many times as large as was needed of late, so that it does not follow
+/// every change of the load.
+const ROOMY: u32 = 4;
+
+/// With each moment in which nothing is in flight, what was needed before is forgotten by this share: a burst is
+/// remembered over some ten of them.
+const FORGOTTEN: u32 = 8;
+
+/// The consumer's half, and what its ring was needed for.
+pub(crate) struct Ring {
+    pub(crate) consumer: Consumer<BufferEvent, Heap>,
+    /// The most events that were provisioned at once, of late.
+    peak: u32,
+}
+
+impl Ring {
+    pub(crate) fn new(consumer: Consumer<BufferEvent, Heap>) -> Ring {
+        Ring { consumer, peak: 0 }
+    }
+
+    /// Makes room for this many more events.
+    pub(crate) fn provision(&mut self, events: u32) -> Result<(), Error> {
+        self.consumer.provision(events)?;
+        self.peak = self.peak.max(self.consumer.needed());
+        Ok(())
+    }
+
+    /// Gives room back. Gives how small the ring should become, if nothing is in flight and it is much too large.
+    pub(crate) fn release(&mut self, events: u32) -> Result<Option<u32>, Error> {
+        self.consumer.release(events)?;
+        let is_large = self.consumer.slots() > KEPT_SLOTS;
+        Ok(if is_large && self.consumer.needed() == 0 { self.idle() } else { None })
+    }
+
+    #[cold]
+    fn idle(&mut self) -> Option<u32> {
+        let wanted = (self.peak + 1).max(KEPT_SLOTS);
+        self.peak -= self.peak.div_ceil(FORGOTTEN);
+        (self.consumer.slots() / ROOMY > wanted).then_some(wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nlx_bev_cqueue::{MAX_SLOTS, heap};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ring() -> Ring {
+        let (_, consumer) = heap(MAX_SLOTS).unwrap();
+        Ring::new(consumer)
+    }
+
+    fn burst(ring: &mut Ring, events: u32) -> Option<u32> {
+        ring.provision(events).unwrap();
+        ring.release(events).unwrap()
+    }
+
+    #[test]
+    fn a_burst_is_forgotten_after_a_while_and_not_at_once() {
+        let mut ring = ring();
+        assert_eq!(burst(&mut ring, 100_000), None);
+        let calm = (1..1000).find_map(|calm| burst(&mut ring, 1).map(|slots| (calm, slots)));
+        let (calm, slots) = calm.unwrap();
+        assert!(calm > 5 && calm < 50, "{calm} moments");
+        assert!(slots * ROOMY < 100_001, "{slots} slots");
+    }
+
+    #[test]
+    fn a_steady_load_keeps_its_ring() {
+        let mut ring = ring();
+        assert!((0..1000).all(|_| burst(&mut ring, 10_000).is_none()));
+    }
+
+    proptest! {
+        /// Whatever the load, the ring is large enough for it, and what is asked for is what the queue grants.
+        #[test]
+        fn a_ring_shrinks_to_what_is_enough(
+            bursts in prop::collection::vec(prop_oneof![3 => 0..4u32, 1 => 0..3000u32], 0..60),
+        ) {
+            let (_, consumer) = heap(4096).unwrap();
+            let mut ring = Ring::new(consumer);
+            for events in bursts {
+                if let Some(slots) = burst(&mut ring, events) {
+                    prop_assert!(slots >= KEPT_SLOTS && slots > events);
+                    prop_assert!(slots < ring.consumer.slots());
+                    prop_assert_eq!(ring.consumer.shrink(slots), Ok(()));
+                    prop_assert_eq!(ring.consumer.slots(), slots);
+                }
+            }
+        }
+    }
+}
