@@ -111,6 +111,15 @@ static ROWS: &[Row] = &[
         second: None,
     },
     Row {
+        name: "wake/spin",
+        unit: "µs",
+        ours: ours::wake::spinning,
+        anchor_name: "parked threads",
+        anchor: anchors::wake::futexes,
+        goal: Goal::AtMost(1.1),
+        second: None,
+    },
+    Row {
         name: "wake/eventfd",
         unit: "µs",
         ours: ours::wake::eventfd,

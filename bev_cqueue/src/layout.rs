@@ -306,5 +306,11 @@ mod assertions {
     const_assert_eq!(size_of::<Payload>(), PAYLOAD_BYTES);
     const_assert_eq!(align_of::<Payload>(), 8);
 
+    // Words that both processes write are whole, on every machine.
+    const_assert!(cfg!(target_has_atomic = "32") && cfg!(target_has_atomic = "64"));
+    const_assert_eq!(size_of::<AtomicU32>(), 4);
+    const_assert_eq!(size_of::<AtomicU64>(), 8);
+    const_assert_eq!(align_of::<AtomicU64>(), 8);
+
     const_assert!(MIN_SLOTS >= 2 && MAX_SLOTS < u32::MAX / 2);
 }

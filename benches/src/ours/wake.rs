@@ -7,6 +7,7 @@ use std::time::Instant;
 use lnet_api::{Clock, Drive, EventFd, Sleeper, Tokens, wait_until};
 
 use nlx_bev_cqueue::{Heap, MIN_SLOTS, wake as queue};
+use parking_lot::Mutex;
 
 use crate::cores;
 use crate::error::{BenchError, Result};
@@ -23,9 +24,16 @@ pub(crate) fn eventfd(round: &Round) -> Result<Sample> {
 }
 
 /// Two threads wake each other in turn, as the producer of a queue of buffer events wakes its consumer. Microseconds one
-/// way.
+/// way. Sleepers that do not look before they sleep, as their anchor does not.
 pub(crate) fn futex(round: &Round) -> Result<Sample> {
-    pingpong(round, FutexBell::new()?, FutexBell::new()?)
+    let bell = || FutexBell::new(queue::Sleeper::without_spin);
+    pingpong(round, bell()?, bell()?)
+}
+
+/// The same with sleepers that look for a while before they sleep.
+pub(crate) fn spinning(round: &Round) -> Result<Sample> {
+    let bell = || FutexBell::new(|sleeper| sleeper);
+    pingpong(round, bell()?, bell()?)
 }
 
 fn pingpong<B: Bell>(round: &Round, there: B, back: B) -> Result<Sample> {
@@ -92,13 +100,16 @@ impl Bell for EventBell {
 struct FutexBell {
     rung: AtomicU64,
     waker: queue::Waker<Heap>,
-    memory: Heap,
+    /// Used by one thread alone.
+    sleeper: Mutex<queue::Sleeper<Heap>>,
 }
 
 impl FutexBell {
-    fn new() -> Result<FutexBell> {
+    fn new(kind: fn(queue::Sleeper<Heap>) -> queue::Sleeper<Heap>) -> Result<FutexBell> {
         let memory = Heap::new(MIN_SLOTS).map_err(BenchError::nlx("make a queue"))?;
-        Ok(FutexBell { rung: AtomicU64::new(0), waker: queue::Waker::futex(memory.clone()), memory })
+        let waker = queue::Waker::futex(memory.clone());
+        let sleeper = Mutex::new(kind(queue::Sleeper::futex(memory)));
+        Ok(FutexBell { rung: AtomicU64::new(0), waker, sleeper })
     }
 }
 
@@ -109,7 +120,7 @@ impl Bell for FutexBell {
     }
 
     fn wait_for(&self, turn: u64) -> Result<u64> {
-        let mut sleeper = queue::Sleeper::futex(self.memory.clone());
+        let mut sleeper = self.sleeper.lock();
         loop {
             let rung = self.rung.load(Ordering::Acquire);
             if rung >= turn {

@@ -168,6 +168,24 @@ impl Places {
     }
 }
 
+/// MT-220: where both processes find the parts.
+mod assertions {
+    use static_assertions::{const_assert, const_assert_eq};
+
+    use super::*;
+    use crate::{MAX_SLOTS, MIN_SLOTS};
+
+    const SMALLEST: Places = Places::of(MIN_SLOTS as usize);
+    const_assert_eq!(SMALLEST.links, 384);
+    const_assert_eq!(SMALLEST.slots, 512);
+    const_assert_eq!(SMALLEST.end, 768);
+
+    const LARGEST: Places = Places::of(MAX_SLOTS as usize);
+    const_assert_eq!(LARGEST.slots, 384 + 4 * MAX_SLOTS as usize);
+    const_assert_eq!(LARGEST.end, LARGEST.slots + 128 * MAX_SLOTS as usize);
+    const_assert!(LARGEST.end < 133 << 20);
+}
+
 /// With these nobody can change the size, or the seals.
 fn required_seals() -> SealFlag {
     SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL
