@@ -71,28 +71,51 @@ pub(crate) struct Peers {
     pub(crate) nids: NidMap<u32>,
     /// Where the next search for an idle peer starts.
     hand: u32,
+    /// The peer asked for last, which may have gone: messages come in runs, and are answered at once.
+    recent: u32,
 }
 
 impl Peers {
     pub(crate) fn new(limit: usize) -> Peers {
-        Peers { slab: Slab::new(limit), index: Buckets::default(), nids: NidMap::new(limit), hand: 0 }
+        let (slab, nids) = (Slab::new(limit), NidMap::new(limit));
+        Peers { slab, index: Buckets::default(), nids, hand: 0, recent: NONE }
     }
 
-    /// What a peer is known by: its PID counts only if it names a connection (lnet-wire 27).
+    /// What a peer is known by.
     pub(crate) fn name(hasher: &Hasher, ni: Key, id: ProcessId) -> Debtor {
-        let id = if id.pid.is_userspace() { id } else { ProcessId::new(id.nid, Pid::LNET) };
+        let id = known_as(id);
         Debtor { ni, id, hash: hasher.process(id, u64::from(ni.index)) }
+    }
+
+    /// What a process is known by, as [`Peers::name`] gives it.
+    pub(crate) fn name_of(&self, hasher: &Hasher, ni: Key, id: ProcessId) -> Debtor {
+        match self.recall(ni, known_as(id)) {
+            Some(known) => Debtor { ni, id: known.id, hash: known.hash },
+            None => Peers::name(hasher, ni, id),
+        }
     }
 
     /// The peer, if it is known.
     pub(crate) fn find(&self, hasher: &Hasher, ni: Key, id: ProcessId) -> Option<u32> {
-        self.lookup(&Peers::name(hasher, ni, id))
+        match self.recall(ni, known_as(id)) {
+            Some(_) => Some(self.recent),
+            None => self.lookup(&Peers::name(hasher, ni, id)),
+        }
+    }
+
+    /// The peer asked for last, if it is this one.
+    fn recall(&self, ni: Key, id: ProcessId) -> Option<&Peer> {
+        self.slab.at(self.recent).filter(|known| known.ni == ni && known.id == id)
     }
 
     /// The peer, made known if it was not; `None` if there is no room.
     pub(crate) fn enter(&mut self, hasher: &Hasher, ni: Key, id: ProcessId, credits: u32) -> Option<u32> {
+        if self.recall(ni, known_as(id)).is_some() {
+            return Some(self.recent);
+        }
         let name = Peers::name(hasher, ni, id);
         if let Some(known) = self.lookup(&name) {
+            self.recent = known;
             return Some(known);
         }
         if self.slab.is_full() {
@@ -200,6 +223,11 @@ impl Peers {
     pub(crate) fn of_ni(&self, ni: Key) -> Vec<u32> {
         self.slab.indices().filter(|&index| self.slab[index].ni == ni).collect()
     }
+}
+
+/// A process as peers are told apart: its PID counts only if it names a connection (lnet-wire 27).
+pub(crate) fn known_as(id: ProcessId) -> ProcessId {
+    if id.pid.is_userspace() { id } else { ProcessId::new(id.nid, Pid::LNET) }
 }
 
 impl std::ops::Index<u32> for Peers {

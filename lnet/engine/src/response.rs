@@ -11,7 +11,7 @@ use crate::finish::FAIL_BATCH;
 use crate::groups::{GROUP, Grouped};
 use crate::list::{Linked, Links};
 use crate::message::{Inbound, Way};
-use crate::peer::Peers;
+use crate::peer::{Peers, known_as};
 use crate::resources::Resources;
 use crate::send::Route;
 use crate::slab::{Key, NONE, some};
@@ -179,19 +179,22 @@ impl Resources {
     ) -> Option<u32> {
         let sender = match inbound.back {
             Way::Here => None,
-            Way::Over { ni, peer, .. } => Some(Peers::name(&common.hasher, ni, peer)),
+            Way::Over { ni, peer, .. } => Some((ni, known_as(peer))),
         };
         // Who was asked must answer: the very peer, or another NID that is known to be of the node which the header names.
         // Programs with unprivileged ports (lnet-wire 27) answer for themselves alone.
         let of_node = inbound.nids.contains(&inbound.from.nid) && !inbound.from.pid.is_userspace();
         let is_node = |debtor: Option<Debtor>| debtor.is_some_and(|debtor| !debtor.id.pid.is_userspace());
         let of_md = self.objects.md(md).responses.iter(&self.responses).take(ANSWER_SEARCH);
-        let of_debtor = sender.map_or(NONE, |sender| self.first_of_debtor(&sender));
-        let of_debtor =
-            std::iter::successors(some(of_debtor), |&at| self.next_of_debtor(at)).take(ANSWER_SEARCH);
+        // Not looked for as long as those of the MD will do.
+        let of_debtor = sender.into_iter().flat_map(|(ni, id)| {
+            let first = self.first_of_debtor(&Peers::name(&common.hasher, ni, id));
+            std::iter::successors(some(first), |&at| self.next_of_debtor(at)).take(ANSWER_SEARCH)
+        });
         let expected = |index: u32| {
             let Response { md: of, kind: wanted, debtor, .. } = self.responses[index];
-            of == md && wanted == kind && (debtor == sender || of_node && is_node(debtor))
+            let owes = || debtor.map(|debtor| (debtor.ni, debtor.id)) == sender;
+            of == md && wanted == kind && (owes() || of_node && is_node(debtor))
         };
         let mut same_node = None;
         for index in of_md.chain(of_debtor).filter(|&index| expected(index)) {

@@ -13,7 +13,6 @@ use crate::message::{Inbound, Launch, Local, Message, Op, Way};
 use crate::names::{MdName, Place, unpack};
 use crate::net::NetShared;
 use crate::ni::Phase;
-use crate::peer::Peers;
 use crate::resources::Resources;
 use crate::response::{Debtor, Response};
 use crate::slab::Key;
@@ -150,7 +149,7 @@ impl Engine {
             way: Way::Over { ni: key, peer: target, partition },
             source: ni.id.nid,
             primary: identities.primary(target.nid),
-            debtor: Some(Peers::name(&self.common.hasher, key, target)),
+            debtor: Some(net.peers.name_of(&self.common.hasher, key, target)),
         })
     }
 
