@@ -214,6 +214,12 @@ pub trait Upcalls: Send + Sync {
     /// A message for which [`Lnd::send`] said [`Sent::Later`] has left, or could not.
     fn finalize_tx(&self, token: TxToken, result: Result<(), Errno>);
 
+    /// As [`Upcalls::finalize_tx`] for several messages that have left with one system call, in this order: whoever waits
+    /// for some of them is woken once.
+    fn finalize_txs(&self, tokens: &[TxToken], result: Result<(), Errno>) {
+        tokens.iter().for_each(|&token| self.finalize_tx(token, result));
+    }
+
     /// The memory into which a GET's data may be written directly, for networks that need no REPLY message; to be
     /// followed by exactly one [`Upcalls::finalize_get`]. `None` if the GET is gone.
     fn sink_of_get(&self, token: TxToken) -> Option<WriteVec>;

@@ -308,6 +308,10 @@ impl Engine {
                 let Some(launch) = work.launches.pop() else { break };
                 self.launch(launch, work);
             }
+            for _ in 0..work.acks.len() {
+                let Some(ack) = work.acks.pop() else { break };
+                self.launch(ack.launch(&self.common), work);
+            }
             for _ in 0..work.sends.len() {
                 let Some(outgoing) = work.sends.pop() else { break };
                 self.hand_over(outgoing, work);
@@ -440,6 +444,18 @@ impl Upcalls for Engine {
 
     fn finalize_tx(&self, token: TxToken, result: Result<(), Errno>) {
         self.with(|work| self.left(token, result, work));
+    }
+
+    fn finalize_txs(&self, tokens: &[TxToken], result: Result<(), Errno>) {
+        self.with(|work| {
+            for &token in tokens {
+                self.left(token, result, work);
+                if work.is_urgent() {
+                    self.run(work);
+                    work.garbage.clear();
+                }
+            }
+        });
     }
 
     fn sink_of_get(&self, token: TxToken) -> Option<WriteVec> {

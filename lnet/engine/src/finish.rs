@@ -1,6 +1,6 @@
 //! Completion: messages that have left or arrived, and GETs that the network answers by itself.
 
-use lnet_api::{Errno, Event, RxToken, TxToken};
+use lnet_api::{Errno, Event, EventKind, RxToken, TxToken};
 use lnet_nid::ProcessId;
 use lnet_proto::{Body, Header};
 use lnet_region::WriteVec;
@@ -11,7 +11,7 @@ use crate::message::{Intake, Launch, Message, Op, Receiving, Way};
 use crate::names::{MdName, unpack};
 use crate::resources::Resources;
 use crate::slab::{Key, NONE};
-use crate::work::Work;
+use crate::work::{Ack, Work};
 
 /// How many slots of a table, or links of a list, one hold of its lock looks at when all is searched for what fails.
 pub(crate) const FAIL_BATCH: u32 = 1024;
@@ -191,16 +191,24 @@ impl Resources {
             work.pushed.push(receiving.back);
         }
         if result.is_ok() && !receiving.ack.is_none() {
-            work.launches.push(acknowledge(common, receiving));
+            work.acks.push(Ack::of(receiving));
         }
     }
 }
 
-fn acknowledge(common: &Common, put: &Receiving) -> Launch {
-    let Event { source, target, match_bits, mlength, .. } = put.event;
-    let body = Body::Ack { dst_wmd: put.ack, match_bits, mlength };
-    let src = ProcessId::new(target.nid, common.config.pid);
-    let header = Header { dest: source, src, payload_length: 0, body };
-    let message = Message::new(Op::Ack, None, Key::NULL, put.event);
-    Launch { way: put.back, message, header, payload: None, reply_to: None }
+impl Ack {
+    fn of(put: &Receiving) -> Ack {
+        let Event { source, target, match_bits, mlength, .. } = put.event;
+        Ack { way: put.back, dest: source, src: target.nid, dst_wmd: put.ack, match_bits, mlength }
+    }
+
+    /// The message.
+    pub(crate) fn launch(self, common: &Common) -> Launch {
+        let Ack { way, dest, src, dst_wmd, match_bits, mlength } = self;
+        let src = ProcessId::new(src, common.config.pid);
+        let header = Header { dest, src, payload_length: 0, body: Body::Ack { dst_wmd, match_bits, mlength } };
+        // Nobody is told of it.
+        let message = Message::new(Op::Ack, None, Key::NULL, common.event(EventKind::Send));
+        Launch { way, message, header, payload: None, reply_to: None }
+    }
 }

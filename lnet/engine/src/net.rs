@@ -11,7 +11,7 @@ use crate::engine::Common;
 use crate::identity::Identities;
 use crate::list::List;
 use crate::message::{Launch, Message, Op, QUEUE, Way};
-use crate::names::pack;
+use crate::names::{MdName, pack};
 use crate::ni::{Ni, Nis, Phase};
 use crate::peer::{Peer, Peers};
 use crate::slab::{Key, NONE, Slab};
@@ -92,28 +92,40 @@ impl Net {
             Some(Share { ni, lnd, credits, max_credits, min_credits, queue, waiting: 0, traffic });
     }
 
-    /// Sends a message: hands it over when there are credits, or queues it. It ends at once with ENETDOWN if the NI is gone
-    /// or stops, with ENOMEM without room for the message or its peer.
-    pub(crate) fn launch(&mut self, shared: &NetShared, common: &Common, launch: Launch, work: &mut Work) {
+    /// Sends a message: gives it back, to be handed over, when there are credits, or queues it. It ends at once with ENETDOWN
+    /// if the NI is gone or stops, with ENOMEM without room for the message or its peer.
+    pub(crate) fn launch(
+        &mut self,
+        shared: &NetShared,
+        common: &Common,
+        launch: Launch,
+        work: &mut Work,
+    ) -> Option<Outgoing> {
         let Launch { way, mut message, header, payload, reply_to } = launch;
         let (ni, peer) = match self.next_hop(shared, common, way) {
             Ok(hop) => hop,
             Err(errno) => {
                 self.counters.errors += 1;
-                return work.ended.push(Ended { message, result: Err(errno) });
+                work.ended.push(Ended { message, result: Err(errno) });
+                return None;
             }
         };
         let is_answer = message.op.is_answer();
         message.peer = peer;
-        let Some(name) = self.messages.insert(message) else { return };
+        let name = self.messages.insert(message)?;
         self.counters.msgs_max = self.counters.msgs_max.max(self.messages.len() as u64);
         let token = TxToken(pack(self.partition, name));
         let to = self.peers.get_mut(peer);
         to.answers += u32::from(is_answer);
         to.queued_bytes += u64::from(header.payload_length) + HEADER_BYTES;
+        let (peer, key) = (to.id, to.ni);
         let deadline_ns = ni.deadline_ns(common.now_ns());
-        let tx = Tx { ni: ni.id.nid, peer: to.id, header, payload, token, reply_to, deadline_ns };
-        self.take_peer_credit(name.index, tx, work);
+        let tx = Tx { ni: ni.id.nid, peer, header, payload, token, reply_to, deadline_ns };
+        if self.take_peer_credit(name.index) && self.take_ni_credit(name.index, key) {
+            return Some(self.outgoing(key, tx, None));
+        }
+        self.keep_waiting(name.index, tx);
+        None
     }
 
     /// The NI and the peer of a message, if there is room for it.
@@ -134,21 +146,21 @@ impl Net {
         Ok((ni, peer))
     }
 
-    fn take_peer_credit(&mut self, message: u32, tx: Tx, work: &mut Work) {
+    /// Whether a message has got a credit of its peer; else it is in the queue for one.
+    fn take_peer_credit(&mut self, message: u32) -> bool {
         let peer = self.peers.get_mut(self.messages[message].peer);
         peer.credits -= 1;
         peer.min_credits = peer.min_credits.min(peer.credits);
         if peer.credits < 0 {
             peer.waiting += 1;
             peer.queue.push_back(&mut self.messages, message);
-            self.keep_waiting(message, tx);
-            return;
+            return false;
         }
-        let ni = peer.ni;
-        self.take_ni_credit(message, ni, tx, false, work);
+        true
     }
 
-    fn take_ni_credit(&mut self, message: u32, ni: Key, tx: Tx, waited: bool, work: &mut Work) {
+    /// Whether a message has got a credit of its NI; else it is in the queue for one.
+    fn take_ni_credit(&mut self, message: u32, ni: Key) -> bool {
         let share =
             self.shares[ni.index as usize].as_mut().expect("a peer's NI has a share in its partition");
         share.credits -= 1;
@@ -156,16 +168,21 @@ impl Net {
         if share.credits < 0 {
             share.waiting += 1;
             share.queue.push_back(&mut self.messages, message);
-            self.keep_waiting(message, tx);
-            return;
+            return false;
         }
-        self.hand_over(message, ni, tx, waited, work);
+        true
     }
 
-    fn hand_over(&self, message: u32, ni: Key, tx: Tx, waited: bool, work: &mut Work) {
+    /// A message with all its credits. `waited_for`: its MD, if it has waited for them.
+    fn outgoing(&self, ni: Key, tx: Tx, waited_for: Option<MdName>) -> Outgoing {
         let share = self.share(ni).expect("a share outlives its NI's messages");
-        let waited_for = self.messages[message].md.filter(|_| waited);
-        work.sends.push(Outgoing { lnd: share.lnd.clone(), tx, waited_for });
+        Outgoing { lnd: share.lnd.clone(), tx, waited_for }
+    }
+
+    /// Hands over a message that has waited.
+    fn let_go(&self, message: u32, ni: Key, tx: Tx, work: &mut Work) {
+        let waited_for = self.messages[message].md;
+        work.sends.push(self.outgoing(ni, tx, waited_for));
     }
 
     /// Keeps a message that is in a queue. There is room for as many as there are messages.
@@ -234,7 +251,7 @@ impl Net {
             share.waiting -= 1;
             let Some(tx) = self.stop_waiting(message) else { return };
             if tx.deadline_ns > common.now_ns() {
-                return self.hand_over(message, ni, tx, true, work);
+                return self.let_go(message, ni, tx, work);
             }
             let peer = self.messages[message].peer;
             self.end(message, Errno::ETIMEDOUT, work);
@@ -254,7 +271,10 @@ impl Net {
             let ni = peer.ni;
             let Some(tx) = self.stop_waiting(message) else { return };
             if tx.deadline_ns > common.now_ns() {
-                return self.take_ni_credit(message, ni, tx, true, work);
+                if self.take_ni_credit(message, ni) {
+                    return self.let_go(message, ni, tx, work);
+                }
+                return self.keep_waiting(message, tx);
             }
             self.end(message, Errno::ETIMEDOUT, work);
         }

@@ -176,9 +176,17 @@ impl Engine {
         match launch.way {
             Way::Here => self.loop_back(launch, work),
             Way::Over { partition, .. } => {
-                let mut net = self.net.lock(partition);
-                let (part, shared) = net.split();
-                part.launch(shared, &self.common, launch, work);
+                let ready = {
+                    let mut net = self.net.lock(partition);
+                    let (part, shared) = net.split();
+                    part.launch(shared, &self.common, launch, work)
+                };
+                match ready {
+                    // Behind those that have waited.
+                    Some(outgoing) if !work.sends.is_empty() => work.sends.push(outgoing),
+                    Some(outgoing) => self.hand_over(outgoing, work),
+                    None => {}
+                }
             }
         }
     }

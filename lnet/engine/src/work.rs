@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use lnet_api::{Errno, EventHandler, Lnd, Tx};
+use lnet_nid::{MatchBits, Nid, ProcessId};
+use lnet_proto::WireHandle;
 use lnet_region::IoVec;
 use smallvec::SmallVec;
 
@@ -23,18 +25,32 @@ pub(crate) struct Ended {
     pub(crate) result: Result<(), Errno>,
 }
 
+/// The ACK that a PUT wants. It is a third of the length of the message that it becomes when the lock is released.
+pub(crate) struct Ack {
+    pub(crate) way: Way,
+    pub(crate) dest: ProcessId,
+    pub(crate) src: Nid,
+    pub(crate) dst_wmd: WireHandle,
+    pub(crate) match_bits: MatchBits,
+    pub(crate) mlength: u32,
+}
+
+/// How much of each kind there is room for without allocating.
+const INLINE: usize = 2;
+
 /// What must not be done under a lock: calls into LNDs and handlers, freeing memory, and what needs the lock of another
 /// table. One call into the engine rarely has more of each than fits here without allocating: a
 /// message that completes lets at most two others go, one for each kind of credit.
 #[derive(Default)]
 pub(crate) struct Work {
     pub(crate) launches: Queue<Launch>,
+    pub(crate) acks: Queue<Ack>,
     pub(crate) sends: Queue<Outgoing>,
     pub(crate) ended: Queue<Ended>,
     /// Peers whose push is over.
     pub(crate) pushed: Queue<Way>,
-    pub(crate) wakes: SmallVec<[Arc<dyn EventHandler>; 2]>,
-    pub(crate) garbage: SmallVec<[IoVec; 2]>,
+    pub(crate) wakes: SmallVec<[Arc<dyn EventHandler>; INLINE]>,
+    pub(crate) garbage: SmallVec<[IoVec; INLINE]>,
 }
 
 impl Work {
@@ -45,9 +61,21 @@ impl Work {
         }
     }
 
+    /// Whether it should be done now, in the middle of several operations: there is something to send, or no room for more
+    /// without allocating.
+    pub(crate) fn is_urgent(&self) -> bool {
+        let only_wakes = self.launches.is_empty()
+            && self.acks.is_empty()
+            && self.sends.is_empty()
+            && self.ended.is_empty()
+            && self.pushed.is_empty();
+        !only_wakes || self.wakes.len() == INLINE || self.garbage.len() == INLINE
+    }
+
     /// Whether nothing is left to do.
     pub(crate) fn is_empty(&self) -> bool {
         self.launches.is_empty()
+            && self.acks.is_empty()
             && self.sends.is_empty()
             && self.ended.is_empty()
             && self.pushed.is_empty()
@@ -55,11 +83,11 @@ impl Work {
     }
 }
 
-/// A queue that is short most of the time: two fit without allocating. Most calls into the engine leave it empty or put one
+/// A queue that is short most of the time: [`INLINE`] fit without allocating. Most calls into the engine leave it empty or put one
 /// thing in, and that is moved as little as possible, for these things are hundreds of bytes long.
 pub(crate) struct Queue<T> {
     /// What is taken already is `None`; it stands before `next`.
-    items: SmallVec<[Option<T>; 2]>,
+    items: SmallVec<[Option<T>; INLINE]>,
     next: usize,
 }
 

@@ -5,6 +5,7 @@ use lnet_api::{Errno, Sent, Tx, TxToken};
 use lnet_proto::ProtoError;
 use lnet_proto::sock::{ConnType, Version};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::choice::Candidate;
 use crate::ni::Ni;
@@ -12,7 +13,7 @@ use crate::outgoing::{Batch, Outgoing};
 use crate::peer::Peer;
 use crate::shard::{Request, Shard};
 use crate::slab::Key;
-use crate::sys::{Gather, Stream};
+use crate::sys::{Gather, PIECES_MAX, Stream};
 
 mod end;
 mod outbox;
@@ -87,7 +88,7 @@ impl Conn {
     /// Sends a message: at once if nobody writes, else whoever writes takes it along. What a polling thread sends leaves at
     /// the end of the poll, so that all that a burst of arrivals causes goes in one call; a burst of messages sent
     /// between two polls may wait for the next one (see [`crate::burst`]).
-    pub(crate) fn send(self: &Arc<Conn>, tx: Tx) -> Sent {
+    pub(crate) fn send(self: &Arc<Conn>, tx: &mut Tx) -> Sent {
         let token = tx.token;
         let message = match Outgoing::message(tx, self.version) {
             Ok(message) => message,
@@ -131,9 +132,9 @@ impl Conn {
     ///
     /// # Errors
     /// The message's token, and why it cannot be sent.
-    pub(crate) fn queue(&self, tx: Tx) -> Result<(), (TxToken, Errno)> {
+    pub(crate) fn queue(&self, mut tx: Tx) -> Result<(), (TxToken, Errno)> {
         let token = tx.token;
-        let message = Outgoing::message(tx, self.version).map_err(|errno| (token, errno))?;
+        let message = Outgoing::message(&mut tx, self.version).map_err(|errno| (token, errno))?;
         let mut outbox = self.outbox.lock();
         if let Some(errno) = outbox.closed {
             return Err((token, errno));
@@ -231,12 +232,18 @@ impl Conn {
         self.queued.fetch_sub(count, Ordering::Relaxed);
         self.written.fetch_add(count as u64, Ordering::Relaxed);
         self.shard.counters.tx.bytes.add(count);
-        batch.advance(count, |message| {
-            if message.token.is_some() {
-                self.shard.counters.tx.messages.one();
+        let (mut messages, mut others) = (0, SmallVec::<[TxToken; PIECES_MAX]>::new());
+        batch.advance(count, |token| {
+            messages += 1;
+            match own {
+                Some(own) if own.token == token => own.result = Some(Ok(())),
+                _ => others.push(token),
             }
-            self.finalize(message, Ok(()), own);
         });
+        self.shard.counters.tx.messages.add(messages);
+        if !others.is_empty() {
+            self.ni.upcalls.finalize_txs(&others, Ok(()));
+        }
     }
 
     /// All that was offered is gone: takes what has queued meanwhile, or puts the empty batch back.

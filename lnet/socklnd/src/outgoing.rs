@@ -18,11 +18,11 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// An LNet message for a connection of this version.
+    /// An LNet message for a connection of this version. It takes the payload out of `tx`.
     ///
     /// # Errors
     /// EINVAL if the version's header has no room for a NID, or the header names another payload length than there is.
-    pub(crate) fn message(tx: Tx, version: Version) -> Result<Outgoing, Errno> {
+    pub(crate) fn message(tx: &mut Tx, version: Version) -> Result<Outgoing, Errno> {
         let payload_len = tx.payload.as_ref().map_or(0, ReadVec::len);
         if payload_len != tx.header.payload_length as usize {
             return Err(Errno::EINVAL);
@@ -38,7 +38,7 @@ impl Outgoing {
             return Err(Errno::EINVAL);
         }
         let frame_len = Prefix::LEN + version.header_len();
-        let (payload, token) = (tx.payload.filter(|payload| !payload.is_empty()), Some(tx.token));
+        let (payload, token) = (tx.payload.take().filter(|payload| !payload.is_empty()), Some(tx.token));
         Ok(Outgoing { frame, frame_len, payload, token, deadline_ns: tx.deadline_ns })
     }
 
@@ -121,17 +121,23 @@ impl Batch {
         pieces.iter().map(|piece| piece.len()).sum()
     }
 
-    /// So many more bytes are gone: hands over each message that is gone completely.
-    pub(crate) fn advance(&mut self, count: usize, mut complete: impl FnMut(Outgoing)) {
+    /// So many more bytes are gone: names each message that is gone completely. Its lease goes back before anybody hears of
+    /// it.
+    pub(crate) fn advance(&mut self, count: usize, mut complete: impl FnMut(TxToken)) {
         self.sent += count;
-        while let Some(length) =
-            self.messages.front().map(Outgoing::len).filter(|length| *length <= self.sent)
-        {
-            self.sent -= length;
-            if let Some(message) = self.messages.pop_front() {
-                complete(message);
+        let mut gone = 0;
+        for message in &mut self.messages {
+            let length = message.len();
+            if length > self.sent {
+                break;
             }
+            self.sent -= length;
+            gone += 1;
+            message.payload = None;
+            message.token.map(&mut complete);
         }
+        // In place: a message is some hundred bytes long.
+        self.messages.drain(..gone);
     }
 
     /// The message that is partly gone.

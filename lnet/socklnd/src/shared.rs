@@ -50,7 +50,7 @@ impl Shared {
     }
 
     /// Sends a message on the best connection to its peer; without one it waits until the driver has made one.
-    pub(crate) fn send(&self, tx: Tx) -> Sent {
+    pub(crate) fn send(&self, mut tx: Tx) -> Sent {
         loop {
             let peer = match self.peer(&tx) {
                 Ok(peer) => peer,
@@ -65,7 +65,7 @@ impl Shared {
             if let Some(conn) = state.choose(self.config.round_robin, |conn| self.load(&tx, conn.version)) {
                 let conn = conn.clone();
                 drop(state);
-                return conn.send(tx);
+                return conn.send(&mut tx);
             }
             if peer.key.id.pid.is_userspace() || (is_answer(&tx) && !self.may_call_back(&state)) {
                 return Sent::Now(Err(Errno::EHOSTUNREACH));

@@ -18,4 +18,4 @@ pub use options::Options;
 pub use os::{Os, holder_of};
 pub use traits::{Accepted, Connecting, Handle, Listener, Net, Poller, Received, Stream};
 
-pub(crate) use pieces::{Gather, Scatter};
+pub(crate) use pieces::{Gather, PIECES_MAX, Scatter};
