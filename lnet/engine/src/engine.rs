@@ -296,6 +296,10 @@ impl Engine {
         let mut work = Work::default();
         let result = decide(&mut work);
         self.run(&mut work);
+        if work.is_bare() {
+            // Its lists need not be dropped then, each by a call, for every message.
+            std::mem::forget(work);
+        }
         result
     }
 

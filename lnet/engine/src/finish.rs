@@ -206,7 +206,8 @@ impl Ack {
     pub(crate) fn launch(self, common: &Common) -> Launch {
         let Ack { way, dest, src, dst_wmd, match_bits, mlength } = self;
         let src = ProcessId::new(src, common.config.pid);
-        let header = Header { dest, src, payload_length: 0, body: Body::Ack { dst_wmd, match_bits, mlength } };
+        let header =
+            Header { dest, src, payload_length: 0, body: Body::Ack { dst_wmd, match_bits, mlength } };
         // Nobody is told of it.
         let message = Message::new(Op::Ack, None, Key::NULL, common.event(EventKind::Send));
         Launch { way, message, header, payload: None, reply_to: None }

@@ -97,7 +97,8 @@ impl Resources {
             self.objects.md_mut(md).aborted = true;
             return;
         }
-        self.deliver(common, md, Event { unlinked: true, ..event }, work);
+        let status = event.status;
+        self.deliver(common, md, &event, (status, true), work);
         self.free_md(md, work);
     }
 
@@ -148,16 +149,24 @@ impl Resources {
             Ok(()) if unlinked && descriptor.aborted => Err(Errno::ETIMEDOUT),
             status => status,
         };
-        self.deliver(common, md, Event { status, unlinked, ..*event }, work);
+        self.deliver(common, md, event, (status, unlinked), work);
         if unlinked {
             self.retire(md);
             self.free_md(md, work);
         }
     }
 
-    fn deliver(&mut self, common: &Common, md: u32, event: Event, work: &mut Work) {
+    /// Tells of an event with this end in place of its own.
+    fn deliver(
+        &mut self,
+        common: &Common,
+        md: u32,
+        event: &Event,
+        (status, unlinked): (Result<(), Errno>, bool),
+        work: &mut Work,
+    ) {
         let &Descriptor { eq, user_ptr, .. } = self.objects.md(md);
-        let event = Event { md: self.md_handle(common, md), user_ptr, ..event };
+        let event = Event { md: self.md_handle(common, md), user_ptr, status, unlinked, ..*event };
         if let Some(handler) = self.queues.deliver(eq, &event) {
             work.wake(handler);
         }

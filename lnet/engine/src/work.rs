@@ -72,6 +72,20 @@ impl Work {
         !only_wakes || self.wakes.len() == INLINE || self.garbage.len() == INLINE
     }
 
+    /// Whether nothing is in it and it has taken no memory, as nearly always.
+    pub(crate) fn is_bare(&self) -> bool {
+        let Work { launches, acks, sends, ended, pushed, wakes, garbage } = self;
+        launches.is_bare()
+            && acks.is_bare()
+            && sends.is_bare()
+            && ended.is_bare()
+            && pushed.is_bare()
+            && wakes.is_empty()
+            && !wakes.spilled()
+            && garbage.is_empty()
+            && !garbage.spilled()
+    }
+
     /// Whether nothing is left to do.
     pub(crate) fn is_empty(&self) -> bool {
         self.launches.is_empty()
@@ -118,6 +132,11 @@ impl<T> Queue<T> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
+    }
+
+    /// Whether nothing is in it and it has taken no memory.
+    fn is_bare(&self) -> bool {
+        self.is_empty() && !self.items.spilled()
     }
 
     /// Whether there is room for one more; takes memory for it if there is none.

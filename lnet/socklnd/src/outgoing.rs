@@ -22,6 +22,7 @@ impl Outgoing {
     ///
     /// # Errors
     /// EINVAL if the version's header has no room for a NID, or the header names another payload length than there is.
+    #[inline]
     pub(crate) fn message(tx: &mut Tx, version: Version) -> Result<Outgoing, Errno> {
         let payload_len = tx.payload.as_ref().map_or(0, ReadVec::len);
         if payload_len != tx.header.payload_length as usize {
