@@ -18,11 +18,12 @@ const LATE_COST: i32 = 16;
 /// No good past outweighs more than four late bursts in a row.
 const TRUST_MAX: i32 = 4 * LATE_COST;
 
-/// How long messages leave at once when too many have waited too long, at first. It doubles each time.
-const PAUSE_MIN_NS: u64 = 100_000_000;
+/// How long messages leave at once when too many have waited too long, at first. It doubles each time. Short, for on a
+/// busy machine the next bursts may well be in time.
+const PAUSE_MIN_NS: u64 = 10_000_000;
 
 /// How long at the most.
-const PAUSE_MAX_NS: u64 = 256 * PAUSE_MIN_NS;
+const PAUSE_MAX_NS: u64 = 2048 * PAUSE_MIN_NS;
 
 thread_local! {
     /// The LND of which this thread has last polled a shard, and how many messages it has sent there since.
@@ -72,7 +73,7 @@ impl Drop for PollingHere {
 }
 
 /// Learns from how long messages have waited whether they may.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Patience {
     trust: i32,
     pause_ns: u64,
@@ -80,6 +81,12 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
+    /// Trusts that threads come back soon: the first bursts of a program are its slowest, for everything they touch is
+    /// new to them.
+    pub(crate) fn new() -> Patience {
+        Patience { trust: TRUST_MAX, pause_ns: 0, until_ns: 0 }
+    }
+
     /// Messages have waited for at most this time.
     pub(crate) fn learn(&mut self, now_ns: u64, waited_ns: u64) {
         self.trust =
@@ -120,10 +127,10 @@ mod tests {
 
     #[test]
     fn who_keeps_messages_waiting_is_trusted_less_each_time() {
-        let mut patience = Patience::default();
+        let mut patience = Patience { trust: 0, ..Patience::new() };
         assert!(patience.allows(0));
         let mut now_ns = 0;
-        for expected_ns in [1, 2, 4, 8, 16, 32, 64, 128, 256, 256].map(|times| times * PAUSE_MIN_NS) {
+        for expected_ns in (0..12).map(|doublings| PAUSE_MIN_NS << doublings).chain([PAUSE_MAX_NS]) {
             patience.learn(now_ns, SOON_NS + 1);
             assert!(!patience.allows(now_ns + expected_ns - 1));
             now_ns += expected_ns;
@@ -138,5 +145,16 @@ mod tests {
         }
         patience.learn(now_ns, SOON_NS + 1);
         assert!(!patience.allows(now_ns) && patience.allows(now_ns + PAUSE_MIN_NS), "trust had come back");
+    }
+
+    #[test]
+    fn a_program_may_start_slowly() {
+        let mut patience = Patience::new();
+        for _ in 0..TRUST_MAX / LATE_COST {
+            patience.learn(0, SOON_NS + 1);
+            assert!(patience.allows(0));
+        }
+        patience.learn(0, SOON_NS + 1);
+        assert!(!patience.allows(0), "but not for long");
     }
 }

@@ -74,7 +74,7 @@ impl Driver {
             ready: VecDeque::new(),
             buffers: BufferPool::default(),
             timers: Timers::new(config),
-            patience: Patience::default(),
+            patience: Patience::new(),
             spin: Spin::default(),
             now_ns: 0,
             events: Some(Events::new()),
