@@ -34,14 +34,14 @@ impl FakeLnet {
     /// Lets happen what was planned for this call.
     fn play(&self, md: MdHandle, happenings: Vec<Happening>) {
         for happening in happenings {
-            self.inject(md, happening);
+            self.inject_here(md, &happening);
         }
     }
 
     /// Lets happen what was answered, as long as the MD lives.
     fn respond(&self, md: MdHandle, happenings: Vec<Happening>) {
         for happening in happenings {
-            if self.inject(md, happening).unlinked {
+            if self.inject_here(md, &happening).unlinked {
                 break;
             }
         }

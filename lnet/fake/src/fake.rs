@@ -7,10 +7,11 @@ use std::sync::Arc;
 use lnet_api::{
     EqHandle, Errno, Event, EventHandler, EventKind, Get, LNetError, LndError, MdHandle, MdOptions, Put,
 };
-use lnet_nid::{MatchBits, Portal, ProcessId};
+use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_region::IoVec;
 use parking_lot::Mutex;
 
+use crate::partitions::{Partitions, peer_of};
 use crate::script::Script;
 use crate::tables::{Tables, Unlinked};
 use crate::{Answer, Call, CallKind, Happening};
@@ -36,10 +37,11 @@ pub struct Objects {
 
 /// A scripted LNet; see the [crate's page](crate) for how to use it.
 ///
-/// All of it may be called from several threads. Events are delivered on the thread that injects them, or that makes the
-/// call they complete in.
+/// All of it may be called from several threads. Events are delivered on the thread that injects them (but see
+/// [`FakeLnet::with_partitions`]), or that makes the call they complete in.
 pub struct FakeLnet {
     pub(crate) own: Vec<ProcessId>,
+    partitions: Partitions,
     pub(crate) state: Mutex<State>,
     pub(crate) on_put: Mutex<Option<OnPut>>,
     pub(crate) on_get: Mutex<Option<OnGet>>,
@@ -56,6 +58,23 @@ impl FakeLnet {
     /// # Panics
     /// If one of them is no NID.
     pub fn new(nids: &[&str]) -> Arc<FakeLnet> {
+        FakeLnet::build(nids, Partitions::Unknown)
+    }
+
+    /// The same as a node of several CPU partitions. What is injected comes on a thread of its own, never on the one that
+    /// injects it, and that thread acts for the partition of the peer's NID ([`lnet_nid::Nid::cpt_of`]), as the threads of a
+    /// node do: so a handler meets threads that it has never seen, and events injected by several threads meet in it.
+    /// [`FakeLnet::inject`] returns when the event has been handled. What completes inside a call comes on the thread that
+    /// makes the call, as ever.
+    ///
+    /// # Panics
+    /// If one of them is no NID, or there are no partitions.
+    pub fn with_partitions(nids: &[&str], partitions: usize) -> Arc<FakeLnet> {
+        assert!(partitions > 0, "a node has at least one partition");
+        FakeLnet::build(nids, Partitions::Threads(partitions))
+    }
+
+    fn build(nids: &[&str], partitions: Partitions) -> Arc<FakeLnet> {
         let own = nids.iter().map(|text| match text.parse() {
             Ok(nid) => ProcessId::lnet(nid),
             Err(error) => panic!("{text:?} is no NID: {error}"),
@@ -63,6 +82,7 @@ impl FakeLnet {
         let state = State { script: Script::default(), tables: Tables::new() };
         Arc::new(FakeLnet {
             own: own.collect(),
+            partitions,
             state: Mutex::new(state),
             on_put: Mutex::default(),
             on_get: Mutex::default(),
@@ -167,10 +187,15 @@ impl FakeLnet {
     pub fn inject(&self, md: MdHandle, happening: impl Borrow<Happening>) -> Event {
         assert_outside();
         let happening = happening.borrow();
-        match self.happen(md, happening) {
-            Ok(event) => event,
-            Err(why) => panic!("MD {:#x}: {:?} cannot happen: {why}", md.0, happening.kind),
-        }
+        let peer = || self.could_happen(md, happening).map_or(Nid::ANY, |event| peer_of(&event));
+        expect_possible(md, happening, self.partitions.run(peer, || self.happen(md, happening)))
+    }
+
+    /// As [`FakeLnet::inject`], on this thread.
+    #[track_caller]
+    pub(crate) fn inject_here(&self, md: MdHandle, happening: &Happening) -> Event {
+        assert_outside();
+        expect_possible(md, happening, self.happen(md, happening))
     }
 
     /// Whether [`FakeLnet::inject`] would take it; nothing happens.
@@ -197,8 +222,13 @@ impl FakeLnet {
             tables.queue(Some(eq), &event)
         };
         if let Some(handler) = handler {
-            call(&*handler, &event);
-            handler.wake();
+            self.partitions.run(
+                || peer_of(&event),
+                || {
+                    call(&*handler, &event);
+                    handler.wake();
+                },
+            );
         }
         event
     }
@@ -342,11 +372,19 @@ pub(crate) fn assert_outside() {
     assert!(!IN_EVENT.get(), "LNet was called from inside an event callback");
 }
 
-fn assert_fallible(kind: CallKind) {
+#[track_caller]
+fn expect_possible(md: MdHandle, happening: &Happening, happened: Result<Event, String>) -> Event {
+    match happened {
+        Ok(event) => event,
+        Err(why) => panic!("MD {:#x}: {:?} cannot happen: {why}", md.0, happening.kind),
+    }
+}
+
+pub(crate) fn assert_fallible(kind: CallKind) {
     assert!(!matches!(kind, CallKind::SetLazy | CallKind::LocalIds), "{kind:?} cannot fail");
 }
 
-fn as_scripted(errno: Errno) -> LNetError {
+pub(crate) fn as_scripted(errno: Errno) -> LNetError {
     LNetError::Lnd(LndError { what: "as scripted".into(), errno })
 }
 

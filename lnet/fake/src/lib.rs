@@ -111,6 +111,8 @@
 //! | a message that comes to whoever waits for it | [`FakeLnet::matching`], then [`FakeLnet::inject`] |
 //! | the bytes | [`FakeLnet::payload`]; [`Happening::bytes`] writes them |
 //! | an unlink that races with a message | [`FakeLnet::set_busy`] |
+//! | events on other threads, as in a node of several CPU partitions | [`FakeLnet::with_partitions`] |
+//! | to watch a real LNet, or to let calls of it fail | [`Spy`] |
 //! | a clock | [`FakeDrive`], [`FakeClock`] |
 //! | to know that nothing is left over | [`FakeLnet::assert_quiet`] |
 //!
@@ -133,9 +135,11 @@ mod drive;
 mod fake;
 mod happening;
 mod log;
+mod partitions;
 mod queue;
 mod rules;
 mod script;
+mod spy;
 mod tables;
 
 pub use answer::Answer;
@@ -147,3 +151,4 @@ pub use happening::Happening;
 pub use log::EventLog;
 pub use rules::OBJECTS_MAX;
 pub use script::CALLS_MAX;
+pub use spy::Spy;

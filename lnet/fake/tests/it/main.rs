@@ -17,11 +17,13 @@ mod courses;
 mod drive;
 mod leaks;
 mod legal;
+mod partitions;
 mod polled;
 mod recording;
 mod responder;
 mod rules;
 mod scripting;
+mod spy;
 
 const BITS: MatchBits = MatchBits(0xb175);
 const USER: u64 = 77;

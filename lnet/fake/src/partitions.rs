@@ -1,0 +1,32 @@
+//! On which thread an event comes.
+
+use lnet_api::{Event, EventKind};
+use lnet_cpt::with_partition;
+use lnet_nid::Nid;
+
+/// The CPU partitions of a node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Partitions {
+    /// None to speak of: events come on the thread that injects them.
+    Unknown,
+    /// So many, each with threads of its own.
+    Threads(usize),
+}
+
+impl Partitions {
+    /// Runs `work` where events of messages from or to this peer come.
+    pub(crate) fn run<R: Send>(self, peer: impl FnOnce() -> Nid, work: impl FnOnce() -> R + Send) -> R {
+        let Partitions::Threads(partitions) = self else { return work() };
+        let partition = peer().cpt_of(partitions);
+        let ended = std::thread::scope(|scope| scope.spawn(|| with_partition(partition, work)).join());
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// The other side of the message that an event is about.
+pub(crate) fn peer_of(event: &Event) -> Nid {
+    match event.kind {
+        EventKind::Send => event.target.nid,
+        _ => event.source.nid,
+    }
+}

@@ -1,0 +1,233 @@
+//! A real LNet, watched.
+
+use std::sync::Arc;
+
+use lnet_api::{
+    Distance, EqHandle, Errno, Event, EventHandler, Get, LNet, LNetError, Md, MdHandle, MeHandle, MeSpec,
+    Polled, Put, Unlink,
+};
+use lnet_nid::{Nid, Portal, ProcessId};
+use parking_lot::Mutex;
+
+use crate::fake::{as_scripted, assert_fallible};
+use crate::script::{CALLS_MAX, Script};
+use crate::{Call, CallKind};
+
+/// An LNet whose calls and events are noted, and of which a test lets some calls fail; everything else is done by the LNet
+/// below: a node's, an engine's, a [`crate::FakeLnet`]. So the same test can ask what a program says to LNet, or what it
+/// makes of a refusal, with and without a network.
+///
+/// ```
+/// use lnet_api::{Errno, LNet};
+/// use lnet_fake::{CallKind, EventLog, FakeLnet, Spy};
+///
+/// let spy = Spy::new(FakeLnet::new(&["10.0.0.1@tcp"]));
+/// spy.fail(CallKind::EqAlloc, Errno::ENOMEM);
+/// assert_eq!(spy.eq_alloc(EventLog::new()).unwrap_err().errno(), Errno::ENOMEM);
+/// let eq = spy.eq_alloc(EventLog::new())?;
+/// spy.eq_free(eq)?;
+/// assert_eq!(spy.take_kinds(), [CallKind::EqAlloc, CallKind::EqAlloc, CallKind::EqFree]);
+/// # Ok::<(), lnet_api::LNetError>(())
+/// ```
+pub struct Spy {
+    lnet: Arc<dyn LNet>,
+    script: Mutex<Script>,
+    heard: Arc<Mutex<Heard>>,
+}
+
+/// What has come out of the LNet below.
+#[derive(Default)]
+struct Heard {
+    events: Vec<Event>,
+    mds_made: usize,
+    mds_ended: usize,
+    last_md: Option<MdHandle>,
+    last_eq: Option<EqHandle>,
+}
+
+/// The program's handler, with the spy before it.
+struct Overheard {
+    handler: Arc<dyn EventHandler>,
+    heard: Arc<Mutex<Heard>>,
+}
+
+impl EventHandler for Overheard {
+    fn event(&self, event: &Event) {
+        {
+            let heard = &mut *self.heard.lock();
+            assert!(heard.events.len() < CALLS_MAX, "{CALLS_MAX} events were noted, and none was taken");
+            heard.events.push(*event);
+            heard.mds_ended += usize::from(event.unlinked);
+        }
+        self.handler.event(event);
+    }
+
+    fn wake(&self) {
+        self.handler.wake();
+    }
+}
+
+impl Spy {
+    /// Watches this LNet.
+    pub fn new(lnet: Arc<dyn LNet>) -> Arc<Spy> {
+        Arc::new(Spy { lnet, script: Mutex::default(), heard: Arc::default() })
+    }
+
+    /// The calls made since they were taken last, in order, refused ones included. A query that repeats the one before it
+    /// is noted once.
+    pub fn take_calls(&self) -> Vec<Call> {
+        self.script.lock().take_calls()
+    }
+
+    /// The kinds of the calls made since they were taken last, without [queries](Call::is_query).
+    pub fn take_kinds(&self) -> Vec<CallKind> {
+        self.take_calls().iter().filter(|call| !call.is_query()).map(Call::kind).collect()
+    }
+
+    /// The events handed to handlers since they were taken last, each noted before its handler sees it. Events that are
+    /// only polled are not among them.
+    pub fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut self.heard.lock().events)
+    }
+
+    /// The next call of this kind is refused with an errno, and does not reach the LNet below. Said again, the one after it
+    /// as well.
+    ///
+    /// # Panics
+    /// For calls that cannot fail.
+    pub fn fail(&self, kind: CallKind, errno: Errno) {
+        assert_fallible(kind);
+        self.script.lock().refuse_next(kind, as_scripted(errno));
+    }
+
+    /// How many MDs there are whose last event has not been handed over. MDs without a handler count for ever.
+    pub fn mds(&self) -> usize {
+        let heard = self.heard.lock();
+        heard.mds_made.saturating_sub(heard.mds_ended)
+    }
+
+    /// The MD made last.
+    ///
+    /// # Panics
+    /// If none was made.
+    pub fn last_md(&self) -> MdHandle {
+        self.heard.lock().last_md.expect("an MD was made")
+    }
+
+    /// The event queue made last.
+    ///
+    /// # Panics
+    /// If none was made.
+    pub fn last_eq(&self) -> EqHandle {
+        self.heard.lock().last_eq.expect("an event queue was made")
+    }
+
+    /// Notes a call, and refuses it if the test has said so.
+    fn enter(&self, call: Call) -> Result<(), LNetError> {
+        self.script.lock().enter(call).map(drop)
+    }
+
+    fn overhear(&self, handler: Arc<dyn EventHandler>) -> Arc<dyn EventHandler> {
+        Arc::new(Overheard { handler, heard: self.heard.clone() })
+    }
+
+    fn made_eq(&self, eq: EqHandle) -> EqHandle {
+        self.heard.lock().last_eq = Some(eq);
+        eq
+    }
+
+    fn made_md(&self, md: MdHandle) -> MdHandle {
+        let heard = &mut *self.heard.lock();
+        heard.mds_made += 1;
+        heard.last_md = Some(md);
+        md
+    }
+}
+
+impl LNet for Spy {
+    fn eq_alloc(&self, handler: Arc<dyn EventHandler>) -> Result<EqHandle, LNetError> {
+        self.enter(Call::EqAlloc)?;
+        self.lnet.eq_alloc(self.overhear(handler)).map(|eq| self.made_eq(eq))
+    }
+
+    fn eq_alloc_polled(
+        &self,
+        count: usize,
+        handler: Option<Arc<dyn EventHandler>>,
+    ) -> Result<EqHandle, LNetError> {
+        self.enter(Call::EqAllocPolled { count, handler: handler.is_some() })?;
+        let handler = handler.map(|handler| self.overhear(handler));
+        self.lnet.eq_alloc_polled(count, handler).map(|eq| self.made_eq(eq))
+    }
+
+    fn eq_poll(&self, eqs: &[EqHandle]) -> Result<Option<Polled>, LNetError> {
+        self.enter(Call::EqPoll(eqs.to_vec()))?;
+        self.lnet.eq_poll(eqs)
+    }
+
+    fn eq_free(&self, eq: EqHandle) -> Result<(), LNetError> {
+        self.enter(Call::EqFree(eq))?;
+        self.lnet.eq_free(eq)
+    }
+
+    fn me_attach(&self, me: &MeSpec) -> Result<MeHandle, LNetError> {
+        self.enter(Call::MeAttach(*me))?;
+        self.lnet.me_attach(me)
+    }
+
+    fn me_insert(&self, beside: MeHandle, me: &MeSpec) -> Result<MeHandle, LNetError> {
+        self.enter(Call::MeInsert { beside, me: *me })?;
+        self.lnet.me_insert(beside, me)
+    }
+
+    fn me_unlink(&self, me: MeHandle) -> Result<(), LNetError> {
+        self.enter(Call::MeUnlink(me))?;
+        self.lnet.me_unlink(me)
+    }
+
+    fn md_attach(&self, me: MeHandle, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
+        if let Err(error) = self.enter(Call::MdAttach { me, md: md.clone(), unlink }) {
+            // The entry goes with the attach that fails, as in LNet.
+            let _ = self.lnet.me_unlink(me);
+            return Err(error);
+        }
+        self.lnet.md_attach(me, md, unlink).map(|md| self.made_md(md))
+    }
+
+    fn md_bind(&self, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
+        self.enter(Call::MdBind { md: md.clone(), unlink })?;
+        self.lnet.md_bind(md, unlink).map(|md| self.made_md(md))
+    }
+
+    fn md_unlink(&self, md: MdHandle) -> Result<(), LNetError> {
+        self.enter(Call::MdUnlink(md))?;
+        self.lnet.md_unlink(md)
+    }
+
+    fn put(&self, put: &Put) -> Result<(), LNetError> {
+        self.enter(Call::Put(*put))?;
+        self.lnet.put(put)
+    }
+
+    fn get(&self, get: &Get) -> Result<(), LNetError> {
+        self.enter(Call::Get(*get))?;
+        self.lnet.get(get)
+    }
+
+    fn set_lazy(&self, portal: Portal, lazy: bool) {
+        // It cannot be refused.
+        let _ = self.enter(Call::SetLazy { portal, lazy });
+        self.lnet.set_lazy(portal, lazy);
+    }
+
+    fn distance(&self, nid: Nid) -> Result<Distance, LNetError> {
+        self.enter(Call::Distance(nid))?;
+        self.lnet.distance(nid)
+    }
+
+    fn local_ids(&self) -> Vec<ProcessId> {
+        // It cannot be refused.
+        let _ = self.enter(Call::LocalIds);
+        self.lnet.local_ids()
+    }
+}

@@ -1,0 +1,77 @@
+//! Events that come on the threads of CPU partitions (S-308, S-311).
+
+use std::thread::ThreadId;
+
+use lnet_api::EventHandler;
+use lnet_cpt::CptTable;
+use lnet_fake::{CallKind, Happening};
+use parking_lot::Mutex;
+
+use super::*;
+
+/// Notes on which thread, and for which partition, each event and each wake-up came.
+struct Places {
+    table: CptTable,
+    noted: Mutex<Vec<(ThreadId, Option<usize>)>>,
+}
+
+impl Places {
+    fn note(&self) {
+        self.noted.lock().push((std::thread::current().id(), self.table.current(true)));
+    }
+}
+
+impl EventHandler for Places {
+    fn event(&self, _: &Event) {
+        self.note();
+    }
+
+    fn wake(&self) {
+        self.note();
+    }
+}
+
+fn rig(partitions: usize) -> (Rig, Arc<Places>) {
+    let lnet = FakeLnet::with_partitions(&["10.0.0.1@tcp", "0@lo"], partitions);
+    let table = CptTable::virtual_parts(partitions).unwrap();
+    let places = Arc::new(Places { table, noted: Mutex::default() });
+    let eq = lnet.eq_alloc(places.clone()).unwrap();
+    (Rig { lnet, log: EventLog::new(), eq }, places)
+}
+
+#[test]
+fn what_is_injected_comes_on_a_thread_of_the_peers_partition() {
+    for partitions in [1, 2, 4] {
+        let (rig, places) = rig(partitions);
+        let md = rig.expect(MdOptions::OP_PUT, 16);
+        for last in 2..10 {
+            let from: ProcessId = format!("12345-10.0.0.{last}@tcp").parse().unwrap();
+            rig.lnet.inject(md, Happening::put().from(from).length(1));
+            let noted = std::mem::take(&mut *places.noted.lock());
+            let partition = from.nid.cpt_of(partitions);
+            assert_eq!(noted.iter().map(|place| place.1).collect::<Vec<_>>(), [Some(partition); 2]);
+            assert!(noted.iter().all(|place| place.0 != std::thread::current().id()));
+        }
+    }
+}
+
+#[test]
+fn what_completes_inside_a_call_comes_on_the_callers_thread() {
+    let (rig, places) = rig(2);
+    rig.lnet.complete_inside(CallKind::Put, [Happening::send()]);
+    rig.put(rig.bind(1), AckRequest::NoAck).unwrap();
+    rig.lnet.on_put(|_, _| lnet_fake::Answer::Done(()));
+    rig.put(rig.bind(1), AckRequest::NoAck).unwrap();
+    rig.lnet.md_unlink(rig.expect(MdOptions::OP_PUT, 1)).unwrap();
+    let here = std::thread::current().id();
+    assert_eq!(places.noted.lock().iter().map(|place| place.0).collect::<Vec<_>>(), [here; 6]);
+}
+
+#[test]
+fn what_cannot_happen_panics_where_it_was_injected() {
+    let (rig, _) = rig(4);
+    let text = panic_of(|| rig.lnet.inject(rig.bind(1), Happening::send()));
+    assert!(text.contains("no PUT or GET of it is still to be sent"), "{text}");
+    let text = panic_of(|| FakeLnet::with_partitions(&["10.0.0.1@tcp"], 0));
+    assert!(text.contains("at least one partition"), "{text}");
+}
