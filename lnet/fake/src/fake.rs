@@ -258,6 +258,11 @@ impl FakeLnet {
         self.state.lock().tables.is_lazy(portal)
     }
 
+    /// Whether there is such an MD, and its last event is still to come.
+    pub fn has_md(&self, md: MdHandle) -> bool {
+        self.state.lock().tables.mds.contains_key(&md)
+    }
+
     /// The memory of an MD.
     ///
     /// # Panics

@@ -230,3 +230,14 @@ fn an_md_without_a_queue_tells_nobody() {
     assert!(rig.lnet.inject(md, Happening::send()).unlinked);
     assert_eq!((rig.log.take(), rig.lnet.objects().mds), (vec![], 0));
 }
+
+#[test]
+fn an_md_is_there_until_its_last_event_has_come() {
+    let rig = Rig::new();
+    let md = rig.expect(MdOptions::OP_PUT, 1);
+    rig.lnet.set_busy(true);
+    rig.lnet.md_unlink(md).unwrap();
+    assert!(rig.lnet.has_md(md));
+    rig.lnet.inject(md, Happening::put().length(1));
+    assert!(!rig.lnet.has_md(md) && !rig.lnet.has_md(MdHandle(u64::MAX)));
+}

@@ -1,0 +1,60 @@
+//! Operations that end inside the calls that start them, over `0@lo` (MT-225).
+
+use nlx_core::OperationKind;
+
+use super::pair;
+use crate::bed::*;
+
+/// MT-225: when the active side's call returns, both have their event.
+#[test]
+fn both_sides_have_their_event_when_the_call_returns() {
+    const BYTES: usize = 5000;
+    let pair = pair();
+    let (a, b) = (&pair.a, &pair.b);
+    let (ours, here) = a.buffer(BYTES);
+    let (theirs, there) = b.buffer(BYTES);
+    let length = BYTES as u64;
+    let end = |side: &Side| {
+        assert!(side.tm.pending(), "it has ended already");
+        let event = side.tm.event_get().unwrap();
+        assert_eq!((event.status(), event.length, event.unlinked()), (Ok(()), length, true));
+    };
+    fill(&here, &pattern(BYTES, 1));
+
+    b.submit(theirs, OperationKind::Receive { min_receive_size: length, max_messages: 1 }).unwrap();
+    a.submit(ours, OperationKind::Send { length, to: b.tm.address() }).unwrap();
+    [a, b].map(end);
+    assert_eq!(content(&there), pattern(BYTES, 1));
+
+    fill(&here, &pattern(BYTES, 2));
+    let descriptor = b.submit(theirs, OperationKind::PassiveReceive).unwrap().descriptor.unwrap();
+    a.submit(ours, OperationKind::ActiveSend { descriptor, length }).unwrap();
+    [a, b].map(end);
+    assert_eq!(content(&there), pattern(BYTES, 2));
+
+    fill(&there, &pattern(BYTES, 3));
+    let descriptor = b.submit(theirs, OperationKind::PassiveSend { length }).unwrap().descriptor.unwrap();
+    a.submit(ours, OperationKind::ActiveReceive { descriptor }).unwrap();
+    [a, b].map(end);
+    assert_eq!(content(&here), pattern(BYTES, 3));
+    pair.assert_idle();
+}
+
+/// MT-225, MT-208: each message of many is there at once.
+#[test]
+fn messages_to_oneself_are_there_at_once() {
+    let pair = pair();
+    let tm = &pair.a.tm;
+    let (inbox, _) = pair.a.buffer(64);
+    let (outbox, _) = pair.a.buffer(8);
+    pair.a.submit(inbox, OperationKind::Receive { min_receive_size: 8, max_messages: 100 }).unwrap();
+    for number in 0..8 {
+        pair.a.submit(outbox, OperationKind::Send { length: 8, to: tm.address() }).unwrap();
+        let mut events: Vec<_> = std::iter::from_fn(|| tm.event_get()).collect();
+        events.sort_by_key(|event| event.buffer() == outbox);
+        let [came, sent] = &events[..] else { panic!("{events:?}") };
+        assert_eq!((came.offset, came.sender()), (8 * number, Some(tm.address())));
+        assert_eq!((came.unlinked(), sent.unlinked()), (number == 7, true));
+    }
+    pair.assert_idle();
+}

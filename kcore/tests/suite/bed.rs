@@ -1,0 +1,228 @@
+//! What a test stands on.
+
+use std::sync::Arc;
+
+use lnet_fake::{FakeDrive, Spy};
+use lnet_nid::{Nid, ProcessId};
+use lnet_region::{IoVec, Region};
+use nlx_core::{
+    Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Descriptor, HdrData, MatchCounter,
+    Operation, OperationKind, PassiveBuffer, Queue, StartAddress, Submitted, TmId, TmOptions, match_bits,
+};
+use nlx_kcore::{Faults, Kcore};
+
+mod engine;
+mod fake;
+mod pair;
+mod signals;
+mod trace;
+mod wire;
+mod world;
+
+pub(crate) use engine::EngineWorld;
+pub(crate) use fake::FakeWorld;
+pub(crate) use pair::{Pair, Side};
+pub(crate) use signals::{Signals, introduction, until};
+pub(crate) use trace::{Told, Trace, expected};
+pub(crate) use world::{Arriving, Body, Finish, Outgoing, World};
+
+pub(crate) const BUFFER_BYTES: usize = 8192;
+pub(crate) const MESSAGES: u32 = 4;
+/// More than half a buffer: a message of [`LENGTH`] bytes leaves too little room for another.
+pub(crate) const MIN_RECEIVE_SIZE: u64 = 5000;
+pub(crate) const LENGTH: u32 = 4096;
+pub(crate) const COOKIE: u64 = 0xc00c1e;
+/// This node's NID, beside `0@lo`.
+pub(crate) const OWN_NID: &str = "10.77.0.1@tcp";
+/// The portal of the transfer machine under test.
+pub(crate) const PORTAL: u32 = 31;
+
+pub(crate) const RECEIVE: OperationKind =
+    OperationKind::Receive { min_receive_size: MIN_RECEIVE_SIZE, max_messages: MESSAGES };
+
+/// The number at the end of a module's name.
+pub(crate) const fn partitions_of(module: &str) -> usize {
+    let name = module.as_bytes();
+    (name[name.len() - 1] - b'0') as usize
+}
+
+/// kcore in a world, watched, with one transfer machine and one registered buffer.
+pub(crate) struct Bed<W: World> {
+    pub(crate) world: W,
+    pub(crate) spy: Arc<Spy>,
+    pub(crate) drive: Arc<FakeDrive>,
+    pub(crate) core: Arc<Kcore>,
+    pub(crate) tm: Box<dyn CoreTm>,
+    pub(crate) memory: IoVec,
+    pub(crate) buffer: BufferHandle,
+}
+
+impl<W: World> Bed<W> {
+    pub(crate) fn new(world: W) -> Bed<W> {
+        Bed::with(world, &TmOptions::default())
+    }
+
+    pub(crate) fn with(world: W, options: &TmOptions) -> Bed<W> {
+        let (spy, drive) = (Spy::new(world.lnet()), FakeDrive::new());
+        let core = Kcore::new(spy.clone(), drive.clone());
+        let tm = core.tm_start(&start(&format!("{OWN_NID}:12345:{PORTAL}:*")), options).unwrap();
+        let memory = memory(BUFFER_BYTES);
+        let buffer = core.register(&memory).unwrap();
+        spy.take_calls();
+        Bed { world, spy, drive, core, tm, memory, buffer }
+    }
+
+    pub(crate) fn submit(&self, kind: OperationKind) -> Result<Submitted, CoreError> {
+        self.submit_on(self.buffer, COOKIE, kind)
+    }
+
+    pub(crate) fn submit_on(
+        &self,
+        buffer: BufferHandle,
+        cookie: u64,
+        kind: OperationKind,
+    ) -> Result<Submitted, CoreError> {
+        self.tm.submit(&Operation { buffer, cookie, kind })
+    }
+
+    /// Starts an operation that sends; gives its message, which has not left.
+    pub(crate) fn send(&self, kind: OperationKind) -> Outgoing {
+        self.submit(kind).unwrap();
+        self.world.outgoing().pop().expect("a message is to leave")
+    }
+
+    /// Starts a passive operation; gives the match bits under which it waits.
+    pub(crate) fn expose(&self, kind: OperationKind) -> Passive {
+        let descriptor = self.submit(kind).unwrap().descriptor.expect("it is passive");
+        Passive(passive_of(&descriptor))
+    }
+
+    /// A message of this many bytes for the transfer machine's receive buffers.
+    pub(crate) fn message(&self, from: &Address, length: u32) -> Arriving {
+        let Address { portal, tmid, .. } = self.tm.address();
+        let hdr_data = HdrData { tmid: from.tmid.get(), portal: from.portal }.encode();
+        let bits = match_bits(tmid, MatchCounter::UNSOLICITED);
+        let payload = pattern(length as usize, 7);
+        Arriving {
+            from: ProcessId::new(from.nid, from.pid),
+            body: Body::Put { portal, bits, hdr_data, payload },
+        }
+    }
+
+    /// It arrives, and is taken.
+    pub(crate) fn receive(&self, message: &Arriving) {
+        self.world.arrive(message).expect("somebody takes it")(Ok(()));
+    }
+
+    /// The only event there is; the last one of its operation, which leaves nothing behind.
+    pub(crate) fn only_event(&self) -> BufferEvent {
+        let event = self.tm.event_get().expect("there is an event");
+        assert!(event.unlinked());
+        assert_eq!((event.buffer(), event.cookie), (self.buffer, COOKIE));
+        self.assert_idle();
+        event
+    }
+
+    /// Nothing is in flight, waits or is reserved; the buffer can be used again; LNet's tables agree.
+    pub(crate) fn assert_idle(&self) {
+        assert_eq!(self.tm.event_get(), None);
+        assert_eq!(self.tm.needed(), 0);
+        assert_eq!(self.spy.mds(), 0);
+        self.world.audit();
+        self.submit(OperationKind::PassiveReceive).unwrap();
+        self.tm.cancel(self.buffer, COOKIE).unwrap();
+        assert!(self.tm.event_get().is_some_and(|event| event.unlinked()));
+        self.spy.take_events();
+    }
+
+    pub(crate) fn assert_no_faults(&self) {
+        assert_eq!(self.core.faults(), Faults::default());
+    }
+}
+
+/// A passive buffer of the transfer machine under test, as its descriptor describes it.
+pub(crate) struct Passive(pub(crate) PassiveBuffer);
+
+impl Passive {
+    /// A peer writes into it.
+    pub(crate) fn put(&self, from: &Address, length: u32) -> Arriving {
+        let (portal, bits) = (self.0.address.portal, self.0.match_bits);
+        let payload = pattern(length as usize, 9);
+        let body = Body::Put { portal, bits, hdr_data: HdrData::NONE, payload };
+        Arriving { from: ProcessId::new(from.nid, from.pid), body }
+    }
+
+    /// A peer reads from it.
+    pub(crate) fn get(&self, from: &Address, length: u32) -> Arriving {
+        let (portal, bits) = (self.0.address.portal, self.0.match_bits);
+        Arriving {
+            from: ProcessId::new(from.nid, from.pid),
+            body: Body::Get { portal, bits, length },
+        }
+    }
+}
+
+/// What a descriptor says.
+pub(crate) fn passive_of(descriptor: &Descriptor) -> PassiveBuffer {
+    descriptor.for_active_receive(u64::MAX).or_else(|_| descriptor.for_active_send(1)).unwrap()
+}
+
+pub(crate) fn start(text: &str) -> StartAddress {
+    text.parse().unwrap()
+}
+
+/// A transfer machine of somebody else; peers of consecutive numbers are in different partitions.
+pub(crate) fn peer_of(number: u32) -> Address {
+    let nid: Nid = format!("10.77.0.{}@tcp", 2 + number).parse().unwrap();
+    let tmid = TmId::new(7 + number).unwrap();
+    Address { nid, pid: lnet_nid::Pid::LNET, portal: 33, tmid }
+}
+
+pub(crate) fn peer() -> Address {
+    peer_of(0)
+}
+
+/// Descriptor of a buffer of the peer's.
+pub(crate) fn peers_descriptor(queue: Queue, length: u64) -> Descriptor {
+    let address = peer();
+    let match_bits = match_bits(address.tmid, MatchCounter::new(55).unwrap());
+    Descriptor::encode(&PassiveBuffer { address, match_bits, queue, length }).unwrap()
+}
+
+pub(crate) fn active_receive(length: u64) -> OperationKind {
+    OperationKind::ActiveReceive { descriptor: peers_descriptor(Queue::PassiveBulkSend, length) }
+}
+
+pub(crate) fn active_send(length: u64) -> OperationKind {
+    let descriptor = peers_descriptor(Queue::PassiveBulkReceive, length);
+    OperationKind::ActiveSend { descriptor, length }
+}
+
+/// One operation of each queue, each of [`LENGTH`] bytes where it has a length.
+pub(crate) fn every_operation() -> [OperationKind; Queue::COUNT] {
+    let length = u64::from(LENGTH);
+    [
+        RECEIVE,
+        OperationKind::Send { length, to: peer() },
+        OperationKind::PassiveReceive,
+        OperationKind::PassiveSend { length },
+        active_receive(length),
+        active_send(length),
+    ]
+}
+
+pub(crate) fn memory(bytes: usize) -> IoVec {
+    IoVec::whole(Region::heap(bytes).unwrap())
+}
+
+pub(crate) fn pattern(bytes: usize, seed: u8) -> Vec<u8> {
+    (0..bytes).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
+}
+
+pub(crate) fn fill(memory: &IoVec, bytes: &[u8]) {
+    memory.write(0..bytes.len()).unwrap().copy_from(0, bytes);
+}
+
+pub(crate) fn content(memory: &IoVec) -> Vec<u8> {
+    memory.read(0..memory.len()).unwrap().to_vec()
+}

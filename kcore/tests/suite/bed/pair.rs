@@ -1,0 +1,125 @@
+//! Two transfer machines that reach each other.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use lnet_api::{Drive, LNet};
+use lnet_cpt::CptTable;
+use lnet_fake::FakeDrive;
+use lnet_node::{Node, NodeConfig};
+use lnet_region::IoVec;
+use nlx_core::{
+    BufferEvent, BufferHandle, Core, CoreError, CoreTm, Operation, OperationKind, Submitted, TmOptions,
+};
+use nlx_kcore::Kcore;
+
+use super::engine::{engine, node};
+use super::wire::Wire;
+use super::{PORTAL, memory, start};
+
+/// What takes longer has hung.
+const HUNG_NS: u64 = 60_000_000_000;
+
+/// A transfer machine and its domain.
+pub(crate) struct Side {
+    pub(crate) core: Arc<Kcore>,
+    pub(crate) tm: Box<dyn CoreTm>,
+}
+
+pub(crate) struct Pair {
+    pub(crate) a: Side,
+    pub(crate) b: Side,
+    between: Between,
+}
+
+/// What lies between the two. The transfer machines above end first.
+enum Between {
+    /// Nothing: both are on one node.
+    Loopback,
+    Memory(Arc<Wire>),
+    Tcp { _nodes: [Node; 2] },
+}
+
+impl Side {
+    fn on(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>, nid: &str) -> Side {
+        Side::of(Kcore::new(lnet, drive), nid)
+    }
+
+    fn of(core: Arc<Kcore>, nid: &str) -> Side {
+        let tm = core.tm_start(&start(&format!("{nid}:12345:{PORTAL}:*")), &TmOptions::default()).unwrap();
+        Side { core, tm }
+    }
+
+    /// A registered buffer of this many bytes.
+    pub(crate) fn buffer(&self, bytes: usize) -> (BufferHandle, IoVec) {
+        let memory = memory(bytes);
+        (self.core.register(&memory).unwrap(), memory)
+    }
+
+    pub(crate) fn submit(&self, buffer: BufferHandle, kind: OperationKind) -> Result<Submitted, CoreError> {
+        self.tm.submit(&Operation { buffer, cookie: buffer.0, kind })
+    }
+}
+
+impl Pair {
+    /// Two nodes on a network of memory alone.
+    pub(crate) fn over_memory(partitions: usize) -> Pair {
+        let wire = Arc::new(Wire::default());
+        let side = |nid| Side::on(node(nid, &wire, partitions), FakeDrive::new(), nid);
+        let (a, b) = (side("10.77.0.1@tcp"), side("10.77.0.2@tcp"));
+        Pair { a, b, between: Between::Memory(wire) }
+    }
+
+    /// One node, on `0@lo`.
+    pub(crate) fn over_loopback(partitions: usize) -> Pair {
+        let core = Kcore::new(engine(partitions, 1), FakeDrive::new());
+        let (a, b) = (Side::of(core.clone(), "0@lo"), Side::of(core, "0@lo"));
+        Pair { a, b, between: Between::Loopback }
+    }
+
+    /// Two whole nodes over TCP.
+    pub(crate) fn over_tcp(partitions: usize) -> Pair {
+        /// Each pair has addresses of its own, so that tests do not meet.
+        static NEXT: AtomicU8 = AtomicU8::new(1);
+        let net = NEXT.fetch_add(1, Ordering::Relaxed);
+        let [one, two] = [1, 2].map(|host| Ipv4Addr::new(127, 44, net, host));
+        let free = TcpListener::bind(SocketAddr::from((one, 0))).unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let start = |address| {
+            let table = Arc::new(CptTable::virtual_parts(partitions).unwrap());
+            let config = NodeConfig::new().net(&format!("tcp({address})")).unwrap();
+            Node::start(&config.accept_port(port).partitions(table)).unwrap()
+        };
+        let nodes = [start(one), start(two)];
+        let side = |node: &Node, address| Side::on(node.lnet(), node.drive(), &format!("{address}@tcp"));
+        let (a, b) = (side(&nodes[0], one), side(&nodes[1], two));
+        Pair { a, b, between: Between::Tcp { _nodes: nodes } }
+    }
+
+    /// The next event of a side, however long it takes.
+    pub(crate) fn next(&self, side: &Side) -> BufferEvent {
+        if let Between::Memory(wire) = &self.between {
+            wire.run();
+        }
+        let deadline_ns = side.core.now_ns() + HUNG_NS;
+        assert!(self.comes_by_itself() || side.tm.pending(), "nothing has come");
+        assert!(side.tm.event_wait(Some(deadline_ns)), "it hangs");
+        side.tm.event_get().expect("there is one")
+    }
+
+    /// Whether waiting helps.
+    fn comes_by_itself(&self) -> bool {
+        matches!(self.between, Between::Tcp { .. })
+    }
+
+    /// Nothing is in flight any more, and both can be stopped.
+    pub(crate) fn assert_idle(&self) {
+        for side in [&self.a, &self.b] {
+            assert_eq!((side.tm.event_get(), side.tm.needed()), (None, 0));
+            assert_eq!(side.core.faults(), nlx_kcore::Faults::default());
+            side.tm.stop().unwrap();
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Real signals for a thread that sleeps.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::unistd::{Pid, gettid};
+use parking_lot::{Mutex, MutexGuard};
+
+/// What takes longer has hung.
+const HUNG: Duration = Duration::from_secs(60);
+
+static HANDLED: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count(_: libc::c_int) {
+    HANDLED.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Signals that interrupt system calls; one test at a time has them.
+pub(crate) struct Signals {
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// A thread, as others see it.
+#[derive(Clone, Copy)]
+pub(crate) struct Target {
+    tid: Pid,
+    thread: libc::pthread_t,
+}
+
+impl Signals {
+    pub(crate) fn new() -> Signals {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock();
+        // Without SA_RESTART, so that system calls fail with EINTR.
+        let action = SigAction::new(SigHandler::Handler(count), SaFlags::empty(), SigSet::empty());
+        // SAFETY: the handler adds to an atomic, which may be done at any time, and nobody else uses this signal.
+        unsafe { sigaction(Signal::SIGUSR2, &action) }.unwrap();
+        Signals { _alone: alone }
+    }
+
+    /// Interrupts a thread of this scope once it sleeps, and sees that the signal was handled.
+    pub(crate) fn interrupt(&self, target: Target) {
+        until(|| target.sleeps());
+        let before = HANDLED.load(Ordering::SeqCst);
+        // SAFETY: the thread runs still, or has ended and not been joined: who calls this holds its handle.
+        let sent = unsafe { libc::pthread_kill(target.thread, libc::SIGUSR2) };
+        assert_eq!(sent, 0);
+        until(|| HANDLED.load(Ordering::SeqCst) > before);
+    }
+}
+
+impl Target {
+    /// The calling thread.
+    fn this() -> Target {
+        // SAFETY: it has no preconditions.
+        let thread = unsafe { libc::pthread_self() };
+        Target { tid: gettid(), thread }
+    }
+
+    /// Whether it sleeps in a system call.
+    pub(crate) fn sleeps(self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", self.tid));
+        stat.is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" S")))
+    }
+}
+
+/// How a thread makes itself known.
+pub(crate) fn introduction() -> (impl FnOnce() + Send, Receiver<Target>) {
+    let (sender, receiver): (Sender<Target>, Receiver<Target>) = channel();
+    (move || sender.send(Target::this()).unwrap(), receiver)
+}
+
+pub(crate) fn until(happens: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !happens() {
+        assert!(start.elapsed() < HUNG, "it hangs");
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,105 @@
+//! What a client must learn from what LNet has said: the table of motr-transport 5.8 and the rules of the seed, written
+//! down once more, without a look at kcore.
+
+use lnet_api::{Errno, Event, EventKind};
+use nlx_core::{BufferEvent, Queue};
+
+/// What happens to one operation, in order.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Trace {
+    /// The client cancelled it.
+    Cancelled,
+    /// LNet said this.
+    Said(Event),
+}
+
+/// What the client learns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) status: Result<(), Errno>,
+    pub(crate) length: u64,
+    pub(crate) offset: u64,
+    pub(crate) last: bool,
+}
+
+impl Told {
+    pub(crate) fn by(event: &BufferEvent) -> Told {
+        let BufferEvent { length, offset, .. } = *event;
+        Told { status: event.status(), length, offset, last: event.unlinked() }
+    }
+
+    fn of(event: &Event) -> Told {
+        let (length, offset) = (u64::from(event.mlength), event.offset);
+        Told { status: event.status, length, offset, last: event.unlinked }
+    }
+
+    fn failure(errno: Errno) -> Told {
+        Told { status: Err(errno), length: 0, offset: 0, last: true }
+    }
+}
+
+/// What the client is told in the course of an operation, and how many of the events were faults of LNet's. `hit` is told
+/// the name of each row of the table that was used.
+pub(crate) fn expected(queue: Queue, course: &[Trace], hit: &mut dyn FnMut(&'static str)) -> (Vec<Told>, u64) {
+    use EventKind::{Get, Put, Reply, Send, Unlink};
+    let (mut told, mut faults) = (Vec::new(), 0);
+    // The table's flag `ooo`, and what is saved with it.
+    let mut saved: Option<Told> = None;
+    // Not in the table: the SEND of what never left does not end its MD in every LNet (lnet-semantics 8).
+    let mut never_left: Option<Errno> = None;
+    let mut cancelled = false;
+    for step in course {
+        let event = match step {
+            Trace::Cancelled => {
+                cancelled = true;
+                continue;
+            }
+            // Rule 1, except that an ACK nobody asked for must not end an operation unheard.
+            Trace::Said(event) if event.kind == EventKind::Ack && !event.unlinked => continue,
+            Trace::Said(event) => event,
+        };
+        let is_get = queue == Queue::ActiveBulkReceive;
+        let is_put = matches!(queue, Queue::MessageSend | Queue::ActiveBulkSend);
+        let (row, tell) = match (event.kind, event.unlinked) {
+            (Send, false) if is_get && event.status.is_ok() => ("GET: SEND, more to come", None),
+            (Send, false) if is_get || (is_put && event.status.is_err()) => {
+                never_left = event.status.err();
+                ("never left, more to come", None)
+            }
+            (Send, true) if is_get => match (event.status, saved) {
+                (Err(errno), _) => ("GET: SEND failed", Some(Told { status: Err(errno), ..Told::of(event) })),
+                (Ok(()), None) => ("GET: unlink rides on SEND", Some(Told::failure(Errno::ECANCELED))),
+                (Ok(()), Some(reply)) => ("GET: SEND after REPLY", Some(Told { last: true, ..reply })),
+            },
+            (Reply, false) if is_get => {
+                saved = Some(Told::of(event));
+                ("GET: REPLY, more to come", None)
+            }
+            (Reply, true) if is_get => ("GET: REPLY", Some(Told::of(event))),
+            (Unlink, true) => {
+                let before = never_left.or(saved.and_then(|reply| reply.status.err()));
+                let errno = before.or(event.status.err()).unwrap_or(Errno::ECANCELED);
+                ("UNLINK", Some(Told::failure(errno)))
+            }
+            (Put, last) if queue == Queue::MessageReceive => {
+                (if last { "receive: PUT, last" } else { "receive: PUT" }, Some(Told::of(event)))
+            }
+            (Send, true) if is_put => ("PUT: SEND", Some(Told::of(event))),
+            (Put, true) if queue == Queue::PassiveBulkReceive => ("passive receive: PUT", Some(Told::of(event))),
+            (Get, true) if queue == Queue::PassiveBulkSend => ("passive send: GET", Some(Told::of(event))),
+            // An assertion in the table; K4 counts it. The operation ends if it must, but not well.
+            (_, last) => {
+                faults += 1;
+                let errno = event.status.err().unwrap_or(Errno::EIO);
+                ("anything else", last.then(|| Told::failure(errno)))
+            }
+        };
+        hit(row);
+        told.extend(tell.map(|told| match told.status {
+            // So LNet says of what was unlinked in flight.
+            Err(Errno::ETIMEDOUT) if cancelled => Told { status: Err(Errno::ECANCELED), ..told },
+            _ => told,
+        }));
+    }
+    (told, faults)
+}

@@ -1,0 +1,112 @@
+//! Registered buffers, of any shape.
+
+use lnet_api::Errno;
+use lnet_region::{Fragment, IoVec, Region};
+use nlx_core::{Core, OperationKind};
+
+use super::bed;
+use crate::bed::*;
+
+/// `count` segments of `bytes`, each `gap` bytes behind the one before.
+fn scattered(count: usize, bytes: usize, gap: usize) -> IoVec {
+    let region = Region::heap(count * (bytes + gap)).unwrap();
+    let segment = |index| Fragment::new(region.clone(), index * (bytes + gap) + gap, bytes).unwrap();
+    IoVec::new((0..count).map(segment).collect::<Vec<_>>()).unwrap()
+}
+
+/// MT-1, MT-4, MT-5: the largest buffer, of the most segments, whether or not they begin with a page. (Motr counts pages;
+/// a segment that straddles two costs it one more, and this buffer too many.)
+#[test]
+fn the_largest_buffer_of_most_segments_is_sent_and_received() {
+    let bed = bed();
+    let limits = bed.core.limits();
+    for gap in [0, 1] {
+        let bytes = limits.buffer_bytes_max / limits.segments_max;
+        let memory = scattered(limits.segments_max, bytes, gap);
+        fill(&memory, &pattern(limits.buffer_bytes_max, 2));
+        let buffer = bed.core.register(&memory).unwrap();
+        let send = OperationKind::Send { length: limits.buffer_bytes_max as u64, to: peer() };
+        bed.submit_on(buffer, COOKIE, send).unwrap();
+        let message = bed.world.outgoing().pop().unwrap();
+        assert_eq!(message.payload, pattern(limits.buffer_bytes_max, 2));
+        bed.world.leave(&message, Ok(()));
+        assert_eq!(bed.tm.event_get().unwrap().status(), Ok(()));
+        let receive = OperationKind::Receive { min_receive_size: limits.buffer_bytes_max as u64, max_messages: 1 };
+        bed.submit_on(buffer, COOKIE, receive).unwrap();
+        bed.receive(&bed.message(&peer(), limits.buffer_bytes_max as u32));
+        assert_eq!(content(&memory), pattern(limits.buffer_bytes_max, 7));
+        assert_eq!(bed.tm.event_get().unwrap().status(), Ok(()));
+        bed.core.deregister(buffer).unwrap();
+    }
+    bed.assert_idle();
+}
+
+/// MT-2, MT-3, MT-228: starts and lengths around a page, which need not be whole ones here: unaligned first segments,
+/// unaligned and short ones inside.
+#[test]
+fn segments_of_any_start_and_length_are_registered() {
+    const PAGE: usize = 4096;
+    let bed = bed();
+    for start in [0, 1, PAGE / 2, PAGE - 1] {
+        for lengths in [[PAGE, PAGE + 1, PAGE - 1], [2 * PAGE, PAGE / 2 + 1, 1], [PAGE / 2 - 1, 1, 2 * PAGE]] {
+            let region = |bytes| Region::heap(start + bytes).unwrap();
+            let segments = lengths.map(|bytes| Fragment::new(region(bytes), start, bytes).unwrap());
+            let memory = IoVec::new(segments.to_vec()).unwrap();
+            let buffer = bed.core.register(&memory).unwrap();
+            let descriptor = bed.submit_on(buffer, 1, OperationKind::PassiveReceive).unwrap().descriptor;
+            let passive = Passive(passive_of(&descriptor.unwrap()));
+            assert_eq!(passive.0.length, memory.len() as u64);
+            bed.receive(&passive.put(&peer(), memory.len() as u32));
+            assert_eq!(content(&memory), pattern(memory.len(), 9));
+            assert_eq!(bed.tm.event_get().map(|event| event.length), Some(memory.len() as u64));
+            bed.core.deregister(buffer).unwrap();
+        }
+    }
+    bed.assert_idle();
+}
+
+/// MT-228: no bytes, too many, and too many segments are defined errors.
+#[test]
+fn a_buffer_that_cannot_be_is_refused() {
+    let bed = bed();
+    let limits = bed.core.limits();
+    let long = memory(limits.buffer_bytes_max + 1);
+    assert_eq!(bed.core.register(&long).unwrap_err().errno(), Errno::EFBIG);
+    assert_eq!(bed.core.register(&long.trimmed(0).unwrap()).unwrap_err().errno(), Errno::EINVAL);
+    let region = Region::heap(limits.segments_max + 1).unwrap();
+    let bytes = (0..=limits.segments_max).map(|at| Fragment::new(region.clone(), at, 1).unwrap());
+    assert!(IoVec::new(bytes.collect::<Vec<_>>()).is_err());
+    assert!(Fragment::new(region.clone(), limits.segments_max, 2).is_err());
+    bed.assert_idle();
+}
+
+/// MT-228: a segment of no bytes is left out or refused; what can be registered works.
+#[test]
+fn a_segment_of_no_bytes_does_no_harm() {
+    let bed = bed();
+    let region = Region::heap(8).unwrap();
+    let segments = [(0, 4), (4, 0), (4, 4)].map(|(at, bytes)| Fragment::new(region.clone(), at, bytes));
+    let Ok(segments) = segments.into_iter().collect::<Result<Vec<_>, _>>() else { return };
+    let Ok(memory) = IoVec::new(segments) else { return };
+    assert_eq!(memory.len(), 8);
+    let buffer = bed.core.register(&memory).unwrap();
+    fill(&memory, b"segments");
+    bed.submit_on(buffer, 1, OperationKind::Send { length: 8, to: peer() }).unwrap();
+    let message = bed.world.outgoing().pop().unwrap();
+    assert_eq!(message.payload, b"segments");
+    bed.world.leave(&message, Ok(()));
+    assert_eq!(bed.tm.event_get().unwrap().status(), Ok(()));
+}
+
+/// MT-6, MT-12: a handle of old names nothing.
+#[test]
+fn a_deregistered_buffer_is_forgotten() {
+    let bed = bed();
+    bed.core.deregister(bed.buffer).unwrap();
+    assert_eq!(bed.core.deregister(bed.buffer).unwrap_err().errno(), Errno::ENOENT);
+    let next = bed.core.register(&bed.memory).unwrap();
+    assert_ne!(next, bed.buffer);
+    assert_eq!(bed.submit(OperationKind::PassiveReceive).unwrap_err().errno(), Errno::ENOENT);
+    assert_eq!(bed.tm.cancel(bed.buffer, COOKIE).unwrap_err().errno(), Errno::ENOENT);
+    bed.submit_on(next, COOKIE, OperationKind::PassiveReceive).unwrap();
+}

@@ -1,0 +1,27 @@
+//! Over the engine, on a network that does as the test says.
+
+use crate::bed::{Bed, EngineWorld, Pair, partitions_of};
+
+const PARTITIONS: usize = partitions_of(module_path!());
+
+fn bed() -> Bed<EngineWorld> {
+    Bed::new(EngineWorld::new(PARTITIONS))
+}
+
+fn pair() -> Pair {
+    Pair::over_memory(PARTITIONS)
+}
+
+mod accounting;
+mod arguments;
+mod buffers;
+mod bulk;
+mod cancelling;
+mod cuts;
+mod life;
+mod messages;
+mod orders;
+mod pairs;
+mod races;
+mod refusals;
+mod waiting;

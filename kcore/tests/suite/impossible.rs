@@ -1,0 +1,149 @@
+//! Events that LNet would never give (MT-229), and orders of them (S-411).
+
+use lnet_api::{Errno, EventKind};
+use lnet_fake::Happening;
+use nlx_core::{Core, OperationKind};
+
+use super::bed;
+use crate::bed::*;
+
+const KINDS: [EventKind; 6] = [
+    EventKind::Get,
+    EventKind::Put,
+    EventKind::Reply,
+    EventKind::Ack,
+    EventKind::Send,
+    EventKind::Unlink,
+];
+
+/// Every event: of each kind, the last one or not, well or not; each of another length.
+fn every_event(last: bool) -> Vec<Happening> {
+    let statuses = [Happening::succeeded, |happening: Happening| happening.failed(Errno::EIO)];
+    let with = |kind| statuses.iter().map(move |status| status(Happening::new(kind)));
+    let all = KINDS.into_iter().flat_map(with).zip(1..);
+    all.map(|(event, length)| {
+        let event = event.mlength(length);
+        if last { event.last() } else { event.not_last() }
+    })
+    .collect()
+}
+
+/// Starts an operation, lets this happen to it, and compares what the client learns with the model.
+fn play(bed: &Bed<FakeWorld>, kind: OperationKind, events: &[&Happening]) {
+    bed.submit(kind).unwrap();
+    let md = bed.spy.last_md();
+    let before = bed.core.faults();
+    for event in events {
+        // What never left has been unlinked.
+        if bed.world.fake.has_md(md) {
+            bed.world.fake.inject(md, *event);
+        }
+    }
+    assert!(!bed.world.fake.has_md(md));
+    let trace: Vec<_> = bed.spy.take_events().into_iter().map(Trace::Said).collect();
+    let told: Vec<_> = std::iter::from_fn(|| bed.tm.event_get()).map(|event| Told::by(&event)).collect();
+    let (expected, faults) = expected(kind.queue(), &trace, &mut |_| ());
+    assert_eq!(told, expected, "{kind:?}: {trace:?}");
+    assert_eq!(told.iter().filter(|told| told.last).count(), 1);
+    let now = bed.core.faults();
+    assert_eq!((now.unexpected - before.unexpected, now.stale - before.stale, now.overruns), (faults, 0, 0));
+    assert_eq!(bed.tm.needed(), 0);
+}
+
+/// MT-229, MT-21, S-411: up to three events of every kind in every order. An operation ends with its last event and not
+/// before, whatever that is; what cannot be is counted.
+#[test]
+fn every_order_of_any_events_ends_the_operation_with_the_last() {
+    let (more, last) = (every_event(false), every_event(true));
+    for kind in every_operation() {
+        let bed = bed();
+        // Room for as many events as are invented.
+        let kind = match kind {
+            OperationKind::Receive { min_receive_size, .. } => {
+                OperationKind::Receive { min_receive_size, max_messages: 8 }
+            }
+            other => other,
+        };
+        for end in &last {
+            play(&bed, kind, &[end]);
+            for second in &more {
+                play(&bed, kind, &[second, end]);
+                for first in &more {
+                    play(&bed, kind, &[first, second, end]);
+                }
+            }
+        }
+        bed.world.fake.take_calls();
+        bed.spy.take_calls();
+    }
+}
+
+/// MT-229: events of no operation.
+#[test]
+fn events_of_no_operation_are_counted_and_do_no_harm() {
+    let bed = bed();
+    let passive = bed.expose(OperationKind::PassiveReceive);
+    let eq = bed.spy.last_eq();
+    for user_ptr in [0, 1, 1 << 32, u64::MAX] {
+        bed.world.fake.inject_stray(eq, Happening::put().user_ptr(user_ptr).last());
+        // An ACK's other fields are not even looked at.
+        bed.world.fake.inject_stray(eq, Happening::ack().user_ptr(user_ptr));
+    }
+    assert!(!bed.tm.pending());
+    let faults = bed.core.faults();
+    assert!(faults.stale >= 3 && faults.unexpected <= 1, "{faults:?}");
+    bed.world.arrive(&passive.put(&peer(), 1)).into_iter().for_each(|finish| finish(Ok(())));
+    assert!(bed.tm.event_get().is_some());
+}
+
+/// An MD that LNet keeps although its message never left is unlinked (lnet-semantics 8).
+#[test]
+fn what_never_left_is_unlinked_and_ends_with_its_own_status() {
+    for kind in [active_receive(LENGTH.into())] {
+        let bed = bed();
+        bed.submit(kind).unwrap();
+        let md = bed.spy.last_md();
+        bed.world.fake.inject(md, Happening::send().failed(Errno::EHOSTUNREACH).not_last());
+        assert_eq!(bed.only_event().status(), Err(Errno::EHOSTUNREACH));
+    }
+}
+
+/// MT-226: LNet refuses to send, and will not let go of the MD yet.
+#[test]
+fn a_refused_put_whose_md_is_busy_keeps_the_buffer_until_lnet_lets_go() {
+    let bed = bed();
+    bed.spy.fail(lnet_fake::CallKind::Put, Errno::ENOMEM);
+    bed.world.fake.set_busy(true);
+    let kind = OperationKind::Send { length: 1, to: peer() };
+    assert_eq!(bed.submit(kind).unwrap_err().errno(), Errno::ENOMEM);
+    assert_eq!(bed.core.deregister(bed.buffer).unwrap_err().errno(), Errno::EBUSY);
+    assert_eq!(bed.submit(kind).unwrap_err().errno(), Errno::EBUSY);
+    let gone = Happening::send().last().failed(Errno::ETIMEDOUT).impossible();
+    bed.world.fake.inject(bed.spy.last_md(), gone);
+    bed.world.fake.set_busy(false);
+    bed.assert_idle();
+}
+
+/// S-414: LNet of older versions ends what was unlinked in flight as if nothing had been.
+#[test]
+fn an_operation_that_wins_ends_as_it_would_have() {
+    for kind in every_operation() {
+        let bed = bed();
+        let passive = bed.submit(kind).unwrap().descriptor.map(|descriptor| Passive(passive_of(&descriptor)));
+        let md = bed.spy.last_md();
+        bed.world.fake.set_busy(true);
+        bed.tm.cancel(bed.buffer, COOKIE).unwrap();
+        let ends = match kind.queue() {
+            nlx_core::Queue::MessageReceive | nlx_core::Queue::PassiveBulkReceive => vec![Happening::put()],
+            nlx_core::Queue::PassiveBulkSend => vec![Happening::get()],
+            // Of a GET the REPLY first: the SEND is what the unlink waits for.
+            nlx_core::Queue::ActiveBulkReceive => vec![Happening::reply(), Happening::send()],
+            _ => vec![Happening::send()],
+        };
+        for end in ends {
+            bed.world.fake.inject(md, end.succeeded());
+        }
+        bed.world.fake.set_busy(false);
+        assert_eq!(bed.only_event().status(), Ok(()), "{:?}", passive.map(|passive| passive.0));
+    }
+}

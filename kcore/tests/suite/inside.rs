@@ -1,0 +1,38 @@
+//! Operations that end inside the call that starts them (MT-225), event by event; `at_once` has the real thing.
+
+use lnet_fake::{CallKind, Happening};
+use nlx_core::Queue;
+
+use super::bed;
+use crate::bed::*;
+
+/// MT-225: no event is lost, and none comes twice.
+#[test]
+fn every_operation_can_end_inside_the_call_that_starts_it() {
+    for kind in every_operation() {
+        let (call, happenings) = match kind.queue() {
+            Queue::MessageReceive | Queue::PassiveBulkReceive => {
+                (CallKind::MdAttach, vec![Happening::put().length(LENGTH)])
+            }
+            Queue::PassiveBulkSend => (CallKind::MdAttach, vec![Happening::get()]),
+            Queue::MessageSend | Queue::ActiveBulkSend => (CallKind::Put, vec![Happening::send()]),
+            Queue::ActiveBulkReceive => (CallKind::Get, vec![Happening::send(), Happening::reply()]),
+        };
+        let bed = bed();
+        bed.world.fake.complete_inside(call, happenings);
+        bed.submit(kind).unwrap();
+        let event = bed.only_event();
+        assert_eq!((event.status(), event.length), (Ok(()), LENGTH.into()), "{kind:?}");
+        bed.assert_no_faults();
+    }
+}
+
+/// MT-225, MT-34: the REPLY can come before the SEND, both inside the call.
+#[test]
+fn a_get_can_end_out_of_order_inside_its_call() {
+    let bed = bed();
+    bed.world.fake.complete_inside(CallKind::Get, [Happening::reply(), Happening::send()]);
+    bed.submit(active_receive(LENGTH.into())).unwrap();
+    let event = bed.only_event();
+    assert_eq!((event.status(), event.length), (Ok(()), LENGTH.into()));
+}

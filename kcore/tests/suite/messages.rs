@@ -1,0 +1,165 @@
+//! Unsolicited messages.
+
+use lnet_api::Errno;
+use nlx_core::{HdrData, OperationKind};
+
+use super::bed;
+use crate::bed::*;
+
+/// MT-20, MT-22, MT-23, MT-208: each message is an event of its own with its length and offset; the third leaves too
+/// little room for a fourth.
+#[test]
+fn a_receive_buffer_gives_one_event_for_each_message() {
+    let bed = bed();
+    bed.submit(RECEIVE).unwrap();
+    let mut content = Vec::new();
+    for (number, (length, offset)) in [(500, 0), (700, 500), (3000, 1200)].into_iter().enumerate() {
+        let from = peer_of(number as u32);
+        bed.receive(&bed.message(&from, length));
+        let event = bed.tm.event_get().expect("a message came");
+        assert_eq!((event.status(), event.length, event.offset), (Ok(()), length.into(), offset));
+        assert_eq!(event.sender(), Some(from));
+        assert_eq!((event.buffer(), event.cookie), (bed.buffer, COOKIE));
+        assert_eq!(event.unlinked(), number == 2);
+        assert_eq!(bed.tm.needed(), if number == 2 { 0 } else { MESSAGES as usize });
+        content.extend(pattern(length as usize, 7));
+    }
+    assert_eq!(crate::bed::content(&bed.memory)[..content.len()], content);
+    bed.assert_idle();
+    bed.assert_no_faults();
+}
+
+/// MT-20: the other end of a receive buffer: as many messages as it may take.
+#[test]
+fn a_receive_buffer_ends_with_its_last_message() {
+    let bed = bed();
+    bed.submit(RECEIVE).unwrap();
+    for number in 1..=MESSAGES {
+        bed.receive(&bed.message(&peer(), 1));
+        let event = bed.tm.event_get().unwrap();
+        assert_eq!((event.unlinked(), event.released), (number == MESSAGES, u32::from(number == MESSAGES) * MESSAGES));
+    }
+    assert!(bed.world.arrive(&bed.message(&peer(), 1)).is_none(), "nobody takes a message more");
+    bed.assert_idle();
+}
+
+/// MT-22: who sent it is in each event.
+#[test]
+fn each_message_names_its_own_sender() {
+    let bed = bed();
+    bed.submit(RECEIVE).unwrap();
+    let from = [peer_of(0), peer_of(0), peer_of(1), peer_of(3)];
+    from.iter().for_each(|from| bed.receive(&bed.message(from, 10)));
+    let senders: Vec<_> = std::iter::from_fn(|| bed.tm.event_get()).map(|event| event.sender()).collect();
+    assert_eq!(senders, from.map(Some));
+}
+
+/// MT-24, MT-208: nobody takes them, and none is lost or out of order.
+#[test]
+fn messages_accumulate_until_they_are_taken() {
+    let bed = bed();
+    bed.submit(RECEIVE).unwrap();
+    for number in 0..MESSAGES {
+        bed.receive(&bed.message(&peer_of(number), 1000));
+        assert!(bed.tm.pending());
+    }
+    assert_eq!(bed.tm.needed(), MESSAGES as usize);
+    let offsets: Vec<u64> = std::iter::from_fn(|| bed.tm.event_get()).map(|event| event.offset).collect();
+    assert_eq!(offsets, [0, 1000, 2000, 3000]);
+    bed.assert_idle();
+}
+
+/// S-403: a message that is longer than what is left, or than `min_receive_size`, does not match.
+#[test]
+fn a_message_that_is_too_long_is_not_taken() {
+    let bed = bed();
+    bed.submit(RECEIVE).unwrap();
+    assert!(bed.world.arrive(&bed.message(&peer(), MIN_RECEIVE_SIZE as u32 + 1)).is_none());
+    bed.receive(&bed.message(&peer(), MIN_RECEIVE_SIZE as u32));
+    assert_eq!(bed.only_event().length, MIN_RECEIVE_SIZE);
+}
+
+/// MT-245
+#[test]
+fn a_message_without_header_data_has_no_sender() {
+    for nobody in [HdrData::NONE, HdrData { tmid: 0, portal: 31 }.encode()] {
+        let bed = bed();
+        bed.submit(RECEIVE).unwrap();
+        // The buffer ends with it.
+        let mut message = bed.message(&peer(), LENGTH);
+        let Body::Put { hdr_data, .. } = &mut message.body else { unreachable!() };
+        *hdr_data = nobody;
+        bed.receive(&message);
+        assert_eq!(bed.only_event().sender(), None);
+    }
+}
+
+/// S-411: what breaks off half-way has come to nothing, and says so.
+#[test]
+fn a_message_that_breaks_off_is_an_event_with_its_reason() {
+    let bed = bed();
+    bed.submit(RECEIVE).unwrap();
+    bed.world.arrive(&bed.message(&peer(), 100)).unwrap()(Err(Errno::EIO));
+    let event = bed.tm.event_get().unwrap();
+    assert_eq!((event.status(), event.sender()), (Err(Errno::EIO), None));
+    bed.tm.cancel(bed.buffer, COOKIE).unwrap();
+    if !event.unlinked() {
+        assert_eq!(bed.only_event().status(), Err(Errno::ECANCELED));
+    }
+}
+
+/// MT-27: what the network is given, and the one event. Row 4 of motr-transport 13: a SEND of one's own names no sender,
+/// although it carries one's own header data.
+#[test]
+fn a_message_goes_to_its_peer_with_the_senders_address_and_gives_one_event() {
+    let bed = bed();
+    fill(&bed.memory, &pattern(BUFFER_BYTES, 3));
+    let message = bed.send(OperationKind::Send { length: 2000, to: peer() });
+    let own = bed.tm.address();
+    assert_eq!((message.is_get, message.ack, message.offset), (false, false, 0));
+    assert_eq!((message.to.nid, message.to.pid, message.portal), (peer().nid, peer().pid, peer().portal));
+    assert_eq!(message.bits.0, u64::from(peer().tmid.get()) << 52);
+    assert_eq!(message.hdr_data, u64::from(own.tmid.get()) << 52 | u64::from(own.portal));
+    assert_eq!(message.payload, pattern(BUFFER_BYTES, 3)[..2000]);
+    assert_eq!((bed.tm.needed(), bed.tm.pending()), (1, false));
+    bed.world.leave(&message, Ok(()));
+    let event = bed.only_event();
+    assert_eq!((event.status(), event.length, event.sender()), (Ok(()), 2000, None));
+    bed.assert_no_faults();
+}
+
+/// MT-28
+#[test]
+fn a_message_that_cannot_leave_ends_with_the_reason() {
+    for errno in [Errno::EHOSTUNREACH, Errno::EIO, Errno::ECONNRESET, Errno::ETIMEDOUT] {
+        let bed = bed();
+        let message = bed.send(OperationKind::Send { length: 1, to: peer() });
+        bed.world.leave(&message, Err(errno));
+        assert_eq!(bed.only_event().status(), Err(errno));
+    }
+}
+
+/// MT-21: an ACK that nobody asked for changes nothing.
+#[test]
+fn an_ack_for_a_message_means_nothing() {
+    let bed = bed();
+    let message = bed.send(OperationKind::Send { length: 100, to: peer() });
+    bed.world.arrive(&message.ack()).into_iter().for_each(|finish| finish(Ok(())));
+    assert!(!bed.tm.pending());
+    bed.world.leave(&message, Ok(()));
+    assert_eq!(bed.only_event().status(), Ok(()));
+}
+
+/// The time in an event counts from the start of its operation.
+#[test]
+fn the_time_of_an_event_counts_from_the_start_of_its_operation() {
+    let bed = bed();
+    bed.drive.clock().set_now_ns(1_000);
+    bed.submit(RECEIVE).unwrap();
+    for now_ns in [1_400, 2_000] {
+        bed.drive.clock().set_now_ns(now_ns);
+        bed.receive(&bed.message(&peer(), 1));
+    }
+    let times: Vec<u64> = std::iter::from_fn(|| bed.tm.event_get()).map(|event| event.time_ns).collect();
+    assert_eq!(times, [400, 1_000]);
+}

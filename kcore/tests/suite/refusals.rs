@@ -1,0 +1,187 @@
+//! What is refused, by LNet (MT-226) or before it is asked.
+
+use lnet_api::Errno;
+use lnet_fake::CallKind;
+use nlx_core::{Address, Core, CoreError, Descriptor, OperationKind, Queue, TmOptions};
+
+use super::bed;
+use crate::bed::*;
+
+/// The LNet calls of each operation, in order.
+fn calls_of(kind: &OperationKind) -> [CallKind; 2] {
+    match kind.queue() {
+        Queue::MessageReceive | Queue::PassiveBulkReceive | Queue::PassiveBulkSend => {
+            [CallKind::MeAttach, CallKind::MdAttach]
+        }
+        Queue::MessageSend | Queue::ActiveBulkSend => [CallKind::MdBind, CallKind::Put],
+        Queue::ActiveBulkReceive => [CallKind::MdBind, CallKind::Get],
+    }
+}
+
+/// MT-226, MT-207: attach, bind, put and get; the buffer and the room for its events are free again.
+#[test]
+fn a_refusal_of_lnet_is_passed_on_and_leaves_nothing_behind() {
+    for kind in every_operation() {
+        for (number, failing) in calls_of(&kind).into_iter().enumerate() {
+            let bed = bed();
+            bed.spy.fail(failing, Errno::EHOSTUNREACH);
+            let error = bed.submit(kind).unwrap_err();
+            assert_eq!(error.errno(), Errno::EHOSTUNREACH, "{kind:?} {error}");
+            let kinds = bed.spy.take_kinds();
+            assert_eq!(kinds[..=number], calls_of(&kind)[..=number]);
+            let bound = matches!(failing, CallKind::Put | CallKind::Get);
+            let undone: &[CallKind] = if bound { &[CallKind::MdUnlink] } else { &[] };
+            assert_eq!(&kinds[number + 1..], undone);
+            bed.assert_idle();
+            bed.assert_no_faults();
+        }
+    }
+}
+
+/// MT-226: refusals of LNet's own: a network that is not there, and a NID that is nobody's.
+#[test]
+fn a_peer_that_no_network_leads_to_is_refused_and_leaves_nothing_behind() {
+    for nid in ["10.0.0.1@tcp7", "10.0.0.1@o2ib"] {
+        let bed = bed();
+        let to = Address { nid: nid.parse().unwrap(), ..peer() };
+        let error = bed.submit(OperationKind::Send { length: 1, to }).unwrap_err();
+        assert!(matches!(error.errno(), Errno::EHOSTUNREACH | Errno::ENETUNREACH), "{error}");
+        bed.assert_idle();
+    }
+}
+
+/// MT-226: whatever call fails, the next attempt goes through, with all of the buffer.
+#[test]
+fn a_buffer_is_whole_again_after_a_refusal() {
+    let bed = bed();
+    fill(&bed.memory, &pattern(BUFFER_BYTES, 1));
+    for failing in [CallKind::MdBind, CallKind::Put] {
+        bed.spy.fail(failing, Errno::ENOMEM);
+        let cut = OperationKind::Send { length: 3, to: peer() };
+        assert_eq!(bed.submit(cut).unwrap_err().errno(), Errno::ENOMEM);
+        let message = bed.send(OperationKind::Send { length: BUFFER_BYTES as u64, to: peer() });
+        assert_eq!(message.payload, pattern(BUFFER_BYTES, 1));
+        bed.world.leave(&message, Ok(()));
+        assert_eq!(bed.tm.event_get().unwrap().status(), Ok(()));
+    }
+    bed.assert_idle();
+}
+
+#[test]
+fn a_buffer_has_one_operation_at_a_time() {
+    let bed = bed();
+    let passive = bed.expose(OperationKind::PassiveReceive);
+    for kind in every_operation() {
+        assert_eq!(bed.submit(kind).unwrap_err(), CoreError::BufferBusy { buffer: bed.buffer });
+        assert_eq!(bed.tm.needed(), 1);
+    }
+    bed.receive(&passive.put(&peer(), 1));
+    bed.only_event();
+}
+
+/// MT-235
+#[test]
+fn an_operation_of_any_queue_holds_up_stop_and_deregistration() {
+    for kind in every_operation() {
+        let bed = bed();
+        bed.submit(kind).unwrap();
+        assert_eq!(bed.tm.stop().unwrap_err().errno(), Errno::EBUSY, "{kind:?}");
+        assert_eq!(bed.core.deregister(bed.buffer).unwrap_err().errno(), Errno::EBUSY, "{kind:?}");
+        bed.tm.cancel(bed.buffer, COOKIE).unwrap();
+        bed.world.outgoing().iter().for_each(|message| bed.world.leave(message, Ok(())));
+        // Its event is still to be taken; the buffer is free.
+        assert_eq!(bed.tm.stop().unwrap_err().errno(), Errno::EBUSY);
+        bed.core.deregister(bed.buffer).unwrap();
+        assert!(bed.tm.event_get().is_some());
+        bed.tm.stop().unwrap();
+    }
+}
+
+#[test]
+fn an_unknown_buffer_is_refused() {
+    let bed = bed();
+    bed.core.deregister(bed.buffer).unwrap();
+    for kind in every_operation() {
+        assert_eq!(bed.submit(kind).unwrap_err().errno(), Errno::ENOENT);
+        assert_eq!(bed.tm.needed(), 0);
+    }
+}
+
+/// S-407: room for events is bounded, and refused before LNet is asked.
+#[test]
+fn an_operation_without_room_for_its_events_is_refused() {
+    let Bed { world, .. } = bed();
+    let bed = Bed::with(world, &TmOptions::default().events_max(MESSAGES + 1));
+    let other = bed.core.register(&bed.memory).unwrap();
+    bed.submit(RECEIVE).unwrap();
+    bed.spy.take_calls();
+    assert_eq!(bed.submit_on(other, COOKIE, RECEIVE).unwrap_err().errno(), Errno::ENOMEM);
+    assert_eq!((bed.spy.take_kinds(), bed.tm.needed()), (vec![], MESSAGES as usize));
+    bed.submit_on(other, COOKIE, OperationKind::PassiveReceive).unwrap();
+    assert_eq!(bed.tm.needed(), MESSAGES as usize + 1);
+}
+
+/// K7, MT-76, MT-78, and motr-transport 2.6.2: nothing that does not fit reaches LNet.
+#[test]
+fn numbers_that_do_not_fit_the_buffer_are_refused() {
+    let bed = bed();
+    let all = BUFFER_BYTES as u64;
+    let limits = bed.core.limits();
+    let send = |length| OperationKind::Send { length, to: peer() };
+    let to_portal = |portal| OperationKind::Send { length: 1, to: Address { portal, ..peer() } };
+    let receive = |min_receive_size, max_messages| OperationKind::Receive { min_receive_size, max_messages };
+    let put = |room, length| OperationKind::ActiveSend {
+        descriptor: peers_descriptor(Queue::PassiveBulkReceive, room),
+        length,
+    };
+    let wrong = [
+        (peers_descriptor(Queue::PassiveBulkReceive, 1), Errno::EPERM),
+        (Descriptor::NONE, Errno::EINVAL),
+    ];
+    let wrong = wrong.map(|(descriptor, errno)| (OperationKind::ActiveReceive { descriptor }, errno));
+    let backwards = OperationKind::ActiveSend { descriptor: peers_descriptor(Queue::PassiveBulkSend, 1), length: 1 };
+    let refused = [
+        (send(0), Errno::EINVAL),
+        (send(all + 1), Errno::EINVAL),
+        (to_portal(64), Errno::EINVAL),
+        (to_portal(0), Errno::EINVAL),
+        (receive(0, 1), Errno::EINVAL),
+        (receive(all + 1, 1), Errno::EINVAL),
+        (receive(1, 0), Errno::EINVAL),
+        (receive(1, limits.messages_max + 1), Errno::EINVAL),
+        (OperationKind::PassiveSend { length: 0 }, Errno::EINVAL),
+        (OperationKind::PassiveSend { length: all + 1 }, Errno::EINVAL),
+        (active_receive(all + 1), Errno::EFBIG),
+        (put(all, 0), Errno::EINVAL),
+        (put(all, all + 1), Errno::EFBIG),
+        (put(u64::MAX, all + 1), Errno::EINVAL),
+        (backwards, Errno::EPERM),
+    ];
+    for (kind, errno) in refused.into_iter().chain(wrong) {
+        assert_eq!(bed.submit(kind).map_err(|error| error.errno()), Err(errno), "{kind:?}");
+        assert_eq!((bed.spy.take_kinds(), bed.tm.needed()), (vec![], 0));
+    }
+    bed.assert_idle();
+}
+
+/// MT-76, MT-78, MT-246: a descriptor with any one bit turned is refused, or names what no buffer of ours could be
+/// mistaken for; the buffer is as it was.
+#[test]
+fn a_descriptor_with_any_bit_turned_is_refused_and_the_buffer_stays_free() {
+    let bed = bed();
+    for queue in [Queue::PassiveBulkSend, Queue::PassiveBulkReceive] {
+        let good = *peers_descriptor(queue, 10).as_bytes();
+        for bit in 0..good.len() * 8 {
+            let mut bytes = good;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let descriptor = Descriptor::from_bytes(&bytes).unwrap();
+            let kind = match queue {
+                Queue::PassiveBulkSend => OperationKind::ActiveReceive { descriptor },
+                _ => OperationKind::ActiveSend { descriptor, length: 10 },
+            };
+            assert_eq!(bed.submit(kind).unwrap_err().errno(), Errno::EINVAL, "bit {bit} of {queue}");
+            assert_eq!((bed.spy.take_kinds(), bed.tm.needed()), (vec![], 0));
+        }
+    }
+    bed.assert_idle();
+}

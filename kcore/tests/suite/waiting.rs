@@ -1,0 +1,119 @@
+//! Waiting for events (S-412).
+
+use nlx_core::OperationKind;
+
+use super::bed;
+use crate::bed::*;
+
+/// MT-230: a deadline in the past, 0, or none at all.
+#[test]
+fn a_wait_looks_whatever_its_deadline() {
+    let bed = bed();
+    bed.drive.clock().set_now_ns(1_000);
+    for deadline_ns in [Some(0), Some(999), Some(1_000)] {
+        assert!(!bed.tm.event_wait(deadline_ns));
+    }
+    bed.submit(RECEIVE).unwrap();
+    bed.receive(&bed.message(&peer(), 1));
+    for deadline_ns in [Some(0), Some(999), Some(1_000), Some(u64::MAX), None] {
+        assert!(bed.tm.event_wait(deadline_ns));
+    }
+    assert!(bed.tm.event_get().is_some());
+    assert!(!bed.tm.event_wait(Some(0)));
+}
+
+/// MT-230, MT-231, S-412: one wait for many events, and none is consumed by being waited or asked for.
+#[test]
+fn waiting_and_asking_take_nothing() {
+    let bed = bed();
+    bed.submit(RECEIVE).unwrap();
+    for _ in 0..3 {
+        bed.receive(&bed.message(&peer(), 1));
+    }
+    for taken in 0..3 {
+        for _ in 0..100 {
+            assert!(bed.tm.pending(), "{taken} of 3 are taken");
+        }
+        assert!(bed.tm.event_wait(None) && bed.tm.event_wait(Some(0)));
+        assert!(bed.tm.event_get().is_some());
+    }
+    for _ in 0..100 {
+        assert!(!bed.tm.pending());
+    }
+    assert!(!bed.tm.event_wait(Some(0)));
+}
+
+/// MT-230: who sleeps is woken once for all that has come, and what woke him does not cut the next wait short.
+#[test]
+fn one_wake_up_serves_many_events() {
+    let bed = bed();
+    bed.submit(RECEIVE).unwrap();
+    let (introduce, introduced) = introduction();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            introduce();
+            assert!(bed.tm.event_wait(None));
+        });
+        let waiter_thread = introduced.recv().unwrap();
+        until(|| waiter_thread.sleeps());
+        (0..3).for_each(|_| bed.receive(&bed.message(&peer(), 1)));
+        waiter.join().unwrap();
+        assert_eq!(std::iter::from_fn(|| bed.tm.event_get()).count(), 3);
+
+        // Of the three wake-ups none is left.
+        let (introduce, introduced) = introduction();
+        let waiter = scope.spawn(|| {
+            introduce();
+            assert!(bed.tm.event_wait(None));
+        });
+        let waiter_thread = introduced.recv().unwrap();
+        until(|| waiter_thread.sleeps());
+        assert!(!waiter.is_finished());
+        bed.receive(&bed.message(&peer(), 1));
+        waiter.join().unwrap();
+    });
+    assert!(bed.tm.event_get().is_some_and(|event| event.unlinked()));
+}
+
+/// MT-230, K10: a signal neither ends a wait nor makes it spin.
+#[test]
+fn signals_do_not_end_a_wait() {
+    let bed = bed();
+    let passive = bed.expose(OperationKind::PassiveReceive);
+    let signals = Signals::new();
+    let (introduce, introduced) = introduction();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            introduce();
+            bed.tm.event_wait(None)
+        });
+        let waiter_thread = introduced.recv().unwrap();
+        for _ in 0..5 {
+            signals.interrupt(waiter_thread);
+        }
+        until(|| waiter_thread.sleeps());
+        assert!(!waiter.is_finished());
+        bed.receive(&passive.put(&peer(), 1));
+        assert!(waiter.join().unwrap());
+    });
+    assert_eq!(bed.only_event().status(), Ok(()));
+}
+
+#[test]
+fn a_waiter_can_be_woken_without_an_event() {
+    let bed = bed();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| bed.tm.event_wait(None));
+        bed.tm.wake();
+        assert!(!waiter.join().unwrap());
+    });
+    // The one wake-up is used up.
+    assert!(!bed.tm.event_wait(Some(0)));
+}
+
+#[test]
+fn polling_does_not_sleep() {
+    let bed = bed();
+    bed.tm.poll();
+    assert!(!bed.tm.pending());
+}
