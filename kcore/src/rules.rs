@@ -36,7 +36,8 @@ pub(crate) enum Verdict {
     Unexpected(Option<Outcome>),
 }
 
-/// Decides about an event of an operation on this queue. ACKs never get here.
+/// Decides about an event of an operation on this queue. ACKs get here only if they are the last event, which cannot be:
+/// none was asked for.
 pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -> Verdict {
     use EventKind::{Get, Put, Reply, Send, Unlink};
     let outcome = Outcome::of(event);
@@ -98,8 +99,14 @@ mod tests {
 
     const OK: Result<(), Errno> = Ok(());
     const EIO: Result<(), Errno> = Err(Errno::EIO);
-    const ALL_KINDS: [EventKind; 5] =
-        [EventKind::Get, EventKind::Put, EventKind::Reply, EventKind::Send, EventKind::Unlink];
+    const ALL_KINDS: [EventKind; 6] = [
+        EventKind::Get,
+        EventKind::Put,
+        EventKind::Reply,
+        EventKind::Ack,
+        EventKind::Send,
+        EventKind::Unlink,
+    ];
 
     fn status(verdict: Verdict) -> Result<(), Errno> {
         match verdict {

@@ -264,8 +264,9 @@ impl Shared {
 
 impl EventHandler for Shared {
     fn event(&self, event: &Event) {
-        // First of all: an ACK's other fields mean nothing (MT-21).
-        if event.kind != EventKind::Ack {
+        // First of all: an ACK's other fields mean nothing (MT-21). But one that ends an MD must not end it unheard: its
+        // operation would have it for ever.
+        if event.kind != EventKind::Ack || event.unlinked {
             self.produce(event, self.drive.now_ns());
         }
     }

@@ -1,8 +1,6 @@
 //! What LNet is asked for each operation (S-413; motr-transport 5.6).
 
-use lnet_api::{
-    AckRequest, Get, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink,
-};
+use lnet_api::{AckRequest, Get, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink};
 use lnet_fake::Call;
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use nlx_core::{HdrData, MatchCounter, OperationKind, Queue, match_bits};

@@ -23,19 +23,19 @@ fn both_sides_have_their_event_when_the_call_returns() {
 
     b.submit(theirs, OperationKind::Receive { min_receive_size: length, max_messages: 1 }).unwrap();
     a.submit(ours, OperationKind::Send { length, to: b.tm.address() }).unwrap();
-    [a, b].map(end);
+    [a, b].into_iter().for_each(end);
     assert_eq!(content(&there), pattern(BYTES, 1));
 
     fill(&here, &pattern(BYTES, 2));
     let descriptor = b.submit(theirs, OperationKind::PassiveReceive).unwrap().descriptor.unwrap();
     a.submit(ours, OperationKind::ActiveSend { descriptor, length }).unwrap();
-    [a, b].map(end);
+    [a, b].into_iter().for_each(end);
     assert_eq!(content(&there), pattern(BYTES, 2));
 
     fill(&there, &pattern(BYTES, 3));
     let descriptor = b.submit(theirs, OperationKind::PassiveSend { length }).unwrap().descriptor.unwrap();
     a.submit(ours, OperationKind::ActiveReceive { descriptor }).unwrap();
-    [a, b].map(end);
+    [a, b].into_iter().for_each(end);
     assert_eq!(content(&here), pattern(BYTES, 3));
     pair.assert_idle();
 }

@@ -155,10 +155,7 @@ impl Passive {
     /// A peer reads from it.
     pub(crate) fn get(&self, from: &Address, length: u32) -> Arriving {
         let (portal, bits) = (self.0.address.portal, self.0.match_bits);
-        Arriving {
-            from: ProcessId::new(from.nid, from.pid),
-            body: Body::Get { portal, bits, length },
-        }
+        Arriving { from: ProcessId::new(from.nid, from.pid), body: Body::Get { portal, bits, length } }
     }
 }
 

@@ -31,7 +31,8 @@ fn the_largest_buffer_of_most_segments_is_sent_and_received() {
         assert_eq!(message.payload, pattern(limits.buffer_bytes_max, 2));
         bed.world.leave(&message, Ok(()));
         assert_eq!(bed.tm.event_get().unwrap().status(), Ok(()));
-        let receive = OperationKind::Receive { min_receive_size: limits.buffer_bytes_max as u64, max_messages: 1 };
+        let receive =
+            OperationKind::Receive { min_receive_size: limits.buffer_bytes_max as u64, max_messages: 1 };
         bed.submit_on(buffer, COOKIE, receive).unwrap();
         bed.receive(&bed.message(&peer(), limits.buffer_bytes_max as u32));
         assert_eq!(content(&memory), pattern(limits.buffer_bytes_max, 7));
@@ -48,7 +49,8 @@ fn segments_of_any_start_and_length_are_registered() {
     const PAGE: usize = 4096;
     let bed = bed();
     for start in [0, 1, PAGE / 2, PAGE - 1] {
-        for lengths in [[PAGE, PAGE + 1, PAGE - 1], [2 * PAGE, PAGE / 2 + 1, 1], [PAGE / 2 - 1, 1, 2 * PAGE]] {
+        for lengths in [[PAGE, PAGE + 1, PAGE - 1], [2 * PAGE, PAGE / 2 + 1, 1], [PAGE / 2 - 1, 1, 2 * PAGE]]
+        {
             let region = |bytes| Region::heap(start + bytes).unwrap();
             let segments = lengths.map(|bytes| Fragment::new(region(bytes), start, bytes).unwrap());
             let memory = IoVec::new(segments.to_vec()).unwrap();

@@ -87,12 +87,15 @@ fn all_ids_of_a_portal_are_given_and_no_more() {
     let wanted = start("0@lo:12345:30:*");
     let mut tms: Vec<_> =
         (1..=TmId::MAX.get()).map(|_| bed.core.tm_start(&wanted, &options).unwrap()).collect();
-    let mut ids: Vec<u32> = tms.iter().map(|tm| tm.address().tmid.get()).collect();
+    let ids: Vec<u32> = tms.iter().map(|tm| tm.address().tmid.get()).collect();
     assert!(ids.is_sorted_by(|a, b| a > b));
-    assert_eq!((ids.first(), ids.pop()), (Some(&4095), Some(1)));
+    assert_eq!((ids.first(), ids.last()), (Some(&4095), Some(&1)));
     assert_eq!(errno_of(&bed.core, "0@lo:12345:30:*"), Errno::EADDRNOTAVAIL);
     assert_eq!(errno_of(&bed.core, "0@lo:12345:30:1"), Errno::EADDRINUSE);
-    assert!(bed.core.tm_start(&start("0@lo:12345:29:*"), &options).is_ok(), "another portal has all of its own");
+    assert!(
+        bed.core.tm_start(&start("0@lo:12345:29:*"), &options).is_ok(),
+        "another portal has all of its own"
+    );
     let gone = tms.swap_remove(77).address();
     assert_eq!(bed.core.tm_start(&wanted, &options).unwrap().address(), gone);
 }

@@ -37,7 +37,10 @@ fn a_receive_buffer_ends_with_its_last_message() {
     for number in 1..=MESSAGES {
         bed.receive(&bed.message(&peer(), 1));
         let event = bed.tm.event_get().unwrap();
-        assert_eq!((event.unlinked(), event.released), (number == MESSAGES, u32::from(number == MESSAGES) * MESSAGES));
+        assert_eq!(
+            (event.unlinked(), event.released),
+            (number == MESSAGES, u32::from(number == MESSAGES) * MESSAGES)
+        );
     }
     assert!(bed.world.arrive(&bed.message(&peer(), 1)).is_none(), "nobody takes a message more");
     bed.assert_idle();

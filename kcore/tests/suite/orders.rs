@@ -125,7 +125,10 @@ impl<'a, W: World> Course<'a, W> {
 
     /// The client knows what it must, and the account is right.
     fn check(&self, hit: &mut BTreeSet<&'static str>) {
-        let (told, faults) = expected(self.kind.queue(), &self.trace, &mut |row| drop(hit.insert(row)));
+        let mut note = |row| {
+            hit.insert(row);
+        };
+        let (told, faults) = expected(self.kind.queue(), &self.trace, &mut note);
         assert_eq!((&self.told, 0), (&told, faults), "{:?}", self.trace);
         let reserved = if self.has_ended() { 0 } else { self.kind.events_max() as usize };
         assert_eq!(self.bed.tm.needed(), reserved);

@@ -134,12 +134,11 @@ fn numbers_that_do_not_fit_the_buffer_are_refused() {
         descriptor: peers_descriptor(Queue::PassiveBulkReceive, room),
         length,
     };
-    let wrong = [
-        (peers_descriptor(Queue::PassiveBulkReceive, 1), Errno::EPERM),
-        (Descriptor::NONE, Errno::EINVAL),
-    ];
+    let wrong =
+        [(peers_descriptor(Queue::PassiveBulkReceive, 1), Errno::EPERM), (Descriptor::NONE, Errno::EINVAL)];
     let wrong = wrong.map(|(descriptor, errno)| (OperationKind::ActiveReceive { descriptor }, errno));
-    let backwards = OperationKind::ActiveSend { descriptor: peers_descriptor(Queue::PassiveBulkSend, 1), length: 1 };
+    let backwards =
+        OperationKind::ActiveSend { descriptor: peers_descriptor(Queue::PassiveBulkSend, 1), length: 1 };
     let refused = [
         (send(0), Errno::EINVAL),
         (send(all + 1), Errno::EINVAL),

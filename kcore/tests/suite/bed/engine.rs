@@ -117,11 +117,8 @@ impl World for EngineWorld {
             }
             Body::Reply { to, payload } => (WireBody::Reply { dst_wmd: to.handle }, &payload[..]),
             Body::Ack { to } => {
-                let body = WireBody::Ack {
-                    dst_wmd: to.handle,
-                    match_bits: to.bits,
-                    mlength: to.length as u32,
-                };
+                let body =
+                    WireBody::Ack { dst_wmd: to.handle, match_bits: to.bits, mlength: to.length as u32 };
                 (body, &[][..])
             }
         };
@@ -129,13 +126,15 @@ impl World for EngineWorld {
         let header = Header { dest: self.own, src: message.from, payload_length: payload.len() as u32, body };
         match self.wire.arrive(self.own.nid, message.from, &header, payload) {
             Verdicts::Taken(taken) => Some(Box::new(move |result| taken.finish(result))),
-            Verdicts::Done => match (&message.body, self.replies().into_iter().find(|id| !before.contains(id))) {
-                (Body::Get { .. }, reply) => {
-                    let reply = reply?;
-                    Some(Box::new(move |result| self.wire.leave(reply, result)))
+            Verdicts::Done => {
+                match (&message.body, self.replies().into_iter().find(|id| !before.contains(id))) {
+                    (Body::Get { .. }, reply) => {
+                        let reply = reply?;
+                        Some(Box::new(move |result| self.wire.leave(reply, result)))
+                    }
+                    _ => Some(Box::new(|_| ())),
                 }
-                _ => Some(Box::new(|_| ())),
-            },
+            }
             Verdicts::Nobody => None,
         }
     }

@@ -24,7 +24,11 @@ impl FakeWorld {
         self.fake.set_busy(true);
         Some(Box::new(move |result| {
             self.fake.set_busy(false);
-            self.fake.inject(md, with_result(happening, result));
+            // A SEND that failed, or that ended what was unlinked, has taken the MD with it.
+            let happening = with_result(happening, result);
+            if self.fake.could_happen(md, &happening).is_ok() {
+                self.fake.inject(md, happening);
+            }
         }))
     }
 }
@@ -94,7 +98,9 @@ impl World for FakeWorld {
             Body::Ack { to } => {
                 let md = MdHandle(to.id);
                 self.fake.has_md(md).then(|| -> Finish<'_> {
-                    Box::new(move |_| drop(self.fake.inject(md, ack_from(from))))
+                    Box::new(move |_| {
+                        self.fake.inject(md, ack_from(from));
+                    })
                 })
             }
         }

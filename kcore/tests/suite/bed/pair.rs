@@ -38,7 +38,9 @@ enum Between {
     /// Nothing: both are on one node.
     Loopback,
     Memory(Arc<Wire>),
-    Tcp { _nodes: [Node; 2] },
+    Tcp {
+        _nodes: Box<[Node; 2]>,
+    },
 }
 
 impl Side {
@@ -95,7 +97,7 @@ impl Pair {
         let nodes = [start(one), start(two)];
         let side = |node: &Node, address| Side::on(node.lnet(), node.drive(), &format!("{address}@tcp"));
         let (a, b) = (side(&nodes[0], one), side(&nodes[1], two));
-        Pair { a, b, between: Between::Tcp { _nodes: nodes } }
+        Pair { a, b, between: Between::Tcp { _nodes: Box::new(nodes) } }
     }
 
     /// The next event of a side, however long it takes.

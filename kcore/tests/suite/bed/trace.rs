@@ -40,7 +40,11 @@ impl Told {
 
 /// What the client is told in the course of an operation, and how many of the events were faults of LNet's. `hit` is told
 /// the name of each row of the table that was used.
-pub(crate) fn expected(queue: Queue, course: &[Trace], hit: &mut dyn FnMut(&'static str)) -> (Vec<Told>, u64) {
+pub(crate) fn expected(
+    queue: Queue,
+    course: &[Trace],
+    hit: &mut dyn FnMut(&'static str),
+) -> (Vec<Told>, u64) {
     use EventKind::{Get, Put, Reply, Send, Unlink};
     let (mut told, mut faults) = (Vec::new(), 0);
     // The table's flag `ooo`, and what is saved with it.
@@ -85,7 +89,9 @@ pub(crate) fn expected(queue: Queue, course: &[Trace], hit: &mut dyn FnMut(&'sta
                 (if last { "receive: PUT, last" } else { "receive: PUT" }, Some(Told::of(event)))
             }
             (Send, true) if is_put => ("PUT: SEND", Some(Told::of(event))),
-            (Put, true) if queue == Queue::PassiveBulkReceive => ("passive receive: PUT", Some(Told::of(event))),
+            (Put, true) if queue == Queue::PassiveBulkReceive => {
+                ("passive receive: PUT", Some(Told::of(event)))
+            }
             (Get, true) if queue == Queue::PassiveBulkSend => ("passive send: GET", Some(Told::of(event))),
             // An assertion in the table; K4 counts it. The operation ends if it must, but not well.
             (_, last) => {

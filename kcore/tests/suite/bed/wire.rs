@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lnet_api::{
-    Arrival, Delivery, Errno, LndError, Lnd, NiLimits, RxContext, Sent, Tx, Upcalls, Verdict,
-};
+use lnet_api::{Arrival, Delivery, Errno, Lnd, LndError, NiLimits, RxContext, Sent, Tx, Upcalls, Verdict};
 use lnet_cpt::with_partition;
 use lnet_nid::{NetType, Nid, ProcessId};
 use lnet_proto::Header;
@@ -42,7 +40,11 @@ impl Wire {
     /// What has not left: name, sender, receiver, header and payload, oldest first.
     pub(crate) fn waiting(&self) -> Vec<(u64, Header, Vec<u8>)> {
         let payload = |tx: &Tx| tx.payload.as_ref().map(|payload| payload.to_vec()).unwrap_or_default();
-        self.waiting.lock().iter().map(|waiting| (waiting.id, waiting.tx.header, payload(&waiting.tx))).collect()
+        self.waiting
+            .lock()
+            .iter()
+            .map(|waiting| (waiting.id, waiting.tx.header, payload(&waiting.tx)))
+            .collect()
     }
 
     /// A message leaves, or fails to.

@@ -58,11 +58,25 @@ pub(crate) struct Arriving {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Body {
-    Put { portal: u32, bits: MatchBits, hdr_data: u64, payload: Vec<u8> },
-    Get { portal: u32, bits: MatchBits, length: u32 },
-    Reply { to: Outgoing, payload: Vec<u8> },
+    Put {
+        portal: u32,
+        bits: MatchBits,
+        hdr_data: u64,
+        payload: Vec<u8>,
+    },
+    Get {
+        portal: u32,
+        bits: MatchBits,
+        length: u32,
+    },
+    Reply {
+        to: Outgoing,
+        payload: Vec<u8>,
+    },
     /// Not that anybody had asked for one.
-    Ack { to: Outgoing },
+    Ack {
+        to: Outgoing,
+    },
 }
 
 impl Outgoing {
