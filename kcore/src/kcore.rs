@@ -74,11 +74,6 @@ impl Kcore {
         Faults { unexpected: read(unexpected), stale: read(stale), overruns: read(overruns) }
     }
 
-    #[cfg(test)]
-    pub(crate) fn domain(&self) -> &Domain {
-        &self.domain
-    }
-
     pub(crate) fn start_machine(
         &self,
         wanted: &StartAddress,

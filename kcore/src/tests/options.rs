@@ -58,30 +58,6 @@ fn a_large_nid_is_described_and_reached() {
     assert_eq!(put.match_bits, match_bits(tm.address().tmid, MatchCounter::FIRST));
 }
 
-/// MT-246, MT-76: whatever is wrong with a descriptor, LNet is not asked and the buffer is free.
-#[test]
-fn a_descriptor_with_a_turned_bit_leaves_everything_as_it_was() {
-    let rig = Rig::new();
-    let (_, _core, tm, buffer) = with_large_nid();
-    let operation = Operation { buffer, cookie: COOKIE, kind: OperationKind::PassiveReceive };
-    let large = tm.submit(&operation).unwrap().descriptor.unwrap();
-    for good in [peers_descriptor(Queue::PassiveBulkReceive, 8192), large] {
-        for bit in 0..8 * good.as_bytes().len() {
-            let mut bytes = good.as_bytes().to_vec();
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            let descriptor = Descriptor::from_bytes(&bytes).unwrap();
-            for kind in [
-                OperationKind::ActiveSend { descriptor, length: 1 },
-                OperationKind::ActiveReceive { descriptor },
-            ] {
-                assert_eq!(rig.submit(kind).unwrap_err().errno(), Errno::EINVAL, "bit {bit}");
-            }
-        }
-    }
-    assert_eq!(rig.lnet.take_kinds(), []);
-    rig.assert_idle();
-}
-
 /// K5: as many buffers wait as there are, each under match bits of its own, which say nothing about the next.
 #[test]
 fn random_match_bits_are_unique_and_not_in_order() {

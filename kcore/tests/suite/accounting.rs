@@ -9,7 +9,7 @@ use super::bed;
 use crate::bed::*;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     /// MT-19, MT-23, MT-212: after every initiation, refused ones included, and after every event taken, the needed count is
     /// what the operations reserved whose end was not taken.

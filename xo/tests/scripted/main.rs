@@ -251,6 +251,20 @@ fn a_message_outside_of_its_buffer_is_an_error() {
     assert!(rig.now().buffer.is_some());
 }
 
+/// MT-26: the same at the end of its buffer: one event, the buffer is back, and both counts are right.
+#[test]
+fn a_last_message_outside_of_its_buffer_gives_the_buffer_back() {
+    let rig = Rig::new();
+    rig.receive(None);
+    let event = last(happened(&rig.script.last_operation(), Ok(()), u64::MAX));
+    rig.script.inject(event);
+    let event = rig.now();
+    assert_eq!((event.status, event.is_last()), (Err(Errno::EINVAL), true));
+    assert!(event.message.is_none() && event.buffer.is_some());
+    let counters = rig.tm.statistics()[Queue::MessageReceive.index()];
+    assert_eq!((counters.adds, counters.cancels, counters.successes, counters.failures), (1, 0, 0, 1));
+}
+
 #[test]
 fn a_stop_waits_until_the_transport_lets_go() {
     let rig = Rig::new();
