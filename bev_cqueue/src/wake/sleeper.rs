@@ -26,7 +26,8 @@ pub enum Wake {
 
 /// The consumer's side: sleeps until a waker signals.
 ///
-/// There is one for each queue. It looks for a while before it sleeps, see [the module](crate::wake#before-sleeping).
+/// There is one for each queue. It looks for a while before it sleeps, see [the module](crate::wake#before-sleeping): the
+/// first that a process makes measures for how long that pays, which takes a thread and some sleeps of microseconds.
 #[derive(Debug)]
 pub struct Sleeper<M> {
     memory: M,

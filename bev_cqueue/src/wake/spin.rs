@@ -17,8 +17,9 @@ const LONGEST: Duration = Duration::from_micros(20);
 /// Looks between two questions for the time, which cost as much as some looks.
 const LOOKS: usize = 16;
 
-/// How often sleep is measured. The median counts: one measurement may meet a busy processor.
-const MEASUREMENTS: usize = 9;
+/// How often sleep is measured. The median counts: one measurement may meet a busy processor. (There are few of them, as
+/// each takes milliseconds where all processors are busy.)
+const MEASUREMENTS: usize = 5;
 
 /// A wait counts for this share of what is expected of the next.
 const WEIGHT: u32 = 4;
@@ -30,8 +31,7 @@ const CUT: u32 = 4;
 /// When to look, and how long.
 #[derive(Debug)]
 pub(crate) struct Spin {
-    /// None: what was measured.
-    limit: Option<Duration>,
+    limit: Duration,
     /// How long the next event is expected to take.
     expected: Duration,
     asleep_since: Option<Instant>,
@@ -40,31 +40,26 @@ pub(crate) struct Spin {
 impl Spin {
     /// Looks for as long as sleep costs in this process.
     pub(crate) fn measured() -> Spin {
-        Spin { limit: None, expected: Duration::ZERO, asleep_since: None }
+        Spin::of(cost_of_sleep())
     }
 
     /// Looks for so long.
     pub(crate) fn of(limit: Duration) -> Spin {
-        Spin { limit: Some(limit), ..Spin::measured() }
+        Spin { limit, expected: Duration::ZERO, asleep_since: None }
     }
 
     pub(crate) fn never() -> Spin {
         Spin::of(Duration::ZERO)
     }
 
-    fn limit(&self) -> Duration {
-        self.limit.unwrap_or_else(cost_of_sleep)
-    }
-
     /// How long to look now.
     pub(crate) fn budget(&self) -> Duration {
-        let limit = self.limit();
-        if self.expected <= limit { limit } else { Duration::ZERO }
+        if self.expected <= self.limit { self.limit } else { Duration::ZERO }
     }
 
     /// Learns how long an event took to come.
     pub(crate) fn learn(&mut self, waited: Duration) {
-        let waited = waited.min(self.limit() * CUT);
+        let waited = waited.min(self.limit * CUT);
         self.expected = (self.expected * (WEIGHT - 1) + waited) / WEIGHT;
     }
 
@@ -89,13 +84,13 @@ impl Spin {
     }
 
     pub(crate) fn begin_sleep(&mut self) {
-        self.asleep_since = (!self.limit().is_zero()).then(Instant::now);
+        self.asleep_since = (!self.limit.is_zero()).then(Instant::now);
     }
 
     /// The event came about when waking began: sooner than sleep ended, by what sleep costs.
     pub(crate) fn end_sleep(&mut self) {
         if let Some(since) = self.asleep_since.take() {
-            self.learn(since.elapsed().saturating_sub(self.limit()));
+            self.learn(since.elapsed().saturating_sub(self.limit));
         }
     }
 }
