@@ -1,0 +1,178 @@
+//! How the ring grows and shrinks.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::Consumer;
+use crate::error::{Corruption, Error, PopError};
+use crate::layout::{Event, Link, MIN_SLOTS, Stamp};
+use crate::memory::Memory;
+use crate::sync::{AtomicU32, GROW};
+
+impl<T: Event, M: Memory> Consumer<T, M> {
+    /// Links `more` slots in, those first that [`shrink`](Consumer::shrink) has put aside. The producer sees all of them at
+    /// once; events that wait keep their order.
+    ///
+    /// The new slots go behind the divider, and the last of them becomes the divider: the old divider and the others are
+    /// then the last free slots. Only the link of a slot that the producer will not read is changed (motr-transport 6.3).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoRoom`] when the memory does not hold so many slots, and [`Error::Corrupt`] when the slots put aside lead out
+    /// of it; nothing has changed then.
+    pub fn grow(&mut self, more: u32) -> Result<(), Error> {
+        let (slots, max) = (self.slots, self.max_slots());
+        if more > max - slots {
+            return Err(Error::NoRoom { slots, more, max });
+        }
+        if more == 0 {
+            return Ok(());
+        }
+        let mut spare = self.spare;
+        let first = self.fetch(&mut spare)?;
+        let mut last = first;
+        for _ in 1..more {
+            let next = self.fetch(&mut spare)?;
+            self.link(last)?.store(next, Relaxed);
+            last = next;
+        }
+        self.link(last)?.store(self.front, Relaxed);
+        point!(GrowStrung);
+        self.link(self.divider)?.store(first, Relaxed);
+        point!(GrowLinked);
+        self.divider = last;
+        self.slots = slots + more;
+        self.spare = spare;
+        self.publish_slots();
+        point!(GrowPublished);
+        Ok(())
+    }
+
+    /// Makes the ring smaller: as large as `slots`, if it is larger. The other slots are put aside; memory that is shared
+    /// gives their pages back to the system.
+    ///
+    /// The producer must be told before it pushes again, by [`Producer::accept_shrink`](crate::Producer::accept_shrink). As
+    /// nothing is provisioned nothing is under way, so whoever submits the next operation can tell it. A producer that was
+    /// not told may fill more slots than there are, and reports [`Corruption::Shrunk`] when it looks for room.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] while something is provisioned or an event waits, [`Error::SlotCount`] for a ring too small, and
+    /// [`Error::Corrupt`] when the ring leads out of its memory; nothing has changed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let (mut producer, mut consumer) = nlx_bev_cqueue::heap::<u64>(1000)?;
+    /// consumer.provision(500)?;
+    /// consumer.release(500)?;
+    /// assert_eq!(consumer.slots(), 501);
+    /// consumer.shrink(8)?;
+    /// producer.accept_shrink()?;
+    /// assert_eq!(consumer.slots(), 8);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shrink(&mut self, slots: u32) -> Result<(), Error> {
+        if slots < MIN_SLOTS {
+            return Err(Error::SlotCount { slots, min: MIN_SLOTS, max: self.max_slots() });
+        }
+        match self.front() {
+            Err(PopError::Corrupt(corruption)) => return Err(corruption.into()),
+            Err(PopError::Empty) if self.needed == 0 => {}
+            _ => return Err(Error::InUse { needed: self.needed, waiting: self.ready() }),
+        }
+        // A forgotten `Drain` may still hold slots back.
+        self.publish();
+        if slots < self.slots { self.cut(self.slots - slots) } else { Ok(()) }
+    }
+
+    /// Takes the last `count` of the free slots out of the ring, in which no event waits: those before the divider.
+    fn cut(&mut self, count: u32) -> Result<(), Error> {
+        // All slots but the divider are free; of those that stay the last is so many steps from the first.
+        let last = self.walk(self.front, self.slots - count - 2)?;
+        let first_spare = self.next_of(last)?;
+        let last_spare = self.walk(first_spare, count - 1)?;
+        match self.next_of(last_spare)? {
+            end if end == self.divider => {}
+            astray => return Err(self.nowhere(astray).into()),
+        }
+        self.link(last)?.store(self.divider, Relaxed);
+        point!(ShrinkClosed);
+        self.link(last_spare)?.store(self.spare.first, Relaxed);
+        point!(ShrinkPutAside);
+        self.slots -= count;
+        self.spare = Spare { first: first_spare, count: self.spare.count + count, ..self.spare };
+        self.publish_slots();
+        point!(ShrinkPublished);
+        self.discard(count);
+        point!(ShrinkDiscarded);
+        Ok(())
+    }
+
+    /// Tells the memory of the first `count` spare slots that nobody needs them, in as long runs as there are.
+    fn discard(&self, count: u32) {
+        let mut run = self.spare.first..self.spare.first;
+        let mut index = self.spare.first;
+        for _ in 0..count {
+            // If it leads nowhere, `grow` will say so.
+            let Ok(next) = self.next_of(index) else { break };
+            if index != run.end {
+                self.memory.discard(core::mem::replace(&mut run, index..index));
+            }
+            run.end += 1;
+            index = next;
+        }
+        self.memory.discard(run);
+    }
+
+    /// Takes a slot that is not in the ring out of `spare`.
+    fn fetch(&self, spare: &mut Spare) -> Result<u32, Corruption> {
+        // A number that none of the events to come has: `MAX_SLOTS`.
+        let old = Stamp::new(self.taken, 0).bits();
+        let index = if spare.count == 0 {
+            spare.fresh += 1;
+            spare.fresh - 1
+        } else {
+            spare.count -= 1;
+            let next = self.next_of(spare.first)?;
+            core::mem::replace(&mut spare.first, next)
+        };
+        self.slot(index)?.stamp.store(old, Relaxed);
+        Ok(index)
+    }
+
+    fn walk(&self, from: u32, steps: u32) -> Result<u32, Corruption> {
+        (0..steps).try_fold(from, |index, _| self.next_of(index))
+    }
+
+    fn next_of(&self, index: u32) -> Result<u32, Corruption> {
+        Ok(self.link(index)?.load(Relaxed))
+    }
+
+    fn link(&self, index: u32) -> Result<&AtomicU32, Corruption> {
+        let link = self.memory.links().get(index as usize);
+        link.map(|Link(next)| next).ok_or_else(|| self.nowhere(index))
+    }
+
+    fn publish_slots(&self) {
+        // SYNC bevq.grow: with Producer::reckon.
+        self.memory.header().consumer.nr.store(self.slots, GROW.release());
+    }
+}
+
+/// The slots of the memory that are not in the ring.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spare {
+    /// The first of those that have been in the ring; each leads to the next by its link.
+    first: u32,
+    /// How many those are.
+    count: u32,
+    /// From this one on, no slot has ever been in the ring.
+    fresh: u32,
+}
+
+impl Spare {
+    /// Those of a ring that has just been made.
+    pub(super) fn new() -> Spare {
+        Spare { first: 0, count: 0, fresh: MIN_SLOTS }
+    }
+}
