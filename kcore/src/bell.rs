@@ -1,10 +1,11 @@
 //! Waking the thread that waits for a transfer machine's events.
 
-use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lnet_api::{Drive, Errno, EventFd, Sleeper};
+
+use crate::sync::{BELL, OnceLock};
 
 /// How often a waiter looks that could not get a descriptor to sleep on: seldom enough to leave the processor to others.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
@@ -17,10 +18,18 @@ pub(crate) struct Bell(OnceLock<Arc<dyn Sleeper>>);
 impl Bell {
     /// For the waiter, before it looks whether there is something to wait for.
     pub(crate) fn sleeper(&self) -> Result<&Arc<dyn Sleeper>, Errno> {
+        self.sleeper_or(|| Ok(Arc::new(EventFd::new()?)))
+    }
+
+    /// The same, with the sleeper itself left open: a model checker cannot sleep in the kernel.
+    pub(crate) fn sleeper_or(
+        &self,
+        make: impl FnOnce() -> Result<Arc<dyn Sleeper>, Errno>,
+    ) -> Result<&Arc<dyn Sleeper>, Errno> {
         if let Some(sleeper) = self.0.get() {
             return Ok(sleeper);
         }
-        let made: Arc<dyn Sleeper> = Arc::new(EventFd::new()?);
+        let made = make()?;
         Ok(self.0.get_or_init(|| made))
     }
 
@@ -29,7 +38,7 @@ impl Bell {
         let sleeper = self.0.get().or_else(|| {
             // SYNC kcore.bell: with the fence in `Sleeper::prepare`. Either the sleeper that is being made is seen here, or
             // its owner's look after `prepare` sees the news.
-            fence(Ordering::SeqCst);
+            BELL.fence();
             self.0.get()
         });
         if let Some(sleeper) = sleeper {
@@ -59,8 +68,9 @@ pub(crate) fn wait_without_sleeper(
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use lnet_fake::FakeDrive;
 

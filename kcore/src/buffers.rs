@@ -1,13 +1,12 @@
 //! Registered buffers: a table of handles, and for each buffer the operation it has.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use lnet_region::IoVec;
 use nlx_core::{BufferHandle, CoreError, Limits};
-use parking_lot::Mutex;
 
 use crate::flight::OpKey;
+use crate::sync::{ASSOCIATION, AtomicU64, Mutex, Ordering};
 
 /// No operation has the buffer.
 const IDLE: u64 = 0;
@@ -36,18 +35,12 @@ impl Buffer {
 
     /// Gives the buffer to an operation.
     pub(crate) fn associate(&self, key: OpKey) -> Result<(), CoreError> {
-        // SYNC buffer.association: the operation sees the buffer as the one before left it.
-        match self.association.compare_exchange(IDLE, key.value(), Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Ok(()),
-            Err(GONE) => Err(CoreError::NoSuchBuffer { buffer: self.handle }),
-            Err(_) => Err(CoreError::BufferBusy { buffer: self.handle }),
-        }
+        self.take(key.value())
     }
 
     /// The operation is over.
     pub(crate) fn dissociate(&self) {
-        // SYNC buffer.association
-        self.association.store(IDLE, Ordering::Release);
+        self.association.store(IDLE, ASSOCIATION.release());
     }
 
     /// The operation that has the buffer.
@@ -58,8 +51,14 @@ impl Buffer {
         }
     }
 
+    /// Nobody gets the buffer any more.
     fn retire(&self) -> Result<(), CoreError> {
-        match self.association.compare_exchange(IDLE, GONE, Ordering::Acquire, Ordering::Relaxed) {
+        self.take(GONE)
+    }
+
+    /// Whoever takes the buffer sees it as the operation before left it.
+    fn take(&self, value: u64) -> Result<(), CoreError> {
+        match self.association.compare_exchange(IDLE, value, ASSOCIATION.acquire(), Ordering::Relaxed) {
             Ok(_) => Ok(()),
             Err(GONE) => Err(CoreError::NoSuchBuffer { buffer: self.handle }),
             Err(_) => Err(CoreError::BufferBusy { buffer: self.handle }),
@@ -148,6 +147,7 @@ fn check_shape(memory: &IoVec, limits: &Limits) -> Result<(), CoreError> {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use lnet_region::{Fragment, Region};
     use nlx_core::Errno;

@@ -49,6 +49,7 @@ impl Sequential {
     }
 
     #[cfg(test)]
+    #[cfg(not(loom))]
     pub(crate) fn set_next(&mut self, next: MatchCounter) {
         self.next = next;
     }
@@ -122,6 +123,7 @@ fn fetch() -> Result<[u32; BATCH], CoreError> {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use std::collections::BTreeSet;
 

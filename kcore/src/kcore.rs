@@ -1,7 +1,6 @@
 //! The domain: buffers are registered with it, and transfer machines started in it.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use lnet_api::{Drive, LNet, LNetError};
 use lnet_nid::{Nid, ProcessId};
@@ -18,6 +17,7 @@ use crate::machine::Machine;
 use crate::registry::{self, SharedRegistry};
 use crate::shared::{Shared, read};
 use crate::submit::usable_portal;
+use crate::sync::AtomicU64;
 
 /// The Core interface of an LNet node: a domain. A node can have several, each with buffers and transfer machines of its
 /// own; ids of transfer machines are unique among all of them (S-404).

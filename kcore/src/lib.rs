@@ -79,6 +79,7 @@
 //! | `flight` | operations in flight |
 //! | `counters` | match bits for passive buffers |
 //! | `rules` | what each LNet event means for its operation |
+//! | `sync` | locks, atomics, and the rules by which threads agree |
 
 #![forbid(unsafe_code)]
 
@@ -93,8 +94,10 @@ mod ring;
 mod rules;
 mod shared;
 mod submit;
+mod sync;
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
 
 pub use kcore::{Faults, Kcore};

@@ -123,6 +123,7 @@ fn bit(tmid: TmId) -> u64 {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use std::collections::BTreeSet;
 

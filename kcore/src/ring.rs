@@ -49,6 +49,7 @@ impl Ring {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use nlx_bev_cqueue::{MAX_SLOTS, heap};
     use proptest::prelude::*;

@@ -85,6 +85,7 @@ fn impossible(outcome: Outcome) -> Outcome {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use lnet_api::MdHandle;
     use lnet_nid::ProcessId;

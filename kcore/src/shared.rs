@@ -1,12 +1,10 @@
 //! What a transfer machine shares with its event callback.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lnet_api::{Drive, Errno, Event, EventHandler, EventKind, LNet, MdHandle};
 use nlx_bev_cqueue::{Consumer, Heap, Producer};
 use nlx_core::{Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Queue, TmId};
-use parking_lot::Mutex;
 
 use crate::bell::Bell;
 use crate::buffers::Buffer;
@@ -14,6 +12,7 @@ use crate::counters::{Random, Sequential};
 use crate::flight::{Flight, Op, OpKey};
 use crate::kcore::FaultCounters;
 use crate::rules::{Outcome, Verdict, decide};
+use crate::sync::{AtomicBool, AtomicU64, LEAVE, Mutex, NOTE, Ordering};
 
 /// A transfer machine as its event queue sees it. The event queue holds a reference, so whatever a callback touches lives
 /// as long as LNet can call it (S-415).
@@ -118,13 +117,13 @@ impl Shared {
     /// Notes the MD of an operation, unless the operation is over. Gives whether it was cancelled before.
     pub(crate) fn set_md(&self, key: OpKey, md: MdHandle) -> bool {
         let mut side = self.side.lock();
-        match side.flight.find(key) {
-            Some(op) => {
-                op.md = Some(md);
-                op.cancelled
-            }
-            None => false,
+        let cancelled = side.flight.find(key).is_some_and(|op| op.cancelled);
+        // SYNC kcore.note
+        let mut side = NOTE.hold(&self.side, side);
+        if let Some(op) = side.flight.find(key) {
+            op.md = Some(md);
         }
+        cancelled
     }
 
     /// Takes an operation back that LNet refused and that has no MD. False if an event has ended it already.
@@ -228,12 +227,17 @@ impl Shared {
                 outcome
             }
         };
-        if producer.push(buffer_event(op, event, outcome, now_ns)).is_err() {
+        let made = buffer_event(op, event, outcome, now_ns);
+        // SYNC kcore.leave
+        if event.unlinked && LEAVE.holds() {
+            flight.leave(key);
+        }
+        if producer.push(made).is_err() {
             // Never while every operation reserves its events first.
             self.faults.overruns.fetch_add(1, Ordering::Relaxed);
             debug_assert!(false, "no room for an event of {}", self.address);
         }
-        if event.unlinked {
+        if event.unlinked && !LEAVE.holds() {
             flight.leave(key);
         }
     }
@@ -257,6 +261,7 @@ impl Shared {
     }
 
     #[cfg(test)]
+    #[cfg(not(loom))]
     pub(crate) fn set_counter(&self, counter: MatchCounter) {
         self.side.lock().counters.set_next(counter);
     }
