@@ -96,6 +96,8 @@ mod shared;
 mod submit;
 mod sync;
 
+#[cfg(all(test, loom))]
+mod model;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;

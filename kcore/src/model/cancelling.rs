@@ -1,0 +1,149 @@
+//! Cancels and completions: one of them wins, and the last event says which (S-414).
+
+use super::lnet::{Payload, Sending};
+use super::*;
+use crate::sync::NOTE;
+
+/// A message arrives for an operation that is being cancelled. The message wins if it meets the MD before the unlink, unless
+/// the unlink finds it in the middle.
+#[test]
+fn a_message_and_a_cancel() {
+    check(|| {
+        let (rig, buffer) = Rig::receiving();
+        let (lnet, payload) = (rig.lnet.clone(), Payload::default());
+        let arriving = thread::spawn(move || lnet.arrive(0, &payload));
+        let cancelled = rig.cancel(&buffer);
+        let arrived = arriving.join().unwrap();
+        let status = buffer.ended(&events(&rig.tm));
+        if !arrived {
+            assert_eq!((status, cancelled), (CANCELLED, Ok(())), "only the cancel can have ended it");
+        } else if cancelled.is_err() {
+            assert_eq!(status, Ok(()), "only the message can have ended it");
+        } else {
+            assert!(status == Ok(()) || status == CANCELLED);
+        }
+        rig.finish(&[&buffer]);
+    });
+}
+
+/// An operation is cancelled by another thread while it starts, before or after its MD is noted.
+fn cancelled_while_it_starts() {
+    check(|| {
+        let rig = Arc::new(Rig::new());
+        let buffer = Arc::new(rig.buffer(0));
+        let canceller = thread::spawn({
+            let (rig, buffer) = (rig.clone(), buffer.clone());
+            move || rig.cancel(&buffer)
+        });
+        rig.submit(&buffer, OperationKind::PassiveReceive).expect("it starts");
+        if canceller.join().unwrap().is_err() {
+            rig.cancel(&buffer).expect("it came before the operation");
+        }
+        assert_eq!(buffer.ended(&events(&rig.tm)), CANCELLED);
+        rig.finish(&[&buffer]);
+    });
+}
+
+#[test]
+fn a_cancel_and_the_noting_of_the_md() {
+    cancelled_while_it_starts();
+}
+
+#[test]
+fn noted_without_a_look_for_the_cancel_an_operation_does_not_end() {
+    needs(NOTE, cancelled_while_it_starts, "one event ends operation 0");
+}
+
+/// The same with a message that arrives as soon as there is an MD, so that the operation may be over before it is noted.
+#[test]
+fn a_message_a_cancel_and_the_noting_of_the_md() {
+    check(|| {
+        let rig = Arc::new(Rig::new());
+        let buffer = Arc::new(rig.buffer(0));
+        let canceller = thread::spawn({
+            let (rig, buffer) = (rig.clone(), buffer.clone());
+            move || (rig.lnet.arrive(0, &Payload::default()), rig.cancel(&buffer))
+        });
+        rig.submit(&buffer, OperationKind::PassiveReceive).expect("it starts");
+        let (arrived, cancelled) = canceller.join().unwrap();
+        if !arrived && cancelled.is_err() {
+            rig.cancel(&buffer).expect("both came before the operation");
+        }
+        assert_eq!(buffer.ended(&events(&rig.tm)), if arrived { Ok(()) } else { CANCELLED });
+        rig.finish(&[&buffer]);
+    });
+}
+
+/// MT-225: a PUT that completes inside the call that sends it, and a cancel by another thread.
+#[test]
+fn a_completion_inside_the_call_and_a_cancel() {
+    check(|| {
+        let rig = Arc::new(Rig::new());
+        let buffer = Arc::new(rig.buffer(0));
+        let canceller = thread::spawn({
+            let (rig, buffer) = (rig.clone(), buffer.clone());
+            move || rig.cancel(&buffer)
+        });
+        rig.submit(&buffer, send()).expect("whoever ends it, its event comes");
+        let cancelled = canceller.join().unwrap();
+        let status = buffer.ended(&events(&rig.tm));
+        assert!(status == Ok(()) || (status == CANCELLED && cancelled.is_ok()));
+        rig.finish(&[&buffer]);
+    });
+}
+
+/// A PUT that LNet refuses, and a cancel by another thread: either the caller has the error and no event comes, or the cancel
+/// came first and has the event.
+#[test]
+fn a_refusal_and_a_cancel() {
+    check(|| {
+        let rig = Arc::new(Rig::over(ScriptedLnet::new(Sending::Refused)));
+        let buffer = Arc::new(rig.buffer(0));
+        let canceller = thread::spawn({
+            let (rig, buffer) = (rig.clone(), buffer.clone());
+            move || rig.cancel(&buffer)
+        });
+        let sent = rig.submit(&buffer, send());
+        let cancelled = canceller.join().unwrap();
+        if sent.is_ok() {
+            assert_eq!((buffer.ended(&events(&rig.tm)), cancelled), (CANCELLED, Ok(())));
+        }
+        rig.finish(&[&buffer]);
+    });
+}
+
+/// A GET that cannot be sent: its event dooms the operation, the wake-up after it unlinks the MD, and a cancel does so too.
+/// (K4: nothing else of it is unexpected.)
+#[test]
+fn a_doomed_get_and_a_cancel() {
+    check(|| {
+        let rig = Rig::new();
+        let buffer = rig.buffer(0);
+        rig.submit(&buffer, receive_actively()).expect("it starts");
+        let lnet = rig.lnet.clone();
+        let failing = thread::spawn(move || lnet.fail_send(0));
+        let _ = rig.cancel(&buffer);
+        failing.join().unwrap();
+        assert_eq!(buffer.ended(&events(&rig.tm)), Err(Errno::EIO), "the failure came first");
+        rig.finish(&[&buffer]);
+    });
+}
+
+/// Two operations are doomed at once: either wake-up may find both.
+#[test]
+fn two_doomed_gets() {
+    check_bounded(3, || {
+        let rig = Rig::new();
+        let buffers = [rig.buffer(0), rig.buffer(1)];
+        for buffer in &buffers {
+            rig.submit(buffer, receive_actively()).expect("it starts");
+        }
+        let lnet = rig.lnet.clone();
+        let failing = thread::spawn(move || lnet.fail_send(0));
+        rig.lnet.fail_send(1);
+        failing.join().unwrap();
+        let events = events(&rig.tm);
+        assert!(buffers.iter().all(|buffer| buffer.ended(&events) == Err(Errno::EIO)));
+        rig.finish(&[&buffers[0], &buffers[1]]);
+    });
+}

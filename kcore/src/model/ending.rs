@@ -1,0 +1,69 @@
+//! Last events, and what becomes of the buffer (S-415, K1).
+
+use super::lnet::Payload;
+use super::*;
+use crate::sync::{ASSOCIATION, LEAVE};
+
+/// MT-235: a buffer whose operation ends is deregistered. It is busy until the operation leaves it, and free for whoever has
+/// taken the last event; then its memory goes, which nobody writes to any more.
+fn deregistered_while_it_ends() {
+    check(|| {
+        let (rig, buffer) = Rig::receiving();
+        let payload = Arc::new(Payload::default());
+        let arriving = thread::spawn({
+            let (lnet, payload) = (rig.lnet.clone(), payload.clone());
+            move || lnet.arrive(0, &payload)
+        });
+        let taken = rig.tm.event_get();
+        let deregistered = rig.core.deregister(buffer.handle);
+        if deregistered.is_ok() {
+            payload.write();
+        }
+        assert!(arriving.join().unwrap());
+        let events: Vec<_> = taken.into_iter().chain(events(&rig.tm)).collect();
+        assert_eq!(buffer.ended(&events), Ok(()));
+        match deregistered {
+            Ok(()) => assert!(buffer.memory.upgrade().is_none(), "its memory has gone"),
+            Err(error) => {
+                assert_eq!(error, CoreError::BufferBusy { buffer: buffer.handle });
+                assert!(taken.is_none(), "whoever has the last event finds its buffer free");
+                buffer.give_back(&rig.core);
+            }
+        }
+        rig.finish(&[]);
+    });
+}
+
+#[test]
+fn a_last_event_and_a_deregistration() {
+    deregistered_while_it_ends();
+}
+
+#[test]
+fn an_event_that_comes_before_its_operation_has_left_finds_the_buffer_busy() {
+    needs(LEAVE, deregistered_while_it_ends, "finds its buffer free");
+}
+
+#[test]
+fn a_weak_association_lets_memory_go_that_is_written_to() {
+    needs(ASSOCIATION, deregistered_while_it_ends, "Causality violation");
+}
+
+/// Events of two MDs come from two threads at once, and there is one producer: both reach the client.
+#[test]
+fn two_callbacks_at_once() {
+    check(|| {
+        let rig = Rig::new();
+        let buffers = [rig.buffer(0), rig.buffer(1)];
+        for buffer in &buffers {
+            rig.submit(buffer, OperationKind::PassiveReceive).expect("it starts");
+        }
+        let lnet = rig.lnet.clone();
+        let arriving = thread::spawn(move || lnet.arrive(0, &Payload::default()));
+        assert!(rig.lnet.arrive(1, &Payload::default()));
+        assert!(arriving.join().unwrap());
+        let events = events(&rig.tm);
+        assert!(buffers.iter().all(|buffer| buffer.ended(&events) == Ok(())));
+        rig.finish(&[&buffers[0], &buffers[1]]);
+    });
+}

@@ -1,0 +1,265 @@
+//! An LNet that does what a model says, with the engine's promises and none beyond:
+//!
+//! - The events of an MD never overlap; those of different MDs may.
+//! - The event with `unlinked` is an MD's last, and comes exactly once.
+//! - Unlinking an idle MD gives one UNLINK event before the call returns; a busy one has `unlinked` in its last event, with
+//!   ETIMEDOUT in place of a success; one that is unlinked already is ENOENT.
+//! - An event queue is EBUSY while an MD uses it. `wake` comes after the lock is released, and may come after the queue has
+//!   been freed.
+//!
+//! An MD's handle is its number: the first that is made has 0.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lnet_api::{
+    EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError, Md, MdHandle, MeHandle, MeSpec,
+    Polled, Put, Unlink,
+};
+use lnet_nid::{Nid, Pid, Portal, ProcessId};
+use loom::cell::UnsafeCell;
+use loom::sync::Mutex;
+
+use super::BYTES;
+
+const MDS: usize = 2;
+
+#[derive(Default)]
+pub(super) struct ScriptedLnet {
+    eq: Mutex<Eq>,
+    mds: [Mutex<Slot>; MDS],
+    made: AtomicU64,
+    sending: Sending,
+}
+
+/// What becomes of a PUT.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Sending {
+    /// It is sent inside the call, as over the loopback.
+    #[default]
+    Inside,
+    /// The call refuses it.
+    Refused,
+}
+
+#[derive(Default)]
+struct Eq {
+    handler: Option<Arc<dyn EventHandler>>,
+    users: usize,
+}
+
+#[derive(Default)]
+enum Slot {
+    #[default]
+    Free,
+    Live(Live),
+    Gone,
+}
+
+struct Live {
+    md: Md,
+    /// A message uses it.
+    busy: bool,
+    /// It was unlinked while it was busy.
+    aborted: bool,
+}
+
+/// What a message writes to. In loom's eyes two writes that nothing orders are a fault.
+#[derive(Default)]
+pub(super) struct Payload(UnsafeCell<u8>);
+
+impl Payload {
+    pub(super) fn write(&self) {
+        self.0.with_mut(|_| ());
+    }
+}
+
+impl ScriptedLnet {
+    pub(super) fn new(sending: Sending) -> ScriptedLnet {
+        ScriptedLnet { sending, ..ScriptedLnet::default() }
+    }
+
+    /// A message arrives for an MD, writes its payload, and is finalised; false if it finds no MD.
+    pub(super) fn arrive(&self, number: u64, payload: &Payload) -> bool {
+        let found = self.begin(number);
+        if found {
+            payload.write();
+            self.finalise(number, EventKind::Put, Ok(()), true);
+        }
+        found
+    }
+
+    /// A GET cannot be sent. Its MD would wait for the REPLY.
+    pub(super) fn fail_send(&self, number: u64) {
+        self.finalise(number, EventKind::Send, Err(Errno::EIO), false);
+    }
+
+    /// LNet ends with its node, and lets go of an event queue that was not freed. True if there was one.
+    pub(super) fn shut_down(&self) -> bool {
+        let handler = self.eq.lock().unwrap().handler.take();
+        handler.is_some()
+    }
+
+    /// No MD is live and no event queue is left.
+    pub(super) fn assert_empty(&self) {
+        assert!(self.mds.iter().all(|slot| !matches!(&*slot.lock().unwrap(), Slot::Live(_))));
+        let eq = self.eq.lock().unwrap();
+        assert!(eq.handler.is_none() && eq.users == 0);
+    }
+
+    fn begin(&self, number: u64) -> bool {
+        match &mut *self.slot(number).lock().unwrap() {
+            Slot::Live(live) => {
+                live.busy = true;
+                true
+            }
+            Slot::Free | Slot::Gone => false,
+        }
+    }
+
+    /// The message of a busy MD is over; the MD with it if it is exhausted or was unlinked.
+    fn finalise(&self, number: u64, kind: EventKind, status: Result<(), Errno>, exhausted: bool) {
+        let mut slot = self.slot(number).lock().unwrap();
+        let Slot::Live(live) = &mut *slot else { panic!("a busy MD has gone") };
+        live.busy = false;
+        let status = if live.aborted { status.and(Err(Errno::ETIMEDOUT)) } else { status };
+        let unlinked = exhausted || live.aborted;
+        let wake = self.deliver(&mut slot, number, kind, status, unlinked);
+        drop(slot);
+        wake.wake();
+    }
+
+    /// Hands an event to the callback under the MD's lock.
+    fn deliver(
+        &self,
+        slot: &mut Slot,
+        number: u64,
+        kind: EventKind,
+        status: Result<(), Errno>,
+        unlinked: bool,
+    ) -> Arc<dyn EventHandler> {
+        let Slot::Live(live) = slot else { panic!("an event of an MD that has gone") };
+        let handler = self.eq.lock().unwrap().handler.clone().expect("its event queue is not free");
+        handler.event(&Event {
+            md: MdHandle(number),
+            user_ptr: live.md.user_ptr,
+            mlength: BYTES as u32,
+            status,
+            unlinked,
+            ..Event::blank(kind, ProcessId::ANY)
+        });
+        if unlinked {
+            *slot = Slot::Gone;
+            self.eq.lock().unwrap().users -= 1;
+        }
+        handler
+    }
+
+    fn make(&self, md: Md, busy: bool) -> Result<MdHandle, LNetError> {
+        let mut eq = self.eq.lock().unwrap();
+        if eq.handler.is_none() {
+            return Err(gone("event queue", 0));
+        }
+        eq.users += 1;
+        drop(eq);
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        *self.slot(number).lock().unwrap() = Slot::Live(Live { md, busy, aborted: false });
+        Ok(MdHandle(number))
+    }
+
+    fn slot(&self, number: u64) -> &Mutex<Slot> {
+        &self.mds[number as usize]
+    }
+}
+
+fn gone(object: &'static str, handle: u64) -> LNetError {
+    LNetError::NoSuch { object, handle }
+}
+
+impl LNet for ScriptedLnet {
+    fn eq_alloc(&self, handler: Arc<dyn EventHandler>) -> Result<EqHandle, LNetError> {
+        self.eq.lock().unwrap().handler = Some(handler);
+        Ok(EqHandle(0))
+    }
+
+    fn eq_alloc_polled(&self, _: usize, _: Option<Arc<dyn EventHandler>>) -> Result<EqHandle, LNetError> {
+        unreachable!("nobody polls")
+    }
+
+    fn eq_poll(&self, _: &[EqHandle]) -> Result<Option<Polled>, LNetError> {
+        unreachable!("nobody polls")
+    }
+
+    fn eq_free(&self, handle: EqHandle) -> Result<(), LNetError> {
+        let mut eq = self.eq.lock().unwrap();
+        if eq.users > 0 {
+            return Err(LNetError::Busy { object: "event queue", handle: handle.0 });
+        }
+        let freed = eq.handler.take();
+        drop(eq);
+        freed.map(drop).ok_or(gone("event queue", handle.0))
+    }
+
+    fn me_attach(&self, _: &MeSpec) -> Result<MeHandle, LNetError> {
+        Ok(MeHandle(0))
+    }
+
+    fn me_insert(&self, _: MeHandle, _: &MeSpec) -> Result<MeHandle, LNetError> {
+        unreachable!("entries are only appended")
+    }
+
+    fn me_unlink(&self, _: MeHandle) -> Result<(), LNetError> {
+        unreachable!("entries go with their MDs")
+    }
+
+    fn md_attach(&self, _: MeHandle, md: Md, _: Unlink) -> Result<MdHandle, LNetError> {
+        self.make(md, false)
+    }
+
+    fn md_bind(&self, md: Md, _: Unlink) -> Result<MdHandle, LNetError> {
+        self.make(md, false)
+    }
+
+    fn md_unlink(&self, MdHandle(number): MdHandle) -> Result<(), LNetError> {
+        let mut slot = self.slot(number).lock().unwrap();
+        match &mut *slot {
+            Slot::Live(live) if live.busy && !live.aborted => {
+                live.aborted = true;
+                Ok(())
+            }
+            Slot::Live(live) if !live.busy => {
+                let wake = self.deliver(&mut slot, number, EventKind::Unlink, Ok(()), true);
+                drop(slot);
+                wake.wake();
+                Ok(())
+            }
+            _ => Err(gone("MD", number)),
+        }
+    }
+
+    fn put(&self, put: &Put) -> Result<(), LNetError> {
+        if self.sending == Sending::Refused {
+            return Err(LNetError::NoRoute { nid: put.target.nid });
+        }
+        if !self.begin(put.md.0) {
+            return Err(gone("MD", put.md.0));
+        }
+        self.finalise(put.md.0, EventKind::Send, Ok(()), true);
+        Ok(())
+    }
+
+    /// It waits to be sent.
+    fn get(&self, get: &Get) -> Result<(), LNetError> {
+        if self.begin(get.md.0) { Ok(()) } else { Err(gone("MD", get.md.0)) }
+    }
+
+    fn set_lazy(&self, _: Portal, _: bool) {}
+
+    fn distance(&self, nid: Nid) -> Result<lnet_api::Distance, LNetError> {
+        Err(LNetError::NoRoute { nid })
+    }
+
+    fn local_ids(&self) -> Vec<ProcessId> {
+        vec![ProcessId::new(Nid::LOOPBACK, Pid::LNET)]
+    }
+}

@@ -1,0 +1,95 @@
+//! Stopping and dropping a transfer machine while LNet calls it (S-415, K1).
+
+use super::lnet::Payload;
+use super::*;
+use crate::sync::STOP;
+
+/// MT-235: a transfer machine is busy until the last event has been taken and LNet has let go of its MD. Once it has stopped
+/// and is gone, the callback's wake-up may still be on its way, and what it touches lives.
+#[test]
+fn a_last_event_and_a_stop() {
+    check(|| {
+        let (rig, buffer) = Rig::receiving();
+        let Rig { lnet, core, tm } = rig;
+        let other = lnet.clone();
+        let arriving = thread::spawn(move || other.arrive(0, &Payload::default()));
+        let taken = tm.event_get();
+        let stopped = tm.stop();
+        match &stopped {
+            Ok(()) => assert!(taken.is_some(), "stopped with an event to come"),
+            Err(error) => assert_eq!(error.errno(), Errno::EBUSY),
+        }
+        let tm = match stopped {
+            Ok(()) => {
+                let refused = tm.submit(&buffer.operation(OperationKind::PassiveReceive));
+                assert_eq!(refused, Err(CoreError::Stopped { address: tm.address() }));
+                drop(tm);
+                None
+            }
+            Err(_) => Some(tm),
+        };
+        assert!(arriving.join().unwrap());
+        let later = tm.iter().flat_map(events);
+        assert_eq!(buffer.ended(&taken.into_iter().chain(later).collect::<Vec<_>>()), Ok(()));
+        buffer.give_back(&core);
+        if let Some(tm) = tm {
+            tm.stop().expect("LNet has let go");
+        }
+        lnet.assert_empty();
+        assert_eq!(core.faults(), Faults::default());
+    });
+}
+
+/// An operation starts while the transfer machine stops: one of them is refused, and says why.
+fn started_while_it_stops() {
+    check(|| {
+        let rig = Arc::new(Rig::new());
+        let buffer = Arc::new(rig.buffer(0));
+        let starting = thread::spawn({
+            let (rig, buffer) = (rig.clone(), buffer.clone());
+            move || rig.submit(&buffer, OperationKind::PassiveReceive)
+        });
+        let stopped = rig.tm.stop();
+        match starting.join().unwrap() {
+            Ok(_) => {
+                assert_eq!(stopped.expect_err("an operation is in flight").errno(), Errno::EBUSY);
+                rig.cancel(&buffer).expect("it is in flight");
+                assert_eq!(buffer.ended(&events(&rig.tm)), CANCELLED);
+            }
+            Err(error) => assert_eq!(error, CoreError::Stopped { address: rig.tm.address() }),
+        }
+        rig.finish(&[&buffer]);
+    });
+}
+
+#[test]
+fn a_start_and_a_stop() {
+    started_while_it_stops();
+}
+
+#[test]
+fn with_the_lock_let_go_between_look_and_refusal_both_go_ahead() {
+    needs(STOP, started_while_it_stops, "assertion `left == right` failed");
+}
+
+/// A transfer machine is dropped in use while a callback runs. The client's event is lost, as it asked for, but the callback
+/// touches nothing that is gone, and the buffer is free when LNet has let go of it. If LNet held the MD at the drop, the
+/// event queue stays until the node ends, and so does the address.
+#[test]
+fn a_message_and_a_drop() {
+    check(|| {
+        let (rig, buffer) = Rig::receiving();
+        let Rig { lnet, core, tm } = rig;
+        let address = tm.address().to_string();
+        let other = lnet.clone();
+        let arriving = thread::spawn(move || other.arrive(0, &Payload::default()));
+        drop(tm);
+        arriving.join().unwrap();
+        buffer.give_back(&core);
+        let again = start_machine(&core, &address).map(drop);
+        let left = lnet.shut_down();
+        assert_eq!(again.is_err(), left, "the address stays taken as long as the queue: {again:?}");
+        lnet.assert_empty();
+        assert_eq!(core.faults(), Faults::default());
+    });
+}

@@ -1,0 +1,107 @@
+//! The bell: no wake-up is lost, though the first wait only makes the sleeper (S-412, S-415).
+
+use std::os::fd::BorrowedFd;
+
+use lnet_api::Sleeper;
+use loom::sync::atomic::{AtomicBool, Ordering, fence};
+use loom::sync::{Condvar, Mutex};
+
+use super::lnet::Payload;
+use super::*;
+use crate::bell::Bell;
+use crate::sync::BELL;
+
+/// [`lnet_api::EventFd`] as loom can see it. Who sleeps with nobody left to wake it is a deadlock, which loom reports.
+#[derive(Default)]
+struct ModelledSleeper {
+    asleep: AtomicBool,
+    woken: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl ModelledSleeper {
+    fn sleep(&self) {
+        let mut woken = self.woken.lock().unwrap();
+        while !*woken {
+            woken = self.changed.wait(woken).unwrap();
+        }
+    }
+}
+
+impl Sleeper for ModelledSleeper {
+    fn fd(&self) -> BorrowedFd<'_> {
+        unreachable!("the model sleeps without descriptors")
+    }
+
+    fn prepare(&self) {
+        self.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    fn finish(&self) {
+        self.asleep.swap(false, Ordering::AcqRel);
+    }
+
+    fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
+            *self.woken.lock().unwrap() = true;
+            self.changed.notify_one();
+        }
+    }
+}
+
+/// One round of [`lnet_api::wait_until`], which is the first: it makes the sleeper, and sleeps unless there is news.
+fn first_wait(bell: &Bell, ready: impl Fn() -> bool) {
+    let modelled = Arc::new(ModelledSleeper::default());
+    let made: Arc<dyn Sleeper> = modelled.clone();
+    let sleeper = bell.sleeper_or(|| Ok(made)).expect("a sleeper");
+    sleeper.prepare();
+    if !ready() {
+        modelled.sleep();
+        assert!(ready(), "woken without news");
+    }
+    sleeper.finish();
+}
+
+/// News and the first wait, with nothing else that could order them.
+fn a_bell_is_rung_at_the_first_wait() {
+    check(|| {
+        let shared = Arc::new((Bell::default(), AtomicBool::new(false)));
+        let ringing = thread::spawn({
+            let shared = shared.clone();
+            move || {
+                let (bell, news) = &*shared;
+                news.store(true, Ordering::Relaxed);
+                bell.ring();
+            }
+        });
+        let (bell, news) = &*shared;
+        first_wait(bell, || news.load(Ordering::Relaxed));
+        ringing.join().unwrap();
+    });
+}
+
+#[test]
+fn a_ring_and_the_first_wait() {
+    a_bell_is_rung_at_the_first_wait();
+}
+
+#[test]
+fn a_bell_without_its_fence_is_not_heard() {
+    needs(BELL, a_bell_is_rung_at_the_first_wait, "deadlock");
+}
+
+/// The same with a real callback, whose news is an event in the queue.
+#[test]
+fn an_event_and_the_first_wait() {
+    check(|| {
+        let (rig, buffer) = Rig::receiving();
+        let lnet = rig.lnet.clone();
+        let arriving = thread::spawn(move || lnet.arrive(0, &Payload::default()));
+        first_wait(&rig.tm.shared().bell, || rig.tm.pending());
+        assert_eq!(buffer.ended(&events(&rig.tm)), Ok(()));
+        arriving.join().unwrap();
+        rig.finish(&[&buffer]);
+    });
+}
