@@ -5,17 +5,20 @@
 //! - [`Lnd`] is what a network driver offers to the engine, and [`Upcalls`] what the engine offers to a driver.
 //! - [`Drive`] is the handle by which a waiting thread moves a whole node forward itself, without knowing any LND;
 //!   [`wait_until`] is the one way in which threads wait, and [`Tokens`] keeps two of them off one shard.
+//! - [`corked`] lets messages that are sent in one go leave together.
 //!
-//! There is no behaviour here beyond waiting: matching, credits and messages live in the engine, sockets in the LNDs.
+//! There is no behaviour here beyond waiting and corks: matching, credits and messages live in the engine, sockets in the LNDs.
 
 #![forbid(unsafe_code)]
 
+mod cork;
 mod drive;
 mod error;
 mod event;
 mod lnd;
 mod lnet;
 
+pub use cork::{CORKED_MAX, Flush, corked, leave_to_uncork};
 pub use drive::{
     Clock, Drive, Ending, EventFd, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper, Tokens, Watch, drive_shard,
     wait_until,

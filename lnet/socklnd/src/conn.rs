@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use lnet_api::{Errno, Sent, Tx, TxToken};
+use lnet_api::{Errno, Flush, Sent, Tx, TxToken, leave_to_uncork};
 use lnet_proto::ProtoError;
 use lnet_proto::sock::{ConnType, Version};
 use parking_lot::Mutex;
@@ -20,7 +20,7 @@ mod outbox;
 
 use outbox::Outbox;
 
-/// How many bytes wait for the end of a poll.
+/// How many bytes wait for the end of a poll, or for an uncork.
 const CORK_BYTES_MAX: usize = 64 << 10;
 
 /// How many bytes wait for the next poll: a few small messages. A burst of more leaves in several calls, the first of
@@ -48,6 +48,12 @@ pub(crate) struct Conn {
     /// Bytes written since it stands, to see whether it moves.
     written: AtomicU64,
     outbox: Mutex<Outbox>,
+}
+
+impl Flush for Conn {
+    fn flush(&self) {
+        Conn::flush(self);
+    }
 }
 
 /// The sender's own message: its result goes back to it, not through an upcall.
@@ -86,8 +92,9 @@ impl Conn {
     }
 
     /// Sends a message: at once if nobody writes, else whoever writes takes it along. What a polling thread sends leaves at
-    /// the end of the poll, so that all that a burst of arrivals causes goes in one call; a burst of messages sent
-    /// between two polls may wait for the next one (see [`crate::burst`]).
+    /// the end of the poll, so that all that a burst of arrivals causes goes in one call; so does what it sends under a cork
+    /// ([`lnet_api::corked`]); a burst of messages sent between two polls may wait for the next one (see
+    /// [`crate::burst`]).
     pub(crate) fn send(self: &Arc<Conn>, tx: &mut Tx) -> Sent {
         let token = tx.token;
         let message = match Outgoing::message(tx, self.version) {
@@ -97,16 +104,20 @@ impl Conn {
         let length = message.len();
         let queued = self.queued.fetch_add(length, Ordering::Relaxed) + length;
         let polling = self.shard.is_polling_here();
+        let corked = !polling && queued < CORK_BYTES_MAX && leave_to_uncork(self);
         let wait = if polling {
             queued < CORK_BYTES_MAX
         } else {
-            self.shard.may_defer() && queued < DEFER_BYTES_MAX
+            !corked && self.shard.may_defer() && queued < DEFER_BYTES_MAX
         };
         let mut outbox = self.outbox.lock();
         if let Some(errno) = outbox.closed {
             return Sent::Now(Err(errno));
         }
         outbox.queue.push_back(message);
+        if corked {
+            return Sent::Later;
+        }
         if wait {
             let listed = std::mem::replace(&mut outbox.corked, true);
             drop(outbox);

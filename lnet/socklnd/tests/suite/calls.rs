@@ -1,8 +1,80 @@
 //! System calls and copies, counted.
 
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use crate::common::{drive, idle_pair, memory, pattern};
+use lnet_api::corked;
+
+use crate::common::{Node, drive, idle_pair, memory, pattern};
+
+/// What takes longer has hung.
+const HUNG: Duration = Duration::from_secs(60);
+
+/// System calls, and messages that have left, since `before`.
+fn sent_since(node: &Node, before: (u64, u64)) -> (u64, u64) {
+    let tx = node.counters().tx;
+    (tx.calls - before.0, tx.messages - before.1)
+}
+
+/// What is sent under a cork leaves in one call at its end, between two polls and before the first one.
+#[test]
+fn a_batch_leaves_in_one_call() {
+    const COUNT: usize = 16;
+    let (a, b) = idle_pair();
+    for batch in 0..3 {
+        let before = sent_since(&a, (0, 0));
+        let tokens = corked(|| {
+            let tokens: Vec<_> =
+                (0..COUNT).map(|number| a.put_bytes(b.id(), &pattern(number as u64, 64), 0)).collect();
+            assert_eq!(sent_since(&a, before), (0, 0));
+            tokens
+        });
+        assert_eq!(sent_since(&a, before), (1, COUNT as u64));
+        assert!(tokens.into_iter().all(|token| a.sent(token) == Some(Ok(()))), "each is told to have left");
+        drive(&[&b], || b.received() == 1 + (batch + 1) * COUNT);
+    }
+}
+
+/// Also those that another thread sends at the same time under a cork of its own, over the same connection.
+#[test]
+fn batches_of_two_threads_leave_completely() {
+    const BATCHES: usize = 50;
+    const COUNT: usize = 16;
+    let (a, b) = idle_pair();
+    let wakeups = a.counters().tx.wakeups;
+    let send = || {
+        for _ in 0..BATCHES {
+            let send_one = |number| a.put_bytes(b.id(), &pattern(number, 64), 0);
+            let tokens = corked(|| (0..COUNT as u64).map(send_one).collect::<Vec<_>>());
+            // Whoever wrote when this thread was done takes along what this thread has left.
+            let begun = Instant::now();
+            while tokens.iter().any(|&token| a.sent(token).is_none()) {
+                assert!(begun.elapsed() < HUNG, "a message waits");
+                std::thread::yield_now();
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(send);
+        scope.spawn(send);
+        drive(&[&b], || b.received() == 1 + 2 * BATCHES * COUNT);
+    });
+    assert_eq!(a.counters().tx.wakeups, wakeups, "nobody had to come for what was left");
+}
+
+/// What is too long to wait for others goes at once.
+#[test]
+fn a_cork_holds_back_no_more_than_a_socket_takes() {
+    let (a, b) = idle_pair();
+    let before = sent_since(&a, (0, 0));
+    corked(|| {
+        a.put_bytes(b.id(), &pattern(1, 64), 0);
+        assert_eq!(sent_since(&a, before), (0, 0));
+        a.put_bytes(b.id(), &pattern(2, 100 << 10), 0);
+        assert!(sent_since(&a, before).0 > 0);
+    });
+    drive(&[&a, &b], || b.received() == 3);
+}
 
 /// Header and payload leave in one call, of however many fragments of odd sizes.
 #[test]
