@@ -18,6 +18,10 @@ const LATE_COST: i32 = 16;
 /// No good past outweighs more than four late bursts in a row.
 const TRUST_MAX: i32 = 4 * LATE_COST;
 
+/// Trust after a pause: what made the last bursts late is most likely over, and one late burst does not mean that it is
+/// not.
+const TRUST_AGAIN: i32 = TRUST_MAX / 2;
+
 /// How long messages leave at once when too many have waited too long, at first. It doubles each time. Short, for on a
 /// busy machine the next bursts may well be in time.
 const PAUSE_MIN_NS: u64 = 10_000_000;
@@ -92,7 +96,7 @@ impl Patience {
         self.trust =
             if waited_ns > SOON_NS { self.trust - LATE_COST } else { (self.trust + 1).min(TRUST_MAX) };
         if self.trust < 0 {
-            self.trust = 0;
+            self.trust = TRUST_AGAIN;
             self.pause_ns = (2 * self.pause_ns).clamp(PAUSE_MIN_NS, PAUSE_MAX_NS);
             self.until_ns = now_ns.saturating_add(self.pause_ns);
         } else if self.trust == TRUST_MAX {
@@ -125,13 +129,22 @@ mod tests {
         }
     }
 
+    /// Late bursts, until messages may wait no more.
+    fn late(patience: &mut Patience, now_ns: u64) -> i32 {
+        let mut bursts = 0;
+        while patience.allows(now_ns) {
+            patience.learn(now_ns, SOON_NS + 1);
+            bursts += 1;
+        }
+        bursts
+    }
+
     #[test]
-    fn who_keeps_messages_waiting_is_trusted_less_each_time() {
-        let mut patience = Patience { trust: 0, ..Patience::new() };
-        assert!(patience.allows(0));
+    fn who_keeps_messages_waiting_is_trusted_for_less_of_the_time_each_time() {
+        let mut patience = Patience::new();
         let mut now_ns = 0;
         for expected_ns in (0..12).map(|doublings| PAUSE_MIN_NS << doublings).chain([PAUSE_MAX_NS]) {
-            patience.learn(now_ns, SOON_NS + 1);
+            late(&mut patience, now_ns);
             assert!(!patience.allows(now_ns + expected_ns - 1));
             now_ns += expected_ns;
             assert!(patience.allows(now_ns));
@@ -139,12 +152,18 @@ mod tests {
         for _ in 0..TRUST_MAX {
             patience.learn(now_ns, SOON_NS);
         }
-        for _ in 0..TRUST_MAX / LATE_COST {
-            patience.learn(now_ns, SOON_NS + 1);
-            assert!(patience.allows(now_ns), "now and then anybody is late");
+        assert_eq!(late(&mut patience, now_ns), TRUST_MAX / LATE_COST + 1, "now and then anybody is late");
+        assert!(patience.allows(now_ns + PAUSE_MIN_NS), "trust had come back");
+    }
+
+    #[test]
+    fn one_late_burst_after_a_pause_is_no_reason_for_the_next() {
+        let mut patience = Patience::new();
+        let mut now_ns = 0;
+        for _ in 0..20 {
+            assert!(late(&mut patience, now_ns) > 1);
+            now_ns = patience.until_ns;
         }
-        patience.learn(now_ns, SOON_NS + 1);
-        assert!(!patience.allows(now_ns) && patience.allows(now_ns + PAUSE_MIN_NS), "trust had come back");
     }
 
     #[test]
