@@ -48,14 +48,51 @@ pub trait CoreTm: Send + Sync {
     /// Its address, the transfer machine id filled in.
     fn address(&self) -> Address;
 
-    /// Starts an operation. It may have ended already when this returns: its events lie in the queue either way.
+    /// Starts operations, and lets what they send leave together. Each is started or refused by itself, in this order; a
+    /// refusal does not stop those behind it. `outcome` is told of each once, by its place and in order, before this returns.
+    ///
+    /// What can be checked at once is refused at once: the buffer is free and no event comes. What is found out later, or
+    /// by somebody else (a transport may hand operations over to another process), is told by the operation's last event:
+    /// a client must be ready for either. An operation may have ended already when `outcome` hears of it: its events lie in
+    /// the queue, and only there. `outcome` is called without a lock, but must not call the transfer machine.
+    ///
+    /// A buffer has one operation at a time, in a batch too: a second one may be refused though the first ends within this
+    /// call.
     ///
     /// # Errors
-    /// EINVAL for lengths and counts that do not fit the buffer and for a descriptor that cannot be, EPERM for one of the
-    /// wrong direction, EFBIG for one of a size that does not fit, ENOENT for an unknown buffer, EBUSY for one in flight,
-    /// ENOMEM without space for events, ESHUTDOWN after [`CoreTm::stop`], or what LNet says. The buffer is free and no event
-    /// comes.
-    fn submit(&self, operation: &Operation) -> Result<Submitted, CoreError>;
+    /// Of each operation: EINVAL for lengths and counts that do not fit the buffer and for a descriptor that cannot be, EPERM
+    /// for one of the wrong direction, EFBIG for one of a size that does not fit, ENOENT for an unknown buffer, EBUSY for one
+    /// in flight, ENOMEM without space for events, ESHUTDOWN after [`CoreTm::stop`], or what LNet says.
+    ///
+    /// ```
+    /// use nlx_core::{Address, BufferHandle, CoreError, CoreTm, Operation, OperationKind};
+    ///
+    /// /// Sends the same number of bytes of each buffer; gives those that could not be sent.
+    /// fn send_all(
+    ///     tm: &dyn CoreTm, buffers: &[BufferHandle], length: u64, to: Address,
+    /// ) -> Vec<(BufferHandle, CoreError)> {
+    ///     let kind = OperationKind::Send { length, to };
+    ///     let operations: Vec<_> = buffers.iter().map(|&buffer| Operation { buffer, cookie: 0, kind }).collect();
+    ///     let mut refused = Vec::new();
+    ///     tm.submit_all(&operations, &mut |at, outcome| refused.extend(outcome.err().map(|error| (buffers[at], error))));
+    ///     refused
+    /// }
+    /// ```
+    fn submit_all(
+        &self,
+        operations: &[Operation],
+        outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
+    );
+
+    /// Starts an operation: a batch of one ([`CoreTm::submit_all`]).
+    ///
+    /// # Errors
+    /// As there.
+    fn submit(&self, operation: &Operation) -> Result<Submitted, CoreError> {
+        let mut told = None;
+        self.submit_all(std::slice::from_ref(operation), &mut |_, outcome| told = Some(outcome));
+        told.unwrap_or_else(|| unreachable!("a transport tells the outcome of each operation"))
+    }
 
     /// Asks for the end of the operation that `buffer` has, if it carries this cookie. Its last event still comes: with
     /// ECANCELED, or with what it was if the operation won (S-414).

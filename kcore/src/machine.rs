@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lnet_api::{EqHandle, wait_until};
+use lnet_api::{EqHandle, corked, wait_until};
 use nlx_bev_cqueue::{Consumer, Heap};
 use nlx_core::{Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, Operation, Submitted};
 
@@ -57,27 +57,41 @@ impl Machine {
         self.ring.lock().consumer.slots()
     }
 
-    /// Starts an operation for whose events there is room.
-    fn begin(&self, operation: &Operation) -> Result<Submitted, CoreError> {
+    /// Starts an operation, whose events take of this room.
+    fn begin(
+        &self,
+        operation: &Operation,
+        started_ns: u64,
+        room: &mut Room<'_>,
+    ) -> Result<Submitted, CoreError> {
         let address = &self.shared.address;
         let buffer = self.domain.buffers.find(operation.buffer)?;
         let plan = Plan::new(&operation.kind, &buffer.memory()?, address, &self.domain.limits)?;
         let (queue, events) = (operation.kind.queue(), operation.kind.events_max());
-        let entered =
-            self.shared.enter(NewOp { queue, buffer: &buffer, cookie: operation.cookie, events })?;
+        let entered = self.shared.enter(NewOp {
+            queue,
+            buffer: &buffer,
+            cookie: operation.cookie,
+            events,
+            started_ns,
+        })?;
         let descriptor = plan.descriptor(self.descriptors, address, entered.counter).inspect_err(|_| {
             self.shared.withdraw(entered.key);
         })?;
         plan.start(&self.shared, self.eq, entered)?;
+        room.events -= events;
         Ok(Submitted { descriptor })
     }
 
     /// Makes sure that there is room for this many more events.
-    fn provision(&self, events: u32) -> Result<(), CoreError> {
+    fn provision(&self, events: u64) -> Result<Room<'_>, CoreError> {
         let mut ring = self.ring.lock();
         let limit = ring.consumer.max_slots() as usize - 1;
-        ring.provision(events)
-            .map_err(|_| CoreError::TooMany { objects: "events of operations in flight", limit })
+        let provisioned = u32::try_from(events).ok().filter(|&events| ring.provision(events).is_ok());
+        match provisioned {
+            Some(events) => Ok(Room { machine: self, events }),
+            None => Err(CoreError::TooMany { objects: "events of operations in flight", limit }),
+        }
     }
 
     fn take_wake_up(&self) -> bool {
@@ -117,20 +131,47 @@ impl Machine {
     }
 }
 
+/// Room for events that no operation has taken yet: it is given back when this is dropped.
+struct Room<'a> {
+    machine: &'a Machine,
+    events: u32,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        if self.events > 0 {
+            self.machine.release(&mut self.machine.ring.lock(), self.events);
+        }
+    }
+}
+
 impl CoreTm for Machine {
     fn address(&self) -> Address {
         self.shared.address
     }
 
-    fn submit(&self, operation: &Operation) -> Result<Submitted, CoreError> {
-        let events = operation.kind.events_max();
-        self.provision(events)?;
-        let begun = self.begin(operation);
-        if begun.is_err() {
-            self.release(&mut self.ring.lock(), events);
-        }
+    fn submit_all(
+        &self,
+        operations: &[Operation],
+        outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
+    ) {
+        let events = |operation: &Operation| u64::from(operation.kind.events_max());
+        let started_ns = self.shared.drive.now_ns();
+        // Room for all at once; if there is not so much, for each by itself.
+        let mut all = self.provision(operations.iter().map(events).sum()).ok();
+        corked(|| {
+            for (place, operation) in operations.iter().enumerate() {
+                let begun = match &mut all {
+                    Some(room) => self.begin(operation, started_ns, room),
+                    None => self
+                        .provision(events(operation))
+                        .and_then(|mut room| self.begin(operation, started_ns, &mut room)),
+                };
+                outcome(place, begun);
+            }
+        });
+        drop(all);
         debug_assert!(self.invariant(&self.ring.lock().consumer));
-        begun
     }
 
     fn cancel(&self, buffer: BufferHandle, cookie: u64) -> Result<(), CoreError> {

@@ -43,6 +43,7 @@ pub(crate) struct NewOp<'a> {
     pub(crate) buffer: &'a Arc<Buffer>,
     pub(crate) cookie: u64,
     pub(crate) events: u32,
+    pub(crate) started_ns: u64,
 }
 
 /// An operation that has been entered.
@@ -81,7 +82,6 @@ impl Shared {
     /// Enters an operation: gives it its buffer and, if it is passive, its match bits. From here on its events are
     /// expected; the event that ends it may come before [`Shared::set_md`].
     pub(crate) fn enter(&self, new: NewOp<'_>) -> Result<Entered, CoreError> {
-        let started_ns = self.drive.now_ns();
         let passive = new.queue.is_passive();
         let random = self.random.as_ref().filter(|_| passive).map(Random::number).transpose()?;
         let mut side = self.side.lock();
@@ -101,7 +101,7 @@ impl Shared {
                 buffer: new.buffer.clone(),
                 handle: new.buffer.handle(),
                 cookie: new.cookie,
-                started_ns,
+                started_ns: new.started_ns,
                 events: new.events,
                 counter,
                 md: None,

@@ -7,8 +7,13 @@ use super::*;
 fn a_cancel_before_the_md_is_known_is_done_by_who_learns_of_it() {
     let rig = Rig::new();
     let buffer = rig.tm.domain().buffers.find(rig.buffer).unwrap();
-    let new =
-        crate::shared::NewOp { queue: Queue::PassiveBulkReceive, buffer: &buffer, cookie: COOKIE, events: 1 };
+    let new = crate::shared::NewOp {
+        queue: Queue::PassiveBulkReceive,
+        buffer: &buffer,
+        cookie: COOKIE,
+        events: 1,
+        started_ns: 0,
+    };
     let entered = rig.tm.shared().enter(new).unwrap();
     assert_eq!(rig.tm.shared().cancel(&buffer, COOKIE), Ok(None));
     assert!(rig.tm.shared().set_md(entered.key, MdHandle(77)), "it is to be unlinked");

@@ -1,6 +1,6 @@
 //! Operations that end inside the calls that start them, over `0@lo` (MT-225).
 
-use nlx_core::OperationKind;
+use nlx_core::{Operation, OperationKind};
 
 use super::pair;
 use crate::bed::*;
@@ -56,5 +56,31 @@ fn messages_to_oneself_are_there_at_once() {
         assert_eq!((came.offset, came.sender()), (8 * number, Some(tm.address())));
         assert_eq!((came.unlinked(), sent.unlinked()), (number == 7, true));
     }
+    pair.assert_idle();
+}
+
+/// MT-225: operations of a batch end inside the call, while those behind them have not begun.
+#[test]
+fn operations_of_a_batch_end_while_others_have_not_begun() {
+    let pair = pair();
+    let tm = &pair.a.tm;
+    let (inbox, _) = pair.a.buffer(64);
+    let [first, second, late] = [(); 3].map(|()| pair.a.buffer(8).0);
+    let receive = OperationKind::Receive { min_receive_size: 8, max_messages: 2 };
+    let send = OperationKind::Send { length: 8, to: tm.address() };
+    let kinds = [(first, send), (inbox, receive), (second, send), (late, send)];
+    let operations = kinds.map(|(buffer, kind)| Operation { buffer, cookie: buffer.0, kind });
+    let mut began = 0;
+    tm.submit_all(&operations, &mut |_, outcome| began += usize::from(outcome.is_ok()));
+    assert_eq!(began, operations.len());
+    let events: Vec<_> = std::iter::from_fn(|| tm.event_get()).collect();
+    // The first message found nobody: nothing was posted yet.
+    let came: Vec<_> = events.iter().filter(|event| event.buffer() == inbox).collect();
+    assert_eq!(
+        came.iter().map(|event| (event.offset, event.unlinked())).collect::<Vec<_>>(),
+        [(0, false), (8, true)]
+    );
+    let sent: Vec<_> = events.iter().map(|event| event.buffer()).filter(|&buffer| buffer != inbox).collect();
+    assert_eq!(sent, [first, second, late]);
     pair.assert_idle();
 }

@@ -14,6 +14,7 @@ fn pair() -> Pair {
 
 mod accounting;
 mod arguments;
+mod batches;
 mod buffers;
 mod bulk;
 mod cancelling;

@@ -10,6 +10,7 @@ fn bed() -> Bed<FakeWorld> {
 
 mod accounting;
 mod arguments;
+mod batches;
 mod buffers;
 mod bulk;
 mod cancelling;

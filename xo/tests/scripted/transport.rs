@@ -134,12 +134,8 @@ struct ScriptedTm {
     scripted: Arc<Scripted>,
 }
 
-impl CoreTm for ScriptedTm {
-    fn address(&self) -> Address {
-        self.address
-    }
-
-    fn submit(&self, operation: &Operation) -> Result<Submitted, CoreError> {
+impl ScriptedTm {
+    fn start(&self, operation: &Operation) -> Result<Submitted, CoreError> {
         let mut script = self.scripted.script();
         if let Some(error) = script.refuse_submit.take() {
             return Err(error);
@@ -149,6 +145,22 @@ impl CoreTm for ScriptedTm {
             script.events.push_back(last(happened(operation, Ok(()), 0)));
         }
         Ok(Submitted { descriptor: None })
+    }
+}
+
+impl CoreTm for ScriptedTm {
+    fn address(&self) -> Address {
+        self.address
+    }
+
+    fn submit_all(
+        &self,
+        operations: &[Operation],
+        outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
+    ) {
+        for (place, operation) in operations.iter().enumerate() {
+            outcome(place, self.start(operation));
+        }
     }
 
     fn cancel(&self, buffer: BufferHandle, cookie: u64) -> Result<(), CoreError> {
