@@ -4,7 +4,7 @@ use std::time::Duration;
 use lnet::{EngineConfig, MatchOrder, Rotor, Stealing};
 use lnet_cpt::{CptConfig, CptError, CptTable};
 use lnet_nid::{Net, NetType, Nid, Pid};
-use lnet_socklnd::{AcceptPolicy, NiConfig, SockConfig};
+use lnet_socklnd::{AcceptPolicy, NiConfig, SockConfig, SockError};
 
 use crate::conf::Warning;
 use crate::interfaces::{PlannedNi, plan};
@@ -208,6 +208,23 @@ impl NodeConfig {
         Ok(self.interfaces(partitions)?.into_iter().map(|ni| ni.nid).collect())
     }
 
+    /// Whether a node of this configuration could be made on this host, as far as that shows without starting it.
+    ///
+    /// # Errors
+    /// As for [`NodeConfig::nids`]; [`NodeError::Tunable`] for a value that another does not allow.
+    pub fn check(&self) -> Result<(), NodeError> {
+        self.check_tunables(&self.interfaces(self.table()?.partitions())?)
+    }
+
+    /// The same for the NIs that it comes to.
+    pub(crate) fn check_tunables(&self, nis: &[PlannedNi]) -> Result<(), NodeError> {
+        self.sock().check().map_err(|error| refuse_tunable(None, &error))?;
+        nis.iter().try_for_each(|ni| {
+            let own = ni.tunables.config(&self.tcp, ni.conns_per_peer);
+            own.check().map_err(|error| refuse_tunable(Some(ni.nid), &error))
+        })
+    }
+
     /// The tunables in force for an NI of this network on this interface: its own, else the node's; `conns_per_peer` by the
     /// link's speed where neither says more than 0.
     #[must_use]
@@ -218,6 +235,20 @@ impl NodeConfig {
     /// The NIs, for a node of so many CPU partitions.
     pub(crate) fn interfaces(&self, partitions: usize) -> Result<Vec<PlannedNi>, NodeError> {
         plan(&self.nets, &[], partitions)
+    }
+}
+
+/// A tunable's value that cannot be: the node's, or that of one NI.
+fn refuse_tunable(of: Option<Nid>, error: &SockError) -> NodeError {
+    let errno = error.errno();
+    match (error, of) {
+        (SockError::Config { field, value, rule }, of) => NodeError::Tunable {
+            name: of.map_or_else(|| field.to_string(), |nid| format!("{nid}: {field}")),
+            value: value.to_string(),
+            reason: format!("it must be {rule}"),
+            errno,
+        },
+        (other, _) => NodeError::System { what: format!("use the tunables ({other})"), errno },
     }
 }
 
@@ -270,6 +301,28 @@ mod tests {
     #[test]
     fn the_default_port_is_the_lnds() {
         assert_eq!(NodeConfig::new().sock().accept_port, DEFAULT_ACCEPT_PORT);
+    }
+
+    #[test]
+    fn values_that_contradict_each_other_are_told_before_anything_starts() {
+        let config = |text: &str| NodeConfig::from_toml(text).unwrap();
+        let ni = "[[net]]\nname = \"tcp\"\ninterfaces = [\"127.0.0.2\"]\n";
+        for (text, words) in [
+            (
+                "[ksocklnd]\nmin_reconnectms = 5000\nmax_reconnectms = 100".to_string(),
+                "max_reconnectms=100: it must be at least min_reconnectms, 5000 ms",
+            ),
+            (
+                format!("{ni}peer_credits = 300"),
+                "127.0.0.2@tcp: peer_credits=300: it must be from 1 to credits, 256",
+            ),
+        ] {
+            let config = config(&text);
+            for error in [config.check().unwrap_err(), crate::Node::start(&config).err().unwrap()] {
+                assert_eq!((error.to_string().as_str(), error.errno()), (words, lnet_api::Errno::EINVAL));
+            }
+        }
+        assert_eq!(config(ni).check(), Ok(()));
     }
 
     #[test]

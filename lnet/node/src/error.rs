@@ -54,7 +54,7 @@ pub enum NodeError {
     /// A tunable that is not known, or a value that it cannot have.
     #[error("{name}={value}: {reason}")]
     Tunable {
-        /// Its name.
+        /// Its name, behind the NID of the NI if it is that NI's own.
         name: String,
         /// The value.
         value: String,
@@ -154,9 +154,9 @@ pub enum NodeError {
     #[error("the node has been shut down")]
     Ended,
     /// The system refused something else.
-    #[error("{what}: {errno}")]
+    #[error("cannot {what}: {}", words(*errno))]
     System {
-        /// What was attempted, or what is wrong.
+        /// What was attempted.
         what: String,
         /// The errno.
         errno: Errno,
@@ -195,6 +195,11 @@ impl NodeError {
             | NodeError::System { errno, .. } => *errno,
         }
     }
+}
+
+/// An errno as people read it, and its name.
+pub(crate) fn words(errno: Errno) -> String {
+    format!("{} ({errno:?})", errno.desc().to_lowercase())
 }
 
 fn in_words(line: Option<usize>) -> String {

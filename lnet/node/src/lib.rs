@@ -81,7 +81,7 @@ pub use error::NodeError;
 pub use interfaces::{Choice, Interface, Why, explain, source_towards};
 pub use interrupt::Interrupt;
 pub use lnet::{ByKind, Counters, MatchOrder, NiStatistics, PeerStatistics, Rotor, Stealing, Traffic};
-pub use lnet_cpt::{CptConfig, CptError, CptTable, Pattern};
+pub use lnet_cpt::{CptConfig, CptError, CptTable, MAX_PARTITIONS, Pattern};
 pub use lnet_proto::ping::{Features, Interface as PeerInterface, NiStatus};
 pub use lnet_socklnd::sys::holder_of;
 pub use lnet_socklnd::{AcceptPolicy, Census, NiConfig, SockConfig, SockCounters};

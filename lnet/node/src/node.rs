@@ -42,13 +42,12 @@ impl Node {
         let table = config.table()?;
         config.partitions.warn();
         let interfaces = config.interfaces(table.partitions())?;
+        config.check_tunables(&interfaces)?;
         let engine = Engine::new(config.engine(table.clone(), wall_clock_ns()));
         let partitions = table.partitions().min(MAX_SHARDS);
         let tcp = SockConfig { partitions, ..config.sock() };
-        let sock = SockLnd::new(tcp).map_err(|error| NodeError::System {
-            what: format!("TCP: {}", error.what),
-            errno: error.errno,
-        })?;
+        let sock =
+            SockLnd::new(tcp).map_err(|error| NodeError::System { what: error.what, errno: error.errno })?;
         let sock = Arc::new(sock);
         let lnds: Vec<Arc<dyn Lnd>> = vec![sock.clone()];
         let drive = NodeDrive::new(engine, lnds)

@@ -6,6 +6,7 @@ use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::ping::PingInfo;
 use lnet_socklnd::{Failure, Step};
 
+use crate::error::words;
 use crate::{Interrupt, Node};
 
 /// What a node answered to a ping.
@@ -201,7 +202,13 @@ pub(crate) fn explain(node: &Node, target: Nid, error: &LNetError) -> PingFailur
         }
         _ => {
             let reason = format!("{}: {}", without_name(target, error), words(errno));
-            PingFailure::new(target, PingStep::Answer, errno, reason, "try again")
+            let advice = match errno {
+                Errno::ECONNRESET => {
+                    "the node went down or restarted, or dropped this node's connections: ask again"
+                }
+                _ => "try again",
+            };
+            PingFailure::new(target, PingStep::Answer, errno, reason, advice)
         }
     }
 }
@@ -230,11 +237,6 @@ fn of_driver(target: Nid, failure: &Failure) -> PingFailure {
     PingFailure::new(target, step, *errno, format!("{what}: {}{detail}", words(*errno)), failure.advice())
 }
 
-/// An errno as people read it, and its name.
-pub(crate) fn words(errno: Errno) -> String {
-    format!("{} ({errno:?})", errno.desc().to_lowercase())
-}
-
 /// The time is over, or the wait was interrupted. Tells what is known so far: the step under way, else the last failure.
 pub(crate) fn unanswered(node: &Node, interrupt: &Interrupt, target: Nid, timeout: Duration) -> PingFailure {
     if interrupt.is_raised() {
@@ -244,12 +246,17 @@ pub(crate) fn unanswered(node: &Node, interrupt: &Interrupt, target: Nid, timeou
     if node.is_ending() {
         return cut_short(target);
     }
-    let waited = format!("no answer within {} s", timeout.as_secs_f64());
+    let waited = format!("no answer within {} s (ETIMEDOUT)", timeout.as_secs_f64());
     let (step, state, advice) = match node.tcp().progress(target) {
         Some(Step::Handshake) => (
             PingStep::Handshake,
             ": connected, but the other side says no hello",
             "is it an LNet node? something accepts connections there and stays silent",
+        ),
+        Some(Step::Established) => (
+            PingStep::Answer,
+            ": connected, but the ping is not answered",
+            "the node is stuck or overloaded, or it answers over another connection that does not get through",
         ),
         Some(_) => (
             PingStep::Connect,
@@ -259,9 +266,10 @@ pub(crate) fn unanswered(node: &Node, interrupt: &Interrupt, target: Nid, timeou
         None => match node.tcp().last_failure(target) {
             Some(failure) => return of_driver(target, &failure),
             None => (
-                PingStep::Answer,
-                ": connected, but the ping is not answered",
-                "the node is stuck or overloaded, or it answers over another connection that does not get through",
+                PingStep::Handshake,
+                ": the node refuses the connection for now",
+                "both nodes connect to each other at once, or the node has connections of this one's that are broken, as it \
+                 will find out; wait longer, or try again",
             ),
         },
     };
@@ -270,6 +278,7 @@ pub(crate) fn unanswered(node: &Node, interrupt: &Interrupt, target: Nid, timeou
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
     use super::*;
@@ -281,7 +290,7 @@ mod tests {
     fn a_tunable_that_cannot_be_is_named() {
         let config = NodeConfig::new().net("tcp(127.43.0.1)").unwrap().accept_port(0);
         let error: NodeError = Node::start(&config).unwrap_err();
-        assert!(error.to_string().contains("accept_port is 0"), "{error}");
+        assert!(error.to_string().contains("accept_port=0"), "{error}");
         assert_eq!(error.errno(), Errno::EINVAL);
     }
 
@@ -296,5 +305,30 @@ mod tests {
         assert_eq!(failure.step, PingStep::Handshake, "{failure}");
         assert!(failure.reason.contains("connected, but"), "{failure}");
         drop(silent);
+    }
+
+    /// A node that answers each hello with NONE (lnet-wire 24) is asked again for longer than the question waits: there is no
+    /// connection at the end, and none is called one.
+    #[test]
+    fn a_node_that_refuses_connections_is_not_called_connected() {
+        let config = NodeConfig::new().net("tcp(127.43.0.4)").unwrap().accept_port(PORT);
+        let node = Node::start(&config).unwrap();
+        let listener = TcpListener::bind(("127.43.0.5", PORT)).unwrap();
+        let refuser = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut greeting = [0; 72];
+            stream.read_exact(&mut greeting).unwrap();
+            let mut none = greeting[16..].to_vec();
+            none[8..16].copy_from_slice(&greeting[32..40]);
+            none[16..24].copy_from_slice(&greeting[24..32]);
+            none[48..52].fill(0xff);
+            stream.write_all(&none).unwrap();
+            listener
+        });
+        let target = "127.43.0.5@tcp".parse().unwrap();
+        let failure = node.ping(target, None, Duration::from_millis(500)).unwrap_err();
+        assert_eq!((failure.errno, failure.step), (Errno::ETIMEDOUT, PingStep::Handshake), "{failure}");
+        assert!(failure.reason.contains("refuses the connection"), "{failure}");
+        drop(refuser.join().unwrap());
     }
 }

@@ -136,13 +136,15 @@ impl SockConfig {
     /// # Errors
     /// [`SockError::Config`] names the first that cannot.
     pub fn check(&self) -> Result<(), SockError> {
-        let refuse = |field, value: u32, rule| Err(SockError::Config { field, value, rule });
+        let refuse =
+            |field, value: u32, rule: &str| Err(SockError::Config { field, value, rule: rule.to_string() });
         match self {
             config if config.accept_port == 0 => refuse("accept_port", 0, "a port of 1 to 65535"),
             config if config.accept_timeout_s == 0 => refuse("accept_timeout", 0, "at least 1 s"),
             config if config.min_reconnect_ms == 0 => refuse("min_reconnectms", 0, "at least 1 ms"),
             config if config.max_reconnect_ms < config.min_reconnect_ms => {
-                refuse("max_reconnectms", config.max_reconnect_ms, "at least min_reconnectms")
+                let rule = format!("at least min_reconnectms, {} ms", config.min_reconnect_ms);
+                refuse("max_reconnectms", config.max_reconnect_ms, &rule)
             }
             config if !(1..=MAX_SHARDS).contains(&config.partitions) => {
                 refuse("partitions", config.partitions.try_into().unwrap_or(u32::MAX), "from 1 to 64")

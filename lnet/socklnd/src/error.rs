@@ -7,14 +7,14 @@ use lnet_nid::Nid;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SockError {
     /// A tunable has a value that cannot be.
-    #[error("{field} is {value}: {rule}")]
+    #[error("{field} is {value}: it must be {rule}")]
     Config {
         /// LNet's name of the tunable.
         field: &'static str,
         /// Its value.
         value: u32,
-        /// What is allowed.
-        rule: &'static str,
+        /// What is allowed: "at least 1 s".
+        rule: String,
     },
     /// The NID has no IP address, or its network is not of type `tcp`.
     #[error("{nid} names no IP address on a network of type tcp")]

@@ -85,7 +85,20 @@ impl Failure {
 
     fn advice_on_errno(&self) -> &'static str {
         match (self.step, self.errno) {
+            (Step::Bind | Step::Connect, Errno::EMFILE) => {
+                "this process has as many files and connections open as it may: see 'ulimit -n'"
+            }
+            (Step::Bind | Step::Connect, Errno::ENFILE) => {
+                "this host has as many files open as it may: see 'sysctl fs.file-nr'"
+            }
+            (_, Errno::ENOMEM) => "this host is short of memory: see 'free'",
+            (Step::Bind, Errno::EADDRINUSE) | (Step::Connect, Errno::EADDRNOTAVAIL) => {
+                "all source ports of this host are in use: see 'ss -tan' and 'sysctl net.ipv4.ip_local_port_range'"
+            }
             (Step::Bind, Errno::EADDRNOTAVAIL) => "does this host still have the address of its NID?",
+            (Step::Connect, Errno::EINVAL) => {
+                "can that node be reached from the address of this one's NID? loopback reaches this host alone"
+            }
             (Step::Connect, Errno::ECONNREFUSED) => {
                 "nobody listens there: is LNet up on that node, with the same accept_port?"
             }
@@ -139,5 +152,34 @@ impl fmt::Display for Failure {
             write!(f, " ({})", self.detail)?;
         }
         write!(f, "; {}", self.advice())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+
+    /// What the system may refuse before a byte is sent.
+    #[test]
+    fn each_shortage_has_its_advice() {
+        let failure = |step, errno| {
+            let (peer, address) =
+                (ProcessId::lnet("10.0.0.1@tcp".parse().unwrap()), "10.0.0.1:988".parse().unwrap());
+            Failure { peer, address, step, errno, cause: Cause::Errno, detail: String::new() }
+        };
+        for (step, errno, words) in [
+            (Step::Bind, Errno::EMFILE, "ulimit -n"),
+            (Step::Bind, Errno::ENFILE, "fs.file-nr"),
+            (Step::Bind, Errno::EADDRINUSE, "source ports"),
+            (Step::Bind, Errno::EADDRNOTAVAIL, "address of its NID"),
+            (Step::Connect, Errno::EADDRNOTAVAIL, "source ports"),
+            (Step::Connect, Errno::EINVAL, "loopback"),
+            (Step::Connect, Errno::ECONNREFUSED, "nobody listens"),
+            (Step::Established, Errno::ENOMEM, "memory"),
+        ] {
+            let failure = failure(step, errno);
+            assert!(failure.advice().contains(words), "{failure}");
+        }
     }
 }

@@ -68,13 +68,14 @@ impl SockLnd {
         peers.into_iter().find_map(|peer| peer.state.lock().failure.clone())
     }
 
-    /// How far the connection to a NID is that is being opened at this moment, over whichever NI: [`Step::Connect`] or
-    /// [`Step::Handshake`]; `None` if none is.
+    /// How far connecting to a NID is at this moment, over whichever NI: [`Step::Established`] if there is a connection, else
+    /// [`Step::Connect`] or [`Step::Handshake`] of the one that is being opened; `None` if there is neither.
     #[must_use]
     pub fn progress(&self, nid: Nid) -> Option<Step> {
         let mut peers = Vec::new();
         self.shared.peers.collect(&mut peers, |peer| peer.key.id.nid == nid);
-        peers.into_iter().find_map(|peer| peer.state.lock().step)
+        let connected = peers.iter().any(|peer| !peer.state.lock().conns.is_empty());
+        if connected { Some(Step::Established) } else { peers.iter().find_map(|peer| peer.state.lock().step) }
     }
 
     /// Gives the NI of this NID tunables of its own, for each time it starts from now on.

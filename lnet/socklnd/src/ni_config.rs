@@ -22,13 +22,14 @@ impl NiConfig {
     /// # Errors
     /// [`SockError::Config`] names the first that cannot.
     pub fn check(&self) -> Result<(), SockError> {
-        let refuse = |field, value: u32, rule| Err(SockError::Config { field, value, rule });
+        let refuse =
+            |field, value: u32, rule: &str| Err(SockError::Config { field, value, rule: rule.to_string() });
         match self {
             config if config.timeout_s == 0 => refuse("sock_timeout", 0, "at least 1 s"),
             config if config.conns_per_peer == 0 => refuse("conns_per_peer", 0, "at least 1"),
             config if config.credits == 0 => refuse("credits", 0, "at least 1"),
             config if config.peer_credits == 0 || config.peer_credits > config.credits => {
-                refuse("peer_credits", config.peer_credits, "from 1 to credits")
+                refuse("peer_credits", config.peer_credits, &format!("from 1 to credits, {}", config.credits))
             }
             _ => Ok(()),
         }

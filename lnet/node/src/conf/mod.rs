@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use lnet_api::Errno;
 use nix::fcntl::OFlag;
 
+use crate::error::words;
 use crate::{NodeConfig, NodeError};
 use doc::{Entry, Fault, MAX_CONFIG_BYTES, MAX_WORD_CHARS, line_of, shorten};
 use tunables::Refusal;
@@ -244,7 +245,7 @@ fn read_file(path: &Path) -> Result<String, NodeError> {
     let refuse = |reason, errno| refuse_line(None, reason, errno);
     let failed = |error: std::io::Error| {
         let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-        refuse(errno.desc().to_string(), errno)
+        refuse(format!("it cannot be read: {}", words(errno)), errno)
     };
     // Opening a pipe or a terminal would wait for somebody to write.
     let flags = OFlag::O_NONBLOCK.bits();

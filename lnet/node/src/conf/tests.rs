@@ -268,7 +268,7 @@ fn an_ni_has_tunables_of_its_own() {
     );
     let wrong = text.replace("512", "512, peer_credits: 513");
     let error = crate::Node::start(&NodeConfig::from_yaml(&wrong).unwrap()).unwrap_err();
-    assert!(error.to_string().starts_with("127.0.2.1@tcp cannot be started: peer_credits"), "{error}");
+    assert!(error.to_string().starts_with("127.0.2.1@tcp: peer_credits=513"), "{error}");
     assert_eq!(error.errno(), Errno::EINVAL);
 }
 
