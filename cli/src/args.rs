@@ -1,8 +1,9 @@
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use lnet_nid::Nid;
-use lnet_node::{CptConfig, Pattern};
+use lnet_node::{CptConfig, MAX_PARTITIONS, Pattern};
 use nlx::AcceptPolicy;
 
 /// LNet in user space: test it, serve it, ping and discover with it.
@@ -52,16 +53,16 @@ impl Command {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SelftestArgs {
     /// Seconds for each phase.
-    #[arg(long, default_value = "3", value_parser = seconds, value_name = "SECONDS")]
+    #[arg(long, default_value = "3", value_parser = seconds, allow_negative_numbers = true, value_name = "SECONDS")]
     pub duration: Duration,
     /// Bytes of one bulk transfer, 1 to 1048576.
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = whole::<u32>(1..=1 << 20), allow_negative_numbers = true)]
     pub size: u32,
     /// Bulk transfers in flight, 1 to 256. The message rate is measured with at least 64 in flight, the ping-pong with one.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = whole::<u32>(1..=256), allow_negative_numbers = true)]
     pub concurrency: u32,
     /// Port on which both nodes listen; 0 picks a free one.
-    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    #[arg(long, value_name = "PORT", default_value_t = 0, value_parser = whole::<u16>(0..=PORT_MAX), allow_negative_numbers = true)]
     pub accept_port: u16,
     #[command(flatten)]
     pub partitions: PartitionArgs,
@@ -90,10 +91,10 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub setup: SetupArgs,
     /// Print a line of what happened every so many seconds; SIGUSR1 asks for one at any time.
-    #[arg(long, value_parser = seconds, value_name = "SECONDS")]
+    #[arg(long, value_parser = seconds, allow_negative_numbers = true, value_name = "SECONDS")]
     pub stats: Option<Duration>,
-    /// Seconds that messages under way get to leave when the node is stopped.
-    #[arg(long, default_value = "1", value_parser = seconds, value_name = "SECONDS")]
+    /// Seconds that messages under way get to leave when the node is stopped; 0 ends them at once.
+    #[arg(long, default_value = "1", value_parser = seconds_or_none, allow_negative_numbers = true, value_name = "SECONDS")]
     pub drain: Duration,
     /// Print one JSON object on each line.
     #[arg(long)]
@@ -112,7 +113,7 @@ pub(crate) struct SetupArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<std::path::PathBuf>,
     /// Port to listen on, and on which the peers listen (988). Ports below 1024 need root or CAP_NET_BIND_SERVICE.
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", value_parser = whole::<u16>(1..=PORT_MAX), allow_negative_numbers = true)]
     pub accept_port: Option<u16>,
     /// Whose connections are accepted; by default `hello` above port 1023, else `secure`.
     #[arg(long, value_enum)]
@@ -150,7 +151,7 @@ pub(crate) struct NetShowArgs {
 pub(crate) struct PartitionArgs {
     /// CPU partitions that a node's state is split by, up to one for each CPU; 0 chooses by the CPUs: 1 if there are up to
     /// 4. A pattern overrides it.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<usize>(0..=MAX_PARTITIONS as u64), allow_negative_numbers = true)]
     pub cpu_npartitions: usize,
     /// Which CPUs belong to which partition, for instance '0[0-3] 1[4-7]'; 'N 0[0] 1[1]' names NUMA nodes, 'N' makes one
     /// partition of each.
@@ -188,7 +189,7 @@ pub(crate) struct AskingArgs {
     #[arg(long, value_name = "NID")]
     pub from: Option<Nid>,
     /// Port on which all nodes of the network listen.
-    #[arg(long, value_name = "PORT", default_value_t = lnet_node::DEFAULT_ACCEPT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = lnet_node::DEFAULT_ACCEPT_PORT, value_parser = whole::<u16>(1..=PORT_MAX), allow_negative_numbers = true)]
     pub accept_port: u16,
 }
 
@@ -198,13 +199,13 @@ pub(crate) struct PingArgs {
     #[arg(required = true, value_name = "NID")]
     pub nids: Vec<Nid>,
     /// Ask so often, print a line for each answer and the numbers at the end; 0 asks until it is stopped.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX), allow_negative_numbers = true)]
     pub count: Option<u64>,
     /// Seconds from one question to the next.
-    #[arg(long, default_value = "1", value_parser = seconds, value_name = "SECONDS", requires = "count")]
+    #[arg(long, default_value = "1", value_parser = seconds, allow_negative_numbers = true, value_name = "SECONDS", requires = "count")]
     pub interval: Duration,
     /// Seconds to wait for an answer.
-    #[arg(long, default_value = "10", value_parser = seconds, value_name = "SECONDS")]
+    #[arg(long, default_value = "10", value_parser = seconds, allow_negative_numbers = true, value_name = "SECONDS")]
     pub timeout: Duration,
     #[command(flatten)]
     pub asking: AskingArgs,
@@ -221,7 +222,7 @@ pub(crate) struct DiscoverArgs {
     #[arg(long)]
     pub push: bool,
     /// Seconds for all steps together.
-    #[arg(long, default_value = "10", value_parser = seconds, value_name = "SECONDS")]
+    #[arg(long, default_value = "10", value_parser = seconds, allow_negative_numbers = true, value_name = "SECONDS")]
     pub timeout: Duration,
     #[command(flatten)]
     pub asking: AskingArgs,
@@ -266,11 +267,32 @@ impl From<Accept> for AcceptPolicy {
     }
 }
 
+/// The last port.
+const PORT_MAX: u64 = u16::MAX as u64;
+
+/// The longest duration that can be named, in seconds: a day.
+const SECONDS_MAX: f64 = 86_400.0;
+
+/// A whole number within these bounds.
+fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
+        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
+            format!("'{text}' is not a whole number from {} to {}", range.start(), range.end())
+        })
+    }
+}
+
 /// A duration in seconds, with fractions: more than nothing, at most a day.
 fn seconds(text: &str) -> Result<Duration, String> {
-    const MOST: f64 = 86_400.0;
+    let refused = || format!("'{text}' is not a number of seconds above 0 and up to {SECONDS_MAX}");
+    seconds_or_none(text).ok().filter(|duration| !duration.is_zero()).ok_or_else(refused)
+}
+
+/// A duration in seconds, with fractions: from nothing to a day.
+fn seconds_or_none(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
-        Ok(value) if value > 0.0 && value <= MOST => Ok(Duration::from_secs_f64(value)),
-        _ => Err(format!("'{text}' is not a number of seconds above 0 and up to {MOST}")),
+        Ok(value) if (0.0..=SECONDS_MAX).contains(&value) => Ok(Duration::from_secs_f64(value)),
+        _ => Err(format!("'{text}' is not a number of seconds from 0 to {SECONDS_MAX}")),
     }
 }

@@ -38,6 +38,17 @@ impl Failure {
         Failure { advice: Some(advice.into()), ..self }
     }
 
+    /// What to try where the system has run out of something.
+    fn hint_on(self, errno: Errno) -> Failure {
+        match errno {
+            Errno::EMFILE => self.hint("this process may have more files open with a higher 'ulimit -n'"),
+            Errno::ENFILE => self.hint("this host has as many files open as it may: see 'sysctl fs.file-nr'"),
+            Errno::EAGAIN => self.hint("there may be more threads with a higher 'ulimit -u'"),
+            Errno::ENOMEM => self.hint("this host is short of memory: see 'free', and 'ulimit -v'"),
+            _ => self,
+        }
+    }
+
     /// Why a node was not asked, or did not answer.
     pub(crate) fn of_ping(failure: &PingFailure) -> Failure {
         let PingFailure { target, step, errno, reason, advice } = failure;
@@ -49,14 +60,14 @@ impl Failure {
         let errno = error.errno();
         match error {
             NodeError::Start { nid, .. } => Failure::of_start(*nid, errno, port)
-                .unwrap_or_else(|| Failure::at("start", errno, error.to_string())),
+                .unwrap_or_else(|| Failure::at("start", errno, error.to_string()).hint_on(errno)),
             NodeError::NoDriver { net } if net.starts_with("o2ib") => Failure::no_driver(net, NetType::O2IB),
             NodeError::Interface { .. } | NodeError::NoNetwork => {
                 Failure::at("interface", errno, error.to_string())
                     .hint("'nlx net show --why' tells of each interface what it can be used for")
             }
             NodeError::System { .. } | NodeError::Partitions { .. } => {
-                Failure::at("start", errno, error.to_string())
+                Failure::at("start", errno, error.to_string()).hint_on(errno)
             }
             _ => Failure::at("configuration", errno, error.to_string()),
         }

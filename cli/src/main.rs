@@ -24,6 +24,7 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches;
 use lnet_api::Errno;
+use tracing_subscriber::EnvFilter;
 
 use args::{Args, Command, NetCommand};
 use failure::Failure;
@@ -88,8 +89,16 @@ fn misused(error: &clap::Error) -> ExitCode {
 /// Logs go to standard error, in colours if that is a terminal; `NLX_LOG` chooses them as `RUST_LOG` does elsewhere, for
 /// instance `NLX_LOG=debug`.
 fn init_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("NLX_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    let warnings = || EnvFilter::new("warn");
+    let filter = match std::env::var("NLX_LOG") {
+        Ok(text) => EnvFilter::try_new(&text).unwrap_or_else(|error| {
+            output::complain(format_args!(
+                "nlx: NLX_LOG={text}: {error}; warnings are logged, as without it"
+            ));
+            warnings()
+        }),
+        Err(_) => warnings(),
+    };
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
 }

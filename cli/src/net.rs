@@ -67,6 +67,6 @@ impl Shown {
             _ => None,
         });
         refused.map_or(Ok(()), Err)?;
-        self.config.nids().map(drop).map_err(|error| Failure::of_node(&error, self.port))
+        self.config.check().map_err(|error| Failure::of_node(&error, self.port))
     }
 }

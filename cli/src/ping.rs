@@ -90,9 +90,9 @@ impl Pinger<'_> {
                     return output::json(&to_json(question, &answer, Some(round)));
                 }
                 output::line(format_args!(
-                    "answer {round} from {}: {} NIDs, {} ms",
+                    "answer {round} from {}: {}, {} ms",
                     question.target,
-                    answer.nids.len(),
+                    count_of_nids(answer.nids.len()),
                     tally::milliseconds(answer.round_trip)
                 ))
             }
@@ -151,6 +151,10 @@ fn to_json(question: &Question, answer: &PingAnswer, round: Option<u64>) -> Valu
         value["seq"] = round.into();
     }
     value
+}
+
+fn count_of_nids(count: usize) -> String {
+    if count == 1 { "1 NID".to_string() } else { format!("{count} NIDs") }
 }
 
 fn microseconds(time: Duration) -> f64 {

@@ -15,6 +15,21 @@ pub(crate) fn listens(address: IpAddr, port: u16) -> bool {
     })
 }
 
+/// Whether this process may listen on a port, as far as its privileges go.
+pub(crate) fn may_listen(port: u16) -> bool {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let free_from = read("/proc/sys/net/ipv4/ip_unprivileged_port_start").trim().parse().unwrap_or(1024);
+    port >= free_from || may_bind_service(&read("/proc/self/status"))
+}
+
+/// Whether the capability CAP_NET_BIND_SERVICE is in force: `CapEff:\t0000000000000400`.
+fn may_bind_service(status: &str) -> bool {
+    const CAP_NET_BIND_SERVICE: u32 = 10;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    bits.is_none_or(|bits| bits >> CAP_NET_BIND_SERVICE & 1 == 1)
+}
+
 /// `sl local_address rem_address st …`
 fn listener(line: &str) -> Option<(IpAddr, u16)> {
     let mut words = line.split_whitespace().skip(1);
@@ -42,6 +57,14 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+
+    #[test]
+    fn ports_below_1024_need_the_capability() {
+        assert!(may_listen(65_535));
+        assert!(may_bind_service("CapPrm:\t0\nCapEff:\t0000000000000400\n"));
+        assert!(!may_bind_service("CapPrm:\tffffffffffffffff\nCapEff:\t00000000000003ff\n"));
+        assert!(may_bind_service("what is not known stands in nobody's way"));
+    }
 
     #[test]
     fn a_listener_is_found_and_nobody_else() {

@@ -48,8 +48,9 @@ fn greet(node: &Node, port: u16, policy: AcceptPolicy, json: bool) -> Result<(),
             &json!({ "serving": { "nids": nids, "port": port, "accept": policy, "pid": pid } }),
         );
     }
-    nids.iter()
-        .try_for_each(|nid| output::line(format_args!("serving {nid} on port {port}, accept {policy}")))
+    // Without a listener there is no port to name.
+    let place = if policy == "none" { String::new() } else { format!(" on port {port}") };
+    nids.iter().try_for_each(|nid| output::line(format_args!("serving {nid}{place}, accept {policy}")))
 }
 
 /// Drives the node in this thread until a signal asks for the end; reports meanwhile.

@@ -57,6 +57,11 @@ pub(crate) fn question(target: Nid, asking: &AskingArgs) -> Result<Question, Fai
         return Err(Failure::at("route", Errno::EINVAL, "one node is asked at a time: '*' names every one")
             .hint("name the nodes one by one, for instance 10.0.0.1@tcp 10.0.0.2@tcp"));
     }
+    if let Some(ip) = target.ip().filter(|&ip| !target.is_loopback() && !is_of_one_host(ip)) {
+        let message = format!("{target}: {ip} is the address of no host");
+        return Err(Failure::at("route", Errno::EINVAL, message)
+            .hint("ask for a NID that 'lctl list_nids', or 'nlx net show', names on that node"));
+    }
     let type_of = |nid: Nid| nid.net().net_type();
     for nid in [Some(target), from].into_iter().flatten() {
         if !nid.is_loopback() && (type_of(nid) != NetType::TCP || nid.ip().is_none()) {
@@ -74,6 +79,12 @@ pub(crate) fn question(target: Nid, asking: &AskingArgs) -> Result<Question, Fai
         None => source(target, accept_port)?,
     };
     Ok(Question { target, from })
+}
+
+/// Whether a host can have this address for itself. To the system 0.0.0.0 means this host, so that a connection may even stand.
+fn is_of_one_host(ip: IpAddr) -> bool {
+    let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+    !(ip.is_unspecified() || ip.is_multicast() || is_broadcast)
 }
 
 fn source(target: Nid, accept_port: u16) -> Result<Nid, Failure> {

@@ -168,9 +168,12 @@ fn a_node_without_a_way_to_it_is_told_so() {
             "EHOSTUNREACH",
             &["not on the network", "ask from a NID on tcp"],
         );
-        // Nobody connects to a group of hosts.
-        let group = [command, "224.0.0.1@tcp", "--from", "127.3.2.1@tcp"];
-        fails("no route", &group, "connect", "ENETUNREACH", &["224.0.0.1", "unreachable", "firewall"]);
+        // To the system the first means this host: who listens here must not be taken for the node.
+        for nobody in ["0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "ff02::1"] {
+            let nid = format!("{nobody}@tcp");
+            let asked = [command, &nid, "--from", "127.3.2.1@tcp"];
+            fails("no host", &asked, "route", "EINVAL", &[&nid, "address of no host", "list_nids"]);
+        }
     }
 }
 
@@ -203,6 +206,32 @@ fn a_node_that_cannot_be_started_says_what_stands_in_the_way() {
     // A documentation address (RFC 5737) of a block that no host has.
     fails("no address", &serving(&["--net", "tcp(203.0.113.77)"]), "interface", "ENODEV", &["203.0.113.77"]);
     fails("verbs", &serving(&["--net", "o2ib0:0(ib0)"]), "driver", "EINVAL", &["verbs driver (o2iblnd)"]);
+}
+
+/// A process without descriptors to spare says so, and what to do, wherever they run out.
+#[test]
+fn a_process_without_descriptors_is_told_so() {
+    let mut refused = 0;
+    // Standard input, output and error are there; with so many more a ping has an answer.
+    for descriptors in 4..20 {
+        let mut command = std::process::Command::new("prlimit");
+        command.arg(format!("--nofile={descriptors}")).arg(env!("CARGO_BIN_EXE_nlx"));
+        command.args(["ping", "127.3.4.1@tcp", "--from", "127.3.4.2@tcp", "--accept-port", "9", "--json"]);
+        let output = command.output().unwrap();
+        let error = &json_lines(&output.stdout)[0]["error"];
+        if error["errno"] != "EMFILE" {
+            assert_eq!(error["errno"], "ECONNREFUSED", "{error}");
+            continue;
+        }
+        refused += 1;
+        let message = error["message"].as_str().unwrap();
+        assert!(
+            message.contains("EMFILE") && message.to_lowercase().contains("too many open files"),
+            "{error}"
+        );
+        assert!(error["try"].as_str().unwrap().contains("ulimit -n"), "{error}");
+    }
+    assert!(refused > 3, "{refused}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod support;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use serde_json::Value;
-use support::{complaint, free_port, json_lines, run, serve};
+use support::{complaint, free_port, json_lines, nlx, run, serve};
 
 fn shown(arguments: &[&str]) -> Value {
     let output = run(&[&["net", "show", "--json"], arguments].concat());
@@ -97,6 +97,26 @@ fn a_file_is_read_and_options_count_more() {
     let error = &json_lines(&bad.stdout)[0]["error"];
     assert_eq!(error["step"], "configuration");
     assert!(error["message"].as_str().unwrap().contains("nonsense"), "{error}");
+}
+
+/// Values that no node would start with, and a log filter that is none.
+#[test]
+fn what_no_node_would_start_with_is_not_called_free() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("nlx.toml");
+    std::fs::write(&file, "[[net]]\nname = 'tcp'\ninterfaces = ['127.4.5.1']\npeer_credits = 300\n").unwrap();
+    for command in [&["net", "show"][..], &["serve"]] {
+        let output = run(&[command, &["--config", file.to_str().unwrap(), "--json"]].concat());
+        let error = &json_lines(&output.stdout)[0]["error"];
+        let words = "127.4.5.1@tcp: peer_credits=300: it must be from 1 to credits, 256";
+        assert_eq!((&error["message"], &error["errno"]), (&words.into(), &"EINVAL".into()), "{command:?}");
+    }
+    let output = nlx(&["ping", "0@lo"]).env("NLX_LOG", "nlx=loud").output().unwrap();
+    assert!(
+        output.status.success() && complaint(&output).contains("NLX_LOG=nlx=loud"),
+        "{}",
+        complaint(&output)
+    );
 }
 
 /// What an NI has otherwise than the node, and what goes by its link.

@@ -39,6 +39,7 @@ impl Ni {
             None if accept != "none" && ports::listens(address, port) => {
                 format!("port {port} is in use by a program that is not nlx")
             }
+            None if accept != "none" && !ports::may_listen(port) => format!("port {port} needs privileges"),
             None => "free".to_string(),
         };
         let NiConfig { credits, peer_credits, conns_per_peer, timeout_s, tos } =
