@@ -94,7 +94,8 @@ impl Machine {
         }
     }
 
-    fn take_wake_up(&self) -> bool {
+    /// Whether [`CoreTm::wake`] was called; says so once.
+    pub(crate) fn take_wake_up(&self) -> bool {
         self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
     }
 

@@ -84,6 +84,7 @@ struct Rig {
 }
 
 /// A registered buffer.
+#[derive(Clone)]
 struct Buffer {
     handle: BufferHandle,
     number: u64,

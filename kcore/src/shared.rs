@@ -12,7 +12,7 @@ use crate::counters::{Random, Sequential};
 use crate::flight::{Flight, Op, OpKey};
 use crate::kcore::FaultCounters;
 use crate::rules::{Outcome, Verdict, decide};
-use crate::sync::{AtomicBool, AtomicU64, LEAVE, Mutex, NOTE, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, DOOM, LEAVE, Mutex, NOTE, Ordering};
 
 /// A transfer machine as its event queue sees it. The event queue holds a reference, so whatever a callback touches lives
 /// as long as LNet can call it (S-415).
@@ -244,12 +244,16 @@ impl Shared {
 
     /// Unlinks what only an unlink can end.
     fn unlink_doomed(&self) {
+        // SYNC kcore.doom
         if !self.doomed.swap(false, Ordering::Relaxed) {
             return;
         }
         while let Some(md) = self.next_doomed() {
             // ENOENT means that its last event is on the way.
             let _ = self.lnet.md_unlink(md);
+        }
+        if !DOOM.holds() {
+            self.doomed.store(false, Ordering::Relaxed);
         }
     }
 

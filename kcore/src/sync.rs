@@ -36,6 +36,10 @@ pub(crate) const LEAVE: Rule = Rule("kcore.leave");
 /// SYNC kcore.stop: the last look for operations and the refusal of new ones are one hold of the lock of the ring.
 pub(crate) const STOP: Rule = Rule("kcore.stop");
 
+/// SYNC kcore.doom: the word that tells of doomed operations is cleared before they are looked for, so one that is doomed
+/// after the look is told of again.
+pub(crate) const DOOM: Rule = Rule("kcore.doom");
+
 /// One named rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rule(&'static str);

@@ -2,7 +2,7 @@
 
 use super::lnet::{Payload, Sending};
 use super::*;
-use crate::sync::NOTE;
+use crate::sync::{DOOM, NOTE};
 
 /// A message arrives for an operation that is being cancelled. The message wins if it meets the MD before the unlink, unless
 /// the unlink finds it in the middle.
@@ -130,8 +130,7 @@ fn a_doomed_get_and_a_cancel() {
 }
 
 /// Two operations are doomed at once: either wake-up may find both.
-#[test]
-fn two_doomed_gets() {
+fn doomed_at_once() {
     check_bounded(3, || {
         let rig = Rig::new();
         let buffers = [rig.buffer(0), rig.buffer(1)];
@@ -145,5 +144,96 @@ fn two_doomed_gets() {
         let events = events(&rig.tm);
         assert!(buffers.iter().all(|buffer| buffer.ended(&events) == Err(Errno::EIO)));
         rig.finish(&[&buffers[0], &buffers[1]]);
+    });
+}
+
+#[test]
+fn two_doomed_gets() {
+    doomed_at_once();
+}
+
+#[test]
+fn with_the_word_cleared_after_the_look_a_doomed_get_does_not_end() {
+    needs(DOOM, doomed_at_once, "one event ends operation");
+}
+
+/// Messages arrive in a receive buffer for two while it is cancelled: each that came has its event, the last of the operation
+/// is the last of all, and it alone may say that it was cancelled.
+#[test]
+fn two_messages_and_a_cancel() {
+    check(|| {
+        let rig = Rig::new();
+        let buffer = rig.buffer(0);
+        rig.submit(&buffer, OperationKind::Receive { min_receive_size: 1, max_messages: 2 })
+            .expect("it starts");
+        let lnet = rig.lnet.clone();
+        let payload = Payload::default();
+        let arriving = thread::spawn(move || [(); 2].map(|()| lnet.arrive(0, &payload)));
+        let cancelled = rig.cancel(&buffer);
+        let arrived = arriving.join().unwrap().into_iter().filter(|&arrived| arrived).count();
+        let events = events(&rig.tm);
+        let (last, before) = events.split_last().expect("it has ended");
+        assert!(last.unlinked() && before.iter().all(|event| !event.unlinked() && event.status().is_ok()));
+        let ended_by_unlink = before.len() == arrived;
+        assert!(
+            ended_by_unlink || before.len() + 1 == arrived,
+            "{arrived} messages, {} events",
+            events.len()
+        );
+        match last.status() {
+            Ok(()) => assert!(arrived == 2 && !ended_by_unlink),
+            status => assert_eq!((status, cancelled), (CANCELLED, Ok(()))),
+        }
+        rig.finish(&[&buffer]);
+    });
+}
+
+/// A cancel that comes late, while the buffer is given to its next operation: it does not hit that one.
+#[test]
+fn a_late_cancel_and_the_next_operation() {
+    check(|| {
+        let (rig, buffer) = Rig::receiving();
+        let (rig, next) = (Arc::new(rig), Buffer { number: 1, ..buffer.clone() });
+        assert!(rig.lnet.arrive(0, &Payload::default()));
+        let canceller = thread::spawn({
+            let (rig, buffer) = (rig.clone(), buffer.clone());
+            move || rig.cancel(&buffer)
+        });
+        rig.submit(&next, OperationKind::PassiveReceive).expect("its buffer is free");
+        assert!(canceller.join().unwrap().is_err(), "its operation is over");
+        assert!(rig.lnet.arrive(1, &Payload::default()), "the next one goes on");
+        let events = events(&rig.tm);
+        assert_eq!((buffer.ended(&events), next.ended(&events)), (Ok(()), Ok(())));
+        rig.finish(&[&buffer]);
+    });
+}
+
+/// A message, a cancel and the client that waits for the end, all at once.
+#[test]
+fn a_message_a_cancel_and_the_end() {
+    check_bounded(3, || {
+        let (rig, buffer) = Rig::receiving();
+        let rig = Arc::new(rig);
+        let (lnet, payload) = (rig.lnet.clone(), Payload::default());
+        let arriving = thread::spawn(move || lnet.arrive(0, &payload));
+        let cancelling = thread::spawn({
+            let (rig, buffer) = (rig.clone(), buffer.clone());
+            move || rig.cancel(&buffer)
+        });
+        let taken = rig.tm.event_get();
+        let freed = rig.core.deregister(buffer.handle);
+        let (arrived, cancelled) = (arriving.join().unwrap(), cancelling.join().unwrap());
+        let events: Vec<_> = taken.into_iter().chain(events(&rig.tm)).collect();
+        match buffer.ended(&events) {
+            Ok(()) => assert!(arrived),
+            status => assert_eq!((status, cancelled), (CANCELLED, Ok(()))),
+        }
+        match freed {
+            Ok(()) => rig.finish(&[]),
+            Err(_) => {
+                assert!(taken.is_none(), "whoever has the last event finds its buffer free");
+                rig.finish(&[&buffer]);
+            }
+        }
     });
 }

@@ -67,3 +67,20 @@ fn two_callbacks_at_once() {
         rig.finish(&[&buffers[0], &buffers[1]]);
     });
 }
+
+/// An event is produced while the next operation starts, for which the ring grows.
+#[test]
+fn a_last_event_and_the_next_start() {
+    check(|| {
+        let (rig, buffer) = Rig::receiving();
+        let lnet = rig.lnet.clone();
+        let arriving = thread::spawn(move || lnet.arrive(0, &Payload::default()));
+        let next = rig.buffer(1);
+        rig.submit(&next, OperationKind::PassiveReceive).expect("there is room");
+        assert!(rig.lnet.arrive(1, &Payload::default()));
+        assert!(arriving.join().unwrap());
+        let events = events(&rig.tm);
+        assert_eq!((buffer.ended(&events), next.ended(&events)), (Ok(()), Ok(())));
+        rig.finish(&[&buffer, &next]);
+    });
+}

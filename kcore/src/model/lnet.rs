@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lnet_api::{
     EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError, Md, MdHandle, MeHandle, MeSpec,
-    Polled, Put, Unlink,
+    Polled, Put, Threshold, Unlink,
 };
 use lnet_nid::{Nid, Pid, Portal, ProcessId};
 use loom::cell::UnsafeCell;
@@ -58,6 +58,8 @@ enum Slot {
 
 struct Live {
     md: Md,
+    /// Messages that it takes yet, or sends.
+    left: u32,
     /// A message uses it.
     busy: bool,
     /// It was unlinked while it was busy.
@@ -84,14 +86,14 @@ impl ScriptedLnet {
         let found = self.begin(number);
         if found {
             payload.write();
-            self.finalise(number, EventKind::Put, Ok(()), true);
+            self.finalise(number, EventKind::Put, Ok(()));
         }
         found
     }
 
     /// A GET cannot be sent. Its MD would wait for the REPLY.
     pub(super) fn fail_send(&self, number: u64) {
-        self.finalise(number, EventKind::Send, Err(Errno::EIO), false);
+        self.finalise(number, EventKind::Send, Err(Errno::EIO));
     }
 
     /// LNet ends with its node, and lets go of an event queue that was not freed. True if there was one.
@@ -109,21 +111,23 @@ impl ScriptedLnet {
 
     fn begin(&self, number: u64) -> bool {
         match &mut *self.slot(number).lock().unwrap() {
-            Slot::Live(live) => {
+            // Unlinked, it takes no more messages.
+            Slot::Live(live) if !live.aborted => {
                 live.busy = true;
+                live.left -= 1;
                 true
             }
-            Slot::Free | Slot::Gone => false,
+            _ => false,
         }
     }
 
     /// The message of a busy MD is over; the MD with it if it is exhausted or was unlinked.
-    fn finalise(&self, number: u64, kind: EventKind, status: Result<(), Errno>, exhausted: bool) {
+    fn finalise(&self, number: u64, kind: EventKind, status: Result<(), Errno>) {
         let mut slot = self.slot(number).lock().unwrap();
         let Slot::Live(live) = &mut *slot else { panic!("a busy MD has gone") };
         live.busy = false;
         let status = if live.aborted { status.and(Err(Errno::ETIMEDOUT)) } else { status };
-        let unlinked = exhausted || live.aborted;
+        let unlinked = live.left == 0 || live.aborted;
         let wake = self.deliver(&mut slot, number, kind, status, unlinked);
         drop(slot);
         wake.wake();
@@ -155,15 +159,16 @@ impl ScriptedLnet {
         handler
     }
 
-    fn make(&self, md: Md, busy: bool) -> Result<MdHandle, LNetError> {
+    fn make(&self, md: Md) -> Result<MdHandle, LNetError> {
         let mut eq = self.eq.lock().unwrap();
         if eq.handler.is_none() {
             return Err(gone("event queue", 0));
         }
         eq.users += 1;
         drop(eq);
+        let Threshold::Limited(left) = md.threshold else { panic!("an MD without a limit") };
         let number = self.made.fetch_add(1, Ordering::Relaxed);
-        *self.slot(number).lock().unwrap() = Slot::Live(Live { md, busy, aborted: false });
+        *self.slot(number).lock().unwrap() = Slot::Live(Live { md, left, busy: false, aborted: false });
         Ok(MdHandle(number))
     }
 
@@ -213,11 +218,11 @@ impl LNet for ScriptedLnet {
     }
 
     fn md_attach(&self, _: MeHandle, md: Md, _: Unlink) -> Result<MdHandle, LNetError> {
-        self.make(md, false)
+        self.make(md)
     }
 
     fn md_bind(&self, md: Md, _: Unlink) -> Result<MdHandle, LNetError> {
-        self.make(md, false)
+        self.make(md)
     }
 
     fn md_unlink(&self, MdHandle(number): MdHandle) -> Result<(), LNetError> {
@@ -244,7 +249,7 @@ impl LNet for ScriptedLnet {
         if !self.begin(put.md.0) {
             return Err(gone("MD", put.md.0));
         }
-        self.finalise(put.md.0, EventKind::Send, Ok(()), true);
+        self.finalise(put.md.0, EventKind::Send, Ok(()));
         Ok(())
     }
 

@@ -57,11 +57,13 @@ fn first_wait(bell: &Bell, ready: impl Fn() -> bool) {
     let made: Arc<dyn Sleeper> = modelled.clone();
     let sleeper = bell.sleeper_or(|| Ok(made)).expect("a sleeper");
     sleeper.prepare();
-    if !ready() {
+    let mut is_ready = ready();
+    if !is_ready {
         modelled.sleep();
-        assert!(ready(), "woken without news");
+        is_ready = ready();
     }
     sleeper.finish();
+    assert!(is_ready, "woken without news");
 }
 
 /// News and the first wait, with nothing else that could order them.
@@ -103,5 +105,19 @@ fn an_event_and_the_first_wait() {
         assert_eq!(buffer.ended(&events(&rig.tm)), Ok(()));
         arriving.join().unwrap();
         rig.finish(&[&buffer]);
+    });
+}
+
+/// And with nothing but a call to wake up.
+#[test]
+fn a_wake_up_and_the_first_wait() {
+    check(|| {
+        let rig = Arc::new(Rig::new());
+        let other = rig.clone();
+        let waking = thread::spawn(move || other.tm.wake());
+        first_wait(&rig.tm.shared().bell, || rig.tm.take_wake_up());
+        waking.join().unwrap();
+        assert!(!rig.tm.take_wake_up(), "it is used up");
+        rig.finish(&[]);
     });
 }
