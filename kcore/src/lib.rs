@@ -75,6 +75,7 @@
 //! | `machine` | a transfer machine: events, waiting, stopping |
 //! | `submit` | how each operation is set up with LNet |
 //! | `ring` | how large the queue of events is |
+//! | `remains` | what a transfer machine dropped in use leaves until LNet lets go |
 //! | `shared` | what a transfer machine shares with its event callback |
 //! | `flight` | operations in flight |
 //! | `counters` | match bits for passive buffers |
@@ -90,6 +91,7 @@ mod flight;
 mod kcore;
 mod machine;
 mod registry;
+mod remains;
 mod ring;
 mod rules;
 mod shared;

@@ -8,6 +8,7 @@ use nlx_core::{Address, BufferEvent, BufferHandle, CoreError, CoreTm, Descriptor
 
 use crate::bell::wait_without_sleeper;
 use crate::kcore::{Domain, transport_error};
+use crate::remains::Remains;
 use crate::ring::Ring;
 use crate::shared::{NewOp, Shared};
 use crate::submit::Plan;
@@ -237,8 +238,8 @@ impl CoreTm for Machine {
 }
 
 impl Drop for Machine {
-    /// Cancels what is in flight. If LNet still holds some of it afterwards, the address and the event queue stay taken:
-    /// a message for them may be on its way.
+    /// Cancels what is in flight. If LNet still holds some of it afterwards, the address and the event queue stay taken
+    /// until its last event: a message for them may be on its way.
     fn drop(&mut self) {
         if !*self.open.get_mut() {
             return;
@@ -246,11 +247,10 @@ impl Drop for Machine {
         for md in self.shared.abandon_all() {
             let _ = self.shared.lnet.md_unlink(md);
         }
-        match self.shared.lnet.eq_free(self.eq) {
-            Ok(()) => self.domain.give_back(&self.shared.address),
-            Err(error) => {
-                tracing::warn!(address = %self.shared.address, %error, "a transfer machine dropped in use")
-            }
+        let address = self.shared.address;
+        let cleared = self.shared.leave_behind(Remains::new(self.domain.clone(), self.eq, address));
+        if let Err(error) = cleared {
+            tracing::debug!(%address, %error, "a transfer machine dropped in use");
         }
     }
 }

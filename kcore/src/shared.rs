@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lnet_api::{Drive, Errno, Event, EventHandler, EventKind, LNet, MdHandle};
+use lnet_api::{Drive, Errno, Event, EventHandler, EventKind, LNet, LNetError, MdHandle};
 use nlx_bev_cqueue::{Consumer, Heap, Producer};
 use nlx_core::{Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Queue, TmId};
 
@@ -11,8 +11,9 @@ use crate::buffers::Buffer;
 use crate::counters::{Random, Sequential};
 use crate::flight::{Flight, Op, OpKey};
 use crate::kcore::FaultCounters;
+use crate::remains::Remains;
 use crate::rules::{Outcome, Verdict, decide};
-use crate::sync::{AtomicBool, AtomicU64, DOOM, LEAVE, Mutex, NOTE, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, DOOM, LEAVE, Mutex, NOTE, OnceLock, Ordering, REMAINS};
 
 /// A transfer machine as its event queue sees it. The event queue holds a reference, so whatever a callback touches lives
 /// as long as LNet can call it (S-415).
@@ -26,6 +27,8 @@ pub(crate) struct Shared {
     side: Mutex<Side>,
     /// Some operation has [`Op::doomed`] set.
     doomed: AtomicBool,
+    /// Once the transfer machine has been dropped.
+    remains: OnceLock<Remains>,
     /// Where the match bits of passive buffers come from if not from [`Side::counters`].
     random: Option<Random>,
 }
@@ -75,6 +78,7 @@ impl Shared {
             faults,
             side: Mutex::new(side),
             doomed: AtomicBool::new(false),
+            remains: OnceLock::default(),
             random,
         }
     }
@@ -177,6 +181,14 @@ impl Shared {
             mds.extend(op.md);
         }
         mds
+    }
+
+    /// The transfer machine is gone. What it leaves is cleared at once, or by the callback of the last event.
+    pub(crate) fn leave_behind(&self, remains: Remains) -> Result<(), LNetError> {
+        // SYNC kcore.remains
+        let early = (!REMAINS.holds()).then(|| remains.clear());
+        let remains = self.remains.get_or_init(|| remains);
+        early.unwrap_or_else(|| remains.clear())
     }
 
     /// Event slots reserved by the operations in flight; those whose last event waits to be taken are not among them.
@@ -283,6 +295,10 @@ impl EventHandler for Shared {
     fn wake(&self) {
         self.unlink_doomed();
         self.bell.ring();
+        if let Some(remains) = self.remains.get() {
+            // EBUSY means that the last event is yet to come, ENOENT that all is done.
+            let _ = remains.clear();
+        }
     }
 }
 

@@ -40,6 +40,10 @@ pub(crate) const STOP: Rule = Rule("kcore.stop");
 /// after the look is told of again.
 pub(crate) const DOOM: Rule = Rule("kcore.doom");
 
+/// SYNC kcore.remains: what a dropped transfer machine leaves is set before it is first cleared, so either that finds LNet
+/// without an MD, or the wake-up after the last event finds what is left.
+pub(crate) const REMAINS: Rule = Rule("kcore.remains");
+
 /// One named rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rule(&'static str);

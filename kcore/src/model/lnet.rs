@@ -96,7 +96,7 @@ impl ScriptedLnet {
         self.finalise(number, EventKind::Send, Err(Errno::EIO));
     }
 
-    /// LNet ends with its node, and lets go of an event queue that was not freed. True if there was one.
+    /// Lets go of an event queue that was not freed, so that nothing leaks. True if there was one.
     pub(super) fn shut_down(&self) -> bool {
         let handler = self.eq.lock().unwrap().handler.take();
         handler.is_some()

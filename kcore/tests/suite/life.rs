@@ -163,12 +163,12 @@ fn a_transfer_machine_dropped_in_use_ends_its_operations() {
     tm.submit(&nlx_core::Operation { buffer, cookie: COOKIE, kind: RECEIVE }).unwrap();
     let message = world.outgoing().pop().unwrap();
     drop(tm);
-    // What is leaving cannot be called back: the address stays taken.
+    // What is leaving cannot be called back: the address stays taken until it has left.
     core.deregister(buffer).unwrap();
     assert_eq!(errno_of(&core, &format!("{OWN_NID}:12345:{PORTAL}:4095")), Errno::EADDRINUSE);
     world.leave(&message, Ok(()));
     assert_eq!(spy.mds(), 0);
-    assert_eq!(address.portal, PORTAL);
+    core.tm_start(&address, &TmOptions::default()).unwrap();
 }
 
 /// S-415
@@ -199,4 +199,5 @@ fn what_lnet_holds_on_to_outlives_its_transfer_machine() {
     finish(Ok(()));
     assert_eq!(spy.mds(), 0);
     core.deregister(buffer).unwrap();
+    core.tm_start(&address.into(), &TmOptions::default()).unwrap();
 }
