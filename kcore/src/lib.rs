@@ -11,7 +11,8 @@
 //! - The event callback takes constant time, allocates nothing and calls nothing of LNet. Everything it touches is kept
 //!   alive by the event queue that calls it (S-415).
 //! - A buffer belongs to at most one operation. The association is set before LNet is called, because over the loopback the
-//!   operation can end inside that call, and cleared under the transfer machine's producer lock.
+//!   operation can end inside that call, and cleared under the transfer machine's producer lock, before the last event is
+//!   there.
 //!
 //! ```
 //! use std::sync::Arc;

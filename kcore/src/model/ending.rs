@@ -84,3 +84,27 @@ fn a_last_event_and_the_next_start() {
         rig.finish(&[&buffer, &next]);
     });
 }
+
+/// A batch starts while the messages for its operations arrive: its room is enough, and nothing of it is left over.
+#[test]
+fn a_batch_and_its_last_events() {
+    check(|| {
+        let rig = Rig::new();
+        let buffers = [rig.buffer(0), rig.buffer(1)];
+        let (lnet, payload) = (rig.lnet.clone(), Payload::default());
+        let arriving = thread::spawn(move || [0, 1].map(|number| lnet.arrive(number, &payload)));
+        let operations = buffers.each_ref().map(|buffer| buffer.operation(OperationKind::PassiveReceive));
+        rig.tm.submit_all(&operations, &mut |place, begun| {
+            begun.unwrap_or_else(|error| panic!("operation {place}: {error}"));
+        });
+        let arrived = arriving.join().unwrap();
+        for (buffer, _) in buffers.iter().zip(arrived).filter(|(_, arrived)| !arrived) {
+            rig.cancel(buffer).expect("it goes on");
+        }
+        let events = events(&rig.tm);
+        for (buffer, arrived) in buffers.iter().zip(arrived) {
+            assert_eq!(buffer.ended(&events), if arrived { Ok(()) } else { CANCELLED });
+        }
+        rig.finish(&[&buffers[0], &buffers[1]]);
+    });
+}

@@ -4,7 +4,7 @@
 //! - The event with `unlinked` is an MD's last, and comes exactly once.
 //! - Unlinking an idle MD gives one UNLINK event before the call returns; a busy one has `unlinked` in its last event, with
 //!   ETIMEDOUT in place of a success; one that is unlinked already is ENOENT.
-//! - An event queue is EBUSY while an MD uses it. `wake` comes after the lock is released, and may come after the queue has
+//! - An event queue is EBUSY while an MD uses it, and an MD uses it until its last event has been handled. `wake` comes after the lock is released, and may come after the queue has
 //!   been freed.
 //!
 //! An MD's handle is its number: the first that is made has 0.
