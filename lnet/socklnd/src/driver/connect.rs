@@ -5,50 +5,19 @@ use std::sync::Arc;
 
 use lnet_api::Errno;
 use lnet_proto::sock::{Attempt, ConnType, ConnectProgress, Connector, Established, Retry};
-use lnet_region::Part;
 use tracing::debug;
 
 use super::accept::HANDSHAKE_READ;
+use super::connecting::{Connecting, Miss};
 use super::receive::RxConn;
 use super::{Driver, Source, Turn};
 use crate::attempts::{CROWDED_NS, Permit};
 use crate::config::NS_PER_S;
 use crate::links::{Life, Next, Outcome};
-use crate::peer::{Peer, PeerState};
+use crate::peer::Peer;
 use crate::slab::Key;
-use crate::sys::{Readiness, Received, Stream};
+use crate::sys::{Readiness, Received};
 use crate::{Cause, Failure, Step};
-
-/// A connection that this side is opening.
-pub(super) struct Connecting {
-    stream: Box<dyn Stream>,
-    pub(super) peer: Arc<Peer>,
-    address: SocketAddr,
-    machine: Connector,
-    conn_type: ConnType,
-    /// Request and hello are sent.
-    greeted: bool,
-    /// The source port proves nothing to the peer.
-    unprivileged: bool,
-    begun_ns: u64,
-    deadline_ns: u64,
-    /// Given back when the attempt is over.
-    permit: Option<Permit>,
-}
-
-/// Why an attempt failed.
-struct Miss {
-    step: Step,
-    errno: Errno,
-    cause: Cause,
-    detail: String,
-}
-
-impl Miss {
-    fn new(step: Step, errno: Errno, detail: impl ToString) -> Miss {
-        Miss { step, errno, cause: Cause::Errno, detail: detail.to_string() }
-    }
-}
 
 impl Driver {
     /// Does for a peer what its links say is next.
@@ -270,32 +239,6 @@ impl Driver {
         peer.state.lock().failure = Some(failure);
     }
 
-    /// Makes a finished handshake a connection: senders see it from now on, and what waits for it goes. Its place in the
-    /// table is taken, and watched.
-    pub(super) fn put_to_use(&mut self, turn: Turn<'_>, key: Key, mut rx: RxConn, behind: &[u8]) {
-        rx.last_heard_ns = turn.now_ns;
-        rx.stash(&mut self.buffers, behind);
-        let (conn, peer) = (rx.conn.clone(), rx.peer.clone());
-        let Some(place) = self.sources.get_mut(key) else { return };
-        *place = Source::Conn(Box::new(rx));
-        self.timers.note_activity(turn.now_ns, peer.ni.timeout_ns);
-        let failed = {
-            let mut state = peer.state.lock();
-            state.conns.push(conn);
-            state.failure = None;
-            send_waiting(turn, &mut state)
-        };
-        for (token, errno) in failed {
-            peer.ni.upcalls.finalize_tx(token, Err(errno));
-        }
-        let conns = peer.state.lock().conns.clone();
-        for conn in conns {
-            conn.flush();
-        }
-        // Bytes may have come while the handshake was still being read, for which there is no further event.
-        self.make_ready(key);
-    }
-
     /// How many connections are being opened to peers that have some already.
     pub(crate) fn completing(&self) -> usize {
         let completes = |source: &Source| match source {
@@ -321,54 +264,6 @@ impl Driver {
             }
         }
     }
-}
-
-impl Connecting {
-    /// When it has taken too long.
-    pub(super) fn deadline_ns(&self, crowded: bool) -> u64 {
-        let patience_ns = if crowded { CROWDED_NS } else { u64::MAX };
-        self.deadline_ns.min(self.begun_ns.saturating_add(patience_ns))
-    }
-
-    /// The TCP connection stands, or has failed: sends the request and the hello.
-    fn greet(&mut self) -> Result<(), Miss> {
-        self.stream.connect_result().map_err(|errno| Miss::new(Step::Connect, errno, ""))?;
-        let output = self.machine.output();
-        match self.stream.send(&[Part::new(output)]) {
-            // It fits into any socket's empty buffer.
-            Ok(count) if count == output.len() => {}
-            Ok(_) | Err(Errno::EAGAIN) => {
-                return Err(Miss::new(Step::Handshake, Errno::ENOBUFS, "the send buffer is too small"));
-            }
-            Err(errno) => return Err(self.hung_up(errno)),
-        }
-        self.greeted = true;
-        self.peer.state.lock().step = Some(Step::Handshake);
-        Ok(())
-    }
-
-    fn hung_up(&self, errno: Errno) -> Miss {
-        let source = if self.unprivileged { "; the source port was not privileged" } else { "" };
-        Miss::new(Step::Handshake, errno, format!("{}{source}", self.machine.closed()))
-    }
-}
-
-/// Queues what waits on the connections there are now; gives what could not be queued.
-fn send_waiting(turn: Turn<'_>, state: &mut PeerState) -> Vec<(lnet_api::TxToken, Errno)> {
-    let mut failed = Vec::new();
-    while let Some(tx) = state.waiting.pop_front() {
-        match state
-            .choose(turn.shared.config.round_robin, |conn| turn.shared.load(&tx, conn.version))
-            .cloned()
-        {
-            Some(conn) => failed.extend(conn.queue(tx).err()),
-            None => {
-                state.waiting.push_front(tx);
-                break;
-            }
-        }
-    }
-    failed
 }
 
 /// Where a peer listens for connections of a type.

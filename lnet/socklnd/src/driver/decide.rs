@@ -1,0 +1,171 @@
+//! A peer that has connected has said who it is: whether it is taken, and by which shard (lnet-wire 22.5, 24 and 27).
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use lnet_api::Errno;
+use lnet_nid::{Nid, Pid, ProcessId};
+use lnet_proto::sock::{Offer, PRIVILEGED_PORT_MAX};
+use lnet_region::Part;
+use smallvec::SmallVec;
+use tracing::debug;
+
+use super::accept::{Accepting, HANDSHAKE_READ};
+use super::receive::RxConn;
+use super::{Driver, Source, Turn};
+use crate::AcceptPolicy;
+use crate::admission::Guest;
+use crate::links::{Answer, Life};
+use crate::ni::Ni;
+use crate::peer::Peer;
+use crate::shard::Request;
+use crate::slab::Key;
+use crate::sys::Stream;
+
+/// A peer that has said who it is, on its way to the shard that decides about it. Nothing of it is read meanwhile.
+pub(crate) struct Offered {
+    stream: Box<dyn Stream>,
+    remote: SocketAddr,
+    guest: Guest,
+    ni: Arc<Ni>,
+    id: ProcessId,
+    rewrite: Option<ProcessId>,
+    offer: Offer,
+    /// What came with the hello.
+    behind: SmallVec<[u8; HANDSHAKE_READ]>,
+}
+
+impl Driver {
+    /// A valid hello is in, so that it is known who the peer is: its shard decides.
+    pub(super) fn hand_over(&mut self, turn: Turn<'_>, key: Key, offer: &Offer, behind: &[u8]) {
+        let Some(accepting) = self.take_accepting(key) else { return };
+        let Accepting { stream, remote, guest, .. } = *accepting;
+        let Some(ni) = turn.shared.nis.get(offer.local_nid()) else { return self.forget(turn, Some(key)) };
+        let rewrite = identity_from_port(turn.shared.policy, &ni, remote);
+        let id = rewrite.unwrap_or(offer.claimed());
+        if !may_be_peer(turn, &ni, id.nid) {
+            debug!(%remote, %id, "refused: no peer can have this NID");
+            return self.forget(turn, Some(key));
+        }
+        let shard = turn.shared.shards.shard(ni.sub, ni.upcalls.partition_of(ni.id.nid, id.nid));
+        let behind = SmallVec::from_slice(behind);
+        let offered = Offered { stream, remote, guest, ni, id, rewrite, offer: *offer, behind };
+        if shard.number == turn.shard.number {
+            return self.decide(turn, Some(key), offered);
+        }
+        turn.shard.counters.rx.handed_over.one();
+        turn.shard.poller.delete(offered.stream.handle());
+        self.sources.remove(key);
+        shard.request(Request::Decide(Box::new(offered)));
+    }
+
+    /// Takes an offered connection or refuses it (lnet-wire 24). `place`: where it stands in the table, watched, if it came
+    /// on a listener of this shard.
+    pub(super) fn decide(&mut self, turn: Turn<'_>, place: Option<Key>, offered: Offered) {
+        let Offered { stream, remote, guest, ni, id, rewrite, offer, behind } = offered;
+        let conn_type = offer.conn_type();
+        let life = Life { version: offer.hello.version, incarnation: offer.hello.src_incarnation };
+        let Some(peer) = turn.shared.peer_of(&ni, id) else { return self.forget(turn, place) };
+        if self.is_elsewhere(turn, &peer, remote) {
+            debug!(%remote, %id, "refused: the peer is connected from another address, and nothing proves this one");
+            return self.refuse(turn, place, &*stream, &offer.refuse());
+        }
+        let answer = {
+            let mut state = peer.state.lock();
+            state.links.set_per_type(ni.conns_per_peer());
+            state.links.offered(conn_type, life)
+        };
+        debug!(%remote, %id, %conn_type, ?answer, "offered a connection");
+        if answer == Answer::CloseAllAndRefuse {
+            self.close_peer(turn, &peer, Errno::ECONNRESET);
+        }
+        let reply = match answer {
+            Answer::Accept if remote.port() <= PRIVILEGED_PORT_MAX => offer.accept(id),
+            Answer::Accept => offer.accept_unprivileged(id),
+            Answer::Refuse | Answer::CloseAllAndRefuse => {
+                return self.refuse(turn, place, &*stream, &offer.refuse());
+            }
+        };
+        let Ok(reply) = reply else { return self.forget(turn, place) };
+        let Some(key) = self.place(turn, place, &*stream) else { return self.forget(turn, None) };
+        // What its NI has otherwise than the others: before the hello, nobody knew which it would be.
+        if ni.options != turn.shared.options && stream.tune(&ni.options).is_err() {
+            return self.forget(turn, Some(key));
+        }
+        // The reply fits into any socket's empty buffer; what it does not take whole is broken.
+        if stream.send(&[Part::new(&reply)]) != Ok(reply.len()) {
+            return self.forget(turn, Some(key));
+        }
+        turn.shard.counters.rx.accepts.one();
+        {
+            let mut state = peer.state.lock();
+            state.links.accepted(conn_type, life);
+            state.proven |= is_proven(id.nid, remote);
+        }
+        let rx = RxConn::new(turn, key, stream, &peer, conn_type, life.version, offer.byte_order);
+        self.put_to_use(turn, key, rx.accepted(guest.connected(), rewrite), &behind);
+    }
+
+    /// A watched place in the table: the one that it has, or a new one.
+    fn place(&mut self, turn: Turn<'_>, place: Option<Key>, stream: &dyn Stream) -> Option<Key> {
+        if place.is_some() {
+            return place;
+        }
+        turn.shard.poller.add(stream.handle(), self.sources.next_key().0).ok()?;
+        Some(self.sources.insert(Source::Vacant))
+    }
+
+    /// Whether a stranger speaks in the name of a peer that is connected from, or to, another address. Under `hello` and
+    /// from an unprivileged port that is taken for theft, unless the address is the NID's own. A privileged port is
+    /// believed, for kernel nodes may have several addresses (lnet-wire 24).
+    fn is_elsewhere(&self, turn: Turn<'_>, peer: &Peer, remote: SocketAddr) -> bool {
+        if turn.shared.policy != AcceptPolicy::Hello || is_proven(peer.key.id.nid, remote) {
+            return false;
+        }
+        let elsewhere = |key| match self.sources.get(key) {
+            Some(Source::Conn(rx)) => rx.accepted_from() != Some(remote.ip()),
+            _ => false,
+        };
+        peer.state.lock().conns.iter().any(|conn| elsewhere(conn.key))
+    }
+
+    /// Says what there is to say; the caller drops the stream.
+    pub(super) fn refuse(&mut self, turn: Turn<'_>, place: Option<Key>, stream: &dyn Stream, reply: &[u8]) {
+        if !reply.is_empty() {
+            // Whether it arrives is the peer's concern: it sees the end in any case.
+            let _ = stream.send(&[Part::new(reply)]);
+        }
+        self.forget(turn, place);
+    }
+
+    /// Counts a refusal, and empties the place that it had.
+    pub(super) fn forget(&mut self, turn: Turn<'_>, place: Option<Key>) {
+        turn.shard.counters.rx.refusals.one();
+        if let Some(key) = place {
+            self.sources.remove(key);
+        }
+    }
+}
+
+/// Whether a peer that connects from there is believed to have this NID.
+fn is_proven(nid: Nid, remote: SocketAddr) -> bool {
+    remote.port() <= PRIVILEGED_PORT_MAX || nid.ip() == Some(remote.ip())
+}
+
+/// Whether a peer on this NI's network can have this NID: not this node itself, and an address that one host has.
+fn may_be_peer(turn: Turn<'_>, ni: &Ni, nid: Nid) -> bool {
+    let one_host = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => !(ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast()),
+        IpAddr::V6(ip) => !(ip.is_unspecified() || ip.is_multicast()),
+    };
+    nid.net() == ni.id.nid.net() && nid.ip().is_some_and(one_host) && turn.shared.nis.get(nid).is_none()
+}
+
+/// Who a peer is by its source port alone, where the policy says so (lnet-wire 27).
+fn identity_from_port(policy: AcceptPolicy, ni: &Arc<Ni>, remote: SocketAddr) -> Option<ProcessId> {
+    if policy != AcceptPolicy::All || remote.port() <= PRIVILEGED_PORT_MAX {
+        return None;
+    }
+    let nid = Nid::new_ip(ni.id.nid.net(), remote.ip());
+    Some(ProcessId::new(nid, Pid::of_unprivileged_port(remote.port())))
+}

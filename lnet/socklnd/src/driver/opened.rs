@@ -1,0 +1,54 @@
+//! A handshake has ended well, whoever began it: it is a connection from now on.
+
+use lnet_api::{Errno, TxToken};
+
+use super::receive::RxConn;
+use super::{Driver, Source, Turn};
+use crate::peer::PeerState;
+use crate::slab::Key;
+
+impl Driver {
+    /// Makes a finished handshake a connection: senders see it from now on, and what waits for it goes. Its place in the
+    /// table is taken, and watched.
+    pub(super) fn put_to_use(&mut self, turn: Turn<'_>, key: Key, mut rx: RxConn, behind: &[u8]) {
+        rx.last_heard_ns = turn.now_ns;
+        rx.stash(&mut self.buffers, behind);
+        let (conn, peer) = (rx.conn.clone(), rx.peer.clone());
+        let Some(place) = self.sources.get_mut(key) else { return };
+        *place = Source::Conn(Box::new(rx));
+        self.timers.note_activity(turn.now_ns, peer.ni.timeout_ns);
+        let failed = {
+            let mut state = peer.state.lock();
+            state.conns.push(conn);
+            state.failure = None;
+            send_waiting(turn, &mut state)
+        };
+        for (token, errno) in failed {
+            peer.ni.upcalls.finalize_tx(token, Err(errno));
+        }
+        let conns = peer.state.lock().conns.clone();
+        for conn in conns {
+            conn.flush();
+        }
+        // Bytes may have come while the handshake was still being read, for which there is no further event.
+        self.make_ready(key);
+    }
+}
+
+/// Queues what waits on the connections there are now; gives what could not be queued.
+fn send_waiting(turn: Turn<'_>, state: &mut PeerState) -> Vec<(TxToken, Errno)> {
+    let mut failed = Vec::new();
+    while let Some(tx) = state.waiting.pop_front() {
+        match state
+            .choose(turn.shared.config.round_robin, |conn| turn.shared.load(&tx, conn.version))
+            .cloned()
+        {
+            Some(conn) => failed.extend(conn.queue(tx).err()),
+            None => {
+                state.waiting.push_front(tx);
+                break;
+            }
+        }
+    }
+    failed
+}
