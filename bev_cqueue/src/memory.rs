@@ -14,6 +14,8 @@ use crate::producer::Producer;
 
 mod heap;
 #[cfg(all(feature = "std", not(loom)))]
+mod mapping;
+#[cfg(all(feature = "std", not(loom)))]
 mod shared;
 
 pub use heap::{Heap, heap};
@@ -44,18 +46,6 @@ pub trait Memory: Debug {
 
 /// Both halves of one queue.
 pub type Halves<T, M> = (Producer<T, M>, Consumer<T, M>);
-
-/// What is given back to the system begins and ends at multiples of this: the largest page of any machine that Linux runs
-/// on, and enough of them to be worth a system call.
-#[cfg(all(feature = "std", not(loom)))]
-const DISCARD_BYTES: usize = 64 << 10;
-
-/// The part of these bytes that can be given back to the system, if there is one.
-#[cfg(all(feature = "std", not(loom)))]
-pub(crate) fn whole_pages(bytes: Range<usize>) -> Option<Range<usize>> {
-    let pages = bytes.start.next_multiple_of(DISCARD_BYTES)..bytes.end / DISCARD_BYTES * DISCARD_BYTES;
-    (!pages.is_empty()).then_some(pages)
-}
 
 /// Refuses a number of slots that no queue can have.
 pub(crate) fn check_slot_count(slots: u32) -> Result<usize, Error> {

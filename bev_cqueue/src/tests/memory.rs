@@ -3,14 +3,15 @@
 use std::fs::File;
 use std::io::Seek;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 
 use core::sync::atomic::Ordering::Relaxed;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::unistd::ftruncate;
+use nix::unistd::{SysconfVar, ftruncate, sysconf};
 
-use crate::{Consumer, Error, Heap, MAX_SLOTS, MIN_SLOTS, Memory, Producer, SharedMemory};
+use crate::{Consumer, Error, Heap, MAX_SLOTS, MIN_SLOTS, Memory, Producer, SharedMemory, Slot};
 
 #[test]
 fn no_memory_is_made_for_too_few_or_too_many_slots() {
@@ -51,6 +52,17 @@ fn slots_that_are_not_in_the_ring_cost_no_memory() {
     assert!(bytes_used(&fd) <= 4 * 4096, "{} bytes", bytes_used(&fd));
 }
 
+/// However large a ring may become; and where the system gives huge pages to everybody, too.
+#[test]
+fn on_the_heap_they_cost_none_either() {
+    let memory = Heap::new(MAX_SLOTS).unwrap();
+    let bytes = resident(memory.slots());
+    assert!(bytes <= 64 << 10, "{bytes} bytes");
+    memory.slots()[MAX_SLOTS as usize / 2].stamp.store(1, Relaxed);
+    let with_one = resident(memory.slots());
+    assert!(with_one > bytes && with_one <= bytes + (64 << 10), "{with_one} bytes");
+}
+
 /// Q3: what a burst has needed does not stay for ever.
 #[test]
 fn slots_put_aside_give_their_memory_back() {
@@ -89,6 +101,21 @@ fn slots_put_aside_on_the_heap_are_forgotten() {
         producer.accept_shrink().unwrap();
         assert_eq!(memory.slots()[10_000].stamp.load(Relaxed), 0);
     }
+}
+
+/// The bytes of the pages beneath `slots` that the system has provided (`/proc/PID/pagemap`: a word for each page, whose
+/// highest bits say that it is in memory or swapped out).
+fn resident(slots: &[Slot]) -> usize {
+    let page = sysconf(SysconfVar::PAGE_SIZE).unwrap().unwrap() as usize;
+    let addresses = slots.as_ptr_range();
+    let pages = addresses.start.addr() / page..addresses.end.addr().div_ceil(page);
+    let mut words = vec![0; pages.len() * size_of::<u64>()];
+    File::open("/proc/self/pagemap")
+        .unwrap()
+        .read_exact_at(&mut words, (pages.start * size_of::<u64>()) as u64)
+        .unwrap();
+    let words = words.chunks_exact(size_of::<u64>()).map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
+    words.filter(|word| word >> 62 != 0).count() * page
 }
 
 /// `st_blocks` counts 512 bytes.
