@@ -49,6 +49,43 @@ fn a_weak_association_lets_memory_go_that_is_written_to() {
     needs(ASSOCIATION, deregistered_while_it_ends, "Causality violation");
 }
 
+/// A buffer whose operation ends is given to another transfer machine, which has another producer lock: its message writes
+/// where that of the operation before wrote.
+fn handed_over_while_it_ends() {
+    check(|| {
+        let (rig, buffer) = Rig::receiving();
+        let other = start_machine(&rig.core, "0@lo:12345:31:8").expect("another transfer machine");
+        let next = Buffer { number: 1, ..buffer.clone() };
+        let payload = Arc::new(Payload::default());
+        let arriving = thread::spawn({
+            let (lnet, payload) = (rig.lnet.clone(), payload.clone());
+            move || lnet.arrive(0, &payload)
+        });
+        let begun = other.submit(&next.operation(OperationKind::PassiveReceive));
+        if begun.is_ok() {
+            assert!(rig.lnet.arrive(1, &payload));
+        }
+        assert!(arriving.join().unwrap());
+        assert_eq!(buffer.ended(&events(&rig.tm)), Ok(()));
+        match begun {
+            Ok(_) => assert_eq!(next.ended(&events(&other)), Ok(())),
+            Err(error) => assert_eq!(error, CoreError::BufferBusy { buffer: buffer.handle }),
+        }
+        other.stop().expect("nothing is in flight");
+        rig.finish(&[&buffer]);
+    });
+}
+
+#[test]
+fn a_last_event_and_another_transfer_machine() {
+    handed_over_while_it_ends();
+}
+
+#[test]
+fn with_a_weak_association_messages_of_two_transfer_machines_meet() {
+    needs(ASSOCIATION, handed_over_while_it_ends, "Causality violation");
+}
+
 /// Events of two MDs come from two threads at once, and there is one producer: both reach the client.
 #[test]
 fn two_callbacks_at_once() {

@@ -7,7 +7,7 @@
 //! - An event queue is EBUSY while an MD uses it, and an MD uses it until its last event has been handled. `wake` comes after the lock is released, and may come after the queue has
 //!   been freed.
 //!
-//! An MD's handle is its number: the first that is made has 0.
+//! The handle of an MD or event queue is its number: the first that is made has 0.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,13 +22,15 @@ use loom::sync::Mutex;
 
 use super::BYTES;
 
+const EQS: usize = 2;
 const MDS: usize = 2;
 
 #[derive(Default)]
 pub(super) struct ScriptedLnet {
-    eq: Mutex<Eq>,
+    eqs: [Mutex<Eq>; EQS],
+    eqs_made: AtomicU64,
     mds: [Mutex<Slot>; MDS],
-    made: AtomicU64,
+    mds_made: AtomicU64,
     sending: Sending,
 }
 
@@ -98,15 +100,17 @@ impl ScriptedLnet {
 
     /// Lets go of an event queue that was not freed, so that nothing leaks. True if there was one.
     pub(super) fn shut_down(&self) -> bool {
-        let handler = self.eq.lock().unwrap().handler.take();
-        handler.is_some()
+        let left: Vec<_> = self.eqs.iter().filter_map(|eq| eq.lock().unwrap().handler.take()).collect();
+        !left.is_empty()
     }
 
     /// No MD is live and no event queue is left.
     pub(super) fn assert_empty(&self) {
         assert!(self.mds.iter().all(|slot| !matches!(&*slot.lock().unwrap(), Slot::Live(_))));
-        let eq = self.eq.lock().unwrap();
-        assert!(eq.handler.is_none() && eq.users == 0);
+        for eq in &self.eqs {
+            let eq = eq.lock().unwrap();
+            assert!(eq.handler.is_none() && eq.users == 0);
+        }
     }
 
     fn begin(&self, number: u64) -> bool {
@@ -143,7 +147,8 @@ impl ScriptedLnet {
         unlinked: bool,
     ) -> Arc<dyn EventHandler> {
         let Slot::Live(live) = slot else { panic!("an event of an MD that has gone") };
-        let handler = self.eq.lock().unwrap().handler.clone().expect("its event queue is not free");
+        let eq = self.eq(live.md.eq);
+        let handler = eq.lock().unwrap().handler.clone().expect("its event queue is not free");
         handler.event(&Event {
             md: MdHandle(number),
             user_ptr: live.md.user_ptr,
@@ -154,22 +159,27 @@ impl ScriptedLnet {
         });
         if unlinked {
             *slot = Slot::Gone;
-            self.eq.lock().unwrap().users -= 1;
+            eq.lock().unwrap().users -= 1;
         }
         handler
     }
 
     fn make(&self, md: Md) -> Result<MdHandle, LNetError> {
-        let mut eq = self.eq.lock().unwrap();
+        let mut eq = self.eq(md.eq).lock().unwrap();
         if eq.handler.is_none() {
             return Err(gone("event queue", 0));
         }
         eq.users += 1;
         drop(eq);
         let Threshold::Limited(left) = md.threshold else { panic!("an MD without a limit") };
-        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let number = self.mds_made.fetch_add(1, Ordering::Relaxed);
         *self.slot(number).lock().unwrap() = Slot::Live(Live { md, left, busy: false, aborted: false });
         Ok(MdHandle(number))
+    }
+
+    fn eq(&self, handle: Option<EqHandle>) -> &Mutex<Eq> {
+        let EqHandle(number) = handle.expect("an event queue");
+        &self.eqs[number as usize]
     }
 
     fn slot(&self, number: u64) -> &Mutex<Slot> {
@@ -183,8 +193,9 @@ fn gone(object: &'static str, handle: u64) -> LNetError {
 
 impl LNet for ScriptedLnet {
     fn eq_alloc(&self, handler: Arc<dyn EventHandler>) -> Result<EqHandle, LNetError> {
-        self.eq.lock().unwrap().handler = Some(handler);
-        Ok(EqHandle(0))
+        let handle = EqHandle(self.eqs_made.fetch_add(1, Ordering::Relaxed));
+        self.eq(Some(handle)).lock().unwrap().handler = Some(handler);
+        Ok(handle)
     }
 
     fn eq_alloc_polled(&self, _: usize, _: Option<Arc<dyn EventHandler>>) -> Result<EqHandle, LNetError> {
@@ -196,7 +207,7 @@ impl LNet for ScriptedLnet {
     }
 
     fn eq_free(&self, handle: EqHandle) -> Result<(), LNetError> {
-        let mut eq = self.eq.lock().unwrap();
+        let mut eq = self.eq(Some(handle)).lock().unwrap();
         if eq.users > 0 {
             return Err(LNetError::Busy { object: "event queue", handle: handle.0 });
         }
