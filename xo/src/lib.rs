@@ -85,6 +85,8 @@
 //!   event, or at once with the refusal ([`Refused`]). Safe code can neither touch it meanwhile nor free it.
 //! - **A message is lent, not copied.** [`Message`] keeps its bytes alive and unchanged while it lives; the buffer it lies in
 //!   can be posted again when its messages are gone.
+//! - **Several messages leave together.** A program that has several to send before it waits again puts them in a
+//!   [`Batch`].
 //! - **Success of a send means that the bytes have left** (motr-transport 2.14). Whether anybody received them, only an
 //!   answer tells.
 //!
@@ -114,7 +116,8 @@
 //! | --- | --- |
 //! | `domain` | [`Domain`] |
 //! | `buffer` | [`Buffer`], [`Reading`], [`Writing`] |
-//! | `machine` | [`TransferMachine`]: starting and cancelling operations |
+//! | `machine` | [`TransferMachine`]: its operations, and cancelling them |
+//! | `start`, `batch` | starting operations, one or several together: [`Batch`] |
 //! | `wait`, `stop` | waiting for events, timeouts; stopping |
 //! | `operations`, `deadlines` | what is in flight, and until when |
 //! | `event` | [`Event`], [`Message`] |
@@ -124,6 +127,7 @@
 
 #![forbid(unsafe_code)]
 
+mod batch;
 mod buffer;
 mod deadlines;
 mod domain;
@@ -132,10 +136,12 @@ mod error;
 mod event;
 mod machine;
 mod operations;
+mod start;
 mod statistics;
 mod stop;
 mod wait;
 
+pub use batch::Batch;
 pub use buffer::{Buffer, Reading, Writing};
 pub use domain::Domain;
 pub use end_point::EndPoint;
@@ -143,6 +149,7 @@ pub use error::{Error, Refused};
 pub use event::{Event, Message};
 pub use machine::{Receive, TmState, TransferMachine};
 pub use operations::OpId;
+pub use start::Started;
 pub use statistics::QueueStatistics;
 
 #[cfg(feature = "in-process")]

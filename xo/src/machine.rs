@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
-use nlx_core::{Address, CoreTm, Descriptor, Operation, OperationKind, Queue};
+use nlx_core::{Address, CoreTm, Descriptor, Queue};
 use parking_lot::Mutex;
 
 use crate::deadlines::Deadlines;
 use crate::domain::Inner;
 use crate::end_point::EndPoints;
-use crate::operations::{Op, Operations, Reason};
+use crate::operations::{Operations, Reason};
+use crate::start::Wanted;
 use crate::statistics::Statistics;
 use crate::wait::Backlog;
-use crate::{Buffer, EndPoint, Error, OpId, QueueStatistics, Refused};
+use crate::{Buffer, EndPoint, Error, OpId, QueueStatistics, Refused, Started};
 
 /// How a receive buffer takes messages (S-403).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,9 +162,7 @@ impl TransferMachine {
         receive: Receive,
         timeout: Option<Duration>,
     ) -> Result<OpId, Refused> {
-        let Receive { min_receive_size, max_messages } = receive;
-        let kind = OperationKind::Receive { min_receive_size: min_receive_size as u64, max_messages };
-        self.begin(buffer, kind, None, timeout).map(|(id, _)| id)
+        self.start(Wanted::receive(buffer, receive, timeout)).map(|started| started.op)
     }
 
     /// Sends the first `length` bytes of a buffer as a message. Success means that they have left.
@@ -177,8 +176,7 @@ impl TransferMachine {
         to: &EndPoint,
         timeout: Option<Duration>,
     ) -> Result<OpId, Refused> {
-        let kind = OperationKind::Send { length: length as u64, to: to.address() };
-        self.begin(buffer, kind, Some(to), timeout).map(|(id, _)| id)
+        self.start(Wanted::send(buffer, length, to, timeout)).map(|started| started.op)
     }
 
     /// Lets whoever gets the descriptor write into a buffer, once. The buffer can be reached when this returns.
@@ -190,7 +188,7 @@ impl TransferMachine {
         buffer: Buffer,
         timeout: Option<Duration>,
     ) -> Result<(OpId, Descriptor), Refused> {
-        self.begin_passive(buffer, OperationKind::PassiveReceive, timeout)
+        self.start(Wanted::passive_receive(buffer, timeout)).map(Started::passive)
     }
 
     /// Lets whoever gets the descriptor read the first `length` bytes of a buffer, once. The buffer can be reached when this
@@ -204,7 +202,7 @@ impl TransferMachine {
         length: usize,
         timeout: Option<Duration>,
     ) -> Result<(OpId, Descriptor), Refused> {
-        self.begin_passive(buffer, OperationKind::PassiveSend { length: length as u64 }, timeout)
+        self.start(Wanted::passive_send(buffer, length, timeout)).map(Started::passive)
     }
 
     /// Reads a peer's buffer, all that it sends.
@@ -218,8 +216,7 @@ impl TransferMachine {
         descriptor: &Descriptor,
         timeout: Option<Duration>,
     ) -> Result<OpId, Refused> {
-        let kind = OperationKind::ActiveReceive { descriptor: *descriptor };
-        self.begin(buffer, kind, None, timeout).map(|(id, _)| id)
+        self.start(Wanted::active_receive(buffer, descriptor, timeout)).map(|started| started.op)
     }
 
     /// Writes the first `length` bytes of a buffer into a peer's buffer. Success means that they have left.
@@ -234,8 +231,7 @@ impl TransferMachine {
         descriptor: &Descriptor,
         timeout: Option<Duration>,
     ) -> Result<OpId, Refused> {
-        let kind = OperationKind::ActiveSend { descriptor: *descriptor, length: length as u64 };
-        self.begin(buffer, kind, None, timeout).map(|(id, _)| id)
+        self.start(Wanted::active_send(buffer, length, descriptor, timeout)).map(|started| started.op)
     }
 
     /// Asks for the end of an operation. Its last event still comes: with ECANCELED, or as it would have been if the
@@ -254,104 +250,15 @@ impl TransferMachine {
         true
     }
 
-    fn begin_passive(
-        &self,
-        buffer: Buffer,
-        kind: OperationKind,
-        timeout: Option<Duration>,
-    ) -> Result<(OpId, Descriptor), Refused> {
-        let (id, descriptor) = self.begin(buffer, kind, None, timeout)?;
-        // Every transport gives passive operations one.
-        Ok((id, descriptor.unwrap_or(Descriptor::NONE)))
-    }
-
-    /// Moves the buffer into an operation and starts it.
-    fn begin(
-        &self,
-        buffer: Buffer,
-        kind: OperationKind,
-        to: Option<&EndPoint>,
-        timeout: Option<Duration>,
-    ) -> Result<(OpId, Option<Descriptor>), Refused> {
-        if let Err(error) = self.check(&buffer, &kind, timeout) {
-            return Err(Refused { buffer, error });
-        }
-        let operation = |id: OpId, buffer| Operation { buffer, cookie: id.cookie(), kind };
-        let handle = buffer.handle();
-        let id = self.enter(buffer, &kind, to.cloned(), timeout)?;
-        match self.tm.submit(&operation(id, handle)) {
-            Ok(submitted) => Ok((id, submitted.descriptor)),
-            Err(error) => match self.withdraw(id) {
-                Some(buffer) => Err(Refused { buffer, error: error.into() }),
-                None => Ok((id, None)),
-            },
-        }
-    }
-
-    /// What the transport does not look at.
-    fn check(&self, buffer: &Buffer, kind: &OperationKind, timeout: Option<Duration>) -> Result<(), Error> {
-        if timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Err(Error::TimeoutPassed);
-        }
-        if !buffer.is_of(&self.domain) {
-            return Err(Error::OtherDomain);
-        }
-        let all = buffer.len();
-        buffer.check_unlent(kind.queue().receives(), 0..sent_length(kind).unwrap_or(all).min(all))
-    }
-
-    fn enter(
-        &self,
-        buffer: Buffer,
-        kind: &OperationKind,
-        to: Option<EndPoint>,
-        timeout: Option<Duration>,
-    ) -> Result<OpId, Refused> {
-        let deadline_ns = timeout.map(|timeout| self.deadline(timeout));
-        let mut inner = self.inner.lock();
-        if inner.state != TmState::Started {
-            return Err(Refused { buffer, error: Error::NotStarted { state: inner.state } });
-        }
-        let queue = kind.queue();
-        let length = sent_length(kind).unwrap_or(0);
-        let op = Op { queue, buffer, length, _to: to, reason: None, cancel_sent: false };
-        let id = inner.operations.enter(op);
-        inner.statistics.of(queue).adds += 1;
-        if let Some(deadline_ns) = deadline_ns {
-            inner.deadlines.set(id.slot(), deadline_ns);
-            self.note_earliest(&inner);
-            drop(inner);
-            self.hurry(deadline_ns);
-        }
-        Ok(id)
-    }
-
-    /// The transport has refused an operation: it was never there. `None` if it has ended with an event all the same.
-    fn withdraw(&self, id: OpId) -> Option<Buffer> {
-        let mut inner = self.inner.lock();
-        let op = inner.operations.leave(id)?;
-        let adds = &mut inner.statistics.of(op.queue).adds;
-        // The counters may have been reset since.
-        *adds = adds.saturating_sub(1);
-        self.drop_deadline(&mut inner, id);
-        Some(op.buffer)
-    }
-
     /// A moment on the transport's clock.
     pub(crate) fn deadline(&self, timeout: Duration) -> u64 {
-        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        self.domain.core().now_ns().saturating_add(timeout_ns)
+        after(self.domain.core().now_ns(), timeout)
     }
 }
 
-/// The bytes of the buffer that an operation sends, if it sends.
-fn sent_length(kind: &OperationKind) -> Option<usize> {
-    match *kind {
-        OperationKind::Send { length, .. }
-        | OperationKind::PassiveSend { length }
-        | OperationKind::ActiveSend { length, .. } => Some(usize::try_from(length).unwrap_or(usize::MAX)),
-        _ => None,
-    }
+/// The moment this much later; never, if it is too far away to count.
+pub(crate) fn after(now_ns: u64, timeout: Duration) -> u64 {
+    now_ns.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
 }
 
 impl fmt::Debug for TransferMachine {

@@ -55,6 +55,15 @@ impl TransferMachine {
         self.look()
     }
 
+    /// The next event, if there is one already; the network is not moved forward. For programs that work on all there is
+    /// before they wait again.
+    ///
+    /// # Errors
+    /// As [`TransferMachine::wait`].
+    pub fn take(&self) -> Result<Option<Event>, Error> {
+        self.look()
+    }
+
     /// Whether an event waits to be taken; asking changes nothing (MT-231).
     pub fn pending(&self) -> bool {
         !self.inner.lock().backlog.is_empty() || self.tm.pending()

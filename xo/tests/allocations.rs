@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use nlx::{
-    Buffer, Descriptor, DescriptorForm, Domain, EndPoint, MatchCounters, NodeConfig, OpId, Receive,
+    Batch, Buffer, Descriptor, DescriptorForm, Domain, EndPoint, MatchCounters, NodeConfig, OpId, Receive,
     TmOptions, TransferMachine,
 };
 
@@ -59,6 +59,7 @@ struct Pair {
     b: TransferMachine,
     to_b: EndPoint,
     buffers: [Option<Buffer>; 2],
+    batch: Batch,
 }
 
 const ONE_MESSAGE: Receive = Receive { min_receive_size: 4096, max_messages: 1 };
@@ -70,7 +71,7 @@ impl Pair {
         let [a, b] = [0; 2].map(|_| domain.transfer_machine("0@lo:12345:31:*", options).unwrap());
         let to_b = a.end_point(&b.address().to_string()).unwrap();
         let buffers = [0; 2].map(|_| Some(domain.allocate(4096).unwrap()));
-        Pair { a, b, to_b, buffers }
+        Pair { a, b, to_b, buffers, batch: Batch::new() }
     }
 
     fn take(&mut self) -> [Buffer; 2] {
@@ -92,6 +93,15 @@ impl Pair {
         self.give_back();
     }
 
+    fn batch(&mut self) {
+        let [ours, theirs] = self.take();
+        self.batch.receive(theirs, ONE_MESSAGE, TIMEOUT);
+        assert!(self.b.submit(&mut self.batch).all(|outcome| outcome.is_ok()));
+        self.batch.send(ours, 4096, &self.to_b, TIMEOUT);
+        assert!(self.a.submit(&mut self.batch).all(|outcome| outcome.is_ok()));
+        self.give_back();
+    }
+
     fn bulk(&mut self, active: impl Fn(&TransferMachine, Buffer, &Descriptor) -> OpId, writes: bool) {
         let [ours, theirs] = self.take();
         let (_, descriptor) = match writes {
@@ -104,6 +114,7 @@ impl Pair {
 
     fn round(&mut self) {
         self.message();
+        self.batch();
         self.bulk(|tm, buffer, descriptor| tm.active_send(buffer, 4096, descriptor, TIMEOUT).unwrap(), true);
         self.bulk(|tm, buffer, descriptor| tm.active_receive(buffer, descriptor, TIMEOUT).unwrap(), false);
     }

@@ -9,6 +9,7 @@ use nlx::{
     Buffer, Descriptor, Domain, Errno, Event, NodeConfig, OpId, Queue, Receive, TmOptions, TransferMachine,
 };
 
+mod batches;
 mod buffers;
 mod cancelling;
 mod end_points;

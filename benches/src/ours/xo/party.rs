@@ -1,7 +1,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use nlx::{Buffer, Descriptor, Domain, EndPoint, Event, Queue, Receive, TmOptions, TransferMachine};
+use nlx::{Batch, Buffer, Descriptor, Domain, EndPoint, Event, Queue, Receive, TmOptions, TransferMachine};
 
 use crate::error::{BenchError, Result};
 use crate::ours::lnet::rate::WINDOW;
@@ -25,6 +25,7 @@ pub(super) struct Party {
     domain: Domain,
     tm: TransferMachine,
     peer: EndPoint,
+    batch: Batch,
     /// Buffers that nothing is sent from at the moment.
     idle: Vec<Buffer>,
     /// Send buffers, those in flight included.
@@ -51,7 +52,14 @@ impl Party {
             .transfer_machine(&address(own), TmOptions::default())
             .map_err(BenchError::nlx("start a transfer machine"))?;
         let peer = tm.end_point(&address(peer)).map_err(BenchError::nlx("name the peer"))?;
-        let party = Party { domain, tm, peer, idle: Vec::with_capacity(SEND_BUFFERS_MAX), send_buffers: 0 };
+        let party = Party {
+            domain,
+            tm,
+            peer,
+            batch: Batch::new(),
+            idle: Vec::with_capacity(SEND_BUFFERS_MAX),
+            send_buffers: 0,
+        };
         for _ in 0..RECEIVE_BUFFERS {
             party.listen(party.buffer(MESSAGE * MESSAGES_PER_BUFFER)?)?;
         }
@@ -72,14 +80,32 @@ impl Party {
         self.send(buffer, content.len())
     }
 
-    /// Sends a message of this length, whatever stands in it: what is done on `lnet` in the rows that this is compared with.
-    pub(super) fn say_anything(&mut self, length: usize) -> Result<()> {
-        let buffer = self.send_buffer()?;
-        self.send(buffer, length)
+    /// Sends so many messages of this length, whatever stands in them: what is done on `lnet` in the rows that this is
+    /// compared with.
+    pub(super) fn say_anything(&mut self, count: u64, length: usize) -> Result<()> {
+        if count == 1 {
+            let buffer = self.send_buffer()?;
+            return self.send(buffer, length);
+        }
+        for _ in 0..count {
+            let buffer = self.send_buffer()?;
+            self.batch.send(buffer, length, &self.peer, None);
+        }
+        let mut outcomes = self.tm.submit(&mut self.batch);
+        outcomes.try_for_each(|outcome| outcome.map(drop).map_err(BenchError::nlx("send a message")))
     }
 
     fn send(&self, buffer: Buffer, length: usize) -> Result<()> {
         self.tm.send(buffer, length, &self.peer, None).map(drop).map_err(BenchError::nlx("send a message"))
+    }
+
+    /// Waits for an event, and works on all there are then: as [`Party::next`] with each, which are no bulk operations.
+    pub(super) fn next_all(&mut self, mut heard: impl FnMut(&[u8])) -> Result<()> {
+        self.next(&mut heard)?;
+        while let Some(event) = self.tm.take().map_err(BenchError::nlx("take an event"))? {
+            self.handle(event, &mut heard)?;
+        }
+        Ok(())
     }
 
     /// A buffer that nothing is sent from.

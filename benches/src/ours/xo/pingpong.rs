@@ -16,7 +16,7 @@ pub(crate) fn sleeping(round: &Round) -> Result<Sample> {
     let mut party = Party::client(nodes)?;
     let server = Server::start(NAME, round.cores, &nodes.args(&[]))?;
     meter::pingpong(round.time, &server, || {
-        party.say_anything(MESSAGE)?;
+        party.say_anything(1, MESSAGE)?;
         hear(&mut party)?;
         Ok(1)
     })
@@ -27,7 +27,7 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     server::ready("")?;
     loop {
         hear(&mut party)?;
-        party.say_anything(MESSAGE)?;
+        party.say_anything(1, MESSAGE)?;
     }
 }
 

@@ -18,12 +18,10 @@ pub(crate) fn answered_messages(round: &Round) -> Result<Sample> {
     let server = Server::start(NAME, round.cores, &nodes.args(&[]))?;
     let mut unanswered = 0;
     meter::rate(round.time, &server, || {
-        while unanswered < WINDOW {
-            party.say_anything(MESSAGE)?;
-            unanswered += 1;
-        }
+        party.say_anything(WINDOW - unanswered, MESSAGE)?;
+        unanswered = WINDOW;
         let mut answers = 0;
-        party.next(|_| answers += 1)?;
+        party.next_all(|_| answers += 1)?;
         unanswered -= answers;
         Ok(answers)
     })
@@ -34,10 +32,8 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     server::ready("")?;
     let mut unanswered = 0;
     loop {
-        party.next(|_| unanswered += 1)?;
-        while unanswered > 0 {
-            party.say_anything(MESSAGE)?;
-            unanswered -= 1;
-        }
+        party.next_all(|_| unanswered += 1)?;
+        party.say_anything(unanswered, MESSAGE)?;
+        unanswered = 0;
     }
 }

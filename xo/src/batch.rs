@@ -1,0 +1,156 @@
+//! Operations that start together.
+
+use std::fmt;
+use std::time::Duration;
+
+use nlx_core::{Descriptor, Operation};
+
+use crate::machine::after;
+use crate::start::Wanted;
+use crate::{Buffer, EndPoint, OpId, Receive, Refused, Started, TransferMachine};
+
+/// Operations that are to start together. Each is what the method of the same name of a transfer machine starts; none starts
+/// before [`TransferMachine::submit`].
+///
+/// What a batch sends leaves together: one system call for many small messages, instead of one for each. A program that has
+/// several messages to send keeps a batch and fills it again and again; in steady state
+/// that takes no memory.
+///
+/// ```
+/// # use nlx::{Batch, Domain, NodeConfig, Receive, TmOptions};
+/// # let domain = Domain::in_process(&NodeConfig::new())?;
+/// # let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
+/// # let to = tm.own_end_point();
+/// tm.receive(domain.allocate(4096)?, Receive { min_receive_size: 64, max_messages: 16 }, None)?;
+/// let mut batch = Batch::new();
+/// for number in 0..16 {
+///     let mut buffer = domain.allocate(64)?;
+///     buffer.write()?[0] = number;
+///     batch.send(buffer, 64, to, None);
+/// }
+/// for outcome in tm.submit(&mut batch) {
+///     // A refusal does not stop those behind it, and gives its buffer back.
+///     outcome?;
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A batch that is dropped starts nothing.
+#[derive(Default)]
+#[must_use = "its operations start with `TransferMachine::submit`"]
+pub struct Batch {
+    wanted: Vec<Wanted>,
+    outcomes: Vec<Result<Started, Refused>>,
+    /// Those that the transport is asked for, and the place of each among `outcomes`.
+    operations: Vec<Operation>,
+    places: Vec<usize>,
+}
+
+impl Batch {
+    /// Of no operations yet.
+    pub fn new() -> Batch {
+        Batch::default()
+    }
+
+    /// How many operations wait to be submitted.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.wanted.len()
+    }
+
+    /// Whether none does.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.wanted.is_empty()
+    }
+
+    /// As [`TransferMachine::receive`].
+    pub fn receive(&mut self, buffer: Buffer, receive: Receive, timeout: Option<Duration>) {
+        self.wanted.push(Wanted::receive(buffer, receive, timeout));
+    }
+
+    /// As [`TransferMachine::send`].
+    pub fn send(&mut self, buffer: Buffer, length: usize, to: &EndPoint, timeout: Option<Duration>) {
+        self.wanted.push(Wanted::send(buffer, length, to, timeout));
+    }
+
+    /// As [`TransferMachine::passive_receive`].
+    pub fn passive_receive(&mut self, buffer: Buffer, timeout: Option<Duration>) {
+        self.wanted.push(Wanted::passive_receive(buffer, timeout));
+    }
+
+    /// As [`TransferMachine::passive_send`].
+    pub fn passive_send(&mut self, buffer: Buffer, length: usize, timeout: Option<Duration>) {
+        self.wanted.push(Wanted::passive_send(buffer, length, timeout));
+    }
+
+    /// As [`TransferMachine::active_receive`].
+    pub fn active_receive(&mut self, buffer: Buffer, descriptor: &Descriptor, timeout: Option<Duration>) {
+        self.wanted.push(Wanted::active_receive(buffer, descriptor, timeout));
+    }
+
+    /// As [`TransferMachine::active_send`].
+    pub fn active_send(
+        &mut self,
+        buffer: Buffer,
+        length: usize,
+        descriptor: &Descriptor,
+        timeout: Option<Duration>,
+    ) {
+        self.wanted.push(Wanted::active_send(buffer, length, descriptor, timeout));
+    }
+}
+
+impl TransferMachine {
+    /// Starts the operations of a batch, in order, and gives what became of each; their timeouts count from here. The batch
+    /// is empty afterwards.
+    ///
+    /// Each is started or refused by itself, with the errors of [`TransferMachine::receive`]; one that is refused later ends
+    /// with an event instead. Events may come before this returns.
+    #[must_use = "what is refused gives its buffer back"]
+    pub fn submit<'a>(
+        &self,
+        batch: &'a mut Batch,
+    ) -> impl Iterator<Item = Result<Started, Refused>> + use<'a> {
+        self.enter_all(batch);
+        let Batch { operations, places, outcomes, .. } = batch;
+        self.tm.submit_all(operations, &mut |place, told| {
+            let op = OpId::from_cookie(operations[place].cookie);
+            outcomes[places[place]] = self.settle(op, told);
+        });
+        outcomes.drain(..)
+    }
+
+    /// Moves the buffers into operations.
+    fn enter_all(&self, batch: &mut Batch) {
+        let Batch { wanted, outcomes, operations, places } = batch;
+        outcomes.clear();
+        operations.clear();
+        places.clear();
+        let now_ns = if wanted.iter().any(|wanted| wanted.timeout().is_some()) { self.now_ns() } else { 0 };
+        let mut earliest_ns = u64::MAX;
+        let mut inner = self.inner.lock();
+        for (place, wanted) in wanted.drain(..).enumerate() {
+            let entered = self.check(wanted).and_then(|wanted| {
+                let deadline_ns = wanted.timeout().map(|timeout| after(now_ns, timeout));
+                earliest_ns = earliest_ns.min(deadline_ns.unwrap_or(u64::MAX));
+                self.enter(&mut inner, wanted, deadline_ns)
+            });
+            outcomes.push(entered.map(|operation| {
+                places.push(place);
+                operations.push(operation);
+                Started { op: OpId::from_cookie(operation.cookie), descriptor: None }
+            }));
+        }
+        drop(inner);
+        if earliest_ns != u64::MAX {
+            self.hurry(earliest_ns);
+        }
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Batch({} operations)", self.len())
+    }
+}
