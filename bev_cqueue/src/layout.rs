@@ -179,21 +179,29 @@ pub(crate) struct Payload([AtomicU64; WORDS]);
 impl Payload {
     #[inline]
     pub(crate) fn write<T: Event>(&self, event: &T) {
-        for (word, bytes) in self.words_of::<T>().iter().zip(event.as_bytes().chunks(size_of::<u64>())) {
-            let mut whole = [0; size_of::<u64>()];
-            whole[..bytes.len()].copy_from_slice(bytes);
-            word.store(u64::from_ne_bytes(whole), Relaxed);
+        // Whole words apart from what is left, so that the compiler knows all lengths.
+        let (whole, rest) = event.as_bytes().as_chunks();
+        let (words, last) = self.words_of::<T>().split_at(whole.len());
+        for (word, bytes) in words.iter().zip(whole) {
+            word.store(u64::from_ne_bytes(*bytes), Relaxed);
+        }
+        if let Some(last) = last.first() {
+            let mut padded = [0; size_of::<u64>()];
+            padded[..rest.len()].copy_from_slice(rest);
+            last.store(u64::from_ne_bytes(padded), Relaxed);
         }
     }
 
     #[inline]
     pub(crate) fn read<T: Event>(&self) -> T {
         let mut event = T::new_zeroed();
-        for (word, bytes) in
-            self.words_of::<T>().iter().zip(event.as_mut_bytes().chunks_mut(size_of::<u64>()))
-        {
-            let whole = word.load(Relaxed).to_ne_bytes();
-            bytes.copy_from_slice(&whole[..bytes.len()]);
+        let (whole, rest) = event.as_mut_bytes().as_chunks_mut();
+        let (words, last) = self.words_of::<T>().split_at(whole.len());
+        for (word, bytes) in words.iter().zip(whole) {
+            *bytes = word.load(Relaxed).to_ne_bytes();
+        }
+        if let Some(last) = last.first() {
+            rest.copy_from_slice(&last.load(Relaxed).to_ne_bytes()[..rest.len()]);
         }
         event
     }

@@ -82,12 +82,9 @@ impl Buffer {
 
     /// Whether nobody holds bytes that an operation would write to, or writes bytes it would read.
     pub(crate) fn check_unlent(&self, receives: bool, range: Range<usize>) -> Result<(), Error> {
-        if receives {
-            self.0.memory.write(range).map(drop)?;
-        } else {
-            self.0.memory.read(range).map(drop)?;
-        }
-        Ok(())
+        let memory = &self.0.memory;
+        let checked = if receives { memory.check_write(range) } else { memory.check_read(range) };
+        Ok(checked?)
     }
 
     fn segments(&self) -> Error {

@@ -121,6 +121,35 @@ impl IoVec {
         Leased::take(self, range, Access::Write).map(WriteVec)
     }
 
+    /// Whether [`IoVec::read`] would be refused at this moment; takes no lease.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_read(&self, range: Range<usize>) -> Result<(), RegionError> {
+        self.check(range, Access::Read)
+    }
+
+    /// Whether [`IoVec::write`] would be refused at this moment; takes no lease.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_write(&self, range: Range<usize>) -> Result<(), RegionError> {
+        self.check(range, Access::Write)
+    }
+
+    fn check(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
+        self.check_bounds(&range)?;
+        self.parts(range).try_for_each(|(region, part)| region.check(part, access))
+    }
+
+    pub(crate) fn check_bounds(&self, range: &Range<usize>) -> Result<(), RegionError> {
+        let length = self.length;
+        if range.start > range.end || range.end > length {
+            return Err(RegionError::OutOfBounds { start: range.start, end: range.end, length });
+        }
+        Ok(())
+    }
+
     /// A transport's lease to send a range of bytes. Others may receive into it meanwhile: what is sent then is the
     /// application's business, as in LNet.
     ///

@@ -72,15 +72,21 @@ impl Leases {
             entry.holders += 1;
             return Ok(());
         }
-        if self.forbids(&range, access) {
-            return Err(RegionError::InUse { start: range.start, end: range.end });
-        }
+        self.check(range.clone(), access)?;
         if self.len() >= MAX_LEASES {
             return Err(RegionError::TooManyLeases { max: MAX_LEASES });
         }
         let max = self.len();
         self.side(access).make_room(access).map_err(|_| RegionError::TooManyLeases { max })?;
         self.of(access).insert(range);
+        Ok(())
+    }
+
+    /// Whether a lease would break the invariant at this moment.
+    pub(crate) fn check(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
+        if !range.is_empty() && self.forbids(&range, access) {
+            return Err(RegionError::InUse { start: range.start, end: range.end });
+        }
         Ok(())
     }
 
@@ -367,6 +373,7 @@ mod tests {
                     _ => {
                         let range = a.min(b)..a.max(b);
                         let allowed = model_allows(&model, &range, access);
+                        prop_assert_eq!(leases.check(range.clone(), access).is_ok(), allowed);
                         prop_assert_eq!(leases.take(range.clone(), access).is_ok(), allowed);
                         if allowed {
                             enter(&mut model, &range, access);

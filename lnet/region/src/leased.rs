@@ -28,9 +28,7 @@ struct Piece {
 
 impl Leased {
     pub(crate) fn take(vec: &IoVec, range: Range<usize>, access: Access) -> Result<Leased, RegionError> {
-        if range.start > range.end || range.end > vec.len() {
-            return Err(RegionError::OutOfBounds { start: range.start, end: range.end, length: vec.len() });
-        }
+        vec.check_bounds(&range)?;
         let mut taken = range.start;
         for (region, part) in vec.parts(range.clone()) {
             let length = part.len();

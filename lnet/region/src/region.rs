@@ -181,14 +181,22 @@ impl Region {
     }
 
     pub(crate) fn take(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
-        if range.start > range.end || range.end > self.0.length {
-            return Err(RegionError::OutOfBounds {
-                start: range.start,
-                end: range.end,
-                length: self.0.length,
-            });
-        }
+        self.check_bounds(&range)?;
         self.0.leases.lock().take(range, access)
+    }
+
+    /// Whether a lease would be given at this moment.
+    pub(crate) fn check(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
+        self.check_bounds(&range)?;
+        self.0.leases.lock().check(range, access)
+    }
+
+    fn check_bounds(&self, range: &Range<usize>) -> Result<(), RegionError> {
+        let length = self.0.length;
+        if range.start > range.end || range.end > length {
+            return Err(RegionError::OutOfBounds { start: range.start, end: range.end, length });
+        }
+        Ok(())
     }
 
     pub(crate) fn give_back(&self, range: Range<usize>, access: Access) {
