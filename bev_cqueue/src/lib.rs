@@ -81,6 +81,9 @@
 //! The producer takes a smaller number of slots only when it is told so and all its events are taken: then it stands at
 //! `front`, as the consumer does. Nothing of this is looked at on the way of an event.
 //!
+//! Where one program has both halves, and holds the producer still, the ring may shrink around what is provisioned
+//! ([`Consumer::shrink_with`]).
+//!
 //! # Example
 //!
 //! Two processes; the descriptor travels over a Unix socket, and both halves stand in one program only here:

@@ -53,6 +53,8 @@ pub enum Op {
     Grow(u32),
     /// Makes the ring so small.
     Shrink(u32),
+    /// Makes the ring so small with both halves at hand.
+    ShrinkWith(u32),
     /// Tells the producer that the ring may have become smaller.
     AcceptShrink,
     /// Makes room for so many more events.
@@ -72,7 +74,8 @@ impl Op {
             9 => Op::Drain(number as usize),
             10 => Op::Forget(number as usize % 4),
             11 => Op::Grow(number % 4),
-            12 => Op::Shrink(number),
+            12 if number.is_multiple_of(2) => Op::Shrink(number),
+            12 => Op::ShrinkWith(number),
             13 => Op::AcceptShrink,
             14 => Op::Provision(number % 6),
             _ => Op::Release(number % 6),
@@ -125,8 +128,11 @@ impl Oracle {
                 self.held_back = held_back;
             }
             Op::AcceptShrink => assert_eq!(producer.accept_shrink(), Ok(())),
+            Op::ShrinkWith(slots) => {
+                assert_eq!(consumer.shrink_with(producer, slots), self.shrink(slots, slots <= self.needed))
+            }
             Op::Shrink(slots) => {
-                assert_eq!(consumer.shrink(slots), self.shrink(slots));
+                assert_eq!(consumer.shrink(slots), self.shrink(slots, self.needed > 0));
                 // Before anything else is pushed.
                 assert_eq!(producer.accept_shrink(), Ok(()));
             }
@@ -183,13 +189,13 @@ impl Oracle {
         Ok(())
     }
 
-    fn shrink(&mut self, slots: u32) -> Result<(), Error> {
+    fn shrink(&mut self, slots: u32, in_use: bool) -> Result<(), Error> {
         if slots < MIN_SLOTS {
             return Err(Error::SlotCount { slots, min: MIN_SLOTS, max: self.max_slots });
         }
         // A handful, or the test would not end.
         let waiting = self.waiting.len() as u32;
-        if self.needed > 0 || waiting > 0 {
+        if in_use || waiting > 0 {
             return Err(Error::InUse { needed: self.needed, waiting });
         }
         self.held_back = 0;

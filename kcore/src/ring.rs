@@ -11,19 +11,22 @@ const KEPT_SLOTS: u32 = 256;
 const ROOMY: u32 = 4;
 
 /// With each moment in which nothing is in flight, what was needed before is forgotten by this share: a burst is
-/// remembered over some ten of them.
+/// remembered over some ten of them. Where something always is, a moment in which no event waits counts for such a one, but
+/// only after as much room was given back as the ring has: the many such moments of one burst are not to undo its ring.
 const FORGOTTEN: u32 = 8;
 
 /// The consumer's half, and what its ring was needed for.
 pub(crate) struct Ring {
     pub(crate) consumer: Consumer<BufferEvent, Heap>,
-    /// The most events that were provisioned at once, of late.
+    /// The most events that were provisioned at once, of late; never less than now.
     peak: u32,
+    /// Room that was given back since something was last forgotten.
+    released: u32,
 }
 
 impl Ring {
     pub(crate) fn new(consumer: Consumer<BufferEvent, Heap>) -> Ring {
-        Ring { consumer, peak: 0 }
+        Ring { consumer, peak: 0, released: 0 }
     }
 
     /// Makes room for this many more events.
@@ -33,17 +36,23 @@ impl Ring {
         Ok(())
     }
 
-    /// Gives room back. Gives how small the ring should become, if nothing is in flight and it is much too large.
+    /// Gives room back. Gives how small the ring should become, if it is much too large and nothing waits in it.
     pub(crate) fn release(&mut self, events: u32) -> Result<Option<u32>, Error> {
         self.consumer.release(events)?;
-        let is_large = self.consumer.slots() > KEPT_SLOTS;
-        Ok(if is_large && self.consumer.needed() == 0 { self.idle() } else { None })
+        let slots = self.consumer.slots();
+        if slots <= KEPT_SLOTS {
+            return Ok(None);
+        }
+        self.released = self.released.saturating_add(events);
+        let is_due = self.consumer.needed() == 0 || self.released >= slots;
+        Ok(if is_due && self.consumer.is_empty() { self.forget() } else { None })
     }
 
     #[cold]
-    fn idle(&mut self) -> Option<u32> {
+    fn forget(&mut self) -> Option<u32> {
         let wanted = (self.peak + 1).max(KEPT_SLOTS);
-        self.peak -= self.peak.div_ceil(FORGOTTEN);
+        self.released = 0;
+        self.peak = (self.peak - self.peak.div_ceil(FORGOTTEN)).max(self.consumer.needed());
         (self.consumer.slots() / ROOMY > wanted).then_some(wanted)
     }
 }
@@ -82,19 +91,43 @@ mod tests {
         assert!((0..1000).all(|_| burst(&mut ring, 10_000).is_none()));
     }
 
+    /// A server that always has buffers posted.
+    #[test]
+    fn a_burst_is_forgotten_though_something_is_always_in_flight() {
+        let mut ring = ring();
+        ring.provision(1000).unwrap();
+        assert_eq!(burst(&mut ring, 100_000), None);
+        let smaller = (1..10_000_000u64).find_map(|calm| burst(&mut ring, 1).map(|slots| (calm, slots)));
+        let (calm, slots) = smaller.unwrap();
+        assert!(calm > 5 * 100_000, "{calm} operations");
+        assert!(slots > 1000 && slots * ROOMY < 101_001, "{slots} slots");
+    }
+
+    /// A burst whose events come one by one, so that the ring is empty after each.
+    #[test]
+    fn bursts_that_end_slowly_keep_their_ring() {
+        let mut ring = ring();
+        for _ in 0..50 {
+            ring.provision(10_000).unwrap();
+            assert!((0..10_000).all(|_| ring.release(1).unwrap().is_none()));
+        }
+    }
+
     proptest! {
         /// Whatever the load, the ring is large enough for it, and what is asked for is what the queue grants.
         #[test]
         fn a_ring_shrinks_to_what_is_enough(
             bursts in prop::collection::vec(prop_oneof![3 => 0..4u32, 1 => 0..3000u32], 0..60),
+            posted in 0..500u32,
         ) {
-            let (_, consumer) = heap(4096).unwrap();
+            let (mut producer, consumer) = heap(4096).unwrap();
             let mut ring = Ring::new(consumer);
+            ring.provision(posted).unwrap();
             for events in bursts {
                 if let Some(slots) = burst(&mut ring, events) {
-                    prop_assert!(slots >= KEPT_SLOTS && slots > events);
+                    prop_assert!(slots >= KEPT_SLOTS && slots > events + posted);
                     prop_assert!(slots < ring.consumer.slots());
-                    prop_assert_eq!(ring.consumer.shrink(slots), Ok(()));
+                    prop_assert_eq!(ring.consumer.shrink_with(&mut producer, slots), Ok(()));
                     prop_assert_eq!(ring.consumer.slots(), slots);
                 }
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lnet_api::{Drive, Errno, Event, EventHandler, EventKind, LNet, LNetError, MdHandle};
-use nlx_bev_cqueue::{Consumer, Heap, Producer};
+use nlx_bev_cqueue::{Consumer, Error, Heap, Producer};
 use nlx_core::{Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Queue, TmId};
 
 use crate::bell::Bell;
@@ -196,13 +196,11 @@ impl Shared {
         self.side.lock().flight.live().filter(|op| !op.abandoned).map(|op| op.events as usize).sum()
     }
 
-    /// Makes the ring of events smaller, which takes both halves: none of them is in use, as this has the producer lock, and
-    /// the caller the consumer's.
+    /// Makes the ring of events smaller, unless an event has just come. This takes both halves: the caller has the consumer's
+    /// lock, and this the producer's.
     pub(crate) fn shrink(&self, consumer: &mut Consumer<BufferEvent, Heap>, slots: u32) {
-        let producer = &mut self.side.lock().producer;
-        let shrunk = consumer.shrink(slots);
-        let told = producer.accept_shrink();
-        debug_assert!(shrunk.is_ok() && told.is_ok(), "{}: {shrunk:?}, {told:?}", self.address);
+        let shrunk = consumer.shrink_with(&mut self.side.lock().producer, slots);
+        debug_assert!(matches!(shrunk, Ok(()) | Err(Error::InUse { .. })), "{}: {shrunk:?}", self.address);
     }
 
     /// The handler's work: decides what the event means, and produces the client's event.

@@ -6,6 +6,7 @@ use super::Consumer;
 use crate::error::{Corruption, Error, PopError};
 use crate::layout::{Event, Link, MIN_SLOTS, Stamp};
 use crate::memory::Memory;
+use crate::producer::Producer;
 use crate::sync::{AtomicU32, GROW};
 
 impl<T: Event, M: Memory> Consumer<T, M> {
@@ -72,12 +73,40 @@ impl<T: Event, M: Memory> Consumer<T, M> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn shrink(&mut self, slots: u32) -> Result<(), Error> {
+        self.shrink_unless(self.needed > 0, slots)
+    }
+
+    /// Makes the ring smaller though operations are under way, for who has this queue's producer at hand: it cannot push
+    /// meanwhile, and is told. What is provisioned keeps its room.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] while an event waits or when the smaller ring would have no room for what is provisioned, and else as
+    /// [`shrink`](Consumer::shrink); nothing has changed then. [`Error::Corrupt`] also from a producer that has found
+    /// something wrong.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let (mut producer, mut consumer) = nlx_bev_cqueue::heap::<u64>(1000)?;
+    /// consumer.provision(500)?;
+    /// consumer.release(497)?;
+    /// consumer.shrink_with(&mut producer, 8)?;
+    /// assert_eq!(producer.push_iter([1, 2, 3]), Ok(3));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shrink_with(&mut self, producer: &mut Producer<T, M>, slots: u32) -> Result<(), Error> {
+        self.shrink_unless(self.needed >= slots, slots)?;
+        Ok(producer.accept_shrink()?)
+    }
+
+    fn shrink_unless(&mut self, in_use: bool, slots: u32) -> Result<(), Error> {
         if slots < MIN_SLOTS {
             return Err(Error::SlotCount { slots, min: MIN_SLOTS, max: self.max_slots() });
         }
         match self.front() {
             Err(PopError::Corrupt(corruption)) => return Err(corruption.into()),
-            Err(PopError::Empty) if self.needed == 0 => {}
+            Err(PopError::Empty) if !in_use => {}
             _ => return Err(Error::InUse { needed: self.needed, waiting: self.ready() }),
         }
         // A forgotten `Drain` may still hold slots back.

@@ -48,6 +48,7 @@ impl Sequence {
     pub fn step<M: Memory>(&mut self, op: Op, consumer: &mut Consumer<Sample, M>) {
         match op {
             Op::Push | Op::PushIter(_) | Op::AcceptShrink => unreachable!("the producer's"),
+            Op::ShrinkWith(_) => unreachable!("it takes both"),
             Op::Pop => match consumer.pop() {
                 Ok(event) => self.see(event),
                 Err(error) => assert_eq!(error, PopError::Empty),

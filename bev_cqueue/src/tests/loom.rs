@@ -180,6 +180,32 @@ fn loom_a_ring_shrinks_between_two_operations() {
     }
 }
 
+/// Q3: the ring shrinks with its producer at hand, while an operation is under way whose events come from another thread.
+#[test]
+fn loom_a_ring_shrinks_around_an_operation() {
+    loom::model(|| {
+        let ((producer, mut consumer), mut sequence) = queue(4, 1, 0);
+        sequence.step(Op::Provision(2), &mut consumer);
+        let producer = Arc::new(Mutex::new((Source { pushed: 1 }, producer)));
+        let producing = thread::spawn({
+            let producer = producer.clone();
+            move || {
+                for _ in 0..2 {
+                    let (source, producer) = &mut *producer.lock().unwrap();
+                    source.step(Op::Push, producer);
+                }
+            }
+        });
+        sequence.step(Op::Pop, &mut consumer);
+        let shrunk = consumer.shrink_with(&mut producer.lock().unwrap().1, 3);
+        assert_eq!(consumer.slots(), if shrunk.is_ok() { 3 } else { 4 });
+        sequence.step(Op::Pop, &mut consumer);
+        producing.join().unwrap();
+        sequence.step(Op::Drain(usize::MAX), &mut consumer);
+        assert_eq!((sequence.seen, producer.lock().unwrap().0.pushed), (3, 3), "both had room");
+    });
+}
+
 /// The producer may be dropped, or its thread gone, at any time: what was pushed remains.
 #[test]
 fn loom_events_outlive_their_producer() {

@@ -19,6 +19,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (0..4u32).prop_map(Op::Provision),
         2 => (0..4u32).prop_map(Op::Release),
         1 => (0..8u32).prop_map(Op::Shrink),
+        1 => (0..8u32).prop_map(Op::ShrinkWith),
         1 => Just(Op::AcceptShrink),
     ]
 }

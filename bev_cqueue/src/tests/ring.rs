@@ -227,6 +227,23 @@ fn a_ring_in_use_does_not_shrink() {
     assert_eq!((consumer.slots(), producer.free()), (10, Ok(9)));
 }
 
+/// Q3: what is under way keeps its room, at every position of the ring.
+#[test]
+fn a_ring_shrinks_around_what_is_under_way() {
+    for (slots, passed) in (4..8).flat_map(|slots| (0..2 * slots).map(move |passed| (slots, passed))) {
+        for needed in 1..slots {
+            let mut rig = Rig::new(slots, slots + 1);
+            rig.run((0..passed).flat_map(|_| [Op::Push, Op::Pop]));
+            rig.run([Op::Provision(needed), Op::Push, Op::ShrinkWith(needed + 1), Op::Pop]);
+            rig.run([Op::ShrinkWith(needed), Op::ShrinkWith(needed + 1)]);
+            assert_eq!(rig.consumer.slots(), (needed + 1).max(MIN_SLOTS));
+            rig.run(times(needed, Op::Push));
+            rig.run([Op::Drain(usize::MAX), Op::Release(needed), Op::Grow(1)]);
+            rig.run(times(slots, Op::Push));
+        }
+    }
+}
+
 #[test]
 fn a_producer_that_is_not_told_of_shrinking_says_so() {
     let (mut producer, mut consumer) = heap::<u64>(16).unwrap();

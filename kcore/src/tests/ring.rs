@@ -24,3 +24,28 @@ fn the_ring_of_events_shrinks_when_little_is_in_flight() {
     assert_eq!(take(burst), 2, "and it grows again");
     assert_eq!((rig.tm.event_get(), rig.tm.needed()), (None, 0));
 }
+
+/// Q3: nor with a server, which always has receive buffers posted.
+#[test]
+fn the_ring_of_events_shrinks_around_what_is_posted() {
+    let rig = Rig::new();
+    let posted = rig.core.register(&rig.memory).unwrap();
+    let kind = OperationKind::Receive { min_receive_size: 1, max_messages: 300 };
+    rig.tm.submit(&Operation { buffer: posted, cookie: 1, kind }).unwrap();
+    let posted = rig.lnet.last_md();
+    let take = |max_messages| {
+        rig.start(OperationKind::Receive { min_receive_size: 1, max_messages });
+        rig.tm.cancel(rig.buffer, COOKIE).unwrap();
+        assert_eq!(std::iter::from_fn(|| rig.tm.event_get()).count(), 1);
+        rig.tm.slots()
+    };
+    assert_eq!(take(8000), 8301);
+    while take(100) > 8301 / 4 {}
+    assert!(rig.tm.slots() > 400);
+    // All that was posted still has room.
+    (0..300).for_each(|number| {
+        assert_eq!(rig.lnet.inject(posted, Happening::put().length(1)).unlinked, number == 299);
+    });
+    assert_eq!(std::iter::from_fn(|| rig.tm.event_get()).count(), 300);
+    assert_eq!((rig.tm.needed(), rig.core.faults().overruns), (0, 0));
+}
