@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use nlx::{Buffer, Domain, EndPoint, Event, NodeConfig, OpId, Queue, Refused, TransferMachine};
+use nlx::{Batch, Buffer, Domain, EndPoint, Event, NodeConfig, OpId, Queue, Refused, TransferMachine};
 
 use super::progress::Progress;
 use super::protocol::{
@@ -99,6 +99,9 @@ struct Client<'a> {
     receives: ReceivePool,
     lanes: Vec<Lane>,
     lane_of: HashMap<OpId, usize>,
+    /// The requests of operations that have begun, and their lanes.
+    batch: Batch,
+    begun: Vec<usize>,
     sequence: u64,
     tally: Tally,
     /// Operations have not ended long after they should have: nothing more is tried.
@@ -127,6 +130,8 @@ impl<'a> Client<'a> {
             receives,
             lanes,
             lane_of: HashMap::new(),
+            batch: Batch::new(),
+            begun: Vec::new(),
             sequence: 0,
             tally: Tally::new(),
             gave_up: false,
@@ -147,6 +152,7 @@ impl<'a> Client<'a> {
         for lane in 0..phase.lanes as usize {
             self.begin(lane, phase)?;
         }
+        self.send_requests()?;
         let mut quiet_since = started;
         loop {
             let now = Instant::now();
@@ -161,14 +167,20 @@ impl<'a> Client<'a> {
             if progress.update(&self.tally) {
                 check()?;
             }
-            let Some(event) = self.machine.wait(Some(WAIT))? else { continue };
-            quiet_since = now;
-            let finished = self.handle(event, phase)?;
-            if let Some(lane) = finished
-                && !over
-            {
-                self.begin(lane, phase)?;
+            let mut next = self.machine.wait(Some(WAIT))?;
+            if next.is_some() {
+                quiet_since = now;
             }
+            while let Some(event) = next {
+                let finished = self.handle(event, phase)?;
+                if let Some(lane) = finished
+                    && !over
+                {
+                    self.begin(lane, phase)?;
+                }
+                next = self.machine.take()?;
+            }
+            self.send_requests()?;
         }
         progress.finish();
         Ok(self.tally.finish(phase.name, phase.size as u64, phase.lanes, started.elapsed()))
@@ -186,6 +198,7 @@ impl<'a> Client<'a> {
         self.lanes.iter_mut().for_each(|lane| lane.parts = 0);
     }
 
+    /// Prepares the next operation of a lane; its request leaves with [`Client::send_requests`].
     fn begin(&mut self, lane: usize, phase: &Phase) -> Result<(), Failure> {
         self.sequence += 1;
         let head =
@@ -206,10 +219,18 @@ impl<'a> Client<'a> {
             let offer = self.offer(lane, &head)?;
             write_offer(&head, &offer, &mut request.write()?)
         };
-        let sent = self.machine.send(request, length, &self.server, Some(OPERATION_TIMEOUT));
-        let operation = sent.map_err(|refused| Failure::from(refused.error))?;
+        self.batch.send(request, length, &self.server, Some(OPERATION_TIMEOUT));
+        self.begun.push(lane);
         self.lanes[lane].parts += 1;
-        self.lane_of.insert(operation, lane);
+        Ok(())
+    }
+
+    /// Sends the requests of the operations that have begun since the last time, together.
+    fn send_requests(&mut self) -> Result<(), Failure> {
+        for (outcome, lane) in self.machine.submit(&mut self.batch).zip(self.begun.drain(..)) {
+            let started = outcome.map_err(|refused| Failure::from(refused.error))?;
+            self.lane_of.insert(started.op, lane);
+        }
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use nlx::{Buffer, Descriptor, Domain, EndPoint, Event, NodeConfig, OpId, Queue, TransferMachine};
+use nlx::{Batch, Buffer, Descriptor, Domain, EndPoint, Event, NodeConfig, OpId, Queue, TransferMachine};
 
 use super::protocol::{
     FROM_CLIENT, FROM_SERVER, HEAD_BYTES, Head, Kind, MESSAGE_BYTES, check_echo, write_echo,
@@ -26,9 +26,12 @@ pub(crate) fn run(args: &SelftestPeerArgs) -> Result<(), Failure> {
     server.spoil = args.spoil;
     output::line(machine.address())?;
     loop {
-        if let Some(event) = machine.wait(None)? {
+        let mut next = machine.wait(None)?;
+        while let Some(event) = next {
             server.handle(event)?;
+            next = machine.take()?;
         }
+        server.send_answers();
     }
 }
 
@@ -45,6 +48,8 @@ struct Server<'a> {
     /// Small buffers for answers, and bulk buffers, while nothing uses them. Both grow to what the client has in flight.
     answers: Vec<Buffer>,
     bulk: Vec<Buffer>,
+    /// Answers to what has come since the last wait: they leave together.
+    batch: Batch,
     transfers: HashMap<OpId, Transfer>,
     verified_bytes: u64,
     errors: u64,
@@ -64,6 +69,7 @@ impl<'a> Server<'a> {
             receives,
             answers: Vec::new(),
             bulk: Vec::new(),
+            batch: Batch::new(),
             transfers: HashMap::new(),
             verified_bytes: 0,
             errors: 0,
@@ -195,11 +201,16 @@ impl<'a> Server<'a> {
             None => self.domain.allocate(MESSAGE_BYTES)?,
         };
         let length = write(&mut buffer.write()?);
-        if let Err(refused) = self.machine.send(buffer, length, client, Some(OPERATION_TIMEOUT)) {
+        self.batch.send(buffer, length, client, Some(OPERATION_TIMEOUT));
+        Ok(())
+    }
+
+    /// Sends the answers.
+    fn send_answers(&mut self) {
+        for refused in self.machine.submit(&mut self.batch).filter_map(Result::err) {
             self.errors += 1;
             self.answers.push(refused.buffer);
         }
-        Ok(())
     }
 }
 

@@ -52,6 +52,8 @@ pub struct TcpScenario {
     pub budget: usize,
     /// Chances in 10,000 that an operation is begun inside an upcall.
     pub nested: u32,
+    /// Chances in 10,000 that several operations are begun under a cork.
+    pub corked: u32,
     /// Chances in 10,000 that a PUT goes to a lazy portal, and its buffer is posted later or never.
     pub lazy: u32,
     /// The longest payload.
@@ -115,6 +117,7 @@ impl TcpScenario {
             nested: rng.pick(&[0, 2_000]),
             lazy: rng.pick(&[0, 500, 4_000]),
             longest: by_segment.min(by_buffer),
+            corked: rng.pick(&[0, 5_000, 10_000]),
             habits,
             mutant: None,
         }

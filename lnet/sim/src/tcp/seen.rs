@@ -67,6 +67,8 @@ counts! {
         sleepy: "drivers that slept",
         /// Operations begun inside an upcall.
         nested: "operations begun inside an upcall",
+        /// Bursts of operations that were begun under a cork.
+        corked: "bursts of operations under a cork",
         /// PUTs to a lazy portal whose buffers were not there yet.
         expected_later: "PUTs whose buffers come later",
         /// Messages that were held when their buffer came.

@@ -1,7 +1,7 @@
 //! What programs do.
 
 use lnet_api::{
-    AckRequest, Get, LNet, LNetError, Lnd, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink,
+    AckRequest, Get, LNet, LNetError, Lnd, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink, corked,
 };
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_region::{Fragment, IoVec, MAX_FRAGMENTS, Region};
@@ -48,7 +48,15 @@ impl TcpWorld {
         if from == to || !self.scenario.reaches(from, to) {
             return Ok(());
         }
-        for _ in 0..burst {
+        if burst > 1 && self.rng.chance(self.scenario.corked) {
+            self.seen.corked += 1;
+            return corked(|| self.operate_in_a_row(from, to, burst));
+        }
+        self.operate_in_a_row(from, to, burst)
+    }
+
+    fn operate_in_a_row(&mut self, from: usize, to: usize, count: u32) -> Result<(), String> {
+        for _ in 0..count {
             let kind = self.rng.pick(&[Kind::Put { ack: true }, Kind::Put { ack: false }, Kind::Get]);
             if matches!(kind, Kind::Put { .. }) && self.rng.chance(self.scenario.lazy) {
                 self.begin_unposted(from, to, kind)?;
