@@ -129,7 +129,10 @@ impl Oracle {
             }
             Op::AcceptShrink => assert_eq!(producer.accept_shrink(), Ok(())),
             Op::ShrinkWith(slots) => {
-                assert_eq!(consumer.shrink_with(producer, slots), self.shrink(slots, slots <= self.needed))
+                assert_eq!(
+                    consumer.shrink_with(slots, || &mut *producer),
+                    self.shrink(slots, slots <= self.needed)
+                )
             }
             Op::Shrink(slots) => {
                 assert_eq!(consumer.shrink(slots), self.shrink(slots, self.needed > 0));

@@ -67,7 +67,7 @@ impl TmOptions {
 impl Default for TmOptions {
     fn default() -> TmOptions {
         TmOptions {
-            // 22 MiB of events if they are ever all needed at once.
+            // 32 MiB of events if they are ever all needed at once.
             events_max: 1 << 18,
             descriptors: DescriptorForm::default(),
             match_counters: MatchCounters::default(),

@@ -127,7 +127,7 @@ mod tests {
                 if let Some(slots) = burst(&mut ring, events) {
                     prop_assert!(slots >= KEPT_SLOTS && slots > events + posted);
                     prop_assert!(slots < ring.consumer.slots());
-                    prop_assert_eq!(ring.consumer.shrink_with(&mut producer, slots), Ok(()));
+                    prop_assert_eq!(ring.consumer.shrink_with(slots, || &mut producer), Ok(()));
                     prop_assert_eq!(ring.consumer.slots(), slots);
                 }
             }

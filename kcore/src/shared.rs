@@ -1,5 +1,6 @@
 //! What a transfer machine shares with its event callback.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use lnet_api::{Drive, Errno, Event, EventHandler, EventKind, LNet, LNetError, MdHandle};
@@ -13,7 +14,7 @@ use crate::flight::{Flight, Op, OpKey};
 use crate::kcore::FaultCounters;
 use crate::remains::Remains;
 use crate::rules::{Outcome, Verdict, decide};
-use crate::sync::{AtomicBool, AtomicU64, DOOM, LEAVE, Mutex, NOTE, OnceLock, Ordering, REMAINS};
+use crate::sync::{AtomicBool, AtomicU64, DOOM, LEAVE, Mutex, MutexGuard, NOTE, OnceLock, Ordering, REMAINS};
 
 /// A transfer machine as its event queue sees it. The event queue holds a reference, so whatever a callback touches lives
 /// as long as LNet can call it (S-415).
@@ -38,6 +39,23 @@ struct Side {
     flight: Flight,
     counters: Sequential,
     stopped: bool,
+}
+
+/// The producer, under its lock.
+struct HeldProducer<'a>(MutexGuard<'a, Side>);
+
+impl Deref for HeldProducer<'_> {
+    type Target = Producer<BufferEvent, Heap>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0.producer
+    }
+}
+
+impl DerefMut for HeldProducer<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0.producer
+    }
 }
 
 /// A new operation, as [`Shared::enter`] takes it.
@@ -197,9 +215,9 @@ impl Shared {
     }
 
     /// Makes the ring of events smaller, unless an event has just come. This takes both halves: the caller has the consumer's
-    /// lock, and this the producer's.
+    /// lock, and this the producer's, for some stores only.
     pub(crate) fn shrink(&self, consumer: &mut Consumer<BufferEvent, Heap>, slots: u32) {
-        let shrunk = consumer.shrink_with(&mut self.side.lock().producer, slots);
+        let shrunk = consumer.shrink_with(slots, || HeldProducer(self.side.lock()));
         debug_assert!(matches!(shrunk, Ok(()) | Err(Error::InUse { .. })), "{}: {shrunk:?}", self.address);
     }
 

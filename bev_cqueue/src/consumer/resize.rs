@@ -1,5 +1,6 @@
 //! How the ring grows and shrinks.
 
+use core::ops::DerefMut;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Consumer;
@@ -73,11 +74,15 @@ impl<T: Event, M: Memory> Consumer<T, M> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn shrink(&mut self, slots: u32) -> Result<(), Error> {
-        self.shrink_unless(self.needed > 0, slots)
+        if let Some(cut) = self.find_cut(slots, self.needed > 0)? {
+            self.close(&cut)?;
+            self.discard(cut.count);
+        }
+        Ok(())
     }
 
-    /// Makes the ring smaller though operations are under way, for who has this queue's producer at hand: it cannot push
-    /// meanwhile, and is told. What is provisioned keeps its room.
+    /// Makes the ring smaller though operations are under way, for who can hold this queue's producer still: `hold` gives it,
+    /// and it is told and let go after a few stores, however large the ring is. What is provisioned keeps its room.
     ///
     /// # Errors
     ///
@@ -91,39 +96,57 @@ impl<T: Event, M: Memory> Consumer<T, M> {
     /// let (mut producer, mut consumer) = nlx_bev_cqueue::heap::<u64>(1000)?;
     /// consumer.provision(500)?;
     /// consumer.release(497)?;
-    /// consumer.shrink_with(&mut producer, 8)?;
+    /// consumer.shrink_with(8, || &mut producer)?;
     /// assert_eq!(producer.push_iter([1, 2, 3]), Ok(3));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn shrink_with(&mut self, producer: &mut Producer<T, M>, slots: u32) -> Result<(), Error> {
-        self.shrink_unless(self.needed >= slots, slots)?;
-        Ok(producer.accept_shrink()?)
+    pub fn shrink_with<P>(&mut self, slots: u32, hold: impl FnOnce() -> P) -> Result<(), Error>
+    where
+        P: DerefMut<Target = Producer<T, M>>,
+    {
+        let Some(cut) = self.find_cut(slots, self.needed >= slots)? else { return Ok(()) };
+        let mut producer = hold();
+        // Again: an event may have come meanwhile.
+        self.check_nothing_waits(false)?;
+        self.close(&cut)?;
+        producer.accept_shrink()?;
+        drop(producer);
+        self.discard(cut.count);
+        Ok(())
     }
 
-    fn shrink_unless(&mut self, in_use: bool, slots: u32) -> Result<(), Error> {
+    /// Where to cut the ring, if it is larger.
+    fn find_cut(&mut self, slots: u32, in_use: bool) -> Result<Option<Cut>, Error> {
         if slots < MIN_SLOTS {
             return Err(Error::SlotCount { slots, min: MIN_SLOTS, max: self.max_slots() });
         }
-        match self.front() {
-            Err(PopError::Corrupt(corruption)) => return Err(corruption.into()),
-            Err(PopError::Empty) if !in_use => {}
-            _ => return Err(Error::InUse { needed: self.needed, waiting: self.ready() }),
-        }
+        self.check_nothing_waits(in_use)?;
         // A forgotten `Drain` may still hold slots back.
         self.publish();
-        if slots < self.slots { self.cut(self.slots - slots) } else { Ok(()) }
-    }
-
-    /// Takes the last `count` of the free slots out of the ring, in which no event waits: those before the divider.
-    fn cut(&mut self, count: u32) -> Result<(), Error> {
+        if slots >= self.slots {
+            return Ok(None);
+        }
         // All slots but the divider are free; of those that stay the last is so many steps from the first.
-        let last = self.walk(self.front, self.slots - count - 2)?;
+        let count = self.slots - slots;
+        let last = self.walk(self.front, slots - 2)?;
         let first_spare = self.next_of(last)?;
         let last_spare = self.walk(first_spare, count - 1)?;
         match self.next_of(last_spare)? {
-            end if end == self.divider => {}
-            astray => return Err(self.nowhere(astray).into()),
+            end if end == self.divider => Ok(Some(Cut { last, first_spare, last_spare, count })),
+            astray => Err(self.nowhere(astray).into()),
         }
+    }
+
+    fn check_nothing_waits(&self, in_use: bool) -> Result<(), Error> {
+        match self.front() {
+            Err(PopError::Corrupt(corruption)) => Err(corruption.into()),
+            Err(PopError::Empty) if !in_use => Ok(()),
+            _ => Err(Error::InUse { needed: self.needed, waiting: self.ready() }),
+        }
+    }
+
+    /// Takes the last of the free slots, in which no event waits, out of the ring: those before the divider.
+    fn close(&mut self, &Cut { last, first_spare, last_spare, count }: &Cut) -> Result<(), Error> {
         self.link(last)?.store(self.divider, Relaxed);
         point!(ShrinkClosed);
         self.link(last_spare)?.store(self.spare.first, Relaxed);
@@ -132,8 +155,6 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         self.spare = Spare { first: first_spare, count: self.spare.count + count, ..self.spare };
         self.publish_slots();
         point!(ShrinkPublished);
-        self.discard(count);
-        point!(ShrinkDiscarded);
         Ok(())
     }
 
@@ -151,6 +172,7 @@ impl<T: Event, M: Memory> Consumer<T, M> {
             index = next;
         }
         self.memory.discard(run);
+        point!(ShrinkDiscarded);
     }
 
     /// Takes a slot that is not in the ring out of `spare`.
@@ -186,6 +208,15 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         // SYNC bevq.grow: with Producer::reckon.
         self.memory.header().consumer.nr.store(self.slots, GROW.release());
     }
+}
+
+/// A piece of the ring: free slots, the last ones before the divider.
+struct Cut {
+    /// The last one that stays.
+    last: u32,
+    first_spare: u32,
+    last_spare: u32,
+    count: u32,
 }
 
 /// The slots of the memory that are not in the ring.
