@@ -2,16 +2,18 @@
 
 use std::fs::File;
 use std::io::Seek;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use core::sync::atomic::Ordering::Relaxed;
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{SysconfVar, ftruncate, sysconf};
 
-use crate::{Consumer, Error, Heap, MAX_SLOTS, MIN_SLOTS, Memory, Producer, SharedMemory, Slot};
+use crate::{
+    Consumer, Corruption, Error, Heap, MAX_SLOTS, MIN_SLOTS, Memory, Producer, PushError, SharedMemory, Slot,
+};
 
 #[test]
 fn no_memory_is_made_for_too_few_or_too_many_slots() {
@@ -130,6 +132,34 @@ fn the_size_of_the_memory_cannot_be_changed() {
         assert_eq!(ftruncate(&fd, bytes), Err(Errno::EPERM));
     }
     assert_eq!(fcntl(&fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE)), Err(Errno::EPERM));
+}
+
+/// MT-219: a peer can neither take pages away, so that touching them would kill, nor keep others from writing; what it
+/// punches holes into reads as zeros, which are found like any other words.
+#[test]
+fn a_peer_that_punches_holes_harms_its_own_queue_alone() {
+    let (memory, fd) = SharedMemory::create(1000).unwrap();
+    let mut producer = Producer::<[u64; 15], _>::new(memory).unwrap();
+    let mut consumer =
+        Consumer::<[u64; 15], _>::new(SharedMemory::attach(fd.try_clone().unwrap()).unwrap()).unwrap();
+    consumer.provision(600).unwrap();
+    (0..300).for_each(|number| producer.push([number; 15]).unwrap());
+    let bytes = nix::sys::stat::fstat(&fd).unwrap().st_size;
+    let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    fallocate(&fd, hole, 0, bytes).unwrap();
+    assert_eq!(bytes_used(&fd), 0);
+    let bad = (0..1000).find_map(|number| producer.push([number; 15]).err());
+    assert!(matches!(bad, Some(PushError::Corrupt(Corruption::Shrunk { slots: 0, .. }))), "{bad:?}");
+    while consumer.pop().is_ok() {}
+}
+
+/// A descriptor that cannot be written is of no use to either half.
+#[test]
+fn memory_that_cannot_be_written_is_not_attached() {
+    let (_memory, fd) = SharedMemory::create(8).unwrap();
+    let read_only = File::open(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
+    let error = SharedMemory::attach(read_only.into()).unwrap_err();
+    assert_eq!(error, Error::System { call: "mmap", errno: Errno::EACCES });
 }
 
 #[test]
