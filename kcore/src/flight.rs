@@ -45,6 +45,8 @@ pub(crate) struct Op {
     pub(crate) started_ns: u64,
     /// Event slots reserved.
     pub(crate) events: u32,
+    /// Those of them that no event has taken yet: 1 or more, for the last event.
+    pub(crate) left: u32,
     /// Of a passive operation the lower part of its match bits.
     pub(crate) counter: MatchCounter,
     /// The MD, once LNet has given its handle.

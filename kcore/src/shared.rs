@@ -125,6 +125,7 @@ impl Shared {
                 cookie: new.cookie,
                 started_ns: new.started_ns,
                 events: new.events,
+                left: new.events,
                 counter,
                 md: None,
                 remembered: None,
@@ -255,6 +256,12 @@ impl Shared {
                 outcome
             }
         };
+        if op.left == 1 && !event.unlinked {
+            // The room that is left is the last event's.
+            self.faults.unexpected.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        op.left -= 1;
         let made = buffer_event(op, event, outcome, now_ns);
         // SYNC kcore.leave
         if event.unlinked && LEAVE.holds() {

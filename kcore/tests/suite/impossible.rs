@@ -72,6 +72,23 @@ fn every_order_of_any_events_ends_the_operation_with_the_last() {
     }
 }
 
+/// MT-229, S-407: more messages than a buffer may take. There is room for the last event all the same, and for no other.
+#[test]
+fn messages_beyond_the_most_are_counted_and_leave_room_for_the_last() {
+    let bed = bed();
+    bed.submit(OperationKind::Receive { min_receive_size: 1, max_messages: 3 }).unwrap();
+    let md = bed.spy.last_md();
+    for _ in 0..5 {
+        bed.world.fake.inject(md, Happening::put().length(1).not_last().impossible());
+    }
+    bed.world.fake.inject(md, Happening::put().length(2).last().impossible());
+    let told: Vec<_> = std::iter::from_fn(|| bed.tm.event_get()).map(|e| (e.length, e.unlinked())).collect();
+    assert_eq!(told, [(1, false), (1, false), (2, true)]);
+    let faults = bed.core.faults();
+    assert_eq!((faults.unexpected, faults.stale, faults.overruns), (3, 0, 0));
+    bed.assert_idle();
+}
+
 /// MT-229: events of no operation.
 #[test]
 fn events_of_no_operation_are_counted_and_do_no_harm() {
