@@ -118,7 +118,7 @@
 //! | `bevq.grow` | count of slots, by [`Consumer::grow`] and [`Consumer::shrink`] | the same, by the producer looking for room | changing links before following them |
 //! | `bevq.sleep` | word *sleeping*, then a fence | a fence, then the word | see `wake` |
 //!
-//! The model tests explore all interleavings with loom, and check that loom finds a fault when any of these is weakened:
+//! The model tests explore all interleavings with loom, and check that loom finds a fault when either end of any of these is weakened:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p nlx-bev-cqueue --release --lib loom

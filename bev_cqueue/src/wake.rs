@@ -58,7 +58,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::layout::WakeLine;
-use crate::sync::SLEEP;
+use crate::sync::{End, SLEEP};
 
 #[cfg(not(loom))]
 mod bell;
@@ -93,7 +93,7 @@ impl WakeLine {
         // clear a later announcement without having read it. (Processors see to that anyway; loom only for swaps.)
         self.sleeping.swap(SLEEPING, Relaxed);
         // SYNC bevq.sleep: with WakeLine::claim.
-        SLEEP.fence();
+        SLEEP.fence(End::Store);
     }
 
     /// The consumer: "I am awake". Whether somebody has signalled, or is about to, because of the announcement.
@@ -107,7 +107,7 @@ impl WakeLine {
     #[inline]
     pub(crate) fn claim(&self) -> bool {
         // SYNC bevq.sleep: with WakeLine::announce.
-        SLEEP.fence();
+        SLEEP.fence(End::Load);
         self.sleeping.load(Relaxed) != 0 && self.sleeping.swap(0, Relaxed) != 0
     }
 }
