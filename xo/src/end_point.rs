@@ -84,26 +84,36 @@ impl fmt::Debug for EndPoint {
 /// The end points of a transfer machine, by address (X5). An end point seen again costs no memory.
 #[derive(Default)]
 pub(crate) struct EndPoints {
-    table: Mutex<HashMap<Address, Arc<Known>, foldhash::fast::RandomState>>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    table: HashMap<Address, Arc<Known>, foldhash::fast::RandomState>,
+    /// The one found last: messages often come from one peer several times in a row.
+    last: Option<Arc<Known>>,
 }
 
 impl EndPoints {
     /// The end point of an address.
     pub(crate) fn find(&self, address: Address) -> EndPoint {
-        let mut table = self.table.lock();
-        if let Some(known) = table.get(&address) {
+        let mut inner = self.inner.lock();
+        let Inner { table, last } = &mut *inner;
+        if let Some(known) = last.as_ref().filter(|known| known.address == address) {
             return EndPoint::new(known);
         }
-        if table.len() == table.capacity() && table.len() >= IDLE_MAX {
-            forget_idle(&mut table);
+        if !table.contains_key(&address) && table.len() == table.capacity() && table.len() >= IDLE_MAX {
+            forget_idle(table);
         }
-        let known = Arc::new(Known { address, users: AtomicUsize::new(0) });
-        EndPoint::new(table.entry(address).or_insert(known))
+        let known =
+            table.entry(address).or_insert_with(|| Arc::new(Known { address, users: AtomicUsize::new(0) }));
+        *last = Some(known.clone());
+        EndPoint::new(known)
     }
 
     /// How many addresses are in use.
     pub(crate) fn in_use(&self) -> usize {
-        self.table.lock().values().filter(|known| is_used(known)).count()
+        self.inner.lock().table.values().filter(|known| is_used(known)).count()
     }
 }
 
@@ -149,7 +159,7 @@ mod tests {
                 end_points.find(address(tmid, portal));
             }
         }
-        assert!(end_points.table.lock().len() <= 4 * IDLE_MAX);
+        assert!(end_points.inner.lock().table.len() <= 4 * IDLE_MAX);
         assert_eq!(end_points.in_use(), 1);
         assert!(Arc::ptr_eq(&kept.0, &end_points.find(address(4095, 63)).0));
     }

@@ -20,10 +20,10 @@ mod outbox;
 
 use outbox::Outbox;
 
-/// How many bytes wait for the end of a poll, or for an uncork.
+/// How many bytes wait for the end of a poll.
 const CORK_BYTES_MAX: usize = 64 << 10;
 
-/// How many bytes wait for the next poll: a few small messages. A burst of more leaves in several calls, the first of
+/// How many bytes wait for the next poll, or for the end of a cork: a few small messages. A burst of more leaves in several calls, the first of
 /// which the peer works on while the next is gathered.
 const DEFER_BYTES_MAX: usize = 8 << 10;
 
@@ -104,7 +104,7 @@ impl Conn {
         let length = message.len();
         let queued = self.queued.fetch_add(length, Ordering::Relaxed) + length;
         let polling = self.shard.is_polling_here();
-        let corked = !polling && queued < CORK_BYTES_MAX && leave_to_uncork(self);
+        let corked = !polling && queued < DEFER_BYTES_MAX && leave_to_uncork(self);
         let wait = if polling {
             queued < CORK_BYTES_MAX
         } else {

@@ -20,6 +20,9 @@ const RECEIVE_BUFFERS: usize = 2;
 /// The most messages that have been sent and whose event has not been taken: two windows of the busiest row.
 const SEND_BUFFERS_MAX: usize = 2 * WINDOW as usize;
 
+/// Events that are worked on before something is sent.
+const EVENTS_AT_ONCE: usize = 32;
+
 /// A domain with one transfer machine, and the peer it talks to.
 pub(super) struct Party {
     domain: Domain,
@@ -99,10 +102,12 @@ impl Party {
         self.tm.send(buffer, length, &self.peer, None).map(drop).map_err(BenchError::nlx("send a message"))
     }
 
-    /// Waits for an event, and works on all there are then: as [`Party::next`] with each, which are no bulk operations.
-    pub(super) fn next_all(&mut self, mut heard: impl FnMut(&[u8])) -> Result<()> {
+    /// Waits for an event, and works on those that are there then, as [`Party::next`] with each, which are no bulk operations.
+    /// On some of them, if they are many: what is sent for them gives the peer something to do meanwhile.
+    pub(super) fn next_some(&mut self, mut heard: impl FnMut(&[u8])) -> Result<()> {
         self.next(&mut heard)?;
-        while let Some(event) = self.tm.take().map_err(BenchError::nlx("take an event"))? {
+        for _ in 1..EVENTS_AT_ONCE {
+            let Some(event) = self.tm.take().map_err(BenchError::nlx("take an event"))? else { break };
             self.handle(event, &mut heard)?;
         }
         Ok(())

@@ -21,7 +21,7 @@ pub(crate) fn answered_messages(round: &Round) -> Result<Sample> {
         party.say_anything(WINDOW - unanswered, MESSAGE)?;
         unanswered = WINDOW;
         let mut answers = 0;
-        party.next_all(|_| answers += 1)?;
+        party.next_some(|_| answers += 1)?;
         unanswered -= answers;
         Ok(answers)
     })
@@ -32,7 +32,7 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     server::ready("")?;
     let mut unanswered = 0;
     loop {
-        party.next_all(|_| unanswered += 1)?;
+        party.next_some(|_| unanswered += 1)?;
         party.say_anything(unanswered, MESSAGE)?;
         unanswered = 0;
     }
