@@ -78,8 +78,10 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     }
     let (push, several, pop, drain) = (op(0, 0), op(4, 5), op(6, 0), op(9, 15));
     let (grow, shrink, accept, provision, release) = (op(11, 3), op(12, 2), op(13, 0), op(14, 4), op(15, 4));
+    let shrink_with = op(12, 5);
     vec![
         vec![20, push, pop, push, push, pop, pop],
+        vec![20, grow, grow, provision, push, pop, shrink_with, several, drain, release, shrink],
         vec![22, grow, several, pop, grow, several, drain, shrink, grow, several, drain],
         vec![10, provision, several, drain, release, shrink, provision, provision, several, several, drain],
         // Hostile: words in between, each with its place and value.
