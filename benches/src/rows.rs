@@ -129,6 +129,15 @@ static ROWS: &[Row] = &[
         second: None,
     },
     Row {
+        name: "wake/waiter",
+        unit: "µs",
+        ours: ours::wake::waiter,
+        anchor_name: "bare eventfds and ppoll",
+        anchor: anchors::wake::eventfds,
+        goal: Goal::AtMost(1.1),
+        second: None,
+    },
+    Row {
         name: "tcp/pingpong-64",
         unit: "µs",
         ours: ours::lnet::pingpong::sleeping::<64>,

@@ -19,21 +19,24 @@ const END: u64 = u64::MAX;
 
 /// Two threads wake each other in turn; each waits as a thread waits for LNet that has nothing to drive itself.
 /// Microseconds one way.
-pub(crate) fn eventfd(round: &Round) -> Result<Sample> {
+pub(crate) fn waiter(round: &Round) -> Result<Sample> {
     pingpong(round, EventBell::new()?, EventBell::new()?)
 }
 
 /// Two threads wake each other in turn, as the producer of a queue of buffer events wakes its consumer. Microseconds one
 /// way. Sleepers that do not look before they sleep, as their anchor does not.
 pub(crate) fn futex(round: &Round) -> Result<Sample> {
-    let bell = || FutexBell::new(queue::Sleeper::without_spin);
-    pingpong(round, bell()?, bell()?)
+    pingpong(round, QueueBell::futex()?.without_spin(), QueueBell::futex()?.without_spin())
 }
 
-/// The same with sleepers that look for a while before they sleep.
+/// The same with sleepers that sleep on an eventfd, as those do that have other descriptors to wait for.
+pub(crate) fn eventfd(round: &Round) -> Result<Sample> {
+    pingpong(round, QueueBell::eventfd()?.without_spin(), QueueBell::eventfd()?.without_spin())
+}
+
+/// The same with sleepers on a futex that look for a while before they sleep.
 pub(crate) fn spinning(round: &Round) -> Result<Sample> {
-    let bell = || FutexBell::new(|sleeper| sleeper);
-    pingpong(round, bell()?, bell()?)
+    pingpong(round, QueueBell::futex()?, QueueBell::futex()?)
 }
 
 fn pingpong<B: Bell>(round: &Round, there: B, back: B) -> Result<Sample> {
@@ -97,23 +100,40 @@ impl Bell for EventBell {
     }
 }
 
-struct FutexBell {
+struct QueueBell {
     rung: AtomicU64,
     waker: queue::Waker<Heap>,
     /// Used by one thread alone.
     sleeper: Mutex<queue::Sleeper<Heap>>,
 }
 
-impl FutexBell {
-    fn new(kind: fn(queue::Sleeper<Heap>) -> queue::Sleeper<Heap>) -> Result<FutexBell> {
-        let memory = Heap::new(MIN_SLOTS).map_err(BenchError::nlx("make a queue"))?;
-        let waker = queue::Waker::futex(memory.clone());
-        let sleeper = Mutex::new(kind(queue::Sleeper::futex(memory)));
-        Ok(FutexBell { rung: AtomicU64::new(0), waker, sleeper })
+impl QueueBell {
+    fn futex() -> Result<QueueBell> {
+        let memory = QueueBell::memory()?;
+        Ok(QueueBell::new(queue::Waker::futex(memory.clone()), queue::Sleeper::futex(memory)))
+    }
+
+    fn eventfd() -> Result<QueueBell> {
+        let (memory, (rings, sleeps)) =
+            (QueueBell::memory()?, queue::eventfd().map_err(BenchError::nlx("make an eventfd"))?);
+        let waker = queue::Waker::descriptor(memory.clone(), rings);
+        Ok(QueueBell::new(waker, queue::Sleeper::descriptor(memory, sleeps)))
+    }
+
+    fn memory() -> Result<Heap> {
+        Heap::new(MIN_SLOTS).map_err(BenchError::nlx("make a queue"))
+    }
+
+    fn new(waker: queue::Waker<Heap>, sleeper: queue::Sleeper<Heap>) -> QueueBell {
+        QueueBell { rung: AtomicU64::new(0), waker, sleeper: Mutex::new(sleeper) }
+    }
+
+    fn without_spin(self) -> QueueBell {
+        QueueBell { sleeper: Mutex::new(self.sleeper.into_inner().without_spin()), ..self }
     }
 }
 
-impl Bell for FutexBell {
+impl Bell for QueueBell {
     fn ring(&self, turn: u64) -> Result<()> {
         self.rung.store(turn, Ordering::Release);
         self.waker.wake().map(drop).map_err(BenchError::nlx("wake a consumer"))
