@@ -50,6 +50,14 @@ pub(super) enum Packet {
     Reset(Errno),
 }
 
+impl Packet {
+    /// Whether it arrives behind all that the same end has sent before. What says how much has come or may come adds up in
+    /// any order.
+    fn keeps_order(&self) -> bool {
+        matches!(self, Packet::Data(_) | Packet::Fin | Packet::Reset(_) | Packet::Established { .. })
+    }
+}
+
 /// Something that happens.
 #[derive(Debug)]
 pub(super) enum Event {
@@ -215,7 +223,7 @@ impl State {
     /// Puts a packet on its way, behind all that the same end has sent before.
     pub(super) fn launch(&mut self, hosts: (usize, usize), from: u64, to: u64, packet: Packet) {
         let mut at_ns = self.now_ns + self.delay_ns(hosts);
-        if matches!(packet, Packet::Data(_) | Packet::Fin | Packet::Reset(_) | Packet::Established { .. })
+        if packet.keeps_order()
             && let Some(end) = self.ends.get_mut(&from)
         {
             at_ns = at_ns.max(end.last_arrival_ns);
@@ -235,7 +243,8 @@ impl State {
         }
     }
 
-    /// What was held back is sent again: each connection's at a time of its own, in order.
+    /// What was held back is sent again: each connection's at a time of its own, in order, and before what has been sent since
+    /// and is still on its way.
     pub(super) fn heal(&mut self, hosts: (usize, usize), cut: Option<u64>) {
         let now_ns = self.now_ns;
         let way = self.way(hosts);
@@ -249,7 +258,9 @@ impl State {
         self.log(|_| format!("network: host {} reaches host {} again", hosts.0, hosts.1));
         let longest_ns = (now_ns - since_ns).min(RETRANSMIT_MAX_NS);
         let mut delays = BTreeMap::new();
-        for (from, to, packet) in held {
+        let senders: BTreeSet<u64> = held.iter().map(|(from, ..)| *from).collect();
+        let behind = self.take_out(hosts, &senders);
+        for (from, to, packet) in held.into_iter().chain(behind) {
             let rng = &mut self.rng;
             let delay_ns = *delays.entry(from).or_insert_with(|| rng.between((0, longest_ns)));
             let at_ns = now_ns + delay_ns + self.way(hosts).latency_ns;
@@ -259,6 +270,23 @@ impl State {
             });
             self.schedule(at_ns, Event::Packet { hosts, from, to, packet });
         }
+    }
+
+    /// Takes out what these ends have on its way and must not arrive before what is sent again, in its order.
+    fn take_out(&mut self, way: (usize, usize), senders: &BTreeSet<u64>) -> Vec<(u64, u64, Packet)> {
+        let mut taken = Vec::new();
+        // The latest is the first.
+        for scheduled in std::mem::take(&mut self.queue).into_sorted_vec().into_iter().rev() {
+            match scheduled.event {
+                Event::Packet { hosts, from, to, packet }
+                    if hosts == way && senders.contains(&from) && packet.keeps_order() =>
+                {
+                    taken.push((from, to, packet));
+                }
+                event => self.queue.push(Scheduled { key: scheduled.key, event }),
+            }
+        }
+        taken
     }
 
     /// Makes an event happen.
