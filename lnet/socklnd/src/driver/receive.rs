@@ -51,6 +51,8 @@ pub(super) struct RxConn {
     pub(super) queued: bool,
     /// The other side has stopped sending: read on until that shows.
     pub(super) ending: bool,
+    /// What has come so far, its end perhaps, was told to the handshake and is not told again: read on until nothing is left.
+    pub(super) fresh: bool,
     /// When bytes last came.
     pub(super) last_heard_ns: u64,
     /// Bytes have come since this was last taken.
@@ -127,6 +129,7 @@ impl RxConn {
             bulky: conn_type == ConnType::BulkIn,
             queued: false,
             ending: false,
+            fresh: true,
             last_heard_ns: turn.now_ns,
             heard: false,
             begun_ns: None,
@@ -212,7 +215,7 @@ impl RxConn {
             }
             let emptied = !self.read(turn, pool, budget)?;
             // Bytes that were read but not looked at raise no event: the connection must stay in the list for them.
-            if emptied && !self.ending && self.stash.is_none() {
+            if emptied && !self.ending && !self.fresh && self.stash.is_none() {
                 return Ok(Rest::Drained);
             }
         }

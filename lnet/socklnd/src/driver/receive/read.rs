@@ -114,7 +114,7 @@ impl RxConn {
                 Ok(Some(count))
             }
             Received::Nothing => {
-                self.ending = false;
+                (self.ending, self.fresh) = (false, false);
                 Ok(None)
             }
             Received::End => Err(self.ended()),
