@@ -10,7 +10,6 @@ use nlx_kcore::Kcore;
 use super::silent::{Silent, Still};
 use super::{LENGTH, PORTAL, start};
 use crate::error::{BenchError, Result};
-use crate::keys;
 use crate::measure::Round;
 use crate::meter::Sample;
 
@@ -21,37 +20,38 @@ const BATCH: usize = 64;
 const PER_PORTAL: usize = 4000;
 
 /// An event callback of LNet with `COUNT` other transfer machines, `COUNT` receive buffers posted on this one and `COUNT`
-/// events waiting to be taken: nanoseconds. Each is for another buffer than the one before, as memory likes it least.
+/// events waiting to be taken: nanoseconds. Each is for another buffer than the one before, as memory likes it least, and
+/// the last of its operation; afterwards the buffer is posted anew.
 pub(crate) fn among<const COUNT: usize>(round: &Round) -> Result<Sample> {
-    let rig = Rig::new(COUNT)?;
-    let (mut at, mut events, mut spent) = (0, 0_u64, Duration::ZERO);
+    let mut rig = Rig::new(COUNT)?;
+    let (mut events, mut spent) = (0, Duration::ZERO);
     // The first batches only warm up.
     let mut left = COUNT.div_ceil(BATCH);
     while spent < round.time {
+        let marks = [(); BATCH].map(|()| rig.any());
         let begin = Instant::now();
-        for _ in 0..BATCH {
-            rig.handler.event(&rig.message(at));
-            at = rig.next[at] as usize;
+        for mark in marks {
+            rig.handler.event(&message(mark));
         }
         rig.handler.wake();
         let took = begin.elapsed();
-        rig.take(BATCH)?;
+        rig.take_and_post(BATCH)?;
         if left > 0 {
             left -= 1;
             continue;
         }
-        (events, spent) = (events + BATCH as u64, spent + took);
+        (events, spent) = (events + BATCH, spent + took);
     }
     Ok(Sample::of(spent.as_secs_f64() * 1e9 / events as f64))
 }
 
 struct Rig {
+    lnet: Arc<Silent>,
     handler: Arc<dyn EventHandler>,
     tm: Box<dyn CoreTm>,
-    /// The marks of the buffers' MDs.
-    marks: Vec<u64>,
-    /// Which buffer's turn is next.
-    next: Vec<u32>,
+    /// The marks of the MDs of posted buffers.
+    posted: Vec<u64>,
+    random: u64,
     _others: Vec<Box<dyn CoreTm>>,
 }
 
@@ -61,43 +61,54 @@ impl Rig {
         let core = Kcore::new(lnet.clone(), Still::new());
         let other = |number: usize| start(&*core, PORTAL + 1 + (number / PER_PORTAL) as u32, 1);
         let others = (0..count).map(other).collect::<Result<Vec<_>>>()?;
-        // Room for one event of each buffer that waits, and for a batch.
-        let messages = (1 + BATCH.div_ceil(count)) as u32;
-        let tm = start(&*core, PORTAL, count as u32 * messages)?;
+        // Those that are posted, those whose events wait, and a batch.
+        let buffers = 2 * count + BATCH;
+        let tm = start(&*core, PORTAL, buffers as u32)?;
         let memory = IoVec::whole(Region::heap(LENGTH as usize).map_err(BenchError::nlx("take memory"))?);
         let post = |_| {
             let buffer = core.register(&memory).map_err(BenchError::nlx("register a buffer"))?;
-            receive(&*tm, buffer, messages)?;
+            receive(&*tm, buffer, 1)?;
             Ok(lnet.user_ptr())
         };
-        let marks = (0..count).map(post).collect::<Result<Vec<_>>>()?;
+        let posted = (0..buffers).map(post).collect::<Result<Vec<_>>>()?;
         let handler =
             lnet.handler().ok_or(BenchError::Wrong { what: "event queues", value: 0, expected: 1 })?;
-        let rig = Rig { handler, tm, marks, next: keys::chain(count), _others: others };
-        for number in 0..count {
-            rig.handler.event(&rig.message(number));
+        let mut rig = Rig { lnet, handler, tm, posted, random: 0x2545_f491_4f6c_dd1d, _others: others };
+        for _ in 0..count {
+            let mark = rig.any();
+            rig.handler.event(&message(mark));
         }
         Ok(rig)
     }
 
-    /// A message has come into a buffer, which may take more.
-    fn message(&self, buffer: usize) -> Event {
-        let mut event = Event::blank(EventKind::Put, ProcessId::lnet(Nid::LOOPBACK));
-        (event.user_ptr, event.mlength, event.hdr_data) = (self.marks[buffer], 8, 7 << 52 | 31);
-        event
+    /// One of the posted buffers, which is posted no longer.
+    fn any(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let at = (self.random % self.posted.len() as u64) as usize;
+        self.posted.swap_remove(at)
     }
 
-    fn take(&self, events: usize) -> Result<()> {
-        let taken = (0..events).filter_map(|_| self.tm.event_get()).count();
-        match taken == events {
-            true => Ok(()),
-            false => Err(BenchError::Wrong {
+    fn take_and_post(&mut self, events: usize) -> Result<()> {
+        for taken in 0..events as u64 {
+            let event = self.tm.event_get().ok_or(BenchError::Wrong {
                 what: "events of a batch",
-                value: taken as u64,
+                value: taken,
                 expected: events as u64,
-            }),
+            })?;
+            receive(&*self.tm, event.buffer(), 1)?;
+            self.posted.push(self.lnet.user_ptr());
         }
+        Ok(())
     }
+}
+
+/// A message has come into a buffer, which takes no more.
+fn message(mark: u64) -> Event {
+    let mut event = Event::blank(EventKind::Put, ProcessId::lnet(Nid::LOOPBACK));
+    (event.user_ptr, event.mlength, event.hdr_data, event.unlinked) = (mark, 8, 7 << 52 | 31, true);
+    event
 }
 
 /// Posts a receive buffer.
