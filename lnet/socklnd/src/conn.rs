@@ -23,8 +23,8 @@ use outbox::Outbox;
 /// How many bytes wait for the end of a poll.
 const CORK_BYTES_MAX: usize = 64 << 10;
 
-/// How many bytes wait for the next poll, or for the end of a cork: a few small messages. A burst of more leaves in several calls, the first of
-/// which the peer works on while the next is gathered.
+/// How many bytes wait for the next poll, or for the end of a cork: a few small messages. A burst of more leaves in
+/// several calls, the first of which the peer works on while the next is gathered.
 const DEFER_BYTES_MAX: usize = 8 << 10;
 
 /// How many times in a row a sender writes out what others have queued meanwhile, before it leaves that to the driver.
