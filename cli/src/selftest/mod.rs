@@ -5,6 +5,8 @@ mod pattern;
 mod progress;
 mod protocol;
 mod report;
+#[allow(dead_code, reason = "the reports and the engine are about to use it")]
+mod result;
 mod server;
 
 use std::io::{BufRead, BufReader};
