@@ -4,16 +4,25 @@ use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-use lnet_region::{IoVec, ReadVec, WriteVec};
-use nlx_core::BufferHandle;
+use lnet_region::{Fragment, IoVec, ReadVec, RegionError, WriteVec};
+use nlx_core::{BufferHandle, CoreError};
 
 use crate::Error;
 use crate::domain::Inner;
+
+/// The most parts of a large buffer, which makes 16 GiB: the offer of that many still fits into one message of 1 MiB.
+pub(crate) const PARTS_MAX: usize = 1 << 14;
+
+/// No buffer of a transport has this handle.
+const NO_HANDLE: BufferHandle = BufferHandle(u64::MAX);
 
 /// Registered memory that an operation can be given.
 ///
 /// It is moved into the operation and comes back with the operation's last event. While it is here, its bytes are read and
 /// written through [`Buffer::read`] and [`Buffer::write`], except where a [`crate::Message`] still lends them out.
+///
+/// One of more bytes than an operation takes ([`nlx_core::Limits::buffer_bytes_max`], 1 MiB) is *large*: it is registered in
+/// parts of that size, and only bulk operations that split it take it; the others refuse it with EFBIG.
 ///
 /// ```compile_fail,E0382
 /// # fn example(tm: &nlx::TransferMachine, mut buffer: nlx::Buffer, to: &nlx::EndPoint) -> Result<(), nlx::Error> {
@@ -26,14 +35,30 @@ pub struct Buffer(Box<Registered>);
 
 struct Registered {
     domain: Arc<Inner>,
-    handle: BufferHandle,
     memory: IoVec,
+    registration: Registration,
+}
+
+/// How the transport knows the memory.
+enum Registration {
+    /// As one buffer.
+    One(BufferHandle),
+    /// As several: a buffer for each part, which is away while an operation has it.
+    Parts(Box<[Option<Buffer>]>),
 }
 
 impl Buffer {
+    /// Registers memory: in parts, if it is more than an operation takes.
     pub(crate) fn register(domain: Arc<Inner>, memory: IoVec) -> Result<Buffer, Error> {
-        let handle = domain.core().register(&memory)?;
-        Ok(Buffer(Box::new(Registered { domain, handle, memory })))
+        let part_bytes = domain.core().limits().buffer_bytes_max;
+        let registration = if memory.len() <= part_bytes {
+            Registration::One(domain.core().register(&memory)?)
+        } else {
+            let parts = split(&memory, part_bytes)?.into_iter();
+            let registered = parts.map(|part| Buffer::register(domain.clone(), part).map(Some));
+            Registration::Parts(registered.collect::<Result<_, _>>()?)
+        };
+        Ok(Buffer(Box::new(Registered { domain, memory, registration })))
     }
 
     /// Bytes.
@@ -72,8 +97,31 @@ impl Buffer {
         }
     }
 
+    /// The transport's name for it; a large buffer has none.
     pub(crate) fn handle(&self) -> BufferHandle {
-        self.0.handle
+        match self.0.registration {
+            Registration::One(handle) => handle,
+            Registration::Parts(_) => NO_HANDLE,
+        }
+    }
+
+    /// Whether one operation takes it.
+    pub(crate) fn check_single(&self) -> Result<(), Error> {
+        match self.0.registration {
+            Registration::One(_) => Ok(()),
+            Registration::Parts(_) => {
+                Err(Error::Large { bytes: self.len(), limit: self.0.domain.core().limits().buffer_bytes_max })
+            }
+        }
+    }
+
+    #[expect(dead_code, reason = "the operations that split come next")]
+    /// The parts of a large buffer; none of another one, which is its own only part.
+    pub(crate) fn parts(&mut self) -> Option<&mut [Option<Buffer>]> {
+        match &mut self.0.registration {
+            Registration::One(_) => None,
+            Registration::Parts(parts) => Some(parts),
+        }
     }
 
     pub(crate) fn is_of(&self, domain: &Arc<Inner>) -> bool {
@@ -92,9 +140,36 @@ impl Buffer {
     }
 }
 
+/// Pieces of memory of `part_bytes` each, the last one of what is left.
+fn split(memory: &IoVec, part_bytes: usize) -> Result<Vec<IoVec>, Error> {
+    let limit = part_bytes.saturating_mul(PARTS_MAX);
+    if memory.len() > limit {
+        return Err(CoreError::TooLong { object: "large buffer", bytes: memory.len(), limit }.into());
+    }
+    let starts = (0..memory.len()).step_by(part_bytes);
+    let part = |start: usize| slice(memory, start..memory.len().min(start + part_bytes));
+    Ok(starts.map(part).collect::<Result<_, RegionError>>()?)
+}
+
+/// A range of a buffer's memory.
+fn slice(memory: &IoVec, range: Range<usize>) -> Result<IoVec, RegionError> {
+    let mut fragments = Vec::new();
+    let mut at = 0;
+    for fragment in memory.fragments() {
+        let (begin, end) = (range.start.max(at), range.end.min(at + fragment.len()));
+        if begin < end {
+            let offset = fragment.offset() + begin - at;
+            fragments.push(Fragment::new(fragment.region().clone(), offset, end - begin)?);
+        }
+        at += fragment.len();
+    }
+    IoVec::new(fragments)
+}
+
 impl Drop for Registered {
     fn drop(&mut self) {
-        if let Err(error) = self.domain.core().deregister(self.handle) {
+        let Registration::One(handle) = self.registration else { return };
+        if let Err(error) = self.domain.core().deregister(handle) {
             // Only when its transfer machine could not be stopped: LNet keeps the memory, and the registration with it.
             tracing::warn!(%error, "a buffer stays registered");
         }
@@ -103,7 +178,10 @@ impl Drop for Registered {
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({:#x}, {} bytes)", self.0.handle.0, self.len())
+        match &self.0.registration {
+            Registration::One(handle) => write!(f, "Buffer({:#x}, {} bytes)", handle.0, self.len()),
+            Registration::Parts(parts) => write!(f, "Buffer({} bytes in {} parts)", self.len(), parts.len()),
+        }
     }
 }
 

@@ -77,18 +77,20 @@ impl Domain {
         self.inner.core.nids()
     }
 
-    /// A buffer of new memory, zeroed and in one piece.
+    /// A buffer of new memory, zeroed and in one piece. One of more than [`Limits::buffer_bytes_max`] (1 MiB) is
+    /// [large](Buffer).
     ///
     /// # Errors
-    /// EINVAL for 0 bytes, EFBIG beyond [`Limits::buffer_bytes_max`], ENOMEM.
+    /// EINVAL for 0 bytes, EFBIG beyond 16 GiB, ENOMEM.
     pub fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
         self.register(IoVec::whole(Region::heap(bytes)?))
     }
 
-    /// A buffer of memory that is there already, of up to [`Limits::segments_max`] segments of any alignment.
+    /// A buffer of memory that is there already, of up to [`Limits::segments_max`] segments of any alignment. One of more
+    /// than [`Limits::buffer_bytes_max`] is [large](Buffer).
     ///
     /// # Errors
-    /// EFBIG beyond [`Limits`], ENOMEM when too many buffers are registered.
+    /// EFBIG beyond 16 GiB, ENOMEM when too many buffers are registered; every part of a large one counts.
     pub fn register(&self, memory: IoVec) -> Result<Buffer, Error> {
         Buffer::register(self.inner.clone(), memory)
     }

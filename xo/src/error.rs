@@ -28,6 +28,14 @@ pub enum Error {
         /// How many.
         segments: usize,
     },
+    /// The buffer is large: only the operations that split it take it.
+    #[error("a buffer of {bytes} bytes is large: an operation that does not split it takes at most {limit}")]
+    Large {
+        /// Bytes of the buffer.
+        bytes: usize,
+        /// The most that one operation takes.
+        limit: usize,
+    },
     /// The operation would have timed out before it began.
     #[error("the operation's timeout of 0 has passed already")]
     TimeoutPassed,
@@ -55,6 +63,7 @@ impl Error {
             #[cfg(feature = "in-process")]
             Error::Node(error) => error.errno(),
             Error::OtherDomain | Error::Segments { .. } => Errno::EINVAL,
+            Error::Large { .. } => Errno::EFBIG,
             Error::TimeoutPassed => Errno::ETIME,
             Error::NotStarted { .. } => Errno::ESHUTDOWN,
             Error::StopTimedOut { .. } => Errno::ETIMEDOUT,

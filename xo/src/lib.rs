@@ -154,7 +154,7 @@ pub use statistics::QueueStatistics;
 
 #[cfg(feature = "in-process")]
 pub use lnet_node::{AcceptPolicy, Node, NodeConfig, NodeError};
-pub use lnet_region::{Fragment, IoVec, Region, RegionError};
+pub use lnet_region::{Fragment, IoVec, Pages, Region, RegionError};
 pub use nlx_core::{
     Address, Core, CoreError, CoreTm, Descriptor, DescriptorForm, Errno, Limits, MatchCounters, Nid, Pid,
     Queue, StartAddress, TmId, TmOptions,

@@ -98,6 +98,8 @@ impl TransferMachine {
             Error::TimeoutPassed
         } else if !buffer.is_of(&self.domain) {
             Error::OtherDomain
+        } else if let Err(error) = buffer.check_single() {
+            error
         } else {
             let all = buffer.len();
             match buffer.check_unlent(kind.queue().receives(), 0..sent_length(kind).unwrap_or(all).min(all)) {

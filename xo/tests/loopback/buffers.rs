@@ -1,4 +1,4 @@
-use nlx::{Error, Fragment, IoVec, Region};
+use nlx::{Error, Fragment, IoVec, Pages, Refused, Region};
 
 use super::*;
 
@@ -63,9 +63,39 @@ fn a_buffer_belongs_to_its_domain() {
 fn buffers_beyond_the_limits_are_refused() {
     let domain = domain();
     assert_eq!(domain.allocate(0).unwrap_err().errno(), Errno::EINVAL);
-    let most = domain.limits().buffer_bytes_max;
-    assert_eq!(domain.allocate(most + 1).unwrap_err().errno(), Errno::EFBIG);
-    assert_eq!(domain.allocate(most).unwrap().len(), most);
+    // A buffer may name the same memory several times.
+    let region = Region::memfd(1 << 30, Pages::Normal).unwrap();
+    let gibibytes = |count| {
+        let segment = Fragment::new(region.clone(), 0, region.len()).unwrap();
+        domain.register(IoVec::new(vec![segment; count]).unwrap())
+    };
+    assert_eq!(gibibytes(16).unwrap().len(), 16 << 30);
+    assert_eq!(gibibytes(17).unwrap_err().errno(), Errno::EFBIG);
+}
+
+// What is larger than an operation takes is one buffer all the same; only the operations that split it take it.
+#[test]
+fn a_large_buffer_is_refused_by_operations_that_do_not_split_it() {
+    let pair = Pair::new();
+    let limit = pair.domain.limits().buffer_bytes_max;
+    let mut large = pair.empty(limit + 1);
+    large.write().unwrap()[limit] = 7;
+    type Start = fn(&Pair, Buffer) -> Result<OpId, Refused>;
+    let starts: [Start; 6] = [
+        |pair, buffer| pair.a.receive(buffer, ONE_MESSAGE, None),
+        |pair, buffer| pair.a.send(buffer, 1, pair.a.own_end_point(), None),
+        |pair, buffer| pair.a.passive_receive(buffer, None).map(|(op, _)| op),
+        |pair, buffer| pair.a.passive_send(buffer, 1, None).map(|(op, _)| op),
+        |pair, buffer| pair.a.active_receive(buffer, &Descriptor::NONE, None),
+        |pair, buffer| pair.a.active_send(buffer, 1, &Descriptor::NONE, None),
+    ];
+    for start in starts {
+        let refused = start(&pair, large).expect_err("it is large");
+        assert_eq!(refused.error, Error::Large { bytes: limit + 1, limit });
+        assert_eq!(refused.error.errno(), Errno::EFBIG);
+        large = refused.buffer;
+    }
+    assert_eq!(large.read().unwrap()[limit], 7);
 }
 
 #[test]
