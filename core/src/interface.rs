@@ -117,6 +117,12 @@ pub trait CoreTm: Send + Sync {
     /// Ends the wait of whoever waits now, or the next one if nobody does.
     fn wake(&self);
 
+    /// Messages to this transfer machine that LNet has dropped since it was started because no receive buffer took them
+    /// (motr-transport 14, X13). Whoever waits is woken when there are more.
+    fn dropped(&self) -> u64 {
+        0
+    }
+
     /// Event slots reserved by the operations whose last event has not been taken.
     fn needed(&self) -> usize;
 

@@ -7,10 +7,10 @@ use nlx_core::{Descriptor, Operation};
 
 use crate::machine::after;
 use crate::start::Wanted;
-use crate::{Buffer, EndPoint, OpId, Receive, Refused, Started, TransferMachine};
+use crate::{Buffer, EndPoint, Machine, OpId, Receive, Refused, Started};
 
 /// Operations that are to start together. Each is what the method of the same name of a transfer machine starts; none starts
-/// before [`TransferMachine::submit`].
+/// before [`Machine::submit`].
 ///
 /// What a batch sends leaves together: one system call for many small messages, instead of one for each. A program that has
 /// several messages to send keeps a batch and fills it again and again; in steady state
@@ -64,32 +64,32 @@ impl Batch {
         self.wanted.is_empty()
     }
 
-    /// As [`TransferMachine::receive`].
+    /// As [`Machine::receive`].
     pub fn receive(&mut self, buffer: Buffer, receive: Receive, timeout: Option<Duration>) {
         self.wanted.push(Wanted::receive(buffer, receive, timeout));
     }
 
-    /// As [`TransferMachine::send`].
+    /// As [`Machine::send`].
     pub fn send(&mut self, buffer: Buffer, length: usize, to: &EndPoint, timeout: Option<Duration>) {
         self.wanted.push(Wanted::send(buffer, length, to, timeout));
     }
 
-    /// As [`TransferMachine::passive_receive`].
+    /// As [`Machine::passive_receive`].
     pub fn passive_receive(&mut self, buffer: Buffer, timeout: Option<Duration>) {
         self.wanted.push(Wanted::passive_receive(buffer, timeout));
     }
 
-    /// As [`TransferMachine::passive_send`].
+    /// As [`Machine::passive_send`].
     pub fn passive_send(&mut self, buffer: Buffer, length: usize, timeout: Option<Duration>) {
         self.wanted.push(Wanted::passive_send(buffer, length, timeout));
     }
 
-    /// As [`TransferMachine::active_receive`].
+    /// As [`Machine::active_receive`].
     pub fn active_receive(&mut self, buffer: Buffer, descriptor: &Descriptor, timeout: Option<Duration>) {
         self.wanted.push(Wanted::active_receive(buffer, descriptor, timeout));
     }
 
-    /// As [`TransferMachine::active_send`].
+    /// As [`Machine::active_send`].
     pub fn active_send(
         &mut self,
         buffer: Buffer,
@@ -101,11 +101,11 @@ impl Batch {
     }
 }
 
-impl TransferMachine {
+impl Machine {
     /// Starts the operations of a batch, in order, and gives what became of each; their timeouts count from here. The batch
     /// is empty afterwards.
     ///
-    /// Each is started or refused by itself, with the errors of [`TransferMachine::receive`]; one that is refused later ends
+    /// Each is started or refused by itself, with the errors of [`Machine::receive`]; one that is refused later ends
     /// with an event instead. Events may come before this returns.
     #[must_use = "what is refused gives its buffer back"]
     pub fn submit<'a>(

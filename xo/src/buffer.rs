@@ -36,6 +36,7 @@ pub struct Buffer(Box<Registered>);
 struct Registered {
     domain: Arc<Inner>,
     memory: IoVec,
+    tag: u64,
     registration: Registration,
 }
 
@@ -58,7 +59,7 @@ impl Buffer {
             let registered = parts.map(|part| Buffer::register(domain.clone(), part).map(Some));
             Registration::Parts(registered.collect::<Result<_, _>>()?)
         };
-        Ok(Buffer(Box::new(Registered { domain, memory, registration })))
+        Ok(Buffer(Box::new(Registered { domain, memory, tag: 0, registration })))
     }
 
     /// Bytes.
@@ -95,6 +96,18 @@ impl Buffer {
             Some(_) => Ok(Writing { lease, _buffer: self }),
             None => Err(self.segments()),
         }
+    }
+
+    /// The client's own number for it, 0 at first.
+    #[must_use]
+    pub fn tag(&self) -> u64 {
+        self.0.tag
+    }
+
+    /// Sets the client's own number: each event of the buffer's operations brings it ([`crate::Event::tag`]), so that a
+    /// program finds what an event belongs to. Motr's pointer for private use.
+    pub fn set_tag(&mut self, tag: u64) {
+        self.0.tag = tag;
     }
 
     /// The transport's name for it; a large buffer has none.

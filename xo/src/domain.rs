@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use lnet_region::{IoVec, Region};
-use nlx_core::{Core, Limits, Nid, StartAddress, TmOptions};
+use nlx_core::{Core, Limits, Nid, TmOptions};
 
-use crate::{Buffer, Error, TransferMachine};
+use crate::{Buffer, Error, MachineBuilder, TransferMachine};
 
 /// A place on the network: buffers are registered with it, and transfer machines started in it.
 ///
@@ -95,16 +95,21 @@ impl Domain {
         Buffer::register(self.inner.clone(), memory)
     }
 
-    /// Starts a transfer machine at this address: `nid:pid:portal:tmid`, where `*` for the last part takes the highest id
-    /// that is free (S-404).
+    /// Starts a transfer machine whose events the program waits for: the short way to [`Domain::machine`].
     ///
     /// # Errors
-    /// EINVAL for a text that is no address or a portal other than 1 to 63, ENOENT for a NID or PID that is not this node's,
-    /// EADDRINUSE, EADDRNOTAVAIL when no id is free, ENOMEM.
+    /// As [`MachineBuilder::start`].
     pub fn transfer_machine(&self, address: &str, options: TmOptions) -> Result<TransferMachine, Error> {
-        let address: StartAddress = address.parse()?;
-        let tm = self.inner.core.tm_start(&address, &options)?;
-        Ok(TransferMachine::new(tm, self.inner.clone()))
+        self.machine().options(options).start(address)
+    }
+
+    /// A transfer machine that can be given callbacks, an observer and more before it starts.
+    pub fn machine(&self) -> MachineBuilder<'_> {
+        MachineBuilder::new(self)
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
     }
 }
 

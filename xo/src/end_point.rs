@@ -24,7 +24,7 @@ struct Known {
 }
 
 impl EndPoint {
-    /// The address. Its text can be given to [`crate::TransferMachine::end_point`] of any transfer machine.
+    /// The address. Its text can be given to [`crate::Machine::end_point`] of any transfer machine.
     #[must_use]
     pub fn address(&self) -> Address {
         self.0.address

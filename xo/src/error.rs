@@ -45,6 +45,26 @@ pub enum Error {
         /// What it is instead of started.
         state: TmState,
     },
+    /// The transfer machine calls back: nobody else can wait for its events.
+    #[error("the events of the transfer machine go to its callback")]
+    Delivery,
+    /// Only an event thread can be confined to processors.
+    #[error("a transfer machine without callbacks has no event thread to be confined")]
+    ConfineWithoutThread,
+    /// The event thread cannot run on these processors.
+    #[error("the event thread cannot be confined to the processors {processors:?}: {errno}")]
+    Confine {
+        /// Their numbers.
+        processors: Vec<usize>,
+        /// What the system says.
+        errno: Errno,
+    },
+    /// The event thread cannot be started.
+    #[error("the event thread cannot be started: {errno}")]
+    Thread {
+        /// What the system says.
+        errno: Errno,
+    },
     /// The transfer machine was not stopped in time. It goes on stopping, and can be stopped again.
     #[error("the transfer machine has not stopped in time: {in_flight} operations are in flight")]
     StopTimedOut {
@@ -62,8 +82,11 @@ impl Error {
             Error::Memory(error) => error.errno(),
             #[cfg(feature = "in-process")]
             Error::Node(error) => error.errno(),
-            Error::OtherDomain | Error::Segments { .. } => Errno::EINVAL,
             Error::Large { .. } => Errno::EFBIG,
+            Error::OtherDomain | Error::Segments { .. } | Error::Delivery | Error::ConfineWithoutThread => {
+                Errno::EINVAL
+            }
+            Error::Confine { errno, .. } | Error::Thread { errno } => *errno,
             Error::TimeoutPassed => Errno::ETIME,
             Error::NotStarted { .. } => Errno::ESHUTDOWN,
             Error::StopTimedOut { .. } => Errno::ETIMEDOUT,

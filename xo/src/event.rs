@@ -29,6 +29,8 @@ pub struct Event {
     pub message: Option<Message>,
     /// The buffer, if this is the operation's last event. A message that came with it still lends some of its bytes out.
     pub buffer: Option<Buffer>,
+    /// The buffer's tag ([`Buffer::set_tag`]).
+    pub tag: u64,
     /// From the start of the operation to this event.
     pub after: Duration,
 }

@@ -1,7 +1,7 @@
 //! LNet in user space: what a storage client programs against.
 //!
 //! A [`Domain`] is a place on the network; a [`TransferMachine`] in it has an address, sends and receives messages, and
-//! moves bulk data. Operations are started with a [`Buffer`], and each ends with an [`Event`] that [`TransferMachine::wait`]
+//! moves bulk data. Operations are started with a [`Buffer`], and each ends with an [`Event`] that [`Machine::wait`]
 //! brings (S-5). Peers are other programs with nlx, or Motr's transport over any LNet node.
 //!
 //! # A message
@@ -78,8 +78,8 @@
 //!
 //! # What to know
 //!
-//! - **Whoever waits drives.** [`TransferMachine::wait`] moves the network forward itself; timeouts of operations are
-//!   acted upon in there and in [`TransferMachine::poll`]. A program that computes for long leaves the network to the node's
+//! - **Whoever waits drives.** [`Machine::wait`] moves the network forward itself; timeouts of operations are
+//!   acted upon in there and in [`Machine::poll`]. A program that computes for long leaves the network to the node's
 //!   own thread, but hears of nothing meanwhile.
 //! - **A buffer in flight belongs to its operation.** It is moved into the call and comes back with the operation's last
 //!   event, or at once with the refusal ([`Refused`]). Safe code can neither touch it meanwhile nor free it.
@@ -93,9 +93,9 @@
 //! # Bulk
 //!
 //! Large data goes straight into memory that waits for it: one side stages a buffer
-//! ([`TransferMachine::passive_receive`], [`TransferMachine::passive_send`]) and sends the [`Descriptor`] that it gets for it
-//! in a message; the other side then writes into it or reads from it ([`TransferMachine::active_send`],
-//! [`TransferMachine::active_receive`]).
+//! ([`Machine::passive_receive`], [`Machine::passive_send`]) and sends the [`Descriptor`] that it gets for it
+//! in a message; the other side then writes into it or reads from it ([`Machine::active_send`],
+//! [`Machine::active_receive`]).
 //!
 //! A descriptor is 48 bytes as Motr writes them, or 56 of our own ([`DescriptorForm`]); programs that keep room for
 //! [`Descriptor::MAX_LEN`] work over IPv6 too. Whoever knows the match bits of a passive buffer can reach it:
@@ -116,11 +116,12 @@
 //! | --- | --- |
 //! | `domain` | [`Domain`] |
 //! | `buffer` | [`Buffer`], [`Reading`], [`Writing`] |
-//! | `machine` | [`TransferMachine`]: its operations, and cancelling them |
+//! | `builder`, `thread` | [`MachineBuilder`]; the event thread of those with callbacks |
+//! | `machine` | [`TransferMachine`], [`Machine`]: its operations, and cancelling them |
 //! | `start`, `batch` | starting operations, one or several together: [`Batch`] |
 //! | `wait`, `stop` | waiting for events, timeouts; stopping |
 //! | `operations`, `deadlines` | what is in flight, and until when |
-//! | `event` | [`Event`], [`Message`] |
+//! | `event`, `tm_event`, `owner` | [`Event`], [`Message`]; [`TmEvent`]; who gets them |
 //! | `end_point` | [`EndPoint`] |
 //! | `statistics` | [`QueueStatistics`] |
 //! | `error` | [`Error`], [`Refused`] |
@@ -129,6 +130,7 @@
 
 mod batch;
 mod buffer;
+mod builder;
 mod deadlines;
 mod domain;
 mod end_point;
@@ -136,21 +138,26 @@ mod error;
 mod event;
 mod machine;
 mod operations;
+mod owner;
 mod start;
 mod statistics;
 mod stop;
+mod thread;
+mod tm_event;
 mod wait;
 
 pub use batch::Batch;
 pub use buffer::{Buffer, Reading, Writing};
+pub use builder::MachineBuilder;
 pub use domain::Domain;
 pub use end_point::EndPoint;
 pub use error::{Error, Refused};
 pub use event::{Event, Message};
-pub use machine::{Receive, TmState, TransferMachine};
+pub use machine::{Machine, Receive, TmState, TransferMachine};
 pub use operations::OpId;
 pub use start::Started;
 pub use statistics::QueueStatistics;
+pub use tm_event::TmEvent;
 
 #[cfg(feature = "in-process")]
 pub use lnet_node::{AcceptPolicy, Node, NodeConfig, NodeError};

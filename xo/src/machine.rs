@@ -1,12 +1,14 @@
 //! Transfer machines.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nlx_core::{Address, CoreTm, Descriptor, Queue};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::deadlines::Deadlines;
 use crate::domain::Inner;
@@ -14,6 +16,8 @@ use crate::end_point::EndPoints;
 use crate::operations::{Operations, Reason};
 use crate::start::Wanted;
 use crate::statistics::Statistics;
+use crate::thread::is_event_thread;
+use crate::tm_event::Observer;
 use crate::wait::Backlog;
 use crate::{Buffer, EndPoint, Error, OpId, QueueStatistics, Refused, Started};
 
@@ -27,7 +31,8 @@ pub struct Receive {
     pub max_messages: u32,
 }
 
-/// The state of a transfer machine; the values are Motr's (motr-transport 2.3.1).
+/// The state of a transfer machine; the values are Motr's (motr-transport 2.3.1). 1, INITIALIZED, is a
+/// [`crate::MachineBuilder`]; 2, STARTING, lasts as long as its `start`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum TmState {
@@ -37,6 +42,8 @@ pub enum TmState {
     Stopping = 4,
     /// Its address is free again.
     Stopped = 5,
+    /// A callback has panicked, or the start failed. What was in flight is cancelled; its address is free again.
+    Failed = 6,
 }
 
 impl fmt::Display for TmState {
@@ -45,15 +52,65 @@ impl fmt::Display for TmState {
             TmState::Started => "started",
             TmState::Stopping => "stopping",
             TmState::Stopped => "stopped",
+            TmState::Failed => "failed",
         })
     }
 }
 
-/// A transfer machine: an address, and the operations that go on there.
+/// A transfer machine: an address, and the operations that go on there. It stops with abort when this is dropped; with
+/// callbacks, they have ended then.
 ///
-/// All methods take `&self` and may be called from any thread; several threads may wait, and share the events. Dropping a
-/// transfer machine stops it with abort.
+/// What it can do stands at [`Machine`], as which callbacks see it.
 pub struct TransferMachine {
+    machine: Arc<Machine>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl TransferMachine {
+    pub(crate) fn new(machine: Machine) -> TransferMachine {
+        TransferMachine { machine: Arc::new(machine), thread: Mutex::default() }
+    }
+
+    pub(crate) fn machine(&self) -> &Arc<Machine> {
+        &self.machine
+    }
+
+    pub(crate) fn has_thread(&self, thread: JoinHandle<()>) {
+        *self.thread.lock() = Some(thread);
+    }
+}
+
+impl Deref for TransferMachine {
+    type Target = Machine;
+
+    fn deref(&self) -> &Machine {
+        &self.machine
+    }
+}
+
+impl Drop for TransferMachine {
+    fn drop(&mut self) {
+        let stopped = self.machine.stop_at_drop();
+        if let Some(thread) = self.thread.get_mut().take()
+            && stopped
+            && !is_event_thread()
+        {
+            // What a callback's panic was has been told.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for TransferMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TransferMachine({}, {}, {} in flight)", self.address(), self.state(), self.in_flight())
+    }
+}
+
+/// What a transfer machine can do, in the hands of its owner ([`TransferMachine`]) and of its callbacks.
+///
+/// All methods take `&self` and may be called from any thread; several threads may wait, and share the events.
+pub struct Machine {
     pub(crate) tm: Box<dyn CoreTm>,
     pub(crate) domain: Arc<Inner>,
     pub(crate) end_points: EndPoints,
@@ -66,31 +123,55 @@ pub struct TransferMachine {
     pub(crate) turn: Mutex<()>,
     /// Threads that wait.
     pub(crate) waiters: AtomicUsize,
+    pub(crate) observer: Option<Observer>,
+    /// Dropped messages that the observer has been told of.
+    pub(crate) dropped_told: AtomicU64,
+    /// With an event thread: whether it has called its last callback.
+    pub(crate) callbacks: Option<Callbacks>,
 }
 
-/// What the threads of a transfer machine share. Never locked while the transport is called to start, cancel or wait.
+/// What the threads of a transfer machine share. Never locked while the transport is called to start, cancel or wait, nor
+/// while a buffer is dropped or anything of the client's is called.
 pub(crate) struct State {
     pub(crate) state: TmState,
+    /// It is stopping because a callback has panicked.
+    pub(crate) failing: bool,
     pub(crate) operations: Operations,
     pub(crate) deadlines: Deadlines,
     pub(crate) statistics: Statistics,
     pub(crate) backlog: Backlog,
+    /// Operations in flight, by queue.
+    pub(crate) posted: [usize; Queue::COUNT],
+}
+
+/// The end of an event thread's callbacks.
+#[derive(Default)]
+pub(crate) struct Callbacks {
+    pub(crate) ended: Mutex<bool>,
+    pub(crate) end: Condvar,
 }
 
 static_assertions::assert_impl_all!(TransferMachine: Send, Sync);
 
-impl TransferMachine {
-    pub(crate) fn new(tm: Box<dyn CoreTm>, domain: Arc<Inner>) -> TransferMachine {
+impl Machine {
+    pub(crate) fn new(
+        tm: Box<dyn CoreTm>,
+        domain: Arc<Inner>,
+        observer: Option<Observer>,
+        callbacks: bool,
+    ) -> Machine {
         let end_points = EndPoints::default();
         let own = end_points.find(tm.address());
         let state = State {
             state: TmState::Started,
+            failing: false,
             operations: Operations::default(),
             deadlines: Deadlines::default(),
             statistics: Statistics::default(),
             backlog: Backlog::default(),
+            posted: [0; Queue::COUNT],
         };
-        TransferMachine {
+        Machine {
             tm,
             domain,
             end_points,
@@ -99,6 +180,9 @@ impl TransferMachine {
             earliest_ns: AtomicU64::new(u64::MAX),
             turn: Mutex::new(()),
             waiters: AtomicUsize::new(0),
+            observer,
+            dropped_told: AtomicU64::new(0),
+            callbacks: callbacks.then(Callbacks::default),
         }
     }
 
@@ -139,6 +223,17 @@ impl TransferMachine {
         self.inner.lock().operations.len()
     }
 
+    /// The same, of one queue.
+    pub fn posted(&self, queue: Queue) -> usize {
+        self.inner.lock().posted[queue.index()]
+    }
+
+    /// Messages to it that were dropped since it started because no receive buffer took them (X13). The observer is told as
+    /// well ([`crate::TmEvent::NoBuffer`]).
+    pub fn dropped_messages(&self) -> u64 {
+        self.tm.dropped()
+    }
+
     /// The counters of each queue, at [`Queue::index`].
     pub fn statistics(&self) -> [QueueStatistics; Queue::COUNT] {
         self.inner.lock().statistics.read(false)
@@ -168,7 +263,7 @@ impl TransferMachine {
     /// Sends the first `length` bytes of a buffer as a message. Success means that they have left.
     ///
     /// # Errors
-    /// As [`TransferMachine::receive`]; EHOSTUNREACH if no network leads there.
+    /// As [`Machine::receive`]; EHOSTUNREACH if no network leads there.
     pub fn send(
         &self,
         buffer: Buffer,
@@ -182,7 +277,7 @@ impl TransferMachine {
     /// Lets whoever gets the descriptor write into a buffer, once. The buffer can be reached when this returns.
     ///
     /// # Errors
-    /// As [`TransferMachine::receive`].
+    /// As [`Machine::receive`].
     pub fn passive_receive(
         &self,
         buffer: Buffer,
@@ -195,7 +290,7 @@ impl TransferMachine {
     /// returns.
     ///
     /// # Errors
-    /// As [`TransferMachine::receive`].
+    /// As [`Machine::receive`].
     pub fn passive_send(
         &self,
         buffer: Buffer,
@@ -208,7 +303,7 @@ impl TransferMachine {
     /// Reads a peer's buffer, all that it sends.
     ///
     /// # Errors
-    /// As [`TransferMachine::receive`]; EPERM if the peer's buffer receives, EFBIG if it sends more than fits, EINVAL for bytes
+    /// As [`Machine::receive`]; EPERM if the peer's buffer receives, EFBIG if it sends more than fits, EINVAL for bytes
     /// that are no descriptor.
     pub fn active_receive(
         &self,
@@ -222,7 +317,7 @@ impl TransferMachine {
     /// Writes the first `length` bytes of a buffer into a peer's buffer. Success means that they have left.
     ///
     /// # Errors
-    /// As [`TransferMachine::receive`]; EPERM if the peer's buffer sends, EFBIG if it has room for less, EINVAL for bytes that
+    /// As [`Machine::receive`]; EPERM if the peer's buffer sends, EFBIG if it has room for less, EINVAL for bytes that
     /// are no descriptor.
     pub fn active_send(
         &self,
@@ -261,8 +356,8 @@ pub(crate) fn after(now_ns: u64, timeout: Duration) -> u64 {
     now_ns.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
 }
 
-impl fmt::Debug for TransferMachine {
+impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TransferMachine({}, {}, {} in flight)", self.address(), self.state(), self.in_flight())
+        write!(f, "Machine({}, {}, {} in flight)", self.address(), self.state(), self.in_flight())
     }
 }

@@ -1,9 +1,11 @@
 //! Operations in flight.
 
 use std::fmt;
+use std::sync::Arc;
 
 use nlx_core::Queue;
 
+use crate::owner::Owner;
 use crate::{Buffer, EndPoint};
 
 /// Names an operation of a transfer machine. No two operations that are in flight at a time have the same, and one that is
@@ -49,7 +51,6 @@ pub(crate) enum Reason {
 }
 
 /// An operation in flight.
-#[derive(Debug)]
 pub(crate) struct Op {
     pub(crate) queue: Queue,
     pub(crate) buffer: Buffer,
@@ -60,16 +61,17 @@ pub(crate) struct Op {
     pub(crate) reason: Option<Reason>,
     /// The transport has been told to cancel it.
     pub(crate) cancel_sent: bool,
+    /// Who gets its events instead of the client.
+    pub(crate) owner: Option<Arc<dyn Owner>>,
 }
 
 /// The operations in flight: slots that are used again.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Operations {
     slots: Vec<Slot>,
     free: Vec<u32>,
 }
 
-#[derive(Debug)]
 struct Slot {
     tenancy: u32,
     op: Option<Op>,

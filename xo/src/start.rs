@@ -1,12 +1,14 @@
 //! Starting operations.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use nlx_core::{CoreError, Descriptor, Operation, OperationKind, Submitted};
 
 use crate::machine::State;
 use crate::operations::Op;
-use crate::{Buffer, EndPoint, Error, OpId, Receive, Refused, TmState, TransferMachine};
+use crate::owner::Owner;
+use crate::{Buffer, EndPoint, Error, Machine, OpId, Receive, Refused, TmState};
 
 /// An operation that a client wants.
 pub(crate) struct Wanted {
@@ -15,11 +17,12 @@ pub(crate) struct Wanted {
     /// The peer of a message.
     to: Option<EndPoint>,
     timeout: Option<Duration>,
+    owner: Option<Arc<dyn Owner>>,
 }
 
 impl Wanted {
     fn new(buffer: Buffer, kind: OperationKind, timeout: Option<Duration>) -> Wanted {
-        Wanted { buffer, kind, to: None, timeout }
+        Wanted { buffer, kind, to: None, timeout, owner: None }
     }
 
     pub(crate) fn receive(buffer: Buffer, receive: Receive, timeout: Option<Duration>) -> Wanted {
@@ -59,6 +62,12 @@ impl Wanted {
         Wanted::new(buffer, kind, timeout)
     }
 
+    #[allow(dead_code)]
+    /// The events go to this owner instead of the client.
+    pub(crate) fn owned_by(self, owner: Arc<dyn Owner>) -> Wanted {
+        Wanted { owner: Some(owner), ..self }
+    }
+
     /// When it times out, counting from this moment.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.timeout
@@ -81,7 +90,7 @@ impl Started {
     }
 }
 
-impl TransferMachine {
+impl Machine {
     /// Moves the buffer into an operation and starts it.
     pub(crate) fn start(&self, wanted: Wanted) -> Result<Started, Refused> {
         let wanted = self.check(wanted)?;
@@ -117,15 +126,16 @@ impl TransferMachine {
         wanted: Wanted,
         deadline_ns: Option<u64>,
     ) -> Result<Operation, Refused> {
-        let Wanted { buffer, kind, to, .. } = wanted;
+        let Wanted { buffer, kind, to, owner, .. } = wanted;
         if inner.state != TmState::Started {
             return Err(Refused { buffer, error: Error::NotStarted { state: inner.state } });
         }
         let (handle, queue) = (buffer.handle(), kind.queue());
         let length = sent_length(&kind).unwrap_or(0);
-        let op = Op { queue, buffer, length, _to: to, reason: None, cancel_sent: false };
+        let op = Op { queue, buffer, length, _to: to, reason: None, cancel_sent: false, owner };
         let id = inner.operations.enter(op);
         inner.statistics.of(queue).adds += 1;
+        inner.posted[queue.index()] += 1;
         if let Some(deadline_ns) = deadline_ns {
             inner.deadlines.set(id.slot(), deadline_ns);
             self.note_earliest(inner);
@@ -148,6 +158,7 @@ impl TransferMachine {
     fn withdraw(&self, id: OpId) -> Option<Buffer> {
         let mut inner = self.inner.lock();
         let op = inner.operations.leave(id)?;
+        inner.posted[op.queue.index()] -= 1;
         let adds = &mut inner.statistics.of(op.queue).adds;
         // The counters may have been reset since.
         *adds = adds.saturating_sub(1);

@@ -1,11 +1,14 @@
 //! Stopping a transfer machine.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nlx_core::{BufferHandle, Errno};
 
 use crate::operations::Reason;
-use crate::{Error, OpId, TmState, TransferMachine};
+use crate::thread::is_event_thread;
+use crate::tm_event::contain;
+use crate::{Error, Machine, OpId, TmEvent, TmState};
 
 /// How long a dropped transfer machine waits for its operations to end; they have all been cancelled.
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -14,19 +17,44 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 /// it, or LNet between its last event and letting go of the memory.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-impl TransferMachine {
+impl Machine {
     /// Ends the transfer machine. It takes no more operations; those in flight are cancelled with `abort`, else awaited (a
-    /// receive buffer waits for ever). Their events, buffers with them, are given by [`TransferMachine::wait`] before and
-    /// after the stop. Stopping twice does nothing.
+    /// receive buffer waits for ever). Their events, buffers with them, are given by [`Machine::wait`] before and
+    /// after the stop. With callbacks, the last of them has returned when this does, unless this is called in a callback.
+    /// Stopping twice does nothing.
     ///
     /// # Errors
-    /// [`Error::StopTimedOut`] (ETIMEDOUT) if operations are still in flight when the timeout has passed; it can be called
-    /// again, with abort for instance. `None` waits without end.
+    /// [`Error::StopTimedOut`] (ETIMEDOUT) if operations are still in flight, or callbacks to come, when the timeout has
+    /// passed; it can be called again, with abort for instance. `None` waits without end.
     pub fn stop(&self, abort: bool, timeout: Option<Duration>) -> Result<(), Error> {
         let deadline_ns = timeout.map(|timeout| self.deadline(timeout));
-        if !self.begin_stop() {
-            return Ok(());
+        if self.begin_stop(false) {
+            self.end_operations(abort, deadline_ns)?;
         }
+        self.await_callbacks(deadline_ns)
+    }
+
+    /// A callback of the client's has panicked.
+    pub(crate) fn fail(&self) {
+        if !self.begin_stop(true) {
+            return;
+        }
+        let deadline_ns = self.deadline(DROP_TIMEOUT);
+        if let Err(error) = self.end_operations(true, Some(deadline_ns)) {
+            tracing::warn!(address = %self.address(), %error, "a transfer machine that failed");
+        }
+    }
+
+    /// False if something goes on that cannot be ended.
+    pub(crate) fn stop_at_drop(&self) -> bool {
+        let stopped = self.stop(true, Some(DROP_TIMEOUT));
+        if let Err(error) = &stopped {
+            tracing::warn!(address = %self.address(), %error, "a transfer machine dropped in use");
+        }
+        stopped.is_ok()
+    }
+
+    fn end_operations(&self, abort: bool, deadline_ns: Option<u64>) -> Result<(), Error> {
         loop {
             self.expire();
             if abort {
@@ -43,12 +71,76 @@ impl TransferMachine {
         }
     }
 
+    /// Waits until the event thread has called its last callback.
+    fn await_callbacks(&self, deadline_ns: Option<u64>) -> Result<(), Error> {
+        let Some(callbacks) = self.callbacks.as_ref().filter(|_| !is_event_thread()) else { return Ok(()) };
+        let mut ended = callbacks.ended.lock();
+        while !*ended {
+            match deadline_ns {
+                None => callbacks.end.wait(&mut ended),
+                Some(deadline_ns) => {
+                    let rest = Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns()));
+                    if callbacks.end.wait_for(&mut ended, rest).timed_out() && !*ended {
+                        return Err(Error::StopTimedOut { in_flight: self.in_flight() });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The event thread has called its last callback, or never came to be.
+    pub(crate) fn callbacks_ended(&self) {
+        if let Some(callbacks) = &self.callbacks {
+            *callbacks.ended.lock() = true;
+            callbacks.end.notify_all();
+        }
+    }
+
+    /// It could not be given an event thread.
+    pub(crate) fn fail_to_start(&self, errno: Errno) {
+        self.callbacks_ended();
+        self.inner.lock().state = TmState::Failed;
+        if let Err(error) = self.tm.stop() {
+            tracing::warn!(address = %self.address(), %error, "a transfer machine that did not start");
+        }
+        self.tell_state(TmState::Failed, Err(errno));
+    }
+
+    /// Tells the observer of a new state.
+    pub(crate) fn tell_state(&self, state: TmState, status: Result<(), Errno>) {
+        let end_point = (state == TmState::Started).then(|| self.own_end_point().clone());
+        self.tell(&TmEvent::State { state, status, end_point });
+    }
+
+    /// Tells the observer of messages that have been dropped since it was told last.
+    pub(crate) fn tell_drops(&self) {
+        let total = self.tm.dropped();
+        if total == self.dropped_told.load(Ordering::Relaxed) {
+            return;
+        }
+        let before = self.dropped_told.fetch_max(total, Ordering::Relaxed);
+        if before < total {
+            self.tell(&TmEvent::NoBuffer { messages: total - before, total });
+        }
+    }
+
+    fn tell(&self, event: &TmEvent) {
+        if let Some(observer) = &self.observer
+            && contain(|| observer(self, event)).is_err()
+        {
+            tracing::error!(address = %self.address(), "an observer has panicked: its transfer machine fails");
+            self.fail();
+        }
+    }
+
     /// False if it is stopped already.
-    fn begin_stop(&self) -> bool {
+    fn begin_stop(&self, failing: bool) -> bool {
         let mut inner = self.inner.lock();
         if inner.state == TmState::Started {
             inner.state = TmState::Stopping;
         }
+        inner.failing |= failing && inner.state == TmState::Stopping;
         inner.state == TmState::Stopping
     }
 
@@ -81,8 +173,8 @@ impl TransferMachine {
     fn drain(&self) {
         let mut inner = self.inner.lock();
         let before = inner.backlog.len();
-        while let Some(event) = self.next_event(&mut inner) {
-            inner.backlog.push_back(event);
+        while let Some(taken) = self.next_event(&mut inner) {
+            inner.backlog.push_back(taken);
         }
         let found = inner.backlog.len() > before;
         drop(inner);
@@ -91,7 +183,8 @@ impl TransferMachine {
         }
     }
 
-    fn end_if_idle(&self) -> Result<bool, Error> {
+    /// True when it has ended.
+    pub(crate) fn end_if_idle(&self) -> Result<bool, Error> {
         if self.in_flight() > 0 {
             return Ok(false);
         }
@@ -100,8 +193,21 @@ impl TransferMachine {
             Err(error) if error.errno() == Errno::EBUSY => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        self.inner.lock().state = TmState::Stopped;
+        let mut inner = self.inner.lock();
+        let (before, after) = (inner.state, if inner.failing { TmState::Failed } else { TmState::Stopped });
+        if before == TmState::Stopping {
+            inner.state = after;
+        }
+        drop(inner);
         self.tm.wake();
+        match (before, after) {
+            // Another thread was here first.
+            (TmState::Stopped | TmState::Failed, _) => {}
+            (_, TmState::Failed) => self.tell_state(after, Err(Errno::ECANCELED)),
+            // An event thread tells it after its last callback.
+            _ if self.callbacks.is_some() => {}
+            _ => self.tell_state(after, Ok(())),
+        }
         Ok(true)
     }
 
@@ -111,14 +217,6 @@ impl TransferMachine {
         let until_ns = deadline_ns.map_or(soon_ns, |deadline_ns| deadline_ns.min(soon_ns));
         if let Some(_turn) = self.take_turn(Some(until_ns)) {
             self.tm.event_wait(self.earlier(Some(until_ns)));
-        }
-    }
-}
-
-impl Drop for TransferMachine {
-    fn drop(&mut self) {
-        if let Err(error) = self.stop(true, Some(DROP_TIMEOUT)) {
-            tracing::warn!(address = %self.address(), %error, "a transfer machine dropped in use");
         }
     }
 }

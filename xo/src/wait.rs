@@ -9,21 +9,29 @@ use parking_lot::MutexGuard;
 
 use crate::machine::State;
 use crate::operations::{Op, Reason};
-use crate::{Error, Event, Message, OpId, TmState, TransferMachine};
+use crate::owner::Taken;
+use crate::{Error, Event, Machine, Message, OpId, TmState};
 
 /// Events that a stop has taken, to be given out by the waits after it.
-pub(crate) type Backlog = VecDeque<Event>;
+pub(crate) type Backlog = VecDeque<Taken>;
 
 /// How soon a timed out operation is cancelled again that another thread had entered, but not yet started.
 const CANCEL_AGAIN_NS: u64 = 1_000_000;
 
-impl TransferMachine {
+impl Machine {
     /// Waits for the next event, and moves the network forward meanwhile. `None` when the timeout has passed; a timeout of 0
     /// looks once, `None` as timeout waits without end.
     ///
     /// # Errors
-    /// ESHUTDOWN when the transfer machine is stopped and all its events have been given.
+    /// ESHUTDOWN when the transfer machine is stopped and all its events have been given; EINVAL if its events go to a
+    /// callback.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Event>, Error> {
+        self.check_waited()?;
+        self.next(timeout)
+    }
+
+    /// The same for whoever it is that gets the events.
+    pub(crate) fn next(&self, timeout: Option<Duration>) -> Result<Option<Event>, Error> {
         if let Some(event) = self.look()? {
             return Ok(Some(event));
         }
@@ -46,8 +54,9 @@ impl TransferMachine {
     /// The next event, if there is one, after moving the network forward once; does not sleep.
     ///
     /// # Errors
-    /// As [`TransferMachine::wait`].
+    /// As [`Machine::wait`].
     pub fn poll(&self) -> Result<Option<Event>, Error> {
+        self.check_waited()?;
         if let Some(event) = self.look()? {
             return Ok(Some(event));
         }
@@ -59,14 +68,19 @@ impl TransferMachine {
     /// before they wait again.
     ///
     /// # Errors
-    /// As [`TransferMachine::wait`].
+    /// As [`Machine::wait`].
     pub fn take(&self) -> Result<Option<Event>, Error> {
+        self.check_waited()?;
         self.look()
     }
 
     /// Whether an event waits to be taken; asking changes nothing (MT-231).
     pub fn pending(&self) -> bool {
         !self.inner.lock().backlog.is_empty() || self.tm.pending()
+    }
+
+    fn check_waited(&self) -> Result<(), Error> {
+        if self.callbacks.is_some() { Err(Error::Delivery) } else { Ok(()) }
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
@@ -88,14 +102,28 @@ impl TransferMachine {
         }
     }
 
-    /// Acts on timeouts, and gives the next event.
+    /// Acts on timeouts, and gives the next event that is for the client.
     fn look(&self) -> Result<Option<Event>, Error> {
-        self.expire();
-        let mut inner = self.inner.lock();
-        let event = inner.backlog.pop_front().or_else(|| self.next_event(&mut inner));
-        match (event, inner.state) {
-            (None, state @ TmState::Stopped) => Err(Error::NotStarted { state }),
-            (event, _) => Ok(event),
+        loop {
+            self.expire();
+            self.tell_drops();
+            let mut inner = self.inner.lock();
+            let taken = inner.backlog.pop_front().or_else(|| self.next_event(&mut inner));
+            let state = inner.state;
+            let failed = inner.failing && state == TmState::Stopping;
+            drop(inner);
+            match taken {
+                Some(taken) => {
+                    if let Some(event) = taken.pass(self) {
+                        return Ok(Some(event));
+                    }
+                }
+                None if matches!(state, TmState::Stopped | TmState::Failed) => {
+                    return Err(Error::NotStarted { state });
+                }
+                None if failed && self.end_if_idle()? => {}
+                None => return Ok(None),
+            }
         }
     }
 
@@ -157,22 +185,22 @@ impl TransferMachine {
 
     /// Takes an event from the transport. Under the lock, so that the events of an operation keep their order whoever takes
     /// them.
-    pub(crate) fn next_event(&self, inner: &mut State) -> Option<Event> {
+    pub(crate) fn next_event(&self, inner: &mut State) -> Option<Taken> {
         loop {
             let raw = self.tm.event_get()?;
-            let event = self.event(inner, &raw);
-            if event.is_some() {
-                return event;
+            let taken = self.event(inner, &raw);
+            if taken.is_some() {
+                return taken;
             }
             tracing::error!(cookie = raw.cookie, "an event of an operation that is over");
         }
     }
 
     /// What the transport's event means to the client (motr-transport 9.5).
-    fn event(&self, inner: &mut State, raw: &BufferEvent) -> Option<Event> {
+    fn event(&self, inner: &mut State, raw: &BufferEvent) -> Option<Taken> {
         let op = OpId::from_cookie(raw.cookie);
         let found = inner.operations.find(op)?;
-        let queue = found.queue;
+        let (queue, tag, owner) = (found.queue, found.buffer.tag(), found.owner.clone());
         let (mut status, mut length) = (status_of(found, raw), 0);
         let mut message = None;
         if status.is_ok() {
@@ -186,7 +214,7 @@ impl TransferMachine {
         }
         let after = Duration::from_nanos(raw.time_ns);
         inner.statistics.event(queue, status, length, raw.unlinked().then_some(after));
-        Some(Event {
+        let event = Event {
             op,
             queue,
             status,
@@ -195,13 +223,17 @@ impl TransferMachine {
             sender: raw.sender().map(|address| self.end_points.find(address)),
             message,
             buffer: if raw.unlinked() { self.finish(inner, op) } else { None },
+            tag,
             after,
-        })
+        };
+        Some(Taken { event, owner })
     }
 
     fn finish(&self, inner: &mut State, id: OpId) -> Option<crate::Buffer> {
         self.drop_deadline(inner, id);
-        inner.operations.leave(id).map(|op| op.buffer)
+        let op = inner.operations.leave(id)?;
+        inner.posted[op.queue.index()] -= 1;
+        Some(op.buffer)
     }
 }
 

@@ -11,6 +11,7 @@ use nlx::{
 
 mod batches;
 mod buffers;
+mod callbacks;
 mod cancelling;
 mod end_points;
 mod operations;

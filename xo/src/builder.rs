@@ -1,0 +1,131 @@
+//! Starting transfer machines.
+
+use nix::sched::CpuSet;
+use nlx_core::{Errno, StartAddress, TmOptions};
+
+use crate::thread::{self, Callback};
+use crate::tm_event::Observer;
+use crate::{Domain, Error, Event, Machine, TmEvent, TmState, TransferMachine};
+
+/// A transfer machine that has not been started: Motr's state INITIALIZED (motr-transport 2.3.1). [`Domain::machine`] gives it.
+///
+/// ```
+/// use std::sync::mpsc;
+/// use nlx::{Domain, NodeConfig, Receive};
+///
+/// let domain = Domain::in_process(&NodeConfig::new())?;
+/// let (events, arrived) = mpsc::channel();
+/// // Its own thread, on the first processor, moves the network and calls back.
+/// let tm = domain
+///     .machine()
+///     .confine(&[0])
+///     .callbacks(move |_, event| drop(events.send(event)))
+///     .start("0@lo:12345:31:1")?;
+/// tm.receive(domain.allocate(64)?, Receive { min_receive_size: 64, max_messages: 1 }, None)?;
+/// tm.send(domain.allocate(64)?, 5, tm.own_end_point(), None)?;
+/// let lengths = [arrived.recv()?.length, arrived.recv()?.length];
+/// assert_eq!(lengths, [5, 5]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "it starts with `start`"]
+pub struct MachineBuilder<'a> {
+    domain: &'a Domain,
+    options: TmOptions,
+    observer: Option<Observer>,
+    callback: Option<Callback>,
+    confined: Option<Vec<usize>>,
+}
+
+impl<'a> MachineBuilder<'a> {
+    pub(crate) fn new(domain: &'a Domain) -> MachineBuilder<'a> {
+        MachineBuilder {
+            domain,
+            options: TmOptions::default(),
+            observer: None,
+            callback: None,
+            confined: None,
+        }
+    }
+
+    /// With these options of the transport.
+    pub fn options(mut self, options: TmOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// With somebody who is told what happens to the machine as a whole: its states, and messages that found no buffer.
+    /// Called without any lock by whoever takes events at the time: the thread that waits, the event thread, the thread that
+    /// starts or stops it. May start operations; should be short. One that panics makes the machine fail.
+    pub fn observer(mut self, observer: impl Fn(&Machine, &TmEvent) + Send + Sync + 'static) -> Self {
+        self.observer = Some(Box::new(observer));
+        self
+    }
+
+    /// With an event thread that calls this for each event (Motr's automatic delivery). The thread waits for events as any
+    /// other waiter, and moves the network meanwhile.
+    ///
+    /// The callback may start operations, cancel them, and stop the machine. While it runs, no other event and no timeout of
+    /// this machine is looked at (X15). One that panics makes the machine fail: what is in flight is cancelled, the buffers
+    /// are given up, and the address becomes free.
+    pub fn callbacks(mut self, callback: impl FnMut(&Machine, Event) + Send + 'static) -> Self {
+        self.callback = Some(Box::new(callback));
+        self
+    }
+
+    /// With an event thread that runs on these processors only, by number (S-416); the last call counts.
+    pub fn confine(mut self, processors: &[usize]) -> Self {
+        self.confined = Some(processors.to_vec());
+        self
+    }
+
+    /// Starts it at this address: `nid:pid:portal:tmid`, where `*` for the last part takes the highest id that is free
+    /// (S-404). It has started when this returns; nothing in here waits for the network.
+    ///
+    /// # Errors
+    /// EINVAL for a text that is no address, a portal other than 1 to 63, processors that do not exist or without an event
+    /// thread; ENOENT for a NID or PID that is not this node's, EADDRINUSE, EADDRNOTAVAIL when no id is free, ENOMEM, EAGAIN
+    /// if the system gives no thread. The observer is told of a machine that failed, once.
+    pub fn start(self, address: &str) -> Result<TransferMachine, Error> {
+        let address: StartAddress = address.parse()?;
+        let processors = self.confined.as_deref().map(processors).transpose()?;
+        if processors.is_some() && self.callback.is_none() {
+            return Err(Error::ConfineWithoutThread);
+        }
+        let inner = self.domain.inner();
+        let tm = inner.core().tm_start(&address, &self.options)?;
+        let machine = Machine::new(tm, inner.clone(), self.observer, self.callback.is_some());
+        let owner = TransferMachine::new(machine);
+        if let Some(callback) = self.callback {
+            match thread::spawn(owner.machine(), callback, processors) {
+                Ok(thread) => owner.has_thread(thread),
+                Err(error) => {
+                    owner.fail_to_start(error.errno());
+                    return Err(error);
+                }
+            }
+        }
+        owner.tell_state(TmState::Started, Ok(()));
+        Ok(owner)
+    }
+}
+
+fn processors(numbers: &[usize]) -> Result<CpuSet, Error> {
+    let mut set = CpuSet::new();
+    for &number in numbers {
+        set.set(number).map_err(|errno| Error::Confine { processors: numbers.to_vec(), errno })?;
+    }
+    match numbers {
+        [] => Err(Error::Confine { processors: Vec::new(), errno: Errno::EINVAL }),
+        _ => Ok(set),
+    }
+}
+
+impl std::fmt::Debug for MachineBuilder<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MachineBuilder")
+            .field("options", &self.options)
+            .field("confined", &self.confined)
+            .field("callbacks", &self.callback.is_some())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,82 @@
+//! The event thread of a transfer machine with callbacks.
+
+use std::cell::Cell;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use nlx_core::Errno;
+
+use crate::tm_event::contain;
+use crate::{Error, Event, Machine, TmState};
+
+/// What the client wants to be done with each event.
+pub(crate) type Callback = Box<dyn FnMut(&Machine, Event) + Send>;
+
+thread_local! {
+    static IS_EVENT_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a callback runs in this thread: it must not wait for other callbacks to end, which may wait for it.
+pub(crate) fn is_event_thread() -> bool {
+    IS_EVENT_THREAD.get()
+}
+
+/// Starts the thread; it runs where it is confined to when this returns.
+pub(crate) fn spawn(
+    machine: &Arc<Machine>,
+    callback: Callback,
+    processors: Option<CpuSet>,
+) -> Result<JoinHandle<()>, Error> {
+    let machine = machine.clone();
+    let (tell, told) = mpsc::sync_channel(1);
+    let name = format!("nlx {}", machine.address());
+    let thread = std::thread::Builder::new()
+        .name(name)
+        .spawn(move || {
+            IS_EVENT_THREAD.set(true);
+            let confined = processors.map_or(Ok(()), |set| sched_setaffinity(Pid::from_raw(0), &set));
+            let ready = confined.is_ok();
+            // Who started it waits for this.
+            let _ = tell.send(confined);
+            if ready {
+                run(&machine, callback);
+            }
+        })
+        .map_err(|error| Error::Thread { errno: Errno::from_raw(error.raw_os_error().unwrap_or(0)) })?;
+    match told.recv() {
+        Ok(Ok(())) => Ok(thread),
+        Ok(Err(errno)) => Err(Error::Confine { processors: listed(processors.as_ref()), errno }),
+        Err(_) => Err(Error::Thread { errno: Errno::ECHILD }),
+    }
+}
+
+fn listed(set: Option<&CpuSet>) -> Vec<usize> {
+    set.map_or_else(Vec::new, |set| {
+        (0..CpuSet::count()).filter(|number| set.is_set(*number).unwrap_or(false)).collect()
+    })
+}
+
+/// Gives each event to the callback, until the machine has stopped and all are given.
+fn run(machine: &Machine, mut callback: Callback) {
+    while let Ok(event) = machine.next(None) {
+        if let Some(event) = event
+            && contain(|| callback(machine, event)).is_err()
+        {
+            tracing::error!(address = %machine.address(), "a callback has panicked: its transfer machine fails");
+            machine.fail();
+            break;
+        }
+    }
+    // The last events of a machine that failed: their buffers are given up.
+    while let Ok(event) = machine.next(None) {
+        drop(event);
+    }
+    if machine.state() == TmState::Stopped {
+        machine.tell_state(TmState::Stopped, Ok(()));
+    }
+    // What the client moved into the callback ends before its machine is said to have.
+    drop(callback);
+    machine.callbacks_ended();
+}
