@@ -2,6 +2,7 @@
 
 mod engine;
 mod kcore;
+mod xo;
 
 use std::fmt;
 
@@ -61,7 +62,7 @@ pub(crate) struct SecondAnchor {
 
 /// All rows, in the order in which they are measured.
 pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
-    ROWS.iter().chain(engine::ROWS).chain(kcore::ROWS)
+    ROWS.iter().chain(engine::ROWS).chain(kcore::ROWS).chain(xo::ROWS)
 }
 
 /// What a connection without traffic may cost this process: no more than about what the system itself keeps for one (the

@@ -167,7 +167,11 @@ pub use nlx_core::{
     Queue, StartAddress, TmId, TmOptions,
 };
 
-/// The example on the README is compiled.
+/// The examples on the README and in the user guide are compiled.
 #[cfg(all(doctest, feature = "in-process"))]
-#[doc = include_str!("../../README.md")]
-struct Readme;
+mod pages {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../docs/guide.md")]
+    struct Guide;
+}

@@ -10,14 +10,14 @@
 pub(crate) mod callback;
 pub(crate) mod cost;
 pub(crate) mod local;
-mod silent;
+pub(crate) mod silent;
 
 use nlx_core::{Core, CoreTm, Nid, Pid, StartAddress, TmOptions};
 
 use crate::error::{BenchError, Result};
 
 /// The portal of the transfer machine that is measured.
-const PORTAL: u32 = 31;
+pub(crate) const PORTAL: u32 = 31;
 
 /// Bytes of a message, and of a buffer.
 const LENGTH: u64 = 64;

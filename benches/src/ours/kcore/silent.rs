@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 /// An LNet that accepts everything and does nothing: what is measured over it is the caller's alone. It remembers the last
 /// event queue's handler, and what the last MD was marked with.
 #[derive(Default)]
-pub(super) struct Silent {
+pub(crate) struct Silent {
     handles: AtomicU64,
     handler: Mutex<Option<Arc<dyn EventHandler>>>,
     user_ptr: AtomicU64,
@@ -106,13 +106,13 @@ impl LNet for Silent {
 }
 
 /// A node without a network, on the system's clock.
-pub(super) struct Still {
+pub(crate) struct Still {
     begin: Instant,
     tokens: Tokens,
 }
 
 impl Still {
-    pub(super) fn new() -> Arc<Still> {
+    pub(crate) fn new() -> Arc<Still> {
         Arc::new(Still { begin: Instant::now(), tokens: Tokens::new(0) })
     }
 }

@@ -6,9 +6,11 @@
 //! | `pingpong` | 64-byte messages to and fro |
 //! | `rate` | small messages with answers, 64 in flight |
 //! | `bulk` | active receives and sends of 1 MiB between two processes |
+//! | `cost` | timeouts, registering, bytes and allocations, without a network |
 //! | `local` | an active receive of 1 MiB within one process |
 
 pub(crate) mod bulk;
+pub(crate) mod cost;
 pub(crate) mod local;
 mod party;
 pub(crate) mod pingpong;
