@@ -1,7 +1,7 @@
 //! The crate's one error.
 
 use lnet_region::RegionError;
-use nlx_core::{CoreError, Errno};
+use nlx_core::{CoreError, Errno, Queue};
 
 use crate::{Buffer, TmState};
 
@@ -45,6 +45,14 @@ pub enum Error {
         /// What it is instead of started.
         state: TmState,
     },
+    /// A future's operation has ended otherwise than well.
+    #[error("the {queue} operation has ended: {errno}")]
+    Operation {
+        /// What kind of operation.
+        queue: Queue,
+        /// ECANCELED if it was cancelled, ETIMEDOUT if its timeout passed, else LNet's errno.
+        errno: Errno,
+    },
     /// The transfer machine calls back: nobody else can wait for its events.
     #[error("the events of the transfer machine go to its callback")]
     Delivery,
@@ -86,7 +94,7 @@ impl Error {
             Error::OtherDomain | Error::Segments { .. } | Error::Delivery | Error::ConfineWithoutThread => {
                 Errno::EINVAL
             }
-            Error::Confine { errno, .. } | Error::Thread { errno } => *errno,
+            Error::Operation { errno, .. } | Error::Confine { errno, .. } | Error::Thread { errno } => *errno,
             Error::TimeoutPassed => Errno::ETIME,
             Error::NotStarted { .. } => Errno::ESHUTDOWN,
             Error::StopTimedOut { .. } => Errno::ETIMEDOUT,

@@ -120,6 +120,7 @@
 //! | `machine` | [`TransferMachine`], [`Machine`]: its operations, and cancelling them |
 //! | `start`, `batch` | starting operations, one or several together: [`Batch`] |
 //! | `wait`, `stop` | waiting for events, timeouts; stopping |
+//! | `async_machine` | [`AsyncMachine`]: operations as futures, [`Completion`]; [`NextMessage`] |
 //! | `operations`, `deadlines` | what is in flight, and until when |
 //! | `event`, `tm_event`, `owner` | [`Event`], [`Message`]; [`TmEvent`]; who gets them |
 //! | `end_point` | [`EndPoint`] |
@@ -128,6 +129,7 @@
 
 #![forbid(unsafe_code)]
 
+mod async_machine;
 mod batch;
 mod buffer;
 mod builder;
@@ -146,6 +148,7 @@ mod thread;
 mod tm_event;
 mod wait;
 
+pub use async_machine::{AsyncMachine, Completed, Completion, Failed, NextMessage, Received, Stopping};
 pub use batch::Batch;
 pub use buffer::{Buffer, Reading, Writing};
 pub use builder::MachineBuilder;

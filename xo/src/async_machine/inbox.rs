@@ -1,0 +1,112 @@
+//! Messages that have come, and the tasks that wait for one.
+
+use std::collections::VecDeque;
+use std::task::{Poll, Waker};
+
+use super::slot::wake;
+use super::sync::Mutex;
+
+/// Values for whoever asks first. What lies here keeps its receive buffers busy: there are never more than these have
+/// room for.
+#[derive(Debug)]
+pub(crate) struct Inbox<T>(Mutex<Inner<T>>);
+
+#[derive(Debug)]
+struct Inner<T> {
+    values: VecDeque<T>,
+    /// In the order in which they asked; each is woken for one value, and asks again if another task was faster.
+    tasks: VecDeque<(u64, Waker)>,
+    last_ticket: u64,
+    closed: bool,
+}
+
+/// What a task has in hand while it waits.
+#[derive(Debug, Default)]
+pub(crate) struct Ticket(Option<u64>);
+
+impl<T> Inbox<T> {
+    pub(crate) fn new() -> Inbox<T> {
+        Inbox(Mutex::new(Inner {
+            values: VecDeque::new(),
+            tasks: VecDeque::new(),
+            last_ticket: 0,
+            closed: false,
+        }))
+    }
+
+    pub(crate) fn push(&self, value: T) {
+        let mut inner = self.0.lock();
+        inner.values.push_back(value);
+        let task = inner.tasks.pop_front();
+        drop(inner);
+        wake(task.map(|(_, waker)| waker));
+    }
+
+    /// The next value; `None` when there is none and none comes any more.
+    pub(crate) fn poll(&self, ticket: &mut Ticket, waker: &Waker) -> Poll<Option<T>> {
+        let waker = waker.clone();
+        let mut inner = self.0.lock();
+        let value = inner.values.pop_front();
+        if value.is_none() && !inner.closed {
+            let before = inner.enqueue(ticket, waker);
+            drop(inner);
+            drop(before);
+            return Poll::Pending;
+        }
+        let before = inner.withdraw(ticket);
+        drop(inner);
+        drop(before);
+        Poll::Ready(value)
+    }
+
+    /// A task does not wait any more. Was it woken already, another one has what it was woken for.
+    pub(crate) fn leave(&self, ticket: &mut Ticket) {
+        if ticket.0.is_none() {
+            return;
+        }
+        let mut inner = self.0.lock();
+        let before = inner.withdraw(ticket);
+        let next = match before {
+            None if !inner.values.is_empty() => inner.tasks.pop_front(),
+            _ => None,
+        };
+        drop(inner);
+        drop(before);
+        wake(next.map(|(_, waker)| waker));
+    }
+
+    /// Nothing comes any more. What has come can still be taken.
+    pub(crate) fn close(&self) {
+        let mut inner = self.0.lock();
+        inner.closed = true;
+        let tasks = std::mem::take(&mut inner.tasks);
+        drop(inner);
+        for (_, waker) in tasks {
+            wake(Some(waker));
+        }
+    }
+}
+
+impl<T> Inner<T> {
+    /// Puts a task at the end of the queue, or leaves it where it is; gives the waker that it had.
+    fn enqueue(&mut self, ticket: &mut Ticket, waker: Waker) -> Option<Waker> {
+        if let Some(place) = self.place(ticket) {
+            return Some(std::mem::replace(&mut self.tasks[place].1, waker));
+        }
+        self.last_ticket += 1;
+        self.tasks.push_back((self.last_ticket, waker));
+        *ticket = Ticket(Some(self.last_ticket));
+        None
+    }
+
+    /// Takes a task out of the queue; `None` if it is not there, because it has been woken.
+    fn withdraw(&mut self, ticket: &mut Ticket) -> Option<Waker> {
+        let place = self.place(ticket);
+        *ticket = Ticket(None);
+        self.tasks.remove(place?).map(|(_, waker)| waker)
+    }
+
+    fn place(&self, ticket: &Ticket) -> Option<usize> {
+        self.tasks.binary_search_by_key(&ticket.0?, |task| task.0).ok()
+    }
+}

@@ -1,0 +1,121 @@
+//! The slots of a machine: used again and again.
+
+use std::sync::{Arc, Weak};
+use std::task::{Poll, Waker};
+
+use super::slot::{Brought, Left, Slot, wake};
+use super::sync::Mutex;
+
+/// As many slots as there were values to come at a time; that is limited by [`crate::TmOptions::events_max`].
+#[derive(Debug)]
+pub(crate) struct Slots<T>(Mutex<Table<T>>);
+
+#[derive(Debug)]
+struct Table<T> {
+    slots: Vec<Arc<Place<T>>>,
+    free: Vec<u32>,
+    closed: bool,
+}
+
+/// A slot with its place in the table. The operation that will bring the value holds it, and the future that wants it;
+/// the last of the two to act gives it back.
+#[derive(Debug)]
+pub(crate) struct Place<T> {
+    slot: Slot<T>,
+    index: u32,
+    home: Weak<Slots<T>>,
+}
+
+impl<T> Slots<T> {
+    pub(crate) fn new() -> Arc<Slots<T>> {
+        Arc::new(Slots(Mutex::new(Table { slots: Vec::new(), free: Vec::new(), closed: false })))
+    }
+
+    /// A slot that is to get a value.
+    pub(crate) fn take(self: &Arc<Self>) -> Arc<Place<T>> {
+        let mut table = self.0.lock();
+        if let Some(index) = table.free.pop() {
+            let place = table.slots[index as usize].clone();
+            place.slot.begin();
+            return place;
+        }
+        let index = table.slots.len() as u32;
+        let place = Arc::new(Place { slot: Slot::waiting(), index, home: Arc::downgrade(self) });
+        if table.closed {
+            // Nothing starts any more; if it did, nobody would wait for it.
+            let _nobody = place.slot.close();
+        } else {
+            table.slots.push(place.clone());
+        }
+        place
+    }
+
+    /// Ends every wait: no value comes any more.
+    pub(crate) fn close(&self) {
+        let mut table = self.0.lock();
+        table.closed = true;
+        table.free.clear();
+        let slots = std::mem::take(&mut table.slots);
+        drop(table);
+        for place in slots {
+            wake(place.slot.close());
+        }
+    }
+
+    fn give_back(&self, index: u32) {
+        let mut table = self.0.lock();
+        if !table.closed {
+            table.free.push(index);
+        }
+    }
+}
+
+impl<T> Place<T> {
+    /// Brings the value, and wakes who waits for it; gives it back if nobody does.
+    pub(crate) fn bring(&self, value: T) -> Option<T> {
+        match self.slot.bring(value) {
+            Brought::Kept(waker) => {
+                wake(waker);
+                None
+            }
+            Brought::Unwanted(value) => {
+                self.give_back();
+                Some(value)
+            }
+            Brought::Surplus(value) => Some(value),
+        }
+    }
+
+    /// The value, or `None` if none comes any more: then the slot is somebody else's.
+    pub(crate) fn poll(&self, waker: &Waker) -> Poll<Option<T>> {
+        let polled = self.slot.poll(waker);
+        if polled.is_ready() {
+            self.give_back();
+        }
+        polled
+    }
+
+    /// The wait is over before it has ended; gives whether the value is to come still.
+    pub(crate) fn leave(&self) -> bool {
+        match self.slot.leave() {
+            Left::ToCome => true,
+            Left::Over(value) => {
+                self.give_back();
+                drop(value);
+                false
+            }
+        }
+    }
+
+    /// No value is to come, and nobody waits.
+    pub(crate) fn unused(&self) {
+        drop(self.slot.leave());
+        self.give_back();
+    }
+
+    fn give_back(&self) {
+        if let Some(home) = self.home.upgrade() {
+            home.give_back(self.index);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The end of a machine, as a future.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use nlx_core::Errno;
+
+use super::slot::{Brought, Slot, wake};
+use crate::{Error, Machine};
+
+/// A machine that is being stopped, as a future ([`crate::AsyncMachine::stop`]). The stop goes on whether this is polled or
+/// not.
+#[derive(Debug)]
+#[must_use = "it tells whether the machine has stopped"]
+pub struct Stopping(Arc<Slot<Result<(), Error>>>);
+
+impl Stopping {
+    /// A stop waits, and a task must not: a thread of its own does.
+    pub(crate) fn start(machine: &Arc<Machine>, abort: bool, timeout: Option<Duration>) -> Stopping {
+        let slot = Arc::new(Slot::waiting());
+        let (machine, told) = (machine.clone(), slot.clone());
+        let thread = std::thread::Builder::new()
+            .name(format!("nlx stop {}", machine.address()))
+            .spawn(move || tell(&told, machine.stop(abort, timeout)));
+        if let Err(error) = thread {
+            let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
+            tell(&slot, Err(Error::Thread { errno }));
+        }
+        Stopping(slot)
+    }
+}
+
+fn tell(slot: &Slot<Result<(), Error>>, result: Result<(), Error>) {
+    if let Brought::Kept(waker) = slot.bring(result) {
+        wake(waker);
+    }
+}
+
+impl Future for Stopping {
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        // It is given once; polled again, the machine has stopped.
+        self.0.poll(context.waker()).map(|result| result.unwrap_or(Ok(())))
+    }
+}

@@ -1,0 +1,94 @@
+//! In its steady state, an asynchronous machine allocates nothing, in none of its threads: slots are used again.
+
+// A helper that cannot do its part fails the test that called it.
+#![allow(clippy::unwrap_used)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use nlx::{AsyncMachine, Buffer, Domain, EndPoint, NodeConfig, Receive};
+
+/// The system's allocator, which counts what all threads ask for.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is handed on to the system's allocator with the same arguments, and its answer is handed back; the
+// counter is a number whose access does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as the caller promised to us.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promised to us; `pointer` came from `System`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as the caller promised to us; `pointer` came from `System`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+struct Pair {
+    a: AsyncMachine,
+    b: AsyncMachine,
+    to_b: EndPoint,
+}
+
+impl Pair {
+    fn new() -> (Pair, (Buffer, Buffer)) {
+        let domain = Domain::in_process(&NodeConfig::new()).unwrap();
+        let [a, b] = [0; 2].map(|_| domain.machine().start_async("0@lo:12345:31:*").unwrap());
+        let to_b = a.end_point(&b.address().to_string()).unwrap();
+        let buffers = (domain.allocate(4096).unwrap(), domain.allocate(4096).unwrap());
+        (Pair { a, b, to_b }, buffers)
+    }
+
+    /// A message and a transfer.
+    async fn round(&self, ours: Buffer, theirs: Buffer) -> (Buffer, Buffer) {
+        self.b.receive(theirs, Receive { min_receive_size: 4096, max_messages: 1 }, None).unwrap();
+        let ours = self.a.send(ours, 4096, &self.to_b, None).await.unwrap().buffer;
+        let theirs = self.b.next_message().await.unwrap().buffer.unwrap();
+        let (offered, descriptor) = self.b.passive_send(theirs, 4096, None).unwrap();
+        let ours = self.a.active_receive(ours, &descriptor, None).await.unwrap().buffer;
+        (ours, offered.await.unwrap().buffer)
+    }
+}
+
+/// Looks again and again, so that no executor has a part in the count.
+fn spin_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return value;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn futures_allocate_nothing_once_the_slots_are_there() {
+    let (pair, mut buffers) = Pair::new();
+    // A table grows, or a lock allocates for a thread that has never slept on one, at some rare moment: not in each of
+    // these windows.
+    let mut windows = [0; 10];
+    for allocations in &mut windows {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        for _ in 0..200 {
+            buffers = spin_on(pair.round(buffers.0, buffers.1));
+        }
+        *allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    }
+    assert!(windows[1..].contains(&0), "in windows of 200 rounds: {windows:?}");
+}

@@ -1,0 +1,108 @@
+//! Operations as futures, under several runtimes, over the loopback and over TCP.
+
+// A helper that cannot do its part fails the test that called it.
+#![allow(clippy::unwrap_used)]
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use nlx::{AsyncMachine, Buffer, Domain, EndPoint, NodeConfig, OpId, Receive};
+
+mod ending;
+mod messages;
+mod operations;
+mod wakers;
+
+/// No test waits this long unless something hangs.
+const HUNG: Option<Duration> = Some(Duration::from_secs(60));
+
+const ONE_MESSAGE: Receive = Receive { min_receive_size: 4096, max_messages: 1 };
+
+/// Two machines that can reach each other.
+struct Pair {
+    a: End,
+    b: End,
+}
+
+struct End {
+    domain: Domain,
+    machine: AsyncMachine,
+}
+
+impl Pair {
+    fn over_loopback() -> Pair {
+        let domain = Domain::in_process(&NodeConfig::new()).unwrap();
+        let end = || End {
+            domain: domain.clone(),
+            machine: domain.machine().start_async("0@lo:12345:31:*").unwrap(),
+        };
+        Pair { a: end(), b: end() }
+    }
+
+    /// Two nodes on addresses of their own, and on a port that was free a moment ago.
+    fn over_tcp() -> Pair {
+        let port = std::net::TcpListener::bind("127.67.1.1:0").unwrap().local_addr().unwrap().port();
+        let end = |nid: &str| {
+            let config = NodeConfig::new().net(&format!("tcp({nid})")).unwrap().accept_port(port);
+            let domain = Domain::in_process(&config).unwrap();
+            let machine = domain.machine().start_async(&format!("{nid}@tcp:12345:31:1")).unwrap();
+            End { domain, machine }
+        };
+        Pair { a: end("127.67.1.1"), b: end("127.67.1.2") }
+    }
+
+    fn to_b(&self) -> EndPoint {
+        self.a.machine.end_point(&self.b.machine.address().to_string()).unwrap()
+    }
+}
+
+impl End {
+    fn empty(&self, bytes: usize) -> Buffer {
+        self.domain.allocate(bytes).unwrap()
+    }
+
+    fn filled(&self, bytes: &[u8]) -> Buffer {
+        let mut buffer = self.empty(bytes.len());
+        buffer.write().unwrap().copy_from_slice(bytes);
+        buffer
+    }
+
+    fn post(&self) -> OpId {
+        self.machine.receive(self.empty(4096), ONE_MESSAGE, None).unwrap()
+    }
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+/// Wakes the thread that polls.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The smallest executor there is.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// Polls once.
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}

@@ -1,0 +1,102 @@
+//! Each operation, under each executor.
+
+use std::sync::Arc;
+
+use nlx::{Descriptor, Errno, Queue};
+
+use super::*;
+
+/// All six operations, from `a` to `b`.
+async fn every_operation(pair: &Pair) {
+    let (a, b) = (&pair.a, &pair.b);
+    let bytes = pattern(4096);
+    b.post();
+    let sent = a.machine.send(a.filled(&bytes), 4096, &pair.to_b(), HUNG).await.unwrap();
+    assert_eq!((sent.length, sent.buffer.len()), (4096, 4096));
+    let received = b.machine.next_message().await.unwrap();
+    assert_eq!(&*received.message, bytes);
+    assert_eq!(received.sender.unwrap().address(), a.machine.address());
+    assert_eq!(received.buffer.unwrap().len(), 4096);
+
+    // Written by `a`, and then read by it.
+    let (written, descriptor) = b.machine.passive_receive(b.empty(8192), HUNG).unwrap();
+    a.machine.active_send(a.filled(&bytes), 4096, &descriptor, HUNG).await.unwrap();
+    let written = written.await.unwrap();
+    assert_eq!(written.length, 4096);
+    assert_eq!(written.buffer.read().unwrap()[..4096], bytes);
+    let (read, descriptor) = b.machine.passive_send(written.buffer, 4096, HUNG).unwrap();
+    let got = a.machine.active_receive(a.empty(4096), &descriptor, HUNG).await.unwrap();
+    assert_eq!(got.length, 4096);
+    assert_eq!(*got.buffer.read().unwrap(), bytes);
+    read.await.unwrap();
+    assert_eq!((a.machine.in_flight(), b.machine.in_flight()), (0, 0));
+}
+
+#[test]
+fn every_operation_under_an_executor_of_twenty_lines() {
+    block_on(every_operation(&Pair::over_loopback()));
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn every_operation_under_tokio_on_one_thread() {
+    every_operation(&Pair::over_loopback()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_operation_under_tokio_on_several_threads_and_over_tcp() {
+    let pair = Arc::new(Pair::over_tcp());
+    let tasks = (0..8).map(|number| {
+        let pair = pair.clone();
+        tokio::spawn(async move { bulk(&pair, number).await })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    every_operation(&pair).await;
+}
+
+/// Some bulk transfers, one after the other.
+async fn bulk(pair: &Pair, number: usize) {
+    let bytes = pattern(10_000 * (number + 1));
+    for _ in 0..10 {
+        let (offered, descriptor) =
+            pair.b.machine.passive_send(pair.b.filled(&bytes), bytes.len(), HUNG).unwrap();
+        let buffer = pair.a.empty(bytes.len());
+        let read = pair.a.machine.active_receive(buffer, &descriptor, HUNG).await.unwrap();
+        assert_eq!(*read.buffer.read().unwrap(), bytes);
+        offered.await.unwrap();
+    }
+}
+
+#[test]
+fn an_operation_starts_at_the_call() {
+    let pair = Pair::over_loopback();
+    pair.b.post();
+    let sending = pair.a.machine.send(pair.a.filled(b"soon"), 4, &pair.to_b(), HUNG);
+    // It is never polled before the message is there.
+    assert_eq!(&*block_on(pair.b.machine.next_message()).unwrap().message, b"soon");
+    block_on(sending).unwrap();
+}
+
+#[test]
+fn what_is_refused_gives_its_buffer_back_at_once() {
+    let Pair { a, .. } = Pair::over_loopback();
+    let nonsense = Descriptor::NONE;
+    let mut refused = a.machine.active_receive(a.empty(100), &nonsense, None);
+    assert_eq!(refused.op(), None);
+    let Poll::Ready(Err(failed)) = poll_once(&mut refused) else { panic!("it is refused") };
+    assert_eq!((failed.errno(), failed.buffer.unwrap().len()), (Errno::EINVAL, 100));
+    let refused = a.machine.passive_send(a.empty(100), 101, None).unwrap_err();
+    assert_eq!((refused.error.errno(), refused.buffer.len()), (Errno::EINVAL, 100));
+    let counters = a.machine.statistics()[Queue::ActiveBulkReceive.index()];
+    assert_eq!((counters.adds, counters.failures, a.machine.in_flight()), (0, 0, 0));
+}
+
+#[test]
+#[should_panic(expected = "polled again")]
+fn a_completion_is_ready_once() {
+    let Pair { a, .. } = Pair::over_loopback();
+    let mut refused = a.machine.active_receive(a.empty(100), &Descriptor::NONE, None);
+    assert!(poll_once(&mut refused).is_ready());
+    let _ = poll_once(&mut refused);
+}
