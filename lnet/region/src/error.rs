@@ -57,6 +57,12 @@ pub enum RegionError {
         /// The system's reason.
         errno: Errno,
     },
+    /// This is a forked child of the process whose memory it is.
+    #[error("the memory belongs to process {process}, of which this is a forked child")]
+    Forked {
+        /// The id of that process.
+        process: u32,
+    },
     /// The system would not give the memory.
     #[error("cannot get {bytes} bytes of memory: {errno}")]
     System {
@@ -76,6 +82,7 @@ impl RegionError {
             RegionError::InUse { .. } => Errno::EBUSY,
             RegionError::TooManyLeases { .. } => Errno::ENOBUFS,
             RegionError::NotShareable { .. } => Errno::EOPNOTSUPP,
+            RegionError::Forked { .. } => Errno::ESTALE,
             RegionError::System { errno, .. } | RegionError::NotRegion { errno, .. } => *errno,
         }
     }

@@ -41,17 +41,18 @@ impl Leased {
         Ok(Leased { vec: vec.clone(), range, access })
     }
 
-    /// The pieces of the lease from its byte `skip` on.
+    /// The pieces of the lease from its byte `skip` on; none in a forked child, to which their memory may not have come.
     fn pieces(&self, skip: usize) -> impl Iterator<Item = Piece> {
         let start = self.range.start.saturating_add(skip).min(self.range.end);
-        self.vec.parts(start..self.range.end).map(|(region, part)| Piece {
+        let parts = self.vec.parts(start..self.range.end);
+        parts.filter(|(region, _)| region.origin().is_here()).map(|(region, part)| Piece {
             start: region.address(part.start),
             length: part.len(),
             shared: region.is_shared(),
         })
     }
 
-    /// The one piece of private memory that a program's lease is; an empty one if it is no byte.
+    /// The one piece of private memory that a program's lease is; an empty one if it is no byte, or this a forked child.
     fn single(&self) -> Option<Piece> {
         if !self.access.is_programs() {
             return None;

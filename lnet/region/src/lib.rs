@@ -25,6 +25,12 @@
 //! them as a slice. Copies out of it end, stay within their range and give bytes that stood there at some moment,
 //! whatever the others do; who must trust what he reads copies it first and checks the copy.
 //!
+//! # Forked children
+//!
+//! A region belongs to the process that made it ([`Origin`]). A child that is forked can neither lease it nor look at the
+//! bytes of leases that it inherits ([`RegionError::Forked`]): large memory and memory that can be shared is not there at
+//! all. Dropping a region in a child does nothing.
+//!
 //! This crate is the one place with `unsafe` over payload memory. It knows nothing of LNet.
 //!
 //! ```
@@ -45,12 +51,13 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `region` | [`Region`]: memory, its leases, what LNDs keep with it |
-//! | `memory` | where the bytes come from: the heap, sealed memfds |
+//! | `memory` | where the bytes come from: the heap, the program, the system, sealed memfds |
 //! | `lease` | who does what with which range |
 //! | `iovec` | [`Fragment`] and [`IoVec`] |
 //! | `leased` | [`ReadVec`] and [`WriteVec`] |
 //! | `shared` | copies of bytes that others may be reading and writing |
 //! | `io` | [`Part`] and [`PartMut`], [`send`] and [`receive`] |
+//! | `origin` | [`Origin`]: which process made something |
 //! | `error` | [`RegionError`] |
 
 mod error;
@@ -59,6 +66,7 @@ mod iovec;
 mod lease;
 mod leased;
 mod memory;
+mod origin;
 mod region;
 mod shared;
 
@@ -67,4 +75,5 @@ pub use io::{Part, PartMut, receive, send};
 pub use iovec::{Fragment, IoVec, MAX_FRAGMENTS};
 pub use leased::{ReadVec, WriteVec, copy};
 pub use memory::MAX_REGION_BYTES;
+pub use origin::Origin;
 pub use region::{LND_SLOTS, LndSlot, Pages, Region, Registration};

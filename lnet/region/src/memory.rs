@@ -2,6 +2,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::CStr;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
@@ -12,13 +13,18 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
 
-use crate::RegionError;
+use crate::{Origin, RegionError};
 
 /// The largest region: far above any buffer pool, far below what would overflow an offset computation.
 pub const MAX_REGION_BYTES: usize = 1 << 40;
 
 /// Heap regions start at page boundaries, so that a buffer of 256 pages is 256 whole pages.
 const PAGE_BYTES: usize = 4096;
+
+/// What is longer comes from the system, which gives zeroed pages as they are touched; the allocator would fill all of it
+/// with zeros by itself. What is not, LNet's largest message included, the allocator gives again and again without the
+/// system's help.
+const HEAP_MAX_BYTES: usize = 1 << 20;
 
 /// The huge pages that are asked for. With this size given, the system takes no other for its default.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -29,11 +35,22 @@ const NAME: &CStr = c"nlx-region";
 /// The size of the file can never change again, and nobody can lift that.
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
 
-/// Memory that is freed when this is dropped. At least as long as was asked for, zeroed when made, and at one address
-/// all the time.
-pub(crate) enum Memory {
+/// Memory that is freed when this is dropped. At least as long as was asked for, and at one address all the time.
+pub(crate) struct Memory {
+    source: Source,
+    origin: Origin,
+}
+
+/// Who gave the memory. What is mapped is not there in forked children.
+enum Source {
+    /// The allocator.
     Heap { base: NonNull<u8>, layout: Layout },
-    File { map: MmapRaw, fd: OwnedFd },
+    /// The program: the parts of a vector.
+    Vector { base: NonNull<u8>, length: usize, capacity: usize },
+    /// The system.
+    Pages { map: ManuallyDrop<MmapRaw> },
+    /// A file in memory.
+    File { map: ManuallyDrop<MmapRaw>, fd: OwnedFd },
 }
 
 // SAFETY: either kind owns its memory, and nothing in it belongs to a thread. How the bytes are shared is up to the
@@ -43,13 +60,41 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    pub(crate) fn heap(bytes: usize) -> Result<Memory, RegionError> {
+    /// Private memory, zeroed.
+    pub(crate) fn private(bytes: usize) -> Result<Memory, RegionError> {
         check_length(bytes)?;
+        // An interpreter knows no memory but the allocator's.
+        if bytes <= HEAP_MAX_BYTES || cfg!(miri) { Memory::heap(bytes) } else { Memory::pages(bytes) }
+    }
+
+    fn heap(bytes: usize) -> Result<Memory, RegionError> {
         let layout = Layout::from_size_align(bytes, PAGE_BYTES).map_err(|_| too_long(bytes))?;
         // SAFETY: the layout has a non-zero size, as check_length made sure.
         let base = unsafe { alloc_zeroed(layout) };
         let base = NonNull::new(base).ok_or(RegionError::System { bytes, errno: Errno::ENOMEM })?;
-        Ok(Memory::Heap { base, layout })
+        Ok(Memory::of(Source::Heap { base, layout }))
+    }
+
+    fn pages(bytes: usize) -> Result<Memory, RegionError> {
+        let map = MmapOptions::new().len(bytes).map_anon().map_err(|error| refused(bytes, &error))?;
+        Ok(Memory::of(Source::Pages { map: not_for_children(map.into(), bytes)? }))
+    }
+
+    /// A program's own bytes; those that its vector has room for beyond its length are not used.
+    pub(crate) fn vector(bytes: Vec<u8>) -> Result<Memory, RegionError> {
+        check_length(bytes.len())?;
+        let mut bytes = ManuallyDrop::new(bytes);
+        let (length, capacity) = (bytes.len(), bytes.capacity());
+        let base = NonNull::new(bytes.as_mut_ptr()).ok_or(too_long(length))?;
+        Ok(Memory::of(Source::Vector { base, length, capacity }))
+    }
+
+    /// The vector that it was made of, if it was.
+    pub(crate) fn into_vector(self) -> Result<Vec<u8>, Memory> {
+        let Source::Vector { base, length, capacity } = self.source else { return Err(self) };
+        std::mem::forget(self);
+        // SAFETY: they are the parts of a vector that was taken apart in `vector`, whose bytes are this one's alone.
+        Ok(unsafe { Vec::from_raw_parts(base.as_ptr(), length, capacity) })
     }
 
     /// A sealed memfd of this many bytes, on huge pages or not.
@@ -86,38 +131,57 @@ impl Memory {
     }
 
     fn map(fd: OwnedFd, length: usize) -> Result<Memory, RegionError> {
-        let system = |error: std::io::Error| RegionError::System {
-            bytes: length,
-            errno: Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO)),
-        };
-        let map = MmapOptions::new().len(length).map_raw(&fd).map_err(system)?;
-        // A forked child would hold on to pages that a network card writes to, and write to them itself.
-        map.advise(Advice::DontFork).map_err(system)?;
-        Ok(Memory::File { map, fd })
+        let map = MmapOptions::new().len(length).map_raw(&fd).map_err(|error| refused(length, &error))?;
+        Ok(Memory::of(Source::File { map: not_for_children(map, length)?, fd }))
+    }
+
+    fn of(source: Source) -> Memory {
+        Memory { source, origin: Origin::here() }
+    }
+
+    /// The process whose memory it is.
+    #[inline]
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     pub(crate) fn base(&self) -> *mut u8 {
-        match self {
-            Memory::Heap { base, .. } => base.as_ptr(),
-            Memory::File { map, .. } => map.as_mut_ptr(),
+        match &self.source {
+            Source::Heap { base, .. } | Source::Vector { base, .. } => base.as_ptr(),
+            Source::Pages { map } | Source::File { map, .. } => map.as_mut_ptr(),
         }
     }
 
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            Memory::Heap { .. } => None,
-            Memory::File { fd, .. } => Some(fd.as_fd()),
+        match &self.source {
+            Source::File { fd, .. } => Some(fd.as_fd()),
+            _ => None,
         }
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if let Memory::Heap { base, layout } = self {
+        let is_here = self.origin.is_here();
+        match &mut self.source {
             // SAFETY: `base` came from `alloc_zeroed` with this layout and is freed here only.
-            unsafe { dealloc(base.as_ptr(), *layout) };
+            Source::Heap { base, layout } => unsafe { dealloc(base.as_ptr(), *layout) },
+            // SAFETY: they are the parts of a vector that was taken apart in `vector`, which is put together here only.
+            Source::Vector { base, length, capacity } => unsafe {
+                drop(Vec::from_raw_parts(base.as_ptr(), *length, *capacity));
+            },
+            // SAFETY: it is unmapped here only. In a forked child it never was mapped, and something else may stand in its
+            // place.
+            Source::Pages { map } | Source::File { map, .. } if is_here => unsafe { ManuallyDrop::drop(map) },
+            Source::Pages { .. } | Source::File { .. } => {}
         }
     }
+}
+
+/// A forked child would hold on to pages that a network card writes to, and write to them itself.
+fn not_for_children(map: MmapRaw, bytes: usize) -> Result<ManuallyDrop<MmapRaw>, RegionError> {
+    map.advise(Advice::DontFork).map_err(|error| refused(bytes, &error))?;
+    Ok(ManuallyDrop::new(map))
 }
 
 fn check_length(bytes: usize) -> Result<(), RegionError> {
@@ -126,4 +190,9 @@ fn check_length(bytes: usize) -> Result<(), RegionError> {
 
 fn too_long(bytes: usize) -> RegionError {
     RegionError::Length { bytes, max: MAX_REGION_BYTES }
+}
+
+fn refused(bytes: usize, error: &std::io::Error) -> RegionError {
+    let errno = Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO));
+    RegionError::System { bytes, errno }
 }

@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use static_assertions::assert_impl_all;
 
-use crate::RegionError;
 use crate::lease::{Access, Leases};
 use crate::memory::Memory;
+use crate::{Origin, RegionError};
 
 /// How many LNDs can each keep a registration of a region: TCP, verbs, a simulated network and one to spare.
 pub const LND_SLOTS: usize = 4;
@@ -74,17 +74,63 @@ struct Inner {
     /// none, so that it stays as it is for whoever holds one.
     shared: AtomicBool,
     leases: Mutex<Leases>,
-    registrations: [OnceLock<Registration>; LND_SLOTS],
+    registrations: Registrations,
+}
+
+/// What each LND keeps with a region.
+struct Registrations {
+    slots: [OnceLock<Registration>; LND_SLOTS],
+    origin: Origin,
+}
+
+impl Drop for Registrations {
+    /// What an LND has registered with a device is the parent's: a forked child lets it be.
+    fn drop(&mut self) {
+        if !self.origin.is_here() {
+            self.slots.iter_mut().filter_map(OnceLock::take).for_each(std::mem::forget);
+        }
+    }
 }
 
 impl Region {
-    /// Zeroed memory of `bytes` bytes on the heap, page aligned. It is always private.
+    /// Zeroed memory of `bytes` bytes, page aligned. It is always private. More than 1 MiB takes no memory before it is
+    /// touched, and is not there in forked children.
     ///
     /// # Errors
     /// [`RegionError::Length`] for 0 or more than [`MAX_REGION_BYTES`](crate::MAX_REGION_BYTES),
     /// [`RegionError::System`] with ENOMEM when there is no memory.
     pub fn heap(bytes: usize) -> Result<Region, RegionError> {
-        Ok(Region::over(Memory::heap(bytes)?, bytes, false))
+        Ok(Region::over(Memory::private(bytes)?, bytes, false))
+    }
+
+    /// A program's own bytes, wherever they lie. They stay where they are, and are always private.
+    ///
+    /// ```
+    /// use lnet_region::{IoVec, Region};
+    ///
+    /// let region = Region::from_vec(b"hello".to_vec())?;
+    /// IoVec::whole(region.clone()).write(0..1)?.fill(b'j');
+    /// assert_eq!(region.into_vec().expect("nobody else has it"), b"jello");
+    /// # Ok::<(), lnet_region::RegionError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RegionError::Length`] for no bytes, or more than [`MAX_REGION_BYTES`](crate::MAX_REGION_BYTES).
+    pub fn from_vec(bytes: Vec<u8>) -> Result<Region, RegionError> {
+        let length = bytes.len();
+        Ok(Region::over(Memory::vector(bytes)?, length, false))
+    }
+
+    /// The bytes that it was made of by [`Region::from_vec`].
+    ///
+    /// # Errors
+    /// The region again, if it was not, or if anybody else has it: a buffer, a message, an operation in flight.
+    pub fn into_vec(self) -> Result<Vec<u8>, Region> {
+        let inner = Arc::try_unwrap(self.0).map_err(Region)?;
+        let Inner { memory, length, shared, leases, registrations } = inner;
+        memory
+            .into_vector()
+            .map_err(|memory| Region(Arc::new(Inner { memory, length, shared, leases, registrations })))
     }
 
     /// Zeroed memory of `bytes` bytes that can be shared with other processes; private for now. Its size is sealed, so
@@ -116,12 +162,13 @@ impl Region {
     }
 
     fn over(memory: Memory, length: usize, shared: bool) -> Region {
+        let registrations = Registrations { slots: Default::default(), origin: *memory.origin() };
         Region(Arc::new(Inner {
             memory,
             length,
             shared: AtomicBool::new(shared),
             leases: Mutex::new(Leases::new()),
-            registrations: Default::default(),
+            registrations,
         }))
     }
 
@@ -130,8 +177,9 @@ impl Region {
     ///
     /// # Errors
     /// [`RegionError::NotShareable`] for memory on the heap; [`RegionError::InUse`] while anybody holds a lease, whose
-    /// bytes could then be seen as a slice.
+    /// bytes could then be seen as a slice; [`RegionError::Forked`].
     pub fn share(&self) -> Result<BorrowedFd<'_>, RegionError> {
+        self.origin().check()?;
         let fd = self.0.memory.fd().ok_or(RegionError::NotShareable { bytes: self.len() })?;
         let leases = self.0.leases.lock();
         if !self.is_shared() && !leases.is_empty() {
@@ -153,9 +201,14 @@ impl Region {
         self.0.length
     }
 
-    /// Whether nobody reads or writes any byte of the region at this moment.
+    /// The process whose memory it is.
+    pub fn origin(&self) -> &Origin {
+        self.0.memory.origin()
+    }
+
+    /// Whether nobody reads or writes any byte of the region at this moment; false in a forked child.
     pub fn is_idle(&self) -> bool {
-        self.0.leases.lock().is_empty()
+        self.origin().is_here() && self.0.leases.lock().is_empty()
     }
 
     /// Whether both are the same memory.
@@ -164,13 +217,16 @@ impl Region {
     }
 
     /// What the LND of this slot keeps with the region; made by `register` the first time (S-401: once per region,
-    /// constant time afterwards). `None` if `register` gives none.
+    /// constant time afterwards). `None` if `register` gives none, and in a forked child.
     pub fn registration(
         &self,
         slot: LndSlot,
         register: impl FnOnce(&Region) -> Option<Registration>,
     ) -> Option<&(dyn Any + Send + Sync)> {
-        let cell = &self.0.registrations[usize::from(slot.0)];
+        if !self.origin().is_here() {
+            return None;
+        }
+        let cell = &self.0.registrations.slots[usize::from(slot.0)];
         if cell.get().is_none()
             && let Some(made) = register(self)
         {
@@ -181,12 +237,15 @@ impl Region {
     }
 
     pub(crate) fn take(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
+        // Before the lock, which a thread may have held when this process was forked.
+        self.origin().check()?;
         self.check_bounds(&range)?;
         self.0.leases.lock().take(range, access)
     }
 
     /// Whether a lease would be given at this moment.
     pub(crate) fn check(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
+        self.origin().check()?;
         self.check_bounds(&range)?;
         self.0.leases.lock().check(range, access)
     }
@@ -200,11 +259,15 @@ impl Region {
     }
 
     pub(crate) fn give_back(&self, range: Range<usize>, access: Access) {
-        self.0.leases.lock().give_back(range, access);
+        if self.origin().is_here() {
+            self.0.leases.lock().give_back(range, access);
+        }
     }
 
     pub(crate) fn downgrade(&self, range: Range<usize>, access: Access) {
-        self.0.leases.lock().downgrade(range, access);
+        if self.origin().is_here() {
+            self.0.leases.lock().downgrade(range, access);
+        }
     }
 
     /// The address of a byte. The memory lives as long as the region does.

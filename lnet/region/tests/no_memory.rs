@@ -1,12 +1,16 @@
-//! An allocator that says no: an error, never an abort.
+//! An allocator and a system that say no: an error, never an abort.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
 use lnet_region::{MAX_REGION_BYTES, Region, RegionError};
 use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Refuses what is longer than this, as a system without overcommit does.
-const MOST_BYTES: usize = 1 << 20;
+/// The allocator refuses what is longer than this, as a system without overcommit does.
+const MOST_BYTES: usize = 1 << 18;
+
+/// The system gives no more address space than this.
+const SPACE_BYTES: u64 = 1 << 34;
 
 struct Stingy;
 
@@ -31,11 +35,23 @@ static ALLOCATOR: Stingy = Stingy;
 
 #[test]
 fn a_region_that_does_not_fit_is_an_error() {
-    for bytes in [MOST_BYTES + 1, 1 << 36, MAX_REGION_BYTES] {
+    for bytes in [MOST_BYTES + 1, 1 << 20] {
         let error = Region::heap(bytes).unwrap_err();
         assert_eq!(error, RegionError::System { bytes, errno: Errno::ENOMEM });
         assert_eq!(error.errno(), Errno::ENOMEM);
         assert!(error.to_string().contains(&bytes.to_string()));
     }
-    assert_eq!(Region::heap(MOST_BYTES).unwrap().len(), MOST_BYTES);
+    for bytes in [MOST_BYTES, (1 << 20) + 1] {
+        assert_eq!(Region::heap(bytes).unwrap().len(), bytes);
+    }
+}
+
+/// The largest region is not from the allocator. (Which errno comes is the system's business: valgrind has another.)
+#[test]
+fn address_space_that_is_not_there_is_an_error() {
+    let (before, most) = getrlimit(Resource::RLIMIT_AS).unwrap();
+    setrlimit(Resource::RLIMIT_AS, SPACE_BYTES.min(most), most).unwrap();
+    let refused = Region::heap(MAX_REGION_BYTES);
+    setrlimit(Resource::RLIMIT_AS, before, most).unwrap();
+    assert!(matches!(refused, Err(RegionError::System { bytes: MAX_REGION_BYTES, .. })), "{refused:?}");
 }

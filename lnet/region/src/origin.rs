@@ -1,0 +1,203 @@
+//! Which process an object belongs to: a forked child must leave alone what its parent made.
+//!
+//! A child inherits the words of an object, but not the threads that serve it, nor (wisely) the memory it shares with a
+//! network card; the sockets behind it are still the parent's as well. So what was made before the fork must be neither
+//! used nor taken down in the child. Each process has a mark, which stands in a page that the system wipes at a fork.
+
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+
+use crate::RegionError;
+
+/// The process that made something. Asking whether this is that process costs one load.
+///
+/// ```
+/// use lnet_region::Origin;
+///
+/// let origin = Origin::here();
+/// assert!(origin.is_here() && origin.process() == std::process::id());
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Origin {
+    /// What no two processes have that can have inherited it from each other: the process id, and above it a number.
+    mark: u64,
+    /// Where this process's mark stands; without it, the process id must do.
+    page: Option<&'static AtomicU64>,
+}
+
+impl Origin {
+    /// This process.
+    pub fn here() -> Origin {
+        match page() {
+            Some(page) => Origin { mark: own_mark(page), page: Some(page) },
+            None => Origin { mark: new_mark(), page: None },
+        }
+    }
+
+    /// Whether this is the process that made it, and not a child that it has forked.
+    #[inline]
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        match self.page {
+            Some(page) => page.load(Relaxed) == self.mark,
+            None => std::process::id() == self.process(),
+        }
+    }
+
+    /// The id of the process that made it.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.mark as u32
+    }
+
+    /// # Errors
+    /// [`RegionError::Forked`] in a forked child.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), RegionError> {
+        if self.is_here() { Ok(()) } else { Err(RegionError::Forked { process: self.process() }) }
+    }
+}
+
+/// The mark of this process, which is made by whoever asks first.
+fn own_mark(page: &AtomicU64) -> u64 {
+    match page.load(Relaxed) {
+        0 => {
+            let made = new_mark();
+            page.compare_exchange(0, made, Relaxed, Relaxed).map_or_else(|other| other, |_| made)
+        }
+        mark => mark,
+    }
+}
+
+fn new_mark() -> u64 {
+    /// A child goes on counting where its parent was: no mark of its own equals one that it has inherited, even if it
+    /// were to get the process id of a forefather.
+    static NUMBER: AtomicU32 = AtomicU32::new(1);
+    u64::from(NUMBER.fetch_add(1, Relaxed)) << 32 | u64::from(std::process::id())
+}
+
+/// The word that reads 0 after a fork, in memory that is never given back. `None` where the system does not wipe pages
+/// (before Linux 4.14).
+fn page() -> Option<&'static AtomicU64> {
+    // Not a lock: a child may find one that a thread of its parent held.
+    static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
+    let known = PAGE.load(Acquire);
+    let word = match NonNull::new(known) {
+        Some(word) => word,
+        None => {
+            let made = wiped::Page::map()?;
+            match PAGE.compare_exchange(known, made.word().as_ptr(), AcqRel, Acquire) {
+                Ok(_) => made.keep(),
+                // Another thread was faster.
+                Err(first) => NonNull::new(first)?,
+            }
+        }
+    };
+    // SAFETY: it is the start of a page that stays mapped, readable and writable, in this process and its children. All
+    // bit patterns are valid for it, and nobody accesses it otherwise than as an atomic; the system, at a fork, before there
+    // is a thread in the child.
+    Some(unsafe { word.as_ref() })
+}
+
+#[cfg(not(miri))]
+mod wiped {
+    use std::num::NonZeroUsize;
+    use std::ptr::NonNull;
+    use std::sync::atomic::AtomicU64;
+
+    use nix::libc::c_void;
+    use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    /// No machine has smaller pages; the system rounds up.
+    const BYTES: NonZeroUsize = NonZeroUsize::new(4096).expect("not 0");
+
+    /// A page that reads as zeros in a forked child.
+    pub(super) struct Page(NonNull<c_void>);
+
+    impl Page {
+        pub(super) fn map() -> Option<Page> {
+            let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+            // SAFETY: a mapping of its own, at an address of the system's choice.
+            let page = Page(unsafe { mmap_anonymous(None, BYTES, rights, MapFlags::MAP_PRIVATE) }.ok()?);
+            // SAFETY: the page is this one's alone, and nothing stands in it.
+            unsafe { madvise(page.0, BYTES.get(), MmapAdvise::MADV_WIPEONFORK) }.ok()?;
+            Some(page)
+        }
+
+        pub(super) fn word(&self) -> NonNull<AtomicU64> {
+            self.0.cast()
+        }
+
+        /// It stays mapped for good.
+        pub(super) fn keep(self) -> NonNull<AtomicU64> {
+            let word = self.word();
+            std::mem::forget(self);
+            word
+        }
+    }
+
+    impl Drop for Page {
+        fn drop(&mut self) {
+            // SAFETY: nobody else knows the page: its address leaves by `keep` only.
+            let _ = unsafe { munmap(self.0, BYTES.get()) };
+        }
+    }
+}
+
+/// An interpreter has no such pages.
+#[cfg(miri)]
+mod wiped {
+    use std::ptr::NonNull;
+    use std::sync::atomic::AtomicU64;
+
+    pub(super) enum Page {}
+
+    impl Page {
+        pub(super) fn map() -> Option<Page> {
+            None
+        }
+
+        pub(super) fn word(&self) -> NonNull<AtomicU64> {
+            match *self {}
+        }
+
+        pub(super) fn keep(self) -> NonNull<AtomicU64> {
+            match self {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_a_process_have_one_mark() {
+        let marks = |_| std::thread::spawn(|| Origin::here().mark).join().unwrap();
+        let all: Vec<u64> = (0..4).map(marks).collect();
+        assert!(all.iter().all(|mark| *mark == Origin::here().mark), "{all:x?}");
+        assert!(Origin::here().is_here());
+    }
+
+    /// What a child sees: a page that has been wiped, and what its parent made.
+    #[test]
+    fn a_wiped_page_gets_a_mark_that_was_never_there_before() {
+        static PAGE: AtomicU64 = AtomicU64::new(0);
+        let page = &PAGE;
+        let inherited = Origin { mark: own_mark(page), page: Some(page) };
+        assert!(inherited.is_here());
+        page.store(0, Relaxed);
+        assert!(!inherited.is_here(), "before the child has made anything");
+        let own = Origin { mark: own_mark(page), page: Some(page) };
+        assert!(own.is_here() && !inherited.is_here());
+        assert_eq!(inherited.check(), Err(RegionError::Forked { process: std::process::id() }));
+    }
+
+    #[test]
+    fn without_such_a_page_the_process_id_tells() {
+        let own = Origin { mark: new_mark(), page: None };
+        let other = Origin { mark: own.mark ^ 1, page: None };
+        assert!(own.is_here() && !other.is_here());
+    }
+}
