@@ -36,6 +36,16 @@ pub enum Error {
         /// The most that one operation takes.
         limit: usize,
     },
+    /// Bytes that are no offer of a large buffer, or one that does not go with the buffer.
+    #[error("an offer's {field} is {value}: it must be {rule}")]
+    Offer {
+        /// What is wrong.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+        /// What it may be.
+        rule: &'static str,
+    },
     /// The operation would have timed out before it began.
     #[error("the operation's timeout of 0 has passed already")]
     TimeoutPassed,
@@ -91,9 +101,11 @@ impl Error {
             #[cfg(feature = "in-process")]
             Error::Node(error) => error.errno(),
             Error::Large { .. } => Errno::EFBIG,
-            Error::OtherDomain | Error::Segments { .. } | Error::Delivery | Error::ConfineWithoutThread => {
-                Errno::EINVAL
-            }
+            Error::OtherDomain
+            | Error::Segments { .. }
+            | Error::Offer { .. }
+            | Error::Delivery
+            | Error::ConfineWithoutThread => Errno::EINVAL,
             Error::Operation { errno, .. } | Error::Confine { errno, .. } | Error::Thread { errno } => *errno,
             Error::TimeoutPassed => Errno::ETIME,
             Error::NotStarted { .. } => Errno::ESHUTDOWN,

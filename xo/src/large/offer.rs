@@ -1,0 +1,313 @@
+//! The bytes that make a large passive buffer known to its peer.
+
+use std::fmt;
+use std::mem::offset_of;
+
+use nlx_core::Descriptor;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::Error;
+use crate::buffer::PARTS_MAX;
+
+const MAGIC: [u8; 4] = *b"nlxL";
+/// The version that is written, and the only one that is read.
+const VERSION: u8 = 1;
+
+/// What a peer needs to move a large passive buffer's bytes: the descriptors of its parts, in order, behind a header of
+/// [`Offer::HEADER_LEN`] bytes. It travels in a message, as a [`Descriptor`] does, and proves no more authority than one.
+///
+/// The descriptors are ordinary ones: a peer that knows nothing of offers can use each by itself. Every part but the last
+/// has the same number of bytes. All numbers are little-endian.
+///
+/// | at | bytes | holds |
+/// | --- | --- | --- |
+/// | 0 | 4 | `nlxL` |
+/// | 4 | 1 | version, 1 |
+/// | 5 | 1 | bytes of each descriptor, 48 or 56 |
+/// | 6 | 2 | 0 |
+/// | 8 | 8 | bytes in all |
+/// | 16 | 4 | bytes of each part but the last |
+/// | 20 | 4 | CRC-32 of all other bytes, the descriptors' last |
+/// | 24 | | the descriptors |
+#[derive(Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// Checked, all of them.
+    bytes: Box<[u8]>,
+    length: u64,
+    part_bytes: u32,
+    descriptor_bytes: usize,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 4],
+    version: u8,
+    descriptor_bytes: u8,
+    zero: U16,
+    length: U64,
+    part_bytes: U32,
+    checksum: U32,
+}
+
+const _: () = {
+    assert!(size_of::<Header>() == Offer::HEADER_LEN);
+    assert!(offset_of!(Header, version) == 4);
+    assert!(offset_of!(Header, descriptor_bytes) == 5);
+    assert!(offset_of!(Header, zero) == 6);
+    assert!(offset_of!(Header, length) == 8);
+    assert!(offset_of!(Header, part_bytes) == 16);
+    assert!(offset_of!(Header, checksum) == 20);
+    // The largest offer is a message.
+    assert!(Offer::HEADER_LEN + PARTS_MAX * Descriptor::MAX_LEN <= nlx_core::Limits::LNET.buffer_bytes_max);
+};
+
+impl Offer {
+    /// Bytes before the descriptors.
+    pub const HEADER_LEN: usize = 24;
+
+    /// The most parts of an offer: those of 16 GiB, whose offer still fits into one message.
+    pub const PARTS_MAX: usize = PARTS_MAX;
+
+    /// An offer that came in a message.
+    ///
+    /// # Errors
+    /// [`Error::Offer`] (EINVAL) for bytes that are none. What the descriptors say is looked at where they are used.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Offer, Error> {
+        let Ok((header, descriptors)) = Header::read_from_prefix(bytes) else {
+            return Err(broken("length", bytes.len(), "24 bytes or more"));
+        };
+        if header.magic != MAGIC {
+            return Err(broken("magic", u32::from_be_bytes(header.magic), "that of nlx"));
+        }
+        if header.checksum != checksum(&header, descriptors) {
+            return Err(broken("checksum", header.checksum.get(), "that of its bytes"));
+        }
+        if header.version != VERSION {
+            return Err(broken("version", header.version, "1"));
+        }
+        if header.zero != 0 {
+            return Err(broken("unused field", header.zero.get(), "0"));
+        }
+        let descriptor_bytes = usize::from(header.descriptor_bytes);
+        if ![Descriptor::COMPATIBLE_LEN, Descriptor::EXTENDED_LEN].contains(&descriptor_bytes) {
+            return Err(broken("descriptor length", header.descriptor_bytes, "48 or 56"));
+        }
+        let (length, part_bytes) = (header.length.get(), header.part_bytes.get());
+        if part_bytes == 0 {
+            return Err(broken("part length", part_bytes, "1 or more"));
+        }
+        let parts = length.div_ceil(part_bytes.into());
+        if parts == 0 || parts > PARTS_MAX as u64 {
+            return Err(broken("number of parts", parts, "1 to 16384"));
+        }
+        if descriptors.len() as u64 != parts * descriptor_bytes as u64 {
+            return Err(broken("length", bytes.len(), "that of its header and a descriptor for each part"));
+        }
+        Ok(Offer { bytes: bytes.into(), length, part_bytes, descriptor_bytes })
+    }
+
+    /// The bytes, to be sent.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Bytes that are offered to be read, or that there is room for.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Bytes of each part but the last.
+    #[must_use]
+    pub fn part_bytes(&self) -> u32 {
+        self.part_bytes
+    }
+
+    /// The descriptors of the parts, in order.
+    pub fn descriptors(&self) -> impl ExactSizeIterator<Item = Descriptor> {
+        self.bytes[Offer::HEADER_LEN..].chunks_exact(self.descriptor_bytes).map(|bytes| {
+            // 48 or 56, as `from_bytes` and `new` made sure.
+            Descriptor::from_bytes(bytes).unwrap_or(Descriptor::NONE)
+        })
+    }
+
+    /// The most bytes that the offer of so many bytes has, in parts of `part_bytes` (1 MiB over LNet): room to keep in a
+    /// message for it.
+    ///
+    /// ```
+    /// // An offer of 64 MiB fits into a page.
+    /// assert_eq!(nlx::Offer::len_max(64 << 20, 1 << 20), 24 + 64 * 56);
+    /// ```
+    #[must_use]
+    pub const fn len_max(length: usize, part_bytes: usize) -> usize {
+        Offer::HEADER_LEN.saturating_add(length.div_ceil(part_bytes).saturating_mul(Descriptor::MAX_LEN))
+    }
+
+    /// The offer of these parts, which are as many as the length makes, 1 to [`PARTS_MAX`]. One that could not be started
+    /// has no descriptor, and whoever uses the offer hears of it.
+    pub(super) fn new(length: u64, part_bytes: u32, descriptors: &[Option<Descriptor>]) -> Offer {
+        let form = descriptors.iter().flatten().next().map(|descriptor| descriptor.as_bytes().len());
+        let descriptor_bytes = form.unwrap_or(Descriptor::COMPATIBLE_LEN);
+        let mut bytes = vec![0; Offer::HEADER_LEN + descriptors.len() * descriptor_bytes].into_boxed_slice();
+        let (head, places) = bytes.split_at_mut(Offer::HEADER_LEN);
+        for (place, descriptor) in places.chunks_exact_mut(descriptor_bytes).zip(descriptors) {
+            // All descriptors of a transfer machine have one form: its NID decides.
+            if let Some(content) = descriptor.as_ref().map(Descriptor::as_bytes)
+                && content.len() == place.len()
+            {
+                place.copy_from_slice(content);
+            }
+        }
+        let mut header = Header {
+            magic: MAGIC,
+            version: VERSION,
+            descriptor_bytes: descriptor_bytes as u8,
+            zero: U16::ZERO,
+            length: length.into(),
+            part_bytes: part_bytes.into(),
+            checksum: U32::ZERO,
+        };
+        header.checksum = checksum(&header, places);
+        head.copy_from_slice(header.as_bytes());
+        Offer { bytes, length, part_bytes, descriptor_bytes }
+    }
+}
+
+/// The CRC-32 (that of Ethernet) of the header up to the checksum, and of the descriptors.
+fn checksum(header: &Header, descriptors: &[u8]) -> U32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&header.as_bytes()[..offset_of!(Header, checksum)]);
+    hasher.update(descriptors);
+    hasher.finalize().into()
+}
+
+fn broken(field: &'static str, value: impl TryInto<u64>, rule: &'static str) -> Error {
+    Error::Offer { field, value: value.try_into().unwrap_or(u64::MAX), rule }
+}
+
+impl fmt::Debug for Offer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Offer({} bytes in {} parts)", self.length, self.descriptors().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nlx_core::{DescriptorForm, Errno, MatchBits, PassiveBuffer, Queue};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn descriptor(number: u64, form: DescriptorForm) -> Descriptor {
+        let address = "10.0.0.1@tcp:12345:31:7".parse().unwrap();
+        let match_bits = MatchBits(7 << 52 | (number + 1));
+        let passive = PassiveBuffer { address, match_bits, queue: Queue::PassiveBulkSend, length: 1 << 20 };
+        Descriptor::encode_as(form, &passive).unwrap()
+    }
+
+    fn offer(length: u64, part_bytes: u32, form: DescriptorForm) -> Offer {
+        let parts = length.div_ceil(part_bytes.into());
+        let descriptors: Vec<_> = (0..parts).map(|number| Some(descriptor(number, form))).collect();
+        Offer::new(length, part_bytes, &descriptors)
+    }
+
+    /// What only the checksum held, holds again.
+    fn reseal(bytes: &mut [u8]) {
+        let (header, descriptors) = Header::read_from_prefix(bytes).unwrap();
+        let checksum = checksum(&header, descriptors);
+        bytes[offset_of!(Header, checksum)..Offer::HEADER_LEN].copy_from_slice(checksum.as_bytes());
+    }
+
+    fn form() -> impl Strategy<Value = DescriptorForm> {
+        prop_oneof![Just(DescriptorForm::Compatible), Just(DescriptorForm::Extended)]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_offered_is_read(length in 1u64..100 << 20, part_bytes in 1u32 << 18..1 << 21, form in form()) {
+            let offer = offer(length, part_bytes, form);
+            let read = Offer::from_bytes(offer.as_bytes()).unwrap();
+            prop_assert_eq!(&read, &offer);
+            prop_assert_eq!((read.length(), read.part_bytes()), (length, part_bytes));
+            for (number, read) in read.descriptors().enumerate() {
+                prop_assert_eq!(read, descriptor(number as u64, form));
+            }
+            prop_assert!(offer.as_bytes().len() <= Offer::len_max(length as usize, part_bytes as usize));
+        }
+
+        #[test]
+        fn no_bit_of_an_offer_may_change(at in any::<prop::sample::Index>(), bit in 0..8, form in form()) {
+            let mut bytes = offer(5 << 20, 1 << 20, form).as_bytes().to_vec();
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1u8 << bit;
+            let error = Offer::from_bytes(&bytes).unwrap_err();
+            prop_assert_eq!(error.errno(), Errno::EINVAL);
+        }
+
+        // Whoever can compute a checksum gets no further than to an offer whose parts and descriptors go together.
+        #[test]
+        fn hostile_headers_make_no_more_parts_than_there_are(
+            mut bytes in prop::collection::vec(any::<u8>(), Offer::HEADER_LEN..400),
+            sane in any::<[bool; 4]>(),
+            length in 0u64..1000,
+            part_bytes in 0u32..100,
+        ) {
+            bytes[..8].copy_from_slice(b"nlxL\x01\x30\0\0");
+            if sane[0] { bytes[5] = 56; }
+            if sane[1] { bytes[8..16].copy_from_slice(&length.to_le_bytes()); }
+            if sane[2] { bytes[16..20].copy_from_slice(&part_bytes.to_le_bytes()); }
+            if sane[3] {
+                let parts = (bytes.len() - Offer::HEADER_LEN) / usize::from(bytes[5]);
+                bytes.truncate(Offer::HEADER_LEN + parts * usize::from(bytes[5]));
+            }
+            reseal(&mut bytes);
+            if let Ok(offer) = Offer::from_bytes(&bytes) {
+                let parts = offer.descriptors().len() as u64;
+                prop_assert_eq!(parts, offer.length().div_ceil(offer.part_bytes().into()));
+                prop_assert!(parts >= 1);
+                prop_assert_eq!(offer.as_bytes(), &bytes[..]);
+            }
+        }
+    }
+
+    #[test]
+    fn each_rule_of_the_header_is_held() {
+        let refused = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = offer(3 << 20, 1 << 20, DescriptorForm::Compatible).as_bytes().to_vec();
+            change(&mut bytes);
+            if bytes.len() >= Offer::HEADER_LEN {
+                reseal(&mut bytes);
+            }
+            match Offer::from_bytes(&bytes) {
+                Err(Error::Offer { field, .. }) => field,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(refused(&|bytes| bytes.truncate(Offer::HEADER_LEN - 1)), "length");
+        assert_eq!(refused(&|bytes| bytes.truncate(Offer::HEADER_LEN)), "length");
+        assert_eq!(refused(&|bytes| bytes.push(0)), "length");
+        assert_eq!(refused(&|bytes| bytes[0] = b'N'), "magic");
+        assert_eq!(refused(&|bytes| bytes[4] = 2), "version");
+        assert_eq!(refused(&|bytes| bytes[5] = 49), "descriptor length");
+        assert_eq!(refused(&|bytes| bytes[7] = 1), "unused field");
+        assert_eq!(refused(&|bytes| bytes[8..16].fill(0)), "number of parts");
+        assert_eq!(refused(&|bytes| bytes[8..16].fill(0xFF)), "number of parts");
+        assert_eq!(refused(&|bytes| bytes[16..20].fill(0)), "part length");
+        assert_eq!(refused(&|bytes| bytes[16..20].copy_from_slice(&[1, 0, 0, 0])), "number of parts");
+    }
+
+    #[test]
+    fn a_part_that_was_not_started_has_no_descriptor() {
+        let parts = [Some(descriptor(0, DescriptorForm::Extended)), None];
+        let offer = Offer::new(2000, 1000, &parts);
+        let read = Offer::from_bytes(offer.as_bytes()).unwrap();
+        let [first, second] = [0, 1].map(|at| read.descriptors().nth(at).unwrap());
+        assert_eq!(Some(first), parts[0]);
+        assert!(second.as_bytes().iter().all(|byte| *byte == 0));
+        assert!(second.for_active_receive(1000).is_err());
+        assert_eq!(Offer::from_bytes(Offer::new(1, 1, &[None]).as_bytes()).unwrap().length(), 1);
+    }
+}

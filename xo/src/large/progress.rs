@@ -1,0 +1,236 @@
+//! How far a large transfer is: which part starts next, what is to be cancelled, and when the whole is over. No buffer, no
+//! clock and no lock is in here.
+
+use nlx_core::Errno;
+
+use crate::OpId;
+
+/// The parts of a transfer.
+#[derive(Debug)]
+pub(super) struct Progress {
+    parts: Vec<Part>,
+    /// The first part that has not been started.
+    next: usize,
+    /// The most parts in flight.
+    window: usize,
+    in_flight: usize,
+    moved: usize,
+    /// The first failure.
+    status: Result<(), Errno>,
+    over: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Waiting,
+    /// Somebody starts it: it counts as in flight, but cannot be cancelled yet.
+    Starting,
+    InFlight(OpId),
+    Over,
+}
+
+impl Progress {
+    pub(super) fn new(parts: usize, window: usize) -> Progress {
+        Progress {
+            parts: vec![Part::Waiting; parts],
+            next: 0,
+            window: window.max(1),
+            in_flight: 0,
+            moved: 0,
+            status: Ok(()),
+            over: false,
+        }
+    }
+
+    pub(super) fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// The part that is to be started now, if there is one: the caller starts it, and says how that went.
+    pub(super) fn start(&mut self) -> Option<usize> {
+        let part = self.next;
+        if self.status.is_err() || part == self.parts.len() || self.in_flight == self.window {
+            return None;
+        }
+        self.next += 1;
+        self.in_flight += 1;
+        self.parts[part] = Part::Starting;
+        Some(part)
+    }
+
+    /// A part has started. Gives it back if it is to be cancelled at once: the transfer has failed meanwhile.
+    pub(super) fn started(&mut self, part: usize, op: OpId) -> Option<OpId> {
+        // Its event may have been here before.
+        if self.parts[part] != Part::Starting {
+            return None;
+        }
+        self.parts[part] = Part::InFlight(op);
+        self.status.is_err().then_some(op)
+    }
+
+    /// A part could not be started, or has ended. Gives what is to be cancelled.
+    pub(super) fn ended(&mut self, part: usize, outcome: Result<usize, Errno>) -> Vec<OpId> {
+        debug_assert!(matches!(self.parts[part], Part::Starting | Part::InFlight(_)));
+        self.parts[part] = Part::Over;
+        self.in_flight -= 1;
+        match outcome {
+            Ok(length) => {
+                self.moved += length;
+                Vec::new()
+            }
+            Err(errno) => self.fail(errno),
+        }
+    }
+
+    /// The whole has failed. Gives what is to be cancelled: nothing the second time, and the first reason stays.
+    pub(super) fn fail(&mut self, errno: Errno) -> Vec<OpId> {
+        if self.status.is_err() {
+            return Vec::new();
+        }
+        self.status = Err(errno);
+        let in_flight = |part: &Part| match *part {
+            Part::InFlight(op) => Some(op),
+            _ => None,
+        };
+        self.parts.iter().filter_map(in_flight).collect()
+    }
+
+    /// Whether it fails already, or has ended.
+    pub(super) fn is_ending(&self) -> bool {
+        self.over || self.status.is_err()
+    }
+
+    /// What became of the whole, once: the bytes moved.
+    pub(super) fn end(&mut self) -> Option<Result<usize, Errno>> {
+        let done = self.status.is_err() || self.next == self.parts.len();
+        if self.over || !done || self.in_flight > 0 {
+            return None;
+        }
+        self.over = true;
+        Some(self.status.map(|()| self.moved))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What happens next, to one of the parts that it can happen to.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Start,
+        Started(usize),
+        Ended(usize, Result<usize, Errno>),
+        Cancel,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let outcome = prop_oneof![9 => (0usize..100).prop_map(Ok), 1 => Just(Err(Errno::EIO))];
+        prop_oneof![
+            6 => Just(Step::Start),
+            6 => any::<usize>().prop_map(Step::Started),
+            6 => (any::<usize>(), outcome).prop_map(|(which, outcome)| Step::Ended(which, outcome)),
+            1 => Just(Step::Cancel),
+        ]
+    }
+
+    /// The parts in flight, and whether each is known to have started.
+    #[derive(Default)]
+    struct Model {
+        in_flight: BTreeMap<usize, bool>,
+        begun: usize,
+        moved: usize,
+        first_failure: Option<Errno>,
+        cancelled: Vec<OpId>,
+        ends: usize,
+    }
+
+    fn op(part: usize) -> OpId {
+        OpId::from_cookie(part as u64)
+    }
+
+    impl Model {
+        fn fails(&mut self, errno: Errno, cancels: Vec<OpId>) {
+            let known = self.in_flight.iter().filter(|(_, known)| **known).map(|(part, _)| op(*part));
+            let expected = if self.first_failure.is_none() { known.collect() } else { Vec::new() };
+            assert_eq!(cancels, expected);
+            self.cancelled.extend(cancels);
+            self.first_failure.get_or_insert(errno);
+        }
+
+        fn end(&mut self, progress: &mut Progress, parts: usize) {
+            let over = self.in_flight.is_empty() && (self.first_failure.is_some() || self.begun == parts);
+            let expected = (over && self.ends == 0).then(|| self.first_failure.map_or(Ok(self.moved), Err));
+            assert_eq!(progress.end(), expected);
+            self.ends += usize::from(expected.is_some());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_plain_model(
+            parts in 1usize..12,
+            window in 1usize..5,
+            steps in prop::collection::vec(step(), 1..200),
+        ) {
+            let mut progress = Progress::new(parts, window);
+            let mut model = Model::default();
+            // In the end whatever is still to be done, is.
+            let rest = (0..3 * parts).flat_map(|_| {
+                [Step::Start, Step::Started(0), Step::Ended(0, Ok(1))]
+            });
+            for step in steps.into_iter().chain(rest) {
+                match step {
+                    Step::Start => {
+                        let may = model.first_failure.is_none() && model.begun < parts && model.in_flight.len() < window;
+                        prop_assert_eq!(progress.start(), may.then_some(model.begun));
+                        if may {
+                            model.in_flight.insert(model.begun, false);
+                            model.begun += 1;
+                        }
+                    }
+                    Step::Started(which) => {
+                        let starting: Vec<_> = model.in_flight.iter().filter(|entry| !entry.1).map(|entry| *entry.0).collect();
+                        if !starting.is_empty() {
+                            let part = starting[which % starting.len()];
+                            let cancel = progress.started(part, op(part));
+                            prop_assert_eq!(cancel, model.first_failure.map(|_| op(part)));
+                            model.cancelled.extend(cancel);
+                            model.in_flight.insert(part, true);
+                        }
+                    }
+                    Step::Ended(which, outcome) => {
+                        if !model.in_flight.is_empty() {
+                            let at = which % model.in_flight.len();
+                            let part = *model.in_flight.keys().nth(at).unwrap();
+                            model.in_flight.remove(&part);
+                            let cancels = progress.ended(part, outcome);
+                            match outcome {
+                                Ok(length) => model.moved += length,
+                                Err(errno) => model.fails(errno, cancels),
+                            }
+                            // Whoever starts it hears of its end first, perhaps.
+                            prop_assert_eq!(progress.started(part, op(part)), None);
+                        }
+                    }
+                    Step::Cancel => {
+                        prop_assert_eq!(progress.is_ending(), model.first_failure.is_some() || model.ends > 0);
+                        if !progress.is_ending() {
+                            let cancels = progress.fail(Errno::ECANCELED);
+                            model.fails(Errno::ECANCELED, cancels);
+                        }
+                    }
+                }
+                model.end(&mut progress, parts);
+            }
+            prop_assert_eq!(model.ends, 1);
+            let mut once = model.cancelled.clone();
+            once.dedup();
+            prop_assert_eq!(once, model.cancelled);
+        }
+    }
+}
