@@ -22,7 +22,8 @@ const NO_HANDLE: BufferHandle = BufferHandle(u64::MAX);
 /// written through [`Buffer::read`] and [`Buffer::write`], except where a [`crate::Message`] still lends them out.
 ///
 /// One of more bytes than an operation takes ([`nlx_core::Limits::buffer_bytes_max`], 1 MiB) is *large*: it is registered in
-/// parts of that size, and only bulk operations that split it take it; the others refuse it with EFBIG.
+/// parts of that size, and only the bulk operations that split it take it ([`crate::Machine::active_receive_large`] and its kin); the
+/// others refuse it with EFBIG.
 ///
 /// ```compile_fail,E0382
 /// # fn example(tm: &nlx::TransferMachine, mut buffer: nlx::Buffer, to: &nlx::EndPoint) -> Result<(), nlx::Error> {
@@ -56,7 +57,11 @@ impl Buffer {
             Registration::One(domain.core().register(&memory)?)
         } else {
             let parts = split(&memory, part_bytes)?.into_iter();
-            let registered = parts.map(|part| Buffer::register(domain.clone(), part).map(Some));
+            let registered = parts.enumerate().map(|(place, part)| {
+                let mut part = Buffer::register(domain.clone(), part)?;
+                part.set_tag(place as u64);
+                Ok::<_, Error>(Some(part))
+            });
             Registration::Parts(registered.collect::<Result<_, _>>()?)
         };
         Ok(Buffer(Box::new(Registered { domain, memory, tag: 0, registration })))
@@ -128,7 +133,6 @@ impl Buffer {
         }
     }
 
-    #[expect(dead_code, reason = "the operations that split come next")]
     /// The parts of a large buffer; none of another one, which is its own only part.
     pub(crate) fn parts(&mut self) -> Option<&mut [Option<Buffer>]> {
         match &mut self.0.registration {

@@ -3,6 +3,7 @@
 use nix::sched::CpuSet;
 use nlx_core::{Errno, StartAddress, TmOptions};
 
+use crate::large::{self, Larges};
 use crate::thread::{self, Callback};
 use crate::tm_event::Observer;
 use crate::{Domain, Error, Event, Machine, TmEvent, TmState, TransferMachine};
@@ -34,6 +35,7 @@ pub struct MachineBuilder<'a> {
     observer: Option<Observer>,
     callback: Option<Callback>,
     confined: Option<Vec<usize>>,
+    large_window: usize,
 }
 
 impl<'a> MachineBuilder<'a> {
@@ -44,6 +46,7 @@ impl<'a> MachineBuilder<'a> {
             observer: None,
             callback: None,
             confined: None,
+            large_window: large::WINDOW,
         }
     }
 
@@ -78,6 +81,14 @@ impl<'a> MachineBuilder<'a> {
         self
     }
 
+    /// With so many parts of 1 MiB in flight, at the most, of each active transfer of a large buffer
+    /// ([`Machine::active_receive_large`]): 8 unless this says otherwise, as many messages as LNet sends to a peer before the
+    /// first is answered; at least 1.
+    pub fn large_window(mut self, parts: usize) -> Self {
+        self.large_window = parts;
+        self
+    }
+
     /// Starts it at this address: `nid:pid:portal:tmid`, where `*` for the last part takes the highest id that is free
     /// (S-404). It has started when this returns; nothing in here waits for the network.
     ///
@@ -93,7 +104,8 @@ impl<'a> MachineBuilder<'a> {
         }
         let inner = self.domain.inner();
         let tm = inner.core().tm_start(&address, &self.options)?;
-        let machine = Machine::new(tm, inner.clone(), self.observer, self.callback.is_some());
+        let mut machine = Machine::new(tm, inner.clone(), self.observer, self.callback.is_some());
+        machine.larges = Larges::new(self.large_window);
         let owner = TransferMachine::new(machine);
         if let Some(callback) = self.callback {
             match thread::spawn(owner.machine(), callback, processors) {

@@ -1,6 +1,212 @@
-//! Bulk transfers of more than one operation takes.
+//! Bulk transfers of more than one operation takes: each is split into parts of 1 MiB, ordinary operations that the client
+//! sees nothing of, and ends with one event.
 
 mod offer;
+mod plan;
 mod progress;
+mod transfer;
 
-pub use offer::Offer;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nlx_core::{CoreError, Descriptor};
+use parking_lot::Mutex;
+
+pub use self::offer::Offer;
+use self::plan::{Plan, Sort};
+use self::transfer::Transfer;
+use crate::operations::Slots;
+use crate::{Buffer, Error, Event, Machine, OpId, Refused, TmState};
+
+/// Parts of an active transfer that are in flight at a time: as many messages as LNet sends to a peer before it has
+/// answered the first (`peer_credits`), so that more would only wait.
+pub(crate) const WINDOW: usize = 8;
+
+/// The large transfers of a machine that have not ended.
+pub(crate) struct Larges {
+    table: Mutex<Slots<Arc<Transfer>>>,
+    window: usize,
+}
+
+impl Larges {
+    pub(crate) fn new(window: usize) -> Larges {
+        Larges { table: Mutex::new(Slots::large()), window }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.lock().len() == 0
+    }
+
+    fn find(&self, op: OpId) -> Option<Arc<Transfer>> {
+        self.table.lock().find(op).cloned()
+    }
+}
+
+impl Machine {
+    /// Lets whoever gets the offer write into the first `length` bytes of a buffer of any size, once. They can be reached
+    /// when this returns.
+    ///
+    /// The writer fills the parts in any order; all are to be filled, the last one perhaps not to its end. One event tells
+    /// of the whole, and brings the buffer back. Its parts are operations as any others: they count in the statistics, and
+    /// among those in flight. When one of them fails, the others are cancelled, and the whole fails for its reason.
+    ///
+    /// # Errors
+    /// As [`Machine::receive`]; EINVAL for a length of 0 or beyond the buffer. Where only a later part cannot be started, the
+    /// operation ends with an event that says so; the offer is of no use then.
+    pub fn passive_receive_large(
+        &self,
+        buffer: Buffer,
+        length: usize,
+        timeout: Option<Duration>,
+    ) -> Result<(OpId, Offer), Refused> {
+        self.offer(buffer, Sort::PassiveReceive, length, timeout)
+    }
+
+    /// Lets whoever gets the offer read the first `length` bytes of a buffer of any size, once. They can be reached when this
+    /// returns. The rest is as for [`Machine::passive_receive_large`].
+    ///
+    /// # Errors
+    /// As [`Machine::passive_receive_large`].
+    pub fn passive_send_large(
+        &self,
+        buffer: Buffer,
+        length: usize,
+        timeout: Option<Duration>,
+    ) -> Result<(OpId, Offer), Refused> {
+        self.offer(buffer, Sort::PassiveSend, length, timeout)
+    }
+
+    /// Reads what a peer offers, all of it, into a buffer of any size. Several parts are in flight at a time
+    /// ([`crate::MachineBuilder::large_window`]); one event tells of the whole, and brings the buffer back. The timeout is that of
+    /// the whole. When a part fails, the others are cancelled, and the whole fails for its reason.
+    ///
+    /// # Errors
+    /// As [`Machine::active_receive`], of any part; EINVAL for parts of another size than this transport's.
+    pub fn active_receive_large(
+        &self,
+        buffer: Buffer,
+        offer: &Offer,
+        timeout: Option<Duration>,
+    ) -> Result<OpId, Refused> {
+        let length = usize::try_from(offer.length()).unwrap_or(usize::MAX);
+        self.take_up(buffer, Sort::ActiveReceive(offer.clone()), length, timeout)
+    }
+
+    /// Writes the first `length` bytes of a buffer of any size into what a peer offers. Success means that they have left.
+    /// The rest is as for [`Machine::active_receive_large`].
+    ///
+    /// # Errors
+    /// As [`Machine::active_send`], of any part; EINVAL for a length that leaves a part of the offer empty, for the peer waits for
+    /// all of them, and for parts of another size than this transport's.
+    pub fn active_send_large(
+        &self,
+        buffer: Buffer,
+        length: usize,
+        offer: &Offer,
+        timeout: Option<Duration>,
+    ) -> Result<OpId, Refused> {
+        self.take_up(buffer, Sort::ActiveSend(offer.clone()), length, timeout)
+    }
+
+    fn offer(
+        &self,
+        buffer: Buffer,
+        sort: Sort,
+        length: usize,
+        timeout: Option<Duration>,
+    ) -> Result<(OpId, Offer), Refused> {
+        let part_bytes = self.domain.core().limits().buffer_bytes_max;
+        let mut descriptors: Vec<Option<Descriptor>> = vec![None; length.div_ceil(part_bytes)];
+        let op =
+            self.start_large(buffer, Plan { sort, length, part_bytes }, timeout, |part, descriptor| {
+                descriptors[part] = descriptor;
+            })?;
+        // A part is no longer than 1 MiB.
+        Ok((op, Offer::new(length as u64, part_bytes as u32, &descriptors)))
+    }
+
+    fn take_up(
+        &self,
+        buffer: Buffer,
+        sort: Sort,
+        length: usize,
+        timeout: Option<Duration>,
+    ) -> Result<OpId, Refused> {
+        let part_bytes = self.domain.core().limits().buffer_bytes_max;
+        self.start_large(buffer, Plan { sort, length, part_bytes }, timeout, |_, _| {})
+    }
+
+    /// Starts the first parts; tells the descriptor of each.
+    fn start_large(
+        &self,
+        buffer: Buffer,
+        plan: Plan,
+        timeout: Option<Duration>,
+        mut told: impl FnMut(usize, Option<Descriptor>),
+    ) -> Result<OpId, Refused> {
+        if let Err(error) = self.check_large(&buffer, &plan, timeout) {
+            return Err(Refused { buffer, error });
+        }
+        let window = if plan.sort.is_passive() { usize::MAX } else { self.larges.window };
+        let now_ns = self.now_ns();
+        let deadline_ns = timeout.map(|timeout| crate::machine::after(now_ns, timeout));
+        let transfer = Transfer::enter(&self.larges, buffer, plan, window, now_ns, deadline_ns);
+        let op = transfer.id();
+        match transfer.begin(self, &mut told)? {
+            None => {}
+            // Its last part ended, or could not be started, in here: nobody else takes an event that tells.
+            Some(event) => {
+                self.deliver(event);
+                transfer.leave(self);
+            }
+        }
+        Ok(op)
+    }
+
+    fn check_large(&self, buffer: &Buffer, plan: &Plan, timeout: Option<Duration>) -> Result<(), Error> {
+        if timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(Error::TimeoutPassed);
+        }
+        if !buffer.is_of(&self.domain) {
+            return Err(Error::OtherDomain);
+        }
+        plan.check(buffer.len())?;
+        buffer.check_unlent(plan.sort.queue().receives(), 0..plan.bytes_used(buffer.len()))?;
+        match self.state() {
+            TmState::Started => Ok(()),
+            state => Err(Error::NotStarted { state }),
+        }
+    }
+
+    /// Cancels a large transfer: false if it is over.
+    pub(crate) fn cancel_large(&self, op: OpId) -> bool {
+        let found = self.larges.find(op);
+        found.inspect(|transfer| transfer.cancel(self)).is_some()
+    }
+}
+
+/// A length that is not within a buffer.
+fn length_error(length: usize, limit: usize) -> Error {
+    CoreError::Range { field: "length", value: length as u64, limit: limit as u64 }.into()
+}
+
+/// The event of the whole; its buffer goes with it.
+fn whole_event(
+    transfer: &Transfer,
+    buffer: Buffer,
+    outcome: Result<usize, nlx_core::Errno>,
+    now_ns: u64,
+) -> Event {
+    Event {
+        op: transfer.id(),
+        queue: transfer.queue(),
+        status: outcome.map(drop),
+        length: outcome.unwrap_or(0),
+        offset: 0,
+        sender: None,
+        message: None,
+        tag: buffer.tag(),
+        buffer: Some(buffer),
+        after: Duration::from_nanos(now_ns.saturating_sub(transfer.started_ns())),
+    }
+}

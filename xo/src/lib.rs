@@ -101,6 +101,9 @@
 //! [`Descriptor::MAX_LEN`] work over IPv6 too. Whoever knows the match bits of a passive buffer can reach it:
 //! [`MatchCounters::Random`] makes them hard to guess.
 //!
+//! A [large](Buffer) buffer, of more than 1 MiB, goes the same way: [`Machine::passive_receive_large`] and its kin
+//! give and take an [`Offer`] of as many descriptors as it has parts, keep several of them in flight, and end with one event.
+//!
 //! ```
 //! use nlx::{DescriptorForm, Domain, MatchCounters, NodeConfig, TmOptions};
 //!
@@ -119,6 +122,7 @@
 //! | `builder`, `thread` | [`MachineBuilder`]; the event thread of those with callbacks |
 //! | `machine` | [`TransferMachine`], [`Machine`]: its operations, and cancelling them |
 //! | `start`, `batch` | starting operations, one or several together: [`Batch`] |
+//! | `large` | bulk of more than 1 MiB: [`Offer`] |
 //! | `wait`, `stop` | waiting for events, timeouts; stopping |
 //! | `async_machine` | [`AsyncMachine`]: operations as futures, [`Completion`]; [`NextMessage`] |
 //! | `operations`, `deadlines` | what is in flight, and until when |

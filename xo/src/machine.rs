@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::deadlines::Deadlines;
 use crate::domain::Inner;
 use crate::end_point::EndPoints;
+use crate::large::{self, Larges};
 use crate::operations::{Operations, Reason};
 use crate::start::Wanted;
 use crate::statistics::Statistics;
@@ -126,6 +127,7 @@ pub struct Machine {
     pub(crate) observer: Option<Observer>,
     /// Dropped messages that the observer has been told of.
     pub(crate) dropped_told: AtomicU64,
+    pub(crate) larges: Larges,
     /// With an event thread: whether it has called its last callback.
     pub(crate) callbacks: Option<Callbacks>,
 }
@@ -182,6 +184,7 @@ impl Machine {
             waiters: AtomicUsize::new(0),
             observer,
             dropped_told: AtomicU64::new(0),
+            larges: Larges::new(large::WINDOW),
             callbacks: callbacks.then(Callbacks::default),
         }
     }
@@ -332,6 +335,9 @@ impl Machine {
     /// Asks for the end of an operation. Its last event still comes: with ECANCELED, or as it would have been if the
     /// operation won. False, without any effect, if the operation has had its last event already.
     pub fn cancel(&self, op: OpId) -> bool {
+        if op.is_large() {
+            return self.cancel_large(op);
+        }
         let handle = {
             let mut inner = self.inner.lock();
             let State { operations, statistics, .. } = &mut *inner;
@@ -343,6 +349,20 @@ impl Machine {
         // ENOENT means that the last event waits to be taken.
         let _ = self.tm.cancel(handle, op.cookie());
         true
+    }
+
+    /// Cancels an operation of the library's own, unless that has been done.
+    pub(crate) fn cancel_part(&self, op: OpId) {
+        let handle = {
+            let mut inner = self.inner.lock();
+            let State { operations, statistics, .. } = &mut *inner;
+            let Some(found) = operations.find(op).filter(|found| found.reason.is_none()) else { return };
+            found.reason = Some(Reason::Cancelled);
+            statistics.of(found.queue).cancels += 1;
+            found.buffer.handle()
+        };
+        // ENOENT means that the last event waits to be taken.
+        let _ = self.tm.cancel(handle, op.cookie());
     }
 
     /// A moment on the transport's clock.

@@ -26,6 +26,11 @@ impl OpId {
         self.0 as u32
     }
 
+    /// Whether it names a large transfer.
+    pub(crate) fn is_large(self) -> bool {
+        self.slot() & LARGE != 0
+    }
+
     fn new(tenancy: u32, slot: u32) -> OpId {
         OpId(u64::from(tenancy) << 32 | u64::from(slot))
     }
@@ -42,6 +47,9 @@ impl fmt::Debug for OpId {
         write!(f, "OpId({self})")
     }
 }
+
+/// In the slot of a large transfer's name: far above the number of operations there can be.
+const LARGE: u32 = 1 << 31;
 
 /// Why an operation is to end before its time. The first reason stays (X1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,56 +73,73 @@ pub(crate) struct Op {
     pub(crate) owner: Option<Arc<dyn Owner>>,
 }
 
-/// The operations in flight: slots that are used again.
-#[derive(Default)]
-pub(crate) struct Operations {
-    slots: Vec<Slot>,
+/// The operations in flight.
+pub(crate) type Operations = Slots<Op>;
+
+/// Slots that are used again, each for something that an [`OpId`] names.
+pub(crate) struct Slots<T> {
+    slots: Vec<Slot<T>>,
     free: Vec<u32>,
+    /// Is in the names of all.
+    mark: u32,
 }
 
-struct Slot {
+struct Slot<T> {
     tenancy: u32,
-    op: Option<Op>,
+    content: Option<T>,
 }
 
-impl Operations {
-    pub(crate) fn enter(&mut self, op: Op) -> OpId {
+impl<T> Default for Slots<T> {
+    fn default() -> Slots<T> {
+        Slots { slots: Vec::new(), free: Vec::new(), mark: 0 }
+    }
+}
+
+impl<T> Slots<T> {
+    /// Of what [`OpId::is_large`].
+    pub(crate) fn large() -> Slots<T> {
+        Slots { mark: LARGE, ..Slots::default() }
+    }
+
+    /// Enters what is made for the name it gets.
+    pub(crate) fn enter(&mut self, make: impl FnOnce(OpId) -> T) -> (OpId, &mut T) {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { tenancy: 0, op: None });
+            self.slots.push(Slot { tenancy: 0, content: None });
             self.slots.len() as u32 - 1
         });
         let slot = &mut self.slots[index as usize];
         slot.tenancy = slot.tenancy.wrapping_add(1);
-        slot.op = Some(op);
-        OpId::new(slot.tenancy, index)
+        let id = OpId::new(slot.tenancy, index | self.mark);
+        (id, slot.content.insert(make(id)))
     }
 
-    pub(crate) fn find(&mut self, id: OpId) -> Option<&mut Op> {
-        let slot = self.slots.get_mut(id.slot() as usize)?;
-        if OpId::new(slot.tenancy, id.slot()) == id { slot.op.as_mut() } else { None }
+    pub(crate) fn find(&mut self, id: OpId) -> Option<&mut T> {
+        let slot = self.slots.get_mut((id.slot() ^ self.mark) as usize)?;
+        if OpId::new(slot.tenancy, id.slot()) == id { slot.content.as_mut() } else { None }
     }
 
-    pub(crate) fn leave(&mut self, id: OpId) -> Option<Op> {
+    pub(crate) fn leave(&mut self, id: OpId) -> Option<T> {
         self.find(id)?;
-        let op = self.slots[id.slot() as usize].op.take();
-        self.free.push(id.slot());
-        op
+        let index = id.slot() ^ self.mark;
+        let content = self.slots[index as usize].content.take();
+        self.free.push(index);
+        content
     }
 
-    /// The operation in this slot.
+    /// What is in this slot.
     pub(crate) fn in_slot(&self, slot: u32) -> Option<OpId> {
         let tenant = self.slots.get(slot as usize)?;
-        tenant.op.as_ref().map(|_| OpId::new(tenant.tenancy, slot))
+        tenant.content.as_ref().map(|_| OpId::new(tenant.tenancy, slot))
     }
 
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (OpId, &mut Op)> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (OpId, &mut T)> {
         self.slots.iter_mut().enumerate().filter_map(|(index, slot)| {
             let id = OpId::new(slot.tenancy, index as u32);
-            slot.op.as_mut().map(|op| (id, op))
+            slot.content.as_mut().map(|content| (id, content))
         })
     }
 }

@@ -18,11 +18,12 @@ pub(crate) struct Wanted {
     to: Option<EndPoint>,
     timeout: Option<Duration>,
     owner: Option<Arc<dyn Owner>>,
+    going_on: bool,
 }
 
 impl Wanted {
     fn new(buffer: Buffer, kind: OperationKind, timeout: Option<Duration>) -> Wanted {
-        Wanted { buffer, kind, to: None, timeout, owner: None }
+        Wanted { buffer, kind, to: None, timeout, owner: None, going_on: false }
     }
 
     pub(crate) fn receive(buffer: Buffer, receive: Receive, timeout: Option<Duration>) -> Wanted {
@@ -62,10 +63,14 @@ impl Wanted {
         Wanted::new(buffer, kind, timeout)
     }
 
-    #[allow(dead_code)]
     /// The events go to this owner instead of the client.
     pub(crate) fn owned_by(self, owner: Arc<dyn Owner>) -> Wanted {
         Wanted { owner: Some(owner), ..self }
+    }
+
+    /// It belongs to what is in flight already, and starts though the machine is to stop.
+    pub(crate) fn going_on(self) -> Wanted {
+        Wanted { going_on: true, ..self }
     }
 
     /// When it times out, counting from this moment.
@@ -126,14 +131,15 @@ impl Machine {
         wanted: Wanted,
         deadline_ns: Option<u64>,
     ) -> Result<Operation, Refused> {
-        let Wanted { buffer, kind, to, owner, .. } = wanted;
-        if inner.state != TmState::Started {
+        let Wanted { buffer, kind, to, owner, going_on, .. } = wanted;
+        let goes_on = going_on && inner.state == TmState::Stopping;
+        if inner.state != TmState::Started && !goes_on {
             return Err(Refused { buffer, error: Error::NotStarted { state: inner.state } });
         }
         let (handle, queue) = (buffer.handle(), kind.queue());
         let length = sent_length(&kind).unwrap_or(0);
         let op = Op { queue, buffer, length, _to: to, reason: None, cancel_sent: false, owner };
-        let id = inner.operations.enter(op);
+        let (id, _) = inner.operations.enter(|_| op);
         inner.statistics.of(queue).adds += 1;
         inner.posted[queue.index()] += 1;
         if let Some(deadline_ns) = deadline_ns {

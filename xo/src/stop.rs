@@ -6,9 +6,10 @@ use std::time::Duration;
 use nlx_core::{BufferHandle, Errno};
 
 use crate::operations::Reason;
+use crate::owner::Taken;
 use crate::thread::is_event_thread;
 use crate::tm_event::contain;
-use crate::{Error, Machine, OpId, TmEvent, TmState};
+use crate::{Error, Event, Machine, OpId, TmEvent, TmState};
 
 /// How long a dropped transfer machine waits for its operations to end; they have all been cancelled.
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -169,23 +170,39 @@ impl Machine {
         found
     }
 
-    /// Takes the events there are, for whoever waits now or later.
+    /// Takes the events there are, for whoever waits now or later. Those of owned operations go to their owners at once, who
+    /// may start others.
     fn drain(&self) {
+        let mut found = false;
         let mut inner = self.inner.lock();
-        let before = inner.backlog.len();
-        while let Some(taken) = self.next_event(&mut inner) {
-            inner.backlog.push_back(taken);
+        while let Some(Taken { event, owner }) = self.next_event(&mut inner) {
+            let Some(owner) = owner else {
+                inner.backlog.push_back(event);
+                found = true;
+                continue;
+            };
+            drop(inner);
+            let passed = owner.event(self, event);
+            found |= passed.is_some();
+            inner = self.inner.lock();
+            inner.backlog.extend(passed);
         }
-        let found = inner.backlog.len() > before;
         drop(inner);
         if found {
             self.tm.wake();
         }
     }
 
+    /// An event that nothing of the transport's stands behind.
+    pub(crate) fn deliver(&self, event: Event) {
+        self.inner.lock().backlog.push_back(event);
+        self.tm.wake();
+    }
+
     /// True when it has ended.
     pub(crate) fn end_if_idle(&self) -> Result<bool, Error> {
-        if self.in_flight() > 0 {
+        // A large transfer may be between two of its parts.
+        if self.in_flight() > 0 || !self.larges.is_empty() {
             return Ok(false);
         }
         match self.tm.stop() {

@@ -13,7 +13,7 @@ use crate::owner::Taken;
 use crate::{Error, Event, Machine, Message, OpId, TmState};
 
 /// Events that a stop has taken, to be given out by the waits after it.
-pub(crate) type Backlog = VecDeque<Taken>;
+pub(crate) type Backlog = VecDeque<Event>;
 
 /// How soon a timed out operation is cancelled again that another thread had entered, but not yet started.
 const CANCEL_AGAIN_NS: u64 = 1_000_000;
@@ -108,7 +108,8 @@ impl Machine {
             self.expire();
             self.tell_drops();
             let mut inner = self.inner.lock();
-            let taken = inner.backlog.pop_front().or_else(|| self.next_event(&mut inner));
+            let kept = inner.backlog.pop_front().map(|event| Taken { event, owner: None });
+            let taken = kept.or_else(|| self.next_event(&mut inner));
             let state = inner.state;
             let failed = inner.failing && state == TmState::Stopping;
             drop(inner);

@@ -128,10 +128,21 @@ impl Offer {
 
     /// The descriptors of the parts, in order.
     pub fn descriptors(&self) -> impl ExactSizeIterator<Item = Descriptor> {
-        self.bytes[Offer::HEADER_LEN..].chunks_exact(self.descriptor_bytes).map(|bytes| {
-            // 48 or 56, as `from_bytes` and `new` made sure.
-            Descriptor::from_bytes(bytes).unwrap_or(Descriptor::NONE)
-        })
+        (0..self.parts()).map(|part| self.descriptor(part))
+    }
+
+    /// How many there are; at least 1.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        (self.bytes.len() - Offer::HEADER_LEN) / self.descriptor_bytes
+    }
+
+    /// The descriptor of a part; [`Descriptor::NONE`] beyond the last.
+    #[must_use]
+    pub fn descriptor(&self, part: usize) -> Descriptor {
+        let bytes = self.bytes[Offer::HEADER_LEN..].chunks_exact(self.descriptor_bytes).nth(part);
+        // Of 48 bytes or 56, as `from_bytes` and `new` made sure.
+        bytes.and_then(|bytes| Descriptor::from_bytes(bytes).ok()).unwrap_or(Descriptor::NONE)
     }
 
     /// The most bytes that the offer of so many bytes has, in parts of `part_bytes` (1 MiB over LNet): room to keep in a
@@ -190,7 +201,7 @@ fn broken(field: &'static str, value: impl TryInto<u64>, rule: &'static str) -> 
 
 impl fmt::Debug for Offer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Offer({} bytes in {} parts)", self.length, self.descriptors().len())
+        write!(f, "Offer({} bytes in {} parts)", self.length, self.parts())
     }
 }
 

@@ -14,6 +14,7 @@ mod buffers;
 mod callbacks;
 mod cancelling;
 mod end_points;
+mod large;
 mod operations;
 mod stopping;
 mod timeouts;

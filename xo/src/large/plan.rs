@@ -1,0 +1,132 @@
+//! What a large transfer is to do, and how it is split.
+
+use std::time::Duration;
+
+use nlx_core::{CoreError, Queue};
+
+use super::{Offer, length_error};
+use crate::start::Wanted;
+use crate::{Buffer, Error};
+
+/// A transfer, before it is started.
+pub(super) struct Plan {
+    pub(super) sort: Sort,
+    /// Bytes to be moved; of a passive receive the most.
+    pub(super) length: usize,
+    /// Bytes of each part but the last.
+    pub(super) part_bytes: usize,
+}
+
+/// Which of the four it is.
+pub(super) enum Sort {
+    PassiveReceive,
+    PassiveSend,
+    ActiveReceive(Offer),
+    ActiveSend(Offer),
+}
+
+impl Sort {
+    pub(super) fn queue(&self) -> Queue {
+        match self {
+            Sort::PassiveReceive => Queue::PassiveBulkReceive,
+            Sort::PassiveSend => Queue::PassiveBulkSend,
+            Sort::ActiveReceive(_) => Queue::ActiveBulkReceive,
+            Sort::ActiveSend(_) => Queue::ActiveBulkSend,
+        }
+    }
+
+    pub(super) fn is_passive(&self) -> bool {
+        self.queue().is_passive()
+    }
+}
+
+impl Plan {
+    pub(super) fn parts(&self) -> usize {
+        self.length.div_ceil(self.part_bytes)
+    }
+
+    /// Bytes of a part.
+    pub(super) fn part_length(&self, part: usize) -> usize {
+        self.part_bytes.min(self.length - part * self.part_bytes)
+    }
+
+    /// The bytes of the buffer that its operations use: what receives takes whole parts.
+    pub(super) fn bytes_used(&self, buffer_bytes: usize) -> usize {
+        let whole_parts = self.parts() * self.part_bytes;
+        if self.sort.queue().receives() { whole_parts.min(buffer_bytes) } else { self.length }
+    }
+
+    /// Whether it goes with a buffer of so many bytes. Nothing that a peer has written is used before.
+    pub(super) fn check(&self, buffer_bytes: usize) -> Result<(), Error> {
+        match &self.sort {
+            Sort::ActiveReceive(offer) => self.check_offer(offer, |part, length| {
+                let passive = offer.descriptor(part).for_active_receive(length)?;
+                match passive.length == length {
+                    true => Ok(()),
+                    false => Err(broken(
+                        "length of a part",
+                        passive.length,
+                        "that of the others, or the last one's",
+                    )),
+                }
+            })?,
+            Sort::ActiveSend(offer) => {
+                if self.length == 0 || self.length > buffer_bytes {
+                    return Err(length_error(self.length, buffer_bytes));
+                }
+                if self.length as u64 > offer.length() {
+                    return Err(too_long(self.length as u64, offer.length()));
+                }
+                self.check_offer(offer, |part, length| {
+                    offer.descriptor(part).for_active_send(length)?;
+                    Ok(())
+                })?;
+            }
+            Sort::PassiveReceive | Sort::PassiveSend => {}
+        }
+        match &self.sort {
+            Sort::ActiveReceive(_) if self.length > buffer_bytes => {
+                Err(too_long(self.length as u64, buffer_bytes as u64))
+            }
+            _ if self.length == 0 || self.length > buffer_bytes => {
+                Err(length_error(self.length, buffer_bytes))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the offer has a part for each of ours, and each descriptor is what its place says.
+    fn check_offer(
+        &self,
+        offer: &Offer,
+        part: impl Fn(usize, u64) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let parts = offer.parts();
+        if parts > 1 && offer.part_bytes() as usize != self.part_bytes {
+            return Err(broken("part length", offer.part_bytes().into(), "that of this transport's parts"));
+        }
+        if parts != self.parts() {
+            return Err(broken("number of parts", parts as u64, "as many as the bytes moved make"));
+        }
+        (0..parts).try_for_each(|at| part(at, self.part_length(at) as u64))
+    }
+
+    /// The operation of a part.
+    pub(super) fn wanted(&self, part: usize, buffer: Buffer, timeout: Option<Duration>) -> Wanted {
+        let length = self.part_length(part);
+        match &self.sort {
+            Sort::PassiveReceive => Wanted::passive_receive(buffer, timeout),
+            Sort::PassiveSend => Wanted::passive_send(buffer, length, timeout),
+            Sort::ActiveReceive(offer) => Wanted::active_receive(buffer, &offer.descriptor(part), timeout),
+            Sort::ActiveSend(offer) => Wanted::active_send(buffer, length, &offer.descriptor(part), timeout),
+        }
+    }
+}
+
+fn too_long(length: u64, room: u64) -> Error {
+    CoreError::DescriptorTooLong { length, room }.into()
+}
+
+fn broken(field: &'static str, value: u64, rule: &'static str) -> Error {
+    Error::Offer { field, value, rule }
+}

@@ -1,0 +1,320 @@
+//! Bulk of any size: split into parts, and one event for the whole.
+
+use std::time::Instant;
+
+use nlx::{CoreError, Error, Fragment, IoVec, Offer, Refused, Region, TmState};
+
+use super::*;
+
+const PART: usize = 1 << 20;
+
+/// Sizes around the borders of parts.
+const LENGTHS: [usize; 8] = [1, 4097, PART - 1, PART, PART + 1, 3 * PART, 5 * PART + 123, 20 * PART - 1];
+
+/// Over the wire and back: what a peer would see.
+fn travelled(offer: &Offer) -> Offer {
+    Offer::from_bytes(offer.as_bytes()).unwrap()
+}
+
+/// The event of the whole: no event of a part comes before it.
+fn whole(tm: &TransferMachine, op: OpId) -> Event {
+    let event = end_of(tm, op);
+    assert!(tm.poll().unwrap().is_none());
+    assert_eq!(tm.in_flight(), 0);
+    event
+}
+
+fn refused<T: std::fmt::Debug>(outcome: Result<T, Refused>, errno: Errno, buffer_len: usize) -> Refused {
+    let refused = outcome.expect_err("it is refused");
+    assert_eq!(refused.error.errno(), errno, "{}", refused.error);
+    assert_eq!(refused.buffer.len(), buffer_len, "the whole buffer is back");
+    refused
+}
+
+#[test]
+fn a_peer_reads_what_is_offered() {
+    let pair = Pair::new();
+    for length in LENGTHS {
+        let text = pattern(length);
+        let mut source = pair.filled(&text);
+        source.set_tag(7);
+        let (sent, offer) = pair.b.passive_send_large(source, length, None).unwrap();
+        assert_eq!((offer.length(), offer.parts()), (length as u64, length.div_ceil(PART)));
+        assert_eq!(pair.b.in_flight(), offer.parts());
+        // Room for more than is offered.
+        let target = pair.empty(length + 5000);
+        let got = pair.a.active_receive_large(target, &travelled(&offer), None).unwrap();
+        let (there, here) = (whole(&pair.a, got), whole(&pair.b, sent));
+        assert_eq!((there.status, there.length, there.queue), (Ok(()), length, Queue::ActiveBulkReceive));
+        assert_eq!((here.status, here.length, here.queue), (Ok(()), length, Queue::PassiveBulkSend));
+        assert_eq!(here.tag, 7);
+        assert_eq!(here.buffer.unwrap().read().unwrap()[..], text);
+        assert_eq!(there.buffer.unwrap().read().unwrap()[..length], text);
+    }
+}
+
+#[test]
+fn a_peer_writes_where_there_is_room() {
+    let pair = Pair::new();
+    for length in LENGTHS {
+        let text = pattern(length);
+        // Of the buffer only a part is offered.
+        let (got, offer) = pair.b.passive_receive_large(pair.empty(length + 9000), length, None).unwrap();
+        let sent = pair.a.active_send_large(pair.filled(&text), length, &travelled(&offer), None).unwrap();
+        let (there, here) = (whole(&pair.a, sent), whole(&pair.b, got));
+        assert_eq!((there.status, there.length, there.queue), (Ok(()), length, Queue::ActiveBulkSend));
+        assert_eq!((here.status, here.length, here.queue), (Ok(()), length, Queue::PassiveBulkReceive));
+        assert_eq!(there.buffer.unwrap().read().unwrap()[..], text);
+        let buffer = here.buffer.unwrap();
+        assert_eq!(buffer.len(), length + 9000);
+        assert_eq!(buffer.read().unwrap()[..length], text);
+    }
+}
+
+// The last part need not be filled; all others must.
+#[test]
+fn a_peer_may_send_less_than_the_last_part_has_room_for() {
+    let pair = Pair::new();
+    let room = 3 * PART;
+    let (got, offer) = pair.b.passive_receive_large(pair.empty(room), room, None).unwrap();
+    let short =
+        refused(pair.a.active_send_large(pair.empty(room), 2 * PART, &offer, None), Errno::EINVAL, room);
+    assert!(
+        matches!(short.error, Error::Offer { field: "number of parts", value: 3, .. }),
+        "{}",
+        short.error
+    );
+    let text = pattern(2 * PART + 1);
+    let sent = pair.a.active_send_large(pair.filled(&text), text.len(), &offer, None).unwrap();
+    assert_eq!(whole(&pair.a, sent).length, text.len());
+    let event = whole(&pair.b, got);
+    assert_eq!((event.status, event.length), (Ok(()), text.len()));
+    assert_eq!(event.buffer.unwrap().read().unwrap()[..text.len()], text);
+}
+
+// A peer that knows nothing of offers uses the descriptors one by one, in any order.
+#[test]
+fn each_descriptor_of_an_offer_is_an_ordinary_one() {
+    let pair = Pair::new();
+    let text = pattern(3 * PART + 10);
+    let (sent, offer) = pair.b.passive_send_large(pair.filled(&text), text.len(), None).unwrap();
+    for part in [2, 0, 3, 1] {
+        let op = pair.a.active_receive(pair.empty(PART), &offer.descriptor(part), None).unwrap();
+        let event = end_of(&pair.a, op);
+        let expected = &text[part * PART..text.len().min((part + 1) * PART)];
+        assert_eq!(event.length, expected.len());
+        assert_eq!(event.buffer.unwrap().read().unwrap()[..event.length], *expected);
+    }
+    assert_eq!(whole(&pair.b, sent).status, Ok(()));
+}
+
+// A hole is no success: the whole would seem to be there.
+#[test]
+fn a_part_that_is_filled_short_fails_the_whole() {
+    let pair = Pair::new();
+    let (got, offer) = pair.b.passive_receive_large(pair.empty(3 * PART), 3 * PART, None).unwrap();
+    let op = pair.a.active_send(pair.empty(PART), PART - 1, &offer.descriptor(1), None).unwrap();
+    end_of(&pair.a, op);
+    let event = whole(&pair.b, got);
+    assert_eq!((event.status, event.length), (Err(Errno::EBADMSG), 0));
+    assert_eq!(event.buffer.unwrap().len(), 3 * PART);
+}
+
+#[test]
+fn memory_of_the_callers_own_is_split_across_its_segments() {
+    let pair = Pair::new();
+    let segmented = || {
+        let region = Region::heap(6 * PART).unwrap();
+        let part = |offset, length| Fragment::new(region.clone(), offset, length).unwrap();
+        let memory =
+            IoVec::new([part(1, 10), part(500, 2 * PART), part(3 * PART, PART - 3), part(5 * PART, 77)]);
+        pair.domain.register(memory.unwrap()).unwrap()
+    };
+    let source = segmented();
+    let text = pattern(source.len());
+    source.memory().write(0..text.len()).unwrap().copy_from(0, &text);
+    let (sent, offer) = pair.b.passive_send_large(source, text.len(), None).unwrap();
+    let got = pair.a.active_receive_large(segmented(), &offer, None).unwrap();
+    let target = whole(&pair.a, got).buffer.unwrap();
+    assert_eq!(target.memory().read(0..text.len()).unwrap().to_vec(), text);
+    assert_eq!(whole(&pair.b, sent).status, Ok(()));
+}
+
+// The memory is 4 MiB, named again and again.
+#[test]
+fn a_gibibyte_is_one_operation() {
+    let pair = Pair::new();
+    let repeated = || {
+        let region = Region::heap(4 * PART).unwrap();
+        let segment = Fragment::new(region, 0, 4 * PART).unwrap();
+        pair.domain.register(IoVec::new(vec![segment; 256]).unwrap()).unwrap()
+    };
+    let text = pattern(4 * PART);
+    let (source, target) = (repeated(), repeated());
+    source.memory().write(0..text.len()).unwrap().copy_from(0, &text);
+    let (sent, offer) = pair.b.passive_send_large(source, 1 << 30, None).unwrap();
+    let got = pair.a.active_receive_large(target, &offer, None).unwrap();
+    let event = whole(&pair.a, got);
+    assert_eq!((event.status, event.length), (Ok(()), 1 << 30));
+    assert_eq!(event.buffer.unwrap().memory().read(0..text.len()).unwrap().to_vec(), text);
+    assert_eq!(whole(&pair.b, sent).length, 1 << 30);
+    let [there, here] = [&pair.a, &pair.b].map(|tm| tm.statistics());
+    assert_eq!(there[Queue::ActiveBulkReceive.index()].adds, 1024, "the parts are counted");
+    assert_eq!(there[Queue::ActiveBulkReceive.index()].successes, 1024);
+    assert_eq!(here[Queue::PassiveBulkSend.index()].bytes, 1 << 30);
+}
+
+#[test]
+fn no_more_parts_are_in_flight_than_the_window_has() {
+    let domain = domain();
+    let peer = machine(&domain);
+    for (window, expected) in [(1, 1), (3, 3), (0, 1), (100, 10)] {
+        let tm = domain.machine().large_window(window).start("0@lo:12345:31:*").unwrap();
+        let buffer = || domain.allocate(10 * PART).unwrap();
+        let (sent, offer) = peer.passive_send_large(buffer(), 10 * PART, None).unwrap();
+        let got = tm.active_receive_large(buffer(), &offer, None).unwrap();
+        // Over the loopback the parts have ended already, but the next start when their events are taken.
+        assert_eq!(tm.in_flight(), expected);
+        assert_eq!(whole(&tm, got).status, Ok(()));
+        assert_eq!(whole(&peer, sent).status, Ok(()));
+    }
+}
+
+#[test]
+fn a_large_transfer_is_cancelled_by_its_name() {
+    let pair = Pair::new();
+    let (waits, offer) = pair.b.passive_receive_large(pair.empty(9 * PART), 9 * PART, None).unwrap();
+    assert!(pair.b.cancel(waits));
+    let event = whole(&pair.b, waits);
+    assert_eq!((event.status, event.length), (Err(Errno::ECANCELED), 0));
+    assert_eq!(event.buffer.unwrap().len(), 9 * PART);
+    assert!(!pair.b.cancel(waits), "it is over");
+    assert_eq!(pair.b.statistics()[Queue::PassiveBulkReceive.index()].cancels, 9);
+    // The offer leads nowhere now: the parts sent are lost, which nobody tells a sender (motr-transport 2.14).
+    let sent = pair.a.active_send_large(pair.empty(9 * PART), 9 * PART, &offer, None).unwrap();
+    assert!(pair.a.cancel(sent), "parts are still to be started");
+    assert_eq!(whole(&pair.a, sent).status, Err(Errno::ECANCELED));
+    assert!(pair.a.statistics()[Queue::ActiveBulkSend.index()].adds < 9);
+}
+
+// One timeout for the whole, on either side.
+#[test]
+fn a_large_transfer_times_out_as_a_whole() {
+    let pair = Pair::new();
+    let span = Duration::from_millis(20);
+    let soon = Some(span);
+    let began = Instant::now();
+    let (waits, offer) = pair.b.passive_send_large(pair.empty(9 * PART), 9 * PART, soon).unwrap();
+    let event = whole(&pair.b, waits);
+    assert_eq!(event.status, Err(Errno::ETIMEDOUT));
+    assert!(began.elapsed() >= span && event.after >= span);
+    assert_eq!(event.buffer.unwrap().len(), 9 * PART);
+    // Nobody answers the reader of an offer of old.
+    let reads = pair.a.active_receive_large(pair.empty(9 * PART), &offer, soon).unwrap();
+    assert_eq!(whole(&pair.a, reads).status, Err(Errno::ETIMEDOUT));
+    assert_eq!(pair.a.statistics()[Queue::ActiveBulkReceive.index()].adds, 8, "no part is started in vain");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_whole_buffer() {
+    let (pair, other) = (Pair::new(), domain());
+    let bytes = 2 * PART;
+    let now = Some(Duration::ZERO);
+    let (_, reads) = pair.b.passive_send_large(pair.empty(bytes), bytes, None).unwrap();
+    let (_, writes) = pair.b.passive_receive_large(pair.empty(bytes), bytes, None).unwrap();
+    let a = &pair.a;
+    for length in [0, bytes + 1] {
+        refused(a.passive_receive_large(pair.empty(bytes), length, None), Errno::EINVAL, bytes);
+        refused(a.passive_send_large(pair.empty(bytes), length, None), Errno::EINVAL, bytes);
+        refused(a.active_send_large(pair.empty(bytes), length, &writes, None), Errno::EINVAL, bytes);
+    }
+    refused(a.passive_receive_large(pair.empty(bytes), bytes, now), Errno::ETIME, bytes);
+    refused(a.passive_send_large(other.allocate(bytes).unwrap(), bytes, None), Errno::EINVAL, bytes);
+    refused(a.active_receive_large(pair.empty(bytes), &writes, None), Errno::EPERM, bytes);
+    refused(a.active_send_large(pair.empty(bytes), bytes, &reads, None), Errno::EPERM, bytes);
+    refused(a.active_receive_large(pair.empty(bytes - 1), &reads, None), Errno::EFBIG, bytes - 1);
+    let more =
+        refused(a.active_send_large(pair.empty(3 * PART), bytes + 1, &writes, None), Errno::EFBIG, 3 * PART);
+    let (length, room) = (bytes as u64 + 1, bytes as u64);
+    assert_eq!(more.error, Error::Core(CoreError::DescriptorTooLong { length, room }));
+    let lent = more.buffer.memory().read(0..1).unwrap();
+    refused(a.passive_receive_large(more.buffer, PART, None), Errno::EBUSY, 3 * PART);
+    drop(lent);
+    assert_eq!(a.in_flight(), 0);
+    a.stop(true, None).unwrap();
+    refused(a.passive_receive_large(pair.empty(bytes), bytes, None), Errno::ESHUTDOWN, bytes);
+}
+
+// What is in flight goes on when the machine is to stop, with those of its parts that have not been started.
+#[test]
+fn a_stop_without_abort_waits_for_all_parts() {
+    let domain = domain();
+    let peer = machine(&domain);
+    let tm = domain.machine().large_window(1).start("0@lo:12345:31:*").unwrap();
+    let text = pattern(5 * PART);
+    let mut source = domain.allocate(5 * PART).unwrap();
+    source.write().unwrap().copy_from_slice(&text);
+    let (_, offer) = peer.passive_send_large(source, 5 * PART, None).unwrap();
+    let got = tm.active_receive_large(domain.allocate(5 * PART).unwrap(), &offer, None).unwrap();
+    tm.stop(false, None).unwrap();
+    assert_eq!(tm.state(), TmState::Stopped);
+    let event = next(&tm);
+    assert_eq!((event.op, event.status), (got, Ok(())));
+    assert_eq!(event.buffer.unwrap().read().unwrap()[..], text);
+}
+
+#[test]
+fn a_stop_with_abort_ends_large_transfers() {
+    let pair = Pair::new();
+    let (waits, _) = pair.b.passive_send_large(pair.empty(20 * PART), 20 * PART, None).unwrap();
+    pair.b.stop(true, None).unwrap();
+    let event = next(&pair.b);
+    assert_eq!((event.op, event.status), (waits, Err(Errno::ECANCELED)));
+    assert_eq!(event.buffer.unwrap().len(), 20 * PART);
+    assert!(pair.b.wait(None).is_err(), "no other event comes");
+}
+
+// With callbacks, the event thread starts the parts.
+#[test]
+fn a_callback_hears_of_the_whole_only() {
+    let pair = Pair::new();
+    let (events, arrived) = std::sync::mpsc::channel();
+    let tm =
+        pair.domain.machine().callbacks(move |_, event| drop(events.send(event))).start("0@lo:12345:31:*");
+    let tm = tm.unwrap();
+    let text = pattern(30 * PART + 1);
+    let (sent, offer) = pair.b.passive_send_large(pair.filled(&text), text.len(), None).unwrap();
+    let got = tm.active_receive_large(pair.empty(text.len()), &offer, None).unwrap();
+    let event = arrived.recv().unwrap();
+    assert_eq!((event.op, event.status, event.length), (got, Ok(()), text.len()));
+    assert_eq!(event.buffer.unwrap().read().unwrap()[..], text);
+    assert_eq!(whole(&pair.b, sent).status, Ok(()));
+    drop(tm);
+    assert!(arrived.recv().is_err(), "no other event came");
+}
+
+// Several threads take the events of one transfer.
+#[test]
+fn several_threads_move_a_large_transfer() {
+    let pair = Pair::new();
+    let text = pattern(64 * PART);
+    for _ in 0..4 {
+        let (sent, offer) = pair.b.passive_send_large(pair.filled(&text), text.len(), None).unwrap();
+        let got = pair.a.active_receive_large(pair.empty(text.len()), &offer, None).unwrap();
+        let takers = || loop {
+            match pair.a.wait(Some(Duration::from_millis(1))).unwrap() {
+                None if pair.a.in_flight() == 0 => break None,
+                None => {}
+                some => break some,
+            }
+        };
+        let events: Vec<Event> = std::thread::scope(|scope| {
+            let threads = [0; 3].map(|_| scope.spawn(takers));
+            threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
+        });
+        let [event] = <[Event; 1]>::try_from(events).unwrap();
+        assert_eq!((event.op, event.status), (got, Ok(())));
+        assert_eq!(event.buffer.unwrap().read().unwrap()[..], text);
+        assert_eq!(whole(&pair.b, sent).status, Ok(()));
+    }
+}
