@@ -22,6 +22,8 @@ pub(crate) enum Command {
     Discover(DiscoverArgs),
     /// Run a node that answers pings and counts traffic, until it is stopped.
     Serve(ServeArgs),
+    /// Show what the nodes that run on this host have done, and how they are.
+    Status(StatusArgs),
     /// Networks of this host.
     #[command(subcommand)]
     Net(NetCommand),
@@ -43,6 +45,7 @@ impl Command {
             Command::Ping(args) => args.json,
             Command::Discover(args) => args.json,
             Command::Serve(args) => args.json,
+            Command::Status(args) => args.json,
             Command::Net(NetCommand::Show(args)) => args.json,
             Command::Selftest(args) => args.json,
             Command::SelftestPeer(_) | Command::Completions(_) | Command::Man(_) => false,
@@ -120,6 +123,22 @@ pub(crate) struct SetupArgs {
     pub accept: Option<Accept>,
     #[command(flatten)]
     pub partitions: PartitionArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct StatusArgs {
+    /// The process whose nodes are shown. Without it: the node that runs, or of several a line each.
+    #[arg(value_name = "PID", value_parser = whole::<u32>(1..=u64::from(u32::MAX)), allow_negative_numbers = true, conflicts_with = "all")]
+    pub pid: Option<u32>,
+    /// Show all of each node.
+    #[arg(long)]
+    pub all: bool,
+    /// Seconds that the nodes get to answer.
+    #[arg(long, default_value = "2", value_parser = seconds, allow_negative_numbers = true, value_name = "SECONDS")]
+    pub timeout: Duration,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -19,7 +19,7 @@ pub(crate) struct Words {
 pub(crate) const USAGE: &str = "The arguments cannot be read.";
 
 /// Whatever can be typed.
-pub(crate) const WORDS: [Words; 8] = [
+pub(crate) const WORDS: [Words; 9] = [
     Words {
         command: &[],
         examples: &[
@@ -63,6 +63,19 @@ pub(crate) const WORDS: [Words; 8] = [
         ],
         success: "It was stopped by SIGINT or SIGTERM.",
         failure: "It could not be started. A second signal ends it at once, with 128 and the signal's number.",
+    },
+    Words {
+        command: &["status"],
+        examples: &[
+            (
+                "nlx status",
+                "the node that runs on this host, or of several a line each (as root: of all users)",
+            ),
+            ("nlx status 4711", "that of a process"),
+            ("nlx status --all --json", "all of them, for a program to read"),
+        ],
+        success: "Something was shown, and every node that was asked answered.",
+        failure: "There is no such node, or one did not answer.",
     },
     Words {
         command: &["net"],

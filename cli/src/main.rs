@@ -1,5 +1,6 @@
 //! `nlx`: the tools of nlx. `nlx selftest` shows that everything works, `nlx serve` runs a node that answers pings,
-//! `nlx ping` and `nlx discover` ask a node who it is, `nlx net show` tells what a configuration gives on this host.
+//! `nlx ping` and `nlx discover` ask a node who it is, `nlx status` looks at the nodes that run here, `nlx net show` tells
+//! what a configuration gives on this host.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +19,9 @@ mod serve;
 mod setup;
 mod signals;
 mod source;
+mod status;
+mod tables;
+mod units;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
         Command::Ping(options) => ping::run(&options),
         Command::Discover(options) => discover::run(&options),
         Command::Serve(options) => serve::run(&options),
+        Command::Status(options) => status::run(&options),
         Command::Net(NetCommand::Show(options)) => net::run(&options),
         Command::Selftest(options) => selftest::run(&options),
         Command::SelftestPeer(options) => selftest::run_peer(&options),

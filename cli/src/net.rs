@@ -11,7 +11,7 @@ use crate::{output, setup};
 use ni::Ni;
 
 pub(crate) fn run(args: &NetShowArgs) -> Result<(), Failure> {
-    let config = setup::config(&args.setup)?;
+    let config = setup::config(NodeConfig::new(), &args.setup)?;
     let shown = Shown::of(config, args)?;
     // The explanation says most where something is wrong.
     let sound = shown.check();

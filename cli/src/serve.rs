@@ -20,7 +20,7 @@ use totals::Totals;
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     descriptors::use_all();
     let signals = Signals::take(true)?;
-    let mut config = setup::config(&args.setup)?;
+    let mut config = setup::config(NodeConfig::new().status(true), &args.setup)?;
     let (port, policy) = (config.tcp().accept_port, config.tcp().accept_policy());
     let node = start(&config, port)?;
     // Before the greeting: whoever has read it finds all that happens from then on in the first line.

@@ -6,11 +6,11 @@ use crate::args::SetupArgs;
 use crate::failure::Failure;
 use crate::output;
 
-/// What the options and the file say. Without any network: `tcp`, which takes the first interface that can be used.
-pub(crate) fn config(args: &SetupArgs) -> Result<NodeConfig, Failure> {
+/// What the options and the file say, on top of what the program has chosen. Without any network: `tcp`, which takes the first interface that can be used.
+pub(crate) fn config(own: NodeConfig, args: &SetupArgs) -> Result<NodeConfig, Failure> {
     let mut config = match &args.config {
-        Some(path) => NodeConfig::load(path).map_err(|error| Failure::of_node(&error, 0))?,
-        None => NodeConfig::new(),
+        Some(path) => own.and_load(path).map_err(|error| Failure::of_node(&error, 0))?,
+        None => own,
     };
     for warning in config.warnings() {
         output::complain(format_args!("nlx: {warning}"));

@@ -3,11 +3,11 @@
 use std::fmt;
 
 use comfy_table::Table;
-use comfy_table::presets::UTF8_BORDERS_ONLY;
 use lnet_node::Choice;
 use serde_json::{Map, Value, json};
 
 use super::{Shown, ShownNet};
+use crate::tables::table;
 
 impl Shown {
     pub(super) fn to_json(&self) -> Value {
@@ -141,11 +141,5 @@ fn reasons(net: &ShownNet) -> Table {
         let (name, address, taken) = words(choice);
         table.add_row([name, address, format!("{taken}{}", choice.why)]);
     }
-    table
-}
-
-fn table<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(UTF8_BORDERS_ONLY).set_header(header);
     table
 }

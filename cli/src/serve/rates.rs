@@ -122,7 +122,7 @@ impl Line {
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Census { peers, connections } = self.census;
+        let Census { peers, connections, .. } = self.census;
         write!(f, "in {} | out {} | ", self.received, self.sent)?;
         write!(f, "{peers} peers, {connections} connections | ")?;
         write!(f, "{} dropped, {} errors", self.dropped, self.errors)?;

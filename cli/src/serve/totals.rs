@@ -1,12 +1,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use comfy_table::presets::UTF8_BORDERS_ONLY;
-use comfy_table::{CellAlignment, Table};
 use lnet_node::{ByKind, Counters, NiStatistics, Node, SockCounters};
 use serde_json::{Map, Value, json};
 
 use super::driver;
+use crate::tables::numbers;
 
 /// All that a node did in its life.
 pub(super) struct Totals {
@@ -62,7 +61,7 @@ impl fmt::Display for Totals {
              ({send_length} bytes), {drop_count} dropped, {errors} errors",
             self.time.as_secs_f64()
         )?;
-        let mut nis = table(["NI", "", "PUT", "GET", "REPLY", "ACK"]);
+        let mut nis = numbers(["NI", "", "PUT", "GET", "REPLY", "ACK"], 2);
         for ni in &self.nis {
             let traffic = &ni.traffic;
             let rows = [("sent", traffic.sent), ("received", traffic.received), ("dropped", traffic.dropped)];
@@ -73,20 +72,10 @@ impl fmt::Display for Totals {
             }
         }
         writeln!(f, "{nis}")?;
-        let mut driver = table(["TCP", "count"]);
+        let mut driver = numbers(["TCP", "count"], 1);
         for (what, _, count) in driver::counts(&self.tcp) {
             driver.add_row([what.to_string(), count.to_string()]);
         }
         write!(f, "{driver}")
     }
-}
-
-/// A table whose numbers stand on the right.
-fn table<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(UTF8_BORDERS_ONLY).set_header(header);
-    for column in table.column_iter_mut().skip(if N > 2 { 2 } else { 1 }) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }

@@ -28,6 +28,8 @@ pub struct NodeConfig {
     pub(crate) partitions: Partitions,
     /// What holds for all networks that have no value of their own.
     pub(crate) tcp: SockConfig,
+    /// Whether it can be looked at from other processes.
+    pub(crate) status: bool,
     pub(crate) warnings: Vec<Warning>,
 }
 
@@ -40,6 +42,7 @@ impl NodeConfig {
             partitions: Partitions::default(),
             // As LNet has it: by the link's speed.
             tcp: SockConfig { conns_per_peer: 0, ..SockConfig::default() },
+            status: false,
             warnings: Vec::new(),
         }
     }
@@ -167,6 +170,15 @@ impl NodeConfig {
     /// How long a GET or an acknowledged PUT waits for its answer (`lnet_transaction_timeout`, 150 s).
     pub fn transaction_timeout(mut self, timeout: Duration) -> NodeConfig {
         self.engine.transaction_timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX / 2);
+        self
+    }
+
+    /// Whether `nlx status` finds the node, in other processes of its user: it answers on a socket in a folder of the user's own,
+    /// by a thread that sleeps meanwhile. Without this call it does not. See [`running_nodes`](crate::running_nodes).
+    ///
+    /// A node that cannot have such a socket logs a warning, and runs.
+    pub fn status(mut self, on: bool) -> NodeConfig {
+        self.status = on;
         self
     }
 

@@ -72,6 +72,7 @@ mod ping;
 mod read;
 mod sleeper;
 mod statistics;
+mod status;
 mod steward;
 
 pub use conf::{Place, Tunable, Warning};
@@ -84,8 +85,9 @@ pub use lnet::{ByKind, Counters, MatchOrder, NiStatistics, PeerStatistics, Rotor
 pub use lnet_cpt::{CptConfig, CptError, CptTable, MAX_PARTITIONS, Pattern};
 pub use lnet_proto::ping::{Features, Interface as PeerInterface, NiStatus};
 pub use lnet_socklnd::sys::holder_of;
-pub use lnet_socklnd::{AcceptPolicy, Census, NiConfig, SockConfig, SockCounters};
+pub use lnet_socklnd::{AcceptPolicy, Census, ConnectionsByType, NiConfig, SockConfig, SockCounters};
 pub use networks::{NetSpec, Networks};
 pub use node::Node;
 pub use ping::{PingAnswer, PingFailure, PingStep};
+pub use status::{RunningNode, STATUS_PEERS, STATUS_VERSION, running_nodes};
 pub use steward::GRACE;

@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::drive::NodeDrive;
 use crate::interfaces::{PlannedNi, plan};
 use crate::ping::{PingAnswer, PingFailure};
+use crate::status::{Server, View};
 use crate::steward::{GRACE, Stewards};
 use crate::{NetSpec, NodeConfig, NodeError};
 
@@ -24,13 +25,16 @@ pub struct Node {
     table: Arc<CptTable>,
     config: NodeConfig,
     /// In the order in which they came.
-    nids: RwLock<Vec<Nid>>,
+    nids: Arc<RwLock<Vec<Nid>>>,
     /// Held while NIs come and go; the threads come with them. None once the node has ended.
     stewards: Mutex<Option<Stewards>>,
     /// It has begun to end for good.
     ending: AtomicBool,
     /// What was set at run time, for NIs to come; 0 if nothing was.
     conns_per_peer: AtomicU8,
+    view: View,
+    /// By which others look at it, if they may, and until it ends.
+    server: Mutex<Option<Server>>,
 }
 
 impl Node {
@@ -55,17 +59,24 @@ impl Node {
         let drive = Arc::new(drive);
         drive.engine.advance(drive.now_ns());
         let stewards = Stewards::new(drive.clone(), table.clone());
+        let nids = Arc::new(RwLock::default());
+        let view = View::new(drive.clone(), sock.clone(), nids.clone(), table.partitions(), config);
         let node = Node {
             drive,
             sock,
             table,
             config: config.clone(),
-            nids: RwLock::default(),
+            nids,
             stewards: Mutex::new(Some(stewards)),
             ending: AtomicBool::new(false),
             conns_per_peer: AtomicU8::new(0),
+            view,
+            server: Mutex::default(),
         };
         node.add(interfaces)?;
+        if config.status {
+            *node.server.lock() = Server::start(node.view.clone());
+        }
         Ok(node)
     }
 
@@ -240,6 +251,7 @@ impl Node {
 
     fn stop(&self) {
         self.ending.store(true, Ordering::Release);
+        drop(self.server.lock().take());
         let mut stewards = self.stewards.lock();
         // Its threads hold shards, and end here.
         drop(stewards.take());
@@ -249,6 +261,14 @@ impl Node {
         }
         // After the last events, so that whoever waits for one of them finds it.
         self.drive.end();
+    }
+
+    pub(crate) fn status_server(&self) -> &Mutex<Option<Server>> {
+        &self.server
+    }
+
+    pub(crate) fn view(&self) -> &View {
+        &self.view
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

@@ -1,3 +1,5 @@
+use lnet_proto::sock::ConnType;
+
 use crate::SockLnd;
 
 /// How many there are at this moment.
@@ -7,6 +9,32 @@ pub struct Census {
     pub peers: usize,
     /// Connections in use; those whose handshake is under way do not count.
     pub connections: usize,
+    /// The same by their type, in the view of this node.
+    pub by_type: ConnectionsByType,
+}
+
+/// Connections by what they are for (lnet-wire 23).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ConnectionsByType {
+    /// Those of peers without typed connections, and of this node with itself.
+    pub any: usize,
+    /// For small messages.
+    pub control: usize,
+    /// On which the peer sends bulk.
+    pub bulk_in: usize,
+    /// On which this node sends bulk.
+    pub bulk_out: usize,
+}
+
+impl ConnectionsByType {
+    fn count(&mut self, conn_type: ConnType) {
+        match conn_type {
+            ConnType::Control => self.control += 1,
+            ConnType::BulkIn => self.bulk_in += 1,
+            ConnType::BulkOut => self.bulk_out += 1,
+            ConnType::Any | ConnType::None => self.any += 1,
+        }
+    }
 }
 
 impl SockLnd {
@@ -15,11 +43,14 @@ impl SockLnd {
     pub fn census(&self) -> Census {
         let mut peers = Vec::new();
         self.shared.peers.collect(&mut peers, |_| true);
-        let counts = peers.iter().map(|peer| peer.state.lock().conns.len()).filter(|&count| count > 0);
-        counts.fold(Census::default(), |all, count| Census {
-            peers: all.peers + 1,
-            connections: all.connections + count,
-        })
+        let mut census = Census::default();
+        for peer in peers {
+            let state = peer.state.lock();
+            census.peers += usize::from(!state.conns.is_empty());
+            census.connections += state.conns.len();
+            state.conns.iter().for_each(|conn| census.by_type.count(conn.conn_type));
+        }
+        census
     }
 
     /// How many connections are being opened to peers that have some already: their sets are not complete yet. Waits for the

@@ -78,7 +78,7 @@ mod shared;
 mod slab;
 pub mod sys;
 
-pub use census::Census;
+pub use census::{Census, ConnectionsByType};
 pub use config::{AcceptPolicy, SockConfig};
 pub use counters::{RxCounters, SockCounters, TxCounters};
 pub use error::SockError;

@@ -70,6 +70,19 @@ pub(super) const ROWS: &[Tunable] = &[
     ),
     Tunable {
         module: NLX,
+        name: "status",
+        unit: "",
+        agree: ALONE,
+        meaning: "whether `nlx status` finds the node; `nlx serve` and `nlx selftest` have it on",
+        effect: Effect::Number {
+            min: 0,
+            max: 1,
+            get: |config| i64::from(config.status),
+            set: |config, on| config.status = on == 1,
+        },
+    },
+    Tunable {
+        module: NLX,
         name: "congestion_control",
         unit: "",
         agree: ALONE,

@@ -1,0 +1,96 @@
+//! `nlx status`: the nodes that run on this host, looked at from outside.
+
+mod node;
+mod print;
+
+use std::time::{Duration, Instant};
+
+use lnet_api::Errno;
+use lnet_node::{RunningNode, running_nodes};
+
+use crate::args::StatusArgs;
+use crate::failure::Failure;
+use crate::output;
+use node::NodeStatus;
+
+pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
+    let mut found = running_nodes();
+    found.retain(|node| args.pid.is_none_or(|pid| node.pid() == pid));
+    if found.is_empty() {
+        return Err(nobody(args.pid));
+    }
+    let answers = Answers::of(found, args.timeout);
+    if args.json {
+        output::line(answers.to_json())?;
+    } else if args.all || args.pid.is_some() || answers.nodes.len() == 1 {
+        answers.nodes.iter().try_for_each(|(_, node)| output::line(node))?;
+    } else if !answers.nodes.is_empty() {
+        output::line(print::overview(answers.nodes.iter().map(|(_, node)| node)))?;
+    }
+    answers.verdict(args.json)
+}
+
+fn nobody(pid: Option<u32>) -> Failure {
+    let message = match pid {
+        Some(pid) => format!("process {pid} has no node that can be looked at"),
+        None => "no node runs here that can be looked at".to_string(),
+    };
+    Failure::at("find", Errno::ESRCH, message).hint(
+        "'nlx serve' and 'nlx selftest' run one; other programs offer theirs with NodeConfig::status(true), or 'status: 1' \
+         in their configuration; root sees those of all users",
+    )
+}
+
+/// What the nodes said.
+struct Answers {
+    /// What each said, as it said it and as it is read.
+    nodes: Vec<(String, NodeStatus)>,
+    silent: Vec<Failure>,
+}
+
+impl Answers {
+    /// Hears all of them; they have been asked at once, and get this time together.
+    fn of(found: Vec<RunningNode>, timeout: Duration) -> Answers {
+        let deadline = Instant::now() + timeout;
+        let mut answers = Answers { nodes: Vec::new(), silent: Vec::new() };
+        for node in found {
+            let pid = node.pid();
+            let refused = |errno, why: String| Failure::at("read", errno, format!("process {pid}: {why}"));
+            let heard = match node.read(deadline) {
+                Ok(text) => NodeStatus::parse(&text)
+                    .map(|status| (text, status))
+                    .map_err(|why| refused(Errno::EPROTO, why)),
+                Err(error) if error.kind() == std::io::ErrorKind::TimedOut => Err(refused(
+                    Errno::ETIMEDOUT,
+                    format!("its node did not answer in {} s", timeout.as_secs_f64()),
+                )
+                .hint("it may be stopped, or have too much else to do: see 'ps', and --timeout")),
+                Err(error) => Err(refused(Errno::EIO, error.to_string())),
+            };
+            match heard {
+                Ok(node) => answers.nodes.push(node),
+                Err(failure) => answers.silent.push(failure),
+            }
+        }
+        answers
+    }
+
+    /// One object; those that did not answer stand beside those that did.
+    fn to_json(&self) -> String {
+        let nodes: Vec<&str> = self.nodes.iter().map(|(text, _)| text.as_str()).collect();
+        let errors: Vec<String> = self.silent.iter().map(|failure| failure.to_json().to_string()).collect();
+        format!(r#"{{"nodes":[{}],"errors":[{}]}}"#, nodes.join(","), errors.join(","))
+    }
+
+    /// One that did not answer makes it a failure; all of them are told of.
+    fn verdict(mut self, told: bool) -> Result<(), Failure> {
+        match (self.silent.is_empty(), told) {
+            (true, _) => return Ok(()),
+            (false, true) => return Err(Failure::quiet()),
+            (false, false) => {}
+        }
+        let first = self.silent.remove(0);
+        self.silent.iter().for_each(|failure| output::complain(format_args!("nlx: {failure}")));
+        Err(first)
+    }
+}

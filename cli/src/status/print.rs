@@ -1,0 +1,190 @@
+//! A node's status for people.
+
+use std::fmt;
+use std::time::Duration;
+
+use comfy_table::Table;
+
+use super::node::{Amount, Connections, Counters, Credits, Memory, NodeStatus, Peers, Traffic};
+use crate::tables::numbers;
+use crate::units::{grouped, in_bytes, in_words};
+
+/// A line for each node.
+pub(super) fn overview<'a>(nodes: impl Iterator<Item = &'a NodeStatus>) -> String {
+    let header =
+        ["pid", "program", "NIDs", "up", "sent", "received", "dropped", "errors", "peers", "connections"];
+    let mut table = numbers(header, 4);
+    for node in nodes {
+        let Counters { sent, received, dropped, errors, .. } = &node.counters;
+        let nids = if node.nids.is_empty() { vec!["0@lo".into()] } else { node.nids.clone() };
+        table.add_row([
+            node.pid.to_string(),
+            printable(&node.program),
+            printable(&nids.join(", ")),
+            uptime(node.uptime_s),
+            grouped(sent.messages),
+            grouped(received.messages),
+            grouped(dropped.messages),
+            grouped(*errors),
+            grouped(node.peers.known),
+            grouped(node.connections.all),
+        ]);
+    }
+    format!("{table}\n'nlx status PID' shows all of one, 'nlx status --all' all of each")
+}
+
+/// All of it.
+impl fmt::Display for NodeStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let partitions = if self.partitions == 1 { "CPU partition" } else { "CPU partitions" };
+        writeln!(
+            f,
+            "{}, process {}: up {}, nlx {}, {} {partitions}, port {}, accept {}",
+            printable(&self.program),
+            self.pid,
+            uptime(self.uptime_s),
+            printable(&self.nlx),
+            self.partitions,
+            self.accept_port,
+            printable(&self.accept),
+        )?;
+        writeln!(f, "{}", messages(&self.counters))?;
+        writeln!(f, "{}", self.nis())?;
+        if !self.peers.list.is_empty() {
+            writeln!(f, "{}", peers(&self.peers))?;
+        }
+        if self.peers.left_out > 0 {
+            writeln!(f, "and {} more peers", grouped(self.peers.left_out))?;
+        }
+        let Counters { in_flight, in_flight_max, responses_awaited, .. } = &self.counters;
+        let [now, most, awaited] = [in_flight, in_flight_max, responses_awaited].map(|count| grouped(*count));
+        writeln!(f, "in flight    {now} messages, {most} at the most; {awaited} answers awaited")?;
+        writeln!(f, "{}", connections(&self.connections))?;
+        let trouble = self.trouble();
+        if !trouble.is_empty() {
+            writeln!(f, "noticed      {}", trouble.join(", "))?;
+        }
+        write!(f, "memory       {}", memory(&self.memory))
+    }
+}
+
+impl NodeStatus {
+    fn nis(&self) -> Table {
+        let header = ["NI", "state", "credits", "free", "lowest", "waiting", "sent", "received", "dropped"];
+        let mut table = numbers(header, 2);
+        for ni in &self.nis {
+            let state = if ni.up { "up" } else { "down" };
+            let (credits, traffic) = (in_columns(&ni.credits), counts(&ni.traffic));
+            let row = [printable(&ni.nid), state.into()].into_iter().chain(credits).chain(traffic);
+            table.add_row(row);
+        }
+        table
+    }
+
+    /// What has gone wrong, as often as it has.
+    fn trouble(&self) -> Vec<String> {
+        let Counters { errors, response_timeouts, .. } = self.counters;
+        let counts = [("messages that failed", errors), ("answers that did not come", response_timeouts)];
+        let of_tcp = [
+            ("attempts to connect that failed", "connect_failures"),
+            ("connections refused", "refusals"),
+            ("of these for want of descriptors", "no_room"),
+            ("handshakes not finished in time", "handshake_timeouts"),
+            ("protocol errors", "protocol_errors"),
+            ("timeouts", "timeouts"),
+            ("peers whose connections ended", "peers_lost"),
+        ];
+        let of_tcp = of_tcp.into_iter().map(|(words, name)| (words, self.tcp.get(name)));
+        let of_tcp = of_tcp.filter_map(|(words, count)| Some((words, count?.as_u64()?)));
+        let all = counts.into_iter().chain(of_tcp).filter(|(_, count)| *count > 0);
+        all.map(|(words, count)| format!("{words}: {}", grouped(count))).collect()
+    }
+}
+
+fn messages(counters: &Counters) -> Table {
+    let mut table = numbers(["", "messages", "bytes"], 1);
+    let rows = [("sent", &counters.sent), ("received", &counters.received), ("dropped", &counters.dropped)];
+    for (what, Amount { messages, bytes }) in rows {
+        table.add_row([what.to_string(), grouped(*messages), in_bytes(*bytes)]);
+    }
+    table
+}
+
+fn peers(peers: &Peers) -> Table {
+    let header = ["peer", "credits", "free", "lowest", "waiting", "queued", "sent", "received", "dropped"];
+    let mut table = numbers(header, 1);
+    for peer in &peers.list {
+        let queued = in_bytes(peer.queued_bytes);
+        let row = [printable(&peer.nid)].into_iter().chain(in_columns(&peer.credits)).chain([queued]);
+        table.add_row(row.chain(counts(&peer.traffic)));
+    }
+    if peers.known > 1 {
+        let waiting = grouped(peers.waiting);
+        let known = format!("{} in all", grouped(peers.known));
+        table.add_row([known, String::new(), String::new(), String::new(), waiting]);
+    }
+    table
+}
+
+fn in_columns(credits: &Credits) -> [String; 4] {
+    let Credits { credits, credits_available, credits_lowest, waiting } = credits;
+    if *credits == 0 {
+        // The loopback needs none.
+        return std::array::from_fn(|_| "–".to_string());
+    }
+    [
+        credits.to_string(),
+        credits_available.max(&0).to_string(),
+        credits_lowest.to_string(),
+        grouped(*waiting),
+    ]
+}
+
+fn counts(traffic: &Traffic) -> [String; 3] {
+    [&traffic.sent, &traffic.received, &traffic.dropped].map(|kinds| grouped(kinds.sum()))
+}
+
+fn connections(connections: &Connections) -> String {
+    let Connections { peers, all, any, control, bulk_in, bulk_out } = connections;
+    let types = [("CONTROL", control), ("BULK_IN", bulk_in), ("BULK_OUT", bulk_out), ("untyped", any)];
+    let types: Vec<String> = types
+        .into_iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(name, count)| format!("{count} {name}"))
+        .collect();
+    let types = if types.is_empty() { String::new() } else { format!(" ({})", types.join(", ")) };
+    let peers = format!("{peers} {}", if *peers == 1 { "peer" } else { "peers" });
+    format!("connections  {all} to {peers}{types}")
+}
+
+fn memory(memory: &Memory) -> String {
+    let Memory { resident_bytes, resident_max_bytes, locked_bytes } = memory;
+    let told = |bytes: &Option<u64>| bytes.map_or_else(|| "unknown".to_string(), in_bytes);
+    let (now, most) = (told(resident_bytes), told(resident_max_bytes));
+    format!("{now} resident, {most} at the most, {} locked; of the whole process", told(locked_bytes))
+}
+
+/// A node may claim any number.
+fn uptime(seconds: f64) -> String {
+    Duration::try_from_secs_f64(seconds).map_or_else(|_| "?".to_string(), in_words)
+}
+
+/// Text of another process, on this one's terminal.
+fn printable(text: &str) -> String {
+    text.chars().flat_map(|letter| letter.escape_debug()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_gets_no_commands_from_a_node() {
+        assert_eq!(printable("a\u{1b}[2J\n"), "a\\u{1b}[2J\\n");
+    }
+
+    #[test]
+    fn times_that_cannot_be_are_not_told() {
+        assert_eq!(["-1.0", "1e300", "7.25"].map(|text| uptime(text.parse().unwrap())), ["?", "?", "7.2 s"]);
+    }
+}

@@ -1,0 +1,66 @@
+//! Amounts as people read them.
+
+use std::time::Duration;
+
+/// Bytes with a decimal unit.
+pub(crate) fn in_bytes(bytes: u64) -> String {
+    let value = bytes as f64;
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.1} kB", value / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", value / 1e6),
+        1_000_000_000..1_000_000_000_000 => format!("{:.2} GB", value / 1e9),
+        _ => format!("{:.2} TB", value / 1e12),
+    }
+}
+
+/// A number with its thousands apart, by a space that no line breaks at: `1 234 567`.
+pub(crate) fn grouped(number: u64) -> String {
+    const SPACE: char = '\u{202f}';
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(SPACE);
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A long time, by its two largest units.
+pub(crate) fn in_words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{:.1} s", time.as_secs_f64()),
+        60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_have_units() {
+        let amounts = [0, 999, 1_000, 1_500_000, 19_280_000_000, 3_000_000_000_000];
+        let expected = ["0 B", "999 B", "1.0 kB", "1.5 MB", "19.28 GB", "3.00 TB"];
+        assert_eq!(amounts.map(in_bytes), expected);
+    }
+
+    #[test]
+    fn thousands_stand_apart() {
+        let numbers = [0, 12, 123, 1_234, 123_456, 1_234_567];
+        let expected = ["0", "12", "123", "1 234", "123 456", "1 234 567"];
+        assert_eq!(numbers.map(grouped), expected.map(|text| text.replace(' ', "\u{202f}")));
+    }
+
+    #[test]
+    fn times_have_two_units() {
+        let times = [0.25, 59.94, 61.0, 3_599.0, 7_260.0, 90_000.0].map(Duration::from_secs_f64);
+        let expected = ["0.2 s", "59.9 s", "1 min 1 s", "59 min 59 s", "2 h 1 min", "1 d 1 h"];
+        assert_eq!(times.map(in_words), expected);
+    }
+}

@@ -1,0 +1,179 @@
+//! `nlx status`: nodes of other processes, looked at.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use support::{Server, ask, complaint, free_port, nlx};
+use tempfile::TempDir;
+
+/// A user's folder for sockets, and nodes in it. Root sees the nodes of other tests as well: so each is asked for by its process.
+struct Host(TempDir);
+
+impl Host {
+    fn new() -> Host {
+        Host(tempfile::tempdir().unwrap())
+    }
+
+    fn within(&self, mut command: Command) -> Command {
+        command.env("XDG_RUNTIME_DIR", self.0.path());
+        command
+    }
+
+    fn serve(&self, address: Ipv4Addr, port: u16, more: &[&str]) -> Server {
+        let (net, port) = (format!("tcp({address})"), port.to_string());
+        let args = [&["serve", "--net", &net, "--accept-port", &port], more].concat();
+        Server::start(self.within(nlx(&args)))
+    }
+
+    fn status(&self, args: &[&str]) -> Output {
+        self.within(nlx(&[&["status"], args].concat())).output().unwrap()
+    }
+
+    /// The nodes that answer, as JSON, by their processes.
+    fn all(&self) -> Vec<Value> {
+        let output = self.status(&["--all", "--json", "--timeout", "60"]);
+        let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+        all["nodes"].as_array().unwrap().clone()
+    }
+
+    fn sockets(&self) -> usize {
+        let folder = fs::read_dir(self.0.path().join("nlx"));
+        folder.map_or(0, Iterator::count)
+    }
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn a_node_is_shown_while_it_runs_and_no_longer() {
+    let host = Host::new();
+    let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 6, 1, last));
+    let port = free_port(there);
+    let server = host.serve(there, port, &[]);
+    let pid = server.pid().to_string();
+    assert!(ask("ping", there, here, port, &["--count", "3", "--interval", "0.01"]).status.success());
+    let shown = host.status(&[&pid]);
+    assert!(shown.status.success(), "{}", complaint(&shown));
+    for words in [&format!("nlx, process {pid}: up "), "127.6.1.2@tcp", "│ received          3 ", "memory "]
+    {
+        assert!(text(&shown).contains(words), "{words} is not in\n{}", text(&shown));
+    }
+    let shown = host.status(&[&pid, "--json", "--timeout", "60"]);
+    let node = &serde_json::from_slice::<Value>(&shown.stdout).unwrap()["nodes"][0];
+    assert_eq!(
+        (&node["version"], &node["pid"], &node["program"]),
+        (&1.into(), &server.pid().into(), &"nlx".into())
+    );
+    assert_eq!((&node["nids"][0], &node["accept_port"]), (&"127.6.1.2@tcp".into(), &port.into()));
+    let counters = &node["counters"];
+    assert_eq!((&counters["received"]["messages"], &counters["sent"]["messages"]), (&3.into(), &3.into()));
+    assert_eq!(node["nis"][1]["received"]["get"], 3);
+    assert!(
+        node["tcp"]["accepts"].as_u64().unwrap() >= 1 && node["memory"]["resident_bytes"].as_u64() > Some(0)
+    );
+    server.signal(Signal::SIGTERM);
+    server.end();
+    assert_eq!(host.sockets(), 0, "it has removed its socket");
+    let shown = host.status(&[&pid]);
+    assert_eq!(shown.status.code(), Some(1));
+    assert!(complaint(&shown).contains("has no node") && complaint(&shown).contains("try: "));
+}
+
+/// A peer that is there shows with its credits, its connections by type.
+#[test]
+fn peers_and_connections_are_shown() {
+    let host = Host::new();
+    let [first, second] = [1, 2].map(|last| Ipv4Addr::new(127, 6, 2, last));
+    let port = free_port(first);
+    let watched = host.serve(first, port, &[]);
+    let mut asking =
+        nlx(&["ping", &format!("{first}@tcp"), "--from", &format!("{second}@tcp"), "--count", "0"]);
+    asking
+        .args(["--interval", "0.01", "--accept-port", &port.to_string()])
+        .stdout(std::process::Stdio::null());
+    let mut asking = asking.spawn().unwrap();
+    let node = loop {
+        let mut nodes = host.all();
+        nodes.retain(|node| node["pid"] == watched.pid());
+        let node = nodes.remove(0);
+        if node["connections"]["control"].as_u64() > Some(0) && node["peers"]["known"] == 1 {
+            break node;
+        }
+    };
+    asking.kill().unwrap();
+    asking.wait().unwrap();
+    let peer = &node["peers"]["list"][0];
+    assert_eq!((&peer["nid"], &peer["waiting"]), (&"127.6.2.2@tcp".into(), &0.into()));
+    assert!(peer["credits"].as_i64() > Some(0) && peer["received"]["get"].as_u64() > Some(0), "{peer}");
+    let connections = &node["connections"];
+    let sum: u64 = ["any", "control", "bulk_in", "bulk_out"]
+        .map(|kind| connections[kind].as_u64().unwrap())
+        .iter()
+        .sum();
+    assert_eq!((connections["all"].as_u64(), &connections["peers"]), (Some(sum), &1.into()));
+}
+
+/// A process that is stopped is given up after the time it gets; a killed one is not there, and its socket goes.
+#[test]
+fn silent_and_dead_processes_hold_nobody_up() {
+    let host = Host::new();
+    let [first, second] = [1, 2].map(|last| Ipv4Addr::new(127, 6, 3, last));
+    let stopped = host.serve(first, free_port(first), &[]);
+    let killed = host.serve(second, free_port(second), &[]);
+    let (pid, dead) = (stopped.pid().to_string(), killed.pid().to_string());
+    stopped.signal(Signal::SIGSTOP);
+    let shown = host.status(&[&pid, "--timeout", "0.1"]);
+    assert_eq!(shown.status.code(), Some(1));
+    assert!(complaint(&shown).contains("did not answer in 0.1 s"), "{}", complaint(&shown));
+    let shown = host.status(&[&pid, "--timeout", "0.1", "--json"]);
+    let json: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(json["errors"][0]["errno"], "ETIMEDOUT");
+    stopped.signal(Signal::SIGCONT);
+    assert!(host.status(&[&pid, "--timeout", "60"]).status.success());
+    killed.signal(Signal::SIGKILL);
+    killed.end();
+    assert_eq!(host.sockets(), 2);
+    assert_eq!(host.status(&[&dead]).status.code(), Some(1));
+    assert_eq!(host.sockets(), 1, "what it left behind is gone");
+}
+
+/// A file of configuration has the last word.
+#[test]
+fn a_node_can_be_told_to_be_seen_by_nobody() {
+    let host = Host::new();
+    let there = Ipv4Addr::new(127, 6, 4, 2);
+    let config = host.0.path().join("node.toml");
+    fs::write(&config, "[nlx]\nstatus = 0\n").unwrap();
+    let server = host.serve(there, free_port(there), &["--config", config.to_str().unwrap()]);
+    assert_eq!(host.status(&[&server.pid().to_string()]).status.code(), Some(1));
+    assert_eq!(host.sockets(), 0);
+}
+
+/// Where others could put a folder in the way, no socket is put; the node runs all the same, and says why it is not seen.
+#[test]
+fn a_folder_that_others_can_enter_is_not_used() {
+    let host = Host::new();
+    let folder = host.0.path().join("nlx");
+    fs::create_dir(&folder).unwrap();
+    make_open(&folder);
+    let there = Ipv4Addr::new(127, 6, 5, 2);
+    // There is another folder, below /tmp, which is the user's: it is found there.
+    let server = host.serve(there, free_port(there), &[]);
+    assert_eq!(host.sockets(), 0);
+    assert!(host.status(&[&server.pid().to_string(), "--timeout", "60"]).status.success());
+}
+
+fn make_open(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+}

@@ -1,0 +1,238 @@
+//! What a node tells of itself.
+
+use std::cmp::Reverse;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use lnet::{ByKind, Counters, NiStatistics, PeerStatistics, Traffic};
+use lnet_nid::Nid;
+use lnet_socklnd::{Census, SockCounters, SockLnd};
+use parking_lot::RwLock;
+
+use super::json::{Object, quoted};
+use super::{STATUS_PEERS, STATUS_VERSION};
+use crate::drive::NodeDrive;
+use crate::{NodeConfig, Tunable};
+
+/// What can be seen of a node, whatever thread looks.
+#[derive(Clone)]
+pub(crate) struct View {
+    drive: Arc<NodeDrive>,
+    sock: Arc<SockLnd>,
+    nids: Arc<RwLock<Vec<Nid>>>,
+    partitions: usize,
+    accept_port: u16,
+    accept: String,
+    begun: Instant,
+    begun_at: SystemTime,
+}
+
+impl View {
+    pub(crate) fn new(
+        drive: Arc<NodeDrive>,
+        sock: Arc<SockLnd>,
+        nids: Arc<RwLock<Vec<Nid>>>,
+        partitions: usize,
+        config: &NodeConfig,
+    ) -> View {
+        let policy = Tunable::find("lnet", "accept").map(|tunable| tunable.value(config));
+        View {
+            drive,
+            sock,
+            nids,
+            partitions,
+            accept_port: config.tcp.accept_port,
+            accept: policy.unwrap_or_default(),
+            begun: Instant::now(),
+            begun_at: SystemTime::now(),
+        }
+    }
+
+    /// What went over each NI: `0@lo` first.
+    pub(crate) fn nis(&self) -> Vec<NiStatistics> {
+        let own = self.nids.read().clone();
+        let all = std::iter::once(Nid::LOOPBACK).chain(own);
+        all.filter_map(|nid| self.drive.engine.ni_statistics(nid)).collect()
+    }
+
+    /// The whole object. Takes the node's locks, each for a moment.
+    pub(crate) fn json(&self) -> String {
+        let begun_at = self.begun_at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Object::new()
+            .value("version", STATUS_VERSION)
+            .value("pid", std::process::id())
+            .text("program", program())
+            .text("nlx", env!("CARGO_PKG_VERSION"))
+            .value("started_unix_s", begun_at)
+            .value("uptime_s", format_args!("{:.3}", self.begun.elapsed().as_secs_f64()))
+            .list("nids", self.nids.read().iter().map(|nid| quoted(&nid.to_string())))
+            .value("accept_port", self.accept_port)
+            .text("accept", &self.accept)
+            .value("partitions", self.partitions)
+            .value("counters", counters(&self.drive.engine.counters()))
+            .list("nis", self.nis().iter().map(ni))
+            .value("peers", peers(self.drive.engine.peer_statistics()))
+            .value("connections", connections(&self.sock.census()))
+            .value("tcp", tcp(&self.sock.counters()))
+            .value("memory", memory(&fs::read_to_string("/proc/self/status").unwrap_or_default()))
+            .end()
+    }
+}
+
+/// The name of the program's file, as it was called.
+fn program() -> String {
+    let called = std::env::args_os().next().unwrap_or_default();
+    Path::new(&called).file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn counters(counters: &Counters) -> String {
+    let amount = |messages, bytes| Object::new().value("messages", messages).value("bytes", bytes).end();
+    Object::new()
+        .value("sent", amount(counters.send_count, counters.send_length))
+        .value("received", amount(counters.recv_count, counters.recv_length))
+        .value("dropped", amount(counters.drop_count, counters.drop_length))
+        .value("errors", counters.errors)
+        .value("response_timeouts", counters.response_timeout_count)
+        .value("in_flight", counters.msgs_alloc)
+        .value("in_flight_max", counters.msgs_max)
+        .value("responses_awaited", counters.rst_alloc)
+        .end()
+}
+
+fn ni(ni: &NiStatistics) -> String {
+    let object = Object::new().text("nid", ni.nid).value("up", ni.up);
+    let object = credits(object, ni.credits, ni.available_tx_credits, ni.min_tx_credits);
+    traffic(object, &ni.traffic).end()
+}
+
+fn credits(object: Object, all: i64, available: i64, lowest: i64) -> Object {
+    object
+        .value("credits", all)
+        .value("credits_available", available)
+        .value("credits_lowest", lowest)
+        .value("waiting", waiting(available))
+}
+
+/// Messages that wait for a credit: LNet counts them below 0.
+fn waiting(available: i64) -> u64 {
+    available.min(0).unsigned_abs()
+}
+
+fn traffic(object: Object, traffic: &Traffic) -> Object {
+    let kinds = |kinds: &ByKind| {
+        let object = Object::new().value("put", kinds.put).value("get", kinds.get);
+        object.value("reply", kinds.reply).value("ack", kinds.ack).end()
+    };
+    let object = object.value("sent", kinds(&traffic.sent)).value("received", kinds(&traffic.received));
+    object.value("dropped", kinds(&traffic.dropped))
+}
+
+/// Those for which most messages wait stand first, then the busiest.
+fn peers(mut all: Vec<PeerStatistics>) -> String {
+    let known = all.len();
+    let waiting_all: u64 = all.iter().map(|peer| waiting(peer.available_tx_credits)).sum();
+    all.sort_by_cached_key(|peer| {
+        let Traffic { sent, received, .. } = peer.traffic;
+        let order = (waiting(peer.available_tx_credits), sent.sum() + received.sum());
+        (Reverse(order), peer.nid.to_string())
+    });
+    let listed = all.iter().take(STATUS_PEERS).map(|peer| {
+        let object = Object::new().text("nid", peer.nid);
+        let object = credits(object, peer.max_ni_tx_credits, peer.available_tx_credits, peer.min_tx_credits);
+        traffic(object.value("queued_bytes", peer.tx_q_num_of_buf), &peer.traffic).end()
+    });
+    let object = Object::new().value("known", known).value("waiting", waiting_all);
+    object.list("list", listed).value("left_out", known.saturating_sub(STATUS_PEERS)).end()
+}
+
+fn connections(census: &Census) -> String {
+    let Census { peers, connections, by_type } = census;
+    let object = Object::new().value("peers", peers).value("all", connections);
+    let object = object.value("any", by_type.any).value("control", by_type.control);
+    object.value("bulk_in", by_type.bulk_in).value("bulk_out", by_type.bulk_out).end()
+}
+
+fn tcp(counters: &SockCounters) -> String {
+    let SockCounters { tx, rx } = counters;
+    Object::new()
+        .value("accepts", rx.accepts)
+        .value("connects", rx.connects)
+        .value("connect_failures", rx.connect_failures)
+        .value("refusals", rx.refusals)
+        .value("no_room", rx.no_room)
+        .value("handshake_timeouts", rx.handshake_timeouts)
+        .value("protocol_errors", rx.protocol_errors)
+        .value("timeouts", rx.timeouts)
+        .value("peers_lost", rx.peers_lost)
+        .value("keepalives", tx.keepalives)
+        .value("zc_acks", tx.zc_acks)
+        .value("wire_bytes_sent", tx.bytes)
+        .value("send_calls", tx.calls)
+        .value("receive_calls", rx.calls)
+        .value("bytes_copied", rx.bytes_copied)
+        .value("bytes_direct", rx.bytes_direct)
+        .value("bytes_discarded", rx.bytes_discarded)
+        .end()
+}
+
+/// Memory of the whole process, as the system tells it.
+fn memory(status: &str) -> String {
+    let bytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let kib: u64 = line?.split_whitespace().next()?.parse().ok()?;
+        Some(kib << 10)
+    };
+    let object = Object::new().maybe("resident_bytes", bytes("VmRSS"));
+    object.maybe("resident_max_bytes", bytes("VmHWM")).maybe("locked_bytes", bytes("VmLck")).end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(nid: &str, available_tx_credits: i64, put: u64) -> PeerStatistics {
+        let mut traffic = Traffic::default();
+        traffic.sent.put = put;
+        PeerStatistics {
+            nid: nid.parse().unwrap(),
+            traffic,
+            max_ni_tx_credits: i64::MAX,
+            available_tx_credits,
+            min_tx_credits: i64::MIN,
+            tx_q_num_of_buf: u64::MAX,
+        }
+    }
+
+    #[test]
+    fn peers_that_wait_are_told_first_and_then_the_busiest() {
+        let all = [
+            ("10.0.0.1@tcp", 8, 1),
+            ("10.0.0.2@tcp", 8, 9),
+            ("10.0.0.3@tcp", -2, 0),
+            ("10.0.0.4@tcp", -3, 0),
+        ];
+        let text = peers(all.map(|(nid, credits, put)| peer(nid, credits, put)).to_vec());
+        let places = [4, 3, 2, 1].map(|last| text.find(&format!("10.0.0.{last}@tcp")).unwrap());
+        assert!(places.is_sorted() && text.starts_with(r#"{"known":4,"waiting":5,"#), "{text}");
+    }
+
+    /// However many there are, one write must do.
+    #[test]
+    fn the_longest_list_of_peers_fits_into_a_socket() {
+        const SOCKET: usize = 64 << 10;
+        let nid = |last: usize| format!("fd00:1111:2222:3333:4444:5555:6666:{last:x}@tcp65535");
+        let all: Vec<_> = (0x1000..0x1000 + 1000).map(|last| peer(&nid(last), -1, u64::MAX / 2000)).collect();
+        let text = peers(all);
+        assert!(text.len() < SOCKET, "{} bytes", text.len());
+        assert!(text.ends_with(&format!(r#""left_out":{}}}"#, 1000 - STATUS_PEERS)), "{text}");
+    }
+
+    #[test]
+    fn memory_is_told_in_bytes_or_not_known() {
+        let status = "Name:\tx\nVmHWM:\t    20 kB\nVmRSS:\t    12 kB\n";
+        let expected = r#"{"resident_bytes":12288,"resident_max_bytes":20480,"locked_bytes":null}"#;
+        assert_eq!(memory(status), expected);
+    }
+}
