@@ -86,6 +86,16 @@ impl Domain {
         self.register(IoVec::whole(Region::heap(bytes)?))
     }
 
+    /// A buffer that holds these bytes, and has room for no others: a message, say.
+    ///
+    /// # Errors
+    /// As [`Domain::allocate`].
+    pub fn buffer_of(&self, bytes: &[u8]) -> Result<Buffer, Error> {
+        let mut buffer = self.allocate(bytes.len())?;
+        buffer.write()?.copy_from_slice(bytes);
+        Ok(buffer)
+    }
+
     /// A buffer of memory that is there already, of up to [`Limits::segments_max`] segments of any alignment. One of more
     /// than [`Limits::buffer_bytes_max`] is [large](Buffer).
     ///

@@ -27,52 +27,53 @@
 //!
 //! # A server and its client
 //!
-//! ```no_run
-//! use std::time::Duration;
-//! use nlx::{Domain, NodeConfig, Queue, Receive, TmOptions};
+//! Two nodes, here in one process, over TCP. The client offers memory, the server reads it from there.
 //!
-//! /// Answers each message with the message itself.
-//! fn server() -> Result<(), Box<dyn std::error::Error>> {
-//!     let domain = Domain::in_process(&NodeConfig::new().net("tcp(127.0.0.1)")?.accept_port(9988))?;
-//!     let tm = domain.transfer_machine("127.0.0.1@tcp:12345:31:1", TmOptions::default())?;
-//!     let receive = Receive { min_receive_size: 4096, max_messages: 256 };
-//!     for _ in 0..2 {
-//!         tm.receive(domain.allocate(1 << 20)?, receive, None)?;
-//!     }
-//!     let mut idle = Vec::new();
-//!     loop {
-//!         let Some(event) = tm.wait(None)? else { continue };
-//!         if let (Some(message), Some(client)) = (&event.message, &event.sender) {
-//!             let mut answer = idle.pop().map_or_else(|| domain.allocate(4096), Ok)?;
-//!             answer.write()?[..message.len()].copy_from_slice(message);
-//!             tm.send(answer, message.len(), client, None)?;
-//!         }
-//!         // What an event brings back goes to work again; a message must be let go of before its buffer does.
-//!         drop(event.message);
-//!         match (event.queue, event.buffer) {
-//!             (Queue::MessageReceive, Some(buffer)) => drop(tm.receive(buffer, receive, None)?),
-//!             (_, buffer) => idle.extend(buffer),
-//!         }
-//!     }
+//! ```
+//! use std::{error::Error, thread, time::Duration};
+//!
+//! use nlx::{Domain, NodeConfig, Offer, Receive, TmOptions, TransferMachine};
+//!
+//! const SERVER: &str = "127.0.0.1@tcp:12345:31:1";
+//! const SOON: Option<Duration> = Some(Duration::from_secs(60));
+//! type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+//!
+//! /// A node with a network, and in it a transfer machine that has room for a message.
+//! fn open(net: &str, address: &str) -> Outcome<(Domain, TransferMachine)> {
+//!     let domain = Domain::in_process(&NodeConfig::new().net(net)?.accept_port(9733))?;
+//!     let tm = domain.transfer_machine(address, TmOptions::default())?;
+//!     tm.receive(domain.allocate(4096)?, Receive { min_receive_size: 4096, max_messages: 1 }, None)?;
+//!     Ok((domain, tm))
 //! }
 //!
-//! fn client() -> Result<(), Box<dyn std::error::Error>> {
-//!     let domain = Domain::in_process(&NodeConfig::new().net("tcp(127.0.0.2)")?.accept_port(9988))?;
-//!     let tm = domain.transfer_machine("127.0.0.2@tcp:12345:31:*", TmOptions::default())?;
-//!     let server = tm.end_point("127.0.0.1@tcp:12345:31:1")?;
-//!     let soon = Some(Duration::from_secs(5));
-//!     tm.receive(domain.allocate(4096)?, Receive { min_receive_size: 4096, max_messages: 1 }, soon)?;
-//!     let mut question = domain.allocate(4096)?;
-//!     question.write()?[..5].copy_from_slice(b"hello");
-//!     tm.send(question, 5, &server, soon)?;
-//!     while let Some(event) = tm.wait(soon)? {
+//! /// Reads what the client offers out of the client's memory, whatever its size; and answers.
+//! fn serve((domain, tm): &(Domain, TransferMachine)) -> Outcome<()> {
+//!     let request = tm.wait(SOON)?.ok_or("nobody came")?;
+//!     let offer = Offer::from_bytes(&request.message.ok_or("no message")?)?;
+//!     tm.active_receive_large(domain.allocate(offer.length() as usize)?, &offer, SOON)?;
+//!     let bulk = tm.wait(SOON)?.ok_or("nothing came")?;
+//!     bulk.status?;
+//!     let answer = domain.buffer_of(format!("{} bytes", bulk.length).as_bytes())?;
+//!     let length = answer.len();
+//!     Ok(tm.send(answer, length, &request.sender.ok_or("no sender")?, SOON).map(drop)?)
+//! }
+//!
+//! fn main() -> Outcome<()> {
+//!     let server = open("tcp(127.0.0.1)", SERVER)?;
+//!     let server = thread::spawn(move || serve(&server).map(|()| server));
+//!     let (domain, tm) = open("tcp(127.0.0.2)", "127.0.0.2@tcp:12345:31:*")?;
+//!     let (_, offer) = tm.passive_send_large(domain.allocate(8 << 20)?, 8 << 20, SOON)?;
+//!     tm.send(domain.buffer_of(offer.as_bytes())?, offer.as_bytes().len(), &tm.end_point(SERVER)?, SOON)?;
+//!     // Three events: the request has left, the data has been read, and the answer. Waiting drives the network.
+//!     while let Some(event) = tm.wait(SOON)? {
 //!         event.status?;
 //!         if let Some(answer) = event.message {
-//!             println!("{}", String::from_utf8_lossy(&answer));
+//!             println!("the server has read {}", String::from_utf8_lossy(&answer));
+//! # assert_eq!(&answer[..], b"8388608 bytes");
 //!             break;
 //!         }
 //!     }
-//!     Ok(())
+//!     server.join().expect("it does not panic").map(drop)
 //! }
 //! ```
 //!
