@@ -116,7 +116,9 @@ impl Machine {
         timeout: Option<Duration>,
     ) -> Result<(OpId, Offer), Refused> {
         let part_bytes = self.domain.core().limits().buffer_bytes_max;
-        let mut descriptors: Vec<Option<Descriptor>> = vec![None; length.div_ceil(part_bytes)];
+        // A length beyond the buffer is refused below.
+        let parts = length.min(buffer.len()).div_ceil(part_bytes);
+        let mut descriptors: Vec<Option<Descriptor>> = vec![None; parts];
         let op =
             self.start_large(buffer, Plan { sort, length, part_bytes }, timeout, |part, descriptor| {
                 descriptors[part] = descriptor;

@@ -223,7 +223,7 @@ fn what_cannot_be_is_refused_with_the_whole_buffer() {
     let (_, reads) = pair.b.passive_send_large(pair.empty(bytes), bytes, None).unwrap();
     let (_, writes) = pair.b.passive_receive_large(pair.empty(bytes), bytes, None).unwrap();
     let a = &pair.a;
-    for length in [0, bytes + 1] {
+    for length in [0, bytes + 1, usize::MAX] {
         refused(a.passive_receive_large(pair.empty(bytes), length, None), Errno::EINVAL, bytes);
         refused(a.passive_send_large(pair.empty(bytes), length, None), Errno::EINVAL, bytes);
         refused(a.active_send_large(pair.empty(bytes), length, &writes, None), Errno::EINVAL, bytes);
