@@ -104,8 +104,9 @@ pub trait CoreTm: Send + Sync {
     /// Takes the next event, if there is one.
     fn event_get(&self) -> Option<BufferEvent>;
 
-    /// Waits until there is an event (`true`), or until the deadline on [`Core::now_ns`]'s clock has passed or
-    /// [`CoreTm::wake`] was called (`false`). A deadline in the past still looks; `None` is no deadline (MT-230).
+    /// Waits until there is an event (`true`), or until the deadline on [`Core::now_ns`]'s clock has passed,
+    /// [`CoreTm::wake`] was called, or [`CoreTm::dropped`] has grown (`false`). A deadline in the past still looks; `None` is
+    /// no deadline (MT-230).
     fn event_wait(&self, deadline_ns: Option<u64>) -> bool;
 
     /// Whether there is an event; asking changes nothing (MT-231).
@@ -117,8 +118,12 @@ pub trait CoreTm: Send + Sync {
     /// Ends the wait of whoever waits now, or the next one if nobody does.
     fn wake(&self);
 
-    /// Messages to this transfer machine that LNet has dropped since it was started because no receive buffer took them
-    /// (motr-transport 14, X13). Whoever waits is woken when there are more.
+    /// Messages for this transfer machine that were lost since its start, because there was no receive buffer that took
+    /// them: none was posted, or it had less room than the message is long. Motr's core drops them without a word (X13).
+    ///
+    /// It only grows, and a wait that has not noticed yet ends when it does: once, however many messages are lost meanwhile.
+    /// Senders notice nothing. Messages that a lazy portal keeps waiting ([`TmOptions::lazy`]) are not lost. By default a
+    /// transport loses none.
     fn dropped(&self) -> u64 {
         0
     }

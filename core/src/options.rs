@@ -20,6 +20,9 @@ pub struct TmOptions {
     pub descriptors: DescriptorForm,
     /// How passive buffers get their match bits.
     pub match_counters: MatchCounters,
+    /// Messages that find no receive buffer wait for one, instead of being lost: the portal is *lazy* (S-109) as long as
+    /// at least one transfer machine on it wants so. [`TmOptions::lazy`] says what that costs.
+    pub lazy: bool,
 }
 
 /// Where the lower 52 bits of a passive buffer's match bits come from. They never are those of another operation in flight
@@ -62,6 +65,23 @@ impl TmOptions {
         self.match_counters = counters;
         self
     }
+
+    /// With messages that wait for a receive buffer, or are lost without one.
+    ///
+    /// A portal is lazy or not as a whole, for all local NIDs and everybody on it. So with one lazy transfer machine
+    /// messages wait for the others on its portal too, and those for ids that nobody has, and bulk data that comes too late
+    /// for its buffer: that one of these is never posted costs what it costs below. Where that matters, a lazy transfer
+    /// machine gets a portal of its own.
+    ///
+    /// A message that waits stops the connection that brought it (LNet reads nothing behind it), also for answers and bulk
+    /// data of the same peer, until a buffer is posted or the peer gives the connection up. LNet keeps a certain number of
+    /// them (4,096 on a portal); those beyond are lost, and counted ([`crate::CoreTm::dropped`]). When the last lazy
+    /// transfer machine has stopped, those that still wait are lost; those for others on the portal are counted there.
+    #[must_use]
+    pub const fn lazy(mut self, lazy: bool) -> TmOptions {
+        self.lazy = lazy;
+        self
+    }
 }
 
 impl Default for TmOptions {
@@ -71,6 +91,7 @@ impl Default for TmOptions {
             events_max: 1 << 18,
             descriptors: DescriptorForm::default(),
             match_counters: MatchCounters::default(),
+            lazy: false,
         }
     }
 }

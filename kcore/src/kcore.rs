@@ -14,7 +14,7 @@ use nlx_core::{
 use crate::buffers::Buffers;
 use crate::counters::Random;
 use crate::machine::Machine;
-use crate::registry::{self, SharedRegistry};
+use crate::node::{self, Node};
 use crate::shared::{Shared, read};
 use crate::submit::usable_portal;
 use crate::sync::AtomicU64;
@@ -31,7 +31,7 @@ pub(crate) struct Domain {
     pub(crate) drive: Arc<dyn Drive>,
     pub(crate) limits: Limits,
     pub(crate) buffers: Buffers,
-    pub(crate) registry: SharedRegistry,
+    pub(crate) node: Arc<Node>,
     faults: Arc<FaultCounters>,
 }
 
@@ -58,7 +58,7 @@ impl Kcore {
     /// clock is the clock of all deadlines.
     pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>) -> Arc<Kcore> {
         let domain = Domain {
-            registry: registry::of(&lnet),
+            node: node::of(&lnet),
             lnet,
             drive,
             limits: Limits::LNET,
@@ -79,7 +79,7 @@ impl Kcore {
         wanted: &StartAddress,
         options: &TmOptions,
     ) -> Result<Machine, CoreError> {
-        usable_portal(wanted.portal)?;
+        let portal = usable_portal(wanted.portal)?;
         self.check_local(wanted)?;
         // One slot more than the events: the ring's divider holds none.
         let slots = options.events_max.clamp(1, nlx_bev_cqueue::MAX_SLOTS - 1) + 1;
@@ -89,13 +89,20 @@ impl Kcore {
             MatchCounters::Random => Some(Random::new()?),
         };
         let domain = self.domain.clone();
-        let address = domain.registry.lock().take(wanted)?;
+        let address = domain.node.registry.lock().take(wanted)?;
         let network = (domain.lnet.clone(), domain.drive.clone());
         let shared = Arc::new(Shared::new(address, network, domain.faults.clone(), producer, random));
         match domain.lnet.eq_alloc(shared.clone()) {
-            Ok(eq) => Ok(Machine::new(domain, shared, consumer, eq, options.descriptors)),
+            Ok(eq) => {
+                domain.node.enter(address, shared.notices.clone());
+                let lazy = options.lazy.then_some(portal);
+                if let Some(portal) = lazy {
+                    domain.node.want_lazy(&*domain.lnet, portal);
+                }
+                Ok(Machine::new(domain, shared, consumer, eq, options.descriptors, lazy))
+            }
             Err(error) => {
-                domain.registry.lock().give_back(&address);
+                domain.node.registry.lock().give_back(&address);
                 Err(transport_error("make an event queue")(error))
             }
         }
@@ -144,7 +151,7 @@ impl Core for Kcore {
 impl Domain {
     /// An address is free again.
     pub(crate) fn give_back(&self, address: &Address) {
-        self.registry.lock().give_back(address);
+        self.node.registry.lock().give_back(address);
     }
 }
 

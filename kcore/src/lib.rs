@@ -70,9 +70,10 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `kcore` | [`Kcore`]: the domain |
+//! | `node` | what the domains of a node share |
 //! | `registry` | who has which address, over all domains of a node |
 //! | `buffers` | registered buffers |
-//! | `bell` | waking the thread that waits |
+//! | `bell`, `notices` | waking the thread that waits; messages that were lost |
 //! | `machine` | a transfer machine: events, waiting, stopping |
 //! | `submit` | how each operation is set up with LNet |
 //! | `ring` | how large the queue of events is |
@@ -91,6 +92,8 @@ mod counters;
 mod flight;
 mod kcore;
 mod machine;
+mod node;
+mod notices;
 mod registry;
 mod remains;
 mod ring;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use lnet_api::{EqHandle, corked, wait_until};
 use nlx_bev_cqueue::{Consumer, Heap};
-use nlx_core::{Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, Operation, Submitted};
+use nlx_core::{
+    Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, Operation, Portal, Submitted,
+};
 
 use crate::bell::wait_without_sleeper;
 use crate::kcore::{Domain, transport_error};
@@ -22,6 +24,8 @@ pub(crate) struct Machine {
     eq: EqHandle,
     /// The form of the descriptors of its passive buffers.
     descriptors: DescriptorForm,
+    /// The portal that it wants lazy, if it does.
+    lazy: Option<Portal>,
     /// Until the transfer machine is stopped.
     open: Mutex<bool>,
     /// [`CoreTm::wake`] was called, and no wait has ended by it yet.
@@ -35,9 +39,10 @@ impl Machine {
         consumer: Consumer<BufferEvent, Heap>,
         eq: EqHandle,
         descriptors: DescriptorForm,
+        lazy: Option<Portal>,
     ) -> Machine {
         let (ring, open) = (Mutex::new(Ring::new(consumer)), Mutex::new(true));
-        Machine { shared, domain, ring, eq, descriptors, open, woken: AtomicBool::new(false) }
+        Machine { shared, domain, ring, eq, descriptors, lazy, open, woken: AtomicBool::new(false) }
     }
 
     #[cfg(test)]
@@ -119,6 +124,15 @@ impl Machine {
                 && consumer.needed() <= consumer.capacity()
     }
 
+    /// It hears of lost messages no more, and its portal is lazy only if others want that.
+    fn leave(&self) {
+        let Domain { node, lnet, .. } = &*self.domain;
+        node.leave(&self.shared.address);
+        if let Some(portal) = self.lazy {
+            node.unwant_lazy(&**lnet, portal);
+        }
+    }
+
     /// No operation is in flight, and none can start any more.
     fn close_for_operations(&self) -> Result<(), CoreError> {
         let ring = self.ring.lock();
@@ -194,9 +208,9 @@ impl CoreTm for Machine {
     }
 
     fn event_wait(&self, deadline_ns: Option<u64>) -> bool {
-        let Shared { drive, bell, .. } = &*self.shared;
-        let ready = || self.pending() || self.take_wake_up();
-        match bell.sleeper() {
+        let Shared { drive, notices, .. } = &*self.shared;
+        let ready = || self.pending() || self.take_wake_up() || notices.take_news();
+        match notices.bell.sleeper() {
             Ok(sleeper) => wait_until(&**drive, sleeper, deadline_ns, ready),
             Err(_) => wait_without_sleeper(&**drive, deadline_ns, ready),
         };
@@ -213,7 +227,11 @@ impl CoreTm for Machine {
 
     fn wake(&self) {
         self.woken.store(true, Ordering::Release);
-        self.shared.bell.ring();
+        self.shared.notices.bell.ring();
+    }
+
+    fn dropped(&self) -> u64 {
+        self.shared.notices.dropped()
     }
 
     fn needed(&self) -> usize {
@@ -232,6 +250,7 @@ impl CoreTm for Machine {
             return Err(transport_error("free an event queue")(error));
         }
         *open = false;
+        self.leave();
         self.domain.give_back(&self.shared.address);
         Ok(())
     }
@@ -247,6 +266,7 @@ impl Drop for Machine {
         for md in self.shared.abandon_all() {
             let _ = self.shared.lnet.md_unlink(md);
         }
+        self.leave();
         let address = self.shared.address;
         let cleared = self.shared.leave_behind(Remains::new(self.domain.clone(), self.eq, address));
         if let Err(error) = cleared {

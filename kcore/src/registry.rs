@@ -1,55 +1,12 @@
 //! Who has which address (S-404): one set of ids for each (NID, PID, portal) of a node.
-//!
-//! Uniqueness over the whole host follows from two facts. All domains of a node share its registry, because it is found by
-//! the node itself ([`of`]). And a NID belongs to one node of the host (of a network namespace, strictly): a second one, in
-//! whatever process, is refused the claim to it, and told who has it. Only `0@lo` is every node's, and nothing that is sent
-//! there leaves the node.
-
-use std::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use lnet_api::LNet;
 use lnet_nid::{Nid, Pid};
 use nlx_core::{Address, CoreError, StartAddress, TmId};
-use parking_lot::Mutex;
 
 /// Words of 64 ids each; one bit for every id and for 0, which nobody gets.
 const WORDS: usize = (TmId::MAX.get() as usize + 1) / 64;
-
-/// The registry of a node, as its domains hold it.
-pub(crate) type SharedRegistry = Arc<Mutex<Registry>>;
-
-/// The registry of this node, the same for everybody who asks while the node lives.
-pub(crate) fn of(lnet: &Arc<dyn LNet>) -> SharedRegistry {
-    static NODES: Mutex<Nodes> = Mutex::new(Nodes(Vec::new()));
-    NODES.lock().registry(lnet)
-}
-
-/// The nodes of this process that have domains: as many as live, for those that are gone are dropped at every look.
-struct Nodes(Vec<Node>);
-
-struct Node {
-    /// As long as this exists, no other node gets the same place in memory.
-    lnet: Weak<dyn LNet>,
-    /// Kept while the node lives, even without domains: LNet may hold on to what a transfer machine has left.
-    registry: SharedRegistry,
-}
-
-impl Nodes {
-    fn registry(&mut self, lnet: &Arc<dyn LNet>) -> SharedRegistry {
-        self.0.retain(|node| node.lnet.strong_count() > 0);
-        let known = self.0.iter().find(|node| std::ptr::addr_eq(node.lnet.as_ptr(), Arc::as_ptr(lnet)));
-        match known {
-            Some(node) => node.registry.clone(),
-            None => {
-                let registry = SharedRegistry::default();
-                self.0.push(Node { lnet: Arc::downgrade(lnet), registry: registry.clone() });
-                registry
-            }
-        }
-    }
-}
 
 /// The addresses of all running transfer machines of a node.
 #[derive(Default)]
@@ -127,7 +84,6 @@ fn bit(tmid: TmId) -> u64 {
 mod tests {
     use std::collections::BTreeSet;
 
-    use lnet_fake::FakeLnet;
     use nlx_core::Errno;
     use proptest::prelude::*;
 
@@ -136,21 +92,6 @@ mod tests {
     fn wanted(portal: u32, tmid: Option<u32>) -> StartAddress {
         let tmid = tmid.map(|value| TmId::new(value).unwrap());
         StartAddress { nid: Nid::LOOPBACK, pid: Pid::LNET, portal, tmid }
-    }
-
-    #[test]
-    fn a_registry_is_found_by_its_node_and_goes_with_it() {
-        let mut nodes = Nodes(Vec::new());
-        let [first, second]: [Arc<dyn LNet>; 2] = [FakeLnet::new(&["0@lo"]), FakeLnet::new(&["0@lo"])];
-        let registry = nodes.registry(&first);
-        assert!(Arc::ptr_eq(&registry, &nodes.registry(&first.clone())));
-        assert!(!Arc::ptr_eq(&registry, &nodes.registry(&second)));
-        registry.lock().take(&wanted(30, Some(1))).unwrap();
-        drop(registry);
-        assert!(nodes.registry(&first).lock().take(&wanted(30, Some(1))).is_err());
-        drop(first);
-        nodes.registry(&second);
-        assert_eq!(nodes.0.len(), 1);
     }
 
     // MT-59, MT-60, MT-209, MT-222

@@ -7,11 +7,11 @@ use lnet_api::{Drive, Errno, Event, EventHandler, EventKind, LNet, LNetError, Md
 use nlx_bev_cqueue::{Consumer, Error, Heap, Producer};
 use nlx_core::{Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Queue, TmId};
 
-use crate::bell::Bell;
 use crate::buffers::Buffer;
 use crate::counters::{Random, Sequential};
 use crate::flight::{Flight, Op, OpKey};
 use crate::kcore::FaultCounters;
+use crate::notices::Notices;
 use crate::remains::Remains;
 use crate::rules::{Outcome, Verdict, decide};
 use crate::sync::{AtomicBool, AtomicU64, DOOM, LEAVE, Mutex, MutexGuard, NOTE, OnceLock, Ordering, REMAINS};
@@ -22,7 +22,7 @@ pub(crate) struct Shared {
     pub(crate) address: Address,
     pub(crate) lnet: Arc<dyn LNet>,
     pub(crate) drive: Arc<dyn Drive>,
-    pub(crate) bell: Bell,
+    pub(crate) notices: Arc<Notices>,
     faults: Arc<FaultCounters>,
     /// The producer lock: it makes one producer of the many threads that LNet calls from.
     side: Mutex<Side>,
@@ -92,7 +92,7 @@ impl Shared {
             address,
             lnet,
             drive,
-            bell: Bell::default(),
+            notices: Arc::default(),
             faults,
             side: Mutex::new(side),
             doomed: AtomicBool::new(false),
@@ -317,7 +317,7 @@ impl EventHandler for Shared {
 
     fn wake(&self) {
         self.unlink_doomed();
-        self.bell.ring();
+        self.notices.bell.ring();
         if let Some(remains) = self.remains.get() {
             // EBUSY means that the last event is yet to come, ENOENT that all is done.
             let _ = remains.clear();

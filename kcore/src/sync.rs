@@ -44,6 +44,10 @@ pub(crate) const DOOM: Rule = Rule("kcore.doom");
 /// without an MD, or the wake-up after the last event finds what is left.
 pub(crate) const REMAINS: Rule = Rule("kcore.remains");
 
+/// SYNC kcore.loss: a lost message is counted before the waiter is told that there is news, so who takes the news finds it
+/// counted.
+pub(crate) const LOSS: Rule = Rule("kcore.loss");
+
 /// One named rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rule(&'static str);
@@ -57,6 +61,11 @@ impl Rule {
     /// The ordering of the load that observes.
     pub(crate) fn acquire(self) -> Ordering {
         if self.holds() { Ordering::Acquire } else { Ordering::Relaxed }
+    }
+
+    /// The ordering of a read-modify-write that both observes and publishes: each sees all that those before it published.
+    pub(crate) fn chain(self) -> Ordering {
+        if self.holds() { Ordering::AcqRel } else { Ordering::Relaxed }
     }
 
     /// A fence that stands in one order with the other side's. `SeqCst`, because each side stores one word and then loads

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lnet_api::{
-    EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError, Md, MdHandle, MeHandle, MeSpec,
-    Polled, Put, Threshold, Unlink,
+    DropWatcher, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError, Md, MdHandle,
+    MeHandle, MeSpec, Polled, Put, Threshold, Unlink,
 };
 use lnet_nid::{Nid, Pid, Portal, ProcessId};
 use loom::cell::UnsafeCell;
@@ -270,6 +270,10 @@ impl LNet for ScriptedLnet {
     }
 
     fn set_lazy(&self, _: Portal, _: bool) {}
+
+    fn watch_drops(&self, _: Arc<dyn DropWatcher>) -> Result<(), LNetError> {
+        Ok(())
+    }
 
     fn distance(&self, nid: Nid) -> Result<lnet_api::Distance, LNetError> {
         Err(LNetError::NoRoute { nid })

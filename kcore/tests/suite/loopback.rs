@@ -10,3 +10,4 @@ fn pair() -> Pair {
 
 mod at_once;
 mod pairs;
+mod patience;

@@ -10,3 +10,4 @@ fn pair() -> Pair {
 
 mod deadlines;
 mod pairs;
+mod patience;

@@ -13,6 +13,7 @@
 
 mod cork;
 mod drive;
+mod dropped;
 mod error;
 mod event;
 mod lnd;
@@ -23,6 +24,7 @@ pub use drive::{
     Clock, Drive, Ending, EventFd, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper, Tokens, Watch, drive_shard,
     wait_until,
 };
+pub use dropped::{DropWatcher, Dropped};
 pub use error::LNetError;
 pub use event::{Event, EventHandler, EventKind};
 pub use lnd::{

@@ -2,7 +2,7 @@ use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_proto::MAX_PAYLOAD;
 use lnet_region::IoVec;
 
-use crate::{Event, EventHandler, LNetError};
+use crate::{DropWatcher, Event, EventHandler, LNetError};
 use std::sync::Arc;
 
 macro_rules! handle {
@@ -307,6 +307,14 @@ pub trait LNet: Send + Sync {
     /// it drop them again, those that wait included (`LNetClearLazyPortal`). On portal 0, the node's own, nothing ever
     /// waits.
     fn set_lazy(&self, portal: Portal, lazy: bool);
+
+    /// Has `watcher` told of every PUT that is lost from now on because no buffer takes it; it is kept as long as the node
+    /// lives. LNet has no such call: there, who has run out of buffers never learns of it. What is dropped for another
+    /// reason (a push to portal 0, a header that breaks the protocol) is only counted.
+    ///
+    /// # Errors
+    /// EBUSY if there is a watcher already: one has room for all who stand above it.
+    fn watch_drops(&self, watcher: Arc<dyn DropWatcher>) -> Result<(), LNetError>;
 
     /// How far a node is, and from which NID it is reached (`LNetDist`). EHOSTUNREACH without a way to it.
     fn distance(&self, nid: Nid) -> Result<Distance, LNetError>;

@@ -39,7 +39,7 @@ impl Engine {
         let lazy =
             portal != PING_PORTAL.index() && self.portals.get(portal).is_some_and(PortalState::is_lazy);
         if !lazy {
-            return self.discard(search.inbound, search.header);
+            return self.drop_put(search.inbound, search.header, work);
         }
         let state = &self.portals[portal];
         let mut blocked = state.blocked();
@@ -63,7 +63,7 @@ impl Engine {
         drop(blocked);
         match attempt {
             Attempt::Taken(verdict) => verdict,
-            Attempt::Refused | Attempt::Nothing => self.discard(search.inbound, search.header),
+            Attempt::Refused | Attempt::Nothing => self.drop_put(search.inbound, search.header, work),
         }
     }
 
@@ -89,7 +89,7 @@ impl Engine {
             waits.then(|| blocked.remove(state, key.index)).flatten()
         };
         let Some(delayed) = gone else { return false };
-        let _ = self.discard(&delayed.inbound, &delayed.header);
+        let _ = self.drop_put(&delayed.inbound, &delayed.header, work);
         if let Some(local) = delayed.local {
             self.end_outgoing(&local.message, Ok(()), work);
         }
@@ -171,7 +171,7 @@ impl Engine {
     }
 
     fn drop_one(&self, delayed: Delayed, work: &mut Work) {
-        let verdict = self.discard(&delayed.inbound, &delayed.header);
+        let verdict = self.drop_put(&delayed.inbound, &delayed.header, work);
         self.go_on(delayed, verdict, work);
     }
 

@@ -1,9 +1,10 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use lnet_api::{
-    Arrival, Distance, EQ_COUNT_MAX, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError,
-    Md, MdHandle, MeHandle, MeSpec, Polled, Put, RxToken, Sleeper, TxToken, Unlink, Upcalls, Verdict,
+    Arrival, Distance, DropWatcher, EQ_COUNT_MAX, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet,
+    LNetError, Md, MdHandle, MeHandle, MeSpec, Polled, Put, RxToken, Sleeper, TxToken, Unlink, Upcalls,
+    Verdict,
 };
 use lnet_cpt::PercptLock;
 use lnet_nid::{Nid, Portal, ProcessId};
@@ -45,6 +46,7 @@ pub struct Engine {
     pub(crate) ni_change: Mutex<()>,
     pub(crate) ping_target: PingTarget,
     ping_source: PingSource,
+    pub(crate) watcher: OnceLock<Arc<dyn DropWatcher>>,
     /// NIs, `0@lo` not counted.
     pub(crate) ni_count: AtomicUsize,
 }
@@ -124,6 +126,7 @@ impl Engine {
             ni_change: Mutex::new(()),
             ping_target: PingTarget::new(this.clone()),
             ping_source: PingSource::default(),
+            watcher: OnceLock::new(),
             ni_count: AtomicUsize::new(0),
             common,
         });
@@ -327,6 +330,9 @@ impl Engine {
             while let Some(way) = work.pushed.pop() {
                 self.end_push(way);
             }
+            if let Some(watcher) = self.watcher.get() {
+                work.drops.drain(..).for_each(|message| watcher.dropped(&message));
+            }
             wake::all(&mut work.wakes);
             work.garbage.clear();
         }
@@ -414,6 +420,10 @@ impl LNet for Engine {
 
     fn set_lazy(&self, portal: Portal, lazy: bool) {
         self.with(|work| self.change_lazy(portal, lazy, work));
+    }
+
+    fn watch_drops(&self, watcher: Arc<dyn DropWatcher>) -> Result<(), LNetError> {
+        self.watcher.set(watcher).map_err(|_| LNetError::Busy { object: "watcher of drops", handle: 0 })
     }
 
     fn distance(&self, nid: Nid) -> Result<Distance, LNetError> {

@@ -4,7 +4,7 @@ mod admit;
 mod search;
 mod take;
 
-use lnet_api::{Arrival, Errno, Event, EventKind, MdHandle, MdOptions, Verdict};
+use lnet_api::{Arrival, Dropped, Errno, Event, EventKind, MdHandle, MdOptions, Verdict};
 use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_proto::{Body, Header, PING_PORTAL, WireHandle};
 
@@ -75,9 +75,25 @@ impl Engine {
         let portal = portal as usize;
         match self.search(portal, &search, work) {
             Attempt::Taken(verdict) => verdict,
-            Attempt::Refused => self.discard(inbound, header),
+            Attempt::Refused => self.drop_put(inbound, header, work),
             Attempt::Nothing => self.delay(portal, &search, local, work),
         }
+    }
+
+    /// Drops a PUT for which there is no buffer; whoever watches is told when no lock is held.
+    pub(crate) fn drop_put(&self, inbound: &Inbound, header: &Header, work: &mut Work) -> Verdict {
+        if let Body::Put { match_bits, portal, .. } = header.body
+            && self.watcher.get().is_some()
+        {
+            work.drops.push(Dropped {
+                target: ProcessId::new(header.dest.nid, self.common.config.pid),
+                portal,
+                match_bits,
+                initiator: ProcessId::new(primary(inbound, header), header.src.pid),
+                length: header.payload_length,
+            });
+        }
+        self.discard(inbound, header)
     }
 
     /// A PUT to the node's own portal. One at a time, so that a peer that starts many and ends none leaves the buffers to

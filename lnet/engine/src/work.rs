@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lnet_api::{Errno, EventHandler, Lnd, Tx};
+use lnet_api::{Dropped, Errno, EventHandler, Lnd, Tx};
 use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_proto::WireHandle;
 use lnet_region::IoVec;
@@ -49,6 +49,8 @@ pub(crate) struct Work {
     pub(crate) ended: Queue<Ended>,
     /// Peers whose push is over.
     pub(crate) pushed: Queue<Way>,
+    /// Messages that nobody took, for whoever watches. Never more than one before it is told.
+    pub(crate) drops: SmallVec<[Dropped; 1]>,
     pub(crate) wakes: SmallVec<[Arc<dyn EventHandler>; INLINE]>,
     pub(crate) garbage: SmallVec<[IoVec; INLINE]>,
 }
@@ -68,18 +70,21 @@ impl Work {
             && self.acks.is_empty()
             && self.sends.is_empty()
             && self.ended.is_empty()
-            && self.pushed.is_empty();
+            && self.pushed.is_empty()
+            && self.drops.is_empty();
         !only_wakes || self.wakes.len() == INLINE || self.garbage.len() == INLINE
     }
 
     /// Whether nothing is in it and it has taken no memory, as nearly always.
     pub(crate) fn is_bare(&self) -> bool {
-        let Work { launches, acks, sends, ended, pushed, wakes, garbage } = self;
+        let Work { launches, acks, sends, ended, pushed, drops, wakes, garbage } = self;
         launches.is_bare()
             && acks.is_bare()
             && sends.is_bare()
             && ended.is_bare()
             && pushed.is_bare()
+            && drops.is_empty()
+            && !drops.spilled()
             && wakes.is_empty()
             && !wakes.spilled()
             && garbage.is_empty()
@@ -93,6 +98,7 @@ impl Work {
             && self.sends.is_empty()
             && self.ended.is_empty()
             && self.pushed.is_empty()
+            && self.drops.is_empty()
             && self.wakes.is_empty()
     }
 }

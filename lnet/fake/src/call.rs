@@ -20,6 +20,7 @@ pub enum CallKind {
     Put,
     Get,
     SetLazy,
+    WatchDrops,
     Distance,
     LocalIds,
 }
@@ -80,6 +81,8 @@ pub enum Call {
         /// Whether messages wait there from now on.
         lazy: bool,
     },
+    /// [`lnet_api::LNet::watch_drops`].
+    WatchDrops,
     /// [`lnet_api::LNet::distance`].
     Distance(Nid),
     /// [`lnet_api::LNet::local_ids`].
@@ -103,6 +106,7 @@ impl Call {
             Call::Put(_) => CallKind::Put,
             Call::Get(_) => CallKind::Get,
             Call::SetLazy { .. } => CallKind::SetLazy,
+            Call::WatchDrops => CallKind::WatchDrops,
             Call::Distance(_) => CallKind::Distance,
             Call::LocalIds => CallKind::LocalIds,
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lnet_api::{
-    Distance, EqHandle, EventHandler, Get, LNet, LNetError, Md, MdHandle, MeHandle, MeSpec, Polled, Put,
-    Unlink,
+    Distance, DropWatcher, EqHandle, EventHandler, Get, LNet, LNetError, Md, MdHandle, MeHandle, MeSpec,
+    Polled, Put, Unlink,
 };
 use lnet_nid::{Nid, Portal, ProcessId};
 use lnet_region::{ReadVec, RegionError};
@@ -165,6 +165,11 @@ impl LNet for FakeLnet {
         if let Ok((_, mut state)) = self.enter(Call::SetLazy { portal, lazy }) {
             state.tables.set_lazy(portal, lazy);
         }
+    }
+
+    fn watch_drops(&self, watcher: Arc<dyn DropWatcher>) -> Result<(), LNetError> {
+        drop(self.enter(Call::WatchDrops)?);
+        self.watcher.set(watcher).map_err(|_| LNetError::Busy { object: "watcher of drops", handle: 0 })
     }
 
     fn distance(&self, nid: Nid) -> Result<Distance, LNetError> {

@@ -2,10 +2,10 @@
 
 use std::borrow::Borrow;
 use std::cell::Cell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use lnet_api::{
-    EqHandle, Errno, Event, EventHandler, EventKind, Get, LNetError, LndError, MdHandle, MdOptions, Put,
+    DropWatcher, EqHandle, Errno, Event, EventKind, Get, LNetError, LndError, MdHandle, MdOptions, Put,
 };
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_region::IoVec;
@@ -41,7 +41,8 @@ pub struct Objects {
 /// [`FakeLnet::with_partitions`]), or that makes the call they complete in.
 pub struct FakeLnet {
     pub(crate) own: Vec<ProcessId>,
-    partitions: Partitions,
+    pub(crate) partitions: Partitions,
+    pub(crate) watcher: OnceLock<Arc<dyn DropWatcher>>,
     pub(crate) state: Mutex<State>,
     pub(crate) on_put: Mutex<Option<OnPut>>,
     pub(crate) on_get: Mutex<Option<OnGet>>,
@@ -83,6 +84,7 @@ impl FakeLnet {
         Arc::new(FakeLnet {
             own: own.collect(),
             partitions,
+            watcher: OnceLock::new(),
             state: Mutex::new(state),
             on_put: Mutex::default(),
             on_get: Mutex::default(),
@@ -225,7 +227,7 @@ impl FakeLnet {
             self.partitions.run(
                 || peer_of(&event),
                 || {
-                    call(&*handler, &event);
+                    inside(|| handler.event(&event));
                     handler.wake();
                 },
             );
@@ -345,7 +347,7 @@ impl FakeLnet {
             (event, tables.queue(eq, &event))
         };
         if let Some(handler) = handler {
-            call(&*handler, &event);
+            inside(|| handler.event(&event));
             drop(one_at_a_time);
             handler.wake();
         }
@@ -363,7 +365,7 @@ impl FakeLnet {
             (event, tables.queue(gone.eq, &event))
         };
         if let Some(handler) = handler {
-            call(&*handler, &event);
+            inside(|| handler.event(&event));
             drop(one_at_a_time);
             handler.wake();
         }
@@ -400,8 +402,8 @@ fn gone(tables: &Tables, md: MdHandle) -> String {
     }
 }
 
-/// Calls a handler, which must not call LNet meanwhile.
-fn call(handler: &dyn EventHandler, event: &Event) {
+/// Calls into the program, which must not call LNet meanwhile.
+pub(crate) fn inside(told: impl FnOnce()) {
     /// Takes the mark away, also when the handler panics.
     struct Mark;
     impl Drop for Mark {
@@ -411,7 +413,7 @@ fn call(handler: &dyn EventHandler, event: &Event) {
     }
     IN_EVENT.set(true);
     let _mark = Mark;
-    handler.event(event);
+    told();
 }
 
 /// Puts a payload where its event says it is.

@@ -109,6 +109,7 @@
 //! | an event that LNet would never give | [`Happening::impossible`], [`FakeLnet::inject_stray`] |
 //! | the handle of an MD that the program keeps to itself | of a posted one, by where it is posted: [`FakeLnet::matching`]; of one in use: [`FakeLnet::puts`], [`FakeLnet::gets`], or [`FakeLnet::calls_of`] with [`CallKind::MdUnlink`] |
 //! | a message that comes to whoever waits for it | [`FakeLnet::matching`], then [`FakeLnet::inject`] |
+//! | a message that nobody waits for | [`FakeLnet::lose_put`] |
 //! | the bytes | [`FakeLnet::payload`]; [`Happening::bytes`] writes them |
 //! | an unlink that races with a message | [`FakeLnet::set_busy`] |
 //! | events on other threads, as in a node of several CPU partitions | [`FakeLnet::with_partitions`] |
@@ -132,6 +133,7 @@ mod call;
 mod calls;
 mod descriptor;
 mod drive;
+mod dropping;
 mod fake;
 mod happening;
 mod log;

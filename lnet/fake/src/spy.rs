@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lnet_api::{
-    Distance, EqHandle, Errno, Event, EventHandler, Get, LNet, LNetError, Md, MdHandle, MeHandle, MeSpec,
-    Polled, Put, Unlink,
+    Distance, DropWatcher, EqHandle, Errno, Event, EventHandler, Get, LNet, LNetError, Md, MdHandle,
+    MeHandle, MeSpec, Polled, Put, Unlink,
 };
 use lnet_nid::{Nid, Portal, ProcessId};
 use parking_lot::Mutex;
@@ -218,6 +218,11 @@ impl LNet for Spy {
         // It cannot be refused.
         let _ = self.enter(Call::SetLazy { portal, lazy });
         self.lnet.set_lazy(portal, lazy);
+    }
+
+    fn watch_drops(&self, watcher: Arc<dyn DropWatcher>) -> Result<(), LNetError> {
+        self.enter(Call::WatchDrops)?;
+        self.lnet.watch_drops(watcher)
     }
 
     fn distance(&self, nid: Nid) -> Result<Distance, LNetError> {

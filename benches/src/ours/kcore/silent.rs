@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use lnet_api::{
-    Clock, Distance, Drive, EqHandle, EventHandler, Get, LNet, LNetError, Md, MdHandle, MeHandle, MeSpec,
+    Clock, Distance, Drive, DropWatcher, EqHandle, EventHandler, Get, LNet, LNetError, Md, MdHandle, MeHandle, MeSpec,
     Polled, Put, Tokens, Unlink,
 };
 use lnet_nid::{Nid, Portal, ProcessId};
@@ -95,6 +95,10 @@ impl LNet for Silent {
     }
 
     fn set_lazy(&self, _: Portal, _: bool) {}
+
+    fn watch_drops(&self, _: Arc<dyn DropWatcher>) -> Result<(), LNetError> {
+        Ok(())
+    }
 
     fn distance(&self, nid: Nid) -> Result<Distance, LNetError> {
         Ok(Distance { hops: 0, order: 0, source: nid })

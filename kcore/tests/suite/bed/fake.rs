@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use lnet_api::{AckRequest, Errno, EventKind, LNet, MdHandle};
+use lnet_api::{AckRequest, Dropped, Errno, EventKind, LNet, MdHandle};
 use lnet_fake::{Call, FakeLnet, Happening};
-use lnet_nid::{Portal, ProcessId};
+use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_proto::WireHandle;
 
 use super::{Arriving, Body, Finish, OWN_NID, Outgoing, World};
@@ -16,6 +16,12 @@ pub(crate) struct FakeWorld {
 impl FakeWorld {
     pub(crate) fn new(partitions: usize) -> FakeWorld {
         FakeWorld { fake: FakeLnet::with_partitions(&[OWN_NID, "0@lo"], partitions) }
+    }
+
+    /// Nobody takes a PUT.
+    fn lose(&self, initiator: ProcessId, portal: u32, match_bits: MatchBits, bytes: usize) {
+        let target = ProcessId::lnet(OWN_NID.parse().unwrap());
+        self.fake.lose_put(&Dropped { target, portal, match_bits, initiator, length: bytes as u32 });
     }
 
     /// A happening on which the last word is not spoken: whoever unlinks the MD meanwhile finds it in use.
@@ -85,7 +91,12 @@ impl World for FakeWorld {
         match &message.body {
             Body::Put { portal, bits, hdr_data, payload } => {
                 let put = Happening::put().bytes(payload.clone()).hdr_data(*hdr_data);
-                self.begin(matching(EventKind::Put, *portal, *bits)?, put.from(from))
+                let taken = matching(EventKind::Put, *portal, *bits)
+                    .and_then(|md| self.begin(md, put.from(from).match_bits(*bits)));
+                if taken.is_none() {
+                    self.lose(from, *portal, *bits, payload.len());
+                }
+                taken
             }
             Body::Get { portal, bits, length } => {
                 let get = Happening::get().length(*length).from(from);

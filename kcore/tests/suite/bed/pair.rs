@@ -111,6 +111,16 @@ impl Pair {
         side.tm.event_get().expect("there is one")
     }
 
+    /// Waits until so many messages for a side were lost, however long it takes.
+    pub(crate) fn until_dropped(&self, side: &Side, messages: u64) {
+        let deadline_ns = side.core.now_ns() + HUNG_NS;
+        while side.tm.dropped() < messages {
+            assert!(self.comes_by_itself() && side.core.now_ns() < deadline_ns, "nothing was lost");
+            side.tm.event_wait(Some(deadline_ns));
+        }
+        assert_eq!(side.tm.dropped(), messages);
+    }
+
     /// Whether waiting helps.
     fn comes_by_itself(&self) -> bool {
         matches!(self.between, Between::Tcp { .. })

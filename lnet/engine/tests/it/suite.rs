@@ -10,6 +10,7 @@ mod chaos;
 mod common;
 mod credits;
 mod direct;
+mod dropped;
 mod failures;
 mod hostile;
 mod insertion;

@@ -1,0 +1,141 @@
+//! What the domains of a node share: who has which address, whom to tell of lost messages, which portals are lazy.
+//!
+//! Uniqueness over the whole host follows from two facts (S-404). All domains of a node share this, because it is found by
+//! the node itself ([`of`]). And a NID belongs to one node of the host (of a network namespace, strictly): a second one, in
+//! whatever process, is refused the claim to it, and told who has it. Only `0@lo` is every node's, and nothing that is sent
+//! there leaves the node.
+
+use std::sync::{Arc, Weak};
+
+use hashbrown::HashMap;
+use lnet_api::{DropWatcher, Dropped, LNet};
+use nlx_core::{Address, MatchCounter, Portal, TmId, split_match_bits};
+use parking_lot::{Mutex, RwLock};
+
+use crate::notices::Notices;
+use crate::registry::Registry;
+
+/// What the domains of one node share.
+#[derive(Default)]
+pub(crate) struct Node {
+    pub(crate) registry: Mutex<Registry>,
+    machines: RwLock<HashMap<Address, Arc<Notices>, foldhash::fast::RandomState>>,
+    /// How many transfer machines want each portal lazy. Held while LNet is told, so that it hears of the changes in the
+    /// order in which they were made. Nothing that LNet calls meanwhile takes it.
+    lazy: Mutex<LazyPortals>,
+}
+
+struct LazyPortals([usize; Portal::COUNT]);
+
+impl Default for LazyPortals {
+    fn default() -> LazyPortals {
+        LazyPortals([0; Portal::COUNT])
+    }
+}
+
+/// What the domains of this node share, the same for everybody who asks while the node lives.
+pub(crate) fn of(lnet: &Arc<dyn LNet>) -> Arc<Node> {
+    static NODES: Mutex<Nodes> = Mutex::new(Nodes(Vec::new()));
+    NODES.lock().find(lnet)
+}
+
+/// The nodes of this process that have domains: as many as live, for those that are gone are dropped at every look.
+struct Nodes(Vec<Known>);
+
+struct Known {
+    /// As long as this exists, no other node gets the same place in memory.
+    lnet: Weak<dyn LNet>,
+    /// Kept while the node lives, even without domains: LNet may hold on to what a transfer machine has left.
+    node: Arc<Node>,
+}
+
+impl Nodes {
+    fn find(&mut self, lnet: &Arc<dyn LNet>) -> Arc<Node> {
+        self.0.retain(|known| known.lnet.strong_count() > 0);
+        let known = self.0.iter().find(|known| std::ptr::addr_eq(known.lnet.as_ptr(), Arc::as_ptr(lnet)));
+        match known {
+            Some(known) => known.node.clone(),
+            None => {
+                let node = Arc::<Node>::default();
+                if let Err(error) = lnet.watch_drops(node.clone()) {
+                    tracing::warn!(%error, "messages without a receive buffer will not be counted");
+                }
+                self.0.push(Known { lnet: Arc::downgrade(lnet), node: node.clone() });
+                node
+            }
+        }
+    }
+}
+
+impl Node {
+    /// From now on a transfer machine hears of messages that were lost.
+    pub(crate) fn enter(&self, address: Address, notices: Arc<Notices>) {
+        self.machines.write().insert(address, notices);
+    }
+
+    /// And no more.
+    pub(crate) fn leave(&self, address: &Address) {
+        self.machines.write().remove(address);
+    }
+
+    /// Another transfer machine wants this portal lazy.
+    pub(crate) fn want_lazy(&self, lnet: &dyn LNet, portal: Portal) {
+        let wanted = &mut self.lazy.lock().0[portal.index()];
+        *wanted += 1;
+        if *wanted == 1 {
+            lnet.set_lazy(portal, true);
+        }
+    }
+
+    /// One of those that want it lazy is gone.
+    pub(crate) fn unwant_lazy(&self, lnet: &dyn LNet, portal: Portal) {
+        let wanted = &mut self.lazy.lock().0[portal.index()];
+        *wanted -= 1;
+        if *wanted == 0 {
+            lnet.set_lazy(portal, false);
+        }
+    }
+}
+
+impl DropWatcher for Node {
+    /// Counts what was meant for a queue of receive buffers. Whoever had the buffer that a bulk transfer came too late for has
+    /// been told how that operation ended.
+    fn dropped(&self, message: &Dropped) {
+        let (tmid, counter) = split_match_bits(message.match_bits);
+        let Ok(tmid) = TmId::new(tmid) else { return };
+        if counter != MatchCounter::UNSOLICITED {
+            return;
+        }
+        let Dropped { target, portal, .. } = *message;
+        let address = Address { nid: target.nid, pid: target.pid, portal, tmid };
+        let notices = self.machines.read().get(&address).cloned();
+        if let Some(notices) = notices {
+            notices.lost();
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use lnet_fake::FakeLnet;
+    use nlx_core::StartAddress;
+
+    use super::*;
+
+    #[test]
+    fn what_domains_share_is_found_by_their_node_and_goes_with_it() {
+        let mut nodes = Nodes(Vec::new());
+        let [first, second]: [Arc<dyn LNet>; 2] = [FakeLnet::new(&["0@lo"]), FakeLnet::new(&["0@lo"])];
+        let node = nodes.find(&first);
+        assert!(Arc::ptr_eq(&node, &nodes.find(&first.clone())));
+        assert!(!Arc::ptr_eq(&node, &nodes.find(&second)));
+        let wanted: StartAddress = "0@lo:12345:30:1".parse().unwrap();
+        node.registry.lock().take(&wanted).unwrap();
+        drop(node);
+        assert!(nodes.find(&first).registry.lock().take(&wanted).is_err());
+        drop(first);
+        nodes.find(&second);
+        assert_eq!(nodes.0.len(), 1);
+    }
+}

@@ -1,0 +1,37 @@
+//! What the waiter of a transfer machine is told beside its events: messages for which it had no buffer.
+
+use crate::bell::Bell;
+use crate::sync::{AtomicBool, AtomicU64, LOSS, Ordering};
+
+/// A transfer machine as whoever drops messages for it sees it. It outlives the transfer machine as long as one of them
+/// needs it.
+#[derive(Default)]
+pub(crate) struct Notices {
+    pub(crate) bell: Bell,
+    /// Messages that were lost for want of a receive buffer (X13).
+    dropped: AtomicU64,
+    /// The waiter has not heard of some of them.
+    news: AtomicBool,
+}
+
+impl Notices {
+    /// A message was lost. However many are, the waiter is woken once until it has taken notice.
+    pub(crate) fn lost(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+        // SYNC kcore.loss
+        if !self.news.swap(true, LOSS.chain()) {
+            self.bell.ring();
+        }
+    }
+
+    /// Whether messages were lost since this was asked last; for the waiter alone.
+    pub(crate) fn take_news(&self) -> bool {
+        // SYNC kcore.loss
+        self.news.load(Ordering::Relaxed) && self.news.swap(false, LOSS.chain())
+    }
+
+    /// How many messages were lost.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}

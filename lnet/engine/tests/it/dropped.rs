@@ -1,0 +1,173 @@
+//! Who watches hears of each PUT that no buffer takes, and of nothing else.
+
+use lnet_api::{
+    AckRequest, Arrival, DropWatcher, Dropped, Errno, LNet, MdOptions, RxContext, Upcalls, Verdict,
+};
+use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
+use lnet_proto::{Body, Header, WireHandle};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+use super::common::*;
+
+/// Remembers what it hears.
+#[derive(Default)]
+struct Watcher(Mutex<Vec<Dropped>>);
+
+impl Watcher {
+    fn of(node: &Node) -> Arc<Watcher> {
+        let watcher = Arc::new(Watcher::default());
+        node.engine.watch_drops(watcher.clone()).unwrap();
+        watcher
+    }
+
+    fn lengths(&self) -> Vec<u32> {
+        std::mem::take(&mut *self.0.lock()).iter().map(|message| message.length).collect()
+    }
+}
+
+impl DropWatcher for Watcher {
+    fn dropped(&self, message: &Dropped) {
+        self.0.lock().push(*message);
+    }
+}
+
+fn pair() -> (Arc<Network>, Node, Node, Arc<Watcher>) {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    let watcher = Watcher::of(&b);
+    (network, a, b, watcher)
+}
+
+fn send(from: &Node, to: ProcessId, bits: u64, bytes: usize) {
+    from.put(from.bind(&pattern(bytes, 1), 1), to, bits, AckRequest::NoAck).unwrap();
+}
+
+#[test]
+fn a_message_that_nothing_matches_is_told_with_what_its_header_says() {
+    let (network, a, b, watcher) = pair();
+    send(&a, b.id(), 7, 5);
+    network.run();
+    let told = std::mem::take(&mut *watcher.0.lock());
+    let (portal, match_bits) = (portal().get(), MatchBits(7));
+    assert_eq!(told, [Dropped { target: b.id(), portal, match_bits, initiator: a.id(), length: 5 }]);
+    assert_eq!(b.engine.counters().drop_count, 1);
+}
+
+#[test]
+fn what_does_not_fit_its_buffer_or_finds_it_in_use_is_told() {
+    let (network, a, b, watcher) = pair();
+    let buffer = memory(10);
+    b.expect(1, &buffer, MdOptions::OP_PUT);
+    send(&a, b.id(), 1, 11);
+    network.run();
+    assert_eq!(watcher.lengths(), [11]);
+    let reading = buffer.read(0..10).unwrap();
+    send(&a, b.id(), 1, 9);
+    network.run();
+    assert_eq!(watcher.lengths(), [9]);
+    drop(reading);
+    send(&a, b.id(), 1, 8);
+    network.run();
+    assert_eq!((watcher.lengths().len(), b.events().len()), (0, 1));
+}
+
+/// The PID of the target is the node's, whatever the header says: nothing is found by it.
+#[test]
+fn a_message_of_the_node_to_itself_is_told() {
+    let (_network, _, b, watcher) = pair();
+    for (nid, pid) in [(b.nid, Pid::LNET), (Nid::LOOPBACK, Pid(99))] {
+        send(&b, ProcessId::new(nid, pid), 1, 3);
+        let told = std::mem::take(&mut *watcher.0.lock());
+        let told: Vec<_> = told.iter().map(|message| (message.target, message.initiator.nid)).collect();
+        assert_eq!(told, [(ProcessId::lnet(nid), nid)]);
+    }
+}
+
+#[test]
+fn what_a_lazy_portal_keeps_is_not_told_before_it_is_lost() {
+    let network = Network::new();
+    let mut config = lnet::EngineConfig::new(Pid::LNET, 1);
+    config.limits.delayed = 3;
+    let (a, b) = (Node::new(&network, 2), Node::with_config(&network, 3, config));
+    let watcher = Watcher::of(&b);
+    b.engine.set_lazy(portal(), true);
+    (1..=4).for_each(|bytes| send(&a, b.id(), 1, bytes));
+    network.run();
+    // There is room for three.
+    assert_eq!(watcher.lengths(), [4]);
+    b.expect(1, &memory(0), MdOptions::OP_PUT);
+    // Of the three none fits: the first is tried, and each behind it.
+    assert_eq!(watcher.lengths(), [1, 2, 3]);
+    send(&a, b.id(), 2, 5);
+    send(&b, b.id(), 2, 6);
+    network.run();
+    assert!(watcher.lengths().is_empty());
+    b.engine.set_lazy(portal(), false);
+    let mut lengths = watcher.lengths();
+    lengths.sort_unstable();
+    assert_eq!(lengths, [5, 6]);
+}
+
+#[test]
+fn what_waits_is_told_when_its_connection_or_its_interface_goes() {
+    let (network, a, b, watcher) = pair();
+    b.engine.set_lazy(portal(), true);
+    let Packet { header, .. } = put_from(&b, a.nid, 1, vec![0; 4]);
+    let arrival = Arrival { ni: b.nid, from: a.id(), header: &header, rx: RxContext(9) };
+    let Verdict::Delay(token) = b.engine.parse(&arrival) else { panic!("it waits") };
+    assert!(b.engine.forget_delayed(token));
+    assert!(!b.engine.forget_delayed(token));
+    assert_eq!(watcher.lengths(), [4]);
+    send(&a, b.id(), 1, 5);
+    network.run();
+    b.engine.remove_ni(b.nid).unwrap();
+    assert_eq!(watcher.lengths(), [5]);
+}
+
+/// GETs are told to those who ask, by silence; answers that are late and pushes are of no interest; who breaks the
+/// protocol, or claims to be this node, sends nothing that somebody misses.
+#[test]
+fn nothing_else_is_told() {
+    let (network, a, b, watcher) = pair();
+    a.get(a.bind(&memory(4), 2), b.id(), 1).unwrap();
+    network.run();
+    let from = |src: ProcessId, body| Header { dest: b.id(), src, payload_length: 0, body };
+    let handle = WireHandle::new(1, 2);
+    let put =
+        |portal, ack_wmd| Body::Put { ack_wmd, match_bits: MatchBits::PING, hdr_data: 0, portal, offset: 0 };
+    for header in [
+        from(a.id(), Body::Ack { dst_wmd: handle, match_bits: MatchBits(1), mlength: 0 }),
+        from(a.id(), Body::Reply { dst_wmd: handle }),
+        from(a.id(), put(0, WireHandle::NONE)),
+        from(b.id(), put(34, WireHandle::NONE)),
+    ] {
+        let arrival = Arrival { ni: b.nid, from: a.id(), header: &header, rx: RxContext(9) };
+        let _ = b.engine.parse(&arrival);
+    }
+    assert!(watcher.lengths().is_empty());
+    assert!(b.engine.counters().drop_count >= 4);
+}
+
+/// A peer can name any portal.
+#[test]
+fn a_portal_that_is_none_is_told_as_it_came() {
+    let (_network, a, b, watcher) = pair();
+    for portal in [64, u32::MAX] {
+        let body =
+            Body::Put { ack_wmd: WireHandle::NONE, match_bits: MatchBits(1), hdr_data: 0, portal, offset: 0 };
+        let header = Header { dest: b.id(), src: a.id(), payload_length: 0, body };
+        let arrival = Arrival { ni: b.nid, from: a.id(), header: &header, rx: RxContext(9) };
+        assert!(matches!(b.engine.parse(&arrival), Verdict::Discard));
+        assert_eq!(watcher.0.lock().pop().map(|told| told.portal), Some(portal));
+    }
+}
+
+#[test]
+fn there_is_one_watcher() {
+    let (network, a, b, watcher) = pair();
+    assert_eq!(errno(b.engine.watch_drops(Arc::new(Watcher::default()))), Errno::EBUSY);
+    send(&a, b.id(), 1, 5);
+    network.run();
+    assert_eq!(watcher.lengths(), [5]);
+}
