@@ -120,7 +120,6 @@
 //! | --- | --- |
 //! | `domain` | [`Domain`] |
 //! | `buffer` | [`Buffer`], [`Reading`], [`Writing`] |
-//! | `pool` | [`BufferPool`]: buffers that are used again |
 //! | `builder`, `thread` | [`MachineBuilder`]; the event thread of those with callbacks |
 //! | `machine` | [`TransferMachine`], [`Machine`]: its operations, and cancelling them |
 //! | `start`, `batch` | starting operations, one or several together: [`Batch`] |
@@ -129,6 +128,7 @@
 //! | `async_machine` | [`AsyncMachine`]: operations as futures, [`Completion`]; [`NextMessage`] |
 //! | `operations`, `deadlines` | what is in flight, and until when |
 //! | `event`, `tm_event`, `owner` | [`Event`], [`Message`]; [`TmEvent`]; who gets them |
+//! | [`request`] | requests and answers with deadlines and retries: [`request::Requester`], [`request::Responder`] |
 //! | `end_point` | [`EndPoint`] |
 //! | `statistics` | [`QueueStatistics`] |
 //! | `error` | [`Error`], [`Refused`] |
@@ -148,7 +148,7 @@ mod large;
 mod machine;
 mod operations;
 mod owner;
-mod pool;
+pub mod request;
 mod start;
 mod statistics;
 mod stop;
@@ -167,7 +167,6 @@ pub use event::{Event, Message};
 pub use large::Offer;
 pub use machine::{Machine, Receive, TmState, TransferMachine};
 pub use operations::OpId;
-pub use pool::{BufferPool, Colour, PoolCounts, PoolOptions};
 pub use start::Started;
 pub use statistics::QueueStatistics;
 pub use tm_event::TmEvent;

@@ -1,0 +1,267 @@
+//! Requests and their answers, over messages: with a deadline, and retries.
+//!
+//! A message can be lost without anybody being told: no receive buffer was posted at the moment (motr-transport 2.14), the
+//! connection broke, the peer was started anew. A [`Requester`] sends a request again until it is answered, and a
+//! [`Responder`] knows a request that it has seen. Both run on an application-driven transfer machine each, and in the thread
+//! that calls them.
+//!
+//! ```
+//! use nlx::request::{Requester, RequestOptions, Responder, ResponderOptions};
+//! use nlx::{Domain, NodeConfig, TmOptions};
+//!
+//! let domain = Domain::in_process(&NodeConfig::new())?;
+//! let tm = |address| domain.transfer_machine(address, TmOptions::default());
+//! let mut server = Responder::new(tm("0@lo:12345:31:1")?, ResponderOptions::default())?;
+//! let mut client = Requester::new(tm("0@lo:12345:31:*")?, RequestOptions::default())?;
+//! std::thread::spawn(move || {
+//!     while let Ok(Some(request)) = server.next(None) {
+//!         let answer: Vec<u8> = request.iter().rev().copied().collect();
+//!         server.answer(&request, &answer).expect("it is as long as the request");
+//!     }
+//! });
+//! let server = client.machine().end_point("0@lo:12345:31:1")?;
+//! assert_eq!(&*client.call(&server, b"stressed")?, b"desserts");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # How often a request runs
+//!
+//! | [`Delivery`] | answered | not answered |
+//! | --- | --- | --- |
+//! | `AtMostOnce` | it has run once | it has run once, or not at all |
+//! | `AtLeastOnce` | it has run once, or more often | it has run any number of times |
+//!
+//! For the first, a client opens a session with a server when it first calls it, which takes one more round trip. The server
+//! remembers the last answer of each of the session's slots, of which a client has as many as it may have requests in
+//! flight; so its memory is bounded, and the answer is still there when its request comes again. A server that has
+//! forgotten the session, because it was started anew or had to make room, cannot tell whether a request has run: that is
+//! [`RequestError::Forgotten`], and what to do about it is the program's to know. Later calls open a new session.
+//!
+//! Delays grow from [`RequestOptions::retry_after`] by doubling, each up to a quarter shorter by chance.
+//!
+//! # What it is not
+//!
+//! Not for bulk: a request and its answer are messages ([`RequestOptions::message_max`]). Large data travels by bulk
+//! operations whose descriptors they carry. And both sides trust the network as LNet does: whoever can send messages can
+//! send requests.
+
+use std::fmt;
+use std::time::Duration;
+
+use nlx_core::Errno;
+
+use crate::Error;
+
+mod calls;
+mod mailbox;
+mod requester;
+mod responder;
+mod sessions;
+mod wire;
+
+pub use requester::{Answer, Finished, Requester};
+pub use responder::{Request, Responder};
+
+/// How long an answer may take to leave; a client that waits for it asks again.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often a request may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Delivery {
+    /// Once, or not at all.
+    #[default]
+    AtMostOnce,
+    /// Each time that it comes. For requests that may be repeated without harm: it needs no session, and nothing of it is
+    /// remembered.
+    AtLeastOnce,
+}
+
+/// How a client asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestOptions {
+    /// After this time a call ends without an answer.
+    pub deadline: Duration,
+    /// The first time that an answer is waited for until the request is sent again; it doubles each time.
+    pub retry_after: Duration,
+    /// The longest such time.
+    pub retry_max: Duration,
+    /// Bytes of a message, 40 of which are the header; at most what a buffer may have. Both sides should have the same.
+    pub message_max: usize,
+    /// Calls in flight at each server, at most 64.
+    pub in_flight_max: usize,
+    /// How often a request may run.
+    pub delivery: Delivery,
+}
+
+impl Default for RequestOptions {
+    fn default() -> RequestOptions {
+        RequestOptions {
+            deadline: Duration::from_secs(30),
+            // Longer than an answer takes, shorter than a person notices.
+            retry_after: Duration::from_millis(500),
+            retry_max: Duration::from_secs(8),
+            message_max: 4096,
+            in_flight_max: 64,
+            delivery: Delivery::AtMostOnce,
+        }
+    }
+}
+
+/// How a server answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResponderOptions {
+    /// Bytes of a message, 40 of which are the header.
+    pub message_max: usize,
+    /// Clients to remember. Each costs up to 64 answers, as many as it has had in flight at a time: with these defaults at
+    /// most 256 MiB, if all clients use all they may.
+    pub sessions_max: usize,
+    /// A client that was heard of within this time is not forgotten to make room for another, which is refused instead.
+    /// Longer than the deadline of any client's calls, or these may fail as forgotten.
+    pub session_idle: Duration,
+}
+
+impl Default for ResponderOptions {
+    fn default() -> ResponderOptions {
+        ResponderOptions { message_max: 4096, sessions_max: 1024, session_idle: Duration::from_secs(60) }
+    }
+}
+
+/// Names a call of a requester.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId(u64);
+
+impl CallId {
+    fn new(tenancy: u32, index: u32) -> CallId {
+        CallId(u64::from(tenancy) << 32 | u64::from(index))
+    }
+
+    fn index(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    fn tag(self) -> u64 {
+        self.0
+    }
+
+    fn from_tag(tag: u64) -> CallId {
+        CallId(tag)
+    }
+}
+
+impl fmt::Debug for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CallId({}.{})", self.index(), self.0 >> 32)
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The deadline has passed.
+    #[error("no answer by the deadline, after the request was sent {sent} times")]
+    Unanswered {
+        /// How often the request was sent; 0 if no session could be had.
+        sent: u32,
+    },
+    /// The server does not know any more whether it has run the request.
+    #[error(
+        "the server has forgotten the session: whether the request, sent {sent} times, has run is unknown"
+    )]
+    Forgotten {
+        /// How often the request was sent. If once, it has not run, unless the network has repeated it.
+        sent: u32,
+    },
+    /// The server has run the request, and says that it failed.
+    #[error("the server refuses the request: {errno}")]
+    Refused {
+        /// What it says.
+        errno: Errno,
+    },
+    /// The program has given the call up.
+    #[error("the call was given up")]
+    GivenUp,
+    /// The message does not fit.
+    #[error("{bytes} bytes do not fit into a message, which holds {limit}")]
+    TooLong {
+        /// What was to be sent.
+        bytes: usize,
+        /// What can be.
+        limit: usize,
+    },
+    /// Too many calls are in flight.
+    #[error("{limit} calls are in flight at this server already")]
+    Busy {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The transfer machine, memory or the system is the reason.
+    #[error(transparent)]
+    Machine(#[from] Error),
+}
+
+impl RequestError {
+    /// The errno that fits.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            RequestError::Unanswered { .. } => Errno::ETIMEDOUT,
+            RequestError::Forgotten { .. } => Errno::ESTALE,
+            RequestError::Refused { errno } => *errno,
+            RequestError::GivenUp => Errno::ECANCELED,
+            RequestError::TooLong { .. } => Errno::EMSGSIZE,
+            RequestError::Busy { .. } => Errno::EAGAIN,
+            RequestError::Machine(error) => error.errno(),
+        }
+    }
+}
+
+/// What a requester has counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct RequestCounters {
+    /// Calls begun.
+    pub calls: u64,
+    /// Calls answered, with a refusal of the server's or without.
+    pub answered: u64,
+    /// Calls whose deadline has passed.
+    pub unanswered: u64,
+    /// Calls of which the server has forgotten whether they ran.
+    pub forgotten: u64,
+    /// Requests sent again.
+    pub retries: u64,
+    /// Times that a session was asked for.
+    pub opens: u64,
+    /// Answers to calls that had ended without one. Dropped.
+    pub late: u64,
+    /// Answers to calls that were answered already. Dropped.
+    pub duplicates: u64,
+    /// Messages from somebody who was not asked, or to an earlier program at this address. Dropped.
+    pub strays: u64,
+    /// Messages that are no answers. Dropped.
+    pub malformed: u64,
+}
+
+/// What a responder has counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ResponderCounters {
+    /// Requests given to the program.
+    pub requests: u64,
+    /// Requests that had run, and were answered again.
+    pub repeated: u64,
+    /// Requests that came again while they ran, or that their clients had given up. Dropped.
+    pub ignored: u64,
+    /// Requests of sessions that are unknown. Refused.
+    pub stale: u64,
+    /// Sessions refused because there are as many as may be.
+    pub full: u64,
+    /// Messages that are no requests. Dropped.
+    pub malformed: u64,
+}
+
+/// A number that nobody else has.
+fn random() -> Result<u64, Error> {
+    // 0 stands for none.
+    getrandom::u64().map(|number| number.max(1)).map_err(|_| Error::Random)
+}

@@ -1,0 +1,218 @@
+//! The client's side.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Deref;
+use std::time::Duration;
+
+use super::calls::{Action, Calls, Ended};
+use super::mailbox::{Arrival, Mailbox, THERE_MAX};
+use super::wire::{HEADER, Header};
+use super::{CallId, RequestCounters, RequestError, RequestOptions};
+use crate::{EndPoint, Error, Machine, Message, TransferMachine};
+
+/// The tag of what is sent, but belongs to no call.
+const NO_CALL: u64 = 0;
+
+/// Asks servers ([`super::Responder`]), and brings their answers.
+///
+/// A request that gets no answer is sent again, at growing intervals, until its deadline: a server that has no receive
+/// buffer at the moment loses messages, and so does a network. What that means for a request is said by
+/// [`super::Delivery`].
+///
+/// It drives its transfer machine itself, in [`Requester::wait`] and [`Requester::call`]: nothing happens outside of them.
+pub struct Requester {
+    mailbox: Mailbox,
+    calls: Calls,
+    finished: VecDeque<Finished>,
+}
+
+/// A call has ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// Which one.
+    pub call: CallId,
+    /// The answer, or why there is none.
+    pub outcome: Result<Answer, RequestError>,
+    /// From its start to its end.
+    pub after: Duration,
+}
+
+/// The bytes that a server has answered, lent out of a receive buffer: two such buffers are all there is, so an answer that
+/// is kept for long should be copied.
+#[derive(Debug)]
+pub struct Answer(Message);
+
+impl Deref for Answer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.get(HEADER..).unwrap_or_default()
+    }
+}
+
+impl Requester {
+    /// Asks from this transfer machine, which is application-driven and has no other use.
+    ///
+    /// # Errors
+    /// [`Error::Delivery`] for one with callbacks; what [`Machine::receive`] says, or the system's generator of random
+    /// numbers.
+    pub fn new(tm: TransferMachine, options: RequestOptions) -> Result<Requester, RequestError> {
+        let mailbox = Mailbox::new(tm, options.message_max)?;
+        Ok(Requester { mailbox, calls: Calls::new(super::random()?, options), finished: VecDeque::new() })
+    }
+
+    /// Asks, and waits for the answer. Answers to other calls wait for [`Requester::wait`] meanwhile.
+    ///
+    /// # Errors
+    /// As [`Requester::start`], and those of the call itself.
+    pub fn call(&mut self, server: &EndPoint, request: &[u8]) -> Result<Answer, RequestError> {
+        let call = self.start(server, request)?;
+        loop {
+            if let Some(place) = self.finished.iter().position(|finished| finished.call == call)
+                && let Some(finished) = self.finished.remove(place)
+            {
+                return finished.outcome;
+            }
+            self.turn(None)?;
+        }
+    }
+
+    /// Begins a call; [`Requester::wait`] brings its end.
+    ///
+    /// # Errors
+    /// EMSGSIZE for a request that is too long, EAGAIN with as many in flight at this server as the options allow, ENOMEM.
+    pub fn start(&mut self, server: &EndPoint, request: &[u8]) -> Result<CallId, RequestError> {
+        let limit = self.mailbox.body_max();
+        if request.len() > limit {
+            return Err(RequestError::TooLong { bytes: request.len(), limit });
+        }
+        self.calls.check_room(server)?;
+        let buffer = self.mailbox.filled(request)?;
+        let call = self.calls.begin(server, buffer, request.len() as u32, self.mailbox.machine().now_ns());
+        self.act();
+        Ok(call)
+    }
+
+    /// The next call that has ended; `None` when the timeout has passed. `None` as timeout waits until one has.
+    ///
+    /// # Errors
+    /// As [`Machine::wait`].
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Option<Finished>, RequestError> {
+        let deadline_ns = timeout.map(|timeout| self.mailbox.machine().deadline(timeout));
+        let mut late = 0;
+        loop {
+            if let Some(finished) = self.finished.pop_front() {
+                return Ok(Some(finished));
+            }
+            let now_ns = self.mailbox.machine().now_ns();
+            let passed = deadline_ns.is_some_and(|deadline_ns| now_ns >= deadline_ns);
+            late += usize::from(passed);
+            let found = self.turn(deadline_ns)?;
+            if passed && self.finished.is_empty() && (!found || late >= THERE_MAX) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Ends a call before its time, if it has not ended: its last event comes at once. The server may run it all the same.
+    pub fn give_up(&mut self, call: CallId) -> bool {
+        let ended = self.calls.give_up(call, self.mailbox.machine().now_ns());
+        let was_there = ended.is_some();
+        ended.into_iter().for_each(|ended| self.finish(ended, None));
+        was_there
+    }
+
+    /// Calls that have not ended.
+    pub fn in_flight(&self) -> usize {
+        self.calls.in_flight()
+    }
+
+    /// What has been counted since the start.
+    pub fn counters(&self) -> RequestCounters {
+        self.calls.counters
+    }
+
+    /// The transfer machine: for end points and statistics. Its events are this object's.
+    pub fn machine(&self) -> &Machine {
+        self.mailbox.machine()
+    }
+
+    /// Waits for one thing to happen, until then or until something is due; gives whether one has.
+    fn turn(&mut self, deadline_ns: Option<u64>) -> Result<bool, Error> {
+        self.act();
+        let until_ns = [deadline_ns, self.calls.next_ns()].into_iter().flatten().min();
+        let now_ns = self.mailbox.machine().now_ns();
+        let timeout = until_ns.map(|until_ns| Duration::from_nanos(until_ns.saturating_sub(now_ns)));
+        let timeout = if self.finished.is_empty() { timeout } else { Some(Duration::ZERO) };
+        let arrival = self.mailbox.wait(timeout)?;
+        let found = arrival.is_some();
+        arrival.into_iter().for_each(|arrival| self.arrived(arrival));
+        self.act();
+        Ok(found)
+    }
+
+    fn arrived(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::Sent { tag, buffer } => {
+                let over = self.calls.returned(CallId::from_tag(tag), buffer);
+                over.into_iter().for_each(|buffer| self.mailbox.put(buffer));
+            }
+            Arrival::Message { header, message, from } => {
+                let now_ns = self.mailbox.machine().now_ns();
+                if let Some(ended) = self.calls.heard(&header, &from, now_ns) {
+                    self.finish(ended, Some(message));
+                }
+            }
+            Arrival::Malformed => self.calls.counters.malformed += 1,
+        }
+    }
+
+    /// Does what is due.
+    fn act(&mut self) {
+        let now_ns = self.mailbox.machine().now_ns();
+        while let Some(action) = self.calls.act(now_ns) {
+            match action {
+                Action::Request { id, buffer, header, to, within } => {
+                    // What is refused now, is sent again when its time has come.
+                    if let Err((buffer, error)) = self.mailbox.send(buffer, &header, &to, id.tag(), within) {
+                        tracing::debug!(server = %to, %error, "a request was not sent");
+                        self.arrived(Arrival::Sent { tag: id.tag(), buffer });
+                    }
+                }
+                Action::Open { header, to } => self.open(&header, &to),
+                Action::Ended(ended) => self.finish(ended, None),
+            }
+        }
+    }
+
+    fn open(&mut self, header: &Header, to: &EndPoint) {
+        let sent = self.mailbox.filled(&[]).map_err(|error| (None, error)).and_then(|buffer| {
+            let within = super::SEND_TIMEOUT;
+            self.mailbox
+                .send(buffer, header, to, NO_CALL, within)
+                .map_err(|(buffer, error)| (Some(buffer), error))
+        });
+        if let Err((buffer, error)) = sent {
+            tracing::debug!(server = %to, %error, "a session was not asked for");
+            buffer.into_iter().for_each(|buffer| self.mailbox.put(buffer));
+        }
+    }
+
+    fn finish(&mut self, ended: Ended, message: Option<Message>) {
+        let Ended { id, result, after, buffer } = ended;
+        buffer.into_iter().for_each(|buffer| self.mailbox.put(buffer));
+        let outcome = match (result, message) {
+            (Ok(()), Some(message)) => Ok(Answer(message)),
+            (Ok(()), None) => Err(RequestError::GivenUp),
+            (Err(error), _) => Err(error),
+        };
+        self.finished.push_back(Finished { call: id, outcome, after });
+    }
+}
+
+impl fmt::Debug for Requester {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Requester({}, {} in flight)", self.machine().address(), self.in_flight())
+    }
+}

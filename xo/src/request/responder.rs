@@ -1,0 +1,193 @@
+//! The server's side.
+
+use std::fmt;
+use std::ops::Deref;
+use std::time::Duration;
+
+use nlx_core::Errno;
+
+use super::mailbox::{Arrival, Mailbox, THERE_MAX};
+use super::sessions::{Sessions, Verdict};
+use super::wire::{HEADER, Header, Kind};
+use super::{RequestError, ResponderCounters, ResponderOptions, SEND_TIMEOUT};
+use crate::{EndPoint, Error, Machine, Message, TransferMachine};
+
+/// Takes requests ([`super::Requester`]) and answers them.
+///
+/// A request that is to run at most once, and has run, is answered again out of memory when it comes again; it is not given
+/// to the program a second time.
+///
+/// It drives its transfer machine itself, in [`Responder::next`].
+pub struct Responder {
+    mailbox: Mailbox,
+    sessions: Sessions,
+    counters: ResponderCounters,
+}
+
+/// A request that has come: its bytes, lent out of a receive buffer.
+///
+/// It is answered with [`Responder::answer`] or [`Responder::refuse`], now or later, in any order. One that is dropped
+/// without is never answered; its client hears of that at its deadline.
+#[derive(Debug)]
+pub struct Request {
+    header: Header,
+    message: Message,
+    from: EndPoint,
+}
+
+impl Request {
+    /// Who asks.
+    #[must_use]
+    pub fn client(&self) -> &EndPoint {
+        &self.from
+    }
+}
+
+impl Deref for Request {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.message.get(HEADER..).unwrap_or_default()
+    }
+}
+
+impl Responder {
+    /// Answers at this transfer machine, which is application-driven and has no other use.
+    ///
+    /// # Errors
+    /// [`Error::Delivery`] for one with callbacks; what [`Machine::receive`] says.
+    pub fn new(tm: TransferMachine, options: ResponderOptions) -> Result<Responder, RequestError> {
+        let mailbox = Mailbox::new(tm, options.message_max)?;
+        let idle_ns = u64::try_from(options.session_idle.as_nanos()).unwrap_or(u64::MAX);
+        let sessions = Sessions::new(options.sessions_max.max(1), idle_ns);
+        Ok(Responder { mailbox, sessions, counters: ResponderCounters::default() })
+    }
+
+    /// The next request that is to run; `None` when the timeout has passed. `None` as timeout waits until there is one.
+    ///
+    /// # Errors
+    /// As [`Machine::wait`].
+    pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<Request>, RequestError> {
+        let deadline_ns = timeout.map(|timeout| self.mailbox.machine().deadline(timeout));
+        let mut late = 0;
+        loop {
+            let now_ns = self.mailbox.machine().now_ns();
+            let rest_ns = deadline_ns.map(|deadline_ns| deadline_ns.saturating_sub(now_ns));
+            let arrival = self.mailbox.wait(rest_ns.map(Duration::from_nanos))?;
+            match arrival {
+                Some(Arrival::Sent { buffer, .. }) => self.mailbox.put(buffer),
+                Some(Arrival::Message { header, message, from }) if self.is_to_run(&header, &from)? => {
+                    self.counters.requests += 1;
+                    return Ok(Some(Request { header, message, from }));
+                }
+                Some(Arrival::Message { .. }) => {}
+                Some(Arrival::Malformed) => self.counters.malformed += 1,
+                None if rest_ns == Some(0) => return Ok(None),
+                None => {}
+            }
+            late += usize::from(rest_ns == Some(0));
+            if late >= THERE_MAX {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Answers a request. Its success means that the answer is on its way; a client that does not get it asks again.
+    ///
+    /// # Errors
+    /// EMSGSIZE for an answer that is too long: the request can still be answered; what [`Machine::send`] says.
+    pub fn answer(&mut self, request: &Request, answer: &[u8]) -> Result<(), RequestError> {
+        let limit = self.mailbox.body_max();
+        if answer.len() > limit {
+            return Err(RequestError::TooLong { bytes: answer.len(), limit });
+        }
+        self.reply(request, 0, answer)
+    }
+
+    /// Answers that the request has failed: the client gets [`RequestError::Refused`] with this errno.
+    ///
+    /// # Errors
+    /// As [`Responder::answer`].
+    pub fn refuse(&mut self, request: &Request, errno: Errno) -> Result<(), RequestError> {
+        self.reply(request, errno as u32, &[])
+    }
+
+    /// What has been counted since the start.
+    pub fn counters(&self) -> ResponderCounters {
+        self.counters
+    }
+
+    /// Clients whose answers it remembers.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// The transfer machine: for its address and statistics. Its events are this object's.
+    pub fn machine(&self) -> &Machine {
+        self.mailbox.machine()
+    }
+
+    fn reply(&mut self, request: &Request, status: u32, body: &[u8]) -> Result<(), RequestError> {
+        let Request { header, from, .. } = request;
+        if header.kind == Kind::Once {
+            self.sessions.answered((from.address(), header.client), header, status, body);
+        }
+        let answer = Header { kind: Kind::Answer, status, length: body.len() as u32, ..*header };
+        Ok(send(&mut self.mailbox, &answer, body, from)?)
+    }
+
+    /// Whether a message is a request that the program is to be given. All else is answered here.
+    fn is_to_run(&mut self, header: &Header, from: &EndPoint) -> Result<bool, Error> {
+        let who = (from.address(), header.client);
+        let now_ns = self.mailbox.machine().now_ns();
+        let (kind, status, session, body) = match header.kind {
+            Kind::Often => return Ok(true),
+            Kind::Open => match self.sessions.open(who, super::random()?, now_ns) {
+                Some(session) => (Kind::Opened, 0, session, &[][..]),
+                None => {
+                    self.counters.full += 1;
+                    (Kind::Refusal, Errno::EBUSY as u32, 0, &[][..])
+                }
+            },
+            Kind::Once => match self.sessions.request(who, header, now_ns) {
+                Verdict::Run => return Ok(true),
+                Verdict::Ignore => {
+                    self.counters.ignored += 1;
+                    return Ok(false);
+                }
+                Verdict::Repeat { status, body } => {
+                    self.counters.repeated += 1;
+                    (Kind::Answer, status, header.session, body)
+                }
+                Verdict::Stale => {
+                    self.counters.stale += 1;
+                    (Kind::Refusal, Errno::ESTALE as u32, header.session, &[][..])
+                }
+            },
+            Kind::Opened | Kind::Answer | Kind::Refusal => {
+                self.counters.malformed += 1;
+                return Ok(false);
+            }
+        };
+        let answer = Header { kind, status, session, length: body.len() as u32, ..*header };
+        if let Err(error) = send(&mut self.mailbox, &answer, body, from) {
+            // As if it had been lost: the client asks again.
+            tracing::debug!(client = %from, %error, "an answer was not sent");
+        }
+        Ok(false)
+    }
+}
+
+fn send(mailbox: &mut Mailbox, header: &Header, body: &[u8], to: &EndPoint) -> Result<(), Error> {
+    let buffer = mailbox.filled(body)?;
+    mailbox.send(buffer, header, to, 0, SEND_TIMEOUT).map_err(|(buffer, error)| {
+        mailbox.put(buffer);
+        error
+    })
+}
+
+impl fmt::Debug for Responder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Responder({}, {} sessions)", self.machine().address(), self.sessions())
+    }
+}

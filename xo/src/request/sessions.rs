@@ -1,0 +1,227 @@
+//! What a server remembers, so that no request runs twice.
+//!
+//! A client has a session, and in it slots. A slot has one request at a time, numbered upwards; the server keeps the number
+//! of the last one and its answer. A request with that number is a retry: it is answered again, or runs still. A smaller one
+//! has been given up by its client. So the memory is bounded, and no acknowledgement is needed: the next request in a slot
+//! says that the last answer has come, or is not awaited any more. A session that is forgotten has another id when it is
+//! opened anew, so that no late request runs in it.
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use nlx_core::Address;
+
+use super::wire::{Header, SLOTS};
+
+/// Who has a session: the client at an address, for a new program there is another client.
+type Who = (Address, u64);
+
+/// The sessions of a server.
+pub(crate) struct Sessions {
+    table: HashMap<Who, Session, RandomState>,
+    sessions_max: usize,
+    idle_ns: u64,
+}
+
+struct Session {
+    id: u64,
+    slots: Vec<Slot>,
+    used_ns: u64,
+}
+
+#[derive(Default)]
+struct Slot {
+    sequence: u64,
+    state: State,
+    /// The last answer; its memory is used again.
+    body: Vec<u8>,
+}
+
+#[derive(Default, Clone, Copy)]
+enum State {
+    #[default]
+    Unused,
+    Running,
+    Answered {
+        status: u32,
+    },
+}
+
+/// What is to become of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict<'a> {
+    /// It has not run: it does now.
+    Run,
+    /// It runs, or has been given up by its client.
+    Ignore,
+    /// It has run: here is its answer.
+    Repeat { status: u32, body: &'a [u8] },
+    /// Its session is unknown: nobody can tell whether it has run.
+    Stale,
+}
+
+impl Sessions {
+    /// At most so many; one that was used within `idle_ns` makes no room for another.
+    pub(crate) fn new(sessions_max: usize, idle_ns: u64) -> Sessions {
+        Sessions { table: HashMap::default(), sessions_max, idle_ns }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// The session of a client, a new one with this id if it has none; `None` without room.
+    pub(crate) fn open(&mut self, who: Who, id: u64, now_ns: u64) -> Option<u64> {
+        if let Some(session) = self.table.get_mut(&who) {
+            session.used_ns = now_ns;
+            return Some(session.id);
+        }
+        if self.table.len() >= self.sessions_max {
+            self.forget_one(now_ns)?;
+        }
+        self.table.insert(who, Session { id, slots: Vec::new(), used_ns: now_ns });
+        Some(id)
+    }
+
+    /// A client that opens a session waits longer than it takes to look through the few thousand there may be.
+    fn forget_one(&mut self, now_ns: u64) -> Option<()> {
+        let (&who, oldest) = self.table.iter().min_by_key(|(_, session)| session.used_ns)?;
+        if now_ns.saturating_sub(oldest.used_ns) < self.idle_ns {
+            return None;
+        }
+        self.table.remove(&who);
+        Some(())
+    }
+
+    /// A request has come that must not run twice.
+    pub(crate) fn request(&mut self, who: Who, header: &Header, now_ns: u64) -> Verdict<'_> {
+        let known = self.table.get_mut(&who).filter(|session| session.id == header.session);
+        let Some(session) = known else { return Verdict::Stale };
+        session.used_ns = now_ns;
+        let slot = session.slot(header.slot);
+        if header.sequence > slot.sequence {
+            (slot.sequence, slot.state) = (header.sequence, State::Running);
+            return Verdict::Run;
+        }
+        match slot.state {
+            State::Answered { status } if header.sequence == slot.sequence => {
+                Verdict::Repeat { status, body: &slot.body }
+            }
+            _ => Verdict::Ignore,
+        }
+    }
+
+    /// A request has run. Its answer is kept, unless its client has gone on meanwhile.
+    pub(crate) fn answered(&mut self, who: Who, header: &Header, status: u32, body: &[u8]) {
+        let known = self.table.get_mut(&who).filter(|session| session.id == header.session);
+        let Some(session) = known else { return };
+        let slot = session.slot(header.slot);
+        if slot.sequence == header.sequence && matches!(slot.state, State::Running) {
+            slot.state = State::Answered { status };
+            slot.body.clear();
+            slot.body.extend_from_slice(body);
+        }
+    }
+}
+
+impl Session {
+    fn slot(&mut self, slot: u16) -> &mut Slot {
+        // Less than SLOTS, as `Header::parse` made sure.
+        let index = usize::from(slot).min(SLOTS - 1);
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, Slot::default);
+        }
+        &mut self.slots[index]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::{HashMap as Model, HashSet};
+
+    use proptest::prelude::*;
+
+    use super::super::wire::Kind;
+    use super::*;
+
+    fn who(number: u8) -> Who {
+        let address = format!("10.0.0.{number}@tcp:12345:31:1");
+        (address.parse().expect("it is an address"), u64::from(number))
+    }
+
+    fn request(session: u64, slot: u16, sequence: u64) -> Header {
+        Header { kind: Kind::Once, slot, client: 0, session, sequence, status: 0, length: 0 }
+    }
+
+    #[test]
+    fn a_retry_is_answered_and_does_not_run() {
+        let mut sessions = Sessions::new(1, 100);
+        assert_eq!(sessions.open(who(1), 77, 0), Some(77));
+        assert_eq!(sessions.open(who(1), 78, 0), Some(77), "an open that is sent again opens nothing new");
+        let first = request(77, 3, 1);
+        assert_eq!(sessions.request(who(1), &first, 0), Verdict::Run);
+        assert_eq!(sessions.request(who(1), &first, 0), Verdict::Ignore);
+        sessions.answered(who(1), &first, 5, b"done");
+        assert_eq!(sessions.request(who(1), &first, 0), Verdict::Repeat { status: 5, body: b"done" });
+        // The client may have given some up that never came.
+        assert_eq!(sessions.request(who(1), &request(77, 3, 4), 0), Verdict::Run);
+        assert_eq!(sessions.request(who(1), &request(77, 3, 2), 0), Verdict::Ignore);
+        sessions.answered(who(1), &first, 0, b"late");
+        assert_eq!(sessions.request(who(1), &request(77, 3, 4), 0), Verdict::Ignore);
+    }
+
+    #[test]
+    fn only_an_idle_session_makes_room() {
+        let mut sessions = Sessions::new(2, 100);
+        assert_eq!(sessions.open(who(1), 11, 0), Some(11));
+        assert_eq!(sessions.open(who(2), 12, 50), Some(12));
+        assert_eq!(sessions.open(who(3), 13, 99), None);
+        assert_eq!(sessions.request(who(1), &request(11, 0, 1), 100), Verdict::Run);
+        assert_eq!(sessions.open(who(3), 13, 149), None);
+        assert_eq!(sessions.open(who(3), 13, 150), Some(13));
+        assert_eq!(sessions.request(who(2), &request(12, 0, 1), 150), Verdict::Stale);
+        assert_eq!(
+            sessions.request(who(1), &request(13, 0, 2), 150),
+            Verdict::Stale,
+            "it is somebody else's"
+        );
+        assert_eq!(sessions.len(), 2);
+    }
+
+    proptest! {
+        // Whatever comes twice, late or out of order, and whatever is forgotten: nothing runs twice.
+        #[test]
+        fn nothing_runs_twice(
+            steps in prop::collection::vec((0..4_u8, 0..3_u8, 0..2_u16, 0..6_u64, 0..4_usize), 1..400),
+        ) {
+            let mut sessions = Sessions::new(2, 3);
+            let mut opened: Model<u8, Vec<u64>> = Model::new();
+            let mut ran = HashSet::new();
+            let mut answered = Model::new();
+            for (now, (step, client, slot, sequence, which)) in steps.into_iter().enumerate() {
+                let now = now as u64;
+                let ids = opened.entry(client).or_default();
+                if step == 0 {
+                    // Ids are never given twice.
+                    ids.extend(sessions.open(who(client), 1000 + now, now));
+                    continue;
+                }
+                let Some(&session) = ids.get(which % ids.len().max(1)) else { continue };
+                let header = request(session, slot, sequence + 1);
+                let name = (client, session, slot, sequence + 1);
+                if step == 1 {
+                    if ran.contains(&name) && !answered.contains_key(&name) {
+                        sessions.answered(who(client), &header, 0, &now.to_le_bytes());
+                        answered.insert(name, now);
+                    }
+                    continue;
+                }
+                match sessions.request(who(client), &header, now) {
+                    Verdict::Run => prop_assert!(ran.insert(name), "{name:?} has run twice"),
+                    Verdict::Repeat { body, .. } => prop_assert_eq!(body, &answered[&name].to_le_bytes()),
+                    Verdict::Ignore | Verdict::Stale => {}
+                }
+                prop_assert!(sessions.len() <= 2);
+            }
+        }
+    }
+}

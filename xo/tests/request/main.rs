@@ -1,0 +1,117 @@
+//! Requests and answers: over a network of memory that loses, delays and repeats, with a clock of its own; and over TCP.
+
+// A helper that cannot do its part fails the test that called it.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use nlx::request::{Finished, Request, RequestOptions, Requester, Responder, ResponderOptions};
+use nlx::{Domain, EndPoint, TmOptions};
+
+use lossy::{Fate, Lossy, Sent, arrives};
+
+mod at_most_once;
+mod lossy;
+mod network;
+mod retries;
+mod unwanted;
+
+const SERVER: &str = "0@lo:12345:31:1";
+const MS: Duration = Duration::from_millis(1);
+const MS_NS: u64 = 1_000_000;
+
+/// Where the kind of a message stands.
+const KIND: usize = 5;
+const OPEN: u8 = 1;
+const ONCE: u8 = 3;
+const OFTEN: u8 = 4;
+const ANSWER: u8 = 5;
+
+const OPTIONS: RequestOptions = RequestOptions {
+    deadline: Duration::from_secs(10),
+    retry_after: Duration::from_millis(100),
+    retry_max: Duration::from_secs(2),
+    message_max: 256,
+    in_flight_max: 8,
+    delivery: nlx::request::Delivery::AtMostOnce,
+};
+
+const RESPONDER: ResponderOptions =
+    ResponderOptions { message_max: 256, sessions_max: 4, session_idle: Duration::from_secs(60) };
+
+/// A client and a server, in one thread.
+struct Rig {
+    network: Lossy,
+    domain: Domain,
+    client: Requester,
+    server: Option<Responder>,
+    to: EndPoint,
+}
+
+impl Rig {
+    fn new(options: RequestOptions, fate: impl FnMut(&Sent) -> Fate + Send + 'static) -> Rig {
+        let network = Lossy::new(fate);
+        let domain = Domain::over(network.core());
+        let client = requester(&domain, options);
+        let to = client.machine().end_point(SERVER).unwrap();
+        let mut rig = Rig { network, domain, client, server: None, to };
+        rig.start_server(RESPONDER);
+        rig
+    }
+
+    /// Anew, if there is one.
+    fn start_server(&mut self, options: ResponderOptions) {
+        self.server = None;
+        let tm = self.domain.transfer_machine(SERVER, TmOptions::default()).unwrap();
+        self.server = Some(Responder::new(tm, options).unwrap());
+    }
+
+    fn server(&mut self) -> &mut Responder {
+        self.server.as_mut().unwrap()
+    }
+
+    /// The next request of those that have come.
+    fn request(&mut self) -> Option<Request> {
+        self.server().next(Some(Duration::ZERO)).unwrap()
+    }
+
+    /// Answers what has come; gives the requests that ran.
+    fn serve(&mut self) -> Vec<Vec<u8>> {
+        let mut ran = Vec::new();
+        while let Some(request) = self.request() {
+            self.server().answer(&request, &answer_to(&request)).unwrap();
+            ran.push(request.to_vec());
+        }
+        ran
+    }
+
+    /// Lets client and server work until a call has ended; gives the requests that ran meanwhile.
+    fn run(&mut self) -> (Finished, Vec<Vec<u8>>) {
+        let mut ran = Vec::new();
+        loop {
+            ran.extend(self.serve());
+            if let Some(finished) = self.client.wait(Some(10 * MS)).unwrap() {
+                return (finished, ran);
+            }
+        }
+    }
+
+    /// The server takes and answers what has come, and so does the client.
+    fn settle(&mut self) {
+        self.serve();
+        assert!(self.client.wait(Some(Duration::ZERO)).unwrap().is_none());
+    }
+}
+
+fn requester(domain: &Domain, options: RequestOptions) -> Requester {
+    let tm = domain.transfer_machine("0@lo:12345:31:*", TmOptions::default()).unwrap();
+    Requester::new(tm, options).unwrap()
+}
+
+fn answer_to(request: &[u8]) -> Vec<u8> {
+    request.iter().rev().copied().collect()
+}
+
+fn is(kind: u8) -> impl Fn(&Sent) -> bool {
+    move |sent| sent.bytes[KIND] == kind
+}

@@ -1,0 +1,72 @@
+//! Over TCP, with messages that are lost as they are in life.
+
+use std::net::TcpListener;
+
+use nlx::NodeConfig;
+
+use super::*;
+
+const PATIENT: RequestOptions = RequestOptions {
+    deadline: Duration::from_secs(60),
+    retry_after: Duration::from_millis(20),
+    retry_max: Duration::from_millis(100),
+    ..OPTIONS
+};
+
+fn domain(nid: &str, port: u16) -> Domain {
+    let config = NodeConfig::new().net(&format!("tcp({nid})")).unwrap().accept_port(port);
+    Domain::in_process(&config).unwrap()
+}
+
+fn start(domain: &Domain, address: &str) -> Responder {
+    Responder::new(domain.transfer_machine(address, TmOptions::default()).unwrap(), RESPONDER).unwrap()
+}
+
+/// A server whose node is there, but who is not; whose session is forgotten; and who is asked by several clients at once.
+#[test]
+fn messages_that_find_no_server_are_sent_again_over_tcp() {
+    let port = TcpListener::bind("127.68.1.1:0").unwrap().local_addr().unwrap().port();
+    let (there, here) = (domain("127.68.1.1", port), domain("127.68.1.2", port));
+    let address = "127.68.1.1@tcp:12345:31:1";
+    let tm = here.transfer_machine("127.68.1.2@tcp:12345:31:*", TmOptions::default()).unwrap();
+    let mut client = Requester::new(tm, PATIENT).unwrap();
+    let to = client.machine().end_point(address).unwrap();
+    client.start(&to, b"early").unwrap();
+    // Nobody is there yet: the node drops what comes.
+    while client.counters().opens < 3 {
+        assert!(client.wait(Some(10 * MS)).unwrap().is_none());
+    }
+    let mut server = start(&there, address);
+    let mut ran = Vec::new();
+    let serve = |server: &mut Responder, ran: &mut Vec<Vec<u8>>| {
+        while let Some(request) = server.next(Some(Duration::ZERO)).unwrap() {
+            ran.push(request.to_vec());
+            server.answer(&request, &answer_to(&request)).unwrap();
+        }
+    };
+    let next = |client: &mut Requester, server: &mut Responder, ran: &mut Vec<Vec<u8>>| loop {
+        serve(server, ran);
+        if let Some(finished) = client.wait(Some(MS)).unwrap() {
+            return finished.outcome;
+        }
+    };
+    assert_eq!(next(&mut client, &mut server, &mut ran).unwrap()[..], *b"ylrae");
+
+    for number in 0..PATIENT.in_flight_max as u8 {
+        client.start(&to, &[number, number, 0]).unwrap();
+    }
+    for _ in 0..PATIENT.in_flight_max {
+        let answer = next(&mut client, &mut server, &mut ran).unwrap();
+        assert_eq!((answer[0], answer[1]), (0, answer[2]));
+    }
+    // Gone for a while, with what it knew: it says so, or it hears of the request again after the client has opened anew.
+    drop(server);
+    client.start(&to, b"again").unwrap();
+    let mut server = start(&there, address);
+    match next(&mut client, &mut server, &mut ran) {
+        Ok(answer) => assert_eq!(answer[..], *b"niaga"),
+        Err(error) => assert_eq!(error.errno(), nlx::Errno::ESTALE),
+    }
+    ran.sort();
+    assert!(ran.windows(2).all(|pair| pair[0] != pair[1]), "{ran:?}");
+}

@@ -1,0 +1,138 @@
+//! Answers that nobody waits for, and messages that nobody wants.
+
+use nlx::Errno;
+use nlx::request::RequestError;
+
+use super::*;
+
+#[test]
+fn an_answer_that_comes_twice_is_dropped_and_counted() {
+    let mut rig = Rig::new(OPTIONS, |sent| if is(ANSWER)(sent) { vec![0, 0, MS_NS] } else { arrives() });
+    rig.client.start(&rig.to, b"hi").unwrap();
+    assert_eq!(rig.run().0.outcome.unwrap()[..], *b"ih");
+    assert!(rig.client.wait(Some(5 * MS)).unwrap().is_none());
+    assert_eq!((rig.client.counters().duplicates, rig.client.counters().late), (2, 0));
+}
+
+#[test]
+fn an_answer_that_comes_too_late_is_dropped_and_counted() {
+    let mut rig = Rig::new(OPTIONS, |_| arrives());
+    rig.network.change(|sent| if is(ANSWER)(sent) { vec![11_000 * MS_NS] } else { arrives() });
+    rig.client.start(&rig.to, b"hi").unwrap();
+    assert!(matches!(rig.run().0.outcome, Err(RequestError::Unanswered { .. })));
+    // One for the request and one for each retry.
+    let answers = 1 + rig.server().counters().repeated;
+    assert!(rig.client.wait(Some(20_000 * MS)).unwrap().is_none());
+    assert_eq!((rig.client.counters().duplicates, rig.client.counters().late), (0, answers));
+}
+
+#[test]
+fn a_call_can_be_given_up() {
+    let mut rig = Rig::new(OPTIONS, |_| arrives());
+    let call = rig.client.start(&rig.to, b"hi").unwrap();
+    rig.settle_once();
+    assert!(rig.client.give_up(call));
+    assert!(!rig.client.give_up(call));
+    let finished = rig.client.wait(None).unwrap().unwrap();
+    assert_eq!((finished.call, finished.outcome.unwrap_err().errno()), (call, Errno::ECANCELED));
+    rig.settle();
+    assert!(rig.client.wait(Some(MS)).unwrap().is_none());
+    assert_eq!((rig.client.counters().late, rig.client.in_flight()), (1, 0));
+}
+
+impl Rig {
+    fn settle_once(&mut self) {
+        assert!(self.request().is_none());
+        assert!(self.client.wait(Some(Duration::ZERO)).unwrap().is_none());
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let mut rig = Rig::new(OPTIONS, |_| arrives());
+    let most = OPTIONS.message_max - 40;
+    let error = rig.client.start(&rig.to, &vec![0; most + 1]).unwrap_err();
+    assert_eq!(
+        (&error, error.errno()),
+        (&RequestError::TooLong { bytes: most + 1, limit: most }, Errno::EMSGSIZE)
+    );
+    rig.client.start(&rig.to, &vec![7; most]).unwrap();
+    rig.settle_once();
+    let request = rig.request().unwrap();
+    assert_eq!(rig.server().answer(&request, &vec![0; most + 1]).unwrap_err().errno(), Errno::EMSGSIZE);
+    rig.server().answer(&request, &vec![8; most]).unwrap();
+    assert_eq!(rig.run().0.outcome.unwrap()[..], vec![8; most]);
+}
+
+#[test]
+fn no_more_calls_are_in_flight_than_the_options_allow() {
+    let mut rig = Rig::new(OPTIONS, |_| Vec::new());
+    let calls: Vec<_> = (0..8).map(|number| rig.client.start(&rig.to, &[number]).unwrap()).collect();
+    let error = rig.client.start(&rig.to, b"one more").unwrap_err();
+    assert_eq!((&error, error.errno()), (&RequestError::Busy { limit: 8 }, Errno::EAGAIN));
+    // Another server has room.
+    let other = rig.client.machine().end_point("0@lo:12345:31:2").unwrap();
+    rig.client.start(&other, b"hi").unwrap();
+    assert!(rig.client.give_up(calls[3]));
+    rig.client.start(&rig.to, b"one more").unwrap();
+}
+
+/// Whatever strangers send, both ends go on, and count it.
+#[test]
+fn nonsense_harms_nobody() {
+    let mut rig = Rig::new(OPTIONS, |_| arrives());
+    rig.client.start(&rig.to, b"hi").unwrap();
+    rig.run().0.outcome.unwrap();
+    let sent = rig.network.take_sent();
+    let (stranger, client, server) = (
+        "0@lo:12345:31:77".parse().unwrap(),
+        rig.client.machine().address(),
+        rig.server().machine().address(),
+    );
+    let question = sent.iter().find(|sent| is(ONCE)(sent)).unwrap();
+    let answer = sent.iter().find(|sent| is(ANSWER)(sent)).unwrap();
+    for junk in [&b""[..], b"x", &[0xff; 40], &[0; 256], &question.bytes[..41], &answer.bytes[..40]] {
+        if !junk.is_empty() {
+            rig.network.send(stranger, client, junk.to_vec());
+            rig.network.send(stranger, server, junk.to_vec());
+        }
+    }
+    // Each of ours at the wrong end, and from somebody else.
+    rig.network.send(server, client, question.bytes.clone());
+    rig.network.send(client, server, answer.bytes.clone());
+    rig.network.send(stranger, client, answer.bytes.clone());
+    rig.network.send(stranger, server, question.bytes.clone());
+    assert!(rig.request().is_none());
+    assert!(rig.client.wait(Some(Duration::ZERO)).unwrap().is_none());
+    for _ in 0..20 {
+        assert!(rig.request().is_none());
+        assert!(rig.client.wait(Some(Duration::ZERO)).unwrap().is_none());
+    }
+    let (theirs, ours) = (rig.server().counters(), rig.client.counters());
+    assert_eq!((theirs.malformed, theirs.stale, theirs.requests), (6, 1, 1));
+    assert_eq!((ours.malformed, ours.strays, ours.answered), (5, 2, 1));
+    rig.client.start(&rig.to, b"still").unwrap();
+    assert_eq!(rig.run().0.outcome.unwrap()[..], *b"llits");
+}
+
+/// An answer to an earlier program at the client's address is not taken for one of its own.
+#[test]
+fn a_client_that_is_started_anew_is_another() {
+    let mut rig = Rig::new(OPTIONS, |_| arrives());
+    rig.client.start(&rig.to, b"old").unwrap();
+    rig.run().0.outcome.unwrap();
+    let sent = rig.network.take_sent();
+    let old = sent.iter().find(|sent| is(ANSWER)(sent)).unwrap();
+    let address = rig.client.machine().address();
+    rig.client = {
+        let gone = std::mem::replace(&mut rig.client, requester(&rig.domain, OPTIONS));
+        drop(gone);
+        let tm = rig.domain.transfer_machine(&address.to_string(), TmOptions::default()).unwrap();
+        Requester::new(tm, OPTIONS).unwrap()
+    };
+    rig.to = rig.client.machine().end_point(SERVER).unwrap();
+    rig.client.start(&rig.to, b"new").unwrap();
+    rig.network.send(old.from, address, old.bytes.clone());
+    assert_eq!(rig.run().0.outcome.unwrap()[..], *b"wen");
+    assert_eq!((rig.client.counters().strays, rig.client.counters().late), (1, 0));
+}
