@@ -1,3 +1,5 @@
+mod selftest;
+
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -5,6 +7,8 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use lnet_nid::Nid;
 use lnet_node::{CptConfig, MAX_PARTITIONS, Pattern};
 use nlx::AcceptPolicy;
+
+pub(crate) use selftest::{DeliveryArg, SelftestArgs, SelftestPeerArgs};
 
 /// LNet in user space: test it, serve it, ping and discover with it.
 #[derive(Debug, Parser)]
@@ -27,7 +31,7 @@ pub(crate) enum Command {
     /// Networks of this host.
     #[command(subcommand)]
     Net(NetCommand),
-    /// Run two nodes in two processes, move messages and bulk between them over TCP, verify every byte.
+    /// Move messages and bulk between nodes and verify every byte: two nodes in two processes over TCP, unless told otherwise.
     Selftest(SelftestArgs),
     #[command(name = "selftest-peer", hide = true)]
     SelftestPeer(SelftestPeerArgs),
@@ -51,42 +55,6 @@ impl Command {
             Command::SelftestPeer(_) | Command::Completions(_) | Command::Man(_) => false,
         }
     }
-}
-
-#[derive(Debug, ClapArgs)]
-pub(crate) struct SelftestArgs {
-    /// Seconds for each phase.
-    #[arg(long, default_value = "3", value_parser = seconds, allow_negative_numbers = true, value_name = "SECONDS")]
-    pub duration: Duration,
-    /// Bytes of one bulk transfer, 1 to 1048576.
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = whole::<u32>(1..=1 << 20), allow_negative_numbers = true)]
-    pub size: u32,
-    /// Bulk transfers in flight, 1 to 256. The message rate is measured with at least 64 in flight, the ping-pong with one.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = whole::<u32>(1..=256), allow_negative_numbers = true)]
-    pub concurrency: u32,
-    /// Port on which both nodes listen; 0 picks a free one.
-    #[arg(long, value_name = "PORT", default_value_t = 0, value_parser = whole::<u16>(0..=PORT_MAX), allow_negative_numbers = true)]
-    pub accept_port: u16,
-    #[command(flatten)]
-    pub partitions: PartitionArgs,
-    /// Print one JSON object instead of the table.
-    #[arg(long)]
-    pub json: bool,
-    /// Have the second process spoil a byte now and then: the self-test must fail.
-    #[arg(long, hide = true)]
-    pub spoil: bool,
-}
-
-#[derive(Debug, ClapArgs)]
-pub(crate) struct SelftestPeerArgs {
-    #[arg(long)]
-    pub net: String,
-    #[arg(long)]
-    pub accept_port: u16,
-    #[command(flatten)]
-    pub partitions: PartitionArgs,
-    #[arg(long)]
-    pub spoil: bool,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -9,6 +9,7 @@ use nlx_core::{BufferHandle, CoreError};
 
 use crate::Error;
 use crate::domain::Inner;
+use crate::pool::{self, Member};
 
 /// The most parts of a large buffer, which makes 16 GiB: the offer of that many still fits into one message of 1 MiB.
 pub(crate) const PARTS_MAX: usize = 1 << 14;
@@ -32,12 +33,19 @@ const NO_HANDLE: BufferHandle = BufferHandle(u64::MAX);
 /// # Ok(())
 /// # }
 /// ```
-pub struct Buffer(Box<Registered>);
+///
+/// A buffer of a [`crate::BufferPool`] goes back there when it is dropped; any other is deregistered and its memory freed.
+pub struct Buffer(Held);
+
+/// There until it is dropped.
+struct Held(Option<Box<Registered>>);
 
 struct Registered {
     domain: Arc<Inner>,
     memory: IoVec,
     tag: u64,
+    /// Of a buffer that belongs to a pool and is not there.
+    member: Option<Member>,
     registration: Registration,
 }
 
@@ -64,7 +72,8 @@ impl Buffer {
             });
             Registration::Parts(registered.collect::<Result<_, _>>()?)
         };
-        Ok(Buffer(Box::new(Registered { domain, memory, tag: 0, registration })))
+        let registered = Registered { domain, memory, tag: 0, member: None, registration };
+        Ok(Buffer(Held(Some(Box::new(registered)))))
     }
 
     /// Bytes.
@@ -152,6 +161,18 @@ impl Buffer {
         Ok(checked?)
     }
 
+    pub(crate) fn member(&self) -> Option<&Member> {
+        self.0.member.as_ref()
+    }
+
+    pub(crate) fn join(&mut self, member: Member) {
+        self.0.member = Some(member);
+    }
+
+    pub(crate) fn part(&mut self) -> Option<Member> {
+        self.0.member.take()
+    }
+
     fn segments(&self) -> Error {
         Error::Segments { segments: self.0.memory.fragments().len() }
     }
@@ -181,6 +202,30 @@ fn slice(memory: &IoVec, range: Range<usize>) -> Result<IoVec, RegionError> {
         at += fragment.len();
     }
     IoVec::new(fragments)
+}
+
+impl Deref for Held {
+    type Target = Registered;
+
+    fn deref(&self) -> &Registered {
+        self.0.as_deref().unwrap_or_else(|| unreachable!("it is there until it is dropped"))
+    }
+}
+
+impl DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut Registered {
+        self.0.as_deref_mut().unwrap_or_else(|| unreachable!("it is there until it is dropped"))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(mut registered) = self.0.take()
+            && let Some(member) = registered.member.take()
+        {
+            pool::go_home(Buffer(Held(Some(registered))), member);
+        }
+    }
 }
 
 impl Drop for Registered {

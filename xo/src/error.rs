@@ -86,6 +86,32 @@ pub enum Error {
         /// What the system says.
         errno: Errno,
     },
+    /// The buffer belongs to no pool, or to another one.
+    #[error("the buffer does not belong to this pool")]
+    OtherPool,
+    /// The pool does not have this colour.
+    #[error("colour {colour} of a pool that has {colours} colours")]
+    Colour {
+        /// The colour.
+        colour: u32,
+        /// How many there are; they count from 0.
+        colours: u32,
+    },
+    /// An option of a pool, or of provisioning from it, is out of bounds.
+    #[error("{what} is {value}, and must be {least} to {most}")]
+    PoolOption {
+        /// What.
+        what: &'static str,
+        /// What it was given.
+        value: usize,
+        /// The least it may be.
+        least: usize,
+        /// The most it may be.
+        most: usize,
+    },
+    /// The transfer machine was started without a pool.
+    #[error("the transfer machine takes its receive buffers from no pool")]
+    NoPool,
     /// The transfer machine was not stopped in time. It goes on stopping, and can be stopped again.
     #[error("the transfer machine has not stopped in time: {in_flight} operations are in flight")]
     StopTimedOut {
@@ -113,6 +139,7 @@ impl Error {
             Error::Random => Errno::EIO,
             Error::TimeoutPassed => Errno::ETIME,
             Error::NotStarted { .. } => Errno::ESHUTDOWN,
+            Error::OtherPool | Error::Colour { .. } | Error::PoolOption { .. } | Error::NoPool => Errno::EINVAL,
             Error::StopTimedOut { .. } => Errno::ETIMEDOUT,
         }
     }

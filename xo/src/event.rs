@@ -3,9 +3,10 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use lnet_region::{IoVec, ReadVec, RegionError};
+use lnet_region::{ReadVec, RegionError};
 use nlx_core::{Errno, Queue};
 
+use crate::pool::Guest;
 use crate::{Buffer, EndPoint, OpId};
 
 /// One event of an operation. Every operation has a last one, which brings its buffer back; only a receive buffer has
@@ -44,9 +45,13 @@ impl Event {
 }
 
 /// A message that was received: bytes lent out of the receive buffer. They stay alive and unchanged as long as this does,
-/// whatever becomes of the buffer.
+/// whatever becomes of the buffer. A buffer of a [`crate::BufferPool`] is got there again when its messages are gone.
 #[derive(Debug)]
-pub struct Message(Bytes);
+pub struct Message {
+    // Let go of first: a pool gives a buffer out only if nobody lends its bytes.
+    bytes: Bytes,
+    _guest: Option<Guest>,
+}
 
 #[derive(Debug)]
 enum Bytes {
@@ -56,13 +61,13 @@ enum Bytes {
 }
 
 impl Message {
-    pub(crate) fn lend(memory: &IoVec, offset: usize, length: usize) -> Result<Message, RegionError> {
+    pub(crate) fn lend(buffer: &Buffer, offset: usize, length: usize) -> Result<Message, RegionError> {
         let end = offset.saturating_add(length);
-        let lease = memory.read(offset..end)?;
-        match lease.as_slice() {
-            Some(_) => Ok(Message(Bytes::Lent(lease))),
-            None => Ok(Message(Bytes::Copied(lease.to_vec().into()))),
-        }
+        let lease = buffer.memory().read(offset..end)?;
+        Ok(match lease.as_slice() {
+            Some(_) => Message { bytes: Bytes::Lent(lease), _guest: buffer.member().map(Guest::of) },
+            None => Message { bytes: Bytes::Copied(lease.to_vec().into()), _guest: None },
+        })
     }
 }
 
@@ -70,7 +75,7 @@ impl Deref for Message {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.0 {
+        match &self.bytes {
             // In one piece, as `lend` made sure.
             Bytes::Lent(lease) => lease.as_slice().unwrap_or(&[]),
             Bytes::Copied(bytes) => bytes,

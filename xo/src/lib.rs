@@ -120,6 +120,7 @@
 //! | --- | --- |
 //! | `domain` | [`Domain`] |
 //! | `buffer` | [`Buffer`], [`Reading`], [`Writing`] |
+//! | `pool` | [`BufferPool`]: buffers that are used again |
 //! | `builder`, `thread` | [`MachineBuilder`]; the event thread of those with callbacks |
 //! | `machine` | [`TransferMachine`], [`Machine`]: its operations, and cancelling them |
 //! | `start`, `batch` | starting operations, one or several together: [`Batch`] |
@@ -148,6 +149,7 @@ mod large;
 mod machine;
 mod operations;
 mod owner;
+mod pool;
 pub mod request;
 mod start;
 mod statistics;
@@ -167,6 +169,7 @@ pub use event::{Event, Message};
 pub use large::Offer;
 pub use machine::{Machine, Receive, TmState, TransferMachine};
 pub use operations::OpId;
+pub use pool::{BufferPool, Colour, PoolCounts, PoolOptions};
 pub use start::Started;
 pub use statistics::QueueStatistics;
 pub use tm_event::TmEvent;

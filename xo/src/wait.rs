@@ -208,7 +208,7 @@ impl Machine {
             length = if queue.receives() { raw.length as usize } else { found.length };
         }
         if queue == Queue::MessageReceive && status.is_ok() {
-            match Message::lend(found.buffer.memory(), raw.offset as usize, length) {
+            match Message::lend(&found.buffer, raw.offset as usize, length) {
                 Ok(lent) => message = Some(lent),
                 Err(error) => (status, length) = (Err(error.errno()), 0),
             }

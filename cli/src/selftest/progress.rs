@@ -1,20 +1,16 @@
 //! Live progress on standard error: a bar per phase on a terminal, a line per phase elsewhere.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::report::{Tally, in_bytes};
+use super::report::in_bytes;
+use super::result::Live;
 use crate::output;
-
-/// How often the bar is drawn; often enough to look alive, seldom enough to cost nothing.
-const REFRESH: Duration = Duration::from_millis(100);
 
 /// The progress of one phase.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    started: Instant,
-    drawn: Instant,
 }
 
 impl Progress {
@@ -28,27 +24,19 @@ impl Progress {
         if bar.is_hidden() && !quiet {
             output::complain(format_args!("{} …", phase.replace('_', " ")));
         }
-        let now = Instant::now();
-        Progress { bar, started: now, drawn: now }
+        Progress { bar }
     }
 
-    /// Draws the bar, if it is time; tells whether it was.
-    pub(crate) fn update(&mut self, tally: &Tally) -> bool {
-        let now = Instant::now();
-        if now - self.drawn < REFRESH {
-            return false;
-        }
-        self.drawn = now;
-        let elapsed = now - self.started;
-        self.bar.set_position(elapsed.as_millis() as u64);
-        let rate = tally.operations as f64 / elapsed.as_secs_f64();
-        let speed = tally.bytes as f64 / elapsed.as_secs_f64() / 1e6;
+    /// Draws the bar.
+    pub(crate) fn update(&mut self, live: &Live) {
+        let seconds = live.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+        self.bar.set_position(live.elapsed.as_millis() as u64);
+        let (rate, speed) = (live.operations as f64 / seconds, live.bytes as f64 / seconds / 1e6);
         self.bar.set_message(format!(
             "{rate:.0} op/s, {speed:.1} MB/s, {} verified, {} errors",
-            in_bytes(tally.verified_bytes),
-            tally.errors
+            in_bytes(live.verified_bytes),
+            live.errors
         ));
-        true
     }
 
     pub(crate) fn finish(self) {

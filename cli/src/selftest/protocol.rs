@@ -1,112 +1,228 @@
-//! What the two sides say to each other, in messages of nlx.
+//! What clients and servers say to each other, in messages of nlx.
 
 use nlx::Descriptor;
 
 use super::pattern;
-use crate::failure::Failure;
+use super::stamp::Stamp;
+use super::wire::{Reader, Wire, WireError, Writer, wire_enum};
 
-/// Bytes before a message's body.
-pub(crate) const HEAD_BYTES: usize = 24;
+/// Bytes before a message's body: stamp, kind, lane, length.
+pub(super) const HEAD_BYTES: usize = Stamp::BYTES + 1 + 4 + 8;
 
-/// The longest message of the self-test: a head and an echo's payload, or a head and a descriptor.
-pub(crate) const MESSAGE_BYTES: usize = 256;
+/// Payload of an echo unless another is asked for: with its head and LNet's own header it stays what LNet calls a small
+/// message.
+pub(super) const ECHO_BYTES: usize = 64;
 
-const _: () = assert!(HEAD_BYTES + Descriptor::MAX_LEN <= MESSAGE_BYTES);
+/// The longest payload of an echo.
+pub(super) const ECHO_MAX: usize = 64 << 10;
 
-/// Payload of an echo: with its head and LNet's own header it stays what LNet calls a small message.
-pub(crate) const ECHO_BYTES: usize = 64;
+/// The most descriptors of one message: what an exchange needs is two.
+pub(super) const OFFER_MAX: usize = 16;
 
-/// The pattern's stream for what the client sends, and for what the server sends.
-pub(crate) const FROM_CLIENT: u64 = 1;
-/// See [`FROM_CLIENT`].
-pub(crate) const FROM_SERVER: u64 = 2;
+/// The longest message of a test with echoes of so many bytes.
+pub(super) fn message_bytes(echo: usize) -> usize {
+    /// The two descriptors of an exchange, each with its length, and how many they are.
+    const OFFER_BYTES: usize = 2 + 2 * (2 + Descriptor::MAX_LEN);
+    HEAD_BYTES + echo.max(OFFER_BYTES)
+}
+
+/// Which way a pattern goes: a stream of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    FromClient,
+    FromServer,
+}
+
+impl Way {
+    /// The stream's number in tests of this seed.
+    pub(super) fn stream(self, seed: u64) -> u64 {
+        let way = match self {
+            Way::FromClient => 1,
+            Way::FromServer => 2,
+        };
+        seed.rotate_left(32) ^ way
+    }
+}
 
 /// What a message is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(super) enum Kind {
     /// Send the payload back, in the server's pattern.
     Echo,
     /// Read `length` bytes from the client's passive buffer and verify them.
     Write,
     /// Write `length` bytes into the client's passive buffer.
     Read,
-    /// Tell what has been verified so far.
-    Report,
+    /// Read the first of two passive buffers, verify it, and write the same bytes into the second.
+    Exchange,
     /// The answer: it worked; `length` bytes were verified.
     Good,
     /// The answer: something was wrong.
     Bad,
 }
 
-const KINDS: [Kind; 6] = [Kind::Echo, Kind::Write, Kind::Read, Kind::Report, Kind::Good, Kind::Bad];
+wire_enum!(Kind as "kind of a message" { Echo, Write, Read, Exchange, Good, Bad });
 
-/// The head of a message, 24 bytes little-endian: kind u32, lane u32, sequence u64, length u64.
+/// The head of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Head {
-    pub kind: Kind,
+pub(super) struct Head {
+    /// The client's; an answer brings it back unchanged.
+    pub(super) stamp: Stamp,
+    pub(super) kind: Kind,
     /// Which of the client's operations in flight it belongs to.
-    pub lane: u32,
-    pub sequence: u64,
-    pub length: u64,
+    pub(super) lane: u32,
+    pub(super) length: u64,
+}
+
+impl Wire for Head {
+    fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError> {
+        self.stamp.write(to)?;
+        self.kind.write(to)?;
+        self.lane.write(to)?;
+        self.length.write(to)
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Head, WireError> {
+        Ok(Head {
+            stamp: Stamp::read(from)?,
+            kind: Kind::read(from)?,
+            lane: u32::read(from)?,
+            length: u64::read(from)?,
+        })
+    }
 }
 
 impl Head {
-    pub(crate) fn write(&self, bytes: &mut [u8]) {
-        let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(KINDS.len()) as u32;
-        bytes[..4].copy_from_slice(&kind.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.lane.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.length.to_le_bytes());
+    /// Writes a message without a body; gives its bytes.
+    pub(super) fn put(&self, bytes: &mut [u8]) -> Result<usize, WireError> {
+        self.write(&mut Writer::new(bytes))?;
+        Ok(HEAD_BYTES)
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Result<Head, Failure> {
-        let head: &[u8; HEAD_BYTES] =
-            bytes.first_chunk().ok_or_else(|| Failure::new(format!("a message of {} bytes", bytes.len())))?;
-        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        let kind = KINDS
-            .get(word(0) as usize)
-            .ok_or_else(|| Failure::new(format!("a message of kind {}", word(0))))?;
-        Ok(Head { kind: *kind, lane: word(4), sequence: long(8), length: long(16) })
+    /// The head, and the body behind it.
+    pub(super) fn split(bytes: &[u8]) -> Result<(Head, &[u8]), WireError> {
+        let head = Head::read(&mut Reader::new(bytes))?;
+        Ok((head, &bytes[HEAD_BYTES..]))
+    }
+
+    /// Writes an echo whose body is the stream's pattern; gives its bytes.
+    pub(super) fn put_echo(&self, stream: u64, bytes: &mut [u8]) -> Result<usize, WireError> {
+        let body = self.put(bytes)?;
+        let (left, needed) = (bytes.len() - body, self.length as usize);
+        let room = bytes[body..].get_mut(..needed).ok_or(WireError::Short { needed, left })?;
+        pattern::fill(stream, self.stamp.sequence, room);
+        Ok(body + needed)
+    }
+
+    /// Whether an echo's body is exactly what its head says.
+    pub(super) fn is_echo_of(&self, stream: u64, body: &[u8]) -> bool {
+        body.len() as u64 == self.length && pattern::check(stream, self.stamp.sequence, body)
+    }
+
+    /// Writes a request that offers passive buffers; gives its bytes.
+    pub(super) fn put_offer(&self, offer: &[Descriptor], bytes: &mut [u8]) -> Result<usize, WireError> {
+        let mut writer = Writer::new(bytes);
+        self.write(&mut writer)?;
+        write_offer(offer, &mut writer)?;
+        Ok(writer.length())
     }
 }
 
-/// Writes an echo; gives its bytes.
-pub(crate) fn write_echo(head: &Head, stream: u64, bytes: &mut [u8]) -> usize {
-    head.write(bytes);
-    let end = HEAD_BYTES + head.length as usize;
-    pattern::fill(stream, head.sequence, &mut bytes[HEAD_BYTES..end]);
-    end
+/// Writes up to [`OFFER_MAX`] descriptors: how many, and each with its length in front.
+fn write_offer(offer: &[Descriptor], to: &mut Writer<'_>) -> Result<(), WireError> {
+    if offer.len() > OFFER_MAX {
+        return Err(WireError::Long { what: "an offer", length: offer.len(), most: OFFER_MAX });
+    }
+    (offer.len() as u16).write(to)?;
+    offer.iter().try_for_each(|descriptor| {
+        let bytes = descriptor.as_bytes();
+        (bytes.len() as u16).write(to)?;
+        to.put(bytes)
+    })
 }
 
-/// Whether an echo carries exactly what its head says.
-pub(crate) fn check_echo(head: &Head, stream: u64, bytes: &[u8]) -> bool {
-    let body = &bytes[HEAD_BYTES..];
-    body.len() as u64 == head.length && pattern::check(stream, head.sequence, body)
-}
-
-/// Writes a request that offers a passive buffer; gives its bytes.
-pub(crate) fn write_offer(head: &Head, descriptor: &Descriptor, bytes: &mut [u8]) -> usize {
-    head.write(bytes);
-    let descriptor = descriptor.as_bytes();
-    let end = HEAD_BYTES + descriptor.len();
-    bytes[HEAD_BYTES..end].copy_from_slice(descriptor);
-    end
+/// Reads what [`write_offer`] wrote, and nothing behind it.
+pub(super) fn read_offer(body: &[u8]) -> Result<Vec<Descriptor>, WireError> {
+    let mut reader = Reader::new(body);
+    let count = usize::from(u16::read(&mut reader)?);
+    if count > OFFER_MAX {
+        return Err(WireError::Long { what: "an offer", length: count, most: OFFER_MAX });
+    }
+    let mut offer = Vec::with_capacity(count);
+    for _ in 0..count {
+        let length = usize::from(u16::read(&mut reader)?);
+        let bytes = reader.get(length)?;
+        let ill = |_| WireError::Unknown { what: "descriptor of this length", value: length as u64 };
+        offer.push(Descriptor::from_bytes(bytes).map_err(ill)?);
+    }
+    reader.end()?;
+    Ok(offer)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use nlx::{Domain, NodeConfig, Queue, TmOptions};
+
     use super::*;
+
+    fn head(kind: Kind) -> Head {
+        let stamp = Stamp { sequence: u64::MAX - 3, time: Duration::from_nanos(17) };
+        Head { stamp, kind, lane: 7, length: 40 }
+    }
 
     #[test]
     fn a_head_reads_as_it_was_written() {
-        for kind in KINDS {
-            let head = Head { kind, lane: 7, sequence: u64::MAX - 3, length: 1 << 40 };
+        for kind in Kind::ALL {
             let mut bytes = [0; HEAD_BYTES];
-            head.write(&mut bytes);
-            assert_eq!(Head::read(&bytes).unwrap(), head);
+            assert_eq!(head(*kind).put(&mut bytes).unwrap(), HEAD_BYTES);
+            assert_eq!(Head::split(&bytes).unwrap(), (head(*kind), &[][..]));
+            assert!(Head::split(&bytes[..HEAD_BYTES - 1]).is_err());
         }
-        assert!(Head::read(&[0; HEAD_BYTES - 1]).is_err());
-        assert!(Head::read(&[0xff; HEAD_BYTES]).is_err());
+        assert!(Head::split(&[0xff; HEAD_BYTES]).is_err());
+    }
+
+    #[test]
+    fn an_echo_of_another_stream_or_length_is_found() {
+        let (head, mut bytes) = (head(Kind::Echo), [0; 128]);
+        let stream = Way::FromClient.stream(9);
+        let end = head.put_echo(stream, &mut bytes).unwrap();
+        let body = &bytes[HEAD_BYTES..end];
+        assert!(head.is_echo_of(stream, body));
+        assert!(!head.is_echo_of(Way::FromServer.stream(9), body));
+        assert!(!head.is_echo_of(Way::FromClient.stream(8), body));
+        assert!(!head.is_echo_of(stream, &body[1..]));
+        let short = head.put_echo(stream, &mut bytes[..HEAD_BYTES + 39]);
+        assert_eq!(short, Err(WireError::Short { needed: 40, left: 39 }));
+    }
+
+    /// MT-152: 0 to 9 descriptors of two live passive buffers, packed and unpacked; both buffers are cancelled then.
+    #[test]
+    fn descriptors_travel_in_a_message() {
+        let domain = Domain::in_process(&NodeConfig::new()).unwrap();
+        let tm = domain.transfer_machine("0@lo:12345:42:*", TmOptions::default()).unwrap();
+        let (receive, into) = tm.passive_receive(domain.allocate(4096).unwrap(), None).unwrap();
+        let (send, from) = tm.passive_send(domain.allocate(4096).unwrap(), 4096, None).unwrap();
+        for count in 0..=9 {
+            let offer: Vec<_> = [into, from].into_iter().cycle().take(count).collect();
+            let mut bytes = vec![0; 1024];
+            let end = head(Kind::Read).put_offer(&offer, &mut bytes).unwrap();
+            let (read, body) = Head::split(&bytes[..end]).unwrap();
+            assert_eq!((read, read_offer(body).unwrap()), (head(Kind::Read), offer));
+            // Neither a byte less nor a byte more.
+            assert!(read_offer(&body[..body.len() - 1]).is_err());
+            assert!(read_offer(&bytes[HEAD_BYTES..end + 1]).is_err());
+        }
+        let many = vec![into; OFFER_MAX + 1];
+        assert!(matches!(head(Kind::Read).put_offer(&many, &mut [0; 4096]), Err(WireError::Long { .. })));
+        assert!(tm.cancel(receive) && tm.cancel(send));
+        let mut queues = [0, 1].map(|_| {
+            let event = tm.wait(None).unwrap().unwrap();
+            assert_eq!(event.status, Err(nlx::Errno::ECANCELED));
+            event.queue.index()
+        });
+        queues.sort_unstable();
+        assert_eq!(queues, [Queue::PassiveBulkReceive, Queue::PassiveBulkSend].map(Queue::index));
     }
 }

@@ -1,113 +1,114 @@
 //! What the self-test found out: a table for people, one JSON object for programs.
 
-use std::time::Duration;
-
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Table};
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::result::{Outcome, Phase};
 use crate::failure::Failure;
 use crate::output;
 
 /// The result of one phase. Sizes in bytes, times in microseconds.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct PhaseReport {
-    pub phase: &'static str,
-    pub size: u64,
-    pub concurrency: u32,
-    pub seconds: f64,
-    pub operations: u64,
-    pub operations_per_s: f64,
-    pub mb_per_s: f64,
-    pub p50_us: f64,
-    pub p90_us: f64,
-    pub p99_us: f64,
-    pub p999_us: f64,
-    pub max_us: f64,
-    pub errors: u64,
-    /// The first thing that went wrong.
-    pub first_error: Option<String>,
-    pub verified_bytes: u64,
+struct PhaseReport {
+    phase: &'static str,
+    size: u64,
+    concurrency: u32,
+    clients: u32,
+    seconds: f64,
+    operations: u64,
+    operations_per_s: f64,
+    mb_per_s: f64,
+    min_us: f64,
+    mean_us: f64,
+    deviation_us: f64,
+    p50_us: f64,
+    p90_us: f64,
+    p99_us: f64,
+    p999_us: f64,
+    max_us: f64,
+    errors: u64,
+    first_error: Option<String>,
+    losses: u64,
+    losses_injected: u64,
+    delayed: u64,
+    verified_bytes: u64,
 }
 
 /// The whole result.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
-    pub client: String,
-    pub server: String,
-    pub passed: bool,
-    pub errors: u64,
-    pub verified_bytes: u64,
-    /// What the server verified of what the client sent; part of no phase.
-    pub server_verified_bytes: u64,
-    pub phases: Vec<PhaseReport>,
+struct Report {
+    client: String,
+    server: String,
+    seed: u64,
+    passed: bool,
+    errors: u64,
+    losses: u64,
+    verified_bytes: u64,
+    server_verified_bytes: u64,
+    phases: Vec<PhaseReport>,
 }
 
-/// What a phase counts while it runs.
-pub(crate) struct Tally {
-    latencies_ns: Histogram<u64>,
-    pub operations: u64,
-    pub bytes: u64,
-    pub errors: u64,
-    pub verified_bytes: u64,
-    first_error: Option<String>,
-}
-
-impl Tally {
-    pub(crate) fn new() -> Tally {
-        // Three significant digits up to an hour: bounds that the crate accepts.
-        const HOUR_NS: u64 = 3_600_000_000_000;
-        let latencies_ns =
-            Histogram::new_with_bounds(1, HOUR_NS, 3).expect("the bounds are constant and valid");
-        Tally { latencies_ns, operations: 0, bytes: 0, errors: 0, verified_bytes: 0, first_error: None }
-    }
-
-    /// One operation that worked and moved `bytes` of payload.
-    pub(crate) fn done(&mut self, latency: Duration, bytes: u64) {
-        self.operations += 1;
-        self.bytes += bytes;
-        self.latencies_ns.saturating_record(latency.as_nanos() as u64);
-    }
-
-    /// Counts errors, and keeps what the first one was.
-    pub(crate) fn fail(&mut self, errors: u64, what: impl FnOnce() -> String) {
-        self.errors += errors;
-        self.first_error.get_or_insert_with(what);
-    }
-
-    pub(crate) fn finish(
-        &self,
-        phase: &'static str,
-        size: u64,
-        concurrency: u32,
-        elapsed: Duration,
-    ) -> PhaseReport {
-        let seconds = elapsed.as_secs_f64();
-        let percentile = |q: f64| self.latencies_ns.value_at_quantile(q) as f64 / 1e3;
+impl PhaseReport {
+    fn of(phase: &Phase) -> PhaseReport {
+        let seconds = phase.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+        let percentile = |q: f64| phase.latencies_ns.value_at_quantile(q) as f64 / 1e3;
         PhaseReport {
-            phase,
-            size,
-            concurrency,
+            phase: phase.name,
+            size: phase.size,
+            concurrency: phase.in_flight,
+            clients: phase.clients,
             seconds,
-            operations: self.operations,
-            operations_per_s: self.operations as f64 / seconds,
-            mb_per_s: self.bytes as f64 / seconds / 1e6,
+            operations: phase.operations,
+            operations_per_s: phase.operations as f64 / seconds,
+            mb_per_s: phase.bytes as f64 / seconds / 1e6,
+            min_us: phase.latency_ns.min() as f64 / 1e3,
+            mean_us: phase.latency_ns.mean() / 1e3,
+            deviation_us: phase.latency_ns.deviation() / 1e3,
             p50_us: percentile(0.5),
             p90_us: percentile(0.9),
             p99_us: percentile(0.99),
             p999_us: percentile(0.999),
-            max_us: self.latencies_ns.max() as f64 / 1e3,
-            errors: self.errors,
-            first_error: self.first_error.clone(),
-            verified_bytes: self.verified_bytes,
+            max_us: phase.latency_ns.max() as f64 / 1e3,
+            errors: phase.errors,
+            first_error: phase.first_error.clone(),
+            losses: phase.lost,
+            losses_injected: phase.dropped,
+            delayed: phase.delayed,
+            verified_bytes: phase.verified_bytes,
         }
     }
 }
 
 impl Report {
+    fn of(outcome: &Outcome) -> Report {
+        Report {
+            client: outcome.clients.join(" "),
+            server: outcome.servers.join(" "),
+            seed: outcome.settings.seed,
+            passed: outcome.passed(),
+            errors: outcome.errors(),
+            losses: outcome.lost(),
+            verified_bytes: outcome.verified_bytes(),
+            server_verified_bytes: outcome.served.verified_bytes,
+            phases: outcome.phases.iter().map(PhaseReport::of).collect(),
+        }
+    }
+}
+
+/// Prints one JSON object.
+pub(super) fn json(outcome: &Outcome) -> Result<(), Failure> {
+    output::json(&Report::of(outcome))
+}
+
+/// Prints the table and the verdict.
+pub(super) fn print(outcome: &Outcome) -> Result<(), Failure> {
+    Report::of(outcome).print()
+}
+
+impl Report {
     /// Prints the table and the verdict.
-    pub(crate) fn print(&self) -> Result<(), Failure> {
+    fn print(&self) -> Result<(), Failure> {
         let mut table = Table::new();
         table.load_preset(UTF8_FULL_CONDENSED);
         table.set_header([

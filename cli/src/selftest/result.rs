@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use hdrhistogram::Histogram;
 
+use super::stats::Statistics;
+
 /// What was asked for: a run can be repeated with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
@@ -71,6 +73,8 @@ pub(crate) struct Phase {
     pub operations: u64,
     /// Payload of these.
     pub bytes: u64,
+    /// Nanoseconds again, exactly: least, greatest, mean, deviation.
+    pub latency_ns: Statistics,
     /// Nanoseconds from an operation's start to its end, of those that were right.
     pub latencies_ns: Histogram<u64>,
     /// Taken about ten times a second, in order.

@@ -1,0 +1,86 @@
+//! The options of the self-test.
+
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, ValueEnum};
+
+use super::{PORT_MAX, PartitionArgs, seconds, seconds_or_none, whole};
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SelftestArgs {
+    /// `tcp`: two nodes in two processes, 127.0.0.1@tcp and 127.0.0.2@tcp. `lo`: everything in one process. With --server or
+    /// --client any network of this host, for instance 'tcp(eth0)'.
+    #[arg(long, value_name = "NET", default_value = "tcp")]
+    pub net: String,
+    /// Serve the clients of other hosts, until it is stopped. Anybody who reaches the node can use it.
+    #[arg(long, conflicts_with_all = ["client", "duration", "size", "concurrency", "clients", "count", "seed", "faults"])]
+    pub server: bool,
+    /// Test against the servers at these NIDs, or at the addresses that they print; may be given several times.
+    #[arg(long, value_name = "ADDRESS")]
+    pub client: Vec<String>,
+    /// Seconds for each phase.
+    #[arg(long, default_value = "3", value_parser = seconds, allow_negative_numbers = true, value_name = "SECONDS")]
+    pub duration: Duration,
+    /// End a phase after so many operations of each client, even if its time is not over.
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=u64::MAX), allow_negative_numbers = true)]
+    pub count: Option<u64>,
+    /// Bytes of one bulk transfer, 1 to 1048576.
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = whole::<u32>(1..=1 << 20), allow_negative_numbers = true)]
+    pub size: u32,
+    /// Bulk transfers in flight of each client, 1 to 256. The message rate is measured with at least 64 in flight, the ping-pong
+    /// with one.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = whole::<u32>(1..=256), allow_negative_numbers = true)]
+    pub concurrency: u32,
+    /// Clients, each a thread with a transfer machine of its own, 1 to 32.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u32>(1..=32), allow_negative_numbers = true)]
+    pub clients: u32,
+    /// What every pattern, the order of the mixed load and the faults follow from; random unless given.
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX), allow_negative_numbers = true)]
+    pub seed: Option<u64>,
+    /// Drop and delay messages by these rules, for instance 'drop 1/100 put'.
+    #[arg(long, value_name = "RULES")]
+    pub faults: Option<String>,
+    /// Seconds after which an operation is lost; 10, with faults 2.
+    #[arg(long, value_parser = seconds, allow_negative_numbers = true, value_name = "SECONDS")]
+    pub timeout: Option<Duration>,
+    /// How often an operation that is lost is tried, the first time included, 1 to 16.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u32>(1..=16), allow_negative_numbers = true)]
+    pub tries: u32,
+    /// Messages per receive buffer, 1 to 1024.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = whole::<u32>(1..=1024), allow_negative_numbers = true)]
+    pub messages: u32,
+    /// Seconds that servers wait before they move bulk.
+    #[arg(long, default_value = "0", value_parser = seconds_or_none, allow_negative_numbers = true, value_name = "SECONDS")]
+    pub server_delay: Duration,
+    /// How nodes take their events: a thread that waits, or callbacks on the transfer machine's own thread.
+    #[arg(long, value_enum, default_value_t = DeliveryArg::Wait)]
+    pub delivery: DeliveryArg,
+    /// Port on which all nodes listen; 0 picks a free one, and 9988 for --server and --client.
+    #[arg(long, value_name = "PORT", default_value_t = 0, value_parser = whole::<u16>(0..=PORT_MAX), allow_negative_numbers = true)]
+    pub accept_port: u16,
+    #[command(flatten)]
+    pub partitions: PartitionArgs,
+    /// Print one JSON object instead of the table.
+    #[arg(long)]
+    pub json: bool,
+    /// Have the servers spoil a byte now and then: the self-test must fail.
+    #[arg(long, hide = true)]
+    pub spoil: bool,
+}
+
+/// How nodes take their events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DeliveryArg {
+    Wait,
+    Callback,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SelftestPeerArgs {
+    #[arg(long)]
+    pub net: String,
+    #[arg(long)]
+    pub accept_port: u16,
+    #[command(flatten)]
+    pub partitions: PartitionArgs,
+}

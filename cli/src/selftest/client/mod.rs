@@ -1,0 +1,171 @@
+//! The asking side of the self-test. Each operation in flight has a *lane*, which owns the buffers that it needs; it is done
+//! when each of its parts has ended: its request is sent, its bulk has moved, its answer is here.
+
+mod begin;
+mod events;
+mod lane;
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use nlx::{Batch, Domain, EndPoint, Event, Machine};
+
+use super::command::{Load, Plan, Status};
+use super::data::{Part, Receives};
+use super::protocol::{ECHO_BYTES, message_bytes};
+use super::random::Random;
+use super::ring::Ring;
+use super::tally::Tally;
+use crate::failure::Failure;
+use lane::Lane;
+
+/// A client with this many errors begins nothing more: more would teach nothing.
+const ERRORS_ENOUGH: u64 = 100;
+
+/// How often the lanes are looked through for what has not ended in time.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Numbers of lost tries that are remembered, to know their answers if they come late.
+const LOST_REMEMBERED: usize = 1 << 16;
+
+pub(super) struct Client {
+    domain: Domain,
+    plan: Plan,
+    receives: Receives,
+    servers: Vec<EndPoint>,
+    lanes: Vec<Lane>,
+    /// Lanes that nothing uses.
+    idle: Ring<usize>,
+    /// Lanes whose operation is tried again, and when, since the epoch.
+    again: Vec<(Duration, usize)>,
+    /// The requests of operations that have begun, and their lanes.
+    batch: Batch,
+    begun: Vec<usize>,
+    sequence: u64,
+    /// Operations begun, tries of one operation counted once.
+    started: u64,
+    random: Random,
+    /// START; all times count from here.
+    epoch: Option<Instant>,
+    ticked: Duration,
+    /// When the last operation had ended.
+    finished: Option<Duration>,
+    lost: HashSet<u64>,
+    /// Lanes whose operations have not ended long after they should have.
+    missing: usize,
+    tally: Tally,
+}
+
+impl Client {
+    pub(super) fn new(domain: &Domain, plan: &Plan) -> Result<Client, Failure> {
+        let in_flight = plan.in_flight as usize;
+        let bytes = message_bytes(echo_bytes(plan));
+        let lanes = (0..in_flight).map(|lane| Lane::new(domain, lane, bytes)).collect::<Result<_, _>>()?;
+        let mut idle = Ring::new(in_flight);
+        (0..in_flight).try_for_each(|lane| idle.push(lane)).map_err(|_| Failure::new("a ring is full"))?;
+        Ok(Client {
+            domain: domain.clone(),
+            receives: Receives::new(domain, bytes, plan),
+            servers: Vec::new(),
+            lanes,
+            idle,
+            again: Vec::new(),
+            batch: Batch::new(),
+            begun: Vec::new(),
+            sequence: u64::from(plan.run) << 48,
+            started: 0,
+            random: Random::new(plan.seed ^ u64::from(plan.run)),
+            epoch: None,
+            ticked: Duration::ZERO,
+            finished: None,
+            lost: HashSet::new(),
+            missing: 0,
+            tally: Tally::new(),
+            plan: plan.clone(),
+        })
+    }
+
+    /// Since START.
+    fn now(&self) -> Duration {
+        self.epoch.map_or(Duration::ZERO, |epoch| epoch.elapsed())
+    }
+
+    /// Whether no more operations are to begin.
+    fn is_over(&self, now: Duration) -> bool {
+        let enough = self.plan.count != 0 && self.started >= self.plan.count;
+        enough || self.is_time_up(now)
+    }
+
+    /// Whether nothing is to be tried again either.
+    fn is_time_up(&self, now: Duration) -> bool {
+        now >= self.plan.duration || self.tally.errors >= ERRORS_ENOUGH
+    }
+
+    fn note_end(&mut self, now: Duration) {
+        let resting = self.idle.len() + self.missing == self.lanes.len();
+        if self.epoch.is_some() && self.finished.is_none() && resting && self.is_over(now) {
+            self.finished = Some(now);
+        }
+    }
+}
+
+/// The payload of the plan's echoes.
+pub(super) fn echo_bytes(plan: &Plan) -> usize {
+    if plan.load == Load::Echo { plan.size as usize } else { ECHO_BYTES }
+}
+
+impl Part for Client {
+    fn prepare(&mut self, machine: &Machine) -> Result<(), Failure> {
+        let servers = self.plan.peers.iter().map(|address| machine.end_point(address));
+        self.servers = servers.collect::<Result<_, _>>()?;
+        self.receives.post(machine)
+    }
+
+    fn start(&mut self, machine: &Machine) -> Result<(), Failure> {
+        self.epoch = Some(Instant::now());
+        self.flush(machine)
+    }
+
+    fn event(&mut self, machine: &Machine, event: Event) -> Result<(), Failure> {
+        self.handle(machine, event)
+    }
+
+    /// Begins as many operations as there are idle lanes; their requests leave together.
+    fn flush(&mut self, machine: &Machine) -> Result<(), Failure> {
+        let now = self.now();
+        while self.epoch.is_some()
+            && !self.is_over(now)
+            && let Some(lane) = self.idle.pop()
+        {
+            self.started += 1;
+            self.begin(machine, lane, now)?;
+        }
+        self.send_requests(machine)?;
+        self.note_end(now);
+        Ok(())
+    }
+
+    fn tick(&mut self, machine: &Machine) -> Result<(), Failure> {
+        let now = self.now();
+        if now < self.ticked + TICK {
+            return Ok(());
+        }
+        self.ticked = now;
+        for lane in 0..self.lanes.len() {
+            self.look_at(lane, now)?;
+        }
+        while let Some(at) = self.again.iter().position(|(due, _)| *due <= now) {
+            let (_, lane) = self.again.swap_remove(at);
+            self.retry(machine, lane)?;
+        }
+        self.flush(machine)
+    }
+
+    fn status(&self, from: usize) -> Status {
+        Status {
+            finished: self.finished.is_some(),
+            elapsed: self.finished.unwrap_or_else(|| self.now()),
+            ..self.tally.status(from)
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The end points of the commands: a transfer machine of its own on each node and on the console, and one receive buffer for
+//! each peer.
+
+use std::time::{Duration, Instant};
+
+use nlx::{Buffer, Domain, EndPoint, Event, Queue, Receive, TransferMachine};
+
+use super::command::{COMMAND_BYTES, Command, Numbered};
+use crate::failure::Failure;
+
+/// A command, or its answer, has left and come within this time (motr-transport 10.2).
+pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Sends and takes commands.
+pub(super) struct Commands {
+    domain: Domain,
+    machine: TransferMachine,
+    idle: Vec<Buffer>,
+    /// Messages that were no commands.
+    ill: u64,
+}
+
+/// A command that has come.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    pub(super) from: EndPoint,
+    pub(super) number: u32,
+    pub(super) command: Command,
+}
+
+impl Commands {
+    /// At this address, with room for one command of each of `peers`.
+    pub(super) fn start(domain: &Domain, address: &str, peers: usize) -> Result<Commands, Failure> {
+        let machine = domain.transfer_machine(address, Default::default())?;
+        let commands = Commands { domain: domain.clone(), machine, idle: Vec::new(), ill: 0 };
+        for _ in 0..peers {
+            commands.post(domain.allocate(COMMAND_BYTES)?)?;
+        }
+        Ok(commands)
+    }
+
+    pub(super) fn address(&self) -> String {
+        self.machine.address().to_string()
+    }
+
+    pub(super) fn end_point(&self, address: &str) -> Result<EndPoint, Failure> {
+        Ok(self.machine.end_point(address)?)
+    }
+
+    /// Sends a command, or the answer to the command of this number.
+    pub(super) fn send(&mut self, to: &EndPoint, number: u32, command: Command) -> Result<(), Failure> {
+        let command = Numbered { number, command };
+        let length = command.length()?;
+        if length > COMMAND_BYTES {
+            return Err(Failure::new(format!("a command of {length} bytes is longer than {COMMAND_BYTES}")));
+        }
+        let mut buffer = match self.idle.pop() {
+            Some(buffer) => buffer,
+            None => self.domain.allocate(COMMAND_BYTES)?,
+        };
+        let length = command.encode(&mut buffer.write()?)?;
+        self.machine.send(buffer, length, to, Some(COMMAND_TIMEOUT)).map_err(|refused| refused.error)?;
+        Ok(())
+    }
+
+    /// The next command, if it comes until the deadline; drives the network meanwhile.
+    pub(super) fn wait(&mut self, deadline: Instant) -> Result<Option<Arrived>, Failure> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.machine.wait(Some(left))? {
+                Some(event) => {
+                    if let Some(arrived) = self.take(event)? {
+                        return Ok(Some(arrived));
+                    }
+                }
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The next command, if it is here; moves the network forward once, and never sleeps: whoever sleeps in the transport beside
+    /// a thread that measures would be handed the network, again and again.
+    pub(super) fn poll(&mut self) -> Result<Option<Arrived>, Failure> {
+        while let Some(event) = self.machine.poll()? {
+            if let Some(arrived) = self.take(event)? {
+                return Ok(Some(arrived));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next command, if another thread has brought it.
+    pub(super) fn look(&mut self) -> Result<Option<Arrived>, Failure> {
+        while let Some(event) = self.machine.take()? {
+            if let Some(arrived) = self.take(event)? {
+                return Ok(Some(arrived));
+            }
+        }
+        Ok(None)
+    }
+
+    fn take(&mut self, mut event: Event) -> Result<Option<Arrived>, Failure> {
+        let buffer = event.buffer.take();
+        if event.queue != Queue::MessageReceive {
+            // An answer that does not come tells the sender; there is nobody else to be told.
+            self.idle.extend(buffer);
+            return Ok(None);
+        }
+        let decoded = event.message.take().map(|message| Numbered::decode(&message));
+        if let Some(buffer) = buffer {
+            self.post(buffer)?;
+        }
+        let (Some(Ok(Numbered { number, command })), Some(from)) = (decoded, event.sender) else {
+            self.ill += 1;
+            tracing::debug!(ill = self.ill, "a message that is no command");
+            return Ok(None);
+        };
+        Ok(Some(Arrived { from, number, command }))
+    }
+
+    fn post(&self, buffer: Buffer) -> Result<(), Failure> {
+        let receive = Receive { min_receive_size: COMMAND_BYTES, max_messages: 1 };
+        self.machine.receive(buffer, receive, None).map_err(|refused| refused.error)?;
+        Ok(())
+    }
+}

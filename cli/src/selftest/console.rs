@@ -1,0 +1,255 @@
+//! The console: drives servers and clients through a test, step by step, and puts together what they tell
+//! (motr-transport 10.2).
+
+use std::time::{Duration, Instant};
+
+use nlx::{Domain, EndPoint};
+
+use super::command::{Command, LATENCIES_MAX, Plan, Role, Status};
+use super::commands::{COMMAND_TIMEOUT, Commands};
+use crate::failure::Failure;
+
+/// How long the console naps between looks for answers, and while clients measure: a nap costs them nothing.
+const NAP: Duration = Duration::from_millis(1);
+const LONG_NAP: Duration = Duration::from_millis(10);
+
+/// How often clients are asked how far they are; the servers are asked every tenth time.
+const ROUND: Duration = Duration::from_millis(100);
+const SERVER_ROUNDS: u32 = 10;
+
+/// What clients get beyond their own time before they are given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Timeouts that an operation's last try may take to end, or to be found missing.
+const TIMEOUTS: u32 = 4;
+
+/// How long servers may need to count what clients have counted already.
+const SETTLING: Duration = Duration::from_secs(5);
+
+/// Who looks on while a test runs.
+pub(super) trait Watch {
+    /// Fails if a process of the test has died.
+    fn check(&mut self) -> Result<(), Failure>;
+    /// Whether the test is to end early.
+    fn is_stopped(&self) -> bool;
+    /// How far the clients are.
+    fn round(&mut self, clients: &[Status]);
+}
+
+/// What one test came to.
+pub(super) struct Finding {
+    pub(super) clients: Vec<Status>,
+    pub(super) servers: Vec<Status>,
+    /// Whether it ran to its end.
+    pub(super) complete: bool,
+    /// The addresses of the transfer machines for data.
+    pub(super) client_addresses: Vec<String>,
+    pub(super) server_addresses: Vec<String>,
+}
+
+pub(super) struct Console {
+    commands: Commands,
+    servers: Vec<EndPoint>,
+    clients: Vec<EndPoint>,
+    number: u32,
+    run: u16,
+}
+
+/// Some of the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Group {
+    Servers,
+    Clients,
+}
+
+impl Console {
+    /// Commands at `address`, servers and clients at theirs.
+    pub(super) fn start(
+        domain: &Domain,
+        address: &str,
+        servers: &[String],
+        clients: &[String],
+    ) -> Result<Console, Failure> {
+        let commands = Commands::start(domain, address, servers.len() + clients.len())?;
+        let find = |list: &[String]| list.iter().map(|at| commands.end_point(at)).collect::<Result<_, _>>();
+        let (servers, clients) = (find(servers)?, find(clients)?);
+        Ok(Console { commands, servers, clients, number: 0, run: 0 })
+    }
+
+    fn nodes(&self, group: Group) -> &[EndPoint] {
+        match group {
+            Group::Servers => &self.servers,
+            Group::Clients => &self.clients,
+        }
+    }
+
+    /// INIT, START, STATUS until the clients have finished, STOP. `plan` is a client's; role, addresses and the sum of what is
+    /// in flight are filled in for each node.
+    pub(super) fn test(&mut self, plan: &Plan, watch: &mut dyn Watch) -> Result<Finding, Failure> {
+        let (server_addresses, client_addresses) = self.init(plan, watch)?;
+        for group in [Group::Servers, Group::Clients] {
+            self.ask(group, |_, _| Command::Start, watch, NAP)?;
+        }
+        let complete = self.watch(plan, watch)?;
+        let clients = self.statuses(Group::Clients, watch)?;
+        self.ask(Group::Clients, |_, _| Command::Stop, watch, NAP)?;
+        let operations = clients.iter().map(|status| status.operations).sum();
+        let servers = self.settled(operations, watch)?;
+        self.ask(Group::Servers, |_, _| Command::Stop, watch, NAP)?;
+        Ok(Finding { clients, servers, complete, client_addresses, server_addresses })
+    }
+
+    fn init(&mut self, plan: &Plan, watch: &mut dyn Watch) -> Result<(Vec<String>, Vec<String>), Failure> {
+        let in_flight = plan.in_flight.saturating_mul(self.clients.len() as u32);
+        let (server_run, client_run) = (self.run, self.run + 1);
+        self.run = self.run.wrapping_add(1 + self.clients.len() as u16);
+        let init = |role, run, in_flight, peers: &[String], address| {
+            let plan = Plan { role, run, in_flight, peers: peers.to_vec(), address, ..plan.clone() };
+            Command::Init(plan)
+        };
+        let done = |answer| match answer {
+            Command::InitDone(address) => Ok(address),
+            _ => Err(Failure::new("a node answered INIT with something else")),
+        };
+        let servers = self.ask(
+            Group::Servers,
+            |_, node| init(Role::Server, server_run, in_flight, &[], data_address(node)),
+            watch,
+            NAP,
+        )?;
+        let servers: Vec<String> = servers.into_iter().map(done).collect::<Result<_, _>>()?;
+        let clients = self.ask(
+            Group::Clients,
+            |client, node| {
+                let run = client_run.wrapping_add(client as u16);
+                init(Role::Client, run, plan.in_flight, &servers, data_address(node))
+            },
+            watch,
+            NAP,
+        )?;
+        let clients = clients.into_iter().map(done).collect::<Result<_, _>>()?;
+        Ok((servers, clients))
+    }
+
+    /// Asks until the clients have finished; false if the test was stopped before.
+    fn watch(&mut self, plan: &Plan, watch: &mut dyn Watch) -> Result<bool, Failure> {
+        let patience = plan.duration + plan.timeout * TIMEOUTS + PATIENCE;
+        let begun = Instant::now();
+        for round in 1.. {
+            let next = Instant::now() + ROUND;
+            while Instant::now() < next && !watch.is_stopped() {
+                std::thread::sleep(LONG_NAP);
+            }
+            watch.check()?;
+            let clients = self.status_of(Group::Clients, 0, watch, LONG_NAP)?;
+            watch.round(&clients);
+            if clients.iter().all(|status| status.finished) {
+                return Ok(true);
+            }
+            if watch.is_stopped() {
+                return Ok(false);
+            }
+            if round % SERVER_ROUNDS == 0 {
+                self.status_of(Group::Servers, 0, watch, LONG_NAP)?;
+            }
+            if begun.elapsed() > patience {
+                return Err(Failure::new(format!("the clients have not finished after {patience:?}")));
+            }
+        }
+        Ok(false)
+    }
+
+    /// The servers' last word, once they have counted as many operations as the clients; they may have been given too little
+    /// time, or operations were lost: then it is what it is.
+    fn settled(&mut self, operations: u64, watch: &mut dyn Watch) -> Result<Vec<Status>, Failure> {
+        let deadline = Instant::now() + SETTLING;
+        loop {
+            let servers = self.status_of(Group::Servers, 0, watch, NAP)?;
+            let counted: u64 = servers.iter().map(|status| status.operations).sum();
+            let lost: u64 = servers.iter().map(|status| status.lost).sum();
+            if counted >= operations || lost > 0 || Instant::now() >= deadline || watch.is_stopped() {
+                return Ok(servers);
+            }
+        }
+    }
+
+    /// The last word of a group, all latencies with it.
+    fn statuses(&mut self, group: Group, watch: &mut dyn Watch) -> Result<Vec<Status>, Failure> {
+        let mut whole: Vec<Status> = Vec::new();
+        let mut from = 0;
+        loop {
+            let parts = self.status_of(group, from, watch, NAP)?;
+            let more = parts.iter().any(|part| part.latencies.len() == LATENCIES_MAX);
+            match whole.is_empty() {
+                true => whole = parts,
+                false => {
+                    for (whole, part) in whole.iter_mut().zip(parts) {
+                        whole.latencies.extend(part.latencies);
+                    }
+                }
+            }
+            from += LATENCIES_MAX as u32;
+            if !more {
+                return Ok(whole);
+            }
+        }
+    }
+
+    fn status_of(
+        &mut self,
+        group: Group,
+        from: u32,
+        watch: &mut dyn Watch,
+        nap: Duration,
+    ) -> Result<Vec<Status>, Failure> {
+        let answers = self.ask(group, |_, _| Command::Status(from), watch, nap)?;
+        let status = |answer| match answer {
+            Command::StatusData(status) => Ok(*status),
+            _ => Err(Failure::new("a node answered STATUS with something else")),
+        };
+        answers.into_iter().map(status).collect()
+    }
+
+    /// Gives a command to each node of a group, and takes the answers of all of them.
+    fn ask(
+        &mut self,
+        group: Group,
+        command: impl Fn(usize, &EndPoint) -> Command,
+        watch: &mut dyn Watch,
+        nap: Duration,
+    ) -> Result<Vec<Command>, Failure> {
+        let nodes = self.nodes(group).to_vec();
+        self.number = self.number.wrapping_add(1);
+        for (place, node) in nodes.iter().enumerate() {
+            self.commands.send(node, self.number, command(place, node))?;
+        }
+        let mut answers: Vec<Option<Command>> = vec![None; nodes.len()];
+        let deadline = Instant::now() + COMMAND_TIMEOUT;
+        while let Some(missing) = answers.iter().position(Option::is_none) {
+            let Some(arrived) = self.commands.poll()? else {
+                watch.check()?;
+                if Instant::now() >= deadline {
+                    let node = nodes[missing].address();
+                    return Err(Failure::new(format!("{node} has not answered within {COMMAND_TIMEOUT:?}")));
+                }
+                std::thread::sleep(nap);
+                continue;
+            };
+            let from = arrived.from.address();
+            let place = nodes.iter().position(|node| node.address() == from);
+            // Answers to other commands, and of strangers, are nothing to this one.
+            let Some(place) = place.filter(|_| arrived.number == self.number) else { continue };
+            if let Command::Refused(refusal) = arrived.command {
+                return Err(Failure::new(format!("{from} refuses: {}", refusal.reason)));
+            }
+            answers[place] = Some(arrived.command);
+        }
+        Ok(answers.into_iter().flatten().collect())
+    }
+}
+
+/// Where a node's data goes: its own NID, and the portal of the self-test.
+fn data_address(node: &EndPoint) -> String {
+    let address = node.address();
+    format!("{}:{}:{}:*", address.nid, address.pid, super::PORTAL)
+}

@@ -1,0 +1,159 @@
+//! A transfer machine for data, and the work done with its events, however they are delivered.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nlx::{Buffer, Domain, Event, Machine, Queue, Receive, TransferMachine};
+
+use super::command::{Delivery, Plan, Refusal, Status};
+use super::service::Work;
+use crate::failure::Failure;
+
+/// What a client and a server have in common: they live from events.
+pub(super) trait Part: Send + 'static {
+    /// Receive buffers are posted, peers found.
+    fn prepare(&mut self, machine: &Machine) -> Result<(), Failure>;
+    /// START.
+    fn start(&mut self, machine: &Machine) -> Result<(), Failure>;
+    fn event(&mut self, machine: &Machine, event: Event) -> Result<(), Failure>;
+    /// After one or several events: what they gave to do leaves together.
+    fn flush(&mut self, machine: &Machine) -> Result<(), Failure>;
+    /// Now and then: what depends on the time.
+    fn tick(&mut self, machine: &Machine) -> Result<(), Failure>;
+    fn status(&self, from: usize) -> Status;
+}
+
+/// A part on its transfer machine.
+pub(super) struct Driven<P> {
+    // Dropped first: no callback runs when the part goes.
+    machine: TransferMachine,
+    shared: Arc<Mutex<Shared<P>>>,
+    delivery: Delivery,
+}
+
+struct Shared<P> {
+    part: P,
+    /// What went wrong in a callback.
+    failure: Option<Failure>,
+}
+
+fn lock<P>(shared: &Mutex<Shared<P>>) -> MutexGuard<'_, Shared<P>> {
+    // A callback that panicked has made its machine fail, which every use of it tells.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<P: Part> Driven<P> {
+    pub(super) fn start(domain: &Domain, plan: &Plan, part: P) -> Result<Driven<P>, Failure> {
+        let shared = Arc::new(Mutex::new(Shared { part, failure: None }));
+        let builder = domain.machine();
+        let machine = match plan.delivery {
+            Delivery::Wait => builder.start(&plan.address)?,
+            Delivery::Callback => {
+                let shared = shared.clone();
+                builder
+                    .callbacks(move |machine, event| {
+                        let shared = &mut *lock(&shared);
+                        let part = &mut shared.part;
+                        let outcome = part.event(machine, event).and_then(|()| part.flush(machine));
+                        shared.failure = shared.failure.take().or(outcome.err());
+                    })
+                    .start(&plan.address)?
+            }
+        };
+        lock(&shared).part.prepare(&machine)?;
+        Ok(Driven { machine, shared, delivery: plan.delivery })
+    }
+
+    pub(super) fn address(&self) -> String {
+        self.machine.address().to_string()
+    }
+
+    /// Works on all events there are, after waiting for the first.
+    fn wait(&self, wait: Duration) -> Result<(), Failure> {
+        let mut next = self.machine.wait(Some(wait))?;
+        let part = &mut lock(&self.shared).part;
+        while let Some(event) = next {
+            part.event(&self.machine, event)?;
+            next = self.machine.take()?;
+        }
+        part.flush(&self.machine)?;
+        part.tick(&self.machine)
+    }
+}
+
+impl<P: Part> Work for Driven<P> {
+    fn step(&mut self, wait: Duration) -> Result<(), Failure> {
+        if self.delivery == Delivery::Wait {
+            return self.wait(wait);
+        }
+        // The event thread does the rest.
+        std::thread::sleep(wait);
+        let shared = &mut *lock(&self.shared);
+        match shared.failure.take() {
+            Some(failure) => Err(failure),
+            None => shared.part.tick(&self.machine),
+        }
+    }
+
+    fn start(&mut self) -> Result<(), Refusal> {
+        let part = &mut lock(&self.shared).part;
+        part.start(&self.machine).map_err(|failure| Refusal::new(nlx::Errno::EIO, failure.to_string()))
+    }
+
+    fn status(&mut self, from: usize) -> Result<Status, Refusal> {
+        let status = lock(&self.shared).part.status(from);
+        let queues = self.machine.statistics();
+        let successes = |queue: Queue| queues[queue.index()].successes;
+        Ok(Status {
+            messages_sent: successes(Queue::MessageSend),
+            messages_received: successes(Queue::MessageReceive),
+            bulk_sent: successes(Queue::ActiveBulkSend) + successes(Queue::PassiveBulkSend),
+            bulk_received: successes(Queue::ActiveBulkReceive) + successes(Queue::PassiveBulkReceive),
+            ..status
+        })
+    }
+
+    /// What is in flight is cancelled when this is dropped.
+    fn stop(&mut self) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+/// The receive buffers of one side: more room than its peers can have in flight, posted again as they fill.
+pub(super) struct Receives {
+    domain: Domain,
+    receive: Receive,
+    buffers: usize,
+}
+
+impl Receives {
+    /// Room for four times what can be in flight, so that buffers whose messages are being worked on are not missed.
+    const ROOM: usize = 4;
+
+    /// The fewest: one fills while the other is worked on.
+    const BUFFERS_MIN: usize = 2;
+
+    pub(super) fn new(domain: &Domain, message_bytes: usize, plan: &Plan) -> Receives {
+        let fitting = (super::BULK_BYTES / message_bytes).max(1);
+        let messages = (plan.messages as usize).min(fitting);
+        let buffers = (Receives::ROOM * plan.in_flight as usize).div_ceil(messages);
+        Receives {
+            domain: domain.clone(),
+            receive: Receive { min_receive_size: message_bytes, max_messages: messages as u32 },
+            buffers: buffers.max(Receives::BUFFERS_MIN),
+        }
+    }
+
+    pub(super) fn post(&self, machine: &Machine) -> Result<(), Failure> {
+        let bytes = self.receive.min_receive_size * self.receive.max_messages as usize;
+        (0..self.buffers).try_for_each(|_| self.repost(machine, Some(self.domain.allocate(bytes)?)))
+    }
+
+    /// Posts a buffer again that has come back with its last message.
+    pub(super) fn repost(&self, machine: &Machine, buffer: Option<Buffer>) -> Result<(), Failure> {
+        if let Some(buffer) = buffer {
+            machine.receive(buffer, self.receive, None).map_err(|refused| Failure::from(refused.error))?;
+        }
+        Ok(())
+    }
+}

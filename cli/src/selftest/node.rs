@@ -1,0 +1,211 @@
+//! A node of a test: it takes commands from one console, and does the work that INIT gives it. It does not know its role before.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nlx::{Address, Domain, EndPoint, Errno};
+
+use super::client::Client;
+use super::command::{Command, Load, Plan, Refusal, Role, Status};
+use super::commands::{Arrived, Commands};
+use super::data::Driven;
+use super::faults::Faults;
+use super::server::Server;
+use super::service::{Service, State, Work};
+use crate::failure::Failure;
+
+/// One step of the work waits no longer, so that commands are looked for.
+const STEP: Duration = Duration::from_millis(20);
+
+/// How often a node that works looks for commands.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A console that has not been heard of for so long is gone: its test ends, and another console can come. A console asks
+/// every second.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// Commands that may wait for a node that works: a console has one under way, and strangers may knock.
+const COMMANDS_WAITING: usize = 8;
+
+/// A node's work, whatever its role.
+pub(super) type AnyWork = Box<dyn Work + Send>;
+
+impl Work for AnyWork {
+    fn step(&mut self, wait: Duration) -> Result<(), Failure> {
+        (**self).step(wait)
+    }
+
+    fn start(&mut self) -> Result<(), Refusal> {
+        (**self).start()
+    }
+
+    fn status(&mut self, from: usize) -> Result<Status, Refusal> {
+        (**self).status(from)
+    }
+
+    fn stop(&mut self) -> Result<(), Refusal> {
+        (**self).stop()
+    }
+}
+
+/// Answers every command, and does nothing.
+struct Stub;
+
+impl Work for Stub {
+    fn step(&mut self, wait: Duration) -> Result<(), Failure> {
+        std::thread::sleep(wait);
+        Ok(())
+    }
+
+    fn start(&mut self) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn status(&mut self, _: usize) -> Result<Status, Refusal> {
+        Ok(Status { finished: true, ..Status::default() })
+    }
+
+    fn stop(&mut self) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+pub(super) struct Node {
+    domain: Domain,
+    commands: Commands,
+    faults: Arc<Faults>,
+    service: Service<AnyWork>,
+    /// Whose test it is, and when it was heard of.
+    console: Option<(Address, Instant)>,
+    looked: Instant,
+    /// A node that is open to the network serves: nobody makes it flood a third.
+    serves_only: bool,
+}
+
+impl Node {
+    /// With its commands at this address.
+    pub(super) fn start(
+        domain: &Domain,
+        address: &str,
+        faults: &Arc<Faults>,
+        serves_only: bool,
+    ) -> Result<Node, Failure> {
+        Ok(Node {
+            domain: domain.clone(),
+            commands: Commands::start(domain, address, COMMANDS_WAITING)?,
+            faults: faults.clone(),
+            service: Service::new(),
+            console: None,
+            looked: Instant::now(),
+            serves_only,
+        })
+    }
+
+    /// Where it takes commands.
+    pub(super) fn address(&self) -> String {
+        self.commands.address()
+    }
+
+    /// Works until it is told that this is the end.
+    pub(super) fn run(&mut self, is_over: impl Fn() -> bool) -> Result<(), Failure> {
+        while !is_over() {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// A step of the work, if there is any, and a command, if one has come.
+    pub(super) fn turn(&mut self) -> Result<(), Failure> {
+        let arrived = if self.service.state() == State::Ready {
+            if let Err(refusal) = self.service.step(STEP) {
+                tracing::warn!(reason = refusal.reason, "the test has failed here");
+            }
+            self.look()?
+        } else {
+            self.commands.wait(Instant::now() + STEP)?
+        };
+        if let Some(arrived) = arrived {
+            self.obey(arrived);
+        }
+        Ok(())
+    }
+
+    fn look(&mut self) -> Result<Option<Arrived>, Failure> {
+        let now = Instant::now();
+        if now < self.looked + LOOK {
+            return Ok(None);
+        }
+        self.looked = now;
+        if self.console.is_some_and(|(_, heard)| now > heard + LEASE) {
+            tracing::warn!("the console is gone");
+            self.end();
+        }
+        self.commands.look()
+    }
+
+    fn obey(&mut self, arrived: Arrived) {
+        let Arrived { from, number, command } = arrived;
+        let answer = self.answer(&from, command).unwrap_or_else(Command::Refused);
+        // To whom an answer cannot be sent has no right to one.
+        if let Err(failure) = self.commands.send(&from, number, answer) {
+            tracing::debug!(%failure, "an answer was not sent");
+        }
+        if self.service.state() == State::Finished {
+            self.end();
+        }
+    }
+
+    fn answer(&mut self, from: &EndPoint, command: Command) -> Result<Command, Refusal> {
+        if let Command::Init(plan) = command {
+            return self.init(from, &plan);
+        }
+        match &mut self.console {
+            Some((console, heard)) if *console == from.address() => *heard = Instant::now(),
+            _ => return Err(Refusal::new(Errno::EPERM, "this node has another console, or none")),
+        }
+        let mut answer = self.service.command(&command)?;
+        if let Command::StatusData(status) = &mut answer {
+            status.nid = self.domain.nids().first().map(ToString::to_string).unwrap_or_default();
+            status.rules = self.faults.counts();
+        }
+        Ok(answer)
+    }
+
+    fn init(&mut self, from: &EndPoint, plan: &Plan) -> Result<Command, Refusal> {
+        if self.service.state() == State::Failed {
+            self.end();
+        }
+        plan.check()?;
+        if self.serves_only && plan.role != Role::Server {
+            return Err(Refusal::new(Errno::EPERM, "this node serves, and is no client"));
+        }
+        let (domain, faults) = (&self.domain, &self.faults);
+        let mut address = String::new();
+        self.service.init(|| {
+            faults.apply(&plan.faults, plan.seed)?;
+            let (work, at) =
+                work(domain, plan).map_err(|failure| Refusal::new(Errno::EIO, failure.to_string()))?;
+            address = at;
+            Ok(work)
+        })?;
+        self.console = Some((from.address(), Instant::now()));
+        Ok(Command::InitDone(address))
+    }
+
+    fn end(&mut self) {
+        self.service.fini();
+        self.console = None;
+    }
+}
+
+fn work(domain: &Domain, plan: &Plan) -> Result<(AnyWork, String), Failure> {
+    fn at<P: super::data::Part>(driven: Driven<P>) -> (AnyWork, String) {
+        let address = driven.address();
+        (Box::new(driven), address)
+    }
+    match (plan.load, plan.role) {
+        (Load::Stub, _) => Ok((Box::new(Stub), plan.address.clone())),
+        (_, Role::Client) => Ok(at(Driven::start(domain, plan, Client::new(domain, plan)?)?)),
+        (_, Role::Server) => Ok(at(Driven::start(domain, plan, Server::new(domain, plan))?)),
+    }
+}

@@ -1,0 +1,93 @@
+//! The second process.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::args::PartitionArgs;
+use crate::failure::{Context, Failure};
+
+/// Where the nodes of a self-test on one host are.
+pub(super) const CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
+pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// How long the second process may take to be ready.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A port that is free on both addresses at this moment.
+pub(super) fn free_port() -> Result<u16, Failure> {
+    const TRIES: u32 = 100;
+    for _ in 0..TRIES {
+        let first = TcpListener::bind(SocketAddr::from((CLIENT, 0))).context("no free port on 127.0.0.1")?;
+        let port = first.local_addr().context("no free port on 127.0.0.1")?.port();
+        if TcpListener::bind(SocketAddr::from((SERVER, port))).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(Failure::new(format!("no port is free on both {CLIENT} and {SERVER}; name one with --accept-port")))
+}
+
+/// The process of the server; it ends with this value.
+pub(super) struct Peer {
+    child: Child,
+    /// Where it takes commands.
+    pub(super) address: String,
+}
+
+impl Peer {
+    pub(super) fn start(port: u16, partitions: &PartitionArgs) -> Result<Peer, Failure> {
+        let program = std::env::current_exe().context("cannot find this program's file")?;
+        let child = Command::new(program)
+            .args(["selftest-peer", "--net", &format!("tcp({SERVER})"), "--accept-port", &port.to_string()])
+            .args(partitions.to_args())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            // A terminal's Ctrl-C is for the console, which ends this process when it is done.
+            .process_group(0)
+            .spawn()
+            .context("cannot start the second process")?;
+        let mut peer = Peer { child, address: String::new() };
+        let output =
+            peer.child.stdout.take().ok_or_else(|| Failure::new("the second process has no output"))?;
+        peer.address = first_line(output)?;
+        Ok(peer)
+    }
+
+    /// Fails if the process has ended, which it never does by itself.
+    pub(super) fn check(&mut self) -> Result<(), Failure> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => {
+                Err(Failure::new(format!("the second process ended in the middle of the test: {status}")))
+            }
+            Err(error) => Err(Failure::new(format!("cannot look at the second process: {error}"))),
+        }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It has nothing to save; an error means that it is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The first line a process prints, unless it ends or stalls before.
+fn first_line(output: ChildStdout) -> Result<String, Failure> {
+    let (line, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        let read = BufReader::new(output).read_line(&mut text);
+        // The receiver may have given up: then nobody wants the line.
+        let _ = line.send(read.map(|_| text.trim().to_string()));
+    });
+    match lines.recv_timeout(START_TIMEOUT) {
+        Ok(Ok(text)) if !text.is_empty() => Ok(text),
+        Ok(_) => Err(Failure::new("the second process ended before it was ready; its message stands above")),
+        Err(_) => Err(Failure::new(format!("the second process was not ready after {START_TIMEOUT:?}"))),
+    }
+}

@@ -1,0 +1,103 @@
+//! A ring of what is idle: first in, first out, of a size that never changes.
+
+/// A ring of at most as many values as it was made for.
+#[derive(Debug, Clone)]
+pub(super) struct Ring<T> {
+    slots: Box<[Option<T>]>,
+    first: usize,
+    count: usize,
+}
+
+impl<T> Ring<T> {
+    pub(super) fn new(capacity: usize) -> Ring<T> {
+        Ring { slots: (0..capacity).map(|_| None).collect(), first: 0, count: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Gives the value back if the ring is full.
+    pub(super) fn push(&mut self, value: T) -> Result<(), T> {
+        if self.count == self.slots.len() {
+            return Err(value);
+        }
+        let at = (self.first + self.count) % self.slots.len();
+        self.slots[at] = Some(value);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// The value that has been in the ring the longest.
+    pub(super) fn pop(&mut self) -> Option<T> {
+        if self.count == 0 {
+            return None;
+        }
+        let value = self.slots[self.first].take();
+        self.first = (self.first + 1) % self.slots.len();
+        self.count -= 1;
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CAPACITY: usize = 0x1000;
+
+    /// MT-132: one value.
+    #[test]
+    fn one() {
+        let mut ring = Ring::new(CAPACITY);
+        ring.push(42).unwrap();
+        assert_eq!((ring.len(), ring.pop(), ring.len(), ring.pop()), (1, Some(42), 0, None));
+    }
+
+    /// MT-133: as many as fit, in order.
+    #[test]
+    fn full() {
+        let mut ring = Ring::new(CAPACITY);
+        for value in 0..CAPACITY {
+            ring.push(value).unwrap();
+            assert_eq!(ring.len(), value + 1);
+        }
+        assert_eq!(ring.push(CAPACITY), Err(CAPACITY));
+        for value in 0..CAPACITY {
+            assert_eq!((ring.pop(), ring.len()), (Some(value), CAPACITY - value - 1));
+        }
+    }
+
+    /// MT-134: one less than fit, 16 times, across the end.
+    #[test]
+    fn wrap() {
+        let mut ring = Ring::new(CAPACITY);
+        for round in 0..16 {
+            (0..CAPACITY - 1).for_each(|value| ring.push(round * CAPACITY + value).unwrap());
+            assert!((0..CAPACITY - 1).all(|value| ring.pop() == Some(round * CAPACITY + value)));
+        }
+        assert_eq!(ring.len(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_queue(capacity in 0..8_usize, steps: Vec<Option<u32>>) {
+            let (mut ring, mut model) = (Ring::new(capacity), VecDeque::new());
+            for step in steps {
+                match step {
+                    Some(value) if model.len() < capacity => {
+                        model.push_back(value);
+                        prop_assert_eq!(ring.push(value), Ok(()));
+                    }
+                    Some(value) => prop_assert_eq!(ring.push(value), Err(value)),
+                    None => prop_assert_eq!(ring.pop(), model.pop_front()),
+                }
+                prop_assert_eq!(ring.len(), model.len());
+            }
+        }
+    }
+}

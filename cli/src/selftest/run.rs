@@ -1,0 +1,174 @@
+//! The phases of a self-test, one after the other.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, SystemTime};
+
+use super::command::{Delivery, Load, Plan, Role, Status};
+use super::console::Watch;
+use super::findings::Findings;
+use super::progress::Progress;
+use super::protocol::ECHO_BYTES;
+use super::result::{Ending, Live, Outcome, Settings};
+use super::world::{Nodes, World};
+use super::{report, serve};
+use crate::args::{DeliveryArg, SelftestArgs};
+use crate::descriptors;
+use crate::failure::Failure;
+use crate::signals::Signals;
+
+/// Messages in flight when their rate is measured, unless more are asked for.
+const RATE_IN_FLIGHT: u32 = 64;
+
+/// When an operation is lost: far above anything a sound network does, and with faults what each loss costs.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT_WITH_FAULTS: Duration = Duration::from_secs(2);
+
+/// Runs the self-test and prints its result; fails if a byte or an event was wrong or missing.
+pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
+    descriptors::use_all();
+    let signals = Signals::take(false)?;
+    if args.server {
+        return serve::run_server(args, &signals);
+    }
+    let outcome = outcome(args, &signals)?;
+    if args.json {
+        report::json(&outcome)?
+    } else {
+        report::print(&outcome)?
+    }
+    let failure = |text: &str| if args.json { Failure::quiet() } else { Failure::new(text) };
+    match &outcome.ending {
+        _ if outcome.passed() => Ok(()),
+        Ending::Interrupted => {
+            Err(failure("the self-test was interrupted: the report tells how far it came"))
+        }
+        Ending::Failed(reason) => Err(failure(reason)),
+        Ending::Complete => Err(failure("the self-test failed: see the errors above")),
+    }
+}
+
+/// One phase.
+pub(super) struct Phase {
+    pub(super) name: &'static str,
+    load: Load,
+    size: u32,
+    in_flight: u32,
+}
+
+fn phases(args: &SelftestArgs) -> [Phase; 5] {
+    let (echo, size, bulk) = (ECHO_BYTES as u32, args.size, args.concurrency);
+    let rate = bulk.max(RATE_IN_FLIGHT);
+    [
+        Phase { name: "ping_pong", load: Load::Echo, size: echo, in_flight: 1 },
+        Phase { name: "message_rate", load: Load::Echo, size: echo, in_flight: rate },
+        Phase { name: "bulk_read", load: Load::Read, size, in_flight: bulk },
+        Phase { name: "bulk_write", load: Load::Write, size, in_flight: bulk },
+        Phase { name: "mixed", load: Load::Mixed, size, in_flight: bulk },
+    ]
+}
+
+/// What each client is told, as far as it does not depend on the client.
+fn plan(phase: &Phase, args: &SelftestArgs, seed: u64) -> Plan {
+    let timeout = if args.faults.is_some() { TIMEOUT_WITH_FAULTS } else { TIMEOUT };
+    Plan {
+        role: Role::Client,
+        load: phase.load,
+        delivery: match args.delivery {
+            DeliveryArg::Wait => Delivery::Wait,
+            DeliveryArg::Callback => Delivery::Callback,
+        },
+        address: String::new(),
+        peers: Vec::new(),
+        run: 0,
+        size: phase.size,
+        in_flight: phase.in_flight,
+        duration: args.duration,
+        count: args.count.unwrap_or(0),
+        timeout: args.timeout.unwrap_or(timeout),
+        tries: args.tries,
+        messages: args.messages,
+        delay: args.server_delay,
+        seed,
+        faults: args.faults.clone().unwrap_or_default(),
+        spoil: args.spoil,
+    }
+}
+
+/// Runs all phases, as far as they go.
+fn outcome(args: &SelftestArgs, signals: &Signals) -> Result<Outcome, Failure> {
+    let seed = args.seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
+    let started = SystemTime::now();
+    let World { mut console, mut nodes } = World::of(args)?;
+    let mut findings = Findings::new(args.faults.is_some());
+    let mut ending = Ending::Complete;
+    for phase in phases(args) {
+        let plan = plan(&phase, args, seed);
+        let progress = Progress::new(phase.name, args.duration, args.json);
+        let mut looking = Looking { nodes: &mut nodes, signals, progress, samples: Vec::new() };
+        let found = console.test(&plan, &mut looking);
+        let Looking { progress, samples, .. } = looking;
+        progress.finish();
+        match found {
+            Ok(finding) => {
+                let complete = finding.complete;
+                findings.add(&phase, &plan, args.clients, finding, samples);
+                if !complete {
+                    ending = Ending::Interrupted;
+                    break;
+                }
+            }
+            Err(_) if signals.stopped() => {
+                ending = Ending::Interrupted;
+                break;
+            }
+            Err(failure) => {
+                ending = Ending::Failed(failure.to_string());
+                break;
+            }
+        }
+    }
+    let settings = Settings {
+        net: if args.net == "lo" { "lo" } else { "tcp" },
+        size: args.size.into(),
+        concurrency: args.concurrency,
+        clients: args.clients,
+        duration: args.duration,
+        seed,
+        faults: args.faults.clone(),
+    };
+    Ok(findings.outcome(settings, started, ending))
+}
+
+/// Looks on while a phase runs.
+struct Looking<'a> {
+    nodes: &'a mut Nodes,
+    signals: &'a Signals,
+    progress: Progress,
+    samples: Vec<super::result::Sample>,
+}
+
+impl Watch for Looking<'_> {
+    fn check(&mut self) -> Result<(), Failure> {
+        self.nodes.check()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.signals.stopped()
+    }
+
+    fn round(&mut self, clients: &[Status]) {
+        let sum = |field: fn(&Status) -> u64| clients.iter().map(field).sum::<u64>();
+        let elapsed = clients.iter().map(|status| status.elapsed).max().unwrap_or_default();
+        let live = Live {
+            elapsed,
+            operations: sum(|status| status.operations),
+            bytes: sum(|status| status.bytes),
+            verified_bytes: sum(|status| status.verified_bytes),
+            errors: sum(|status| status.errors),
+            lost: sum(|status| status.lost),
+        };
+        let sample = super::result::Sample { at: elapsed, operations: live.operations, bytes: live.bytes };
+        self.samples.push(sample);
+        self.progress.update(&live);
+    }
+}

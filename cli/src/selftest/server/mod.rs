@@ -1,0 +1,205 @@
+//! The serving side of the self-test: answers echoes, and moves bulk to and from the clients' passive buffers.
+
+mod transfer;
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+use nlx::{Batch, Buffer, Descriptor, Domain, EndPoint, Event, Machine, OpId, Queue};
+
+use super::client::echo_bytes;
+use super::command::{Plan, Status};
+use super::data::{Part, Receives};
+use super::protocol::{Head, Kind, Way, message_bytes, read_offer};
+use super::tally::Tally;
+use super::wire::WireError;
+use crate::failure::Failure;
+
+/// One operation in so many is spoiled, if that is asked for, so that most of the self-test still works.
+const SPOIL_EACH: u64 = 8;
+
+pub(super) struct Server {
+    domain: Domain,
+    plan: Plan,
+    receives: Receives,
+    message_bytes: usize,
+    /// Buffers for answers, and bulk buffers, while nothing uses them. Both grow to what the clients have in flight.
+    answers: Vec<Buffer>,
+    bulk: Vec<Buffer>,
+    /// Answers to what has come since the last wait: they leave together.
+    batch: Batch,
+    transfers: HashMap<OpId, Transfer>,
+    /// Transfers that are to begin later, in order.
+    delayed: VecDeque<(Instant, Transfer)>,
+    epoch: Option<Instant>,
+    tally: Tally,
+}
+
+/// Bulk that this side moves.
+struct Transfer {
+    head: Head,
+    client: EndPoint,
+    /// Where the client reads from and writes to: one, or of an exchange two.
+    offer: Vec<Descriptor>,
+    /// Bytes go to the client: those of a read, and those of an exchange once they have come.
+    returns: bool,
+    /// When it was asked for.
+    asked: Instant,
+}
+
+impl Server {
+    pub(super) fn new(domain: &Domain, plan: &Plan) -> Server {
+        let message_bytes = message_bytes(echo_bytes(plan));
+        Server {
+            domain: domain.clone(),
+            receives: Receives::new(domain, message_bytes, plan),
+            message_bytes,
+            answers: Vec::new(),
+            bulk: Vec::new(),
+            batch: Batch::new(),
+            transfers: HashMap::new(),
+            delayed: VecDeque::new(),
+            epoch: None,
+            tally: Tally::new(),
+            plan: plan.clone(),
+        }
+    }
+
+    fn stream(&self, way: Way) -> u64 {
+        way.stream(self.plan.seed)
+    }
+
+    fn message(&mut self, machine: &Machine, mut event: Event) -> Result<(), Failure> {
+        let buffer = event.buffer.take();
+        match (event.message.take(), event.sender.take()) {
+            (Some(message), Some(client)) => self.request(machine, &message, client)?,
+            _ => self.tally.fail(|| format!("a receive buffer ended with {:?}", event.status)),
+        }
+        self.receives.repost(machine, buffer)
+    }
+
+    fn request(&mut self, machine: &Machine, bytes: &[u8], client: EndPoint) -> Result<(), Failure> {
+        let (head, body) = match Head::split(bytes) {
+            Ok(split) => split,
+            Err(error) => {
+                self.tally.fail(|| format!("a request that cannot be read: {error}"));
+                return Ok(());
+            }
+        };
+        match (head.kind, read_offer(body)) {
+            (Kind::Echo, _) => self.echo(&head, body, &client),
+            (Kind::Write | Kind::Read | Kind::Exchange, Ok(offer))
+                if offer.len() == buffers_of(head.kind) =>
+            {
+                let asked = Instant::now();
+                let transfer = Transfer { head, client, offer, returns: head.kind == Kind::Read, asked };
+                if self.plan.delay.is_zero() {
+                    return self.transfer(machine, transfer);
+                }
+                self.delayed.push_back((asked + self.plan.delay, transfer));
+                Ok(())
+            }
+            _ => self.refuse(&head, &client, "a request that makes no sense"),
+        }
+    }
+
+    fn echo(&mut self, head: &Head, body: &[u8], client: &EndPoint) -> Result<(), Failure> {
+        if !head.is_echo_of(self.stream(Way::FromClient), body) {
+            return self.refuse(head, client, "an echo with wrong bytes");
+        }
+        let (stream, spoils) = (self.stream(Way::FromServer), self.spoils(head));
+        self.tally.operations += 1;
+        self.tally.verified_bytes += head.length;
+        self.answer(client, |answer| {
+            let end = head.put_echo(stream, answer)?;
+            answer[end - 1] ^= u8::from(spoils);
+            Ok(end)
+        })
+    }
+
+    fn spoils(&self, head: &Head) -> bool {
+        self.plan.spoil && head.stamp.sequence.is_multiple_of(SPOIL_EACH)
+    }
+
+    fn refuse(&mut self, head: &Head, client: &EndPoint, why: &str) -> Result<(), Failure> {
+        self.tally.fail(|| format!("operation {:#x}: {why}", head.stamp.sequence));
+        self.answer_head(client, Head { kind: Kind::Bad, ..*head })
+    }
+
+    fn answer_head(&mut self, client: &EndPoint, head: Head) -> Result<(), Failure> {
+        self.answer(client, |bytes| head.put(bytes))
+    }
+
+    fn answer(
+        &mut self,
+        client: &EndPoint,
+        write: impl FnOnce(&mut [u8]) -> Result<usize, WireError>,
+    ) -> Result<(), Failure> {
+        let mut buffer = match self.answers.pop() {
+            Some(buffer) => buffer,
+            None => self.domain.allocate(self.message_bytes)?,
+        };
+        let length = write(&mut buffer.write()?)?;
+        self.batch.send(buffer, length, client, Some(self.plan.timeout));
+        Ok(())
+    }
+}
+
+/// How many of its buffers a client offers.
+fn buffers_of(kind: Kind) -> usize {
+    if kind == Kind::Exchange { 2 } else { 1 }
+}
+
+impl Part for Server {
+    fn prepare(&mut self, machine: &Machine) -> Result<(), Failure> {
+        self.receives.post(machine)
+    }
+
+    fn start(&mut self, _: &Machine) -> Result<(), Failure> {
+        self.epoch = Some(Instant::now());
+        Ok(())
+    }
+
+    fn event(&mut self, machine: &Machine, event: Event) -> Result<(), Failure> {
+        match event.queue {
+            Queue::MessageReceive => self.message(machine, event),
+            Queue::MessageSend => {
+                if let Err(errno) = event.status {
+                    self.tally.fail(|| format!("an answer ended with {errno}"));
+                }
+                self.answers.extend(event.buffer);
+                Ok(())
+            }
+            Queue::ActiveBulkReceive | Queue::ActiveBulkSend => self.transferred(machine, event),
+            queue => Err(Failure::new(format!("an event of queue {queue:?} that was never used"))),
+        }
+    }
+
+    /// Sends the answers.
+    fn flush(&mut self, machine: &Machine) -> Result<(), Failure> {
+        for refused in machine.submit(&mut self.batch).filter_map(Result::err) {
+            self.tally.fail(|| format!("an answer was refused: {}", refused.error));
+            self.answers.push(refused.buffer);
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, machine: &Machine) -> Result<(), Failure> {
+        if self.delayed.is_empty() {
+            return Ok(());
+        }
+        let now = Instant::now();
+        while self.delayed.front().is_some_and(|(due, _)| *due <= now)
+            && let Some((_, transfer)) = self.delayed.pop_front()
+        {
+            self.transfer(machine, transfer)?;
+        }
+        self.flush(machine)
+    }
+
+    fn status(&self, from: usize) -> Status {
+        let elapsed = self.epoch.map_or_else(Default::default, |epoch| epoch.elapsed());
+        // A server is never done by itself.
+        Status { elapsed, ..self.tally.status(from) }
+    }
+}

@@ -1,0 +1,106 @@
+//! Bulk, of which this side is the active one.
+
+use nlx::{Buffer, Errno, Event, Machine, Refused};
+
+use super::super::pattern;
+use super::super::protocol::{Head, Kind, Way};
+use super::{Server, Transfer};
+use crate::failure::Failure;
+
+impl Server {
+    /// Begins to move a client's bulk.
+    pub(super) fn transfer(&mut self, machine: &Machine, transfer: Transfer) -> Result<(), Failure> {
+        let Transfer { head, offer, .. } = &transfer;
+        let timeout = Some(self.plan.timeout);
+        let mut buffer = match self.bulk.pop() {
+            Some(buffer) => buffer,
+            None => self.domain.allocate(self.plan.size as usize)?,
+        };
+        let begun = if head.kind == Kind::Read {
+            let end = (head.length as usize).min(buffer.len());
+            self.fill(head, &mut buffer, end)?;
+            machine.active_send(buffer, head.length as usize, &offer[0], timeout)
+        } else {
+            machine.active_receive(buffer, &offer[0], timeout)
+        };
+        self.begun(begun, transfer)
+    }
+
+    /// Writes what the client is to read.
+    fn fill(&self, head: &Head, buffer: &mut Buffer, end: usize) -> Result<(), Failure> {
+        let mut bytes = buffer.write()?;
+        pattern::fill(self.stream(Way::FromServer), head.stamp.sequence, &mut bytes[..end]);
+        bytes[end.saturating_sub(1)] ^= u8::from(self.spoils(head));
+        Ok(())
+    }
+
+    fn begun(&mut self, begun: Result<nlx::OpId, Refused>, transfer: Transfer) -> Result<(), Failure> {
+        match begun {
+            Ok(operation) => {
+                self.transfers.insert(operation, transfer);
+                Ok(())
+            }
+            Err(Refused { buffer, error }) => {
+                self.bulk.push(buffer);
+                self.refuse(&transfer.head, &transfer.client, &error.to_string())
+            }
+        }
+    }
+
+    pub(super) fn transferred(&mut self, machine: &Machine, event: Event) -> Result<(), Failure> {
+        let transfer =
+            self.transfers.remove(&event.op).ok_or_else(|| Failure::new("an event of no transfer"))?;
+        let Some(buffer) = event.buffer else { return Err(Failure::new("a transfer without its buffer")) };
+        match event.status {
+            Ok(()) => self.moved(machine, transfer, buffer, event.length),
+            // The client's buffer has the same timeout: it knows, and an answer would find nobody waiting.
+            Err(Errno::ETIMEDOUT) => {
+                self.tally.lost += 1;
+                self.bulk.push(buffer);
+                Ok(())
+            }
+            Err(errno) => {
+                self.bulk.push(buffer);
+                self.refuse(&transfer.head, &transfer.client, &format!("bulk ended with {errno}"))
+            }
+        }
+    }
+
+    /// Bulk has moved: it is compared, and goes back if it is to be exchanged.
+    fn moved(
+        &mut self,
+        machine: &Machine,
+        mut transfer: Transfer,
+        mut buffer: Buffer,
+        length: usize,
+    ) -> Result<(), Failure> {
+        let head = transfer.head;
+        let returned = transfer.returns;
+        if !returned && !self.is_right(&head, &buffer, length)? {
+            self.bulk.push(buffer);
+            return self.refuse(&head, &transfer.client, "bulk with wrong bytes");
+        }
+        self.tally.verified_bytes += if returned { 0 } else { head.length };
+        if head.kind == Kind::Exchange && !returned {
+            buffer.write()?[length - 1] ^= u8::from(self.spoils(&head));
+            transfer.returns = true;
+            let begun = machine.active_send(buffer, length, &transfer.offer[1], Some(self.plan.timeout));
+            return self.begun(begun, transfer);
+        }
+        self.tally.done(transfer.asked.elapsed(), head.length);
+        self.bulk.push(buffer);
+        match head.kind {
+            Kind::Write => self.answer_head(&transfer.client, Head { kind: Kind::Good, ..head }),
+            // The client's own event tells it that the bytes have arrived.
+            _ => Ok(()),
+        }
+    }
+
+    fn is_right(&self, head: &Head, buffer: &Buffer, length: usize) -> Result<bool, Failure> {
+        let bytes = buffer.read()?;
+        let stream = self.stream(Way::FromClient);
+        Ok(length > 0
+            && length as u64 == head.length
+            && pattern::check(stream, head.stamp.sequence, &bytes[..length]))
+    }
+}

@@ -1,0 +1,230 @@
+//! A node's part in a test, and the states that it goes through (motr-transport 10.2).
+//!
+//! ```text
+//!                  init            stop
+//! UNINITIALIZED ─────────▶ READY ─────────▶ FINISHED
+//!       ▲                    │ a step fails     │
+//!       │                    ▼                  │
+//!       │                  FAILED               │
+//!       └──── fini ──────────┴──────────────────┘
+//! ```
+//!
+//! Steps and commands are for READY alone. A command that cannot be carried out is refused and changes nothing.
+
+use std::time::Duration;
+
+use nlx::Errno;
+
+use super::command::{Command, Refusal, Status};
+use crate::failure::Failure;
+
+/// Where a service stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Uninitialized,
+    Ready,
+    Finished,
+    Failed,
+}
+
+/// What a node does in a test. What it has no handler for it refuses with ENOENT.
+pub(super) trait Work {
+    /// Goes on; waits for at most so long for something to do.
+    fn step(&mut self, wait: Duration) -> Result<(), Failure>;
+
+    fn start(&mut self) -> Result<(), Refusal> {
+        Err(Refusal::new(Errno::ENOENT, "no handler for START"))
+    }
+
+    /// `from` says which part of the latencies is asked for.
+    fn status(&mut self, from: usize) -> Result<Status, Refusal> {
+        let _ = from;
+        Err(Refusal::new(Errno::ENOENT, "no handler for STATUS"))
+    }
+
+    fn stop(&mut self) -> Result<(), Refusal> {
+        Err(Refusal::new(Errno::ENOENT, "no handler for STOP"))
+    }
+}
+
+/// Some work, and its state.
+pub(super) struct Service<W> {
+    state: State,
+    work: Option<W>,
+    /// Why it has failed.
+    reason: String,
+}
+
+impl<W: Work> Service<W> {
+    pub(super) fn new() -> Service<W> {
+        Service { state: State::Uninitialized, work: None, reason: String::new() }
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.state
+    }
+
+    /// From UNINITIALIZED to READY; EBUSY elsewhere, and the maker's own reason if it fails.
+    pub(super) fn init(&mut self, make: impl FnOnce() -> Result<W, Refusal>) -> Result<(), Refusal> {
+        if self.state != State::Uninitialized {
+            return Err(Refusal::new(Errno::EBUSY, format!("a test is under way here: {:?}", self.state)));
+        }
+        self.work = Some(make()?);
+        self.state = State::Ready;
+        Ok(())
+    }
+
+    /// One step of the work. A step that fails ends in FAILED.
+    pub(super) fn step(&mut self, wait: Duration) -> Result<(), Refusal> {
+        let outcome = self.ready()?.step(wait);
+        outcome.map_err(|failure| {
+            self.state = State::Failed;
+            self.reason = failure.to_string();
+            Refusal::new(Errno::EIO, &self.reason)
+        })
+    }
+
+    /// Carries a command out: START, STATUS or STOP.
+    pub(super) fn command(&mut self, command: &Command) -> Result<Command, Refusal> {
+        let work = self.ready()?;
+        match command {
+            Command::Start => work.start().map(|()| Command::StartDone),
+            Command::Status(from) => {
+                work.status(*from as usize).map(|status| Command::StatusData(Box::new(status)))
+            }
+            Command::Stop => {
+                work.stop()?;
+                self.state = State::Finished;
+                Ok(Command::StopDone)
+            }
+            _ => Err(Refusal::new(Errno::ENOENT, "no handler for that command")),
+        }
+    }
+
+    /// From FINISHED or FAILED, or in the middle of it, to UNINITIALIZED; the work is dropped.
+    pub(super) fn fini(&mut self) {
+        *self = Service::new();
+    }
+
+    fn ready(&mut self) -> Result<&mut W, Refusal> {
+        let refusal = match self.state {
+            State::Ready => None,
+            State::Failed => Some(Refusal::new(Errno::EIO, &self.reason)),
+            state => Some(Refusal::new(Errno::ESRCH, format!("no test is under way here: {state:?}"))),
+        };
+        match (refusal, &mut self.work) {
+            (None, Some(work)) => Ok(work),
+            (refusal, _) => Err(refusal.unwrap_or_else(|| Refusal::new(Errno::ESRCH, "no work"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Notes what is called, and does as it is told.
+    #[derive(Default)]
+    struct Noting {
+        calls: Rc<RefCell<Vec<&'static str>>>,
+        fails: Rc<RefCell<bool>>,
+    }
+
+    impl Noting {
+        fn call(&self, name: &'static str) -> Result<(), Refusal> {
+            self.calls.borrow_mut().push(name);
+            if *self.fails.borrow() { Err(Refusal::new(Errno::EXDEV, name)) } else { Ok(()) }
+        }
+    }
+
+    impl Work for Noting {
+        fn step(&mut self, _: Duration) -> Result<(), Failure> {
+            self.call("step").map_err(|refusal| Failure::new(refusal.reason))
+        }
+
+        fn start(&mut self) -> Result<(), Refusal> {
+            self.call("start")
+        }
+
+        fn status(&mut self, _: usize) -> Result<Status, Refusal> {
+            self.call("status").map(|()| Status::default())
+        }
+    }
+
+    impl Drop for Noting {
+        fn drop(&mut self) {
+            self.calls.borrow_mut().push("fini");
+        }
+    }
+
+    type Calls = Rc<RefCell<Vec<&'static str>>>;
+
+    fn service() -> (Service<Noting>, Calls, Rc<RefCell<bool>>) {
+        let noting = Noting::default();
+        let (calls, fails) = (noting.calls.clone(), noting.fails.clone());
+        let mut service = Service::new();
+        service.init(|| Ok(noting)).unwrap();
+        (service, calls, fails)
+    }
+
+    /// MT-149, MT-151: READY after init, once; FAILED from READY; fini once.
+    #[test]
+    fn its_states() {
+        let (mut service, calls, fails) = service();
+        assert_eq!(service.state(), State::Ready);
+        let again = service.init(|| panic!("init is called once"));
+        assert_eq!(again.map_err(|refusal| refusal.errno), Err(Errno::EBUSY));
+        *fails.borrow_mut() = true;
+        assert_eq!(service.step(Duration::ZERO).map_err(|refusal| refusal.errno), Err(Errno::EIO));
+        assert_eq!(service.state(), State::Failed);
+        // In FAILED nothing is called any more, and everybody is told why.
+        let told = service.command(&Command::Start).unwrap_err();
+        assert_eq!((told.errno, told.reason.as_str()), (Errno::EIO, "step"));
+        service.fini();
+        assert_eq!((service.state(), &calls.borrow()[..]), (State::Uninitialized, &["step", "fini"][..]));
+        let gone = service.command(&Command::Start).map_err(|refusal| refusal.errno);
+        assert_eq!(gone, Err(Errno::ESRCH));
+    }
+
+    #[test]
+    fn one_that_cannot_be_made_stays_uninitialized() {
+        let mut service = Service::<Noting>::new();
+        let refused = service.init(|| Err(Refusal::new(Errno::ENOMEM, "no memory")));
+        assert_eq!(refused.map_err(|refusal| refusal.errno), Err(Errno::ENOMEM));
+        assert_eq!(service.state(), State::Uninitialized);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+        /// MT-150: 0x1000 random steps and commands.
+        #[test]
+        fn a_random_walk(walk in prop::collection::vec((0..5_u8, any::<bool>()), 0x1000)) {
+            let (mut service, calls, fails) = service();
+            for (what, failing) in walk {
+                // A step that fails is the one way out of READY.
+                *fails.borrow_mut() = failing && what != 0;
+                let (called, outcome) = match what {
+                    0 => (Some("step"), service.step(Duration::ZERO)),
+                    1 => (Some("start"), service.command(&Command::Start).map(|_| ())),
+                    2 => (Some("status"), service.command(&Command::Status(0)).map(|_| ())),
+                    3 => (None, service.command(&Command::Stop).map(|_| ())),
+                    _ => (None, service.command(&Command::StopDone).map(|_| ())),
+                };
+                let expected = match called {
+                    None => Err(Errno::ENOENT),
+                    Some(_) if failing && what != 0 => Err(Errno::EXDEV),
+                    Some(_) => Ok(()),
+                };
+                prop_assert_eq!(outcome.map_err(|refusal| refusal.errno), expected);
+                prop_assert_eq!(std::mem::take(&mut *calls.borrow_mut()), called.into_iter().collect::<Vec<_>>());
+                prop_assert_eq!(service.state(), State::Ready);
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Buffers that are used again.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::{Buffer, Domain, Error, Refused};
+
+mod home;
+mod options;
+mod shelf;
+
+pub(crate) use home::{Guest, Member};
+pub use options::PoolOptions;
+
+use home::{Resident, Return};
+use options::Told;
+use shelf::Shelf;
+
+/// What keeps the buffers of a pool apart, so that a buffer comes back to who used it last and finds its bytes in the
+/// caches there: often the number of a transfer machine. It is a wish: where no buffer of the colour is free, any other
+/// will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Colour {
+    /// Whichever has not been used for longest.
+    #[default]
+    Any,
+    /// The one that was used last under this number, which is less than the pool's [`PoolOptions::colours`].
+    Of(u32),
+}
+
+impl fmt::Display for Colour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Colour::Any => f.write_str("any"),
+            Colour::Of(number) => number.fmt(f),
+        }
+    }
+}
+
+/// How many buffers a pool has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolCounts {
+    /// Buffers in the pool.
+    pub free: usize,
+    /// Buffers that belong to the pool, wherever they are.
+    pub total: usize,
+}
+
+/// Registered buffers that are used again (motr-transport 2.10). Clones share the pool.
+///
+/// A buffer of a pool goes back when it is dropped, whoever drops it and for whatever reason, under the colour it was got
+/// for: a transfer machine that stops or fails loses none. If a [`crate::Message`] lends bytes of it out, it is free when the
+/// message is gone as well. Buffers that are out when the last clone of their pool goes are freed when they are dropped.
+///
+/// ```
+/// use nlx::{Colour, Domain, NodeConfig, PoolCounts, PoolOptions};
+///
+/// let domain = Domain::in_process(&NodeConfig::new())?;
+/// let pool = domain.pool(PoolOptions::new(64 << 10).colours(2))?;
+/// assert_eq!(pool.provision(8)?, 8);
+/// let buffer = pool.get(Colour::Of(1))?.expect("eight are free");
+/// assert_eq!(pool.counts(), PoolCounts { free: 7, total: 8 });
+/// drop(buffer);
+/// assert_eq!(pool.counts(), PoolCounts { free: 8, total: 8 });
+/// # Ok::<(), nlx::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct BufferPool {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    domain: Domain,
+    options: PoolOptions,
+    inner: Mutex<Inner>,
+    /// A buffer has come; for those that wait for one.
+    came: Condvar,
+    /// Somebody is in [`PoolOptions::below_threshold`].
+    telling: AtomicBool,
+}
+
+struct Inner {
+    free: Shelf<Resident>,
+    total: usize,
+}
+
+static_assertions::assert_impl_all!(BufferPool: Send, Sync);
+
+impl Domain {
+    /// A pool of buffers of this domain, empty for now ([`BufferPool::provision`]).
+    ///
+    /// # Errors
+    /// [`Error::PoolOption`] (EINVAL) for an option out of bounds.
+    pub fn pool(&self, options: PoolOptions) -> Result<BufferPool, Error> {
+        options.check()?;
+        let inner = Inner { free: Shelf::new(options.colours), total: 0 };
+        let (domain, telling) = (self.clone(), AtomicBool::new(false));
+        let shared = Shared { domain, options, inner: Mutex::new(inner), came: Condvar::new(), telling };
+        Ok(BufferPool { shared: Arc::new(shared) })
+    }
+}
+
+impl BufferPool {
+    /// Adds buffers of new memory. Gives how many: fewer than asked for if memory or a limit ran out before the last.
+    ///
+    /// # Errors
+    /// What kept the very first from being added, as [`Domain::register`].
+    pub fn provision(&self, buffers: usize) -> Result<usize, Error> {
+        for added in 0..buffers {
+            match self.shared.make() {
+                Ok(resident) => self.shared.add(resident),
+                Err(error) if added == 0 => return Err(error),
+                Err(error) => {
+                    tracing::debug!(added, buffers, %error, "a pool grew by less than was asked for");
+                    return Ok(added);
+                }
+            }
+        }
+        Ok(buffers)
+    }
+
+    /// A free buffer: of this colour if there is one, else the one of all that was used longest ago. `None` if none is free.
+    ///
+    /// # Errors
+    /// [`Error::Colour`] (EINVAL) for a colour that the pool does not have.
+    pub fn get(&self, colour: Colour) -> Result<Option<Buffer>, Error> {
+        self.check(colour)?;
+        let (resident, left) = {
+            let mut inner = self.shared.inner.lock();
+            (inner.free.take(colour), inner.free.len())
+        };
+        Ok(resident.map(|resident| self.hand_out(resident, colour, left)))
+    }
+
+    /// As [`BufferPool::get`], but waits until a buffer is free. `None` when the timeout has passed; a timeout of 0 looks
+    /// once, `None` as timeout waits without end.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_wait(&self, colour: Colour, timeout: Option<Duration>) -> Result<Option<Buffer>, Error> {
+        self.check(colour)?;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut inner = self.shared.inner.lock();
+        loop {
+            if let Some(resident) = inner.free.take(colour) {
+                let left = inner.free.len();
+                drop(inner);
+                return Ok(Some(self.hand_out(resident, colour, left)));
+            }
+            match deadline {
+                None => self.shared.came.wait(&mut inner),
+                Some(deadline) if Instant::now() >= deadline => return Ok(None),
+                Some(deadline) => drop(self.shared.came.wait_until(&mut inner, deadline)),
+            }
+        }
+    }
+
+    /// Gives a buffer back under another colour than the one it was got for. To give it back under the same, drop it.
+    ///
+    /// # Errors
+    /// EINVAL, with the buffer, for one that does not belong to this pool or a colour that the pool does not have.
+    #[allow(clippy::result_large_err)]
+    pub fn put(&self, mut buffer: Buffer, colour: Colour) -> Result<(), Refused> {
+        if let Err(error) = self.check(colour) {
+            return Err(Refused { buffer, error });
+        }
+        if !buffer.member().is_some_and(|member| member.is_of(&self.shared)) {
+            return Err(Refused { buffer, error: Error::OtherPool });
+        }
+        if let Some(member) = buffer.part() {
+            buffer.set_tag(0);
+            member.give_back(buffer, colour).carry_out();
+        }
+        Ok(())
+    }
+
+    /// Frees the buffer that was used longest ago, unless no more are free than the threshold: then it does nothing and
+    /// gives false.
+    pub fn prune(&self) -> bool {
+        let mut inner = self.shared.inner.lock();
+        if inner.free.len() <= self.shared.options.threshold {
+            return false;
+        }
+        let oldest = inner.free.take(Colour::Any);
+        inner.total -= usize::from(oldest.is_some());
+        drop(inner);
+        oldest.is_some()
+    }
+
+    /// How many buffers there are.
+    pub fn counts(&self) -> PoolCounts {
+        let inner = self.shared.inner.lock();
+        PoolCounts { free: inner.free.len(), total: inner.total }
+    }
+
+    /// Bytes of each buffer.
+    pub fn buffer_bytes(&self) -> usize {
+        self.shared.options.bytes()
+    }
+
+    /// The domain that its buffers belong to.
+    pub fn domain(&self) -> &Domain {
+        &self.shared.domain
+    }
+
+    pub(crate) fn check(&self, colour: Colour) -> Result<(), Error> {
+        match (colour, self.shared.options.colours) {
+            (Colour::Of(colour), colours) if colour >= colours => Err(Error::Colour { colour, colours }),
+            _ => Ok(()),
+        }
+    }
+
+    fn hand_out(&self, resident: Resident, colour: Colour, left: usize) -> Buffer {
+        let buffer = resident.leave(colour);
+        self.tell_if_short(left);
+        buffer
+    }
+
+    fn tell_if_short(&self, left: usize) {
+        let Shared { options, telling, .. } = &*self.shared;
+        if left >= options.threshold || options.below_threshold.is_none() {
+            return;
+        }
+        if !telling.swap(true, Ordering::Acquire) {
+            self.tell(options.below_threshold.as_ref());
+            telling.store(false, Ordering::Release);
+        }
+    }
+
+    /// A buffer may be let go of while its thread panics: nothing may come through here.
+    fn tell(&self, told: Option<&Told>) {
+        let Some(told) = told else { return };
+        if catch_unwind(AssertUnwindSafe(|| told(self))).is_err() {
+            tracing::error!("a callback of a buffer pool has panicked");
+        }
+    }
+}
+
+impl Buffer {
+    /// The pool it goes back to when it is dropped.
+    pub fn pool(&self) -> Option<BufferPool> {
+        let shared = self.member()?.pool()?;
+        Some(BufferPool { shared })
+    }
+
+    /// Takes it out of its pool for good: it is freed when it is dropped. Does nothing to a buffer of no pool.
+    #[must_use = "it is freed otherwise"]
+    pub fn leave_pool(mut self) -> Buffer {
+        if let Some(pool) = self.part().and_then(|member| member.pool()) {
+            pool.inner.lock().total -= 1;
+        }
+        self
+    }
+}
+
+impl Shared {
+    fn make(self: &Arc<Shared>) -> Result<Resident, Error> {
+        let buffer = self.domain.register(self.options.memory()?)?;
+        Ok(Resident::new(buffer, self))
+    }
+
+    fn add(self: &Arc<Shared>, resident: Resident) {
+        let mut inner = self.inner.lock();
+        inner.total += 1;
+        let total = inner.total;
+        inner.free.reserve(total);
+        drop(inner);
+        self.put(resident, Colour::Any);
+    }
+
+    fn put(self: &Arc<Shared>, resident: Resident, colour: Colour) {
+        let mut inner = self.inner.lock();
+        inner.free.put(resident, colour);
+        let not_empty = inner.free.len() == 1;
+        drop(inner);
+        self.came.notify_one();
+        if not_empty && self.options.not_empty.is_some() {
+            let pool = BufferPool { shared: self.clone() };
+            pool.tell(self.options.not_empty.as_ref());
+        }
+    }
+}
+
+/// A buffer of a pool was let go of.
+pub(crate) fn go_home(mut buffer: Buffer, member: Member) {
+    buffer.set_tag(0);
+    let colour = member.colour();
+    member.give_back(buffer, colour).carry_out();
+}
+
+impl Return {
+    fn carry_out(self) {
+        if let Return::Home(pool, resident, colour) = self {
+            pool.put(resident, colour);
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.go().carry_out();
+    }
+}
+
+impl fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PoolCounts { free, total } = self.counts();
+        write!(f, "BufferPool({free} of {total} buffers of {} bytes free)", self.buffer_bytes())
+    }
+}

@@ -1,0 +1,122 @@
+//! How a buffer finds the way back to its pool.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::{Colour, Shared};
+use crate::Buffer;
+
+/// What a buffer of a pool and the messages in it have in common.
+pub(crate) struct Home {
+    /// Weak, so that a buffer that outlives its pool is simply freed.
+    pool: Weak<Shared>,
+    stay: Mutex<Stay>,
+}
+
+#[derive(Default)]
+struct Stay {
+    /// Messages that lend bytes of the buffer out.
+    messages: usize,
+    /// The buffer, if it was let go of before they were.
+    parked: Option<(Buffer, Colour)>,
+}
+
+/// What a buffer that is out of its pool knows of it.
+pub(crate) struct Member {
+    home: Arc<Home>,
+    /// Under which it goes back.
+    colour: Colour,
+}
+
+/// A buffer at home.
+pub(super) struct Resident {
+    /// No [`Member`]: it is freed when it is dropped.
+    buffer: Buffer,
+    home: Arc<Home>,
+}
+
+/// Held by a message in a buffer of a pool.
+pub(crate) struct Guest(Arc<Home>);
+
+/// What became of a buffer that was let go of.
+pub(super) enum Return {
+    /// It is to be put into its pool.
+    Home(Arc<Shared>, Resident, Colour),
+    /// It waits for its messages, or its pool is gone.
+    Nothing,
+}
+
+impl Home {
+    fn open(self: Arc<Home>, buffer: Buffer, colour: Colour) -> Return {
+        match self.pool.upgrade() {
+            Some(pool) => Return::Home(pool, Resident { buffer, home: self }, colour),
+            None => Return::Nothing,
+        }
+    }
+}
+
+impl Member {
+    pub(super) fn colour(&self) -> Colour {
+        self.colour
+    }
+
+    pub(super) fn pool(&self) -> Option<Arc<Shared>> {
+        self.home.pool.upgrade()
+    }
+
+    pub(super) fn is_of(&self, pool: &Arc<Shared>) -> bool {
+        std::ptr::eq(self.home.pool.as_ptr(), Arc::as_ptr(pool))
+    }
+
+    /// The buffer was let go of.
+    pub(super) fn give_back(self, buffer: Buffer, colour: Colour) -> Return {
+        let mut stay = self.home.stay.lock();
+        if stay.messages > 0 {
+            stay.parked = Some((buffer, colour));
+            return Return::Nothing;
+        }
+        drop(stay);
+        self.home.open(buffer, colour)
+    }
+}
+
+impl Resident {
+    pub(super) fn new(buffer: Buffer, pool: &Arc<Shared>) -> Resident {
+        let home = Home { pool: Arc::downgrade(pool), stay: Mutex::default() };
+        Resident { buffer, home: Arc::new(home) }
+    }
+
+    /// Lets the buffer out, to come back under this colour.
+    pub(super) fn leave(self, colour: Colour) -> Buffer {
+        let Resident { mut buffer, home } = self;
+        buffer.join(Member { home, colour });
+        buffer
+    }
+}
+
+impl Guest {
+    pub(crate) fn of(member: &Member) -> Guest {
+        member.home.stay.lock().messages += 1;
+        Guest(member.home.clone())
+    }
+
+    /// The message is gone.
+    pub(super) fn go(&self) -> Return {
+        let mut stay = self.0.stay.lock();
+        stay.messages -= 1;
+        let parked = if stay.messages == 0 { stay.parked.take() } else { None };
+        drop(stay);
+        match parked {
+            Some((buffer, colour)) => self.0.clone().open(buffer, colour),
+            None => Return::Nothing,
+        }
+    }
+}
+
+impl fmt::Debug for Guest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Guest")
+    }
+}

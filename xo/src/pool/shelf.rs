@@ -1,0 +1,171 @@
+//! What lies in a pool: found by age and by colour, in constant time.
+
+use crate::Colour;
+
+/// No place.
+const NONE: u32 = u32::MAX;
+
+/// The list of everything, by age.
+const AGE: usize = 0;
+/// The list of one colour.
+const COLOUR: usize = 1;
+
+/// Items, each with a colour or none. Once there is room, everything takes constant time and no memory.
+#[derive(Debug)]
+pub(crate) struct Shelf<T> {
+    places: Vec<Place<T>>,
+    /// Places without an item.
+    vacant: Vec<u32>,
+    /// All items; the one that has lain longest is the first.
+    by_age: List,
+    /// The items of each colour; the one that came last is the last.
+    by_colour: Box<[List]>,
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    item: Option<T>,
+    colour: Colour,
+    /// The neighbours in the list of all, and in that of the colour.
+    links: [Links; 2],
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Links {
+    before: u32,
+    behind: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct List {
+    first: u32,
+    last: u32,
+}
+
+impl<T> Shelf<T> {
+    pub(crate) fn new(colours: u32) -> Shelf<T> {
+        let empty = List { first: NONE, last: NONE };
+        Shelf {
+            places: Vec::new(),
+            vacant: Vec::new(),
+            by_age: empty,
+            by_colour: vec![empty; colours as usize].into(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.vacant.len()
+    }
+
+    /// Makes room for so many items in all: putting them takes no memory then.
+    pub(crate) fn reserve(&mut self, items: usize) {
+        self.places.reserve(items.saturating_sub(self.places.len()));
+        self.vacant.reserve(items.saturating_sub(self.vacant.len()));
+    }
+
+    pub(crate) fn put(&mut self, item: T, colour: Colour) {
+        let place = self.vacant.pop().unwrap_or_else(|| {
+            let links = [Links { before: NONE, behind: NONE }; 2];
+            self.places.push(Place { item: None, colour, links });
+            self.places.len() as u32 - 1
+        });
+        let Place { item: lies, colour: has, .. } = &mut self.places[place as usize];
+        (*lies, *has) = (Some(item), colour);
+        append::<T, AGE>(&mut self.places, &mut self.by_age, place);
+        if let Some(list) = list_of(&mut self.by_colour, colour) {
+            append::<T, COLOUR>(&mut self.places, list, place);
+        }
+    }
+
+    /// The item of this colour that came last; if there is none, the one of all that has lain longest.
+    pub(crate) fn take(&mut self, colour: Colour) -> Option<T> {
+        let last = list_of(&mut self.by_colour, colour).map_or(NONE, |list| list.last);
+        self.remove(if last == NONE { self.by_age.first } else { last })
+    }
+
+    fn remove(&mut self, place: u32) -> Option<T> {
+        let Place { item, colour, .. } = self.places.get_mut(place as usize)?;
+        let (item, colour) = (item.take()?, *colour);
+        unlink::<T, AGE>(&mut self.places, &mut self.by_age, place);
+        if let Some(list) = list_of(&mut self.by_colour, colour) {
+            unlink::<T, COLOUR>(&mut self.places, list, place);
+        }
+        self.vacant.push(place);
+        Some(item)
+    }
+}
+
+fn list_of(by_colour: &mut [List], colour: Colour) -> Option<&mut List> {
+    match colour {
+        Colour::Any => None,
+        Colour::Of(number) => by_colour.get_mut(number as usize),
+    }
+}
+
+fn append<T, const KIND: usize>(places: &mut [Place<T>], list: &mut List, place: u32) {
+    places[place as usize].links[KIND] = Links { before: list.last, behind: NONE };
+    match places.get_mut(list.last as usize) {
+        Some(last) => last.links[KIND].behind = place,
+        None => list.first = place,
+    }
+    list.last = place;
+}
+
+fn unlink<T, const KIND: usize>(places: &mut [Place<T>], list: &mut List, place: u32) {
+    let Links { before, behind } = places[place as usize].links[KIND];
+    match places.get_mut(before as usize) {
+        Some(neighbour) => neighbour.links[KIND].behind = behind,
+        None => list.first = behind,
+    }
+    match places.get_mut(behind as usize) {
+        Some(neighbour) => neighbour.links[KIND].before = before,
+        None => list.last = before,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const COLOURS: u32 = 3;
+
+    fn colours() -> impl Strategy<Value = Colour> {
+        prop_oneof![Just(Colour::Any), (0..COLOURS).prop_map(Colour::Of)]
+    }
+
+    /// What a shelf is to do, said plainly: items in the order in which they came.
+    #[derive(Default)]
+    struct Model(Vec<(u32, Colour)>);
+
+    impl Model {
+        fn take(&mut self, colour: Colour) -> Option<u32> {
+            let same = |(_, has): &(u32, Colour)| *has == colour && colour != Colour::Any;
+            let at = self.0.iter().rposition(same).unwrap_or(0);
+            (at < self.0.len()).then(|| self.0.remove(at).0)
+        }
+    }
+
+    proptest! {
+        // MT-124, 125: what is got, and how many are free.
+        #[test]
+        fn a_shelf_agrees_with_a_list(steps in prop::collection::vec((colours(), any::<bool>()), 1..300)) {
+            let mut shelf = Shelf::new(COLOURS);
+            let mut model = Model::default();
+            for (number, (colour, take)) in (0..).zip(steps) {
+                if take {
+                    prop_assert_eq!(shelf.take(colour), model.take(colour));
+                } else {
+                    shelf.put(number, colour);
+                    model.0.push((number, colour));
+                }
+                prop_assert_eq!(shelf.len(), model.0.len());
+            }
+            while let Some(item) = shelf.take(Colour::Any) {
+                prop_assert_eq!(Some(item), model.take(Colour::Any));
+            }
+            prop_assert!(model.0.is_empty());
+        }
+    }
+}
