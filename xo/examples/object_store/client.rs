@@ -1,0 +1,224 @@
+//! The client: one request at a time, and the bytes that go with it.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nlx::{Buffer, Domain, EndPoint, Errno, Event, Offer, OpId, Queue, Receive, TmOptions, TransferMachine};
+
+use crate::Outcome;
+use crate::protocol::{MESSAGE_MAX, Name, Numbered, Object, PIECE, PORTAL, Reply, Request, decode, encode};
+
+/// A server that takes longer is gone.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How often a get begins anew because the object was replaced meanwhile.
+const RESTARTS_MAX: usize = 5;
+
+const ANSWERS: Receive = Receive { min_receive_size: MESSAGE_MAX, max_messages: 64 };
+
+pub(crate) struct Client {
+    domain: Domain,
+    tm: TransferMachine,
+    server: EndPoint,
+    number: u64,
+    /// Memory for a piece; a new one is made if that was lost.
+    piece: Option<Buffer>,
+}
+
+/// What a client offers to the server with a request.
+enum Bulk {
+    None,
+    /// The first bytes of a buffer, to be read.
+    Send(Buffer, usize),
+    /// The first bytes of a buffer, to be written.
+    Receive(Buffer, usize),
+}
+
+impl Client {
+    pub(crate) fn new(domain: &Domain, server: &str) -> Outcome<Client> {
+        let nid = domain.nids().first().copied().ok_or("a node without a network")?;
+        let tm = domain.transfer_machine(&format!("{nid}:12345:{PORTAL}:*"), TmOptions::default())?;
+        // Two, so that one takes answers while the other is taken back.
+        for _ in 0..2 {
+            tm.receive(domain.allocate(2 * MESSAGE_MAX)?, ANSWERS, None)?;
+        }
+        let server = tm.end_point(server)?;
+        Ok(Client { domain: domain.clone(), tm, server, number: 0, piece: None })
+    }
+
+    /// Stores as many bytes as this says, which `source` gives.
+    pub(crate) fn put(&mut self, name: &Name, length: u64, mut source: impl Read) -> Outcome<()> {
+        let upload = match self.call(Request::Create { name: name.clone(), length }, Bulk::None)? {
+            (Reply::Upload { upload }, _) => upload,
+            other => return Err(unexpected(other)),
+        };
+        let mut offset = 0;
+        while offset < length {
+            let bytes = PIECE.min(usize::try_from(length - offset).unwrap_or(PIECE));
+            let mut piece = self.piece()?;
+            source.read_exact(&mut piece.write()?[..bytes])?;
+            match self.call(Request::Write { upload, offset }, Bulk::Send(piece, bytes))? {
+                (Reply::Done, piece) => self.piece = piece,
+                other => return Err(unexpected(other)),
+            }
+            offset += bytes as u64;
+        }
+        self.done(Request::Commit { upload })
+    }
+
+    /// Gives all bytes of an object to `target`, which begins anew with each call of `start`.
+    pub(crate) fn get<W: Write>(&mut self, name: &Name, mut start: impl FnMut() -> Outcome<W>) -> Outcome<W> {
+        for _ in 0..RESTARTS_MAX {
+            let mut target = start()?;
+            if self.get_version(name, &mut target)? {
+                return Ok(target);
+            }
+        }
+        Err(format!("{name} has been replaced {RESTARTS_MAX} times while it was read").into())
+    }
+
+    /// False if the object was replaced meanwhile.
+    fn get_version(&mut self, name: &Name, target: &mut impl Write) -> Outcome<bool> {
+        let (length, version) = match self.call(Request::Stat { name: name.clone() }, Bulk::None)? {
+            (Reply::Stat { length, version }, _) => (length, version),
+            other => return Err(unexpected(other)),
+        };
+        let mut offset = 0;
+        while offset < length {
+            let bytes = PIECE.min(usize::try_from(length - offset).unwrap_or(PIECE));
+            let piece = self.piece()?;
+            let request = Request::Read { name: name.clone(), version, offset };
+            match self.call(request, Bulk::Receive(piece, bytes))? {
+                (Reply::Done, Some(piece)) => {
+                    target.write_all(&piece.read()?[..bytes])?;
+                    self.piece = Some(piece);
+                }
+                (Reply::Failed { errno, .. }, piece) if errno == Errno::ESTALE as i32 => {
+                    self.piece = piece;
+                    return Ok(false);
+                }
+                other => return Err(unexpected(other)),
+            }
+            offset += bytes as u64;
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn list(&mut self) -> Outcome<Vec<Object>> {
+        let mut all: Vec<Object> = Vec::new();
+        loop {
+            let after = all.last().map_or(String::new(), |object| object.name.to_string());
+            match self.call(Request::List { after }, Bulk::None)? {
+                (Reply::Objects { objects, more }, _) => {
+                    all.extend(objects);
+                    if !more {
+                        return Ok(all);
+                    }
+                }
+                other => return Err(unexpected(other)),
+            }
+        }
+    }
+
+    pub(crate) fn delete(&mut self, name: &Name) -> Outcome<()> {
+        self.done(Request::Delete { name: name.clone() })
+    }
+
+    pub(crate) fn put_file(&mut self, name: &Name, path: &Path) -> Outcome<()> {
+        let file = File::open(path)?;
+        let length = file.metadata()?.len();
+        self.put(name, length, file)
+    }
+
+    /// The file is there when it is complete.
+    pub(crate) fn get_file(&mut self, name: &Name, path: &Path) -> Outcome<()> {
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let got = self.get(name, || Ok(File::create(&partial)?));
+        let kept = got.and_then(|file| Ok(file.sync_all().and_then(|()| fs::rename(&partial, path))?));
+        kept.inspect_err(|_| drop(fs::remove_file(&partial)))
+    }
+
+    fn done(&mut self, request: Request) -> Outcome<()> {
+        match self.call(request, Bulk::None)? {
+            (Reply::Done, _) => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    fn piece(&mut self) -> Outcome<Buffer> {
+        Ok(self.piece.take().map_or_else(|| self.domain.allocate(PIECE), Ok)?)
+    }
+
+    /// Sends a request with an offer, and waits for the answer and for the buffer.
+    fn call(&mut self, request: Request, bulk: Bulk) -> Outcome<(Reply, Option<Buffer>)> {
+        let (op, offer) = match bulk {
+            Bulk::None => (None, None),
+            Bulk::Send(buffer, length) => split(self.tm.passive_send_large(buffer, length, Some(TIMEOUT))?),
+            Bulk::Receive(buffer, length) => {
+                split(self.tm.passive_receive_large(buffer, length, Some(TIMEOUT))?)
+            }
+        };
+        self.number += 1;
+        let bytes = encode(&Numbered { number: self.number, body: request }, offer.as_ref())?;
+        self.tm.send(self.domain.buffer_of(&bytes)?, bytes.len(), &self.server, Some(TIMEOUT))?;
+        self.answer(op)
+    }
+
+    fn answer(&mut self, mut moving: Option<OpId>) -> Outcome<(Reply, Option<Buffer>)> {
+        let deadline = Instant::now() + TIMEOUT;
+        let (mut reply, mut moved) = (None, Ok(()));
+        let mut piece = None;
+        while reply.is_none() || moving.is_some() {
+            let rest = deadline.saturating_duration_since(Instant::now());
+            let Some(mut event) = self.tm.wait(Some(rest))? else {
+                return Err(format!("{} has not answered within {TIMEOUT:?}", self.server).into());
+            };
+            if Some(event.op) == moving {
+                (moving, moved, piece) = (None, event.status, event.buffer);
+                continue;
+            }
+            match event.queue {
+                Queue::MessageReceive => {
+                    let answer = self.read(&mut event)?;
+                    // A server that says no does not touch the buffer any more.
+                    if let (Some(Reply::Failed { .. }), Some(op)) = (&answer, moving) {
+                        self.tm.cancel(op);
+                    }
+                    reply = answer.or(reply);
+                }
+                _ => event.status.map_err(|errno| format!("{}: {}", self.server, errno.desc()))?,
+            }
+        }
+        match reply {
+            Some(reply @ Reply::Failed { .. }) => Ok((reply, piece)),
+            Some(reply) => {
+                moved.map(|()| (reply, piece)).map_err(|errno| format!("the bytes: {}", errno.desc()).into())
+            }
+            None => Err("no answer".into()),
+        }
+    }
+
+    /// The answer in a message, unless it is one to a request of old.
+    fn read(&self, event: &mut Event) -> Outcome<Option<Reply>> {
+        let answer = event.message.take().map(|message| decode::<Reply>(&message)).transpose()?;
+        if let Some(buffer) = event.buffer.take() {
+            self.tm.receive(buffer, ANSWERS, None)?;
+        }
+        let (answer, _) = answer.unzip();
+        Ok(answer.filter(|answer| answer.number == self.number).map(|answer| answer.body))
+    }
+}
+
+fn split((op, offer): (OpId, Offer)) -> (Option<OpId>, Option<Offer>) {
+    (Some(op), Some(offer))
+}
+
+fn unexpected((reply, _): (Reply, Option<Buffer>)) -> Box<dyn std::error::Error + Send + Sync> {
+    match reply {
+        Reply::Failed { why, .. } => why.into(),
+        other => format!("an answer to another question: {other:?}").into(),
+    }
+}

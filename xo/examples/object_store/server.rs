@@ -1,0 +1,265 @@
+//! The server: threads that wait for events of one transfer machine, and do what each asks for.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use nlx::{
+    Address, Buffer, Domain, EndPoint, Errno, Event, Offer, Queue, Receive, TmOptions, TransferMachine,
+};
+
+use crate::Outcome;
+use crate::disk::{self, Disk, lock};
+use crate::protocol::{MESSAGE_MAX, Name, Numbered, PIECE, Reply, Request, decode, encode};
+
+/// A client that takes longer for a piece is gone.
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(30));
+
+/// Memory for pieces: so many are on their way at a time, of all clients together.
+const PIECES: usize = 8;
+
+/// Requests that wait for such memory; more are told to come again.
+const WAITING_MAX: usize = 1024;
+
+/// Buffers of 1 MiB that take requests.
+const REQUEST_BUFFERS: usize = 4;
+const REQUESTS: Receive = Receive { min_receive_size: MESSAGE_MAX, max_messages: 1024 };
+
+pub(crate) struct Server {
+    domain: Domain,
+    tm: TransferMachine,
+    disk: Disk,
+    work: Mutex<Work>,
+}
+
+/// What its threads share.
+#[derive(Default)]
+struct Work {
+    /// Memory for pieces.
+    idle: Vec<Buffer>,
+    waiting: VecDeque<Piece>,
+    /// The pieces on their way, by the tags of their buffers.
+    moving: HashMap<u64, Piece>,
+    last_tag: u64,
+}
+
+/// Bytes that a client wants to be moved.
+struct Piece {
+    client: EndPoint,
+    number: u64,
+    offer: Offer,
+    what: What,
+}
+
+enum What {
+    Write { upload: u64, offset: u64 },
+    Read { name: Name, version: u64, offset: u64 },
+}
+
+impl Server {
+    pub(crate) fn start(domain: &Domain, address: &str, disk: Disk) -> Outcome<Server> {
+        let tm = domain.transfer_machine(address, TmOptions::default())?;
+        let mut work = Work::default();
+        for _ in 0..PIECES {
+            work.idle.push(domain.allocate(PIECE)?);
+        }
+        for _ in 0..REQUEST_BUFFERS {
+            tm.receive(domain.allocate(1 << 20)?, REQUESTS, None)?;
+        }
+        Ok(Server { domain: domain.clone(), tm, disk, work: Mutex::new(work) })
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        self.tm.address()
+    }
+
+    /// Serves, with this many threads, until it is stopped.
+    pub(crate) fn run(&self, workers: usize) -> Outcome<()> {
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..workers.max(1)).map(|_| scope.spawn(|| self.work())).collect();
+            workers
+                .into_iter()
+                .try_for_each(|worker| worker.join().unwrap_or_else(|_| Err("a worker has panicked".into())))
+        })
+    }
+
+    /// Ends the threads.
+    pub(crate) fn stop(&self) -> Outcome<()> {
+        Ok(self.tm.stop(true, TIMEOUT)?)
+    }
+
+    /// Whoever waits drives the network; here several threads take turns.
+    fn work(&self) -> Outcome<()> {
+        loop {
+            match self.tm.wait(None) {
+                Ok(Some(event)) => self.handle(event)?,
+                Ok(None) => {}
+                Err(error) if error.errno() == Errno::ESHUTDOWN => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn handle(&self, event: Event) -> Outcome<()> {
+        match event.queue {
+            Queue::MessageReceive => {
+                let message = event.message.as_deref().map(decode::<Request>);
+                // Its bytes are not needed any more: the buffer can take others.
+                drop(event.message);
+                event.buffer.map_or(Ok(()), |buffer| self.post(buffer))?;
+                match (message, event.sender) {
+                    (Some(Ok((request, offer))), Some(client)) => self.request(client, request, offer),
+                    (Some(Err(error)), client) => eprintln!("no request, from {client:?}: {error}"),
+                    _ => {}
+                }
+            }
+            Queue::ActiveBulkReceive | Queue::ActiveBulkSend => self.moved(event),
+            // An answer has left, or its client is gone.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes requests into a buffer again, or into another one, if a thread still reads the last request in this one.
+    fn post(&self, buffer: Buffer) -> Outcome<()> {
+        match self.tm.receive(buffer, REQUESTS, None) {
+            Ok(_) => Ok(()),
+            Err(refused) => match refused.error.errno() {
+                Errno::EBUSY => {
+                    Ok(self.tm.receive(self.domain.allocate(1 << 20)?, REQUESTS, None).map(drop)?)
+                }
+                // It stops.
+                Errno::ESHUTDOWN => Ok(()),
+                _ => Err(refused.into()),
+            },
+        }
+    }
+
+    fn request(&self, client: EndPoint, request: Numbered<Request>, offer: Option<Offer>) {
+        let (who, number) = (client.address(), request.number);
+        let result = match (request.body, offer) {
+            (Request::Write { upload, offset }, Some(offer)) => {
+                return self.queue(Piece { client, number, offer, what: What::Write { upload, offset } });
+            }
+            (Request::Read { name, version, offset }, Some(offer)) => {
+                return self.queue(Piece {
+                    client,
+                    number,
+                    offer,
+                    what: What::Read { name, version, offset },
+                });
+            }
+            (Request::Write { .. } | Request::Read { .. }, None) => Err(Errno::EINVAL),
+            (Request::Create { name, length }, _) => {
+                self.disk.create(who, name, length).map(|upload| Reply::Upload { upload })
+            }
+            (Request::Commit { upload }, _) => self.disk.commit(who, upload).map(|()| Reply::Done),
+            (Request::Stat { name }, _) => {
+                self.disk.stat(&name).map(|(length, version)| Reply::Stat { length, version })
+            }
+            (Request::List { after }, _) => {
+                self.disk.list(&after).map(|(objects, more)| Reply::Objects { objects, more })
+            }
+            (Request::Delete { name }, _) => self.disk.delete(&name).map(|()| Reply::Done),
+        };
+        self.reply(&client, number, result);
+    }
+
+    /// Moves a piece now, or when there is memory for it.
+    fn queue(&self, piece: Piece) {
+        if piece.offer.length() > PIECE as u64 {
+            return self.reply(&piece.client, piece.number, Err(Errno::EFBIG));
+        }
+        let mut work = lock(&self.work);
+        match work.idle.pop() {
+            Some(buffer) => {
+                drop(work);
+                self.begin(piece, buffer);
+            }
+            None if work.waiting.len() < WAITING_MAX => work.waiting.push_back(piece),
+            None => {
+                drop(work);
+                self.reply(&piece.client, piece.number, Err(Errno::EAGAIN));
+            }
+        }
+    }
+
+    /// Reads the client's offer, or fills it.
+    fn begin(&self, piece: Piece, mut buffer: Buffer) {
+        // Checked, when it was queued.
+        let length = piece.offer.length() as usize;
+        if let What::Read { name, version, offset } = &piece.what
+            && let Err(errno) = self.fill(&mut buffer, length, name, *version, *offset)
+        {
+            return self.end(piece, buffer, Err(errno));
+        }
+        let (offer, receives) = (piece.offer.clone(), matches!(piece.what, What::Write { .. }));
+        let mut work = lock(&self.work);
+        work.last_tag += 1;
+        let tag = work.last_tag;
+        work.moving.insert(tag, piece);
+        drop(work);
+        // The event brings the tag, perhaps before this returns, and to another thread.
+        buffer.set_tag(tag);
+        let started = if receives {
+            self.tm.active_receive_large(buffer, &offer, TIMEOUT)
+        } else {
+            self.tm.active_send_large(buffer, length, &offer, TIMEOUT)
+        };
+        if let Err(refused) = started
+            && let Some(piece) = lock(&self.work).moving.remove(&tag)
+        {
+            self.end(piece, refused.buffer, Err(refused.error.errno()));
+        }
+    }
+
+    fn fill(
+        &self,
+        buffer: &mut Buffer,
+        length: usize,
+        name: &Name,
+        version: u64,
+        offset: u64,
+    ) -> disk::Result<()> {
+        let mut bytes = buffer.write().map_err(|error| error.errno())?;
+        self.disk.read(name, version, offset, &mut bytes[..length])
+    }
+
+    /// A piece has been moved, or could not be.
+    fn moved(&self, event: Event) {
+        let Some(piece) = lock(&self.work).moving.remove(&event.tag) else { return };
+        let Some(buffer) = event.buffer else { return };
+        let result = event.status.and_then(|()| match piece.what {
+            What::Read { .. } => Ok(()),
+            What::Write { upload, offset } => {
+                let bytes = buffer.read().map_err(|error| error.errno())?;
+                self.disk.write(piece.client.address(), upload, offset, &bytes[..event.length])
+            }
+        });
+        self.end(piece, buffer, result);
+    }
+
+    /// Answers, and gives the memory to the next piece.
+    fn end(&self, piece: Piece, buffer: Buffer, result: disk::Result<()>) {
+        self.reply(&piece.client, piece.number, result.map(|()| Reply::Done));
+        let mut work = lock(&self.work);
+        match work.waiting.pop_front() {
+            None => work.idle.push(buffer),
+            Some(next) => {
+                drop(work);
+                self.begin(next, buffer);
+            }
+        }
+    }
+
+    /// Sends an answer. A client that does not get it asks again, or is gone.
+    fn reply(&self, client: &EndPoint, number: u64, result: disk::Result<Reply>) {
+        let body = result.unwrap_or_else(|errno| Reply::failed(errno, errno.desc()));
+        let sent = encode(&Numbered { number, body }, None).and_then(|bytes| {
+            Ok(self.tm.send(self.domain.buffer_of(&bytes)?, bytes.len(), client, TIMEOUT)?)
+        });
+        if let Err(error) = sent {
+            eprintln!("no answer to {client}: {error}");
+        }
+    }
+}
