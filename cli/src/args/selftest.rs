@@ -1,5 +1,6 @@
 //! The options of the self-test.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
@@ -13,7 +14,7 @@ pub(crate) struct SelftestArgs {
     #[arg(long, value_name = "NET", default_value = "tcp")]
     pub net: String,
     /// Serve the clients of other hosts, until it is stopped. Anybody who reaches the node can use it.
-    #[arg(long, conflicts_with_all = ["client", "duration", "size", "concurrency", "clients", "count", "seed", "faults"])]
+    #[arg(long, conflicts_with_all = ["client", "duration", "size", "concurrency", "clients", "count", "seed", "faults", "html"])]
     pub server: bool,
     /// Test against the servers at these NIDs, or at the addresses that they print; may be given several times.
     #[arg(long, value_name = "ADDRESS")]
@@ -63,6 +64,9 @@ pub(crate) struct SelftestArgs {
     /// Print one JSON object instead of the table.
     #[arg(long)]
     pub json: bool,
+    /// Write the report with pictures to a file: one page of HTML that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Have the servers spoil a byte now and then: the self-test must fail.
     #[arg(long, hide = true)]
     pub spoil: bool,

@@ -12,7 +12,9 @@
 //! | `client`, `server`, `data` | the work itself, on a transfer machine for data |
 //! | `protocol`, `stamp`, `pattern` | what clients and servers say to each other |
 //! | `tally`, `stats`, `ring`, `random`, `faults` | what they count, and need |
-//! | `result`, `report`, `progress` | what is found out, and how it is shown |
+//! | `result`, `figures`, `series` | what is found out: as it is, in rates and percentiles, over time |
+//! | `progress`, `report`, `html` | how it is shown: while it runs, as a table or JSON, as a page |
+//! | `machine`, `moment` | where and when |
 
 mod client;
 mod command;
@@ -20,7 +22,11 @@ mod commands;
 mod console;
 mod data;
 mod faults;
+mod figures;
 mod findings;
+mod html;
+mod machine;
+mod moment;
 mod node;
 mod pattern;
 mod process;
@@ -28,10 +34,12 @@ mod progress;
 mod protocol;
 mod random;
 mod report;
-#[allow(dead_code, reason = "the reports are about to show all of it")]
 mod result;
 mod ring;
 mod run;
+#[cfg(test)]
+mod samples;
+mod series;
 mod serve;
 mod server;
 mod service;

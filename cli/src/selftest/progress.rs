@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::report::in_bytes;
+use super::figures::per_second;
 use super::result::Live;
 use crate::output;
+use crate::units::{grouped, in_bytes};
+
+/// The phase's name, a bar of eighths of letters, and what goes on.
+const TEMPLATE: &str = "{prefix:<13} {bar:30.cyan/8} {msg}";
 
 /// The progress of one phase.
 pub(crate) struct Progress {
@@ -14,32 +18,58 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// Begins to show a phase that takes about so long; a quiet one shows nothing.
     pub(crate) fn new(phase: &str, duration: Duration, quiet: bool) -> Progress {
         let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let bar = ProgressBar::with_draw_target(Some(duration.as_millis() as u64), target);
-        if let Ok(style) = ProgressStyle::with_template("{prefix:<14} {bar:30} {msg}") {
-            bar.set_style(style);
+        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+            bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏·"));
         }
-        bar.set_prefix(phase.replace('_', " "));
+        let name = phase.replace('_', " ");
         if bar.is_hidden() && !quiet {
-            output::complain(format_args!("{} …", phase.replace('_', " ")));
+            output::complain(format_args!("{name} …"));
         }
+        bar.set_prefix(name);
         Progress { bar }
     }
 
-    /// Draws the bar.
+    /// Draws how far it is.
     pub(crate) fn update(&mut self, live: &Live) {
-        let seconds = live.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
         self.bar.set_position(live.elapsed.as_millis() as u64);
-        let (rate, speed) = (live.operations as f64 / seconds, live.bytes as f64 / seconds / 1e6);
-        self.bar.set_message(format!(
-            "{rate:.0} op/s, {speed:.1} MB/s, {} verified, {} errors",
-            in_bytes(live.verified_bytes),
-            live.errors
-        ));
+        self.bar.set_message(words(live));
     }
 
+    /// The phase is over; its bar stays.
     pub(crate) fn finish(self) {
         self.bar.finish();
+    }
+}
+
+/// Rates until now; troubles only where there are some.
+fn words(live: &Live) -> String {
+    let Live { elapsed, operations, bytes, verified_bytes, errors, lost } = *live;
+    let rate = grouped(per_second(operations, elapsed).round() as u64);
+    let speed = per_second(bytes, elapsed) / 1e6;
+    let mut words = format!("{rate:>9} op/s {speed:>8.1} MB/s  {} verified", in_bytes(verified_bytes));
+    for (count, what) in [(lost, "lost"), (errors, "errors")] {
+        if count > 0 {
+            words.push_str(&format!(", {} {what}", grouped(count)));
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_told_and_troubles_where_there_are_some() {
+        let live =
+            Live { elapsed: Duration::from_secs(2), operations: 3_000, bytes: 5_000_000, ..Live::default() };
+        let plain = |live: Live| words(&live).replace('\u{202f}', " ");
+        assert_eq!(plain(live), "    1 500 op/s      2.5 MB/s  0 B verified");
+        assert!(plain(Live { errors: 2, lost: 1, ..live }).ends_with(" verified, 1 lost, 2 errors"));
+        assert!(plain(Live::default()).starts_with("        0 op/s"));
     }
 }

@@ -10,11 +10,11 @@ use super::progress::Progress;
 use super::protocol::ECHO_BYTES;
 use super::result::{Ending, Live, Outcome, Settings};
 use super::world::{Nodes, World};
-use super::{report, serve};
+use super::{html, report, serve};
 use crate::args::{DeliveryArg, SelftestArgs};
-use crate::descriptors;
 use crate::failure::Failure;
 use crate::signals::Signals;
+use crate::{descriptors, output};
 
 /// Messages in flight when their rate is measured, unless more are asked for.
 const RATE_IN_FLIGHT: u32 = 64;
@@ -35,6 +35,10 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
         report::json(&outcome)?
     } else {
         report::print(&outcome)?
+    }
+    if let Some(path) = &args.html {
+        html::write(&outcome, path)?;
+        output::complain(format_args!("the report is in {}", path.display()));
     }
     let failure = |text: &str| if args.json { Failure::quiet() } else { Failure::new(text) };
     match &outcome.ending {

@@ -29,7 +29,7 @@ pub(super) fn run_server(args: &SelftestArgs, signals: &Signals) -> Result<(), F
 /// The configuration of a node between hosts.
 pub(super) fn config(net: &str, args: &SelftestArgs) -> Result<NodeConfig, Failure> {
     let port = if args.accept_port == 0 { PORT } else { args.accept_port };
-    let config = NodeConfig::new().net(net).map_err(|error| Failure::of_node(&error, port))?;
+    let config = NodeConfig::new().status(true).net(net).map_err(|error| Failure::of_node(&error, port))?;
     Ok(config.accept_port(port).cpt(args.partitions.config()))
 }
 
@@ -38,8 +38,11 @@ pub(crate) fn run_peer(args: &SelftestPeerArgs) -> Result<(), Failure> {
     descriptors::use_all();
     // The parent owns this process: when it dies, however it dies, so does this.
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).context("cannot tie to the parent")?;
-    let config =
-        NodeConfig::new().net(&args.net)?.accept_port(args.accept_port).cpt(args.partitions.config());
+    let config = NodeConfig::new()
+        .status(true)
+        .net(&args.net)?
+        .accept_port(args.accept_port)
+        .cpt(args.partitions.config());
     let mut node = start(config)?;
     output::line(node.address())?;
     node.run(|| false)

@@ -36,13 +36,15 @@ impl World {
         }
         match args.net.as_str() {
             "lo" => {
-                let domain = Domain::in_process(&NodeConfig::new().cpt(args.partitions.config()))?;
+                let domain =
+                    Domain::in_process(&NodeConfig::new().status(true).cpt(args.partitions.config()))?;
                 World::new(&domain, Vec::new(), 1, args.clients, None)
             }
             "tcp" => {
                 let port = if args.accept_port == 0 { process::free_port()? } else { args.accept_port };
                 let peer = Peer::start(port, &args.partitions)?;
                 let config = NodeConfig::new()
+                    .status(true)
                     .net(&format!("tcp({})", process::CLIENT))?
                     .accept_port(port)
                     .cpt(args.partitions.config());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use comfy_table::Table;
 
 use super::node::{Amount, Connections, Counters, Credits, Memory, NodeStatus, Peers, Traffic};
-use crate::tables::numbers;
+use crate::tables::{numbers, printable};
 use crate::units::{grouped, in_bytes, in_words};
 
 /// A line for each node.
@@ -169,19 +169,9 @@ fn uptime(seconds: f64) -> String {
     Duration::try_from_secs_f64(seconds).map_or_else(|_| "?".to_string(), in_words)
 }
 
-/// Text of another process, on this one's terminal.
-fn printable(text: &str) -> String {
-    text.chars().flat_map(|letter| letter.escape_debug()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_terminal_gets_no_commands_from_a_node() {
-        assert_eq!(printable("a\u{1b}[2J\n"), "a\\u{1b}[2J\\n");
-    }
 
     #[test]
     fn times_that_cannot_be_are_not_told() {

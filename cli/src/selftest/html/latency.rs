@@ -1,0 +1,107 @@
+//! The histogram of a phase's latencies: equal factors across, for latencies vary by powers of ten.
+
+use hdrhistogram::Histogram;
+
+use super::figure::{self, BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
+use super::scale::Log;
+use super::svg::{Anchor, Svg};
+use super::text::in_time;
+use crate::selftest::figures::Figures;
+use crate::units::grouped;
+
+/// Bars of a picture: narrow enough to show two peaks, wide enough to be pointed at.
+const BARS: usize = 72;
+
+/// The rows above the bars in which the percentiles' names stand.
+const ROWS: usize = 3;
+const ROW: f64 = 13.0;
+
+/// What a letter of a name takes at the most.
+const LETTER: f64 = 6.2;
+
+/// Less than this cannot be seen: the few slowest operations are what one looks for.
+const LEAST_HEIGHT: f64 = 1.5;
+
+/// The picture.
+pub(super) fn picture(figures: &Figures<'_>, latencies_ns: &Histogram<u64>) -> String {
+    let label = format!("Latencies of {}: {}", figures.name(), in_words(figures));
+    if latencies_ns.is_empty() {
+        return figure::nothing(&label, "no operation came to its end");
+    }
+    let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
+    let across = Log::around(us(latencies_ns.min().max(1)), us(latencies_ns.max().max(1)), LEFT, RIGHT);
+    let counts = counts(latencies_ns, &across);
+    let all = latencies_ns.len() as f64;
+    let share = |count: u64| count as f64 / all * 100.0;
+    let upright = figure::upright(share(counts.iter().copied().max().unwrap_or_default()));
+    let mut svg = Svg::new(WIDTH, HEIGHT, label);
+    let percent = |value: f64| (upright.place(value), format!("{value} %"));
+    let ticks: Vec<_> = upright.ticks(figure::STEPS).into_iter().map(percent).collect();
+    let below: Vec<_> = across.ticks().into_iter().map(|us| (across.place(us), in_time(us))).collect();
+    figure::frame(&mut svg, &ticks, &below);
+    for (bar, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+        let edge = |at: usize| across.value(at as f64 / BARS as f64);
+        let (low, high) = (edge(bar), edge(bar + 1));
+        let height = (BOTTOM - upright.place(share(*count))).max(LEAST_HEIGHT);
+        let more = format!(
+            "{} to {}: {} operations, {:.3} %",
+            in_time(low),
+            in_time(high),
+            grouped(*count),
+            share(*count)
+        );
+        let width = across.place(high) - across.place(low) - 1.0;
+        svg.bar("latency", (across.place(low) + 0.5, BOTTOM - height), (width, height), more);
+    }
+    percentiles(&mut svg, figures, &across);
+    svg.end()
+}
+
+/// How many operations fall into each bar.
+fn counts(latencies_ns: &Histogram<u64>, across: &Log) -> Vec<u64> {
+    let mut counts = vec![0; BARS];
+    for value in latencies_ns.iter_recorded() {
+        let share = (across.place(value.value_iterated_to() as f64 / 1e3) - LEFT) / (RIGHT - LEFT);
+        let bar = ((share * BARS as f64) as usize).min(BARS - 1);
+        counts[bar] += value.count_since_last_iteration();
+    }
+    counts
+}
+
+/// A line for each, and its name in the first row that has room for it.
+fn percentiles(svg: &mut Svg, figures: &Figures<'_>, across: &Log) {
+    let mut ends = [f64::MIN; ROWS];
+    let mut names = Vec::new();
+    for (name, us) in figures.latencies_us() {
+        let (x, words) = (across.place(us), format!("{name} {}", in_time(us)));
+        let width = words.chars().count() as f64 * LETTER;
+        let start = (x - width / 2.0).clamp(LEFT, RIGHT - width);
+        let row = ends.iter().position(|end| *end < start).unwrap_or(0);
+        ends[row] = start + width + LETTER;
+        let y = TOP - 8.0 - row as f64 * ROW;
+        svg.line("mark", (x, y + 3.0), (x, BOTTOM));
+        names.push((start, y, words));
+    }
+    // On top of the lines.
+    names.into_iter().for_each(|(x, y, words)| svg.text("name", Anchor::Start, (x, y), words));
+}
+
+fn in_words(figures: &Figures<'_>) -> String {
+    let all = figures.latencies_us().map(|(name, us)| format!("{name} {}", in_time(us)));
+    all.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_stands_in_a_bar() {
+        let mut latencies = Histogram::<u64>::new_with_bounds(1, 3_600_000_000_000, 3).unwrap();
+        (0..5_000_u64).for_each(|at| latencies.record(40_000 + at * at).unwrap());
+        let across = Log::around(40.0, 25_000.0, LEFT, RIGHT);
+        let counts = counts(&latencies, &across);
+        assert_eq!(counts.iter().sum::<u64>(), 5_000);
+        assert!(counts[0] > 0 && counts[BARS - 1] > 0);
+    }
+}

@@ -1,0 +1,38 @@
+//! The report as one self-contained page: pictures, table, machine, and how to run it again. No script, nothing loaded from
+//! elsewhere; light or dark as the reader has it, and fit for paper.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `page` | the page from top to bottom |
+//! | `figure` | a picture's frame: where its axes are |
+//! | `latency` | the histogram of a phase's latencies |
+//! | `throughput` | its rate over time |
+//! | `scale` | from values to places, and round numbers for axes |
+//! | `svg`, `text` | writing both, every value escaped |
+
+mod figure;
+mod latency;
+mod page;
+mod scale;
+mod svg;
+mod text;
+mod throughput;
+
+use std::fs;
+use std::path::Path;
+
+use super::machine::Machine;
+use super::result::Outcome;
+use crate::failure::{Context, Failure};
+
+/// Writes the page to a file.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn write(outcome: &Outcome, path: &Path) -> Result<(), Failure> {
+    let page = page::page(outcome, &Machine::this());
+    fs::write(path, page).context(&format!("cannot write the report to {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! The page as a whole: well-formed, self-contained, true, and safe whatever the values.
+
+use std::time::{Duration, SystemTime};
+
+use super::page::page;
+use super::write;
+use crate::selftest::machine::Machine;
+use crate::selftest::result::{Ending, Outcome};
+use crate::selftest::samples::{HOSTILE, hostile, outcome};
+
+fn machine() -> Machine {
+    Machine { host: HOSTILE.into(), processor: HOSTILE.into(), ..Machine::this() }
+}
+
+/// Each element that is opened is closed, in order; gives the names of all.
+fn elements(page: &str) -> Vec<String> {
+    const VOID: [&str; 3] = ["meta", "line", "rect"];
+    let (mut open, mut all) = (Vec::new(), Vec::new());
+    let body = page.split_once("<html").expect("a page").1;
+    for part in body.split('<').skip(1) {
+        let (tag, _) = part.split_once('>').unwrap_or_else(|| panic!("'<{part}' has no end"));
+        let name: String =
+            tag.trim_start_matches('/').chars().take_while(char::is_ascii_alphanumeric).collect();
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), (name != "html").then_some(name), "a wrong end");
+        } else if !tag.ends_with('/') && !(VOID[..1].contains(&name.as_str())) {
+            open.push(name.clone());
+            all.push(name);
+        } else {
+            all.push(name);
+        }
+    }
+    assert!(open.is_empty(), "{open:?} has no end");
+    all
+}
+
+#[test]
+fn every_element_ends_and_every_phase_has_its_pictures() {
+    let outcome = outcome();
+    let page = page(&outcome, &machine());
+    let names = elements(&page);
+    let count = |name: &str| names.iter().filter(|found| *found == name).count();
+    assert_eq!(count("svg"), 2 * outcome.phases.len());
+    assert_eq!((count("h1"), count("header"), count("script")), (1, 1, 0));
+    for phase in &outcome.phases {
+        assert!(page.contains(&format!("Latencies of {}:", phase.name.replace('_', " "))));
+    }
+}
+
+/// Nothing is loaded: a report is read years later, on a machine without a network.
+#[test]
+fn nothing_comes_from_elsewhere() {
+    let page = page(&outcome(), &machine());
+    for word in ["src=", "href", "url(", "@import", "http:", "https:", "//", "<link", "<script", "<img"] {
+        assert!(!page.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn values_of_other_nodes_are_text_and_nothing_else() {
+    let page = page(&hostile(), &machine());
+    elements(&page);
+    assert!(!page.contains(HOSTILE) && !page.contains("<script") && !page.contains("onload=\""));
+    assert!(page.contains("&lt;script&gt;"));
+}
+
+#[test]
+fn the_verdict_is_that_of_the_test() {
+    let verdict = |outcome: &Outcome| {
+        let page = page(outcome, &Machine::default());
+        let class = page.split("<body class=\"").nth(1).and_then(|rest| rest.split('"').next());
+        class.expect("a body").to_string()
+    };
+    assert_eq!(verdict(&outcome()), "passed");
+    assert_eq!(verdict(&Outcome { ending: Ending::Interrupted, ..outcome() }), "interrupted");
+    assert_eq!(verdict(&Outcome { ending: Ending::Failed("why".into()), ..outcome() }), "failed");
+    let mut wrong = outcome();
+    wrong.phases[0].errors = 1;
+    assert_eq!(verdict(&wrong), "failed");
+}
+
+/// A test that was ended at once has nothing to draw.
+#[test]
+fn a_test_without_a_result_has_a_page_too() {
+    let mut empty = outcome();
+    for phase in &mut empty.phases {
+        (phase.operations, phase.bytes, phase.elapsed) = (0, 0, Duration::ZERO);
+        phase.latencies_ns.reset();
+        phase.samples.clear();
+    }
+    let text = page(&empty, &Machine::default());
+    elements(&text);
+    assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+    empty.phases.clear();
+    elements(&page(&Outcome { started: SystemTime::UNIX_EPOCH, ..empty }, &Machine::default()));
+}
+
+#[test]
+fn it_is_written_to_a_file_or_the_failure_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.html");
+    write(&outcome(), &path).unwrap();
+    elements(&std::fs::read_to_string(&path).unwrap());
+    let failure = write(&outcome(), &folder.path().join("no/where.html")).unwrap_err();
+    assert!(failure.to_string().contains("no/where.html"));
+}

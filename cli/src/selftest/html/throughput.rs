@@ -1,0 +1,71 @@
+//! A phase's rate over time: whether it held.
+
+use super::figure::{self, BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH};
+use super::scale::Linear;
+use super::svg::{Anchor, Svg};
+use super::text::in_thousands;
+use crate::selftest::figures::Figures;
+use crate::selftest::result::Sample;
+use crate::selftest::series::{Span, spans};
+
+/// More points than this cannot be told apart.
+const POINTS: u32 = 240;
+
+/// Operations of at least so many bytes are measured by their bytes, smaller ones by their number.
+const BULK_BYTES: u64 = 4096;
+
+/// What a phase is measured by.
+pub(super) fn unit(figures: &Figures<'_>) -> &'static str {
+    if figures.size >= BULK_BYTES { "MB/s" } else { "op/s" }
+}
+
+/// The phase's rate as it is told, and in what.
+pub(super) fn told(figures: &Figures<'_>) -> (String, &'static str) {
+    /// From here on it is told in thousands.
+    const MANY_MB: f64 = 10e3;
+    match rate(figures) {
+        rate if unit(figures) == "MB/s" && rate >= MANY_MB => (in_thousands(rate / 1e3), "GB/s"),
+        rate => (in_thousands(rate), unit(figures)),
+    }
+}
+
+fn rate(figures: &Figures<'_>) -> f64 {
+    if figures.size >= BULK_BYTES { figures.mb_per_s } else { figures.operations_per_s }
+}
+
+/// The picture.
+pub(super) fn picture(figures: &Figures<'_>, samples: &[Sample]) -> String {
+    let (unit, mean, (told, of)) = (unit(figures), rate(figures), told(figures));
+    let label = format!("Throughput of {} over {:.1} s: {told} {of}", figures.name(), figures.seconds);
+    let spans = spans(samples, POINTS);
+    if spans.len() < 2 {
+        return figure::nothing(&label, "too short a time to draw a curve of it");
+    }
+    let value = |span: &Span| if unit == "MB/s" { span.mb_per_s } else { span.operations_per_s };
+    let upright = figure::upright(spans.iter().map(value).fold(mean, f64::max));
+    let end = spans.last().map_or(0.0, |span| span.to.as_secs_f64());
+    let across = Linear::exact(end, LEFT, RIGHT);
+    let mut svg = Svg::new(WIDTH, HEIGHT, label);
+    let ticks: Vec<_> = upright
+        .ticks(figure::STEPS)
+        .into_iter()
+        .map(|rate| (upright.place(rate), in_thousands(rate)))
+        .collect();
+    let below: Vec<_> = across.ticks(6).into_iter().map(|s| (across.place(s), format!("{s} s"))).collect();
+    figure::frame(&mut svg, &ticks, &below);
+    // Each span is as long as it is, and its rate held for all of it.
+    let steps: Vec<(f64, f64)> = spans
+        .iter()
+        .flat_map(|span| {
+            let y = upright.place(value(span));
+            [span.from, span.to].map(|at| (across.place(at.as_secs_f64()), y))
+        })
+        .collect();
+    let ground = [(across.place(end), BOTTOM), (LEFT, BOTTOM)];
+    svg.path("area", steps.iter().copied().chain(ground));
+    svg.path("rate", steps.iter().copied());
+    let y = upright.place(mean);
+    svg.line("mark", (LEFT, y), (RIGHT, y));
+    svg.text("name", Anchor::End, (RIGHT, figure::TOP - 8.0), format!("mean {told} {of}"));
+    svg.end()
+}

@@ -1,0 +1,150 @@
+//! The result for people.
+
+use std::fmt;
+
+use comfy_table::Table;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+
+use crate::selftest::figures::Figures;
+use crate::selftest::result::{Ending, Outcome, RuleCount};
+use crate::tables::{numbers_in, printable};
+use crate::units::{grouped, in_bytes};
+
+/// The table, what went wrong, and the verdict.
+pub(super) struct Text<'a>(pub(super) &'a Outcome);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Text(outcome) = self;
+        if !outcome.phases.is_empty() {
+            writeln!(f, "{}", phases(outcome))?;
+        }
+        if !outcome.rules.is_empty() {
+            writeln!(f, "{}", rules(&outcome.rules))?;
+        }
+        for phase in &outcome.phases {
+            if let Some(error) = &phase.first_error {
+                let (name, errors) = (phase.name.replace('_', " "), grouped(phase.errors));
+                writeln!(f, "{name}: {errors} errors, the first: {}", printable(error))?;
+            }
+        }
+        if outcome.served.errors > 0 {
+            writeln!(
+                f,
+                "the servers found {} errors in what they were sent",
+                grouped(outcome.served.errors)
+            )?;
+        }
+        f.write_str(&verdict(outcome))
+    }
+}
+
+fn phases(outcome: &Outcome) -> Table {
+    let (clients, faults) = (outcome.settings.clients > 1, outcome.settings.faults.is_some());
+    let mut header = vec!["phase", "bytes"];
+    header.extend(clients.then_some("clients"));
+    header.extend(["in flight", "operations", "op/s", "MB/s"]);
+    header.extend(["p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "max µs", "errors"]);
+    header.extend(faults.then_some("lost"));
+    header.push("verified");
+    let mut table = numbers_in(UTF8_FULL_CONDENSED, header, 1);
+    for figures in outcome.phases.iter().map(Figures::from) {
+        let mut row = vec![figures.name(), figures.size.to_string()];
+        row.extend(clients.then(|| figures.clients.to_string()));
+        row.push(figures.concurrency.to_string());
+        row.push(figures.operations.to_string());
+        row.push(format!("{:.0}", figures.operations_per_s));
+        row.push(format!("{:.1}", figures.mb_per_s));
+        row.extend(figures.latencies_us().map(|(_, us)| format!("{us:.1}")));
+        row.push(figures.errors.to_string());
+        row.extend(faults.then(|| figures.losses.to_string()));
+        row.push(in_bytes(figures.verified_bytes));
+        table.add_row(row);
+    }
+    table
+}
+
+fn rules(rules: &[RuleCount]) -> Table {
+    let header = vec!["node", "rule", "matched", "dropped", "delayed"];
+    let mut table = numbers_in(UTF8_FULL_CONDENSED, header, 2);
+    for RuleCount { node, rule, matched, dropped, delayed } in rules {
+        let counts = [matched, dropped, delayed].map(|count| count.to_string());
+        table.add_row([printable(node), printable(rule)].into_iter().chain(counts));
+    }
+    table
+}
+
+/// `passed: 19.28 GB verified, 0 errors, 127.0.0.1@tcp:12345:42:4095 ⇄ 127.0.0.2@tcp:12345:42:4095, seed 42`
+fn verdict(outcome: &Outcome) -> String {
+    let word = match &outcome.ending {
+        _ if outcome.passed() => "passed".to_string(),
+        Ending::Complete => "FAILED".to_string(),
+        Ending::Interrupted => "interrupted".to_string(),
+        Ending::Failed(reason) => format!("FAILED: {}", printable(reason)),
+    };
+    let mut parts = vec![
+        format!("{} verified", in_bytes(outcome.verified_bytes())),
+        format!("{} errors", grouped(outcome.errors())),
+    ];
+    if outcome.settings.faults.is_some() {
+        let dropped: u64 = outcome.phases.iter().map(|phase| phase.dropped).sum();
+        parts.push(format!("{} lost to {} dropped messages", grouped(outcome.lost()), grouped(dropped)));
+    }
+    parts.push(format!("{} ⇄ {}", nodes(&outcome.clients), nodes(&outcome.servers)));
+    parts.push(format!("seed {}", outcome.settings.seed));
+    format!("{word}: {}", parts.join(", "))
+}
+
+/// The first of them, and how many more.
+fn nodes(addresses: &[String]) -> String {
+    match addresses {
+        [] => "nobody".to_string(),
+        [only] => printable(only),
+        [first, others @ ..] => format!("{} and {} more", printable(first), others.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::selftest::samples::{hostile, outcome};
+
+    #[test]
+    fn each_phase_has_its_line_and_the_last_is_the_verdict() {
+        let outcome = outcome();
+        let text = Text(&outcome).to_string();
+        for phase in &outcome.phases {
+            assert!(text.contains(&format!("│ {}", phase.name.replace('_', " "))), "{text}");
+        }
+        let last = text.lines().last().unwrap();
+        assert!(
+            last.starts_with("passed: ")
+                && last.contains("0 errors, 127.0.0.1@tcp:12345:42:4095 and 1 more ⇄")
+        );
+        assert!(!text.contains("lost"), "nothing is said of faults where there are none");
+    }
+
+    #[test]
+    fn what_was_lost_and_why_is_told() {
+        let mut failed = hostile();
+        failed.phases[0].first_error = Some("\u{1b}[2J".into());
+        let text = Text(&failed).to_string();
+        assert!(text.contains("lost to 3 dropped messages"), "{text}");
+        assert!(text.contains("ping pong: 1 errors, the first: \\u{1b}[2J"), "{text}");
+        assert!(text.lines().last().unwrap().starts_with("FAILED: "), "{text}");
+        let interrupted = Outcome { ending: Ending::Interrupted, ..outcome() };
+        assert!(Text(&interrupted).to_string().contains("\ninterrupted: "));
+    }
+
+    #[test]
+    fn a_test_that_never_began_says_why() {
+        let ending = Ending::Failed("nobody answered".into());
+        let none =
+            Outcome { phases: Vec::new(), clients: Vec::new(), servers: Vec::new(), ending, ..outcome() };
+        let text = Text(&none).to_string();
+        assert!(
+            text.starts_with("FAILED: nobody answered: 0 B verified, 0 errors, nobody ⇄ nobody"),
+            "{text}"
+        );
+    }
+}
