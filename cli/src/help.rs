@@ -98,6 +98,7 @@ pub(crate) const WORDS: [Words; 9] = [
         examples: &[
             ("nlx selftest", "three seconds for each phase"),
             ("nlx selftest --duration 60 --concurrency 32 --json", "longer, harder, for a program to read"),
+            ("nlx selftest --html report.html", "with pictures of latency and throughput, on one page"),
         ],
         success: "Every byte was right.",
         failure: "A byte or an event was wrong or missing.",

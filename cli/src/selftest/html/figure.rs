@@ -5,12 +5,12 @@ use super::svg::{Anchor, Svg};
 
 /// The whole picture.
 pub(super) const WIDTH: f64 = 560.0;
-pub(super) const HEIGHT: f64 = 236.0;
+pub(super) const HEIGHT: f64 = 244.0;
 
 /// Where the axes end.
 pub(super) const LEFT: f64 = 52.0;
 pub(super) const RIGHT: f64 = WIDTH - 12.0;
-pub(super) const TOP: f64 = 44.0;
+pub(super) const TOP: f64 = 56.0;
 pub(super) const BOTTOM: f64 = HEIGHT - 22.0;
 
 /// Half of what the words of a tick take.

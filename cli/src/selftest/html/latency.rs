@@ -13,8 +13,11 @@ use crate::units::grouped;
 const BARS: usize = 72;
 
 /// The rows above the bars in which the percentiles' names stand.
-const ROWS: usize = 3;
-const ROW: f64 = 13.0;
+const ROWS: usize = 4;
+const ROW: f64 = 12.5;
+
+/// Percentiles this near to each other share a name.
+const NEAR: f64 = 6.0;
 
 /// What a letter of a name takes at the most.
 const LETTER: f64 = 6.2;
@@ -68,19 +71,29 @@ fn counts(latencies_ns: &Histogram<u64>, across: &Log) -> Vec<u64> {
     counts
 }
 
-/// A line for each, and its name in the first row that has room for it.
+/// A line for each, and its name in the first row that has room for it. Where no row has, the table below tells.
 fn percentiles(svg: &mut Svg, figures: &Figures<'_>, across: &Log) {
+    let mut marks: Vec<(f64, String, f64)> = Vec::new();
+    for (name, us) in figures.latencies_us() {
+        let x = across.place(us);
+        match marks.last_mut().filter(|(before, ..)| x - before < NEAR) {
+            Some((place, names, value)) => (*place, *names, *value) = (x, format!("{names}, {name}"), us),
+            None => marks.push((x, name.to_string(), us)),
+        }
+    }
     let mut ends = [f64::MIN; ROWS];
     let mut names = Vec::new();
-    for (name, us) in figures.latencies_us() {
-        let (x, words) = (across.place(us), format!("{name} {}", in_time(us)));
+    for (x, name, us) in marks {
+        let words = format!("{name} {}", in_time(us));
         let width = words.chars().count() as f64 * LETTER;
         let start = (x - width / 2.0).clamp(LEFT, RIGHT - width);
-        let row = ends.iter().position(|end| *end < start).unwrap_or(0);
-        ends[row] = start + width + LETTER;
-        let y = TOP - 8.0 - row as f64 * ROW;
+        let row = ends.iter().position(|end| *end < start);
+        let y = TOP - 8.0 - row.unwrap_or(0) as f64 * ROW;
         svg.line("mark", (x, y + 3.0), (x, BOTTOM));
-        names.push((start, y, words));
+        if let Some(row) = row {
+            ends[row] = start + width + LETTER;
+            names.push((start, y, words));
+        }
     }
     // On top of the lines.
     names.into_iter().for_each(|(x, y, words)| svg.text("name", Anchor::Start, (x, y), words));
