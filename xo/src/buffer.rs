@@ -150,6 +150,16 @@ impl Buffer {
         }
     }
 
+    /// Whether no part is away: with an operation of a transfer machine that is gone, and could not be stopped.
+    pub(crate) fn check_whole(&self) -> Result<(), Error> {
+        match &self.0.registration {
+            Registration::Parts(parts) if parts.iter().any(Option::is_none) => {
+                Err(CoreError::BufferBusy { buffer: NO_HANDLE }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn is_of(&self, domain: &Arc<Inner>) -> bool {
         Arc::ptr_eq(&self.0.domain, domain)
     }

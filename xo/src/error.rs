@@ -139,7 +139,9 @@ impl Error {
             Error::Random => Errno::EIO,
             Error::TimeoutPassed => Errno::ETIME,
             Error::NotStarted { .. } => Errno::ESHUTDOWN,
-            Error::OtherPool | Error::Colour { .. } | Error::PoolOption { .. } | Error::NoPool => Errno::EINVAL,
+            Error::OtherPool | Error::Colour { .. } | Error::PoolOption { .. } | Error::NoPool => {
+                Errno::EINVAL
+            }
             Error::StopTimedOut { .. } => Errno::ETIMEDOUT,
         }
     }

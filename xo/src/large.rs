@@ -173,6 +173,7 @@ impl Machine {
             return Err(Error::OtherDomain);
         }
         plan.check(buffer.len())?;
+        buffer.check_whole()?;
         buffer.check_unlent(plan.sort.queue().receives(), 0..plan.bytes_used(buffer.len()))?;
         match self.state() {
             TmState::Started => Ok(()),

@@ -10,6 +10,7 @@ mod ib_connect;
 mod keepalive;
 mod layouts;
 mod names;
+mod offer;
 mod ping;
 
 use std::fmt::Debug;
@@ -46,6 +47,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "connector", run: handshakes::connector, seeds: handshakes::connector_seeds },
     Target { name: "keepalive", run: keepalive::keepalive, seeds: keepalive::seeds },
     Target { name: "descriptor", run: descriptor::descriptor, seeds: descriptor::seeds },
+    Target { name: "offer", run: offer::offer, seeds: offer::seeds },
     Target { name: "engine", run: engine::engine, seeds: engine::seeds },
     Target { name: "ib-message", run: ib::message, seeds: ib::message_seeds },
     Target { name: "ib-reject", run: ib::reject, seeds: ib::reject_seeds },

@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use nlx::{
-    Address, Buffer, Domain, EndPoint, Errno, Event, Offer, Queue, Receive, TmOptions, TransferMachine,
+    Address, Buffer, BufferPool, Colour, Domain, EndPoint, Errno, Event, Offer, PoolOptions, Queue, Receive,
+    TmOptions, TransferMachine,
 };
 
 use crate::Outcome;
@@ -29,14 +30,17 @@ pub(crate) struct Server {
     domain: Domain,
     tm: TransferMachine,
     disk: Disk,
+    /// Memory for pieces. A buffer of a pool goes back when it is dropped.
+    pieces: BufferPool,
+    /// Memory for answers, as much as is needed.
+    answers: BufferPool,
     work: Mutex<Work>,
 }
 
 /// What its threads share.
 #[derive(Default)]
 struct Work {
-    /// Memory for pieces.
-    idle: Vec<Buffer>,
+    /// For memory.
     waiting: VecDeque<Piece>,
     /// The pieces on their way, by the tags of their buffers.
     moving: HashMap<u64, Piece>,
@@ -59,14 +63,17 @@ enum What {
 impl Server {
     pub(crate) fn start(domain: &Domain, address: &str, disk: Disk) -> Outcome<Server> {
         let tm = domain.transfer_machine(address, TmOptions::default())?;
-        let mut work = Work::default();
-        for _ in 0..PIECES {
-            work.idle.push(domain.allocate(PIECE)?);
-        }
+        let pieces = domain.pool(PoolOptions::new(PIECE))?;
+        pieces.provision(PIECES)?;
+        let answers = domain.pool(PoolOptions::new(MESSAGE_MAX).below_threshold(|pool| {
+            // Without memory there is no answer; whoever asked asks again.
+            let _ = pool.provision(8);
+        }))?;
+        answers.provision(8)?;
         for _ in 0..REQUEST_BUFFERS {
             tm.receive(domain.allocate(1 << 20)?, REQUESTS, None)?;
         }
-        Ok(Server { domain: domain.clone(), tm, disk, work: Mutex::new(work) })
+        Ok(Server { domain: domain.clone(), tm, disk, pieces, answers, work: Mutex::default() })
     }
 
     pub(crate) fn address(&self) -> Address {
@@ -171,7 +178,8 @@ impl Server {
             return self.reply(&piece.client, piece.number, Err(Errno::EFBIG));
         }
         let mut work = lock(&self.work);
-        match work.idle.pop() {
+        // Under the lock: what comes back now is given to whoever waits, and else taken here.
+        match self.pieces.get(Colour::Any).ok().flatten() {
             Some(buffer) => {
                 drop(work);
                 self.begin(piece, buffer);
@@ -244,7 +252,7 @@ impl Server {
         self.reply(&piece.client, piece.number, result.map(|()| Reply::Done));
         let mut work = lock(&self.work);
         match work.waiting.pop_front() {
-            None => work.idle.push(buffer),
+            None => drop(buffer),
             Some(next) => {
                 drop(work);
                 self.begin(next, buffer);
@@ -256,7 +264,9 @@ impl Server {
     fn reply(&self, client: &EndPoint, number: u64, result: disk::Result<Reply>) {
         let body = result.unwrap_or_else(|errno| Reply::failed(errno, errno.desc()));
         let sent = encode(&Numbered { number, body }, None).and_then(|bytes| {
-            Ok(self.tm.send(self.domain.buffer_of(&bytes)?, bytes.len(), client, TIMEOUT)?)
+            let mut buffer = self.answers.get(Colour::Any)?.ok_or("no memory")?;
+            buffer.write()?[..bytes.len()].copy_from_slice(&bytes);
+            Ok(self.tm.send(buffer, bytes.len(), client, TIMEOUT)?)
         });
         if let Err(error) = sent {
             eprintln!("no answer to {client}: {error}");

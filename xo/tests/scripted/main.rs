@@ -14,6 +14,7 @@ use nlx::{
 
 use crate::transport::{Scripted, happened, last};
 
+mod large;
 mod transport;
 
 const MS: Duration = Duration::from_millis(1);

@@ -23,11 +23,16 @@ struct Script {
     /// When, and the cookie of the operation.
     cancels: Vec<(u64, u64)>,
     refuse_submit: Option<CoreError>,
+    /// Operations to be started before this is called, once.
+    at_submit: Option<(usize, Hook)>,
     refuse_cancels: u32,
     refuse_stops: u32,
     stops: u32,
     complete_inside: bool,
 }
+
+/// Called by the transport without any lock, as another thread could call at that moment.
+type Hook = Box<dyn FnOnce(&Scripted) + Send>;
 
 /// An event of an operation that is not its last one.
 pub(crate) fn happened(operation: &Operation, status: Result<(), Errno>, length: u64) -> BufferEvent {
@@ -63,6 +68,19 @@ impl Scripted {
     /// The next operation is refused.
     pub(crate) fn refuse_submit(&self, error: CoreError) {
         self.script().refuse_submit = Some(error);
+    }
+
+    /// Called after so many more operations have been started, while the next one is.
+    pub(crate) fn at_submit(&self, after: usize, hook: impl FnOnce(&Scripted) + Send + 'static) {
+        let mut script = self.script();
+        let at = script.operations.len() + after;
+        script.at_submit = Some((at, Box::new(hook)));
+    }
+
+    fn take_hook(&self) -> Option<Hook> {
+        let mut script = self.script();
+        let now = script.operations.len();
+        script.at_submit.take_if(|(at, _)| *at == now).map(|(_, hook)| hook)
     }
 
     /// So many cancels do not find their operation.
@@ -136,6 +154,9 @@ struct ScriptedTm {
 
 impl ScriptedTm {
     fn start(&self, operation: &Operation) -> Result<Submitted, CoreError> {
+        if let Some(hook) = self.scripted.take_hook() {
+            hook(&self.scripted);
+        }
         let mut script = self.scripted.script();
         if let Some(error) = script.refuse_submit.take() {
             return Err(error);

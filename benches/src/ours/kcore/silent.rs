@@ -3,8 +3,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use lnet_api::{
-    Clock, Distance, Drive, DropWatcher, EqHandle, EventHandler, Get, LNet, LNetError, Md, MdHandle, MeHandle, MeSpec,
-    Polled, Put, Tokens, Unlink,
+    Clock, Distance, Drive, DropWatcher, EqHandle, EventHandler, Get, LNet, LNetError, Md, MdHandle,
+    MeHandle, MeSpec, Polled, Put, Tokens, Unlink,
 };
 use lnet_nid::{Nid, Portal, ProcessId};
 use parking_lot::Mutex;
