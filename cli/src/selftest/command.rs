@@ -37,11 +37,13 @@ pub(super) enum Load {
     Read,
     /// Bulk to the servers.
     Write,
+    /// Bulk to the servers, and the same bytes back.
+    Exchange,
     /// All of these, in an order that follows from the seed.
     Mixed,
 }
 
-wire_enum!(Load as "load" { Stub, Echo, Read, Write, Mixed });
+wire_enum!(Load as "load" { Stub, Echo, Read, Write, Exchange, Mixed });
 
 /// How a node takes its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -124,3 +124,6 @@ impl Commands {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,6 +51,8 @@ pub(super) struct Console {
     commands: Commands,
     servers: Vec<EndPoint>,
     clients: Vec<EndPoint>,
+    /// Where the data of each server and of each client goes.
+    pub(super) data: [Vec<String>; 2],
     number: u32,
     run: u16,
 }
@@ -73,7 +75,8 @@ impl Console {
         let commands = Commands::start(domain, address, servers.len() + clients.len())?;
         let find = |list: &[String]| list.iter().map(|at| commands.end_point(at)).collect::<Result<_, _>>();
         let (servers, clients) = (find(servers)?, find(clients)?);
-        Ok(Console { commands, servers, clients, number: 0, run: 0 })
+        let data = [&servers, &clients].map(|nodes: &Vec<_>| nodes.iter().map(data_address).collect());
+        Ok(Console { commands, servers, clients, data, number: 0, run: 0 })
     }
 
     fn nodes(&self, group: Group) -> &[EndPoint] {
@@ -107,22 +110,23 @@ impl Console {
             let plan = Plan { role, run, in_flight, peers: peers.to_vec(), address, ..plan.clone() };
             Command::Init(plan)
         };
+        let [server_data, client_data] = self.data.clone();
         let done = |answer| match answer {
             Command::InitDone(address) => Ok(address),
             _ => Err(Failure::new("a node answered INIT with something else")),
         };
         let servers = self.ask(
             Group::Servers,
-            |_, node| init(Role::Server, server_run, in_flight, &[], data_address(node)),
+            |server, _| init(Role::Server, server_run, in_flight, &[], server_data[server].clone()),
             watch,
             NAP,
         )?;
         let servers: Vec<String> = servers.into_iter().map(done).collect::<Result<_, _>>()?;
         let clients = self.ask(
             Group::Clients,
-            |client, node| {
+            |client, _| {
                 let run = client_run.wrapping_add(client as u16);
-                init(Role::Client, run, plan.in_flight, &servers, data_address(node))
+                init(Role::Client, run, plan.in_flight, &servers, client_data[client].clone())
             },
             watch,
             NAP,

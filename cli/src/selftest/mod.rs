@@ -46,6 +46,8 @@ mod service;
 mod stamp;
 mod stats;
 mod tally;
+#[cfg(test)]
+mod tests;
 mod wire;
 mod world;
 

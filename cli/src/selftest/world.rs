@@ -37,17 +37,17 @@ impl World {
         match args.net.as_str() {
             "lo" => {
                 let domain =
-                    Domain::in_process(&NodeConfig::new().status(true).cpt(args.partitions.config()))?;
+                    Domain::in_process(&NodeConfig::new().cpt(args.partitions.config()).status(true))?;
                 World::new(&domain, Vec::new(), 1, args.clients, None)
             }
             "tcp" => {
                 let port = if args.accept_port == 0 { process::free_port()? } else { args.accept_port };
                 let peer = Peer::start(port, &args.partitions)?;
                 let config = NodeConfig::new()
-                    .status(true)
                     .net(&format!("tcp({})", process::CLIENT))?
                     .accept_port(port)
-                    .cpt(args.partitions.config());
+                    .cpt(args.partitions.config())
+                    .status(true);
                 let node = lnet_node::Node::start(&config).map_err(|error| Failure::of_node(&error, port))?;
                 let domain = Domain::on(Arc::new(node));
                 World::new(&domain, vec![peer.address.clone()], 0, args.clients, Some(peer))
@@ -65,16 +65,30 @@ impl World {
         clients: u32,
         peer: Option<Peer>,
     ) -> Result<World, Failure> {
+        let any = command_address(domain, "*")?;
+        let own = |count: u32| vec![any.clone(); count as usize];
         let faults = Arc::new(Faults::new(domain));
-        let address = command_address(domain, "*")?;
-        let spawn = |_| NodeThread::spawn(Node::start(domain, &address, &faults, false)?);
-        let serving: Vec<_> = (0..own_servers).map(spawn).collect::<Result<_, _>>()?;
-        let asking: Vec<_> = (0..clients).map(spawn).collect::<Result<_, _>>()?;
+        let serving = NodeThread::spawn_all(domain, &own(own_servers), &faults)?;
+        let asking = NodeThread::spawn_all(domain, &own(clients), &faults)?;
         servers.extend(serving.iter().map(|node| node.address.clone()));
         let clients: Vec<_> = asking.iter().map(|node| node.address.clone()).collect();
-        let console = Console::start(domain, &address, &servers, &clients)?;
+        let console = Console::start(domain, &any, &servers, &clients)?;
         let threads = serving.into_iter().chain(asking).collect();
         Ok(World { console, nodes: Nodes { threads, peer } })
+    }
+
+    /// All in one domain, with commands at these addresses.
+    #[cfg(test)]
+    pub(super) fn at(
+        domain: &Domain,
+        console: &str,
+        servers: &[String],
+        clients: &[String],
+    ) -> Result<World, Failure> {
+        let faults = Arc::new(Faults::new(domain));
+        let threads = NodeThread::spawn_all(domain, &[servers, clients].concat(), &faults)?;
+        let console = Console::start(domain, console, servers, clients)?;
+        Ok(World { console, nodes: Nodes { threads, peer: None } })
     }
 }
 
@@ -96,6 +110,16 @@ struct NodeThread {
 }
 
 impl NodeThread {
+    /// A node at each address.
+    fn spawn_all(
+        domain: &Domain,
+        addresses: &[String],
+        faults: &Arc<Faults>,
+    ) -> Result<Vec<NodeThread>, Failure> {
+        let spawn = |at: &String| NodeThread::spawn(Node::start(domain, at, faults, false)?);
+        addresses.iter().map(spawn).collect()
+    }
+
     fn spawn(mut node: Node) -> Result<NodeThread, Failure> {
         let (address, over) = (node.address(), Arc::new(AtomicBool::new(false)));
         let told = over.clone();

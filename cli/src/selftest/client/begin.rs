@@ -23,12 +23,15 @@ impl Client {
             Load::Stub | Load::Echo => (Kind::Echo, echo),
             Load::Read => (Kind::Read, size as usize),
             Load::Write => (Kind::Write, size as usize),
+            Load::Exchange => (Kind::Exchange, size as usize),
             Load::Mixed => match MIXED[self.random.below(MIXED.len() as u32) as usize] {
                 Kind::Echo => (Kind::Echo, echo),
                 bulk => (bulk, 1 + self.random.below(size) as usize),
             },
         };
         let slot = &mut self.lanes[lane];
+        // One after the other: all servers get the same load.
+        slot.server = (self.started % self.servers.len() as u64) as usize;
         (slot.kind, slot.length, slot.began, slot.tries) = (kind, length, now, 0);
         self.attempt(machine, lane)
     }
@@ -54,7 +57,7 @@ impl Client {
             let (offer, count) = self.offer(machine, lane, &head)?;
             head.put_offer(&offer[..count], &mut request.write()?)?
         };
-        let server = &self.servers[lane % self.servers.len()];
+        let server = &self.servers[self.lanes[lane].server];
         self.batch.send(request, length, server, Some(self.plan.timeout));
         self.begun.push(lane);
         self.lanes[lane].parts += 1;

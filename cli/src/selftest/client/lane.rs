@@ -12,6 +12,8 @@ pub(super) struct Lane {
     /// Bulk to the server, and from it.
     pub(super) source: Option<Buffer>,
     pub(super) sink: Option<Buffer>,
+    /// Whom it asks.
+    pub(super) server: usize,
     pub(super) kind: Kind,
     pub(super) length: usize,
     /// Of the try that is in flight.
@@ -43,6 +45,7 @@ impl Lane {
             request: Some(request),
             source: None,
             sink: None,
+            server: 0,
             kind: Kind::Echo,
             length: 0,
             stamp: Stamp { sequence: 0, time: Duration::ZERO },

@@ -1,0 +1,92 @@
+//! What Motr's `m0lnetping` is used for (motr-transport 11).
+
+use super::*;
+
+/// MT-168, MT-188: both roles in one process; messages, and bulk both ways.
+#[test]
+fn both_roles_in_one_process() {
+    let mut world = world(1, 1);
+    for load in [Load::Echo, Load::Read, Load::Write, Load::Exchange, Load::Mixed] {
+        assert_whole(&run(&mut world, &plan(load, 30 << 10)), 64);
+    }
+}
+
+/// MT-171: up to 32 clients with loops of their own, at dynamic ids; the sums are right.
+#[test]
+fn many_clients() {
+    for clients in [1, 5, 32] {
+        let mut world = world(1, clients);
+        let finding = run(&mut world, &Plan { count: 20, in_flight: 2, ..plan(Load::Mixed, 4096) });
+        assert_whole(&finding, u64::from(clients) * 20);
+        let mut addresses = finding.client_addresses.clone();
+        addresses.sort_unstable();
+        addresses.dedup();
+        assert_eq!(addresses.len(), clients as usize);
+    }
+}
+
+/// MT-172: bulk of any size up to 1 MiB.
+#[test]
+fn bulk_of_every_size() {
+    let mut world = world(1, 1);
+    for size in [1, 7, 4095, 4096, 4097, 30 << 10, (1 << 20) - 1, 1 << 20] {
+        for load in [Load::Read, Load::Write, Load::Exchange] {
+            let finding = run(&mut world, &Plan { count: 4, in_flight: 2, ..plan(load, size) });
+            assert_whole(&finding, 4);
+            assert_eq!(sum(&finding.clients, |status| status.bytes), 4 * u64::from(size));
+        }
+    }
+}
+
+/// MT-173: automatic and synchronous delivery come to the same.
+#[test]
+fn callbacks_and_waits_come_to_the_same() {
+    let totals = [Delivery::Wait, Delivery::Callback].map(|delivery| {
+        let mut world = world(1, 2);
+        let finding = run(&mut world, &Plan { delivery, count: 200, ..plan(Load::Mixed, 8192) });
+        assert_whole(&finding, 400);
+        let counts = |nodes: &[Status]| {
+            [
+                sum(nodes, |status| status.bytes),
+                sum(nodes, |status| status.messages_sent),
+                sum(nodes, |status| status.bulk_sent),
+                sum(nodes, |status| status.bulk_received),
+            ]
+        };
+        (counts(&finding.clients), counts(&finding.servers))
+    });
+    // The same seed gives the same operations.
+    assert_eq!(totals[0], totals[1]);
+}
+
+/// MT-174: from one to many messages in a receive buffer, none is lost.
+#[test]
+fn several_messages_share_a_buffer() {
+    for messages in [1, 2, 7, 64, 1024] {
+        let mut world = world(1, 2);
+        let finding = run(&mut world, &Plan { messages, count: 300, ..plan(Load::Echo, 200) });
+        assert_whole(&finding, 600);
+    }
+}
+
+/// MT-175: a server that waits longer than the client's timeout before it moves bulk. The client's bulk times out, is tried
+/// again, and is lost at last; the server, who finds nobody, counts it too.
+#[test]
+fn a_server_that_is_too_slow() {
+    for load in [Load::Write, Load::Read, Load::Exchange] {
+        let mut world = world(1, 1);
+        let timeout = Duration::from_millis(200);
+        let slow = Plan { timeout, delay: 2 * timeout, tries: 3, count: 4, in_flight: 2, ..plan(load, 4096) };
+        let finding = run(&mut world, &slow);
+        let client = &finding.clients[0];
+        assert_eq!((client.operations, client.errors), (0, 0), "{}", client.first_error);
+        assert_eq!((client.lost, client.retries), (4 * 3, 4 * 2));
+        let server = &finding.servers[0];
+        // What it sends leaves without anybody telling it that nobody took it.
+        let noticed = if load == Load::Read { 0 } else { 1 };
+        assert!(server.lost >= noticed, "{server:?}");
+        // It was not too slow for a client that waits.
+        let patient = Plan { timeout: Duration::from_secs(20), delay: timeout, ..slow };
+        assert_whole(&run(&mut world, &patient), 4);
+    }
+}

@@ -1,0 +1,126 @@
+//! What a node does not do.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use nlx::Errno;
+
+use super::super::command::{Command, Refusal};
+use super::super::commands::Commands;
+use super::super::faults::Faults;
+use super::super::node::Node;
+use super::*;
+
+/// A node and somebody who gives it commands, in one thread.
+struct Pair {
+    node: Node,
+    console: Commands,
+    domain: Domain,
+}
+
+impl Pair {
+    fn new(serves_only: bool) -> Pair {
+        let domain = Domain::in_process(&NodeConfig::new()).unwrap();
+        let faults = Arc::new(Faults::new(&domain));
+        let node = Node::start(&domain, "0@lo:12345:43:1", &faults, serves_only).unwrap();
+        let console = Commands::start(&domain, "0@lo:12345:43:*", 4).unwrap();
+        Pair { node, console, domain }
+    }
+
+    fn ask(&mut self, command: Command) -> Result<Command, Errno> {
+        ask(&mut self.node, &mut self.console, command)
+    }
+}
+
+/// Gives a node a command, and turns it until it has answered.
+fn ask(node: &mut Node, console: &mut Commands, command: Command) -> Result<Command, Errno> {
+    let place = console.end_point(&node.address()).unwrap();
+    console.send(&place, 1, command).unwrap();
+    let hung = Instant::now() + Duration::from_secs(60);
+    loop {
+        assert!(Instant::now() < hung, "no answer");
+        node.turn().unwrap();
+        match console.look().unwrap().map(|arrived| arrived.command) {
+            None => {}
+            Some(Command::Refused(Refusal { errno, .. })) => return Err(errno),
+            Some(answer) => return Ok(answer),
+        }
+    }
+}
+
+fn server() -> Plan {
+    Plan { role: Role::Server, address: "0@lo:12345:42:*".into(), ..plan(Load::Echo, 64) }
+}
+
+#[test]
+fn plans_that_make_no_sense_are_refused() {
+    let mut pair = Pair::new(false);
+    let ill = [
+        (Plan { size: 0, ..server() }, Errno::EINVAL),
+        (Plan { size: (64 << 10) + 1, ..server() }, Errno::EINVAL),
+        (Plan { load: Load::Read, size: (1 << 20) + 1, ..server() }, Errno::EINVAL),
+        (Plan { in_flight: 0, ..server() }, Errno::EINVAL),
+        (Plan { in_flight: u32::MAX, ..server() }, Errno::EINVAL),
+        (Plan { load: Load::Read, size: 1 << 20, in_flight: 1025, ..server() }, Errno::EFBIG),
+        (Plan { timeout: Duration::ZERO, ..server() }, Errno::EINVAL),
+        (Plan { duration: Duration::MAX, ..server() }, Errno::EINVAL),
+        (Plan { tries: 0, ..server() }, Errno::EINVAL),
+        (Plan { messages: 0, ..server() }, Errno::EINVAL),
+        (Plan { address: "nowhere".into(), ..server() }, Errno::EIO),
+        (Plan { role: Role::Client, ..server() }, Errno::EINVAL),
+        (Plan { role: Role::Client, peers: vec!["nobody".into()], ..server() }, Errno::EIO),
+    ];
+    for (plan, errno) in ill {
+        assert_eq!(pair.ask(Command::Init(plan.clone())), Err(errno), "{plan:?}");
+    }
+    assert!(matches!(pair.ask(Command::Init(server())), Ok(Command::InitDone(_))));
+}
+
+/// A node that is open to the network floods nobody.
+#[test]
+fn a_server_is_nobodys_client() {
+    let mut pair = Pair::new(true);
+    let client = Plan { role: Role::Client, peers: vec!["0@lo:12345:42:7".into()], ..server() };
+    assert_eq!(pair.ask(Command::Init(client)), Err(Errno::EPERM));
+    assert!(matches!(pair.ask(Command::Init(server())), Ok(Command::InitDone(_))));
+}
+
+#[test]
+fn a_node_has_one_console_at_a_time() {
+    let mut pair = Pair::new(false);
+    assert_eq!(pair.ask(Command::Start), Err(Errno::EPERM));
+    assert!(matches!(pair.ask(Command::Init(server())), Ok(Command::InitDone(_))));
+    let mut other = Commands::start(&pair.domain, "0@lo:12345:43:*", 1).unwrap();
+    for command in [Command::Start, Command::Status(0), Command::Stop] {
+        assert_eq!(ask(&mut pair.node, &mut other, command), Err(Errno::EPERM));
+    }
+    assert_eq!(ask(&mut pair.node, &mut other, Command::Init(server())), Err(Errno::EBUSY));
+    assert_eq!(pair.ask(Command::Init(server())), Err(Errno::EBUSY));
+    assert_eq!(pair.ask(Command::StopDone), Err(Errno::ENOENT));
+    assert_eq!(pair.ask(Command::Start), Ok(Command::StartDone));
+    assert_eq!(pair.ask(Command::Stop), Ok(Command::StopDone));
+    // Now the other's turn has come.
+    assert!(matches!(ask(&mut pair.node, &mut other, Command::Init(server())), Ok(Command::InitDone(_))));
+}
+
+/// What comes to a server's transfer machine for data without being asked for does not end it.
+#[test]
+fn nonsense_is_counted_and_no_more() {
+    let mut pair = Pair::new(false);
+    let Ok(Command::InitDone(address)) = pair.ask(Command::Init(server())) else { panic!("INIT is refused") };
+    assert_eq!(pair.ask(Command::Start), Ok(Command::StartDone));
+    let stranger = pair.domain.transfer_machine("0@lo:12345:42:*", Default::default()).unwrap();
+    let to = stranger.end_point(&address).unwrap();
+    for length in 1..=100 {
+        let mut buffer = pair.domain.allocate(length).unwrap();
+        buffer.write().unwrap().fill(length as u8);
+        stranger.send(buffer, length, &to, None).unwrap();
+    }
+    loop {
+        match pair.ask(Command::Status(0)) {
+            Ok(Command::StatusData(status)) if status.errors == 100 => break,
+            Ok(Command::StatusData(status)) => assert!(status.errors < 100),
+            other => panic!("{other:?}"),
+        }
+    }
+}
