@@ -1,0 +1,148 @@
+//! `nlx selftest` with nodes of every kind: in one process, on several hosts, many clients, and ended in the middle.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::Ipv4Addr;
+use std::process::{Child, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use support::{Server, complaint, free_port, nlx, run};
+
+fn report(args: &[&str]) -> Value {
+    let output = run(&[&["selftest", "--json"], args].concat());
+    assert!(output.status.success(), "{}{}", complaint(&output), String::from_utf8_lossy(&output.stdout));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["passed"], &report["errors"]), (&true.into(), &0.into()));
+    report
+}
+
+fn phase<'a>(report: &'a Value, name: &str) -> &'a Value {
+    report["phases"].as_array().unwrap().iter().find(|phase| phase["phase"] == name).unwrap()
+}
+
+/// MT-171, MT-173: several clients, an exact count of operations each, events by callbacks.
+#[test]
+fn clients_do_what_they_are_told_and_no_more() {
+    for delivery in ["wait", "callback"] {
+        let told =
+            ["--net", "lo", "--clients", "3", "--count", "40", "--size", "5000", "--delivery", delivery];
+        let report = report(&told);
+        for phase in report["phases"].as_array().unwrap() {
+            assert_eq!((&phase["operations"], &phase["clients"]), (&120.into(), &3.into()), "{delivery}");
+        }
+    }
+}
+
+/// The order and the sizes of a mixed load follow from the seed.
+#[test]
+fn a_seed_gives_the_same_load_again() {
+    let bytes = |seed| {
+        let report = report(&["--net", "lo", "--count", "60", "--seed", seed]);
+        phase(&report, "mixed")["verified_bytes"].as_u64().unwrap()
+    };
+    assert_eq!(bytes("5"), bytes("5"));
+    assert_ne!(bytes("5"), bytes("6"));
+}
+
+/// The two hosts of these tests: addresses that no other test uses.
+struct Hosts {
+    server: Server,
+    port: String,
+    server_net: &'static str,
+    client_net: &'static str,
+}
+
+impl Hosts {
+    fn new(server: u8, server_net: &'static str, client_net: &'static str) -> Hosts {
+        let port = free_port(Ipv4Addr::new(127, 0, 0, server)).to_string();
+        let command =
+            nlx(&["selftest", "--server", "--net", &format!("tcp({server_net})"), "--accept-port", &port]);
+        Hosts { server: Server::start(command), port, server_net, client_net }
+    }
+
+    fn client(&self) -> Vec<String> {
+        let net = format!("tcp({})", self.client_net);
+        let server = format!("{}@tcp", self.server_net);
+        ["--client", &server, "--net", &net, "--accept-port", &self.port].map(str::to_string).to_vec()
+    }
+}
+
+/// MT-170, MT-187: a server and a client that know of each other but the address; the server serves the next one too.
+#[test]
+fn a_server_serves_one_client_after_the_other() {
+    let hosts = Hosts::new(61, "127.0.0.61", "127.0.0.62");
+    let address = hosts.server.greeting.trim().trim_start_matches("serving at ").to_string();
+    assert_eq!(address, "127.0.0.61@tcp:12345:43:1");
+    let client = hosts.client();
+    let client: Vec<&str> = client.iter().map(String::as_str).collect();
+    for clients in ["1", "2"] {
+        let more = ["--count", "50", "--size", "70000", "--clients", clients];
+        let report = report(&[&client[..], &more].concat());
+        assert!(report["servers"][0].as_str().unwrap().starts_with("127.0.0.61@tcp:12345:42:"));
+        assert_eq!(report["clients"].as_array().unwrap().len().to_string(), clients);
+    }
+    hosts.server.signal(Signal::SIGTERM);
+    let (status, _) = hosts.server.end();
+    assert!(status.success());
+}
+
+/// Waits for the line that says that a phase has begun.
+fn begun(child: &mut Child) -> BufReader<std::process::ChildStderr> {
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    assert!(line.contains("ping pong"), "{line:?}");
+    errors
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(child.id().try_into().unwrap())
+}
+
+/// A server on another host that dies is named, and nothing hangs.
+#[test]
+fn a_server_that_dies_is_named() {
+    let hosts = Hosts::new(63, "127.0.0.63", "127.0.0.64");
+    let client = hosts.client();
+    let mut command = nlx(&["selftest", "--duration", "600"]);
+    let mut child = command.args(&client).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut errors = begun(&mut child);
+    drop(hosts);
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let mut said = String::new();
+    errors.read_to_string(&mut said).unwrap();
+    assert!(said.contains("127.0.0.63@tcp"), "{said:?}");
+}
+
+/// Ctrl-C in the middle: the report so far, and an exit that says so.
+#[test]
+fn an_interrupt_ends_it_with_the_report_so_far() {
+    for net in ["lo", "tcp"] {
+        let mut command = nlx(&["selftest", "--net", net, "--duration", "600", "--clients", "2"]);
+        // Nobody else in this file holds the addresses of --net tcp.
+        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut errors = begun(&mut child);
+        kill(pid(&child), Signal::SIGINT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let mut said = String::new();
+        errors.read_to_string(&mut said).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("interrupted"), "{said:?}");
+        assert!(!output.stdout.is_empty());
+    }
+}
+
+/// A server that is not there is an error, and which one is said.
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let port = free_port(Ipv4Addr::new(127, 0, 0, 66)).to_string();
+    let output =
+        run(&["selftest", "--client", "127.0.0.65@tcp", "--net", "tcp(127.0.0.66)", "--accept-port", &port]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(complaint(&output).contains("127.0.0.65@tcp"), "{}", complaint(&output));
+}
