@@ -17,8 +17,8 @@ pub(crate) struct Notices {
 impl Notices {
     /// A message was lost. However many are, the waiter is woken once until it has taken notice.
     pub(crate) fn lost(&self) {
-        self.dropped.fetch_add(1, Ordering::Relaxed);
-        // SYNC kcore.loss
+        // SYNC kcore.loss. Relaxed would do here; loom orders the additions of several threads only this way.
+        self.dropped.fetch_add(1, LOSS.chain());
         if !self.news.swap(true, LOSS.chain()) {
             self.bell.ring();
         }

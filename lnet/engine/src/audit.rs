@@ -12,8 +12,9 @@ use std::sync::atomic::Ordering;
 
 use crate::buckets::{Buckets, Hashed};
 use crate::engine::Engine;
+use crate::faults::HeldTable;
 use crate::list::Linked;
-use crate::message::Message;
+use crate::message::{Message, Way};
 use crate::names::MdName;
 use crate::net::{Net, NetShared};
 use crate::portal_state::Blocked;
@@ -50,6 +51,7 @@ impl Engine {
     /// # Errors
     /// The first invariant that does not hold, and where.
     pub fn audit(&self) -> Result<(), AuditError> {
+        let held = self.faults.held();
         // The queues of portals before the partitions' locks, as everywhere.
         let blocked: Vec<_> = self.portals.iter().map(|portal| portal.blocked()).collect();
         let (mut posted, mut bound, mut net) =
@@ -62,6 +64,7 @@ impl Engine {
             net: net.map(|part| &*part).collect(),
             shared,
             blocked: blocked.iter().map(|blocked| &**blocked).collect(),
+            held: &held,
         };
         tables.audit()
     }
@@ -76,6 +79,7 @@ struct Tables<'a> {
     shared: &'a NetShared,
     /// By portal.
     blocked: Vec<&'a Blocked>,
+    held: &'a HeldTable,
 }
 
 /// How many messages use each MD: whether it is bound, its partition, its index.
@@ -113,6 +117,16 @@ impl Tables<'_> {
                     let place = format_args!("message {index} that waits on portal {portal}");
                     self.add_use(&local.message, place, &mut uses)?;
                 }
+            }
+        }
+        for (way, local) in self.held.ways() {
+            let alive = match way {
+                Way::Here => true,
+                Way::Over { ni, .. } => self.shared.nis.get(*ni).is_some(),
+            };
+            check("a message is delayed as long as its NI exists", alive, format_args!("{way:?}"))?;
+            if let Some(local) = local {
+                self.add_use(&local.message, format_args!("a delayed message"), &mut uses)?;
             }
         }
         for part in self.posted.iter().chain(&self.bound) {

@@ -102,6 +102,8 @@ pub struct Limits {
     /// Messages waiting on one lazy portal; 4,096. Each of them stops a connection, so more of them mean that nobody
     /// will ever take them.
     pub delayed: usize,
+    /// Messages that fault rules delay at a time, by all partitions together; 4,096. Each of them stops a connection.
+    pub held: usize,
     /// Nodes with several NIDs that are remembered, by all partitions together; 16,384. The oldest makes room for a new
     /// one.
     pub known_nodes: usize,
@@ -116,6 +118,7 @@ impl Default for Limits {
             messages: 1 << 20,
             peers: 1 << 17,
             delayed: 1 << 12,
+            held: 1 << 12,
             known_nodes: 1 << 14,
         }
     }

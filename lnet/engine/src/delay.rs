@@ -11,6 +11,7 @@ use lnet_nid::Portal;
 use lnet_proto::PING_PORTAL;
 
 use crate::engine::Engine;
+use crate::faults::is_held;
 use crate::list::Links;
 use crate::message::{Delayed, Inbound, Local, Way};
 use crate::names::{pack, unpack};
@@ -67,7 +68,7 @@ impl Engine {
         }
     }
 
-    fn is_alive(&self, way: &Way) -> bool {
+    pub(crate) fn is_alive(&self, way: &Way) -> bool {
         match way {
             Way::Here => true,
             Way::Over { ni, partition, .. } => {
@@ -79,6 +80,9 @@ impl Engine {
 
     /// The connection of a waiting message is lost; `false` if the message does not wait any more.
     pub(crate) fn forget_waiting(&self, token: RxToken, work: &mut Work) -> bool {
+        if is_held(token) {
+            return self.forget_held(token, work);
+        }
         let (portal, key) = unpack(token.0 & !DELAYED_TOKEN);
         let Some(state) = self.portals.get(portal).filter(|_| token.0 & DELAYED_TOKEN != 0) else {
             return false;
@@ -88,12 +92,30 @@ impl Engine {
             let waits = blocked.delayed.get(key).is_some();
             waits.then(|| blocked.remove(state, key.index)).flatten()
         };
-        let Some(delayed) = gone else { return false };
+        gone.is_some_and(|delayed| {
+            self.end_forgotten(delayed, work);
+            true
+        })
+    }
+
+    /// The same for a message that a fault rule had delayed before: the token names its place there.
+    pub(crate) fn forget_elsewhere(&self, token: RxToken, work: &mut Work) -> bool {
+        let gone = self.portals.iter().filter(|state| state.has_waiting()).find_map(|state| {
+            let mut blocked = state.blocked();
+            let index = blocked.held_as(token)?;
+            blocked.remove(state, index)
+        });
+        gone.is_some_and(|delayed| {
+            self.end_forgotten(delayed, work);
+            true
+        })
+    }
+
+    fn end_forgotten(&self, delayed: Delayed, work: &mut Work) {
         let _ = self.drop_put(&delayed.inbound, &delayed.header, work);
         if let Some(local) = delayed.local {
             self.end_outgoing(&local.message, Ok(()), work);
         }
-        true
     }
 
     /// A buffer was posted: messages that wait try it, in order, until it is used up (S-109); then others may. Each goes
@@ -175,13 +197,21 @@ impl Engine {
         self.go_on(delayed, verdict, work);
     }
 
-    /// A message that waited is received, or dropped.
     fn go_on(&self, delayed: Delayed, verdict: Verdict, work: &mut Work) {
-        let delivery = if let Verdict::Deliver(delivery) = verdict { Some(delivery) } else { None };
-        match (delayed.local, delivery) {
+        self.proceed(&delayed.inbound, delayed.local, verdict, work);
+    }
+
+    /// A message that waited is received, or dropped, or waits for something else.
+    pub(crate) fn proceed(&self, inbound: &Inbound, local: Option<Local>, verdict: Verdict, work: &mut Work) {
+        let delivery = match verdict {
+            Verdict::Deliver(delivery) => Some(delivery),
+            Verdict::Delay(_) => return,
+            Verdict::Done | Verdict::Discard | Verdict::Close(_) => None,
+        };
+        match (local, delivery) {
             (Some(local), Some(delivery)) => self.copy(local, delivery, work),
             (Some(local), None) => self.end_outgoing(&local.message, Ok(()), work),
-            (None, delivery) => self.resume(&delayed.inbound, delivery),
+            (None, delivery) => self.resume(inbound, delivery),
         }
     }
 
@@ -228,6 +258,11 @@ impl Blocked {
             Some(passed) => some(passed.links.next),
             None => self.order.head(),
         }
+    }
+
+    /// The message that a fault rule had delayed under this token, if it waits here.
+    fn held_as(&self, token: RxToken) -> Option<u32> {
+        self.delayed.indices().find(|&index| self.delayed[index].inbound.held == token.0)
     }
 
     /// Enters a message at the end; `None` if there are too many.

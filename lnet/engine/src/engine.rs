@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use crate::config::EngineConfig;
 use crate::counters::{Counters, NiStatistics, PeerStatistics, Traffic};
 use crate::event_queue::{EqWatch, EventQueue, EventQueues};
+use crate::faults::Faults;
 use crate::identity::Identities;
 use crate::keys::Hasher;
 use crate::names::{Handles, PARTITIONS_MAX, Place};
@@ -46,6 +47,7 @@ pub struct Engine {
     pub(crate) ni_change: Mutex<()>,
     pub(crate) ping_target: PingTarget,
     ping_source: PingSource,
+    pub(crate) faults: Faults,
     pub(crate) watcher: OnceLock<Arc<dyn DropWatcher>>,
     /// NIs, `0@lo` not counted.
     pub(crate) ni_count: AtomicUsize,
@@ -126,6 +128,7 @@ impl Engine {
             ni_change: Mutex::new(()),
             ping_target: PingTarget::new(this.clone()),
             ping_source: PingSource::default(),
+            faults: Faults::new(common.config.limits.held),
             watcher: OnceLock::new(),
             ni_count: AtomicUsize::new(0),
             common,
@@ -148,8 +151,17 @@ impl Engine {
             }
             next = next.min(deadline.load(Ordering::Relaxed));
         }
+        if self.held_until_ns() <= now_ns {
+            self.release_held(now_ns);
+        }
+        next = next.min(self.held_until_ns());
         let latest = now_ns.saturating_add(ADVANCE_INTERVAL_NS);
-        (self.ni_count.load(Ordering::Relaxed) > 0).then(|| next.min(latest))
+        self.has_time().then(|| next.min(latest))
+    }
+
+    /// Whether somebody tells the time: a node without NIs needs none.
+    pub(crate) fn has_time(&self) -> bool {
+        self.ni_count.load(Ordering::Relaxed) > 0
     }
 
     /// The node's counters.
@@ -160,6 +172,7 @@ impl Engine {
             counters += self.bound.lock(partition).counters();
             counters += self.net.lock(partition).counters();
         }
+        counters.msgs_alloc += self.held() as u64;
         counters.msgs_alloc += self.portals.iter().map(|portal| portal.delayed() as u64).sum::<u64>();
         counters
     }

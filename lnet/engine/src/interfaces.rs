@@ -114,6 +114,7 @@ impl Engine {
             }
             parts.for_each(|part| part.flush_queues(ni, Errno::ESHUTDOWN, work));
         }
+        self.drop_held(|way| goes_over(way, ni), work);
         for portal in 0..self.portals.len() {
             self.drop_delayed(portal, |delayed| goes_over(&delayed.inbound.back, ni), work);
         }
@@ -135,6 +136,10 @@ impl Engine {
             self.ni_count.fetch_sub(1, Ordering::Relaxed);
         }
         drop(net);
+        if !self.has_time() {
+            // Those of the node to itself would wait for ever.
+            self.release_held(u64::MAX);
+        }
         // The LND, perhaps: without the lock.
         drop(gone);
     }

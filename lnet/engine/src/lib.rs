@@ -66,6 +66,7 @@
 //! | `portal_state`, `event_queue` | what all partitions share of a portal, and of an EQ |
 //! | `net`, `peer`, `ni`, `identity` | one partition of peers and credits; NIs; which NIDs are one node |
 //! | `message`, `work`, `wake` | messages on their way; what is left to do after a lock; waking handlers |
+//! | `faults` | losses and delays on purpose ([`FaultRule`]) |
 //! | `ping` | answering pings and pushes; asking a node who it is ([`Ping`]), telling it who this one is ([`Push`]) |
 //! | `slab`, `list`, `buckets`, `groups`, `sequence`, `names`, `keys` | tables that grow in small steps, the lists and hash indices through them; what handles are made of |
 
@@ -79,6 +80,7 @@ mod delay;
 mod engine;
 mod entries;
 mod event_queue;
+mod faults;
 mod finish;
 mod groups;
 mod identity;
@@ -114,5 +116,9 @@ pub use config::{EngineConfig, Limits, MatchOrder, Rotor, Stealing};
 pub use counters::{ByKind, Counters, NiStatistics, PeerStatistics, Traffic};
 pub use engine::{ADVANCE_INTERVAL_NS, Engine};
 pub use event_queue::EqWatch;
+pub use faults::{
+    DELAY_MAX, FAULT_RULES_MAX, FaultAction, FaultId, FaultRate, FaultRule, FaultRuleError, FaultStatistics,
+    MessageKinds,
+};
 pub use names::PARTITIONS_MAX;
 pub use ping::{Ping, Push};

@@ -107,6 +107,8 @@ pub(crate) struct Inbound {
     /// The last hop.
     pub(crate) from: ProcessId,
     pub(crate) rx: RxContext,
+    /// The token that its LND has for it since a fault rule has delayed it, or 0.
+    pub(crate) held: u64,
     /// The NIDs of the node that the header names as its source, the primary one first.
     pub(crate) nids: SmallVec<[lnet_nid::Nid; 2]>,
 }

@@ -29,8 +29,24 @@ impl Engine {
         }
     }
 
-    /// A header for this node, from the network or from itself.
+    /// A header for this node, from the network or from itself, to which something may happen on purpose.
     pub(crate) fn receive(
+        &self,
+        inbound: &Inbound,
+        header: &Header,
+        local: &mut Option<Local>,
+        work: &mut Work,
+    ) -> Verdict {
+        if self.faults.is_armed()
+            && let Some(verdict) = self.strike(inbound, header, local)
+        {
+            return verdict;
+        }
+        self.dispatch(inbound, header, local, work)
+    }
+
+    /// What its kind asks for.
+    pub(crate) fn dispatch(
         &self,
         inbound: &Inbound,
         header: &Header,

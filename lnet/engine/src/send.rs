@@ -239,7 +239,7 @@ impl Engine {
             }
         }
         let nids = smallvec::smallvec![header.src.nid];
-        let inbound = Inbound { back: Way::Here, from: header.src, rx: RxContext(0), nids };
+        let inbound = Inbound { back: Way::Here, from: header.src, rx: RxContext(0), held: 0, nids };
         let mut local = Some(Local { message, payload });
         let verdict = self.receive(&inbound, &header, &mut local, work);
         let Some(local) = local else { return };

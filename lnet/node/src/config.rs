@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lnet::{EngineConfig, MatchOrder, Rotor, Stealing};
+use lnet::{EngineConfig, FaultRule, MatchOrder, Rotor, Stealing};
 use lnet_cpt::{CptConfig, CptError, CptTable};
 use lnet_nid::{Net, NetType, Nid, Pid};
 use lnet_socklnd::{AcceptPolicy, NiConfig, SockConfig, SockError};
@@ -30,6 +30,7 @@ pub struct NodeConfig {
     pub(crate) tcp: SockConfig,
     /// Whether it can be looked at from other processes.
     pub(crate) status: bool,
+    pub(crate) faults: Vec<FaultRule>,
     pub(crate) warnings: Vec<Warning>,
 }
 
@@ -43,6 +44,7 @@ impl NodeConfig {
             // As LNet has it: by the link's speed.
             tcp: SockConfig { conns_per_peer: 0, ..SockConfig::default() },
             status: false,
+            faults: Vec::new(),
             warnings: Vec::new(),
         }
     }
@@ -170,6 +172,19 @@ impl NodeConfig {
     /// How long a GET or an acknowledged PUT waits for its answer (`lnet_transaction_timeout`, 150 s).
     pub fn transaction_timeout(mut self, timeout: Duration) -> NodeConfig {
         self.engine.transaction_timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX / 2);
+        self
+    }
+
+    /// Has messages that arrive lost or late by a rule, from the start: for tests of whatever stands above. Said again, another
+    /// rule behind it; see [`crate::Node::add_fault`].
+    ///
+    /// ```
+    /// # use lnet_node::NodeConfig;
+    /// let config = NodeConfig::new().net("tcp")?.fault("drop 1/100 put portal 42".parse()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn fault(mut self, rule: FaultRule) -> NodeConfig {
+        self.faults.push(rule);
         self
     }
 

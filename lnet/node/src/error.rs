@@ -150,6 +150,12 @@ pub enum NodeError {
         /// The NID.
         nid: Nid,
     },
+    /// A fault rule that the node cannot have, or has no more.
+    #[error("fault rule: {source}")]
+    Fault {
+        /// Why not.
+        source: LNetError,
+    },
     /// The node has been shut down.
     #[error("the node has been shut down")]
     Ended,
@@ -185,7 +191,9 @@ impl NodeError {
             NodeError::Partitions { source, .. } => source.errno(),
             NodeError::Interface { .. } => Errno::ENODEV,
             NodeError::NoNetwork => Errno::ENETDOWN,
-            NodeError::Start { source, .. } | NodeError::Remove { source, .. } => source.errno(),
+            NodeError::Start { source, .. }
+            | NodeError::Remove { source, .. }
+            | NodeError::Fault { source } => source.errno(),
             NodeError::NoNi { .. } => Errno::EADDRNOTAVAIL,
             NodeError::Ended => Errno::ESHUTDOWN,
             NodeError::NoEntry { .. } => Errno::ENOENT,

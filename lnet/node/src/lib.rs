@@ -81,7 +81,10 @@ pub use discover::{DiscoverOptions, Discovery, Pushed};
 pub use error::NodeError;
 pub use interfaces::{Choice, Interface, Why, explain, source_towards};
 pub use interrupt::Interrupt;
-pub use lnet::{ByKind, Counters, MatchOrder, NiStatistics, PeerStatistics, Rotor, Stealing, Traffic};
+pub use lnet::{
+    ByKind, Counters, FaultAction, FaultId, FaultRate, FaultRule, FaultRuleError, FaultStatistics,
+    MatchOrder, MessageKinds, NiStatistics, PeerStatistics, Rotor, Stealing, Traffic,
+};
 pub use lnet_cpt::{CptConfig, CptError, CptTable, MAX_PARTITIONS, Pattern};
 pub use lnet_proto::ping::{Features, Interface as PeerInterface, NiStatus};
 pub use lnet_socklnd::sys::holder_of;

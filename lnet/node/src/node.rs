@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lnet::{Counters, Engine};
+use lnet::{Counters, Engine, FaultId, FaultRule, FaultStatistics};
 use lnet_api::{Clock, Drive, EqHandle, LNet, LNetError, Lnd, LndError, MAX_SHARDS, Polled, wait_until};
 use lnet_cpt::CptTable;
 use lnet_nid::{Nid, ProcessId};
@@ -48,6 +48,9 @@ impl Node {
         let interfaces = config.interfaces(table.partitions())?;
         config.check_tunables(&interfaces)?;
         let engine = Engine::new(config.engine(table.clone(), wall_clock_ns()));
+        for &rule in &config.faults {
+            engine.add_fault(rule).map_err(|source| NodeError::Fault { source })?;
+        }
         let partitions = table.partitions().min(MAX_SHARDS);
         let tcp = SockConfig { partitions, ..config.sock() };
         let sock =
@@ -173,6 +176,47 @@ impl Node {
     /// LNet's counters.
     pub fn counters(&self) -> Counters {
         self.drive.engine.counters()
+    }
+
+    /// From now on messages that arrive, those of the node to itself included, are lost or late by this rule: for tests of
+    /// whatever stands above. A lost message is lost to its sender as on a bad network: what waits for an answer waits
+    /// until its own deadline. A late one holds up its connection, so nothing comes out of order. Rules are asked in the order in
+    /// which they were added; the first that does something to a message is the last that is asked.
+    ///
+    /// ```
+    /// use lnet_node::{FaultRule, Node, NodeConfig};
+    ///
+    /// let node = Node::start(&NodeConfig::new())?;
+    /// for rule in FaultRule::parse_all("drop 1/100 put portal 42; delay 1ms..20ms every 10 get,reply")? {
+    ///     node.add_fault(rule)?;
+    /// }
+    /// // ... traffic ...
+    /// for found in node.faults() {
+    ///     println!("{}: {} lost and {} late of {}", found.rule, found.dropped, found.delayed, found.matched);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A node that has no network but `0@lo` delays nothing: nobody need drive it, so its time does not pass. And a message that
+    /// the node sends to itself may be late by another second at the most, if the thread that drives sleeps already.
+    ///
+    /// # Errors
+    /// [`NodeError::Fault`]: ENOMEM beyond [`lnet::FAULT_RULES_MAX`] rules, EINVAL for one that cannot be.
+    pub fn add_fault(&self, rule: FaultRule) -> Result<FaultId, NodeError> {
+        self.drive.engine.add_fault(rule).map_err(|source| NodeError::Fault { source })
+    }
+
+    /// Takes a rule back; gives what has come of it. What it delays already stays delayed.
+    ///
+    /// # Errors
+    /// [`NodeError::Fault`] with ENOENT if it is gone.
+    pub fn remove_fault(&self, id: FaultId) -> Result<FaultStatistics, NodeError> {
+        self.drive.engine.remove_fault(id).map_err(|source| NodeError::Fault { source })
+    }
+
+    /// The rules in force, in the order in which they are asked, and what has come of each so far.
+    pub fn faults(&self) -> Vec<FaultStatistics> {
+        self.drive.engine.faults()
     }
 
     /// The TCP LND, for its counters and the reasons of its failures.

@@ -63,7 +63,13 @@ impl Engine {
             part.drop_from(back, peer, header);
             return Err(Verdict::Discard);
         }
-        Ok(Inbound { back, from: arrival.from, rx: arrival.rx, nids: shared.nids_of(header.src.nid) })
+        Ok(Inbound {
+            back,
+            from: arrival.from,
+            rx: arrival.rx,
+            held: 0,
+            nids: shared.nids_of(header.src.nid),
+        })
     }
 
     /// Drops a message that was admitted.

@@ -12,6 +12,7 @@ mod credits;
 mod direct;
 mod dropped;
 mod failures;
+mod faults;
 mod hostile;
 mod insertion;
 mod interfaces;

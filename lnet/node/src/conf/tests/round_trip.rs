@@ -33,6 +33,9 @@ fn setting() -> impl Strategy<Value = (&'static Tunable, String)> {
     (prop::sample::select(acting), any::<u64>()).prop_map(|(tunable, number)| {
         let value = match tunable.name() {
             "cpu_pattern" => ["", "N", "0[0-1] 1[2-3]", "N 0[0] 1[1]"][number as usize % 4].to_string(),
+            "faults" => ["", "drop 1/7 put", "delay 5ms every 3 get,reply; drop ack seed 2"]
+                [number as usize % 3]
+                .to_string(),
             "congestion_control" => ["", "cubic", "bbr"][number as usize % 3].to_string(),
             _ => {
                 let range = tunable.range();

@@ -1,3 +1,4 @@
+use lnet::FaultRule;
 use lnet_cpt::{Conflict, Estimate};
 
 use super::{ALONE, Effect, NLX, Refusal, Tunable};
@@ -83,6 +84,18 @@ pub(super) const ROWS: &[Tunable] = &[
     },
     Tunable {
         module: NLX,
+        name: "faults",
+        unit: "",
+        agree: ALONE,
+        meaning: "rules by which messages that arrive are lost or late, for tests; empty has none",
+        effect: Effect::Text {
+            grammar: "as `drop 1/100 put portal 42; delay 1ms..20ms every 3 get from 10.0.0.1@tcp seed 7`",
+            get: |config| config.faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+            set: set_faults,
+        },
+    },
+    Tunable {
+        module: NLX,
         name: "congestion_control",
         unit: "",
         agree: ALONE,
@@ -94,6 +107,11 @@ pub(super) const ROWS: &[Tunable] = &[
         },
     },
 ];
+
+fn set_faults(config: &mut NodeConfig, text: &str) -> Result<(), Refusal> {
+    config.faults = FaultRule::parse_all(text).map_err(|error| Refusal::from(error.to_string()))?;
+    Ok(())
+}
 
 /// The system's limit on such names, its terminating zero not counted.
 const CONGESTION_NAME_MAX: usize = 15;

@@ -1,0 +1,12 @@
+//! Losses and delays on purpose: rules for messages that arrive, after `lctl net_drop_add` and `net_delay_add`.
+
+mod held;
+mod rule;
+mod table;
+mod text;
+
+pub use rule::{DELAY_MAX, FaultAction, FaultRate, FaultRule, FaultRuleError, MessageKinds};
+pub(crate) use table::Faults;
+pub use table::{FAULT_RULES_MAX, FaultId, FaultStatistics};
+
+pub(crate) use held::{HeldTable, is_held};

@@ -1,0 +1,275 @@
+//! Losses and delays on purpose.
+
+use lnet::{FaultRule, FaultStatistics};
+use lnet_api::EventKind::{Ack, Put, Reply, Send};
+use lnet_api::{AckRequest, Arrival, Errno, LNet, MdOptions, RxContext, Threshold, Unlink, Upcalls, Verdict};
+use lnet_nid::ProcessId;
+use std::sync::Arc;
+
+use super::common::*;
+
+const MS: u64 = 1_000_000;
+
+fn pair() -> (Arc<Network>, Node, Node) {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    b.engine.advance(1000 * MS);
+    (network, a, b)
+}
+
+fn add(node: &Node, rule: &str) -> lnet::FaultId {
+    node.engine.add_fault(rule.parse().unwrap()).unwrap()
+}
+
+fn only(node: &Node) -> FaultStatistics {
+    let [found] = &node.engine.faults()[..] else { panic!("one rule") };
+    found.clone()
+}
+
+fn send(from: &Node, to: ProcessId, seed: u8, ack: AckRequest) {
+    from.put(from.bind(&pattern(4, seed), 2), to, 1, ack).unwrap();
+}
+
+/// A buffer for as many messages as come; gives their first bytes.
+fn inbox(node: &Node) -> impl Fn() -> Vec<u8> {
+    let memory = memory(4000);
+    let md = lnet_api::Md { threshold: Threshold::Infinite, ..node.md(&memory, MdOptions::OP_PUT, 0) };
+    node.engine.md_attach(node.post(1), md, Unlink::Auto).unwrap();
+    let recorder = node.recorder.clone();
+    move || {
+        let puts = recorder.take().into_iter().filter(|event| event.kind == Put);
+        puts.map(|event| content(&memory)[event.offset as usize]).collect()
+    }
+}
+
+#[test]
+fn every_third_message_is_lost_and_counted() {
+    let (network, a, b) = pair();
+    add(&b, "drop every 3 put portal 34");
+    let received = inbox(&b);
+    (0..9).for_each(|seed| send(&a, b.id(), seed, AckRequest::Ack));
+    network.run();
+    assert_eq!(received(), [0, 1, 3, 4, 6, 7]);
+    let found = only(&b);
+    assert_eq!((found.matched, found.dropped, found.delayed), (9, 3, 0));
+    assert_eq!(b.engine.counters().drop_count, 3);
+    assert_eq!(a.events().iter().filter(|event| event.kind == Ack).count(), 6);
+    b.engine.audit().unwrap();
+}
+
+#[test]
+fn only_what_a_rule_is_for_is_touched() {
+    let (network, a, b) = pair();
+    for rule in [
+        "drop put portal 35",
+        "drop get",
+        "drop ack,reply",
+        "drop put from 10.77.0.9@tcp",
+        "drop put to 10.77.0.2@tcp",
+        "drop 1/1 ack portal 34",
+    ] {
+        let id = add(&b, rule);
+        let buffer = memory(4);
+        b.expect(1, &buffer, MdOptions::OP_PUT);
+        send(&a, b.id(), 7, AckRequest::NoAck);
+        network.run();
+        assert_eq!(b.events().len(), 1, "{rule}");
+        let found = b.engine.remove_fault(id).unwrap();
+        assert_eq!((found.matched, found.rule), (0, rule.parse::<FaultRule>().unwrap()));
+        assert_eq!(errno(b.engine.remove_fault(id)), Errno::ENOENT);
+    }
+    for rule in ["drop", "drop put portal 34 from 10.77.0.2@tcp to 10.77.0.3@tcp", "drop from *"] {
+        let id = add(&b, rule);
+        let md = b.expect(1, &memory(4), MdOptions::OP_PUT);
+        send(&a, b.id(), 7, AckRequest::NoAck);
+        network.run();
+        b.engine.md_unlink(md).unwrap();
+        assert_eq!(b.engine.remove_fault(id).unwrap().dropped, 1, "{rule}");
+    }
+}
+
+/// The first rule that does something takes the message; one that lets it pass leaves it to the next.
+#[test]
+fn rules_are_asked_in_order() {
+    let (network, a, b) = pair();
+    let ids = ["drop every 2", "drop every 2", "drop"].map(|rule| add(&b, rule));
+    (0..4).for_each(|seed| send(&a, b.id(), seed, AckRequest::NoAck));
+    network.run();
+    let found = ids.map(|id| b.engine.remove_fault(id).unwrap());
+    assert_eq!(found.map(|found| (found.matched, found.dropped)), [(4, 2), (2, 1), (1, 1)]);
+}
+
+/// Answers are lost as well as questions: who waits for them learns of it at his own deadline.
+#[test]
+fn lost_answers_end_at_the_deadline_of_who_waits() {
+    let (network, a, b) = pair();
+    a.engine.advance(0);
+    add(&a, "drop ack,reply");
+    let received = inbox(&b);
+    send(&a, b.id(), 1, AckRequest::Ack);
+    b.expect(2, &pattern(4, 1), MdOptions::OP_GET);
+    a.get(a.bind(&memory(4), 2), b.id(), 2).unwrap();
+    network.run();
+    assert_eq!(received(), [pattern_bytes(4, 1)[0]]);
+    assert_eq!(a.events().iter().filter(|event| event.kind == Send).count(), 2);
+    assert_eq!(only(&a).dropped, 2);
+    a.engine.advance(1_000_000 * MS);
+    let mut late: Vec<_> = a.events().iter().map(|event| (event.kind, event.status)).collect();
+    late.sort_by_key(|(kind, _)| *kind as u32);
+    assert_eq!(late, [(Reply, Err(Errno::ETIMEDOUT)), (Ack, Err(Errno::ETIMEDOUT))]);
+    assert!(a.is_quiet() && b.is_quiet());
+}
+
+/// Nobody hears of a message that a rule has taken: it was lost on the way.
+#[test]
+fn a_late_message_arrives_when_its_time_has_come() {
+    let (network, a, b) = pair();
+    add(&b, "delay 5ms");
+    let received = inbox(&b);
+    (0..2).for_each(|seed| send(&a, b.id(), seed, AckRequest::Ack));
+    network.run();
+    assert_eq!((b.engine.held(), network.verdicts().delayed), (2, 2));
+    b.engine.audit().unwrap();
+    // Its time begins at this call, for the clock may have stood long before.
+    assert_eq!(b.engine.advance(2000 * MS), Some(2005 * MS));
+    assert_eq!(b.engine.advance(2005 * MS - 1), Some(2005 * MS));
+    assert!(received().is_empty());
+    b.engine.advance(2005 * MS);
+    assert_eq!(received(), [0, 1]);
+    network.run();
+    assert_eq!(a.events().iter().filter(|event| event.kind == Ack).count(), 2);
+    assert_eq!((b.engine.held(), only(&b).delayed), (0, 2));
+    assert!(a.is_quiet() && b.is_quiet());
+}
+
+/// By the moments at which they are due; of one moment, in the order in which they came.
+#[test]
+fn late_messages_come_in_the_order_of_their_moments() {
+    let (network, a, b) = pair();
+    let received = inbox(&b);
+    for (seed, rule) in [(1, "delay 9ms"), (2, "delay 5ms"), (3, "delay 9ms"), (4, "delay 1ms")] {
+        let id = add(&b, rule);
+        send(&a, b.id(), seed, AckRequest::NoAck);
+        network.run();
+        b.engine.remove_fault(id).unwrap();
+    }
+    b.engine.advance(2000 * MS);
+    b.engine.advance(3000 * MS);
+    assert_eq!(received(), [4, 2, 1, 3]);
+}
+
+/// GETs, ACKs and REPLYs, and messages of the node to itself.
+#[test]
+fn all_kinds_can_be_late() {
+    let (network, a, b) = pair();
+    for node in [&a, &b] {
+        add(node, "delay 1ms");
+    }
+    let mut now_ns = 2000 * MS;
+    let mut settle = || {
+        for _ in 0..6 {
+            network.run();
+            for node in [&a, &b] {
+                node.engine.audit().unwrap();
+                node.engine.advance(now_ns);
+            }
+            now_ns += MS;
+        }
+    };
+    let received = inbox(&b);
+    send(&a, b.id(), 3, AckRequest::Ack);
+    b.expect(2, &pattern(4, 5), MdOptions::OP_GET);
+    let sink = memory(4);
+    a.get(a.bind(&sink, 2), b.id(), 2).unwrap();
+    settle();
+    assert_eq!((received(), content(&sink)), (vec![3], pattern_bytes(4, 5)));
+    assert_eq!(a.events().len(), 4);
+    // Question and answer each.
+    assert_eq!((only(&a).delayed, only(&b).delayed), (2, 2));
+    send(&b, b.id(), 8, AckRequest::Ack);
+    settle();
+    let own: Vec<_> = b.events().iter().map(|event| event.kind).collect();
+    assert_eq!(own, [Send, Put, Ack]);
+    assert!(a.is_quiet() && b.is_quiet());
+}
+
+#[test]
+fn late_messages_go_with_their_interface() {
+    let (network, a, b) = pair();
+    add(&b, "delay 1ms");
+    send(&a, b.id(), 1, AckRequest::NoAck);
+    network.run();
+    send(&b, b.id(), 2, AckRequest::NoAck);
+    assert_eq!(b.engine.held(), 2);
+    b.engine.remove_ni(b.nid).unwrap();
+    assert_eq!(b.engine.held(), 0);
+    // That of the node to itself was looked at: nobody tells the time any more.
+    assert_eq!(b.events().iter().map(|event| event.kind).collect::<Vec<_>>(), [Send]);
+    b.engine.audit().unwrap();
+    assert!(b.is_quiet());
+}
+
+#[test]
+fn a_node_whose_time_does_not_pass_delays_nothing() {
+    let engine = lnet::Engine::new(partitioned(lnet::EngineConfig::new(lnet_nid::Pid::LNET, 1)));
+    engine.add_fault("delay 1ms".parse().unwrap()).unwrap();
+    let recorder = Arc::new(Recorder::default());
+    let eq = engine.eq_alloc(recorder.clone()).unwrap();
+    let node = Node { engine, nid: lnet_nid::Nid::LOOPBACK, eq, recorder };
+    let received = inbox(&node);
+    send(&node, node.id(), 3, AckRequest::NoAck);
+    assert_eq!((received(), only(&node).passed, node.engine.held()), (vec![3], 1, 0));
+}
+
+#[test]
+fn only_so_many_are_late() {
+    let network = Network::new();
+    let mut config = lnet::EngineConfig::new(lnet_nid::Pid::LNET, 1);
+    config.limits.held = 3;
+    let (a, b) = (Node::new(&network, 2), Node::with_config(&network, 3, config));
+    let received = inbox(&b);
+    add(&b, "delay 1ms");
+    (0..5).for_each(|seed| send(&a, b.id(), seed, AckRequest::NoAck));
+    network.run();
+    let found = only(&b);
+    assert_eq!((received(), found.delayed, found.passed), (vec![3, 4], 3, 2));
+}
+
+/// The connection of a late message is lost while it is late, or while it waits for a buffer afterwards, on a lazy portal.
+#[test]
+fn late_messages_go_with_their_connection() {
+    let (_network, a, b) = pair();
+    b.engine.set_lazy(portal(), true);
+    add(&b, "delay 1ms");
+    let Packet { header, .. } = put_from(&b, a.nid, 1, vec![0; 4]);
+    let arrive = || {
+        let arrival = Arrival { ni: b.nid, from: a.id(), header: &header, rx: RxContext(9) };
+        let Verdict::Delay(token) = b.engine.parse(&arrival) else { panic!("it is late") };
+        token
+    };
+    let [first, second, third] = [(); 3].map(|()| arrive());
+    // Such a token ends no receive.
+    b.engine.finalize_rx(first, Ok(()));
+    assert!(b.engine.forget_delayed(first) && !b.engine.forget_delayed(first));
+    b.engine.advance(2000 * MS);
+    assert!(b.engine.forget_delayed(second) && !b.engine.forget_delayed(second));
+    b.engine.advance(2001 * MS);
+    assert_eq!((b.engine.held(), b.engine.waiting(portal())), (0, 1));
+    b.engine.audit().unwrap();
+    assert!(b.engine.forget_delayed(third) && !b.engine.forget_delayed(third));
+    assert_eq!((b.engine.waiting(portal()), b.engine.counters().drop_count), (0, 3));
+    assert!(b.is_quiet());
+}
+
+#[test]
+fn there_are_only_so_many_rules() {
+    let (_network, _, b) = pair();
+    let rule: FaultRule = "drop 1/9 reply".parse().unwrap();
+    let ids: Vec<_> = (0..lnet::FAULT_RULES_MAX).map(|_| b.engine.add_fault(rule).unwrap()).collect();
+    assert_eq!(errno(b.engine.add_fault(rule)), Errno::ENOMEM);
+    b.engine.remove_fault(ids[7]).unwrap();
+    let next = b.engine.add_fault(rule).unwrap();
+    assert!(!ids.contains(&next));
+    let nothing = FaultRule { kinds: lnet::MessageKinds::empty(), ..rule };
+    assert_eq!(errno(b.engine.add_fault(nothing)), Errno::EINVAL);
+}
