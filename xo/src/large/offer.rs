@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::mem::offset_of;
+use std::sync::Arc;
 
 use nlx_core::Descriptor;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -32,8 +33,8 @@ const VERSION: u8 = 1;
 /// | 24 | | the descriptors |
 #[derive(Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// Checked, all of them.
-    bytes: Box<[u8]>,
+    /// Checked, all of them. Clones share them: a transfer keeps its offer.
+    bytes: Arc<[u8]>,
     length: u64,
     part_bytes: u32,
     descriptor_bytes: usize,
@@ -162,7 +163,7 @@ impl Offer {
     pub(super) fn new(length: u64, part_bytes: u32, descriptors: &[Option<Descriptor>]) -> Offer {
         let form = descriptors.iter().flatten().next().map(|descriptor| descriptor.as_bytes().len());
         let descriptor_bytes = form.unwrap_or(Descriptor::COMPATIBLE_LEN);
-        let mut bytes = vec![0; Offer::HEADER_LEN + descriptors.len() * descriptor_bytes].into_boxed_slice();
+        let mut bytes = vec![0; Offer::HEADER_LEN + descriptors.len() * descriptor_bytes];
         let (head, places) = bytes.split_at_mut(Offer::HEADER_LEN);
         for (place, descriptor) in places.chunks_exact_mut(descriptor_bytes).zip(descriptors) {
             // All descriptors of a transfer machine have one form: its NID decides.
@@ -183,7 +184,7 @@ impl Offer {
         };
         header.checksum = checksum(&header, places);
         head.copy_from_slice(header.as_bytes());
-        Offer { bytes, length, part_bytes, descriptor_bytes }
+        Offer { bytes: bytes.into(), length, part_bytes, descriptor_bytes }
     }
 }
 

@@ -1,6 +1,7 @@
-//! Domains on nodes, and nodes in processes: to whom an address belongs (S-404).
+//! Domains on nodes, and nodes in processes: to whom an address belongs (S-404), and what crosses between them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod domains;
+mod large;
 mod processes;

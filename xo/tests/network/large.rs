@@ -1,0 +1,84 @@
+//! Bulk of any size over TCP.
+
+use std::time::Duration;
+
+use nlx::{Buffer, Domain, Event, NodeConfig, Offer, TmOptions, TransferMachine};
+
+const PART: usize = 1 << 20;
+const LENGTH: usize = 24 * PART + 3;
+
+/// Whatever takes longer hangs.
+const HUNG: Option<Duration> = Some(Duration::from_secs(60));
+
+struct Peer {
+    domain: Domain,
+    tm: TransferMachine,
+}
+
+impl Peer {
+    /// A node on 127.61.NETWORK.HOST.
+    fn new(network: u8, host: u8) -> Peer {
+        let ip = format!("127.61.{network}.{host}");
+        let config =
+            NodeConfig::new().net(&format!("tcp({ip})")).unwrap().accept_port(21_780 + u16::from(network));
+        // Nothing waits longer for a node that is gone.
+        let domain = Domain::in_process(&config.transaction_timeout(Duration::from_secs(2))).unwrap();
+        let tm = domain.transfer_machine(&format!("{ip}@tcp:12345:31:*"), TmOptions::default()).unwrap();
+        Peer { domain, tm }
+    }
+
+    fn filled(&self, bytes: &[u8]) -> Buffer {
+        self.domain.buffer_of(bytes).unwrap()
+    }
+}
+
+fn content() -> Vec<u8> {
+    (0..LENGTH).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+/// The events of both machines' transfers: each has one.
+fn ends(a: &Peer, b: &Peer) -> [Event; 2] {
+    std::thread::scope(|scope| {
+        [a, b]
+            .map(|peer| scope.spawn(|| peer.tm.wait(HUNG).unwrap().expect("it ends")))
+            .map(|waiter| waiter.join().unwrap())
+    })
+}
+
+#[test]
+fn large_buffers_cross_the_network_both_ways() {
+    let (a, b) = (Peer::new(3, 1), Peer::new(3, 2));
+    let text = content();
+    for _ in 0..2 {
+        let (_, offer) = b.tm.passive_send_large(b.filled(&text), LENGTH, HUNG).unwrap();
+        let offer = Offer::from_bytes(offer.as_bytes()).unwrap();
+        a.tm.active_receive_large(a.domain.allocate(LENGTH).unwrap(), &offer, HUNG).unwrap();
+        let [here, there] = ends(&a, &b);
+        assert_eq!([here.status, there.status], [Ok(()); 2]);
+        assert!(here.buffer.unwrap().read().unwrap()[..] == text, "read wrongly");
+
+        let (_, offer) =
+            b.tm.passive_receive_large(b.domain.allocate(LENGTH).unwrap(), LENGTH, HUNG).unwrap();
+        a.tm.active_send_large(a.filled(&text), LENGTH, &offer, HUNG).unwrap();
+        let [here, there] = ends(&a, &b);
+        assert_eq!([here.status, there.status], [Ok(()); 2]);
+        assert!(there.buffer.unwrap().read().unwrap()[..] == text, "written wrongly");
+    }
+}
+
+// The node that offers ends while the other reads: that one is told, once, and has its whole buffer.
+#[test]
+fn a_node_that_goes_in_the_middle_fails_the_whole() {
+    let (a, b) = (Peer::new(4, 1), Peer::new(4, 2));
+    let tm = a.domain.machine().large_window(2).start("127.61.4.1@tcp:12345:31:*").unwrap();
+    let (_, offer) = b.tm.passive_send_large(b.filled(&content()), LENGTH, None).unwrap();
+    let op = tm.active_receive_large(a.domain.allocate(LENGTH).unwrap(), &offer, None).unwrap();
+    // Its first parts are on their way: two of 25.
+    drop(b);
+    let event = tm.wait(HUNG).unwrap().expect("it fails");
+    assert_eq!(event.op, op);
+    assert!(event.status.is_err(), "25 parts of two in flight");
+    assert_eq!(event.buffer.unwrap().len(), LENGTH);
+    assert_eq!(tm.in_flight(), 0);
+    assert!(tm.poll().unwrap().is_none());
+}
