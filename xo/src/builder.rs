@@ -4,9 +4,10 @@ use nix::sched::CpuSet;
 use nlx_core::{Errno, StartAddress, TmOptions};
 
 use crate::large::{self, Larges};
+use crate::provision::Provisioner;
 use crate::thread::{self, Callback};
 use crate::tm_event::Observer;
-use crate::{Domain, Error, Event, Machine, TmEvent, TmState, TransferMachine};
+use crate::{BufferPool, Domain, Error, Event, Machine, Provision, TmEvent, TmState, TransferMachine};
 
 /// A transfer machine that has not been started: Motr's state INITIALIZED (motr-transport 2.3.1). [`Domain::machine`] gives it.
 ///
@@ -35,6 +36,7 @@ pub struct MachineBuilder<'a> {
     observer: Option<Observer>,
     callback: Option<Callback>,
     confined: Option<Vec<usize>>,
+    pool: Option<(BufferPool, Provision)>,
     large_window: usize,
 }
 
@@ -46,6 +48,7 @@ impl<'a> MachineBuilder<'a> {
             observer: None,
             callback: None,
             confined: None,
+            pool: None,
             large_window: large::WINDOW,
         }
     }
@@ -89,23 +92,51 @@ impl<'a> MachineBuilder<'a> {
         self
     }
 
+    /// With receive buffers from a pool (Motr's automatic provisioning): as many as wanted are posted before the observer
+    /// hears that the machine has started, and others follow whenever one has done its work, before the client gets its last
+    /// event. What the pool does not have follows when a buffer comes into it. Their events are those of other receive
+    /// buffers, and a buffer that the client drops goes back to the pool.
+    ///
+    /// The client may hold messages for long: a pool needs as many more buffers than its machines want.
+    ///
+    /// ```
+    /// use nlx::{Colour, Domain, NodeConfig, PoolOptions, Provision, Receive};
+    ///
+    /// let domain = Domain::in_process(&NodeConfig::new())?;
+    /// let pool = domain.pool(PoolOptions::new(64 << 10).colours(1))?;
+    /// pool.provision(4)?;
+    /// let receive = Receive { min_receive_size: 4096, max_messages: 16 };
+    /// let provision = Provision { receive, buffers: 2, colour: Colour::Of(0) };
+    /// let tm = domain.machine().pool(&pool, provision).start("0@lo:12345:31:1")?;
+    /// assert_eq!(pool.counts().free, 2);
+    /// # Ok::<(), nlx::Error>(())
+    /// ```
+    pub fn pool(mut self, pool: &BufferPool, provision: Provision) -> Self {
+        self.pool = Some((pool.clone(), provision));
+        self
+    }
+
     /// Starts it at this address: `nid:pid:portal:tmid`, where `*` for the last part takes the highest id that is free
     /// (S-404). It has started when this returns; nothing in here waits for the network.
     ///
     /// # Errors
     /// EINVAL for a text that is no address, a portal other than 1 to 63, processors that do not exist or without an event
-    /// thread; ENOENT for a NID or PID that is not this node's, EADDRINUSE, EADDRNOTAVAIL when no id is free, ENOMEM, EAGAIN
-    /// if the system gives no thread. The observer is told of a machine that failed, once.
+    /// thread, a pool of another domain or whose buffers do not go with the numbers; EFBIG for one of large buffers; ENOENT for
+    /// a NID or PID that is not this node's, EADDRINUSE, EADDRNOTAVAIL when no id is free, ENOMEM, EAGAIN if the system gives
+    /// no thread. The observer is told of a machine that failed, once.
     pub fn start(self, address: &str) -> Result<TransferMachine, Error> {
         let address: StartAddress = address.parse()?;
         let processors = self.confined.as_deref().map(processors).transpose()?;
         if processors.is_some() && self.callback.is_none() {
             return Err(Error::ConfineWithoutThread);
         }
+        let provisioner = |(pool, provision)| Provisioner::new(self.domain, &pool, provision);
+        let provisioner = self.pool.map(provisioner).transpose()?;
         let inner = self.domain.inner();
         let tm = inner.core().tm_start(&address, &self.options)?;
         let mut machine = Machine::new(tm, inner.clone(), self.observer, self.callback.is_some());
         machine.larges = Larges::new(self.large_window);
+        machine.provisioner = provisioner;
         let owner = TransferMachine::new(machine);
         if let Some(callback) = self.callback {
             match thread::spawn(owner.machine(), callback, processors) {
@@ -116,6 +147,7 @@ impl<'a> MachineBuilder<'a> {
                 }
             }
         }
+        owner.machine().begin_provisioning();
         owner.tell_state(TmState::Started, Ok(()));
         Ok(owner)
     }

@@ -120,7 +120,7 @@
 //! | --- | --- |
 //! | `domain` | [`Domain`] |
 //! | `buffer` | [`Buffer`], [`Reading`], [`Writing`] |
-//! | `pool` | [`BufferPool`]: buffers that are used again |
+//! | `pool`, `provision` | [`BufferPool`]: buffers that are used again; receive buffers from there: [`Provision`] |
 //! | `builder`, `thread` | [`MachineBuilder`]; the event thread of those with callbacks |
 //! | `machine` | [`TransferMachine`], [`Machine`]: its operations, and cancelling them |
 //! | `start`, `batch` | starting operations, one or several together: [`Batch`] |
@@ -150,6 +150,7 @@ mod machine;
 mod operations;
 mod owner;
 mod pool;
+mod provision;
 pub mod request;
 mod start;
 mod statistics;
@@ -170,6 +171,7 @@ pub use large::Offer;
 pub use machine::{Machine, Receive, TmState, TransferMachine};
 pub use operations::OpId;
 pub use pool::{BufferPool, Colour, PoolCounts, PoolOptions};
+pub use provision::Provision;
 pub use start::Started;
 pub use statistics::QueueStatistics;
 pub use tm_event::TmEvent;

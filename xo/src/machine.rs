@@ -15,6 +15,7 @@ use crate::domain::Inner;
 use crate::end_point::EndPoints;
 use crate::large::{self, Larges};
 use crate::operations::{Operations, Reason};
+use crate::provision::Provisioner;
 use crate::start::Wanted;
 use crate::statistics::Statistics;
 use crate::thread::is_event_thread;
@@ -130,6 +131,8 @@ pub struct Machine {
     pub(crate) larges: Larges,
     /// With an event thread: whether it has called its last callback.
     pub(crate) callbacks: Option<Callbacks>,
+    /// Where its receive buffers come from.
+    pub(crate) provisioner: Option<Provisioner>,
 }
 
 /// What the threads of a transfer machine share. Never locked while the transport is called to start, cancel or wait, nor
@@ -186,6 +189,7 @@ impl Machine {
             dropped_told: AtomicU64::new(0),
             larges: Larges::new(large::WINDOW),
             callbacks: callbacks.then(Callbacks::default),
+            provisioner: None,
         }
     }
 

@@ -3,20 +3,23 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::{Buffer, Domain, Error, Refused};
+use crate::{Buffer, Domain, Error, Machine, Refused};
 
+mod customers;
 mod home;
 mod options;
 mod shelf;
 
 pub(crate) use home::{Guest, Member};
 pub use options::PoolOptions;
+pub(crate) use options::within;
 
+use customers::Customers;
 use home::{Resident, Return};
 use options::Told;
 use shelf::Shelf;
@@ -80,13 +83,14 @@ pub(crate) struct Shared {
     inner: Mutex<Inner>,
     /// A buffer has come; for those that wait for one.
     came: Condvar,
-    /// Somebody is in [`PoolOptions::below_threshold`].
-    telling: AtomicBool,
+    /// How often the pool has run short since a thread began to tell of it ([`PoolOptions::below_threshold`]).
+    shortages: AtomicUsize,
 }
 
 struct Inner {
     free: Shelf<Resident>,
     total: usize,
+    customers: Customers,
 }
 
 static_assertions::assert_impl_all!(BufferPool: Send, Sync);
@@ -98,9 +102,10 @@ impl Domain {
     /// [`Error::PoolOption`] (EINVAL) for an option out of bounds.
     pub fn pool(&self, options: PoolOptions) -> Result<BufferPool, Error> {
         options.check()?;
-        let inner = Inner { free: Shelf::new(options.colours), total: 0 };
-        let (domain, telling) = (self.clone(), AtomicBool::new(false));
-        let shared = Shared { domain, options, inner: Mutex::new(inner), came: Condvar::new(), telling };
+        let free = Shelf::new(options.colours);
+        let inner = Inner { free, total: 0, customers: Customers::default() };
+        let (domain, shortages) = (self.clone(), AtomicUsize::new(0));
+        let shared = Shared { domain, options, inner: Mutex::new(inner), came: Condvar::new(), shortages };
         Ok(BufferPool { shared: Arc::new(shared) })
     }
 }
@@ -221,14 +226,27 @@ impl BufferPool {
         buffer
     }
 
-    fn tell_if_short(&self, left: usize) {
-        let Shared { options, telling, .. } = &*self.shared;
+    /// Called without any lock.
+    pub(crate) fn tell_if_short(&self, left: usize) {
+        let Shared { options, shortages, .. } = &*self.shared;
         if left >= options.threshold || options.below_threshold.is_none() {
             return;
         }
-        if !telling.swap(true, Ordering::Acquire) {
+        if shortages.fetch_add(1, Ordering::AcqRel) > 0 {
+            // Whoever tells of another one sees this.
+            return;
+        }
+        loop {
+            let (seen, total) = (shortages.load(Ordering::Acquire), self.counts().total);
             self.tell(options.below_threshold.as_ref());
-            telling.store(false, Ordering::Release);
+            if self.counts().total <= total {
+                // Nothing has been done about it: telling again would be as vain.
+                shortages.store(0, Ordering::Release);
+                return;
+            }
+            if shortages.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return;
+            }
         }
     }
 
@@ -237,6 +255,50 @@ impl BufferPool {
         let Some(told) = told else { return };
         if catch_unwind(AssertUnwindSafe(|| told(self))).is_err() {
             tracing::error!("a callback of a buffer pool has panicked");
+        }
+    }
+}
+
+/// For the transfer machines that take their receive buffers from it.
+impl BufferPool {
+    pub(crate) fn join(&self, machine: &Arc<Machine>) {
+        self.shared.inner.lock().customers.join(machine);
+    }
+
+    pub(crate) fn leave(&self, machine: &Machine) {
+        self.shared.inner.lock().customers.leave(machine);
+    }
+
+    /// A buffer, and how many are left. If there is none, the machine is served when there is.
+    pub(crate) fn take_for(&self, machine: &Machine, colour: Colour) -> Option<(Buffer, usize)> {
+        let mut inner = self.shared.inner.lock();
+        match inner.free.take(colour) {
+            Some(resident) => Some((resident.leave(colour), inner.free.len())),
+            None => {
+                inner.customers.starve(machine, false);
+                None
+            }
+        }
+    }
+
+    /// The machine could not use what it took; it is served when another buffer comes in.
+    pub(crate) fn refused_by(&self, machine: &Machine) {
+        self.shared.inner.lock().customers.starve(machine, true);
+    }
+
+    /// The machine has all it wants.
+    pub(crate) fn sate(&self, machine: &Machine) {
+        self.shared.inner.lock().customers.sate(machine);
+    }
+
+    /// Gives back what a machine could not use, as the last to be used again. Called without any lock.
+    pub(crate) fn put_refused(&self, mut buffer: Buffer) {
+        if let Some(member) = buffer.part()
+            && let Return::Home(pool, resident, colour) = member.give_back(buffer, Colour::Any)
+        {
+            pool.inner.lock().free.put(resident, colour);
+            pool.came.notify_one();
+            pool.serve();
         }
     }
 }
@@ -277,8 +339,12 @@ impl Shared {
         let mut inner = self.inner.lock();
         inner.free.put(resident, colour);
         let not_empty = inner.free.len() == 1;
+        let wanted = inner.customers.arrival();
         drop(inner);
         self.came.notify_one();
+        if wanted {
+            self.serve();
+        }
         if not_empty && self.options.not_empty.is_some() {
             let pool = BufferPool { shared: self.clone() };
             pool.tell(self.options.not_empty.as_ref());

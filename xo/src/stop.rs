@@ -142,7 +142,10 @@ impl Machine {
             inner.state = TmState::Stopping;
         }
         inner.failing |= failing && inner.state == TmState::Stopping;
-        inner.state == TmState::Stopping
+        let stopping = inner.state == TmState::Stopping;
+        drop(inner);
+        self.end_provisioning();
+        stopping
     }
 
     /// Cancels what is in flight and has not been cancelled yet.

@@ -115,6 +115,9 @@ impl Machine {
             drop(inner);
             match taken {
                 Some(taken) => {
+                    if taken.event.queue == Queue::MessageReceive && taken.event.is_last() {
+                        self.top_up();
+                    }
                     if let Some(event) = taken.pass(self) {
                         return Ok(Some(event));
                     }

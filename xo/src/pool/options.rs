@@ -69,8 +69,8 @@ impl PoolOptions {
     }
 
     /// Called whenever a buffer was taken and fewer are left free than the threshold: the place for
-    /// [`BufferPool::provision`]. Runs on the thread that took the buffer, without any lock of ours; while it runs, it is not
-    /// called again.
+    /// [`BufferPool::provision`]. Runs on the thread that took the buffer, without any lock of ours. While it runs, no other
+    /// call begins; if it has made the pool grow, and that has run short again meanwhile, it is called once more.
     pub fn below_threshold(self, told: impl Fn(&BufferPool) + Send + Sync + 'static) -> PoolOptions {
         PoolOptions { below_threshold: Some(Arc::new(told)), ..self }
     }

@@ -3,12 +3,22 @@
 // A helper that cannot do its part fails the test that called it.
 #![allow(clippy::unwrap_used)]
 
-use nlx::{BufferPool, Colour, Domain, Error, NodeConfig, PoolCounts, PoolOptions};
+use nlx::{
+    Buffer, BufferPool, Colour, Domain, Error, Event, Machine, MachineBuilder, NodeConfig, PoolCounts,
+    PoolOptions, Provision, Queue, Receive, TransferMachine,
+};
 
+mod faults;
+mod model;
 mod pool;
+mod provision;
 mod threads;
 
 const BYTES: usize = 4096;
+
+const ADDRESS: &str = "0@lo:12345:31:*";
+
+const ONE_MESSAGE: Receive = Receive { min_receive_size: BYTES, max_messages: 1 };
 
 fn domain() -> Domain {
     Domain::in_process(&NodeConfig::new()).unwrap()
@@ -23,4 +33,41 @@ fn pool(domain: &Domain, buffers: usize) -> BufferPool {
 
 fn free(pool: &BufferPool) -> usize {
     pool.counts().free
+}
+
+/// A transfer machine that is to have two receive buffers from the pool.
+fn provisioned<'a>(domain: &'a Domain, pool: &BufferPool, colour: Colour) -> MachineBuilder<'a> {
+    domain.machine().pool(pool, Provision { receive: ONE_MESSAGE, buffers: 2, colour })
+}
+
+fn posted(machine: &Machine) -> usize {
+    machine.posted(Queue::MessageReceive)
+}
+
+/// Sends bytes; they have arrived when this returns, or nobody took them.
+struct Sender {
+    tm: TransferMachine,
+    buffer: Option<Buffer>,
+}
+
+impl Sender {
+    fn new(domain: &Domain) -> Sender {
+        let tm = domain.machine().start(ADDRESS).unwrap();
+        Sender { tm, buffer: Some(domain.allocate(BYTES).unwrap()) }
+    }
+
+    fn send(&mut self, bytes: &[u8], to: &Machine) {
+        let mut buffer = self.buffer.take().unwrap();
+        buffer.write().unwrap()[..bytes.len()].copy_from_slice(bytes);
+        let to = self.tm.end_point(&to.address().to_string()).unwrap();
+        self.tm.send(buffer, bytes.len(), &to, None).unwrap();
+        let event = self.tm.wait(None).unwrap().unwrap();
+        assert_eq!(event.status, Ok(()));
+        self.buffer = event.buffer;
+    }
+}
+
+/// The next event, which must be there already.
+fn next(tm: &TransferMachine) -> Event {
+    tm.poll().unwrap().expect("it has happened")
 }

@@ -1,5 +1,8 @@
-use std::sync::Barrier;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::*;
 
@@ -59,4 +62,55 @@ fn a_pool_grows_and_shrinks_in_use() {
     });
     let counts = pool.counts();
     assert_eq!((counts.free, counts.total as isize), (counts.total, 4 + changes));
+}
+
+/// Machines with callbacks share a pool that is too small for them, while others hold their messages: in the end every
+/// buffer is where it belongs, and every message was taken or counted as dropped.
+#[test]
+fn machines_share_a_pool_under_load() {
+    const MESSAGES: u64 = 3000;
+    let domain = domain();
+    let pool = pool(&domain, 7);
+    let taken = Arc::new(AtomicU64::new(0));
+    let (hand, handed) = mpsc::channel::<Event>();
+    let tms = [0, 1, 2].map(|colour| {
+        let (hand, taken) = (hand.clone(), taken.clone());
+        let callback = move |_: &Machine, mut event: Event| {
+            taken.fetch_add(u64::from(event.message.is_some()), Ordering::Relaxed);
+            // Some buffers go home here, before or after their message, and others elsewhere.
+            drop(event.buffer.take_if(|_| event.offset == 0));
+            drop(hand.send(event));
+        };
+        let receive = Receive { min_receive_size: BYTES / 2, max_messages: 2 };
+        let provision = Provision { receive, buffers: 3, colour: Colour::Of(colour) };
+        domain.machine().pool(&pool, provision).callbacks(callback).start(ADDRESS).unwrap()
+    });
+    drop(hand);
+    let holder = thread::spawn(move || {
+        let mut held = VecDeque::new();
+        for event in handed {
+            held.push_back(event);
+            drop((held.len() > 4).then(|| held.pop_front()));
+        }
+    });
+    thread::scope(|scope| {
+        for tm in &tms {
+            let mut sender = Sender::new(&domain);
+            scope.spawn(move || (0..MESSAGES).for_each(|number| sender.send(&number.to_le_bytes(), tm)));
+        }
+    });
+    let dropped = || tms.iter().map(|tm| tm.dropped_messages()).sum::<u64>();
+    let hung = Instant::now() + Duration::from_secs(60);
+    while taken.load(Ordering::Relaxed) + dropped() < MESSAGES * tms.len() as u64 {
+        assert!(Instant::now() < hung, "{} were taken, {} dropped", taken.load(Ordering::Relaxed), dropped());
+        thread::yield_now();
+    }
+    for tm in &tms {
+        tm.stop(true, None).unwrap();
+    }
+    let dropped = dropped();
+    drop(tms);
+    holder.join().unwrap();
+    assert_eq!(taken.load(Ordering::Relaxed) + dropped, MESSAGES * 3);
+    assert_eq!(pool.counts(), PoolCounts { free: 7, total: 7 });
 }

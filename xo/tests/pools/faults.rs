@@ -1,0 +1,112 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nlx::{Errno, TmState};
+
+use super::*;
+
+#[test]
+fn a_pool_that_does_not_go_with_the_machine_is_refused() {
+    let domain = domain();
+    let ours = pool(&domain, 2);
+    let theirs = pool(&super::domain(), 2);
+    let large = domain.pool(PoolOptions::new(2 << 20)).unwrap();
+    let provision = Provision { receive: ONE_MESSAGE, buffers: 2, colour: Colour::Any };
+    let receive = |min_receive_size, max_messages| {
+        let receive = Receive { min_receive_size, max_messages };
+        (&ours, Provision { receive, ..provision }, Errno::EINVAL)
+    };
+    let bad = [
+        (&theirs, provision, Errno::EINVAL),
+        (&large, provision, Errno::EFBIG),
+        (&ours, Provision { colour: Colour::Of(10), ..provision }, Errno::EINVAL),
+        receive(0, 1),
+        receive(BYTES + 1, 1),
+        receive(1, 0),
+        receive(1, u32::MAX),
+    ];
+    for (pool, provision, errno) in bad {
+        let before = pool.counts();
+        let error = domain.machine().pool(pool, provision).start(ADDRESS).map(drop).expect_err("it is bad");
+        assert_eq!((error.errno(), pool.counts()), (errno, before), "{provision:?}: {error}");
+    }
+}
+
+/// X7: a buffer that cannot be posted is not lost.
+#[test]
+fn a_buffer_that_is_refused_goes_back_to_the_pool() {
+    let domain = domain();
+    let pool = pool(&domain, 1);
+    let buffer = pool.get(Colour::Any).unwrap().unwrap();
+    let lease = buffer.memory().read(0..1).unwrap();
+    drop(buffer);
+    let tms = [0; 2].map(|_| provisioned(&domain, &pool, Colour::Any).start(ADDRESS).unwrap());
+    let state = || tms.each_ref().map(|tm| (posted(tm), tm.deficit()));
+    assert_eq!((state(), pool.counts()), ([(0, 2); 2], PoolCounts { free: 1, total: 1 }));
+    // Nor is the machine that could not use it forgotten.
+    drop(lease);
+    pool.provision(3).unwrap();
+    assert_eq!((state(), pool.counts()), ([(2, 0); 2], PoolCounts { free: 0, total: 4 }));
+}
+
+#[test]
+fn a_machine_that_fails_gives_its_buffers_back() {
+    let domain = domain();
+    let pool = pool(&domain, 8);
+    let callback = |_: &Machine, _: Event| panic!("on purpose");
+    let tm = provisioned(&domain, &pool, Colour::Any).callbacks(callback).start(ADDRESS).unwrap();
+    Sender::new(&domain).send(b"-", &tm);
+    let hung = Instant::now() + Duration::from_secs(60);
+    while tm.state() != TmState::Failed {
+        assert!(Instant::now() < hung, "{tm:?}");
+        thread::yield_now();
+    }
+    // Returns when the event thread has given up what it had.
+    tm.stop(true, None).unwrap();
+    assert_eq!(pool.counts(), PoolCounts { free: 8, total: 8 });
+    assert_eq!((tm.set_provision(4), posted(&tm)), (Ok(()), 0));
+}
+
+/// What a callback does while it is told that the pool runs short must not stand still: it may use the pool and the machine.
+#[test]
+fn a_pool_that_runs_short_can_grow_while_a_machine_is_provisioned() {
+    let domain = domain();
+    let grow = |pool: &BufferPool| {
+        drop(pool.get(Colour::Any).unwrap());
+        pool.provision(2).unwrap();
+    };
+    let pool = domain.pool(PoolOptions::new(BYTES).below_threshold(grow)).unwrap();
+    pool.provision(2).unwrap();
+    let tm = provisioned(&domain, &pool, Colour::Any).start(ADDRESS).unwrap();
+    tm.set_provision(20).unwrap();
+    // As often as the pool has grown it has served, until the machine had all.
+    assert_eq!((posted(&tm), tm.deficit()), (20, 0));
+    assert_eq!(pool.counts().total, 20 + free(&pool));
+}
+
+#[test]
+fn a_machine_outlives_what_the_program_has_of_its_pool() {
+    let domain = domain();
+    let pool = pool(&domain, 3);
+    let tm = provisioned(&domain, &pool, Colour::Any).start(ADDRESS).unwrap();
+    drop(pool);
+    let mut sender = Sender::new(&domain);
+    for number in 0..10 {
+        sender.send(&[number], &tm);
+        assert_eq!(next(&tm).message.as_deref(), Some(&[number][..]));
+    }
+}
+
+/// A buffer that is dropped while its thread panics goes home all the same.
+#[test]
+fn a_panic_loses_no_buffer() {
+    let domain = domain();
+    let pool = pool(&domain, 1);
+    let panics = || {
+        let _buffer = pool.get(Colour::Any).unwrap();
+        panic!("on purpose");
+    };
+    assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+    assert_eq!(free(&pool), 1);
+}

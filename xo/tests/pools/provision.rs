@@ -1,0 +1,199 @@
+use std::sync::{Arc, Mutex, mpsc};
+
+use nlx::{Errno, TmEvent, TmState};
+
+use super::*;
+
+/// Failures in the statistics of the receive queue.
+fn failures(machine: &Machine) -> u64 {
+    machine.statistics()[Queue::MessageReceive.index()].failures
+}
+
+/// MT-112.
+#[test]
+fn colours_and_lengths_are_set_and_read_back() {
+    let domain = domain();
+    let pool = pool(&domain, 4);
+    let tm = provisioned(&domain, &pool, Colour::Of(3)).start(ADDRESS).unwrap();
+    assert_eq!((tm.colour(), tm.deficit(), posted(&tm)), (Colour::Of(3), 0, 2));
+    tm.set_colour(Colour::Of(9)).unwrap();
+    assert_eq!(tm.colour(), Colour::Of(9));
+    assert_eq!(tm.set_colour(Colour::Of(10)), Err(Error::Colour { colour: 10, colours: 10 }));
+    assert_eq!(tm.colour(), Colour::Of(9));
+    // Never less than two; what is posted stays.
+    tm.set_provision(3).unwrap();
+    tm.set_provision(0).unwrap();
+    assert_eq!((posted(&tm), tm.deficit()), (3, 0));
+}
+
+/// MT-113. Better than there: the queue is full when it is told that the machine has started.
+#[test]
+fn the_queue_is_full_when_the_machine_has_started() {
+    let domain = domain();
+    let pool = pool(&domain, 8);
+    let (tell, told) = mpsc::channel();
+    let seen = pool.clone();
+    let observer = move |machine: &Machine, event: &TmEvent| {
+        if let TmEvent::State { state: TmState::Started, .. } = event {
+            tell.send((posted(machine), free(&seen))).unwrap();
+        }
+    };
+    let tm = provisioned(&domain, &pool, Colour::Any).observer(observer).start(ADDRESS).unwrap();
+    assert_eq!(told.recv(), Ok((2, 6)));
+    assert_eq!((posted(&tm), free(&pool)), (2, 6));
+}
+
+/// MT-114 to 118: one machine takes what there is, is served when more comes, and so is a second one.
+#[test]
+fn what_a_pool_lacks_follows_when_it_comes() {
+    let domain = domain();
+    let (tell, told) = mpsc::channel();
+    let not_empty = move |_: &BufferPool| tell.send(()).unwrap();
+    let pool = domain.pool(PoolOptions::new(BYTES).not_empty(not_empty)).unwrap();
+    pool.provision(8).unwrap();
+    assert_eq!(told.try_iter().count(), 1);
+    let first = provisioned(&domain, &pool, Colour::Any).start(ADDRESS).unwrap();
+    let state = |tm: &Machine| (posted(tm), tm.deficit());
+
+    first.set_provision(4).unwrap();
+    assert_eq!((state(&first), free(&pool)), ((4, 0), 4));
+
+    first.set_provision(10).unwrap();
+    assert_eq!((state(&first), free(&pool), failures(&first)), ((8, 2), 0, 2));
+
+    assert_eq!(pool.provision(2), Ok(2));
+    assert_eq!((state(&first), free(&pool)), ((10, 0), 0));
+    assert_eq!(told.try_iter().count(), 2);
+
+    let second = provisioned(&domain, &pool, Colour::Any).start(ADDRESS).unwrap();
+    assert_eq!((state(&second), failures(&second)), ((0, 2), 2));
+
+    first.set_provision(13).unwrap();
+    assert_eq!((state(&first), failures(&first)), ((10, 3), 5));
+    assert_eq!(pool.provision(6), Ok(6));
+    assert_eq!((state(&first), state(&second), free(&pool)), ((13, 0), (2, 0), 1));
+}
+
+/// MT-119.
+#[test]
+fn a_buffer_comes_back_to_the_machine_that_used_it() {
+    for order in [[0, 1], [1, 0]] {
+        let domain = domain();
+        let pool = pool(&domain, 6);
+        let mut sender = Sender::new(&domain);
+        let texts = [b"for the first", b"to the second"];
+        let tms =
+            [0, 1].map(|colour| provisioned(&domain, &pool, Colour::Of(colour)).start(ADDRESS).unwrap());
+        let used = [0, 1].map(|number| {
+            sender.send(texts[number], &tms[number]);
+            next(&tms[number])
+        });
+        assert_eq!(free(&pool), 0);
+        drop(used);
+        assert_eq!(free(&pool), 2);
+        for number in order {
+            tms[number].set_provision(3).unwrap();
+        }
+        assert_eq!(free(&pool), 0);
+        for number in [0, 1] {
+            // The third to be used is the one that came last; a shorter message leaves of the old one what it can.
+            let third = [0; 3].map(|_| {
+                sender.send(b"-", &tms[number]);
+                let mut event = next(&tms[number]);
+                drop(event.message.take());
+                event.buffer.unwrap()
+            });
+            assert_eq!(third[2].read().unwrap()[1..13], texts[number][1..], "in order {order:?}");
+        }
+    }
+}
+
+/// MT-120 and 121: the buffers of a machine that stops go to another one; at the end all are in the pool, and each machine
+/// has told of its start and its stop.
+#[test]
+fn a_stop_refills_another_machine() {
+    let domain = domain();
+    let pool = pool(&domain, 15);
+    let states = Arc::new(Mutex::new(Vec::new()));
+    let observer = || {
+        let states = states.clone();
+        move |_: &Machine, event: &TmEvent| {
+            if let TmEvent::State { state, status, .. } = event {
+                states.lock().unwrap().push((*state, *status));
+            }
+        }
+    };
+    let [first, second] = [Colour::Of(1), Colour::Of(2)]
+        .map(|colour| provisioned(&domain, &pool, colour).observer(observer()).start(ADDRESS).unwrap());
+    first.set_provision(13).unwrap();
+    second.set_provision(12).unwrap();
+    assert_eq!((posted(&first), posted(&second), second.deficit(), free(&pool)), (13, 2, 10, 0));
+
+    first.stop(true, None).unwrap();
+    let mut cancelled = 0;
+    while let Ok(Some(event)) = first.poll() {
+        assert_eq!((event.queue, event.status), (Queue::MessageReceive, Err(Errno::ECANCELED)));
+        cancelled += 1;
+    }
+    assert_eq!((cancelled, first.deficit()), (13, 0));
+    assert_eq!((posted(&second), second.deficit(), free(&pool)), (12, 0, 3));
+
+    second.stop(true, None).unwrap();
+    drop(second);
+    assert_eq!(pool.counts(), PoolCounts { free: 15, total: 15 });
+    let both = |state| [(state, Ok(())); 2];
+    assert_eq!(*states.lock().unwrap(), [both(TmState::Started), both(TmState::Stopped)].concat());
+}
+
+/// MT-122: what a provisioned buffer is like, seen in the callback.
+#[test]
+fn provisioned_buffers_are_as_asked_for() {
+    let domain = domain();
+    let pool = pool(&domain, 3);
+    let (tell, told) = mpsc::channel();
+    let receive = Receive { min_receive_size: BYTES / 4, max_messages: 3 };
+    let provision = Provision { receive, buffers: 2, colour: Colour::Of(5) };
+    let callback = move |machine: &Machine, event: Event| {
+        // Before a last event is given, another buffer is there.
+        tell.send((posted(machine), event)).unwrap();
+    };
+    let tm = domain.machine().pool(&pool, provision).callbacks(callback).start(ADDRESS).unwrap();
+    let mut sender = Sender::new(&domain);
+    for number in 0..3 {
+        // One that is longer than the least room does not match, and is lost.
+        sender.send(&[0; BYTES / 4 + 1], &tm);
+        sender.send(&[number; BYTES / 8], &tm);
+        let (posted, event) = told.recv().unwrap();
+        assert_eq!((posted, event.queue, event.is_last()), (2, Queue::MessageReceive, number == 2));
+        assert_eq!(event.message.as_deref(), Some(&[number; BYTES / 8][..]));
+        assert_eq!(event.offset, usize::from(number) * BYTES / 8);
+        assert_eq!(event.buffer.as_ref().is_some_and(|buffer| buffer.pool().is_some()), number == 2);
+    }
+    assert_eq!((tm.dropped_messages(), pool.counts()), (3, PoolCounts { free: 1, total: 3 }));
+}
+
+/// The program's own receive buffers count as well, and are replaced from the pool.
+#[test]
+fn a_buffer_of_the_programs_own_counts() {
+    let domain = domain();
+    let pool = pool(&domain, 4);
+    let tm = provisioned(&domain, &pool, Colour::Any).start(ADDRESS).unwrap();
+    tm.receive(domain.allocate(BYTES).unwrap(), ONE_MESSAGE, None).unwrap();
+    tm.set_provision(3).unwrap();
+    assert_eq!((posted(&tm), free(&pool)), (3, 2));
+    let mut sender = Sender::new(&domain);
+    for _ in 0..3 {
+        sender.send(b"-", &tm);
+        drop(next(&tm));
+    }
+    assert_eq!((posted(&tm), pool.counts()), (3, PoolCounts { free: 1, total: 4 }));
+}
+
+#[test]
+fn a_machine_without_a_pool_wants_for_nothing() {
+    let domain = domain();
+    let tm = domain.machine().start(ADDRESS).unwrap();
+    assert_eq!((tm.deficit(), tm.colour()), (0, Colour::Any));
+    let error = tm.set_provision(4).expect_err("it has no pool");
+    assert_eq!((error.errno(), tm.set_colour(Colour::Any)), (Errno::EINVAL, Err(error)));
+}
