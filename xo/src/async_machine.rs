@@ -14,6 +14,7 @@ use slots::Slots;
 
 mod completion;
 mod inbox;
+mod large;
 mod messages;
 #[cfg(all(test, loom))]
 mod model;
@@ -177,12 +178,15 @@ impl AsyncMachine {
     }
 
     fn start(&self, wanted: Wanted) -> Completion {
-        Completion::start(self.owner.machine(), &self.slots, wanted)
+        Completion::start(self.owner.machine(), &self.slots, |machine, owner| {
+            machine.start(wanted.owned_by(owner)).map(|started| started.op)
+        })
     }
 
     fn start_passive(&self, wanted: Wanted) -> Result<(Completion, Descriptor), Refused> {
-        let (completion, started) = Completion::try_start(self.owner.machine(), &self.slots, wanted)?;
-        Ok((completion, Started::passive(started).1))
+        Completion::try_start(self.owner.machine(), &self.slots, |machine, owner| {
+            machine.start(wanted.owned_by(owner)).map(Started::passive)
+        })
     }
 }
 

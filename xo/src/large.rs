@@ -13,9 +13,11 @@ use nlx_core::{CoreError, Descriptor};
 use parking_lot::Mutex;
 
 pub use self::offer::Offer;
-use self::plan::{Plan, Sort};
+use self::plan::Plan;
+pub(crate) use self::plan::Sort;
 use self::transfer::Transfer;
 use crate::operations::Slots;
+use crate::owner::Owner;
 use crate::{Buffer, Error, Event, Machine, OpId, Refused, TmState};
 
 /// Parts of an active transfer that are in flight at a time: as many messages as LNet sends to a peer before it has
@@ -59,7 +61,7 @@ impl Machine {
         length: usize,
         timeout: Option<Duration>,
     ) -> Result<(OpId, Offer), Refused> {
-        self.offer(buffer, Sort::PassiveReceive, length, timeout)
+        self.offer(buffer, Sort::PassiveReceive, length, timeout, None)
     }
 
     /// Lets whoever gets the offer read the first `length` bytes of a buffer of any size, once. They can be reached when this
@@ -73,7 +75,7 @@ impl Machine {
         length: usize,
         timeout: Option<Duration>,
     ) -> Result<(OpId, Offer), Refused> {
-        self.offer(buffer, Sort::PassiveSend, length, timeout)
+        self.offer(buffer, Sort::PassiveSend, length, timeout, None)
     }
 
     /// Reads what a peer offers, all of it, into a buffer of any size. Several parts are in flight at a time
@@ -89,7 +91,7 @@ impl Machine {
         timeout: Option<Duration>,
     ) -> Result<OpId, Refused> {
         let length = usize::try_from(offer.length()).unwrap_or(usize::MAX);
-        self.take_up(buffer, Sort::ActiveReceive(offer.clone()), length, timeout)
+        self.take_up(buffer, Sort::ActiveReceive(offer.clone()), length, timeout, None)
     }
 
     /// Writes the first `length` bytes of a buffer of any size into what a peer offers. Success means that they have left.
@@ -105,37 +107,41 @@ impl Machine {
         offer: &Offer,
         timeout: Option<Duration>,
     ) -> Result<OpId, Refused> {
-        self.take_up(buffer, Sort::ActiveSend(offer.clone()), length, timeout)
+        self.take_up(buffer, Sort::ActiveSend(offer.clone()), length, timeout, None)
     }
 
-    fn offer(
+    /// Starts a passive transfer, whose event goes to this owner if it has one.
+    pub(crate) fn offer(
         &self,
         buffer: Buffer,
         sort: Sort,
         length: usize,
         timeout: Option<Duration>,
+        owner: Option<Arc<dyn Owner>>,
     ) -> Result<(OpId, Offer), Refused> {
         let part_bytes = self.domain.core().limits().buffer_bytes_max;
         // A length beyond the buffer is refused below.
         let parts = length.min(buffer.len()).div_ceil(part_bytes);
         let mut descriptors: Vec<Option<Descriptor>> = vec![None; parts];
-        let op =
-            self.start_large(buffer, Plan { sort, length, part_bytes }, timeout, |part, descriptor| {
-                descriptors[part] = descriptor;
-            })?;
+        let plan = Plan { sort, length, part_bytes };
+        let op = self.start_large(buffer, plan, timeout, owner, |part, descriptor| {
+            descriptors[part] = descriptor;
+        })?;
         // A part is no longer than 1 MiB.
         Ok((op, Offer::new(length as u64, part_bytes as u32, &descriptors)))
     }
 
-    fn take_up(
+    /// Starts an active one.
+    pub(crate) fn take_up(
         &self,
         buffer: Buffer,
         sort: Sort,
         length: usize,
         timeout: Option<Duration>,
+        owner: Option<Arc<dyn Owner>>,
     ) -> Result<OpId, Refused> {
         let part_bytes = self.domain.core().limits().buffer_bytes_max;
-        self.start_large(buffer, Plan { sort, length, part_bytes }, timeout, |_, _| {})
+        self.start_large(buffer, Plan { sort, length, part_bytes }, timeout, owner, |_, _| {})
     }
 
     /// Starts the first parts; tells the descriptor of each.
@@ -144,6 +150,7 @@ impl Machine {
         buffer: Buffer,
         plan: Plan,
         timeout: Option<Duration>,
+        owner: Option<Arc<dyn Owner>>,
         mut told: impl FnMut(usize, Option<Descriptor>),
     ) -> Result<OpId, Refused> {
         if let Err(error) = self.check_large(&buffer, &plan, timeout) {
@@ -152,13 +159,13 @@ impl Machine {
         let window = if plan.sort.is_passive() { usize::MAX } else { self.larges.window };
         let now_ns = self.now_ns();
         let deadline_ns = timeout.map(|timeout| crate::machine::after(now_ns, timeout));
-        let transfer = Transfer::enter(&self.larges, buffer, plan, window, now_ns, deadline_ns);
+        let transfer = Transfer::enter(&self.larges, buffer, plan, owner, window, now_ns, deadline_ns);
         let op = transfer.id();
         match transfer.begin(self, &mut told)? {
             None => {}
             // Its last part ended, or could not be started, in here: nobody else takes an event that tells.
             Some(event) => {
-                self.deliver(event);
+                transfer.pass(self, event).into_iter().for_each(|event| self.deliver(event));
                 transfer.leave(self);
             }
         }

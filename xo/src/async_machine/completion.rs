@@ -11,7 +11,6 @@ use nlx_core::Errno;
 
 use super::slots::{Place, Slots};
 use crate::owner::Owner;
-use crate::start::{Started, Wanted};
 use crate::{Buffer, Error, Event, Machine, OpId, Refused};
 
 /// An operation has ended well.
@@ -76,25 +75,30 @@ struct InFlight {
 }
 
 impl Completion {
-    /// Starts an operation. One that is refused has ended already.
-    pub(crate) fn start(machine: &Arc<Machine>, slots: &Arc<Slots<Event>>, wanted: Wanted) -> Completion {
-        match Completion::try_start(machine, slots, wanted) {
-            Ok((completion, _)) => completion,
+    /// Starts an operation, whose owner the slot is to be. One that is refused has ended already.
+    pub(crate) fn start(
+        machine: &Arc<Machine>,
+        slots: &Arc<Slots<Event>>,
+        start: impl FnOnce(&Machine, Arc<dyn Owner>) -> Result<OpId, Refused>,
+    ) -> Completion {
+        let start = |machine: &Machine, owner| start(machine, owner).map(|op| (op, ()));
+        match Completion::try_start(machine, slots, start) {
+            Ok((completion, ())) => completion,
             Err(refused) => Completion(State::Refused(refused)),
         }
     }
 
-    /// Starts an operation that may give a descriptor.
-    pub(crate) fn try_start(
+    /// The same of an operation that gives something at its start.
+    pub(crate) fn try_start<T>(
         machine: &Arc<Machine>,
         slots: &Arc<Slots<Event>>,
-        wanted: Wanted,
-    ) -> Result<(Completion, Started), Refused> {
+        start: impl FnOnce(&Machine, Arc<dyn Owner>) -> Result<(OpId, T), Refused>,
+    ) -> Result<(Completion, T), Refused> {
         let place = slots.take();
-        match machine.start(wanted.owned_by(place.clone())) {
-            Ok(started) => {
-                let in_flight = InFlight { op: started.op, machine: machine.clone(), place };
-                Ok((Completion(State::InFlight(in_flight)), started))
+        match start(machine, place.clone()) {
+            Ok((op, given)) => {
+                let in_flight = InFlight { op, machine: machine.clone(), place };
+                Ok((Completion(State::InFlight(in_flight)), given))
             }
             Err(refused) => {
                 // It has no event, so nobody else gives the slot back.

@@ -18,7 +18,7 @@ pub(super) struct Plan {
 }
 
 /// Which of the four it is.
-pub(super) enum Sort {
+pub(crate) enum Sort {
     PassiveReceive,
     PassiveSend,
     ActiveReceive(Offer),

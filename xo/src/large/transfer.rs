@@ -19,6 +19,8 @@ pub(super) struct Transfer {
     plan: Plan,
     started_ns: u64,
     deadline_ns: Option<u64>,
+    /// Who gets the event of the whole.
+    owner: Option<Arc<dyn Owner>>,
     /// What the operations hold.
     this: Weak<Transfer>,
     /// Never locked while a machine is called.
@@ -54,6 +56,7 @@ impl Transfer {
         larges: &Larges,
         buffer: Buffer,
         plan: Plan,
+        owner: Option<Arc<dyn Owner>>,
         window: usize,
         started_ns: u64,
         deadline_ns: Option<u64>,
@@ -61,8 +64,15 @@ impl Transfer {
         let progress = Progress::new(plan.parts(), window);
         let inner = Mutex::new(Inner { progress, pieces: Pieces(Some(buffer)) });
         let make = |id| {
-            let this =
-                |this: &Weak<_>| Transfer { id, plan, started_ns, deadline_ns, this: this.clone(), inner };
+            let this = |this: &Weak<_>| Transfer {
+                id,
+                plan,
+                started_ns,
+                deadline_ns,
+                owner,
+                this: this.clone(),
+                inner,
+            };
             Arc::new_cyclic(this)
         };
         larges.table.lock().enter(make).1.clone()
@@ -173,6 +183,14 @@ impl Transfer {
         buffer.map(|buffer| whole_event(self, buffer, outcome, machine.now_ns()))
     }
 
+    /// Gives the event of the whole to its owner; what remains is the client's.
+    pub(super) fn pass(&self, machine: &Machine, event: Event) -> Option<Event> {
+        match &self.owner {
+            None => Some(event),
+            Some(owner) => owner.event(machine, event),
+        }
+    }
+
     /// The event of the whole is where somebody takes it: the machine may end.
     pub(super) fn leave(&self, machine: &Machine) {
         let left = machine.larges.table.lock().leave(self.id);
@@ -201,6 +219,9 @@ impl Owner for Transfer {
         let part = if self.plan.parts() == 1 { 0 } else { event.tag as usize };
         let outcome = self.outcome(part, &event);
         self.ended(machine, part, event.buffer, outcome);
-        self.go_on(machine, &mut |_, _| {}).inspect(|_| self.leave(machine))
+        let whole = self.go_on(machine, &mut |_, _| {})?;
+        let passed = self.pass(machine, whole);
+        self.leave(machine);
+        passed
     }
 }

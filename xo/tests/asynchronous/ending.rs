@@ -1,6 +1,6 @@
 //! Operations that end before their time, and machines that do.
 
-use nlx::{Errno, Queue, TmState};
+use nlx::{Errno, Queue, TmEvent, TmState};
 
 use super::*;
 
@@ -109,4 +109,25 @@ fn tasks_that_wait_in_other_threads_hear_of_the_end() {
             assert_eq!(thread.join().unwrap().unwrap_err().errno(), Errno::ESHUTDOWN);
         }
     });
+}
+
+#[test]
+fn a_machine_that_fails_ends_every_future() {
+    let Pair { a, .. } = Pair::over_loopback();
+    let observer = |_: &nlx::Machine, event: &TmEvent| {
+        if let TmEvent::NoBuffer { .. } = event {
+            panic!("an observer that panics, as the test wants");
+        }
+    };
+    let failing = a.domain.machine().observer(observer).start_async("0@lo:12345:31:*").unwrap();
+    let (offered, _) = failing.passive_receive(a.empty(100), None).unwrap();
+    let mut message = failing.next_message();
+    assert!(poll_once(&mut message).is_pending());
+    // A message that it has no buffer for.
+    let to = a.machine.end_point(&failing.address().to_string()).unwrap();
+    block_on(a.machine.send(a.empty(1), 1, &to, HUNG)).unwrap();
+    let failed = block_on(offered).unwrap_err();
+    assert_eq!((failed.errno(), failed.buffer.unwrap().len()), (Errno::ECANCELED, 100));
+    assert_eq!(block_on(message).unwrap_err().errno(), Errno::ESHUTDOWN);
+    assert_eq!(failing.state(), TmState::Failed);
 }

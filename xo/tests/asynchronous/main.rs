@@ -13,6 +13,7 @@ use std::time::Duration;
 use nlx::{AsyncMachine, Buffer, Domain, EndPoint, NodeConfig, OpId, Receive};
 
 mod ending;
+mod large;
 mod messages;
 mod operations;
 mod wakers;
