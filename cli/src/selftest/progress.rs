@@ -35,8 +35,8 @@ impl Progress {
 
     /// Draws how far it is.
     pub(crate) fn update(&mut self, live: &Live) {
-        self.bar.set_position(live.elapsed.as_millis() as u64);
         self.bar.set_message(words(live));
+        self.bar.set_position(live.elapsed.as_millis() as u64);
     }
 
     /// The phase is over; its bar stays.

@@ -53,6 +53,11 @@
 //! ```
 //!
 //! A program that embeds the node can hand over a table of its own with [`NodeConfig::partitions`].
+//!
+//! # Looking at it from outside
+//!
+//! A node with [`NodeConfig::status`] is found by `nlx status`, and by any program that calls [`running_nodes`]. It answers on a
+//! socket that only its user can reach, with what [`Node::status`] gives inside: counters, credits, peers, connections.
 
 #![forbid(unsafe_code)]
 

@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 use super::figure::{self, BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
 use super::scale::Log;
 use super::svg::{Anchor, Svg};
-use super::text::in_time;
+use super::text::{in_time, three_digits};
 use crate::selftest::figures::Figures;
 use crate::units::grouped;
 
@@ -38,7 +38,7 @@ pub(super) fn picture(figures: &Figures<'_>, latencies_ns: &Histogram<u64>) -> S
     let share = |count: u64| count as f64 / all * 100.0;
     let upright = figure::upright(share(counts.iter().copied().max().unwrap_or_default()));
     let mut svg = Svg::new(WIDTH, HEIGHT, label);
-    let percent = |value: f64| (upright.place(value), format!("{value} %"));
+    let percent = |value: f64| (upright.place(value), format!("{} %", three_digits(value)));
     let ticks: Vec<_> = upright.ticks(figure::STEPS).into_iter().map(percent).collect();
     let below: Vec<_> = across.ticks().into_iter().map(|us| (across.place(us), in_time(us))).collect();
     figure::frame(&mut svg, &ticks, &below);

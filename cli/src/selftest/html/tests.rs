@@ -47,6 +47,31 @@ fn every_element_ends_and_every_phase_has_its_pictures() {
     }
 }
 
+/// Numbers are told as people would write them, whatever a sum of fractions comes to.
+#[test]
+fn no_word_of_a_picture_is_longer_than_its_place() {
+    const WORDS_MAX: usize = 28;
+    for seconds in 1..60 {
+        let mut outcome = outcome();
+        for phase in &mut outcome.phases {
+            let stretch = |at: Duration| at * seconds / 3;
+            phase.elapsed = stretch(phase.elapsed);
+            phase.samples.iter_mut().for_each(|sample| sample.at = stretch(sample.at));
+        }
+        let page = page(&outcome, &Machine::default());
+        for part in page.split("<text ").skip(1) {
+            let words =
+                part.split_once('>').and_then(|(_, rest)| rest.split_once("</text>")).expect("a text").0;
+            assert!(words.chars().count() <= WORDS_MAX, "{seconds} s: {words}");
+        }
+        for tick in page.split("class=\"tick\"").skip(1) {
+            let words =
+                tick.split_once('>').and_then(|(_, rest)| rest.split_once("</text>")).expect("a tick").0;
+            assert!(words.chars().count() <= 8, "{seconds} s: {words}");
+        }
+    }
+}
+
 /// Nothing is loaded: a report is read years later, on a machine without a network.
 #[test]
 fn nothing_comes_from_elsewhere() {

@@ -39,7 +39,7 @@ pub(super) fn in_thousands(value: f64) -> String {
 }
 
 /// Three digits that count; no zeros at the end of a fraction.
-fn three_digits(value: f64) -> String {
+pub(super) fn three_digits(value: f64) -> String {
     let decimals = match value.abs() {
         value if value >= 100.0 => 0,
         value if value >= 10.0 => 1,

@@ -3,7 +3,7 @@
 use super::figure::{self, BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH};
 use super::scale::Linear;
 use super::svg::{Anchor, Svg};
-use super::text::in_thousands;
+use super::text::{in_thousands, three_digits};
 use crate::selftest::figures::Figures;
 use crate::selftest::result::Sample;
 use crate::selftest::series::{Span, spans};
@@ -51,7 +51,8 @@ pub(super) fn picture(figures: &Figures<'_>, samples: &[Sample]) -> String {
         .into_iter()
         .map(|rate| (upright.place(rate), in_thousands(rate)))
         .collect();
-    let below: Vec<_> = across.ticks(6).into_iter().map(|s| (across.place(s), format!("{s} s"))).collect();
+    let below: Vec<_> =
+        across.ticks(6).into_iter().map(|s| (across.place(s), format!("{} s", three_digits(s)))).collect();
     figure::frame(&mut svg, &ticks, &below);
     // Each span is as long as it is, and its rate held for all of it.
     let steps: Vec<(f64, f64)> = spans
