@@ -1,8 +1,10 @@
 //! The interface itself.
 
+use std::os::fd::BorrowedFd;
+
 use crate::{
-    Address, BufferEvent, BufferHandle, CoreError, IoVec, Limits, Nid, Operation, StartAddress, Submitted,
-    TmOptions,
+    Address, BufferEvent, BufferHandle, CoreError, Errno, IoVec, Limits, Nid, Operation, StartAddress,
+    Submitted, TmOptions,
 };
 
 /// A domain: buffers are registered with it, and transfer machines started in it (S-1).
@@ -112,8 +114,28 @@ pub trait CoreTm: Send + Sync {
     /// Whether there is an event; asking changes nothing (MT-231).
     fn pending(&self) -> bool;
 
-    /// Moves the network forward once, without sleeping.
+    /// Moves the network forward once, without sleeping. Ends what [`CoreTm::arm`] announced.
     fn poll(&self);
+
+    /// For a program that sleeps in a loop of its own instead of [`CoreTm::event_wait`]: a descriptor that becomes readable
+    /// when it should call [`CoreTm::poll`], once [`CoreTm::arm`] has announced that it sleeps.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP if the transport has none, EMFILE or ENFILE.
+    fn descriptor(&self) -> Result<BorrowedFd<'_>, CoreError> {
+        Err(no_descriptor())
+    }
+
+    /// Announces that the program sleeps on the descriptor: it is readable as soon as [`CoreTm::event_wait`] would return, for
+    /// an event, the deadline or [`CoreTm::wake`], or the network wants to be moved forward. The announcement holds until
+    /// [`CoreTm::poll`]. False if there is reason to poll already; then nothing is announced.
+    ///
+    /// # Errors
+    /// As [`CoreTm::descriptor`], and ENOMEM.
+    fn arm(&self, deadline_ns: Option<u64>) -> Result<bool, CoreError> {
+        let _ = deadline_ns;
+        Err(no_descriptor())
+    }
 
     /// Ends the wait of whoever waits now, or the next one if nobody does.
     fn wake(&self);
@@ -137,4 +159,12 @@ pub trait CoreTm: Send + Sync {
     /// # Errors
     /// EBUSY until the last event of every operation has been taken.
     fn stop(&self) -> Result<(), CoreError>;
+}
+
+fn no_descriptor() -> CoreError {
+    CoreError::Transport {
+        action: "give a descriptor to sleep on",
+        reason: "the transport has none".into(),
+        errno: Errno::EOPNOTSUPP,
+    }
 }

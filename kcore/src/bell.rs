@@ -12,8 +12,13 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What the waiter of a transfer machine sleeps on. It is made by the first wait: a transfer machine that nobody waits for
 /// holds no descriptor, so that thousands of them fit into a process that may have 1,024.
+///
+/// A program that sleeps in a loop of its own has another sleeper, so that one thread may do the one and another the other.
 #[derive(Default)]
-pub(crate) struct Bell(OnceLock<Arc<dyn Sleeper>>);
+pub(crate) struct Bell {
+    waiter: OnceLock<Arc<dyn Sleeper>>,
+    elsewhere: OnceLock<Arc<dyn Sleeper>>,
+}
 
 impl Bell {
     /// For the waiter, before it looks whether there is something to wait for.
@@ -26,23 +31,32 @@ impl Bell {
         &self,
         make: impl FnOnce() -> Result<Arc<dyn Sleeper>, Errno>,
     ) -> Result<&Arc<dyn Sleeper>, Errno> {
-        if let Some(sleeper) = self.0.get() {
+        if let Some(sleeper) = self.waiter.get() {
             return Ok(sleeper);
         }
         let made = make()?;
-        Ok(self.0.get_or_init(|| made))
+        Ok(self.waiter.get_or_init(|| made))
+    }
+
+    /// Whoever has news wakes this one, too.
+    pub(crate) fn set_elsewhere(&self, sleeper: &Arc<dyn Sleeper>) {
+        self.elsewhere.get_or_init(|| sleeper.clone());
     }
 
     /// For whoever has news; costs no system call while nobody sleeps.
     pub(crate) fn ring(&self) {
-        let sleeper = self.0.get().or_else(|| {
+        let sleeper = self.waiter.get().or_else(|| {
             // SYNC kcore.bell: with the fence in `Sleeper::prepare`. Either the sleeper that is being made is seen here, or
             // its owner's look after `prepare` sees the news.
             BELL.fence();
-            self.0.get()
+            self.waiter.get()
         });
         if let Some(sleeper) = sleeper {
             sleeper.wake();
+        }
+        // SYNC kcore.bell: there was a fence, that one or the one in `Sleeper::wake`.
+        if let Some(elsewhere) = self.elsewhere.get() {
+            elsewhere.wake();
         }
     }
 }
@@ -98,7 +112,7 @@ mod tests {
     fn nobody_is_woken_before_somebody_has_waited() {
         let bell = Bell::default();
         bell.ring();
-        assert!(bell.0.get().is_none(), "ringing makes no descriptor");
+        assert!(bell.waiter.get().is_none(), "ringing makes no descriptor");
         let first = bell.sleeper().unwrap().clone();
         assert!(Arc::ptr_eq(&first, bell.sleeper().unwrap()));
     }

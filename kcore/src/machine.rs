@@ -1,8 +1,10 @@
 //! A transfer machine: starting operations, taking events, waiting, stopping.
 
-use std::sync::Arc;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, OnceLock};
 
-use lnet_api::{EqHandle, corked, wait_until};
+use lnet_api::{EqHandle, Errno, Lookout, corked, wait_until};
+use lnet_region::Origin;
 use nlx_bev_cqueue::{Consumer, Heap};
 use nlx_core::{
     Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, Operation, Portal, Submitted,
@@ -30,6 +32,10 @@ pub(crate) struct Machine {
     open: Mutex<bool>,
     /// [`CoreTm::wake`] was called, and no wait has ended by it yet.
     woken: AtomicBool,
+    /// Once somebody has asked for a descriptor.
+    lookout: OnceLock<Lookout>,
+    /// The process that it runs in.
+    origin: Origin,
 }
 
 impl Machine {
@@ -42,7 +48,18 @@ impl Machine {
         lazy: Option<Portal>,
     ) -> Machine {
         let (ring, open) = (Mutex::new(Ring::new(consumer)), Mutex::new(true));
-        Machine { shared, domain, ring, eq, descriptors, lazy, open, woken: AtomicBool::new(false) }
+        Machine {
+            shared,
+            domain,
+            ring,
+            eq,
+            descriptors,
+            lazy,
+            open,
+            woken: AtomicBool::new(false),
+            lookout: OnceLock::new(),
+            origin: Origin::here(),
+        }
     }
 
     #[cfg(test)]
@@ -103,6 +120,19 @@ impl Machine {
     /// Whether [`CoreTm::wake`] was called; says so once.
     pub(crate) fn take_wake_up(&self) -> bool {
         self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
+    }
+
+    /// What a program with a loop of its own sleeps on.
+    fn lookout(&self) -> Result<&Lookout, CoreError> {
+        let lookout = match self.lookout.get() {
+            Some(lookout) => lookout,
+            None => {
+                let made = Lookout::new().map_err(no_lookout)?;
+                self.lookout.get_or_init(|| made)
+            }
+        };
+        self.shared.notices.bell.set_elsewhere(lookout.sleeper());
+        Ok(lookout)
     }
 
     /// Gives back room for events that will not come, or that have been taken.
@@ -222,7 +252,20 @@ impl CoreTm for Machine {
     }
 
     fn poll(&self) {
+        if let Some(lookout) = self.lookout.get() {
+            lookout.disarm(&*self.shared.drive);
+            self.shared.notices.take_news();
+        }
         self.shared.drive.poll_free_shards();
+    }
+
+    fn descriptor(&self) -> Result<BorrowedFd<'_>, CoreError> {
+        Ok(self.lookout()?.fd())
+    }
+
+    fn arm(&self, deadline_ns: Option<u64>) -> Result<bool, CoreError> {
+        let ready = || self.pending() || self.take_wake_up() || self.shared.notices.take_news();
+        self.lookout()?.arm(&*self.shared.drive, deadline_ns, ready).map_err(no_lookout)
     }
 
     fn wake(&self) {
@@ -260,6 +303,14 @@ impl Drop for Machine {
     /// Cancels what is in flight. If LNet still holds some of it afterwards, the address and the event queue stay taken
     /// until its last event: a message for them may be on its way.
     fn drop(&mut self) {
+        if !self.origin.is_here() {
+            // In a forked child: the machine is the parent's, and so is whatever LNet has of it.
+            std::mem::forget((self.shared.clone(), self.domain.clone()));
+            return;
+        }
+        if let Some(lookout) = self.lookout.get() {
+            lookout.disarm(&*self.shared.drive);
+        }
         if !*self.open.get_mut() {
             return;
         }
@@ -273,4 +324,9 @@ impl Drop for Machine {
             tracing::debug!(%address, %error, "a transfer machine dropped in use");
         }
     }
+}
+
+fn no_lookout(errno: Errno) -> CoreError {
+    let reason = errno.desc().to_string();
+    CoreError::Transport { action: "make a descriptor to sleep on", reason, errno }
 }

@@ -44,6 +44,8 @@ pub struct Heap(Parts);
 impl Heap {
     /// Memory for a ring that can grow to `max_slots` slots.
     ///
+    /// It is not there in forked children, which must not use either half.
+    ///
     /// Slots that have not been linked in yet are address space only; the system gives them pages when they are used, small
     /// ones whatever its rule for huge pages is, and takes them back when [shrinking](crate::Consumer::shrink) has put them
     /// out of the ring. (Without the feature `std` there is no system to ask: all slots take memory from the start.)

@@ -1,9 +1,9 @@
-use core::mem::size_of;
+use core::mem::{ManuallyDrop, size_of};
 use core::ops::Range;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use memmap2::{MmapRaw, UncheckedAdvice};
+use memmap2::{Advice, MmapRaw, UncheckedAdvice};
 
 use crate::layout::{Header, Link, Slot};
 
@@ -21,7 +21,33 @@ pub(super) struct Mapping {
     links: NonNull<[Link]>,
     slots: NonNull<[Slot]>,
     /// Keeps the parts mapped.
-    map: Arc<MmapRaw>,
+    map: Arc<Map>,
+}
+
+/// A mapping that forked children do not get: they would have a queue of which the other half is somewhere else.
+#[derive(Debug)]
+struct Map {
+    map: ManuallyDrop<MmapRaw>,
+    /// Whose it is.
+    process: u32,
+}
+
+impl Map {
+    fn new(map: MmapRaw) -> Self {
+        // A system that cannot do so lets children have pages that nobody uses there.
+        let _ = map.advise(Advice::DontFork);
+        Map { map: ManuallyDrop::new(map), process: std::process::id() }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // In a child something else may have been mapped where the queue was.
+        if std::process::id() == self.process {
+            // SAFETY: it is dropped here only.
+            unsafe { ManuallyDrop::drop(&mut self.map) };
+        }
+    }
 }
 
 // SAFETY: the parts are memory that is mapped as long as any handle lives, at the same addresses for all threads, and they
@@ -45,7 +71,7 @@ impl Mapping {
             header: start.cast(),
             links: NonNull::slice_from_raw_parts(links_at, slots),
             slots: NonNull::slice_from_raw_parts(slots_at, slots),
-            map: Arc::new(map),
+            map: Arc::new(Map::new(map)),
         }
     }
 
@@ -79,7 +105,7 @@ impl Mapping {
         if let Some(pages) = whole_pages(at(slots.start)..at(slots.end)) {
             // SAFETY: these pages hold slots and nothing else. They read as zeros afterwards, and are given anew when they
             // are written; a slot consists of atomics, for which every value is valid, whoever reads them meanwhile.
-            let discarded = unsafe { self.map.unchecked_advise_range(advice, pages.start, pages.len()) };
+            let discarded = unsafe { self.map.map.unchecked_advise_range(advice, pages.start, pages.len()) };
             // A system that cannot do so keeps them.
             drop(discarded);
         }

@@ -21,7 +21,7 @@ const NAME: &CStr = c"nlx-bev-cqueue";
 ///
 /// The size is fixed and sealed, so no process can take pages away under another's feet. Slots that were never linked
 /// in cost no memory, nor do those that [shrinking](crate::Consumer::shrink) has put out of the ring. A clone is another
-/// handle to the same mapping.
+/// handle to the same mapping, which forked children do not inherit.
 #[derive(Clone, Debug)]
 pub struct SharedMemory(Mapping);
 

@@ -12,6 +12,7 @@ use std::os::fd::BorrowedFd;
 
 mod ending;
 mod eventfd;
+mod lookout;
 #[cfg(all(test, loom))]
 mod model;
 mod serve;
@@ -22,6 +23,7 @@ mod watch;
 
 pub use ending::Ending;
 pub use eventfd::EventFd;
+pub use lookout::Lookout;
 pub use serve::drive_shard;
 pub use tokens::Tokens;
 pub use wait::wait_until;

@@ -159,6 +159,12 @@ pub enum NodeError {
     /// The node has been shut down.
     #[error("the node has been shut down")]
     Ended,
+    /// This is a forked child of the process in which the node runs.
+    #[error("the node runs in process {process}, of which this is a forked child")]
+    Forked {
+        /// The id of that process.
+        process: u32,
+    },
     /// The system refused something else.
     #[error("cannot {what}: {}", words(*errno))]
     System {
@@ -196,6 +202,7 @@ impl NodeError {
             | NodeError::Fault { source } => source.errno(),
             NodeError::NoNi { .. } => Errno::EADDRNOTAVAIL,
             NodeError::Ended => Errno::ESHUTDOWN,
+            NodeError::Forked { .. } => Errno::ESTALE,
             NodeError::NoEntry { .. } => Errno::ENOENT,
             NodeError::Config { errno, .. }
             | NodeError::Tunable { errno, .. }

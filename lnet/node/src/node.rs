@@ -6,6 +6,7 @@ use lnet::{Counters, Engine, FaultId, FaultRule, FaultStatistics};
 use lnet_api::{Clock, Drive, EqHandle, LNet, LNetError, Lnd, LndError, MAX_SHARDS, Polled, wait_until};
 use lnet_cpt::CptTable;
 use lnet_nid::{Nid, ProcessId};
+use lnet_region::Origin;
 use lnet_socklnd::{SockConfig, SockLnd};
 use parking_lot::{Mutex, RwLock};
 
@@ -19,11 +20,16 @@ use crate::{NetSpec, NodeConfig, NodeError};
 /// A running LNet node of this process.
 ///
 /// All methods may be called from any thread, but none from inside [`lnet_api::EventHandler`].
+///
+/// A node stays in its process. Its threads and its peers know nothing of a child that is forked, which can only drop it: that
+/// does nothing there. What could change the node is refused ([`NodeError::Forked`]); all else must not be called. The child
+/// keeps copies of the node's descriptors until it ends or executes another program.
 pub struct Node {
     drive: Arc<NodeDrive>,
     sock: Arc<SockLnd>,
     table: Arc<CptTable>,
     config: NodeConfig,
+    origin: Origin,
     /// In the order in which they came.
     nids: Arc<RwLock<Vec<Nid>>>,
     /// Held while NIs come and go; the threads come with them. None once the node has ended.
@@ -70,6 +76,7 @@ impl Node {
             table,
             config: config.clone(),
             nids,
+            origin: Origin::here(),
             stewards: Mutex::new(Some(stewards)),
             ending: AtomicBool::new(false),
             conns_per_peer: AtomicU8::new(0),
@@ -99,6 +106,7 @@ impl Node {
     /// # Errors
     /// As for [`Node::start`]; [`NodeError::Ended`] after [`Node::shutdown`].
     pub fn add_net(&self, net: &NetSpec) -> Result<(), NodeError> {
+        self.check_here()?;
         let interfaces = plan(std::slice::from_ref(net), &self.nids(), self.table.partitions())?;
         self.add(interfaces)
     }
@@ -146,6 +154,7 @@ impl Node {
     /// # Errors
     /// [`NodeError::Remove`] with EADDRNOTAVAIL if the node has no such NI.
     pub fn remove_ni(&self, nid: Nid) -> Result<(), NodeError> {
+        self.check_here()?;
         let _alone = self.stewards.lock();
         let removed = self.drive.engine.remove_ni(nid);
         removed.map_err(|source| NodeError::Remove { nid, source })?;
@@ -244,6 +253,7 @@ impl Node {
     /// # Errors
     /// [`NodeError::NoNi`] (EADDRNOTAVAIL) if the node has no such NI.
     pub fn set_conns_per_peer(&self, nid: Option<Nid>, count: u8) -> Result<(), NodeError> {
+        self.check_here()?;
         if let Some(nid) = nid.filter(|nid| !self.nids.read().contains(nid)) {
             return Err(NodeError::NoNi { nid });
         }
@@ -274,6 +284,9 @@ impl Node {
     /// Threads that wait in [`Node::eq_poll`] return with ESHUTDOWN, those in [`lnet_api::wait_until`] with `false`. Called
     /// again, or by several threads, it returns when the node has ended.
     pub fn shutdown(&self, drain: Duration) {
+        if !self.origin.is_here() {
+            return;
+        }
         // The clock ends in 584 years.
         let drain_ns = u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX);
         let deadline_ns = self.drive.now_ns().saturating_add(drain_ns);
@@ -315,6 +328,17 @@ impl Node {
         &self.view
     }
 
+    fn check_here(&self) -> Result<(), NodeError> {
+        if self.origin.is_here() { Ok(()) } else { Err(NodeError::Forked { process: self.origin.process() }) }
+    }
+
+    /// In a forked child: the threads are not there, the sockets are the parent's, and any lock may be held for ever. So all
+    /// that could be ended with the node stays as it is.
+    fn leave_to_parent(&mut self) {
+        std::mem::forget((self.drive.clone(), self.sock.clone(), self.stewards.get_mut().take()));
+        std::mem::forget(self.server.get_mut().take());
+    }
+
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.drive.engine
     }
@@ -337,6 +361,9 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        if !self.origin.is_here() {
+            return self.leave_to_parent();
+        }
         self.stop();
     }
 }

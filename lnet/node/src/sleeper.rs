@@ -4,9 +4,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use lnet_api::{Errno, EventFd, Sleeper};
+use lnet_region::Origin;
 
 thread_local! {
-    static OWN: Cell<Option<Arc<dyn Sleeper>>> = const { Cell::new(None) };
+    static OWN: Cell<Option<(Origin, Arc<dyn Sleeper>)>> = const { Cell::new(None) };
 }
 
 /// Lends the calling thread's sleeper; a wait within a wait gets another.
@@ -16,11 +17,12 @@ thread_local! {
 pub(crate) fn with<R>(wait: impl FnOnce(&Arc<dyn Sleeper>) -> R) -> Result<R, Errno> {
     // A thread that is ending has none.
     let own = OWN.try_with(Cell::take).ok().flatten();
-    let sleeper = match own {
-        Some(sleeper) => sleeper,
-        None => Arc::new(EventFd::new()?),
+    // That of the thread which forked this process is the parent's still.
+    let (origin, sleeper) = match own.filter(|(origin, _)| origin.is_here()) {
+        Some(own) => own,
+        None => (Origin::here(), Arc::new(EventFd::new()?) as Arc<dyn Sleeper>),
     };
     let result = wait(&sleeper);
-    let _ = OWN.try_with(|own| own.set(Some(sleeper)));
+    let _ = OWN.try_with(|own| own.set(Some((origin, sleeper))));
     Ok(result)
 }

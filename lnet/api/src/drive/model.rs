@@ -11,6 +11,7 @@ use super::serve::drive_shard_with;
 use super::wait::wait_with;
 use super::{Clock, Drive, Poll, Sleeper, Tokens, shards_of};
 
+mod lookout;
 mod watch;
 
 /// The most shards and threads of a model.

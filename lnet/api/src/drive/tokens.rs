@@ -1,6 +1,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
+use smallvec::SmallVec;
+
 use super::{MAX_SHARDS, Sleeper, shards_of};
 use crate::drive::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, fence, lock};
 
@@ -21,6 +23,11 @@ pub struct Tokens {
     /// How many `waiting` lists, so that a release without waiters takes no lock.
     waiters: AtomicUsize,
     waiting: Mutex<VecDeque<Arc<dyn Sleeper>>>,
+    /// How many `listening` lists.
+    listeners: AtomicUsize,
+    /// Those who sleep in loops of their own and lack a token. They may be away for long: so they are no waiters, for whom
+    /// stewards make way, but only hear of tokens that become free.
+    listening: Mutex<Vec<Arc<dyn Sleeper>>>,
 }
 
 #[repr(align(128))]
@@ -70,6 +77,8 @@ impl Tokens {
             count: AtomicUsize::new(0),
             waiters: AtomicUsize::new(0),
             waiting: Mutex::new(VecDeque::with_capacity(WAITERS_ROOM)),
+            listeners: AtomicUsize::new(0),
+            listening: Mutex::new(Vec::new()),
         };
         tokens.grow(shards);
         tokens
@@ -161,6 +170,32 @@ impl Tokens {
         }
     }
 
+    /// Notes somebody who wants to hear when a token is released. They must look once more whether one [is
+    /// free](Tokens::is_free) before they sleep, and [`Tokens::unlisten`] afterwards.
+    pub(crate) fn listen(&self, sleeper: &Arc<dyn Sleeper>) {
+        {
+            let mut listening = lock(&self.listening);
+            listening.push(sleeper.clone());
+            self.listeners.store(listening.len(), Ordering::SeqCst);
+        }
+        // SYNC tokens.listeners: either who releases a token sees this listener, or the listener sees the token free.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Takes a listener off the list.
+    pub(crate) fn unlisten(&self, sleeper: &Arc<dyn Sleeper>) {
+        let mut listening = lock(&self.listening);
+        if let Some(at) = listening.iter().position(|listed| Arc::ptr_eq(listed, sleeper)) {
+            listening.swap_remove(at);
+        }
+        self.listeners.store(listening.len(), Ordering::SeqCst);
+    }
+
+    /// Whether nobody holds a shard's token at the moment.
+    pub(crate) fn is_free(&self, shard: usize) -> bool {
+        !self.shards[shard].is_held()
+    }
+
     /// Names the thread that drives a shard when nobody waits, for good: a waiter that lacks the shard's token wakes it
     /// while it drives. The first one named stays.
     pub fn set_steward(&self, shard: usize, steward: Arc<dyn Sleeper>) {
@@ -210,14 +245,24 @@ impl Tokens {
         self.shards[..self.count()].iter()
     }
 
+    /// Somebody is to look for a token: a waiter, who drives from then on, or else all who listen.
     fn wake_one(&self) {
         if self.waiters.load(Ordering::SeqCst) == 0 {
-            return;
+            return self.wake_listeners();
         }
         let first = lock(&self.waiting).front().cloned();
         if let Some(sleeper) = first {
             sleeper.wake();
         }
+    }
+
+    fn wake_listeners(&self) {
+        // SYNC tokens.listeners: whoever calls this has freed a token, and then fenced.
+        if self.listeners.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let all: SmallVec<[Arc<dyn Sleeper>; 4]> = lock(&self.listening).iter().cloned().collect();
+        all.iter().for_each(|sleeper| sleeper.wake());
     }
 }
 

@@ -1,0 +1,121 @@
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::super::{Clock, Tokens};
+use super::*;
+
+/// A node of one shard, whose clock runs as fast as the timer's.
+struct Plain {
+    tokens: Tokens,
+    shard: EventFd,
+    work: AtomicU64,
+    started: std::time::Instant,
+}
+
+impl Plain {
+    fn new() -> Plain {
+        Plain {
+            tokens: Tokens::new(1),
+            shard: EventFd::new().unwrap(),
+            work: AtomicU64::new(0),
+            started: std::time::Instant::now(),
+        }
+    }
+
+    /// There is something to be read on the shard.
+    fn arrive(&self) {
+        self.work.store(1, Ordering::Relaxed);
+        self.shard.prepare();
+        self.shard.wake();
+    }
+}
+
+impl Clock for Plain {
+    fn now_ns(&self) -> u64 {
+        1 + self.started.elapsed().as_nanos() as u64
+    }
+}
+
+impl Drive for Plain {
+    fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+    fn poll(&self, _: usize, _: usize) -> Poll {
+        let work = self.work.swap(0, Ordering::Relaxed) as usize;
+        if work > 0 {
+            self.shard.finish();
+        }
+        Poll { work, deadline_ns: None }
+    }
+    fn wait_fd(&self, _: usize) -> BorrowedFd<'_> {
+        self.shard.fd()
+    }
+}
+
+fn is_readable(lookout: &Lookout, timeout: PollTimeout) -> bool {
+    let mut set = [PollFd::new(lookout.fd(), PollFlags::POLLIN)];
+    poll(&mut set, timeout).unwrap() == 1
+}
+
+fn is_readable_now(lookout: &Lookout) -> bool {
+    is_readable(lookout, PollTimeout::ZERO)
+}
+
+#[test]
+fn a_shard_that_becomes_readable_is_told_of_once() {
+    let (drive, lookout) = (Plain::new(), Lookout::new().unwrap());
+    for _ in 0..3 {
+        assert!(lookout.arm(&drive, None, || false).unwrap());
+        assert!(!is_readable_now(&lookout));
+        drive.arrive();
+        assert!(is_readable_now(&lookout));
+        assert!(lookout.disarm(&drive) && !lookout.disarm(&drive));
+        // It has been told of, though nobody has read it yet; the next time it is found at once.
+        assert!(!is_readable_now(&lookout));
+        assert!(!lookout.arm(&drive, None, || false).unwrap(), "there was work");
+    }
+}
+
+#[test]
+fn what_comes_while_somebody_else_drives_is_told_by_the_bell_alone() {
+    let (drive, lookout) = (Plain::new(), Lookout::new().unwrap());
+    assert!(drive.tokens.claim(0));
+    assert!(lookout.arm(&drive, None, || false).unwrap());
+    drive.arrive();
+    assert!(!is_readable_now(&lookout), "the other one reads it");
+    lookout.sleeper().wake();
+    assert!(is_readable_now(&lookout));
+    assert!(lookout.arm(&drive, None, || false).unwrap(), "armed again, without a look");
+    assert!(!is_readable_now(&lookout));
+    drive.tokens.release(0, 0);
+    assert!(is_readable_now(&lookout), "nobody drives any more");
+    assert!(!lookout.arm(&drive, None, || false).unwrap());
+    assert!(lookout.arm(&drive, None, || false).unwrap());
+}
+
+#[test]
+fn it_is_awake_at_its_deadline_and_not_armed_after_it() {
+    let (drive, lookout) = (Plain::new(), Lookout::new().unwrap());
+    for _ in 0..2 {
+        let deadline_ns = drive.now_ns() + 2_000_000;
+        assert!(lookout.arm(&drive, Some(deadline_ns), || false).unwrap());
+        assert!(is_readable(&lookout, PollTimeout::from(60_000u16)));
+        assert!(drive.now_ns() >= deadline_ns);
+        assert!(!lookout.arm(&drive, Some(deadline_ns), || false).unwrap());
+        assert!(!is_readable_now(&lookout), "the timer has been used up");
+    }
+    let far_ns = drive.now_ns() + 3_600_000_000_000;
+    assert!(lookout.arm(&drive, Some(far_ns), || false).unwrap());
+    assert!(lookout.arm(&drive, None, || false).unwrap());
+    assert_eq!(lookout.timer.get(), Ok(None), "it does not tick for nobody");
+}
+
+#[test]
+fn news_before_the_announcement_is_seen() {
+    let (drive, lookout) = (Plain::new(), Lookout::new().unwrap());
+    let news = AtomicBool::new(true);
+    lookout.sleeper().wake();
+    assert!(!lookout.arm(&drive, None, || news.load(Ordering::Relaxed)).unwrap());
+    assert!(!lookout.disarm(&drive) && !is_readable_now(&lookout));
+}

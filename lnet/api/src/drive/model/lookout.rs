@@ -1,0 +1,54 @@
+//! A program that sleeps in a loop of its own, beside waiters and stewards: it hears of what comes for it, whoever drives.
+
+use super::super::lookout::arm_with;
+use super::*;
+
+/// A thread with such a loop, for its message.
+fn listener(net: &Arc<Net>, number: usize) -> Running {
+    let net = net.clone();
+    loom::thread::spawn(move || {
+        let sleeper = net.sleeper(number);
+        let ready = || net.got[number].load(Ordering::Acquire);
+        let drive: &dyn Drive = &*net;
+        while !ready() {
+            if let Some(armed) = arm_with(drive, &sleeper, None, ready) {
+                net.system.sleep(number, Bed { mask: armed.mask, until_ns: None, stall: false });
+                armed.end(drive, &sleeper);
+            }
+        }
+    })
+}
+
+/// Either may find the other's message; the waiter holds the shard while it sleeps, and leaves with what is for the other unread.
+#[test]
+fn a_listener_hears_of_its_message_though_a_waiter_drives() {
+    check(3, || {
+        let net = Net::new(1);
+        let threads = [waiter(&net, 0), listener(&net, 1)];
+        net.arrive(0, 0);
+        net.arrive(0, 1);
+        end(&net, threads, []);
+    });
+}
+
+#[test]
+fn two_listeners_and_no_waiter() {
+    check(3, || {
+        let net = Net::new(1);
+        let threads = [0, 1].map(|number| listener(&net, number));
+        net.arrive(0, 1);
+        net.arrive(0, 0);
+        end(&net, threads, []);
+    });
+}
+
+/// The steward drives until it is called off or all is over, which no listener does: the message is delivered all the same.
+#[test]
+fn a_listener_and_a_steward() {
+    check(2, || {
+        let net = Net::new(1);
+        let (steward, listener) = (steward(&net, 0), listener(&net, 0));
+        net.arrive(0, 0);
+        end(&net, [listener], [steward]);
+    });
+}
