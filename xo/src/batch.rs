@@ -127,6 +127,10 @@ impl Machine {
         outcomes.clear();
         operations.clear();
         places.clear();
+        if let Err(error) = self.domain.check_here() {
+            outcomes.extend(wanted.drain(..).map(|wanted| Err(wanted.refuse(error.clone()))));
+            return;
+        }
         let now_ns = if wanted.iter().any(|wanted| wanted.timeout().is_some()) { self.now_ns() } else { 0 };
         let mut earliest_ns = u64::MAX;
         let mut inner = self.inner.lock();

@@ -10,6 +10,7 @@ use nlx_core::{BufferHandle, CoreError};
 use crate::Error;
 use crate::domain::Inner;
 use crate::pool::{self, Member};
+use crate::quotas::Object;
 
 /// The most parts of a large buffer, which makes 16 GiB: the offer of that many still fits into one message of 1 MiB.
 pub(crate) const PARTS_MAX: usize = 1 << 14;
@@ -60,9 +61,10 @@ enum Registration {
 impl Buffer {
     /// Registers memory: in parts, if it is more than an operation takes.
     pub(crate) fn register(domain: Arc<Inner>, memory: IoVec) -> Result<Buffer, Error> {
+        domain.check_here()?;
         let part_bytes = domain.core().limits().buffer_bytes_max;
         let registration = if memory.len() <= part_bytes {
-            Registration::One(domain.core().register(&memory)?)
+            Registration::One(register_one(&domain, &memory)?)
         } else {
             let parts = split(&memory, part_bytes)?.into_iter();
             let registered = parts.enumerate().map(|(place, part)| {
@@ -188,6 +190,19 @@ impl Buffer {
     }
 }
 
+/// Registers a buffer of the transport, if the domain allows one more.
+fn register_one(domain: &Inner, memory: &IoVec) -> Result<BufferHandle, Error> {
+    let ledger = domain.ledger();
+    ledger.give(Object::Buffers, 1)?;
+    ledger.give(Object::Bytes, memory.len() as u64).inspect_err(|_| ledger.take_back(Object::Buffers, 1))?;
+    Ok(domain.core().register(memory).inspect_err(|_| give_back(domain, memory))?)
+}
+
+fn give_back(domain: &Inner, memory: &IoVec) {
+    domain.ledger().take_back(Object::Buffers, 1);
+    domain.ledger().take_back(Object::Bytes, memory.len() as u64);
+}
+
 /// Pieces of memory of `part_bytes` each, the last one of what is left.
 fn split(memory: &IoVec, part_bytes: usize) -> Result<Vec<IoVec>, Error> {
     let limit = part_bytes.saturating_mul(PARTS_MAX);
@@ -231,6 +246,8 @@ impl DerefMut for Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if let Some(mut registered) = self.0.take()
+            // A pool that a child has inherited is its parent's.
+            && registered.domain.is_here()
             && let Some(member) = registered.member.take()
         {
             pool::go_home(Buffer(Held(Some(registered))), member);
@@ -241,6 +258,10 @@ impl Drop for Held {
 impl Drop for Registered {
     fn drop(&mut self) {
         let Registration::One(handle) = self.registration else { return };
+        if !self.domain.is_here() {
+            return;
+        }
+        give_back(&self.domain, &self.memory);
         if let Err(error) = self.domain.core().deregister(handle) {
             // Only when its transfer machine could not be stopped: LNet keeps the memory, and the registration with it.
             tracing::warn!(%error, "a buffer stays registered");

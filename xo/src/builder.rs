@@ -5,6 +5,7 @@ use nlx_core::{Errno, StartAddress, TmOptions};
 
 use crate::large::{self, Larges};
 use crate::provision::Provisioner;
+use crate::quotas::{Given, Object};
 use crate::thread::{self, Callback};
 use crate::tm_event::Observer;
 use crate::{BufferPool, Domain, Error, Event, Machine, Provision, TmEvent, TmState, TransferMachine};
@@ -125,6 +126,7 @@ impl<'a> MachineBuilder<'a> {
     /// a NID or PID that is not this node's, EADDRINUSE, EADDRNOTAVAIL when no id is free, ENOMEM, EAGAIN if the system gives
     /// no thread. The observer is told of a machine that failed, once.
     pub fn start(self, address: &str) -> Result<TransferMachine, Error> {
+        self.domain.inner().check_here()?;
         let address: StartAddress = address.parse()?;
         let processors = self.confined.as_deref().map(processors).transpose()?;
         if processors.is_some() && self.callback.is_none() {
@@ -133,8 +135,9 @@ impl<'a> MachineBuilder<'a> {
         let provisioner = |(pool, provision)| Provisioner::new(self.domain, &pool, provision);
         let provisioner = self.pool.map(provisioner).transpose()?;
         let inner = self.domain.inner();
+        let given = Given::one(inner, Object::Machines)?;
         let tm = inner.core().tm_start(&address, &self.options)?;
-        let mut machine = Machine::new(tm, inner.clone(), self.observer, self.callback.is_some());
+        let mut machine = Machine::new(tm, inner.clone(), self.observer, self.callback.is_some(), given);
         machine.larges = Larges::new(self.large_window);
         machine.provisioner = provisioner;
         let owner = TransferMachine::new(machine);

@@ -2,14 +2,24 @@
 
 use std::sync::Arc;
 
-use lnet_region::{IoVec, Region};
+use lnet_region::{IoVec, Origin, Region};
 use nlx_core::{Core, Limits, Nid, TmOptions};
 
-use crate::{Buffer, Error, MachineBuilder, TransferMachine};
+use crate::quotas::Ledger;
+use crate::{Buffer, Error, MachineBuilder, Quotas, TransferMachine};
 
 /// A place on the network: buffers are registered with it, and transfer machines started in it.
 ///
 /// Clones share it. The network ends when the last of the node's domains, their transfer machines and their buffers is gone.
+///
+/// # Forked children
+///
+/// A domain stays in the process that opened it. In a child that this process forks, every call of the domain, its transfer
+/// machines and its buffers that would touch the network or memory is refused ([`Error::Forked`], or
+/// [`RegionError::Forked`](crate::RegionError::Forked) for memory; ESTALE), what only tells something tells of nothing, and
+/// drops do nothing; the parent is not disturbed. Of the memory, large buffers, shared ones and the queues of events are not
+/// inherited. The child keeps copies of the node's descriptors, closed when it executes another program, and may open a
+/// domain of its own.
 #[derive(Clone)]
 pub struct Domain {
     inner: Arc<Inner>,
@@ -19,6 +29,8 @@ pub(crate) struct Inner {
     core: Arc<dyn Core>,
     #[cfg(feature = "in-process")]
     node: Option<Arc<lnet_node::Node>>,
+    origin: Origin,
+    ledger: Ledger,
 }
 
 impl Domain {
@@ -29,6 +41,31 @@ impl Domain {
     #[cfg(feature = "in-process")]
     pub fn in_process(config: &lnet_node::NodeConfig) -> Result<Domain, Error> {
         Ok(Domain::on(Arc::new(lnet_node::Node::start(config)?)))
+    }
+
+    /// The same, configured by a text in any of the forms of `docs/configuration.md`: what `lnetctl export` writes, the options
+    /// of LNet's modules, or TOML. Networks, ports, partitions, timeouts and every other tunable can stand there.
+    ///
+    /// ```
+    /// let domain = nlx::Domain::from_text(r#"
+    /// [[net]]
+    /// name = "tcp1"
+    /// interfaces = ["127.0.0.17"]
+    ///
+    /// [lnet]
+    /// accept_port = 9989
+    /// cpu_npartitions = 1
+    /// lnet_transaction_timeout = 10
+    /// "#)?;
+    /// assert_eq!(domain.nids()[0].to_string(), "127.0.0.17@tcp1");
+    /// # Ok::<(), nlx::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Node`] names the line and the key, or the network that cannot be started.
+    #[cfg(feature = "in-process")]
+    pub fn from_text(text: &str) -> Result<Domain, Error> {
+        Domain::in_process(&lnet_node::NodeConfig::from_text(text)?)
     }
 
     /// A domain on a node that is there already. A node may have several: each has buffers of its own, and no two transfer
@@ -47,7 +84,21 @@ impl Domain {
     #[cfg(feature = "in-process")]
     pub fn on(node: Arc<lnet_node::Node>) -> Domain {
         let core = nlx_kcore::Kcore::new(node.lnet(), node.drive());
-        Domain { inner: Arc::new(Inner { core, node: Some(node) }) }
+        Domain {
+            inner: Arc::new(Inner {
+                core,
+                node: Some(node),
+                origin: Origin::here(),
+                ledger: Ledger::default(),
+            }),
+        }
+    }
+
+    /// A domain over a scripted LNet, on whose clock its timeouts run: for tests of a program that uses this crate. See
+    /// [`crate::fake`], and `examples/retry.rs`.
+    #[cfg(feature = "fake")]
+    pub fn over_fake(lnet: Arc<lnet_fake::FakeLnet>, drive: Arc<lnet_fake::FakeDrive>) -> Domain {
+        Domain::over(nlx_kcore::Kcore::new(lnet, drive))
     }
 
     /// A domain over any other way to the network.
@@ -57,6 +108,8 @@ impl Domain {
                 core,
                 #[cfg(feature = "in-process")]
                 node: None,
+                origin: Origin::here(),
+                ledger: Ledger::default(),
             }),
         }
     }
@@ -67,14 +120,19 @@ impl Domain {
         self.inner.node.as_ref()
     }
 
+    /// Sets how much is given out from now on; what is there already stays.
+    pub fn set_quotas(&self, quotas: &Quotas) {
+        self.inner.ledger.set(quotas);
+    }
+
     /// What buffers may be at most.
     pub fn limits(&self) -> Limits {
         self.inner.core.limits()
     }
 
-    /// The NIDs of the node, with `0@lo` as the last.
+    /// The NIDs of the node, with `0@lo` as the last; none in a forked child.
     pub fn nids(&self) -> Vec<Nid> {
-        self.inner.core.nids()
+        if self.inner.is_here() { self.inner.core.nids() } else { Vec::new() }
     }
 
     /// A buffer of new memory, zeroed and in one piece. One of more than [`Limits::buffer_bytes_max`] (1 MiB) is
@@ -105,6 +163,15 @@ impl Domain {
         Buffer::register(self.inner.clone(), memory)
     }
 
+    /// A buffer of the program's own bytes, which stay where they are. [`Region::from_vec`] and [`Domain::register`] do the
+    /// same for several segments, or for bytes that are wanted back as a vector.
+    ///
+    /// # Errors
+    /// EINVAL for no bytes, else as [`Domain::register`].
+    pub fn adopt(&self, bytes: impl Into<Vec<u8>>) -> Result<Buffer, Error> {
+        self.register(IoVec::whole(Region::from_vec(bytes.into())?))
+    }
+
     /// Starts a transfer machine whose events the program waits for: the short way to [`Domain::machine`].
     ///
     /// # Errors
@@ -126,6 +193,35 @@ impl Domain {
 impl Inner {
     pub(crate) fn core(&self) -> &dyn Core {
         &*self.core
+    }
+
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Whether this is the process that opened the domain, and not a forked child. Asked before any lock is taken: in a child
+    /// it may be held for ever.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.origin.is_here()
+    }
+
+    /// # Errors
+    /// [`Error::Forked`] in a forked child.
+    #[inline]
+    pub(crate) fn check_here(&self) -> Result<(), Error> {
+        if self.is_here() { Ok(()) } else { Err(Error::Forked { process: self.origin.process() }) }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.is_here() {
+            // In a forked child, all of it is the parent's.
+            std::mem::forget(self.core.clone());
+            #[cfg(feature = "in-process")]
+            std::mem::forget(self.node.clone());
+        }
     }
 }
 

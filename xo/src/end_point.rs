@@ -111,6 +111,11 @@ impl EndPoints {
         EndPoint::new(known)
     }
 
+    /// Whether an address is.
+    pub(crate) fn is_used(&self, address: Address) -> bool {
+        self.inner.lock().table.get(&address).is_some_and(is_used)
+    }
+
     /// How many addresses are in use.
     pub(crate) fn in_use(&self) -> usize {
         self.inner.lock().table.values().filter(|known| is_used(known)).count()
@@ -123,7 +128,7 @@ fn forget_idle(table: &mut HashMap<Address, Arc<Known>, foldhash::fast::RandomSt
     table.shrink_to(2 * table.len().max(IDLE_MAX));
 }
 
-fn is_used(known: &Known) -> bool {
+fn is_used(known: &Arc<Known>) -> bool {
     known.users.load(Ordering::Relaxed) > 0
 }
 

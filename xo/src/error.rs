@@ -19,6 +19,20 @@ pub enum Error {
     #[cfg(feature = "in-process")]
     #[error(transparent)]
     Node(#[from] lnet_node::NodeError),
+    /// This is a forked child of the process that opened the domain.
+    #[error("the domain belongs to process {process}, of which this is a forked child")]
+    Forked {
+        /// The id of that process.
+        process: u32,
+    },
+    /// The domain has a limit for this, and it is reached ([`crate::Quotas`]).
+    #[error("there are {limit} {object} already: the domain allows no more")]
+    Quota {
+        /// What there would be too much of.
+        object: &'static str,
+        /// How much the domain allows.
+        limit: u64,
+    },
     /// The buffer is registered with another domain.
     #[error("the buffer belongs to another domain")]
     OtherDomain,
@@ -130,6 +144,8 @@ impl Error {
             #[cfg(feature = "in-process")]
             Error::Node(error) => error.errno(),
             Error::Large { .. } => Errno::EFBIG,
+            Error::Forked { .. } => Errno::ESTALE,
+            Error::Quota { .. } => Errno::ENOMEM,
             Error::OtherDomain
             | Error::Segments { .. }
             | Error::Offer { .. }

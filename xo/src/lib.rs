@@ -132,6 +132,8 @@
 //! | [`request`] | requests and answers with deadlines and retries: [`request::Requester`], [`request::Responder`] |
 //! | `end_point` | [`EndPoint`] |
 //! | `statistics` | [`QueueStatistics`] |
+//! | `descriptor` | a transfer machine in a program's own event loop |
+//! | `quotas` | [`Quotas`]: how much a domain gives out |
 //! | `error` | [`Error`], [`Refused`] |
 
 #![forbid(unsafe_code)]
@@ -141,6 +143,7 @@ mod batch;
 mod buffer;
 mod builder;
 mod deadlines;
+mod descriptor;
 mod domain;
 mod end_point;
 mod error;
@@ -151,6 +154,7 @@ mod operations;
 mod owner;
 mod pool;
 mod provision;
+mod quotas;
 pub mod request;
 mod start;
 mod statistics;
@@ -172,10 +176,14 @@ pub use machine::{Machine, Receive, TmState, TransferMachine};
 pub use operations::OpId;
 pub use pool::{BufferPool, Colour, PoolCounts, PoolOptions};
 pub use provision::Provision;
+pub use quotas::Quotas;
 pub use start::Started;
 pub use statistics::QueueStatistics;
 pub use tm_event::TmEvent;
 
+/// A scripted LNet, to test programs that use this crate ([`Domain::over_fake`]).
+#[cfg(feature = "fake")]
+pub use lnet_fake as fake;
 #[cfg(feature = "in-process")]
 pub use lnet_node::{AcceptPolicy, Node, NodeConfig, NodeError};
 pub use lnet_region::{Fragment, IoVec, Pages, Region, RegionError};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use crate::end_point::EndPoints;
 use crate::large::{self, Larges};
 use crate::operations::{Operations, Reason};
 use crate::provision::Provisioner;
+use crate::quotas::{Given, Object};
 use crate::start::Wanted;
 use crate::statistics::Statistics;
 use crate::thread::is_event_thread;
@@ -123,8 +124,10 @@ pub struct Machine {
     pub(crate) earliest_ns: AtomicU64,
     /// Who holds it sleeps in the transport; others that want to wait, wait for it.
     pub(crate) turn: Mutex<()>,
-    /// Threads that wait.
+    /// Threads that wait, and the program's loop while it sleeps.
     pub(crate) waiters: AtomicUsize,
+    /// The program's loop is about to sleep, or sleeps.
+    pub(crate) armed: AtomicBool,
     pub(crate) observer: Option<Observer>,
     /// Dropped messages that the observer has been told of.
     pub(crate) dropped_told: AtomicU64,
@@ -133,6 +136,7 @@ pub struct Machine {
     pub(crate) callbacks: Option<Callbacks>,
     /// Where its receive buffers come from.
     pub(crate) provisioner: Option<Provisioner>,
+    _given: Given,
 }
 
 /// What the threads of a transfer machine share. Never locked while the transport is called to start, cancel or wait, nor
@@ -164,6 +168,7 @@ impl Machine {
         domain: Arc<Inner>,
         observer: Option<Observer>,
         callbacks: bool,
+        given: Given,
     ) -> Machine {
         let end_points = EndPoints::default();
         let own = end_points.find(tm.address());
@@ -185,11 +190,13 @@ impl Machine {
             earliest_ns: AtomicU64::new(u64::MAX),
             turn: Mutex::new(()),
             waiters: AtomicUsize::new(0),
+            armed: AtomicBool::new(false),
             observer,
             dropped_told: AtomicU64::new(0),
             larges: Larges::new(large::WINDOW),
             callbacks: callbacks.then(Callbacks::default),
             provisioner: None,
+            _given: given,
         }
     }
 
@@ -208,31 +215,47 @@ impl Machine {
     /// # Errors
     /// EINVAL for a text that is no address, `*` included (MT-70); ESHUTDOWN unless the transfer machine is started.
     pub fn end_point(&self, address: &str) -> Result<EndPoint, Error> {
+        self.domain.check_here()?;
         let address: Address = address.parse()?;
         match self.state() {
-            TmState::Started => Ok(self.end_points.find(address)),
+            TmState::Started => {
+                self.check_end_points(address)?;
+                Ok(self.end_points.find(address))
+            }
             state => Err(Error::NotStarted { state }),
         }
     }
 
-    /// How many addresses have end points in use, its own included.
-    pub fn end_points(&self) -> usize {
-        self.end_points.in_use()
+    fn check_end_points(&self, address: Address) -> Result<(), Error> {
+        let ledger = self.domain.ledger();
+        if !ledger.limits(Object::EndPoints) || self.end_points.is_used(address) {
+            return Ok(());
+        }
+        ledger.check(Object::EndPoints, self.end_points.in_use() as u64)
     }
 
-    /// Its state.
+    /// How many addresses have end points in use, its own included.
+    pub fn end_points(&self) -> usize {
+        if self.domain.is_here() { self.end_points.in_use() } else { 0 }
+    }
+
+    /// Its state; in a forked child it has failed.
     pub fn state(&self) -> TmState {
-        self.inner.lock().state
+        self.look_at(|inner| inner.state).unwrap_or(TmState::Failed)
     }
 
     /// Operations whose last event has not been given.
     pub fn in_flight(&self) -> usize {
-        self.inner.lock().operations.len()
+        self.look_at(|inner| inner.operations.len()).unwrap_or(0)
     }
 
     /// The same, of one queue.
     pub fn posted(&self, queue: Queue) -> usize {
-        self.inner.lock().posted[queue.index()]
+        self.look_at(|inner| inner.posted[queue.index()]).unwrap_or(0)
+    }
+
+    fn look_at<T>(&self, look: impl FnOnce(&mut State) -> T) -> Option<T> {
+        self.domain.is_here().then(|| look(&mut self.inner.lock()))
     }
 
     /// Messages to it that were dropped since it started because no receive buffer took them (X13). The observer is told as
@@ -243,12 +266,12 @@ impl Machine {
 
     /// The counters of each queue, at [`Queue::index`].
     pub fn statistics(&self) -> [QueueStatistics; Queue::COUNT] {
-        self.inner.lock().statistics.read(false)
+        self.look_at(|inner| inner.statistics.read(false)).unwrap_or_default()
     }
 
     /// The counters, which begin anew from 0 at the same moment.
     pub fn take_statistics(&self) -> [QueueStatistics; Queue::COUNT] {
-        self.inner.lock().statistics.read(true)
+        self.look_at(|inner| inner.statistics.read(true)).unwrap_or_default()
     }
 
     /// Takes messages into a buffer, one after the other. Each is an event with a [`crate::Message`]; the last event brings
@@ -339,6 +362,9 @@ impl Machine {
     /// Asks for the end of an operation. Its last event still comes: with ECANCELED, or as it would have been if the
     /// operation won. False, without any effect, if the operation has had its last event already.
     pub fn cancel(&self, op: OpId) -> bool {
+        if !self.domain.is_here() {
+            return false;
+        }
         if op.is_large() {
             return self.cancel_large(op);
         }

@@ -8,6 +8,7 @@ use nlx_core::{CoreError, Descriptor, Operation, OperationKind, Submitted};
 use crate::machine::State;
 use crate::operations::Op;
 use crate::owner::Owner;
+use crate::quotas::Object;
 use crate::{Buffer, EndPoint, Error, Machine, OpId, Receive, Refused, TmState};
 
 /// An operation that a client wants.
@@ -73,6 +74,11 @@ impl Wanted {
         Wanted { going_on: true, ..self }
     }
 
+    /// Not to be started.
+    pub(crate) fn refuse(self, error: Error) -> Refused {
+        Refused { buffer: self.buffer, error }
+    }
+
     /// When it times out, counting from this moment.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.timeout
@@ -107,6 +113,9 @@ impl Machine {
 
     /// What the transport does not look at.
     pub(crate) fn check(&self, wanted: Wanted) -> Result<Wanted, Refused> {
+        if let Err(error) = self.domain.check_here() {
+            return Err(wanted.refuse(error));
+        }
         let Wanted { buffer, kind, timeout, .. } = &wanted;
         let error = if timeout.is_some_and(|timeout| timeout.is_zero()) {
             Error::TimeoutPassed
@@ -121,7 +130,7 @@ impl Machine {
                 Err(error) => error,
             }
         };
-        Err(Refused { buffer: wanted.buffer, error })
+        Err(wanted.refuse(error))
     }
 
     /// Moves the buffer into an operation: gives what the transport is to be told.
@@ -135,6 +144,10 @@ impl Machine {
         let goes_on = going_on && inner.state == TmState::Stopping;
         if inner.state != TmState::Started && !goes_on {
             return Err(Refused { buffer, error: Error::NotStarted { state: inner.state } });
+        }
+        let in_flight = inner.operations.len() as u64;
+        if let Err(error) = self.domain.ledger().check(Object::Operations, in_flight) {
+            return Err(Refused { buffer, error });
         }
         let (handle, queue) = (buffer.handle(), kind.queue());
         let length = sent_length(&kind).unwrap_or(0);

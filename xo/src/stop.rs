@@ -28,6 +28,7 @@ impl Machine {
     /// [`Error::StopTimedOut`] (ETIMEDOUT) if operations are still in flight, or callbacks to come, when the timeout has
     /// passed; it can be called again, with abort for instance. `None` waits without end.
     pub fn stop(&self, abort: bool, timeout: Option<Duration>) -> Result<(), Error> {
+        self.domain.check_here()?;
         let deadline_ns = timeout.map(|timeout| self.deadline(timeout));
         if self.begin_stop(false) {
             self.end_operations(abort, deadline_ns)?;
@@ -48,6 +49,10 @@ impl Machine {
 
     /// False if something goes on that cannot be ended.
     pub(crate) fn stop_at_drop(&self) -> bool {
+        if !self.domain.is_here() {
+            // A forked child: it is the parent's, and so is its thread.
+            return false;
+        }
         let stopped = self.stop(true, Some(DROP_TIMEOUT));
         if let Err(error) = &stopped {
             tracing::warn!(address = %self.address(), %error, "a transfer machine dropped in use");

@@ -57,6 +57,9 @@ impl Machine {
     /// As [`Machine::wait`].
     pub fn poll(&self) -> Result<Option<Event>, Error> {
         self.check_waited()?;
+        if self.disarm() {
+            self.tm.poll();
+        }
         if let Some(event) = self.look()? {
             return Ok(Some(event));
         }
@@ -76,10 +79,11 @@ impl Machine {
 
     /// Whether an event waits to be taken; asking changes nothing (MT-231).
     pub fn pending(&self) -> bool {
-        !self.inner.lock().backlog.is_empty() || self.tm.pending()
+        self.domain.is_here() && (!self.inner.lock().backlog.is_empty() || self.tm.pending())
     }
 
-    fn check_waited(&self) -> Result<(), Error> {
+    pub(crate) fn check_waited(&self) -> Result<(), Error> {
+        self.domain.check_here()?;
         if self.callbacks.is_some() { Err(Error::Delivery) } else { Ok(()) }
     }
 

@@ -127,6 +127,14 @@ impl NodeConfig {
         self.read(&text, Form::of(path, &text), Some(path))
     }
 
+    /// Reads a configuration in any of the forms; which it is, the first line tells, as for a file without a telling name.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] names the line and the key.
+    pub fn from_text(text: &str) -> Result<NodeConfig, NodeError> {
+        NodeConfig::new().read(text, Form::of_text(text), None)
+    }
+
     /// Reads a configuration in the form of `lnetctl export`.
     ///
     /// ```

@@ -1,0 +1,190 @@
+//! A child that is forked while the network runs: it can do nothing to its parent's domain, which goes on (motr-transport 7.3).
+#![cfg(feature = "in-process")]
+// A helper that cannot do its part fails the test that called it.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, alarm, fork};
+use nlx::{
+    Batch, Buffer, Domain, EndPoint, Errno, Error, Event, Machine, Message, NodeConfig, Queue, Receive,
+    RegionError, TmOptions, TmState, TransferMachine,
+};
+
+const MESSAGES: Receive = Receive { min_receive_size: 64, max_messages: 16 };
+
+/// What hangs for so long will do so for ever.
+const HUNG_SECONDS: u32 = 60;
+
+/// Runs this in a forked child, which ends as programs do; fails if it says no, panics, or hangs.
+fn in_a_child(check: impl FnOnce() -> bool) {
+    // SAFETY: in the child this one thread goes on. What it does takes no lock that another thread of this program could
+    // have held (that is the matter of the test), but the allocator's, which the C library makes usable in a child.
+    match unsafe { fork() }.unwrap() {
+        ForkResult::Parent { child } => {
+            assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
+        }
+        ForkResult::Child => {
+            alarm::set(HUNG_SECONDS);
+            let held = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check));
+            std::process::exit(if held.unwrap_or(false) { 0 } else { 1 });
+        }
+    }
+}
+
+/// Two nodes over TCP: a client that waits, with buffers posted, and a server that answers in its callback.
+struct World {
+    client: TransferMachine,
+    /// The server, as the client names it.
+    to: EndPoint,
+    /// In flight as long as the machine lives.
+    _server: TransferMachine,
+    domain: Domain,
+    idle: Buffer,
+    large: Buffer,
+    /// Lent out of a buffer that is still posted.
+    message: Message,
+}
+
+fn node(address: &str, port: u16) -> Domain {
+    Domain::from_text(&format!("options lnet networks=tcp({address}) accept_port={port}")).unwrap()
+}
+
+impl World {
+    /// On a port of its own, and on addresses that end so and one higher.
+    fn new(port: u16, host: u8) -> World {
+        let [own, peer] = [host, host + 1].map(|host| format!("127.0.0.{host}"));
+        let (domain, other) = (node(&own, port), node(&peer, port));
+        let echo = other.clone();
+        let server = other.machine().callbacks(move |machine, event: Event| {
+            if let (Some(message), Some(sender)) = (&event.message, &event.sender) {
+                let answer = echo.buffer_of(message).unwrap();
+                machine.send(answer, message.len(), sender, None).unwrap();
+            }
+            post_again(&echo, machine, &event);
+        });
+        let server = server.start(&format!("{peer}@tcp:12345:31:1")).unwrap();
+        for _ in 0..16 {
+            server.receive(other.allocate(4096).unwrap(), MESSAGES, None).unwrap();
+        }
+        let client = domain.transfer_machine(&format!("{own}@tcp:12345:31:1"), TmOptions::default()).unwrap();
+        for _ in 0..16 {
+            client.receive(domain.allocate(4096).unwrap(), MESSAGES, None).unwrap();
+        }
+        let (idle, large) = (domain.allocate(64).unwrap(), domain.allocate(4 << 20).unwrap());
+        let to = client.end_point(&server.address().to_string()).unwrap();
+        let message = echo_of(&domain, &client, &to, b"before");
+        World { client, to, _server: server, domain, idle, large, message }
+    }
+}
+
+/// A fresh buffer for one that comes back with its last message.
+fn post_again(domain: &Domain, tm: &Machine, event: &Event) {
+    if event.queue == Queue::MessageReceive && event.is_last() {
+        tm.receive(domain.allocate(4096).unwrap(), MESSAGES, None).unwrap();
+    }
+}
+
+/// Sends a message, and waits for the answer.
+fn echo_of(domain: &Domain, client: &TransferMachine, to: &EndPoint, bytes: &[u8]) -> Message {
+    client.send(domain.buffer_of(bytes).unwrap(), bytes.len(), to, None).unwrap();
+    loop {
+        let event = client.wait(None).unwrap().expect("a wait without end brings an event");
+        assert_eq!(event.status, Ok(()));
+        post_again(domain, client, &event);
+        if let Some(message) = event.message {
+            assert_eq!(&message[..], bytes);
+            return message;
+        }
+    }
+}
+
+/// Every call of what the child has inherited.
+fn everything_is_refused(world: World, parent: u32) -> bool {
+    let World { client: tm, to, domain, idle, mut large, message, _server: server } = world;
+    let forked = Error::Forked { process: parent };
+    let memory = Error::Memory(RegionError::Forked { process: parent });
+    let refused = |error: Option<Error>| error.as_ref() == Some(&forked) && forked.errno() == Errno::ESTALE;
+    let now = Some(Duration::ZERO);
+    assert!(refused(domain.allocate(64).err()) && refused(domain.allocate(4 << 20).err()));
+    assert!(refused(domain.transfer_machine("0@lo:12345:31:*", TmOptions::default()).err()));
+    assert!(refused(domain.machine().callbacks(|_, _| {}).start("0@lo:12345:31:*").err()));
+    assert!(domain.nids().is_empty());
+    assert_eq!(idle.read().err().as_ref(), Some(&memory));
+    assert_eq!(large.write().err().as_ref(), Some(&memory));
+    assert!(message.is_empty(), "its bytes are not shown");
+    assert!(refused(tm.wait(now).err()) && refused(tm.wait(None).err()));
+    assert!(refused(tm.poll().err()) && refused(tm.take().err()));
+    assert!(refused(tm.arm().err()) && refused(tm.descriptor().err()));
+    assert!(refused(tm.stop(true, None).err()) && refused(server.stop(false, None).err()));
+    assert!(refused(tm.end_point(&to.to_string()).err()));
+    assert_eq!((tm.state(), tm.in_flight(), tm.pending()), (TmState::Failed, 0, false));
+    assert_eq!((tm.statistics(), tm.end_points()), (Default::default(), 0));
+    let back = tm.receive(idle, MESSAGES, None).unwrap_err();
+    assert_eq!(back.error, forked);
+    let back = tm.send(back.buffer, 5, tm.own_end_point(), None).unwrap_err();
+    assert_eq!(back.error, forked);
+    let back = tm.passive_receive(back.buffer, None).unwrap_err();
+    assert_eq!(back.error, forked);
+    let mut batch = Batch::new();
+    batch.send(back.buffer, 5, tm.own_end_point(), None);
+    let outcomes: Vec<_> = tm.submit(&mut batch).collect();
+    assert!(matches!(&outcomes[..], [Err(back)] if back.error == forked));
+    let node = domain.node().unwrap();
+    assert_eq!(node.remove_ni(tm.address().nid).unwrap_err().errno(), Errno::ESTALE);
+    node.shutdown(Duration::from_secs(1));
+    assert!(!format!("{tm:?} {domain:?} {large:?}").is_empty());
+    true
+}
+
+#[test]
+fn a_child_can_do_nothing_and_its_parent_goes_on() {
+    let mut world = Some(World::new(21_311, 21));
+    let parent = std::process::id();
+    for _ in 0..3 {
+        in_a_child(|| everything_is_refused(world.take().unwrap(), parent));
+        // As long as no message was received into the whole buffer again, the old one is as it was.
+        let World { client, to, domain, message, .. } = world.as_ref().unwrap();
+        assert_eq!(&message[..], b"before");
+        assert_eq!(&echo_of(domain, client, to, b"after")[..], b"after");
+    }
+    let World { client, _server: server, idle, mut large, .. } = world.unwrap();
+    idle.read().unwrap();
+    large.write().unwrap().fill(1);
+    client.stop(true, None).unwrap();
+    server.stop(true, None).unwrap();
+}
+
+#[test]
+fn traffic_goes_on_while_children_come_and_go() {
+    let World { client, to, domain, _server: server, .. } = World::new(21_312, 23);
+    let (done, is_done) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let children = scope.spawn(|| {
+            (0..10).for_each(|_| in_a_child(|| true));
+            drop(done);
+        });
+        while is_done.try_recv() == Err(mpsc::TryRecvError::Empty) {
+            echo_of(&domain, &client, &to, b"again");
+        }
+        children.join().unwrap();
+    });
+    server.stop(true, None).unwrap();
+}
+
+#[test]
+fn a_child_may_open_a_domain_of_its_own() {
+    let inherited = Domain::in_process(&NodeConfig::new()).unwrap();
+    in_a_child(|| {
+        let domain = Domain::in_process(&NodeConfig::new()).unwrap();
+        let tm = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default()).unwrap();
+        tm.receive(domain.allocate(64).unwrap(), MESSAGES, None).unwrap_or_else(|_| unreachable!());
+        tm.send(domain.buffer_of(b"hello").unwrap(), 5, tm.own_end_point(), None).unwrap();
+        let first = tm.wait(None).unwrap().unwrap();
+        let second = tm.wait(None).unwrap().unwrap();
+        drop(inherited.clone());
+        first.status.is_ok() && second.status.is_ok()
+    });
+}
