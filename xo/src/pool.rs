@@ -187,6 +187,9 @@ impl BufferPool {
     /// Frees the buffer that was used longest ago, unless no more are free than the threshold: then it does nothing and
     /// gives false.
     pub fn prune(&self) -> bool {
+        if !self.shared.domain.inner().is_here() {
+            return false;
+        }
         let mut inner = self.shared.inner.lock();
         if inner.free.len() <= self.shared.options.threshold {
             return false;
@@ -199,6 +202,9 @@ impl BufferPool {
 
     /// How many buffers there are.
     pub fn counts(&self) -> PoolCounts {
+        if !self.shared.domain.inner().is_here() {
+            return PoolCounts { free: 0, total: 0 };
+        }
         let inner = self.shared.inner.lock();
         PoolCounts { free: inner.free.len(), total: inner.total }
     }
@@ -214,6 +220,7 @@ impl BufferPool {
     }
 
     pub(crate) fn check(&self, colour: Colour) -> Result<(), Error> {
+        self.shared.domain.inner().check_here()?;
         match (colour, self.shared.options.colours) {
             (Colour::Of(colour), colours) if colour >= colours => Err(Error::Colour { colour, colours }),
             _ => Ok(()),
