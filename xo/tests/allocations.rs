@@ -7,8 +7,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use nlx::{
-    Batch, Buffer, Descriptor, DescriptorForm, Domain, EndPoint, MatchCounters, NodeConfig, OpId, Receive,
-    TmOptions, TransferMachine,
+    Batch, Buffer, Colour, Descriptor, DescriptorForm, Domain, EndPoint, MatchCounters, NodeConfig, OpId,
+    PoolOptions, Provision, Receive, TmOptions, TransferMachine,
 };
 
 /// The system's allocator, which counts what each thread asks for.
@@ -135,5 +135,32 @@ fn operations_allocate_nothing_once_the_tables_have_grown() {
             }
         });
         assert_eq!(count, 0, "in 1000 rounds of all operations with {options:?}");
+    }
+}
+
+/// A machine that is provisioned by a pool, messages that outlive their events, buffers that are got and dropped: with
+/// buffers to spare and without.
+#[test]
+fn pools_allocate_nothing_once_they_have_grown() {
+    for spare in [0, 2] {
+        let domain = Domain::in_process(&NodeConfig::new()).unwrap();
+        let pool = domain.pool(PoolOptions::new(4096).colours(2)).unwrap();
+        pool.provision(4 + spare).unwrap();
+        let provision = Provision { receive: ONE_MESSAGE, buffers: 2, colour: Colour::Of(0) };
+        let tm = domain.machine().pool(&pool, provision).start("0@lo:12345:31:*").unwrap();
+        let mut message = None;
+        let mut round = || {
+            let source = pool.get(Colour::Of(1)).unwrap().unwrap();
+            tm.send(source, 4096, tm.own_end_point(), TIMEOUT).unwrap();
+            for _ in 0..2 {
+                let event = tm.wait(None).unwrap().unwrap();
+                event.status.unwrap();
+                // It outlives its event, and goes when another comes.
+                message = event.message.or(message.take());
+            }
+        };
+        (0..100).for_each(|_| round());
+        let count = allocations(|| (0..1000).for_each(|_| round()));
+        assert_eq!(count, 0, "in 1000 rounds with {spare} buffers to spare");
     }
 }

@@ -12,6 +12,7 @@ mod faults;
 mod model;
 mod pool;
 mod provision;
+mod registrations;
 mod threads;
 
 const BYTES: usize = 4096;
