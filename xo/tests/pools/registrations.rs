@@ -17,7 +17,7 @@ struct Counting {
 
 const MOST: usize = 5;
 
-const NO_MORE: CoreError = CoreError::TooMany { object: "buffers", limit: MOST };
+const NO_MORE: CoreError = CoreError::TooMany { objects: "buffers", limit: MOST };
 
 impl Core for Counting {
     fn limits(&self) -> Limits {
