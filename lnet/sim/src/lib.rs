@@ -87,6 +87,8 @@
 //!
 //! An [`Observer`] sees everything that passes between engines and network.
 //!
+//! Programs that wait need no such loop: [`SimDrive`] lets whoever waits step the network and the engines' timers.
+//!
 //! # Many seeds, and one again
 //!
 //! ```text
@@ -115,6 +117,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `net` | [`SimNet`], its LND, links, connections, what observers are told |
+//! | `drive` | [`SimDrive`]: waiting in virtual time |
 //! | `model` | the plain model |
 //! | `world` | nodes and programs; what is checked when |
 //! | `scenario`, `run` | from a seed to a world, from a world to a verdict |
@@ -124,6 +127,7 @@
 #![forbid(unsafe_code)]
 
 mod counts;
+mod drive;
 mod model;
 mod net;
 mod rng;
@@ -132,6 +136,7 @@ mod scenario;
 pub mod tcp;
 mod world;
 
+pub use drive::SimDrive;
 pub use model::Mutant;
 pub use net::{Defect, Judgement, Lane, LinkModel, Note, Observer, Seen, SimNet, Step};
 pub use rng::Rng;

@@ -1,0 +1,156 @@
+//! What a test stands on.
+
+use std::time::{Duration, Instant};
+
+use nlx::{Buffer, Descriptor, Domain, EndPoint, Errno, Event, OpId, Queue, Receive, TmOptions, TransferMachine};
+
+mod world;
+
+pub(crate) use world::World;
+
+/// What takes longer has hung.
+pub(crate) const HUNG: Option<Duration> = Some(Duration::from_secs(60));
+
+/// A timeout that is meant to pass.
+pub(crate) const SOON: Option<Duration> = Some(Duration::from_millis(20));
+
+pub(crate) const PORTAL: u32 = 31;
+
+/// One message, which may fill a buffer of so many bytes.
+pub(crate) const fn one(bytes: usize) -> Receive {
+    Receive { min_receive_size: bytes, max_messages: 1 }
+}
+
+/// The number at the end of a module's name.
+pub(crate) const fn partitions_of(module: &str) -> usize {
+    let name = module.as_bytes();
+    (name[name.len() - 1] - b'0') as usize
+}
+
+/// A transfer machine and its domain.
+pub(crate) struct Side {
+    pub(crate) tm: TransferMachine,
+    pub(crate) domain: Domain,
+}
+
+/// Two transfer machines that reach each other. They end before the world does.
+pub(crate) struct Pair {
+    pub(crate) a: Side,
+    pub(crate) b: Side,
+    pub(crate) world: World,
+}
+
+impl Pair {
+    pub(crate) fn on(world: World) -> Pair {
+        let side = |place: usize| Side::on(&world, place, "*");
+        Pair { a: side(0), b: side(1), world }
+    }
+
+    /// A message from `a` to `b`, whose sending has ended well.
+    pub(crate) fn send(&self, bytes: &[u8]) {
+        let op = self.a.send(&self.b, bytes);
+        let event = self.a.end_of(op);
+        assert_eq!((event.queue, event.status, event.length), (Queue::MessageSend, Ok(()), bytes.len()));
+        assert!(event.sender.is_none() && event.message.is_none());
+    }
+
+    /// The same, and `b` has it.
+    pub(crate) fn pass(&self, bytes: &[u8]) -> Event {
+        self.send(bytes);
+        let event = self.b.next();
+        assert_eq!((event.queue, event.status), (Queue::MessageReceive, Ok(())));
+        assert_eq!(event.sender.as_ref().map(EndPoint::address), Some(self.a.tm.address()));
+        assert_eq!(event.message.as_deref(), Some(bytes));
+        event
+    }
+
+    /// `b` has an event, which stays where it is. `a` drives, and has none.
+    pub(crate) fn until_pending(&self) {
+        let start = Instant::now();
+        while !self.b.tm.pending() {
+            assert!(start.elapsed() < HUNG.unwrap(), "it hangs");
+            assert!(self.a.tm.wait(Some(Duration::from_millis(1))).unwrap().is_none());
+        }
+    }
+}
+
+impl Side {
+    pub(crate) fn on(world: &World, place: usize, id: &str) -> Side {
+        let domain = world.domain(place);
+        let tm = begin(&domain, &wanted(world, place, id)).unwrap();
+        Side { tm, domain }
+    }
+
+    pub(crate) fn empty(&self, bytes: usize) -> Buffer {
+        self.domain.allocate(bytes).unwrap()
+    }
+
+    /// A buffer that holds these bytes.
+    pub(crate) fn filled(&self, bytes: &[u8]) -> Buffer {
+        let mut buffer = self.empty(bytes.len());
+        buffer.write().unwrap().copy_from_slice(bytes);
+        buffer
+    }
+
+    pub(crate) fn receive(&self, bytes: usize, receive: Receive) -> OpId {
+        self.tm.receive(self.empty(bytes), receive, None).unwrap()
+    }
+
+    /// Posts a buffer for one message of up to so many bytes.
+    pub(crate) fn receive_one(&self, bytes: usize) -> OpId {
+        self.receive(bytes, one(bytes))
+    }
+
+    /// Another one, as this one knows it.
+    pub(crate) fn knows(&self, other: &Side) -> EndPoint {
+        self.tm.end_point(&other.tm.address().to_string()).unwrap()
+    }
+
+    pub(crate) fn send(&self, to: &Side, bytes: &[u8]) -> OpId {
+        self.tm.send(self.filled(bytes), bytes.len(), &self.knows(to), HUNG).unwrap()
+    }
+
+    /// The next event, however long it takes.
+    pub(crate) fn next(&self) -> Event {
+        self.tm.wait(HUNG).unwrap().expect("it hangs")
+    }
+
+    /// The last event of this operation, which is the next to come.
+    pub(crate) fn end_of(&self, op: OpId) -> Event {
+        let event = self.next();
+        assert!(event.is_last(), "{event:?}");
+        assert_eq!(event.op, op);
+        event
+    }
+
+    /// Cancels an operation, and sees it end.
+    pub(crate) fn cancel(&self, op: OpId) {
+        assert!(self.tm.cancel(op));
+        assert_eq!(self.end_of(op).status, Err(Errno::ECANCELED));
+    }
+
+    /// `(adds, cancels, successes, failures)` of a queue.
+    pub(crate) fn counts(&self, queue: Queue) -> (u64, u64, u64, u64) {
+        let counters = self.tm.statistics()[queue.index()];
+        (counters.adds, counters.cancels, counters.successes, counters.failures)
+    }
+}
+
+/// What an address is to be at one of the places.
+pub(crate) fn wanted(world: &World, place: usize, id: &str) -> String {
+    format!("{}:12345:{PORTAL}:{id}", world.nids[place])
+}
+
+pub(crate) fn begin(domain: &Domain, address: &str) -> Result<TransferMachine, nlx::Error> {
+    domain.transfer_machine(address, TmOptions::default())
+}
+
+/// Bytes that differ wherever one looks.
+pub(crate) fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| ((at as u32).wrapping_mul(0x9e37_79b1) >> 24) as u8).collect()
+}
+
+/// What a message carries a descriptor in.
+pub(crate) fn parsed(bytes: &[u8]) -> Descriptor {
+    Descriptor::from_bytes(bytes).unwrap()
+}

@@ -1,0 +1,136 @@
+//! The networks.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use lnet::{Engine, EngineConfig};
+use lnet_cpt::CptTable;
+use lnet_nid::{NetType, ProcessId};
+use lnet_sim::{LinkModel, SimDrive, SimNet};
+use nlx::{Domain, Nid, Node, NodeConfig, Pid};
+use nlx_kcore::Kcore;
+use parking_lot::Mutex;
+
+/// Two places on a network; on the loopback both are the same.
+pub(crate) struct World {
+    pub(crate) nids: [Nid; 2],
+    network: Network,
+}
+
+enum Network {
+    Loopback(Arc<Node>),
+    /// A node that has gone is none.
+    Tcp([Mutex<Option<Arc<Node>>>; 2]),
+    Simulated(Simulated),
+}
+
+struct Simulated {
+    drive: Arc<SimDrive>,
+    engines: [Arc<Engine>; 2],
+}
+
+impl World {
+    /// One node, on `0@lo`.
+    pub(crate) fn loopback(partitions: usize) -> World {
+        let config = NodeConfig::new().partitions(table(partitions));
+        World {
+            nids: [Nid::LOOPBACK; 2],
+            network: Network::Loopback(Arc::new(Node::start(&config).unwrap())),
+        }
+    }
+
+    /// Two nodes over TCP.
+    pub(crate) fn tcp(partitions: usize) -> World {
+        let addresses = addresses();
+        let free = TcpListener::bind(SocketAddr::from((addresses[0], 0))).unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let nodes = addresses.map(|address| {
+            let config = NodeConfig::new().net(&format!("tcp({address})")).unwrap();
+            let config = config.accept_port(port).partitions(table(partitions));
+            Mutex::new(Some(Arc::new(Node::start(&config).unwrap())))
+        });
+        World { nids: addresses.map(|address| nid(&address.to_string())), network: Network::Tcp(nodes) }
+    }
+
+    /// Two engines over a simulated network, on which nothing goes wrong by itself.
+    pub(crate) fn simulated(partitions: usize) -> World {
+        let net = SimNet::new(0x5eed, Arc::new(()));
+        let link = LinkModel { shards: partitions, ..LinkModel::reliable() };
+        let lnd = net.lnd(NetType::TCP, link).unwrap();
+        let nids = ["10.0.0.1", "10.0.0.2"].map(nid);
+        let engines = nids.map(|nid| {
+            let cookie = nid.to_nid4().unwrap();
+            let config =
+                EngineConfig { partitions: table(partitions), ..EngineConfig::new(Pid::LNET, cookie) };
+            let engine = Engine::new(config);
+            engine.add_ni(ProcessId::lnet(nid), lnd.clone()).unwrap();
+            engine
+        });
+        let drive = SimDrive::new(net, engines.to_vec()).unwrap();
+        World { nids, network: Network::Simulated(Simulated { drive, engines }) }
+    }
+
+    /// A new domain at one of the places.
+    pub(crate) fn domain(&self, place: usize) -> Domain {
+        match &self.network {
+            Network::Loopback(node) => Domain::on(node.clone()),
+            Network::Tcp(nodes) => Domain::on(nodes[place].lock().clone().expect("it is there")),
+            Network::Simulated(Simulated { drive, engines }) => {
+                Domain::over(Kcore::new(engines[place].clone(), drive.clone()))
+            }
+        }
+    }
+
+    /// Whether what is sent is there when the call returns.
+    pub(crate) fn is_immediate(&self) -> bool {
+        matches!(self.network, Network::Loopback(_))
+    }
+
+    /// Threads that wait all the time must not let virtual time fly.
+    pub(crate) fn with_threads(self) -> World {
+        if let Network::Simulated(Simulated { drive, .. }) = &self.network {
+            drive.flow();
+        }
+        self
+    }
+
+    /// The node at one of the places is gone; its domains must be, too.
+    pub(crate) fn take_away(&self, place: usize) {
+        match &self.network {
+            Network::Loopback(_) => panic!("there is only one"),
+            Network::Tcp(nodes) => {
+                let node = nodes[place].lock().take();
+                assert_eq!(node.map(|node| Arc::strong_count(&node)), Some(1), "it is in use");
+            }
+            Network::Simulated(Simulated { drive, .. }) => drive.net().crash(self.nids[place]),
+        }
+    }
+}
+
+impl Drop for Simulated {
+    /// Engines and their network hold each other.
+    fn drop(&mut self) {
+        for engine in &self.engines {
+            assert_eq!(engine.audit(), Ok(()));
+        }
+        self.drive.net().crash_all();
+    }
+}
+
+fn table(partitions: usize) -> Arc<CptTable> {
+    Arc::new(CptTable::virtual_parts(partitions).unwrap())
+}
+
+fn nid(address: &str) -> Nid {
+    format!("{address}@tcp").parse().unwrap()
+}
+
+/// Two addresses that no other test has, and hardly another process: a NID is one process's at a time.
+fn addresses() -> [Ipv4Addr; 2] {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let process = 64 + (std::process::id() % 128) as u8;
+    [1, 2].map(|host| Ipv4Addr::new(127, process, number, host))
+}

@@ -1,0 +1,137 @@
+//! Bulk data.
+
+use nlx::{Descriptor, Errno, OpId, Queue, Refused};
+
+use super::pair;
+use crate::bed::*;
+
+/// MT-80: both passive queues: a descriptor of 48 bytes, cancelled, counted; the descriptor outlives its operation.
+#[test]
+fn passive_buffers_are_offered_and_cancelled() {
+    let Pair { a, .. } = &pair();
+    let (op, receives) = a.tm.passive_receive(a.empty(4096), None).unwrap();
+    a.cancel(op);
+    let (op, sends) = a.tm.passive_send(a.empty(4096), 4096, None).unwrap();
+    a.cancel(op);
+    for (queue, descriptor) in [(Queue::PassiveBulkReceive, receives), (Queue::PassiveBulkSend, sends)] {
+        assert_eq!(a.counts(queue), (1, 1, 0, 1));
+        assert_eq!(descriptor.as_bytes().len(), 48);
+    }
+    assert_ne!(receives, sends);
+}
+
+/// MT-81: refused in the wrong direction and where it does not fit; read into what is larger, both sides told once.
+#[test]
+fn what_is_offered_is_read() {
+    let Pair { a, b, world: _world } = &pair();
+    for length in [1, 4095, 4096, 65_537, 1 << 20] {
+        let data = pattern(length);
+        let (passive, sends) = a.tm.passive_send(a.filled(&data), length, HUNG).unwrap();
+        let active_send = |sends: &Descriptor| b.tm.active_send(b.empty(length), length, sends, HUNG);
+        assert_eq!(errno_of(active_send(&sends)), Errno::EPERM);
+        if length > 1 {
+            assert_eq!(errno_of(b.tm.active_receive(b.empty(length - 1), &sends, HUNG)), Errno::EFBIG);
+        }
+        let room = (length + 4096).min(1 << 20);
+        let active = b.tm.active_receive(b.empty(room), &sends, HUNG).unwrap();
+        let event = b.end_of(active);
+        assert_eq!((event.queue, event.status), (Queue::ActiveBulkReceive, Ok(())));
+        assert_eq!((event.length, event.offset), (length, 0));
+        assert_eq!(event.buffer.unwrap().read().unwrap()[..length], data[..]);
+        let event = a.end_of(passive);
+        assert_eq!((event.queue, event.status), (Queue::PassiveBulkSend, Ok(())));
+        assert_eq!(event.length, length);
+    }
+    assert_eq!((a.counts(Queue::PassiveBulkSend), b.counts(Queue::ActiveBulkReceive)), ((5, 0, 5, 0), (5, 0, 5, 0)));
+    assert_eq!(b.counts(Queue::ActiveBulkSend), (0, 0, 0, 0));
+}
+
+/// MT-82, MT-197: the same for a buffer that peers write into; what is larger than it is refused before anything happens.
+#[test]
+fn what_is_offered_is_written() {
+    let Pair { a, b, world: _world } = &pair();
+    for length in [1, 4097, (1 << 20) - 8192] {
+        let data = pattern(length);
+        let room = length + 8192;
+        let (passive, receives) = a.tm.passive_receive(a.empty(room), HUNG).unwrap();
+        assert_eq!(errno_of(b.tm.active_receive(b.empty(1 << 20), &receives, HUNG)), Errno::EPERM);
+        if room < 1 << 20 {
+            let larger = b.tm.active_send(b.empty(room + 1), room + 1, &receives, HUNG);
+            assert_eq!(errno_of(larger), Errno::EFBIG);
+        }
+        let active = b.tm.active_send(b.filled(&data), length, &receives, HUNG).unwrap();
+        let event = b.end_of(active);
+        assert_eq!((event.queue, event.status, event.length), (Queue::ActiveBulkSend, Ok(()), length));
+        let event = a.end_of(passive);
+        assert_eq!((event.queue, event.status, event.length), (Queue::PassiveBulkReceive, Ok(()), length));
+        assert_eq!(event.buffer.unwrap().read().unwrap()[..length], data[..]);
+    }
+}
+
+/// MT-196: a descriptor used in the wrong direction is refused, and its buffer waits on.
+#[test]
+fn a_wrong_pairing_harms_nobody() {
+    let Pair { a, b, world: _world } = &pair();
+    let (sends_op, sends) = a.tm.passive_send(a.empty(100), 100, None).unwrap();
+    let (receives_op, receives) = a.tm.passive_receive(a.empty(100), None).unwrap();
+    assert_eq!(errno_of(b.tm.active_send(b.empty(100), 100, &sends, HUNG)), Errno::EPERM);
+    assert_eq!(errno_of(b.tm.active_receive(b.empty(100), &receives, HUNG)), Errno::EPERM);
+    assert_eq!((a.tm.in_flight(), b.tm.in_flight()), (2, 0));
+    a.cancel(sends_op);
+    a.cancel(receives_op);
+}
+
+/// MT-198: the descriptor of a buffer that was cancelled and offered again leads nowhere, and the new offer is untouched.
+#[test]
+fn a_stale_descriptor_does_not_reach_the_next_offer() {
+    let Pair { a, b, world: _world } = &pair();
+    let data = pattern(1000);
+    let (op, stale) = a.tm.passive_send(a.filled(&data), 1000, None).unwrap();
+    assert!(a.tm.cancel(op));
+    let event = a.end_of(op);
+    let (op, fresh) = a.tm.passive_send(event.buffer.unwrap(), 1000, HUNG).unwrap();
+    assert_ne!(stale, fresh);
+    let lost = b.tm.active_receive(b.empty(1000), &stale, SOON).unwrap();
+    let event = b.end_of(lost);
+    // A GET that matches nothing has no answer in LNet: only its timeout ends it.
+    assert_eq!((event.status, event.length), (Err(Errno::ETIMEDOUT), 0));
+    assert!(event.buffer.unwrap().read().unwrap().iter().all(|&byte| byte == 0));
+    assert!(!a.tm.pending());
+    let active = b.tm.active_receive(b.empty(1000), &fresh, HUNG).unwrap();
+    assert_eq!(b.end_of(active).buffer.unwrap().read().unwrap()[..], data[..]);
+    assert_eq!(a.end_of(op).status, Ok(()));
+}
+
+/// Both machines move data in both directions at once.
+#[test]
+fn bulk_goes_both_ways_at_once() {
+    let Pair { a, b, world: _world } = &pair();
+    let data = pattern(300_000);
+    let mut ends = Vec::new();
+    for (one, other) in [(a, b), (b, a)] {
+        let (sends_op, sends) = one.tm.passive_send(one.filled(&data), data.len(), HUNG).unwrap();
+        let (receives_op, receives) = one.tm.passive_receive(one.empty(data.len()), HUNG).unwrap();
+        let reads_op = other.tm.active_receive(other.empty(data.len()), &sends, HUNG).unwrap();
+        let writes_op = other.tm.active_send(other.filled(&data), data.len(), &receives, HUNG).unwrap();
+        ends.push((one, [sends_op, receives_op]));
+        ends.push((other, [reads_op, writes_op]));
+    }
+    for side in [a, b] {
+        let mut wanted: Vec<OpId> =
+            ends.iter().filter(|(of, _)| std::ptr::eq(*of, side)).flat_map(|(_, ops)| *ops).collect();
+        let mut got = Vec::new();
+        for _ in 0..4 {
+            let event = side.next();
+            assert_eq!((event.status, event.length), (Ok(()), data.len()));
+            assert_eq!(event.buffer.unwrap().read().unwrap()[..], data[..]);
+            got.push(event.op);
+        }
+        wanted.sort();
+        got.sort();
+        assert_eq!(got, wanted);
+    }
+}
+
+fn errno_of(result: Result<OpId, Refused>) -> Errno {
+    result.expect_err("it is refused").error.errno()
+}

@@ -1,0 +1,22 @@
+//! Over `0@lo`: one node.
+
+use crate::bed::{Pair, World, partitions_of};
+
+fn world() -> World {
+    World::loopback(partitions_of(module_path!()))
+}
+
+fn pair() -> Pair {
+    Pair::on(world())
+}
+
+mod bulk;
+mod end_points;
+mod life;
+mod messages;
+mod pings;
+mod statistics;
+mod stopping;
+mod taking;
+mod timeouts;
+mod trouble;

@@ -1,0 +1,144 @@
+//! Messages.
+
+use nlx::{Errno, IoVec, Queue, Receive, Region};
+
+use super::pair;
+use crate::bed::*;
+
+/// MT-62
+#[test]
+fn a_posted_buffer_is_cancelled() {
+    let pair = pair();
+    let op = pair.b.receive_one(4096);
+    pair.b.cancel(op);
+    assert_eq!(pair.b.counts(Queue::MessageReceive), (1, 1, 0, 1));
+    assert!(!pair.b.tm.cancel(op));
+}
+
+/// MT-63: the check that all others rely on notices a wrong length and wrong bytes.
+#[test]
+fn patterns_of_other_lengths_and_positions_differ() {
+    let all = pattern(10_000);
+    assert_eq!(all[..100], pattern(100)[..]);
+    assert_ne!(pattern(99), pattern(100));
+    for shift in 1..3000 {
+        assert_ne!(all[shift..shift + 64], all[..64], "{shift}");
+    }
+}
+
+/// MT-64, MT-68: four messages, the first of a third of the size and the others full; each found at its place, with its
+/// sender; the buffer comes back with the fourth. After each, the counters and the count of the peer's end point agree.
+#[test]
+fn a_buffer_takes_as_many_messages_as_it_may() {
+    let pair = pair();
+    let full = 2048;
+    let op = pair.b.receive(4 * full, Receive { min_receive_size: full, max_messages: 4 });
+    let (mut offset, mut kept) = (0, Vec::new());
+    for (number, length) in (1..).zip([full / 3, full, full, full]) {
+        // The room that is left holds a full message each time.
+        let event = pair.pass(&pattern(length));
+        assert_eq!((event.op, event.offset, event.length), (op, offset, length));
+        assert_eq!(event.is_last(), number == 4);
+        assert_eq!(pair.b.counts(Queue::MessageReceive), (1, 0, number, 0));
+        assert_eq!(pair.a.counts(Queue::MessageSend), (number, 0, number, 0));
+        kept.push(event);
+        assert_eq!(kept[0].sender.as_ref().unwrap().references() as u64, number);
+        offset += length;
+    }
+    assert_eq!(pair.b.tm.in_flight(), 0);
+}
+
+/// MT-65: the first message is larger than a segment; a second buffer takes over where the first ends.
+#[test]
+fn a_second_buffer_takes_over_after_the_most_messages() {
+    let pair = pair();
+    let full = 3 * SEGMENT;
+    let receive = Receive { min_receive_size: full, max_messages: 2 };
+    let ops = [(); 2].map(|()| pair.b.tm.receive(segments(&pair.b, 6), receive, None).unwrap());
+    take_over(&pair, ops, [SEGMENT + 1, full]);
+}
+
+/// MT-66: eight messages were allowed, but less room than the smallest message needs is left after two.
+#[test]
+fn a_buffer_ends_when_little_room_is_left() {
+    let pair = pair();
+    let op = pair.b.receive(2500, Receive { min_receive_size: 1000, max_messages: 8 });
+    for (offset, last) in [(0, false), (900, true)] {
+        let event = pair.pass(&pattern(900));
+        assert_eq!((event.op, event.offset, event.is_last()), (op, offset, last));
+    }
+    assert_eq!(pair.b.counts(Queue::MessageReceive), (1, 0, 2, 0));
+}
+
+/// MT-67: the same with messages larger than a segment.
+#[test]
+fn a_second_buffer_takes_over_when_little_room_is_left() {
+    let pair = pair();
+    let length = SEGMENT + SEGMENT / 2;
+    let receive = Receive { min_receive_size: 2 * SEGMENT, max_messages: 8 };
+    let ops = [(); 2].map(|()| pair.b.tm.receive(segments(&pair.b, 4), receive, None).unwrap());
+    take_over(&pair, ops, [length, length]);
+}
+
+/// MT-69: a message that no buffer waits for has left all the same, and nobody has failed.
+#[test]
+fn a_message_without_a_buffer_has_left() {
+    let pair = pair();
+    pair.send(b"hello");
+    assert_eq!(pair.a.counts(Queue::MessageSend), (1, 0, 1, 0));
+    assert_eq!(pair.b.counts(Queue::MessageReceive).0, 0);
+    assert!(!pair.b.tm.pending());
+    // The next one finds the buffer that is posted now.
+    pair.b.receive_one(64);
+    pair.pass(b"again");
+}
+
+/// MT-71: neither does one to a transfer machine that does not exist fail; the end point counts one again.
+#[test]
+fn a_message_to_nobody_has_left() {
+    let pair = pair();
+    let nobody = pair.a.tm.end_point(&wanted(&pair.world, 1, "1")).unwrap();
+    let op = pair.a.tm.send(pair.a.filled(b"hello"), 5, &nobody, HUNG).unwrap();
+    assert_eq!(nobody.references(), 2);
+    assert_eq!(pair.a.end_of(op).status, Ok(()));
+    assert_eq!(nobody.references(), 1);
+    assert_eq!(pair.a.counts(Queue::MessageSend), (1, 0, 1, 0));
+}
+
+/// Lengths that cannot be are refused, and nothing is in flight (the preconditions of motr-transport 2.6.2).
+#[test]
+fn what_cannot_be_sent_or_received_is_refused_with_its_buffer() {
+    let pair = pair();
+    let to = pair.a.knows(&pair.b);
+    for length in [0, 65] {
+        let refused = pair.a.tm.send(pair.a.empty(64), length, &to, None).expect_err("no such length");
+        assert_eq!((refused.error.errno(), refused.buffer.len()), (Errno::EINVAL, 64));
+    }
+    for (min_receive_size, max_messages) in [(0, 1), (65, 1), (64, 0)] {
+        let receive = Receive { min_receive_size, max_messages };
+        let refused = pair.a.tm.receive(pair.a.empty(64), receive, None).expect_err("it cannot be");
+        assert_eq!((refused.error.errno(), refused.buffer.len()), (Errno::EINVAL, 64));
+    }
+    assert_eq!(pair.a.tm.in_flight(), 0);
+}
+
+const SEGMENT: usize = 512;
+
+/// A buffer of so many segments, each in memory of its own.
+fn segments(side: &Side, count: usize) -> nlx::Buffer {
+    let fragments = (0..count).map(|_| IoVec::whole(Region::heap(SEGMENT).unwrap()).fragments()[0].clone());
+    side.domain.register(IoVec::new(fragments.collect::<Vec<_>>()).unwrap()).unwrap()
+}
+
+/// Messages of these lengths fill one buffer after the other.
+fn take_over(pair: &Pair, ops: [nlx::OpId; 2], lengths: [usize; 2]) {
+    for op in ops {
+        let mut offset = 0;
+        for (length, last) in lengths.into_iter().zip([false, true]) {
+            let event = pair.pass(&pattern(length));
+            assert_eq!((event.op, event.offset, event.is_last()), (op, offset, last));
+            offset += length;
+        }
+    }
+    assert_eq!(pair.b.counts(Queue::MessageReceive), (2, 0, 4, 0));
+}

@@ -1,0 +1,23 @@
+//! Over the simulated network, in virtual time.
+
+use crate::bed::{Pair, World, partitions_of};
+
+fn world() -> World {
+    World::simulated(partitions_of(module_path!()))
+}
+
+fn pair() -> Pair {
+    Pair::on(world())
+}
+
+mod bulk;
+mod end_points;
+mod life;
+mod messages;
+mod pings;
+mod statistics;
+mod stopping;
+mod taking;
+mod timeouts;
+mod gone;
+mod trouble;

@@ -1,0 +1,77 @@
+//! Counters.
+
+use std::time::Duration;
+
+use nlx::{Event, Queue, QueueStatistics};
+
+use super::pair;
+use crate::bed::*;
+
+const LENGTH: usize = 1000;
+
+/// MT-102, MT-106, MT-107: an operation of each queue, then its counters; reading them all takes them to 0 if that is wanted.
+#[test]
+fn each_queue_counts_its_own() {
+    let Pair { a, b, world: _world } = &pair();
+    let one_of_each = || {
+        a.receive_one(LENGTH);
+        let (_, receives) = a.tm.passive_receive(a.empty(LENGTH), HUNG).unwrap();
+        let (_, sends) = a.tm.passive_send(a.filled(&pattern(LENGTH)), LENGTH, HUNG).unwrap();
+        b.send(a, &pattern(LENGTH));
+        b.tm.active_send(b.filled(&pattern(LENGTH)), LENGTH, &receives, HUNG).unwrap();
+        b.tm.active_receive(b.empty(LENGTH), &sends, HUNG).unwrap();
+        [a, b].map(|side| [(); 3].map(|()| side.next()))
+    };
+    let first = one_of_each();
+    for events in &first {
+        assert!(events.iter().all(|event| event.status.is_ok() && event.length == LENGTH && event.is_last()));
+    }
+    for (side, events) in [a, b].into_iter().zip(&first) {
+        let counters = side.tm.statistics();
+        for event in events {
+            assert_eq!(counters[event.queue.index()], counted(std::slice::from_ref(event)), "{:?}", event.queue);
+        }
+        let others = counters.iter().filter(|counters| **counters == QueueStatistics::default()).count();
+        assert_eq!(others, 3);
+    }
+    drop(first);
+    let second = one_of_each();
+    for (side, events) in [a, b].into_iter().zip(&second) {
+        let before = side.tm.statistics();
+        assert_eq!(side.tm.take_statistics(), before);
+        for event in events {
+            let counters = before[event.queue.index()];
+            assert_eq!((counters.adds, counters.successes, counters.bytes), (2, 2, 2 * LENGTH as u64));
+            assert!(counters.time_in_queue >= event.after);
+        }
+        assert_eq!(side.tm.statistics(), [QueueStatistics::default(); Queue::COUNT]);
+    }
+}
+
+/// MT-106: a cancel and a timeout are failures; no bytes are counted for them; only the one is a cancel.
+#[test]
+fn failures_are_counted_apart() {
+    let Pair { a, .. } = &pair();
+    let op = a.receive_one(64);
+    a.cancel(op);
+    let op = a.tm.receive(a.empty(64), one(64), SOON).unwrap();
+    a.end_of(op);
+    assert_eq!(a.counts(Queue::MessageReceive), (2, 1, 0, 2));
+    let counters = a.tm.statistics()[Queue::MessageReceive.index()];
+    assert_eq!((counters.bytes, counters.bytes_max), (0, 0));
+    assert!(counters.time_in_queue > Duration::ZERO);
+}
+
+/// What the counters of a queue say when these were its events, each its operation's only one.
+fn counted(events: &[Event]) -> QueueStatistics {
+    let bytes = || events.iter().map(|event| event.length as u64);
+    QueueStatistics {
+        adds: events.len() as u64,
+        cancels: 0,
+        successes: events.iter().filter(|event| event.status.is_ok()).count() as u64,
+        failures: events.iter().filter(|event| event.status.is_err()).count() as u64,
+        time_in_queue: events.iter().map(|event| event.after).sum(),
+        bytes: bytes().sum(),
+        bytes_max: bytes().max().unwrap_or(0),
+    }
+}

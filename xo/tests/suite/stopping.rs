@@ -1,0 +1,122 @@
+//! Stopping, with everything in flight.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use nlx::{Descriptor, Errno, Event, OpId, Queue, TmState};
+
+use super::pair;
+use crate::bed::*;
+
+const LENGTH: usize = 1000;
+
+/// MT-238, MT-239: with abort, an operation of each queue ends; its buffer is given back after the stop, and the address is
+/// free.
+#[test]
+fn a_stop_with_abort_ends_operations_of_all_queues() {
+    let pair = pair();
+    let ops = of_each_queue(&pair, None);
+    assert_eq!((pair.a.tm.state(), pair.a.tm.in_flight()), (TmState::Started, Queue::COUNT));
+    pair.a.tm.stop(true, HUNG).unwrap();
+    assert_eq!((pair.a.tm.state(), pair.a.tm.in_flight()), (TmState::Stopped, 0));
+    let events = all_that_is_left(&pair.a);
+    assert_eq!(events.iter().map(|event| event.op).collect::<HashSet<_>>(), HashSet::from(ops));
+    for event in &events {
+        // What leaves by itself may have left.
+        let left = matches!(event.queue, Queue::MessageSend | Queue::ActiveBulkSend) && event.status.is_ok();
+        assert!(left || event.status == Err(Errno::ECANCELED), "{event:?}");
+        assert!(event.is_last());
+    }
+    for queue in [Queue::MessageReceive, Queue::PassiveBulkReceive, Queue::PassiveBulkSend] {
+        assert_eq!(pair.a.counts(queue), (1, 1, 0, 1));
+    }
+    let again = begin(&pair.a.domain, &pair.a.tm.address().to_string()).unwrap();
+    assert_eq!(again.address(), pair.a.tm.address());
+}
+
+/// MT-238: without abort a stop waits until each has ended by itself; here, timed out.
+#[test]
+fn a_stop_without_abort_waits_for_the_timeouts() {
+    let pair = pair();
+    let ops = of_each_queue(&pair, SOON);
+    pair.a.tm.stop(false, HUNG).unwrap();
+    let events = all_that_is_left(&pair.a);
+    assert_eq!(events.iter().map(|event| event.op).collect::<HashSet<_>>(), HashSet::from(ops));
+    for event in &events {
+        let left = matches!(event.queue, Queue::MessageSend | Queue::ActiveBulkSend) && event.status.is_ok();
+        assert!(left || event.status == Err(Errno::ETIMEDOUT), "{event:?}");
+    }
+}
+
+/// MT-238: a stop that did not end in time goes on; it refuses what is new, gives what ends, and is stopped again.
+#[test]
+fn a_stop_is_stopped_again_from_stopping() {
+    let pair = pair();
+    let op = pair.a.receive_one(64);
+    for _ in 0..2 {
+        let error = pair.a.tm.stop(false, Some(Duration::from_millis(1))).unwrap_err();
+        assert_eq!((error.errno(), pair.a.tm.state()), (Errno::ETIMEDOUT, TmState::Stopping));
+        let refused = pair.a.tm.receive(pair.a.empty(64), one(64), None).expect_err("it is stopping");
+        assert_eq!(refused.error.errno(), Errno::ESHUTDOWN);
+        assert_eq!(pair.a.tm.end_point("0@lo:12345:31:1").unwrap_err().errno(), Errno::ESHUTDOWN);
+    }
+    // What is cancelled by hand is given as ever.
+    pair.a.cancel(op);
+    pair.a.tm.stop(false, HUNG).unwrap();
+    pair.a.tm.stop(true, HUNG).unwrap();
+    assert_eq!(pair.a.tm.wait(HUNG).unwrap_err().errno(), Errno::ESHUTDOWN);
+}
+
+/// MT-238, MT-239: what is dropped with everything in flight leaves nothing behind: its buffers can be used no more, but its
+/// address can.
+#[test]
+fn what_is_dropped_with_everything_in_flight_is_gone() {
+    let pair = pair();
+    of_each_queue(&pair, None);
+    let Pair { a: Side { tm, domain }, b, world } = pair;
+    let address = tm.address();
+    drop(tm);
+    let tm = begin(&domain, &address.to_string()).unwrap();
+    let pair = Pair { a: Side { tm, domain }, b, world };
+    // A message of before may have found a buffer of now.
+    pair.b.tm.stop(true, HUNG).unwrap();
+    let Pair { a, b, world } = pair;
+    drop(b);
+    let pair = Pair { b: Side::on(&world, 1, "77"), a, world };
+    pair.b.receive_one(64);
+    pair.pass(b"as if nothing had been");
+}
+
+/// An operation of each queue of `a`; those that need `b` ask for what nobody gives.
+fn of_each_queue(pair: &Pair, timeout: Option<Duration>) -> [OpId; Queue::COUNT] {
+    let Pair { a, b, .. } = pair;
+    let stale = |offer: (OpId, Descriptor)| {
+        b.cancel(offer.0);
+        offer.1
+    };
+    let sends = stale(b.tm.passive_send(b.empty(LENGTH), LENGTH, None).unwrap());
+    let receives = stale(b.tm.passive_receive(b.empty(LENGTH), None).unwrap());
+    let buffer = || a.empty(LENGTH);
+    [
+        a.tm.receive(buffer(), one(LENGTH), timeout).unwrap(),
+        a.tm.passive_receive(buffer(), timeout).unwrap().0,
+        a.tm.passive_send(buffer(), LENGTH, timeout).unwrap().0,
+        a.tm.active_receive(buffer(), &sends, timeout).unwrap(),
+        a.tm.active_send(buffer(), LENGTH, &receives, timeout).unwrap(),
+        a.tm.send(buffer(), LENGTH, &a.knows(b), timeout).unwrap(),
+    ]
+}
+
+/// The events that a stopped transfer machine still gives.
+fn all_that_is_left(side: &Side) -> Vec<Event> {
+    let mut events = Vec::new();
+    loop {
+        match side.tm.take() {
+            Ok(event) => events.push(event.expect("there are no gaps")),
+            Err(error) => {
+                assert_eq!(error.errno(), Errno::ESHUTDOWN);
+                return events;
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Events taken by the client's own thread.
+
+use std::time::Duration;
+
+use nlx::{Errno, Queue, Receive};
+
+use super::{pair, world};
+use crate::bed::*;
+
+/// MT-83, MT-109, MT-110: with nothing to do nothing is pending, polling and waiting bring nothing.
+#[test]
+fn nothing_comes_of_nothing() {
+    let Pair { a, .. } = &pair();
+    assert!(!a.tm.pending());
+    assert!(a.tm.take().unwrap().is_none());
+    assert!(a.tm.poll().unwrap().is_none());
+    for timeout in [Duration::ZERO, Duration::from_millis(1)] {
+        assert!(a.tm.wait(Some(timeout)).unwrap().is_none());
+    }
+    assert!(!a.tm.pending());
+}
+
+/// MT-84: four messages into one buffer: nobody takes them while the sends end; they are pending however often one asks,
+/// and all are had without a look at the network.
+#[test]
+fn messages_wait_until_they_are_taken() {
+    let pair = pair();
+    let lengths = [100, 200, 300, 400];
+    let op = pair.b.receive(1 << 16, Receive { min_receive_size: 400, max_messages: 4 });
+    lengths.iter().for_each(|&length| pair.send(&pattern(length)));
+    let mut offset = 0;
+    for (number, length) in lengths.into_iter().enumerate() {
+        pair.until_pending();
+        for _ in 0..3 {
+            assert!(pair.b.tm.pending());
+        }
+        let event = pair.b.tm.take().unwrap().expect("it is pending");
+        assert_eq!((event.op, event.offset, event.is_last()), (op, offset, number == 3));
+        assert_eq!(event.message.as_deref(), Some(&pattern(length)[..]));
+        assert_eq!(event.sender.unwrap().address(), pair.a.tm.address());
+        offset += length;
+    }
+    assert!(!pair.b.tm.pending());
+    assert_eq!(pair.b.counts(Queue::MessageReceive), (1, 0, 4, 0));
+}
+
+/// MT-110: waiting threads are woken by what another brings about; each event is given once, and the end to all.
+#[test]
+fn waiting_threads_share_the_events() {
+    let Pair { a, b, world: _world } = &Pair::on(world().with_threads());
+    let count = 64;
+    b.receive(1 << 16, Receive { min_receive_size: 64, max_messages: count });
+    let mut taken: Vec<u8> = std::thread::scope(|scope| {
+        let waiters = [(); 3].map(|()| scope.spawn(|| until_stopped(b)));
+        for number in 0..count as u8 {
+            let op = a.send(b, &[number]);
+            assert_eq!(a.end_of(op).status, Ok(()));
+        }
+        waiters.into_iter().flat_map(|waiter| waiter.join().unwrap()).collect()
+    });
+    taken.sort();
+    assert!(taken.into_iter().eq(0..count as u8));
+}
+
+/// Takes messages of one byte. Whoever has the last one stops the transfer machine.
+fn until_stopped(side: &Side) -> Vec<u8> {
+    let mut taken = Vec::new();
+    loop {
+        match side.tm.wait(HUNG) {
+            Ok(event) => {
+                let event = event.expect("it hangs");
+                taken.push(event.message.as_ref().unwrap()[0]);
+                if event.is_last() {
+                    side.tm.stop(false, HUNG).unwrap();
+                }
+            }
+            Err(error) => {
+                assert_eq!(error.errno(), Errno::ESHUTDOWN);
+                return taken;
+            }
+        }
+    }
+}

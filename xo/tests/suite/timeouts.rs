@@ -1,0 +1,98 @@
+//! Timeouts.
+
+use std::time::Duration;
+
+use nlx::{Errno, Queue, Receive};
+
+use super::pair;
+use crate::bed::*;
+
+const HOUR: Option<Duration> = Some(Duration::from_secs(3600));
+
+/// MT-85, MT-99: each passive queue: late, but not early; counted as a failure and not as a cancel; and a buffer with a
+/// timeout that has passed is as good as before.
+#[test]
+fn what_nobody_completes_times_out() {
+    let Pair { a, .. } = &pair();
+    let start = [
+        |side: &Side, buffer, timeout| side.tm.receive(buffer, one(64), timeout),
+        |side: &Side, buffer, timeout| side.tm.passive_receive(buffer, timeout).map(|(op, _)| op),
+        |side: &Side, buffer, timeout| side.tm.passive_send(buffer, 1, timeout).map(|(op, _)| op),
+    ];
+    for start in start {
+        let refused = start(a, a.empty(64), Some(Duration::ZERO)).expect_err("it is too late");
+        assert_eq!(refused.error.errno(), Errno::ETIME);
+        let op = start(a, refused.buffer, SOON).unwrap();
+        let event = a.end_of(op);
+        assert_eq!((event.status, event.length), (Err(Errno::ETIMEDOUT), 0));
+        assert!(event.after >= SOON.unwrap());
+        assert_eq!(a.counts(event.queue), (1, 0, 0, 1));
+        assert!(a.tm.statistics()[event.queue.index()].time_in_queue >= SOON.unwrap());
+        // The timeout was the operation's, not the buffer's.
+        let again = start(a, event.buffer.unwrap(), None).unwrap();
+        assert!(a.tm.wait(SOON).unwrap().is_none());
+        a.cancel(again);
+    }
+}
+
+/// MT-86: two at the same time on one queue: both, and their times add up.
+#[test]
+fn two_time_out_at_the_same_time() {
+    let Pair { a, .. } = &pair();
+    let mut ops = [(); 2].map(|()| a.tm.receive(a.empty(64), one(64), SOON).unwrap());
+    let mut ended = ops.map(|_| {
+        let event = a.next();
+        assert_eq!(event.status, Err(Errno::ETIMEDOUT));
+        event.op
+    });
+    ops.sort();
+    ended.sort();
+    assert_eq!(ended, ops);
+    assert_eq!(a.counts(Queue::MessageReceive), (2, 0, 0, 2));
+    assert!(a.tm.statistics()[Queue::MessageReceive.index()].time_in_queue >= 2 * SOON.unwrap());
+}
+
+/// MT-87: only what has a timeout expires, the earliest first.
+#[test]
+fn only_what_has_a_timeout_expires() {
+    let Pair { a, .. } = &pair();
+    let receive = |timeout| a.tm.receive(a.empty(64), one(64), timeout).unwrap();
+    let (never, late, soon) = (receive(None), receive(HOUR), receive(SOON));
+    assert_eq!(a.end_of(soon).status, Err(Errno::ETIMEDOUT));
+    assert_eq!(a.tm.in_flight(), 2);
+    a.cancel(never);
+    a.cancel(late);
+}
+
+/// MT-88, MT-240: what ends in time does not time out; nor does what has messages time out without their having been told.
+#[test]
+fn success_comes_before_the_timeout() {
+    let pair = pair();
+    pair.b.tm.receive(pair.b.empty(64), one(64), HOUR).unwrap();
+    pair.pass(b"in time");
+    assert!(pair.b.tm.wait(SOON).unwrap().is_none());
+    let several = Receive { min_receive_size: 64, max_messages: 10 };
+    let op = pair.b.tm.receive(pair.b.empty(640), several, Some(Duration::from_millis(200))).unwrap();
+    pair.send(b"before the end");
+    let first = pair.b.next();
+    assert_eq!(first.op, op);
+    // On a slow day it has timed out before.
+    if !first.is_last() {
+        assert_eq!(first.message.as_deref(), Some(&b"before the end"[..]));
+        assert_eq!(pair.b.end_of(op).status, Err(Errno::ETIMEDOUT));
+    }
+}
+
+/// MT-241: an active receive to which nobody answers ends at its timeout; its memory was never touched.
+#[test]
+fn an_active_receive_without_an_answer_times_out() {
+    let Pair { a, b, world: _world } = &pair();
+    let (op, sends) = a.tm.passive_send(a.filled(&pattern(1000)), 1000, None).unwrap();
+    a.cancel(op);
+    let active = b.tm.active_receive(b.empty(1000), &sends, SOON).unwrap();
+    let event = b.end_of(active);
+    assert_eq!(event.status, Err(Errno::ETIMEDOUT));
+    assert!(event.after >= SOON.unwrap());
+    assert!(event.buffer.unwrap().read().unwrap().iter().all(|&byte| byte == 0));
+    assert_eq!(b.counts(Queue::ActiveBulkReceive), (1, 0, 0, 1));
+}

@@ -1,0 +1,95 @@
+//! What a network does to those who ask too much of each other.
+
+use nlx::{Errno, Queue, Receive};
+
+use super::{pair, world};
+use crate::bed::*;
+
+/// MT-193: a message to a transfer machine that is not started has left; what it is started with later is not it.
+#[test]
+fn a_message_to_a_machine_that_is_not_started_is_gone() {
+    let world = world();
+    let a = Side::on(&world, 0, "*");
+    let to = a.tm.end_point(&wanted(&world, 1, "9")).unwrap();
+    let op = a.tm.send(a.filled(b"too early"), 9, &to, HUNG).unwrap();
+    assert_eq!(a.end_of(op).status, Ok(()));
+    let late = Side::on(&world, 1, "9");
+    late.receive_one(64);
+    let op = a.tm.send(a.filled(b"in time"), 7, &to, HUNG).unwrap();
+    assert_eq!(a.end_of(op).status, Ok(()));
+    assert_eq!(late.next().message.as_deref(), Some(&b"in time"[..]));
+}
+
+/// MT-195: a message longer than what a buffer takes leaves it alone, and shorter ones find it.
+#[test]
+fn a_message_that_is_too_long_leaves_the_buffer_alone() {
+    let pair = pair();
+    let op = pair.b.receive(400, Receive { min_receive_size: 200, max_messages: 2 });
+    pair.send(&pattern(201));
+    let event = pair.pass(&pattern(200));
+    assert_eq!((event.op, event.is_last()), (op, false));
+    pair.send(&pattern(401));
+    assert!(pair.pass(&pattern(10)).is_last());
+    assert_eq!(pair.b.counts(Queue::MessageReceive), (1, 0, 2, 0));
+}
+
+/// MT-240: a receive buffer that has taken messages is cancelled: what it took stays, the rest goes elsewhere.
+#[test]
+fn a_buffer_with_messages_is_cancelled() {
+    let pair = pair();
+    let several = Receive { min_receive_size: 64, max_messages: 10 };
+    let first = pair.b.receive(640, several);
+    let event = pair.pass(b"one");
+    assert!(!event.is_last());
+    assert!(pair.b.tm.cancel(first));
+    let end = pair.b.end_of(first);
+    assert_eq!((end.status, end.length, end.message.is_none()), (Err(Errno::ECANCELED), 0, true));
+    // The bytes of a message outlive its operation, and keep the buffer from being posted again.
+    let refused = pair.b.tm.receive(end.buffer.unwrap(), several, None).expect_err("it is lent out");
+    assert_eq!((refused.error.errno(), event.message.as_deref()), (Errno::EBUSY, Some(&b"one"[..])));
+    drop(event);
+    let second = pair.b.tm.receive(refused.buffer, several, None).unwrap();
+    assert_eq!(pair.pass(b"two").op, second);
+}
+
+/// MT-244: what an event brings is used at once: the same buffer again, another one, and another is cancelled.
+#[test]
+fn between_two_events_anything_is_started_and_cancelled() {
+    let pair = pair();
+    let mut doomed = pair.b.tm.passive_receive(pair.b.empty(64), None).unwrap().0;
+    pair.b.receive_one(64);
+    for round in 0..32_u8 {
+        pair.send(&[round]);
+        let event = pair.b.next();
+        assert_eq!(event.message.as_deref(), Some(&[round][..]));
+        drop(event.message);
+        pair.b.tm.receive(event.buffer.unwrap(), one(64), None).unwrap();
+        let next = pair.b.tm.passive_receive(pair.b.empty(64), None).unwrap().0;
+        assert!(pair.b.tm.cancel(doomed));
+        pair.b.tm.cancel(doomed);
+        assert_eq!(pair.b.end_of(doomed).status, Err(Errno::ECANCELED));
+        assert!(!pair.b.tm.cancel(doomed));
+        doomed = next;
+    }
+    assert_eq!(pair.b.counts(Queue::MessageReceive), (33, 0, 32, 0));
+}
+
+/// MT-243: without room for its events an operation is refused with its buffer; there is room again when another ends.
+#[test]
+fn an_operation_without_room_for_its_events_is_refused() {
+    let world = world();
+    let domain = world.domain(0);
+    let options = nlx::TmOptions::default().events_max(4);
+    let tm = domain.transfer_machine(&wanted(&world, 0, "*"), options).unwrap();
+    let a = Side { tm, domain };
+    let three = Receive { min_receive_size: 1, max_messages: 3 };
+    let first = a.receive(64, three);
+    let refused = a.tm.receive(a.empty(64), three, HUNG).expect_err("there is room for one more");
+    assert_eq!((refused.error.errno(), a.tm.in_flight()), (Errno::ENOMEM, 1));
+    let (other, _) = a.tm.passive_receive(a.empty(64), None).unwrap();
+    a.cancel(first);
+    let again = a.tm.receive(refused.buffer, three, HUNG).unwrap();
+    a.cancel(again);
+    a.cancel(other);
+    assert_eq!(a.counts(Queue::MessageReceive), (2, 2, 0, 2));
+}
