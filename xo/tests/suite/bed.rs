@@ -1,5 +1,6 @@
 //! What a test stands on.
 
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use nlx::{Buffer, Descriptor, Domain, EndPoint, Errno, Event, OpId, Queue, Receive, TmOptions, TransferMachine};
@@ -21,16 +22,12 @@ pub(crate) const fn one(bytes: usize) -> Receive {
     Receive { min_receive_size: bytes, max_messages: 1 }
 }
 
-/// The number at the end of a module's name.
-pub(crate) const fn partitions_of(module: &str) -> usize {
-    let name = module.as_bytes();
-    (name[name.len() - 1] - b'0') as usize
-}
-
 /// A transfer machine and its domain.
 pub(crate) struct Side {
     pub(crate) tm: TransferMachine,
     pub(crate) domain: Domain,
+    /// What its callbacks were given, if it has callbacks.
+    pub(crate) called: Option<Receiver<Event>>,
 }
 
 /// Two transfer machines that reach each other. They end before the world does.
@@ -64,6 +61,15 @@ impl Pair {
         event
     }
 
+    /// What `a` has sent to the other place so far has arrived, and found its buffer or none.
+    pub(crate) fn settle(&self) {
+        let witness = Side::on(&self.world, 1, "*");
+        witness.receive_one(1);
+        let op = self.a.send(&witness, &[0]);
+        assert_eq!(self.a.end_of(op).status, Ok(()));
+        assert_eq!(witness.next().length, 1);
+    }
+
     /// `b` has an event, which stays where it is. `a` drives, and has none.
     pub(crate) fn until_pending(&self) {
         let start = Instant::now();
@@ -76,9 +82,20 @@ impl Pair {
 
 impl Side {
     pub(crate) fn on(world: &World, place: usize, id: &str) -> Side {
-        let domain = world.domain(place);
-        let tm = begin(&domain, &wanted(world, place, id)).unwrap();
-        Side { tm, domain }
+        let (domain, address) = (world.domain(place), wanted(world, place, id));
+        if world.is_called() {
+            let (tell, called) = channel();
+            let builder = domain.machine().callbacks(move |_, event| drop(tell.send(event)));
+            let tm = builder.start(&address).unwrap();
+            return Side { tm, domain, called: Some(called) };
+        }
+        let tm = begin(&domain, &address).unwrap();
+        Side::of(tm, domain)
+    }
+
+    /// A transfer machine whose events are waited for.
+    pub(crate) fn of(tm: TransferMachine, domain: Domain) -> Side {
+        Side { tm, domain, called: None }
     }
 
     pub(crate) fn empty(&self, bytes: usize) -> Buffer {
@@ -112,7 +129,37 @@ impl Side {
 
     /// The next event, however long it takes.
     pub(crate) fn next(&self) -> Event {
-        self.tm.wait(HUNG).unwrap().expect("it hangs")
+        match &self.called {
+            Some(called) => called.recv_timeout(HUNG.unwrap()).expect("it hangs"),
+            None => self.tm.wait(HUNG).unwrap().expect("it hangs"),
+        }
+    }
+
+    /// No event comes for a while.
+    pub(crate) fn has_nothing(&self) {
+        match &self.called {
+            Some(called) => assert_eq!(called.recv_timeout(SOON.unwrap()).err(), Some(RecvTimeoutError::Timeout)),
+            None => assert!(self.tm.wait(SOON).unwrap().is_none()),
+        }
+    }
+
+    /// The events that are left after a stop; there are none to come.
+    pub(crate) fn rest(&self) -> Vec<Event> {
+        if let Some(called) = &self.called {
+            let rest = called.try_iter().collect();
+            assert_eq!(called.try_recv().err(), Some(TryRecvError::Disconnected), "the callback lives");
+            return rest;
+        }
+        let mut rest = Vec::new();
+        loop {
+            match self.tm.wait(HUNG) {
+                Ok(event) => rest.push(event.expect("there are no gaps")),
+                Err(error) => {
+                    assert_eq!(error.errno(), Errno::ESHUTDOWN);
+                    return rest;
+                }
+            }
+        }
     }
 
     /// The last event of this operation, which is the next to come.

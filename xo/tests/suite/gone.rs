@@ -1,6 +1,7 @@
 //! Nodes that are gone.
 
-use nlx::{Errno, OpId, Queue, Refused};
+use nlx::{Address, Descriptor, Errno, Nid, OpId, Queue, Refused};
+use nlx_core::PassiveBuffer;
 
 use super::pair;
 use crate::bed::*;
@@ -39,10 +40,57 @@ fn fails(side: &Side, start: impl Fn() -> Result<OpId, Refused>) {
         match event.status {
             Ok(()) => assert_ne!(event.queue, Queue::ActiveBulkReceive, "nobody answers"),
             Err(errno) => {
-                assert!(matches!(errno, Errno::ECONNREFUSED | Errno::ECONNRESET | Errno::EHOSTUNREACH), "{errno}");
+                assert!(matches!(errno, Errno::ECONNREFUSED | Errno::ECONNRESET | Errno::EHOSTUNREACH | Errno::EPIPE), "{errno}");
                 assert_eq!(event.length, 0);
                 return;
             }
         }
     }
+}
+
+/// MT-241, MT-238: what is asked of a node that never says a word ends at its timeout; or with the stop.
+#[test]
+fn what_is_asked_of_a_node_that_says_nothing_times_out_or_is_stopped() {
+    let pair = pair();
+    let (offer, sends) = pair.b.tm.passive_send(pair.b.empty(100), 100, None).unwrap();
+    let (other, receives) = pair.b.tm.passive_receive(pair.b.empty(100), None).unwrap();
+    pair.b.cancel(offer);
+    pair.b.cancel(other);
+    let silent = pair.world.silent().expect("there are two nodes");
+    let [sends, receives] = [sends, receives].map(|offer| redirected(&offer, silent.nid));
+    let a = &pair.a;
+    let to = a.tm.end_point(&format!("{}:12345:{PORTAL}:1", silent.nid)).unwrap();
+    let start = |timeout| {
+        [
+            a.tm.send(a.empty(100), 100, &to, timeout).unwrap(),
+            a.tm.active_send(a.empty(100), 100, &receives, timeout).unwrap(),
+            a.tm.active_receive(a.empty(100), &sends, timeout).unwrap(),
+        ]
+    };
+    let mut ops = start(SOON);
+    let mut ended = ops.map(|_| {
+        let event = a.next();
+        let left = event.queue != Queue::ActiveBulkReceive && event.status.is_ok();
+        assert!(left || event.status == Err(Errno::ETIMEDOUT), "{event:?}");
+        event.op
+    });
+    ops.sort();
+    ended.sort();
+    assert_eq!(ended, ops);
+
+    start(None);
+    a.tm.stop(true, HUNG).unwrap();
+    let rest = a.rest();
+    assert_eq!(rest.len(), 3);
+    for event in &rest {
+        let left = event.queue != Queue::ActiveBulkReceive && event.status.is_ok();
+        assert!(left || event.status == Err(Errno::ECANCELED), "{event:?}");
+    }
+}
+
+/// The same offer, of another node.
+fn redirected(offer: &Descriptor, nid: Nid) -> Descriptor {
+    let passive = offer.for_active_receive(u64::MAX).or_else(|_| offer.for_active_send(1)).unwrap();
+    let address = Address { nid, ..passive.address };
+    Descriptor::encode(&PassiveBuffer { address, ..passive }).unwrap()
 }

@@ -1,8 +1,9 @@
 //! Transfer machines on every network they work on, with one, two and four CPU partitions.
 //!
 //! Each test is compiled once for each network and number of partitions, which are the name of its first module:
-//! `sim_2::messages::…` runs over the simulated network with two partitions. A test of the modules says by `MT-n` which row
-//! of the inventory of Motr's tests it is.
+//! `sim_2::messages::…` runs over the simulated network with two partitions. With `called_` before it, the events come by
+//! callbacks on event threads instead of being waited for. A test says by `MT-n` which row of the inventory of Motr's tests
+//! it is.
 //!
 //! | network | what it is | who drives |
 //! | --- | --- | --- |
@@ -18,21 +19,27 @@
 
 mod bed;
 
-#[path = "lo.rs"]
+#[path = "one_node_called.rs"]
+mod called_lo_2;
+#[path = "two_nodes_called.rs"]
+mod called_sim_2;
+#[path = "two_nodes_called.rs"]
+mod called_tcp_2;
+#[path = "one_node.rs"]
 mod lo_1;
-#[path = "lo.rs"]
+#[path = "one_node.rs"]
 mod lo_2;
-#[path = "lo.rs"]
+#[path = "one_node.rs"]
 mod lo_4;
-#[path = "sim.rs"]
+#[path = "two_nodes.rs"]
 mod sim_1;
-#[path = "sim.rs"]
+#[path = "two_nodes.rs"]
 mod sim_2;
-#[path = "sim.rs"]
+#[path = "two_nodes.rs"]
 mod sim_4;
-#[path = "tcp.rs"]
+#[path = "two_nodes.rs"]
 mod tcp_1;
-#[path = "tcp.rs"]
+#[path = "two_nodes.rs"]
 mod tcp_2;
-#[path = "tcp.rs"]
+#[path = "two_nodes.rs"]
 mod tcp_4;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use nlx::{Descriptor, Errno, Event, OpId, Queue, TmState};
+use nlx::{Descriptor, Errno, OpId, Queue, TmState};
 
 use super::pair;
 use crate::bed::*;
@@ -16,10 +16,11 @@ const LENGTH: usize = 1000;
 fn a_stop_with_abort_ends_operations_of_all_queues() {
     let pair = pair();
     let ops = of_each_queue(&pair, None);
-    assert_eq!((pair.a.tm.state(), pair.a.tm.in_flight()), (TmState::Started, Queue::COUNT));
+    assert_eq!(pair.a.tm.state(), TmState::Started);
+    assert!(pair.a.tm.in_flight() == Queue::COUNT || pair.world.is_called());
     pair.a.tm.stop(true, HUNG).unwrap();
     assert_eq!((pair.a.tm.state(), pair.a.tm.in_flight()), (TmState::Stopped, 0));
-    let events = all_that_is_left(&pair.a);
+    let events = pair.a.rest();
     assert_eq!(events.iter().map(|event| event.op).collect::<HashSet<_>>(), HashSet::from(ops));
     for event in &events {
         // What leaves by itself may have left.
@@ -40,7 +41,7 @@ fn a_stop_without_abort_waits_for_the_timeouts() {
     let pair = pair();
     let ops = of_each_queue(&pair, SOON);
     pair.a.tm.stop(false, HUNG).unwrap();
-    let events = all_that_is_left(&pair.a);
+    let events = pair.a.rest();
     assert_eq!(events.iter().map(|event| event.op).collect::<HashSet<_>>(), HashSet::from(ops));
     for event in &events {
         let left = matches!(event.queue, Queue::MessageSend | Queue::ActiveBulkSend) && event.status.is_ok();
@@ -64,7 +65,7 @@ fn a_stop_is_stopped_again_from_stopping() {
     pair.a.cancel(op);
     pair.a.tm.stop(false, HUNG).unwrap();
     pair.a.tm.stop(true, HUNG).unwrap();
-    assert_eq!(pair.a.tm.wait(HUNG).unwrap_err().errno(), Errno::ESHUTDOWN);
+    assert!(pair.a.rest().is_empty());
 }
 
 /// MT-238, MT-239: what is dropped with everything in flight leaves nothing behind: its buffers can be used no more, but its
@@ -73,11 +74,11 @@ fn a_stop_is_stopped_again_from_stopping() {
 fn what_is_dropped_with_everything_in_flight_is_gone() {
     let pair = pair();
     of_each_queue(&pair, None);
-    let Pair { a: Side { tm, domain }, b, world } = pair;
+    let Pair { a: Side { tm, domain, .. }, b, world } = pair;
     let address = tm.address();
     drop(tm);
     let tm = begin(&domain, &address.to_string()).unwrap();
-    let pair = Pair { a: Side { tm, domain }, b, world };
+    let pair = Pair { a: Side::of(tm, domain), b, world };
     // A message of before may have found a buffer of now.
     pair.b.tm.stop(true, HUNG).unwrap();
     let Pair { a, b, world } = pair;
@@ -88,7 +89,7 @@ fn what_is_dropped_with_everything_in_flight_is_gone() {
 }
 
 /// An operation of each queue of `a`; those that need `b` ask for what nobody gives.
-fn of_each_queue(pair: &Pair, timeout: Option<Duration>) -> [OpId; Queue::COUNT] {
+pub(super) fn of_each_queue(pair: &Pair, timeout: Option<Duration>) -> [OpId; Queue::COUNT] {
     let Pair { a, b, .. } = pair;
     let stale = |offer: (OpId, Descriptor)| {
         b.cancel(offer.0);
@@ -105,18 +106,4 @@ fn of_each_queue(pair: &Pair, timeout: Option<Duration>) -> [OpId; Queue::COUNT]
         a.tm.active_send(buffer(), LENGTH, &receives, timeout).unwrap(),
         a.tm.send(buffer(), LENGTH, &a.knows(b), timeout).unwrap(),
     ]
-}
-
-/// The events that a stopped transfer machine still gives.
-fn all_that_is_left(side: &Side) -> Vec<Event> {
-    let mut events = Vec::new();
-    loop {
-        match side.tm.take() {
-            Ok(event) => events.push(event.expect("there are no gaps")),
-            Err(error) => {
-                assert_eq!(error.errno(), Errno::ESHUTDOWN);
-                return events;
-            }
-        }
-    }
 }

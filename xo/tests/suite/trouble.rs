@@ -8,12 +8,13 @@ use crate::bed::*;
 /// MT-193: a message to a transfer machine that is not started has left; what it is started with later is not it.
 #[test]
 fn a_message_to_a_machine_that_is_not_started_is_gone() {
-    let world = world();
-    let a = Side::on(&world, 0, "*");
-    let to = a.tm.end_point(&wanted(&world, 1, "9")).unwrap();
+    let pair = pair();
+    let Pair { a, world, .. } = &pair;
+    let to = a.tm.end_point(&wanted(world, 1, "9")).unwrap();
     let op = a.tm.send(a.filled(b"too early"), 9, &to, HUNG).unwrap();
     assert_eq!(a.end_of(op).status, Ok(()));
-    let late = Side::on(&world, 1, "9");
+    pair.settle();
+    let late = Side::on(world, 1, "9");
     late.receive_one(64);
     let op = a.tm.send(a.filled(b"in time"), 7, &to, HUNG).unwrap();
     assert_eq!(a.end_of(op).status, Ok(()));
@@ -81,7 +82,7 @@ fn an_operation_without_room_for_its_events_is_refused() {
     let domain = world.domain(0);
     let options = nlx::TmOptions::default().events_max(4);
     let tm = domain.transfer_machine(&wanted(&world, 0, "*"), options).unwrap();
-    let a = Side { tm, domain };
+    let a = Side::of(tm, domain);
     let three = Receive { min_receive_size: 1, max_messages: 3 };
     let first = a.receive(64, three);
     let refused = a.tm.receive(a.empty(64), three, HUNG).expect_err("there is room for one more");

@@ -16,13 +16,20 @@ use parking_lot::Mutex;
 pub(crate) struct World {
     pub(crate) nids: [Nid; 2],
     network: Network,
+    /// Whether event threads call back.
+    called: bool,
 }
 
 enum Network {
     Loopback(Arc<Node>),
-    /// A node that has gone is none.
-    Tcp([Mutex<Option<Arc<Node>>>; 2]),
+    Tcp(Tcp),
     Simulated(Simulated),
+}
+
+struct Tcp {
+    /// One that has gone is none.
+    nodes: [Mutex<Option<Arc<Node>>>; 2],
+    port: u16,
 }
 
 struct Simulated {
@@ -31,17 +38,37 @@ struct Simulated {
 }
 
 impl World {
+    /// The one after which a test's first module is named.
+    pub(crate) fn named(module: &str) -> World {
+        let name = module.rsplit("::").next().unwrap();
+        let (rest, partitions) = name.rsplit_once('_').unwrap();
+        let partitions = partitions.parse().unwrap();
+        let called = rest.starts_with("called_");
+        let world = match rest.trim_start_matches("called_") {
+            "lo" => World::loopback(partitions),
+            "tcp" => World::tcp(partitions),
+            "sim" => World::simulated(partitions),
+            _ => panic!("there is no network {rest}"),
+        };
+        if called { World { called, ..world }.with_threads() } else { world }
+    }
+
+    pub(crate) fn is_called(&self) -> bool {
+        self.called
+    }
+
     /// One node, on `0@lo`.
-    pub(crate) fn loopback(partitions: usize) -> World {
+    fn loopback(partitions: usize) -> World {
         let config = NodeConfig::new().partitions(table(partitions));
         World {
             nids: [Nid::LOOPBACK; 2],
             network: Network::Loopback(Arc::new(Node::start(&config).unwrap())),
+            called: false,
         }
     }
 
     /// Two nodes over TCP.
-    pub(crate) fn tcp(partitions: usize) -> World {
+    fn tcp(partitions: usize) -> World {
         let addresses = addresses();
         let free = TcpListener::bind(SocketAddr::from((addresses[0], 0))).unwrap();
         let port = free.local_addr().unwrap().port();
@@ -51,11 +78,11 @@ impl World {
             let config = config.accept_port(port).partitions(table(partitions));
             Mutex::new(Some(Arc::new(Node::start(&config).unwrap())))
         });
-        World { nids: addresses.map(|address| nid(&address.to_string())), network: Network::Tcp(nodes) }
+        World { nids: addresses.map(|address| nid(&address.to_string())), network: Network::Tcp(Tcp { nodes, port }), called: false }
     }
 
     /// Two engines over a simulated network, on which nothing goes wrong by itself.
-    pub(crate) fn simulated(partitions: usize) -> World {
+    fn simulated(partitions: usize) -> World {
         let net = SimNet::new(0x5eed, Arc::new(()));
         let link = LinkModel { shards: partitions, ..LinkModel::reliable() };
         let lnd = net.lnd(NetType::TCP, link).unwrap();
@@ -69,23 +96,18 @@ impl World {
             engine
         });
         let drive = SimDrive::new(net, engines.to_vec()).unwrap();
-        World { nids, network: Network::Simulated(Simulated { drive, engines }) }
+        World { nids, network: Network::Simulated(Simulated { drive, engines }), called: false }
     }
 
     /// A new domain at one of the places.
     pub(crate) fn domain(&self, place: usize) -> Domain {
         match &self.network {
             Network::Loopback(node) => Domain::on(node.clone()),
-            Network::Tcp(nodes) => Domain::on(nodes[place].lock().clone().expect("it is there")),
+            Network::Tcp(Tcp { nodes, .. }) => Domain::on(nodes[place].lock().clone().expect("it is there")),
             Network::Simulated(Simulated { drive, engines }) => {
                 Domain::over(Kcore::new(engines[place].clone(), drive.clone()))
             }
         }
-    }
-
-    /// Whether what is sent is there when the call returns.
-    pub(crate) fn is_immediate(&self) -> bool {
-        matches!(self.network, Network::Loopback(_))
     }
 
     /// Threads that wait all the time must not let virtual time fly.
@@ -96,17 +118,42 @@ impl World {
         self
     }
 
+    /// A node that can be reached and never says a word, in place of the second one; on the loopback there is none.
+    pub(crate) fn silent(&self) -> Option<Silent> {
+        match &self.network {
+            Network::Loopback(_) => None,
+            Network::Tcp(Tcp { port, .. }) => {
+                let [a, b, c, _] = self.nids[0].ipv4().unwrap().octets();
+                let address = Ipv4Addr::new(a, b, c, 3);
+                // Connections are made by the system, and wait to be accepted.
+                let listener = TcpListener::bind(SocketAddr::from((address, *port))).unwrap();
+                Some(Silent { nid: nid(&address.to_string()), _listener: Some(listener) })
+            }
+            Network::Simulated(Simulated { drive, .. }) => {
+                let link = LinkModel { vanish: 10_000, ..LinkModel::reliable() };
+                drive.net().lnd(NetType::TCP, link).unwrap();
+                Some(Silent { nid: self.nids[1], _listener: None })
+            }
+        }
+    }
+
     /// The node at one of the places is gone; its domains must be, too.
     pub(crate) fn take_away(&self, place: usize) {
         match &self.network {
             Network::Loopback(_) => panic!("there is only one"),
-            Network::Tcp(nodes) => {
+            Network::Tcp(Tcp { nodes, .. }) => {
                 let node = nodes[place].lock().take();
                 assert_eq!(node.map(|node| Arc::strong_count(&node)), Some(1), "it is in use");
             }
             Network::Simulated(Simulated { drive, .. }) => drive.net().crash(self.nids[place]),
         }
     }
+}
+
+/// A node that says nothing, as long as this lives.
+pub(crate) struct Silent {
+    pub(crate) nid: Nid,
+    _listener: Option<TcpListener>,
 }
 
 impl Drop for Simulated {

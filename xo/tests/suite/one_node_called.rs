@@ -1,9 +1,9 @@
-//! Over the simulated network, in virtual time.
+//! Over one node; event threads call back with the events.
 
-use crate::bed::{Pair, World, partitions_of};
+use crate::bed::{Pair, World};
 
 fn world() -> World {
-    World::simulated(partitions_of(module_path!()))
+    World::named(module_path!())
 }
 
 fn pair() -> Pair {
@@ -12,12 +12,9 @@ fn pair() -> Pair {
 
 mod bulk;
 mod end_points;
-mod life;
 mod messages;
 mod pings;
 mod statistics;
 mod stopping;
-mod taking;
 mod timeouts;
-mod gone;
 mod trouble;

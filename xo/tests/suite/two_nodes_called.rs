@@ -1,9 +1,9 @@
-//! Over TCP, from node to node.
+//! Between two nodes; event threads call back with the events.
 
-use crate::bed::{Pair, World, partitions_of};
+use crate::bed::{Pair, World};
 
 fn world() -> World {
-    World::tcp(partitions_of(module_path!()))
+    World::named(module_path!())
 }
 
 fn pair() -> Pair {
@@ -12,12 +12,10 @@ fn pair() -> Pair {
 
 mod bulk;
 mod end_points;
-mod life;
+mod gone;
 mod messages;
 mod pings;
 mod statistics;
 mod stopping;
-mod taking;
 mod timeouts;
-mod gone;
 mod trouble;

@@ -1,9 +1,9 @@
-//! Over `0@lo`: one node.
+//! Between two nodes; the client takes the events.
 
-use crate::bed::{Pair, World, partitions_of};
+use crate::bed::{Pair, World};
 
 fn world() -> World {
-    World::loopback(partitions_of(module_path!()))
+    World::named(module_path!())
 }
 
 fn pair() -> Pair {
@@ -11,7 +11,9 @@ fn pair() -> Pair {
 }
 
 mod bulk;
+mod calling;
 mod end_points;
+mod gone;
 mod life;
 mod messages;
 mod pings;

@@ -1,0 +1,194 @@
+//! Callbacks, and what they may do; observers.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::ThreadId;
+
+use nlx::{Domain, Errno, Event, Machine, OpId, Queue, TmEvent, TmState};
+
+use super::stopping::of_each_queue;
+use super::world;
+use crate::bed::*;
+
+/// MT-244: a callback posts the buffer it was given again, starts others and cancels others.
+#[test]
+fn a_callback_starts_and_cancels_anything() {
+    const ROUNDS: u8 = 32;
+    let world = world().with_threads();
+    let client = Side::on(&world, 0, "*");
+    let domain = world.domain(1);
+    let (tell, told) = channel();
+    let mut server = Server { domain: domain.clone(), doomed: None, cancelled: 0 };
+    let tm = domain
+        .machine()
+        .callbacks(move |tm, event| {
+            server.called(tm, event);
+            let _ = tell.send(server.cancelled);
+        })
+        .start(&wanted(&world, 1, "9"))
+        .unwrap();
+    tm.receive(domain.allocate(64).unwrap(), one(64), None).unwrap();
+    let server = Side::of(tm, domain);
+    for round in 0..ROUNDS {
+        let answer = client.receive_one(64);
+        client.send(&server, &[round]);
+        let mut events = [client.next(), client.next()];
+        events.sort_by_key(|event| event.op == answer);
+        assert_eq!(events[1].message.as_deref(), Some(&[round + 1][..]));
+    }
+    server.tm.stop(true, HUNG).unwrap();
+    assert_eq!(server.counts(Queue::MessageReceive), (u64::from(ROUNDS) + 1, 1, ROUNDS.into(), 1));
+    assert_eq!(server.counts(Queue::MessageSend), (ROUNDS.into(), 0, ROUNDS.into(), 0));
+    assert_eq!(server.counts(Queue::PassiveBulkReceive), (ROUNDS.into(), ROUNDS.into(), 0, ROUNDS.into()));
+    assert_eq!(told.iter().max(), Some(u32::from(ROUNDS)));
+}
+
+struct Server {
+    domain: Domain,
+    /// Waits for nobody, and is cancelled at the next message.
+    doomed: Option<OpId>,
+    cancelled: u32,
+}
+
+impl Server {
+    fn called(&mut self, tm: &Machine, event: Event) {
+        self.cancelled += u32::from(event.queue == Queue::PassiveBulkReceive && event.status.is_err());
+        let (Some(message), Some(client)) = (event.message, event.sender) else { return };
+        let number = message[0];
+        drop(message);
+        tm.receive(event.buffer.unwrap(), one(64), None).unwrap();
+        let mut answer = self.domain.allocate(1).unwrap();
+        answer.write().unwrap()[0] = number + 1;
+        tm.send(answer, 1, &client, None).unwrap();
+        if let Some(doomed) = self.doomed.take() {
+            assert!(tm.cancel(doomed));
+        }
+        self.doomed = Some(tm.passive_receive(self.domain.allocate(64).unwrap(), None).unwrap().0);
+    }
+}
+
+/// MT-58, MT-84, MT-94: all callbacks of a machine come on one thread, which is not that of those who start operations; it
+/// runs where the last `confine` put it.
+#[test]
+fn callbacks_come_on_one_confined_thread() {
+    let world = world().with_threads();
+    let [domain, other] = [0, 1].map(|place| world.domain(place));
+    let (tell, told) = channel();
+    let tm = domain
+        .machine()
+        .confine(&[0, 1])
+        .confine(&[0])
+        .callbacks(move |_, _| {
+            let allowed = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
+            let processors = (0..nix::sched::CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap()).count();
+            let _ = tell.send((std::thread::current().id(), processors, allowed.is_set(0)));
+        })
+        .start(&wanted(&world, 0, "9"))
+        .unwrap();
+    let a = Side::of(tm, domain);
+    let b = Side::of(begin(&other, &wanted(&world, 1, "10")).unwrap(), other);
+    for _ in 0..4 {
+        b.receive_one(8);
+        a.send(&b, b"x");
+        assert_eq!(b.next().length, 1);
+    }
+    let threads: Vec<(ThreadId, ..)> = (0..4).map(|_| told.recv_timeout(HUNG.unwrap()).unwrap()).collect();
+    assert!(threads.iter().all(|thread| *thread == (threads[0].0, 1, Ok(true))));
+    assert_ne!(threads[0].0, std::thread::current().id());
+    assert_eq!(a.tm.wait(HUNG).unwrap_err().errno(), Errno::EINVAL);
+}
+
+/// MT-56, MT-57, MT-95, MT-105: the observer hears of each state once, with the machine's own end point when it has started;
+/// a machine that fails to start has failed, once.
+#[test]
+fn each_state_is_told_once() {
+    let world = world().with_threads();
+    let domain = world.domain(0);
+    let text = wanted(&world, 0, "9");
+    for calls in [false, true] {
+        let (observer, told) = observer();
+        let builder = domain.machine().observer(observer);
+        let builder = if calls { builder.callbacks(|_, _| ()) } else { builder };
+        let tm = builder.start(&text).unwrap();
+        tm.receive(domain.allocate(64).unwrap(), one(64), None).unwrap();
+        tm.stop(true, HUNG).unwrap();
+        tm.stop(false, HUNG).unwrap();
+        drop(tm);
+        let states: Vec<_> = told.iter().collect();
+        let own = Some(text.clone());
+        assert_eq!(states, [(TmState::Started, Ok(()), own), (TmState::Stopped, Ok(()), None)], "{calls}");
+    }
+    let (observer, told) = observer();
+    let nowhere = [1023];
+    let builder = domain.machine().observer(observer).callbacks(|_, _| ()).confine(&nowhere);
+    assert_eq!(builder.start(&text).unwrap_err().errno(), Errno::EINVAL);
+    assert_eq!(told.iter().collect::<Vec<_>>(), [(TmState::Failed, Err(Errno::EINVAL), None)]);
+    // MT-238: what is not started needs no stop.
+    drop(domain.machine().callbacks(|_, _| ()));
+    begin(&domain, &text).unwrap();
+}
+
+/// With everything in flight, a callback that panics ends its own machine and no other: it has failed, once; its address is
+/// free.
+#[test]
+fn a_callback_that_panics_ends_its_machine_alone() {
+    let world = world().with_threads();
+    let domain = world.domain(0);
+    let (observer, told) = observer();
+    let builder = domain.machine().observer(observer);
+    let tm = builder.callbacks(|_, _| panic!("as it should")).start(&wanted(&world, 0, "9")).unwrap();
+    let b = Side::of(begin(&world.domain(1), &wanted(&world, 1, "10")).unwrap(), world.domain(1));
+    let pair = Pair { a: Side::of(tm, domain), b, world };
+    // The first that ends may end the machine before the last is started.
+    let panicking = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| of_each_queue(&pair, SOON)));
+    drop(panicking);
+    let own = pair.a.tm.address().to_string();
+    assert_eq!(told.recv_timeout(HUNG.unwrap()), Ok((TmState::Started, Ok(()), Some(own.clone()))));
+    assert_eq!(told.recv_timeout(HUNG.unwrap()), Ok((TmState::Failed, Err(Errno::ECANCELED), None)));
+    pair.a.tm.stop(true, HUNG).unwrap();
+    assert_eq!((pair.a.tm.state(), pair.a.tm.in_flight()), (TmState::Failed, 0));
+    let again = Side::of(begin(&pair.a.domain, &own).unwrap(), pair.a.domain.clone());
+    pair.b.receive_one(64);
+    again.send(&pair.b, b"as if nothing had been");
+    assert_eq!(pair.b.next().message.as_deref(), Some(&b"as if nothing had been"[..]));
+    drop(pair.a);
+    assert!(told.recv().is_err(), "it has failed once");
+}
+
+/// MT-238: a callback stops its own machine, with operations of all queues in flight; each has its last event.
+#[test]
+fn a_callback_stops_its_own_machine() {
+    let world = world().with_threads();
+    let domain = world.domain(0);
+    let (tell, told) = channel();
+    let tm = domain
+        .machine()
+        .callbacks(move |tm, event| {
+            tm.stop(true, HUNG).unwrap();
+            let _ = tell.send((event.op, event.is_last()));
+        })
+        .start(&wanted(&world, 0, "9"))
+        .unwrap();
+    let ops = [(); 8].map(|()| tm.receive(domain.allocate(64).unwrap(), one(64), None).unwrap());
+    assert!(tm.cancel(ops[3]));
+    let mut ended: Vec<_> = told.iter().collect();
+    ended.sort();
+    assert!(ended.into_iter().eq(ops.map(|op| (op, true))));
+    assert_eq!(tm.state(), TmState::Stopped);
+}
+
+/// A state that was told, with the end point's text.
+type Told = (TmState, Result<(), Errno>, Option<String>);
+
+fn observer() -> (impl Fn(&Machine, &TmEvent) + Send + Sync + 'static, Receiver<Told>) {
+    let (tell, told) = channel();
+    let observer = move |_: &Machine, event: &TmEvent| match event {
+        TmEvent::State { state, status, end_point } => {
+            let _ = tell.send((*state, *status, end_point.as_ref().map(ToString::to_string)));
+        }
+        // What was sent to nobody.
+        TmEvent::NoBuffer { .. } => {}
+        other => panic!("{other:?}"),
+    };
+    (observer, told)
+}
+

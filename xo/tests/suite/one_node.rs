@@ -1,0 +1,23 @@
+//! Over one node; the client takes the events.
+
+use crate::bed::{Pair, World};
+
+fn world() -> World {
+    World::named(module_path!())
+}
+
+fn pair() -> Pair {
+    Pair::on(world())
+}
+
+mod bulk;
+mod calling;
+mod end_points;
+mod life;
+mod messages;
+mod pings;
+mod statistics;
+mod stopping;
+mod taking;
+mod timeouts;
+mod trouble;
