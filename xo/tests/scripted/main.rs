@@ -14,7 +14,9 @@ use nlx::{
 
 use crate::transport::{Scripted, happened, last};
 
+mod clock;
 mod large;
+mod layer;
 mod transport;
 
 const MS: Duration = Duration::from_millis(1);

@@ -3,17 +3,20 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use nlx_core::{
-    Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Errno, EventFlags, IoVec, Limits, Nid,
-    Operation, StartAddress, Submitted, TmId, TmOptions,
+    Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Descriptor, Errno, EventFlags, IoVec,
+    Limits, MatchCounter, Nid, Operation, OperationKind, PassiveBuffer, StartAddress, Submitted, TmId,
+    TmOptions, match_bits,
 };
 
 #[derive(Default)]
 pub(crate) struct Scripted {
     now_ns: AtomicU64,
     script: Mutex<Script>,
+    /// Something has happened for those who wait without end.
+    happened: Condvar,
 }
 
 #[derive(Default)]
@@ -29,6 +32,11 @@ struct Script {
     refuse_stops: u32,
     stops: u32,
     complete_inside: bool,
+    woken: bool,
+    registered: Vec<BufferHandle>,
+    deregistered: Vec<BufferHandle>,
+    /// The addresses of the transfer machines that were started.
+    started: Vec<Address>,
 }
 
 /// Called by the transport without any lock, as another thread could call at that moment.
@@ -61,8 +69,26 @@ impl Scripted {
         self.now_ns.load(Ordering::Relaxed)
     }
 
+    /// The clock jumps; back, which no clock should, too.
+    pub(crate) fn set_now_ns(&self, now_ns: u64) {
+        self.now_ns.store(now_ns, Ordering::Relaxed);
+    }
+
     pub(crate) fn inject(&self, event: BufferEvent) {
         self.script().events.push_back(event);
+        self.happened.notify_all();
+    }
+
+    pub(crate) fn registered(&self) -> Vec<BufferHandle> {
+        self.script().registered.clone()
+    }
+
+    pub(crate) fn deregistered(&self) -> Vec<BufferHandle> {
+        self.script().deregistered.clone()
+    }
+
+    pub(crate) fn started(&self) -> Vec<Address> {
+        self.script().started.clone()
     }
 
     /// The next operation is refused.
@@ -119,11 +145,18 @@ impl Scripted {
     }
 }
 
+/// Not those of LNet, to tell them apart.
+pub(crate) fn limits() -> Limits {
+    let mut limits = Limits::LNET;
+    (limits.segments_max, limits.messages_max) = (77, 7777);
+    limits
+}
+
 struct ScriptedCore(Arc<Scripted>);
 
 impl Core for ScriptedCore {
     fn limits(&self) -> Limits {
-        Limits::LNET
+        limits()
     }
 
     fn nids(&self) -> Vec<Nid> {
@@ -135,15 +168,21 @@ impl Core for ScriptedCore {
     }
 
     fn register(&self, _: &IoVec) -> Result<BufferHandle, CoreError> {
-        Ok(BufferHandle(1))
+        let mut script = self.0.script();
+        let handle = BufferHandle(1 + script.registered.len() as u64);
+        script.registered.push(handle);
+        Ok(handle)
     }
 
-    fn deregister(&self, _: BufferHandle) -> Result<(), CoreError> {
+    fn deregister(&self, buffer: BufferHandle) -> Result<(), CoreError> {
+        self.0.script().deregistered.push(buffer);
         Ok(())
     }
 
     fn tm_start(&self, address: &StartAddress, _: &TmOptions) -> Result<Box<dyn CoreTm>, CoreError> {
-        Ok(Box::new(ScriptedTm { address: address.with(TmId::MAX), scripted: self.0.clone() }))
+        let address = address.with(address.tmid.unwrap_or(TmId::MAX));
+        self.0.script().started.push(address);
+        Ok(Box::new(ScriptedTm { address, scripted: self.0.clone() }))
     }
 }
 
@@ -153,6 +192,17 @@ struct ScriptedTm {
 }
 
 impl ScriptedTm {
+    fn describe(&self, operation: &Operation, counter: MatchCounter) -> Option<Descriptor> {
+        let length = match operation.kind {
+            OperationKind::PassiveReceive => 1 << 20,
+            OperationKind::PassiveSend { length } => length,
+            _ => return None,
+        };
+        let (address, queue) = (self.address, operation.kind.queue());
+        let match_bits = match_bits(address.tmid, counter);
+        Some(Descriptor::encode(&PassiveBuffer { address, match_bits, queue, length }).unwrap())
+    }
+
     fn start(&self, operation: &Operation) -> Result<Submitted, CoreError> {
         if let Some(hook) = self.scripted.take_hook() {
             hook(&self.scripted);
@@ -165,7 +215,8 @@ impl ScriptedTm {
         if script.complete_inside {
             script.events.push_back(last(happened(operation, Ok(()), 0)));
         }
-        Ok(Submitted { descriptor: None })
+        let counter = MatchCounter::new(script.operations.len() as u64);
+        Ok(Submitted { descriptor: self.describe(operation, counter.expect("there are not so many")) })
     }
 }
 
@@ -199,9 +250,16 @@ impl CoreTm for ScriptedTm {
     }
 
     fn event_wait(&self, deadline_ns: Option<u64>) -> bool {
-        if !self.pending() {
-            let deadline_ns = deadline_ns.expect("a test does not wait without end for what does not come");
-            self.scripted.now_ns.fetch_max(deadline_ns, Ordering::Relaxed);
+        match deadline_ns {
+            Some(deadline_ns) if !self.pending() => {
+                self.scripted.now_ns.fetch_max(deadline_ns, Ordering::Relaxed);
+            }
+            Some(_) => {}
+            None => {
+                let sleeps = |script: &mut Script| script.events.is_empty() && !script.woken;
+                let mut script = self.scripted.happened.wait_while(self.scripted.script(), sleeps).unwrap();
+                script.woken = false;
+            }
         }
         self.pending()
     }
@@ -212,7 +270,10 @@ impl CoreTm for ScriptedTm {
 
     fn poll(&self) {}
 
-    fn wake(&self) {}
+    fn wake(&self) {
+        self.scripted.script().woken = true;
+        self.scripted.happened.notify_all();
+    }
 
     fn needed(&self) -> usize {
         0

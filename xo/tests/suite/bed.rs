@@ -3,7 +3,9 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use nlx::{Buffer, Descriptor, Domain, EndPoint, Errno, Event, OpId, Queue, Receive, TmOptions, TransferMachine};
+use nlx::{
+    Buffer, Descriptor, Domain, EndPoint, Errno, Event, OpId, Queue, Receive, TmOptions, TransferMachine,
+};
 
 mod world;
 
@@ -138,7 +140,9 @@ impl Side {
     /// No event comes for a while.
     pub(crate) fn has_nothing(&self) {
         match &self.called {
-            Some(called) => assert_eq!(called.recv_timeout(SOON.unwrap()).err(), Some(RecvTimeoutError::Timeout)),
+            Some(called) => {
+                assert_eq!(called.recv_timeout(SOON.unwrap()).err(), Some(RecvTimeoutError::Timeout))
+            }
             None => assert!(self.tm.wait(SOON).unwrap().is_none()),
         }
     }

@@ -42,7 +42,10 @@ fn what_is_offered_is_read() {
         assert_eq!((event.queue, event.status), (Queue::PassiveBulkSend, Ok(())));
         assert_eq!(event.length, length);
     }
-    assert_eq!((a.counts(Queue::PassiveBulkSend), b.counts(Queue::ActiveBulkReceive)), ((5, 0, 5, 0), (5, 0, 5, 0)));
+    assert_eq!(
+        (a.counts(Queue::PassiveBulkSend), b.counts(Queue::ActiveBulkReceive)),
+        ((5, 0, 5, 0), (5, 0, 5, 0))
+    );
     assert_eq!(b.counts(Queue::ActiveBulkSend), (0, 0, 0, 0));
 }
 

@@ -35,11 +35,16 @@ fn a_callback_starts_and_cancels_anything() {
         events.sort_by_key(|event| event.op == answer);
         assert_eq!(events[1].message.as_deref(), Some(&[round + 1][..]));
     }
+    // For each round a message and the end of its answer, and a cancelled buffer for each but the first.
+    let calls = 3 * u32::from(ROUNDS) - 1;
+    let cancelled: Vec<u32> =
+        (0..calls).map(|_| told.recv_timeout(HUNG.unwrap()).expect("it hangs")).collect();
+    assert_eq!(cancelled.into_iter().max(), Some(u32::from(ROUNDS) - 1));
     server.tm.stop(true, HUNG).unwrap();
     assert_eq!(server.counts(Queue::MessageReceive), (u64::from(ROUNDS) + 1, 1, ROUNDS.into(), 1));
     assert_eq!(server.counts(Queue::MessageSend), (ROUNDS.into(), 0, ROUNDS.into(), 0));
     assert_eq!(server.counts(Queue::PassiveBulkReceive), (ROUNDS.into(), ROUNDS.into(), 0, ROUNDS.into()));
-    assert_eq!(told.iter().max(), Some(u32::from(ROUNDS)));
+    assert_eq!(told.iter().count(), 2, "the buffers that waited at the stop");
 }
 
 struct Server {
@@ -71,7 +76,7 @@ impl Server {
 #[test]
 fn callbacks_come_on_one_confined_thread() {
     let world = world().with_threads();
-    let [domain, other] = [0, 1].map(|place| world.domain(place));
+    let domain = world.domain(0);
     let (tell, told) = channel();
     let tm = domain
         .machine()
@@ -79,19 +84,21 @@ fn callbacks_come_on_one_confined_thread() {
         .confine(&[0])
         .callbacks(move |_, _| {
             let allowed = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
-            let processors = (0..nix::sched::CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap()).count();
+            let processors =
+                (0..nix::sched::CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap()).count();
             let _ = tell.send((std::thread::current().id(), processors, allowed.is_set(0)));
         })
         .start(&wanted(&world, 0, "9"))
         .unwrap();
     let a = Side::of(tm, domain);
-    let b = Side::of(begin(&other, &wanted(&world, 1, "10")).unwrap(), other);
+    let b = Side::on(&world, 1, "10");
     for _ in 0..4 {
         b.receive_one(8);
         a.send(&b, b"x");
         assert_eq!(b.next().length, 1);
     }
-    let threads: Vec<(ThreadId, ..)> = (0..4).map(|_| told.recv_timeout(HUNG.unwrap()).unwrap()).collect();
+    let threads: Vec<(ThreadId, usize, _)> =
+        (0..4).map(|_| told.recv_timeout(HUNG.unwrap()).unwrap()).collect();
     assert!(threads.iter().all(|thread| *thread == (threads[0].0, 1, Ok(true))));
     assert_ne!(threads[0].0, std::thread::current().id());
     assert_eq!(a.tm.wait(HUNG).unwrap_err().errno(), Errno::EINVAL);
@@ -136,8 +143,7 @@ fn a_callback_that_panics_ends_its_machine_alone() {
     let (observer, told) = observer();
     let builder = domain.machine().observer(observer);
     let tm = builder.callbacks(|_, _| panic!("as it should")).start(&wanted(&world, 0, "9")).unwrap();
-    let b = Side::of(begin(&world.domain(1), &wanted(&world, 1, "10")).unwrap(), world.domain(1));
-    let pair = Pair { a: Side::of(tm, domain), b, world };
+    let pair = Pair { a: Side::of(tm, domain), b: Side::on(&world, 1, "10"), world };
     // The first that ends may end the machine before the last is started.
     let panicking = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| of_each_queue(&pair, SOON)));
     drop(panicking);
@@ -191,4 +197,3 @@ fn observer() -> (impl Fn(&Machine, &TmEvent) + Send + Sync + 'static, Receiver<
     };
     (observer, told)
 }
-

@@ -40,7 +40,13 @@ fn fails(side: &Side, start: impl Fn() -> Result<OpId, Refused>) {
         match event.status {
             Ok(()) => assert_ne!(event.queue, Queue::ActiveBulkReceive, "nobody answers"),
             Err(errno) => {
-                assert!(matches!(errno, Errno::ECONNREFUSED | Errno::ECONNRESET | Errno::EHOSTUNREACH | Errno::EPIPE), "{errno}");
+                assert!(
+                    matches!(
+                        errno,
+                        Errno::ECONNREFUSED | Errno::ECONNRESET | Errno::EHOSTUNREACH | Errno::EPIPE
+                    ),
+                    "{errno}"
+                );
                 assert_eq!(event.length, 0);
                 return;
             }
@@ -84,7 +90,8 @@ fn what_is_asked_of_a_node_that_says_nothing_times_out_or_is_stopped() {
     assert_eq!(rest.len(), 3);
     for event in &rest {
         let left = event.queue != Queue::ActiveBulkReceive && event.status.is_ok();
-        assert!(left || event.status == Err(Errno::ECANCELED), "{event:?}");
+        // The way to a node that could not be connected to is closed for a while.
+        assert!(left || matches!(event.status, Err(Errno::ECANCELED | Errno::EHOSTUNREACH)), "{event:?}");
     }
 }
 

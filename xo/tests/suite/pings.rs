@@ -26,7 +26,10 @@ fn pings_of_falling_sizes_come_back() {
         assert_eq!((event.length, event.message.as_deref()), (length, Some(&data[..])));
     }
     for side in [&a, &b] {
-        assert_eq!((side.counts(Queue::MessageSend), side.counts(Queue::MessageReceive)), ((9, 0, 9, 0), (9, 0, 9, 0)));
+        assert_eq!(
+            (side.counts(Queue::MessageSend), side.counts(Queue::MessageReceive)),
+            ((9, 0, 9, 0), (9, 0, 9, 0))
+        );
     }
 }
 

@@ -29,7 +29,12 @@ fn each_queue_counts_its_own() {
     for (side, events) in [a, b].into_iter().zip(&first) {
         let counters = side.tm.statistics();
         for event in events {
-            assert_eq!(counters[event.queue.index()], counted(std::slice::from_ref(event)), "{:?}", event.queue);
+            assert_eq!(
+                counters[event.queue.index()],
+                counted(std::slice::from_ref(event)),
+                "{:?}",
+                event.queue
+            );
         }
         let others = counters.iter().filter(|counters| **counters == QueueStatistics::default()).count();
         assert_eq!(others, 3);

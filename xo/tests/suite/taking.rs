@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nlx::{Errno, Queue, Receive};
+use nlx::{Errno, Machine, Queue, Receive};
 
 use super::{pair, world};
 use crate::bed::*;
@@ -50,8 +50,9 @@ fn waiting_threads_share_the_events() {
     let Pair { a, b, world: _world } = &Pair::on(world().with_threads());
     let count = 64;
     b.receive(1 << 16, Receive { min_receive_size: 64, max_messages: count });
+    let tm = &b.tm;
     let mut taken: Vec<u8> = std::thread::scope(|scope| {
-        let waiters = [(); 3].map(|()| scope.spawn(|| until_stopped(b)));
+        let waiters = [(); 3].map(|()| scope.spawn(|| until_stopped(tm)));
         for number in 0..count as u8 {
             let op = a.send(b, &[number]);
             assert_eq!(a.end_of(op).status, Ok(()));
@@ -63,15 +64,15 @@ fn waiting_threads_share_the_events() {
 }
 
 /// Takes messages of one byte. Whoever has the last one stops the transfer machine.
-fn until_stopped(side: &Side) -> Vec<u8> {
+fn until_stopped(tm: &Machine) -> Vec<u8> {
     let mut taken = Vec::new();
     loop {
-        match side.tm.wait(HUNG) {
+        match tm.wait(HUNG) {
             Ok(event) => {
                 let event = event.expect("it hangs");
                 taken.push(event.message.as_ref().unwrap()[0]);
                 if event.is_last() {
-                    side.tm.stop(false, HUNG).unwrap();
+                    tm.stop(false, HUNG).unwrap();
                 }
             }
             Err(error) => {

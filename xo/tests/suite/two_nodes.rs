@@ -12,6 +12,7 @@ fn pair() -> Pair {
 
 mod bulk;
 mod calling;
+mod drops;
 mod end_points;
 mod gone;
 mod life;

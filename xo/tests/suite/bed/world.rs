@@ -75,10 +75,16 @@ impl World {
         drop(free);
         let nodes = addresses.map(|address| {
             let config = NodeConfig::new().net(&format!("tcp({address})")).unwrap();
-            let config = config.accept_port(port).partitions(table(partitions));
+            let mut config = config.accept_port(port).partitions(table(partitions));
+            // What waits for a node that says nothing is given up after this.
+            config.tcp().timeout_s = 10;
             Mutex::new(Some(Arc::new(Node::start(&config).unwrap())))
         });
-        World { nids: addresses.map(|address| nid(&address.to_string())), network: Network::Tcp(Tcp { nodes, port }), called: false }
+        World {
+            nids: addresses.map(|address| nid(&address.to_string())),
+            network: Network::Tcp(Tcp { nodes, port }),
+            called: false,
+        }
     }
 
     /// Two engines over a simulated network, on which nothing goes wrong by itself.

@@ -1,0 +1,254 @@
+//! What reaches the transport, and how often (MT-89 to MT-111); several domains and machines over it, in both ways of
+//! delivery (MT-213).
+
+use std::sync::mpsc::channel;
+
+use nlx::{Descriptor, EndPoint};
+use nlx_core::{Operation, OperationKind};
+
+use super::*;
+use crate::transport::limits;
+
+/// What takes longer has hung.
+const HUNG: Duration = Duration::from_secs(60);
+
+/// The six operations of a machine, in the order of their queues.
+fn one_of_each(rig: &Rig, to: &EndPoint, timeout: Option<Duration>) -> [OpId; Queue::COUNT] {
+    let tm = &rig.tm;
+    let (offers, receives) = tm.passive_receive(rig.buffer(), timeout).unwrap();
+    let (shows, sends) = tm.passive_send(rig.buffer(), 500, timeout).unwrap();
+    [
+        tm.receive(rig.buffer(), RECEIVE, timeout).unwrap(),
+        tm.send(rig.buffer(), 100, to, timeout).unwrap(),
+        offers,
+        shows,
+        tm.active_receive(rig.buffer(), &sends, timeout).unwrap(),
+        tm.active_send(rig.buffer(), 300, &receives, timeout).unwrap(),
+    ]
+}
+
+/// What the transport was told of an operation, and the transport's bytes of it.
+fn operation_of(rig: &Rig, op: OpId) -> Operation {
+    let queue = |operation: &Operation| operation.kind.queue();
+    let mut operations: Vec<_> = rig.script.operations().collect();
+    operations.sort_by_key(|operation| queue(operation).index());
+    let ops = rig.script.operations().count();
+    assert_eq!(ops, Queue::COUNT);
+    *operations.iter().find(|operation| same(operation, op)).expect("it has reached the transport")
+}
+
+/// An operation's name is the slot and the tenancy of its cookie.
+fn same(operation: &Operation, op: OpId) -> bool {
+    op.to_string() == format!("{}.{}", operation.cookie as u32, operation.cookie >> 32)
+}
+
+/// MT-90, MT-91: a domain asks nothing of the transport but its limits, and says them.
+#[test]
+fn a_domain_has_the_limits_of_its_transport() {
+    let rig = Rig::new();
+    assert_eq!(rig.domain.limits(), limits());
+    assert_eq!((rig.script.registered().len(), rig.script.operations().count()), (0, 0));
+}
+
+/// MT-92, MT-111: a buffer is registered once, however often it is used, and deregistered once, when it is dropped.
+#[test]
+fn a_buffer_is_registered_and_deregistered_once() {
+    let rig = Rig::new();
+    let mut buffer = rig.buffer();
+    let registered = rig.script.registered();
+    assert_eq!(registered.len(), 1);
+    for _ in 0..3 {
+        rig.tm.receive(buffer, RECEIVE, None).unwrap();
+        rig.end(Ok(()));
+        buffer = rig.now().buffer.unwrap();
+    }
+    let other = rig.buffer();
+    assert_eq!(rig.script.registered().len(), 2);
+    assert_eq!(rig.script.deregistered(), []);
+    drop(buffer);
+    assert_eq!(rig.script.deregistered(), registered);
+    drop(other);
+    assert_eq!(rig.script.deregistered(), rig.script.registered());
+}
+
+/// MT-93, MT-95, MT-108: the transport hears of a machine when it starts, and not of one that does not; its own end point
+/// counts one, and outlives it if somebody holds it.
+#[test]
+fn a_machine_is_started_once() {
+    let rig = Rig::new();
+    let before = rig.script.started().len();
+    drop(rig.domain.machine().options(TmOptions::default()));
+    assert_eq!(rig.script.started().len(), before);
+    let tm = rig.domain.transfer_machine("0@lo:12345:31:9", TmOptions::default()).unwrap();
+    assert_eq!(rig.script.started()[before..], [tm.address()]);
+    assert_eq!((tm.own_end_point().references(), tm.end_points()), (1, 1));
+    let own = tm.own_end_point().clone();
+    assert_eq!(own.references(), 2);
+    drop(tm);
+    assert_eq!((own.references(), own.to_string()), (1, "0@lo:12345:31:9".into()));
+}
+
+/// MT-100, MT-101: each operation reaches the transport as it was asked for; a message counts its peer.
+#[test]
+fn each_operation_reaches_the_transport() {
+    let rig = Rig::new();
+    let own = rig.tm.own_end_point().clone();
+    let ops = one_of_each(&rig, &own, None);
+    assert_eq!((own.references(), rig.tm.end_points(), rig.tm.in_flight()), (3, 1, Queue::COUNT));
+    let kinds = ops.map(|op| operation_of(&rig, op).kind);
+    let [receive, send, offer, show, read, write] = kinds;
+    assert!(matches!(receive, OperationKind::Receive { min_receive_size: 100, max_messages: 4 }));
+    assert!(matches!(send, OperationKind::Send { length: 100, to } if to == rig.tm.address()));
+    assert!(matches!(offer, OperationKind::PassiveReceive));
+    assert!(matches!(show, OperationKind::PassiveSend { length: 500 }));
+    assert!(matches!(read, OperationKind::ActiveReceive { descriptor } if descriptor != Descriptor::NONE));
+    assert!(
+        matches!(write, OperationKind::ActiveSend { length: 300, descriptor } if descriptor != Descriptor::NONE)
+    );
+    let buffers = ops.map(|op| operation_of(&rig, op).buffer);
+    assert!(buffers.iter().all(|buffer| rig.script.registered().contains(buffer)));
+}
+
+/// MT-102, MT-106: the last event of each queue ends its operation, is counted, and counts the peer no longer.
+#[test]
+fn each_operation_ends_with_its_last_event() {
+    let rig = Rig::new();
+    let own = rig.tm.own_end_point().clone();
+    let ops = one_of_each(&rig, &own, Some(HUNG));
+    let sent = [0, 100, 0, 500, 0, 300];
+    for (index, (op, sent)) in ops.into_iter().zip(sent).enumerate() {
+        rig.script.inject(last(happened(&operation_of(&rig, op), Ok(()), 50)));
+        let event = rig.now();
+        assert_eq!((event.op, event.queue.index(), event.status, event.offset), (op, index, Ok(()), 0));
+        let length = if event.queue.receives() { 50 } else { sent };
+        assert_eq!((event.length, event.message.is_some(), event.is_last()), (length, index == 0, true));
+        let counters = rig.tm.statistics()[index];
+        assert_eq!((counters.adds, counters.successes, counters.failures), (1, 1, 0));
+        assert_eq!((counters.bytes, counters.bytes_max), (length as u64, length as u64));
+        assert!(!rig.tm.cancel(op));
+    }
+    assert_eq!((rig.tm.in_flight(), own.references()), (0, 2));
+    // Their timeouts ended with them.
+    assert!(rig.tm.wait(Some(2 * HUNG)).unwrap().is_none());
+    assert_eq!(rig.script.take_cancels(), []);
+}
+
+/// MT-103: cancelling reaches the transport, is counted by queue, and leaves the end to the last event.
+#[test]
+fn each_operation_is_cancelled() {
+    let rig = Rig::new();
+    let own = rig.tm.own_end_point().clone();
+    for (index, op) in one_of_each(&rig, &own, None).into_iter().enumerate() {
+        assert!(rig.tm.cancel(op));
+        let operation = operation_of(&rig, op);
+        assert_eq!(rig.script.take_cancels(), [(0, operation.cookie)]);
+        assert!(!rig.tm.pending());
+        rig.script.inject(last(happened(&operation, Err(Errno::ECANCELED), 0)));
+        assert_eq!((rig.now().status, rig.tm.statistics()[index].cancels), (Err(Errno::ECANCELED), 1));
+    }
+}
+
+/// MT-104: an event that is not the last leaves its operation in flight, its buffer and its timeout where they are.
+#[test]
+fn an_event_that_is_not_the_last_ends_nothing() {
+    let rig = Rig::new();
+    let own = rig.tm.own_end_point().clone();
+    let ops = one_of_each(&rig, &own, Some(5 * MS));
+    for (index, op) in ops.into_iter().enumerate() {
+        let operation = operation_of(&rig, op);
+        rig.script.inject(happened(&operation, Ok(()), 50));
+        let event = rig.now();
+        assert_eq!((event.op, event.status, event.is_last()), (op, Ok(()), false));
+        let counters = rig.tm.statistics()[index];
+        assert_eq!((counters.successes, counters.time_in_queue), (1, Duration::ZERO));
+    }
+    assert_eq!(rig.tm.in_flight(), Queue::COUNT);
+    assert!(rig.tm.wait(Some(6 * MS)).unwrap().is_none());
+    assert_eq!(rig.script.take_cancels().len(), Queue::COUNT);
+    for (index, op) in ops.into_iter().enumerate() {
+        rig.script.inject(last(happened(&operation_of(&rig, op), Ok(()), 20)));
+        let event = rig.now();
+        assert_eq!((event.op, event.is_last()), (op, true));
+        let counters = rig.tm.statistics()[index];
+        // One event more than operations: it was kept once.
+        assert_eq!((counters.adds, counters.successes, counters.failures), (1, 2, 0));
+    }
+    assert_eq!((rig.tm.in_flight(), own.references()), (0, 2));
+}
+
+/// MT-107: all counters at once, which begin anew.
+#[test]
+fn all_counters_are_taken_at_once() {
+    let rig = Rig::new();
+    let own = rig.tm.own_end_point().clone();
+    for op in one_of_each(&rig, &own, None) {
+        rig.script.inject(last(happened(&operation_of(&rig, op), Err(Errno::EIO), 0)));
+        rig.now();
+    }
+    let taken = rig.tm.take_statistics();
+    assert!(taken.iter().all(|queue| (queue.adds, queue.successes, queue.failures) == (1, 0, 1)));
+    assert_eq!(rig.tm.statistics(), [QueueStatistics::default(); Queue::COUNT]);
+}
+
+/// MT-110: asking is the transport's answer, and changes nothing.
+#[test]
+fn pending_is_what_the_transport_says() {
+    let rig = Rig::new();
+    rig.receive(None);
+    assert!(!rig.tm.pending() && !rig.tm.pending());
+    rig.end(Ok(()));
+    assert!(rig.tm.pending() && rig.tm.pending());
+    assert!(rig.tm.take().unwrap().is_some());
+    assert!(!rig.tm.pending());
+}
+
+/// MT-213: events that the transport makes up reach the callbacks of their own machine, one message after the other, on its
+/// event thread; the domains know nothing of each other; everything ends in order.
+#[test]
+fn several_machines_of_several_domains_call_back() {
+    let rigs = [(); 3].map(|()| Rig::new());
+    let (tell, told) = channel();
+    let machines: Vec<(usize, TransferMachine)> = rigs
+        .iter()
+        .enumerate()
+        .map(|(number, rig)| {
+            let tell = tell.clone();
+            let builder = rig.domain.machine().confine(&[0]);
+            let builder = builder.callbacks(move |_, event| drop(tell.send((number, event))));
+            (number, builder.start(&format!("0@lo:12345:31:{}", number + 1)).unwrap())
+        })
+        .collect();
+    drop(tell);
+    for (number, tm) in &machines {
+        let rig = &rigs[*number];
+        let foreign = rigs[(number + 1) % 3].buffer();
+        assert_eq!(tm.receive(foreign, RECEIVE, None).unwrap_err().error.errno(), Errno::EINVAL);
+        let op = tm.receive(rig.buffer(), RECEIVE, None).unwrap();
+        let operation = rig.script.last_operation();
+        for offset in [0, 100, 200] {
+            let mut event = happened(&operation, Ok(()), 100);
+            event.offset = offset;
+            rig.script.inject(if offset == 200 { last(event) } else { event });
+        }
+        for offset in [0, 100, 200] {
+            let (of, event) = told.recv_timeout(HUNG).unwrap();
+            assert_eq!((of, event.op, event.offset, event.is_last()), (*number, op, offset, offset == 200));
+            assert_eq!(event.message.map(|message| message.len()), Some(100));
+        }
+        assert_eq!(tm.in_flight(), 0);
+    }
+    for (_, tm) in &machines {
+        tm.stop(false, Some(HUNG)).unwrap();
+    }
+    assert!(told.recv().is_err(), "each callback has been dropped");
+    drop(machines);
+    for rig in rigs {
+        let script = rig.script.clone();
+        drop(rig);
+        let sorted = |mut handles: Vec<nlx_core::BufferHandle>| {
+            handles.sort_by_key(|handle| handle.0);
+            handles
+        };
+        assert_eq!(sorted(script.deregistered()), sorted(script.registered()));
+    }
+}

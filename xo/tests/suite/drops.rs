@@ -1,0 +1,100 @@
+//! Messages that find no buffer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nlx::{Errno, Machine, TmEvent, TmOptions};
+
+use super::world;
+use crate::bed::*;
+
+/// What an observer has been told of dropped messages.
+#[derive(Default)]
+struct Heard {
+    messages: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Heard {
+    fn observer(self: &Arc<Heard>) -> impl Fn(&Machine, &TmEvent) + Send + Sync + 'static {
+        let heard = self.clone();
+        move |_, event| {
+            if let TmEvent::NoBuffer { messages, total } = event {
+                assert_eq!(event.status(), Err(Errno::ENOBUFS));
+                assert!(*messages > 0);
+                let before = heard.messages.fetch_add(*messages, Ordering::SeqCst);
+                assert_eq!(before + messages, *total);
+                heard.total.store(*total, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Waits until so many have been told; no other event comes.
+    fn until(&self, side: &Side, total: u64) {
+        while self.total.load(Ordering::SeqCst) < total {
+            side.has_nothing();
+        }
+        assert_eq!(self.total.load(Ordering::SeqCst), total);
+    }
+}
+
+fn pair_that_hears(options: TmOptions) -> (Pair, Arc<Heard>) {
+    let world = world();
+    let heard = Arc::new(Heard::default());
+    let domain = world.domain(1);
+    let builder = domain.machine().options(options).observer(heard.observer());
+    let tm = builder.start(&wanted(&world, 1, "9")).unwrap();
+    let pair = Pair { a: Side::on(&world, 0, "8"), b: Side::of(tm, domain), world };
+    (pair, heard)
+}
+
+/// MT-194, X13: the sender knows nothing, the receiver is told: ENOBUFS, and how many; then it goes on.
+#[test]
+fn a_message_without_a_buffer_is_told_to_its_receiver() {
+    let (pair, heard) = pair_that_hears(TmOptions::default());
+    for total in 1..=3 {
+        pair.send(b"lost");
+        pair.settle();
+        heard.until(&pair.b, total);
+    }
+    pair.b.receive_one(64);
+    pair.pass(b"found");
+    assert_eq!(heard.total.load(Ordering::SeqCst), 3);
+}
+
+/// MT-195: so it is told of messages that are longer than what its buffers take.
+#[test]
+fn a_message_longer_than_the_buffers_is_told_to_its_receiver() {
+    let (pair, heard) = pair_that_hears(TmOptions::default());
+    let op = pair.b.receive_one(64);
+    pair.send(&pattern(65));
+    pair.settle();
+    heard.until(&pair.b, 1);
+    assert_eq!(pair.pass(&pattern(64)).op, op);
+}
+
+/// MT-194: what is meant for others is told to nobody.
+#[test]
+fn a_message_to_another_machine_is_not_told() {
+    let (pair, heard) = pair_that_hears(TmOptions::default());
+    let nobody = pair.a.tm.end_point(&wanted(&pair.world, 1, "77")).unwrap();
+    let op = pair.a.tm.send(pair.a.filled(b"lost"), 4, &nobody, HUNG).unwrap();
+    assert_eq!(pair.a.end_of(op).status, Ok(()));
+    pair.settle();
+    pair.b.has_nothing();
+    assert_eq!(heard.total.load(Ordering::SeqCst), 0);
+}
+
+/// On a lazy portal a message waits for its buffer, and none is lost.
+#[test]
+fn a_message_to_a_lazy_machine_waits_for_its_buffer() {
+    let (pair, heard) = pair_that_hears(TmOptions::default().lazy(true));
+    let ops = [b"one", b"two"].map(|bytes| pair.a.send(&pair.b, bytes));
+    pair.b.has_nothing();
+    for (bytes, op) in [b"one", b"two"].into_iter().zip(ops) {
+        pair.b.receive_one(64);
+        assert_eq!(pair.b.next().message.as_deref(), Some(&bytes[..]));
+        assert_eq!(pair.a.end_of(op).status, Ok(()));
+    }
+    assert_eq!(heard.total.load(Ordering::SeqCst), 0);
+}
