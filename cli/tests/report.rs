@@ -42,13 +42,11 @@ fn no_bar_is_drawn_where_there_is_no_terminal() {
     assert!(!table.contains("lost"), "nothing was to be lost");
 }
 
+/// And at once: not after an hour of testing.
 #[test]
 fn a_page_that_cannot_be_written_is_a_failure() {
-    let output =
-        run(&["selftest", "--net", "lo", "--duration", "0.1", "--html", "/no/such/folder/report.html"]);
-    assert_eq!(output.status.code(), Some(1));
+    let output = run(&["selftest", "--net", "lo", "--html", "/no/such/folder/report.html"]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     assert!(complaint(&output).contains("/no/such/folder/report.html"), "{}", complaint(&output));
-    // What was found out is told all the same.
-    assert!(String::from_utf8_lossy(&output.stdout).contains("passed: "));
     assert_eq!(nlx(&["selftest", "--server", "--html", "x"]).output().unwrap().status.code(), Some(2));
 }

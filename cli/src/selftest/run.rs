@@ -30,6 +30,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
     if args.server {
         return serve::run_server(args, &signals);
     }
+    args.html.as_deref().map_or(Ok(()), html::reserve)?;
     let outcome = outcome(args, &signals)?;
     if args.json {
         report::json(&outcome)?

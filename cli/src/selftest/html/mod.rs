@@ -18,7 +18,7 @@ mod svg;
 mod text;
 mod throughput;
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::path::Path;
 
 use super::machine::Machine;
@@ -31,7 +31,19 @@ use crate::failure::{Context, Failure};
 /// The file cannot be written.
 pub(crate) fn write(outcome: &Outcome, path: &Path) -> Result<(), Failure> {
     let page = page::page(outcome, &Machine::this());
-    fs::write(path, page).context(&format!("cannot write the report to {}", path.display()))
+    fs::write(path, page).context(&refused(path))
+}
+
+/// Makes sure that the page can be written, before a long test is run in vain. What the file holds stays until then.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn reserve(path: &Path) -> Result<(), Failure> {
+    OpenOptions::new().append(true).create(true).open(path).map(drop).context(&refused(path))
+}
+
+fn refused(path: &Path) -> String {
+    format!("cannot write the report to {}", path.display())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::page::page;
-use super::write;
+use super::{reserve, write};
 use crate::selftest::machine::Machine;
 use crate::selftest::result::{Ending, Outcome};
 use crate::selftest::samples::{HOSTILE, hostile, outcome};
@@ -126,6 +126,15 @@ fn it_is_written_to_a_file_or_the_failure_names_it() {
     let path = folder.path().join("report.html");
     write(&outcome(), &path).unwrap();
     elements(&std::fs::read_to_string(&path).unwrap());
-    let failure = write(&outcome(), &folder.path().join("no/where.html")).unwrap_err();
-    assert!(failure.to_string().contains("no/where.html"));
+    let before = std::fs::metadata(&path).unwrap().len();
+    reserve(&path).unwrap();
+    assert_eq!(
+        std::fs::metadata(&path).unwrap().len(),
+        before,
+        "what an earlier test found out is still there"
+    );
+    let nowhere = folder.path().join("no/where.html");
+    for failure in [write(&outcome(), &nowhere), reserve(&nowhere)].map(Result::unwrap_err) {
+        assert!(failure.to_string().contains("no/where.html"));
+    }
 }
