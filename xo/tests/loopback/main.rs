@@ -15,6 +15,7 @@ mod callbacks;
 mod cancelling;
 mod end_points;
 mod large;
+mod large_races;
 mod operations;
 mod stopping;
 mod timeouts;

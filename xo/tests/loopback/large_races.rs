@@ -1,0 +1,105 @@
+//! Large transfers that several threads move, cancel and stop at once; and the largest.
+
+use nlx::{Fragment, IoVec, Offer, Pages, Region};
+
+use super::*;
+
+const PART: usize = 1 << 20;
+const PARTS: usize = 6;
+
+/// A transfer with two parts in flight, and its other side.
+struct Course {
+    pair: Pair,
+    tm: TransferMachine,
+    op: OpId,
+    other: OpId,
+}
+
+impl Course {
+    fn start() -> Course {
+        let pair = Pair::new();
+        let tm = pair.domain.machine().large_window(2).start("0@lo:12345:31:*").unwrap();
+        let (other, offer) = pair.b.passive_send_large(pair.empty(PARTS * PART), PARTS * PART, None).unwrap();
+        let op = tm.active_receive_large(pair.empty(PARTS * PART), &offer, None).unwrap();
+        Course { pair, tm, op, other }
+    }
+}
+
+/// However the threads meet, there is one event, and it brings all of the buffer.
+#[track_caller]
+fn one_event(events: Vec<Event>, op: OpId) -> Event {
+    let [event] = <[Event; 1]>::try_from(events).expect("one event");
+    assert_eq!((event.op, event.buffer.as_ref().map(Buffer::len)), (op, Some(PARTS * PART)));
+    event
+}
+
+#[test]
+fn a_cancel_meets_the_parts_at_any_point() {
+    for round in 0..100 {
+        let course = Course::start();
+        let tm = &course.tm;
+        let events = std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| vec![tm.wait(None).unwrap().expect("it ends")]);
+            let canceller = scope.spawn(|| {
+                for _ in 0..round * 50 {
+                    std::hint::spin_loop();
+                }
+                tm.cancel(course.op)
+            });
+            canceller.join().unwrap();
+            waiter.join().unwrap()
+        });
+        let event = one_event(events, course.op);
+        assert!(matches!(event.status, Ok(()) | Err(Errno::ECANCELED)), "{:?}", event.status);
+        assert!(tm.poll().unwrap().is_none());
+        assert_eq!(tm.in_flight(), 0);
+        assert!(!tm.cancel(course.op), "it is over");
+        // Parts of the other side may have been read, or none.
+        course.pair.b.cancel(course.other);
+        assert_eq!(next(&course.pair.b).op, course.other);
+        assert_eq!(course.pair.b.in_flight(), 0);
+    }
+}
+
+// With abort it ends before its time or has won; without, it ends as it would have.
+#[test]
+fn a_stop_meets_the_parts_at_any_point() {
+    for round in 0..100 {
+        let course = Course::start();
+        let tm = &course.tm;
+        let abort = round % 2 == 0;
+        let events = std::thread::scope(|scope| {
+            let take_all = || {
+                let mut events = Vec::new();
+                while let Ok(event) = tm.wait(None) {
+                    events.extend(event);
+                }
+                events
+            };
+            let waiter = scope.spawn(take_all);
+            for _ in 0..round * 50 {
+                std::hint::spin_loop();
+            }
+            tm.stop(abort, None).unwrap();
+            waiter.join().unwrap()
+        });
+        let event = one_event(events, course.op);
+        assert!(event.status.is_ok() || abort && event.status == Err(Errno::ECANCELED), "{:?}", event.status);
+    }
+}
+
+// All parts there can be, offered and taken back; the offer is a message.
+#[test]
+fn the_largest_buffer_is_offered_and_cancelled() {
+    let pair = Pair::new();
+    let region = Region::memfd(1 << 30, Pages::Normal).unwrap();
+    let segment = Fragment::new(region, 0, 1 << 30).unwrap();
+    let buffer = pair.domain.register(IoVec::new(vec![segment; 16]).unwrap()).unwrap();
+    let (op, offer) = pair.b.passive_receive_large(buffer, 16 << 30, None).unwrap();
+    assert_eq!((offer.parts(), pair.b.in_flight()), (Offer::PARTS_MAX, Offer::PARTS_MAX));
+    assert!(offer.as_bytes().len() <= pair.domain.limits().buffer_bytes_max);
+    assert_eq!(Offer::from_bytes(offer.as_bytes()).unwrap(), offer);
+    assert!(pair.b.cancel(op));
+    let event = end_of(&pair.b, op);
+    assert_eq!((event.status, event.buffer.unwrap().len()), (Err(Errno::ECANCELED), 16 << 30));
+}
