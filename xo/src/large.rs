@@ -173,6 +173,7 @@ impl Machine {
     }
 
     fn check_large(&self, buffer: &Buffer, plan: &Plan, timeout: Option<Duration>) -> Result<(), Error> {
+        self.domain.check_here()?;
         if timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(Error::TimeoutPassed);
         }

@@ -128,6 +128,8 @@ fn everything_is_refused(world: World, parent: u32) -> bool {
     assert_eq!(back.error, forked);
     let back = tm.passive_receive(back.buffer, None).unwrap_err();
     assert_eq!(back.error, forked);
+    let back = tm.passive_receive_large(back.buffer, 1, None).unwrap_err();
+    assert_eq!(back.error, forked);
     let mut batch = Batch::new();
     batch.send(back.buffer, 5, tm.own_end_point(), None);
     let outcomes: Vec<_> = tm.submit(&mut batch).collect();

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use nlx::{
-    Address, Buffer, BufferPool, Colour, Domain, EndPoint, Errno, Event, Offer, PoolOptions, Queue, Receive,
-    TmOptions, TransferMachine,
+    Address, Buffer, BufferPool, Colour, Domain, EndPoint, Errno, Event, Offer, PoolOptions, Provision,
+    Queue, Receive, TransferMachine,
 };
 
 use crate::Outcome;
@@ -22,12 +22,11 @@ const PIECES: usize = 8;
 /// Requests that wait for such memory; more are told to come again.
 const WAITING_MAX: usize = 1024;
 
-/// Buffers of 1 MiB that take requests.
+/// Buffers of 1 MiB that take requests; as many again wait in their pool.
 const REQUEST_BUFFERS: usize = 4;
 const REQUESTS: Receive = Receive { min_receive_size: MESSAGE_MAX, max_messages: 1024 };
 
 pub(crate) struct Server {
-    domain: Domain,
     tm: TransferMachine,
     disk: Disk,
     /// Memory for pieces. A buffer of a pool goes back when it is dropped.
@@ -62,7 +61,6 @@ enum What {
 
 impl Server {
     pub(crate) fn start(domain: &Domain, address: &str, disk: Disk) -> Outcome<Server> {
-        let tm = domain.transfer_machine(address, TmOptions::default())?;
         let pieces = domain.pool(PoolOptions::new(PIECE))?;
         pieces.provision(PIECES)?;
         let answers = domain.pool(PoolOptions::new(MESSAGE_MAX).below_threshold(|pool| {
@@ -70,10 +68,12 @@ impl Server {
             let _ = pool.provision(8);
         }))?;
         answers.provision(8)?;
-        for _ in 0..REQUEST_BUFFERS {
-            tm.receive(domain.allocate(1 << 20)?, REQUESTS, None)?;
-        }
-        Ok(Server { domain: domain.clone(), tm, disk, pieces, answers, work: Mutex::default() })
+        // The transfer machine keeps itself in buffers: as many are posted as this says, as long as the pool has some.
+        let requests = domain.pool(PoolOptions::new(1 << 20))?;
+        requests.provision(2 * REQUEST_BUFFERS)?;
+        let provision = Provision { receive: REQUESTS, buffers: REQUEST_BUFFERS, colour: Colour::Any };
+        let tm = domain.machine().pool(&requests, provision).start(address)?;
+        Ok(Server { tm, disk, pieces, answers, work: Mutex::default() })
     }
 
     pub(crate) fn address(&self) -> Address {
@@ -99,7 +99,7 @@ impl Server {
     fn work(&self) -> Outcome<()> {
         loop {
             match self.tm.wait(None) {
-                Ok(Some(event)) => self.handle(event)?,
+                Ok(Some(event)) => self.handle(event),
                 Ok(None) => {}
                 Err(error) if error.errno() == Errno::ESHUTDOWN => return Ok(()),
                 Err(error) => return Err(error.into()),
@@ -107,13 +107,13 @@ impl Server {
         }
     }
 
-    fn handle(&self, event: Event) -> Outcome<()> {
+    fn handle(&self, event: Event) {
         match event.queue {
             Queue::MessageReceive => {
                 let message = event.message.as_deref().map(decode::<Request>);
-                // Its bytes are not needed any more: the buffer can take others.
+                // Its bytes are not needed any more. The buffer goes back to its pool when the last of its messages does.
                 drop(event.message);
-                event.buffer.map_or(Ok(()), |buffer| self.post(buffer))?;
+                drop(event.buffer);
                 match (message, event.sender) {
                     (Some(Ok((request, offer))), Some(client)) => self.request(client, request, offer),
                     (Some(Err(error)), client) => eprintln!("no request, from {client:?}: {error}"),
@@ -123,22 +123,6 @@ impl Server {
             Queue::ActiveBulkReceive | Queue::ActiveBulkSend => self.moved(event),
             // An answer has left, or its client is gone.
             _ => {}
-        }
-        Ok(())
-    }
-
-    /// Takes requests into a buffer again, or into another one, if a thread still reads the last request in this one.
-    fn post(&self, buffer: Buffer) -> Outcome<()> {
-        match self.tm.receive(buffer, REQUESTS, None) {
-            Ok(_) => Ok(()),
-            Err(refused) => match refused.error.errno() {
-                Errno::EBUSY => {
-                    Ok(self.tm.receive(self.domain.allocate(1 << 20)?, REQUESTS, None).map(drop)?)
-                }
-                // It stops.
-                Errno::ESHUTDOWN => Ok(()),
-                _ => Err(refused.into()),
-            },
         }
     }
 
