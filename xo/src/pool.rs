@@ -320,7 +320,9 @@ impl Buffer {
     /// Takes it out of its pool for good: it is freed when it is dropped. Does nothing to a buffer of no pool.
     #[must_use = "it is freed otherwise"]
     pub fn leave_pool(mut self) -> Buffer {
-        if let Some(pool) = self.part().and_then(|member| member.pool()) {
+        if let Some(pool) = self.part().and_then(|member| member.pool())
+            && pool.domain.inner().is_here()
+        {
             pool.inner.lock().total -= 1;
         }
         self

@@ -159,7 +159,7 @@ impl Machine {
     /// # Errors
     /// [`Error::NoPool`] (EINVAL) without a pool.
     pub fn set_provision(&self, buffers: usize) -> Result<(), Error> {
-        let provisioner = self.provisioner.as_ref().ok_or(Error::NoPool)?;
+        let provisioner = self.provisioner()?;
         provisioner.wants.lock().buffers = buffers.max(BUFFERS_MIN);
         self.top_up();
         Ok(())
@@ -173,7 +173,12 @@ impl Machine {
 
     /// The colour of the buffers that it takes from its pool.
     pub fn colour(&self) -> Colour {
-        self.provisioner.as_ref().map_or(Colour::Any, |provisioner| provisioner.wants.lock().colour)
+        self.provisioner().map_or(Colour::Any, |provisioner| provisioner.wants.lock().colour)
+    }
+
+    fn provisioner(&self) -> Result<&Provisioner, Error> {
+        self.domain.check_here()?;
+        self.provisioner.as_ref().ok_or(Error::NoPool)
     }
 
     /// Changes the colour of the buffers that it will take from its pool.
@@ -181,7 +186,7 @@ impl Machine {
     /// # Errors
     /// [`Error::NoPool`] (EINVAL) without a pool, [`Error::Colour`] (EINVAL) for a colour that the pool does not have.
     pub fn set_colour(&self, colour: Colour) -> Result<(), Error> {
-        let provisioner = self.provisioner.as_ref().ok_or(Error::NoPool)?;
+        let provisioner = self.provisioner()?;
         provisioner.pool.check(colour)?;
         provisioner.wants.lock().colour = colour;
         Ok(())

@@ -3,14 +3,15 @@
 // A helper that cannot do its part fails the test that called it.
 #![allow(clippy::unwrap_used)]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, alarm, fork};
 use nlx::{
-    Batch, Buffer, Domain, EndPoint, Errno, Error, Event, Machine, Message, NodeConfig, Queue, Receive,
-    RegionError, TmOptions, TmState, TransferMachine,
+    Batch, Buffer, Colour, Domain, EndPoint, Errno, Error, Event, Machine, Message, NodeConfig, PoolCounts,
+    PoolOptions, Provision, Queue, Receive, RegionError, TmOptions, TmState, TransferMachine,
 };
 
 const MESSAGES: Receive = Receive { min_receive_size: 64, max_messages: 16 };
@@ -189,4 +190,54 @@ fn a_child_may_open_a_domain_of_its_own() {
         drop(inherited.clone());
         first.status.is_ok() && second.status.is_ok()
     });
+}
+
+/// Buffers of a pool, messages in them, and machines that take from it: whatever a child drops stays the parent's, also if
+/// another thread was in the pool when the child was forked.
+#[test]
+fn a_child_leaves_pools_alone() {
+    let domain = Domain::in_process(&NodeConfig::new()).unwrap();
+    let pool = domain.pool(PoolOptions::new(64).colours(1)).unwrap();
+    pool.provision(8).unwrap();
+    let receive = Receive { min_receive_size: 64, max_messages: 1 };
+    let provision = Provision { receive, buffers: 2, colour: Colour::Of(0) };
+    let tm = domain.machine().pool(&pool, provision).start("0@lo:12345:31:1").unwrap();
+    tm.send(domain.buffer_of(b"hello").unwrap(), 5, tm.own_end_point(), None).unwrap();
+    let events = [0; 2].map(|_| tm.wait(None).unwrap().unwrap());
+    let mut events = Some(events);
+    let forked = Error::Forked { process: std::process::id() };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let user = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                tm.set_provision(3).unwrap();
+                drop(pool.get(Colour::Of(0)).unwrap());
+            }
+        });
+        for message_first in [true, false].repeat(10) {
+            in_a_child(|| {
+                for mut event in events.take().unwrap() {
+                    let (message, buffer) = (event.message.take(), event.buffer.take());
+                    let [first, second]: [Box<dyn FnOnce()>; 2] =
+                        [Box::new(|| drop(message)), Box::new(|| drop(buffer.map(Buffer::leave_pool)))];
+                    if message_first {
+                        (first(), second())
+                    } else {
+                        (second(), first())
+                    };
+                }
+                tm.set_provision(4) == Err(forked.clone())
+                    && tm.set_colour(Colour::Any) == Err(forked.clone())
+                    && tm.colour() == Colour::Any
+                    && pool.get(Colour::Any).map(drop) == Err(forked.clone())
+                    && pool.provision(1) == Err(forked.clone())
+                    && !pool.prune()
+            });
+        }
+        done.store(true, Ordering::Relaxed);
+        user.join().unwrap();
+    });
+    assert_eq!(pool.counts(), PoolCounts { free: 4, total: 8 });
+    drop(events);
+    assert_eq!(pool.counts(), PoolCounts { free: 5, total: 8 });
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use lnet_region::Origin;
 use parking_lot::Mutex;
 
 use super::{Colour, Shared};
@@ -12,6 +13,8 @@ use crate::Buffer;
 pub(crate) struct Home {
     /// Weak, so that a buffer that outlives its pool is simply freed.
     pool: Weak<Shared>,
+    /// In a forked child the lock may be held for ever.
+    origin: Origin,
     stay: Mutex<Stay>,
 }
 
@@ -84,7 +87,7 @@ impl Member {
 
 impl Resident {
     pub(super) fn new(buffer: Buffer, pool: &Arc<Shared>) -> Resident {
-        let home = Home { pool: Arc::downgrade(pool), stay: Mutex::default() };
+        let home = Home { pool: Arc::downgrade(pool), origin: Origin::here(), stay: Mutex::default() };
         Resident { buffer, home: Arc::new(home) }
     }
 
@@ -104,6 +107,9 @@ impl Guest {
 
     /// The message is gone.
     pub(super) fn go(&self) -> Return {
+        if !self.0.origin.is_here() {
+            return Return::Nothing;
+        }
         let mut stay = self.0.stay.lock();
         stay.messages -= 1;
         let parked = if stay.messages == 0 { stay.parked.take() } else { None };
