@@ -171,7 +171,7 @@ fn exactly_the_losses_that_were_asked_for() {
 #[test]
 fn a_node_ends_while_messages_are_late() {
     let [a, b] = net(10);
-    let (a, b) = (End::start(&a, 1, ""), End::start(&b, 1, "delay 600s put"));
+    let (a, b) = (End::start(&a, 1, ""), End::start(&b, 1, "delay 60s put"));
     b.post(1, &memory(8, 0), MdOptions::OP_PUT);
     a.put(&b, 1, &memory(8, 1), AckRequest::NoAck);
     a.await_events(EventKind::Send, 1);

@@ -4,8 +4,9 @@ use std::time::Duration;
 use lnet_nid::{Nid, Portal};
 use lnet_proto::{Body, Header, MessageType};
 
-/// The longest delay: ten minutes. A delayed message stops its connection, and no peer waits for longer.
-pub const DELAY_MAX: Duration = Duration::from_secs(600);
+/// The longest delay: a minute. A delayed message stops its connection, and with the default of `sock_timeout` that is lost when
+/// nothing has moved for 100 s.
+pub const DELAY_MAX: Duration = Duration::from_secs(60);
 
 bitflags::bitflags! {
     /// Kinds of messages.
@@ -195,7 +196,7 @@ impl FaultRule {
     /// How late that message is, in nanoseconds; `None` if it is lost.
     pub(super) fn delay_ns(&self, number: u64) -> Option<u64> {
         let FaultAction::Delay { at_least, at_most } = self.action else { return None };
-        // Ten minutes have 2^40 nanoseconds.
+        // A minute has 2^36 nanoseconds.
         let [low, high] = [at_least, at_most].map(|span| span.as_nanos() as u64);
         Some(low + random(!self.seed, number) % (high - low + 1))
     }

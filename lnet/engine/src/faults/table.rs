@@ -155,7 +155,7 @@ fn invalid(error: FaultRuleError) -> LNetError {
         FaultRuleError::Delay { at_most, .. } => LNetError::Invalid {
             field: "delay",
             value: u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX),
-            rule: "it is 0 to 600 seconds, the shortest first",
+            rule: "it is 0 to 60 seconds, the shortest first",
         },
         _ => LNetError::Invalid {
             field: "kinds",

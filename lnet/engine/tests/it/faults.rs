@@ -4,6 +4,7 @@ use lnet::{FaultRule, FaultStatistics};
 use lnet_api::EventKind::{Ack, Put, Reply, Send};
 use lnet_api::{AckRequest, Arrival, Errno, LNet, MdOptions, RxContext, Threshold, Unlink, Upcalls, Verdict};
 use lnet_nid::ProcessId;
+use proptest::prelude::*;
 use std::sync::Arc;
 
 use super::common::*;
@@ -272,4 +273,77 @@ fn there_are_only_so_many_rules() {
     assert!(!ids.contains(&next));
     let nothing = FaultRule { kinds: lnet::MessageKinds::empty(), ..rule };
     assert_eq!(errno(b.engine.add_fault(nothing)), Errno::EINVAL);
+}
+
+/// A rule as a plain program would keep it: lost (or late, by milliseconds) is the last of each so many, of those from `source`.
+#[derive(Debug, Clone)]
+struct Plain {
+    late_ms: Option<u64>,
+    every: u64,
+    source: Option<u8>,
+}
+
+impl Plain {
+    fn text(&self) -> String {
+        let action = self.late_ms.map_or("drop".to_string(), |ms| format!("delay {ms}ms"));
+        let from = self.source.map_or(String::new(), |last| format!(" from {}", nid(last)));
+        format!("{action} every {} put{from}", self.every)
+    }
+}
+
+fn plain() -> impl Strategy<Value = Plain> {
+    let (late_ms, source) = (prop::option::of(1u64..50), prop::option::of(10u8..13));
+    (late_ms, 1u64..5, source).prop_map(|(late_ms, every, source)| Plain { late_ms, every, source })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever the rules and the messages: each message meets the fault that a plain program says, those that are late come
+    /// at their moment and in its order, and nothing is left.
+    #[test]
+    fn faults_are_what_a_plain_program_says(
+        rules in prop::collection::vec(plain(), 0..5), sources in prop::collection::vec(10u8..13, 0..40),
+    ) {
+        let (network, _, b) = pair();
+        let received = inbox(&b);
+        let _ids: Vec<_> = rules.iter().map(|rule| add(&b, &rule.text())).collect();
+        let mut asked = vec![0; rules.len()];
+        // The moment in which a message is due; none if it is lost.
+        let mut due: Vec<(u64, u8)> = Vec::new();
+        for (number, &source) in (0u8..).zip(&sources) {
+            let met = rules.iter().zip(&mut asked).find_map(|(rule, asked)| {
+                let meant = rule.source.is_none_or(|last| last == source);
+                *asked += u64::from(meant);
+                (meant && *asked % rule.every == 0).then_some(rule)
+            });
+            match met {
+                None => due.push((0, number)),
+                Some(rule) => due.extend(rule.late_ms.map(|late_ms| (late_ms, number))),
+            }
+            network.arrive(put_from(&b, nid(source), 1, vec![number; 4]));
+        }
+        due.sort_unstable();
+        let mut next = 0;
+        for ms in 0..50 {
+            if ms > 0 {
+                b.engine.advance((2000 + ms) * MS);
+            } else {
+                // Until now they have not begun to wait.
+                prop_assert_eq!(b.engine.held(), due.iter().filter(|(late_ms, _)| *late_ms > 0).count());
+            }
+            b.engine.audit().unwrap();
+            let here: Vec<u8> = due[next..].iter().take_while(|(late_ms, _)| *late_ms <= ms).map(|(_, n)| *n).collect();
+            next += here.len();
+            prop_assert_eq!(received(), here);
+            if ms == 0 {
+                b.engine.advance(2000 * MS);
+            }
+        }
+        let found = b.engine.faults();
+        prop_assert_eq!(found.iter().map(|found| found.matched).collect::<Vec<_>>(), asked);
+        let struck: u64 = found.iter().map(|found| found.dropped + found.delayed).sum();
+        prop_assert_eq!(struck, (sources.len() - due.iter().filter(|(late_ms, _)| *late_ms == 0).count()) as u64);
+        prop_assert!(b.is_quiet());
+    }
 }
