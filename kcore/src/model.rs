@@ -28,6 +28,7 @@ use lnet::ScriptedLnet;
 mod cancelling;
 mod ending;
 mod lnet;
+mod losing;
 mod stopping;
 mod waking;
 

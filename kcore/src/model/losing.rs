@@ -1,0 +1,35 @@
+//! Lost messages: the waiter learns of each, however they fall together with its looks (X13).
+
+use super::waking::{ModelledSleeper, wait};
+use super::*;
+use crate::notices::Notices;
+use crate::sync::LOSS;
+
+/// Two threads lose a message each. The waiter sleeps until it knows of both: one that it were not told of would let it
+/// sleep for ever.
+fn no_loss_goes_unnoticed() {
+    check_bounded(2, || {
+        let notices = Arc::new(Notices::default());
+        let losing = [(); 2].map(|()| {
+            let notices = notices.clone();
+            thread::spawn(move || notices.lost())
+        });
+        let sleeper = Arc::new(ModelledSleeper::default());
+        while notices.dropped() < 2 {
+            wait(&notices.bell, &sleeper, || notices.take_news());
+        }
+        for thread in losing {
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn two_losses_and_a_waiter() {
+    no_loss_goes_unnoticed();
+}
+
+#[test]
+fn a_loss_that_is_counted_after_it_was_told_is_missed() {
+    needs(LOSS, no_loss_goes_unnoticed, "deadlock");
+}
