@@ -14,6 +14,7 @@ mod bulk;
 mod calling;
 mod drops;
 mod end_points;
+mod large;
 mod life;
 mod messages;
 mod pings;

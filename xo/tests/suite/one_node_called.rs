@@ -12,6 +12,7 @@ fn pair() -> Pair {
 
 mod bulk;
 mod end_points;
+mod large;
 mod messages;
 mod pings;
 mod statistics;

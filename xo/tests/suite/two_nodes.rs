@@ -15,6 +15,7 @@ mod calling;
 mod drops;
 mod end_points;
 mod gone;
+mod large;
 mod life;
 mod messages;
 mod pings;

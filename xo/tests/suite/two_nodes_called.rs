@@ -13,6 +13,7 @@ fn pair() -> Pair {
 mod bulk;
 mod end_points;
 mod gone;
+mod large;
 mod messages;
 mod pings;
 mod statistics;

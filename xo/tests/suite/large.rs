@@ -1,0 +1,55 @@
+//! Bulk of more than one operation moves.
+
+use nlx::{Errno, Offer, Queue};
+
+use super::pair;
+use crate::bed::*;
+
+const PART: usize = 1 << 20;
+
+/// Read and written, of sizes around the borders of parts; one event on each side, and all parts counted.
+#[test]
+fn large_buffers_are_read_and_written() {
+    let Pair { a, b, world: _world } = &pair();
+    let mut parts = 0;
+    for length in [1, PART + 1, 3 * PART, 9 * PART - 1] {
+        let data = pattern(length);
+        let (passive, offer) = a.tm.passive_send_large(a.filled(&data), length, HUNG).unwrap();
+        let offer = Offer::from_bytes(offer.as_bytes()).unwrap();
+        let active = b.tm.active_receive_large(b.empty(length + 10), &offer, HUNG).unwrap();
+        let event = b.end_of(active);
+        assert_eq!((event.queue, event.status, event.length), (Queue::ActiveBulkReceive, Ok(()), length));
+        assert!(event.buffer.unwrap().read().unwrap()[..length] == data, "{length} bytes read wrongly");
+        let event = a.end_of(passive);
+        assert_eq!((event.queue, event.status, event.length), (Queue::PassiveBulkSend, Ok(()), length));
+
+        let (passive, offer) = a.tm.passive_receive_large(a.empty(length + 10), length, HUNG).unwrap();
+        let active = b.tm.active_send_large(b.filled(&data), length, &offer, HUNG).unwrap();
+        let event = b.end_of(active);
+        assert_eq!((event.queue, event.status, event.length), (Queue::ActiveBulkSend, Ok(()), length));
+        let event = a.end_of(passive);
+        assert_eq!((event.queue, event.status, event.length), (Queue::PassiveBulkReceive, Ok(()), length));
+        assert!(event.buffer.unwrap().read().unwrap()[..length] == data, "{length} bytes written wrongly");
+        parts += length.div_ceil(PART) as u64;
+    }
+    let all = (parts, 0, parts, 0);
+    assert_eq!([b.counts(Queue::ActiveBulkReceive), b.counts(Queue::ActiveBulkSend)], [all; 2]);
+    assert_eq!([a.counts(Queue::PassiveBulkSend), a.counts(Queue::PassiveBulkReceive)], [all; 2]);
+}
+
+/// What is offered can be taken back, times out as a whole, and is stopped; each brings the whole buffer.
+#[test]
+fn what_nobody_takes_up_ends_as_a_whole() {
+    let Pair { a, .. } = &pair();
+    let (op, _) = a.tm.passive_send_large(a.empty(5 * PART), 5 * PART, None).unwrap();
+    assert!(a.tm.cancel(op));
+    let event = a.end_of(op);
+    assert_eq!((event.status, event.buffer.unwrap().len()), (Err(Errno::ECANCELED), 5 * PART));
+    let (op, _) = a.tm.passive_receive_large(a.empty(5 * PART), 5 * PART, SOON).unwrap();
+    let event = a.end_of(op);
+    assert_eq!((event.status, event.buffer.unwrap().len()), (Err(Errno::ETIMEDOUT), 5 * PART));
+    let (op, _) = a.tm.passive_receive_large(a.empty(5 * PART), 5 * PART, None).unwrap();
+    a.tm.stop(true, HUNG).unwrap();
+    let event = a.end_of(op);
+    assert_eq!((event.status, event.buffer.unwrap().len()), (Err(Errno::ECANCELED), 5 * PART));
+}
