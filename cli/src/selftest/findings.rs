@@ -87,19 +87,29 @@ impl Findings {
         self.phases.push(found);
     }
 
-    /// Messages dropped and delayed since the last phase. The nodes of one process share their rules, and their NID.
+    /// Messages dropped and delayed in this phase, at whose beginning all rules count from 0. The nodes of one process share
+    /// their rules, and their NID.
     fn count_rules<'a>(&mut self, nodes: impl Iterator<Item = &'a Status>) -> (u64, u64) {
         let mut now = BTreeMap::new();
         for status in nodes {
-            now.insert(status.nid.clone(), status.rules.clone());
+            now.insert(&status.nid, &status.rules);
         }
-        let sum = |rules: &BTreeMap<String, Vec<RuleStatus>>, field: fn(&RuleStatus) -> u64| {
-            rules.values().flatten().map(field).sum::<u64>()
-        };
-        let since = |field: fn(&RuleStatus) -> u64| sum(&now, field).saturating_sub(sum(&self.rules, field));
-        let (dropped, delayed) = (since(|rule| rule.dropped), since(|rule| rule.delayed));
-        self.rules = now;
-        (dropped, delayed)
+        let sum = |field: fn(&RuleStatus) -> u64| now.values().copied().flatten().map(field).sum();
+        let counts = (sum(|rule| rule.dropped), sum(|rule| rule.delayed));
+        for (nid, rules) in now {
+            let so_far = self.rules.entry(nid.clone()).or_default();
+            for rule in rules {
+                match so_far.iter_mut().find(|known| known.rule == rule.rule) {
+                    None => so_far.push(rule.clone()),
+                    Some(known) => {
+                        known.matched += rule.matched;
+                        known.dropped += rule.dropped;
+                        known.delayed += rule.delayed;
+                    }
+                }
+            }
+        }
+        counts
     }
 
     pub(super) fn outcome(self, settings: Settings, started: SystemTime, ending: Ending) -> Outcome {

@@ -9,7 +9,7 @@ use super::client::Client;
 use super::command::{Command, Load, Plan, Refusal, Role, Status};
 use super::commands::{Arrived, Commands};
 use super::data::Driven;
-use super::faults::Faults;
+use super::faults::{self, Faults};
 use super::server::Server;
 use super::service::{Service, State, Work};
 use crate::failure::Failure;
@@ -179,10 +179,10 @@ impl Node {
         if self.serves_only && plan.role != Role::Server {
             return Err(Refusal::new(Errno::EPERM, "this node serves, and is no client"));
         }
-        let (domain, faults) = (&self.domain, &self.faults);
+        let (domain, applied) = (&self.domain, &self.faults);
         let mut address = String::new();
         self.service.init(|| {
-            faults.apply(&plan.faults, plan.seed)?;
+            applied.apply(&faults::rules(&plan.faults, plan.seed, plan.timeout)?)?;
             let (work, at) =
                 work(domain, plan).map_err(|failure| Refusal::new(Errno::EIO, failure.to_string()))?;
             address = at;
@@ -195,6 +195,9 @@ impl Node {
     fn end(&mut self) {
         self.service.fini();
         self.console = None;
+        if self.serves_only && self.faults.apply(&[]).is_err() {
+            tracing::warn!("the rules of a test that is over cannot be taken back");
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use super::progress::Progress;
 use super::protocol::ECHO_BYTES;
 use super::result::{Ending, Live, Outcome, Settings};
 use super::world::{Nodes, World};
-use super::{html, report, serve};
+use super::{faults, html, report, serve};
 use crate::args::{DeliveryArg, SelftestArgs};
 use crate::failure::Failure;
 use crate::signals::Signals;
@@ -31,6 +31,13 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
         return serve::run_server(args, &signals);
     }
     args.html.as_deref().map_or(Ok(()), html::reserve)?;
+    if let Some(text) = &args.faults {
+        // Before anything is started.
+        let rules = faults::rules(text, 0, args.timeout.unwrap_or(TIMEOUT_WITH_FAULTS));
+        rules.map_err(|refusal| {
+            Failure::at("arguments", refusal.errno, format!("--faults: {}", refusal.reason))
+        })?;
+    }
     let outcome = outcome(args, &signals)?;
     if args.json {
         report::json(&outcome)?
