@@ -68,6 +68,55 @@ fn one_wrong_byte_makes_it_fail_and_is_told() {
     }
 }
 
+/// Messages dropped and delayed over TCP: the report has exactly the losses that were injected.
+#[test]
+fn losses_are_those_that_were_injected() {
+    let _held = NIDS.lock().unwrap();
+    let faults = "drop 1/40; delay 1ms..5ms 1/10 put";
+    let load = ["--count", "60", "--duration", "60", "--seed", "9", "--timeout", "2"];
+    let output = run(&[&["selftest", "--json", "--faults", faults][..], &load].concat());
+    assert!(output.status.success(), "{}{}", complaint(&output), String::from_utf8_lossy(&output.stdout));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["passed"], &report["errors"]), (&true.into(), &0.into()));
+    let mut losses = 0;
+    for phase in report["phases"].as_array().unwrap() {
+        assert_eq!(phase["losses"], phase["losses_injected"], "{phase}");
+        assert_eq!(phase["operations"].as_u64().unwrap() + phase["losses"].as_u64().unwrap(), 60);
+        losses += phase["losses"].as_u64().unwrap();
+    }
+    let rules = report["rules"].as_array().unwrap();
+    let total = |key: &str| rules.iter().map(|rule| rule[key].as_u64().unwrap()).sum::<u64>();
+    assert!(losses > 0 && total("delayed") > 0);
+    assert_eq!(total("dropped"), losses);
+}
+
+/// What is lost without a rule that says so is a failure.
+#[test]
+fn a_loss_that_nobody_injected_is_a_failure() {
+    let slow = ["--count", "4", "--timeout", "0.2", "--server-delay", "0.5", "--json"];
+    let output = run(&[&["selftest", "--net", "lo"][..], &slow].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let read = &report["phases"].as_array().unwrap()[2];
+    assert_eq!(
+        (&read["phase"], &read["errors"], &read["losses"]),
+        (&"bulk_read".into(), &4.into(), &0.into())
+    );
+}
+
+#[test]
+fn rules_that_cannot_be_are_refused_before_anything_starts() {
+    for rules in ["lose everything", "drop put portal 43", "delay 1s"] {
+        let output = run(&["selftest", "--faults", rules]);
+        assert_eq!(output.status.code(), Some(1), "{rules}");
+        assert!(
+            complaint(&output).contains("--faults") && output.stdout.is_empty(),
+            "{}",
+            complaint(&output)
+        );
+    }
+}
+
 #[test]
 fn a_killed_peer_fails_it_instead_of_hanging_it() {
     let _held = NIDS.lock().unwrap();

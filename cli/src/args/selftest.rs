@@ -38,10 +38,12 @@ pub(crate) struct SelftestArgs {
     /// What every pattern, the order of the mixed load and the faults follow from; random unless given.
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX), allow_negative_numbers = true)]
     pub seed: Option<u64>,
-    /// Drop and delay messages by these rules, for instance 'drop 1/100 put'.
+    /// Drop and delay messages by these rules, which follow the seed: 'drop 1/100', 'drop every 50 put,get',
+    /// 'delay 1ms..20ms 1/10 put'; several with semicolons. The report shows exactly the losses injected, and anything beyond
+    /// is a failure.
     #[arg(long, value_name = "RULES")]
     pub faults: Option<String>,
-    /// Seconds after which an operation is lost; 10, with faults 2.
+    /// Seconds after which an operation is lost; 10, with faults 1.
     #[arg(long, value_parser = seconds, allow_negative_numbers = true, value_name = "SECONDS")]
     pub timeout: Option<Duration>,
     /// How often an operation that is lost is tried, the first time included, 1 to 16.

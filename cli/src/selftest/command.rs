@@ -8,7 +8,7 @@ use nlx::Errno;
 
 use super::protocol::ECHO_MAX;
 use super::stats::Statistics;
-use super::wire::{Reader, Wire, WireError, Writer, wire_enum, wire_struct};
+use super::wire::{Reader, Wire, WireError, Writer, is_unique, wire_enum, wire_struct};
 
 /// The longest command or answer, as in Motr: an INIT for some 170 servers fits.
 pub(super) const COMMAND_BYTES: usize = 16 << 10;
@@ -145,6 +145,9 @@ impl Plan {
         if self.timeout.is_zero() || times.iter().any(|time| *time > TIME_MAX) {
             let text = format!("times {times:?}: at most a day each, and a timeout above 0");
             return Err(Refusal::new(Errno::EINVAL, text));
+        }
+        if !is_unique(&self.peers) {
+            return Err(Refusal::new(Errno::EINVAL, "a server is named twice"));
         }
         if self.role == Role::Client && self.load != Load::Stub && self.peers.is_empty() {
             return Err(Refusal::new(Errno::EINVAL, "a client without servers"));

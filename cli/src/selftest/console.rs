@@ -7,6 +7,7 @@ use nlx::{Domain, EndPoint};
 
 use super::command::{Command, LATENCIES_MAX, Plan, Role, Status};
 use super::commands::{COMMAND_TIMEOUT, Commands};
+use super::wire::is_unique;
 use crate::failure::Failure;
 
 /// How long the console naps between looks for answers, and while clients measure: a nap costs them nothing.
@@ -72,6 +73,9 @@ impl Console {
         servers: &[String],
         clients: &[String],
     ) -> Result<Console, Failure> {
+        if !is_unique(&[servers, clients].concat()) {
+            return Err(Failure::new("a node is named twice"));
+        }
         let commands = Commands::start(domain, address, servers.len() + clients.len())?;
         let find = |list: &[String]| list.iter().map(|at| commands.end_point(at)).collect::<Result<_, _>>();
         let (servers, clients) = (find(servers)?, find(clients)?);

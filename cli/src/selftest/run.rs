@@ -21,7 +21,7 @@ const RATE_IN_FLIGHT: u32 = 64;
 
 /// When an operation is lost: far above anything a sound network does, and with faults what each loss costs.
 const TIMEOUT: Duration = Duration::from_secs(10);
-const TIMEOUT_WITH_FAULTS: Duration = Duration::from_secs(2);
+const TIMEOUT_WITH_FAULTS: Duration = Duration::from_secs(1);
 
 /// Runs the self-test and prints its result; fails if a byte or an event was wrong or missing.
 pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
@@ -30,7 +30,6 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
     if args.server {
         return serve::run_server(args, &signals);
     }
-    args.html.as_deref().map_or(Ok(()), html::reserve)?;
     if let Some(text) = &args.faults {
         // Before anything is started.
         let rules = faults::rules(text, 0, args.timeout.unwrap_or(TIMEOUT_WITH_FAULTS));
@@ -38,6 +37,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
             Failure::at("arguments", refusal.errno, format!("--faults: {}", refusal.reason))
         })?;
     }
+    args.html.as_deref().map_or(Ok(()), html::reserve)?;
     let outcome = outcome(args, &signals)?;
     if args.json {
         report::json(&outcome)?

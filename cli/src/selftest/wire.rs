@@ -3,6 +3,7 @@
 //! [`Writer::measure`] is a writer without a buffer: it tells how long something will be. A value that does not fit, or
 //! bytes that end early, are errors; nothing is written then that a caller could take for a whole message.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// The longest text: an address has at most 90 bytes, an error message little more.
@@ -24,6 +25,12 @@ pub(super) enum WireError {
     Text,
     #[error("{bytes} bytes behind the end of a message")]
     Trailing { bytes: usize },
+}
+
+/// Whether no text occurs twice.
+pub(super) fn is_unique(texts: &[String]) -> bool {
+    let mut seen = HashSet::with_capacity(texts.len());
+    texts.iter().all(|text| seen.insert(text))
 }
 
 /// What travels in commands.
@@ -301,12 +308,22 @@ mod tests {
         assert_eq!(String::read(&mut Reader::new(&[1, 0, 0xff])), Err(WireError::Text));
     }
 
-    /// MT-138 to MT-140: lists of 0 to 64 texts.
+    /// MT-141: a pattern that repeats after ten texts.
+    #[test]
+    fn what_occurs_twice_is_found() {
+        let texts: Vec<_> = (0..64).map(|number| format!("node{}", number % 10)).collect();
+        for count in 0..=64 {
+            assert_eq!(is_unique(&texts[..count]), count <= 10, "{count}");
+        }
+    }
+
+    /// MT-138 to MT-140: lists of 0 to 64 texts, and an empty text at the end of one.
     #[test]
     fn lists_of_texts_travel() {
         for count in 0..=64 {
             round_trip(&(0..count).map(|number| format!("node{number}")).collect::<Vec<_>>());
         }
+        round_trip(&vec!["one".to_string(), String::new()]);
         let long: Vec<u8> = [u16::MAX.to_le_bytes(), [0, 0]].concat();
         assert!(matches!(Vec::<u8>::read(&mut Reader::new(&long)), Err(WireError::Long { .. })));
     }

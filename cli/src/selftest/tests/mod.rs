@@ -1,6 +1,7 @@
 //! Whole tests in one process: a console, servers and clients over the loopback.
 
 mod loads;
+mod lossy;
 mod programs;
 mod refusals;
 

@@ -68,6 +68,8 @@ fn plans_that_make_no_sense_are_refused() {
         (Plan { messages: 0, ..server() }, Errno::EINVAL),
         (Plan { address: "nowhere".into(), ..server() }, Errno::EIO),
         (Plan { role: Role::Client, ..server() }, Errno::EINVAL),
+        (Plan { peers: vec!["0@lo:12345:42:1".into(); 2], ..server() }, Errno::EINVAL),
+        (Plan { faults: "lose everything".into(), ..server() }, Errno::EINVAL),
         (Plan { role: Role::Client, peers: vec!["nobody".into()], ..server() }, Errno::EIO),
     ];
     for (plan, errno) in ill {
