@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod domains;
+mod dying;
 mod large;
 mod processes;

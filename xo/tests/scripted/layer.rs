@@ -3,7 +3,7 @@
 
 use std::sync::mpsc::channel;
 
-use nlx::{Descriptor, EndPoint};
+use nlx::{Descriptor, EndPoint, StartAddress};
 use nlx_core::{Operation, OperationKind};
 
 use super::*;
@@ -250,5 +250,24 @@ fn several_machines_of_several_domains_call_back() {
             handles
         };
         assert_eq!(sorted(script.deregistered()), sorted(script.registered()));
+    }
+}
+
+/// MT-52, X9: the networks of two addresses compare exactly, in both directions, whatever the rest of the addresses.
+#[test]
+fn networks_of_addresses_compare_exactly() {
+    let net = |text: &str| text.parse::<StartAddress>().map(|address| address.nid.net());
+    let on = |nid: &str, id: &str| net(&format!("{nid}:12345:31:{id}")).unwrap();
+    for [one, other] in [["1", "1"], ["7", "4095"], ["*", "1"], ["*", "*"]] {
+        assert_eq!(on("10.72.49.14@o2ib0", one), on("10.72.49.14@o2ib", other));
+        assert_eq!(on("10.72.49.14@tcp1", one), on("10.1.1.1@tcp1", other));
+        let nets = ["tcp", "tcp1", "tcp12", "o2ib"].map(|net| on(&format!("10.72.49.14@{net}"), one));
+        for (place, net) in nets.iter().enumerate() {
+            let orders = nets.each_ref().map(|other| net.cmp(other));
+            assert!(orders.into_iter().eq((0..nets.len()).map(|other| place.cmp(&other))), "{nets:?}");
+        }
+    }
+    for text in ["10.72.49.14@o2ib0", "tcp1", ""] {
+        assert_eq!(net(text).map_err(|error| error.errno()), Err(Errno::EINVAL));
     }
 }

@@ -10,6 +10,7 @@ fn pair() -> Pair {
     Pair::on(world())
 }
 
+mod awaiting;
 mod bulk;
 mod calling;
 mod drops;

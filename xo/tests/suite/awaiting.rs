@@ -1,0 +1,104 @@
+//! Operations as futures, on every network.
+
+use nlx::{AsyncMachine, Domain, Errno, Queue, TmState};
+
+use super::world;
+use crate::bed::*;
+
+const LENGTH: usize = 1000;
+
+/// An asynchronous transfer machine and its domain.
+struct Awaited {
+    machine: AsyncMachine,
+    domain: Domain,
+}
+
+impl Awaited {
+    fn on(world: &World, place: usize) -> Awaited {
+        let domain = world.domain(place);
+        Awaited { machine: domain.machine().start_async(&wanted(world, place, "*")).unwrap(), domain }
+    }
+
+    fn empty(&self) -> nlx::Buffer {
+        self.domain.allocate(LENGTH).unwrap()
+    }
+
+    fn filled(&self) -> nlx::Buffer {
+        let mut buffer = self.empty();
+        buffer.write().unwrap().copy_from_slice(&pattern(LENGTH));
+        buffer
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// MT-102, MT-173: an operation of each queue ends well, and its future with it.
+#[test]
+fn an_operation_of_each_queue_is_awaited() {
+    let world = world().with_threads();
+    let [a, b] = [0, 1].map(|place| Awaited::on(&world, place));
+    b.machine.receive(b.empty(), one(LENGTH), HUNG).unwrap();
+    let to = a.machine.end_point(&b.machine.address().to_string()).unwrap();
+    let (offered, receives) = b.machine.passive_receive(b.empty(), HUNG).unwrap();
+    let (shown, sends) = b.machine.passive_send(b.filled(), LENGTH, HUNG).unwrap();
+    let sent = a.machine.send(a.filled(), LENGTH, &to, HUNG);
+    let written = a.machine.active_send(a.filled(), LENGTH, &receives, HUNG);
+    let read = a.machine.active_receive(a.empty(), &sends, HUNG);
+    block_on(async {
+        assert_eq!(b.machine.next_message().await.unwrap().message[..], pattern(LENGTH)[..]);
+        for completion in [sent, written, shown, offered, read] {
+            let completed = completion.await.unwrap();
+            assert_eq!((completed.length, completed.buffer.read().unwrap().len()), (LENGTH, LENGTH));
+            assert_eq!(completed.buffer.read().unwrap()[..], pattern(LENGTH)[..]);
+        }
+    });
+}
+
+/// MT-238: a stop with everything in flight ends every future, with its buffer.
+#[test]
+fn a_stop_ends_every_future() {
+    let world = world().with_threads();
+    let [a, b] = [0, 1].map(|place| Awaited::on(&world, place));
+    let (offered, receives) = b.machine.passive_receive(b.empty(), None).unwrap();
+    let (shown, sends) = b.machine.passive_send(b.empty(), LENGTH, None).unwrap();
+    assert!(offered.cancel() && shown.cancel());
+    let gone =
+        |ended: Result<_, nlx::Failed>| assert_eq!(ended.map(|_| ()).unwrap_err().errno(), Errno::ECANCELED);
+    block_on(async {
+        gone(offered.await);
+        gone(shown.await);
+    });
+    let to = a.machine.end_point(&b.machine.address().to_string()).unwrap();
+    a.machine.receive(a.empty(), one(LENGTH), None).unwrap();
+    let passive = [
+        a.machine.passive_receive(a.empty(), None).unwrap().0,
+        a.machine.passive_send(a.empty(), LENGTH, None).unwrap().0,
+        a.machine.active_receive(a.empty(), &sends, None),
+    ];
+    let active = [
+        a.machine.active_send(a.empty(), LENGTH, &receives, None),
+        a.machine.send(a.empty(), LENGTH, &to, None),
+    ];
+    block_on(async {
+        a.machine.stop(true, HUNG).await.unwrap();
+        for completion in passive {
+            let failed = completion.await.map(|_| ()).unwrap_err();
+            assert_eq!(
+                (failed.errno(), failed.buffer.map(|buffer| buffer.len())),
+                (Errno::ECANCELED, Some(LENGTH))
+            );
+        }
+        for completion in active {
+            // What leaves by itself may have left.
+            if let Err(failed) = completion.await {
+                assert_eq!((failed.errno(), failed.buffer.is_some()), (Errno::ECANCELED, true));
+            }
+        }
+        assert_eq!(a.machine.next_message().await.map(|_| ()).unwrap_err().errno(), Errno::ECANCELED);
+        assert_eq!(a.machine.next_message().await.map(|_| ()).unwrap_err().errno(), Errno::ESHUTDOWN);
+    });
+    assert_eq!((a.machine.state(), a.machine.in_flight()), (TmState::Stopped, 0));
+    assert_eq!(a.machine.statistics()[Queue::MessageReceive.index()].cancels, 1);
+}
