@@ -16,6 +16,7 @@ mod ending;
 mod large;
 mod messages;
 mod operations;
+mod pooled;
 mod wakers;
 
 /// No test waits this long unless something hangs.

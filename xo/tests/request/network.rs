@@ -70,3 +70,43 @@ fn messages_that_find_no_server_are_sent_again_over_tcp() {
     ran.sort();
     assert!(ran.windows(2).all(|pair| pair[0] != pair[1]), "{ran:?}");
 }
+
+/// One message in four is lost on each side: every call is answered all the same, and nothing runs twice.
+#[test]
+fn requests_and_answers_that_are_lost_over_tcp_are_made_up_for() {
+    const CALLS: u32 = 60;
+    let port = TcpListener::bind("127.68.2.1:0").unwrap().local_addr().unwrap().port();
+    let lossy = |nid: &str, seed: u32| {
+        let rule = format!("drop 1/4 put portal 31 seed {seed}").parse().unwrap();
+        let config = NodeConfig::new().net(&format!("tcp({nid})")).unwrap().accept_port(port).fault(rule);
+        Domain::in_process(&config).unwrap()
+    };
+    let (there, here) = (lossy("127.68.2.1", 1), lossy("127.68.2.2", 2));
+    let mut server = start(&there, "127.68.2.1@tcp:12345:31:1");
+    let tm = here.transfer_machine("127.68.2.2@tcp:12345:31:*", TmOptions::default()).unwrap();
+    let mut client = Requester::new(tm, PATIENT).unwrap();
+    let to = client.machine().end_point("127.68.2.1@tcp:12345:31:1").unwrap();
+    let (mut ran, mut begun, mut answered) = (Vec::new(), 0_u32, 0);
+    while answered < CALLS {
+        while begun < CALLS && client.in_flight() < PATIENT.in_flight_max {
+            client.start(&to, &begun.to_le_bytes()).unwrap();
+            begun += 1;
+        }
+        while let Some(request) = server.next(Some(Duration::ZERO)).unwrap() {
+            ran.push(request.to_vec());
+            server.answer(&request, &answer_to(&request)).unwrap();
+        }
+        if let Some(finished) = client.wait(Some(MS)).unwrap() {
+            assert_eq!(finished.outcome.unwrap().len(), 4);
+            answered += 1;
+        }
+    }
+    ran.sort();
+    ran.dedup();
+    // As many different ones as there were requests given to the program: each once.
+    assert_eq!((ran.len() as u64, server.counters().requests), (u64::from(CALLS), u64::from(CALLS)));
+    for domain in [&there, &here] {
+        assert!(domain.node().unwrap().faults()[0].dropped > 0);
+    }
+    assert!(client.counters().retries > 0 && server.counters().repeated > 0);
+}
