@@ -27,14 +27,9 @@ fn one_of_each(rig: &Rig, to: &EndPoint, timeout: Option<Duration>) -> [OpId; Qu
     ]
 }
 
-/// What the transport was told of an operation, and the transport's bytes of it.
+/// What the transport was told of an operation.
 fn operation_of(rig: &Rig, op: OpId) -> Operation {
-    let queue = |operation: &Operation| operation.kind.queue();
-    let mut operations: Vec<_> = rig.script.operations().collect();
-    operations.sort_by_key(|operation| queue(operation).index());
-    let ops = rig.script.operations().count();
-    assert_eq!(ops, Queue::COUNT);
-    *operations.iter().find(|operation| same(operation, op)).expect("it has reached the transport")
+    rig.script.operations().find(|operation| same(operation, op)).expect("it has reached the transport")
 }
 
 /// An operation's name is the slot and the tenancy of its cookie.

@@ -19,6 +19,7 @@ mod large;
 mod life;
 mod messages;
 mod pings;
+mod provisioned;
 mod statistics;
 mod stopping;
 mod taking;

@@ -1,0 +1,58 @@
+//! Receive buffers from a pool, on every network.
+
+use nlx::{BufferPool, Colour, PoolOptions, Provision, Queue};
+
+use super::world;
+use crate::bed::*;
+
+const BYTES: usize = 4096;
+
+/// A pair whose `b` takes its receive buffers, two at a time, from a pool of so many, each for one message.
+fn pair_with_pool(buffers: usize) -> (Pair, BufferPool) {
+    let world = world();
+    let domain = world.domain(1);
+    let pool = domain.pool(PoolOptions::new(BYTES)).unwrap();
+    assert_eq!(pool.provision(buffers), Ok(buffers));
+    let provision = Provision { receive: one(BYTES), buffers: 2, colour: Colour::Any };
+    let tm = domain.machine().pool(&pool, provision).start(&wanted(&world, 1, "9")).unwrap();
+    (Pair { a: Side::on(&world, 0, "8"), b: Side::of(tm, domain), world }, pool)
+}
+
+/// Buffers that wait for messages, those that are missing, and those that are free.
+fn balance(pair: &Pair, pool: &BufferPool) -> (usize, usize, usize) {
+    (pair.b.tm.posted(Queue::MessageReceive), pair.b.tm.deficit(), pool.counts().free)
+}
+
+/// MT-113, MT-121, MT-213: messages find buffers that nobody has posted, as many as come; after the stop all are free.
+#[test]
+fn messages_find_buffers_of_the_pool() {
+    let (pair, pool) = pair_with_pool(4);
+    assert_eq!(balance(&pair, &pool), (2, 0, 2));
+    for length in 1..=64 {
+        let event = pair.pass(&pattern(length));
+        assert!(event.is_last());
+        assert_eq!(balance(&pair, &pool), (2, 0, 1));
+        drop(event);
+        assert_eq!(balance(&pair, &pool), (2, 0, 2));
+    }
+    assert_eq!(pair.b.counts(Queue::MessageReceive), (66, 0, 64, 0));
+    pair.b.tm.stop(true, HUNG).unwrap();
+    pair.b.rest();
+    assert_eq!(balance(&pair, &pool), (0, 0, 4));
+}
+
+/// MT-115, MT-116: who keeps its messages runs out of buffers, which counts as a failure; the queue is full again when they
+/// are dropped.
+#[test]
+fn a_deficit_lasts_until_buffers_come_back() {
+    let (pair, pool) = pair_with_pool(3);
+    let kept = [(2, 0, 0), (1, 1, 0), (0, 2, 0)].map(|after| {
+        let event = pair.pass(b"kept");
+        assert_eq!(balance(&pair, &pool), after);
+        event
+    });
+    assert_eq!(pair.b.counts(Queue::MessageReceive), (3, 0, 3, 2));
+    drop(kept);
+    assert_eq!(balance(&pair, &pool), (2, 0, 1));
+    pair.pass(b"found");
+}
