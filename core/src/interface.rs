@@ -150,6 +150,11 @@ pub trait CoreTm: Send + Sync {
         0
     }
 
+    /// Whether the transport below has been shut down: waiting brings nothing more than what is there.
+    fn has_ended(&self) -> bool {
+        false
+    }
+
     /// Event slots reserved by the operations whose last event has not been taken.
     fn needed(&self) -> usize;
 

@@ -247,6 +247,10 @@ impl CoreTm for Machine {
         self.pending()
     }
 
+    fn has_ended(&self) -> bool {
+        self.shared.drive.has_ended()
+    }
+
     fn pending(&self) -> bool {
         !self.ring.lock().consumer.is_empty()
     }

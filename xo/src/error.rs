@@ -63,6 +63,9 @@ pub enum Error {
     /// The operation would have timed out before it began.
     #[error("the operation's timeout of 0 has passed already")]
     TimeoutPassed,
+    /// The node has been shut down below the transfer machine: what is in flight ends only if the machine is stopped.
+    #[error("the node of the transfer machine has been shut down")]
+    Ended,
     /// The transfer machine does not take operations, or has no more events to give.
     #[error("the transfer machine is {state}")]
     NotStarted {
@@ -154,7 +157,7 @@ impl Error {
             Error::Operation { errno, .. } | Error::Confine { errno, .. } | Error::Thread { errno } => *errno,
             Error::Random => Errno::EIO,
             Error::TimeoutPassed => Errno::ETIME,
-            Error::NotStarted { .. } => Errno::ESHUTDOWN,
+            Error::NotStarted { .. } | Error::Ended => Errno::ESHUTDOWN,
             Error::OtherPool | Error::Colour { .. } | Error::PoolOption { .. } | Error::NoPool => {
                 Errno::EINVAL
             }

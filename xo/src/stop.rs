@@ -36,7 +36,7 @@ impl Machine {
         self.await_callbacks(deadline_ns)
     }
 
-    /// A callback of the client's has panicked.
+    /// A callback of the client's has panicked, or the node has been shut down below an event thread.
     pub(crate) fn fail(&self) {
         if !self.begin_stop(true) {
             return;
@@ -228,6 +228,7 @@ impl Machine {
         match (before, after) {
             // Another thread was here first.
             (TmState::Stopped | TmState::Failed, _) => {}
+            (_, TmState::Failed) if self.tm.has_ended() => self.tell_state(after, Err(Errno::ESHUTDOWN)),
             (_, TmState::Failed) => self.tell_state(after, Err(Errno::ECANCELED)),
             // An event thread tells it after its last callback.
             _ if self.callbacks.is_some() => {}

@@ -60,18 +60,23 @@ fn listed(set: Option<&CpuSet>) -> Vec<usize> {
 
 /// Gives each event to the callback, until the machine has stopped and all are given.
 fn run(machine: &Machine, mut callback: Callback) {
-    while let Ok(event) = machine.next(None) {
-        if let Some(event) = event
-            && contain(|| callback(machine, event)).is_err()
-        {
-            tracing::error!(address = %machine.address(), "a callback has panicked: its transfer machine fails");
-            machine.fail();
-            break;
+    let mut likes = true;
+    loop {
+        match machine.next(None) {
+            // The last events of a machine whose callback has panicked: their buffers are given up.
+            Ok(Some(event)) if !likes => drop(event),
+            Ok(Some(event)) => {
+                likes = contain(|| callback(machine, event)).is_ok();
+                if !likes {
+                    tracing::error!(address = %machine.address(), "a callback has panicked: its transfer machine fails");
+                    machine.fail();
+                }
+            }
+            Ok(None) => {}
+            // Nobody else would give the last events.
+            Err(Error::Ended) => machine.fail(),
+            Err(_) => break,
         }
-    }
-    // The last events of a machine that failed: their buffers are given up.
-    while let Ok(event) = machine.next(None) {
-        drop(event);
     }
     if machine.state() == TmState::Stopped {
         machine.tell_state(TmState::Stopped, Ok(()));

@@ -23,8 +23,8 @@ impl Machine {
     /// looks once, `None` as timeout waits without end.
     ///
     /// # Errors
-    /// ESHUTDOWN when the transfer machine is stopped and all its events have been given; EINVAL if its events go to a
-    /// callback.
+    /// ESHUTDOWN when the transfer machine is stopped, or its node has been shut down, and all its events have been given;
+    /// EINVAL if its events go to a callback.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Event>, Error> {
         self.check_waited()?;
         self.next(timeout)
@@ -48,6 +48,10 @@ impl Machine {
             }
             self.tm.event_wait(self.earlier(deadline_ns));
             slept = true;
+            if self.tm.has_ended() {
+                // The end came after what it gave the last events of.
+                return self.look()?.map(Some).ok_or(Error::Ended);
+            }
         }
     }
 

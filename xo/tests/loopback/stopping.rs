@@ -86,3 +86,42 @@ fn a_dropped_transfer_machine_leaves_nothing_behind() {
     drop(tm);
     assert_eq!(machine(&domain).address(), address);
 }
+
+/// A node that is shut down below its transfer machines leaves nobody waiting: who waits hears of it, a machine with
+/// callbacks fails and gives everything back, and a stop ends.
+#[test]
+fn a_node_that_is_shut_down_leaves_nobody_waiting() {
+    let domain = domain();
+    let waited = machine(&domain);
+    let (tell, told) = std::sync::mpsc::channel();
+    let states = tell.clone();
+    let called = domain
+        .machine()
+        .observer(move |_, event| drop(states.send(format!("{event:?}"))))
+        .callbacks(move |_, event| drop(tell.send(format!("{:?} {}", event.status, event.is_last()))))
+        .start("0@lo:12345:31:7")
+        .unwrap();
+    for tm in [&*waited, &*called] {
+        tm.receive(domain.allocate(4096).unwrap(), ONE_MESSAGE, None).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let event = waited.wait(None);
+            // Its receive buffer may end first.
+            event.map_or_else(Err, |_| waited.wait(None))
+        });
+        domain.node().unwrap().shutdown(Duration::ZERO);
+        assert_eq!(waiter.join().unwrap().unwrap_err().errno(), Errno::ESHUTDOWN);
+    });
+    waited.stop(true, None).unwrap();
+    assert_eq!((waited.state(), waited.in_flight()), (TmState::Stopped, 0));
+    called.stop(true, None).unwrap();
+    assert_eq!((called.state(), called.in_flight()), (TmState::Failed, 0));
+    drop(called);
+    let heard: Vec<_> = told.iter().collect();
+    // It has failed when its operations have ended; their events are given all the same.
+    assert_eq!(heard.len(), 3, "{heard:?}");
+    assert!(heard[0].contains("Started"), "{heard:?}");
+    assert!(heard[1].contains("Failed") && heard[1].contains("ESHUTDOWN"), "{heard:?}");
+    assert_eq!(heard[2], "Err(ECANCELED) true");
+}
