@@ -16,6 +16,7 @@ use support::{complaint, nlx, run};
 /// Both nodes of a self-test have fixed NIDs, which only one test at a time can hold.
 static NIDS: Mutex<()> = Mutex::new(());
 
+/// MT-169, MT-172, MT-187: two nodes in two processes.
 #[test]
 fn it_verifies_every_phase_and_says_so_in_json() {
     let _held = NIDS.lock().unwrap();
@@ -115,6 +116,10 @@ fn rules_that_cannot_be_are_refused_before_anything_starts() {
             complaint(&output)
         );
     }
+    // Nothing would be late there, and the report would not say so.
+    let output = run(&["selftest", "--net", "lo", "--faults", "drop 1/9; delay 1ms put"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(complaint(&output).contains("loopback delays nothing"), "{}", complaint(&output));
 }
 
 #[test]
