@@ -86,6 +86,24 @@ fn two_hosts_ping_each_other_on_the_privileged_port() {
     drop(server);
 }
 
+/// MT-170, MT-187: a server on one host, clients on the other; messages and bulk, every byte verified.
+#[test]
+#[ignore = "needs root: ./test namespaces"]
+fn two_hosts_test_each_other() {
+    let hosts = Hosts::new("test");
+    let _server = Server::start(hosts.nlx(1, &["selftest", "--server", "--net", "tcp(veth0)"]));
+    let server = format!("{}@tcp", ADDRESSES[1]);
+    let load = ["--count", "40", "--clients", "2", "--json"];
+    let client = [&["selftest", "--client", &server, "--net", "tcp(veth0)"], &load[..]].concat();
+    let output = hosts.nlx(0, &client).output().unwrap();
+    assert!(output.status.success(), "{}", complaint(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["passed"], &report["errors"]), (&true.into(), &0.into()));
+    let phases = report["phases"].as_array().unwrap();
+    assert_eq!(phases.len(), 5);
+    assert!(phases.iter().all(|phase| phase["operations"] == 80), "{report}");
+}
+
 // The claim on a NID holds within one namespace: two hosts may have the same address.
 #[test]
 #[ignore = "needs root: ./test namespaces"]

@@ -52,6 +52,30 @@ fn buffers_of_many_segments_send_and_receive() {
     assert_eq!(event.buffer.unwrap().memory().read(0..3000).unwrap().to_vec(), text);
 }
 
+/// X10: what begins anywhere in a program's memory is a buffer of its own; several of one region are in flight at once.
+#[test]
+fn an_operation_begins_anywhere_in_the_programs_memory() {
+    let pair = Pair::new();
+    let region = Region::from_vec(pattern(10_000)).unwrap();
+    let range = |offset, length| {
+        let fragment = Fragment::new(region.clone(), offset, length).unwrap();
+        pair.domain.register(IoVec::new([fragment]).unwrap()).unwrap()
+    };
+    let to = pair.a.end_point(&pair.b.address().to_string()).unwrap();
+    let ranges = [(1, 100), (4097, 1), (7000, 3000)];
+    for (_, length) in ranges {
+        let receive = Receive { min_receive_size: length, max_messages: 1 };
+        pair.b.receive(pair.empty(length), receive, None).unwrap();
+    }
+    for (offset, length) in ranges {
+        pair.a.send(range(offset, length), length, &to, None).unwrap();
+    }
+    for (offset, length) in ranges {
+        let message = next(&pair.b).message.unwrap();
+        assert_eq!(message[..], pattern(10_000)[offset..offset + length]);
+    }
+}
+
 #[test]
 fn a_buffer_belongs_to_its_domain() {
     let (ours, theirs) = (Pair::new(), Pair::new());

@@ -29,6 +29,21 @@ fn a_domain_is_there_only_when_it_has_started() {
     begin(&domain, "127.61.1.1@tcp:12345:31:*").unwrap();
 }
 
+/// MT-54: however many NIDs a node has, all are told, in the order in which its interfaces came.
+#[test]
+fn all_nids_of_a_node_are_told() {
+    let addresses: Vec<String> = (1..=16).map(|host| format!("127.61.2.{host}")).collect();
+    let net = format!("tcp({})", addresses.join(","));
+    let held = std::net::TcpListener::bind((Ipv4Addr::new(127, 61, 2, 1), 0)).unwrap();
+    let port = held.local_addr().unwrap().port();
+    drop(held);
+    let domain = Domain::in_process(&NodeConfig::new().net(&net).unwrap().accept_port(port)).unwrap();
+    let nids: Vec<String> =
+        domain.nids().iter().map(ToString::to_string).filter(|nid| nid != "0@lo").collect();
+    let expected: Vec<String> = addresses.iter().map(|address| format!("{address}@tcp")).collect();
+    assert_eq!(nids, expected);
+}
+
 /// MT-59, MT-60, MT-221.
 #[test]
 fn domains_of_one_node_share_its_ids() {
