@@ -10,12 +10,15 @@ const REQUIREMENTS: [RangeInclusive<u32>; 6] = [1..=7, 101..=110, 201..=210, 301
 /// The rows of the inventory of Motr's tests.
 const INVENTORY: [RangeInclusive<u32>; 1] = [1..=246];
 
+/// The weaknesses X1 to X15 of Motr's transport.
+const WEAKNESSES: [RangeInclusive<u32>; 1] = [1..=15];
+
 const STATES: [&str; 4] = ["built", "part", "missing", "not applicable"];
 
 /// One row of a table.
 struct Row {
     line: usize,
-    /// `S` or `MT`.
+    /// `S`, `MT` or `X`.
     list: String,
     numbers: RangeInclusive<u32>,
     state: String,
@@ -27,7 +30,7 @@ struct Row {
 
 #[test]
 fn every_number_is_there_once() {
-    for (list, ranges) in [("S", &REQUIREMENTS[..]), ("MT", &INVENTORY[..])] {
+    for (list, ranges) in [("S", &REQUIREMENTS[..]), ("MT", &INVENTORY[..]), ("X", &WEAKNESSES[..])] {
         let mut times: BTreeMap<u32, u32> =
             ranges.iter().cloned().flatten().map(|number| (number, 0)).collect();
         for row in rows().iter().filter(|row| row.list == list) {
@@ -97,7 +100,7 @@ fn rows() -> Vec<Row> {
         let cells = cells(text);
         match cells.first().map(String::as_str) {
             None | Some("---") => {}
-            Some("S" | "MT") => columns = cells,
+            Some("S" | "MT" | "X") => columns = cells,
             Some(_) => rows.push(row(line, &columns, &cells)),
         }
     }
