@@ -14,7 +14,7 @@ use crate::deadlines::Deadlines;
 use crate::domain::Inner;
 use crate::end_point::EndPoints;
 use crate::large::{self, Larges};
-use crate::operations::{Operations, Reason};
+use crate::operations::{Op, Operations, Reason};
 use crate::provision::Provisioner;
 use crate::quotas::{Given, Object};
 use crate::start::Wanted;
@@ -368,10 +368,20 @@ impl Machine {
         if op.is_large() {
             return self.cancel_large(op);
         }
+        self.cancel_if(op, |_| true)
+    }
+
+    /// Cancels an operation of the library's own, unless that has been done.
+    pub(crate) fn cancel_part(&self, op: OpId) {
+        self.cancel_if(op, |op| op.reason.is_none());
+    }
+
+    /// Asks for the end of an operation that is in flight and is as wanted.
+    fn cancel_if(&self, op: OpId, wanted: impl FnOnce(&Op) -> bool) -> bool {
         let handle = {
             let mut inner = self.inner.lock();
             let State { operations, statistics, .. } = &mut *inner;
-            let Some(found) = operations.find(op) else { return false };
+            let Some(found) = operations.find(op).filter(|found| wanted(found)) else { return false };
             found.reason.get_or_insert(Reason::Cancelled);
             statistics.of(found.queue).cancels += 1;
             found.buffer.handle()
@@ -379,20 +389,6 @@ impl Machine {
         // ENOENT means that the last event waits to be taken.
         let _ = self.tm.cancel(handle, op.cookie());
         true
-    }
-
-    /// Cancels an operation of the library's own, unless that has been done.
-    pub(crate) fn cancel_part(&self, op: OpId) {
-        let handle = {
-            let mut inner = self.inner.lock();
-            let State { operations, statistics, .. } = &mut *inner;
-            let Some(found) = operations.find(op).filter(|found| found.reason.is_none()) else { return };
-            found.reason = Some(Reason::Cancelled);
-            statistics.of(found.queue).cancels += 1;
-            found.buffer.handle()
-        };
-        // ENOENT means that the last event waits to be taken.
-        let _ = self.tm.cancel(handle, op.cookie());
     }
 
     /// A moment on the transport's clock.
