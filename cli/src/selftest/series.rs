@@ -33,7 +33,10 @@ pub(crate) fn spans(samples: &[Sample], limit: u32) -> Vec<Span> {
     }
     // What is left over at the end is too short to stand alone: the last span gets it.
     let rest = samples.last().filter(|rest| {
-        edges.len() > 1 && rest.at > last.at && rest.operations >= last.operations && rest.bytes >= last.bytes
+        edges.len() > 1
+            && rest.at >= last.at
+            && rest.operations >= last.operations
+            && rest.bytes >= last.bytes
     });
     if let (Some(rest), Some(edge)) = (rest, edges.last_mut()) {
         *edge = *rest;
@@ -82,6 +85,12 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert_eq!((found[1].from, found[1].to), (all[0].at, all[4].at));
         assert!(spans(&[], 100).is_empty() && spans(&[sample(0, 1, 1)], 100).is_empty());
+    }
+
+    #[test]
+    fn what_is_done_in_the_last_moment_counts() {
+        let found = spans(&[sample(100, 10, 10), sample(100, 30, 30)], 100);
+        assert_eq!(found.iter().map(|span| span.operations_per_s).collect::<Vec<_>>(), [300.0]);
     }
 
     proptest! {
