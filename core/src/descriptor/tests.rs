@@ -77,7 +77,7 @@ fn our_own_bytes_stay_as_they_are() {
     assert_eq!(number(52, 4), u64::from(crc32fast::hash(&bytes[..52])));
 }
 
-/// MT-73.
+/// MT-73, X8.
 #[test]
 fn other_lengths_than_48_and_56_are_refused() {
     for form in FORMS {

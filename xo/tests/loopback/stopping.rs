@@ -58,6 +58,7 @@ fn a_stop_without_abort_waits_for_what_is_in_flight() {
     assert_eq!(&event.message.unwrap()[..], b"the last one");
 }
 
+// X2
 #[test]
 fn a_stop_ends_the_waits_of_others() {
     let pair = Pair::new();

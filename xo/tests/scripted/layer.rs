@@ -104,7 +104,7 @@ fn each_operation_reaches_the_transport() {
     assert!(buffers.iter().all(|buffer| rig.script.registered().contains(buffer)));
 }
 
-/// MT-102, MT-106: the last event of each queue ends its operation, is counted, and counts the peer no longer.
+/// MT-102, MT-106, X6: the last event of each queue ends its operation, is counted, and counts the peer no longer.
 #[test]
 fn each_operation_ends_with_its_last_event() {
     let rig = Rig::new();
@@ -143,7 +143,7 @@ fn each_operation_is_cancelled() {
     }
 }
 
-/// MT-104: an event that is not the last leaves its operation in flight, its buffer and its timeout where they are.
+/// MT-104, X14: an event that is not the last leaves its operation in flight, its buffer and its timeout where they are.
 #[test]
 fn an_event_that_is_not_the_last_ends_nothing() {
     let rig = Rig::new();

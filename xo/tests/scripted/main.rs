@@ -254,7 +254,7 @@ fn a_message_outside_of_its_buffer_is_an_error() {
     assert!(rig.now().buffer.is_some());
 }
 
-/// MT-26: the same at the end of its buffer: one event, the buffer is back, and both counts are right.
+/// MT-26, X12: the same at the end of its buffer: one event, the buffer is back, and both counts are right.
 #[test]
 fn a_last_message_outside_of_its_buffer_gives_the_buffer_back() {
     let rig = Rig::new();

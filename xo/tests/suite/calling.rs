@@ -104,8 +104,8 @@ fn callbacks_come_on_one_confined_thread() {
     assert_eq!(a.tm.wait(HUNG).unwrap_err().errno(), Errno::EINVAL);
 }
 
-/// MT-56, MT-57, MT-95, MT-105: the observer hears of each state once, with the machine's own end point when it has started;
-/// a machine that fails to start has failed, once.
+/// MT-56, MT-57, MT-95, MT-105, X3: the observer hears of each state once, with the machine's own end point when it has
+/// started; a machine that fails to start has failed, once.
 #[test]
 fn each_state_is_told_once() {
     let world = world().with_threads();
@@ -160,7 +160,7 @@ fn a_callback_that_panics_ends_its_machine_alone() {
     assert!(told.recv().is_err(), "it has failed once");
 }
 
-/// MT-238: a callback stops its own machine, with operations of all queues in flight; each has its last event.
+/// MT-238, X11: a callback stops its own machine, with receive buffers in flight; each has its last event.
 #[test]
 fn a_callback_stops_its_own_machine() {
     let world = world().with_threads();

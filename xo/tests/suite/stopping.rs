@@ -10,8 +10,8 @@ use crate::bed::*;
 
 const LENGTH: usize = 1000;
 
-/// MT-238, MT-239: with abort, an operation of each queue ends; its buffer is given back after the stop, and the address is
-/// free.
+/// MT-238, MT-239, X4: with abort, an operation of each queue ends; its buffer is given back after the stop, and the address
+/// is free.
 #[test]
 fn a_stop_with_abort_ends_operations_of_all_queues() {
     let pair = pair();

@@ -44,7 +44,7 @@ fn messages_wait_until_they_are_taken() {
     assert_eq!(pair.b.counts(Queue::MessageReceive), (1, 0, 4, 0));
 }
 
-/// MT-110: waiting threads are woken by what another brings about; each event is given once, and the end to all.
+/// MT-110, X15: waiting threads are woken by what another brings about; each event is given once, and the end to all.
 #[test]
 fn waiting_threads_share_the_events() {
     let Pair { a, b, world: _world } = &Pair::on(world().with_threads());
