@@ -54,6 +54,7 @@ use crate::Error;
 
 mod calls;
 mod mailbox;
+mod replies;
 mod requester;
 mod responder;
 mod sessions;
@@ -258,6 +259,8 @@ pub struct ResponderCounters {
     pub full: u64,
     /// Messages that are no requests. Dropped.
     pub malformed: u64,
+    /// Answers dropped, because too many to that client's node had not left yet: it does not take them.
+    pub unsent: u64,
 }
 
 /// A number that nobody else has.

@@ -3,13 +3,17 @@
 use std::time::Duration;
 
 use lnet_region::{IoVec, Region};
-use nlx_core::Queue;
+use nlx_core::{Errno, Queue};
 
 use super::wire::{HEADER, Header};
 use crate::{Buffer, EndPoint, Error, Event, Machine, Message, Receive, TransferMachine};
 
 /// Receive buffers that are posted: one is filled while the other's messages are let go of.
 const RECEIVE_BUFFERS: usize = 2;
+
+/// Receive buffers there may be: others are made while the program holds messages in all that there are, so that it can still be
+/// reached. With the usual length of messages they are 4 MiB.
+const RECEIVE_BUFFERS_MAX: usize = 16;
 
 /// Messages that a receive buffer takes, if they all fit into what a buffer may be.
 const MESSAGES: usize = 64;
@@ -22,6 +26,8 @@ pub(super) struct Mailbox {
     pub(super) tm: TransferMachine,
     message_max: usize,
     receive: Receive,
+    /// Receive buffers there are.
+    made: usize,
     /// Receive buffers that are to be posted again, once their messages are gone.
     spent: Vec<Buffer>,
     /// Buffers of `message_max` bytes. Never more than were in use at a time.
@@ -47,9 +53,10 @@ impl Mailbox {
         let message_max = message_max.clamp(HEADER + 1, limit);
         let messages = (limit / message_max).min(MESSAGES);
         let receive = Receive { min_receive_size: message_max, max_messages: messages as u32 };
-        let mut mailbox = Mailbox { tm, message_max, receive, spent: Vec::new(), idle: Vec::new() };
+        let (spent, idle) = (Vec::new(), Vec::new());
+        let mut mailbox = Mailbox { tm, message_max, receive, made: RECEIVE_BUFFERS, spent, idle };
         for _ in 0..RECEIVE_BUFFERS {
-            let buffer = mailbox.allocate(messages * message_max)?;
+            let buffer = mailbox.receive_buffer()?;
             mailbox.spent.push(buffer);
         }
         mailbox.post()?;
@@ -59,6 +66,10 @@ impl Mailbox {
     /// Bytes that a client or server has in a message.
     pub(super) fn body_max(&self) -> usize {
         self.message_max - HEADER
+    }
+
+    fn receive_buffer(&self) -> Result<Buffer, Error> {
+        self.allocate(self.message_max * self.receive.max_messages as usize)
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
@@ -120,8 +131,12 @@ impl Mailbox {
         })
     }
 
-    /// Posts the receive buffers whose messages are gone.
+    /// Posts the receive buffers whose messages are gone. One that there is no room for now is posted when something else that
+    /// is in flight has ended: strangers who take no answers must not end the wait for others.
     fn post(&mut self) -> Result<(), Error> {
+        if self.spent.is_empty() {
+            return Ok(());
+        }
         for _ in 0..self.spent.len() {
             let Some(buffer) = self.spent.pop() else { break };
             if buffer.check_unlent(true, 0..buffer.len()).is_err() {
@@ -130,7 +145,16 @@ impl Mailbox {
             }
             if let Err(refused) = self.tm.receive(buffer, self.receive, None) {
                 self.spent.push(refused.buffer);
-                return Err(refused.error);
+                let later = refused.error.errno() == Errno::ENOMEM && self.tm.in_flight() > 0;
+                return if later { Ok(()) } else { Err(refused.error) };
+            }
+        }
+        if self.made < RECEIVE_BUFFERS_MAX && self.tm.posted(Queue::MessageReceive) == 0 {
+            // What cannot be had is done without.
+            if let Ok(buffer) = self.receive_buffer()
+                && self.tm.receive(buffer, self.receive, None).is_ok()
+            {
+                self.made += 1;
             }
         }
         Ok(())

@@ -38,8 +38,8 @@ pub struct Finished {
     pub after: Duration,
 }
 
-/// The bytes that a server has answered, lent out of a receive buffer: two such buffers are all there is, so an answer that
-/// is kept for long should be copied.
+/// The bytes that a server has answered, lent out of a receive buffer: sixteen such buffers are all there is, of 64 messages
+/// each, so an answer that is kept for long should be copied.
 #[derive(Debug)]
 pub struct Answer(Message);
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use nlx_core::Errno;
 
 use super::mailbox::{Arrival, Mailbox, THERE_MAX};
+use super::replies::Replies;
 use super::sessions::{Sessions, Verdict};
 use super::wire::{HEADER, Header, Kind};
 use super::{RequestError, ResponderCounters, ResponderOptions, SEND_TIMEOUT};
@@ -21,12 +22,14 @@ use crate::{EndPoint, Error, Machine, Message, TransferMachine};
 pub struct Responder {
     mailbox: Mailbox,
     sessions: Sessions,
+    replies: Replies,
     counters: ResponderCounters,
 }
 
 /// A request that has come: its bytes, lent out of a receive buffer.
 ///
-/// It is answered with [`Responder::answer`] or [`Responder::refuse`], now or later, in any order. One that is dropped
+/// It is answered with [`Responder::answer`] or [`Responder::refuse`], now or later, in any order. Requests that are kept while a
+/// thousand others come should be copied: their receive buffers, of which there are sixteen, take no more messages. One that is dropped
 /// without is never answered; its client hears of that at its deadline.
 #[derive(Debug)]
 pub struct Request {
@@ -60,7 +63,12 @@ impl Responder {
         let mailbox = Mailbox::new(tm, options.message_max)?;
         let idle_ns = u64::try_from(options.session_idle.as_nanos()).unwrap_or(u64::MAX);
         let sessions = Sessions::new(options.sessions_max.max(1), idle_ns);
-        Ok(Responder { mailbox, sessions, counters: ResponderCounters::default() })
+        Ok(Responder {
+            mailbox,
+            sessions,
+            replies: Replies::default(),
+            counters: ResponderCounters::default(),
+        })
     }
 
     /// The next request that is to run; `None` when the timeout has passed. `None` as timeout waits until there is one.
@@ -75,7 +83,10 @@ impl Responder {
             let rest_ns = deadline_ns.map(|deadline_ns| deadline_ns.saturating_sub(now_ns));
             let arrival = self.mailbox.wait(rest_ns.map(Duration::from_nanos))?;
             match arrival {
-                Some(Arrival::Sent { buffer, .. }) => self.mailbox.put(buffer),
+                Some(Arrival::Sent { tag, buffer }) => {
+                    self.replies.end(tag);
+                    self.mailbox.put(buffer);
+                }
                 Some(Arrival::Message { header, message, from }) if self.is_to_run(&header, &from)? => {
                     self.counters.requests += 1;
                     return Ok(Some(Request { header, message, from }));
@@ -92,7 +103,8 @@ impl Responder {
         }
     }
 
-    /// Answers a request. Its success means that the answer is on its way; a client that does not get it asks again.
+    /// Answers a request. Its success means that the answer is on its way; a client that does not get it asks again. A client's
+    /// node that does not take its answers has so many of them kept, and then misses some ([`ResponderCounters::unsent`]).
     ///
     /// # Errors
     /// EMSGSIZE for an answer that is too long: the request can still be answered; what [`Machine::send`] says.
@@ -133,7 +145,12 @@ impl Responder {
             self.sessions.answered((from.address(), header.client), header, status, body);
         }
         let answer = Header { kind: Kind::Answer, status, length: body.len() as u32, ..*header };
-        Ok(send(&mut self.mailbox, &answer, body, from)?)
+        Ok(self.sender().send(&answer, body, from)?)
+    }
+
+    fn sender(&mut self) -> Sender<'_> {
+        let Responder { mailbox, replies, counters, .. } = self;
+        Sender { mailbox, replies, unsent: &mut counters.unsent }
     }
 
     /// Whether a message is a request that the program is to be given. All else is answered here.
@@ -170,7 +187,9 @@ impl Responder {
             }
         };
         let answer = Header { kind, status, session, length: body.len() as u32, ..*header };
-        if let Err(error) = send(&mut self.mailbox, &answer, body, from) {
+        let unsent = &mut self.counters.unsent;
+        let mut sender = Sender { mailbox: &mut self.mailbox, replies: &mut self.replies, unsent };
+        if let Err(error) = sender.send(&answer, body, from) {
             // As if it had been lost: the client asks again.
             tracing::debug!(client = %from, %error, "an answer was not sent");
         }
@@ -178,12 +197,28 @@ impl Responder {
     }
 }
 
-fn send(mailbox: &mut Mailbox, header: &Header, body: &[u8], to: &EndPoint) -> Result<(), Error> {
-    let buffer = mailbox.filled(body)?;
-    mailbox.send(buffer, header, to, 0, SEND_TIMEOUT).map_err(|(buffer, error)| {
-        mailbox.put(buffer);
-        error
-    })
+/// What sends answers.
+struct Sender<'a> {
+    mailbox: &'a mut Mailbox,
+    replies: &'a mut Replies,
+    unsent: &'a mut u64,
+}
+
+impl Sender<'_> {
+    /// Sends, unless too much is under way to that node: then it is as if it had been lost.
+    fn send(&mut self, header: &Header, body: &[u8], to: &EndPoint) -> Result<(), Error> {
+        let buffer = self.mailbox.filled(body)?;
+        let Some(tag) = self.replies.begin(to.address().nid) else {
+            *self.unsent += 1;
+            self.mailbox.put(buffer);
+            return Ok(());
+        };
+        self.mailbox.send(buffer, header, to, tag, SEND_TIMEOUT).map_err(|(buffer, error)| {
+            self.replies.end(tag);
+            self.mailbox.put(buffer);
+            error
+        })
+    }
 }
 
 impl fmt::Debug for Responder {

@@ -1,7 +1,7 @@
 //! Answers that nobody waits for, and messages that nobody wants.
 
-use nlx::Errno;
 use nlx::request::RequestError;
+use nlx::{Errno, Queue, Quotas};
 
 use super::*;
 
@@ -38,6 +38,64 @@ fn a_call_can_be_given_up() {
     rig.settle();
     assert!(rig.client.wait(Some(MS)).unwrap().is_none());
     assert_eq!((rig.client.counters().late, rig.client.in_flight()), (1, 0));
+}
+
+/// A program may hold requests and answers for long: it can be reached all the same.
+#[test]
+fn what_is_held_makes_nobody_deaf() {
+    let mut rig = Rig::new(OPTIONS, |_| arrives());
+    let (mut requests, mut answers) = (Vec::new(), Vec::new());
+    // As often as receive buffers are filled and the first messages of each are kept.
+    for round in 0..8 {
+        for number in 0..64_u8 {
+            rig.client.start(&rig.to, &[number]).unwrap();
+            let finished = loop {
+                if let Some(request) = rig.request() {
+                    rig.server().answer(&request, &answer_to(&request)).unwrap();
+                    if number % 50 == 0 {
+                        requests.push(request);
+                    }
+                }
+                if let Some(finished) = rig.client.wait(Some(MS)).unwrap() {
+                    break finished;
+                }
+            };
+            let answer = finished.outcome.unwrap();
+            assert_eq!((round, &answer[..]), (round, &[number][..]));
+            if number % 50 == 0 {
+                answers.push(answer);
+            }
+        }
+    }
+    assert!(requests.iter().zip(&answers).all(|(request, answer)| request[..] == answer[..]));
+}
+
+/// A server without room to post a receive buffer goes on: what is in flight will end, and make room.
+#[test]
+fn a_server_without_room_goes_on() {
+    let mut rig = Rig::new(OPTIONS, |_| arrives());
+    let request = loop {
+        rig.client.start(&rig.to, b"hi").unwrap();
+        let request = loop {
+            if let Some(request) = rig.request() {
+                break request;
+            }
+            assert!(rig.client.wait(Some(Duration::ZERO)).unwrap().is_none());
+        };
+        if rig.server().machine().posted(Queue::MessageReceive) == 1 {
+            break request;
+        }
+        rig.server().answer(&request, b"ih").unwrap();
+        drop(request);
+        rig.run().0.outcome.unwrap();
+    };
+    rig.domain.set_quotas(&Quotas::default().operations(2));
+    rig.server().answer(&request, b"ih").unwrap();
+    drop(request);
+    assert!(rig.request().is_none());
+    rig.domain.set_quotas(&Quotas::default());
+    assert_eq!(rig.run().0.outcome.unwrap()[..], *b"ih");
+    assert_eq!(rig.server().machine().posted(Queue::MessageReceive), 2);
 }
 
 impl Rig {
