@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nlx_core::{Address, CoreTm, Descriptor, Queue};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, ReentrantMutex};
 
 use crate::deadlines::Deadlines;
 use crate::domain::Inner;
@@ -122,8 +122,9 @@ pub struct Machine {
     /// The earliest deadline of an operation, `u64::MAX` without one: whoever has events to take need not lock to learn that
     /// nothing has timed out.
     pub(crate) earliest_ns: AtomicU64,
-    /// Who holds it sleeps in the transport; others that want to wait, wait for it.
-    pub(crate) turn: Mutex<()>,
+    /// Who holds it sleeps in the transport; others that want to wait, wait for it. What the client is called back with while
+    /// it is held may wait itself, and stop the machine.
+    pub(crate) turn: ReentrantMutex<()>,
     /// Threads that wait, and the program's loop while it sleeps.
     pub(crate) waiters: AtomicUsize,
     /// The program's loop is about to sleep, or sleeps.
@@ -188,7 +189,7 @@ impl Machine {
             own,
             inner: Mutex::new(state),
             earliest_ns: AtomicU64::new(u64::MAX),
-            turn: Mutex::new(()),
+            turn: ReentrantMutex::new(()),
             waiters: AtomicUsize::new(0),
             armed: AtomicBool::new(false),
             observer,

@@ -1,13 +1,13 @@
 //! Buffers that are used again.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::tm_event::contain;
 use crate::{Buffer, Domain, Error, Machine, Refused};
 
 mod customers;
@@ -260,7 +260,7 @@ impl BufferPool {
     /// A buffer may be let go of while its thread panics: nothing may come through here.
     fn tell(&self, told: Option<&Told>) {
         let Some(told) = told else { return };
-        if catch_unwind(AssertUnwindSafe(|| told(self))).is_err() {
+        if contain(|| told(self)).is_err() {
             tracing::error!("a callback of a buffer pool has panicked");
         }
     }

@@ -81,7 +81,9 @@ fn run(machine: &Machine, mut callback: Callback) {
     if machine.state() == TmState::Stopped {
         machine.tell_state(TmState::Stopped, Ok(()));
     }
-    // What the client moved into the callback ends before its machine is said to have.
-    drop(callback);
+    // What the client moved into the callback ends before its machine is said to have. It is the client's, and may panic.
+    if contain(|| drop(callback)).is_err() {
+        tracing::error!(address = %machine.address(), "what a callback held has panicked as it was dropped");
+    }
     machine.callbacks_ended();
 }

@@ -52,5 +52,10 @@ pub(crate) struct Panicked;
 /// Calls what the client gave.
 pub(crate) fn contain(call: impl FnOnce()) -> Result<(), Panicked> {
     // The machine's own state is not touched within: it is called without any lock.
-    catch_unwind(AssertUnwindSafe(call)).map_err(|_| Panicked)
+    let Err(payload) = catch_unwind(AssertUnwindSafe(call)) else { return Ok(()) };
+    // What the panic brought is the client's as well, and may panic as it goes. The payload of that one is given up.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(payload);
+    }
+    Err(Panicked)
 }

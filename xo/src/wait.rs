@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nlx_core::{BufferEvent, Errno, Queue};
-use parking_lot::MutexGuard;
+use parking_lot::ReentrantMutexGuard;
 
 use crate::machine::State;
 use crate::operations::{Op, Reason};
@@ -101,7 +101,7 @@ impl Machine {
         Some(earliest_ns.min(deadline_ns.unwrap_or(u64::MAX))).filter(|earlier_ns| *earlier_ns != u64::MAX)
     }
 
-    pub(crate) fn take_turn(&self, deadline_ns: Option<u64>) -> Option<MutexGuard<'_, ()>> {
+    pub(crate) fn take_turn(&self, deadline_ns: Option<u64>) -> Option<ReentrantMutexGuard<'_, ()>> {
         match deadline_ns {
             None => Some(self.turn.lock()),
             Some(deadline_ns) => {

@@ -5,10 +5,10 @@
 //! it, by the caller.
 
 use std::mem::replace;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Poll, Waker};
 
 use super::sync::Mutex;
+use crate::tm_event::contain;
 
 /// One value on its way to one task.
 #[derive(Debug)]
@@ -130,7 +130,7 @@ impl<T> Slot<T> {
 /// Wakes a task. Its waker is somebody else's code: one that panics harms nobody else.
 pub(crate) fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker
-        && catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err()
+        && contain(|| waker.wake()).is_err()
     {
         tracing::error!("the waker of a task has panicked");
     }

@@ -17,6 +17,8 @@ mod end_points;
 mod large;
 mod large_races;
 mod operations;
+mod panics;
+mod reentrance;
 mod stopping;
 mod timeouts;
 

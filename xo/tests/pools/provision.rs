@@ -197,3 +197,18 @@ fn a_machine_without_a_pool_wants_for_nothing() {
     let error = tm.set_provision(4).expect_err("it has no pool");
     assert_eq!((error.errno(), tm.set_colour(Colour::Any)), (Errno::EINVAL, Err(error)));
 }
+
+/// A number that no pool can satisfy, asked for again and again, is counted as far as one can count.
+#[test]
+fn any_number_may_be_wanted() {
+    let domain = domain();
+    let pool = pool(&domain, 4);
+    let tm = provisioned(&domain, &pool, Colour::Any).start(ADDRESS).unwrap();
+    for _ in 0..3 {
+        tm.set_provision(usize::MAX).unwrap();
+        assert_eq!((tm.deficit(), posted(&tm)), (usize::MAX - 4, 4));
+        tm.set_provision(2).unwrap();
+        assert_eq!(tm.deficit(), 0);
+    }
+    assert_eq!(failures(&tm), u64::MAX);
+}

@@ -1,0 +1,100 @@
+//! Code of the client's that panics where it should not.
+
+use std::sync::mpsc;
+use std::thread;
+
+use nlx::{BufferPool, Colour, Error, PoolOptions, TmEvent, TmState};
+
+use super::*;
+
+/// What takes longer has hung.
+const HUNG: Duration = Duration::from_secs(60);
+
+/// Panics when it is dropped, unless its thread panics already.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            panic!("a bomb was dropped");
+        }
+    }
+}
+
+/// What a callback has captured panics as it goes: its machine has ended all the same, and nobody waits for it in vain.
+#[test]
+fn a_callback_that_panics_when_it_is_dropped_has_ended() {
+    let domain = domain();
+    let bomb = Bomb;
+    let callback = move |_: &nlx::Machine, _| {
+        let _held = &bomb;
+    };
+    let tm = domain.machine().callbacks(callback).start("0@lo:12345:31:*").unwrap();
+    tm.stop(true, Some(HUNG)).unwrap();
+    assert_eq!((tm.state(), tm.in_flight()), (TmState::Stopped, 0));
+}
+
+/// The payload of a panic is the client's own, too.
+#[test]
+fn a_panic_whose_payload_panics_is_contained() {
+    let (tell, told) = mpsc::channel();
+    let domain = domain();
+    let tm = domain
+        .machine()
+        .observer(move |_, event| {
+            if let TmEvent::State { state, .. } = event {
+                let _ = tell.send(*state);
+            }
+        })
+        .callbacks(|_, _| std::panic::panic_any(Bomb))
+        .start("0@lo:12345:31:*")
+        .unwrap();
+    tm.send(domain.allocate(64).unwrap(), 5, tm.own_end_point(), None).unwrap();
+    assert_eq!(told.recv_timeout(HUNG), Ok(TmState::Started));
+    assert_eq!(told.recv_timeout(HUNG), Ok(TmState::Failed));
+    tm.stop(true, Some(HUNG)).unwrap();
+    assert_eq!(tm.state(), TmState::Failed);
+}
+
+/// So is that of what a pool tells.
+#[test]
+fn a_pool_contains_a_panic_whose_payload_panics() {
+    let domain = domain();
+    let told = |_: &BufferPool| std::panic::panic_any(Bomb);
+    let pool = domain.pool(PoolOptions::new(64).below_threshold(told)).unwrap();
+    pool.provision(2).unwrap();
+    let buffer = pool.get(Colour::Any).unwrap().unwrap();
+    drop(buffer);
+    assert_eq!(pool.counts().free, 2);
+}
+
+/// An observer that panics makes an application-driven machine fail at once, whoever waits.
+#[test]
+fn an_observer_that_panics_while_a_thread_waits_fails_its_machine() {
+    let domain = domain();
+    let tm = domain
+        .machine()
+        .observer(|_, event| {
+            if matches!(event, TmEvent::NoBuffer { .. }) {
+                panic!("an observer does not like {event:?}");
+            }
+        })
+        .start("0@lo:12345:31:*")
+        .unwrap();
+    let receive = Receive { min_receive_size: 64, max_messages: 1 };
+    tm.receive(domain.allocate(64).unwrap(), receive, None).unwrap();
+    let other = machine(&domain);
+    let to = other.end_point(&tm.address().to_string()).unwrap();
+    other.send(domain.allocate(65).unwrap(), 65, &to, None).unwrap();
+    let mut cancelled = 0;
+    loop {
+        match tm.wait(Some(HUNG)) {
+            Ok(event) => {
+                assert_eq!(event.unwrap().status, Err(Errno::ECANCELED));
+                cancelled += 1;
+            }
+            Err(Error::NotStarted { state }) => break assert_eq!((state, cancelled), (TmState::Failed, 1)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
