@@ -190,10 +190,12 @@ impl Machine {
                 continue;
             };
             drop(inner);
-            let passed = owner.event(self, event);
-            found |= passed.is_some();
+            if let Some(passed) = owner.event(self, event) {
+                self.inner.lock().backlog.push_back(passed);
+                owner.given(self);
+                found = true;
+            }
             inner = self.inner.lock();
-            inner.backlog.extend(passed);
         }
         drop(inner);
         if found {

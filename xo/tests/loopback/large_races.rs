@@ -103,3 +103,24 @@ fn the_largest_buffer_is_offered_and_cancelled() {
     let event = end_of(&pair.b, op);
     assert_eq!((event.status, event.buffer.unwrap().len()), (Err(Errno::ECANCELED), 16 << 30));
 }
+
+/// Two stops at once: whoever takes the last part, its event has come before anybody hears that there are no more.
+#[test]
+fn two_stops_lose_no_event() {
+    let domain = domain();
+    for _ in 0..2_000 {
+        let tm = machine(&domain);
+        let (op, _) = tm.passive_send_large(domain.allocate(64).unwrap(), 64, None).unwrap();
+        let events = std::thread::scope(|scope| {
+            let stops = [0, 1].map(|_| scope.spawn(|| tm.stop(true, None).unwrap()));
+            let mut events = Vec::new();
+            while let Ok(event) = tm.wait(None) {
+                events.extend(event);
+            }
+            stops.into_iter().for_each(|stop| stop.join().unwrap());
+            events
+        });
+        let ops: Vec<_> = events.iter().map(|event| event.op).collect();
+        assert_eq!(ops, [op]);
+    }
+}
