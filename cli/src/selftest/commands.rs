@@ -11,11 +11,21 @@ use crate::failure::Failure;
 /// A command, or its answer, has left and come within this time (motr-transport 10.2).
 pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// What may be on its way at a time, each in a buffer: more than a console has nodes. A stranger who asks and takes no answer
+/// gets no more of them.
+const SENDS_MAX: usize = 1024;
+
+/// Messages that are no commands, and ends of answers, that are looked at when there is no time left: a flood of them keeps
+/// nobody from what else is to be done.
+const STRAY_MAX: usize = 1024;
+
 /// Sends and takes commands.
 pub(super) struct Commands {
     domain: Domain,
     machine: TransferMachine,
     idle: Vec<Buffer>,
+    /// Commands and answers that have not left.
+    sending: usize,
     /// Messages that were no commands.
     ill: u64,
 }
@@ -32,7 +42,7 @@ impl Commands {
     /// At this address, with room for one command of each of `peers`.
     pub(super) fn start(domain: &Domain, address: &str, peers: usize) -> Result<Commands, Failure> {
         let machine = domain.transfer_machine(address, Default::default())?;
-        let commands = Commands { domain: domain.clone(), machine, idle: Vec::new(), ill: 0 };
+        let commands = Commands { domain: domain.clone(), machine, idle: Vec::new(), sending: 0, ill: 0 };
         for _ in 0..peers {
             commands.post(domain.allocate(COMMAND_BYTES)?)?;
         }
@@ -54,19 +64,25 @@ impl Commands {
         if length > COMMAND_BYTES {
             return Err(Failure::new(format!("a command of {length} bytes is longer than {COMMAND_BYTES}")));
         }
+        if self.sending >= SENDS_MAX {
+            return Err(Failure::new(format!("{SENDS_MAX} commands and answers are on their way already")));
+        }
         let mut buffer = match self.idle.pop() {
             Some(buffer) => buffer,
             None => self.domain.allocate(COMMAND_BYTES)?,
         };
         let length = command.encode(&mut buffer.write()?)?;
         self.machine.send(buffer, length, to, Some(COMMAND_TIMEOUT)).map_err(|refused| refused.error)?;
+        self.sending += 1;
         Ok(())
     }
 
     /// The next command, if it comes until the deadline; drives the network meanwhile.
     pub(super) fn wait(&mut self, deadline: Instant) -> Result<Option<Arrived>, Failure> {
-        loop {
+        let mut late = 0;
+        while late < STRAY_MAX {
             let left = deadline.saturating_duration_since(Instant::now());
+            late += usize::from(left.is_zero());
             match self.machine.wait(Some(left))? {
                 Some(event) => {
                     if let Some(arrived) = self.take(event)? {
@@ -76,12 +92,14 @@ impl Commands {
                 None => return Ok(None),
             }
         }
+        Ok(None)
     }
 
     /// The next command, if it is here; moves the network forward once, and never sleeps: whoever sleeps in the transport beside
     /// a thread that measures would be handed the network, again and again.
     pub(super) fn poll(&mut self) -> Result<Option<Arrived>, Failure> {
-        while let Some(event) = self.machine.poll()? {
+        for _ in 0..STRAY_MAX {
+            let Some(event) = self.machine.poll()? else { break };
             if let Some(arrived) = self.take(event)? {
                 return Ok(Some(arrived));
             }
@@ -91,7 +109,8 @@ impl Commands {
 
     /// The next command, if another thread has brought it.
     pub(super) fn look(&mut self) -> Result<Option<Arrived>, Failure> {
-        while let Some(event) = self.machine.take()? {
+        for _ in 0..STRAY_MAX {
+            let Some(event) = self.machine.take()? else { break };
             if let Some(arrived) = self.take(event)? {
                 return Ok(Some(arrived));
             }
@@ -103,6 +122,7 @@ impl Commands {
         let buffer = event.buffer.take();
         if event.queue != Queue::MessageReceive {
             // An answer that does not come tells the sender; there is nobody else to be told.
+            self.sending -= usize::from(buffer.is_some());
             self.idle.extend(buffer);
             return Ok(None);
         }

@@ -7,6 +7,7 @@ use nlx::{Domain, EndPoint};
 
 use super::command::{Command, LATENCIES_MAX, Plan, Role, Status};
 use super::commands::{COMMAND_TIMEOUT, Commands};
+use super::result::total;
 use super::wire::is_unique;
 use crate::failure::Failure;
 
@@ -26,6 +27,9 @@ const TIMEOUTS: u32 = 4;
 
 /// How long servers may need to count what clients have counted already.
 const SETTLING: Duration = Duration::from_secs(5);
+
+/// The most values of one node's histogram: one of latencies has a third of them. A node that goes on telling of more is not sound.
+const VALUES_MAX: usize = 128 << 10;
 
 /// Who looks on while a test runs.
 pub(super) trait Watch {
@@ -100,7 +104,7 @@ impl Console {
         let complete = self.watch(plan, watch)?;
         let clients = self.statuses(Group::Clients, watch)?;
         self.ask(Group::Clients, |_, _| Command::Stop, watch, NAP)?;
-        let operations = clients.iter().map(|status| status.operations).sum();
+        let operations = total(clients.iter().map(|status| status.operations));
         let servers = self.settled(operations, watch)?;
         self.ask(Group::Servers, |_, _| Command::Stop, watch, NAP)?;
         Ok(Finding { clients, servers, complete, client_addresses, server_addresses })
@@ -108,7 +112,7 @@ impl Console {
 
     fn init(&mut self, plan: &Plan, watch: &mut dyn Watch) -> Result<(Vec<String>, Vec<String>), Failure> {
         let in_flight = plan.in_flight.saturating_mul(self.clients.len() as u32);
-        let (server_run, client_run) = (self.run, self.run + 1);
+        let (server_run, client_run) = (self.run, self.run.wrapping_add(1));
         self.run = self.run.wrapping_add(1 + self.clients.len() as u16);
         let init = |role, run, in_flight, peers: &[String], address| {
             let plan = Plan { role, run, in_flight, peers: peers.to_vec(), address, ..plan.clone() };
@@ -173,9 +177,9 @@ impl Console {
         let deadline = Instant::now() + SETTLING;
         loop {
             let servers = self.status_of(Group::Servers, 0, watch, NAP)?;
-            let counted: u64 = servers.iter().map(|status| status.operations).sum();
-            let lost: u64 = servers.iter().map(|status| status.lost).sum();
-            if counted >= operations || lost > 0 || Instant::now() >= deadline || watch.is_stopped() {
+            let counted = total(servers.iter().map(|status| status.operations));
+            let lost = servers.iter().any(|status| status.lost > 0);
+            if counted >= operations || lost || Instant::now() >= deadline || watch.is_stopped() {
                 return Ok(servers);
             }
         }
@@ -196,9 +200,14 @@ impl Console {
                     }
                 }
             }
-            from += LATENCIES_MAX as u32;
             if !more {
                 return Ok(whole);
+            }
+            from += LATENCIES_MAX as u32;
+            if from as usize >= VALUES_MAX {
+                return Err(Failure::new(format!(
+                    "a node tells of more than {VALUES_MAX} different latencies"
+                )));
             }
         }
     }
@@ -234,12 +243,13 @@ impl Console {
         let mut answers: Vec<Option<Command>> = vec![None; nodes.len()];
         let deadline = Instant::now() + COMMAND_TIMEOUT;
         while let Some(missing) = answers.iter().position(Option::is_none) {
+            // Whatever strangers send meanwhile.
+            if Instant::now() >= deadline {
+                let node = nodes[missing].address();
+                return Err(Failure::new(format!("{node} has not answered within {COMMAND_TIMEOUT:?}")));
+            }
             let Some(arrived) = self.commands.poll()? else {
                 watch.check()?;
-                if Instant::now() >= deadline {
-                    let node = nodes[missing].address();
-                    return Err(Failure::new(format!("{node} has not answered within {COMMAND_TIMEOUT:?}")));
-                }
                 std::thread::sleep(nap);
                 continue;
             };

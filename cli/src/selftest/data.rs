@@ -23,6 +23,10 @@ pub(super) trait Part: Send + 'static {
     fn status(&self, from: usize) -> Status;
 }
 
+/// Events that are worked on before what they gave to do leaves, and commands are looked for: a flood does not keep the node
+/// from them.
+const EVENTS_MAX: usize = 1024;
+
 /// A part on its transfer machine.
 pub(super) struct Driven<P> {
     // Dropped first: no callback runs when the part goes.
@@ -72,9 +76,13 @@ impl<P: Part> Driven<P> {
     fn wait(&self, wait: Duration) -> Result<(), Failure> {
         let mut next = self.machine.wait(Some(wait))?;
         let part = &mut lock(&self.shared).part;
-        while let Some(event) = next {
+        for _ in 0..EVENTS_MAX {
+            let Some(event) = next else { break };
             part.event(&self.machine, event)?;
             next = self.machine.take()?;
+        }
+        if let Some(event) = next {
+            part.event(&self.machine, event)?;
         }
         part.flush(&self.machine)?;
         part.tick(&self.machine)

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use super::command::{Plan, RuleStatus, Status};
 use super::console::Finding;
-use super::result::{Ending, Outcome, Phase, RuleCount, Sample, Served, Settings};
+use super::result::{Ending, Outcome, Phase, RuleCount, Sample, Served, Settings, total};
 use super::run;
 use super::stats::Statistics;
 use super::tally::latencies;
@@ -46,7 +46,7 @@ impl Findings {
         let Finding { clients: told, servers, complete, client_addresses, server_addresses } = finding;
         (self.clients, self.servers) = (client_addresses, server_addresses);
         let (dropped, delayed) = self.count_rules(told.iter().chain(&servers));
-        let sum = |field: fn(&Status) -> u64| told.iter().map(field).sum::<u64>();
+        let sum = |field: fn(&Status) -> u64| total(told.iter().map(field));
         let mut latency = Statistics::default();
         told.iter().for_each(|status| latency.merge(&status.latency_ns));
         let mut found = Phase {
@@ -69,21 +69,25 @@ impl Findings {
         };
         if !self.faults {
             // Nothing drops messages, so nothing may be lost.
-            found.errors += std::mem::take(&mut found.lost);
+            found.errors = found.errors.saturating_add(std::mem::take(&mut found.lost));
             found.first_error = found.first_error.or_else(|| {
                 (found.errors > 0).then(|| "operations have not ended within their timeout".to_string())
             });
         }
         for (value, count) in told.iter().flat_map(|status| &status.latencies) {
-            found.latencies_ns.saturating_record_n(*value, *count);
+            // All together stay within 64 bits: quantiles are found by adding up.
+            let room = u64::MAX - found.latencies_ns.len();
+            found.latencies_ns.saturating_record_n(*value, (*count).min(room));
         }
         let problem = if complete { amiss(&found, &servers) } else { None };
         if let Some(problem) = problem {
-            found.errors += 1;
+            found.errors = found.errors.saturating_add(1);
             found.first_error.get_or_insert(problem);
         }
-        self.served.verified_bytes += servers.iter().map(|status| status.verified_bytes).sum::<u64>();
-        self.served.errors += servers.iter().map(|status| status.errors).sum::<u64>();
+        let so_far = &mut self.served;
+        let bytes = servers.iter().map(|status| status.verified_bytes);
+        so_far.verified_bytes = total(bytes.chain([so_far.verified_bytes]));
+        so_far.errors = total(servers.iter().map(|status| status.errors).chain([so_far.errors]));
         self.phases.push(found);
     }
 
@@ -94,7 +98,7 @@ impl Findings {
         for status in nodes {
             now.insert(&status.nid, &status.rules);
         }
-        let sum = |field: fn(&RuleStatus) -> u64| now.values().copied().flatten().map(field).sum();
+        let sum = |field: fn(&RuleStatus) -> u64| total(now.values().copied().flatten().map(field));
         let counts = (sum(|rule| rule.dropped), sum(|rule| rule.delayed));
         for (nid, rules) in now {
             let so_far = self.rules.entry(nid.clone()).or_default();
@@ -102,9 +106,9 @@ impl Findings {
                 match so_far.iter_mut().find(|known| known.rule == rule.rule) {
                     None => so_far.push(rule.clone()),
                     Some(known) => {
-                        known.matched += rule.matched;
-                        known.dropped += rule.dropped;
-                        known.delayed += rule.delayed;
+                        known.matched = known.matched.saturating_add(rule.matched);
+                        known.dropped = known.dropped.saturating_add(rule.dropped);
+                        known.delayed = known.delayed.saturating_add(rule.delayed);
                     }
                 }
             }
@@ -149,8 +153,62 @@ fn amiss(phase: &Phase, servers: &[Status]) -> Option<String> {
             "{operations} operations have {counted} latencies, {recorded} in the histogram"
         ));
     }
-    let served: u64 = servers.iter().map(|status| status.operations).sum();
+    let served = total(servers.iter().map(|status| status.operations));
     let lossless = phase.errors == 0 && phase.lost == 0;
     (lossless && served != operations)
         .then(|| format!("clients count {operations} operations, servers {served}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::selftest::command::Load;
+    use crate::selftest::tests::plan;
+    use crate::selftest::{html, report, samples};
+
+    /// Nodes that tell numbers beyond all measure: they are told as far as one can count, and never add up to no errors.
+    #[test]
+    fn numbers_beyond_all_measure_are_errors() {
+        let rule =
+            RuleStatus { rule: "drop".into(), matched: u64::MAX, dropped: u64::MAX, delayed: u64::MAX };
+        let status = |nid: &str| Status {
+            finished: true,
+            elapsed: Duration::from_nanos(u64::MAX),
+            operations: u64::MAX,
+            bytes: u64::MAX,
+            errors: 1 << 63,
+            lost: u64::MAX,
+            verified_bytes: u64::MAX,
+            nid: nid.into(),
+            rules: vec![rule.clone()],
+            latencies: vec![(u64::MAX, u64::MAX), (1, u64::MAX), (0, u64::MAX)],
+            ..Status::default()
+        };
+        for faults in [false, true] {
+            let mut findings = Findings::new(faults);
+            for name in ["bulk_read", "mixed"] {
+                let phase = run::Phase { name, load: Load::Mixed, size: 64, in_flight: 1 };
+                let finding = Finding {
+                    clients: vec![status("a"), status("b")],
+                    servers: vec![status("c"), status("d")],
+                    complete: true,
+                    client_addresses: Vec::new(),
+                    server_addresses: Vec::new(),
+                };
+                let sample =
+                    |at| Sample { at: Duration::from_secs(at), operations: u64::MAX, bytes: u64::MAX };
+                findings.add(&phase, &plan(Load::Mixed, 64), 2, finding, vec![sample(1), sample(2)]);
+            }
+            let settings = samples::outcome().settings;
+            let outcome = findings.outcome(settings, SystemTime::UNIX_EPOCH, Ending::Complete);
+            assert_eq!(outcome.errors(), u64::MAX);
+            assert!(!outcome.passed());
+            // They can be shown, too.
+            report::print(&outcome).unwrap();
+            report::json(&outcome).unwrap();
+            html::write(&outcome, &tempfile::tempdir().unwrap().path().join("report.html")).unwrap();
+        }
+    }
 }

@@ -10,6 +10,11 @@ use hdrhistogram::Histogram;
 
 use super::stats::Statistics;
 
+/// A sum of what nodes tell, who may say anything.
+pub(super) fn total(values: impl Iterator<Item = u64>) -> u64 {
+    values.fold(0, u64::saturating_add)
+}
+
 /// What was asked for: a run can be repeated with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
@@ -138,17 +143,17 @@ pub(crate) struct Live {
 impl Outcome {
     /// What was wrong anywhere.
     pub(crate) fn errors(&self) -> u64 {
-        self.phases.iter().map(|phase| phase.errors).sum::<u64>() + self.served.errors
+        total(self.phases.iter().map(|phase| phase.errors).chain([self.served.errors]))
     }
 
     /// Operations lost because rules dropped their messages.
     pub(crate) fn lost(&self) -> u64 {
-        self.phases.iter().map(|phase| phase.lost).sum()
+        total(self.phases.iter().map(|phase| phase.lost))
     }
 
     /// What the clients compared.
     pub(crate) fn verified_bytes(&self) -> u64 {
-        self.phases.iter().map(|phase| phase.verified_bytes).sum()
+        total(self.phases.iter().map(|phase| phase.verified_bytes))
     }
 
     /// Whether everything ran, and nothing was wrong or missing beyond what the rules dropped.

@@ -68,9 +68,9 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
 /// One phase.
 pub(super) struct Phase {
     pub(super) name: &'static str,
-    load: Load,
-    size: u32,
-    in_flight: u32,
+    pub(super) load: Load,
+    pub(super) size: u32,
+    pub(super) in_flight: u32,
 }
 
 fn phases(args: &SelftestArgs) -> [Phase; 5] {
@@ -175,7 +175,7 @@ impl Watch for Looking<'_> {
     }
 
     fn round(&mut self, clients: &[Status]) {
-        let sum = |field: fn(&Status) -> u64| clients.iter().map(field).sum::<u64>();
+        let sum = |field: fn(&Status) -> u64| super::result::total(clients.iter().map(field));
         let elapsed = clients.iter().map(|status| status.elapsed).max().unwrap_or_default();
         let live = Live {
             elapsed,

@@ -255,3 +255,19 @@ fn a_command_that_is_too_long_is_refused() {
     let failure = stage.console.send(&place, 1, Command::Init(many)).unwrap_err();
     assert!(failure.to_string().contains("longer than 16384"), "{failure}");
 }
+
+/// Whoever does not take answers gets so many of them, and costs no more memory.
+#[test]
+fn answers_that_do_not_leave_are_limited() {
+    let mut stage = Stage::new(1);
+    let to = stage.places[0].clone();
+    // No event of a sending is taken meanwhile: as if none had left.
+    for number in 0..SENDS_MAX as u32 {
+        stage.console.send(&to, number, Command::Start).unwrap();
+    }
+    stage.console.send(&to, 0, Command::Start).unwrap_err();
+    while stage.console.sending > 0 {
+        assert!(stage.console.wait(Instant::now()).unwrap().is_none());
+    }
+    stage.console.send(&to, 0, Command::Start).unwrap();
+}

@@ -62,11 +62,11 @@ pub(super) fn picture(figures: &Figures<'_>, latencies_ns: &Histogram<u64>) -> S
 
 /// How many operations fall into each bar.
 fn counts(latencies_ns: &Histogram<u64>, across: &Log) -> Vec<u64> {
-    let mut counts = vec![0; BARS];
+    let mut counts = vec![0_u64; BARS];
     for value in latencies_ns.iter_recorded() {
         let share = (across.place(value.value_iterated_to() as f64 / 1e3) - LEFT) / (RIGHT - LEFT);
         let bar = ((share * BARS as f64) as usize).min(BARS - 1);
-        counts[bar] += value.count_since_last_iteration();
+        counts[bar] = counts[bar].saturating_add(value.count_since_last_iteration());
     }
     counts
 }

@@ -7,7 +7,7 @@ use super::{latency, throughput};
 use crate::selftest::figures::Figures;
 use crate::selftest::machine::Machine;
 use crate::selftest::moment::in_iso;
-use crate::selftest::result::{Ending, Outcome, Phase, RuleCount};
+use crate::selftest::result::{Ending, Outcome, Phase, RuleCount, total};
 use crate::units::{grouped, in_bytes, in_words};
 
 /// All that is needed to see it.
@@ -63,11 +63,11 @@ fn headline(outcome: &Outcome) -> String {
 }
 
 fn header(outcome: &Outcome) -> String {
-    let operations: u64 = outcome.phases.iter().map(|phase| phase.operations).sum();
-    let verified = in_bytes(outcome.verified_bytes() + outcome.served.verified_bytes);
+    let operations = total(outcome.phases.iter().map(|phase| phase.operations));
+    let verified = in_bytes(outcome.verified_bytes().saturating_add(outcome.served.verified_bytes));
     let mut lines = vec![format!("{verified} of {} operations compared byte by byte", grouped(operations))];
     if outcome.lost() > 0 {
-        let dropped: u64 = outcome.phases.iter().map(|phase| phase.dropped).sum();
+        let dropped = total(outcome.phases.iter().map(|phase| phase.dropped));
         lines.push(format!(
             "{} operations lost to {} dropped messages",
             grouped(outcome.lost()),

@@ -6,7 +6,7 @@ use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 
 use crate::selftest::figures::Figures;
-use crate::selftest::result::{Ending, Outcome, RuleCount};
+use crate::selftest::result::{Ending, Outcome, RuleCount, total};
 use crate::tables::{numbers_in, printable};
 use crate::units::{grouped, in_bytes};
 
@@ -87,7 +87,7 @@ fn verdict(outcome: &Outcome) -> String {
         format!("{} errors", grouped(outcome.errors())),
     ];
     if outcome.settings.faults.is_some() {
-        let dropped: u64 = outcome.phases.iter().map(|phase| phase.dropped).sum();
+        let dropped = total(outcome.phases.iter().map(|phase| phase.dropped));
         parts.push(format!("{} lost to {} dropped messages", grouped(outcome.lost()), grouped(dropped)));
     }
     parts.push(format!("{} ⇄ {}", nodes(&outcome.clients), nodes(&outcome.servers)));

@@ -18,6 +18,13 @@ use crate::failure::Failure;
 /// One operation in so many is spoiled, if that is asked for, so that most of the self-test still works.
 const SPOIL_EACH: u64 = 8;
 
+/// Operations under way are at most so many times what the clients may have in flight: those of lost tries count, until their
+/// timeouts have passed.
+const UNDER_WAY: usize = 4;
+
+/// And so many more: an answer can be with its client before this side hears that it has left.
+const UNHEARD: usize = 256;
+
 pub(super) struct Server {
     domain: Domain,
     plan: Plan,
@@ -28,6 +35,8 @@ pub(super) struct Server {
     bulk: Vec<Buffer>,
     /// Answers to what has come since the last wait: they leave together.
     batch: Batch,
+    /// Answers that have not left.
+    answering: usize,
     transfers: HashMap<OpId, Transfer>,
     /// Transfers that are to begin later, in order.
     delayed: VecDeque<(Instant, Transfer)>,
@@ -57,6 +66,7 @@ impl Server {
             answers: Vec::new(),
             bulk: Vec::new(),
             batch: Batch::new(),
+            answering: 0,
             transfers: HashMap::new(),
             delayed: VecDeque::new(),
             epoch: None,
@@ -86,6 +96,11 @@ impl Server {
                 return Ok(());
             }
         };
+        if self.under_way() >= UNDER_WAY * self.plan.in_flight as usize + UNHEARD {
+            // Somebody asks for more than was agreed on, and answering each would take any memory there is.
+            self.tally.fail(|| "a request beyond those that may be in flight".into());
+            return Ok(());
+        }
         match (head.kind, read_offer(body)) {
             (Kind::Echo, _) => self.echo(&head, body, &client),
             (Kind::Write | Kind::Read | Kind::Exchange, Ok(offer))
@@ -101,6 +116,10 @@ impl Server {
             }
             _ => self.refuse(&head, &client, "a request that makes no sense"),
         }
+    }
+
+    fn under_way(&self) -> usize {
+        self.batch.len() + self.answering + self.transfers.len() + self.delayed.len()
     }
 
     fn echo(&mut self, head: &Head, body: &[u8], client: &EndPoint) -> Result<(), Failure> {
@@ -167,6 +186,7 @@ impl Part for Server {
                 if let Err(errno) = event.status {
                     self.tally.fail(|| format!("an answer ended with {errno}"));
                 }
+                self.answering -= 1;
                 self.answers.extend(event.buffer);
                 Ok(())
             }
@@ -177,8 +197,10 @@ impl Part for Server {
 
     /// Sends the answers.
     fn flush(&mut self, machine: &Machine) -> Result<(), Failure> {
+        self.answering += self.batch.len();
         for refused in machine.submit(&mut self.batch).filter_map(Result::err) {
             self.tally.fail(|| format!("an answer was refused: {}", refused.error));
+            self.answering -= 1;
             self.answers.push(refused.buffer);
         }
         Ok(())

@@ -15,7 +15,7 @@ use super::world::{Nodes, World};
 use crate::failure::Failure;
 
 /// A plan that a test changes where it matters: without limits but those of a test that hangs.
-fn plan(load: Load, size: u32) -> Plan {
+pub(super) fn plan(load: Load, size: u32) -> Plan {
     Plan {
         role: Role::Client,
         load,

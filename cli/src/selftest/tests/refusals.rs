@@ -1,14 +1,18 @@
 //! What a node does not do.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use nlx::Errno;
 
-use super::super::command::{Command, Refusal};
-use super::super::commands::Commands;
+use super::super::command::{Command, LATENCIES_MAX, Refusal};
+use super::super::commands::{Arrived, Commands};
+use super::super::console::Console;
 use super::super::faults::Faults;
 use super::super::node::Node;
+use super::super::protocol::{Head, Kind};
+use super::super::stamp::Stamp;
 use super::*;
 
 /// A node and somebody who gives it commands, in one thread.
@@ -125,4 +129,81 @@ fn nonsense_is_counted_and_no_more() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// Bulk that never comes, asked for without end, takes so much memory and no more.
+#[test]
+fn more_than_was_agreed_on_is_dropped() {
+    const ASKED: u64 = 500;
+    let mut pair = Pair::new(false);
+    let plan = Plan { load: Load::Write, ..server() };
+    let most = u64::from(4 * plan.in_flight + 256);
+    let Ok(Command::InitDone(address)) = pair.ask(Command::Init(plan)) else { panic!("INIT is refused") };
+    assert_eq!(pair.ask(Command::Start), Ok(Command::StartDone));
+    let stranger = pair.domain.transfer_machine("0@lo:12345:42:*", Default::default()).unwrap();
+    let to = stranger.end_point(&address).unwrap();
+    // A buffer that is gone when it is asked for.
+    let (op, nothing) = stranger.passive_send(pair.domain.allocate(64).unwrap(), 64, None).unwrap();
+    assert!(stranger.cancel(op));
+    for sequence in 0..ASKED {
+        let mut buffer = pair.domain.allocate(256).unwrap();
+        let stamp = Stamp { sequence, time: Duration::ZERO };
+        let head = Head { stamp, kind: Kind::Write, lane: 0, length: 64 };
+        let length = head.put_offer(&[nothing], &mut buffer.write().unwrap()).unwrap();
+        stranger.send(buffer, length, &to, None).unwrap();
+        pair.node.turn().unwrap();
+    }
+    loop {
+        match pair.ask(Command::Status(0)) {
+            Ok(Command::StatusData(status)) if status.errors == ASKED - most => break,
+            Ok(Command::StatusData(status)) => assert!(status.errors < ASKED - most, "{}", status.errors),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A node that goes on telling of latencies without end is given up.
+#[test]
+fn a_node_without_end_is_given_up() {
+    let domain = Domain::in_process(&NodeConfig::new()).unwrap();
+    let (console, client) = ("0@lo:12345:43:1", "0@lo:12345:43:2");
+    let mut console = Console::start(&domain, console, &[], &[client.to_string()]).unwrap();
+    let mut node = Commands::start(&domain, client, 4).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let Some(Arrived { from, number, command }) = node.poll().unwrap() else { continue };
+                let latencies = vec![(1, 1); LATENCIES_MAX];
+                let answer = match command {
+                    Command::Init(_) => Command::InitDone(client.into()),
+                    Command::Start => Command::StartDone,
+                    Command::Status(_) => Command::StatusData(Box::new(Status {
+                        finished: true,
+                        latencies,
+                        ..Status::default()
+                    })),
+                    _ => Command::StopDone,
+                };
+                node.send(&from, number, answer).unwrap();
+            }
+        });
+        let found = console.test(&plan(Load::Echo, 64), &mut Nobody).map(drop);
+        over.store(true, Ordering::Relaxed);
+        assert!(found.unwrap_err().to_string().contains("latencies"));
+    });
+}
+
+struct Nobody;
+
+impl Watch for Nobody {
+    fn check(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn is_stopped(&self) -> bool {
+        false
+    }
+
+    fn round(&mut self, _: &[Status]) {}
 }
