@@ -152,9 +152,13 @@ impl Offer {
     /// ```
     /// // An offer of 64 MiB fits into a page.
     /// assert_eq!(nlx::Offer::len_max(64 << 20, 1 << 20), 24 + 64 * 56);
+    /// // What makes no sense is no reason to panic.
+    /// assert_eq!(nlx::Offer::len_max(usize::MAX, 0), usize::MAX);
     /// ```
     #[must_use]
     pub const fn len_max(length: usize, part_bytes: usize) -> usize {
+        // There are no parts of nothing.
+        let part_bytes = if part_bytes == 0 { 1 } else { part_bytes };
         Offer::HEADER_LEN.saturating_add(length.div_ceil(part_bytes).saturating_mul(Descriptor::MAX_LEN))
     }
 
