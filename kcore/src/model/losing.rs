@@ -8,7 +8,7 @@ use crate::sync::LOSS;
 /// Two threads lose a message each. The waiter sleeps until it knows of both: one that it were not told of would let it
 /// sleep for ever.
 fn no_loss_goes_unnoticed() {
-    check_bounded(2, || {
+    check_bounded(4, || {
         let notices = Arc::new(Notices::default());
         let losing = [(); 2].map(|()| {
             let notices = notices.clone();

@@ -43,9 +43,13 @@ impl Sleeper for ModelledSleeper {
         self.asleep.swap(false, Ordering::AcqRel);
     }
 
+    /// Like the real one, who comes too late to take the announcement stores nothing. A swap of false for false would be as
+    /// right, as it stands right behind the false that it found; but loom does not see that, and lets the next waker find it
+    /// where it must find the next announcement.
     fn wake(&self) {
         fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
+        let take = || self.asleep.compare_exchange(true, false, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if self.asleep.load(Ordering::Relaxed) && take() {
             *self.woken.lock().unwrap() = true;
             self.changed.notify_one();
         }

@@ -50,11 +50,16 @@ impl Sleeper for EventFd {
     fn wake(&self) {
         // SYNC eventfd.sleep
         fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
+        if self.asleep.load(Ordering::Relaxed) && take(&self.asleep) {
             // The counter cannot overflow: one write per announcement.
             let _ = self.fd.write(1);
         }
     }
+}
+
+/// Whether this waker is the one that takes the announcement. One that comes too late writes nothing.
+fn take(asleep: &AtomicBool) -> bool {
+    asleep.compare_exchange(true, false, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
 #[cfg(test)]
@@ -87,7 +92,7 @@ mod tests {
         let sleeper = EventFd::new().unwrap();
         sleeper.prepare();
         // A waker takes the announcement and is stopped before it writes.
-        assert!(sleeper.asleep.swap(false, Ordering::AcqRel));
+        assert!(take(&sleeper.asleep));
         sleeper.finish();
         sleeper.prepare();
         sleeper.fd.write(1).unwrap();

@@ -77,7 +77,9 @@ impl System {
     fn wake(&self, number: usize) {
         fence(Ordering::SeqCst);
         let asleep = &self.asleep[number];
-        if asleep.load(Ordering::Relaxed) && asleep.swap(false, Ordering::AcqRel) {
+        // Not a swap: see the sleeper of the models of `nlx-kcore`.
+        let take = || asleep.compare_exchange(true, false, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if asleep.load(Ordering::Relaxed) && take() {
             self.kernel.lock().unwrap().woken[number] += 1;
             self.bell.notify_all();
         }
