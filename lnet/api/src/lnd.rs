@@ -45,7 +45,8 @@ pub struct Tx {
 pub enum Sent {
     /// Complete already, well or badly: [`Upcalls::finalize_tx`] will not be called.
     Now(Result<(), Errno>),
-    /// On its way: [`Upcalls::finalize_tx`] will be called exactly once, from another call than this one.
+    /// On its way: [`Upcalls::finalize_tx`] will be called exactly once, from another call than this one, unless
+    /// [`Lnd::withdraw`] takes it back.
     Later,
 }
 
@@ -138,6 +139,21 @@ pub trait Lnd: Send + Sync {
     /// Sends a message, in the caller's own thread if a connection is idle. Called without any of the engine's locks. A
     /// message decided on before [`Lnd::shutdown`] may come after it: it fails with ENETDOWN.
     fn send(&self, tx: Tx) -> Sent;
+
+    /// Takes back a message of which nothing has left yet: one that [`Lnd::send`] said [`Sent::Later`] for, and that waits
+    /// for a connection or behind others. `ni`, `peer` and `token` are those of its [`Tx`]. Called, by any thread, without
+    /// any of the engine's locks, for messages whose owner has no more use for them.
+    ///
+    /// `true`: it is as if it had never been sent; its payload's lease is given back, and [`Upcalls::finalize_tx`] is not
+    /// called. `false`: it goes on, and is finalised once as always. It has begun to leave, is gone, or another thread has
+    /// just taken it in hand; if that one finds that it cannot leave, it may still finalise it with ECANCELED.
+    ///
+    /// By default nothing is taken back.
+    #[must_use]
+    fn withdraw(&self, ni: Nid, peer: ProcessId, token: TxToken) -> bool {
+        let _ = (ni, peer, token);
+        false
+    }
 
     /// Goes on with a message that was delayed. `None` throws its payload away. Another thread may call it before
     /// [`Upcalls::parse`] has returned [`Verdict::Delay`] for this message to the LND. If the connection is lost, the

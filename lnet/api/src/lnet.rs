@@ -293,7 +293,8 @@ pub trait LNet: Send + Sync {
     fn md_bind(&self, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError>;
 
     /// Unlinks an MD (lnet-semantics 7): an idle one gives one UNLINK event before the call returns, a busy one sets
-    /// `unlinked` in its last event. ENOENT if it is gone already.
+    /// `unlinked` in its last event. The message that was last sent from it is taken back if it has not begun to leave,
+    /// and ends with ECANCELED; one that has goes on. ENOENT if the MD is gone already.
     fn md_unlink(&self, md: MdHandle) -> Result<(), LNetError>;
 
     /// Sends a PUT. ENOENT if the MD is gone, exhausted or attached, EHOSTUNREACH without a way to the target. After

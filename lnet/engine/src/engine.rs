@@ -340,6 +340,9 @@ impl Engine {
                 let Some(Ended { message, result }) = work.ended.pop() else { break };
                 self.end_outgoing(&message, result, work);
             }
+            while let Some(token) = work.withdrawn.pop() {
+                self.withdraw(token, work);
+            }
             while let Some(way) = work.pushed.pop() {
                 self.end_push(way);
             }

@@ -1,6 +1,6 @@
 //! Memory descriptors: what they allow, when they are exhausted (lnet-semantics 3 and 5).
 
-use lnet_api::{Md, MdOptions, Threshold, Unlink};
+use lnet_api::{Md, MdOptions, Threshold, TxToken, Unlink};
 use lnet_proto::MAX_PAYLOAD;
 use lnet_region::IoVec;
 
@@ -34,6 +34,9 @@ pub(crate) struct Descriptor {
     offset: u64,
     /// Messages in flight that use it; waiting for an ACK or REPLY does not count.
     pub(crate) busy: u32,
+    /// The message from it that was last left to wait, or to its LND, and may be over by now: to be taken back if the owner
+    /// unlinks the MD. A bound MD seldom carries more than one at a time.
+    pub(crate) outgoing: Option<TxToken>,
     /// ACKs and REPLYs still expected.
     pub(crate) responses: List<BY_MD>,
 }
@@ -56,6 +59,7 @@ impl Descriptor {
             aborted: false,
             offset: 0,
             busy: 0,
+            outgoing: None,
             responses: List::new(),
         }
     }

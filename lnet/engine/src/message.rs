@@ -69,13 +69,15 @@ pub(crate) struct Message {
     pub(crate) peer: u32,
     /// While it waits for credits: the message itself, in a table of its own, for few ever wait.
     pub(crate) waiting: u32,
+    /// The queue it waits in is that of its NI; else of its peer.
+    pub(crate) for_ni: bool,
     pub(crate) queue: Links,
 }
 
 impl Message {
     /// A message that is in no table yet.
     pub(crate) fn new(op: Op, md: Option<MdName>, response: Key, event: Event) -> Message {
-        Message { op, md, event, response, peer: NONE, waiting: NONE, queue: Links::NONE }
+        Message { op, md, event, response, peer: NONE, waiting: NONE, for_ni: false, queue: Links::NONE }
     }
 }
 

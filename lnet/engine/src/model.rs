@@ -6,9 +6,9 @@
 use std::sync::{Arc, Mutex};
 
 use lnet_api::{
-    AckRequest, Arrival, Delivery, EqHandle, Errno, Event, EventHandler, EventKind, LNet, Lnd, LndError, Md,
-    MdHandle, MdOptions, MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls,
-    Verdict,
+    AckRequest, Arrival, Delivery, EqHandle, Errno, Event, EventHandler, EventKind, LNet, LNetError, Lnd,
+    LndError, Md, MdHandle, MdOptions, MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx,
+    TxToken, Unlink, Upcalls, Verdict,
 };
 use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
@@ -52,6 +52,8 @@ impl EventHandler for Recorder {
 struct Keeper {
     handed: Mutex<Vec<Tx>>,
     resumed: Mutex<Vec<Option<Delivery>>>,
+    /// Whether it gives back what it has.
+    withdraws: bool,
 }
 
 impl Lnd for Keeper {
@@ -70,6 +72,12 @@ impl Lnd for Keeper {
         Sent::Later
     }
 
+    fn withdraw(&self, _: Nid, _: ProcessId, token: TxToken) -> bool {
+        let mut handed = self.handed.lock().unwrap();
+        let place = handed.iter().position(|tx| tx.token == token).filter(|_| self.withdraws);
+        place.map(|place| handed.remove(place)).is_some()
+    }
+
     fn resume(&self, _: RxContext, delivery: Option<Delivery>) {
         self.resumed.lock().unwrap().push(delivery);
     }
@@ -84,9 +92,18 @@ struct Node {
 
 impl Node {
     fn new(partitions: usize) -> Node {
+        Node::over(partitions, Keeper::default())
+    }
+
+    /// One whose network gives back what nobody wants any more.
+    fn withdrawing() -> Node {
+        Node::over(1, Keeper { withdraws: true, ..Keeper::default() })
+    }
+
+    fn over(partitions: usize, keeper: Keeper) -> Node {
         let table = Arc::new(CptTable::virtual_parts(partitions).expect("a small number"));
         let engine = Engine::new(EngineConfig { partitions: table, ..EngineConfig::new(Pid::LNET, 1) });
-        let (lnd, recorder) = (Arc::new(Keeper::default()), Arc::new(Recorder::default()));
+        let (lnd, recorder) = (Arc::new(keeper), Arc::new(Recorder::default()));
         engine.add_ni(ProcessId::lnet(nid(US)), lnd.clone()).expect("an NI");
         let eq = engine.eq_alloc(recorder.clone()).expect("an EQ");
         Node { engine, lnd, eq, recorder }
@@ -111,7 +128,16 @@ impl Node {
     }
 
     fn put(&self, target: &str) -> MdHandle {
-        let md = self.engine.md_bind(self.md(MdOptions::empty(), 8), Unlink::Auto).expect("an MD");
+        let md = self.bind();
+        self.put_from(md, target).expect("a PUT");
+        md
+    }
+
+    fn bind(&self) -> MdHandle {
+        self.engine.md_bind(self.md(MdOptions::empty(), 8), Unlink::Auto).expect("an MD")
+    }
+
+    fn put_from(&self, md: MdHandle, target: &str) -> Result<(), LNetError> {
         let put = Put {
             source: None,
             md,
@@ -122,8 +148,7 @@ impl Node {
             offset: 0,
             hdr_data: 0,
         };
-        self.engine.put(&put).expect("a PUT");
-        md
+        self.engine.put(&put)
     }
 
     /// A PUT of the peer arrives.
@@ -142,6 +167,16 @@ impl Node {
 
     fn finalize(&self, result: Result<(), Errno>) {
         let tx = self.lnd.handed.lock().unwrap().remove(0);
+        self.done(tx, result);
+    }
+
+    /// Finalises a message, if the network still has one.
+    fn finalize_any(&self) {
+        let tx = self.lnd.handed.lock().unwrap().pop();
+        tx.into_iter().for_each(|tx| self.done(tx, Ok(())));
+    }
+
+    fn done(&self, tx: Tx, result: Result<(), Errno>) {
         let token = tx.token;
         drop(tx);
         self.engine.finalize_tx(token, result);
@@ -358,6 +393,60 @@ fn a_queued_message_is_sent_or_cancelled() {
             node.finalize(Ok(()));
         }
         node.assert_ended_once(queued);
+        node.assert_quiet();
+    });
+}
+
+/// An MD that is unlinked while its message is handed over: whoever is late takes it back, so that it ends without its
+/// network, also one that waits for a credit.
+#[test]
+fn a_message_on_its_way_to_its_network_is_taken_back() {
+    for waits in [false, true] {
+        check(move || {
+            let node = Arc::new(Node::withdrawing());
+            let first = waits.then(|| node.put(PEER));
+            let md = node.bind();
+            let other = node.clone();
+            let unlinker = thread::spawn(move || other.engine.md_unlink(md));
+            // It is refused if the MD is gone already.
+            let _ = node.put_from(md, PEER);
+            unlinker.join().unwrap().expect("nothing else ends the MD");
+            node.assert_ended_once(md);
+            assert_eq!(node.lnd.handed.lock().unwrap().len(), usize::from(waits));
+            if let Some(first) = first {
+                node.finalize(Ok(()));
+                node.assert_ended_once(first);
+            }
+            node.assert_quiet();
+        });
+    }
+}
+
+/// The same while the credit that it waits for comes back, and while its network is done with it.
+#[test]
+fn a_message_that_is_taken_back_ends_once() {
+    check(|| {
+        let node = Arc::new(Node::withdrawing());
+        let first = node.put(PEER);
+        let queued = node.put(PEER);
+        let other = node.clone();
+        let finalizer = thread::spawn(move || other.finalize(Ok(())));
+        node.engine.md_unlink(queued).unwrap();
+        finalizer.join().unwrap();
+        assert!(node.lnd.handed.lock().unwrap().is_empty(), "it waits for nobody");
+        node.assert_ended_once(first);
+        node.assert_ended_once(queued);
+        node.assert_quiet();
+    });
+    check(|| {
+        let node = Arc::new(Node::withdrawing());
+        let md = node.put(PEER);
+        let other = node.clone();
+        let finalizer = thread::spawn(move || other.finalize_any());
+        // Gone already, if it is done.
+        let _ = node.engine.md_unlink(md);
+        finalizer.join().unwrap();
+        node.assert_ended_once(md);
         node.assert_quiet();
     });
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lnet_api::{Errno, Lnd, NiLimits, Tx, TxToken};
-use lnet_nid::Nid;
+use lnet_nid::{Nid, ProcessId};
 use lnet_proto::Header;
 
 use crate::counters::{Counters, Traffic};
@@ -40,6 +40,25 @@ pub(crate) struct Share {
     pub(crate) waiting: usize,
     /// `received` counts the dropped ones too.
     pub(crate) traffic: Traffic,
+}
+
+/// What has become of a message that is sent.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the large one is the common one, and a box would be allocated for it"
+)]
+pub(crate) enum Launched {
+    /// It has its credits, and is to be handed over.
+    Ready(Outgoing),
+    /// It waits for credits, under this name, for this MD.
+    Waits(Option<MdName>, TxToken),
+}
+
+/// Who has a message that has its credits.
+pub(crate) struct Handed {
+    pub(crate) lnd: Arc<Arc<dyn Lnd>>,
+    pub(crate) ni: Nid,
+    pub(crate) peer: ProcessId,
 }
 
 /// Peers with their credits, and what is sent to them.
@@ -92,15 +111,15 @@ impl Net {
             Some(Share { ni, lnd, credits, max_credits, min_credits, queue, waiting: 0, traffic });
     }
 
-    /// Sends a message: gives it back, to be handed over, when there are credits, or queues it. It ends at once with ENETDOWN
-    /// if the NI is gone or stops, with ENOMEM without room for the message or its peer.
+    /// Sends a message: gives it back, to be handed over, when there are credits, or queues it. `None` if it ends at once: with
+    /// ENETDOWN if the NI is gone or stops, with ENOMEM without room for the message or its peer.
     pub(crate) fn launch(
         &mut self,
         shared: &NetShared,
         common: &Common,
         launch: Launch,
         work: &mut Work,
-    ) -> Option<Outgoing> {
+    ) -> Option<Launched> {
         let Launch { way, mut message, header, payload, reply_to } = launch;
         let (ni, peer) = match self.next_hop(shared, common, way) {
             Ok(hop) => hop,
@@ -112,6 +131,7 @@ impl Net {
         };
         let is_answer = message.op.is_answer();
         message.peer = peer;
+        let md = message.md;
         let name = self.messages.insert(message)?;
         self.counters.msgs_max = self.counters.msgs_max.max(self.messages.len() as u64);
         let token = TxToken(pack(self.partition, name));
@@ -122,10 +142,10 @@ impl Net {
         let deadline_ns = ni.deadline_ns(common.now_ns());
         let tx = Tx { ni: ni.id.nid, peer, header, payload, token, reply_to, deadline_ns };
         if self.take_peer_credit(name.index) && self.take_ni_credit(name.index, key) {
-            return Some(self.outgoing(key, tx, None));
+            return Some(Launched::Ready(self.outgoing(key, tx, md, false)));
         }
         self.keep_waiting(name.index, tx);
-        None
+        Some(Launched::Waits(md, token))
     }
 
     /// The NI and the peer of a message, if there is room for it.
@@ -167,22 +187,23 @@ impl Net {
         share.min_credits = share.min_credits.min(share.credits);
         if share.credits < 0 {
             share.waiting += 1;
+            self.messages[message].for_ni = true;
             share.queue.push_back(&mut self.messages, message);
             return false;
         }
         true
     }
 
-    /// A message with all its credits. `waited_for`: its MD, if it has waited for them.
-    fn outgoing(&self, ni: Key, tx: Tx, waited_for: Option<MdName>) -> Outgoing {
+    /// A message with all its credits, for which it has waited or not.
+    fn outgoing(&self, ni: Key, tx: Tx, md: Option<MdName>, waited: bool) -> Outgoing {
         let share = self.share(ni).expect("a share outlives its NI's messages");
-        Outgoing { lnd: share.lnd.clone(), tx, waited_for }
+        Outgoing { lnd: share.lnd.clone(), tx, md, waited }
     }
 
     /// Hands over a message that has waited.
     fn let_go(&self, message: u32, ni: Key, tx: Tx, work: &mut Work) {
-        let waited_for = self.messages[message].md;
-        work.sends.push(self.outgoing(ni, tx, waited_for));
+        let md = self.messages[message].md;
+        work.sends.push(self.outgoing(ni, tx, md, true));
     }
 
     /// Keeps a message that is in a queue. There is room for as many as there are messages.
@@ -207,6 +228,39 @@ impl Net {
         let message = self.take(key.index, result)?;
         self.give_back_credits(common, message.peer, work);
         Some(message)
+    }
+
+    /// Takes back a message that its MD's owner has no more use for. One that waits for credits ends; of another, gives
+    /// whom it was handed to, or is about to be.
+    pub(crate) fn withdraw(
+        &mut self,
+        shared: &NetShared,
+        common: &Common,
+        key: Key,
+        work: &mut Work,
+    ) -> Option<Handed> {
+        let &Message { peer: index, waiting, for_ni, .. } = self.messages.get(key)?;
+        let peer = self.peers.get_mut(index);
+        let (id, ni) = (peer.id, peer.ni);
+        if waiting == NONE {
+            let nid = shared.nis.get(ni)?.id.nid;
+            return Some(Handed { lnd: self.share(ni)?.lnd.clone(), ni: nid, peer: id });
+        }
+        if for_ni {
+            let share = self.shares[ni.index as usize].as_mut()?;
+            share.queue.remove(&mut self.messages, key.index);
+            (share.credits, share.waiting) = (share.credits + 1, share.waiting - 1);
+        } else {
+            peer.queue.remove(&mut self.messages, key.index);
+            (peer.credits, peer.waiting) = (peer.credits + 1, peer.waiting - 1);
+        }
+        let _tx = self.stop_waiting(key.index);
+        self.end(key.index, Errno::ECANCELED, work);
+        if for_ni {
+            // It had one, and whoever waits for it comes to the end of the NI's queue.
+            self.give_back_peer_credit(common, index, work);
+        }
+        None
     }
 
     /// Takes a message out of the table and counts its end.
@@ -368,12 +422,7 @@ impl Net {
     }
 
     /// The peer of an arrival, if it is known.
-    pub(crate) fn known_peer(
-        &mut self,
-        common: &Common,
-        ni: Key,
-        id: lnet_nid::ProcessId,
-    ) -> Option<&mut Peer> {
+    pub(crate) fn known_peer(&mut self, common: &Common, ni: Key, id: ProcessId) -> Option<&mut Peer> {
         let index = self.peers.find(&common.hasher, ni, id)?;
         Some(self.peers.get_mut(index))
     }

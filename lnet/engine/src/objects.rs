@@ -116,6 +116,11 @@ impl Objects {
         self.slab.get(key)?.md.as_ref()
     }
 
+    /// The MD that a handle names, if it is still there, to be changed.
+    pub(crate) fn named_md_mut(&mut self, key: Key) -> Option<&mut Descriptor> {
+        self.slab.get_mut(key)?.md.as_mut()
+    }
+
     /// The MD at this index, if there is one.
     pub(crate) fn md_at(&self, index: u32) -> Option<&Descriptor> {
         self.slab.at(index)?.md.as_ref()

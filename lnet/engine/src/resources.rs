@@ -84,8 +84,10 @@ impl Resources {
         common.handles.md(self.place, self.objects.key(index))
     }
 
-    /// Explicit unlink (lnet-semantics 7).
+    /// Explicit unlink (lnet-semantics 7). A message that has not begun to leave is taken back.
     pub(crate) fn unlink_by_owner(&mut self, common: &Common, md: u32, work: &mut Work) {
+        let descriptor = self.objects.md(md);
+        work.withdrawn.extend(descriptor.outgoing.filter(|_| descriptor.busy > 0));
         self.unlink(common, md, common.event(EventKind::Unlink), work);
     }
 

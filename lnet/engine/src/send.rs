@@ -2,7 +2,7 @@
 
 use lnet_api::{
     AckRequest, Delivery, Errno, Event, EventKind, Get, LNetError, MdHandle, MdOptions, Put, RxContext, Sent,
-    Verdict,
+    TxToken, Verdict,
 };
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
@@ -11,7 +11,7 @@ use lnet_region::{ReadVec, RegionError};
 use crate::engine::Engine;
 use crate::message::{Inbound, Launch, Local, Message, Op, Way};
 use crate::names::{MdName, Place, unpack};
-use crate::net::NetShared;
+use crate::net::{Handed, Launched, NetShared};
 use crate::ni::Phase;
 use crate::resources::Resources;
 use crate::response::{Debtor, Response};
@@ -176,15 +176,16 @@ impl Engine {
         match launch.way {
             Way::Here => self.loop_back(launch, work),
             Way::Over { partition, .. } => {
-                let ready = {
+                let launched = {
                     let mut net = self.net.lock(partition);
                     let (part, shared) = net.split();
                     part.launch(shared, &self.common, launch, work)
                 };
-                match ready {
+                match launched {
                     // Behind those that have waited.
-                    Some(outgoing) if !work.sends.is_empty() => work.sends.push(outgoing),
-                    Some(outgoing) => self.hand_over(outgoing, work),
+                    Some(Launched::Ready(outgoing)) if !work.sends.is_empty() => work.sends.push(outgoing),
+                    Some(Launched::Ready(outgoing)) => self.hand_over(outgoing, work),
+                    Some(Launched::Waits(md, token)) => self.remember(md, token, work),
                     None => {}
                 }
             }
@@ -194,16 +195,46 @@ impl Engine {
     /// Hands a message to its LND, in the caller's thread. One that has waited for credits is not sent for an MD that was
     /// unlinked meanwhile (lnet-semantics 7).
     pub(crate) fn hand_over(&self, outgoing: Outgoing, work: &mut Work) {
-        let Outgoing { lnd, tx, waited_for } = outgoing;
+        let Outgoing { lnd, tx, md, waited } = outgoing;
         let token = tx.token;
-        let sent = if waited_for.is_some_and(|name| self.is_unlinked(name)) {
+        let sent = if waited && md.is_some_and(|name| self.is_unlinked(name)) {
             drop(tx);
             Sent::Now(Err(Errno::ECANCELED))
         } else {
             lnd.send(tx)
         };
-        if let Sent::Now(result) = sent {
-            self.left(token, result, work);
+        match sent {
+            Sent::Now(result) => self.left(token, result, work),
+            Sent::Later => self.remember(md, token, work),
+        }
+    }
+
+    /// A message waits, or its LND has it: so the owner of its MD can take it back from now on. If he has unlinked the MD
+    /// meanwhile, that is done now: he found nothing to take back. The message may be over already; then the token names
+    /// nothing.
+    fn remember(&self, md: Option<MdName>, token: TxToken, work: &mut Work) {
+        let Some(MdName { place, key }) = md else { return };
+        let part = &mut *self.table(place.bound).lock(place.partition);
+        match part.objects.named_md_mut(key) {
+            Some(md) if md.aborted => work.withdrawn.push(token),
+            Some(md) => md.outgoing = Some(token),
+            None => {}
+        }
+    }
+
+    /// Takes back a message of which nothing has left, wherever it waits. Who has it and cannot give it back finalises it,
+    /// sooner or later; who has it in hand and gives it to its LND looks at the MD afterwards.
+    pub(crate) fn withdraw(&self, token: TxToken, work: &mut Work) {
+        let (partition, key) = unpack(token.0);
+        let handed = {
+            let mut net = self.net.lock(partition);
+            let (part, shared) = net.split();
+            part.withdraw(shared, &self.common, key, work)
+        };
+        if let Some(Handed { lnd, ni, peer }) = handed
+            && lnd.withdraw(ni, peer, token)
+        {
+            self.left(token, Err(Errno::ECANCELED), work);
         }
     }
 
@@ -214,7 +245,7 @@ impl Engine {
     }
 
     /// A message has left its LND, or could not: its credits go to the next ones, then its MD hears of it.
-    pub(crate) fn left(&self, token: lnet_api::TxToken, result: Result<(), Errno>, work: &mut Work) {
+    pub(crate) fn left(&self, token: TxToken, result: Result<(), Errno>, work: &mut Work) {
         let (partition, key) = unpack(token.0);
         if partition >= self.common.partitions() {
             return;

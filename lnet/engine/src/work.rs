@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lnet_api::{Dropped, Errno, EventHandler, Lnd, Tx};
+use lnet_api::{Dropped, Errno, EventHandler, Lnd, Tx, TxToken};
 use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_proto::WireHandle;
 use lnet_region::IoVec;
@@ -15,8 +15,10 @@ use crate::names::MdName;
 pub(crate) struct Outgoing {
     pub(crate) lnd: Arc<Arc<dyn Lnd>>,
     pub(crate) tx: Tx,
-    /// The MD of one that has waited for credits: it may have been unlinked meanwhile.
-    pub(crate) waited_for: Option<MdName>,
+    /// The MD it uses; none for an ACK.
+    pub(crate) md: Option<MdName>,
+    /// It has waited for credits: the MD may have been unlinked meanwhile.
+    pub(crate) waited: bool,
 }
 
 /// A message of this node that ended without its LND, or is over.
@@ -47,6 +49,8 @@ pub(crate) struct Work {
     pub(crate) acks: Queue<Ack>,
     pub(crate) sends: Queue<Outgoing>,
     pub(crate) ended: Queue<Ended>,
+    /// Messages to be taken back, for the owner of their MD has unlinked it.
+    pub(crate) withdrawn: SmallVec<[TxToken; INLINE]>,
     /// Peers whose push is over.
     pub(crate) pushed: Queue<Way>,
     /// Messages that nobody took, for whoever watches. Never more than one before it is told.
@@ -70,6 +74,7 @@ impl Work {
             && self.acks.is_empty()
             && self.sends.is_empty()
             && self.ended.is_empty()
+            && self.withdrawn.is_empty()
             && self.pushed.is_empty()
             && self.drops.is_empty();
         !only_wakes || self.wakes.len() == INLINE || self.garbage.len() == INLINE
@@ -77,11 +82,13 @@ impl Work {
 
     /// Whether nothing is in it and it has taken no memory, as nearly always.
     pub(crate) fn is_bare(&self) -> bool {
-        let Work { launches, acks, sends, ended, pushed, drops, wakes, garbage } = self;
+        let Work { launches, acks, sends, ended, withdrawn, pushed, drops, wakes, garbage } = self;
         launches.is_bare()
             && acks.is_bare()
             && sends.is_bare()
             && ended.is_bare()
+            && withdrawn.is_empty()
+            && !withdrawn.spilled()
             && pushed.is_bare()
             && drops.is_empty()
             && !drops.spilled()
@@ -97,6 +104,7 @@ impl Work {
             && self.acks.is_empty()
             && self.sends.is_empty()
             && self.ended.is_empty()
+            && self.withdrawn.is_empty()
             && self.pushed.is_empty()
             && self.drops.is_empty()
             && self.wakes.is_empty()

@@ -8,7 +8,6 @@ use super::{Audit, AuditError, Tables, check, equal, walk};
 use crate::message::{Message, Op};
 use crate::names::unpack;
 use crate::net::{HEADER_BYTES, Net, Share};
-use crate::peer::Peer;
 use crate::slab::{Key, NONE};
 
 /// What the messages to one peer amount to.
@@ -103,9 +102,9 @@ impl Tables<'_> {
         )?;
         equal("a peer's answers are counted", place, peer.answers, load.answers)?;
         equal("a peer's bytes are those of its messages", place, peer.queued_bytes, load.bytes)?;
-        let length = audit_queue(net, partition, (peer.queue.head(), peer.queue.tail()), queued, |other| {
-            std::ptr::eq(other, peer)
-        })?;
+        let ends = (peer.queue.head(), peer.queue.tail());
+        let whose = |message: &Message| !message.for_ni && message.peer == index;
+        let length = audit_queue(net, partition, ends, queued, whose)?;
         equal("the messages that wait for a peer are counted", place, length, peer.waiting)?;
         let lacking = peer.credits.min(0).unsigned_abs() as usize;
         let fits = length <= lacking;
@@ -130,20 +129,21 @@ fn audit_share(
     let lowest = share.min_credits <= share.credits;
     check("an NI's lowest credits are the lowest", lowest, format_args!("{place}: {}", share.min_credits))?;
     let ends = (share.queue.head(), share.queue.tail());
-    let length = audit_queue(net, partition, ends, queued, |peer| peer.ni == share.ni)?;
+    let whose = |message: &Message| message.for_ni && net.peers.slab[message.peer].ni == share.ni;
+    let length = audit_queue(net, partition, ends, queued, whose)?;
     equal("the messages that wait for an NI are counted", place, length, share.waiting)?;
     let lacking = share.credits.min(0).unsigned_abs() as usize;
     let fits = length <= lacking;
     check("no more messages wait for an NI than it lacks credits", fits, format_args!("{place}: {length}"))
 }
 
-/// A queue of messages to peers of which `whose` is true, each of them in no other queue.
+/// A queue of messages of which `whose` is true, each of them in no other queue.
 fn audit_queue(
     net: &Net,
     partition: usize,
     ends: super::Ends,
     queued: &mut HashSet<u32>,
-    whose: impl Fn(&Peer) -> bool,
+    whose: impl Fn(&Message) -> bool,
 ) -> Result<usize, AuditError> {
     walk(
         format_args!("a queue of partition {partition}"),
@@ -152,7 +152,7 @@ fn audit_queue(
         |index, message| {
             let place = format_args!("message {index} of partition {partition}");
             check("a message is in one queue", queued.insert(index), place)?;
-            check("a queue holds its own messages", whose(&net.peers.slab[message.peer]), place)?;
+            check("a queue holds its own messages", whose(message), place)?;
             let token = net.waiting.at(message.waiting).map(|tx| unpack(tx.token.0));
             let name = Some((partition, net.messages.key(index)));
             equal("a message that waits is kept whole", place, token, name)

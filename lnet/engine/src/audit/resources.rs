@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::{Audit, Tables, Uses, chained, check, equal, walk};
 use crate::buckets::Hashed;
 use crate::groups::{GROUP, Grouped};
+use crate::names::{MdName, unpack};
 use crate::resources::Resources;
 use crate::response::{BY_DEADLINE, BY_MD, Response};
 use crate::slab::{NONE, some};
@@ -59,6 +60,12 @@ impl Tables<'_> {
         let attached = md.me != NONE;
         equal("an attached MD has an entry until it is dead", at, attached, !md.bound && !md.dead)?;
         check("a dead MD is busy", !md.dead || md.busy > 0, at)?;
+        let outgoing = md.outgoing.and_then(|token| {
+            let (partition, key) = unpack(token.0);
+            self.net.get(partition)?.messages.get(key)
+        });
+        let own = outgoing.is_none_or(|message| message.md == Some(MdName { place, key }));
+        check("the message that an MD remembers is its own, or over", own, at)?;
         let ends = (md.responses.head(), md.responses.tail());
         let waits = walk::<BY_MD, Response>(
             at,

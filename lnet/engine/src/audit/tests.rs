@@ -196,6 +196,12 @@ const NET: &[Corruption] = &[
         let index = net.messages.indices().find(|&index| net.messages[index].waiting != NONE).unwrap();
         net.messages[index].waiting = NONE;
     }),
+    ("a queue holds its own messages", |engine| {
+        let (part, peer) = peer_of(engine, PEER);
+        let mut net = engine.net.lock(part);
+        let queued = net.peers[peer].queue.head().unwrap();
+        net.messages[queued].for_ni = true;
+    }),
     ("a message that waits is in a queue", |engine| {
         let mut net = engine.net.lock(0);
         let index = net.messages.indices().find(|&index| net.messages[index].waiting == NONE).unwrap();
@@ -223,6 +229,14 @@ const RESOURCES: &[Corruption] = &[
         let mut part = engine.bound.lock(0);
         let index = part.objects.indices().next().unwrap();
         part.objects.md_mut(index).busy += 1;
+    }),
+    ("the message that an MD remembers is its own, or over", |engine| {
+        let mut part = engine.bound.lock(0);
+        let mut indices = part.objects.indices();
+        let (first, second) = (indices.next().unwrap(), indices.next().unwrap());
+        drop(indices);
+        let outgoing = part.objects.md(first).outgoing;
+        part.objects.md_mut(second).outgoing = outgoing;
     }),
     ("an MD is as busy as messages use it", |engine| {
         let mut part = engine.posted.lock(0);

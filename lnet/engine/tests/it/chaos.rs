@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use lnet_api::{AckRequest, Errno, LNet, MdHandle, MdOptions, NiLimits, Tx, Unlink, Upcalls};
 use proptest::prelude::*;
@@ -24,6 +25,7 @@ enum Step {
     LosePeer,
     Advance(u64),
     Sending(u8),
+    Withdraws(bool),
 }
 
 fn steps() -> impl Strategy<Value = Vec<(bool, Step)>> {
@@ -43,6 +45,7 @@ fn steps() -> impl Strategy<Value = Vec<(bool, Step)>> {
         1 => Just(Step::LosePeer),
         1 => (0u64..100).prop_map(Step::Advance),
         1 => (0u8..6).prop_map(Step::Sending),
+        1 => any::<bool>().prop_map(Step::Withdraws),
     ];
     prop::collection::vec((any::<bool>(), step), 1..150)
 }
@@ -125,6 +128,7 @@ impl World {
                     _ => Sending::Later,
                 };
             }
+            Step::Withdraws(withdraws) => self.network.withdraws.store(withdraws, Ordering::Relaxed),
             Step::Unlink(_) | Step::Finalise(_) => {}
             Step::Deliver(at) | Step::DeliverUnfinalised(at) | Step::Lose(at) | Step::Fail(at) => {
                 self.treat_message(at, &step);
@@ -158,6 +162,7 @@ impl World {
 
     fn look_at_events(&mut self) {
         for (who, node) in self.nodes.iter().enumerate() {
+            assert_eq!(node.engine.audit(), Ok(()));
             for event in node.events() {
                 assert!(!self.ended[who].contains(&event.md), "an event after the last one: {event:?}");
                 if event.unlinked {

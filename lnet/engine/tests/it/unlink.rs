@@ -1,7 +1,9 @@
 //! Explicit unlink in every state of an operation (lnet-semantics 7).
 
+use std::sync::atomic::Ordering;
+
 use lnet_api::EventKind::{self, Ack, Get, Put, Reply, Send};
-use lnet_api::{AckRequest, Errno, LNet, MdOptions, Unlink};
+use lnet_api::{AckRequest, Errno, LNet, MdOptions, NiLimits, Unlink};
 
 use super::common::*;
 
@@ -65,6 +67,74 @@ fn a_message_being_sent_ends_its_descriptor_with_etimedout() {
     }
 }
 
+/// Whatever it is, and an answer too: what its network gives back has never been sent, and its credits let others go.
+#[test]
+fn a_message_that_has_not_begun_to_leave_is_taken_back() {
+    let network = Network::new();
+    *network.limits.lock() = NiLimits { credits: 1, peer_credits: 1, ..LIMITS };
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    network.withdraws.store(true, Ordering::Relaxed);
+    for kind in 0..3 {
+        let (md, after) = (a.bind(&memory(8), 2), a.bind(&memory(8), 1));
+        match kind {
+            0 => a.put(md, b.id(), 1, AckRequest::NoAck),
+            1 => a.put(md, b.id(), 1, AckRequest::Ack),
+            _ => a.get(md, b.id(), 1),
+        }
+        .unwrap();
+        a.put(after, b.id(), 7, AckRequest::NoAck).unwrap();
+        a.engine.md_unlink(md).unwrap();
+        let events = a.events();
+        assert_eq!((brief(&events), events[0].md), (vec![(Send, Err(Errno::ECANCELED), true)], md));
+        assert_eq!((b.events(), network.queue.lock().len()), (vec![], 1));
+        a.engine.audit().unwrap();
+        network.run();
+        assert_eq!((brief(&a.events()), b.events()), (vec![(Send, Ok(()), true)], vec![]));
+        assert!(a.is_quiet());
+    }
+    // An answer.
+    let buffer = b.expect(1, &memory(8), MdOptions::OP_GET);
+    a.get(a.bind(&memory(8), 2), b.id(), 1).unwrap();
+    network.step();
+    assert_eq!((network.queue.lock().len(), b.events()), (1, vec![]));
+    // It is used up, and ends with its last message.
+    match b.engine.md_unlink(buffer) {
+        Ok(()) => assert_eq!(brief(&b.events()), [(Get, Err(Errno::ECANCELED), true)]),
+        Err(error) => assert_eq!(error.errno(), Errno::ENOENT),
+    }
+    b.engine.audit().unwrap();
+    network.run();
+    assert!(b.is_quiet());
+}
+
+/// The message from an MD that another one has left since is its last one; what is over already is nobody's any more.
+#[test]
+fn what_is_over_is_not_taken_back() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    network.withdraws.store(true, Ordering::Relaxed);
+    let (md, other) = (a.bind(&memory(8), 5), a.bind(&memory(8), 1));
+    a.put(md, b.id(), 1, AckRequest::NoAck).unwrap();
+    network.step();
+    // In the place of the one that is over.
+    a.put(other, b.id(), 1, AckRequest::NoAck).unwrap();
+    assert_eq!(brief(&a.events()), [(Send, Ok(()), false)]);
+    a.engine.md_unlink(md).unwrap();
+    assert_eq!((brief(&a.events()), network.queue.lock().len()), (vec![GONE], 1));
+    network.run();
+    assert_eq!(brief(&a.events()), [(Send, Ok(()), true)]);
+    // Of two, the last one is taken back; the first one ends the MD.
+    let md = a.bind(&memory(8), 5);
+    a.put(md, b.id(), 1, AckRequest::NoAck).unwrap();
+    a.put(md, b.id(), 1, AckRequest::NoAck).unwrap();
+    a.engine.md_unlink(md).unwrap();
+    assert_eq!(brief(&a.events()), [(Send, Err(Errno::ECANCELED), false)]);
+    a.engine.audit().unwrap();
+    network.run();
+    assert_eq!(brief(&a.events()), [(Send, Err(Errno::ETIMEDOUT), true)]);
+    assert!(a.is_quiet());
+}
+
 #[test]
 fn an_error_of_the_network_is_kept() {
     let network = Network::new();
@@ -77,7 +147,7 @@ fn an_error_of_the_network_is_kept() {
 }
 
 #[test]
-fn a_queued_message_is_cancelled_when_its_turn_comes() {
+fn a_queued_message_is_cancelled_at_once() {
     let network = Network::new();
     let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
     let credits = LIMITS.peer_credits as usize;
@@ -88,14 +158,16 @@ fn a_queued_message_is_cancelled_when_its_turn_comes() {
     a.put(put, b.id(), 1, AckRequest::Ack).unwrap();
     a.get(get, b.id(), 1).unwrap();
     a.put(after, b.id(), 1, AckRequest::NoAck).unwrap();
-    a.engine.md_unlink(put).unwrap();
-    a.engine.md_unlink(get).unwrap();
-    assert_eq!((a.events(), network.queue.lock().len()), (vec![], credits));
-    // One credit comes back: both are cancelled, and the one behind them goes.
+    for md in [put, get] {
+        a.engine.md_unlink(md).unwrap();
+        let events = a.events();
+        assert_eq!((brief(&events), events[0].md), (vec![(Send, Err(Errno::ECANCELED), true)], md));
+        a.engine.audit().unwrap();
+    }
+    assert_eq!(network.queue.lock().len(), credits);
+    // One credit comes back: the one behind them goes.
     network.step();
-    let events = a.events();
-    assert_eq!(events.iter().map(|e| e.md).skip(1).collect::<Vec<_>>(), [put, get]);
-    assert_eq!(brief(&events)[1..], [(Send, Err(Errno::ECANCELED), true); 2]);
+    assert_eq!(brief(&a.events()), [(Send, Ok(()), true)]);
     assert_eq!(network.queue.lock().len(), credits);
     network.run();
     assert_eq!(a.events().last().map(|event| event.md), Some(after));

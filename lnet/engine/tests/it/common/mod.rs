@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
@@ -66,6 +66,8 @@ pub(crate) struct Network {
     /// Messages handed over and not finalised: never more than the credits allow.
     pub(crate) in_flight: AtomicUsize,
     pub(crate) most_in_flight: AtomicUsize,
+    /// It gives messages back that are not delivered yet.
+    pub(crate) withdraws: AtomicBool,
     /// Happens while the next NI starts.
     pub(crate) while_starting: Mutex<Option<Early>>,
 }
@@ -86,6 +88,7 @@ impl Network {
             next_rx: AtomicUsize::new(1),
             in_flight: AtomicUsize::new(0),
             most_in_flight: AtomicUsize::new(0),
+            withdraws: AtomicBool::new(false),
             while_starting: Mutex::default(),
         })
     }
@@ -251,6 +254,23 @@ impl Lnd for Network {
         }
         self.queue.lock().push_back(Packet { from, to, header, payload, tx: later.then_some(tx) });
         if later { Sent::Later } else { Sent::Now(Ok(())) }
+    }
+
+    fn withdraw(&self, ni: Nid, peer: ProcessId, token: TxToken) -> bool {
+        if !self.withdraws.load(Ordering::Relaxed) {
+            return false;
+        }
+        let taken = {
+            let mut queue = self.queue.lock();
+            // Two nodes may have messages of the same token.
+            let is_it = |packet: &Packet| {
+                let tx = packet.tx.as_ref();
+                tx.is_some_and(|tx| (tx.ni, tx.peer, tx.token) == (ni, peer, token))
+            };
+            queue.iter().position(is_it).and_then(|place| queue.remove(place))
+        };
+        self.in_flight.fetch_sub(usize::from(taken.is_some()), Ordering::Relaxed);
+        taken.is_some()
     }
 
     fn resume(&self, rx: RxContext, delivery: Option<Delivery>) {
