@@ -265,8 +265,20 @@ impl Conn {
             self.give_up(batch, errno, own);
             return None;
         }
-        outbox.batch = Some(batch);
-        outbox.take_batch(&self.queued, &self.shard.counters.tx)
+        // All of it is gone, but what one system call had no room for, which goes next unless nobody wants it.
+        let unwanted = outbox.return_batch(batch);
+        let next = outbox.take_batch(&self.queued, &self.shard.counters.tx);
+        drop(outbox);
+        self.cancel(unwanted, own);
+        next
+    }
+
+    /// Ends messages that were withdrawn while they were in this thread's hands.
+    fn cancel(&self, messages: Vec<Outgoing>, own: &mut Option<Own>) {
+        self.discount(&messages);
+        for message in messages {
+            self.finalize(message, Err(Errno::ECANCELED), own);
+        }
     }
 
     /// The socket is full: puts the batch back until it is writable, unless it has become so meanwhile.
@@ -282,7 +294,9 @@ impl Conn {
             return Some(batch);
         }
         outbox.blocked = true;
-        outbox.batch = Some(batch);
+        let unwanted = outbox.return_batch(batch);
+        drop(outbox);
+        self.cancel(unwanted, own);
         None
     }
 
@@ -308,7 +322,9 @@ impl Conn {
                 true
             }
             None => {
-                outbox.batch = Some(batch);
+                let unwanted = outbox.return_batch(batch);
+                drop(outbox);
+                self.cancel(unwanted, own);
                 false
             }
         }

@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use hashbrown::HashMap;
 
-use lnet_api::{Delivery, Errno, Lnd, LndError, NiLimits, Poll, RxContext, Sent, Tx, Upcalls};
+use lnet_api::{Delivery, Errno, Lnd, LndError, NiLimits, Poll, RxContext, Sent, Tx, TxToken, Upcalls};
 use lnet_nid::{NetType, Nid, ProcessId};
 use lnet_region::Region;
 use parking_lot::Mutex;
 
 use crate::driver::Turn;
 use crate::ni::Ni;
+use crate::peer::PeerKey;
 use crate::shard::Request;
 use crate::shared::Shared;
 use crate::slab::Key;
@@ -189,6 +190,10 @@ impl Lnd for SockLnd {
 
     fn send(&self, tx: Tx) -> Sent {
         self.shared.send(tx)
+    }
+
+    fn withdraw(&self, ni: Nid, peer: ProcessId, token: TxToken) -> bool {
+        self.shared.withdraw(PeerKey { ni, id: peer }, token)
     }
 
     fn resume(&self, rx: RxContext, delivery: Option<Delivery>) {

@@ -83,6 +83,23 @@ pub(crate) fn wire_len(header: &Header, version: Version) -> usize {
     Prefix::LEN + version.header_len() + header.payload_length as usize
 }
 
+/// Takes out those messages that are `wanted`, but for the `first` ones.
+pub(crate) fn take_from(
+    messages: &mut VecDeque<Outgoing>,
+    first: usize,
+    mut wanted: impl FnMut(&Outgoing) -> bool,
+) -> Vec<Outgoing> {
+    let (mut at, mut taken) = (first, Vec::new());
+    while let Some(message) = messages.get(at) {
+        if wanted(message) {
+            taken.extend(messages.remove(at));
+        } else {
+            at += 1;
+        }
+    }
+    taken
+}
+
 /// Messages that are being written, of which the first may be partly gone.
 #[derive(Default)]
 pub(crate) struct Batch {
@@ -146,10 +163,9 @@ impl Batch {
         self.messages.front().filter(|_| self.sent > 0)
     }
 
-    /// Takes out those messages that `wanted` names, of which nothing is gone yet.
-    pub(crate) fn remove_unbegun(&mut self, mut wanted: impl FnMut(&Outgoing) -> bool) {
-        let mut begun = self.sent > 0;
-        self.messages.retain(|message| std::mem::take(&mut begun) || !wanted(message));
+    /// Takes out those messages that are `wanted`, of which nothing is gone yet.
+    pub(crate) fn take_unbegun(&mut self, wanted: impl FnMut(&Outgoing) -> bool) -> Vec<Outgoing> {
+        take_from(&mut self.messages, usize::from(self.sent > 0), wanted)
     }
 
     /// Gives up: all messages, and nothing is partly gone any more.

@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use lnet_api::{Errno, Tx};
+use lnet_api::{Errno, Tx, TxToken};
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::sock::Keepalive;
 use parking_lot::{Mutex, RwLock};
@@ -104,6 +104,12 @@ impl Peer {
 }
 
 impl PeerState {
+    /// Takes out a message that waits for a connection.
+    pub(crate) fn take_waiting(&mut self, token: TxToken) -> Option<Tx> {
+        let place = self.waiting.iter().position(|tx| tx.token == token)?;
+        self.waiting.remove(place)
+    }
+
     /// The connection for an LNet message of this payload length, or for a NOOP; they take turns if `in_turn`.
     pub(crate) fn choose(&mut self, in_turn: bool, load: impl Fn(&Conn) -> Load) -> Option<&Arc<Conn>> {
         let load = load(self.conns.first()?);

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
-use lnet_api::{Errno, Sent, Tx};
+use lnet_api::{Errno, Sent, Tx, TxToken};
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::MessageType;
 use lnet_proto::sock::Version;
@@ -81,6 +81,17 @@ impl Shared {
             }
             return Sent::Later;
         }
+    }
+
+    /// Takes back a message that waits for its peer to be connected, or in an outbox, and of which nothing is gone. It is in
+    /// one of them, or in the hands of the thread that sends it: what waits joins a connection under the peer's lock.
+    pub(crate) fn withdraw(&self, key: PeerKey, token: TxToken) -> bool {
+        let Some(peer) = self.peers.get(key) else { return false };
+        let (waiting, conns) = {
+            let mut state = peer.state.lock();
+            (state.take_waiting(token), state.conns.clone())
+        };
+        waiting.is_some() || conns.iter().any(|conn| conn.withdraw(token))
     }
 
     /// What a message is to the choice of a connection.

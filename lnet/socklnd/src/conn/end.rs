@@ -6,28 +6,36 @@ use std::sync::atomic::Ordering;
 use lnet_api::{Errno, TxToken};
 
 use super::Conn;
-use super::outbox::Outbox;
 use crate::outgoing::{Batch, Outgoing};
 
 impl Conn {
     /// Takes out the messages not yet begun whose time is over, unless somebody is writing them.
     pub(crate) fn take_overdue(&self, now_ns: u64) -> Vec<TxToken> {
-        let mut overdue = Vec::new();
-        let mut outbox = self.outbox.lock();
-        let Outbox { queue, batch, .. } = &mut *outbox;
-        let mut take = |message: &Outgoing| {
-            let over = message.is_overdue(now_ns);
-            if over {
-                self.queued.fetch_sub(message.len(), Ordering::Relaxed);
-                overdue.extend(message.token);
+        let overdue = self.outbox.lock().take_unbegun(|message| message.is_overdue(now_ns));
+        self.discount(&overdue);
+        overdue.iter().filter_map(|message| message.token).collect()
+    }
+
+    /// Takes back a message of which nothing is gone. `false` if there is none, or if somebody is writing it: if it does not
+    /// leave, that thread ends it.
+    pub(crate) fn withdraw(&self, token: TxToken) -> bool {
+        let taken = {
+            let mut outbox = self.outbox.lock();
+            let taken = outbox.take_unbegun(|message| message.token == Some(token));
+            if taken.is_empty() && outbox.batch.is_none() {
+                outbox.withdrawn.push(token);
             }
-            over
+            taken
         };
-        if let Some(batch) = batch {
-            batch.remove_unbegun(&mut take);
+        self.discount(&taken);
+        !taken.is_empty()
+    }
+
+    /// These messages are not queued any more.
+    pub(super) fn discount(&self, messages: &[Outgoing]) {
+        for message in messages {
+            self.queued.fetch_sub(message.len(), Ordering::Relaxed);
         }
-        queue.retain(|message| !take(message));
-        overdue
     }
 
     /// What a send has found broken, if it was more than that the peer has closed it.

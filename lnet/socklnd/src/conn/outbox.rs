@@ -3,11 +3,15 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lnet_api::Errno;
+use lnet_api::{Errno, TxToken};
 use lnet_proto::sock::{AckQueue, Prefix};
+use smallvec::SmallVec;
 
 use crate::counters::LiveTx;
-use crate::outgoing::{Batch, Outgoing};
+use crate::outgoing::{Batch, Outgoing, take_from};
+
+/// Messages are withdrawn seldom, and while a system call lasts hardly ever.
+const WITHDRAWN_INLINE: usize = 2;
 
 pub(super) struct Outbox {
     /// No more than the NI's credits: the engine hands over nothing without one, answers included.
@@ -16,6 +20,9 @@ pub(super) struct Outbox {
     pub(super) keepalive: bool,
     /// What is being written; `None` while somebody is writing it.
     pub(super) batch: Option<Batch>,
+    /// Messages that may be in the batch that somebody is writing, and that are not wanted any more: taken out when it comes
+    /// back, if nothing of them is gone by then. As many as there are messages, and forgotten with each batch.
+    pub(super) withdrawn: SmallVec<[TxToken; WITHDRAWN_INLINE]>,
     /// The socket is full, or broken: nobody writes until it becomes writable.
     pub(super) blocked: bool,
     /// The socket became writable while somebody was writing, who may just have found it full.
@@ -35,6 +42,7 @@ impl Default for Outbox {
             acks: AckQueue::new(),
             keepalive: false,
             batch: Some(Batch::default()),
+            withdrawn: SmallVec::new(),
             blocked: false,
             writable: false,
             corked: false,
@@ -48,6 +56,25 @@ impl Outbox {
     /// Nothing waits and nobody writes: a message may be written at once.
     pub(super) fn is_idle(&self) -> bool {
         !self.blocked && self.queue.is_empty() && self.batch.as_ref().is_some_and(Batch::is_empty)
+    }
+
+    /// Takes out the messages that are `wanted`, of which nothing is gone, unless somebody is writing them.
+    pub(super) fn take_unbegun(&mut self, mut wanted: impl FnMut(&Outgoing) -> bool) -> Vec<Outgoing> {
+        let mut taken = self.batch.as_mut().map_or_else(Vec::new, |batch| batch.take_unbegun(&mut wanted));
+        taken.append(&mut take_from(&mut self.queue, 0, wanted));
+        taken
+    }
+
+    /// The thread that was writing puts the batch back, or the rest of it. Gives what nobody wants any more.
+    pub(super) fn return_batch(&mut self, mut batch: Batch) -> Vec<Outgoing> {
+        let mut unwanted = Vec::new();
+        if !self.withdrawn.is_empty() {
+            let withdrawn = std::mem::take(&mut self.withdrawn);
+            let wanted = |message: &Outgoing| message.token.is_some_and(|token| withdrawn.contains(&token));
+            unwanted = batch.take_unbegun(wanted);
+        }
+        self.batch = Some(batch);
+        unwanted
     }
 
     /// The batch with something to write in it, if there is something, the socket is not full and nobody writes.

@@ -6,3 +6,4 @@ mod handshake;
 mod shards;
 mod trouble;
 mod tunables;
+mod withdraw;
