@@ -76,8 +76,8 @@ impl World {
         let nodes = addresses.map(|address| {
             let config = NodeConfig::new().net(&format!("tcp({address})")).unwrap();
             let mut config = config.accept_port(port).partitions(table(partitions));
-            // What waits for a node that says nothing is given up after this.
-            config.tcp().timeout_s = 10;
+            // A test that waited until a node that says nothing is given up would hang.
+            config.tcp().timeout_s = 300;
             Mutex::new(Some(Arc::new(Node::start(&config).unwrap())))
         });
         World {
