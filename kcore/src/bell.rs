@@ -76,7 +76,8 @@ pub(crate) fn wait_without_sleeper(
             return false;
         }
         if work == 0 {
-            std::thread::sleep(LOOK_INTERVAL);
+            let left = deadline_ns.map(|deadline_ns| Duration::from_nanos(drive.sleep_ns(deadline_ns)));
+            std::thread::sleep(left.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL));
         }
     }
 }
@@ -86,6 +87,7 @@ pub(crate) fn wait_without_sleeper(
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use lnet_api::Clock;
     use lnet_fake::FakeDrive;
 
     use super::*;
@@ -100,6 +102,8 @@ mod tests {
             "what is there is seen whatever the deadline"
         );
         assert!(!wait_without_sleeper(&*drive, Some(1_000), || false));
+        assert!(!wait_without_sleeper(&*drive, Some(2_000), || false));
+        assert_eq!(drive.now_ns(), 2_000);
         let news = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| wait_without_sleeper(&*drive, None, || news.load(Ordering::Acquire)));

@@ -1,4 +1,5 @@
-//! Testing what a program makes of failures, without a network: the program's own code runs over a scripted LNet.
+//! Testing what a program makes of failures, without a network: the program's own code runs over a scripted LNet, and
+//! waits for deadlines take no time.
 //!
 //! ```text
 //! cargo run -p nlx --features fake --example retry
@@ -57,7 +58,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 mod tests {
     use std::sync::Arc;
 
-    use nlx::fake::{CallKind, FakeDrive, FakeLnet, Happening};
+    use nlx::fake::{Answer, CallKind, Clock, EventKind, FakeDrive, FakeLnet, Happening};
+    use nlx::request::{RequestError, RequestOptions, Requester, Responder, ResponderOptions};
 
     use super::*;
 
@@ -103,5 +105,71 @@ mod tests {
         lnet.complete_inside(CallKind::Put, [Happening::send().failed(Errno::EIO)]);
         assert_eq!(attempts(&lnet, &drive), Err(Errno::EIO));
         assert_eq!(lnet.puts().len(), 1);
+    }
+
+    /// What has been sent leaves; and arrives, or is lost. Gives how many messages there were.
+    fn carry(lnet: &FakeLnet, arrives: bool) -> usize {
+        let puts = lnet.puts();
+        lnet.take_calls();
+        for put in &puts {
+            let bytes = lnet.payload(put.md);
+            lnet.inject(put.md, Happening::send());
+            if arrives {
+                let posted = lnet.matching(EventKind::Put, put.target, put.portal, put.match_bits).unwrap();
+                let message = Happening::put().bytes(bytes).hdr_data(put.hdr_data).match_bits(put.match_bits);
+                lnet.inject(posted, message.from(put.target));
+            }
+        }
+        puts.len()
+    }
+
+    /// A requester and the server that it asks, on one node: so the sender of each message is its receiver's process.
+    fn ends(lnet: &Arc<FakeLnet>, drive: &Arc<FakeDrive>) -> (Requester, Responder, EndPoint) {
+        let domain = Domain::over_fake(lnet.clone(), drive.clone());
+        let tm = |address| domain.transfer_machine(address, TmOptions::default()).unwrap();
+        let client = Requester::new(tm("10.0.0.1@tcp:12345:31:1"), RequestOptions::default()).unwrap();
+        let server = Responder::new(tm("10.0.0.1@tcp:12345:31:2"), ResponderOptions::default()).unwrap();
+        let to = client.machine().end_point("10.0.0.1@tcp:12345:31:2").unwrap();
+        (client, server, to)
+    }
+
+    #[test]
+    fn a_request_whose_first_messages_are_lost_is_sent_again_and_runs_once() {
+        let (lnet, drive) = fake();
+        let (mut client, mut server, to) = ends(&lnet, &drive);
+        let call = client.start(&to, b"hello").unwrap();
+        let (mut messages, mut ran) = (0, 0);
+        let finished = loop {
+            messages += carry(&lnet, messages >= 3);
+            while let Some(request) = server.next(Some(Duration::ZERO)).unwrap() {
+                assert_eq!(&*request, b"hello");
+                server.answer(&request, b"world").unwrap();
+                ran += 1;
+            }
+            carry(&lnet, true);
+            // Time passes while nothing comes: no longer than this at once.
+            if let Some(finished) = client.wait(Some(Duration::from_millis(10))).unwrap() {
+                break finished;
+            }
+        };
+        assert_eq!((finished.call, &*finished.outcome.unwrap(), ran), (call, &b"world"[..], 1));
+        // Three times, after pauses of 500, 1,000 and 2,000 ms, each up to a quarter shorter.
+        assert!(finished.after > Duration::from_millis(2_625) && client.counters().opens == 4);
+        drop((client, server));
+        lnet.assert_quiet();
+    }
+
+    #[test]
+    fn a_request_that_is_never_answered_ends_at_its_deadline() {
+        let (lnet, drive) = fake();
+        let (mut client, server, to) = ends(&lnet, &drive);
+        let began_ns = drive.now_ns();
+        lnet.on_put(|_, _| Answer::Lose);
+        let error = client.call(&to, b"anybody?").unwrap_err();
+        assert_eq!(error, RequestError::Unanswered { sent: 0 });
+        assert!(client.counters().opens > 3);
+        assert_eq!(drive.now_ns() - began_ns, RequestOptions::default().deadline.as_nanos() as u64);
+        drop((client, server));
+        lnet.assert_quiet();
     }
 }

@@ -94,8 +94,8 @@ impl Domain {
         }
     }
 
-    /// A domain over a scripted LNet, on whose clock its timeouts run: for tests of a program that uses this crate. See
-    /// [`crate::fake`], and `examples/retry.rs`.
+    /// A domain over a scripted LNet, on whose clock its timeouts run: for tests of a program that uses this crate. A wait
+    /// with a timeout that finds nothing takes no time: it moves the clock. See [`crate::fake`], and `examples/retry.rs`.
     #[cfg(feature = "fake")]
     pub fn over_fake(lnet: Arc<lnet_fake::FakeLnet>, drive: Arc<lnet_fake::FakeDrive>) -> Domain {
         Domain::over(nlx_kcore::Kcore::new(lnet, drive))

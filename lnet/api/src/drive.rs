@@ -102,6 +102,11 @@ pub trait Drive: Clock {
         let _ = shard;
         true
     }
+    /// How many nanoseconds somebody sleeps who has nothing to do until then. A clock that stands still would never get there:
+    /// one of a test may go there instead, and give 0.
+    fn sleep_ns(&self, until_ns: u64) -> u64 {
+        until_ns.saturating_sub(self.now_ns())
+    }
     /// See [`crate::Lnd::wait_fd`].
     ///
     /// # Panics

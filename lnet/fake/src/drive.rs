@@ -1,11 +1,11 @@
-//! Time that a test sets by hand.
+//! Time that a test sets by hand, and that passes while somebody sleeps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lnet_api::{Clock, Drive, Tokens};
 
-/// A clock that stands still until it is moved.
+/// A clock that stands still until it is moved: by the test, or by whoever sleeps until a deadline on its [`FakeDrive`].
 #[derive(Debug, Default)]
 pub struct FakeClock {
     now_ns: AtomicU64,
@@ -45,9 +45,27 @@ impl Clock for FakeClock {
 
 /// A [`Drive`] without shards, on a clock that a test sets by hand.
 ///
-/// [`lnet_api::wait_until`] on it returns at once if there is what it waits for or the deadline has passed. Else it
-/// sleeps until another thread wakes it, and a clock that stands still never reaches a deadline: so set the clock first,
-/// then wait.
+/// [`lnet_api::wait_until`] on it returns at once if there is what it waits for. If there is not, it takes no time either
+/// to wait until a deadline: the clock goes there at once. So timeouts of any length can be tested, and a test of one thread
+/// takes the same course each time:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use lnet_api::{Clock, EventFd, Sleeper, wait_until};
+/// use lnet_fake::FakeDrive;
+///
+/// const HOUR_NS: u64 = 3_600_000_000_000;
+///
+/// let drive = FakeDrive::new();
+/// let sleeper: Arc<dyn Sleeper> = Arc::new(EventFd::new()?);
+/// assert!(!wait_until(&*drive, &sleeper, Some(HOUR_NS), || false));
+/// assert_eq!(drive.now_ns(), HOUR_NS);
+/// # Ok::<(), lnet_api::Errno>(())
+/// ```
+///
+/// Without a deadline a wait sleeps until another thread wakes it. A thread that should wait for another on this clock waits so:
+/// its deadline would pass before the other has done anything.
 pub struct FakeDrive {
     clock: Arc<FakeClock>,
     tokens: Tokens,
@@ -79,5 +97,11 @@ impl Clock for FakeDrive {
 impl Drive for FakeDrive {
     fn tokens(&self) -> &Tokens {
         &self.tokens
+    }
+
+    /// Nobody else moves the clock meanwhile: it goes there, if it has not passed already.
+    fn sleep_ns(&self, until_ns: u64) -> u64 {
+        self.clock.now_ns.fetch_max(until_ns, Ordering::Relaxed);
+        0
     }
 }

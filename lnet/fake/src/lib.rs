@@ -144,6 +144,9 @@ mod script;
 mod spy;
 mod tables;
 
+/// What a test needs of LNet's interface to move messages and to read the clock.
+pub use lnet_api::{Clock, EventKind};
+
 pub use answer::Answer;
 pub use call::{Call, CallKind};
 pub use descriptor::DEFAULT_PEER;

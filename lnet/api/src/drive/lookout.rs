@@ -139,7 +139,7 @@ impl Lookout {
             self.timer.unset()?;
         } else {
             // A timer of 0 would never expire.
-            let left = next_ns.saturating_sub(drive.now_ns()).max(1);
+            let left = drive.sleep_ns(next_ns).max(1);
             let left = TimeSpec::new((left / 1_000_000_000) as i64, (left % 1_000_000_000) as i64);
             self.timer.set(Expiration::OneShot(left), TimerSetTimeFlags::empty())?;
         }

@@ -180,7 +180,7 @@ pub(super) fn sleep_on_descriptors(
     let fds = shards.chain([sleeper.fd()]).chain(drive.ending().map(Ending::fd));
     let mut set: SmallVec<[PollFd<'_>; FDS_MAX]> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
     let timeout = next_ns.map(|next| {
-        let left = next.saturating_sub(drive.now_ns());
+        let left = drive.sleep_ns(next);
         TimeSpec::new((left / 1_000_000_000) as i64, (left % 1_000_000_000) as i64)
     });
     match ppoll(&mut set, timeout, None) {

@@ -1,7 +1,8 @@
 //! Time.
 
-use lnet_api::{Clock, Drive, EventFd, Sleeper, wait_until};
+use lnet_api::{Clock, Drive, EventFd, Lookout, Sleeper, wait_until};
 use lnet_fake::{FakeClock, FakeDrive};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::*;
 
@@ -26,4 +27,19 @@ fn a_wait_ends_at_its_deadline_on_the_drives_clock() {
     assert_eq!((drive.now_ns(), drive.clock().now_ns(), drive.shards()), (100, 100, 0));
     assert!(!wait_until(&*drive, &sleeper, Some(100), || false));
     assert!(wait_until(&*drive, &sleeper, None, || true));
+    // Nobody moves the clock: it moves by itself, there and no farther.
+    assert!(!wait_until(&*drive, &sleeper, Some(3_600_000_000_000), || false));
+    assert_eq!(clock.now_ns(), 3_600_000_000_000);
+}
+
+/// A program that sleeps in a loop of its own is back at once, and then it is late.
+#[test]
+fn a_lookouts_deadline_comes_at_once() {
+    let drive = FakeDrive::new();
+    let lookout = Lookout::new().unwrap();
+    assert!(lookout.arm(&*drive, Some(1_000_000), || false).unwrap());
+    assert_eq!(drive.now_ns(), 1_000_000);
+    let mut set = [PollFd::new(lookout.fd(), PollFlags::POLLIN)];
+    assert_eq!(poll(&mut set, PollTimeout::NONE).unwrap(), 1);
+    assert!(!lookout.arm(&*drive, Some(1_000_000), || false).unwrap());
 }
