@@ -1,6 +1,7 @@
 use core::cell::Cell;
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
+use core::sync::atomic::Ordering::Relaxed;
 
 mod resize;
 
@@ -167,6 +168,11 @@ impl<T: Event, M: Memory> Consumer<T, M> {
     /// The events that operations under way can still produce: what was provisioned and has not been released.
     pub fn needed(&self) -> u32 {
         self.needed
+    }
+
+    /// The number that the producer has told last ([`Producer::tell`](crate::Producer::tell)), 0 at first.
+    pub fn told(&self) -> u64 {
+        self.memory.header().producer.word.load(Relaxed)
     }
 
     /// The memory the queue lives in.

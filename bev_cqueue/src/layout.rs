@@ -2,7 +2,7 @@
 //!
 //! | part | bytes | written by |
 //! | --- | --- | --- |
-//! | [`Header`] | 384 | a group of 128 bytes for the identity, one for the consumer's counters, one for sleeping |
+//! | [`Header`] | 640 | a group of 128 bytes for the identity, one for the consumer's counters, two for sleeping, one for the producer's word |
 //! | links | 4 per slot | the consumer, when it grows the ring |
 //! | slots | 128 each, from the next multiple of 128 | the producer |
 //!
@@ -31,7 +31,7 @@ pub const PAYLOAD_BYTES: usize = 120;
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"nlx bevq");
 
 /// The version of this layout.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Payload words in a slot.
 const WORDS: usize = PAYLOAD_BYTES / size_of::<u64>();
@@ -60,7 +60,28 @@ impl<T: FromBytes + IntoBytes + KnownLayout + Immutable + Copy + 'static> Event 
 pub struct Header {
     pub(crate) identity: Identity,
     pub(crate) consumer: ConsumerLine,
+    /// Of a thread that sleeps.
     pub(crate) wake: WakeLine,
+    /// Of an event loop that sleeps on a descriptor.
+    pub(crate) lookout: WakeLine,
+    pub(crate) producer: ProducerLine,
+}
+
+impl Header {
+    pub(crate) fn line(&self, line: Line) -> &WakeLine {
+        match line {
+            Line::Thread => &self.wake,
+            Line::Loop => &self.lookout,
+        }
+    }
+}
+
+/// Which of a queue's two sleepers: the thread that waits for its events, or an event loop that does so beside other things.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Line {
+    Thread,
+    #[cfg_attr(any(not(feature = "std"), loom), expect(dead_code, reason = "a loop has a descriptor"))]
+    Loop,
 }
 
 /// What the memory is; written once, before it is shared, and checked when a peer attaches.
@@ -86,6 +107,14 @@ pub(crate) struct ConsumerLine {
     pub(crate) consumed: AtomicU64,
     /// Slots in the ring.
     pub(crate) nr: AtomicU32,
+}
+
+/// What the producer tells the consumer beside events.
+#[cfg_attr(not(loom), derive(zerocopy::FromZeros))]
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct ProducerLine {
+    pub(crate) word: AtomicU64,
 }
 
 /// How the producer learns that the consumer sleeps. Apart from the counters, so that the producer's look at it after
@@ -258,6 +287,8 @@ mod zeroed {
                 },
                 consumer: ConsumerLine { consumed: AtomicU64::new(0), nr: AtomicU32::new(0) },
                 wake: WakeLine { sleeping: AtomicU32::new(0) },
+                lookout: WakeLine { sleeping: AtomicU32::new(0) },
+                producer: ProducerLine { word: AtomicU64::new(0) },
             }
         }
     }
@@ -284,7 +315,7 @@ mod assertions {
 
     use super::*;
 
-    const_assert_eq!(size_of::<Header>(), 384);
+    const_assert_eq!(size_of::<Header>(), 640);
     const_assert_eq!(align_of::<Header>(), 128);
     const_assert_eq!(offset_of!(Header, identity), 0);
     const_assert_eq!(offset_of!(Header, consumer), 128);

@@ -191,6 +191,12 @@ impl<T: Event, M: Memory> Producer<T, M> {
         self.memory.slots().len() as u32
     }
 
+    /// Tells the consumer a number that is no event: a counter, say. Whoever waits for it must be woken.
+    pub fn tell(&self, word: u64) {
+        // Beside the wake-up, nothing hangs on its order: a word of its own, which only grows newer.
+        self.memory.header().producer.word.store(word, Relaxed);
+    }
+
     /// The memory the queue lives in.
     pub fn memory(&self) -> &M {
         &self.memory

@@ -1,6 +1,6 @@
 //! The crate's one error, which every transport gives.
 
-use crate::{ADDRESS_TEXT_MAX, Address, BufferHandle, Errno, Nid, Pid, Portal, Queue, TmId};
+use crate::{ADDRESS_TEXT_MAX, Address, BufferHandle, Errno, Nid, Pid, Portal, Queue, RegionError, TmId};
 
 /// Why something was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -190,6 +190,27 @@ pub enum CoreError {
         /// The limit.
         limit: usize,
     },
+    /// The transport does not reach the memory of a buffer.
+    #[error(
+        "a buffer of {bytes} bytes lies in memory that the helper does not share: allocate it from the domain, or register it copying"
+    )]
+    Foreign {
+        /// Bytes of the buffer.
+        bytes: usize,
+    },
+    /// The helper that served the domain is gone, and with it all that was in flight.
+    #[error("the helper at {path} is gone")]
+    Disconnected {
+        /// Its socket.
+        path: String,
+    },
+    /// Memory is not there, or not to be had.
+    #[error(transparent)]
+    Memory {
+        /// What is wrong.
+        #[from]
+        source: RegionError,
+    },
     /// The transport refused.
     #[error("{action}: {reason}")]
     Transport {
@@ -229,6 +250,9 @@ impl CoreError {
             CoreError::BufferBusy { .. } | CoreError::TmBusy { .. } => Errno::EBUSY,
             CoreError::Stopped { .. } => Errno::ESHUTDOWN,
             CoreError::TooMany { .. } => Errno::ENOMEM,
+            CoreError::Foreign { .. } => Errno::EFAULT,
+            CoreError::Disconnected { .. } => Errno::ENOTCONN,
+            CoreError::Memory { source } => source.errno(),
             CoreError::Transport { errno, .. } => *errno,
         }
     }

@@ -3,8 +3,8 @@
 use std::os::fd::BorrowedFd;
 
 use crate::{
-    Address, BufferEvent, BufferHandle, CoreError, Errno, IoVec, Limits, Nid, Operation, StartAddress,
-    Submitted, TmOptions,
+    Address, BufferEvent, BufferHandle, CoreError, Errno, IoVec, Limits, Nid, Operation, Region,
+    StartAddress, Submitted, TmOptions,
 };
 
 /// A domain: buffers are registered with it, and transfer machines started in it (S-1).
@@ -20,11 +20,30 @@ pub trait Core: Send + Sync {
     /// The clock of all deadlines: nanoseconds since some fixed moment, never running backwards.
     fn now_ns(&self) -> u64;
 
+    /// New memory for buffers, zeroed, where the transport reaches it without a copy: by default the process's own; over a
+    /// helper, memory that both share.
+    ///
+    /// # Errors
+    /// EINVAL for 0 bytes, ENOMEM.
+    fn allocate(&self, bytes: usize) -> Result<Region, CoreError> {
+        Ok(Region::heap(bytes)?)
+    }
+
     /// Makes memory ready for operations, in constant time (S-401).
     ///
     /// # Errors
-    /// EFBIG beyond [`Limits`], ENOMEM when there are too many buffers.
+    /// EFBIG beyond [`Limits`], ENOMEM when there are too many buffers, EFAULT for memory that the transport does not reach:
+    /// it must be of [`Core::allocate`] of this domain then, or be registered with [`Core::register_copying`].
     fn register(&self, memory: &IoVec) -> Result<BufferHandle, CoreError>;
+
+    /// Makes any memory ready, at the price of a copy of each message and each transfer where the transport does not reach
+    /// it. Where it does, this is [`Core::register`].
+    ///
+    /// # Errors
+    /// As there, but for EFAULT.
+    fn register_copying(&self, memory: &IoVec) -> Result<BufferHandle, CoreError> {
+        self.register(memory)
+    }
 
     /// Forgets a buffer.
     ///

@@ -61,7 +61,7 @@ pub use queue::Queue;
 
 /// LNet's plain names and numbers, of which the interface is made.
 pub use lnet_nid::{MatchBits, Nid, Pid, Portal};
-/// The shape of a buffer's memory.
-pub use lnet_region::IoVec;
+/// Memory, and the shape of a buffer's.
+pub use lnet_region::{IoVec, Region, RegionError};
 /// Errors travel as the errno that Motr and LNet users know.
 pub use nix::errno::Errno;

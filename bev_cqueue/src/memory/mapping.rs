@@ -142,12 +142,12 @@ mod assertions {
     use crate::{MAX_SLOTS, MIN_SLOTS};
 
     const SMALLEST: Places = Places::of(MIN_SLOTS as usize);
-    const_assert_eq!(SMALLEST.links, 384);
-    const_assert_eq!(SMALLEST.slots, 512);
-    const_assert_eq!(SMALLEST.end, 768);
+    const_assert_eq!(SMALLEST.links, 640);
+    const_assert_eq!(SMALLEST.slots, 768);
+    const_assert_eq!(SMALLEST.end, 1024);
 
     const LARGEST: Places = Places::of(MAX_SLOTS as usize);
-    const_assert_eq!(LARGEST.slots, 384 + 4 * MAX_SLOTS as usize);
+    const_assert_eq!(LARGEST.slots, 640 + 4 * MAX_SLOTS as usize);
     const_assert_eq!(LARGEST.end, LARGEST.slots + 128 * MAX_SLOTS as usize);
     const_assert!(LARGEST.end < 133 << 20);
 }

@@ -3,7 +3,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use crate::error::Error;
-use crate::layout::WakeLine;
+use crate::layout::{Line, WakeLine};
 use crate::memory::Memory;
 use crate::wake::bell::{Bell, Slept};
 use crate::wake::clock::Until;
@@ -32,18 +32,25 @@ pub enum Wake {
 pub struct Sleeper<M> {
     memory: M,
     bell: Bell,
+    line: Line,
     spin: Spin,
 }
 
 impl<M: Memory> Sleeper<M> {
     /// Sleeps on the futex in `memory`.
     pub fn futex(memory: M) -> Self {
-        Sleeper { memory, bell: Bell::Futex, spin: Spin::measured() }
+        Sleeper { memory, bell: Bell::Futex, line: Line::Thread, spin: Spin::measured() }
     }
 
     /// Sleeps on the second descriptor of [`eventfd`](super::eventfd) or [`pipe`](super::pipe).
     pub fn descriptor(memory: M, bell: OwnedFd) -> Self {
-        Sleeper { memory, bell: Bell::Descriptor(bell), spin: Spin::measured() }
+        Sleeper { memory, bell: Bell::Descriptor(bell), line: Line::Thread, spin: Spin::measured() }
+    }
+
+    /// A second sleeper of the queue, for an event loop that sleeps on this descriptor among others while a thread may sleep
+    /// as the first one. It has a word of its own to announce that with, and does not spin.
+    pub fn lookout(memory: M, bell: OwnedFd) -> Self {
+        Sleeper { memory, bell: Bell::Descriptor(bell), line: Line::Loop, spin: Spin::never() }
     }
 
     /// The same sleeper, which sleeps at once: for a thread whose processor others have better use for.
@@ -133,6 +140,6 @@ impl<M: Memory> Sleeper<M> {
     }
 
     fn line(&self) -> &WakeLine {
-        &self.memory.header().wake
+        self.memory.header().line(self.line)
     }
 }

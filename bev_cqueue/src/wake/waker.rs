@@ -1,6 +1,7 @@
 use std::os::fd::OwnedFd;
 
 use crate::error::Error;
+use crate::layout::Line;
 use crate::memory::Memory;
 use crate::wake::bell::Bell;
 
@@ -35,17 +36,23 @@ use crate::wake::bell::Bell;
 pub struct Waker<M> {
     memory: M,
     bell: Bell,
+    line: Line,
 }
 
 impl<M: Memory> Waker<M> {
     /// For a sleeper that sleeps on the futex in `memory`.
     pub fn futex(memory: M) -> Self {
-        Waker { memory, bell: Bell::Futex }
+        Waker { memory, bell: Bell::Futex, line: Line::Thread }
     }
 
     /// For a sleeper that sleeps on the other descriptor of [`eventfd`](super::eventfd) or [`pipe`](super::pipe).
     pub fn descriptor(memory: M, bell: OwnedFd) -> Self {
-        Waker { memory, bell: Bell::Descriptor(bell) }
+        Waker { memory, bell: Bell::Descriptor(bell), line: Line::Thread }
+    }
+
+    /// For the sleeper that [`Sleeper::lookout`](super::Sleeper::lookout) makes.
+    pub fn lookout(memory: M, bell: OwnedFd) -> Self {
+        Waker { memory, bell: Bell::Descriptor(bell), line: Line::Loop }
     }
 
     /// Wakes the consumer if it sleeps or is about to; to be called after [`push`](crate::Producer::push). Says whether
@@ -57,7 +64,7 @@ impl<M: Memory> Waker<M> {
     #[inline]
     pub fn wake(&self) -> Result<bool, Error> {
         point!(WakeDue);
-        if !self.memory.header().wake.claim() {
+        if !self.memory.header().line(self.line).claim() {
             return Ok(false);
         }
         self.ring().map(|()| true)
@@ -66,7 +73,7 @@ impl<M: Memory> Waker<M> {
     #[cold]
     fn ring(&self) -> Result<(), Error> {
         point!(WakeClaimed);
-        self.bell.ring(&self.memory.header().wake)?;
+        self.bell.ring(self.memory.header().line(self.line))?;
         point!(WakeRung);
         Ok(())
     }

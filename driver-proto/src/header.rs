@@ -1,0 +1,102 @@
+//! How each packet begins.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::{PACKET_MAX, ProtoError};
+
+/// The first 16 bytes of every packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Header {
+    /// A [`Kind`]; of a reply with [`Header::REPLY`] set.
+    pub kind: U16,
+    /// Always 0.
+    pub flags: U16,
+    /// Bytes of the packet, these included.
+    pub length: U32,
+    /// The client's number for the request; its reply has the same.
+    pub id: U64,
+}
+
+static_assertions::const_assert_eq!(size_of::<Header>(), Header::LEN);
+
+/// What a packet is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Kind {
+    /// The first request.
+    Hello = 1,
+    /// Make memory for buffers.
+    CreateArena = 2,
+    /// Use memory that an earlier helper made.
+    AdoptArena = 3,
+    /// Give memory back.
+    ReleaseArena = 4,
+    /// Make a buffer of several segments ready; one of a single segment goes through the ring.
+    Register = 5,
+    /// Start a transfer machine.
+    StartTm = 6,
+    /// Stop it.
+    StopTm = 7,
+    /// A descriptor for an event loop.
+    TmDescriptor = 8,
+    /// Nothing: the reply comes when all is done that stood in the ring before.
+    Sync = 9,
+    /// The node's NIDs.
+    Nids = 10,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 10] = [
+        Kind::Hello,
+        Kind::CreateArena,
+        Kind::AdoptArena,
+        Kind::ReleaseArena,
+        Kind::Register,
+        Kind::StartTm,
+        Kind::StopTm,
+        Kind::TmDescriptor,
+        Kind::Sync,
+        Kind::Nids,
+    ];
+
+    /// The one with this number.
+    #[must_use]
+    pub fn from_value(value: u16) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as u16 == value)
+    }
+}
+
+impl Header {
+    /// Bytes of it.
+    pub const LEN: usize = 16;
+    /// Set in the kind of every reply.
+    pub const REPLY: u16 = 0x8000;
+
+    /// The header of a packet of so many bytes.
+    pub(crate) fn new(kind: u16, id: u64, length: usize) -> Header {
+        debug_assert!(length <= PACKET_MAX);
+        // No packet is longer than 32 bits can say.
+        Header { kind: kind.into(), flags: 0.into(), length: (length as u32).into(), id: id.into() }
+    }
+
+    /// The header of a packet, and what follows it.
+    ///
+    /// # Errors
+    /// [`ProtoError::Length`] (ENOTTY) if the packet is not as long as it says, [`ProtoError::Field`] for flags.
+    pub fn read(packet: &[u8]) -> Result<(Header, &[u8]), ProtoError> {
+        let length = |expected| ProtoError::Length { object: "a packet", bytes: packet.len(), expected };
+        let (header, body) = Header::read_from_prefix(packet).map_err(|_| length(Header::LEN))?;
+        let told = header.length.get() as usize;
+        if told != packet.len() || told > PACKET_MAX {
+            return Err(length(told.min(PACKET_MAX)));
+        }
+        if header.flags.get() != 0 {
+            let value = header.flags.get().into();
+            return Err(ProtoError::Field { object: "a packet", field: "flags", value, rule: "0" });
+        }
+        Ok((header, body))
+    }
+}
