@@ -81,6 +81,7 @@
 //! | `shared` | what a transfer machine shares with its event callback |
 //! | `flight` | operations in flight |
 //! | `counters` | match bits for passive buffers |
+//! | [`driver`] | the helper's side of the driver protocol |
 //! | `rules` | what each LNet event means for its operation |
 //! | `sync` | locks, atomics, and the rules by which threads agree |
 
@@ -89,6 +90,8 @@
 mod bell;
 mod buffers;
 mod counters;
+#[cfg(not(loom))]
+pub mod driver;
 mod flight;
 mod kcore;
 mod machine;

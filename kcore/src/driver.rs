@@ -1,0 +1,28 @@
+//! The helper's side of the driver protocol: many clients, none of them trusted, over one LNet.
+//!
+//! A [`Host`] is what all clients share; a [`Session`] is one client. There is no thread, no socket and no clock in here:
+//! whoever serves sockets gives each packet to [`Session::request`], lets the submission ring be carried out with
+//! [`Session::drain`], and [closes](Session::close) the session when the client is gone or breaks the rules ([`Violation`]).
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `host` | [`Host`] |
+//! | `session` | [`Session`] |
+//! | `policy` | [`Policy`], [`Rights`]: who may use what |
+//! | `quotas` | [`ClientQuotas`]: how much of it |
+//! | `status` | [`HostStatus`]: what an operator sees |
+//! | `violation` | [`Violation`]: why a client is cut off |
+
+mod host;
+mod policy;
+mod quotas;
+mod session;
+mod status;
+mod violation;
+
+pub use host::{Host, HostConfig};
+pub use policy::{Credentials, Nids, Policy, Portals, Rights};
+pub use quotas::ClientQuotas;
+pub use session::{Answer, Departure, Session};
+pub use status::{ClientStatus, HostStatus, Leftovers, TmStatus, Totals};
+pub use violation::Violation;
