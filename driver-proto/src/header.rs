@@ -1,9 +1,16 @@
 //! How each packet begins.
 
+use std::mem::offset_of;
+
+use static_assertions::{const_assert, const_assert_eq};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{PACKET_MAX, ProtoError};
+use crate::layout::{OutcomeLayout, RegisterLayout, SegmentLayout};
+use crate::object::Object;
+use crate::{NIDS_MAX, PACKET_MAX, ProtoError, SEGMENTS_MAX};
+
+const PACKET: Object = Object("a packet");
 
 /// The first 16 bytes of every packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -19,7 +26,17 @@ pub struct Header {
     pub id: U64,
 }
 
-static_assertions::const_assert_eq!(size_of::<Header>(), Header::LEN);
+const_assert_eq!(size_of::<Header>(), Header::LEN);
+const_assert_eq!(offset_of!(Header, kind), 0);
+const_assert_eq!(offset_of!(Header, flags), 2);
+const_assert_eq!(offset_of!(Header, length), 4);
+const_assert_eq!(offset_of!(Header, id), 8);
+
+// The longest request and the longest reply.
+const_assert!(
+    Header::LEN + size_of::<RegisterLayout>() + SEGMENTS_MAX * size_of::<SegmentLayout>() <= PACKET_MAX
+);
+const_assert!(Header::LEN + size_of::<OutcomeLayout>() + NIDS_MAX * nlx_core::Nid::WIRE_LEN <= PACKET_MAX);
 
 /// What a packet is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -67,6 +84,25 @@ impl Kind {
     pub fn from_value(value: u16) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| *kind as u16 == value)
     }
+
+    /// Descriptors that come with the request.
+    #[must_use]
+    pub const fn descriptors(self) -> usize {
+        match self {
+            Kind::AdoptArena => 1,
+            _ => 0,
+        }
+    }
+
+    /// Descriptors that come with its reply, unless it is refused.
+    #[must_use]
+    pub const fn reply_descriptors(self) -> usize {
+        match self {
+            Kind::Hello => 2,
+            Kind::CreateArena | Kind::StartTm | Kind::TmDescriptor => 1,
+            _ => 0,
+        }
+    }
 }
 
 impl Header {
@@ -85,18 +121,28 @@ impl Header {
     /// The header of a packet, and what follows it.
     ///
     /// # Errors
-    /// [`ProtoError::Length`] (ENOTTY) if the packet is not as long as it says, [`ProtoError::Field`] for flags.
+    /// [`ProtoError::Length`] (ENOTTY) if the packet is not as long as it says, [`ProtoError::Field`] (EBADR) for flags.
     pub fn read(packet: &[u8]) -> Result<(Header, &[u8]), ProtoError> {
-        let length = |expected| ProtoError::Length { object: "a packet", bytes: packet.len(), expected };
-        let (header, body) = Header::read_from_prefix(packet).map_err(|_| length(Header::LEN))?;
+        let (header, body): (&Header, _) = PACKET.prefix(packet)?;
         let told = header.length.get() as usize;
         if told != packet.len() || told > PACKET_MAX {
-            return Err(length(told.min(PACKET_MAX)));
+            return Err(PACKET.length(packet.len(), told.min(PACKET_MAX)));
         }
-        if header.flags.get() != 0 {
-            let value = header.flags.get().into();
-            return Err(ProtoError::Field { object: "a packet", field: "flags", value, rule: "0" });
+        match header.flags.get() {
+            0 => Ok((*header, body)),
+            flags => Err(PACKET.field("the flags", flags, "0")),
         }
-        Ok((header, body))
+    }
+
+    /// What the first bytes of a packet say of it, true or not: to answer one that cannot be read.
+    #[must_use]
+    pub fn peek(packet: &[u8]) -> Option<Header> {
+        Header::read_from_prefix(packet).ok().map(|(header, _)| header)
+    }
+
+    /// Puts the header before what has been written behind its place.
+    pub(crate) fn seal(kind: u16, id: u64, packet: &mut [u8]) {
+        let header = Header::new(kind, id, packet.len());
+        packet[..Header::LEN].copy_from_slice(header.as_bytes());
     }
 }

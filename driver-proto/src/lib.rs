@@ -8,35 +8,66 @@
 //! | the submission ring, in shared memory | client | operations, cancels, registrations: [`Submission`] |
 //! | an event queue per transfer machine, in shared memory | helper | [`nlx_core::BufferEvent`] |
 //!
-//! This crate does no I/O: it turns values into bytes and back, and says which bytes are refused. Everything on the socket is
-//! little-endian and of fixed width; both sides treat what they have not checked as hostile.
+//! This crate does no I/O: it turns values into bytes and back, and says which bytes are refused. Everything on the socket and in
+//! the ring is little-endian and of fixed width; what has no meaning yet must be 0, so that later versions can give it one. The
+//! document `docs/driver-protocol.md` tells the same to who writes a client without this crate.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `header` | [`Header`]: how each packet begins |
-//! | `hello` | the first request, and what it agrees on |
+//! | `header` | [`Header`], [`Kind`]: how each packet begins |
+//! | `hello`, `welcome` | [`Hello`], [`Welcome`]: the first request, and what it agrees on |
 //! | `request` | [`Request`] |
-//! | `reply` | [`Reply`], [`Refusal`] |
-//! | `submission` | [`Submission`], [`Entry`]: what goes through the ring |
+//! | `reply`, `refusal` | [`Reply`], [`Refusal`], [`Reason`] |
+//! | `buffer` | [`BufferName`], [`Segment`]: how buffers are named, and where they lie |
+//! | `submission`, `entry` | [`Submission`], [`Entry`]: what goes through the ring, as bytes and as values |
+//! | `layout` | the bytes of every message |
 //! | `limits` | every limit of the protocol |
 //! | `error` | [`ProtoError`] |
+//!
+//! ```
+//! use nlx_driver_proto::{Header, ProtoError, Refusal, Reply, Request};
+//!
+//! let mut packet = Vec::new();
+//! Request::StopTm { tm: 7 }.write(1, &mut packet);
+//! assert_eq!(Request::read(&packet)?, (1, Request::StopTm { tm: 7 }));
+//!
+//! // What is not a request is answered with the errno of Motr's driver.
+//! packet[0] = 99;
+//! let error = Request::read(&packet).unwrap_err();
+//! let header = Header::peek(&packet).expect("it has one");
+//! let mut answer = Vec::new();
+//! Reply::Refused(Refusal::from(&error)).write(header.kind.get(), header.id.get(), &mut answer);
+//! assert!(matches!(Reply::read(&answer)?, (1, Reply::Refused(refusal)) if refusal.errno == error.errno()));
+//! # Ok::<(), ProtoError>(())
+//! ```
 
 #![forbid(unsafe_code)]
 
+mod buffer;
+mod entry;
 mod error;
 mod header;
 mod hello;
+mod layout;
 mod limits;
+mod object;
+mod refusal;
 mod reply;
 mod request;
 mod submission;
+mod welcome;
 
+pub use buffer::{BufferName, Segment};
+pub use entry::Entry;
 pub use error::ProtoError;
 pub use header::{Header, Kind};
-pub use hello::{Features, Hello, Welcome};
+pub use hello::{Features, Hello};
 pub use limits::{
-    DESCRIPTORS_MAX, NAME_MAX, NIDS_MAX, PACKET_MAX, RING_SLOTS_MAX, SEGMENTS_MAX, SOCKET_PATH, VERSION,
+    ARENA_BYTES_MAX, BUFFERS_MAX, DESCRIPTORS_MAX, EVENTS_MAX, NAME_MAX, NIDS_MAX, PACKET_MAX,
+    RING_SLOTS_MAX, SEGMENTS_MAX, SOCKET_PATH, VERSION,
 };
-pub use reply::{Reason, Refusal, Reply};
-pub use request::{Request, Segment, StartTm};
-pub use submission::{Entry, Submission};
+pub use refusal::{Reason, Refusal};
+pub use reply::Reply;
+pub use request::{Request, StartTm};
+pub use submission::Submission;
+pub use welcome::Welcome;

@@ -1,4 +1,6 @@
-//! Every limit of the protocol.
+//! Every limit of the protocol. What one client may have of it, the welcome says ([`crate::Welcome`]).
+
+use nlx_core::Limits;
 
 /// The version that this crate speaks. Client and helper use the highest that both know.
 pub const VERSION: u16 = 1;
@@ -23,3 +25,19 @@ pub const NIDS_MAX: usize = 256;
 
 /// Slots of a submission ring: what is submitted beyond that waits for the helper.
 pub const RING_SLOTS_MAX: u32 = 4096;
+
+/// Buffers of one client, and with it the places of their names: those of a domain in one process.
+pub const BUFFERS_MAX: u32 = 1 << 20;
+
+/// Bytes of one arena: as many buffers as a client may have, each as long as LNet's longest payload.
+pub const ARENA_BYTES_MAX: u64 = 1 << 40;
+
+/// Events that the operations of one transfer machine may need together: what the longest queue of events holds, one of its
+/// 2^20 slots being the divider.
+pub const EVENTS_MAX: u32 = (1 << 20) - 1;
+
+const _: () = {
+    assert!(SEGMENTS_MAX == Limits::LNET.segments_max);
+    assert!(BUFFERS_MAX as usize == Limits::LNET.buffers_max);
+    assert!(ARENA_BYTES_MAX == BUFFERS_MAX as u64 * Limits::LNET.buffer_bytes_max as u64);
+};

@@ -1,22 +1,21 @@
-//! What goes through the submission ring.
+//! What goes through the submission ring, as bytes.
 
-use nlx_core::{
-    Address, BufferHandle, Descriptor, MatchCounter, Nid, Operation, OperationKind, Pid, Queue, TmId,
-};
+use std::mem::offset_of;
+
+use nlx_core::Descriptor;
+use static_assertions::const_assert_eq;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::{ProtoError, Segment};
-
 /// An entry of the ring as it lies there: 120 bytes, all that a slot of the queue has.
 ///
-/// Which fields count hangs on `kind`; the others are 0. Operations that are refused end with an event.
+/// Which fields count hangs on `kind`; the others are 0. What it says is an [`crate::Entry`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Submission {
     /// 1 operate, 2 cancel, 3 register, 4 deregister.
     pub kind: U32,
-    /// Operate: the [`Queue`].
+    /// Operate: the [`nlx_core::Queue`].
     pub queue: U32,
     /// Operate, cancel: the transfer machine.
     pub tm: U64,
@@ -38,63 +37,22 @@ pub struct Submission {
     pub reserved: U64,
 }
 
-static_assertions::const_assert_eq!(size_of::<Submission>(), 120);
-
-/// An address in `target`.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, zerocopy::Unaligned)]
-#[repr(C)]
-struct AddressLayout {
-    nid: [u8; Nid::WIRE_LEN],
-    pid: U32,
-    portal: U32,
-    tmid: U32,
-}
-
-static_assertions::const_assert_eq!(size_of::<AddressLayout>(), 32);
-
-const OPERATE: u32 = 1;
-const CANCEL: u32 = 2;
-const REGISTER: u32 = 3;
-const DEREGISTER: u32 = 4;
-
-/// What an entry says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entry {
-    /// Start an operation.
-    Operate {
-        /// Of this transfer machine.
-        tm: u64,
-        /// Which one.
-        operation: Operation,
-        /// The lower part of its match bits, if it is passive; else [`MatchCounter::UNSOLICITED`].
-        counter: MatchCounter,
-    },
-    /// Ask for the end of an operation. One that is over already is no error.
-    Cancel {
-        /// Of this transfer machine.
-        tm: u64,
-        /// The buffer that it has.
-        buffer: BufferHandle,
-        /// Its cookie.
-        cookie: u64,
-    },
-    /// Make a buffer of one segment ready.
-    Register {
-        /// As of [`crate::Request::Register`].
-        buffer: BufferHandle,
-        /// Its memory.
-        segment: Segment,
-    },
-    /// Forget a buffer.
-    Deregister {
-        /// Which one.
-        buffer: BufferHandle,
-    },
-}
+const_assert_eq!(size_of::<Submission>(), 120);
+const_assert_eq!(offset_of!(Submission, kind), 0);
+const_assert_eq!(offset_of!(Submission, queue), 4);
+const_assert_eq!(offset_of!(Submission, tm), 8);
+const_assert_eq!(offset_of!(Submission, buffer), 16);
+const_assert_eq!(offset_of!(Submission, cookie), 24);
+const_assert_eq!(offset_of!(Submission, length), 32);
+const_assert_eq!(offset_of!(Submission, place), 40);
+const_assert_eq!(offset_of!(Submission, count), 48);
+const_assert_eq!(offset_of!(Submission, target_length), 52);
+const_assert_eq!(offset_of!(Submission, target), 56);
+const_assert_eq!(offset_of!(Submission, reserved), 112);
 
 impl Submission {
     /// With all fields 0.
-    const ZERO: Submission = Submission {
+    pub(crate) const ZERO: Submission = Submission {
         kind: U32::ZERO,
         queue: U32::ZERO,
         tm: U64::ZERO,
@@ -108,155 +66,32 @@ impl Submission {
         reserved: U64::ZERO,
     };
 
-    fn set_target(&mut self, bytes: &[u8]) {
+    /// The same with a target of at most 56 bytes.
+    pub(crate) fn with_target(mut self, bytes: &[u8]) -> Submission {
         self.target_length = (bytes.len() as u32).into();
         self.target[..bytes.len()].copy_from_slice(bytes);
+        self
     }
 
-    fn wrong<T>(&self, field: &'static str, value: u64, rule: &'static str) -> Result<T, ProtoError> {
-        Err(ProtoError::Field { object: "an entry of the ring", field, value, rule })
-    }
-
-    /// What it says.
-    ///
-    /// # Errors
-    /// [`ProtoError::Kind`] and [`ProtoError::Field`]. Whether an operation's numbers fit its buffer is looked at later.
-    pub fn read(&self) -> Result<Entry, ProtoError> {
-        let buffer = BufferHandle(self.buffer.get());
-        let (tm, cookie) = (self.tm.get(), self.cookie.get());
-        match self.kind.get() {
-            OPERATE => {
-                let kind = self.operation()?;
-                let counter = match MatchCounter::new(self.place.get()) {
-                    Some(counter) if kind.queue().is_passive() == (counter != MatchCounter::UNSOLICITED) => {
-                        counter
-                    }
-                    _ => {
-                        return self.wrong(
-                            "the match counter",
-                            self.place.get(),
-                            "1 to 2^52-1 if it is passive, else 0",
-                        );
-                    }
-                };
-                Ok(Entry::Operate { tm, operation: Operation { buffer, cookie, kind }, counter })
-            }
-            CANCEL => Ok(Entry::Cancel { tm, buffer, cookie }),
-            REGISTER => {
-                let (arena, offset, length) = (self.count.get(), self.place.get(), self.length.get());
-                Ok(Entry::Register { buffer, segment: Segment { arena, offset, length } })
-            }
-            DEREGISTER => Ok(Entry::Deregister { buffer }),
-            kind => Err(ProtoError::Kind { object: "an entry of the ring", kind }),
+    /// The first field that says something else in `other`, and what it says here.
+    pub(crate) fn stray(&self, other: &Submission) -> Option<(&'static str, u64)> {
+        if self == other {
+            return None;
         }
-    }
-
-    fn operation(&self) -> Result<OperationKind, ProtoError> {
-        let length = self.length.get();
-        Ok(match Queue::from_value(self.queue.get()) {
-            Some(Queue::MessageReceive) => {
-                OperationKind::Receive { min_receive_size: length, max_messages: self.count.get() }
-            }
-            Some(Queue::MessageSend) => OperationKind::Send { length, to: self.address()? },
-            Some(Queue::PassiveBulkReceive) => OperationKind::PassiveReceive,
-            Some(Queue::PassiveBulkSend) => OperationKind::PassiveSend { length },
-            Some(Queue::ActiveBulkReceive) => OperationKind::ActiveReceive { descriptor: self.descriptor()? },
-            Some(Queue::ActiveBulkSend) => {
-                OperationKind::ActiveSend { descriptor: self.descriptor()?, length }
-            }
-            _ => return self.wrong("the queue", self.queue.get().into(), "one of six"),
-        })
-    }
-
-    fn target(&self) -> Result<&[u8], ProtoError> {
-        let length = self.target_length.get();
-        match self.target.get(..length as usize) {
-            Some(bytes) => Ok(bytes),
-            None => self.wrong("the length of the target", length.into(), "at most 56"),
-        }
-    }
-
-    fn descriptor(&self) -> Result<Descriptor, ProtoError> {
-        let length = self.target_length.get().into();
-        Descriptor::from_bytes(self.target()?)
-            .or_else(|_| self.wrong("the length of the target", length, "48 or 56"))
-    }
-
-    fn address(&self) -> Result<Address, ProtoError> {
-        let length = self.target_length.get().into();
-        let Ok(layout) = AddressLayout::ref_from_bytes(self.target()?) else {
-            return self.wrong("the length of the target", length, "32");
-        };
-        let (Ok(nid), Ok(tmid)) = (Nid::from_wire(&layout.nid), TmId::new(layout.tmid.get())) else {
-            return self.wrong(
-                "the receiver's id",
-                layout.tmid.get().into(),
-                "1 to 4095, with the NID of an interface",
-            );
-        };
-        Ok(Address { nid, pid: Pid(layout.pid.get()), portal: layout.portal.get(), tmid })
-    }
-}
-
-impl Entry {
-    /// As it lies in the ring.
-    #[must_use]
-    pub fn write(&self) -> Submission {
-        let blank = Submission::ZERO;
-        match self {
-            Entry::Operate { tm, operation, counter } => {
-                let mut made = Submission {
-                    kind: OPERATE.into(),
-                    queue: operation.kind.queue().value().into(),
-                    tm: (*tm).into(),
-                    buffer: operation.buffer.0.into(),
-                    cookie: operation.cookie.into(),
-                    place: counter.get().into(),
-                    ..blank
-                };
-                match operation.kind {
-                    OperationKind::Receive { min_receive_size, max_messages } => {
-                        made.length = min_receive_size.into();
-                        made.count = max_messages.into();
-                    }
-                    OperationKind::Send { length, to } => {
-                        made.length = length.into();
-                        let address = AddressLayout {
-                            nid: to.nid.to_wire(),
-                            pid: to.pid.0.into(),
-                            portal: to.portal.into(),
-                            tmid: to.tmid.get().into(),
-                        };
-                        made.set_target(address.as_bytes());
-                    }
-                    OperationKind::PassiveReceive => {}
-                    OperationKind::PassiveSend { length } => made.length = length.into(),
-                    OperationKind::ActiveReceive { descriptor } => made.set_target(descriptor.as_bytes()),
-                    OperationKind::ActiveSend { descriptor, length } => {
-                        made.length = length.into();
-                        made.set_target(descriptor.as_bytes());
-                    }
-                }
-                made
-            }
-            Entry::Cancel { tm, buffer, cookie } => Submission {
-                kind: CANCEL.into(),
-                tm: (*tm).into(),
-                buffer: buffer.0.into(),
-                cookie: (*cookie).into(),
-                ..blank
-            },
-            Entry::Register { buffer, segment: Segment { arena, offset, length } } => Submission {
-                kind: REGISTER.into(),
-                buffer: buffer.0.into(),
-                length: (*length).into(),
-                place: (*offset).into(),
-                count: (*arena).into(),
-                ..blank
-            },
-            Entry::Deregister { buffer } => {
-                Submission { kind: DEREGISTER.into(), buffer: buffer.0.into(), ..blank }
-            }
-        }
+        let fields: [(&'static str, u64, u64); 8] = [
+            ("the queue", self.queue.get().into(), other.queue.get().into()),
+            ("the transfer machine", self.tm.get(), other.tm.get()),
+            ("the cookie", self.cookie.get(), other.cookie.get()),
+            ("the length", self.length.get(), other.length.get()),
+            ("the place", self.place.get(), other.place.get()),
+            ("the count", self.count.get().into(), other.count.get().into()),
+            ("the length of the target", self.target_length.get().into(), other.target_length.get().into()),
+            ("a reserved field", self.reserved.get(), other.reserved.get()),
+        ];
+        let field = fields.into_iter().find(|(_, said, meant)| said != meant);
+        let byte = || self.target.iter().zip(&other.target).find(|(said, meant)| said != meant);
+        field
+            .map(|(name, said, _)| (name, said))
+            .or_else(|| byte().map(|(&said, _)| ("a byte behind the target", said.into())))
     }
 }

@@ -1,0 +1,89 @@
+//! How buffers are named, and where they lie.
+
+use crate::layout::SegmentLayout;
+use crate::object::Object;
+use crate::{ARENA_BYTES_MAX, BUFFERS_MAX, ProtoError};
+
+/// A client's name for a buffer: a place in the tables of both sides, and which of the buffers that have had the place.
+///
+/// ```
+/// use nlx_driver_proto::BufferName;
+///
+/// let name = BufferName { place: 7, generation: 3 };
+/// assert_eq!(name.value(), 0x0000_0003_0000_0007);
+/// assert_eq!(BufferName::of_value(name.value()), Some(name));
+/// assert_eq!(BufferName::of_value(7), None); // a name without a generation
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BufferName {
+    /// Below [`BUFFERS_MAX`]; and below the client's limit, [`nlx_core::Limits::buffers_max`] of the welcome.
+    pub place: u32,
+    /// Not 0.
+    pub generation: u32,
+}
+
+impl BufferName {
+    /// The name as it travels.
+    #[must_use]
+    pub const fn value(self) -> u64 {
+        (self.generation as u64) << 32 | self.place as u64
+    }
+
+    /// The name that this value is, if it is one.
+    #[must_use]
+    pub const fn of_value(value: u64) -> Option<BufferName> {
+        let name = BufferName { place: value as u32, generation: (value >> 32) as u32 };
+        if name.place < BUFFERS_MAX && name.generation != 0 { Some(name) } else { None }
+    }
+}
+
+/// Memory in an arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// Which arena.
+    pub arena: u32,
+    /// The first byte.
+    pub offset: u64,
+    /// Bytes, 1 or more.
+    pub length: u64,
+}
+
+impl Segment {
+    /// Whether it can lie in an arena: it is not empty and ends where an arena can end.
+    #[must_use]
+    pub const fn is_valid(&self) -> bool {
+        match self.offset.checked_add(self.length) {
+            Some(end) => self.length > 0 && end <= ARENA_BYTES_MAX,
+            None => false,
+        }
+    }
+
+    pub(crate) fn layout(self) -> SegmentLayout {
+        SegmentLayout {
+            arena: self.arena.into(),
+            reserved: 0.into(),
+            offset: self.offset.into(),
+            length: self.length.into(),
+        }
+    }
+}
+
+impl Object {
+    pub(crate) fn buffer_name(self, value: u64) -> Result<(), ProtoError> {
+        match BufferName::of_value(value) {
+            Some(_) => Ok(()),
+            None => Err(self.field("the buffer", value, "a place below 2^20 and a generation")),
+        }
+    }
+
+    pub(crate) fn segment(self, segment: Segment) -> Result<Segment, ProtoError> {
+        if segment.is_valid() {
+            Ok(segment)
+        } else if segment.length == 0 {
+            Err(self.field("a segment's length", 0u32, "1 or more"))
+        } else {
+            let end = segment.offset.saturating_add(segment.length);
+            Err(self.field("a segment's end", end, "at most 2^40"))
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What the helper gives to who said hello.
+
+use nlx_core::Limits;
+
+use crate::layout::WelcomeLayout;
+use crate::object::Object;
+use crate::{Features, ProtoError, VERSION};
+
+const WELCOME: Object = Object("a welcome");
+
+/// What the helper gives: with it come the descriptors of the submission ring and of its doorbell, in this order.
+///
+/// Refused: reserved fields that are not 0 (EBADR), and another version than ours (EPROTONOSUPPORT). Limits beyond LNet's are
+/// taken for LNet's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Welcome {
+    /// The version to be spoken.
+    pub version: u16,
+    /// What both sides can.
+    pub features: Features,
+    /// The helper's name for this client, as the operator sees it.
+    pub client: u64,
+    /// The limits of the Core interface; [`Limits::buffers_max`] is this client's.
+    pub limits: Limits,
+    /// Transfer machines at a time.
+    pub tms_max: u32,
+    /// Operations in flight at a time, over all transfer machines.
+    pub operations_max: u32,
+    /// Events that the operations of one transfer machine may need together.
+    pub events_max: u32,
+    /// Arenas at a time.
+    pub arenas_max: u32,
+    /// Bytes of all arenas together.
+    pub arena_bytes_max: u64,
+    /// What the helper's clock says when it writes this: the monotonic clock of the host, in nanoseconds.
+    pub now_ns: u64,
+}
+
+impl Welcome {
+    pub(crate) fn layout(&self) -> WelcomeLayout {
+        // Sizes that fit: `Limits` are those of LNet or less.
+        WelcomeLayout {
+            version: self.version.into(),
+            reserved: [0.into(); 3],
+            features: self.features.bits().into(),
+            client: self.client.into(),
+            buffer_bytes_max: (self.limits.buffer_bytes_max as u64).into(),
+            segment_bytes_max: (self.limits.segment_bytes_max as u64).into(),
+            segments_max: (self.limits.segments_max as u32).into(),
+            descriptor_bytes_max: (self.limits.descriptor_bytes_max as u32).into(),
+            messages_max: self.limits.messages_max.into(),
+            buffers_max: (self.limits.buffers_max as u32).into(),
+            tms_max: self.tms_max.into(),
+            operations_max: self.operations_max.into(),
+            events_max: self.events_max.into(),
+            arenas_max: self.arenas_max.into(),
+            arena_bytes_max: self.arena_bytes_max.into(),
+            now_ns: self.now_ns.into(),
+        }
+    }
+
+    pub(crate) fn read(body: &[u8]) -> Result<Welcome, ProtoError> {
+        let layout: &WelcomeLayout = WELCOME.whole(body)?;
+        let version = layout.version.get();
+        if version != VERSION {
+            return Err(ProtoError::Version { min: version, max: version, own: VERSION });
+        }
+        layout.reserved.into_iter().try_for_each(|part| WELCOME.zero(part.get()))?;
+        Ok(Welcome {
+            version,
+            features: Features::from_bits_truncate(layout.features.get()),
+            client: layout.client.get(),
+            limits: limits(layout),
+            tms_max: layout.tms_max.get(),
+            operations_max: layout.operations_max.get(),
+            events_max: layout.events_max.get(),
+            arenas_max: layout.arenas_max.get(),
+            arena_bytes_max: layout.arena_bytes_max.get(),
+            now_ns: layout.now_ns.get(),
+        })
+    }
+}
+
+fn limits(told: &WelcomeLayout) -> Limits {
+    let least = |own: usize, told: u64| usize::try_from(told).map_or(own, |told| told.min(own));
+    let mut limits = Limits::LNET;
+    limits.buffer_bytes_max = least(limits.buffer_bytes_max, told.buffer_bytes_max.get());
+    limits.segment_bytes_max = least(limits.segment_bytes_max, told.segment_bytes_max.get());
+    limits.segments_max = least(limits.segments_max, told.segments_max.get().into());
+    limits.descriptor_bytes_max = least(limits.descriptor_bytes_max, told.descriptor_bytes_max.get().into());
+    limits.messages_max = limits.messages_max.min(told.messages_max.get());
+    limits.buffers_max = least(limits.buffers_max, told.buffers_max.get().into());
+    limits
+}
