@@ -1,7 +1,8 @@
-//! Tests that cross crates: whole nodes, over real TCP, against peers that share no code with them. They stand in
-//! `tests/tests`; `tests/vectors` holds bytes captured from real LNet nodes; [`judge`] is a peer that knows how a real
-//! node behaves.
+//! Tests that cross crates: whole nodes, over real TCP, against peers that share no code with them; and a helper process,
+//! against clients that share no code with it. They stand in `tests/tests`; `tests/vectors` holds bytes captured from real
+//! LNet nodes; [`judge`] is a peer that knows how a real node behaves; [`client`] is a client of the helper made of raw bytes.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+pub mod client;
 pub mod judge;

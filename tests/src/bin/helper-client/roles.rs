@@ -1,0 +1,74 @@
+//! What honest clients do until they are killed.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use nlx_tests::client::Client;
+use nlx_tests::client::pair::{PORTAL, Pair, Side, handle};
+use nlx_tests::client::points::Points;
+use nlx_tests::client::wire::{self, Address, Entry};
+
+use crate::say;
+
+/// Rounds of a life.
+const ROUNDS: u32 = 3;
+
+/// A NID in words.
+pub(crate) fn nid(address: &str) -> Result<[u8; 20], String> {
+    address.parse::<Ipv4Addr>().map(wire::nid).map_err(|error| format!("{address}: {error}"))
+}
+
+/// A transfer machine of a node that says nothing.
+fn nobody(address: &str) -> Result<Address, String> {
+    Ok(Address { nid: nid(address)?, portal: PORTAL, tmid: 9 })
+}
+
+pub(crate) fn traffic(
+    socket: &str,
+    address: &str,
+    silent: &str,
+    end: Option<(&str, &str)>,
+) -> Result<(), String> {
+    let (path, nid, silent) = (Path::new(socket), nid(address)?, nobody(silent)?);
+    say("ready");
+    let mut points = match end {
+        Some((point, nth)) => Points::trap(point, nth.parse().map_err(|error| format!("{nth}: {error}"))?),
+        None => Points::harmless(),
+    };
+    loop {
+        let mut pair = Pair::connect([path; 2], [nid; 2], "traffic", points)?;
+        for _ in 0..ROUNDS {
+            pair.round()?;
+        }
+        let held = pair.sides[0].start_everything(&silent)?;
+        pair.sides[0].cancel_everything(&held)?;
+        points = pair.end()?;
+    }
+}
+
+pub(crate) fn hold(socket: &str, address: &str, silent: &str) -> Result<(), String> {
+    let silent = nobody(silent)?;
+    let mut side = Side::connect(Path::new(socket), nid(address)?, "hold", Points::harmless())?;
+    side.start_everything(&silent)?;
+    say("ready");
+    loop {
+        std::thread::park();
+    }
+}
+
+pub(crate) fn wait(socket: &str, address: &str) -> Result<(), String> {
+    let mut client = Client::connect(Path::new(socket), "wait")?;
+    let failed = |errno| format!("cannot begin: {errno}");
+    let arena = client.arena(1 << 20, false).map_err(failed)?;
+    let mut tm = client.start_tm(nid(address)?, PORTAL, 16).map_err(failed)?;
+    client.submit(&Entry::register(handle(0), arena.number, 0, 4096)).map_err(failed)?;
+    let receive = Entry::receive(tm.handle, handle(0), 1, 1, 1);
+    client.operate(&mut tm, &receive).map_err(failed)?;
+    client.sync().map_err(failed)?;
+    say("ready");
+    match client.event(&mut tm) {
+        Ok(event) => say(&format!("event {event:?}")),
+        Err(errno) => say(&format!("ended {errno:?}")),
+    }
+    Ok(())
+}

@@ -1,0 +1,262 @@
+//! A client that the helper has taken in.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::events::{Event, Events};
+use super::memory::Memory;
+use super::points::Points;
+use super::ring::{Queue, Ring};
+use super::socket::Socket;
+use super::wire::{self, Address, Entry, Reply, kind, u16_at, u32_at, u64_at};
+
+/// Far beyond what anything here takes; what has not come by then never will.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A client of the helper.
+#[derive(Debug)]
+pub struct Client {
+    /// Its connection.
+    pub socket: Socket,
+    /// The submission ring.
+    pub ring: Ring,
+    /// What it is killed at.
+    pub points: Points,
+    /// The body of the welcome.
+    pub welcome: Vec<u8>,
+    /// How long it waits for anything.
+    pub patience: Duration,
+    last_id: u64,
+}
+
+/// Memory for buffers.
+#[derive(Debug)]
+pub struct Arena {
+    /// Its number.
+    pub number: u32,
+    /// It lies on huge pages.
+    pub huge: bool,
+    /// The memory.
+    pub memory: Memory,
+    /// Its descriptor.
+    pub fd: OwnedFd,
+}
+
+/// A transfer machine.
+#[derive(Debug)]
+pub struct Tm {
+    /// The helper's name for it.
+    pub handle: u64,
+    /// Where it is.
+    pub address: Address,
+    /// Its events.
+    pub events: Events,
+}
+
+impl Client {
+    /// Connects, and says hello.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn connect(path: &Path, name: &str) -> Result<Client, String> {
+        Client::connect_with(path, name, Points::harmless())
+    }
+
+    /// The same, killed at some point.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn connect_with(path: &Path, name: &str, mut points: Points) -> Result<Client, String> {
+        let socket = Socket::connect(path).map_err(|errno| format!("cannot connect: {errno}"))?;
+        points.pass("connected");
+        let hello = wire::packet(kind::HELLO, 1, &wire::hello(name, 1));
+        socket.send(&hello, &[]).map_err(|errno| format!("cannot say hello: {errno}"))?;
+        points.pass("hello sent");
+        let reply = receive(&socket, 1, PATIENCE)?;
+        points.pass("welcomed");
+        let mut reply = reply.done().map_err(|errno| format!("not welcome: {errno}"))?;
+        if reply.body.len() != 88 || u16_at(&reply.body, 0) != 1 || reply.fds.len() != 2 {
+            return Err(format!("no welcome: {reply:?}"));
+        }
+        let (Some(doorbell), Some(memory)) = (reply.fds.pop(), reply.fds.pop()) else { unreachable!() };
+        let ring = Ring::new(Queue::map(memory)?, doorbell);
+        points.pass("ring mapped");
+        Ok(Client { socket, ring, points, welcome: reply.body, patience: PATIENCE, last_id: 1 })
+    }
+
+    /// The helper's name for this client.
+    pub fn number(&self) -> u64 {
+        u64_at(&self.welcome, 16)
+    }
+
+    /// A limit that the welcome tells, by its place there: 52 buffers, 56 transfer machines, 60 operations, 64 events, 68
+    /// arenas.
+    pub fn limit(&self, at: usize) -> u32 {
+        u32_at(&self.welcome, at)
+    }
+
+    /// Bytes of all arenas.
+    pub fn arena_bytes_max(&self) -> u64 {
+        u64_at(&self.welcome, 72)
+    }
+
+    /// Makes a request and waits for the reply.
+    ///
+    /// # Errors
+    /// What went wrong with the connection; a refusal is a reply.
+    pub fn request(&mut self, kind: u16, body: &[u8]) -> Result<Reply, String> {
+        self.request_with(kind, body, &[])
+    }
+
+    /// The same with descriptors.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn request_with(&mut self, kind: u16, body: &[u8], fds: &[RawFd]) -> Result<Reply, String> {
+        let id = self.ask(kind, body, fds)?;
+        let reply = receive(&self.socket, id, self.patience)?;
+        self.points.pass("request done");
+        Ok(reply)
+    }
+
+    /// Makes a request, and waits for nothing; its number.
+    ///
+    /// # Errors
+    /// What went wrong with the connection.
+    pub fn ask(&mut self, kind: u16, body: &[u8], fds: &[RawFd]) -> Result<u64, String> {
+        self.last_id += 1;
+        let packet = wire::packet(kind, self.last_id, body);
+        self.socket.send(&packet, fds).map_err(|errno| format!("cannot ask: {errno}"))?;
+        self.points.pass("request sent");
+        Ok(self.last_id)
+    }
+
+    /// Makes a request that may be refused.
+    ///
+    /// # Errors
+    /// The errno; EIO if there was no reply.
+    pub fn call(&mut self, kind: u16, body: &[u8]) -> Result<Reply, Errno> {
+        self.request(kind, body).map_err(|_| Errno::EIO)?.done()
+    }
+
+    /// Makes an arena, and maps it.
+    ///
+    /// # Errors
+    /// The errno.
+    pub fn arena(&mut self, bytes: u64, huge: bool) -> Result<Arena, Errno> {
+        self.points.pass("arena asked for");
+        let mut reply = self.call(kind::CREATE_ARENA, &wire::create_arena(bytes, huge.into()))?;
+        self.points.pass("arena received");
+        let fd = reply.fds.pop().ok_or(Errno::EPROTO)?;
+        let memory = Memory::map(&fd)?;
+        self.points.pass("arena mapped");
+        Ok(Arena { number: u32_at(&reply.body, 0), huge: u32_at(&reply.body, 4) != 0, memory, fd })
+    }
+
+    /// Starts a transfer machine on any id.
+    ///
+    /// # Errors
+    /// The errno.
+    pub fn start_tm(&mut self, nid: [u8; 20], portal: u32, events_max: u32) -> Result<Tm, Errno> {
+        self.points.pass("start asked for");
+        let mut reply = self.call(kind::START_TM, &wire::start_tm(nid, portal, 0, events_max, 0))?;
+        self.points.pass("started");
+        let fd = reply.fds.pop().ok_or(Errno::EPROTO)?;
+        let queue = Queue::map(fd).map_err(|_| Errno::EPROTO)?;
+        self.points.pass("events mapped");
+        let body = &reply.body;
+        let mut nid = [0; 20];
+        nid.copy_from_slice(&body[8..28]);
+        let address = Address { nid, portal: u32_at(body, 32), tmid: u32_at(body, 36) };
+        Ok(Tm { handle: u64_at(body, 0), address, events: Events::new(queue) })
+    }
+
+    /// Stops a transfer machine.
+    ///
+    /// # Errors
+    /// The errno.
+    pub fn stop_tm(&mut self, tm: u64) -> Result<(), Errno> {
+        self.points.pass("stop asked for");
+        self.call(kind::STOP_TM, &tm.to_le_bytes()).map(drop)
+    }
+
+    /// Waits until the helper has done all that was submitted.
+    ///
+    /// # Errors
+    /// The errno.
+    pub fn sync(&mut self) -> Result<(), Errno> {
+        self.call(kind::SYNC, &[]).map(drop)
+    }
+
+    /// Puts an entry into the ring; if that is full, waits until the helper has emptied it.
+    ///
+    /// # Errors
+    /// The errno; EIO if the helper is gone.
+    pub fn submit(&mut self, entry: &Entry) -> Result<(), Errno> {
+        self.submit_bytes(&entry.bytes())
+    }
+
+    /// The same with any bytes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn submit_bytes(&mut self, entry: &[u8; wire::ENTRY]) -> Result<(), Errno> {
+        if self.ring.free() == 0 {
+            self.ring.ring();
+            self.sync()?;
+        }
+        let filled = self.ring.fill(entry);
+        self.points.pass("entry filled");
+        self.ring.stamp(filled);
+        self.points.pass("entry stamped");
+        if self.ring.must_ring() {
+            self.points.pass("doorbell claimed");
+            self.ring.ring();
+            self.points.pass("doorbell rung");
+        }
+        Ok(())
+    }
+
+    /// Makes room for the events of an operation, and submits it.
+    ///
+    /// # Errors
+    /// As [`Client::submit`].
+    pub fn operate(&mut self, tm: &mut Tm, entry: &Entry) -> Result<(), Errno> {
+        tm.events.provision(entry.count.max(1), &mut self.points);
+        self.submit(entry)
+    }
+
+    /// Waits for the next event of a transfer machine.
+    ///
+    /// # Errors
+    /// ETIMEDOUT, ENOTCONN if the helper is gone.
+    pub fn event(&mut self, tm: &mut Tm) -> Result<Event, Errno> {
+        let socket = &self.socket;
+        let mut gone = false;
+        let came = tm.events.wait(self.patience, &mut self.points, || {
+            gone = socket.is_readable(Duration::ZERO).unwrap_or(true);
+            gone
+        });
+        match tm.events.take(&mut self.points) {
+            Some(event) => Ok(event),
+            None if gone || came => Err(Errno::ENOTCONN),
+            None => Err(Errno::ETIMEDOUT),
+        }
+    }
+
+    /// The socket's number, for what is done to it without its knowing.
+    pub fn raw_socket(&self) -> RawFd {
+        std::os::fd::AsFd::as_fd(&self.socket).as_raw_fd()
+    }
+}
+
+/// The next packet must be the reply to this request.
+fn receive(socket: &Socket, id: u64, patience: Duration) -> Result<Reply, String> {
+    let packet = socket.receive(patience).map_err(|errno| format!("no reply: {errno}"))?;
+    let (packet, fds) = packet.ok_or("the helper has closed the connection")?;
+    let reply = Reply::read(&packet, fds)?;
+    if reply.id == id { Ok(reply) } else { Err(format!("the reply to {id} is to {}", reply.id)) }
+}

@@ -1,0 +1,106 @@
+//! Memory that the helper made, mapped; words in it, and sleeping on one of them.
+
+#![expect(unsafe_code, reason = "memory that two processes have mapped can be reached by pointers alone")]
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use memmap2::{MmapOptions, MmapRaw};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::stat::fstat;
+
+/// A file, mapped whole. A clone is the same mapping.
+#[derive(Debug, Clone)]
+pub struct Memory(Arc<MmapRaw>);
+
+impl Memory {
+    /// Maps all of a descriptor's memory.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn map(fd: impl AsFd) -> Result<Memory, Errno> {
+        let length = fstat(&fd)?.st_size as usize;
+        let failed = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
+        let fd = fd.as_fd().try_clone_to_owned().map_err(failed)?;
+        Ok(Memory(Arc::new(MmapOptions::new().len(length).map_raw(&fd).map_err(failed)?)))
+    }
+
+    /// Memory of this process alone.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn private(length: usize) -> Result<Memory, Errno> {
+        let map = MmapOptions::new().len(length).map_anon().map_err(|_| Errno::ENOMEM)?;
+        Ok(Memory(Arc::new(map.into())))
+    }
+
+    /// Bytes of it.
+    #[expect(clippy::len_without_is_empty, reason = "there is no mapping of nothing")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The eight bytes here.
+    pub fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8) && at + 8 <= self.len(), "a word at {at} of {}", self.len());
+        // SAFETY: the word lies in the mapping and is aligned, as has just been checked and since a mapping begins at a page;
+        // the mapping lives as long as `self`, and others access it in whatever way, which atomics allow.
+        unsafe { AtomicU64::from_ptr(self.0.as_mut_ptr().add(at).cast()) }
+    }
+
+    /// The four bytes here.
+    pub fn half(&self, at: usize) -> &AtomicU32 {
+        assert!(at.is_multiple_of(4) && at + 4 <= self.len(), "a number at {at} of {}", self.len());
+        // SAFETY: as for `word`.
+        unsafe { AtomicU32::from_ptr(self.0.as_mut_ptr().add(at).cast()) }
+    }
+
+    /// Writes bytes, whole words of them; offset and length are multiples of 8.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        for (number, word) in bytes.as_chunks::<8>().0.iter().enumerate() {
+            self.word(at + 8 * number).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+        }
+    }
+
+    /// Reads bytes: offset and length are multiples of 8.
+    pub fn read(&self, at: usize, length: usize) -> Vec<u8> {
+        (at..at + length)
+            .step_by(8)
+            .flat_map(|at| self.word(at).load(Ordering::Relaxed).to_ne_bytes())
+            .collect()
+    }
+
+    /// Gives pages of the file back to the system, for all who have it mapped: they read as zeros, or fault where there is no
+    /// memory left to replace them.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn punch(&self, at: usize, length: usize) -> Result<(), Errno> {
+        assert!(at + length <= self.len());
+        // SAFETY: the range lies in the mapping; what becomes of its content is what the caller wants, and all accesses to it
+        // here are by atomics, for which any value will do.
+        let result = unsafe { libc::madvise(self.0.as_mut_ptr().add(at).cast(), length, libc::MADV_REMOVE) };
+        Errno::result(result).map(drop)
+    }
+
+    /// Sleeps while the number here is this one, until it is woken or the time has passed.
+    pub fn sleep(&self, at: usize, while_it_is: u32, longest: Duration) {
+        let word = self.half(at);
+        let longest = libc::timespec {
+            tv_sec: longest.as_secs() as libc::time_t,
+            tv_nsec: longest.subsec_nanos() as libc::c_long,
+        };
+        // SAFETY: the word is valid and aligned for the whole call, and so is the time; FUTEX_WAIT reads both and nothing else.
+        unsafe {
+            libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, while_it_is, &raw const longest)
+        };
+    }
+
+    /// Where it lies, for system calls.
+    pub fn address(&self) -> *mut u8 {
+        self.0.as_mut_ptr()
+    }
+}

@@ -1,0 +1,317 @@
+//! Two clients with work for each other: messages and bulk transfers both ways, every byte looked at.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use nix::errno::Errno;
+
+use super::attached::{Arena, Client, Tm};
+use super::events::Event;
+use super::points::Points;
+use super::wire::{Address, Entry, queue};
+
+/// Operations of each kind in a round.
+pub const WINDOW: u64 = 4;
+/// Bytes of a message.
+pub const MESSAGE: u64 = 512;
+/// Bytes of a bulk transfer.
+pub const BULK: u64 = 64 << 10;
+/// Each buffer lies at a multiple of this in its arena.
+const PLACE: u64 = BULK;
+/// The portal of all transfer machines.
+pub const PORTAL: u32 = 40;
+/// ECANCELED, as events tell it.
+const CANCELED: i32 = -(Errno::ECANCELED as i32);
+
+/// What a buffer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Send,
+    Receive,
+    Give,
+    Take,
+}
+
+const USES: [Use; 4] = [Use::Send, Use::Receive, Use::Give, Use::Take];
+
+/// One of the two.
+#[derive(Debug)]
+pub struct Side {
+    /// The client.
+    pub client: Client,
+    /// Its memory.
+    pub arena: Arena,
+    /// Its transfer machine.
+    pub tm: Tm,
+    counter: u64,
+}
+
+impl Side {
+    /// A client with memory, buffers and a transfer machine.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn connect(path: &Path, nid: [u8; 20], name: &str, points: Points) -> Result<Side, String> {
+        let mut client = Client::connect_with(path, name, points)?;
+        let count = WINDOW * USES.len() as u64;
+        let arena = client.arena(count * PLACE, false).map_err(|errno| format!("no arena: {errno}"))?;
+        let tm = client.start_tm(nid, PORTAL, 64).map_err(|errno| format!("no transfer machine: {errno}"))?;
+        for place in 0..count {
+            let entry = Entry::register(handle(place), arena.number, place * PLACE, BULK);
+            client.submit(&entry).map_err(|errno| format!("cannot register: {errno}"))?;
+        }
+        Ok(Side { client, arena, tm, counter: 0 })
+    }
+
+    fn operate(&mut self, entry: &Entry) -> Result<(), String> {
+        self.client.operate(&mut self.tm, entry).map_err(|errno| format!("cannot submit {entry:?}: {errno}"))
+    }
+
+    fn next_counter(&mut self) -> u64 {
+        self.counter += 1;
+        self.counter
+    }
+
+    fn write(&self, buffer: u64, seed: u64, length: u64) {
+        let at = place_of(buffer);
+        let words = (0..length / 8).flat_map(|word| expected(seed, word).to_le_bytes());
+        self.arena.memory.write(at, &words.collect::<Vec<_>>());
+    }
+
+    /// The seed of what stands here, if all of it follows from that.
+    fn seed(&self, buffer: u64, offset: u64, length: u64) -> Result<u64, String> {
+        let bytes = self.arena.memory.read(place_of(buffer) + offset as usize, length as usize);
+        let (words, _) = bytes.as_chunks::<8>();
+        let seed = u64::from_le_bytes(words[0]);
+        match (0..).zip(words).find(|(word, bytes)| u64::from_le_bytes(**bytes) != expected(seed, *word)) {
+            None => Ok(seed),
+            Some((word, _)) => {
+                Err(format!("word {word} of what {seed:#x} began is wrong in buffer {buffer:#x}"))
+            }
+        }
+    }
+
+    /// Takes events until none is outstanding.
+    fn finish(&mut self, mut look: impl FnMut(&Side, &Event) -> Result<(), String>) -> Result<(), String> {
+        while self.tm.events.needed() > 0 {
+            let event = self.client.event(&mut self.tm).map_err(|errno| format!("no event: {errno}"))?;
+            look(self, &event)?;
+        }
+        Ok(())
+    }
+
+    /// Starts an operation of each queue, of which none ends as long as nobody answers at the other address.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn start_everything(&mut self, silent: &Address) -> Result<Vec<Entry>, String> {
+        let tm = self.tm.handle;
+        let there = |queue| silent.descriptor(7, queue, BULK);
+        let counters = [self.next_counter(), self.next_counter()];
+        let entries = vec![
+            Entry::receive(tm, handle(0), 100, 1, 3),
+            Entry::send(tm, handle(1), 101, MESSAGE, silent),
+            Entry::passive(queue::PASSIVE_RECEIVE, tm, handle(2), 102, counters[0], BULK),
+            Entry::passive(queue::PASSIVE_SEND, tm, handle(3), 103, counters[1], BULK),
+            Entry::active(queue::ACTIVE_RECEIVE, tm, handle(4), 104, BULK, &there(queue::PASSIVE_SEND)),
+            Entry::active(queue::ACTIVE_SEND, tm, handle(5), 105, BULK, &there(queue::PASSIVE_RECEIVE)),
+        ];
+        entries.iter().try_for_each(|entry| self.operate(entry))?;
+        self.client.sync().map_err(|errno| format!("cannot wait for the helper: {errno}"))?;
+        self.client.points.pass("everything in flight");
+        Ok(entries)
+    }
+
+    /// Asks for the end of operations that do not end by themselves, and waits for it.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn cancel_everything(&mut self, entries: &[Entry]) -> Result<(), String> {
+        for entry in entries {
+            let cancel = Entry::cancel(self.tm.handle, entry.buffer, entry.cookie);
+            self.client.submit(&cancel).map_err(|errno| format!("cannot cancel: {errno}"))?;
+        }
+        self.client.points.pass("all cancelled");
+        self.finish(|_, event| match event.status {
+            CANCELED => Ok(()),
+            // What could be told of a node that says nothing, before it was cancelled.
+            status if status < 0 && [101, 104, 105].contains(&event.cookie) => Ok(()),
+            _ => Err(format!("{event:?} of an operation that nobody answers")),
+        })
+    }
+
+    /// Gives everything back; where it is to be killed.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn end(mut self) -> Result<Points, String> {
+        for place in 0..WINDOW * USES.len() as u64 {
+            let deregister = Entry::deregister(handle(place));
+            self.client.submit(&deregister).map_err(|errno| format!("cannot deregister: {errno}"))?;
+        }
+        let tm = self.tm.handle;
+        self.client.stop_tm(tm).map_err(|errno| format!("cannot stop: {errno}"))?;
+        let release = super::wire::arena(self.arena.number);
+        let released = self.client.call(super::wire::kind::RELEASE_ARENA, &release);
+        released.map_err(|errno| format!("cannot give the arena back: {errno}"))?;
+        Ok(self.client.points)
+    }
+}
+
+/// Two clients, of one helper or of two.
+#[derive(Debug)]
+pub struct Pair {
+    /// Both of them.
+    pub sides: [Side; 2],
+    /// Do not look at what comes.
+    pub careless: bool,
+    round: u64,
+    seed: u64,
+}
+
+impl Pair {
+    /// Two new clients. What is killed is the first.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn connect(
+        paths: [&Path; 2],
+        nids: [[u8; 20]; 2],
+        name: &str,
+        points: Points,
+    ) -> Result<Pair, String> {
+        let one = Side::connect(paths[0], nids[0], name, points)?;
+        let other = Side::connect(paths[1], nids[1], name, Points::harmless())?;
+        let seed = mix(u64::from(std::process::id()) << 32 | one.client.number());
+        Ok(Pair { sides: [one, other], careless: false, round: 0, seed })
+    }
+
+    /// Moves messages and bulk both ways, and looks at every byte.
+    ///
+    /// # Errors
+    /// What went wrong: an operation that failed, bytes that are not what was sent.
+    pub fn round(&mut self) -> Result<(), String> {
+        self.round += 1;
+        let (round, seed) = (self.round, self.seed);
+        let cookie = |buffer: u64| round << 8 | buffer & 0xff;
+        let addresses = self.sides.each_ref().map(|side| side.tm.address);
+        let mut counters = [[0; 2 * WINDOW as usize]; 2];
+        for (side, counters) in self.sides.iter_mut().zip(&mut counters) {
+            let tm = side.tm.handle;
+            for number in 0..WINDOW {
+                let (receive, give, take) =
+                    (name(Use::Receive, number), name(Use::Give, number), name(Use::Take, number));
+                side.operate(&Entry::receive(tm, receive, cookie(receive), MESSAGE, 1))?;
+                if number < WINDOW / 2 {
+                    let counter = side.next_counter();
+                    counters[number as usize] = counter;
+                    side.write(give, seeds(seed, round, tm, give), BULK);
+                    let queue = queue::PASSIVE_SEND;
+                    side.operate(&Entry::passive(queue, tm, give, cookie(give), counter, BULK))?;
+                    let counter = side.next_counter();
+                    counters[(WINDOW + number) as usize] = counter;
+                    let queue = queue::PASSIVE_RECEIVE;
+                    side.operate(&Entry::passive(queue, tm, take, cookie(take), counter, BULK))?;
+                }
+            }
+            side.client.sync().map_err(|errno| format!("cannot wait for the helper: {errno}"))?;
+        }
+        let handles = self.sides.each_ref().map(|side| side.tm.handle);
+        for (here, side) in self.sides.iter_mut().enumerate() {
+            let (tm, there) = (side.tm.handle, addresses[1 - here]);
+            for number in 0..WINDOW {
+                let send = name(Use::Send, number);
+                side.write(send, seeds(seed, round, tm, send), MESSAGE);
+                side.operate(&Entry::send(tm, send, cookie(send), MESSAGE, &there))?;
+                if number < WINDOW / 2 {
+                    let (give, take) =
+                        (name(Use::Give, WINDOW / 2 + number), name(Use::Take, WINDOW / 2 + number));
+                    let theirs = counters[1 - here];
+                    let descriptor = there.descriptor(theirs[number as usize], queue::PASSIVE_SEND, BULK);
+                    let queue = queue::ACTIVE_RECEIVE;
+                    side.operate(&Entry::active(queue, tm, take, cookie(take), BULK, &descriptor))?;
+                    let descriptor =
+                        there.descriptor(theirs[(WINDOW + number) as usize], queue::PASSIVE_RECEIVE, BULK);
+                    side.write(give, seeds(seed, round, tm, give), BULK);
+                    let queue = queue::ACTIVE_SEND;
+                    side.operate(&Entry::active(queue, tm, give, cookie(give), BULK, &descriptor))?;
+                }
+            }
+        }
+        for here in 0..2 {
+            let (theirs, careless) = (handles[1 - here], self.careless);
+            let side = &mut self.sides[here];
+            let mut came = HashSet::new();
+            side.finish(|side, event| {
+                if careless {
+                    return Ok(());
+                }
+                if event.status != 0 || !event.last || event.cookie != cookie(event.buffer) {
+                    return Err(format!("{event:?} in round {round}"));
+                }
+                let length = match use_of(event.buffer) {
+                    Use::Send | Use::Give => return Ok(()),
+                    Use::Receive => MESSAGE,
+                    Use::Take => BULK,
+                };
+                if event.length != length {
+                    return Err(format!("{event:?}: {length} bytes were sent"));
+                }
+                came.insert(side.seed(event.buffer, event.offset, length)?);
+                Ok(())
+            })?;
+            let sent = (0..WINDOW).flat_map(|number| {
+                [Use::Send, Use::Give].map(|used| seeds(seed, round, theirs, name(used, number)))
+            });
+            if !careless && came != sent.collect() {
+                return Err(format!("in round {round} other things came than were sent"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives everything back; where the first is to be killed.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn end(self) -> Result<Points, String> {
+        let [one, other] = self.sides;
+        other.end()?;
+        one.end()
+    }
+}
+
+/// The name of a buffer at this place: all have the first generation.
+pub fn handle(place: u64) -> u64 {
+    1 << 32 | place
+}
+
+fn name(used: Use, number: u64) -> u64 {
+    handle(used as u64 * WINDOW + number)
+}
+
+fn use_of(buffer: u64) -> Use {
+    USES[((buffer & 0xff) / WINDOW) as usize % USES.len()]
+}
+
+fn place_of(buffer: u64) -> usize {
+    ((buffer & 0xffff_ffff) * PLACE) as usize
+}
+
+/// What a buffer's content follows from.
+fn seeds(seed: u64, round: u64, tm: u64, buffer: u64) -> u64 {
+    mix(seed ^ mix(round) ^ mix(tm << 8 | buffer & 0xff))
+}
+
+/// A word of what begins with a seed.
+fn expected(seed: u64, word: u64) -> u64 {
+    if word == 0 { seed } else { mix(seed.wrapping_add(word)) }
+}
+
+/// Spreads bits (splitmix64).
+pub fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}

@@ -1,0 +1,69 @@
+//! Named points at which a client kills itself.
+
+use std::io::Write;
+
+use nix::sys::signal::{Signal, raise};
+
+/// The points, in the order in which a client comes past them first.
+pub const POINTS: [&str; 27] = [
+    "connected",
+    "hello sent",
+    "welcomed",
+    "ring mapped",
+    "arena asked for",
+    "arena received",
+    "arena mapped",
+    "start asked for",
+    "started",
+    "events mapped",
+    "grow strung",
+    "grow linked",
+    "grow published",
+    "entry filled",
+    "entry stamped",
+    "doorbell claimed",
+    "doorbell rung",
+    "request sent",
+    "request done",
+    "sleep announced",
+    "sleep over",
+    "event seen",
+    "event taken",
+    "event given back",
+    "everything in flight",
+    "all cancelled",
+    "stop asked for",
+];
+
+/// What happens to a client at the points it comes to.
+#[derive(Debug, Default)]
+pub struct Points {
+    trap: Option<(String, u32)>,
+}
+
+impl Points {
+    /// Nothing happens.
+    pub fn harmless() -> Points {
+        Points::default()
+    }
+
+    /// This process kills itself at its so many-th visit to the point, and says so before.
+    pub fn trap(name: &str, nth: u32) -> Points {
+        assert!(POINTS.contains(&name), "there is no point {name:?}");
+        Points { trap: Some((name.to_string(), nth)) }
+    }
+
+    /// The client comes past a point.
+    pub fn pass(&mut self, name: &str) {
+        debug_assert!(POINTS.contains(&name), "there is no point {name:?}");
+        let Some((trap, left)) = &mut self.trap else { return };
+        if trap == name {
+            *left -= 1;
+            if *left == 0 {
+                println!("hit {name}");
+                let _ = std::io::stdout().flush();
+                let _ = raise(Signal::SIGKILL);
+            }
+        }
+    }
+}
