@@ -96,6 +96,11 @@ impl Mapping {
         unsafe { self.slots.as_ref() }
     }
 
+    /// Where the parts lie, all together, and how many bytes they are.
+    pub(super) fn bytes(&self) -> (*const u8, usize) {
+        (self.header.as_ptr().cast_const().cast(), Places::of(self.slots.len()).end)
+    }
+
     /// Gives the pages that hold these slots and nothing else back to the system, by this advice: one after which they read
     /// as zeros.
     pub(super) fn discard(&self, slots: Range<u32>, advice: UncheckedAdvice) {

@@ -4,7 +4,9 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use memmap2::{MmapOptions, UncheckedAdvice};
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::libc;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
@@ -35,8 +37,7 @@ impl SharedMemory {
     /// [`Error::System`] when the system refuses.
     pub fn create(max_slots: u32) -> Result<(Self, OwnedFd), Error> {
         let slots = check_slot_count(max_slots)?;
-        let fd = memfd_create(NAME, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
-            .map_err(Error::system("memfd_create"))?;
+        let fd = new_memfd().map_err(Error::system("memfd_create"))?;
         // At most 132 MiB: `check_slot_count`.
         ftruncate(&fd, Places::of(slots).end as i64).map_err(Error::system("ftruncate"))?;
         fcntl(&fd, FcntlArg::F_ADD_SEALS(required_seals())).map_err(Error::system("fcntl"))?;
@@ -66,6 +67,13 @@ impl SharedMemory {
             expected if expected as i64 != bytes => Err(Error::Size { bytes, expected }),
             _ => Self::map(&fd, slots),
         }
+    }
+
+    /// Where this process has the memory mapped, and how many bytes it is; the mapping begins at a page. For whoever wants to
+    /// survive that another process takes pages of it away: the queue bears that they become zeros at any moment, and then
+    /// loses events or reports corruption.
+    pub fn bytes(&self) -> (*const u8, usize) {
+        self.0.bytes()
     }
 
     /// Maps the first bytes of `fd`, as many as `max_slots` slots need. The caller has made sure that the file has them
@@ -110,6 +118,15 @@ impl Memory for SharedMemory {
     fn discard(&self, slots: Range<u32>) {
         // A hole in the file: the pages are gone for all who map it.
         self.0.discard(slots, UncheckedAdvice::Remove);
+    }
+}
+
+/// A file in memory that can be sealed, and never be executed where the system knows of that (since Linux 6.3).
+fn new_memfd() -> Result<OwnedFd, Errno> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    match memfd_create(NAME, flags | MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL)) {
+        Err(Errno::EINVAL) => memfd_create(NAME, flags),
+        made => made,
     }
 }
 

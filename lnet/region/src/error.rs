@@ -43,8 +43,8 @@ pub enum RegionError {
         /// The limit: 4,096, or fewer if there is no memory to take note of more.
         max: usize,
     },
-    /// Memory on the heap has no descriptor that could be given away.
-    #[error("memory of {bytes} bytes on the heap cannot be shared")]
+    /// Memory on the heap has no descriptor that could be given away, and that of an arena none of its own.
+    #[error("memory of {bytes} bytes on the heap or of an arena cannot be shared")]
     NotShareable {
         /// Length of the region.
         bytes: usize,

@@ -7,7 +7,10 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::MsgFlags;
 
-use crate::shared;
+use crate::{guard, shared};
+
+/// How often memory is healed for one call. Once is enough, unless somebody takes more of it away in that very moment.
+const HEALS_MAX: usize = 8;
 
 /// Bytes to send: a slice, or a piece of a leased buffer, which may be shared memory. Unlike [`std::io::IoSlice`] it does not let
 /// anybody look at them.
@@ -107,10 +110,13 @@ pub fn send(socket: BorrowedFd<'_>, parts: &[Part<'_>], flags: MsgFlags) -> Resu
     // sendmsg does not write to the list.
     message.msg_iov = parts.as_ptr().cast_mut().cast();
     message.msg_iovlen = parts.len() as _;
-    // SAFETY: `message` names a list of as many iovecs as `parts` has, for a Part is one, and no more. Each names memory
-    // that a slice or a lease keeps alive for the part's lifetime, without `&mut` to it. The system only reads.
-    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags.bits()) };
-    Errno::result(sent).map(|count| count as usize)
+    let call = || {
+        // SAFETY: `message` names a list of as many iovecs as `parts` has, for a Part is one, and no more. Each names memory
+        // that a slice or a lease keeps alive for the part's lifetime, without `&mut` to it. The system only reads.
+        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags.bits()) };
+        Errno::result(sent).map(|count| count as usize)
+    };
+    healing(call, || parts.iter().map(|part| &part.0))
 }
 
 /// Receives into the parts in order by one `recvmsg`; gives how many bytes came, 0 at the end of a stream.
@@ -118,13 +124,35 @@ pub fn send(socket: BorrowedFd<'_>, parts: &[Part<'_>], flags: MsgFlags) -> Resu
 /// # Errors
 /// What the system says: EAGAIN if nothing is there now, EMSGSIZE for more than 1024 parts.
 pub fn receive(socket: BorrowedFd<'_>, parts: &mut [PartMut<'_>], flags: MsgFlags) -> Result<usize, Errno> {
-    let mut message = empty_message();
-    message.msg_iov = parts.as_mut_ptr().cast();
-    message.msg_iovlen = parts.len() as _;
-    // SAFETY: as in `send`. To what a PartMut names there is no other reference in this process during its lifetime, so
-    // that the system may write there; whatever it writes is valid bytes.
-    let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags.bits()) };
-    Errno::result(received).map(|count| count as usize)
+    let call = || {
+        let mut message = empty_message();
+        // recvmsg does not write to the list.
+        message.msg_iov = parts.as_ptr().cast_mut().cast();
+        message.msg_iovlen = parts.len() as _;
+        // SAFETY: as in `send`. To what a PartMut names there is no other reference in this process during its lifetime,
+        // so that the system may write there; whatever it writes is valid bytes.
+        let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags.bits()) };
+        Errno::result(received).map(|count| count as usize)
+    };
+    healing(call, || parts.iter().map(|part| &part.0))
+}
+
+/// Calls again after EFAULT, if some of the memory may be healed ([`crate::guard`]).
+fn healing<'a, P: Iterator<Item = &'a libc::iovec>>(
+    call: impl Fn() -> Result<usize, Errno>,
+    parts: impl Fn() -> P,
+) -> Result<usize, Errno> {
+    for _ in 0..HEALS_MAX {
+        match call() {
+            Err(Errno::EFAULT) if parts().filter(|part| touch(part)).count() > 0 => {}
+            outcome => return outcome,
+        }
+    }
+    call()
+}
+
+fn touch(part: &libc::iovec) -> bool {
+    guard::touch(part.iov_base.cast(), part.iov_len)
 }
 
 /// A message without name, memory and control data.

@@ -168,6 +168,19 @@ impl IoVec {
         Leased::take(self, range, Access::Receive).map(WriteVec)
     }
 
+    /// Makes a lease on a range two: it changes the one part that `middle` lies within, if it does.
+    pub(crate) fn split(&self, range: Range<usize>, middle: usize, access: Access) {
+        let mut at = range.start;
+        for (region, part) in self.parts(range) {
+            let length = part.len();
+            if at < middle && middle < at + length {
+                let cut = part.start + (middle - at);
+                region.split(part, cut, access);
+            }
+            at += length;
+        }
+    }
+
     /// The parts of the fragments that make up a byte range of the buffer, in order.
     pub(crate) fn parts(&self, range: Range<usize>) -> impl Iterator<Item = (&Region, Range<usize>)> {
         let mut at = 0;

@@ -127,6 +127,24 @@ impl Leases {
         }
     }
 
+    /// Makes one lease two that meet at `at`. They claim nothing new, so that nobody can mind; nor does the limit, for a
+    /// lease has no more parts than bytes.
+    pub(crate) fn split(&mut self, range: Range<usize>, at: usize, access: Access) {
+        debug_assert!(range.contains(&at) && at > range.start, "{at} is not within {range:?}");
+        let held = self.of(access).remove(&range);
+        debug_assert!(held, "a lease was never taken: {range:?}, {access:?}");
+        for part in [range.start..at, at..range.end] {
+            match self.of(access).get_mut(&part) {
+                Some(entry) => entry.holders += 1,
+                None => self.of(access).insert(part),
+            }
+        }
+        // Both may yet join what has been written.
+        let side = self.side(access);
+        let coming = side.into.entries.len();
+        side.out.entries.reserve(coming);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }

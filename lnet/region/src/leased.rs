@@ -63,6 +63,15 @@ impl Leased {
         (!first.shared && pieces.next().is_none()).then_some(first)
     }
 
+    /// Keeps the first `at` bytes and gives the others away.
+    fn split_off(&mut self, at: usize) -> Leased {
+        let middle = self.range.start + at.min(self.range.len());
+        self.vec.split(self.range.clone(), middle, self.access);
+        let rest = middle..self.range.end;
+        self.range.end = middle;
+        Leased { vec: self.vec.clone(), range: rest, access: self.access }
+    }
+
     fn downgrade(&mut self) {
         for (region, part) in self.vec.parts(self.range.clone()) {
             region.downgrade(part, self.access);
@@ -166,6 +175,11 @@ impl ReadVec {
         parts.extend(self.0.pieces(skip).take(limit).map(part));
     }
 
+    /// Makes the lease two, atomically: this one keeps the first `at` bytes, or all if there are fewer.
+    pub fn split_off(&mut self, at: usize) -> ReadVec {
+        ReadVec(self.0.split_off(at))
+    }
+
     /// Copies bytes from `skip` on into `target`; gives how many.
     pub fn copy_to(&self, skip: usize, target: &mut [u8]) -> usize {
         let mut done = 0;
@@ -253,6 +267,25 @@ impl WriteVec {
                 unsafe { rest.store(&bytes[..FILL_BYTES.min(rest.length)]) };
             }
         }
+    }
+
+    /// Makes the lease two, atomically: this one keeps the first `at` bytes, or all if there are fewer. So a message that
+    /// has arrived can be lent while others are still to come behind it.
+    ///
+    /// ```
+    /// use lnet_region::{IoVec, Region};
+    ///
+    /// let buffer = IoVec::whole(Region::heap(4096)?);
+    /// let mut message = buffer.incoming(0..4096)?;
+    /// let to_come = message.split_off(100);
+    /// drop(message);
+    /// assert!(buffer.read(0..100).is_ok());
+    /// assert!(buffer.read(0..101).is_err());
+    /// assert_eq!(to_come.len(), 3996);
+    /// # Ok::<(), lnet_region::RegionError>(())
+    /// ```
+    pub fn split_off(&mut self, at: usize) -> WriteVec {
+        WriteVec(self.0.split_off(at))
     }
 
     /// What has been written becomes a message to be read. Nobody can write to it in between, unless the lease is a

@@ -25,6 +25,9 @@
 //! them as a slice. Copies out of it end, stay within their range and give bytes that stood there at some moment,
 //! whatever the others do; who must trust what he reads copies it first and checks the copy.
 //!
+//! Two processes that exchange many buffers share one [`Arena`] instead of each region. Whoever gives his descriptors to
+//! processes that he does not trust puts what they could take away under the [`guard`].
+//!
 //! # Forked children
 //!
 //! A region belongs to the process that made it ([`Origin`]). A child that is forked can neither lease it nor look at the
@@ -52,6 +55,8 @@
 //! | --- | --- |
 //! | `region` | [`Region`]: memory, its leases, what LNDs keep with it |
 //! | `memory` | where the bytes come from: the heap, the program, the system, sealed memfds |
+//! | `arena` | [`Arena`]: many regions in one piece of shared memory |
+//! | [`guard`] | faults in memory that others can take away |
 //! | `lease` | who does what with which range |
 //! | `iovec` | [`Fragment`] and [`IoVec`] |
 //! | `leased` | [`ReadVec`] and [`WriteVec`] |
@@ -60,7 +65,9 @@
 //! | `origin` | [`Origin`]: which process made something |
 //! | `error` | [`RegionError`] |
 
+mod arena;
 mod error;
+pub mod guard;
 mod io;
 mod iovec;
 mod lease;
@@ -70,10 +77,11 @@ mod origin;
 mod region;
 mod shared;
 
+pub use arena::Arena;
 pub use error::RegionError;
 pub use io::{Part, PartMut, receive, send};
 pub use iovec::{Fragment, IoVec, MAX_FRAGMENTS};
 pub use leased::{ReadVec, WriteVec, copy};
 pub use memory::MAX_REGION_BYTES;
 pub use origin::Origin;
-pub use region::{LND_SLOTS, LndSlot, Pages, Region, Registration};
+pub use region::{LND_SLOTS, LndSlot, Pages, Region, Registration, WeakRegion};

@@ -9,10 +9,14 @@ use std::ptr::NonNull;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::libc;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::fstat;
-use nix::unistd::ftruncate;
+use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
+use nix::unistd::{SysconfVar, ftruncate, sysconf};
 
+use crate::arena::ArenaPiece;
+use crate::guard::{self, Watched};
 use crate::{Origin, RegionError};
 
 /// The largest region: far above any buffer pool, far below what would overflow an offset computation.
@@ -51,6 +55,8 @@ enum Source {
     Pages { map: ManuallyDrop<MmapRaw> },
     /// A file in memory.
     File { map: ManuallyDrop<MmapRaw>, fd: OwnedFd },
+    /// An arena.
+    Piece(ArenaPiece),
 }
 
 // SAFETY: either kind owns its memory, and nothing in it belongs to a thread. How the bytes are shared is up to the
@@ -107,8 +113,7 @@ impl Memory {
         };
         let system = |errno| RegionError::System { bytes, errno };
         let length = bytes.next_multiple_of(granule);
-        let fd = memfd_create(NAME, flags | MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
-            .map_err(system)?;
+        let fd = new_memfd(flags).map_err(system)?;
         // At most MAX_REGION_BYTES and a huge page.
         ftruncate(&fd, length as i64).map_err(system)?;
         fcntl(&fd, FcntlArg::F_ADD_SEALS(SEALS)).map_err(system)?;
@@ -130,7 +135,12 @@ impl Memory {
         Ok((Memory::map(fd, length)?, length))
     }
 
-    fn map(fd: OwnedFd, length: usize) -> Result<Memory, RegionError> {
+    /// The memory of a region of an arena.
+    pub(crate) fn piece(piece: ArenaPiece) -> Memory {
+        Memory::of(Source::Piece(piece))
+    }
+
+    pub(crate) fn map(fd: OwnedFd, length: usize) -> Result<Memory, RegionError> {
         let map = MmapOptions::new().len(length).map_raw(&fd).map_err(|error| refused(length, &error))?;
         Ok(Memory::of(Source::File { map: not_for_children(map, length)?, fd }))
     }
@@ -149,6 +159,7 @@ impl Memory {
         match &self.source {
             Source::Heap { base, .. } | Source::Vector { base, .. } => base.as_ptr(),
             Source::Pages { map } | Source::File { map, .. } => map.as_mut_ptr(),
+            Source::Piece(piece) => piece.base(),
         }
     }
 
@@ -157,6 +168,24 @@ impl Memory {
             Source::File { fd, .. } => Some(fd.as_fd()),
             _ => None,
         }
+    }
+
+    pub(crate) fn arena_piece(&self) -> Option<&ArenaPiece> {
+        match &self.source {
+            Source::Piece(piece) => Some(piece),
+            _ => None,
+        }
+    }
+
+    /// Heals faults in memory that others may take away; `None` for any other.
+    ///
+    /// # Safety
+    /// The memory outlives the result, and no byte of it is ever seen as a slice from now on.
+    pub(crate) unsafe fn watch(&self) -> Option<Watched> {
+        let Source::File { map, fd } = &self.source else { return None };
+        // SAFETY: the mapping is as long as it says, this one's alone, and begins at a page. The caller vouches for the
+        // rest.
+        Some(unsafe { guard::watch(map.as_ptr(), map.len(), page_bytes(fd)) })
     }
 }
 
@@ -173,7 +202,8 @@ impl Drop for Memory {
             // SAFETY: it is unmapped here only. In a forked child it never was mapped, and something else may stand in its
             // place.
             Source::Pages { map } | Source::File { map, .. } if is_here => unsafe { ManuallyDrop::drop(map) },
-            Source::Pages { .. } | Source::File { .. } => {}
+            Source::Piece(piece) if is_here => piece.give_back(),
+            Source::Pages { .. } | Source::File { .. } | Source::Piece(_) => {}
         }
     }
 }
@@ -184,7 +214,29 @@ fn not_for_children(map: MmapRaw, bytes: usize) -> Result<ManuallyDrop<MmapRaw>,
     Ok(ManuallyDrop::new(map))
 }
 
-fn check_length(bytes: usize) -> Result<(), RegionError> {
+/// A file in memory that can be sealed, and never be executed where the system knows of that (since Linux 6.3).
+fn new_memfd(flags: MFdFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    match memfd_create(NAME, flags | MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL)) {
+        Err(Errno::EINVAL) => memfd_create(NAME, flags),
+        made => made,
+    }
+}
+
+/// The pages that such a file consists of.
+fn page_bytes(fd: &OwnedFd) -> usize {
+    match fstatfs(fd) {
+        Ok(stat) if stat.filesystem_type() == HUGETLBFS_MAGIC => stat.block_size() as usize,
+        _ => system_page_bytes(),
+    }
+}
+
+fn system_page_bytes() -> usize {
+    let known = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    known.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(PAGE_BYTES)
+}
+
+pub(crate) fn check_length(bytes: usize) -> Result<(), RegionError> {
     if bytes == 0 || bytes > MAX_REGION_BYTES { Err(too_long(bytes)) } else { Ok(()) }
 }
 

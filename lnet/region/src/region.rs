@@ -4,11 +4,13 @@ use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use static_assertions::assert_impl_all;
 
+use crate::arena::ArenaPiece;
+use crate::guard::Watched;
 use crate::lease::{Access, Leases};
 use crate::memory::Memory;
 use crate::{Origin, RegionError};
@@ -67,7 +69,13 @@ pub type Registration = Box<dyn Any + Send + Sync>;
 #[derive(Clone)]
 pub struct Region(Arc<Inner>);
 
+/// Tells whether a region is still there, without keeping it.
+#[derive(Clone)]
+pub struct WeakRegion(Weak<Inner>);
+
 struct Inner {
+    /// Ends before the memory does.
+    watched: OnceLock<Option<Watched>>,
     memory: Memory,
     length: usize,
     /// Whether other processes may write to the memory. It is set behind the lock of the leases and only while there is
@@ -127,10 +135,10 @@ impl Region {
     /// The region again, if it was not, or if anybody else has it: a buffer, a message, an operation in flight.
     pub fn into_vec(self) -> Result<Vec<u8>, Region> {
         let inner = Arc::try_unwrap(self.0).map_err(Region)?;
-        let Inner { memory, length, shared, leases, registrations } = inner;
-        memory
-            .into_vector()
-            .map_err(|memory| Region(Arc::new(Inner { memory, length, shared, leases, registrations })))
+        let Inner { watched, memory, length, shared, leases, registrations } = inner;
+        memory.into_vector().map_err(|memory| {
+            Region(Arc::new(Inner { watched, memory, length, shared, leases, registrations }))
+        })
     }
 
     /// Zeroed memory of `bytes` bytes that can be shared with other processes; private for now. Its size is sealed, so
@@ -161,9 +169,14 @@ impl Region {
         Ok(Region::over(memory, length, true))
     }
 
-    fn over(memory: Memory, length: usize, shared: bool) -> Region {
+    pub(crate) fn of_arena(memory: Memory, length: usize) -> Region {
+        Region::over(memory, length, false)
+    }
+
+    pub(crate) fn over(memory: Memory, length: usize, shared: bool) -> Region {
         let registrations = Registrations { slots: Default::default(), origin: *memory.origin() };
         Region(Arc::new(Inner {
+            watched: OnceLock::new(),
             memory,
             length,
             shared: AtomicBool::new(shared),
@@ -176,7 +189,7 @@ impl Region {
     /// for good.
     ///
     /// # Errors
-    /// [`RegionError::NotShareable`] for memory on the heap; [`RegionError::InUse`] while anybody holds a lease, whose
+    /// [`RegionError::NotShareable`] for memory on the heap or of an [arena](crate::Arena); [`RegionError::InUse`] while anybody holds a lease, whose
     /// bytes could then be seen as a slice; [`RegionError::Forked`].
     pub fn share(&self) -> Result<BorrowedFd<'_>, RegionError> {
         self.origin().check()?;
@@ -193,6 +206,26 @@ impl Region {
     pub fn is_shared(&self) -> bool {
         // Who holds a lease has taken the lock since it was set, if it was.
         self.0.shared.load(Relaxed)
+    }
+
+    /// From now on a fault in the memory is healed ([`crate::guard`]), which others can cause who have its descriptor. For
+    /// memory that is shared already: with private memory, or that of a forked child's parent, it does nothing.
+    pub fn watch(&self) {
+        if self.origin().is_here() && self.is_shared() {
+            // SAFETY: it is shared for good, so that there is no slice. The memory outlives what is kept beside it.
+            self.0.watched.get_or_init(|| unsafe { self.0.memory.watch() });
+        }
+    }
+
+    /// Whether a fault has been healed: then some of the bytes have become zeros, and those that others see are no longer
+    /// these.
+    pub fn has_faulted(&self) -> bool {
+        self.0.watched.get().and_then(Option::as_ref).is_some_and(Watched::has_faulted)
+    }
+
+    /// What tells when the region is gone.
+    pub fn weak(&self) -> WeakRegion {
+        WeakRegion(Arc::downgrade(&self.0))
     }
 
     /// Bytes in the region; never 0.
@@ -264,6 +297,17 @@ impl Region {
         }
     }
 
+    /// One lease becomes two at once: that of the bytes below `at`, and that of the rest.
+    pub(crate) fn split(&self, range: Range<usize>, at: usize, access: Access) {
+        if self.origin().is_here() {
+            self.0.leases.lock().split(range, at, access);
+        }
+    }
+
+    pub(crate) fn arena_piece(&self) -> Option<&ArenaPiece> {
+        self.0.memory.arena_piece()
+    }
+
     pub(crate) fn downgrade(&self, range: Range<usize>, access: Access) {
         if self.origin().is_here() {
             self.0.leases.lock().downgrade(range, access);
@@ -284,7 +328,22 @@ impl fmt::Debug for Region {
     }
 }
 
+impl WeakRegion {
+    /// Whether the last clone of the region has been dropped: no buffer, message or operation in flight has its memory
+    /// any more.
+    pub fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+}
+
+impl fmt::Debug for WeakRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WeakRegion({})", if self.is_gone() { "gone" } else { "there" })
+    }
+}
+
 assert_impl_all!(Region: Send, Sync);
+assert_impl_all!(WeakRegion: Send, Sync);
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,147 @@
+//! Many regions in one piece of memory that another process has mapped as well.
+
+mod free;
+
+use std::fmt;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use parking_lot::Mutex;
+use static_assertions::assert_impl_all;
+
+use self::free::FreeRanges;
+use crate::memory::{Memory, check_length};
+use crate::{Fragment, Origin, Region, RegionError};
+
+/// Memory out of which regions are allocated: mapped once, known to the other process by one descriptor, and registered
+/// with a device at once. Clones are the same arena, which stays mapped as long as any clone or region lives.
+///
+/// A region of an arena is private memory ([`Region::is_shared`] is false): its leases give slices, and are its own. It
+/// cannot be shared by itself, and goes back to the arena when its last clone is dropped.
+///
+/// Less than a page takes multiples of 64 bytes, so that no two regions meet in one line of a processor's cache. More
+/// takes whole pages, and begins at one. The smallest range with room is taken; neighbours that are free become one.
+///
+/// ```
+/// use lnet_region::{Arena, Fragment, IoVec, Pages, Region};
+///
+/// let memory = Region::memfd(1 << 20, Pages::Normal)?;
+/// let descriptor = memory.share()?.try_clone_to_owned().expect("there are descriptors left");
+/// // SAFETY: nobody writes to the memory by `memory`.
+/// let arena = unsafe { Arena::trusted(descriptor)? };
+/// let region = arena.allocate(5000)?;
+/// assert_eq!((region.len(), arena.free_bytes()), (5000, arena.len() - 8192));
+///
+/// let buffer = IoVec::whole(region.clone());
+/// assert_eq!(buffer.read(0..5)?.as_slice(), Some(&[0; 5][..]));
+/// assert_eq!(arena.place(&Fragment::new(region, 100, 1)?), Some(100));
+///
+/// drop(buffer);
+/// assert!(arena.is_unused());
+/// # Ok::<(), lnet_region::RegionError>(())
+/// ```
+#[derive(Clone)]
+pub struct Arena(Arc<Inner>);
+
+struct Inner {
+    memory: Memory,
+    length: usize,
+    free: Mutex<FreeRanges>,
+}
+
+impl Arena {
+    /// An arena over the memory behind a descriptor that another process gave: zeros, of fixed size.
+    ///
+    /// # Errors
+    /// As [`Region::attach`].
+    ///
+    /// # Safety
+    /// Whoever else has the memory mapped writes only to bytes on which this process holds a transport's lease to receive
+    /// ([`crate::IoVec::incoming`]) all the while. All else of it is this process's to show as slices.
+    pub unsafe fn trusted(fd: OwnedFd) -> Result<Arena, RegionError> {
+        let (memory, length) = Memory::attach(fd)?;
+        Ok(Arena(Arc::new(Inner { memory, length, free: Mutex::new(FreeRanges::new(length)) })))
+    }
+
+    /// A region of zeros. Where it lies is [`Arena::place`]'s to tell.
+    ///
+    /// # Errors
+    /// [`RegionError::Length`] as for [`Region::heap`], [`RegionError::System`] with ENOMEM if no free range is as long,
+    /// [`RegionError::Forked`].
+    pub fn allocate(&self, bytes: usize) -> Result<Region, RegionError> {
+        // Before the lock, which a thread may have held when this process was forked.
+        self.0.memory.origin().check()?;
+        check_length(bytes)?;
+        let taken = self.0.free.lock().take(bytes);
+        let taken = taken.ok_or(RegionError::System { bytes, errno: Errno::ENOMEM })?;
+        let piece = ArenaPiece { arena: self.clone(), start: taken.start, bytes };
+        // SAFETY: the range lies within the arena, and is this piece's alone: nobody has a lease on it yet. Bytes beyond
+        // `used` are zeros as the system gave them.
+        unsafe { piece.base().write_bytes(0, taken.used) };
+        Ok(Region::of_arena(Memory::piece(piece), bytes))
+    }
+
+    /// Bytes in the arena, used or free.
+    #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
+    pub fn len(&self) -> usize {
+        self.0.length
+    }
+
+    /// Bytes that are in no region, though not in one piece perhaps; 0 in a forked child.
+    pub fn free_bytes(&self) -> usize {
+        if self.origin().is_here() { self.0.free.lock().bytes() } else { 0 }
+    }
+
+    /// Whether no region of it is left; false in a forked child.
+    pub fn is_unused(&self) -> bool {
+        self.free_bytes() == self.len()
+    }
+
+    /// The descriptor of the memory.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.memory.fd().expect("an arena is made of a descriptor")
+    }
+
+    /// The process whose arena it is.
+    pub fn origin(&self) -> &Origin {
+        self.0.memory.origin()
+    }
+
+    /// Where the fragment's first byte lies, counted from the arena's; `None` for memory that is not of this arena.
+    pub fn place(&self, fragment: &Fragment) -> Option<u64> {
+        let piece = fragment.region().arena_piece().filter(|piece| piece.arena.same(self))?;
+        Some((piece.start + fragment.offset()) as u64)
+    }
+
+    /// Whether both are one arena.
+    pub fn same(&self, other: &Arena) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Arena({} bytes)", self.len())
+    }
+}
+
+assert_impl_all!(Arena: Send, Sync);
+
+/// The memory of one region of an arena. Its drop is [`ArenaPiece::give_back`], and up to the memory that it is.
+pub(crate) struct ArenaPiece {
+    arena: Arena,
+    start: usize,
+    bytes: usize,
+}
+
+impl ArenaPiece {
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.arena.0.memory.base().wrapping_add(self.start)
+    }
+
+    /// In the process whose arena it is, and once.
+    pub(crate) fn give_back(&self) {
+        self.arena.0.free.lock().give_back(self.start, self.bytes);
+    }
+}

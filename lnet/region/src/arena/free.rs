@@ -1,0 +1,213 @@
+//! Which bytes of an arena are free.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A line of a processor's cache. What is shorter takes a multiple of it,
+const GRANULE_BYTES: usize = 64;
+
+/// unless that were a page: such and longer ones begin at a page and take whole ones, for a device counts in them.
+const PAGE_BYTES: usize = 4096;
+
+/// The free ranges of so many bytes, none of which touches another. There are never more than granules, nor than one
+/// more than regions.
+#[derive(Debug)]
+pub(super) struct FreeRanges {
+    /// First byte and length.
+    by_start: BTreeMap<usize, usize>,
+    /// Length and first byte.
+    by_length: BTreeSet<(usize, usize)>,
+    /// Bytes of the whole pages in it, and first byte; for ranges that hold any.
+    by_pages: BTreeSet<(usize, usize)>,
+    bytes: usize,
+    /// From here on nothing was ever taken.
+    untouched: usize,
+}
+
+/// A range that has been taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// Its first byte.
+    pub(super) start: usize,
+    /// How many of the bytes that were asked for somebody may have used before.
+    pub(super) used: usize,
+}
+
+impl FreeRanges {
+    pub(super) fn new(bytes: usize) -> FreeRanges {
+        let mut free = FreeRanges {
+            by_start: BTreeMap::new(),
+            by_length: BTreeSet::new(),
+            by_pages: BTreeSet::new(),
+            bytes: 0,
+            untouched: 0,
+        };
+        free.enter(0, bytes);
+        free
+    }
+
+    /// All free bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes of the free range that has the least room to spare. `None` if none has.
+    pub(super) fn take(&mut self, bytes: usize) -> Option<Taken> {
+        let need = rounded(bytes);
+        let ranges = if need < PAGE_BYTES { &self.by_length } else { &self.by_pages };
+        let &(_, free_start) = ranges.range((need, 0)..).next()?;
+        let free_length = self.by_start[&free_start];
+        self.leave(free_start, free_length);
+        let start = free_start.next_multiple_of(alignment(need));
+        let (end, free_end) = (start + need, free_start + free_length);
+        self.enter(free_start, start - free_start);
+        self.enter(end, free_end - end);
+        let used = self.untouched.saturating_sub(start).min(bytes);
+        self.untouched = self.untouched.max(end);
+        Some(Taken { start, used })
+    }
+
+    /// Frees what was taken by the same number of bytes.
+    pub(super) fn give_back(&mut self, start: usize, bytes: usize) {
+        let (mut start, mut length) = (start, rounded(bytes));
+        if let Some((&before, &bytes)) = self.by_start.range(..start).next_back()
+            && before + bytes == start
+        {
+            self.leave(before, bytes);
+            (start, length) = (before, bytes + length);
+        }
+        if let Some(&bytes) = self.by_start.get(&(start + length)) {
+            self.leave(start + length, bytes);
+            length += bytes;
+        }
+        self.enter(start, length);
+    }
+
+    fn enter(&mut self, start: usize, length: usize) {
+        if length > 0 {
+            self.by_start.insert(start, length);
+            self.by_length.insert((length, start));
+            self.by_pages.extend(whole_pages(start, length).map(|pages| (pages, start)));
+            self.bytes += length;
+        }
+    }
+
+    fn leave(&mut self, start: usize, length: usize) {
+        self.by_start.remove(&start);
+        self.by_length.remove(&(length, start));
+        if let Some(pages) = whole_pages(start, length) {
+            self.by_pages.remove(&(pages, start));
+        }
+        self.bytes -= length;
+    }
+}
+
+/// The bytes of the whole pages in a range, if there are any.
+fn whole_pages(start: usize, length: usize) -> Option<usize> {
+    let end = (start + length) / PAGE_BYTES * PAGE_BYTES;
+    end.checked_sub(start.next_multiple_of(PAGE_BYTES)).filter(|bytes| *bytes > 0)
+}
+
+/// The bytes that so many take.
+fn rounded(bytes: usize) -> usize {
+    bytes.next_multiple_of(alignment(bytes))
+}
+
+fn alignment(bytes: usize) -> usize {
+    // What would be a page when rounded is one.
+    if bytes <= PAGE_BYTES - GRANULE_BYTES { GRANULE_BYTES } else { PAGE_BYTES }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Take(usize),
+        GiveBack(usize),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let bytes = prop_oneof![4 => 1usize..300, 2 => 3900usize..4200, 1 => 1usize..30_000];
+        let step = prop_oneof![3 => bytes.prop_map(Step::Take), 2 => any::<usize>().prop_map(Step::GiveBack)];
+        prop::collection::vec(step, 1..200)
+    }
+
+    /// The plain model: for each granule, whether it is taken, and whether it ever was.
+    struct Model {
+        taken: Vec<bool>,
+        used: Vec<bool>,
+    }
+
+    impl Model {
+        fn new(bytes: usize) -> Model {
+            let granules = bytes / GRANULE_BYTES;
+            Model { taken: vec![false; granules], used: vec![false; granules] }
+        }
+
+        /// The granules of the free range from here on that so many bytes could use, aligned as they must be.
+        fn room(&self, granule: usize, bytes: usize) -> usize {
+            let length = self.taken[granule..].iter().take_while(|taken| !**taken).count();
+            let align = alignment(bytes) / GRANULE_BYTES;
+            let first = granule.next_multiple_of(align);
+            ((granule + length) / align * align).saturating_sub(first)
+        }
+
+        /// The first granules of the free ranges.
+        fn ranges(&self) -> impl Iterator<Item = usize> {
+            let is_first = |&at: &usize| !self.taken[at] && (at == 0 || self.taken[at - 1]);
+            (0..self.taken.len()).filter(is_first)
+        }
+
+        /// The least room that is enough.
+        fn best(&self, bytes: usize) -> Option<usize> {
+            let need = rounded(bytes) / GRANULE_BYTES;
+            self.ranges().map(|at| self.room(at, bytes)).filter(|room| *room >= need).min()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_agree_with_a_granule_by_granule_model(pages in 1usize..12, steps in steps()) {
+            let total = pages * PAGE_BYTES;
+            let (mut free, mut model) = (FreeRanges::new(total), Model::new(total));
+            let mut held: Vec<(usize, usize)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Take(bytes) => {
+                        let best = model.best(bytes);
+                        let taken = free.take(bytes);
+                        prop_assert_eq!(taken.is_some(), best.is_some(), "{} bytes", bytes);
+                        let Some(Taken { start, used }) = taken else { continue };
+                        prop_assert_eq!(start % alignment(bytes), 0);
+                        let range = start / GRANULE_BYTES..(start + rounded(bytes)) / GRANULE_BYTES;
+                        let around = model.ranges().take_while(|&at| at <= range.start).last();
+                        prop_assert_eq!(around.map(|at| model.room(at, bytes)), best);
+                        prop_assert!(model.taken[range.clone()].iter().all(|taken| !taken));
+                        let first_unused = start + used.next_multiple_of(GRANULE_BYTES);
+                        let rest = first_unused / GRANULE_BYTES..(start + bytes).div_ceil(GRANULE_BYTES);
+                        prop_assert!(model.used[rest].iter().all(|used| !used), "all that was used is told");
+                        model.taken[range.clone()].fill(true);
+                        model.used[range].fill(true);
+                        held.push((start, bytes));
+                    }
+                    Step::GiveBack(which) if !held.is_empty() => {
+                        let (start, bytes) = held.swap_remove(which % held.len());
+                        free.give_back(start, bytes);
+                        model.taken[start / GRANULE_BYTES..(start + rounded(bytes)) / GRANULE_BYTES].fill(false);
+                    }
+                    Step::GiveBack(_) => {}
+                }
+                let there = model.taken.iter().filter(|taken| !**taken).count() * GRANULE_BYTES;
+                prop_assert_eq!(free.bytes(), there);
+                prop_assert_eq!(free.by_start.len(), free.by_length.len());
+            }
+            for (start, bytes) in held {
+                free.give_back(start, bytes);
+            }
+            prop_assert_eq!(free.by_start.into_iter().collect::<Vec<_>>(), [(0, total)]);
+        }
+    }
+}

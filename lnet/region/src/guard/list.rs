@@ -1,0 +1,130 @@
+//! The watched ranges, as a signal handler can look at them: without a lock, and without anything that is ever freed.
+
+use std::ops::Range;
+use std::ptr::null_mut;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, fence};
+
+use parking_lot::Mutex;
+
+/// The newest node. Nodes are put in front and never taken out, so that there are as many as ranges were ever watched at
+/// a time.
+static FIRST: AtomicPtr<Node> = AtomicPtr::new(null_mut());
+
+/// Nodes that watch nothing.
+static SPARE: Mutex<Vec<&'static Node>> = Mutex::new(Vec::new());
+
+/// A watched range, or none.
+///
+/// Whoever faults in a range has it mapped, so that it is neither entered nor left meanwhile: its node stands still. All
+/// other nodes may change while they are looked at, which `version` tells: it is odd during a change, and higher after it.
+#[derive(Debug)]
+pub(super) struct Node {
+    version: AtomicUsize,
+    start: AtomicUsize,
+    /// 0 where nothing is watched.
+    length: AtomicUsize,
+    page_bytes: AtomicUsize,
+    faulted: AtomicBool,
+    /// Never changes.
+    next: *mut Node,
+}
+
+// SAFETY: `next` is null or a node that lives for ever, and is only read.
+unsafe impl Sync for Node {}
+// SAFETY: as above.
+unsafe impl Send for Node {}
+
+/// What a node says at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Watch {
+    pub(super) node: &'static Node,
+    pub(super) start: usize,
+    pub(super) length: usize,
+    pub(super) page_bytes: usize,
+}
+
+/// Enters a range.
+pub(super) fn enter(range: Range<usize>, page_bytes: usize) -> &'static Node {
+    let spare = SPARE.lock().pop();
+    let node = spare.unwrap_or_else(new_node);
+    node.set(range, page_bytes);
+    node
+}
+
+/// Forgets a range that was entered.
+pub(super) fn leave(node: &'static Node) {
+    node.set(0..0, 0);
+    SPARE.lock().push(node);
+}
+
+/// All that is watched by nodes that stand still. Safe in a signal handler.
+pub(super) fn all() -> impl Iterator<Item = Watch> {
+    // SYNC guard.first: nodes are whole before they can be found.
+    let first = FIRST.load(Acquire);
+    // SAFETY: a node is never freed, nor is a reference to it mutable.
+    let nodes = std::iter::successors(unsafe { first.as_ref() }, |node| unsafe { node.next.as_ref() });
+    nodes.filter_map(Node::watch)
+}
+
+fn new_node() -> &'static Node {
+    let node = Box::leak(Box::new(Node {
+        version: AtomicUsize::new(0),
+        start: AtomicUsize::new(0),
+        length: AtomicUsize::new(0),
+        page_bytes: AtomicUsize::new(0),
+        faulted: AtomicBool::new(false),
+        next: FIRST.load(Relaxed),
+    }));
+    // SYNC guard.first: nodes are whole before they can be found.
+    while let Err(first) = FIRST.compare_exchange_weak(node.next, node, Release, Relaxed) {
+        node.next = first;
+    }
+    node
+}
+
+impl Node {
+    /// Only whoever has the node to himself calls it: who takes it from the spare ones, or gives it back.
+    fn set(&self, range: Range<usize>, page_bytes: usize) {
+        let version = self.version.load(Relaxed);
+        self.version.store(version.wrapping_add(1), Relaxed);
+        // SYNC guard.version: whoever sees one of the words below sees the odd version, or a later one.
+        fence(Release);
+        self.start.store(range.start, Relaxed);
+        self.length.store(range.len(), Relaxed);
+        self.page_bytes.store(page_bytes, Relaxed);
+        self.faulted.store(false, Relaxed);
+        // SYNC guard.version: whoever sees this version sees the words.
+        self.version.store(version.wrapping_add(2), Release);
+    }
+
+    /// What is watched, if anything is, and it is not being changed.
+    fn watch(&'static self) -> Option<Watch> {
+        // SYNC guard.version
+        let version = self.version.load(Acquire);
+        let watch = Watch {
+            node: self,
+            start: self.start.load(Relaxed),
+            length: self.length.load(Relaxed),
+            page_bytes: self.page_bytes.load(Relaxed),
+        };
+        // SYNC guard.version
+        fence(Acquire);
+        let stood_still = version.is_multiple_of(2) && self.version.load(Relaxed) == version;
+        (stood_still && watch.length > 0).then_some(watch)
+    }
+
+    pub(super) fn has_faulted(&self) -> bool {
+        self.faulted.load(Acquire)
+    }
+
+    pub(super) fn mark_faulted(&self) {
+        self.faulted.store(true, Release);
+    }
+}
+
+impl Watch {
+    pub(super) fn contains(&self, address: usize) -> bool {
+        (self.start..self.start + self.length).contains(&address)
+    }
+}
