@@ -1,0 +1,10 @@
+//! Every message there and back, cut short, with any field wrong, and against the bytes of the document.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod any;
+mod document;
+mod entries;
+mod fields;
+mod known;
+mod packets;
