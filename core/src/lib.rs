@@ -30,7 +30,9 @@
 //! | `event` | [`BufferEvent`], the 88 bytes in which a completion travels |
 //! | `address` | [`Address`], [`StartAddress`], [`TmId`] and their text |
 //! | `bits` | match bits and header data: a transfer machine id over 52 bits |
+//! | `counters` | [`Sequential`], [`Random`]: match bits for passive buffers |
 //! | `descriptor` | [`Descriptor`], the 48 or 56 bytes by which a passive buffer is made known to its peer |
+//! | `fit` | [`Fitted`]: an operation whose numbers fit its buffer |
 //! | `queue` | [`Queue`], the six kinds of operations |
 //! | `limits` | [`Limits`] |
 //! | `error` | [`CoreError`] |
@@ -39,9 +41,11 @@
 
 mod address;
 mod bits;
+mod counters;
 mod descriptor;
 mod error;
 mod event;
+mod fit;
 mod interface;
 mod limits;
 mod operation;
@@ -50,9 +54,11 @@ mod queue;
 
 pub use address::{ADDRESS_TEXT_MAX, Address, StartAddress, TmId};
 pub use bits::{HdrData, MatchCounter, match_bits, split_match_bits};
+pub use counters::{Random, RandomNumber, Sequential};
 pub use descriptor::{Descriptor, DescriptorForm, PassiveBuffer};
 pub use error::CoreError;
 pub use event::{BufferEvent, EventFlags};
+pub use fit::{Fitted, Remote, usable_portal};
 pub use interface::{Core, CoreTm};
 pub use limits::Limits;
 pub use operation::{BufferHandle, Operation, OperationKind, Submitted};

@@ -1,5 +1,7 @@
 //! What a buffer may be at most.
 
+use crate::{CoreError, IoVec, RegionError};
+
 /// The limits of a domain (motr-transport 12). They are the same for every transport today; a client asks its domain all
 /// the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +33,29 @@ impl Limits {
         // A terabyte of buffers of 1 MiB each.
         buffers_max: 1 << 20,
     };
+
+    /// Whether memory may be a buffer (MT-228).
+    ///
+    /// # Errors
+    /// EINVAL for no bytes, EFBIG for too many, for a segment that is too long, and for too many segments.
+    pub fn check(&self, memory: &IoVec) -> Result<(), CoreError> {
+        let limit = self.buffer_bytes_max;
+        if memory.is_empty() {
+            return Err(CoreError::Range { field: "length of a buffer", value: 0, limit: limit as u64 });
+        }
+        if memory.len() > limit {
+            return Err(CoreError::TooLong { object: "buffer", bytes: memory.len(), limit });
+        }
+        let (fragments, max) = (memory.fragments().len(), self.segments_max);
+        if fragments > max {
+            return Err(RegionError::Fragments { fragments, max }.into());
+        }
+        let limit = self.segment_bytes_max;
+        match memory.fragments().iter().map(|fragment| fragment.len()).find(|&bytes| bytes > limit) {
+            Some(bytes) => Err(CoreError::TooLong { object: "segment of a buffer", bytes, limit }),
+            None => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]

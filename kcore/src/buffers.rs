@@ -88,7 +88,7 @@ struct Slot {
 impl Buffers {
     /// Registers memory: checks its shape, and gives it a handle.
     pub(crate) fn register(&self, memory: &IoVec, limits: &Limits) -> Result<BufferHandle, CoreError> {
-        check_shape(memory, limits)?;
+        limits.check(memory)?;
         let mut table = self.table.lock();
         let index = match table.free.pop() {
             Some(index) => index,
@@ -128,21 +128,6 @@ impl Buffers {
         drop(table);
         drop(memory);
         Ok(())
-    }
-}
-
-fn check_shape(memory: &IoVec, limits: &Limits) -> Result<(), CoreError> {
-    let limit = limits.buffer_bytes_max;
-    if memory.is_empty() {
-        return Err(CoreError::Range { field: "length of a buffer", value: 0, limit: limit as u64 });
-    }
-    if memory.len() > limit {
-        return Err(CoreError::TooLong { object: "buffer", bytes: memory.len(), limit });
-    }
-    let limit = limits.segment_bytes_max;
-    match memory.fragments().iter().map(|fragment| fragment.len()).find(|&bytes| bytes > limit) {
-        Some(bytes) => Err(CoreError::TooLong { object: "segment of a buffer", bytes, limit }),
-        None => Ok(()),
     }
 }
 

@@ -7,16 +7,14 @@ use lnet_nid::{Nid, ProcessId};
 use lnet_region::IoVec;
 use nlx_bev_cqueue::{Halves, Heap};
 use nlx_core::{
-    Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Limits, MatchCounters, StartAddress,
-    TmOptions,
+    Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Limits, MatchCounters, Random, StartAddress,
+    TmOptions, usable_portal,
 };
 
 use crate::buffers::Buffers;
-use crate::counters::Random;
 use crate::machine::Machine;
 use crate::node::{self, Node};
 use crate::shared::{Shared, read};
-use crate::submit::usable_portal;
 use crate::sync::AtomicU64;
 
 /// The Core interface of an LNet node: a domain. A node can have several, each with buffers and transfer machines of its

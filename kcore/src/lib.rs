@@ -80,7 +80,6 @@
 //! | `remains` | what a transfer machine dropped in use leaves until LNet lets go |
 //! | `shared` | what a transfer machine shares with its event callback |
 //! | `flight` | operations in flight |
-//! | `counters` | match bits for passive buffers |
 //! | [`driver`] | the helper's side of the driver protocol |
 //! | `rules` | what each LNet event means for its operation |
 //! | `sync` | locks, atomics, and the rules by which threads agree |
@@ -89,7 +88,6 @@
 
 mod bell;
 mod buffers;
-mod counters;
 #[cfg(not(loom))]
 pub mod driver;
 mod flight;

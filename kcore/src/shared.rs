@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use lnet_api::{Drive, Errno, Event, EventHandler, EventKind, LNet, LNetError, MdHandle};
 use nlx_bev_cqueue::{Consumer, Error, Heap, Producer};
-use nlx_core::{Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Queue, TmId};
+use nlx_core::{
+    Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Queue, Random, Sequential, TmId,
+};
 
 use crate::buffers::Buffer;
-use crate::counters::{Random, Sequential};
 use crate::flight::{Flight, Op, OpKey};
 use crate::kcore::FaultCounters;
 use crate::notices::Notices;

@@ -6,8 +6,8 @@ use lnet_api::{
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_region::IoVec;
 use nlx_core::{
-    Address, CoreError, Descriptor, DescriptorForm, HdrData, Limits, MatchCounter, OperationKind,
-    PassiveBuffer, Queue, match_bits,
+    Address, CoreError, Descriptor, DescriptorForm, Fitted, HdrData, Limits, MatchCounter, OperationKind,
+    PassiveBuffer, Queue, match_bits, usable_portal,
 };
 
 use crate::kcore::transport_error;
@@ -45,47 +45,33 @@ impl Plan {
         own: &Address,
         limits: &Limits,
     ) -> Result<Plan, CoreError> {
-        let bytes = memory.len() as u64;
-        let cut = |length| {
-            check_range("length", length, bytes)?;
-            // Not more than the buffer has, as has just been checked.
-            memory.trimmed(length as usize).map_err(|_| CoreError::Range {
-                field: "length",
-                value: length,
-                limit: bytes,
-            })
-        };
-        let (memory, setup) = match *kind {
-            OperationKind::Receive { min_receive_size, max_messages } => {
-                check_range("min_receive_size", min_receive_size, bytes)?;
-                check_range("max_messages", max_messages.into(), limits.messages_max.into())?;
+        let Fitted { length, remote } = kind.fit(memory.len() as u64, limits)?;
+        let remote = remote.map(Remote::of);
+        let setup = match (kind, remote) {
+            (&OperationKind::Receive { min_receive_size, max_messages }, _) => {
                 let options = MdOptions::OP_PUT | MdOptions::MAX_SIZE;
                 // At most a buffer's length, which fits.
                 let max_size = min_receive_size as u32;
-                (memory.clone(), Setup::Attach { options, threshold: max_messages, max_size })
+                Setup::Attach { options, threshold: max_messages, max_size }
             }
-            OperationKind::PassiveReceive => {
-                (memory.clone(), Setup::Attach { options: MdOptions::OP_PUT, threshold: 1, max_size: 0 })
+            (OperationKind::PassiveSend { .. }, _) => {
+                Setup::Attach { options: MdOptions::OP_GET, threshold: 1, max_size: 0 }
             }
-            OperationKind::PassiveSend { length } => {
-                (cut(length)?, Setup::Attach { options: MdOptions::OP_GET, threshold: 1, max_size: 0 })
-            }
-            OperationKind::Send { length, to } => {
-                let remote = Remote::new(&to, match_bits(to.tmid, MatchCounter::UNSOLICITED))?;
+            (OperationKind::Send { .. }, Some(remote)) => {
                 let hdr_data = HdrData { tmid: own.tmid.get(), portal: own.portal }.encode();
-                (cut(length)?, Setup::Put { remote, hdr_data })
+                Setup::Put { remote, hdr_data }
             }
-            OperationKind::ActiveSend { descriptor, length } => {
-                let passive = descriptor.for_active_send(length)?;
-                let remote = Remote::new(&passive.address, passive.match_bits)?;
-                (cut(length)?, Setup::Put { remote, hdr_data: HdrData::NONE })
+            (OperationKind::ActiveSend { .. }, Some(remote)) => {
+                Setup::Put { remote, hdr_data: HdrData::NONE }
             }
-            OperationKind::ActiveReceive { descriptor } => {
-                let passive = descriptor.for_active_receive(bytes)?;
-                let remote = Remote::new(&passive.address, passive.match_bits)?;
-                (cut(passive.length)?, Setup::Get { remote })
+            (OperationKind::ActiveReceive { .. }, Some(remote)) => Setup::Get { remote },
+            // And those that name nobody, though they should: there are none.
+            (OperationKind::PassiveReceive, _) | (_, None) => {
+                Setup::Attach { options: MdOptions::OP_PUT, threshold: 1, max_size: 0 }
             }
         };
+        // Not more than the buffer has, as has just been checked.
+        let memory = memory.trimmed(length as usize)?;
         Ok(Plan { queue: kind.queue(), memory, setup })
     }
 
@@ -146,17 +132,8 @@ impl Plan {
 }
 
 impl Remote {
-    fn new(address: &Address, match_bits: MatchBits) -> Result<Remote, CoreError> {
-        let portal = usable_portal(address.portal)?;
-        Ok(Remote { target: ProcessId::new(address.nid, address.pid), portal, match_bits })
-    }
-}
-
-/// A portal that transfer machines may use: 1 to 63 (motr-transport 5.3).
-pub(crate) fn usable_portal(portal: u32) -> Result<Portal, CoreError> {
-    match Portal::new(portal) {
-        Ok(usable) if usable != Portal::RESERVED => Ok(usable),
-        _ => Err(CoreError::PortalRange { portal }),
+    fn of(nlx_core::Remote { address, portal, match_bits }: nlx_core::Remote) -> Remote {
+        Remote { target: ProcessId::new(address.nid, address.pid), portal, match_bits }
     }
 }
 
@@ -235,8 +212,4 @@ fn unbind_on_error(
         Err(error) if shared.abandon(entered.key, md) => Err(transport_error(action)(error)),
         _ => Ok(()),
     }
-}
-
-fn check_range(field: &'static str, value: u64, limit: u64) -> Result<(), CoreError> {
-    if (1..=limit).contains(&value) { Ok(()) } else { Err(CoreError::Range { field, value, limit }) }
 }

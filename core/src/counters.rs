@@ -1,10 +1,11 @@
-//! Match bits for passive buffers: values that no other operation in flight of the transfer machine has (S-409, K5).
+//! Match bits for passive buffers: values that no other operation in flight of the transfer machine has (S-409, K5). They are
+//! chosen where operations are submitted, whichever process that is.
 
 use std::num::NonZeroU32;
 
-use lnet_api::Errno;
-use nlx_core::{CoreError, Limits, MatchCounter};
 use parking_lot::Mutex;
+
+use crate::{CoreError, Errno, Limits, MatchCounter};
 
 /// Bits of a random counter that tell operations in flight apart; those above are random.
 const SLOT_BITS: u32 = 20;
@@ -17,7 +18,8 @@ const BATCH: usize = 64;
 
 /// The counter from 1 to 2⁵²−1 that wraps to 1. It costs the same however many buffers there are; only once in 2⁵² calls
 /// the values in use are gathered.
-pub(crate) struct Sequential {
+#[derive(Debug)]
+pub struct Sequential {
     next: MatchCounter,
     /// Those in use when the counter last began at 1 that are still ahead of it, the nearest last. Everything that came
     /// into use since then is behind it.
@@ -28,12 +30,13 @@ pub(crate) struct Sequential {
 
 impl Sequential {
     /// A counter from 1 to this value, which is far more than there are operations in flight.
-    pub(crate) const fn up_to(last: MatchCounter) -> Sequential {
+    #[must_use]
+    pub const fn up_to(last: MatchCounter) -> Sequential {
         Sequential { next: MatchCounter::FIRST, taken: Vec::new(), last }
     }
 
     /// The next value that is none of those in use.
-    pub(crate) fn next<I: Iterator<Item = MatchCounter>>(&mut self, in_use: impl Fn() -> I) -> MatchCounter {
+    pub fn next<I: Iterator<Item = MatchCounter>>(&mut self, in_use: impl Fn() -> I) -> MatchCounter {
         loop {
             if self.next == MatchCounter::FIRST {
                 self.taken.clear();
@@ -48,19 +51,20 @@ impl Sequential {
         }
     }
 
-    #[cfg(test)]
-    #[cfg(not(loom))]
-    pub(crate) fn set_next(&mut self, next: MatchCounter) {
+    /// Goes on from here.
+    pub fn set_next(&mut self, next: MatchCounter) {
         self.next = next;
     }
 }
 
 /// Unpredictable values: 32 bits of the system's generator above the slot of the operation in flight, which makes them
 /// unique without a look at the others.
-pub(crate) struct Random {
+#[derive(Debug)]
+pub struct Random {
     batch: Mutex<Batch>,
 }
 
+#[derive(Debug)]
 struct Batch {
     numbers: [u32; BATCH],
     left: usize,
@@ -68,12 +72,18 @@ struct Batch {
 
 impl Random {
     /// The first numbers are fetched at once: a system without a generator is found out at the start.
-    pub(crate) fn new() -> Result<Random, CoreError> {
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new() -> Result<Random, CoreError> {
         Ok(Random { batch: Mutex::new(Batch { numbers: fetch()?, left: BATCH }) })
     }
 
-    /// A number that nobody can predict. One call in [`BATCH`] costs a system call, and holds no lock meanwhile.
-    pub(crate) fn number(&self) -> Result<RandomNumber, CoreError> {
+    /// A number that nobody can predict. One call in 64 costs a system call, and holds no lock meanwhile.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn number(&self) -> Result<RandomNumber, CoreError> {
         loop {
             if let Some(number) = self.batch.lock().take() {
                 return Ok(number);
@@ -98,12 +108,13 @@ impl Batch {
 }
 
 /// The upper part of a random counter. Not 0, so that the counter of slot 0 is not either.
-#[derive(Clone, Copy)]
-pub(crate) struct RandomNumber(NonZeroU32);
+#[derive(Debug, Clone, Copy)]
+pub struct RandomNumber(NonZeroU32);
 
 impl RandomNumber {
-    /// The counter of the operation in this slot.
-    pub(crate) fn counter(self, slot: u32) -> MatchCounter {
+    /// The counter of the operation in this slot, which is below 2²⁰.
+    #[must_use]
+    pub fn counter(self, slot: u32) -> MatchCounter {
         debug_assert!(slot < 1 << SLOT_BITS);
         // 32 bits above 20: never more than 52.
         MatchCounter::new(u64::from(self.0.get()) << SLOT_BITS | u64::from(slot))
@@ -123,7 +134,6 @@ fn fetch() -> Result<[u32; BATCH], CoreError> {
 }
 
 #[cfg(test)]
-#[cfg(not(loom))]
 mod tests {
     use std::collections::BTreeSet;
 

@@ -1,0 +1,120 @@
+//! Whether an operation's numbers fit its buffer: what every transport checks before it starts one (K7).
+
+use crate::{Address, CoreError, Limits, MatchBits, MatchCounter, OperationKind, Portal, match_bits};
+
+/// An operation whose numbers fit its buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fitted {
+    /// Bytes of the buffer that it uses, from the first on: 1 or more, and no more than there are.
+    pub length: u64,
+    /// The peer's buffer, or whoever gets the message; `None` for what waits.
+    pub remote: Option<Remote>,
+}
+
+/// What an operation reaches at its peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remote {
+    /// The peer's transfer machine.
+    pub address: Address,
+    /// The portal in it: 1 to 63.
+    pub portal: Portal,
+    /// The buffer.
+    pub match_bits: MatchBits,
+}
+
+impl OperationKind {
+    /// Checks it against a buffer of so many bytes.
+    ///
+    /// # Errors
+    /// EINVAL for lengths and counts that do not fit and for a portal that is none, and what
+    /// [`crate::Descriptor::for_active_receive`] and [`crate::Descriptor::for_active_send`] say.
+    pub fn fit(&self, bytes: u64, limits: &Limits) -> Result<Fitted, CoreError> {
+        let (length, remote) = match *self {
+            OperationKind::Receive { min_receive_size, max_messages } => {
+                check_range("min_receive_size", min_receive_size, bytes)?;
+                check_range("max_messages", max_messages.into(), limits.messages_max.into())?;
+                (bytes, None)
+            }
+            OperationKind::PassiveReceive => (bytes, None),
+            OperationKind::PassiveSend { length } => (length, None),
+            OperationKind::Send { length, to } => {
+                (length, Some(Remote::new(to, match_bits(to.tmid, MatchCounter::UNSOLICITED))?))
+            }
+            OperationKind::ActiveSend { descriptor, length } => {
+                let passive = descriptor.for_active_send(length)?;
+                (length, Some(Remote::new(passive.address, passive.match_bits)?))
+            }
+            OperationKind::ActiveReceive { descriptor } => {
+                let passive = descriptor.for_active_receive(bytes)?;
+                (passive.length, Some(Remote::new(passive.address, passive.match_bits)?))
+            }
+        };
+        check_range("length", length, bytes)?;
+        Ok(Fitted { length, remote })
+    }
+}
+
+impl Remote {
+    fn new(address: Address, match_bits: MatchBits) -> Result<Remote, CoreError> {
+        Ok(Remote { address, portal: usable_portal(address.portal)?, match_bits })
+    }
+}
+
+/// A portal that transfer machines may use: 1 to 63 (motr-transport 5.3).
+///
+/// # Errors
+/// [`CoreError::PortalRange`] (EINVAL).
+pub fn usable_portal(portal: u32) -> Result<Portal, CoreError> {
+    match Portal::new(portal) {
+        Ok(usable) if usable != Portal::RESERVED => Ok(usable),
+        _ => Err(CoreError::PortalRange { portal }),
+    }
+}
+
+fn check_range(field: &'static str, value: u64, limit: u64) -> Result<(), CoreError> {
+    if (1..=limit).contains(&value) { Ok(()) } else { Err(CoreError::Range { field, value, limit }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Descriptor, PassiveBuffer, Queue, TmId};
+
+    fn address() -> Address {
+        Address { nid: crate::Nid::LOOPBACK, pid: crate::Pid(12345), portal: 31, tmid: TmId::MAX }
+    }
+
+    fn descriptor(queue: Queue, length: u64) -> Descriptor {
+        let match_bits = match_bits(TmId::MAX, MatchCounter::FIRST);
+        Descriptor::encode(&PassiveBuffer { address: address(), match_bits, queue, length }).unwrap()
+    }
+
+    proptest! {
+        /// K7: what is used is 1 to all bytes of the buffer, whatever is asked for.
+        #[test]
+        fn what_fits_lies_in_its_buffer(bytes in 1u64..1000, length in 0u64..1100, messages in 0u32..70_000) {
+            let receive = OperationKind::Receive { min_receive_size: length, max_messages: messages };
+            let fits = receive.fit(bytes, &Limits::LNET);
+            let good = (1..=bytes).contains(&length) && (1..=65_536).contains(&messages);
+            prop_assert_eq!(fits.is_ok(), good);
+            let mut kinds = vec![
+                OperationKind::Send { length, to: address() },
+                OperationKind::PassiveSend { length },
+            ];
+            if length > 0 {
+                let descriptor = |queue| descriptor(queue, length);
+                kinds.push(OperationKind::ActiveReceive { descriptor: descriptor(Queue::PassiveBulkSend) });
+                let descriptor = descriptor(Queue::PassiveBulkReceive);
+                kinds.push(OperationKind::ActiveSend { descriptor, length });
+            }
+            for kind in kinds {
+                let fits = kind.fit(bytes, &Limits::LNET).map(|fitted| fitted.length).ok();
+                prop_assert_eq!(fits, (1..=bytes).contains(&length).then_some(length), "{:?}", kind);
+            }
+            let all = OperationKind::PassiveReceive.fit(bytes, &Limits::LNET).map(|fitted| fitted.length);
+            prop_assert_eq!(all, Ok(bytes));
+        }
+    }
+}
