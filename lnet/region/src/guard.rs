@@ -21,6 +21,8 @@
 
 mod handler;
 mod list;
+#[cfg(test)]
+mod tests;
 
 pub use self::handler::install;
 pub(crate) use self::handler::touch;

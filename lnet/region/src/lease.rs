@@ -351,6 +351,23 @@ mod tests {
     }
 
     #[test]
+    fn the_parts_of_a_lease_can_be_read_one_by_one_in_a_full_table() {
+        let mut leases = Leases::new();
+        leases.take(0..2 * MAX_LEASES, Access::Receive).unwrap();
+        for at in 1..2 * MAX_LEASES {
+            leases.split(at - 1..2 * MAX_LEASES, at, Access::Receive);
+            let room = leases.transports.out.entries.capacity();
+            assert!(room >= leases.len(), "room for {room} of {} that end", leases.len());
+        }
+        assert_eq!(leases.len(), 2 * MAX_LEASES);
+        assert!(leases.take(0..1, Access::Read).is_err());
+        leases.give_back(0..1, Access::Receive);
+        assert_eq!(leases.take(0..1, Access::Read), Err(RegionError::TooManyLeases { max: MAX_LEASES }));
+        (1..2 * MAX_LEASES).for_each(|at| leases.give_back(at..at + 1, Access::Receive));
+        assert!(leases.is_empty());
+    }
+
+    #[test]
     fn one_of_several_that_receive_may_stop_first() {
         let mut leases = Leases::new();
         for range in [0..8, 0..8, 4..12] {
@@ -366,7 +383,7 @@ mod tests {
     proptest! {
         #[test]
         fn leases_agree_with_a_byte_by_byte_model(
-            steps in prop::collection::vec((0usize..64, 0usize..64, prop::sample::select(&ALL), 0..3), 1..200)
+            steps in prop::collection::vec((0usize..64, 0usize..64, prop::sample::select(&ALL), 0..4), 1..200)
         ) {
             let mut leases = Leases::new();
             let mut model = vec![[0; 4]; 64];
@@ -387,6 +404,16 @@ mod tests {
                             *access = access.downgraded();
                             enter(&mut model, range, *access);
                         }
+                    }
+                    // Two halves of a lease are two leases, and claim what it claimed.
+                    3 if !held.is_empty() => {
+                        let (range, access) = held.swap_remove(a % held.len());
+                        let middle = range.start + b % range.len().max(1);
+                        if middle > range.start {
+                            leases.split(range.clone(), middle, access);
+                        }
+                        held.push((range.start..middle, access));
+                        held.push((middle..range.end, access));
                     }
                     _ => {
                         let range = a.min(b)..a.max(b);

@@ -72,6 +72,52 @@ proptest! {
         prop_assert!(to.read(moved..to.len()).unwrap().to_vec().iter().all(|&byte| byte == 0));
     }
 
+    /// One lease becomes many: each byte is in one of them, and free when that is dropped.
+    #[test]
+    fn a_lease_that_is_split_covers_each_byte_as_before(
+        shape in shapes(), kind in kinds(), cuts in prop::collection::vec(0usize..9000, 0..8), reads in any::<bool>()
+    ) {
+        let (region, vec) = buffer(kind, &shape);
+        let bytes = pattern(vec.len());
+        vec.write(0..vec.len()).unwrap().copy_from(0, &bytes);
+        let mut at = 0;
+        let mut parts = Vec::new();
+        if reads {
+            let mut rest = vec.outgoing(0..vec.len()).unwrap();
+            for cut in cuts {
+                let behind = rest.split_off(cut);
+                parts.push((at, rest.len()));
+                prop_assert_eq!(&rest.to_vec(), &bytes[at..at + rest.len()]);
+                at += rest.len();
+                // A sender lets others read, but nobody write.
+                prop_assert!(rest.is_empty() || vec.check_write(at - 1..at).is_err());
+                rest = behind;
+                prop_assert!(vec.check_write(0..at).is_ok());
+            }
+            prop_assert_eq!(rest.len(), vec.len() - at);
+        } else {
+            let mut rest = vec.incoming(0..vec.len()).unwrap();
+            for cut in cuts {
+                let mut behind = rest.split_off(cut);
+                let length = rest.len();
+                prop_assert_eq!(length, cut.min(vec.len() - at));
+                prop_assert!(rest.is_empty() || vec.check_read(at..at + 1).is_err());
+                prop_assert_eq!(behind.copy_from(0, &bytes[at + length..]), behind.len());
+                let message = rest.into_read();
+                prop_assert_eq!(message.to_vec(), &bytes[at..at + length]);
+                parts.push((at, length));
+                at += length;
+                // What has arrived can be read, what is to come cannot.
+                prop_assert!(vec.check_read(0..at).is_ok());
+                prop_assert!(behind.is_empty() || vec.check_read(at..at + 1).is_err());
+                rest = behind;
+            }
+        }
+        prop_assert_eq!(parts.iter().map(|(_, length)| length).sum::<usize>(), at);
+        prop_assert!(region.is_idle());
+        prop_assert_eq!(vec.read(0..vec.len()).unwrap().to_vec(), bytes);
+    }
+
     #[test]
     fn parts_name_each_byte_once_and_in_order(shape in shapes(), kind in kinds(), skip in 0usize..500) {
         let (_, vec) = buffer(kind, &shape);

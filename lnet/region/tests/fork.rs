@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lnet_region::{IoVec, LndSlot, Origin, Pages, ReadVec, Region, RegionError, WriteVec};
+use lnet_region::{Arena, Fragment, IoVec, LndSlot, Origin, Pages, ReadVec, Region, RegionError, WriteVec};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{Signal, raise};
@@ -31,8 +31,16 @@ fn holds_in_a_child(check: impl FnOnce() -> bool) -> bool {
     }
 }
 
-fn regions() -> [Region; 4] {
+fn arena() -> Arena {
+    let memory = Region::memfd(1 << 20, Pages::Normal).unwrap();
+    let fd = memory.share().unwrap().try_clone_to_owned().unwrap();
+    // SAFETY: nobody writes by `memory`, which ends here.
+    unsafe { Arena::trusted(fd) }.unwrap()
+}
+
+fn regions() -> [Region; 5] {
     [
+        arena().allocate(5000).unwrap(),
         Region::heap(5000).unwrap(),
         Region::heap(3 << 20).unwrap(),
         Region::from_vec(vec![7; 5000]).unwrap(),
@@ -124,4 +132,20 @@ fn what_an_lnd_has_registered_is_let_be() {
     }));
     drop(region);
     assert_eq!(dropped.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn an_arena_gives_a_child_nothing_and_takes_nothing_from_it() {
+    let (process, arena) = (std::process::id(), arena());
+    let mut region = Some(arena.allocate(100).unwrap());
+    let used = arena.free_bytes();
+    assert!(holds_in_a_child(|| {
+        let refused = arena.allocate(1).err() == Some(RegionError::Forked { process });
+        let placed = arena.place(&Fragment::new(region.clone().unwrap(), 5, 1).unwrap()) == Some(5);
+        drop(region.take());
+        refused && placed && arena.free_bytes() == 0 && !arena.is_unused()
+    }));
+    assert_eq!(arena.free_bytes(), used);
+    drop(region);
+    assert!(arena.is_unused());
 }
