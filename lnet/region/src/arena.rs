@@ -21,7 +21,8 @@ use crate::{Fragment, Origin, Region, RegionError};
 /// cannot be shared by itself, and goes back to the arena when its last clone is dropped.
 ///
 /// Less than a page takes multiples of 64 bytes, so that no two regions meet in one line of a processor's cache. More
-/// takes whole pages, and begins at one. The smallest range with room is taken; neighbours that are free become one.
+/// takes whole pages, and begins at one; so the arena should be whole pages, too, and on huge pages whole huge ones. The
+/// smallest range with room is taken; neighbours that are free become one.
 ///
 /// ```
 /// use lnet_region::{Arena, Fragment, IoVec, Pages, Region};

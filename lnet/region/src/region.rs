@@ -24,9 +24,9 @@ pub enum Pages {
     /// The system's ordinary ones.
     #[default]
     Normal,
-    /// Huge ones of 2 MiB if there are enough, else ordinary ones. Only for processes that trust each other: whoever has
-    /// the descriptor can punch holes into the memory, and where the system then has no huge page left, touching a hole
-    /// is a bus error.
+    /// Huge ones of 2 MiB if there are enough, else ordinary ones. Whoever has the descriptor can punch holes into the
+    /// memory, and where the system then has no huge page left, touching a hole is a bus error: who gives it to processes
+    /// that he does not trust [watches](Region::watch) it.
     Huge,
 }
 
@@ -144,7 +144,7 @@ impl Region {
     /// Zeroed memory of `bytes` bytes that can be shared with other processes; private for now. Its size is sealed, so
     /// that nobody can take pages away. Children that are forked do not get it.
     ///
-    /// Pages come when they are first touched. A process that may trace this one could open even private memory, as it
+    /// Pages come when they are first touched. Whoever attaches huge ones sees whole pages of 2 MiB. A process that may trace this one could open even private memory, as it
     /// could write to any other; nothing here holds against that.
     ///
     /// # Errors
