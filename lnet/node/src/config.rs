@@ -6,7 +6,7 @@ use lnet_cpt::{CptConfig, CptError, CptTable};
 use lnet_nid::{Net, NetType, Nid, Pid};
 use lnet_socklnd::{AcceptPolicy, NiConfig, SockConfig, SockError};
 
-use crate::conf::Warning;
+use crate::conf::{Section, Warning};
 use crate::interfaces::{PlannedNi, plan};
 use crate::networks::peer_credits_within;
 use crate::partitions::Partitions;
@@ -32,6 +32,7 @@ pub struct NodeConfig {
     pub(crate) status: bool,
     pub(crate) faults: Vec<FaultRule>,
     pub(crate) warnings: Vec<Warning>,
+    pub(crate) helper: Option<Section>,
 }
 
 impl NodeConfig {
@@ -46,6 +47,7 @@ impl NodeConfig {
             status: false,
             faults: Vec::new(),
             warnings: Vec::new(),
+            helper: None,
         }
     }
 

@@ -80,7 +80,7 @@ mod statistics;
 mod status;
 mod steward;
 
-pub use conf::{Place, Tunable, Warning};
+pub use conf::{Place, Section, Setting, Tunable, Warning};
 pub use config::{DEFAULT_ACCEPT_PORT, MAX_INTERFACES, NodeConfig};
 pub use discover::{DiscoverOptions, Discovery, Pushed};
 pub use error::NodeError;
@@ -97,5 +97,5 @@ pub use lnet_socklnd::{AcceptPolicy, Census, ConnectionsByType, NiConfig, SockCo
 pub use networks::{NetSpec, Networks};
 pub use node::Node;
 pub use ping::{PingAnswer, PingFailure, PingStep};
-pub use status::{RunningNode, STATUS_PEERS, STATUS_VERSION, running_nodes};
+pub use status::{Object, RunningNode, STATUS_PEERS, STATUS_VERSION, quoted, running_nodes};
 pub use steward::GRACE;

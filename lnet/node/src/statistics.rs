@@ -24,6 +24,13 @@ impl Node {
         self.view().json()
     }
 
+    /// Adds a member to what [`Node::status`] gives: of the program that the node is part of. `tell` gives JSON (see
+    /// [`Object`](crate::Object)) of some 64 KiB at the most, for the status is written in one go; it is asked for each answer, by
+    /// any thread, and must not call this. One of the same name is replaced.
+    pub fn add_status(&self, name: &'static str, tell: impl Fn() -> String + Send + Sync + 'static) {
+        self.view().add(name, Box::new(tell));
+    }
+
     /// The socket on which it answers `nlx status`; `None` if it does not.
     #[must_use]
     pub fn status_socket(&self) -> Option<PathBuf> {

@@ -14,6 +14,7 @@ mod ip2nets;
 mod lnetctl;
 mod modprobe;
 mod own;
+mod section;
 mod toml;
 mod tunables;
 mod write;
@@ -31,6 +32,7 @@ use nix::fcntl::OFlag;
 use crate::error::words;
 use crate::{NodeConfig, NodeError};
 use doc::{Entry, Fault, MAX_CONFIG_BYTES, MAX_WORD_CHARS, line_of, shorten};
+pub use section::{Section, Setting};
 use tunables::Refusal;
 pub use tunables::Tunable;
 
@@ -215,6 +217,13 @@ impl NodeConfig {
     #[must_use]
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
+    }
+
+    /// The table `[helper]` of a TOML file that was read, if there was one: what it says is the helper process's, and not
+    /// looked at here. A second file's replaces it.
+    #[must_use]
+    pub fn helper(&self) -> Option<&Section> {
+        self.helper.as_ref()
     }
 
     /// The configuration in the form of `lnetctl export`: networks, and every tunable that acts with its value. Read again,

@@ -1,8 +1,10 @@
-//! nlx's own form, in TOML: `[[net]]` for each network, and a table of tunables for each module.
+//! nlx's own form, in TOML: `[[net]]` for each network, and a table of tunables for each module. The table `[helper]` is kept
+//! for the helper process.
 
 use super::Reading;
 use super::doc::{Entry, Fault, Item, Value};
 use super::lnetctl::{cpts, interface, net_named, ni_tunable};
+use super::section::{self, Section};
 use crate::NetSpec;
 
 pub(super) fn apply(reading: &mut Reading<'_>, whole: &Item) -> Result<(), Fault> {
@@ -10,6 +12,9 @@ pub(super) fn apply(reading: &mut Reading<'_>, whole: &Item) -> Result<(), Fault
         match (entry.key.as_str(), &entry.item.value) {
             ("net", Value::List(nets)) => nets.iter().try_for_each(|net| apply_net(reading, entry, net))?,
             ("net", _) => return Err(entry.fault("each network is a table of its own, [[net]]")),
+            (section::HELPER, _) => {
+                reading.config.helper = Some(Section::new(reading.file, entry)?);
+            }
             _ => reading.module(entry)?,
         }
     }

@@ -349,3 +349,22 @@ fn what_is_no_file_is_refused() {
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     assert!(errno(&pipe).unwrap_err().1.contains("no regular file"));
 }
+
+/// What the table says is the helper's; what it is, and where, is known here.
+#[test]
+fn the_helpers_table_is_kept_with_its_lines() {
+    let text = "[lnet]\naccept_port = 9988\n[helper]\nthreads = 2\nusers = [\"a\", 7]\nhuge = true\n[[helper.policy]]\nuser = \"a\"\n";
+    let config = NodeConfig::from_toml(text).unwrap();
+    assert!(NodeConfig::from_toml("[[net]]\nname = \"tcp\"\n").unwrap().helper().is_none());
+    let settings: Vec<_> = config.helper().unwrap().settings().collect();
+    let keys: Vec<_> = settings.iter().map(|setting| (setting.key(), setting.place().line)).collect();
+    assert_eq!(keys, [("threads", 4), ("users", 5), ("huge", 6), ("policy", 7)]);
+    assert_eq!((settings[0].number(1, 4).unwrap(), settings[1].words().unwrap()), (2, vec!["a", "7"]));
+    assert!(settings[2].switch().unwrap());
+    let tables = settings[3].tables().unwrap();
+    assert_eq!(tables[0].settings().next().unwrap().text().unwrap(), "a");
+    let told = settings[0].number(3, 4).unwrap_err().to_string();
+    assert_eq!(told, "line 4: 'threads': a whole number from 3 to 4 must stand here, not '2'");
+    assert!(settings[0].tables().is_err() && settings[1].text().is_err() && settings[0].switch().is_err());
+    assert!(NodeConfig::from_toml("helper = 1\n").is_err());
+}

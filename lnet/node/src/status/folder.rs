@@ -20,6 +20,9 @@ const RUNTIME_FOLDERS: &str = "/run/user";
 /// Where users without such a folder have one.
 const SHARED_FOLDER: &str = "/tmp";
 
+/// Where a service has one that systemd starts as a user of its own: its `XDG_RUNTIME_DIR` is then `/run/nlx`.
+const SERVICE_FOLDER: &str = "/run/nlx/nlx";
+
 /// The folders in which this user's nodes may put their sockets, the best first.
 pub(super) fn own() -> Vec<PathBuf> {
     let user = Uid::effective();
@@ -37,6 +40,9 @@ pub(super) fn visible() -> Vec<(PathBuf, Uid)> {
         let runtime = below(RUNTIME_FOLDERS, uid).into_iter();
         all.extend(runtime.map(|(folder, user)| (folder.join("nlx"), user)));
         all.extend(below(SHARED_FOLDER, |name| uid(name.strip_prefix("nlx-")?)));
+        // Whoever has it: root may look at everybody's.
+        let service = fs::symlink_metadata(SERVICE_FOLDER);
+        all.extend(service.map(|found| (SERVICE_FOLDER.into(), Uid::from_raw(found.uid()))).ok());
     }
     all.sort_by(|(one, _), (other, _)| one.cmp(other));
     all.dedup_by(|(one, _), (other, _)| one == other);

@@ -2,50 +2,67 @@
 
 use std::fmt::{Display, Write};
 
-/// An object that is being written.
-pub(super) struct Object {
+/// A JSON object that is being written, for the members that programs add to the status ([`Node::add_status`](crate::Node::add_status)).
+///
+/// ```
+/// use lnet_node::{Object, quoted};
+///
+/// let text = Object::new().value("all", 2).text("name", "x").list("names", [quoted("y")].into_iter()).end();
+/// assert_eq!(text, r#"{"all":2,"name":"x","names":["y"]}"#);
+/// ```
+#[derive(Debug, Default)]
+pub struct Object {
     text: String,
 }
 
 impl Object {
-    pub(super) fn new() -> Object {
-        Object { text: String::from("{") }
+    /// One without members.
+    #[must_use]
+    pub fn new() -> Object {
+        Object::default()
     }
 
     /// A number, or anything else that is JSON as it prints.
-    pub(super) fn value(mut self, name: &str, value: impl Display) -> Object {
-        let comma = if self.text.len() > 1 { "," } else { "" };
+    #[must_use]
+    pub fn value(mut self, name: &str, value: impl Display) -> Object {
+        let comma = if self.text.is_empty() { "{" } else { "," };
         // Writing to a String cannot fail.
         let _ = write!(self.text, "{comma}{}:{value}", quoted(name));
         self
     }
 
     /// A number that may not be known.
-    pub(super) fn maybe(self, name: &str, value: Option<impl Display>) -> Object {
+    #[must_use]
+    pub fn maybe(self, name: &str, value: Option<impl Display>) -> Object {
         match value {
             Some(value) => self.value(name, value),
             None => self.value(name, "null"),
         }
     }
 
-    pub(super) fn text(self, name: &str, text: impl Display) -> Object {
+    /// A text.
+    #[must_use]
+    pub fn text(self, name: &str, text: impl Display) -> Object {
         self.value(name, quoted(&text.to_string()))
     }
 
     /// Values that are JSON already.
-    pub(super) fn list(self, name: &str, values: impl Iterator<Item = String>) -> Object {
+    #[must_use]
+    pub fn list(self, name: &str, values: impl Iterator<Item = String>) -> Object {
         self.value(name, format_args!("[{}]", values.collect::<Vec<_>>().join(",")))
     }
 
     /// The whole of it.
-    pub(super) fn end(mut self) -> String {
-        self.text.push('}');
+    #[must_use]
+    pub fn end(mut self) -> String {
+        self.text.push_str(if self.text.is_empty() { "{}" } else { "}" });
         self.text
     }
 }
 
-/// A text in quotes.
-pub(super) fn quoted(text: &str) -> String {
+/// A text in quotes, as JSON has it.
+#[must_use]
+pub fn quoted(text: &str) -> String {
     let mut all = String::with_capacity(text.len() + 2);
     all.push('"');
     for letter in text.chars() {

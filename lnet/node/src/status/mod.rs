@@ -31,6 +31,7 @@ mod server;
 mod view;
 
 pub use find::{RunningNode, running_nodes};
+pub use json::{Object, quoted};
 pub(crate) use server::Server;
 pub(crate) use view::View;
 

@@ -194,3 +194,12 @@ fn what_no_node_says_is_refused() {
     assert_eq!(read(vec![0xff]).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
     assert_eq!(read(vec![b'x'; 2 << 20]).unwrap_err().kind(), std::io::ErrorKind::FileTooLarge);
 }
+
+#[test]
+fn a_program_adds_members_and_replaces_its_own() {
+    let watched = Watched::new();
+    watched.node.add_status("helper", || r#"{"clients":1}"#.to_string());
+    watched.node.add_status("helper", || r#"{"clients":2}"#.to_string());
+    let told = watched.read();
+    assert!(told.ends_with(r#","helper":{"clients":2}}"#), "{told}");
+}

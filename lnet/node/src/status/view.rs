@@ -27,7 +27,12 @@ pub(crate) struct View {
     accept: String,
     begun: Instant,
     begun_at: SystemTime,
+    /// What the program around the node adds.
+    added: Arc<RwLock<Vec<Added>>>,
 }
+
+/// A member of the object: its name, and who says what it is.
+type Added = (&'static str, Box<dyn Fn() -> String + Send + Sync>);
 
 impl View {
     pub(crate) fn new(
@@ -47,7 +52,14 @@ impl View {
             accept: policy.unwrap_or_default(),
             begun: Instant::now(),
             begun_at: SystemTime::now(),
+            added: Arc::default(),
         }
+    }
+
+    pub(crate) fn add(&self, name: &'static str, tell: Box<dyn Fn() -> String + Send + Sync>) {
+        let mut added = self.added.write();
+        added.retain(|(other, _)| *other != name);
+        added.push((name, tell));
     }
 
     /// What went over each NI: `0@lo` first.
@@ -60,7 +72,7 @@ impl View {
     /// The whole object. Takes the node's locks, each for a moment.
     pub(crate) fn json(&self) -> String {
         let begun_at = self.begun_at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Object::new()
+        let object = Object::new()
             .value("version", STATUS_VERSION)
             .value("pid", std::process::id())
             .text("program", program())
@@ -76,8 +88,8 @@ impl View {
             .value("peers", peers(self.drive.engine.peer_statistics()))
             .value("connections", connections(&self.sock.census()))
             .value("tcp", tcp(&self.sock.counters()))
-            .value("memory", memory(&fs::read_to_string("/proc/self/status").unwrap_or_default()))
-            .end()
+            .value("memory", memory(&fs::read_to_string("/proc/self/status").unwrap_or_default()));
+        self.added.read().iter().fold(object, |object, (name, tell)| object.value(name, tell())).end()
     }
 }
 

@@ -1,0 +1,129 @@
+//! A table of a configuration file that is not the node's: whoever knows it reads it from here.
+
+use std::path::{Path, PathBuf};
+
+use super::Place;
+use super::doc::{Entry, Fault, Item, Value};
+use crate::NodeError;
+
+/// A table of a TOML file that belongs to the program around the node, as `[helper]` belongs to `nlxd`
+/// ([`NodeConfig::helper`](crate::NodeConfig::helper)).
+///
+/// ```
+/// let config = lnet_node::NodeConfig::from_toml("[helper]\nthreads = 2\n")?;
+/// let helper = config.helper().expect("it is there");
+/// let threads = helper.settings().next().expect("so is this");
+/// assert_eq!((threads.key(), threads.text()?), ("threads", "2"));
+/// assert_eq!(threads.refuse("too many").to_string(), "line 2: 'threads': too many");
+/// # Ok::<(), lnet_node::NodeError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Section {
+    file: Option<PathBuf>,
+    entries: Vec<Entry>,
+}
+
+/// A key of a [`Section`] with its value.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting<'a> {
+    file: Option<&'a Path>,
+    entry: &'a Entry,
+}
+
+impl Section {
+    pub(super) fn new(file: Option<&Path>, entry: &Entry) -> Result<Section, Fault> {
+        Ok(Section { file: file.map(Path::to_path_buf), entries: entry.map()?.to_vec() })
+    }
+
+    /// Its settings, in the order of the text. No key is there twice.
+    pub fn settings(&self) -> impl Iterator<Item = Setting<'_>> {
+        self.entries.iter().map(|entry| Setting { file: self.file.as_deref(), entry })
+    }
+}
+
+impl<'a> Setting<'a> {
+    /// Its name.
+    #[must_use]
+    pub fn key(&self) -> &'a str {
+        &self.entry.key
+    }
+
+    /// Its value as the text says it: numbers and switches too.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] if there are several, or none.
+    pub fn text(&self) -> Result<&'a str, NodeError> {
+        self.entry.text().map_err(|fault| fault.of(self.file))
+    }
+
+    /// The values of a list; what is no list is a list of one.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] if one of them is a list or a table itself.
+    pub fn words(&self) -> Result<Vec<&'a str>, NodeError> {
+        let words = self.entry.words().map_err(|fault| fault.of(self.file))?;
+        Ok(words.into_iter().map(|(_, word)| word).collect())
+    }
+
+    /// The tables of a list `[[…]]`; a single table is a list of one.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] for anything else.
+    pub fn tables(&self) -> Result<Vec<Section>, NodeError> {
+        let no_table = |item: &Item| {
+            let reason = "a table must stand here";
+            Fault::new(item.line, self.key(), reason).of(self.file)
+        };
+        let table = |item: &Item| match &item.value {
+            Value::Map(entries) => {
+                Ok(Section { file: self.file.map(Path::to_path_buf), entries: entries.clone() })
+            }
+            _ => Err(no_table(item)),
+        };
+        self.entry.items().iter().map(table).collect()
+    }
+
+    /// Why its value cannot be: names file, line and key.
+    #[must_use]
+    pub fn refuse(&self, reason: impl Into<String>) -> NodeError {
+        self.entry.fault(reason).of(self.file)
+    }
+
+    /// A whole number within these bounds.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] says the bounds.
+    pub fn number(&self, min: u64, max: u64) -> Result<u64, NodeError> {
+        let text = self.text()?;
+        let digits = text.strip_prefix("0x").map_or((text, 10), |digits| (digits, 16));
+        let number =
+            u64::from_str_radix(digits.0, digits.1).ok().filter(|number| (min..=max).contains(number));
+        let refuse =
+            || self.refuse(format!("a whole number from {min} to {max} must stand here, not '{text}'"));
+        number.ok_or_else(refuse)
+    }
+
+    /// A switch: `true` or `false`.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`] for anything else.
+    pub fn switch(&self) -> Result<bool, NodeError> {
+        let text = self.text()?;
+        text.parse().map_err(|_| self.refuse(format!("true or false must stand here, not '{text}'")))
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        Place { file: self.file.map(Path::to_path_buf), line: self.entry.line }
+    }
+
+    /// The error of a name that is not known; `known` are those that are.
+    #[must_use]
+    pub fn unknown(&self, known: &[&str]) -> NodeError {
+        self.refuse(format!("no such setting; there are: {}", known.join(", ")))
+    }
+}
+
+/// The table of the helper process.
+pub(super) const HELPER: &str = "helper";
