@@ -29,10 +29,11 @@ use crate::{ARENA_BYTES_MAX, EVENTS_MAX, ProtoError, SEGMENTS_MAX, Segment};
 /// there) comes later, with the errors listed here and a [`crate::Reason`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// The first request, and no other before it. Errors: EBADR ([`crate::Reason::Order`]) for a second one, ENOMEM, EMFILE.
+    /// The first request, and no other before it. Errors: EPROTO for a second one and for whatever comes
+    /// before it, EACCES for a user who may not connect, ENOMEM, EMFILE.
     Hello(Hello),
-    /// Make memory for buffers: zeroed, sealed against any change of its size. Errors: EDQUOT for more arenas or bytes than
-    /// this client may have, ENOMEM.
+    /// Make memory for buffers: zeroed, sealed against any change of its size. Errors: ENOMEM, also for more arenas or
+    /// bytes than this client may have.
     CreateArena {
         /// Bytes: 1 to [`ARENA_BYTES_MAX`].
         bytes: u64,
@@ -40,14 +41,14 @@ pub enum Request {
         huge: bool,
     },
     /// Use memory that an earlier helper made; its descriptor comes along. Errors: EINVAL for anything else than such memory,
-    /// EDQUOT, ENOMEM.
+    /// EPERM for huge pages where the helper gives none, ENOMEM.
     AdoptArena,
     /// Give an arena back: no buffer lies in it any more. Errors: ENOENT, EBUSY.
     ReleaseArena {
         /// Which one.
         arena: u32,
     },
-    /// Make a buffer ready. Errors: EDQUOT, EEXIST for a name that is taken, ENOENT for an arena, EINVAL for a segment that
+    /// Make a buffer ready. Errors: ENOMEM, EEXIST for a name that is taken, ENOENT for an arena, EINVAL for a segment that
     /// is not in its arena, EFBIG for a buffer that is too long.
     Register {
         /// The client's name for it: a [`crate::BufferName`].
@@ -56,7 +57,7 @@ pub enum Request {
         segments: Vec<Segment>,
     },
     /// Start a transfer machine. Errors: those of [`nlx_core::Core::tm_start`], EPERM for what the helper's policy does not
-    /// allow, EDQUOT.
+    /// allow.
     StartTm(StartTm),
     /// Stop a transfer machine whose operations are all over. Errors: ENOENT, EBUSY.
     StopTm {
@@ -79,7 +80,8 @@ pub enum Request {
 pub struct StartTm {
     /// Where: at an interface, no wildcard.
     pub address: StartAddress,
-    /// The most events that its operations may need together: 1 to [`EVENTS_MAX`].
+    /// The most events that its operations may need together: 1 to [`EVENTS_MAX`], of which the helper gives no more than
+    /// the welcome allows.
     pub events_max: u32,
     /// Its portal is to be lazy ([`nlx_core::TmOptions::lazy`]).
     pub lazy: bool,
