@@ -23,6 +23,10 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
+    pub(crate) fn new(handle: BufferHandle, memory: IoVec) -> Buffer {
+        Buffer { handle, memory: Mutex::new(Some(memory)), association: AtomicU64::new(IDLE) }
+    }
+
     /// Its handle.
     pub(crate) fn handle(&self) -> BufferHandle {
         self.handle
@@ -51,9 +55,10 @@ impl Buffer {
         }
     }
 
-    /// Nobody gets the buffer any more.
-    fn retire(&self) -> Result<(), CoreError> {
-        self.take(GONE)
+    /// Nobody gets the buffer any more; gives its memory.
+    pub(crate) fn retire(&self) -> Result<Option<IoVec>, CoreError> {
+        self.take(GONE)?;
+        Ok(self.memory.lock().take())
     }
 
     /// Whoever takes the buffer sees it as the operation before left it.
@@ -103,8 +108,7 @@ impl Buffers {
         let slot = &mut table.slots[index as usize];
         slot.tenancy = slot.tenancy.wrapping_add(1);
         let handle = BufferHandle(u64::from(slot.tenancy) << 32 | u64::from(index));
-        let memory = Mutex::new(Some(memory.clone()));
-        slot.buffer = Some(Arc::new(Buffer { handle, memory, association: AtomicU64::new(IDLE) }));
+        slot.buffer = Some(Arc::new(Buffer::new(handle, memory.clone())));
         Ok(handle)
     }
 
@@ -119,8 +123,7 @@ impl Buffers {
     /// Forgets a buffer that no operation has.
     pub(crate) fn deregister(&self, handle: BufferHandle) -> Result<(), CoreError> {
         let buffer = self.find(handle)?;
-        buffer.retire()?;
-        let memory = buffer.memory.lock().take();
+        let memory = buffer.retire()?;
         let mut table = self.table.lock();
         let index = handle.0 as u32;
         table.slots[index as usize].buffer = None;

@@ -8,21 +8,30 @@
 //! | --- | --- |
 //! | `host` | [`Host`] |
 //! | `session` | [`Session`] |
+//! | `outlet` | where the events of a client's transfer machine go |
+//! | `departed` | what clients that are gone have left |
+//! | `slots` | handles of one client |
+//! | `tally` | what is counted of it |
 //! | `policy` | [`Policy`], [`Rights`]: who may use what |
 //! | `quotas` | [`ClientQuotas`]: how much of it |
 //! | `status` | [`HostStatus`]: what an operator sees |
 //! | `violation` | [`Violation`]: why a client is cut off |
 
+mod departed;
 mod host;
+mod outlet;
 mod policy;
 mod quotas;
 mod session;
+mod slots;
 mod status;
+mod tally;
 mod violation;
 
+pub use departed::Departure;
 pub use host::{Host, HostConfig};
 pub use policy::{Credentials, Nids, Policy, Portals, Rights};
 pub use quotas::ClientQuotas;
-pub use session::{Answer, Departure, Session};
+pub use session::{Answer, Session};
 pub use status::{ClientStatus, HostStatus, Leftovers, TmStatus, Totals};
 pub use violation::Violation;

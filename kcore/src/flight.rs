@@ -104,13 +104,20 @@ impl Flight {
         (slot.live && slot.tenancy == key.tenancy()).then_some(&mut slot.op)
     }
 
-    /// Ends an operation: its buffer is free again.
-    pub(crate) fn leave(&mut self, key: OpKey) {
-        if let Some(op) = self.find(key) {
-            op.buffer.dissociate();
-            self.slots[key.index()].live = false;
-            self.free.push(key.index() as u32);
-        }
+    /// Ends an operation: its buffer is free again. Gives the events that it had reserved, unless it was over already.
+    pub(crate) fn leave(&mut self, key: OpKey) -> Option<u32> {
+        let op = self.find(key)?;
+        op.buffer.dissociate();
+        let events = op.events;
+        self.slots[key.index()].live = false;
+        self.free.push(key.index() as u32);
+        Some(events)
+    }
+
+    /// Whether nothing is in flight.
+    #[cfg(not(loom))]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
     }
 
     /// The slot that the next operation gets.

@@ -74,7 +74,10 @@
 //! | `registry` | who has which address, over all domains of a node |
 //! | `buffers` | registered buffers |
 //! | `bell`, `notices` | waking the thread that waits; messages that were lost |
-//! | `machine` | a transfer machine: events, waiting, stopping |
+//! | `network` | LNet, and what is shared by all that stand on it |
+//! | `works` | a transfer machine: starting and stopping it and its operations |
+//! | `taker` | who takes its events |
+//! | `machine` | a transfer machine whose events are taken here: waiting, room for events |
 //! | `submit` | how each operation is set up with LNet |
 //! | `ring` | how large the queue of events is |
 //! | `remains` | what a transfer machine dropped in use leaves until LNet lets go |
@@ -93,6 +96,7 @@ pub mod driver;
 mod flight;
 mod kcore;
 mod machine;
+mod network;
 mod node;
 mod notices;
 mod registry;
@@ -102,6 +106,8 @@ mod rules;
 mod shared;
 mod submit;
 mod sync;
+mod taker;
+mod works;
 
 #[cfg(all(test, loom))]
 mod model;
@@ -109,4 +115,5 @@ mod model;
 #[cfg(not(loom))]
 mod tests;
 
-pub use kcore::{Faults, Kcore};
+pub use kcore::Kcore;
+pub use network::Faults;

@@ -3,68 +3,55 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
-use lnet_api::{EqHandle, Errno, Lookout, corked, wait_until};
-use lnet_region::Origin;
+use lnet_api::{Errno, Lookout, corked, wait_until};
 use nlx_bev_cqueue::{Consumer, Heap};
-use nlx_core::{
-    Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, Operation, Portal, Submitted,
-};
+use nlx_core::{Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, Operation, Submitted};
 
 use crate::bell::wait_without_sleeper;
-use crate::kcore::{Domain, transport_error};
-use crate::remains::Remains;
+use crate::kcore::Domain;
+use crate::notices::Notices;
 use crate::ring::Ring;
-use crate::shared::{NewOp, Shared};
+use crate::shared::Shared;
 use crate::submit::Plan;
 use crate::sync::{AtomicBool, Mutex, Ordering, STOP};
+use crate::works::{Beginning, Works};
 
 /// A started transfer machine.
 pub(crate) struct Machine {
-    shared: Arc<Shared>,
+    works: Works<Notices>,
     domain: Arc<Domain>,
     ring: Mutex<Ring>,
-    eq: EqHandle,
     /// The form of the descriptors of its passive buffers.
     descriptors: DescriptorForm,
-    /// The portal that it wants lazy, if it does.
-    lazy: Option<Portal>,
-    /// Until the transfer machine is stopped.
-    open: Mutex<bool>,
     /// [`CoreTm::wake`] was called, and no wait has ended by it yet.
     woken: AtomicBool,
     /// Once somebody has asked for a descriptor.
     lookout: OnceLock<Lookout>,
-    /// The process that it runs in.
-    origin: Origin,
 }
 
 impl Machine {
     pub(crate) fn new(
         domain: Arc<Domain>,
-        shared: Arc<Shared>,
+        works: Works<Notices>,
         consumer: Consumer<BufferEvent, Heap>,
-        eq: EqHandle,
         descriptors: DescriptorForm,
-        lazy: Option<Portal>,
     ) -> Machine {
-        let (ring, open) = (Mutex::new(Ring::new(consumer)), Mutex::new(true));
         Machine {
-            shared,
+            works,
             domain,
-            ring,
-            eq,
+            ring: Mutex::new(Ring::new(consumer)),
             descriptors,
-            lazy,
-            open,
             woken: AtomicBool::new(false),
             lookout: OnceLock::new(),
-            origin: Origin::here(),
         }
     }
 
-    #[cfg(test)]
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.shared
+    pub(crate) fn shared(&self) -> &Shared<Notices> {
+        &self.works.shared
+    }
+
+    fn notices(&self) -> &Notices {
+        &self.shared().taker
     }
 
     #[cfg(test)]
@@ -87,22 +74,19 @@ impl Machine {
         started_ns: u64,
         room: &mut Room<'_>,
     ) -> Result<Submitted, CoreError> {
-        let address = &self.shared.address;
-        let buffer = self.domain.buffers.find(operation.buffer)?;
-        let plan = Plan::new(&operation.kind, &buffer.memory()?, address, &self.domain.limits)?;
-        let (queue, events) = (operation.kind.queue(), operation.kind.events_max());
-        let entered = self.shared.enter(NewOp {
-            queue,
+        let Domain { network, buffers } = &*self.domain;
+        let buffer = buffers.find(operation.buffer)?;
+        let address = &self.shared().address;
+        let plan = Plan::new(&operation.kind, &buffer.memory()?, address, &network.limits)?;
+        let descriptor = self.works.begin(Beginning {
+            operation,
             buffer: &buffer,
-            cookie: operation.cookie,
-            events,
+            plan,
+            counter: None,
+            descriptor: Some(self.descriptors),
             started_ns,
         })?;
-        let descriptor = plan.descriptor(self.descriptors, address, entered.counter).inspect_err(|_| {
-            self.shared.withdraw(entered.key);
-        })?;
-        plan.start(&self.shared, self.eq, entered)?;
-        room.events -= events;
+        room.events -= operation.kind.events_max();
         Ok(Submitted { descriptor })
     }
 
@@ -131,16 +115,16 @@ impl Machine {
                 self.lookout.get_or_init(|| made)
             }
         };
-        self.shared.notices.bell.set_elsewhere(lookout.sleeper());
+        self.notices().bell.set_elsewhere(lookout.sleeper());
         Ok(lookout)
     }
 
     /// Gives back room for events that will not come, or that have been taken.
     fn release(&self, ring: &mut Ring, events: u32) {
         let released = ring.release(events);
-        debug_assert!(released.is_ok(), "{}: {released:?}", self.shared.address);
+        debug_assert!(released.is_ok(), "{}: {released:?}", self.shared().address);
         if let Ok(Some(slots)) = released {
-            self.shared.shrink(&mut ring.consumer, slots);
+            self.shared().shrink(&mut ring.consumer, slots);
         }
     }
 
@@ -150,17 +134,8 @@ impl Machine {
     /// Not looked at in a model: the look takes the producer lock, and would order what nothing orders without it.
     fn invariant(&self, consumer: &Consumer<BufferEvent, Heap>) -> bool {
         cfg!(loom)
-            || self.shared.reserved() <= consumer.needed() as usize
+            || self.shared().reserved() <= consumer.needed() as usize
                 && consumer.needed() <= consumer.capacity()
-    }
-
-    /// It hears of lost messages no more, and its portal is lazy only if others want that.
-    fn leave(&self) {
-        let Domain { node, lnet, .. } = &*self.domain;
-        node.leave(&self.shared.address);
-        if let Some(portal) = self.lazy {
-            node.unwant_lazy(&**lnet, portal);
-        }
     }
 
     /// No operation is in flight, and none can start any more.
@@ -168,11 +143,11 @@ impl Machine {
         let ring = self.ring.lock();
         let needed = ring.consumer.needed() as usize;
         if needed > 0 {
-            return Err(CoreError::TmBusy { address: self.shared.address, needed });
+            return Err(CoreError::TmBusy { address: self.shared().address, needed });
         }
         // SYNC kcore.stop
         let _ring = STOP.hold(&self.ring, ring);
-        self.shared.set_stopped(true);
+        self.shared().set_stopped(true);
         Ok(())
     }
 }
@@ -193,7 +168,7 @@ impl Drop for Room<'_> {
 
 impl CoreTm for Machine {
     fn address(&self) -> Address {
-        self.shared.address
+        self.shared().address
     }
 
     fn submit_all(
@@ -202,7 +177,7 @@ impl CoreTm for Machine {
         outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
     ) {
         let events = |operation: &Operation| u64::from(operation.kind.events_max());
-        let started_ns = self.shared.drive.now_ns();
+        let started_ns = self.shared().drive.now_ns();
         // Room for all at once; if there is not so much, for each by itself.
         let mut all = self.provision(operations.iter().map(events).sum()).ok();
         corked(|| {
@@ -221,12 +196,7 @@ impl CoreTm for Machine {
     }
 
     fn cancel(&self, buffer: BufferHandle, cookie: u64) -> Result<(), CoreError> {
-        let buffer = self.domain.buffers.find(buffer)?;
-        if let Some(md) = self.shared.cancel(&buffer, cookie)? {
-            // ENOENT means that the operation has won: its last event is on the way.
-            let _ = self.shared.lnet.md_unlink(md);
-        }
-        Ok(())
+        self.works.cancel(&self.domain.buffers.find(buffer)?, cookie)
     }
 
     fn event_get(&self) -> Option<BufferEvent> {
@@ -238,7 +208,7 @@ impl CoreTm for Machine {
     }
 
     fn event_wait(&self, deadline_ns: Option<u64>) -> bool {
-        let Shared { drive, notices, .. } = &*self.shared;
+        let (drive, notices) = (&self.shared().drive, self.notices());
         let ready = || self.pending() || self.take_wake_up() || notices.take_news();
         match notices.bell.sleeper() {
             Ok(sleeper) => wait_until(&**drive, sleeper, deadline_ns, ready),
@@ -248,7 +218,7 @@ impl CoreTm for Machine {
     }
 
     fn has_ended(&self) -> bool {
-        self.shared.drive.has_ended()
+        self.shared().drive.has_ended()
     }
 
     fn pending(&self) -> bool {
@@ -257,10 +227,10 @@ impl CoreTm for Machine {
 
     fn poll(&self) {
         if let Some(lookout) = self.lookout.get() {
-            lookout.disarm(&*self.shared.drive);
-            self.shared.notices.take_news();
+            lookout.disarm(&*self.shared().drive);
+            self.notices().take_news();
         }
-        self.shared.drive.poll_free_shards();
+        self.shared().drive.poll_free_shards();
     }
 
     fn descriptor(&self) -> Result<BorrowedFd<'_>, CoreError> {
@@ -268,17 +238,17 @@ impl CoreTm for Machine {
     }
 
     fn arm(&self, deadline_ns: Option<u64>) -> Result<bool, CoreError> {
-        let ready = || self.pending() || self.take_wake_up() || self.shared.notices.take_news();
-        self.lookout()?.arm(&*self.shared.drive, deadline_ns, ready).map_err(no_lookout)
+        let ready = || self.pending() || self.take_wake_up() || self.notices().take_news();
+        self.lookout()?.arm(&*self.shared().drive, deadline_ns, ready).map_err(no_lookout)
     }
 
     fn wake(&self) {
         self.woken.store(true, Ordering::Release);
-        self.shared.notices.bell.ring();
+        self.notices().bell.ring();
     }
 
     fn dropped(&self) -> u64 {
-        self.shared.notices.dropped()
+        self.notices().dropped()
     }
 
     fn needed(&self) -> usize {
@@ -286,46 +256,17 @@ impl CoreTm for Machine {
     }
 
     fn stop(&self) -> Result<(), CoreError> {
-        let mut open = self.open.lock();
-        if !*open {
-            return Ok(());
-        }
-        self.close_for_operations()?;
-        if let Err(error) = self.shared.lnet.eq_free(self.eq) {
-            // LNet has not let go of the last MD yet; it will as soon as its event callback has returned.
-            self.shared.set_stopped(false);
-            return Err(transport_error("free an event queue")(error));
-        }
-        *open = false;
-        self.leave();
-        self.domain.give_back(&self.shared.address);
-        Ok(())
+        self.works.stop(|| self.close_for_operations())
     }
 }
 
 impl Drop for Machine {
-    /// Cancels what is in flight. If LNet still holds some of it afterwards, the address and the event queue stay taken
-    /// until its last event: a message for them may be on its way.
     fn drop(&mut self) {
-        if !self.origin.is_here() {
-            // In a forked child: the machine is the parent's, and so is whatever LNet has of it.
-            std::mem::forget((self.shared.clone(), self.domain.clone()));
-            return;
-        }
-        if let Some(lookout) = self.lookout.get() {
-            lookout.disarm(&*self.shared.drive);
-        }
-        if !*self.open.get_mut() {
-            return;
-        }
-        for md in self.shared.abandon_all() {
-            let _ = self.shared.lnet.md_unlink(md);
-        }
-        self.leave();
-        let address = self.shared.address;
-        let cleared = self.shared.leave_behind(Remains::new(self.domain.clone(), self.eq, address));
-        if let Err(error) = cleared {
-            tracing::debug!(%address, %error, "a transfer machine dropped in use");
+        if !self.works.is_here() {
+            // In a forked child: the domain is the parent's.
+            std::mem::forget(self.domain.clone());
+        } else if let Some(lookout) = self.lookout.get() {
+            lookout.disarm(&*self.shared().drive);
         }
     }
 }

@@ -12,14 +12,14 @@ use lnet_api::{DropWatcher, Dropped, LNet};
 use nlx_core::{Address, MatchCounter, Portal, TmId, split_match_bits};
 use parking_lot::{Mutex, RwLock};
 
-use crate::notices::Notices;
 use crate::registry::Registry;
+use crate::taker::Losses;
 
 /// What the domains of one node share.
 #[derive(Default)]
 pub(crate) struct Node {
     pub(crate) registry: Mutex<Registry>,
-    machines: RwLock<HashMap<Address, Arc<Notices>, foldhash::fast::RandomState>>,
+    machines: RwLock<HashMap<Address, Arc<dyn Losses>, foldhash::fast::RandomState>>,
     /// How many transfer machines want each portal lazy. Held while LNet is told, so that it hears of the changes in the
     /// order in which they were made. Nothing that LNet calls meanwhile takes it.
     lazy: Mutex<LazyPortals>,
@@ -69,8 +69,8 @@ impl Nodes {
 
 impl Node {
     /// From now on a transfer machine hears of messages that were lost.
-    pub(crate) fn enter(&self, address: Address, notices: Arc<Notices>) {
-        self.machines.write().insert(address, notices);
+    pub(crate) fn enter(&self, address: Address, losses: Arc<dyn Losses>) {
+        self.machines.write().insert(address, losses);
     }
 
     /// And no more.
@@ -108,9 +108,9 @@ impl DropWatcher for Node {
         }
         let Dropped { target, portal, .. } = *message;
         let address = Address { nid: target.nid, pid: target.pid, portal, tmid };
-        let notices = self.machines.read().get(&address).cloned();
-        if let Some(notices) = notices {
-            notices.lost();
+        let losses = self.machines.read().get(&address).cloned();
+        if let Some(losses) = losses {
+            losses.lost();
         }
     }
 }

@@ -1,7 +1,10 @@
 //! What the waiter of a transfer machine is told beside its events: messages for which it had no buffer.
 
+use nlx_bev_cqueue::Heap;
+
 use crate::bell::Bell;
 use crate::sync::{AtomicBool, AtomicU64, LOSS, Ordering};
+use crate::taker::{Losses, Taker};
 
 /// A transfer machine as whoever drops messages for it sees it. It outlives the transfer machine as long as one of them
 /// needs it.
@@ -14,16 +17,33 @@ pub(crate) struct Notices {
     news: AtomicBool,
 }
 
-impl Notices {
-    /// A message was lost. However many are, the waiter is woken once until it has taken notice.
-    pub(crate) fn lost(&self) {
+impl Taker for Notices {
+    type Memory = Heap;
+
+    #[inline]
+    fn ring(&self) {
+        self.bell.ring();
+    }
+
+    #[cold]
+    fn overrun(&self) {
+        // Never while every operation reserves its events first.
+        debug_assert!(false, "no room for an event");
+    }
+}
+
+impl Losses for Notices {
+    /// However many are lost, the waiter is woken once until it has taken notice.
+    fn lost(&self) {
         // SYNC kcore.loss. Relaxed would do here; loom orders the additions of several threads only this way.
         self.dropped.fetch_add(1, LOSS.chain());
         if !self.news.swap(true, LOSS.chain()) {
             self.bell.ring();
         }
     }
+}
 
+impl Notices {
     /// Whether messages were lost since this was asked last; for the waiter alone.
     pub(crate) fn take_news(&self) -> bool {
         // SYNC kcore.loss

@@ -5,25 +5,25 @@ use std::sync::Arc;
 use lnet_api::{EqHandle, LNetError};
 use nlx_core::Address;
 
-use crate::kcore::Domain;
+use crate::network::Network;
 
 /// An event queue, and the address that must not be given again as long as the queue exists: a message for it may be on its
 /// way.
 pub(crate) struct Remains {
-    domain: Arc<Domain>,
+    network: Arc<Network>,
     eq: EqHandle,
     address: Address,
 }
 
 impl Remains {
-    pub(crate) fn new(domain: Arc<Domain>, eq: EqHandle, address: Address) -> Remains {
-        Remains { domain, eq, address }
+    pub(crate) fn new(network: Arc<Network>, eq: EqHandle, address: Address) -> Remains {
+        Remains { network, eq, address }
     }
 
     /// Frees the queue and gives the address back, if LNet lets go. Of all who try one succeeds, once.
     pub(crate) fn clear(&self) -> Result<(), LNetError> {
-        self.domain.lnet.eq_free(self.eq)?;
-        self.domain.give_back(&self.address);
+        self.network.lnet.eq_free(self.eq)?;
+        self.network.give_back(&self.address);
         Ok(())
     }
 }

@@ -4,29 +4,29 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use lnet_api::{Drive, Errno, Event, EventHandler, EventKind, LNet, LNetError, MdHandle};
-use nlx_bev_cqueue::{Consumer, Error, Heap, Producer};
+use nlx_bev_cqueue::{Consumer, Error, Producer};
 use nlx_core::{
     Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Queue, Random, Sequential, TmId,
 };
 
 use crate::buffers::Buffer;
 use crate::flight::{Flight, Op, OpKey};
-use crate::kcore::FaultCounters;
-use crate::notices::Notices;
+use crate::network::{FaultCounters, Network};
 use crate::remains::Remains;
 use crate::rules::{Outcome, Verdict, decide};
-use crate::sync::{AtomicBool, AtomicU64, DOOM, LEAVE, Mutex, MutexGuard, NOTE, OnceLock, Ordering, REMAINS};
+use crate::sync::{AtomicBool, DOOM, LEAVE, Mutex, MutexGuard, NOTE, OnceLock, Ordering, REMAINS};
+use crate::taker::Taker;
 
 /// A transfer machine as its event queue sees it. The event queue holds a reference, so whatever a callback touches lives
 /// as long as LNet can call it (S-415).
-pub(crate) struct Shared {
+pub(crate) struct Shared<T: Taker> {
     pub(crate) address: Address,
     pub(crate) lnet: Arc<dyn LNet>,
     pub(crate) drive: Arc<dyn Drive>,
-    pub(crate) notices: Arc<Notices>,
+    pub(crate) taker: Arc<T>,
     faults: Arc<FaultCounters>,
     /// The producer lock: it makes one producer of the many threads that LNet calls from.
-    side: Mutex<Side>,
+    side: Mutex<Side<T>>,
     /// Some operation has [`Op::doomed`] set.
     doomed: AtomicBool,
     /// Once the transfer machine has been dropped.
@@ -35,25 +35,25 @@ pub(crate) struct Shared {
     random: Option<Random>,
 }
 
-struct Side {
-    producer: Producer<BufferEvent, Heap>,
+struct Side<T: Taker> {
+    producer: Producer<BufferEvent, T::Memory>,
     flight: Flight,
     counters: Sequential,
     stopped: bool,
 }
 
 /// The producer, under its lock.
-struct HeldProducer<'a>(MutexGuard<'a, Side>);
+struct HeldProducer<'a, T: Taker>(MutexGuard<'a, Side<T>>);
 
-impl Deref for HeldProducer<'_> {
-    type Target = Producer<BufferEvent, Heap>;
+impl<T: Taker> Deref for HeldProducer<'_, T> {
+    type Target = Producer<BufferEvent, T::Memory>;
 
     fn deref(&self) -> &Self::Target {
         &self.0.producer
     }
 }
 
-impl DerefMut for HeldProducer<'_> {
+impl<T: Taker> DerefMut for HeldProducer<'_, T> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.0.producer
     }
@@ -66,6 +66,8 @@ pub(crate) struct NewOp<'a> {
     pub(crate) cookie: u64,
     pub(crate) events: u32,
     pub(crate) started_ns: u64,
+    /// The lower part of its match bits, if they are not to be chosen here.
+    pub(crate) counter: Option<MatchCounter>,
 }
 
 /// An operation that has been entered.
@@ -75,14 +77,14 @@ pub(crate) struct Entered {
     pub(crate) counter: MatchCounter,
 }
 
-impl Shared {
+impl<T: Taker> Shared<T> {
     pub(crate) fn new(
         address: Address,
-        (lnet, drive): (Arc<dyn LNet>, Arc<dyn Drive>),
-        faults: Arc<FaultCounters>,
-        producer: Producer<BufferEvent, Heap>,
+        network: &Network,
+        producer: Producer<BufferEvent, T::Memory>,
+        taker: Arc<T>,
         random: Option<Random>,
-    ) -> Shared {
+    ) -> Shared<T> {
         let side = Side {
             producer,
             flight: Flight::default(),
@@ -91,10 +93,10 @@ impl Shared {
         };
         Shared {
             address,
-            lnet,
-            drive,
-            notices: Arc::default(),
-            faults,
+            lnet: network.lnet.clone(),
+            drive: network.drive.clone(),
+            taker,
+            faults: network.faults.clone(),
             side: Mutex::new(side),
             doomed: AtomicBool::new(false),
             remains: OnceLock::default(),
@@ -106,16 +108,18 @@ impl Shared {
     /// expected; the event that ends it may come before [`Shared::set_md`].
     pub(crate) fn enter(&self, new: NewOp<'_>) -> Result<Entered, CoreError> {
         let passive = new.queue.is_passive();
-        let random = self.random.as_ref().filter(|_| passive).map(Random::number).transpose()?;
+        let chosen = passive && new.counter.is_none();
+        let random = self.random.as_ref().filter(|_| chosen).map(Random::number).transpose()?;
         let mut side = self.side.lock();
         if side.stopped {
             return Err(CoreError::Stopped { address: self.address });
         }
         let Side { flight, counters, .. } = &mut *side;
-        let counter = match random {
-            Some(number) => number.counter(flight.next_slot()),
-            None if passive => counters.next(|| flight.counters()),
-            None => MatchCounter::UNSOLICITED,
+        let counter = match (new.counter, random) {
+            (Some(given), _) => given,
+            (None, Some(number)) => number.counter(flight.next_slot()),
+            (None, None) if passive => counters.next(|| flight.counters()),
+            (None, None) => MatchCounter::UNSOLICITED,
         };
         let key = flight.enter(|key| {
             new.buffer.associate(key)?;
@@ -154,7 +158,7 @@ impl Shared {
     pub(crate) fn withdraw(&self, key: OpKey) -> bool {
         let mut side = self.side.lock();
         let live = side.flight.find(key).is_some();
-        side.flight.leave(key);
+        self.leave(&mut side.flight, key);
         live
     }
 
@@ -167,7 +171,7 @@ impl Shared {
         }
         // An idle MD ends within the call, and takes the operation with it; a busy one with its last event.
         if self.lnet.md_unlink(md).is_err() {
-            self.side.lock().flight.leave(key);
+            self.leave(&mut self.side.lock().flight, key);
         }
         true
     }
@@ -183,6 +187,13 @@ impl Shared {
                 Ok(op.md)
             }
             None => Err(gone),
+        }
+    }
+
+    /// An operation is over: its buffer is free, and whoever counts operations hears of it.
+    fn leave(&self, flight: &mut Flight, key: OpKey) {
+        if let Some(events) = flight.leave(key) {
+            self.taker.left(events);
         }
     }
 
@@ -218,7 +229,7 @@ impl Shared {
 
     /// Makes the ring of events smaller, unless an event has just come. This takes both halves: the caller has the consumer's
     /// lock, and this the producer's, for some stores only.
-    pub(crate) fn shrink(&self, consumer: &mut Consumer<BufferEvent, Heap>, slots: u32) {
+    pub(crate) fn shrink(&self, consumer: &mut Consumer<BufferEvent, T::Memory>, slots: u32) {
         let shrunk = consumer.shrink_with(slots, || HeldProducer(self.side.lock()));
         debug_assert!(matches!(shrunk, Ok(()) | Err(Error::InUse { .. })), "{}: {shrunk:?}", self.address);
     }
@@ -234,7 +245,7 @@ impl Shared {
         };
         if op.abandoned {
             if event.unlinked {
-                flight.leave(key);
+                self.leave(flight, key);
             }
             return;
         }
@@ -266,16 +277,38 @@ impl Shared {
         let made = buffer_event(op, event, outcome, now_ns);
         // SYNC kcore.leave
         if event.unlinked && LEAVE.holds() {
-            flight.leave(key);
+            self.leave(flight, key);
         }
-        if producer.push(made).is_err() {
-            // Never while every operation reserves its events first.
-            self.faults.overruns.fetch_add(1, Ordering::Relaxed);
-            debug_assert!(false, "no room for an event of {}", self.address);
-        }
+        self.push(producer, made);
         if event.unlinked && !LEAVE.holds() {
-            flight.leave(key);
+            self.leave(flight, key);
         }
+    }
+
+    #[inline]
+    fn push(&self, producer: &mut Producer<BufferEvent, T::Memory>, event: BufferEvent) {
+        match producer.push(event) {
+            Ok(()) => self.taker.given(),
+            Err(_) => {
+                self.faults.overruns.fetch_add(1, Ordering::Relaxed);
+                self.taker.overrun();
+            }
+        }
+    }
+
+    /// Gives the client an event that is not LNet's: of an operation that was refused.
+    #[cfg(not(loom))]
+    pub(crate) fn deliver(&self, event: BufferEvent) {
+        self.push(&mut self.side.lock().producer, event);
+        self.taker.ring();
+    }
+
+    /// Refuses operations from here on, unless some are in flight.
+    #[cfg(not(loom))]
+    pub(crate) fn stop_if_idle(&self) -> bool {
+        let mut side = self.side.lock();
+        side.stopped |= side.flight.is_empty();
+        side.stopped
     }
 
     /// Unlinks what only an unlink can end.
@@ -307,7 +340,7 @@ impl Shared {
     }
 }
 
-impl EventHandler for Shared {
+impl<T: Taker> EventHandler for Shared<T> {
     fn event(&self, event: &Event) {
         // First of all: an ACK's other fields mean nothing (MT-21). But one that ends an MD must not end it unheard: its
         // operation would have it for ever.
@@ -318,7 +351,7 @@ impl EventHandler for Shared {
 
     fn wake(&self) {
         self.unlink_doomed();
-        self.notices.bell.ring();
+        self.taker.ring();
         if let Some(remains) = self.remains.get() {
             // EBUSY means that the last event is yet to come, ENOENT that all is done.
             let _ = remains.clear();
@@ -361,9 +394,4 @@ fn sender_of(event: &Event) -> Option<Address> {
     let HdrData { tmid, portal } = HdrData::decode(event.hdr_data);
     let tmid = TmId::new(tmid).ok()?;
     Some(Address { nid: event.initiator.nid, pid: event.initiator.pid, portal, tmid })
-}
-
-/// Faults are numbers that only grow.
-pub(crate) fn read(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
 }

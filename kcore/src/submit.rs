@@ -10,8 +10,9 @@ use nlx_core::{
     PassiveBuffer, Queue, match_bits, usable_portal,
 };
 
-use crate::kcore::transport_error;
+use crate::network::transport_error;
 use crate::shared::{Entered, Shared};
+use crate::taker::Taker;
 
 /// An operation whose numbers have been checked against its buffer.
 pub(crate) struct Plan {
@@ -75,6 +76,15 @@ impl Plan {
         Ok(Plan { queue: kind.queue(), memory, setup })
     }
 
+    /// Whom it goes to, unless it waits for others.
+    #[cfg(not(loom))]
+    pub(crate) fn target(&self) -> Option<(ProcessId, Portal)> {
+        match &self.setup {
+            Setup::Attach { .. } => None,
+            Setup::Put { remote, .. } | Setup::Get { remote } => Some((remote.target, remote.portal)),
+        }
+    }
+
     /// The descriptor of a passive operation.
     pub(crate) fn descriptor(
         &self,
@@ -92,7 +102,12 @@ impl Plan {
     }
 
     /// Calls LNet. On success the operation is under way, or over already.
-    pub(crate) fn start(self, shared: &Shared, eq: EqHandle, entered: Entered) -> Result<(), CoreError> {
+    pub(crate) fn start<T: Taker>(
+        self,
+        shared: &Shared<T>,
+        eq: EqHandle,
+        entered: Entered,
+    ) -> Result<(), CoreError> {
         match self.setup {
             Setup::Attach { options, threshold, max_size } => {
                 let md = Md { options, max_size, ..md(self.memory, eq, entered, threshold) };
@@ -148,7 +163,7 @@ fn md(memory: IoVec, eq: EqHandle, entered: Entered, threshold: u32) -> Md {
     }
 }
 
-fn attach(shared: &Shared, entered: Entered, md: Md) -> Result<(), CoreError> {
+fn attach<T: Taker>(shared: &Shared<T>, entered: Entered, md: Md) -> Result<(), CoreError> {
     let me = MeSpec {
         // Checked when the transfer machine was started.
         portal: usable_portal(shared.address.portal)?,
@@ -175,7 +190,7 @@ fn attach(shared: &Shared, entered: Entered, md: Md) -> Result<(), CoreError> {
     }
 }
 
-fn bind(shared: &Shared, entered: Entered, md: Md) -> Result<MdHandle, CoreError> {
+fn bind<T: Taker>(shared: &Shared<T>, entered: Entered, md: Md) -> Result<MdHandle, CoreError> {
     match shared.lnet.md_bind(md, Unlink::Auto) {
         Ok(bound) => {
             note_md(shared, entered, bound);
@@ -189,7 +204,7 @@ fn bind(shared: &Shared, entered: Entered, md: Md) -> Result<MdHandle, CoreError
 }
 
 /// Notes the MD. Who has cancelled the operation before could not unlink it: this does.
-fn note_md(shared: &Shared, entered: Entered, md: MdHandle) {
+fn note_md<T: Taker>(shared: &Shared<T>, entered: Entered, md: MdHandle) {
     if shared.set_md(entered.key, md) {
         // ENOENT means that its last event is on the way.
         let _ = shared.lnet.md_unlink(md);
@@ -197,12 +212,12 @@ fn note_md(shared: &Shared, entered: Entered, md: MdHandle) {
 }
 
 /// The refusal stands unless an event has ended the operation already: then the client learns from that one.
-fn withdraw(shared: &Shared, entered: Entered, error: CoreError) -> Result<(), CoreError> {
+fn withdraw<T: Taker>(shared: &Shared<T>, entered: Entered, error: CoreError) -> Result<(), CoreError> {
     if shared.withdraw(entered.key) { Err(error) } else { Ok(()) }
 }
 
-fn unbind_on_error(
-    shared: &Shared,
+fn unbind_on_error<T: Taker>(
+    shared: &Shared<T>,
     entered: Entered,
     md: MdHandle,
     action: &'static str,

@@ -1,3 +1,4 @@
+use core::sync::atomic::Ordering::Relaxed;
 use std::os::fd::OwnedFd;
 
 use crate::error::Error;
@@ -68,6 +69,13 @@ impl<M: Memory> Waker<M> {
             return Ok(false);
         }
         self.ring().map(|()| true)
+    }
+
+    /// Tells the consumer a number that only grows, as [`Producer::tell`](crate::Producer::tell) does: for those that are not
+    /// the producer, several at a time if need be. Of all that were told the greatest stays.
+    pub fn tell(&self, word: u64) {
+        // Nothing hangs on its order but itself.
+        self.memory.header().producer.word.fetch_max(word, Relaxed);
     }
 
     #[cold]

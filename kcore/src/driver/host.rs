@@ -1,10 +1,19 @@
 //! What all clients share.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use lnet_api::{Drive, LNet};
+use nlx_core::Address;
+use parking_lot::Mutex;
 
-use super::{ClientQuotas, HostStatus, Policy};
+use super::departed::Estate;
+use super::outlet::Outlet;
+use super::tally::Tally;
+use super::{
+    ClientQuotas, ClientStatus, Credentials, Departure, HostStatus, Leftovers, Policy, TmStatus, Totals,
+};
+use crate::network::Network;
 
 /// How clients are served.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -20,28 +29,50 @@ pub struct HostConfig {
 
 /// What all clients share: LNet, the policy, and what clients that are gone have left.
 pub struct Host {
-    lnet: Arc<dyn LNet>,
-    drive: Arc<dyn Drive>,
-    config: HostConfig,
+    pub(super) network: Arc<Network>,
+    pub(super) config: HostConfig,
+    clients: Mutex<Clients>,
+}
+
+#[derive(Default)]
+struct Clients {
+    /// The last number that was given.
+    last: u64,
+    /// Those that are connected, by their number.
+    connected: BTreeMap<u64, Arc<Record>>,
+    /// What those that are gone have done.
+    past: Totals,
+    /// What they have left.
+    estates: Vec<Arc<Estate>>,
+}
+
+/// A client as an operator sees it.
+pub(super) struct Record {
+    pub(super) client: u64,
+    pub(super) credentials: Credentials,
+    /// Once it has said it.
+    pub(super) name: OnceLock<String>,
+    pub(super) tally: Arc<Tally>,
+    pub(super) tms: Mutex<BTreeMap<u64, (Address, Arc<Outlet>)>>,
 }
 
 impl Host {
     /// Serves clients from this LNet, which `drive` moves forward.
     #[must_use]
     pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>, config: HostConfig) -> Arc<Host> {
-        Arc::new(Host { lnet, drive, config })
+        Arc::new(Host { network: Network::new(lnet, drive), config, clients: Mutex::default() })
     }
 
     /// What moves the network forward, and tells the time.
     #[must_use]
     pub fn drive(&self) -> &Arc<dyn Drive> {
-        &self.drive
+        &self.network.drive
     }
 
     /// LNet.
     #[must_use]
     pub fn lnet(&self) -> &Arc<dyn LNet> {
-        &self.lnet
+        &self.network.lnet
     }
 
     /// Who may use what.
@@ -59,11 +90,82 @@ impl Host {
     /// How things stand.
     #[must_use]
     pub fn status(&self) -> HostStatus {
-        HostStatus::default()
+        let (records, totals) = {
+            let clients = self.clients.lock();
+            (clients.connected.values().cloned().collect::<Vec<_>>(), clients.past)
+        };
+        let clients: Vec<_> = records.iter().map(|record| record.status()).collect();
+        let totals = clients.iter().fold(totals, |totals, client| totals.and(client.totals));
+        HostStatus { clients, leftovers: self.leftovers(), totals, faults: self.network.faults() }
     }
 
     /// Forgets what LNet has let go of. Gives whether anything is left over.
     pub fn sweep(&self) -> bool {
-        false
+        self.leftovers() != Leftovers::default()
+    }
+
+    fn leftovers(&self) -> Leftovers {
+        let mut sum = Leftovers::default();
+        self.clients.lock().estates.retain(|estate| {
+            let left = estate.leftovers();
+            sum = sum.and(left);
+            left != Leftovers::default()
+        });
+        sum
+    }
+
+    /// A client has come.
+    pub(super) fn enter(&self, credentials: Credentials) -> Arc<Record> {
+        let mut clients = self.clients.lock();
+        clients.last += 1;
+        let record = Arc::new(Record {
+            client: clients.last,
+            credentials,
+            name: OnceLock::new(),
+            tally: Arc::default(),
+            tms: Mutex::default(),
+        });
+        clients.connected.insert(record.client, record.clone());
+        record
+    }
+
+    /// A client is gone, and has left this.
+    pub(super) fn leave(&self, record: &Record, estate: Estate) -> Departure {
+        let estate = Arc::new(estate);
+        let mut clients = self.clients.lock();
+        clients.connected.remove(&record.client);
+        clients.past = clients.past.and(record.tally.totals());
+        if estate.leftovers() != Leftovers::default() {
+            clients.estates.push(estate.clone());
+        }
+        Departure(estate)
+    }
+}
+
+impl Record {
+    fn status(&self) -> ClientStatus {
+        let tms = self.tms.lock();
+        let mut tms: Vec<_> = tms
+            .values()
+            .map(|(address, outlet)| TmStatus {
+                address: *address,
+                operations: outlet.operations.get(),
+                dropped: outlet.dropped.get(),
+            })
+            .collect();
+        tms.sort_by_key(|tm| tm.address);
+        let Tally { buffers, arenas, bytes, operations, .. } = &*self.tally;
+        ClientStatus {
+            client: self.client,
+            pid: self.credentials.pid,
+            uid: self.credentials.uid,
+            name: self.name.get().cloned().unwrap_or_default(),
+            tms,
+            buffers: buffers.get(),
+            arenas: arenas.get(),
+            bytes: bytes.get(),
+            operations: operations.get(),
+            totals: self.tally.totals(),
+        }
     }
 }

@@ -1,12 +1,23 @@
 //! One client.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+mod arenas;
+mod buffers;
+mod hello;
+mod refusing;
+mod requests;
+mod ring;
+mod tms;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use lnet_api::Errno;
-use nlx_driver_proto::{Header, Reason, Refusal, Reply};
-
-use super::{ClientQuotas, Credentials, Host, Violation};
+use self::arenas::Arenas;
+use self::buffers::Buffers;
+use self::ring::Ring;
+use self::tms::Tms;
+use super::departed::Estate;
+use super::host::Record;
+use super::{ClientQuotas, Credentials, Departure, Host, Rights, Violation};
 
 /// The answer to a request: one packet, and the descriptors that go with it. It can be used again and again.
 #[derive(Debug, Default)]
@@ -17,38 +28,60 @@ pub struct Answer {
     pub fds: Vec<OwnedFd>,
 }
 
-/// What a client that is gone has left.
-#[derive(Debug)]
-pub struct Departure;
-
-impl Departure {
-    /// Whether LNet has let go of all of it: nobody writes into the client's memory any more.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        true
-    }
-}
-
 /// One client, as long as it is connected. One thread has it at a time.
 ///
 /// Everything that the client says is hostile: it is copied once and the copy checked; no index is followed that the
 /// session's own tables do not bound; every call ends after bounded work, blocks on nobody and panics at nothing.
 pub struct Session {
+    host: Arc<Host>,
+    record: Arc<Record>,
+    /// `None`: it may not connect.
+    rights: Option<Rights>,
     quotas: ClientQuotas,
+    /// From the hello on.
+    ring: Option<Ring>,
+    // Dropped in this order: what is in flight first.
+    tms: Tms,
+    buffers: Buffers,
+    arenas: Arenas,
+    closed: bool,
 }
 
 impl Session {
     /// A client has connected.
     #[must_use]
     pub fn new(host: &Arc<Host>, client: Credentials) -> Session {
-        let rights = host.policy().rights_of(&client);
-        Session { quotas: rights.and_then(|rights| rights.quotas).unwrap_or(host.quotas()).sane() }
+        let rights = host.policy().rights_of(&client).cloned();
+        let quotas = rights.as_ref().and_then(|rights| rights.quotas).unwrap_or(host.quotas()).sane();
+        Session {
+            host: host.clone(),
+            record: host.enter(client),
+            rights,
+            quotas,
+            ring: None,
+            tms: Tms::new(&quotas),
+            buffers: Buffers::new(&quotas),
+            arenas: Arenas::new(&quotas),
+            closed: false,
+        }
+    }
+
+    /// The helper's number for it, as [`HostStatus`](super::HostStatus) has it.
+    #[must_use]
+    pub fn client(&self) -> u64 {
+        self.record.client
     }
 
     /// Its quotas.
     #[must_use]
     pub fn quotas(&self) -> &ClientQuotas {
         &self.quotas
+    }
+
+    /// Whether it has said hello: before, there is neither ring nor doorbell.
+    #[must_use]
+    pub fn is_welcome(&self) -> bool {
+        self.ring.is_some()
     }
 
     /// Carries out what stands in the submission ring, and then this request, which came with these descriptors. `answer`
@@ -62,14 +95,9 @@ impl Session {
         fds: Vec<OwnedFd>,
         answer: &mut Answer,
     ) -> Result<(), Violation> {
-        drop(fds);
-        answer.fds.clear();
-        let Ok((header, _)) = Header::read(packet) else {
-            return Err(Violation::Packet { bytes: packet.len() });
-        };
-        let refusal = Refusal::new(Errno::EOPNOTSUPP, Reason::Other);
-        Reply::Refused(refusal).write(header.kind.get(), header.id.get(), &mut answer.packet);
-        Ok(())
+        self.drain_all()?;
+        let carried_out = self.carry_out(packet, fds, answer);
+        self.note(carried_out)
     }
 
     /// Carries out up to `budget` entries of the submission ring; gives how many there were. If they were as many, there may
@@ -78,24 +106,29 @@ impl Session {
     /// # Errors
     /// [`Violation`], as above.
     pub fn drain(&mut self, budget: usize) -> Result<usize, Violation> {
-        let _ = budget;
-        Ok(0)
+        let drained = self.drain_ring(budget);
+        self.note(drained)
     }
 
     /// Announces on the submission ring that nobody looks at it any more before the doorbell rings. False if something
-    /// stands in it, or before the hello: then nothing is announced. No system call.
+    /// stands in it: then nothing is announced. Before the hello there is no ring, and nothing to announce: true. No system
+    /// call.
     pub fn prepare_sleep(&mut self) -> bool {
-        false
+        self.ring.as_mut().is_none_or(Ring::prepare_sleep)
     }
 
     /// Takes the announcement back.
-    pub fn finish_sleep(&mut self) {}
+    pub fn finish_sleep(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            ring.finish_sleep();
+        }
+    }
 
     /// What the client rings when it submits while the helper sleeps: to be watched edge-triggered, and never read or
     /// written, for the client can change its flags. `None` before the hello.
     #[must_use]
     pub fn doorbell(&self) -> Option<BorrowedFd<'_>> {
-        None
+        self.ring.as_ref().map(|ring| ring.doorbell.as_fd())
     }
 
     /// Whether the client has broken the rules where no call of this session sees it: a full or spoilt event queue, memory
@@ -104,12 +137,52 @@ impl Session {
     /// # Errors
     /// [`Violation`], as above.
     pub fn check(&self) -> Result<(), Violation> {
-        Ok(())
+        self.note(self.look_for_violations())
     }
 
     /// The client is gone, or is cut off. Cancels all that is in flight, and lets everything go; what LNet still holds then
     /// is counted as left over. Dropping a session does the same.
-    pub fn close(self) -> Departure {
-        Departure
+    pub fn close(mut self) -> Departure {
+        self.end()
+    }
+
+    fn end(&mut self) -> Departure {
+        self.closed = true;
+        let estate = Estate::default();
+        self.arenas.let_go(&estate);
+        self.tms.let_go(&estate);
+        self.buffers.let_go();
+        self.record.tms.lock().clear();
+        self.host.leave(&self.record, estate)
+    }
+
+    fn look_for_violations(&self) -> Result<(), Violation> {
+        if let Some(ring) = &self.ring {
+            ring.check()?;
+        }
+        self.tms.check(&self.record.tally)?;
+        self.arenas.check()
+    }
+
+    /// Counts who is cut off.
+    fn note<T>(&self, outcome: Result<T, Violation>) -> Result<T, Violation> {
+        if outcome.is_err() {
+            self.record.tally.violations.add(1);
+        }
+        outcome
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if !self.closed {
+            self.end();
+        }
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("client", &self.record.client).finish_non_exhaustive()
     }
 }

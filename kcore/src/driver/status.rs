@@ -88,3 +88,32 @@ pub struct Totals {
     /// Those refused for other reasons.
     pub refused: u64,
 }
+
+impl Leftovers {
+    #[must_use]
+    pub(super) fn and(self, other: Leftovers) -> Leftovers {
+        Leftovers {
+            tms: self.tms + other.tms,
+            eqs: self.eqs + other.eqs,
+            arenas: self.arenas + other.arenas,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+}
+
+impl Totals {
+    #[must_use]
+    pub(super) fn and(self, other: Totals) -> Totals {
+        Totals {
+            clients: self.clients + other.clients,
+            violations: self.violations + other.violations,
+            requests: self.requests + other.requests,
+            submissions: self.submissions + other.submissions,
+            operations: self.operations + other.operations,
+            events: self.events + other.events,
+            refused_by_policy: self.refused_by_policy + other.refused_by_policy,
+            refused_by_quota: self.refused_by_quota + other.refused_by_quota,
+            refused: self.refused + other.refused,
+        }
+    }
+}

@@ -121,7 +121,7 @@ fn an_event_and_the_first_wait() {
         let (rig, buffer) = Rig::receiving();
         let lnet = rig.lnet.clone();
         let arriving = thread::spawn(move || lnet.arrive(0, &Payload::default()));
-        first_wait(&rig.tm.shared().notices.bell, || rig.tm.pending());
+        first_wait(&rig.tm.shared().taker.bell, || rig.tm.pending());
         assert_eq!(buffer.ended(&events(&rig.tm)), Ok(()));
         arriving.join().unwrap();
         rig.finish(&[&buffer]);
@@ -135,7 +135,7 @@ fn a_wake_up_and_the_first_wait() {
         let rig = Arc::new(Rig::new());
         let other = rig.clone();
         let waking = thread::spawn(move || other.tm.wake());
-        first_wait(&rig.tm.shared().notices.bell, || rig.tm.take_wake_up());
+        first_wait(&rig.tm.shared().taker.bell, || rig.tm.take_wake_up());
         waking.join().unwrap();
         assert!(!rig.tm.take_wake_up(), "it is used up");
         rig.finish(&[]);

@@ -13,6 +13,7 @@ fn a_cancel_before_the_md_is_known_is_done_by_who_learns_of_it() {
         cookie: COOKIE,
         events: 1,
         started_ns: 0,
+        counter: None,
     };
     let entered = rig.tm.shared().enter(new).unwrap();
     assert_eq!(rig.tm.shared().cancel(&buffer, COOKIE), Ok(None));

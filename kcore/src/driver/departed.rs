@@ -1,0 +1,54 @@
+//! What clients that are gone have left, until LNet lets go of it (D10).
+
+use std::sync::{Arc, Weak};
+
+use lnet_region::WeakRegion;
+use parking_lot::Mutex;
+
+use super::Leftovers;
+use super::outlet::Outlet;
+use crate::shared::Shared;
+
+/// What one client has left. Nobody frees it: the event queue of a transfer machine lives until LNet frees it, an arena's
+/// memory until the last message lets go of it. Here is only looked whether they do.
+#[derive(Default)]
+pub(super) struct Estate {
+    pub(super) tms: Mutex<Vec<Weak<Shared<Outlet>>>>,
+    /// With their bytes.
+    pub(super) arenas: Mutex<Vec<(WeakRegion, u64)>>,
+}
+
+impl Estate {
+    /// What is still there; the rest is forgotten.
+    pub(super) fn leftovers(&self) -> Leftovers {
+        let (mut tms, mut arenas) = (self.tms.lock(), self.arenas.lock());
+        tms.retain(|tm| tm.strong_count() > 0);
+        arenas.retain(|(arena, _)| !arena.is_gone());
+        let bytes = arenas.iter().map(|(_, bytes)| bytes).sum();
+        let tms = tms.len() as u64;
+        Leftovers { tms, eqs: tms, arenas: arenas.len() as u64, bytes }
+    }
+}
+
+/// What a client that is gone has left.
+pub struct Departure(pub(super) Arc<Estate>);
+
+impl Departure {
+    /// Whether LNet has let go of all of it: nobody writes into the client's memory any more.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.leftovers() == Leftovers::default()
+    }
+
+    /// What there still is.
+    #[must_use]
+    pub fn leftovers(&self) -> Leftovers {
+        self.0.leftovers()
+    }
+}
+
+impl std::fmt::Debug for Departure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Departure").field(&self.leftovers()).finish()
+    }
+}

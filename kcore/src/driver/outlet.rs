@@ -1,0 +1,98 @@
+//! Where the events of a client's transfer machine go.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use nlx_bev_cqueue::SharedMemory;
+use nlx_bev_cqueue::wake::Waker;
+
+use super::tally::{Count, Tally};
+use crate::taker::{Losses, Taker};
+
+/// The client's end of a transfer machine, as LNet's callback sees it. It outlives the client as long as LNet has something
+/// of the transfer machine, and then writes into memory that the client may still have, but nobody else.
+pub(super) struct Outlet {
+    /// For a thread of the client that sleeps on the queue itself.
+    thread: Waker<SharedMemory>,
+    /// For an event loop of the client that sleeps on a pipe, once it has asked for one.
+    lookout: OnceLock<Waker<SharedMemory>>,
+    memory: SharedMemory,
+    tally: Arc<Tally>,
+    /// Operations in flight of this transfer machine, and the events that they may still need.
+    pub(super) operations: Count,
+    pub(super) reserved: Count,
+    pub(super) dropped: Count,
+    broken: AtomicBool,
+}
+
+impl Outlet {
+    pub(super) fn new(memory: SharedMemory, tally: Arc<Tally>) -> Outlet {
+        Outlet {
+            thread: Waker::futex(memory.clone()),
+            lookout: OnceLock::new(),
+            memory,
+            tally,
+            operations: Count::default(),
+            reserved: Count::default(),
+            dropped: Count::default(),
+            broken: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on an event loop is woken, too, by this end of a pipe.
+    pub(super) fn set_lookout(&self, bell: OwnedFd) {
+        let _ = self.lookout.set(Waker::lookout(self.memory.clone(), bell));
+    }
+
+    /// An event was lost, because the client had not the room for it that it must have.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.load(Relaxed)
+    }
+}
+
+impl Taker for Outlet {
+    type Memory = SharedMemory;
+
+    /// Neither fails: the futex lies in our mapping, and the pipe is ours, never blocks, and is no error when it is full or
+    /// nobody reads it.
+    fn ring(&self) {
+        // It has a full fence between the event and this look for a lookout: one that is being made looks at the queue
+        // after it has announced its sleep, and that after it was set here.
+        let _ = self.thread.wake();
+        if let Some(lookout) = self.lookout.get() {
+            let _ = lookout.wake();
+        }
+    }
+
+    fn entered(&self, events: u32) {
+        self.operations.add(1);
+        self.reserved.add(events.into());
+        self.tally.operations.add(1);
+        self.tally.started.add(1);
+    }
+
+    fn given(&self) {
+        self.tally.events.add(1);
+    }
+
+    fn left(&self, events: u32) {
+        self.operations.sub(1);
+        self.reserved.sub(events.into());
+        self.tally.operations.sub(1);
+    }
+
+    #[cold]
+    fn overrun(&self) {
+        self.broken.store(true, Relaxed);
+        self.tally.broken.store(true, Relaxed);
+    }
+}
+
+impl Losses for Outlet {
+    fn lost(&self) {
+        self.dropped.add(1);
+        self.thread.tell(self.dropped.get());
+        self.ring();
+    }
+}

@@ -1,0 +1,181 @@
+//! Memory for buffers, shared with the client.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use lnet_region::{Fragment, Pages, Region};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::stat::fstat;
+use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
+use nlx_core::Errno;
+use nlx_driver_proto::{Reason, Refusal, Reply, Segment};
+
+use super::refusing::no_memory;
+use super::{Answer, Session, Violation};
+use crate::driver::ClientQuotas;
+use crate::driver::departed::Estate;
+use crate::driver::slots::Slots;
+
+/// What the memory of a helper is sealed with: its size is fixed for good. (A helper of a later time may also forbid to
+/// execute it.)
+const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
+
+/// `F_SEAL_EXEC`, which nix does not know: some systems set it on every memfd.
+const SEAL_EXEC: SealFlag = SealFlag::from_bits_retain(0x20);
+
+/// The arenas of a client, by handles of 32 bits.
+pub(super) struct Arenas {
+    table: Slots<Arena>,
+    /// Bytes of all of them.
+    bytes: u64,
+    bytes_max: u64,
+}
+
+struct Arena {
+    region: Region,
+    bytes: u64,
+    /// Segments of buffers that lie in it.
+    segments: u32,
+}
+
+impl Arenas {
+    pub(super) fn new(quotas: &ClientQuotas) -> Arenas {
+        Arenas { table: Slots::short(quotas.arenas), bytes: 0, bytes_max: quotas.bytes }
+    }
+
+    /// Whether there may be another arena of so many bytes.
+    fn check_room(&self, bytes: u64) -> Result<(), Refusal> {
+        if self.table.is_full() {
+            let count = self.table.len() as u64;
+            return Err(Refusal::of(Errno::ENOMEM, Reason::Arenas, count + 1, count));
+        }
+        if bytes > self.bytes_max - self.bytes {
+            let wanted = self.bytes.saturating_add(bytes);
+            return Err(Refusal::of(Errno::ENOMEM, Reason::Bytes, wanted, self.bytes_max));
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, region: Region) -> Result<u32, Refusal> {
+        let bytes = region.len() as u64;
+        self.check_room(bytes)?;
+        let inserted = self.table.insert(Arena { region, bytes, segments: 0 });
+        let full = Refusal::of(Errno::ENOMEM, Reason::Arenas, 0, self.table.len() as u64);
+        let handle = inserted.map_err(|_| full)?;
+        self.bytes += bytes;
+        // A short handle.
+        Ok(handle as u32)
+    }
+
+    /// The memory of a segment.
+    pub(super) fn fragment(&self, segment: &Segment) -> Result<Fragment, Refusal> {
+        let Segment { arena, offset, length } = *segment;
+        let found = self.table.get(arena.into());
+        let Arena { region, .. } =
+            found.ok_or(Refusal::of(Errno::ENOENT, Reason::NoArena, arena.into(), 0))?;
+        let outside = Refusal::of(Errno::EINVAL, Reason::Segment, offset, region.len() as u64);
+        let range = usize::try_from(offset).ok().zip(usize::try_from(length).ok());
+        let (offset, length) = range.ok_or(outside)?;
+        Fragment::new(region.clone(), offset, length).map_err(|_| outside)
+    }
+
+    /// A segment of a buffer lies in it now.
+    pub(super) fn hold(&mut self, arena: u32) {
+        if let Some(arena) = self.table.get_mut(arena.into()) {
+            // Fewer than all segments of all buffers, which quotas bound.
+            arena.segments += 1;
+        }
+    }
+
+    /// And no more.
+    pub(super) fn release(&mut self, arena: u32) {
+        if let Some(arena) = self.table.get_mut(arena.into()) {
+            arena.segments = arena.segments.saturating_sub(1);
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Violation> {
+        Ok(())
+    }
+
+    /// Lets go of the memory, and notes what there may be left of it.
+    pub(super) fn let_go(&mut self, estate: &Estate) {
+        let mut left = estate.arenas.lock();
+        left.extend(self.table.take_all().iter().map(|arena| (arena.region.weak(), arena.bytes)));
+        self.bytes = 0;
+    }
+}
+
+impl Session {
+    pub(super) fn create_arena(
+        &mut self,
+        bytes: u64,
+        huge: bool,
+        answer: &mut Answer,
+    ) -> Result<Reply, Refusal> {
+        self.arenas.check_room(bytes)?;
+        // What does not fit is too long for a region, too.
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let pages = if huge && self.host.config.huge_pages { Pages::Huge } else { Pages::Normal };
+        let region = Region::memfd(length, pages).map_err(|error| no_memory(&error))?;
+        let fd = region.share().map_err(|error| no_memory(&error))?;
+        let huge = is_huge(fd)?;
+        answer.fds.push(fd.try_clone_to_owned().map_err(|error| no_descriptor(&error))?);
+        self.enter_arena(region, huge)
+    }
+
+    pub(super) fn adopt_arena(&mut self, fd: Option<OwnedFd>) -> Result<Reply, Refusal> {
+        let fd = fd.ok_or(Refusal::new(Errno::EBADR, Reason::NotArena))?;
+        let huge = self.check_adoptable(fd.as_fd())?;
+        let region = Region::attach(fd).map_err(|error| Refusal::new(error.errno(), Reason::NotArena))?;
+        self.enter_arena(region, huge)
+    }
+
+    /// Sealed memory of a helper, which has room. Gives whether it lies on huge pages.
+    fn check_adoptable(&self, fd: BorrowedFd<'_>) -> Result<bool, Refusal> {
+        let not_arena = |errno| Refusal::new(errno, Reason::NotArena);
+        // Only files in memory know of seals: all else is refused here.
+        let seals = SealFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GET_SEALS).map_err(not_arena)?);
+        if seals.difference(SEAL_EXEC) != SEALS {
+            return Err(not_arena(Errno::EINVAL));
+        }
+        let huge = is_huge(fd)?;
+        if huge && !self.host.config.huge_pages {
+            return Err(not_arena(Errno::EPERM));
+        }
+        // Sealed, so that it stays what it is.
+        let bytes = fstat(fd).map_err(not_arena)?.st_size;
+        self.arenas.check_room(u64::try_from(bytes).map_err(|_| not_arena(Errno::EINVAL))?)?;
+        Ok(huge)
+    }
+
+    fn enter_arena(&mut self, region: Region, huge: bool) -> Result<Reply, Refusal> {
+        let bytes = region.len() as u64;
+        let arena = self.arenas.insert(region)?;
+        self.record.tally.arenas.add(1);
+        self.record.tally.bytes.add(bytes);
+        Ok(Reply::Arena { arena, bytes, huge })
+    }
+
+    pub(super) fn release_arena(&mut self, handle: u32) -> Result<Reply, Refusal> {
+        let Arenas { table, bytes, .. } = &mut self.arenas;
+        let gone = Refusal::of(Errno::ENOENT, Reason::NoArena, handle.into(), 0);
+        let arena = table.get(handle.into()).ok_or(gone)?;
+        if arena.segments > 0 {
+            return Err(Refusal::of(Errno::EBUSY, Reason::ArenaBusy, arena.segments.into(), 0));
+        }
+        *bytes -= arena.bytes;
+        self.record.tally.arenas.sub(1);
+        self.record.tally.bytes.sub(arena.bytes);
+        table.remove(handle.into());
+        Ok(Reply::Done)
+    }
+}
+
+fn is_huge(fd: BorrowedFd<'_>) -> Result<bool, Refusal> {
+    let system = |errno| Refusal::new(errno, Reason::System);
+    Ok(fstatfs(fd).map_err(system)?.filesystem_type() == HUGETLBFS_MAGIC)
+}
+
+pub(super) fn no_descriptor(error: &std::io::Error) -> Refusal {
+    Refusal::new(error.raw_os_error().map_or(Errno::EIO, Errno::from_raw), Reason::System)
+}

@@ -1,0 +1,124 @@
+//! Registered buffers, by the client's own names.
+
+use std::sync::Arc;
+
+use lnet_region::{Fragment, IoVec};
+use nlx_core::{BufferHandle, CoreError, Errno};
+use nlx_driver_proto::{Reason, Refusal, Segment};
+
+use super::Session;
+use super::refusing::refusal_of;
+use crate::buffers::Buffer;
+use crate::driver::ClientQuotas;
+
+/// A table of places. The client says which place a buffer has, and above it a generation that tells its tenants apart.
+pub(super) struct Buffers {
+    places: Vec<Option<Place>>,
+    /// Buffers there are.
+    pub(super) count: u32,
+    most: u32,
+    /// Segments beyond the first of each buffer.
+    segments: u32,
+    segments_max: u32,
+}
+
+struct Place {
+    buffer: Arc<Buffer>,
+    /// Where its first segment lies.
+    arena: u32,
+    /// And the others, if there are any: most buffers have one.
+    others: Vec<u32>,
+}
+
+impl Buffers {
+    pub(super) fn new(quotas: &ClientQuotas) -> Buffers {
+        Buffers {
+            places: Vec::new(),
+            count: 0,
+            most: quotas.buffers,
+            segments: 0,
+            segments_max: quotas.segments,
+        }
+    }
+
+    /// The buffer with this handle.
+    pub(super) fn find(&self, handle: BufferHandle) -> Result<&Arc<Buffer>, CoreError> {
+        let place = self.places.get(place_of(handle)).and_then(Option::as_ref);
+        let buffer = place.map(|place| &place.buffer).filter(|buffer| buffer.handle() == handle);
+        buffer.ok_or(CoreError::NoSuchBuffer { buffer: handle })
+    }
+
+    /// Whether a new buffer may have this name, and so many segments.
+    fn check_room(&self, handle: BufferHandle, segments: usize) -> Result<(), Refusal> {
+        let place = place_of(handle);
+        if place >= self.most as usize {
+            return Err(Refusal::of(Errno::ENOMEM, Reason::Buffers, place as u64, self.most.into()));
+        }
+        if handle.0 >> 32 == 0 {
+            return Err(Refusal::of(Errno::EBADR, Reason::NoBuffer, handle.0, 0));
+        }
+        if self.places.get(place).is_some_and(Option::is_some) {
+            return Err(Refusal::of(Errno::EEXIST, Reason::BufferExists, handle.0, 0));
+        }
+        let more = segments.saturating_sub(1);
+        if more > (self.segments_max - self.segments) as usize {
+            let wanted = u64::from(self.segments) + more as u64;
+            return Err(Refusal::of(Errno::ENOMEM, Reason::Buffers, wanted, self.segments_max.into()));
+        }
+        Ok(())
+    }
+
+    /// Which has been checked.
+    fn insert(&mut self, handle: BufferHandle, place: Place) {
+        let index = place_of(handle);
+        if index >= self.places.len() {
+            self.places.resize_with(index + 1, || None);
+        }
+        self.segments += place.others.len() as u32;
+        self.count += 1;
+        self.places[index] = Some(place);
+    }
+
+    /// The session is over.
+    pub(super) fn let_go(&mut self) {
+        self.places.clear();
+    }
+}
+
+/// The lower half of a handle.
+fn place_of(handle: BufferHandle) -> usize {
+    handle.0 as u32 as usize
+}
+
+impl Session {
+    pub(super) fn register(&mut self, handle: BufferHandle, segments: &[Segment]) -> Result<(), Refusal> {
+        self.buffers.check_room(handle, segments.len())?;
+        let fragments = segments.iter().map(|segment| self.arenas.fragment(segment));
+        let fragments: Arc<[Fragment]> = fragments.collect::<Result<_, _>>()?;
+        let wrong = Refusal::of(Errno::EFBIG, Reason::Segment, segments.len() as u64, 0);
+        let memory = IoVec::new(fragments).map_err(|_| wrong)?;
+        self.host.network.limits.check(&memory).map_err(|error| refusal_of(&error))?;
+        let mut arenas = segments.iter().map(|segment| segment.arena);
+        // There is one, or there would be no memory.
+        let Some(arena) = arenas.next() else { return Err(wrong) };
+        let buffer = Arc::new(Buffer::new(handle, memory));
+        self.buffers.insert(handle, Place { buffer, arena, others: arenas.collect() });
+        segments.iter().for_each(|segment| self.arenas.hold(segment.arena));
+        self.record.tally.buffers.add(1);
+        Ok(())
+    }
+
+    pub(super) fn deregister(&mut self, handle: BufferHandle) -> Result<(), Refusal> {
+        let refused = |error: CoreError| refusal_of(&error);
+        self.buffers.find(handle).map_err(refused)?.retire().map_err(refused)?;
+        let Buffers { places, count, segments, .. } = &mut self.buffers;
+        if let Some(Place { arena, others, .. }) = places[place_of(handle)].take() {
+            *count -= 1;
+            *segments -= others.len() as u32;
+            self.arenas.release(arena);
+            others.into_iter().for_each(|arena| self.arenas.release(arena));
+        }
+        self.record.tally.buffers.sub(1);
+        Ok(())
+    }
+}

@@ -1,0 +1,39 @@
+//! The first request.
+
+use nlx_core::Errno;
+use nlx_driver_proto::{Features, Hello, Reason, Refusal, Reply, VERSION, Welcome};
+
+use super::refusing::no_queue;
+use super::ring::Ring;
+use super::{Answer, Session};
+
+impl Session {
+    pub(super) fn hello(&mut self, hello: &Hello, answer: &mut Answer) -> Result<Reply, Refusal> {
+        if self.ring.is_some() {
+            return Err(Refusal::new(Errno::EPROTO, Reason::Order));
+        }
+        if self.rights.is_none() {
+            return Err(Refusal::new(Errno::EACCES, Reason::Other));
+        }
+        let (ring, fds) = Ring::new(self.quotas.ring_slots).map_err(|error| no_queue(&error))?;
+        self.ring = Some(ring);
+        answer.fds.extend(fds);
+        let _ = self.record.name.set(hello.name());
+        let mut limits = self.host.network.limits;
+        limits.buffers_max = self.quotas.buffers as usize;
+        let mut features = Features::ADOPT;
+        features.set(Features::HUGE_PAGES, self.host.config.huge_pages);
+        Ok(Reply::Welcome(Welcome {
+            version: VERSION,
+            features: features & hello.features,
+            client: self.record.client,
+            limits,
+            tms_max: self.quotas.tms,
+            operations_max: self.quotas.operations,
+            events_max: self.quotas.events,
+            arenas_max: self.quotas.arenas,
+            arena_bytes_max: self.quotas.bytes,
+            now_ns: self.host.drive().now_ns(),
+        }))
+    }
+}

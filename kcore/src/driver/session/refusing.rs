@@ -1,0 +1,59 @@
+//! What is refused, in the protocol's words, and counted by its reason.
+
+use nlx_bev_cqueue::Error as QueueError;
+use nlx_core::{CoreError, Errno, RegionError};
+use nlx_driver_proto::{Reason, Refusal};
+
+use super::Session;
+
+/// What the core refuses.
+pub(super) fn refusal_of(error: &CoreError) -> Refusal {
+    let errno = error.errno();
+    match *error {
+        CoreError::PortalRange { portal } => Refusal::of(errno, Reason::PortalRange, portal.into(), 63),
+        CoreError::NotLocal { .. } => Refusal::new(errno, Reason::NotLocal),
+        CoreError::AddressInUse { .. } => Refusal::new(errno, Reason::AddressInUse),
+        CoreError::NoFreeTmId { .. } => Refusal::new(errno, Reason::NoFreeTmId),
+        CoreError::TmBusy { needed, .. } => Refusal::of(errno, Reason::TmBusy, needed as u64, 0),
+        CoreError::TooLong { bytes, limit, .. } => {
+            Refusal::of(errno, Reason::Segment, bytes as u64, limit as u64)
+        }
+        CoreError::NoSuchBuffer { buffer } => Refusal::of(errno, Reason::NoBuffer, buffer.0, 0),
+        CoreError::BufferBusy { buffer } => Refusal::of(errno, Reason::Other, buffer.0, 0),
+        CoreError::Transport { .. } => Refusal::new(errno, Reason::Network),
+        CoreError::Memory { .. } => Refusal::new(errno, Reason::System),
+        _ => Refusal::new(errno, Reason::Other),
+    }
+}
+
+/// What the memory refuses.
+pub(super) fn no_memory(error: &RegionError) -> Refusal {
+    Refusal::new(error.errno(), Reason::System)
+}
+
+/// What a queue in shared memory refuses.
+pub(super) fn no_queue(error: &QueueError) -> Refusal {
+    Refusal::new(error.errno(), Reason::System)
+}
+
+impl Session {
+    /// Counts by what stands against it.
+    pub(super) fn count(&self, refusal: &Refusal) {
+        let tally = &self.record.tally;
+        match refusal.reason {
+            Reason::Portal | Reason::Nid => tally.refused_by_policy.add(1),
+            Reason::Tms | Reason::Buffers | Reason::Arenas | Reason::Bytes | Reason::Operations
+                if refusal.errno == Errno::ENOMEM =>
+            {
+                tally.refused_by_quota.add(1);
+            }
+            _ => tally.refused.add(1),
+        }
+    }
+
+    pub(super) fn count_refusal<T>(&self, outcome: &Result<T, Refusal>) {
+        if let Err(refusal) = outcome {
+            self.count(refusal);
+        }
+    }
+}

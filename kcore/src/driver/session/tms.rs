@@ -1,0 +1,227 @@
+//! Transfer machines and their operations.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use lnet_nid::{Nid, Portal, ProcessId};
+use nlx_bev_cqueue::wake::pipe;
+use nlx_bev_cqueue::{Producer, SharedMemory};
+use nlx_core::{
+    BufferEvent, BufferHandle, CoreError, Errno, EventFlags, MatchCounter, Operation, StartAddress,
+    usable_portal,
+};
+use nlx_driver_proto::{Reason, Refusal, Reply, StartTm};
+
+use super::arenas::no_descriptor;
+use super::refusing::{no_queue, refusal_of};
+use super::{Answer, Session, Violation};
+use crate::driver::ClientQuotas;
+use crate::driver::departed::Estate;
+use crate::driver::outlet::Outlet;
+use crate::driver::policy::{Nids, Portals};
+use crate::driver::slots::Slots;
+use crate::driver::tally::Tally;
+use crate::submit::Plan;
+use crate::works::{Beginning, Works};
+
+/// The transfer machines of a client.
+pub(super) struct Tms(Slots<Tm>);
+
+struct Tm {
+    works: Works<Outlet>,
+    /// Events that its operations may need together.
+    events_max: u32,
+    /// The client's end of the pipe that an event loop sleeps on, once it has asked for it.
+    lookout: Option<OwnedFd>,
+}
+
+impl Tms {
+    pub(super) fn new(quotas: &ClientQuotas) -> Tms {
+        Tms(Slots::long(quotas.tms))
+    }
+
+    pub(super) fn check(&self, tally: &Tally) -> Result<(), Violation> {
+        if !tally.broken.load(Relaxed) {
+            return Ok(());
+        }
+        match self.0.iter().find(|tm| tm.outlet().is_broken()) {
+            Some(tm) => Err(Violation::EventQueue { address: tm.works.address() }),
+            // It is stopped since.
+            None => Ok(()),
+        }
+    }
+
+    /// Drops all of them, in use or not, and notes what there may be left of them.
+    pub(super) fn let_go(&mut self, estate: &Estate) {
+        let tms = self.0.take_all();
+        estate.tms.lock().extend(tms.iter().map(|tm| Arc::downgrade(&tm.works.shared)));
+        // Before they are looked for.
+        drop(tms);
+    }
+}
+
+impl Tm {
+    fn outlet(&self) -> &Arc<Outlet> {
+        &self.works.shared.taker
+    }
+}
+
+fn no_tm(tm: u64) -> Refusal {
+    Refusal::of(Errno::ENOENT, Reason::NoTm, tm, 0)
+}
+
+/// What the policy says of a portal and a NID.
+fn check_rights(portals: Portals, nids: &Nids, portal: u32, nid: Nid) -> Result<(), Refusal> {
+    if !portals.contains(portal) {
+        return Err(Refusal::of(Errno::EPERM, Reason::Portal, portal.into(), 0));
+    }
+    if !nids.contains(nid) {
+        return Err(Refusal::new(Errno::EPERM, Reason::Nid));
+    }
+    Ok(())
+}
+
+impl Session {
+    pub(super) fn start_tm(&mut self, start: &StartTm, answer: &mut Answer) -> Result<Reply, Refusal> {
+        let StartTm { address: wanted, events_max, lazy } = *start;
+        self.check_start(&wanted)?;
+        // One slot more than the events: the ring's divider holds none.
+        let events_max = events_max.clamp(1, self.quotas.events);
+        let (memory, fd) = SharedMemory::create(events_max + 1).map_err(|error| no_queue(&error))?;
+        let producer = Producer::new(memory.clone()).map_err(|error| no_queue(&error))?;
+        let outlet = Arc::new(Outlet::new(memory, self.record.tally.clone()));
+        let works = Works::start(&self.host.network, &wanted, lazy, None, (producer, outlet.clone()));
+        let works = works.map_err(|error| refusal_of(&error))?;
+        let address = works.address();
+        let inserted = self.tms.0.insert(Tm { works, events_max, lookout: None });
+        let tm = inserted.map_err(|_| self.too_many_tms())?;
+        self.record.tms.lock().insert(tm, (address, outlet));
+        answer.fds.push(fd);
+        Ok(Reply::Started { tm, address })
+    }
+
+    fn too_many_tms(&self) -> Refusal {
+        let limit = u64::from(self.quotas.tms);
+        Refusal::of(Errno::ENOMEM, Reason::Tms, limit + 1, limit)
+    }
+
+    fn check_start(&self, wanted: &StartAddress) -> Result<(), Refusal> {
+        let refused = |error: CoreError| refusal_of(&error);
+        usable_portal(wanted.portal).map_err(refused)?;
+        if let Some(rights) = &self.rights {
+            check_rights(rights.own_portals, &rights.own_nids, wanted.portal, wanted.nid)?;
+        }
+        self.host.network.check_local(wanted).map_err(refused)?;
+        if self.tms.0.is_full() { Err(self.too_many_tms()) } else { Ok(()) }
+    }
+
+    pub(super) fn stop_tm(&mut self, handle: u64) -> Result<Reply, Refusal> {
+        let tm = self.tms.0.get(handle).ok_or(no_tm(handle))?;
+        let shared = &tm.works.shared;
+        let close = || match shared.stop_if_idle() {
+            true => Ok(()),
+            false => {
+                let needed = tm.outlet().reserved.get() as usize;
+                Err(CoreError::TmBusy { address: shared.address, needed })
+            }
+        };
+        tm.works.stop(close).map_err(|error| match refusal_of(&error) {
+            // LNet has not let go of the last message yet.
+            Refusal { errno: Errno::EBUSY, value, .. } => Refusal::of(Errno::EBUSY, Reason::TmBusy, value, 0),
+            refusal => refusal,
+        })?;
+        self.record.tms.lock().remove(&handle);
+        self.tms.0.remove(handle);
+        Ok(Reply::Done)
+    }
+
+    /// The helper keeps both ends: it must not die of writing to a pipe that nobody reads.
+    pub(super) fn tm_descriptor(&mut self, handle: u64, answer: &mut Answer) -> Result<Reply, Refusal> {
+        let tm = self.tms.0.get_mut(handle).ok_or(no_tm(handle))?;
+        let reads = match &tm.lookout {
+            Some(reads) => reads,
+            None => {
+                let (writes, reads) = pipe().map_err(|error| no_queue(&error))?;
+                tm.works.shared.taker.set_lookout(writes);
+                tm.lookout.insert(reads)
+            }
+        };
+        answer.fds.push(reads.try_clone().map_err(|error| no_descriptor(&error))?);
+        Ok(Reply::Done)
+    }
+
+    /// An operation is started, or refused with its last event.
+    pub(super) fn operate(&mut self, tm: u64, operation: &Operation, counter: MatchCounter, started_ns: u64) {
+        let Some(tm) = self.tms.0.get(tm) else {
+            // Nobody is there to be told.
+            return self.count(&no_tm(tm));
+        };
+        if let Err(refusal) = self.begin(tm, operation, counter, started_ns) {
+            self.count(&refusal);
+            tm.works.shared.deliver(refused(operation, refusal.errno));
+        }
+    }
+
+    fn begin(
+        &self,
+        tm: &Tm,
+        operation: &Operation,
+        counter: MatchCounter,
+        started_ns: u64,
+    ) -> Result<(), Refusal> {
+        let refused = |error: CoreError| refusal_of(&error);
+        let buffer = self.buffers.find(operation.buffer).map_err(refused)?;
+        let memory = buffer.memory().map_err(refused)?;
+        let (address, limits) = (tm.works.address(), &self.host.network.limits);
+        let plan = Plan::new(&operation.kind, &memory, &address, limits).map_err(refused)?;
+        if let Some((target, portal)) = plan.target() {
+            self.check_target(target, portal)?;
+        }
+        self.check_quotas(tm, operation)?;
+        let counter = Some(counter).filter(|_| operation.kind.queue().is_passive());
+        let beginning = Beginning { operation, buffer, plan, counter, descriptor: None, started_ns };
+        tm.works.begin(beginning).map(drop).map_err(refused)
+    }
+
+    fn check_target(&self, target: ProcessId, portal: Portal) -> Result<(), Refusal> {
+        match &self.rights {
+            Some(rights) => check_rights(rights.portals, &rights.nids, portal.get(), target.nid),
+            None => Err(Refusal::new(Errno::EPERM, Reason::Nid)),
+        }
+    }
+
+    /// What LNet's threads count down meanwhile only makes room.
+    fn check_quotas(&self, tm: &Tm, operation: &Operation) -> Result<(), Refusal> {
+        let in_flight = self.record.tally.operations.get();
+        if in_flight >= self.quotas.operations.into() {
+            let limit = self.quotas.operations.into();
+            return Err(Refusal::of(Errno::ENOMEM, Reason::Operations, in_flight + 1, limit));
+        }
+        let events = tm.outlet().reserved.get() + u64::from(operation.kind.events_max());
+        if events > tm.events_max.into() {
+            return Err(Refusal::of(Errno::ENOMEM, Reason::Operations, events, tm.events_max.into()));
+        }
+        Ok(())
+    }
+
+    /// What is over already, or never was, needs no cancelling.
+    pub(super) fn cancel(&mut self, tm: u64, buffer: BufferHandle, cookie: u64) {
+        if let (Some(tm), Ok(buffer)) = (self.tms.0.get(tm), self.buffers.find(buffer)) {
+            let _ = tm.works.cancel(buffer, cookie);
+        }
+    }
+}
+
+/// The last event of an operation that was refused.
+fn refused(operation: &Operation, errno: Errno) -> BufferEvent {
+    let mut event = BufferEvent {
+        buffer: operation.buffer.0,
+        cookie: operation.cookie,
+        flags: EventFlags::UNLINKED,
+        released: operation.kind.events_max(),
+        ..BufferEvent::ZERO
+    };
+    event.set_status(Err(errno));
+    event
+}

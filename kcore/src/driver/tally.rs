@@ -1,0 +1,61 @@
+//! What is counted of each client, by the helper itself.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use super::Totals;
+
+/// A client's numbers. Written by its session and, for operations and events, by LNet's threads; read by whoever wants to
+/// know how things stand.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) buffers: Count,
+    pub(super) arenas: Count,
+    pub(super) bytes: Count,
+    /// Operations in flight.
+    pub(super) operations: Count,
+    pub(super) violations: Count,
+    pub(super) requests: Count,
+    pub(super) submissions: Count,
+    pub(super) started: Count,
+    pub(super) events: Count,
+    pub(super) refused_by_policy: Count,
+    pub(super) refused_by_quota: Count,
+    pub(super) refused: Count,
+    /// An event queue is full or spoilt.
+    pub(super) broken: AtomicBool,
+}
+
+/// A number. Nothing is ordered by it.
+#[derive(Debug, Default)]
+pub(super) struct Count(AtomicU64);
+
+impl Count {
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    pub(super) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Relaxed);
+    }
+
+    pub(super) fn sub(&self, less: u64) {
+        let before = self.0.fetch_sub(less, Relaxed);
+        debug_assert!(before >= less, "{before} less {less}");
+    }
+}
+
+impl Tally {
+    pub(super) fn totals(&self) -> Totals {
+        Totals {
+            clients: 1,
+            violations: self.violations.get(),
+            requests: self.requests.get(),
+            submissions: self.submissions.get(),
+            operations: self.started.get(),
+            events: self.events.get(),
+            refused_by_policy: self.refused_by_policy.get(),
+            refused_by_quota: self.refused_by_quota.get(),
+            refused: self.refused.get(),
+        }
+    }
+}

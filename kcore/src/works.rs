@@ -1,0 +1,166 @@
+//! The works of a transfer machine: all of it but who takes its events.
+
+use std::sync::Arc;
+
+use lnet_api::EqHandle;
+use lnet_region::Origin;
+use nlx_bev_cqueue::Producer;
+use nlx_core::{
+    Address, BufferEvent, CoreError, Descriptor, DescriptorForm, MatchCounter, Operation, Portal, Random,
+    StartAddress, usable_portal,
+};
+
+use crate::buffers::Buffer;
+use crate::network::{Network, transport_error};
+use crate::remains::Remains;
+use crate::shared::{NewOp, Shared};
+use crate::submit::Plan;
+use crate::sync::Mutex;
+use crate::taker::Taker;
+
+/// What a transfer machine has from LNet and from its node, whoever takes its events. Dropped in use, it cancels what is in
+/// flight; if LNet still holds some of it afterwards, the address and the event queue stay taken until its last event: a
+/// message for them may be on its way.
+pub(crate) struct Works<T: Taker> {
+    pub(crate) shared: Arc<Shared<T>>,
+    pub(crate) network: Arc<Network>,
+    eq: EqHandle,
+    /// The portal that it wants lazy, if it does.
+    lazy: Option<Portal>,
+    /// Until the transfer machine is stopped.
+    open: Mutex<bool>,
+    /// The process that it runs in.
+    origin: Origin,
+}
+
+/// What begins one operation.
+pub(crate) struct Beginning<'a> {
+    pub(crate) operation: &'a Operation,
+    pub(crate) buffer: &'a Arc<Buffer>,
+    pub(crate) plan: Plan,
+    /// The lower part of the match bits, if they are not the transfer machine's to choose.
+    pub(crate) counter: Option<MatchCounter>,
+    /// The form of a passive buffer's descriptor, if one is wanted.
+    pub(crate) descriptor: Option<DescriptorForm>,
+    pub(crate) started_ns: u64,
+}
+
+impl<T: Taker> Works<T> {
+    /// Takes an address, and an event queue of LNet for it.
+    pub(crate) fn start(
+        network: &Arc<Network>,
+        wanted: &StartAddress,
+        lazy: bool,
+        random: Option<Random>,
+        (producer, taker): (Producer<BufferEvent, T::Memory>, Arc<T>),
+    ) -> Result<Works<T>, CoreError> {
+        let portal = usable_portal(wanted.portal)?;
+        let address = network.node.registry.lock().take(wanted)?;
+        let shared = Arc::new(Shared::new(address, network, producer, taker.clone(), random));
+        match network.lnet.eq_alloc(shared.clone()) {
+            Ok(eq) => {
+                network.node.enter(address, taker);
+                let lazy = lazy.then_some(portal);
+                if let Some(portal) = lazy {
+                    network.node.want_lazy(&*network.lnet, portal);
+                }
+                let (network, open, origin) = (network.clone(), Mutex::new(true), Origin::here());
+                Ok(Works { shared, network, eq, lazy, open, origin })
+            }
+            Err(error) => {
+                network.give_back(&address);
+                Err(transport_error("make an event queue")(error))
+            }
+        }
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        self.shared.address
+    }
+
+    /// Whether this is the process that it runs in.
+    pub(crate) fn is_here(&self) -> bool {
+        self.origin.is_here()
+    }
+
+    /// Starts an operation whose events have room.
+    pub(crate) fn begin(&self, beginning: Beginning<'_>) -> Result<Option<Descriptor>, CoreError> {
+        let Beginning { operation, buffer, plan, counter, descriptor, started_ns } = beginning;
+        let entered = self.shared.enter(NewOp {
+            queue: operation.kind.queue(),
+            buffer,
+            cookie: operation.cookie,
+            events: operation.kind.events_max(),
+            started_ns,
+            counter,
+        })?;
+        self.shared.taker.entered(operation.kind.events_max());
+        let described = match descriptor {
+            Some(form) => plan.descriptor(form, &self.shared.address, entered.counter).inspect_err(|_| {
+                self.shared.withdraw(entered.key);
+            })?,
+            None => None,
+        };
+        plan.start(&self.shared, self.eq, entered)?;
+        Ok(described)
+    }
+
+    /// Asks for the end of the operation that this buffer has, if it carries this cookie.
+    pub(crate) fn cancel(&self, buffer: &Arc<Buffer>, cookie: u64) -> Result<(), CoreError> {
+        if let Some(md) = self.shared.cancel(buffer, cookie)? {
+            // ENOENT means that the operation has won: its last event is on the way.
+            let _ = self.shared.lnet.md_unlink(md);
+        }
+        Ok(())
+    }
+
+    /// Ends the transfer machine, if `close` finds that no operation is in flight, and lets none start any more. To do so
+    /// twice does nothing.
+    pub(crate) fn stop(&self, close: impl FnOnce() -> Result<(), CoreError>) -> Result<(), CoreError> {
+        let mut open = self.open.lock();
+        if !*open {
+            return Ok(());
+        }
+        close()?;
+        if let Err(error) = self.shared.lnet.eq_free(self.eq) {
+            // LNet has not let go of the last MD yet; it will as soon as its event callback has returned.
+            self.shared.set_stopped(false);
+            return Err(transport_error("free an event queue")(error));
+        }
+        *open = false;
+        self.leave();
+        self.network.give_back(&self.shared.address);
+        Ok(())
+    }
+
+    /// It hears of lost messages no more, and its portal is lazy only if others want that.
+    fn leave(&self) {
+        let Network { node, lnet, .. } = &*self.network;
+        node.leave(&self.shared.address);
+        if let Some(portal) = self.lazy {
+            node.unwant_lazy(&**lnet, portal);
+        }
+    }
+}
+
+impl<T: Taker> Drop for Works<T> {
+    fn drop(&mut self) {
+        if !self.origin.is_here() {
+            // In a forked child: the machine is the parent's, and so is whatever LNet has of it.
+            std::mem::forget((self.shared.clone(), self.network.clone()));
+            return;
+        }
+        if !*self.open.get_mut() {
+            return;
+        }
+        for md in self.shared.abandon_all() {
+            let _ = self.shared.lnet.md_unlink(md);
+        }
+        self.leave();
+        let address = self.shared.address;
+        let cleared = self.shared.leave_behind(Remains::new(self.network.clone(), self.eq, address));
+        if let Err(error) = cleared {
+            tracing::debug!(%address, %error, "a transfer machine dropped in use");
+        }
+    }
+}
