@@ -3,6 +3,7 @@
 mod bevq;
 mod config;
 mod descriptor;
+mod driver;
 mod engine;
 mod handshakes;
 mod ib;
@@ -57,6 +58,9 @@ pub const TARGETS: &[Target] = &[
     Target { name: "config-toml", run: config::toml, seeds: config::toml_seeds },
     Target { name: "bevq", run: bevq::oracle, seeds: bevq::seeds },
     Target { name: "bevq-hostile", run: bevq::hostile, seeds: bevq::seeds },
+    Target { name: "driver-request", run: driver::request, seeds: driver::packet_seeds },
+    Target { name: "driver-reply", run: driver::reply, seeds: driver::packet_seeds },
+    Target { name: "driver-entry", run: driver::entry, seeds: driver::entry_seeds },
     Target { name: "config-modprobe", run: config::modprobe, seeds: config::modprobe_seeds },
 ];
 
