@@ -97,6 +97,10 @@ reasons! {
     Malformed = 24, "a packet that says what none may say";
     /// The client speaks other versions.
     Version = 25, "no version of the protocol that both know";
+    /// The helper's policy does not let this user connect.
+    User = 26, "the helper's policy does not admit the user";
+    /// As many clients as the helper, or one user, may have.
+    Clients = 27, "clients";
 }
 
 impl Reason {

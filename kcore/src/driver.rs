@@ -15,6 +15,7 @@
 //! | `policy` | [`Policy`], [`Rights`]: who may use what |
 //! | `quotas` | [`ClientQuotas`]: how much of it |
 //! | `status` | [`HostStatus`]: what an operator sees |
+//! | [`service`] | threads and sockets around all of it |
 //! | `violation` | [`Violation`]: why a client is cut off |
 
 mod departed;
@@ -22,6 +23,7 @@ mod host;
 mod outlet;
 mod policy;
 mod quotas;
+pub mod service;
 mod session;
 mod slots;
 mod status;

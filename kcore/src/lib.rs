@@ -87,7 +87,7 @@
 //! | `rules` | what each LNet event means for its operation |
 //! | `sync` | locks, atomics, and the rules by which threads agree |
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod bell;
 mod buffers;

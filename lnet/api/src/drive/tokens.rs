@@ -232,7 +232,7 @@ impl Tokens {
     }
 
     /// Asks a shard's steward, if it is the one that drives, to leave the shard to threads that poll. They ask again.
-    pub(crate) fn ask_steward(&self, shard: usize) {
+    pub fn ask_steward(&self, shard: usize) {
         let token = &self.shards[shard];
         if token.steward_on_duty.load(Ordering::Relaxed)
             && !token.steward_unwanted.swap(true, Ordering::Relaxed)

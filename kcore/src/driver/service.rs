@@ -1,0 +1,405 @@
+//! Sockets, threads and time around the sessions: the part of the helper that runs.
+//!
+//! A [`Service`] has one thread, or some. Each sleeps in one `epoll` on all that can give it something to do:
+//!
+//! | descriptor | told | means |
+//! | --- | --- | --- |
+//! | the listener (first thread) | while it is readable | a client connects; it goes to the thread that has the fewest |
+//! | a client's socket | while it is readable | a request, or its end |
+//! | a client's doorbell | once for each ring; never read | the client has submitted while nobody looked |
+//! | a shard of the network | while it is readable | messages; the thread drives the shards that are its own |
+//! | the thread's own bell | while it is readable | clients from another thread, or the service ends |
+//!
+//! # Fair shares
+//!
+//! A round polls the network, then carries out up to [`DRAIN_BUDGET`] entries of each ring that was lately used (the *hot*
+//! ones), then up to [`REQUESTS_BUDGET`] requests of each socket. A client whose ring stays empty for [`IDLE_ROUNDS`] rounds,
+//! or when the thread has nothing else to do, is left with the announcement that nobody looks: it rings its doorbell then,
+//! and costs nothing until it does. So a thousand idle clients cost what none cost.
+//!
+//! A client may send as many requests a second as its quotas say; what is more waits in its socket, and at last in the
+//! client. A reply that the client does not read is kept, and until it can be sent nothing of this client is read; after
+//! [`ServiceConfig::reply_timeout`] it is cut off.
+//!
+//! # The end of a client
+//!
+//! Whoever closes its socket has left; whoever breaks the rules ([`Violation`](super::Violation)) is cut off. Either way its
+//! session is closed. Of one that is cut off the socket stays open until LNet has let go of the client's memory (or for
+//! [`ServiceConfig::quarantine`]): so the end of the stream tells the client that nobody writes there any more.
+//!
+//! # Panics
+//!
+//! Nothing here panics at what a client does. If it does all the same, what all clients share may be half changed: a panic is
+//! not contained. `nlxd` ends then, clients see the end of their streams, and systemd starts it anew.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `worker` | a thread: its loop |
+//! | `client` | a client, as its thread sees it |
+//! | `network` | driving the network's shards |
+//! | `socket` | packets with descriptors |
+//! | `closer` | closing what a client has handed over, which can take long |
+//! | `rate` | requests per second |
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use lnet_api::{Errno, MAX_SHARDS};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use parking_lot::Mutex;
+
+use super::{Credentials, Host};
+use closer::Closer;
+use worker::Worker;
+
+mod client;
+mod closer;
+mod network;
+mod rate;
+#[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
+mod socket;
+mod worker;
+
+pub use socket::bind;
+
+/// Entries of one ring that are carried out before the next one's turn.
+pub const DRAIN_BUDGET: usize = 64;
+
+/// Requests of one socket before the next one's turn. A request is dearer than an entry of the ring.
+pub const REQUESTS_BUDGET: usize = 8;
+
+/// Clients that are accepted before anything else has its turn.
+pub const ACCEPT_BUDGET: usize = 16;
+
+/// Rounds without a submission after which a ring is not looked at any more.
+pub const IDLE_ROUNDS: u32 = 64;
+
+/// Rounds with work after which sockets are looked at, too: a look is a system call.
+pub const BUSY_ROUNDS: u32 = 16;
+
+/// How long a client may take for its hello.
+pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Refused clients that are told why. Those beyond see the end of the stream at once.
+pub const REFUSED_MAX: usize = 64;
+
+/// The time without a look at the listener once there are no descriptors left.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The time from one look at all clients, busy or not, to the next ([`Session::check`](super::Session::check)).
+pub const SWEEP: Duration = Duration::from_millis(500);
+
+/// The time from one look at what LNet still holds of a client to the next.
+pub const DEPARTURE_LOOK: Duration = Duration::from_millis(5);
+
+/// How clients are served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceConfig {
+    /// Threads; 0 for one for each shard of the network.
+    pub threads: usize,
+    /// Clients at a time.
+    pub clients_max: usize,
+    /// Clients of one user at a time; root has no such limit.
+    pub clients_per_user_max: usize,
+    /// How long a thread goes on looking before it sleeps. It takes a processor for as long.
+    pub busy_poll: Duration,
+    /// How long a reply may wait for a client that does not read.
+    pub reply_timeout: Duration,
+    /// How long LNet is waited for when a client is cut off, or all are.
+    pub quarantine: Duration,
+}
+
+impl Default for ServiceConfig {
+    fn default() -> ServiceConfig {
+        ServiceConfig {
+            threads: 0,
+            clients_max: 4096,
+            clients_per_user_max: 2048,
+            busy_poll: Duration::ZERO,
+            reply_timeout: Duration::from_secs(10),
+            quarantine: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What happened at the door, since the start; and how many there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DoorStatus {
+    /// Clients that are connected, refused ones and those that are being cut off included.
+    pub clients: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Connections of users whom the policy does not admit.
+    pub refused_users: u64,
+    /// Connections beyond the limit of clients, of all or of one user.
+    pub refused_clients: u64,
+    /// Times that there was no descriptor for a client.
+    pub without_descriptors: u64,
+    /// Clients cut off, for whatever reason.
+    pub cut_off: u64,
+    /// Those of them that sent no hello in time.
+    pub silent: u64,
+    /// Those of them that did not read a reply in time.
+    pub unread: u64,
+    /// Times that a client had to wait because it sent more requests than it may in a second.
+    pub throttled: u64,
+}
+
+/// The threads that serve clients. Dropped, it stops.
+pub struct Service {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What the threads share.
+pub(super) struct Shared {
+    host: Arc<Host>,
+    config: ServiceConfig,
+    phase: AtomicU8,
+    desks: Box<[Desk]>,
+    door: Door,
+    closer: Closer,
+}
+
+/// Where a thread can be reached.
+struct Desk {
+    bell: EventFd,
+    /// Clients that another thread has accepted for it.
+    arrivals: Mutex<Vec<Arrival>>,
+    /// Its clients, those that are on their way included.
+    load: AtomicUsize,
+    /// How often it has heard its bell.
+    heard: AtomicU64,
+    /// It has done what the phase asks for.
+    settled: AtomicBool,
+}
+
+/// A client that has been accepted.
+struct Arrival {
+    socket: OwnedFd,
+    who: Credentials,
+    refusal: Option<nlx_driver_proto::Refusal>,
+}
+
+/// Who comes in.
+#[derive(Default)]
+struct Door {
+    users: Mutex<HashMap<u32, usize, foldhash::fast::RandomState>>,
+    clients: AtomicUsize,
+    refused: AtomicUsize,
+    refused_users: AtomicU64,
+    refused_clients: AtomicU64,
+    without_descriptors: AtomicU64,
+    cut_off: AtomicU64,
+    silent: AtomicU64,
+    unread: AtomicU64,
+    throttled: AtomicU64,
+    /// When a warning was last written, in seconds of the host's clock: clients must not fill the log.
+    warned_s: AtomicU64,
+}
+
+/// What the threads are about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+enum Phase {
+    Serving,
+    /// Nothing new is taken; what is under way goes on.
+    Draining,
+    Stopping,
+}
+
+impl Service {
+    /// Serves the clients that connect to this listening socket, of type `SOCK_SEQPACKET` ([`bind`] makes one).
+    ///
+    /// # Errors
+    /// What the system says to a thread or a descriptor more.
+    pub fn start(host: Arc<Host>, listener: OwnedFd, config: ServiceConfig) -> Result<Service, Errno> {
+        let wanted = if config.threads == 0 { host.drive().shards() } else { config.threads };
+        let count = wanted.clamp(1, MAX_SHARDS);
+        let desks = (0..count).map(|_| Desk::new()).collect::<Result<_, _>>()?;
+        let shared = Arc::new(Shared {
+            host,
+            config,
+            phase: AtomicU8::new(Phase::Serving as u8),
+            desks,
+            door: Door::default(),
+            closer: Closer::start()?,
+        });
+        let mut service = Service { shared, threads: Vec::with_capacity(count) };
+        let mut listener = Some(listener);
+        for number in 0..count {
+            let worker = Worker::new(service.shared.clone(), number, listener.take())?;
+            let thread = std::thread::Builder::new().name(format!("nlx-serve-{number}"));
+            let thread = thread.spawn(move || worker.run());
+            service.threads.push(thread.map_err(errno_of)?);
+        }
+        Ok(service)
+    }
+
+    /// The numbers of the door.
+    #[must_use]
+    pub fn door(&self) -> DoorStatus {
+        self.shared.door_status()
+    }
+
+    /// The same, for whoever has no service at hand later.
+    pub fn door_teller(&self) -> impl Fn() -> DoorStatus + Send + Sync + 'static {
+        let shared = self.shared.clone();
+        move || shared.door_status()
+    }
+
+    /// Whether every thread has heard its bell since this was last called, and rings it again: a thread that hangs does not.
+    #[must_use]
+    pub fn is_responsive(&self, asked: &mut u64) -> bool {
+        let heard = self.shared.desks.iter().all(|desk| desk.heard.load(Ordering::Acquire) >= *asked);
+        *asked =
+            self.shared.desks.iter().map(|desk| desk.heard.load(Ordering::Acquire)).min().unwrap_or(0) + 1;
+        self.shared.ring_all();
+        heard
+    }
+
+    /// Takes nothing new: nobody connects any more, and neither requests nor submissions are read but those that have been
+    /// made. What is under way goes on until `is_quiet` or until the time is over. Gives whether it was quiet in time.
+    pub fn drain(&self, limit: Duration, mut is_quiet: impl FnMut() -> bool) -> bool {
+        let deadline = Instant::now() + limit;
+        self.enter(Phase::Draining);
+        loop {
+            let settled = self.shared.desks.iter().all(|desk| desk.settled.load(Ordering::Acquire));
+            if settled && is_quiet() {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            // A thread that has settled has no reason to say when the last message is gone.
+            std::thread::sleep(DEPARTURE_LOOK);
+        }
+    }
+
+    /// Closes all sessions, waits for LNet to let go of what they had, for [`ServiceConfig::quarantine`] at the most, and
+    /// ends the connections.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.enter(Phase::Stopping);
+        for thread in self.threads.drain(..) {
+            // A panic of it has been printed by the runtime.
+            let _ = thread.join();
+        }
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.shared.phase.fetch_max(phase as u8, Ordering::Release);
+        self.shared.ring_all();
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").field("door", &self.door()).finish_non_exhaustive()
+    }
+}
+
+impl Desk {
+    fn new() -> Result<Desk, Errno> {
+        Ok(Desk {
+            bell: EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+            arrivals: Mutex::default(),
+            load: AtomicUsize::new(0),
+            heard: AtomicU64::new(0),
+            settled: AtomicBool::new(false),
+        })
+    }
+
+    fn ring(&self) {
+        // Only a counter that is full refuses, and that is readable.
+        let _ = self.bell.write(1);
+    }
+}
+
+impl Shared {
+    fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Serving,
+            1 => Phase::Draining,
+            _ => Phase::Stopping,
+        }
+    }
+
+    fn ring_all(&self) {
+        self.desks.iter().for_each(Desk::ring);
+    }
+
+    fn door_status(&self) -> DoorStatus {
+        let Door {
+            refused_users,
+            refused_clients,
+            without_descriptors,
+            cut_off,
+            silent,
+            unread,
+            throttled,
+            ..
+        } = &self.door;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        DoorStatus {
+            clients: self.door.clients.load(Ordering::Relaxed) as u64,
+            threads: self.desks.len() as u64,
+            refused_users: read(refused_users),
+            refused_clients: read(refused_clients),
+            without_descriptors: read(without_descriptors),
+            cut_off: read(cut_off),
+            silent: read(silent),
+            unread: read(unread),
+            throttled: read(throttled),
+        }
+    }
+
+    /// Whether something may be written into the log: once in a second.
+    fn may_warn(&self) -> bool {
+        // 0 is before the first warning.
+        let now_s = self.host.drive().now_ns() / 1_000_000_000 + 1;
+        self.door.warned_s.swap(now_s, Ordering::Relaxed) != now_s
+    }
+}
+
+impl Door {
+    /// Takes a place for a client of this user, if there is one.
+    fn enter(&self, uid: u32, config: &ServiceConfig) -> bool {
+        let mut users = self.users.lock();
+        let all = self.clients.load(Ordering::Relaxed);
+        let own = users.get(&uid).copied().unwrap_or(0);
+        if all >= config.clients_max || (uid != 0 && own >= config.clients_per_user_max) {
+            return false;
+        }
+        self.clients.store(all + 1, Ordering::Relaxed);
+        users.insert(uid, own + 1);
+        true
+    }
+
+    /// Gives it back.
+    fn leave(&self, uid: u32) {
+        let mut users = self.users.lock();
+        self.clients.fetch_sub(1, Ordering::Relaxed);
+        match users.get_mut(&uid) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(users.remove(&uid)),
+        }
+    }
+}
+
+fn errno_of(error: std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw)
+}

@@ -1,0 +1,67 @@
+//! Requests per second.
+
+/// So many in a second, evenly over longer times; a second's worth at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rate {
+    /// The time that one takes up.
+    each_ns: u64,
+    /// When all that were let in will have had their time.
+    paid_ns: u64,
+}
+
+/// How far ahead of its time a client may be.
+const BURST_NS: u64 = 1_000_000_000;
+
+impl Rate {
+    pub(super) fn per_second(count: u32) -> Rate {
+        Rate { each_ns: BURST_NS / u64::from(count.max(1)), paid_ns: 0 }
+    }
+
+    /// Lets one in, or says when it may come.
+    pub(super) fn take(&mut self, now_ns: u64) -> Result<(), u64> {
+        let paid_ns = self.paid_ns.max(now_ns).saturating_add(self.each_ns);
+        if paid_ns - now_ns > BURST_NS.max(self.each_ns) {
+            return Err(paid_ns - BURST_NS.max(self.each_ns));
+        }
+        self.paid_ns = paid_ns;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// In no stretch of time more than a second's worth and what that time is good for; and whoever comes when told is
+        /// let in.
+        #[test]
+        fn no_stretch_of_time_has_more_than_its_share(
+            per_second in 1_u32..5_000,
+            pauses in prop::collection::vec(0_u64..20_000_000, 1..300),
+        ) {
+            let mut rate = Rate::per_second(per_second);
+            let (mut now_ns, mut let_in) = (5_000_000_000_u64, Vec::new());
+            for pause_ns in pauses {
+                now_ns += pause_ns;
+                match rate.take(now_ns) {
+                    Ok(()) => let_in.push(now_ns),
+                    Err(later_ns) => {
+                        prop_assert!(later_ns > now_ns);
+                        let mut later = rate;
+                        prop_assert!(later.take(later_ns).is_ok() && rate.take(later_ns - 1).is_err());
+                    }
+                }
+            }
+            for (first, &from_ns) in let_in.iter().enumerate() {
+                for (last, &to_ns) in let_in.iter().enumerate().skip(first) {
+                    let count = (last - first + 1) as u64;
+                    let share = (to_ns - from_ns + BURST_NS) / rate.each_ns;
+                    prop_assert!(count <= share.max(1), "{count} in {} ns", to_ns - from_ns);
+                }
+            }
+        }
+    }
+}
