@@ -1,0 +1,92 @@
+//! Requests and their replies, one at a time.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nlx_driver_proto::{PACKET_MAX, Reply, Request};
+
+use crate::socket::Socket;
+
+/// Numbers requests, and holds the room for packets.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    last_id: u64,
+    packet: Vec<u8>,
+}
+
+/// Why there is no reply.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The helper is gone.
+    Gone,
+    /// It does not answer.
+    Late,
+    /// What came is no reply to the request.
+    Wrong(String),
+}
+
+impl Exchange {
+    pub(crate) fn new() -> Exchange {
+        Exchange { last_id: 0, packet: Vec::with_capacity(PACKET_MAX) }
+    }
+
+    /// Asks, and waits for the answer. After a failure nothing more may be asked: an answer may still come, and would be taken
+    /// for that to another request.
+    pub(crate) fn call(
+        &mut self,
+        socket: &Socket,
+        request: &Request,
+        fds: &[BorrowedFd<'_>],
+        deadline: Instant,
+    ) -> Result<(Reply, Vec<OwnedFd>), Failure> {
+        self.last_id += 1;
+        request.write(self.last_id, &mut self.packet);
+        socket.send(&self.packet, fds, deadline).map_err(Failure::of)?;
+        self.packet.resize(PACKET_MAX, 0);
+        let received = socket.receive(&mut self.packet, deadline).map_err(Failure::of)?;
+        if received.bytes == 0 {
+            return Err(Failure::Gone);
+        }
+        if received.cut {
+            return Err(Failure::Wrong(format!("a reply of more than {PACKET_MAX} bytes")));
+        }
+        let read = Reply::read(&self.packet[..received.bytes]);
+        let (id, reply) = read.map_err(|error| Failure::Wrong(error.to_string()))?;
+        if id != self.last_id {
+            return Err(Failure::Wrong(format!("a reply to request {id}, not {}", self.last_id)));
+        }
+        let expected = match reply {
+            Reply::Refused(_) => 0,
+            _ if !answers(request, &reply) => {
+                return Err(Failure::Wrong(format!("{reply:?} to {:?}", request.kind())));
+            }
+            _ => request.kind().reply_descriptors(),
+        };
+        match received.fds.len() {
+            count if count == expected => Ok((reply, received.fds)),
+            count => Err(Failure::Wrong(format!("a reply with {count} descriptors: it has {expected}"))),
+        }
+    }
+}
+
+impl Failure {
+    fn of(errno: Errno) -> Failure {
+        match errno {
+            Errno::ETIMEDOUT => Failure::Late,
+            Errno::EPIPE | Errno::ECONNRESET | Errno::ENOTCONN => Failure::Gone,
+            errno => Failure::Wrong(format!("the socket says {}", errno.desc())),
+        }
+    }
+}
+
+/// Whether this is the kind of reply that the request has, if it is not refused.
+fn answers(request: &Request, reply: &Reply) -> bool {
+    match request {
+        Request::Hello(_) => matches!(reply, Reply::Welcome(_)),
+        Request::CreateArena { .. } | Request::AdoptArena => matches!(reply, Reply::Arena { .. }),
+        Request::StartTm(_) => matches!(reply, Reply::Started { .. }),
+        Request::Nids => matches!(reply, Reply::Nids(_)),
+        _ => matches!(reply, Reply::Done),
+    }
+}

@@ -1,0 +1,251 @@
+//! A connection to a helper: requests, the submission ring, and how all of it ends.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nlx_bev_cqueue::wake::Waker;
+use nlx_bev_cqueue::{Producer, PushError, SharedMemory};
+use nlx_core::CoreError;
+use nlx_driver_proto::{Entry, Hello, Reply, Request, Submission, Welcome};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::HelperOptions;
+use crate::alarm::Alarm;
+use crate::buffers::Kept;
+use crate::exchange::{Exchange, Failure};
+use crate::refused::refused;
+use crate::socket::Socket;
+
+/// How a link is. It only gets worse.
+const LIVE: u8 = 0;
+/// Nothing more is asked of the helper, which may still be there, and write where it was allowed to.
+const BROKEN: u8 = 1;
+/// The helper has closed its end: it has let go of everything.
+const GONE: u8 = 2;
+
+/// A connection to a helper.
+///
+/// Locks are taken in this order: the ring, then the exchange. Neither is held while anything else of this crate is called.
+pub(crate) struct Link {
+    socket: Socket,
+    exchange: Mutex<Exchange>,
+    ring: Mutex<Producer<Submission, SharedMemory>>,
+    doorbell: Waker<SharedMemory>,
+    pub(crate) welcome: Welcome,
+    state: AtomicU8,
+    /// Operations in flight, over all transfer machines.
+    in_flight: AtomicU32,
+    /// Whom to wake when it ends.
+    alarms: Mutex<Vec<Weak<Alarm>>>,
+    /// Leases of operations that have ended here and perhaps not with the helper.
+    kept: Mutex<Vec<Kept>>,
+    path: String,
+    timeout: Duration,
+}
+
+impl Link {
+    /// Connects, and says hello.
+    pub(crate) fn connect(options: &HelperOptions) -> Result<Link, CoreError> {
+        const ACTION: &str = "attach to the helper";
+        let HelperOptions { path, name, timeout, .. } = options;
+        let (path, shown) = (path.as_path(), path.display().to_string());
+        let failed = |reason: String, errno| CoreError::Transport { action: ACTION, reason, errno };
+        let socket = Socket::connect(path, *timeout)
+            .map_err(|errno| failed(format!("{shown}: {} (does nlxd run?)", errno.desc()), errno))?;
+        let mut exchange = Exchange::new();
+        let hello = Request::Hello(Hello::new(name));
+        let called = exchange.call(&socket, &hello, &[], Instant::now() + *timeout);
+        let (welcome, fds) = match called {
+            Ok((Reply::Welcome(welcome), fds)) => (welcome, fds),
+            Ok((Reply::Refused(refusal), _)) => return Err(refused(ACTION, &refusal)),
+            Ok(_) => return Err(failed(format!("{shown}: no welcome"), Errno::EPROTO)),
+            Err(Failure::Gone) => {
+                return Err(failed(format!("{shown}: it hung up"), Errno::ECONNRESET));
+            }
+            Err(Failure::Late) => {
+                return Err(failed(format!("{shown}: no answer within {timeout:?}"), Errno::ETIMEDOUT));
+            }
+            Err(Failure::Wrong(reason)) => return Err(failed(format!("{shown}: {reason}"), Errno::EPROTO)),
+        };
+        let queue = |error: nlx_bev_cqueue::Error| failed(format!("{shown}: {error}"), error.errno());
+        let Ok([ring, bell]) = <[OwnedFd; 2]>::try_from(fds) else {
+            return Err(failed(format!("{shown}: no ring and doorbell"), Errno::EPROTO));
+        };
+        let memory = SharedMemory::attach(ring).map_err(queue)?;
+        Ok(Link {
+            socket,
+            exchange: Mutex::new(exchange),
+            ring: Mutex::new(Producer::new(memory.clone()).map_err(queue)?),
+            doorbell: Waker::descriptor(memory, bell),
+            welcome,
+            state: AtomicU8::new(LIVE),
+            in_flight: AtomicU32::new(0),
+            alarms: Mutex::default(),
+            kept: Mutex::default(),
+            path: shown,
+            timeout: *timeout,
+        })
+    }
+
+    /// Whether nothing more comes of it, but for what lies in the event queues.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state.load(Ordering::Acquire) != LIVE
+    }
+
+    pub(crate) fn check(&self) -> Result<(), CoreError> {
+        if self.has_ended() { Err(self.disconnected()) } else { Ok(()) }
+    }
+
+    pub(crate) fn disconnected(&self) -> CoreError {
+        CoreError::Disconnected { path: self.path.clone() }
+    }
+
+    /// Asks, and waits for the answer, which may be a refusal.
+    pub(crate) fn request(
+        &self,
+        request: &Request,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Vec<OwnedFd>), CoreError> {
+        let mut exchange = self.exchange.lock();
+        self.check()?;
+        let called = exchange.call(&self.socket, request, fds, Instant::now() + self.timeout);
+        drop(exchange);
+        called.map_err(|failure| match failure {
+            Failure::Gone => {
+                self.end(GONE);
+                self.disconnected()
+            }
+            Failure::Late => {
+                let reason = format!("no answer within {:?}", self.timeout);
+                self.fail("wait for the helper", reason, Errno::ETIMEDOUT)
+            }
+            Failure::Wrong(reason) => self.violated(reason),
+        })
+    }
+
+    /// Puts an entry into the ring. Whoever has put the last one of several in [hurries](Link::hurry).
+    pub(crate) fn push(&self, entry: &Entry) -> Result<(), CoreError> {
+        let submission = entry.write();
+        let mut ring = self.ring.lock();
+        self.check()?;
+        match ring.push(submission) {
+            Ok(()) => Ok(()),
+            Err(PushError::Full { .. }) => self.push_when_drained(ring, submission),
+            Err(error) => {
+                drop(ring);
+                Err(self.violated(format!("the submission ring: {error}")))
+            }
+        }
+    }
+
+    /// A request is carried out after all that stands in the ring: then there is room.
+    #[cold]
+    fn push_when_drained(
+        &self,
+        mut ring: MutexGuard<'_, Producer<Submission, SharedMemory>>,
+        submission: Submission,
+    ) -> Result<(), CoreError> {
+        self.hurry();
+        let answered = self.request(&Request::Sync, &[]);
+        let pushed = match answered {
+            Ok((Reply::Done, _)) => ring.push(submission).map_err(|error| error.to_string()),
+            Ok((reply, _)) => Err(format!("{reply:?} to a sync")),
+            Err(error) => return Err(error),
+        };
+        drop(ring);
+        pushed.map_err(|error| self.violated(format!("the submission ring: {error}")))
+    }
+
+    /// Wakes the helper if it sleeps.
+    pub(crate) fn hurry(&self) {
+        // A doorbell that is none is the helper's own mistake; it then looks when it next wakes.
+        let _ = self.doorbell.wake();
+    }
+
+    /// One more operation is in flight, if there may be one more.
+    pub(crate) fn enter(&self) -> Result<(), CoreError> {
+        let limit = self.welcome.operations_max;
+        if self.in_flight.fetch_add(1, Ordering::Relaxed) < limit {
+            return Ok(());
+        }
+        self.leave();
+        Err(CoreError::TooMany { objects: "operations in flight", limit: limit as usize })
+    }
+
+    /// An operation is over.
+    pub(crate) fn leave(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Rings this when the link ends.
+    pub(crate) fn tell(&self, alarm: &Arc<Alarm>) {
+        let mut alarms = self.alarms.lock();
+        alarms.retain(|known| known.strong_count() > 0);
+        alarms.push(Arc::downgrade(alarm));
+    }
+
+    /// Keeps leases until the helper is gone: it may still write there.
+    pub(crate) fn keep(&self, leases: Kept) {
+        let mut kept = self.kept.lock();
+        if self.state.load(Ordering::SeqCst) == GONE {
+            drop(kept);
+            drop(leases);
+        } else {
+            kept.push(leases);
+        }
+    }
+
+    /// The helper has said what it may not say.
+    pub(crate) fn violated(&self, reason: String) -> CoreError {
+        self.fail("understand the helper", reason, Errno::EPROTO)
+    }
+
+    /// Ends the link from this side.
+    fn fail(&self, action: &'static str, reason: String, errno: Errno) -> CoreError {
+        if !self.has_ended() {
+            tracing::error!(path = %self.path, action, reason, "the helper counts as gone");
+        }
+        self.end(BROKEN);
+        CoreError::Transport { action, reason, errno }
+    }
+
+    /// Nothing more will be asked. The helper closes its end when it has let go of everything.
+    pub(crate) fn finish(&self) {
+        self.end(BROKEN);
+    }
+
+    /// Waits until the helper has closed its end.
+    pub(crate) fn wait_for_end(&self) {
+        self.socket.wait_for_end();
+        self.end(GONE);
+    }
+
+    /// Ends all that waits.
+    fn end(&self, state: u8) {
+        let before = self.state.fetch_max(state, Ordering::SeqCst);
+        if state == BROKEN && before == LIVE {
+            self.socket.finish();
+        }
+        if state == GONE {
+            // Behind the lock: who keeps leases looks at the state there.
+            let kept = std::mem::take(&mut *self.kept.lock());
+            drop(kept);
+        }
+        if before == LIVE {
+            let alarms: Vec<_> = self.alarms.lock().iter().filter_map(Weak::upgrade).collect();
+            alarms.iter().for_each(|alarm| alarm.ring());
+        }
+    }
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link")
+            .field("path", &self.path)
+            .field("ended", &self.has_ended())
+            .finish_non_exhaustive()
+    }
+}

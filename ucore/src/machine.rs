@@ -1,0 +1,216 @@
+//! A transfer machine: starting operations, taking events, waiting, stopping.
+
+mod ending;
+mod submit;
+mod wait;
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
+
+use nlx_bev_cqueue::wake::Sleeper;
+use nlx_bev_cqueue::{Consumer, SharedMemory};
+use nlx_core::{
+    Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, MatchCounter, MatchCounters,
+    Operation, Random, Sequential, StartAddress, Submitted, TmOptions,
+};
+use nlx_driver_proto::{EVENTS_MAX, Entry, Reply, Request, StartTm};
+use parking_lot::Mutex;
+
+use crate::alarm::Alarm;
+use crate::link::Link;
+use crate::lookout::Lookout;
+use crate::refused::refused_start;
+use crate::ucore::Domain;
+
+/// A started transfer machine.
+///
+/// Locks are taken in this order: [`Side`], a buffer's slot, the link's.
+pub(crate) struct Machine {
+    domain: Arc<Domain>,
+    /// Over which it was started: it ends with it.
+    link: Arc<Link>,
+    /// The helper's name for it.
+    tm: u64,
+    /// This process's, which no other transfer machine ever has.
+    number: u64,
+    address: Address,
+    descriptors: DescriptorForm,
+    counters: Mutex<Sequential>,
+    /// Where the match bits of passive buffers come from if not from `counters`.
+    random: Option<Random>,
+    side: Mutex<Side>,
+    sleeper: Mutex<Sleeper<SharedMemory>>,
+    alarm: Arc<Alarm>,
+    /// [`CoreTm::wake`] was called, and no wait has ended by it yet.
+    woken: AtomicBool,
+    /// Messages lost that a wait has noticed.
+    noticed: AtomicU64,
+    /// Once somebody has asked for a descriptor.
+    lookout: OnceLock<Lookout>,
+    /// Held by who makes it.
+    making_lookout: Mutex<()>,
+    /// Until the transfer machine is stopped.
+    open: Mutex<bool>,
+}
+
+/// The consumer's half of the event queue, and what hangs on it.
+struct Side {
+    consumer: Consumer<BufferEvent, SharedMemory>,
+    /// No operation can start any more.
+    stopped: bool,
+    /// The queue is spoilt: nothing more is taken out of it.
+    spoilt: bool,
+    /// Where the search for operations goes on that the helper has not ended.
+    lost_at: u32,
+}
+
+impl Machine {
+    pub(crate) fn start(
+        domain: Arc<Domain>,
+        wanted: &StartAddress,
+        options: &TmOptions,
+    ) -> Result<Machine, CoreError> {
+        let random = match options.match_counters {
+            MatchCounters::Sequential => None,
+            MatchCounters::Random => Some(Random::new()?),
+        };
+        let link = domain.link();
+        let events_max = options.events_max.clamp(1, link.welcome.events_max.clamp(1, EVENTS_MAX));
+        let start = StartTm { address: *wanted, events_max, lazy: options.lazy };
+        let (tm, address, fds) = match link.request(&Request::StartTm(start), &[])? {
+            (Reply::Started { tm, address }, fds) => (tm, address, fds),
+            (Reply::Refused(refusal), _) => return Err(refused_start(wanted, &refusal)),
+            (reply, _) => return Err(link.violated(format!("{reply:?} to a start"))),
+        };
+        let (memory, consumer) = event_queue(fds).map_err(|reason| link.violated(reason))?;
+        let side = Side { consumer, stopped: false, spoilt: false, lost_at: 0 };
+        let alarm = Arc::new(Alarm::new(memory.clone()));
+        link.tell(&alarm);
+        Ok(Machine {
+            number: domain.next_machine(),
+            domain,
+            link,
+            tm,
+            address,
+            descriptors: options.descriptors,
+            counters: Mutex::new(Sequential::up_to(MatchCounter::LAST)),
+            random,
+            side: Mutex::new(side),
+            sleeper: Mutex::new(Sleeper::futex(memory)),
+            alarm,
+            woken: AtomicBool::new(false),
+            noticed: AtomicU64::new(0),
+            lookout: OnceLock::new(),
+            making_lookout: Mutex::new(()),
+            open: Mutex::new(true),
+        })
+    }
+
+    /// Whether this is the process that started it.
+    fn is_here(&self) -> bool {
+        self.domain.origin.is_here()
+    }
+}
+
+fn event_queue(fds: Vec<OwnedFd>) -> Result<(SharedMemory, Consumer<BufferEvent, SharedMemory>), String> {
+    let fd = fds.into_iter().next().ok_or("no event queue")?;
+    let memory = SharedMemory::attach(fd).map_err(|error| error.to_string())?;
+    let consumer = Consumer::new(memory.clone()).map_err(|error| error.to_string())?;
+    Ok((memory, consumer))
+}
+
+impl CoreTm for Machine {
+    fn address(&self) -> Address {
+        self.address
+    }
+
+    fn submit_all(
+        &self,
+        operations: &[Operation],
+        outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
+    ) {
+        self.submit_in_order(operations, outcome);
+    }
+
+    fn cancel(&self, buffer: BufferHandle, cookie: u64) -> Result<(), CoreError> {
+        self.domain.check_here()?;
+        let mut slot = self.domain.buffers.slot(buffer)?.lock();
+        slot.buffer(buffer)?;
+        let found = slot.of_machine(self.number).and_then(|found| found.operation());
+        if found.is_none_or(|operation| operation.cookie != cookie) {
+            return Err(CoreError::NoSuchOperation { buffer, cookie });
+        }
+        // Under the lock of the buffer: behind the operation's own entry. Without a helper, it is ended in any case.
+        if self.link.push(&Entry::Cancel { tm: self.tm, buffer, cookie }).is_ok() {
+            self.link.hurry();
+        }
+        Ok(())
+    }
+
+    fn event_get(&self) -> Option<BufferEvent> {
+        self.take_event()
+    }
+
+    fn event_wait(&self, deadline_ns: Option<u64>) -> bool {
+        self.wait(deadline_ns)
+    }
+
+    fn pending(&self) -> bool {
+        self.is_here() && self.has_events()
+    }
+
+    fn poll(&self) {
+        if self.is_here()
+            && let Some(lookout) = self.lookout.get()
+        {
+            lookout.disarm();
+            self.take_news();
+        }
+    }
+
+    fn descriptor(&self) -> Result<BorrowedFd<'_>, CoreError> {
+        Ok(self.get_lookout()?.fd())
+    }
+
+    fn arm(&self, deadline_ns: Option<u64>) -> Result<bool, CoreError> {
+        let armed = self.get_lookout()?.arm(deadline_ns, || self.is_to_wake());
+        armed.map_err(wait::no_lookout)
+    }
+
+    fn wake(&self) {
+        if self.is_here() {
+            self.wake_waiter();
+        }
+    }
+
+    fn dropped(&self) -> u64 {
+        if self.is_here() { self.side.lock().consumer.told() } else { 0 }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.link.has_ended()
+    }
+
+    fn needed(&self) -> usize {
+        if self.is_here() { self.side.lock().consumer.needed() as usize } else { 0 }
+    }
+
+    fn stop(&self) -> Result<(), CoreError> {
+        self.domain.check_here()?;
+        self.end()
+    }
+}
+
+impl Drop for Machine {
+    /// Cancels what is in flight, and waits for it for a while. What has not ended by then keeps its memory, and its address,
+    /// until the helper is gone.
+    fn drop(&mut self) {
+        if self.is_here() {
+            self.end_in_use();
+        } else {
+            // In a forked child: the transfer machine is the parent's.
+            std::mem::forget((self.domain.clone(), self.link.clone(), self.alarm.clone()));
+        }
+    }
+}

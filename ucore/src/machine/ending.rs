@@ -1,0 +1,101 @@
+//! Stopping a transfer machine, and dropping one in use.
+
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nlx_core::CoreError;
+use nlx_driver_proto::{Entry, Reply, Request};
+
+use super::Machine;
+use crate::refused::refused;
+use crate::ucore::now_ns;
+
+/// How long a transfer machine dropped in use waits for its operations, which have all been cancelled.
+const DROP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often it asks again whether LNet has let go of the last of them.
+const ASK_AGAIN: Duration = Duration::from_millis(1);
+
+impl Machine {
+    /// See [`nlx_core::CoreTm::stop`].
+    pub(super) fn end(&self) -> Result<(), CoreError> {
+        let mut open = self.open.lock();
+        if !*open {
+            return Ok(());
+        }
+        self.close_for_operations()?;
+        match self.link.request(&Request::StopTm { tm: self.tm }, &[]) {
+            Ok((Reply::Refused(refusal), _)) => {
+                self.side.lock().stopped = false;
+                return Err(refused("stop a transfer machine", &refusal));
+            }
+            // Without a helper there is nothing left to stop.
+            Err(error) if !self.link.has_ended() => {
+                self.side.lock().stopped = false;
+                return Err(error);
+            }
+            Ok(_) | Err(_) => {}
+        }
+        *open = false;
+        Ok(())
+    }
+
+    /// No operation is in flight, and none can start any more.
+    fn close_for_operations(&self) -> Result<(), CoreError> {
+        let mut side = self.side.lock();
+        let needed = side.consumer.needed() as usize;
+        if needed > 0 {
+            return Err(CoreError::TmBusy { address: self.address, needed });
+        }
+        side.stopped = true;
+        Ok(())
+    }
+
+    /// Ends everything, for it is being dropped.
+    pub(super) fn end_in_use(&mut self) {
+        if !*self.open.get_mut() {
+            return;
+        }
+        if self.side.get_mut().consumer.needed() > 0 {
+            self.cancel_all();
+        }
+        let deadline_ns = now_ns() + DROP_TIMEOUT.as_nanos() as u64;
+        loop {
+            while self.take_event().is_some() {}
+            match self.end() {
+                Ok(()) => return,
+                Err(_) if now_ns() >= deadline_ns => break,
+                Err(CoreError::TmBusy { .. }) => drop(self.wait(Some(deadline_ns))),
+                // LNet lets go as soon as its event callback has returned.
+                Err(error) if error.errno() == Errno::EBUSY => std::thread::sleep(ASK_AGAIN),
+                Err(_) => break,
+            }
+        }
+        tracing::warn!(address = %self.address, "a transfer machine dropped in use does not end");
+        self.leave_behind();
+    }
+
+    fn cancel_all(&self) {
+        let buffers = &self.domain.buffers;
+        for slot in (0..buffers.used()).filter_map(|place| buffers.at(place)) {
+            let mut slot = slot.lock();
+            let Some(found) = slot.of_machine(self.number) else { continue };
+            let (buffer, cookie) =
+                (found.handle(), found.operation().map_or(0, |operation| operation.cookie));
+            // It ends without a helper, too.
+            let _ = self.link.push(&Entry::Cancel { tm: self.tm, buffer, cookie });
+        }
+        self.link.hurry();
+    }
+
+    /// Forgets what is in flight. Its memory stays leased until the helper is gone.
+    fn leave_behind(&self) {
+        let buffers = &self.domain.buffers;
+        for slot in (0..buffers.used()).filter_map(|place| buffers.at(place)) {
+            let kept = slot.lock().of_machine(self.number).map(|buffer| buffer.abandon());
+            if let Some(kept) = kept {
+                self.link.keep(kept);
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Starting operations: checked here, carried out by the helper.
+
+use nlx_core::{CoreError, Descriptor, MatchCounter, Operation, PassiveBuffer, Queue, Submitted, match_bits};
+use nlx_driver_proto::Entry;
+
+use super::Machine;
+use crate::buffers::{InFlight, place_of};
+use crate::ucore::now_ns;
+
+/// Room for events that no operation has taken yet: it is given back when this is dropped.
+struct Room<'a> {
+    machine: &'a Machine,
+    events: u32,
+    /// The transfer machine was stopped when it was made.
+    stopped: bool,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        if self.events > 0 {
+            let released = self.machine.side.lock().consumer.release(self.events);
+            debug_assert!(released.is_ok(), "{released:?}");
+        }
+    }
+}
+
+impl Machine {
+    /// Starts operations one by one; the helper is woken once.
+    pub(super) fn submit_in_order(
+        &self,
+        operations: &[Operation],
+        outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
+    ) {
+        if let Err(error) = self.domain.check_here() {
+            return (0..operations.len()).for_each(|place| outcome(place, Err(error.clone())));
+        }
+        let events = |operation: &Operation| u64::from(operation.kind.events_max());
+        let started_ns = now_ns();
+        // Room for all at once; if there is not so much, for each by itself.
+        let mut all = self.provision(operations.iter().map(events).sum()).ok();
+        for (place, operation) in operations.iter().enumerate() {
+            let begun = match &mut all {
+                Some(room) => self.begin(operation, started_ns, room),
+                None => self
+                    .provision(events(operation))
+                    .and_then(|mut room| self.begin(operation, started_ns, &mut room)),
+            };
+            outcome(place, begun);
+        }
+        drop(all);
+        self.link.hurry();
+    }
+
+    /// Makes sure that there is room for this many more events.
+    fn provision(&self, events: u64) -> Result<Room<'_>, CoreError> {
+        let mut side = self.side.lock();
+        let stopped = side.stopped;
+        let limit = side.consumer.max_slots() as usize - 1;
+        match u32::try_from(events).ok().filter(|&events| side.consumer.provision(events).is_ok()) {
+            Some(events) => Ok(Room { machine: self, events, stopped }),
+            None => Err(CoreError::TooMany { objects: "events of operations in flight", limit }),
+        }
+    }
+
+    /// Starts an operation, whose events take of this room.
+    fn begin(
+        &self,
+        operation: &Operation,
+        started_ns: u64,
+        room: &mut Room<'_>,
+    ) -> Result<Submitted, CoreError> {
+        let (Operation { buffer: handle, kind, .. }, link) = (operation, &*self.link);
+        link.check()?;
+        let queue = kind.queue();
+        // Before the buffer's lock: it may look at others. A number that is not used then is passed over.
+        let counter = self.counter(operation, queue)?;
+        let mut slot = self.domain.buffers.slot(*handle)?.lock();
+        let buffer = slot.buffer(*handle)?;
+        let length = kind.fit(buffer.len(), &link.welcome.limits)?.length;
+        if room.stopped {
+            return Err(CoreError::Stopped { address: self.address });
+        }
+        let descriptor = self.descriptor_of(queue, counter, length)?;
+        link.enter()?;
+        let in_flight = InFlight::new(operation, self.number, counter, started_ns);
+        // No more than the buffer has.
+        buffer.begin(in_flight, length as usize).inspect_err(|_| link.leave())?;
+        // Under the buffer's lock, so that neither its end nor a cancel comes before it.
+        link.push(&Entry::Operate { tm: self.tm, operation: *operation, counter }).inspect_err(|_| {
+            buffer.end();
+            link.leave();
+        })?;
+        room.events -= kind.events_max();
+        Ok(Submitted { descriptor })
+    }
+
+    /// The lower part of the match bits of a passive operation.
+    fn counter(&self, operation: &Operation, queue: Queue) -> Result<MatchCounter, CoreError> {
+        if !queue.is_passive() {
+            return Ok(MatchCounter::UNSOLICITED);
+        }
+        match &self.random {
+            // A buffer has one operation: its place tells the operations in flight apart.
+            Some(random) => Ok(random.number()?.counter(place_of(operation.buffer) & PLACE_MASK)),
+            None => {
+                let in_use = || self.domain.buffers.counters(self.number);
+                Ok(self.counters.lock().next(in_use))
+            }
+        }
+    }
+
+    fn descriptor_of(
+        &self,
+        queue: Queue,
+        counter: MatchCounter,
+        length: u64,
+    ) -> Result<Option<Descriptor>, CoreError> {
+        if !queue.is_passive() {
+            return Ok(None);
+        }
+        let address = self.address;
+        let match_bits = match_bits(address.tmid, counter);
+        let passive = PassiveBuffer { address, match_bits, queue, length };
+        Descriptor::encode_as(self.descriptors, &passive).map(Some)
+    }
+}
+
+/// A handle that names no buffer may name any place; it is refused later.
+const PLACE_MASK: u32 = nlx_driver_proto::BUFFERS_MAX - 1;
+const _: () = assert!(nlx_driver_proto::BUFFERS_MAX.is_power_of_two());

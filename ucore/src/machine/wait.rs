@@ -1,0 +1,191 @@
+//! Taking events, and waiting for them: shared memory alone.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nlx_bev_cqueue::PopError;
+use nlx_bev_cqueue::wake::Wake;
+use nlx_core::{BufferEvent, CoreError};
+use nlx_driver_proto::{Reply, Request};
+
+use super::{Machine, Side};
+use crate::lookout::Lookout;
+use crate::refused::refused;
+use crate::ucore::now_ns;
+
+/// How often a waiter looks that the system does not let sleep.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+
+impl Machine {
+    /// The next event: of those in the queue, and when there are no more and the helper is gone, of those that it owes.
+    pub(super) fn take_event(&self) -> Option<BufferEvent> {
+        if !self.is_here() {
+            return None;
+        }
+        let mut side = self.side.lock();
+        while !side.spoilt {
+            // Asked before the queue is: what the helper has produced before its end lies there then.
+            let has_ended = self.link.has_ended();
+            match side.consumer.pop() {
+                Ok(event) => {
+                    if let Some(event) = self.settle(&mut side, event) {
+                        return Some(event);
+                    }
+                }
+                Err(PopError::Empty) if has_ended => break,
+                Err(PopError::Empty) => return None,
+                Err(PopError::Corrupt(corruption)) => {
+                    side.spoilt = true;
+                    self.link.violated(format!("the event queue of {}: {corruption}", self.address));
+                }
+            }
+        }
+        self.lost(&mut side)
+    }
+
+    /// Notes what an event says of its operation. `None` for an event of no operation in flight, or one that cannot be.
+    fn settle(&self, side: &mut Side, mut event: BufferEvent) -> Option<BufferEvent> {
+        let handle = event.buffer();
+        let mut slot = self.domain.buffers.slot(handle).ok()?.lock();
+        let found = slot.of_machine(self.number).filter(|buffer| buffer.handle() == handle);
+        let of_event = |buffer: &&mut crate::buffers::Buffer| {
+            buffer.operation().is_some_and(|operation| operation.is_of(self.number, &event))
+        };
+        let Some(buffer) = found.filter(of_event) else {
+            drop(slot);
+            // Once the link has ended, operations end here that the helper may end once more.
+            if !self.link.has_ended() {
+                self.link.violated(format!("an event of {:#x}, which has no such operation", handle.0));
+            }
+            return None;
+        };
+        let (receives, events) =
+            buffer.operation().map_or((false, 0), |operation| (operation.queue.receives(), operation.events));
+        let impossible = receives && event.status == 0 && buffer.receive(event.offset, event.length).is_err();
+        event.released = 0;
+        if event.unlinked() {
+            event.released = events;
+            buffer.end();
+            self.link.leave();
+        }
+        drop(slot);
+        let released = side.consumer.release(event.released);
+        debug_assert!(released.is_ok(), "{}: {released:?}", self.address);
+        if impossible {
+            self.link.violated(format!(
+                "an event of {} bytes at {} of buffer {:#x}",
+                event.length, event.offset, handle.0
+            ));
+            (event.length, event.offset) = (0, 0);
+            event.set_status(Err(Errno::EPROTO));
+        }
+        Some(event)
+    }
+
+    /// Ends an operation that the helper has not ended, once it is gone.
+    fn lost(&self, side: &mut Side) -> Option<BufferEvent> {
+        if !self.link.has_ended() || side.consumer.needed() == 0 {
+            return None;
+        }
+        let buffers = &self.domain.buffers;
+        let used = buffers.used();
+        for step in 0..used {
+            let place = (side.lost_at % used + step) % used;
+            let Some(mut slot) = buffers.at(place).map(|slot| slot.lock()) else { continue };
+            let Some(buffer) = slot.of_machine(self.number) else { continue };
+            let Some(event) = buffer.operation().map(|operation| operation.lost(buffer.handle(), now_ns()))
+            else {
+                continue;
+            };
+            let kept = buffer.abandon();
+            drop(slot);
+            self.link.keep(kept);
+            self.link.leave();
+            side.lost_at = place + 1;
+            let released = side.consumer.release(event.released);
+            debug_assert!(released.is_ok(), "{}: {released:?}", self.address);
+            return Some(event);
+        }
+        None
+    }
+
+    /// Whether [`Machine::take_event`] has something to do.
+    pub(super) fn has_events(&self) -> bool {
+        let side = self.side.lock();
+        !side.spoilt && !side.consumer.is_empty() || self.link.has_ended() && side.consumer.needed() > 0
+    }
+
+    /// Waits for events; see [`nlx_core::CoreTm::event_wait`].
+    pub(super) fn wait(&self, deadline_ns: Option<u64>) -> bool {
+        if !self.is_here() {
+            return false;
+        }
+        if !self.is_to_wake() && deadline_ns.is_none_or(|deadline_ns| now_ns() < deadline_ns) {
+            self.sleep(deadline_ns);
+        }
+        self.has_events()
+    }
+
+    fn sleep(&self, deadline_ns: Option<u64>) {
+        let left = |deadline_ns: u64| Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
+        // One beyond the end of the clock is none.
+        let deadline = deadline_ns.and_then(|deadline_ns| Instant::now().checked_add(left(deadline_ns)));
+        let mut sleeper = self.sleeper.lock();
+        loop {
+            match sleeper.sleep(deadline, || self.is_to_wake()) {
+                Ok(Wake::Ready | Wake::TimedOut) => return,
+                Ok(Wake::Signalled) => {}
+                Err(error) => {
+                    tracing::debug!(%error, "the system does not let a waiter sleep");
+                    std::thread::sleep(LOOK_INTERVAL);
+                }
+            }
+            if self.is_to_wake() || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return;
+            }
+        }
+    }
+
+    /// Whether a wait is to end. Wake-ups and losses end one wait each.
+    pub(super) fn is_to_wake(&self) -> bool {
+        self.has_events() || self.take_wake_up() || self.take_news() || self.link.has_ended()
+    }
+
+    fn take_wake_up(&self) -> bool {
+        self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
+    }
+
+    /// Whether messages were lost since this was asked last; for the waiter alone.
+    pub(super) fn take_news(&self) -> bool {
+        let told = self.side.lock().consumer.told();
+        self.noticed.load(Ordering::Relaxed) != told && self.noticed.swap(told, Ordering::Relaxed) != told
+    }
+
+    pub(super) fn wake_waiter(&self) {
+        self.woken.store(true, Ordering::Release);
+        self.alarm.ring();
+    }
+
+    /// What a program with a loop of its own sleeps on.
+    pub(super) fn get_lookout(&self) -> Result<&Lookout, CoreError> {
+        self.domain.check_here()?;
+        let _making = self.making_lookout.lock();
+        if let Some(lookout) = self.lookout.get() {
+            return Ok(lookout);
+        }
+        let pipe = match self.link.request(&Request::TmDescriptor { tm: self.tm }, &[])? {
+            (Reply::Refused(refusal), _) => return Err(refused("make a descriptor to sleep on", &refusal)),
+            (_, fds) => fds.into_iter().next(),
+        };
+        let Some(pipe) = pipe else { return Err(self.link.violated("no pipe to sleep on".into())) };
+        let queue = self.side.lock().consumer.memory().clone();
+        let made = Lookout::new(queue, pipe, &self.alarm).map_err(no_lookout)?;
+        Ok(self.lookout.get_or_init(|| made))
+    }
+}
+
+pub(super) fn no_lookout(errno: Errno) -> CoreError {
+    let reason = errno.desc().to_string();
+    CoreError::Transport { action: "make a descriptor to sleep on", reason, errno }
+}

@@ -1,0 +1,126 @@
+//! The socket to the helper: packets with descriptors, each sent and received before a deadline.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::socket::sockopt::SendTimeout;
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr,
+    connect, recvmsg, sendmsg, setsockopt, shutdown, socket,
+};
+use nix::sys::time::{TimeSpec, TimeVal, TimeValLike};
+
+/// Descriptors that the system delivers with one packet at the most: with room for all of them none is lost unseen.
+const DESCRIPTORS_AT_ONCE: usize = 253;
+
+/// A connected socket of type `SOCK_SEQPACKET`.
+#[derive(Debug)]
+pub(crate) struct Socket(OwnedFd);
+
+/// What came in a packet.
+pub(crate) struct Received {
+    /// Bytes of it; 0 when the other side is gone.
+    pub(crate) bytes: usize,
+    pub(crate) fds: Vec<OwnedFd>,
+    /// There was more than there was room for.
+    pub(crate) cut: bool,
+}
+
+impl Socket {
+    /// Connects to whoever listens here.
+    pub(crate) fn connect(path: &Path, timeout: Duration) -> Result<Socket, Errno> {
+        let made = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+        // While a listener's queue is full, connecting waits as sending would.
+        let wait = TimeVal::microseconds(timeout.as_micros().clamp(1, i64::MAX as u128) as i64);
+        setsockopt(&made, SendTimeout, &wait)?;
+        let address = UnixAddr::new(path)?;
+        loop {
+            match connect(made.as_raw_fd(), &address) {
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Err(Errno::ETIMEDOUT),
+                connected => return connected.map(|()| Socket(made)),
+            }
+        }
+    }
+
+    /// Sends a packet.
+    pub(crate) fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>], deadline: Instant) -> Result<(), Errno> {
+        let fds: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+        let rights = [ControlMessage::ScmRights(&fds)];
+        let control = if fds.is_empty() { &[][..] } else { &rights[..] };
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        loop {
+            match sendmsg::<()>(self.0.as_raw_fd(), &[IoSlice::new(packet)], control, flags, None) {
+                Ok(_) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => self.wait(PollFlags::POLLOUT, deadline)?,
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Receives a packet.
+    #[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
+    pub(crate) fn receive(&self, packet: &mut [u8], deadline: Instant) -> Result<Received, Errno> {
+        let mut control = nix::cmsg_space!([RawFd; DESCRIPTORS_AT_ONCE]);
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
+        loop {
+            let mut parts = [IoSliceMut::new(packet)];
+            match recvmsg::<()>(self.0.as_raw_fd(), &mut parts, Some(&mut control), flags) {
+                Ok(message) => {
+                    let mut fds = Vec::new();
+                    for rights in message.cmsgs()? {
+                        if let ControlMessageOwned::ScmRights(given) = rights {
+                            // SAFETY: the system has just made these descriptors for this message: they are open, and
+                            // nobody else knows them.
+                            fds.extend(given.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+                        }
+                    }
+                    let cut = message.flags.contains(MsgFlags::MSG_TRUNC);
+                    return Ok(Received { bytes: message.bytes, fds, cut });
+                }
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => self.wait(PollFlags::POLLIN, deadline)?,
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Says that nothing more will be asked. The other side is to close its end when it has let go of everything.
+    pub(crate) fn finish(&self) {
+        // It may be closed already.
+        let _ = shutdown(self.0.as_raw_fd(), Shutdown::Write);
+    }
+
+    /// Waits until the other side has closed its end.
+    pub(crate) fn wait_for_end(&self) {
+        let over = PollFlags::POLLHUP | PollFlags::POLLNVAL;
+        loop {
+            let mut set = [PollFd::new(self.0.as_fd(), PollFlags::empty())];
+            match ppoll(&mut set, None, None) {
+                Ok(_) if set[0].revents().is_some_and(|events| events.intersects(over)) => return,
+                Ok(_) | Err(Errno::EINTR | Errno::EAGAIN | Errno::ENOMEM) => {}
+                // There is nothing to be waited for with a socket like this.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn wait(&self, what: PollFlags, deadline: Instant) -> Result<(), Errno> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Errno::ETIMEDOUT);
+            }
+            let mut set = [PollFd::new(self.0.as_fd(), what)];
+            match ppoll(&mut set, Some(TimeSpec::from_duration(left)), None) {
+                Ok(0) | Err(Errno::EINTR) => {}
+                other => return other.map(drop),
+            }
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The domain: what of it is this side's, and what the helper's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lnet_region::{IoVec, Origin, Region, RegionError};
+use nix::time::{ClockId, clock_gettime};
+use nlx_core::{BufferHandle, Core, CoreError, CoreTm, Limits, Nid, StartAddress, TmOptions, usable_portal};
+use nlx_driver_proto::{Entry, Features, Reply, Request, Segment};
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::HelperOptions;
+use crate::arenas::Arenas;
+use crate::buffers::{Buffers, Places};
+use crate::link::Link;
+use crate::machine::Machine;
+use crate::refused::refused;
+use crate::watch;
+
+/// The Core interface of a node whose network a helper process holds: a domain.
+///
+/// It counts as gone when the helper is, or does not answer in time, or says what makes no sense: then every wait ends, every
+/// operation in flight ends with an event of ENOTCONN, and calls give [`CoreError::Disconnected`]. A domain can be opened anew;
+/// with [`HelperOptions::reconnect`] this one connects again by itself, and keeps its memory and buffers. Transfer machines
+/// stay ended, and are started anew.
+///
+/// It belongs to the process that opened it: in a forked child every call is refused, and dropping it does nothing. (As with
+/// any socket, the child holds the connection open until it ends or executes another program.)
+pub struct Ucore {
+    domain: Arc<Domain>,
+}
+
+/// What the transfer machines share.
+pub(crate) struct Domain {
+    pub(crate) options: HelperOptions,
+    pub(crate) origin: Origin,
+    pub(crate) buffers: Buffers,
+    link: RwLock<Arc<Link>>,
+    /// Taken before any other lock.
+    registry: Mutex<Registry>,
+    /// As they were last told.
+    nids: Mutex<Vec<Nid>>,
+    /// Transfer machines that were ever started: each has a number of its own.
+    machines: AtomicU64,
+    pub(crate) closing: Arc<Closing>,
+}
+
+/// What registering and allocating change.
+struct Registry {
+    arenas: Arenas,
+    places: Places,
+}
+
+/// Whether the domain is closed; whoever waits to connect again hears of it.
+#[derive(Default)]
+pub(crate) struct Closing {
+    closed: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Ucore {
+    /// Opens a domain of the helper.
+    ///
+    /// # Errors
+    /// What the system says about the socket (ENOENT and ECONNREFUSED if no helper listens there, EACCES if it may not be
+    /// used; MT-11), what the helper refuses, EPROTO if it is none, ETIMEDOUT if it does not answer.
+    pub fn connect(options: &HelperOptions) -> Result<Arc<Ucore>, CoreError> {
+        let link = Arc::new(Link::connect(options)?);
+        let registry =
+            Registry { arenas: Arenas::new(options.pages, options.arena_bytes), places: Places::default() };
+        let domain = Arc::new(Domain {
+            options: options.clone(),
+            origin: Origin::here(),
+            buffers: Buffers::new(),
+            link: RwLock::new(link.clone()),
+            registry: Mutex::new(registry),
+            nids: Mutex::default(),
+            machines: AtomicU64::new(0),
+            closing: Arc::default(),
+        });
+        domain.fetch_nids()?;
+        watch::start(&domain, link)?;
+        Ok(Arc::new(Ucore { domain }))
+    }
+
+    /// The helper's number for this client, by which its operator knows it.
+    #[must_use]
+    pub fn client(&self) -> u64 {
+        self.domain.link().welcome.client
+    }
+
+    /// Whether the helper is there, as far as is known.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        !self.domain.link().has_ended()
+    }
+}
+
+impl Domain {
+    /// The link to the helper of today.
+    pub(crate) fn link(&self) -> Arc<Link> {
+        self.link.read().clone()
+    }
+
+    /// Refuses what is asked in a forked child.
+    pub(crate) fn check_here(&self) -> Result<(), CoreError> {
+        if self.origin.is_here() {
+            Ok(())
+        } else {
+            Err(RegionError::Forked { process: self.origin.process() }.into())
+        }
+    }
+
+    /// A number for a transfer machine.
+    pub(crate) fn next_machine(&self) -> u64 {
+        self.machines.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn fetch_nids(&self) -> Result<(), CoreError> {
+        match self.link().request(&Request::Nids, &[])? {
+            (Reply::Nids(nids), _) => {
+                *self.nids.lock() = nids;
+                Ok(())
+            }
+            (Reply::Refused(refusal), _) => Err(refused("ask for the node's NIDs", &refusal)),
+            (reply, _) => Err(self.link().violated(format!("{reply:?} to a request for NIDs"))),
+        }
+    }
+
+    /// Connects to a new helper, and tells it what the old one knew: memory and buffers.
+    pub(crate) fn connect_again(&self) -> Result<Arc<Link>, CoreError> {
+        let link = Arc::new(Link::connect(&self.options)?);
+        let mut registry = self.registry.lock();
+        let Registry { arenas, .. } = &mut *registry;
+        if !link.welcome.features.contains(Features::ADOPT) && !arenas.is_empty() {
+            let reason = "the helper does not take memory that another made".into();
+            return Err(CoreError::Transport {
+                action: "connect again",
+                reason,
+                errno: nix::errno::Errno::EOPNOTSUPP,
+            });
+        }
+        let numbers = arenas.hand_over(&link)?;
+        arenas.renumber(&numbers);
+        for (handle, seen) in self.buffers.registered() {
+            // It lies in arenas: it was registered before.
+            if let Some(segments) = arenas.segments(&seen) {
+                register(&link, handle, segments)?;
+            }
+        }
+        link.hurry();
+        *self.link.write() = link.clone();
+        Ok(link)
+    }
+
+    /// Registers memory, as it is or behind a shadow.
+    fn register(&self, memory: &IoVec, copying: bool) -> Result<BufferHandle, CoreError> {
+        self.check_here()?;
+        let mut registry = self.registry.lock();
+        let Registry { arenas, places } = &mut *registry;
+        let link = self.link();
+        link.check()?;
+        let limits = link.welcome.limits;
+        limits.check(memory)?;
+        let (segments, shadow) = match arenas.segments(memory) {
+            Some(segments) => (Some(segments), None),
+            None if copying => {
+                let shadow = IoVec::whole(arenas.allocate(&link, memory.len())?);
+                (arenas.segments(&shadow), Some(shadow))
+            }
+            None => (None, None),
+        };
+        let segments = segments.ok_or(CoreError::Foreign { bytes: memory.len() })?;
+        let handle = self.buffers.enter(places, memory, shadow, limits.buffers_max)?;
+        let registered = register(&link, handle, segments).inspect(|()| link.hurry());
+        let undone = registered.is_err().then(|| self.buffers.leave(places, handle));
+        // What it undoes drops memory.
+        drop(registry);
+        drop(undone);
+        registered.map(|()| handle)
+    }
+
+    fn deregister(&self, handle: BufferHandle) -> Result<(), CoreError> {
+        self.check_here()?;
+        let mut registry = self.registry.lock();
+        let Registry { arenas, places } = &mut *registry;
+        let buffer = self.buffers.leave(places, handle)?;
+        drop(buffer);
+        let link = self.link();
+        // A helper that is gone has forgotten it.
+        if link.push(&Entry::Deregister { buffer: handle }).is_ok() {
+            link.hurry();
+            arenas.tidy(&link);
+        }
+        Ok(())
+    }
+}
+
+/// Tells the helper of a buffer.
+fn register(link: &Link, handle: BufferHandle, segments: Vec<Segment>) -> Result<(), CoreError> {
+    if let [segment] = segments[..] {
+        return link.push(&Entry::Register { buffer: handle, segment });
+    }
+    match link.request(&Request::Register { buffer: handle.0, segments }, &[])? {
+        (Reply::Refused(refusal), _) => Err(refused("register a buffer", &refusal)),
+        _ => Ok(()),
+    }
+}
+
+impl Core for Ucore {
+    fn limits(&self) -> Limits {
+        self.domain.link().welcome.limits
+    }
+
+    fn nids(&self) -> Vec<Nid> {
+        if self.domain.origin.is_here()
+            && let Err(error) = self.domain.fetch_nids()
+        {
+            tracing::debug!(%error, "the node's NIDs as they were");
+        }
+        self.domain.nids.lock().clone()
+    }
+
+    fn now_ns(&self) -> u64 {
+        now_ns()
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Region, CoreError> {
+        self.domain.check_here()?;
+        let mut registry = self.domain.registry.lock();
+        let link = self.domain.link();
+        registry.arenas.allocate(&link, bytes)
+    }
+
+    fn register(&self, memory: &IoVec) -> Result<BufferHandle, CoreError> {
+        self.domain.register(memory, false)
+    }
+
+    fn register_copying(&self, memory: &IoVec) -> Result<BufferHandle, CoreError> {
+        self.domain.register(memory, true)
+    }
+
+    fn deregister(&self, buffer: BufferHandle) -> Result<(), CoreError> {
+        self.domain.deregister(buffer)
+    }
+
+    fn tm_start(&self, address: &StartAddress, options: &TmOptions) -> Result<Box<dyn CoreTm>, CoreError> {
+        self.domain.check_here()?;
+        usable_portal(address.portal)?;
+        Ok(Box::new(Machine::start(self.domain.clone(), address, options)?))
+    }
+}
+
+/// The clock of all deadlines: the host's monotonic one, which no step of the wall clock moves (U5).
+pub(crate) fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
+    now.as_nanos() as u64
+}
+
+impl Closing {
+    fn close(&self) {
+        *self.closed.lock() = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for so long; true if the domain has been closed.
+    pub(crate) fn wait(&self, pause: Duration) -> bool {
+        let mut closed = self.closed.lock();
+        if !*closed {
+            self.changed.wait_for(&mut closed, pause);
+        }
+        *closed
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        if self.origin.is_here() {
+            self.closing.close();
+            self.link().finish();
+        } else {
+            // In a forked child: the connection is the parent's.
+            std::mem::forget(self.link.get_mut().clone());
+        }
+    }
+}
+
+impl std::fmt::Debug for Ucore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ucore").field("link", &self.domain.link()).finish_non_exhaustive()
+    }
+}

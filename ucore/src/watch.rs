@@ -1,0 +1,67 @@
+//! The thread of a domain that notices when its helper is gone.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nlx_core::CoreError;
+
+use crate::link::Link;
+use crate::ucore::Domain;
+
+/// The pause before a second attempt to connect again: a helper that is restarted is back in less than a second.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
+/// Each further pause is twice as long, up to this: what an operator hardly notices, and costs nobody anything.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Starts the thread. It sleeps until the helper closes its end of the socket, and ends with the domain, or rather with the
+/// link: memory that the helper may still write to stays until it is gone.
+pub(crate) fn start(domain: &Arc<Domain>, link: Arc<Link>) -> Result<(), CoreError> {
+    let domain = Arc::downgrade(domain);
+    let thread = std::thread::Builder::new().name("nlx-helper".into());
+    match thread.spawn(move || watch(&domain, link)) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(CoreError::Transport {
+            action: "watch the helper",
+            reason: error.to_string(),
+            errno: error.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw),
+        }),
+    }
+}
+
+fn watch(domain: &Weak<Domain>, mut link: Arc<Link>) {
+    loop {
+        link.wait_for_end();
+        match again(domain) {
+            Some(next) => link = next,
+            None => return,
+        }
+    }
+}
+
+/// Connects again, as often as it takes; `None` when nobody wants that (any more).
+fn again(domain: &Weak<Domain>) -> Option<Arc<Link>> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let alive = domain.upgrade()?;
+        let closing = alive.closing.clone();
+        let path = alive.options.path();
+        tracing::info!(path = %path.display(), "the helper is gone");
+        if !alive.options.reconnect {
+            return None;
+        }
+        match alive.connect_again() {
+            Ok(link) => {
+                tracing::info!(path = %path.display(), "connected to the helper again");
+                return Some(link);
+            }
+            Err(error) => tracing::debug!(%error, ?pause, "no helper yet"),
+        }
+        drop(alive);
+        if closing.wait(pause) {
+            return None;
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
