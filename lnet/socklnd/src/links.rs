@@ -164,6 +164,10 @@ impl Links {
     }
 
     /// The attempt gave a connection.
+    ///
+    /// It may be one more than there should be. While its answer was under way the peer has offered one of the same type, as a
+    /// higher NID may that allows more than this side, and nothing had told that the peer has taken this one as well. It
+    /// stays: no peer loses one connection without losing all of them (lnet-wire 28), and what has been sent on them.
     pub(crate) fn established(&mut self, conn_type: ConnType, life: Life, control_only: bool, now_ns: u64) {
         self.attempt = None;
         self.control_only |= control_only;

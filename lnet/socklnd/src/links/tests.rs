@@ -377,6 +377,50 @@ proptest::proptest! {
         while world.step(left.next().expect("400 steps are enough")) {}
         proptest::prop_assert!(world.agrees_on(3));
     }
+
+    /// Numbers that are raised while both connect: the higher NID never has more of a type than it allows, and the lower one
+    /// at the most one more, if the higher allows more. Whatever there is, both know of it.
+    #[test]
+    fn connections_that_cross_are_one_too_many_at_the_most(
+        raised in proptest::collection::vec((0usize..2, 0u8..3, 1usize..12), 1..6),
+        choices in proptest::collection::vec(0usize..64, 600),
+    ) {
+        let mut world = World::new([1; 2], [true; 2]);
+        let mut allowed = [1u8; 2];
+        let mut left = choices.into_iter();
+        let mut step = |world: &mut World| world.step(left.next().expect("600 steps are enough"));
+        for (node, more, steps) in raised {
+            allowed[node] += more;
+            world.set(node, allowed[node]);
+            (0..steps).for_each(|_| _ = step(&mut world));
+        }
+        while step(&mut world) {}
+        let [low, high] = &world.nodes;
+        for conn_type in [ConnType::BulkIn, ConnType::BulkOut] {
+            let there = low.count(conn_type);
+            proptest::prop_assert_eq!(there, high.count(conn_type.inverse()));
+            proptest::prop_assert!(there <= allowed[1]);
+            proptest::prop_assert!(there <= allowed[0] + u8::from(allowed[1] > allowed[0]));
+        }
+        proptest::prop_assert_eq!((low.count(ConnType::Control), high.count(ConnType::Control)), (1, 1));
+    }
+}
+
+/// The lower NID's hello has been answered, and the higher one, which allows more, offers its own before the answer is there.
+/// Closing either would cost both sides all their connections.
+#[test]
+fn a_connection_that_crosses_another_is_kept() {
+    let mut low = links(LOW, HIGH, 1);
+    low.begin(ConnType::Control, 0);
+    low.established(ConnType::Control, LIFE, false, 0);
+    low.begin(ConnType::BulkIn, 0);
+    assert_eq!(low.offered(ConnType::BulkIn, LIFE), Answer::Accept, "lnet-wire 24, row 1");
+    low.accepted(ConnType::BulkIn, LIFE);
+    low.established(ConnType::BulkIn, LIFE, false, 0);
+    assert_eq!(low.count(ConnType::BulkIn), 2);
+    // No further one, and what is missing is still opened.
+    assert_eq!(low.offered(ConnType::BulkIn, LIFE), Answer::Refuse);
+    assert_eq!(low.next(0, false), Next::Connect(ConnType::BulkOut));
 }
 
 /// The second side is late: the first has taken the refusals for the last word until it is told again.
