@@ -135,15 +135,19 @@ impl Machine {
         let mut earliest_ns = u64::MAX;
         let mut inner = self.inner.lock();
         for (place, wanted) in wanted.drain(..).enumerate() {
-            let entered = self.check(wanted).and_then(|wanted| {
-                let deadline_ns = wanted.timeout().map(|timeout| after(now_ns, timeout));
-                earliest_ns = earliest_ns.min(deadline_ns.unwrap_or(u64::MAX));
-                self.enter(&mut inner, wanted, deadline_ns)
-            });
+            let entered = match self.check(&wanted) {
+                Ok(()) => {
+                    let deadline_ns = wanted.timeout().map(|timeout| after(now_ns, timeout));
+                    earliest_ns = earliest_ns.min(deadline_ns.unwrap_or(u64::MAX));
+                    self.enter(&mut inner, wanted, deadline_ns)
+                }
+                Err(error) => Err(wanted.refuse(error)),
+            };
             outcomes.push(entered.map(|operation| {
+                let op = OpId::from_cookie(operation.cookie);
                 places.push(place);
                 operations.push(operation);
-                Started { op: OpId::from_cookie(operation.cookie), descriptor: None }
+                Started { op, descriptor: None }
             }));
         }
         drop(inner);

@@ -1,17 +1,19 @@
 //! What became of an operation.
 
+use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lnet_region::{ReadVec, RegionError};
 use nlx_core::{Errno, Queue};
 
+use crate::owner::Owner;
 use crate::pool::Guest;
 use crate::{Buffer, EndPoint, OpId};
 
 /// One event of an operation. Every operation has a last one, which brings its buffer back; only a receive buffer has
 /// events before that, one for each message.
-#[derive(Debug)]
 #[non_exhaustive]
 pub struct Event {
     /// The operation.
@@ -34,6 +36,9 @@ pub struct Event {
     pub tag: u64,
     /// From the start of the operation to this event.
     pub after: Duration,
+    /// Who gets it instead of the client. In here, so that an event moves but once from where it is made to where the
+    /// client takes it.
+    pub(crate) owner: Option<Arc<dyn Owner>>,
 }
 
 impl Event {
@@ -41,6 +46,24 @@ impl Event {
     #[must_use]
     pub fn is_last(&self) -> bool {
         self.buffer.is_some()
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Event { op, queue, status, length, offset, sender, message, buffer, tag, after, owner: _ } = self;
+        f.debug_struct("Event")
+            .field("op", op)
+            .field("queue", queue)
+            .field("status", status)
+            .field("length", length)
+            .field("offset", offset)
+            .field("sender", sender)
+            .field("message", message)
+            .field("buffer", buffer)
+            .field("tag", tag)
+            .field("after", after)
+            .finish()
     }
 }
 

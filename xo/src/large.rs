@@ -219,5 +219,6 @@ fn whole_event(
         tag: buffer.tag(),
         buffer: Some(buffer),
         after: Duration::from_nanos(now_ns.saturating_sub(transfer.started_ns())),
+        owner: None,
     }
 }

@@ -104,7 +104,9 @@ impl Started {
 impl Machine {
     /// Moves the buffer into an operation and starts it.
     pub(crate) fn start(&self, wanted: Wanted) -> Result<Started, Refused> {
-        let wanted = self.check(wanted)?;
+        if let Err(error) = self.check(&wanted) {
+            return Err(wanted.refuse(error));
+        }
         let deadline_ns = wanted.timeout.map(|timeout| self.deadline(timeout));
         let operation = self.enter(&mut self.inner.lock(), wanted, deadline_ns)?;
         deadline_ns.inspect(|&deadline_ns| self.hurry(deadline_ns));
@@ -112,25 +114,18 @@ impl Machine {
     }
 
     /// What the transport does not look at.
-    pub(crate) fn check(&self, wanted: Wanted) -> Result<Wanted, Refused> {
-        if let Err(error) = self.domain.check_here() {
-            return Err(wanted.refuse(error));
+    pub(crate) fn check(&self, wanted: &Wanted) -> Result<(), Error> {
+        self.domain.check_here()?;
+        let Wanted { buffer, kind, timeout, .. } = wanted;
+        if timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(Error::TimeoutPassed);
         }
-        let Wanted { buffer, kind, timeout, .. } = &wanted;
-        let error = if timeout.is_some_and(|timeout| timeout.is_zero()) {
-            Error::TimeoutPassed
-        } else if !buffer.is_of(&self.domain) {
-            Error::OtherDomain
-        } else if let Err(error) = buffer.check_single() {
-            error
-        } else {
-            let all = buffer.len();
-            match buffer.check_unlent(kind.queue().receives(), 0..sent_length(kind).unwrap_or(all).min(all)) {
-                Ok(()) => return Ok(wanted),
-                Err(error) => error,
-            }
-        };
-        Err(wanted.refuse(error))
+        if !buffer.is_of(&self.domain) {
+            return Err(Error::OtherDomain);
+        }
+        buffer.check_single()?;
+        let all = buffer.len();
+        buffer.check_unlent(kind.queue().receives(), 0..sent_length(kind).unwrap_or(all).min(all))
     }
 
     /// Moves the buffer into an operation: gives what the transport is to be told.

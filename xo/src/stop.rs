@@ -6,7 +6,6 @@ use std::time::Duration;
 use nlx_core::{BufferHandle, Errno};
 
 use crate::operations::Reason;
-use crate::owner::Taken;
 use crate::thread::is_event_thread;
 use crate::tm_event::contain;
 use crate::{Error, Event, Machine, OpId, TmEvent, TmState};
@@ -183,8 +182,8 @@ impl Machine {
     fn drain(&self) {
         let mut found = false;
         let mut inner = self.inner.lock();
-        while let Some(Taken { event, owner }) = self.next_event(&mut inner) {
-            let Some(owner) = owner else {
+        while let Some(mut event) = self.next_event(&mut inner) {
+            let Some(owner) = event.owner.take() else {
                 inner.backlog.push_back(event);
                 found = true;
                 continue;

@@ -9,7 +9,6 @@ use parking_lot::ReentrantMutexGuard;
 
 use crate::machine::State;
 use crate::operations::{Op, Reason};
-use crate::owner::Taken;
 use crate::{Error, Event, Machine, Message, OpId, TmState};
 
 /// Events that a stop has taken, to be given out by the waits after it.
@@ -32,16 +31,18 @@ impl Machine {
 
     /// The same for whoever it is that gets the events.
     pub(crate) fn next(&self, timeout: Option<Duration>) -> Result<Option<Event>, Error> {
-        if let Some(event) = self.look()? {
-            return Ok(Some(event));
+        let there = self.look();
+        if !matches!(there, Ok(None)) {
+            return there;
         }
         let deadline_ns = timeout.map(|timeout| self.deadline(timeout));
         let Some(_turn) = self.take_turn(deadline_ns) else { return self.look() };
         let _waiting = Waiting::new(&self.waiters);
         let mut slept = false;
         loop {
-            if let Some(event) = self.look()? {
-                return Ok(Some(event));
+            let there = self.look();
+            if !matches!(there, Ok(None)) {
+                return there;
             }
             if slept && deadline_ns.is_some_and(|deadline_ns| self.now_ns() >= deadline_ns) {
                 return Ok(None);
@@ -64,8 +65,9 @@ impl Machine {
         if self.disarm() {
             self.tm.poll();
         }
-        if let Some(event) = self.look()? {
-            return Ok(Some(event));
+        let there = self.look();
+        if !matches!(there, Ok(None)) {
+            return there;
         }
         self.tm.poll();
         self.look()
@@ -116,25 +118,29 @@ impl Machine {
             self.expire();
             self.tell_drops();
             let mut inner = self.inner.lock();
-            let kept = inner.backlog.pop_front().map(|event| Taken { event, owner: None });
-            let taken = kept.or_else(|| self.next_event(&mut inner));
+            let mut taken = match inner.backlog.pop_front() {
+                None => self.next_event(&mut inner),
+                kept => kept,
+            };
             let state = inner.state;
             let failed = inner.failing && state == TmState::Stopping;
             drop(inner);
-            match taken {
-                Some(taken) => {
-                    if taken.event.queue == Queue::MessageReceive && taken.event.is_last() {
-                        self.top_up();
-                    }
-                    if let Some(event) = taken.pass(self) {
-                        return Ok(Some(event));
-                    }
+            if let Some(event) = &mut taken {
+                if event.queue == Queue::MessageReceive && event.is_last() {
+                    self.top_up();
                 }
-                None if matches!(state, TmState::Stopped | TmState::Failed) => {
-                    return Err(Error::NotStarted { state });
+                let Some(owner) = event.owner.take() else { return Ok(taken) };
+                let passed = taken.and_then(|event| owner.event(self, event));
+                if passed.is_some() {
+                    owner.given(self);
+                    return Ok(passed);
                 }
-                None if failed && self.end_if_idle()? => {}
-                None => return Ok(None),
+                continue;
+            }
+            match state {
+                TmState::Stopped | TmState::Failed => return Err(Error::NotStarted { state }),
+                _ if failed && self.end_if_idle()? => {}
+                _ => return Ok(None),
             }
         }
     }
@@ -197,19 +203,17 @@ impl Machine {
 
     /// Takes an event from the transport. Under the lock, so that the events of an operation keep their order whoever takes
     /// them.
-    pub(crate) fn next_event(&self, inner: &mut State) -> Option<Taken> {
-        loop {
-            let raw = self.tm.event_get()?;
-            let taken = self.event(inner, &raw);
-            if taken.is_some() {
-                return taken;
-            }
+    pub(crate) fn next_event(&self, inner: &mut State) -> Option<Event> {
+        let mut raw = self.tm.event_get()?;
+        while inner.operations.find(OpId::from_cookie(raw.cookie)).is_none() {
             tracing::error!(cookie = raw.cookie, "an event of an operation that is over");
+            raw = self.tm.event_get()?;
         }
+        self.event(inner, &raw)
     }
 
     /// What the transport's event means to the client (motr-transport 9.5).
-    fn event(&self, inner: &mut State, raw: &BufferEvent) -> Option<Taken> {
+    fn event(&self, inner: &mut State, raw: &BufferEvent) -> Option<Event> {
         let op = OpId::from_cookie(raw.cookie);
         let found = inner.operations.find(op)?;
         let (queue, tag, owner) = (found.queue, found.buffer.tag(), found.owner.clone());
@@ -226,7 +230,7 @@ impl Machine {
         }
         let after = Duration::from_nanos(raw.time_ns);
         inner.statistics.event(queue, status, length, raw.unlinked().then_some(after));
-        let event = Event {
+        Some(Event {
             op,
             queue,
             status,
@@ -237,8 +241,8 @@ impl Machine {
             buffer: if raw.unlinked() { self.finish(inner, op) } else { None },
             tag,
             after,
-        };
-        Some(Taken { event, owner })
+            owner,
+        })
     }
 
     fn finish(&self, inner: &mut State, id: OpId) -> Option<crate::Buffer> {
