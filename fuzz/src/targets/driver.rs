@@ -95,7 +95,7 @@ fn told(error: &ProtoError) -> u64 {
 }
 
 /// The same bytes with the length that the header should tell.
-fn mended(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn mended(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes.truncate(PACKET_MAX);
     let length = bytes.len() as u32;

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::Outcome;
 use crate::corpus::{Item, streams};
 
-mod lnd;
+pub(super) mod lnd;
 
 use lnd::Keeper;
 
@@ -91,7 +91,7 @@ pub(super) fn engine(bytes: &[u8]) -> Outcome {
 }
 
 /// Takes `N` bytes; if there are fewer, the last are zero.
-fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> [u8; N] {
+pub(super) fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> [u8; N] {
     let (head, rest): (&'a [u8], &'a [u8]) = bytes.split_at(bytes.len().min(N));
     *bytes = rest;
     let mut taken = [0; N];

@@ -13,6 +13,7 @@ mod layouts;
 mod names;
 mod offer;
 mod ping;
+mod session;
 
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -61,6 +62,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "driver-request", run: driver::request, seeds: driver::packet_seeds },
     Target { name: "driver-reply", run: driver::reply, seeds: driver::packet_seeds },
     Target { name: "driver-entry", run: driver::entry, seeds: driver::entry_seeds },
+    Target { name: "driver-session", run: session::session, seeds: session::seeds },
     Target { name: "config-modprobe", run: config::modprobe, seeds: config::modprobe_seeds },
 ];
 

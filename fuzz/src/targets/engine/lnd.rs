@@ -11,11 +11,11 @@ const LIMITS: NiLimits = NiLimits { credits: 6, peer_credits: 3, timeout_ns: 50_
 
 /// What is under way.
 #[derive(Debug, Default)]
-pub(super) struct Keeper {
+pub(in crate::targets) struct Keeper {
     /// Messages being sent.
-    pub(super) sending: Mutex<Vec<Tx>>,
+    pub(in crate::targets) sending: Mutex<Vec<Tx>>,
     /// Payloads being received.
-    pub(super) receiving: Mutex<Vec<Delivery>>,
+    pub(in crate::targets) receiving: Mutex<Vec<Delivery>>,
 }
 
 impl Lnd for Keeper {

@@ -1,0 +1,270 @@
+//! A client of the helper in one thread with it: what it has been given, and what it may do with that.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nlx_bev_cqueue::{Consumer, Producer, SharedMemory};
+use nlx_core::{Address, BufferEvent, BufferHandle, MatchCounter, Operation, OperationKind};
+use nlx_driver_proto::{Entry, Header, Reply, Request, Submission};
+use nlx_kcore::driver::{Answer, ClientStatus, Credentials, Departure, Host, Session, Violation};
+
+use crate::targets::same;
+
+/// Events of each transfer machine.
+pub(super) const EVENTS: u32 = 16;
+
+/// A client, as far as it is still there.
+pub(super) struct Client {
+    host: Arc<Host>,
+    number: u64,
+    session: Option<Session>,
+    answer: Answer,
+    /// It has done what no client does, and may be cut off for it.
+    pub(super) is_foul: bool,
+    pub(super) departure: Option<Departure>,
+    pub(super) violation: Option<Violation>,
+    ring: Option<(Producer<Submission, SharedMemory>, File)>,
+    pub(super) arenas: Vec<(u32, File)>,
+    pub(super) buffers: Vec<u64>,
+    pub(super) tms: Vec<Tm>,
+    pub(super) refusals: u64,
+}
+
+/// One of its transfer machines.
+pub(super) struct Tm {
+    pub(super) handle: u64,
+    pub(super) address: Address,
+    consumer: Consumer<BufferEvent, SharedMemory>,
+    memory: File,
+}
+
+impl Client {
+    pub(super) fn new(host: &Arc<Host>, uid: u32) -> Client {
+        let session = Session::new(host, Credentials { pid: 1, uid, gid: uid });
+        Client {
+            host: host.clone(),
+            number: session.client(),
+            session: Some(session),
+            answer: Answer::default(),
+            is_foul: false,
+            departure: None,
+            violation: None,
+            ring: None,
+            arenas: Vec::new(),
+            buffers: Vec::new(),
+            tms: Vec::new(),
+            refusals: 0,
+        }
+    }
+
+    /// Asks, and learns from the reply.
+    pub(super) fn ask(&mut self, request: &Request, fds: Vec<OwnedFd>) -> Option<Reply> {
+        let mut packet = Vec::new();
+        request.write(self.refusals + 1, &mut packet);
+        self.ask_packet(&packet, fds)
+    }
+
+    /// The same with any packet. None once the client is cut off.
+    pub(super) fn ask_packet(&mut self, packet: &[u8], fds: Vec<OwnedFd>) -> Option<Reply> {
+        // What stands in the ring changes something, whatever becomes of the request.
+        self.drain(usize::MAX);
+        let before = self.status();
+        let mut answer = std::mem::take(&mut self.answer);
+        let result = self.session.as_mut()?.request(packet, fds, &mut answer);
+        self.is_foul |= packet.len() < Header::LEN;
+        self.survived(result)?;
+        let header = Header::peek(packet).expect("what has no header has no answer");
+        let (id, reply) = Reply::read(&answer.packet).expect("a reply can be read");
+        same(id, header.id.get(), "the number of a reply");
+        let told = Header::peek(&answer.packet).map(|header| header.kind.get());
+        same(told, Some(header.kind.get() | Header::REPLY), "the kind of a reply");
+        let fds = std::mem::take(&mut answer.fds);
+        self.answer = answer;
+        if matches!(reply, Reply::Refused(_)) {
+            assert!(fds.is_empty(), "a refusal with descriptors");
+            same(self.status(), before, "what a refused request has changed");
+            self.refusals += 1;
+        } else {
+            let (_, request) = Request::read(packet).expect("only a request is carried out");
+            same(fds.len(), request.kind().reply_descriptors(), "the descriptors of a reply");
+            self.learn(request, &reply, fds);
+        }
+        Some(reply)
+    }
+
+    /// What an operator sees of it, but for what only counts up.
+    fn status(&self) -> Option<ClientStatus> {
+        let clients = self.host.status().clients;
+        let mut status = clients.into_iter().find(|client| client.client == self.number)?;
+        status.totals = Default::default();
+        Some(status)
+    }
+
+    /// What the client now has, or has no more.
+    fn learn(&mut self, request: Request, reply: &Reply, mut fds: Vec<OwnedFd>) {
+        match (request, reply) {
+            (Request::Hello(_), _) => {
+                let memory = fds.swap_remove(0);
+                let file = File::from(memory.try_clone().expect("a descriptor"));
+                let memory = SharedMemory::attach(memory).expect("the ring is a queue");
+                self.ring = Some((Producer::new(memory).expect("nobody has this half"), file));
+            }
+            (Request::CreateArena { .. }, &Reply::Arena { arena, bytes, .. }) => {
+                let file = File::from(fds.remove(0));
+                same(
+                    file.metadata().map(|metadata| metadata.len()).ok(),
+                    Some(bytes),
+                    "the bytes of an arena",
+                );
+                self.arenas.push((arena, file));
+            }
+            (Request::ReleaseArena { arena }, _) => self.arenas.retain(|(other, _)| *other != arena),
+            (Request::Register { buffer, .. }, _) => self.buffers.push(buffer),
+            (Request::StartTm(_), &Reply::Started { tm, address }) => {
+                let memory = fds.remove(0);
+                let file = File::from(memory.try_clone().expect("a descriptor"));
+                let memory = SharedMemory::attach(memory).expect("events come in a queue");
+                let consumer = Consumer::new(memory).expect("nobody has this half");
+                self.tms.push(Tm { handle: tm, address, consumer, memory: file });
+            }
+            (Request::StopTm { tm }, _) => self.tms.retain(|other| other.handle != tm),
+            _ => {}
+        }
+    }
+
+    /// Pushes an entry; one for which there is no room waits, as a client would.
+    pub(super) fn push(&mut self, submission: Submission) {
+        if self.ring.as_mut().is_some_and(|(ring, _)| ring.free() == Ok(0)) {
+            self.drain(usize::MAX);
+        }
+        if let Some((ring, _)) = &mut self.ring {
+            // The client may have spoilt its ring so that there is no room for ever.
+            let pushed = ring.push(submission);
+            assert!(pushed.is_ok() || self.is_foul, "{pushed:?}");
+        }
+    }
+
+    /// Starts an operation as a client does: with room for its events.
+    pub(super) fn operate(&mut self, at: usize, buffer: u64, cookie: u64, kind: OperationKind) {
+        let Some(tm) = at.checked_rem(self.tms.len()).map(|at| &mut self.tms[at]) else { return };
+        // Even a refusal takes an event, for which there is no room then.
+        self.is_foul |= kind.events_max() == 0;
+        if tm.consumer.needed() + kind.events_max() > EVENTS
+            || tm.consumer.provision(kind.events_max()).is_err()
+        {
+            return;
+        }
+        let counter = if kind.queue().is_passive() { cookie % 7 + 1 } else { 0 };
+        let counter = MatchCounter::new(counter).expect("it is small");
+        let operation = Operation { buffer: BufferHandle(buffer), cookie, kind };
+        let entry = Entry::Operate { tm: tm.handle, operation, counter };
+        self.push(entry.write());
+    }
+
+    /// The helper carries out what stands in the ring.
+    pub(super) fn drain(&mut self, budget: usize) {
+        let Some(session) = self.session.as_mut() else { return };
+        let drained = session.drain(budget.min(4 * EVENTS as usize));
+        if let Some(done) = self.survived(drained) {
+            assert!(done <= budget, "{done} entries with a budget of {budget}");
+        }
+    }
+
+    pub(super) fn check(&mut self) {
+        let checked = self.session.as_ref().map(Session::check);
+        checked.map(|checked| self.survived(checked));
+    }
+
+    pub(super) fn sleep(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.prepare_sleep();
+            session.finish_sleep();
+        }
+    }
+
+    /// Takes all events of a transfer machine.
+    pub(super) fn events(&mut self, at: usize) -> Vec<BufferEvent> {
+        let Some(tm) = at.checked_rem(self.tms.len()).map(|at| &mut self.tms[at]) else { return Vec::new() };
+        let events: Vec<_> = tm.consumer.drain(2 * EVENTS as usize).collect();
+        for event in &events {
+            let released = tm.consumer.release(event.released);
+            assert!(released.is_ok() || self.is_foul, "{event:?}: {released:?}");
+            assert!(event.unlinked() == (event.released > 0) || self.is_foul, "{event:?}");
+        }
+        events
+    }
+
+    /// Scribbles over the ring, or over the queue of a transfer machine.
+    pub(super) fn scribble(&mut self, at: Option<usize>, offset: u64, value: &[u8]) {
+        self.is_foul = true;
+        let memory = match at {
+            None => self.ring.as_ref().map(|(_, memory)| memory),
+            Some(at) => at.checked_rem(self.tms.len()).map(|at| &self.tms[at].memory),
+        };
+        if let Some(memory) = memory {
+            write_within(memory, offset, value);
+        }
+    }
+
+    /// Writes into an arena, or makes a hole in it; both are its right.
+    pub(super) fn touch_arena(&mut self, at: usize, offset: u64, value: &[u8]) {
+        let Some((_, memory)) = at.checked_rem(self.arenas.len()).map(|at| &self.arenas[at]) else { return };
+        if value.contains(&0) {
+            let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+            let _ = fallocate(memory, hole, offset as i64, 4096);
+        } else {
+            write_within(memory, offset, value);
+        }
+    }
+
+    /// Descriptors that a client may send along: those of its arena, of its ring, of other memory, and of no memory at all.
+    pub(super) fn fds(&self, choice: usize) -> Vec<OwnedFd> {
+        let copy = |file: &File| file.try_clone().ok().map(OwnedFd::from);
+        let null = || File::open("/dev/null").ok().map(OwnedFd::from);
+        let arena = || self.arenas.last().and_then(|(_, memory)| copy(memory));
+        let ring = || self.ring.as_ref().and_then(|(_, memory)| copy(memory));
+        let other = || memfd_create("other", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).ok();
+        let fds = match choice % 6 {
+            0 | 1 => [None, None],
+            2 => [null(), None],
+            3 => [arena(), None],
+            4 => [ring(), arena()],
+            _ => [other(), None],
+        };
+        fds.into_iter().flatten().collect()
+    }
+
+    /// The client goes.
+    pub(super) fn close(&mut self) {
+        if let Some(session) = self.session.take() {
+            self.departure = Some(session.close());
+        }
+    }
+
+    /// What a call gave, unless the client was cut off for it: rightly, and then it goes.
+    fn survived<T>(&mut self, result: Result<T, Violation>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(violation) => {
+                assert!(self.is_foul, "cut off without a reason: {violation}");
+                assert!(violation.errno() as i32 > 0 && !violation.to_string().is_empty());
+                self.violation = Some(violation);
+                self.close();
+                None
+            }
+        }
+    }
+}
+
+/// Writes where there is memory: the file cannot grow.
+fn write_within(memory: &File, offset: u64, value: &[u8]) {
+    let length = memory.metadata().map_or(0, |metadata| metadata.len());
+    if let Some(offset) = offset.checked_rem(length) {
+        let room = usize::try_from(length - offset).unwrap_or(usize::MAX);
+        memory.write_all_at(&value[..value.len().min(room)], offset).expect("it is within");
+    }
+}
