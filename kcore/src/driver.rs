@@ -17,6 +17,7 @@
 //! | `status` | [`HostStatus`]: what an operator sees |
 //! | [`service`] | threads and sockets around all of it |
 //! | `violation` | [`Violation`]: why a client is cut off |
+//! | `watched` | memory of queues whose pages a client may take away |
 
 mod departed;
 mod host;
@@ -29,6 +30,7 @@ mod slots;
 mod status;
 mod tally;
 mod violation;
+mod watched;
 
 pub use departed::Departure;
 pub use host::{Host, HostConfig};

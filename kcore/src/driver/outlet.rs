@@ -7,7 +7,9 @@ use std::sync::{Arc, OnceLock};
 use nlx_bev_cqueue::SharedMemory;
 use nlx_bev_cqueue::wake::Waker;
 
+use super::Violation;
 use super::tally::{Count, Tally};
+use super::watched::WatchedQueue;
 use crate::taker::{Losses, Taker};
 
 /// The client's end of a transfer machine, as LNet's callback sees it. It outlives the client as long as LNet has something
@@ -18,6 +20,7 @@ pub(super) struct Outlet {
     /// For an event loop of the client that sleeps on a pipe, once it has asked for one.
     lookout: OnceLock<Waker<SharedMemory>>,
     memory: SharedMemory,
+    watched: WatchedQueue,
     tally: Arc<Tally>,
     /// Operations in flight of this transfer machine, and the events that they may still need.
     pub(super) operations: Count,
@@ -31,6 +34,7 @@ impl Outlet {
         Outlet {
             thread: Waker::futex(memory.clone()),
             lookout: OnceLock::new(),
+            watched: WatchedQueue::new(memory.clone()),
             memory,
             tally,
             operations: Count::default(),
@@ -43,6 +47,11 @@ impl Outlet {
     /// From now on an event loop is woken, too, by this end of a pipe.
     pub(super) fn set_lookout(&self, bell: OwnedFd) {
         let _ = self.lookout.set(Waker::lookout(self.memory.clone(), bell));
+    }
+
+    /// Whether its memory is what it was.
+    pub(super) fn check(&self) -> Result<(), Violation> {
+        self.watched.check("an event queue")
     }
 
     /// An event was lost, because the client had not the room for it that it must have.

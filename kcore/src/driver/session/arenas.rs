@@ -93,8 +93,12 @@ impl Arenas {
         }
     }
 
+    /// Whether their memory is what it was.
     pub(super) fn check(&self) -> Result<(), Violation> {
-        Ok(())
+        match self.table.iter().any(|arena| arena.region.has_faulted()) {
+            true => Err(Violation::Fault { what: "an arena" }),
+            false => Ok(()),
+        }
     }
 
     /// Lets go of the memory, and notes what there may be left of it.
@@ -149,6 +153,7 @@ impl Session {
     }
 
     fn enter_arena(&mut self, region: Region, huge: bool) -> Result<Reply, Refusal> {
+        region.watch();
         let bytes = region.len() as u64;
         let arena = self.arenas.insert(region)?;
         self.record.tally.arenas.add(1);

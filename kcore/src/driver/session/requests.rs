@@ -37,7 +37,7 @@ impl Session {
         self.record.tally.requests.add(1);
         let reply = match read(packet, fds) {
             Ok((request, fd)) => self.reply_to(request, fd, answer),
-            Err(error) => Err(Refusal::new(error.errno(), Reason::Other)),
+            Err(error) => Err(Refusal::from(&error)),
         };
         let reply = reply.unwrap_or_else(|refusal| {
             self.count(&refusal);

@@ -8,12 +8,14 @@ use nlx_bev_cqueue::{Consumer, Error, MIN_SLOTS, PopError, SharedMemory};
 use nlx_driver_proto::{Entry, Submission};
 
 use super::{Session, Violation};
+use crate::driver::watched::WatchedQueue;
 
 /// The helper's half of the ring. It is taken before the memory is shared, and never released: a client that fills its ring
 /// waits.
 pub(super) struct Ring {
     consumer: Consumer<Submission, SharedMemory>,
     sleeper: Sleeper<SharedMemory>,
+    watched: WatchedQueue,
     pub(super) doorbell: OwnedFd,
 }
 
@@ -26,8 +28,9 @@ impl Ring {
         consumer.grow(slots.saturating_sub(MIN_SLOTS))?;
         let (theirs, doorbell) = eventfd()?;
         // On the ring's word alone. The helper sleeps elsewhere, and does not look before: others want its processor.
-        let sleeper = Sleeper::futex(memory).without_spin();
-        Ok((Ring { consumer, sleeper, doorbell }, [fd, theirs]))
+        let sleeper = Sleeper::futex(memory.clone()).without_spin();
+        let watched = WatchedQueue::new(memory);
+        Ok((Ring { consumer, sleeper, watched, doorbell }, [fd, theirs]))
     }
 
     pub(super) fn prepare_sleep(&mut self) -> bool {
@@ -45,7 +48,7 @@ impl Ring {
     }
 
     pub(super) fn check(&self) -> Result<(), Violation> {
-        Ok(())
+        self.watched.check("the submission ring")
     }
 
     fn pop(&mut self) -> Result<Option<Entry>, Violation> {

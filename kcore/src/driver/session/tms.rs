@@ -42,6 +42,7 @@ impl Tms {
     }
 
     pub(super) fn check(&self, tally: &Tally) -> Result<(), Violation> {
+        self.0.iter().try_for_each(|tm| tm.outlet().check())?;
         if !tally.broken.load(Relaxed) {
             return Ok(());
         }

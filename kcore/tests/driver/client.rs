@@ -1,0 +1,171 @@
+//! A small client: what it says is up to the test, word by word.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use lnet_region::{IoVec, Region};
+use nlx_bev_cqueue::{Consumer, Producer, SharedMemory};
+use nlx_core::{
+    Address, BufferEvent, BufferHandle, Errno, MatchCounter, Operation, OperationKind, StartAddress,
+};
+use nlx_driver_proto::{Entry, Hello, Refusal, Reply, Request, Segment, StartTm, Submission, Welcome};
+use nlx_kcore::driver::{Answer, Credentials, Departure, Host, Session, Violation};
+
+pub(crate) const ROOT: Credentials = Credentials { pid: 1, uid: 0, gid: 0 };
+pub(crate) const USER: Credentials = Credentials { pid: 2, uid: 1000, gid: 1000 };
+
+/// An answer, read as a client reads it.
+pub(crate) type Outcome = Result<(Reply, Vec<OwnedFd>), Refusal>;
+
+pub(crate) struct Client {
+    pub(crate) session: Session,
+    pub(crate) welcome: Welcome,
+    pub(crate) ring: Producer<Submission, SharedMemory>,
+    /// Its memory, to be spoilt.
+    pub(crate) ring_memory: OwnedFd,
+    /// The client's end of the doorbell.
+    pub(crate) doorbell: OwnedFd,
+    generation: u64,
+}
+
+/// A transfer machine as its client has it.
+pub(crate) struct Tm {
+    pub(crate) handle: u64,
+    pub(crate) address: Address,
+    pub(crate) events: Consumer<BufferEvent, SharedMemory>,
+    /// Its memory, to be spoilt.
+    pub(crate) fd: OwnedFd,
+}
+
+/// An arena as its client has it.
+pub(crate) struct Arena {
+    pub(crate) handle: u32,
+    pub(crate) memory: IoVec,
+    pub(crate) fd: OwnedFd,
+}
+
+/// Sends a packet to a session and reads the answer, whose number must be that of the request.
+pub(crate) fn ask(session: &mut Session, request: &Request, fds: Vec<OwnedFd>) -> Outcome {
+    const ID: u64 = 77;
+    let (mut packet, mut answer) = (Vec::new(), Answer::default());
+    request.write(ID, &mut packet);
+    session.request(&packet, fds, &mut answer).expect("no violation");
+    match Reply::read(&answer.packet).expect("a reply") {
+        (ID, Reply::Refused(refusal)) => {
+            assert!(answer.fds.is_empty(), "a refusal brings no descriptors");
+            Err(refusal)
+        }
+        (ID, reply) => Ok((reply, answer.fds)),
+        (other, _) => panic!("an answer to request {other}"),
+    }
+}
+
+impl Client {
+    pub(crate) fn connect(host: &Arc<Host>, who: Credentials) -> Client {
+        let mut session = Session::new(host, who);
+        let (reply, fds) = ask(&mut session, &Request::Hello(Hello::new("test")), Vec::new()).unwrap();
+        let Reply::Welcome(welcome) = reply else { panic!("{reply:?}") };
+        let [ring, doorbell] = fds.try_into().unwrap();
+        let ring_memory = ring.try_clone().unwrap();
+        let ring = Producer::new(SharedMemory::attach(ring).unwrap()).unwrap();
+        Client { session, welcome, ring, ring_memory, doorbell, generation: 1 }
+    }
+
+    pub(crate) fn ask(&mut self, request: &Request) -> Outcome {
+        ask(&mut self.session, request, Vec::new())
+    }
+
+    pub(crate) fn refused(&mut self, request: &Request) -> Refusal {
+        self.ask(request).expect_err("it is refused")
+    }
+
+    pub(crate) fn done(&mut self, request: &Request) {
+        assert_eq!(self.ask(request).unwrap().0, Reply::Done);
+    }
+
+    pub(crate) fn arena(&mut self, bytes: u64) -> Arena {
+        let (reply, fds) = self.ask(&Request::CreateArena { bytes, huge: false }).unwrap();
+        let Reply::Arena { arena, bytes: made, .. } = reply else { panic!("{reply:?}") };
+        let [fd] = <[OwnedFd; 1]>::try_from(fds).unwrap();
+        let region = Region::attach(fd.try_clone().unwrap()).unwrap();
+        assert_eq!((region.len() as u64, made >= bytes), (made, true));
+        Arena { handle: arena, memory: IoVec::whole(region), fd }
+    }
+
+    pub(crate) fn start(&mut self, address: &str, events_max: u32) -> Tm {
+        self.try_start(address, events_max).unwrap()
+    }
+
+    pub(crate) fn try_start(&mut self, address: &str, events_max: u32) -> Result<Tm, Refusal> {
+        let address: StartAddress = address.parse().unwrap();
+        let (reply, fds) = self.ask(&Request::StartTm(StartTm { address, events_max, lazy: false }))?;
+        let Reply::Started { tm: handle, address } = reply else { panic!("{reply:?}") };
+        let [fd] = <[OwnedFd; 1]>::try_from(fds).unwrap();
+        let events = Consumer::new(SharedMemory::attach(fd.try_clone().unwrap()).unwrap()).unwrap();
+        Ok(Tm { handle, address, events, fd })
+    }
+
+    /// A new name for a buffer in this place.
+    pub(crate) fn name(&mut self, place: u32) -> BufferHandle {
+        self.generation += 1;
+        BufferHandle(self.generation << 32 | u64::from(place))
+    }
+
+    /// Registers a buffer of one segment, through the ring.
+    pub(crate) fn register(&mut self, place: u32, arena: u32, offset: u64, length: u64) -> BufferHandle {
+        let buffer = self.name(place);
+        self.push(&Entry::Register { buffer, segment: Segment { arena, offset, length } });
+        buffer
+    }
+
+    pub(crate) fn push(&mut self, entry: &Entry) {
+        self.ring.push(entry.write()).unwrap();
+    }
+
+    pub(crate) fn drain(&mut self) -> Result<usize, Violation> {
+        self.session.drain(1000)
+    }
+
+    /// Submits an operation as an honest client does, and has the helper take it.
+    pub(crate) fn operate(&mut self, tm: &mut Tm, buffer: BufferHandle, kind: OperationKind, counter: u64) {
+        tm.events.provision(kind.events_max()).unwrap();
+        self.push(&operation(tm, buffer, kind, counter));
+        self.drain().expect("no violation");
+    }
+
+    pub(crate) fn close(self) -> Departure {
+        self.session.close()
+    }
+}
+
+/// An operation whose cookie is its buffer's name.
+pub(crate) fn operation(tm: &Tm, buffer: BufferHandle, kind: OperationKind, counter: u64) -> Entry {
+    let operation = Operation { buffer, cookie: buffer.0, kind };
+    Entry::Operate { tm: tm.handle, operation, counter: MatchCounter::new(counter).unwrap() }
+}
+
+impl Arena {
+    pub(crate) fn put(&self, offset: usize, bytes: &[u8]) {
+        self.memory.write(offset..offset + bytes.len()).unwrap().copy_from(0, bytes);
+    }
+
+    pub(crate) fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
+        self.memory.read(offset..offset + length).unwrap().to_vec()
+    }
+}
+
+impl Tm {
+    /// The next event, whose room is given back.
+    pub(crate) fn event(&mut self) -> Option<BufferEvent> {
+        let event = self.events.pop().ok()?;
+        self.events.release(event.released).unwrap();
+        Some(event)
+    }
+
+    /// The last event of this buffer's operation, which is the next: how it ended.
+    pub(crate) fn ended(&mut self, buffer: BufferHandle) -> Result<u64, Errno> {
+        let event = self.event().expect("an event");
+        assert_eq!((event.buffer(), event.cookie, event.unlinked()), (buffer, buffer.0, true));
+        event.status().map(|()| event.length)
+    }
+}

@@ -1,0 +1,18 @@
+//! The helper's side of the driver protocol, without a socket: each test is a client, or several, and speaks to sessions in
+//! its own process by packets, descriptors and shared memory.
+
+// All of this crate is test code, helpers included.
+#![allow(clippy::unwrap_used)]
+
+mod adopting;
+mod busy;
+mod client;
+mod closing;
+mod fields;
+mod handles;
+mod hostile;
+mod life;
+mod quotas;
+mod random;
+mod rights;
+mod worlds;
