@@ -38,6 +38,15 @@ const NO_HANDLE: BufferHandle = BufferHandle(u64::MAX);
 /// A buffer of a [`crate::BufferPool`] goes back there when it is dropped; any other is deregistered and its memory freed.
 pub struct Buffer(Held);
 
+/// What a transport that does not reach memory does with it.
+#[derive(Clone, Copy)]
+pub(crate) enum Foreign {
+    /// Refuse it.
+    Refused,
+    /// Copy to it and from it.
+    Copied,
+}
+
 /// There until it is dropped.
 struct Held(Option<Box<Registered>>);
 
@@ -60,15 +69,15 @@ enum Registration {
 
 impl Buffer {
     /// Registers memory: in parts, if it is more than an operation takes.
-    pub(crate) fn register(domain: Arc<Inner>, memory: IoVec) -> Result<Buffer, Error> {
+    pub(crate) fn register(domain: Arc<Inner>, memory: IoVec, foreign: Foreign) -> Result<Buffer, Error> {
         domain.check_here()?;
         let part_bytes = domain.core().limits().buffer_bytes_max;
         let registration = if memory.len() <= part_bytes {
-            Registration::One(register_one(&domain, &memory)?)
+            Registration::One(register_one(&domain, &memory, foreign)?)
         } else {
             let parts = split(&memory, part_bytes)?.into_iter();
             let registered = parts.enumerate().map(|(place, part)| {
-                let mut part = Buffer::register(domain.clone(), part)?;
+                let mut part = Buffer::register(domain.clone(), part, foreign)?;
                 part.set_tag(place as u64);
                 Ok::<_, Error>(Some(part))
             });
@@ -76,6 +85,14 @@ impl Buffer {
         };
         let registered = Registered { domain, memory, tag: 0, member: None, registration };
         Ok(Buffer(Held(Some(Box::new(registered)))))
+    }
+
+    /// A buffer of new memory, which the transport reaches.
+    pub(crate) fn allocate(domain: Arc<Inner>, bytes: usize) -> Result<Buffer, Error> {
+        domain.check_here()?;
+        check_length(bytes, domain.core().limits().buffer_bytes_max)?;
+        let memory = IoVec::whole(domain.core().allocate(bytes)?);
+        Buffer::register(domain, memory, Foreign::Refused)
     }
 
     /// Bytes.
@@ -191,11 +208,15 @@ impl Buffer {
 }
 
 /// Registers a buffer of the transport, if the domain allows one more.
-fn register_one(domain: &Inner, memory: &IoVec) -> Result<BufferHandle, Error> {
-    let ledger = domain.ledger();
+fn register_one(domain: &Inner, memory: &IoVec, foreign: Foreign) -> Result<BufferHandle, Error> {
+    let (ledger, core) = (domain.ledger(), domain.core());
     ledger.give(Object::Buffers, 1)?;
     ledger.give(Object::Bytes, memory.len() as u64).inspect_err(|_| ledger.take_back(Object::Buffers, 1))?;
-    Ok(domain.core().register(memory).inspect_err(|_| give_back(domain, memory))?)
+    let registered = match foreign {
+        Foreign::Refused => core.register(memory),
+        Foreign::Copied => core.register_copying(memory),
+    };
+    Ok(registered.inspect_err(|_| give_back(domain, memory))?)
 }
 
 fn give_back(domain: &Inner, memory: &IoVec) {
@@ -203,12 +224,18 @@ fn give_back(domain: &Inner, memory: &IoVec) {
     domain.ledger().take_back(Object::Bytes, memory.len() as u64);
 }
 
+/// Whether a buffer of so many bytes has no more parts than it may.
+fn check_length(bytes: usize, part_bytes: usize) -> Result<(), Error> {
+    let limit = part_bytes.saturating_mul(PARTS_MAX);
+    match bytes <= limit {
+        true => Ok(()),
+        false => Err(CoreError::TooLong { object: "large buffer", bytes, limit }.into()),
+    }
+}
+
 /// Pieces of memory of `part_bytes` each, the last one of what is left.
 fn split(memory: &IoVec, part_bytes: usize) -> Result<Vec<IoVec>, Error> {
-    let limit = part_bytes.saturating_mul(PARTS_MAX);
-    if memory.len() > limit {
-        return Err(CoreError::TooLong { object: "large buffer", bytes: memory.len(), limit }.into());
-    }
+    check_length(memory.len(), part_bytes)?;
     let starts = (0..memory.len()).step_by(part_bytes);
     let part = |start: usize| slice(memory, start..memory.len().min(start + part_bytes));
     Ok(starts.map(part).collect::<Result<_, RegionError>>()?)
@@ -262,9 +289,11 @@ impl Drop for Registered {
             return;
         }
         give_back(&self.domain, &self.memory);
-        if let Err(error) = self.domain.core().deregister(handle) {
+        match self.domain.core().deregister(handle) {
+            // What a helper knew of it is gone with the helper.
+            Ok(()) | Err(CoreError::Disconnected { .. }) => {}
             // Only when its transfer machine could not be stopped: LNet keeps the memory, and the registration with it.
-            tracing::warn!(%error, "a buffer stays registered");
+            Err(error) => tracing::warn!(%error, "a buffer stays registered"),
         }
     }
 }

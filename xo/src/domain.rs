@@ -5,6 +5,7 @@ use std::sync::Arc;
 use lnet_region::{IoVec, Origin, Region};
 use nlx_core::{Core, Limits, Nid, TmOptions};
 
+use crate::buffer::Foreign;
 use crate::quotas::Ledger;
 use crate::{Buffer, Error, MachineBuilder, Quotas, TransferMachine};
 
@@ -84,14 +85,62 @@ impl Domain {
     #[cfg(feature = "in-process")]
     pub fn on(node: Arc<lnet_node::Node>) -> Domain {
         let core = nlx_kcore::Kcore::new(node.lnet(), node.drive());
-        Domain {
-            inner: Arc::new(Inner {
-                core,
-                node: Some(node),
-                origin: Origin::here(),
-                ledger: Ledger::default(),
-            }),
-        }
+        let inner = Inner { core, node: Some(node), origin: Origin::here(), ledger: Ledger::default() };
+        Domain { inner: Arc::new(inner) }
+    }
+
+    /// A place on the network of this host's helper, `nlxd`, which all its programs share: its socket is the one that the
+    /// environment variable `NLX_HELPER` names, else `/run/nlx/nlxd.sock`.
+    ///
+    /// ```no_run
+    /// use nlx::{Domain, TmOptions};
+    ///
+    /// let domain = Domain::helper()?;
+    /// let tm = domain.transfer_machine(&format!("{}:12345:40:*", domain.nids()[0]), TmOptions::default())?;
+    /// println!("{} is one of {:?}", tm.address(), domain.nids());
+    /// # Ok::<(), nlx::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Domain::through`].
+    #[cfg(feature = "helper")]
+    pub fn helper() -> Result<Domain, Error> {
+        Domain::through(&nlx_ucore::HelperOptions::new())
+    }
+
+    /// The same, through the helper whose socket this is.
+    ///
+    /// # Errors
+    /// As [`Domain::through`].
+    #[cfg(feature = "helper")]
+    pub fn helper_at(path: impl AsRef<std::path::Path>) -> Result<Domain, Error> {
+        Domain::through(&nlx_ucore::HelperOptions::at(path.as_ref()))
+    }
+
+    /// The same, with all that can be said about it. Each call is a connection, a *client* of the helper's, with quotas of its
+    /// own; clones of a domain share one.
+    ///
+    /// ```no_run
+    /// use nlx::{Domain, HelperOptions};
+    ///
+    /// let options = HelperOptions::at("/run/site/nlxd.sock").name("archiver").reconnect(true);
+    /// let domain = Domain::through(&options)?;
+    /// # Ok::<(), nlx::Error>(())
+    /// ```
+    ///
+    /// # When the helper is gone
+    ///
+    /// Every wait ends ([`Error::Ended`]), each operation in flight ends with ENOTCONN and brings its buffer back, and calls are
+    /// refused with ENOTCONN ([`CoreError::Disconnected`](crate::CoreError::Disconnected)). The buffers' bytes stay readable, and
+    /// drops are quiet. Open the domain anew, with new buffers and transfer machines. With `reconnect` the domain does so
+    /// itself, and its buffers stay good: only transfer machines must be started again.
+    ///
+    /// # Errors
+    /// ENOENT or ECONNREFUSED if nobody listens there, EACCES or EPERM if the helper does not let this user in, EPROTO for a
+    /// version that is not ours; else what the system says.
+    #[cfg(feature = "helper")]
+    pub fn through(options: &nlx_ucore::HelperOptions) -> Result<Domain, Error> {
+        Ok(Domain::over(nlx_ucore::Ucore::connect(options)?))
     }
 
     /// A domain over a scripted LNet, on whose clock its timeouts run: for tests of a program that uses this crate. A wait
@@ -103,18 +152,18 @@ impl Domain {
 
     /// A domain over any other way to the network.
     pub fn over(core: Arc<dyn Core>) -> Domain {
-        Domain {
-            inner: Arc::new(Inner {
-                core,
-                #[cfg(feature = "in-process")]
-                node: None,
-                origin: Origin::here(),
-                ledger: Ledger::default(),
-            }),
-        }
+        let inner = Inner {
+            core,
+            #[cfg(feature = "in-process")]
+            node: None,
+            origin: Origin::here(),
+            ledger: Ledger::default(),
+        };
+        Domain { inner: Arc::new(inner) }
     }
 
-    /// The node inside this program, if the domain has one: for its counters, to ping others, and for more domains.
+    /// The node inside this program, if the domain has one: for its counters, to ping others, and for more domains. Over a
+    /// helper there is none.
     #[cfg(feature = "in-process")]
     pub fn node(&self) -> Option<&Arc<lnet_node::Node>> {
         self.inner.node.as_ref()
@@ -135,13 +184,13 @@ impl Domain {
         if self.inner.is_here() { self.inner.core.nids() } else { Vec::new() }
     }
 
-    /// A buffer of new memory, zeroed and in one piece. One of more than [`Limits::buffer_bytes_max`] (1 MiB) is
-    /// [large](Buffer).
+    /// A buffer of new memory, zeroed and in one piece, where the transport reaches it without a copy: over a helper, memory
+    /// that both share. One of more than [`Limits::buffer_bytes_max`] (1 MiB) is [large](Buffer).
     ///
     /// # Errors
     /// EINVAL for 0 bytes, EFBIG beyond 16 GiB, ENOMEM.
     pub fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
-        self.register(IoVec::whole(Region::heap(bytes)?))
+        Buffer::allocate(self.inner.clone(), bytes)
     }
 
     /// A buffer that holds these bytes, and has room for no others: a message, say.
@@ -158,18 +207,43 @@ impl Domain {
     /// than [`Limits::buffer_bytes_max`] is [large](Buffer).
     ///
     /// # Errors
-    /// EFBIG beyond 16 GiB, ENOMEM when too many buffers are registered; every part of a large one counts.
+    /// EFBIG beyond 16 GiB, ENOMEM when too many buffers are registered; every part of a large one counts. Over a helper EFAULT
+    /// for memory that it does not share: [`Domain::register_copying`] takes that.
     pub fn register(&self, memory: IoVec) -> Result<Buffer, Error> {
-        Buffer::register(self.inner.clone(), memory)
+        Buffer::register(self.inner.clone(), memory, Foreign::Refused)
+    }
+
+    /// The same, at the price of a copy of each message and each transfer where the transport does not reach the memory: over a
+    /// helper. In-process nothing is copied, and this is [`Domain::register`].
+    ///
+    /// # Errors
+    /// As [`Domain::register`], without EFAULT.
+    pub fn register_copying(&self, memory: IoVec) -> Result<Buffer, Error> {
+        Buffer::register(self.inner.clone(), memory, Foreign::Copied)
     }
 
     /// A buffer of the program's own bytes, which stay where they are. [`Region::from_vec`] and [`Domain::register`] do the
     /// same for several segments, or for bytes that are wanted back as a vector.
     ///
     /// # Errors
-    /// EINVAL for no bytes, else as [`Domain::register`].
+    /// EINVAL for no bytes, else as [`Domain::register`]: over a helper EFAULT, and [`Domain::adopt_copying`] takes them.
     pub fn adopt(&self, bytes: impl Into<Vec<u8>>) -> Result<Buffer, Error> {
         self.register(IoVec::whole(Region::from_vec(bytes.into())?))
+    }
+
+    /// The same, by [`Domain::register_copying`].
+    ///
+    /// ```
+    /// let domain = nlx::Domain::in_process(&nlx::NodeConfig::new())?;
+    /// let buffer = domain.adopt_copying("wherever the network runs")?;
+    /// assert_eq!(buffer.read()?.len(), 25);
+    /// # Ok::<(), nlx::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// EINVAL for no bytes, else as [`Domain::register_copying`].
+    pub fn adopt_copying(&self, bytes: impl Into<Vec<u8>>) -> Result<Buffer, Error> {
+        self.register_copying(IoVec::whole(Region::from_vec(bytes.into())?))
     }
 
     /// Starts a transfer machine whose events the program waits for: the short way to [`Domain::machine`].

@@ -11,7 +11,7 @@ use crate::{Buffer, TmState};
 pub enum Error {
     /// An address, a descriptor, a number or the transport is the reason.
     #[error(transparent)]
-    Core(#[from] CoreError),
+    Core(CoreError),
     /// Memory cannot be had, or is lent out.
     #[error(transparent)]
     Memory(#[from] RegionError),
@@ -63,7 +63,10 @@ pub enum Error {
     /// The operation would have timed out before it began.
     #[error("the operation's timeout of 0 has passed already")]
     TimeoutPassed,
-    /// The node has been shut down below the transfer machine: what is in flight ends only if the machine is stopped.
+    /// The node has been shut down below the transfer machine: what is in flight ends only if the machine is stopped. Over a
+    /// helper, the helper is gone: what was in flight has ended with ENOTCONN, and new operations are refused with it
+    /// ([`CoreError::Disconnected`]). A transfer machine that is started then needs a domain that is opened anew, or one that
+    /// connects again by itself.
     #[error("the node of the transfer machine has been shut down")]
     Ended,
     /// The transfer machine does not take operations, or has no more events to give.
@@ -135,6 +138,15 @@ pub enum Error {
         /// Operations that have not ended.
         in_flight: usize,
     },
+}
+
+impl From<CoreError> for Error {
+    fn from(error: CoreError) -> Error {
+        match error {
+            CoreError::Memory { source } => Error::Memory(source),
+            error => Error::Core(error),
+        }
+    }
 }
 
 impl Error {

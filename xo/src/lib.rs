@@ -4,6 +4,30 @@
 //! moves bulk data. Operations are started with a [`Buffer`], and each ends with an [`Event`] that [`Machine::wait`]
 //! brings (S-5). Peers are other programs with nlx, or Motr's transport over any LNet node.
 //!
+//! # Three ways in
+//!
+//! ```text
+//!   in-process                     through a helper                         over a script
+//!   ──────────                     ────────────────                         ─────────────
+//!   ┌─ your program ─┐     ┌─ your program ─┐ ┌─ another ─┐     ┌─ your program's test ─┐
+//!   │ nlx            │     │ nlx            │ │ nlx       │     │ nlx                   │
+//!   │ LNet           │     └────────┬───────┘ └─────┬─────┘     │ a scripted LNet       │
+//!   └───────┬────────┘        shared memory, a Unix socket      └───────────────────────┘
+//!           │                ┌──────┴───────────────┴────┐
+//!           │                │ nlxd: LNet                │
+//!           │                └─────────────┬─────────────┘
+//!        network                        network
+//! ```
+//!
+//! | opened by | feature | who runs the network | for |
+//! | --- | --- | --- | --- |
+//! | `Domain::in_process` | `in-process`, default | threads of the program itself | one server or client per host; no set-up at all |
+//! | `Domain::helper` | `helper`, default | the process `nlxd`, one per host | several programs that share NIDs and ports; one that dies harms nobody |
+//! | `Domain::over_fake` | `fake` | a script, with a clock of its own | tests of programs that use this crate |
+//!
+//! Only the line that opens the domain tells them apart: everything below is the same in all three. A program that needs no
+//! network of its own can leave the stack out (`default-features = false, features = ["helper"]`).
+//!
 //! # A message
 //!
 //! ```
@@ -88,6 +112,9 @@
 //!   can be posted again when its messages are gone.
 //! - **Several messages leave together.** A program that has several to send before it waits again puts them in a
 //!   [`Batch`].
+//! - **Memory from the domain is reached by its network.** Over a helper, [`Domain::allocate`] and pools give memory that both
+//!   share. Memory of the program's own is refused there by [`Domain::register`] and [`Domain::adopt`];
+//!   [`Domain::register_copying`] and [`Domain::adopt_copying`] take it everywhere, at the price in their names.
 //! - **Success of a send means that the bytes have left** (motr-transport 2.14). Whether anybody received them, only an
 //!   answer tells.
 //!
@@ -191,6 +218,8 @@ pub use nlx_core::{
     Address, Core, CoreError, CoreTm, Descriptor, DescriptorForm, Errno, Limits, MatchCounters, Nid, Pid,
     Queue, StartAddress, TmId, TmOptions,
 };
+#[cfg(feature = "helper")]
+pub use nlx_ucore::HelperOptions;
 
 /// The examples on the README and in the user guide are compiled.
 #[cfg(all(doctest, feature = "in-process"))]

@@ -331,7 +331,9 @@ impl Buffer {
 
 impl Shared {
     fn make(self: &Arc<Shared>) -> Result<Resident, Error> {
-        let buffer = self.domain.register(self.options.memory()?)?;
+        let domain = self.domain.inner();
+        domain.check_here()?;
+        let buffer = self.domain.register(self.options.memory(domain.core())?)?;
         Ok(Resident::new(buffer, self))
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use nlx_core::{BufferHandle, Errno};
+use nlx_core::{BufferHandle, CoreError, Errno};
 
 use crate::operations::Reason;
 use crate::thread::is_event_thread;
@@ -215,7 +215,8 @@ impl Machine {
             return Ok(false);
         }
         match self.tm.stop() {
-            Ok(()) => {}
+            // A helper that is gone has stopped it.
+            Ok(()) | Err(CoreError::Disconnected { .. }) => {}
             Err(error) if error.errno() == Errno::EBUSY => return Ok(false),
             Err(error) => return Err(error.into()),
         }

@@ -84,7 +84,7 @@ impl Drop for Store {
 fn node(network: u8, host: u8) -> Command {
     let mut command = Command::new(program());
     command.arg(format!("--net=tcp(127.62.{network}.{host})"));
-    command.arg(format!("--server=127.62.{network}.1@tcp:12345:33:1"));
+    command.arg(format!("--server=127.62.{network}.1@tcp:12345:41:1"));
     command.arg(format!("--port={}", 21_770 + u16::from(network)));
     command
 }
@@ -142,7 +142,7 @@ fn objects_are_replaced_and_deleted_and_nothing_else_is_reached() {
     store.succeeds(10, &["delete", "name"]);
     for arguments in [["get", "name", text(&copy)].as_slice(), &["delete", "name"]] {
         let why = store.fails(10, arguments);
-        assert!(why.contains("No such file or directory"), "{why}");
+        assert!(why.contains("name: No such file or directory"), "{why}");
     }
     assert!(!copy.exists(), "nothing is left of what could not be fetched");
     for name in ["../file", "/etc/passwd", ".upload-1", "a/b", "", "a\n"] {
@@ -180,10 +180,10 @@ fn a_client_that_dies_leaves_nothing() {
 #[test]
 fn a_client_without_a_server_says_so() {
     let store = Store::start(4);
-    let server = format!("--server=127.62.{}.9@tcp:12345:33:1", store.network);
+    let server = format!("--server=127.62.{}.9@tcp:12345:41:1", store.network);
     let mut command = Command::new(program());
     command.args(["--net=tcp(127.62.4.10)", "--port=21774", &server, "list"]);
     let Output { status, stderr, .. } = command.output().unwrap();
     let why = String::from_utf8(stderr).unwrap();
-    assert!(!status.success() && why.contains("127.62.4.9@tcp:12345:33:1"), "{why}");
+    assert!(!status.success() && why.contains("127.62.4.9@tcp:12345:41:1"), "{why}");
 }

@@ -1,5 +1,6 @@
 //! The client: one request at a time, and the bytes that go with it.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
@@ -52,7 +53,7 @@ impl Client {
     pub(crate) fn put(&mut self, name: &Name, length: u64, mut source: impl Read) -> Outcome<()> {
         let upload = match self.call(Request::Create { name: name.clone(), length }, Bulk::None)? {
             (Reply::Upload { upload }, _) => upload,
-            other => return Err(unexpected(other)),
+            other => return Err(unexpected(name, other)),
         };
         let mut offset = 0;
         while offset < length {
@@ -61,11 +62,11 @@ impl Client {
             source.read_exact(&mut piece.write()?[..bytes])?;
             match self.call(Request::Write { upload, offset }, Bulk::Send(piece, bytes))? {
                 (Reply::Done, piece) => self.piece = piece,
-                other => return Err(unexpected(other)),
+                other => return Err(unexpected(name, other)),
             }
             offset += bytes as u64;
         }
-        self.done(Request::Commit { upload })
+        self.done(name, Request::Commit { upload })
     }
 
     /// Gives all bytes of an object to `target`, which begins anew with each call of `start`.
@@ -83,7 +84,7 @@ impl Client {
     fn get_version(&mut self, name: &Name, target: &mut impl Write) -> Outcome<bool> {
         let (length, version) = match self.call(Request::Stat { name: name.clone() }, Bulk::None)? {
             (Reply::Stat { length, version }, _) => (length, version),
-            other => return Err(unexpected(other)),
+            other => return Err(unexpected(name, other)),
         };
         let mut offset = 0;
         while offset < length {
@@ -99,7 +100,7 @@ impl Client {
                     self.piece = piece;
                     return Ok(false);
                 }
-                other => return Err(unexpected(other)),
+                other => return Err(unexpected(name, other)),
             }
             offset += bytes as u64;
         }
@@ -117,13 +118,13 @@ impl Client {
                         return Ok(all);
                     }
                 }
-                other => return Err(unexpected(other)),
+                other => return Err(unexpected("the list", other)),
             }
         }
     }
 
     pub(crate) fn delete(&mut self, name: &Name) -> Outcome<()> {
-        self.done(Request::Delete { name: name.clone() })
+        self.done(name, Request::Delete { name: name.clone() })
     }
 
     pub(crate) fn put_file(&mut self, name: &Name, path: &Path) -> Outcome<()> {
@@ -141,10 +142,10 @@ impl Client {
         kept.inspect_err(|_| drop(fs::remove_file(&partial)))
     }
 
-    fn done(&mut self, request: Request) -> Outcome<()> {
+    fn done(&mut self, name: &Name, request: Request) -> Outcome<()> {
         match self.call(request, Bulk::None)? {
             (Reply::Done, _) => Ok(()),
-            other => Err(unexpected(other)),
+            other => Err(unexpected(name, other)),
         }
     }
 
@@ -216,9 +217,13 @@ fn split((op, offer): (OpId, Offer)) -> (Option<OpId>, Option<Offer>) {
     (Some(op), Some(offer))
 }
 
-fn unexpected((reply, _): (Reply, Option<Buffer>)) -> Box<dyn std::error::Error + Send + Sync> {
+/// Why something was not done with an object.
+fn unexpected(
+    what: impl Display,
+    (reply, _): (Reply, Option<Buffer>),
+) -> Box<dyn std::error::Error + Send + Sync> {
     match reply {
-        Reply::Failed { why, .. } => why.into(),
-        other => format!("an answer to another question: {other:?}").into(),
+        Reply::Failed { why, .. } => format!("{what}: {why}").into(),
+        other => format!("{what}: an answer to another question: {other:?}").into(),
     }
 }

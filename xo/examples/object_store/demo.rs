@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::time::Instant;
 
-use nlx::{Domain, NodeConfig};
+use nlx::Domain;
 
 use crate::Outcome;
 use crate::client::Client;
@@ -11,19 +11,18 @@ use crate::disk::Disk;
 use crate::protocol::Name;
 use crate::server::Server;
 
-const SERVER: &str = "0@lo:12345:33:1";
+const SERVER: &str = "0@lo:12345:41:1";
 const CLIENTS: u64 = 4;
 const LENGTHS: [u64; 6] = [0, 1, 100_000, 1 << 20, (16 << 20) + 1, 40_000_000];
 
 /// Stores objects, fetches and compares them, lists and deletes them.
-pub(crate) fn run() -> Outcome<()> {
+pub(crate) fn run(domain: &Domain) -> Outcome<()> {
     let directory = std::env::temp_dir().join(format!("nlx-object-store-{}", std::process::id()));
-    let domain = Domain::in_process(&NodeConfig::new())?;
-    let server = Server::start(&domain, SERVER, Disk::open(&directory)?)?;
+    let server = Server::start(domain, SERVER, Disk::open(&directory)?)?;
     println!("serving {} at {SERVER}", directory.display());
     let outcome = std::thread::scope(|scope| {
         let serving = scope.spawn(|| server.run(2));
-        let outcome = clients(&domain);
+        let outcome = clients(domain);
         server.stop()?;
         serving.join().map_err(|_| "the server has panicked")??;
         outcome

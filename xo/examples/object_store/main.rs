@@ -3,11 +3,19 @@
 //! ```text
 //! cargo run --release -p nlx --example object_store -- demo
 //!
-//! object_store serve /tmp/store                        # 127.0.0.1@tcp:12345:33:1
+//! object_store serve /tmp/store                        # 127.0.0.1@tcp:12345:41:1
 //! object_store put /etc/services services
 //! object_store list
 //! object_store get services /tmp/copy
 //! object_store delete services
+//! ```
+//!
+//! With `--helper` server and clients are programs of this host's helper `nlxd`, and share its NID; nothing else changes:
+//!
+//! ```text
+//! nlxd --net 'tcp(eth0)' &
+//! object_store --helper serve /tmp/store
+//! object_store --helper put /etc/services services
 //! ```
 //!
 //! Requests and answers are messages; the bytes of objects go in bulk, in pieces of 16 MiB, straight between the server's
@@ -42,7 +50,7 @@ use nlx::{Domain, NodeConfig};
 
 use crate::client::Client;
 use crate::disk::Disk;
-use crate::protocol::Name;
+use crate::protocol::{Name, PORTAL};
 use crate::server::Server;
 
 /// What everything in here ends with.
@@ -54,12 +62,15 @@ struct Arguments {
     /// This node's network; 127.0.0.1 for the server, 127.0.0.2 for clients.
     #[arg(long)]
     net: Option<String>,
+    /// Run through this host's helper, or the one with this socket, instead of a node inside this program.
+    #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, conflicts_with_all = ["net", "port"])]
+    helper: Option<Option<PathBuf>>,
     /// The TCP port on which nodes take connections: the same for all.
     #[arg(long, default_value_t = 9834)]
     port: u16,
-    /// The server's address.
-    #[arg(long, default_value = "127.0.0.1@tcp:12345:33:1")]
-    server: String,
+    /// The server's address; 127.0.0.1@tcp:12345:41:1, and with a helper that of a server of the same helper.
+    #[arg(long)]
+    server: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -85,17 +96,40 @@ enum Command {
     Demo,
 }
 
+impl Arguments {
+    /// The place on the network: the one line that tells the ways there apart.
+    fn domain(&self, default: &str) -> Outcome<Domain> {
+        let node = || NodeConfig::new().net(self.net.as_deref().unwrap_or(default));
+        Ok(match &self.helper {
+            Some(Some(path)) => Domain::helper_at(path)?,
+            Some(None) => Domain::helper()?,
+            None => Domain::in_process(&node()?.accept_port(self.port))?,
+        })
+    }
+
+    fn server(&self, domain: &Domain) -> Outcome<String> {
+        Ok(match (&self.server, &self.helper) {
+            (Some(server), _) => server.clone(),
+            (None, None) => format!("127.0.0.1@tcp:12345:{PORTAL}:1"),
+            (None, Some(_)) => {
+                let nid = domain.nids().first().copied().ok_or("a helper without a network")?;
+                format!("{nid}:12345:{PORTAL}:1")
+            }
+        })
+    }
+}
+
 fn main() -> Outcome<()> {
     let arguments = Arguments::parse();
-    let node = |default: &str| -> Outcome<Domain> {
-        let net = arguments.net.as_deref().unwrap_or(default);
-        Ok(Domain::in_process(&NodeConfig::new().net(net)?.accept_port(arguments.port))?)
+    let client = || {
+        let domain = arguments.domain("tcp(127.0.0.2)")?;
+        Client::new(&domain, &arguments.server(&domain)?)
     };
-    let client = || Client::new(&node("tcp(127.0.0.2)")?, &arguments.server);
     match &arguments.command {
-        Command::Demo => demo::run()?,
+        Command::Demo => demo::run(&arguments.domain("lo")?)?,
         Command::Serve { directory, workers } => {
-            let server = Server::start(&node("tcp(127.0.0.1)")?, &arguments.server, Disk::open(directory)?)?;
+            let domain = arguments.domain("tcp(127.0.0.1)")?;
+            let server = Server::start(&domain, &arguments.server(&domain)?, Disk::open(directory)?)?;
             println!("serving {} at {}", directory.display(), server.address());
             server.run(*workers)?;
         }

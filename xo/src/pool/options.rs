@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use lnet_region::{Fragment, IoVec, MAX_FRAGMENTS, Region};
+use lnet_region::{Fragment, IoVec, MAX_FRAGMENTS};
+use nlx_core::Core;
 
 use super::BufferPool;
 use crate::Error;
@@ -95,11 +96,12 @@ impl PoolOptions {
         self.segment_bytes.saturating_mul(self.segments)
     }
 
-    /// Memory for one buffer.
-    pub(super) fn memory(&self) -> Result<IoVec, Error> {
+    /// Memory for one buffer, which the transport reaches.
+    pub(super) fn memory(&self, core: &dyn Core) -> Result<IoVec, Error> {
         let stride = self.segment_bytes.next_multiple_of(self.alignment);
-        let region = Region::heap(stride.saturating_mul(self.segments))?;
-        if self.segments == 1 && stride == self.segment_bytes {
+        // What is shorter than a page need not begin one.
+        let region = core.allocate(stride.saturating_mul(self.segments).max(ALIGNMENT_MAX))?;
+        if region.len() == self.segment_bytes {
             return Ok(IoVec::whole(region));
         }
         let segment = |number| Fragment::new(region.clone(), number * stride, self.segment_bytes);

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use lnet_region::{IoVec, Region};
 use nlx_core::{Errno, Queue};
 
 use super::wire::{HEADER, Header};
@@ -73,7 +72,7 @@ impl Mailbox {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
-        Buffer::register(self.tm.domain.clone(), IoVec::whole(Region::heap(bytes)?))
+        Buffer::allocate(self.tm.domain.clone(), bytes)
     }
 
     /// A buffer with this behind its header.

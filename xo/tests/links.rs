@@ -1,0 +1,34 @@
+//! What a client links.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// Our own crates among those that `nlx` links with these features, without itself.
+fn linked(features: &str) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none", "--package", "nlx"])
+        .args(["--no-default-features", "--features", features])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let names = tree.lines().filter_map(|line| line.split_whitespace().next());
+    let ours = names.filter(|name| *name != "nlx" && (name.starts_with("lnet") || name.starts_with("nlx")));
+    ours.map(str::to_owned).collect()
+}
+
+/// S-1, S-405: a client of the helper links, of LNet, its names and its memory, and nothing that speaks to a network.
+#[test]
+fn of_lnet_a_client_of_the_helper_links_names_and_memory() {
+    let ours = linked("helper");
+    let of_lnet: Vec<_> = ours.iter().filter(|name| name.starts_with("lnet")).collect();
+    assert_eq!(of_lnet, ["lnet-nid", "lnet-region"]);
+    assert!(ours.contains("nlx-ucore") && !ours.contains("nlx-kcore"), "{ours:?}");
+    // The same question, asked of a client with the stack inside it, finds it.
+    assert!(
+        linked("in-process").is_superset(&["lnet", "lnet-socklnd", "nlx-kcore"].map(str::to_owned).into())
+    );
+}
