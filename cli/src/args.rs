@@ -8,7 +8,7 @@ use lnet_nid::Nid;
 use lnet_node::{CptConfig, MAX_PARTITIONS, Pattern};
 use nlx::AcceptPolicy;
 
-pub(crate) use selftest::{DeliveryArg, SelftestArgs, SelftestPeerArgs};
+pub(crate) use selftest::{DeliveryArg, Helped, HelperArgs, SelftestArgs, SelftestPeerArgs};
 
 /// LNet in user space: test it, serve it, ping and discover with it.
 #[derive(Debug, Parser)]
@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Selftest(SelftestArgs),
     #[command(name = "selftest-peer", hide = true)]
     SelftestPeer(SelftestPeerArgs),
+    #[command(name = "selftest-helper", hide = true)]
+    SelftestHelper(HelperArgs),
     /// Print the completions of a shell.
     Completions(CompletionsArgs),
     /// Write the manual pages.
@@ -52,7 +54,10 @@ impl Command {
             Command::Status(args) => args.json,
             Command::Net(NetCommand::Show(args)) => args.json,
             Command::Selftest(args) => args.json,
-            Command::SelftestPeer(_) | Command::Completions(_) | Command::Man(_) => false,
+            Command::SelftestPeer(_)
+            | Command::SelftestHelper(_)
+            | Command::Completions(_)
+            | Command::Man(_) => false,
         }
     }
 }

@@ -102,6 +102,7 @@ pub(crate) const WORDS: [Words; 9] = [
             ("nlx selftest --client 10.0.0.1@tcp --net 'tcp(eth0)'", "test against that server"),
             ("nlx selftest --faults 'drop 1/1000; delay 1ms..5ms 1/50 put'", "on a bad network"),
             ("nlx selftest --duration 60 --concurrency 32 --json", "longer, harder, for a program to read"),
+            ("nlx selftest --mode helper", "the same job, through a helper process for each node"),
             ("nlx selftest --html report.html", "with pictures of latency and throughput, on one page"),
         ],
         success: "Every byte was right, and nothing was missing but what rules dropped; a server was stopped.",

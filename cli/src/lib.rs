@@ -52,6 +52,7 @@ pub fn nlx() -> ExitCode {
         Command::Net(NetCommand::Show(options)) => net::run(&options),
         Command::Selftest(options) => selftest::run(&options),
         Command::SelftestPeer(options) => selftest::run_peer(&options),
+        Command::SelftestHelper(options) => selftest::run_helper(&options),
         Command::Completions(options) => man::completions(&options),
         Command::Man(options) => man::run(&options),
     };

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
+use lnet_api::Errno;
 
 use super::{PORT_MAX, PartitionArgs, seconds, seconds_or_none, whole};
+use crate::failure::Failure;
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SelftestArgs {
@@ -16,6 +18,14 @@ pub(crate) struct SelftestArgs {
     /// Serve the clients of other hosts, until it is stopped. Anybody who reaches the node can use it.
     #[arg(long, conflicts_with_all = ["client", "duration", "size", "concurrency", "clients", "count", "seed", "faults", "html"])]
     pub server: bool,
+    /// `in-process`: the programs of the test run the network themselves. `helper`: each node of it is behind an `nlxd` of its
+    /// own, which the self-test starts and ends; it lies beside `nlx`.
+    #[arg(long, value_enum, default_value_t = ModeArg::InProcess)]
+    pub mode: ModeArg,
+    /// With --mode helper, a helper that runs already, by its socket, instead of own ones. With one, clients and the server are
+    /// its programs; with several, the clients are the first one's, and behind each of the others is a server.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["net", "accept_port", "cpu_npartitions", "cpu_pattern"])]
+    pub socket: Vec<PathBuf>,
     /// Test against the servers at these NIDs, or at the addresses that they print; may be given several times.
     #[arg(long, value_name = "ADDRESS")]
     pub client: Vec<String>,
@@ -74,6 +84,52 @@ pub(crate) struct SelftestArgs {
     pub spoil: bool,
 }
 
+/// Where the network runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ModeArg {
+    InProcess,
+    Helper,
+}
+
+impl ModeArg {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            ModeArg::InProcess => "in-process",
+            ModeArg::Helper => "helper",
+        }
+    }
+}
+
+/// What that means for the nodes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Helped<'a> {
+    /// They run the network themselves.
+    No,
+    /// Each has a helper of its own.
+    Own,
+    /// The helpers run already; at least one.
+    Behind(&'a [PathBuf]),
+}
+
+impl SelftestArgs {
+    /// Whether the nodes have helpers; fails for what goes with one of the two only.
+    pub(crate) fn helped(&self) -> Result<Helped<'_>, Failure> {
+        let refused = |why: &str, hint: &str| Err(Failure::at("arguments", Errno::EINVAL, why).hint(hint));
+        match (self.mode, self.socket.as_slice()) {
+            (ModeArg::InProcess, []) => Ok(Helped::No),
+            (ModeArg::InProcess, _) => {
+                refused("--socket names a helper, and the network is to run in-process", "add --mode helper")
+            }
+            (ModeArg::Helper, _) if self.faults.is_some() => refused(
+                "--faults are rules of a node, and with --mode helper the nodes are the helpers'",
+                "--mode in-process; or give nlxd a configuration with faults, and see what is lost",
+            ),
+            (ModeArg::Helper, []) => Ok(Helped::Own),
+            (ModeArg::Helper, sockets) => Ok(Helped::Behind(sockets)),
+        }
+    }
+}
+
 /// How nodes take their events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DeliveryArg {
@@ -83,8 +139,27 @@ pub(crate) enum DeliveryArg {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SelftestPeerArgs {
-    #[arg(long)]
+    #[arg(long, default_value = "")]
     pub net: String,
+    #[arg(long, default_value_t = 0)]
+    pub accept_port: u16,
+    /// Of the helper that it is behind, instead of a network.
+    #[arg(long, conflicts_with_all = ["net", "accept_port"])]
+    pub socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub partitions: PartitionArgs,
+}
+
+/// The helper of a node of a self-test.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct HelperArgs {
+    #[arg(long)]
+    pub program: PathBuf,
+    #[arg(long)]
+    pub socket: PathBuf,
+    /// None is the loopback alone.
+    #[arg(long)]
+    pub net: Option<String>,
     #[arg(long)]
     pub accept_port: u16,
     #[command(flatten)]

@@ -5,7 +5,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `run`, `world`, `process` | what the options make of it: nodes in this process and in a second one |
+//! | `run`, `world`, `process`, `helper` | what the options make of it: nodes in this process and in a second one, or behind helpers |
 //! | `console`, `findings` | the phases, and what the nodes tell about them |
 //! | `node`, `service` | a node, and the states of its work |
 //! | `command`, `commands`, `wire` | the commands, their end points, their bytes |
@@ -24,6 +24,7 @@ mod data;
 mod faults;
 mod figures;
 mod findings;
+mod helper;
 mod html;
 mod machine;
 mod moment;
@@ -51,6 +52,7 @@ mod tests;
 mod wire;
 mod world;
 
+pub(crate) use helper::run_helper;
 pub(crate) use run::run;
 pub(crate) use serve::run_peer;
 

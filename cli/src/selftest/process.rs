@@ -1,8 +1,9 @@
-//! The second process.
+//! Processes of a test.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -38,11 +39,27 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    /// With a node of its own.
     pub(super) fn start(port: u16, partitions: &PartitionArgs) -> Result<Peer, Failure> {
+        Peer::spawn(|peer| {
+            peer.args(["--net", &format!("tcp({SERVER})"), "--accept-port", &port.to_string()])
+                .args(partitions.to_args());
+        })
+    }
+
+    /// Behind a helper.
+    pub(super) fn behind(socket: &Path) -> Result<Peer, Failure> {
+        Peer::spawn(|peer| {
+            peer.arg("--socket").arg(socket);
+        })
+    }
+
+    fn spawn(options: impl FnOnce(&mut Command)) -> Result<Peer, Failure> {
         let program = std::env::current_exe().context("cannot find this program's file")?;
-        let child = Command::new(program)
-            .args(["selftest-peer", "--net", &format!("tcp({SERVER})"), "--accept-port", &port.to_string()])
-            .args(partitions.to_args())
+        let mut command = Command::new(program);
+        command.arg("selftest-peer");
+        options(&mut command);
+        let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             // A terminal's Ctrl-C is for the console, which ends this process when it is done.
@@ -52,19 +69,13 @@ impl Peer {
         let mut peer = Peer { child, address: String::new() };
         let output =
             peer.child.stdout.take().ok_or_else(|| Failure::new("the second process has no output"))?;
-        peer.address = first_line(output)?;
+        peer.address = first_line(output, "the second process")?;
         Ok(peer)
     }
 
     /// Fails if the process has ended, which it never does by itself.
     pub(super) fn check(&mut self) -> Result<(), Failure> {
-        match self.child.try_wait() {
-            Ok(None) => Ok(()),
-            Ok(Some(status)) => {
-                Err(Failure::new(format!("the second process ended in the middle of the test: {status}")))
-            }
-            Err(error) => Err(Failure::new(format!("cannot look at the second process: {error}"))),
-        }
+        check(&mut self.child, "the second process")
     }
 }
 
@@ -76,8 +87,22 @@ impl Drop for Peer {
     }
 }
 
+/// Ties this process to its parent, which owns it: when that dies, however it dies, so does this.
+pub(super) fn tie_to_parent() -> Result<(), Failure> {
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).context("cannot tie to the parent")
+}
+
+/// Fails if a process has ended that never does by itself.
+pub(super) fn check(child: &mut Child, what: &str) -> Result<(), Failure> {
+    match child.try_wait() {
+        Ok(None) => Ok(()),
+        Ok(Some(status)) => Err(Failure::new(format!("{what} ended in the middle of the test: {status}"))),
+        Err(error) => Err(Failure::new(format!("cannot look at {what}: {error}"))),
+    }
+}
+
 /// The first line a process prints, unless it ends or stalls before.
-fn first_line(output: ChildStdout) -> Result<String, Failure> {
+pub(super) fn first_line(output: ChildStdout, what: &str) -> Result<String, Failure> {
     let (line, lines) = mpsc::channel();
     std::thread::spawn(move || {
         let mut text = String::new();
@@ -87,7 +112,7 @@ fn first_line(output: ChildStdout) -> Result<String, Failure> {
     });
     match lines.recv_timeout(START_TIMEOUT) {
         Ok(Ok(text)) if !text.is_empty() => Ok(text),
-        Ok(_) => Err(Failure::new("the second process ended before it was ready; its message stands above")),
-        Err(_) => Err(Failure::new(format!("the second process was not ready after {START_TIMEOUT:?}"))),
+        Ok(_) => Err(Failure::new(format!("{what} ended before it was ready; its message stands above"))),
+        Err(_) => Err(Failure::new(format!("{what} was not ready after {START_TIMEOUT:?}"))),
     }
 }

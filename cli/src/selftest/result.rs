@@ -18,6 +18,8 @@ pub(super) fn total(values: impl Iterator<Item = u64>) -> u64 {
 /// What was asked for: a run can be repeated with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
+    /// Where the network ran: `in-process` or `helper`.
+    pub mode: &'static str,
     /// `lo` or `tcp`.
     pub net: &'static str,
     /// Bytes of one bulk transfer.

@@ -30,6 +30,7 @@ const TIMEOUT_WITH_FAULTS: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
     descriptors::use_all();
     let signals = Signals::take(false)?;
+    args.helped()?;
     if args.server {
         return serve::run_server(args, &signals);
     }
@@ -119,7 +120,7 @@ fn plan(phase: &Phase, args: &SelftestArgs, seed: u64) -> Plan {
 fn outcome(args: &SelftestArgs, signals: &Signals) -> Result<Outcome, Failure> {
     let seed = args.seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
     let started = SystemTime::now();
-    let World { mut console, mut nodes } = World::of(args)?;
+    let World { mut console, mut nodes, net } = World::of(args)?;
     let mut findings = Findings::new(args.faults.is_some());
     let mut ending = Ending::Complete;
     for phase in phases(args) {
@@ -149,7 +150,8 @@ fn outcome(args: &SelftestArgs, signals: &Signals) -> Result<Outcome, Failure> {
         }
     }
     let settings = Settings {
-        net: if args.net == "lo" { "lo" } else { "tcp" },
+        mode: args.mode.name(),
+        net,
         size: args.size.into(),
         concurrency: args.concurrency,
         clients: args.clients,

@@ -21,6 +21,7 @@ pub(crate) fn outcome() -> Outcome {
     ];
     Outcome {
         settings: Settings {
+            mode: "in-process",
             net: "tcp",
             size: 1 << 20,
             concurrency: 8,

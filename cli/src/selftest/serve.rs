@@ -5,10 +5,12 @@ use std::sync::Arc;
 use nlx::{Domain, NodeConfig};
 
 use super::faults::Faults;
+use super::helper::{self, Helper};
 use super::node::Node;
+use super::process;
 use super::world::command_address;
-use crate::args::{SelftestArgs, SelftestPeerArgs};
-use crate::failure::{Context, Failure};
+use crate::args::{Helped, SelftestArgs, SelftestPeerArgs};
+use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::{descriptors, output};
 
@@ -17,7 +19,17 @@ pub(super) const PORT: u16 = 9988;
 
 /// Serves whoever comes, until a signal asks for the end.
 pub(super) fn run_server(args: &SelftestArgs, signals: &Signals) -> Result<(), Failure> {
-    let mut node = start(config(&args.net, args)?)?;
+    // It ends after the node.
+    let (domain, _helper) = match args.helped()? {
+        Helped::No => (in_process(config(&args.net, args)?)?, None),
+        Helped::Own => {
+            let helper = Helper::start(Some(&args.net), port(args), &args.partitions)?;
+            (helper.domain()?, Some(helper))
+        }
+        Helped::Behind([socket]) => (helper::domain(socket)?, None),
+        Helped::Behind(_) => return Err(one_socket()),
+    };
+    let mut node = serving(&domain)?;
     if args.json {
         output::json(&serde_json::json!({ "serving": { "address": node.address() } }))?;
     } else {
@@ -28,30 +40,45 @@ pub(super) fn run_server(args: &SelftestArgs, signals: &Signals) -> Result<(), F
 
 /// The configuration of a node between hosts.
 pub(super) fn config(net: &str, args: &SelftestArgs) -> Result<NodeConfig, Failure> {
-    let port = if args.accept_port == 0 { PORT } else { args.accept_port };
+    let port = port(args);
     let config = NodeConfig::new().status(true).net(net).map_err(|error| Failure::of_node(&error, port))?;
     Ok(config.accept_port(port).cpt(args.partitions.config()))
+}
+
+/// The port of a node between hosts.
+pub(super) fn port(args: &SelftestArgs) -> u16 {
+    if args.accept_port == 0 { PORT } else { args.accept_port }
+}
+
+/// A node between hosts has one helper.
+pub(super) fn one_socket() -> Failure {
+    Failure::new("--server and --client take one --socket: that of this host's helper")
 }
 
 /// Runs the second process of a self-test on one host; prints the address of its commands first.
 pub(crate) fn run_peer(args: &SelftestPeerArgs) -> Result<(), Failure> {
     descriptors::use_all();
-    // The parent owns this process: when it dies, however it dies, so does this.
-    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).context("cannot tie to the parent")?;
-    let config = NodeConfig::new()
-        .status(true)
-        .net(&args.net)?
-        .accept_port(args.accept_port)
-        .cpt(args.partitions.config());
-    let mut node = start(config)?;
+    process::tie_to_parent()?;
+    let domain = match &args.socket {
+        Some(socket) => helper::domain(socket)?,
+        None => {
+            let config = NodeConfig::new().status(true).net(&args.net)?;
+            in_process(config.accept_port(args.accept_port).cpt(args.partitions.config()))?
+        }
+    };
+    let mut node = serving(&domain)?;
     output::line(node.address())?;
     node.run(|| false)
 }
 
-fn start(mut config: NodeConfig) -> Result<Node, Failure> {
+/// A node in this process.
+pub(super) fn in_process(mut config: NodeConfig) -> Result<Domain, Failure> {
     let port = config.tcp().accept_port;
     let node = lnet_node::Node::start(&config).map_err(|error| Failure::of_node(&error, port))?;
-    let domain = Domain::on(Arc::new(node));
-    let faults = Arc::new(Faults::new(&domain));
-    Node::start(&domain, &command_address(&domain, "1")?, &faults, true)
+    Ok(Domain::on(Arc::new(node)))
+}
+
+fn serving(domain: &Domain) -> Result<Node, Failure> {
+    let faults = Arc::new(Faults::new(domain));
+    Node::start(domain, &command_address(domain, "1")?, &faults, true)
 }

@@ -8,53 +8,88 @@ use nlx::{Domain, NodeConfig};
 
 use super::console::Console;
 use super::faults::Faults;
+use super::helper::Helper;
 use super::node::Node;
 use super::process::{self, Peer};
 use super::{COMMAND_PORTAL, serve};
-use crate::args::SelftestArgs;
+use crate::args::{Helped, SelftestArgs};
 use crate::failure::{Context, Failure};
 
 /// All that takes part in a test. What ends first stands first.
 pub(super) struct World {
     pub(super) console: Console,
     pub(super) nodes: Nodes,
+    /// `lo` or `tcp`.
+    pub(super) net: &'static str,
 }
 
 /// The nodes, apart from the console.
 pub(super) struct Nodes {
     threads: Vec<NodeThread>,
-    peer: Option<Peer>,
+    peers: Vec<Peer>,
+    helpers: Vec<Helper>,
 }
 
 impl World {
     /// What the options ask for.
     pub(super) fn of(args: &SelftestArgs) -> Result<World, Failure> {
+        let helped = args.helped()?;
+        let net = args.net.as_str();
         if !args.client.is_empty() {
-            let domain = Domain::in_process(&serve::config(&args.net, args)?)?;
             let servers: Vec<String> = args.client.iter().map(|text| full_address(text)).collect();
-            return World::new(&domain, servers, 0, args.clients, None);
+            let (domain, helpers) = match helped {
+                Helped::No => (serve::in_process(serve::config(net, args)?)?, Vec::new()),
+                Helped::Own => behind(Helper::start(Some(net), serve::port(args), &args.partitions)?)?,
+                Helped::Behind([socket]) => behind(Helper::running(socket))?,
+                Helped::Behind(_) => return Err(serve::one_socket()),
+            };
+            return Ok(World::new(&domain, servers, 0, args.clients)?.with(Vec::new(), helpers));
         }
-        match args.net.as_str() {
-            "lo" => {
-                let domain =
-                    Domain::in_process(&NodeConfig::new().cpt(args.partitions.config()).status(true))?;
-                World::new(&domain, Vec::new(), 1, args.clients, None)
+        match (helped, net) {
+            (Helped::Behind(sockets), _) => {
+                World::through(sockets.iter().map(|socket| Helper::running(socket)).collect(), args.clients)
             }
-            "tcp" => {
-                let port = if args.accept_port == 0 { process::free_port()? } else { args.accept_port };
+            (Helped::No, "lo") => {
+                let config = NodeConfig::new().cpt(args.partitions.config()).status(true);
+                World::new(&Domain::in_process(&config)?, Vec::new(), 1, args.clients)
+            }
+            (Helped::Own, "lo") => {
+                World::through(vec![Helper::start(None, 0, &args.partitions)?], args.clients)
+            }
+            (Helped::No, "tcp") => {
+                let port = port(args)?;
                 let peer = Peer::start(port, &args.partitions)?;
-                let config = NodeConfig::new()
-                    .net(&format!("tcp({})", process::CLIENT))?
-                    .accept_port(port)
-                    .cpt(args.partitions.config())
-                    .status(true);
-                let node = lnet_node::Node::start(&config).map_err(|error| Failure::of_node(&error, port))?;
-                let domain = Domain::on(Arc::new(node));
-                World::new(&domain, vec![peer.address.clone()], 0, args.clients, Some(peer))
+                let config = NodeConfig::new().net(&format!("tcp({})", process::CLIENT))?.status(true);
+                let domain = serve::in_process(config.accept_port(port).cpt(args.partitions.config()))?;
+                let world = World::new(&domain, vec![peer.address.clone()], 0, args.clients)?;
+                Ok(world.with(vec![peer], Vec::new()))
             }
-            other => Err(Failure::new(format!("--net {other} needs --server or --client"))
+            (Helped::Own, "tcp") => {
+                let port = port(args)?;
+                let start = |at| Helper::start(Some(&format!("tcp({at})")), port, &args.partitions);
+                World::through(vec![start(process::CLIENT)?, start(process::SERVER)?], args.clients)
+            }
+            (_, other) => Err(Failure::new(format!("--net {other} needs --server or --client"))
                 .hint("--net lo, or --net tcp, for a self-test on this host alone")),
         }
+    }
+
+    /// The console and its clients behind the first helper, and behind each of the others a server, which is a process of its
+    /// own; behind a single helper the server, too.
+    fn through(helpers: Vec<Helper>, clients: u32) -> Result<World, Failure> {
+        let Some(first) = helpers.first() else { return Err(Failure::new("there is no helper")) };
+        let serving = helpers.get(1..).filter(|others| !others.is_empty()).unwrap_or(&helpers);
+        let start = |helper: &Helper| Peer::behind(helper.socket());
+        let peers = serving.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+        let servers = peers.iter().map(|peer| peer.address.clone()).collect();
+        Ok(World::new(&first.domain()?, servers, 0, clients)?.with(peers, helpers))
+    }
+
+    /// And with processes that end with it.
+    fn with(mut self, peers: Vec<Peer>, helpers: Vec<Helper>) -> World {
+        self.nodes.peers = peers;
+        self.nodes.helpers = helpers;
+        self
     }
 
     /// The console and its nodes in one domain; `servers` are elsewhere.
@@ -63,7 +98,6 @@ impl World {
         mut servers: Vec<String>,
         own_servers: u32,
         clients: u32,
-        peer: Option<Peer>,
     ) -> Result<World, Failure> {
         let any = command_address(domain, "*")?;
         let own = |count: u32| vec![any.clone(); count as usize];
@@ -74,7 +108,13 @@ impl World {
         let clients: Vec<_> = asking.iter().map(|node| node.address.clone()).collect();
         let console = Console::start(domain, &any, &servers, &clients)?;
         let threads = serving.into_iter().chain(asking).collect();
-        Ok(World { console, nodes: Nodes { threads, peer } })
+        Ok(World::whole(domain, console, threads))
+    }
+
+    fn whole(domain: &Domain, console: Console, threads: Vec<NodeThread>) -> World {
+        let loopback = domain.nids().first().is_none_or(|nid| *nid == nlx::Nid::LOOPBACK);
+        let nodes = Nodes { threads, peers: Vec::new(), helpers: Vec::new() };
+        World { console, nodes, net: if loopback { "lo" } else { "tcp" } }
     }
 
     /// All in one domain, with commands at these addresses.
@@ -88,7 +128,7 @@ impl World {
         let faults = Arc::new(Faults::new(domain));
         let threads = NodeThread::spawn_all(domain, &[servers, clients].concat(), &faults)?;
         let console = Console::start(domain, console, servers, clients)?;
-        Ok(World { console, nodes: Nodes { threads, peer: None } })
+        Ok(World::whole(domain, console, threads))
     }
 }
 
@@ -98,7 +138,8 @@ impl Nodes {
         if let Some(thread) = self.threads.iter().find(|node| node.has_ended()) {
             return Err(Failure::new(format!("the node at {} has ended", thread.address)));
         }
-        self.peer.as_mut().map_or(Ok(()), Peer::check)
+        self.helpers.iter_mut().try_for_each(Helper::check)?;
+        self.peers.iter_mut().try_for_each(Peer::check)
     }
 }
 
@@ -147,6 +188,16 @@ impl Drop for NodeThread {
             tracing::error!("a node's thread has panicked");
         }
     }
+}
+
+/// A domain behind a helper, which ends after it.
+fn behind(helper: Helper) -> Result<(Domain, Vec<Helper>), Failure> {
+    Ok((helper.domain()?, vec![helper]))
+}
+
+/// The port of the nodes of this host.
+fn port(args: &SelftestArgs) -> Result<u16, Failure> {
+    if args.accept_port == 0 { process::free_port() } else { Ok(args.accept_port) }
 }
 
 /// Where commands of this domain go; the id, or `*` for any.

@@ -216,7 +216,7 @@ fn facts(outcome: &Outcome, machine: &Machine) -> String {
         ("system", machine.system.clone()),
         ("processor", format!("{} × {}", machine.cpus, machine.processor)),
         ("memory", memory),
-        ("network", settings.net.to_string()),
+        ("network", format!("{}, {}", settings.net, settings.mode)),
         ("each phase", in_words(settings.duration)),
         ("seed", settings.seed.to_string()),
         ("faults", settings.faults.clone().unwrap_or_else(|| "none".into())),
@@ -241,7 +241,7 @@ fn command(outcome: &Outcome) -> String {
     let settings = &outcome.settings;
     let mut words = vec![
         "nlx selftest".to_string(),
-        format!("--net {}", quoted(settings.net)),
+        format!("--net {} --mode {}", quoted(settings.net), settings.mode),
         format!("--duration {}", settings.duration.as_secs_f64()),
         format!("--size {}", settings.size),
         format!("--concurrency {}", settings.concurrency),

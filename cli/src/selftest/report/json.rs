@@ -34,6 +34,8 @@ pub(super) struct Report<'a> {
 
 #[derive(Debug, Serialize)]
 struct Options<'a> {
+    /// `in-process` or `helper`.
+    mode: &'static str,
     net: &'static str,
     size: u64,
     concurrency: u32,
@@ -53,7 +55,7 @@ struct Rule<'a> {
 
 impl<'a> Report<'a> {
     pub(super) fn of(outcome: &'a Outcome, machine: Machine) -> Report<'a> {
-        let Settings { net, size, concurrency, clients, duration, seed, faults } = &outcome.settings;
+        let Settings { mode, net, size, concurrency, clients, duration, seed, faults } = &outcome.settings;
         let (ending, failure) = match &outcome.ending {
             Ending::Complete => ("complete", None),
             Ending::Interrupted => ("interrupted", None),
@@ -75,6 +77,7 @@ impl<'a> Report<'a> {
             machine,
             seed: *seed,
             settings: Options {
+                mode,
                 net,
                 size: *size,
                 concurrency: *concurrency,

@@ -74,7 +74,7 @@ fn rules(rules: &[RuleCount]) -> Table {
     table
 }
 
-/// `passed: 19.28 GB verified, 0 errors, 127.0.0.1@tcp:12345:42:4095 ⇄ 127.0.0.2@tcp:12345:42:4095, seed 42`
+/// `passed: 19.28 GB verified, 0 errors, 127.0.0.1@tcp:12345:42:4095 ⇄ 127.0.0.2@tcp:12345:42:4095, in-process, seed 42`
 fn verdict(outcome: &Outcome) -> String {
     let word = match &outcome.ending {
         _ if outcome.passed() => "passed".to_string(),
@@ -91,6 +91,7 @@ fn verdict(outcome: &Outcome) -> String {
         parts.push(format!("{} lost to {} dropped messages", grouped(outcome.lost()), grouped(dropped)));
     }
     parts.push(format!("{} ⇄ {}", nodes(&outcome.clients), nodes(&outcome.servers)));
+    parts.push(outcome.settings.mode.to_string());
     parts.push(format!("seed {}", outcome.settings.seed));
     format!("{word}: {}", parts.join(", "))
 }

@@ -115,7 +115,7 @@ fn a_test_that_is_stopped_tells_what_it_has() {
             self.1 = clients.iter().any(|status| status.operations > 0);
         }
     }
-    let World { console, nodes } = &mut world(1, 2);
+    let World { console, nodes, .. } = &mut world(1, 2);
     let endless = Plan { count: 0, ..plan(Load::Mixed, 4096) };
     let finding = console.test(&endless, &mut Impatient(nodes, false)).unwrap();
     assert!(!finding.complete);

@@ -54,11 +54,11 @@ impl Watch for Alive<'_> {
 
 fn world(servers: u32, clients: u32) -> World {
     let domain = Domain::in_process(&NodeConfig::new()).unwrap();
-    World::new(&domain, Vec::new(), servers, clients, None).unwrap()
+    World::new(&domain, Vec::new(), servers, clients).unwrap()
 }
 
 fn run(world: &mut World, plan: &Plan) -> Finding {
-    let World { console, nodes } = world;
+    let World { console, nodes, .. } = world;
     let finding = console.test(plan, &mut Alive(nodes)).unwrap();
     assert!(finding.complete);
     finding

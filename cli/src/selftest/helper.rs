@@ -1,0 +1,111 @@
+//! The helpers of a test: processes that run the network for the nodes of it.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use nlx::Domain;
+
+use super::process;
+use crate::args::{HelperArgs, PartitionArgs};
+use crate::failure::{Context, Failure};
+
+/// The helper of a node: one that ends with this value, or one that runs already.
+pub(super) struct Helper {
+    socket: PathBuf,
+    own: Option<Own>,
+}
+
+/// A process of ours, and the folder of its socket.
+struct Own {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Helper {
+    /// One that runs already.
+    pub(super) fn running(socket: &Path) -> Helper {
+        Helper { socket: socket.to_path_buf(), own: None }
+    }
+
+    /// One of our own, with this network; none is the loopback alone.
+    pub(super) fn start(net: Option<&str>, port: u16, partitions: &PartitionArgs) -> Result<Helper, Failure> {
+        let folder = nix::unistd::mkdtemp(&std::env::temp_dir().join("nlx-selftest-XXXXXX"))
+            .context("cannot make a folder for a helper's socket")?;
+        let socket = folder.join("nlxd.sock");
+        let started = spawn(&socket, net, port, partitions);
+        let (child, output) = started.inspect_err(|_| drop(std::fs::remove_dir(&folder)))?;
+        let helper = Helper { socket, own: Some(Own { child, folder }) };
+        process::first_line(output, "the helper")?;
+        Ok(helper)
+    }
+
+    pub(super) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// A place on its network.
+    pub(super) fn domain(&self) -> Result<Domain, Failure> {
+        domain(&self.socket)
+    }
+
+    /// Fails if the process has ended, which it never does by itself.
+    pub(super) fn check(&mut self) -> Result<(), Failure> {
+        match &mut self.own {
+            Some(own) => process::check(&mut own.child, "a helper"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        // Its clients are gone: it has nothing to save. An error means that it is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // What it has left of its socket, which is all there is in it.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A place on the network of the helper with this socket.
+pub(super) fn domain(socket: &Path) -> Result<Domain, Failure> {
+    let options = nlx::HelperOptions::at(socket).name("nlx selftest");
+    Domain::through(&options).map_err(|error| {
+        Failure::at("helper", error.errno(), format!("{}: {error}", socket.display()))
+            .hint("is nlxd running, with that socket, and does it let this user in? 'nlx status' shows it")
+    })
+}
+
+/// Starts the program that lies beside this one, by a process of ours that is tied to us and becomes it.
+fn spawn(
+    socket: &Path,
+    net: Option<&str>,
+    port: u16,
+    partitions: &PartitionArgs,
+) -> Result<(Child, ChildStdout), Failure> {
+    let program = std::env::current_exe().context("cannot find this program's file")?;
+    let mut command = Command::new(&program);
+    command.arg("selftest-helper").arg("--program").arg(program.with_file_name("nlxd"));
+    command.arg("--socket").arg(socket).args(["--accept-port", &port.to_string()]);
+    command.args(net.into_iter().flat_map(|net| ["--net", net])).args(partitions.to_args());
+    // A terminal's Ctrl-C is for the console, which ends this process when it is done.
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().context("cannot start a helper")?;
+    let output = child.stdout.take().ok_or_else(|| Failure::new("the helper has no output"))?;
+    Ok((child, output))
+}
+
+/// Becomes the helper. It dies with the console, however that dies.
+pub(crate) fn run_helper(args: &HelperArgs) -> Result<(), Failure> {
+    process::tie_to_parent()?;
+    let mut command = Command::new(&args.program);
+    command.arg("--socket").arg(&args.socket).args(["--accept-port", &args.accept_port.to_string()]);
+    match &args.net {
+        Some(net) => command.args(["--net", net]),
+        None => command.arg("--loopback"),
+    };
+    let error = command.args(args.partitions.to_args()).exec();
+    Err(Failure::new(format!("cannot run {}: {error}", args.program.display()))
+        .hint("nlxd is installed beside nlx: 'cargo build -p nlx-cli' builds both"))
+}
