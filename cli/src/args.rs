@@ -266,7 +266,9 @@ const PORT_MAX: u64 = u16::MAX as u64;
 const SECONDS_MAX: f64 = 86_400.0;
 
 /// A whole number within these bounds.
-fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone {
+pub(crate) fn whole<T: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
         let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
         number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
@@ -282,7 +284,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// A duration in seconds, with fractions: from nothing to a day.
-fn seconds_or_none(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds_or_none(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.0..=SECONDS_MAX).contains(&value) => Ok(Duration::from_secs_f64(value)),
         _ => Err(format!("'{text}' is not a number of seconds from 0 to {SECONDS_MAX}")),

@@ -122,7 +122,7 @@ impl Words {
     }
 
     /// What stands at the end of the command's help.
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let examples: String =
             self.examples.iter().map(|(typed, what)| format!("  {typed}\n      {what}\n")).collect();
         format!(
@@ -148,6 +148,17 @@ fn with_words(command: Command, path: &[&str]) -> Command {
     })
 }
 
+/// The words that a shell makes of a line with quotes.
+#[cfg(test)]
+pub(crate) fn as_typed(line: &str) -> Vec<&str> {
+    let parts = line.split('\'').enumerate();
+    let words = parts.flat_map(|(part, text)| {
+        // Every second part stands between quotes, and is a word as it is.
+        if part % 2 == 1 { vec![text] } else { text.split_whitespace().collect() }
+    });
+    words.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,16 +168,6 @@ mod tests {
             assert!(Words::of(path).is_some(), "{path:?} has no examples");
             command.get_subcommands().for_each(|sub| check(sub, &[path, &[sub.get_name()]].concat()));
         }
-    }
-
-    /// The words that a shell makes of a line with quotes.
-    fn as_typed(line: &str) -> Vec<&str> {
-        let parts = line.split('\'').enumerate();
-        let words = parts.flat_map(|(part, text)| {
-            // Every second part stands between quotes, and is a word as it is.
-            if part % 2 == 1 { vec![text] } else { text.split_whitespace().collect() }
-        });
-        words.collect()
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! `nlx ping` and `nlx discover` ask a node who it is, `nlx status` looks at the nodes that run here, `nlx net show` tells
 //! what a configuration gives on this host.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod args;
 mod descriptors;
@@ -13,6 +13,7 @@ mod failure;
 mod help;
 mod man;
 mod net;
+mod nlxd;
 mod output;
 mod ping;
 mod ports;
@@ -63,6 +64,11 @@ pub fn nlx() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// `nlxd`: the helper process.
+pub fn nlxd() -> ExitCode {
+    nlxd::main()
 }
 
 /// Programs that read JSON read standard output; people read standard error.

@@ -40,11 +40,21 @@ fn command_of<'a>(root: &'a Command, path: &[&str]) -> Result<&'a Command, Failu
 fn write(folder: &Path, command: &Command, words: &Words) -> Result<(), Failure> {
     let name = [&["nlx"], words.command].concat().join("-");
     let path = folder.join(format!("{name}.1"));
-    fs::write(&path, page(command, words, &name)?).context(&format!("cannot write {}", path.display()))
+    let others = WORDS.iter().map(|other| [&["nlx"], other.command].concat().join("-"));
+    let others = others.filter(|other| *other != name).map(|other| format!("{other}(1)"));
+    let others: Vec<String> = others.chain(["nlxd(8)".to_string()]).collect();
+    fs::write(&path, page(command, words, (&name, "1"), &others)?)
+        .context(&format!("cannot write {}", path.display()))
 }
 
-fn page(command: &Command, words: &Words, name: &str) -> Result<Vec<u8>, Failure> {
-    let man = Man::new(command.clone()).title(name.to_uppercase()).section("1").manual("nlx");
+/// The page of this name and section.
+pub(crate) fn page(
+    command: &Command,
+    words: &Words,
+    (name, section): (&str, &str),
+    others: &[String],
+) -> Result<Vec<u8>, Failure> {
+    let man = Man::new(command.clone()).title(name.to_uppercase()).section(section).manual("nlx");
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
@@ -64,9 +74,6 @@ fn page(command: &Command, words: &Words, name: &str) -> Result<Vec<u8>, Failure
         rest.control("TP", []).text([bold(status)]).text([roman(meaning)]);
     }
     rest.control("SH", ["SEE ALSO"]);
-    let others = WORDS.iter().map(|other| [&["nlx"], other.command].concat().join("-"));
-    let others: Vec<String> =
-        others.filter(|other| other != name).map(|other| format!("{other}(1)")).collect();
     rest.text([roman(others.join(", "))]);
     rest.to_writer(&mut page)?;
     Ok(page)

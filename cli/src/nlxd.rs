@@ -1,0 +1,149 @@
+//! `nlxd`: holds the network for the programs of this host, which share memory with it.
+
+#[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
+mod activation;
+mod args;
+mod config;
+mod listener;
+mod man;
+mod notify;
+mod policy;
+mod signals;
+mod status;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::FromArgMatches;
+use lnet_node::{Node, NodeConfig};
+use nlx_kcore::driver::Host;
+use nlx_kcore::driver::service::Service;
+
+use crate::failure::{Context, Failure};
+use crate::{descriptors, output, setup};
+use args::NlxdArgs;
+use config::HelperConfig;
+use listener::Listener;
+use notify::Notify;
+use signals::{Asked, Signals};
+
+/// How long messages that wait for nobody's answer get to leave when all else has ended.
+const PARTING: Duration = Duration::from_secs(1);
+
+/// From one line of status for systemd to the next, and of watching the threads where nobody asks for it.
+const PULSE: Duration = Duration::from_secs(10);
+
+pub(crate) fn main() -> ExitCode {
+    let args = man::command().try_get_matches().and_then(|matches| NlxdArgs::from_arg_matches(&matches));
+    let args = match args {
+        Ok(args) => args,
+        Err(error) => return misused(&error),
+    };
+    crate::init_log();
+    let outcome = match (&args.man, args.completions) {
+        (Some(folder), _) => man::write(folder),
+        (None, Some(shell)) => man::completions(shell),
+        (None, None) => run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.is_quiet() {
+                output::complain(format_args!("nlxd: {failure}"));
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn misused(error: &clap::Error) -> ExitCode {
+    // A reader that has gone away has read enough.
+    let _ = error.print();
+    if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS }
+}
+
+fn run(args: &NlxdArgs) -> Result<(), Failure> {
+    let mut node_config = setup::config(NodeConfig::new().status(true), &args.setup)?;
+    let config = HelperConfig::new(&node_config, args)?;
+    let port = node_config.tcp().accept_port;
+    if args.check {
+        node_config.check().map_err(|error| Failure::of_node(&error, port))?;
+        return output::line("the configuration is right");
+    }
+    // Before any thread: all of them leave the signals to this one.
+    let signals = Signals::take()?;
+    end_at_any_panic();
+    descriptors::use_all();
+    lnet_region::guard::install().context("cannot guard shared memory")?;
+    let notify = Notify::from_environment()?;
+    // The socket first: whoever has it may take the NIDs.
+    let listener = Listener::open(&config.socket)?;
+    let node = Node::start(&node_config).map_err(|error| Failure::of_node(&error, port))?;
+    let host = Host::new(node.lnet(), node.drive(), config.host.clone());
+    let socket = listener.share().context("cannot share the listening socket")?;
+    let service = Service::start(host.clone(), socket, config.service.clone())
+        .context("cannot start the threads that serve clients")?;
+    status::tell(&node, &host, &service, listener.path());
+    let nids: Vec<String> = node.nids().iter().map(ToString::to_string).collect();
+    let nids = if nids.is_empty() { "0@lo".to_string() } else { nids.join(", ") };
+    output::line(format_args!(
+        "serving {nids} on port {port} to the clients of {}",
+        listener.path().display()
+    ))?;
+    notify.send(&format!("READY=1\nSTATUS=serving {nids}\n"));
+    watch(&service, &signals, &notify);
+    notify.send("STOPPING=1\nSTATUS=draining\n");
+    end(&node, service, listener, &signals, config.drain)
+}
+
+/// A panic is a bug: what all clients share may be half changed. Clients see their connections end, and systemd starts
+/// another.
+fn end_at_any_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::abort();
+    }));
+}
+
+/// Until a signal asks for the end.
+fn watch(service: &Service, signals: &Signals, notify: &Notify) {
+    let mut asked = 0;
+    loop {
+        match signals.wait(Some(notify.watchdog().map_or(PULSE, |every| every.min(PULSE)))) {
+            Some(Asked::End) => return,
+            Some(Asked::Reload) => {
+                tracing::warn!("SIGHUP: a changed configuration takes effect when nlxd is started again");
+            }
+            None if service.is_responsive(&mut asked) => {
+                notify.send(&format!("WATCHDOG=1\nSTATUS=serving {} clients\n", service.door().clients));
+            }
+            None => tracing::error!("a thread has not come back since it was last asked"),
+        }
+    }
+}
+
+/// What is under way gets its time; then all is closed, in an order in which nobody misses anything.
+fn end(
+    node: &Node,
+    service: Service,
+    listener: Listener,
+    signals: &Signals,
+    drain: Duration,
+) -> Result<(), Failure> {
+    let begun = Instant::now();
+    listener.unlink();
+    let mut again = false;
+    let quiet = service.drain(drain, || {
+        // Whoever asks twice does not want to wait.
+        again |= signals.wait(Some(Duration::ZERO)) == Some(Asked::End);
+        let counters = node.counters();
+        again || (counters.msgs_alloc == 0 && counters.rst_alloc == 0) || service.door().clients == 0
+    });
+    if !quiet {
+        tracing::warn!(seconds = drain.as_secs_f64(), "operations were still under way, and are cancelled");
+    }
+    service.stop();
+    node.shutdown(if again { Duration::ZERO } else { PARTING });
+    output::line(format_args!("stopped after {:.1} s", begun.elapsed().as_secs_f64()))
+}

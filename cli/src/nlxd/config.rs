@@ -1,0 +1,287 @@
+//! What the table `[helper]` of the file says, the options on top.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lnet_api::Errno;
+use lnet_node::{NodeConfig, NodeError, Section, Setting};
+use nix::unistd::{Gid, Group, Uid, User};
+use nlx_driver_proto::SOCKET_PATH;
+use nlx_kcore::driver::service::ServiceConfig;
+use nlx_kcore::driver::{ClientQuotas, HostConfig};
+
+use super::args::NlxdArgs;
+use super::listener::SocketConfig;
+use super::policy::Admission;
+use crate::failure::Failure;
+
+/// The mode of the socket without any word: for its owner and its group.
+const MODE: u32 = 0o660;
+
+/// How long operations get to end when the helper is stopped.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// The longest time that can be said, in seconds: a day.
+const SECONDS_MAX: u64 = 86_400;
+
+/// All that `nlxd` does beside the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HelperConfig {
+    pub(crate) socket: SocketConfig,
+    pub(crate) host: HostConfig,
+    pub(crate) service: ServiceConfig,
+    pub(crate) drain: Duration,
+}
+
+/// What can stand in the table.
+const KEYS: [&str; 16] = [
+    "socket",
+    "mode",
+    "owner",
+    "group",
+    "users",
+    "groups",
+    "policy",
+    "quotas",
+    "clients_max",
+    "clients_per_user_max",
+    "threads",
+    "busy_poll_us",
+    "huge_pages",
+    "reply_timeout",
+    "quarantine",
+    "drain",
+];
+
+impl HelperConfig {
+    /// # Errors
+    /// What stands in the file or the options and cannot be: file, line, key, value, and what would be right.
+    pub(crate) fn new(node: &NodeConfig, args: &NlxdArgs) -> Result<HelperConfig, Failure> {
+        let mut reading = Reading::default();
+        if let Some(section) = node.helper() {
+            reading.read(section).map_err(|error| Failure::of_node(&error, 0))?;
+        }
+        reading.with(args)
+    }
+}
+
+/// What has been read so far.
+#[derive(Default)]
+struct Reading {
+    path: Option<PathBuf>,
+    mode: Option<u32>,
+    owner: Option<u32>,
+    group: Option<u32>,
+    admission: Admission,
+    quotas: ClientQuotas,
+    service: ServiceConfig,
+    huge_pages: Option<bool>,
+    drain: Option<Duration>,
+}
+
+impl Reading {
+    fn read(&mut self, section: &Section) -> Result<(), NodeError> {
+        for setting in section.settings() {
+            self.set(&setting)?;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, setting: &Setting<'_>) -> Result<(), NodeError> {
+        let service = &mut self.service;
+        let seconds = || setting.number(0, SECONDS_MAX).map(Duration::from_secs);
+        match setting.key() {
+            "socket" => self.path = Some(setting.text()?.into()),
+            "mode" => self.mode = Some(mode(setting.text()?).map_err(|why| setting.refuse(why))?),
+            "owner" => self.owner = Some(user(setting.text()?).map_err(|why| setting.refuse(why))?),
+            "group" => self.group = Some(group(setting.text()?).map_err(|why| setting.refuse(why))?),
+            "users" => self.admission.users = Some(names(setting, user)?),
+            "groups" => self.admission.groups = Some(names(setting, group)?),
+            "policy" => self.admission.read_policies(setting)?,
+            "quotas" => {
+                for table in setting.tables()? {
+                    read_quotas(&mut self.quotas, &table)?;
+                }
+            }
+            "clients_max" => service.clients_max = setting.number(1, 1 << 20)? as usize,
+            "clients_per_user_max" => service.clients_per_user_max = setting.number(1, 1 << 20)? as usize,
+            "threads" => service.threads = setting.number(0, 64)? as usize,
+            "busy_poll_us" => service.busy_poll = Duration::from_micros(setting.number(0, 1_000_000)?),
+            "huge_pages" => self.huge_pages = Some(setting.switch()?),
+            "reply_timeout" => service.reply_timeout = seconds()?.max(Duration::from_secs(1)),
+            "quarantine" => service.quarantine = seconds()?,
+            "drain" => self.drain = Some(seconds()?),
+            _ => return Err(setting.unknown(&KEYS)),
+        }
+        Ok(())
+    }
+
+    fn with(mut self, args: &NlxdArgs) -> Result<HelperConfig, Failure> {
+        let refused = |option: &str, why: String| {
+            Failure::at("configuration", Errno::EINVAL, format!("--{option}: {why}"))
+        };
+        if let Some(text) = &args.mode {
+            self.mode = Some(mode(text).map_err(|why| refused("mode", why))?);
+        }
+        if let Some(text) = &args.owner {
+            self.owner = Some(user(text).map_err(|why| refused("owner", why))?);
+        }
+        if let Some(text) = &args.group {
+            self.group = Some(group(text).map_err(|why| refused("group", why))?);
+        }
+        self.service.threads = args.threads.unwrap_or(self.service.threads);
+        self.service.busy_poll = args.busy_poll_us.map_or(self.service.busy_poll, Duration::from_micros);
+        let path = match args.socket.clone().or(self.path) {
+            Some(path) => path,
+            None => default_path()?,
+        };
+        let socket =
+            SocketConfig { path, mode: self.mode.unwrap_or(MODE), owner: self.owner, group: self.group };
+        let host = HostConfig {
+            policy: self.admission.policy(self.quotas),
+            quotas: self.quotas,
+            huge_pages: self.huge_pages.unwrap_or(true),
+        };
+        let drain = args.drain.or(self.drain).unwrap_or(DRAIN);
+        Ok(HelperConfig { socket, host, service: self.service, drain })
+    }
+}
+
+/// Where the socket is if nobody says: where systemd has made a folder for the service, else root's place, else the user's.
+fn default_path() -> Result<PathBuf, Failure> {
+    let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    if let Some(folder) = folder("RUNTIME_DIRECTORY") {
+        return Ok(folder.join("nlxd.sock"));
+    }
+    if Uid::effective().is_root() {
+        return Ok(SOCKET_PATH.into());
+    }
+    let none = || {
+        Failure::at(
+            "configuration",
+            Errno::ENOENT,
+            "there is no place for the socket: XDG_RUNTIME_DIR is not set",
+        )
+        .hint("name one with --socket")
+    };
+    folder("XDG_RUNTIME_DIR").map(|folder| folder.join("nlx/nlxd.sock")).ok_or_else(none)
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    let octal = text.bytes().all(|digit| (b'0'..=b'7').contains(&digit)) && !text.is_empty();
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| octal && *mode <= 0o777);
+    mode.ok_or_else(|| format!("'{text}' is not a mode of a file in octal, as \"0660\""))
+}
+
+pub(super) fn user(text: &str) -> Result<u32, String> {
+    if let Ok(uid) = text.parse() {
+        return Ok(uid);
+    }
+    match User::from_name(text) {
+        Ok(Some(found)) => Ok(Uid::as_raw(found.uid)),
+        _ => Err(format!("there is no user '{text}'")),
+    }
+}
+
+pub(super) fn group(text: &str) -> Result<u32, String> {
+    if let Ok(gid) = text.parse() {
+        return Ok(gid);
+    }
+    match Group::from_name(text) {
+        Ok(Some(found)) => Ok(Gid::as_raw(found.gid)),
+        _ => Err(format!("there is no group '{text}'")),
+    }
+}
+
+fn names(setting: &Setting<'_>, one: fn(&str) -> Result<u32, String>) -> Result<Vec<u32>, NodeError> {
+    let words = setting.words()?;
+    words.into_iter().map(|word| one(word).map_err(|why| setting.refuse(why))).collect()
+}
+
+/// The most events of one transfer machine that can be said: as many as a queue has slots for is more than enough.
+const EVENTS_MAX: u64 = 1 << 20;
+
+/// A quota by its name.
+type Quota = (&'static str, fn(&mut ClientQuotas, u64), u64);
+
+/// What can stand in a table of quotas, with the most that it can be.
+const QUOTAS: [Quota; 9] = [
+    ("tms", |quotas, value| quotas.tms = value as u32, 1 << 16),
+    ("buffers", |quotas, value| quotas.buffers = value as u32, 1 << 20),
+    ("segments", |quotas, value| quotas.segments = value as u32, 1 << 24),
+    ("arenas", |quotas, value| quotas.arenas = value as u32, 1 << 16),
+    ("bytes", |quotas, value| quotas.bytes = value, 1 << 46),
+    ("operations", |quotas, value| quotas.operations = value as u32, 1 << 20),
+    ("events", |quotas, value| quotas.events = value as u32, EVENTS_MAX),
+    ("ring_slots", |quotas, value| quotas.ring_slots = value as u32, nlx_driver_proto::RING_SLOTS_MAX as u64),
+    ("requests_per_second", |quotas, value| quotas.requests_per_second = value as u32, u32::MAX as u64),
+];
+
+pub(super) fn read_quotas(quotas: &mut ClientQuotas, table: &Section) -> Result<(), NodeError> {
+    for setting in table.settings() {
+        let Some((_, set, max)) = QUOTAS.iter().find(|(name, ..)| *name == setting.key()) else {
+            return Err(setting.unknown(&QUOTAS.map(|(name, ..)| name)));
+        };
+        set(quotas, setting.number(1, *max)?);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<HelperConfig, String> {
+        let node = NodeConfig::from_toml(text).unwrap();
+        let mut reading = Reading::default();
+        let section = node.helper().unwrap();
+        reading.read(section).map_err(|error| error.to_string())?;
+        let args = clap::Parser::parse_from(["nlxd", "--socket", "/run/x.sock"]);
+        Ok(reading.with(&args).unwrap())
+    }
+
+    #[test]
+    fn all_that_can_be_said_is_read() {
+        let config =
+            of("[helper]\nmode = \"0600\"\nowner = 7\ngroup = \"root\"\nthreads = 3\nbusy_poll_us = 20\n\
+             huge_pages = false\nquarantine = 2\nreply_timeout = 3\ndrain = 4\nclients_max = 5\n\
+             clients_per_user_max = 6\n[helper.quotas]\ntms = 1\nbytes = 0x1000\nrequests_per_second = 9\n")
+            .unwrap();
+        let socket = SocketConfig { path: "/run/x.sock".into(), mode: 0o600, owner: Some(7), group: Some(0) };
+        assert_eq!(config.socket, socket);
+        let ServiceConfig {
+            threads,
+            clients_max,
+            clients_per_user_max,
+            busy_poll,
+            reply_timeout,
+            quarantine,
+        } = config.service;
+        assert_eq!((threads, clients_max, clients_per_user_max), (3, 5, 6));
+        let times = [busy_poll, reply_timeout, quarantine, config.drain].map(|time| time.as_micros());
+        assert_eq!(times, [20, 3_000_000, 2_000_000, 4_000_000]);
+        let ClientQuotas { tms, bytes, requests_per_second, .. } = config.host.quotas;
+        assert_eq!((tms, bytes, requests_per_second, config.host.huge_pages), (1, 0x1000, 9, false));
+    }
+
+    #[test]
+    fn what_cannot_be_is_told_with_line_key_value_and_limit() {
+        for (text, words) in [
+            ("[helper]\nmode = \"0999\"\n", ["line 2", "'mode'", "0999", "octal"]),
+            ("[helper]\n\nthreads = 65\n", ["line 3", "'threads'", "65", "0 to 64"]),
+            ("[helper]\nsockets = \"x\"\n", ["line 2", "'sockets'", "no such setting", "clients_max"]),
+            (
+                "[helper]\nusers = [\"root\", \"no-such-user\"]\n",
+                ["line 2", "'users'", "no-such-user", "no user"],
+            ),
+            ("[helper.quotas]\ntms = 0\n", ["line 2", "'tms'", "'0'", "1 to 65536"]),
+            ("[helper.quotas]\nteams = 1\n", ["line 2", "'teams'", "no such setting", "requests_per_second"]),
+            ("[[helper.policy]]\nportals = \"0-70\"\n", ["line 2", "'portals'", "70", "1 to 63"]),
+            ("[[helper.policy]]\nuser = 1\ngroup = 2\n", ["line 3", "'group'", "user", "group"]),
+            ("[helper]\nhuge_pages = 1\n", ["line 2", "'huge_pages'", "true", "'1'"]),
+        ] {
+            let told = of(text).unwrap_err();
+            assert!(words.iter().all(|word| told.contains(word)), "{text}: {told}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The socket's name: made, taken over from a helper that was killed, and never from one that runs.
+//!
+//! Beside the socket stands a lock, `.NAME.lock`, which a running `nlxd` holds: the system lets go of it when the process
+//! ends, however it ends. Whoever holds it may replace the name. The new socket listens, with its owner and mode, before it gets
+//! the name, by renaming: clients find the old name or a helper, and never a socket that they must not reach.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use lnet_api::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockname, socket};
+use nlx_kcore::driver::service::bind;
+
+use super::activation;
+use crate::failure::{Context, Failure};
+
+/// Where the socket is to be, and whose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SocketConfig {
+    pub(crate) path: PathBuf,
+    pub(crate) mode: u32,
+    pub(crate) owner: Option<u32>,
+    pub(crate) group: Option<u32>,
+}
+
+/// A listening socket, and its name as long as it is this process's.
+pub(super) struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+    own: Option<Own>,
+}
+
+/// A name that this process has made.
+struct Own {
+    /// Of the socket, to know it again.
+    inode: u64,
+    lock_path: PathBuf,
+    lock: Flock<File>,
+}
+
+impl Listener {
+    /// Systemd's, or one of our own.
+    pub(super) fn open(config: &SocketConfig) -> Result<Listener, Failure> {
+        if let Some(socket) = activation::socket()? {
+            return Ok(Listener { path: name_of(&socket), socket, own: None });
+        }
+        let path = &config.path;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        make(folder)?;
+        let (lock_path, new) = (beside(path, "lock")?, beside(path, "new")?);
+        let lock = lock(&lock_path, path)?;
+        refuse_others(path)?;
+        // Of one that was killed before it had got its name.
+        let _ = fs::remove_file(&new);
+        let socket = bind(&new).map_err(|errno| refuse(path, "cannot listen", errno))?;
+        let named = set_rights(&new, config).and_then(|()| {
+            fs::rename(&new, path).map_err(|error| refuse(path, "cannot name the socket", errno_of(&error)))
+        });
+        named.inspect_err(|_| drop(fs::remove_file(&new)))?;
+        let inode = fs::symlink_metadata(path).context("cannot look at the socket")?.ino();
+        Ok(Listener { socket, path: path.clone(), own: Some(Own { inode, lock_path, lock }) })
+    }
+
+    /// Where clients find it.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Another descriptor for it.
+    pub(super) fn share(&self) -> std::io::Result<OwnedFd> {
+        self.socket.try_clone()
+    }
+
+    /// Nobody finds it any more. The lock stays until the process ends.
+    pub(super) fn unlink(&self) {
+        let Some(own) = &self.own else { return };
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == own.inode) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.unlink();
+        if let Some(own) = &self.own {
+            // While it is held: who opens it now finds after locking that it has no name any more, and makes another.
+            let _ = fs::remove_file(&own.lock_path);
+            let _ = &own.lock;
+        }
+    }
+}
+
+/// Makes the last part of the path, if it is not there: for all to enter, as /run/nlx is, but below a user's own folder.
+fn make(folder: &Path) -> Result<(), Failure> {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").is_some_and(|runtime| folder.starts_with(runtime));
+    let mode = if own { 0o700 } else { 0o755 };
+    match DirBuilder::new().mode(mode).create(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            let failure = refuse(folder, "cannot make the folder of the socket", errno_of(&error));
+            Err(failure.hint("name another place with --socket, or make the folder first"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `.NAME.SUFFIX` in the same folder.
+fn beside(path: &Path, suffix: &str) -> Result<PathBuf, Failure> {
+    let name = path.file_name().ok_or_else(|| refuse(path, "not the path of a socket", Errno::EINVAL))?;
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(".");
+    hidden.push(suffix);
+    Ok(path.with_file_name(hidden))
+}
+
+/// Takes the lock, and writes this process's number into it.
+fn lock(lock_path: &Path, path: &Path) -> Result<Flock<File>, Failure> {
+    // Each turn means that another nlxd ended, and took the file away, in between.
+    for _ in 0..16 {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(lock_path);
+        let file = file.map_err(|error| refuse(lock_path, "cannot open the lock", errno_of(&error)))?;
+        let mut held = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(held) => held,
+            Err((mut file, Errno::EAGAIN)) => return Err(held_by(&mut file, path)),
+            Err((_, errno)) => return Err(refuse(lock_path, "cannot be locked", errno)),
+        };
+        let own = held.metadata().context("cannot look at the lock")?.ino();
+        if fs::symlink_metadata(lock_path).is_ok_and(|found| found.ino() == own) {
+            let written =
+                held.set_len(0).and_then(|()| held.write_all(std::process::id().to_string().as_bytes()));
+            written.map_err(|error| refuse(lock_path, "cannot be written", errno_of(&error)))?;
+            return Ok(held);
+        }
+    }
+    Err(refuse(lock_path, "the lock comes and goes", Errno::EBUSY))
+}
+
+fn held_by(file: &mut File, path: &Path) -> Failure {
+    let mut text = String::new();
+    let read = file.rewind().and_then(|()| file.take(20).read_to_string(&mut text));
+    let who = read.ok().and_then(|_| text.trim().parse::<u32>().ok());
+    let who = who.map_or_else(String::new, |pid| format!(" (pid {pid})"));
+    let message = format!("{}: another nlxd{who} serves this socket", path.display());
+    Failure::at("listen", Errno::EADDRINUSE, message)
+        .hint("stop that one, or name another socket, and other NIDs, for this one")
+}
+
+/// What is there may be a killed helper's socket; nothing else is replaced.
+fn refuse_others(path: &Path) -> Result<(), Failure> {
+    use std::os::unix::fs::FileTypeExt;
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !found.file_type().is_socket() {
+        return Err(refuse(path, "is there already, and is no socket", Errno::EEXIST));
+    }
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let probe =
+        socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).context("cannot make a socket")?;
+    let address = UnixAddr::new(path).map_err(|errno| refuse(path, "cannot be a socket's name", errno))?;
+    match connect(std::os::fd::AsRawFd::as_raw_fd(&probe), &address) {
+        // Nobody listens.
+        Err(Errno::ECONNREFUSED | Errno::ENOENT) => Ok(()),
+        _ => Err(refuse(path, "another program listens there", Errno::EADDRINUSE)),
+    }
+}
+
+fn set_rights(path: &Path, config: &SocketConfig) -> Result<(), Failure> {
+    if config.owner.is_some() || config.group.is_some() {
+        std::os::unix::fs::chown(path, config.owner, config.group).map_err(|error| {
+            refuse(&config.path, "cannot be given to that owner and group", errno_of(&error))
+                .hint("only root gives a socket to another user, or to a group that it is not in")
+        })?;
+    }
+    let mode = fs::Permissions::from_mode(config.mode);
+    fs::set_permissions(path, mode)
+        .map_err(|error| refuse(&config.path, "cannot have that mode", errno_of(&error)))
+}
+
+fn name_of(socket: &OwnedFd) -> PathBuf {
+    let address = getsockname::<UnixAddr>(std::os::fd::AsRawFd::as_raw_fd(socket)).ok();
+    address.and_then(|address| address.path().map(Path::to_path_buf)).unwrap_or_default()
+}
+
+fn refuse(path: &Path, what: &str, errno: Errno) -> Failure {
+    let why = errno.desc().to_lowercase();
+    Failure::at("listen", errno, format!("{}: {what}: {why} ({errno:?})", path.display()))
+}
+
+fn errno_of(error: &std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}

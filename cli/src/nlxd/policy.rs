@@ -1,0 +1,224 @@
+//! Who may connect, and what each may use.
+
+use lnet_nid::NidList;
+use lnet_node::{NodeError, Section, Setting};
+use nlx_kcore::driver::{ClientQuotas, Nids, Policy, Portals, Rights};
+
+use super::config::{group, read_quotas, user};
+
+/// What the file says of it.
+#[derive(Default)]
+pub(super) struct Admission {
+    /// Who may connect; everybody, if neither is there.
+    pub(super) users: Option<Vec<u32>>,
+    pub(super) groups: Option<Vec<u32>>,
+    rules: Vec<Rule>,
+}
+
+/// A table `[[helper.policy]]`.
+struct Rule {
+    whose: Whose,
+    connects: bool,
+    own_portals: Option<Portals>,
+    own_nids: Option<Nids>,
+    portals: Option<Portals>,
+    nids: Option<Nids>,
+    quotas: Vec<Section>,
+}
+
+/// Whose it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    User(u32),
+    Group(u32),
+    /// Of everybody who is not named.
+    Others,
+}
+
+const KEYS: [&str; 8] = ["user", "group", "connect", "own_portals", "own_nids", "portals", "nids", "quotas"];
+
+impl Admission {
+    pub(super) fn read_policies(&mut self, setting: &Setting<'_>) -> Result<(), NodeError> {
+        for table in setting.tables()? {
+            let rule = Rule::read(&table)?;
+            if self.rules.iter().any(|other| other.whose == rule.whose) {
+                return Err(setting.refuse(format!("there are two policies for {}", rule.whose.words())));
+            }
+            self.rules.push(rule);
+        }
+        Ok(())
+    }
+
+    /// Named users and groups may connect; whoever has a policy is named by it. All others may unless there is a list.
+    pub(super) fn policy(&self, quotas: ClientQuotas) -> Policy {
+        let others = self.rules.iter().find(|rule| rule.whose == Whose::Others);
+        let ordinary = match others {
+            Some(rule) => rule.rights(Rights::ordinary(), quotas),
+            None => Some(Rights::ordinary()),
+        };
+        let closed = self.users.is_some() || self.groups.is_some();
+        let mut policy = Policy::default().others(ordinary.clone().filter(|_| !closed));
+        for &uid in self.users.iter().flatten().filter(|uid| **uid != 0) {
+            policy = policy.user(uid, ordinary.clone());
+        }
+        for &gid in self.groups.iter().flatten() {
+            policy = policy.group(gid, ordinary.clone());
+        }
+        for rule in &self.rules {
+            policy = match rule.whose {
+                Whose::User(0) => policy.user(0, rule.rights(Rights::all(), quotas)),
+                Whose::User(uid) => policy.user(uid, rule.rights(Rights::ordinary(), quotas)),
+                Whose::Group(gid) => policy.group(gid, rule.rights(Rights::ordinary(), quotas)),
+                Whose::Others => policy,
+            };
+        }
+        policy
+    }
+}
+
+impl Rule {
+    fn read(table: &Section) -> Result<Rule, NodeError> {
+        let mut rule = Rule {
+            whose: Whose::Others,
+            connects: true,
+            own_portals: None,
+            own_nids: None,
+            portals: None,
+            nids: None,
+            quotas: Vec::new(),
+        };
+        for setting in table.settings() {
+            match setting.key() {
+                "user" | "group" if rule.whose != Whose::Others => {
+                    return Err(setting.refuse("a policy is for one user or one group, not for both"));
+                }
+                "user" => rule.whose = Whose::User(user(setting.text()?).map_err(|why| setting.refuse(why))?),
+                "group" => {
+                    rule.whose = Whose::Group(group(setting.text()?).map_err(|why| setting.refuse(why))?)
+                }
+                "connect" => rule.connects = setting.switch()?,
+                "own_portals" => rule.own_portals = Some(portals(&setting)?),
+                "own_nids" => rule.own_nids = Some(nids(&setting)?),
+                "portals" => rule.portals = Some(portals(&setting)?),
+                "nids" => rule.nids = Some(nids(&setting)?),
+                "quotas" => {
+                    rule.quotas = setting.tables()?;
+                    // So that what is wrong is told now.
+                    let mut trial = ClientQuotas::default();
+                    rule.quotas.iter().try_for_each(|table| read_quotas(&mut trial, table))?;
+                }
+                _ => return Err(setting.unknown(&KEYS)),
+            }
+        }
+        Ok(rule)
+    }
+
+    /// What it gives, on top of what there is without it.
+    fn rights(&self, base: Rights, quotas: ClientQuotas) -> Option<Rights> {
+        let mut own = quotas;
+        // They were read once already.
+        let _ = self.quotas.iter().try_for_each(|table| read_quotas(&mut own, table));
+        let rights = Rights {
+            own_portals: self.own_portals.unwrap_or(base.own_portals),
+            own_nids: self.own_nids.clone().unwrap_or(base.own_nids),
+            portals: self.portals.unwrap_or(base.portals),
+            nids: self.nids.clone().unwrap_or(base.nids),
+            quotas: (!self.quotas.is_empty()).then_some(own),
+        };
+        self.connects.then_some(rights)
+    }
+}
+
+impl Whose {
+    fn words(self) -> String {
+        match self {
+            Whose::User(uid) => format!("user {uid}"),
+            Whose::Group(gid) => format!("group {gid}"),
+            Whose::Others => "all who are not named".to_string(),
+        }
+    }
+}
+
+/// `35-63`, `[40, "50-52"]`, `all`, or an empty list.
+fn portals(setting: &Setting<'_>) -> Result<Portals, NodeError> {
+    let mut all = Portals::NONE;
+    for word in setting.words()? {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|portal| (1..=63).contains(portal));
+        all = match (word, number(first), number(last)) {
+            ("all", ..) => Portals::ALL,
+            (_, Some(first), Some(last)) if first <= last => all.and(Portals::range(first, last)),
+            _ => {
+                return Err(
+                    setting.refuse(format!("'{word}' is no portal from 1 to 63, nor a range \"35-63\""))
+                );
+            }
+        };
+    }
+    Ok(all)
+}
+
+/// `*`, or lists of NIDs as Lustre writes them.
+fn nids(setting: &Setting<'_>) -> Result<Nids, NodeError> {
+    let words = setting.words()?;
+    if words == ["*"] {
+        return Ok(Nids::All);
+    }
+    let text = words.join(" ");
+    let list = text.parse::<NidList>().map_err(|error| setting.refuse(error.to_string()))?;
+    Ok(Nids::Listed(list))
+}
+
+#[cfg(test)]
+mod tests {
+    use lnet_node::NodeConfig;
+    use nlx_kcore::driver::Credentials;
+
+    use super::*;
+
+    fn policy(text: &str) -> Policy {
+        let node = NodeConfig::from_toml(text).unwrap();
+        let mut admission = Admission::default();
+        for setting in node.helper().unwrap().settings() {
+            match setting.key() {
+                "users" => {
+                    admission.users =
+                        Some(setting.words().unwrap().iter().map(|uid| user(uid).unwrap()).collect())
+                }
+                _ => admission.read_policies(&setting).unwrap(),
+            }
+        }
+        admission.policy(ClientQuotas::default())
+    }
+
+    fn of(policy: &Policy, uid: u32, gid: u32) -> Option<&Rights> {
+        policy.rights_of(&Credentials { pid: 1, uid, gid })
+    }
+
+    #[test]
+    fn a_list_of_users_shuts_out_all_who_are_not_named() {
+        let policy = policy("[helper]\nusers = [1000]\n[[helper.policy]]\ngroup = 50\nportals = \"40\"\n");
+        assert_eq!(of(&policy, 1000, 1), Some(&Rights::ordinary()));
+        assert_eq!(of(&policy, 0, 0), Some(&Rights::all()));
+        assert_eq!(of(&policy, 1001, 1), None);
+        let group = of(&policy, 1001, 50).unwrap();
+        assert!(group.portals.contains(40) && !group.portals.contains(41) && group.own_portals.contains(41));
+    }
+
+    #[test]
+    fn a_policy_is_for_a_user_a_group_or_all_others() {
+        let policy = policy(
+            "[[helper.policy]]\nuser = 7\nconnect = false\n[[helper.policy]]\nown_portals = [1, \"60-61\"]\n\
+             nids = [\"10.0.0.*@tcp\"]\nquotas = { tms = 2 }\n[[helper.policy]]\nuser = 0\nportals = []\n",
+        );
+        assert_eq!(of(&policy, 7, 7), None);
+        let other = of(&policy, 8, 8).unwrap();
+        let own: Vec<_> = (0..64).filter(|&portal| other.own_portals.contains(portal)).collect();
+        assert_eq!(own, [1, 60, 61]);
+        assert!(other.nids.contains("10.0.0.9@tcp".parse().unwrap()));
+        assert!(!other.nids.contains("10.0.1.9@tcp".parse().unwrap()));
+        assert_eq!(other.quotas, Some(ClientQuotas { tms: 2, ..ClientQuotas::default() }));
+        let root = of(&policy, 0, 0).unwrap();
+        assert!(root.portals == Portals::NONE && root.own_portals == Portals::ALL && root.quotas.is_none());
+    }
+}

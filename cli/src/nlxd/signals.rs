@@ -1,0 +1,42 @@
+//! What signals ask for.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use crate::failure::{Context, Failure};
+
+/// SIGINT, SIGTERM and SIGHUP, as a descriptor tells of them.
+pub(super) struct Signals(SignalFd);
+
+/// What one of them asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    End,
+    Reload,
+}
+
+impl Signals {
+    /// From now on they end nothing by themselves. To be called before any other thread starts.
+    pub(super) fn take() -> Result<Signals, Failure> {
+        let set = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+        set.thread_block().context("cannot block signals")?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        Ok(Signals(SignalFd::with_flags(&set, flags).context("cannot make a descriptor for signals")?))
+    }
+
+    /// Waits for the next; `None` if none came in this time.
+    pub(super) fn wait(&self, time: Option<Duration>) -> Option<Asked> {
+        let timeout = time.and_then(|time| PollTimeout::try_from(time).ok()).unwrap_or(PollTimeout::NONE);
+        let mut set = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        // EINTR means the same as a time that is over: the caller looks again.
+        if poll(&mut set, timeout).unwrap_or(0) == 0 {
+            return None;
+        }
+        let signal = self.0.read_signal().ok()??;
+        Some(if signal.ssi_signo == Signal::SIGHUP as u32 { Asked::Reload } else { Asked::End })
+    }
+}

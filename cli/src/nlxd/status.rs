@@ -1,0 +1,109 @@
+//! What `nlx status` shows of a helper: a member `helper` of the node's status.
+
+use std::cmp::Reverse;
+use std::path::Path;
+use std::sync::Arc;
+
+use lnet_node::{Node, Object, quoted};
+use nlx_kcore::driver::service::{DoorStatus, Service};
+use nlx_kcore::driver::{ClientStatus, Host, HostStatus, TmStatus, Totals};
+
+/// Clients that are listed, the busiest first; the others are counted. With their transfer machines they fit into the room of
+/// a socket.
+const CLIENTS: usize = 64;
+
+/// Transfer machines of one client that are listed.
+const TMS: usize = 8;
+
+/// From now on the node's status tells of its clients, too.
+pub(super) fn tell(node: &Node, host: &Arc<Host>, service: &Service, path: &Path) {
+    let (host, door) = (host.clone(), service.door_teller());
+    let path = path.display().to_string();
+    node.add_status("helper", move || json(&path, host.status(), &door()));
+}
+
+fn json(path: &str, mut status: HostStatus, door: &DoorStatus) -> String {
+    status.clients.sort_by_key(|client| (Reverse(client.operations), client.client));
+    let (count, tms) =
+        (status.clients.len(), status.clients.iter().map(|client| client.tms.len()).sum::<usize>());
+    let sum = |of: fn(&ClientStatus) -> u64| status.clients.iter().map(of).sum::<u64>();
+    let left = &status.leftovers;
+    let leftovers = Object::new()
+        .value("tms", left.tms)
+        .value("eqs", left.eqs)
+        .value("arenas", left.arenas)
+        .value("bytes", left.bytes)
+        .end();
+    let faults = Object::new()
+        .value("unexpected", status.faults.unexpected)
+        .value("stale", status.faults.stale)
+        .value("overruns", status.faults.overruns)
+        .end();
+    Object::new()
+        .text("socket", path)
+        .value("clients", count)
+        .value("tms", tms)
+        .value("buffers", sum(|client| client.buffers))
+        .value("bytes", sum(|client| client.bytes))
+        .value("operations", sum(|client| client.operations))
+        .list("list", status.clients.iter().take(CLIENTS).map(client))
+        .value("left_out", count.saturating_sub(CLIENTS))
+        .value("leftovers", leftovers)
+        .value("totals", totals(&status.totals))
+        .value("door", self::door(door))
+        .value("faults", faults)
+        .end()
+}
+
+fn client(client: &ClientStatus) -> String {
+    Object::new()
+        .value("client", client.client)
+        .value("pid", client.pid)
+        .value("uid", client.uid)
+        .text("name", &client.name)
+        .value("tm_count", client.tms.len())
+        .list("tms", client.tms.iter().take(TMS).map(tm))
+        .value("buffers", client.buffers)
+        .value("arenas", client.arenas)
+        .value("bytes", client.bytes)
+        .value("operations", client.operations)
+        .value("totals", totals(&client.totals))
+        .end()
+}
+
+fn tm(tm: &TmStatus) -> String {
+    let address = quoted(&tm.address.to_string());
+    Object::new()
+        .value("address", address)
+        .value("operations", tm.operations)
+        .value("dropped", tm.dropped)
+        .end()
+}
+
+fn totals(totals: &Totals) -> String {
+    Object::new()
+        .value("clients", totals.clients)
+        .value("violations", totals.violations)
+        .value("requests", totals.requests)
+        .value("submissions", totals.submissions)
+        .value("operations", totals.operations)
+        .value("events", totals.events)
+        .value("refused_by_policy", totals.refused_by_policy)
+        .value("refused_by_quota", totals.refused_by_quota)
+        .value("refused", totals.refused)
+        .end()
+}
+
+fn door(door: &DoorStatus) -> String {
+    Object::new()
+        .value("connected", door.clients)
+        .value("threads", door.threads)
+        .value("refused_users", door.refused_users)
+        .value("refused_clients", door.refused_clients)
+        .value("without_descriptors", door.without_descriptors)
+        .value("cut_off", door.cut_off)
+        .value("silent", door.silent)
+        .value("unread", door.unread)
+        .value("throttled", door.throttled)
+        .end()
+}
