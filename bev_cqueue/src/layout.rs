@@ -320,6 +320,8 @@ mod assertions {
     const_assert_eq!(offset_of!(Header, identity), 0);
     const_assert_eq!(offset_of!(Header, consumer), 128);
     const_assert_eq!(offset_of!(Header, wake), 256);
+    const_assert_eq!(offset_of!(Header, lookout), 384);
+    const_assert_eq!(offset_of!(Header, producer), 512);
 
     const_assert_eq!(size_of::<Identity>(), 128);
     const_assert_eq!(offset_of!(Identity, magic), 0);
@@ -334,6 +336,9 @@ mod assertions {
 
     const_assert_eq!(size_of::<WakeLine>(), 128);
     const_assert_eq!(offset_of!(WakeLine, sleeping), 0);
+
+    const_assert_eq!(size_of::<ProducerLine>(), 128);
+    const_assert_eq!(offset_of!(ProducerLine, word), 0);
 
     const_assert_eq!(size_of::<Link>(), 4);
     const_assert_eq!(align_of::<Link>(), 4);

@@ -30,7 +30,7 @@ use crate::{ARENA_BYTES_MAX, EVENTS_MAX, ProtoError, SEGMENTS_MAX, Segment};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// The first request, and no other before it. Errors: EPROTO for a second one and for whatever comes
-    /// before it, EACCES for a user who may not connect, ENOMEM, EMFILE.
+    /// before it, EPERM or EUSERS for who is not let in, ENOMEM, EMFILE.
     Hello(Hello),
     /// Make memory for buffers: zeroed, sealed against any change of its size. Errors: ENOMEM, also for more arenas or
     /// bytes than this client may have.
