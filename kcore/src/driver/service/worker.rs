@@ -332,7 +332,8 @@ impl Worker {
 
     fn turn_to(&mut self, place: usize, flags: EpollFlags) {
         if flags.intersects(ENDED) {
-            return self.leave(place);
+            // It may have closed only its own direction: then it waits for ours, which says that LNet has let go of its memory.
+            return self.depart(place);
         }
         match self.clients.get(place).map(|client| &client.state) {
             Some(State::Served(served)) if matches!(served.talk, Talk::Answering(_)) => {
@@ -379,7 +380,7 @@ impl Worker {
             }
             Received::Nothing => false,
             Received::End => {
-                self.leave(place);
+                self.depart(place);
                 false
             }
         }
