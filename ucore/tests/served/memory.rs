@@ -1,0 +1,95 @@
+//! Memory that both processes have mapped.
+
+use lnet_region::Fragment;
+use nlx_core::{Core, Errno, IoVec, OperationKind, Region};
+use nlx_kcore::driver::ClientQuotas;
+
+use crate::bed::*;
+
+/// U3: memory comes in arenas, and goes back when nothing is left of it, but for a spare one.
+#[test]
+fn arenas_come_with_the_need_and_go_with_it() {
+    let helper = Helper::start();
+    let domain = helper.client();
+    let arenas = || helper.host.status().clients[0].arenas;
+    assert_eq!(arenas(), 0);
+    // Four to an arena of 1 MiB, and one that is longer than an arena.
+    let mut regions: Vec<_> = (0..12).map(|_| domain.allocate(256 << 10).unwrap()).collect();
+    regions.push(domain.allocate(3 << 20).unwrap());
+    assert_eq!(arenas(), 4);
+    assert!(regions.iter().all(|region| !region.is_shared()));
+    drop(regions);
+    let posted = buffer(&*domain, 1 << 10);
+    domain.deregister(posted.handle).unwrap();
+    // The one that the buffer still lies in, and a spare one.
+    assert_eq!(arenas(), 2);
+}
+
+#[test]
+fn what_the_quota_does_not_allow_is_refused() {
+    let helper = Helper::with(ClientQuotas { bytes: 1 << 20, ..ClientQuotas::default() });
+    let domain = helper.client();
+    // A whole arena is more than there is left; the region itself is not.
+    let _most = domain.allocate(900 << 10).unwrap();
+    assert_eq!(domain.allocate(200 << 10).unwrap_err().errno(), Errno::ENOMEM);
+    assert_eq!(domain.allocate(0).unwrap_err().errno(), Errno::EINVAL);
+    assert_eq!(domain.allocate(usize::MAX).unwrap_err().errno(), Errno::EINVAL);
+}
+
+#[test]
+fn a_buffer_of_many_segments_of_several_arenas() {
+    let helper = Helper::start();
+    let domain = helper.client();
+    let (sender, receiver) = (start(&*domain), start(&*domain));
+    let regions: Vec<_> = (0..5).map(|_| domain.allocate(600 << 10).unwrap()).collect();
+    let piece = |at: usize| Fragment::new(regions[at % 5].clone(), at * 100 + 7, 33).unwrap();
+    let memory = IoVec::new((0..200).map(piece).collect::<Vec<_>>()).unwrap();
+    let scattered = Buffer { handle: domain.register(&memory).unwrap(), memory };
+    let bytes: Vec<u8> = (0..6600u32).map(|at| (at % 251) as u8).collect();
+    scattered.fill(&bytes);
+    let posted = buffer(&*domain, 8192);
+    submit(&*receiver, &posted.receive(1));
+    submit(&*sender, &scattered.send(6600, receiver.address()));
+    let came = event(&*receiver);
+    assert_ok(&came);
+    assert!(posted.bytes(0, 6600) == bytes);
+    assert_ok(&event(&*sender));
+    domain.deregister(scattered.handle).unwrap();
+}
+
+#[test]
+fn foreign_memory_is_named_as_such_and_can_be_copied() {
+    let helper = Helper::start();
+    let (domain, other) = (helper.client(), helper.client());
+    let heap = IoVec::whole(Region::heap(4096).unwrap());
+    let theirs = IoVec::whole(other.allocate(4096).unwrap());
+    for foreign in [&heap, &theirs] {
+        assert_eq!(domain.register(foreign).unwrap_err().errno(), Errno::EFAULT);
+        let handle = domain.register_copying(foreign).unwrap();
+        domain.deregister(handle).unwrap();
+    }
+}
+
+/// While the helper may write to a buffer, nobody sees it as a slice; while it may read, nobody writes.
+#[test]
+fn an_operation_in_flight_holds_its_bytes() {
+    let helper = Helper::start();
+    let domain = helper.client();
+    let tm = start(&*domain);
+    for make in [buffer as fn(&dyn Core, usize) -> Buffer, copying] {
+        let held = make(&*domain, 1000);
+        submit(&*tm, &held.receive(3));
+        assert!(held.memory.read(0..1).is_err() && held.memory.write(999..1000).is_err());
+        tm.cancel(held.handle, held.handle.0).unwrap();
+        assert_eq!(event(&*tm).status(), Err(Errno::ECANCELED));
+        assert!(held.memory.write(0..1000).is_ok());
+        // And the other way round.
+        let reading = held.memory.read(0..10).unwrap();
+        assert_eq!(tm.submit(&held.receive(3)).unwrap_err().errno(), Errno::EBUSY);
+        drop(reading);
+    }
+    let held = buffer(&*domain, 1000);
+    submit(&*tm, &held.to(OperationKind::PassiveSend { length: 500 }));
+    assert!(held.memory.read(0..1000).is_ok() && held.memory.write(500..1000).is_ok());
+    assert!(held.memory.write(499..500).is_err());
+}

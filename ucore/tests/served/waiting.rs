@@ -1,0 +1,111 @@
+//! Waiting: deadlines, wake-ups, and loops of the program's own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nlx_core::{Core, CoreTm};
+
+use crate::bed::*;
+
+fn is_readable(tm: &dyn CoreTm, timeout: PollTimeout) -> bool {
+    let mut set = [PollFd::new(tm.descriptor().unwrap(), PollFlags::POLLIN)];
+    poll(&mut set, timeout).unwrap() == 1
+}
+
+fn hung() -> PollTimeout {
+    PollTimeout::try_from(HUNG).unwrap()
+}
+
+/// MT-230, MT-231, U5: a deadline that is over still looks; one to come is kept; asking changes nothing.
+#[test]
+fn a_wait_looks_whatever_its_deadline() {
+    let helper = Helper::start();
+    let domain = helper.client();
+    let tm = start(&*domain);
+    for over in [0, 1, domain.now_ns()] {
+        assert!(!tm.event_wait(Some(over)) && !tm.pending());
+    }
+    let soon = domain.now_ns() + 20_000_000;
+    assert!(!tm.event_wait(Some(soon)));
+    assert!(domain.now_ns() >= soon);
+    let posted = buffer(&*domain, 100);
+    submit(&*tm, &posted.receive(1));
+    let sent = buffer(&*domain, 100);
+    submit(&*tm, &sent.send(7, tm.address()));
+    until(|| tm.pending());
+    for deadline_ns in [Some(0), Some(soon), Some(u64::MAX), None] {
+        assert!(tm.event_wait(deadline_ns) && tm.pending());
+    }
+    assert_eq!(events_until(&*tm, 2).len(), 2);
+    assert!(!tm.pending() && tm.event_get().is_none() && !tm.event_wait(Some(0)));
+    tm.stop().unwrap();
+}
+
+#[test]
+fn a_waiter_can_be_woken_without_an_event() {
+    let helper = Helper::start();
+    let domain = helper.client();
+    let tm = start(&*domain);
+    // Before anybody waits: the next wait ends, and only that.
+    tm.wake();
+    assert!(!tm.event_wait(None));
+    assert!(!tm.event_wait(Some(deadline(Duration::from_millis(1)))));
+    for _ in 0..50 {
+        let awake = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(!tm.event_wait(None));
+                awake.store(true, Ordering::Release);
+            });
+            tm.wake();
+            until(|| awake.load(Ordering::Acquire));
+        });
+    }
+}
+
+/// Both ways of sleeping hear of each event, of wakes and of deadlines.
+#[test]
+fn an_event_loop_sleeps_on_one_descriptor() {
+    let helper = Helper::start();
+    let domain = helper.client();
+    let (sender, tm) = (start(&*domain), start(&*domain));
+    let posted = buffer(&*domain, 1 << 16);
+    submit(&*tm, &posted.receive(20));
+    let sent = buffer(&*domain, 100);
+    for _ in 0..20 {
+        assert!(tm.arm(None).unwrap());
+        submit(&*sender, &sent.send(7, tm.address()));
+        assert!(is_readable(&*tm, hung()));
+        tm.poll();
+        assert_ok(&event(&*tm));
+        assert_ok(&event(&*sender));
+        assert!(!is_readable(&*tm, PollTimeout::ZERO));
+    }
+    assert!(tm.arm(None).unwrap());
+    assert!(!is_readable(&*tm, PollTimeout::ZERO));
+    tm.wake();
+    assert!(is_readable(&*tm, hung()));
+    // Heard of by the look of the next announcement, which so ends.
+    assert!(!tm.arm(None).unwrap());
+    assert!(tm.arm(Some(deadline(Duration::from_millis(5)))).unwrap());
+    assert!(is_readable(&*tm, hung()));
+    tm.poll();
+    assert!(!is_readable(&*tm, PollTimeout::ZERO));
+    assert!(!tm.arm(Some(0)).unwrap(), "over already");
+    tm.stop().unwrap();
+}
+
+/// X13: messages for which there was no buffer end one wait, and are counted.
+#[test]
+fn lost_messages_end_a_wait() {
+    let helper = Helper::start();
+    let domain = helper.client();
+    let (sender, tm) = (start(&*domain), start(&*domain));
+    let sent = buffer(&*domain, 100);
+    submit(&*sender, &sent.send(7, tm.address()));
+    assert_ok(&event(&*sender));
+    assert!(!tm.event_wait(None));
+    assert_eq!(tm.dropped(), 1);
+    assert!(!tm.event_wait(Some(deadline(Duration::from_millis(1)))));
+}
