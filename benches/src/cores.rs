@@ -23,6 +23,11 @@ impl Cores {
         Ok(Cores { client, server: cores.next().unwrap_or(client) })
     }
 
+    /// The same for what runs where the client does.
+    pub(crate) fn swapped(self) -> Cores {
+        Cores { client: self.server, server: self.client }
+    }
+
     /// A moment's pause in a loop that waits for memory to change. With one core for both sides the other side must
     /// run for that to happen.
     pub(crate) fn relax(self) {

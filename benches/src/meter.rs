@@ -3,10 +3,27 @@
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
-use nix::unistd::{SysconfVar, sysconf};
+use nix::unistd::{Pid, SysconfVar, sysconf};
 
 use crate::error::{BenchError, Result};
 use crate::server::Server;
+
+/// Processes whose time is counted besides this one's.
+pub(crate) trait Processes {
+    fn pids(&self) -> Vec<Pid>;
+}
+
+impl Processes for Server {
+    fn pids(&self) -> Vec<Pid> {
+        vec![self.pid()]
+    }
+}
+
+impl Processes for Vec<Pid> {
+    fn pids(&self) -> Vec<Pid> {
+        self.clone()
+    }
+}
 
 /// How much was done in how long.
 #[derive(Debug, Clone, Copy)]
@@ -132,15 +149,15 @@ impl CpuTime {
 }
 
 /// Repeats a batch of steps that move `bytes_per_step` each until the time is over (after a tenth of it for warming up),
-/// and reckons GB/s and the processor time of this process and the server.
+/// and reckons GB/s and the processor time of all processes.
 pub(crate) fn bulk(
     time: Duration,
-    server: &Server,
+    others: &impl Processes,
     bytes_per_step: usize,
     batch: impl FnMut() -> Result<u64>,
 ) -> Result<Sample> {
     const GIB: f64 = (1u64 << 30) as f64;
-    let (timed, spent_s) = costed(time, server, batch)?;
+    let (timed, spent_s) = costed(time, others, batch)?;
     let bytes = timed.steps as f64 * bytes_per_step as f64;
     let cpu = Some(CpuTime::PerGib(spent_s / (bytes / GIB)));
     Ok(Sample { value: bytes / timed.seconds / 1e9, cpu })
@@ -150,10 +167,10 @@ pub(crate) fn bulk(
 /// goes there or back.
 pub(crate) fn pingpong(
     time: Duration,
-    server: &Server,
+    others: &impl Processes,
     batch: impl FnMut() -> Result<u64>,
 ) -> Result<Sample> {
-    let (timed, spent_s) = costed(time, server, batch)?;
+    let (timed, spent_s) = costed(time, others, batch)?;
     let messages = 2.0 * timed.steps as f64;
     let cpu = Some(CpuTime::PerMessage(spent_s * 1e6 / messages));
     Ok(Sample { value: timed.seconds * 1e6 / messages, cpu })
@@ -161,24 +178,36 @@ pub(crate) fn pingpong(
 
 /// Repeats a batch of messages, and reckons how many millions of them there are in a second, and the processor time of
 /// one with its answer.
-pub(crate) fn rate(time: Duration, server: &Server, batch: impl FnMut() -> Result<u64>) -> Result<Sample> {
-    let (timed, spent_s) = costed(time, server, batch)?;
+pub(crate) fn rate(
+    time: Duration,
+    others: &impl Processes,
+    batch: impl FnMut() -> Result<u64>,
+) -> Result<Sample> {
+    let (timed, spent_s) = costed(time, others, batch)?;
     let cpu = Some(CpuTime::PerMessage(spent_s * 1e6 / timed.steps as f64));
     Ok(Sample { value: timed.millions_per_second(), cpu })
 }
 
-/// [`Timed::warm`], and the processor seconds of this process and the server.
-fn costed(time: Duration, server: &Server, mut batch: impl FnMut() -> Result<u64>) -> Result<(Timed, f64)> {
+/// [`Timed::warm`], and the processor seconds of this process and the others.
+fn costed(
+    time: Duration,
+    others: &impl Processes,
+    mut batch: impl FnMut() -> Result<u64>,
+) -> Result<(Timed, f64)> {
+    let pids = others.pids();
     Timed::repeat(warm_up(time), &mut batch)?;
-    let before = processor_seconds(server)?;
+    let before = processor_seconds(&pids)?;
     let timed = Timed::repeat(time, batch)?;
-    Ok((timed, processor_seconds(server)? - before))
+    Ok((timed, processor_seconds(&pids)? - before))
 }
 
-fn processor_seconds(server: &Server) -> Result<f64> {
-    let theirs = clock_getcpuclockid(server.pid()).map_err(BenchError::system("find the server's clock"))?;
+fn processor_seconds(others: &[Pid]) -> Result<f64> {
+    let mut clocks = vec![ClockId::CLOCK_PROCESS_CPUTIME_ID];
+    for &other in others {
+        clocks.push(clock_getcpuclockid(other).map_err(BenchError::system("find a server's clock"))?);
+    }
     let mut seconds = 0.0;
-    for clock in [ClockId::CLOCK_PROCESS_CPUTIME_ID, theirs] {
+    for clock in clocks {
         let spent = clock_gettime(clock).map_err(BenchError::system("read a processor clock"))?;
         seconds += Duration::from(spent).as_secs_f64();
     }
@@ -187,7 +216,13 @@ fn processor_seconds(server: &Server) -> Result<f64> {
 
 /// What the system keeps in memory for this process: bytes.
 pub(crate) fn resident_bytes() -> Result<f64> {
-    let pages = std::fs::read_to_string("/proc/self/statm").map_err(BenchError::system("read statm"))?;
+    resident_bytes_of(Pid::this())
+}
+
+/// What the system keeps in memory for a process: bytes.
+pub(crate) fn resident_bytes_of(process: Pid) -> Result<f64> {
+    let pages = std::fs::read_to_string(format!("/proc/{process}/statm"));
+    let pages = pages.map_err(BenchError::system("read statm"))?;
     let resident = pages.split_whitespace().nth(1).and_then(|pages| pages.parse::<f64>().ok());
     let page = sysconf(SysconfVar::PAGE_SIZE).map_err(BenchError::system("ask for the size of a page"))?;
     Ok(resident.unwrap_or(0.0) * page.unwrap_or(0) as f64)

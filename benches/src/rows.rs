@@ -1,6 +1,7 @@
 //! The table of rows.
 
 mod engine;
+mod helper;
 mod kcore;
 mod xo;
 
@@ -62,7 +63,7 @@ pub(crate) struct SecondAnchor {
 
 /// All rows, in the order in which they are measured.
 pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
-    ROWS.iter().chain(engine::ROWS).chain(kcore::ROWS).chain(xo::ROWS)
+    ROWS.iter().chain(engine::ROWS).chain(kcore::ROWS).chain(xo::ROWS).chain(helper::ROWS)
 }
 
 /// What a connection without traffic may cost this process: no more than about what the system itself keeps for one (the

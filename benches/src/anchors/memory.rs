@@ -1,9 +1,16 @@
 use std::hint::black_box;
+use std::io::IoSliceMut;
 
-use crate::error::Result;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+
+use crate::cores::Cores;
+use crate::error::{BenchError, Result};
 use crate::keys;
 use crate::measure::Round;
 use crate::meter::{Sample, Timed};
+use crate::server::{self, Server};
+
+pub(crate) const OWNER: &str = "memory-owner";
 
 const LENGTH: usize = 1 << 20;
 const PAGE: usize = 4096;
@@ -17,6 +24,41 @@ pub(crate) fn copy(round: &Round) -> Result<Sample> {
         Ok(1)
     })?;
     Ok(Sample::of(timed.steps as f64 * LENGTH as f64 / timed.seconds / 1e9))
+}
+
+/// Copying 1 MiB out of the memory of another process into this one's, by the system, over and over: GB/s.
+pub(crate) fn from_another_process(round: &Round) -> Result<Sample> {
+    let server = Server::start::<&str>(OWNER, round.cores, &[])?;
+    let base = server.said().parse().map_err(|_| BenchError::Server {
+        name: OWNER.to_string(),
+        what: format!("said '{}', not an address", server.said()),
+    })?;
+    let source = [RemoteIoVec { base, len: LENGTH }];
+    let mut target = vec![0_u8; LENGTH + PAGE];
+    let target = page_aligned(&mut target);
+    let timed = Timed::warm(round.time, || {
+        let copied = process_vm_readv(server.pid(), &mut [IoSliceMut::new(target)], &source)
+            .map_err(BenchError::system("copy from another process"))?;
+        if copied == LENGTH {
+            return Ok(1);
+        }
+        Err(BenchError::Wrong {
+            what: "the number of bytes copied",
+            value: copied as u64,
+            expected: LENGTH as u64,
+        })
+    })?;
+    Ok(Sample::of(timed.steps as f64 * LENGTH as f64 / timed.seconds / 1e9))
+}
+
+/// The other process.
+pub(crate) fn serve(_: Cores, _: &[String]) -> Result<()> {
+    let mut memory = vec![0xa5_u8; LENGTH + PAGE];
+    let source = page_aligned(&mut memory);
+    server::ready(black_box(source).as_ptr().addr())?;
+    loop {
+        std::thread::park();
+    }
 }
 
 /// Copying 64 bytes, over and over: nanoseconds. Less than a message of 64 bytes cannot do.

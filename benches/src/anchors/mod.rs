@@ -9,6 +9,7 @@
 //! | `pingpong` | messages of 64 bytes and 4 KiB over TCP |
 //! | `bulk` | 1 MiB GETs and PUTs over TCP |
 //! | `rate` | small acknowledged requests over TCP |
+//! | `packets` | records in packets of a Unix socket |
 //! | `memory` | memcpy |
 //! | `lookup` | a hash table: finding, and growing |
 //! | `limit` | agreed figures, and one call of the heap |
@@ -18,6 +19,7 @@ pub(crate) mod flag;
 pub(crate) mod limit;
 pub(crate) mod lookup;
 pub(crate) mod memory;
+pub(crate) mod packets;
 pub(crate) mod pingpong;
 pub(crate) mod rate;
 pub(crate) mod ring;
@@ -29,5 +31,10 @@ use crate::server::Serve;
 pub(crate) use socket::CONGESTION;
 
 /// The anchors' servers.
-pub(crate) const SERVERS: &[(&str, Serve)] =
-    &[(pingpong::SERVER, pingpong::serve), (bulk::SERVER, bulk::serve), (rate::SERVER, rate::serve)];
+pub(crate) const SERVERS: &[(&str, Serve)] = &[
+    (pingpong::SERVER, pingpong::serve),
+    (bulk::SERVER, bulk::serve),
+    (rate::SERVER, rate::serve),
+    (packets::SERVER, packets::serve),
+    (memory::OWNER, memory::serve),
+];

@@ -8,11 +8,13 @@
 //! | `kcore` | the Core interface over the engine alone |
 //! | `lnet` | the LNet API over TCP |
 //! | `xo` | the storage client's interface |
+//! | `helper` | what the helper process adds |
 //! | `nodes` | the two nodes of a measurement |
 //! | `spin` | waiting for memory to change |
 
 pub(crate) mod bevq;
 pub(crate) mod engine;
+pub(crate) mod helper;
 pub(crate) mod kcore;
 pub(crate) mod lnet;
 mod nodes;
@@ -32,6 +34,10 @@ pub(crate) const SERVERS: &[(&str, Serve)] = &[
     (lnet::cost::CONNECTED, lnet::cost::serve_connected),
     (lnet::cost::PEERS, lnet::cost::serve_peers),
     (lnet::rate::ANSWERING, lnet::rate::serve_answers),
+    (helper::process::NAME, helper::process::serve),
+    (helper::clients::CROWD, helper::clients::serve_crowd),
+    (helper::submit::TAKER, helper::submit::take),
+    (helper::submit::ECHO, helper::submit::echo),
     (xo::pingpong::NAME, xo::pingpong::serve),
     (xo::rate::NAME, xo::rate::serve),
     (xo::bulk::GET_SERVER, xo::bulk::serve_get),

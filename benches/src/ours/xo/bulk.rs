@@ -5,13 +5,12 @@ use std::collections::VecDeque;
 
 use nlx::{Buffer, Descriptor};
 
-use super::party::Party;
+use super::pair::{self, Pair, Way};
 use crate::cores::Cores;
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::{self, Sample};
-use crate::ours::nodes::Nodes;
-use crate::server::{self, Server};
+use crate::server;
 
 pub(crate) const GET_SERVER: &str = "xo-get";
 pub(crate) const PUT_SERVER: &str = "xo-put";
@@ -29,32 +28,40 @@ pub(crate) const PUT_BUFFERS: usize = 2;
 
 /// Active receives, one at a time: GB/s.
 pub(crate) fn get(round: &Round) -> Result<Sample> {
-    let nodes = Nodes::choose()?;
-    let mut client = Client::new(nodes, BUFFERS)?;
-    let server = Server::start(GET_SERVER, round.cores, &nodes.args(&[]))?;
-    meter::bulk(round.time, &server, LENGTH, || {
+    get_by(round, Way::InProcess)
+}
+
+/// Active sends, one at a time, each acknowledged by the message that brings the next descriptor: GB/s.
+pub(crate) fn put(round: &Round) -> Result<Sample> {
+    put_by(round, Way::InProcess)
+}
+
+/// [`get`] by any way.
+pub(crate) fn get_by(round: &Round, way: Way) -> Result<Sample> {
+    let mut client = Client::new(Pair::start(round, way, GET_SERVER)?, BUFFERS)?;
+    let pids = client.pair.pids();
+    meter::bulk(round.time, &pids, LENGTH, || {
         let (buffer, descriptor) = client.take()?;
-        client.party.fetch(buffer, &descriptor)?;
+        client.pair.party.fetch(buffer, &descriptor)?;
         client.end_of_bulk()?;
         Ok(1)
     })
 }
 
-/// Active sends, one at a time, each acknowledged by the message that brings the next descriptor: GB/s.
-pub(crate) fn put(round: &Round) -> Result<Sample> {
-    let nodes = Nodes::choose()?;
-    let mut client = Client::new(nodes, PUT_BUFFERS)?;
-    let server = Server::start(PUT_SERVER, round.cores, &nodes.args(&[]))?;
-    meter::bulk(round.time, &server, LENGTH, || {
+/// [`put`] by any way.
+pub(crate) fn put_by(round: &Round, way: Way) -> Result<Sample> {
+    let mut client = Client::new(Pair::start(round, way, PUT_SERVER)?, PUT_BUFFERS)?;
+    let pids = client.pair.pids();
+    meter::bulk(round.time, &pids, LENGTH, || {
         let (buffer, descriptor) = client.take()?;
-        client.party.deliver(buffer, &descriptor)?;
+        client.pair.party.deliver(buffer, &descriptor)?;
         client.end_of_bulk()?;
         Ok(1)
     })
 }
 
 pub(crate) fn serve_get(_: Cores, args: &[String]) -> Result<()> {
-    let mut party = Party::server(Nodes::parse(args)?.0)?;
+    let mut party = pair::served(args)?;
     server::ready("")?;
     let mut ended = Vec::with_capacity(BUFFERS);
     for _ in 0..BUFFERS {
@@ -75,7 +82,7 @@ pub(crate) fn serve_get(_: Cores, args: &[String]) -> Result<()> {
 }
 
 pub(crate) fn serve_put(_: Cores, args: &[String]) -> Result<()> {
-    let mut party = Party::server(Nodes::parse(args)?.0)?;
+    let mut party = pair::served(args)?;
     server::ready("")?;
     let first = party.ask_for(party.buffer(LENGTH)?)?;
     let mut staged = party.ask_for(party.buffer(LENGTH)?)?;
@@ -90,16 +97,15 @@ pub(crate) fn serve_put(_: Cores, args: &[String]) -> Result<()> {
 
 /// The side that starts the transfers.
 struct Client {
-    party: Party,
+    pair: Pair,
     buffers: VecDeque<Buffer>,
     descriptors: VecDeque<Descriptor>,
 }
 
 impl Client {
-    fn new(nodes: Nodes, buffers: usize) -> Result<Client> {
-        let party = Party::client(nodes)?;
-        let buffers = (0..buffers).map(|_| party.buffer(LENGTH)).collect::<Result<_>>()?;
-        Ok(Client { party, buffers, descriptors: VecDeque::with_capacity(2 * BUFFERS) })
+    fn new(pair: Pair, buffers: usize) -> Result<Client> {
+        let buffers = (0..buffers).map(|_| pair.party.buffer(LENGTH)).collect::<Result<_>>()?;
+        Ok(Client { pair, buffers, descriptors: VecDeque::with_capacity(2 * BUFFERS) })
     }
 
     /// The next buffer, and what to use it with; waits for a descriptor if there is none.
@@ -120,7 +126,7 @@ impl Client {
     /// Waits for one event; says whether it ended a transfer.
     fn step(&mut self) -> Result<bool> {
         let descriptors = &mut self.descriptors;
-        let ended = self.party.next(|message| {
+        let ended = self.pair.party.next(|message| {
             let whole = message
                 .chunks_exact(Descriptor::COMPATIBLE_LEN)
                 .filter_map(|bytes| Descriptor::from_bytes(bytes).ok());

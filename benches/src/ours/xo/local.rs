@@ -1,5 +1,6 @@
 use nlx::Buffer;
 
+use super::pair::in_process;
 use super::party::Party;
 use crate::error::Result;
 use crate::measure::Round;
@@ -10,7 +11,7 @@ const LENGTH: usize = 1 << 20;
 
 /// A buffer staged by a transfer machine and read by the same one, through the loopback network: GB/s.
 pub(crate) fn get(round: &Round) -> Result<Sample> {
-    let mut party = Party::alone(Nodes::choose()?)?;
+    let mut party = alone()?;
     let mut pair = vec![party.buffer(LENGTH)?, party.buffer(LENGTH)?];
     let timed = Timed::warm(round.time, || {
         transfer(&mut party, &mut pair)?;
@@ -28,4 +29,11 @@ fn transfer(party: &mut Party, pair: &mut Vec<Buffer>) -> Result<()> {
         pair.extend(party.next(|_| ())?);
     }
     Ok(())
+}
+
+/// A transfer machine that talks to itself.
+fn alone() -> Result<Party> {
+    let nodes = Nodes::choose()?;
+    let own = format!("{}@tcp:12345:31:1", nodes.client);
+    Party::start(in_process(nodes, nodes.client)?, &own, &own)
 }

@@ -2,6 +2,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
+//! | `pair` | both sides, in-process or through helpers |
 //! | `party` | a domain with one transfer machine, and the peer it talks to |
 //! | `pingpong` | 64-byte messages to and fro |
 //! | `rate` | small messages with answers, 64 in flight |
@@ -12,6 +13,7 @@
 pub(crate) mod bulk;
 pub(crate) mod cost;
 pub(crate) mod local;
+pub(crate) mod pair;
 mod party;
 pub(crate) mod pingpong;
 pub(crate) mod rate;

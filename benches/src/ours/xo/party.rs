@@ -1,11 +1,9 @@
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use nlx::{Batch, Buffer, Descriptor, Domain, EndPoint, Event, Queue, Receive, TmOptions, TransferMachine};
 
 use crate::error::{BenchError, Result};
 use crate::ours::lnet::rate::WINDOW;
-use crate::ours::nodes::Nodes;
 use crate::server::PATIENCE;
 
 /// The longest message.
@@ -36,25 +34,12 @@ pub(super) struct Party {
 }
 
 impl Party {
-    pub(super) fn client(nodes: Nodes) -> Result<Party> {
-        Party::start(nodes, nodes.client, nodes.server)
-    }
-
-    pub(super) fn server(nodes: Nodes) -> Result<Party> {
-        Party::start(nodes, nodes.server, nodes.client)
-    }
-
-    /// The client, talking to itself.
-    pub(super) fn alone(nodes: Nodes) -> Result<Party> {
-        Party::start(nodes, nodes.client, nodes.client)
-    }
-
-    fn start(nodes: Nodes, own: Ipv4Addr, peer: Ipv4Addr) -> Result<Party> {
-        let domain = Domain::in_process(&nodes.config(own)?).map_err(BenchError::nlx("open a domain"))?;
+    /// A transfer machine at the one address, which talks to the other.
+    pub(super) fn start(domain: Domain, own: &str, peer: &str) -> Result<Party> {
         let tm = domain
-            .transfer_machine(&address(own), TmOptions::default())
+            .transfer_machine(own, TmOptions::default())
             .map_err(BenchError::nlx("start a transfer machine"))?;
-        let peer = tm.end_point(&address(peer)).map_err(BenchError::nlx("name the peer"))?;
+        let peer = tm.end_point(peer).map_err(BenchError::nlx("name the peer"))?;
         let party = Party {
             domain,
             tm,
@@ -186,7 +171,3 @@ impl Party {
 
 /// As storage clients have it: an operation that the other side starts has a deadline of its own making.
 const TIMEOUT: Option<Duration> = Some(PATIENCE);
-
-fn address(of: Ipv4Addr) -> String {
-    format!("{of}@tcp:12345:31:1")
-}

@@ -1,10 +1,11 @@
+use super::pair::{self, Pair, Way};
 use super::party::Party;
 use crate::cores::Cores;
 use crate::error::Result;
 use crate::measure::Round;
 use crate::meter::{self, Sample};
-use crate::ours::nodes::Nodes;
-use crate::server::{self, Server};
+use crate::ours::helper::process::Helper;
+use crate::server;
 
 pub(crate) const NAME: &str = "xo-pingpong";
 
@@ -12,18 +13,28 @@ const MESSAGE: usize = 64;
 
 /// Microseconds one way, sleeping.
 pub(crate) fn sleeping(round: &Round) -> Result<Sample> {
-    let nodes = Nodes::choose()?;
-    let mut party = Party::client(nodes)?;
-    let server = Server::start(NAME, round.cores, &nodes.args(&[]))?;
-    meter::pingpong(round.time, &server, || {
-        party.say_anything(1, MESSAGE)?;
-        hear(&mut party)?;
+    by(round, Way::InProcess)
+}
+
+/// The same by any way.
+pub(crate) fn by(round: &Round, way: Way) -> Result<Sample> {
+    beside(round, way, |_| Ok(()))
+}
+
+/// The same through helpers, beside something else that the client's helper has to do.
+pub(crate) fn beside<T>(round: &Round, way: Way, other: impl FnOnce(&Helper) -> Result<T>) -> Result<Sample> {
+    let mut pair = Pair::start(round, way, NAME)?;
+    let _other = pair.helper().map(other).transpose()?;
+    let pids = pair.pids();
+    meter::pingpong(round.time, &pids, || {
+        pair.party.say_anything(1, MESSAGE)?;
+        hear(&mut pair.party)?;
         Ok(1)
     })
 }
 
 pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
-    let mut party = Party::server(Nodes::parse(args)?.0)?;
+    let mut party = pair::served(args)?;
     server::ready("")?;
     loop {
         hear(&mut party)?;

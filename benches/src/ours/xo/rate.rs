@@ -1,11 +1,13 @@
-use super::party::Party;
+use nix::unistd::Pid;
+
+use super::pair::{self, Pair, Way};
 use crate::cores::Cores;
 use crate::error::Result;
 use crate::measure::Round;
 use crate::meter::{self, Sample};
+use crate::ours::helper::process::Helper;
 use crate::ours::lnet::rate::WINDOW;
-use crate::ours::nodes::Nodes;
-use crate::server::{self, Server};
+use crate::server;
 
 pub(crate) const NAME: &str = "xo-rate";
 
@@ -13,22 +15,46 @@ const MESSAGE: usize = 64;
 
 /// Messages of 64 bytes, 64 in flight, each answered by a message: millions per second.
 pub(crate) fn answered_messages(round: &Round) -> Result<Sample> {
-    let nodes = Nodes::choose()?;
-    let mut party = Party::client(nodes)?;
-    let server = Server::start(NAME, round.cores, &nodes.args(&[]))?;
-    let mut unanswered = 0;
-    meter::rate(round.time, &server, || {
-        party.say_anything(WINDOW - unanswered, MESSAGE)?;
-        unanswered = WINDOW;
+    by(round, Way::InProcess)
+}
+
+/// The same by any way.
+pub(crate) fn by(round: &Round, way: Way) -> Result<Sample> {
+    let mut load = Loaded::start(round, way)?;
+    let pids = load.pair.pids();
+    meter::rate(round.time, &pids, || load.step())
+}
+
+/// A client that keeps the window full.
+pub(crate) struct Loaded {
+    pair: Pair,
+    unanswered: u64,
+}
+
+impl Loaded {
+    pub(crate) fn start(round: &Round, way: Way) -> Result<Loaded> {
+        Ok(Loaded { pair: Pair::start(round, way, NAME)?, unanswered: 0 })
+    }
+
+    /// Fills the window, and waits for some answers; gives how many came.
+    pub(crate) fn step(&mut self) -> Result<u64> {
+        let party = &mut self.pair.party;
+        party.say_anything(WINDOW - self.unanswered, MESSAGE)?;
+        self.unanswered = WINDOW;
         let mut answers = 0;
         party.next_some(|_| answers += 1)?;
-        unanswered -= answers;
+        self.unanswered -= answers;
         Ok(answers)
-    })
+    }
+
+    /// The client's helper, if it has one.
+    pub(crate) fn helper(&self) -> Option<Pid> {
+        self.pair.helper().map(Helper::pid)
+    }
 }
 
 pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
-    let mut party = Party::server(Nodes::parse(args)?.0)?;
+    let mut party = pair::served(args)?;
     server::ready("")?;
     let mut unanswered = 0;
     loop {

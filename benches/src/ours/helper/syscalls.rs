@@ -1,0 +1,77 @@
+//! The system calls of processes under load, as `perf` counts them.
+
+use std::io::ErrorKind;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::unistd::Pid;
+
+use crate::error::{BenchError, Result};
+use crate::measure::Round;
+use crate::meter::Sample;
+use crate::ours::xo::pair::Way;
+use crate::ours::xo::rate::Loaded;
+
+const PERF: &str = "perf";
+
+/// The shortest time worth counting: what `perf` takes to begin is little beside it.
+const LEAST: Duration = Duration::from_millis(500);
+
+/// System calls of the client for each of its operations, 64 messages in flight, each answered: both ends are clients of
+/// helpers.
+pub(crate) fn client(round: &Round) -> Result<Sample> {
+    count(round, Way::Helpers, |_| vec![Pid::this()])
+}
+
+/// The same of the client's helper.
+pub(crate) fn helper(round: &Round) -> Result<Sample> {
+    count(round, Way::Helpers, |load| load.helper().into_iter().collect())
+}
+
+/// The same of a program that has the whole stack inside.
+pub(crate) fn in_process(round: &Round) -> Result<Sample> {
+    count(round, Way::InProcess, |_| vec![Pid::this()])
+}
+
+fn count(round: &Round, way: Way, of: impl FnOnce(&Loaded) -> Vec<Pid>) -> Result<Sample> {
+    let time = round.time.max(LEAST);
+    let mut load = Loaded::start(round, way)?;
+    let warm = Instant::now();
+    while warm.elapsed() < time / 4 {
+        load.step()?;
+    }
+    let pids: Vec<String> = of(&load).iter().map(Pid::to_string).collect();
+    let mut perf = Command::new(PERF)
+        .args(["stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p", &pids.join(",")])
+        .args(["sleep", &time.as_secs_f64().to_string()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| match error.kind() {
+            ErrorKind::NotFound => not_counted("is not installed"),
+            _ => BenchError::system("start perf")(error),
+        })?;
+    let begin = Instant::now();
+    let mut answers = 0;
+    while perf.try_wait().map_err(BenchError::system("wait for perf"))?.is_none() {
+        for _ in 0..LOOK {
+            answers += load.step()?;
+        }
+    }
+    let elapsed = begin.elapsed();
+    let said = perf.wait_with_output().map_err(BenchError::system("read what perf says"))?;
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    let calls = said.lines().find_map(|line| line.split(',').next()?.parse::<f64>().ok());
+    let calls = calls.ok_or_else(|| not_counted(&format!("does not count: {}", said.trim())))?;
+    // Rates, because what perf counts begins and ends a little inside of what is counted here. Each answer is an operation
+    // of sending, and a part of one of receiving that counts for nothing.
+    let per_second = answers as f64 / elapsed.as_secs_f64();
+    Ok(Sample::of(calls / time.as_secs_f64() / per_second))
+}
+
+/// Rounds of messages between two looks at perf, which are system calls.
+const LOOK: usize = 64;
+
+fn not_counted(what: &str) -> BenchError {
+    BenchError::Peer { program: PERF, what: what.to_string() }
+}

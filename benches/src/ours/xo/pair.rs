@@ -1,0 +1,90 @@
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use nix::unistd::Pid;
+use nlx::Domain;
+
+use super::party::Party;
+use crate::error::{BenchError, Result};
+use crate::measure::Round;
+use crate::ours::helper::process::{self, Helper};
+use crate::ours::nodes::Nodes;
+use crate::server::Server;
+
+/// How the two sides of a measurement come to the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Each has the whole stack inside.
+    InProcess,
+    /// Each has a helper process of its own, which runs on the same core.
+    Helpers,
+    /// Both are clients of one helper.
+    OneHelper,
+}
+
+/// The client's side, and the other process of the measurement, which plays the part of this name.
+pub(super) struct Pair {
+    // Killed before the connections go; the helpers last.
+    server: Server,
+    pub(super) party: Party,
+    helpers: Vec<Helper>,
+}
+
+impl Pair {
+    pub(super) fn start(round: &Round, way: Way, name: &str) -> Result<Pair> {
+        let nodes = Nodes::choose()?;
+        let helpers = match way {
+            Way::InProcess => Vec::new(),
+            Way::Helpers => vec![
+                Helper::start(round.cores.swapped(), nodes, nodes.client)?,
+                Helper::start(round.cores, nodes, nodes.server)?,
+            ],
+            Way::OneHelper => vec![Helper::start(round.cores, nodes, nodes.client)?],
+        };
+        let client = format!("{}@tcp:12345:{PORTAL}:1", nodes.client);
+        let server = match way {
+            Way::OneHelper => format!("{}@tcp:12345:{PORTAL}:2", nodes.client),
+            _ => format!("{}@tcp:12345:{PORTAL}:1", nodes.server),
+        };
+        let domain = match helpers.first() {
+            Some(helper) => helper.domain()?,
+            None => in_process(nodes, nodes.client)?,
+        };
+        let party = Party::start(domain, &client, &server)?;
+        let path = helpers.last().map_or(String::new(), |helper| helper.path().display().to_string());
+        let server = Server::start(name, round.cores, &nodes.args(&[&server, &client, &path]))?;
+        Ok(Pair { server, party, helpers })
+    }
+
+    /// The client's helper, if it has one.
+    pub(super) fn helper(&self) -> Option<&Helper> {
+        self.helpers.first()
+    }
+
+    /// All processes but this one.
+    pub(super) fn pids(&self) -> Vec<Pid> {
+        self.helpers.iter().map(Helper::pid).chain([self.server.pid()]).collect()
+    }
+}
+
+/// The other process's side, as [`Pair::start`] has told it.
+pub(super) fn served(args: &[String]) -> Result<Party> {
+    let (nodes, rest) = Nodes::parse(args)?;
+    let [own, peer, path] = rest else {
+        let what = format!("was told '{}', not two addresses and a path", rest.join(" "));
+        return Err(BenchError::Server { name: "of a transfer machine".to_string(), what });
+    };
+    let domain = match path.as_str() {
+        "" => in_process(nodes, nodes.server)?,
+        path => process::through(Path::new(path))?,
+    };
+    Party::start(domain, own, peer)
+}
+
+/// A domain with the whole stack inside.
+pub(super) fn in_process(nodes: Nodes, own: Ipv4Addr) -> Result<Domain> {
+    Domain::in_process(&nodes.config(own)?).map_err(BenchError::nlx("open a domain"))
+}
+
+/// One that helpers give to clients who are not root, too.
+const PORTAL: u32 = 40;
