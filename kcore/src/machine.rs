@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
 use lnet_api::{Errno, Lookout, corked, wait_until};
-use nlx_bev_cqueue::{Consumer, Heap};
+use nlx_bev_cqueue::{Consumer, Corruption, Heap, PopError};
 use nlx_core::{Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, Operation, Submitted};
 
 use crate::bell::wait_without_sleeper;
@@ -25,6 +25,8 @@ pub(crate) struct Machine {
     descriptors: DescriptorForm,
     /// [`CoreTm::wake`] was called, and no wait has ended by it yet.
     woken: AtomicBool,
+    /// The ring of events leads out of its memory: nothing can be taken from it any more.
+    spoilt: AtomicBool,
     /// Once somebody has asked for a descriptor.
     lookout: OnceLock<Lookout>,
 }
@@ -42,6 +44,7 @@ impl Machine {
             ring: Mutex::new(Ring::new(consumer)),
             descriptors,
             woken: AtomicBool::new(false),
+            spoilt: AtomicBool::new(false),
             lookout: OnceLock::new(),
         }
     }
@@ -58,6 +61,14 @@ impl Machine {
     #[cfg(not(loom))]
     pub(crate) fn domain(&self) -> &Domain {
         &self.domain
+    }
+
+    /// Where its ring's slots lie.
+    #[cfg(test)]
+    #[cfg(not(loom))]
+    pub(crate) fn slots_address(&self) -> usize {
+        use nlx_bev_cqueue::Memory;
+        self.ring.lock().consumer.memory().slots().as_ptr().addr()
     }
 
     /// The slots of its ring of events.
@@ -99,6 +110,19 @@ impl Machine {
             Some(events) => Ok(Room { machine: self, events }),
             None => Err(CoreError::TooMany { objects: "events of operations in flight", limit }),
         }
+    }
+
+    /// This process has overwritten the ring. Whoever waits hears that it is over; else it would look for ever for an event
+    /// that seems to be there.
+    #[cold]
+    fn give_up(&self, corruption: Corruption) {
+        if !self.spoilt.swap(true, Ordering::Relaxed) {
+            tracing::error!(address = %self.shared().address, %corruption, "the events of a transfer machine are lost");
+        }
+    }
+
+    fn is_spoilt(&self) -> bool {
+        self.spoilt.load(Ordering::Relaxed)
     }
 
     /// Whether [`CoreTm::wake`] was called; says so once.
@@ -201,7 +225,14 @@ impl CoreTm for Machine {
 
     fn event_get(&self) -> Option<BufferEvent> {
         let mut ring = self.ring.lock();
-        let event = ring.consumer.pop().ok()?;
+        let event = match ring.consumer.pop() {
+            Ok(event) => event,
+            Err(PopError::Empty) => return None,
+            Err(PopError::Corrupt(corruption)) => {
+                self.give_up(corruption);
+                return None;
+            }
+        };
         self.release(&mut ring, event.released);
         debug_assert!(self.invariant(&ring.consumer));
         Some(event)
@@ -209,7 +240,8 @@ impl CoreTm for Machine {
 
     fn event_wait(&self, deadline_ns: Option<u64>) -> bool {
         let (drive, notices) = (&self.shared().drive, self.notices());
-        let ready = || self.pending() || self.take_wake_up() || notices.take_news();
+        let news = || self.take_wake_up() || notices.take_news() || self.is_spoilt();
+        let ready = || self.pending() || news();
         match notices.bell.sleeper() {
             Ok(sleeper) => wait_until(&**drive, sleeper, deadline_ns, ready),
             Err(_) => wait_without_sleeper(&**drive, deadline_ns, ready),
@@ -218,11 +250,11 @@ impl CoreTm for Machine {
     }
 
     fn has_ended(&self) -> bool {
-        self.shared().drive.has_ended()
+        self.is_spoilt() || self.shared().drive.has_ended()
     }
 
     fn pending(&self) -> bool {
-        !self.ring.lock().consumer.is_empty()
+        !self.ring.lock().consumer.is_empty() && !self.is_spoilt()
     }
 
     fn poll(&self) {
@@ -238,7 +270,8 @@ impl CoreTm for Machine {
     }
 
     fn arm(&self, deadline_ns: Option<u64>) -> Result<bool, CoreError> {
-        let ready = || self.pending() || self.take_wake_up() || self.notices().take_news();
+        let news = || self.take_wake_up() || self.notices().take_news() || self.is_spoilt();
+        let ready = || self.pending() || news();
         self.lookout()?.arm(&*self.shared().drive, deadline_ns, ready).map_err(no_lookout)
     }
 

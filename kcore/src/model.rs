@@ -26,6 +26,7 @@ use crate::{Faults, Kcore};
 use lnet::ScriptedLnet;
 
 mod cancelling;
+mod counting;
 mod ending;
 mod lnet;
 mod losing;

@@ -74,6 +74,7 @@ impl<T: Taker> Works<T> {
         }
     }
 
+    #[cfg(not(loom))]
     pub(crate) fn address(&self) -> Address {
         self.shared.address
     }

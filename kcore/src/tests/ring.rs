@@ -1,5 +1,7 @@
 //! The room for events, seen from inside (S-407).
 
+use std::os::unix::fs::FileExt;
+
 use lnet_fake::Happening;
 
 use super::*;
@@ -48,4 +50,20 @@ fn the_ring_of_events_shrinks_around_what_is_posted() {
     });
     assert_eq!(std::iter::from_fn(|| rig.tm.event_get()).count(), 300);
     assert_eq!((rig.tm.needed(), rig.core.faults().overruns), (0, 0));
+}
+
+/// MT-219: who has overwritten the ring of its own process hears that it is over, and waits for nothing.
+#[test]
+fn a_ring_that_is_overwritten_ends_every_wait() {
+    /// Where a slot's stamp lies: the number of its event, and below it the slot that comes next.
+    const STAMP_OFFSET: usize = 120;
+    let rig = Rig::new();
+    rig.start(OperationKind::PassiveReceive);
+    let memory = std::fs::File::options().write(true).open("/proc/self/mem").unwrap();
+    let stamp = (1u64 << 32 | u64::from(u32::MAX)).to_ne_bytes();
+    memory.write_all_at(&stamp, (rig.tm.slots_address() + STAMP_OFFSET) as u64).unwrap();
+    assert!(rig.tm.event_get().is_some_and(|event| event.cookie == 0), "what stood there");
+    assert!(rig.tm.pending(), "there is something to be told");
+    assert_eq!(rig.tm.event_get(), None);
+    assert!(!rig.tm.pending() && !rig.tm.event_wait(None) && rig.tm.has_ended());
 }

@@ -1,0 +1,129 @@
+//! Who takes the events may be another process, whose operations are counted here (MT-237).
+
+use loom::sync::atomic::{AtomicU64, Ordering};
+use nlx_bev_cqueue::{Consumer, Heap, heap};
+
+use super::lnet::Payload;
+use super::*;
+use crate::network::Network;
+use crate::submit::Plan;
+use crate::taker::{Losses, Taker};
+use crate::works::{Beginning, Works};
+
+/// A client's end that counts operations in flight, as the helper's does.
+#[derive(Default)]
+struct Counted {
+    in_flight: AtomicU64,
+}
+
+impl Taker for Counted {
+    type Memory = Heap;
+
+    fn ring(&self) {}
+
+    fn entered(&self, _: u32) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn left(&self, _: u32) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn overrun(&self) {
+        panic!("no room for an event");
+    }
+}
+
+impl Losses for Counted {
+    fn lost(&self) {}
+}
+
+/// A transfer machine whose events another takes.
+struct Served {
+    lnet: Arc<ScriptedLnet>,
+    works: Works<Counted>,
+    events: Consumer<BufferEvent, Heap>,
+    buffer: Arc<crate::buffers::Buffer>,
+}
+
+impl Served {
+    fn new() -> Served {
+        let lnet = Arc::new(ScriptedLnet::default());
+        let network = Network::new(lnet.clone(), Arc::new(Still(Tokens::new(0))));
+        let (producer, mut events) = heap(3).expect("memory");
+        events.provision(2).expect("room");
+        let wanted: StartAddress = "0@lo:12345:31:7".parse().expect("an address");
+        let taker = Arc::<Counted>::default();
+        let works = Works::start(&network, &wanted, false, None, (producer, taker)).expect("it starts");
+        let memory = IoVec::whole(Region::heap(BYTES).expect("memory"));
+        let buffer = Arc::new(crate::buffers::Buffer::new(BufferHandle(1 << 32), memory));
+        Served { lnet, works, events, buffer }
+    }
+
+    fn begin(&self) -> Result<(), CoreError> {
+        let operation =
+            Operation { buffer: self.buffer.handle(), cookie: COOKIE, kind: OperationKind::PassiveReceive };
+        let (memory, limits) = (self.buffer.memory()?, self.works.network.limits);
+        let plan = Plan::new(&operation.kind, &memory, &self.works.shared.address, &limits)?;
+        let begun = self.works.begin(Beginning {
+            operation: &operation,
+            buffer: &self.buffer,
+            plan,
+            counter: Some(MatchCounter::FIRST),
+            descriptor: None,
+            started_ns: 0,
+        })?;
+        assert_eq!(begun, None);
+        Ok(())
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.works.shared.taker.in_flight.load(Ordering::Relaxed)
+    }
+}
+
+/// Who has taken an operation's last event finds that it counts no more, and its buffer free: a client that keeps to its
+/// quota is never refused for what is over.
+fn counted_while_it_ends() {
+    check(|| {
+        let mut served = Served::new();
+        served.begin().expect("it starts");
+        let lnet = served.lnet.clone();
+        let arriving = thread::spawn(move || lnet.arrive(0, &Payload::default()));
+        if served.events.pop().is_ok() {
+            assert_eq!(served.in_flight(), 0, "it counts no more");
+            served.begin().expect("the buffer is free");
+            assert_eq!(served.in_flight(), 1);
+        }
+        assert!(arriving.join().unwrap());
+        drop(served.works);
+        served.lnet.assert_empty();
+    });
+}
+
+#[test]
+fn a_last_event_and_the_count_of_operations() {
+    counted_while_it_ends();
+}
+
+#[test]
+fn an_event_that_comes_before_its_operation_has_left_still_counts() {
+    needs(crate::sync::LEAVE, counted_while_it_ends, "it counts no more");
+}
+
+/// The client goes while a message for it arrives: nothing is left of its transfer machine, and nothing counted.
+#[test]
+fn a_last_event_and_the_end_of_a_client() {
+    check(|| {
+        let served = Served::new();
+        served.begin().expect("it starts");
+        let (lnet, taker) = (served.lnet.clone(), served.works.shared.taker.clone());
+        let arriving = thread::spawn(move || lnet.arrive(0, &Payload::default()));
+        let left = Arc::downgrade(&served.works.shared);
+        drop(served.works);
+        arriving.join().unwrap();
+        assert_eq!(taker.in_flight.load(Ordering::Relaxed), 0);
+        assert!(left.upgrade().is_none(), "LNet has let go of it");
+        served.lnet.assert_empty();
+    });
+}
