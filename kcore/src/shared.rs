@@ -285,7 +285,8 @@ impl<T: Taker> Shared<T> {
         }
     }
 
-    #[inline]
+    // An event is made where it goes into the queue: out of line, both would copy it.
+    #[inline(always)]
     fn push(&self, producer: &mut Producer<BufferEvent, T::Memory>, event: BufferEvent) {
         match producer.push(event) {
             Ok(()) => self.taker.given(),
@@ -359,6 +360,7 @@ impl<T: Taker> EventHandler for Shared<T> {
     }
 }
 
+#[inline(always)]
 fn buffer_event(op: &Op, event: &Event, outcome: Outcome, now_ns: u64) -> BufferEvent {
     let mut made = BufferEvent {
         buffer: op.handle.0,
