@@ -3,6 +3,7 @@
 use nlx_bev_cqueue::Heap;
 
 use crate::bell::Bell;
+use crate::network::FaultCounters;
 use crate::sync::{AtomicBool, AtomicU64, LOSS, Ordering};
 use crate::taker::{Losses, Taker};
 
@@ -26,7 +27,8 @@ impl Taker for Notices {
     }
 
     #[cold]
-    fn overrun(&self) {
+    fn overrun(&self, faults: &FaultCounters) {
+        faults.overruns.fetch_add(1, Ordering::Relaxed);
         // Never while every operation reserves its events first.
         debug_assert!(false, "no room for an event");
     }

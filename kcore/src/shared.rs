@@ -290,10 +290,7 @@ impl<T: Taker> Shared<T> {
     fn push(&self, producer: &mut Producer<BufferEvent, T::Memory>, event: BufferEvent) {
         match producer.push(event) {
             Ok(()) => self.taker.given(),
-            Err(_) => {
-                self.faults.overruns.fetch_add(1, Ordering::Relaxed);
-                self.taker.overrun();
-            }
+            Err(_) => self.taker.overrun(&self.faults),
         }
     }
 

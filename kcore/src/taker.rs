@@ -2,6 +2,8 @@
 
 use nlx_bev_cqueue::Memory;
 
+use crate::network::FaultCounters;
+
 /// Who takes the events. LNet's event queue keeps it as long as it can be called.
 pub(crate) trait Taker: Losses {
     /// Where the queue of events lies.
@@ -23,8 +25,8 @@ pub(crate) trait Taker: Losses {
         let _ = events;
     }
 
-    /// There was no room for an event, which is lost.
-    fn overrun(&self);
+    /// There was no room for an event, which is lost: by whose fault, this one knows.
+    fn overrun(&self, faults: &FaultCounters);
 }
 
 /// Who is told of messages that were lost for want of a receive buffer.

@@ -10,6 +10,7 @@ use nlx_bev_cqueue::wake::Waker;
 use super::Violation;
 use super::tally::{Count, Tally};
 use super::watched::WatchedQueue;
+use crate::network::FaultCounters;
 use crate::taker::{Losses, Taker};
 
 /// The client's end of a transfer machine, as LNet's callback sees it. It outlives the client as long as LNet has something
@@ -91,8 +92,9 @@ impl Taker for Outlet {
         self.tally.operations.sub(1);
     }
 
+    /// The client's fault, and nobody else's.
     #[cold]
-    fn overrun(&self) {
+    fn overrun(&self, _: &FaultCounters) {
         self.broken.store(true, Relaxed);
         self.tally.broken.store(true, Relaxed);
     }

@@ -5,7 +5,7 @@ use nlx_bev_cqueue::{Consumer, Heap, heap};
 
 use super::lnet::Payload;
 use super::*;
-use crate::network::Network;
+use crate::network::{FaultCounters, Network};
 use crate::submit::Plan;
 use crate::taker::{Losses, Taker};
 use crate::works::{Beginning, Works};
@@ -29,7 +29,7 @@ impl Taker for Counted {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn overrun(&self) {
+    fn overrun(&self, _: &FaultCounters) {
         panic!("no room for an event");
     }
 }
