@@ -13,6 +13,9 @@ use crate::refused::refused;
 /// What an arena is rounded up to: the largest page that a machine may have for ordinary memory.
 const GRANULE: usize = 64 << 10;
 
+/// The same for huge pages. What the system itself rounded up would be bytes that the helper does not know of.
+const HUGE_GRANULE: usize = 2 << 20;
+
 /// The arenas of a domain.
 pub(crate) struct Arenas {
     entries: Vec<Entry>,
@@ -29,7 +32,8 @@ struct Entry {
 
 impl Arenas {
     pub(crate) fn new(pages: Pages, chunk: usize) -> Arenas {
-        Arenas { entries: Vec::new(), pages, chunk: chunk.min(MAX_REGION_BYTES) }
+        let chunk = chunk.min(MAX_REGION_BYTES).next_multiple_of(granule(pages));
+        Arenas { entries: Vec::new(), pages, chunk }
     }
 
     /// New memory of so many bytes.
@@ -48,7 +52,7 @@ impl Arenas {
             }
         }
         self.tidy(link);
-        let least = bytes.next_multiple_of(GRANULE);
+        let least = bytes.next_multiple_of(granule(self.pages));
         let arena = match self.create(link, least.max(self.chunk)) {
             // No room for so much more, but perhaps for this.
             Err(error) if error.errno() == Errno::ENOMEM && least < self.chunk => self.create(link, least)?,
@@ -134,6 +138,10 @@ impl Arenas {
             entry.number = number;
         }
     }
+}
+
+fn granule(pages: Pages) -> usize {
+    if pages == Pages::Huge { HUGE_GRANULE } else { GRANULE }
 }
 
 #[allow(unsafe_code, reason = "what the helper writes to is for the leases of this crate to say")]

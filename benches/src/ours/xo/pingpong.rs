@@ -23,8 +23,7 @@ pub(crate) fn by(round: &Round, way: Way) -> Result<Sample> {
 
 /// The same through helpers, beside something else that the client's helper has to do.
 pub(crate) fn beside<T>(round: &Round, way: Way, other: impl FnOnce(&Helper) -> Result<T>) -> Result<Sample> {
-    let mut pair = Pair::start(round, way, NAME)?;
-    let _other = pair.helper().map(other).transpose()?;
+    let (mut pair, _other) = Pair::beside(round, way, NAME, other)?;
     let pids = pair.pids();
     meter::pingpong(round.time, &pids, || {
         pair.party.say_anything(1, MESSAGE)?;
