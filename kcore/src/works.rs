@@ -6,7 +6,7 @@ use lnet_api::EqHandle;
 use lnet_region::Origin;
 use nlx_bev_cqueue::Producer;
 use nlx_core::{
-    Address, BufferEvent, CoreError, Descriptor, DescriptorForm, MatchCounter, Operation, Portal, Random,
+    BufferEvent, CoreError, Descriptor, DescriptorForm, MatchCounter, Operation, Portal, Random,
     StartAddress, usable_portal,
 };
 
@@ -75,7 +75,7 @@ impl<T: Taker> Works<T> {
     }
 
     #[cfg(not(loom))]
-    pub(crate) fn address(&self) -> Address {
+    pub(crate) fn address(&self) -> nlx_core::Address {
         self.shared.address
     }
 
