@@ -157,11 +157,10 @@ pub(crate) struct HelperArgs {
     pub program: PathBuf,
     #[arg(long)]
     pub socket: PathBuf,
-    /// None is the loopback alone.
     #[arg(long)]
-    pub net: Option<String>,
+    pub net: String,
     #[arg(long)]
-    pub accept_port: u16,
+    pub accept_port: Option<u16>,
     #[command(flatten)]
     pub partitions: PartitionArgs,
 }

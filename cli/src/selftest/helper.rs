@@ -28,8 +28,8 @@ impl Helper {
         Helper { socket: socket.to_path_buf(), own: None }
     }
 
-    /// One of our own, with this network; none is the loopback alone.
-    pub(super) fn start(net: Option<&str>, port: u16, partitions: &PartitionArgs) -> Result<Helper, Failure> {
+    /// One of our own, with this network.
+    pub(super) fn start(net: &str, port: Option<u16>, partitions: &PartitionArgs) -> Result<Helper, Failure> {
         let folder = nix::unistd::mkdtemp(&std::env::temp_dir().join("nlx-selftest-XXXXXX"))
             .context("cannot make a folder for a helper's socket")?;
         let socket = folder.join("nlxd.sock");
@@ -80,15 +80,15 @@ pub(super) fn domain(socket: &Path) -> Result<Domain, Failure> {
 /// Starts the program that lies beside this one, by a process of ours that is tied to us and becomes it.
 fn spawn(
     socket: &Path,
-    net: Option<&str>,
-    port: u16,
+    net: &str,
+    port: Option<u16>,
     partitions: &PartitionArgs,
 ) -> Result<(Child, ChildStdout), Failure> {
     let program = std::env::current_exe().context("cannot find this program's file")?;
     let mut command = Command::new(&program);
     command.arg("selftest-helper").arg("--program").arg(program.with_file_name("nlxd"));
-    command.arg("--socket").arg(socket).args(["--accept-port", &port.to_string()]);
-    command.args(net.into_iter().flat_map(|net| ["--net", net])).args(partitions.to_args());
+    command.arg("--socket").arg(socket).args(["--net", net]).args(partitions.to_args());
+    command.args(port.into_iter().flat_map(|port| ["--accept-port".to_owned(), port.to_string()]));
     // A terminal's Ctrl-C is for the console, which ends this process when it is done.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
     let mut child = command.spawn().context("cannot start a helper")?;
@@ -100,11 +100,10 @@ fn spawn(
 pub(crate) fn run_helper(args: &HelperArgs) -> Result<(), Failure> {
     process::tie_to_parent()?;
     let mut command = Command::new(&args.program);
-    command.arg("--socket").arg(&args.socket).args(["--accept-port", &args.accept_port.to_string()]);
-    match &args.net {
-        Some(net) => command.args(["--net", net]),
-        None => command.arg("--loopback"),
-    };
+    command.arg("--socket").arg(&args.socket).args(["--net", &args.net]);
+    if let Some(port) = args.accept_port {
+        command.args(["--accept-port", &port.to_string()]);
+    }
     let error = command.args(args.partitions.to_args()).exec();
     Err(Failure::new(format!("cannot run {}: {error}", args.program.display()))
         .hint("nlxd is installed beside nlx: 'cargo build -p nlx-cli' builds both"))

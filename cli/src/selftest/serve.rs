@@ -23,7 +23,7 @@ pub(super) fn run_server(args: &SelftestArgs, signals: &Signals) -> Result<(), F
     let (domain, _helper) = match args.helped()? {
         Helped::No => (in_process(config(&args.net, args)?)?, None),
         Helped::Own => {
-            let helper = Helper::start(Some(&args.net), port(args), &args.partitions)?;
+            let helper = Helper::start(&args.net, Some(port(args)), &args.partitions)?;
             (helper.domain()?, Some(helper))
         }
         Helped::Behind([socket]) => (helper::domain(socket)?, None),

@@ -39,7 +39,7 @@ impl World {
             let servers: Vec<String> = args.client.iter().map(|text| full_address(text)).collect();
             let (domain, helpers) = match helped {
                 Helped::No => (serve::in_process(serve::config(net, args)?)?, Vec::new()),
-                Helped::Own => behind(Helper::start(Some(net), serve::port(args), &args.partitions)?)?,
+                Helped::Own => behind(Helper::start(net, Some(serve::port(args)), &args.partitions)?)?,
                 Helped::Behind([socket]) => behind(Helper::running(socket))?,
                 Helped::Behind(_) => return Err(serve::one_socket()),
             };
@@ -54,7 +54,7 @@ impl World {
                 World::new(&Domain::in_process(&config)?, Vec::new(), 1, args.clients)
             }
             (Helped::Own, "lo") => {
-                World::through(vec![Helper::start(None, 0, &args.partitions)?], args.clients)
+                World::through(vec![Helper::start(net, None, &args.partitions)?], args.clients)
             }
             (Helped::No, "tcp") => {
                 let port = port(args)?;
@@ -66,7 +66,7 @@ impl World {
             }
             (Helped::Own, "tcp") => {
                 let port = port(args)?;
-                let start = |at| Helper::start(Some(&format!("tcp({at})")), port, &args.partitions);
+                let start = |at| Helper::start(&format!("tcp({at})"), Some(port), &args.partitions);
                 World::through(vec![start(process::CLIENT)?, start(process::SERVER)?], args.clients)
             }
             (_, other) => Err(Failure::new(format!("--net {other} needs --server or --client"))
