@@ -1,5 +1,6 @@
 //! `nlx status`: the nodes that run on this host, looked at from outside.
 
+mod helper;
 mod node;
 mod print;
 

@@ -3,6 +3,8 @@
 use lnet_node::STATUS_VERSION;
 use serde::Deserialize;
 
+use super::helper::Helper;
+
 /// What is shown of it; members that are not known here are passed over.
 #[derive(Debug, Deserialize)]
 pub(super) struct NodeStatus {
@@ -20,6 +22,8 @@ pub(super) struct NodeStatus {
     pub(super) connections: Connections,
     pub(super) tcp: serde_json::Map<String, serde_json::Value>,
     pub(super) memory: Memory,
+    /// Of `nlxd` alone.
+    pub(super) helper: Option<Helper>,
 }
 
 #[derive(Debug, Deserialize)]

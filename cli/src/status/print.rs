@@ -60,6 +60,9 @@ impl fmt::Display for NodeStatus {
         let [now, most, awaited] = [in_flight, in_flight_max, responses_awaited].map(|count| grouped(*count));
         writeln!(f, "in flight    {now} messages, {most} at the most; {awaited} answers awaited")?;
         writeln!(f, "{}", connections(&self.connections))?;
+        if let Some(helper) = &self.helper {
+            write!(f, "{helper}")?;
+        }
         let trouble = self.trouble();
         if !trouble.is_empty() {
             writeln!(f, "noticed      {}", trouble.join(", "))?;

@@ -1,0 +1,153 @@
+//! What a helper says of its clients, read and shown.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::tables::{numbers, printable};
+use crate::units::{grouped, in_bytes};
+
+/// The member `helper` of the status of an `nlxd`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Helper {
+    socket: String,
+    clients: u64,
+    list: Vec<Client>,
+    left_out: u64,
+    leftovers: Leftovers,
+    totals: Totals,
+    door: Door,
+}
+
+#[derive(Debug, Deserialize)]
+struct Client {
+    pid: i32,
+    uid: u32,
+    name: String,
+    tm_count: u64,
+    tms: Vec<Tm>,
+    buffers: u64,
+    bytes: u64,
+    operations: u64,
+    totals: Totals,
+}
+
+#[derive(Debug, Deserialize)]
+struct Tm {
+    address: String,
+    operations: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Leftovers {
+    tms: u64,
+    eqs: u64,
+    arenas: u64,
+    bytes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Totals {
+    clients: u64,
+    operations: u64,
+    events: u64,
+    refused_by_policy: u64,
+    refused_by_quota: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Door {
+    refused_users: u64,
+    refused_clients: u64,
+    without_descriptors: u64,
+    cut_off: u64,
+    throttled: u64,
+}
+
+impl fmt::Display for Helper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Totals { clients, operations, events, .. } = &self.totals;
+        let [now, all, operations, events] =
+            [&self.clients, clients, operations, events].map(|n| grouped(*n));
+        let socket = printable(&self.socket);
+        writeln!(
+            f,
+            "helper       {socket}: {now} clients, {all} since the start, {operations} operations, {events} events"
+        )?;
+        if !self.list.is_empty() {
+            writeln!(f, "{}", self.table())?;
+        }
+        if self.left_out > 0 {
+            writeln!(f, "and {} more clients", grouped(self.left_out))?;
+        }
+        let Leftovers { tms, eqs, arenas, bytes } = self.leftovers;
+        if [tms, eqs, arenas, bytes].iter().any(|count| *count > 0) {
+            let bytes = in_bytes(bytes);
+            writeln!(
+                f,
+                "left over    {tms} transfer machines, {eqs} event queues, {arenas} arenas of {bytes}"
+            )?;
+        }
+        let noticed = self.noticed();
+        if !noticed.is_empty() {
+            writeln!(f, "refused      {}", noticed.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+impl Helper {
+    fn table(&self) -> comfy_table::Table {
+        let header = [
+            "client",
+            "pid",
+            "uid",
+            "buffers",
+            "memory",
+            "in flight",
+            "operations",
+            "events",
+            "transfer machines",
+        ];
+        let mut table = numbers(header, 1);
+        for client in &self.list {
+            let Client { pid, uid, name, tm_count, tms, buffers, bytes, operations, totals } = client;
+            let name = if name.is_empty() { "–".to_string() } else { printable(name) };
+            let shown =
+                tms.iter().map(|tm| format!("{} ({})", printable(&tm.address), grouped(tm.operations)));
+            let mut shown: Vec<String> = shown.collect();
+            let more = tm_count.saturating_sub(shown.len() as u64);
+            if more > 0 {
+                shown.push(format!("and {} more", grouped(more)));
+            }
+            table.add_row([
+                name,
+                pid.to_string(),
+                uid.to_string(),
+                grouped(*buffers),
+                in_bytes(*bytes),
+                grouped(*operations),
+                grouped(totals.operations),
+                grouped(totals.events),
+                shown.join("\n"),
+            ]);
+        }
+        table
+    }
+
+    /// What was refused, and who was cut off.
+    fn noticed(&self) -> Vec<String> {
+        let Door { refused_users, refused_clients, without_descriptors, cut_off, throttled } = self.door;
+        let counts = [
+            ("by policy", self.totals.refused_by_policy),
+            ("by quota", self.totals.refused_by_quota),
+            ("users not admitted", refused_users),
+            ("clients too many", refused_clients),
+            ("times without descriptors", without_descriptors),
+            ("clients cut off", cut_off),
+            ("times too many requests", throttled),
+        ];
+        let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+        counts.map(|(words, count)| format!("{words}: {}", grouped(count))).collect()
+    }
+}

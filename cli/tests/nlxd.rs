@@ -1,0 +1,437 @@
+//! `nlxd`, as a process: its socket, who may connect, how it starts and ends, what systemd hears of it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::fs;
+use std::io::{IoSlice, Read, Write};
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, sendmsg, socket,
+};
+use nix::unistd::Uid;
+use nlx_driver_proto::{Header, Hello, Reason, Reply, Request};
+use serde_json::Value;
+use support::{Server, complaint, free_port, nlx};
+use tempfile::TempDir;
+
+/// A folder of the test's own, with a socket, and the status sockets beside it.
+struct Place {
+    folder: TempDir,
+    address: Ipv4Addr,
+}
+
+impl Place {
+    fn new(last: u8) -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        // Others than root are to get at the socket, too.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        Place { folder, address: Ipv4Addr::new(127, 8, 1, last) }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("nlxd.sock")
+    }
+
+    fn within(&self, mut command: Command) -> Command {
+        command.env("XDG_RUNTIME_DIR", self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// The arguments that every `nlxd` here has.
+    fn command(&self, more: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nlxd"));
+        command.args(["--net", &format!("tcp({})", self.address)]);
+        command.args(["--accept-port", &free_port(self.address).to_string()]).args(more);
+        self.within(command)
+    }
+
+    fn named(&self, more: &[&str]) -> Command {
+        let mut command = self.command(more);
+        command.arg("--socket").arg(self.socket());
+        command
+    }
+
+    fn start(&self, more: &[&str]) -> Server {
+        Server::start(self.named(more))
+    }
+
+    fn configured(&self, text: &str) -> Server {
+        let file = self.folder.path().join("nlxd.toml");
+        fs::write(&file, text).unwrap();
+        self.start(&["--config", file.to_str().unwrap()])
+    }
+
+    fn refused(&self, more: &[&str]) -> String {
+        let output = self.named(more).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", complaint(&output));
+        complaint(&output)
+    }
+
+    fn status(&self, server: &Server) -> Value {
+        let command = nlx(&["status", &server.pid().to_string(), "--json", "--timeout", "60"]);
+        let output = self.within(command).output().unwrap();
+        let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+        all["nodes"][0]["helper"].clone()
+    }
+
+    /// Asks until the status says so; a test that hangs is ended from outside.
+    fn until(&self, server: &Server, says: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            let helper = self.status(server);
+            if says(&helper) {
+                return helper;
+            }
+        }
+    }
+}
+
+/// A connection, and nothing said yet.
+fn attach(path: &Path) -> Result<OwnedFd, Errno> {
+    let client = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+    connect(client.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(client)
+}
+
+/// Sends a request; gives the reply, or `None` for the end of the connection.
+fn ask(client: &OwnedFd, request: &Request) -> Option<Reply> {
+    let mut packet = Vec::new();
+    request.write(7, &mut packet);
+    exchange(client, &packet)
+}
+
+fn exchange(client: &OwnedFd, packet: &[u8]) -> Option<Reply> {
+    send(client.as_raw_fd(), packet, MsgFlags::MSG_NOSIGNAL).ok()?;
+    let mut bytes = [0; 8192];
+    let length = recv(client.as_raw_fd(), &mut bytes, MsgFlags::empty()).ok().filter(|length| *length > 0)?;
+    Some(Reply::read(&bytes[..length]).unwrap().1)
+}
+
+fn hello(client: &OwnedFd) -> Option<Reply> {
+    ask(client, &Request::Hello(Hello::new("a test")))
+}
+
+fn is_welcome(reply: &Option<Reply>) -> bool {
+    matches!(reply, Some(Reply::Welcome(_)))
+}
+
+/// MT-43, S-6: in place of the device there is a socket, for its owner and group, or as it is told.
+#[test]
+fn the_socket_is_its_owners_and_shut_to_others() {
+    let place = Place::new(1);
+    let server = place.start(&[]);
+    let found = fs::symlink_metadata(place.socket()).unwrap();
+    assert!(found.file_type().is_socket());
+    assert_eq!((found.mode() & 0o777, found.uid()), (0o660, Uid::effective().as_raw()));
+    drop(server);
+    let server = place.start(&["--mode", "0622"]);
+    assert_eq!(fs::symlink_metadata(place.socket()).unwrap().mode() & 0o777, 0o622);
+    drop(server);
+}
+
+/// MT-44, MT-47: who may connect is welcomed, told the limits, seen while it is there, and leaves nothing.
+#[test]
+fn a_client_comes_and_goes_and_leaves_nothing() {
+    let place = Place::new(2);
+    let mut server = place.start(&[]);
+    let client = attach(&place.socket()).unwrap();
+    let Some(Reply::Welcome(welcome)) = hello(&client) else { panic!("no welcome") };
+    assert!(welcome.limits.buffers_max > 1 && welcome.tms_max > 1 && welcome.operations_max > 1);
+    let helper = place.until(&server, |helper| helper["clients"] == 1);
+    let seen = &helper["list"][0];
+    assert_eq!((&seen["name"], &seen["pid"]), (&"a test".into(), &std::process::id().into()));
+    assert_eq!(seen["uid"], Uid::effective().as_raw());
+    drop(client);
+    let helper = place.until(&server, |helper| helper["clients"] == 0 && helper["door"]["connected"] == 0);
+    assert_eq!(helper["totals"]["clients"], 1);
+    for left in ["tms", "eqs", "arenas", "bytes"] {
+        assert_eq!(helper["leftovers"][left], 0, "{helper}");
+    }
+    server.signal(Signal::SIGTERM);
+    assert!(server.line().starts_with("stopped after "));
+    assert!(server.end().0.success());
+    let left = fs::read_dir(place.folder.path().join("nlx")).map_or(0, Iterator::count);
+    assert_eq!((place.socket().exists(), left), (false, 0), "no name is left");
+}
+
+/// MT-44: a process without the right cannot connect: by the socket's mode, by the list of users, by a policy.
+#[test]
+fn users_without_the_right_are_refused() {
+    if !Uid::effective().is_root() {
+        return;
+    }
+    const NOBODY: u32 = 65_534;
+    let try_as_nobody = |place: &Place| {
+        let program = std::env::current_exe().unwrap();
+        let shared = place.folder.path().join("client");
+        fs::copy(program, &shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut child = Command::new(&shared);
+        child.args(["--exact", "as_a_client", "--nocapture"]).env("NLXD_SOCKET", place.socket());
+        let output = child.uid(NOBODY).gid(NOBODY).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let place = Place::new(3);
+    let server = place.start(&[]);
+    assert!(try_as_nobody(&place).contains("connect: EACCES"));
+    drop(server);
+    let server = place.configured("[helper]\nmode = \"0666\"\nusers = [\"root\"]\n");
+    assert!(try_as_nobody(&place).contains("refused: EPERM User"));
+    assert!(is_welcome(&hello(&attach(&place.socket()).unwrap())));
+    assert_eq!(place.status(&server)["door"]["refused_users"], 1);
+    drop(server);
+    let server = place.configured("[helper]\nmode = \"0666\"\n");
+    assert!(try_as_nobody(&place).contains("welcome"));
+    drop(server);
+    let _server =
+        place.configured("[helper]\nmode = \"0666\"\n[[helper.policy]]\nuser = 65534\nconnect = false\n");
+    assert!(try_as_nobody(&place).contains("refused: EPERM User"));
+}
+
+/// Not a test by itself: what another user's process does.
+#[test]
+fn as_a_client() {
+    let Some(path) = std::env::var_os("NLXD_SOCKET") else { return };
+    match attach(Path::new(&path)) {
+        Err(errno) => println!("connect: {errno:?}"),
+        Ok(client) => match hello(&client) {
+            Some(Reply::Refused(refusal)) => println!("refused: {:?} {:?}", refusal.errno, refusal.reason),
+            reply if is_welcome(&reply) => println!("welcome"),
+            reply => println!("{reply:?}"),
+        },
+    }
+}
+
+/// MT-45, MT-46: what is no request is refused with an errno, and what is no packet ends the connection; nobody else notices.
+#[test]
+fn what_is_no_request_is_refused() {
+    let place = Place::new(4);
+    let server = place.start(&[]);
+    let honest = attach(&place.socket()).unwrap();
+    assert!(is_welcome(&hello(&honest)));
+    let client = attach(&place.socket()).unwrap();
+    let mut packet = Vec::new();
+    Request::Sync.write(1, &mut packet);
+    packet[0] = 0x50;
+    let refused = |reply: Option<Reply>| match reply {
+        Some(Reply::Refused(refusal)) => refusal,
+        reply => panic!("{reply:?}"),
+    };
+    assert!(is_welcome(&hello(&client)));
+    assert_eq!(refused(exchange(&client, &packet)).errno, Errno::ENOTTY);
+    assert_eq!(refused(hello(&client)).reason, Reason::Order);
+    assert!(exchange(&client, &[1; Header::LEN - 1]).is_none(), "that is no packet");
+    // Nothing but a hello is first; read and write are what a socket does.
+    let client = attach(&place.socket()).unwrap();
+    assert_eq!(refused(ask(&client, &Request::Sync)).reason, Reason::Order);
+    assert!(matches!(ask(&honest, &Request::Sync), Some(Reply::Done)));
+    assert_eq!(place.until(&server, |helper| helper["door"]["cut_off"] == 1)["door"]["unread"], 0);
+}
+
+/// Descriptors of any kind, as many as a packet can have, are taken and closed.
+#[test]
+fn descriptors_that_nobody_asked_for_are_closed() {
+    let place = Place::new(5);
+    let server = place.start(&[]);
+    let client = attach(&place.socket()).unwrap();
+    assert!(is_welcome(&hello(&client)));
+    let open = || fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count();
+    let before = open();
+    let fds = vec![client.as_raw_fd(); 253];
+    let mut packet = Vec::new();
+    for _ in 0..4 {
+        Request::Sync.write(1, &mut packet);
+        let rights = [nix::sys::socket::ControlMessage::ScmRights(&fds)];
+        let bytes = [IoSlice::new(&packet)];
+        sendmsg::<()>(client.as_raw_fd(), &bytes, &rights, MsgFlags::empty(), None).unwrap();
+        let mut reply = [0; 8192];
+        recv(client.as_raw_fd(), &mut reply, MsgFlags::empty()).unwrap();
+    }
+    while open() > before {
+        std::thread::yield_now();
+    }
+    assert!(matches!(ask(&client, &Request::Sync), Some(Reply::Done)));
+}
+
+/// A helper that was killed leaves a name; the next one takes it over, while a running one keeps it.
+#[test]
+fn a_killed_helpers_name_is_taken_over_and_a_running_ones_is_not() {
+    let place = Place::new(6);
+    let first = place.start(&[]);
+    let told = place.refused(&[]);
+    assert!(told.contains(&format!("(pid {})", first.pid())) && told.contains("nlxd.sock"), "{told}");
+    assert!(is_welcome(&hello(&attach(&place.socket()).unwrap())), "the first one is still there");
+    first.signal(Signal::SIGKILL);
+    first.end();
+    assert_eq!(attach(&place.socket()).unwrap_err(), Errno::ECONNREFUSED);
+    let second = place.start(&[]);
+    assert!(is_welcome(&hello(&attach(&place.socket()).unwrap())));
+    drop(second);
+    // What is no helper's is left alone.
+    fs::remove_file(place.socket()).unwrap();
+    fs::write(place.socket(), "mine").unwrap();
+    assert!(place.refused(&[]).contains("EEXIST"));
+    assert_eq!(fs::read_to_string(place.socket()).unwrap(), "mine");
+    fs::remove_file(place.socket()).unwrap();
+    let _other = nlx_kcore::driver::service::bind(&place.socket()).unwrap();
+    assert!(place.refused(&[]).contains("another program listens there"));
+}
+
+/// Of many that start at once, one serves.
+#[test]
+fn of_helpers_that_start_together_one_gets_the_name() {
+    let place = Place::new(7);
+    let starts =
+        (0..4).map(|_| place.named(&[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut children: Vec<_> = starts.collect();
+    let mut serving = 0;
+    for child in &mut children {
+        let mut first = [0; 7];
+        let count = child.stdout.take().unwrap().read(&mut first).unwrap();
+        serving += usize::from(&first[..count] == b"serving");
+    }
+    assert_eq!(serving, 1);
+    for mut child in children {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_be_is_told_with_its_place() {
+    let place = Place::new(8);
+    let file = place.folder.path().join("nlxd.toml");
+    let file = file.to_str().unwrap();
+    fs::write(file, "[helper]\nthreads = 2\nclients_max = 0\n").unwrap();
+    let told = place.refused(&["--config", file]);
+    for word in [file, "line 3", "'clients_max'", "'0'", "1 to "] {
+        assert!(told.contains(word), "{word}: {told}");
+    }
+    fs::write(file, "[helper]\nthreads = 2\n").unwrap();
+    let checked = place.named(&["--config", file, "--check"]).output().unwrap();
+    assert!(checked.status.success() && !place.socket().exists());
+    let long = place.folder.path().join("x".repeat(120));
+    let mut command = place.command(&[]);
+    let output = command.arg("--socket").arg(long).output().unwrap();
+    assert!(complaint(&output).contains("ENAMETOOLONG"), "{}", complaint(&output));
+    assert_eq!(place.named(&["--mode", "rw"]).output().unwrap().status.code(), Some(1));
+    assert_eq!(place.named(&["--threads", "many"]).output().unwrap().status.code(), Some(2));
+}
+
+/// systemd hears when it serves, that it lives, and when it ends; a name may be in the file system or not.
+#[test]
+fn systemd_is_told() {
+    let place = Place::new(9);
+    let path = place.folder.path().join("notify");
+    let name = format!("nlxd-test-{}", std::process::id());
+    let in_files = (UnixDatagram::bind(&path).unwrap(), path.to_str().unwrap().to_string());
+    let abstracted = SocketAddr::from_abstract_name(&name).unwrap();
+    let abstracted = (UnixDatagram::bind_addr(&abstracted).unwrap(), format!("@{name}"));
+    for (socket, name) in [in_files, abstracted] {
+        let mut command = place.named(&[]);
+        command.env("NOTIFY_SOCKET", name).env("WATCHDOG_USEC", "100000");
+        let server = Server::start(command);
+        let next = || {
+            let mut bytes = [0; 512];
+            let length = socket.recv(&mut bytes).unwrap();
+            String::from_utf8_lossy(&bytes[..length]).into_owned()
+        };
+        let ready = next();
+        assert!(ready.starts_with("READY=1\n") && ready.contains(&place.address.to_string()), "{ready}");
+        for _ in 0..2 {
+            assert!(next().starts_with("WATCHDOG=1\n"));
+        }
+        server.signal(Signal::SIGHUP);
+        server.signal(Signal::SIGTERM);
+        while !next().starts_with("STOPPING=1\n") {}
+        assert!(server.end().0.success());
+    }
+}
+
+/// A socket that systemd has made is used, whoever connected to it before; and its name is not taken away.
+#[test]
+fn a_socket_can_be_handed_over() {
+    let activate = Path::new("/usr/bin/systemd-socket-activate");
+    if !activate.exists() {
+        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "the package systemd is not installed");
+        return;
+    }
+    let place = Place::new(10);
+    let mut command = Command::new(activate);
+    command.arg("--seqpacket").arg("-l").arg(place.socket()).arg(env!("CARGO_BIN_EXE_nlxd"));
+    command.args(["--net", &format!("tcp({})", place.address), "--accept-port"]);
+    command.arg(free_port(place.address).to_string()).stdout(Stdio::piped());
+    let mut child = place.within(command).spawn().unwrap();
+    let client = loop {
+        if let Ok(client) = attach(&place.socket()) {
+            break client;
+        }
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+    };
+    assert!(is_welcome(&hello(&client)), "it was started by this client");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(place.socket().exists());
+    let mut stale = Command::new(env!("CARGO_BIN_EXE_nlxd"));
+    stale.arg("--check").env("LISTEN_PID", "1").env("LISTEN_FDS", "1");
+    assert!(place.within(stale).output().unwrap().status.success(), "that is another's");
+}
+
+/// The units are what systemd understands.
+#[test]
+fn the_units_are_right() {
+    let analyze = Path::new("/usr/bin/systemd-analyze");
+    if !analyze.exists() {
+        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "the package systemd is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd");
+    for unit in ["nlxd.service", "nlxd.socket"] {
+        // The program is not installed where it will be.
+        let text = fs::read_to_string(units.join(unit)).unwrap();
+        let text = text.replace("/usr/bin/nlxd", env!("CARGO_BIN_EXE_nlxd"));
+        fs::File::create(folder.path().join(unit)).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+    let mut command = Command::new(analyze);
+    command
+        .args(["verify", "--man=no"])
+        .args(["nlxd.service", "nlxd.socket"].map(|unit| folder.path().join(unit)));
+    let output = command.output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", complaint(&output));
+}
+
+/// The file that is installed can be read.
+#[test]
+fn the_example_configuration_is_right() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/nlxd.toml");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nlxd"));
+    let output =
+        command.arg("--config").arg(file).args(["--net", "tcp(127.8.1.99)", "--check"]).output().unwrap();
+    assert!(output.status.success(), "{}", complaint(&output));
+}
+
+/// The manual page says what the help says.
+#[test]
+fn there_is_a_manual_page_and_completions() {
+    let folder = tempfile::tempdir().unwrap();
+    let nlxd = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_nlxd")).args(args).output().unwrap();
+    assert!(nlxd(&["--man", folder.path().to_str().unwrap()]).status.success());
+    let page = fs::read_to_string(folder.path().join("nlxd.8")).unwrap().replace(['\\', '"'], "");
+    for word in [".SH EXAMPLES", ".SH EXIT STATUS", "--busy-poll-us", "--socket", "nlx-status(1)"] {
+        assert!(page.contains(word), "{word}");
+    }
+    let completions = nlxd(&["--completions", "bash"]);
+    assert!(String::from_utf8(completions.stdout).unwrap().contains("busy-poll-us"));
+}
