@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nlx_bev_cqueue::PopError;
 use nlx_bev_cqueue::wake::Wake;
-use nlx_core::{BufferEvent, CoreError};
+use nlx_core::{BufferEvent, BufferHandle, CoreError};
 use nlx_driver_proto::{Reply, Request};
 
 use super::{Machine, Side};
+use crate::buffers::Buffer;
 use crate::lookout::Lookout;
 use crate::refused::refused;
 use crate::ucore::now_ns;
@@ -47,18 +48,15 @@ impl Machine {
     /// Notes what an event says of its operation. `None` for an event of no operation in flight, or one that cannot be.
     fn settle(&self, side: &mut Side, mut event: BufferEvent) -> Option<BufferEvent> {
         let handle = event.buffer();
-        let mut slot = self.domain.buffers.slot(handle).ok()?.lock();
+        let Ok(slot) = self.domain.buffers.slot(handle) else { return self.unexpected(handle) };
+        let mut slot = slot.lock();
         let found = slot.of_machine(self.number).filter(|buffer| buffer.handle() == handle);
-        let of_event = |buffer: &&mut crate::buffers::Buffer| {
+        let of_event = |buffer: &&mut Buffer| {
             buffer.operation().is_some_and(|operation| operation.is_of(self.number, &event))
         };
         let Some(buffer) = found.filter(of_event) else {
             drop(slot);
-            // Once the link has ended, operations end here that the helper may end once more.
-            if !self.link.has_ended() {
-                self.link.violated(format!("an event of {:#x}, which has no such operation", handle.0));
-            }
-            return None;
+            return self.unexpected(handle);
         };
         let (receives, events) =
             buffer.operation().map_or((false, 0), |operation| (operation.queue.receives(), operation.events));
@@ -81,6 +79,15 @@ impl Machine {
             event.set_status(Err(Errno::EPROTO));
         }
         Some(event)
+    }
+
+    /// An event of no operation. Once the link has ended, operations end here that the helper may end once more.
+    #[cold]
+    fn unexpected(&self, buffer: BufferHandle) -> Option<BufferEvent> {
+        if !self.link.has_ended() {
+            self.link.violated(format!("an event of {:#x}, which has no such operation", buffer.0));
+        }
+        None
     }
 
     /// Ends an operation that the helper has not ended, once it is gone.

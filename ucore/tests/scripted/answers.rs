@@ -1,0 +1,159 @@
+//! Answers that are wrong, late, or not there (U2, MT-214).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use nlx_core::{Core, Errno, IoVec, TmOptions};
+use nlx_driver_proto::{Entry, Reason, Refusal, Reply, Request};
+use nlx_ucore::{HelperOptions, Ucore};
+
+use crate::helper::*;
+
+/// A hello that goes wrong: the error says how, and nothing hangs.
+#[test]
+fn a_hello_that_goes_wrong() {
+    let refusal = Refusal::new(Errno::EACCES, Reason::Other);
+    let cases: [(fn(u64, &Request) -> Answer, Errno); 5] = [
+        (|_, _| Answer::End, Errno::ECONNRESET),
+        (|_, _| Answer::Packet(b"220 mail.example.org ESMTP".to_vec(), 0), Errno::EPROTO),
+        (|id, request| Answer::Packet(written(request, id, &Reply::Done), 0), Errno::EPROTO),
+        (|id, request| Answer::Packet(written(request, id + 1, &Reply::Nids(vec![])), 2), Errno::EPROTO),
+        (|_, _| Answer::Silence, Errno::ETIMEDOUT),
+    ];
+    for (answer, errno) in cases {
+        let helper = Helper::start(1, answer);
+        let options = helper.options().timeout(Duration::from_millis(100));
+        assert_eq!(Ucore::connect(&options).unwrap_err().errno(), errno);
+    }
+    let helper = Helper::start(1, move |_, _| Answer::Reply(Reply::Refused(refusal)));
+    assert_eq!(Ucore::connect(&helper.options()).unwrap_err().errno(), Errno::EACCES);
+}
+
+/// Whichever request it is that is answered wrongly: that call says so, the domain ends, and nothing is taken for the answer to
+/// another request.
+#[test]
+fn what_is_no_answer_ends_the_domain() {
+    let wrong: [fn(u64, &Request) -> Answer; 5] = [
+        |_, _| Answer::Packet(vec![1, 2, 3], 0),
+        // Of the request before.
+        |id, request| Answer::Packet(written(request, id - 1, &Reply::Done), 1),
+        |id, request| Answer::Packet(written(request, id, &Reply::Done), 2),
+        |id, _| Answer::Packet(written(&Request::Nids, id, &Reply::Nids(vec![])), 3),
+        |id, request| {
+            Answer::Packet(vec![0; 5000].into_iter().chain(written(request, id, &Reply::Done)).collect(), 0)
+        },
+    ];
+    for answer in wrong {
+        let helper = Helper::start(1, move |id, request| match request {
+            Request::StartTm(_) => answer(id, request),
+            _ => Answer::Right,
+        });
+        let domain = helper.client();
+        let start = || {
+            let started = domain.tm_start(&"0@lo:12345:41:*".parse().unwrap(), &TmOptions::default());
+            started.map(|_| ()).unwrap_err()
+        };
+        let error = start();
+        assert_eq!(error.errno(), Errno::EPROTO, "{error}");
+        assert_eq!(start().errno(), Errno::ENOTCONN);
+        assert_eq!(domain.allocate(1).unwrap_err().errno(), Errno::ENOTCONN);
+        assert!(!domain.is_connected());
+    }
+}
+
+/// The helper dies at each kind of request.
+#[test]
+fn the_helper_dies_at_a_request() {
+    for victim in 0..5 {
+        let helper = Helper::start(1, move |_, request| {
+            let dies = match request {
+                Request::CreateArena { .. } => 0,
+                Request::StartTm(_) => 1,
+                Request::StopTm { .. } => 2,
+                Request::TmDescriptor { .. } => 3,
+                Request::Register { .. } => 4,
+                _ => 9,
+            };
+            if dies == victim { Answer::End } else { Answer::Right }
+        });
+        let domain = helper.client();
+        let outcome = domain.allocate(4096).map(IoVec::whole).and_then(|memory| {
+            let fragments = [memory.fragments()[0].clone(), memory.fragments()[0].clone()];
+            let tm = domain.tm_start(&"0@lo:12345:41:*".parse().unwrap(), &TmOptions::default())?;
+            domain.register(&memory)?;
+            domain.register(&IoVec::new(fragments)?)?;
+            tm.descriptor()?;
+            // Without a helper there is nothing to stop.
+            tm.stop()
+        });
+        let errno = outcome.err().map(|error| error.errno());
+        assert_eq!(errno, (victim != 2).then_some(Errno::ENOTCONN), "{victim}");
+        until(|| !domain.is_connected());
+    }
+}
+
+/// A helper that is stopped: the call says so in time, everything ends; but its memory is not the client's before it is gone.
+#[test]
+fn a_helper_that_does_not_answer_counts_as_gone() {
+    let silent = Arc::new(AtomicBool::new(false));
+    let script = silent.clone();
+    let helper =
+        Helper::start(
+            1,
+            move |_, _| {
+                if script.load(Ordering::SeqCst) { Answer::Silence } else { Answer::Right }
+            },
+        );
+    let domain = Ucore::connect(&helper.options().timeout(Duration::from_millis(100))).unwrap();
+    let tm = domain.tm_start(&"0@lo:12345:41:*".parse().unwrap(), &TmOptions::default()).unwrap();
+    let memory = IoVec::whole(domain.allocate(4096).unwrap());
+    let buffer = domain.register(&memory).unwrap();
+    let kind = nlx_core::OperationKind::PassiveReceive;
+    tm.submit(&nlx_core::Operation { buffer, cookie: 7, kind }).unwrap();
+    // As long as this is held, it does not even see that the client has closed its direction.
+    let stopped = helper.seen.lock();
+    silent.store(true, Ordering::SeqCst);
+    assert_eq!(domain.allocate(1 << 20).unwrap_err().errno(), Errno::ETIMEDOUT);
+    assert_eq!(domain.allocate(1 << 20).unwrap_err().errno(), Errno::ENOTCONN);
+    assert!(tm.has_ended() && tm.event_wait(None));
+    let last = tm.event_get().unwrap();
+    assert_eq!((last.status(), last.cookie, last.unlinked()), (Err(Errno::ENOTCONN), 7, true));
+    assert_eq!((tm.needed(), tm.event_get()), (0, None));
+    assert!(memory.read(0..1).is_err(), "it may still be written to");
+    drop(stopped);
+    until(|| memory.write(0..4096).is_ok());
+    domain.deregister(buffer).unwrap();
+    tm.stop().unwrap();
+}
+
+/// Memory that the next helper does not take is offered again, until one takes it.
+#[test]
+fn adoption_is_refused_and_tried_again() {
+    let refusals = Arc::new(AtomicU32::new(0));
+    let (refused, die) = (refusals.clone(), Arc::new(AtomicBool::new(false)));
+    let dying = die.clone();
+    let helper = Helper::start(4, move |_, request| match request {
+        Request::StartTm(_) if dying.swap(false, Ordering::SeqCst) => Answer::End,
+        Request::AdoptArena if refused.fetch_add(1, Ordering::SeqCst) < 2 => {
+            Answer::Reply(Reply::Refused(Refusal::new(Errno::ENOMEM, Reason::Bytes)))
+        }
+        _ => Answer::Right,
+    });
+    let options: HelperOptions = helper.options().reconnect(true);
+    let domain = Ucore::connect(&options).unwrap();
+    let memory = IoVec::whole(domain.allocate(4096).unwrap());
+    let buffer = domain.register(&memory).unwrap();
+    die.store(true, Ordering::SeqCst);
+    let start = || domain.tm_start(&"0@lo:12345:41:*".parse().unwrap(), &TmOptions::default()).map(drop);
+    assert_eq!(start().unwrap_err().errno(), Errno::ENOTCONN);
+    until(|| domain.is_connected());
+    assert_eq!((refusals.load(Ordering::SeqCst), helper.connections.load(Ordering::SeqCst)), (3, 4));
+    until(|| !helper.entries().is_empty());
+    // By its old name, in the arena's new one.
+    let entries = helper.entries();
+    assert!(
+        matches!(entries[..], [Entry::Register { buffer: again, segment }] if again == buffer && segment.arena == 77),
+        "{entries:?}"
+    );
+}
