@@ -10,11 +10,13 @@ use nlx_ucore::{HelperOptions, Ucore};
 
 use crate::helper::*;
 
+type Wrong = fn(u64, &Request) -> Answer;
+
 /// A hello that goes wrong: the error says how, and nothing hangs.
 #[test]
 fn a_hello_that_goes_wrong() {
     let refusal = Refusal::new(Errno::EACCES, Reason::Other);
-    let cases: [(fn(u64, &Request) -> Answer, Errno); 5] = [
+    let cases: [(Wrong, Errno); 5] = [
         (|_, _| Answer::End, Errno::ECONNRESET),
         (|_, _| Answer::Packet(b"220 mail.example.org ESMTP".to_vec(), 0), Errno::EPROTO),
         (|id, request| Answer::Packet(written(request, id, &Reply::Done), 0), Errno::EPROTO),
@@ -34,7 +36,7 @@ fn a_hello_that_goes_wrong() {
 /// another request.
 #[test]
 fn what_is_no_answer_ends_the_domain() {
-    let wrong: [fn(u64, &Request) -> Answer; 5] = [
+    let wrong: [Wrong; 5] = [
         |_, _| Answer::Packet(vec![1, 2, 3], 0),
         // Of the request before.
         |id, request| Answer::Packet(written(request, id - 1, &Reply::Done), 1),

@@ -101,7 +101,7 @@ fn a_domain_connects_again() {
         }
         old.stop().unwrap();
         tm.stop().unwrap();
-        assert!(buffer(&*domain, 1 << 19).memory.len() > 0);
+        assert!(!buffer(&*domain, 1 << 19).memory.is_empty());
     }
 }
 
