@@ -4,6 +4,7 @@
 //! helper-client traffic SOCKET ADDRESS SILENT [POINT NTH]   lives again and again: attaches, works, gives everything back
 //! helper-client wait SOCKET ADDRESS                         waits for a message that does not come; says how that ended
 //! helper-client hold SOCKET ADDRESS SILENT                  has an operation of each queue in flight, and sleeps
+//! helper-client greedy SOCKET ADDRESS                       touches as much memory as it can have; says how that ended
 //! helper-client scribble SOCKET ADDRESS                     works, and writes over all that it shares at the same time
 //! helper-client busy SOCKET ADDRESS                         works, and writes as much over memory of its own
 //! ```
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         }
         ["wait", socket, address] => roles::wait(socket, address),
         ["hold", socket, address, silent] => roles::hold(socket, address, silent),
+        ["greedy", socket, address] => roles::greedy(socket, address),
         ["scribble", socket, address] => scribble::scribble(socket, address),
         ["busy", socket, address] => scribble::busy(socket, address),
         _ => Err(format!("what is {words:?}?")),

@@ -13,6 +13,13 @@ use crate::say;
 /// Rounds of a life.
 const ROUNDS: u32 = 3;
 
+/// Bytes of an arena that is to be used up.
+const ARENA: u64 = 4 << 20;
+/// As many arenas as are too much for whoever has little memory.
+const ARENAS: usize = 16;
+/// Bytes of a page, or a part of one.
+const PAGE: usize = 4096;
+
 /// A NID in words.
 pub(crate) fn nid(address: &str) -> Result<[u8; 20], String> {
     address.parse::<Ipv4Addr>().map(wire::nid).map_err(|error| format!("{address}: {error}"))
@@ -70,5 +77,24 @@ pub(crate) fn wait(socket: &str, address: &str) -> Result<(), String> {
         Ok(event) => say(&format!("event {event:?}")),
         Err(errno) => say(&format!("ended {errno:?}")),
     }
+    Ok(())
+}
+
+pub(crate) fn greedy(socket: &str, address: &str) -> Result<(), String> {
+    say("ready");
+    let mut client = Client::connect(Path::new(socket), "greedy")?;
+    client.start_tm(nid(address)?, PORTAL, 16).map_err(|errno| format!("no transfer machine: {errno}"))?;
+    let mut arenas = Vec::new();
+    let end = loop {
+        match client.arena(ARENA, false) {
+            Ok(arena) if arenas.len() < ARENAS => {
+                (0..arena.memory.len()).step_by(PAGE).for_each(|at| arena.memory.write(at, &[1; 8]));
+                arenas.push(arena);
+            }
+            Ok(_) => break None,
+            Err(errno) => break Some(errno),
+        }
+    };
+    say(&format!("{} arenas, then {end:?}", arenas.len()));
     Ok(())
 }

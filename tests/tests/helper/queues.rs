@@ -1,7 +1,5 @@
 //! The raw client's halves of the queues in shared memory, against those of the helper.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use nlx_bev_cqueue::wake::Waker;
 use nlx_bev_cqueue::{Consumer, Producer, SharedMemory};
 use nlx_tests::client::events::Events;

@@ -1,0 +1,162 @@
+//! Descriptors that are not what they should be.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::{ftruncate, pipe, write};
+use nlx_tests::client::Client;
+use nlx_tests::client::memory::Memory;
+use nlx_tests::client::pair::{PORTAL, handle};
+use nlx_tests::client::wire::{self, Entry, kind, u32_at};
+
+use crate::scene::{Helper, Work};
+
+/// What memory of the helper has: its size cannot change.
+fn seals() -> SealFlag {
+    SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL
+}
+
+fn memfd(bytes: i64, seals: SealFlag) -> OwnedFd {
+    let fd = memfd_create("stranger", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
+    ftruncate(&fd, bytes).unwrap();
+    fcntl(&fd, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+    fd
+}
+
+/// The same file, to be read only.
+fn read_only(fd: &OwnedFd) -> OwnedFd {
+    File::open(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap().into()
+}
+
+fn adopt(client: &mut Client, fds: &[OwnedFd]) -> (i32, u32) {
+    let raw: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+    let reply = client.request_with(kind::ADOPT_ARENA, &[], &raw).unwrap();
+    (reply.status, reply.reason)
+}
+
+/// MT-219: instead of an arena's memory come a pipe, a file, a directory, a socket, memory that can still change its size,
+/// memory sealed against writing, too large or empty memory. Each is refused; nothing is left of any.
+#[test]
+fn what_is_no_arena_is_not_adopted() {
+    let helper = Helper::start();
+    let work = Work::start(&helper);
+    let mut client = helper.client("strangers");
+    let before = helper.holdings();
+    let (reads, writes) = pipe().unwrap();
+    let size = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+    let good = memfd(1 << 20, seals());
+    let too_large = client.arena_bytes_max() + 4096;
+    let strangers: Vec<(&str, OwnedFd)> = vec![
+        ("the end of a pipe", reads),
+        ("the other end", writes),
+        ("a file", File::open("/proc/self/exe").unwrap().into()),
+        ("a directory", File::open("/").unwrap().into()),
+        ("a device", File::options().read(true).write(true).open("/dev/zero").unwrap().into()),
+        ("a socket", client.socket.as_fd().try_clone_to_owned().unwrap()),
+        ("memory without seals", memfd(1 << 20, SealFlag::empty())),
+        ("memory that can shrink", memfd(1 << 20, SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL)),
+        ("memory that can grow", memfd(1 << 20, SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL)),
+        ("memory that can be sealed", memfd(1 << 20, size)),
+        ("memory that cannot be written", memfd(1 << 20, seals() | SealFlag::F_SEAL_WRITE)),
+        ("no memory", memfd(0, seals())),
+        ("more memory than a client may have", memfd(too_large as i64, seals())),
+        ("memory opened for reading", read_only(&good)),
+    ];
+    for (what, fd) in strangers {
+        let (status, reason) = adopt(&mut client, std::slice::from_ref(&fd));
+        assert!(status < 0 && reason != 0, "{what} is taken for an arena");
+    }
+    assert_eq!(helper.holdings(), before);
+    // What is as a helper would make it.
+    assert_eq!(adopt(&mut client, &[good]), (0, 0));
+    work.stop();
+    drop(client);
+    helper.is_clean();
+}
+
+/// MT-219: none where one should be, several where there should be one, as many as the system lets pass, and descriptors beside
+/// requests that have none: each is answered, and all are closed.
+#[test]
+fn too_many_descriptors() {
+    let helper = Helper::start();
+    let mut client = helper.client("many");
+    client.sync().unwrap();
+    let before = helper.holdings();
+    for count in [0, 2, 3, 17, 253] {
+        let memory = memfd(4096, seals());
+        let fds: Vec<OwnedFd> = (0..count).map(|_| memory.try_clone().unwrap()).collect();
+        let (status, _) = adopt(&mut client, &fds);
+        assert_eq!(Errno::from_raw(-status), Errno::EBADR, "{count} descriptors");
+    }
+    let memory = memfd(4096, seals());
+    for (kind, body) in [
+        (kind::SYNC, Vec::new()),
+        (kind::CREATE_ARENA, wire::create_arena(4096, 0)),
+        (kind::START_TM, wire::start_tm(helper.nid(), PORTAL, 0, 16, 0)),
+    ] {
+        let reply = client.request_with(kind, &body, &[memory.as_raw_fd()]).unwrap();
+        assert_eq!(Errno::from_raw(-reply.status), Errno::EBADR, "{reply:?}");
+    }
+    assert_eq!(helper.holdings(), before);
+    client.sync().unwrap();
+}
+
+/// S-3: an arena that is handed over anew works, with what stands in it.
+#[test]
+fn memory_of_an_earlier_helper_is_adopted() {
+    let helper = Helper::start();
+    let mut client = helper.client("before");
+    let arena = client.arena(1 << 20, false).unwrap();
+    arena.memory.write(0, b"a message that outlives a helper");
+    drop(client);
+    helper.is_clean();
+    let mut client = helper.client("after");
+    let mut reply = client.request_with(kind::ADOPT_ARENA, &[], &[arena.fd.as_raw_fd()]).unwrap();
+    assert_eq!((reply.status, reply.fds.pop().is_none()), (0, true));
+    let number = u32_at(&reply.body, 0);
+    let mut tm = client.start_tm(helper.nid(), PORTAL, 16).unwrap();
+    client.submit(&Entry::register(handle(0), number, 0, 32)).unwrap();
+    client.submit(&Entry::register(handle(1), number, 4096, 4096)).unwrap();
+    let receive = Entry::receive(tm.handle, handle(1), 1, 1, 1);
+    client.operate(&mut tm, &receive).unwrap();
+    let send = Entry::send(tm.handle, handle(0), 2, 32, &tm.address);
+    client.operate(&mut tm, &send).unwrap();
+    let came = [client.event(&mut tm).unwrap(), client.event(&mut tm).unwrap()];
+    let received = came.iter().find(|event| event.cookie == 1).unwrap();
+    assert_eq!((received.status, received.length), (0, 32));
+    assert_eq!(arena.memory.read(4096 + received.offset as usize, 32), b"a message that outlives a helper");
+}
+
+/// MT-219: the doorbell is filled, made blocking and drained: its client's submissions are served all the same, since every
+/// request serves them, and nobody else notices.
+#[test]
+fn a_doorbell_that_is_abused() {
+    let helper = Helper::start();
+    let work = Work::start(&helper);
+    let mut client = helper.client("doorbell");
+    let arena = client.arena(1 << 20, false).unwrap();
+    let mut tm = client.start_tm(helper.nid(), PORTAL, 16).unwrap();
+    client.submit(&Entry::register(handle(0), arena.number, 0, 4096)).unwrap();
+    let bell = client.ring.doorbell().try_clone().unwrap();
+    fcntl(&bell, FcntlArg::F_SETFL(nix::fcntl::OFlag::empty())).unwrap();
+    // As full as it can be: one more would block whoever writes.
+    write(&bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    work.advance(2);
+    let receive = Entry::receive(tm.handle, handle(0), 1, 1, 1);
+    tm.events.provision(1, &mut client.points);
+    let filled = client.ring.fill(&receive.bytes());
+    client.ring.stamp(filled);
+    client.sync().unwrap();
+    client.submit(&Entry::cancel(tm.handle, handle(0), 1)).unwrap_or_default();
+    client.sync().unwrap();
+    assert_eq!(Errno::from_raw(-client.event(&mut tm).unwrap().status), Errno::ECANCELED);
+    work.advance(2);
+    work.stop();
+    // Its memory outlives the client that has it.
+    let memory: Memory = arena.memory.clone();
+    drop(client);
+    memory.write(0, &[1; 8]);
+}

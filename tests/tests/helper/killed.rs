@@ -1,0 +1,86 @@
+//! Clients that are killed: at each named point, and at any moment.
+
+use nix::libc::SIGKILL;
+use nlx_tests::client::points::POINTS;
+
+use crate::scene::{Helper, Other, Random, Silence, Work};
+
+/// At which of its visits to a point a client dies: the first, and one in full swing.
+const VISITS: [u32; 2] = [1, 7];
+
+/// MT-234, S-6: a client is killed at each named point of its life, each proven hit. Another client notices nothing, and after
+/// all of them nothing is left.
+#[test]
+fn at_each_named_point() {
+    let helper = Helper::start();
+    let silence = Silence::new();
+    let work = Work::start(&helper);
+    work.advance(5);
+    let before = helper.holdings();
+    let silent = silence.address.to_string();
+    for nth in VISITS {
+        for point in POINTS {
+            let other = Other::start("traffic", &helper, &[&silent, point, &nth.to_string()]);
+            assert_eq!(other.line(), format!("hit {point}"));
+            assert_eq!(other.died_of(), Some(SIGKILL), "{point}");
+            work.advance(1);
+        }
+        helper.is_clean_but_for(2);
+        assert_eq!(helper.holdings(), before);
+    }
+    work.stop();
+    helper.is_clean();
+}
+
+/// Clients that are killed at once.
+const BATCH: usize = 10;
+
+/// Batches: a thousand clients in all.
+const BATCHES: usize = 100;
+
+/// MT-234, S-6: a thousand clients are killed at any moment of their traffic, ten at a time; after each ten nothing is left.
+#[test]
+fn at_a_thousand_moments() {
+    let helper = Helper::start();
+    let silence = Silence::new();
+    let work = Work::start(&helper);
+    work.advance(5);
+    let before = helper.holdings();
+    let silent = silence.address.to_string();
+    let mut random = Random(u64::from(std::process::id()));
+    println!("seed {}", random.0);
+    for batch in 0..BATCHES {
+        let others: Vec<_> = (0..BATCH).map(|_| Other::start("traffic", &helper, &[&silent])).collect();
+        for other in others {
+            // Some microseconds, or some milliseconds.
+            let longest = 1 << random.below(16);
+            for _ in 0..random.below(longest) {
+                std::hint::spin_loop();
+            }
+            other.kill();
+        }
+        work.advance(1);
+        helper.is_clean_but_for(2);
+        assert_eq!(helper.holdings(), before, "after batch {batch}");
+    }
+    work.stop();
+    helper.is_clean();
+}
+
+/// MT-234: a client is killed that has one operation of each queue in flight towards a node that says nothing, and one that
+/// waits: what it had is free again, and its address can be had by the next.
+#[test]
+fn with_everything_in_flight() {
+    let helper = Helper::start();
+    let silence = Silence::new();
+    let work = Work::start(&helper);
+    for _ in 0..10 {
+        let hold = Other::start("hold", &helper, &[&silence.address.to_string()]);
+        let wait = Other::start("wait", &helper, &[]);
+        hold.kill();
+        wait.kill();
+        helper.is_clean_but_for(2);
+    }
+    work.stop();
+    helper.is_clean();
+}

@@ -1,0 +1,20 @@
+//! The helper process `nlxd` before clients that lie, scribble, hang and die: it lives on, an honest client beside them
+//! notices nothing, and nothing of theirs is left. The clients are made of raw bytes ([`nlx_tests::client`]).
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod descriptors;
+mod document;
+mod entries;
+mod floods;
+mod gone;
+mod killed;
+mod memory;
+mod names;
+mod queues;
+mod quotas;
+mod requests;
+mod scene;
+mod scribbling;
+#[path = "../support/mod.rs"]
+mod support;

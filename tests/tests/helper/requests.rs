@@ -1,0 +1,303 @@
+//! Requests on the socket: anything at all, and valid ones with each field wrong.
+
+use nix::errno::Errno;
+use nlx_tests::client::pair::{PORTAL, handle};
+use nlx_tests::client::socket::Socket;
+use nlx_tests::client::wire::{self, Entry, Reply, kind};
+use nlx_tests::client::{Arena, Client, PATIENCE, Tm};
+
+use crate::scene::{Helper, Random, Work};
+
+/// Sends a packet as it is, and gives the reply; none if the helper closes the connection.
+fn answer(socket: &Socket, packet: &[u8]) -> Option<Reply> {
+    socket.send(packet, &[]).unwrap();
+    match socket.receive(PATIENCE) {
+        Ok(Some((packet, fds))) => Some(Reply::read(&packet, fds).unwrap()),
+        Ok(None) | Err(Errno::ECONNRESET) => None,
+        Err(errno) => panic!("no answer: {errno}"),
+    }
+}
+
+/// MT-219, MT-232: whatever bytes come, in whatever pieces, before a hello or after it: each packet is answered, or ends the
+/// connection; and an honest client notices nothing.
+#[test]
+fn random_bytes() {
+    let helper = Helper::start();
+    let work = Work::start(&helper);
+    let mut random = Random(1);
+    for round in 0..200 {
+        let welcome = (round % 2 == 0).then(|| helper.client("random"));
+        let stranger;
+        let socket = match &welcome {
+            Some(client) => &client.socket,
+            None => {
+                stranger = Socket::connect(&helper.socket()).unwrap();
+                &stranger
+            }
+        };
+        for _ in 0..20 {
+            let body = random.bytes(200);
+            let kind = [random.next() as u16, random.below(12) as u16][random.below(2) as usize];
+            let packet = if random.below(3) == 0 {
+                let mut packet = body;
+                packet.push(0);
+                packet
+            } else {
+                wire::packet(kind, random.next(), &body)
+            };
+            let Some(reply) = answer(socket, &packet) else { break };
+            if reply.status == 0 {
+                // By chance a request that can be: one that has no body or whose body may say much.
+                assert!(welcome.is_some() && packet.len() >= wire::HEADER, "{packet:02x?}: {reply:?}");
+            }
+        }
+    }
+    work.advance(1);
+    work.stop();
+    helper.is_clean();
+}
+
+/// A client with one of everything: an arena, a buffer in it, and a transfer machine.
+struct Outfit {
+    client: Client,
+    arena: Arena,
+    tm: Tm,
+}
+
+impl Outfit {
+    fn new(helper: &Helper) -> Outfit {
+        let mut client = helper.client("outfit");
+        let arena = client.arena(1 << 20, false).unwrap();
+        let tm = client.start_tm(helper.nid(), PORTAL, 16).unwrap();
+        client.submit(&Entry::register(handle(0), arena.number, 0, 4096)).unwrap();
+        client.sync().unwrap();
+        Outfit { client, arena, tm }
+    }
+
+    /// The request is refused with one of these, and everything is as it was.
+    #[track_caller]
+    fn refused(&mut self, packet: &[u8], errnos: &[Errno]) {
+        let reply = answer(&self.client.socket, packet);
+        let reply = reply.unwrap_or_else(|| panic!("{packet:02x?} has ended the connection"));
+        let errno = Errno::from_raw(-reply.status);
+        assert!(reply.status < 0 && errnos.contains(&errno), "{packet:02x?}: {reply:?}, not {errnos:?}");
+        assert!(reply.reason != 0 && reply.body.is_empty() && reply.fds.is_empty(), "{reply:?}");
+        assert_eq!(reply.id, wire::u64_at(packet, 8));
+    }
+
+    /// The body with bytes written over some of it.
+    #[track_caller]
+    fn refused_with(&mut self, kind: u16, body: &[u8], at: usize, bytes: &[u8], errnos: &[Errno]) {
+        let mut wrong = body.to_vec();
+        wrong[at..at + bytes.len()].copy_from_slice(bytes);
+        self.refused(&wire::packet(kind, 0x7777, &wrong), errnos);
+    }
+}
+
+fn four(value: u32) -> Vec<u8> {
+    value.to_le_bytes().to_vec()
+}
+
+fn eight(value: u64) -> Vec<u8> {
+    value.to_le_bytes().to_vec()
+}
+
+/// MT-232: every field of every request says what it must not. Each is refused with its errno, nothing changes, and the same
+/// request is carried out when it is right.
+#[test]
+fn every_field_wrong() {
+    use Errno::{EADDRINUSE, EBADR, EBUSY, EEXIST, EFBIG, EINVAL, ENOENT, ENOMEM};
+    let helper = Helper::start();
+    let mut outfit = Outfit::new(&helper);
+    let before = outfit_of(&helper);
+    let (arena, tm) = (outfit.arena.number, outfit.tm.handle);
+
+    let hello = wire::hello("again", 1);
+    outfit.refused(&wire::packet(kind::HELLO, 2, &hello), &[EBADR]);
+
+    let create = wire::create_arena(4096, 0);
+    let too_much = outfit.client.arena_bytes_max() + 1;
+    for (at, bytes, errno) in [
+        (0, eight(0), EBADR),
+        (0, eight((1 << 40) + 1), EBADR),
+        (0, eight(u64::MAX), EBADR),
+        (0, eight(too_much), ENOMEM),
+        (8, four(2), EBADR),
+        (8, four(u32::MAX), EBADR),
+        (12, four(1), EBADR),
+    ] {
+        outfit.refused_with(kind::CREATE_ARENA, &create, at, &bytes, &[errno]);
+    }
+
+    let release = wire::arena(arena);
+    for (at, bytes, errno) in [
+        (0, four(arena + 1), ENOENT),
+        (0, four(u32::MAX), ENOENT),
+        (0, four(arena), EBUSY),
+        (4, four(1), EBADR),
+    ] {
+        outfit.refused_with(kind::RELEASE_ARENA, &release, at, &bytes, &[errno]);
+    }
+
+    let register = wire::register(handle(1), &[(arena, 0, 64), (arena, 64, 64)]);
+    let places = outfit.client.limit(52);
+    for (at, bytes, errno) in [
+        (0, eight(1), EBADR),
+        (0, eight(1 << 32 | 1 << 20), EBADR),
+        (0, eight(1 << 32 | u64::from(places)), ENOMEM),
+        (0, eight(handle(0)), EEXIST),
+        (8, four(0), EBADR),
+        (8, four(257), EBADR),
+        (8, four(u32::MAX), EBADR),
+        (12, four(1), EBADR),
+        (16, four(arena + 1), ENOENT),
+        (20, four(1), EBADR),
+        (24, eight(1 << 20), EINVAL),
+        (24, eight(1 << 40), EBADR),
+        (24, eight(u64::MAX), EBADR),
+        (32, eight(0), EBADR),
+        (32, eight(u64::MAX), EBADR),
+        (48, eight((1 << 20) - 1), EINVAL),
+        (56, eight(1 << 39), EINVAL),
+    ] {
+        outfit.refused_with(kind::REGISTER, &register, at, &bytes, &[errno, EFBIG]);
+    }
+    for count in [1u32, 3, 256] {
+        outfit.refused_with(kind::REGISTER, &register, 8, &count.to_le_bytes(), &[Errno::ENOTTY]);
+    }
+
+    let start = wire::start_tm(helper.nid(), PORTAL + 1, 0, 16, 0);
+    let events = outfit.client.limit(64);
+    for (at, bytes, errno) in [
+        // A size code, a network's type, its number, an address, and what must be 0.
+        (0, vec![7], EBADR),
+        (1, vec![0xff], EBADR),
+        (1, vec![5], ENOENT),
+        (3, vec![1], ENOENT),
+        (4, vec![9], ENOENT),
+        (20, four(1), ENOENT),
+        (24, four(0), EINVAL),
+        (24, four(64), EINVAL),
+        (24, four(u32::MAX), EINVAL),
+        (28, four(4096), EBADR),
+        (28, four(u32::MAX), EBADR),
+        (32, four(0), EBADR),
+        (32, four(1 << 20), EBADR),
+        (32, four(events + 1), ENOMEM),
+        (36, four(2), EBADR),
+    ] {
+        outfit.refused_with(kind::START_TM, &start, at, &bytes, &[errno]);
+    }
+    let taken = wire::start_tm(helper.nid(), PORTAL, outfit.tm.address.tmid, 16, 0);
+    outfit.refused(&wire::packet(kind::START_TM, 5, &taken), &[EADDRINUSE]);
+
+    for kind in [kind::STOP_TM, kind::TM_DESCRIPTOR] {
+        for wrong in [0, tm + 1, tm ^ 1 << 32, tm ^ 1 << 63, u64::MAX] {
+            outfit.refused(&wire::packet(kind, 6, &eight(wrong)), &[ENOENT]);
+        }
+    }
+    assert_eq!(outfit_of(&helper), before, "something has changed");
+
+    // All of them when they are right.
+    let right = [
+        (kind::CREATE_ARENA, create),
+        (kind::REGISTER, register),
+        (kind::START_TM, start),
+        (kind::TM_DESCRIPTOR, eight(tm)),
+        (kind::SYNC, Vec::new()),
+        (kind::NIDS, Vec::new()),
+        (kind::STOP_TM, eight(tm)),
+    ];
+    for (kind, body) in right {
+        outfit.client.call(kind, &body).unwrap_or_else(|errno| panic!("{kind}: {errno}"));
+    }
+    drop(outfit);
+    helper.is_clean();
+}
+
+/// What a helper's only client has.
+fn outfit_of(helper: &Helper) -> [u64; 4] {
+    let number = |name: &str| helper.number(&format!("/clients/0/{name}"));
+    let tms = helper.status().pointer("/clients/0/tms").unwrap().as_array().unwrap().len();
+    [tms as u64, number("buffers"), number("arenas"), number("bytes")]
+}
+
+/// MT-232: what every packet has: its kind, its flags, its length; and bodies and descriptors that are too long and too short.
+#[test]
+fn every_header_wrong() {
+    use Errno::{EBADR, ENOTTY};
+    let helper = Helper::start();
+    let mut outfit = Outfit::new(&helper);
+    let tm = outfit.tm.handle;
+    let bodies = [
+        (kind::HELLO, wire::hello("again", 1)),
+        (kind::CREATE_ARENA, wire::create_arena(4096, 0)),
+        (kind::ADOPT_ARENA, Vec::new()),
+        (kind::RELEASE_ARENA, wire::arena(0)),
+        (kind::REGISTER, wire::register(handle(1), &[(0, 0, 64), (0, 64, 64)])),
+        (kind::START_TM, wire::start_tm(helper.nid(), PORTAL, 0, 16, 0)),
+        (kind::STOP_TM, eight(tm)),
+        (kind::TM_DESCRIPTOR, eight(tm)),
+        (kind::SYNC, Vec::new()),
+        (kind::NIDS, Vec::new()),
+    ];
+    assert!(kind::ALL.eq(bodies.iter().map(|(kind, _)| *kind)));
+    for (kind, body) in &bodies {
+        let longer = [body.as_slice(), &[0]].concat();
+        // A second hello is refused for what it is, whatever it says.
+        outfit.refused(&wire::packet(*kind, 8, &longer), &[ENOTTY, EBADR]);
+        if let Some(shorter) = body.len().checked_sub(1) {
+            outfit.refused(&wire::packet(*kind, 8, &body[..shorter]), &[ENOTTY, EBADR]);
+        }
+        let packet = wire::packet(*kind, 9, body);
+        for (at, byte, errnos) in
+            [(2, 1, &[EBADR][..]), (3, 0x80, &[EBADR]), (4, packet[4] ^ 1, &[ENOTTY]), (6, 1, &[ENOTTY])]
+        {
+            let mut wrong = packet.clone();
+            wrong[at] = byte;
+            outfit.refused(&wrong, errnos);
+        }
+    }
+    for unknown in [0, 11, 0x7fff, 0x8001, 0xffff] {
+        outfit.refused(&wire::packet(unknown, 10, &[]), &[ENOTTY]);
+    }
+    // Longer than any packet; the system delivers what there is room for.
+    outfit.refused(&wire::packet(kind::SYNC, 11, &vec![0; wire::PACKET_MAX]), &[ENOTTY]);
+    outfit.client.sync().unwrap();
+    // What cannot be answered ends the connection.
+    let short = &wire::packet(kind::SYNC, 12, &[])[..wire::HEADER - 1];
+    assert!(answer(&outfit.client.socket, short).is_none());
+    drop(outfit);
+    helper.is_clean();
+}
+
+/// MT-232: nothing is done before a hello, and a hello says what it must.
+#[test]
+fn hellos_that_are_none() {
+    let helper = Helper::start();
+    let hello = wire::hello("hello", 1);
+    for (at, byte, errno) in [
+        (0, b'N', Errno::EBADR),
+        (8, 2, Errno::EPROTONOSUPPORT),
+        (10, 0, Errno::EPROTONOSUPPORT),
+        (12, 1, Errno::EBADR),
+        // Behind the end of the name.
+        (24 + 31, 1, Errno::EBADR),
+    ] {
+        let socket = Socket::connect(&helper.socket()).unwrap();
+        let mut wrong = hello.clone();
+        wrong[at] = byte;
+        let reply = answer(&socket, &wire::packet(kind::HELLO, 1, &wrong)).unwrap();
+        assert_eq!(Errno::from_raw(-reply.status), errno, "byte {at}: {reply:?}");
+    }
+    let socket = Socket::connect(&helper.socket()).unwrap();
+    for early in kind::ALL.skip(1) {
+        let reply = answer(&socket, &wire::packet(early, 1, &[0; 16])).unwrap();
+        assert!(reply.status < 0 && reply.fds.is_empty(), "{early}: {reply:?}");
+    }
+    // It may still say hello; versions to come are no matter.
+    let mut newer = hello;
+    newer[10] = 9;
+    let reply = answer(&socket, &wire::packet(kind::HELLO, 2, &newer)).unwrap();
+    assert_eq!((reply.status, reply.fds.len()), (0, 2), "{reply:?}");
+}

@@ -1,0 +1,417 @@
+//! A helper, and honest clients that work while it is attacked.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use nlx_tests::client::Client;
+use nlx_tests::client::pair::Pair;
+use nlx_tests::client::points::Points;
+use nlx_tests::client::wire;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::peer::{HUNG, PORT, address, hung_unless};
+
+/// Whoever measures has the machine to himself.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+pub(crate) fn machine_to_itself() -> RwLockWriteGuard<'static, ()> {
+    MACHINE.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The programs that cargo builds, beside this one.
+fn program(name: &str) -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        // Nothing to do, where the tests of the whole workspace are run.
+        let args = "build --profile test --locked --offline --package nlx-cli --bins";
+        let cargo = Command::new(env!("CARGO")).args(args.split(' ')).output().unwrap();
+        assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
+        // This program lies in `deps`.
+        std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf()
+    });
+    built.join(name)
+}
+
+/// A running `nlxd`; it is killed when the test ends.
+pub(crate) struct Helper {
+    child: Child,
+    dir: Arc<TempDir>,
+    pub(crate) address: Ipv4Addr,
+    /// Somebody measures, or nobody does.
+    _machine: Option<RwLockReadGuard<'static, ()>>,
+}
+
+impl Helper {
+    /// One with the defaults.
+    pub(crate) fn start() -> Helper {
+        Helper::configured("")
+    }
+
+    /// One with more lines in its configuration.
+    pub(crate) fn configured(more: &str) -> Helper {
+        Helper::launch(new_dir(more), address(), "true", Some(machine()))
+    }
+
+    /// One that a shell starts after these words.
+    pub(crate) fn limited(limits: &str) -> Helper {
+        Helper::launch(new_dir(""), address(), limits, Some(machine()))
+    }
+
+    /// For a test that has the machine to itself.
+    pub(crate) fn start_alone(_: &RwLockWriteGuard<'static, ()>) -> Helper {
+        Helper::launch(new_dir(""), address(), "true", None)
+    }
+
+    /// A second one, on another host as far as they know.
+    pub(crate) fn another(&self) -> Helper {
+        Helper::launch(new_dir(""), address(), "true", None)
+    }
+
+    fn launch(
+        dir: Arc<TempDir>,
+        address: Ipv4Addr,
+        limits: &str,
+        machine: Option<RwLockReadGuard<'static, ()>>,
+    ) -> Helper {
+        let log = std::fs::File::options().append(true).create(true).open(dir.path().join("log")).unwrap();
+        let mut command = command(&dir, address, limits);
+        let child =
+            command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        let mut helper = Helper { child, dir, address, _machine: machine };
+        hung_unless("the helper listens", || {
+            assert!(helper.child.try_wait().unwrap().is_none(), "nlxd has ended: {}", helper.log());
+            Client::connect(&helper.socket(), "is it there?").is_ok()
+        });
+        helper.is_clean();
+        helper
+    }
+
+    /// Another one in the place of this one, which has ended or is about to.
+    pub(crate) fn restart(mut self) -> Helper {
+        let _ = self.child.wait();
+        let machine = self._machine.take();
+        Helper::launch(self.dir.clone(), self.address, "true", machine)
+    }
+
+    /// What becomes of another one at the same socket.
+    pub(crate) fn rival(&self) -> Output {
+        command(&self.dir, address(), "true").output().unwrap()
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.path().join("nlxd.sock")
+    }
+
+    pub(crate) fn nid(&self) -> [u8; 20] {
+        wire::nid(self.address)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid() as i32), signal).unwrap();
+    }
+
+    /// Waits for its end; whether it went well.
+    pub(crate) fn ends(&mut self) -> bool {
+        self.child.wait().unwrap().success()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    pub(crate) fn client(&self, name: &str) -> Client {
+        Client::connect(&self.socket(), name).unwrap()
+    }
+
+    /// How things stand, as the operator sees it.
+    pub(crate) fn status(&self) -> Value {
+        let mut command = Command::new(program("nlx"));
+        let output = command.args(["status", "--json", "--socket"]).arg(self.socket()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// A number of its status.
+    #[track_caller]
+    pub(crate) fn number(&self, pointer: &str) -> u64 {
+        let status = self.status();
+        let value = status.pointer(pointer).and_then(Value::as_u64);
+        value.unwrap_or_else(|| panic!("no number at {pointer} in {status:#}"))
+    }
+
+    /// What it holds of clients, as the system sees it: sockets, shared memory, doorbells.
+    pub(crate) fn holdings(&self) -> Holdings {
+        let links = std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap();
+        let targets = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid())).unwrap();
+        Holdings {
+            descriptors: targets.count(),
+            mappings: maps
+                .lines()
+                .filter(|line| line.contains("memfd:") || line.contains("hugepage"))
+                .count(),
+        }
+    }
+
+    /// Bytes of memory that it uses.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    /// Waits until no client is connected and nothing is left of any.
+    #[track_caller]
+    pub(crate) fn is_clean(&self) {
+        self.is_clean_but_for(0);
+    }
+
+    /// The same beside clients that are to be there.
+    #[track_caller]
+    pub(crate) fn is_clean_but_for(&self, clients: usize) {
+        let begun = Instant::now();
+        loop {
+            let status = self.status();
+            let left = ["tms", "eqs", "arenas", "bytes"].map(|name| {
+                let number = status.pointer(&format!("/leftovers/{name}")).and_then(Value::as_u64);
+                number.unwrap_or_else(|| panic!("no leftovers in {status:#}"))
+            });
+            let connected = status.pointer("/clients").and_then(Value::as_array).unwrap().len();
+            if left == [0; 4] && connected == clients {
+                return;
+            }
+            assert!(begun.elapsed() < HUNG, "something is left: {status:#}\n{}", self.log());
+        }
+    }
+}
+
+fn machine() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// A place for a helper's socket, its configuration and its words.
+fn new_dir(config: &str) -> Arc<TempDir> {
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("nlxd.toml"), config).unwrap();
+    Arc::new(dir)
+}
+
+/// How a helper is started, by a shell that sets its limits.
+fn command(dir: &TempDir, address: Ipv4Addr, limits: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{limits} && exec \"$0\" \"$@\"")]).arg(program("nlxd"));
+    command.arg("--config").arg(dir.path().join("nlxd.toml"));
+    command.arg("--socket").arg(dir.path().join("nlxd.sock"));
+    command.args(["--net", &format!("tcp({address})"), "--accept-port", &PORT.to_string()]);
+    command
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("nlxd said:\n{}", self.log());
+        }
+    }
+}
+
+/// What a helper has open and mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Holdings {
+    pub(crate) descriptors: usize,
+    pub(crate) mappings: usize,
+}
+
+/// Two honest clients that work for each other all the time, each byte looked at.
+pub(crate) struct Work {
+    over: Arc<AtomicBool>,
+    rounds: Arc<AtomicU64>,
+    thread: Option<JoinHandle<Result<(), String>>>,
+}
+
+impl Work {
+    /// Between two clients of one helper.
+    pub(crate) fn start(helper: &Helper) -> Work {
+        Work::between([helper; 2])
+    }
+
+    /// Between a client of one helper and one of another.
+    pub(crate) fn between(helpers: [&Helper; 2]) -> Work {
+        let paths = helpers.map(Helper::socket);
+        let nids = helpers.map(Helper::nid);
+        let pair = Pair::connect(paths.each_ref().map(PathBuf::as_path), nids, "honest", Points::harmless());
+        let mut pair = pair.unwrap();
+        let (over, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (until, count) = (over.clone(), rounds.clone());
+        let thread = std::thread::spawn(move || {
+            while !until.load(Relaxed) {
+                pair.round()?;
+                count.fetch_add(1, Relaxed);
+            }
+            pair.end().map(drop)
+        });
+        let work = Work { over, rounds, thread: Some(thread) };
+        work.advance(1);
+        work
+    }
+
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.load(Relaxed)
+    }
+
+    /// Waits until so many more rounds have succeeded.
+    #[track_caller]
+    pub(crate) fn advance(&self, rounds: u64) {
+        let goal = self.rounds() + rounds;
+        let begun = Instant::now();
+        while self.rounds() < goal {
+            let ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+            assert!(!ended, "honest work has failed");
+            assert!(begun.elapsed() < HUNG, "honest work stands still");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Ends it: all of it went well.
+    #[track_caller]
+    pub(crate) fn stop(mut self) {
+        self.over.store(true, Relaxed);
+        self.thread.take().unwrap().join().unwrap().unwrap();
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.over.store(true, Relaxed);
+        if let Some(Ok(Err(words))) = self.thread.take().map(JoinHandle::join) {
+            eprintln!("honest work: {words}");
+        }
+    }
+}
+
+/// A node that takes connections and says nothing.
+pub(crate) struct Silence {
+    _listener: TcpListener,
+    pub(crate) address: Ipv4Addr,
+}
+
+impl Silence {
+    pub(crate) fn new() -> Silence {
+        let address = address();
+        Silence { _listener: TcpListener::bind((address, PORT)).unwrap(), address }
+    }
+}
+
+/// A raw client in a process of its own; it is killed when the test ends.
+pub(crate) struct Other {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Other {
+    /// Starts it, and waits until it has begun.
+    pub(crate) fn start(role: &str, helper: &Helper, more: &[&str]) -> Other {
+        Other::spawn(Command::new(env!("CARGO_BIN_EXE_helper-client")), role, helper, more)
+    }
+
+    /// The same by a program that is to start it.
+    pub(crate) fn spawn(mut program: Command, role: &str, helper: &Helper, more: &[&str]) -> Other {
+        program.arg(role).arg(helper.socket()).arg(helper.address.to_string()).args(more);
+        let mut child = program.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let other = Other { child, lines };
+        assert_eq!(other.line(), "ready");
+        other
+    }
+
+    /// What it says next.
+    #[track_caller]
+    pub(crate) fn line(&self) -> String {
+        self.lines.recv_timeout(HUNG).unwrap_or_else(|error| panic!("it says nothing: {error}"))
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
+    /// Fails the test if it has ended: it has found something wrong.
+    #[track_caller]
+    pub(crate) fn lives(&mut self) {
+        if self.child.try_wait().unwrap().is_some() {
+            panic!("it has ended: {:?}", self.lines.try_iter().collect::<Vec<_>>());
+        }
+    }
+
+    /// Kills it; it was alive until then.
+    #[track_caller]
+    pub(crate) fn kill(mut self) {
+        self.lives();
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Kills it, unless it has ended.
+    pub(crate) fn kill_if_alive(mut self) {
+        let _ = self.child.kill();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits until a signal has ended it.
+    pub(crate) fn died_of(mut self) -> Option<i32> {
+        use std::os::unix::process::ExitStatusExt;
+        self.child.wait().unwrap().signal()
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Numbers that follow from a seed.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = nlx_tests::client::pair::mix(self.0);
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    pub(crate) fn bytes(&mut self, most: u64) -> Vec<u8> {
+        (0..self.below(most + 1)).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// Whether a socket's path exists: what a helper that was killed leaves.
+pub(crate) fn exists(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
