@@ -141,9 +141,13 @@ fn a_doorbell_that_is_abused() {
     let mut tm = client.start_tm(helper.nid(), PORTAL, 16).unwrap();
     client.submit(&Entry::register(handle(0), arena.number, 0, 4096)).unwrap();
     let bell = client.ring.doorbell().try_clone().unwrap();
+    // As full as it can be, and blocking: one more would hold up whoever writes.
+    while write(&bell, &(1u64 << 63).to_ne_bytes()).is_ok() || write(&bell, &1u64.to_ne_bytes()).is_ok() {
+        if write(&bell, &(u64::MAX - 1 - (1 << 63)).to_ne_bytes()).is_err() {
+            break;
+        }
+    }
     fcntl(&bell, FcntlArg::F_SETFL(nix::fcntl::OFlag::empty())).unwrap();
-    // As full as it can be: one more would block whoever writes.
-    write(&bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
     work.advance(2);
     let receive = Entry::receive(tm.handle, handle(0), 1, 1, 1);
     tm.events.provision(1, &mut client.points);

@@ -1,9 +1,9 @@
 //! Names of what belongs to another client, or to nobody any more.
 
 use nix::errno::Errno;
+use nlx_tests::client::Client;
 use nlx_tests::client::pair::{PORTAL, handle};
 use nlx_tests::client::wire::{self, Entry, kind};
-use nlx_tests::client::{Client, PATIENCE};
 
 use crate::scene::{Helper, Work};
 
@@ -37,8 +37,7 @@ fn names_of_another_client() {
     }
     // An operation of another's machine; one of its own with another's buffer.
     thief.submit(&Entry::receive(tms[0], handle(5), 1, 1, 1)).unwrap();
-    assert!(thief.socket.ends(PATIENCE), "a client operates another's transfer machine");
-    let mut thief = helper.client("thief");
+    thief.sync().unwrap();
     let mut tm = thief.start_tm(helper.nid(), PORTAL, 16).unwrap();
     let receive = Entry::receive(tm.handle, handle(5), 1, 1, 1);
     thief.operate(&mut tm, &receive).unwrap();
@@ -89,15 +88,17 @@ fn stale_names() {
     client.submit(&Entry::cancel(tm.handle, again(1), 2)).unwrap();
     client.submit(&Entry::cancel(tm.handle, again(2), 1)).unwrap();
     client.sync().unwrap();
-    assert_eq!(helper.number("/clients/0/operations"), 1);
+    assert_eq!(helper.number("/list/0/operations"), 1);
     // MT-235: busy, and so neither stopped nor given back.
     assert_eq!(client.stop_tm(tm.handle), Err(Errno::EBUSY));
     assert_eq!(client.call(kind::RELEASE_ARENA, &wire::arena(arena.number)).unwrap_err(), Errno::EBUSY);
     client.submit(&Entry::cancel(tm.handle, again(2), 2)).unwrap();
     assert_eq!(Errno::from_raw(-client.event(&mut tm).unwrap().status), Errno::ECANCELED);
     client.stop_tm(tm.handle).unwrap();
-    // What names a machine that is no more ends the connection.
+    // A machine that is no more.
     client.submit(&receive).unwrap();
-    assert!(client.socket.ends(PATIENCE));
+    client.sync().unwrap();
+    assert_eq!(helper.number("/list/0/operations"), 0);
+    drop(client);
     helper.is_clean();
 }

@@ -10,7 +10,7 @@ use nlx_tests::client::{Client, PATIENCE, Tm};
 use crate::scene::{Helper, Work};
 
 /// Few of everything.
-const FEW: &str = "[quotas]
+const FEW: &str = "[helper.quotas]
 tms = 3
 buffers = 40
 segments = 20
@@ -75,7 +75,7 @@ fn as_much_as_a_client_may_have() {
     assert!(cancelled(&client.event(&mut tms[0]).unwrap()));
     client.operate(&mut tms[1], &one_more).unwrap();
     client.sync().unwrap();
-    assert_eq!(helper.number("/clients/0/operations"), 10);
+    assert_eq!(helper.number("/list/0/operations"), 10);
     let refused = helper.number("/totals/refused_by_quota");
     assert!(refused >= 5, "{refused} refusals are counted");
 
@@ -84,8 +84,9 @@ fn as_much_as_a_client_may_have() {
     other.start_tm(helper.nid(), PORTAL, 32).unwrap();
     // A registration beyond the limit, which a correct client does not push.
     client.submit(&Entry::register(handle(40), arena, 0, 64)).unwrap();
-    assert!(client.socket.ends(PATIENCE));
-    drop(other);
+    client.sync().unwrap();
+    assert_eq!(helper.number("/list/0/buffers"), 40);
+    drop((client, other));
     helper.is_clean();
 }
 
@@ -118,7 +119,7 @@ fn more_events_than_a_machine_was_started_for() {
             client.operate(&mut tm, &Entry { buffer: handle(0), ..receive }).unwrap();
             client.sync().unwrap();
         }
-        assert_eq!(helper.number("/clients/0/operations"), 1, "an operation of {count} messages has started");
+        assert_eq!(helper.number("/list/0/operations"), 1, "an operation of {count} messages has started");
     }
     work.stop();
 }
@@ -153,7 +154,7 @@ fn two_threads_on_one_object() {
         assert_eq!((of(2).next(), outcomes(2)[1]), (Some(0), Errno::EEXIST));
         assert!(of(3).all(|status| status == 0 || status == Errno::ENOENT as i32));
     }
-    assert_eq!(helper.number("/clients/0/buffers"), ROUNDS);
+    assert_eq!(helper.number("/list/0/buffers"), ROUNDS);
 }
 
 fn reply(socket: &Socket) -> Reply {

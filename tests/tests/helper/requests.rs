@@ -113,7 +113,7 @@ fn every_field_wrong() {
     let (arena, tm) = (outfit.arena.number, outfit.tm.handle);
 
     let hello = wire::hello("again", 1);
-    outfit.refused(&wire::packet(kind::HELLO, 2, &hello), &[EBADR]);
+    outfit.refused(&wire::packet(kind::HELLO, 2, &hello), &[Errno::EPROTO]);
 
     let create = wire::create_arena(4096, 0);
     let too_much = outfit.client.arena_bytes_max() + 1;
@@ -217,8 +217,8 @@ fn every_field_wrong() {
 
 /// What a helper's only client has.
 fn outfit_of(helper: &Helper) -> [u64; 4] {
-    let number = |name: &str| helper.number(&format!("/clients/0/{name}"));
-    let tms = helper.status().pointer("/clients/0/tms").unwrap().as_array().unwrap().len();
+    let number = |name: &str| helper.number(&format!("/list/0/{name}"));
+    let tms = helper.status().pointer("/list/0/tms").unwrap().as_array().unwrap().len();
     [tms as u64, number("buffers"), number("arenas"), number("bytes")]
 }
 
