@@ -1,5 +1,6 @@
 //! A helper, and honest clients that work while it is attacked.
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -157,17 +158,34 @@ impl Helper {
         value.unwrap_or_else(|| panic!("no number at {pointer} in {status:#}"))
     }
 
-    /// What it holds of clients, as the system sees it: sockets, shared memory, doorbells.
+    /// What it holds of clients, as the system sees it: sockets, shared memory, doorbells. Connections to other nodes are the
+    /// network's, and come and go.
     pub(crate) fn holdings(&self) -> Holdings {
         let links = std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap();
         let targets = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
+        let unix = std::fs::read_to_string(format!("/proc/{}/net/unix", self.pid())).unwrap();
+        let local: HashSet<&str> = unix.lines().filter_map(|line| line.split_whitespace().nth(6)).collect();
+        let descriptors = targets.filter(|target| {
+            let target = target.to_string_lossy();
+            let inode = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
+            inode.is_none_or(|inode| local.contains(inode))
+        });
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid())).unwrap();
         Holdings {
-            descriptors: targets.count(),
+            descriptors: descriptors.count(),
             mappings: maps
                 .lines()
                 .filter(|line| line.contains("memfd:") || line.contains("hugepage"))
                 .count(),
+        }
+    }
+
+    /// Waits until it holds what it held before: who asks for its status is a client as well, for a moment.
+    #[track_caller]
+    pub(crate) fn holds_again(&self, before: Holdings) {
+        let begun = Instant::now();
+        while self.holdings() != before {
+            assert!(begun.elapsed() < HUNG, "{:?}, not {before:?} as before", self.holdings());
         }
     }
 
