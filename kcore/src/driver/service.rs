@@ -376,17 +376,20 @@ impl Shared {
 }
 
 impl Door {
-    /// Takes a place for a client of this user, if there is one.
-    fn enter(&self, uid: u32, config: &ServiceConfig) -> bool {
+    /// Takes a place for a client of this user; without one, the limit that is reached: that of the user, or of all.
+    fn enter(&self, uid: u32, config: &ServiceConfig) -> Result<(), usize> {
         let mut users = self.users.lock();
         let all = self.clients.load(Ordering::Relaxed);
         let own = users.get(&uid).copied().unwrap_or(0);
-        if all >= config.clients_max || (uid != 0 && own >= config.clients_per_user_max) {
-            return false;
+        if uid != 0 && own >= config.clients_per_user_max {
+            return Err(config.clients_per_user_max);
+        }
+        if all >= config.clients_max {
+            return Err(config.clients_max);
         }
         self.clients.store(all + 1, Ordering::Relaxed);
         users.insert(uid, own + 1);
-        true
+        Ok(())
     }
 
     /// Gives it back.
@@ -402,4 +405,19 @@ impl Door {
 
 fn errno_of(error: std::io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_finds_no_place_hears_of_the_limit_that_is_reached() {
+        let config = ServiceConfig { clients_max: 4, clients_per_user_max: 2, ..ServiceConfig::default() };
+        let door = Door::default();
+        assert_eq!([7, 7, 7].map(|uid| door.enter(uid, &config)), [Ok(()), Ok(()), Err(2)]);
+        assert_eq!([0, 0, 8].map(|uid| door.enter(uid, &config)), [Ok(()), Ok(()), Err(4)]);
+        door.leave(7);
+        assert_eq!([8, 8, 7].map(|uid| door.enter(uid, &config)), [Ok(()), Err(4), Err(4)]);
+    }
 }

@@ -268,10 +268,9 @@ impl Worker {
         let refusal = if host.policy().rights_of(&who).is_none() {
             door.refused_users.fetch_add(1, Ordering::Relaxed);
             Some(Refusal::of(Errno::EPERM, Reason::User, who.uid.into(), 0))
-        } else if !door.enter(who.uid, config) {
+        } else if let Err(limit) = door.enter(who.uid, config) {
             door.refused_clients.fetch_add(1, Ordering::Relaxed);
-            let limit = config.clients_max as u64;
-            Some(Refusal::of(Errno::EUSERS, Reason::Clients, limit, limit))
+            Some(Refusal::of(Errno::EUSERS, Reason::Clients, limit as u64 + 1, limit as u64))
         } else {
             None
         };
