@@ -1,17 +1,17 @@
 //! What the table `[helper]` of the file says, the options on top.
 
-use std::path::PathBuf;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lnet_api::Errno;
 use lnet_node::{NodeConfig, NodeError, Section, Setting};
 use nix::unistd::{Gid, Group, Uid, User};
-use nlx_driver_proto::SOCKET_PATH;
 use nlx_kcore::driver::service::ServiceConfig;
 use nlx_kcore::driver::{ClientQuotas, HostConfig};
 
 use super::args::NlxdArgs;
-use super::listener::SocketConfig;
+use super::listener::{PATH_MAX, SocketConfig};
 use super::policy::Admission;
 use crate::failure::Failure;
 
@@ -91,7 +91,11 @@ impl Reading {
         let service = &mut self.service;
         let seconds = || setting.number(0, SECONDS_MAX).map(Duration::from_secs);
         match setting.key() {
-            "socket" => self.path = Some(setting.text()?.into()),
+            "socket" => {
+                let path = PathBuf::from(setting.text()?);
+                check_length(&path).map_err(|why| setting.refuse(why))?;
+                self.path = Some(path);
+            }
             "mode" => self.mode = Some(mode(setting.text()?).map_err(|why| setting.refuse(why))?),
             "owner" => self.owner = Some(user(setting.text()?).map_err(|why| setting.refuse(why))?),
             "group" => self.group = Some(group(setting.text()?).map_err(|why| setting.refuse(why))?),
@@ -108,7 +112,9 @@ impl Reading {
             "threads" => service.threads = setting.number(0, 64)? as usize,
             "busy_poll_us" => service.busy_poll = Duration::from_micros(setting.number(0, 1_000_000)?),
             "huge_pages" => self.huge_pages = Some(setting.switch()?),
-            "reply_timeout" => service.reply_timeout = seconds()?.max(Duration::from_secs(1)),
+            "reply_timeout" => {
+                service.reply_timeout = setting.number(1, SECONDS_MAX).map(Duration::from_secs)?
+            }
             "quarantine" => service.quarantine = seconds()?,
             "drain" => self.drain = Some(seconds()?),
             _ => return Err(setting.unknown(&KEYS)),
@@ -129,12 +135,12 @@ impl Reading {
         if let Some(text) = &args.group {
             self.group = Some(group(text).map_err(|why| refused("group", why))?);
         }
+        if let Some(path) = &args.socket {
+            check_length(path).map_err(|why| refused("socket", why))?;
+        }
         self.service.threads = args.threads.unwrap_or(self.service.threads);
         self.service.busy_poll = args.busy_poll_us.map_or(self.service.busy_poll, Duration::from_micros);
-        let path = match args.socket.clone().or(self.path) {
-            Some(path) => path,
-            None => default_path()?,
-        };
+        let path = args.socket.clone().or(self.path);
         let socket =
             SocketConfig { path, mode: self.mode.unwrap_or(MODE), owner: self.owner, group: self.group };
         let host = HostConfig {
@@ -147,24 +153,13 @@ impl Reading {
     }
 }
 
-/// Where the socket is if nobody says: where systemd has made a folder for the service, else root's place, else the user's.
-fn default_path() -> Result<PathBuf, Failure> {
-    let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
-    if let Some(folder) = folder("RUNTIME_DIRECTORY") {
-        return Ok(folder.join("nlxd.sock"));
+/// A path that can be a socket's name, with what stands around it while the socket is made.
+fn check_length(path: &Path) -> Result<(), String> {
+    match path.as_os_str().len() {
+        0 => Err("a path must stand here".into()),
+        1..=PATH_MAX => Ok(()),
+        bytes => Err(format!("a path of {bytes} bytes: a socket's can have {PATH_MAX}")),
     }
-    if Uid::effective().is_root() {
-        return Ok(SOCKET_PATH.into());
-    }
-    let none = || {
-        Failure::at(
-            "configuration",
-            Errno::ENOENT,
-            "there is no place for the socket: XDG_RUNTIME_DIR is not set",
-        )
-        .hint("name one with --socket")
-    };
-    folder("XDG_RUNTIME_DIR").map(|folder| folder.join("nlx/nlxd.sock")).ok_or_else(none)
 }
 
 fn mode(text: &str) -> Result<u32, String> {
@@ -175,7 +170,7 @@ fn mode(text: &str) -> Result<u32, String> {
 
 pub(super) fn user(text: &str) -> Result<u32, String> {
     if let Ok(uid) = text.parse() {
-        return Ok(uid);
+        return number("user", uid);
     }
     match User::from_name(text) {
         Ok(Some(found)) => Ok(Uid::as_raw(found.uid)),
@@ -185,7 +180,7 @@ pub(super) fn user(text: &str) -> Result<u32, String> {
 
 pub(super) fn group(text: &str) -> Result<u32, String> {
     if let Ok(gid) = text.parse() {
-        return Ok(gid);
+        return number("group", gid);
     }
     match Group::from_name(text) {
         Ok(Some(found)) => Ok(Gid::as_raw(found.gid)),
@@ -193,36 +188,48 @@ pub(super) fn group(text: &str) -> Result<u32, String> {
     }
 }
 
+/// The highest number is no user's and no group's: to the system it says that nothing is to change.
+fn number(what: &str, id: u32) -> Result<u32, String> {
+    if id == u32::MAX { Err(format!("{id} is the number of no {what}: 0 to {}", id - 1)) } else { Ok(id) }
+}
+
 fn names(setting: &Setting<'_>, one: fn(&str) -> Result<u32, String>) -> Result<Vec<u32>, NodeError> {
     let words = setting.words()?;
     words.into_iter().map(|word| one(word).map_err(|why| setting.refuse(why))).collect()
 }
 
-/// The most events of one transfer machine that can be said: as many as a queue has slots for is more than enough.
-const EVENTS_MAX: u64 = 1 << 20;
+/// The most events of one transfer machine that can be said: one fewer than a queue has slots.
+const EVENTS_MAX: u64 = (1 << 20) - 1;
+
+/// The fewest slots of a submission ring: one is never filled.
+const RING_SLOTS_MIN: u64 = 2;
 
 /// A quota by its name.
-type Quota = (&'static str, fn(&mut ClientQuotas, u64), u64);
+type Quota = (&'static str, fn(&mut ClientQuotas, u64), RangeInclusive<u64>);
 
-/// What can stand in a table of quotas, with the most that it can be.
+/// What can stand in a table of quotas, with the least and the most that it can be.
 const QUOTAS: [Quota; 9] = [
-    ("tms", |quotas, value| quotas.tms = value as u32, 1 << 16),
-    ("buffers", |quotas, value| quotas.buffers = value as u32, 1 << 20),
-    ("segments", |quotas, value| quotas.segments = value as u32, 1 << 24),
-    ("arenas", |quotas, value| quotas.arenas = value as u32, 1 << 16),
-    ("bytes", |quotas, value| quotas.bytes = value, 1 << 46),
-    ("operations", |quotas, value| quotas.operations = value as u32, 1 << 20),
-    ("events", |quotas, value| quotas.events = value as u32, EVENTS_MAX),
-    ("ring_slots", |quotas, value| quotas.ring_slots = value as u32, nlx_driver_proto::RING_SLOTS_MAX as u64),
-    ("requests_per_second", |quotas, value| quotas.requests_per_second = value as u32, u32::MAX as u64),
+    ("tms", |quotas, value| quotas.tms = value as u32, 1..=1 << 16),
+    ("buffers", |quotas, value| quotas.buffers = value as u32, 1..=1 << 20),
+    ("segments", |quotas, value| quotas.segments = value as u32, 1..=1 << 24),
+    ("arenas", |quotas, value| quotas.arenas = value as u32, 1..=1 << 16),
+    ("bytes", |quotas, value| quotas.bytes = value, 1..=1 << 46),
+    ("operations", |quotas, value| quotas.operations = value as u32, 1..=1 << 20),
+    ("events", |quotas, value| quotas.events = value as u32, 1..=EVENTS_MAX),
+    (
+        "ring_slots",
+        |quotas, value| quotas.ring_slots = value as u32,
+        RING_SLOTS_MIN..=nlx_driver_proto::RING_SLOTS_MAX as u64,
+    ),
+    ("requests_per_second", |quotas, value| quotas.requests_per_second = value as u32, 1..=u32::MAX as u64),
 ];
 
 pub(super) fn read_quotas(quotas: &mut ClientQuotas, table: &Section) -> Result<(), NodeError> {
     for setting in table.settings() {
-        let Some((_, set, max)) = QUOTAS.iter().find(|(name, ..)| *name == setting.key()) else {
+        let Some((_, set, range)) = QUOTAS.iter().find(|(name, ..)| *name == setting.key()) else {
             return Err(setting.unknown(&QUOTAS.map(|(name, ..)| name)));
         };
-        set(quotas, setting.number(1, *max)?);
+        set(quotas, setting.number(*range.start(), *range.end())?);
     }
     Ok(())
 }
@@ -247,7 +254,8 @@ mod tests {
              huge_pages = false\nquarantine = 2\nreply_timeout = 3\ndrain = 4\nclients_max = 5\n\
              clients_per_user_max = 6\n[helper.quotas]\ntms = 1\nbytes = 0x1000\nrequests_per_second = 9\n")
             .unwrap();
-        let socket = SocketConfig { path: "/run/x.sock".into(), mode: 0o600, owner: Some(7), group: Some(0) };
+        let socket =
+            SocketConfig { path: Some("/run/x.sock".into()), mode: 0o600, owner: Some(7), group: Some(0) };
         assert_eq!(config.socket, socket);
         let ServiceConfig {
             threads,
@@ -274,7 +282,12 @@ mod tests {
                 "[helper]\nusers = [\"root\", \"no-such-user\"]\n",
                 ["line 2", "'users'", "no-such-user", "no user"],
             ),
+            ("[helper]\nreply_timeout = 0\n", ["line 2", "'reply_timeout'", "'0'", "1 to 86400"]),
+            ("[helper]\nowner = 4294967295\n", ["line 2", "'owner'", "4294967295", "0 to 4294967294"]),
             ("[helper.quotas]\ntms = 0\n", ["line 2", "'tms'", "'0'", "1 to 65536"]),
+            ("[helper.quotas]\nring_slots = 1\n", ["line 2", "'ring_slots'", "'1'", "2 to 4096"]),
+            ("[helper.quotas]\nevents = 1048576\n", ["line 2", "'events'", "1048576", "1 to 1048575"]),
+            ("[helper]\nsocket = \"\"\n", ["line 2", "'socket'", "a path", "must stand here"]),
             ("[helper.quotas]\nteams = 1\n", ["line 2", "'teams'", "no such setting", "requests_per_second"]),
             ("[[helper.policy]]\nportals = \"0-70\"\n", ["line 2", "'portals'", "70", "1 to 63"]),
             ("[[helper.policy]]\nuser = 1\ngroup = 2\n", ["line 3", "'group'", "user", "group"]),

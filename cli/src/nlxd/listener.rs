@@ -14,15 +14,21 @@ use std::path::{Path, PathBuf};
 use lnet_api::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockname, socket};
+use nix::unistd::Uid;
+use nlx_driver_proto::SOCKET_PATH;
 use nlx_kcore::driver::service::bind;
 
 use super::activation;
 use crate::failure::{Context, Failure};
 
+/// Bytes of a path: the system's 107 for a socket's, and the name it has until it is ready is five longer.
+pub(super) const PATH_MAX: usize = 107 - "..new".len();
+
 /// Where the socket is to be, and whose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SocketConfig {
-    pub(crate) path: PathBuf,
+    /// A usual one if nobody says, and systemd has made none.
+    pub(crate) path: Option<PathBuf>,
     pub(crate) mode: u32,
     pub(crate) owner: Option<u32>,
     pub(crate) group: Option<u32>,
@@ -39,8 +45,14 @@ pub(super) struct Listener {
 struct Own {
     /// Of the socket, to know it again.
     inode: u64,
-    lock_path: PathBuf,
-    lock: Flock<File>,
+    /// Held as long as the process may use the name.
+    _lock: Lock,
+}
+
+/// The lock beside the socket, with its file.
+struct Lock {
+    path: PathBuf,
+    _held: Flock<File>,
 }
 
 impl Listener {
@@ -49,21 +61,22 @@ impl Listener {
         if let Some(socket) = activation::socket()? {
             return Ok(Listener { path: name_of(&socket), socket, own: None });
         }
-        let path = &config.path;
+        let path = config.path.clone().map_or_else(default_path, Ok)?;
+        let path = path.as_path();
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         make(folder)?;
-        let (lock_path, new) = (beside(path, "lock")?, beside(path, "new")?);
-        let lock = lock(&lock_path, path)?;
+        let (lock, new) = (beside(path, "lock")?, beside(path, "new")?);
+        let lock = Lock::take(lock, path)?;
         refuse_others(path)?;
         // Of one that was killed before it had got its name.
         let _ = fs::remove_file(&new);
         let socket = bind(&new).map_err(|errno| refuse(path, "cannot listen", errno))?;
-        let named = set_rights(&new, config).and_then(|()| {
+        let named = set_rights(&new, path, config).and_then(|()| {
             fs::rename(&new, path).map_err(|error| refuse(path, "cannot name the socket", errno_of(&error)))
         });
         named.inspect_err(|_| drop(fs::remove_file(&new)))?;
         let inode = fs::symlink_metadata(path).context("cannot look at the socket")?.ino();
-        Ok(Listener { socket, path: path.clone(), own: Some(Own { inode, lock_path, lock }) })
+        Ok(Listener { socket, path: path.to_path_buf(), own: Some(Own { inode, _lock: lock }) })
     }
 
     /// Where clients find it.
@@ -88,12 +101,30 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.unlink();
-        if let Some(own) = &self.own {
-            // While it is held: who opens it now finds after locking that it has no name any more, and makes another.
-            let _ = fs::remove_file(&own.lock_path);
-            let _ = &own.lock;
-        }
     }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // While it is held: who opens it now finds after locking that it has no name any more, and makes another.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Where the socket is if nobody says: where systemd has made a folder for the service, else root's place, else the user's.
+fn default_path() -> Result<PathBuf, Failure> {
+    let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    if let Some(folder) = folder("RUNTIME_DIRECTORY") {
+        return Ok(folder.join("nlxd.sock"));
+    }
+    if Uid::effective().is_root() {
+        return Ok(SOCKET_PATH.into());
+    }
+    let none = || {
+        Failure::at("listen", Errno::ENOENT, "there is no place for the socket: XDG_RUNTIME_DIR is not set")
+            .hint("name one with --socket")
+    };
+    folder("XDG_RUNTIME_DIR").map(|folder| folder.join("nlx/nlxd.sock")).ok_or_else(none)
 }
 
 /// Makes the last part of the path, if it is not there: for all to enter, as /run/nlx is, but below a user's own folder.
@@ -119,28 +150,30 @@ fn beside(path: &Path, suffix: &str) -> Result<PathBuf, Failure> {
     Ok(path.with_file_name(hidden))
 }
 
-/// Takes the lock, and writes this process's number into it.
-fn lock(lock_path: &Path, path: &Path) -> Result<Flock<File>, Failure> {
-    // Each turn means that another nlxd ended, and took the file away, in between.
-    for _ in 0..16 {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(lock_path);
-        let file = file.map_err(|error| refuse(lock_path, "cannot open the lock", errno_of(&error)))?;
-        let mut held = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(held) => held,
-            Err((mut file, Errno::EAGAIN)) => return Err(held_by(&mut file, path)),
-            Err((_, errno)) => return Err(refuse(lock_path, "cannot be locked", errno)),
-        };
-        let own = held.metadata().context("cannot look at the lock")?.ino();
-        if fs::symlink_metadata(lock_path).is_ok_and(|found| found.ino() == own) {
-            let written =
-                held.set_len(0).and_then(|()| held.write_all(std::process::id().to_string().as_bytes()));
-            written.map_err(|error| refuse(lock_path, "cannot be written", errno_of(&error)))?;
-            return Ok(held);
+impl Lock {
+    /// Takes it, and writes this process's number into it.
+    fn take(lock_path: PathBuf, path: &Path) -> Result<Lock, Failure> {
+        // Each turn means that another nlxd ended, and took the file away, in between.
+        for _ in 0..16 {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false).mode(0o600);
+            let file = options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(&lock_path);
+            let file = file.map_err(|error| refuse(&lock_path, "cannot open the lock", errno_of(&error)))?;
+            let mut held = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(held) => held,
+                Err((mut file, Errno::EAGAIN)) => return Err(held_by(&mut file, path)),
+                Err((_, errno)) => return Err(refuse(&lock_path, "cannot be locked", errno)),
+            };
+            let own = held.metadata().context("cannot look at the lock")?.ino();
+            if fs::symlink_metadata(&lock_path).is_ok_and(|found| found.ino() == own) {
+                let written =
+                    held.set_len(0).and_then(|()| held.write_all(std::process::id().to_string().as_bytes()));
+                written.map_err(|error| refuse(&lock_path, "cannot be written", errno_of(&error)))?;
+                return Ok(Lock { path: lock_path, _held: held });
+            }
         }
+        Err(refuse(&lock_path, "the lock comes and goes", Errno::EBUSY))
     }
-    Err(refuse(lock_path, "the lock comes and goes", Errno::EBUSY))
 }
 
 fn held_by(file: &mut File, path: &Path) -> Failure {
@@ -171,16 +204,15 @@ fn refuse_others(path: &Path) -> Result<(), Failure> {
     }
 }
 
-fn set_rights(path: &Path, config: &SocketConfig) -> Result<(), Failure> {
+fn set_rights(new: &Path, path: &Path, config: &SocketConfig) -> Result<(), Failure> {
     if config.owner.is_some() || config.group.is_some() {
-        std::os::unix::fs::chown(path, config.owner, config.group).map_err(|error| {
-            refuse(&config.path, "cannot be given to that owner and group", errno_of(&error))
+        std::os::unix::fs::chown(new, config.owner, config.group).map_err(|error| {
+            refuse(path, "cannot be given to that owner and group", errno_of(&error))
                 .hint("only root gives a socket to another user, or to a group that it is not in")
         })?;
     }
     let mode = fs::Permissions::from_mode(config.mode);
-    fs::set_permissions(path, mode)
-        .map_err(|error| refuse(&config.path, "cannot have that mode", errno_of(&error)))
+    fs::set_permissions(new, mode).map_err(|error| refuse(path, "cannot have that mode", errno_of(&error)))
 }
 
 fn name_of(socket: &OwnedFd) -> PathBuf {

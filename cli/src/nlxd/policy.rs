@@ -164,6 +164,9 @@ fn nids(setting: &Setting<'_>) -> Result<Nids, NodeError> {
     if words == ["*"] {
         return Ok(Nids::All);
     }
+    if words.iter().any(|word| word.trim().is_empty()) {
+        return Err(setting.refuse("NIDs must stand here, or \"*\" for all, or an empty list"));
+    }
     let text = words.join(" ");
     let list = text.parse::<NidList>().map_err(|error| setting.refuse(error.to_string()))?;
     Ok(Nids::Listed(list))
