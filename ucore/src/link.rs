@@ -54,7 +54,7 @@ impl Link {
         let (path, shown) = (path.as_path(), path.display().to_string());
         let failed = |reason: String, errno| CoreError::Transport { action: ACTION, reason, errno };
         let socket = Socket::connect(path, *timeout)
-            .map_err(|errno| failed(format!("{shown}: {} (does nlxd run?)", errno.desc()), errno))?;
+            .map_err(|errno| failed(format!("{shown}: {} ({})", errno.desc(), hint(errno)), errno))?;
         let mut exchange = Exchange::new();
         let hello = Request::Hello(Hello::new(name));
         let called = exchange.call(&socket, &hello, &[], Instant::now() + *timeout);
@@ -238,6 +238,14 @@ impl Link {
             let alarms: Vec<_> = self.alarms.lock().iter().filter_map(Weak::upgrade).collect();
             alarms.iter().for_each(|alarm| alarm.ring());
         }
+    }
+}
+
+/// What to look at when the socket cannot be reached.
+fn hint(errno: Errno) -> &'static str {
+    match errno {
+        Errno::EACCES | Errno::EPERM => "may this user reach it, by its owner, group and mode?",
+        _ => "does nlxd run?",
     }
 }
 
