@@ -158,7 +158,7 @@ fn check_length(path: &Path) -> Result<(), String> {
     match path.as_os_str().len() {
         0 => Err("a path must stand here".into()),
         1..=PATH_MAX => Ok(()),
-        bytes => Err(format!("a path of {bytes} bytes: a socket's can have {PATH_MAX}")),
+        bytes => Err(format!("a path of {bytes} bytes: a socket's can have {PATH_MAX} (ENAMETOOLONG)")),
     }
 }
 
