@@ -37,7 +37,7 @@ fn nobody(pid: Option<u32>) -> Failure {
         None => "no node runs here that can be looked at".to_string(),
     };
     Failure::at("find", Errno::ESRCH, message).hint(
-        "'nlx serve' and 'nlx selftest' run one; other programs offer theirs with NodeConfig::status(true), or 'status: 1' \
+        "'nlx serve', 'nlx selftest' and 'nlxd' run one; other programs offer theirs with NodeConfig::status(true), or 'status: 1' \
          in their configuration; root sees those of all users",
     )
 }
