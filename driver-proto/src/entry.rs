@@ -55,7 +55,7 @@ impl Submission {
     ///
     /// # Errors
     /// [`ProtoError::Kind`] (ENOTTY), and [`ProtoError::Field`] (EBADR): for a queue that is none, a target of another length
-    /// than the operation has or of no interface, a match counter where none belongs or none where one does, a buffer's name
+    /// than the operation has or of no interface, a receive of no messages, a match counter where none belongs or none where one does, a buffer's name
     /// or a segment to be registered that cannot be, and anything but 0 in a field that this kind of entry does not use.
     ///
     /// Whether an operation's numbers fit its buffer, and whether there is one, is looked at later, and told by an event.
@@ -92,6 +92,10 @@ impl Submission {
         let length = self.length.get();
         let queue = self.queue.get();
         Ok(match Queue::from_value(queue) {
+            // One of no messages would have no room for the event that ends it.
+            Some(Queue::MessageReceive) if self.count.get() == 0 => {
+                return Err(ENTRY.field("the count", 0_u64, "1 or more"));
+            }
             Some(Queue::MessageReceive) => {
                 OperationKind::Receive { min_receive_size: length, max_messages: self.count.get() }
             }

@@ -136,7 +136,7 @@ fn descriptor() -> impl Strategy<Value = Descriptor> {
 
 fn kind() -> impl Strategy<Value = OperationKind> {
     prop_oneof![
-        (any::<u64>(), any::<u32>()).prop_map(|(min_receive_size, max_messages)| OperationKind::Receive {
+        (any::<u64>(), 1..=u32::MAX).prop_map(|(min_receive_size, max_messages)| OperationKind::Receive {
             min_receive_size,
             max_messages
         }),
