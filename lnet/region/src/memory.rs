@@ -17,7 +17,7 @@ use nix::unistd::{SysconfVar, ftruncate, sysconf};
 
 use crate::arena::ArenaPiece;
 use crate::guard::{self, Watched};
-use crate::{Origin, RegionError};
+use crate::{Origin, RegionError, closer};
 
 /// The largest region: far above any buffer pool, far below what would overflow an offset computation.
 pub const MAX_REGION_BYTES: usize = 1 << 40;
@@ -54,7 +54,7 @@ enum Source {
     /// The system.
     Pages { map: ManuallyDrop<MmapRaw> },
     /// A file in memory.
-    File { map: ManuallyDrop<MmapRaw>, fd: OwnedFd },
+    File { map: ManuallyDrop<MmapRaw>, fd: ManuallyDrop<OwnedFd> },
     /// An arena.
     Piece(ArenaPiece),
 }
@@ -141,8 +141,14 @@ impl Memory {
     }
 
     pub(crate) fn map(fd: OwnedFd, length: usize) -> Result<Memory, RegionError> {
-        let map = MmapOptions::new().len(length).map_raw(&fd).map_err(|error| refused(length, &error))?;
-        Ok(Memory::of(Source::File { map: not_for_children(map, length)?, fd }))
+        let map = MmapOptions::new().len(length).map_raw(&fd).map_err(|error| refused(length, &error));
+        match map.and_then(|map| not_for_children(map, length)) {
+            Ok(map) => Ok(Memory::of(Source::File { map, fd: ManuallyDrop::new(fd) })),
+            Err(error) => {
+                closer::close(fd);
+                Err(error)
+            }
+        }
     }
 
     fn of(source: Source) -> Memory {
@@ -201,9 +207,18 @@ impl Drop for Memory {
             },
             // SAFETY: it is unmapped here only. In a forked child it never was mapped, and something else may stand in its
             // place.
-            Source::Pages { map } | Source::File { map, .. } if is_here => unsafe { ManuallyDrop::drop(map) },
+            Source::Pages { map } if is_here => unsafe { ManuallyDrop::drop(map) },
+            Source::File { map, fd } => {
+                if is_here {
+                    // SAFETY: as above.
+                    unsafe { ManuallyDrop::drop(map) };
+                }
+                // Unmapped before: so it is the descriptor that frees the pages, if nobody else has them.
+                // SAFETY: it is taken out here only.
+                closer::close(unsafe { ManuallyDrop::take(fd) });
+            }
             Source::Piece(piece) if is_here => piece.give_back(),
-            Source::Pages { .. } | Source::File { .. } | Source::Piece(_) => {}
+            Source::Pages { .. } | Source::Piece(_) => {}
         }
     }
 }
