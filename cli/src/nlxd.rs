@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use clap::FromArgMatches;
 use lnet_node::{Node, NodeConfig};
-use nlx_kcore::driver::Host;
-use nlx_kcore::driver::service::Service;
+use nlx_kcore::driver::service::{Service, ServiceConfig};
+use nlx_kcore::driver::{Host, HostConfig};
 
 use crate::failure::{Context, Failure};
 use crate::{descriptors, output, setup};
@@ -75,13 +75,18 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
     end_at_any_panic();
     descriptors::use_all();
     lnet_region::guard::install().context("cannot guard shared memory")?;
+    lnet_region::closer::install().context("cannot start the thread that closes memory")?;
     let notify = Notify::from_environment()?;
     // The socket first: whoever has it may take the NIDs.
     let listener = Listener::open(&config.socket)?;
     let node = Node::start(&node_config).map_err(|error| Failure::of_node(&error, port))?;
-    let host = Host::new(node.lnet(), node.drive(), config.host.clone());
+    let share = descriptors::share_of_user();
+    let shared_out = HostConfig { descriptors_per_user: Some(share as u64), ..config.host.clone() };
+    let host = Host::new(node.lnet(), node.drive(), shared_out);
     let socket = listener.share().context("cannot share the listening socket")?;
-    let service = Service::start(host.clone(), socket, config.service.clone())
+    let clients_per_user_max = config.service.clients_per_user_max.min(share);
+    let service = ServiceConfig { clients_per_user_max, ..config.service.clone() };
+    let service = Service::start(host.clone(), socket, service)
         .context("cannot start the threads that serve clients")?;
     status::tell(&node, &host, &service, listener.path());
     let nids: Vec<String> = node.nids().iter().map(ToString::to_string).collect();

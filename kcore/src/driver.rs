@@ -84,6 +84,7 @@
 //! | `tally` | what is counted of it |
 //! | `policy` | [`Policy`], [`Rights`]: who may use what |
 //! | `quotas` | [`ClientQuotas`]: how much of it |
+//! | `users` | what all clients of one user hold together |
 //! | `status` | [`HostStatus`]: what an operator sees |
 //! | [`service`] | threads and sockets around all of it |
 //! | `violation` | [`Violation`]: why a client is cut off |
@@ -99,6 +100,7 @@ mod session;
 mod slots;
 mod status;
 mod tally;
+mod users;
 mod violation;
 mod watched;
 

@@ -147,6 +147,8 @@ impl Reading {
             policy: self.admission.policy(self.quotas),
             quotas: self.quotas,
             huge_pages: self.huge_pages.unwrap_or(true),
+            // Shared out once it is known how many there are.
+            descriptors_per_user: None,
         };
         let drain = args.drain.or(self.drain).unwrap_or(DRAIN);
         Ok(HelperConfig { socket, host, service: self.service, drain })

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::Leftovers;
 use super::outlet::Outlet;
+use super::users::Held;
 use crate::shared::Shared;
 
 /// What one client has left. Nobody frees it: the event queue of a transfer machine lives until LNet frees it, an arena's
@@ -14,8 +15,8 @@ use crate::shared::Shared;
 #[derive(Default)]
 pub(super) struct Estate {
     pub(super) tms: Mutex<Vec<Weak<Shared<Outlet>>>>,
-    /// With their bytes.
-    pub(super) arenas: Mutex<Vec<(WeakRegion, u64)>>,
+    /// With their bytes, and their descriptors, which count for the user until they are gone.
+    pub(super) arenas: Mutex<Vec<(WeakRegion, u64, Held)>>,
 }
 
 impl Estate {
@@ -23,8 +24,8 @@ impl Estate {
     pub(super) fn leftovers(&self) -> Leftovers {
         let (mut tms, mut arenas) = (self.tms.lock(), self.arenas.lock());
         tms.retain(|tm| tm.strong_count() > 0);
-        arenas.retain(|(arena, _)| !arena.is_gone());
-        let bytes = arenas.iter().map(|(_, bytes)| bytes).sum();
+        arenas.retain(|(arena, ..)| !arena.is_gone());
+        let bytes = arenas.iter().map(|(_, bytes, _)| bytes).sum();
         let tms = tms.len() as u64;
         Leftovers { tms, eqs: tms, arenas: arenas.len() as u64, bytes }
     }

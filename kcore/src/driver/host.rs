@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::departed::Estate;
 use super::outlet::Outlet;
 use super::tally::Tally;
+use super::users::Users;
 use super::{
     ClientQuotas, ClientStatus, Credentials, Departure, HostStatus, Leftovers, Policy, TmStatus, Totals,
 };
@@ -25,12 +26,16 @@ pub struct HostConfig {
     /// Clients may have arenas on huge pages. A client that punches holes into them and uses up all huge pages of the host
     /// makes touching a hole a bus error: only for a process that survives those (`lnet_region::guard`).
     pub huge_pages: bool,
+    /// Descriptors that all clients of one user may make the helper hold together, beside their sockets; root any number.
+    /// `None`: no limit.
+    pub descriptors_per_user: Option<u64>,
 }
 
 /// What all clients share: LNet, the policy, and what clients that are gone have left.
 pub struct Host {
     pub(super) network: Arc<Network>,
     pub(super) config: HostConfig,
+    pub(super) users: Arc<Users>,
     clients: Mutex<Clients>,
 }
 
@@ -60,7 +65,8 @@ impl Host {
     /// Serves clients from this LNet, which `drive` moves forward.
     #[must_use]
     pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>, config: HostConfig) -> Arc<Host> {
-        Arc::new(Host { network: Network::new(lnet, drive), config, clients: Mutex::default() })
+        let users = Users::new(config.descriptors_per_user);
+        Arc::new(Host { network: Network::new(lnet, drive), config, users, clients: Mutex::default() })
     }
 
     /// What moves the network forward, and tells the time.

@@ -90,6 +90,9 @@ pub const REFUSED_MAX: usize = 64;
 /// The time without a look at the listener once there are no descriptors left.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// The time after which an answer is sent again for which there were too many descriptors on their way to clients.
+pub const CROWD_LOOK: Duration = Duration::from_millis(10);
+
 /// The time from one look at all clients, busy or not, to the next ([`Session::check`](super::Session::check)).
 pub const SWEEP: Duration = Duration::from_millis(500);
 

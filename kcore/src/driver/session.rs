@@ -11,12 +11,15 @@ mod tms;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use nlx_driver_proto::Refusal;
+
 use self::arenas::Arenas;
 use self::buffers::Buffers;
 use self::ring::Ring;
 use self::tms::Tms;
 use super::departed::Estate;
 use super::host::Record;
+use super::users::Held;
 use super::{ClientQuotas, Credentials, Departure, Host, Rights, Violation};
 
 /// The answer to a request: one packet, and the descriptors that go with it. It can be used again and again.
@@ -44,6 +47,8 @@ pub struct Session {
     tms: Tms,
     buffers: Buffers,
     arenas: Arenas,
+    /// The doorbell.
+    held: Option<Held>,
     closed: bool,
 }
 
@@ -62,6 +67,7 @@ impl Session {
             tms: Tms::new(&quotas),
             buffers: Buffers::new(&quotas),
             arenas: Arenas::new(&quotas),
+            held: None,
             closed: false,
         }
     }
@@ -82,6 +88,11 @@ impl Session {
     #[must_use]
     pub fn is_welcome(&self) -> bool {
         self.ring.is_some()
+    }
+
+    /// Counts so many descriptors more for its user.
+    fn hold(&self, count: u64) -> Result<Held, Refusal> {
+        self.host.users.hold(self.record.credentials.uid, count)
     }
 
     /// Carries out what stands in the submission ring, and then this request, which came with these descriptors. `answer`

@@ -2,8 +2,9 @@
 
 use nlx_core::{Errno, OperationKind};
 use nlx_driver_proto::{Reason, Request, Segment};
+use nlx_kcore::driver::{Credentials, HostConfig};
 
-use crate::client::{Client, USER};
+use crate::client::{Client, ROOT, USER};
 use crate::worlds::{quotas, scripted_with};
 
 #[test]
@@ -87,4 +88,30 @@ fn events_beyond_the_quota_are_refused_whatever_the_client_has_provisioned() {
     client.drain().unwrap();
     let event = tm.events.pop().unwrap();
     assert_eq!((event.status(), event.unlinked(), event.released), (Err(Errno::ENOMEM), true, 3));
+}
+
+/// D9: connections are many and descriptors few: all clients of one user share theirs, and another's have their own.
+#[test]
+fn the_descriptors_of_one_user_are_limited_over_all_its_clients() {
+    let (lnet, host) = scripted_with(HostConfig { descriptors_per_user: Some(6), ..HostConfig::default() });
+    let (mut one, mut two) = (Client::connect(&host, USER), Client::connect(&host, USER));
+    let tm = one.start("10.0.0.1@tcp:12345:40:*", 1).handle;
+    one.done(&Request::TmDescriptor { tm });
+    let (_, last) = (two.arena(64), two.arena(64).handle);
+    one.done(&Request::TmDescriptor { tm });
+    let create = Request::CreateArena { bytes: 64, huge: false };
+    for client in [&mut one, &mut two] {
+        let refusal = client.refused(&create);
+        assert_eq!((refusal.errno, refusal.reason, refusal.limit), (Errno::EMFILE, Reason::System, 6));
+    }
+    Client::connect(&host, Credentials { uid: 1001, ..USER }).arena(64);
+    Client::connect(&host, ROOT).arena(64);
+    two.done(&Request::ReleaseArena { arena: last });
+    one.arena(64);
+    drop(two);
+    one.arena(64);
+    one.arena(64);
+    assert_eq!(one.refused(&create).errno, Errno::EMFILE);
+    drop(one);
+    lnet.assert_quiet();
 }

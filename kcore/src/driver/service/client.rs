@@ -47,8 +47,8 @@ pub(super) enum Talk {
     Reading,
     /// Its end alone, until it may send more.
     Throttled,
-    /// Room for this answer.
-    Answering(Answer),
+    /// Room for this answer, until then.
+    Answering { answer: Answer, until_ns: u64 },
 }
 
 /// Who looks at its submission ring.

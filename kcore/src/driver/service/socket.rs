@@ -10,7 +10,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept4, getsockopt,
-    listen, sendmsg, socket, sockopt,
+    listen, sendmsg, setsockopt, socket, sockopt,
 };
 use nlx_driver_proto::PACKET_MAX;
 
@@ -130,7 +130,8 @@ fn memory_or(fd: OwnedFd, closer: &Closer, other: BorrowedFd<'_>) -> Result<Owne
 /// Sends an answer.
 ///
 /// # Errors
-/// EAGAIN if there is no room for it; anything else means that nobody is there.
+/// EAGAIN if there is no room for it, ETOOMANYREFS if too many descriptors are on their way to clients; anything else means
+/// that nobody is there.
 pub(super) fn send(socket: BorrowedFd<'_>, answer: &Answer) -> Result<(), Errno> {
     let fds: Vec<RawFd> = answer.fds.iter().map(AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&fds)];
@@ -141,10 +142,15 @@ pub(super) fn send(socket: BorrowedFd<'_>, answer: &Answer) -> Result<(), Errno>
 }
 
 /// The next client, and who it is.
+///
+/// The system takes twice as many bytes of answers as it is told here, and counts some hundred for the smallest: one of the
+/// longest always finds room, and of the smallest some twenty. Descriptors that nobody has received count against this
+/// process's user, and beyond a limit it can send none to anybody: so a client that does not read gets few.
 pub(super) fn accept(listener: BorrowedFd<'_>) -> Result<(OwnedFd, Credentials), Errno> {
     let fd = accept4(listener.as_raw_fd(), SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC)?;
     // SAFETY: the system has just made it, and nobody else knows it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    setsockopt(&socket, sockopt::SndBuf, &PACKET_MAX)?;
     let who = getsockopt(&socket, sockopt::PeerCredentials)?;
     Ok((socket, Credentials { pid: who.pid(), uid: who.uid(), gid: who.gid() }))
 }
@@ -159,4 +165,35 @@ pub fn bind(path: &Path) -> Result<OwnedFd, Errno> {
     nix::sys::socket::bind(listener.as_raw_fd(), &UnixAddr::new(path)?)?;
     listen(&listener.as_fd(), Backlog::MAXCONN)?;
     Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use nix::sys::eventfd::EventFd;
+    use nix::sys::socket::connect;
+
+    use super::*;
+
+    /// D9: descriptors in answers that a client does not read count against the helper, and with it against all clients.
+    #[test]
+    fn a_client_that_does_not_read_gets_few_answers_and_the_longest_always_fits() {
+        let path = std::env::temp_dir().join(format!("nlx-unread-{}", std::process::id()));
+        let listener = bind(&path).unwrap();
+        let ours = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        connect(ours.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let (theirs, _) = accept(listener.as_fd()).unwrap();
+        let longest = Answer { packet: vec![1; PACKET_MAX], fds: Vec::new() };
+        send(theirs.as_fd(), &longest).unwrap();
+        let mut packet = [0; PACKET_MAX];
+        assert_eq!(nix::unistd::read(&ours, &mut packet).unwrap(), PACKET_MAX);
+
+        let descriptor = || OwnedFd::from(EventFd::new().unwrap());
+        let smallest = Answer { packet: vec![1; 40], fds: vec![descriptor(), descriptor()] };
+        let sent = (0..1000).take_while(|_| send(theirs.as_fd(), &smallest).is_ok()).count();
+        assert!((1..=32).contains(&sent), "{sent} answers");
+        assert_eq!(send(theirs.as_fd(), &smallest), Err(Errno::EAGAIN));
+    }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lnet_api::Errno;
+use lnet_region::closer;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nlx_driver_proto::{Header, PACKET_MAX, Reason, Refusal, Reply};
 
@@ -18,8 +19,8 @@ use super::network::Network;
 use super::rate::Rate;
 use super::socket::{self, Inbox, Received};
 use super::{
-    ACCEPT_BUDGET, ACCEPT_PAUSE, Arrival, BUSY_ROUNDS, DEPARTURE_LOOK, DRAIN_BUDGET, Desk, HELLO_TIMEOUT,
-    IDLE_ROUNDS, Phase, REFUSED_MAX, REQUESTS_BUDGET, SWEEP, Shared,
+    ACCEPT_BUDGET, ACCEPT_PAUSE, Arrival, BUSY_ROUNDS, CROWD_LOOK, DEPARTURE_LOOK, DRAIN_BUDGET, Desk,
+    HELLO_TIMEOUT, IDLE_ROUNDS, Phase, REFUSED_MAX, REQUESTS_BUDGET, SWEEP, Shared,
 };
 
 /// What the system says of descriptors that are no client's. No client's mark is so large.
@@ -335,7 +336,7 @@ impl Worker {
             return self.depart(place);
         }
         match self.clients.get(place).map(|client| &client.state) {
-            Some(State::Served(served)) if matches!(served.talk, Talk::Answering(_)) => {
+            Some(State::Served(served)) if matches!(served.talk, Talk::Answering { .. }) => {
                 self.answer_now(place)
             }
             Some(State::Served(_)) => self.read(place),
@@ -368,7 +369,8 @@ impl Worker {
         let desk = &self.shared.desks[self.number];
         let received = self.inbox.receive(client.socket.as_fd(), &self.shared.closer, desk.bell.as_fd());
         match received {
-            Received::Packet(length, _) if length > PACKET_MAX => {
+            Received::Packet(length, fds) if length > PACKET_MAX => {
+                fds.into_iter().for_each(closer::close);
                 self.cut_off(place, &format_args!("a packet of more than {PACKET_MAX} bytes"));
                 false
             }
@@ -400,8 +402,8 @@ impl Worker {
                 self.answer.fds.clear();
                 true
             }
-            Err(Errno::EAGAIN) => {
-                self.keep_answer(place);
+            Err(errno @ (Errno::EAGAIN | Errno::ETOOMANYREFS)) => {
+                self.keep_answer(place, errno);
                 false
             }
             Err(Errno::EPIPE | Errno::ECONNRESET) => {
@@ -431,20 +433,29 @@ impl Worker {
         true
     }
 
-    /// The client does not read: nothing of it is read until it does.
-    fn keep_answer(&mut self, place: usize) {
+    /// The client does not read, or others do not: nothing of it is read until it has its answer.
+    fn keep_answer(&mut self, place: usize, why: Errno) {
         let answer = mem::take(&mut self.answer);
+        let until_ns = self.now_ns() + ns(self.shared.config.reply_timeout);
         if let Some(served) = self.clients.served(place) {
-            served.talk = Talk::Answering(answer);
+            served.talk = Talk::Answering { answer, until_ns };
         }
-        self.set_due(place, Some(self.now_ns() + ns(self.shared.config.reply_timeout)));
-        self.watch(place, ROOM);
+        self.wait_for_room(place, why, until_ns);
+    }
+
+    /// Its socket tells of room in itself. Of descriptors that others have received nobody tells.
+    fn wait_for_room(&mut self, place: usize, why: Errno, until_ns: u64) {
+        let told = why == Errno::EAGAIN;
+        let again_ns = self.now_ns() + ns(CROWD_LOOK);
+        self.set_due(place, Some(if told { until_ns } else { until_ns.min(again_ns) }));
+        self.watch(place, if told { ROOM } else { END });
     }
 
     fn answer_now(&mut self, place: usize) {
         let Some(client) = self.clients.get(place) else { return };
         let State::Served(served) = &mut client.state else { return };
-        let Talk::Answering(answer) = &served.talk else { return };
+        let Talk::Answering { answer, until_ns } = &served.talk else { return };
+        let until_ns = *until_ns;
         match socket::send(client.socket.as_fd(), answer) {
             Ok(()) => {
                 served.talk = Talk::Reading;
@@ -453,7 +464,7 @@ impl Worker {
                 self.set_due(place, due_ns);
                 self.watch(place, if self.phase == Phase::Serving { REQUESTS } else { END });
             }
-            Err(Errno::EAGAIN) => {}
+            Err(errno @ (Errno::EAGAIN | Errno::ETOOMANYREFS)) => self.wait_for_room(place, errno, until_ns),
             Err(_) => self.leave(place),
         }
     }
@@ -464,12 +475,13 @@ impl Worker {
         let State::Refused(refusal) = client.state else { return };
         let desk = &self.shared.desks[self.number];
         let received = self.inbox.receive(client.socket.as_fd(), &self.shared.closer, desk.bell.as_fd());
-        if let Received::Packet(length, _) = received
-            && let Ok((header, _)) = Header::read(self.inbox.packet(length.min(PACKET_MAX)))
-        {
-            Reply::Refused(refusal).write(header.kind.get(), header.id.get(), &mut self.answer.packet);
-            self.answer.fds.clear();
-            let _ = socket::send(client.socket.as_fd(), &self.answer);
+        if let Received::Packet(length, fds) = received {
+            fds.into_iter().for_each(closer::close);
+            if let Ok((header, _)) = Header::read(self.inbox.packet(length.min(PACKET_MAX))) {
+                Reply::Refused(refusal).write(header.kind.get(), header.id.get(), &mut self.answer.packet);
+                self.answer.fds.clear();
+                let _ = socket::send(client.socket.as_fd(), &self.answer);
+            }
         }
         self.remove(place);
     }
@@ -512,7 +524,8 @@ impl Worker {
                         self.watch(place, REQUESTS);
                     }
                 }
-                Talk::Answering(_) => {
+                Talk::Answering { until_ns, .. } if now_ns < until_ns => self.answer_now(place),
+                Talk::Answering { .. } => {
                     self.shared.door.unread.fetch_add(1, Ordering::Relaxed);
                     self.cut_off(place, &"it does not read its answers");
                 }
@@ -643,7 +656,7 @@ impl Worker {
         self.forget_ring(place);
         self.set_due(place, None);
         let answering =
-            self.clients.served(place).is_some_and(|served| matches!(served.talk, Talk::Answering(_)));
+            self.clients.served(place).is_some_and(|served| matches!(served.talk, Talk::Answering { .. }));
         self.watch(place, if answering { ROOM } else { END });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use lnet_region::{Fragment, Pages, Region};
+use lnet_region::{Fragment, Pages, Region, closer};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
@@ -14,6 +14,7 @@ use super::{Answer, Session, Violation};
 use crate::driver::ClientQuotas;
 use crate::driver::departed::Estate;
 use crate::driver::slots::Slots;
+use crate::driver::users::Held;
 
 /// What the memory of a helper is sealed with: its size is fixed for good. (A helper of a later time may also forbid to
 /// execute it.)
@@ -35,6 +36,8 @@ struct Arena {
     bytes: u64,
     /// Segments of buffers that lie in it.
     segments: u32,
+    /// Its descriptor.
+    held: Held,
 }
 
 impl Arenas {
@@ -55,10 +58,10 @@ impl Arenas {
         Ok(())
     }
 
-    fn insert(&mut self, region: Region) -> Result<u32, Refusal> {
+    fn insert(&mut self, region: Region, held: Held) -> Result<u32, Refusal> {
         let bytes = region.len() as u64;
         self.check_room(bytes)?;
-        let inserted = self.table.insert(Arena { region, bytes, segments: 0 });
+        let inserted = self.table.insert(Arena { region, bytes, segments: 0, held });
         let full = Refusal::of(Errno::ENOMEM, Reason::Arenas, 0, self.table.len() as u64);
         let handle = inserted.map_err(|_| full)?;
         self.bytes += bytes;
@@ -104,7 +107,9 @@ impl Arenas {
     /// Lets go of the memory, and notes what there may be left of it.
     pub(super) fn let_go(&mut self, estate: &Estate) {
         let mut left = estate.arenas.lock();
-        left.extend(self.table.take_all().iter().map(|arena| (arena.region.weak(), arena.bytes)));
+        left.extend(
+            self.table.take_all().into_iter().map(|arena| (arena.region.weak(), arena.bytes, arena.held)),
+        );
         self.bytes = 0;
     }
 }
@@ -117,6 +122,7 @@ impl Session {
         answer: &mut Answer,
     ) -> Result<Reply, Refusal> {
         self.arenas.check_room(bytes)?;
+        let held = self.hold(1)?;
         // What does not fit is too long for a region, too.
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         let pages = if huge && self.host.config.huge_pages { Pages::Huge } else { Pages::Normal };
@@ -124,14 +130,21 @@ impl Session {
         let fd = region.share().map_err(|error| no_memory(&error))?;
         let huge = is_huge(fd)?;
         answer.fds.push(fd.try_clone_to_owned().map_err(|error| no_descriptor(&error))?);
-        self.enter_arena(region, huge)
+        self.enter_arena(region, huge, held)
     }
 
     pub(super) fn adopt_arena(&mut self, fd: Option<OwnedFd>) -> Result<Reply, Refusal> {
         let fd = fd.ok_or(Refusal::new(Errno::EBADR, Reason::NotArena))?;
-        let huge = self.check_adoptable(fd.as_fd())?;
+        let checked = self.check_adoptable(fd.as_fd()).and_then(|huge| Ok((huge, self.hold(1)?)));
+        let (huge, held) = match checked {
+            Ok(checked) => checked,
+            Err(refusal) => {
+                closer::close(fd);
+                return Err(refusal);
+            }
+        };
         let region = Region::attach(fd).map_err(|error| Refusal::new(error.errno(), Reason::NotArena))?;
-        self.enter_arena(region, huge)
+        self.enter_arena(region, huge, held)
     }
 
     /// Sealed memory of a helper, which has room. Gives whether it lies on huge pages.
@@ -152,10 +165,10 @@ impl Session {
         Ok(huge)
     }
 
-    fn enter_arena(&mut self, region: Region, huge: bool) -> Result<Reply, Refusal> {
+    fn enter_arena(&mut self, region: Region, huge: bool, held: Held) -> Result<Reply, Refusal> {
         region.watch();
         let bytes = region.len() as u64;
-        let arena = self.arenas.insert(region)?;
+        let arena = self.arenas.insert(region, held)?;
         self.record.tally.arenas.add(1);
         self.record.tally.bytes.add(bytes);
         Ok(Reply::Arena { arena, bytes, huge })

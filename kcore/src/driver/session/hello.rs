@@ -15,8 +15,9 @@ impl Session {
         if self.rights.is_none() {
             return Err(Refusal::new(Errno::EACCES, Reason::Other));
         }
+        let held = self.hold(1)?;
         let (ring, fds) = Ring::new(self.quotas.ring_slots).map_err(|error| no_queue(&error))?;
-        self.ring = Some(ring);
+        (self.ring, self.held) = (Some(ring), Some(held));
         answer.fds.extend(fds);
         let _ = self.record.name.set(hello.name());
         let mut limits = self.host.network.limits;

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use lnet_region::closer;
 use nlx_core::{BufferHandle, Errno};
 use nlx_driver_proto::{Header, NIDS_MAX, ProtoError, Reason, Refusal, Reply, Request};
 
@@ -81,10 +82,12 @@ impl Session {
 
 /// The request, and the descriptor that comes with it if it has one. Others are closed.
 fn read(packet: &[u8], mut fds: Vec<OwnedFd>) -> Result<(Request, Option<OwnedFd>), ProtoError> {
-    let (_, request) = Request::read(packet)?;
-    let (count, expected) = (fds.len(), request.descriptors());
-    if count != expected {
-        return Err(ProtoError::Descriptors { object: "a request", count, expected });
-    }
-    Ok((request, fds.pop()))
+    let read = Request::read(packet).and_then(|(_, request)| {
+        let (count, expected) = (fds.len(), request.descriptors());
+        let wrong = ProtoError::Descriptors { object: "a request", count, expected };
+        if count == expected { Ok(request) } else { Err(wrong) }
+    });
+    let fd = if read.is_ok() { fds.pop() } else { None };
+    fds.into_iter().for_each(closer::close);
+    read.map(|request| (request, fd))
 }

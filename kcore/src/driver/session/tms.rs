@@ -22,6 +22,7 @@ use crate::driver::outlet::Outlet;
 use crate::driver::policy::{Nids, Portals};
 use crate::driver::slots::Slots;
 use crate::driver::tally::Tally;
+use crate::driver::users::Held;
 use crate::submit::Plan;
 use crate::works::{Beginning, Works};
 
@@ -34,6 +35,8 @@ struct Tm {
     events_max: u32,
     /// The client's end of the pipe that an event loop sleeps on, once it has asked for it.
     lookout: Option<OwnedFd>,
+    /// It, and the helper's end.
+    held: Option<Held>,
 }
 
 impl Tms {
@@ -95,7 +98,7 @@ impl Session {
         let works = Works::start(&self.host.network, &wanted, lazy, None, (producer, outlet.clone()));
         let works = works.map_err(|error| refusal_of(&error))?;
         let address = works.address();
-        let inserted = self.tms.0.insert(Tm { works, events_max, lookout: None });
+        let inserted = self.tms.0.insert(Tm { works, events_max, lookout: None, held: None });
         let tm = inserted.map_err(|_| self.too_many_tms())?;
         self.record.tms.lock().insert(tm, (address, outlet));
         answer.fds.push(fd);
@@ -139,12 +142,15 @@ impl Session {
 
     /// The helper keeps both ends: it must not die of writing to a pipe that nobody reads.
     pub(super) fn tm_descriptor(&mut self, handle: u64, answer: &mut Answer) -> Result<Reply, Refusal> {
+        let (users, uid) = (&self.host.users, self.record.credentials.uid);
         let tm = self.tms.0.get_mut(handle).ok_or(no_tm(handle))?;
         let reads = match &tm.lookout {
             Some(reads) => reads,
             None => {
+                let held = users.hold(uid, 2)?;
                 let (writes, reads) = pipe().map_err(|error| no_queue(&error))?;
                 tm.works.shared.taker.set_lookout(writes);
+                tm.held = Some(held);
                 tm.lookout.insert(reads)
             }
         };
