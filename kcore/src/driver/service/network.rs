@@ -5,8 +5,8 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 
 /// The shards of one thread.
 ///
-/// It holds their tokens asleep and awake: nobody else in the helper waits for the network. (Whoever does all the same is
-/// woken by what it waits for.)
+/// It keeps their tokens asleep and awake: nobody else in the helper waits for the network. (Whoever does all the same is
+/// woken by what it waits for.) So the stewards of the shards sleep, too, and an idle helper takes no processor time.
 pub(super) struct Network {
     thread: usize,
     threads: usize,
@@ -56,7 +56,10 @@ impl Network {
         }
         let watched = epoll.add(drive.wait_fd(shard), EpollEvent::new(EpollFlags::EPOLLIN, mark));
         match watched {
-            Ok(()) => self.held |= bit,
+            Ok(()) => {
+                self.held |= bit;
+                drive.tokens().keep(shard);
+            }
             Err(_) => drive.tokens().release(shard, drive.now_ns()),
         }
         watched.is_ok()

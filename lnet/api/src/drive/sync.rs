@@ -18,6 +18,8 @@ pub(crate) enum Mutant {
     LateRest,
     /// A steward leaves the watch and wakes nobody.
     SilentLeave,
+    /// Who has kept a shard lets go of it and wakes no steward.
+    SilentRelease,
 }
 
 #[cfg(all(test, loom))]

@@ -4,7 +4,9 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 
 use super::{MAX_SHARDS, Sleeper, shards_of};
-use crate::drive::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, fence, lock};
+use crate::drive::sync::{
+    AtomicBool, AtomicU64, AtomicUsize, Mutant, Mutex, Ordering, fence, is_mutant, lock,
+};
 
 /// For how many shards there is room; a model checker has as many tokens as its models look at.
 const ROOM: usize = if cfg!(all(test, loom)) { 2 } else { MAX_SHARDS };
@@ -33,6 +35,8 @@ pub struct Tokens {
 #[repr(align(128))]
 struct Token {
     held: AtomicBool,
+    /// Who holds it keeps it until he releases it, asleep and awake.
+    kept: AtomicBool,
     freed_ns: AtomicU64,
     /// The shard's steward drives, or is about to.
     steward_on_duty: AtomicBool,
@@ -45,6 +49,7 @@ impl Token {
     fn free() -> Token {
         Token {
             held: AtomicBool::new(false),
+            kept: AtomicBool::new(false),
             freed_ns: AtomicU64::new(0),
             steward_on_duty: AtomicBool::new(false),
             steward_unwanted: AtomicBool::new(false),
@@ -95,8 +100,10 @@ impl Tokens {
         // SYNC tokens.count: who sees the number sees what belongs to the shards.
         self.count.fetch_max(shards.min(ROOM), Ordering::Release);
         // SYNC tokens.waiters: the new tokens are free, as if they had been released.
+        // SYNC tokens.kept: either who keeps watch sees that they are not kept, or this sees him asleep.
         fence(Ordering::SeqCst);
         self.wake_one();
+        self.present().for_each(Token::wake_steward);
     }
 
     /// Takes a shard's token, if it is free.
@@ -106,6 +113,17 @@ impl Tokens {
         // SYNC tokens.hand-over: what the last driver did is seen by the next one.
         !held.load(Ordering::Relaxed)
             && held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Says that the holder of a token keeps it, asleep and awake: until it is released, nobody looks whether its shard is
+    /// neglected. To be called by the holder.
+    pub fn keep(&self, shard: usize) {
+        self.shards[shard].kept.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nobody need look at any shard.
+    pub(crate) fn all_kept(&self) -> bool {
+        self.present().all(|token| token.kept.load(Ordering::Relaxed))
     }
 
     /// Gives a token back, and wakes a waiter that lacks one, if there is one: it will drive.
@@ -118,15 +136,25 @@ impl Tokens {
         if mask == 0 {
             return;
         }
+        let mut was_kept = false;
         for shard in shards_of(mask) {
             let token = &self.shards[shard];
             token.freed_ns.store(now_ns, Ordering::Relaxed);
+            // The holder's own word.
+            if token.kept.load(Ordering::Relaxed) {
+                token.kept.store(false, Ordering::Relaxed);
+                was_kept = true;
+            }
             // SYNC tokens.hand-over
             token.held.store(false, Ordering::Release);
         }
         // SYNC tokens.waiters: either this sees the waiter that has enlisted, or that waiter sees the token free.
+        // SYNC tokens.kept: either this sees who keeps watch asleep without a timer, or he sees the token free.
         fence(Ordering::SeqCst);
         self.wake_one();
+        if was_kept && !is_mutant(Mutant::SilentRelease) {
+            self.present().for_each(Token::wake_steward);
+        }
     }
 
     /// Whether a shard has been free since `since_ns` or longer.

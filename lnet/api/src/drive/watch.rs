@@ -12,7 +12,7 @@ use super::{Drive, Sleeper, shards_of};
 ///
 /// One of them at a time keeps watch: it looks once in a grace period which shards are neglected, and wakes their
 /// stewards; the others sleep without a timer. It leaves the watch to another when its own shard needs it, so that
-/// nobody's timer runs while all shards are driven by their stewards.
+/// nobody's timer runs while all shards are driven by their stewards; nor while somebody [keeps](super::Tokens::keep) all.
 #[derive(Debug)]
 pub struct Watch {
     grace_ns: u64,
@@ -91,9 +91,14 @@ impl<S: Fn(&dyn Drive, u64, &dyn Sleeper, Option<u64>) -> u64> Steward<'_, S> {
             return self.is_neglected();
         }
         while !watch.has_ended() && !self.is_neglected() {
-            // Its own timer alone ends it: waiters never pay a system call to keep it quiet.
+            // Its own timer alone ends it: waiters never pay a system call to keep it quiet. Where all shards are kept, who
+            // releases one pays.
+            let tokens = self.drive.tokens();
             let look_ns = self.drive.now_ns().saturating_add(watch.grace_ns);
-            self.sleep_while(Some(look_ns), || !watch.has_ended());
+            let look_ns = Some(look_ns).filter(|_| !tokens.all_kept());
+            // SYNC tokens.kept: the announcement of sleep is the barrier before this look.
+            let stays = || look_ns.is_some() || tokens.all_kept();
+            self.sleep_while(look_ns, || !watch.has_ended() && stays());
             self.wake_neglected();
         }
         // Not a plain store: a model takes that to come before the attempts of others that it in truth comes behind.

@@ -23,11 +23,17 @@ struct World {
 impl World {
     /// Stewards for two shards, a program, and so many threads that wait.
     fn new(waiters: usize) -> World {
+        World::after(waiters, |_| {})
+    }
+
+    /// The same, after something that no steward sees.
+    fn after(waiters: usize, prepare: impl FnOnce(&Net)) -> World {
         let net = Net::new(2);
         net.system.kernel.lock().unwrap().threads = 2 + 1 + waiters;
         net.system.set_time(GRACE_NS);
         // Nobody has neglected them yet.
         (0..2).for_each(|shard| net.tokens.release(shard, GRACE_NS));
+        prepare(&net);
         let watch = Arc::new(Watch::new(Duration::from_nanos(GRACE_NS)));
         let sleepers = [0, 1].map(|shard| net.sleeper(MOST + shard));
         (0..2).for_each(|shard| net.tokens.set_steward(shard, sleepers[shard].clone()));
@@ -112,6 +118,20 @@ fn a_waiter_that_comes_and_goes() {
     world.end();
 }
 
+/// The program has kept all shards, so that no timer runs; then it lets go of them.
+fn a_keeper_that_goes() {
+    let world = World::after(0, |net| {
+        (0..2).for_each(|shard| {
+            assert!(net.tokens.claim(shard));
+            net.tokens.keep(shard);
+        });
+    });
+    world.net.arrive(0, 0);
+    (0..2).for_each(|shard| world.net.tokens.release(shard, GRACE_NS));
+    world.expect(0);
+    world.end();
+}
+
 #[test]
 fn two_neglected_shards_are_driven() {
     check(2, two_neglected_shards);
@@ -125,6 +145,18 @@ fn who_drives_leaves_the_watch_to_the_other() {
 #[test]
 fn a_shard_that_a_waiter_leaves_is_driven() {
     check(1, a_waiter_that_comes_and_goes);
+}
+
+#[test]
+fn a_shard_that_was_kept_is_driven() {
+    check(1, a_keeper_that_goes);
+}
+
+/// Whoever keeps watch over shards that are kept sleeps for ever if their release is silent.
+#[test]
+#[should_panic(expected = "everybody sleeps")]
+fn released_silently_nobody_watches() {
+    with_mutant(Mutant::SilentRelease, || check(1, a_keeper_that_goes));
 }
 
 /// A steward that leaves the watch may not see the one that goes to rest: loom finds that nobody watches then.
