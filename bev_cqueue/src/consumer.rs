@@ -132,6 +132,14 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         matches!(self.front(), Err(PopError::Empty))
     }
 
+    /// Where the ring leads out of its memory, if that is why nothing more comes out of it.
+    pub fn corruption(&self) -> Option<Corruption> {
+        match self.front() {
+            Err(PopError::Corrupt(corruption)) => Some(corruption),
+            Err(PopError::Empty) | Ok(_) => None,
+        }
+    }
+
     /// How many events are waiting. Looks at each of them: for tests and reports, not for the way of an event.
     pub fn ready(&self) -> u32 {
         let slots = self.memory.slots();

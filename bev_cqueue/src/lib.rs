@@ -166,5 +166,5 @@ pub use error::{Corruption, Error, PopError, PushError};
 pub use layout::{Event, Header, Link, MAX_SLOTS, MIN_SLOTS, PAYLOAD_BYTES, Slot};
 #[cfg(all(feature = "std", not(loom)))]
 pub use memory::SharedMemory;
-pub use memory::{Halves, Heap, Memory, heap};
+pub use memory::{Halves, Heap, Memory, heap, taken};
 pub use producer::Producer;

@@ -11,6 +11,7 @@ use crate::consumer::Consumer;
 use crate::error::Error;
 use crate::layout::{Header, Link, MAGIC, MAX_SLOTS, MIN_SLOTS, Slot, VERSION};
 use crate::producer::Producer;
+use crate::sync::GET;
 
 mod heap;
 #[cfg(all(feature = "std", not(loom)))]
@@ -42,6 +43,14 @@ pub trait Memory: Debug {
     fn discard(&self, slots: Range<u32>) {
         let _ = slots;
     }
+}
+
+/// Events that the consumer has taken and given back the slots of since the start, as it says: for whoever waits until one has
+/// been taken ([`Producer::pushed`]). With [`Consumer::drain`] that is when the iterator is dropped, so what the consumer
+/// did before is seen by who sees this.
+pub fn taken(memory: &impl Memory) -> u64 {
+    // SYNC bevq.get: with Consumer::publish.
+    memory.header().consumer.consumed.load(GET.acquire())
 }
 
 /// Both halves of one queue.

@@ -185,6 +185,11 @@ impl<T: Event, M: Memory> Producer<T, M> {
         self.reckon(MIN_SLOTS)
     }
 
+    /// Events put in since the start.
+    pub fn pushed(&self) -> u64 {
+        self.place.produced
+    }
+
     /// The slots that the memory holds: the most that the ring can grow to.
     pub fn max_slots(&self) -> u32 {
         // No memory has more: `check_slot_count`.

@@ -1,5 +1,6 @@
 //! A connection to a helper: requests, the submission ring, and how all of it ends.
 
+use std::hint::spin_loop;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nlx_bev_cqueue::wake::Waker;
-use nlx_bev_cqueue::{Producer, PushError, SharedMemory};
+use nlx_bev_cqueue::{Producer, PushError, SharedMemory, taken};
 use nlx_core::CoreError;
 use nlx_driver_proto::{Entry, Hello, Reply, Request, Submission, Welcome};
 use parking_lot::{Mutex, MutexGuard};
@@ -26,6 +27,13 @@ const BROKEN: u8 = 1;
 /// The helper has closed its end: it has let go of everything.
 const GONE: u8 = 2;
 
+/// How long a client looks whether the helper has carried out what was submitted: about what it takes to wake a thread, which
+/// asking does twice.
+const SETTLE_LOOK: Duration = Duration::from_micros(20);
+
+/// Looks between two questions for the time, which cost as much as some looks.
+const LOOKS: usize = 16;
+
 /// A connection to a helper.
 ///
 /// Locks are taken in this order: the ring, then the exchange. Neither is held while anything else of this crate is called.
@@ -33,6 +41,7 @@ pub(crate) struct Link {
     socket: Socket,
     exchange: Mutex<Exchange>,
     ring: Mutex<Producer<Submission, SharedMemory>>,
+    ring_memory: SharedMemory,
     doorbell: Waker<SharedMemory>,
     pub(crate) welcome: Welcome,
     state: AtomicU8,
@@ -79,7 +88,8 @@ impl Link {
             socket,
             exchange: Mutex::new(exchange),
             ring: Mutex::new(Producer::new(memory.clone()).map_err(queue)?),
-            doorbell: Waker::descriptor(memory, bell),
+            doorbell: Waker::descriptor(memory.clone(), bell),
+            ring_memory: memory,
             welcome,
             state: AtomicU8::new(LIVE),
             in_flight: AtomicU32::new(0),
@@ -163,6 +173,27 @@ impl Link {
     pub(crate) fn hurry(&self) {
         // A doorbell that is none is the helper's own mistake; it then looks when it next wakes.
         let _ = self.doorbell.wake();
+    }
+
+    /// Waits until the helper has carried out all that stands in the ring now, or is gone. It mostly does so at once, and
+    /// else is asked to say when.
+    pub(crate) fn settle(&self) {
+        let last = self.ring.lock().pushed();
+        let is_settled = || taken(&self.ring_memory) >= last;
+        let begun = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                if is_settled() {
+                    return;
+                }
+                spin_loop();
+            }
+            if begun.elapsed() >= SETTLE_LOOK || self.has_ended() {
+                break;
+            }
+        }
+        // One that is gone ends all operations.
+        let _ = self.request(&Request::Sync, &[]);
     }
 
     /// One more operation is in flight, if there may be one more.

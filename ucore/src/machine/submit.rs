@@ -25,7 +25,8 @@ impl Drop for Room<'_> {
 }
 
 impl Machine {
-    /// Starts operations one by one; the helper is woken once.
+    /// Starts operations one by one; the helper is woken once. Buffers that others are to find are there when this returns
+    /// (motr-transport 4.3), whoever hears of them in whatever way.
     pub(super) fn submit_in_order(
         &self,
         operations: &[Operation],
@@ -38,6 +39,7 @@ impl Machine {
         let started_ns = now_ns();
         // Room for all at once; if there is not so much, for each by itself.
         let mut all = self.provision(operations.iter().map(events).sum()).ok();
+        let mut exposed = false;
         for (place, operation) in operations.iter().enumerate() {
             let begun = match &mut all {
                 Some(room) => self.begin(operation, started_ns, room),
@@ -45,10 +47,14 @@ impl Machine {
                     .provision(events(operation))
                     .and_then(|mut room| self.begin(operation, started_ns, &mut room)),
             };
+            exposed |= begun.is_ok() && is_exposed(operation.kind.queue());
             outcome(place, begun);
         }
         drop(all);
         self.link.hurry();
+        if exposed {
+            self.link.settle();
+        }
     }
 
     /// Makes sure that there is room for this many more events.
@@ -123,6 +129,11 @@ impl Machine {
         let passive = PassiveBuffer { address, match_bits, queue, length };
         Descriptor::encode_as(self.descriptors, &passive).map(Some)
     }
+}
+
+/// Whether operations of this queue wait for others to find their buffer.
+fn is_exposed(queue: Queue) -> bool {
+    queue == Queue::MessageReceive || queue.is_passive()
 }
 
 /// A handle that names no buffer may name any place; it is refused later.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use lnet_api::Errno;
 use lnet_region::closer;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nlx_driver_proto::{Header, PACKET_MAX, Reason, Refusal, Reply};
+use nlx_driver_proto::{Header, Kind, PACKET_MAX, Reason, Refusal, Reply};
 
 use super::super::{Answer, Session};
 use super::client::{Client, Clients, Ring, Served, Source, State, Talk};
@@ -375,7 +375,12 @@ impl Worker {
                 false
             }
             Received::Packet(length, fds) => {
-                served.rate = rate;
+                // One that only asks to be told when all is done costs no more than what stands in the ring.
+                if Header::peek(self.inbox.packet(length))
+                    .is_none_or(|header| header.kind.get() != Kind::Sync as u16)
+                {
+                    served.rate = rate;
+                }
                 self.wake(place);
                 self.carry_out(place, length, fds)
             }
@@ -545,9 +550,17 @@ impl Worker {
         }
     }
 
-    /// Finds what no call of a session sees.
+    /// Finds what no call of a session sees; and what stands in a ring though nobody has rung: a thread of the client may be
+    /// stopped between the one and the other.
     fn sweep(&mut self) {
         for place in self.clients.places() {
+            if let Some(served) = self.clients.served(place)
+                && served.ring == Ring::Asleep
+                && !served.session.prepare_sleep()
+            {
+                (served.ring, served.idle_rounds) = (Ring::Hot, 0);
+                self.hot.push(place);
+            }
             let checked = self.clients.served(place).map(|served| served.session.check());
             if let Some(Err(violation)) = checked {
                 self.cut_off(place, &violation);

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use lnet_api::corked;
 use nlx_bev_cqueue::wake::{Sleeper, eventfd};
-use nlx_bev_cqueue::{Consumer, Error, MIN_SLOTS, PopError, SharedMemory};
+use nlx_bev_cqueue::{Consumer, Error, MIN_SLOTS, SharedMemory};
 use nlx_driver_proto::{Entry, Submission};
 
 use super::{Session, Violation};
@@ -50,14 +50,6 @@ impl Ring {
     pub(super) fn check(&self) -> Result<(), Violation> {
         self.watched.check("the submission ring")
     }
-
-    fn pop(&mut self) -> Result<Option<Entry>, Violation> {
-        match self.consumer.pop() {
-            Ok(submission) => submission.read().map(Some).map_err(Violation::Entry),
-            Err(PopError::Empty) => Ok(None),
-            Err(PopError::Corrupt(corruption)) => Err(Violation::Ring(corruption)),
-        }
-    }
 }
 
 impl Session {
@@ -75,25 +67,23 @@ impl Session {
         drained
     }
 
+    /// The slots are given back when all is carried out: a client that sees one free again knows that what stood there is
+    /// done.
     fn drain_from(&mut self, ring: &mut Ring, budget: usize) -> Result<usize, Violation> {
-        let Some(first) = self.next_of(ring, budget)? else { return Ok(0) };
+        if ring.consumer.is_empty() {
+            return Ok(0);
+        }
         let started_ns = self.host.drive().now_ns();
         let drained = corked(|| {
-            self.enter(first, started_ns);
-            for done in 1..budget {
-                match self.next_of(ring, budget)? {
-                    Some(entry) => self.enter(entry, started_ns),
-                    None => return Ok(done),
-                }
+            let mut drained = 0;
+            for submission in ring.consumer.drain(budget) {
+                self.enter(submission.read().map_err(Violation::Entry)?, started_ns);
+                drained += 1;
             }
-            Ok(budget)
+            Ok(drained)
         })?;
         self.record.tally.submissions.add(drained as u64);
-        Ok(drained)
-    }
-
-    fn next_of(&mut self, ring: &mut Ring, budget: usize) -> Result<Option<Entry>, Violation> {
-        if budget == 0 { Ok(None) } else { ring.pop() }
+        ring.consumer.corruption().map_or(Ok(drained), |corruption| Err(Violation::Ring(corruption)))
     }
 
     /// Carries an entry out. Nobody waits for what becomes of it: an operation that is refused ends with an event, and what
