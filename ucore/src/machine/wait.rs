@@ -58,8 +58,11 @@ impl Machine {
             drop(slot);
             return self.unexpected(handle);
         };
-        let (receives, events) =
-            buffer.operation().map_or((false, 0), |operation| (operation.queue.receives(), operation.events));
+        let (receives, events, started_ns) = buffer.operation().map_or((false, 0, 0), |operation| {
+            (operation.queue.receives(), operation.events, operation.started_ns)
+        });
+        // As this process sees it: the helper has begun later, and an operation that ran into its deadline is as old as that.
+        event.time_ns = now_ns().saturating_sub(started_ns);
         let impossible = receives && event.status == 0 && buffer.receive(event.offset, event.length).is_err();
         event.released = 0;
         if event.unlinked() {
