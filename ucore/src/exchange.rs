@@ -6,13 +6,14 @@ use std::time::Instant;
 use nix::errno::Errno;
 use nlx_driver_proto::{PACKET_MAX, Reply, Request};
 
-use crate::socket::Socket;
+use crate::socket::{Control, Socket};
 
 /// Numbers requests, and holds the room for packets.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     last_id: u64,
     packet: Vec<u8>,
+    control: Control,
 }
 
 /// Why there is no reply.
@@ -28,7 +29,7 @@ pub(crate) enum Failure {
 
 impl Exchange {
     pub(crate) fn new() -> Exchange {
-        Exchange { last_id: 0, packet: Vec::with_capacity(PACKET_MAX) }
+        Exchange { last_id: 0, packet: Vec::with_capacity(PACKET_MAX), control: Control::new() }
     }
 
     /// Asks, and waits for the answer. After a failure nothing more may be asked: an answer may still come, and would be taken
@@ -44,7 +45,7 @@ impl Exchange {
         request.write(self.last_id, &mut self.packet);
         socket.send(&self.packet, fds, deadline).map_err(Failure::of)?;
         self.packet.resize(PACKET_MAX, 0);
-        let received = socket.receive(&mut self.packet, deadline).map_err(Failure::of)?;
+        let received = socket.receive(&mut self.packet, &mut self.control, deadline).map_err(Failure::of)?;
         if received.bytes == 0 {
             return Err(Failure::Gone);
         }

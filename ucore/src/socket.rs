@@ -21,6 +21,16 @@ const DESCRIPTORS_AT_ONCE: usize = 253;
 #[derive(Debug)]
 pub(crate) struct Socket(OwnedFd);
 
+/// Room for the descriptors of a packet, used again and again.
+#[derive(Debug)]
+pub(crate) struct Control(Vec<u8>);
+
+impl Control {
+    pub(crate) fn new() -> Control {
+        Control(nix::cmsg_space!([RawFd; DESCRIPTORS_AT_ONCE]))
+    }
+}
+
 /// What came in a packet.
 pub(crate) struct Received {
     /// Bytes of it; 0 when the other side is gone.
@@ -65,12 +75,16 @@ impl Socket {
 
     /// Receives a packet.
     #[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
-    pub(crate) fn receive(&self, packet: &mut [u8], deadline: Instant) -> Result<Received, Errno> {
-        let mut control = nix::cmsg_space!([RawFd; DESCRIPTORS_AT_ONCE]);
+    pub(crate) fn receive(
+        &self,
+        packet: &mut [u8],
+        control: &mut Control,
+        deadline: Instant,
+    ) -> Result<Received, Errno> {
         let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
         loop {
             let mut parts = [IoSliceMut::new(packet)];
-            match recvmsg::<()>(self.0.as_raw_fd(), &mut parts, Some(&mut control), flags) {
+            match recvmsg::<()>(self.0.as_raw_fd(), &mut parts, Some(&mut control.0), flags) {
                 Ok(message) => {
                     let mut fds = Vec::new();
                     for rights in message.cmsgs()? {

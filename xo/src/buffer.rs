@@ -183,10 +183,11 @@ impl Buffer {
         Arc::ptr_eq(&self.0.domain, domain)
     }
 
-    /// Whether nobody holds bytes that an operation would write to, or writes bytes it would read.
+    /// Whether the program holds no bytes that an operation would write to, and writes none it would read. Other operations
+    /// on the same bytes are its own business.
     pub(crate) fn check_unlent(&self, receives: bool, range: Range<usize>) -> Result<(), Error> {
         let memory = &self.0.memory;
-        let checked = if receives { memory.check_write(range) } else { memory.check_read(range) };
+        let checked = if receives { memory.check_incoming(range) } else { memory.check_outgoing(range) };
         Ok(checked?)
     }
 

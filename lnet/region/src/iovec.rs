@@ -137,6 +137,22 @@ impl IoVec {
         self.check(range, Access::Write)
     }
 
+    /// Whether [`IoVec::outgoing`] would be refused at this moment; takes no lease.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_outgoing(&self, range: Range<usize>) -> Result<(), RegionError> {
+        self.check(range, Access::Send)
+    }
+
+    /// Whether [`IoVec::incoming`] would be refused at this moment; takes no lease.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_incoming(&self, range: Range<usize>) -> Result<(), RegionError> {
+        self.check(range, Access::Receive)
+    }
+
     fn check(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
         self.check_bounds(&range)?;
         self.parts(range).try_for_each(|(region, part)| region.check(part, access))
