@@ -3,11 +3,14 @@
 // A helper that cannot do its part fails the test that called it.
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/helper.rs"]
+mod helper;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use nlx::{
-    Batch, Buffer, Colour, Descriptor, DescriptorForm, Domain, EndPoint, MatchCounters, NodeConfig, OpId,
+    Batch, Buffer, Colour, Descriptor, DescriptorForm, EndPoint, MatchCounters, NodeConfig, OpId,
     PoolOptions, Provision, Receive, TmOptions, TransferMachine,
 };
 
@@ -67,7 +70,7 @@ const TIMEOUT: Option<std::time::Duration> = Some(std::time::Duration::from_secs
 
 impl Pair {
     fn new(options: TmOptions) -> Pair {
-        let domain = Domain::in_process(&NodeConfig::new()).unwrap();
+        let domain = helper::domain(module_path!(), &NodeConfig::new());
         let [a, b] = [0; 2].map(|_| domain.transfer_machine("0@lo:12345:31:*", options).unwrap());
         let to_b = a.end_point(&b.address().to_string()).unwrap();
         let buffers = [0; 2].map(|_| Some(domain.allocate(4096).unwrap()));
@@ -143,7 +146,7 @@ fn operations_allocate_nothing_once_the_tables_have_grown() {
 #[test]
 fn pools_allocate_nothing_once_they_have_grown() {
     for spare in [0, 2] {
-        let domain = Domain::in_process(&NodeConfig::new()).unwrap();
+        let domain = helper::domain(module_path!(), &NodeConfig::new());
         let pool = domain.pool(PoolOptions::new(4096).colours(2)).unwrap();
         pool.provision(4 + spare).unwrap();
         let provision = Provision { receive: ONE_MESSAGE, buffers: 2, colour: Colour::Of(0) };

@@ -3,6 +3,9 @@
 // A helper that cannot do its part fails the test that called it.
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/helper.rs"]
+mod helper;
+
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -16,12 +19,12 @@ const MESSAGE: Receive = Receive { min_receive_size: 64, max_messages: 1 };
 const HUNG_MS: u16 = 60_000;
 
 fn loopback() -> Domain {
-    Domain::in_process(&NodeConfig::new()).unwrap()
+    helper::domain(module_path!(), &NodeConfig::new())
 }
 
 fn node(address: &str) -> Domain {
     let text = format!("options lnet networks=tcp({address}) accept_port=21313");
-    Domain::from_text(&text).unwrap()
+    helper::domain(module_path!(), &NodeConfig::from_text(&text).unwrap())
 }
 
 fn machine(domain: &Domain) -> TransferMachine {
@@ -202,10 +205,10 @@ fn bytes_of_the_program_are_a_buffer() {
     let tm = machine(&domain);
     let mut large = vec![7u8; (1 << 20) + 3];
     large[0] = 1;
-    assert_eq!(domain.adopt(large).unwrap().read().unwrap()[..3], [1, 7, 7]);
+    assert_eq!(domain.adopt_copying(large).unwrap().read().unwrap()[..3], [1, 7, 7]);
     post(&domain, &tm, None);
     let bytes: Box<[u8]> = (*b"hello").into();
-    tm.send(domain.adopt(bytes).unwrap(), 5, tm.own_end_point(), None).unwrap();
+    tm.send(domain.adopt_copying(bytes).unwrap(), 5, tm.own_end_point(), None).unwrap();
     assert_eq!(message(&tm), b"hello");
-    assert_eq!(domain.adopt(Vec::new()).unwrap_err().errno(), Errno::EINVAL);
+    assert_eq!(domain.adopt_copying(Vec::new()).unwrap_err().errno(), Errno::EINVAL);
 }

@@ -7,6 +7,8 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+pub mod helper;
+
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};

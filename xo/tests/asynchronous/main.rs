@@ -12,6 +12,9 @@ use std::time::Duration;
 
 use nlx::{AsyncMachine, Buffer, Domain, EndPoint, NodeConfig, OpId, Receive};
 
+#[path = "../support/helper.rs"]
+mod helper;
+
 mod ending;
 mod large;
 mod messages;
@@ -37,7 +40,7 @@ struct End {
 
 impl Pair {
     fn over_loopback() -> Pair {
-        let domain = Domain::in_process(&NodeConfig::new()).unwrap();
+        let domain = helper::domain(module_path!(), &NodeConfig::new());
         let end = || End {
             domain: domain.clone(),
             machine: domain.machine().start_async("0@lo:12345:31:*").unwrap(),

@@ -2,7 +2,7 @@
 
 use nlx::{Batch, Error, Started};
 
-use crate::*;
+use super::*;
 
 const BYTES: usize = 100;
 const RECEIVE: Receive = Receive { min_receive_size: BYTES, max_messages: 1 };

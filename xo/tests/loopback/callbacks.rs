@@ -2,13 +2,11 @@
 
 use std::sync::mpsc;
 
-use nlx::{Domain, Errno, Error, NodeConfig, Receive, TmEvent, TmState};
+use nlx::{Errno, Error, Receive, TmEvent, TmState};
+
+use super::domain;
 
 const RECEIVE: Receive = Receive { min_receive_size: 64, max_messages: 1 };
-
-fn domain() -> Domain {
-    Domain::in_process(&NodeConfig::new()).unwrap()
-}
 
 /// MT-57, MT-58, S-416: the event thread runs where the last `confine` put it, and calls back there.
 #[test]

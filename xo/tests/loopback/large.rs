@@ -128,7 +128,7 @@ fn memory_of_the_callers_own_is_split_across_its_segments() {
         let part = |offset, length| Fragment::new(region.clone(), offset, length).unwrap();
         let memory =
             IoVec::new([part(1, 10), part(500, 2 * PART), part(3 * PART, PART - 3), part(5 * PART, 77)]);
-        pair.domain.register(memory.unwrap()).unwrap()
+        pair.domain.register_copying(memory.unwrap()).unwrap()
     };
     let source = segmented();
     let text = pattern(source.len());
@@ -145,8 +145,7 @@ fn memory_of_the_callers_own_is_split_across_its_segments() {
 fn a_gibibyte_is_one_operation() {
     let pair = Pair::new();
     let repeated = || {
-        let region = Region::heap(4 * PART).unwrap();
-        let segment = Fragment::new(region, 0, 4 * PART).unwrap();
+        let segment = pair.domain.allocate(4 * PART).unwrap().memory().fragments()[0].clone();
         pair.domain.register(IoVec::new(vec![segment; 256]).unwrap()).unwrap()
     };
     let text = pattern(4 * PART);

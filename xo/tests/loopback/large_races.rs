@@ -92,6 +92,10 @@ fn a_stop_meets_the_parts_at_any_point() {
 #[test]
 fn the_largest_buffer_is_offered_and_cancelled() {
     let pair = Pair::new();
+    if pair.domain.node().is_none() {
+        // The memory is named sixteen times; by copy it would be as much.
+        return;
+    }
     let region = Region::memfd(1 << 30, Pages::Normal).unwrap();
     let segment = Fragment::new(region, 0, 1 << 30).unwrap();
     let buffer = pair.domain.register(IoVec::new(vec![segment; 16]).unwrap()).unwrap();

@@ -9,6 +9,9 @@ use nlx::{
     Buffer, Descriptor, Domain, Errno, Event, NodeConfig, OpId, Queue, Receive, TmOptions, TransferMachine,
 };
 
+#[path = "../support/helper.rs"]
+mod helper;
+
 mod batches;
 mod buffers;
 mod callbacks;
@@ -59,7 +62,7 @@ impl Pair {
 }
 
 fn domain() -> Domain {
-    Domain::in_process(&NodeConfig::new()).unwrap()
+    helper::domain(module_path!(), &NodeConfig::new())
 }
 
 fn machine(domain: &Domain) -> TransferMachine {

@@ -93,6 +93,8 @@ fn a_dropped_transfer_machine_leaves_nothing_behind() {
 #[test]
 fn a_node_that_is_shut_down_leaves_nobody_waiting() {
     let domain = domain();
+    // Over a helper the node is the helper's, and the helper's end is a test of its own.
+    let Some(node) = domain.node() else { return };
     let waited = machine(&domain);
     let (tell, told) = std::sync::mpsc::channel();
     let states = tell.clone();
@@ -111,15 +113,17 @@ fn a_node_that_is_shut_down_leaves_nobody_waiting() {
             // Its receive buffer may end first.
             event.map_or_else(Err, |_| waited.wait(None))
         });
-        domain.node().unwrap().shutdown(Duration::ZERO);
+        node.shutdown(Duration::ZERO);
         assert_eq!(waiter.join().unwrap().unwrap_err().errno(), Errno::ESHUTDOWN);
     });
     waited.stop(true, None).unwrap();
     assert_eq!((waited.state(), waited.in_flight()), (TmState::Stopped, 0));
+    // Its thread hears of the end by itself.
+    let mut heard = vec![told.recv().unwrap(), told.recv().unwrap()];
     called.stop(true, None).unwrap();
     assert_eq!((called.state(), called.in_flight()), (TmState::Failed, 0));
     drop(called);
-    let heard: Vec<_> = told.iter().collect();
+    heard.extend(told.iter());
     // It has failed when its operations have ended; their events are given all the same.
     assert_eq!(heard.len(), 3, "{heard:?}");
     assert!(heard[0].contains("Started"), "{heard:?}");

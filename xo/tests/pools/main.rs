@@ -8,6 +8,9 @@ use nlx::{
     PoolOptions, Provision, Queue, Receive, TransferMachine,
 };
 
+#[path = "../support/helper.rs"]
+mod helper;
+
 mod faults;
 mod model;
 mod pool;
@@ -22,7 +25,7 @@ const ADDRESS: &str = "0@lo:12345:31:*";
 const ONE_MESSAGE: Receive = Receive { min_receive_size: BYTES, max_messages: 1 };
 
 fn domain() -> Domain {
-    Domain::in_process(&NodeConfig::new()).unwrap()
+    helper::domain(module_path!(), &NodeConfig::new())
 }
 
 /// A pool of this many buffers, with 10 colours.
@@ -68,7 +71,7 @@ impl Sender {
     }
 }
 
-/// The next event, which must be there already.
+/// The next event.
 fn next(tm: &TransferMachine) -> Event {
-    tm.poll().unwrap().expect("it has happened")
+    tm.wait(None).unwrap().expect("a wait without end brings an event")
 }

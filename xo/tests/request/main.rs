@@ -10,6 +10,9 @@ use nlx::{Domain, EndPoint, TmOptions};
 
 use lossy::{Fate, Lossy, Sent, arrives};
 
+#[path = "../support/helper.rs"]
+mod helper;
+
 mod at_most_once;
 mod lossy;
 mod network;

@@ -1,6 +1,6 @@
 //! Messages.
 
-use nlx::{Errno, IoVec, Queue, Receive, Region};
+use nlx::{Errno, IoVec, Queue, Receive};
 
 use super::pair;
 use crate::bed::*;
@@ -127,7 +127,7 @@ const SEGMENT: usize = 512;
 
 /// A buffer of so many segments, each in memory of its own.
 fn segments(side: &Side, count: usize) -> nlx::Buffer {
-    let fragments = (0..count).map(|_| IoVec::whole(Region::heap(SEGMENT).unwrap()).fragments()[0].clone());
+    let fragments = (0..count).map(|_| side.empty(SEGMENT).memory().fragments()[0].clone());
     side.domain.register(IoVec::new(fragments.collect::<Vec<_>>()).unwrap()).unwrap()
 }
 

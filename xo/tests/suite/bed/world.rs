@@ -12,9 +12,13 @@ use nlx::{Domain, Nid, Node, NodeConfig, Pid};
 use nlx_kcore::Kcore;
 use parking_lot::Mutex;
 
+use crate::helper::Helper;
+
 /// Two places on a network; on the loopback both are the same.
 pub(crate) struct World {
     pub(crate) nids: [Nid; 2],
+    /// One for each node, if the domains are clients of helpers. They end before their nodes.
+    helpers: Option<Vec<Mutex<Option<Helper>>>>,
     network: Network,
     /// Whether event threads call back.
     called: bool,
@@ -44,13 +48,30 @@ impl World {
         let (rest, partitions) = name.rsplit_once('_').unwrap();
         let partitions = partitions.parse().unwrap();
         let called = rest.starts_with("called_");
-        let world = match rest.trim_start_matches("called_") {
+        let way = rest.trim_start_matches("called_");
+        let network = way.trim_start_matches("helper_");
+        let world = match network {
             "lo" => World::loopback(partitions),
             "tcp" => World::tcp(partitions),
             "sim" => World::simulated(partitions),
             _ => panic!("there is no network {rest}"),
         };
+        let world = if network == way { world } else { world.helped() };
         if called { World { called, ..world }.with_threads() } else { world }
+    }
+
+    /// Each node is a helper's, and its domains are clients of it.
+    fn helped(self) -> World {
+        let over = |node: &Arc<Node>| Mutex::new(Some(Helper::over(node)));
+        let helpers = match &self.network {
+            Network::Loopback(node) => vec![over(node)],
+            Network::Tcp(Tcp { nodes, .. }) => {
+                nodes.iter().map(|node| over(node.lock().as_ref().expect("it is there"))).collect()
+            }
+            // Its clock stands still while nobody waits, and a helper's clients wait for it by that of the system.
+            Network::Simulated(_) => panic!("a helper needs a network that goes on by itself"),
+        };
+        World { helpers: Some(helpers), ..self }
     }
 
     pub(crate) fn is_called(&self) -> bool {
@@ -63,6 +84,7 @@ impl World {
         World {
             nids: [Nid::LOOPBACK; 2],
             network: Network::Loopback(Arc::new(Node::start(&config).unwrap())),
+            helpers: None,
             called: false,
         }
     }
@@ -83,6 +105,7 @@ impl World {
         World {
             nids: addresses.map(|address| nid(&address.to_string())),
             network: Network::Tcp(Tcp { nodes, port }),
+            helpers: None,
             called: false,
         }
     }
@@ -102,11 +125,15 @@ impl World {
             engine
         });
         let drive = SimDrive::new(net, engines.to_vec()).unwrap();
-        World { nids, network: Network::Simulated(Simulated { drive, engines }), called: false }
+        let network = Network::Simulated(Simulated { drive, engines });
+        World { nids, network, helpers: None, called: false }
     }
 
     /// A new domain at one of the places.
     pub(crate) fn domain(&self, place: usize) -> Domain {
+        if let Some(helpers) = &self.helpers {
+            return helpers[place.min(helpers.len() - 1)].lock().as_ref().expect("it is there").domain();
+        }
         match &self.network {
             Network::Loopback(node) => Domain::on(node.clone()),
             Network::Tcp(Tcp { nodes, .. }) => Domain::on(nodes[place].lock().clone().expect("it is there")),
@@ -145,6 +172,7 @@ impl World {
 
     /// The node at one of the places is gone; its domains must be, too.
     pub(crate) fn take_away(&self, place: usize) {
+        drop(self.helpers.as_ref().map(|helpers| helpers[place].lock().take()));
         match &self.network {
             Network::Loopback(_) => panic!("there is only one"),
             Network::Tcp(Tcp { nodes, .. }) => {

@@ -1,0 +1,78 @@
+//! Memory that the helper does not share.
+
+use nlx::{Buffer, Domain, Errno, Error, IoVec, NodeConfig, Region, TmOptions};
+
+use super::support;
+
+const BYTES: usize = 5000;
+
+fn domain() -> Domain {
+    support::domain(module_path!(), &NodeConfig::new())
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+/// S-3: it is refused, and the refusal names what to do instead.
+#[test]
+fn foreign_memory_is_refused_by_name() {
+    let domain = domain();
+    let foreign = || IoVec::whole(Region::heap(BYTES).unwrap());
+    let refusals = [domain.register(foreign()), domain.adopt(pattern(BYTES)), domain.adopt(vec![0; 3 << 20])];
+    for refused in refusals {
+        let error = refused.unwrap_err();
+        assert_eq!(error.errno(), Errno::EFAULT, "{error}");
+        assert!(error.to_string().contains("register it copying"), "{error}");
+    }
+    // Nothing is left of them: as many as ever fit.
+    assert_eq!(domain.adopt(Vec::new()).unwrap_err().errno(), Errno::EINVAL);
+    assert!(domain.node().is_none());
+}
+
+/// S-3: by copy it sends and receives, in one segment and in several, in one part and in many.
+#[test]
+fn foreign_memory_sends_and_receives_by_copy() {
+    let domain = domain();
+    let [a, b] = [(); 2].map(|()| domain.transfer_machine("0@lo:12345:41:*", TmOptions::default()).unwrap());
+    let segments = || {
+        let regions = [1, 4095, 64, BYTES - 4160].map(|bytes| Region::heap(bytes).unwrap());
+        IoVec::new(regions.map(|region| IoVec::whole(region).fragments()[0].clone()).to_vec()).unwrap()
+    };
+    for length in [BYTES, (3 << 20) + 17] {
+        let target = match length {
+            BYTES => domain.register_copying(segments()).unwrap(),
+            _ => domain.adopt_copying(vec![0; length]).unwrap(),
+        };
+        let (_, offer) = b.passive_receive_large(target, length, None).unwrap();
+        let source = domain.adopt_copying(pattern(length)).unwrap();
+        a.active_send_large(source, length, &offer, None).unwrap();
+        let sent = a.wait(None).unwrap().unwrap();
+        assert_eq!((sent.status, sent.buffer.as_ref().map(Buffer::len)), (Ok(()), Some(length)));
+        let received = b.wait(None).unwrap().unwrap();
+        assert_eq!((received.status, received.length), (Ok(()), length));
+        assert!(bytes_of(&received.buffer.unwrap()) == pattern(length), "{length} bytes came changed");
+    }
+}
+
+fn bytes_of(buffer: &Buffer) -> Vec<u8> {
+    match buffer.read() {
+        Ok(bytes) => bytes.to_vec(),
+        Err(Error::Segments { .. }) => {
+            let fragments = buffer.memory().fragments().iter();
+            let whole = fragments.map(|fragment| IoVec::new(vec![fragment.clone()]).unwrap());
+            whole.flat_map(|piece| piece.read(0..piece.len()).unwrap().as_slice().unwrap().to_vec()).collect()
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Where nobody listens, there is no domain, and the error tells where that was.
+#[test]
+fn a_helper_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nobody.sock");
+    let error = Domain::helper_at(&path).unwrap_err();
+    assert_eq!(error.errno(), Errno::ENOENT, "{error}");
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+}

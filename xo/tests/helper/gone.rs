@@ -1,0 +1,81 @@
+//! The end of a helper, as its clients see it.
+
+use std::time::Duration;
+
+use nlx::{Domain, Errno, Error, Node, NodeConfig, Queue, Receive, TmEvent, TmOptions, TmState};
+
+use super::support::Helper;
+
+const HUNG: Option<Duration> = Some(Duration::from_secs(60));
+const RECEIVE: Receive = Receive { min_receive_size: 64, max_messages: 1 };
+
+fn machine(domain: &Domain) -> nlx::TransferMachine {
+    domain.transfer_machine("0@lo:12345:41:*", TmOptions::default()).unwrap()
+}
+
+/// S-6: waits end, what is in flight ends with ENOTCONN and its buffer, calls are refused; drops are quiet, and the program
+/// opens its domain anew.
+#[test]
+fn a_helper_that_goes_ends_everything_of_its_clients_and_nothing_else() {
+    let node = Node::start(&NodeConfig::new()).unwrap();
+    let (helper, other) = (Helper::over(&node), Helper::over(&node));
+    let (domain, bystander) = (helper.domain(), other.domain());
+    let (tm, witness) = (machine(&domain), machine(&bystander));
+    let (tell, told) = std::sync::mpsc::channel();
+    let states = tell.clone();
+    let called = domain
+        .machine()
+        .observer(move |_, event| {
+            if let TmEvent::State { state, .. } = event {
+                let _ = states.send(format!("{state:?}"));
+            }
+        })
+        .callbacks(move |_, event| drop(tell.send(format!("{:?} {}", event.status, event.buffer.is_some()))))
+        .start("0@lo:12345:41:7")
+        .unwrap();
+    called.receive(domain.allocate(64).unwrap(), RECEIVE, None).unwrap();
+    let mut written = domain.allocate(64).unwrap();
+    written.write().unwrap().fill(7);
+    tm.receive(domain.allocate(64).unwrap(), RECEIVE, None).unwrap();
+    tm.passive_send_large(domain.allocate(3 << 20).unwrap(), 3 << 20, None).unwrap();
+
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let mut ended: Vec<_> = (0..2).map(|_| tm.wait(HUNG).unwrap().expect("it hangs")).collect();
+            ended.sort_by_key(|event| event.queue != Queue::MessageReceive);
+            for (event, bytes) in ended.iter().zip([64, 3 << 20]) {
+                assert_eq!(event.status, Err(Errno::ENOTCONN), "{event:?}");
+                assert_eq!(event.buffer.as_ref().map(nlx::Buffer::len), Some(bytes));
+            }
+            assert_eq!(tm.wait(HUNG).unwrap_err(), Error::Ended);
+        });
+        drop(helper);
+        waiter.join().unwrap();
+    });
+
+    let refused = tm.receive(written, RECEIVE, None).unwrap_err();
+    assert_eq!(refused.error.errno(), Errno::ENOTCONN);
+    assert!(refused.buffer.read().unwrap().iter().all(|&byte| byte == 7), "its bytes stay");
+    assert_eq!(domain.allocate(64 << 20).unwrap_err().errno(), Errno::ENOTCONN);
+    assert_eq!(
+        domain.transfer_machine("0@lo:12345:41:*", TmOptions::default()).unwrap_err().errno(),
+        Errno::ENOTCONN
+    );
+    tm.stop(true, HUNG).unwrap();
+    assert_eq!((tm.state(), tm.in_flight()), (TmState::Stopped, 0));
+    // Its event thread gives the event, and finds nothing more to wait for.
+    let mut heard: Vec<_> = (0..3).map(|_| told.recv_timeout(HUNG.unwrap()).expect("it hangs")).collect();
+    heard.sort();
+    assert_eq!(heard, ["Err(ENOTCONN) true", "Failed", "Started"]);
+    called.stop(true, HUNG).unwrap();
+    drop((refused, tm, called, domain));
+
+    // Who has another helper notices nothing; and there is a next one.
+    let next = Helper::over(&node);
+    let domain = next.domain();
+    let tm = machine(&domain);
+    witness.receive(bystander.allocate(64).unwrap(), RECEIVE, None).unwrap();
+    let to = tm.end_point(&witness.address().to_string()).unwrap();
+    tm.send(domain.buffer_of(b"anew").unwrap(), 4, &to, None).unwrap();
+    assert_eq!(witness.wait(HUNG).unwrap().expect("it hangs").message.as_deref(), Some(&b"anew"[..]));
+}
