@@ -24,8 +24,10 @@
 //! # The end of a client
 //!
 //! Whoever closes its socket has left; whoever breaks the rules ([`Violation`](super::Violation)) is cut off. Either way its
-//! session is closed. Of one that is cut off the socket stays open until LNet has let go of the client's memory (or for
-//! [`ServiceConfig::quarantine`]): so the end of the stream tells the client that nobody writes there any more.
+//! session is closed. Of one that is cut off the socket stays open, unread and with its place among the clients, until LNet
+//! has let go of the client's memory: so the end of the stream tells the client that nobody writes there any more. Once the
+//! client has hung up it is waited for no longer than [`ServiceConfig::quarantine`]; what LNet holds then is quarantined
+//! without it. A helper that stops waits no longer for anybody: it writes nowhere when it is gone.
 //!
 //! # Panics
 //!
@@ -112,7 +114,7 @@ pub struct ServiceConfig {
     pub busy_poll: Duration,
     /// How long a reply may wait for a client that does not read.
     pub reply_timeout: Duration,
-    /// How long LNet is waited for when a client is cut off, or all are.
+    /// How long LNet is waited for when a client has gone, or all are to.
     pub quarantine: Duration,
 }
 

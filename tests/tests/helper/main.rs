@@ -3,12 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod departed;
 mod descriptors;
 mod document;
 mod entries;
 mod floods;
 mod gone;
 mod killed;
+mod limits;
 mod memory;
 mod names;
 mod queues;

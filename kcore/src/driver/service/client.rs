@@ -36,6 +36,8 @@ pub(super) struct Served {
     pub(super) talk: Talk,
     pub(super) rate: Rate,
     pub(super) ring: Ring,
+    /// When its hello must have come; `None` once it has.
+    pub(super) greet_until_ns: Option<u64>,
     /// Rounds in which its ring was empty.
     pub(super) idle_rounds: u32,
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use lnet_api::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept4, getsockopt,
     listen, sendmsg, setsockopt, socket, sockopt,
@@ -139,6 +140,15 @@ pub(super) fn send(socket: BorrowedFd<'_>, answer: &Answer) -> Result<(), Errno>
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
     let bytes = [IoSlice::new(&answer.packet)];
     sendmsg::<()>(socket.as_raw_fd(), &bytes, control, flags, None).map(drop)
+}
+
+/// Whether the other side has closed, or hears nothing more.
+pub(super) fn is_hung_up(socket: BorrowedFd<'_>) -> bool {
+    // A hang-up is told without being asked for.
+    let mut looked = [PollFd::new(socket, PollFlags::empty())];
+    let ended = PollFlags::POLLHUP | PollFlags::POLLERR;
+    poll(&mut looked, PollTimeout::ZERO).is_ok()
+        && looked[0].revents().is_some_and(|flags| flags.intersects(ended))
 }
 
 /// The next client, and who it is.

@@ -301,17 +301,18 @@ impl Worker {
     fn admit(&mut self, arrival: Arrival) {
         let Arrival { socket, who, refusal } = arrival;
         let placed = refusal.is_none();
+        let greet_until_ns = self.now_ns() + ns(HELLO_TIMEOUT);
         let state = match refusal {
             Some(refusal) => State::Refused(refusal),
             None => {
                 let session = Session::new(&self.shared.host, who);
                 let rate = Rate::per_second(session.quotas().requests_per_second);
-                let (talk, ring) = (Talk::Reading, Ring::None);
-                State::Served(Box::new(Served { session, talk, rate, ring, idle_rounds: 0 }))
+                let (talk, ring, greet_until_ns) = (Talk::Reading, Ring::None, Some(greet_until_ns));
+                State::Served(Box::new(Served { session, talk, rate, ring, greet_until_ns, idle_rounds: 0 }))
             }
         };
         let place = self.clients.insert(Client { socket, who, state, due_ns: None, placed });
-        self.set_due(place, Some(self.now_ns() + ns(HELLO_TIMEOUT)));
+        self.set_due(place, Some(greet_until_ns));
         let event = EpollEvent::new(REQUESTS, self.clients.mark(Source::Socket(place)));
         let Some(client) = self.clients.get(place) else { return };
         let watched = self.epoll.add(&client.socket, event);
@@ -432,7 +433,7 @@ impl Worker {
             self.cut_off(place, &format_args!("its doorbell cannot be watched: {errno}"));
             return false;
         }
-        served.ring = Ring::Hot;
+        (served.ring, served.greet_until_ns) = (Ring::Hot, None);
         self.hot.push(place);
         self.set_due(place, None);
         true
@@ -464,8 +465,7 @@ impl Worker {
         match socket::send(client.socket.as_fd(), answer) {
             Ok(()) => {
                 served.talk = Talk::Reading;
-                let greets = served.ring == Ring::None && self.phase == Phase::Serving;
-                let due_ns = greets.then(|| self.now_ns() + ns(HELLO_TIMEOUT));
+                let due_ns = served.greet_until_ns.filter(|_| self.phase == Phase::Serving);
                 self.set_due(place, due_ns);
                 self.watch(place, if self.phase == Phase::Serving { REQUESTS } else { END });
             }
@@ -525,7 +525,10 @@ impl Worker {
             State::Served(served) => match served.talk {
                 Talk::Throttled => {
                     served.talk = Talk::Reading;
+                    // To wait did not give it more time for its hello.
+                    let due_ns = served.greet_until_ns;
                     if self.phase == Phase::Serving {
+                        self.set_due(place, due_ns);
                         self.watch(place, REQUESTS);
                     }
                 }
@@ -541,10 +544,14 @@ impl Worker {
             },
             State::Refused(_) => self.remove(place),
             State::Departed { departure, until_ns } => {
-                if departure.is_over() || *until_ns <= now_ns {
+                let is_late = *until_ns <= now_ns;
+                // The end of the stream would tell one who is still there that nobody writes into its memory any more.
+                let may_go = self.phase == Phase::Stopping || socket::is_hung_up(client.socket.as_fd());
+                if departure.is_over() || is_late && may_go {
                     self.remove(place);
                 } else {
-                    self.set_due(place, Some(now_ns + ns(DEPARTURE_LOOK)));
+                    let look = if is_late { SWEEP } else { DEPARTURE_LOOK };
+                    self.set_due(place, Some(now_ns + ns(look)));
                 }
             }
         }

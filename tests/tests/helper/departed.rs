@@ -1,0 +1,69 @@
+//! Clients that are cut off, or go, while LNet still has their memory.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use nlx_tests::client::pair::{PORTAL, handle};
+use nlx_tests::client::wire::{Address, Entry, queue};
+use nlx_tests::client::{Client, PATIENCE};
+
+use crate::scene::{Helper, Work};
+use crate::support::peer::hung_unless;
+
+/// Bytes of an operation.
+const BULK: u64 = 1 << 20;
+/// So many are more than sockets have room for: one is half sent when the other side reads no more.
+const SENDS: u64 = 48;
+
+/// A client whose memory is being sent to a node that does not read, and who breaks the rules.
+fn cut_off(helper: &Helper, stopped: &Helper) -> Client {
+    let before = helper.number("/door/cut_off");
+    let mut client = helper.client("wild");
+    let arena = client.arena(SENDS * BULK, false).unwrap().number;
+    let mut tm = client.start_tm(helper.nid(), PORTAL, 64).unwrap();
+    let there = Address { nid: stopped.nid(), portal: PORTAL, tmid: 9 };
+    let descriptor = there.descriptor(7, queue::PASSIVE_RECEIVE, BULK);
+    for place in 0..SENDS {
+        client.submit(&Entry::register(handle(place), arena, place * BULK, BULK)).unwrap();
+        let send = Entry::active(queue::ACTIVE_SEND, tm.handle, handle(place), place, BULK, &descriptor);
+        client.operate(&mut tm, &send).unwrap();
+    }
+    client.sync().unwrap();
+    client.socket.send(&[1], &[]).unwrap();
+    hung_unless("it is cut off", || helper.number("/door/cut_off") == before + 1);
+    client
+}
+
+/// S-404: the end of the stream tells a client that nobody touches its memory any more, however long that takes; until then it
+/// is not served, and has its place. One that hangs up gives that back.
+#[test]
+fn the_end_of_the_stream_comes_after_the_last_use() {
+    let helper = Helper::configured("[helper]\nquarantine = 0\n");
+    let work = Work::start(&helper);
+    for hangs_up in [true, false] {
+        let elsewhere = helper.another();
+        Work::between([&helper, &elsewhere]).stop();
+        helper.is_clean_but_for(2);
+        elsewhere.signal(Signal::SIGSTOP);
+        let client = cut_off(&helper, &elsewhere);
+        assert_eq!(helper.number("/door/connected"), 3, "it is still connected");
+        assert!(!client.socket.is_readable(Duration::ZERO).unwrap(), "LNet has its memory");
+        if hangs_up {
+            drop(client);
+            hung_unless("its place is free", || helper.number("/door/connected") == 2);
+            assert!(helper.number("/leftovers/arenas") > 0, "LNet has let go too early for this test");
+            elsewhere.signal(Signal::SIGCONT);
+        } else {
+            // A packet more is not read, and changes nothing.
+            client.socket.send(&[1], &[]).unwrap();
+            assert!(!client.socket.is_readable(Duration::ZERO).unwrap());
+            assert!(helper.number("/leftovers/arenas") > 0);
+            elsewhere.signal(Signal::SIGCONT);
+            assert!(client.socket.ends(PATIENCE));
+        }
+        work.advance(1);
+        helper.is_clean_but_for(2);
+    }
+    work.stop();
+    helper.is_clean();
+}

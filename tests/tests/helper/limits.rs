@@ -1,0 +1,116 @@
+//! How many clients there may be, how fast they may ask, and how long they may say nothing.
+
+use nix::errno::Errno;
+use nlx_tests::client::socket::Socket;
+use nlx_tests::client::wire::{self, Reply, kind};
+use nlx_tests::client::{Client, PATIENCE};
+
+use crate::scene::{Helper, Work};
+use crate::support::peer::hung_unless;
+
+/// MT-237: one client more than there may be is told so, and comes in once another one has gone.
+#[test]
+fn more_clients_than_there_may_be() {
+    let helper = Helper::configured("[helper]\nclients_max = 3\n");
+    let before = helper.number("/door/refused_clients");
+    let mut clients: Vec<Client> = (0..3).map(|_| helper.client("one of three")).collect();
+    for _ in 0..3 {
+        let refused = Client::connect(&helper.socket(), "one too many").unwrap_err();
+        assert!(refused.contains("EUSERS"), "{refused}");
+    }
+    assert_eq!(helper.number("/door/refused_clients"), before + 3);
+    clients.iter_mut().for_each(|client| client.sync().unwrap());
+    clients.pop();
+    hung_unless("there is a place again", || {
+        clients.extend(Client::connect(&helper.socket(), "the next one"));
+        clients.len() == 3
+    });
+    drop(clients);
+    helper.is_clean();
+}
+
+/// MT-45: whoever says no hello does not stay: neither one that says nothing, nor one that has been slowed down before.
+#[test]
+fn no_hello() {
+    let helper = Helper::configured("[helper.quotas]\nrequests_per_second = 1\n");
+    let silent = Socket::connect(&helper.socket()).unwrap();
+    let slowed = Socket::connect(&helper.socket()).unwrap();
+    let mut honest = helper.client("honest");
+    for id in 0..3 {
+        slowed.send(&wire::packet(kind::SYNC, id, &[]), &[]).unwrap();
+    }
+    for id in 0..3 {
+        let (packet, fds) = slowed.receive(PATIENCE).unwrap().unwrap();
+        let reply = Reply::read(&packet, fds).unwrap();
+        assert_eq!((reply.id, reply.status < 0), (id, true), "nothing but a hello is first");
+    }
+    assert!(helper.number("/door/throttled") > 0);
+    assert!(silent.ends(PATIENCE) && slowed.ends(PATIENCE));
+    hung_unless("both are counted", || helper.number("/door/silent") == 2);
+    honest.sync().unwrap();
+    drop(honest);
+    helper.is_clean();
+}
+
+/// MT-219: a client that reads no reply is cut off in time; others do not notice.
+#[test]
+fn replies_that_wait_too_long() {
+    let helper = Helper::configured("[helper]\nreply_timeout = 1\n");
+    let work = Work::start(&helper);
+    let deaf = helper.client("deaf");
+    let packet = wire::packet(kind::NIDS, 1, &[]);
+    hung_unless("it is cut off", || match deaf.socket.try_send(&packet) {
+        Ok(()) | Err(Errno::EAGAIN) => false,
+        Err(errno) => {
+            assert!([Errno::EPIPE, Errno::ECONNRESET].contains(&errno), "{errno}");
+            true
+        }
+    });
+    assert_eq!((helper.number("/door/unread"), helper.number("/door/cut_off")), (1, 1));
+    work.advance(2);
+    work.stop();
+    helper.is_clean();
+}
+
+/// MT-219: more requests than a client may make in a second wait, in their order, and each is answered.
+#[test]
+fn requests_beyond_the_rate_wait() {
+    const RATE: u64 = 100;
+    let helper = Helper::configured(&format!("[helper.quotas]\nrequests_per_second = {RATE}\n"));
+    let client = helper.client("eager");
+    let last = 3 * RATE;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for id in 0..last {
+                client.socket.send(&wire::packet(kind::NIDS, id, &[]), &[]).unwrap();
+            }
+        });
+        for id in 0..last {
+            let (packet, fds) = client.socket.receive(PATIENCE).unwrap().unwrap();
+            let reply = Reply::read(&packet, fds).unwrap();
+            assert_eq!((reply.id, reply.status), (id, 0));
+        }
+    });
+    assert!(helper.number("/door/throttled") > 0);
+    assert_eq!(helper.number("/door/cut_off"), 0);
+    drop(client);
+    helper.is_clean();
+}
+
+/// Clients of several threads work for each other, and one that goes is noticed by nobody.
+#[test]
+fn several_threads() {
+    for threads in [2, 4] {
+        let helper = Helper::configured(&format!("[helper]\nthreads = {threads}\n"));
+        assert_eq!(helper.number("/door/threads"), threads);
+        // The sides of each pair are clients of two threads: one more goes to the thread that has the fewest.
+        let works: Vec<Work> = (0..3).map(|_| Work::start(&helper)).collect();
+        works.iter().for_each(|work| work.advance(5));
+        let crowd: Vec<Client> = (0..2 * threads).map(|_| helper.client("idle")).collect();
+        assert_eq!(helper.number("/clients"), 6 + 2 * threads);
+        drop(crowd);
+        works.iter().for_each(|work| work.advance(5));
+        works.into_iter().for_each(Work::stop);
+        helper.is_clean();
+    }
+}
