@@ -160,3 +160,47 @@ fn a_host_without_a_route_or_privileges_says_so() {
     let answered = asks.output().unwrap();
     assert!(answered.status.success(), "{}", complaint(&answered));
 }
+
+/// S-6: clients in a container, of a mount, a PID and a user namespace of its own, to which nothing but the folder of the
+/// helper's socket is handed in: memory and wake-ups are shared all the same, every byte is verified, and nothing is left.
+#[test]
+#[ignore = "needs root: ./test namespaces"]
+fn clients_in_a_container_are_served() {
+    let [outside, inside] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let socket = outside.path().join("nlxd.sock");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nlxd"));
+    let address = std::net::Ipv4Addr::new(127, 8, 2, 1);
+    command.args(["--net", &format!("tcp({address})"), "--accept-port"]);
+    command.arg(support::free_port(address).to_string()).arg("--socket").arg(&socket);
+    let server = Server::start(within(command, outside.path()));
+    // The folder is elsewhere in there, and not where it was.
+    let script = "mount --bind \"$1\" \"$2\" && mount -t tmpfs none \"$1\" && [ ! -e \"$1/nlxd.sock\" ] && [ $$ = 1 ] && shift 2 \
+                  && exec \"$@\"";
+    let mut container = Command::new("unshare");
+    container.args(["--mount", "--pid", "--user", "--map-root-user", "--fork", "sh", "-c", script, "sh"]);
+    container.args([outside.path(), inside.path()]).arg(env!("CARGO_BIN_EXE_nlx"));
+    container.args(["selftest", "--mode", "helper", "--clients", "2", "--count", "40", "--json", "--socket"]);
+    let output = container.arg(inside.path().join("nlxd.sock")).output().unwrap();
+    assert!(output.status.success(), "{}", complaint(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["passed"], &report["errors"]), (&true.into(), &0.into()));
+    // Asked until they have gone; a test that hangs is ended from outside.
+    loop {
+        let pid = server.pid().to_string();
+        let status = support::nlx(&["status", &pid, "--json", "--timeout", "60"]);
+        let output = within(status, outside.path()).output().unwrap();
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let helper = &status["nodes"][0]["helper"];
+        let left = ["tms", "eqs", "arenas", "bytes"].map(|name| helper["leftovers"][name].as_u64().unwrap());
+        if helper["clients"] == 0 && left == [0; 4] {
+            assert_eq!(helper["totals"]["clients"], 2, "one with the server, one with its clients: {helper}");
+            return;
+        }
+    }
+}
+
+/// A command whose folder for sockets is this one.
+fn within(mut command: Command, folder: &std::path::Path) -> Command {
+    command.env("XDG_RUNTIME_DIR", folder);
+    command
+}

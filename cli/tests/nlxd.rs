@@ -79,6 +79,18 @@ impl Place {
         complaint(&output)
     }
 
+    /// What another user hears who connects so many times.
+    fn try_as_nobody(&self, clients: usize) -> String {
+        const NOBODY: u32 = 65_534;
+        let shared = self.folder.path().join("client");
+        fs::copy(std::env::current_exe().unwrap(), &shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut child = Command::new(&shared);
+        child.args(["--exact", "as_a_client", "--nocapture"]).env("NLXD_SOCKET", self.socket());
+        child.env("NLXD_CLIENTS", clients.to_string());
+        String::from_utf8(child.uid(NOBODY).gid(NOBODY).output().unwrap().stdout).unwrap()
+    }
+
     fn status(&self, server: &Server) -> Value {
         let command = nlx(&["status", &server.pid().to_string(), "--json", "--timeout", "60"]);
         let output = self.within(command).output().unwrap();
@@ -171,17 +183,7 @@ fn users_without_the_right_are_refused() {
     if !Uid::effective().is_root() {
         return;
     }
-    const NOBODY: u32 = 65_534;
-    let try_as_nobody = |place: &Place| {
-        let program = std::env::current_exe().unwrap();
-        let shared = place.folder.path().join("client");
-        fs::copy(program, &shared).unwrap();
-        fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
-        let mut child = Command::new(&shared);
-        child.args(["--exact", "as_a_client", "--nocapture"]).env("NLXD_SOCKET", place.socket());
-        let output = child.uid(NOBODY).gid(NOBODY).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let try_as_nobody = |place: &Place| place.try_as_nobody(1);
     let place = Place::new(3);
     let server = place.start(&[]);
     assert!(try_as_nobody(&place).contains("connect: EACCES"));
@@ -199,18 +201,73 @@ fn users_without_the_right_are_refused() {
     assert!(try_as_nobody(&place).contains("refused: EPERM User"));
 }
 
+/// MT-237: a user has so many clients at a time and no more; that takes no place from another user, and root has no such limit.
+#[test]
+fn a_user_has_so_many_clients() {
+    let place = Place::new(12);
+    let server = place.configured("[helper]\nmode = \"0666\"\nclients_per_user_max = 2\n");
+    let mine: Vec<_> = (0..3).map(|_| attach(&place.socket()).unwrap()).collect();
+    let welcomes: Vec<_> = mine.iter().map(|client| is_welcome(&hello(client))).collect();
+    let is_root = Uid::effective().is_root();
+    assert_eq!(welcomes, [true, true, is_root]);
+    if is_root {
+        let told = place.try_as_nobody(4);
+        let count = |words: &str| told.matches(words).count();
+        assert_eq!((count("welcome"), count("refused: EUSERS Clients")), (2, 2), "{told}");
+    }
+    place.until(&server, |helper| helper["door"]["refused_clients"] == if is_root { 2 } else { 1 });
+}
+
 /// Not a test by itself: what another user's process does.
 #[test]
 fn as_a_client() {
     let Some(path) = std::env::var_os("NLXD_SOCKET") else { return };
-    match attach(Path::new(&path)) {
-        Err(errno) => println!("connect: {errno:?}"),
-        Ok(client) => match hello(&client) {
-            Some(Reply::Refused(refusal)) => println!("refused: {:?} {:?}", refusal.errno, refusal.reason),
-            reply if is_welcome(&reply) => println!("welcome"),
-            reply => println!("{reply:?}"),
-        },
+    let count: usize = std::env::var("NLXD_CLIENTS").unwrap().parse().unwrap();
+    let clients: Vec<_> = (0..count).map(|_| attach(Path::new(&path))).collect();
+    for client in &clients {
+        match client.as_ref().map(hello) {
+            Err(errno) => println!("connect: {errno:?}"),
+            Ok(Some(Reply::Refused(refusal))) => {
+                println!("refused: {:?} {:?}", refusal.errno, refusal.reason)
+            }
+            Ok(reply) if is_welcome(&reply) => println!("welcome"),
+            Ok(reply) => println!("{reply:?}"),
+        }
     }
+}
+
+/// S-6: what an operator reads of a running helper: its clients, by name, and what was refused.
+#[test]
+fn the_status_is_told_in_words() {
+    let place = Place::new(13);
+    let server = place.start(&[]);
+    let text = || {
+        let command = nlx(&["status", &server.pid().to_string(), "--timeout", "60"]);
+        let output = place.within(command).output().unwrap();
+        assert!(output.status.success(), "{}", complaint(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let shown = text();
+    assert!(shown.contains(&format!("nlxd, process {}: up ", server.pid())), "{shown}");
+    let line = |count: u32, all: u32| {
+        let socket = place.socket();
+        format!("helper       {}: {count} clients, {all} since the start, ", socket.display())
+    };
+    assert!(shown.contains(&line(0, 0)) && !shown.contains("a test"), "{shown}");
+    let clients = [(); 2].map(|()| attach(&place.socket()).unwrap());
+    assert!(clients.iter().all(|client| is_welcome(&hello(client))));
+    assert!(matches!(hello(&clients[0]), Some(Reply::Refused(_))), "that is not how to break the rules");
+    assert!(exchange(&clients[0], &[1]).is_none(), "but this is");
+    place.until(&server, |helper| helper["clients"] == 1);
+    let shown = text();
+    assert!(shown.contains(&line(1, 2)), "{shown}");
+    let row = shown.lines().find(|line| line.contains("a test")).unwrap_or_else(|| panic!("{shown}"));
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    for number in [std::process::id(), Uid::effective().as_raw()] {
+        assert!(cells.contains(&number.to_string().as_str()), "{number}: {row}");
+    }
+    assert!(shown.contains("refused      ") && shown.contains("clients cut off: 1"), "{shown}");
+    assert!(!shown.contains("left over"), "{shown}");
 }
 
 /// MT-45, MT-46: what is no request is refused with an errno, and what is no packet ends the connection; nobody else notices.

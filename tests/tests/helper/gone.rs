@@ -1,11 +1,17 @@
 //! The helper ends: killed, or asked to.
 
+use std::time::Duration;
+
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
-use nlx_tests::client::pair::{PORTAL, handle};
-use nlx_tests::client::wire::{self, Entry, kind};
+use nlx_tests::client::PATIENCE;
+use nlx_tests::client::pair::{BULK, PORTAL, Side, handle};
+use nlx_tests::client::points::Points;
+use nlx_tests::client::socket::Socket;
+use nlx_tests::client::wire::{self, Entry, kind, queue};
 
 use crate::scene::{Helper, Other, Silence, Work, exists};
+use crate::support::peer::hung_unless;
 
 /// S-6: the helper is killed while clients wait, have everything in flight and ask for things: each wait and each request
 /// ends; the next helper takes the socket over though its name is still there, and all can begin anew.
@@ -68,6 +74,32 @@ fn a_helper_that_is_asked_to_end() {
     let helper = helper.restart();
     let work = Work::start(&helper);
     work.stop();
+}
+
+/// S-6: asked to end while an operation is under way, the helper waits for it: the client gets its event, then the end.
+#[test]
+fn an_operation_that_ends_while_the_helper_does() {
+    let mut helper = Helper::configured("[helper]\ndrain = 60\n");
+    let elsewhere = helper.another();
+    let mut there = Side::connect(&elsewhere.socket(), elsewhere.nid(), "there", Points::harmless()).unwrap();
+    let mut here = Side::connect(&helper.socket(), helper.nid(), "here", Points::harmless()).unwrap();
+    let taken = Entry::passive(queue::PASSIVE_SEND, there.tm.handle, handle(0), 1, 7, BULK);
+    there.client.operate(&mut there.tm, &taken).unwrap();
+    there.client.sync().unwrap();
+    elsewhere.signal(Signal::SIGSTOP);
+    let descriptor = there.tm.address.descriptor(7, queue::PASSIVE_SEND, BULK);
+    let take = Entry::active(queue::ACTIVE_RECEIVE, here.tm.handle, handle(0), 2, BULK, &descriptor);
+    here.client.operate(&mut here.tm, &take).unwrap();
+    here.client.sync().unwrap();
+    helper.signal(Signal::SIGTERM);
+    hung_unless("nobody can connect", || Socket::connect(&helper.socket()).is_err());
+    assert!(!here.client.socket.is_readable(Duration::ZERO).unwrap(), "the operation is still under way");
+    elsewhere.signal(Signal::SIGCONT);
+    let event = here.client.event(&mut here.tm).unwrap();
+    assert_eq!((event.cookie, event.status, event.length), (2, 0, BULK));
+    assert!(here.client.socket.ends(PATIENCE));
+    assert!(helper.ends(), "{}", helper.log());
+    assert_eq!(here.client.event(&mut here.tm).unwrap_err(), Errno::ENOTCONN);
 }
 
 /// S-6: there is one helper at a socket: a second one is refused and leaves the first alone.
