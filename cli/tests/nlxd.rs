@@ -443,7 +443,8 @@ fn a_socket_can_be_handed_over() {
     assert!(child.wait().unwrap().success());
     assert!(place.socket().exists());
     let mut stale = Command::new(env!("CARGO_BIN_EXE_nlxd"));
-    stale.arg("--check").env("LISTEN_PID", "1").env("LISTEN_FDS", "1");
+    stale.args(["--check", "--net", &format!("tcp({})", place.address)]);
+    stale.env("LISTEN_PID", "1").env("LISTEN_FDS", "1");
     assert!(place.within(stale).output().unwrap().status.success(), "that is another's");
 }
 
