@@ -101,6 +101,8 @@ reasons! {
     User = 26, "the helper's policy does not admit the user";
     /// As many clients as the helper, or one user, may have.
     Clients = 27, "clients";
+    /// The policy of the helper does not let this user make a portal lazy.
+    Lazy = 28, "the helper's policy does not allow lazy portals";
 }
 
 impl Reason {

@@ -23,6 +23,7 @@ struct Rule {
     own_nids: Option<Nids>,
     portals: Option<Portals>,
     nids: Option<Nids>,
+    lazy: Option<bool>,
     quotas: Vec<Section>,
 }
 
@@ -35,7 +36,8 @@ enum Whose {
     Others,
 }
 
-const KEYS: [&str; 8] = ["user", "group", "connect", "own_portals", "own_nids", "portals", "nids", "quotas"];
+const KEYS: [&str; 9] =
+    ["user", "group", "connect", "own_portals", "own_nids", "portals", "nids", "lazy", "quotas"];
 
 impl Admission {
     pub(super) fn read_policies(&mut self, setting: &Setting<'_>) -> Result<(), NodeError> {
@@ -85,6 +87,7 @@ impl Rule {
             own_nids: None,
             portals: None,
             nids: None,
+            lazy: None,
             quotas: Vec::new(),
         };
         for setting in table.settings() {
@@ -101,6 +104,7 @@ impl Rule {
                 "own_nids" => rule.own_nids = Some(nids(&setting)?),
                 "portals" => rule.portals = Some(portals(&setting)?),
                 "nids" => rule.nids = Some(nids(&setting)?),
+                "lazy" => rule.lazy = Some(setting.switch()?),
                 "quotas" => {
                     rule.quotas = setting.tables()?;
                     // So that what is wrong is told now.
@@ -123,6 +127,7 @@ impl Rule {
             own_nids: self.own_nids.clone().unwrap_or(base.own_nids),
             portals: self.portals.unwrap_or(base.portals),
             nids: self.nids.clone().unwrap_or(base.nids),
+            lazy: self.lazy.unwrap_or(base.lazy),
             quotas: (!self.quotas.is_empty()).then_some(own),
         };
         self.connects.then_some(rights)
@@ -212,10 +217,11 @@ mod tests {
     fn a_policy_is_for_a_user_a_group_or_all_others() {
         let policy = policy(
             "[[helper.policy]]\nuser = 7\nconnect = false\n[[helper.policy]]\nown_portals = [1, \"60-61\"]\n\
-             nids = [\"10.0.0.*@tcp\"]\nquotas = { tms = 2 }\n[[helper.policy]]\nuser = 0\nportals = []\n",
+             nids = [\"10.0.0.*@tcp\"]\nlazy = true\nquotas = { tms = 2 }\n[[helper.policy]]\nuser = 0\nportals = []\n",
         );
         assert_eq!(of(&policy, 7, 7), None);
         let other = of(&policy, 8, 8).unwrap();
+        assert!(other.lazy && !Rights::ordinary().lazy);
         let own: Vec<_> = (0..64).filter(|&portal| other.own_portals.contains(portal)).collect();
         assert_eq!(own, [1, 60, 61]);
         assert!(other.nids.contains("10.0.0.9@tcp".parse().unwrap()));

@@ -83,6 +83,9 @@ pub struct Rights {
     pub portals: Portals,
     /// NIDs that it may.
     pub nids: Nids,
+    /// Whether it may make a portal lazy ([`nlx_core::TmOptions::lazy`]). A message that waits there holds the connection it came
+    /// over, which all clients share.
+    pub lazy: bool,
     /// Its quotas, if they are not those of all.
     pub quotas: Option<ClientQuotas>,
 }
@@ -96,14 +99,15 @@ impl Rights {
             own_nids: Nids::All,
             portals: Portals::ALL,
             nids: Nids::All,
+            lazy: true,
             quotas: None,
         }
     }
 
-    /// Everybody else's: all NIDs, and portals 35 to 63 as one's own and as others'.
+    /// Everybody else's: all NIDs, and portals 35 to 63 as one's own and as others', none of which they may make lazy.
     #[must_use]
     pub fn ordinary() -> Rights {
-        Rights { own_portals: Portals::FREE, portals: Portals::FREE, ..Rights::all() }
+        Rights { own_portals: Portals::FREE, portals: Portals::FREE, lazy: false, ..Rights::all() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Who may use which portals and NIDs: what is not allowed is EPERM, and counted.
 
 use nlx_core::{Descriptor, Errno, MatchCounter, OperationKind, PassiveBuffer, Queue, match_bits};
-use nlx_driver_proto::{Hello, Reason, Request};
+use nlx_driver_proto::{Hello, Reason, Request, StartTm};
 use nlx_kcore::driver::{ClientQuotas, Credentials, Nids, Policy, Portals, Rights, Session};
 
 use crate::client::{Client, ROOT, USER, ask};
@@ -25,7 +25,14 @@ fn ordinary_clients_have_neither_lustres_portals_nor_reach_them() {
     assert_eq!(lnet.objects().mds, 0);
     assert_eq!(host.status().totals.refused_by_policy, 3 + 3);
 
+    let address = "10.0.0.1@tcp:12345:36:*".parse().unwrap();
+    let lazy = Request::StartTm(StartTm { address, events_max: 4, lazy: true });
+    let refused = client.refused(&lazy);
+    assert_eq!((refused.errno, refused.reason), (Errno::EPERM, Reason::Lazy));
+    assert_eq!(host.status().totals.refused_by_policy, 3 + 3 + 1);
+
     let mut root = Client::connect(&host, ROOT);
+    assert!(root.ask(&lazy).is_ok(), "root may");
     let arena = root.arena(4096).handle;
     let mut tm = root.start("10.0.0.1@tcp:12345:12:*", 8);
     for (place, kind) in (0..).zip(reaching("10.0.0.9@tcp:12345:12:9")) {
@@ -57,6 +64,7 @@ fn nids_portals_and_quotas_are_as_the_policy_says() {
         own_nids: only("10.0.0.1@tcp"),
         portals: Portals::range(60, 61),
         nids: only("10.0.0.[1-9]@tcp"),
+        lazy: false,
         quotas: Some(ClientQuotas { tms: 1, ..ClientQuotas::default() }),
     };
     let (_lnet, host) = scripted_with(policy(Policy::default().group(1000, Some(rights)).others(None)));

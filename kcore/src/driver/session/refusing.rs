@@ -41,7 +41,7 @@ impl Session {
     pub(super) fn count(&self, refusal: &Refusal) {
         let tally = &self.record.tally;
         match refusal.reason {
-            Reason::Portal | Reason::Nid => tally.refused_by_policy.add(1),
+            Reason::Portal | Reason::Nid | Reason::Lazy => tally.refused_by_policy.add(1),
             Reason::Tms | Reason::Buffers | Reason::Arenas | Reason::Bytes | Reason::Operations
                 if refusal.errno == Errno::ENOMEM =>
             {

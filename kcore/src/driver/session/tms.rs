@@ -89,7 +89,7 @@ fn check_rights(portals: Portals, nids: &Nids, portal: u32, nid: Nid) -> Result<
 impl Session {
     pub(super) fn start_tm(&mut self, start: &StartTm, answer: &mut Answer) -> Result<Reply, Refusal> {
         let StartTm { address: wanted, events_max, lazy } = *start;
-        self.check_start(&wanted)?;
+        self.check_start(&wanted, lazy)?;
         // One slot more than the events: the ring's divider holds none.
         let events_max = events_max.clamp(1, self.quotas.events);
         let (memory, fd) = SharedMemory::create(events_max + 1).map_err(|error| no_queue(&error))?;
@@ -110,11 +110,14 @@ impl Session {
         Refusal::of(Errno::ENOMEM, Reason::Tms, limit + 1, limit)
     }
 
-    fn check_start(&self, wanted: &StartAddress) -> Result<(), Refusal> {
+    fn check_start(&self, wanted: &StartAddress, lazy: bool) -> Result<(), Refusal> {
         let refused = |error: CoreError| refusal_of(&error);
         usable_portal(wanted.portal).map_err(refused)?;
         if let Some(rights) = &self.rights {
             check_rights(rights.own_portals, &rights.own_nids, wanted.portal, wanted.nid)?;
+            if lazy && !rights.lazy {
+                return Err(Refusal::new(Errno::EPERM, Reason::Lazy));
+            }
         }
         self.host.network.check_local(wanted).map_err(refused)?;
         if self.tms.0.is_full() { Err(self.too_many_tms()) } else { Ok(()) }
