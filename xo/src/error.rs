@@ -67,7 +67,7 @@ pub enum Error {
     /// helper, the helper is gone: what was in flight has ended with ENOTCONN, and new operations are refused with it
     /// ([`CoreError::Disconnected`]). A transfer machine that is started then needs a domain that is opened anew, or one that
     /// connects again by itself.
-    #[error("the node of the transfer machine has been shut down")]
+    #[error("the node of the transfer machine has been shut down, or its helper has gone")]
     Ended,
     /// The transfer machine does not take operations, or has no more events to give.
     #[error("the transfer machine is {state}")]
