@@ -7,6 +7,7 @@
 #![cfg(all(feature = "in-process", feature = "helper"))]
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::duplicate_mod, reason = "each of them has its own copy of what they share")]
 
 #[path = "../allocations.rs"]
 mod allocations;
