@@ -51,7 +51,6 @@ fn the_end_of_the_stream_comes_after_the_last_use() {
         if hangs_up {
             drop(client);
             hung_unless("its place is free", || helper.number("/door/connected") == 2);
-            assert!(helper.number("/leftovers/arenas") > 0, "LNet has let go too early for this test");
             elsewhere.signal(Signal::SIGCONT);
         } else {
             // A packet more is not read, and changes nothing.
