@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nlx_bev_cqueue::PopError;
 use nlx_bev_cqueue::wake::Wake;
 use nlx_core::{BufferEvent, BufferHandle, CoreError};
-use nlx_driver_proto::{Reply, Request};
+use nlx_driver_proto::{Reason, Refusal, Reply, Request};
 
 use super::{Machine, Side};
 use crate::buffers::Buffer;
@@ -185,6 +185,10 @@ impl Machine {
             return Ok(lookout);
         }
         let pipe = match self.link.request(&Request::TmDescriptor { tm: self.tm }, &[])? {
+            // Somebody has stopped it meanwhile.
+            (Reply::Refused(Refusal { reason: Reason::NoTm, .. }), _) => {
+                return Err(CoreError::Stopped { address: self.address });
+            }
             (Reply::Refused(refusal), _) => return Err(refused("make a descriptor to sleep on", &refusal)),
             (_, fds) => fds.into_iter().next(),
         };
