@@ -80,6 +80,10 @@ pub trait CoreTm: Send + Sync {
     /// A buffer has one operation at a time, in a batch too: a second one may be refused though the first ends within this
     /// call.
     ///
+    /// `started_ns` is when they began, on [`Core::now_ns`]'s clock: their events' times count from it. A client that has
+    /// taken the time for a deadline passes it on, so that an operation which ends at its deadline is as old as that; `None` is
+    /// now.
+    ///
     /// # Errors
     /// Of each operation: EINVAL for lengths and counts that do not fit the buffer and for a descriptor that cannot be, EPERM
     /// for one of the wrong direction, EFBIG for one of a size that does not fit, ENOENT for an unknown buffer, EBUSY for one
@@ -95,12 +99,13 @@ pub trait CoreTm: Send + Sync {
     ///     let kind = OperationKind::Send { length, to };
     ///     let operations: Vec<_> = buffers.iter().map(|&buffer| Operation { buffer, cookie: 0, kind }).collect();
     ///     let mut refused = Vec::new();
-    ///     tm.submit_all(&operations, &mut |at, outcome| refused.extend(outcome.err().map(|error| (buffers[at], error))));
+    ///     tm.submit_all(None, &operations, &mut |at, outcome| refused.extend(outcome.err().map(|error| (buffers[at], error))));
     ///     refused
     /// }
     /// ```
     fn submit_all(
         &self,
+        started_ns: Option<u64>,
         operations: &[Operation],
         outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
     );
@@ -110,8 +115,16 @@ pub trait CoreTm: Send + Sync {
     /// # Errors
     /// As there.
     fn submit(&self, operation: &Operation) -> Result<Submitted, CoreError> {
+        self.submit_since(None, operation)
+    }
+
+    /// Starts an operation that began at this moment: a batch of one ([`CoreTm::submit_all`]).
+    ///
+    /// # Errors
+    /// As there.
+    fn submit_since(&self, started_ns: Option<u64>, operation: &Operation) -> Result<Submitted, CoreError> {
         let mut told = None;
-        self.submit_all(std::slice::from_ref(operation), &mut |_, outcome| told = Some(outcome));
+        self.submit_all(started_ns, std::slice::from_ref(operation), &mut |_, outcome| told = Some(outcome));
         told.unwrap_or_else(|| unreachable!("a transport tells the outcome of each operation"))
     }
 

@@ -197,11 +197,12 @@ impl CoreTm for Machine {
 
     fn submit_all(
         &self,
+        started_ns: Option<u64>,
         operations: &[Operation],
         outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
     ) {
         let events = |operation: &Operation| u64::from(operation.kind.events_max());
-        let started_ns = self.shared().drive.now_ns();
+        let started_ns = started_ns.unwrap_or_else(|| self.shared().drive.now_ns());
         // Room for all at once; if there is not so much, for each by itself.
         let mut all = self.provision(operations.iter().map(events).sum()).ok();
         corked(|| {

@@ -127,10 +127,11 @@ impl CoreTm for Machine {
 
     fn submit_all(
         &self,
+        started_ns: Option<u64>,
         operations: &[Operation],
         outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
     ) {
-        self.submit_in_order(operations, outcome);
+        self.submit_in_order(started_ns, operations, outcome);
     }
 
     fn cancel(&self, buffer: BufferHandle, cookie: u64) -> Result<(), CoreError> {

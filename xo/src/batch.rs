@@ -112,32 +112,33 @@ impl Machine {
         &self,
         batch: &'a mut Batch,
     ) -> impl Iterator<Item = Result<Started, Refused>> + use<'a> {
-        self.enter_all(batch);
+        let started_ns = self.enter_all(batch);
         let Batch { operations, places, outcomes, .. } = batch;
-        self.tm.submit_all(operations, &mut |place, told| {
+        self.tm.submit_all(started_ns, operations, &mut |place, told| {
             let op = OpId::from_cookie(operations[place].cookie);
             outcomes[places[place]] = self.settle(op, told);
         });
         outcomes.drain(..)
     }
 
-    /// Moves the buffers into operations.
-    fn enter_all(&self, batch: &mut Batch) {
+    /// Moves the buffers into operations; gives the moment from which their timeouts count, if they have any.
+    fn enter_all(&self, batch: &mut Batch) -> Option<u64> {
         let Batch { wanted, outcomes, operations, places } = batch;
         outcomes.clear();
         operations.clear();
         places.clear();
         if let Err(error) = self.domain.check_here() {
             outcomes.extend(wanted.drain(..).map(|wanted| Err(wanted.refuse(error.clone()))));
-            return;
+            return None;
         }
-        let now_ns = if wanted.iter().any(|wanted| wanted.timeout().is_some()) { self.now_ns() } else { 0 };
+        let now_ns = wanted.iter().any(|wanted| wanted.timeout().is_some()).then(|| self.now_ns());
         let mut earliest_ns = u64::MAX;
         let mut inner = self.inner.lock();
         for (place, wanted) in wanted.drain(..).enumerate() {
             let entered = match self.check(&wanted) {
                 Ok(()) => {
-                    let deadline_ns = wanted.timeout().map(|timeout| after(now_ns, timeout));
+                    let deadline_ns =
+                        now_ns.zip(wanted.timeout()).map(|(now_ns, timeout)| after(now_ns, timeout));
                     earliest_ns = earliest_ns.min(deadline_ns.unwrap_or(u64::MAX));
                     self.enter(&mut inner, wanted, deadline_ns)
                 }
@@ -154,6 +155,7 @@ impl Machine {
         if earliest_ns != u64::MAX {
             self.hurry(earliest_ns);
         }
+        now_ns
     }
 }
 

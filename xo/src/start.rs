@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nlx_core::{CoreError, Descriptor, Operation, OperationKind, Submitted};
 
-use crate::machine::State;
+use crate::machine::{State, after};
 use crate::operations::Op;
 use crate::owner::Owner;
 use crate::quotas::Object;
@@ -107,10 +107,14 @@ impl Machine {
         if let Err(error) = self.check(&wanted) {
             return Err(wanted.refuse(error));
         }
-        let deadline_ns = wanted.timeout.map(|timeout| self.deadline(timeout));
+        let timed = wanted.timeout.map(|timeout| (self.now_ns(), timeout));
+        let deadline_ns = timed.map(|(now_ns, timeout)| after(now_ns, timeout));
         let operation = self.enter(&mut self.inner.lock(), wanted, deadline_ns)?;
         deadline_ns.inspect(|&deadline_ns| self.hurry(deadline_ns));
-        self.settle(OpId::from_cookie(operation.cookie), self.tm.submit(&operation))
+        self.settle(
+            OpId::from_cookie(operation.cookie),
+            self.tm.submit_since(timed.map(|(now_ns, _)| now_ns), &operation),
+        )
     }
 
     /// What the transport does not look at.

@@ -131,7 +131,7 @@ fn a_batch_and_its_last_events() {
         let (lnet, payload) = (rig.lnet.clone(), Payload::default());
         let arriving = thread::spawn(move || [0, 1].map(|number| lnet.arrive(number, &payload)));
         let operations = buffers.each_ref().map(|buffer| buffer.operation(OperationKind::PassiveReceive));
-        rig.tm.submit_all(&operations, &mut |place, begun| {
+        rig.tm.submit_all(None, &operations, &mut |place, begun| {
             begun.unwrap_or_else(|error| panic!("operation {place}: {error}"));
         });
         let arrived = arriving.join().unwrap();

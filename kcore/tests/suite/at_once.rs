@@ -71,7 +71,7 @@ fn operations_of_a_batch_end_while_others_have_not_begun() {
     let kinds = [(first, send), (inbox, receive), (second, send), (late, send)];
     let operations = kinds.map(|(buffer, kind)| Operation { buffer, cookie: buffer.0, kind });
     let mut began = 0;
-    tm.submit_all(&operations, &mut |_, outcome| began += usize::from(outcome.is_ok()));
+    tm.submit_all(None, &operations, &mut |_, outcome| began += usize::from(outcome.is_ok()));
     assert_eq!(began, operations.len());
     let events: Vec<_> = std::iter::from_fn(|| tm.event_get()).collect();
     // The first message found nobody: nothing was posted yet.

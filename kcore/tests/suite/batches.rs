@@ -13,7 +13,7 @@ type Outcome = Result<Submitted, Errno>;
 /// Submits them in one call; what became of each.
 fn together<W: World>(bed: &Bed<W>, operations: &[Operation]) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
-    bed.tm.submit_all(operations, &mut |place, outcome| {
+    bed.tm.submit_all(None, operations, &mut |place, outcome| {
         assert_eq!(place, outcomes.len(), "each is told once and in order");
         outcomes.push(outcome.map_err(|error| error.errno()));
     });
@@ -135,7 +135,7 @@ fn a_panic_in_the_middle_of_a_batch_leaves_no_room_reserved() {
     let bed = bed();
     let operations = one_of_each(&bed);
     let submit = std::panic::AssertUnwindSafe(|| {
-        bed.tm.submit_all(&operations, &mut |place, _| assert!(place < 2, "the client gives up"));
+        bed.tm.submit_all(None, &operations, &mut |place, _| assert!(place < 2, "the client gives up"));
     });
     assert!(std::panic::catch_unwind(submit).is_err());
     assert_eq!(bed.tm.needed(), MESSAGES as usize + 2, "three have started");

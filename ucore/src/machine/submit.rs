@@ -29,6 +29,7 @@ impl Machine {
     /// (motr-transport 4.3), whoever hears of them in whatever way.
     pub(super) fn submit_in_order(
         &self,
+        started_ns: Option<u64>,
         operations: &[Operation],
         outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
     ) {
@@ -36,7 +37,7 @@ impl Machine {
             return (0..operations.len()).for_each(|place| outcome(place, Err(error.clone())));
         }
         let events = |operation: &Operation| u64::from(operation.kind.events_max());
-        let started_ns = now_ns();
+        let started_ns = started_ns.unwrap_or_else(now_ns);
         // Room for all at once; if there is not so much, for each by itself.
         let mut all = self.provision(operations.iter().map(events).sum()).ok();
         let mut exposed = false;

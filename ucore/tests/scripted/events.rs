@@ -109,7 +109,7 @@ fn a_full_ring_is_emptied_by_a_request() {
     let buffers: Vec<_> = (0..50).map(|_| buffer(&domain, 10)).collect();
     let operations: Vec<_> = buffers.iter().map(|(handle, _)| receive(*handle, 1)).collect();
     let mut started = 0;
-    tm.submit_all(&operations, &mut |_, outcome| started += usize::from(outcome.is_ok()));
+    tm.submit_all(None, &operations, &mut |_, outcome| started += usize::from(outcome.is_ok()));
     assert_eq!(started, 50);
     let entries = helper.entries();
     let operated = entries.iter().filter_map(|entry| match entry {

@@ -111,7 +111,7 @@ fn a_batch_is_longer_than_the_ring() {
         .collect();
     let operations: Vec<_> = buffers.iter().map(|sent| sent.send(4, receiver.address())).collect();
     let mut told = vec![];
-    sender.submit_all(&operations, &mut |place, outcome| told.push((place, outcome.is_ok())));
+    sender.submit_all(None, &operations, &mut |place, outcome| told.push((place, outcome.is_ok())));
     assert!(told.iter().copied().eq((0..500).map(|place| (place, true))), "{told:?}");
     events_until(&*sender, 500).iter().for_each(assert_ok);
     for (number, came) in events_until(&*receiver, 1).iter().enumerate() {

@@ -209,6 +209,7 @@ impl CoreTm for Tm {
 
     fn submit_all(
         &self,
+        _: Option<u64>,
         operations: &[Operation],
         outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
     ) {

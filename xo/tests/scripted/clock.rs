@@ -66,3 +66,21 @@ fn a_clock_that_jumps_back_loses_nothing() {
     assert_eq!(rig.now().op, op);
     assert!(rig.tm.cancel(later) && !rig.tm.cancel(op));
 }
+
+/// An operation's time counts from the moment from which its timeout does, however long it takes to be handed over: one
+/// that times out is at least as old as its timeout (MT-85).
+#[test]
+fn an_operation_is_as_old_as_its_timeout_says() {
+    let rig = Rig::new();
+    for timeout in [Some(MS), None] {
+        rig.script.set_now_ns(HOUR_NS);
+        rig.script.at_submit(0, |script| script.set_now_ns(2 * HOUR_NS));
+        rig.receive(timeout);
+    }
+    rig.script.set_now_ns(HOUR_NS);
+    rig.script.at_submit(0, |script| script.set_now_ns(2 * HOUR_NS));
+    let mut batch = nlx::Batch::new();
+    batch.passive_receive(rig.buffer(), Some(MS));
+    assert!(rig.tm.submit(&mut batch).all(|outcome| outcome.is_ok()));
+    assert_eq!(rig.script.began(), [Some(HOUR_NS), None, Some(HOUR_NS)]);
+}

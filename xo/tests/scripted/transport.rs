@@ -22,6 +22,7 @@ pub(crate) struct Scripted {
 #[derive(Default)]
 struct Script {
     operations: Vec<Operation>,
+    began: Vec<Option<u64>>,
     events: VecDeque<BufferEvent>,
     /// When, and the cookie of the operation.
     cancels: Vec<(u64, u64)>,
@@ -128,6 +129,11 @@ impl Scripted {
         *self.script().operations.last().expect("an operation was started")
     }
 
+    /// When each operation began, as the transport was told.
+    pub(crate) fn began(&self) -> Vec<Option<u64>> {
+        self.script().began.clone()
+    }
+
     pub(crate) fn operations(&self) -> impl Iterator<Item = Operation> + use<> {
         self.script().operations.clone().into_iter()
     }
@@ -227,11 +233,13 @@ impl CoreTm for ScriptedTm {
 
     fn submit_all(
         &self,
+        started_ns: Option<u64>,
         operations: &[Operation],
         outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
     ) {
         for (place, operation) in operations.iter().enumerate() {
             outcome(place, self.start(operation));
+            self.scripted.script().began.push(started_ns);
         }
     }
 
