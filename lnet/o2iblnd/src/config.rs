@@ -1,0 +1,77 @@
+//! The tunables.
+
+/// The tunables of the verbs LND, with LNet's names and defaults (lnet-semantics 29), as they are configured: what they come
+/// to is computed from them when an NI starts.
+///
+/// Some of LNet's have no field, for nothing depends on them here: `ipif_name` (networks name their interfaces),
+/// `fmr_pool_size`, `fmr_flush_trigger` and `fmr_cache` (memory is registered once, not for each transfer),
+/// `use_fastreg_gaps` (such memory may have gaps), `map_on_demand` (obsolete in LNet, S-502), `dev_failover`, and the
+/// routers' `peer_buffer_credits` and `peer_timeout`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct O2ibConfig {
+    /// The port of the connection manager on which this node listens and on which it expects its peers to (`service`).
+    pub service: u16,
+    /// Whether checksums of messages that carry one are verified, and own messages carry one (`cksum`). Kernels disagree on
+    /// the sum (lnet-wire 32): off by default.
+    pub cksum: bool,
+    /// Seconds a message may wait, be on its way, or wait for its completion, before its connection is closed (`timeout`).
+    pub timeout_s: u32,
+    /// The most shards per CPU partition (`nscheds`); 0 counts as 1.
+    pub nscheds: usize,
+    /// Connections to a peer that this node opens (`conns_per_peer`).
+    pub conns_per_peer: u8,
+    /// Message buffers that may be on their way, per NI (`ntx`).
+    pub ntx: u32,
+    /// Messages in flight over an NI, all peers together (`credits`).
+    pub credits: u32,
+    /// Messages in flight to one peer, and the depth of its queues (`peer_credits`).
+    pub peer_credits: u32,
+    /// Credits owed to a peer from which on they are returned by a message of their own (`peer_credits_hiw`); 0 is half.
+    pub peer_credits_hiw: u32,
+    /// Sends that may be posted at a time on a connection (`concurrent_sends`); 0 is `peer_credits`.
+    pub concurrent_sends: u32,
+    /// Retries of the device for lost packets (`retry_count`).
+    pub retry_count: u8,
+    /// Retries of the device for a peer without receive buffers (`rnr_retry_count`).
+    pub rnr_retry_count: u8,
+    /// Seconds without a message to a peer before it is sent an empty one (`keepalive`).
+    pub keepalive_s: u32,
+    /// The largest path MTU in bytes (`ib_mtu`); 0 for the port's.
+    pub ib_mtu: u32,
+    /// Whether peers must connect from a port below 1024 (`require_privileged_port`).
+    pub require_privileged_port: bool,
+    /// Whether this node connects from such a port (`use_privileged_port`). Where it may not, it takes any.
+    pub use_privileged_port: bool,
+    /// Pieces of memory per work request (`wrq_sge`), as far as the device can.
+    pub wrq_sge: u32,
+    /// The type of service (`tos`); `None` (LNet's -1) leaves it to the system.
+    pub tos: Option<u8>,
+    /// CPU partitions of the node: there is a shard for each.
+    pub partitions: usize,
+}
+
+impl Default for O2ibConfig {
+    fn default() -> O2ibConfig {
+        O2ibConfig {
+            service: lnet_proto::ib::SERVICE,
+            cksum: false,
+            timeout_s: 50,
+            nscheds: 0,
+            conns_per_peer: 1,
+            ntx: 512,
+            credits: 256,
+            peer_credits: 8,
+            peer_credits_hiw: 0,
+            concurrent_sends: 0,
+            retry_count: 5,
+            rnr_retry_count: 6,
+            keepalive_s: 100,
+            ib_mtu: 0,
+            require_privileged_port: false,
+            use_privileged_port: true,
+            wrq_sge: 2,
+            tos: None,
+            partitions: 1,
+        }
+    }
+}

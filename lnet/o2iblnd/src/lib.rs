@@ -1,0 +1,15 @@
+//! The verbs LND: LNet messages over RDMA, compatible with kernel nodes (lnet-wire part F, S-501 to S-505), and the
+//! arithmetic of its tunables (S-506 to S-508).
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`config`] | [`O2ibConfig`], the tunables with LNet's names |
+//! | [`fabric`] | all contact with RDMA devices, behind traits |
+
+#![deny(unsafe_code)]
+
+pub mod config;
+pub mod fabric;
+
+pub use config::O2ibConfig;
+pub use fabric::Fabric;
