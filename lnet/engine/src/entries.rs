@@ -7,6 +7,7 @@ use crate::engine::Engine;
 use crate::names::Place;
 use crate::portal::Kind;
 use crate::portal_state::PortalState;
+use crate::resources::Resources;
 use crate::slab::NONE;
 use crate::work::Work;
 
@@ -61,6 +62,16 @@ impl Engine {
     }
 
     pub(crate) fn unlink_entry(&self, me: MeHandle, work: &mut Work) -> Result<(), LNetError> {
+        self.end_entry(me, |part, md| part.unlink_by_owner(&self.common, md, work))
+    }
+
+    /// As [`Engine::unlink_entry`], but messages that the MD has taken already end as if it were still there: no answer is
+    /// taken back.
+    pub(crate) fn retire_entry(&self, me: MeHandle, work: &mut Work) -> Result<(), LNetError> {
+        self.end_entry(me, |part, md| part.unlink_when_idle(&self.common, md, work))
+    }
+
+    fn end_entry(&self, me: MeHandle, end: impl FnOnce(&mut Resources, u32)) -> Result<(), LNetError> {
         let gone = LNetError::NoSuch { object: "ME", handle: me.0 };
         let (partition, key) = self.common.handles.open_me(me).ok_or(gone.clone())?;
         let part = &mut *self.posted.lock(partition);
@@ -70,7 +81,7 @@ impl Engine {
         } else {
             // It goes with its MD, however it was posted.
             part.objects[key.index].auto_unlink = true;
-            part.unlink_by_owner(&self.common, md, work);
+            end(part, md);
         }
         Ok(())
     }

@@ -91,6 +91,15 @@ impl Resources {
         self.unlink(common, md, common.event(EventKind::Unlink), work);
     }
 
+    /// Nothing finds the MD any more. Its messages in flight go on, and the last of them ends it.
+    pub(crate) fn unlink_when_idle(&mut self, common: &Common, md: u32, work: &mut Work) {
+        if self.objects.md(md).busy > 0 {
+            self.retire(md);
+        } else {
+            self.unlink(common, md, common.event(EventKind::Unlink), work);
+        }
+    }
+
     /// Unlinks an MD for another reason than exhaustion. An idle one ends with `event`, whose status is kept; with
     /// messages in flight the last of them ends it.
     pub(crate) fn unlink(&mut self, common: &Common, md: u32, event: Event, work: &mut Work) {

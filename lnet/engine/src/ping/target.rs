@@ -73,7 +73,8 @@ impl PingTarget {
     }
 
     /// Posts the list of NIs as it is now, under a new sequence number. The new one is posted before the old one goes, so
-    /// that no ping in between finds nothing.
+    /// that no ping in between finds nothing; and answers with the old one that have not left yet still do, for nobody
+    /// sends them again.
     pub(crate) fn publish(&self, engine: &Engine) {
         let mut published = self.published.lock();
         published.sequence += 1;
@@ -82,7 +83,7 @@ impl PingTarget {
             Ok(me) => {
                 if let Some(old) = published.me.replace(me) {
                     // Nobody else knows the handle, and the entry stays until it is unlinked here.
-                    let _ = engine.me_unlink(old);
+                    let _ = engine.with(|work| engine.retire_entry(old, work));
                 }
             }
             Err(error) => tracing::error!(%error, "pings get an outdated list of NIs"),

@@ -1,6 +1,7 @@
 //! NIs that come and go while others carry traffic (S-202).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use lnet_api::EventKind::{Reply, Send};
 use lnet_api::{AckRequest, Errno, Get, LNet, LNetError, MdOptions, NiLimits, Put, Unlink};
@@ -9,7 +10,7 @@ use lnet_proto::PING_PORTAL;
 use lnet_proto::ping::PingInfo;
 
 use super::common::*;
-use super::ping::ping;
+use super::ping::{Counting, ping};
 
 #[test]
 fn stopping_an_ni_ends_everything_that_goes_over_it() {
@@ -97,6 +98,39 @@ fn an_ni_that_starts_with_fewer_credits_than_it_has_used_waits_for_them() {
         b.engine.audit().unwrap();
     }
     network.run();
+    assert!(a.is_quiet() && b.is_quiet());
+}
+
+/// S-202: the list of NIs changes while answers with the old one are under way: one that the network has, and one that waits for its
+/// credit. Nobody would ask again, so both arrive.
+#[test]
+fn a_change_of_nis_takes_no_answer_to_a_ping_back() {
+    let network = Network::new();
+    *network.limits.lock() = NiLimits { credits: 1, peer_credits: 1, ..LIMITS };
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    network.withdraws.store(true, Ordering::Relaxed);
+    let mut pings = [(); 2].map(|()| b.engine.ping(None, a.id(), Counting::new()).unwrap());
+    // Both GETs arrive: the second one leaves with the credit of the first.
+    assert!(network.step() && network.step());
+    let answers = || network.queue.lock().iter().filter(|packet| packet.from == a.nid).count();
+    assert_eq!((answers(), a.engine.counters().msgs_alloc), (1, 2));
+    a.engine.add_ni(ProcessId::lnet(nid(5)), network.clone()).unwrap();
+    a.engine.audit().unwrap();
+    let changed = ping(&network, &b, a.id());
+    assert_eq!(changed.nis.len(), 2);
+    for ping in &mut pings {
+        let old = ping.poll().expect("an answer has been taken back").unwrap();
+        assert_eq!((old.nis.len(), old.sequence), (1, changed.sequence - 1));
+    }
+    // The same when one goes; and nothing is left of the lists that were.
+    let mut last = b.engine.ping(None, a.id(), Counting::new()).unwrap();
+    assert!(network.step());
+    a.engine.remove_ni(nid(5)).unwrap();
+    network.run();
+    assert_eq!(last.poll().expect("an answer has been taken back").unwrap(), changed);
+    drop((pings, last));
+    a.engine.audit().unwrap();
+    assert_eq!(a.engine.counters().errors, 0);
     assert!(a.is_quiet() && b.is_quiet());
 }
 
