@@ -41,8 +41,9 @@ pub trait Device: Send + Sync {
     /// What it can do.
     fn limits(&self) -> &DeviceLimits;
 
-    /// Registers the whole of a region: this node and, if `remote`, peers that know the key may write to it from now on and
-    /// until the [`Memory`] is dropped. The region must stay alive until then.
+    /// Registers [`Region::extent`], the whole of a region or of the arena it is a piece of: this node and, if `remote`, peers
+    /// that know the key may write to it from now on and until the [`Memory`] is dropped. The memory must stay alive until
+    /// then: who keeps the [`Memory`] with the region ([`Region::registration`]) need not care.
     ///
     /// # Errors
     /// ENOMEM beyond the limit of locked memory (RLIMIT_MEMLOCK), and says so.

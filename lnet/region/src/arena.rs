@@ -12,10 +12,11 @@ use static_assertions::assert_impl_all;
 
 use self::free::FreeRanges;
 use crate::memory::{Memory, check_length};
+use crate::region::Registrations;
 use crate::{Fragment, Origin, Region, RegionError};
 
 /// Memory out of which regions are allocated: mapped once, known to the other process by one descriptor, and registered
-/// with a device at once. Clones are the same arena, which stays mapped as long as any clone or region lives.
+/// with a device at once ([`Region::registration`]). Clones are the same arena, which stays mapped as long as any clone or region lives.
 ///
 /// A region of an arena is private memory ([`Region::is_shared`] is false): its leases give slices, and are its own. It
 /// cannot be shared by itself, and goes back to the arena when its last clone is dropped.
@@ -46,6 +47,8 @@ use crate::{Fragment, Origin, Region, RegionError};
 pub struct Arena(Arc<Inner>);
 
 struct Inner {
+    /// Of all regions together. Devices forget the memory before it goes.
+    registrations: Registrations,
     memory: Memory,
     length: usize,
     free: Mutex<FreeRanges>,
@@ -62,7 +65,9 @@ impl Arena {
     /// ([`crate::IoVec::incoming`]) all the while. All else of it is this process's to show as slices.
     pub unsafe fn trusted(fd: OwnedFd) -> Result<Arena, RegionError> {
         let (memory, length) = Memory::attach(fd)?;
-        Ok(Arena(Arc::new(Inner { memory, length, free: Mutex::new(FreeRanges::new(length)) })))
+        let registrations = Registrations::new(*memory.origin());
+        let free = Mutex::new(FreeRanges::new(length));
+        Ok(Arena(Arc::new(Inner { registrations, memory, length, free })))
     }
 
     /// A region of zeros. Where it lies is [`Arena::place`]'s to tell.
@@ -139,6 +144,16 @@ pub(crate) struct ArenaPiece {
 impl ArenaPiece {
     pub(crate) fn base(&self) -> *mut u8 {
         self.arena.0.memory.base().wrapping_add(self.start)
+    }
+
+    /// What LNDs keep with the arena.
+    pub(crate) fn registrations(&self) -> &Registrations {
+        &self.arena.0.registrations
+    }
+
+    /// The memory of the arena: the number of its first byte, and how many there are.
+    pub(crate) fn extent(&self) -> (u64, usize) {
+        (self.arena.0.memory.base().addr() as u64, self.arena.len())
     }
 
     /// In the process whose arena it is, and once.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::io::{Part, PartMut};
 use crate::lease::Access;
-use crate::{IoVec, RegionError, shared};
+use crate::{IoVec, Region, RegionError, shared};
 
 /// What bytes are filled from, piece by piece.
 const FILL_BYTES: usize = 4096;
@@ -41,10 +41,15 @@ impl Leased {
         Ok(Leased { vec: vec.clone(), range, access })
     }
 
+    /// The parts of regions that the lease is on, from its byte `skip` on.
+    fn parts(&self, skip: usize) -> impl Iterator<Item = (&Region, Range<usize>)> {
+        let start = self.range.start.saturating_add(skip).min(self.range.end);
+        self.vec.parts(start..self.range.end)
+    }
+
     /// The pieces of the lease from its byte `skip` on; none in a forked child, to which their memory may not have come.
     fn pieces(&self, skip: usize) -> impl Iterator<Item = Piece> {
-        let start = self.range.start.saturating_add(skip).min(self.range.end);
-        let parts = self.vec.parts(start..self.range.end);
+        let parts = self.parts(skip);
         parts.filter(|(region, _)| region.origin().is_here()).map(|(region, part)| Piece {
             start: region.address(part.start),
             length: part.len(),
@@ -175,6 +180,11 @@ impl ReadVec {
         parts.extend(self.0.pieces(skip).take(limit).map(part));
     }
 
+    /// Where the bytes from `skip` on lie, in order: ranges of regions, for those who name memory to a device.
+    pub fn parts(&self, skip: usize) -> impl Iterator<Item = (&Region, Range<usize>)> {
+        self.0.parts(skip)
+    }
+
     /// Makes the lease two, atomically: this one keeps the first `at` bytes, or all if there are fewer.
     pub fn split_off(&mut self, at: usize) -> ReadVec {
         ReadVec(self.0.split_off(at))
@@ -240,6 +250,11 @@ impl WriteVec {
         // mutably: so there is no slice of them.
         let part = |piece: Piece| unsafe { PartMut::leased(piece.start, piece.length) };
         parts.extend(self.0.pieces(skip).take(limit).map(part));
+    }
+
+    /// Where the bytes from `skip` on lie, in order: ranges of regions, for those who name memory to a device.
+    pub fn parts(&self, skip: usize) -> impl Iterator<Item = (&Region, Range<usize>)> {
+        self.0.parts(skip)
     }
 
     /// Copies `source` to the bytes from `skip` on; gives how many found room.

@@ -103,6 +103,11 @@ impl Memory {
         Ok(unsafe { Vec::from_raw_parts(base.as_ptr(), length, capacity) })
     }
 
+    /// Whether it is the parts of a vector.
+    pub(crate) fn is_vector(&self) -> bool {
+        matches!(self.source, Source::Vector { .. })
+    }
+
     /// A sealed memfd of this many bytes, on huge pages or not.
     pub(crate) fn file(bytes: usize, huge: bool) -> Result<Memory, RegionError> {
         check_length(bytes)?;

@@ -76,19 +76,41 @@ pub struct WeakRegion(Weak<Inner>);
 struct Inner {
     /// Ends before the memory does.
     watched: OnceLock<Option<Watched>>,
+    /// Devices forget the memory before it goes.
+    registrations: Registrations,
     memory: Memory,
     length: usize,
     /// Whether other processes may write to the memory. It is set behind the lock of the leases and only while there is
     /// none, so that it stays as it is for whoever holds one.
     shared: AtomicBool,
     leases: Mutex<Leases>,
-    registrations: Registrations,
 }
 
-/// What each LND keeps with a region.
-struct Registrations {
+/// What each LND keeps with a region, or with an arena.
+pub(crate) struct Registrations {
     slots: [OnceLock<Registration>; LND_SLOTS],
     origin: Origin,
+}
+
+impl Registrations {
+    pub(crate) fn new(origin: Origin) -> Registrations {
+        Registrations { slots: Default::default(), origin }
+    }
+
+    fn get(
+        &self,
+        slot: LndSlot,
+        register: impl FnOnce() -> Option<Registration>,
+    ) -> Option<&(dyn Any + Send + Sync)> {
+        let cell = &self.slots[usize::from(slot.0)];
+        if cell.get().is_none()
+            && let Some(made) = register()
+        {
+            // Two threads may both have registered: the second registration is dropped again.
+            let _ = cell.set(made);
+        }
+        cell.get().map(|registration| &**registration)
+    }
 }
 
 impl Drop for Registrations {
@@ -135,9 +157,13 @@ impl Region {
     /// The region again, if it was not, or if anybody else has it: a buffer, a message, an operation in flight.
     pub fn into_vec(self) -> Result<Vec<u8>, Region> {
         let inner = Arc::try_unwrap(self.0).map_err(Region)?;
-        let Inner { watched, memory, length, shared, leases, registrations } = inner;
+        let Inner { watched, mut registrations, memory, length, shared, leases } = inner;
+        // Devices forget it before the program has it again.
+        if memory.is_vector() {
+            registrations = Registrations::new(*memory.origin());
+        }
         memory.into_vector().map_err(|memory| {
-            Region(Arc::new(Inner { watched, memory, length, shared, leases, registrations }))
+            Region(Arc::new(Inner { watched, registrations, memory, length, shared, leases }))
         })
     }
 
@@ -174,14 +200,13 @@ impl Region {
     }
 
     pub(crate) fn over(memory: Memory, length: usize, shared: bool) -> Region {
-        let registrations = Registrations { slots: Default::default(), origin: *memory.origin() };
         Region(Arc::new(Inner {
             watched: OnceLock::new(),
+            registrations: Registrations::new(*memory.origin()),
             memory,
             length,
             shared: AtomicBool::new(shared),
             leases: Mutex::new(Leases::new()),
-            registrations,
         }))
     }
 
@@ -250,7 +275,8 @@ impl Region {
     }
 
     /// What the LND of this slot keeps with the region; made by `register` the first time (S-401: once per region,
-    /// constant time afterwards). `None` if `register` gives none, and in a forked child.
+    /// constant time afterwards). The regions of an [arena](crate::Arena) have one for all of them: it is for all of
+    /// [`Region::extent`], and goes with the arena. `None` if `register` gives none, and in a forked child.
     pub fn registration(
         &self,
         slot: LndSlot,
@@ -259,14 +285,27 @@ impl Region {
         if !self.origin().is_here() {
             return None;
         }
-        let cell = &self.0.registrations.slots[usize::from(slot.0)];
-        if cell.get().is_none()
-            && let Some(made) = register(self)
-        {
-            // Two threads may both have registered: the second registration is dropped again.
-            let _ = cell.set(made);
+        let registrations = self.arena_piece().map_or(&self.0.registrations, ArenaPiece::registrations);
+        registrations.get(slot, || register(self))
+    }
+
+    /// The memory that a [registration](Region::registration) is for, as a device counts: the number of its first byte and
+    /// how many there are. It is that of the region, or of all of the arena that it is a piece of.
+    pub fn extent(&self) -> (u64, usize) {
+        match self.arena_piece() {
+            Some(piece) => piece.extent(),
+            None => (self.address_of(0), self.len()),
         }
-        cell.get().map(|registration| &**registration)
+    }
+
+    /// The number by which a device knows the byte at this offset, which stays the same: its address in this process. One for
+    /// devices to work with, and good for nothing else: bytes are reached by leases.
+    ///
+    /// # Panics
+    /// Beyond the end of the region.
+    pub fn address_of(&self, offset: usize) -> u64 {
+        assert!(offset < self.len(), "byte {offset} of a region of {}", self.len());
+        self.address(offset).addr() as u64
     }
 
     pub(crate) fn take(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {

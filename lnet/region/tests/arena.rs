@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 
 use lnet_region::{Arena, Fragment, IoVec, LndSlot, Pages, Region, RegionError};
 use nix::errno::Errno;
@@ -103,14 +104,34 @@ fn huge_pages_or_ordinary_ones_are_the_same_arena() {
     assert_eq!(theirs.read(end - 1..end + 1).unwrap().to_vec(), [4, 0]);
 }
 
+/// S-401: a device is told once of memory that many buffers lie in.
 #[test]
-fn registrations_end_with_the_region_and_not_with_the_arena() {
+fn the_regions_of_an_arena_have_one_registration() {
+    struct Keys(Arc<AtomicUsize>);
+    impl Drop for Keys {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
     let (arena, _) = arena(ARENA_BYTES, Pages::Normal);
-    let slot = LndSlot::new(0).unwrap();
-    let first = arena.allocate(64).unwrap();
-    assert!(first.registration(slot, |_| Some(Box::new(1))).is_some());
-    drop(first);
-    assert!(arena.allocate(64).unwrap().registration(slot, |_| None).is_none());
+    let (slot, dropped) = (LndSlot::new(0).unwrap(), Arc::new(AtomicUsize::new(0)));
+    let (first, second) = (arena.allocate(64).unwrap(), arena.allocate(9000).unwrap());
+    let keys = Keys(dropped.clone());
+    assert!(first.registration(slot, |_| Some(Box::new(keys))).is_some());
+    assert!(second.registration(slot, |_| unreachable!("the arena is known")).is_some());
+
+    let (start, bytes) = first.extent();
+    assert_eq!((start, bytes), second.extent());
+    assert_eq!(bytes, arena.len());
+    for region in [&first, &second] {
+        assert_eq!(region.address_of(0), start + arena.place(&whole(region)).unwrap());
+        assert_eq!(region.address_of(63), region.address_of(0) + 63);
+    }
+    drop((first, second));
+    assert!(arena.allocate(64).unwrap().registration(slot, |_| None).is_some());
+    assert_eq!(dropped.load(Ordering::Relaxed), 0);
+    drop(arena);
+    assert_eq!(dropped.load(Ordering::Relaxed), 1);
 }
 
 proptest! {

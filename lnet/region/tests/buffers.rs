@@ -118,6 +118,28 @@ proptest! {
         prop_assert_eq!(vec.read(0..vec.len()).unwrap().to_vec(), bytes);
     }
 
+    /// What a device is told: region by region, which bytes a lease is on.
+    #[test]
+    fn the_places_of_a_lease_hold_its_bytes(shape in shapes(), kind in kinds(), skip in 0usize..500) {
+        let (region, vec) = buffer(kind, &shape);
+        let bytes = pattern(vec.len());
+        vec.write(0..vec.len()).unwrap().copy_from(0, &bytes);
+        let lease = vec.outgoing(0..vec.len()).unwrap();
+        let places: Vec<_> = lease.parts(skip).map(|(region, part)| (region.clone(), part)).collect();
+        drop(lease);
+        let same = vec.incoming(0..vec.len()).unwrap();
+        prop_assert!(same.parts(skip).map(|(_, part)| part).eq(places.iter().map(|(_, part)| part.clone())));
+        drop(same);
+        let whole = IoVec::whole(region.clone());
+        let mut found = Vec::new();
+        for (of, part) in places {
+            prop_assert!(of.same(&region));
+            prop_assert_eq!(of.address_of(part.start) - region.extent().0, part.start as u64);
+            found.extend(whole.read(part).unwrap().to_vec());
+        }
+        prop_assert_eq!(found, &bytes[skip.min(bytes.len())..]);
+    }
+
     #[test]
     fn parts_name_each_byte_once_and_in_order(shape in shapes(), kind in kinds(), skip in 0usize..500) {
         let (_, vec) = buffer(kind, &shape);
