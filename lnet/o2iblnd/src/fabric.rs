@@ -6,6 +6,7 @@
 //! checks itself (keys, addresses) are plain numbers here: a work request that names memory which is not registered, or not
 //! any more, fails in the device.
 
+use std::any::Any;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -193,8 +194,8 @@ pub enum DeviceChange {
 /// Listens as long as it lives.
 pub trait Listener: Send + Sync {}
 
-/// A peer that wants to connect.
-pub trait Request: Send {
+/// A peer that wants to connect. A [`Channel`] that adopts one finds its own kind in it.
+pub trait Request: Any + Send {
     /// Where from.
     fn source(&self) -> SocketAddrV4;
     /// The address it was sent to.

@@ -153,7 +153,7 @@ impl ArenaPiece {
 
     /// The memory of the arena: the number of its first byte, and how many there are.
     pub(crate) fn extent(&self) -> (u64, usize) {
-        (self.arena.0.memory.base().addr() as u64, self.arena.len())
+        (self.arena.0.memory.base().expose_provenance() as u64, self.arena.len())
     }
 
     /// In the process whose arena it is, and once.

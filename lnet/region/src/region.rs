@@ -305,7 +305,7 @@ impl Region {
     /// Beyond the end of the region.
     pub fn address_of(&self, offset: usize) -> u64 {
         assert!(offset < self.len(), "byte {offset} of a region of {}", self.len());
-        self.address(offset).addr() as u64
+        self.address(offset).expose_provenance() as u64
     }
 
     pub(crate) fn take(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
