@@ -5,11 +5,13 @@
 //! | --- | --- |
 //! | [`config`] | [`O2ibConfig`], the tunables with LNet's names |
 //! | [`fabric`] | all contact with RDMA devices, behind traits |
+//! | [`sizes`] | what tunables come to: queues, pools and memory, of nlx and of the kernel's releases |
 
 #![deny(unsafe_code)]
 
 pub mod config;
 pub mod fabric;
+pub mod sizes;
 
 pub use config::O2ibConfig;
 pub use fabric::Fabric;

@@ -1,0 +1,359 @@
+//! What a node makes of its tunables (lnet-semantics 31).
+
+use std::fmt;
+
+use crate::O2ibConfig;
+
+use super::release::{GLOBAL_REGION_PIVOT, Mapping, Release};
+use super::{SizesError, Tunables};
+
+/// The smallest `peer_credits` (lnet-semantics 31): the depth that every node has granted since the first version.
+pub const PEER_CREDITS_MIN: u32 = 8;
+
+/// The largest `peer_credits`: credits are returned in one byte (lnet-wire 32).
+pub const PEER_CREDITS_MAX: u32 = 255;
+
+/// The most connections to a peer (lnet-semantics 29).
+pub const CONNS_PER_PEER_MAX: u32 = 127;
+
+/// The fewest fragments that a node asks for which has `map_on_demand` (lnet-wire 34).
+pub const MAP_ON_DEMAND_MIN: u32 = 2;
+
+/// One side of a connection, as it is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Side {
+    /// Whose arithmetic.
+    pub release: Release,
+    /// The build number of its kernel: before [`GLOBAL_REGION_PIVOT`] there is a global memory region. Nothing to nlx.
+    pub kernel_build: u32,
+    /// What its device maps memory with. Nothing to nlx.
+    pub mapping: Mapping,
+    /// What is configured.
+    pub tunables: Tunables,
+}
+
+/// Tunables as they hold: what is outside of what is possible has been moved into it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Adjusted {
+    /// Whose arithmetic.
+    pub release: Release,
+    /// How memory gets its key.
+    pub registration: Registration,
+    /// Messages in flight over an NI.
+    pub credits: u32,
+    /// The queue depth asked for, and the most that is granted: 1 to [`PEER_CREDITS_MAX`].
+    pub peer_credits: u16,
+    /// Credits owed from which on they are returned, for a connection of that depth.
+    pub high_water: u16,
+    /// Sends posted at a time.
+    pub concurrent_sends: u16,
+    /// The fragments asked for, and the most that are granted.
+    pub fragments: u16,
+    /// Connections to a peer.
+    pub conns_per_peer: u32,
+    /// Transmit descriptors.
+    pub ntx: u32,
+    /// Registrations.
+    pub fmr_pool_size: u32,
+    /// Used registrations from which on a pool is flushed.
+    pub fmr_flush_trigger: u32,
+    /// Pieces of memory per work request.
+    pub pieces: u32,
+    /// Whether buffers with gaps are mapped.
+    pub gaps: bool,
+    /// What was changed, in the order of the rules.
+    pub changes: Vec<Change>,
+}
+
+/// How memory gets a key that the other side can write with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registration {
+    /// nlx: memory is registered once, and not for each transfer.
+    Once,
+    /// For each transfer.
+    Mapped(Mapping),
+    /// All memory has a key of its own, one fragment for each page; buffers of more fragments than `up_to` are mapped.
+    Global {
+        /// `map_on_demand`, where it is set.
+        up_to: Option<u16>,
+        /// How the others are mapped.
+        mapping: Mapping,
+    },
+}
+
+/// A tunable was given a value that it cannot have, and has another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// The tunable.
+    pub tunable: &'static str,
+    /// As configured.
+    pub from: u32,
+    /// As it holds.
+    pub to: u32,
+    /// By which rule.
+    pub rule: Rule,
+}
+
+/// The rules by which tunables are changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// `credits` of 0 would send nothing.
+    CreditsMin,
+    /// `peer_credits` below 8.
+    PeerCreditsMin,
+    /// `peer_credits` above 255.
+    PeerCreditsMax,
+    /// `peer_credits` above `credits`.
+    PeerCreditsOverCredits,
+    /// `map_on_demand` of 1 where it is a number of fragments.
+    MapOnDemandMin,
+    /// `map_on_demand` where it is a flag, and always set.
+    MapOnDemandFlag,
+    /// `peer_credits_hiw` of 0.
+    HighWaterUnset,
+    /// `peer_credits_hiw` below half of `peer_credits`.
+    HighWaterMin,
+    /// `peer_credits_hiw` not below `peer_credits`.
+    HighWaterMax,
+    /// `concurrent_sends` of 0.
+    ConcurrentSendsUnset,
+    /// `concurrent_sends` above twice `peer_credits`.
+    ConcurrentSendsMax,
+    /// `concurrent_sends` below half of `peer_credits`.
+    ConcurrentSendsMin,
+    /// `conns_per_peer` of 0.
+    ConnsPerPeerMin,
+    /// `conns_per_peer` above 127.
+    ConnsPerPeerMax,
+}
+
+impl Rule {
+    /// Why there is the rule.
+    #[must_use]
+    pub const fn why(self) -> &'static str {
+        match self {
+            Rule::CreditsMin => "without credits nothing is ever sent",
+            Rule::PeerCreditsMin => "8 is the least: the depth that every node has always granted",
+            Rule::PeerCreditsMax => "255 is the most: a message returns credits in one byte",
+            Rule::PeerCreditsOverCredits => {
+                "a message needs a credit of the NI too: more to one peer than there are in all are never used"
+            }
+            Rule::MapOnDemandMin => "2 is the least that nodes with this tunable ask for",
+            Rule::MapOnDemandFlag => {
+                "from 2.12 on it is a flag that is always set: fragments are negotiated down from the most there are"
+            }
+            Rule::HighWaterUnset => "0 stands for half of peer_credits",
+            Rule::HighWaterMin => {
+                "half of peer_credits is the least: credits returned more eagerly cost a message each"
+            }
+            Rule::HighWaterMax => {
+                "below peer_credits: a peer whose credits are all held back could never send again"
+            }
+            Rule::ConcurrentSendsUnset => "0 stands for peer_credits",
+            Rule::ConcurrentSendsMax => {
+                "twice peer_credits is the most: a queue entry has one request and one answer under way"
+            }
+            Rule::ConcurrentSendsMin => "half of peer_credits is the least, or credits would lie idle",
+            Rule::ConnsPerPeerMin => "a peer without a connection is not reached",
+            Rule::ConnsPerPeerMax => "127 is the most",
+        }
+    }
+
+    /// Whether it only puts a number where nothing is set.
+    #[must_use]
+    pub const fn fills_in(self) -> bool {
+        matches!(self, Rule::HighWaterUnset | Rule::ConcurrentSendsUnset)
+    }
+
+    /// Where the rule is written.
+    #[must_use]
+    pub const fn source(self) -> &'static str {
+        match self {
+            Rule::CreditsMin | Rule::ConnsPerPeerMin => "nlx: nothing else would work",
+            Rule::PeerCreditsMin | Rule::PeerCreditsMax | Rule::PeerCreditsOverCredits => {
+                "lnet-semantics 31, 1"
+            }
+            Rule::MapOnDemandMin => "lnet-wire 34",
+            Rule::MapOnDemandFlag => "lnet-semantics 31, 2; S-502",
+            Rule::HighWaterUnset | Rule::HighWaterMin | Rule::HighWaterMax => "lnet-semantics 31, 3",
+            Rule::ConcurrentSendsUnset | Rule::ConcurrentSendsMax | Rule::ConcurrentSendsMin => {
+                "lnet-semantics 31, 4"
+            }
+            Rule::ConnsPerPeerMax => "lnet-semantics 29",
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Change { tunable, from, to, rule } = self;
+        write!(f, "{tunable} {from} is {to}: {}", rule.why())
+    }
+}
+
+/// What nlx makes of its tunables.
+#[must_use]
+pub fn adjust(config: &O2ibConfig) -> Adjusted {
+    adjusted(Release::Nlx, Registration::Once, &Tunables::from(config))
+}
+
+impl Side {
+    /// This release on a current kernel and device, with nothing tuned.
+    #[must_use]
+    pub fn of(release: Release) -> Side {
+        let tunables = Tunables::of(release);
+        Side { release, kernel_build: GLOBAL_REGION_PIVOT, mapping: Mapping::FastReg, tunables }
+    }
+
+    /// What it makes of its tunables.
+    ///
+    /// # Errors
+    /// [`SizesError::Range`] for a value that no parameter can have; [`SizesError::FmrPool`]: the NI does not start.
+    pub fn adjust(&self) -> Result<Adjusted, SizesError> {
+        let tunables = &self.tunables;
+        tunables.check()?;
+        let Tunables { fmr_pool_size: value, ntx, .. } = *tunables;
+        if self.release != Release::Nlx && value < ntx / 4 {
+            return Err(SizesError::FmrPool { value, least: ntx / 4, ntx });
+        }
+        Ok(adjusted(self.release, self.registration(), tunables))
+    }
+
+    fn registration(&self) -> Registration {
+        let mapping = self.mapping;
+        if self.release == Release::Nlx {
+            return Registration::Once;
+        }
+        if self.kernel_build >= GLOBAL_REGION_PIVOT {
+            return Registration::Mapped(mapping);
+        }
+        // From 2.12 on the threshold is that of a node which has none configured (seed 004).
+        let set = self.release.map_on_demand_is_fragments() && self.tunables.map_on_demand != 0;
+        let up_to = set.then(|| narrow(self.tunables.map_on_demand.max(MAP_ON_DEMAND_MIN)));
+        Registration::Global { up_to, mapping }
+    }
+}
+
+/// What has been changed so far.
+struct Changes(Vec<Change>);
+
+impl Changes {
+    fn moving(&mut self, tunable: &'static str, value: u32) -> Moving<'_> {
+        Moving { tunable, value, changes: &mut self.0 }
+    }
+}
+
+/// A value being moved to where it can be.
+struct Moving<'a> {
+    tunable: &'static str,
+    value: u32,
+    changes: &'a mut Vec<Change>,
+}
+
+impl Moving<'_> {
+    fn to(mut self, when: bool, to: u32, rule: Rule) -> Self {
+        if when && self.value != to {
+            self.changes.push(Change { tunable: self.tunable, from: self.value, to, rule });
+            self.value = to;
+        }
+        self
+    }
+
+    fn at_least(self, least: u32, rule: Rule) -> Self {
+        let when = self.value < least;
+        self.to(when, least, rule)
+    }
+
+    fn at_most(self, most: u32, rule: Rule) -> Self {
+        let when = self.value > most;
+        self.to(when, most, rule)
+    }
+}
+
+fn adjusted(release: Release, registration: Registration, tunables: &Tunables) -> Adjusted {
+    let mut all = Changes(Vec::new());
+    let credits = all.moving("credits", tunables.credits).at_least(1, Rule::CreditsMin).value;
+    let peer_credits = all
+        .moving("peer_credits", tunables.peer_credits)
+        .at_least(PEER_CREDITS_MIN, Rule::PeerCreditsMin)
+        .at_most(PEER_CREDITS_MAX, Rule::PeerCreditsMax)
+        .at_most(credits, Rule::PeerCreditsOverCredits)
+        .value;
+    let fragments = match tunables.map_on_demand {
+        _ if release == Release::Nlx => release.fragments_max(),
+        0 if release.map_on_demand_is_fragments() => release.fragments_max(),
+        set if release.map_on_demand_is_fragments() => {
+            let set =
+                all.moving("map_on_demand", set).at_least(MAP_ON_DEMAND_MIN, Rule::MapOnDemandMin).value;
+            narrow(set).min(release.fragments_max())
+        }
+        set => {
+            let _always = all.moving("map_on_demand", set).to(true, 1, Rule::MapOnDemandFlag);
+            release.fragments_max()
+        }
+    };
+    let half = peer_credits / 2;
+    let high_water = all.moving("peer_credits_hiw", tunables.peer_credits_hiw);
+    let unset = high_water.value == 0;
+    let high_water = high_water
+        .to(unset, half, Rule::HighWaterUnset)
+        .at_least(half, Rule::HighWaterMin)
+        .at_most(peer_credits - 1, Rule::HighWaterMax)
+        .value;
+    let sends = all.moving("concurrent_sends", tunables.concurrent_sends);
+    let unset = sends.value == 0;
+    let concurrent_sends = sends
+        .to(unset, peer_credits, Rule::ConcurrentSendsUnset)
+        .at_most(2 * peer_credits, Rule::ConcurrentSendsMax)
+        .at_least(half, Rule::ConcurrentSendsMin)
+        .value;
+    let conns_per_peer = all
+        .moving("conns_per_peer", tunables.conns_per_peer)
+        .at_least(1, Rule::ConnsPerPeerMin)
+        .at_most(CONNS_PER_PEER_MAX, Rule::ConnsPerPeerMax)
+        .value;
+    Adjusted {
+        release,
+        registration,
+        credits,
+        peer_credits: narrow(peer_credits),
+        high_water: narrow(high_water),
+        concurrent_sends: narrow(concurrent_sends),
+        fragments,
+        conns_per_peer,
+        ntx: tunables.ntx,
+        fmr_pool_size: tunables.fmr_pool_size,
+        fmr_flush_trigger: tunables.fmr_flush_trigger,
+        pieces: if release.has_pieces() { tunables.wrq_sge.max(1) } else { 1 },
+        gaps: tunables.use_fastreg_gaps != 0,
+        changes: all.0,
+    }
+}
+
+/// Of values that are clamped to less than 2^16.
+fn narrow(value: u32) -> u16 {
+    u16::try_from(value).unwrap_or(u16::MAX)
+}
+
+impl Adjusted {
+    /// Work requests that one entry of the queue may need (m of lnet-semantics 32): a write for each fragment, the DONE
+    /// behind them, and with fast registration two more.
+    #[must_use]
+    pub const fn per_entry(&self, fragments: u16) -> u32 {
+        let registration = match self.registration {
+            // 2.8 and 2.10 did not count them.
+            Registration::Mapped(Mapping::FastReg) if !self.release.map_on_demand_is_fragments() => 2,
+            _ => 0,
+        };
+        1 + fragments as u32 + registration
+    }
+
+    /// Credits owed from which on they are returned, on a connection of this depth (lnet-semantics 32). nlx returns none
+    /// before there is one.
+    #[must_use]
+    pub fn high_water_of(&self, depth: u16) -> u16 {
+        let scaled = u32::from(depth) * u32::from(self.high_water) / u32::from(self.peer_credits.max(1));
+        let least = u16::from(self.release == Release::Nlx);
+        narrow(scaled).max(least)
+    }
+}

@@ -1,0 +1,226 @@
+//! The queues of one connection (lnet-semantics 32).
+
+use lnet_proto::ib::{MESSAGE_MAX, RDMA_FRAGMENTS_MAX};
+
+use crate::fabric::{DeviceLimits, QueueSizes};
+
+use super::release::Release;
+use super::{Adjusted, SizesError};
+
+/// Receives that are posted beyond two for each entry: the empty messages of the peer (lnet-wire 36).
+pub const RECEIVES_BEYOND: u32 = 2;
+
+/// The shallowest queue that kernel nodes try when a device refuses more.
+pub const DEPTH_TRIED_MIN: u16 = 2;
+
+/// The sizes of a connection: what is asked of the device, and how credits go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnSizes {
+    /// The queue depth: credits in each direction. At most what was asked for.
+    pub depth: u16,
+    /// The most fragments, hence the most writes of one transfer.
+    pub fragments: u16,
+    /// Send work requests.
+    pub sends: u32,
+    /// Receive work requests: two for each entry, and two.
+    pub receives: u32,
+    /// Completion queue entries, for both directions. Where a kernel node reduces its depth, this is the most it may ask for.
+    pub completions: u32,
+    /// The least it may ask for: with what it counts the receives is not specified (lnet-semantics 32). Else the same.
+    pub completions_least: u32,
+    /// Pieces of memory per send work request. A receive has one.
+    pub pieces: u32,
+    /// Bytes of the receive buffers.
+    pub receive_bytes: u64,
+    /// Credits owed from which on they are returned.
+    pub high_water: u16,
+    /// Sends posted at a time: whole messages, not work requests.
+    pub concurrent_sends: u16,
+}
+
+impl ConnSizes {
+    /// As a device is asked for them.
+    #[must_use]
+    pub const fn queues(&self, inline: u32) -> QueueSizes {
+        let ConnSizes { sends, receives, completions, pieces, .. } = *self;
+        QueueSizes { sends, receives, completions, pieces, inline }
+    }
+
+    /// The same queues for a connection that turns out shallower: who has asked adopts what is granted (lnet-wire 34).
+    #[must_use]
+    pub fn adopt(&self, adjusted: &Adjusted, depth: u16, fragments: u16) -> ConnSizes {
+        ConnSizes { depth, fragments, high_water: adjusted.high_water_of(depth), ..*self }
+    }
+}
+
+/// The sizes of a connection of this depth and so many fragments, or of the deepest that the device can have.
+///
+/// # Errors
+/// [`SizesError::Device`] if it can have none; [`SizesError::Shape`] for a depth of 0, and for no or too many fragments.
+pub fn connection(
+    adjusted: &Adjusted,
+    depth: u16,
+    fragments: u16,
+    limits: &DeviceLimits,
+) -> Result<ConnSizes, SizesError> {
+    if depth == 0 || !(1..=RDMA_FRAGMENTS_MAX).contains(&fragments) {
+        return Err(SizesError::Shape { depth, fragments });
+    }
+    let made = match adjusted.release {
+        Release::Nlx => fit_all(adjusted, depth, fragments, limits)?,
+        Release::V2_14 | Release::V2_15 => fit_sends(adjusted, depth, fragments, limits)?,
+        Release::V2_12 => try_lower(adjusted, depth, fragments, limits)?,
+        Release::V2_8 | Release::V2_10 => fixed(adjusted, depth, fragments, limits)?,
+    };
+    let (most, limit) = (u64::from(made.completions), u64::from(limits.completions));
+    if most > limit {
+        let (object, hint) = ("completion queue", "lower peer_credits or concurrent_sends");
+        return Err(SizesError::Device { object, needed: most, limit, depth: made.depth, fragments, hint });
+    }
+    Ok(made)
+}
+
+/// One step down, where a device refuses what its limits promise; `None` at the end (lnet-semantics 32).
+///
+/// # Errors
+/// As [`connection`].
+pub fn shallower(
+    adjusted: &Adjusted,
+    refused: &ConnSizes,
+    limits: &DeviceLimits,
+) -> Result<Option<ConnSizes>, SizesError> {
+    match refused.depth.checked_sub(1) {
+        Some(depth) if depth >= DEPTH_TRIED_MIN => {
+            connection(adjusted, depth, refused.fragments, limits).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Receive work requests of this depth: a request and an answer for each entry, and two empty messages (lnet-wire 36).
+#[must_use]
+pub const fn receives(depth: u16) -> u32 {
+    2 * depth as u32 + RECEIVES_BEYOND
+}
+
+/// nlx: as deep as all three queues can be.
+fn fit_all(
+    adjusted: &Adjusted,
+    asked: u16,
+    fragments: u16,
+    limits: &DeviceLimits,
+) -> Result<ConnSizes, SizesError> {
+    let per_entry = adjusted.per_entry(fragments);
+    let by_sends = limits.queue_entries / per_entry;
+    let by_receives = limits.queue_entries.saturating_sub(RECEIVES_BEYOND) / 2;
+    let by_completions = limits.completions.saturating_sub(RECEIVES_BEYOND) / (per_entry + 2);
+    let depth = at_most(asked, by_sends.min(by_receives).min(by_completions));
+    if depth == 0 {
+        let (object, needed, limit) = if by_sends == 0 {
+            ("send queue", per_entry, limits.queue_entries)
+        } else if by_receives == 0 {
+            ("receive queue", receives(1), limits.queue_entries)
+        } else {
+            ("completion queue", per_entry + receives(1), limits.completions)
+        };
+        let (needed, limit, hint) = (needed.into(), limit.into(), "use another device");
+        return Err(SizesError::Device { object, needed, limit, depth: 1, fragments, hint });
+    }
+    let sends = per_entry * u32::from(depth);
+    Ok(sizes(adjusted, depth, fragments, sends, [sends + receives(depth); 2], limits))
+}
+
+/// 2.14 and later: the depth is cut by the send queue, after the completion queue has been counted with what is allowed.
+fn fit_sends(
+    adjusted: &Adjusted,
+    asked: u16,
+    fragments: u16,
+    limits: &DeviceLimits,
+) -> Result<ConnSizes, SizesError> {
+    let per_entry = adjusted.per_entry(fragments);
+    let depth = at_most(asked, limits.queue_entries / per_entry);
+    if depth == 0 {
+        return Err(no_sends(per_entry, 1, fragments, limits));
+    }
+    let counted = (per_entry * u32::from(asked)).min(limits.queue_entries);
+    let completions = [counted + receives(depth), counted + receives(asked)];
+    let depth = lower_until(depth, |depth| receives(depth) <= limits.queue_entries)
+        .ok_or_else(|| no_receives(fragments, limits))?;
+    Ok(sizes(adjusted, depth, fragments, per_entry * u32::from(depth), completions, limits))
+}
+
+/// 2.12: the device is asked, and asked for one less until it agrees. The completion queue is that of the first try.
+fn try_lower(
+    adjusted: &Adjusted,
+    asked: u16,
+    fragments: u16,
+    limits: &DeviceLimits,
+) -> Result<ConnSizes, SizesError> {
+    let per_entry = adjusted.per_entry(fragments);
+    let fits = |depth| (per_entry * u32::from(depth)).max(receives(depth)) <= limits.queue_entries;
+    let tried_last = asked.min(DEPTH_TRIED_MIN);
+    let depth = lower_until(asked, fits)
+        .ok_or_else(|| no_sends(per_entry * u32::from(tried_last), tried_last, fragments, limits))?;
+    let completions = [receives(asked) + 2 * u32::from(asked); 2];
+    Ok(sizes(adjusted, depth, fragments, per_entry * u32::from(depth), completions, limits))
+}
+
+/// 2.8 and 2.10: the send queue is for `concurrent_sends`, whatever the depth is: lowering it does not help.
+fn fixed(
+    adjusted: &Adjusted,
+    asked: u16,
+    fragments: u16,
+    limits: &DeviceLimits,
+) -> Result<ConnSizes, SizesError> {
+    let sends = adjusted.per_entry(fragments) * u32::from(adjusted.concurrent_sends);
+    if sends > limits.queue_entries {
+        let (object, needed, limit) = ("send queue", sends.into(), limits.queue_entries.into());
+        let hint = "lower concurrent_sends (or peer_credits, which it follows), or map_on_demand";
+        return Err(SizesError::Device { object, needed, limit, depth: asked, fragments, hint });
+    }
+    let depth = lower_until(asked, |depth| receives(depth) <= limits.queue_entries)
+        .ok_or_else(|| no_receives(fragments, limits))?;
+    Ok(sizes(adjusted, depth, fragments, sends, [sends + receives(asked); 2], limits))
+}
+
+fn sizes(
+    adjusted: &Adjusted,
+    depth: u16,
+    fragments: u16,
+    sends: u32,
+    [completions_least, completions]: [u32; 2],
+    limits: &DeviceLimits,
+) -> ConnSizes {
+    ConnSizes {
+        depth,
+        fragments,
+        sends,
+        receives: receives(depth),
+        completions,
+        completions_least,
+        pieces: adjusted.pieces.min(limits.pieces).max(1),
+        receive_bytes: u64::from(receives(depth)) * MESSAGE_MAX as u64,
+        high_water: adjusted.high_water_of(depth),
+        concurrent_sends: adjusted.concurrent_sends,
+    }
+}
+
+/// The first depth that a device grants, from this one on downwards.
+fn lower_until(asked: u16, fits: impl Fn(u16) -> bool) -> Option<u16> {
+    (asked.min(DEPTH_TRIED_MIN)..=asked).rev().find(|&depth| fits(depth))
+}
+
+fn at_most(asked: u16, limit: u32) -> u16 {
+    u16::try_from(limit).map_or(asked, |limit| asked.min(limit))
+}
+
+fn no_sends(needed: u32, depth: u16, fragments: u16, limits: &DeviceLimits) -> SizesError {
+    let (object, needed, limit) = ("send queue", needed.into(), limits.queue_entries.into());
+    SizesError::Device { object, needed, limit, depth, fragments, hint: "use another device" }
+}
+
+fn no_receives(fragments: u16, limits: &DeviceLimits) -> SizesError {
+    let (object, limit) = ("receive queue", limits.queue_entries.into());
+    let (needed, depth) = (receives(DEPTH_TRIED_MIN).into(), DEPTH_TRIED_MIN);
+    SizesError::Device { object, needed, limit, depth, fragments, hint: "use another device" }
+}

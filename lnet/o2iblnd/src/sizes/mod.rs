@@ -1,0 +1,53 @@
+//! What tunables come to: the arithmetic of the queues, of nlx and of the kernel's releases (S-501 to S-508).
+//!
+//! All of it is pure functions. The driver makes its queues by them, and `nlx o2iblnd-calc` shows them, so that the one cannot
+//! differ from the other.
+//!
+//! | step | function | gives |
+//! | --- | --- | --- |
+//! | tunables are moved to where they can be | [`adjust`], [`Side::adjust`] | [`Adjusted`], with each [`Change`] and its [`Rule`] |
+//! | two sides agree | [`negotiate`] | [`Negotiation`]: each try, and what is [`Agreed`] |
+//! | queues are made | [`connection`], [`shallower`] | [`ConnSizes`] |
+//! | pools are made | [`pools`] | [`Pools`] |
+//! | memory is written to | [`transfer`] | [`Transfer`]: its work requests, or why it fails |
+//!
+//! A node with nothing tuned, and a device as there are many:
+//!
+//! ```
+//! use lnet_o2iblnd::{O2ibConfig, fabric::DeviceLimits, sizes};
+//!
+//! let limits = DeviceLimits {
+//!     queue_entries: 32_768,
+//!     completions: 4_194_303,
+//!     pieces: 30,
+//!     transfer_bytes: 1 << 30,
+//!     memory_bytes: 1 << 40,
+//! };
+//! let adjusted = sizes::adjust(&O2ibConfig::default());
+//! let made = sizes::connection(&adjusted, adjusted.peer_credits, adjusted.fragments, &limits)?;
+//! // For each of the 8 entries 257 writes and a DONE; a request and an answer, and two empty messages.
+//! assert_eq!((made.sends, made.receives), (8 * 258, 2 * 8 + 2));
+//! assert_eq!(made.receive_bytes, 18 * 4096);
+//! # Ok::<(), sizes::SizesError>(())
+//! ```
+
+mod adjust;
+mod connection;
+mod error;
+mod negotiate;
+mod pools;
+mod release;
+mod transfer;
+mod tunables;
+
+pub use adjust::{
+    Adjusted, CONNS_PER_PEER_MAX, Change, MAP_ON_DEMAND_MIN, PEER_CREDITS_MAX, PEER_CREDITS_MIN,
+    Registration, Rule, Side, adjust,
+};
+pub use connection::{ConnSizes, DEPTH_TRIED_MIN, RECEIVES_BEYOND, connection, receives, shallower};
+pub use error::SizesError;
+pub use negotiate::{Agreed, Answer, Negotiation, Try, negotiate};
+pub use pools::{FLUSH_TRIGGER_MIN, POOL_MIN, Pools, Transmit, pools};
+pub use release::{FRAGMENTS_BEFORE_2_15, GLOBAL_REGION_PIVOT, Mapping, Release};
+pub use transfer::{Buffer, Means, Transfer, TransferError, transfer};
+pub use tunables::{TUNABLES, Tunable, Tunables, VALUE_MAX};

@@ -1,0 +1,131 @@
+//! What an NI has for all its connections (lnet-semantics 13, 33 and 34).
+
+use lnet_proto::ib::MESSAGE_MAX;
+
+use super::{Adjusted, Registration, Release};
+
+/// The fewest transmit descriptors, and registrations, of a pool (lnet-semantics 33).
+pub const POOL_MIN: u32 = 256;
+
+/// The least trigger of a flush (lnet-semantics 33).
+pub const FLUSH_TRIGGER_MIN: u32 = 192;
+
+/// Messages to one peer that each partition's share of the NI's credits has room for, in peers (lnet-semantics 13).
+const PEERS_PER_PARTITION: u32 = 8;
+
+/// The pools of an NI that uses so many CPU partitions. Pools of kernel nodes grow; these are the first ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pools {
+    /// CPU partitions that the NI uses: one pool of each kind for each.
+    pub partitions: u32,
+    /// Transmit descriptors of one pool.
+    pub transmits: u32,
+    /// Registrations of one pool; none where memory is registered once.
+    pub registrations: u32,
+    /// Used registrations from which on a pool is flushed: fast memory regions alone.
+    pub flush_trigger: Option<u32>,
+    /// Pages of a registration.
+    pub registration_pages: u32,
+    /// Credits of one partition.
+    pub credits: u32,
+    /// The memory of one transmit descriptor.
+    pub transmit: Transmit,
+}
+
+/// The memory of one transmit descriptor in bytes, part by part. The first three are exact; of the others, the sizes of the
+/// kernel's own structures vary with its version, by about a fifth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transmit {
+    /// The message.
+    pub message: u64,
+    /// The RDMA descriptor: key, count, and 12 bytes for each fragment.
+    pub descriptor: u64,
+    /// Page addresses.
+    pub pages: u64,
+    /// The scatter list.
+    pub scatter: u64,
+    /// The work requests of the writes.
+    pub writes: u64,
+    /// Their pieces.
+    pub pieces: u64,
+    /// The bookkeeping.
+    pub own: u64,
+}
+
+impl Transmit {
+    /// All of it.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.message + self.descriptor + self.pages + self.scatter + self.writes + self.pieces + self.own
+    }
+
+    fn of(adjusted: &Adjusted) -> Transmit {
+        let message = MESSAGE_MAX as u64;
+        if adjusted.release == Release::Nlx {
+            // Descriptors are written where they are sent from, and work requests made as they are posted.
+            let nothing =
+                Transmit { message, descriptor: 0, pages: 0, scatter: 0, writes: 0, pieces: 0, own: 0 };
+            return nothing;
+        }
+        let fragments = u64::from(adjusted.release.fragments_max());
+        Transmit {
+            message,
+            descriptor: 8 + 12 * fragments,
+            pages: 8 * 256,
+            scatter: 32 * fragments,
+            writes: 56 * fragments,
+            pieces: 16 * (fragments * u64::from(adjusted.pieces) + 1),
+            own: 200,
+        }
+    }
+}
+
+/// The pools of an NI on so many CPU partitions; 0 counts as 1.
+#[must_use]
+pub fn pools(adjusted: &Adjusted, partitions: u32) -> Pools {
+    let partitions = partitions.max(1);
+    let share = |whole: u32, least: u32| (whole / partitions).max(least);
+    let mapping = match adjusted.registration {
+        Registration::Once => None,
+        Registration::Mapped(mapping) | Registration::Global { mapping, .. } => Some(mapping),
+    };
+    let credits = adjusted.credits;
+    let per_partition = PEERS_PER_PARTITION * u32::from(adjusted.peer_credits);
+    Pools {
+        partitions,
+        transmits: share(adjusted.ntx, POOL_MIN),
+        registrations: mapping.map_or(0, |_| share(adjusted.fmr_pool_size, POOL_MIN)),
+        flush_trigger: mapping
+            .filter(|mapping| *mapping == super::Mapping::Fmr)
+            .map(|_| share(adjusted.fmr_flush_trigger, FLUSH_TRIGGER_MIN)),
+        registration_pages: adjusted.release.fragments_max().into(),
+        credits: if partitions == 1 { credits } else { credits.min(share(credits, per_partition)) },
+        transmit: Transmit::of(adjusted),
+    }
+}
+
+impl Pools {
+    /// Transmit descriptors of all pools.
+    #[must_use]
+    pub const fn all_transmits(&self) -> u64 {
+        self.partitions as u64 * self.transmits as u64
+    }
+
+    /// Registrations of all pools.
+    #[must_use]
+    pub const fn all_registrations(&self) -> u64 {
+        self.partitions as u64 * self.registrations as u64
+    }
+
+    /// Credits of all partitions: what users are shown as the NI's.
+    #[must_use]
+    pub const fn all_credits(&self) -> u64 {
+        self.partitions as u64 * self.credits as u64
+    }
+
+    /// Bytes of all transmit descriptors.
+    #[must_use]
+    pub const fn transmit_bytes(&self) -> u64 {
+        self.all_transmits() * self.transmit.total()
+    }
+}

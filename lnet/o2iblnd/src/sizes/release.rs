@@ -1,0 +1,142 @@
+//! Who computes: releases of the kernel's driver, and this one.
+
+use std::fmt;
+use std::str::FromStr;
+
+use lnet_proto::ib::RDMA_FRAGMENTS_MAX;
+
+use super::SizesError;
+
+/// The first kernel build without global memory regions: RHEL 7.4's (S-508).
+pub const GLOBAL_REGION_PIVOT: u32 = 693;
+
+/// The most fragments before 2.15: the pages of the largest payload (lnet-wire 34).
+pub const FRAGMENTS_BEFORE_2_15: u16 = 256;
+
+/// A release, by the arithmetic it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Release {
+    /// 2.8 and 2.9.
+    V2_8,
+    /// 2.10 and 2.11.
+    V2_10,
+    /// 2.12 and 2.13.
+    V2_12,
+    /// 2.14: queues as today, but 256 fragments.
+    V2_14,
+    /// 2.15 and later.
+    V2_15,
+    /// This driver.
+    Nlx,
+}
+
+impl Release {
+    /// All, oldest first.
+    pub const ALL: [Release; 6] =
+        [Release::V2_8, Release::V2_10, Release::V2_12, Release::V2_14, Release::V2_15, Release::Nlx];
+
+    /// Its name, which [`Release::from_str`] reads.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Release::V2_8 => "2.8",
+            Release::V2_10 => "2.10",
+            Release::V2_12 => "2.12",
+            Release::V2_14 => "2.14",
+            Release::V2_15 => "2.15",
+            Release::Nlx => "nlx",
+        }
+    }
+
+    /// The most fragments that it asks for and grants, if nothing is tuned (lnet-wire 34).
+    #[must_use]
+    pub const fn fragments_max(self) -> u16 {
+        match self {
+            Release::V2_8 | Release::V2_10 | Release::V2_12 | Release::V2_14 => FRAGMENTS_BEFORE_2_15,
+            Release::V2_15 | Release::Nlx => RDMA_FRAGMENTS_MAX,
+        }
+    }
+
+    /// Whether `map_on_demand` is the maximum number of fragments (lnet-semantics 29, S-502).
+    #[must_use]
+    pub const fn map_on_demand_is_fragments(self) -> bool {
+        matches!(self, Release::V2_8 | Release::V2_10)
+    }
+
+    /// Whether work requests have several pieces (`wrq_sge`).
+    #[must_use]
+    pub const fn has_pieces(self) -> bool {
+        matches!(self, Release::V2_14 | Release::V2_15 | Release::Nlx)
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Release {
+    type Err = SizesError;
+
+    /// `nlx`, or a version: `2.12`, `2.15.3`. What lies between two of them counts as the older.
+    fn from_str(text: &str) -> Result<Release, SizesError> {
+        if text == "nlx" {
+            return Ok(Release::Nlx);
+        }
+        let refused = || SizesError::Release { text: text.to_string() };
+        let mut numbers = text.split('.').map(str::parse::<u32>);
+        let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+            return Err(refused());
+        };
+        if numbers.any(|number| number.is_err()) {
+            return Err(refused());
+        }
+        match (major, minor) {
+            (2, 8..=9) => Ok(Release::V2_8),
+            (2, 10..=11) => Ok(Release::V2_10),
+            (2, 12..=13) => Ok(Release::V2_12),
+            (2, 14) => Ok(Release::V2_14),
+            (2, 15..) => Ok(Release::V2_15),
+            _ => Err(refused()),
+        }
+    }
+}
+
+/// What a kernel node maps memory with where it has no global region, or does not use it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Mapping {
+    /// Fast registration: two work requests more, to map and to invalidate. All current hardware.
+    #[default]
+    FastReg,
+    /// Fast memory regions, of older hardware: mapped by a call, no work request.
+    Fmr,
+}
+
+impl Mapping {
+    /// Its name, which [`Mapping::from_str`] reads.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mapping::FastReg => "fastreg",
+            Mapping::Fmr => "fmr",
+        }
+    }
+}
+
+impl fmt::Display for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Mapping {
+    type Err = SizesError;
+
+    fn from_str(text: &str) -> Result<Mapping, SizesError> {
+        [Mapping::FastReg, Mapping::Fmr]
+            .into_iter()
+            .find(|mapping| mapping.name() == text)
+            .ok_or_else(|| SizesError::Mapping { text: text.to_string() })
+    }
+}

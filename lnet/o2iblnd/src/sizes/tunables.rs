@@ -1,0 +1,167 @@
+//! The tunables that sizes depend on.
+
+use crate::O2ibConfig;
+
+use super::{Release, SizesError};
+
+/// What is configured, of all that sizes depend on (lnet-semantics 29). nlx itself has no registration pools, so that the
+/// three of them and `map_on_demand` are for kernel nodes alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tunables {
+    /// Messages in flight to one peer: the queue depth (`peer_credits`).
+    pub peer_credits: u32,
+    /// Credits owed from which on they are returned (`peer_credits_hiw`); 0 is half.
+    pub peer_credits_hiw: u32,
+    /// Messages in flight over an NI (`credits`).
+    pub credits: u32,
+    /// Sends that may be posted at a time (`concurrent_sends`); 0 is `peer_credits`.
+    pub concurrent_sends: u32,
+    /// The most fragments before 2.12, where 0 leaves it; a mere flag since (`map_on_demand`).
+    pub map_on_demand: u32,
+    /// Transmit descriptors (`ntx`).
+    pub ntx: u32,
+    /// Registrations (`fmr_pool_size`).
+    pub fmr_pool_size: u32,
+    /// Used registrations from which on a pool is flushed (`fmr_flush_trigger`).
+    pub fmr_flush_trigger: u32,
+    /// Connections to a peer (`conns_per_peer`).
+    pub conns_per_peer: u32,
+    /// Pieces of memory per work request (`wrq_sge`).
+    pub wrq_sge: u32,
+    /// Whether buffers with gaps are mapped where the device can (`use_fastreg_gaps`): 0 or 1.
+    pub use_fastreg_gaps: u32,
+}
+
+impl Default for Tunables {
+    fn default() -> Tunables {
+        Tunables {
+            peer_credits: 8,
+            peer_credits_hiw: 0,
+            credits: 256,
+            concurrent_sends: 0,
+            map_on_demand: 0,
+            ntx: 512,
+            fmr_pool_size: 512,
+            fmr_flush_trigger: 384,
+            conns_per_peer: 1,
+            wrq_sge: 2,
+            use_fastreg_gaps: 0,
+        }
+    }
+}
+
+impl From<&O2ibConfig> for Tunables {
+    fn from(config: &O2ibConfig) -> Tunables {
+        Tunables {
+            peer_credits: config.peer_credits,
+            peer_credits_hiw: config.peer_credits_hiw,
+            credits: config.credits,
+            concurrent_sends: config.concurrent_sends,
+            ntx: config.ntx,
+            conns_per_peer: config.conns_per_peer.into(),
+            wrq_sge: config.wrq_sge,
+            ..Tunables::default()
+        }
+    }
+}
+
+/// One tunable: how it is called, what it may be, and where it is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Tunable {
+    /// The name of the module's parameter.
+    pub name: &'static str,
+    /// The smallest value that it can be given. What is clamped may be outside of what it comes to.
+    pub least: u32,
+    /// The largest.
+    pub most: u32,
+    /// What it counts.
+    pub unit: &'static str,
+    field: fn(&mut Tunables) -> &mut u32,
+}
+
+/// Values beyond this are no setting but a slip: a million transmit descriptors are 40 GB.
+pub const VALUE_MAX: u32 = 1 << 20;
+
+const fn row(
+    name: &'static str,
+    (least, most): (u32, u32),
+    unit: &'static str,
+    field: fn(&mut Tunables) -> &mut u32,
+) -> Tunable {
+    Tunable { name, least, most, unit, field }
+}
+
+/// All of them, in the order in which they are shown.
+pub const TUNABLES: [Tunable; 11] = [
+    row("peer_credits", (0, VALUE_MAX), "messages", |all| &mut all.peer_credits),
+    row("peer_credits_hiw", (0, VALUE_MAX), "messages", |all| &mut all.peer_credits_hiw),
+    row("credits", (1, VALUE_MAX), "messages", |all| &mut all.credits),
+    row("concurrent_sends", (0, VALUE_MAX), "work requests", |all| &mut all.concurrent_sends),
+    row("map_on_demand", (0, 256), "fragments", |all| &mut all.map_on_demand),
+    row("ntx", (1, VALUE_MAX), "descriptors", |all| &mut all.ntx),
+    row("fmr_pool_size", (1, VALUE_MAX), "registrations", |all| &mut all.fmr_pool_size),
+    row("fmr_flush_trigger", (1, VALUE_MAX), "registrations", |all| &mut all.fmr_flush_trigger),
+    row("conns_per_peer", (0, 255), "connections", |all| &mut all.conns_per_peer),
+    row("wrq_sge", (1, 255), "pieces", |all| &mut all.wrq_sge),
+    row("use_fastreg_gaps", (0, 1), "flag", |all| &mut all.use_fastreg_gaps),
+];
+
+impl Tunables {
+    /// The defaults of a release.
+    #[must_use]
+    pub fn of(release: Release) -> Tunables {
+        let map_on_demand = u32::from(!release.map_on_demand_is_fragments() && release != Release::Nlx);
+        Tunables { map_on_demand, ..Tunables::default() }
+    }
+
+    /// What a tunable is set to.
+    #[must_use]
+    pub fn value(&self, tunable: &Tunable) -> u32 {
+        let mut all = *self;
+        *(tunable.field)(&mut all)
+    }
+
+    /// Sets a tunable by its name.
+    ///
+    /// # Errors
+    /// [`SizesError::Unknown`], [`SizesError::Range`].
+    pub fn set(&mut self, name: &str, value: u32) -> Result<(), SizesError> {
+        let tunable = Tunable::named(name)?;
+        tunable.check(value)?;
+        *(tunable.field)(self) = value;
+        Ok(())
+    }
+
+    /// Looks at each.
+    ///
+    /// # Errors
+    /// [`SizesError::Range`] for the first that cannot be.
+    pub fn check(&self) -> Result<(), SizesError> {
+        TUNABLES.iter().try_for_each(|tunable| tunable.check(self.value(tunable)))
+    }
+}
+
+impl Tunable {
+    /// The one of this name.
+    ///
+    /// # Errors
+    /// [`SizesError::Unknown`], which names all.
+    pub fn named(name: &str) -> Result<&'static Tunable, SizesError> {
+        TUNABLES.iter().find(|tunable| tunable.name == name).ok_or_else(|| SizesError::Unknown {
+            name: name.to_string(),
+            known: TUNABLES.map(|tunable| tunable.name).join(", "),
+        })
+    }
+
+    /// Whether it may be this.
+    ///
+    /// # Errors
+    /// [`SizesError::Range`].
+    pub fn check(&self, value: u32) -> Result<(), SizesError> {
+        if (self.least..=self.most).contains(&value) {
+            return Ok(());
+        }
+        let (name, least, most) = (self.name, self.least, self.most);
+        Err(SizesError::Range { name, value: value.to_string(), least, most })
+    }
+}
