@@ -4,12 +4,14 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`config`] | [`O2ibConfig`], the tunables with LNet's names |
+//! | [`conn`] | one established connection, without verbs: credits, queues, exchanges |
 //! | [`fabric`] | all contact with RDMA devices, behind traits |
 //! | [`sizes`] | what tunables come to: queues, pools and memory, of nlx and of the kernel's releases |
 
 #![deny(unsafe_code)]
 
 pub mod config;
+pub mod conn;
 pub mod fabric;
 pub mod sizes;
 

@@ -1,0 +1,548 @@
+//! One established connection without verbs, clock or memory: who may send what when, and which operation each message
+//! belongs to (lnet-wire 35 and 36, version 2).
+//!
+//! [`Conn`] keeps the credits of both sides, the three queues of messages, and a table of the operations under way, each with
+//! what its driver keeps for it: a `T`, which the driver gets back exactly once. It says what is to be emitted
+//! ([`Conn::next`]) and what a received message means ([`Conn::received`]); the driver emits, posts, receives and writes.
+//! All tables are made with the connection; nothing is allocated afterwards.
+//!
+//! | operation | messages | its item comes back |
+//! | --- | --- | --- |
+//! | [`Own::Immediate`] | IMMEDIATE | when the send has completed |
+//! | [`Own::Put`] | PUT_REQ; then PUT_NAK, or PUT_ACK ([`Received::Wanted`], [`Conn::done`]), WRITEs and PUT_DONE | when all sends have completed and the answer has come |
+//! | [`Own::Get`] | GET_REQ; then GET_DONE | when the send has completed and the answer has come |
+//! | [`Received::PutReq`] | PUT_ACK ([`Conn::ack`]); then PUT_DONE. Or PUT_NAK ([`Conn::nak`]) | when the send has completed and PUT_DONE has come; from [`Conn::nak`] at once |
+//! | [`Received::GetReq`] | WRITEs and GET_DONE ([`Conn::done`]) | when the send has completed |
+//!
+//! # How a driver uses it
+//! All under the lock under which it posts:
+//!
+//! ```
+//! use lnet_nid::{MatchBits, ProcessId};
+//! use lnet_o2iblnd::conn::{Conn, Limits, Own, Receipt, Received, What};
+//! use lnet_proto::ib::{Body, End, Link, MESSAGE_MAX, Message, Version};
+//! use lnet_proto::{Header, WireHandle};
+//!
+//! let (a, b) = (End { nid: "10.0.0.1@o2ib".parse()?, stamp: 1 }, End { nid: "10.0.0.2@o2ib".parse()?, stamp: 2 });
+//! let link = Link { version: Version::V2, local: a, peer: b };
+//! let limits = Limits { depth: 8, high_water: 4, sends: 8, works: 2080, messages: 256, keepalive_ns: u64::MAX };
+//! let [mut alice, mut bob] = [Conn::new(&limits, 0), Conn::new(&limits, 0)];
+//!
+//! // A message is queued, with what belongs to it ...
+//! alice.queue(Own::Immediate, 50_000_000_000, "the ACK").expect("there is room");
+//!
+//! // ... and goes out when the rules allow: emit it into the transmit buffer of `id.place()`, post it with `id.bits()`.
+//! let mut wire = [0; MESSAGE_MAX];
+//! let emit = alice.next(0).expect("it has a credit");
+//! assert_eq!((emit.what, emit.item.copied()), (What::Immediate, Some("the ACK")));
+//! # let body = lnet_proto::Body::Ack { dst_wmd: WireHandle::NONE, match_bits: MatchBits(1), mlength: 0 };
+//! # let header = Header { dest: ProcessId::lnet(b.nid), src: ProcessId::lnet(a.nid), payload_length: 0, body };
+//! let message = Message { head: link.head(emit.credits), body: Body::Immediate { header, payload: &[] } };
+//! let (id, length) = (emit.id, message.emit(&mut wire)?);
+//!
+//! // The other side receives it, takes what is in it, posts the buffer again and says so.
+//! let (receipt, received) = bob.received(&Message::parse(&wire[..length])?)?;
+//! assert!(matches!((&receipt, received), (Receipt::Credit, Received::Immediate)));
+//! bob.reposted(receipt);
+//!
+//! // When the send has completed, the message has ended.
+//! let ended = alice.completed(id.bits())?.expect("it has ended");
+//! assert_eq!((ended.item, ended.outcome), ("the ACK", Ok(0)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A receive buffer may be kept as long as something in it is needed: a payload that a lazy portal holds, the descriptor of a
+//! PUT_ACK or GET_REQ until the writes are posted. The receipt is kept with it; the peer has that credit, or this side that
+//! transfer, only when the buffer is posted again. The buffer of a PUT_REQ is not needed: it is to be posted again before
+//! the request is answered.
+
+use std::collections::VecDeque;
+
+use lnet_api::Errno;
+use lnet_proto::ib::{Body, Completion, Cookie, Message, MessageKind};
+
+mod credits;
+mod error;
+mod posts;
+mod rules;
+mod table;
+
+use credits::Credits;
+pub use error::ConnError;
+use posts::Posts;
+pub use posts::SendId;
+use rules::{saturating, status};
+pub use table::Key;
+use table::{State, Table};
+
+/// What holds for one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The negotiated queue depth, 1 to 255 (0 counts as 1): 2·depth + 2 receive buffers are posted before it begins.
+    pub depth: u8,
+    /// Credits owed from which on they are returned by a NOOP: `depth * peer_credits_hiw / peer_credits`. They are at
+    /// depth/2 (1 if that is 0) at the latest, whatever is given here: no peer then waits for the rest (lnet-wire 36).
+    pub high_water: u16,
+    /// Sends posted at a time, hence the number of transmit buffers (`concurrent_sends`); 0 counts as 1.
+    pub sends: u16,
+    /// Work requests of the send queue.
+    pub works: u32,
+    /// Own messages that are queued or under way at a time: [`Conn::queue`] takes no more.
+    pub messages: u16,
+    /// After so long without a message one is sent; `u64::MAX` for never.
+    pub keepalive_ns: u64,
+}
+
+/// A message that this side begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Own {
+    /// One message does (lnet-wire 35.1).
+    Immediate,
+    /// A PUT or REPLY of so many bytes, to be announced by PUT_REQ (35.2).
+    Put {
+        /// The whole payload.
+        length: u32,
+    },
+    /// A GET into so many bytes of memory, which a GET_REQ describes (35.3).
+    Get {
+        /// The whole descriptor.
+        length: u32,
+    },
+}
+
+/// A message to be emitted and posted now. It counts as posted: if it cannot be, the connection is at its end.
+#[derive(Debug)]
+pub struct Emit<'a, T> {
+    /// The id for its work request, which must be signalled.
+    pub id: SendId,
+    /// For its head.
+    pub credits: u8,
+    /// What it says.
+    pub what: What,
+    /// What the driver keeps with the operation: header, payload, descriptor, writes.
+    pub item: Option<&'a mut T>,
+}
+
+/// What a message says, but for what only the driver knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// NOOP.
+    Noop,
+    /// IMMEDIATE: header and payload are the item's.
+    Immediate,
+    /// PUT_REQ: the header is the item's.
+    PutReq {
+        /// What the peer is to echo.
+        cookie: Cookie,
+    },
+    /// PUT_NAK.
+    PutNak(Completion),
+    /// PUT_ACK: the descriptor is the item's.
+    PutAck {
+        /// The peer's cookie.
+        source: Cookie,
+        /// What the peer is to echo.
+        sink: Cookie,
+    },
+    /// PUT_DONE, posted in one chain behind the writes, if its status is not negative.
+    PutDone(Completion),
+    /// GET_REQ: header and descriptor are the item's.
+    GetReq {
+        /// What the peer is to echo.
+        cookie: Cookie,
+    },
+    /// GET_DONE, posted in one chain behind the writes, if its status is not negative.
+    GetDone(Completion),
+}
+
+/// What becomes possible when the buffer of a received message is posted again: to be given to [`Conn::reposted`] then.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Receipt {
+    /// Nothing.
+    Plain,
+    /// The peer has a credit back (IMMEDIATE, GET_REQ, PUT_DONE).
+    Credit,
+    /// This side may begin one more transfer (PUT_ACK, PUT_NAK, GET_DONE). The reference counts it on receipt; but only when
+    /// the buffer is there again can the peer's next answer not come too early.
+    Answer,
+    /// The peer has a credit back if its PUT_REQ is refused.
+    PutReq(Key),
+}
+
+/// What a received message means.
+#[derive(Debug)]
+#[must_use]
+pub enum Received<T> {
+    /// Nothing to do.
+    Nothing,
+    /// An LNet message, whole.
+    Immediate,
+    /// The peer announces a payload: [`Conn::ack`] or [`Conn::nak`] it, now or later.
+    PutReq(Key),
+    /// The peer asks for data: write them and say so by [`Conn::done`], now or later.
+    GetReq(Key),
+    /// The payload of an own PUT is wanted, where the PUT_ACK's descriptor says: prepare the writes ([`Conn::item`]), then
+    /// [`Conn::done`].
+    Wanted {
+        /// The PUT.
+        put: Key,
+        /// Bytes to write, from the start of the payload: the sum of the descriptor.
+        length: u32,
+    },
+    /// An operation has ended.
+    Ended(Ended<T>),
+}
+
+/// An operation that is over.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ended<T> {
+    /// What the driver kept with it.
+    pub item: T,
+    /// Bytes transferred (0 for IMMEDIATE and for a PUT that was dropped), or why not.
+    pub outcome: Result<u32, Errno>,
+}
+
+/// How far an operation is that is late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Late {
+    /// It waits for credits, or behind others: the peer does not post its buffers again.
+    Queued,
+    /// A send has not completed: the network, or the peer's device.
+    Posted,
+    /// The peer does not answer.
+    Unanswered,
+    /// This side has not answered.
+    Unprepared,
+}
+
+/// What there is to see of a connection, for people and tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Messages that may be sent.
+    pub credits: u16,
+    /// Transfers that may be begun.
+    pub reserved: u16,
+    /// Credits owed to the peer.
+    pub outstanding: u16,
+    /// Messages that are queued.
+    pub queued: usize,
+    /// Sends that are posted.
+    pub posted: usize,
+    /// Operations under way, or queued, of both sides.
+    pub operations: usize,
+    /// Those of them that are own.
+    pub own: usize,
+}
+
+/// One established connection. See the [module](self).
+#[derive(Debug)]
+pub struct Conn<T> {
+    limits: Limits,
+    credits: Credits,
+    table: Table<T>,
+    posts: Posts,
+    /// Messages that need no credit.
+    answers: VecDeque<Key>,
+    /// Messages that need a credit.
+    ready: VecDeque<Key>,
+    /// Requests for transfers beyond those that there may be.
+    waiting: VecDeque<Key>,
+    /// NOOPs that are posted.
+    noops: u8,
+    own: u16,
+    last_sent_ns: u64,
+    /// No deadline is before this one.
+    earliest_ns: u64,
+}
+
+impl<T> Conn<T> {
+    /// A connection that stands since now.
+    #[must_use]
+    pub fn new(limits: &Limits, now_ns: u64) -> Conn<T> {
+        let depth = u16::from(limits.depth.max(1));
+        // Of the peer's operations, depth await an answer and depth a PUT_DONE; the answers to others may still be posted.
+        let foreign = 2 * depth + limits.sends.max(1);
+        let size = foreign.saturating_add(limits.messages);
+        let queue = || VecDeque::with_capacity(size.into());
+        Conn {
+            limits: *limits,
+            credits: Credits::new(limits.depth, limits.high_water),
+            table: Table::new(size),
+            posts: Posts::new(limits.sends, limits.works),
+            answers: queue(),
+            ready: queue(),
+            waiting: queue(),
+            noops: 0,
+            own: 0,
+            last_sent_ns: now_ns,
+            earliest_ns: u64::MAX,
+        }
+    }
+
+    /// Queues a message that must have ended by `deadline_ns`.
+    ///
+    /// # Errors
+    /// The item, if there are as many messages as there may be.
+    pub fn queue(&mut self, own: Own, deadline_ns: u64, item: T) -> Result<(), T> {
+        if self.own >= self.limits.messages {
+            return Err(item);
+        }
+        let (kind, length) = match own {
+            Own::Immediate => (MessageKind::Immediate, 0),
+            Own::Put { length } => (MessageKind::PutReq, length),
+            Own::Get { length } => (MessageKind::GetReq, length),
+        };
+        let Some(key) = self.table.begin(State::Queued(kind), true) else { return Err(item) };
+        self.own += 1;
+        if let Some(slot) = self.table.find(key) {
+            slot.sends = 1;
+            slot.length = length;
+            slot.item = Some(item);
+        }
+        self.set_deadline(key, deadline_ns);
+        if kind == MessageKind::Immediate {
+            self.ready.push_back(key);
+        } else {
+            self.waiting.push_back(key);
+            self.promote();
+        }
+        Ok(())
+    }
+
+    /// Takes back an own message of which nothing has left.
+    pub fn withdraw(&mut self, mut wanted: impl FnMut(&T) -> bool) -> Option<T> {
+        let Conn { table, waiting, ready, credits, .. } = self;
+        let mut is_wanted =
+            |key: &Key| table.find(*key).is_some_and(|slot| slot.item.as_ref().is_some_and(&mut wanted));
+        let key = if let Some(at) = waiting.iter().position(&mut is_wanted) {
+            waiting.remove(at)?
+        } else {
+            let at = ready.iter().position(&mut is_wanted)?;
+            let key = ready.remove(at)?;
+            if table.find(key)?.state != State::Queued(MessageKind::Immediate) {
+                credits.unreserve();
+            }
+            key
+        };
+        self.promote();
+        self.forget(key)
+    }
+
+    /// The next message to emit, if the rules allow one.
+    pub fn next(&mut self, now_ns: u64) -> Option<Emit<'_, T>> {
+        if let Some(&key) = self.answers.front() {
+            let works = self.table.find(key)?.works;
+            self.posts.fits(works).then(|| self.answers.pop_front())?;
+            return self.emit(key, now_ns);
+        }
+        if !self.posts.fits(1) {
+            return None;
+        }
+        if self.credits.has_credit()
+            && let Some(key) = self.ready.pop_front()
+        {
+            self.credits.use_credit();
+            return self.emit(key, now_ns);
+        }
+        self.noop_is_due(now_ns).then(|| self.emit_noop(now_ns))?
+    }
+
+    /// A posted send has completed well, of this id. One that failed is the end of the connection.
+    ///
+    /// # Errors
+    /// [`ConnError::UnknownSend`].
+    pub fn completed(&mut self, id: u64) -> Result<Option<Ended<T>>, ConnError> {
+        let Some(key) = self.posts.completed(id)?.key else {
+            self.noops = self.noops.saturating_sub(1);
+            return Ok(None);
+        };
+        if let Some(slot) = self.table.find(key) {
+            slot.sends = slot.sends.saturating_sub(1);
+        }
+        Ok(self.settle(key))
+    }
+
+    /// A message has come; its head is that of this connection ([`lnet_proto::ib::Link::check`]).
+    ///
+    /// # Errors
+    /// What the peer did wrong: the connection is to be closed.
+    pub fn received(&mut self, message: &Message<'_>) -> Result<(Receipt, Received<T>), ConnError> {
+        let kind = message.body.kind();
+        self.credits.returned(message.head.credits)?;
+        match &message.body {
+            Body::ConnReq(_) | Body::ConnAck(_) => Err(ConnError::Unexpected { kind }),
+            Body::Noop => Ok((Receipt::Plain, Received::Nothing)),
+            Body::Immediate { .. } => {
+                self.credits.used_by_peer(kind)?;
+                Ok((Receipt::Credit, Received::Immediate))
+            }
+            Body::PutReq { header, cookie } => {
+                let key = self.asked(kind, *cookie, header.payload_length)?;
+                Ok((Receipt::PutReq(key), Received::PutReq(key)))
+            }
+            Body::GetReq { cookie, descriptor, .. } => {
+                let key = self.asked(kind, *cookie, saturating(descriptor.total_len()))?;
+                Ok((Receipt::Credit, Received::GetReq(key)))
+            }
+            Body::PutAck { source, sink, descriptor } => {
+                let received = self.wanted(*source, *sink, descriptor.total_len())?;
+                Ok((Receipt::Answer, received))
+            }
+            Body::PutNak(done) => self.ended(kind, done, State::Asked(MessageKind::PutReq), Receipt::Answer),
+            Body::GetDone(done) => self.ended(kind, done, State::Asked(MessageKind::GetReq), Receipt::Answer),
+            Body::PutDone(done) => self.ended(kind, done, State::Sinking, Receipt::Credit),
+        }
+    }
+
+    /// The buffer of a received message is posted again.
+    pub fn reposted(&mut self, receipt: Receipt) {
+        match receipt {
+            Receipt::Plain => {}
+            Receipt::Credit => self.credits.owe(),
+            Receipt::Answer => {
+                self.credits.unreserve();
+                self.promote();
+            }
+            Receipt::PutReq(key) => self.reposted_request(key),
+        }
+    }
+
+    /// Keeps `item` with an operation that has none: a request of the peer's.
+    ///
+    /// # Errors
+    /// The item, if the operation is gone or has one.
+    pub fn attach(&mut self, key: Key, item: T) -> Result<(), T> {
+        match self.table.find(key) {
+            Some(slot) if slot.item.is_none() => {
+                slot.item = Some(item);
+                Ok(())
+            }
+            _ => Err(item),
+        }
+    }
+
+    /// What is kept with an operation.
+    pub fn item(&mut self, key: Key) -> Option<&mut T> {
+        self.table.find(key)?.item.as_mut()
+    }
+
+    /// Takes back what is kept with a request that is not answered yet.
+    pub fn detach(&mut self, key: Key) -> Option<T> {
+        let slot = self.table.find(key)?;
+        matches!(slot.state, State::Asking(_)).then(|| slot.item.take())?
+    }
+
+    /// Answers a PUT_REQ: `length` bytes are wanted, where the item's descriptor says.
+    ///
+    /// # Errors
+    /// [`ConnError::Gone`].
+    pub fn ack(&mut self, put: Key, length: u32, deadline_ns: u64) -> Result<(), ConnError> {
+        let slot = self.asking(put, MessageKind::PutReq)?;
+        slot.state = State::Acking;
+        slot.reposted = true;
+        slot.length = length;
+        self.answer(put, 1, deadline_ns);
+        Ok(())
+    }
+
+    /// Answers a PUT_REQ: nothing is wanted, or it cannot be taken. Gives back the item, if there is one: nothing of it is
+    /// needed any more.
+    ///
+    /// # Errors
+    /// [`ConnError::Gone`].
+    pub fn nak(
+        &mut self,
+        put: Key,
+        reason: Result<(), Errno>,
+        deadline_ns: u64,
+    ) -> Result<Option<T>, ConnError> {
+        let slot = self.asking(put, MessageKind::PutReq)?;
+        slot.state = State::Replying(MessageKind::PutNak);
+        slot.outcome = reason.map(|()| 0);
+        let (item, reposted) = (slot.item.take(), slot.reposted);
+        if reposted {
+            self.credits.owe();
+        }
+        self.answer(put, 1, deadline_ns);
+        Ok(item)
+    }
+
+    /// Ends a transfer whose source this side is: an own PUT that is wanted, or a GET_REQ. So many bytes are written by so
+    /// many work requests (prepared, to be posted before the DONE), or none because of an error.
+    ///
+    /// # Errors
+    /// [`ConnError::Gone`], [`ConnError::Chain`], and [`ConnError::Status`] for more bytes than were asked for.
+    pub fn done(
+        &mut self,
+        key: Key,
+        result: Result<u32, Errno>,
+        writes: u32,
+        deadline_ns: u64,
+    ) -> Result<(), ConnError> {
+        let (works, limit) = (writes.saturating_add(1), self.posts.room_max());
+        let slot = self.table.find(key).ok_or(key.gone())?;
+        let kind = match slot.state {
+            State::Wanted => MessageKind::PutDone,
+            State::Asking(MessageKind::GetReq) => MessageKind::GetDone,
+            _ => return Err(key.gone()),
+        };
+        if works > limit {
+            return Err(ConnError::Chain { works, limit });
+        }
+        if let Ok(bytes) = result
+            && bytes > slot.length.min(i32::MAX as u32)
+        {
+            return Err(ConnError::Status { kind, status: status(result), limit: slot.length });
+        }
+        slot.state = State::Replying(kind);
+        slot.outcome = result;
+        self.answer(key, works, deadline_ns);
+        Ok(())
+    }
+
+    /// When [`Conn::late`] or [`Conn::next`] is to be asked again even if nothing happens. It may be too early, never too late.
+    #[must_use]
+    pub fn deadline_ns(&self) -> u64 {
+        self.earliest_ns.min(self.last_sent_ns.saturating_add(self.limits.keepalive_ns))
+    }
+
+    /// Whether an operation has not ended by its deadline, and how far it is: the connection is then to be closed
+    /// (lnet-wire 38).
+    pub fn late(&mut self, now_ns: u64) -> Option<Late> {
+        if now_ns < self.earliest_ns {
+            return None;
+        }
+        let latest = self.table.live().min_by_key(|slot| slot.deadline_ns);
+        self.earliest_ns = latest.map_or(u64::MAX, |slot| slot.deadline_ns);
+        let slot = latest.filter(|slot| slot.deadline_ns <= now_ns)?;
+        Some(match slot.state {
+            State::Free | State::Ending => Late::Posted,
+            State::Queued(_) | State::Acking | State::Replying(_) => Late::Queued,
+            State::Asked(_) | State::Sinking if slot.sends > 0 => Late::Posted,
+            State::Asked(_) | State::Sinking => Late::Unanswered,
+            State::Wanted | State::Asking(_) => Late::Unprepared,
+        })
+    }
+
+    /// What there is to see.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let (credits, reserved, outstanding) = self.credits.counts();
+        Counts {
+            credits,
+            reserved,
+            outstanding,
+            queued: self.answers.len() + self.ready.len() + self.waiting.len(),
+            posted: self.posts.count(),
+            operations: self.table.live().count(),
+            own: self.own.into(),
+        }
+    }
+
+    /// The connection is over: what was kept for all operations, each with ECONNABORTED if nothing of it was ever posted, and
+    /// EIO otherwise. The peer may write into memory that it was told of until the queue pair is destroyed.
+    pub fn close(self) -> impl Iterator<Item = Ended<T>> {
+        self.table.into_items()
+    }
+}

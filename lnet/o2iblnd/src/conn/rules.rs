@@ -1,0 +1,193 @@
+//! What [`Conn`] does inside.
+
+use lnet_api::Errno;
+use lnet_proto::ib::{Completion, Cookie, MessageKind};
+
+use super::credits::NOOPS_MAX;
+use super::posts::Post;
+use super::table::{Slot, State};
+use super::{Conn, ConnError, Emit, Ended, Key, Receipt, Received, What};
+
+impl<T> Conn<T> {
+    /// Moves requests for transfers to the end of the credit queue, as far as there may be more transfers.
+    pub(super) fn promote(&mut self) {
+        while !self.waiting.is_empty() && self.credits.reserve() {
+            self.ready.extend(self.waiting.pop_front());
+        }
+    }
+
+    /// Emits a message of an operation, for which there is room and credit.
+    pub(super) fn emit(&mut self, key: Key, now_ns: u64) -> Option<Emit<'_, T>> {
+        let slot = self.table.find(key)?;
+        let done = Completion { cookie: slot.peer, status: status(slot.outcome) };
+        let (what, state) = match slot.state {
+            State::Queued(MessageKind::PutReq) => {
+                (What::PutReq { cookie: key.cookie() }, State::Asked(MessageKind::PutReq))
+            }
+            State::Queued(MessageKind::GetReq) => {
+                (What::GetReq { cookie: key.cookie() }, State::Asked(MessageKind::GetReq))
+            }
+            State::Acking => (What::PutAck { source: slot.peer, sink: key.cookie() }, State::Sinking),
+            State::Replying(MessageKind::PutNak) => (What::PutNak(done), State::Ending),
+            State::Replying(MessageKind::GetDone) => (What::GetDone(done), State::Ending),
+            State::Replying(_) => (What::PutDone(done), State::Ending),
+            _ => (What::Immediate, State::Ending),
+        };
+        slot.state = state;
+        slot.left = true;
+        if matches!(what, What::PutAck { .. } | What::PutNak(_) | What::GetDone(_)) {
+            self.credits.answered();
+        }
+        self.last_sent_ns = now_ns;
+        let credits = self.credits.give();
+        let id = self.posts.post(Post { key: Some(key), works: slot.works })?;
+        Some(Emit { id, credits, what, item: slot.item.as_mut() })
+    }
+
+    /// The rule of lnet-wire 36; that nothing else can be sent is known.
+    pub(super) fn noop_is_due(&self, now_ns: u64) -> bool {
+        let idle = now_ns.saturating_sub(self.last_sent_ns) >= self.limits.keepalive_ns;
+        self.noops < NOOPS_MAX && (idle || self.credits.wants_noop())
+    }
+
+    pub(super) fn emit_noop(&mut self, now_ns: u64) -> Option<Emit<'_, T>> {
+        let id = self.posts.post(Post { key: None, works: 1 })?;
+        self.noops += 1;
+        self.last_sent_ns = now_ns;
+        self.credits.note_noop();
+        Some(Emit { id, credits: self.credits.give(), what: What::Noop, item: None })
+    }
+
+    /// The peer asks for a transfer.
+    pub(super) fn asked(&mut self, kind: MessageKind, cookie: Cookie, length: u32) -> Result<Key, ConnError> {
+        self.credits.used_by_peer(kind)?;
+        self.credits.begun_by_peer(kind)?;
+        // The table has room for all transfers that the credits allow.
+        let full = ConnError::Transfers { kind, limit: u16::from(self.limits.depth) };
+        let key = self.table.begin(State::Asking(kind), false).ok_or(full)?;
+        if let Some(slot) = self.table.find(key) {
+            slot.peer = cookie;
+            slot.length = length;
+            slot.reposted = kind != MessageKind::PutReq;
+        }
+        Ok(key)
+    }
+
+    /// The peer wants the payload of a PUT: as much as its descriptor has room for. If that is more than there is, nothing is
+    /// written, and it is told so (lnet-wire 35.2).
+    pub(super) fn wanted(
+        &mut self,
+        source: Cookie,
+        sink: Cookie,
+        length: u64,
+    ) -> Result<Received<T>, ConnError> {
+        let state = State::Asked(MessageKind::PutReq);
+        let (put, slot) = self.table.named(MessageKind::PutAck, source, state)?;
+        slot.peer = sink;
+        if length > slot.length.into() {
+            slot.state = State::Replying(MessageKind::PutDone);
+            slot.outcome = Err(Errno::EPROTO);
+            let deadline_ns = slot.deadline_ns;
+            self.answer(put, 1, deadline_ns);
+            return Ok(Received::Nothing);
+        }
+        slot.state = State::Wanted;
+        slot.length = saturating(length);
+        Ok(Received::Wanted { put, length: slot.length })
+    }
+
+    /// A PUT_NAK, PUT_DONE or GET_DONE has come.
+    pub(super) fn ended(
+        &mut self,
+        kind: MessageKind,
+        done: &Completion,
+        state: State,
+        receipt: Receipt,
+    ) -> Result<(Receipt, Received<T>), ConnError> {
+        let (key, slot) = self.table.named(kind, done.cookie, state)?;
+        slot.outcome = outcome(kind, done.status, slot.length)?;
+        slot.state = State::Ending;
+        Ok((receipt, self.settle(key).map_or(Received::Nothing, Received::Ended)))
+    }
+
+    /// The request of this kind that awaits an answer.
+    pub(super) fn asking(&mut self, key: Key, kind: MessageKind) -> Result<&mut Slot<T>, ConnError> {
+        let slot = self.table.find(key).filter(|slot| slot.state == State::Asking(kind));
+        slot.ok_or(key.gone())
+    }
+
+    /// Queues a message that needs no credit.
+    pub(super) fn answer(&mut self, key: Key, works: u32, deadline_ns: u64) {
+        if let Some(slot) = self.table.find(key) {
+            slot.sends += 1;
+            slot.works = works;
+        }
+        self.set_deadline(key, deadline_ns);
+        self.answers.push_back(key);
+    }
+
+    pub(super) fn reposted_request(&mut self, key: Key) {
+        let Some(slot) = self.table.find(key) else { return };
+        if std::mem::replace(&mut slot.reposted, true) {
+            return;
+        }
+        if !matches!(slot.state, State::Asking(_)) {
+            // It was refused meanwhile; nothing is kept for it.
+            self.credits.owe();
+            self.settle(key);
+        }
+    }
+
+    pub(super) fn set_deadline(&mut self, key: Key, deadline_ns: u64) {
+        if let Some(slot) = self.table.find(key) {
+            slot.deadline_ns = deadline_ns;
+            self.earliest_ns = self.earliest_ns.min(deadline_ns);
+        }
+    }
+
+    /// Ends an operation of which nothing is left to send or to come.
+    pub(super) fn settle(&mut self, key: Key) -> Option<Ended<T>> {
+        let slot = self.table.find(key)?;
+        if slot.state != State::Ending || slot.sends > 0 || !slot.reposted {
+            return None;
+        }
+        let outcome = slot.outcome;
+        self.forget(key).map(|item| Ended { item, outcome })
+    }
+
+    pub(super) fn forget(&mut self, key: Key) -> Option<T> {
+        let slot = self.table.find(key)?;
+        self.own -= u16::from(slot.own);
+        self.table.free(key)
+    }
+}
+
+/// What the status of a received message means, where at most `limit` bytes were asked for.
+///
+/// A PUT_DONE that is not negative says that all is written: with the number of bytes, or with 0 (lnet-wire 32).
+fn outcome(kind: MessageKind, status: i32, limit: u32) -> Result<Result<u32, Errno>, ConnError> {
+    let wrong = ConnError::Status { kind, status, limit };
+    let Ok(bytes) = u32::try_from(status) else { return Ok(Err(errno(status))) };
+    match kind {
+        MessageKind::PutNak if bytes == 0 => Ok(Ok(0)),
+        MessageKind::PutDone if bytes == 0 || bytes == limit => Ok(Ok(limit)),
+        MessageKind::GetDone if bytes <= limit => Ok(Ok(bytes)),
+        _ => Err(wrong),
+    }
+}
+
+/// The errno of a negative status; EIO for one that this system does not know.
+fn errno(status: i32) -> Errno {
+    match status.checked_neg().map(Errno::from_raw) {
+        None | Some(Errno::UnknownErrno) => Errno::EIO,
+        Some(errno) => errno,
+    }
+}
+
+pub(super) fn status(outcome: Result<u32, Errno>) -> i32 {
+    outcome.map_or_else(|errno| -(errno as i32), |bytes| bytes.try_into().unwrap_or(i32::MAX))
+}
+
+pub(super) fn saturating(length: u64) -> u32 {
+    length.try_into().unwrap_or(u32::MAX)
+}
