@@ -183,6 +183,8 @@ impl Lnd for SockLnd {
         // any more, and the descriptors would stay.
         for slot in shards.iter() {
             slot.driver.lock().clear_up(&self.shared, &slot.shard);
+            // Whoever polled meanwhile was turned away, and may sleep over what it had left from its last poll.
+            slot.shard.wake();
         }
         attempts.forget(ni.id.nid);
         ni.claim.lock().take();

@@ -84,10 +84,15 @@ impl Shard {
         };
         if first && !self.is_polling_here() {
             self.counters.tx.wakeups.one();
-            self.poller.wake();
-            // Afterwards: a poll that has seen it finds the poller woken already, and so quiets it.
-            self.woken.store(true, Ordering::Release);
+            self.wake();
         }
+    }
+
+    /// Has the driver look again at everything, if it sleeps or is about to.
+    pub(crate) fn wake(&self) {
+        self.poller.wake();
+        // Afterwards: a poll that has seen it finds the poller woken already, and so quiets it.
+        self.woken.store(true, Ordering::Release);
     }
 
     /// Takes all requests; gives whether there were any.

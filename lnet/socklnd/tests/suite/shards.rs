@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::PARTITIONS;
 use crate::common::raw::{self, CONTROL, Wire};
 use crate::common::{
-    Engine, Node, PORT, address, address_on, config, drive, memory, nid_of, pattern, settle,
+    Engine, Node, PORT, address, address_on, config, drive, idle_pair, memory, nid_of, pattern, settle,
 };
 use lnet_api::{Errno, Lnd, Upcalls};
 use lnet_nid::ProcessId;
@@ -169,6 +169,36 @@ fn an_idle_shard_is_polled_without_a_system_call() {
     settle(&[&node]);
     let mut fds: Vec<PollFd<'_>> = node.wait_fds().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
     assert_eq!(poll(&mut fds, PollTimeout::ZERO).unwrap(), 0, "nobody is kept from sleeping");
+}
+
+/// Nobody can poll while an NI ends, and who is turned away may sleep, though something is left from its last poll of which no
+/// descriptor tells any more: it is woken.
+#[test]
+fn the_end_of_an_ni_leaves_nobody_asleep_over_work() {
+    const MESSAGES: usize = 5;
+    let (node, peer) = idle_pair();
+    let extra = ProcessId::lnet(nid_of(address()));
+    node.lnd.startup(extra, node.engine.clone()).unwrap();
+    settle(&[&node, &peer]);
+    let before = node.received();
+    for _ in 0..MESSAGES {
+        peer.put_bytes(node.id(), b"x", 0);
+    }
+    settle(&[&peer]);
+    for shard in 0..node.lnd.shards() {
+        node.lnd.poll(shard, node.now_ns(), 1);
+    }
+    assert!(node.received() < before + MESSAGES, "the budget was too small for all of them");
+    let is_readable = || {
+        let mut fds: Vec<_> = node.wait_fds().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
+    };
+    assert!(!is_readable() && !node.arm());
+    node.lnd.shutdown(extra.nid);
+    assert!(is_readable());
+    settle(&[&node]);
+    assert_eq!(node.received(), before + MESSAGES);
+    assert!(!is_readable() && node.arm(), "nobody is kept from sleeping");
 }
 
 /// Threads drive all shards of several nodes at once, others send: every message arrives once and whole, and is
