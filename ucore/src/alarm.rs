@@ -26,6 +26,7 @@ impl Alarm {
 
     /// Whoever has news has made it visible before. Costs no system call while nobody sleeps.
     pub(crate) fn ring(&self) {
+        point!(AlarmDue);
         // No error: a futex cannot be wrong, and the event loop's descriptor is ours.
         let _ = self.thread.wake();
         // After the fence in `wake`: either the loop's waker is seen here, or the loop, which looks once more after it has

@@ -72,6 +72,7 @@ impl Arenas {
             return Err(link.violated("an arena without memory".into()));
         };
         let arena = trust(fd)?;
+        point!(ArenaMapped);
         if arena.len() < bytes {
             return Err(link.violated(format!("an arena of {} bytes instead of {bytes}", arena.len())));
         }
@@ -116,6 +117,7 @@ impl Arenas {
             if arena.len() <= chunk && !std::mem::replace(&mut spare, true) {
                 return true;
             }
+            point!(ArenaUnused);
             let released = link.request(&Request::ReleaseArena { arena: *number }, &[]);
             !matches!(released, Ok((Reply::Done, _)))
         });

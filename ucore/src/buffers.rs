@@ -250,10 +250,12 @@ impl Buffer {
         } else {
             if self.shadow.is_some() {
                 copy(&self.memory.outgoing(0..length)?, &mut seen.incoming(0..length)?);
+                point!(ShadowFilled);
             }
             operation.outgoing = Some(seen.outgoing(0..length)?);
         }
         self.operation = Some(operation);
+        point!(Leased);
         Ok(())
     }
 
@@ -266,6 +268,7 @@ impl Buffer {
         if self.shadow.is_some() {
             let mut target = self.mirrored.cut(offset, length).ok_or(Impossible)?;
             copy(&came.into_read(), &mut target);
+            point!(ShadowCopied);
         }
         Ok(())
     }

@@ -44,8 +44,10 @@ impl Exchange {
         self.last_id += 1;
         request.write(self.last_id, &mut self.packet);
         socket.send(&self.packet, fds, deadline).map_err(Failure::of)?;
+        point!(request => asked);
         self.packet.resize(PACKET_MAX, 0);
         let received = socket.receive(&mut self.packet, &mut self.control, deadline).map_err(Failure::of)?;
+        point!(request => answered);
         if received.bytes == 0 {
             return Err(Failure::Gone);
         }

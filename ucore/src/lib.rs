@@ -71,11 +71,15 @@
 //! | `watch` | the thread that notices the helper's end, and connects again |
 //! | `alarm`, `lookout` | waking whoever waits; a descriptor for event loops |
 //! | `refused` | the helper's refusals in the words of the Core interface |
+//! | `points` | named points of all this, at which tests kill a client; a macro that is empty elsewhere |
 //!
 //! [`Core::allocate`]: nlx_core::Core::allocate
 //! [`Core::register_copying`]: nlx_core::Core::register_copying
 
 #![deny(unsafe_code)]
+
+#[macro_use]
+mod points;
 
 mod alarm;
 mod arenas;
@@ -88,6 +92,8 @@ mod options;
 mod pieces;
 mod refused;
 mod socket;
+#[cfg(test)]
+mod tests;
 mod ucore;
 mod watch;
 

@@ -64,6 +64,7 @@ impl Link {
         let failed = |reason: String, errno| CoreError::Transport { action: ACTION, reason, errno };
         let socket = Socket::connect(path, *timeout)
             .map_err(|errno| failed(format!("{shown}: {} ({})", errno.desc(), hint(errno)), errno))?;
+        point!(Connected);
         let mut exchange = Exchange::new();
         let hello = Request::Hello(Hello::new(name));
         let called = exchange.call(&socket, &hello, &[], Instant::now() + *timeout);
@@ -84,6 +85,7 @@ impl Link {
             return Err(failed(format!("{shown}: no ring and doorbell"), Errno::EPROTO));
         };
         let memory = SharedMemory::attach(ring).map_err(queue)?;
+        point!(RingMapped);
         Ok(Link {
             socket,
             exchange: Mutex::new(exchange),
@@ -139,16 +141,19 @@ impl Link {
     /// Puts an entry into the ring. Whoever has put the last one of several in [hurries](Link::hurry).
     pub(crate) fn push(&self, entry: &Entry) -> Result<(), CoreError> {
         let submission = entry.write();
+        point!(entry => due);
         let mut ring = self.ring.lock();
         self.check()?;
         match ring.push(submission) {
-            Ok(()) => Ok(()),
-            Err(PushError::Full { .. }) => self.push_when_drained(ring, submission),
+            Ok(()) => {}
+            Err(PushError::Full { .. }) => self.push_when_drained(ring, submission)?,
             Err(error) => {
                 drop(ring);
-                Err(self.violated(format!("the submission ring: {error}")))
+                return Err(self.violated(format!("the submission ring: {error}")));
             }
         }
+        point!(entry => pushed);
+        Ok(())
     }
 
     /// A request is carried out after all that stands in the ring: then there is room.
@@ -159,7 +164,9 @@ impl Link {
         submission: Submission,
     ) -> Result<(), CoreError> {
         self.hurry();
+        point!(RingFull);
         let answered = self.request(&Request::Sync, &[]);
+        point!(RingDrained);
         let pushed = match answered {
             Ok((Reply::Done, _)) => ring.push(submission).map_err(|error| error.to_string()),
             Ok((reply, _)) => Err(format!("{reply:?} to a sync")),
@@ -171,19 +178,23 @@ impl Link {
 
     /// Wakes the helper if it sleeps.
     pub(crate) fn hurry(&self) {
+        point!(DoorbellDue);
         // A doorbell that is none is the helper's own mistake; it then looks when it next wakes.
         let _ = self.doorbell.wake();
+        point!(DoorbellDone);
     }
 
     /// Waits until the helper has carried out all that stands in the ring now, or is gone. It mostly does so at once, and
     /// else is asked to say when.
     pub(crate) fn settle(&self) {
+        point!(SettleBegun);
         let last = self.ring.lock().pushed();
         let is_settled = || taken(&self.ring_memory) >= last;
         let begun = Instant::now();
         loop {
             for _ in 0..LOOKS {
                 if is_settled() {
+                    point!(Settled);
                     return;
                 }
                 spin_loop();
@@ -251,7 +262,9 @@ impl Link {
     /// Waits until the helper has closed its end.
     pub(crate) fn wait_for_end(&self) {
         self.socket.wait_for_end();
+        point!(HelperGone);
         self.end(GONE);
+        point!(EndKnown);
     }
 
     /// Ends all that waits.
@@ -259,6 +272,7 @@ impl Link {
         let before = self.state.fetch_max(state, Ordering::SeqCst);
         if state == BROKEN && before == LIVE {
             self.socket.finish();
+            point!(Finished);
         }
         if state == GONE {
             // Behind the lock: who keeps leases looks at the state there.
@@ -268,6 +282,7 @@ impl Link {
         if before == LIVE {
             let alarms: Vec<_> = self.alarms.lock().iter().filter_map(Weak::upgrade).collect();
             alarms.iter().for_each(|alarm| alarm.ring());
+            point!(AllWoken);
         }
     }
 }

@@ -70,6 +70,7 @@ impl Lookout {
         state.events.prepare_sleep();
         state.news.prepare_sleep();
         state.armed = true;
+        point!(Armed);
         let late = deadline_ns.is_some_and(|deadline_ns| deadline_ns <= now_ns());
         let set = if late || ready() {
             Ok(false)
@@ -94,6 +95,7 @@ impl Lookout {
         // A pipe that the helper has closed stays readable: then the link has ended, and every wait with it.
         let _ = state.events.finish_sleep();
         let _ = state.news.finish_sleep();
+        point!(Disarmed);
         if state.timer_ns != NEVER && state.timer_ns <= now_ns() {
             let _ = self.timer.unset();
             state.timer_ns = NEVER;

@@ -84,6 +84,7 @@ impl Machine {
             (reply, _) => return Err(link.violated(format!("{reply:?} to a start"))),
         };
         let (memory, consumer) = event_queue(fds).map_err(|reason| link.violated(reason))?;
+        point!(EventsMapped);
         let side = Side { consumer, stopped: false, spoilt: false, lost_at: 0 };
         let alarm = Arc::new(Alarm::new(memory.clone()));
         link.tell(&alarm);

@@ -28,7 +28,7 @@ use crate::watch;
 /// It belongs to the process that opened it: in a forked child every call is refused, and dropping it does nothing. (As with
 /// any socket, the child holds the connection open until it ends or executes another program.)
 pub struct Ucore {
-    domain: Arc<Domain>,
+    pub(crate) domain: Arc<Domain>,
 }
 
 /// What the transfer machines share.
@@ -81,6 +81,7 @@ impl Ucore {
         });
         domain.fetch_nids()?;
         watch::start(&domain, link)?;
+        point!(Attached);
         Ok(Arc::new(Ucore { domain }))
     }
 
@@ -142,6 +143,7 @@ impl Domain {
             });
         }
         let numbers = arenas.hand_over(&link)?;
+        point!(HandedOver);
         arenas.renumber(&numbers);
         for (handle, seen) in self.buffers.registered() {
             // It lies in arenas: it was registered before.
@@ -150,7 +152,9 @@ impl Domain {
             }
         }
         link.hurry();
+        point!(BuffersKnownAgain);
         *self.link.write() = link.clone();
+        point!(ConnectedAgain);
         Ok(link)
     }
 
@@ -173,6 +177,7 @@ impl Domain {
         };
         let segments = segments.ok_or(CoreError::Foreign { bytes: memory.len() })?;
         let handle = self.buffers.enter(places, memory, shadow, limits.buffers_max)?;
+        point!(BufferEntered);
         let registered = register(&link, handle, segments).inspect(|()| link.hurry());
         let undone = registered.is_err().then(|| self.buffers.leave(places, handle));
         // What it undoes drops memory.
@@ -186,7 +191,9 @@ impl Domain {
         let mut registry = self.registry.lock();
         let Registry { arenas, places } = &mut *registry;
         let buffer = self.buffers.leave(places, handle)?;
+        point!(BufferForgotten);
         drop(buffer);
+        point!(BufferDropped);
         let link = self.link();
         // A helper that is gone has forgotten it.
         if link.push(&Entry::Deregister { buffer: handle }).is_ok() {
@@ -278,6 +285,7 @@ impl Drop for Domain {
     fn drop(&mut self) {
         if self.origin.is_here() {
             self.closing.close();
+            point!(Closing);
             self.link().finish();
         } else {
             // In a forked child: the connection is the parent's.

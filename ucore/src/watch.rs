@@ -51,6 +51,7 @@ fn again(domain: &Weak<Domain>) -> Option<Arc<Link>> {
         if !alive.options.reconnect {
             return None;
         }
+        point!(ConnectingAgain);
         match alive.connect_again() {
             Ok(link) => {
                 tracing::info!(path = %path.display(), "connected to the helper again");

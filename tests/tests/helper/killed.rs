@@ -4,6 +4,7 @@ use nix::libc::SIGKILL;
 use nlx_tests::client::points::POINTS;
 
 use crate::scene::{Helper, Other, Random, Silence, Work};
+use crate::ucore::Ucore;
 
 /// At which of its visits to a point a client dies: the first, and one in full swing.
 const VISITS: [u32; 2] = [1, 7];
@@ -26,6 +27,32 @@ fn at_each_named_point() {
             work.advance(1);
         }
         helper.is_clean_but_for(2);
+        helper.holds_again(before);
+    }
+    work.stop();
+    helper.is_clean();
+}
+
+/// MT-234, S-6: a client as programs link it, the code of `nlx-ucore`, is killed at each of its own named points, each proven
+/// hit. After each of them nothing is left of it, and another client has noticed nothing.
+#[test]
+fn a_program_at_each_named_point() {
+    // Short rings: a batch finds no room in one now and then.
+    let helper = Helper::configured("[helper.quotas]\nring_slots = 8\n");
+    let silence = Silence::new();
+    let work = Work::start(&helper);
+    work.advance(5);
+    let before = helper.holdings();
+    let ucore = Ucore::build();
+    let points = ucore.points();
+    for nth in VISITS {
+        for point in &points {
+            let client = ucore.start(&helper, &silence, point, nth);
+            assert_eq!(client.line(), format!("hit {point}"), "visit {nth}: {:?}", client.last_words());
+            assert_eq!(client.died_of(), Some(SIGKILL), "{point}");
+            work.advance(1);
+            helper.is_clean_but_for(2);
+        }
         helper.holds_again(before);
     }
     work.stop();

@@ -1,5 +1,6 @@
 //! The helper process `nlxd` before clients that lie, scribble, hang and die: it lives on, an honest client beside them
-//! notices nothing, and nothing of theirs is left. The clients are made of raw bytes ([`nlx_tests::client`]).
+//! notices nothing, and nothing of theirs is left. The clients are made of raw bytes ([`nlx_tests::client`]), but for those that
+//! die where real ones do ([`ucore`]).
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -20,3 +21,4 @@ mod scene;
 mod scribbling;
 #[path = "../support/mod.rs"]
 mod support;
+mod ucore;

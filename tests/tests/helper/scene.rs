@@ -1,7 +1,7 @@
 //! A helper, and honest clients that work while it is attacked.
 
 use std::collections::HashSet;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -30,7 +30,7 @@ pub(crate) fn machine_to_itself() -> RwLockWriteGuard<'static, ()> {
 }
 
 /// The programs that cargo builds, beside this one.
-fn program(name: &str) -> PathBuf {
+pub(crate) fn program(name: &str) -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         // Nothing to do, where the tests of the whole workspace are run.
@@ -339,7 +339,7 @@ impl Silence {
     }
 }
 
-/// A raw client in a process of its own; it is killed when the test ends.
+/// A client in a process of its own; it is killed when the test ends.
 pub(crate) struct Other {
     child: Child,
     lines: Receiver<String>,
@@ -355,7 +355,20 @@ impl Other {
     pub(crate) fn spawn(mut program: Command, role: &str, helper: &Helper, more: &[&str]) -> Other {
         program.arg(role).arg(helper.socket()).arg(helper.address.to_string()).args(more);
         let mut child = program.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
+        let output = child.stdout.take().unwrap();
+        Other::listen(child, output)
+    }
+
+    /// One that speaks by another descriptor, because its test harness has the usual one.
+    pub(crate) fn spawn_in_harness(mut program: Command) -> Other {
+        let mut child =
+            program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let output = child.stderr.take().unwrap();
+        Other::listen(child, output)
+    }
+
+    fn listen(child: Child, output: impl Read + Send + 'static) -> Other {
+        let output = BufReader::new(output);
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
@@ -373,6 +386,11 @@ impl Other {
     #[track_caller]
     pub(crate) fn line(&self) -> String {
         self.lines.recv_timeout(HUNG).unwrap_or_else(|error| panic!("it says nothing: {error}"))
+    }
+
+    /// All else that it says until it ends.
+    pub(crate) fn last_words(&self) -> Vec<String> {
+        self.lines.iter().collect()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

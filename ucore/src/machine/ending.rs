@@ -24,6 +24,7 @@ impl Machine {
             return Ok(());
         }
         self.close_for_operations()?;
+        point!(ClosedForOperations);
         match self.link.request(&Request::StopTm { tm: self.tm }, &[]) {
             Ok((Reply::Refused(refusal), _)) => {
                 self.side.lock().stopped = false;
@@ -37,6 +38,7 @@ impl Machine {
             Ok(_) | Err(_) => {}
         }
         *open = false;
+        point!(Stopped);
         Ok(())
     }
 
@@ -58,6 +60,7 @@ impl Machine {
         }
         if self.side.get_mut().consumer.needed() > 0 {
             self.cancel_all();
+            point!(AllCancelled);
         }
         let deadline_ns = now_ns() + DROP_TIMEOUT.as_nanos() as u64;
         loop {

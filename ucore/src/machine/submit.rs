@@ -61,10 +61,15 @@ impl Machine {
     /// Makes sure that there is room for this many more events.
     fn provision(&self, events: u64) -> Result<Room<'_>, CoreError> {
         let mut side = self.side.lock();
+        point!(RoomDue);
+        point!(QueueShort if u64::from(side.consumer.slots() - side.consumer.needed()) <= events);
         let stopped = side.stopped;
         let limit = side.consumer.max_slots() as usize - 1;
         match u32::try_from(events).ok().filter(|&events| side.consumer.provision(events).is_ok()) {
-            Some(events) => Ok(Room { machine: self, events, stopped }),
+            Some(events) => {
+                point!(RoomMade);
+                Ok(Room { machine: self, events, stopped })
+            }
             None => Err(CoreError::TooMany { objects: "events of operations in flight", limit }),
         }
     }

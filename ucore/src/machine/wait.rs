@@ -30,6 +30,7 @@ impl Machine {
             let has_ended = self.link.has_ended();
             match side.consumer.pop() {
                 Ok(event) => {
+                    point!(EventTaken);
                     if let Some(event) = self.settle(&mut side, event) {
                         return Some(event);
                     }
@@ -64,14 +65,17 @@ impl Machine {
         // As this process sees it: the helper has begun later, and an operation that ran into its deadline is as old as that.
         event.time_ns = now_ns().saturating_sub(started_ns);
         let impossible = receives && event.status == 0 && buffer.receive(event.offset, event.length).is_err();
+        point!(BytesTaken);
         event.released = 0;
         if event.unlinked() {
             event.released = events;
             buffer.end();
             self.link.leave();
+            point!(OperationOver);
         }
         drop(slot);
         let released = side.consumer.release(event.released);
+        point!(RoomReleased);
         debug_assert!(released.is_ok(), "{}: {released:?}", self.address);
         if impossible {
             self.link.violated(format!(
@@ -110,7 +114,9 @@ impl Machine {
             };
             let kept = buffer.abandon();
             drop(slot);
+            point!(OperationLost);
             self.link.keep(kept);
+            point!(LeasesKept);
             self.link.leave();
             side.lost_at = place + 1;
             let released = side.consumer.release(event.released);
@@ -142,8 +148,11 @@ impl Machine {
         // One beyond the end of the clock is none.
         let deadline = deadline_ns.and_then(|deadline_ns| Instant::now().checked_add(left(deadline_ns)));
         let mut sleeper = self.sleeper.lock();
+        point!(SleepDue);
         loop {
-            match sleeper.sleep(deadline, || self.is_to_wake()) {
+            let slept = sleeper.sleep(deadline, || self.is_to_wake());
+            point!(Awake);
+            match slept {
                 Ok(Wake::Ready | Wake::TimedOut) => return,
                 Ok(Wake::Signalled) => {}
                 Err(error) => {
@@ -195,6 +204,7 @@ impl Machine {
         let Some(pipe) = pipe else { return Err(self.link.violated("no pipe to sleep on".into())) };
         let queue = self.side.lock().consumer.memory().clone();
         let made = Lookout::new(queue, pipe, &self.alarm).map_err(no_lookout)?;
+        point!(LookoutMade);
         Ok(self.lookout.get_or_init(|| made))
     }
 }

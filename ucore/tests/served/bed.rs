@@ -2,20 +2,15 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use lnet_node::{Node, NodeConfig};
-use nlx_core::{
-    Address, BufferEvent, BufferHandle, Core, CoreTm, Errno, IoVec, Operation, OperationKind, Region,
-    Submitted, TmOptions,
-};
+use nlx_core::{Core, CoreTm, Errno, TmOptions};
 use nlx_kcore::driver::service::{Service, ServiceConfig, bind};
 use nlx_kcore::driver::{ClientQuotas, Host, HostConfig};
 use nlx_ucore::{HelperOptions, Ucore};
 use tempfile::TempDir;
 
-/// Longer than anything here takes, however busy the machine is.
-pub(crate) const HUNG: Duration = Duration::from_secs(60);
+pub(crate) use crate::work::*;
 
 pub(crate) struct Helper {
     directory: TempDir,
@@ -69,97 +64,12 @@ fn serve(path: &std::path::Path, config: &HostConfig) -> (Node, Arc<Host>, Servi
     (node, host, service)
 }
 
-/// A buffer of its own memory.
-pub(crate) struct Buffer {
-    pub(crate) handle: BufferHandle,
-    pub(crate) memory: IoVec,
-}
-
-pub(crate) fn buffer(domain: &dyn Core, bytes: usize) -> Buffer {
-    let memory = IoVec::whole(domain.allocate(bytes).unwrap());
-    Buffer { handle: domain.register(&memory).unwrap(), memory }
-}
-
-pub(crate) fn copying(domain: &dyn Core, bytes: usize) -> Buffer {
-    let memory = IoVec::whole(Region::heap(bytes).unwrap());
-    Buffer { handle: domain.register_copying(&memory).unwrap(), memory }
-}
-
-impl Buffer {
-    pub(crate) fn fill(&self, bytes: &[u8]) {
-        self.memory.write(0..bytes.len()).unwrap().copy_from(0, bytes);
-    }
-
-    pub(crate) fn bytes(&self, from: usize, length: usize) -> Vec<u8> {
-        self.memory.read(from..from + length).unwrap().to_vec()
-    }
-
-    /// An operation on it, whose cookie is its handle.
-    pub(crate) fn to(&self, kind: OperationKind) -> Operation {
-        Operation { buffer: self.handle, cookie: self.handle.0, kind }
-    }
-
-    pub(crate) fn receive(&self, messages: u32) -> Operation {
-        // Longer messages do not match it.
-        let min_receive_size = (self.memory.len() as u64 / u64::from(messages)).max(1);
-        self.to(OperationKind::Receive { min_receive_size, max_messages: messages })
-    }
-
-    pub(crate) fn send(&self, length: u64, to: Address) -> Operation {
-        self.to(OperationKind::Send { length, to })
-    }
-}
-
 pub(crate) fn start(domain: &dyn Core) -> Box<dyn CoreTm> {
     start_with(domain, &TmOptions::default())
 }
 
 pub(crate) fn start_with(domain: &dyn Core, options: &TmOptions) -> Box<dyn CoreTm> {
     domain.tm_start(&"0@lo:12345:41:*".parse().unwrap(), options).unwrap()
-}
-
-pub(crate) fn submit(tm: &dyn CoreTm, operation: &Operation) -> Submitted {
-    tm.submit(operation).unwrap()
-}
-
-/// The next event, which must come.
-pub(crate) fn event(tm: &dyn CoreTm) -> BufferEvent {
-    let hung = Instant::now() + HUNG;
-    loop {
-        if let Some(event) = tm.event_get() {
-            return event;
-        }
-        assert!(Instant::now() < hung, "no event for {}", tm.address());
-        tm.event_wait(Some(deadline(HUNG)));
-    }
-}
-
-/// The events of so many operations until each has ended.
-pub(crate) fn events_until(tm: &dyn CoreTm, ends: usize) -> Vec<BufferEvent> {
-    let mut events = vec![];
-    while events.iter().filter(|event: &&BufferEvent| event.unlinked()).count() < ends {
-        events.push(event(tm));
-    }
-    events
-}
-
-/// So long from now, as deadlines are said.
-pub(crate) fn deadline(after: Duration) -> u64 {
-    let now: Duration = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap().into();
-    (now + after).as_nanos() as u64
-}
-
-/// Waits until this is so.
-pub(crate) fn until(mut so: impl FnMut() -> bool) {
-    let hung = Instant::now() + HUNG;
-    while !so() {
-        assert!(Instant::now() < hung, "it hangs");
-        std::thread::yield_now();
-    }
-}
-
-pub(crate) fn assert_ok(event: &BufferEvent) {
-    assert_eq!(event.status(), Ok(()), "{event:?}");
 }
 
 pub(crate) const GONE: Result<(), Errno> = Err(Errno::ENOTCONN);

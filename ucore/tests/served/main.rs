@@ -9,3 +9,4 @@ mod memory;
 mod operations;
 mod refusals;
 mod waiting;
+mod work;

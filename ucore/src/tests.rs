@@ -1,0 +1,8 @@
+//! A whole life of a client, which a test of a real `nlxd` ends at each named point.
+//!
+//! That test is `tests/tests/helper/killed.rs`: it starts this test program in a process of its own.
+
+mod life;
+pub(crate) mod points;
+#[path = "../tests/served/work.rs"]
+mod work;
