@@ -6,6 +6,7 @@
 //! | [`config`] | [`O2ibConfig`], the tunables with LNet's names |
 //! | [`conn`] | one established connection, without verbs: credits, queues, exchanges |
 //! | [`fabric`] | all contact with RDMA devices, behind traits |
+//! | [`links`] | the connections to one peer, without verbs: attempts, races, back-off |
 //! | [`sizes`] | what tunables come to: queues, pools and memory, of nlx and of the kernel's releases |
 
 #![deny(unsafe_code)]
@@ -13,6 +14,7 @@
 pub mod config;
 pub mod conn;
 pub mod fabric;
+pub mod links;
 pub mod sizes;
 
 pub use config::O2ibConfig;

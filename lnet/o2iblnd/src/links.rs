@@ -1,0 +1,460 @@
+//! What a peer has without verbs, sockets or clock: which connections stand, which attempts are under way, when the next one
+//! begins, and what becomes of one that the peer begins (lnet-wire 33, 34 and 38).
+//!
+//! One [`Links`] for each peer of an NI. Attempts and connections have a [`LinkId`] from their beginning to their end:
+//!
+//! | what happens | call | then |
+//! | --- | --- | --- |
+//! | a message waits, time has passed, or anything below happened | [`Links::next`] until it gives no [`Next::Connect`] | dial for each [`Links::begin`] |
+//! | the way to the peer is known | make the queues for [`Links::params`], then [`Links::request`] | connect with it as private data |
+//! | the peer accepts | [`Links::granted`] | establish, then [`Links::established`] |
+//! | the peer rejects | [`Links::rejected`] | dial again, or see [`Outcome`] |
+//! | the attempt cannot go on, or is [`Links::overdue`] | [`Links::failed`] | drop it, see [`Outcome`] |
+//! | the peer asks | [`Links::offered`] | accept with what the queues really got, or reject; then [`Links::established`] or [`Links::failed`] |
+//! | a message is to be sent | [`Links::pick`] | that connection's [`crate::conn::Conn`] |
+//! | a connection is over | [`Links::lost`] | [`Lost::Last`]: the peer is lost |
+//!
+//! Connections that the peer offers are always accepted, also while an own attempt is under way: releases decide races
+//! differently (lnet-wire 34). If the peer refuses the own attempt because of a race, its connection is used.
+
+use lnet_nid::Nid;
+use lnet_proto::ProtoError;
+use lnet_proto::ib::{
+    Attempt, ConnParams, Connector, End, Established, Known, Offer, RETRIES_MAX, Refusal, RejectReason,
+    Rejection, Version,
+};
+
+mod pace;
+
+pub use pace::{Bounds, MESSAGE_GRACE_NS};
+use pace::{Pace, Pause};
+
+/// Connections to one peer, attempts of both sides included: as many as both sides may open with the largest
+/// `conns_per_peer`, 127. A peer that asks for more is told NO_RESOURCES.
+pub const LINKS_MAX: usize = 254;
+
+/// How often in a row attempts that are to complete a set of connections may fail, before the set is taken as it is.
+const FAILURES_MAX: u32 = 3;
+
+/// Names an attempt, and the connection that becomes of it, among those of one peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LinkId(pub u32);
+
+/// What to do next for a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing: all is there, or attempts are under way.
+    Nothing,
+    /// [`Links::begin`] an attempt, and ask again.
+    Connect,
+    /// Ask again then.
+    Wait {
+        /// When.
+        until_ns: u64,
+    },
+    /// There is no connection and, for now, no way to get one: messages fail.
+    Unreachable,
+}
+
+/// What follows from an attempt that did not give a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// Dial again at once, for the same [`LinkId`]; the parameters may have changed.
+    Again {
+        /// Close all connections to the peer: it has restarted.
+        close_all: bool,
+    },
+    /// The attempt is over; see what is next.
+    GoOn,
+    /// The attempt is over, and nothing is left: messages that wait fail.
+    Failed,
+}
+
+/// The answer to a connection that a peer offers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Answer {
+    /// Accept it.
+    Accept {
+        /// Its name from now on.
+        id: LinkId,
+        /// When it must stand.
+        deadline_ns: u64,
+    },
+    /// Reject it with this record.
+    Reject {
+        /// Record and cause.
+        refusal: Refusal,
+        /// Close all connections to the peer first: it has restarted, or speaks another version.
+        close_all: bool,
+    },
+}
+
+/// What is left when a connection is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Lost {
+    /// Others stand.
+    One,
+    /// None stands: the peer is lost.
+    Last,
+}
+
+/// An attempt of either side.
+#[derive(Debug)]
+struct Pending {
+    id: LinkId,
+    deadline_ns: u64,
+    /// Whether this side makes it.
+    own: bool,
+    tries: u32,
+    /// The try under way.
+    connector: Option<Connector>,
+}
+
+/// A connection that stands.
+#[derive(Debug, Clone, Copy)]
+struct Live {
+    id: LinkId,
+    own: bool,
+    since_ns: u64,
+}
+
+/// The connections between one local NI and one peer. See the [module](self).
+#[derive(Debug)]
+pub struct Links {
+    own: End,
+    peer: Nid,
+    bounds: Bounds,
+    /// What this NI asks for of a peer of which nothing is known.
+    configured: ConnParams,
+    /// What this peer is asked for.
+    params: ConnParams,
+    /// Version and incarnation of the live connections.
+    life: Option<Known>,
+    /// The incarnation that the peer has named in a rejection.
+    learnt_stamp: u64,
+    pending: Vec<Pending>,
+    live: Vec<Live>,
+    /// Where the last message went.
+    turn: usize,
+    last_id: u32,
+    /// This side completes the set of connections.
+    active: bool,
+    races: u32,
+    failures: u32,
+    pace: Pace,
+}
+
+impl Links {
+    /// No connections yet. `configured` is what the NI asks for: its `peer_credits`, 257 fragments, 4096 bytes.
+    #[must_use]
+    pub fn new(own: End, peer: Nid, configured: ConnParams, bounds: Bounds) -> Links {
+        Links {
+            own,
+            peer,
+            bounds,
+            configured,
+            params: configured,
+            life: None,
+            learnt_stamp: 0,
+            pending: Vec::new(),
+            live: Vec::new(),
+            turn: 0,
+            last_id: 0,
+            active: false,
+            races: 0,
+            failures: 0,
+            pace: Pace::new(),
+        }
+    }
+
+    /// What to do next, where `waiting` says whether messages have no connection to go on.
+    #[must_use]
+    pub fn next(&self, now_ns: u64, waiting: bool) -> Next {
+        let needed = waiting && self.live.is_empty();
+        let incoming = self.pending.iter().any(|pending| !pending.own);
+        let there = self.live.len() + self.pending.len();
+        // While the peer's connection is being made, it may serve.
+        if there >= self.wanted() || !(self.active || needed) || (needed && incoming) {
+            return Next::Nothing;
+        }
+        match self.pace.pause(now_ns) {
+            Some(Pause::Backoff { .. }) if needed && there == 0 => Next::Unreachable,
+            Some(pause) => Next::Wait { until_ns: pause.until_ns() },
+            None => Next::Connect,
+        }
+    }
+
+    /// Begins an attempt; gives when it must be over, with all its tries.
+    pub fn begin(&mut self, now_ns: u64) -> (LinkId, u64) {
+        self.active = true;
+        self.pend(true, now_ns)
+    }
+
+    /// What the queues of an own attempt are to be made for.
+    #[must_use]
+    pub fn params(&self) -> ConnParams {
+        self.params
+    }
+
+    /// The CONNREQ of an own attempt, for which the queues are made: `made` is what the device could really make of
+    /// [`Links::params`], which is remembered.
+    ///
+    /// # Errors
+    /// What [`Connector::new`] says; the attempt is to be given up.
+    pub fn request(&mut self, id: LinkId, made: ConnParams) -> Result<&[u8], ProtoError> {
+        self.params = made;
+        let attempt = Attempt {
+            local: self.own,
+            peer: End { nid: self.peer, stamp: self.stamp() },
+            version: Version::V2,
+            oldest: Version::V2,
+            params: made,
+        };
+        let connector = Connector::new(attempt)?;
+        let gone = ProtoError::Attempt { field: "attempt", value: id.0.to_string() };
+        let pending = self.pending.iter_mut().find(|pending| pending.id == id).ok_or(gone)?;
+        Ok(pending.connector.insert(connector).request())
+    }
+
+    /// Reads the CONNACK of an own attempt.
+    ///
+    /// # Errors
+    /// What is wrong with it; the attempt is to be given up.
+    pub fn granted(&self, id: LinkId, private_data: &[u8]) -> Result<Established, ProtoError> {
+        let connector = self.pending.iter().find(|pending| pending.id == id);
+        let gone = || ProtoError::Attempt { field: "attempt", value: id.0.to_string() };
+        connector.and_then(|pending| pending.connector.as_ref()).ok_or_else(gone)?.accepted(private_data)
+    }
+
+    /// An attempt of either side has become a connection to this life of the peer. `true`: all others are to be closed, for
+    /// they are of another life.
+    #[must_use]
+    pub fn established(&mut self, id: LinkId, life: Known, now_ns: u64) -> bool {
+        let Some(pending) = self.take(id) else { return false };
+        let other = self.life.is_some_and(|known| known != life);
+        self.life = Some(life);
+        self.learnt_stamp = 0;
+        (self.races, self.failures) = (0, 0);
+        self.live.push(Live { id, own: pending.own, since_ns: now_ns });
+        self.pace.established();
+        self.rest_if_complete();
+        other
+    }
+
+    /// The peer, or its connection manager, rejects an own attempt. `waiting` as for [`Links::next`].
+    ///
+    /// # Errors
+    /// Why the attempt is over, for people; the outcome is that of [`Links::failed`].
+    pub fn rejected(
+        &mut self,
+        id: LinkId,
+        rejection: Rejection<'_>,
+        waiting: bool,
+        now_ns: u64,
+    ) -> Result<Outcome, (ProtoError, Outcome)> {
+        let Some(at) = self.pending.iter().position(|pending| pending.id == id) else {
+            return Ok(Outcome::GoOn);
+        };
+        let Some(mut connector) = self.pending[at].connector.take() else {
+            return Ok(self.failed(id, now_ns));
+        };
+        match connector.rejected(rejection) {
+            lnet_proto::ib::Next::Fail(cause) => Err((cause, self.failed(id, now_ns))),
+            lnet_proto::ib::Next::Later if self.races < RETRIES_MAX => {
+                self.races += 1;
+                self.pending.remove(at);
+                self.pace.be_patient(now_ns);
+                Ok(Outcome::GoOn)
+            }
+            lnet_proto::ib::Next::Later => Err((self.exhausted(), self.failed(id, now_ns))),
+            lnet_proto::ib::Next::Now if self.pending[at].tries >= RETRIES_MAX => {
+                Err((self.exhausted(), self.failed(id, now_ns)))
+            }
+            lnet_proto::ib::Next::Now => {
+                self.pending[at].tries += 1;
+                let close_all = self.learn(connector.attempt());
+                if !self.is_wanted(waiting) {
+                    self.pending.remove(at);
+                    self.rest_if_idle();
+                    return Ok(Outcome::GoOn);
+                }
+                Ok(Outcome::Again { close_all })
+            }
+        }
+    }
+
+    /// An attempt of either side has failed, or is given up.
+    pub fn failed(&mut self, id: LinkId, now_ns: u64) -> Outcome {
+        let Some(pending) = self.take(id) else { return Outcome::GoOn };
+        if pending.own {
+            self.pace.failed(now_ns);
+            self.failures += 1;
+        }
+        if !self.live.is_empty() {
+            if self.failures > FAILURES_MAX {
+                self.rest();
+            }
+            return Outcome::GoOn;
+        }
+        self.rest_if_idle();
+        // Of the peer's attempts nobody here depends on, unless it was waited for; then `next` begins an own one.
+        if pending.own && self.pending.is_empty() { Outcome::Failed } else { Outcome::GoOn }
+    }
+
+    /// An attempt whose time is over: drop it, and say that it has [`Links::failed`].
+    #[must_use]
+    pub fn overdue(&self, now_ns: u64) -> Option<LinkId> {
+        self.pending.iter().find(|pending| pending.deadline_ns <= now_ns).map(|pending| pending.id)
+    }
+
+    /// When the first attempt is overdue.
+    #[must_use]
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.pending.iter().map(|pending| pending.deadline_ns).min()
+    }
+
+    /// The peer offers a connection.
+    pub fn offered(&mut self, offer: &Offer, now_ns: u64) -> Answer {
+        if let Err(refusal) = offer.check_known(self.life) {
+            return Answer::Reject { refusal, close_all: true };
+        }
+        if self.live.len() + self.pending.len() >= LINKS_MAX {
+            let reason = RejectReason::NoResources;
+            let refusal = Refusal { record: offer.refuse(reason), cause: ProtoError::Rejected { reason } };
+            return Answer::Reject { refusal, close_all: false };
+        }
+        let (id, deadline_ns) = self.pend(false, now_ns);
+        Answer::Accept { id, deadline_ns }
+    }
+
+    /// The connection for the next message: the first that `is_usable`, from the one behind the last on.
+    pub fn pick(&mut self, mut is_usable: impl FnMut(LinkId) -> bool) -> Option<LinkId> {
+        let count = self.live.len();
+        let turn =
+            (1..=count).map(|step| (self.turn + step) % count).find(|at| is_usable(self.live[*at].id))?;
+        self.turn = turn;
+        Some(self.live[turn].id)
+    }
+
+    /// A connection is over.
+    pub fn lost(&mut self, id: LinkId, now_ns: u64) -> Lost {
+        let Some(at) = self.live.iter().position(|live| live.id == id) else {
+            return if self.live.is_empty() { Lost::Last } else { Lost::One };
+        };
+        let live = self.live.remove(at);
+        if live.own {
+            self.pace.lost(live.since_ns, now_ns);
+        }
+        if !self.live.is_empty() {
+            // Whoever has opened it opens another in its place.
+            self.active |= live.own;
+            return Lost::One;
+        }
+        self.life = None;
+        self.rest_if_idle();
+        Lost::Last
+    }
+
+    /// Whether any connection stands.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        !self.live.is_empty()
+    }
+
+    /// The connections that stand.
+    pub fn connections(&self) -> impl ExactSizeIterator<Item = LinkId> {
+        self.live.iter().map(|live| live.id)
+    }
+
+    /// Version and incarnation of the peer, while a connection stands.
+    #[must_use]
+    pub fn life(&self) -> Option<Known> {
+        self.life
+    }
+
+    /// Sets how many connections this side opens (`conns_per_peer`); those that stand stay, though they be more.
+    pub fn set_conns(&mut self, conns: u8) {
+        self.bounds.conns = conns;
+        if self.live.iter().any(|live| live.own) {
+            self.failures = 0;
+            self.active = true;
+            self.rest_if_complete();
+        }
+    }
+
+    /// Whether nothing is remembered that matters: no connection, no attempt, no pause.
+    #[must_use]
+    pub fn is_forgettable(&self, now_ns: u64) -> bool {
+        self.live.is_empty() && self.pending.is_empty() && self.pace.pause(now_ns).is_none()
+    }
+
+    fn wanted(&self) -> usize {
+        usize::from(self.bounds.conns.max(1)).min(LINKS_MAX)
+    }
+
+    /// Whether an own attempt that was rejected is tried again (lnet-wire 33): something waits for it, or it completes a set;
+    /// and the peer's own connection is not just being made.
+    fn is_wanted(&self, waiting: bool) -> bool {
+        let incoming = self.pending.iter().any(|pending| !pending.own);
+        if self.live.is_empty() { waiting && !incoming } else { self.live.len() < self.wanted() }
+    }
+
+    fn pend(&mut self, own: bool, now_ns: u64) -> (LinkId, u64) {
+        self.last_id = self.last_id.wrapping_add(1);
+        let (id, deadline_ns) = (LinkId(self.last_id), now_ns.saturating_add(self.bounds.attempt_ns));
+        self.pending.push(Pending { id, deadline_ns, own, tries: 0, connector: None });
+        (id, deadline_ns)
+    }
+
+    fn take(&mut self, id: LinkId) -> Option<Pending> {
+        let at = self.pending.iter().position(|pending| pending.id == id)?;
+        Some(self.pending.remove(at))
+    }
+
+    /// What a rejection has changed in a request; whether the peer has restarted.
+    fn learn(&mut self, changed: &Attempt) -> bool {
+        let stamp = changed.peer.stamp;
+        let restarted = self.life.is_some_and(|life| stamp != 0 && life.stamp != stamp);
+        // Another life may have other limits. Attempts that were begun together have learnt different things.
+        let known = self.params;
+        self.learnt_stamp = stamp;
+        self.params = match restarted {
+            true => self.configured,
+            false => ConnParams {
+                queue_depth: known.queue_depth.min(changed.params.queue_depth),
+                max_fragments: known.max_fragments.min(changed.params.max_fragments),
+                ..known
+            },
+        };
+        restarted
+    }
+
+    fn stamp(&self) -> u64 {
+        self.life.map_or(self.learnt_stamp, |life| life.stamp)
+    }
+
+    fn exhausted(&self) -> ProtoError {
+        ProtoError::RetriesExhausted { nid: self.peer, limit: RETRIES_MAX }
+    }
+
+    fn rest(&mut self) {
+        self.active = false;
+        self.failures = 0;
+    }
+
+    fn rest_if_complete(&mut self) {
+        if self.live.len() >= self.wanted() {
+            self.rest();
+        }
+    }
+
+    /// Without any connection or attempt there is nothing to complete: the next message begins anew.
+    fn rest_if_idle(&mut self) {
+        if self.live.is_empty() && !self.pending.iter().any(|pending| pending.own) {
+            self.rest();
+        }
+    }
+}
