@@ -1,0 +1,106 @@
+# shellcheck shell=bash
+# The machine: qemu with its emulator. /dev/kvm may be there and run no kernel but its own kind, so it is left alone.
+
+# Prints the folders that the guest shares, one a line: writable ones first, then the checkout and cargo's target folder.
+share_folders() {
+    local folder target=${CARGO_TARGET_DIR:-$CHECKOUT/target}
+    for folder in ${shares[@]+"${shares[@]}"}; do
+        [ -d "$folder" ] || die "--share $folder: no such folder"
+        echo "rw $(realpath "$folder")"
+    done
+    echo "ro $CHECKOUT"
+    [ ! -d "$target" ] || echo "ro $(realpath "$target")"
+}
+
+# Prints the same for the guest: TAG:FOLDER, the outer folder before what is inside it.
+share_names() {
+    local folder n=0
+    share_folders | while read -r _ folder; do
+        # These have a meaning in the options of qemu or in the guest's list.
+        [[ $folder != *[[:space:],:\']* ]] || die "a folder is shared whose name has a blank, comma, colon or quote: $folder"
+        echo "share$n:$folder"
+        n=$((n + 1))
+    done | sort -t: -k2 | paste -sd' '
+}
+
+boot_machine() { # boot_machine WORK KERNEL
+    local status=0 options=()
+    machine_options "$1"
+    mkfifo "$1/out" "$1/err"
+    cat "$1/out" &
+    cat "$1/err" >&2 &
+    # Writers from the start, so that the readers wait for qemu.
+    exec 8<>"$1/out" 9<>"$1/err"
+    timeout -k 5 "$limit" qemu-system-x86_64 "${options[@]}" -kernel "$2/image" -initrd "$1/files" \
+        </dev/null >"$1/qemu" 2>&1 8>&- 9>&- &
+    qemu=$!
+    wait "$qemu" || status=$?
+    qemu=
+    exec 8>&- 9>&-
+    wait
+    [ -z "$verbose" ] || cat "$1/console" >&2
+    tell_end "$1" "$status"
+}
+
+# Sets `options` of boot_machine.
+machine_options() { # machine_options WORK
+    local kind folder n=0
+    options=(
+        -accel "tcg,thread=multi" -cpu "max,la57=off" -machine q35 -m "$memory" -nodefaults -display none -no-reboot -no-user-config
+        # Nothing here is measured in absolute time, or secret.
+        -append "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off nokaslr tsc=reliable no_timer_check cryptomgr.notests rdinit=/init"
+        -serial "file:$1/console" -device virtio-serial-pci
+    )
+    for n in out err status; do
+        options+=(-chardev "file,id=$n,path=$1/$n" -device "virtserialport,chardev=$n,name=$n")
+    done
+    if [ -n "$numa" ]; then
+        options+=(-smp "8,sockets=2,cores=4")
+        for n in 0 1; do
+            options+=(-object "memory-backend-ram,id=node$n,size=$((memory / 2))M")
+            options+=(-numa "node,nodeid=$n,cpus=$((4 * n))-$((4 * n + 3)),memdev=node$n")
+        done
+        options+=(-numa "dist,src=0,dst=1,val=20")
+    else
+        options+=(-smp 2)
+    fi
+    n=0
+    while read -r kind folder; do
+        [ "$kind" = rw ] && kind=off || kind=on
+        options+=(
+            -fsdev "local,id=share$n,path=$folder,security_model=none,multidevs=remap,readonly=$kind"
+            -device "virtio-9p-pci,fsdev=share$n,mount_tag=share$n"
+        )
+        n=$((n + 1))
+    done < <(share_folders)
+}
+
+# Ends with the command's status, or says why there is none.
+tell_end() { # tell_end WORK STATUS
+    local said=
+    [ ! -f "$1/status" ] || said=$(tr -d '\0' <"$1/status")
+    case $said in
+    "ended "*) exit "${said#ended }" ;;
+    "failed "*)
+        echo "guest: ${said#failed }" >&2
+        ;;
+    *)
+        case $2 in
+        124 | 137)
+            echo "guest: still at work at the time limit of $limit s (--limit)" >&2
+            [ -n "$verbose" ] || tail -5 "$1/console" >&2
+            exit 124
+            ;;
+        0) echo "guest: it stopped before the command had ended" >&2 ;;
+        *) echo "guest: qemu ended with status $2: $(cat "$1/qemu")" >&2 ;;
+        esac
+        ;;
+    esac
+    [ -n "$verbose" ] || [ ! -f "$1/console" ] || tail -20 "$1/console" >&2
+    exit 125
+}
+
+clean() {
+    [ -z "${qemu:-}" ] || kill "$qemu" 2>/dev/null || true
+    rm -rf "$work"
+}
