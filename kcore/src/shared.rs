@@ -14,7 +14,7 @@ use crate::flight::{Flight, Op, OpKey};
 use crate::network::{FaultCounters, Network};
 use crate::remains::Remains;
 use crate::rules::{Outcome, Verdict, decide};
-use crate::sync::{AtomicBool, DOOM, LEAVE, Mutex, MutexGuard, NOTE, OnceLock, Ordering, REMAINS};
+use crate::sync::{AtomicBool, DOOM, LEAVE, Mutex, MutexGuard, NEWS, NOTE, OnceLock, Ordering, REMAINS};
 use crate::taker::Taker;
 
 /// A transfer machine as its event queue sees it. The event queue holds a reference, so whatever a callback touches lives
@@ -29,6 +29,9 @@ pub(crate) struct Shared<T: Taker> {
     side: Mutex<Side<T>>,
     /// Some operation has [`Op::doomed`] set.
     doomed: AtomicBool,
+    /// Something has happened that somebody may wait for, and nobody has been told yet. Most that LNet tells of a GET is no
+    /// such thing, and waking somebody for nothing is dear. Set under the producer lock.
+    news: AtomicBool,
     /// Once the transfer machine has been dropped.
     remains: OnceLock<Remains>,
     /// Where the match bits of passive buffers come from if not from [`Side::counters`].
@@ -99,6 +102,7 @@ impl<T: Taker> Shared<T> {
             faults: network.faults.clone(),
             side: Mutex::new(side),
             doomed: AtomicBool::new(false),
+            news: AtomicBool::new(false),
             remains: OnceLock::default(),
             random,
         }
@@ -246,6 +250,7 @@ impl<T: Taker> Shared<T> {
         if op.abandoned {
             if event.unlinked {
                 self.leave(flight, key);
+                self.note_news();
             }
             return;
         }
@@ -283,6 +288,13 @@ impl<T: Taker> Shared<T> {
         if event.unlinked && !LEAVE.holds() {
             self.leave(flight, key);
         }
+        self.note_news();
+    }
+
+    /// For who produces, under its lock, after what the news are about.
+    fn note_news(&self) {
+        // SYNC kcore.news
+        self.news.swap(true, NEWS.chain());
     }
 
     // An event is made where it goes into the queue: out of line, both would copy it.
@@ -349,7 +361,10 @@ impl<T: Taker> EventHandler for Shared<T> {
 
     fn wake(&self) {
         self.unlink_doomed();
-        self.taker.ring();
+        // SYNC kcore.news
+        if self.news.swap(false, NEWS.chain()) {
+            self.taker.ring();
+        }
         if let Some(remains) = self.remains.get() {
             // EBUSY means that the last event is yet to come, ENOENT that all is done.
             let _ = remains.clear();

@@ -36,6 +36,10 @@ pub(crate) const LEAVE: Rule = Rule("kcore.leave");
 /// SYNC kcore.stop: the last look for operations and the refusal of new ones are one hold of the lock of the ring.
 pub(crate) const STOP: Rule = Rule("kcore.stop");
 
+/// SYNC kcore.news: that there is news is noted under the producer lock, after the event; who finds the note and takes it
+/// away rings after that, and so for all events noted until then. So of several threads with events one may ring for all.
+pub(crate) const NEWS: Rule = Rule("kcore.news");
+
 /// SYNC kcore.doom: the word that tells of doomed operations is cleared before they are looked for, so one that is doomed
 /// after the look is told of again.
 pub(crate) const DOOM: Rule = Rule("kcore.doom");

@@ -9,7 +9,7 @@ use loom::sync::{Condvar, Mutex};
 use super::lnet::Payload;
 use super::*;
 use crate::bell::Bell;
-use crate::sync::BELL;
+use crate::sync::{BELL, NEWS};
 
 /// [`lnet_api::EventFd`] as loom can see it. Who sleeps with nobody left to wake it is a deadlock, which loom reports.
 #[derive(Default)]
@@ -140,4 +140,43 @@ fn a_wake_up_and_the_first_wait() {
         assert!(!rig.tm.take_wake_up(), "it is used up");
         rig.finish(&[]);
     });
+}
+
+/// Two events of two threads, of which one may wake the waiter for both. The waiter sleeps until it has both: one that it were
+/// not woken for would let it sleep for ever.
+fn no_event_is_slept_through() {
+    check_bounded(3, || {
+        let rig = Rig::new();
+        let buffers = [0, 1].map(|number| rig.buffer(number));
+        for buffer in &buffers {
+            rig.submit(buffer, OperationKind::PassiveReceive).expect("it starts");
+        }
+        let arriving = [0, 1].map(|number| {
+            let lnet = rig.lnet.clone();
+            thread::spawn(move || lnet.arrive(number, &Payload::default()))
+        });
+        let sleeper = Arc::new(ModelledSleeper::default());
+        let mut taken = Vec::new();
+        while taken.len() < 2 {
+            wait(&rig.tm.shared().taker.bell, &sleeper, || rig.tm.pending());
+            taken.extend(events(&rig.tm));
+        }
+        for buffer in &buffers {
+            assert_eq!(buffer.ended(&taken), Ok(()));
+        }
+        for thread in arriving {
+            thread.join().unwrap();
+        }
+        rig.finish(&[&buffers[0], &buffers[1]]);
+    });
+}
+
+#[test]
+fn two_events_and_a_waiter() {
+    no_event_is_slept_through();
+}
+
+#[test]
+fn an_event_that_nobody_rings_for_is_slept_through() {
+    needs(NEWS, no_event_is_slept_through, "deadlock");
 }
