@@ -62,7 +62,7 @@ pub struct Header {
     pub(crate) consumer: ConsumerLine,
     /// Of a thread that sleeps.
     pub(crate) wake: WakeLine,
-    /// Of an event loop that sleeps on a descriptor.
+    /// Of an event loop that sleeps on a descriptor; or of the producer, when it waits until the consumer has taken.
     pub(crate) lookout: WakeLine,
     pub(crate) producer: ProducerLine,
 }
@@ -77,7 +77,8 @@ impl Header {
     }
 }
 
-/// Which of a queue's two sleepers: the thread that waits for its events, or an event loop that does so beside other things.
+/// Which of a queue's two sleepers: the thread that waits for its events, or an event loop that does so beside other things. In
+/// a queue without such a loop, the second may be the producer, which waits until the consumer has taken.
 #[cfg(all(feature = "std", not(loom)))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Line {

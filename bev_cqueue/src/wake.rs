@@ -31,6 +31,9 @@
 //!  awake; event 8 is there
 //! ```
 //!
+//! A producer that waits until what it has pushed is taken ([`taken`](crate::taken)) sleeps in the same way, with the parts
+//! exchanged and a word of its own ([`Sleeper::of_producer`], [`Waker::of_consumer`]).
+//!
 //! # Before sleeping
 //!
 //! Falling asleep and being woken costs some microseconds, and more for a processor that was idle for long. A sleeper

@@ -70,6 +70,7 @@
 //! | `exchange`, `socket` | requests and replies; packets with descriptors |
 //! | `watch` | the thread that notices the helper's end, and connects again |
 //! | `alarm`, `lookout` | waking whoever waits; a descriptor for event loops |
+//! | `settling` | waiting until the helper has carried out what was submitted |
 //! | `refused` | the helper's refusals in the words of the Core interface |
 //! | `points` | named points of all this, at which tests kill a client; a macro that is empty elsewhere |
 //!
@@ -91,6 +92,7 @@ mod machine;
 mod options;
 mod pieces;
 mod refused;
+mod settling;
 mod socket;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,5 @@
 //! A connection to a helper: requests, the submission ring, and how all of it ends.
 
-use std::hint::spin_loop;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nlx_bev_cqueue::wake::Waker;
-use nlx_bev_cqueue::{Producer, PushError, SharedMemory, taken};
+use nlx_bev_cqueue::{Producer, PushError, SharedMemory};
 use nlx_core::CoreError;
 use nlx_driver_proto::{Entry, Hello, Reply, Request, Submission, Welcome};
 use parking_lot::{Mutex, MutexGuard};
@@ -18,6 +17,7 @@ use crate::alarm::Alarm;
 use crate::buffers::Kept;
 use crate::exchange::{Exchange, Failure};
 use crate::refused::refused;
+use crate::settling::Settling;
 use crate::socket::Socket;
 
 /// How a link is. It only gets worse.
@@ -27,13 +27,6 @@ const BROKEN: u8 = 1;
 /// The helper has closed its end: it has let go of everything.
 const GONE: u8 = 2;
 
-/// How long a client looks whether the helper has carried out what was submitted: about what it takes to wake a thread, which
-/// asking does twice.
-const SETTLE_LOOK: Duration = Duration::from_micros(20);
-
-/// Looks between two questions for the time, which cost as much as some looks.
-const LOOKS: usize = 16;
-
 /// A connection to a helper.
 ///
 /// Locks are taken in this order: the ring, then the exchange. Neither is held while anything else of this crate is called.
@@ -41,7 +34,7 @@ pub(crate) struct Link {
     socket: Socket,
     exchange: Mutex<Exchange>,
     ring: Mutex<Producer<Submission, SharedMemory>>,
-    ring_memory: SharedMemory,
+    settling: Settling,
     doorbell: Waker<SharedMemory>,
     pub(crate) welcome: Welcome,
     state: AtomicU8,
@@ -91,7 +84,7 @@ impl Link {
             exchange: Mutex::new(exchange),
             ring: Mutex::new(Producer::new(memory.clone()).map_err(queue)?),
             doorbell: Waker::descriptor(memory.clone(), bell),
-            ring_memory: memory,
+            settling: Settling::new(memory),
             welcome,
             state: AtomicU8::new(LIVE),
             in_flight: AtomicU32::new(0),
@@ -184,27 +177,15 @@ impl Link {
         point!(DoorbellDone);
     }
 
-    /// Waits until the helper has carried out all that stands in the ring now, or is gone. It mostly does so at once, and
-    /// else is asked to say when.
+    /// Waits until the helper has carried out all that stands in the ring now, or is gone.
     pub(crate) fn settle(&self) {
         point!(SettleBegun);
         let last = self.ring.lock().pushed();
-        let is_settled = || taken(&self.ring_memory) >= last;
-        let begun = Instant::now();
-        loop {
-            for _ in 0..LOOKS {
-                if is_settled() {
-                    point!(Settled);
-                    return;
-                }
-                spin_loop();
-            }
-            if begun.elapsed() >= SETTLE_LOOK || self.has_ended() {
-                break;
-            }
+        if !self.settling.wait(last, || self.has_ended()) {
+            // One that is gone ends all operations.
+            let _ = self.request(&Request::Sync, &[]);
         }
-        // One that is gone ends all operations.
-        let _ = self.request(&Request::Sync, &[]);
+        point!(Settled);
     }
 
     /// One more operation is in flight, if there may be one more.
@@ -282,6 +263,7 @@ impl Link {
         if before == LIVE {
             let alarms: Vec<_> = self.alarms.lock().iter().filter_map(Weak::upgrade).collect();
             alarms.iter().for_each(|alarm| alarm.ring());
+            self.settling.wake();
             point!(AllWoken);
         }
     }

@@ -53,6 +53,13 @@ impl<M: Memory> Sleeper<M> {
         Sleeper { memory, bell: Bell::Descriptor(bell), line: Line::Loop, spin: Spin::never() }
     }
 
+    /// The producer, when it waits until the consumer has taken what stands in the queue ([`taken`](crate::taken)): it sleeps
+    /// on the futex of the second word. So the queue has this sleeper or a [`lookout`](Sleeper::lookout), not both. It does not
+    /// spin.
+    pub fn of_producer(memory: M) -> Self {
+        Sleeper { memory, bell: Bell::Futex, line: Line::Loop, spin: Spin::never() }
+    }
+
     /// The same sleeper, which sleeps at once: for a thread whose processor others have better use for.
     pub fn without_spin(self) -> Self {
         Sleeper { spin: Spin::never(), ..self }

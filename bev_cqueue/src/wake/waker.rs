@@ -56,6 +56,12 @@ impl<M: Memory> Waker<M> {
         Waker { memory, bell: Bell::Descriptor(bell), line: Line::Loop }
     }
 
+    /// For the sleeper that [`Sleeper::of_producer`](super::Sleeper::of_producer) makes: to be used after events have been taken
+    /// and their slots given back.
+    pub fn of_consumer(memory: M) -> Self {
+        Waker { memory, bell: Bell::Futex, line: Line::Loop }
+    }
+
     /// Wakes the consumer if it sleeps or is about to; to be called after [`push`](crate::Producer::push). Says whether
     /// it did. Makes no system call otherwise, and never blocks.
     ///

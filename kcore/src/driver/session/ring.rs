@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use lnet_api::corked;
-use nlx_bev_cqueue::wake::{Sleeper, eventfd};
+use nlx_bev_cqueue::wake::{Sleeper, Waker, eventfd};
 use nlx_bev_cqueue::{Consumer, Error, MIN_SLOTS, SharedMemory};
 use nlx_driver_proto::{Entry, Submission};
 
@@ -15,6 +15,8 @@ use crate::driver::watched::WatchedQueue;
 pub(super) struct Ring {
     consumer: Consumer<Submission, SharedMemory>,
     sleeper: Sleeper<SharedMemory>,
+    /// For a client that waits until what it has submitted is carried out.
+    settled: Waker<SharedMemory>,
     watched: WatchedQueue,
     pub(super) doorbell: OwnedFd,
 }
@@ -29,8 +31,9 @@ impl Ring {
         let (theirs, doorbell) = eventfd()?;
         // On the ring's word alone. The helper sleeps elsewhere, and does not look before: others want its processor.
         let sleeper = Sleeper::futex(memory.clone()).without_spin();
+        let settled = Waker::of_consumer(memory.clone());
         let watched = WatchedQueue::new(memory);
-        Ok((Ring { consumer, sleeper, watched, doorbell }, [fd, theirs]))
+        Ok((Ring { consumer, sleeper, settled, watched, doorbell }, [fd, theirs]))
     }
 
     pub(super) fn prepare_sleep(&mut self) -> bool {
@@ -82,6 +85,8 @@ impl Session {
             }
             Ok(drained)
         })?;
+        // No error: the futex lies in our mapping.
+        let _ = ring.settled.wake();
         self.record.tally.submissions.add(drained as u64);
         ring.consumer.corruption().map_or(Ok(drained), |corruption| Err(Violation::Ring(corruption)))
     }
