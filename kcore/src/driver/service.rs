@@ -13,8 +13,8 @@
 //! # Fair shares
 //!
 //! A round polls the network, then carries out up to [`DRAIN_BUDGET`] entries of each ring that was lately used (the *hot*
-//! ones), then up to [`REQUESTS_BUDGET`] requests of each socket. A client whose ring stays empty for [`IDLE_ROUNDS`] rounds,
-//! or when the thread has nothing else to do, is left with the announcement that nobody looks: it rings its doorbell then,
+//! ones), then up to [`REQUESTS_BUDGET`] requests of each socket. A client whose ring stays empty for [`IDLE_ROUNDS`] rounds
+//! and [`ServiceConfig::busy_poll`], or when the thread has nothing else to do, is left with the announcement that nobody looks: it rings its doorbell then,
 //! and costs nothing until it does. So a thousand idle clients cost what none cost.
 //!
 //! A client may send as many requests a second as its quotas say; what is more waits in its socket, and at last in the

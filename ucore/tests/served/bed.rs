@@ -26,9 +26,20 @@ impl Helper {
     }
 
     pub(crate) fn with(quotas: ClientQuotas) -> Helper {
+        Helper::serving(HostConfig { quotas, ..HostConfig::default() }, ServiceConfig::default())
+    }
+
+    /// One that does not sleep.
+    pub(crate) fn awake() -> Helper {
+        Helper::serving(
+            HostConfig::default(),
+            ServiceConfig { busy_poll: 2 * HUNG, ..ServiceConfig::default() },
+        )
+    }
+
+    fn serving(config: HostConfig, how: ServiceConfig) -> Helper {
         let directory = TempDir::new().unwrap();
-        let config = HostConfig { quotas, ..HostConfig::default() };
-        let (node, host, service) = serve(&directory.path().join("nlxd.sock"), &config);
+        let (node, host, service) = serve(&directory.path().join("nlxd.sock"), &config, how);
         Helper { directory, config, host, service: Some(service), _node: node }
     }
 
@@ -44,7 +55,7 @@ impl Helper {
 
     /// A new one at the same place, which knows nothing of the old one.
     pub(crate) fn start_again(&mut self) {
-        let (node, host, service) = serve(&self.path(), &self.config);
+        let (node, host, service) = serve(&self.path(), &self.config, ServiceConfig::default());
         (self._node, self.host, self.service) = (node, host, Some(service));
     }
 
@@ -57,10 +68,10 @@ impl Helper {
     }
 }
 
-fn serve(path: &std::path::Path, config: &HostConfig) -> (Node, Arc<Host>, Service) {
+fn serve(path: &std::path::Path, config: &HostConfig, how: ServiceConfig) -> (Node, Arc<Host>, Service) {
     let node = Node::start(&NodeConfig::new()).unwrap();
     let host = Host::new(node.lnet(), node.drive(), config.clone());
-    let service = Service::start(host.clone(), bind(path).unwrap(), ServiceConfig::default()).unwrap();
+    let service = Service::start(host.clone(), bind(path).unwrap(), how).unwrap();
     (node, host, service)
 }
 

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bed;
+mod calls;
 mod endings;
 mod memory;
 mod operations;

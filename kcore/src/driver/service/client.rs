@@ -40,6 +40,8 @@ pub(super) struct Served {
     pub(super) greet_until_ns: Option<u64>,
     /// Rounds in which its ring was empty.
     pub(super) idle_rounds: u32,
+    /// When the first of them was, where threads look for a while before they sleep.
+    pub(super) idle_since_ns: u64,
 }
 
 /// What its socket is looked at for.

@@ -149,6 +149,7 @@ impl Worker {
 
     /// `None` if the ring is not to be looked at any more.
     fn drain(&mut self, place: usize) -> Option<usize> {
+        let (busy_poll_ns, drive) = (ns(self.shared.config.busy_poll), self.shared.host.drive());
         let served = self.clients.served(place)?;
         let drained = served.session.drain(DRAIN_BUDGET).and_then(|count| {
             // What it did may have spoilt something; what nobody did, the sweep finds.
@@ -156,8 +157,15 @@ impl Worker {
         });
         match drained {
             Ok(0) => {
+                if served.idle_rounds == 0 && busy_poll_ns > 0 {
+                    served.idle_since_ns = drive.now_ns();
+                }
                 served.idle_rounds += 1;
-                let sleeps = served.idle_rounds > IDLE_ROUNDS && served.session.prepare_sleep();
+                // Who is to find this thread awake must not find the ring asleep.
+                let is_idle = |since_ns| busy_poll_ns == 0 || drive.now_ns() - since_ns >= busy_poll_ns;
+                let sleeps = served.idle_rounds > IDLE_ROUNDS
+                    && is_idle(served.idle_since_ns)
+                    && served.session.prepare_sleep();
                 if sleeps {
                     served.ring = Ring::Asleep;
                 }
@@ -308,7 +316,15 @@ impl Worker {
                 let session = Session::new(&self.shared.host, who);
                 let rate = Rate::per_second(session.quotas().requests_per_second);
                 let (talk, ring, greet_until_ns) = (Talk::Reading, Ring::None, Some(greet_until_ns));
-                State::Served(Box::new(Served { session, talk, rate, ring, greet_until_ns, idle_rounds: 0 }))
+                State::Served(Box::new(Served {
+                    session,
+                    talk,
+                    rate,
+                    ring,
+                    greet_until_ns,
+                    idle_rounds: 0,
+                    idle_since_ns: 0,
+                }))
             }
         };
         let place = self.clients.insert(Client { socket, who, state, due_ns: None, placed });
