@@ -22,7 +22,7 @@
 //! | `peers` | the same sizes on libfabric and UCX, by their own programs |
 //! | `server` | the other process of a measurement: this program again |
 //! | `cores`, `meter` | pinning; time and processor time |
-//! | `heap` | the program's heap, counted while a row asks for it; with `ours::helper::link` all the `unsafe` there is |
+//! | `heap` | the program's heap, counted while a row asks for it; with `link` and `calls` of `ours::helper` all the `unsafe` |
 //! | `keys` | what the rows `match/…` look up, the same on both sides |
 
 #![deny(unsafe_code)]

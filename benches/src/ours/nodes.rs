@@ -30,6 +30,16 @@ impl Nodes {
         Ok(Nodes { client, server, port: free_port(client, server)? })
     }
 
+    /// Two more for this process, beside those that it has chosen.
+    pub(crate) fn choose_more() -> Result<Nodes> {
+        let mut addresses = more_addresses(std::process::id(), 2);
+        let missing = || BenchError::Wrong { what: "the number of addresses", value: 0, expected: 2 };
+        let [client, server] =
+            [addresses.next(), addresses.next()].map(|address| address.ok_or_else(missing));
+        let (client, server) = (client?, server?);
+        Ok(Nodes { client, server, port: free_port(client, server)? })
+    }
+
     /// What a server must be told, and what it needs to know besides.
     pub(crate) fn args(self, more: &[&dyn std::fmt::Display]) -> Vec<String> {
         let own: [&dyn std::fmt::Display; 3] = [&self.client, &self.server, &self.port];

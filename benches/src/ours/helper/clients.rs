@@ -10,7 +10,6 @@ use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::{self, Sample, Timed};
 use crate::ours::nodes::Nodes;
-use crate::ours::xo::pair::Way;
 use crate::ours::xo::pingpong;
 use crate::server::{self, PATIENCE, Server};
 
@@ -77,10 +76,10 @@ fn each<T>(helper: &Helper, count: usize, mut make: impl FnMut(bool) -> Result<T
     Ok(Sample::of((after - before) / count as f64))
 }
 
-/// Messages to and fro of two clients, each of another helper, that a crowd of `COUNT` idle clients has attached to as well:
-/// microseconds one way.
+/// How many times as long a message between two clients, each of another helper, takes where a crowd of `COUNT` idle clients
+/// has attached to the one helper.
 pub(crate) fn in_a_crowd<const COUNT: usize>(round: &Round) -> Result<Sample> {
-    pingpong::beside(round, Way::Helpers, |helper| {
+    pingpong::beside(round, |helper| {
         Server::start(CROWD, round.cores, &[helper.path().display().to_string(), COUNT.to_string()])
     })
 }

@@ -1,4 +1,4 @@
-//! The system calls of processes under load, as `perf` counts them.
+//! The system calls under load: of processes, as `perf` counts them; and of the thread that works, for each part of its work.
 
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
+use super::calls::Calls;
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::Sample;
@@ -31,6 +32,39 @@ pub(crate) fn helper(round: &Round) -> Result<Sample> {
 /// The same of a program that has the whole stack inside.
 pub(crate) fn in_process(round: &Round) -> Result<Sample> {
     count(round, Way::InProcess, |_| vec![Pid::this()])
+}
+
+/// System calls for each event that is taken, of those that are there.
+pub(crate) fn events(round: &Round, way: Way) -> Result<Sample> {
+    apart(round, way).map(|[events, _, _]| events)
+}
+
+/// System calls for each operation that is submitted, in batches.
+pub(crate) fn submissions(round: &Round, way: Way) -> Result<Sample> {
+    apart(round, way).map(|[_, submissions, _]| submissions)
+}
+
+/// System calls for each answer, where no event is there: of waiting for one, and of giving buffers back.
+pub(crate) fn waits(round: &Round, way: Way) -> Result<Sample> {
+    apart(round, way).map(|[_, _, waits]| waits)
+}
+
+/// The same load as above, its parts counted apart.
+fn apart(round: &Round, way: Way) -> Result<[Sample; 3]> {
+    let mut load = Loaded::start(round, way)?;
+    let mut calls = Calls::counted()?;
+    let (mut done, mut made) = ([0; 3], [0; 3]);
+    let begin = Instant::now();
+    let warm = round.time / 4;
+    while begin.elapsed() < round.time + warm {
+        let is_warm = begin.elapsed() >= warm;
+        let parts = [calls.of(|| load.take())?, calls.of(|| load.submit())?, calls.of(|| load.work())?];
+        for (part, (count, calls)) in parts.into_iter().enumerate().filter(|_| is_warm) {
+            done[part] += count;
+            made[part] += calls;
+        }
+    }
+    Ok([0, 1, 2].map(|part| Sample::of(made[part] as f64 / done[part] as f64)))
 }
 
 fn count(round: &Round, way: Way, of: impl FnOnce(&Loaded) -> Vec<Pid>) -> Result<Sample> {

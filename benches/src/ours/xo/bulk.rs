@@ -70,10 +70,9 @@ pub(crate) fn serve_get(_: Cores, args: &[String]) -> Result<()> {
     loop {
         while ended.len() >= GROUP {
             let mut message = [0; GROUP * Descriptor::COMPATIBLE_LEN];
-            for (place, buffer) in
-                message.chunks_exact_mut(Descriptor::COMPATIBLE_LEN).zip(ended.drain(..GROUP))
-            {
-                place.copy_from_slice(party.offer(buffer)?.as_bytes());
+            let descriptors = party.offer_all(ended.drain(..GROUP))?;
+            for (place, descriptor) in message.chunks_exact_mut(Descriptor::COMPATIBLE_LEN).zip(descriptors) {
+                place.copy_from_slice(descriptor.as_bytes());
             }
             party.say(&message)?;
         }

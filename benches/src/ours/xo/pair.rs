@@ -32,17 +32,11 @@ pub(super) struct Pair {
 
 impl Pair {
     pub(super) fn start(round: &Round, way: Way, name: &str) -> Result<Pair> {
-        Pair::beside(round, way, name, |_| Ok(())).map(|(pair, _)| pair)
+        Pair::at(Nodes::choose()?, round, way, name)
     }
 
-    /// The same beside something else that the client's helper has to do, if it has one: that begins first.
-    pub(super) fn beside<T>(
-        round: &Round,
-        way: Way,
-        name: &str,
-        other: impl FnOnce(&Helper) -> Result<T>,
-    ) -> Result<(Pair, Option<T>)> {
-        let nodes = Nodes::choose()?;
+    /// The same at these nodes.
+    pub(super) fn at(nodes: Nodes, round: &Round, way: Way, name: &str) -> Result<Pair> {
         let helpers = match way {
             Way::InProcess => Vec::new(),
             Way::Helpers => vec![
@@ -51,7 +45,6 @@ impl Pair {
             ],
             Way::OneHelper => vec![Helper::start(round.cores, nodes, nodes.client)?],
         };
-        let other = helpers.first().map(other).transpose()?;
         let client = format!("{}@tcp:12345:{PORTAL}:1", nodes.client);
         let server = match way {
             Way::OneHelper => format!("{}@tcp:12345:{PORTAL}:2", nodes.client),
@@ -64,7 +57,7 @@ impl Pair {
         let party = Party::start(domain, &client, &server)?;
         let path = helpers.last().map_or(String::new(), |helper| helper.path().display().to_string());
         let server = Server::start(name, round.cores, &nodes.args(&[&server, &client, &path]))?;
-        Ok((Pair { server, party, helpers }, other))
+        Ok(Pair { server, party, helpers })
     }
 
     /// The client's helper, if it has one.

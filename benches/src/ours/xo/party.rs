@@ -120,7 +120,17 @@ impl Party {
         }
     }
 
-    fn handle(&mut self, event: Event, mut heard: impl FnMut(&[u8])) -> Result<Option<Buffer>> {
+    /// Takes events that are there, as many as there is room for.
+    pub(super) fn take(&self, events: &mut Vec<Event>) -> Result<()> {
+        while events.len() < events.capacity() {
+            let Some(event) = self.tm.take().map_err(BenchError::nlx("take an event"))? else { break };
+            events.push(event);
+        }
+        Ok(())
+    }
+
+    /// Works on an event, as [`Party::next`].
+    pub(super) fn handle(&mut self, event: Event, mut heard: impl FnMut(&[u8])) -> Result<Option<Buffer>> {
         event.status.map_err(BenchError::nlx("an operation"))?;
         if let Some(message) = event.message {
             heard(&message);
@@ -140,6 +150,19 @@ impl Party {
         let length = buffer.len();
         let staged = self.tm.passive_send(buffer, length, None).map_err(BenchError::nlx("stage a buffer"))?;
         Ok(staged.1)
+    }
+
+    /// The same for buffers that are staged together.
+    pub(super) fn offer_all(&mut self, buffers: impl IntoIterator<Item = Buffer>) -> Result<Vec<Descriptor>> {
+        for buffer in buffers {
+            let length = buffer.len();
+            self.batch.passive_send(buffer, length, None);
+        }
+        let outcomes = self.tm.submit(&mut self.batch).map(|outcome| {
+            let descriptor = outcome.map_err(BenchError::nlx("stage a buffer"))?.descriptor;
+            descriptor.ok_or(BenchError::Wrong { what: "the number of descriptors", value: 0, expected: 1 })
+        });
+        outcomes.collect()
     }
 
     /// Lets the peer write into a buffer, once.

@@ -1,3 +1,5 @@
+use std::time::{Duration, Instant};
+
 use super::pair::{self, Pair, Way};
 use super::party::Party;
 use crate::cores::Cores;
@@ -5,11 +7,15 @@ use crate::error::Result;
 use crate::measure::Round;
 use crate::meter::{self, Sample};
 use crate::ours::helper::process::Helper;
+use crate::ours::nodes::Nodes;
 use crate::server;
 
 pub(crate) const NAME: &str = "xo-pingpong";
 
 const MESSAGE: usize = 64;
+
+/// Long against a message, short against what else a machine does.
+const MOMENT: Duration = Duration::from_millis(5);
 
 /// Microseconds one way, sleeping.
 pub(crate) fn sleeping(round: &Round) -> Result<Sample> {
@@ -18,18 +24,46 @@ pub(crate) fn sleeping(round: &Round) -> Result<Sample> {
 
 /// The same by any way.
 pub(crate) fn by(round: &Round, way: Way) -> Result<Sample> {
-    beside(round, way, |_| Ok(()))
+    let mut pair = Pair::start(round, way, NAME)?;
+    let pids = pair.pids();
+    meter::pingpong(round.time, &pids, || turn(&mut pair))
 }
 
-/// The same through helpers, beside something else that the client's helper has to do.
-pub(crate) fn beside<T>(round: &Round, way: Way, other: impl FnOnce(&Helper) -> Result<T>) -> Result<Sample> {
-    let (mut pair, _other) = Pair::beside(round, way, NAME, other)?;
-    let pids = pair.pids();
-    meter::pingpong(round.time, &pids, || {
-        pair.party.say_anything(1, MESSAGE)?;
-        hear(&mut pair.party)?;
-        Ok(1)
-    })
+/// How many times as long a message takes, through helpers, beside something else that one side's helper has to do. Messages
+/// with it and without, through helpers of their own, go in turn for a moment each, so that whatever else the machine does
+/// meets both alike.
+pub(crate) fn beside<T>(round: &Round, other: impl FnOnce(&Helper) -> Result<T>) -> Result<Sample> {
+    let mut alone = Pair::at(Nodes::choose()?, round, Way::Helpers, NAME)?;
+    let mut beside = Pair::at(Nodes::choose_more()?, round, Way::Helpers, NAME)?;
+    let _other = beside.helper().map(other).transpose()?;
+    let mut times = [Duration::ZERO; 2];
+    let mut messages = [0; 2];
+    let begin = Instant::now();
+    // The first moments are for warming up.
+    let warm = round.time / 10;
+    while begin.elapsed() < 2 * round.time + warm {
+        for (side, pair) in [&mut beside, &mut alone].into_iter().enumerate() {
+            let is_warm = begin.elapsed() >= warm;
+            turn(pair)?;
+            let since = Instant::now();
+            let mut count = 0;
+            while since.elapsed() < MOMENT {
+                count += turn(pair)?;
+            }
+            if is_warm {
+                times[side] += since.elapsed();
+                messages[side] += count;
+            }
+        }
+    }
+    let [beside, alone] = [0, 1].map(|side| times[side].as_secs_f64() / messages[side] as f64);
+    Ok(Sample::of(beside / alone))
+}
+
+fn turn(pair: &mut Pair) -> Result<u64> {
+    pair.party.say_anything(1, MESSAGE)?;
+    hear(&mut pair.party)?;
+    Ok(1)
 }
 
 pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {

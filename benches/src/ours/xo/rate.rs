@@ -1,4 +1,5 @@
 use nix::unistd::Pid;
+use nlx::Event;
 
 use super::pair::{self, Pair, Way};
 use crate::cores::Cores;
@@ -12,6 +13,9 @@ use crate::server;
 pub(crate) const NAME: &str = "xo-rate";
 
 const MESSAGE: usize = 64;
+
+/// Events that are taken at a time: those of a window and its answers.
+const TAKEN: usize = 2 * WINDOW as usize;
 
 /// Messages of 64 bytes, 64 in flight, each answered by a message: millions per second.
 pub(crate) fn answered_messages(round: &Round) -> Result<Sample> {
@@ -29,11 +33,13 @@ pub(crate) fn by(round: &Round, way: Way) -> Result<Sample> {
 pub(crate) struct Loaded {
     pair: Pair,
     unanswered: u64,
+    /// Events that were taken and not worked on yet.
+    taken: Vec<Event>,
 }
 
 impl Loaded {
     pub(crate) fn start(round: &Round, way: Way) -> Result<Loaded> {
-        Ok(Loaded { pair: Pair::start(round, way, NAME)?, unanswered: 0 })
+        Ok(Loaded { pair: Pair::start(round, way, NAME)?, unanswered: 0, taken: Vec::with_capacity(TAKEN) })
     }
 
     /// Fills the window, and waits for some answers; gives how many came.
@@ -43,6 +49,33 @@ impl Loaded {
         self.unanswered = WINDOW;
         let mut answers = 0;
         party.next_some(|_| answers += 1)?;
+        self.unanswered -= answers;
+        Ok(answers)
+    }
+
+    /// The parts of a step, for who counts them apart. Fills the window; gives how many operations that took.
+    pub(crate) fn submit(&mut self) -> Result<u64> {
+        let wanted = WINDOW - self.unanswered;
+        self.pair.party.say_anything(wanted, MESSAGE)?;
+        self.unanswered = WINDOW;
+        Ok(wanted)
+    }
+
+    /// Takes events as long as there are any; gives how many.
+    pub(crate) fn take(&mut self) -> Result<u64> {
+        self.pair.party.take(&mut self.taken)?;
+        Ok(self.taken.len() as u64)
+    }
+
+    /// Works on the events; waits for one first, if there is none. Gives how many answers were among them.
+    pub(crate) fn work(&mut self) -> Result<u64> {
+        let (party, mut answers) = (&mut self.pair.party, 0);
+        if self.taken.is_empty() {
+            party.next(|_| answers += 1)?;
+        }
+        for event in self.taken.drain(..) {
+            party.handle(event, |_| answers += 1)?;
+        }
         self.unanswered -= answers;
         Ok(answers)
     }
