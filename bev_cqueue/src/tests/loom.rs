@@ -10,9 +10,10 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
+use crate::layout::WakeLine;
 use crate::oracle::{Op, Oracle, Sample, Sequence, Source, sample};
 use crate::sync::{End, GET, GROW, PUT, Pair, SLEEP, weakened};
-use crate::{Consumer, Heap, Memory, Producer, PushError};
+use crate::{Consumer, Heap, Memory, Producer, PushError, taken};
 
 type Halves = crate::Halves<Sample, Heap>;
 
@@ -252,15 +253,18 @@ fn push_and_wake(producer: &mut Producer<Sample, Heap>, number: u64, bell: &Bell
 }
 
 fn sleep_until_ready(consumer: &Consumer<Sample, Heap>, bell: &Bell) {
-    let line = &consumer.memory().header().wake;
-    while consumer.is_empty() {
+    sleep_until(&consumer.memory().header().wake, bell, || !consumer.is_empty());
+}
+
+fn sleep_until(line: &WakeLine, bell: &Bell, is_ready: impl Fn() -> bool) {
+    while !is_ready() {
         line.announce();
-        let is_empty = consumer.is_empty();
-        if is_empty {
+        let sleeps = !is_ready();
+        if sleeps {
             bell.wait();
         }
         // As `finish_sleep` and `cancel_sleep` do.
-        if line.withdraw() || is_empty {
+        if line.withdraw() || sleeps {
             bell.silence();
         }
     }
@@ -287,6 +291,36 @@ fn no_wake_up_is_lost(events: u64) {
 fn loom_no_wake_up_is_lost() {
     no_wake_up_is_lost(1);
     no_wake_up_is_lost(2);
+}
+
+/// The same for a producer that sleeps until its event is taken.
+fn no_wake_up_of_a_producer_is_lost() {
+    loom::model(|| {
+        const EVENTS: u64 = 1;
+        let ((mut producer, mut consumer), mut sequence) = queue(4, 0, 0);
+        let bell = Arc::new(Bell::default());
+        let taking = thread::spawn({
+            let bell = bell.clone();
+            move || {
+                while sequence.seen < EVENTS {
+                    sequence.step(Op::Drain(1), &mut consumer);
+                    if consumer.memory().header().lookout.claim() {
+                        bell.ring();
+                    }
+                    thread::yield_now();
+                }
+            }
+        });
+        assert_eq!(push_some(&mut producer, 0, EVENTS as usize), EVENTS);
+        let memory = producer.memory();
+        sleep_until(&memory.header().lookout, &bell, || taken(memory) >= EVENTS);
+        taking.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_no_wake_up_of_a_producer_is_lost() {
+    no_wake_up_of_a_producer_is_lost();
 }
 
 /// The models must fail when either end of `pair` is weakened, and for this reason.
@@ -317,4 +351,5 @@ fn loom_notices_a_weakened_grow() {
 #[test]
 fn loom_notices_a_missing_fence_before_sleep() {
     needs(SLEEP, loom_no_wake_up_is_lost, "deadlock");
+    needs(SLEEP, no_wake_up_of_a_producer_is_lost, "deadlock");
 }
