@@ -181,11 +181,12 @@ impl Link {
     pub(crate) fn settle(&self) {
         point!(SettleBegun);
         let last = self.ring.lock().pushed();
-        if !self.settling.wait(last, || self.has_ended()) {
+        if self.settling.wait(last, || self.has_ended()) {
+            point!(Settled);
+        } else {
             // One that is gone ends all operations.
             let _ = self.request(&Request::Sync, &[]);
         }
-        point!(Settled);
     }
 
     /// One more operation is in flight, if there may be one more.
