@@ -1,0 +1,196 @@
+use std::collections::VecDeque;
+
+use lnet_api::Errno;
+use lnet_o2iblnd::conn::{Conn, Emit, Ended, Key, Limits, Own, Receipt, What};
+use lnet_proto::ib::MessageKind;
+
+use super::NEVER;
+use super::rng::Rng;
+use super::wire::{encode, link};
+
+/// What an operation is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    Own(Own),
+    /// Takes a PUT; `origin` is the peer's operation.
+    Sink {
+        length: u32,
+        origin: usize,
+    },
+    /// Gives the data of a GET.
+    Source(Result<u32, Errno>),
+}
+
+/// An operation as the world knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Op {
+    pub(crate) role: Role,
+    pub(crate) left: bool,
+    pub(crate) ended: bool,
+    pub(crate) withdrawn: bool,
+    /// What it must come to, when that is decided.
+    pub(crate) expected: Option<Result<u32, Errno>>,
+    /// Of a PUT, the operation of the peer that takes it.
+    pub(crate) sink: Option<usize>,
+}
+
+impl Op {
+    pub(crate) fn length(&self) -> u32 {
+        match self.role {
+            Role::Own(Own::Put { length } | Own::Get { length }) | Role::Sink { length, .. } => length,
+            Role::Own(Own::Immediate) | Role::Source(_) => 0,
+        }
+    }
+}
+
+/// One side: its connection, its device, and its driver.
+pub(crate) struct Node {
+    index: usize,
+    pub(crate) conn: Option<Conn<usize>>,
+    pub(crate) ops: Vec<Op>,
+    /// Sends that have not completed for the driver, the oldest first.
+    pub(crate) posted: VecDeque<u64>,
+    /// How many of the newest of them have not been delivered.
+    pub(crate) undelivered: usize,
+    /// Messages on the way to the peer.
+    pub(crate) wire: VecDeque<Vec<u8>>,
+    /// Messages in this node's buffers that the driver has not seen.
+    pub(crate) arrived: VecDeque<Vec<u8>>,
+    /// Buffers that are posted.
+    pub(crate) buffers: u32,
+    /// Of messages whose buffers are not posted again.
+    pub(crate) receipts: Vec<Receipt>,
+    /// The peer's requests that wait for an answer, with the peer's operation.
+    pub(crate) requests: Vec<(Key, MessageKind, usize)>,
+    /// PUT_REQs that were refused before their buffer was posted again, and the other way round.
+    pub(crate) refused: Vec<Key>,
+    pub(crate) reposted: Vec<Key>,
+    /// Own PUTs whose writes are to be prepared.
+    pub(crate) wanted: Vec<(Key, u32, usize)>,
+    /// Credits that this node has used, and that the peer does not owe yet.
+    pub(crate) used: u32,
+    /// Credits in messages of this node's that the peer has not seen.
+    pub(crate) credits_on_wire: u32,
+    pub(crate) noops: u32,
+    /// Messages sent that needed a credit.
+    pub(crate) credit_messages: u32,
+    pub(crate) credit_messages_in: u32,
+}
+
+impl Node {
+    pub(crate) fn new(index: usize, limits: &Limits) -> Node {
+        Node {
+            index,
+            conn: Some(Conn::new(limits, 0)),
+            ops: Vec::new(),
+            posted: VecDeque::new(),
+            undelivered: 0,
+            wire: VecDeque::new(),
+            arrived: VecDeque::new(),
+            buffers: 2 * u32::from(limits.depth) + 2,
+            receipts: Vec::new(),
+            requests: Vec::new(),
+            refused: Vec::new(),
+            reposted: Vec::new(),
+            wanted: Vec::new(),
+            used: 0,
+            credits_on_wire: 0,
+            noops: 0,
+            credit_messages: 0,
+            credit_messages_in: 0,
+        }
+    }
+
+    pub(crate) fn conn(&mut self) -> &mut Conn<usize> {
+        self.conn.as_mut().unwrap()
+    }
+
+    pub(crate) fn note(&mut self, role: Role) -> usize {
+        let expected = match role {
+            Role::Own(Own::Immediate) => Some(Ok(0)),
+            Role::Source(result) => Some(result),
+            _ => None,
+        };
+        self.ops.push(Op { role, left: false, ended: false, withdrawn: false, expected, sink: None });
+        self.ops.len() - 1
+    }
+
+    pub(crate) fn begin(&mut self, rng: &mut Rng) -> bool {
+        let length = rng.between(0, 1 << 20) as u32;
+        let own = match rng.below(3) {
+            0 => Own::Immediate,
+            1 => Own::Put { length },
+            _ => Own::Get { length },
+        };
+        self.queue(own)
+    }
+
+    pub(crate) fn queue(&mut self, own: Own) -> bool {
+        let op = self.note(Role::Own(own));
+        let queued = self.conn().queue(own, NEVER, op);
+        if queued.is_err() {
+            assert_eq!(self.ops.pop().map(|_| self.ops.len()), queued.err());
+            return false;
+        }
+        true
+    }
+
+    /// Emits the next message and posts it.
+    pub(crate) fn emit(&mut self, now_ns: u64) -> bool {
+        let link = link(self.index);
+        let Some(Emit { id, credits, what, item }) = self.conn.as_mut().unwrap().next(now_ns) else {
+            return false;
+        };
+        let op = item.map(|item| *item);
+        let length = op.map_or(0, |op| {
+            self.ops[op].left = true;
+            self.ops[op].length()
+        });
+        match what {
+            What::Noop => {
+                assert!(credits > 0, "a NOOP for nothing");
+                self.noops += 1;
+            }
+            What::Immediate | What::PutReq { .. } | What::GetReq { .. } => {
+                self.used += 1;
+                self.credit_messages += 1;
+            }
+            _ => {}
+        }
+        self.credits_on_wire += u32::from(credits);
+        self.posted.push_back(id.bits());
+        self.undelivered += 1;
+        self.wire.push_back(encode(&link, credits, what, op.unwrap_or(usize::MAX), length));
+        true
+    }
+
+    /// The driver sees that the oldest send has completed, if it was delivered.
+    pub(crate) fn complete(&mut self) -> bool {
+        if self.posted.len() == self.undelivered {
+            return false;
+        }
+        let id = self.posted.pop_front().unwrap();
+        let ended = self.conn().completed(id).unwrap();
+        if let Some(ended) = ended {
+            self.ended(ended);
+        }
+        true
+    }
+
+    pub(crate) fn withdraw(&mut self, rng: &mut Rng) -> bool {
+        let some: Vec<usize> = (0..self.ops.len()).filter(|op| !self.ops[*op].ended).collect();
+        let Some(&wanted) = some.get(rng.place(some.len())) else { return false };
+        let own = matches!(self.ops[wanted].role, Role::Own(_));
+        let waits = own && !self.ops[wanted].left && !self.ops[wanted].withdrawn;
+        let got = self.conn().withdraw(|op| *op == wanted);
+        assert_eq!(got, waits.then_some(wanted), "what has not left can be had back, and nothing else");
+        self.ops[wanted].withdrawn |= got.is_some();
+        got.is_some()
+    }
+
+    pub(crate) fn ended(&mut self, ended: Ended<usize>) {
+        let op = &mut self.ops[ended.item];
+        assert!(!std::mem::replace(&mut op.ended, true) && !op.withdrawn, "{op:?} ends twice");
+        assert_eq!(Some(ended.outcome), op.expected, "{op:?}");
+    }
+}

@@ -1,0 +1,70 @@
+//! Real bytes for what a connection says.
+
+use lnet_nid::{MatchBits, Nid, ProcessId};
+use lnet_o2iblnd::conn::What;
+use lnet_proto::ib::{Body, Descriptor, End, Fragment, Link, MESSAGE_MAX, Message, Version};
+use lnet_proto::{Header, WireHandle};
+
+/// The ends, seen from a node.
+pub(crate) fn link(at: usize) -> Link {
+    let end = |index: usize| End {
+        nid: format!("10.0.0.{}@o2ib", index + 1).parse::<Nid>().unwrap(),
+        stamp: 100 + index as u64,
+    };
+    Link { version: Version::V2, local: end(at), peer: end(1 - at) }
+}
+
+/// The message that says this of operation `op`.
+pub(crate) fn encode(link: &Link, credits: u8, what: What, op: usize, length: u32) -> Vec<u8> {
+    let (dest, src) = (ProcessId::lnet(link.peer.nid), ProcessId::lnet(link.local.nid));
+    let header = |payload_length, body| Header { dest, src, payload_length, body };
+    let match_bits = MatchBits(op as u64);
+    let put = |length| {
+        let body = lnet_proto::Body::Put {
+            ack_wmd: WireHandle::NONE,
+            match_bits,
+            hdr_data: 0,
+            portal: 4,
+            offset: 0,
+        };
+        header(length, body)
+    };
+    let get = || {
+        let body = lnet_proto::Body::Get {
+            return_wmd: WireHandle::NONE,
+            match_bits,
+            portal: 4,
+            src_offset: 0,
+            sink_length: length,
+        };
+        header(0, body)
+    };
+    let pieces = [
+        Fragment { length: length / 2, address: 1 << 40 },
+        Fragment { length: length - length / 2, address: 77 },
+    ];
+    let descriptor = Descriptor::new(9, &pieces).unwrap();
+    let body = match what {
+        What::Noop => Body::Noop,
+        What::Immediate => Body::Immediate { header: put(0), payload: &[] },
+        What::PutReq { cookie } => Body::PutReq { header: put(length), cookie },
+        What::PutNak(done) => Body::PutNak(done),
+        What::PutAck { source, sink } => Body::PutAck { source, sink, descriptor },
+        What::PutDone(done) => Body::PutDone(done),
+        What::GetReq { cookie } => Body::GetReq { header: get(), cookie, descriptor },
+        What::GetDone(done) => Body::GetDone(done),
+    };
+    let mut bytes = [0; MESSAGE_MAX];
+    let total = Message { head: link.head(credits), body }.emit(&mut bytes).unwrap();
+    bytes[..total].to_vec()
+}
+
+/// The operation that a message is of.
+pub(crate) fn decode_origin(header: &Header) -> usize {
+    match header.body {
+        lnet_proto::Body::Put { match_bits, .. } | lnet_proto::Body::Get { match_bits, .. } => {
+            match_bits.0 as usize
+        }
+        _ => panic!("{header:?} is of no operation"),
+    }
+}
