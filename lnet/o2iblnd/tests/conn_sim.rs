@@ -93,3 +93,43 @@ fn noops_are_as_many_as_the_high_water_mark_makes_them() {
         world.check_end();
     }
 }
+
+/// The worst that may come to a peer that looks at nothing: as many credit messages and as many answers as the connection is
+/// deep, and two NOOPs, though more credits could be returned.
+#[test]
+fn a_peer_that_looks_at_nothing_has_buffers_enough() {
+    for depth in 1..=16 {
+        let mut world = World::of(&Limits { depth, high_water: 1, sends: 64, ..DEFAULT });
+        let get = Own::Get { length: 1 };
+        let all = |world: &mut World, at: usize| {
+            while world.act(at, 1) {}
+            while world.deliver(at) {}
+            while world.nodes[at].complete() {}
+        };
+        // The peer asks for data, has its credits back, and uses them again.
+        for own in [get, Own::Immediate] {
+            for _ in 0..depth {
+                assert!(world.nodes[1].queue(own));
+            }
+            all(&mut world, 1);
+            while world.process(0) {
+                assert!(world.repost_at(0, 0));
+                all(&mut world, 0);
+                // It does not look after this.
+                while own == get && world.process(1) {
+                    assert!(world.repost_at(1, 0));
+                    all(&mut world, 1);
+                }
+            }
+        }
+        // The answers, and everything else that may be sent.
+        while !world.nodes[0].requests.is_empty() {
+            assert!(world.act(0, 7));
+            assert!(world.nodes[0].queue(Own::Immediate));
+        }
+        all(&mut world, 0);
+        assert!(world.nodes[1].arrived.len() > 2 * usize::from(depth), "{}", world.nodes[1].arrived.len());
+        world.drain();
+        world.check_end();
+    }
+}

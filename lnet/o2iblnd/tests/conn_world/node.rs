@@ -26,6 +26,8 @@ pub(crate) enum Role {
 pub(crate) struct Op {
     pub(crate) role: Role,
     pub(crate) left: bool,
+    /// Messages of it that are posted.
+    pub(crate) sends: u32,
     pub(crate) ended: bool,
     pub(crate) withdrawn: bool,
     /// What it must come to, when that is decided.
@@ -49,7 +51,7 @@ pub(crate) struct Node {
     pub(crate) conn: Option<Conn<usize>>,
     pub(crate) ops: Vec<Op>,
     /// Sends that have not completed for the driver, the oldest first.
-    pub(crate) posted: VecDeque<u64>,
+    pub(crate) posted: VecDeque<(u64, What, Option<usize>)>,
     /// How many of the newest of them have not been delivered.
     pub(crate) undelivered: usize,
     /// Messages on the way to the peer.
@@ -111,7 +113,15 @@ impl Node {
             Role::Source(result) => Some(result),
             _ => None,
         };
-        self.ops.push(Op { role, left: false, ended: false, withdrawn: false, expected, sink: None });
+        self.ops.push(Op {
+            role,
+            left: false,
+            sends: 0,
+            ended: false,
+            withdrawn: false,
+            expected,
+            sink: None,
+        });
         self.ops.len() - 1
     }
 
@@ -144,12 +154,15 @@ impl Node {
         let op = item.map(|item| *item);
         let length = op.map_or(0, |op| {
             self.ops[op].left = true;
+            self.ops[op].sends += 1;
             self.ops[op].length()
         });
         match what {
             What::Noop => {
                 assert!(credits > 0, "a NOOP for nothing");
                 self.noops += 1;
+                let posted = self.posted.iter().filter(|(_, what, _)| *what == What::Noop).count();
+                assert!(posted < 2, "{posted} NOOPs are posted");
             }
             What::Immediate | What::PutReq { .. } | What::GetReq { .. } => {
                 self.used += 1;
@@ -158,7 +171,7 @@ impl Node {
             _ => {}
         }
         self.credits_on_wire += u32::from(credits);
-        self.posted.push_back(id.bits());
+        self.posted.push_back((id.bits(), what, op));
         self.undelivered += 1;
         self.wire.push_back(encode(&link, credits, what, op.unwrap_or(usize::MAX), length));
         true
@@ -169,7 +182,10 @@ impl Node {
         if self.posted.len() == self.undelivered {
             return false;
         }
-        let id = self.posted.pop_front().unwrap();
+        let (id, _, op) = self.posted.pop_front().unwrap();
+        if let Some(op) = op {
+            self.ops[op].sends -= 1;
+        }
         let ended = self.conn().completed(id).unwrap();
         if let Some(ended) = ended {
             self.ended(ended);
@@ -191,6 +207,7 @@ impl Node {
     pub(crate) fn ended(&mut self, ended: Ended<usize>) {
         let op = &mut self.ops[ended.item];
         assert!(!std::mem::replace(&mut op.ended, true) && !op.withdrawn, "{op:?} ends twice");
+        assert_eq!(op.sends, 0, "{op:?} ends before its memory is free");
         assert_eq!(Some(ended.outcome), op.expected, "{op:?}");
     }
 }
