@@ -15,7 +15,7 @@ const DEFAULT: Limits =
 #[test]
 fn everything_ends_and_all_credits_are_back() {
     let mut total = [0; 3];
-    seeds(3000, |seed| {
+    seeds(5000, |seed| {
         let mut world = World::new(seed);
         (0..400).for_each(|_| _ = world.step());
         world.drain();

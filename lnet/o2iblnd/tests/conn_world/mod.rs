@@ -2,7 +2,7 @@
 //!
 //! The world keeps its own books: of buffers, of credits, of what each operation must come to.
 
-#![allow(dead_code, reason = "each test program uses a part of this")]
+#![allow(dead_code, unused_imports, reason = "each test program uses a part of this")]
 
 mod node;
 pub(crate) mod rng;
@@ -14,7 +14,7 @@ use lnet_proto::ib::{Message, MessageKind};
 
 use node::{Node, Role};
 use rng::Rng;
-use wire::{decode_origin, link};
+pub(crate) use wire::{decode_origin, link, message, pieces};
 
 /// No deadline is ever reached.
 pub(crate) const NEVER: u64 = u64::MAX;

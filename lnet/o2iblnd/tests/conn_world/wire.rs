@@ -14,8 +14,19 @@ pub(crate) fn link(at: usize) -> Link {
     Link { version: Version::V2, local: end(at), peer: end(1 - at) }
 }
 
-/// The message that says this of operation `op`.
-pub(crate) fn encode(link: &Link, credits: u8, what: What, op: usize, length: u32) -> Vec<u8> {
+/// Memory of so many bytes.
+pub(crate) fn pieces(length: u32) -> [Fragment; 2] {
+    [Fragment { length: length / 2, address: 1 << 40 }, Fragment { length: length - length / 2, address: 77 }]
+}
+
+/// The message that says this of operation `op`, and of so many bytes in these pieces.
+pub(crate) fn message<'a>(
+    link: &Link,
+    credits: u8,
+    what: What,
+    (op, length): (usize, u32),
+    pieces: &'a [Fragment],
+) -> Message<'a> {
     let (dest, src) = (ProcessId::lnet(link.peer.nid), ProcessId::lnet(link.local.nid));
     let header = |payload_length, body| Header { dest, src, payload_length, body };
     let match_bits = MatchBits(op as u64);
@@ -39,11 +50,7 @@ pub(crate) fn encode(link: &Link, credits: u8, what: What, op: usize, length: u3
         };
         header(0, body)
     };
-    let pieces = [
-        Fragment { length: length / 2, address: 1 << 40 },
-        Fragment { length: length - length / 2, address: 77 },
-    ];
-    let descriptor = Descriptor::new(9, &pieces).unwrap();
+    let descriptor = Descriptor::new(9, pieces).unwrap();
     let body = match what {
         What::Noop => Body::Noop,
         What::Immediate => Body::Immediate { header: put(0), payload: &[] },
@@ -54,8 +61,13 @@ pub(crate) fn encode(link: &Link, credits: u8, what: What, op: usize, length: u3
         What::GetReq { cookie } => Body::GetReq { header: get(), cookie, descriptor },
         What::GetDone(done) => Body::GetDone(done),
     };
+    Message { head: link.head(credits), body }
+}
+
+/// Its bytes.
+pub(crate) fn encode(link: &Link, credits: u8, what: What, op: usize, length: u32) -> Vec<u8> {
     let mut bytes = [0; MESSAGE_MAX];
-    let total = Message { head: link.head(credits), body }.emit(&mut bytes).unwrap();
+    let total = message(link, credits, what, (op, length), &pieces(length)).emit(&mut bytes).unwrap();
     bytes[..total].to_vec()
 }
 

@@ -1,0 +1,94 @@
+//! A connection allocates nothing after it is made.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod conn_world;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use conn_world::{NEVER, link, message, pieces};
+use lnet_o2iblnd::conn::{Conn, Limits, Own, Received};
+use lnet_proto::ib::Link;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: everything is left to the system's allocator; counting touches a thread-local number alone.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above; `pointer` came from `alloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const LENGTH: u32 = 1 << 20;
+const LIMITS: Limits =
+    Limits { depth: 8, high_water: 4, sends: 8, works: 2080, messages: 256, keepalive_ns: NEVER };
+
+/// Sends what there is from one side to the other and back, until nothing is left. Messages stay values.
+fn talk(conns: &mut [Conn<u64>; 2], links: &[Link; 2], ended: &mut usize) {
+    let memory = pieces(LENGTH);
+    loop {
+        let mut idle = true;
+        for (at, link) in links.iter().enumerate() {
+            let [a, b] = &mut *conns;
+            let (from, to) = if at == 0 { (a, b) } else { (b, a) };
+            while let Some(emit) = from.next(0) {
+                idle = false;
+                let message = message(link, emit.credits, emit.what, (0, LENGTH), &memory);
+                let (receipt, received) = to.received(&message).unwrap();
+                let id = emit.id.bits();
+                to.reposted(receipt);
+                *ended += usize::from(from.completed(id).unwrap().is_some());
+                match received {
+                    Received::Nothing | Received::Immediate => {}
+                    Received::PutReq(key) => {
+                        to.attach(key, 1).unwrap();
+                        to.ack(key, LENGTH, NEVER).unwrap();
+                    }
+                    Received::GetReq(key) => to.done(key, Ok(LENGTH), 256, NEVER).unwrap(),
+                    Received::Wanted { put, length } => to.done(put, Ok(length), 256, NEVER).unwrap(),
+                    Received::Ended(_) => *ended += 1,
+                }
+            }
+        }
+        if idle {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_connection_allocates_nothing_after_it_is_made() {
+    let mut conns = [Conn::new(&LIMITS, 0), Conn::new(&LIMITS, 0)];
+    let links = [link(0), link(1)];
+    let before = COUNT.with(Cell::get);
+    let mut ended = 0;
+    for round in 0..100 {
+        // All queues as long as they may be, and something to withdraw.
+        for item in 0..u64::from(LIMITS.messages) {
+            let own = [Own::Immediate, Own::Put { length: LENGTH }, Own::Get { length: LENGTH }];
+            conns[0].queue(own[item as usize % 3], NEVER, item).unwrap();
+        }
+        assert!(conns[0].queue(Own::Immediate, NEVER, round).is_err());
+        assert_eq!(conns[0].withdraw(|item| *item == round), Some(round));
+        talk(&mut conns, &links, &mut ended);
+        assert_eq!(conns[0].late(0), None);
+    }
+    assert_eq!(COUNT.with(Cell::get) - before, 0);
+    // All own messages but the withdrawn ones, and the sinks of the PUTs.
+    assert_eq!(ended, 100 * 255 + 85 * 100 - (0..100).filter(|round| round % 3 == 1).count());
+}

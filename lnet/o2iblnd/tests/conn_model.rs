@@ -1,0 +1,431 @@
+//! A [`Conn`] against a plain model of lnet-wire 36: lists and counters, searched from the start each time. Sends complete in
+//! any order here, and answers before or after them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod conn_world;
+
+use conn_world::{NEVER, link, message, pieces};
+use lnet_o2iblnd::conn::{Conn, Ended, Key, Limits, Own, Receipt, Received, What};
+use lnet_proto::ib::{Completion, Cookie, MessageKind};
+use proptest::prelude::*;
+
+/// What to do; numbers choose among what there is.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Queue(usize),
+    Next,
+    Complete(usize),
+    /// The peer answers an own request: ACK or DONE, NAK.
+    Answered(usize, bool),
+    /// The peer sends IMMEDIATE, PUT_REQ, GET_REQ.
+    Hear(usize),
+    Repost(usize),
+    /// A request of the peer's is answered: ACK or DONE, NAK.
+    Answer(usize, bool),
+    /// The writes of a PUT are prepared: so many.
+    Write(usize, u32),
+    /// The PUT_DONE of a transfer comes.
+    Taken(usize),
+    /// The peer returns so many credits of those it could.
+    Return(u8),
+    Withdraw(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let which = 0usize..64;
+    prop_oneof![
+        3 => (0usize..3).prop_map(Step::Queue),
+        6 => Just(Step::Next),
+        3 => which.clone().prop_map(Step::Complete),
+        2 => (which.clone(), any::<bool>()).prop_map(|(which, yes)| Step::Answered(which, yes)),
+        3 => (0usize..3).prop_map(Step::Hear),
+        4 => which.clone().prop_map(Step::Repost),
+        2 => (which.clone(), any::<bool>()).prop_map(|(which, yes)| Step::Answer(which, yes)),
+        2 => (which.clone(), 0u32..5).prop_map(|(which, writes)| Step::Write(which, writes)),
+        2 => which.clone().prop_map(Step::Taken),
+        1 => (1u8..4).prop_map(Step::Return),
+        1 => which.prop_map(Step::Withdraw),
+    ]
+}
+
+const PUT: Own = Own::Put { length: 10 };
+const GET: Own = Own::Get { length: 10 };
+const KINDS: [MessageKind; 3] = [MessageKind::Immediate, MessageKind::PutReq, MessageKind::GetReq];
+
+/// A message to be sent: what, of which operation, with how many work requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Queued {
+    kind: MessageKind,
+    op: usize,
+    works: u32,
+}
+
+/// The counters and lists of lnet-wire 36.
+struct Model {
+    limits: Limits,
+    high_water: usize,
+    credits: usize,
+    reserved: usize,
+    outstanding: usize,
+    /// Credits that the peer has, or has on the way.
+    granted: usize,
+    peer_reserved: usize,
+    no_credit: Vec<Queued>,
+    credit: Vec<Queued>,
+    waiting: Vec<Queued>,
+    posted: Vec<(u64, Queued)>,
+    /// For each NOOP with credits: how many of the credits that the peer had then it has still not used.
+    unseen: Vec<usize>,
+}
+
+impl Model {
+    fn new(limits: Limits) -> Model {
+        let depth = usize::from(limits.depth);
+        Model {
+            limits,
+            high_water: usize::from(limits.high_water).clamp(1, (depth / 2).max(1)),
+            credits: depth,
+            reserved: depth,
+            outstanding: 0,
+            granted: depth,
+            peer_reserved: depth,
+            no_credit: Vec::new(),
+            credit: Vec::new(),
+            waiting: Vec::new(),
+            posted: Vec::new(),
+            unseen: Vec::new(),
+        }
+    }
+
+    fn promote(&mut self) {
+        while self.reserved > 0 && !self.waiting.is_empty() {
+            self.reserved -= 1;
+            self.credit.push(self.waiting.remove(0));
+        }
+    }
+
+    fn hears_credit_message(&mut self) {
+        self.granted -= 1;
+        self.unseen.iter_mut().for_each(|left| *left = left.saturating_sub(1));
+    }
+
+    /// What is emitted next, with how many credits.
+    fn next(&mut self) -> Option<(Queued, usize)> {
+        let used: u32 = self.posted.iter().map(|(_, queued)| queued.works).sum();
+        let fits =
+            |works| self.posted.len() < usize::from(self.limits.sends) && used + works <= self.limits.works;
+        let queued = if let Some(first) = self.no_credit.first() {
+            if !fits(first.works) {
+                return None;
+            }
+            self.no_credit.remove(0)
+        } else if !fits(1) {
+            return None;
+        } else if self.credits > 0 && !self.credit.is_empty() {
+            self.credits -= 1;
+            self.credit.remove(0)
+        } else {
+            let posted = self.posted.iter().filter(|(_, queued)| queued.kind == MessageKind::Noop).count();
+            // One that is not known to be seen is one whose first credit is not used.
+            let unseen = self.unseen.iter().filter(|left| **left > 0).count();
+            let stuck = self.granted == 0 && self.outstanding > 0;
+            if posted == 2 || unseen >= 2 || !(stuck || self.outstanding >= self.high_water) {
+                return None;
+            }
+            self.unseen.push(self.granted + 1);
+            Queued { kind: MessageKind::Noop, op: usize::MAX, works: 1 }
+        };
+        if [MessageKind::PutAck, MessageKind::PutNak, MessageKind::GetDone].contains(&queued.kind) {
+            self.peer_reserved += 1;
+        }
+        let credits = std::mem::take(&mut self.outstanding);
+        self.granted += credits;
+        Some((queued, credits))
+    }
+}
+
+/// An operation that waits for something.
+#[derive(Clone, Copy)]
+struct Waits {
+    op: usize,
+    kind: MessageKind,
+    cookie: Cookie,
+}
+
+struct Test {
+    conn: Conn<usize>,
+    model: Model,
+    ops: usize,
+    sent: Vec<Waits>,
+    /// Requests of the peer's: key, kind, whether the buffer is posted again.
+    requests: Vec<(Key, MessageKind)>,
+    wanted: Vec<(Key, usize)>,
+    sinks: Vec<Waits>,
+    receipts: Vec<Receipt>,
+    /// Credits that the peer may return.
+    returnable: usize,
+    ended: Vec<usize>,
+}
+
+impl Test {
+    fn new(limits: Limits) -> Test {
+        Test {
+            conn: Conn::new(&limits, 0),
+            model: Model::new(limits),
+            ops: 0,
+            sent: Vec::new(),
+            requests: Vec::new(),
+            wanted: Vec::new(),
+            sinks: Vec::new(),
+            receipts: Vec::new(),
+            returnable: 0,
+            ended: Vec::new(),
+        }
+    }
+
+    fn hear(&mut self, credits: u8, what: What, length: u32) -> Received<usize> {
+        let (receipt, received) =
+            self.conn.received(&message(&link(1), credits, what, (0, length), &pieces(length))).unwrap();
+        self.receipts.push(receipt);
+        received
+    }
+
+    fn end(&mut self, ended: Option<Ended<usize>>) {
+        let Some(ended) = ended else { return };
+        assert!(!self.ended.contains(&ended.item));
+        self.ended.push(ended.item);
+    }
+
+    fn run(&mut self, step: Step) {
+        match step {
+            Step::Queue(which) => self.queue([Own::Immediate, PUT, GET][which], KINDS[which]),
+            Step::Next => self.next(),
+            Step::Complete(at) if !self.model.posted.is_empty() => {
+                let (id, _) = self.model.posted.remove(at % self.model.posted.len());
+                let ended = self.conn.completed(id).unwrap();
+                self.end(ended);
+            }
+            Step::Answered(at, yes) if !self.sent.is_empty() => {
+                let asked = self.sent.remove(at % self.sent.len());
+                self.answered(asked, yes);
+            }
+            Step::Hear(which) => self.heard(KINDS[which]),
+            Step::Repost(at) if !self.receipts.is_empty() => {
+                let receipt = self.receipts.remove(at % self.receipts.len());
+                match receipt {
+                    Receipt::Credit => self.model.outstanding += 1,
+                    Receipt::Answer => self.model.reserved += 1,
+                    Receipt::Plain | Receipt::PutReq(_) => {}
+                }
+                self.conn.reposted(receipt);
+                self.model.promote();
+            }
+            Step::Answer(at, yes) if !self.requests.is_empty() => {
+                let (key, kind) = self.requests.remove(at % self.requests.len());
+                self.answer(key, kind, yes);
+            }
+            Step::Write(at, writes) if !self.wanted.is_empty() => {
+                let (key, op) = self.wanted.remove(at % self.wanted.len());
+                self.conn.done(key, Ok(10), writes, NEVER).unwrap();
+                self.model.no_credit.push(Queued { kind: MessageKind::PutDone, op, works: writes + 1 });
+            }
+            Step::Taken(at) if !self.sinks.is_empty() => {
+                let sink = self.sinks.remove(at % self.sinks.len());
+                let received = self.hear(0, What::PutDone(Completion { cookie: sink.cookie, status: 10 }), 0);
+                self.finished(received);
+            }
+            Step::Return(credits) if self.returnable > 0 => {
+                let credits = self.returnable.min(credits.into());
+                self.returnable -= credits;
+                self.model.credits += credits;
+                assert!(matches!(self.hear(credits as u8, What::Noop, 0), Received::Nothing));
+            }
+            Step::Withdraw(at) => self.withdraw(at),
+            _ => {}
+        }
+        let counts = self.conn.counts();
+        let model = &self.model;
+        let lists = model.no_credit.len() + model.credit.len() + model.waiting.len();
+        assert_eq!(
+            (
+                counts.credits.into(),
+                counts.reserved.into(),
+                counts.outstanding.into(),
+                counts.queued,
+                counts.posted
+            ),
+            (model.credits, model.reserved, model.outstanding, lists, model.posted.len())
+        );
+    }
+
+    fn queue(&mut self, own: Own, kind: MessageKind) {
+        let op = self.ops;
+        if self.conn.queue(own, NEVER, op).is_ok() {
+            self.ops += 1;
+            let queued = Queued { kind, op, works: 1 };
+            if own == Own::Immediate {
+                self.model.credit.push(queued)
+            } else {
+                self.model.waiting.push(queued)
+            }
+            self.model.promote();
+        } else {
+            assert_eq!(self.conn.counts().own, usize::from(self.model.limits.messages));
+        }
+    }
+
+    fn next(&mut self) {
+        let expected = self.model.next();
+        let emit = self.conn.next(0);
+        let got = emit.as_ref().map(|emit| {
+            (
+                kind_of(emit.what),
+                usize::from(emit.credits),
+                emit.item.as_deref().copied().unwrap_or(usize::MAX),
+            )
+        });
+        assert_eq!(got, expected.map(|(queued, credits)| (queued.kind, credits, queued.op)));
+        let (Some(emit), Some((queued, _))) = (emit, expected) else { return };
+        self.model.posted.push((emit.id.bits(), queued));
+        let Queued { op, kind, .. } = queued;
+        match emit.what {
+            What::Immediate => self.returnable += 1,
+            What::PutReq { cookie } | What::GetReq { cookie } => {
+                self.returnable += 1;
+                self.sent.push(Waits { op, kind, cookie });
+            }
+            What::PutAck { sink, .. } => self.sinks.push(Waits { op, kind, cookie: sink }),
+            _ => {}
+        }
+    }
+
+    fn answered(&mut self, asked: Waits, yes: bool) {
+        let Waits { op, kind, cookie } = asked;
+        if kind == MessageKind::PutReq && yes {
+            let what = What::PutAck { source: cookie, sink: Cookie([1; 8]) };
+            let Received::Wanted { put, length: 10 } = self.hear(0, what, 10) else { panic!("it is wanted") };
+            assert_eq!(self.conn.item(put), Some(&mut op.clone()));
+            self.wanted.push((put, op));
+            return;
+        }
+        let done = Completion { cookie, status: -5 };
+        let what = if kind == MessageKind::PutReq { What::PutNak(done) } else { What::GetDone(done) };
+        let received = self.hear(0, what, 0);
+        self.finished(received);
+    }
+
+    fn finished(&mut self, received: Received<usize>) {
+        match received {
+            Received::Nothing => {}
+            Received::Ended(ended) => self.end(Some(ended)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The peer sends what it may.
+    fn heard(&mut self, kind: MessageKind) {
+        let transfer = kind != MessageKind::Immediate;
+        if self.model.granted == 0 || (transfer && self.model.peer_reserved == 0) {
+            return;
+        }
+        self.model.hears_credit_message();
+        self.model.peer_reserved -= usize::from(transfer);
+        let cookie = Cookie([2; 8]);
+        let what = match kind {
+            MessageKind::PutReq => What::PutReq { cookie },
+            MessageKind::GetReq => What::GetReq { cookie },
+            _ => What::Immediate,
+        };
+        match self.hear(0, what, 10) {
+            Received::Immediate => {}
+            Received::PutReq(key) => {
+                self.requests.push((key, kind));
+                let receipt = self.receipts.pop().unwrap();
+                assert_eq!(receipt, Receipt::PutReq(key));
+                self.conn.reposted(receipt);
+            }
+            Received::GetReq(key) => self.requests.push((key, kind)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn answer(&mut self, key: Key, kind: MessageKind, yes: bool) {
+        let op = self.ops;
+        self.ops += 1;
+        self.conn.attach(key, op).unwrap();
+        let (kind, op) = match (kind, yes) {
+            (MessageKind::GetReq, _) => {
+                self.conn.done(key, Ok(3), 0, NEVER).unwrap();
+                (MessageKind::GetDone, op)
+            }
+            (_, true) => {
+                self.conn.ack(key, 10, NEVER).unwrap();
+                (MessageKind::PutAck, op)
+            }
+            (_, false) => {
+                let item = self.conn.nak(key, Ok(()), NEVER).unwrap();
+                self.end(item.map(|item| Ended { item, outcome: Ok(0) }));
+                self.model.outstanding += 1;
+                (MessageKind::PutNak, usize::MAX)
+            }
+        };
+        self.model.no_credit.push(Queued { kind, op, works: 1 });
+    }
+
+    fn withdraw(&mut self, at: usize) {
+        let there = self.model.waiting.len() + self.model.credit.len();
+        if there == 0 {
+            assert_eq!(self.conn.withdraw(|_| true), None);
+            return;
+        }
+        let at = at % there;
+        let queued = match at.checked_sub(self.model.waiting.len()) {
+            None => self.model.waiting.remove(at),
+            Some(at) => {
+                let queued = self.model.credit.remove(at);
+                self.model.reserved += usize::from(queued.kind != MessageKind::Immediate);
+                queued
+            }
+        };
+        self.model.promote();
+        assert_eq!(self.conn.withdraw(|item| *item == queued.op), Some(queued.op));
+        self.ended.push(queued.op);
+    }
+}
+
+fn kind_of(what: What) -> MessageKind {
+    match what {
+        What::Noop => MessageKind::Noop,
+        What::Immediate => MessageKind::Immediate,
+        What::PutReq { .. } => MessageKind::PutReq,
+        What::PutNak(_) => MessageKind::PutNak,
+        What::PutAck { .. } => MessageKind::PutAck,
+        What::PutDone(_) => MessageKind::PutDone,
+        What::GetReq { .. } => MessageKind::GetReq,
+        What::GetDone(_) => MessageKind::GetDone,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn it_does_what_the_model_does(
+        depth in 1u8..9,
+        high_water in 0u16..9,
+        sends in 1u16..9,
+        works in 5u32..20,
+        messages in 1u16..20,
+        steps in prop::collection::vec(step(), 1..300),
+    ) {
+        let limits = Limits { depth, high_water, sends, works, messages, keepalive_ns: NEVER };
+        let mut test = Test::new(limits);
+        steps.into_iter().for_each(|step| test.run(step));
+        // Whatever has not ended comes back now, once.
+        let Test { conn, ops, mut ended, .. } = test;
+        ended.extend(conn.close().map(|left| left.item));
+        ended.sort_unstable();
+        prop_assert_eq!(ended, (0..ops).collect::<Vec<_>>());
+    }
+}
