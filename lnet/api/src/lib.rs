@@ -16,6 +16,7 @@ mod drive;
 mod dropped;
 mod error;
 mod event;
+mod incarnation;
 mod lnd;
 mod lnet;
 
@@ -27,6 +28,7 @@ pub use drive::{
 pub use dropped::{DropWatcher, Dropped};
 pub use error::LNetError;
 pub use event::{Event, EventHandler, EventKind};
+pub use incarnation::next_incarnation;
 pub use lnd::{
     Arrival, Delivery, Lnd, LndError, NiLimits, RxContext, RxToken, Sent, Tx, TxToken, Upcalls, Verdict,
 };

@@ -2,7 +2,6 @@
 
 mod claim;
 mod connect;
-mod incarnation;
 mod listen;
 mod poller;
 mod stream;
@@ -46,7 +45,7 @@ impl Net for Os {
     }
 
     fn incarnation(&self) -> u64 {
-        incarnation::next()
+        lnet_api::next_incarnation()
     }
 
     fn descriptors_max(&self) -> usize {

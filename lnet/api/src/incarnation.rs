@@ -7,9 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The last one of this process.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// The wall clock in nanoseconds, as the reference has it; a random number if the clock says nothing. Within a process no
-/// two are the same, however the clock is set.
-pub(super) fn next() -> u64 {
+/// A number that no earlier life of an NI had: the wall clock in nanoseconds, as the reference has it; a random number if the
+/// clock says nothing. Within a process no two are the same, however the clock is set.
+pub fn next_incarnation() -> u64 {
     after(
         &LAST,
         since_1970_ns(SystemTime::now()).unwrap_or_else(|| RandomState::new().hash_one(std::process::id())),
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn threads_that_ask_at_once_get_different_ones() {
         const EACH: usize = 1000;
-        let ask = || (0..EACH).map(|_| next()).collect::<Vec<u64>>();
+        let ask = || (0..EACH).map(|_| next_incarnation()).collect::<Vec<u64>>();
         let all: HashSet<u64> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
