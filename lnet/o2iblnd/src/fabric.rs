@@ -119,7 +119,8 @@ pub trait Channel: Send + Sync {
     fn adopt(&self, token: Token, request: Box<dyn Request>) -> Result<Box<dyn Endpoint>, FabricError>;
 }
 
-/// Names an endpoint or listener in what a [`Channel`] tells; its maker chooses it.
+/// Names an endpoint or listener in what a [`Channel`] tells; its maker chooses it, and does not give it to another. What was
+/// heard before its owner was dropped may still be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token(pub u64);
 

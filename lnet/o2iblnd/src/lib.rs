@@ -8,6 +8,7 @@
 //! | [`fabric`] | all contact with RDMA devices, behind traits |
 //! | [`links`] | the connections to one peer, without verbs: attempts, races, back-off |
 //! | [`sizes`] | what tunables come to: queues, pools and memory, of nlx and of the kernel's releases |
+//! | `verbs` | this host's devices (with the feature `verbs`) |
 
 #![deny(unsafe_code)]
 
@@ -16,6 +17,9 @@ pub mod conn;
 pub mod fabric;
 pub mod links;
 pub mod sizes;
+#[cfg(feature = "verbs")]
+#[allow(unsafe_code, reason = "the libraries are C, and devices write to memory")]
+pub mod verbs;
 
 pub use config::O2ibConfig;
 pub use fabric::Fabric;

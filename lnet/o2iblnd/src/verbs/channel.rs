@@ -1,0 +1,372 @@
+//! What one shard hears of: an epoll set over the connection manager's events, a completion channel per device, the devices'
+//! own events, and a bell.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddrV4;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::{NonNull, null_mut, without_provenance_mut};
+use std::sync::Arc;
+
+use ibverbs_sys as ffi;
+use lnet_api::Errno;
+use lnet_region::Origin;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use parking_lot::Mutex;
+
+use super::cm::{CmChannel, CmId};
+use super::context::Context;
+use super::endpoint::HostEndpoint;
+use super::host::Shared;
+use super::request::{HostListener, HostRequest};
+use super::{check, failed};
+use crate::fabric::{
+    Channel, Device, DeviceChange, DialOptions, Endpoint, FabricError, Happening, Listener, Request, Token,
+};
+
+/// Keys of the epoll set: the bell's and the connection manager's, then two for each device.
+const BELL: u64 = 0;
+const MANAGER: u64 = 1;
+const FIRST_DEVICE: u64 = 2;
+
+/// Sources that one look finds ready: more than a shard has; what is left is found by the next.
+const SOURCES: usize = 16;
+
+pub(super) struct HostChannel {
+    host: Arc<Shared>,
+    ear: Arc<Ear>,
+}
+
+/// What endpoints and devices share with the channel.
+pub(super) struct Ear {
+    epoll: Epoll,
+    bell: EventFd,
+    pub(super) manager: Arc<CmChannel>,
+    /// Whose events are told, by identifier. An event of another is none of the shard's: one that it has dropped, or a
+    /// request that nobody has adopted.
+    pub(super) known: Mutex<HashMap<usize, Known>>,
+    /// The devices on which there is something of this channel's. It only grows, so that places in it are keys.
+    served: Mutex<Vec<Served>>,
+    told: Mutex<VecDeque<Happening>>,
+    /// Which interrupt its completions raise, counted through those of a device.
+    vector: u32,
+    origin: Origin,
+}
+
+/// What is known of an identifier that events name.
+pub(super) struct Known {
+    pub(super) token: Token,
+    /// How long finding the way may take, while that is what comes next.
+    pub(super) resolve_ms: Option<u32>,
+    /// Its queue pair, while there is one.
+    pub(super) queue_pair: Option<QueuePair>,
+}
+
+/// A queue pair that somebody else owns: who takes it out of [`Ear::known`] first, and destroys it then.
+pub(super) struct QueuePair(pub(super) NonNull<ffi::ibv_qp>);
+
+// SAFETY: libibverbs may be called by any thread.
+unsafe impl Send for QueuePair {}
+
+struct Served {
+    context: Arc<Context>,
+    completions: Arc<CompletionChannel>,
+}
+
+impl HostChannel {
+    pub(super) fn new(host: Arc<Shared>, vector: u32) -> Result<HostChannel, Errno> {
+        let ear = Ear {
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            bell: EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+            manager: Arc::new(CmChannel::new()?),
+            known: Mutex::default(),
+            served: Mutex::default(),
+            told: Mutex::default(),
+            vector,
+            origin: Origin::here(),
+        };
+        ear.watch(ear.bell.as_fd(), BELL)?;
+        ear.watch(ear.manager.fd(), MANAGER)?;
+        Ok(HostChannel { host, ear: Arc::new(ear) })
+    }
+
+    /// An identifier that is bound to an address of the device's.
+    fn bound(
+        &self,
+        device: &Arc<dyn Device>,
+        at: SocketAddrV4,
+        prepare: impl FnOnce(&CmId) -> Result<(), Errno>,
+    ) -> Result<(CmId, Arc<Context>), Errno> {
+        self.ear.check_origin()?;
+        let id = CmId::new(Some(self.ear.manager.clone()))?;
+        prepare(&id)?;
+        id.bind(at)?;
+        let context = self.host.context_of(&id).ok_or(Errno::ENODEV)?;
+        if context.device(id.port()).name() != device.name() {
+            return Err(Errno::ENODEV);
+        }
+        Ok((id, context))
+    }
+
+    fn endpoint(&self, token: Token, id: CmId, context: Arc<Context>) -> Result<HostEndpoint, Errno> {
+        let completions = self.ear.serve(&context)?;
+        let device: Arc<dyn Device> = context.device(id.port());
+        let vector = self.ear.vector % context.vectors();
+        let id = Heard::new(&self.ear, token, id);
+        Ok(HostEndpoint::new(token, id, context, device, completions, vector))
+    }
+}
+
+impl Channel for HostChannel {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.ear.epoll.0.as_fd()
+    }
+
+    fn ring(&self) {
+        self.ear.ring();
+    }
+
+    fn next(&self) -> Option<Happening> {
+        self.ear.check_origin().ok()?;
+        loop {
+            if let Some(happening) = self.ear.told.lock().pop_front() {
+                return Some(happening);
+            }
+            if !self.ear.look() {
+                // Another thread's device events may have come with the bell.
+                return self.ear.told.lock().pop_front();
+            }
+        }
+    }
+
+    fn listen(
+        &self,
+        token: Token,
+        device: &Arc<dyn Device>,
+        at: SocketAddrV4,
+        backlog: u32,
+    ) -> Result<Box<dyn Listener>, FabricError> {
+        let listen = || {
+            let (id, context) = self.bound(device, at, |_| Ok(()))?;
+            self.ear.serve(&context)?;
+            let id = Heard::new(&self.ear, token, id);
+            id.listen(backlog)?;
+            Ok(Box::new(HostListener { _id: id, _context: context }) as Box<dyn Listener>)
+        };
+        listen().map_err(|errno| failed(errno, format!("listening on {at} ({})", device.name())))
+    }
+
+    fn dial(
+        &self,
+        token: Token,
+        device: &Arc<dyn Device>,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+        options: &DialOptions,
+    ) -> Result<Box<dyn Endpoint>, FabricError> {
+        let dial = || {
+            let (id, context) = self.bound(device, from, |id| {
+                id.set(ffi::RDMA_OPTION_ID_REUSEADDR, 1i32)?;
+                options.tos.map_or(Ok(()), |tos| id.set(ffi::RDMA_OPTION_ID_TOS, tos))
+            })?;
+            let endpoint = self.endpoint(token, id, context)?;
+            endpoint.resolve(to, options.resolve_ms)?;
+            Ok(Box::new(endpoint) as Box<dyn Endpoint>)
+        };
+        dial().map_err(|errno| failed(errno, format!("connecting from {from} ({}) to {to}", device.name())))
+    }
+
+    fn adopt(&self, token: Token, request: Box<dyn Request>) -> Result<Box<dyn Endpoint>, FabricError> {
+        let source = request.source();
+        let adopt = || {
+            self.ear.check_origin()?;
+            let request: Box<dyn std::any::Any> = request;
+            let request = request.downcast::<HostRequest>().map_err(|_| Errno::EINVAL)?;
+            let mut id = request.into_id();
+            if !id.is_on(&self.ear.manager) {
+                id.migrate(&self.ear.manager)?;
+            }
+            let context = self.host.context_of(&id).ok_or(Errno::ENODEV)?;
+            Ok(Box::new(self.endpoint(token, id, context)?) as Box<dyn Endpoint>)
+        };
+        adopt().map_err(|errno| failed(errno, format!("taking the connection that {source} asks for")))
+    }
+}
+
+impl Ear {
+    /// Tells the shard of something, whichever thread this is.
+    pub(super) fn tell(&self, happening: Happening) {
+        self.told.lock().push_back(happening);
+    }
+
+    pub(super) fn tell_of_device(&self, name: Arc<str>, change: DeviceChange) {
+        self.tell(Happening::Device { name, change });
+        self.ring();
+    }
+
+    fn ring(&self) {
+        if self.origin.is_here() {
+            // It can only fail if it has been rung 2^64 times.
+            let _ = self.bell.write(1);
+        }
+    }
+
+    fn check_origin(&self) -> Result<(), Errno> {
+        if self.origin.is_here() { Ok(()) } else { Err(Errno::EPERM) }
+    }
+
+    fn watch(&self, fd: BorrowedFd<'_>, key: u64) -> Result<(), Errno> {
+        self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, key))
+    }
+
+    /// Hears each source that has something once. Whether any had: all but the bell.
+    fn look(&self) -> bool {
+        let mut found = [EpollEvent::empty(); SOURCES];
+        let count = self.epoll.wait(&mut found, EpollTimeout::ZERO).unwrap_or(0);
+        let mut any = false;
+        for key in found[..count].iter().map(EpollEvent::data) {
+            match key {
+                BELL => drop(self.bell.read()),
+                MANAGER => self.hear_manager(),
+                of_device => self.hear_device(of_device - FIRST_DEVICE),
+            }
+            any |= key != BELL;
+        }
+        any
+    }
+
+    /// From now on completions and events of the device are heard.
+    fn serve(self: &Arc<Ear>, context: &Arc<Context>) -> Result<Arc<CompletionChannel>, Errno> {
+        let mut served = self.served.lock();
+        if let Some(known) = served.iter().find(|served| Arc::ptr_eq(&served.context, context)) {
+            return Ok(known.completions.clone());
+        }
+        let completions = Arc::new(CompletionChannel::new(context)?);
+        let key = FIRST_DEVICE + 2 * served.len() as u64;
+        self.watch(completions.fd(), key)?;
+        self.watch(context.fd(), key + 1)?;
+        context.tell_to(self);
+        served.push(Served { context: context.clone(), completions: completions.clone() });
+        Ok(completions)
+    }
+
+    fn hear_device(&self, key: u64) {
+        let served = self.served.lock();
+        let Some(of) = usize::try_from(key / 2).ok().and_then(|place| served.get(place)) else { return };
+        if key.is_multiple_of(2) {
+            if let Some(token) = of.completions.next() {
+                self.tell(Happening::Ready(token));
+            }
+        } else {
+            let context = of.context.clone();
+            drop(served);
+            context.hear();
+        }
+    }
+
+    /// The device that an event has named.
+    pub(super) fn context_of(&self, verbs: *mut ffi::ibv_context) -> Option<Arc<Context>> {
+        let served = self.served.lock();
+        served.iter().find(|served| served.context.verbs() == verbs).map(|served| served.context.clone())
+    }
+}
+
+/// An identifier whose events are told, under a token, as long as this lives.
+pub(super) struct Heard {
+    id: CmId,
+    ear: Arc<Ear>,
+}
+
+impl Heard {
+    fn new(ear: &Arc<Ear>, token: Token, id: CmId) -> Heard {
+        ear.known.lock().insert(id.key(), Known { token, resolve_ms: None, queue_pair: None });
+        Heard { id, ear: ear.clone() }
+    }
+
+    /// Changes what is known of it.
+    pub(super) fn know(&self, change: impl FnOnce(&mut Known)) {
+        if let Some(known) = self.ear.known.lock().get_mut(&self.id.key()) {
+            change(known);
+        }
+    }
+}
+
+impl std::ops::Deref for Heard {
+    type Target = CmId;
+
+    fn deref(&self) -> &CmId {
+        &self.id
+    }
+}
+
+impl Drop for Heard {
+    fn drop(&mut self) {
+        // A lock that a thread of the parent's held stays locked in a child.
+        if self.id.origin().is_here() {
+            self.ear.known.lock().remove(&self.id.key());
+        }
+    }
+}
+
+/// Where the completion queues of one device tell that they are no longer empty.
+pub(super) struct CompletionChannel {
+    raw: NonNull<ffi::ibv_comp_channel>,
+    origin: Origin,
+    /// Its device.
+    _context: Arc<Context>,
+}
+
+// SAFETY: libibverbs may be called by any thread; a channel is a descriptor that is only read.
+unsafe impl Send for CompletionChannel {}
+// SAFETY: as above.
+unsafe impl Sync for CompletionChannel {}
+
+impl CompletionChannel {
+    fn new(context: &Arc<Context>) -> Result<CompletionChannel, Errno> {
+        // SAFETY: the context is valid, and kept.
+        let raw = unsafe { ffi::ibv_create_comp_channel(context.verbs()) };
+        let raw = NonNull::new(raw).ok_or_else(Errno::last)?;
+        let channel = CompletionChannel { raw, origin: Origin::here(), _context: context.clone() };
+        fcntl(channel.fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        Ok(channel)
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel has it open as long as it lives.
+        unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
+    }
+
+    pub(super) fn raw(&self) -> *mut ffi::ibv_comp_channel {
+        self.raw.as_ptr()
+    }
+
+    /// The token of a queue that has told.
+    ///
+    /// It is acknowledged at once, which costs an uncontended lock after a call of the system. Queues are destroyed in other
+    /// threads, and that waits until all they have told is acknowledged: what were counted up here for one acknowledgement
+    /// of many would have them wait for the next call.
+    fn next(&self) -> Option<Token> {
+        let (mut queue, mut token) = (null_mut(), null_mut());
+        // SAFETY: the channel is valid and does not block, and there is room for what it gives.
+        check(unsafe { ffi::ibv_get_cq_event(self.raw(), &mut queue, &mut token) }).ok()?;
+        // SAFETY: the queue has told this, so that it is not destroyed before the acknowledgement. Nobody looks at it afterwards:
+        // the token is a copy of the number it was made with.
+        unsafe { ffi::ibv_ack_cq_events(queue, 1) };
+        Some(Token(token.addr() as u64))
+    }
+}
+
+impl Drop for CompletionChannel {
+    fn drop(&mut self) {
+        if self.origin.is_here() {
+            // SAFETY: it is destroyed once. No queue is left on it: each keeps it.
+            unsafe { ffi::ibv_destroy_comp_channel(self.raw.as_ptr()) };
+        }
+    }
+}
+
+/// A token as a completion queue keeps it.
+pub(super) fn as_context(token: Token) -> *mut std::ffi::c_void {
+    without_provenance_mut(token.0 as usize)
+}

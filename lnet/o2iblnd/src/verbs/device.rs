@@ -1,0 +1,125 @@
+//! One port of a device, and memory that is registered with it.
+
+use std::ptr::{NonNull, with_exposed_provenance_mut};
+use std::sync::Arc;
+
+use ibverbs_sys as ffi;
+use lnet_api::Errno;
+use lnet_region::{Origin, Region};
+use nix::libc::RLIM_INFINITY;
+use nix::sys::resource::{Resource, getrlimit};
+
+use super::context::Context;
+use super::{check, failed};
+use crate::fabric::{Device, DeviceLimits, FabricError, Memory};
+
+pub(super) struct HostDevice {
+    context: Arc<Context>,
+    name: Arc<str>,
+}
+
+impl HostDevice {
+    pub(super) fn new(context: Arc<Context>, name: Arc<str>) -> HostDevice {
+        HostDevice { context, name }
+    }
+}
+
+impl Device for HostDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn limits(&self) -> &DeviceLimits {
+        self.context.limits()
+    }
+
+    fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
+        let (address, bytes) = region.extent();
+        let memory = Registered::new(&self.context, region.origin(), address, bytes, remote);
+        Ok(Arc::new(memory.map_err(|errno| refused(&self.name, bytes, errno))?))
+    }
+}
+
+/// A memory region of the device's.
+struct Registered {
+    raw: NonNull<ffi::ibv_mr>,
+    keys: (u32, u32),
+    origin: Origin,
+    /// Its protection domain's.
+    _context: Arc<Context>,
+}
+
+// SAFETY: libibverbs may be called by any thread.
+unsafe impl Send for Registered {}
+// SAFETY: a shared reference reads two numbers.
+unsafe impl Sync for Registered {}
+
+impl Registered {
+    fn new(
+        context: &Arc<Context>,
+        of: &Origin,
+        address: u64,
+        bytes: usize,
+        remote: bool,
+    ) -> Result<Registered, Errno> {
+        if !of.is_here() || !context.domain().origin().is_here() {
+            return Err(Errno::EPERM);
+        }
+        let mut access = ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
+        if remote {
+            access |= ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
+        }
+        let start = with_exposed_provenance_mut(address as usize);
+        // SAFETY: the domain is valid. The range is the whole memory of a region or of its arena, which stays where it is, so
+        // nothing else is ever named to the device by the keys; the memory is kept by whoever keeps this, as the trait
+        // demands: it stands in the region's or the arena's own slot, which ends before the memory does. The system holds the
+        // pages themselves until then, so that even memory that others have cut away stays the device's to write to.
+        let raw = unsafe { ffi::ibv_reg_mr(context.domain().raw(), start, bytes, access.0 as i32) };
+        let raw = NonNull::new(raw).ok_or_else(Errno::last)?;
+        // SAFETY: the registration is valid, and these fields stay.
+        let keys = unsafe { (raw.as_ref().lkey, raw.as_ref().rkey) };
+        Ok(Registered { raw, keys, origin: Origin::here(), _context: context.clone() })
+    }
+}
+
+impl Memory for Registered {
+    fn local_key(&self) -> u32 {
+        self.keys.0
+    }
+
+    fn remote_key(&self) -> u32 {
+        self.keys.1
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        if !self.origin.is_here() {
+            return;
+        }
+        // SAFETY: it is ended once, and its domain is still there.
+        if let Err(errno) = check(unsafe { ffi::ibv_dereg_mr(self.raw.as_ptr()) }) {
+            tracing::error!(%errno, "a device does not forget memory");
+        }
+    }
+}
+
+fn refused(device: &str, bytes: usize, errno: Errno) -> FabricError {
+    let what = format!("registering {bytes} bytes with {device}");
+    let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(RLIM_INFINITY, |(soft, _)| soft);
+    match errno {
+        Errno::ENOMEM if limit != RLIM_INFINITY => failed(
+            errno,
+            format!(
+                "{what}: this process may lock {limit} bytes (RLIMIT_MEMLOCK); raise it with `ulimit -l unlimited`, \
+                 LimitMEMLOCK=infinity in its systemd unit, or memlock in /etc/security/limits.conf"
+            ),
+        ),
+        Errno::ENOMEM => failed(errno, format!("{what}: the device or the system has no room for it")),
+        Errno::EPERM => failed(
+            errno,
+            format!("{what}: it is the memory or the device of the process that forked this one"),
+        ),
+        _ => failed(errno, what),
+    }
+}

@@ -1,0 +1,144 @@
+//! The RDMA devices of this host.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
+
+use ibverbs_sys as ffi;
+use lnet_api::{Errno, next_incarnation};
+use lnet_region::Origin;
+use parking_lot::Mutex;
+
+use super::channel::HostChannel;
+use super::cm::CmId;
+use super::context::Context;
+use super::failed;
+use crate::fabric::{Channel, Device, Fabric, FabricError};
+
+/// The RDMA devices of this host, by libibverbs and librdmacm.
+///
+/// ```no_run
+/// use lnet_o2iblnd::fabric::{Device, Fabric};
+/// use lnet_o2iblnd::verbs::Host;
+///
+/// let device = Host::new().open("10.77.0.1".parse().expect("an address"))?;
+/// println!("{}: {:?}", device.name(), device.limits());
+/// # Ok::<(), lnet_o2iblnd::fabric::FabricError>(())
+/// ```
+#[derive(Default)]
+pub struct Host(Arc<Shared>);
+
+/// What a host and its channels share.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// The devices that have been opened, each once.
+    contexts: Mutex<Vec<Arc<Context>>>,
+    channels: AtomicU32,
+}
+
+impl Host {
+    /// Nothing is opened yet, nor are the libraries looked for.
+    #[must_use]
+    pub fn new() -> Host {
+        Host::default()
+    }
+}
+
+impl Fabric for Host {
+    fn incarnation(&self) -> u64 {
+        next_incarnation()
+    }
+
+    fn open(&self, address: Ipv4Addr) -> Result<Arc<dyn Device>, FabricError> {
+        loaded()?;
+        let anchor = bound(address)?;
+        let port = anchor.port();
+        let context = self.0.context_for(anchor).map_err(|errno| explain(address, errno))?;
+        let device = context.device(port);
+        match context.is_up(port) {
+            Ok(true) => Ok(device),
+            Ok(false) => {
+                let what = format!("the port of {} with the address {address} is down", device.name());
+                Err(failed(Errno::ENETDOWN, format!("{what}: is the link up (`rdma link`)?")))
+            }
+            Err(errno) => Err(explain(address, errno)),
+        }
+    }
+
+    fn channel(&self) -> Result<Arc<dyn Channel>, FabricError> {
+        loaded()?;
+        let vector = self.0.channels.fetch_add(1, Relaxed);
+        match HostChannel::new(self.0.clone(), vector) {
+            Ok(channel) => Ok(Arc::new(channel)),
+            Err(errno) => Err(without_manager(errno)),
+        }
+    }
+}
+
+impl Shared {
+    /// The device, open, to which an identifier is bound.
+    pub(super) fn context_of(&self, id: &CmId) -> Option<Arc<Context>> {
+        let contexts = self.contexts.lock();
+        contexts.iter().find(|context| context.verbs() == id.verbs()).cloned()
+    }
+
+    /// The device to which an identifier is bound, opened if it is not.
+    fn context_for(&self, anchor: CmId) -> Result<Arc<Context>, Errno> {
+        let mut contexts = self.contexts.lock();
+        // One that comes back is another.
+        contexts.retain(|context| !context.is_removed());
+        if let Some(known) = contexts.iter().find(|context| context.verbs() == anchor.verbs()) {
+            return Ok(known.clone());
+        }
+        let opened = Arc::new(Context::new(anchor)?);
+        contexts.push(opened.clone());
+        Ok(opened)
+    }
+}
+
+/// The libraries are there, and know of no devices that a parent has opened: those they would use again.
+fn loaded() -> Result<(), FabricError> {
+    static FIRST: OnceLock<Origin> = OnceLock::new();
+    ffi::load().map_err(|why| failed(Errno::ENOSYS, why))?;
+    let first = FIRST.get_or_init(Origin::here);
+    if first.is_here() {
+        return Ok(());
+    }
+    let parent = first.process();
+    Err(failed(
+        Errno::EPERM,
+        format!("process {parent}, which uses RDMA, has forked this one: it cannot use RDMA itself"),
+    ))
+}
+
+/// An identifier that is bound to the address, and so to its device.
+fn bound(address: Ipv4Addr) -> Result<CmId, FabricError> {
+    let id = CmId::new(None).map_err(without_manager)?;
+    id.bind(SocketAddrV4::new(address, 0)).map_err(|errno| explain(address, errno))?;
+    if id.verbs().is_null() { Err(explain(address, Errno::ENODEV)) } else { Ok(id) }
+}
+
+/// librdmacm needs the kernel's part and a device before it gives anything.
+fn without_manager(errno: Errno) -> FabricError {
+    let what = match errno {
+        Errno::ENODEV | Errno::ENOENT => {
+            "this host has no RDMA device, or the kernel's connection manager for user space is not loaded \
+             (see `rdma link`; `modprobe rdma_ucm`)"
+        }
+        Errno::EACCES | Errno::EPERM => "/dev/infiniband/rdma_cm may not be opened by this user",
+        _ => "the RDMA connection manager",
+    };
+    failed(errno, what)
+}
+
+fn explain(address: Ipv4Addr, errno: Errno) -> FabricError {
+    let what = match errno {
+        Errno::ENODEV => format!("no RDMA device has the address {address}: see `rdma link`, `ip address`"),
+        Errno::EADDRNOTAVAIL => {
+            return failed(Errno::ENODEV, format!("this host has no address {address}: see `ip address`"));
+        }
+        _ => format!("opening the RDMA device with the address {address}"),
+    };
+    failed(errno, what)
+}

@@ -1,0 +1,236 @@
+//! Work requests: posted, and completed.
+
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+
+use ibverbs_sys as ffi;
+use lnet_api::Errno;
+use smallvec::SmallVec;
+
+use super::check;
+use super::queues::Queues;
+use crate::fabric::{
+    COMPLETIONS_PER_LOOK, Completion, Completions, Piece, PostError, ReceiveWork, SendKind, SendWork,
+    WorkError,
+};
+
+/// Work requests that one call hands to the device: a chain that is longer takes several. They stand on the stack.
+const CHAIN: usize = 32;
+
+/// Their pieces of memory. No device takes as many in one.
+const PIECES: usize = 64;
+
+impl Queues {
+    pub(super) fn post_receives(&self, works: &[ReceiveWork]) -> Result<(), PostError> {
+        self.check_origin()?;
+        works.chunks(CHAIN).enumerate().try_for_each(|(number, chain)| {
+            let behind = |place| number * CHAIN + place;
+            self.post_receive_chain(chain).map_err(|error| PostError { place: behind(error.place), ..error })
+        })
+    }
+
+    fn post_receive_chain(&self, works: &[ReceiveWork]) -> Result<(), PostError> {
+        let mut pieces: SmallVec<[ffi::ibv_sge; CHAIN]> =
+            works.iter().map(|work| entry(&work.piece)).collect();
+        let request = |(work, piece): (&ReceiveWork, &mut ffi::ibv_sge)| ffi::ibv_recv_wr {
+            wr_id: work.id,
+            next: null_mut(),
+            sg_list: piece,
+            num_sge: 1,
+        };
+        let mut chain: SmallVec<[ffi::ibv_recv_wr; CHAIN]> =
+            works.iter().zip(&mut pieces).map(request).collect();
+        let Some(last) = chain.len().checked_sub(1) else { return Ok(()) };
+        let first = chain.as_mut_ptr();
+        let mut bad = null_mut();
+        // SAFETY: all requests of the chain, linked here within it, and their pieces stay where they are until the call returns,
+        // and the device's driver copies them. The queue pair is valid, and its context has the table of its driver's calls.
+        // What memory the pieces name is checked by the device.
+        let result = unsafe {
+            (0..last).for_each(|place| (*first.add(place)).next = first.add(place + 1));
+            let pair = self.pair();
+            let post =
+                (*pair.as_ref().context).ops.post_recv.ok_or(PostError { place: 0, errno: Errno::ENOSYS })?;
+            post(pair.as_ptr(), first, &mut bad)
+        };
+        check(result).map_err(|errno| PostError { place: place_of(first, bad, chain.len()), errno })
+    }
+
+    pub(super) fn post_sends(&self, works: &[SendWork<'_>]) -> Result<(), PostError> {
+        self.check_origin()?;
+        let mut posted = 0;
+        while posted < works.len() {
+            let chain = fitting(&works[posted..]);
+            let behind = |error: PostError| PostError { place: posted + error.place, ..error };
+            if chain == 0 {
+                return Err(behind(PostError { place: 0, errno: Errno::EINVAL }));
+            }
+            self.post_send_chain(&works[posted..posted + chain]).map_err(behind)?;
+            posted += chain;
+        }
+        Ok(())
+    }
+
+    fn post_send_chain(&self, works: &[SendWork<'_>]) -> Result<(), PostError> {
+        let mut pieces: SmallVec<[ffi::ibv_sge; PIECES]> =
+            works.iter().flat_map(|work| work.pieces).map(entry).collect();
+        let mut chain: SmallVec<[ffi::ibv_send_wr; CHAIN]> = SmallVec::new();
+        let mut rest = pieces.as_mut_slice();
+        for work in works {
+            let (own, behind) = rest.split_at_mut(work.pieces.len());
+            rest = behind;
+            chain.push(request(work, own));
+        }
+        let Some(last) = chain.len().checked_sub(1) else { return Ok(()) };
+        let first = chain.as_mut_ptr();
+        let mut bad = null_mut();
+        // SAFETY: as for receives. Memory of inline sends is copied by the call, from where their pieces say: these are addresses
+        // of memory of the sender's, as its caller promises by the trait.
+        let result = unsafe {
+            (0..last).for_each(|place| (*first.add(place)).next = first.add(place + 1));
+            let pair = self.pair();
+            let post =
+                (*pair.as_ref().context).ops.post_send.ok_or(PostError { place: 0, errno: Errno::ENOSYS })?;
+            post(pair.as_ptr(), first, &mut bad)
+        };
+        check(result).map_err(|errno| PostError { place: place_of(first, bad, chain.len()), errno })
+    }
+
+    pub(super) fn poll(&self, done: &mut Completions) -> Result<(), Errno> {
+        if !self.origin().is_here() {
+            return Err(Errno::EPERM);
+        }
+        let mut found = [const { MaybeUninit::<ffi::ibv_wc>::uninit() }; COMPLETIONS_PER_LOOK];
+        let room = COMPLETIONS_PER_LOOK.saturating_sub(done.len());
+        let queue = self.completions();
+        // SAFETY: the queue is valid, its context has the table of its driver's calls, and there is room for so many
+        // completions.
+        let count = unsafe {
+            let poll = (*queue.as_ref().context).ops.poll_cq.ok_or(Errno::ENOSYS)?;
+            poll(queue.as_ptr(), room as i32, found.as_mut_ptr().cast())
+        };
+        let count = usize::try_from(count).map_err(|_| Errno::EIO)?;
+        // SAFETY: the driver has filled in the first so many.
+        done.extend(found[..count].iter().map(|found| completion(unsafe { found.assume_init_ref() })));
+        Ok(())
+    }
+
+    pub(super) fn arm(&self) -> Result<(), Errno> {
+        if !self.origin().is_here() {
+            return Err(Errno::EPERM);
+        }
+        let queue = self.completions();
+        // SAFETY: the queue is valid, and its context has the table of its driver's calls.
+        check(unsafe {
+            let notify = (*queue.as_ref().context).ops.req_notify_cq.ok_or(Errno::ENOSYS)?;
+            notify(queue.as_ptr(), 0)
+        })
+    }
+
+    fn check_origin(&self) -> Result<(), PostError> {
+        if self.origin().is_here() { Ok(()) } else { Err(PostError { place: 0, errno: Errno::EPERM }) }
+    }
+}
+
+/// How many of these go in one call.
+fn fitting(works: &[SendWork<'_>]) -> usize {
+    let mut pieces = 0;
+    let fits = |work: &&SendWork<'_>| {
+        pieces += work.pieces.len();
+        pieces <= PIECES
+    };
+    works.iter().take(CHAIN).take_while(fits).count()
+}
+
+fn entry(piece: &Piece) -> ffi::ibv_sge {
+    ffi::ibv_sge { addr: piece.address, length: piece.length, lkey: piece.key }
+}
+
+fn request(work: &SendWork<'_>, pieces: &mut [ffi::ibv_sge]) -> ffi::ibv_send_wr {
+    let mut flags = ffi::ibv_send_flags(0);
+    if work.signalled {
+        flags |= ffi::ibv_send_flags::IBV_SEND_SIGNALED;
+    }
+    if work.inline {
+        flags |= ffi::ibv_send_flags::IBV_SEND_INLINE;
+    }
+    let mut request = ffi::ibv_send_wr {
+        wr_id: work.id,
+        sg_list: pieces.as_mut_ptr(),
+        num_sge: pieces.len() as i32,
+        opcode: ffi::ibv_wr_opcode::IBV_WR_SEND,
+        send_flags: flags.0,
+        ..Default::default()
+    };
+    if let SendKind::Write { address, key } = work.kind {
+        request.opcode = ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE;
+        request.wr.rdma.remote_addr = address;
+        request.wr.rdma.rkey = key;
+    }
+    request
+}
+
+/// Which of a chain the driver has refused; the first if it does not say.
+fn place_of<T>(first: *const T, bad: *const T, length: usize) -> usize {
+    let place = bad.addr().wrapping_sub(first.addr()) / size_of::<T>();
+    if place < length { place } else { 0 }
+}
+
+fn completion(found: &ffi::ibv_wc) -> Completion {
+    let status = match found.status {
+        ffi::ibv_wc_status::IBV_WC_SUCCESS => Ok(()),
+        ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR => Err(WorkError::Flushed),
+        ffi::ibv_wc_status::IBV_WC_RETRY_EXC_ERR => Err(WorkError::RetriesExceeded),
+        ffi::ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => Err(WorkError::NoReceiver),
+        ffi::ibv_wc_status::IBV_WC_REM_ACCESS_ERR => Err(WorkError::RemoteAccess),
+        other => Err(WorkError::Other(other)),
+    };
+    // Of one that failed only the id and the status are set.
+    let received = status.is_ok() && found.opcode & ffi::ibv_wc_opcode::IBV_WC_RECV != 0;
+    Completion { id: found.wr_id, length: if received { found.byte_len } else { 0 }, status }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(pieces: &[Piece]) -> SendWork<'_> {
+        SendWork { id: 0, pieces, kind: SendKind::Send, signalled: true, inline: false }
+    }
+
+    #[test]
+    fn a_call_takes_as_many_as_have_room() {
+        let pieces = [Piece::default(); PIECES + 1];
+        assert_eq!(fitting(&[work(&pieces[..1]); CHAIN + 5]), CHAIN);
+        assert_eq!(fitting(&[work(&pieces[..PIECES]), work(&pieces[..1])]), 1);
+        assert_eq!(fitting(&[work(&pieces)]), 0, "more pieces than any device takes");
+        assert_eq!(fitting(&[]), 0);
+    }
+
+    #[test]
+    fn the_driver_names_the_request_that_it_refuses() {
+        let chain = [0u64; 4];
+        let first = chain.as_ptr();
+        assert_eq!(place_of(first, &chain[3], 4), 3);
+        assert_eq!(place_of(first, std::ptr::null(), 4), 0, "it does not say");
+    }
+
+    #[test]
+    fn completions_of_failures_have_no_length() {
+        let mut found = ffi::ibv_wc { wr_id: 7, byte_len: 64, ..Default::default() };
+        found.opcode = ffi::ibv_wc_opcode::IBV_WC_RECV;
+        assert_eq!(completion(&found), Completion { id: 7, length: 64, status: Ok(()) });
+        found.opcode = ffi::ibv_wc_opcode::IBV_WC_RDMA_WRITE;
+        assert_eq!(completion(&found).length, 0, "sent, not received");
+        for (status, error) in [
+            (5, WorkError::Flushed),
+            (10, WorkError::RemoteAccess),
+            (12, WorkError::RetriesExceeded),
+            (13, WorkError::NoReceiver),
+            (4, WorkError::Other(4)),
+        ] {
+            let failed = ffi::ibv_wc { status, opcode: ffi::ibv_wc_opcode::IBV_WC_RECV, ..found };
+            assert_eq!(completion(&failed), Completion { id: 7, length: 0, status: Err(error) });
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! A queue pair and its completion queue.
+
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use ibverbs_sys as ffi;
+use lnet_api::Errno;
+use lnet_region::Origin;
+
+use super::channel::{CompletionChannel, as_context};
+use super::check;
+use super::cm::CmId;
+use super::context::Context;
+use crate::fabric::{QueueSizes, Token};
+
+/// Fewer bytes than this are not worth asking a device for.
+const INLINE_MIN: u32 = 32;
+
+/// One queue pair. Its owner keeps the identifier that it is for longer than this.
+pub(super) struct Queues {
+    pair: NonNull<ffi::ibv_qp>,
+    completions: CompletionQueue,
+    made: QueueSizes,
+    origin: Origin,
+}
+
+// SAFETY: libibverbs may be called by any thread, and locks each queue.
+unsafe impl Send for Queues {}
+// SAFETY: as above.
+unsafe impl Sync for Queues {}
+
+impl Queues {
+    pub(super) fn new(
+        token: Token,
+        id: &CmId,
+        context: &Arc<Context>,
+        channel: &Arc<CompletionChannel>,
+        vector: u32,
+        sizes: &QueueSizes,
+    ) -> Result<Queues, Errno> {
+        let completions = CompletionQueue::new(token, context, channel, vector, sizes.completions)?;
+        let mut inline = sizes.inline;
+        loop {
+            let wish = QueueSizes { inline, ..*sizes };
+            match create(id, context, &completions, &wish) {
+                Ok((pair, made)) => return Ok(Queues { pair, completions, made, origin: Origin::here() }),
+                // Devices do not say how much they take in a request; it counts against the queue's memory.
+                Err(Errno::EINVAL | Errno::ENOMEM) if inline > 0 => {
+                    inline = if inline > INLINE_MIN { inline / 2 } else { 0 };
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    pub(super) fn made(&self) -> &QueueSizes {
+        &self.made
+    }
+
+    pub(super) fn pair(&self) -> NonNull<ffi::ibv_qp> {
+        self.pair
+    }
+
+    pub(super) fn completions(&self) -> NonNull<ffi::ibv_cq> {
+        self.completions.raw
+    }
+
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Its number, by which the peer's finds it.
+    pub(super) fn number(&self) -> u32 {
+        // SAFETY: the queue pair is valid until this is dropped, and its number stays.
+        unsafe { self.pair.as_ref().qp_num }
+    }
+
+    /// Takes receives from now on.
+    pub(super) fn to_init(&self, id: &CmId) -> Result<(), Errno> {
+        self.to(id, ffi::ibv_qp_state::IBV_QPS_INIT)
+    }
+
+    /// Receives and sends from now on. The connection manager knows the way to the peer.
+    pub(super) fn to_ready(&self, id: &CmId) -> Result<(), Errno> {
+        // Again, with the rights that the connection manager gives it only now.
+        self.to(id, ffi::ibv_qp_state::IBV_QPS_INIT)?;
+        self.to(id, ffi::ibv_qp_state::IBV_QPS_RTR)?;
+        self.to(id, ffi::ibv_qp_state::IBV_QPS_RTS)
+    }
+
+    fn to(&self, id: &CmId, state: ffi::ibv_qp_state::Type) -> Result<(), Errno> {
+        let mut attributes = ffi::ibv_qp_attr { qp_state: state, ..Default::default() };
+        let mut mask = 0;
+        // SAFETY: the identifier is valid, and there is room for what it gives.
+        check(unsafe { ffi::rdma_init_qp_attr(id.raw(), &mut attributes, &mut mask) })?;
+        if state == ffi::ibv_qp_state::IBV_QPS_INIT {
+            attributes.qp_access_flags = ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+            mask |= ffi::ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS.0 as i32;
+        }
+        // SAFETY: the queue pair is valid; the attributes that the mask names are set.
+        check(unsafe { ffi::ibv_modify_qp(self.pair.as_ptr(), &mut attributes, mask) })
+    }
+}
+
+impl Drop for Queues {
+    fn drop(&mut self) {
+        if !self.origin.is_here() {
+            return;
+        }
+        // SAFETY: it is destroyed once, and nobody else uses it: the owner has taken it away from whoever hears events. Events
+        // that name it are acknowledged before the call returns. The completion queue, a field, goes afterwards.
+        if let Err(errno) = check(unsafe { ffi::ibv_destroy_qp(self.pair.as_ptr()) }) {
+            tracing::error!(%errno, "a device does not give up a queue pair");
+        }
+    }
+}
+
+/// Ends all that is posted to a queue pair, with errors, and lets nothing be received any more.
+///
+/// # Safety
+/// The queue pair is valid.
+pub(super) unsafe fn flush(pair: NonNull<ffi::ibv_qp>) -> Result<(), Errno> {
+    let mut attributes = ffi::ibv_qp_attr { qp_state: ffi::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
+    // SAFETY: the caller's; the one attribute that the mask names is set.
+    check(unsafe {
+        ffi::ibv_modify_qp(pair.as_ptr(), &mut attributes, ffi::ibv_qp_attr_mask::IBV_QP_STATE.0 as i32)
+    })
+}
+
+fn create(
+    id: &CmId,
+    context: &Context,
+    completions: &CompletionQueue,
+    sizes: &QueueSizes,
+) -> Result<(NonNull<ffi::ibv_qp>, QueueSizes), Errno> {
+    let mut attributes = ffi::ibv_qp_init_attr {
+        // Whom to tell when a message comes before its connection stands.
+        qp_context: id.raw().cast(),
+        send_cq: completions.raw.as_ptr(),
+        recv_cq: completions.raw.as_ptr(),
+        srq: null_mut(),
+        cap: ffi::ibv_qp_cap {
+            max_send_wr: sizes.sends,
+            max_recv_wr: sizes.receives,
+            max_send_sge: sizes.pieces.max(1),
+            max_recv_sge: 1,
+            max_inline_data: sizes.inline,
+        },
+        qp_type: ffi::ibv_qp_type::IBV_QPT_RC,
+        sq_sig_all: 0,
+    };
+    // SAFETY: the domain and the completion queue are valid and of one device, and outlive the queue pair.
+    let pair = unsafe { ffi::ibv_create_qp(context.domain().raw(), &mut attributes) };
+    let pair = NonNull::new(pair).ok_or_else(Errno::last)?;
+    let made = QueueSizes {
+        sends: attributes.cap.max_send_wr,
+        receives: attributes.cap.max_recv_wr,
+        completions: completions.entries,
+        pieces: attributes.cap.max_send_sge,
+        inline: attributes.cap.max_inline_data,
+    };
+    Ok((pair, made))
+}
+
+struct CompletionQueue {
+    raw: NonNull<ffi::ibv_cq>,
+    entries: u32,
+    origin: Origin,
+    /// Where it tells.
+    _channel: Arc<CompletionChannel>,
+}
+
+impl CompletionQueue {
+    fn new(
+        token: Token,
+        context: &Context,
+        channel: &Arc<CompletionChannel>,
+        vector: u32,
+        entries: u32,
+    ) -> Result<CompletionQueue, Errno> {
+        let entries = i32::try_from(entries).map_err(|_| Errno::EINVAL)?;
+        // SAFETY: the context and the channel, which is its, are valid and outlive the queue: the channel is kept, and keeps
+        // the context. The token is a number.
+        let raw = unsafe {
+            ffi::ibv_create_cq(context.verbs(), entries, as_context(token), channel.raw(), vector as i32)
+        };
+        let raw = NonNull::new(raw).ok_or_else(Errno::last)?;
+        // SAFETY: the queue is valid, and the field stays.
+        let entries = u32::try_from(unsafe { raw.as_ref().cqe }).unwrap_or(0);
+        Ok(CompletionQueue { raw, entries, origin: Origin::here(), _channel: channel.clone() })
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        if !self.origin.is_here() {
+            return;
+        }
+        // SAFETY: it is destroyed once; its queue pair is gone. What it has told is acknowledged before the call returns.
+        if let Err(errno) = check(unsafe { ffi::ibv_destroy_cq(self.raw.as_ptr()) }) {
+            tracing::error!(%errno, "a device does not give up a completion queue");
+        }
+    }
+}

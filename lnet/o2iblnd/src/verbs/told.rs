@@ -1,0 +1,164 @@
+//! The connection manager's events as what a channel tells.
+
+use std::ptr::{NonNull, null_mut};
+use std::slice;
+
+use ibverbs_sys as ffi;
+use lnet_api::Errno;
+
+use super::channel::{Ear, Known};
+use super::check;
+use super::cm::{CmId, milliseconds};
+use super::queues::flush;
+use super::request::HostRequest;
+use crate::fabric::{Happening, PrivateData, Rejected};
+
+/// Reasons of a reject (lnet-wire 33).
+const NO_LISTENER: i32 = 8;
+const STALE: i32 = 10;
+const BY_CONSUMER: i32 = 28;
+
+impl Ear {
+    /// Hears the connection manager's next event, and tells what it means.
+    pub(super) fn hear_manager(&self) {
+        let mut event = null_mut();
+        // SAFETY: the channel is valid and does not block, and there is room for a pointer to the event.
+        if check(unsafe { ffi::rdma_get_cm_event(self.manager.raw(), &mut event) }).is_err() {
+            return;
+        }
+        let Some(raw) = NonNull::new(event) else { return };
+        // SAFETY: the library has given the event, which is valid until it is acknowledged below.
+        let happening = unsafe { self.meaning(raw.as_ref()) };
+        // SAFETY: it is acknowledged once. All that is wanted of it is copied; its identifier may be destroyed from now on.
+        let _ = unsafe { ffi::rdma_ack_cm_event(event) };
+        happening.into_iter().for_each(|happening| self.tell(happening));
+    }
+
+    /// # Safety
+    /// The event comes from the library, of this channel, and is not acknowledged yet.
+    unsafe fn meaning(&self, event: &ffi::rdma_cm_event) -> Option<Happening> {
+        if event.event == ffi::RDMA_CM_EVENT_CONNECT_REQUEST {
+            // SAFETY: passed on.
+            return unsafe { self.request(event) };
+        }
+        // While this is locked, an identifier that is known is not destroyed, nor its queue pair.
+        let known = self.known.lock();
+        let of = known.get(&event.id.addr())?;
+        let token = of.token;
+        let happening = match event.event {
+            ffi::RDMA_CM_EVENT_ADDR_RESOLVED => {
+                let within = milliseconds(of.resolve_ms.unwrap_or(0));
+                // SAFETY: the identifier is valid.
+                match check(unsafe { ffi::rdma_resolve_route(event.id, within) }) {
+                    Ok(()) => return None,
+                    Err(errno) => Happening::Failed(token, errno),
+                }
+            }
+            ffi::RDMA_CM_EVENT_ROUTE_RESOLVED => Happening::Resolved(token),
+            ffi::RDMA_CM_EVENT_ADDR_ERROR
+            | ffi::RDMA_CM_EVENT_ROUTE_ERROR
+            | ffi::RDMA_CM_EVENT_CONNECT_ERROR
+            | ffi::RDMA_CM_EVENT_UNREACHABLE => Happening::Failed(token, errno_of(event.status)),
+            // SAFETY: passed on; these events have private data.
+            ffi::RDMA_CM_EVENT_CONNECT_RESPONSE => Happening::Accepted(token, unsafe { private_data(event) }),
+            // SAFETY: as above.
+            ffi::RDMA_CM_EVENT_REJECTED => Happening::Rejected(token, unsafe { rejected(event) }),
+            ffi::RDMA_CM_EVENT_ESTABLISHED => Happening::Established(token),
+            ffi::RDMA_CM_EVENT_DISCONNECTED => {
+                // SAFETY: the identifier is valid.
+                unsafe { end(event.id, of) };
+                Happening::Disconnected(token)
+            }
+            ffi::RDMA_CM_EVENT_DEVICE_REMOVAL => {
+                // SAFETY: as above; its device is a context that is kept.
+                let verbs = unsafe {
+                    end(event.id, of);
+                    (*event.id).verbs
+                };
+                drop(known);
+                self.context_of(verbs).into_iter().for_each(|context| context.remove());
+                Happening::Disconnected(token)
+            }
+            other => {
+                tracing::debug!(event = other, status = event.status, "told by the connection manager");
+                return None;
+            }
+        };
+        Some(happening)
+    }
+
+    /// # Safety
+    /// As for [`Ear::meaning`]; the event is a request.
+    unsafe fn request(&self, event: &ffi::rdma_cm_event) -> Option<Happening> {
+        let raw = NonNull::new(event.id)?;
+        // SAFETY: a request brings an identifier of its own, which nobody else takes.
+        let id = unsafe { CmId::of_request(raw, self.manager.clone()) };
+        // SAFETY: passed on.
+        let data = unsafe { private_data(event) };
+        let listener = self.known.lock().get(&event.listen_id.addr()).map(|known| known.token);
+        // What cannot be told is dropped, and thereby rejected: nothing has been told of this identifier that could be waited for.
+        let request = HostRequest::new(id, data)?;
+        Some(Happening::Request { listener: listener?, request: Box::new(request) })
+    }
+}
+
+/// The peer has ended the connection: what is posted ends too, and the peer hears that this node knows.
+///
+/// # Safety
+/// The identifier is valid, and so is the queue pair that is known.
+unsafe fn end(id: *mut ffi::rdma_cm_id, known: &Known) {
+    if let Some(pair) = &known.queue_pair {
+        // SAFETY: the caller's.
+        if let Err(errno) = unsafe { flush(pair.0) } {
+            tracing::debug!(%errno, "ending a queue pair");
+        }
+    }
+    // SAFETY: the caller's. It fails where there is no connection any more.
+    let _ = check(unsafe { ffi::rdma_disconnect(id) });
+}
+
+/// # Safety
+/// The event is of a kind that has private data, and is not acknowledged yet.
+unsafe fn private_data(event: &ffi::rdma_cm_event) -> PrivateData {
+    // SAFETY: of connections of this port space the member `conn` holds.
+    let conn = unsafe { &event.param.conn };
+    if conn.private_data.is_null() {
+        return PrivateData::new();
+    }
+    // SAFETY: the library has copied as many bytes there, and they stay until the acknowledgement.
+    unsafe { slice::from_raw_parts(conn.private_data.cast::<u8>(), usize::from(conn.private_data_len)) }
+        .into()
+}
+
+/// # Safety
+/// As for [`private_data`].
+unsafe fn rejected(event: &ffi::rdma_cm_event) -> Rejected {
+    match event.status {
+        // SAFETY: passed on.
+        BY_CONSUMER => Rejected::Record(unsafe { private_data(event) }),
+        NO_LISTENER => Rejected::NoListener,
+        STALE => Rejected::Stale,
+        other => Rejected::Other(other),
+    }
+}
+
+/// Events have a negative errno; what is none is that there is no way.
+fn errno_of(status: i32) -> Errno {
+    match Errno::from_raw(status.saturating_abs()) {
+        Errno::UnknownErrno => Errno::EHOSTUNREACH,
+        errno => errno,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_an_errno_whatever_its_sign() {
+        assert_eq!(errno_of(-110), Errno::ETIMEDOUT);
+        assert_eq!(errno_of(113), Errno::EHOSTUNREACH);
+        assert_eq!(errno_of(0), Errno::EHOSTUNREACH);
+        assert_eq!(errno_of(i32::MIN), Errno::EHOSTUNREACH);
+    }
+}

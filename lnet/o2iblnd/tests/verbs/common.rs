@@ -1,0 +1,268 @@
+//! Two nodes, and connections between them.
+
+use std::cell::Cell;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use lnet_o2iblnd::fabric::*;
+use lnet_o2iblnd::verbs::Host;
+use lnet_region::{IoVec, Region};
+use nix::poll::{PollFd, PollFlags, poll};
+
+/// The addresses that the guest's device has.
+pub(crate) const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
+
+/// The port of the listener.
+pub(crate) const SERVICE: u16 = 987;
+
+/// After this long nothing more is expected to happen.
+const HUNG_MS: u16 = 60_000;
+
+pub(crate) const OPTIONS: ConnectOptions = ConnectOptions { retry_count: 5, rnr_retry_count: 6 };
+pub(crate) const DIAL: DialOptions = DialOptions { resolve_ms: 5_000, tos: None };
+pub(crate) const SIZES: QueueSizes =
+    QueueSizes { sends: 32, receives: 16, completions: 48, pieces: 4, inline: 128 };
+
+/// Bytes of a receive buffer.
+pub(crate) const BUFFER: usize = 4096;
+
+pub(crate) struct Node {
+    pub(crate) address: Ipv4Addr,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) channel: Arc<dyn Channel>,
+}
+
+pub(crate) fn node(host: &Host, which: usize) -> Node {
+    let address = ADDRESSES[which];
+    let device = host.open(address).expect("the device");
+    Node { address, device, channel: host.channel().expect("a channel") }
+}
+
+pub(crate) fn token() -> Token {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    Token(NEXT.fetch_add(1, Relaxed))
+}
+
+impl Node {
+    pub(crate) fn at(&self, port: u16) -> SocketAddrV4 {
+        SocketAddrV4::new(self.address, port)
+    }
+
+    /// The next thing that happens, slept for.
+    pub(crate) fn happening(&self) -> Happening {
+        loop {
+            if let Some(happening) = self.channel.next() {
+                return happening;
+            }
+            wait(&*self.channel);
+        }
+    }
+
+    pub(crate) fn listen(&self) -> (Token, Box<dyn Listener>) {
+        let token = token();
+        let listener = self.channel.listen(token, &self.device, self.at(SERVICE), 64);
+        (token, listener.expect("a listener"))
+    }
+
+    /// An endpoint that has found its way to the peer.
+    pub(crate) fn resolved(&self, to: SocketAddrV4) -> (Token, Box<dyn Endpoint>) {
+        let token = token();
+        let endpoint = self.channel.dial(token, &self.device, self.at(0), to, &DIAL).expect("dialling");
+        match self.happening() {
+            Happening::Resolved(of) if of == token => (token, endpoint),
+            other => panic!("{}", told(&other)),
+        }
+    }
+
+    pub(crate) fn request(&self) -> Box<dyn Request> {
+        match self.happening() {
+            Happening::Request { request, .. } => request,
+            other => panic!("{}", told(&other)),
+        }
+    }
+
+    /// Memory of its own, registered so that peers can write to it.
+    pub(crate) fn memory(&self, bytes: usize) -> Slab {
+        let region = Region::heap(bytes).expect("memory");
+        let memory = self.device.register(&region, true).expect("a registration");
+        Slab { memory, buffer: IoVec::whole(region.clone()), region }
+    }
+}
+
+pub(crate) fn wait(channel: &dyn Channel) {
+    let mut fds = [PollFd::new(channel.fd(), PollFlags::POLLIN)];
+    assert_ne!(poll(&mut fds, HUNG_MS).expect("polling"), 0, "hung");
+}
+
+pub(crate) struct Slab {
+    memory: Arc<dyn Memory>,
+    pub(crate) region: Region,
+    buffer: IoVec,
+}
+
+impl Slab {
+    pub(crate) fn piece(&self, offset: usize, length: usize) -> Piece {
+        let (address, key) = (self.region.address_of(offset), self.memory.local_key());
+        Piece { address, length: length as u32, key }
+    }
+
+    pub(crate) fn target(&self, offset: usize) -> SendKind {
+        SendKind::Write { address: self.region.address_of(offset), key: self.memory.remote_key() }
+    }
+
+    pub(crate) fn fill(&self, offset: usize, bytes: &[u8]) {
+        let mut lease = self.buffer.write(offset..offset + bytes.len()).expect("a lease");
+        lease.copy_from(0, bytes);
+    }
+
+    pub(crate) fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
+        self.buffer.read(offset..offset + length).expect("a lease").to_vec()
+    }
+}
+
+/// One side of a connection, with a buffer posted for each of its receives.
+pub(crate) struct Side {
+    pub(crate) node: Node,
+    pub(crate) token: Token,
+    pub(crate) endpoint: Box<dyn Endpoint>,
+    pub(crate) slab: Slab,
+    /// Whether its end has been told.
+    ended: Cell<bool>,
+}
+
+impl Side {
+    pub(crate) fn new(node: Node, token: Token, endpoint: Box<dyn Endpoint>) -> Side {
+        Side::with(node, token, endpoint, SIZES)
+    }
+
+    fn with(node: Node, token: Token, mut endpoint: Box<dyn Endpoint>, sizes: QueueSizes) -> Side {
+        let made = endpoint.make_queues(&sizes).expect("queues");
+        assert!(made.sends >= sizes.sends && made.receives >= sizes.receives, "{made:?}");
+        assert!(made.completions >= sizes.completions && made.pieces >= sizes.pieces, "{made:?}");
+        let slab = node.memory(sizes.receives as usize * BUFFER);
+        let receive = |id| ReceiveWork { id, piece: slab.piece(id as usize * BUFFER, BUFFER) };
+        let receives: Vec<ReceiveWork> = (0..u64::from(sizes.receives)).map(receive).collect();
+        endpoint.post_receives(&receives).expect("receives");
+        Side { node, token, endpoint, slab, ended: Cell::new(false) }
+    }
+
+    /// The next completions, looked for without sleeping.
+    pub(crate) fn completions(&self, count: usize) -> Vec<Completion> {
+        let mut all = Vec::new();
+        while all.len() < count {
+            let mut done = Completions::new();
+            self.endpoint.poll(&mut done).expect("completions");
+            if done.is_empty() {
+                // The channel sleeps until there is one, unless it came meanwhile.
+                self.endpoint.arm().expect("arming");
+                self.endpoint.poll(&mut done).expect("completions");
+                if done.is_empty() {
+                    self.hear();
+                }
+            }
+            all.extend(done);
+        }
+        all
+    }
+
+    /// Sleeps until it is told that there are completions, or that the connection has ended.
+    fn hear(&self) {
+        match self.node.happening() {
+            Happening::Ready(of) if of == self.token => (),
+            Happening::Disconnected(of) if of == self.token => self.ended.set(true),
+            other => panic!("{}", told(&other)),
+        }
+    }
+
+    pub(crate) fn expect_ready(&self) {
+        self.hear();
+        assert!(!self.ended.get(), "disconnected");
+    }
+
+    pub(crate) fn expect_disconnected(&self) {
+        while !self.ended.get() {
+            self.hear();
+        }
+    }
+
+    pub(crate) fn send(&self, id: u64, pieces: &[Piece], inline: bool) {
+        let work = SendWork { id, pieces, kind: SendKind::Send, signalled: true, inline };
+        self.endpoint.post_sends(&[work]).expect("a send");
+    }
+}
+
+/// What an event log would say.
+pub(crate) fn told(happening: &Happening) -> String {
+    match happening {
+        Happening::Request { listener, request } => {
+            format!("{listener:?}: a request of {}", request.source())
+        }
+        Happening::Resolved(token) => format!("{token:?}: resolved"),
+        Happening::Accepted(token, data) => format!("{token:?}: accepted with {data:?}"),
+        Happening::Established(token) => format!("{token:?}: established"),
+        Happening::Rejected(token, why) => format!("{token:?}: rejected: {why:?}"),
+        Happening::Failed(token, errno) => format!("{token:?}: failed: {errno}"),
+        Happening::Disconnected(token) => format!("{token:?}: disconnected"),
+        Happening::Ready(token) => format!("{token:?}: ready"),
+        Happening::Device { name, change } => format!("{name}: {change:?}"),
+    }
+}
+
+/// The passive half of making a connection, up to accepting it.
+pub(crate) fn accept(node: Node, data: &[u8]) -> Side {
+    let request = node.request();
+    let token = token();
+    let endpoint = node.channel.adopt(token, request).expect("adopting");
+    let mut side = Side::new(node, token, endpoint);
+    side.endpoint.accept(data, &OPTIONS).expect("accepting");
+    side
+}
+
+/// The active half, up to asking for it.
+pub(crate) fn connect(node: Node, to: SocketAddrV4, data: &[u8]) -> Side {
+    let (token, endpoint) = node.resolved(to);
+    let mut side = Side::new(node, token, endpoint);
+    side.endpoint.connect(data, &OPTIONS).expect("connecting");
+    side
+}
+
+impl Side {
+    /// The peer's answer to the request.
+    pub(crate) fn established(&mut self) -> PrivateData {
+        match self.node.happening() {
+            Happening::Accepted(of, data) if of == self.token => {
+                self.endpoint.establish().expect("establishing");
+                data
+            }
+            other => panic!("{}", told(&other)),
+        }
+    }
+
+    pub(crate) fn expect_established(&self) {
+        match self.node.happening() {
+            Happening::Established(of) if of == self.token => (),
+            other => panic!("{}", told(&other)),
+        }
+    }
+}
+
+/// A connection: who asked for it, and who accepted.
+pub(crate) fn pair(host: &Host) -> (Side, Side) {
+    pair_with(host, SIZES)
+}
+
+/// A connection whose active side has these queues.
+pub(crate) fn pair_with(host: &Host, sizes: QueueSizes) -> (Side, Side) {
+    let (active, passive) = (node(host, 0), node(host, 1));
+    let (_, _listener) = passive.listen();
+    let target = passive.at(SERVICE);
+    let (token, endpoint) = active.resolved(target);
+    let mut active = Side::with(active, token, endpoint, sizes);
+    active.endpoint.connect(b"hello", &OPTIONS).expect("connecting");
+    let passive = accept(passive, b"welcome");
+    active.established();
+    passive.expect_established();
+    (active, passive)
+}

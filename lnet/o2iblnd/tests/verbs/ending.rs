@@ -1,0 +1,133 @@
+//! Connections end, whoever ends them.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use lnet_api::Errno;
+use lnet_o2iblnd::fabric::*;
+use lnet_o2iblnd::verbs::Host;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
+
+use crate::common::*;
+
+fn flushed(count: u64) -> Vec<Completion> {
+    (0..count).map(|id| Completion { id, length: 0, status: Err(WorkError::Flushed) }).collect()
+}
+
+/// The buffers of both sides come back, each once.
+#[test]
+#[ignore = "needs RDMA devices: ./test verbs"]
+fn disconnecting_flushes_both_sides() {
+    let host = Host::new();
+    let (active, passive) = pair(&host);
+    let receives = SIZES.receives as usize;
+    active.endpoint.disconnect();
+    passive.expect_disconnected();
+    for side in [&active, &passive] {
+        let mut all = side.completions(receives);
+        all.sort_by_key(|done| done.id);
+        assert_eq!(all, flushed(receives as u64));
+    }
+    // Posting to what has ended ends at once, or is refused.
+    let work = ReceiveWork { id: 0, piece: active.slab.piece(0, 64) };
+    if active.endpoint.post_receives(&[work]).is_ok() {
+        assert_eq!(active.completions(1), flushed(1));
+    }
+}
+
+/// An endpoint that is dropped ends its connection, with requests posted and events on their way.
+#[test]
+#[ignore = "needs RDMA devices: ./test verbs"]
+fn dropping_ends() {
+    let host = Host::new();
+    for _ in 0..10 {
+        let (active, passive) = pair(&host);
+        passive.endpoint.arm().expect("arming");
+        active.send(7, &[active.slab.piece(0, 64)], false);
+        let Side { endpoint, node, token, slab, .. } = active;
+        drop(endpoint);
+        drop(slab);
+        passive.expect_disconnected();
+        drop(passive);
+        if let Some(happening) = node.channel.next() {
+            panic!("{token:?} is gone: {}", told(&happening));
+        }
+    }
+}
+
+/// Names the process that is to be killed.
+const VICTIM: &str = "NLX_VERBS_VICTIM";
+
+/// The other half of [`a_killed_peer`].
+#[test]
+#[ignore = "needs RDMA devices: ./test verbs"]
+fn the_peer_that_is_killed() {
+    if std::env::var_os(VICTIM).is_none() {
+        return;
+    }
+    let host = Host::new();
+    let passive = node(&host, 1);
+    let (_, _listener) = passive.listen();
+    println!("\nlistening");
+    let passive = accept(passive, b"welcome");
+    passive.expect_established();
+    // Until it is killed.
+    panic!("{}", told(&passive.node.happening()));
+}
+
+/// What is posted when a peer is killed ends, and its end is told.
+#[test]
+#[ignore = "needs RDMA devices: ./test verbs"]
+fn a_killed_peer() {
+    let mut victim = Command::new("/proc/self/exe")
+        .args(["--ignored", "--exact", "--nocapture", "ending::the_peer_that_is_killed"])
+        .env(VICTIM, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("another process");
+    let words = BufReader::new(victim.stdout.take().expect("its output"));
+    assert!(words.lines().any(|line| line.expect("a line") == "listening"));
+
+    let host = Host::new();
+    let target = std::net::SocketAddrV4::new(ADDRESSES[1], SERVICE);
+    let mut active = connect(node(&host, 0), target, b"hello");
+    active.established();
+    victim.kill().expect("killing it");
+    victim.wait().expect("its end");
+    active.send(7, &[active.slab.piece(0, 64)], false);
+    let sent = active.completions(1);
+    // It was killed before the send: it either finds nobody, or the end has been told already.
+    let statuses = [WorkError::RetriesExceeded, WorkError::Flushed, WorkError::NoReceiver].map(Err);
+    assert!(statuses.contains(&sent[0].status), "{sent:?}");
+}
+
+/// A forked child can do nothing with what its parent has, and what it drops stays the parent's.
+#[test]
+#[ignore = "needs RDMA devices: ./test verbs"]
+fn forked_children_touch_nothing() {
+    let host = Host::new();
+    let (active, passive) = pair(&host);
+    // SAFETY: the child calls what it may: nothing of it takes a lock that another thread could hold, for the tests run one
+    // at a time.
+    match unsafe { fork() }.expect("a child") {
+        ForkResult::Child => {
+            let mut done = Completions::new();
+            let polled = active.endpoint.poll(&mut done) == Err(Errno::EPERM);
+            let armed = active.endpoint.arm() == Err(Errno::EPERM);
+            active.endpoint.disconnect();
+            active.node.channel.ring();
+            let told = active.node.channel.next().is_none();
+            let opened = host.open(ADDRESSES[0]).err().is_some_and(|error| error.errno == Errno::EPERM);
+            drop((active, passive, host));
+            // SAFETY: the child ends without running what the parent has registered to run.
+            unsafe { nix::libc::_exit(i32::from(!(polled && armed && told && opened))) }
+        }
+        ForkResult::Parent { child } => {
+            assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));
+        }
+    }
+    active.send(7, &[active.slab.piece(0, 64)], false);
+    assert_eq!(active.completions(1), [Completion { id: 7, length: 0, status: Ok(()) }]);
+    assert_eq!(passive.completions(1), [Completion { id: 0, length: 64, status: Ok(()) }]);
+}

@@ -1,0 +1,126 @@
+//! What connections carry.
+
+use lnet_o2iblnd::fabric::*;
+use lnet_o2iblnd::verbs::Host;
+
+use crate::common::*;
+
+/// A receive's length is that of all pieces together, in their order.
+#[test]
+#[ignore = "needs RDMA devices: ./test verbs"]
+fn sends_of_several_pieces() {
+    let host = Host::new();
+    let (active, passive) = pair(&host);
+    let memory = active.node.memory(4096);
+    memory.fill(0, &[1; 16]);
+    memory.fill(100, &[2; 32]);
+    memory.fill(4080, &[3; 16]);
+    active.send(7, &[memory.piece(4080, 16), memory.piece(0, 16), memory.piece(100, 32)], false);
+    assert_eq!(active.completions(1), [Completion { id: 7, length: 0, status: Ok(()) }]);
+    assert_eq!(passive.completions(1), [Completion { id: 0, length: 64, status: Ok(()) }]);
+    assert_eq!(passive.slab.bytes(0, 64), [vec![3; 16], vec![1; 16], vec![2; 32]].concat());
+}
+
+/// The memory of an inline send needs no registration.
+#[test]
+#[ignore = "needs RDMA devices: ./test verbs"]
+fn inline_sends_copy_from_any_memory() {
+    let host = Host::new();
+    let (active, passive) = pair(&host);
+    let message: Vec<u8> = (0..64).collect();
+    let piece = Piece { address: message.as_ptr().expose_provenance() as u64, length: 64, key: 0 };
+    active.send(7, &[piece], true);
+    drop(message);
+    assert_eq!(passive.completions(1), [Completion { id: 0, length: 64, status: Ok(()) }]);
+    assert_eq!(passive.slab.bytes(0, 64), (0..64).collect::<Vec<u8>>());
+}
+
+/// 1 MiB in 40 unsignalled writes of four pieces each, more than one call takes, and a send behind them: when it arrives,
+/// so have they, and nothing else has completed.
+#[test]
+#[ignore = "needs RDMA devices: ./test verbs"]
+fn a_chain_of_writes_with_a_send_behind_it() {
+    const BYTES: usize = 1 << 20;
+    const WRITES: usize = 40;
+    let host = Host::new();
+    let (active, passive) = pair_with(&host, QueueSizes { sends: WRITES as u32 + 1, ..SIZES });
+    let (source, sink) = (active.node.memory(BYTES), passive.node.memory(BYTES));
+    let payload: Vec<u8> = (0..BYTES).map(|place| (place * 31 + place / 4096) as u8).collect();
+    source.fill(0, &payload);
+
+    let cut = |part: usize| part * BYTES / (4 * WRITES);
+    let pieces: Vec<Piece> =
+        (0..4 * WRITES).map(|part| source.piece(cut(part), cut(part + 1) - cut(part))).collect();
+    let write = |(number, pieces)| SendWork {
+        id: 1000 + number as u64,
+        pieces,
+        kind: sink.target(cut(4 * number)),
+        signalled: false,
+        inline: false,
+    };
+    let mut chain: Vec<SendWork<'_>> = pieces.chunks(4).enumerate().map(write).collect();
+    active.slab.fill(0, b"done");
+    let done = [active.slab.piece(0, 4)];
+    chain.push(SendWork { id: 7, pieces: &done, kind: SendKind::Send, signalled: true, inline: false });
+    active.endpoint.post_sends(&chain).expect("a chain");
+
+    assert_eq!(passive.completions(1), [Completion { id: 0, length: 4, status: Ok(()) }]);
+    assert!(sink.bytes(0, BYTES) == payload, "the payload differs");
+    assert_eq!(active.completions(1), [Completion { id: 7, length: 0, status: Ok(()) }]);
+
+    // The rest of a chain that is too long for the queue is named by its first.
+    let work = SendWork { id: 7, pieces: &done, kind: SendKind::Send, signalled: false, inline: false };
+    let made = active.endpoint.post_sends(&vec![work; 5000]).expect_err("5000 sends");
+    assert!((WRITES..5000).contains(&made.place), "{made}");
+}
+
+/// A write to memory that is not registered, or not for peers, ends the connection and is told to its sender.
+#[test]
+#[ignore = "needs RDMA devices: ./test verbs"]
+fn writes_that_the_peer_does_not_allow() {
+    let host = Host::new();
+    let (active, passive) = pair(&host);
+    let sink = passive.node.memory(4096);
+    let SendKind::Write { address, key } = sink.target(0) else { unreachable!("a write") };
+    let kind = SendKind::Write { address: address + 4096, key };
+    let work = SendWork { id: 7, pieces: &[active.slab.piece(0, 64)], kind, signalled: true, inline: false };
+    active.endpoint.post_sends(&[work]).expect("a write");
+    let done = active.completions(1);
+    assert_eq!(done[0], Completion { id: 7, length: 0, status: Err(WorkError::RemoteAccess) });
+    assert!(done[1..].iter().all(|done| done.status == Err(WorkError::Flushed)), "{done:?}");
+}
+
+/// Nobody looks at the queue: an armed endpoint tells by its channel, once.
+#[test]
+#[ignore = "needs RDMA devices: ./test verbs"]
+fn armed_endpoints_tell() {
+    let host = Host::new();
+    let (active, passive) = pair(&host);
+    for round in 0..3 {
+        passive.endpoint.arm().expect("arming");
+        assert!(passive.node.channel.next().is_none(), "nothing has come");
+        active.send(7, &[active.slab.piece(0, 8)], false);
+        passive.expect_ready();
+        let mut done = Completions::new();
+        passive.endpoint.poll(&mut done).expect("completions");
+        assert_eq!(done[..], [Completion { id: round, length: 8, status: Ok(()) }]);
+        // Not armed again: it comes without a word.
+        active.completions(1);
+    }
+    assert!(passive.node.channel.next().is_none());
+}
+
+/// The bell wakes whoever sleeps on the channel, and a look silences it.
+#[test]
+#[ignore = "needs RDMA devices: ./test verbs"]
+fn the_bell_wakes() {
+    let host = Host::new();
+    let node = node(&host, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| node.channel.ring());
+        wait(&*node.channel);
+    });
+    assert!(node.channel.next().is_none());
+    let mut fds = [nix::poll::PollFd::new(node.channel.fd(), nix::poll::PollFlags::POLLIN)];
+    assert_eq!(nix::poll::poll(&mut fds, 0u8), Ok(0), "it is silent");
+}
