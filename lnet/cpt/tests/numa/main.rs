@@ -1,0 +1,167 @@
+//! Against a machine with two NUMA nodes of four CPUs each, which `./test verbs` makes: what the kernel says of CPUs and
+//! pages, not what this crate believes.
+
+mod kernel;
+
+use lnet_cpt::{
+    CptConfig, CptTable, Estimate, INTERLEAVED_BYTES, Placement, Topology, alloc_in, bind_thread,
+};
+
+const PAGE: usize = 4096;
+
+/// Longer than a huge page of x86-64 with the part of another one, whatever the kernel makes of its alignment.
+const LONG: usize = 5 << 20;
+
+/// Runs on a thread of its own, whose affinity may be changed.
+fn on_a_thread<T: Send>(test: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| scope.spawn(test).join().expect("the test passes"))
+}
+
+fn table(tunables: &str) -> CptTable {
+    let config: CptConfig = tunables.parse().unwrap();
+    config.create(Topology::machine().unwrap()).unwrap()
+}
+
+/// A table with a partition per node, in the order of the nodes.
+fn per_node() -> CptTable {
+    table(r#"cpu_pattern="N""#)
+}
+
+/// S-301, S-303: partitions per node are the kernel's nodes with the kernel's distances, and so is the default of this
+/// machine, however it is estimated.
+#[test]
+#[ignore = "needs 2 NUMA nodes: ./test verbs"]
+fn partitions_are_the_kernels_nodes() {
+    let nodes = kernel::nodes();
+    assert_eq!(nodes.len(), 2, "{nodes:?}");
+    let by_estimate = [Estimate::Seed, Estimate::Current, Estimate::Classic, Estimate::PerNode]
+        .map(|estimate| CptTable::create_default(Topology::machine().unwrap(), estimate).unwrap());
+    for table in by_estimate.into_iter().chain([per_node(), table("cpu_npartitions=2")]) {
+        // Some estimates cut nodes into more partitions; none crosses a node.
+        assert_eq!(table.partitions() % nodes.len(), 0, "{table}");
+        let share = table.partitions() / nodes.len();
+        for cpt in 0..table.partitions() {
+            let (number, node) = (cpt / share, &nodes[cpt / share]);
+            assert!(table.cpumask(cpt).is_subset(&node.cpus), "{table}");
+            assert_eq!(table.weight(cpt), node.cpus.len() / share, "{table}");
+            assert_eq!(table.nodemask(cpt).iter().collect::<Vec<_>>(), [number]);
+            for (to, distance) in node.distances.iter().enumerate() {
+                assert_eq!(table.distance(cpt, to * share), Some(*distance), "{cpt} {to}");
+            }
+        }
+    }
+}
+
+/// S-306: the kernel runs a bound thread on the CPUs of its partition's node alone, and on all of them if it must.
+#[test]
+#[ignore = "needs 2 NUMA nodes: ./test verbs"]
+fn a_bound_thread_runs_on_its_node() {
+    on_a_thread(|| {
+        let table = per_node();
+        for _ in 0..50 {
+            for (cpt, node) in kernel::nodes().iter().enumerate() {
+                assert!(bind_thread(&table, cpt).unwrap());
+                std::thread::yield_now();
+                assert!(node.cpus.contains(nix::sched::sched_getcpu().unwrap()));
+                assert_eq!(table.current(false), Some(cpt));
+                // What a bound thread starts stays there too.
+                let child = std::thread::spawn(|| nix::sched::sched_getcpu().unwrap()).join().unwrap();
+                assert!(node.cpus.contains(child), "{child}");
+            }
+        }
+        bind_thread(&table, None).unwrap();
+        assert_eq!(Topology::machine().unwrap().cpus(), table.cpumask(None));
+    });
+}
+
+/// S-305: each page of a partition's memory lies on the partition's node, whichever node's CPU touches it first.
+#[test]
+#[ignore = "needs 2 NUMA nodes: ./test verbs"]
+fn pages_lie_on_the_node_of_their_partition() {
+    let table = &per_node();
+    for (owner, toucher) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        for bytes in [1, PAGE, INTERLEAVED_BYTES - 1, INTERLEAVED_BYTES, 1 << 20, LONG] {
+            on_a_thread(|| {
+                bind_thread(table, toucher).unwrap();
+                let mut memory = alloc_in(table, owner, bytes).unwrap();
+                assert_eq!(memory.placement(), &Placement::Node(owner));
+                memory.fill(0xa5);
+                let nodes = kernel::nodes_of_pages(&memory);
+                assert_eq!(nodes, vec![Ok(owner); bytes.div_ceil(PAGE)], "{owner} {toucher} {bytes}");
+            });
+        }
+    }
+}
+
+/// S-305: without a placement pages lie where they are first touched. The test above would see a placement without effect.
+#[test]
+#[ignore = "needs 2 NUMA nodes: ./test verbs"]
+fn pages_without_placement_lie_where_they_are_touched() {
+    let single = &table("cpu_npartitions=1");
+    for (toucher, node) in [(0, 0), (1, 1)] {
+        on_a_thread(|| {
+            bind_thread(&per_node(), toucher).unwrap();
+            let mut memory = alloc_in(single, 0, 64 * PAGE).unwrap();
+            assert_eq!(memory.placement(), &Placement::Anywhere);
+            memory.fill(0xa5);
+            assert_eq!(kernel::nodes_of_pages(&memory), [Ok(node); 64]);
+        });
+    }
+}
+
+/// S-305: memory of several nodes is spread evenly: the pages of a long block, and short blocks one after another.
+#[test]
+#[ignore = "needs 2 NUMA nodes: ./test verbs"]
+fn memory_of_several_nodes_is_spread_evenly() {
+    // One partition of both nodes, that lacks a CPU so that it has affinity; and the whole of a table.
+    for (table, cpt) in [(table(r#"cpu_pattern="X[7]""#), Some(0)), (per_node(), None)] {
+        let pages = 256;
+        let mut block = alloc_in(&table, cpt, pages * PAGE).unwrap();
+        assert_eq!(block.placement(), &Placement::Interleaved(table.nodemask(cpt).clone()));
+        block.fill(0xa5);
+        let nodes = kernel::nodes_of_pages(&block);
+        for node in [0, 1] {
+            assert_eq!(nodes.iter().filter(|&&at| at == Ok(node)).count(), pages / 2, "{nodes:?}");
+        }
+        let blocks: Vec<_> = (0..10)
+            .map(|_| {
+                let mut block = alloc_in(&table, cpt, 3 * PAGE).unwrap();
+                block.fill(0xa5);
+                block
+            })
+            .collect();
+        let nodes: Vec<_> = blocks.iter().map(|block| kernel::nodes_of_pages(block)).collect();
+        for node in [0, 1] {
+            assert_eq!(nodes.iter().filter(|at| ***at == [Ok(node); 3]).count(), 5, "{nodes:?}");
+        }
+    }
+}
+
+/// S-302: patterns of nodes, of CPUs by their numbers, and what `N` leaves out, on the kernel's own nodes.
+#[test]
+#[ignore = "needs 2 NUMA nodes: ./test verbs"]
+fn patterns_name_the_kernels_nodes() {
+    let nodes = kernel::nodes();
+    let swapped = table(r#"cpu_pattern="N 0[1] 1[0]""#);
+    let crossed = table(r#"cpu_pattern="0[4-7] 1[0-3]""#);
+    for table in [&swapped, &crossed] {
+        for (cpt, node) in [(0, 1), (1, 0)] {
+            assert_eq!(table.cpumask(cpt), &nodes[node].cpus);
+            let mut memory = alloc_in(table, cpt, PAGE).unwrap();
+            memory.fill(0xa5);
+            assert_eq!(kernel::nodes_of_pages(&memory), [Ok(node)]);
+            assert_eq!(table.of_node(node), Some(cpt));
+        }
+    }
+    let both = table(r#"cpu_pattern="N 0[0-1]""#);
+    assert_eq!((both.partitions(), both.weight(0)), (1, 8));
+    assert!(!both.has_affinity(), "one partition of all CPUs");
+    let without = table(r#"cpu_pattern="N C[0]""#);
+    for (cpt, node) in nodes.iter().enumerate() {
+        let first = node.cpus.first().unwrap();
+        assert_eq!(
+            without.cpumask(cpt).iter().collect::<Vec<_>>(),
+            node.cpus.iter().filter(|&cpu| cpu != first).collect::<Vec<_>>()
+        );
+    }
+}
