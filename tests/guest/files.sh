@@ -12,6 +12,7 @@ RDMA_TOOLS=(ibv_devices ibv_devinfo ibv_rc_pingpong rping ucmatose ib_write_bw i
 # Names everything that is missing at once.
 check_tools() {
     local tool missing=()
+    [ "$(uname -m)" = x86_64 ] || die "a guest has this machine's programs, and only on x86-64 it is known how"
     for tool in "${!NEEDED[@]}"; do
         command -v "$tool" >/dev/null || missing+=("${NEEDED[$tool]}")
     done
@@ -60,13 +61,15 @@ make_files() { # make_files WORK KERNEL COMMAND…
 
 put_system() { # put_system TREE KERNEL
     local tool
-    mkdir -p "$1"/{bin,dev,etc,proc,run,sys,tmp}
+    mkdir -p "$1"/{bin,busybox,dev,etc,proc,root,run,sys,tmp}
     chmod 1777 "$1/tmp"
-    cp "$(command -v busybox)" "$1/bin/busybox"
+    cp "$(command -v busybox)" "$1/busybox/busybox"
     cp -r "$2/modules" "$2/order" "$1/etc"
     cp "$HERE/init" "$1/init"
     cp "$HERE/network" "$1/etc/network"
-    for tool in ip rdma tc; do put "$1" "$(command -v $tool)"; done
+    # Not the shell of busybox, which takes its own `ip` before all others.
+    for tool in sh ip rdma tc; do put "$1" "$(type -P $tool)"; done
+    [ -e "$1/bin/sh" ] || ln -s "$(type -P sh)" "$1/bin/sh"
     # The C library loads it when a thread ends.
     put "$1" "$(library libgcc_s.so.1)"
     printf '%s\n' root:x:0:0::/root:/bin/sh nlx:x:1000:1000::/tmp:/bin/sh >"$1/etc/passwd"

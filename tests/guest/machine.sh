@@ -62,7 +62,7 @@ machine_options() { # machine_options WORK
         done
         options+=(-numa "dist,src=0,dst=1,val=20")
     else
-        options+=(-smp 2)
+        options+=(-smp "$cpus")
     fi
     n=0
     while read -r kind folder; do
