@@ -7,6 +7,7 @@ mod driver;
 mod engine;
 mod handshakes;
 mod ib;
+mod ib_conn;
 mod ib_connect;
 mod keepalive;
 mod layouts;
@@ -55,6 +56,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ib-reject", run: ib::reject, seeds: ib::reject_seeds },
     Target { name: "ib-listener", run: ib_connect::listener, seeds: ib_connect::listener_seeds },
     Target { name: "ib-connector", run: ib_connect::connector, seeds: ib_connect::connector_seeds },
+    Target { name: "ib-conn", run: ib_conn::conn, seeds: ib_conn::seeds },
     Target { name: "config-yaml", run: config::yaml, seeds: config::yaml_seeds },
     Target { name: "config-toml", run: config::toml, seeds: config::toml_seeds },
     Target { name: "bevq", run: bevq::oracle, seeds: bevq::seeds },

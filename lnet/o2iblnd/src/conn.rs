@@ -408,13 +408,13 @@ impl<T> Conn<T> {
         }
     }
 
-    /// Keeps `item` with an operation that has none: a request of the peer's.
+    /// Keeps `item` with a request that is not answered yet.
     ///
     /// # Errors
-    /// The item, if the operation is gone or has one.
+    /// The item, if the request is gone or answered, or has one.
     pub fn attach(&mut self, key: Key, item: T) -> Result<(), T> {
         match self.table.find(key) {
-            Some(slot) if slot.item.is_none() => {
+            Some(slot) if slot.item.is_none() && matches!(slot.state, State::Asking(_)) => {
                 slot.item = Some(item);
                 Ok(())
             }

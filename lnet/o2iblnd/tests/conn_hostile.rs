@@ -352,6 +352,7 @@ fn a_key_is_never_valid_twice() {
     let mut conn = conn();
     let old = takes(&mut conn);
     conn.nak(old, Err(Errno::ENOMEM), NEVER).unwrap();
+    assert_eq!(conn.attach(old, 1), Err(1), "nobody would give it back");
     assert_eq!(say(&mut conn).0, What::PutNak(done(THEIRS, -12)));
     let new = takes(&mut conn);
     assert_ne!(old, new);
@@ -360,5 +361,5 @@ fn a_key_is_never_valid_twice() {
     assert_eq!((conn.attach(old, 1), conn.item(old).copied(), conn.detach(old)), (Err(1), None, None));
     assert_eq!((conn.attach(new, 1), conn.attach(new, 2), conn.detach(new)), (Ok(()), Err(2), Some(1)));
     conn.ack(new, 1, NEVER).unwrap();
-    assert!(conn.ack(new, 1, NEVER).is_err() && conn.attach(new, 1).is_ok() && conn.detach(new).is_none());
+    assert!(conn.ack(new, 1, NEVER).is_err() && conn.attach(new, 1).is_err() && conn.detach(new).is_none());
 }
