@@ -59,6 +59,8 @@ pub(super) struct Known {
     pub(super) token: Token,
     /// How long finding the way may take, while that is what comes next.
     pub(super) resolve_ms: Option<u32>,
+    /// This side has said that the connection stands.
+    pub(super) established: bool,
     /// Its queue pair, while there is one.
     pub(super) queue_pair: Option<QueuePair>,
 }
@@ -225,13 +227,13 @@ impl Ear {
         let mut found = [EpollEvent::empty(); SOURCES];
         let count = self.epoll.wait(&mut found, EpollTimeout::ZERO).unwrap_or(0);
         let mut any = false;
-        for key in found[..count].iter().map(EpollEvent::data) {
-            match key {
+        for event in &found[..count] {
+            match event.data() {
                 BELL => drop(self.bell.read()),
                 MANAGER => self.hear_manager(),
-                of_device => self.hear_device(of_device - FIRST_DEVICE),
+                of_device => self.hear_device(of_device - FIRST_DEVICE, broken(event)),
             }
-            any |= key != BELL;
+            any |= event.data() != BELL;
         }
         any
     }
@@ -251,17 +253,24 @@ impl Ear {
         Ok(completions)
     }
 
-    fn hear_device(&self, key: u64) {
+    /// A source that is broken, and has nothing more to tell, says for good that it is readable: its device is gone.
+    fn hear_device(&self, key: u64, broken: bool) {
         let served = self.served.lock();
         let Some(of) = usize::try_from(key / 2).ok().and_then(|place| served.get(place)) else { return };
-        if key.is_multiple_of(2) {
-            if let Some(token) = of.completions.next() {
-                self.tell(Happening::Ready(token));
-            }
+        let (context, completions) = (of.context.clone(), of.completions.clone());
+        drop(served);
+        let of_queues = key.is_multiple_of(2);
+        let told = if of_queues {
+            let token = completions.next();
+            token.into_iter().for_each(|token| self.tell(Happening::Ready(token)));
+            token.is_some()
         } else {
-            let context = of.context.clone();
-            drop(served);
-            context.hear();
+            context.hear()
+        };
+        if broken && !told {
+            // It can only fail for what is not watched.
+            let _ = self.epoll.delete(if of_queues { completions.fd() } else { context.fd() });
+            context.remove();
         }
     }
 
@@ -272,6 +281,10 @@ impl Ear {
     }
 }
 
+fn broken(event: &EpollEvent) -> bool {
+    event.events().intersects(EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP)
+}
+
 /// An identifier whose events are told, under a token, as long as this lives.
 pub(super) struct Heard {
     id: CmId,
@@ -280,7 +293,9 @@ pub(super) struct Heard {
 
 impl Heard {
     fn new(ear: &Arc<Ear>, token: Token, id: CmId) -> Heard {
-        ear.known.lock().insert(id.key(), Known { token, resolve_ms: None, queue_pair: None });
+        ear.known
+            .lock()
+            .insert(id.key(), Known { token, resolve_ms: None, established: false, queue_pair: None });
         Heard { id, ear: ear.clone() }
     }
 

@@ -131,8 +131,9 @@ impl Context {
         self.ears.lock().push(Arc::downgrade(ear));
     }
 
-    /// Hears what the device has to tell of itself, and passes it on to all whom it concerns.
-    pub(super) fn hear(&self) {
+    /// Hears what the device has to tell of itself, and passes it on to all whom it concerns. Whether there was anything.
+    pub(super) fn hear(&self) -> bool {
+        let mut any = false;
         let mut event = ffi::ibv_async_event::default();
         // SAFETY: the context is valid, and there is room for an event. The descriptor does not block.
         while unsafe { ffi::ibv_get_async_event(self.verbs.as_ptr(), &mut event) } == 0 {
@@ -140,7 +141,9 @@ impl Context {
             unsafe { self.pass_on(&event) };
             // SAFETY: it is acknowledged once, and nobody looks at it any more.
             unsafe { ffi::ibv_ack_async_event(&mut event) };
+            any = true;
         }
+        any
     }
 
     /// # Safety

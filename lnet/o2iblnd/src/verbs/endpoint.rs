@@ -110,6 +110,7 @@ impl Endpoint for HostEndpoint {
     fn establish(&mut self) -> Result<(), FabricError> {
         self.step("establishing the connection to", |queues| {
             queues.to_ready(&self.id)?;
+            self.id.know(|known| known.established = true);
             self.id.establish()
         })
     }

@@ -98,7 +98,7 @@ impl Shared {
 }
 
 /// The libraries are there, and know of no devices that a parent has opened: those they would use again.
-fn loaded() -> Result<(), FabricError> {
+pub(super) fn loaded() -> Result<(), FabricError> {
     static FIRST: OnceLock<Origin> = OnceLock::new();
     ffi::load().map_err(|why| failed(Errno::ENOSYS, why))?;
     let first = FIRST.get_or_init(Origin::here);

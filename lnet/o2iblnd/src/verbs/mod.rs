@@ -1,4 +1,4 @@
-//! This host's RDMA devices ([`Host`]).
+//! This host's RDMA devices ([`Host`]), and what there is of them ([`devices`]).
 //!
 //! Connections are made by the connection manager (librdmacm), with queue pairs of our own: an active side hears that its peer
 //! accepts before it commits itself, and a passive one has its receive buffers posted before it accepts. The libraries are
@@ -27,19 +27,24 @@
 //! | `cm` | the connection manager's objects |
 //! | `endpoint`, `request` | connections, those that peers ask for |
 //! | `queues`, `post` | queue pairs with their completion queues; work requests |
+//! | `discovery`, `gids` | [`devices`]; which GID a connection uses |
 
 mod channel;
 mod cm;
 mod context;
 mod device;
+mod discovery;
 
 mod endpoint;
+mod gids;
 mod host;
 mod post;
 mod queues;
 mod request;
 mod told;
 
+pub use discovery::{LinkLayer, Listed, ListedPort, devices};
+pub use gids::{Gid, GidKind, Usage};
 pub use host::Host;
 
 use std::ffi::c_int;

@@ -61,6 +61,12 @@ impl Ear {
             | ffi::RDMA_CM_EVENT_UNREACHABLE => Happening::Failed(token, errno_of(event.status)),
             // SAFETY: passed on; these events have private data.
             ffi::RDMA_CM_EVENT_CONNECT_RESPONSE => Happening::Accepted(token, unsafe { private_data(event) }),
+            // A peer that dies before it hears that the connection stands, rejects: here it has stood.
+            ffi::RDMA_CM_EVENT_REJECTED if of.established => {
+                // SAFETY: the identifier is valid.
+                unsafe { end(event.id, of) };
+                Happening::Disconnected(token)
+            }
             // SAFETY: as above.
             ffi::RDMA_CM_EVENT_REJECTED => Happening::Rejected(token, unsafe { rejected(event) }),
             ffi::RDMA_CM_EVENT_ESTABLISHED => Happening::Established(token),

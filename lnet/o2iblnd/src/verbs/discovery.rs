@@ -1,0 +1,199 @@
+//! What RDMA devices this host has. Names, GUIDs and GIDs come from `ibverbs`; what a port without a link has to say, which
+//! that does not open, from sysfs.
+
+use std::ffi::CString;
+use std::fs;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use lnet_api::Errno;
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::if_indextoname;
+
+use super::failed;
+use super::gids::{Gid, GidKind, Usage, assign};
+use super::host::loaded;
+use crate::fabric::FabricError;
+
+const SYSFS: &str = "/sys/class/infiniband";
+
+/// Where an administrator sets the version of RoCE for a port.
+const CONFIGFS: &str = "/sys/kernel/config/rdma_cm";
+
+/// A device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name: `mlx5_0`.
+    pub name: String,
+    /// Its number, which no other device has.
+    pub guid: Option<u64>,
+    /// Its ports, in order.
+    pub ports: Vec<ListedPort>,
+    /// Why its GIDs are not shown, where they are not.
+    pub note: Option<String>,
+}
+
+/// A port of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedPort {
+    /// Its number, from 1.
+    pub number: u8,
+    /// What it says of itself: `ACTIVE`, `DOWN`, and others of the system's.
+    pub state: String,
+    /// What carries its messages.
+    pub link: LinkLayer,
+    /// The netdevs that belong to it, and the addresses that they have.
+    pub addresses: Vec<(String, Ipv4Addr)>,
+    /// Its GIDs, in order.
+    pub gids: Vec<Gid>,
+}
+
+impl ListedPort {
+    /// Whether messages pass.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.state == "ACTIVE"
+    }
+
+    /// The GID that an NI with this address uses, if it has one.
+    #[must_use]
+    pub fn gid_for(&self, address: Ipv4Addr) -> Option<&Gid> {
+        self.gids.iter().find(|gid| match gid.usage {
+            Usage::Address(of) => of == address,
+            Usage::Port => self.addresses.iter().any(|(_, of)| *of == address),
+            _ => false,
+        })
+    }
+}
+
+/// What carries a port's messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkLayer {
+    /// InfiniBand.
+    Infiniband,
+    /// Ethernet: RoCE.
+    Ethernet,
+    /// Something else, as the system calls it.
+    Other(String),
+}
+
+/// The RDMA devices of this host, with all that decides how an NI uses them.
+///
+/// # Errors
+/// ENOSYS where the libraries are not installed, or what the system says. Without devices the list is empty.
+pub fn devices() -> Result<Vec<Listed>, FabricError> {
+    loaded()?;
+    let list = match ibverbs::devices() {
+        Ok(list) => list,
+        // The kernel has no RDMA.
+        Err(error) if error.raw_os_error() == Some(Errno::ENOSYS as i32) => return Ok(Vec::new()),
+        Err(error) => {
+            let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+            return Err(failed(errno, "listing the RDMA devices"));
+        }
+    };
+    Ok(list.iter().filter_map(|device| listed(&device)).collect())
+}
+
+fn listed(device: &ibverbs::Device<'_>) -> Option<Listed> {
+    let name = device.name()?.to_string_lossy().into_owned();
+    let mut ports = ports(&name);
+    let mut note = None;
+    // It opens a device whose first port has a link.
+    if ports.first().is_some_and(ListedPort::is_active) {
+        match device.open() {
+            Ok(context) => ports.iter_mut().for_each(|port| fill(&name, port, context.gid_table())),
+            Err(error) => note = Some(format!("it cannot be opened: {error}")),
+        }
+    } else {
+        note = Some("GIDs are shown when port 1 has a link".to_owned());
+    }
+    // The number comes as it stands in memory, most significant byte first.
+    let guid = device.guid().ok().map(|guid| u64::from_be(u64::from(guid)));
+    Some(Listed { name, guid, ports, note })
+}
+
+fn fill(device: &str, port: &mut ListedPort, table: &[ibverbs::GidEntry]) {
+    let own = table.iter().filter(|entry| entry.port_num == u32::from(port.number));
+    port.gids = own.map(gid).collect();
+    assign(&mut port.gids, roce_mode(device, port.number));
+    for gid in &port.gids {
+        if let (Some(netdev), Some(address)) = (&gid.netdev, gid.address()) {
+            let here = (netdev.clone(), address);
+            if !port.addresses.contains(&here) {
+                port.addresses.push(here);
+            }
+        }
+    }
+}
+
+fn gid(entry: &ibverbs::GidEntry) -> Gid {
+    let (high, low) = (entry.gid.subnet_prefix(), entry.gid.interface_id());
+    let netdev = Some(entry.ndev_ifindex).filter(|index| *index != 0);
+    Gid {
+        index: entry.gid_index,
+        gid: Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)),
+        kind: match entry.gid_type {
+            ibverbs_sys::IBV_GID_TYPE_ROCE_V2 => GidKind::RoceV2,
+            ibverbs_sys::IBV_GID_TYPE_ROCE_V1 => GidKind::RoceV1,
+            _ => GidKind::Infiniband,
+        },
+        netdev: netdev.and_then(|index| if_indextoname(index).ok()).map(lossy),
+        usage: Usage::Later,
+    }
+}
+
+/// Which version of RoCE the connection manager takes: v2 unless somebody has set it.
+fn roce_mode(device: &str, port: u8) -> GidKind {
+    match read(&format!("{CONFIGFS}/{device}/ports/{port}/default_roce_mode")).as_deref() {
+        Some("IB/RoCE v1") => GidKind::RoceV1,
+        _ => GidKind::RoceV2,
+    }
+}
+
+fn ports(device: &str) -> Vec<ListedPort> {
+    let mut numbers: Vec<u8> =
+        names(&format!("{SYSFS}/{device}/ports")).iter().filter_map(|name| name.parse().ok()).collect();
+    numbers.sort_unstable();
+    let port = |number| {
+        let of = |file| read(&format!("{SYSFS}/{device}/ports/{number}/{file}")).unwrap_or_default();
+        let link = match of("link_layer").as_str() {
+            "InfiniBand" => LinkLayer::Infiniband,
+            "Ethernet" => LinkLayer::Ethernet,
+            other => LinkLayer::Other(other.to_owned()),
+        };
+        let state = of("state");
+        // `4: ACTIVE`
+        let state = state.split_once(": ").map_or(state.as_str(), |(_, word)| word).to_owned();
+        let addresses = addresses_of(device, number);
+        ListedPort { number, state, link, addresses, gids: Vec::new() }
+    };
+    numbers.into_iter().map(port).collect()
+}
+
+/// The netdevs of the card behind the port, with their addresses. Software devices have none.
+fn addresses_of(device: &str, port: u8) -> Vec<(String, Ipv4Addr)> {
+    let folder = format!("{SYSFS}/{device}/device/net");
+    let of_port = |netdev: &String| {
+        let place = read(&format!("{folder}/{netdev}/dev_port")).and_then(|place| place.parse::<u8>().ok());
+        place.is_none_or(|place| place.checked_add(1) == Some(port))
+    };
+    let netdevs: Vec<String> = names(&folder).into_iter().filter(of_port).collect();
+    let addresses = getifaddrs().into_iter().flatten().filter_map(|interface| {
+        let address = interface.address?.as_sockaddr_in()?.ip();
+        netdevs.contains(&interface.interface_name).then_some((interface.interface_name, address))
+    });
+    addresses.collect()
+}
+
+fn names(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn read(file: &str) -> Option<String> {
+    Some(fs::read_to_string(file).ok()?.trim().to_owned())
+}
+
+fn lossy(name: CString) -> String {
+    name.to_string_lossy().into_owned()
+}

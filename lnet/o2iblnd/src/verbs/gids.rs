@@ -1,0 +1,149 @@
+//! Which GID of a port a connection uses.
+//!
+//! On InfiniBand a port has one that counts, its first. On RoCE it has several: for each address of its netdev, and for each
+//! version of the protocol. The connection manager takes the one of the address that the connection is bound to, of the
+//! version that it is set to for the port (v2 unless an administrator has changed it).
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// How messages with this GID are wrapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GidKind {
+    /// InfiniBand.
+    Infiniband,
+    /// RoCE version 1: Ethernet frames, which no router passes.
+    RoceV1,
+    /// RoCE version 2: UDP.
+    RoceV2,
+}
+
+impl fmt::Display for GidKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            GidKind::Infiniband => "IB",
+            GidKind::RoceV1 => "RoCE v1",
+            GidKind::RoceV2 => "RoCE v2",
+        })
+    }
+}
+
+/// A GID of a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gid {
+    /// Its place in the port's table.
+    pub index: u32,
+    /// Its 16 bytes, as they are written.
+    pub gid: Ipv6Addr,
+    /// How messages with it are wrapped.
+    pub kind: GidKind,
+    /// The netdev that it comes from, if it comes from one.
+    pub netdev: Option<String>,
+    /// Whether connections use it.
+    pub usage: Usage,
+}
+
+impl Gid {
+    /// The IPv4 address that it stands for.
+    #[must_use]
+    pub fn address(&self) -> Option<Ipv4Addr> {
+        self.gid.to_ipv4_mapped()
+    }
+}
+
+/// Whether connections use a GID, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Usage {
+    /// An NI with this address uses it.
+    Address(Ipv4Addr),
+    /// All NIs of the port use it.
+    Port,
+    /// It is of another version than the connection manager is set to.
+    Version(GidKind),
+    /// NIs have IPv4 addresses.
+    NotIpv4,
+    /// There is one before it that is used.
+    Later,
+}
+
+impl Usage {
+    /// Whether an NI uses it.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        matches!(self, Usage::Address(_) | Usage::Port)
+    }
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Usage::Address(address) => write!(f, "used: stands for the address {address}"),
+            Usage::Port => f.write_str("used: the first of an InfiniBand port"),
+            Usage::Version(wanted) => {
+                write!(f, "not used: the connection manager is set to {wanted} (default_roce_mode)")
+            }
+            Usage::NotIpv4 => f.write_str("not used: stands for no IPv4 address"),
+            Usage::Later => f.write_str("not used: another comes first"),
+        }
+    }
+}
+
+/// Says of each GID of a port whether it is used, where the connection manager is set to this version.
+pub(super) fn assign(gids: &mut [Gid], wanted: GidKind) {
+    for place in 0..gids.len() {
+        let (before, rest) = gids.split_at_mut(place);
+        let Some(gid) = rest.first_mut() else { return };
+        gid.usage = match (gid.kind, gid.address()) {
+            (GidKind::Infiniband, _) if before.is_empty() => Usage::Port,
+            (GidKind::Infiniband, _) => Usage::Later,
+            (_, None) => Usage::NotIpv4,
+            (kind, _) if kind != wanted => Usage::Version(wanted),
+            (_, Some(address)) if before.iter().any(|gid| gid.usage == Usage::Address(address)) => {
+                Usage::Later
+            }
+            (_, Some(address)) => Usage::Address(address),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usages(wanted: GidKind, gids: &[(&str, GidKind)]) -> Vec<Usage> {
+        let gid = |(index, (gid, kind)): (usize, &(&str, GidKind))| Gid {
+            index: index as u32,
+            gid: gid.parse().unwrap(),
+            kind: *kind,
+            netdev: None,
+            usage: Usage::Later,
+        };
+        let mut gids: Vec<Gid> = gids.iter().enumerate().map(gid).collect();
+        assign(&mut gids, wanted);
+        gids.iter().map(|gid| gid.usage).collect()
+    }
+
+    /// What a card shows: each address twice, once for each version.
+    const CARD: [(&str, GidKind); 5] = [
+        ("fe80::5054:ff:fe77:1", GidKind::RoceV1),
+        ("fe80::5054:ff:fe77:1", GidKind::RoceV2),
+        ("::ffff:10.77.0.1", GidKind::RoceV1),
+        ("::ffff:10.77.0.1", GidKind::RoceV2),
+        ("::ffff:10.77.0.1", GidKind::RoceV2),
+    ];
+
+    #[test]
+    fn roce_uses_the_version_and_the_address() {
+        let address = Usage::Address(Ipv4Addr::new(10, 77, 0, 1));
+        let (v1, v2) = (Usage::Version(GidKind::RoceV1), Usage::Version(GidKind::RoceV2));
+        let none = Usage::NotIpv4;
+        assert_eq!(usages(GidKind::RoceV2, &CARD), [none, none, v2, address, Usage::Later]);
+        assert_eq!(usages(GidKind::RoceV1, &CARD), [none, none, address, v1, v1]);
+    }
+
+    #[test]
+    fn infiniband_uses_the_first() {
+        let gids = [("fe80::2:c903:0:1", GidKind::Infiniband), ("fe80::2:c903:0:2", GidKind::Infiniband)];
+        assert_eq!(usages(GidKind::RoceV2, &gids), [Usage::Port, Usage::Later]);
+    }
+}
