@@ -124,10 +124,11 @@
 //! | [`tcp`] | whole TCP nodes |
 //! | `rng` | random numbers that a seed determines |
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod counts;
 mod drive;
+pub mod ib;
 mod model;
 mod net;
 mod rng;

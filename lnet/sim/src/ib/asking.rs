@@ -1,0 +1,168 @@
+//! Listeners, and requests that have not been decided on.
+
+use std::net::SocketAddrV4;
+
+use lnet_o2iblnd::fabric::{Listener, PrivateData, Rejected, Request, Token};
+
+use super::channel::Heard;
+use super::host::SimFabric;
+use super::state::{Answer, Event, Shared, State};
+
+/// Bytes of private data that a connection manager delivers: those sent, and zeros.
+const ASKED_BYTES: usize = 56;
+const ANSWERED_BYTES: usize = 196;
+const REJECTED_BYTES: usize = 148;
+
+/// A rejection without a word from the program: the status of the connection manager for a consumer's reject.
+const WITHOUT_REASON: i32 = 28;
+
+/// A listener, as the network has it.
+pub(super) struct Listening {
+    pub(super) host: usize,
+    pub(super) at: SocketAddrV4,
+    pub(super) channel: u64,
+    pub(super) token: Token,
+    pub(super) backlog: usize,
+}
+
+/// A request that has arrived.
+pub(super) struct Asking {
+    pub(super) host: usize,
+    pub(super) end: u64,
+    pub(super) source: SocketAddrV4,
+    pub(super) target: SocketAddrV4,
+    listener: u64,
+    private_data: PrivateData,
+}
+
+/// A listener, as a driver has it.
+pub(super) struct SimListener {
+    pub(super) net: Shared,
+    pub(super) id: u64,
+}
+
+/// A request, as a driver has it.
+pub(super) struct SimRequest {
+    fabric: SimFabric,
+    id: u64,
+    source: SocketAddrV4,
+    target: SocketAddrV4,
+    private_data: PrivateData,
+}
+
+impl Listener for SimListener {}
+
+impl Drop for SimListener {
+    fn drop(&mut self) {
+        self.net.lock().listeners.remove(&self.id);
+    }
+}
+
+impl SimRequest {
+    pub(super) fn new(fabric: SimFabric, id: u64) -> SimRequest {
+        let nowhere = SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0);
+        let asking = fabric.net.lock().requests.get(&id).map(|asking| {
+            (asking.source, asking.target, asking.private_data.clone())
+        });
+        // The active side may have gone since.
+        let (source, target, private_data) = asking.unwrap_or((nowhere, nowhere, PrivateData::new()));
+        SimRequest { fabric, id, source, target, private_data }
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+impl Request for SimRequest {
+    fn source(&self) -> SocketAddrV4 {
+        self.source
+    }
+
+    fn target(&self) -> SocketAddrV4 {
+        self.target
+    }
+
+    fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    fn reject(self: Box<Self>, record: &[u8]) {
+        let rejected = Rejected::Record(padded(record, REJECTED_BYTES));
+        self.fabric.net.lock().reject_request(self.id, rejected);
+    }
+}
+
+impl Drop for SimRequest {
+    fn drop(&mut self) {
+        self.fabric.net.lock().reject_request(self.id, Rejected::Other(WITHOUT_REASON));
+    }
+}
+
+fn padded(bytes: &[u8], length: usize) -> PrivateData {
+    let mut data = PrivateData::from_slice(bytes);
+    data.resize(length.max(bytes.len()), 0);
+    data
+}
+
+impl State {
+    /// A request to connect arrives at a host.
+    pub(super) fn ask(&mut self, active: u64) {
+        let Some(end) = self.ends.get(&active) else { return };
+        let (source, target, here) = (end.local, end.remote, end.host);
+        let private_data = padded(&end.private_data, ASKED_BYTES);
+        let Some(there) = self.host_of(*target.ip()) else { return };
+        if !self.reaches((here, there)) {
+            return self.again((here, there), Event::Ask { end: active });
+        }
+        let found = self.listeners.iter().find(|(_, listening)| listening.at == target);
+        let Some((&listener, listening)) = found else {
+            self.seen.no_listener += 1;
+            let answer = Answer::Rejected(Rejected::NoListener);
+            return self.launch((there, here), Event::Answer { end: active, answer });
+        };
+        let waiting = self.requests.values().filter(|asking| asking.listener == listener).count();
+        if waiting > listening.backlog {
+            return self.again((here, there), Event::Ask { end: active });
+        }
+        let (channel, token) = (listening.channel, listening.token);
+        let request = self.id();
+        let asking = Asking { host: there, end: active, source, target, listener, private_data };
+        self.requests.insert(request, asking);
+        self.tell(channel, Heard::Request { listener: token, request });
+    }
+
+    fn reject_request(&mut self, request: u64, rejected: Rejected) {
+        let Some(asking) = self.requests.remove(&request) else { return };
+        self.reject((asking.host, asking.end), rejected);
+    }
+
+    /// The passive side refuses what this end has asked for.
+    pub(super) fn reject(&mut self, (there, active): (usize, u64), rejected: Rejected) {
+        self.seen.rejected += u64::from(matches!(rejected, Rejected::Record(_)));
+        let Some(end) = self.ends.get(&active) else { return };
+        let here = end.host;
+        self.launch((there, here), Event::Answer { end: active, answer: Answer::Rejected(rejected) });
+    }
+
+    pub(super) fn reject_with(&mut self, to: (usize, u64), record: &[u8]) {
+        self.reject(to, Rejected::Record(padded(record, REJECTED_BYTES)));
+    }
+
+    /// The passive side accepts.
+    pub(super) fn accept(&mut self, passive: u64, private_data: &[u8]) {
+        let Some(end) = self.ends.get(&passive) else { return };
+        let (there, active) = (end.host, end.peer);
+        let Some((active, here)) = active.and_then(|id| Some((id, self.ends.get(&id)?.host))) else { return };
+        let private_data = padded(private_data, ANSWERED_BYTES);
+        let answer = Answer::Accepted { passive, private_data };
+        self.launch((there, here), Event::Answer { end: active, answer });
+    }
+
+    /// A message of the connection manager was lost: it comes again.
+    pub(super) fn again(&mut self, hosts: (usize, usize), event: Event) {
+        const AGAIN_NS: u64 = 500_000_000;
+        let at_ns = self.now_ns + AGAIN_NS + self.delay_ns(hosts);
+        self.schedule(at_ns, event);
+    }
+}

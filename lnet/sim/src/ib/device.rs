@@ -1,0 +1,72 @@
+use std::sync::Arc;
+
+use lnet_api::Errno;
+use lnet_o2iblnd::fabric::{Device, DeviceLimits, FabricError, Memory};
+use lnet_region::Region;
+
+use super::memory::Registered;
+use super::state::Shared;
+
+/// What each host calls its device.
+pub(super) const NAME: &str = "sim0";
+
+/// A device of one life of a host.
+pub(super) struct SimDevice {
+    pub(super) net: Shared,
+    pub(super) id: u64,
+    pub(super) limits: DeviceLimits,
+}
+
+/// A registration, until it is dropped.
+struct SimMemory {
+    net: Shared,
+    key: u32,
+}
+
+impl Device for SimDevice {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn limits(&self) -> &DeviceLimits {
+        &self.limits
+    }
+
+    fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
+        let bytes = region.extent().1 as u64;
+        let mut guard = self.net.lock();
+        let state = &mut *guard;
+        let refused = |errno| FabricError { what: format!("{NAME}: register {bytes} bytes"), errno };
+        if !state.hosts.iter().any(|host| host.device == Some(self.id)) {
+            return Err(refused(Errno::ENODEV));
+        }
+        if bytes > self.limits.memory_bytes || state.rng.chance(state.habits.refused_memory) {
+            state.seen.registrations_refused += 1;
+            return Err(refused(Errno::ENOMEM));
+        }
+        let mut key = state.rng.next_u64() as u32;
+        while key == 0 || state.memory.contains_key(&key) {
+            key = key.wrapping_add(1);
+        }
+        state.seen.registrations += 1;
+        state.memory.insert(key, Registered::new(self.id, region, remote));
+        drop(guard);
+        Ok(Arc::new(SimMemory { net: self.net.clone(), key }))
+    }
+}
+
+impl Memory for SimMemory {
+    fn local_key(&self) -> u32 {
+        self.key
+    }
+
+    fn remote_key(&self) -> u32 {
+        self.key
+    }
+}
+
+impl Drop for SimMemory {
+    fn drop(&mut self) {
+        self.net.lock().memory.remove(&self.key);
+    }
+}

@@ -1,0 +1,555 @@
+//! One side of a connection, and what its device does for it.
+
+use std::net::SocketAddrV4;
+
+use lnet_api::Errno;
+use lnet_o2iblnd::fabric::{
+    COMPLETIONS_PER_LOOK, Completion, Completions, ConnectOptions, Piece, PrivateData, QueueSizes,
+    ReceiveWork, SendKind, SendWork, Token, WorkError,
+};
+
+use super::channel::Heard;
+use super::habits::IbFault;
+use super::state::{Answer, Event, Queue, State, Status};
+
+/// A peer that does not answer is given up after so long, with seven retries of half a second.
+const SILENCE_NS: u64 = 4_000_000_000;
+
+/// An attempt to connect that is not answered: what Linux's connection manager waits.
+const ANSWER_NS: u64 = 20_000_000_000;
+
+/// A message that found no receive buffer is sent again after so long.
+const NOT_READY_NS: u64 = 1_000_000;
+
+/// So many retries stand for ever.
+const FOR_EVER: u8 = 7;
+
+/// How far an end is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The way is being looked for, is known, or the peer was asked; or it is the passive side that has not accepted.
+    Beginning,
+    /// The peer has accepted, or was accepted.
+    Standing,
+    /// It has ended.
+    Broken,
+}
+
+/// A work request that has been posted.
+struct Posted {
+    sequence: u64,
+    id: u64,
+    kind: SendKind,
+    pieces: Vec<Piece>,
+    inline: Option<Vec<u8>>,
+    signalled: bool,
+    arrives_ns: u64,
+    /// The peer's device has had it.
+    arrived: bool,
+    status: Option<Status>,
+}
+
+pub(super) struct End {
+    pub(super) host: usize,
+    pub(super) device: u64,
+    channel: u64,
+    token: Token,
+    pub(super) local: SocketAddrV4,
+    pub(super) remote: SocketAddrV4,
+    /// The other end, once it is known.
+    pub(super) peer: Option<u64>,
+    pub(super) private_data: PrivateData,
+    pub(super) phase: Phase,
+    /// The peer has been told, or has told, that it ends.
+    hung_up: bool,
+    sizes: Option<QueueSizes>,
+    rnr_retries: u8,
+    sends: Queue<Posted>,
+    /// Sends whose places in the queue have not been given back.
+    send_slots: u32,
+    receives: Queue<ReceiveWork>,
+    done: Queue<(Completion, u32)>,
+    /// Completed sends that no completion has told of yet.
+    silent: u32,
+    armed: bool,
+    next_sequence: u64,
+    last_arrival_ns: u64,
+    pumping: bool,
+    /// Since when the head does not get through, and how often it has met no receive buffer.
+    silent_since_ns: Option<u64>,
+    not_ready: u8,
+}
+
+impl End {
+    pub(super) fn new(
+        (host, device): (usize, u64),
+        channel: u64,
+        token: Token,
+        (local, remote): (SocketAddrV4, SocketAddrV4),
+    ) -> End {
+        End {
+            host,
+            device,
+            channel,
+            token,
+            local,
+            remote,
+            peer: None,
+            private_data: PrivateData::new(),
+            phase: Phase::Beginning,
+            hung_up: false,
+            sizes: None,
+            rnr_retries: FOR_EVER,
+            sends: Queue::new(),
+            send_slots: 0,
+            receives: Queue::new(),
+            done: Queue::new(),
+            silent: 0,
+            armed: false,
+            next_sequence: 0,
+            last_arrival_ns: 0,
+            pumping: false,
+            silent_since_ns: None,
+            not_ready: 0,
+        }
+    }
+}
+
+/// Setting up and ending.
+impl State {
+    pub(super) fn resolve(&mut self, id: u64) {
+        let Some(end) = self.ends.get(&id) else { return };
+        let (channel, token) = (end.channel, end.token);
+        self.tell(channel, Heard::Resolved(token));
+    }
+
+    /// What was begun cannot be.
+    pub(super) fn fail(&mut self, id: u64, errno: Errno) {
+        let Some(end) = self.ends.get_mut(&id).filter(|end| end.phase == Phase::Beginning) else { return };
+        end.phase = Phase::Broken;
+        let (channel, token) = (end.channel, end.token);
+        self.seen.given_up += 1;
+        self.tell(channel, Heard::Failed(token, errno));
+    }
+
+    pub(super) fn make_queues(&mut self, id: u64, sizes: &QueueSizes) -> Result<QueueSizes, Errno> {
+        let Some(end) = self.ends.get_mut(&id) else { return Err(Errno::EBADF) };
+        let limits = self.hosts[end.host].limits;
+        let possible = sizes.sends <= limits.queue_entries
+            && sizes.receives <= limits.queue_entries
+            && sizes.completions <= 4 * limits.queue_entries
+            && sizes.pieces <= limits.pieces;
+        if !possible || end.sizes.is_some() {
+            self.seen.queues_refused += 1;
+            return Err(Errno::EINVAL);
+        }
+        let made = QueueSizes { inline: sizes.inline.min(limits.inline), ..*sizes };
+        end.sizes = Some(made);
+        Ok(made)
+    }
+
+    /// What both sides do when they ask or accept.
+    pub(super) fn prepare(&mut self, id: u64, options: &ConnectOptions) -> Result<(), Errno> {
+        let Some(end) = self.ends.get_mut(&id) else { return Err(Errno::EBADF) };
+        if end.phase != Phase::Beginning || end.sizes.is_none() {
+            return Err(Errno::EINVAL);
+        }
+        end.rnr_retries = options.rnr_retry_count;
+        if end.peer.is_some() {
+            end.phase = Phase::Standing;
+        }
+        Ok(())
+    }
+
+    pub(super) fn connect(&mut self, id: u64, data: &[u8], options: &ConnectOptions) -> Result<(), Errno> {
+        self.prepare(id, options)?;
+        let now_ns = self.now_ns;
+        let Some(end) = self.ends.get_mut(&id) else { return Err(Errno::EBADF) };
+        end.private_data = PrivateData::from_slice(data);
+        let (here, to) = (end.host, *end.remote.ip());
+        let there = self.host_of(to).ok_or(Errno::EHOSTUNREACH)?;
+        self.schedule(now_ns + ANSWER_NS, Event::GiveUp { end: id });
+        self.launch((here, there), Event::Ask { end: id });
+        Ok(())
+    }
+
+    /// The answer to a request arrives.
+    pub(super) fn answer(&mut self, id: u64, answer: Answer) {
+        let Some(end) = self.ends.get(&id) else {
+            // Whoever accepted learns that nobody is there.
+            if let Answer::Accepted { passive, .. } = answer {
+                self.schedule(self.now_ns, Event::HangUp { end: passive });
+            }
+            return;
+        };
+        let (here, to) = (end.host, *end.remote.ip());
+        let Some(there) = self.host_of(to) else { return };
+        if !self.reaches((there, here)) {
+            return self.again((there, here), Event::Answer { end: id, answer });
+        }
+        let Some(end) = self.ends.get_mut(&id) else { return };
+        let (channel, token, late) = (end.channel, end.token, end.phase != Phase::Beginning);
+        match answer {
+            Answer::Accepted { passive, .. } if late => {
+                self.schedule(self.now_ns, Event::HangUp { end: passive });
+            }
+            Answer::Accepted { passive, private_data } => {
+                end.peer = Some(passive);
+                end.phase = Phase::Standing;
+                self.tell(channel, Heard::Accepted(token, private_data));
+            }
+            Answer::Rejected(_) if late => {}
+            Answer::Rejected(rejected) => {
+                end.phase = Phase::Broken;
+                self.log(|_| format!("network: rejected: {rejected:?}"));
+                self.tell(channel, Heard::Rejected(token, rejected));
+            }
+        }
+    }
+
+    pub(super) fn establish(&mut self, id: u64) -> Result<(), Errno> {
+        let end = self.ends.get(&id).ok_or(Errno::EBADF)?;
+        if end.phase != Phase::Standing {
+            return Err(Errno::ENOTCONN);
+        }
+        let (here, passive) = (end.host, end.peer.ok_or(Errno::ENOTCONN)?);
+        let there = self.ends.get(&passive).map(|end| end.host).ok_or(Errno::ENOTCONN)?;
+        self.seen.established += 1;
+        self.launch((here, there), Event::Establish { end: passive });
+        self.pump_soon(id);
+        Ok(())
+    }
+
+    pub(super) fn established(&mut self, id: u64) {
+        let Some(end) = self.ends.get(&id).filter(|end| end.phase == Phase::Standing) else { return };
+        let (channel, token) = (end.channel, end.token);
+        self.tell(channel, Heard::Established(token));
+    }
+
+    /// This side ends the connection.
+    pub(super) fn disconnect(&mut self, id: u64) {
+        let Some(end) = self.ends.get_mut(&id) else { return };
+        let told = std::mem::replace(&mut end.hung_up, true);
+        let (here, peer) = (end.host, end.peer);
+        self.break_end(id);
+        let there = peer.and_then(|peer| Some((peer, self.ends.get(&peer)?.host)));
+        if let Some((peer, there)) = there.filter(|_| !told) {
+            self.launch((here, there), Event::HangUp { end: peer });
+        }
+    }
+
+    /// The other side has ended it.
+    pub(super) fn hang_up(&mut self, id: u64) {
+        let Some(end) = self.ends.get(&id) else { return };
+        let (here, to) = (end.host, *end.remote.ip());
+        let Some(there) = self.host_of(to) else { return };
+        if !self.reaches((there, here)) {
+            // It is said once more, and then no more: whoever is left finds out by himself.
+            return;
+        }
+        let Some(end) = self.ends.get_mut(&id) else { return };
+        if std::mem::replace(&mut end.hung_up, true) {
+            return;
+        }
+        let (channel, token) = (end.channel, end.token);
+        self.seen.hang_ups += 1;
+        self.break_end(id);
+        self.tell(channel, Heard::Disconnected(token));
+    }
+
+    /// The device of an end is gone, and it is told.
+    pub(super) fn lose(&mut self, id: u64) {
+        let Some(end) = self.ends.get_mut(&id) else { return };
+        end.hung_up = true;
+        let (channel, token) = (end.channel, end.token);
+        self.break_end(id);
+        self.tell(channel, Heard::Disconnected(token));
+    }
+
+    /// Its queues do nothing more: what is in them ends.
+    pub(super) fn break_end(&mut self, id: u64) {
+        let Some(end) = self.ends.get_mut(&id) else { return };
+        end.phase = Phase::Broken;
+        let sends: Vec<Posted> = end.sends.drain(..).collect();
+        let receives: Vec<ReceiveWork> = end.receives.drain(..).collect();
+        self.seen.flushed += (sends.len() + receives.len()) as u64;
+        for send in sends {
+            let status = send.status.unwrap_or(Err(WorkError::Flushed));
+            self.finish_send(id, send.id, send.signalled, status);
+        }
+        for receive in receives {
+            self.report(id, Completion { id: receive.id, length: 0, status: Err(WorkError::Flushed) }, 0);
+        }
+    }
+
+    /// The endpoint is destroyed.
+    pub(super) fn remove(&mut self, id: u64) {
+        self.ends.remove(&id);
+    }
+}
+
+/// The queues.
+impl State {
+    pub(super) fn post_receive(&mut self, id: u64, work: &ReceiveWork) -> Result<(), Errno> {
+        let Some(end) = self.ends.get_mut(&id) else { return Err(Errno::EBADF) };
+        let sizes = end.sizes.ok_or(Errno::EINVAL)?;
+        if end.phase == Phase::Broken {
+            let status = Err(WorkError::Flushed);
+            self.report(id, Completion { id: work.id, length: 0, status }, 0);
+            return Ok(());
+        }
+        if end.receives.len() as u32 >= sizes.receives {
+            self.wrong(|| "more receives are posted than there is room for".to_string());
+            return Err(Errno::ENOMEM);
+        }
+        end.receives.push_back(*work);
+        Ok(())
+    }
+
+    pub(super) fn post_send(&mut self, id: u64, work: &SendWork<'_>) -> Result<(), Errno> {
+        let now_ns = self.now_ns;
+        let Some(end) = self.ends.get(&id) else { return Err(Errno::EBADF) };
+        let (device, sizes) = (end.device, end.sizes.ok_or(Errno::EINVAL)?);
+        let bytes: u32 = work.pieces.iter().map(|piece| piece.length).sum();
+        if end.phase == Phase::Beginning || work.pieces.len() as u32 > sizes.pieces {
+            self.wrong(|| format!("{} pieces of {}", work.pieces.len(), sizes.pieces));
+            return Err(Errno::EINVAL);
+        }
+        if end.send_slots >= sizes.sends {
+            self.wrong(|| format!("more sends are posted than the {} there is room for", sizes.sends));
+            return Err(Errno::ENOMEM);
+        }
+        let mut inline = None;
+        if work.inline {
+            if bytes > sizes.inline {
+                self.wrong(|| format!("{bytes} bytes inline, of {}", sizes.inline));
+                return Err(Errno::EINVAL);
+            }
+            inline = self.gather_all(device, work.pieces);
+        }
+        let there = end.peer.and_then(|peer| Some(self.ends.get(&peer)?.host));
+        let here = end.host;
+        let way_ns = there.map_or(0, |there| self.delay_ns((here, there)));
+        let carried_ns = u64::from(bytes) * self.habits.kib_ns / 1024;
+        let Some(end) = self.ends.get_mut(&id) else { return Err(Errno::EBADF) };
+        end.send_slots += 1;
+        if end.phase == Phase::Broken {
+            self.finish_send(id, work.id, work.signalled, Err(WorkError::Flushed));
+            return Ok(());
+        }
+        let arrives_ns = end.last_arrival_ns.max(now_ns + way_ns) + carried_ns;
+        end.last_arrival_ns = arrives_ns;
+        end.next_sequence += 1;
+        end.sends.push_back(Posted {
+            sequence: end.next_sequence,
+            id: work.id,
+            kind: work.kind,
+            pieces: work.pieces.to_vec(),
+            inline,
+            signalled: work.signalled,
+            arrives_ns,
+            arrived: false,
+            status: None,
+        });
+        self.pump_soon(id);
+        Ok(())
+    }
+
+    fn gather_all(&self, device: u64, pieces: &[Piece]) -> Option<Vec<u8>> {
+        let mut all = Vec::new();
+        for piece in pieces {
+            all.extend(self.gather(device, piece.address, piece.length, piece.key)?);
+        }
+        Some(all)
+    }
+
+    /// The next work request that has not arrived will do so.
+    fn pump_soon(&mut self, id: u64) {
+        let now_ns = self.now_ns;
+        let Some(end) = self.ends.get_mut(&id) else { return };
+        if end.pumping || end.peer.is_none() || end.phase != Phase::Standing {
+            return;
+        }
+        let Some(next) = end.sends.iter().find(|posted| !posted.arrived) else { return };
+        end.pumping = true;
+        let at_ns = next.arrives_ns.max(now_ns);
+        self.schedule(at_ns, Event::Pump { end: id });
+    }
+
+    /// A work request arrives at the peer's device.
+    pub(super) fn pump(&mut self, id: u64) {
+        let now_ns = self.now_ns;
+        let Some(end) = self.ends.get_mut(&id) else { return };
+        end.pumping = false;
+        let (here, device, peer) = (end.host, end.device, end.peer);
+        let Some(place) = end.sends.iter().position(|posted| !posted.arrived) else { return };
+        let Some(peer) = peer else { return };
+        let there = self.ends.get(&peer).filter(|end| end.phase == Phase::Standing).map(|end| end.host);
+        let reached = match there {
+            Some(there) => self.reaches((here, there)) && self.reaches((there, here)),
+            None => false,
+        };
+        if reached && self.rng.chance(self.habits.breaks) {
+            self.seen.breaks += 1;
+            self.log(|_| format!("network: a connection between {here} and {there:?} breaks"));
+            self.refuse(id, place, WorkError::RetriesExceeded);
+            return self.hang_up(peer);
+        }
+        let Some(end) = self.ends.get_mut(&id) else { return };
+        if !reached {
+            let since_ns = *end.silent_since_ns.get_or_insert(now_ns);
+            if now_ns >= since_ns + SILENCE_NS {
+                return self.refuse(id, place, WorkError::RetriesExceeded);
+            }
+            end.pumping = true;
+            return self.schedule(now_ns + SILENCE_NS / 8, Event::Pump { end: id });
+        }
+        end.silent_since_ns = None;
+        let posted = &end.sends[place];
+        let (sequence, kind, inline) = (posted.sequence, posted.kind, posted.inline.clone());
+        let pieces = posted.pieces.clone();
+        let bytes = inline.or_else(|| self.gather_all(device, &pieces));
+        let Some(bytes) = bytes else {
+            self.wrong(|| "a work request names memory that is not registered".to_string());
+            return self.refuse(id, place, WorkError::Other(4));
+        };
+        let outcome = match kind {
+            SendKind::Send => self.deliver(peer, &bytes),
+            SendKind::Write { address, key } => self.carry_out(peer, (address, key), bytes),
+        };
+        let Some(end) = self.ends.get_mut(&id) else { return };
+        match outcome {
+            Err(WorkError::NoReceiver) if end.not_ready < end.rnr_retries || end.rnr_retries == FOR_EVER => {
+                end.not_ready = end.not_ready.saturating_add(1);
+                end.pumping = true;
+                return self.schedule(now_ns + NOT_READY_NS, Event::Pump { end: id });
+            }
+            Err(error) => {
+                self.refuse(id, place, error);
+                if error == WorkError::RemoteAccess {
+                    self.hang_up(peer);
+                }
+                return;
+            }
+            Ok(()) => {}
+        }
+        end.not_ready = 0;
+        if let Some(posted) = end.sends.get_mut(place) {
+            posted.arrived = true;
+        }
+        let at_ns = now_ns + there.map_or(0, |there| self.delay_ns((there, here)));
+        self.schedule(at_ns, Event::Complete { end: id, sequence, status: Ok(()) });
+        self.pump_soon(id);
+    }
+
+    /// A message arrives.
+    fn deliver(&mut self, peer: u64, bytes: &[u8]) -> Status {
+        let Some(end) = self.ends.get_mut(&peer) else { return Err(WorkError::RetriesExceeded) };
+        let device = end.device;
+        let Some(receive) = end.receives.pop_front() else {
+            self.seen.not_ready += 1;
+            return Err(WorkError::NoReceiver);
+        };
+        self.seen.sends += 1;
+        let piece = receive.piece;
+        if bytes.len() > piece.length as usize || !self.scatter(device, piece.address, piece.key, bytes) {
+            self.wrong(|| "a message met a receive buffer that is too small or not registered".to_string());
+            return Err(WorkError::Other(9));
+        }
+        self.report(peer, Completion { id: receive.id, length: bytes.len() as u32, status: Ok(()) }, 0);
+        Ok(())
+    }
+
+    /// A write arrives.
+    fn carry_out(&mut self, peer: u64, (address, key): (u64, u32), mut bytes: Vec<u8>) -> Status {
+        let Some(device) = self.ends.get(&peer).map(|end| end.device) else {
+            return Err(WorkError::RetriesExceeded);
+        };
+        self.seen.writes += 1;
+        self.seen.written_bytes += bytes.len() as u64;
+        if self.habits.strikes(IbFault::DropsWrite, &mut self.rng) {
+            return Ok(());
+        }
+        if self.habits.strikes(IbFault::ChangesByte, &mut self.rng) && !bytes.is_empty() {
+            let place = self.rng.index(bytes.len());
+            bytes[place] ^= 1;
+        }
+        if self.write(device, address, key, &bytes) {
+            return Ok(());
+        }
+        self.seen.remote_access += 1;
+        Err(WorkError::RemoteAccess)
+    }
+
+    /// A work request fails, and with it all behind it.
+    fn refuse(&mut self, id: u64, place: usize, error: WorkError) {
+        self.seen.failed_works += 1;
+        if let Some(posted) = self.ends.get_mut(&id).and_then(|end| end.sends.get_mut(place)) {
+            posted.status = Some(Err(error));
+        }
+        // What has arrived before has ended well, though it was not told.
+        if let Some(end) = self.ends.get_mut(&id) {
+            end.sends.iter_mut().take(place).for_each(|posted| {
+                posted.status.get_or_insert(Ok(()));
+            });
+        }
+        self.break_end(id);
+    }
+
+    /// The sender learns that a work request has been carried out.
+    pub(super) fn complete(&mut self, id: u64, sequence: u64, status: Status) {
+        let Some(end) = self.ends.get_mut(&id) else { return };
+        let Some(posted) = end.sends.iter_mut().find(|posted| posted.sequence == sequence) else { return };
+        posted.status = Some(status);
+        while let Some(posted) = self.ends.get_mut(&id).and_then(|end| {
+            end.sends.front().is_some_and(|posted| posted.status.is_some()).then(|| end.sends.pop_front())?
+        }) {
+            self.finish_send(id, posted.id, posted.signalled, posted.status.unwrap_or(Ok(())));
+        }
+    }
+
+    fn finish_send(&mut self, id: u64, work: u64, signalled: bool, status: Status) {
+        let Some(end) = self.ends.get_mut(&id) else { return };
+        end.silent += 1;
+        if signalled || status.is_err() {
+            let slots = std::mem::take(&mut end.silent);
+            self.report(id, Completion { id: work, length: 0, status }, slots);
+        }
+    }
+
+    /// A completion stands in the queue; `slots` places of the send queue are free when it has been seen.
+    fn report(&mut self, id: u64, completion: Completion, slots: u32) {
+        if self.habits.strikes(IbFault::LosesCompletion, &mut self.rng) {
+            return;
+        }
+        let lost = self.habits.strikes(IbFault::LosesReady, &mut self.rng);
+        let Some(end) = self.ends.get_mut(&id) else { return };
+        end.done.push_back((completion, slots));
+        let full = end.sizes.is_some_and(|sizes| end.done.len() as u32 > sizes.completions);
+        let (channel, token) = (end.channel, end.token);
+        let tells = std::mem::take(&mut end.armed) && !lost;
+        if full {
+            self.wrong(|| "a completion queue has overflowed".to_string());
+        }
+        if tells {
+            self.tell(channel, Heard::Ready(token));
+        }
+    }
+
+    pub(super) fn poll(&mut self, id: u64, done: &mut Completions) -> Result<(), Errno> {
+        let end = self.ends.get_mut(&id).ok_or(Errno::EBADF)?;
+        while done.len() < COMPLETIONS_PER_LOOK
+            && let Some((completion, slots)) = end.done.pop_front()
+        {
+            end.send_slots = end.send_slots.saturating_sub(slots);
+            done.push(completion);
+        }
+        Ok(())
+    }
+
+    pub(super) fn arm(&mut self, id: u64) -> Result<(), Errno> {
+        let end = self.ends.get_mut(&id).ok_or(Errno::EBADF)?;
+        end.armed = true;
+        Ok(())
+    }
+}
