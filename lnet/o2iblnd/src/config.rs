@@ -1,5 +1,12 @@
 //! The tunables.
 
+use lnet_api::MAX_SHARDS;
+
+use crate::O2ibError;
+use crate::sizes::Tunables;
+
+pub(crate) const NS_PER_S: u64 = 1_000_000_000;
+
 /// The tunables of the verbs LND, with LNet's names and defaults (lnet-semantics 29), as they are configured: what they come
 /// to is computed from them when an NI starts.
 ///
@@ -72,6 +79,118 @@ impl Default for O2ibConfig {
             wrq_sge: 2,
             tos: None,
             partitions: 1,
+        }
+    }
+}
+
+impl O2ibConfig {
+    /// Whether every value can be used.
+    ///
+    /// # Errors
+    /// [`O2ibError`] names the first that cannot.
+    pub fn check(&self) -> Result<(), O2ibError> {
+        let refuse =
+            |field, value: u32, rule: &str| Err(O2ibError::Config { field, value, rule: rule.to_string() });
+        match self {
+            config if config.service == 0 => refuse("service", 0, "a port of 1 to 65535"),
+            config if config.timeout_s == 0 => refuse("timeout", 0, "at least 1 s"),
+            config if !(1..=MAX_SHARDS).contains(&config.partitions) => {
+                refuse("partitions", config.partitions.try_into().unwrap_or(u32::MAX), "from 1 to 64")
+            }
+            config if config.retry_count > 7 => {
+                refuse("retry_count", config.retry_count.into(), "from 0 to 7")
+            }
+            config if config.rnr_retry_count > 7 => {
+                refuse("rnr_retry_count", config.rnr_retry_count.into(), "from 0 to 7")
+            }
+            config => Ok(Tunables::from(config).check()?),
+        }
+    }
+
+    pub(crate) fn keepalive_ns(&self) -> u64 {
+        match self.keepalive_s {
+            0 => u64::MAX,
+            seconds => u64::from(seconds) * NS_PER_S,
+        }
+    }
+
+    /// What an NI has that says something of its own.
+    pub(crate) fn of(&self, ni: &NiConfig) -> O2ibConfig {
+        let NiConfig {
+            credits,
+            peer_credits,
+            peer_credits_hiw,
+            concurrent_sends,
+            conns_per_peer,
+            ntx,
+            timeout_s,
+            tos,
+        } = *ni;
+        O2ibConfig {
+            credits,
+            peer_credits,
+            peer_credits_hiw,
+            concurrent_sends,
+            conns_per_peer,
+            ntx,
+            timeout_s,
+            tos,
+            ..self.clone()
+        }
+    }
+}
+
+/// The tunables that each NI may have otherwise than the LND's [`O2ibConfig`] (what `lnetctl net set` and `lnet.conf` call
+/// `tunables` and `lnd tunables`). To be given to [`O2ibLnd::configure`](crate::O2ibLnd::configure) before the NI starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NiConfig {
+    /// Messages in flight over the NI, all peers together.
+    pub credits: u32,
+    /// Messages in flight to one peer, and the depth of its queues.
+    pub peer_credits: u32,
+    /// Credits owed to a peer from which on they are returned; 0 is half.
+    pub peer_credits_hiw: u32,
+    /// Sends that may be posted at a time on a connection; 0 is `peer_credits`.
+    pub concurrent_sends: u32,
+    /// Connections to a peer that this node opens.
+    pub conns_per_peer: u8,
+    /// Message buffers that may be on their way.
+    pub ntx: u32,
+    /// Seconds a message may take, whatever it waits for (`timeout`).
+    pub timeout_s: u32,
+    /// The type of service; `None` (LNet's -1) leaves it to the system.
+    pub tos: Option<u8>,
+}
+
+impl NiConfig {
+    pub(crate) fn timeout_ns(&self) -> u64 {
+        u64::from(self.timeout_s) * NS_PER_S
+    }
+}
+
+/// What an NI has that says nothing of its own.
+impl From<&O2ibConfig> for NiConfig {
+    fn from(config: &O2ibConfig) -> NiConfig {
+        let O2ibConfig {
+            credits,
+            peer_credits,
+            peer_credits_hiw,
+            concurrent_sends,
+            conns_per_peer,
+            ntx,
+            timeout_s,
+            tos,
+            ..
+        } = *config;
+        NiConfig {
+            credits,
+            peer_credits,
+            peer_credits_hiw,
+            concurrent_sends,
+            conns_per_peer,
+            ntx,
+            timeout_s,
+            tos,
         }
     }
 }

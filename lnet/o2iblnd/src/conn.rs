@@ -280,6 +280,12 @@ impl<T> Conn<T> {
         }
     }
 
+    /// Whether [`Conn::queue`] takes a message now.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.own < self.limits.messages
+    }
+
     /// Queues a message that must have ended by `deadline_ns`.
     ///
     /// # Errors

@@ -12,14 +12,37 @@
 
 #![deny(unsafe_code)]
 
+mod buffers;
+mod census;
 pub mod config;
 pub mod conn;
+mod connection;
+mod counters;
+mod driver;
+mod error;
 pub mod fabric;
+mod failure;
+mod item;
 pub mod links;
+mod lnd;
+mod memory;
+mod ni;
+mod peer;
+mod shard;
+mod shards;
+mod shared;
 pub mod sizes;
+mod slab;
+mod transmit;
 #[cfg(feature = "verbs")]
 #[allow(unsafe_code, reason = "the libraries are C, and devices write to memory")]
 pub mod verbs;
+mod writes;
 
-pub use config::O2ibConfig;
+pub use census::Census;
+pub use config::{NiConfig, O2ibConfig};
+pub use counters::{O2ibCounters, RxCounters, TxCounters};
+pub use error::O2ibError;
 pub use fabric::Fabric;
+pub use failure::{Cause, Failure, Step};
+pub use lnd::O2ibLnd;

@@ -61,9 +61,12 @@ impl Drop for SimListener {
 impl SimRequest {
     pub(super) fn new(fabric: SimFabric, id: u64) -> SimRequest {
         let nowhere = SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0);
-        let asking = fabric.net.lock().requests.get(&id).map(|asking| {
-            (asking.source, asking.target, asking.private_data.clone())
-        });
+        let asking = fabric
+            .net
+            .lock()
+            .requests
+            .get(&id)
+            .map(|asking| (asking.source, asking.target, asking.private_data.clone()));
         // The active side may have gone since.
         let (source, target, private_data) = asking.unwrap_or((nowhere, nowhere, PrivateData::new()));
         SimRequest { fabric, id, source, target, private_data }

@@ -74,8 +74,9 @@ impl IbHabits {
         }
     }
 
-    /// The network that belongs to a seed.
-    pub(super) fn from_rng(rng: &mut Rng) -> IbHabits {
+    /// A network as these random numbers have it.
+    #[must_use]
+    pub fn from_rng(rng: &mut Rng) -> IbHabits {
         let (large, small) = (IbDevice::LARGE, IbDevice::SMALL);
         let devices = match rng.below(4) {
             0 => vec![large, small],

@@ -114,8 +114,7 @@ impl SimFabric {
         state.seen.connects += 1;
         state.ends.insert(id, End::new((self.host, device), channel, token, (from, to)));
         let patience_ns = u64::from(options.resolve_ms) * NS_PER_MS;
-        let resolves =
-            state.host_of(*to.ip()).is_some_and(|there| state.reaches((self.host, there)));
+        let resolves = state.host_of(*to.ip()).is_some_and(|there| state.reaches((self.host, there)));
         match state.host_of(*to.ip()) {
             Some(there) if resolves => state.launch((self.host, there), Event::Resolve { end: id }),
             _ => {

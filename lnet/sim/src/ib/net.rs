@@ -111,7 +111,8 @@ impl IbNet {
         let Some(device) = state.hosts[host].device.take() else { return };
         state.seen.devices_removed += 1;
         state.log(|_| format!("network: the device of host {host} is gone"));
-        let ends: Vec<u64> = state.ends.iter().filter(|(_, end)| end.device == device).map(|(id, _)| *id).collect();
+        let ends: Vec<u64> =
+            state.ends.iter().filter(|(_, end)| end.device == device).map(|(id, _)| *id).collect();
         ends.into_iter().for_each(|id| state.lose(id));
         state.tell_all(host, DeviceChange::Removed);
     }
@@ -172,12 +173,14 @@ impl IbNet {
         self.state.lock().ends.values().filter(|end| end.host == host).count()
     }
 
-    pub(super) fn keep_log(&self) {
+    /// From now on what happens is logged.
+    pub fn keep_log(&self) {
         self.state.lock().log = Some(Vec::new());
     }
 
     /// What has been logged since this was last asked for.
-    pub(super) fn take_log(&self) -> Vec<String> {
+    #[must_use]
+    pub fn take_log(&self) -> Vec<String> {
         self.state.lock().log.as_mut().map(std::mem::take).unwrap_or_default()
     }
 }

@@ -12,7 +12,7 @@ use lnet_o2iblnd::fabric::{DeviceChange, PrivateData, Rejected};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::asking::{Asking, Listening};
-use super::channel::{Hearing, Heard};
+use super::channel::{Heard, Hearing};
 use super::device::SimDevice;
 use super::end::End;
 use super::habits::{IbDevice, IbHabits};

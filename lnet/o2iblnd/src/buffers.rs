@@ -1,0 +1,70 @@
+//! The message buffers of a connection: one piece of registered memory, receives first.
+
+use std::sync::Arc;
+
+use lnet_api::Errno;
+use lnet_proto::ib::MESSAGE_MAX;
+use lnet_region::{IoVec, Region, RegionError, WriteVec};
+
+use crate::fabric::{Device, FabricError, Memory, Piece, ReceiveWork};
+use crate::transmit::Transmit;
+
+/// Marks the ids of receives; the rest is the buffer's place. Those of sends have 48 bits.
+const RECEIVE: u64 = 1 << 63;
+
+/// Buffers that are about to belong to a connection.
+pub(crate) struct Buffers {
+    pub(crate) memory: Arc<dyn Memory>,
+    pub(crate) receive: Receive,
+    pub(crate) transmit: Transmit,
+}
+
+/// The receive buffers, by place.
+pub(crate) struct Receive {
+    pub(crate) buffers: Vec<WriteVec>,
+    address: u64,
+    key: u32,
+}
+
+impl Buffers {
+    /// So many to receive into, and so many to send from.
+    pub(crate) fn new(
+        device: &Arc<dyn Device>,
+        receives: usize,
+        sends: usize,
+    ) -> Result<Buffers, FabricError> {
+        let refused = |error: RegionError| FabricError {
+            what: format!("memory for {} messages", receives + sends),
+            errno: Errno::from_raw(error.errno() as i32),
+        };
+        let region = Region::heap((receives + sends) * MESSAGE_MAX).map_err(refused)?;
+        let memory = device.register(&region, false)?;
+        let (address, key) = (region.address_of(0), memory.local_key());
+        let vec = IoVec::whole(region);
+        let lease = |place: usize| vec.write(place * MESSAGE_MAX..(place + 1) * MESSAGE_MAX);
+        let leases = |places: std::ops::Range<usize>| places.map(lease).collect::<Result<Vec<_>, _>>();
+        let receive = Receive { buffers: leases(0..receives).map_err(refused)?, address, key };
+        let buffers = leases(receives..receives + sends).map_err(refused)?;
+        let transmit = Transmit { buffers, address: address + (receives * MESSAGE_MAX) as u64, key };
+        Ok(Buffers { memory, receive, transmit })
+    }
+}
+
+impl Receive {
+    /// The work request that receives into the buffer of this place.
+    pub(crate) fn work(&self, place: usize) -> ReceiveWork {
+        let address = self.address + (place * MESSAGE_MAX) as u64;
+        let piece = Piece { address, length: MESSAGE_MAX as u32, key: self.key };
+        ReceiveWork { id: RECEIVE | place as u64, piece }
+    }
+
+    /// The first bytes of a buffer.
+    pub(crate) fn bytes(&self, place: usize, length: usize) -> Option<&[u8]> {
+        self.buffers.get(place)?.as_slice()?.get(..length)
+    }
+}
+
+/// The place of the buffer of a receive with this id; `None` for a send.
+pub(crate) fn place_of(id: u64) -> Option<usize> {
+    (id & RECEIVE != 0).then_some((id & !RECEIVE) as usize)
+}

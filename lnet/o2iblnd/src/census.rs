@@ -1,0 +1,41 @@
+use crate::O2ibLnd;
+
+/// How many there are at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Census {
+    /// Peers with a connection.
+    pub peers: usize,
+    /// Connections in use; those that are being opened do not count.
+    pub connections: usize,
+    /// Operations under way or queued on them, of both sides.
+    pub operations: usize,
+    /// Messages that wait for a connection.
+    pub waiting: usize,
+    /// Receives that the engine can still name: GETs to be answered, messages that it holds back.
+    pub receives: usize,
+    /// Bounce buffers in use.
+    pub bounces: usize,
+}
+
+impl O2ibLnd {
+    /// Counts peers, connections and what goes on. Takes time linear in the peers and in what their connections may hold.
+    #[must_use]
+    pub fn census(&self) -> Census {
+        let mut peers = Vec::new();
+        self.shared.peers.collect(&mut peers, |_| true);
+        let mut census = Census::default();
+        for peer in peers {
+            let state = peer.state.lock();
+            census.peers += usize::from(!state.conns.is_empty());
+            census.connections += state.conns.len();
+            census.waiting += state.waiting.len();
+            for conn in &state.conns {
+                census.operations +=
+                    conn.state.lock().live.as_ref().map_or(0, |live| live.machine.counts().operations);
+            }
+        }
+        census.receives = self.shared.shards.iter().map(|slot| slot.shard.receives.lock().len()).sum();
+        census.bounces = self.shared.nis.matching(None).iter().map(|ni| ni.pool.in_use()).sum();
+        census
+    }
+}

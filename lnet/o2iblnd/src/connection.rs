@@ -1,0 +1,208 @@
+//! A connection as senders and its shard's driver share it. Its queue pair's lock is its own: who posts holds it.
+
+use std::sync::Arc;
+
+use lnet_api::{Errno, Sent, Tx, TxToken};
+use lnet_proto::Body;
+use lnet_proto::ib::{ConnParams, IMMEDIATE_MAX, Link};
+use lnet_region::WriteVec;
+use parking_lot::Mutex;
+
+use crate::conn::{Conn, Key as OpKey, Own};
+use crate::fabric::{Device, Endpoint, Memory, Piece};
+use crate::item::{Described, Item, PendingGet, Sink, Source};
+use crate::links::LinkId;
+use crate::memory::{Taken, Waiter, sink_of};
+use crate::ni::Ni;
+use crate::peer::Peer;
+use crate::shard::{Request, Shard};
+use crate::slab::Key;
+use crate::transmit::Transmit;
+use crate::writes::{Chain, WriteLimits};
+
+/// One established connection.
+pub(crate) struct Connection {
+    pub(crate) key: Key,
+    pub(crate) id: LinkId,
+    pub(crate) peer: Arc<Peer>,
+    /// Version and ends.
+    pub(crate) link: Link,
+    pub(crate) params: ConnParams,
+    pub(crate) limits: WriteLimits,
+    /// Messages of at most so many bytes are posted with their bytes.
+    pub(crate) inline: usize,
+    /// Own messages carry a checksum, and those received are looked at.
+    pub(crate) cksum: bool,
+    pub(crate) state: Mutex<State>,
+}
+
+/// What of it changes.
+pub(crate) struct State {
+    pub(crate) live: Option<Live>,
+    /// The driver has been told why it is at its end.
+    pub(crate) broken: Option<Errno>,
+    pub(crate) closed: Option<Errno>,
+}
+
+/// A connection that has its queues. They go before the memory that their work requests name.
+pub(crate) struct Live {
+    pub(crate) endpoint: Box<dyn Endpoint>,
+    pub(crate) machine: Conn<Item>,
+    /// The registration of its message buffers, and they, by the place of a send.
+    pub(crate) _memory: Arc<dyn Memory>,
+    pub(crate) transmit: Transmit,
+    /// The writes of the transfer that was prepared last.
+    pub(crate) chain: Chain,
+    pub(crate) pieces: Vec<Piece>,
+    /// Counts what the chain was filled for.
+    pub(crate) filling: u64,
+}
+
+/// Why a connection does not take a message.
+pub(crate) enum Refused {
+    /// It has as many as it may have.
+    Full,
+    /// It is at its end.
+    Closed,
+}
+
+impl Connection {
+    pub(crate) fn ni(&self) -> &Arc<Ni> {
+        &self.peer.ni
+    }
+
+    pub(crate) fn shard(&self) -> &Arc<Shard> {
+        &self.peer.shard
+    }
+
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        &self.ni().device
+    }
+
+    /// Sends a message, or queues it. One that is not taken is given back.
+    #[allow(clippy::result_large_err, reason = "the message comes back as it came, and nothing is allocated")]
+    pub(crate) fn send(self: &Arc<Connection>, tx: Tx) -> Result<Sent, (Tx, Refused)> {
+        if let Err(refused) = self.check_room() {
+            return Err((tx, refused));
+        }
+        if let Body::Get { sink_length, .. } = tx.header.body
+            && sink_length as usize > IMMEDIATE_MAX
+            && tx.header.dest.nid == self.peer.key.nid
+        {
+            return Ok(self.send_get(tx));
+        }
+        let Tx { ni, peer, header, payload, token, reply_to, deadline_ns } = tx;
+        let length = header.payload_length;
+        let own = if length as usize > IMMEDIATE_MAX { Own::Put { length } } else { Own::Immediate };
+        let source = Source { payload, ..Source::default() };
+        match self.queue(own, Item::Send { token, header, source }, deadline_ns) {
+            Ok(()) => Ok(Sent::Later),
+            Err((Item::Send { source, .. }, refused)) => {
+                let payload = source.payload;
+                Err((Tx { ni, peer, header, payload, token, reply_to, deadline_ns }, refused))
+            }
+            Err(_) => Ok(Sent::Now(Err(Errno::EIO))),
+        }
+    }
+
+    fn check_room(&self) -> Result<(), Refused> {
+        match &self.state.lock().live {
+            None => Err(Refused::Closed),
+            Some(live) if !live.machine.has_room() => Err(Refused::Full),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Queues an operation, and sends what can be.
+    #[allow(clippy::result_large_err, reason = "the message comes back as it came, and nothing is allocated")]
+    fn queue(self: &Arc<Connection>, own: Own, item: Item, deadline_ns: u64) -> Result<(), (Item, Refused)> {
+        let mut state = self.state.lock();
+        let Some(live) = &mut state.live else { return Err((item, Refused::Closed)) };
+        live.machine.queue(own, deadline_ns, item).map_err(|item| (item, Refused::Full))?;
+        self.shard().counters.tx.messages.one();
+        self.pump(&mut state, self.shard().now_ns());
+        Ok(())
+    }
+
+    /// A GET whose data the peer writes straight into its memory.
+    fn send_get(self: &Arc<Connection>, tx: Tx) -> Sent {
+        let Tx { header, token, deadline_ns, .. } = tx;
+        // From here on it ends by `finalize_get`.
+        let Some(sink) = self.ni().upcalls.sink_of_get(token) else {
+            return Sent::Now(Err(Errno::ECANCELED));
+        };
+        let conn = self.clone();
+        self.begin_get(Box::new(PendingGet { conn, token, header, sink, deadline_ns }));
+        Sent::Later
+    }
+
+    /// Queues a GET, if its memory can be described.
+    pub(crate) fn begin_get(self: &Arc<Connection>, pending: Box<PendingGet>) {
+        let most = usize::from(self.params.max_fragments);
+        let bytes = pending.sink.len();
+        let (described, bounce, pending) = match sink_of(self.device(), &pending.sink, bytes, most) {
+            Some(described) => (described, None, pending),
+            None => match self.ni().pool.take(self.device(), bytes, Waiter::Get(pending)) {
+                Taken::Later => return,
+                Taken::Bounce(bounce, Waiter::Get(pending)) => (bounce.described(), Some(bounce), pending),
+                Taken::Never(Waiter::Get(pending)) => {
+                    return self.fail_get(pending.token, pending.sink, Errno::ENOMEM);
+                }
+                Taken::Bounce(..) | Taken::Never(_) => return,
+            },
+        };
+        let PendingGet { token, header, sink, deadline_ns, .. } = *pending;
+        let sink = Sink { vec: sink, described, bounce };
+        let queued =
+            self.queue(Own::Get { length: bytes as u32 }, Item::Get { token, header, sink }, deadline_ns);
+        if let Err((Item::Get { sink, .. }, refused)) = queued {
+            let errno = match refused {
+                Refused::Full => Errno::ENOBUFS,
+                Refused::Closed => self.state.lock().closed.unwrap_or(Errno::ECONNRESET),
+            };
+            self.fail_get(token, sink.vec, errno);
+        }
+    }
+
+    fn fail_get(&self, token: TxToken, sink: WriteVec, errno: Errno) {
+        drop(sink);
+        self.ni().upcalls.finalize_get(token, Err(errno));
+    }
+
+    /// The REPLY to a GET_REQ: its payload is written where that said.
+    pub(crate) fn reply(self: &Arc<Connection>, operation: OpKey, tx: Tx) -> Sent {
+        let mut state = self.state.lock();
+        let errno = state.closed.unwrap_or(Errno::ECONNRESET);
+        let Some(live) = &mut state.live else { return Sent::Now(Err(errno)) };
+        let Some(Item::Reply { token, source }) = live.machine.item(operation) else {
+            return Sent::Now(Err(errno));
+        };
+        *token = Some(tx.token);
+        let wanted: u64 = source.target.fragments.iter().map(|fragment| u64::from(fragment.length)).sum();
+        source.bytes = u64::from(tx.header.payload_length).min(wanted) as u32;
+        source.payload = tx.payload;
+        self.shard().counters.tx.messages.one();
+        self.prepare(&mut state, operation);
+        self.pump(&mut state, self.shard().now_ns());
+        Sent::Later
+    }
+
+    /// Takes back a message of which nothing has left. A GET whose memory has been asked for goes on.
+    pub(crate) fn withdraw(&self, token: TxToken) -> bool {
+        let wanted = |item: &Item| matches!(item, Item::Send { token: own, .. } if *own == token);
+        let taken = self.state.lock().live.as_mut().and_then(|live| live.machine.withdraw(wanted));
+        taken.is_some()
+    }
+
+    /// It cannot go on: the driver is told, once.
+    pub(crate) fn break_off(&self, state: &mut State, errno: Errno) {
+        if state.closed.is_none() && state.broken.replace(errno).is_none() {
+            self.shard().request(Request::Broken(self.key, errno));
+        }
+    }
+
+    /// What the peer is told of an own sink.
+    pub(crate) fn describe(&self, sink: &WriteVec, bytes: usize) -> Option<Described> {
+        sink_of(self.device(), sink, bytes, usize::from(self.params.max_fragments))
+    }
+}

@@ -1,0 +1,155 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+macro_rules! counters {
+    ($(#[$doc:meta])* $snapshot:ident, $live:ident of $counter:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct $snapshot { $($(#[$field_doc])* pub $field: u64,)* }
+
+        #[derive(Default)]
+        pub(crate) struct $live { $(pub(crate) $field: $counter,)* }
+
+        impl std::ops::AddAssign for $snapshot {
+            fn add_assign(&mut self, other: $snapshot) {
+                $(self.$field += other.$field;)*
+            }
+        }
+
+        impl $live {
+            fn snapshot(&self) -> $snapshot {
+                $snapshot { $($field: self.$field.get(),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// What was counted under the lock of a connection, by senders and drivers.
+    TxCounters, LiveTx of Counter {
+        /// LNet messages begun: IMMEDIATE, PUT_REQ, GET_REQ.
+        messages,
+        /// Messages of the protocol sent, of all types.
+        sends,
+        /// Of these, NOOPs: they return credits, or keep a connection alive.
+        noops,
+        /// RDMA writes.
+        writes,
+        /// Bytes that were written by RDMA straight from their place.
+        bytes_direct,
+        /// Payload bytes copied into a message, with which they are sent.
+        bytes_copied,
+        /// Payload bytes that were copied through a bounce buffer to be written, for their memory is not registered.
+        bytes_bounced,
+        /// Transfers for which a bounce buffer had to be waited for.
+        bounces_awaited,
+        /// Times a sleeping driver was woken.
+        wakeups,
+    }
+}
+
+counters! {
+    /// What the driver counted: receiving, and the life of connections.
+    RxCounters, LiveRx of DriverCounter {
+        /// Looks at what has happened.
+        polls,
+        /// LNet messages received.
+        messages,
+        /// NOOPs received.
+        noops,
+        /// Payload bytes copied from a message to their place.
+        bytes_copied,
+        /// Bytes that peers have written by RDMA straight to their place.
+        bytes_direct,
+        /// Payload bytes that were written to a bounce buffer and copied to their place, for its memory is not registered.
+        bytes_bounced,
+        /// Payloads thrown away.
+        discards,
+        /// Connections opened.
+        connects,
+        /// Attempts to open one that failed.
+        connect_failures,
+        /// Connections accepted.
+        accepts,
+        /// Connections turned away.
+        refusals,
+        /// Requests that came to one shard's listener for a peer of another shard.
+        handed_over,
+        /// Connections closed because the peer broke the protocol.
+        protocol_errors,
+        /// Messages whose checksum was wrong; they are taken all the same (lnet-wire 32).
+        checksum_errors,
+        /// Connections closed because something took too long.
+        timeouts,
+        /// Connections closed, for these and all other reasons.
+        closes,
+        /// Peers that went away.
+        peers_lost,
+    }
+}
+
+/// A snapshot of the LND's counters; each is exact, but they are not taken at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct O2ibCounters {
+    /// Sending.
+    pub tx: TxCounters,
+    /// Receiving, and the life of connections.
+    pub rx: RxCounters,
+}
+
+impl std::ops::AddAssign for O2ibCounters {
+    fn add_assign(&mut self, other: O2ibCounters) {
+        self.tx += other.tx;
+        self.rx += other.rx;
+    }
+}
+
+/// The counters of a shard themselves: those of the senders and those of the driver on cache lines of their own.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) tx: CachePadded<LiveTx>,
+    pub(crate) rx: CachePadded<LiveRx>,
+}
+
+impl Counters {
+    pub(crate) fn snapshot(&self) -> O2ibCounters {
+        O2ibCounters { tx: self.tx.snapshot(), rx: self.rx.snapshot() }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: usize) {
+        self.0.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn one(&self) {
+        self.add(1);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A counter that one thread at a time changes, under the lock of the shard's driver: so it needs no atomic addition, of
+/// which a small message would take three.
+#[derive(Default)]
+pub(crate) struct DriverCounter(AtomicU64);
+
+impl DriverCounter {
+    pub(crate) fn add(&self, count: usize) {
+        self.0.store(self.get().wrapping_add(count as u64), Ordering::Relaxed);
+    }
+
+    pub(crate) fn one(&self) {
+        self.add(1);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,243 @@
+//! The end of connections, peers and NIs (lnet-wire 34).
+
+use std::sync::Arc;
+
+use lnet_api::Errno;
+use lnet_proto::ProtoError;
+use tracing::info;
+
+use super::events::end;
+use super::{Driver, Source, Turn, is_same};
+use crate::conn::Ended;
+use crate::connection::Connection;
+use crate::item::Rx;
+use crate::links::Lost;
+use crate::ni::Ni;
+use crate::peer::{Peer, PeerTable};
+use crate::shard::Shard;
+use crate::shared::Shared;
+use crate::slab::Key;
+use crate::{Cause, Failure, Step};
+
+/// Why a connection is at its end.
+pub(super) struct Broken {
+    pub(super) errno: Errno,
+    /// What the peer did wrong, if it did.
+    pub(super) protocol: Option<Cause>,
+    pub(super) detail: String,
+}
+
+impl Broken {
+    pub(super) fn system(errno: Errno, detail: &str) -> Broken {
+        Broken { errno, protocol: None, detail: detail.to_string() }
+    }
+
+    /// The peer breaks the protocol.
+    pub(super) fn broke(errno: Errno, detail: impl ToString) -> Broken {
+        Broken { errno, protocol: Some(Cause::Protocol), detail: detail.to_string() }
+    }
+
+    /// A message that makes no sense here.
+    pub(super) fn said(error: &ProtoError) -> Broken {
+        Broken {
+            errno: Errno::from_raw(error.errno()),
+            protocol: Some(Cause::from(error)),
+            detail: error.to_string(),
+        }
+    }
+}
+
+impl Driver {
+    /// Something failed on a connection.
+    pub(super) fn broken(&mut self, turn: Turn<'_>, key: Key, errno: Errno, detail: &str) {
+        self.close_broken(turn, key, Broken::system(errno, detail));
+    }
+
+    /// The peer has ended it, or its device is gone.
+    pub(super) fn disconnected(&mut self, turn: Turn<'_>, key: Key) {
+        match self.sources.get(key) {
+            Some(Source::Conn(_)) => {
+                // What the peer has sent before is still to be read.
+                while self.digest(turn, key).is_some_and(|count| count > 0) {}
+                self.broken(turn, key, Errno::ECONNRESET, "the peer has ended it");
+            }
+            Some(Source::Opening(_)) => self.opening_reset(turn, key),
+            Some(Source::Listener(_) | Source::Vacant) | None => {}
+        }
+    }
+
+    /// A connection is at its end; the peer's others stay (lnet-wire 34).
+    pub(super) fn close_broken(&mut self, turn: Turn<'_>, key: Key, broken: Broken) {
+        let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
+        let conn = rx.conn.clone();
+        let peer = conn.peer.clone();
+        let Broken { errno, protocol, detail } = broken;
+        let counters = &turn.shard.counters.rx;
+        if protocol.is_some() {
+            counters.protocol_errors.one();
+        } else if errno == Errno::ETIMEDOUT {
+            counters.timeouts.one();
+        }
+        let address = peer.address(turn.shared.config.service);
+        let cause = protocol.unwrap_or(Cause::Errno);
+        let failure = Failure { peer: peer.id(), address, step: Step::Established, errno, cause, detail };
+        info!(%failure, "a connection is closed");
+        peer.state.lock().failure = Some(failure);
+        self.close_conn(turn, &conn, errno);
+        self.advance_peer(turn, &peer);
+    }
+
+    /// Closes all connections to a peer.
+    pub(super) fn close_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, errno: Errno) {
+        let conns = peer.state.lock().conns.clone();
+        for conn in &conns {
+            self.close_conn(turn, conn, errno);
+        }
+    }
+
+    fn close_conn(&mut self, turn: Turn<'_>, conn: &Arc<Connection>, errno: Errno) {
+        let lost = {
+            let mut state = conn.peer.state.lock();
+            state.conns.retain(|other| !is_same(other, conn));
+            state.links.lost(conn.id, turn.now_ns)
+        };
+        self.end_conn(turn, conn, errno);
+        turn.shard.counters.rx.closes.one();
+        if lost == Lost::Last {
+            turn.shard.counters.rx.peers_lost.one();
+            conn.ni().upcalls.peer_lost(conn.ni().id.nid, conn.peer.id(), errno);
+        }
+    }
+
+    /// Destroys the queues of a connection, and then finalises what was in flight on it: no device reads or writes its memory
+    /// any more.
+    fn end_conn(&mut self, turn: Turn<'_>, conn: &Arc<Connection>, errno: Errno) {
+        let live = {
+            let mut state = conn.state.lock();
+            state.closed = Some(errno);
+            state.live.take()
+        };
+        let Some(live) = live else { return };
+        live.endpoint.disconnect();
+        drop(live.endpoint);
+        for Ended { item, .. } in live.machine.close() {
+            end(conn, &turn.shard.counters, Ended { item, outcome: Err(errno) });
+        }
+        self.forget_receives(turn, conn);
+        self.sources.remove(conn.key);
+    }
+
+    /// What the engine can name of a connection is gone; what it is about to resume will learn it then.
+    fn forget_receives(&mut self, turn: Turn<'_>, conn: &Arc<Connection>) {
+        let of_it = |rx: &Rx| match rx {
+            Rx::Get { conn: of, .. } | Rx::Held { conn: of, .. } => is_same(of, conn),
+            Rx::Lost { .. } => false,
+        };
+        let mut gone: Vec<(Key, Option<lnet_api::RxToken>)> = Vec::new();
+        for (key, rx) in turn.shard.receives.lock().iter() {
+            let token = match rx {
+                Rx::Held { token, .. } => *token,
+                Rx::Get { .. } | Rx::Lost { .. } => None,
+            };
+            if of_it(rx) {
+                gone.push((key, token));
+            }
+        }
+        for (key, token) in gone {
+            let forgotten = token.is_none_or(|token| conn.ni().upcalls.forget_delayed(token));
+            let mut receives = turn.shard.receives.lock();
+            if forgotten {
+                receives.remove(key);
+            } else if let Some(rx) = receives.get_mut(key) {
+                *rx = Rx::Lost { conn: conn.clone() };
+            }
+        }
+    }
+
+    /// The device of an NI is gone: all of this shard's that used it ends.
+    pub(super) fn lose_device(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
+        let mut peers = Vec::new();
+        let mine = |peer: &Peer| Arc::ptr_eq(&peer.ni, ni) && peer.shard.number == turn.shard.number;
+        turn.shared.peers.collect(&mut peers, mine);
+        for peer in peers {
+            self.close_peer(turn, &peer, Errno::ENODEV);
+            for key in self.openings(|of| Arc::ptr_eq(of, &peer)) {
+                self.unreachable(turn, key, Errno::ENODEV);
+            }
+            peer.fail_waiting(Errno::ENODEV);
+        }
+    }
+
+    /// The attempts of peers.
+    fn openings(&self, wanted: impl Fn(&Arc<Peer>) -> bool) -> Vec<Key> {
+        let is_wanted = |source: &Source| matches!(source, Source::Opening(opening) if wanted(&opening.peer));
+        self.sources.iter().filter(|(_, source)| is_wanted(source)).map(|(key, _)| key).collect()
+    }
+
+    /// Ends what this shard has of an NI that has left the table: nothing of it is left, and everything in flight is
+    /// finalised.
+    pub(crate) fn shutdown(&mut self, shared: &Shared, shard: &Shard, ni: &Arc<Ni>) {
+        let turn = Turn { shared, shard, now_ns: self.now_ns };
+        self.serve_requests(turn);
+        let mut peers = Vec::new();
+        let mine = |peer: &Peer| Arc::ptr_eq(&peer.ni, ni) && peer.shard.number == shard.number;
+        turn.shared.peers.collect(&mut peers, mine);
+        for peer in &peers {
+            self.end_peer(turn, peer);
+        }
+        for key in self.openings(|peer| Arc::ptr_eq(&peer.ni, ni)) {
+            drop(self.take_opening(key));
+            self.sources.remove(key);
+        }
+        let unused = !turn.shared.nis.has_address(ni.ip);
+        let ends = |source: &Source| matches!(source, Source::Listener(listening) if unused && listening.ip == ni.ip);
+        let ended: Vec<Key> =
+            self.sources.iter().filter(|(_, source)| ends(source)).map(|(key, _)| key).collect();
+        for key in ended {
+            self.sources.remove(key);
+        }
+        let lost_of = |rx: &Rx| matches!(rx, Rx::Lost { conn } if Arc::ptr_eq(conn.ni(), ni));
+        let mut receives = shard.receives.lock();
+        let lost: Vec<Key> = receives.iter().filter(|(_, rx)| lost_of(rx)).map(|(key, _)| key).collect();
+        lost.into_iter().for_each(|key| drop(receives.remove(key)));
+    }
+
+    /// Serves what has been asked of this shard while an NI ended.
+    pub(crate) fn clear_up(&mut self, shared: &Shared, shard: &Shard) {
+        self.serve_requests(Turn { shared, shard, now_ns: self.now_ns });
+    }
+
+    /// Removes a peer of an NI that ends.
+    fn end_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
+        let conns = {
+            let mut state = peer.state.lock();
+            state.retired = Some(Errno::ESHUTDOWN);
+            std::mem::take(&mut state.conns)
+        };
+        for conn in &conns {
+            self.end_conn(turn, conn, Errno::ESHUTDOWN);
+        }
+        peer.fail_waiting(Errno::ESHUTDOWN);
+        turn.shared.peers.remove(peer);
+    }
+}
+
+/// Takes a peer out of the table that nothing is remembered of; if the table is `crowded`, the reason of its last failure
+/// does not count.
+pub(super) fn retire_if_idle(peers: &PeerTable, peer: &Arc<Peer>, now_ns: u64, crowded: bool) {
+    let idle = {
+        let mut state = peer.state.lock();
+        let idle = state.conns.is_empty()
+            && state.waiting.is_empty()
+            && !state.asked
+            && (crowded || state.failure.is_none())
+            && state.links.is_forgettable(now_ns);
+        if idle {
+            state.retired = Some(Errno::EAGAIN);
+        }
+        idle
+    };
+    if idle {
+        peers.remove(peer);
+    }
+}

@@ -1,0 +1,298 @@
+//! The active side: connecting (lnet-wire 33 and 34).
+
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+
+use lnet_api::Errno;
+use lnet_proto::ProtoError;
+use lnet_proto::ib::{PRIVILEGED_PORT_MAX, Rejection};
+use tracing::debug;
+
+use super::opening::{Opening, Stage, make_queues};
+use super::{Driver, Source, Turn, token};
+use crate::config::NS_PER_S;
+use crate::fabric::{DialOptions, Endpoint, FabricError, Rejected};
+use crate::links::{LinkId, Next, Outcome};
+use crate::peer::Peer;
+use crate::slab::Key;
+use crate::{Cause, Failure, Step};
+
+/// What finding the peer's address, and then the way to it, may take each (lnet-wire 31).
+const RESOLVE_MS: u32 = 5_000;
+
+/// Why an attempt failed.
+pub(super) struct Miss {
+    pub(super) step: Step,
+    pub(super) errno: Errno,
+    pub(super) cause: Cause,
+    pub(super) detail: String,
+}
+
+impl Miss {
+    fn new(step: Step, errno: Errno, detail: impl ToString) -> Miss {
+        Miss { step, errno, cause: Cause::Errno, detail: detail.to_string() }
+    }
+
+    fn said(error: &ProtoError) -> Miss {
+        let errno = Errno::from_raw(error.errno());
+        Miss { cause: Cause::from(error), ..Miss::new(Step::Connect, errno, error) }
+    }
+}
+
+impl Driver {
+    /// Does for a peer what its links say is next.
+    pub(super) fn advance_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
+        loop {
+            let next = {
+                let mut state = peer.state.lock();
+                state.asked = false;
+                if state.retired.is_some() {
+                    return;
+                }
+                if let Some(first) = state.waiting.front() {
+                    self.timers.note(first.deadline_ns);
+                }
+                let waiting = !state.waiting.is_empty();
+                state.links.next(turn.now_ns, waiting)
+            };
+            match next {
+                Next::Nothing => return,
+                Next::Wait { until_ns } => return self.timers.note(until_ns),
+                Next::Unreachable => return peer.fail_waiting(Errno::EHOSTUNREACH),
+                Next::Connect => {
+                    let (id, deadline_ns) = {
+                        let mut state = peer.state.lock();
+                        state.step = Some(Step::Resolve);
+                        state.links.begin(turn.now_ns)
+                    };
+                    self.timers.note(deadline_ns);
+                    self.dial(turn, peer, id);
+                }
+            }
+        }
+    }
+
+    /// Begins a try of an attempt.
+    fn dial(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, id: LinkId) {
+        let address = peer.address(turn.shared.config.service);
+        let key = self.sources.insert(Source::Vacant);
+        match dial_from_some_port(turn, peer, key, address) {
+            Ok(endpoint) => {
+                debug!(peer = %peer.key.nid, %address, "connecting");
+                let opening = Opening {
+                    endpoint,
+                    queues: None,
+                    peer: peer.clone(),
+                    id,
+                    address,
+                    stage: Stage::Resolving,
+                    begun_ns: turn.now_ns,
+                };
+                if let Some(place) = self.sources.get_mut(key) {
+                    *place = Source::Opening(Box::new(opening));
+                }
+            }
+            Err(error) => {
+                self.sources.remove(key);
+                let miss = Miss::new(Step::Resolve, error.errno, error.what);
+                self.attempt_failed(turn, peer, id, address, miss);
+            }
+        }
+    }
+
+    /// The way to a peer is known.
+    pub(super) fn resolved(&mut self, turn: Turn<'_>, key: Key) {
+        let Some(Source::Opening(opening)) = self.sources.get_mut(key) else { return };
+        let Opening { endpoint, queues, peer, id, stage, .. } = &mut **opening;
+        let asked = peer.state.lock().links.params();
+        let connected = (|| {
+            let no_queues = |detail| Miss::new(Step::Queues, Errno::ENOMEM, detail);
+            let made = make_queues(&mut **endpoint, &peer.ni, asked).map_err(no_queues)?;
+            made.post_receives(&**endpoint).map_err(|error| Miss::new(Step::Queues, error.errno, error))?;
+            let params = lnet_proto::ib::ConnParams {
+                queue_depth: made.sizes.depth,
+                max_fragments: made.sizes.fragments,
+                ..asked
+            };
+            *queues = Some(made);
+            let mut state = peer.state.lock();
+            state.step = Some(Step::Connect);
+            let request = state.links.request(*id, params).map_err(|error| Miss::said(&error))?;
+            let options = turn.shared.connect_options();
+            let refused = |error: FabricError| Miss::new(Step::Connect, error.errno, error.what);
+            endpoint.connect(request, &options).map_err(refused)
+        })();
+        match connected {
+            Ok(()) => *stage = Stage::Asking,
+            Err(miss) => self.opening_failed(turn, key, miss),
+        }
+    }
+
+    /// The peer accepts.
+    pub(super) fn accepted(&mut self, turn: Turn<'_>, key: Key, private_data: &[u8]) {
+        let Some(Source::Opening(opening)) = self.sources.get_mut(key) else { return };
+        let granted = opening.peer.state.lock().links.granted(opening.id, private_data);
+        let granted = match granted {
+            Ok(granted) => granted,
+            Err(error) => return self.opening_failed(turn, key, Miss::said(&error)),
+        };
+        if let Err(error) = opening.endpoint.establish() {
+            let miss = Miss::new(Step::Connect, error.errno, error.what);
+            return self.opening_failed(turn, key, miss);
+        }
+        turn.shard.counters.rx.connects.one();
+        self.put_to_use(turn, key, granted.link, granted.params);
+    }
+
+    /// The peer, or its connection manager, rejects.
+    pub(super) fn rejected(&mut self, turn: Turn<'_>, key: Key, rejected: &Rejected) {
+        let rejection = match rejected {
+            Rejected::Record(record) => Rejection::Record(record),
+            Rejected::Stale => Rejection::StaleConnection,
+            Rejected::NoListener => Rejection::NoListener,
+            Rejected::Other(status) => {
+                let detail = format!("rejected with status {status} of the connection manager");
+                let miss = Miss::new(Step::Connect, Errno::ECONNREFUSED, detail);
+                return self.opening_failed(turn, key, miss);
+            }
+        };
+        let Some(opening) = self.take_opening(key) else { return };
+        self.sources.remove(key);
+        let Opening { endpoint, queues, peer, id, address, .. } = *opening;
+        drop((endpoint, queues));
+        let outcome = {
+            let mut state = peer.state.lock();
+            let waiting = !state.waiting.is_empty();
+            state.links.rejected(id, rejection, waiting, turn.now_ns)
+        };
+        match outcome {
+            Ok(Outcome::Again { close_all }) => {
+                if close_all {
+                    self.close_peer(turn, &peer, Errno::ECONNRESET);
+                }
+                self.dial(turn, &peer, id);
+            }
+            Ok(Outcome::GoOn) => {}
+            Ok(Outcome::Failed) => peer.fail_waiting(Errno::ECONNREFUSED),
+            Err((cause, outcome)) => {
+                let miss = Miss::said(&cause);
+                let errno = miss.errno;
+                note_failure(turn, &peer, address, miss);
+                if outcome == Outcome::Failed {
+                    peer.fail_waiting(errno);
+                }
+            }
+        }
+        self.advance_peer(turn, &peer);
+    }
+
+    /// The connection cannot be made.
+    pub(super) fn unreachable(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
+        let Some(Source::Opening(opening)) = self.sources.get(key) else { return };
+        let step = match opening.stage {
+            Stage::Resolving => Step::Resolve,
+            Stage::Asking | Stage::Accepting { .. } => Step::Connect,
+        };
+        self.opening_failed(turn, key, Miss::new(step, errno, ""));
+    }
+
+    /// An attempt of either side takes too long.
+    pub(super) fn overdue(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, id: LinkId) {
+        let is_it = |source: &Source| matches!(source, Source::Opening(opening) if opening.id == id && Arc::ptr_eq(&opening.peer, peer));
+        let found = self.sources.iter().find(|(_, source)| is_it(source)).map(|(key, source)| {
+            let begun_ns = match source {
+                Source::Opening(opening) => opening.begun_ns,
+                _ => turn.now_ns,
+            };
+            (key, turn.now_ns.saturating_sub(begun_ns) / NS_PER_S)
+        });
+        let Some((key, seconds)) = found else {
+            let address = peer.address(turn.shared.config.service);
+            let miss = Miss::new(Step::Connect, Errno::ETIMEDOUT, "");
+            return self.attempt_failed(turn, peer, id, address, miss);
+        };
+        let detail = format!("no answer within {seconds} s");
+        self.opening_failed(turn, key, Miss::new(Step::Connect, Errno::ETIMEDOUT, detail));
+    }
+
+    /// It was ended by the other side before it stood.
+    pub(super) fn opening_failed(&mut self, turn: Turn<'_>, key: Key, miss: Miss) {
+        let Some(opening) = self.take_opening(key) else { return };
+        self.sources.remove(key);
+        let Opening { endpoint, queues, peer, id, address, .. } = *opening;
+        endpoint.disconnect();
+        drop((endpoint, queues));
+        self.attempt_failed(turn, &peer, id, address, miss);
+        self.advance_peer(turn, &peer);
+    }
+
+    pub(super) fn opening_reset(&mut self, turn: Turn<'_>, key: Key) {
+        let miss = Miss::new(Step::Connect, Errno::ECONNRESET, "the peer has ended it at once");
+        self.opening_failed(turn, key, miss);
+    }
+
+    fn attempt_failed(
+        &mut self,
+        turn: Turn<'_>,
+        peer: &Arc<Peer>,
+        id: LinkId,
+        address: SocketAddrV4,
+        miss: Miss,
+    ) {
+        let errno = miss.errno;
+        note_failure(turn, peer, address, miss);
+        let outcome = {
+            let mut state = peer.state.lock();
+            state.step = None;
+            state.links.failed(id, turn.now_ns)
+        };
+        if outcome == Outcome::Failed {
+            peer.fail_waiting(errno);
+        }
+    }
+
+    /// Ends an attempt, whose place in the table stays for the connection.
+    pub(super) fn take_opening(&mut self, key: Key) -> Option<Box<Opening>> {
+        let place = self.sources.get_mut(key)?;
+        match std::mem::replace(place, Source::Vacant) {
+            Source::Opening(opening) => {
+                opening.peer.state.lock().step = None;
+                Some(opening)
+            }
+            other => {
+                *place = other;
+                None
+            }
+        }
+    }
+}
+
+fn note_failure(turn: Turn<'_>, peer: &Peer, address: SocketAddrV4, miss: Miss) {
+    let Miss { step, errno, cause, detail } = miss;
+    let failure = Failure { peer: peer.id(), address, step, errno, cause, detail };
+    debug!(%failure, "cannot connect");
+    turn.shard.counters.rx.connect_failures.one();
+    peer.state.lock().failure = Some(failure);
+}
+
+/// Dials from a privileged port, the highest that is free, or, where this process may not have one, from any.
+fn dial_from_some_port(
+    turn: Turn<'_>,
+    peer: &Peer,
+    key: Key,
+    to: SocketAddrV4,
+) -> Result<Box<dyn Endpoint>, FabricError> {
+    let options = DialOptions { resolve_ms: RESOLVE_MS, tos: peer.ni.config.tos };
+    let dial =
+        |port| turn.shard.channel.dial(token(key), &peer.ni.device, peer.ni.address(port), to, &options);
+    if turn.shared.config.use_privileged_port {
+        for port in (1..=PRIVILEGED_PORT_MAX).rev() {
+            match dial(port) {
+                Err(FabricError { errno: Errno::EADDRINUSE | Errno::EADDRNOTAVAIL, .. }) => {}
+                Err(FabricError { errno: Errno::EACCES, .. }) => break,
+                dialled => return dialled,
+            }
+        }
+    }
+    dial(0)
+}

@@ -1,0 +1,409 @@
+//! What the engine is told, and what it says to it. No lock of a connection is held meanwhile.
+
+use std::sync::Arc;
+
+use lnet_api::{Arrival, Delivery, Errno, RxContext, RxToken, TxToken, Verdict};
+use lnet_proto::ib::MessageKind;
+use lnet_proto::{Header, MessageType};
+use lnet_region::WriteVec;
+use smallvec::SmallVec;
+
+use super::close::Broken;
+use super::digest::{Reposts, RxConn};
+use super::{Driver, Source, Turn};
+use crate::conn::{Ended, Key as OpKey, Receipt};
+use crate::connection::Connection;
+use crate::counters::Counters;
+use crate::fabric::COMPLETIONS_PER_LOOK;
+use crate::item::{Described, Held, Item, PLAIN, Rx, Sink};
+use crate::memory::{Taken, Waiter};
+use crate::slab::Key;
+
+/// Something that the engine is to be told.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "they stand in a list that is kept: a box would be an allocation each"
+)]
+pub(super) enum Event {
+    /// A whole message has come; its payload stands in a receive buffer.
+    Immediate { place: usize, receipt: Receipt, header: Header, payload: usize },
+    /// The peer announces a payload.
+    PutReq { operation: OpKey, header: Header },
+    /// The peer asks for data.
+    GetReq { operation: OpKey, header: Header },
+    /// An operation is over.
+    Ended(Ended<Item>),
+}
+
+/// Messages that have left, to be told together.
+type Left = SmallVec<[TxToken; COMPLETIONS_PER_LOOK]>;
+
+impl Driver {
+    /// Tells the engine all of it, in order.
+    pub(super) fn tell(&mut self, turn: Turn<'_>, key: Key, conn: &Arc<Connection>, events: &mut Vec<Event>) {
+        let upcalls = &*conn.ni().upcalls;
+        let mut left = Left::new();
+        let mut reposts = Reposts::new();
+        let mut broken = None;
+        for event in events.drain(..) {
+            match event {
+                Event::Ended(Ended { item: Item::Send { token, source, .. }, outcome: Ok(_) }) => {
+                    // The lease goes back before anybody hears that the message is gone.
+                    drop(source);
+                    left.push(token);
+                    continue;
+                }
+                event => {
+                    if !left.is_empty() {
+                        upcalls.finalize_txs(&left, Ok(()));
+                        left.clear();
+                    }
+                    let told = match event {
+                        Event::Ended(ended) => {
+                            end(conn, &turn.shard.counters, ended);
+                            Ok(())
+                        }
+                        Event::Immediate { place, receipt, header, payload } => {
+                            self.immediate(turn, key, conn, (place, receipt, payload), &header, &mut reposts)
+                        }
+                        Event::PutReq { operation, header } => self.put_req(turn, conn, operation, &header),
+                        Event::GetReq { operation, header } => get_req(turn, conn, operation, &header),
+                    };
+                    if let Err(errno) = told {
+                        broken.get_or_insert(errno);
+                    }
+                }
+            }
+        }
+        if !left.is_empty() {
+            upcalls.finalize_txs(&left, Ok(()));
+        }
+        self.give_back(turn, key, &mut reposts);
+        if let Some(errno) = broken {
+            self.close_broken(turn, key, Broken::broke(errno, "LNet refuses what it says"));
+        }
+    }
+
+    /// Posts buffers again whose payloads are in their places.
+    fn give_back(&mut self, turn: Turn<'_>, key: Key, reposts: &mut Reposts) {
+        let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
+        if reposts.is_empty() {
+            return;
+        }
+        let mut guard = rx.conn.state.lock();
+        let state = &mut *guard;
+        let Some(live) = &mut state.live else { return };
+        match rx.repost(live, reposts) {
+            Ok(()) => rx.conn.pump(state, turn.now_ns),
+            Err(errno) => rx.conn.break_off(state, errno),
+        }
+    }
+
+    /// A message has come, whole.
+    fn immediate(
+        &mut self,
+        turn: Turn<'_>,
+        key: Key,
+        conn: &Arc<Connection>,
+        (place, receipt, payload): (usize, Receipt, usize),
+        header: &Header,
+        reposts: &mut Reposts,
+    ) -> Result<(), Errno> {
+        // Only what a lazy portal may hold back needs a name.
+        let may_wait = header.message_type() == MessageType::Put;
+        let mut receipt = Some(receipt);
+        let name = may_wait.then(|| {
+            let what =
+                Held::Immediate { buffer: place, receipt: receipt.take().unwrap_or(Receipt::Plain), payload };
+            turn.shard.receives.lock().insert(Rx::Held { conn: conn.clone(), token: None, what })
+        });
+        let verdict = parse(conn, header, name);
+        if let Verdict::Delay(token) = verdict {
+            return match name.filter(|name| hold(turn, *name, token)) {
+                Some(_) => Ok(()),
+                None => {
+                    conn.ni().upcalls.forget_delayed(token);
+                    Err(Errno::EPROTO)
+                }
+            };
+        }
+        if let Some(name) = name
+            && let Some(Rx::Held { what: Held::Immediate { receipt: back, .. }, .. }) =
+                turn.shard.receives.lock().remove(name)
+        {
+            receipt = Some(back);
+        }
+        if let (Some(receipt), Some(Source::Conn(rx))) = (receipt, self.sources.get(key)) {
+            match verdict {
+                Verdict::Deliver(delivery) => rx.deliver(turn, conn, place, payload, delivery),
+                Verdict::Done | Verdict::Discard | Verdict::Delay(_) => {
+                    if payload > 0 {
+                        turn.shard.counters.rx.discards.one();
+                    }
+                }
+                Verdict::Close(errno) => return Err(errno),
+            }
+            reposts.push((place, receipt));
+        }
+        Ok(())
+    }
+
+    /// The peer announces a payload.
+    fn put_req(
+        &mut self,
+        turn: Turn<'_>,
+        conn: &Arc<Connection>,
+        operation: OpKey,
+        header: &Header,
+    ) -> Result<(), Errno> {
+        let payload = header.payload_length;
+        let what = Held::PutReq { operation, payload };
+        let name = turn.shard.receives.lock().insert(Rx::Held { conn: conn.clone(), token: None, what });
+        match parse(conn, header, Some(name)) {
+            Verdict::Delay(token) => {
+                if hold(turn, name, token) {
+                    return Ok(());
+                }
+                conn.ni().upcalls.forget_delayed(token);
+                Err(Errno::EPROTO)
+            }
+            verdict => {
+                turn.shard.receives.lock().remove(name);
+                match verdict {
+                    Verdict::Deliver(delivery) => take_put(turn, conn, operation, payload, Some(delivery)),
+                    Verdict::Done | Verdict::Discard | Verdict::Delay(_) => {
+                        take_put(turn, conn, operation, payload, None);
+                    }
+                    Verdict::Close(errno) => return Err(errno),
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Goes on with a message that was held back.
+    pub(super) fn resume(&mut self, turn: Turn<'_>, name: Key, delivery: Option<Delivery>) {
+        let held = turn.shard.receives.lock().remove(name);
+        match held {
+            Some(Rx::Held { conn, what: Held::PutReq { operation, payload }, .. }) => {
+                take_put(turn, &conn, operation, payload, delivery);
+            }
+            Some(Rx::Held { conn, what: Held::Immediate { buffer, receipt, payload }, .. }) => {
+                let Some(Source::Conn(rx)) = self.sources.get(conn.key) else { return };
+                match delivery {
+                    Some(delivery) => rx.deliver(turn, &conn, buffer, payload, delivery),
+                    None => turn.shard.counters.rx.discards.one(),
+                }
+                let mut reposts = Reposts::new();
+                reposts.push((buffer, receipt));
+                self.give_back(turn, conn.key, &mut reposts);
+            }
+            Some(Rx::Lost { conn }) => {
+                if let Some(Delivery { token, sink }) = delivery {
+                    drop(sink);
+                    conn.ni().upcalls.finalize_rx(token, Err(Errno::ECONNRESET));
+                }
+            }
+            // The NI is gone, and no upcall is made for it.
+            Some(Rx::Get { .. }) | None => drop(delivery),
+        }
+    }
+
+    /// There is a bounce buffer for an operation, if it still needs one.
+    pub(super) fn go_on(&mut self, conn: &Arc<Connection>, operation: OpKey) {
+        let receives = {
+            let mut guard = conn.state.lock();
+            let state = &mut *guard;
+            let item = state.live.as_mut().and_then(|live| live.machine.item(operation));
+            let receives = matches!(item, Some(Item::Receive { .. }));
+            if !receives && item.is_some() {
+                conn.prepare(state, operation);
+                conn.pump(state, conn.shard().now_ns());
+            }
+            receives
+        };
+        if receives {
+            prepare_sink(conn, operation);
+        }
+        conn.ni().pool.pass_on();
+    }
+}
+
+impl RxConn {
+    /// Copies a payload out of a receive buffer to its place.
+    fn deliver(&self, turn: Turn<'_>, conn: &Connection, place: usize, payload: usize, delivery: Delivery) {
+        let Delivery { token, sink } = delivery;
+        let start = MessageKind::Immediate.min_len();
+        let bytes = self.receive.bytes(place, start + payload).and_then(|bytes| bytes.get(start..));
+        if let (Some(mut sink), Some(bytes)) = (sink, bytes) {
+            turn.shard.counters.rx.bytes_copied.add(sink.copy_from(0, bytes));
+        }
+        conn.ni().upcalls.finalize_rx(token, Ok(()));
+    }
+}
+
+/// Asks the engine what to do with a message.
+fn parse(conn: &Connection, header: &Header, name: Option<Key>) -> Verdict {
+    let rx = name.map_or(PLAIN, |name| RxContext(name.0));
+    conn.ni().upcalls.parse(&Arrival { ni: conn.ni().id.nid, from: conn.peer.id(), header, rx })
+}
+
+/// The engine holds a message back; `false` if it is gone.
+fn hold(turn: Turn<'_>, name: Key, of: RxToken) -> bool {
+    match turn.shard.receives.lock().get_mut(name) {
+        Some(Rx::Held { token, .. }) => token.replace(of).is_none(),
+        _ => false,
+    }
+}
+
+/// The peer asks for data. Its answer may come while the engine is asked, or later, from any thread.
+fn get_req(turn: Turn<'_>, conn: &Arc<Connection>, operation: OpKey, header: &Header) -> Result<(), Errno> {
+    let name = turn.shard.receives.lock().insert(Rx::Get { conn: conn.clone(), operation });
+    match parse(conn, header, Some(name)) {
+        Verdict::Done => return Ok(()),
+        Verdict::Close(errno) => {
+            turn.shard.receives.lock().remove(name);
+            return Err(errno);
+        }
+        Verdict::Discard => {}
+        // A GET has no payload, and waits for nothing.
+        Verdict::Deliver(Delivery { token, sink }) => {
+            drop(sink);
+            conn.ni().upcalls.finalize_rx(token, Ok(()));
+        }
+        Verdict::Delay(token) => {
+            conn.ni().upcalls.forget_delayed(token);
+        }
+    }
+    if turn.shard.receives.lock().remove(name).is_some() {
+        let mut guard = conn.state.lock();
+        let state = &mut *guard;
+        if let Some(live) = &mut state.live {
+            match live.machine.done(operation, Err(Errno::ENODATA), 0, conn.answer_deadline_ns()) {
+                Ok(()) => conn.pump(state, turn.now_ns),
+                Err(error) => conn.break_off(state, error.errno()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Answers a PUT_REQ: where its payload goes, or that none is wanted.
+fn take_put(
+    turn: Turn<'_>,
+    conn: &Arc<Connection>,
+    operation: OpKey,
+    payload: u32,
+    delivery: Option<Delivery>,
+) {
+    let (token, sink) = match delivery {
+        Some(Delivery { token, sink }) => (Some(token), sink.filter(|sink| !sink.is_empty() && payload > 0)),
+        None => (None, None),
+    };
+    let (Some(token), Some(mut sink)) = (token, sink) else {
+        turn.shard.counters.rx.discards.one();
+        refuse_put(conn, operation, Ok(()));
+        if let Some(token) = token {
+            conn.ni().upcalls.finalize_rx(token, Ok(()));
+        }
+        return;
+    };
+    drop(sink.split_off(payload as usize));
+    let sink = Sink { vec: sink, described: Described::default(), bounce: None };
+    let attached = {
+        let mut state = conn.state.lock();
+        match &mut state.live {
+            Some(live) => live.machine.attach(operation, Item::Receive { token, sink }),
+            None => Err(Item::Receive { token, sink }),
+        }
+    };
+    match attached {
+        Ok(()) => prepare_sink(conn, operation),
+        Err(item) => {
+            drop(item);
+            conn.ni().upcalls.finalize_rx(token, Err(Errno::ECONNRESET));
+        }
+    }
+}
+
+/// Tells the peer where to write, once the memory can be described.
+fn prepare_sink(conn: &Arc<Connection>, operation: OpKey) {
+    let mut guard = conn.state.lock();
+    let state = &mut *guard;
+    let Some(live) = &mut state.live else { return };
+    let Some(Item::Receive { sink, .. }) = live.machine.item(operation) else { return };
+    let bytes = sink.vec.len();
+    match conn.describe(&sink.vec, bytes) {
+        Some(described) => sink.described = described,
+        None => match conn.ni().pool.take(conn.device(), bytes, Waiter::Operation(conn.clone(), operation)) {
+            Taken::Bounce(bounce, _) => {
+                sink.described = bounce.described();
+                sink.bounce = Some(bounce);
+            }
+            Taken::Later => return conn.shard().counters.tx.bounces_awaited.one(),
+            Taken::Never(_) => {
+                drop(guard);
+                return refuse_put(conn, operation, Err(Errno::ENOMEM));
+            }
+        },
+    }
+    match live.machine.ack(operation, bytes as u32, conn.answer_deadline_ns()) {
+        Ok(()) => conn.pump(state, conn.shard().now_ns()),
+        Err(error) => conn.break_off(state, error.errno()),
+    }
+}
+
+/// Tells the peer that nothing is wanted, or that it cannot be taken.
+fn refuse_put(conn: &Arc<Connection>, operation: OpKey, reason: Result<(), Errno>) {
+    let item = {
+        let mut guard = conn.state.lock();
+        let state = &mut *guard;
+        let Some(live) = &mut state.live else { return };
+        match live.machine.nak(operation, reason, conn.answer_deadline_ns()) {
+            Ok(item) => {
+                conn.pump(state, conn.shard().now_ns());
+                item
+            }
+            Err(error) => return conn.break_off(state, error.errno()),
+        }
+    };
+    if let Some(Item::Receive { token, sink }) = item {
+        drop(sink);
+        conn.ni().upcalls.finalize_rx(token, reason);
+    }
+}
+
+/// An operation is over.
+pub(super) fn end(conn: &Connection, counters: &Counters, ended: Ended<Item>) {
+    let upcalls = &*conn.ni().upcalls;
+    let Ended { item, outcome } = ended;
+    let settle = |mut sink: Sink| {
+        if let Ok(bytes) = outcome {
+            let copied = sink.settle(bytes);
+            counters.rx.bytes_bounced.add(copied);
+            counters.rx.bytes_direct.add(bytes as usize - copied);
+        }
+        sink.vec
+    };
+    match item {
+        Item::Send { token, source, .. } => {
+            drop(source);
+            upcalls.finalize_tx(token, outcome.map(|_| ()));
+        }
+        Item::Get { token, sink, .. } => {
+            let vec: WriteVec = settle(sink);
+            drop(vec);
+            upcalls.finalize_get(token, outcome);
+        }
+        Item::Receive { token, sink } => {
+            drop(settle(sink));
+            upcalls.finalize_rx(token, outcome.map(|_| ()));
+        }
+        Item::Reply { token, source } => {
+            drop(source);
+            if let Some(token) = token {
+                upcalls.finalize_tx(token, outcome.map(|_| ()));
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The passive side: requests of peers that connect (lnet-wire 34).
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+
+use lnet_proto::ib::{ConnParams, Listener as Rules, MESSAGE_MAX, Offer, Reject, RejectReason, Version};
+use tracing::debug;
+
+use super::opening::{Opening, Stage};
+use super::{Driver, Source, Turn, token};
+use crate::fabric::{self, Device, FabricError, Request};
+use crate::links::Answer;
+use crate::ni::Ni;
+use crate::shard::{self, Shard};
+use crate::slab::Key;
+
+/// Requests that the connection manager keeps while nobody polls.
+const BACKLOG: u32 = 256;
+
+/// A listener, for all NIs of an address.
+pub(super) struct Listening {
+    _listener: Box<dyn fabric::Listener>,
+    pub(super) ip: Ipv4Addr,
+}
+
+/// A request that this node can grant.
+pub(crate) struct Offered {
+    request: Box<dyn Request>,
+    offer: Offer,
+    ni: Arc<Ni>,
+}
+
+impl Driver {
+    /// Listens at an address from now on.
+    pub(crate) fn listen(
+        &mut self,
+        shard: &Shard,
+        device: &Arc<dyn Device>,
+        at: SocketAddrV4,
+    ) -> Result<(), FabricError> {
+        let key = self.sources.insert(Source::Vacant);
+        match shard.channel.listen(token(key), device, at, BACKLOG) {
+            Ok(listener) => {
+                if let Some(source) = self.sources.get_mut(key) {
+                    *source = Source::Listener(Listening { _listener: listener, ip: *at.ip() });
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.sources.remove(key);
+                Err(error)
+            }
+        }
+    }
+
+    /// A peer asks.
+    pub(super) fn asked(&mut self, turn: Turn<'_>, key: Key, request: Box<dyn Request>) {
+        let Some(Source::Listener(Listening { ip, .. })) = self.sources.get(key) else {
+            return reject(request, RejectReason::Early);
+        };
+        let nis = &turn.shared.nis;
+        let rules = Rules {
+            require_privileged: turn.shared.config.require_privileged_port,
+            oldest: Version::V2,
+            destination: |nid| nis.destination(nid, *ip),
+        };
+        let offer = match rules.judge(request.source().port(), request.private_data()) {
+            Ok(offer) => offer,
+            Err(refusal) => {
+                debug!(source = %request.source(), cause = %refusal.cause, "refused");
+                turn.shard.counters.rx.refusals.one();
+                return reject_with(request, &refusal.record);
+            }
+        };
+        let Some(ni) = nis.get(offer.link.local.nid) else {
+            return reject_with(request, &offer.refuse(RejectReason::Early));
+        };
+        let Some(peer) = turn.shared.peer_of(&ni, offer.link.peer.nid) else {
+            return reject_with(request, &offer.refuse(RejectReason::Early));
+        };
+        let offered = Offered { request, offer, ni };
+        if peer.shard.number == turn.shard.number {
+            return self.decide(turn, offered);
+        }
+        turn.shard.counters.rx.handed_over.one();
+        peer.shard.request(shard::Request::Offered(Box::new(offered)));
+    }
+
+    /// Accepts a peer of this shard, or rejects it.
+    pub(super) fn decide(&mut self, turn: Turn<'_>, offered: Offered) {
+        let Offered { request, offer, ni } = offered;
+        let Some(peer) = turn.shared.peer_of(&ni, offer.link.peer.nid) else {
+            return reject_with(request, &offer.refuse(RejectReason::Early));
+        };
+        let (answer, retired) = {
+            let mut state = peer.state.lock();
+            (state.links.offered(&offer, turn.now_ns), state.retired.is_some())
+        };
+        let (id, deadline_ns) = match answer {
+            Answer::Accept { id, deadline_ns } => (id, deadline_ns),
+            Answer::Reject { refusal, close_all } => {
+                debug!(peer = %peer.key.nid, cause = %refusal.cause, "refused");
+                turn.shard.counters.rx.refusals.one();
+                reject_with(request, &refusal.record);
+                if close_all {
+                    self.close_peer(turn, &peer, lnet_api::Errno::ECONNRESET);
+                    self.advance_peer(turn, &peer);
+                }
+                return;
+            }
+        };
+        let source = request.source();
+        let key = self.sources.insert(Source::Vacant);
+        let granted = if retired {
+            Err((RejectReason::Early, "the NI ends".to_string()))
+        } else {
+            grant(turn, key, &ni, &offer, request)
+        };
+        let (endpoint, granted) = match granted {
+            Ok(granted) => granted,
+            Err((reason, detail)) => {
+                debug!(peer = %peer.key.nid, ?reason, detail, "cannot accept");
+                turn.shard.counters.rx.refusals.one();
+                self.sources.remove(key);
+                // Of a peer's attempt nobody here depends on; `advance_peer` sees to the rest.
+                let _ = peer.state.lock().links.failed(id, turn.now_ns);
+                return self.advance_peer(turn, &peer);
+            }
+        };
+        self.timers.note(deadline_ns);
+        let Granted { queues, params } = granted;
+        let opening = Opening {
+            endpoint,
+            queues: Some(queues),
+            peer,
+            id,
+            address: source,
+            stage: Stage::Accepting { link: offer.link, params },
+            begun_ns: turn.now_ns,
+        };
+        if let Some(place) = self.sources.get_mut(key) {
+            *place = Source::Opening(Box::new(opening));
+        }
+    }
+}
+
+/// What a peer gets.
+struct Granted {
+    queues: super::opening::Queues,
+    params: ConnParams,
+}
+
+/// Accepts a request; one that cannot be is rejected.
+fn grant(
+    turn: Turn<'_>,
+    key: Key,
+    ni: &Arc<Ni>,
+    offer: &Offer,
+    request: Box<dyn Request>,
+) -> Result<(Box<dyn fabric::Endpoint>, Granted), (RejectReason, String)> {
+    let failed = |detail: String| (RejectReason::NoResources, detail);
+    let mut endpoint =
+        turn.shard.channel.adopt(token(key), request).map_err(|error| failed(error.to_string()))?;
+    let asked = ConnParams { max_message: MESSAGE_MAX as u32, ..offer.asked };
+    let accept = |endpoint: &mut Box<dyn fabric::Endpoint>| {
+        let queues = super::opening::make_queues(&mut **endpoint, ni, asked)?;
+        let params =
+            ConnParams { queue_depth: queues.sizes.depth, max_fragments: queues.sizes.fragments, ..asked };
+        let answer = offer.accept(params).map_err(|error| error.to_string())?;
+        queues.post_receives(&**endpoint).map_err(|error| error.to_string())?;
+        endpoint.accept(&answer, &turn.shared.connect_options()).map_err(|error| error.to_string())?;
+        Ok::<_, String>(Granted { queues, params })
+    };
+    match accept(&mut endpoint) {
+        Ok(granted) => Ok((endpoint, granted)),
+        Err(detail) => {
+            let mut record = [0; Reject::LEN];
+            if let Ok(length) = offer.refuse(RejectReason::NoResources).emit(&mut record) {
+                endpoint.reject(&record[..length]);
+            }
+            Err(failed(detail))
+        }
+    }
+}
+
+fn reject(request: Box<dyn Request>, reason: RejectReason) {
+    let params = ConnParams { queue_depth: 0, max_fragments: 0, ..ConnParams::DEFAULT };
+    reject_with(request, &Reject { version: Version::V2, reason, stamp: 0, params: Some(params) });
+}
+
+fn reject_with(request: Box<dyn Request>, record: &Reject) {
+    let mut bytes = [0; Reject::LEN];
+    match record.emit(&mut bytes) {
+        Ok(length) => request.reject(&bytes[..length]),
+        Err(error) => tracing::error!(%error, "a reject record cannot be emitted"),
+    }
+}

@@ -1,0 +1,310 @@
+//! A shard's driver: everything that happens on its connections except sending in a caller's own thread.
+//!
+//! One thread at a time drives; nothing here is touched by senders, so that upcalls made from here may send.
+
+mod close;
+mod dial;
+mod digest;
+mod events;
+mod listen;
+mod opened;
+mod opening;
+mod timers;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use lnet_api::{Errno, Poll};
+
+use crate::O2ibConfig;
+use crate::connection::Connection;
+use crate::fabric::{DeviceChange, Happening, Token};
+use crate::peer::Peer;
+use crate::shard::{LIST_ROOM, Request, Shard};
+use crate::shared::Shared;
+use crate::slab::{Key, Slab};
+use digest::RxConn;
+use events::Event;
+use listen::Listening;
+pub(crate) use listen::Offered;
+use opening::Opening;
+use timers::Timers;
+
+/// Happenings that one poll looks at: some for each connection of a busy shard. The rest is left to the next.
+const HAPPENINGS_PER_POLL: usize = 64;
+
+/// Rounds of requests that one call serves, where serving them makes others.
+const REQUEST_ROUNDS: usize = 8;
+
+/// A connection of several busy ones on which nothing has come for so many polls is armed, and no more looked at by each poll.
+const IDLE_POLLS: u32 = 256;
+
+/// Who has polled so often without arming once, polls on. A sleeper polls two or three times for each time it sleeps.
+const SPINNING: u32 = 32;
+
+/// Of so many polls of a spinning thread one asks the channel, while connections deliver: to ask the system costs more than to
+/// look at a completion queue.
+const ASKS_EVERY: u32 = 8;
+
+/// The time, and what everybody shares, for the length of one call.
+#[derive(Clone, Copy)]
+pub(crate) struct Turn<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) shard: &'a Shard,
+    pub(crate) now_ns: u64,
+}
+
+/// What a token of the channel names.
+enum Source {
+    Listener(Listening),
+    Opening(Box<Opening>),
+    Conn(Box<RxConn>),
+    /// A place that is kept for what is being made.
+    Vacant,
+}
+
+pub(crate) struct Driver {
+    sources: Slab<Source>,
+    /// Connections that are looked at by each poll, for they are not armed.
+    busy: VecDeque<Key>,
+    timers: Timers,
+    /// Polls since the last arm; from [`SPINNING`] on it goes round.
+    polls: u32,
+    /// The time of the last poll.
+    now_ns: u64,
+    /// Lists that are filled and emptied within a call, kept for their memory.
+    requests: Vec<Request>,
+    events: Vec<Event>,
+    peers: Vec<Arc<Peer>>,
+}
+
+impl Driver {
+    pub(crate) fn new(config: &O2ibConfig, shard: usize) -> Driver {
+        Driver {
+            // There are no more than MAX_SHARDS shards.
+            sources: Slab::new(shard as u8),
+            busy: VecDeque::new(),
+            timers: Timers::new(config),
+            polls: 0,
+            now_ns: 0,
+            requests: Vec::with_capacity(LIST_ROOM),
+            events: Vec::with_capacity(LIST_ROOM),
+            peers: Vec::new(),
+        }
+    }
+
+    /// Does what there is to do; about `budget` messages at the most.
+    pub(crate) fn poll(&mut self, turn: Turn<'_>, budget: usize) -> Poll {
+        let _polling = turn.shard.polling_here(turn.now_ns);
+        self.now_ns = turn.now_ns;
+        let mut work = self.serve_requests(turn);
+        work += self.fire_timers(turn);
+        if self.asks() {
+            work += self.take_happenings(turn);
+        }
+        work += self.work_off_busy(turn, budget);
+        if work > 0 {
+            work += self.serve_requests(turn);
+        }
+        Poll { work, deadline_ns: self.timers.next_ns() }
+    }
+
+    /// Whether this poll asks the channel.
+    fn asks(&mut self) -> bool {
+        self.polls += 1;
+        if self.polls == SPINNING + ASKS_EVERY {
+            self.polls = SPINNING;
+        }
+        self.polls <= SPINNING || self.busy.is_empty()
+    }
+
+    /// The thread that polls is about to sleep. Whether it may: all connections are armed, nothing has come before they were,
+    /// and the last poll has asked the channel.
+    pub(crate) fn arm(&mut self) -> bool {
+        let asked = std::mem::take(&mut self.polls) <= SPINNING;
+        let mut quiet = true;
+        for _ in 0..self.busy.len() {
+            let Some(key) = self.busy.pop_front() else { break };
+            if !self.settle_down(key) {
+                self.busy.push_back(key);
+                quiet = false;
+            }
+        }
+        asked && quiet
+    }
+
+    /// Arms a connection, unless something has come on it.
+    fn settle_down(&mut self, key: Key) -> bool {
+        let Some(Source::Conn(rx)) = self.sources.get_mut(key) else { return true };
+        let armed = rx.arm();
+        rx.busy = !armed;
+        armed
+    }
+
+    fn serve_requests(&mut self, turn: Turn<'_>) -> usize {
+        let mut count = 0;
+        for _ in 0..REQUEST_ROUNDS {
+            let mut requests = std::mem::take(&mut self.requests);
+            let any = turn.shard.take_requests(&mut requests);
+            count += requests.len();
+            for request in requests.drain(..) {
+                self.serve(turn, request);
+            }
+            self.requests = requests;
+            if !any {
+                break;
+            }
+        }
+        count
+    }
+
+    fn serve(&mut self, turn: Turn<'_>, request: Request) {
+        match request {
+            Request::Offered(offered) => self.decide(turn, *offered),
+            Request::Connect(peer) => {
+                self.advance_peer(turn, &peer);
+                self.flush_waiting(&peer);
+            }
+            Request::Complete(peer) => {
+                peer.state.lock().links.set_conns(peer.ni.conns_per_peer());
+                self.advance_peer(turn, &peer);
+            }
+            Request::Broken(key, errno) => self.broken(turn, key, errno, "a work request cannot be posted"),
+            Request::Resume(key, delivery) => self.resume(turn, key, delivery),
+            Request::Prepare(conn, operation) => self.go_on(&conn, operation),
+            Request::BeginGet(pending) => {
+                let conn = pending.conn.clone();
+                conn.begin_get(pending);
+                conn.ni().pool.pass_on();
+            }
+        }
+    }
+
+    fn take_happenings(&mut self, turn: Turn<'_>) -> usize {
+        turn.shard.counters.rx.polls.one();
+        for count in 0..HAPPENINGS_PER_POLL {
+            let Some(happening) = turn.shard.channel.next() else { return count };
+            self.on_happening(turn, happening);
+        }
+        HAPPENINGS_PER_POLL
+    }
+
+    fn on_happening(&mut self, turn: Turn<'_>, happening: Happening) {
+        match happening {
+            Happening::Request { listener, request } => self.asked(turn, key(listener), request),
+            Happening::Resolved(token) => self.resolved(turn, key(token)),
+            Happening::Accepted(token, private_data) => self.accepted(turn, key(token), &private_data),
+            Happening::Established(token) => self.established(turn, key(token)),
+            Happening::Rejected(token, rejected) => self.rejected(turn, key(token), &rejected),
+            Happening::Failed(token, errno) => self.unreachable(turn, key(token), errno),
+            Happening::Disconnected(token) => self.disconnected(turn, key(token)),
+            Happening::Ready(token) => self.make_busy(key(token)),
+            Happening::Device { name, change } => self.device_changed(turn, &name, change),
+        }
+    }
+
+    fn make_busy(&mut self, key: Key) {
+        if let Some(Source::Conn(rx)) = self.sources.get_mut(key)
+            && !std::mem::replace(&mut rx.busy, true)
+        {
+            rx.idle = 0;
+            self.busy.push_back(key);
+        }
+    }
+
+    /// Looks at the completion queues of the busy connections by turns, until nothing is left in them or the budget is used up.
+    fn work_off_busy(&mut self, turn: Turn<'_>, budget: usize) -> usize {
+        let mut left = budget;
+        loop {
+            let before = left;
+            for _ in 0..self.busy.len() {
+                if left == 0 {
+                    return budget;
+                }
+                let Some(key) = self.busy.pop_front() else { break };
+                let Some(count) = self.digest(turn, key) else { continue };
+                left = left.saturating_sub(count);
+                let many = self.busy.len() > 1;
+                if let Some(Source::Conn(rx)) = self.sources.get_mut(key) {
+                    rx.idle = if count == 0 { rx.idle.saturating_add(1) } else { 0 };
+                    if !many || rx.idle < IDLE_POLLS || !self.settle_down(key) {
+                        self.busy.push_back(key);
+                    }
+                }
+            }
+            if left == before {
+                return budget - left;
+            }
+        }
+    }
+
+    /// Sends what waits for a peer, as far as there are connections with room.
+    fn flush_waiting(&mut self, peer: &Arc<Peer>) {
+        loop {
+            let (tx, conn) = {
+                let mut state = peer.state.lock();
+                if state.waiting.is_empty() {
+                    return;
+                }
+                let Some(conn) = state.choose().cloned() else { return };
+                let Some(tx) = state.waiting.pop_front() else { return };
+                (tx, conn)
+            };
+            let token = tx.token;
+            match conn.send(tx) {
+                Ok(lnet_api::Sent::Later) => {}
+                Ok(lnet_api::Sent::Now(result)) => peer.ni.upcalls.finalize_tx(token, result),
+                Err((tx, _)) => {
+                    // The driver of this shard alone closes connections: this one is full, or another thread has broken it.
+                    let mut state = peer.state.lock();
+                    if state.retired.is_none() {
+                        state.waiting.push_front(tx);
+                        return;
+                    }
+                    drop(state);
+                    drop(tx.payload);
+                    return peer.ni.upcalls.finalize_tx(token, Err(Errno::ESHUTDOWN));
+                }
+            }
+        }
+    }
+
+    fn device_changed(&mut self, turn: Turn<'_>, name: &str, change: DeviceChange) {
+        for ni in turn.shared.nis.matching(None) {
+            if ni.device.name() != name {
+                continue;
+            }
+            let works = change == DeviceChange::PortUp;
+            let worked = ni.works.swap(works, std::sync::atomic::Ordering::Relaxed);
+            match change {
+                DeviceChange::PortUp if !worked => {
+                    tracing::info!(nid = %ni.id.nid, name, "the port is up again")
+                }
+                DeviceChange::PortDown if worked => {
+                    tracing::warn!(nid = %ni.id.nid, name, "the port is down")
+                }
+                DeviceChange::Removed => {
+                    tracing::error!(nid = %ni.id.nid, name, "the device is gone: its connections are closed");
+                }
+                DeviceChange::PortUp | DeviceChange::PortDown => {}
+            }
+            if change == DeviceChange::Removed {
+                self.lose_device(turn, &ni);
+            }
+        }
+    }
+}
+
+/// What the channel knows a source by.
+fn token(key: Key) -> Token {
+    Token(key.0)
+}
+
+fn key(token: Token) -> Key {
+    Key(token.0)
+}
+
+/// Whether two are the same connection.
+fn is_same(a: &Arc<Connection>, b: &Arc<Connection>) -> bool {
+    Arc::ptr_eq(a, b)
+}

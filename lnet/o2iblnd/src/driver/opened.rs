@@ -1,0 +1,94 @@
+//! The moment at which a connection begins to be used.
+
+use std::sync::Arc;
+
+use lnet_api::Errno;
+use lnet_proto::ib::{ConnParams, Known, Link};
+use parking_lot::Mutex;
+use tracing::debug;
+
+use super::digest::RxConn;
+use super::opening::{Opening, Stage};
+use super::{Driver, Source, Turn};
+use crate::buffers::Buffers;
+use crate::conn::{Conn, Limits};
+use crate::connection::{Connection, Live, State};
+use crate::slab::Key;
+use crate::writes::{Chain, WriteLimits};
+
+/// Own messages that a connection takes beyond twice those that LNet has in flight to a peer: what more there are waits with the
+/// peer.
+const MESSAGES_BEYOND: u16 = 16;
+
+impl Driver {
+    /// A peer that was accepted has established its connection.
+    pub(super) fn established(&mut self, turn: Turn<'_>, key: Key) {
+        let Some(Source::Opening(opening)) = self.sources.get(key) else { return };
+        let Stage::Accepting { link, params } = opening.stage else { return };
+        turn.shard.counters.rx.accepts.one();
+        self.put_to_use(turn, key, link, params);
+    }
+
+    /// A connection stands.
+    pub(super) fn put_to_use(&mut self, turn: Turn<'_>, key: Key, link: Link, params: ConnParams) {
+        let Some(opening) = self.take_opening(key) else { return };
+        let Opening { endpoint, queues, peer, id, .. } = *opening;
+        let Some(queues) = queues else { return };
+        let life = Known { version: link.version, stamp: link.peer.stamp };
+        let others = {
+            let mut state = peer.state.lock();
+            // Connections of another life of the peer can only have come in while the answer was awaited.
+            let contradicts = state.links.life().is_some_and(|known| known != life);
+            state.failure = None;
+            contradicts
+        };
+        if others {
+            self.close_peer(turn, &peer, Errno::ECONNRESET);
+        }
+        let _ = peer.state.lock().links.established(id, life, turn.now_ns);
+        let sizes = queues.sizes.adopt(&peer.ni.adjusted, params.queue_depth, params.max_fragments);
+        let limits = Limits {
+            depth: u8::try_from(params.queue_depth).unwrap_or(u8::MAX),
+            high_water: sizes.high_water,
+            sends: sizes.concurrent_sends,
+            works: queues.made.sends,
+            messages: sizes.depth.saturating_mul(2).saturating_add(MESSAGES_BEYOND),
+            keepalive_ns: turn.shared.config.keepalive_ns(),
+        };
+        let Buffers { memory, receive, transmit } = queues.buffers;
+        debug!(peer = %peer.key.nid, depth = params.queue_depth, fragments = params.max_fragments, "connected");
+        let live = Live {
+            endpoint,
+            machine: Conn::new(&limits, turn.now_ns),
+            _memory: memory,
+            transmit,
+            chain: Chain::default(),
+            pieces: Vec::new(),
+            filling: 0,
+        };
+        let device = peer.ni.device.limits();
+        let conn = Arc::new(Connection {
+            key,
+            id,
+            link,
+            params,
+            limits: WriteLimits {
+                pieces: sizes.pieces as usize,
+                bytes: device.transfer_bytes,
+                writes: params.max_fragments.into(),
+            },
+            inline: queues.made.inline as usize,
+            cksum: turn.shared.config.cksum,
+            state: Mutex::new(State { live: Some(live), broken: None, closed: None }),
+            peer: peer.clone(),
+        });
+        if let Some(place) = self.sources.get_mut(key) {
+            *place = Source::Conn(Box::new(RxConn::new(conn.clone(), receive)));
+        }
+        self.make_busy(key);
+        peer.state.lock().conns.push(conn);
+        self.timers.note_activity(turn.now_ns, peer.ni.timeout_ns());
+        self.flush_waiting(&peer);
+        self.advance_peer(turn, &peer);
+    }
+}

@@ -1,0 +1,88 @@
+//! A connection that is being opened, by either side.
+
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+
+use lnet_proto::ib::{ConnParams, Link};
+
+use crate::buffers::Buffers;
+use crate::fabric::{COMPLETIONS_PER_LOOK, ConnectOptions, Endpoint, PostError, QueueSizes, ReceiveWork};
+use crate::links::LinkId;
+use crate::ni::Ni;
+use crate::peer::Peer;
+use crate::shared::Shared;
+use crate::sizes::{self, ConnSizes};
+
+/// Bytes that a send shall carry in itself, if the device can: a message without payload, but for what a descriptor adds.
+const INLINE: u32 = 220;
+
+pub(super) struct Opening {
+    /// Goes before the memory of its queues does.
+    pub(super) endpoint: Box<dyn Endpoint>,
+    pub(super) queues: Option<Queues>,
+    pub(super) peer: Arc<Peer>,
+    pub(super) id: LinkId,
+    /// Where the peer is, or connects from.
+    pub(super) address: SocketAddrV4,
+    pub(super) stage: Stage,
+    pub(super) begun_ns: u64,
+}
+
+/// How far it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Stage {
+    /// The way is looked for.
+    Resolving,
+    /// The peer is asked.
+    Asking,
+    /// The peer was accepted.
+    Accepting { link: Link, params: ConnParams },
+}
+
+/// The queues of an endpoint, and the memory of their messages.
+pub(super) struct Queues {
+    pub(super) sizes: ConnSizes,
+    pub(super) made: QueueSizes,
+    pub(super) buffers: Buffers,
+}
+
+impl Queues {
+    /// Posts all receives, in several calls.
+    pub(super) fn post_receives(&self, endpoint: &dyn Endpoint) -> Result<(), PostError> {
+        let receive = &self.buffers.receive;
+        let works: Vec<ReceiveWork> = (0..receive.buffers.len()).map(|place| receive.work(place)).collect();
+        works.chunks(COMPLETIONS_PER_LOOK).try_for_each(|works| endpoint.post_receives(works))
+    }
+}
+
+/// Makes queues of this depth and for so many fragments, or the largest that the device can have.
+pub(super) fn make_queues(
+    endpoint: &mut dyn Endpoint,
+    ni: &Ni,
+    params: ConnParams,
+) -> Result<Queues, String> {
+    let limits = *endpoint.device().limits();
+    let text = |error: sizes::SizesError| error.to_string();
+    let (depth, fragments) = (params.queue_depth, params.max_fragments);
+    let mut sizes = sizes::connection(&ni.adjusted, depth, fragments, &limits).map_err(text)?;
+    let made = loop {
+        match endpoint.make_queues(&sizes.queues(INLINE)) {
+            Ok(made) => break made,
+            Err(error) => match sizes::shallower(&ni.adjusted, &sizes, &limits).map_err(text)? {
+                Some(less) => sizes = less,
+                None => return Err(error.to_string()),
+            },
+        }
+    };
+    let (receives, sends) = (sizes.receives as usize, usize::from(sizes.concurrent_sends.max(1)));
+    let buffers = Buffers::new(endpoint.device(), receives, sends).map_err(|error| error.to_string())?;
+    Ok(Queues { sizes, made, buffers })
+}
+
+impl Shared {
+    /// The parameters of the connection manager.
+    pub(super) fn connect_options(&self) -> ConnectOptions {
+        let crate::O2ibConfig { retry_count, rnr_retry_count, .. } = self.config;
+        ConnectOptions { retry_count, rnr_retry_count }
+    }
+}

@@ -1,0 +1,143 @@
+//! Timers (lnet-wire 38): coarse, for everything is looked at in one pass.
+
+use std::sync::Arc;
+
+use lnet_api::{Errno, Tx};
+
+use super::close::{Broken, retire_if_idle};
+use super::{Driver, Source, Turn};
+use crate::O2ibConfig;
+use crate::conn::Late;
+use crate::peer::Peer;
+use crate::slab::Key;
+
+/// How often a period of a timeout is looked at: detection takes at most 1.25 times the timeout.
+const LOOKS_PER_TIMEOUT: u64 = 4;
+
+/// So many peers without connections are remembered for the reason of their last failure.
+const FAILURES_KEPT: usize = 1024;
+
+/// When the next pass is due.
+pub(super) struct Timers {
+    next_ns: Option<u64>,
+    /// The time between passes while there are connections.
+    period_ns: u64,
+}
+
+impl Timers {
+    pub(super) fn new(config: &O2ibConfig) -> Timers {
+        Timers { next_ns: None, period_ns: config.keepalive_ns() / LOOKS_PER_TIMEOUT }
+    }
+
+    /// Something is due then.
+    pub(super) fn note(&mut self, at_ns: u64) {
+        self.next_ns = Some(self.next_ns.map_or(at_ns, |next_ns| next_ns.min(at_ns)));
+    }
+
+    /// There are connections to look at, of an NI with this timeout.
+    pub(super) fn note_activity(&mut self, now_ns: u64, timeout_ns: u64) {
+        self.period_ns = self.period_ns.min(timeout_ns / LOOKS_PER_TIMEOUT);
+        self.note_period(now_ns);
+    }
+
+    /// There are connections to look at still.
+    fn note_period(&mut self, now_ns: u64) {
+        self.note(now_ns.saturating_add(self.period_ns));
+    }
+
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.next_ns
+    }
+
+    fn is_due(&self, now_ns: u64) -> bool {
+        self.next_ns.is_some_and(|next_ns| next_ns <= now_ns)
+    }
+}
+
+fn what_is(late: Late) -> &'static str {
+    match late {
+        Late::Queued => "a message waits for credits, which the peer does not give back",
+        Late::Posted => "a send does not complete",
+        Late::Unanswered => "the peer does not answer",
+        Late::Unprepared => "this node has not answered in time",
+    }
+}
+
+impl Driver {
+    pub(super) fn fire_timers(&mut self, turn: Turn<'_>) -> usize {
+        if !self.timers.is_due(turn.now_ns) {
+            return 0;
+        }
+        self.timers.next_ns = None;
+        let late = self.look_at_conns(turn);
+        let count = late.len();
+        for (key, late) in late {
+            self.close_broken(turn, key, Broken::system(Errno::ETIMEDOUT, what_is(late)));
+        }
+        count + self.look_at_peers(turn)
+    }
+
+    fn look_at_conns(&mut self, turn: Turn<'_>) -> Vec<(Key, Late)> {
+        let mut found = Vec::new();
+        let mut connections = false;
+        for (key, source) in self.sources.iter() {
+            let Source::Conn(rx) = source else { continue };
+            connections = true;
+            let mut guard = rx.conn.state.lock();
+            let state = &mut *guard;
+            let Some(live) = &mut state.live else { continue };
+            match live.machine.late(turn.now_ns) {
+                Some(late) => found.push((key, late)),
+                None => {
+                    self.timers.note(live.machine.deadline_ns().max(turn.now_ns + 1));
+                    rx.conn.pump(state, turn.now_ns);
+                }
+            }
+        }
+        if connections {
+            self.timers.note_period(turn.now_ns);
+        }
+        found
+    }
+
+    fn look_at_peers(&mut self, turn: Turn<'_>) -> usize {
+        let mut peers = std::mem::take(&mut self.peers);
+        turn.shared.peers.collect(&mut peers, |peer| peer.shard.number == turn.shard.number);
+        let crowded = peers.len() > FAILURES_KEPT;
+        let mut count = 0;
+        for peer in peers.drain(..) {
+            count += self.fail_overdue(turn, &peer);
+            loop {
+                let overdue = peer.state.lock().links.overdue(turn.now_ns);
+                let Some(id) = overdue else { break };
+                self.overdue(turn, &peer, id);
+                count += 1;
+            }
+            let deadline_ns = peer.state.lock().links.deadline_ns();
+            if let Some(deadline_ns) = deadline_ns {
+                self.timers.note(deadline_ns);
+            }
+            self.advance_peer(turn, &peer);
+            retire_if_idle(&turn.shared.peers, &peer, turn.now_ns, crowded);
+        }
+        self.peers = peers;
+        count
+    }
+
+    /// Fails the messages that have waited too long for a connection.
+    fn fail_overdue(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
+        let mut overdue: Vec<Tx> = Vec::new();
+        {
+            let mut state = peer.state.lock();
+            while state.waiting.front().is_some_and(|tx| tx.deadline_ns <= turn.now_ns) {
+                overdue.extend(state.waiting.pop_front());
+            }
+        }
+        let count = overdue.len();
+        for tx in overdue {
+            drop(tx.payload);
+            peer.ni.upcalls.finalize_tx(tx.token, Err(Errno::ETIMEDOUT));
+        }
+        count
+    }
+}

@@ -1,0 +1,154 @@
+use std::fmt;
+use std::net::SocketAddrV4;
+
+use lnet_api::Errno;
+use lnet_nid::ProcessId;
+use lnet_proto::ProtoError;
+use lnet_proto::ib::RejectReason;
+
+/// How far a connection had come when it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Finding the peer's address and the way to it.
+    Resolve,
+    /// Making queues, and registering their memory.
+    Queues,
+    /// Asking, and the answer (lnet-wire 34).
+    Connect,
+    /// Afterwards: the connection was in use.
+    Established,
+}
+
+/// What was wrong with what the peer said, where that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Nothing that it said: the errno tells it.
+    Errno,
+    /// It speaks something else than LNet.
+    NotLNet,
+    /// It speaks LNet, in a version that is not spoken here.
+    Version,
+    /// It is another node, or another life of it.
+    WrongNode,
+    /// It rejects the connection for this reason.
+    Rejected(RejectReason),
+    /// It speaks LNet, and breaks its rules.
+    Protocol,
+}
+
+impl From<&ProtoError> for Cause {
+    fn from(error: &ProtoError) -> Cause {
+        match error {
+            ProtoError::Magic { .. } => Cause::NotLNet,
+            ProtoError::Version { .. } => Cause::Version,
+            ProtoError::WrongEnd { .. } | ProtoError::Stale { .. } => Cause::WrongNode,
+            ProtoError::Rejected { reason } => Cause::Rejected(*reason),
+            ProtoError::NoListener { .. } | ProtoError::RetriesExhausted { .. } => Cause::Errno,
+            _ => Cause::Protocol,
+        }
+    }
+}
+
+/// Why the last connection to a peer failed: for people, and for the tools that show it to them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The peer.
+    pub peer: ProcessId,
+    /// Where it was looked for, or where it connected from.
+    pub address: SocketAddrV4,
+    /// The step that failed.
+    pub step: Step,
+    /// The errno with which messages failed.
+    pub errno: Errno,
+    /// What the peer did wrong.
+    pub cause: Cause,
+    /// What was seen, if the errno does not say it all.
+    pub detail: String,
+}
+
+impl Failure {
+    /// What to try, in one sentence.
+    #[must_use]
+    pub fn advice(&self) -> &'static str {
+        match (self.step, self.cause) {
+            (_, Cause::NotLNet) => {
+                "what listens there is no LNet node: is the address right, and the port the node's service?"
+            }
+            (_, Cause::Version) => "which release of LNet does the node run? nlx speaks version 0x12",
+            (_, Cause::WrongNode) => {
+                "another node has that address, or it has restarted: ask for a NID that 'lctl list_nids' names there"
+            }
+            (_, Cause::Rejected(reason)) => match reason {
+                RejectReason::NoResources => "the node is short of memory or queues: see its log",
+                RejectReason::Fatal => {
+                    "the node does not have this NID on that device, or takes privileged source ports only \
+                     (require_privileged_port): run as root or set it to 0 there"
+                }
+                RejectReason::Early => "the node's NI is not up yet; try again",
+                RejectReason::MsgQueueSize | RejectReason::RdmaFrags => {
+                    "the nodes do not agree on peer_credits or fragments: see 'nlx o2iblnd-calc'"
+                }
+                _ => "try again",
+            },
+            (_, Cause::Protocol) => "the node breaks the protocol: which release of LNet does it run?",
+            (_, Cause::Errno) => self.advice_on_errno(),
+        }
+    }
+
+    fn advice_on_errno(&self) -> &'static str {
+        match (self.step, self.errno) {
+            (_, Errno::ENODEV | Errno::ENETDOWN) => {
+                "the RDMA device is gone or its port is down: see 'nlx net devices' and 'rdma link'"
+            }
+            (Step::Queues, Errno::ENOMEM) => {
+                "memory for the queues cannot be locked: raise 'ulimit -l', or lower peer_credits"
+            }
+            (Step::Queues, _) => {
+                "the device cannot make such queues: see 'nlx o2iblnd-calc', or lower peer_credits"
+            }
+            (Step::Resolve, Errno::EADDRINUSE | Errno::EADDRNOTAVAIL) => {
+                "all privileged source ports are in use: set use_privileged_port to 0"
+            }
+            (Step::Resolve, _) => {
+                "is the host up, the address right, and its RDMA port up? see 'rdma link' on both"
+            }
+            (Step::Connect, Errno::ECONNREFUSED | Errno::EHOSTUNREACH) => {
+                "nobody listens there: is LNet up on that node, with an o2ib network and the same service?"
+            }
+            (Step::Connect, Errno::ETIMEDOUT) => {
+                "the node does not answer: is LNet up there, and does RDMA get through?"
+            }
+            (Step::Established, Errno::ETIMEDOUT) => {
+                "the node no longer answers: is it up, and the network between?"
+            }
+            (Step::Established, Errno::ECONNRESET) => {
+                "the node went down or restarted; it is connected to again when needed"
+            }
+            (_, Errno::ENOMEM) => {
+                "this host is short of memory, or of memory that may be locked: see 'ulimit -l'"
+            }
+            _ => "try again",
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Step::Resolve => "finding the way",
+            Step::Queues => "making queues",
+            Step::Connect => "connecting",
+            Step::Established => "connection",
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} with {} failed: {}", self.peer, self.step, self.address, self.errno)?;
+        if !self.detail.is_empty() {
+            write!(f, " ({})", self.detail)?;
+        }
+        write!(f, "; {}", self.advice())
+    }
+}

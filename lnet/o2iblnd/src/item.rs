@@ -1,0 +1,108 @@
+//! What the driver keeps with the operations of a connection.
+
+use std::sync::Arc;
+
+use lnet_api::{RxContext, RxToken, TxToken};
+use lnet_proto::Header;
+use lnet_proto::ib::Descriptor;
+use lnet_region::{ReadVec, WriteVec};
+
+use crate::conn::{Key as OpKey, Receipt};
+use crate::connection::Connection;
+use crate::memory::Bounce;
+use crate::writes::FragmentList;
+
+/// The context of a receive that needs no name: its answer is a message like any other.
+pub(crate) const PLAIN: RxContext = RxContext(u64::MAX);
+
+/// Memory that a descriptor describes: of this node, or of the peer.
+#[derive(Debug, Default)]
+pub(crate) struct Described {
+    pub(crate) key: u32,
+    pub(crate) fragments: FragmentList,
+}
+
+impl Described {
+    pub(crate) fn of(descriptor: &Descriptor<'_>) -> Described {
+        Described { key: descriptor.key, fragments: descriptor.fragments().collect() }
+    }
+
+    /// Its fragments, as far as so many bytes reach.
+    pub(crate) fn first(&self, bytes: u32) -> impl Iterator<Item = lnet_proto::ib::Fragment> {
+        let mut left = bytes;
+        self.fragments.iter().map_while(move |fragment| {
+            let length = fragment.length.min(left);
+            left -= length;
+            (length > 0).then_some(lnet_proto::ib::Fragment { length, ..*fragment })
+        })
+    }
+}
+
+/// An operation of a connection, as its driver knows it. Leases go back when it is dropped.
+pub(crate) enum Item {
+    /// An own message: IMMEDIATE or PUT_REQ.
+    Send { token: TxToken, header: Header, source: Source },
+    /// An own GET, written into directly.
+    Get { token: TxToken, header: Header, sink: Sink },
+    /// A PUT_REQ of the peer's whose payload is wanted.
+    Receive { token: RxToken, sink: Sink },
+    /// A GET_REQ of the peer's, and its REPLY once that is there.
+    Reply { token: Option<TxToken>, source: Source },
+}
+
+/// A payload that may be written.
+#[derive(Default)]
+pub(crate) struct Source {
+    pub(crate) payload: Option<ReadVec>,
+    /// Where to.
+    pub(crate) target: Described,
+    /// How many bytes.
+    pub(crate) bytes: u32,
+    /// Its copy, if it cannot be written from where it is.
+    pub(crate) bounce: Option<Bounce>,
+    /// Which filling of the connection's chain is for it.
+    pub(crate) filling: u64,
+}
+
+/// Memory that is written into.
+pub(crate) struct Sink {
+    pub(crate) vec: WriteVec,
+    /// As the peer is told of it.
+    pub(crate) described: Described,
+    /// What is written into in its place.
+    pub(crate) bounce: Option<Bounce>,
+}
+
+impl Sink {
+    /// So many bytes have been written; gives how many had to be copied.
+    pub(crate) fn settle(&mut self, bytes: u32) -> usize {
+        self.bounce.take().map_or(0, |bounce| bounce.store(&mut self.vec, bytes as usize))
+    }
+}
+
+/// A receive that the engine can name ([`RxContext`]).
+pub(crate) enum Rx {
+    /// A GET_REQ that is to be answered.
+    Get { conn: Arc<Connection>, operation: OpKey },
+    /// A message that the engine holds back.
+    Held { conn: Arc<Connection>, token: Option<RxToken>, what: Held },
+    /// Its connection is lost, while the engine was about to resume it.
+    Lost { conn: Arc<Connection> },
+}
+
+/// A message that is held back.
+pub(crate) enum Held {
+    /// It stands in this receive buffer, with a payload of so many bytes.
+    Immediate { buffer: usize, receipt: Receipt, payload: usize },
+    /// It has been announced.
+    PutReq { operation: OpKey, payload: u32 },
+}
+
+/// A GET that waits for a bounce buffer before it can be queued.
+pub(crate) struct PendingGet {
+    pub(crate) conn: Arc<Connection>,
+    pub(crate) token: TxToken,
+    pub(crate) header: Header,
+    pub(crate) sink: WriteVec,
+    pub(crate) deadline_ns: u64,
+}

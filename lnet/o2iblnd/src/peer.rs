@@ -1,0 +1,177 @@
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+
+use crossbeam_utils::CachePadded;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use lnet_api::{Errno, Tx, TxToken};
+use lnet_nid::{Nid, ProcessId};
+use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
+
+use crate::connection::Connection;
+use crate::links::{LinkId, Links};
+use crate::ni::Ni;
+use crate::shard::Shard;
+use crate::{Failure, Step};
+
+/// The most messages that wait for one peer. An NI has 256 credits by default and seldom more than ten times that; whoever
+/// queues more does not look at its results.
+pub(crate) const WAITING_MAX: usize = 4096;
+
+/// Names a peer: the local NI and the remote one. The protocol knows no PIDs (lnet-wire 32).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PeerKey {
+    pub(crate) ni: Nid,
+    pub(crate) nid: Nid,
+}
+
+/// A node this one talks to over one of its NIs.
+pub(crate) struct Peer {
+    pub(crate) key: PeerKey,
+    pub(crate) ni: Arc<Ni>,
+    /// All its connections are there.
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) state: Mutex<PeerState>,
+}
+
+pub(crate) struct PeerState {
+    /// Attempts are made and ended by its shard's driver alone.
+    pub(crate) links: Links,
+    pub(crate) conns: SmallVec<[Arc<Connection>; 2]>,
+    /// Messages for which there is no connection yet, or no room on any.
+    pub(crate) waiting: VecDeque<Tx>,
+    /// The driver has been asked to connect.
+    pub(crate) asked: bool,
+    /// The entry has left the table: whoever still holds it must look again, or fail with this errno.
+    pub(crate) retired: Option<Errno>,
+    pub(crate) failure: Option<Failure>,
+    /// How far the connection is that is being opened.
+    pub(crate) step: Option<Step>,
+}
+
+impl Peer {
+    pub(crate) fn new(key: PeerKey, ni: Arc<Ni>, shard: Arc<Shard>, links: Links) -> Peer {
+        let state = PeerState {
+            links,
+            conns: SmallVec::new(),
+            waiting: VecDeque::new(),
+            asked: false,
+            retired: None,
+            failure: None,
+            step: None,
+        };
+        Peer { key, ni, shard, state: Mutex::new(state) }
+    }
+
+    /// As LNet names it: the last hop.
+    pub(crate) fn id(&self) -> ProcessId {
+        ProcessId::lnet(self.key.nid)
+    }
+
+    /// A port at its NID's address, without which it would not have become a peer.
+    pub(crate) fn address(&self, port: u16) -> SocketAddrV4 {
+        SocketAddrV4::new(self.key.nid.ipv4().unwrap_or(self.ni.ip), port)
+    }
+
+    /// Fails all messages that wait for a connection to it.
+    pub(crate) fn fail_waiting(&self, errno: Errno) {
+        let waiting = std::mem::take(&mut self.state.lock().waiting);
+        for Tx { token, payload, .. } in waiting {
+            drop(payload);
+            self.ni.upcalls.finalize_tx(token, Err(errno));
+        }
+    }
+}
+
+impl PeerState {
+    /// Takes out a message that waits for a connection.
+    pub(crate) fn take_waiting(&mut self, token: TxToken) -> Option<Tx> {
+        let place = self.waiting.iter().position(|tx| tx.token == token)?;
+        self.waiting.remove(place)
+    }
+
+    /// The connection for the next message.
+    pub(crate) fn choose(&mut self) -> Option<&Arc<Connection>> {
+        let id = match &self.conns[..] {
+            [] => return None,
+            [only] => return Some(only),
+            _ => self.links.pick(|_| true)?,
+        };
+        self.conn(id)
+    }
+
+    fn conn(&self, id: LinkId) -> Option<&Arc<Connection>> {
+        self.conns.iter().find(|conn| conn.id == id)
+    }
+}
+
+/// In how many pieces the table of peers is, each with a lock of its own: threads that send to different peers seldom
+/// meet.
+const PIECES: usize = 32;
+
+/// All peers of all NIs.
+pub(crate) struct PeerTable {
+    hasher: RandomState,
+    pieces: [CachePadded<Piece>; PIECES],
+}
+
+type Piece = RwLock<HashTable<Arc<Peer>>>;
+
+impl Default for PeerTable {
+    fn default() -> PeerTable {
+        PeerTable {
+            hasher: RandomState::default(),
+            pieces: [const { CachePadded::new(Piece::new(HashTable::new())) }; PIECES],
+        }
+    }
+}
+
+impl PeerTable {
+    pub(crate) fn get(&self, key: PeerKey) -> Option<Arc<Peer>> {
+        let (hash, piece) = self.place(&key);
+        piece.read().find(hash, |peer| peer.key == key).cloned()
+    }
+
+    /// The peer of this name; made if it is not there and its NI is up. An NI that ends leaves its table first and collects
+    /// its peers then: none is made behind its back.
+    pub(crate) fn get_or_insert(
+        &self,
+        key: PeerKey,
+        is_up: impl FnOnce() -> bool,
+        make: impl FnOnce() -> Peer,
+    ) -> Option<Arc<Peer>> {
+        let (hash, piece) = self.place(&key);
+        let rehash = |peer: &Arc<Peer>| self.hasher.hash_one(peer.key);
+        match piece.write().entry(hash, |peer| peer.key == key, rehash) {
+            Entry::Occupied(peer) => Some(peer.get().clone()),
+            Entry::Vacant(place) => is_up().then(|| place.insert(Arc::new(make())).get().clone()),
+        }
+    }
+
+    /// Removes this peer; one that has come in its place stays.
+    pub(crate) fn remove(&self, peer: &Arc<Peer>) {
+        let (hash, piece) = self.place(&peer.key);
+        if let Ok(listed) = piece.write().find_entry(hash, |listed| Arc::ptr_eq(listed, peer)) {
+            listed.remove();
+        }
+    }
+
+    /// All peers that are `wanted`, appended to a list, in an order that no hash decides: a simulated run can be had again.
+    pub(crate) fn collect(&self, list: &mut Vec<Arc<Peer>>, wanted: impl Fn(&Peer) -> bool) {
+        let begin = list.len();
+        for piece in &self.pieces {
+            list.extend(piece.read().iter().filter(|peer| wanted(peer)).cloned());
+        }
+        list[begin..].sort_unstable_by_key(|peer| peer.key);
+    }
+
+    fn place(&self, key: &PeerKey) -> (u64, &Piece) {
+        let hash = self.hasher.hash_one(key);
+        // Bits that the hash table itself makes little of: it goes by the lowest and the highest.
+        (hash, &self.pieces[(hash >> 40) as usize % PIECES])
+    }
+}

@@ -1,0 +1,134 @@
+use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+
+use lnet_api::{Errno, Sent, Tx, TxToken};
+use lnet_nid::Nid;
+
+use crate::O2ibConfig;
+use crate::connection::Refused;
+use crate::fabric::Fabric;
+use crate::item::{PLAIN, Rx};
+use crate::links::{Bounds, Links};
+use crate::ni::{Ni, NiTable};
+use crate::peer::{Peer, PeerKey, PeerTable, WAITING_MAX};
+use crate::shard::Request;
+use crate::shards::Shards;
+use crate::slab::Key;
+
+/// What senders, drivers and everybody else share, of all shards.
+pub(crate) struct Shared {
+    pub(crate) config: O2ibConfig,
+    pub(crate) fabric: Arc<dyn Fabric>,
+    pub(crate) nis: NiTable,
+    pub(crate) peers: PeerTable,
+    pub(crate) shards: Shards,
+    /// Connections to a peer that NIs open which say nothing of their own.
+    pub(crate) conns_per_peer: AtomicU8,
+}
+
+impl Shared {
+    pub(crate) fn new(config: O2ibConfig, fabric: Arc<dyn Fabric>) -> Shared {
+        Shared {
+            nis: NiTable::default(),
+            peers: PeerTable::default(),
+            shards: Shards::new(&config),
+            conns_per_peer: AtomicU8::new(config.conns_per_peer),
+            fabric,
+            config,
+        }
+    }
+
+    /// Sends a message on a connection to its peer; without one, or without room on it, it waits for the driver.
+    pub(crate) fn send(&self, mut tx: Tx) -> Sent {
+        if let Some(context) = tx.reply_to.filter(|context| *context != PLAIN)
+            && let Some(answer) = self.asked_directly(Key(context.0))
+        {
+            return match answer {
+                Rx::Get { conn, operation } => conn.reply(operation, tx),
+                Rx::Held { .. } | Rx::Lost { .. } => Sent::Now(Err(Errno::EIO)),
+            };
+        }
+        if tx.reply_to.is_some_and(|context| context != PLAIN) {
+            // Its connection is gone, and with it the GET.
+            return Sent::Now(Err(Errno::ECONNRESET));
+        }
+        loop {
+            let peer = match self.peer(&tx) {
+                Ok(peer) => peer,
+                Err(errno) => return Sent::Now(Err(errno)),
+            };
+            let mut state = peer.state.lock();
+            match state.retired {
+                Some(Errno::EAGAIN) => continue,
+                Some(errno) => return Sent::Now(Err(errno)),
+                None => {}
+            }
+            // Behind those that wait.
+            if state.waiting.is_empty()
+                && let Some(conn) = state.choose()
+            {
+                let conn = conn.clone();
+                drop(state);
+                match conn.send(tx) {
+                    Ok(sent) => return sent,
+                    Err((back, Refused::Full | Refused::Closed)) => tx = back,
+                }
+                state = peer.state.lock();
+                if state.retired.is_some() {
+                    continue;
+                }
+            }
+            if state.waiting.len() >= WAITING_MAX {
+                return Sent::Now(Err(Errno::ENOBUFS));
+            }
+            state.waiting.push_back(tx);
+            let asked = std::mem::replace(&mut state.asked, true);
+            drop(state);
+            if !asked {
+                peer.shard.request(Request::Connect(peer.clone()));
+            }
+            return Sent::Later;
+        }
+    }
+
+    /// Takes out what the engine answers.
+    fn asked_directly(&self, key: Key) -> Option<Rx> {
+        self.shards.slot(key.shard())?.shard.receives.lock().remove(key)
+    }
+
+    /// Takes back a message that waits for its peer, or on a connection, and of which nothing is gone.
+    pub(crate) fn withdraw(&self, key: PeerKey, token: TxToken) -> bool {
+        let Some(peer) = self.peers.get(key) else { return false };
+        let (waiting, conns) = {
+            let mut state = peer.state.lock();
+            (state.take_waiting(token), state.conns.clone())
+        };
+        waiting.is_some() || conns.iter().any(|conn| conn.withdraw(token))
+    }
+
+    /// The peer of a message; made if it is not there.
+    fn peer(&self, tx: &Tx) -> Result<Arc<Peer>, Errno> {
+        let key = PeerKey { ni: tx.ni, nid: tx.peer.nid };
+        if let Some(peer) = self.peers.get(key) {
+            return Ok(peer);
+        }
+        let ni = self.nis.get(tx.ni).ok_or(Errno::ENETDOWN)?;
+        if tx.peer.nid.net() != tx.ni.net() || tx.peer.nid == tx.ni || tx.peer.nid.ipv4().is_none() {
+            return Err(Errno::EHOSTUNREACH);
+        }
+        self.peer_of(&ni, tx.peer.nid).ok_or(Errno::ENETDOWN)
+    }
+
+    /// The peer of this name; made if it is not there, on the shard of its partition (S-209). `None` if the NI is ending.
+    pub(crate) fn peer_of(&self, ni: &Arc<Ni>, nid: Nid) -> Option<Arc<Peer>> {
+        let key = PeerKey { ni: ni.id.nid, nid };
+        if let Some(peer) = self.peers.get(key).filter(|peer| Arc::ptr_eq(&peer.ni, ni)) {
+            return Some(peer);
+        }
+        let shard = self.shards.shard(ni.sub, ni.upcalls.partition_of(ni.id.nid, nid));
+        let bounds = Bounds::new(ni.conns_per_peer(), ni.timeout_ns());
+        let make = || Peer::new(key, ni.clone(), shard.clone(), Links::new(ni.end, nid, ni.params(), bounds));
+        // If the NI has ended and started again meanwhile, the entry may be of its next life.
+        self.peers.get_or_insert(key, || self.nis.is_up(ni), make).filter(|peer| Arc::ptr_eq(&peer.ni, ni))
+    }
+}

@@ -1,0 +1,340 @@
+//! How a payload is written: the work requests that carry it from the source's pieces of memory to the sink's (lnet-wire 37).
+
+use lnet_api::Errno;
+use lnet_proto::ib::Fragment;
+use smallvec::SmallVec;
+
+use crate::fabric::Piece;
+
+/// The writes of one transfer, in order. It is kept and filled again, so that a transfer allocates nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Chain {
+    pieces: Vec<Piece>,
+    writes: Vec<Write>,
+}
+
+/// One work request: so many pieces of memory, in order, to one place at the sink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Write {
+    address: u64,
+    bytes: u32,
+    first: usize,
+    count: usize,
+}
+
+/// What a work request can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WriteLimits {
+    /// Pieces of memory.
+    pub(crate) pieces: usize,
+    /// Bytes of one work request.
+    pub(crate) bytes: u32,
+    /// Work requests of one transfer: the negotiated fragments.
+    pub(crate) writes: usize,
+}
+
+/// Why there is no chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// Both sides' memory lies in too many pieces that do not match.
+    #[error(
+        "the transfer takes more than the {limit} work requests that both nodes have agreed on: use buffers of fewer and \
+         larger fragments, raise wrq_sge ({pieces} pieces per work request), or map_on_demand of an old peer"
+    )]
+    TooMany {
+        /// The negotiated fragments.
+        limit: usize,
+        /// Pieces per work request.
+        pieces: usize,
+    },
+    /// The source has fewer bytes than the sink asks for.
+    #[error("the peer asks for {wanted} bytes, and there are {bytes}")]
+    TooShort {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes there are.
+        bytes: u64,
+    },
+}
+
+impl WriteError {
+    pub(crate) fn errno(&self) -> Errno {
+        match self {
+            WriteError::TooMany { .. } => Errno::EMSGSIZE,
+            WriteError::TooShort { .. } => Errno::EPROTO,
+        }
+    }
+}
+
+impl Chain {
+    /// Makes the chain that fills the sink's fragments with the first bytes of the source's pieces. Neighbours on either side
+    /// are taken as one.
+    ///
+    /// # Errors
+    /// [`WriteError`]; the chain is then empty.
+    pub(crate) fn fill(
+        &mut self,
+        limits: WriteLimits,
+        source: impl Iterator<Item = Piece>,
+        sink: impl Iterator<Item = Fragment>,
+    ) -> Result<(), WriteError> {
+        self.clear();
+        let filled = self.try_fill(limits, Joined::of(source), Joined::of(sink));
+        filled.inspect_err(|_| self.clear())
+    }
+
+    fn try_fill(
+        &mut self,
+        limits: WriteLimits,
+        mut source: Joined<impl Iterator<Item = Piece>, Piece>,
+        sink: Joined<impl Iterator<Item = Fragment>, Fragment>,
+    ) -> Result<(), WriteError> {
+        let WriteLimits { pieces, bytes, writes } = limits;
+        let mut piece = Piece::default();
+        let (mut wanted, mut found) = (0, 0);
+        for fragment in sink {
+            wanted += u64::from(fragment.length);
+            let mut done = 0;
+            while done < fragment.length {
+                if piece.length == 0 {
+                    let Some(next) = source.next() else {
+                        return Err(WriteError::TooShort { wanted, bytes: found });
+                    };
+                    piece = next;
+                    continue;
+                }
+                let count = self.grow(limits, done, &fragment, piece.length.min(fragment.length - done));
+                if count == 0 {
+                    if self.writes.len() >= writes {
+                        return Err(WriteError::TooMany { limit: writes, pieces });
+                    }
+                    let (address, first) = (fragment.address + u64::from(done), self.pieces.len());
+                    self.writes.push(Write { address, bytes: 0, first, count: 0 });
+                    continue;
+                }
+                debug_assert!(count <= bytes);
+                self.pieces.push(Piece { length: count, ..piece });
+                piece = Piece {
+                    address: piece.address + u64::from(count),
+                    length: piece.length - count,
+                    ..piece
+                };
+                done += count;
+                found += u64::from(count);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a piece to the last write, if that goes on where this one does and has room; gives how many bytes fit.
+    fn grow(&mut self, limits: WriteLimits, done: u32, fragment: &Fragment, length: u32) -> u32 {
+        let Some(write) = self.writes.last_mut() else { return 0 };
+        // A write does not reach beyond one fragment, even if the next one is its neighbour in number.
+        let goes_on = write.address + u64::from(write.bytes) == fragment.address + u64::from(done)
+            && (done > 0 || write.count == 0);
+        if !goes_on || write.count >= limits.pieces.max(1) {
+            return 0;
+        }
+        let count = length.min(limits.bytes - write.bytes);
+        write.bytes += count;
+        write.count += usize::from(count > 0);
+        count
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.pieces.clear();
+        self.writes.clear();
+    }
+
+    /// How many work requests there are.
+    pub(crate) fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// The work requests: where each writes, and what.
+    pub(crate) fn writes(&self) -> impl Iterator<Item = (u64, &[Piece])> {
+        self.writes.iter().map(|write| (write.address, &self.pieces[write.first..write.first + write.count]))
+    }
+}
+
+/// Neighbours as one.
+struct Joined<I, T> {
+    items: I,
+    held: Option<T>,
+}
+
+impl<I: Iterator<Item = T>, T: Join> Joined<I, T> {
+    fn of(mut items: I) -> Joined<I, T> {
+        let held = items.next();
+        Joined { items, held }
+    }
+}
+
+impl<I: Iterator<Item = T>, T: Join> Iterator for Joined<I, T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        let mut item = self.held.take()?;
+        for next in self.items.by_ref() {
+            match item.join(&next) {
+                Some(both) => item = both,
+                None => {
+                    self.held = Some(next);
+                    break;
+                }
+            }
+        }
+        Some(item)
+    }
+}
+
+/// What may lie side by side.
+trait Join: Sized {
+    /// Both as one, if the other begins where this one ends.
+    fn join(&self, next: &Self) -> Option<Self>;
+}
+
+impl Join for Piece {
+    fn join(&self, next: &Piece) -> Option<Piece> {
+        let adjoins = self.key == next.key && self.address + u64::from(self.length) == next.address;
+        let length = self.length.checked_add(next.length).filter(|_| adjoins)?;
+        Some(Piece { length, ..*self })
+    }
+}
+
+impl Join for Fragment {
+    fn join(&self, next: &Fragment) -> Option<Fragment> {
+        let adjoins = self.address.checked_add(self.length.into()) == Some(next.address);
+        let length = self.length.checked_add(next.length).filter(|_| adjoins)?;
+        Some(Fragment { length, ..*self })
+    }
+}
+
+/// Fragments of most descriptors: more are kept on the heap.
+const FRAGMENTS_INLINE: usize = 4;
+
+/// The fragments of a descriptor.
+pub(crate) type FragmentList = SmallVec<[Fragment; FRAGMENTS_INLINE]>;
+
+/// The fragments of memory that lies in these parts, neighbours taken as one; `None` if there are more than `most`.
+pub(crate) fn fragments(parts: impl Iterator<Item = Fragment>, most: usize) -> Option<FragmentList> {
+    let mut list = FragmentList::new();
+    for fragment in Joined::of(parts) {
+        if list.len() == most {
+            return None;
+        }
+        list.push(fragment);
+    }
+    Some(list)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Stretches of memory with gaps between some of them.
+    fn stretches() -> impl Strategy<Value = Vec<(u64, u32)>> {
+        let stretch = (prop_oneof![1 => Just(0u64), 2 => 1u64..100], 1u32..60);
+        prop::collection::vec(stretch, 1..40).prop_map(|shape| {
+            let mut at = 1000;
+            let mut place = |(gap, length): (u64, u32)| {
+                let start = at + gap;
+                at = start + u64::from(length);
+                (start, length)
+            };
+            shape.into_iter().map(&mut place).collect()
+        })
+    }
+
+    /// Each byte's address, one after the other.
+    fn bytes(stretches: impl IntoIterator<Item = (u64, u32)>) -> Vec<u64> {
+        stretches.into_iter().flat_map(|(start, length)| start..start + u64::from(length)).collect()
+    }
+
+    fn pieces(stretches: &[(u64, u32)], keys: u32) -> Vec<Piece> {
+        let of = |(index, &(address, length)): (usize, &(u64, u32))| Piece {
+            address,
+            length,
+            key: index as u32 % keys,
+        };
+        stretches.iter().enumerate().map(of).collect()
+    }
+
+    proptest! {
+        /// S-504, lnet-wire 37: each byte goes where the sink's list says, in order, by requests that the device can carry.
+        #[test]
+        fn each_byte_is_written_once_and_in_order(
+            source in stretches(), sink in stretches(), cut in 1u64..3000, keys in 1u32..3,
+            pieces_max in 1usize..5, bytes_max in 8u32..200, writes_max in 1usize..80,
+        ) {
+            let (from, there) = (bytes(source.iter().copied()), bytes(sink.iter().copied()));
+            let wanted = there.len().min(from.len()).min(cut as usize);
+            let mut left = wanted as u32;
+            let sink: Vec<Fragment> = sink.iter().map_while(|&(address, length)| {
+                let length = length.min(left);
+                left -= length;
+                (length > 0).then_some(Fragment { length, address })
+            }).collect();
+            let limits = WriteLimits { pieces: pieces_max, bytes: bytes_max, writes: writes_max };
+            let source = pieces(&source, keys);
+            let mut chain = Chain::default();
+            let filled = chain.fill(limits, source.iter().copied(), sink.iter().copied());
+            let unlimited = WriteLimits { writes: usize::MAX, ..limits };
+            let mut whole = Chain::default();
+            whole.fill(unlimited, source.iter().copied(), sink.iter().copied()).unwrap();
+            if filled.is_err() {
+                prop_assert!(whole.len() > writes_max && chain.len() == 0);
+                let error = filled.unwrap_err();
+                prop_assert_eq!(error.errno(), Errno::EMSGSIZE);
+                prop_assert!(error.to_string().contains("wrq_sge"), "it tells what to change");
+            }
+            prop_assert!(filled.is_err() || chain.len() == whole.len());
+            let mut moved = Vec::new();
+            for (address, pieces) in whole.writes() {
+                prop_assert!(!pieces.is_empty() && pieces.len() <= pieces_max);
+                let length: u32 = pieces.iter().map(|piece| piece.length).sum();
+                prop_assert!(length <= bytes_max);
+                let here = bytes(pieces.iter().map(|piece| (piece.address, piece.length)));
+                moved.extend(here.into_iter().zip(address..address + u64::from(length)));
+            }
+            let expected: Vec<(u64, u64)> = from.into_iter().zip(there).take(wanted).collect();
+            prop_assert_eq!(moved, expected);
+        }
+
+        /// S-505: memory in one piece is one fragment, however it was cut.
+        #[test]
+        fn neighbours_are_one(cuts in prop::collection::vec(1u32..100, 1..300)) {
+            let mut at = 5000;
+            let parts: Vec<Fragment> = cuts.iter().map(|&length| {
+                at += u64::from(length);
+                Fragment { length, address: at - u64::from(length) }
+            }).collect();
+            let list = fragments(parts.iter().copied(), 1).unwrap();
+            prop_assert_eq!(list.as_slice(), &[Fragment { length: cuts.iter().sum(), address: 5000 }]);
+            let limits = WriteLimits { pieces: 1, bytes: u32::MAX, writes: 1 };
+            let source = parts.iter().map(|part| Piece { address: part.address, length: part.length, key: 3 });
+            let mut chain = Chain::default();
+            prop_assert!(chain.fill(limits, source, parts.iter().copied()).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_sink_that_asks_for_more_than_there_is_gets_nothing() {
+        let limits = WriteLimits { pieces: 2, bytes: 1 << 20, writes: 10 };
+        let mut chain = Chain::default();
+        let source = [Piece { address: 1, length: 10, key: 1 }];
+        let sink = [Fragment { length: 11, address: 1 }];
+        let error = chain.fill(limits, source.into_iter(), sink.into_iter()).unwrap_err();
+        assert_eq!((error.errno(), chain.len()), (Errno::EPROTO, 0));
+    }
+
+    #[test]
+    fn fragments_beyond_the_limit_are_none() {
+        let apart = |index: u64| Fragment { length: 1, address: 2 * index };
+        assert_eq!(fragments((0..5).map(apart), 5).unwrap().len(), 5);
+        assert!(fragments((0..6).map(apart), 5).is_none());
+    }
+}
