@@ -325,7 +325,7 @@ pub struct SendWork<'a> {
     pub kind: SendKind,
     /// Whether it completes visibly. One that fails always does, and so do all behind it.
     pub signalled: bool,
-    /// The bytes are copied by the call: its memory need not be registered, and is free when the call returns.
+    /// The bytes are copied by the call: its memory, registered like any other, is free when the call returns.
     pub inline: bool,
 }
 

@@ -79,7 +79,8 @@ fn a_device_is_removed_and_comes_back() {
 
     let gone = Host::new().open(ADDRESS).err().expect("no device");
     assert_eq!(gone.errno, Errno::ENODEV, "{gone}");
-    rdma(&["link", "add", "rxe0", "type", "rxe", "netdev", "eth0"]);
+    let netdevs = std::env::var("NLX_GUEST_NETDEVS").expect("the guest's netdevs (tests/guest/run)");
+    rdma(&["link", "add", "rxe0", "type", "rxe", "netdev", &netdevs]);
     let opened = Host::new().open(ADDRESS);
     // Its port may take a moment to be up.
     assert!(opened.is_ok() || opened.is_err_and(|error| error.errno == Errno::ENETDOWN));

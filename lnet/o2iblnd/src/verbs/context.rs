@@ -1,5 +1,6 @@
 //! A device, opened: its protection domain, its ports, and what it tells of itself.
 
+use std::collections::HashMap;
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -11,13 +12,13 @@ use ibverbs_sys as ffi;
 use lnet_api::Errno;
 use lnet_region::Origin;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::channel::Ear;
 use super::check;
 use super::cm::CmId;
 use super::device::HostDevice;
-use crate::fabric::{DeviceChange, DeviceLimits};
+use crate::fabric::{DeviceChange, DeviceLimits, Piece};
 
 pub(super) struct Context {
     verbs: NonNull<ffi::ibv_context>,
@@ -25,6 +26,8 @@ pub(super) struct Context {
     name: String,
     ports: u8,
     limits: DeviceLimits,
+    /// What is registered, by local key.
+    pub(super) registered: Registrations,
     /// Of its ports, those that somebody has.
     devices: Mutex<Vec<(u8, Weak<HostDevice>)>>,
     /// Who is told what happens to it.
@@ -67,6 +70,7 @@ impl Context {
             name,
             ports: attributes.phys_port_cnt,
             limits,
+            registered: Registrations::default(),
             devices: Mutex::default(),
             ears: Mutex::default(),
             removed: AtomicBool::new(false),
@@ -194,6 +198,36 @@ fn port_attributes(verbs: NonNull<ffi::ibv_context>, port: u8) -> Result<ffi::ib
     Ok(attributes)
 }
 
+/// The memory that is registered with a device: the number of the first byte, and how many there are, by local key.
+#[derive(Default)]
+pub(super) struct Registrations(RwLock<HashMap<u32, (u64, usize)>>);
+
+/// As long as this lives, what is registered stays registered.
+pub(super) type Registered<'a> = RwLockReadGuard<'a, HashMap<u32, (u64, usize)>>;
+
+impl Registrations {
+    pub(super) fn insert(&self, key: u32, start: u64, bytes: usize) {
+        self.0.write().insert(key, (start, bytes));
+    }
+
+    /// Before the device forgets it, and its memory goes.
+    pub(super) fn remove(&self, key: u32) {
+        self.0.write().remove(&key);
+    }
+
+    pub(super) fn hold(&self) -> Registered<'_> {
+        self.0.read()
+    }
+}
+
+/// Whether a piece lies within memory of its key.
+pub(super) fn holds(registered: &Registered<'_>, piece: &Piece) -> bool {
+    registered.get(&piece.key).is_some_and(|(start, bytes)| {
+        let behind = piece.address.checked_sub(*start).and_then(|from| from.checked_add(piece.length.into()));
+        behind.is_some_and(|end| end <= *bytes as u64)
+    })
+}
+
 /// A protection domain: what is registered in it can be used by its queue pairs.
 pub(super) struct Domain {
     raw: NonNull<ffi::ibv_pd>,
@@ -222,5 +256,22 @@ impl Drop for Domain {
             // SAFETY: it is freed once. All that was made in it has kept the context, so nothing is left.
             unsafe { ffi::ibv_dealloc_pd(self.raw.as_ptr()) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_lie_within_what_their_key_is_for() {
+        let all = Registrations::default();
+        all.insert(7, 4096, 100);
+        let holds = |key, address, length| holds(&all.hold(), &Piece { address, length, key });
+        assert!(holds(7, 4096, 100) && holds(7, 4196, 0) && holds(7, 4195, 1));
+        assert!(!holds(7, 4095, 1) && !holds(7, 4096, 101) && !holds(7, u64::MAX, u32::MAX));
+        assert!(!holds(8, 4096, 1));
+        all.remove(7);
+        assert!(!self::holds(&all.hold(), &Piece { address: 4096, length: 1, key: 7 }));
     }
 }

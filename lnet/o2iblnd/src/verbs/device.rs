@@ -46,7 +46,7 @@ struct Registered {
     keys: (u32, u32),
     origin: Origin,
     /// Its protection domain's.
-    _context: Arc<Context>,
+    context: Arc<Context>,
 }
 
 // SAFETY: libibverbs may be called by any thread.
@@ -78,7 +78,8 @@ impl Registered {
         let raw = NonNull::new(raw).ok_or_else(Errno::last)?;
         // SAFETY: the registration is valid, and these fields stay.
         let keys = unsafe { (raw.as_ref().lkey, raw.as_ref().rkey) };
-        Ok(Registered { raw, keys, origin: Origin::here(), _context: context.clone() })
+        context.registered.insert(keys.0, address, bytes);
+        Ok(Registered { raw, keys, origin: Origin::here(), context: context.clone() })
     }
 }
 
@@ -97,6 +98,7 @@ impl Drop for Registered {
         if !self.origin.is_here() {
             return;
         }
+        self.context.registered.remove(self.keys.0);
         // SAFETY: it is ended once, and its domain is still there.
         if let Err(errno) = check(unsafe { ffi::ibv_dereg_mr(self.raw.as_ptr()) }) {
             tracing::error!(%errno, "a device does not forget memory");

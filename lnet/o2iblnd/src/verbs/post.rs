@@ -8,6 +8,7 @@ use lnet_api::Errno;
 use smallvec::SmallVec;
 
 use super::check;
+use super::context::holds;
 use super::queues::Queues;
 use crate::fabric::{
     COMPLETIONS_PER_LOOK, Completion, Completions, Piece, PostError, ReceiveWork, SendKind, SendWork,
@@ -72,6 +73,19 @@ impl Queues {
     }
 
     fn post_send_chain(&self, works: &[SendWork<'_>]) -> Result<(), PostError> {
+        let copied = works.iter().any(|work| work.inline).then(|| self.context().registered.hold());
+        let readable = |work: &SendWork<'_>| {
+            let holds = |registered| work.pieces.iter().all(|piece| holds(registered, piece));
+            !work.inline || copied.as_ref().is_some_and(holds)
+        };
+        // Those before one that names what cannot be read are posted.
+        let good = works.iter().take_while(|work| readable(work)).count();
+        self.post_readable(&works[..good])?;
+        if good < works.len() { Err(PostError { place: good, errno: Errno::EFAULT }) } else { Ok(()) }
+    }
+
+    /// Whoever calls it has made sure, and makes sure until it returns, that the pieces of inline sends lie in registered memory.
+    fn post_readable(&self, works: &[SendWork<'_>]) -> Result<(), PostError> {
         let mut pieces: SmallVec<[ffi::ibv_sge; PIECES]> =
             works.iter().flat_map(|work| work.pieces).map(entry).collect();
         let mut chain: SmallVec<[ffi::ibv_send_wr; CHAIN]> = SmallVec::new();
@@ -84,8 +98,8 @@ impl Queues {
         let Some(last) = chain.len().checked_sub(1) else { return Ok(()) };
         let first = chain.as_mut_ptr();
         let mut bad = null_mut();
-        // SAFETY: as for receives. Memory of inline sends is copied by the call, from where their pieces say: these are addresses
-        // of memory of the sender's, as its caller promises by the trait.
+        // SAFETY: as for receives. Memory of inline sends is read by the call itself: it is registered, and so it is there: no
+        // registration ends while the caller holds them (`Registrations`).
         let result = unsafe {
             (0..last).for_each(|place| (*first.add(place)).next = first.add(place + 1));
             let pair = self.pair();

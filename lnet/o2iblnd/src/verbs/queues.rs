@@ -20,6 +20,7 @@ const INLINE_MIN: u32 = 32;
 pub(super) struct Queues {
     pair: NonNull<ffi::ibv_qp>,
     completions: CompletionQueue,
+    context: Arc<Context>,
     made: QueueSizes,
     origin: Origin,
 }
@@ -43,7 +44,10 @@ impl Queues {
         loop {
             let wish = QueueSizes { inline, ..*sizes };
             match create(id, context, &completions, &wish) {
-                Ok((pair, made)) => return Ok(Queues { pair, completions, made, origin: Origin::here() }),
+                Ok((pair, made)) => {
+                    let (context, origin) = (context.clone(), Origin::here());
+                    return Ok(Queues { pair, completions, context, made, origin });
+                }
                 // Devices do not say how much they take in a request; it counts against the queue's memory.
                 Err(Errno::EINVAL | Errno::ENOMEM) if inline > 0 => {
                     inline = if inline > INLINE_MIN { inline / 2 } else { 0 };
@@ -63,6 +67,10 @@ impl Queues {
 
     pub(super) fn completions(&self) -> NonNull<ffi::ibv_cq> {
         self.completions.raw
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.context
     }
 
     pub(super) fn origin(&self) -> &Origin {

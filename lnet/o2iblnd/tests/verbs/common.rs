@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,6 +14,18 @@ use nix::poll::{PollFd, PollFlags, poll};
 
 /// The addresses that the guest's device has.
 pub(crate) const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
+
+/// What the device is made of.
+pub(crate) fn netdev() -> String {
+    let all = std::env::var("NLX_GUEST_NETDEVS").expect("the guest's netdevs (tests/guest/run)");
+    all.split([' ', ',']).next().expect("one").to_owned()
+}
+
+/// Changes the netdev.
+pub(crate) fn link(setting: &[&str]) {
+    let ip = Command::new("ip").args(["link", "set", &netdev()]).args(setting).status();
+    assert!(ip.expect("ip").success());
+}
 
 /// The port of the listener.
 pub(crate) const SERVICE: u16 = 987;

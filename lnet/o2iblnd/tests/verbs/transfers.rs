@@ -1,5 +1,6 @@
 //! What connections carry.
 
+use lnet_api::Errno;
 use lnet_o2iblnd::fabric::*;
 use lnet_o2iblnd::verbs::Host;
 
@@ -21,18 +22,35 @@ fn sends_of_several_pieces() {
     assert_eq!(passive.slab.bytes(0, 64), [vec![3; 16], vec![1; 16], vec![2; 32]].concat());
 }
 
-/// The memory of an inline send needs no registration.
+/// The memory of an inline send is free at once. It is registered: this process reads it itself, and reads nothing else.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
-fn inline_sends_copy_from_any_memory() {
+fn inline_sends_are_copied_at_once() {
     let host = Host::new();
     let (active, passive) = pair(&host);
-    let message: Vec<u8> = (0..64).collect();
-    let piece = Piece { address: message.as_ptr().expose_provenance() as u64, length: 64, key: 0 };
-    active.send(7, &[piece], true);
-    drop(message);
+    let memory = active.node.memory(4096);
+    memory.fill(4032, &[1; 64]);
+    active.send(7, &[memory.piece(4032, 32), memory.piece(4064, 32)], true);
+    memory.fill(4032, &[2; 64]);
     assert_eq!(passive.completions(1), [Completion { id: 0, length: 64, status: Ok(()) }]);
-    assert_eq!(passive.slab.bytes(0, 64), (0..64).collect::<Vec<u8>>());
+    assert_eq!(passive.slab.bytes(0, 64), [1; 64]);
+
+    let good = memory.piece(4032, 64);
+    let wrong = [
+        Piece { length: 65, ..good },
+        Piece { key: good.key.wrapping_add(1), ..good },
+        Piece { address: 0, ..good },
+        Piece { address: u64::MAX, ..good },
+    ];
+    for piece in wrong {
+        let work = |pieces| SendWork { id: 8, pieces, kind: SendKind::Send, signalled: false, inline: true };
+        let (good, wrong) = ([good], [piece]);
+        let posted = active.endpoint.post_sends(&[work(&good), work(&wrong)]);
+        assert_eq!(posted, Err(PostError { place: 1, errno: Errno::EFAULT }), "{piece:?}");
+    }
+    drop(memory);
+    let gone = SendWork { id: 9, pieces: &[good], kind: SendKind::Send, signalled: false, inline: true };
+    assert_eq!(active.endpoint.post_sends(&[gone]), Err(PostError { place: 0, errno: Errno::EFAULT }));
 }
 
 /// 1 MiB in 40 unsignalled writes of four pieces each, more than one call takes, and a send behind them: when it arrives,

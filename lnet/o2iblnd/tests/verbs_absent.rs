@@ -1,0 +1,28 @@
+//! A program that could do RDMA, on a machine without its libraries (`./test verbs` runs it in such a guest).
+
+use lnet_api::Errno;
+use lnet_o2iblnd::fabric::Fabric;
+use lnet_o2iblnd::verbs::{Host, devices};
+
+/// It starts, and says what to install as soon as RDMA is asked for.
+#[test]
+#[ignore = "needs a guest without RDMA libraries: ./test verbs"]
+fn without_libraries_everything_says_so() {
+    let host = Host::new();
+    let errors = [
+        host.open("10.77.0.1".parse().expect("an address")).err().expect("no library"),
+        host.channel().err().expect("no library"),
+        devices().expect_err("no library"),
+    ];
+    for error in errors {
+        assert_eq!(error.errno, Errno::ENOSYS);
+        assert_eq!(
+            error.what,
+            "libibverbs.so.1 is not installed (Debian: apt install libibverbs1 ibverbs-providers librdmacm1)"
+        );
+    }
+    // Not even a function of the library's own: it fails as the library says that it does.
+    // SAFETY: it is not there, so nothing is called.
+    assert!(unsafe { ibverbs_sys::rdma_create_event_channel() }.is_null());
+    assert_eq!(Errno::last(), Errno::ENOSYS);
+}
