@@ -37,7 +37,7 @@ pub const LINKS_MAX: usize = 254;
 const FAILURES_MAX: u32 = 3;
 
 /// Names an attempt, and the connection that becomes of it, among those of one peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
 /// What to do next for a peer.

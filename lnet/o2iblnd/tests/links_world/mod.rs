@@ -1,0 +1,426 @@
+//! Two nodes that connect to each other, and a network that delivers in any order, or not at all.
+
+#![allow(dead_code, reason = "each test program uses a part of this")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lnet_o2iblnd::links::{Answer, Bounds, LinkId, Links, Lost, Next, Outcome};
+use lnet_proto::ib::{
+    ConnParams, Destination, End, Interface, Known, Listener, Reject, RejectReason, Rejection, Version,
+};
+
+use crate::rng::Rng;
+
+pub(crate) const S: u64 = 1_000_000_000;
+
+/// What a node is like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Habits {
+    pub(crate) conns: u8,
+    pub(crate) depth: u16,
+    pub(crate) fragments: u16,
+    /// What its device can make.
+    pub(crate) device_depth: u16,
+    /// It refuses with CONN_RACE what comes while it connects itself, as kernel nodes of a higher NID do, up to 20 times.
+    pub(crate) races: u32,
+}
+
+impl Habits {
+    pub(crate) const PLAIN: Habits =
+        Habits { conns: 1, depth: 8, fragments: 257, device_depth: 255, races: 0 };
+
+    fn params(&self) -> ConnParams {
+        ConnParams { queue_depth: self.depth, max_fragments: self.fragments, ..ConnParams::DEFAULT }
+    }
+
+    fn made(&self, params: ConnParams) -> ConnParams {
+        ConnParams { queue_depth: params.queue_depth.min(self.device_depth), ..params }
+    }
+}
+
+/// A connection that stands at a node: which of the world's it is, of which life of the peer, and with what parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Standing {
+    pub(crate) pair: u32,
+    pub(crate) own: bool,
+    pub(crate) life: Known,
+    pub(crate) params: ConnParams,
+}
+
+pub(crate) struct Node {
+    pub(crate) links: Links,
+    pub(crate) habits: Habits,
+    end: End,
+    /// A message waits for a connection.
+    pub(crate) waiting: bool,
+    pub(crate) sent: u32,
+    pub(crate) failed: u32,
+    pub(crate) attempts: u32,
+    pub(crate) live: BTreeMap<LinkId, Standing>,
+    /// Attempts of the peer's that it accepts.
+    accepting: BTreeMap<LinkId, Standing>,
+    dialling: BTreeSet<LinkId>,
+}
+
+/// What is on the way.
+#[derive(Clone, Debug)]
+enum Event {
+    Request {
+        from: usize,
+        id: LinkId,
+        bytes: Vec<u8>,
+        life: u64,
+    },
+    Accepted {
+        to: usize,
+        id: LinkId,
+        life: u64,
+        accepted: LinkId,
+        pair: u32,
+        bytes: Vec<u8>,
+    },
+    Rejected {
+        to: usize,
+        id: LinkId,
+        life: u64,
+        record: Option<Vec<u8>>,
+    },
+    /// The active side has established it.
+    Confirmed {
+        to: usize,
+        id: LinkId,
+        life: u64,
+        pair: u32,
+    },
+    Closed {
+        to: usize,
+        pair: u32,
+    },
+}
+
+pub(crate) struct World {
+    pub(crate) nodes: [Node; 2],
+    pub(crate) now_ns: u64,
+    events: Vec<Event>,
+    pairs: u32,
+    /// Connections that one side has closed.
+    dead: BTreeSet<u32>,
+}
+
+fn end(at: usize, stamp: u64) -> End {
+    End { nid: format!("10.0.0.{}@o2ib", at + 1).parse().unwrap(), stamp }
+}
+
+impl Node {
+    fn new(at: usize, habits: Habits, stamp: u64) -> Node {
+        let own = end(at, stamp);
+        let bounds = Bounds::new(habits.conns, 50 * S);
+        Node {
+            links: Links::new(own, end(1 - at, 0).nid, habits.params(), bounds),
+            habits,
+            end: own,
+            waiting: false,
+            sent: 0,
+            failed: 0,
+            attempts: 0,
+            live: BTreeMap::new(),
+            accepting: BTreeMap::new(),
+            dialling: BTreeSet::new(),
+        }
+    }
+
+    fn fail(&mut self, outcome: &Outcome) {
+        if *outcome == Outcome::Failed {
+            self.failed += u32::from(std::mem::take(&mut self.waiting));
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn new(habits: [Habits; 2]) -> World {
+        let [a, b] = habits;
+        World {
+            nodes: [Node::new(0, a, 100), Node::new(1, b, 200)],
+            now_ns: 0,
+            events: Vec::new(),
+            pairs: 0,
+            dead: BTreeSet::new(),
+        }
+    }
+
+    /// What a node does by itself: send what can be sent, begin what is to be begun, give up what is overdue.
+    pub(crate) fn act(&mut self, at: usize) -> bool {
+        let node = &mut self.nodes[at];
+        if node.waiting && node.links.pick(|_| true).is_some_and(|id| node.live.contains_key(&id)) {
+            node.waiting = false;
+            node.sent += 1;
+            return true;
+        }
+        if let Some(id) = node.links.overdue(self.now_ns) {
+            node.dialling.remove(&id);
+            if let Some(standing) = node.accepting.remove(&id) {
+                self.dead.insert(standing.pair);
+                self.events.push(Event::Closed { to: 1 - at, pair: standing.pair });
+            }
+            let outcome = node.links.failed(id, self.now_ns);
+            node.fail(&outcome);
+            return true;
+        }
+        match node.links.next(self.now_ns, node.waiting) {
+            Next::Connect => {
+                let (id, deadline_ns) = node.links.begin(self.now_ns);
+                assert_eq!(deadline_ns, self.now_ns + 12 * S + S / 2);
+                node.attempts += 1;
+                node.dialling.insert(id);
+                self.dial(at, id);
+                true
+            }
+            Next::Unreachable if node.waiting => {
+                node.fail(&Outcome::Failed);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn dial(&mut self, from: usize, id: LinkId) {
+        let node = &mut self.nodes[from];
+        let made = node.habits.made(node.links.params());
+        let bytes = node.links.request(id, made).unwrap().to_vec();
+        self.events.push(Event::Request { from, id, bytes, life: node.end.stamp });
+    }
+
+    /// When something happens by itself.
+    fn wakes_ns(&self, at: usize) -> Option<u64> {
+        let node = &self.nodes[at];
+        let next = match node.links.next(self.now_ns, node.waiting) {
+            Next::Wait { until_ns } => Some(until_ns),
+            _ => None,
+        };
+        [next, node.links.deadline_ns()].into_iter().flatten().min()
+    }
+
+    /// One thing happens; `false` if nothing is left to happen.
+    pub(crate) fn step(&mut self, rng: &mut Rng) -> bool {
+        let first = rng.place(2);
+        if rng.one_in(2) && (self.act(first) || self.act(1 - first)) {
+            return true;
+        }
+        if !self.events.is_empty() {
+            let event = self.events.swap_remove(rng.place(self.events.len()));
+            self.deliver(event);
+            return true;
+        }
+        if self.act(first) || self.act(1 - first) {
+            return true;
+        }
+        let Some(until_ns) = [0, 1].into_iter().filter_map(|at| self.wakes_ns(at)).min() else {
+            return false;
+        };
+        assert!(until_ns > self.now_ns, "it wakes for nothing");
+        self.now_ns = until_ns;
+        true
+    }
+
+    /// Until nothing is left to happen.
+    pub(crate) fn settle(&mut self, rng: &mut Rng) {
+        for _ in 0..20_000 {
+            if !self.step(rng) {
+                return;
+            }
+        }
+        panic!("they never come to rest");
+    }
+
+    /// Something on the way is lost.
+    pub(crate) fn lose_event(&mut self, rng: &mut Rng) {
+        // A node hears of the end of a connection sooner or later.
+        let lossy: Vec<_> =
+            (0..self.events.len()).filter(|at| !matches!(self.events[*at], Event::Closed { .. })).collect();
+        if let Some(&at) = lossy.get(rng.place(lossy.len())) {
+            let event = self.events.swap_remove(at);
+            // What is accepted and never established ends by the passive side's own deadline, and the other way round.
+            if let Event::Confirmed { to, pair, .. } = event {
+                self.events.push(Event::Closed { to: 1 - to, pair });
+            }
+        }
+    }
+
+    /// A connection breaks; both hear of it.
+    pub(crate) fn break_one(&mut self, rng: &mut Rng) {
+        let pairs: Vec<u32> = self.nodes[0].live.values().map(|standing| standing.pair).collect();
+        if let Some(&pair) = pairs.get(rng.place(pairs.len())) {
+            self.events.extend([0, 1].map(|to| Event::Closed { to, pair }));
+        }
+    }
+
+    /// A node starts anew, and knows nothing. The other hears of it by and by.
+    pub(crate) fn restart(&mut self, at: usize) {
+        let Node { habits, end, live, accepting, .. } = &self.nodes[at];
+        let closed: Vec<_> = live
+            .values()
+            .chain(accepting.values())
+            .map(|standing| Event::Closed { to: 1 - at, pair: standing.pair })
+            .collect();
+        let (sent, failed, attempts) = (self.nodes[at].sent, self.nodes[at].failed, self.nodes[at].attempts);
+        self.nodes[at] = Node { sent, failed, attempts, ..Node::new(at, *habits, end.stamp + 1) };
+        self.events.extend(closed);
+    }
+
+    fn deliver(&mut self, event: Event) {
+        match event {
+            Event::Request { from, id, bytes, life } => self.asked(1 - from, id, life, &bytes),
+            Event::Accepted { to, id, life, accepted, pair, bytes } => {
+                self.accepted(to, id, life, accepted, pair, &bytes)
+            }
+            Event::Rejected { to, id, life, record } => self.rejected(to, id, life, record.as_deref()),
+            Event::Confirmed { to, id, life, .. } => {
+                let now_ns = self.now_ns;
+                let node = &mut self.nodes[to];
+                if life == node.end.stamp
+                    && let Some(standing) = node.accepting.remove(&id)
+                {
+                    let close_others = node.links.established(id, standing.life, now_ns);
+                    node.live.insert(id, standing);
+                    self.close_others(to, close_others, id);
+                }
+            }
+            Event::Closed { to, pair } => self.closed(to, pair),
+        }
+    }
+
+    /// A connection request arrives.
+    fn asked(&mut self, at: usize, id: LinkId, life: u64, bytes: &[u8]) {
+        let node = &mut self.nodes[at];
+        let interface = Interface { end: node.end, limits: node.habits.params() };
+        let listener = Listener {
+            require_privileged: false,
+            oldest: Version::V2,
+            destination: |_| Destination::Ready(interface),
+        };
+        let reject = |record: &Reject| {
+            let mut bytes = [0; Reject::LEN];
+            record.emit(&mut bytes).unwrap();
+            Event::Rejected { to: 1 - at, id, life, record: Some(bytes.to_vec()) }
+        };
+        let offer = match listener.judge(1023, bytes) {
+            Ok(offer) => offer,
+            Err(refusal) => return self.events.push(reject(&refusal.record)),
+        };
+        if !node.dialling.is_empty() && node.habits.races > 0 {
+            node.habits.races -= 1;
+            return self.events.push(reject(&offer.refuse(RejectReason::ConnRace)));
+        }
+        match node.links.offered(&offer, self.now_ns) {
+            Answer::Accept { id: accepted, deadline_ns } => {
+                assert!(deadline_ns > self.now_ns);
+                let params = node.habits.made(offer.asked);
+                let life_of_peer = Known { version: offer.link.version, stamp: offer.link.peer.stamp };
+                self.pairs += 1;
+                let standing = Standing { pair: self.pairs, own: false, life: life_of_peer, params };
+                node.accepting.insert(accepted, standing);
+                let bytes = offer.accept(params).unwrap().to_vec();
+                self.events.push(Event::Accepted { to: 1 - at, id, life, accepted, pair: self.pairs, bytes });
+            }
+            Answer::Reject { refusal, close_all } => {
+                assert!(close_all, "there are not that many");
+                self.events.push(reject(&refusal.record));
+                self.close_others(at, true, LinkId(u32::MAX));
+            }
+        }
+    }
+
+    fn accepted(&mut self, at: usize, id: LinkId, life: u64, accepted: LinkId, pair: u32, bytes: &[u8]) {
+        let now_ns = self.now_ns;
+        let node = &mut self.nodes[at];
+        let granted = (life == node.end.stamp).then(|| node.links.granted(id, bytes)).and_then(Result::ok);
+        let Some(established) = granted else {
+            // It was given up: the peer hears that it is gone.
+            return self.events.push(Event::Closed { to: 1 - at, pair });
+        };
+        node.dialling.remove(&id);
+        let known = Known { version: established.link.version, stamp: established.link.peer.stamp };
+        let close_others = node.links.established(id, known, now_ns);
+        node.live.insert(id, Standing { pair, own: true, life: known, params: established.params });
+        let life = established.link.peer.stamp;
+        if life != self.nodes[1 - at].end.stamp || self.dead.contains(&pair) {
+            // It has accepted, and restarted or given up.
+            self.events.push(Event::Closed { to: at, pair });
+        }
+        self.events.push(Event::Confirmed { to: 1 - at, id: accepted, life, pair });
+        self.close_others(at, close_others, id);
+    }
+
+    fn rejected(&mut self, at: usize, id: LinkId, life: u64, record: Option<&[u8]>) {
+        let node = &mut self.nodes[at];
+        if life != node.end.stamp {
+            return;
+        }
+        let rejection = record.map_or(Rejection::NoListener, Rejection::Record);
+        let outcome = match node.links.rejected(id, rejection, node.waiting, self.now_ns) {
+            Ok(outcome) | Err((_, outcome)) => outcome,
+        };
+        node.fail(&outcome);
+        match outcome {
+            Outcome::Again { close_all } => {
+                self.close_others(at, close_all, id);
+                self.dial(at, id);
+            }
+            _ => _ = node.dialling.remove(&id),
+        }
+    }
+
+    fn close_others(&mut self, at: usize, close: bool, but: LinkId) {
+        if !close {
+            return;
+        }
+        let node = &mut self.nodes[at];
+        let others: Vec<_> = node.live.keys().copied().filter(|id| *id != but).collect();
+        for id in others {
+            let standing = node.live.remove(&id).unwrap();
+            _ = node.links.lost(id, self.now_ns);
+            self.events.push(Event::Closed { to: 1 - at, pair: standing.pair });
+        }
+    }
+
+    fn closed(&mut self, to: usize, pair: u32) {
+        let now_ns = self.now_ns;
+        self.dead.insert(pair);
+        let node = &mut self.nodes[to];
+        let of = |held: &BTreeMap<LinkId, Standing>| {
+            held.iter().find(|(_, one)| one.pair == pair).map(|(id, _)| *id)
+        };
+        if let Some(id) = of(&node.live) {
+            node.live.remove(&id);
+            let lost = node.links.lost(id, now_ns);
+            assert_eq!(lost == Lost::Last, node.live.is_empty());
+        } else if let Some(id) = of(&node.accepting) {
+            node.accepting.remove(&id);
+            let outcome = node.links.failed(id, now_ns);
+            node.fail(&outcome);
+        }
+    }
+
+    /// Both know of the same connections, which are of the lives that there are.
+    pub(crate) fn check(&self) {
+        let [a, b] = &self.nodes;
+        for (node, peer) in [(a, b), (b, a)] {
+            assert_eq!(node.links.connections().len(), node.live.len());
+            assert!(
+                node.live.values().all(|standing| standing.life.stamp == peer.end.stamp),
+                "{:?}",
+                node.live
+            );
+            assert!(node.accepting.is_empty() && node.links.deadline_ns().is_none(), "an attempt is left");
+            let own = node.live.values().filter(|standing| standing.own).count();
+            assert!(own <= node.habits.conns.into());
+        }
+        let pairs = [a, b].map(|node| {
+            let mut pairs: Vec<_> =
+                node.live.values().map(|standing| (standing.pair, standing.params)).collect();
+            pairs.sort_unstable_by_key(|(pair, _)| *pair);
+            pairs
+        });
+        assert_eq!(pairs[0], pairs[1]);
+    }
+}
