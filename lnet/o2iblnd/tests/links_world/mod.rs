@@ -4,63 +4,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lnet_o2iblnd::links::{Answer, Bounds, LinkId, Links, Lost, Next, Outcome};
-use lnet_proto::ib::{
-    ConnParams, Destination, End, Interface, Known, Listener, Reject, RejectReason, Rejection, Version,
-};
+use lnet_o2iblnd::links::{Answer, LinkId, Lost, Next, Outcome};
+use lnet_proto::ib::{Destination, Interface, Known, Listener, Reject, RejectReason, Rejection, Version};
 
 use crate::rng::Rng;
 
+mod node;
+
+pub(crate) use node::{Habits, Node, Standing};
+
 pub(crate) const S: u64 = 1_000_000_000;
-
-/// What a node is like.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Habits {
-    pub(crate) conns: u8,
-    pub(crate) depth: u16,
-    pub(crate) fragments: u16,
-    /// What its device can make.
-    pub(crate) device_depth: u16,
-    /// It refuses with CONN_RACE what comes while it connects itself, as kernel nodes of a higher NID do, up to 20 times.
-    pub(crate) races: u32,
-}
-
-impl Habits {
-    pub(crate) const PLAIN: Habits =
-        Habits { conns: 1, depth: 8, fragments: 257, device_depth: 255, races: 0 };
-
-    fn params(&self) -> ConnParams {
-        ConnParams { queue_depth: self.depth, max_fragments: self.fragments, ..ConnParams::DEFAULT }
-    }
-
-    fn made(&self, params: ConnParams) -> ConnParams {
-        ConnParams { queue_depth: params.queue_depth.min(self.device_depth), ..params }
-    }
-}
-
-/// A connection that stands at a node: which of the world's it is, of which life of the peer, and with what parameters.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Standing {
-    pub(crate) pair: u32,
-    pub(crate) own: bool,
-    pub(crate) life: Known,
-    pub(crate) params: ConnParams,
-}
-
-pub(crate) struct Node {
-    pub(crate) links: Links,
-    pub(crate) habits: Habits,
-    end: End,
-    /// A message waits for a connection.
-    pub(crate) waiting: bool,
-    pub(crate) sent: u32,
-    pub(crate) failed: u32,
-    pub(crate) attempts: u32,
-    pub(crate) live: BTreeMap<LinkId, Standing>,
-    /// Attempts of the peer's that it accepts.
-    accepting: BTreeMap<LinkId, Standing>,
-    dialling: BTreeSet<LinkId>,
-}
 
 /// What is on the way.
 #[derive(Clone, Debug)]
@@ -105,35 +58,6 @@ pub(crate) struct World {
     pairs: u32,
     /// Connections that one side has closed.
     dead: BTreeSet<u32>,
-}
-
-fn end(at: usize, stamp: u64) -> End {
-    End { nid: format!("10.0.0.{}@o2ib", at + 1).parse().unwrap(), stamp }
-}
-
-impl Node {
-    fn new(at: usize, habits: Habits, stamp: u64) -> Node {
-        let own = end(at, stamp);
-        let bounds = Bounds::new(habits.conns, 50 * S);
-        Node {
-            links: Links::new(own, end(1 - at, 0).nid, habits.params(), bounds),
-            habits,
-            end: own,
-            waiting: false,
-            sent: 0,
-            failed: 0,
-            attempts: 0,
-            live: BTreeMap::new(),
-            accepting: BTreeMap::new(),
-            dialling: BTreeSet::new(),
-        }
-    }
-
-    fn fail(&mut self, outcome: &Outcome) {
-        if *outcome == Outcome::Failed {
-            self.failed += u32::from(std::mem::take(&mut self.waiting));
-        }
-    }
 }
 
 impl World {

@@ -3,11 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../conn_world/mod.rs"]
 mod conn_world;
+mod model;
 
 use conn_world::{NEVER, link, message, pieces};
 use lnet_o2iblnd::conn::{Conn, Ended, Key, Limits, Own, Receipt, Received, What};
 use lnet_proto::ib::{Completion, Cookie, MessageKind};
+use model::{Model, Queued};
 use proptest::prelude::*;
 
 /// What to do; numbers choose among what there is.
@@ -52,98 +55,6 @@ fn step() -> impl Strategy<Value = Step> {
 const PUT: Own = Own::Put { length: 10 };
 const GET: Own = Own::Get { length: 10 };
 const KINDS: [MessageKind; 3] = [MessageKind::Immediate, MessageKind::PutReq, MessageKind::GetReq];
-
-/// A message to be sent: what, of which operation, with how many work requests.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Queued {
-    kind: MessageKind,
-    op: usize,
-    works: u32,
-}
-
-/// The counters and lists of lnet-wire 36.
-struct Model {
-    limits: Limits,
-    high_water: usize,
-    credits: usize,
-    reserved: usize,
-    outstanding: usize,
-    /// Credits that the peer has, or has on the way.
-    granted: usize,
-    peer_reserved: usize,
-    no_credit: Vec<Queued>,
-    credit: Vec<Queued>,
-    waiting: Vec<Queued>,
-    posted: Vec<(u64, Queued)>,
-    /// For each NOOP with credits: how many of the credits that the peer had then it has still not used.
-    unseen: Vec<usize>,
-}
-
-impl Model {
-    fn new(limits: Limits) -> Model {
-        let depth = usize::from(limits.depth);
-        Model {
-            limits,
-            high_water: usize::from(limits.high_water).clamp(1, (depth / 2).max(1)),
-            credits: depth,
-            reserved: depth,
-            outstanding: 0,
-            granted: depth,
-            peer_reserved: depth,
-            no_credit: Vec::new(),
-            credit: Vec::new(),
-            waiting: Vec::new(),
-            posted: Vec::new(),
-            unseen: Vec::new(),
-        }
-    }
-
-    fn promote(&mut self) {
-        while self.reserved > 0 && !self.waiting.is_empty() {
-            self.reserved -= 1;
-            self.credit.push(self.waiting.remove(0));
-        }
-    }
-
-    fn hears_credit_message(&mut self) {
-        self.granted -= 1;
-        self.unseen.iter_mut().for_each(|left| *left = left.saturating_sub(1));
-    }
-
-    /// What is emitted next, with how many credits.
-    fn next(&mut self) -> Option<(Queued, usize)> {
-        let used: u32 = self.posted.iter().map(|(_, queued)| queued.works).sum();
-        let fits =
-            |works| self.posted.len() < usize::from(self.limits.sends) && used + works <= self.limits.works;
-        let queued = if let Some(first) = self.no_credit.first() {
-            if !fits(first.works) {
-                return None;
-            }
-            self.no_credit.remove(0)
-        } else if !fits(1) {
-            return None;
-        } else if self.credits > 0 && !self.credit.is_empty() {
-            self.credits -= 1;
-            self.credit.remove(0)
-        } else {
-            let posted = self.posted.iter().filter(|(_, queued)| queued.kind == MessageKind::Noop).count();
-            // One that is not known to be seen is one whose first credit is not used.
-            let unseen = self.unseen.iter().filter(|left| **left > 0).count();
-            let stuck = self.granted == 0 && self.outstanding > 0;
-            if posted == 2 || unseen >= 2 || !(stuck || self.outstanding >= self.high_water) {
-                return None;
-            }
-            self.unseen.push(self.granted + 1);
-            Queued { kind: MessageKind::Noop, op: usize::MAX, works: 1 }
-        };
-        if [MessageKind::PutAck, MessageKind::PutNak, MessageKind::GetDone].contains(&queued.kind) {
-            self.peer_reserved += 1;
-        }
-        let credits = std::mem::take(&mut self.outstanding);
-        self.granted += credits;
-        Some((queued, credits))
-    }
-}
 
 /// An operation that waits for something.
 #[derive(Clone, Copy)]

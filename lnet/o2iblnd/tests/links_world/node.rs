@@ -1,0 +1,84 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use lnet_o2iblnd::links::{Bounds, LinkId, Links, Outcome};
+use lnet_proto::ib::{ConnParams, End, Known};
+
+use super::S;
+
+/// What a node is like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Habits {
+    pub(crate) conns: u8,
+    pub(crate) depth: u16,
+    pub(crate) fragments: u16,
+    /// What its device can make.
+    pub(crate) device_depth: u16,
+    /// It refuses with CONN_RACE what comes while it connects itself, as kernel nodes of a higher NID do, up to 20 times.
+    pub(crate) races: u32,
+}
+
+impl Habits {
+    pub(crate) const PLAIN: Habits =
+        Habits { conns: 1, depth: 8, fragments: 257, device_depth: 255, races: 0 };
+
+    pub(crate) fn params(&self) -> ConnParams {
+        ConnParams { queue_depth: self.depth, max_fragments: self.fragments, ..ConnParams::DEFAULT }
+    }
+
+    pub(crate) fn made(&self, params: ConnParams) -> ConnParams {
+        ConnParams { queue_depth: params.queue_depth.min(self.device_depth), ..params }
+    }
+}
+
+/// A connection that stands at a node: which of the world's it is, of which life of the peer, and with what parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Standing {
+    pub(crate) pair: u32,
+    pub(crate) own: bool,
+    pub(crate) life: Known,
+    pub(crate) params: ConnParams,
+}
+
+pub(crate) struct Node {
+    pub(crate) links: Links,
+    pub(crate) habits: Habits,
+    pub(crate) end: End,
+    /// A message waits for a connection.
+    pub(crate) waiting: bool,
+    pub(crate) sent: u32,
+    pub(crate) failed: u32,
+    pub(crate) attempts: u32,
+    pub(crate) live: BTreeMap<LinkId, Standing>,
+    /// Attempts of the peer's that it accepts.
+    pub(crate) accepting: BTreeMap<LinkId, Standing>,
+    pub(crate) dialling: BTreeSet<LinkId>,
+}
+
+fn end(at: usize, stamp: u64) -> End {
+    End { nid: format!("10.0.0.{}@o2ib", at + 1).parse().unwrap(), stamp }
+}
+
+impl Node {
+    pub(crate) fn new(at: usize, habits: Habits, stamp: u64) -> Node {
+        let own = end(at, stamp);
+        let bounds = Bounds::new(habits.conns, 50 * S);
+        Node {
+            links: Links::new(own, end(1 - at, 0).nid, habits.params(), bounds),
+            habits,
+            end: own,
+            waiting: false,
+            sent: 0,
+            failed: 0,
+            attempts: 0,
+            live: BTreeMap::new(),
+            accepting: BTreeMap::new(),
+            dialling: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn fail(&mut self, outcome: &Outcome) {
+        if *outcome == Outcome::Failed {
+            self.failed += u32::from(std::mem::take(&mut self.waiting));
+        }
+    }
+}
