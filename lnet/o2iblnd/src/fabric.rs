@@ -84,7 +84,8 @@ pub trait Channel: Send + Sync {
     /// Makes the descriptor readable: another thread has work for the driver.
     fn ring(&self);
 
-    /// The next thing that happened, if there is one. A call that gives `None` has silenced the bell.
+    /// The next thing that happened, if there is one. A call that gives `None` has silenced the bell. It asks the system:
+    /// whoever spins over completions, which need no such call, does it now and then only.
     fn next(&self) -> Option<Happening>;
 
     /// Listens for requests to connect.
@@ -155,7 +156,8 @@ pub enum Happening {
     Rejected(Token, Rejected),
     /// The connection cannot be made: no such address, no way, no answer.
     Failed(Token, Errno),
-    /// The peer has disconnected, or its device is gone. Work requests that are left complete with errors.
+    /// The peer has disconnected, the device has given up the queues, or is gone. Work requests that are left complete with
+    /// errors, but for broken queues and devices that are gone: with these, none need complete.
     Disconnected(Token),
     /// An armed endpoint has completions. It is no longer armed.
     Ready(Token),

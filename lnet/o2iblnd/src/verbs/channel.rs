@@ -19,6 +19,7 @@ use super::cm::{CmChannel, CmId};
 use super::context::Context;
 use super::endpoint::HostEndpoint;
 use super::host::Shared;
+use super::queues::flush;
 use super::request::{HostListener, HostRequest};
 use super::{check, failed};
 use crate::fabric::{
@@ -205,6 +206,20 @@ impl Ear {
     pub(super) fn tell_of_device(&self, name: Arc<str>, change: DeviceChange) {
         self.tell(Happening::Device { name, change });
         self.ring();
+    }
+
+    /// The device has given up queues of this kind: what they were for has ended.
+    pub(super) fn tell_broken(&self, is_it: impl Fn(NonNull<ffi::ibv_qp>) -> bool) {
+        // While this is locked, queue pairs that are known are not destroyed.
+        let known = self.known.lock();
+        let pairs = known.values().filter_map(|known| Some((known.token, known.queue_pair.as_ref()?.0)));
+        for (token, pair) in pairs.filter(|(_, pair)| is_it(*pair)) {
+            // SAFETY: it is known.
+            let flushed = unsafe { flush(pair) };
+            tracing::warn!(?token, ?flushed, "a device has given up the queues of a connection");
+            self.tell(Happening::Disconnected(token));
+            self.ring();
+        }
     }
 
     fn ring(&self) {

@@ -171,6 +171,17 @@ impl Context {
                 };
                 tracing::debug!(device = self.name, ?result, "a message came before its connection stood");
             }
+            ffi::IBV_EVENT_QP_FATAL | ffi::IBV_EVENT_QP_REQ_ERR | ffi::IBV_EVENT_QP_ACCESS_ERR => {
+                // SAFETY: such an event has the queue pair.
+                let pair = unsafe { event.element.qp };
+                self.tell_all(|ear| ear.tell_broken(|known| known.as_ptr() == pair));
+            }
+            ffi::IBV_EVENT_CQ_ERR => {
+                // SAFETY: such an event has the completion queue.
+                let queue = unsafe { event.element.cq };
+                // SAFETY: a queue pair that is shown is valid, and keeps its queue.
+                self.tell_all(|ear| ear.tell_broken(|known| unsafe { known.as_ref().send_cq } == queue));
+            }
             other => tracing::debug!(device = self.name, event = other, "told by the device"),
         }
     }
@@ -184,9 +195,13 @@ impl Context {
 
     fn tell(&self, port: u8, change: DeviceChange) {
         let name = self.name_of(port);
+        self.tell_all(|ear| ear.tell_of_device(name.clone(), change));
+    }
+
+    fn tell_all(&self, tell: impl Fn(&Ear)) {
         self.ears.lock().retain(|ear| {
             let ear = ear.upgrade();
-            ear.inspect(|ear| ear.tell_of_device(name.clone(), change)).is_some()
+            ear.inspect(|ear| tell(ear)).is_some()
         });
     }
 }

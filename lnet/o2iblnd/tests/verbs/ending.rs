@@ -36,6 +36,40 @@ fn disconnecting_flushes_both_sides() {
     }
 }
 
+/// A completion queue that nobody looks at until it runs over is broken, and so is its connection: that is told.
+#[test]
+#[ignore = "needs RDMA devices: ./test verbs"]
+fn queues_that_run_over() {
+    let host = Host::new();
+    let (active, passive) = (node(&host, 0), node(&host, 1));
+    let (_, _listener) = passive.listen();
+    let (token, endpoint) = active.resolved(passive.at(SERVICE));
+    let mut active = Side::new(active, token, endpoint);
+    active.endpoint.connect(b"hello", &OPTIONS).expect("connecting");
+
+    let mut endpoint = passive.channel.adopt(Token(7), passive.request()).expect("adopting");
+    let made = endpoint.make_queues(&QueueSizes { completions: 1, receives: 64, ..SIZES }).expect("queues");
+    let slab = passive.memory(BUFFER);
+    let works: Vec<_> = (0..64).map(|id| ReceiveWork { id, piece: slab.piece(0, BUFFER) }).collect();
+    endpoint.post_receives(&works).expect("receives");
+    endpoint.accept(b"welcome", &OPTIONS).expect("accepting");
+    active.established();
+    assert!(made.completions < 64, "{made:?}");
+    for _ in 0..made.completions {
+        active.send(7, &[active.slab.piece(0, 8)], false);
+        active.completions(1);
+    }
+    // This one may never be acknowledged.
+    active.send(7, &[active.slab.piece(0, 8)], false);
+    loop {
+        match passive.happening() {
+            Happening::Disconnected(Token(7)) => break,
+            Happening::Established(Token(7)) => (),
+            other => panic!("{}", told(&other)),
+        }
+    }
+}
+
 /// An endpoint that is dropped ends its connection, with requests posted and events on their way.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
