@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use nix::libc;
 use nix::sys::signal::Signal;
-use nlx_core::{Core, CoreTm, Operation};
+use nlx_core::{CoreTm, Operation};
 use nlx_ucore::{HelperOptions, Ucore};
 
 use crate::bed::*;
@@ -101,7 +101,7 @@ fn exit() -> ! {
 
 /// Sends a batch to the transfer machine itself, and takes the events until each message has left and arrived.
 fn exchange(tm: &dyn CoreTm, batch: &[Operation]) {
-    tm.submit_all(None, batch, &mut |_, outcome| drop(outcome.unwrap()));
+    tm.submit_all(None, batch, &mut |_, outcome| assert!(outcome.is_ok(), "{outcome:?}"));
     let (mut events, hung) = (0, Instant::now() + HUNG);
     while events < 2 * batch.len() {
         match tm.event_get() {
