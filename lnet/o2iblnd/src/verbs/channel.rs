@@ -4,24 +4,24 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::ptr::{NonNull, null_mut, without_provenance_mut};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ibverbs_sys as ffi;
 use lnet_api::Errno;
 use lnet_region::Origin;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
 
 use super::cm::{CmChannel, CmId};
+use super::completions::CompletionChannel;
 use super::context::Context;
 use super::endpoint::HostEndpoint;
+use super::failed;
 use super::host::Shared;
 use super::queues::flush;
 use super::request::{HostListener, HostRequest};
-use super::{check, failed};
 use crate::fabric::{
     Channel, Device, DeviceChange, DialOptions, Endpoint, FabricError, Happening, Listener, Request, Token,
 };
@@ -337,66 +337,4 @@ impl Drop for Heard {
             self.ear.known.lock().remove(&self.id.key());
         }
     }
-}
-
-/// Where the completion queues of one device tell that they are no longer empty.
-pub(super) struct CompletionChannel {
-    raw: NonNull<ffi::ibv_comp_channel>,
-    origin: Origin,
-    /// Its device.
-    _context: Arc<Context>,
-}
-
-// SAFETY: libibverbs may be called by any thread; a channel is a descriptor that is only read.
-unsafe impl Send for CompletionChannel {}
-// SAFETY: as above.
-unsafe impl Sync for CompletionChannel {}
-
-impl CompletionChannel {
-    fn new(context: &Arc<Context>) -> Result<CompletionChannel, Errno> {
-        // SAFETY: the context is valid, and kept.
-        let raw = unsafe { ffi::ibv_create_comp_channel(context.verbs()) };
-        let raw = NonNull::new(raw).ok_or_else(Errno::last)?;
-        let channel = CompletionChannel { raw, origin: Origin::here(), _context: context.clone() };
-        fcntl(channel.fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        Ok(channel)
-    }
-
-    fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel has it open as long as it lives.
-        unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
-    }
-
-    pub(super) fn raw(&self) -> *mut ffi::ibv_comp_channel {
-        self.raw.as_ptr()
-    }
-
-    /// The token of a queue that has told.
-    ///
-    /// It is acknowledged at once, which costs an uncontended lock after a call of the system. Queues are destroyed in other
-    /// threads, and that waits until all they have told is acknowledged: what were counted up here for one acknowledgement
-    /// of many would have them wait for the next call.
-    fn next(&self) -> Option<Token> {
-        let (mut queue, mut token) = (null_mut(), null_mut());
-        // SAFETY: the channel is valid and does not block, and there is room for what it gives.
-        check(unsafe { ffi::ibv_get_cq_event(self.raw(), &mut queue, &mut token) }).ok()?;
-        // SAFETY: the queue has told this, so that it is not destroyed before the acknowledgement. Nobody looks at it afterwards:
-        // the token is a copy of the number it was made with.
-        unsafe { ffi::ibv_ack_cq_events(queue, 1) };
-        Some(Token(token.addr() as u64))
-    }
-}
-
-impl Drop for CompletionChannel {
-    fn drop(&mut self) {
-        if self.origin.is_here() {
-            // SAFETY: it is destroyed once. No queue is left on it: each keeps it.
-            unsafe { ffi::ibv_destroy_comp_channel(self.raw.as_ptr()) };
-        }
-    }
-}
-
-/// A token as a completion queue keeps it.
-pub(super) fn as_context(token: Token) -> *mut std::ffi::c_void {
-    without_provenance_mut(token.0 as usize)
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use lnet_api::Errno;
 
-use super::channel::{CompletionChannel, Heard, QueuePair};
+use super::channel::{Heard, QueuePair};
+use super::completions::CompletionChannel;
 use super::context::Context;
 use super::failed;
 use super::queues::{Queues, flush};

@@ -23,6 +23,7 @@
 //! | `context` | a device opened: its protection domain and its own events |
 //! | `device` | [`crate::fabric::Device`] and registered memory |
 //! | `channel` | what one shard hears of |
+//! | `completions` | how completion queues tell |
 //! | `told` | the connection manager's events as [`crate::fabric::Happening`]s |
 //! | `cm` | the connection manager's objects |
 //! | `endpoint`, `request` | connections, those that peers ask for |
@@ -31,6 +32,7 @@
 
 mod channel;
 mod cm;
+mod completions;
 mod context;
 mod device;
 mod discovery;

@@ -7,9 +7,9 @@ use ibverbs_sys as ffi;
 use lnet_api::Errno;
 use lnet_region::Origin;
 
-use super::channel::{CompletionChannel, as_context};
 use super::check;
 use super::cm::CmId;
+use super::completions::{CompletionChannel, as_context};
 use super::context::Context;
 use crate::fabric::{QueueSizes, Token};
 
