@@ -112,7 +112,7 @@ put_command() { # put_command TREE COMMAND ARG…
         for file in "$command" "${@:2}"; do printf " '%s'" "${file//\'/\'\\\'\'}"; done
         echo
     } >"$tree/etc/command"
-    printf "NET='%s'\nVERBS='%s'\nAS_USER='%s'\nSHARES='%s'\n" "$net" "$verbs" "$user" "$(share_names)" >"$tree/etc/guest"
+    printf "NET='%s'\nLOSS='%s'\nAS_USER='%s'\nSHARES='%s'\n" "$net" "$loss" "$user" "$(share_names)" >"$tree/etc/guest"
 }
 
 # Prints the variables that are passed on, as a shell reads them.

@@ -1,0 +1,48 @@
+//! Hosts that lack devices or rights, and what they are told (S-4). `./test verbs` runs each test by its name, in a guest that lacks
+//! just that.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use lnet_api::Errno;
+use lnet_o2iblnd::fabric::{Fabric, Token};
+use lnet_o2iblnd::verbs::Host;
+use lnet_region::Region;
+
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+
+/// What Debian lets an ordinary user lock.
+const MEMLOCK: usize = 8 << 20;
+
+#[test]
+#[ignore = "needs a host without RDMA devices: ./test verbs"]
+fn without_devices() {
+    let host = Host::new();
+    for error in [host.open(ADDRESS).err(), host.channel().err()].map(|error| error.expect("a refusal")) {
+        assert_eq!(error.errno, Errno::ENODEV, "{error}");
+        assert!(error.what.contains("no RDMA device") && error.what.contains("`rdma link`"), "{error}");
+    }
+}
+
+/// An ordinary user may use RDMA with as much memory as he may lock; where more is needed he learns of the limit.
+#[test]
+#[ignore = "needs to be an ordinary user: ./test verbs"]
+fn as_ordinary_user() {
+    let host = Host::new();
+    let device = host.open(ADDRESS).expect("the device");
+    let half = Region::heap(MEMLOCK / 2).expect("memory");
+    let registered = device.register(&half, true).expect("half of what may be locked");
+    let error = device.register(&Region::heap(MEMLOCK).expect("memory"), true).err().expect("more than that");
+    assert_eq!(error.errno, Errno::ENOMEM, "{error}");
+    assert!(error.what.contains(&format!("may lock {MEMLOCK} bytes (RLIMIT_MEMLOCK)")), "{error}");
+    drop(registered);
+    // What is given back may be locked again.
+    device.register(&half, true).expect("half of what may be locked");
+
+    let channel = host.channel().expect("a channel");
+    let privileged = channel
+        .listen(Token(1), &device, SocketAddrV4::new(ADDRESS, 987), 1)
+        .err()
+        .expect("a port of root's");
+    assert_eq!(privileged.errno, Errno::EACCES, "{privileged}");
+    channel.listen(Token(2), &device, SocketAddrV4::new(ADDRESS, 20_987), 1).expect("a port of everyone's");
+}
