@@ -1,5 +1,5 @@
-//! Hosts that lack devices or rights, and what they are told (S-4). `./test verbs` runs each test by its name, in a guest that lacks
-//! just that.
+//! Hosts that lack devices or rights, and what they are told (S-4). `./test verbs` runs each test by its name, in a guest
+//! that lacks just that.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

@@ -1,6 +1,8 @@
 //! Against a machine with two NUMA nodes of four CPUs each, which `./test verbs` makes: what the kernel says of CPUs and
 //! pages, not what this crate believes.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod kernel;
 
 use lnet_cpt::{
