@@ -9,6 +9,14 @@ pub struct Census {
     pub connections: usize,
     /// Operations under way or queued on them, of both sides.
     pub operations: usize,
+    /// The queue depths of all connections, summed; what follows adds up to them when nothing goes on.
+    pub depth: usize,
+    /// Messages that may be sent on them.
+    pub credits: usize,
+    /// Transfers that may be begun on them.
+    pub reserved: usize,
+    /// Credits owed to peers.
+    pub owed: usize,
     /// Messages that wait for a connection.
     pub waiting: usize,
     /// Receives that the engine can still name: GETs to be answered, messages that it holds back.
@@ -30,8 +38,14 @@ impl O2ibLnd {
             census.connections += state.conns.len();
             census.waiting += state.waiting.len();
             for conn in &state.conns {
-                census.operations +=
-                    conn.state.lock().live.as_ref().map_or(0, |live| live.machine.counts().operations);
+                let Some(counts) = conn.state.lock().live.as_ref().map(|live| live.machine.counts()) else {
+                    continue;
+                };
+                census.operations += counts.operations;
+                census.depth += usize::from(conn.params.queue_depth);
+                census.credits += usize::from(counts.credits);
+                census.reserved += usize::from(counts.reserved);
+                census.owed += usize::from(counts.outstanding);
             }
         }
         census.receives = self.shared.shards.iter().map(|slot| slot.shard.receives.lock().len()).sum();

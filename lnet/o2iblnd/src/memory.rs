@@ -27,7 +27,7 @@ const REGISTERED_MIN: usize = 4096;
 /// Devices that know one region: more than a host has. What has been removed counts on as long as the region lives.
 const DEVICES_MAX: usize = 16;
 
-/// Payloads that go through the pool at a time, per NI. Others wait.
+/// Payloads that go through the pool at a time, per NI; fewer where the device takes no more memory at a time. Others wait.
 const BOUNCES: usize = 16;
 
 /// Bytes of each: LNet's largest payload.
@@ -162,6 +162,7 @@ struct Made {
     memory: Arc<dyn Memory>,
     vec: IoVec,
     address: u64,
+    count: usize,
 }
 
 /// Who waits for a buffer.
@@ -203,7 +204,7 @@ impl Pool {
         let mut buffers = self.0.lock();
         if buffers.made.is_none() {
             buffers.made = Made::new(device);
-            buffers.free = (0..BOUNCES).collect();
+            buffers.free = (0..buffers.made.as_ref().map_or(0, |made| made.count)).collect();
         }
         if buffers.made.is_none() || bytes > BOUNCE_BYTES {
             return Taken::Never(waiter);
@@ -251,17 +252,32 @@ impl Pool {
     /// Buffers in use.
     pub(crate) fn in_use(&self) -> usize {
         let buffers = self.0.lock();
-        if buffers.made.is_some() { BOUNCES - buffers.free.len() } else { 0 }
+        buffers.made.as_ref().map_or(0, |made| made.count - buffers.free.len())
     }
 }
 
 impl Made {
+    /// As many buffers as the device takes.
     fn new(device: &Arc<dyn Device>) -> Option<Made> {
-        let region = Region::heap(BOUNCES * BOUNCE_BYTES).ok()?;
-        let registered = device.register(&region, true);
-        let memory =
-            registered.inspect_err(|error| tracing::warn!(%error, "there are no bounce buffers")).ok()?;
-        Some(Made { memory, address: region.address_of(0), vec: IoVec::whole(region) })
+        let mut count = BOUNCES;
+        loop {
+            let region = Region::heap(count * BOUNCE_BYTES).ok()?;
+            match device.register(&region, true) {
+                Ok(memory) => {
+                    return Some(Made {
+                        memory,
+                        address: region.address_of(0),
+                        count,
+                        vec: IoVec::whole(region),
+                    });
+                }
+                Err(error) if count == 1 => {
+                    tracing::warn!(device = device.name(), %error, "there are no bounce buffers");
+                    return None;
+                }
+                Err(_) => count /= 2,
+            }
+        }
     }
 }
 

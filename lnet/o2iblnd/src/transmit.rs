@@ -40,11 +40,12 @@ impl Connection {
         let Some(Item::Send { source, .. } | Item::Reply { source, .. }) = machine.item(operation) else {
             return;
         };
+        // Whatever comes of it, the chain is no longer another transfer's.
+        *filling += 1;
         let filled = match self.fill(chain, pieces, source, operation) {
             Some(filled) => filled,
             None => return self.shard().counters.tx.bounces_awaited.one(),
         };
-        *filling += 1;
         source.filling = *filling;
         let (result, writes) = match filled {
             Ok(()) => (Ok(source.bytes), chain.len() as u32),
@@ -166,8 +167,8 @@ impl Connection {
                     && done.status > 0
                 {
                     if source.filling != *filling {
-                        refill(self, chain, pieces, source)?;
                         *filling += 1;
+                        refill(self, chain, pieces, source)?;
                         source.filling = *filling;
                     }
                     counters.bytes_direct.add(if source.bounce.is_some() {

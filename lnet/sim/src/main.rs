@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
+use lnet_sim::ib::{DEFAULT_IB_STEPS, IbScenario, IbSeen};
 use lnet_sim::tcp::{DEFAULT_TCP_STEPS, TcpScenario, TcpSeen};
-use lnet_sim::{DEFAULT_STEPS, Failure, Scenario, Seen, run, tcp};
+use lnet_sim::{DEFAULT_STEPS, Failure, Scenario, Seen, ib, run, tcp};
 
 #[path = "heap.rs"]
 mod heap;
@@ -48,6 +49,18 @@ enum Command {
         #[arg(long, default_value_t = DEFAULT_TCP_STEPS)]
         steps: u64,
     },
+    /// Runs worlds of whole RDMA nodes: engines and verbs LNDs over a simulated RDMA network.
+    Ib {
+        /// How many seeds to run.
+        #[arg(long, default_value_t = 1_000)]
+        seeds: u64,
+        /// The first of them.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Steps of each run before it comes to its end.
+        #[arg(long, default_value_t = DEFAULT_IB_STEPS)]
+        steps: u64,
+    },
     /// Prints the bytes that each peer and each posted MD costs.
     Peers {
         /// How many peers.
@@ -71,6 +84,12 @@ fn main() -> ExitCode {
         Some(Command::Tcp { seeds, seed, steps }) => {
             let mut seen = TcpSeen::default();
             let run = |seed| tcp::run(&TcpScenario { steps, ..TcpScenario::from_seed(seed) });
+            let done = run_seeds(seed, seeds, |seed| run(seed).map(|new| seen.add(&new)));
+            report(done, &seen.list())
+        }
+        Some(Command::Ib { seeds, seed, steps }) => {
+            let mut seen = IbSeen::default();
+            let run = |seed| ib::run(&IbScenario { steps, ..IbScenario::from_seed(seed) });
             let done = run_seeds(seed, seeds, |seed| run(seed).map(|new| seen.add(&new)));
             report(done, &seen.list())
         }

@@ -140,7 +140,6 @@ impl State {
             && sizes.completions <= 4 * limits.queue_entries
             && sizes.pieces <= limits.pieces;
         if !possible || end.sizes.is_some() {
-            self.seen.queues_refused += 1;
             return Err(Errno::EINVAL);
         }
         let made = QueueSizes { inline: sizes.inline.min(limits.inline), ..*sizes };
@@ -447,7 +446,7 @@ impl State {
         let Some(end) = self.ends.get_mut(&peer) else { return Err(WorkError::RetriesExceeded) };
         let device = end.device;
         let Some(receive) = end.receives.pop_front() else {
-            self.seen.not_ready += 1;
+            self.wrong(|| "a message found no receive buffer: credits do not fit what is posted".to_string());
             return Err(WorkError::NoReceiver);
         };
         self.seen.sends += 1;
@@ -477,7 +476,7 @@ impl State {
         if self.write(device, address, key, &bytes) {
             return Ok(());
         }
-        self.seen.remote_access += 1;
+        self.wrong(|| "a write went to memory that is not registered for peers".to_string());
         Err(WorkError::RemoteAccess)
     }
 

@@ -56,7 +56,7 @@ impl IbDevice {
         IbDevice { queue_entries: 16_384, pieces: 30, inline: 220, memory_bytes: u64::MAX };
 
     /// One that can do little: no queue of usual depth, and little memory at a time.
-    pub const SMALL: IbDevice = IbDevice { queue_entries: 600, pieces: 1, inline: 0, memory_bytes: 600_000 };
+    pub const SMALL: IbDevice = IbDevice { queue_entries: 600, pieces: 1, inline: 0, memory_bytes: 2 << 20 };
 }
 
 impl IbHabits {

@@ -14,11 +14,29 @@ mod host;
 #[allow(unsafe_code, reason = "a device reads and writes memory by number")]
 mod memory;
 mod net;
+mod scenario;
 mod seen;
 mod state;
+mod world;
+
+use crate::run::{Failure, play, search};
 
 pub use habits::{IbDevice, IbFault, IbHabits};
 pub use host::SimFabric;
 pub use net::IbNet;
+pub use scenario::{DEFAULT_IB_STEPS, IbScenario};
 pub use seen::IbSeen;
 pub use state::is_inside;
+
+use world::IbWorld;
+
+/// Runs a scenario of RDMA nodes to its end; a failure comes with a trace and as few steps as show it.
+///
+/// # Errors
+/// What was not as it should be.
+pub fn run(scenario: &IbScenario) -> Result<IbSeen, Box<Failure>> {
+    search("ib ", scenario.seed, scenario.steps, |steps, traced| {
+        let scenario = IbScenario { steps, ..scenario.clone() };
+        lnet_cpt::with_partition(0, || play(IbWorld::new(scenario, traced), steps))
+    })
+}

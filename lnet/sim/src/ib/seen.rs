@@ -13,22 +13,16 @@ counts! {
         no_listener: "attempts without a listener",
         /// Attempts and searches for a way that were given up.
         given_up: "attempts given up",
-        /// Queues that a device could not make.
-        queues_refused: "queues refused",
         /// Messages.
         sends: "sends",
         /// Writes into a peer's memory.
         writes: "RDMA writes",
         /// Bytes of them.
         written_bytes: "bytes written",
-        /// Messages that found no receive buffer at first.
-        not_ready: "sends without a receiver",
         /// Work requests that failed.
         failed_works: "work requests failed",
         /// Work requests that were not carried out.
         flushed: "work requests flushed",
-        /// Writes that the peer's device refused.
-        remote_access: "writes refused by the peer's device",
         /// Connections that the network has broken.
         breaks: "connections broken",
         /// Disconnects that arrived.
@@ -61,7 +55,5 @@ counts! {
         restarts: "NIs restarted",
         /// Bytes that were copied through a bounce buffer.
         bounced_bytes: "bytes bounced",
-        /// GETs answered by a write.
-        direct_gets: "GETs answered by a write",
     }
 }
