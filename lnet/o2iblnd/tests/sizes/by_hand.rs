@@ -1,0 +1,175 @@
+//! Expected values that were worked out on paper; `docs/rdma-tunables.md` has the same tables, with the working.
+
+use lnet_o2iblnd::O2ibConfig;
+use lnet_o2iblnd::sizes::{self, Mapping, Release, Side, SizesError, connection, pools, shallower};
+
+use super::{device, node};
+
+/// The table of lnet-semantics 32: f = 257, fast registration, m = 260, but for the cut one.
+#[test]
+fn the_queues_of_a_current_kernel_node() {
+    for (peer_credits, sends, receives, completions) in
+        [(8, 2080, 18, 2098), (16, 4160, 34, 4194), (32, 8320, 66, 8386), (63, 16380, 128, 16508)]
+    {
+        let node = node(Release::V2_15, |tuned| tuned.peer_credits = peer_credits);
+        let made = connection(&node, node.peer_credits, 257, &device(32_768)).unwrap();
+        assert_eq!((made.sends, made.receives, made.completions), (sends, receives, completions));
+        assert_eq!(made.completions_least, completions);
+        assert_eq!(made.receive_bytes, u64::from(receives) * 4096);
+    }
+}
+
+/// 126 × 260 = 32 760 just fits 32 768; 128 × 260 does not, and the completion queue is counted with 32 768 sends and either
+/// 2 × 126 + 2 or 2 × 128 + 2 receives.
+#[test]
+fn a_send_queue_at_its_limit_cuts_the_depth() {
+    let at = |peer_credits| {
+        let node = node(Release::V2_15, |tuned| tuned.peer_credits = peer_credits);
+        connection(&node, node.peer_credits, 257, &device(32_768)).unwrap()
+    };
+    let fits = at(126);
+    assert_eq!((fits.depth, fits.sends, fits.receives), (126, 32_760, 254));
+    assert_eq!((fits.completions_least, fits.completions), (33_014, 33_014));
+    let cut = at(128);
+    assert_eq!((cut.depth, cut.sends, cut.receives), (126, 32_760, 254));
+    assert_eq!((cut.completions_least, cut.completions), (33_022, 33_026));
+}
+
+/// Each release with 16 credits, 256 fragments and fast registration.
+#[test]
+fn the_queues_of_each_release() {
+    let expected = [
+        // (256 + 1) × 16; receives and sends.
+        (Release::V2_8, 4112, 4112 + 34),
+        (Release::V2_10, 4112, 4112 + 34),
+        // (1 + 256 + 2) × 16; receives and twice the depth.
+        (Release::V2_12, 4144, 34 + 32),
+        // The same sends; receives and sends.
+        (Release::V2_14, 4144, 4144 + 34),
+        (Release::V2_15, 4144, 4144 + 34),
+        // (1 + 256) × 16: no registration on the way.
+        (Release::Nlx, 4112, 4112 + 34),
+    ];
+    for (release, sends, completions) in expected {
+        let node = node(release, |tuned| tuned.peer_credits = 16);
+        let made = connection(&node, 16, 256, &device(32_768)).unwrap();
+        assert_eq!((made.sends, made.receives, made.completions), (sends, 34, completions), "{release}");
+    }
+}
+
+/// Without fast registration there are no two work requests more: with FMR, and with a global region (S-508: before 693).
+#[test]
+fn registration_decides_how_many_sends_an_entry_has() {
+    let sends = |kernel_build, mapping| {
+        let side = Side { kernel_build, mapping, ..Side::of(Release::V2_14) };
+        connection(&side.adjust().unwrap(), 8, 256, &device(32_768)).unwrap().sends
+    };
+    assert_eq!(sends(693, Mapping::FastReg), 8 * 259);
+    assert_eq!(sends(693, Mapping::Fmr), 8 * 257);
+    assert_eq!(sends(692, Mapping::FastReg), 8 * 257);
+}
+
+/// In 2.8 and 2.10 `concurrent_sends` decides the sends, and in later releases not (S-508: "if you set concurrent_sends to a
+/// value X, how many work requests will be created?").
+#[test]
+fn concurrent_sends_made_work_requests_once() {
+    let sends = |release| {
+        let node = node(release, |tuned| tuned.concurrent_sends = 16);
+        connection(&node, 8, 256, &device(32_768)).unwrap().sends
+    };
+    assert_eq!([Release::V2_8, Release::V2_10].map(sends), [257 * 16; 2]);
+    assert_eq!([Release::V2_12, Release::V2_14].map(sends), [259 * 8; 2]);
+}
+
+/// 2.12 asks for one less until the device agrees: 16 384 / 259 = 63.2. Its completion queue is that of the first try,
+/// 2 × 128 + 2 and 2 × 128. 2.10 cannot lower its sends, and fails.
+#[test]
+fn older_releases_on_a_smaller_device() {
+    let limits = device(16_384);
+    let of = |release| connection(&node(release, |tuned| tuned.peer_credits = 128), 128, 256, &limits);
+    let made = of(Release::V2_12).unwrap();
+    assert_eq!((made.depth, made.sends, made.receives, made.completions), (63, 63 * 259, 128, 514));
+    let error = of(Release::V2_10).unwrap_err();
+    assert!(matches!(error, SizesError::Device { needed: 32_896, limit: 16_384, .. }), "{error}");
+    assert!(error.to_string().contains("lower concurrent_sends"), "{error}");
+    // One entry alone is not tried by 2.12: 2 × 259 = 518 is the least.
+    let least = |queue_entries| connection(&node(Release::V2_12, |_| ()), 8, 256, &device(queue_entries));
+    assert_eq!(least(518).unwrap().depth, 2);
+    assert!(least(517).is_err());
+}
+
+/// The defaults: 8 × 258 sends, 18 receives, and devices that can have 3 entries, 1, or none.
+#[test]
+fn the_queues_of_nlx() {
+    let adjusted = sizes::adjust(&O2ibConfig::default());
+    let made = connection(&adjusted, 8, 257, &device(32_768)).unwrap();
+    assert_eq!(
+        (made.depth, made.fragments, made.sends, made.receives, made.completions),
+        (8, 257, 2064, 18, 2082)
+    );
+    assert_eq!((made.receive_bytes, made.high_water, made.concurrent_sends, made.pieces), (73_728, 4, 8, 2));
+    let depth = |queue_entries| connection(&adjusted, 8, 257, &device(queue_entries)).map(|made| made.depth);
+    assert_eq!((depth(1024), depth(258)), (Ok(3), Ok(1)));
+    assert!(depth(257).unwrap_err().to_string().contains("258 entries"));
+    // The completion queue: 2082 for 8, 260 × 7 + 2 = 1822 for 7.
+    let few = sizes::connection(
+        &adjusted,
+        8,
+        257,
+        &lnet_o2iblnd::fabric::DeviceLimits { completions: 2081, ..device(32_768) },
+    );
+    assert_eq!(few.map(|made| (made.depth, made.completions)), Ok((7, 1822)));
+    // One fragment: the receives are the longer queue, 2 × 4 + 2 = 10.
+    assert_eq!(connection(&adjusted, 8, 1, &device(10)).map(|made| made.depth), Ok(4));
+}
+
+/// A device that refuses what it promised is asked for less, down to 2.
+#[test]
+fn a_refused_depth_is_lowered_by_one() {
+    let adjusted = sizes::adjust(&O2ibConfig::default());
+    let limits = device(32_768);
+    let mut made = connection(&adjusted, 5, 257, &limits).unwrap();
+    let mut depths = Vec::new();
+    while let Some(next) = shallower(&adjusted, &made, &limits).unwrap() {
+        made = next;
+        depths.push((made.depth, made.sends));
+    }
+    assert_eq!(depths, [(4, 4 * 258), (3, 3 * 258), (2, 2 * 258)]);
+}
+
+/// lnet-semantics 13 and 33: 512 descriptors on one partition, and 256 on each of more.
+#[test]
+fn the_pools_of_an_ni() {
+    let node = node(Release::V2_15, |_| ());
+    let of = |partitions| {
+        let pools = pools(&node, partitions);
+        (pools.transmits, pools.all_transmits(), pools.registrations, pools.credits, pools.all_credits())
+    };
+    assert_eq!(of(1), (512, 512, 512, 256, 256));
+    assert_eq!(of(2), (256, 512, 256, 128, 256));
+    // 256 / 8 = 32 credits are less than for 8 peers of 8.
+    assert_eq!(of(8), (256, 2048, 256, 64, 512));
+    let fmr = Side { mapping: Mapping::Fmr, ..Side::of(Release::V2_12) }.adjust().unwrap();
+    assert_eq!(
+        [1, 2, 4].map(|partitions| sizes::pools(&fmr, partitions).flush_trigger),
+        [Some(384), Some(192), Some(192)]
+    );
+    assert_eq!(sizes::pools(&node, 1).flush_trigger, None, "fast registration has none");
+}
+
+/// 4096 + (8 + 12·257) + 8·256 + 32·257 + 56·257 + 16·(257·2 + 1) + 200 = 40 292: about 40 KiB, as 2.15 has it. 512 are
+/// 20.6 MB, 2048 are 82.5 MB.
+#[test]
+fn the_memory_of_transmit_descriptors() {
+    let kernel = node(Release::V2_15, |_| ());
+    let transmit = pools(&kernel, 1).transmit;
+    assert_eq!((transmit.descriptor, transmit.pages, transmit.pieces), (3092, 2048, 8240));
+    assert_eq!(transmit.total(), 40_292);
+    assert_eq!(
+        (pools(&kernel, 1).transmit_bytes(), pools(&kernel, 8).transmit_bytes()),
+        (20_629_504, 82_518_016)
+    );
+    let own = sizes::adjust(&O2ibConfig::default());
+    assert_eq!(pools(&own, 1).transmit_bytes(), 512 * 4096);
+    assert_eq!(pools(&own, 1).all_registrations(), 0);
+}
