@@ -1,3 +1,4 @@
+mod calc;
 mod selftest;
 
 use std::ops::RangeInclusive;
@@ -8,6 +9,7 @@ use lnet_nid::Nid;
 use lnet_node::{CptConfig, MAX_PARTITIONS, Pattern};
 use nlx::AcceptPolicy;
 
+pub(crate) use calc::{COUNT_MAX, CalcArgs};
 pub(crate) use selftest::{DeliveryArg, Helped, HelperArgs, SelftestArgs, SelftestPeerArgs};
 
 /// LNet in user space: test it, serve it, ping and discover with it.
@@ -31,6 +33,9 @@ pub(crate) enum Command {
     /// Networks of this host.
     #[command(subcommand)]
     Net(NetCommand),
+    /// Compute what the tunables of two RDMA nodes come to: what holds, what they agree on, queues, pools and memory.
+    #[command(name = "o2iblnd-calc")]
+    O2iblndCalc(CalcArgs),
     /// Move messages and bulk between nodes and verify every byte: two nodes in two processes over TCP, unless told otherwise.
     Selftest(SelftestArgs),
     #[command(name = "selftest-peer", hide = true)]
@@ -53,6 +58,7 @@ impl Command {
             Command::Serve(args) => args.json,
             Command::Status(args) => args.json,
             Command::Net(NetCommand::Show(args)) => args.json,
+            Command::O2iblndCalc(args) => args.json,
             Command::Selftest(args) => args.json,
             Command::SelftestPeer(_)
             | Command::SelftestHelper(_)

@@ -19,7 +19,7 @@ pub(crate) struct Words {
 pub(crate) const USAGE: &str = "The arguments cannot be read.";
 
 /// Whatever can be typed.
-pub(crate) const WORDS: [Words; 9] = [
+pub(crate) const WORDS: [Words; 10] = [
     Words {
         command: &[],
         examples: &[
@@ -107,6 +107,20 @@ pub(crate) const WORDS: [Words; 9] = [
         ],
         success: "Every byte was right, and nothing was missing but what rules dropped; a server was stopped.",
         failure: "A byte or an event was wrong or missing, or it was interrupted.",
+    },
+    Words {
+        command: &["o2iblnd-calc"],
+        examples: &[
+            ("nlx o2iblnd-calc", "nlx and a current kernel node, with nothing tuned"),
+            (
+                "nlx o2iblnd-calc --a release=2.15,peer_credits=128 --b release=2.12,peer_credits=63 --peers 1000",
+                "two kernel nodes, each with so many peers",
+            ),
+            ("nlx o2iblnd-calc --a peer_credits=32,concurrent_sends=8 --explain", "each step with its rule"),
+            ("nlx o2iblnd-calc --sweep peer_credits=8..256 --html sweep.html", "what a deeper queue costs"),
+        ],
+        success: "The two sides were computed, though they may not be able to connect: see the warnings.",
+        failure: "A value cannot be, or an NI would not start.",
     },
     Words {
         command: &["completions"],

@@ -2,11 +2,12 @@
 //!
 //! `nlx selftest` shows that everything works, `nlx serve` runs a node that answers pings,
 //! `nlx ping` and `nlx discover` ask a node who it is, `nlx status` looks at the nodes that run here, `nlx net show` tells
-//! what a configuration gives on this host.
+//! what a configuration gives on this host, `nlx o2iblnd-calc` what the tunables of two RDMA nodes come to.
 
 #![deny(unsafe_code)]
 
 mod args;
+mod calc;
 mod descriptors;
 mod discover;
 mod failure;
@@ -23,6 +24,7 @@ mod setup;
 mod signals;
 mod source;
 mod status;
+mod svg;
 mod tables;
 mod units;
 
@@ -51,6 +53,7 @@ pub fn nlx() -> ExitCode {
         Command::Serve(options) => serve::run(&options),
         Command::Status(options) => status::run(&options),
         Command::Net(NetCommand::Show(options)) => net::run(&options),
+        Command::O2iblndCalc(options) => calc::run(&options),
         Command::Selftest(options) => selftest::run(&options),
         Command::SelftestPeer(options) => selftest::run_peer(&options),
         Command::SelftestHelper(options) => selftest::run_helper(&options),

@@ -1,7 +1,6 @@
 //! The frame that both pictures of a phase have, so that they stand side by side in line.
 
-use super::scale::Linear;
-use super::svg::{Anchor, Svg};
+use crate::svg::{Anchor, Linear, Svg};
 
 /// The whole picture.
 pub(super) const WIDTH: f64 = 560.0;

@@ -3,10 +3,8 @@
 use hdrhistogram::Histogram;
 
 use super::figure::{self, BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
-use super::scale::Log;
-use super::svg::{Anchor, Svg};
-use super::text::{in_time, three_digits};
 use crate::selftest::figures::Figures;
+use crate::svg::{Anchor, Log, Svg, in_time, three_digits};
 use crate::units::grouped;
 
 /// Bars of a picture: narrow enough to show two peaks, wide enough to be pointed at.

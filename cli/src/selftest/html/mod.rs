@@ -7,15 +7,12 @@
 //! | `figure` | a picture's frame: where its axes are |
 //! | `latency` | the histogram of a phase's latencies |
 //! | `throughput` | its rate over time |
-//! | `scale` | from values to places, and round numbers for axes |
-//! | `svg`, `text` | writing both, every value escaped |
+//!
+//! What all reports share is in [`crate::svg`].
 
 mod figure;
 mod latency;
 mod page;
-mod scale;
-mod svg;
-mod text;
 mod throughput;
 
 use std::fs::{self, OpenOptions};

@@ -2,16 +2,13 @@
 
 use std::fmt::Display;
 
-use super::text::{escaped, in_time, quoted};
 use super::{latency, throughput};
 use crate::selftest::figures::Figures;
 use crate::selftest::machine::Machine;
 use crate::selftest::moment::in_iso;
 use crate::selftest::result::{Ending, Outcome, Phase, RuleCount, total};
+use crate::svg::{STYLE, escaped, in_time, quoted};
 use crate::units::{grouped, in_bytes, in_words};
-
-/// All that is needed to see it.
-const STYLE: &str = include_str!("style.css");
 
 /// The phase that is run for its latency; the others are for their throughput.
 const PING_PONG: &str = "ping_pong";

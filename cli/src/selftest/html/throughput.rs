@@ -1,12 +1,10 @@
 //! A phase's rate over time: whether it held.
 
 use super::figure::{self, BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH};
-use super::scale::Linear;
-use super::svg::{Anchor, Svg};
-use super::text::{in_thousands, three_digits};
 use crate::selftest::figures::Figures;
 use crate::selftest::result::Sample;
 use crate::selftest::series::{Span, spans};
+use crate::svg::{Anchor, Linear, Svg, in_thousands, three_digits};
 
 /// More points than this cannot be told apart.
 const POINTS: u32 = 240;

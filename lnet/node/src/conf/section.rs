@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Place;
 use super::doc::{Entry, Fault, Item, Value};
+use super::{Form, Place};
 use crate::NodeError;
 
 /// A table of a TOML file that belongs to the program around the node, as `[helper]` belongs to `nlxd`
@@ -33,6 +33,27 @@ pub struct Setting<'a> {
 impl Section {
     pub(super) fn new(file: Option<&Path>, entry: &Entry) -> Result<Section, Fault> {
         Ok(Section { file: file.map(Path::to_path_buf), entries: entry.map()?.to_vec() })
+    }
+
+    /// A whole file in YAML or TOML, as the name or the first line tells: of a program that keeps its own settings in files of
+    /// the same forms.
+    ///
+    /// # Errors
+    /// [`NodeError::File`] for what is no readable file of at most 1 MiB; [`NodeError::Config`] names the line.
+    pub fn load(path: impl AsRef<Path>) -> Result<Section, NodeError> {
+        let path = path.as_ref();
+        let text = super::read_file(path)?;
+        let whole = match Form::of(path, &text) {
+            Form::Toml => super::toml::read(&text),
+            Form::Yaml => super::yaml::read(&text),
+            Form::Modprobe => Err(Fault::new(1, "form", "YAML or TOML is read here")),
+        };
+        let entries = whole.and_then(|item| {
+            let entries = item.map().map(<[Entry]>::to_vec);
+            entries.ok_or_else(|| Fault::new(item.line, "form", "'name: value' lines must stand here"))
+        });
+        let entries = entries.map_err(|fault| fault.of(Some(path)))?;
+        Ok(Section { file: Some(path.to_path_buf()), entries })
     }
 
     /// Its settings, in the order of the text. No key is there twice.

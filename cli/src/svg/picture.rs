@@ -2,16 +2,16 @@
 
 use std::fmt::{Display, Write};
 
-use super::text::escaped;
+use super::escaped;
 
 /// A picture that is being written. Places are in units of its own size; how things look, the page's classes say.
-pub(super) struct Svg {
+pub(crate) struct Svg {
     body: String,
 }
 
 /// Which end of a text stands at its place.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Anchor {
+pub(crate) enum Anchor {
     Start,
     Middle,
     End,
@@ -19,13 +19,13 @@ pub(super) enum Anchor {
 
 impl Svg {
     /// A picture of this size; the label says in words what it shows.
-    pub(super) fn new(width: f64, height: f64, label: impl Display) -> Svg {
+    pub(crate) fn new(width: f64, height: f64, label: impl Display) -> Svg {
         let label = escaped(label);
         let body = format!(r#"<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">"#);
         Svg { body }
     }
 
-    pub(super) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
+    pub(crate) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
         let ((x1, y1), (x2, y2)) = (from, to);
         self.push(format_args!(
             r#"<line class="{class}" x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}"/>"#
@@ -33,7 +33,7 @@ impl Svg {
     }
 
     /// A rectangle that says more when one points at it.
-    pub(super) fn bar(&mut self, class: &str, at: (f64, f64), size: (f64, f64), more: impl Display) {
+    pub(crate) fn bar(&mut self, class: &str, at: (f64, f64), size: (f64, f64), more: impl Display) {
         let ((x, y), (width, height), more) = (at, size, escaped(more));
         self.push(format_args!(
             r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}"><title>{more}</title></rect>"#
@@ -41,7 +41,7 @@ impl Svg {
     }
 
     /// A line through these points.
-    pub(super) fn path(&mut self, class: &str, points: impl Iterator<Item = (f64, f64)>) {
+    pub(crate) fn path(&mut self, class: &str, points: impl Iterator<Item = (f64, f64)>) {
         let mut data = String::new();
         for (x, y) in points {
             let command = if data.is_empty() { 'M' } else { 'L' };
@@ -51,7 +51,7 @@ impl Svg {
         self.push(format_args!(r#"<path class="{class}" d="{data}"/>"#));
     }
 
-    pub(super) fn text(&mut self, class: &str, anchor: Anchor, (x, y): (f64, f64), text: impl Display) {
+    pub(crate) fn text(&mut self, class: &str, anchor: Anchor, (x, y): (f64, f64), text: impl Display) {
         let text = escaped(text);
         let anchor = match anchor {
             Anchor::Start => "start",
@@ -64,7 +64,7 @@ impl Svg {
     }
 
     /// The whole of it.
-    pub(super) fn end(mut self) -> String {
+    pub(crate) fn end(mut self) -> String {
         self.body.push_str("</svg>");
         self.body
     }

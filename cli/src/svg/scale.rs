@@ -5,7 +5,7 @@ const ROUND: [f64; 3] = [1.0, 2.0, 5.0];
 
 /// Equal steps.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Linear {
+pub(crate) struct Linear {
     /// The value at the far end; the near end is 0.
     end: f64,
     from: f64,
@@ -14,23 +14,23 @@ pub(super) struct Linear {
 
 impl Linear {
     /// Values from 0 to at least `max` on places from `from` to `to`: the end is a round number.
-    pub(super) fn rounded(max: f64, ticks: u32, from: f64, to: f64) -> Linear {
+    pub(crate) fn rounded(max: f64, ticks: u32, from: f64, to: f64) -> Linear {
         let max = if max > 0.0 && max.is_finite() { max } else { 1.0 };
         let step = round_up(max / f64::from(ticks));
         Linear { end: step * (max / step).ceil(), from, to }
     }
 
     /// Values from 0 to exactly `end`.
-    pub(super) fn exact(end: f64, from: f64, to: f64) -> Linear {
+    pub(crate) fn exact(end: f64, from: f64, to: f64) -> Linear {
         Linear { end: if end > 0.0 && end.is_finite() { end } else { 1.0 }, from, to }
     }
 
-    pub(super) fn place(&self, value: f64) -> f64 {
+    pub(crate) fn place(&self, value: f64) -> f64 {
         self.from + (self.to - self.from) * (value / self.end).clamp(0.0, 1.0)
     }
 
     /// Round numbers from 0 to the end, about so many.
-    pub(super) fn ticks(&self, about: u32) -> Vec<f64> {
+    pub(crate) fn ticks(&self, about: u32) -> Vec<f64> {
         let step = round_up(self.end / f64::from(about) * 0.999);
         (0..)
             .map(|number| f64::from(number) * step)
@@ -48,7 +48,7 @@ fn round_up(value: f64) -> f64 {
 
 /// Equal factors.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Log {
+pub(crate) struct Log {
     low: f64,
     high: f64,
     from: f64,
@@ -57,25 +57,25 @@ pub(super) struct Log {
 
 impl Log {
     /// Values from `low` to `high`, both above 0; at least a factor of ten, so that what hardly varies looks so.
-    pub(super) fn around(low: f64, high: f64, from: f64, to: f64) -> Log {
+    pub(crate) fn around(low: f64, high: f64, from: f64, to: f64) -> Log {
         let low = low.max(f64::MIN_POSITIVE);
         let high = high.max(low);
         let missing = (10.0 * low / high).max(1.0).sqrt();
         Log { low: low / missing, high: high * missing, from, to }
     }
 
-    pub(super) fn place(&self, value: f64) -> f64 {
+    pub(crate) fn place(&self, value: f64) -> f64 {
         let share = (value / self.low).log10() / (self.high / self.low).log10();
         self.from + (self.to - self.from) * share.clamp(0.0, 1.0)
     }
 
     /// The value at so many parts of the way.
-    pub(super) fn value(&self, share: f64) -> f64 {
+    pub(crate) fn value(&self, share: f64) -> f64 {
         self.low * (self.high / self.low).powf(share)
     }
 
     /// Powers of ten, and where there are few of them 2 and 5 as well.
-    pub(super) fn ticks(&self) -> Vec<f64> {
+    pub(crate) fn ticks(&self) -> Vec<f64> {
         const MANY_DECADES: f64 = 2.5;
         let decades = (self.high / self.low).log10();
         let round: &[f64] = if decades > MANY_DECADES { &ROUND[..1] } else { &ROUND };

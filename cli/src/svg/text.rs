@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 /// Escaped for an element's text and for an attribute in double quotes. What XML has no place for is left out.
-pub(super) fn escaped(value: impl Display) -> String {
+pub(crate) fn escaped(value: impl Display) -> String {
     let text = value.to_string();
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -21,7 +21,7 @@ pub(super) fn escaped(value: impl Display) -> String {
 }
 
 /// A time in microseconds, in the unit and with the digits that people would use.
-pub(super) fn in_time(us: f64) -> String {
+pub(crate) fn in_time(us: f64) -> String {
     match us {
         us if us < 1e3 => format!("{} µs", three_digits(us)),
         us if us < 1e6 => format!("{} ms", three_digits(us / 1e3)),
@@ -30,7 +30,7 @@ pub(super) fn in_time(us: f64) -> String {
 }
 
 /// A rate, with a prefix where it is large.
-pub(super) fn in_thousands(value: f64) -> String {
+pub(crate) fn in_thousands(value: f64) -> String {
     match value {
         value if value < 10e3 => three_digits(value),
         value if value < 1e6 => format!("{} k", three_digits(value / 1e3)),
@@ -39,7 +39,7 @@ pub(super) fn in_thousands(value: f64) -> String {
 }
 
 /// Three digits that count; no zeros at the end of a fraction.
-pub(super) fn three_digits(value: f64) -> String {
+pub(crate) fn three_digits(value: f64) -> String {
     let decimals = match value.abs() {
         value if value >= 100.0 => 0,
         value if value >= 10.0 => 1,
@@ -53,7 +53,7 @@ pub(super) fn three_digits(value: f64) -> String {
 }
 
 /// A word for a shell.
-pub(super) fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@=,".contains(letter);
     match !word.is_empty() && word.chars().all(plain) {
         true => word.to_string(),

@@ -1,0 +1,143 @@
+//! The reasoning, step by step, each with its rule and where it is written.
+
+use std::fmt::Write;
+
+use lnet_o2iblnd::sizes::{Answer, Release};
+
+use super::result::{Calculation, Node, reason_name};
+use crate::units::in_bytes;
+
+pub(super) fn text(all: &Calculation) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let mut say = |line: String| _ = writeln!(out, "{line}");
+    for node in &all.nodes {
+        side(node, &mut say);
+    }
+    for opener in [0, 1] {
+        direction(all, opener, &mut say);
+    }
+    for node in &all.nodes {
+        let (name, pools) = (node.peer.name, &node.pools);
+        say(format!("{name}, the NI on {} CPTs (lnet-semantics 13, 33)", pools.partitions));
+        say(format!(
+            "  transmit descriptors: max(256, {} / {}) = {} for each CPT, {} bytes each, {} together",
+            node.adjusted.ntx,
+            pools.partitions,
+            pools.transmits,
+            pools.transmit.total(),
+            in_bytes(pools.transmit_bytes())
+        ));
+        if pools.registrations > 0 {
+            say(format!(
+                "  registrations: max(256, {} / {}) = {} for each CPT",
+                node.adjusted.fmr_pool_size, pools.partitions, pools.registrations
+            ));
+        } else {
+            say("  registrations: none, memory is registered once".into());
+        }
+    }
+    for source in [0, 1] {
+        let name = all.nodes[source].peer.name;
+        match all.transfer(source) {
+            Some(Ok(made)) => say(format!(
+                "{name} sends {} fragments (S-506): {} makes {} of them, the sink's {} makes {}; {} writes, {} work requests",
+                all.buffer.fragments,
+                made.source.name(),
+                made.source_fragments,
+                made.sink.name(),
+                made.sink_fragments,
+                made.writes,
+                made.work_requests
+            )),
+            Some(Err(error)) => {
+                say(format!("{name} sends {} fragments (S-504): {error}", all.buffer.fragments))
+            }
+            None => {}
+        }
+    }
+    for warning in &all.warnings {
+        say(format!("warning: {warning}"));
+    }
+    out.trim_end().to_string()
+}
+
+fn side(node: &Node, say: &mut impl FnMut(String)) {
+    let (name, adjusted) = (node.peer.name, &node.adjusted);
+    say(format!("{name} is {}: what it makes of its tunables", adjusted.release));
+    for change in &adjusted.changes {
+        say(format!("  {change} [{}]", change.rule.source()));
+    }
+    say(format!(
+        "  it asks for, and grants, a depth of {} and {} fragments; memory: {} [S-502, S-508, lnet-wire 34]",
+        adjusted.peer_credits,
+        adjusted.fragments,
+        node.registration()
+    ));
+}
+
+fn direction(all: &Calculation, opener: usize, say: &mut impl FnMut(String)) {
+    let (active, passive) = (&all.nodes[opener], &all.nodes[1 - opener]);
+    let (from, to) = (active.peer.name, passive.peer.name);
+    say(format!("{from} connects to {to} [S-501, lnet-semantics 35]"));
+    for one in &all.directions[opener].tries {
+        let asked = if one.depth < one.wanted {
+            format!("depth {} (its device has no room for {})", one.depth, one.wanted)
+        } else {
+            format!("depth {}", one.depth)
+        };
+        say(format!("  {from} asks for {asked} and {} fragments", one.fragments));
+        say(match one.answer {
+            Answer::Accepted { depth, .. } if depth < one.depth => {
+                format!(
+                    "  {to} accepts with depth {depth}: its device has no room for more; {from} adopts that"
+                )
+            }
+            Answer::Accepted { .. } => format!("  {to} accepts"),
+            Answer::Rejected { reason, depth, fragments } => format!(
+                "  {to} rejects, {}: it would grant depth {depth} and {fragments} fragments; {from} changes the one named",
+                reason_name(reason)
+            ),
+            Answer::Failed => {
+                format!("  {to} rejects, NO_RESOURCES: its device cannot have such a connection")
+            }
+        });
+    }
+    match &all.directions[opener].outcome {
+        Err(error) => say(format!("  no connection: {error}")),
+        Ok(agreed) => {
+            for (node, made) in [(active, &agreed.active), (passive, &agreed.passive)] {
+                say(format!("  {}: {}", node.peer.name, queues(node, made)));
+            }
+        }
+    }
+}
+
+/// How the lengths of a connection's queues come about (lnet-semantics 32).
+fn queues(node: &Node, made: &lnet_o2iblnd::sizes::ConnSizes) -> String {
+    let per_entry = node.adjusted.per_entry(made.fragments);
+    let registration = per_entry - 1 - u32::from(made.fragments);
+    let entry = match registration {
+        0 => format!("1 DONE + {} writes", made.fragments),
+        more => format!("1 DONE + {} writes + {more} of fast registration", made.fragments),
+    };
+    let (times, of) = match node.adjusted.release {
+        Release::V2_8 | Release::V2_10 => (u32::from(made.concurrent_sends), "concurrent_sends"),
+        _ => (made.sends / per_entry.max(1), "depth"),
+    };
+    let completions = match (made.completions_least, made.completions) {
+        (least, most) if least < most => format!("{least} or {most}: with which receives is not specified"),
+        (_, most) if node.adjusted.release == Release::V2_12 => {
+            format!("{most}, receives and twice the depth of the first try")
+        }
+        (_, most) => format!("{most}, sends and receives"),
+    };
+    format!(
+        "sends ({entry}) × {of} {times} = {}; receives {}, two for each entry and two for empty messages, {}; completions \
+         {completions}; credits are returned from {} on [lnet-semantics 32, S-503]",
+        made.sends,
+        made.receives,
+        in_bytes(made.receive_bytes),
+        made.high_water
+    )
+}

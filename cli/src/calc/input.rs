@@ -1,0 +1,160 @@
+//! The two sides as they are named.
+
+use lnet_api::Errno;
+use lnet_node::Section;
+use lnet_o2iblnd::fabric::DeviceLimits;
+use lnet_o2iblnd::sizes::{Release, Side, SizesError, Tunable};
+
+use crate::args::{COUNT_MAX, CalcArgs};
+use crate::failure::Failure;
+
+/// A side with the machine it is on.
+#[derive(Debug, Clone)]
+pub(super) struct Peer {
+    /// `a` or `b`.
+    pub(super) name: &'static str,
+    pub(super) side: Side,
+    pub(super) cpts: u32,
+    pub(super) limits: DeviceLimits,
+    /// What is set, by name: the rest is as it is by default.
+    pub(super) set: Vec<String>,
+}
+
+/// A device as there are many: 32768 work requests in a queue.
+const DEVICE: DeviceLimits = DeviceLimits {
+    queue_entries: 32_768,
+    completions: 4_194_303,
+    pieces: 30,
+    transfer_bytes: 1 << 30,
+    memory_bytes: u64::MAX,
+};
+
+/// Work requests and completions of a device are counted in no more than so many.
+const DEVICE_MAX: u32 = 1 << 24;
+
+/// Of the tunables of the kernel's driver those that no size depends on.
+const OTHERS: [&str; 16] = [
+    "service",
+    "cksum",
+    "timeout",
+    "nscheds",
+    "peer_buffer_credits",
+    "peer_timeout",
+    "ipif_name",
+    "retry_count",
+    "rnr_retry_count",
+    "keepalive",
+    "ib_mtu",
+    "dev_failover",
+    "fmr_cache",
+    "require_privileged_port",
+    "use_privileged_port",
+    "tos",
+];
+
+/// Both sides: the file's, then the options'.
+pub(super) fn peers(args: &CalcArgs) -> Result<[Peer; 2], Failure> {
+    let file = args.config.as_ref().map(Section::load).transpose();
+    let file = file.map_err(|error| wrong(error.to_string()))?;
+    let mut words: [Vec<Word>; 2] = Default::default();
+    for table in file.iter().flat_map(Section::settings) {
+        let place = match table.key() {
+            "a" => 0,
+            "b" => 1,
+            _ => return Err(wrong(table.refuse("there are tables 'a' and 'b' alone").to_string())),
+        };
+        let tables = table.tables().map_err(|error| wrong(error.to_string()))?;
+        for setting in tables.iter().flat_map(Section::settings) {
+            let value = setting.text().map_err(|error| wrong(error.to_string()))?.to_string();
+            let place_of = format!("{}: ", setting.place());
+            words[place].push(Word { key: setting.key().to_string(), value, place: place_of });
+        }
+    }
+    for (place, (name, texts)) in [("--a", &args.a), ("--b", &args.b)].into_iter().enumerate() {
+        for text in texts {
+            let (key, value) = text.split_once('=').ok_or_else(|| {
+                wrong(format!("{name}: '{text}' must be KEY=VALUE")).hint("for instance peer_credits=16")
+            })?;
+            let (key, value) = (key.trim().to_string(), value.trim().to_string());
+            words[place].push(Word { key, value, place: format!("{name}: ") });
+        }
+    }
+    let [a, b] = words;
+    Ok([Peer::of("a", Release::Nlx, &a)?, Peer::of("b", Release::V2_15, &b)?])
+}
+
+struct Word {
+    key: String,
+    value: String,
+    place: String,
+}
+
+impl Word {
+    fn refuse(&self, reason: impl std::fmt::Display) -> Failure {
+        wrong(format!("{}{reason}", self.place))
+    }
+
+    fn number(&self, least: u32, most: u32) -> Result<u32, Failure> {
+        let number = self.value.parse().ok().filter(|number| (least..=most).contains(number));
+        let Word { key, value, .. } = self;
+        number.ok_or_else(|| {
+            self.refuse(format_args!("{key}={value}: it must be a whole number from {least} to {most}"))
+        })
+    }
+}
+
+impl Peer {
+    fn of(name: &'static str, release: Release, words: &[Word]) -> Result<Peer, Failure> {
+        let named = words.iter().rfind(|word| word.key == "release");
+        let parsed = named.map(|word| word.value.parse().map_err(|error: SizesError| word.refuse(error)));
+        let side = Side::of(parsed.transpose()?.unwrap_or(release));
+        let mut peer = Peer { name, side, cpts: 1, limits: DEVICE, set: Vec::new() };
+        words.iter().try_for_each(|word| peer.take(word))?;
+        Ok(peer)
+    }
+
+    fn take(&mut self, word: &Word) -> Result<(), Failure> {
+        match word.key.as_str() {
+            "release" => {}
+            "kernel_build" => self.side.kernel_build = word.number(1, COUNT_MAX)?,
+            "mapping" => {
+                self.side.mapping = word.value.parse().map_err(|error: SizesError| word.refuse(error))?
+            }
+            "cpts" => self.cpts = word.number(1, lnet_node::MAX_PARTITIONS as u32)?,
+            "max_wr" => self.limits.queue_entries = word.number(1, DEVICE_MAX)?,
+            "max_cqe" => self.limits.completions = word.number(1, DEVICE_MAX)?,
+            "max_sge" => self.limits.pieces = word.number(1, 256)?,
+            key if OTHERS.contains(&key) => {}
+            // As lnetctl spells it.
+            "peercredits_hiw" => self.tune("peer_credits_hiw", word)?,
+            key => self.tune(key, word)?,
+        }
+        self.set.push(word.key.clone());
+        Ok(())
+    }
+
+    fn tune(&mut self, key: &str, word: &Word) -> Result<(), Failure> {
+        let tunable = Tunable::named(key).map_err(|error| word.refuse(error))?;
+        let value = match word.value.as_str() {
+            // Flags, as lnetctl prints them.
+            "true" => 1,
+            "false" => 0,
+            _ => word.number(tunable.least, tunable.most)?,
+        };
+        self.side.tunables.set(key, value).map_err(|error| word.refuse(error))
+    }
+
+    /// Whether this was named.
+    pub(super) fn has_set(&self, name: &str) -> bool {
+        self.set.iter().any(|set| set == name)
+    }
+
+    /// The names that were set and that no size depends on.
+    pub(super) fn others(&self) -> impl Iterator<Item = &str> {
+        self.set.iter().map(String::as_str).filter(|name| OTHERS.contains(name))
+    }
+}
+
+pub(super) fn wrong(message: impl Into<String>) -> Failure {
+    Failure::at("configuration", Errno::EINVAL, message)
+}

@@ -1,0 +1,84 @@
+//! Settings without effect, and settings that will fail.
+
+use lnet_o2iblnd::sizes::{GLOBAL_REGION_PIVOT, Mapping, Release};
+
+use super::result::{Calculation, Node, is_kernel};
+
+pub(super) fn all(of: &Calculation) -> Vec<String> {
+    let mut told: Vec<String> = of.nodes.iter().flat_map(|node| own(node, of.peers)).collect();
+    for (opener, course) in of.directions.iter().enumerate() {
+        let (name, other) = (of.nodes[opener].peer.name, of.nodes[1 - opener].peer.name);
+        match &course.outcome {
+            Err(error) => told.push(format!("{name} cannot connect to {other}: {error}")),
+            Ok(agreed) => {
+                let wanted =
+                    of.nodes[opener].adjusted.peer_credits.min(of.nodes[1 - opener].adjusted.peer_credits);
+                if agreed.depth < wanted {
+                    let depth = agreed.depth;
+                    told.push(format!(
+                        "opened by {name}: a device cuts the depth from {wanted} to {depth}: credits beyond it are never used"
+                    ));
+                }
+            }
+        }
+    }
+    for source in [0, 1] {
+        if let Some(Err(error)) = of.transfer(source) {
+            told.push(format!("a transfer from {} fails: {error}", of.nodes[source].peer.name));
+        }
+    }
+    told
+}
+
+fn own(node: &Node, peers: u32) -> Vec<String> {
+    let (peer, adjusted) = (&node.peer, &node.adjusted);
+    let (name, release) = (peer.name, adjusted.release);
+    let mut told = Vec::new();
+    let mut none = |tunable: &str, why: &str| {
+        if peer.has_set(tunable) {
+            told.push(format!("{name}: {tunable} has no effect: {why}"));
+        }
+    };
+    if is_kernel(release) {
+        if peer.side.mapping == Mapping::FastReg {
+            none("fmr_flush_trigger", "fast registration has nothing to flush");
+        }
+        if !release.has_pieces() {
+            none("wrq_sge", "releases before 2.14 are taken to have one piece for each work request");
+        }
+        if peer.side.kernel_build < GLOBAL_REGION_PIVOT && release >= Release::V2_14 {
+            told.push(format!(
+                "{name}: {release} on a kernel of build {} is not known to exist",
+                peer.side.kernel_build
+            ));
+        }
+        if release >= Release::V2_12 && peer.has_set("concurrent_sends") {
+            told.push(format!(
+                "{name}: concurrent_sends does not change any queue since 2.12: it only holds sends back"
+            ));
+        }
+    } else {
+        for tunable in ["fmr_pool_size", "fmr_flush_trigger", "use_fastreg_gaps", "mapping", "kernel_build"] {
+            none(tunable, "nlx registers memory once");
+        }
+        none("map_on_demand", "nlx has no such tunable: fragments are negotiated down from 257");
+    }
+    if adjusted.concurrent_sends < adjusted.peer_credits {
+        told.push(format!(
+            "{name}: concurrent_sends {} is less than peer_credits {}: some credits wait for sends to complete",
+            adjusted.concurrent_sends, adjusted.peer_credits
+        ));
+    }
+    let needed = u64::from(adjusted.peer_credits) * u64::from(peers);
+    if needed > node.pools.all_credits() {
+        told.push(format!(
+            "{name}: credits come to {}: {peers} peers that are busy at once, of {} credits each, would use {needed}",
+            node.pools.all_credits(),
+            adjusted.peer_credits
+        ));
+    }
+    told.extend(
+        peer.others().map(|other| format!("{name}: {other} changes nothing here: no size depends on it")),
+    );
+    told
+}
