@@ -19,7 +19,7 @@ pub(super) fn text(all: &Calculation) -> String {
     }
     for node in &all.nodes {
         let (name, pools) = (node.peer.name, &node.pools);
-        say(format!("{name}, the NI on {} CPTs (lnet-semantics 13, 33)", pools.partitions));
+        say(format!("{name}, an NI; CPTs: {} (lnet-semantics 13, 33)", pools.partitions));
         say(format!(
             "  transmit descriptors: max(256, {} / {}) = {} for each CPT, {} bytes each, {} together",
             node.adjusted.ntx,
@@ -69,7 +69,7 @@ fn side(node: &Node, say: &mut impl FnMut(String)) {
         say(format!("  {change} [{}]", change.rule.source()));
     }
     say(format!(
-        "  it asks for, and grants, a depth of {} and {} fragments; memory: {} [S-502, S-508, lnet-wire 34]",
+        "  it asks for, and grants, a depth of {} and {} fragments; registration: {} [S-502, S-508, lnet-wire 34]",
         adjusted.peer_credits,
         adjusted.fragments,
         node.registration()

@@ -39,7 +39,7 @@ pub(super) fn write(sweep: &Sweep, path: &Path) -> Result<(), Failure> {
 pub(super) fn page(sweep: &Sweep) -> String {
     let [a, b] = sweep.releases;
     let title = format!("What {} costs", sweep.name);
-    let quantities: [Quantity<'_>; 3] = [
+    let quantities: [Quantity<'_>; 4] = [
         ("Queue depth agreed on", "messages", &|point| point.depth.map(|depth| [f64::from(depth); 2]), true),
         (
             "Send work requests per connection",
@@ -48,7 +48,13 @@ pub(super) fn page(sweep: &Sweep) -> String {
             false,
         ),
         (
-            "Memory per NI: receive buffers and transmit descriptors",
+            "Completion queue entries per connection",
+            "entries",
+            &|point| point.completions.map(|completions| completions.map(f64::from)),
+            false,
+        ),
+        (
+            "Memory per NI: receive and transmit buffers",
             "bytes",
             &|point| point.bytes.map(|bytes| bytes.map(|bytes| bytes as f64)),
             false,

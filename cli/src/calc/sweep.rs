@@ -37,6 +37,8 @@ pub(super) struct Point {
     pub(super) depth: Option<u16>,
     /// Send work requests of a connection, of each side.
     pub(super) sends: Option<[u32; 2]>,
+    /// The most completion queue entries of a connection, of each side.
+    pub(super) completions: Option<[u32; 2]>,
     /// Bytes of each side's NI.
     pub(super) bytes: Option<[u64; 2]>,
     /// Why there is none.
@@ -99,7 +101,7 @@ impl Sweep {
     pub(super) fn to_json(&self) -> Value {
         let point = |point: &Point| {
             json!({
-                "value": point.value, "depth": point.depth, "send_work_requests": point.sends, "bytes": point.bytes,
+                "value": point.value, "depth": point.depth, "send_work_requests": point.sends, "completions": point.completions, "bytes": point.bytes,
                 "error": point.error,
             })
         };
@@ -110,8 +112,14 @@ impl Sweep {
 
 impl Point {
     fn of(value: u32, all: Result<Calculation, lnet_o2iblnd::sizes::SizesError>) -> Point {
-        let nothing =
-            |error: String| Point { value, depth: None, sends: None, bytes: None, error: Some(error) };
+        let nothing = |error: String| Point {
+            value,
+            depth: None,
+            sends: None,
+            completions: None,
+            bytes: None,
+            error: Some(error),
+        };
         let all = match all {
             Ok(all) => all,
             Err(error) => return nothing(error.to_string()),
@@ -122,6 +130,7 @@ impl Point {
                 value,
                 depth: Some(agreed.depth),
                 sends: Some([agreed.active.sends, agreed.passive.sends]),
+                completions: Some([agreed.active.completions, agreed.passive.completions]),
                 bytes: all.memory(0, 0).zip(all.memory(1, 0)).map(|(a, b)| [a, b]),
                 error: None,
             },
@@ -165,7 +174,7 @@ impl fmt::Display for Sweep {
         }
         write!(
             f,
-            "{table}\nbytes: receive buffers of {} peers and transmit descriptors, of an NI",
+            "{table}\nbytes: of an NI, receive buffers and transmit descriptors; peers: {}",
             self.peers
         )?;
         let mut errors: Vec<&String> = self.points.iter().filter_map(|point| point.error.as_ref()).collect();

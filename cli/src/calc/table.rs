@@ -98,11 +98,11 @@ fn connections(all: &Calculation, opener: usize) -> Option<Table> {
     row("receive buffers", &|load| in_bytes(load.made.receive_bytes));
     row("credits returned from", &|load| load.made.high_water.to_string());
     let (connections, peers) = (loads[0].connections, u64::from(all.peers));
-    row(&format!("per peer, {} connections: sends", connections / peers), &|load| {
+    row(&format!("connections per peer: {}; sends", connections / peers), &|load| {
         grouped(connections / peers * u64::from(load.made.sends))
     });
     row("receive buffers", &|load| in_bytes(connections / peers * load.made.receive_bytes));
-    row(&format!("{peers} peers: sends"), &|load| grouped(load.times(load.made.sends.into())));
+    row(&format!("peers: {peers}; sends"), &|load| grouped(load.times(load.made.sends.into())));
     row("completion queue entries", &|load| grouped(load.times(load.made.completions.into())));
     row("receive buffers", &|load| in_bytes(load.times(load.made.receive_bytes)));
     let memory = [0, 1].map(|side| all.memory(side, opener).map(in_bytes).unwrap_or_default());

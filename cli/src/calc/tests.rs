@@ -47,7 +47,7 @@ fn a_sweep_has_a_line_for_what_can_be_and_a_word_for_what_cannot() {
     assert_eq!(depths[..7], [8, 16, 24, 32, 40, 48, 56].map(Some));
     assert!(depths[7..].iter().all(Option::is_none));
     let page = page(&sweep);
-    assert_eq!(page.matches("<svg viewBox=\"0 0 560").count(), 3);
+    assert_eq!(page.matches("<svg viewBox=\"0 0 560").count(), 4);
     assert!(
         page.contains("9 values give no connection") && !page.contains("http") && !page.contains("<script")
     );
