@@ -89,7 +89,7 @@ fn signals_do_not_end_a_wait() {
         });
         let waiter_thread = introduced.recv().unwrap();
         for _ in 0..5 {
-            signals.interrupt(waiter_thread);
+            assert!(signals.interrupt(&waiter, waiter_thread));
         }
         until(|| waiter_thread.sleeps());
         assert!(!waiter.is_finished());

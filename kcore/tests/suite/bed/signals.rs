@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::libc;
@@ -41,14 +42,16 @@ impl Signals {
         Signals { _alone: alone }
     }
 
-    /// Interrupts a thread of this scope once it sleeps, and sees that the signal was handled.
-    pub(crate) fn interrupt(&self, target: Target) {
-        until(|| target.sleeps());
+    /// Interrupts a thread once it sleeps, and sees that the signal was handled. False if the thread has ended before.
+    pub(crate) fn interrupt<T>(&self, thread: &ScopedJoinHandle<'_, T>, target: Target) -> bool {
+        until(|| target.sleeps() || thread.is_finished());
         let before = HANDLED.load(Ordering::SeqCst);
-        // SAFETY: the thread runs still, or has ended and not been joined: who calls this holds its handle.
+        let handled = || HANDLED.load(Ordering::SeqCst) > before;
+        // SAFETY: the thread runs still, or has ended, which the call then may say; it has not been joined: its handle is here.
         let sent = unsafe { libc::pthread_kill(target.thread, libc::SIGUSR2) };
-        assert_eq!(sent, 0);
-        until(|| HANDLED.load(Ordering::SeqCst) > before);
+        until(|| handled() || thread.is_finished());
+        assert!(sent == 0 || thread.is_finished());
+        handled()
     }
 }
 
