@@ -30,7 +30,7 @@ fn large_bulk_completes_once_over_the_loopback() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_bulk_completes_once_over_tcp() {
-    both_ways(&Pair::over_tcp()).await;
+    both_ways(&Pair::over_tcp(2)).await;
 }
 
 #[test]

@@ -48,16 +48,17 @@ impl Pair {
         Pair { a: end(), b: end() }
     }
 
-    /// Two nodes on addresses of their own, and on a port that was free a moment ago.
-    fn over_tcp() -> Pair {
-        let port = std::net::TcpListener::bind("127.67.1.1:0").unwrap().local_addr().unwrap().port();
+    /// Two nodes on addresses of a test of their own, and on a port that was free a moment ago.
+    fn over_tcp(test: u8) -> Pair {
+        let nids = [1, 2].map(|host| format!("127.67.{test}.{host}"));
+        let port = std::net::TcpListener::bind((nids[0].as_str(), 0)).unwrap().local_addr().unwrap().port();
         let end = |nid: &str| {
             let config = NodeConfig::new().net(&format!("tcp({nid})")).unwrap().accept_port(port);
             let domain = Domain::in_process(&config).unwrap();
             let machine = domain.machine().start_async(&format!("{nid}@tcp:12345:31:1")).unwrap();
             End { domain, machine }
         };
-        Pair { a: end("127.67.1.1"), b: end("127.67.1.2") }
+        Pair { a: end(&nids[0]), b: end(&nids[1]) }
     }
 
     fn to_b(&self) -> EndPoint {

@@ -44,7 +44,7 @@ async fn every_operation_under_tokio_on_one_thread() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_operation_under_tokio_on_several_threads_and_over_tcp() {
-    let pair = Arc::new(Pair::over_tcp());
+    let pair = Arc::new(Pair::over_tcp(1));
     let tasks = (0..8).map(|number| {
         let pair = pair.clone();
         tokio::spawn(async move { bulk(&pair, number).await })
