@@ -65,11 +65,7 @@ impl Pair {
 
     /// What `a` has sent to the other place so far has arrived, and found its buffer or none.
     pub(crate) fn settle(&self) {
-        let witness = Side::on(&self.world, 1, "*");
-        witness.receive_one(1);
-        let op = self.a.send(&witness, &[0]);
-        assert_eq!(self.a.end_of(op).status, Ok(()));
-        assert_eq!(witness.next().length, 1);
+        self.a.settle(&self.world);
     }
 
     /// `b` has an event, which stays where it is. `a` drives, and has none.
@@ -127,6 +123,15 @@ impl Side {
 
     pub(crate) fn send(&self, to: &Side, bytes: &[u8]) -> OpId {
         self.tm.send(self.filled(bytes), bytes.len(), &self.knows(to), HUNG).unwrap()
+    }
+
+    /// What this one, at the first place, has sent to the other so far has arrived, and found its buffer or none.
+    pub(crate) fn settle(&self, world: &World) {
+        let witness = Side::on(world, 1, "*");
+        witness.receive_one(1);
+        let op = self.send(&witness, &[0]);
+        assert_eq!(self.end_of(op).status, Ok(()));
+        assert_eq!(witness.next().length, 1);
     }
 
     /// The next event, however long it takes.
