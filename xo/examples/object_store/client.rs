@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use nlx::{Buffer, Domain, EndPoint, Errno, Event, Offer, OpId, Queue, Receive, TmOptions, TransferMachine};
 
@@ -23,6 +23,7 @@ pub(crate) struct Client {
     domain: Domain,
     tm: TransferMachine,
     server: EndPoint,
+    /// Of the last request.
     number: u64,
     /// Memory for a piece; a new one is made if that was lost.
     piece: Option<Buffer>,
@@ -46,7 +47,9 @@ impl Client {
             tm.receive(domain.allocate(2 * MESSAGE_MAX)?, ANSWERS, None)?;
         }
         let server = tm.end_point(server)?;
-        Ok(Client { domain: domain.clone(), tm, server, number: 0, piece: None })
+        // Whoever had this address before, and died, may still be answered: nobody counts from the same number.
+        let number = SystemTime::UNIX_EPOCH.elapsed()?.as_nanos() as u64;
+        Ok(Client { domain: domain.clone(), tm, server, number, piece: None })
     }
 
     /// Stores as many bytes as this says, which `source` gives.
