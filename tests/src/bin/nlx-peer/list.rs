@@ -40,11 +40,8 @@ impl List {
             return Outcome::Wrong(format!("operation {number}: {reason}: {op:?}"));
         }
         if self.ended == self.count {
-            return Outcome::Done(format!(
-                "ok={} failed={}",
-                self.count as usize - self.failed.len(),
-                self.failed.len()
-            ));
+            let (ok, failed) = (self.count as usize - self.failed.len(), self.failed.len());
+            return Outcome::Done(format!("ok={ok} failed={failed} errors={}", self.failed.join(",")));
         }
         Outcome::GoesOn
     }

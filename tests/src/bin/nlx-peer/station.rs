@@ -3,7 +3,7 @@
 //! | command | does | answers |
 //! | --- | --- | --- |
 //! | `expect J from= seed= count= [max=]` | posts the target's buffers of a list | `posted`, then `done` |
-//! | `run J to= seed= count= [inflight=] [max=]` | runs the list | `done ok= failed=` |
+//! | `run J to= seed= count= [inflight=] [max=]` | runs the list | `done ok= failed= errors=` |
 //! | `board J bits= bytes=` | posts memory that peers write and read as they like | `posted` |
 //! | `stream J to= bits= bytes= lanes= seed= [size=]` | writes to such a board and reads it back, until stopped | `started` |
 //! | `advance J by=` | waits for so many more rounds of a stream | `advanced` |
