@@ -184,8 +184,9 @@ impl Machine {
 
     /// Ends the sleep of a waiter that does not know of this deadline yet.
     pub(crate) fn hurry(&self, deadline_ns: u64) {
-        // A waiter counts itself before it looks for the earliest deadline, under the lock that has just been held.
-        if self.waiters.load(Ordering::SeqCst) > 0 && self.earliest_ns.load(Ordering::SeqCst) == deadline_ns {
+        // A waiter counts itself before it looks for the earliest deadline, under the lock that has just been held. If this
+        // deadline is past already, the next one may be that of a thread which has left the wake-up to this one.
+        if self.waiters.load(Ordering::SeqCst) > 0 && self.earliest_ns.load(Ordering::SeqCst) >= deadline_ns {
             self.tm.wake();
         }
     }
