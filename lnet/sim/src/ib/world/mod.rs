@@ -212,6 +212,8 @@ impl Play for IbWorld {
         } else {
             self.act()?;
         }
+        // What a call has brought about comes before what others hear of it.
+        self.check()?;
         let pause_ns = self.rng.between(self.scenario.pause_ns);
         self.run_until(self.net.now_ns() + pause_ns)
     }

@@ -33,6 +33,7 @@ impl IbWorld {
             }
         }
         self.post_all_late()?;
+        self.check()?;
         self.everything_ends()?;
         self.everybody_is_reached()?;
         self.nothing_fails_any_more()?;
