@@ -4,13 +4,14 @@ use std::time::Duration;
 use lnet::{EngineConfig, FaultRule, MatchOrder, Rotor, Stealing};
 use lnet_cpt::{CptConfig, CptError, CptTable};
 use lnet_nid::{Net, NetType, Nid, Pid};
+use lnet_o2iblnd::O2ibConfig;
 use lnet_socklnd::{AcceptPolicy, NiConfig, SockConfig, SockError};
 
 use crate::conf::{Section, Warning};
 use crate::interfaces::{PlannedNi, plan};
 use crate::networks::peer_credits_within;
 use crate::partitions::Partitions;
-use crate::{Interface, NetSpec, Networks, NodeError};
+use crate::{Interface, NetSpec, Networks, NodeError, O2ibNiConfig, o2ib};
 
 /// The port on which LNet nodes listen (`accept_port`, lnet-wire 20).
 pub const DEFAULT_ACCEPT_PORT: u16 = 988;
@@ -28,6 +29,8 @@ pub struct NodeConfig {
     pub(crate) partitions: Partitions,
     /// What holds for all networks that have no value of their own.
     pub(crate) tcp: SockConfig,
+    /// The same for networks over RDMA.
+    pub(crate) o2ib: O2ibConfig,
     /// Whether it can be looked at from other processes.
     pub(crate) status: bool,
     pub(crate) faults: Vec<FaultRule>,
@@ -44,6 +47,7 @@ impl NodeConfig {
             partitions: Partitions::default(),
             // As LNet has it: by the link's speed.
             tcp: SockConfig { conns_per_peer: 0, ..SockConfig::default() },
+            o2ib: O2ibConfig::default(),
             status: false,
             faults: Vec::new(),
             warnings: Vec::new(),
@@ -53,11 +57,12 @@ impl NodeConfig {
 
     /// Adds a network: `tcp(eth0)`, `tcp1(eth0,eth1)`, `tcp(127.0.0.2)`; plain `tcp` takes the first interface that is
     /// not loopback (lnet-semantics 24). `tcp(eth0)[0,2]` and `tcp(eth0[1])` bind it to CPU partitions; see [`NetSpec`].
-    /// `lo` is in every node, and ignored here.
+    /// `o2ib(ib0)`, `o2ib(mlx5_0)` and `o2ib(10.0.0.1)` are networks over RDMA: an interface, the device that lies on it, or its
+    /// address (feature `verbs`). `lo` is in every node, and ignored here.
     ///
     /// # Errors
     /// [`NodeError::Network`] says what is wrong with the text, and where; [`NodeError::NoDriver`] for networks that are
-    /// not of type tcp.
+    /// neither of type tcp nor of type o2ib.
     pub fn net(self, text: &str) -> Result<NodeConfig, NodeError> {
         self.with_net(text.parse()?)
     }
@@ -81,7 +86,7 @@ impl NodeConfig {
         if spec.net == Net::LO {
             return Ok(());
         }
-        if spec.net.net_type() != NetType::TCP {
+        if ![NetType::TCP, NetType::O2IB].contains(&spec.net.net_type()) {
             return Err(NodeError::NoDriver { net: spec.to_string() });
         }
         let others = || self.nets.iter().filter(|other| other.net == spec.net);
@@ -205,6 +210,16 @@ impl NodeConfig {
         &mut self.tcp
     }
 
+    /// The tunables of the verbs LND, for networks of type o2ib, to be changed in place.
+    pub fn o2ib(&mut self) -> &mut O2ibConfig {
+        &mut self.o2ib
+    }
+
+    /// What the verbs LND is set up with, of a node with so many partitions.
+    pub(crate) fn verbs(&self, partitions: usize) -> O2ibConfig {
+        O2ibConfig { partitions, ..self.o2ib.clone() }
+    }
+
     pub(crate) fn pid(&self) -> Pid {
         self.engine.pid
     }
@@ -240,16 +255,30 @@ impl NodeConfig {
     /// Whether a node of this configuration could be made on this host, as far as that shows without starting it.
     ///
     /// # Errors
-    /// As for [`NodeConfig::nids`]; [`NodeError::Tunable`] for a value that another does not allow.
+    /// As for [`NodeConfig::nids`]; [`NodeError::Tunable`] for a value that another does not allow; [`NodeError::Rdma`] where a
+    /// network needs RDMA, and there is none.
     pub fn check(&self) -> Result<(), NodeError> {
-        self.check_tunables(&self.interfaces(self.table()?.partitions())?)
+        let nis = self.interfaces(self.table()?.partitions())?;
+        self.check_tunables(&nis)?;
+        match nis.iter().find(|ni| ni.is_o2ib()) {
+            Some(ni) => o2ib::fabric(ni.nid).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// The same for the NIs that it comes to.
     pub(crate) fn check_tunables(&self, nis: &[PlannedNi]) -> Result<(), NodeError> {
         self.sock().check().map_err(|error| refuse_tunable(None, &error))?;
-        nis.iter().try_for_each(|ni| {
-            let own = ni.tunables.config(&self.tcp, ni.conns_per_peer);
+        let over_rdma = || nis.iter().filter(|ni| ni.is_o2ib());
+        if over_rdma().next().is_some() {
+            self.o2ib.check().map_err(|error| o2ib::refuse_tunable(None, &error))?;
+        }
+        over_rdma().try_for_each(|ni| {
+            let own = self.o2ib.of(&ni.tunables.o2ib(&self.o2ib));
+            own.check().map_err(|error| o2ib::refuse_tunable(Some(ni.nid), &error))
+        })?;
+        nis.iter().filter(|ni| !ni.is_o2ib()).try_for_each(|ni| {
+            let own = ni.tunables.tcp(&self.tcp, ni.conns_per_peer);
             own.check().map_err(|error| refuse_tunable(Some(ni.nid), &error))
         })
     }
@@ -258,7 +287,13 @@ impl NodeConfig {
     /// link's speed where neither says more than 0.
     #[must_use]
     pub fn ni_config(&self, net: &NetSpec, interface: &Interface) -> NiConfig {
-        net.tunables.config(&self.tcp, interface.automatic_conns_per_peer())
+        net.tunables.tcp(&self.tcp, interface.automatic_conns_per_peer())
+    }
+
+    /// The same for an NI over RDMA.
+    #[must_use]
+    pub fn o2ib_ni_config(&self, net: &NetSpec) -> O2ibNiConfig {
+        net.tunables.o2ib(&self.o2ib)
     }
 
     /// The NIs, for a node of so many CPU partitions.
@@ -320,9 +355,13 @@ mod tests {
 
     #[test]
     fn a_network_without_a_driver_is_refused() {
-        for error in [NodeConfig::new().net("o2ib(ib0)"), NodeConfig::new().networks("tcp(lo),o2ib(ib0)")] {
+        for error in
+            [NodeConfig::new().net("gni(ipogif0)"), NodeConfig::new().networks("tcp(lo),gni(ipogif0)")]
+        {
             let error = error.unwrap_err();
-            assert!(matches!(error, NodeError::NoDriver { .. }) && error.to_string().contains("'o2ib(ib0)'"));
+            assert!(
+                matches!(error, NodeError::NoDriver { .. }) && error.to_string().contains("'gni(ipogif0)'")
+            );
             assert_eq!(error.errno(), lnet_api::Errno::EINVAL);
         }
     }

@@ -9,14 +9,18 @@ use parking_lot::Mutex;
 /// The drive handle: the shards of all LNDs, the engine's timers, and the clock.
 pub(crate) struct NodeDrive {
     pub(crate) engine: Arc<Engine>,
-    lnds: Vec<Arc<dyn Lnd>>,
+    lnds: Mutex<Vec<Driven>>,
     /// The node's shards, in the order in which they came: as many as there are tokens.
     shards: [OnceLock<Shard>; MAX_SHARDS],
-    /// How many shards of each LND are among them.
-    taken: Mutex<Vec<usize>>,
     tokens: Tokens,
     ending: Ending,
     started: Instant,
+}
+
+/// An LND, and how many of its shards are among the node's.
+struct Driven {
+    lnd: Arc<dyn Lnd>,
+    taken: usize,
 }
 
 /// A shard of an LND.
@@ -31,8 +35,7 @@ impl NodeDrive {
     pub(crate) fn new(engine: Arc<Engine>, lnds: Vec<Arc<dyn Lnd>>) -> Result<NodeDrive, Errno> {
         let drive = NodeDrive {
             engine,
-            taken: Mutex::new(vec![0; lnds.len()]),
-            lnds,
+            lnds: Mutex::new(lnds.into_iter().map(|lnd| Driven { lnd, taken: 0 }).collect()),
             shards: [const { OnceLock::new() }; MAX_SHARDS],
             tokens: Tokens::new(0),
             ending: Ending::new()?,
@@ -45,9 +48,9 @@ impl NodeDrive {
     /// Takes up the shards that LNDs have made since the last call: from now on they are driven. An LND keeps to
     /// [`MAX_SHARDS`]; of several together, those beyond that are left out.
     pub(crate) fn take_shards(&self) {
-        let mut taken = self.taken.lock();
+        let mut lnds = self.lnds.lock();
         let mut count = self.tokens.count();
-        for (lnd, taken) in self.lnds.iter().zip(&mut *taken) {
+        for Driven { lnd, taken } in &mut *lnds {
             for number in *taken..lnd.shards() {
                 let Some(place) = self.shards.get(count) else {
                     tracing::error!(net_type = ?lnd.net_type(), number, "no room for a shard: {MAX_SHARDS} are there");
@@ -58,6 +61,11 @@ impl NodeDrive {
             }
         }
         self.tokens.grow(count);
+    }
+
+    /// One more LND; its shards are taken up when it has some.
+    pub(crate) fn add_lnd(&self, lnd: Arc<dyn Lnd>) {
+        self.lnds.lock().push(Driven { lnd, taken: 0 });
     }
 
     /// The node has been shut down: all waits end.

@@ -71,11 +71,21 @@ pub enum NodeError {
     },
     /// A network of a type that no driver here serves.
     #[error(
-        "network '{net}': there is no driver for its type, only for tcp, for instance 'tcp(eth0)' or 'tcp1(10.0.0.1)'"
+        "network '{net}': there is no driver for its type, only for tcp and o2ib, for instance 'tcp(eth0)' or 'o2ib(ib0)'"
     )]
     NoDriver {
         /// The network, as it prints.
         net: String,
+    },
+    /// A network cannot have RDMA: no device, no library, or no driver in this program.
+    #[error("network '{net}': {reason}")]
+    Rdma {
+        /// The network, as it prints.
+        net: String,
+        /// What is missing, and what to do.
+        reason: String,
+        /// ENODEV without a device, ENOSYS without libraries or driver; else what the system said.
+        errno: Errno,
     },
     /// A network is bound to a CPU partition that is not there.
     #[error("network '{net}': there is no CPU partition {cpt}: the node has {partitions}, numbered from 0")]
@@ -206,6 +216,7 @@ impl NodeError {
             NodeError::NoEntry { .. } => Errno::ENOENT,
             NodeError::Config { errno, .. }
             | NodeError::Tunable { errno, .. }
+            | NodeError::Rdma { errno, .. }
             | NodeError::File { errno, .. }
             | NodeError::System { errno, .. } => *errno,
         }

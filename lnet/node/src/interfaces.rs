@@ -2,20 +2,43 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-use lnet_nid::Nid;
+use lnet_nid::{NetType, Nid};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
 
-use crate::{DEFAULT_ACCEPT_PORT, NodeError};
+use crate::{DEFAULT_ACCEPT_PORT, NetSpec, NodeError, RdmaDevice, RdmaPort};
 
 mod choice;
 mod plan;
 mod sysfs;
+pub(crate) mod verbs;
 
 pub use choice::{Choice, Why, explain};
 use choice::{Taken, take};
 pub(crate) use plan::{PlannedNi, plan};
+
+/// What networks can be on.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) interfaces: Vec<Interface>,
+    pub(crate) devices: Vec<RdmaDevice>,
+}
+
+impl Host {
+    /// This one, as far as these networks need it.
+    pub(crate) fn of(nets: &[NetSpec]) -> Result<Host, NodeError> {
+        let verbs = nets.iter().any(|net| net.net().net_type() == NetType::O2IB);
+        let devices = if verbs { RdmaDevice::all() } else { Vec::new() };
+        Ok(Host { interfaces: Interface::all()?, devices })
+    }
+
+    /// The interfaces that a port of an RDMA device lies on: in the port's order.
+    pub(crate) fn of_port<'a>(&'a self, port: &RdmaPort) -> impl Iterator<Item = &'a Interface> {
+        let named = port.netdevs.clone().into_iter();
+        named.flat_map(|name| self.interfaces.iter().filter(move |interface| interface.device() == name))
+    }
+}
 
 /// A network interface of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +101,11 @@ impl Interface {
     pub fn address(&self) -> Option<IpAddr> {
         let usable = || self.addresses.iter().copied().filter(|address| !is_link_local(*address));
         usable().find(IpAddr::is_ipv4).or_else(|| usable().next())
+    }
+
+    /// The device that it is of: an alias (`eth0:1`) is another address of the one before the colon.
+    pub(crate) fn device(&self) -> &str {
+        self.name.split_once(':').map_or(&self.name, |(device, _)| device)
     }
 
     /// How many connections of each bulk type a peer gets over it when the tunable `conns_per_peer` is 0 (lnet-wire 23):

@@ -72,8 +72,10 @@ mod interfaces;
 mod interrupt;
 mod networks;
 mod node;
+mod o2ib;
 mod partitions;
 mod ping;
+mod rdma;
 mod read;
 mod sleeper;
 mod statistics;
@@ -91,11 +93,15 @@ pub use lnet::{
     MatchOrder, MessageKinds, NiStatistics, PeerStatistics, Rotor, Stealing, Traffic,
 };
 pub use lnet_cpt::{CptConfig, CptError, CptTable, MAX_PARTITIONS, Pattern};
+pub use lnet_o2iblnd::{Census as O2ibCensus, NiConfig as O2ibNiConfig, O2ibConfig, O2ibCounters, O2ibLnd};
 pub use lnet_proto::ping::{Features, Interface as PeerInterface, NiStatus};
 pub use lnet_socklnd::sys::holder_of;
 pub use lnet_socklnd::{AcceptPolicy, Census, ConnectionsByType, NiConfig, SockConfig, SockCounters};
 pub use networks::{NetSpec, Networks};
 pub use node::Node;
 pub use ping::{PingAnswer, PingFailure, PingStep};
+pub use rdma::{
+    Gid, LinkLayer, MEMLOCK_SUGGESTED_BYTES, RdmaDevice, RdmaPort, RdmaPortReport, RdmaProblem, RdmaReport,
+};
 pub use status::{Object, RunningNode, STATUS_PEERS, STATUS_VERSION, quoted, running_nodes};
 pub use steward::GRACE;

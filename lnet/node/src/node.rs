@@ -6,12 +6,14 @@ use lnet::{Counters, Engine, FaultId, FaultRule, FaultStatistics};
 use lnet_api::{Clock, Drive, EqHandle, LNet, LNetError, Lnd, LndError, MAX_SHARDS, Polled, wait_until};
 use lnet_cpt::CptTable;
 use lnet_nid::{Nid, ProcessId};
+use lnet_o2iblnd::O2ibLnd;
 use lnet_region::Origin;
 use lnet_socklnd::{SockConfig, SockLnd};
 use parking_lot::{Mutex, RwLock};
 
 use crate::drive::NodeDrive;
 use crate::interfaces::{PlannedNi, plan};
+use crate::o2ib::Verbs;
 use crate::ping::{PingAnswer, PingFailure};
 use crate::status::{Server, View};
 use crate::steward::{GRACE, Stewards};
@@ -27,6 +29,7 @@ use crate::{NetSpec, NodeConfig, NodeError};
 pub struct Node {
     drive: Arc<NodeDrive>,
     sock: Arc<SockLnd>,
+    verbs: Arc<Verbs>,
     table: Arc<CptTable>,
     config: NodeConfig,
     origin: Origin,
@@ -69,10 +72,13 @@ impl Node {
         drive.engine.advance(drive.now_ns());
         let stewards = Stewards::new(drive.clone(), table.clone());
         let nids = Arc::new(RwLock::default());
-        let view = View::new(drive.clone(), sock.clone(), nids.clone(), table.partitions(), config);
+        let verbs = Arc::new(Verbs::new(config.verbs(partitions)));
+        let lnds = (sock.clone(), verbs.clone());
+        let view = View::new(drive.clone(), lnds, nids.clone(), table.partitions(), config);
         let node = Node {
             drive,
             sock,
+            verbs,
             table,
             config: config.clone(),
             nids,
@@ -108,6 +114,7 @@ impl Node {
     pub fn add_net(&self, net: &NetSpec) -> Result<(), NodeError> {
         self.check_here()?;
         let interfaces = plan(std::slice::from_ref(net), &self.nids(), self.table.partitions())?;
+        self.config.check_tunables(&interfaces)?;
         self.add(interfaces)
     }
 
@@ -138,14 +145,22 @@ impl Node {
     fn start_ni(&self, ni: &PlannedNi) -> Result<(), NodeError> {
         let nid = ni.nid;
         let id = ProcessId { nid, pid: self.config.pid() };
-        let mut own = ni.tunables.config(&self.config.tcp, ni.conns_per_peer);
-        match self.conns_per_peer.load(Ordering::Relaxed) {
-            0 => {}
-            count => own.conns_per_peer = count,
-        }
-        let refused = |error| NodeError::Start { nid, source: LNetError::Lnd(LndError::from(error)) };
-        self.sock.configure(nid, own).map_err(refused)?;
-        let started = self.drive.engine.add_ni_on(id, self.sock.clone(), &ni.cpts);
+        let set = self.conns_per_peer.load(Ordering::Relaxed);
+        let conns_per_peer = |own: &mut u8| *own = if set == 0 { *own } else { set };
+        let refused = |error: LndError| NodeError::Start { nid, source: LNetError::Lnd(error) };
+        let lnd: Arc<dyn Lnd> = if ni.is_o2ib() {
+            let lnd = self.verbs.lnd(nid, &self.drive)?;
+            let mut own = ni.tunables.o2ib(&self.config.o2ib);
+            conns_per_peer(&mut own.conns_per_peer);
+            lnd.configure(nid, own).map_err(|error| refused(error.into()))?;
+            lnd.clone()
+        } else {
+            let mut own = ni.tunables.tcp(&self.config.tcp, ni.conns_per_peer);
+            conns_per_peer(&mut own.conns_per_peer);
+            self.sock.configure(nid, own).map_err(|error| refused(error.into()))?;
+            self.sock.clone()
+        };
+        let started = self.drive.engine.add_ni_on(id, lnd, &ni.cpts);
         started.map_err(|source| NodeError::Start { nid, source })
     }
 
@@ -233,6 +248,11 @@ impl Node {
         &self.sock
     }
 
+    /// The verbs LND; `None` before the first network over RDMA.
+    pub fn o2ib(&self) -> Option<&O2ibLnd> {
+        self.verbs.get().map(|lnd| &**lnd)
+    }
+
     /// Asks a node for its NIDs (lnet-wire 15), and drives the network until it has answered. `source` is the local NID
     /// to ask from; `None` lets LNet choose.
     ///
@@ -247,7 +267,7 @@ impl Node {
         crate::ping::ping(self, target, source, timeout)
     }
 
-    /// Sets how many connections of each bulk type peers have (S-208), of one NI or, with `None`, of all there are and will be;
+    /// Sets how many connections of each bulk type (over RDMA: of its one type) peers have (S-208), of one NI or, with `None`, of all there are and will be;
     /// 0 counts as 1. It takes effect at once, for peers that are connected too; see [`SockLnd::set_conns_per_peer`].
     ///
     /// # Errors
@@ -261,6 +281,9 @@ impl Node {
             self.conns_per_peer.store(count.max(1), Ordering::Relaxed);
         }
         self.sock.set_conns_per_peer(nid, count);
+        if let Some(lnd) = self.verbs.get() {
+            lnd.set_conns_per_peer(nid, count);
+        }
         Ok(())
     }
 
@@ -335,7 +358,8 @@ impl Node {
     /// In a forked child: the threads are not there, the sockets are the parent's, and any lock may be held for ever. So all
     /// that could be ended with the node stays as it is.
     fn leave_to_parent(&mut self) {
-        std::mem::forget((self.drive.clone(), self.sock.clone(), self.stewards.get_mut().take()));
+        std::mem::forget((self.drive.clone(), self.sock.clone(), self.verbs.clone()));
+        std::mem::forget(self.stewards.get_mut().take());
         std::mem::forget(self.server.get_mut().take());
     }
 

@@ -2,7 +2,8 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use lnet_api::{Errno, LNetError, LndError, wait_until};
-use lnet_nid::{Nid, Pid, ProcessId};
+use lnet_nid::{NetType, Nid, Pid, ProcessId};
+use lnet_o2iblnd as o2ib;
 use lnet_proto::ping::PingInfo;
 use lnet_socklnd::{Failure, Step};
 
@@ -27,11 +28,13 @@ pub struct PingAnswer {
 pub enum PingStep {
     /// Finding a way: nothing has been sent.
     Route,
-    /// Getting a socket and a source port.
+    /// Over RDMA: finding the peer's address and the way to it.
+    Resolve,
+    /// Getting a socket and a source port; over RDMA: queues.
     Bind,
-    /// The TCP connection.
+    /// The connection.
     Connect,
-    /// Connection request and hello (lnet-wire 24).
+    /// Connection request and hello (lnet-wire 24); over RDMA: what the peer says to the request (lnet-wire 34).
     Handshake,
     /// The connection stands: waiting for the answer.
     Answer,
@@ -51,6 +54,7 @@ impl PingStep {
     pub fn name(self) -> &'static str {
         match self {
             PingStep::Route => "route",
+            PingStep::Resolve => "resolve",
             PingStep::Bind => "bind",
             PingStep::Connect => "connect",
             PingStep::Handshake => "handshake",
@@ -191,11 +195,9 @@ pub(crate) fn explain(node: &Node, target: Nid, error: &LNetError) -> PingFailur
     if errno == Errno::ESHUTDOWN && node.is_ending() {
         return cut_short(target);
     }
-    match node.tcp().last_failure(target) {
+    match last_failure(node, target) {
         // During the back-off after a failure LNet says EHOSTUNREACH, and the failure why.
-        Some(failure) if failure.errno == errno || errno == Errno::EHOSTUNREACH => {
-            of_driver(target, &failure)
-        }
+        Some(failure) if failure.errno == errno || errno == Errno::EHOSTUNREACH => failure,
         _ if errno == Errno::EPROTO => {
             let advice = "the node answers with what is no list of NIDs: which release of LNet does it run?";
             PingFailure::new(target, PingStep::Content, errno, without_name(target, error), advice)
@@ -217,6 +219,32 @@ pub(crate) fn explain(node: &Node, target: Nid, error: &LNetError) -> PingFailur
 pub(crate) fn without_name(target: Nid, error: &LNetError) -> String {
     let LNetError::Lnd(LndError { what, .. }) = error else { return error.to_string() };
     what.strip_prefix(&format!("ping of {target}: ")).unwrap_or(what).to_string()
+}
+
+/// Why the last connection to the node failed, if one did.
+fn last_failure(node: &Node, target: Nid) -> Option<PingFailure> {
+    match node.o2ib().filter(|_| over_rdma(target)) {
+        Some(lnd) => lnd.last_failure(target).map(|failure| of_verbs(target, &failure)),
+        None => node.tcp().last_failure(target).map(|failure| of_driver(target, &failure)),
+    }
+}
+
+fn over_rdma(target: Nid) -> bool {
+    target.net().net_type() == NetType::O2IB
+}
+
+fn of_verbs(target: Nid, failure: &o2ib::Failure) -> PingFailure {
+    let o2ib::Failure { address, errno, detail, .. } = failure;
+    let answered = failure.cause != o2ib::Cause::Errno;
+    let (step, what) = match failure.step {
+        o2ib::Step::Resolve => (PingStep::Resolve, format!("no way over RDMA to {address}")),
+        o2ib::Step::Queues => (PingStep::Bind, format!("cannot make queues for a connection to {address}")),
+        o2ib::Step::Connect if answered => (PingStep::Handshake, format!("{address} refuses the connection")),
+        o2ib::Step::Connect => (PingStep::Connect, format!("cannot connect to {address}")),
+        o2ib::Step::Established => (PingStep::Answer, format!("the connection with {address} broke")),
+    };
+    let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
+    PingFailure::new(target, step, *errno, format!("{what}: {}{detail}", words(*errno)), failure.advice())
 }
 
 fn of_driver(target: Nid, failure: &Failure) -> PingFailure {
@@ -247,7 +275,21 @@ pub(crate) fn unanswered(node: &Node, interrupt: &Interrupt, target: Nid, timeou
         return cut_short(target);
     }
     let waited = format!("no answer within {} s (ETIMEDOUT)", timeout.as_secs_f64());
-    let (step, state, advice) = match node.tcp().progress(target) {
+    let progress = match node.o2ib().filter(|_| over_rdma(target)) {
+        Some(lnd) => match lnd.progress(target) {
+            Some(o2ib::Step::Resolve | o2ib::Step::Queues) => Some(Step::Bind),
+            Some(o2ib::Step::Connect) => Some(Step::Connect),
+            Some(o2ib::Step::Established) => Some(Step::Established),
+            None => None,
+        },
+        None => node.tcp().progress(target),
+    };
+    let (step, state, advice) = match progress {
+        Some(Step::Bind) if over_rdma(target) => (
+            PingStep::Resolve,
+            ": still looking for the way",
+            "is the host up, the address right, and its RDMA port up? see 'rdma link' on both",
+        ),
         Some(Step::Handshake) => (
             PingStep::Handshake,
             ": connected, but the other side says no hello",
@@ -263,8 +305,8 @@ pub(crate) fn unanswered(node: &Node, interrupt: &Interrupt, target: Nid, timeou
             ": still connecting",
             "is the host up, the address right, and the port open in its firewall?",
         ),
-        None => match node.tcp().last_failure(target) {
-            Some(failure) => return of_driver(target, &failure),
+        None => match last_failure(node, target) {
+            Some(failure) => return failure,
             None => (
                 PingStep::Handshake,
                 ": the node refuses the connection for now",

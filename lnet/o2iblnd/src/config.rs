@@ -55,6 +55,8 @@ pub struct O2ibConfig {
     pub tos: Option<u8>,
     /// CPU partitions of the node: there is a shard for each.
     pub partitions: usize,
+    /// Whether peers may connect. A node that only asks others needs no port to listen on; LNet has no such tunable.
+    pub listens: bool,
 }
 
 impl Default for O2ibConfig {
@@ -79,6 +81,7 @@ impl Default for O2ibConfig {
             wrq_sge: 2,
             tos: None,
             partitions: 1,
+            listens: true,
         }
     }
 }
@@ -115,7 +118,8 @@ impl O2ibConfig {
     }
 
     /// What an NI has that says something of its own.
-    pub(crate) fn of(&self, ni: &NiConfig) -> O2ibConfig {
+    #[must_use]
+    pub fn of(&self, ni: &NiConfig) -> O2ibConfig {
         let NiConfig {
             credits,
             peer_credits,

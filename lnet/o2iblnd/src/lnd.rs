@@ -123,7 +123,7 @@ impl O2ibLnd {
             peer_credits: adjusted.peer_credits.into(),
             timeout_ns: own.timeout_ns(),
         };
-        let listens = nis.has_address(ip);
+        let listens = config.listens && !nis.has_address(ip);
         let ni = Arc::new(Ni {
             id,
             ip,
@@ -138,7 +138,7 @@ impl O2ibLnd {
             works: AtomicBool::new(true),
         });
         let number = shards.shard(sub, 0).number;
-        if let Some(slot) = shards.slot(number).filter(|_| !listens) {
+        if let Some(slot) = shards.slot(number).filter(|_| listens) {
             slot.driver.lock().listen(&slot.shard, &device, ni.address(config.service)).map_err(refused)?;
         }
         nis.insert(ni);

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use lnet_nid::{Net, Nid};
+use lnet_nid::{Net, NetType, Nid};
 
 use super::Reading;
 use super::doc::{Entry, Fault, Item, Value};
@@ -139,7 +139,7 @@ fn read_ni(reading: &mut Reading<'_>, net: Net, nis: &Entry, item: &Item) -> Res
             }
             "CPT" => spec.cpts = cpts(entry)?,
             "tunables" | "lnd tunables" => {
-                entry.map()?.iter().try_for_each(|entry| ni_tunable(reading, &mut spec.tunables, entry))?;
+                entry.map()?.iter().try_for_each(|entry| ni_tunable(reading, &mut spec, entry))?;
             }
             key if REPORTED.contains(&key) => {}
             _ => {
@@ -213,37 +213,32 @@ pub(super) fn cpts(entry: &Entry) -> Result<CptSet, Fault> {
 }
 
 /// A tunable of one interface, by the name that it has there.
-pub(super) fn ni_tunable(
-    reading: &mut Reading<'_>,
-    tunables: &mut NiTunables,
-    entry: &Entry,
-) -> Result<(), Fault> {
+pub(super) fn ni_tunable(reading: &mut Reading<'_>, spec: &mut NetSpec, entry: &Entry) -> Result<(), Fault> {
+    let net_type = spec.net.net_type();
+    let module = if net_type == NetType::O2IB { O2IBLND } else { SOCKLND };
     let text = entry.text()?;
-    let name = match entry.key.as_str() {
-        "timeout" => "sock_timeout",
-        key => key,
-    };
-    let per_ni = NiTunables::NAMES.contains(&&*entry.key);
-    let tunable = match Tunable::find(SOCKLND, name).filter(|_| per_ni) {
-        Some(tunable) => tunable,
-        None if verbs_only(&entry.key) => {
-            return Err(entry.fault("it is a tunable of o2ib networks, not of tcp"));
-        }
-        None => {
-            let known = NiTunables::NAMES.join(", ");
-            return Err(entry.fault(format!("no such tunable of an interface; there are: {known}")));
-        }
+    let named = NiTunables::names(net_type).find(|(name, _)| *name == entry.key);
+    let tunable = named.and_then(|(_, name)| Tunable::find(module, name));
+    let Some(tunable) = tunable else {
+        return Err(entry.fault(no_tunable(net_type, &entry.key)));
     };
     if tunable.acts() {
         let number = tunable.number(text).map_err(|reason| entry.fault(reason))?;
-        tunables.set(&entry.key, number);
+        spec.tunables.set(&entry.key, number);
     } else if !tunable.is_usual(text) {
         reading.warn(entry.line, &entry.key, tunable.meaning());
     }
     Ok(())
 }
 
-/// Whether `lnetctl` shows it of o2ib interfaces alone.
-fn verbs_only(key: &str) -> bool {
-    key == "peercredits_hiw" || Tunable::find(O2IBLND, key).is_some()
+/// Why an interface of this type does not have it.
+fn no_tunable(net_type: NetType, key: &str) -> String {
+    let others = if net_type == NetType::O2IB { NetType::TCP } else { NetType::O2IB };
+    let of_others = Tunable::find(if others == NetType::O2IB { O2IBLND } else { SOCKLND }, key).is_some()
+        && Tunable::find(if others == NetType::O2IB { SOCKLND } else { O2IBLND }, key).is_none();
+    if of_others || NiTunables::lnd(others).iter().any(|(name, _)| *name == key) {
+        return format!("it is a tunable of {others} networks, not of {net_type}");
+    }
+    let known: Vec<&str> = NiTunables::names(net_type).map(|(name, _)| *name).collect();
+    format!("no such tunable of an interface; there are: {}", known.join(", "))
 }

@@ -35,7 +35,7 @@ fn apply_net(reading: &mut Reading<'_>, net: &Entry, item: &Item) -> Result<(), 
                 }
             }
             "cpts" => spec.cpts = cpts(entry)?,
-            _ => ni_tunable(reading, &mut spec.tunables, entry)?,
+            _ => ni_tunable(reading, &mut spec, entry)?,
         }
     }
     reading.config.push_net(spec).map_err(|error| Fault::new(name.line, &net.key, error.to_string()))

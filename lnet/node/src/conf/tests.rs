@@ -25,7 +25,7 @@ const EXPORTED: &str = include_str!("tests/exported.yaml");
 fn what_lnetctl_exports_is_read() {
     let config = NodeConfig::from_yaml(EXPORTED).unwrap();
     assert_eq!(nets(&config), ["tcp(eth0)[0-1]", "tcp1(192.168.7.1)"]);
-    let first = config.nets[0].tunables.or(&config.tcp);
+    let first = config.nets[0].tunables.or(lnet_nid::NetType::TCP, &config);
     assert_eq!((first.credits, first.peer_credits), (Some(512), Some(16)));
     assert_eq!((first.conns_per_peer, first.timeout_s), (Some(4), Some(40)));
     assert_eq!(config.nets[0].interfaces[0].address, Some("10.0.0.7".parse().unwrap()));
@@ -156,7 +156,7 @@ fn errors_name_the_line_and_the_key() {
         (yaml, "net:\n  - local NI(s):\n", 2, "net", "net type"),
         (yaml, "net:\n  - net type: ether\n", 2, "net type", "ether"),
         (yaml, "net:\n  - net type: <?>\n", 2, "net type", "one network"),
-        (yaml, "net:\n  - net type: o2ib\n", 2, "net type", "only for tcp"),
+        (yaml, "net:\n  - net type: gni\n", 2, "net type", "only for tcp"),
         (yaml, "net:\n  - net type: tcp\n    local NIs:\n", 3, "local NIs", "local NI(s)"),
         (yaml, &ni("nid: 10.0.0.1@tcp1"), 4, "nid", "not of the network tcp"),
         (yaml, &ni("nid: 10.0.0@tcp"), 4, "nid", "10.0.0"),
@@ -191,7 +191,7 @@ fn errors_name_the_line_and_the_key() {
         (toml, "[lnet\n", 1, "TOML", ""),
         (modprobe, "\noptions lnet accept_port=0\n", 2, "accept_port", "from 1"),
         (modprobe, "options lnet networks=\"tcp(eth0\"\n", 1, "networks", "closing ')'"),
-        (modprobe, "options lnet networks=\"o2ib(ib0)\"\n", 1, "networks", "only for tcp"),
+        (modprobe, "options lnet networks=\"gni(ib0)\"\n", 1, "networks", "only for tcp"),
         (modprobe, "options lnet networks=\"tcp(eth0)\n", 1, "networks=tcp(eth0)", "closing quote"),
         (modprobe, "options lnet accept\n", 1, "accept", "name=value"),
         (modprobe, "options\n", 1, "options", "module"),
@@ -279,7 +279,7 @@ fn conns_per_peer_is_the_nis_the_nodes_or_by_the_links_speed() {
         let mut config = NodeConfig::new();
         config.tcp().conns_per_peer = nodes;
         let tunables = crate::networks::NiTunables { conns_per_peer: own, ..Default::default() };
-        tunables.config(&config.tcp, 4).conns_per_peer
+        tunables.tcp(&config.tcp, 4).conns_per_peer
     };
     assert_eq!([conns(None, 0), conns(None, 2), conns(Some(3), 2), conns(Some(0), 2)], [4, 2, 3, 4]);
     assert_eq!(NodeConfig::new().tcp.conns_per_peer, 0);
@@ -289,12 +289,12 @@ fn conns_per_peer_is_the_nis_the_nodes_or_by_the_links_speed() {
 fn what_has_no_effect_is_told_with_its_line() {
     let config = NodeConfig::from_modprobe(
         "options lnet routes=\"tcp1 10.0.0.1@tcp\" lnet_retry_count=0 forwarding=disabled\n\
-         options ko2iblnd-opa peer_credits=32\noptions ko2iblnd ntx=1024\noptions zfs zfs_arc_max=1\n",
+         options ko2iblnd-opa peer_credits=32\noptions ko2iblnd fmr_pool_size=1024\noptions zfs zfs_arc_max=1\n",
     )
     .unwrap();
     assert_eq!(
         warned(&config),
-        [(1, "routes"), (2, "ko2iblnd_opa peer_credits"), (3, "ntx"), (4, "zfs zfs_arc_max")]
+        [(1, "routes"), (2, "ko2iblnd_opa peer_credits"), (3, "fmr_pool_size"), (4, "zfs zfs_arc_max")]
     );
     assert_eq!(config.warnings()[0].to_string(), "line 1: 'routes' has no effect: nlx uses no routers");
     let mut config = NodeConfig::new();
@@ -367,4 +367,73 @@ fn the_helpers_table_is_kept_with_its_lines() {
     assert_eq!(told, "line 4: 'threads': a whole number from 3 to 4 must stand here, not '2'");
     assert!(settings[0].tables().is_err() && settings[1].text().is_err() && settings[0].switch().is_err());
     assert!(NodeConfig::from_toml("helper = 1\n").is_err());
+}
+
+/// lnet-semantics 24, 29; S-315: the verbs LND's tunables, of the node and of each NI, in every form.
+#[test]
+fn networks_over_rdma_are_configured_in_every_form() {
+    let yaml = r#"
+net:
+  - net type: o2ib
+    local NI(s):
+      - nid: 10.1.0.1@o2ib
+        interfaces: {0: ib0}
+        tunables: {peer_timeout: 180, peer_credits: 128, peer_buffer_credits: 0, credits: 1024}
+        lnd tunables:
+            peercredits_hiw: 64
+            map_on_demand: 0
+            concurrent_sends: 256
+            fmr_pool_size: 512
+            fmr_flush_trigger: 384
+            fmr_cache: 1
+            ntx: 2048
+            conns_per_peer: 2
+            timeout: 10
+            tos: 106
+        CPT: "[0]"
+options:
+  ko2iblnd: {service: 1987, keepalive: 30, timeout: 20, wrq_sge: 4}
+"#;
+    let config = NodeConfig::from_yaml(yaml).unwrap();
+    assert_eq!(warned(&config), []);
+    assert_eq!(nets(&config), ["o2ib(ib0)[0]"]);
+    let own = config.o2ib_ni_config(&config.nets()[0]);
+    assert_eq!((own.credits, own.peer_credits, own.peer_credits_hiw), (1024, 128, 64));
+    assert_eq!((own.concurrent_sends, own.ntx, own.conns_per_peer), (256, 2048, 2));
+    assert_eq!((own.timeout_s, own.tos, config.o2ib.timeout_s), (10, Some(106), 20));
+    assert_eq!((config.o2ib.service, config.o2ib.keepalive_s, config.o2ib.wrq_sge), (1987, 30, 4));
+    assert_eq!(NodeConfig::from_yaml(&config.to_yaml()).unwrap().to_yaml(), config.to_yaml());
+
+    let toml =
+        "[[net]]\nname = \"o2ib\"\ninterfaces = [\"ib0\"]\npeer_credits = 128\n[ko2iblnd]\nservice = 1987\n";
+    let modprobe = "options lnet networks=o2ib(ib0)\noptions ko2iblnd service=1987 peer_credits=128\n";
+    for config in [NodeConfig::from_toml(toml).unwrap(), NodeConfig::from_modprobe(modprobe).unwrap()] {
+        let own = config.o2ib_ni_config(&config.nets()[0]);
+        assert_eq!((own.peer_credits, config.o2ib.service, own.tos), (128, 1987, None));
+    }
+    let mut set = NodeConfig::new();
+    set.set("ko2iblnd", "rnr_retry_count", "7").unwrap();
+    assert_eq!(set.o2ib().rnr_retry_count, 7);
+    let refused = set.set("ko2iblnd", "rnr_retry_count", "8").unwrap_err();
+    assert!(refused.to_string().contains("from 0 to 7, not '8'"), "{refused}");
+    // What is obsolete is told only where somebody chose a value.
+    set.set("ko2iblnd", "fmr_pool_size", "1024").unwrap();
+    set.set("ko2iblnd", "map_on_demand", "256").unwrap();
+    assert_eq!(warned(&set), [(0, "fmr_pool_size")]);
+}
+
+/// A tunable of one kind of network is not one of the other's.
+#[test]
+fn tunables_of_the_other_kind_of_network_are_refused() {
+    let net = |name: &str, line: &str| format!("[[net]]\nname = \"{name}\"\n{line}\n");
+    for (text, words) in [
+        (net("tcp", "ntx = 5"), "it is a tunable of o2ib networks, not of tcp"),
+        (net("tcp", "peercredits_hiw = 5"), "it is a tunable of o2ib networks, not of tcp"),
+        (net("o2ib", "nagle = 1"), "it is a tunable of tcp networks, not of o2ib"),
+        (net("o2ib", "service = 1"), "no such tunable of an interface; there are: peer_timeout"),
+        (net("o2ib", "ntx = 0"), "it must be a number from 1 to 65535, not '0'"),
+    ] {
+        let error = NodeConfig::from_toml(&text).unwrap_err();
+        assert!(error.to_string().contains(words), "{text}: {error}");
+    }
 }

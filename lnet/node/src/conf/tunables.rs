@@ -3,7 +3,8 @@
 
 mod lnet;
 mod nlx;
-mod others;
+mod o2iblnd;
+mod selftest;
 mod socklnd;
 
 use std::fmt;
@@ -104,10 +105,10 @@ const ALONE: &str = "–";
 impl Tunable {
     /// All that are known: module by module, in the order of the documentation.
     pub fn all() -> impl Iterator<Item = &'static Tunable> {
-        [lnet::ROWS, socklnd::ROWS, nlx::ROWS, others::ROWS].into_iter().flatten()
+        [lnet::ROWS, socklnd::ROWS, o2iblnd::ROWS, nlx::ROWS, selftest::ROWS].into_iter().flatten()
     }
 
-    /// The tunable of a module: `lnet`, `ksocklnd`, `nlx`; `ko2iblnd` and `lnet_selftest`, none of whose have an effect.
+    /// The tunable of a module: `lnet`, `ksocklnd`, `ko2iblnd`, `nlx`; `lnet_selftest`, none of whose have an effect.
     #[must_use]
     pub fn find(module: &str, name: &str) -> Option<&'static Tunable> {
         let module = if module == LIBCFS && name.starts_with("cpu_") { LNET } else { module };

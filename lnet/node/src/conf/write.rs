@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use super::tunables::{LNET, NLX, SOCKLND, Tunable};
+use super::tunables::{LNET, NLX, O2IBLND, SOCKLND, Tunable};
 use crate::NodeConfig;
 use crate::networks::{NetInterface, NetSpec, NiTunables};
 
@@ -57,10 +57,11 @@ fn ni(
         writeln!(out, "{}interfaces:", begin())?;
         writeln!(out, "              0: {}", word(name))?;
     }
-    let effective = spec.tunables.or(&config.tcp);
-    for (title, names) in [("tunables", NiTunables::LNET), ("lnd tunables", NiTunables::LND)] {
+    let net_type = spec.net.net_type();
+    let effective = spec.tunables.or(net_type, config);
+    for (title, names) in [("tunables", &NiTunables::LNET[..]), ("lnd tunables", NiTunables::lnd(net_type))] {
         writeln!(out, "{}{title}:", begin())?;
-        for name in names {
+        for (name, _) in names {
             if let Some(value) = effective.value(name) {
                 writeln!(out, "              {name}: {value}")?;
             }
@@ -81,7 +82,7 @@ fn tunables(out: &mut String, config: &NodeConfig) -> std::fmt::Result {
         }
     }
     writeln!(out, "options:")?;
-    for module in [LNET, SOCKLND, NLX] {
+    for module in [LNET, SOCKLND, O2IBLND, NLX] {
         writeln!(out, "    {module}:")?;
         let of_module = Tunable::all().filter(|tunable| tunable.module() == module && tunable.acts());
         for tunable in of_module.filter(|tunable| !ELSEWHERE.contains(&tunable.name())) {

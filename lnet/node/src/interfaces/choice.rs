@@ -3,11 +3,12 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use lnet_nid::Nid;
+use lnet_nid::{NetType, Nid};
 
-use super::{Interface, is_link_local};
+use super::{Host, Interface, is_link_local, verbs};
 use crate::cpts::CptSet;
 use crate::networks::NetInterface;
+use crate::rdma::port_of;
 use crate::{NetSpec, NodeError};
 
 /// What a network makes of one address of this host; see [`explain`].
@@ -15,6 +16,8 @@ use crate::{NetSpec, NodeError};
 pub struct Choice {
     /// The interface; `None` if the network names one that is not there.
     pub interface: Option<Interface>,
+    /// Of an `o2ib` network: the port of the RDMA device that lies on the interface, as `rdma link` writes it (`mlx5_0/1`).
+    pub port: Option<String>,
     /// The address; `None` for an interface without any, or one that is not there.
     pub address: Option<IpAddr>,
     /// The NID that the network has by it; `None` if it was passed over.
@@ -34,6 +37,8 @@ pub enum Why {
     Named,
     /// Taken: the network names the address.
     NamedByAddress,
+    /// Taken: the network names the RDMA device.
+    NamedByDevice,
     /// Passed over: the network has it already, by another of the names it gives.
     Duplicate,
     /// Passed over: the network names other interfaces.
@@ -56,6 +61,15 @@ pub enum Why {
         /// The interface that comes first.
         first: String,
     },
+    /// Passed over: no RDMA device lies on the interface.
+    NoRdma,
+    /// Passed over: NIDs of `o2ib` networks are IPv4 addresses.
+    NotIpv4,
+    /// Passed over: the port of the RDMA device cannot be used; in words, with what to do.
+    PortDown(
+        /// What it lacks.
+        String,
+    ),
     /// The network cannot be started: it names an interface or address that it cannot have.
     Refused(
         /// What [`crate::Node::start`] says.
@@ -69,6 +83,7 @@ impl fmt::Display for Why {
             Why::First => write!(f, "the first interface that can be used"),
             Why::Named => write!(f, "the interface is named"),
             Why::NamedByAddress => write!(f, "the address is named"),
+            Why::NamedByDevice => write!(f, "the RDMA device is named"),
             Why::Duplicate => write!(f, "named twice"),
             Why::NotNamed => write!(f, "not named"),
             Why::Down => write!(f, "down"),
@@ -79,6 +94,9 @@ impl fmt::Display for Why {
                 write!(f, "the interface gives {given}; this one can be named itself")
             }
             Why::Later { first } => write!(f, "{first} comes first; name this one to use it"),
+            Why::NoRdma => write!(f, "no RDMA device lies on it"),
+            Why::NotIpv4 => write!(f, "NIDs of o2ib networks are IPv4 addresses"),
+            Why::PortDown(why) => f.write_str(why),
             Why::Refused(error) => write!(f, "{error}"),
         }
     }
@@ -103,7 +121,7 @@ impl fmt::Display for Why {
 /// # Errors
 /// [`NodeError::System`] if the interfaces cannot be listed.
 pub fn explain(net: &NetSpec) -> Result<Vec<Choice>, NodeError> {
-    Ok(explain_on(net, &Interface::all()?))
+    Ok(explain_on(net, &Host::of(std::slice::from_ref(net))?))
 }
 
 /// An address that a network takes.
@@ -113,22 +131,27 @@ pub(crate) struct Taken<'a> {
     pub(crate) interface: &'a Interface,
     pub(crate) address: IpAddr,
     pub(crate) cpts: &'a CptSet,
-    why: Why,
+    pub(super) why: Why,
 }
 
 impl Taken<'_> {
-    fn is_by_name_of(&self, interface: &Interface) -> bool {
+    pub(super) fn is_by_name_of(&self, interface: &Interface) -> bool {
         std::ptr::eq(self.interface, interface) && self.why == Why::Named
     }
 }
 
 /// What a network takes of the interfaces of a host, or why it cannot: for each interface that it names, or for the one
 /// that it leaves open.
-pub(crate) fn take<'a>(net: &'a NetSpec, host: &'a [Interface]) -> Vec<Result<Taken<'a>, NodeError>> {
+pub(crate) fn take<'a>(net: &'a NetSpec, host: &'a Host) -> Vec<Result<Taken<'a>, NodeError>> {
+    let verbs = net.net.net_type() == NetType::O2IB;
     if net.interfaces.is_empty() {
-        return vec![first(host, &net.cpts)];
+        return vec![if verbs { verbs::first(net, host) } else { first(&host.interfaces, &net.cpts) }];
     }
-    net.interfaces.iter().map(|named| find(named, net.cpts_of(named), host)).collect()
+    let find = |named: &'a NetInterface| match verbs {
+        true => verbs::find(named, net.cpts_of(named), host),
+        false => find(named, net.cpts_of(named), &host.interfaces),
+    };
+    net.interfaces.iter().map(find).collect()
 }
 
 /// The first interface that can be used. One that has IPv6 alone never comes before one that has IPv4: a host that gets
@@ -178,7 +201,7 @@ fn find<'a>(named: &NetInterface, cpts: &'a CptSet, host: &'a [Interface]) -> Re
 
 impl Interface {
     /// All of 127.0.0.0/8 is the host's, though loopback lists one address of it.
-    fn has(&self, address: IpAddr) -> bool {
+    pub(super) fn has(&self, address: IpAddr) -> bool {
         let by_loopback = self.loopback && address.is_ipv4() && address.is_loopback();
         by_loopback || self.addresses.contains(&address)
     }
@@ -190,11 +213,13 @@ fn names(host: &[Interface]) -> String {
     usable.map(|interface| interface.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-fn explain_on(net: &NetSpec, host: &[Interface]) -> Vec<Choice> {
+pub(super) fn explain_on(net: &NetSpec, host: &Host) -> Vec<Choice> {
+    let verbs = net.net.net_type() == NetType::O2IB;
     let outcomes = take(net, host);
     let taken: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()).collect();
     let mut choices = Vec::new();
-    for interface in host {
+    for interface in &host.interfaces {
+        let port = port_of(&host.devices, interface.device()).filter(|_| verbs);
         let by = || taken.iter().filter(|taken| std::ptr::eq(taken.interface, interface));
         let mut addresses = interface.addresses.clone();
         // Addresses of 127.0.0.0/8 that nobody lists.
@@ -203,7 +228,8 @@ fn explain_on(net: &NetSpec, host: &[Interface]) -> Vec<Choice> {
         let mut add = |address: Option<IpAddr>, taken: Option<&Taken<'_>>, why| {
             let nid = address.and_then(|address| taken.map(|_| Nid::new_ip(net.net, address)));
             let cpts = taken.map(|taken| taken.cpts.iter().collect()).unwrap_or_default();
-            choices.push(Choice { interface: Some(interface.clone()), address, nid, cpts, why });
+            let port = port.map(|(device, port)| device.port_name(port));
+            choices.push(Choice { interface: Some(interface.clone()), port, address, nid, cpts, why });
         };
         if addresses.is_empty() {
             add(None, None, if interface.up { Why::NoAddress } else { Why::Down });
@@ -212,14 +238,21 @@ fn explain_on(net: &NetSpec, host: &[Interface]) -> Vec<Choice> {
             let mut here = by().filter(|taken| taken.address == address);
             match here.next() {
                 Some(taken) => add(Some(address), Some(taken), taken.why.clone()),
+                None if verbs => {
+                    add(Some(address), None, verbs::passed_over(host, interface, address, net, &taken));
+                }
                 None => add(Some(address), None, passed_over(interface, address, net, &taken)),
             }
             here.for_each(|_| add(Some(address), None, Why::Duplicate));
         }
     }
+    if verbs {
+        choices.extend(verbs::bare_ports(host));
+    }
     let refused = outcomes.into_iter().filter_map(Result::err);
     choices.extend(refused.map(|error| Choice {
         interface: None,
+        port: None,
         address: None,
         nid: None,
         cpts: Vec::new(),

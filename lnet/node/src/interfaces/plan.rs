@@ -2,7 +2,7 @@
 
 use lnet_nid::{NetType, Nid};
 
-use super::{Interface, Taken, take};
+use super::{Host, Taken, take};
 use crate::networks::NiTunables;
 use crate::{MAX_INTERFACES, NetSpec, NodeError};
 
@@ -18,6 +18,12 @@ pub(crate) struct PlannedNi {
     pub(crate) tunables: NiTunables,
 }
 
+impl PlannedNi {
+    pub(crate) fn is_o2ib(&self) -> bool {
+        self.nid.net().net_type() == NetType::O2IB
+    }
+}
+
 /// The NIs of some networks on this host, for a node that has `present` already and so many CPU partitions.
 ///
 /// # Errors
@@ -27,10 +33,10 @@ pub(crate) fn plan(
     present: &[Nid],
     partitions: usize,
 ) -> Result<Vec<PlannedNi>, NodeError> {
-    let host = Interface::all()?;
+    let host = Host::of(nets)?;
     let mut planned: Vec<PlannedNi> = Vec::new();
     for spec in nets {
-        if spec.net.net_type() != NetType::TCP {
+        if ![NetType::TCP, NetType::O2IB].contains(&spec.net.net_type()) {
             return Err(NodeError::NoDriver { net: spec.to_string() });
         }
         for taken in take(spec, &host) {

@@ -1,4 +1,7 @@
+use lnet_nid::NetType;
 use lnet_socklnd::{NiConfig, SockConfig};
+
+use crate::{NodeConfig, O2ibNiConfig};
 
 /// What one NI has otherwise than the others of its node; `None` is as the node has it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -9,23 +12,45 @@ pub(crate) struct NiTunables {
     pub(crate) timeout_s: Option<u32>,
     /// -1 leaves it to the system.
     pub(crate) tos: Option<i16>,
+    pub(crate) peer_credits_hiw: Option<u32>,
+    pub(crate) concurrent_sends: Option<u32>,
+    pub(crate) ntx: Option<u32>,
+}
+
+/// The name that a tunable has of an NI, and the one that it has of the LND's module.
+pub(crate) type Name = (&'static str, &'static str);
+
+const fn same(name: &'static str) -> Name {
+    (name, name)
 }
 
 impl NiTunables {
-    /// The names that `lnetctl` has under `tunables`.
-    pub(crate) const LNET: &[&str] = &["peer_timeout", "peer_credits", "peer_buffer_credits", "credits"];
-    /// Those under `lnd tunables`.
-    pub(crate) const LND: &[&str] = &["conns_per_peer", "timeout", "tos"];
-    /// All of them.
-    pub(crate) const NAMES: [&str; 7] = [
-        "peer_timeout",
-        "peer_credits",
-        "peer_buffer_credits",
-        "credits",
-        "conns_per_peer",
-        "timeout",
-        "tos",
+    /// What `lnetctl` has under `tunables`.
+    pub(crate) const LNET: [Name; 4] =
+        [same("peer_timeout"), same("peer_credits"), same("peer_buffer_credits"), same("credits")];
+    const TCP: [Name; 3] = [same("conns_per_peer"), ("timeout", "sock_timeout"), same("tos")];
+    const O2IB: [Name; 10] = [
+        ("peercredits_hiw", "peer_credits_hiw"),
+        same("map_on_demand"),
+        same("concurrent_sends"),
+        same("fmr_pool_size"),
+        same("fmr_flush_trigger"),
+        same("fmr_cache"),
+        same("ntx"),
+        same("conns_per_peer"),
+        same("timeout"),
+        same("tos"),
     ];
+
+    /// What it has under `lnd tunables` of networks of this type.
+    pub(crate) fn lnd(net_type: NetType) -> &'static [Name] {
+        if net_type == NetType::O2IB { &NiTunables::O2IB } else { &NiTunables::TCP }
+    }
+
+    /// All that an NI of this type has.
+    pub(crate) fn names(net_type: NetType) -> impl Iterator<Item = &'static Name> {
+        NiTunables::LNET.iter().chain(NiTunables::lnd(net_type))
+    }
 
     /// Sets one by its name to a number that is in its range.
     pub(crate) fn set(&mut self, name: &str, number: i64) {
@@ -35,6 +60,9 @@ impl NiTunables {
             "conns_per_peer" => self.conns_per_peer = Some(number as u8),
             "timeout" => self.timeout_s = Some(number as u32),
             "tos" => self.tos = Some(number as i16),
+            "peercredits_hiw" => self.peer_credits_hiw = Some(number as u32),
+            "concurrent_sends" => self.concurrent_sends = Some(number as u32),
+            "ntx" => self.ntx = Some(number as u32),
             _ => {}
         }
     }
@@ -47,18 +75,26 @@ impl NiTunables {
             "conns_per_peer" => self.conns_per_peer.map(|value| value.to_string()),
             "timeout" => self.timeout_s.map(|value| value.to_string()),
             "tos" => self.tos.map(|value| value.to_string()),
+            "peercredits_hiw" => self.peer_credits_hiw.map(|value| value.to_string()),
+            "concurrent_sends" => self.concurrent_sends.map(|value| value.to_string()),
+            "ntx" => self.ntx.map(|value| value.to_string()),
             _ => None,
         }
     }
 
-    /// The values in force, on a node with these.
-    pub(crate) fn or(&self, node: &SockConfig) -> NiTunables {
+    /// The values in force for an NI of this type, on such a node.
+    pub(crate) fn or(&self, net_type: NetType, config: &NodeConfig) -> NiTunables {
+        if net_type == NetType::O2IB {
+            return self.o2ib(&config.o2ib).into();
+        }
+        let node = &config.tcp;
         NiTunables {
             credits: self.credits.or(Some(node.credits)),
             peer_credits: Some(self.peer_credits(node)),
             conns_per_peer: self.conns_per_peer.or(Some(node.conns_per_peer)),
             timeout_s: self.timeout_s.or(Some(node.timeout_s)),
             tos: self.tos.or(Some(node.tos.map_or(-1, i16::from))),
+            ..NiTunables::default()
         }
     }
 
@@ -68,8 +104,8 @@ impl NiTunables {
         self.peer_credits.unwrap_or_else(|| peer_credits_within(most, node))
     }
 
-    /// What the LND is told of the NI, on a node with these; its link asks for `automatic` connections to each peer.
-    pub(crate) fn config(&self, node: &SockConfig, automatic: u8) -> NiConfig {
+    /// What the TCP LND is told of the NI, on a node with these; its link asks for `automatic` connections to each peer.
+    pub(crate) fn tcp(&self, node: &SockConfig, automatic: u8) -> NiConfig {
         let conns_per_peer = self.conns_per_peer.unwrap_or(node.conns_per_peer);
         NiConfig {
             credits: self.credits.unwrap_or(node.credits),
@@ -77,6 +113,35 @@ impl NiTunables {
             conns_per_peer: if conns_per_peer == 0 { automatic } else { conns_per_peer },
             timeout_s: self.timeout_s.unwrap_or(node.timeout_s),
             tos: self.tos.map_or(node.tos, |tos| u8::try_from(tos).ok()),
+        }
+    }
+
+    /// What the verbs LND is told of the NI, on a node with these.
+    pub(crate) fn o2ib(&self, node: &lnet_o2iblnd::O2ibConfig) -> O2ibNiConfig {
+        O2ibNiConfig {
+            credits: self.credits.unwrap_or(node.credits),
+            peer_credits: self.peer_credits.unwrap_or(node.peer_credits),
+            peer_credits_hiw: self.peer_credits_hiw.unwrap_or(node.peer_credits_hiw),
+            concurrent_sends: self.concurrent_sends.unwrap_or(node.concurrent_sends),
+            conns_per_peer: self.conns_per_peer.unwrap_or(node.conns_per_peer),
+            ntx: self.ntx.unwrap_or(node.ntx),
+            timeout_s: self.timeout_s.unwrap_or(node.timeout_s),
+            tos: self.tos.map_or(node.tos, |tos| u8::try_from(tos).ok()),
+        }
+    }
+}
+
+impl From<O2ibNiConfig> for NiTunables {
+    fn from(ni: O2ibNiConfig) -> NiTunables {
+        NiTunables {
+            credits: Some(ni.credits),
+            peer_credits: Some(ni.peer_credits),
+            conns_per_peer: Some(ni.conns_per_peer),
+            timeout_s: Some(ni.timeout_s),
+            tos: Some(ni.tos.map_or(-1, i16::from)),
+            peer_credits_hiw: Some(ni.peer_credits_hiw),
+            concurrent_sends: Some(ni.concurrent_sends),
+            ntx: Some(ni.ntx),
         }
     }
 }

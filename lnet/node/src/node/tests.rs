@@ -126,7 +126,8 @@ fn interfaces_come_and_go_while_traffic_runs() {
     assert!(gone.to_string().contains("127.44.0.20@tcp1 cannot be removed"), "{gone}");
     let twice = changing.add_net(&"tcp(127.44.0.20)".parse().unwrap()).unwrap_err();
     assert!(matches!(twice, NodeError::Twice { .. }), "{twice}");
-    assert!(changing.add_net(&"o2ib(lo)".parse().unwrap()).is_err());
+    let no_rdma = changing.add_net(&"o2ib(lo)".parse().unwrap()).unwrap_err();
+    assert_eq!(no_rdma.errno(), Errno::ENODEV, "{no_rdma}");
     assert_eq!(changing.nids(), [nid("127.44.0.20@tcp")]);
 }
 

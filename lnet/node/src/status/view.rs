@@ -8,12 +8,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use lnet::{ByKind, Counters, NiStatistics, PeerStatistics, Traffic};
 use lnet_nid::Nid;
+use lnet_o2iblnd::{Census as O2ibCensus, O2ibCounters, O2ibLnd};
 use lnet_socklnd::{Census, SockCounters, SockLnd};
 use parking_lot::RwLock;
 
 use super::json::{Object, quoted};
 use super::{STATUS_PEERS, STATUS_VERSION};
 use crate::drive::NodeDrive;
+use crate::o2ib::Verbs;
 use crate::{NodeConfig, Tunable};
 
 /// What can be seen of a node, whatever thread looks.
@@ -21,6 +23,7 @@ use crate::{NodeConfig, Tunable};
 pub(crate) struct View {
     drive: Arc<NodeDrive>,
     sock: Arc<SockLnd>,
+    verbs: Arc<Verbs>,
     nids: Arc<RwLock<Vec<Nid>>>,
     partitions: usize,
     accept_port: u16,
@@ -37,7 +40,7 @@ type Added = (&'static str, Box<dyn Fn() -> String + Send + Sync>);
 impl View {
     pub(crate) fn new(
         drive: Arc<NodeDrive>,
-        sock: Arc<SockLnd>,
+        (sock, verbs): (Arc<SockLnd>, Arc<Verbs>),
         nids: Arc<RwLock<Vec<Nid>>>,
         partitions: usize,
         config: &NodeConfig,
@@ -46,6 +49,7 @@ impl View {
         View {
             drive,
             sock,
+            verbs,
             nids,
             partitions,
             accept_port: config.tcp.accept_port,
@@ -89,6 +93,10 @@ impl View {
             .value("connections", connections(&self.sock.census()))
             .value("tcp", tcp(&self.sock.counters()))
             .value("memory", memory(&fs::read_to_string("/proc/self/status").unwrap_or_default()));
+        let object = match self.verbs.get() {
+            Some(lnd) => object.value("o2ib", o2ib(lnd)),
+            None => object,
+        };
         self.added.read().iter().fold(object, |object, (name, tell)| object.value(name, tell())).end()
     }
 }
@@ -186,6 +194,41 @@ fn tcp(counters: &SockCounters) -> String {
         .value("bytes_copied", rx.bytes_copied)
         .value("bytes_direct", rx.bytes_direct)
         .value("bytes_discarded", rx.bytes_discarded)
+        .end()
+}
+
+/// Networks over RDMA: how many connections there are, and what was counted.
+fn o2ib(lnd: &O2ibLnd) -> String {
+    let O2ibCensus { peers, connections, operations, waiting, receives, bounces, .. } = lnd.census();
+    let O2ibCounters { tx, rx } = lnd.counters();
+    Object::new()
+        .value("service", lnd.config().service)
+        .value("peers", peers)
+        .value("connections", connections)
+        .value("operations", operations)
+        .value("waiting", waiting)
+        .value("receives", receives)
+        .value("bounces", bounces)
+        .value("accepts", rx.accepts)
+        .value("connects", rx.connects)
+        .value("connect_failures", rx.connect_failures)
+        .value("refusals", rx.refusals)
+        .value("protocol_errors", rx.protocol_errors)
+        .value("checksum_errors", rx.checksum_errors)
+        .value("timeouts", rx.timeouts)
+        .value("closes", rx.closes)
+        .value("peers_lost", rx.peers_lost)
+        .value("noops", tx.noops)
+        .value("sends", tx.sends)
+        .value("writes", tx.writes)
+        .value("bytes_written", tx.bytes_direct)
+        .value("bytes_received_by_write", rx.bytes_direct)
+        .value("bytes_copied_sent", tx.bytes_copied)
+        .value("bytes_copied_received", rx.bytes_copied)
+        .value("bytes_bounced_sent", tx.bytes_bounced)
+        .value("bytes_bounced_received", rx.bytes_bounced)
+        .value("bounces_awaited", tx.bounces_awaited)
+        .value("discards", rx.discards)
         .end()
 }
 

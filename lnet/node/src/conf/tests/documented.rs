@@ -22,7 +22,8 @@ fn every_example_is_a_configuration() {
             assert_eq!(config.warnings(), [], "{text}");
             assert_eq!(
                 (config.nets().first().map(|spec| spec.net), form),
-                (Some(lnet_nid::Net::TCP), Form::of_text(&text))
+                (Some(lnet_nid::Net::TCP), Form::of_text(&text)),
+                "{text}"
             );
         }
     }
@@ -39,12 +40,12 @@ fn the_tables_are_ours() {
 fn tables() -> String {
     let row = |cells: &[&str]| format!("| {} |\n", cells.join(" | "));
     let code = |text: &str| if text.is_empty() { "empty".to_string() } else { format!("`{text}`") };
-    let modules = ["lnet", "ksocklnd", "nlx", "ko2iblnd", "lnet_selftest"];
+    let modules = ["lnet", "ksocklnd", "ko2iblnd", "nlx", "lnet_selftest"];
     let of = |module: &'static str, acting: bool| {
         Tunable::all().filter(move |tunable| tunable.module() == module && tunable.acts() == acting)
     };
     let mut text = String::new();
-    for module in &modules[..3] {
+    for module in &modules[..4] {
         text += &format!("### {module}\n\n");
         text += &row(&["tunable", "default", "unit", "range", "who must agree", "effect"]);
         text += &row(&["---"; 6]);

@@ -18,11 +18,13 @@ fn interface() -> impl Strategy<Value = String> {
 
 fn network() -> impl Strategy<Value = String> {
     let list = prop_oneof![Just(String::new()), "\\[[0-9]\\]", "\\[[0-4],[5-9]\\]"];
-    (0..3u8, prop::collection::vec(interface(), 0..3), list).prop_map(|(number, interfaces, list)| {
-        let interfaces =
-            if interfaces.is_empty() { String::new() } else { format!("({})", interfaces.join(",")) };
-        format!("tcp{number}{interfaces}{list}")
-    })
+    (any::<bool>(), 0..3u8, prop::collection::vec(interface(), 0..3), list).prop_map(
+        |(verbs, number, interfaces, list)| {
+            let interfaces =
+                if interfaces.is_empty() { String::new() } else { format!("({})", interfaces.join(",")) };
+            format!("{}{number}{interfaces}{list}", if verbs { "o2ib" } else { "tcp" })
+        },
+    )
 }
 
 /// A tunable that acts, and a value that it may have.
@@ -56,7 +58,7 @@ fn setting() -> impl Strategy<Value = (&'static Tunable, String)> {
 /// The NIs that a node would start, each with what the LND is told of it.
 fn started(config: &NodeConfig) -> Option<Vec<(Nid, Vec<usize>, NiConfig)>> {
     let planned = config.interfaces(256).ok()?;
-    let of_ni = |ni: PlannedNi| (ni.nid, ni.cpts, ni.tunables.config(&config.tcp, ni.conns_per_peer));
+    let of_ni = |ni: PlannedNi| (ni.nid, ni.cpts, ni.tunables.tcp(&config.tcp, ni.conns_per_peer));
     Some(planned.into_iter().map(of_ni).collect())
 }
 
@@ -80,6 +82,11 @@ proptest! {
         prop_assert_eq!(again.warnings(), &[]);
         prop_assert_eq!(&again.tcp.accept_policy(), &config.tcp.accept_policy());
         prop_assert_eq!(started(&again), started(&config));
+        let over_rdma = |config: &NodeConfig| {
+            let nets = config.nets().iter().filter(|net| net.net.net_type() == lnet_nid::NetType::O2IB);
+            nets.map(|net| config.o2ib_ni_config(net)).collect::<Vec<_>>()
+        };
+        prop_assert!(over_rdma(&again).iter().all(|ni| over_rdma(&config).contains(ni)));
         for tunable in Tunable::all().filter(|tunable| tunable.acts() && !["networks", "ip2nets"].contains(&tunable.name())) {
             prop_assert_eq!(tunable.value(&again), tunable.value(&config), "{}", tunable.name());
         }

@@ -6,7 +6,7 @@ fn spec(rows: &str) -> HashSet<&str> {
     rows.split_whitespace().collect()
 }
 
-/// lnet-semantics 27 and 28: every name of LNet's is known.
+/// lnet-semantics 27 to 29: every name of LNet's is known.
 #[test]
 fn every_tunable_of_lnet_is_known() {
     let lnet = spec(
@@ -25,7 +25,12 @@ fn every_tunable_of_lnet_is_known() {
          keepalive keepalive_idle keepalive_count keepalive_intvl enable_csum inject_csum_error enable_irq_affinity
          nonblk_zcack zc_min_payload zc_recv zc_recv_min_nfrags skip_mr_route_setup backoff_init backoff_max protocol tos",
     );
-    for (module, expected) in [(LNET, lnet), (SOCKLND, socklnd)] {
+    let o2iblnd = spec(
+        "service cksum timeout nscheds conns_per_peer ntx credits peer_credits peer_credits_hiw peer_buffer_credits
+         peer_timeout ipif_name retry_count rnr_retry_count keepalive ib_mtu concurrent_sends use_fastreg_gaps map_on_demand
+         fmr_pool_size fmr_flush_trigger fmr_cache dev_failover require_privileged_port use_privileged_port wrq_sge tos",
+    );
+    for (module, expected) in [(LNET, lnet), (SOCKLND, socklnd), (O2IBLND, o2iblnd)] {
         let ours = Tunable::all().filter(|tunable| tunable.module() == module);
         assert_eq!(ours.map(Tunable::name).collect::<HashSet<_>>(), expected, "{module}");
     }
@@ -39,7 +44,7 @@ fn no_tunable_is_there_twice() {
     }
 }
 
-/// lnet-semantics 27 and 28, lnet-measured: what acts has LNet's default.
+/// lnet-semantics 27 to 29, lnet-measured: what acts has LNet's default.
 #[test]
 fn defaults_are_lnets() {
     for (module, defaults) in [
@@ -51,6 +56,15 @@ fn defaults_are_lnets() {
         (SOCKLND, "sock_timeout=50 credits=256 peer_credits=8 min_reconnectms=1000 max_reconnectms=60000"),
         (SOCKLND, "min_bulk=1024 tx_buffer_size=0 rx_buffer_size=0 nagle=0 keepalive=30 keepalive_idle=30"),
         (SOCKLND, "keepalive_count=5 keepalive_intvl=5"),
+        (
+            O2IBLND,
+            "service=987 cksum=0 timeout=50 nscheds=0 conns_per_peer=1 ntx=512 credits=256 peer_credits=8",
+        ),
+        (
+            O2IBLND,
+            "peer_credits_hiw=0 concurrent_sends=0 retry_count=5 rnr_retry_count=6 keepalive=100 wrq_sge=2",
+        ),
+        (O2IBLND, "require_privileged_port=0 use_privileged_port=1 tos=-1"),
     ] {
         for pair in defaults.split_whitespace() {
             let (name, default) = pair.split_once('=').unwrap();

@@ -26,9 +26,13 @@ fn host() -> Vec<Interface> {
     ]
 }
 
+fn on(interfaces: &[Interface]) -> Host {
+    Host { interfaces: interfaces.to_vec(), devices: Vec::new() }
+}
+
 fn nids(net: &str, host: &[Interface]) -> Result<Vec<String>, NodeError> {
-    let net: NetSpec = net.parse().unwrap();
-    take(&net, host).into_iter().map(|taken| Ok(Nid::new_ip(net.net, taken?.address).to_string())).collect()
+    let (net, host): (NetSpec, _) = (net.parse().unwrap(), on(host));
+    take(&net, &host).into_iter().map(|taken| Ok(Nid::new_ip(net.net, taken?.address).to_string())).collect()
 }
 
 /// `interface address: why` of each line.
@@ -38,7 +42,7 @@ fn explained(net: &str, host: &[Interface]) -> Vec<String> {
         let address = choice.address.map_or("-".to_string(), |address| address.to_string());
         format!("{name} {address}: {}{}", if choice.nid.is_some() { "taken, " } else { "" }, choice.why)
     };
-    explain_on(&net.parse().unwrap(), host).into_iter().map(line).collect()
+    explain_on(&net.parse().unwrap(), &on(host)).into_iter().map(line).collect()
 }
 
 /// lnet-semantics 24: the first usable interface; IPv4 before IPv6, on one interface and among several.

@@ -1,0 +1,91 @@
+//! The verbs LND of a node: made with its first network over RDMA.
+
+use std::sync::{Arc, OnceLock};
+
+use lnet_api::{Errno, LndError};
+use lnet_nid::Nid;
+use lnet_o2iblnd::fabric::Fabric;
+use lnet_o2iblnd::sizes::SizesError;
+use lnet_o2iblnd::{O2ibConfig, O2ibError, O2ibLnd};
+
+use crate::NodeError;
+use crate::drive::NodeDrive;
+
+pub(crate) struct Verbs {
+    config: O2ibConfig,
+    lnd: OnceLock<Arc<O2ibLnd>>,
+}
+
+impl Verbs {
+    pub(crate) fn new(config: O2ibConfig) -> Verbs {
+        Verbs { config, lnd: OnceLock::new() }
+    }
+
+    /// The LND, if the node has had a network over RDMA.
+    pub(crate) fn get(&self) -> Option<&Arc<O2ibLnd>> {
+        self.lnd.get()
+    }
+
+    /// The LND, which the node drives from now on. Callers take turns.
+    ///
+    /// # Errors
+    /// [`NodeError::Rdma`] for a program or a host without RDMA.
+    pub(crate) fn lnd(&self, nid: Nid, drive: &NodeDrive) -> Result<&Arc<O2ibLnd>, NodeError> {
+        if let Some(lnd) = self.lnd.get() {
+            return Ok(lnd);
+        }
+        let refused = |LndError { what, errno }| NodeError::System { what, errno };
+        let lnd = Arc::new(O2ibLnd::over(self.config.clone(), fabric(nid)?).map_err(refused)?);
+        drive.add_lnd(lnd.clone());
+        Ok(self.lnd.get_or_init(|| lnd))
+    }
+}
+
+/// Whether this program and this host have what networks over RDMA need, devices apart.
+///
+/// # Errors
+/// What is missing, and what to do.
+pub(crate) fn ready() -> Result<(), (String, Errno)> {
+    host().map(drop)
+}
+
+/// This host's devices, for the network of an NI.
+pub(crate) fn fabric(nid: Nid) -> Result<Arc<dyn Fabric>, NodeError> {
+    host().map_err(|(reason, errno)| NodeError::Rdma { net: nid.net().to_string(), reason, errno })
+}
+
+#[cfg(feature = "verbs")]
+fn host() -> Result<Arc<dyn Fabric>, (String, Errno)> {
+    let host = lnet_o2iblnd::verbs::Host::new();
+    // Whatever is missing in general is missing for this.
+    match host.channel() {
+        Ok(_) => Ok(Arc::new(host)),
+        Err(error) => Err((error.what, error.errno)),
+    }
+}
+
+#[cfg(not(feature = "verbs"))]
+fn host() -> Result<Arc<dyn Fabric>, (String, Errno)> {
+    let reason =
+        "this program is built without RDMA: the crates lnet-node and nlx have it with the feature 'verbs'";
+    Err((reason.to_string(), Errno::ENOSYS))
+}
+
+/// A tunable's value that cannot be: the node's, or that of one NI.
+pub(crate) fn refuse_tunable(of: Option<Nid>, error: &O2ibError) -> NodeError {
+    let (name, value, rule) = match error {
+        O2ibError::Config { field, value, rule } => (*field, value.to_string(), rule.clone()),
+        O2ibError::Sizes(SizesError::Range { name, value, least, most }) => {
+            (*name, value.clone(), format!("from {least} to {most}"))
+        }
+        other => {
+            return NodeError::System { what: format!("use the tunables ({other})"), errno: other.errno() };
+        }
+    };
+    NodeError::Tunable {
+        name: of.map_or_else(|| format!("ko2iblnd {name}"), |nid| format!("{nid}: {name}")),
+        value,
+        reason: format!("it must be {rule}"),
+        errno: error.errno(),
+    }
+}

@@ -1,0 +1,380 @@
+//! What this host has for networks over RDMA, what it lacks, and what to do about it.
+
+use std::fmt;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use lnet_api::Errno;
+use lnet_nid::{Net, Nid};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use nix::unistd::{AccessFlags, Uid, access};
+
+use super::{NO_DEVICE, RdmaDevice, RdmaPort, ports};
+use crate::interfaces::{Host, verbs};
+use crate::{LinkLayer, NodeError, o2ib};
+
+/// Below this a limit on locked memory is told of: buffers for bulk of a few MiB and some connections would meet it.
+pub const MEMLOCK_SUGGESTED_BYTES: u64 = 64 << 20;
+
+/// What there is for networks of type `o2ib` on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RdmaReport {
+    /// Every port of every device.
+    pub ports: Vec<RdmaPortReport>,
+    /// What is wrong or may become so.
+    pub problems: Vec<RdmaProblem>,
+    /// Bytes that this process may lock, which registered memory is; `None` without a limit.
+    pub memlock_bytes: Option<u64>,
+}
+
+/// A port, and what a network would make of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RdmaPortReport {
+    /// The name of its device.
+    pub device: String,
+    /// All that the system tells of it.
+    pub port: RdmaPort,
+    /// Its network interfaces with their IPv4 addresses.
+    pub interfaces: Vec<(String, Vec<Ipv4Addr>)>,
+    /// The NID that a network which names the port has by it; `None` if it cannot have one.
+    pub nid: Option<Nid>,
+    /// Whether a network that names nothing takes it.
+    pub first: bool,
+    /// The GID that connections from that NID use, by its place in the port's table; `None` if that is not known.
+    pub gid: Option<u32>,
+    /// Why.
+    pub why: String,
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RdmaProblem {
+    /// What it is about: a port, a file, a limit.
+    pub about: String,
+    /// What is wrong.
+    pub what: String,
+    /// What to do.
+    pub advice: String,
+    /// Whether no network over RDMA can be had before it is solved.
+    pub fatal: bool,
+}
+
+impl fmt::Display for RdmaProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.about, self.what, self.advice)
+    }
+}
+
+impl RdmaReport {
+    /// Looks at this host, and at what this process may do.
+    ///
+    /// ```
+    /// let report = lnet_node::RdmaReport::of_host()?;
+    /// for port in &report.ports {
+    ///     println!("{}/{}: {:?}, {}", port.device, port.port.number, port.nid, port.why);
+    /// }
+    /// report.problems.iter().for_each(|problem| println!("{problem}"));
+    /// assert!(report.ports.iter().any(|port| port.nid.is_some()) || !report.problems.is_empty());
+    /// # Ok::<(), lnet_node::NodeError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NodeError::System`] if the interfaces cannot be listed.
+    pub fn of_host() -> Result<RdmaReport, NodeError> {
+        let host = Host { interfaces: crate::Interface::all()?, devices: RdmaDevice::all() };
+        Ok(report(&host, &Around::this(&host.devices)))
+    }
+
+    /// Whether a network over RDMA can be had.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.ports.iter().any(|port| port.nid.is_some()) && !self.problems.iter().any(|problem| problem.fatal)
+    }
+}
+
+/// What decides beside devices and interfaces.
+#[derive(Debug, Clone)]
+pub(super) struct Around {
+    /// The driver and the libraries.
+    pub(super) ready: Result<(), (String, Errno)>,
+    /// Files that must be opened, of a device or of all.
+    pub(super) files: Vec<DeviceFile>,
+    pub(super) memlock_bytes: Option<u64>,
+    /// What libibverbs makes of the devices.
+    pub(super) listed: Option<Vec<Seen>>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct DeviceFile {
+    pub(super) path: PathBuf,
+    /// What makes it appear.
+    pub(super) module: &'static str,
+    pub(super) access: Result<(), Errno>,
+}
+
+/// A device as libibverbs shows it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seen {
+    pub(super) device: String,
+    /// Why its GIDs are not shown.
+    pub(super) note: Option<String>,
+    /// Port, place in its table, what it is used for, and by which address.
+    pub(super) gids: Vec<SeenGid>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct SeenGid {
+    pub(super) port: u8,
+    pub(super) index: u32,
+    pub(super) usage: String,
+    /// The address whose connections use it.
+    pub(super) used_by: Option<Ipv4Addr>,
+}
+
+impl Around {
+    fn this(devices: &[RdmaDevice]) -> Around {
+        let check = |path: PathBuf, module| {
+            let access = access(&path, AccessFlags::R_OK | AccessFlags::W_OK);
+            DeviceFile { access, path, module }
+        };
+        let mut files = Vec::new();
+        if !devices.is_empty() {
+            files.push(check("/dev/infiniband/rdma_cm".into(), "rdma_ucm"));
+            let verbs = |device: &RdmaDevice| check(verbs_file(&device.name), "ib_uverbs");
+            files.extend(devices.iter().map(verbs));
+        }
+        Around { ready: o2ib::ready(), files, memlock_bytes: memlock_bytes(), listed: listed() }
+    }
+}
+
+/// The file by which a device is used.
+fn verbs_file(device: &str) -> PathBuf {
+    let class = Path::new("/sys/class/infiniband_verbs");
+    let entries = fs::read_dir(class).into_iter().flatten().filter_map(Result::ok);
+    let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let of = |name: &String| {
+        fs::read_to_string(class.join(name).join("ibdev")).is_ok_and(|text| text.trim() == device)
+    };
+    let name = names.find(of).unwrap_or_else(|| "uverbs0".to_string());
+    Path::new("/dev/infiniband").join(name)
+}
+
+/// What this process may lock; `None` if nothing limits it.
+fn memlock_bytes() -> Option<u64> {
+    const CAP_IPC_LOCK: u32 = 14;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    let (soft, _) = getrlimit(Resource::RLIMIT_MEMLOCK).ok()?;
+    (soft != RLIM_INFINITY && bits >> CAP_IPC_LOCK & 1 == 0).then_some(soft)
+}
+
+#[cfg(feature = "verbs")]
+fn listed() -> Option<Vec<Seen>> {
+    use lnet_o2iblnd::verbs::{Listed, ListedPort, Usage, devices};
+    let gids = |port: &ListedPort| {
+        let first = port.addresses.first().map(|(_, address)| *address);
+        let gid = |gid: &lnet_o2iblnd::verbs::Gid| SeenGid {
+            port: port.number,
+            index: gid.index,
+            usage: gid.usage.to_string(),
+            used_by: match gid.usage {
+                Usage::Address(address) => Some(address),
+                Usage::Port => first,
+                _ => None,
+            },
+        };
+        port.gids.iter().map(gid).collect::<Vec<_>>()
+    };
+    let seen = |Listed { name, ports, note, .. }: Listed| Seen {
+        device: name,
+        note,
+        gids: ports.iter().flat_map(gids).collect(),
+    };
+    Some(devices().ok()?.into_iter().map(seen).collect())
+}
+
+#[cfg(not(feature = "verbs"))]
+fn listed() -> Option<Vec<Seen>> {
+    None
+}
+
+pub(super) fn report(host: &Host, around: &Around) -> RdmaReport {
+    let mut reports: Vec<RdmaPortReport> =
+        ports(&host.devices).map(|(device, port)| of_port(host, device, port, around)).collect();
+    if let Some(first) = reports.iter_mut().find(|port| port.nid.is_some()) {
+        first.first = true;
+    }
+    let any = reports.iter().any(|port| port.nid.is_some());
+    let mut problems = Vec::new();
+    problems.extend(of_driver(host, around));
+    problems.extend(around.files.iter().filter_map(of_file));
+    problems.extend(of_listing(host, around));
+    for (device, port) in ports(&host.devices) {
+        problems.extend(of_link(host, device, port, !any));
+    }
+    problems.extend(of_memlock(host, around));
+    RdmaReport { ports: reports, problems, memlock_bytes: around.memlock_bytes }
+}
+
+fn of_port(host: &Host, device: &RdmaDevice, port: &RdmaPort, around: &Around) -> RdmaPortReport {
+    let interfaces = host.of_port(port).map(|interface| {
+        let ipv4 = interface.addresses.iter().filter_map(|address| match address {
+            std::net::IpAddr::V4(address) => Some(*address),
+            std::net::IpAddr::V6(_) => None,
+        });
+        (interface.name.clone(), ipv4.collect())
+    });
+    let usable = verbs::usable(host, port);
+    let nid = usable.map(|(_, address)| Nid::new_v4(Net::O2IB, address));
+    let (gid, why) = match usable {
+        Some((interface, address)) => {
+            let gid = gid_of(device, port, address, around);
+            let told = match &gid {
+                Some((index, usage)) => format!("GID {index} ({usage})"),
+                None => "no GID yet".to_string(),
+            };
+            (gid.map(|(index, _)| index), format!("by the address of {}: {told}", interface.name))
+        }
+        None => (None, verbs::missing(host, device, port)),
+    };
+    RdmaPortReport {
+        device: device.name.clone(),
+        port: port.clone(),
+        interfaces: interfaces.collect(),
+        nid,
+        first: false,
+        gid,
+        why,
+    }
+}
+
+/// The GID of connections from an address, and why it is that one: as libibverbs has it, else by what the files tell.
+fn gid_of(device: &RdmaDevice, port: &RdmaPort, address: Ipv4Addr, around: &Around) -> Option<(u32, String)> {
+    let mut seen = around.listed.iter().flatten().filter(|seen| seen.device == device.name);
+    let used = seen.find_map(|seen| {
+        seen.gids.iter().find(|gid| gid.port == port.number && gid.used_by == Some(address))
+    });
+    if let Some(gid) = used {
+        return Some((gid.index, gid.usage.clone()));
+    }
+    match port.link {
+        LinkLayer::InfiniBand => {
+            port.gids.first().map(|gid| (gid.index, "the first of the port".to_string()))
+        }
+        _ => port.gid_of(address).map(|gid| (gid.index, format!("{}, of the address {address}", gid.kind))),
+    }
+}
+
+fn problem(about: impl Into<String>, what: impl Into<String>, advice: impl Into<String>) -> RdmaProblem {
+    RdmaProblem { about: about.into(), what: what.into(), advice: advice.into(), fatal: true }
+}
+
+fn of_driver(host: &Host, around: &Around) -> Vec<RdmaProblem> {
+    let mut problems = Vec::new();
+    match &around.ready {
+        // Without a device the library has nothing to begin with; that is told below.
+        Err((why, errno)) if !host.devices.is_empty() || *errno == Errno::ENOSYS => {
+            let advice = match errno {
+                Errno::ENOSYS => "without it no network over RDMA can be had",
+                _ => "see what else is wrong",
+            };
+            problems.push(problem("driver", why, advice));
+        }
+        _ => {}
+    }
+    if host.devices.is_empty() {
+        let (what, advice) = NO_DEVICE.split_once("; ").unwrap_or((NO_DEVICE, ""));
+        problems.push(problem("devices", what, advice));
+    }
+    problems
+}
+
+fn of_file(file: &DeviceFile) -> Option<RdmaProblem> {
+    let DeviceFile { path, module, access } = file;
+    let path = path.display().to_string();
+    Some(match access {
+        Ok(()) => return None,
+        Err(Errno::ENOENT) => problem(
+            path,
+            "is not there",
+            format!("'modprobe {module}'; a container must be given it: --device=/dev/infiniband"),
+        ),
+        Err(errno) => problem(
+            path,
+            format!("may not be opened by user {}: {errno:?}", Uid::current()),
+            "the package rdma-core has a rule for udev that gives it mode 0666, or 'chmod 666' it",
+        ),
+    })
+}
+
+/// What the library does not show.
+fn of_listing(host: &Host, around: &Around) -> Vec<RdmaProblem> {
+    let Some(listed) = &around.listed else { return Vec::new() };
+    let mut problems = Vec::new();
+    for device in &host.devices {
+        match listed.iter().find(|seen| seen.device == device.name) {
+            None => problems.push(RdmaProblem {
+                fatal: false,
+                ..problem(
+                    &device.name,
+                    "the kernel has it, and libibverbs has no driver for it",
+                    "Debian: apt install ibverbs-providers",
+                )
+            }),
+            Some(Seen { note: Some(note), .. }) if device.ports.iter().any(RdmaPort::is_active) => {
+                problems.push(RdmaProblem {
+                    fatal: false,
+                    ..problem(&device.name, note, "see /dev/infiniband, and 'dmesg'")
+                });
+            }
+            Some(_) => {}
+        }
+    }
+    problems
+}
+
+/// What a port lacks, and what may go wrong with one that lacks nothing.
+fn of_link(host: &Host, device: &RdmaDevice, port: &RdmaPort, fatal: bool) -> Option<RdmaProblem> {
+    let name = device.port_name(port);
+    let Some((_, address)) = verbs::usable(host, port) else {
+        let missing = verbs::missing(host, device, port);
+        let (what, advice) = missing.split_once(": ").unwrap_or((&missing, "see 'rdma link'"));
+        return Some(RdmaProblem { fatal, ..problem(name, what, advice) });
+    };
+    if port.link == LinkLayer::InfiniBand {
+        return None;
+    }
+    let note =
+        |what: String, advice: &str| Some(RdmaProblem { fatal: false, ..problem(&name, what, advice) });
+    match port.gid_of(address) {
+        None => note(
+            format!("it has no GID for {address}"),
+            "a moment after an address is set it has; is the interface up, and no bridge's or bond's part?",
+        ),
+        Some(gid) if !gid.is_routable() && !gid.kind.is_empty() => note(
+            format!("the address {address} has GIDs of {} only: other hosts may use RoCE v2", gid.kind),
+            "all hosts of a network must use the same: 'cma_roce_mode' shows and sets it",
+        ),
+        Some(_) => None,
+    }
+}
+
+fn of_memlock(host: &Host, around: &Around) -> Option<RdmaProblem> {
+    let bytes = around.memlock_bytes.filter(|bytes| *bytes < MEMLOCK_SUGGESTED_BYTES)?;
+    (!host.devices.is_empty()).then(|| RdmaProblem {
+        fatal: false,
+        ..problem(
+            "memlock",
+            format!(
+                "this process may lock {bytes} bytes, and all memory of RDMA is locked: buffers and queues"
+            ),
+            "'ulimit -l unlimited'; for users 'memlock unlimited' in /etc/security/limits.d, for services \
+             LimitMEMLOCK=infinity, for containers --ulimit memlock=-1; or the capability CAP_IPC_LOCK",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests;
