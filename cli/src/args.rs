@@ -58,6 +58,7 @@ impl Command {
             Command::Serve(args) => args.json,
             Command::Status(args) => args.json,
             Command::Net(NetCommand::Show(args)) => args.json,
+            Command::Net(NetCommand::Devices(args)) => args.json,
             Command::O2iblndCalc(args) => args.json,
             Command::Selftest(args) => args.json,
             Command::SelftestPeer(_)
@@ -86,18 +87,22 @@ pub(crate) struct ServeArgs {
 /// What a node is made of.
 #[derive(Debug, Clone, ClapArgs)]
 pub(crate) struct SetupArgs {
-    /// A network: an interface or an address, for instance 'tcp(eth0)' or 'tcp(127.0.0.2)'; 'tcp(eth0)[0,2]' binds it to
-    /// CPU partitions. May be given several times; replaces the networks of a configuration file. Without networks: 'tcp',
+    /// A network: an interface or an address, for instance 'tcp(eth0)' or 'tcp(127.0.0.2)', over RDMA 'o2ib(ib0)' or
+    /// 'o2ib(mlx5_0)'; 'tcp(eth0)[0,2]' binds it to CPU partitions. May be given several times; replaces the networks of a configuration file. Without networks: 'tcp',
     /// the first interface that can be used.
     #[arg(long, value_name = "NET")]
     pub net: Vec<String>,
     /// A configuration file: lnet.conf (YAML), lustre.conf (modprobe), or TOML. Options count more than the file.
     #[arg(long, value_name = "FILE")]
     pub config: Option<std::path::PathBuf>,
-    /// Port to listen on, and on which the peers listen (988). Ports below 1024 need root or CAP_NET_BIND_SERVICE.
+    /// TCP port to listen on, and on which the peers listen (988). Ports below 1024 need root or CAP_NET_BIND_SERVICE.
     #[arg(long, value_name = "PORT", value_parser = whole::<u16>(1..=PORT_MAX), allow_negative_numbers = true)]
     pub accept_port: Option<u16>,
-    /// Whose connections are accepted; by default `hello` above port 1023, else `secure`.
+    /// Port of networks over RDMA (o2ib), on which the peers listen as well (987). Ports below 1024 need root or
+    /// CAP_NET_BIND_SERVICE.
+    #[arg(long, value_name = "PORT", value_parser = whole::<u16>(1..=PORT_MAX), allow_negative_numbers = true)]
+    pub service: Option<u16>,
+    /// Whose TCP connections are accepted; by default `hello` above port 1023, else `secure`.
     #[arg(long, value_enum)]
     pub accept: Option<Accept>,
     #[command(flatten)]
@@ -124,6 +129,18 @@ pub(crate) struct StatusArgs {
 pub(crate) enum NetCommand {
     /// Show the networks that a configuration gives on this host, without starting them.
     Show(NetShowArgs),
+    /// Show what this host has for networks over RDMA: devices, ports, GIDs; what is wrong, and what to do.
+    Devices(NetDevicesArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct NetDevicesArgs {
+    /// List every GID of every port.
+    #[arg(long)]
+    pub gids: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -189,6 +206,9 @@ pub(crate) struct AskingArgs {
     /// Port on which all nodes of the network listen.
     #[arg(long, value_name = "PORT", default_value_t = lnet_node::DEFAULT_ACCEPT_PORT, value_parser = whole::<u16>(1..=PORT_MAX), allow_negative_numbers = true)]
     pub accept_port: u16,
+    /// The same of a network over RDMA (o2ib).
+    #[arg(long, value_name = "PORT", default_value_t = 987, value_parser = whole::<u16>(1..=PORT_MAX), allow_negative_numbers = true)]
+    pub service: u16,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -13,7 +13,7 @@ use crate::source;
 pub(crate) fn run(args: &DiscoverArgs) -> Result<(), Failure> {
     let signals = Signals::take(false)?;
     let question = source::question(args.nid, &args.asking)?;
-    let node = source::node_for(&[question], args.asking.accept_port)?;
+    let node = source::node_for(&[question], &args.asking)?;
     let options = DiscoverOptions { source: Some(question.from), timeout: args.timeout, push: args.push };
     let found = node.discover_unless(&signals.interrupt, question.target, &options);
     let found = found.map_err(|failure| Failure::of_ping(&failure))?;

@@ -1,9 +1,13 @@
 use std::fmt;
 
-use lnet_api::Errno;
+use lnet_api::{Errno, LNetError};
 use lnet_nid::{NetType, Nid};
 use lnet_node::{NodeError, PingFailure, holder_of};
 use serde_json::{Value, json};
+
+/// Where everything about RDMA is told.
+const RDMA_HINT: &str =
+    "'nlx net devices' tells what this host has for networks over RDMA, and what it lacks";
 
 /// Why a command failed: the step, and what to try, in the words that the user reads.
 #[derive(Debug, Clone)]
@@ -59,9 +63,16 @@ impl Failure {
     pub(crate) fn of_node(error: &NodeError, port: u16) -> Failure {
         let errno = error.errno();
         match error {
+            NodeError::Start { nid, source } if nid.net().net_type() == NetType::O2IB => {
+                Failure::of_verbs(*nid, errno, source)
+            }
             NodeError::Start { nid, .. } => Failure::of_start(*nid, errno, port)
                 .unwrap_or_else(|| Failure::at("start", errno, error.to_string()).hint_on(errno)),
-            NodeError::NoDriver { net } if net.starts_with("o2ib") => Failure::no_driver(net, NetType::O2IB),
+            NodeError::NoDriver { net } => Failure::no_driver(net),
+            NodeError::Rdma { .. } => Failure::at("driver", errno, error.to_string()).hint(RDMA_HINT),
+            NodeError::Interface { reason, .. } if reason.contains("RDMA") || reason.contains("o2ib") => {
+                Failure::at("interface", errno, error.to_string()).hint(RDMA_HINT)
+            }
             NodeError::Interface { .. } | NodeError::NoNetwork => {
                 Failure::at("interface", errno, error.to_string())
                     .hint("'nlx net show --why' tells of each interface what it can be used for")
@@ -80,11 +91,7 @@ impl Failure {
         let failure = |step, message, advice: &str| Failure::at(step, errno, message).hint(advice);
         let cannot = |why| format!("{nid}: cannot listen on {at}: {why}");
         match (errno, holder_of(nid)) {
-            (Errno::EADDRINUSE, Some(holder)) => Some(failure(
-                "claim",
-                format!("{nid} is held by {holder}"),
-                "stop that program, or give this one another address: a NID belongs to one program at a time",
-            )),
+            (Errno::EADDRINUSE, Some(holder)) => Some(Failure::held(nid, &holder)),
             (Errno::EADDRINUSE, None) => Some(failure(
                 "listen",
                 cannot("the port is in use by a program that is not nlx, perhaps the kernel's LNet"),
@@ -102,15 +109,39 @@ impl Failure {
         }
     }
 
-    /// A network, or NID, of a type that nobody here drives.
-    pub(crate) fn no_driver(name: impl fmt::Display, net_type: NetType) -> Failure {
-        let message = if net_type == NetType::O2IB {
-            format!("{name}: the verbs driver (o2iblnd) is not built in")
-        } else {
-            format!("{name}: there is no driver for networks of this type")
+    fn held(nid: Nid, holder: &str) -> Failure {
+        Failure::at("claim", Errno::EADDRINUSE, format!("{nid} is held by {holder}")).hint(
+            "stop that program, or give this one another address: a NID belongs to one program at a time",
+        )
+    }
+
+    /// The same over RDMA: the message tells the port, if it is about one.
+    fn of_verbs(nid: Nid, errno: Errno, source: &LNetError) -> Failure {
+        if let Some(holder) = holder_of(nid).filter(|_| errno == Errno::EADDRINUSE) {
+            return Failure::held(nid, &holder);
+        }
+        let (step, advice) = match errno {
+            Errno::EADDRINUSE => (
+                "listen",
+                "another program, or the kernel's o2iblnd, has this NID's port: 'rdma resource show cm_id' shows it; stop it, or \
+                 name another --service, on all nodes alike",
+            ),
+            Errno::EACCES => (
+                "listen",
+                "run as root, give the program CAP_NET_BIND_SERVICE, or name a --service above 1023 on all nodes",
+            ),
+            Errno::ENOMEM => ("start", "more memory must be lockable: see 'ulimit -l' and 'nlx net devices'"),
+            _ => ("start", RDMA_HINT),
         };
-        Failure::at("driver", Errno::EINVAL, message)
-            .hint("use a network of type tcp, for instance 'tcp(eth0)'")
+        let why = source.to_string();
+        let why = why.strip_prefix(&format!("{nid}: ")).unwrap_or(&why);
+        Failure::at(step, errno, format!("{nid}: {why}")).hint(advice)
+    }
+
+    /// A network, or NID, of a type that nobody here drives.
+    pub(crate) fn no_driver(name: impl fmt::Display) -> Failure {
+        Failure::at("driver", Errno::EINVAL, format!("{name}: there is no driver for networks of this type"))
+            .hint("use a network of type tcp or o2ib, for instance 'tcp(eth0)'")
     }
 
     /// `{"step": …, "errno": …, "message": …, "try": …}`

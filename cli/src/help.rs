@@ -19,7 +19,7 @@ pub(crate) struct Words {
 pub(crate) const USAGE: &str = "The arguments cannot be read.";
 
 /// Whatever can be typed.
-pub(crate) const WORDS: [Words; 10] = [
+pub(crate) const WORDS: [Words; 11] = [
     Words {
         command: &[],
         examples: &[
@@ -59,6 +59,7 @@ pub(crate) const WORDS: [Words; 10] = [
         examples: &[
             ("nlx serve --net 'tcp(eth0)'", "a node on port 988 (as root)"),
             ("nlx serve --net 'tcp(lo)' --accept-port 9988", "without privileges"),
+            ("nlx serve --net 'o2ib(ib0)'", "a node over RDMA (as root)"),
             ("nlx serve --config /etc/lnet.conf --stats 10", "as configured, with a line every 10 s"),
         ],
         success: "It was stopped by SIGINT or SIGTERM.",
@@ -79,7 +80,10 @@ pub(crate) const WORDS: [Words; 10] = [
     },
     Words {
         command: &["net"],
-        examples: &[("nlx net show", "the network that this host would have by default")],
+        examples: &[
+            ("nlx net show", "the network that this host would have by default"),
+            ("nlx net devices", "what there is for networks over RDMA"),
+        ],
         success: "The networks were shown.",
         failure: "The configuration gives none, or cannot be read.",
     },
@@ -94,6 +98,15 @@ pub(crate) const WORDS: [Words; 10] = [
         failure: "The configuration gives none, or cannot be read.",
     },
     Words {
+        command: &["net", "devices"],
+        examples: &[
+            ("nlx net devices", "is this host ready for networks over RDMA? what is missing?"),
+            ("nlx net devices --gids --json", "with every GID, for a program to read"),
+        ],
+        success: "An o2ib network can be had.",
+        failure: "None can; the output says why, and what to do.",
+    },
+    Words {
         command: &["selftest"],
         examples: &[
             ("nlx selftest", "three seconds for each phase"),
@@ -102,6 +115,10 @@ pub(crate) const WORDS: [Words; 10] = [
             ("nlx selftest --client 10.0.0.1@tcp --net 'tcp(eth0)'", "test against that server"),
             ("nlx selftest --faults 'drop 1/1000; delay 1ms..5ms 1/50 put'", "on a bad network"),
             ("nlx selftest --duration 60 --concurrency 32 --json", "longer, harder, for a program to read"),
+            (
+                "nlx selftest --net 'o2ib(10.77.0.1,10.77.0.2)'",
+                "over RDMA, between two addresses of this host",
+            ),
             ("nlx selftest --mode helper", "the same job, through a helper process for each node"),
             ("nlx selftest --html report.html", "with pictures of latency and throughput, on one page"),
         ],

@@ -2,7 +2,8 @@
 //!
 //! `nlx selftest` shows that everything works, `nlx serve` runs a node that answers pings,
 //! `nlx ping` and `nlx discover` ask a node who it is, `nlx status` looks at the nodes that run here, `nlx net show` tells
-//! what a configuration gives on this host, `nlx o2iblnd-calc` what the tunables of two RDMA nodes come to.
+//! what a configuration gives on this host, `nlx net devices` what there is for networks over RDMA, `nlx o2iblnd-calc` what
+//! the tunables of two RDMA nodes come to.
 
 #![deny(unsafe_code)]
 
@@ -53,6 +54,7 @@ pub fn nlx() -> ExitCode {
         Command::Serve(options) => serve::run(&options),
         Command::Status(options) => status::run(&options),
         Command::Net(NetCommand::Show(options)) => net::run(&options),
+        Command::Net(NetCommand::Devices(options)) => net::devices::run(&options),
         Command::O2iblndCalc(options) => calc::run(&options),
         Command::Selftest(options) => selftest::run(&options),
         Command::SelftestPeer(options) => selftest::run_peer(&options),

@@ -1,5 +1,6 @@
 //! `nlx net show`: the networks that a configuration gives on this host, without starting them.
 
+pub(crate) mod devices;
 mod ni;
 mod print;
 

@@ -15,11 +15,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::FromArgMatches;
+use lnet_nid::NetType;
 use lnet_node::{Node, NodeConfig};
 use nlx_kcore::driver::service::{Service, ServiceConfig};
 use nlx_kcore::driver::{Host, HostConfig};
 
 use crate::failure::{Context, Failure};
+use crate::setup::Ports;
 use crate::{descriptors, output, setup};
 use args::NlxdArgs;
 use config::HelperConfig;
@@ -65,7 +67,8 @@ fn misused(error: &clap::Error) -> ExitCode {
 fn run(args: &NlxdArgs) -> Result<(), Failure> {
     let mut node_config = setup::config(NodeConfig::new().status(true), &args.setup)?;
     let config = HelperConfig::new(&node_config, args)?;
-    let port = node_config.tcp().accept_port;
+    let ports = Ports::of(&mut node_config);
+    let port = ports.tcp;
     if args.check {
         node_config.check().map_err(|error| Failure::of_node(&error, port))?;
         return output::line("the configuration is right");
@@ -91,10 +94,12 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
     status::tell(&node, &host, &service, listener.path());
     let nids: Vec<String> = node.nids().iter().map(ToString::to_string).collect();
     let nids = if nids.is_empty() { "0@lo".to_string() } else { nids.join(", ") };
-    output::line(format_args!(
-        "serving {nids} on port {port} to the clients of {}",
-        listener.path().display()
-    ))?;
+    let ports = match (node.o2ib(), node.nids().iter().all(|nid| nid.net().net_type() == NetType::O2IB)) {
+        (Some(_), true) => format!("port {}", ports.o2ib),
+        (Some(_), false) => format!("port {}, over RDMA {}", ports.tcp, ports.o2ib),
+        (None, _) => format!("port {port}"),
+    };
+    output::line(format_args!("serving {nids} on {ports} to the clients of {}", listener.path().display()))?;
     notify.send(&format!("READY=1\nSTATUS=serving {nids}\n"));
     watch(&service, &signals, &notify);
     notify.send("STOPPING=1\nSTATUS=draining\n");

@@ -18,7 +18,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<(), Failure> {
     let signals = Signals::take(false)?;
     let questions = args.nids.iter().map(|&nid| source::question(nid, &args.asking));
     let questions: Vec<Question> = questions.collect::<Result<_, _>>()?;
-    let node = source::node_for(&questions, args.asking.accept_port)?;
+    let node = source::node_for(&questions, &args.asking)?;
     let pinger = Pinger { node, args, signals: &signals };
     match args.count {
         None => pinger.once(&questions)?,

@@ -6,7 +6,7 @@ mod totals;
 
 use std::time::{Duration, Instant};
 
-use lnet_nid::Nid;
+use lnet_nid::{NetType, Nid};
 use lnet_node::{AcceptPolicy, Node, NodeConfig};
 use serde_json::json;
 
@@ -17,15 +17,17 @@ use crate::{descriptors, output, setup};
 use rates::Rates;
 use totals::Totals;
 
+use crate::setup::Ports;
+
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     descriptors::use_all();
     let signals = Signals::take(true)?;
     let mut config = setup::config(NodeConfig::new().status(true), &args.setup)?;
-    let (port, policy) = (config.tcp().accept_port, config.tcp().accept_policy());
-    let node = start(&config, port)?;
+    let (ports, policy) = (Ports::of(&mut config), config.tcp().accept_policy());
+    let node = start(&config, ports.tcp)?;
     // Before the greeting: whoever has read it finds all that happens from then on in the first line.
     let (begun, rates) = (Instant::now(), Rates::since(&node));
-    greet(&node, port, policy, args.json)?;
+    greet(&node, ports, policy, args.json)?;
     serve(&node, rates, &signals, args)?;
     let totals = Totals::of(&node, begun.elapsed());
     node.shutdown(args.drain);
@@ -39,18 +41,28 @@ fn start(config: &NodeConfig, port: u16) -> Result<Node, Failure> {
     Ok(node)
 }
 
-fn greet(node: &Node, port: u16, policy: AcceptPolicy, json: bool) -> Result<(), Failure> {
-    let nids: Vec<String> = node.nids().iter().map(Nid::to_string).collect();
+fn greet(node: &Node, ports: Ports, policy: AcceptPolicy, json: bool) -> Result<(), Failure> {
     let policy = setup::policy_name(policy);
     if json {
-        let pid = std::process::id();
-        return output::json(
-            &json!({ "serving": { "nids": nids, "port": port, "accept": policy, "pid": pid } }),
-        );
+        let nids: Vec<String> = node.nids().iter().map(Nid::to_string).collect();
+        let serving = json!({
+            "nids": nids,
+            "port": ports.tcp,
+            "service": node.o2ib().map(|_| ports.o2ib),
+            "accept": policy,
+            "pid": std::process::id(),
+        });
+        return output::json(&json!({ "serving": serving }));
     }
-    // Without a listener there is no port to name.
-    let place = if policy == "none" { String::new() } else { format!(" on port {port}") };
-    nids.iter().try_for_each(|nid| output::line(format_args!("serving {nid}{place}, accept {policy}")))
+    node.nids().into_iter().try_for_each(|nid| {
+        let port = ports.of_nid(nid);
+        match (nid.net().net_type(), policy) {
+            (NetType::O2IB, _) => output::line(format_args!("serving {nid} on port {port}")),
+            // Without a listener there is no port to name.
+            (_, "none") => output::line(format_args!("serving {nid}, accept {policy}")),
+            _ => output::line(format_args!("serving {nid} on port {port}, accept {policy}")),
+        }
+    })
 }
 
 /// Drives the node in this thread until a signal asks for the end; reports meanwhile.

@@ -1,5 +1,6 @@
 //! The configuration of a node, from a file and from options.
 
+use lnet_nid::{NetType, Nid};
 use lnet_node::{AcceptPolicy, NodeConfig};
 
 use crate::args::SetupArgs;
@@ -18,6 +19,9 @@ pub(crate) fn config(own: NodeConfig, args: &SetupArgs) -> Result<NodeConfig, Fa
     if let Some(port) = args.accept_port {
         config = config.accept_port(port);
     }
+    if let Some(service) = args.service {
+        config.o2ib().service = service;
+    }
     if let Some(accept) = args.accept {
         config = config.accept(accept.into());
     }
@@ -32,6 +36,24 @@ pub(crate) fn config(own: NodeConfig, args: &SetupArgs) -> Result<NodeConfig, Fa
     };
     let refused = |error| Failure::of_node(&error, 0);
     nets.into_iter().try_fold(config.without_nets(), |config, net| config.net(net).map_err(refused))
+}
+
+/// The ports on which a node listens: over RDMA the connection manager's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ports {
+    pub(crate) tcp: u16,
+    pub(crate) o2ib: u16,
+}
+
+impl Ports {
+    pub(crate) fn of(config: &mut NodeConfig) -> Ports {
+        Ports { tcp: config.tcp().accept_port, o2ib: config.o2ib().service }
+    }
+
+    /// That of an NI.
+    pub(crate) fn of_nid(self, nid: Nid) -> u16 {
+        if nid.net().net_type() == NetType::O2IB { self.o2ib } else { self.tcp }
+    }
 }
 
 /// LNet's name of a policy.

@@ -19,6 +19,9 @@ pub(crate) const PARTING: Duration = Duration::from_secs(1);
 /// There while the kernel's TCP LND is loaded.
 const KERNEL_LND: &str = "/sys/module/ksocklnd";
 
+/// There while its verbs LND is.
+const KERNEL_VERBS_LND: &str = "/sys/module/ko2iblnd";
+
 /// A node to ask, and the NID to ask from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Question {
@@ -27,8 +30,11 @@ pub(crate) struct Question {
 }
 
 /// A node that can ask all of them. It only connects out: so it needs no privileges where the others listen on port 988.
-pub(crate) fn node_for(questions: &[Question], accept_port: u16) -> Result<Node, Failure> {
+pub(crate) fn node_for(questions: &[Question], asking: &AskingArgs) -> Result<Node, Failure> {
+    let accept_port = asking.accept_port;
     let mut config = NodeConfig::new().accept_port(accept_port).accept(AcceptPolicy::None);
+    let verbs = config.o2ib();
+    (verbs.service, verbs.listens) = (asking.service, false);
     // A tool that asks again tries again: no back-off beyond the time between two questions.
     config.tcp().max_reconnect_ms = config.tcp().min_reconnect_ms;
     let mut sources: Vec<Nid> = questions.iter().map(|question| question.from).collect();
@@ -36,7 +42,7 @@ pub(crate) fn node_for(questions: &[Question], accept_port: u16) -> Result<Node,
     sources.sort_by_key(Nid::to_string);
     sources.dedup();
     for from in sources {
-        let address = from.ip().ok_or_else(|| Failure::no_driver(from, from.net().net_type()))?;
+        let address = from.ip().ok_or_else(|| Failure::no_driver(from))?;
         let net = config.net(&format!("{}({address})", from.net()));
         config = net.map_err(|error| Failure::of_node(&error, accept_port))?;
     }
@@ -52,7 +58,7 @@ pub(crate) fn node_for(questions: &[Question], accept_port: u16) -> Result<Node,
 
 /// Who asks a node: the NID that is named, or the address from which this host routes there.
 pub(crate) fn question(target: Nid, asking: &AskingArgs) -> Result<Question, Failure> {
-    let AskingArgs { from, accept_port } = *asking;
+    let AskingArgs { from, accept_port, .. } = *asking;
     if target.is_any() {
         return Err(Failure::at("route", Errno::EINVAL, "one node is asked at a time: '*' names every one")
             .hint("name the nodes one by one, for instance 10.0.0.1@tcp 10.0.0.2@tcp"));
@@ -64,8 +70,13 @@ pub(crate) fn question(target: Nid, asking: &AskingArgs) -> Result<Question, Fai
     }
     let type_of = |nid: Nid| nid.net().net_type();
     for nid in [Some(target), from].into_iter().flatten() {
-        if !nid.is_loopback() && (type_of(nid) != NetType::TCP || nid.ip().is_none()) {
-            return Err(Failure::no_driver(nid, type_of(nid)));
+        let driven = match type_of(nid) {
+            NetType::TCP => nid.ip().is_some(),
+            NetType::O2IB => nid.ipv4().is_some(),
+            _ => false,
+        };
+        if !nid.is_loopback() && !driven {
+            return Err(Failure::no_driver(nid));
         }
     }
     let from = match from {
@@ -101,7 +112,12 @@ fn source(target: Nid, accept_port: u16) -> Result<Nid, Failure> {
         )));
     }
     let from = Nid::new_ip(target.net(), address);
-    if has_kernel_nid(Path::new(KERNEL_LND), address, accept_port) && holder_of(from).is_none() {
+    let kernels = match target.net().net_type() {
+        // Where its LND listens over RDMA nobody tells without privileges.
+        NetType::O2IB => Path::new(KERNEL_VERBS_LND).exists(),
+        _ => has_kernel_nid(Path::new(KERNEL_LND), address, accept_port),
+    };
+    if kernels && holder_of(from).is_none() {
         return Err(of_kernel(from));
     }
     Ok(from)

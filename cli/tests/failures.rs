@@ -158,7 +158,9 @@ fn whoever_is_no_lnet_node_is_told_as_what_it_is() {
 fn a_node_without_a_way_to_it_is_told_so() {
     for command in ["ping", "discover"] {
         fails("all nodes", &[command, "*"], "route", "EINVAL", &["one node"]);
-        fails("verbs", &[command, "10.0.0.1@o2ib"], "driver", "EINVAL", &["10.0.0.1@o2ib", "verbs driver"]);
+        let verbs = [command, "10.0.0.1@o2ib", "--from", "127.0.0.1@o2ib"];
+        fails("verbs", &verbs, "interface", "ENODEV", &["127.0.0.1", "no RDMA device", "nlx net devices"]);
+        fails("no driver", &[command, "7@gni"], "driver", "EINVAL", &["7@gni", "tcp or o2ib"]);
         fails("itself", &[command, "127.0.0.1@tcp"], "route", "EADDRINUSE", &["127.0.0.1@tcp", "--from"]);
         let elsewhere = [command, "10.0.0.1@tcp", "--from", "127.0.0.1@tcp7"];
         fails(
@@ -205,7 +207,15 @@ fn a_node_that_cannot_be_started_says_what_stands_in_the_way() {
     fails("no interface", &["net", "show", "--net", "tcp(nosuchif0)"], "interface", "ENODEV", &["nosuchif0"]);
     // A documentation address (RFC 5737) of a block that no host has.
     fails("no address", &serving(&["--net", "tcp(203.0.113.77)"]), "interface", "ENODEV", &["203.0.113.77"]);
-    fails("verbs", &serving(&["--net", "o2ib0:0(ib0)"]), "driver", "EINVAL", &["verbs driver (o2iblnd)"]);
+    let words = ["nosuchib0", "nlx net devices"];
+    fails("verbs", &serving(&["--net", "o2ib0:0(nosuchib0)"]), "interface", "ENODEV", &words);
+    fails(
+        "no driver",
+        &serving(&["--net", "gni(ipogif0)"]),
+        "driver",
+        "EINVAL",
+        &["gni(ipogif0)", "tcp or o2ib"],
+    );
 }
 
 /// A process without descriptors to spare says so, and what to do, wherever they run out.

@@ -145,3 +145,42 @@ fn the_tunables_of_an_ni_are_shown() {
         "{usual}"
     );
 }
+
+/// Whatever this machine has: one without RDMA is told so, and how to get it.
+#[test]
+fn devices_are_shown_and_what_they_lack() {
+    let output = run(&["net", "devices", "--json"]);
+    let told = json_lines(&output.stdout).remove(0);
+    let usable = told["usable"].as_bool().unwrap();
+    assert_eq!(output.status.code(), Some(i32::from(!usable)), "{told}");
+    let (ports, problems) = (told["ports"].as_array().unwrap(), told["problems"].as_array().unwrap());
+    assert!(usable || problems.iter().any(|problem| problem["fatal"] == true), "{told}");
+    for problem in problems {
+        assert!(
+            !problem["what"].as_str().unwrap().is_empty() && !problem["try"].as_str().unwrap().is_empty()
+        );
+    }
+    let devices = std::fs::read_dir("/sys/class/infiniband").map_or(0, Iterator::count);
+    assert!(ports.len() >= devices);
+    let text = run(&["net", "devices", "--gids"]);
+    assert_eq!(text.status.code(), output.status.code());
+    let text = String::from_utf8(text.stdout).unwrap();
+    if devices == 0 {
+        for words in ["this host has no RDMA device", "rdma link add rxe0", "no network over RDMA can be had"]
+        {
+            assert!(text.contains(words), "{text}");
+        }
+        assert_eq!(complaint(&output), "", "the output has said it");
+    }
+}
+
+/// S-315: a network over RDMA is explained like any other.
+#[test]
+fn a_network_over_rdma_is_explained() {
+    let output = run(&["net", "show", "--net", "o2ib(lo)", "--why"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("127.0.0.1") && text.contains("no RDMA device lies on it"), "{text}");
+    let told = complaint(&output);
+    assert!(told.contains("no RDMA device") && told.contains("'nlx net devices'"), "{told}");
+}

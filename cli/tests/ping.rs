@@ -160,7 +160,7 @@ fn a_port_in_use_is_named() {
 fn what_cannot_be_read_is_refused_before_anything_starts() {
     let cases: [(&[&str], &str); 16] = [
         (&["ping", "*"], "one node"),
-        (&["ping", "10.0.0.1@o2ib"], "the verbs driver (o2iblnd) is not built in"),
+        (&["ping", "10.0.0.1@o2ib", "--from", "127.0.0.1@o2ib"], "no RDMA device"),
         (&["ping", "17@gni"], "no driver"),
         (&["ping", "127.0.0.1@tcp", "--interval", "1"], "--count"),
         (&["serve", "--net", "tcp(127.0.0.1)", "--accept-port", "0"], "0"),

@@ -11,8 +11,8 @@ use crate::failure::Failure;
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SelftestArgs {
-    /// `tcp`: two nodes in two processes, 127.0.0.1@tcp and 127.0.0.2@tcp. `lo`: everything in one process. With --server or
-    /// --client any network of this host, for instance 'tcp(eth0)'.
+    /// `tcp`: two nodes in two processes, 127.0.0.1@tcp and 127.0.0.2@tcp; 'o2ib(10.0.0.1,10.0.0.2)', or `o2ib` where an
+    /// interface with RDMA has two addresses: the same over RDMA. `lo`: everything in one process. With --server or --client any network of this host, for instance 'tcp(eth0)'.
     #[arg(long, value_name = "NET", default_value = "tcp")]
     pub net: String,
     /// Serve the clients of other hosts, until it is stopped. Anybody who reaches the node can use it.

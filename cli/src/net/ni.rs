@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
-use lnet_node::{Choice, NetSpec, NiConfig, NodeConfig, holder_of};
+use lnet_nid::{NetType, Nid};
+use lnet_node::{Choice, Interface, NetSpec, NiConfig, NodeConfig, O2ibNiConfig, holder_of};
 use serde::Serialize;
 
 use crate::ports;
@@ -12,6 +13,8 @@ pub(super) struct Ni {
     /// `free`, or what keeps it from being started.
     pub(super) status: String,
     pub(super) interface: String,
+    /// Over RDMA: the port of the device.
+    pub(super) rdma: Option<String>,
     pub(super) address: String,
     pub(super) speed_mbps: Option<u32>,
     /// The CPU partitions of its peers; none means all.
@@ -34,6 +37,9 @@ impl Ni {
         accept: &'static str,
     ) -> Option<Ni> {
         let (nid, address, interface) = (choice.nid?, choice.address?, choice.interface.as_ref()?);
+        if nid.net().net_type() == NetType::O2IB {
+            return Some(Ni::over_rdma(choice, config, net, nid, interface));
+        }
         let status = match holder_of(nid) {
             Some(holder) => format!("held by {holder}"),
             None if accept != "none" && ports::listens(address, port) => {
@@ -45,13 +51,10 @@ impl Ni {
         let NiConfig { credits, peer_credits, conns_per_peer, timeout_s, tos } =
             config.ni_config(net, interface);
         let tunables = [("credits", credits.into()), ("peer_credits", peer_credits.into())];
-        let lnd_tunables = [
-            ("conns_per_peer", conns_per_peer.into()),
-            ("timeout", timeout_s.into()),
-            // LNet's -1 leaves it to the system.
-            ("tos", tos.map_or(-1, i64::from)),
-        ];
+        let lnd_tunables =
+            [("conns_per_peer", conns_per_peer.into()), ("timeout", timeout_s.into()), ("tos", tos_of(tos))];
         Some(Ni {
+            rdma: None,
             nid: nid.to_string(),
             status,
             interface: interface.name.clone(),
@@ -63,6 +66,57 @@ impl Ni {
             tunables: tunables.into(),
             lnd_tunables: lnd_tunables.into(),
         })
+    }
+
+    /// Nobody tells who listens over RDMA: that shows when the NI starts.
+    fn over_rdma(choice: &Choice, config: &NodeConfig, net: &NetSpec, nid: Nid, interface: &Interface) -> Ni {
+        let node = config.clone().o2ib().clone();
+        let O2ibNiConfig {
+            credits,
+            peer_credits,
+            peer_credits_hiw,
+            concurrent_sends,
+            conns_per_peer,
+            ntx,
+            timeout_s,
+            tos,
+        } = config.o2ib_ni_config(net);
+        let port = node.service;
+        let status = match holder_of(nid) {
+            Some(holder) => format!("held by {holder}"),
+            None if !ports::may_listen(port) => format!("port {port} needs privileges"),
+            None => "free".to_string(),
+        };
+        let tunables = [("credits", credits.into()), ("peer_credits", peer_credits.into())];
+        let lnd_tunables = [
+            ("peercredits_hiw", peer_credits_hiw.into()),
+            ("concurrent_sends", concurrent_sends.into()),
+            ("ntx", ntx.into()),
+            ("conns_per_peer", conns_per_peer.into()),
+            ("timeout", timeout_s.into()),
+            ("tos", tos_of(tos)),
+        ];
+        Ni {
+            nid: nid.to_string(),
+            status,
+            interface: interface.name.clone(),
+            rdma: choice.port.clone(),
+            address: nid.ip().map(|ip| ip.to_string()).unwrap_or_default(),
+            speed_mbps: interface.speed_mbps,
+            cpts: choice.cpts.clone(),
+            port,
+            accept: if node.require_privileged_port { "secure" } else { "all" },
+            tunables: tunables.into(),
+            lnd_tunables: lnd_tunables.into(),
+        }
+    }
+
+    /// Over RDMA with the port that lies on it.
+    pub(super) fn place(&self) -> String {
+        match &self.rdma {
+            Some(port) => format!("{} ({port})", self.interface),
+            None => self.interface.clone(),
+        }
     }
 
     pub(super) fn speed(&self) -> String {
@@ -79,4 +133,9 @@ impl Ni {
             some => some.iter().map(usize::to_string).collect::<Vec<_>>().join(","),
         }
     }
+}
+
+/// LNet's -1 leaves it to the system.
+fn tos_of(tos: Option<u8>) -> i64 {
+    tos.map_or(-1, i64::from)
 }

@@ -77,6 +77,7 @@ fn quoted(text: &str) -> String {
 fn reason(choice: &Choice) -> Value {
     json!({
         "interface": choice.interface.as_ref().map(|interface| interface.name.as_str()),
+        "rdma": choice.port,
         "address": choice.address.map(|address| address.to_string()),
         "nid": choice.nid.map(|nid| nid.to_string()),
         "why": choice.why.to_string(),
@@ -86,9 +87,13 @@ fn reason(choice: &Choice) -> Value {
 /// Interface, address, and the NID if it was taken.
 fn words(choice: &Choice) -> (String, String, String) {
     let name = choice.interface.as_ref().map_or("-", |interface| &interface.name);
+    let name = match &choice.port {
+        Some(port) => format!("{name} ({port})"),
+        None => name.to_string(),
+    };
     let address = choice.address.map_or_else(|| "-".to_string(), |address| address.to_string());
     let taken = choice.nid.map(|nid| format!("{nid}: ")).unwrap_or_default();
-    (name.to_string(), address, taken)
+    (name, address, taken)
 }
 
 impl fmt::Display for Shown {
@@ -110,7 +115,7 @@ impl Shown {
         let mut table = table(["NID", "status", "interface", "speed", "CPTs", "port", "accept"]);
         for ni in self.nets.iter().flat_map(|net| &net.nis) {
             let port = ni.port.to_string();
-            let row = [&ni.nid, &ni.status, &ni.interface, &ni.speed(), &ni.partitions(), &port, ni.accept];
+            let row = [&ni.nid, &ni.status, &ni.place(), &ni.speed(), &ni.partitions(), &port, ni.accept];
             table.add_row(row);
         }
         table

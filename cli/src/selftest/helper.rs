@@ -102,7 +102,8 @@ pub(crate) fn run_helper(args: &HelperArgs) -> Result<(), Failure> {
     let mut command = Command::new(&args.program);
     command.arg("--socket").arg(&args.socket).args(["--net", &args.net]);
     if let Some(port) = args.accept_port {
-        command.args(["--accept-port", &port.to_string()]);
+        // Its network has one of the two.
+        command.args(["--accept-port", &port.to_string(), "--service", &port.to_string()]);
     }
     let error = command.args(args.partitions.to_args()).exec();
     Err(Failure::new(format!("cannot run {}: {error}", args.program.display()))

@@ -21,6 +21,7 @@ mod command;
 mod commands;
 mod console;
 mod data;
+mod ends;
 mod faults;
 mod figures;
 mod findings;

@@ -1,7 +1,7 @@
 //! Processes of a test.
 
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::args::PartitionArgs;
 use crate::failure::{Context, Failure};
 
-/// Where the nodes of a self-test on one host are.
+/// Where the nodes of a self-test on one host are, over TCP.
 pub(super) const CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
@@ -19,16 +19,17 @@ pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A port that is free on both addresses at this moment.
-pub(super) fn free_port() -> Result<u16, Failure> {
+pub(super) fn free_port([client, server]: [IpAddr; 2]) -> Result<u16, Failure> {
     const TRIES: u32 = 100;
+    let none = format!("no free port on {client}");
     for _ in 0..TRIES {
-        let first = TcpListener::bind(SocketAddr::from((CLIENT, 0))).context("no free port on 127.0.0.1")?;
-        let port = first.local_addr().context("no free port on 127.0.0.1")?.port();
-        if TcpListener::bind(SocketAddr::from((SERVER, port))).is_ok() {
+        let first = TcpListener::bind(SocketAddr::from((client, 0))).context(&none)?;
+        let port = first.local_addr().context(&none)?.port();
+        if TcpListener::bind(SocketAddr::from((server, port))).is_ok() {
             return Ok(port);
         }
     }
-    Err(Failure::new(format!("no port is free on both {CLIENT} and {SERVER}; name one with --accept-port")))
+    Err(Failure::new(format!("no port is free on both {client} and {server}; name one with --accept-port")))
 }
 
 /// The process of the server; it ends with this value.
@@ -40,10 +41,9 @@ pub(super) struct Peer {
 
 impl Peer {
     /// With a node of its own.
-    pub(super) fn start(port: u16, partitions: &PartitionArgs) -> Result<Peer, Failure> {
+    pub(super) fn start(net: &str, port: u16, partitions: &PartitionArgs) -> Result<Peer, Failure> {
         Peer::spawn(|peer| {
-            peer.args(["--net", &format!("tcp({SERVER})"), "--accept-port", &port.to_string()])
-                .args(partitions.to_args());
+            peer.args(["--net", net, "--accept-port", &port.to_string()]).args(partitions.to_args());
         })
     }
 

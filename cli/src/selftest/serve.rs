@@ -42,7 +42,14 @@ pub(super) fn run_server(args: &SelftestArgs, signals: &Signals) -> Result<(), F
 pub(super) fn config(net: &str, args: &SelftestArgs) -> Result<NodeConfig, Failure> {
     let port = port(args);
     let config = NodeConfig::new().status(true).net(net).map_err(|error| Failure::of_node(&error, port))?;
-    Ok(config.accept_port(port).cpt(args.partitions.config()))
+    Ok(on_port(config.cpt(args.partitions.config()), port))
+}
+
+/// A self-test has one port, whatever its network.
+pub(super) fn on_port(config: NodeConfig, port: u16) -> NodeConfig {
+    let mut config = config.accept_port(port);
+    config.o2ib().service = port;
+    config
 }
 
 /// The port of a node between hosts.
@@ -63,7 +70,7 @@ pub(crate) fn run_peer(args: &SelftestPeerArgs) -> Result<(), Failure> {
         Some(socket) => helper::domain(socket)?,
         None => {
             let config = NodeConfig::new().status(true).net(&args.net)?;
-            in_process(config.accept_port(args.accept_port).cpt(args.partitions.config()))?
+            in_process(on_port(config.cpt(args.partitions.config()), args.accept_port))?
         }
     };
     let mut node = serving(&domain)?;

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use lnet_nid::NetType;
 use nlx::{Domain, NodeConfig};
 
 use super::console::Console;
+use super::ends::Ends;
 use super::faults::Faults;
 use super::helper::Helper;
 use super::node::Node;
-use super::process::{self, Peer};
+use super::process::Peer;
 use super::{COMMAND_PORTAL, serve};
 use crate::args::{Helped, SelftestArgs};
 use crate::failure::{Context, Failure};
@@ -19,7 +21,7 @@ use crate::failure::{Context, Failure};
 pub(super) struct World {
     pub(super) console: Console,
     pub(super) nodes: Nodes,
-    /// `lo` or `tcp`.
+    /// `lo`, `tcp` or `o2ib`.
     pub(super) net: &'static str,
 }
 
@@ -56,21 +58,19 @@ impl World {
             (Helped::Own, "lo") => {
                 World::through(vec![Helper::start(net, None, &args.partitions)?], args.clients)
             }
-            (Helped::No, "tcp") => {
-                let port = port(args)?;
-                let peer = Peer::start(port, &args.partitions)?;
-                let config = NodeConfig::new().net(&format!("tcp({})", process::CLIENT))?.status(true);
-                let domain = serve::in_process(config.accept_port(port).cpt(args.partitions.config()))?;
+            (Helped::No, _) => {
+                let Ends { client, server, port } = Ends::of(args)?;
+                let peer = Peer::start(&server, port, &args.partitions)?;
+                let config = NodeConfig::new().net(&client)?.status(true).cpt(args.partitions.config());
+                let domain = serve::in_process(serve::on_port(config, port))?;
                 let world = World::new(&domain, vec![peer.address.clone()], 0, args.clients)?;
                 Ok(world.with(vec![peer], Vec::new()))
             }
-            (Helped::Own, "tcp") => {
-                let port = port(args)?;
-                let start = |at| Helper::start(&format!("tcp({at})"), Some(port), &args.partitions);
-                World::through(vec![start(process::CLIENT)?, start(process::SERVER)?], args.clients)
+            (Helped::Own, _) => {
+                let Ends { client, server, port } = Ends::of(args)?;
+                let start = |net: &str| Helper::start(net, Some(port), &args.partitions);
+                World::through(vec![start(&client)?, start(&server)?], args.clients)
             }
-            (_, other) => Err(Failure::new(format!("--net {other} needs --server or --client"))
-                .hint("--net lo, or --net tcp, for a self-test on this host alone")),
         }
     }
 
@@ -112,9 +112,13 @@ impl World {
     }
 
     fn whole(domain: &Domain, console: Console, threads: Vec<NodeThread>) -> World {
-        let loopback = domain.nids().first().is_none_or(|nid| *nid == nlx::Nid::LOOPBACK);
+        let net = match domain.nids().first().map(|nid| nid.net().net_type()) {
+            None | Some(NetType::LO) => "lo",
+            Some(NetType::O2IB) => "o2ib",
+            Some(_) => "tcp",
+        };
         let nodes = Nodes { threads, peers: Vec::new(), helpers: Vec::new() };
-        World { console, nodes, net: if loopback { "lo" } else { "tcp" } }
+        World { console, nodes, net }
     }
 
     /// All in one domain, with commands at these addresses.
@@ -193,11 +197,6 @@ impl Drop for NodeThread {
 /// A domain behind a helper, which ends after it.
 fn behind(helper: Helper) -> Result<(Domain, Vec<Helper>), Failure> {
     Ok((helper.domain()?, vec![helper]))
-}
-
-/// The port of the nodes of this host.
-fn port(args: &SelftestArgs) -> Result<u16, Failure> {
-    if args.accept_port == 0 { process::free_port() } else { Ok(args.accept_port) }
 }
 
 /// Where commands of this domain go; the id, or `*` for any.

@@ -1,4 +1,4 @@
-use lnet_node::SockCounters;
+use lnet_node::{Node, O2ibCounters, SockCounters};
 
 /// A count: in words, for programs, and how many.
 pub(super) type Count = (&'static str, &'static str, u64);
@@ -20,4 +20,29 @@ pub(super) fn counts(tcp: &SockCounters) -> [Count; 12] {
         ("zero-copy requests acknowledged", "zc_acks", tx.zc_acks),
         ("bytes sent on the wire", "wire_bytes_sent", tx.bytes),
     ]
+}
+
+/// The counters of the verbs LND that tell how it went.
+pub(super) fn verbs_counts(verbs: &O2ibCounters) -> [Count; 13] {
+    let (tx, rx) = (&verbs.tx, &verbs.rx);
+    [
+        ("connections accepted", "accepts", rx.accepts),
+        ("connections opened", "connects", rx.connects),
+        ("attempts to connect that failed", "connect_failures", rx.connect_failures),
+        ("connections refused", "refusals", rx.refusals),
+        ("protocol errors", "protocol_errors", rx.protocol_errors),
+        ("wrong checksums", "checksum_errors", rx.checksum_errors),
+        ("timeouts", "timeouts", rx.timeouts),
+        ("peers whose connections ended", "peers_lost", rx.peers_lost),
+        ("bytes written straight from their place", "bytes_written", tx.bytes_direct),
+        ("bytes that peers wrote to their place", "bytes_received_by_write", rx.bytes_direct),
+        ("bytes copied with messages", "bytes_copied", tx.bytes_copied + rx.bytes_copied),
+        ("bytes by way of bounce buffers", "bytes_bounced", tx.bytes_bounced + rx.bytes_bounced),
+        ("empty messages sent", "noops", tx.noops),
+    ]
+}
+
+/// Of a node with networks over RDMA.
+pub(super) fn verbs_of(node: &Node) -> Option<O2ibCounters> {
+    node.o2ib().map(|lnd| lnd.counters())
 }

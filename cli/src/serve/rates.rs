@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Instant;
 
-use lnet_node::{Census, Counters, Node, SockCounters};
+use lnet_node::{Census, Counters, Node, O2ibCounters, SockCounters};
 use serde_json::{Map, Value, json};
 
 use super::driver::{self, Count};
@@ -22,11 +22,13 @@ pub(super) struct Rates {
     begun: Instant,
     counters: Counters,
     tcp: SockCounters,
+    verbs: Option<O2ibCounters>,
 }
 
 impl Rates {
     pub(super) fn since(node: &Node) -> Rates {
-        Rates { begun: Instant::now(), counters: node.counters(), tcp: node.tcp().counters() }
+        let (tcp, verbs) = (node.tcp().counters(), driver::verbs_of(node));
+        Rates { begun: Instant::now(), counters: node.counters(), tcp, verbs }
     }
 
     pub(super) fn begun(&self) -> Instant {
@@ -42,11 +44,15 @@ impl Rates {
             seconds,
             received: Flow::of(seconds, new.recv_count - old.recv_count, new.recv_length - old.recv_length),
             sent: Flow::of(seconds, new.send_count - old.send_count, new.send_length - old.send_length),
-            census: node.tcp().census(),
+            census: census(node),
             dropped: new.drop_count - old.drop_count,
             errors: new.errors - old.errors,
             waiting: waiting(node),
-            driver: growth(&self.tcp, &next.tcp),
+            driver: growth(&driver::counts(&self.tcp), &driver::counts(&next.tcp)),
+            verbs: next.verbs.as_ref().map(|now| {
+                let before = self.verbs.unwrap_or_default();
+                growth(&driver::verbs_counts(&before), &driver::verbs_counts(now))
+            }),
         };
         (line, next)
     }
@@ -58,9 +64,16 @@ fn waiting(node: &Node) -> u64 {
 }
 
 /// How much each count of the driver has grown.
-fn growth(old: &SockCounters, new: &SockCounters) -> Vec<Count> {
-    let both = driver::counts(old).into_iter().zip(driver::counts(new));
-    both.map(|((.., old), (words, name, new))| (words, name, new - old)).collect()
+fn growth(old: &[Count], new: &[Count]) -> Vec<Count> {
+    let both = old.iter().zip(new);
+    both.map(|((.., old), (words, name, new))| (*words, *name, new - old)).collect()
+}
+
+/// Peers and connections of all networks together.
+fn census(node: &Node) -> (usize, usize) {
+    let Census { peers, connections, .. } = node.tcp().census();
+    let verbs = node.o2ib().map(|lnd| lnd.census()).unwrap_or_default();
+    (peers + verbs.peers, connections + verbs.connections)
 }
 
 /// Per second.
@@ -94,42 +107,47 @@ pub(super) struct Line {
     seconds: f64,
     received: Flow,
     sent: Flow,
-    census: Census,
+    /// Peers, and connections to them.
+    census: (usize, usize),
     dropped: u64,
     errors: u64,
     /// Messages that wait for a credit of their NI, at the end of the span.
     waiting: u64,
     driver: Vec<Count>,
+    /// Of a node with networks over RDMA.
+    verbs: Option<Vec<Count>>,
 }
 
 impl Line {
     pub(super) fn to_json(&self) -> Value {
-        let driver: Map<String, Value> =
-            self.driver.iter().map(|(_, name, count)| (name.to_string(), (*count).into())).collect();
+        let counts = |counts: &Vec<Count>| -> Map<String, Value> {
+            counts.iter().map(|(_, name, count)| (name.to_string(), (*count).into())).collect()
+        };
         json!({ "stats": {
             "seconds": self.seconds,
             "received": self.received.to_json(),
             "sent": self.sent.to_json(),
-            "peers": self.census.peers,
-            "connections": self.census.connections,
+            "peers": self.census.0,
+            "connections": self.census.1,
             "dropped": self.dropped,
             "errors": self.errors,
             "waiting_for_ni_credits": self.waiting,
-            "tcp": driver,
+            "tcp": counts(&self.driver),
+            "o2ib": self.verbs.as_ref().map(counts),
         }})
     }
 }
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Census { peers, connections, .. } = self.census;
+        let (peers, connections) = self.census;
         write!(f, "in {} | out {} | ", self.received, self.sent)?;
         write!(f, "{peers} peers, {connections} connections | ")?;
         write!(f, "{} dropped, {} errors", self.dropped, self.errors)?;
         if self.waiting > 0 {
             write!(f, ", {} wait for credits", self.waiting)?;
         }
-        for (words, name, count) in &self.driver {
+        for (words, name, count) in self.driver.iter().chain(self.verbs.iter().flatten()) {
             if *count > 0 && TROUBLE.contains(name) {
                 write!(f, ", {words}: {count}")?;
             }

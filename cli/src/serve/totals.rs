@@ -1,10 +1,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use lnet_node::{ByKind, Counters, NiStatistics, Node, SockCounters};
+use lnet_node::{ByKind, Counters, NiStatistics, Node, O2ibCounters, SockCounters};
 use serde_json::{Map, Value, json};
 
-use super::driver;
+use super::driver::{self, Count};
 use crate::tables::numbers;
 
 /// All that a node did in its life.
@@ -13,11 +13,18 @@ pub(super) struct Totals {
     counters: Counters,
     nis: Vec<NiStatistics>,
     tcp: SockCounters,
+    verbs: Option<O2ibCounters>,
 }
 
 impl Totals {
     pub(super) fn of(node: &Node, time: Duration) -> Totals {
-        Totals { time, counters: node.counters(), nis: node.ni_statistics(), tcp: node.tcp().counters() }
+        Totals {
+            time,
+            counters: node.counters(),
+            nis: node.ni_statistics(),
+            tcp: node.tcp().counters(),
+            verbs: driver::verbs_of(node),
+        }
     }
 
     pub(super) fn to_json(&self) -> Value {
@@ -31,11 +38,13 @@ impl Totals {
                 "dropped": kinds(&ni.traffic.dropped),
             })
         });
-        let driver: Map<String, Value> = driver::counts(&self.tcp)
-            .into_iter()
-            .map(|(_, name, count)| (name.to_string(), count.into()))
-            .collect();
+        let counts = |counts: &[Count]| -> Map<String, Value> {
+            counts.iter().map(|(_, name, count)| (name.to_string(), (*count).into())).collect()
+        };
+        let driver = counts(&driver::counts(&self.tcp));
+        let verbs = self.verbs.as_ref().map(|verbs| counts(&driver::verbs_counts(verbs)));
         json!({ "stopped": {
+            "o2ib": verbs,
             "seconds": self.time.as_secs_f64(),
             "received": { "messages": recv_count, "bytes": recv_length },
             "sent": { "messages": send_count, "bytes": send_length },
@@ -76,6 +85,12 @@ impl fmt::Display for Totals {
         for (what, _, count) in driver::counts(&self.tcp) {
             driver.add_row([what.to_string(), count.to_string()]);
         }
-        write!(f, "{driver}")
+        write!(f, "{driver}")?;
+        let Some(verbs) = &self.verbs else { return Ok(()) };
+        let mut driver = numbers(["RDMA", "count"], 1);
+        for (what, _, count) in driver::verbs_counts(verbs) {
+            driver.add_row([what.to_string(), count.to_string()]);
+        }
+        write!(f, "\n{driver}")
     }
 }

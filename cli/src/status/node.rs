@@ -21,6 +21,8 @@ pub(super) struct NodeStatus {
     pub(super) peers: Peers,
     pub(super) connections: Connections,
     pub(super) tcp: serde_json::Map<String, serde_json::Value>,
+    /// Of one with networks over RDMA.
+    pub(super) o2ib: Option<serde_json::Map<String, serde_json::Value>>,
     pub(super) memory: Memory,
     /// Of `nlxd` alone.
     pub(super) helper: Option<Helper>,

@@ -60,6 +60,9 @@ impl fmt::Display for NodeStatus {
         let [now, most, awaited] = [in_flight, in_flight_max, responses_awaited].map(|count| grouped(*count));
         writeln!(f, "in flight    {now} messages, {most} at the most; {awaited} answers awaited")?;
         writeln!(f, "{}", connections(&self.connections))?;
+        if let Some(o2ib) = &self.o2ib {
+            writeln!(f, "{}", over_rdma(o2ib))?;
+        }
         if let Some(helper) = &self.helper {
             write!(f, "{helper}")?;
         }
@@ -99,7 +102,19 @@ impl NodeStatus {
         ];
         let of_tcp = of_tcp.into_iter().map(|(words, name)| (words, self.tcp.get(name)));
         let of_tcp = of_tcp.filter_map(|(words, count)| Some((words, count?.as_u64()?)));
-        let all = counts.into_iter().chain(of_tcp).filter(|(_, count)| *count > 0);
+        let of_verbs = [
+            ("attempts to connect over RDMA that failed", "connect_failures"),
+            ("connections over RDMA refused", "refusals"),
+            ("protocol errors over RDMA", "protocol_errors"),
+            ("wrong checksums", "checksum_errors"),
+            ("timeouts over RDMA", "timeouts"),
+            ("peers over RDMA that went away", "peers_lost"),
+            ("waits for a bounce buffer", "bounces_awaited"),
+        ];
+        let of_verbs = of_verbs
+            .into_iter()
+            .filter_map(|(words, name)| Some((words, self.o2ib.as_ref()?.get(name)?.as_u64()?)));
+        let all = counts.into_iter().chain(of_tcp).chain(of_verbs).filter(|(_, count)| *count > 0);
         all.map(|(words, count)| format!("{words}: {}", grouped(count))).collect()
     }
 }
@@ -158,6 +173,24 @@ fn connections(connections: &Connections) -> String {
     let types = if types.is_empty() { String::new() } else { format!(" ({})", types.join(", ")) };
     let peers = format!("{peers} {}", if *peers == 1 { "peer" } else { "peers" });
     format!("connections  {all} to {peers}{types}")
+}
+
+/// Connections over RDMA, and how bulk went over them.
+fn over_rdma(o2ib: &serde_json::Map<String, serde_json::Value>) -> String {
+    let count = |name: &str| o2ib.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
+    let sum = |names: [&str; 2]| names.into_iter().map(count).fold(0, u64::saturating_add);
+    let (all, peers) = (count("connections"), count("peers"));
+    format!(
+        "over RDMA    {} connections to {} {}, port {}; bulk: {} written, {} received; {} copied, {} by way of bounce buffers",
+        grouped(all),
+        grouped(peers),
+        if peers == 1 { "peer" } else { "peers" },
+        count("service"),
+        in_bytes(count("bytes_written")),
+        in_bytes(count("bytes_received_by_write")),
+        in_bytes(sum(["bytes_copied_sent", "bytes_copied_received"])),
+        in_bytes(sum(["bytes_bounced_sent", "bytes_bounced_received"])),
+    )
 }
 
 fn memory(memory: &Memory) -> String {

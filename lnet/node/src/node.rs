@@ -137,7 +137,10 @@ impl Node {
         match outcome {
             Ok(()) => self.nids.write().extend(added),
             // It is there: it has just been added, and only a holder of the lock removes it.
-            Err(_) => added.into_iter().for_each(|nid| drop(self.drive.engine.remove_ni(nid))),
+            Err(_) => added.into_iter().for_each(|nid| {
+                let _ = self.drive.engine.remove_ni(nid);
+                self.verbs.release(nid);
+            }),
         }
         outcome
     }
@@ -153,6 +156,7 @@ impl Node {
             let mut own = ni.tunables.o2ib(&self.config.o2ib);
             conns_per_peer(&mut own.conns_per_peer);
             lnd.configure(nid, own).map_err(|error| refused(error.into()))?;
+            self.verbs.claim(nid).map_err(refused)?;
             lnd.clone()
         } else {
             let mut own = ni.tunables.tcp(&self.config.tcp, ni.conns_per_peer);
@@ -161,6 +165,7 @@ impl Node {
             self.sock.clone()
         };
         let started = self.drive.engine.add_ni_on(id, lnd, &ni.cpts);
+        let started = started.inspect_err(|_| self.verbs.release(nid));
         started.map_err(|source| NodeError::Start { nid, source })
     }
 
@@ -173,6 +178,7 @@ impl Node {
         let _alone = self.stewards.lock();
         let removed = self.drive.engine.remove_ni(nid);
         removed.map_err(|source| NodeError::Remove { nid, source })?;
+        self.verbs.release(nid);
         self.nids.write().retain(|other| *other != nid);
         Ok(())
     }
@@ -338,6 +344,7 @@ impl Node {
         for nid in std::mem::take(&mut *self.nids.write()) {
             // It is there: nobody else removes NIs meanwhile.
             let _ = self.drive.engine.remove_ni(nid);
+            self.verbs.release(nid);
         }
         // After the last events, so that whoever waits for one of them finds it.
         self.drive.end();

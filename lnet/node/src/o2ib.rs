@@ -1,5 +1,6 @@
 //! The verbs LND of a node: made with its first network over RDMA.
 
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use lnet_api::{Errno, LndError};
@@ -7,6 +8,8 @@ use lnet_nid::Nid;
 use lnet_o2iblnd::fabric::Fabric;
 use lnet_o2iblnd::sizes::SizesError;
 use lnet_o2iblnd::{O2ibConfig, O2ibError, O2ibLnd};
+use lnet_socklnd::sys::Claim;
+use parking_lot::Mutex;
 
 use crate::NodeError;
 use crate::drive::NodeDrive;
@@ -14,16 +17,28 @@ use crate::drive::NodeDrive;
 pub(crate) struct Verbs {
     config: O2ibConfig,
     lnd: OnceLock<Arc<O2ibLnd>>,
+    /// Its NIDs, which no other node of the host may have meanwhile.
+    claims: Mutex<HashMap<Nid, Claim>>,
 }
 
 impl Verbs {
     pub(crate) fn new(config: O2ibConfig) -> Verbs {
-        Verbs { config, lnd: OnceLock::new() }
+        Verbs { config, lnd: OnceLock::new(), claims: Mutex::default() }
     }
 
     /// The LND, if the node has had a network over RDMA.
     pub(crate) fn get(&self) -> Option<&Arc<O2ibLnd>> {
         self.lnd.get()
+    }
+
+    /// Claims a NID for this node, until [`Verbs::release`].
+    pub(crate) fn claim(&self, nid: Nid) -> Result<(), LndError> {
+        self.claims.lock().insert(nid, Claim::new(nid)?);
+        Ok(())
+    }
+
+    pub(crate) fn release(&self, nid: Nid) {
+        self.claims.lock().remove(&nid);
     }
 
     /// The LND, which the node drives from now on. Callers take turns.

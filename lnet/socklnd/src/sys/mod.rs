@@ -15,7 +15,7 @@ mod traits;
 
 pub use events::{EVENTS_MAX, Events, Readiness};
 pub use options::Options;
-pub use os::{Os, holder_of};
+pub use os::{Claim, Os, holder_of};
 pub use traits::{Accepted, Connecting, Handle, Listener, Net, Poller, Received, Stream};
 
 pub(crate) use pieces::{Gather, PIECES_MAX, Scatter};

@@ -15,10 +15,14 @@ use crate::SockError;
 /// gives the name back when the process ends, however it ends.
 ///
 /// It keeps two nodes from sharing a NID even if one of them does not listen on TCP, and says who holds it.
-pub(super) struct Claim(#[expect(dead_code, reason = "held for its name")] UnixListener);
+pub struct Claim(#[expect(dead_code, reason = "held for its name")] UnixListener);
 
 impl Claim {
-    pub(super) fn new(nid: Nid) -> Result<Claim, SockError> {
+    /// Claims a NID, of whatever network, until this is dropped.
+    ///
+    /// # Errors
+    /// [`SockError::NidTaken`] (EADDRINUSE) names the holder; EMFILE without descriptors.
+    pub fn new(nid: Nid) -> Result<Claim, SockError> {
         let system = |errno| SockError::System { what: format!("claim {nid} for this process"), errno };
         let name = format!("nlx/{nid}");
         let address = SocketAddr::from_abstract_name(&name).map_err(|error| system(self::errno(&error)))?;

@@ -15,8 +15,7 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use super::{Connecting, Listener, Net, Options, Poller};
 use crate::{SockError, Step};
-use claim::Claim;
-pub use claim::holder_of;
+pub use claim::{Claim, holder_of};
 
 /// The host this process runs on: Linux sockets and epoll.
 #[derive(Debug, Clone, Copy, Default)]
