@@ -16,10 +16,15 @@ pub struct Helper {
 impl Helper {
     /// Starts one with this network and port, and waits until it serves.
     pub fn start(net: &str, port: u16) -> Helper {
+        Helper::start_on(&["--net", net, "--accept-port", &port.to_string()])
+    }
+
+    /// The same with any options.
+    pub fn start_on(options: &[&str]) -> Helper {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("nlxd.sock");
         let mut command = Command::new(env!("CARGO_BIN_EXE_nlxd"));
-        command.args(["--net", net, "--accept-port", &port.to_string()]).arg("--socket").arg(&socket);
+        command.args(options).arg("--socket").arg(&socket);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
