@@ -1,14 +1,31 @@
 //! The verbs LND: LNet messages over RDMA, compatible with kernel nodes (lnet-wire part F, S-501 to S-505), and the
 //! arithmetic of its tunables (S-506 to S-508).
 //!
+//! [`O2ibLnd`] implements [`lnet_api::Lnd`] for all networks of type `o2ib` over the devices of a [`Fabric`]: this host's, or
+//! simulated ones. What fits a message of 4096 bytes is sent in one; all else is written by the device of whoever has the
+//! data straight into registered memory of whoever wants it (RDMA WRITE), and never copied. There is no thread here and no
+//! blocking call: whoever holds a shard's token drives connections, completions and timers with
+//! [`Lnd::poll`](lnet_api::Lnd::poll). A message is sent in the caller's own thread if its connection stands and has credits.
+//!
+//! What it is not: it matches nothing and routes nothing (the engine does), it never reads by RDMA, and version 1 of the
+//! protocol is refused.
+//!
 //! | module | holds |
 //! | --- | --- |
-//! | [`config`] | [`O2ibConfig`], the tunables with LNet's names |
-//! | [`conn`] | one established connection, without verbs: credits, queues, exchanges |
-//! | [`fabric`] | all contact with RDMA devices, behind traits |
-//! | [`links`] | the connections to one peer, without verbs: attempts, races, back-off |
+//! | `lnd` | [`O2ibLnd`] |
+//! | [`config`] | [`O2ibConfig`] and [`NiConfig`], the tunables with LNet's names |
 //! | [`sizes`] | what tunables come to: queues, pools and memory, of nlx and of the kernel's releases |
+//! | `error`, `failure`, `counters`, `census` | [`O2ibError`], [`Failure`], [`O2ibCounters`], [`Census`] |
+//! | [`conn`] | one established connection, without verbs: credits, queues, exchanges |
+//! | [`links`] | the connections to one peer, without verbs: attempts, races, back-off |
+//! | [`fabric`] | all contact with RDMA devices, behind traits |
 //! | `verbs` | this host's devices (with the feature `verbs`) |
+//! | `shared`, `ni`, `peer` | what senders and the drivers share |
+//! | `shard`, `shards` | what senders and one driver share; all shards of the LND |
+//! | `connection`, `item`, `transmit` | a connection with its queue pair; what is kept with each operation; preparing, emitting and posting |
+//! | `buffers`, `memory`, `writes` | message buffers; registered memory, and the pool for what is not; how a payload is split into WRITEs |
+//! | `driver` | what polling a shard does: events, dialling, listening, completions, messages, closing, timers |
+//! | `slab` | the table of connections |
 
 #![deny(unsafe_code)]
 

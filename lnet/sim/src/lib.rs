@@ -14,7 +14,7 @@
 //! agree ([`lnet::Engine::audit`]). At the end nothing may be left, and all credits must be back.
 //!
 //! [`tcp`] is the same idea one layer lower: whole nodes, each of a real engine and the real TCP LND, over a simulated
-//! TCP network.
+//! TCP network; and [`ib`] with the real verbs LND over simulated RDMA devices.
 //!
 //! It does not measure speed, and one thread finds no races: for those there are loom and real threads.
 //!
