@@ -140,8 +140,12 @@ unsafe fn private_data(event: &ffi::rdma_cm_event) -> PrivateData {
 /// As for [`private_data`].
 unsafe fn rejected(event: &ffi::rdma_cm_event) -> Rejected {
     match event.status {
-        // SAFETY: passed on.
-        BY_CONSUMER => Rejected::Record(unsafe { private_data(event) }),
+        BY_CONSUMER => {
+            // SAFETY: passed on.
+            let record = unsafe { private_data(event) };
+            // Where others listen at the port, but on other addresses of the device, Linux rejects without a word.
+            if record.iter().all(|byte| *byte == 0) { Rejected::NoListener } else { Rejected::Record(record) }
+        }
         NO_LISTENER => Rejected::NoListener,
         STALE => Rejected::Stale,
         other => Rejected::Other(other),

@@ -1,0 +1,63 @@
+//! Memory, and bytes in which a shift or a mix-up shows.
+
+use lnet_region::{Fragment, IoVec, Region};
+
+/// Bytes between two fragments that belong to nobody.
+const GAP: usize = 61;
+
+pub(crate) fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    (0..length as u64)
+        .map(|at| (at.wrapping_mul(31).wrapping_add(at / 251).wrapping_add(seed.wrapping_mul(7))) as u8)
+        .collect()
+}
+
+/// Regions that are shorter are not registered.
+const PAGE: usize = 4096;
+
+/// Memory in a region of its own, which is worth registering.
+pub(crate) fn whole(length: usize) -> IoVec {
+    at(0, length)
+}
+
+/// The same, from this offset of the region on.
+pub(crate) fn at(offset: usize, length: usize) -> IoVec {
+    let region = Region::heap((offset + length).max(PAGE)).unwrap();
+    IoVec::new(vec![Fragment::new(region, offset, length).unwrap()]).unwrap()
+}
+
+/// Fragments of these lengths in one region, with gaps between them: one registration.
+pub(crate) fn gapped(lengths: &[usize]) -> IoVec {
+    let region = Region::heap(lengths.iter().map(|length| length + GAP).sum()).unwrap();
+    let mut at = 0;
+    let fragments = lengths.iter().map(|&length| {
+        let fragment = Fragment::new(region.clone(), at, length).unwrap();
+        at += length + GAP;
+        fragment
+    });
+    IoVec::new(fragments.collect::<Vec<_>>()).unwrap()
+}
+
+/// Each fragment in a region, and so a registration, of its own.
+pub(crate) fn apart(lengths: &[usize]) -> IoVec {
+    let fragments =
+        lengths.iter().map(|&length| Fragment::new(Region::heap(length).unwrap(), 0, length).unwrap());
+    IoVec::new(fragments.collect::<Vec<_>>()).unwrap()
+}
+
+/// `length` bytes in so many pieces of about the same length.
+pub(crate) fn cut(length: usize, pieces: usize) -> Vec<usize> {
+    (0..pieces).map(|piece| length * (piece + 1) / pieces - length * piece / pieces).collect()
+}
+
+pub(crate) fn fill(memory: &IoVec, bytes: &[u8]) {
+    memory.write(0..bytes.len()).unwrap().copy_from(0, bytes);
+}
+
+pub(crate) fn filled(memory: IoVec, seed: u64) -> IoVec {
+    fill(&memory, &pattern(seed, memory.len()));
+    memory
+}
+
+pub(crate) fn bytes(memory: &IoVec) -> Vec<u8> {
+    memory.read(0..memory.len()).unwrap().to_vec()
+}

@@ -1,0 +1,260 @@
+//! Each exchange of lnet-wire 35, in both directions, at every length that matters.
+
+use std::sync::Arc;
+
+use lnet_api::{Errno, EventFd, EventKind, LNet, MdOptions};
+use lnet_o2iblnd::O2ibConfig;
+use lnet_region::{Fragment, IoVec, Region};
+
+use crate::bed::Bed;
+use crate::buffers::{apart, at, bytes, cut, fill, filled, gapped, pattern, whole};
+use crate::node::{Node, portal};
+
+/// The longest payload that goes with its message (lnet-wire 35).
+pub(crate) const IMMEDIATE: usize = 3976;
+
+/// Empty but for a byte, the largest that goes with its message and one more, a page and its neighbours, LNet's largest.
+const LENGTHS: [usize; 9] = [1, 64, 3975, 3976, 3977, 4097, 65_537, (1 << 20) - 1, 1 << 20];
+
+/// A PUT and a GET of all of `source` into the beginning of `sink`.
+pub(crate) fn exchange(bed: &Bed, [a, b]: [&Node; 2], source: &IoVec, sink: &IoVec) {
+    put(bed, [a, b], source, sink);
+    get(bed, [a, b], source, sink);
+}
+
+pub(crate) fn put(bed: &Bed, [a, b]: [&Node; 2], source: &IoVec, sink: &IoVec) {
+    let sent = bytes(source);
+    fill(sink, &vec![0; sink.len()]);
+    b.post(sink, 7, MdOptions::OP_PUT | MdOptions::TRUNCATE);
+    a.put(b.id, source, 7);
+    bed.until(&[a, b], || a.has(EventKind::Ack) && b.has(EventKind::Put));
+    assert!(bytes(sink)[..sent.len()] == sent, "a PUT of {} bytes", sent.len());
+    [a, b].into_iter().for_each(Node::clear);
+}
+
+pub(crate) fn get(bed: &Bed, [a, b]: [&Node; 2], source: &IoVec, sink: &IoVec) {
+    let sent = bytes(source);
+    fill(sink, &vec![0; sink.len()]);
+    b.post(source, 7, MdOptions::OP_GET | MdOptions::TRUNCATE);
+    a.get(b.id, sink, 7);
+    bed.until(&[a, b], || a.has(EventKind::Reply) && b.has(EventKind::Get));
+    assert!(bytes(sink)[..sent.len()] == sent, "a GET of {} bytes", sent.len());
+    [a, b].into_iter().for_each(Node::clear);
+}
+
+fn exchange_all_ways(bed: &Bed, [a, b]: [&Node; 2], source: &IoVec, sink: &IoVec) {
+    exchange(bed, [a, b], source, sink);
+    exchange(bed, [b, a], source, sink);
+}
+
+/// S-401: what is registered is written straight to its place, and is registered once.
+#[test]
+fn each_length_arrives_by_put_and_by_get() {
+    let bed = Bed::new();
+    let nodes = bed.pair(&O2ibConfig::default());
+    let [a, b] = &nodes;
+    for (number, length) in LENGTHS.into_iter().enumerate() {
+        let source = filled(whole(length), number as u64);
+        exchange_all_ways(&bed, [a, b], &source, &whole(length));
+        assert_eq!(bytes(&source), pattern(number as u64, length));
+    }
+    let written: usize =
+        LENGTHS.into_iter().filter(|length| *length > IMMEDIATE).map(|length| 2 * length).sum();
+    let copied: usize =
+        LENGTHS.into_iter().filter(|length| *length <= IMMEDIATE).map(|length| 2 * length).sum();
+    for node in &nodes {
+        let counters = node.lnd.counters();
+        assert_eq!((counters.tx.bytes_bounced, counters.rx.bytes_bounced), (0, 0), "{counters:?}");
+        assert_eq!((counters.tx.bytes_direct, counters.rx.bytes_direct), (written as u64, written as u64));
+        assert_eq!((counters.tx.bytes_copied, counters.rx.bytes_copied), (copied as u64, copied as u64));
+    }
+    bed.end(nodes);
+}
+
+/// LNet's 256 fragments at both ends, cut differently; in one region, and each in one of its own.
+#[test]
+fn scattered_memory_at_both_ends() {
+    let bed = Bed::new();
+    let nodes = bed.pair(&O2ibConfig::default());
+    let [a, b] = &nodes;
+    for (from, to) in [(1, 256), (256, 1), (256, 256), (7, 100), (3, 2)] {
+        for length in [1000, 65_537, 1 << 20] {
+            for make in [gapped, apart] {
+                let source = filled(make(&cut(length, from)), length as u64);
+                exchange(&bed, [a, b], &source, &make(&cut(length, to)));
+            }
+        }
+    }
+    bed.end(nodes);
+}
+
+/// S-505: memory that lies together is one fragment, and one work request.
+#[test]
+fn neighbours_are_written_as_one() {
+    let bed = Bed::new();
+    let nodes = bed.pair(&O2ibConfig::default());
+    let [a, b] = &nodes;
+    let together = || {
+        let region = Region::heap(1 << 20).unwrap();
+        let fragments = (0..256).map(|page| Fragment::new(region.clone(), page * 4096, 4096).unwrap());
+        IoVec::new(fragments.collect::<Vec<_>>()).unwrap()
+    };
+    put(&bed, [a, b], &filled(together(), 1), &together());
+    assert_eq!(a.lnd.counters().tx.writes, 1);
+    get(&bed, [a, b], &filled(together(), 2), &together());
+    assert_eq!(b.lnd.counters().tx.writes, 1);
+    bed.end(nodes);
+}
+
+#[test]
+fn odd_offsets_at_both_ends() {
+    let bed = Bed::new();
+    let nodes = bed.pair(&O2ibConfig::default());
+    let [a, b] = &nodes;
+    for (from, to) in [(1, 4095), (4093, 3), (77, 0)] {
+        for length in [1, 3977, 65_535, (1 << 20) - 13] {
+            exchange_all_ways(&bed, [a, b], &filled(at(from, length), from as u64), &at(to, length));
+        }
+    }
+    bed.end(nodes);
+}
+
+/// The sink takes what it has room for, and the rest is not written.
+#[test]
+fn truncation() {
+    let bed = Bed::new();
+    let nodes = bed.pair(&O2ibConfig::default());
+    let [a, b] = &nodes;
+    for (length, room) in [(1000, 10), (1 << 20, 70_001), (1 << 20, 100), (5000, 4999)] {
+        let (source, sink) = (filled(whole(length), 3), whole(room));
+        b.post(&sink, 7, MdOptions::OP_PUT | MdOptions::TRUNCATE);
+        a.put(b.id, &source, 7);
+        bed.until(&[a, b], || a.has(EventKind::Ack) && b.has(EventKind::Put));
+        let moved =
+            |node: &Node, kind| node.events().iter().find(|event| event.kind == kind).unwrap().mlength;
+        assert_eq!((moved(a, EventKind::Ack), moved(b, EventKind::Put)), (room as u32, room as u32));
+        assert!(bytes(&sink) == pattern(3, room));
+        [a, b].into_iter().for_each(Node::clear);
+        // A GET for more than there is gets what there is.
+        let (source, sink) = (filled(whole(room), 4), whole(length));
+        b.post(&source, 7, MdOptions::OP_GET | MdOptions::TRUNCATE);
+        a.get(b.id, &sink, 7);
+        bed.until(&[a, b], || a.has(EventKind::Reply) && b.has(EventKind::Get));
+        assert_eq!((moved(a, EventKind::Reply), moved(b, EventKind::Get)), (room as u32, room as u32));
+        assert!(
+            bytes(&sink)[..room] == pattern(4, room) && bytes(&sink)[room..].iter().all(|byte| *byte == 0)
+        );
+        [a, b].into_iter().for_each(Node::clear);
+    }
+    bed.end(nodes);
+}
+
+/// lnet-wire 35.2 and 35.3: a PUT that nobody wants is answered by PUT_NAK with status 0 and has been sent well; a GET that
+/// nobody answers ends with ENODATA.
+#[test]
+fn what_nobody_wants_is_dropped() {
+    let bed = Bed::new();
+    let nodes = bed.pair(&O2ibConfig::default());
+    let [a, b] = &nodes;
+    for (number, length) in [64, 5000, 1 << 20].into_iter().enumerate() {
+        let memory = filled(whole(length), 1);
+        let put = a.put_unasked(b.id, &memory, 7);
+        bed.until(&[a, b], || a.outcome(EventKind::Send, put).is_some());
+        assert_eq!(a.outcome(EventKind::Send, put), Some(Ok(())), "{length} bytes");
+        bed.until(&[a, b], || b.engine.counters().drop_count == 2 * number as u64 + 1);
+        let get = a.get(b.id, &memory, 7);
+        bed.until(&[a, b], || b.engine.counters().drop_count == 2 * number as u64 + 2);
+        if length > IMMEDIATE {
+            bed.until(&[a, b], || a.outcome(EventKind::Send, get).is_some());
+            assert_eq!(a.outcome(EventKind::Send, get), Some(Err(Errno::ENODATA)), "{length} bytes");
+        } else {
+            // Nothing comes back: whoever waits gives it up.
+            bed.until(&[a, b], || a.outcome(EventKind::Send, get).is_some());
+            a.engine.md_unlink(get).unwrap();
+        }
+        assert!(bytes(&memory) == pattern(1, length), "nothing was written");
+        a.take();
+    }
+    exchange_all_ways(&bed, [a, b], &filled(whole(9999), 2), &whole(9999));
+    bed.end(nodes);
+}
+
+/// S-109: what comes too early waits for its buffer, small or large, and its sender with it.
+#[test]
+fn a_lazy_portal_holds_back() {
+    let bed = Bed::new();
+    let nodes = bed.pair(&O2ibConfig::default());
+    let [a, b] = &nodes;
+    b.engine.set_lazy(portal(), true);
+    let lengths = [64, 5000, 1 << 20];
+    for (bits, length) in lengths.into_iter().enumerate() {
+        a.put(b.id, &filled(whole(length), bits as u64), bits as u64);
+    }
+    bed.until(&[a, b], || b.engine.waiting(portal()) == lengths.len());
+    let sinks: Vec<IoVec> = lengths.iter().map(|length| whole(*length)).collect();
+    for (bits, sink) in sinks.iter().enumerate() {
+        b.post(sink, bits as u64, MdOptions::OP_PUT);
+    }
+    bed.until(&[a, b], || a.count(EventKind::Ack).1 == 3 && b.count(EventKind::Put).1 == 3);
+    for (bits, sink) in sinks.iter().enumerate() {
+        assert!(bytes(sink) == pattern(bits as u64, sink.len()));
+    }
+    [a, b].into_iter().for_each(Node::clear);
+    // What waits when it is lazy no longer is dropped.
+    for length in lengths {
+        a.put_unasked(b.id, &filled(whole(length), 1), 99);
+    }
+    bed.until(&[a, b], || b.engine.waiting(portal()) == lengths.len());
+    b.engine.set_lazy(portal(), false);
+    bed.until(&[a, b], || a.count(EventKind::Send).0 == 3 && b.engine.counters().drop_count == 3);
+    [a, b].into_iter().for_each(Node::clear);
+    drop(sinks);
+    exchange_all_ways(&bed, [a, b], &filled(whole(9999), 2), &whole(9999));
+    bed.end(nodes);
+}
+
+/// Messages of all sizes queue in both directions at once: none is lost, none is doubled, each arrives as it was sent.
+#[test]
+fn many_messages_in_both_directions_at_once() {
+    const COUNT: usize = 300;
+    let bed = Bed::new();
+    let nodes = bed.pair(&O2ibConfig::default());
+    let [a, b] = &nodes;
+    let lengths: Vec<usize> = (0..COUNT).map(|number| [64, 4000, 1, 70_000, 3976][number % 5]).collect();
+    let sinks: Vec<[IoVec; 2]> = lengths.iter().map(|length| [whole(*length), whole(*length)]).collect();
+    for (bits, [at_a, at_b]) in sinks.iter().enumerate() {
+        a.post(at_a, bits as u64, MdOptions::OP_PUT);
+        b.post(at_b, bits as u64, MdOptions::OP_PUT);
+    }
+    for (bits, length) in lengths.iter().enumerate() {
+        let source = filled(whole(*length), bits as u64);
+        a.put(b.id, &source, bits as u64);
+        b.put(a.id, &source, bits as u64);
+    }
+    let all = |node: &Node| [EventKind::Send, EventKind::Ack, EventKind::Put].map(|kind| node.count(kind));
+    bed.until(&[a, b], || [a, b].into_iter().all(|node| all(node) == [(COUNT, COUNT); 3]));
+    for (bits, sinks) in sinks.iter().enumerate() {
+        assert!(sinks.iter().all(|sink| bytes(sink) == pattern(bits as u64, lengths[bits])));
+    }
+    drop(sinks);
+    bed.end(nodes);
+}
+
+/// Each asks the other who it is (lnet-wire 15).
+#[test]
+fn pings() {
+    let bed = Bed::new();
+    let nodes = bed.pair(&O2ibConfig::default());
+    let [a, b] = &nodes;
+    for [a, b] in [[a, b], [b, a]] {
+        let mut ping = a.engine.ping(None, b.id, Arc::new(EventFd::new().unwrap())).unwrap();
+        let mut answer = None;
+        bed.until(&[a, b], || {
+            answer = answer.take().or_else(|| ping.poll());
+            answer.is_some()
+        });
+        let info = format!("{:?}", answer.unwrap().unwrap());
+        assert!(info.contains(&format!("{:?}", b.id.nid)), "{info}");
+    }
+    bed.end(nodes);
+}

@@ -1,0 +1,14 @@
+//! The verbs LND under two engines and more: each scene runs over a simulated RDMA network anywhere, and over this host's
+//! devices where there are some, which is in the guest (`./test verbs`).
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bed;
+mod buffers;
+mod exchange;
+mod memory;
+mod node;
+mod real;
+mod trouble;
+mod tunables;
+mod watched;

@@ -1,0 +1,181 @@
+//! NIs and peers that go and come back.
+
+use lnet_api::{EventKind, MdOptions};
+use lnet_o2iblnd::O2ibConfig;
+use lnet_region::IoVec;
+
+use crate::bed::{Bed, S};
+use crate::buffers::{bytes, filled, pattern, whole};
+use crate::exchange::exchange;
+use crate::node::Node;
+
+/// Of GETs only those are used whose data is written: the small ones' REPLY is a message of its own, and if it is lost they end with
+/// the transaction's timeout.
+const LENGTHS: [usize; 4] = [64, 5000, 1 << 20, 3976];
+const GET_LENGTHS: [usize; 2] = [5000, 1 << 20];
+
+/// PUTs and GETs under way from one node to another.
+pub(crate) struct Load {
+    puts: usize,
+    gets: usize,
+}
+
+impl Load {
+    /// Begins as many of each.
+    pub(crate) fn begin([a, b]: [&Node; 2], count: usize) -> Load {
+        for number in 0..count {
+            let length = LENGTHS[number % LENGTHS.len()];
+            let (bits, asked) = (number as u64, GET_LENGTHS[number % GET_LENGTHS.len()]);
+            b.post(&whole(length), 1000 + bits, MdOptions::OP_PUT);
+            b.post(&filled(whole(asked), bits), 2000 + bits, MdOptions::OP_GET);
+            a.put_unasked(b.id, &filled(whole(length), bits), 1000 + bits);
+            a.get(b.id, &whole(asked), 2000 + bits);
+        }
+        Load { puts: count, gets: count }
+    }
+
+    /// How many of its PUTs have ended, and how many of its GETs.
+    pub(crate) fn ended(node: &Node) -> [usize; 2] {
+        let events = node.events();
+        let ended = |kind, wanted: fn(&lnet_api::Event) -> bool| {
+            events.iter().filter(|event| event.kind == kind && wanted(event)).count()
+        };
+        // A GET ends by its REPLY, or by a SEND that failed.
+        let puts = ended(EventKind::Send, |event| event.match_bits.0 < 2000);
+        let gets = ended(EventKind::Reply, |_| true)
+            + ended(EventKind::Send, |event| event.match_bits.0 >= 2000 && event.status.is_err());
+        [puts, gets]
+    }
+
+    /// Each has ended, once.
+    pub(crate) fn has_ended(&self, node: &Node) -> bool {
+        let [puts, gets] = Load::ended(node);
+        assert!(puts <= self.puts && gets <= self.gets, "ended twice: {:?}", node.events());
+        [puts, gets] == [self.puts, self.gets]
+    }
+}
+
+/// S-108: an NI that ends takes nothing with it: what was under way ends, and the peer works on.
+#[test]
+fn shutdown_under_load() {
+    for ends_itself in [true, false] {
+        let bed = Bed::new();
+        let nodes = bed.pair(&O2ibConfig::default());
+        let [a, b] = &nodes;
+        exchange(&bed, [a, b], &filled(whole(64), 1), &whole(64));
+        let load = Load::begin([a, b], 60);
+        bed.until(&[a, b], || Load::ended(a)[0] > 5);
+        if ends_itself {
+            a.end();
+            assert!(load.has_ended(a), "what is under way ends with its NI");
+            a.take();
+            a.start();
+        } else {
+            b.end();
+            bed.until(&[a], || load.has_ended(a));
+            a.take();
+            b.start();
+        }
+        bed.until(&[a, b], || a.engine.sending() == 0 && b.engine.sending() == 0);
+        [a, b].into_iter().for_each(|node| drop(node.take()));
+        // After a failure a peer is left in peace for a while.
+        bed.later(&[a, b], 60 * S);
+        exchange(&bed, [a, b], &filled(whole(70_000), 1), &whole(70_000));
+        exchange(&bed, [b, a], &filled(whole(70_000), 1), &whole(70_000));
+        bed.end(nodes);
+    }
+}
+
+/// lnet-wire 34: a peer in another life is found out, whoever connects: old connections go, and a request that names an old life
+/// is refused as stale and asked again.
+#[test]
+fn a_node_comes_back_in_another_life() {
+    let bed = Bed::new();
+    let nodes = bed.pair(&O2ibConfig::default());
+    let [a, b] = &nodes;
+    exchange(&bed, [a, b], &filled(whole(5000), 1), &whole(5000));
+    for life in 0..4 {
+        b.end();
+        b.start();
+        // It is not waited for that `a` hears of the end.
+        let ways = if life % 2 == 0 { [a, b] } else { [b, a] };
+        bed.until(&[a, b], || a.lnd.census().connections == 0);
+        exchange(&bed, ways, &filled(whole(5000), life), &whole(5000));
+        exchange(&bed, [ways[1], ways[0]], &filled(whole(5000), life), &whole(5000));
+    }
+    assert_eq!((a.lnd.census().connections, b.lnd.census().connections), (1, 1));
+    bed.end(nodes);
+}
+
+/// Its PUT has left and was acknowledged, and the other's is here.
+fn has_settled(node: &Node) -> bool {
+    [EventKind::Send, EventKind::Ack, EventKind::Put].iter().all(|kind| node.count(*kind).1 == 1)
+}
+
+/// Both begin at once: both attempts are accepted, and nothing is lost.
+#[test]
+fn both_connect_at_once() {
+    let bed = Bed::new();
+    let nodes = bed.pair(&O2ibConfig::default());
+    let [a, b] = &nodes;
+    for _ in 0..5 {
+        let sinks = [whole(5000), whole(5000)];
+        a.post(&sinks[0], 1, MdOptions::OP_PUT);
+        b.post(&sinks[1], 1, MdOptions::OP_PUT);
+        a.put(b.id, &filled(whole(5000), 1), 1);
+        b.put(a.id, &filled(whole(5000), 1), 1);
+        bed.until(&[a, b], || [a, b].iter().all(|node| has_settled(node)));
+        assert!(sinks.iter().all(|sink| bytes(sink) == pattern(1, 5000)));
+        [a, b].into_iter().for_each(Node::clear);
+        [a, b].into_iter().for_each(Node::end);
+        [a, b].into_iter().for_each(Node::start);
+    }
+    bed.end(nodes);
+}
+
+/// Nobody listens at an address that exists: the message fails, and says what is wrong; when somebody does, it is found.
+#[test]
+fn nobody_listens() {
+    let bed = Bed::new();
+    let nodes = bed.pair(&O2ibConfig::default());
+    let [a, b] = &nodes;
+    b.end();
+    let put = a.put_unasked(b.id, &filled(whole(5000), 1), 7);
+    bed.until(&[a], || a.outcome(EventKind::Send, put).is_some());
+    assert!(a.outcome(EventKind::Send, put).unwrap().is_err());
+    let failure = a.lnd.last_failure(b.id.nid).unwrap().to_string();
+    assert!(failure.contains("nobody listens there"), "{failure}");
+    a.take();
+    b.start();
+    bed.later(&[a, b], 60 * S);
+    exchange(&bed, [a, b], &filled(whole(5000), 1), &whole(5000));
+    bed.end(nodes);
+}
+
+/// A sender in another thread wakes the driver, which sleeps.
+#[test]
+fn a_sender_in_another_thread() {
+    let bed = Bed::new();
+    if matches!(bed, Bed::Simulated(_)) {
+        // One thread alone moves virtual time.
+        return;
+    }
+    const COUNT: u64 = 300;
+    let nodes = bed.pair(&O2ibConfig { partitions: 2, ..O2ibConfig::default() });
+    let [a, b] = &nodes;
+    let sinks: Vec<IoVec> = (0..COUNT).map(|_| whole(5000)).collect();
+    for (bits, sink) in sinks.iter().enumerate() {
+        b.post(sink, bits as u64, MdOptions::OP_PUT);
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for bits in 0..COUNT {
+                a.put(b.id, &filled(whole(5000), bits), bits);
+            }
+        });
+        bed.until(&[a, b], || a.count(EventKind::Ack).1 == COUNT as usize);
+    });
+    assert!(sinks.iter().enumerate().all(|(bits, sink)| bytes(sink) == pattern(bits as u64, 5000)));
+    drop(sinks);
+    bed.end(nodes);
+}

@@ -1,0 +1,144 @@
+//! Tunables and what comes of them; partitions; more than two nodes.
+
+use lnet_api::{EventKind, MdOptions};
+use lnet_o2iblnd::O2ibConfig;
+
+use crate::bed::{Bed, S};
+use crate::buffers::{filled, whole};
+use crate::exchange::exchange;
+use crate::node::Node;
+
+fn both_ways(bed: &Bed, [a, b]: [&Node; 2]) {
+    for length in [1, 5000, 1 << 20] {
+        exchange(bed, [a, b], &filled(whole(length), 1), &whole(length));
+        exchange(bed, [b, a], &filled(whole(length), 2), &whole(length));
+    }
+}
+
+/// S-501: nodes that disagree on the depth of queues use the smaller one. The one that asks for more is refused, and asks
+/// again for what it was offered (lnet-wire 34).
+#[test]
+fn different_peer_credits() {
+    for (asks, grants) in [(32, 4), (4, 32), (256, 8), (8, 256), (20, 10)] {
+        let bed = Bed::new();
+        let config = |peer_credits| O2ibConfig { peer_credits, ..O2ibConfig::default() };
+        let nodes = [bed.node(1, config(asks)), bed.node(2, config(grants))];
+        let [a, b] = &nodes;
+        both_ways(&bed, [a, b]);
+        assert_eq!(b.lnd.counters().rx.refusals, u64::from(asks > grants), "{asks} of {grants}");
+        assert_eq!((a.lnd.counters().rx.connects, b.lnd.counters().rx.accepts), (1, 1));
+        bed.end(nodes);
+    }
+}
+
+/// S-209, S-312: whoever connects makes them all, and messages go over all of them.
+#[test]
+fn connections_per_peer() {
+    for conns_per_peer in [1, 4] {
+        let bed = Bed::new();
+        let nodes = bed.pair(&O2ibConfig { conns_per_peer, ..O2ibConfig::default() });
+        let [a, b] = &nodes;
+        exchange(&bed, [a, b], &filled(whole(100), 1), &whole(100));
+        let wanted = usize::from(conns_per_peer);
+        bed.until(&[a, b], || [a, b].iter().all(|node| node.lnd.census().connections == wanted));
+        both_ways(&bed, [a, b]);
+        assert_eq!(b.lnd.counters().rx.accepts, wanted as u64);
+        bed.end(nodes);
+    }
+}
+
+/// As little of everything as can be had.
+#[test]
+fn the_smallest_queues() {
+    let bed = Bed::new();
+    let config = O2ibConfig {
+        peer_credits: 1,
+        concurrent_sends: 1,
+        wrq_sge: 1,
+        ntx: 1,
+        credits: 8,
+        ..O2ibConfig::default()
+    };
+    let nodes = bed.pair(&config);
+    let [a, b] = &nodes;
+    both_ways(&bed, [a, b]);
+    let sinks: Vec<_> = (0..100).map(|_| whole(5000)).collect();
+    for (bits, sink) in sinks.iter().enumerate() {
+        b.post(sink, bits as u64, MdOptions::OP_PUT);
+        a.put(b.id, &filled(whole(5000), bits as u64), bits as u64);
+    }
+    bed.until(&[a, b], || a.count(EventKind::Ack).1 == sinks.len());
+    drop(sinks);
+    bed.end(nodes);
+}
+
+/// Old peers' checksums: each message carries one, and each is right.
+#[test]
+fn checksums() {
+    let bed = Bed::new();
+    let nodes = bed.pair(&O2ibConfig { cksum: true, ..O2ibConfig::default() });
+    let [a, b] = &nodes;
+    both_ways(&bed, [a, b]);
+    assert_eq!((a.lnd.counters().rx.checksum_errors, b.lnd.counters().rx.checksum_errors), (0, 0));
+    bed.end(nodes);
+}
+
+/// S-203: each partition has a shard; all of a peer's is on one.
+#[test]
+fn partitions() {
+    for partitions in [1, 2, 4] {
+        let bed = Bed::new();
+        let nodes = bed.pair(&O2ibConfig { partitions, ..O2ibConfig::default() });
+        let [a, b] = &nodes;
+        both_ways(&bed, [a, b]);
+        bed.end(nodes);
+    }
+}
+
+/// An idle connection is kept alive by empty messages, and stays.
+#[test]
+fn keepalive() {
+    let bed = Bed::new();
+    let nodes = bed.pair(&O2ibConfig { keepalive_s: 30, ..O2ibConfig::default() });
+    let [a, b] = &nodes;
+    both_ways(&bed, [a, b]);
+    let noops = || [a, b].map(|node| (node.lnd.counters().tx.noops, node.lnd.counters().rx.noops));
+    let before = noops();
+    for _ in 0..4 {
+        bed.later(&[a, b], 31 * S);
+        bed.until(&[a, b], || true);
+    }
+    bed.until(&[a, b], || {
+        let [now_a, now_b] = noops();
+        now_a.0 > before[0].0 && now_b.0 > before[1].0 && now_a.1 > before[0].1 && now_b.1 > before[1].1
+    });
+    both_ways(&bed, [a, b]);
+    assert_eq!((a.lnd.counters().rx.closes, a.lnd.counters().rx.connects), (0, 1));
+    bed.end(nodes);
+}
+
+/// One node with sixteen others, four connections each.
+#[test]
+fn sixty_four_connections() {
+    const OTHERS: usize = 16;
+    let bed = Bed::new();
+    let config = O2ibConfig { conns_per_peer: 4, ..O2ibConfig::default() };
+    let nodes: [Node; OTHERS + 1] = std::array::from_fn(|number| bed.node(number + 1, config.clone()));
+    let all: Vec<&Node> = nodes.iter().collect();
+    let (one, others) = all.split_first().unwrap();
+    let sinks: Vec<_> = (0..2 * OTHERS).map(|_| whole(9000)).collect();
+    for (number, other) in others.iter().enumerate() {
+        for bits in [number, OTHERS + number] {
+            let source = filled(whole(9000), bits as u64);
+            let [from, to] = if bits < OTHERS { [other, one] } else { [one, other] };
+            to.post(&sinks[bits], bits as u64, MdOptions::OP_PUT);
+            from.put(to.id, &source, bits as u64);
+        }
+    }
+    let arrived = |node: &Node| node.count(EventKind::Put).1;
+    bed.until(&all, || arrived(one) == OTHERS && others.iter().all(|other| arrived(other) == 1));
+    bed.until(&all, || one.lnd.census().connections >= 4 * OTHERS);
+    assert_eq!(one.lnd.census().peers, OTHERS);
+    drop(sinks);
+    bed.end(nodes);
+}

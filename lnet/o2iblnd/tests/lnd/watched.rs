@@ -1,0 +1,188 @@
+//! A fabric that counts what is asked of it.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use lnet_api::Errno;
+use lnet_o2iblnd::fabric::*;
+use lnet_region::Region;
+use parking_lot::Mutex;
+
+/// What was asked of a fabric.
+#[derive(Default)]
+pub(crate) struct Seen {
+    registrations: Mutex<usize>,
+    /// The queues that were made: what was asked for, and what the device says that it has.
+    queues: Mutex<Vec<(QueueSizes, QueueSizes)>>,
+    device: Mutex<Option<Arc<Watched>>>,
+}
+
+impl Seen {
+    pub(crate) fn registrations(&self) -> usize {
+        *self.registrations.lock()
+    }
+
+    pub(crate) fn queues(&self) -> Vec<(QueueSizes, QueueSizes)> {
+        self.queues.lock().clone()
+    }
+
+    /// The device, which is one of an address.
+    fn watch(self: &Arc<Seen>, inner: &Arc<dyn Device>) -> Arc<Watched> {
+        let mut device = self.device.lock();
+        device.get_or_insert_with(|| Arc::new(Watched { inner: inner.clone(), seen: self.clone() })).clone()
+    }
+
+    fn inner(&self) -> Arc<dyn Device> {
+        self.device.lock().as_ref().map(|watched| watched.inner.clone()).unwrap()
+    }
+
+    fn endpoint(self: &Arc<Seen>, inner: Box<dyn Endpoint>) -> Box<dyn Endpoint> {
+        Box::new(WatchedEndpoint { device: self.watch(inner.device()), inner, seen: self.clone() })
+    }
+}
+
+/// A fabric of one address, watched.
+pub(crate) struct WatchedFabric {
+    inner: Arc<dyn Fabric>,
+    seen: Arc<Seen>,
+}
+
+impl WatchedFabric {
+    pub(crate) fn over(inner: Arc<dyn Fabric>) -> (Arc<dyn Fabric>, Arc<Seen>) {
+        let seen = Arc::<Seen>::default();
+        (Arc::new(WatchedFabric { inner, seen: seen.clone() }), seen)
+    }
+}
+
+impl Fabric for WatchedFabric {
+    fn incarnation(&self) -> u64 {
+        self.inner.incarnation()
+    }
+
+    fn open(&self, address: Ipv4Addr) -> Result<Arc<dyn Device>, FabricError> {
+        Ok(self.seen.watch(&self.inner.open(address)?))
+    }
+
+    fn channel(&self) -> Result<Arc<dyn Channel>, FabricError> {
+        Ok(Arc::new(WatchedChannel { inner: self.inner.channel()?, seen: self.seen.clone() }))
+    }
+}
+
+struct Watched {
+    inner: Arc<dyn Device>,
+    seen: Arc<Seen>,
+}
+
+impl Device for Watched {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn limits(&self) -> &DeviceLimits {
+        self.inner.limits()
+    }
+
+    fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
+        *self.seen.registrations.lock() += 1;
+        self.inner.register(region, remote)
+    }
+}
+
+struct WatchedChannel {
+    inner: Arc<dyn Channel>,
+    seen: Arc<Seen>,
+}
+
+impl Channel for WatchedChannel {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.inner.fd()
+    }
+
+    fn ring(&self) {
+        self.inner.ring();
+    }
+
+    fn next(&self) -> Option<Happening> {
+        self.inner.next()
+    }
+
+    fn listen(
+        &self,
+        token: Token,
+        _: &Arc<dyn Device>,
+        at: SocketAddrV4,
+        backlog: u32,
+    ) -> Result<Box<dyn Listener>, FabricError> {
+        self.inner.listen(token, &self.seen.inner(), at, backlog)
+    }
+
+    fn dial(
+        &self,
+        token: Token,
+        _: &Arc<dyn Device>,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+        options: &DialOptions,
+    ) -> Result<Box<dyn Endpoint>, FabricError> {
+        Ok(self.seen.endpoint(self.inner.dial(token, &self.seen.inner(), from, to, options)?))
+    }
+
+    fn adopt(&self, token: Token, request: Box<dyn Request>) -> Result<Box<dyn Endpoint>, FabricError> {
+        Ok(self.seen.endpoint(self.inner.adopt(token, request)?))
+    }
+}
+
+struct WatchedEndpoint {
+    inner: Box<dyn Endpoint>,
+    device: Arc<dyn Device>,
+    seen: Arc<Seen>,
+}
+
+impl Endpoint for WatchedEndpoint {
+    fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    fn make_queues(&mut self, sizes: &QueueSizes) -> Result<QueueSizes, FabricError> {
+        let made = self.inner.make_queues(sizes)?;
+        self.seen.queues.lock().push((*sizes, made));
+        Ok(made)
+    }
+
+    fn connect(&mut self, private_data: &[u8], options: &ConnectOptions) -> Result<(), FabricError> {
+        self.inner.connect(private_data, options)
+    }
+
+    fn establish(&mut self) -> Result<(), FabricError> {
+        self.inner.establish()
+    }
+
+    fn accept(&mut self, private_data: &[u8], options: &ConnectOptions) -> Result<(), FabricError> {
+        self.inner.accept(private_data, options)
+    }
+
+    fn reject(&mut self, record: &[u8]) {
+        self.inner.reject(record);
+    }
+
+    fn disconnect(&self) {
+        self.inner.disconnect();
+    }
+
+    fn post_receives(&self, works: &[ReceiveWork]) -> Result<(), PostError> {
+        self.inner.post_receives(works)
+    }
+
+    fn post_sends(&self, works: &[SendWork<'_>]) -> Result<(), PostError> {
+        self.inner.post_sends(works)
+    }
+
+    fn poll(&self, done: &mut Completions) -> Result<(), Errno> {
+        self.inner.poll(done)
+    }
+
+    fn arm(&self) -> Result<(), Errno> {
+        self.inner.arm()
+    }
+}
