@@ -40,7 +40,7 @@ impl Bed {
                 let address = Ipv4Addr::new(10, 77, 0, number as u8);
                 (address, Arc::new(net.host(net.add_host(vec![address], true))))
             }
-            Bed::Real(place) => (place.address(number), place.fabric()),
+            Bed::Real(place) => (place.address(number), real::fabric()),
         }
     }
 
@@ -98,8 +98,23 @@ impl Bed {
         self.until(nodes, || true);
     }
 
+    /// There is somebody without a driver, who cannot wake the one that sleeps.
+    pub(crate) fn look_often(&self) {
+        if let Bed::Real(place) = self {
+            place.look_often();
+        }
+    }
+
     /// All that nodes have begun has ended; they leave nothing behind.
     pub(crate) fn end<const N: usize>(self, nodes: [Node; N]) {
+        if let Bed::Simulated(net) = &self {
+            assert_eq!(net.wrong(), None);
+        }
+        self.end_of_wrong(nodes);
+    }
+
+    /// The same after work requests that a device has refused, as somebody wanted it.
+    pub(crate) fn end_of_wrong<const N: usize>(self, nodes: [Node; N]) {
         let all: Vec<&Node> = nodes.iter().collect();
         let at_rest = |node: &Node| node.engine.sending() == 0 && node.lnd.census().operations == 0;
         self.until(&all, || all.iter().all(|node| at_rest(node)));
@@ -110,9 +125,11 @@ impl Bed {
         }
         drop(nodes);
         if let Bed::Simulated(net) = &self {
-            assert_eq!(net.wrong(), None);
             assert_eq!((0..N).map(|host| net.ends(host)).sum::<usize>(), 0);
             assert_eq!(net.registrations(), 0);
+        }
+        if let Bed::Real(place) = &self {
+            place.check_resources();
         }
     }
 }

@@ -6,8 +6,11 @@
 mod bed;
 mod buffers;
 mod exchange;
+mod hostile;
+mod link;
 mod memory;
 mod node;
+mod processes;
 mod real;
 mod trouble;
 mod tunables;

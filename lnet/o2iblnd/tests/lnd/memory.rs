@@ -48,7 +48,7 @@ fn an_operation_registers_nothing() {
         let moved = 2 * (COUNT + 1) * BYTES as u64;
         assert_eq!((counters.tx.bytes_direct, counters.rx.bytes_direct), (moved, moved));
     }
-    drop((source, sink));
+    drop((source, sink, seen));
     bed.end(nodes);
 }
 
@@ -149,6 +149,6 @@ fn an_arena_is_registered_once() {
         put(&bed, [a, b], &filled(source, number), &whole(1 << 20));
     }
     assert_eq!(seen[0].registrations() - before, 1);
-    drop(arena);
+    drop((arena, seen));
     bed.end(nodes);
 }

@@ -100,6 +100,16 @@ impl Node {
 
     /// A buffer for one message with these match bits.
     pub(crate) fn post(&self, memory: &IoVec, match_bits: u64, options: MdOptions) -> MdHandle {
+        self.attach(memory, match_bits, options, Threshold::Limited(1))
+    }
+
+    /// A buffer for all messages with these match bits.
+    pub(crate) fn serve(&self, memory: &IoVec, match_bits: u64, options: MdOptions) -> MdHandle {
+        let options = options | MdOptions::TRUNCATE | MdOptions::MANAGE_REMOTE;
+        self.attach(memory, match_bits, options, Threshold::Infinite)
+    }
+
+    fn attach(&self, memory: &IoVec, match_bits: u64, options: MdOptions, threshold: Threshold) -> MdHandle {
         let spec = MeSpec {
             portal: portal(),
             match_id: ProcessId::ANY,
@@ -109,16 +119,16 @@ impl Node {
             position: Position::After,
         };
         let me = self.engine.me_attach(&spec).unwrap();
-        self.engine.md_attach(me, self.md(memory, options, 1), Unlink::Auto).unwrap()
+        self.engine.md_attach(me, self.md(memory, options, threshold), Unlink::Auto).unwrap()
     }
 
-    fn md(&self, memory: &IoVec, options: MdOptions, threshold: u32) -> Md {
-        let (threshold, eq) = (Threshold::Limited(threshold), Some(self.eq));
-        Md { memory: memory.clone(), threshold, max_size: 0, options, user_ptr: 0, eq }
+    fn md(&self, memory: &IoVec, options: MdOptions, threshold: Threshold) -> Md {
+        Md { memory: memory.clone(), threshold, max_size: 0, options, user_ptr: 0, eq: Some(self.eq) }
     }
 
     fn bind(&self, memory: &IoVec, threshold: u32) -> MdHandle {
-        self.engine.md_bind(self.md(memory, MdOptions::empty(), threshold), Unlink::Auto).unwrap()
+        let md = self.md(memory, MdOptions::empty(), Threshold::Limited(threshold));
+        self.engine.md_bind(md, Unlink::Auto).unwrap()
     }
 
     /// Sends a PUT, and asks for an ACK.

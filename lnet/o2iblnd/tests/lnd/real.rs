@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::Instant;
 
 use lnet_api::{Lnd, Poll};
@@ -26,6 +26,27 @@ pub(crate) struct Place {
     begin: Instant,
     /// How far the clock has been turned on.
     ahead_ns: AtomicU64,
+    /// How long a sleep is at most.
+    nap_ms: AtomicU16,
+    /// What the devices had to do before.
+    resources: String,
+}
+
+#[cfg(feature = "verbs")]
+pub(crate) fn fabric() -> Arc<dyn Fabric> {
+    Arc::new(lnet_o2iblnd::verbs::Host::new())
+}
+
+#[cfg(not(feature = "verbs"))]
+pub(crate) fn fabric() -> Arc<dyn Fabric> {
+    panic!("in the guest, the feature `verbs` is wanted")
+}
+
+/// How many queues, registrations and so on the devices have.
+fn resources() -> String {
+    let shown = Command::new("rdma").args(["resource", "show"]).output().unwrap();
+    assert!(shown.status.success());
+    String::from_utf8(shown.stdout).unwrap()
 }
 
 /// What the guest says of itself.
@@ -38,9 +59,19 @@ impl Place {
     /// `None` outside of the guest.
     pub(crate) fn of_guest() -> Option<Place> {
         std::env::var_os("NLX_GUEST")?;
-        let addresses = told("NLX_GUEST_ADDRESSES").iter().map(|word| word.parse().unwrap()).collect();
+        let addresses: Vec<Ipv4Addr> =
+            told("NLX_GUEST_ADDRESSES").iter().map(|word| word.parse().unwrap()).collect();
         let _alone = ONE_AT_A_TIME.lock();
-        Some(Place { _alone, addresses, begin: Instant::now(), ahead_ns: AtomicU64::new(0) })
+        // The libraries open each device once, and keep it.
+        fabric().open(addresses[0]).unwrap();
+        Some(Place {
+            _alone,
+            addresses,
+            begin: Instant::now(),
+            ahead_ns: AtomicU64::new(0),
+            nap_ms: AtomicU16::new(HUNG_MS),
+            resources: resources(),
+        })
     }
 
     /// The address of this number, from 1: beyond those that the guest has, it is added.
@@ -56,22 +87,27 @@ impl Place {
         address
     }
 
-    #[cfg(feature = "verbs")]
-    pub(crate) fn fabric(&self) -> Arc<dyn Fabric> {
-        Arc::new(lnet_o2iblnd::verbs::Host::new())
-    }
-
-    #[cfg(not(feature = "verbs"))]
-    pub(crate) fn fabric(&self) -> Arc<dyn Fabric> {
-        panic!("in the guest, the feature `verbs` is wanted")
-    }
-
     pub(crate) fn now_ns(&self) -> u64 {
         1 + self.begin.elapsed().as_nanos() as u64 + self.ahead_ns.load(Ordering::Relaxed)
     }
 
     pub(crate) fn turn_on(&self, ns: u64) {
         self.ahead_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// From now on nobody sleeps long.
+    pub(crate) fn look_often(&self) {
+        self.nap_ms.store(10, Ordering::Relaxed);
+    }
+
+    /// What was made of the devices' is gone.
+    pub(crate) fn check_resources(&self) {
+        let begin = Instant::now();
+        // The kernel forgets what was destroyed a little later.
+        while resources() != self.resources {
+            assert!(begin.elapsed().as_millis() < HUNG_MS.into(), "{} was {}", resources(), self.resources);
+            std::thread::yield_now();
+        }
     }
 
     /// Polls nodes as a waiter does: while there is work, and then it sleeps until there is some.
@@ -95,6 +131,10 @@ impl Place {
         let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         let ms =
             until_ns.map_or(u64::MAX, |until_ns| until_ns.saturating_sub(self.now_ns()).div_ceil(1_000_000));
-        poll(&mut fds, PollTimeout::from(u16::try_from(ms).unwrap_or(HUNG_MS).min(HUNG_MS))).unwrap();
+        poll(
+            &mut fds,
+            PollTimeout::from(u16::try_from(ms).unwrap_or(HUNG_MS).min(self.nap_ms.load(Ordering::Relaxed))),
+        )
+        .unwrap();
     }
 }

@@ -1,6 +1,7 @@
 //! NIs and peers that go and come back.
 
 use lnet_api::{EventKind, MdOptions};
+use lnet_nid::ProcessId;
 use lnet_o2iblnd::O2ibConfig;
 use lnet_region::IoVec;
 
@@ -13,6 +14,10 @@ use crate::node::Node;
 /// the transaction's timeout.
 const LENGTHS: [usize; 4] = [64, 5000, 1 << 20, 3976];
 const GET_LENGTHS: [usize; 2] = [5000, 1 << 20];
+
+/// Match bits of a server's buffers.
+pub(crate) const PUTS: u64 = 1000;
+pub(crate) const GETS: u64 = 2000;
 
 /// PUTs and GETs under way from one node to another.
 pub(crate) struct Load {
@@ -30,6 +35,15 @@ impl Load {
             b.post(&filled(whole(asked), bits), 2000 + bits, MdOptions::OP_GET);
             a.put_unasked(b.id, &filled(whole(length), bits), 1000 + bits);
             a.get(b.id, &whole(asked), 2000 + bits);
+        }
+        Load { puts: count, gets: count }
+    }
+
+    /// PUTs and GETs of a node that serves both under these match bits.
+    pub(crate) fn at_server(a: &Node, server: ProcessId, count: usize) -> Load {
+        for number in 0..count {
+            a.put_unasked(server, &whole(LENGTHS[number % LENGTHS.len()]), PUTS);
+            a.get(server, &whole(GET_LENGTHS[number % GET_LENGTHS.len()]), GETS);
         }
         Load { puts: count, gets: count }
     }
@@ -154,13 +168,10 @@ fn nobody_listens() {
 
 /// A sender in another thread wakes the driver, which sleeps.
 #[test]
+#[ignore = "needs real time: in the guest"]
 fn a_sender_in_another_thread() {
-    let bed = Bed::new();
-    if matches!(bed, Bed::Simulated(_)) {
-        // One thread alone moves virtual time.
-        return;
-    }
     const COUNT: u64 = 300;
+    let bed = Bed::new();
     let nodes = bed.pair(&O2ibConfig { partitions: 2, ..O2ibConfig::default() });
     let [a, b] = &nodes;
     let sinks: Vec<IoVec> = (0..COUNT).map(|_| whole(5000)).collect();

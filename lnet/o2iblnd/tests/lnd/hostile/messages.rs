@@ -1,0 +1,187 @@
+//! Messages on a connection that stands, each wrong in its own way: that connection ends, and no other.
+
+use lnet_api::{EventKind, LNet, MdOptions};
+
+use super::bytes::*;
+use super::stranger::{Line, Scene};
+use crate::bed::S;
+use crate::buffers::{filled, whole};
+use crate::node::portal;
+
+/// Has the line say it, and waits for the end of it.
+fn ends(scene: &Scene, what: &str, say: impl FnOnce(&Scene, &mut Line, End)) {
+    let before = scene.victim().lnd.counters().rx.closes;
+    let (mut line, other) = scene.connected();
+    say(scene, &mut line, other);
+    scene.expect_ended(&line, what);
+    assert_eq!(scene.victim().lnd.counters().rx.closes, before + 1, "{what}");
+}
+
+/// lnet-wire 32, 35.5, 36.
+#[test]
+fn each_wrong_message_ends_its_connection_alone() {
+    let scene = Scene::new();
+    let own = scene.own();
+    let noop = |other| message(NOOP, own, other, &[]);
+    let wrong: [(&str, &dyn Fn(End) -> Vec<u8>); 29] = [
+        ("a byte", &|_| vec![0x91]),
+        ("half a head", &|other| noop(other)[..24].to_vec()),
+        ("ones", &|_| vec![0xff; 4096]),
+        ("zeros", &|_| vec![0; 4096]),
+        ("magic", &|other| changed(&noop(other), 0, &[0])),
+        ("version", &|other| changed(&noop(other), 4, &[0x13])),
+        ("no type", &|other| changed(&noop(other), 6, &[0])),
+        ("unknown type", &|other| changed(&noop(other), 6, &[0xd8])),
+        ("longer than it is", &|other| changed(&noop(other), 8, &[49])),
+        ("shorter than a head", &|other| changed(&noop(other), 8, &[47])),
+        ("from nobody", &|other| changed(&noop(other), 16, &[0xff; 8])),
+        ("from another node", &|other| changed(&noop(other), 16, &[9])),
+        ("of another life", &|other| changed(&noop(other), 24, &[9])),
+        ("to another node", &|other| changed(&noop(other), 32, &[9])),
+        ("to another life", &|other| changed(&noop(other), 40, &[9])),
+        ("more credits than there are", &|other| changed(&noop(other), 7, &[9])),
+        ("a CONNREQ", &|other| message(CONNREQ, own, other, &params(8, 257, 4096))),
+        ("a CONNACK", &|other| message(CONNACK, own, other, &params(8, 257, 4096))),
+        ("PUT_NAK of nothing", &|other| message(PUT_NAK, own, other, &[7; 12])),
+        ("PUT_DONE of nothing", &|other| message(PUT_DONE, own, other, &[7; 12])),
+        ("GET_DONE of nothing", &|other| message(GET_DONE, own, other, &[7; 12])),
+        ("PUT_ACK of nothing", &|other| {
+            message(PUT_ACK, own, other, &[&[7; 16][..], &descriptor(1, 1, &[(8, 8)])].concat())
+        }),
+        ("a PUT_ACK without fragments", &|other| {
+            message(PUT_ACK, own, other, &[&[7; 16][..], &descriptor(1, 0, &[])].concat())
+        }),
+        ("an IMMEDIATE without its payload", &|other| {
+            message(IMMEDIATE, own, other, &header(1, own.nid, other.nid, 100, 7))
+        }),
+        ("an LNet header of no type", &|other| {
+            message(IMMEDIATE, own, other, &header(9, own.nid, other.nid, 0, 7))
+        }),
+        ("a PUT_REQ without its cookie", &|other| {
+            message(PUT_REQ, own, other, &header(1, own.nid, other.nid, 5000, 7))
+        }),
+        ("a GET_REQ of 300 fragments", &|other| {
+            get_req(own, other, other.nid, &descriptor(1, 300, &[(8, 8)]))
+        }),
+        ("a GET_REQ of 3 fragments, and 2", &|other| {
+            get_req(own, other, other.nid, &descriptor(1, 3, &[(8, 8), (8, 8)]))
+        }),
+        ("a GET_REQ through this node", &|other| {
+            get_req(own, other, other.nid + 1, &descriptor(1, 1, &[(5000, 8)]))
+        }),
+    ];
+    for (what, say) in wrong {
+        ends(&scene, what, |_, line, other| line.say(&say(other)));
+    }
+    assert!(scene.victim().lnd.counters().rx.protocol_errors >= wrong.len() as u64 - 1);
+    scene.end();
+}
+
+fn get_req(own: End, other: End, target: u64, descriptor: &[u8]) -> Vec<u8> {
+    let body = [&header(2, own.nid, target, 5000, 7)[..], &[1; 8], descriptor].concat();
+    message(GET_REQ, own, other, &body)
+}
+
+fn put_req(own: End, other: End, cookie: u8) -> Vec<u8> {
+    message(PUT_REQ, own, other, &[&header(1, own.nid, other.nid, 5000, 7)[..], &[cookie; 8]].concat())
+}
+
+/// A message that is longer than a receive buffer.
+#[test]
+fn an_oversize_message() {
+    let scene = Scene::new();
+    for length in [4097, 8192] {
+        ends(&scene, "oversize", |_, line, other| {
+            let mut bytes = message(NOOP, scene.own(), other, &[]);
+            bytes.resize(length, 0);
+            line.say(&bytes);
+        });
+    }
+    scene.end();
+}
+
+/// lnet-wire 36: whoever has eight credits cannot begin nine transfers.
+#[test]
+fn more_than_its_credits() {
+    let scene = Scene::new();
+    scene.victim().engine.set_lazy(portal(), true);
+    ends(&scene, "overrun", |scene, line, other| {
+        (0..9).for_each(|cookie| line.say(&put_req(scene.own(), other, cookie)));
+    });
+    assert_eq!(scene.victim().engine.waiting(portal()), 0);
+    scene.victim().engine.set_lazy(portal(), false);
+    scene.end();
+}
+
+/// A PUT_DONE that says more than was asked for.
+#[test]
+fn more_than_was_asked_for() {
+    let scene = Scene::new();
+    for status in [5001_i32, i32::MAX] {
+        scene.victim().post(&whole(5000), 7, MdOptions::OP_PUT);
+        ends(&scene, "status", |scene, line, other| {
+            line.say(&put_req(scene.own(), other, 1));
+            let mut heard = Vec::new();
+            scene.until(|| {
+                heard.extend(line.heard());
+                !heard.is_empty()
+            });
+            assert_eq!(heard[0][6], PUT_ACK);
+            let done = [&heard[0][56..64], &status.to_le_bytes()].concat();
+            line.say(&message(PUT_DONE, scene.own(), other, &done));
+        });
+        scene.victim().take();
+    }
+    scene.end();
+}
+
+/// Keys that name nothing: the node's device is refused, and the node has lost that connection and nothing else.
+#[test]
+fn wrong_keys() {
+    let scene = Scene::new();
+    for right_key in [false, true] {
+        let memory = filled(whole(5000), 1);
+        scene.victim().post(&memory, 7, MdOptions::OP_GET);
+        ends(&scene, "a wrong key", |scene, line, other| {
+            let (address, key) = line.target();
+            let (address, key) =
+                if right_key { (address.wrapping_sub(1 << 40), key) } else { (address, !key) };
+            let descriptor = descriptor(key, 1, &[(5000, address)]);
+            line.say(&get_req(scene.own(), other, other.nid, &descriptor));
+        });
+        assert_eq!(scene.victim().count(EventKind::Get), (1, 0), "the GET has failed");
+        scene.victim().take();
+    }
+    scene.end();
+}
+
+/// A peer without receive buffers is given up by the device.
+#[test]
+fn deafness() {
+    let scene = Scene::new();
+    let (mut line, other) = scene.deaf();
+    // It is answered that nobody wants this.
+    line.say(&put_req(scene.own(), other, 1));
+    scene.expect_ended(&line, "deaf");
+    drop(line);
+    scene.end();
+}
+
+/// A peer that takes everything and answers nothing is given up after the timeout, and so is what was sent to it.
+#[test]
+fn silence() {
+    let scene = Scene::new();
+    let (line, _) = scene.connected();
+    let put = scene.victim().put_unasked(scene.id(), &filled(whole(5000), 1), 7);
+    let get = scene.victim().get(scene.id(), &whole(5000), 7);
+    scene.until(|| line.heard().len() + 2 > 2);
+    for _ in 0..8 {
+        scene.later(10 * S);
+    }
+    let over = |md| scene.victim().outcome(EventKind::Send, md).is_some_and(|outcome| outcome.is_err());
+    scene.until(|| over(put) && over(get));
+    scene.expect_ended(&line, "silence");
+    scene.victim().take();
+    drop(line);
+    scene.end();
+}

@@ -1,0 +1,150 @@
+//! Requests to connect that are wrong in each field, and connections that are begun and left.
+
+use lnet_o2iblnd::O2ibConfig;
+use lnet_o2iblnd::fabric::{ConnectOptions, Rejected};
+use lnet_o2iblnd::links::LINKS_MAX;
+
+use super::bytes::{CONNACK, CONNREQ, MAGIC, NOOP, Record, VERSION, changed, message, params};
+use super::stranger::{Scene, Told};
+use crate::bed::S;
+
+/// Reasons (lnet-wire 33).
+const NO_RESOURCES: u8 = 2;
+const FATAL: u8 = 3;
+const STALE: u8 = 5;
+const FRAGMENTS: u8 = 6;
+const DEPTH: u8 = 7;
+
+fn rejected(scene: &Scene, what: &str, data: &[u8]) -> Record {
+    let (_, told) = scene.ask(data);
+    match told {
+        Told::Rejected(Rejected::Record(record)) => Record::of(&record),
+        other => panic!("{what}: {other:?}"),
+    }
+}
+
+/// lnet-wire 33, 34: each wrong field is answered by the record and the reason for it; nothing else happens.
+#[test]
+fn each_field_of_a_request() {
+    let scene = Scene::new();
+    let right = scene.request();
+    let unknown = (super::bytes::number(scene.id().nid) + 90).to_le_bytes();
+    let wrong: [(&str, Vec<u8>, u8); 20] = [
+        ("magic", changed(&right, 0, &[0x12, 0x34, 0x56, 0x78]), FATAL),
+        ("zeros", vec![0; 56], FATAL),
+        ("ones", vec![0xff; 56], FATAL),
+        ("nothing", Vec::new(), FATAL),
+        ("too short", right[..20].to_vec(), FATAL),
+        ("without its body", right[..48].to_vec(), FATAL),
+        ("an old version", changed(&right, 4, &[0x11]), FATAL),
+        ("a later version", changed(&right, 4, &[0x13]), FATAL),
+        ("no version", changed(&right, 4, &[0, 0]), FATAL),
+        ("a CONNACK", changed(&right, 6, &[CONNACK]), FATAL),
+        ("a NOOP", changed(&right, 6, &[NOOP]), FATAL),
+        ("an unknown type", changed(&right, 6, &[0x77]), FATAL),
+        ("longer than it is", changed(&right, 8, &4096u32.to_le_bytes()), FATAL),
+        ("shorter than its kind", changed(&right, 8, &55u32.to_le_bytes()), FATAL),
+        ("from nobody", changed(&right, 16, &[0xff; 8]), FATAL),
+        ("to somebody else", changed(&right, 32, &unknown), FATAL),
+        ("to another life", changed(&right, 40, &77u64.to_le_bytes()), STALE),
+        ("too deep", changed(&right, 48, &9u16.to_le_bytes()), DEPTH),
+        ("too many fragments", changed(&right, 50, &258u16.to_le_bytes()), FRAGMENTS),
+        ("messages too large", changed(&right, 52, &4097u32.to_le_bytes()), FATAL),
+    ];
+    for (what, data, reason) in &wrong {
+        let record = rejected(&scene, what, data);
+        assert_eq!(
+            (record.magic, record.version, record.reason),
+            (MAGIC, VERSION, *reason),
+            "{what}: {record:?}"
+        );
+        if [STALE, DEPTH, FRAGMENTS].contains(reason) {
+            assert_eq!((record.depth, record.fragments, record.bytes), (8, 257, 4096), "{what}: {record:?}");
+            assert_ne!(record.stamp, 0, "{what}: {record:?}");
+        }
+    }
+    for (what, depth, fragments) in [("no depth", 0, 257), ("no fragments", 8, 0)] {
+        rejected(
+            &scene,
+            what,
+            &message(CONNREQ, scene.own(), scene.other(), &params(depth, fragments, 4096)),
+        );
+    }
+    assert_eq!(scene.victim().lnd.counters().rx.refusals, wrong.len() as u64 + 2);
+    scene.end();
+}
+
+/// A peer of the other byte order is no stranger.
+#[test]
+fn the_other_byte_order() {
+    let scene = Scene::new();
+    let mut request = scene.request();
+    for field in [0..4, 4..6, 8..12, 12..16, 16..24, 24..32, 32..40, 40..48, 48..50, 50..52, 52..56] {
+        request[field].reverse();
+    }
+    let (line, told) = scene.ask(&request);
+    let Told::Accepted(data) = told else { panic!("{told:?}") };
+    assert_eq!((data[6], &data[0..4]), (CONNACK, &MAGIC.to_le_bytes()[..]));
+    drop(line);
+    scene.end();
+}
+
+/// Whoever leaves at any step leaves nothing behind, and disturbs nobody.
+#[test]
+fn leaving_at_each_step() {
+    let scene = Scene::new();
+    for _ in 0..3 {
+        drop(scene.dial());
+        // Asked, and not waited for.
+        let mut line = scene.dial();
+        line.receive();
+        line.endpoint
+            .connect(&scene.request(), &ConnectOptions { retry_count: 5, rnr_retry_count: 6 })
+            .unwrap();
+        drop(line);
+        // Accepted, and not established.
+        let (line, told) = scene.ask(&scene.request());
+        assert!(matches!(told, Told::Accepted(_)), "{told:?}");
+        line.endpoint.disconnect();
+        drop(line);
+        // In use.
+        let (line, _) = scene.connected();
+        line.endpoint.disconnect();
+        scene.expect_ended(&line, "in use");
+        let (line, _) = scene.connected();
+        drop(line);
+        scene.until(|| scene.victim().lnd.census().connections == 1);
+    }
+    // What was begun and left is given up.
+    scene.later(60 * S);
+    scene.end();
+}
+
+/// Requests that are accepted and never established: as many as a peer may have, and then no more; they are given up, and honest
+/// peers are served all the while.
+#[test]
+fn a_flood_that_never_establishes() {
+    // An attempt may take a quarter of that, which is more than a slow machine takes for all of them.
+    let scene = Scene::with(&O2ibConfig { timeout_s: 1600, ..O2ibConfig::default() });
+    let mut lines = Vec::new();
+    let mut refused = 0;
+    for _ in 0..LINKS_MAX + 3 {
+        let (line, told) = scene.ask(&scene.request());
+        match told {
+            Told::Accepted(_) => lines.push(line),
+            Told::Rejected(Rejected::Record(record)) => {
+                assert_eq!(Record::of(&record).reason, NO_RESOURCES);
+                refused += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((lines.len(), refused), (LINKS_MAX, 3));
+    scene.check_honest();
+    scene.later(400 * S);
+    scene.check_honest();
+    let (_, told) = scene.ask(&scene.request());
+    assert!(matches!(told, Told::Accepted(_)), "their places are free again: {told:?}");
+    drop(lines);
+    scene.end();
+}

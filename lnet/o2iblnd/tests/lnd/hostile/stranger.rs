@@ -1,0 +1,283 @@
+//! The hostile client, beside a node and an honest peer of it.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lnet_nid::{Net, NetType, Nid, ProcessId};
+use lnet_o2iblnd::O2ibConfig;
+use lnet_o2iblnd::fabric::*;
+use lnet_region::{IoVec, Region};
+
+use super::bytes::{CONNREQ, End, message, number, params};
+use crate::bed::Bed;
+use crate::buffers::{filled, whole};
+use crate::exchange::exchange;
+use crate::node::Node;
+
+const SERVICE: u16 = 987;
+const BUFFER: usize = 8192;
+/// Receive buffers, and as many to send from.
+const BUFFERS: usize = 32;
+const OPTIONS: ConnectOptions = ConnectOptions { retry_count: 5, rnr_retry_count: 6 };
+
+/// A node, its honest peer, and a host from which it is attacked.
+pub(super) struct Scene {
+    pub(super) bed: Bed,
+    pub(super) nodes: [Node; 2],
+    address: Ipv4Addr,
+    device: Arc<dyn Device>,
+    pub(super) channel: Arc<dyn Channel>,
+    _fabric: Arc<dyn Fabric>,
+}
+
+/// What a [`Channel`] has told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Told {
+    Resolved,
+    Accepted(PrivateData),
+    Established,
+    Rejected(Rejected),
+    Failed,
+    Disconnected,
+    Other,
+}
+
+/// A connection of the stranger's, or its beginning.
+pub(super) struct Line {
+    pub(super) token: Token,
+    pub(super) endpoint: Box<dyn Endpoint>,
+    region: Region,
+    memory: Arc<dyn Memory>,
+    buffer: IoVec,
+    sent: usize,
+}
+
+impl Scene {
+    pub(super) fn new() -> Scene {
+        Scene::with(&O2ibConfig::default())
+    }
+
+    pub(super) fn with(config: &O2ibConfig) -> Scene {
+        let bed = Bed::new();
+        let nodes = bed.pair(config);
+        let (address, fabric) = bed.host(3);
+        let (device, channel) = (fabric.open(address).unwrap(), fabric.channel().unwrap());
+        bed.look_often();
+        let scene = Scene { bed, nodes, address, device, channel, _fabric: fabric };
+        scene.check_honest();
+        scene
+    }
+
+    pub(super) fn victim(&self) -> &Node {
+        &self.nodes[0]
+    }
+
+    pub(super) fn id(&self) -> ProcessId {
+        ProcessId::lnet(Nid::new_v4(Net::new(NetType::O2IB, 0), self.address))
+    }
+
+    /// This side of a connection.
+    pub(super) fn own(&self) -> End {
+        End { nid: number(self.id().nid), stamp: 0x5eed }
+    }
+
+    /// The node's side, as far as it is known before it is asked.
+    pub(super) fn other(&self) -> End {
+        End { nid: number(self.victim().id.nid), stamp: 0 }
+    }
+
+    /// The request of a well-behaved peer.
+    pub(super) fn request(&self) -> Vec<u8> {
+        message(CONNREQ, self.own(), self.other(), &params(8, 257, 4096))
+    }
+
+    /// The honest peer is served, in both directions.
+    pub(super) fn check_honest(&self) {
+        let [a, b] = &self.nodes;
+        let memory = whole(5000);
+        exchange(&self.bed, [a, b], &filled(whole(5000), 1), &memory);
+        exchange(&self.bed, [b, a], &filled(whole(5000), 2), &memory);
+    }
+
+    pub(super) fn until(&self, so: impl FnMut() -> bool) {
+        self.bed.until(&[&self.nodes[0], &self.nodes[1]], so);
+    }
+
+    pub(super) fn later(&self, ns: u64) {
+        self.bed.later(&[&self.nodes[0], &self.nodes[1]], ns);
+    }
+
+    /// Nothing of the stranger is left at the node, and the honest peer is served by the connection it had.
+    pub(super) fn end(self) {
+        let connections = || self.victim().lnd.census().connections;
+        self.until(|| connections() == 1);
+        self.check_honest();
+        let Scene { bed, nodes, device, channel, _fabric, .. } = self;
+        drop((channel, device, _fabric));
+        bed.end_of_wrong(nodes);
+    }
+
+    pub(super) fn token() -> Token {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Token(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(super) fn listen(&self) -> Box<dyn Listener> {
+        let at = SocketAddrV4::new(self.address, SERVICE);
+        self.channel.listen(Scene::token(), &self.device, at, 16).unwrap()
+    }
+
+    /// Begins a connection to the node.
+    pub(super) fn dial(&self) -> Line {
+        let token = Scene::token();
+        let to = SocketAddrV4::new(self.victim().id.nid.ipv4().unwrap(), SERVICE);
+        let from = SocketAddrV4::new(self.address, 0);
+        let options = DialOptions { resolve_ms: 5_000, tos: None };
+        let endpoint = self.channel.dial(token, &self.device, from, to, &options).unwrap();
+        assert_eq!(self.told(token), Told::Resolved);
+        self.line(token, endpoint)
+    }
+
+    /// A request of the node's, as a line.
+    pub(super) fn asked(&self) -> Line {
+        let mut request = None;
+        self.until(|| {
+            if let Some(Happening::Request { request: asks, .. }) = self.channel.next() {
+                request = Some(asks);
+            }
+            request.is_some()
+        });
+        let token = Scene::token();
+        let endpoint = self.channel.adopt(token, request.unwrap()).unwrap();
+        self.line(token, endpoint)
+    }
+
+    fn line(&self, token: Token, mut endpoint: Box<dyn Endpoint>) -> Line {
+        let receives = BUFFERS as u32;
+        let sizes = QueueSizes { sends: 64, receives, completions: 128, pieces: 1, inline: 0 };
+        endpoint.make_queues(&sizes).unwrap();
+        let region = Region::heap(2 * BUFFERS * BUFFER).unwrap();
+        let memory = self.device.register(&region, true).unwrap();
+        Line { token, endpoint, buffer: IoVec::whole(region.clone()), region, memory, sent: 0 }
+    }
+
+    /// What the channel tells next of a line.
+    pub(super) fn told(&self, token: Token) -> Told {
+        let mut told = None;
+        self.until(|| {
+            while let Some(happening) = self.channel.next() {
+                told = of(token, happening).or(told.take());
+            }
+            told.is_some()
+        });
+        told.unwrap()
+    }
+
+    /// Asks with this private data.
+    pub(super) fn ask(&self, private_data: &[u8]) -> (Line, Told) {
+        let mut line = self.dial();
+        line.receive();
+        line.endpoint.connect(private_data, &OPTIONS).unwrap();
+        let told = self.told(line.token);
+        (line, told)
+    }
+
+    /// A connection that stands, and who the node says that it is.
+    pub(super) fn connected(&self) -> (Line, End) {
+        let (line, told) = self.ask(&self.request());
+        self.establish(line, &told)
+    }
+
+    /// One that cannot receive.
+    pub(super) fn deaf(&self) -> (Line, End) {
+        let mut line = self.dial();
+        line.endpoint.connect(&self.request(), &OPTIONS).unwrap();
+        let told = self.told(line.token);
+        self.establish(line, &told)
+    }
+
+    fn establish(&self, mut line: Line, told: &Told) -> (Line, End) {
+        let Told::Accepted(data) = told else { panic!("{told:?}") };
+        assert_eq!(data[6], super::bytes::CONNACK);
+        let before = self.victim().lnd.census().connections;
+        line.endpoint.establish().unwrap();
+        self.until(|| self.victim().lnd.census().connections == before + 1);
+        let stamp = u64::from_le_bytes(data[24..32].try_into().unwrap());
+        (line, End { stamp, ..self.other() })
+    }
+
+    /// Waits until the node has ended a line.
+    pub(super) fn expect_ended(&self, line: &Line, what: &str) {
+        let connections = || self.victim().lnd.census().connections;
+        self.until(|| {
+            while self.channel.next().is_some() {}
+            let mut done = Completions::new();
+            let _ = line.endpoint.poll(&mut done);
+            connections() == 1
+        });
+        let failure = self.victim().lnd.last_failure(self.id().nid);
+        assert!(failure.is_some(), "{what}: nothing is said of it");
+    }
+}
+
+fn of(token: Token, happening: Happening) -> Option<Told> {
+    match happening {
+        Happening::Resolved(of) if of == token => Some(Told::Resolved),
+        Happening::Accepted(of, data) if of == token => Some(Told::Accepted(data)),
+        Happening::Established(of) if of == token => Some(Told::Established),
+        Happening::Rejected(of, why) if of == token => Some(Told::Rejected(why)),
+        Happening::Failed(of, _) if of == token => Some(Told::Failed),
+        Happening::Disconnected(of) if of == token => Some(Told::Disconnected),
+        Happening::Ready(of) if of == token => Some(Told::Other),
+        _ => None,
+    }
+}
+
+impl Line {
+    /// Posts receive buffers.
+    pub(super) fn receive(&self) {
+        let works: Vec<ReceiveWork> = (0..BUFFERS)
+            .map(|place| ReceiveWork { id: place as u64, piece: self.piece(place, BUFFER) })
+            .collect();
+        works.chunks(COMPLETIONS_PER_LOOK).for_each(|works| self.endpoint.post_receives(works).unwrap());
+    }
+
+    fn piece(&self, place: usize, length: usize) -> Piece {
+        let (address, key) = (self.region.address_of(place * BUFFER), self.memory.local_key());
+        Piece { address, length: length as u32, key }
+    }
+
+    /// Where peers may write, and the key for it.
+    pub(super) fn target(&self) -> (u64, u32) {
+        (self.region.address_of(0), self.memory.remote_key())
+    }
+
+    /// Says something; if the connection has ended meanwhile, in vain.
+    pub(super) fn say(&mut self, bytes: &[u8]) {
+        let place = BUFFERS + self.sent % BUFFERS;
+        self.sent += 1;
+        if !bytes.is_empty() {
+            let start = place * BUFFER;
+            self.buffer.write(start..start + bytes.len()).unwrap().copy_from(0, bytes);
+        }
+        let pieces = [self.piece(place, bytes.len())];
+        let work =
+            SendWork { id: 1000, pieces: &pieces, kind: SendKind::Send, signalled: true, inline: false };
+        let _ = self.endpoint.post_sends(&[work]);
+    }
+
+    /// The messages that have come, of which the buffers are not used again.
+    pub(super) fn heard(&self) -> Vec<Vec<u8>> {
+        let mut done = Completions::new();
+        let _ = self.endpoint.poll(&mut done);
+        let received =
+            done.iter().filter(|completion| completion.id < BUFFERS as u64 && completion.status.is_ok());
+        received
+            .map(|completion| {
+                let start = completion.id as usize * BUFFER;
+                self.buffer.read(start..start + completion.length as usize).unwrap().to_vec()
+            })
+            .collect()
+    }
+}
