@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::*;
@@ -30,7 +30,9 @@ impl Seen {
     /// The device, which is one of an address.
     fn watch(self: &Arc<Seen>, inner: &Arc<dyn Device>) -> Arc<Watched> {
         let mut device = self.device.lock();
-        device.get_or_insert_with(|| Arc::new(Watched { inner: inner.clone(), seen: self.clone() })).clone()
+        device
+            .get_or_insert_with(|| Arc::new(Watched { inner: inner.clone(), seen: Arc::downgrade(self) }))
+            .clone()
     }
 
     fn inner(&self) -> Arc<dyn Device> {
@@ -71,7 +73,8 @@ impl Fabric for WatchedFabric {
 
 struct Watched {
     inner: Arc<dyn Device>,
-    seen: Arc<Seen>,
+    /// Which has this one.
+    seen: Weak<Seen>,
 }
 
 impl Device for Watched {
@@ -84,7 +87,9 @@ impl Device for Watched {
     }
 
     fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
-        *self.seen.registrations.lock() += 1;
+        if let Some(seen) = self.seen.upgrade() {
+            *seen.registrations.lock() += 1;
+        }
         self.inner.register(region, remote)
     }
 }

@@ -8,6 +8,9 @@ use crate::bed::S;
 use crate::buffers::{filled, whole};
 use crate::node::portal;
 
+/// What is said, to the node of this incarnation.
+type Saying<'a> = &'a dyn Fn(End) -> Vec<u8>;
+
 /// Has the line say it, and waits for the end of it.
 fn ends(scene: &Scene, what: &str, say: impl FnOnce(&Scene, &mut Line, End)) {
     let before = scene.victim().lnd.counters().rx.closes;
@@ -23,7 +26,7 @@ fn each_wrong_message_ends_its_connection_alone() {
     let scene = Scene::new();
     let own = scene.own();
     let noop = |other| message(NOOP, own, other, &[]);
-    let wrong: [(&str, &dyn Fn(End) -> Vec<u8>); 29] = [
+    let wrong: [(&str, Saying<'_>); 29] = [
         ("a byte", &|_| vec![0x91]),
         ("half a head", &|other| noop(other)[..24].to_vec()),
         ("ones", &|_| vec![0xff; 4096]),
