@@ -54,7 +54,10 @@ fn the_link_goes_down_under_load() {
 /// The port needs a moment, in which attempts fail.
 fn works_again(bed: &Bed, [a, b]: [&Node; 2]) {
     let memory = whole(5000);
+    let mut tries = 0;
     loop {
+        tries += 1;
+        assert!(tries < 20, "it does not come back: {:?}", a.lnd.last_failure(b.id.nid));
         let put = a.put_unasked(b.id, &memory, 9);
         bed.until(&[a, b], || a.outcome(lnet_api::EventKind::Send, put).is_some());
         if a.outcome(lnet_api::EventKind::Send, put) == Some(Ok(())) {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use lnet_api::{EventKind, MdOptions};
 use lnet_o2iblnd::{O2ibConfig, fabric::QueueSizes, sizes};
-use lnet_region::{Arena, IoVec};
+use lnet_region::{Arena, Fragment, IoVec, Region};
+use lnet_sim::ib::{IbDevice, IbHabits};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
@@ -96,6 +97,33 @@ fn transfers_wait_for_the_pool() {
     }
     assert!(b.lnd.counters().tx.bounces_awaited > 0);
     drop(sinks);
+    bed.end(nodes);
+}
+
+/// Memory that may not be locked is copied, through as many bounce buffers as may. An ordinary user has 8 MiB of it (in the
+/// guest with `--user`).
+#[test]
+fn more_than_may_be_locked() {
+    const BYTES: usize = 1 << 20;
+    let little = IbDevice { memory_bytes: 5 << 20, ..IbDevice::LARGE };
+    let bed = Bed::with(IbHabits { devices: vec![little], ..IbHabits::reliable() });
+    let config = O2ibConfig { service: 9987, use_privileged_port: false, ..O2ibConfig::default() };
+    let nodes = bed.pair(&config);
+    let [a, b] = &nodes;
+    let large =
+        || IoVec::new(vec![Fragment::new(Region::heap(9 << 20).unwrap(), 7, BYTES).unwrap()]).unwrap();
+    let (source, sink) = (filled(large(), 1), large());
+    for _ in 0..3 {
+        exchange(&bed, [a, b], &source, &sink);
+        exchange(&bed, [b, a], &source, &sink);
+    }
+    let moved = |node: &Node| {
+        let counters = node.lnd.counters();
+        [counters.tx.bytes_bounced, counters.rx.bytes_bounced]
+    };
+    let bounced = if bed.is_unlimited() { 0 } else { 6 * BYTES as u64 };
+    assert_eq!([moved(a), moved(b)], [[bounced; 2]; 2]);
+    drop((source, sink));
     bed.end(nodes);
 }
 
