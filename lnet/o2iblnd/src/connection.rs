@@ -132,26 +132,26 @@ impl Connection {
             return Sent::Now(Err(Errno::ECANCELED));
         };
         let conn = self.clone();
-        self.begin_get(Box::new(PendingGet { conn, token, header, sink, deadline_ns }));
+        self.begin_get(PendingGet { conn, token, header, sink, deadline_ns });
         Sent::Later
     }
 
     /// Queues a GET, if its memory can be described.
-    pub(crate) fn begin_get(self: &Arc<Connection>, pending: Box<PendingGet>) {
+    pub(crate) fn begin_get(self: &Arc<Connection>, pending: PendingGet) {
         let most = usize::from(self.params.max_fragments);
         let bytes = pending.sink.len();
         let (described, bounce, pending) = match sink_of(self.device(), &pending.sink, bytes, most) {
             Some(described) => (described, None, pending),
-            None => match self.ni().pool.take(self.device(), bytes, Waiter::Get(pending)) {
+            None => match self.ni().pool.take(self.device(), bytes, Waiter::Get(Box::new(pending))) {
                 Taken::Later => return,
-                Taken::Bounce(bounce, Waiter::Get(pending)) => (bounce.described(), Some(bounce), pending),
+                Taken::Bounce(bounce, Waiter::Get(pending)) => (bounce.described(), Some(bounce), *pending),
                 Taken::Never(Waiter::Get(pending)) => {
                     return self.fail_get(pending.token, pending.sink, Errno::ENOMEM);
                 }
                 Taken::Bounce(..) | Taken::Never(_) => return,
             },
         };
-        let PendingGet { token, header, sink, deadline_ns, .. } = *pending;
+        let PendingGet { token, header, sink, deadline_ns, .. } = pending;
         let sink = Sink { vec: sink, described, bounce };
         let queued =
             self.queue(Own::Get { length: bytes as u32 }, Item::Get { token, header, sink }, deadline_ns);

@@ -137,8 +137,8 @@ impl RxConn {
         let Some(live) = &mut state.live else { return Ok(()) };
         let conn = &self.conn;
         let bytes = self.receive.bytes(place, completion.length as usize);
-        let bytes =
-            bytes.ok_or(Broken::system(Errno::EIO, "the device tells of a receive that cannot be"))?;
+        let wrong = || Broken::system(Errno::EIO, "the device tells of a receive that cannot be");
+        let bytes = bytes.ok_or_else(wrong)?;
         if conn.cksum && verify_checksum(bytes).is_err() {
             turn.shard.counters.rx.checksum_errors.one();
         }

@@ -174,7 +174,7 @@ impl Driver {
             Request::Prepare(conn, operation) => self.go_on(&conn, operation),
             Request::BeginGet(pending) => {
                 let conn = pending.conn.clone();
-                conn.begin_get(pending);
+                conn.begin_get(*pending);
                 conn.ni().pool.pass_on();
             }
         }
