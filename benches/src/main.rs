@@ -21,6 +21,7 @@
 //! | `ours` | the same work, done by nlx |
 //! | `peers` | the same sizes on libfabric and UCX, by their own programs |
 //! | `server` | the other process of a measurement: this program again |
+//! | `guest` | the machine of the rows over RDMA |
 //! | `cores`, `meter` | pinning; time and processor time |
 //! | `heap` | the program's heap, counted while a row asks for it; with `link` and `calls` of `ours::helper` all the `unsafe` |
 //! | `keys` | what the rows `match/…` look up, the same on both sides |
@@ -30,6 +31,8 @@
 mod anchors;
 mod cores;
 mod error;
+#[cfg(feature = "verbs")]
+mod guest;
 mod heap;
 mod keys;
 mod measure;

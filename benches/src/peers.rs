@@ -137,7 +137,7 @@ fn fi_pingpong(round: &Round, size: usize, column: &str) -> Result<f64> {
     };
     let mut client = side("-P");
     client.arg(Ipv4Addr::LOCALHOST.to_string());
-    let text = exchange(FI_PINGPONG, side("-B"), client, port, round.cores)?;
+    let text = exchange(FI_PINGPONG, side("-B"), client, port, round.cores, PATIENCE)?;
     figure(FI_PINGPONG, &text, column)
 }
 
@@ -163,7 +163,7 @@ fn ucx_perftest(round: &Round, test: &str, size: usize, in_flight: usize, column
     client.args(["-f", "-v", "-O", &in_flight.to_string(), "-t", test]);
     client.args(["-s", &size.to_string(), "-n", &count.to_string()]);
     client.args(["-w", &(count / 10).to_string(), &Ipv4Addr::LOCALHOST.to_string()]);
-    let text = exchange(UCX_PERFTEST, side(), client, port, round.cores)?;
+    let text = exchange(UCX_PERFTEST, side(), client, port, round.cores, PATIENCE)?;
     figure(UCX_PERFTEST, &text, column)
 }
 
@@ -179,13 +179,15 @@ fn figure(program: &'static str, text: &str, title: &str) -> Result<f64> {
     found.ok_or_else(|| wrong(program, format!("printed no {title}: '{}'", text.trim())))
 }
 
-/// Runs both sides of a program, each on its core, and returns what the client has printed.
-fn exchange(
+/// Runs both sides of a program, each on its core, and returns what the client has printed. Nothing of it may take longer than
+/// `patience`.
+pub(crate) fn exchange(
     program: &'static str,
     mut server: Command,
     mut client: Command,
     port: u16,
     cores: Cores,
+    patience: Duration,
 ) -> Result<String> {
     let start_server = || {
         // The program inherits the core of the thread that starts it.
@@ -194,9 +196,9 @@ fn exchange(
     };
     let server = std::thread::scope(|scope| scope.spawn(start_server).join());
     let mut server = server.map_err(|_| wrong(program, "could not be started"))??;
-    server.wait_until(PATIENCE, "listen", |child| Ok(is_listening(port) || child.try_wait()?.is_some()))?;
+    server.wait_until(patience, "listen", |child| Ok(is_listening(port) || child.try_wait()?.is_some()))?;
     cores::pin(cores.client)?;
-    Running::start(program, client.stdout(Stdio::piped()).stderr(Stdio::piped()))?.output(PATIENCE)
+    Running::start(program, client.stdout(Stdio::piped()).stderr(Stdio::piped()))?.output(patience)
 }
 
 /// A program that is killed when this value goes, if it has not ended.
@@ -258,12 +260,12 @@ impl Drop for Running {
     }
 }
 
-fn wrong(program: &'static str, what: impl Into<String>) -> BenchError {
+pub(crate) fn wrong(program: &'static str, what: impl Into<String>) -> BenchError {
     BenchError::Peer { program, what: what.into() }
 }
 
 /// A port that nobody has now. The programs want to be told one, and their own ones may be taken.
-fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     address.map(|address| address.port()).map_err(BenchError::system("find a free port"))
 }

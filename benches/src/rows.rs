@@ -3,6 +3,8 @@
 mod engine;
 mod helper;
 mod kcore;
+#[cfg(feature = "verbs")]
+mod o2ib;
 mod xo;
 
 use std::fmt;
@@ -16,6 +18,9 @@ use crate::{anchors, ours};
 pub(crate) enum Goal {
     AtLeast(f64),
     AtMost(f64),
+    /// What is counted is what was calculated.
+    #[cfg_attr(not(feature = "verbs"), expect(dead_code, reason = "what is over RDMA is counted so"))]
+    Equal,
     /// None: the ratio is only to be seen.
     Open,
 }
@@ -25,6 +30,7 @@ impl Goal {
         match self {
             Goal::AtLeast(bound) => ratio >= bound,
             Goal::AtMost(bound) => ratio <= bound,
+            Goal::Equal => ratio == 1.0,
             Goal::Open => true,
         }
     }
@@ -35,6 +41,7 @@ impl fmt::Display for Goal {
         match self {
             Goal::AtLeast(bound) => write!(f, ">= {bound}"),
             Goal::AtMost(bound) => write!(f, "<= {bound}"),
+            Goal::Equal => f.write_str("= 1"),
             Goal::Open => f.write_str("none"),
         }
     }
@@ -63,8 +70,14 @@ pub(crate) struct SecondAnchor {
 
 /// All rows, in the order in which they are measured.
 pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
-    ROWS.iter().chain(engine::ROWS).chain(kcore::ROWS).chain(xo::ROWS).chain(helper::ROWS)
+    ROWS.iter().chain(engine::ROWS).chain(kcore::ROWS).chain(xo::ROWS).chain(helper::ROWS).chain(OVER_RDMA)
 }
+
+/// The rows over RDMA, where they are built.
+#[cfg(feature = "verbs")]
+static OVER_RDMA: &[Row] = o2ib::ROWS;
+#[cfg(not(feature = "verbs"))]
+static OVER_RDMA: &[Row] = &[];
 
 /// What a connection without traffic may cost this process: no more than about what the system itself keeps for one (the
 /// socket, its file and its place in epoll), so that ten thousand connections are 40 MiB.

@@ -12,6 +12,7 @@
 //! | `packets` | records in packets of a Unix socket |
 //! | `memory` | memcpy |
 //! | `lookup` | a hash table: finding, and growing |
+//! | `perftest` | its programs, in the guest (with the feature `verbs`) |
 //! | `limit` | agreed figures, and one call of the heap |
 
 pub(crate) mod bulk;
@@ -20,6 +21,8 @@ pub(crate) mod limit;
 pub(crate) mod lookup;
 pub(crate) mod memory;
 pub(crate) mod packets;
+#[cfg(feature = "verbs")]
+pub(crate) mod perftest;
 pub(crate) mod pingpong;
 pub(crate) mod rate;
 pub(crate) mod ring;

@@ -7,6 +7,7 @@
 //! | `engine` | the LNet engine alone, without a network |
 //! | `kcore` | the Core interface over the engine alone |
 //! | `lnet` | the LNet API over TCP |
+//! | `o2ib` | the same over RDMA, in the guest (with the feature `verbs`) |
 //! | `xo` | the storage client's interface |
 //! | `helper` | what the helper process adds |
 //! | `nodes` | the two nodes of a measurement |
@@ -18,18 +19,26 @@ pub(crate) mod helper;
 pub(crate) mod kcore;
 pub(crate) mod lnet;
 mod nodes;
+#[cfg(feature = "verbs")]
+pub(crate) mod o2ib;
 mod spin;
 pub(crate) mod wake;
 pub(crate) mod xo;
 
 use crate::server::Serve;
+use lnet::Network;
+use nodes::Nodes;
 
 /// The servers of nlx's sides.
 pub(crate) const SERVERS: &[(&str, Serve)] = &[
     (bevq::TAKER, bevq::take),
     (bevq::ECHO, bevq::echo),
-    (lnet::pingpong::NAME, lnet::pingpong::serve),
-    (lnet::bulk::NAME, lnet::bulk::serve),
+    (<Nodes as Network>::PINGPONG, lnet::pingpong::serve::<Nodes>),
+    (<Nodes as Network>::BULK, lnet::bulk::serve::<Nodes>),
+    #[cfg(feature = "verbs")]
+    (<o2ib::Addresses as Network>::PINGPONG, lnet::pingpong::serve::<o2ib::Addresses>),
+    #[cfg(feature = "verbs")]
+    (<o2ib::Addresses as Network>::BULK, lnet::bulk::serve::<o2ib::Addresses>),
     (lnet::rate::NAME, lnet::rate::serve),
     (lnet::cost::CONNECTED, lnet::cost::serve_connected),
     (lnet::cost::PEERS, lnet::cost::serve_peers),

@@ -1,4 +1,4 @@
-//! The LNet API over TCP, between two processes: what the rows `tcp/…` measure.
+//! The LNet API between two processes: what the rows `tcp/…` measure, and over RDMA the rows `o2ib/…`.
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -12,4 +12,59 @@ pub(crate) mod bulk;
 pub(crate) mod cost;
 pub(crate) mod pingpong;
 pub(crate) mod rate;
-mod station;
+pub(crate) mod station;
+
+use std::fmt::Display;
+
+use lnet_node::Node;
+
+use crate::error::Result;
+use crate::ours::nodes::Nodes;
+use station::Station;
+
+/// What two nodes are on.
+pub(crate) trait Network: Copy {
+    /// A node on it.
+    type Node;
+    /// The server that sends back what is sent to it.
+    const PINGPONG: &'static str;
+    /// The server that has buffers of 1 MiB.
+    const BULK: &'static str;
+
+    /// Two addresses on it.
+    fn choose() -> Result<Self>;
+    /// What a server must be told, and what it needs to know besides.
+    fn args(self, more: &[&dyn Display]) -> Vec<String>;
+    /// What a server was told, and the rest of its arguments.
+    fn parse(args: &[String]) -> Result<(Self, &[String])>;
+    /// Starts the client's node.
+    fn client(self) -> Result<Station<Self::Node>>;
+    /// Starts the server's node.
+    fn server(self) -> Result<Station<Self::Node>>;
+}
+
+impl Network for Nodes {
+    type Node = Node;
+    const PINGPONG: &'static str = "lnet-pingpong";
+    const BULK: &'static str = "lnet-bulk";
+
+    fn choose() -> Result<Nodes> {
+        Nodes::choose()
+    }
+
+    fn args(self, more: &[&dyn Display]) -> Vec<String> {
+        Nodes::args(self, more)
+    }
+
+    fn parse(args: &[String]) -> Result<(Nodes, &[String])> {
+        Nodes::parse(args)
+    }
+
+    fn client(self) -> Result<Station> {
+        Station::client(self)
+    }
+
+    fn server(self) -> Result<Station> {
+        Station::server(self)
+    }
+}

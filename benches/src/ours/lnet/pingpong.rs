@@ -1,14 +1,13 @@
 use lnet_api::AckRequest;
 
-use super::station::{Station, Wait, buffer};
+use super::Network;
+use super::station::{Wait, buffer};
 use crate::cores::Cores;
 use crate::error::Result;
 use crate::measure::Round;
 use crate::meter::{self, Sample};
 use crate::ours::nodes::Nodes;
 use crate::server::{self, Server};
-
-pub(crate) const NAME: &str = "lnet-pingpong";
 
 /// Where messages arrive, on both sides.
 const INBOX: usize = 0;
@@ -17,19 +16,19 @@ const OUTBOX: usize = 1;
 
 /// PUTs of `LENGTH` bytes, sleeping: microseconds one way.
 pub(crate) fn sleeping<const LENGTH: usize>(round: &Round) -> Result<Sample> {
-    pingpong(round, Wait::Sleep, LENGTH)
+    pingpong::<Nodes>(round, Wait::Sleep, LENGTH)
 }
 
 /// PUTs of `LENGTH` bytes, polling: microseconds one way.
 pub(crate) fn polling<const LENGTH: usize>(round: &Round) -> Result<Sample> {
-    pingpong(round, Wait::Poll(round.cores), LENGTH)
+    pingpong::<Nodes>(round, Wait::Poll(round.cores), LENGTH)
 }
 
-fn pingpong(round: &Round, wait: Wait, length: usize) -> Result<Sample> {
-    let nodes = Nodes::choose()?;
-    let mode = if wait == Wait::Sleep { "sleep" } else { "poll" };
-    let station = Station::client(nodes)?;
-    let server = Server::start(NAME, round.cores, &nodes.args(&[&mode, &length]))?;
+/// PUTs of `length` bytes there and back over any network: microseconds one way.
+pub(crate) fn pingpong<N: Network>(round: &Round, wait: Wait, length: usize) -> Result<Sample> {
+    let nodes = N::choose()?;
+    let station = nodes.client()?;
+    let server = Server::start(N::PINGPONG, round.cores, &nodes.args(&[&wait.name(), &length]))?;
     station.post(INBOX, buffer(length)?)?;
     let message = station.bind(OUTBOX, buffer(length)?)?;
     let mut turn = 0;
@@ -41,11 +40,11 @@ fn pingpong(round: &Round, wait: Wait, length: usize) -> Result<Sample> {
     })
 }
 
-pub(crate) fn serve(cores: Cores, args: &[String]) -> Result<()> {
-    let (nodes, args) = Nodes::parse(args)?;
-    let wait = if args.first().is_some_and(|mode| mode == "poll") { Wait::Poll(cores) } else { Wait::Sleep };
+pub(crate) fn serve<N: Network>(cores: Cores, args: &[String]) -> Result<()> {
+    let (nodes, args) = N::parse(args)?;
+    let wait = Wait::parse(args.first(), cores);
     let length = args.get(1).and_then(|length| length.parse().ok()).unwrap_or(0);
-    let station = Station::server(nodes)?;
+    let station = nodes.server()?;
     station.post(INBOX, buffer(length)?)?;
     let message = station.bind(OUTBOX, buffer(length)?)?;
     server::ready("")?;

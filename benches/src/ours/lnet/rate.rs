@@ -62,7 +62,7 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     let station = Station::server(Nodes::parse(args)?.0)?;
     station.post(INBOX, buffer(WINDOW as usize * MESSAGE)?)?;
     server::ready("")?;
-    station.serve()
+    station.serve(Wait::Sleep)
 }
 
 pub(crate) fn serve_answers(_: Cores, args: &[String]) -> Result<()> {

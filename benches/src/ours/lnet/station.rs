@@ -30,8 +30,23 @@ pub(crate) enum Wait {
     Poll(Cores),
 }
 
+impl Wait {
+    /// As a server is told it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Wait::Sleep => "sleep",
+            Wait::Poll(_) => "poll",
+        }
+    }
+
+    /// As a server was told it.
+    pub(crate) fn parse(name: Option<&String>, cores: Cores) -> Wait {
+        if name.is_some_and(|name| name == "poll") { Wait::Poll(cores) } else { Wait::Sleep }
+    }
+}
+
 /// A node, its buffers, and how many operations have ended on each of them.
-pub(crate) struct Station {
+pub(crate) struct Station<N = Node> {
     lnet: Arc<dyn LNet>,
     drive: Arc<dyn Drive>,
     sleeper: Arc<dyn Sleeper>,
@@ -39,7 +54,7 @@ pub(crate) struct Station {
     eq: EqHandle,
     portal: Portal,
     peer: ProcessId,
-    node: Node,
+    pub(crate) node: N,
 }
 
 impl Station {
@@ -56,13 +71,36 @@ impl Station {
     /// Starts the node at `own`, whose messages go to the one at `peer`.
     fn start(nodes: Nodes, own: Ipv4Addr, peer: Ipv4Addr) -> Result<Station> {
         let node = Node::start(&nodes.config(own)?).map_err(BenchError::nlx("start a node"))?;
+        let (lnet, drive) = (node.lnet(), node.drive());
+        Station::over(lnet, drive, node, nodes::process(peer))
+    }
+
+    /// Waits until the node has opened so many connections in all.
+    pub(crate) fn wait_for_connections(&self, count: u64) -> Result<()> {
+        let ready = || self.node.tcp().counters().rx.connects >= count || self.ended.has_failed();
+        let in_time = wait_until(&*self.drive, &self.sleeper, Some(self.deadline_ns()), ready);
+        self.ended.check()?;
+        if in_time {
+            return Ok(());
+        }
+        Err(BenchError::TimedOut { what: "a connection to each peer", seconds: PATIENCE.as_secs() })
+    }
+}
+
+impl<N> Station<N> {
+    /// A node that is up, whose messages go to the peer.
+    pub(crate) fn over(
+        lnet: Arc<dyn LNet>,
+        drive: Arc<dyn Drive>,
+        node: N,
+        peer: ProcessId,
+    ) -> Result<Station<N>> {
         let sleeper: Arc<dyn Sleeper> =
             Arc::new(EventFd::new().map_err(BenchError::system("make an eventfd"))?);
         let ended = Arc::new(Ended::new(sleeper.clone()));
-        let (lnet, drive) = (node.lnet(), node.drive());
         let eq = lnet.eq_alloc(ended.clone()).map_err(BenchError::nlx("make an event queue"))?;
         let portal = Portal::new(PORTAL).map_err(BenchError::nlx("choose a portal"))?;
-        Ok(Station { lnet, drive, sleeper, ended, eq, portal, peer: nodes::process(peer), node })
+        Ok(Station { lnet, drive, sleeper, ended, eq, portal, peer, node })
     }
 
     /// Posts a buffer for any number of PUTs and GETs from anywhere; its events count for `slot`.
@@ -132,20 +170,20 @@ impl Station {
         Err(BenchError::TimedOut { what: "the end of an LNet operation", seconds: PATIENCE.as_secs() })
     }
 
-    /// Waits until the node has opened so many connections in all.
-    pub(crate) fn wait_for_connections(&self, count: u64) -> Result<()> {
-        let ready = || self.node.tcp().counters().rx.connects >= count || self.ended.has_failed();
-        let in_time = wait_until(&*self.drive, &self.sleeper, Some(self.deadline_ns()), ready);
-        self.ended.check()?;
-        if in_time {
-            return Ok(());
+    /// Drives the node for as long as this process lives.
+    pub(crate) fn serve(&self, wait: Wait) -> Result<()> {
+        let failed = || self.ended.has_failed();
+        match wait {
+            Wait::Sleep => drop(wait_until(&*self.drive, &self.sleeper, None, failed)),
+            Wait::Poll(cores) => while !self.poll_until(cores, failed) {},
         }
-        Err(BenchError::TimedOut { what: "a connection to each peer", seconds: PATIENCE.as_secs() })
+        self.ended.check()
     }
 
-    /// Drives the node for as long as this process lives.
-    pub(crate) fn serve(&self) -> Result<()> {
-        wait_until(&*self.drive, &self.sleeper, None, || self.ended.has_failed());
+    /// Drives the node once.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn poll(&self) -> Result<()> {
+        self.drive.poll_free_shards();
         self.ended.check()
     }
 

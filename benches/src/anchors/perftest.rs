@@ -1,0 +1,97 @@
+//! perftest's programs between the guest's two addresses: RDMA without LNet. Both sides pinned as ours, each program as its
+//! authors set it: `ib_write_bw` has 128 writes in flight out of one buffer, `ib_send_lat` sends bytes with the request.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::error::{BenchError, Result};
+use crate::guest::Guest;
+use crate::measure::Round;
+use crate::meter::Sample;
+use crate::peers::{exchange, free_port, wrong};
+
+/// Nothing of a run takes this long, on an emulated machine either.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Bytes of a write.
+const BULK: usize = 1 << 20;
+
+/// Writes of 1 MiB, polling: GB/s.
+pub(crate) fn write_bw(round: &Round) -> Result<Sample> {
+    // An emulated machine makes some hundred in a second.
+    let count = (round.time.as_millis() / 20).max(5);
+    let text = run(round, "ib_write_bw", BULK, count, &[])?;
+    // Its mean of all; it calls 2^20 bytes MB.
+    let mebibytes = column("ib_write_bw", &text, 3)?;
+    Ok(Sample::of(mebibytes * BULK as f64 / 1e9))
+}
+
+/// Sends of 64 bytes there and back, polling: microseconds one way, the mean as ours is.
+pub(crate) fn send_lat_polling(round: &Round) -> Result<Sample> {
+    send_lat(round, &[])
+}
+
+/// The same, sleeping.
+pub(crate) fn send_lat_sleeping(round: &Round) -> Result<Sample> {
+    send_lat(round, &["--events"])
+}
+
+fn send_lat(round: &Round, options: &[&str]) -> Result<Sample> {
+    let count = (2 * round.time.as_millis()).max(10);
+    let text = run(round, "ib_send_lat", 64, count, options)?;
+    column("ib_send_lat", &text, 5).map(Sample::of)
+}
+
+/// What the client has printed.
+fn run(round: &Round, program: &'static str, bytes: usize, count: u128, options: &[&str]) -> Result<String> {
+    let guest = Guest::find()?;
+    let port = free_port()?;
+    let side = |device: &str, address| -> Result<Command> {
+        let mut command = Command::new(program);
+        command.args(["-F", "-d", device, "-x", &gid_index(device, address)?.to_string()]);
+        command.args(["-s", &bytes.to_string(), "-n", &count.to_string(), "-p", &port.to_string()]);
+        command.args(options);
+        Ok(command)
+    };
+    let server = side(guest.server_device(), guest.server)?;
+    let mut client = side(guest.client_device(), guest.client)?;
+    client.arg(guest.server.to_string());
+    exchange(program, server, client, port, round.cores, PATIENCE)
+}
+
+/// The index of the first GID of an address.
+fn gid_index(device: &str, address: std::net::Ipv4Addr) -> Result<usize> {
+    let wanted = address.to_ipv6_mapped().segments().map(|part| format!("{part:04x}")).join(":");
+    let gid = |index: &usize| {
+        std::fs::read_to_string(format!("/sys/class/infiniband/{device}/ports/1/gids/{index}"))
+    };
+    let found = (0..).map_while(|index| gid(&index).ok().map(|gid| (index, gid)));
+    let mut matching = found.filter(|(_, gid)| gid.trim() == wanted);
+    matching.next().map(|(index, _)| index).ok_or_else(|| BenchError::Server {
+        name: device.to_string(),
+        what: format!("has no GID of {address}"),
+    })
+}
+
+/// One figure of the line below the titles.
+fn column(program: &'static str, text: &str, place: usize) -> Result<f64> {
+    let below = text.lines().skip_while(|line| !line.trim_start().starts_with("#bytes")).nth(1);
+    let figure = below.and_then(|line| line.split_whitespace().nth(place)?.parse().ok());
+    figure.ok_or_else(|| wrong(program, format!("printed no figures: '{}'", text.trim())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figures_stand_below_their_titles() {
+        // What `ib_send_lat -s 64 -n 100` of perftest 4.5 prints.
+        let text = " local address: LID 0000\n\
+             ---------\n \
+             #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]\n \
+             64      100          115.53         21788.49     137.30   \t       728.42      \t1.2\n";
+        assert_eq!(column("ib_send_lat", text, 5).unwrap(), 728.42);
+        assert!(column("ib_send_lat", "Couldn't initialize ROCE device\n", 5).is_err());
+    }
+}

@@ -1,0 +1,109 @@
+//! The LNet API over RDMA, between two processes of the guest: what the rows `o2ib/…` measure.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `node` | an engine over the verbs LND, which whoever waits drives |
+//! | `watched` | a fabric that counts what is asked of it |
+//! | `cost` | what transfers copy and register, and a connection takes of its device |
+
+pub(crate) mod cost;
+mod node;
+mod watched;
+
+use std::fmt::Display;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use lnet_o2iblnd::verbs::Host;
+
+use crate::error::{BenchError, Result};
+use crate::guest::Guest;
+use crate::measure::Round;
+use crate::meter::Sample;
+use crate::ours::lnet::Network;
+use crate::ours::lnet::bulk::{put_acknowledged, transfer};
+use crate::ours::lnet::pingpong::pingpong;
+use crate::ours::lnet::station::{Station, Wait};
+use node::Node;
+
+/// Transfers in flight, over as many buffers on each side: as many as a peer has credits by LNet's defaults.
+const IN_FLIGHT: usize = 8;
+
+/// Where the two nodes are: the guest's addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    client: Ipv4Addr,
+    server: Ipv4Addr,
+}
+
+impl Network for Addresses {
+    type Node = Node;
+    const PINGPONG: &'static str = "o2ib-pingpong";
+    const BULK: &'static str = "o2ib-bulk";
+
+    fn choose() -> Result<Addresses> {
+        let Guest { client, server, .. } = Guest::find()?;
+        Ok(Addresses { client, server })
+    }
+
+    fn args(self, more: &[&dyn Display]) -> Vec<String> {
+        let own: [&dyn Display; 2] = [&self.client, &self.server];
+        own.iter().chain(more).map(|arg| arg.to_string()).collect()
+    }
+
+    fn parse(args: &[String]) -> Result<(Addresses, &[String])> {
+        let parse = |([client, server], more): (&[String; 2], _)| {
+            Some((Addresses { client: client.parse().ok()?, server: server.parse().ok()? }, more))
+        };
+        args.split_first_chunk().and_then(parse).ok_or_else(|| BenchError::Server {
+            name: "of a node".to_string(),
+            what: format!("was told '{}', not two addresses", args.join(" ")),
+        })
+    }
+
+    fn client(self) -> Result<Station<Node>> {
+        Node::station(self.client, self.server, Arc::new(Host::new()))
+    }
+
+    fn server(self) -> Result<Station<Node>> {
+        Node::station(self.server, self.client, Arc::new(Host::new()))
+    }
+}
+
+/// PUTs of 64 bytes there and back, sleeping: microseconds one way.
+pub(crate) fn pingpong_sleeping(round: &Round) -> Result<Sample> {
+    pingpong::<Addresses>(round, Wait::Sleep, 64)
+}
+
+/// The same, polling.
+pub(crate) fn pingpong_polling(round: &Round) -> Result<Sample> {
+    pingpong::<Addresses>(round, Wait::Poll(round.cores), 64)
+}
+
+/// Acknowledged PUTs of 1 MiB, polling: GB/s.
+pub(crate) fn put_polling(round: &Round) -> Result<Sample> {
+    bulk(round, Wait::Poll(round.cores), put_acknowledged)
+}
+
+/// The same, sleeping.
+pub(crate) fn put_sleeping(round: &Round) -> Result<Sample> {
+    bulk(round, Wait::Sleep, put_acknowledged)
+}
+
+/// GETs of 1 MiB, polling: GB/s.
+pub(crate) fn get_polling(round: &Round) -> Result<Sample> {
+    bulk(round, Wait::Poll(round.cores), Station::get)
+}
+
+/// The same, sleeping.
+pub(crate) fn get_sleeping(round: &Round) -> Result<Sample> {
+    bulk(round, Wait::Sleep, Station::get)
+}
+
+fn bulk(
+    round: &Round,
+    wait: Wait,
+    begin: fn(&Station<Node>, lnet_api::MdHandle, usize) -> Result<()>,
+) -> Result<Sample> {
+    transfer::<Addresses>(round, wait, IN_FLIGHT, IN_FLIGHT, begin)
+}
