@@ -177,7 +177,7 @@ pub enum Rejected {
     Record(PrivateData),
     /// The peer's connection manager holds remains of an old connection (status 10).
     Stale,
-    /// Nobody listens there (status 8).
+    /// Nobody listens there (status 8), or the request was dropped without a record.
     NoListener,
     /// Another reason of the connection manager's.
     Other(i32),

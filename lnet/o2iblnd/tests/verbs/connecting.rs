@@ -63,32 +63,36 @@ fn rejects_bring_their_record() {
     let passive = node(&host, 1);
     let (_, _listener) = passive.listen();
     let record: Vec<u8> = (1..=24).collect();
-    let answers: [&dyn Fn(Box<dyn Request>) -> usize; 3] = [
-        &|request| {
-            request.reject(&record);
-            24
-        },
-        &|request| {
-            passive.channel.adopt(token(), request).expect("adopting").reject(&record);
-            24
-        },
-        &|request| {
-            drop(request);
-            0
-        },
-    ];
+    let answers: [&dyn Fn(Box<dyn Request>); 2] = [&|request| request.reject(&record), &|request| {
+        passive.channel.adopt(token(), request).expect("adopting").reject(&record)
+    }];
     for answer in answers {
         let active = connect(node(&host, 0), passive.at(SERVICE), b"hello");
-        let length = answer(passive.request());
+        answer(passive.request());
         match active.node.happening() {
             Happening::Rejected(of, Rejected::Record(data)) => {
                 assert_eq!(of, active.token);
-                assert_eq!(data[..length], record[..length]);
-                assert!(data[length..].iter().all(|byte| *byte == 0), "{data:?}");
+                let (start, rest) = data.split_at(record.len());
+                assert_eq!(start, record);
+                assert!(rest.iter().all(|byte| *byte == 0), "{data:?}");
             }
             other => panic!("{}", told(&other)),
         }
     }
+}
+
+/// Nothing tells who rejects without a record from a port at which nobody listens.
+#[test]
+#[ignore = "needs RDMA devices: ./test verbs"]
+fn a_request_that_is_dropped_is_rejected_without_a_record() {
+    let host = Host::new();
+    let passive = node(&host, 1);
+    let (_, _listener) = passive.listen();
+    let active = connect(node(&host, 0), passive.at(SERVICE), b"hello");
+    drop(passive.request());
+    let answer = active.node.happening();
+    let Happening::Rejected(of, Rejected::NoListener) = answer else { panic!("{}", told(&answer)) };
+    assert_eq!(of, active.token);
 }
 
 #[test]
