@@ -84,6 +84,12 @@ impl Place {
         let word = format!("{address}/24");
         let added = Command::new("ip").args(["address", "replace", &word, "dev", &netdevs[0]]).status();
         assert!(added.unwrap().success());
+        // The device has it a moment later.
+        let begin = Instant::now();
+        while let Err(error) = fabric().open(address) {
+            assert!(begin.elapsed().as_millis() < HUNG_MS.into(), "{error}");
+            std::thread::yield_now();
+        }
         address
     }
 
