@@ -19,6 +19,7 @@ mod event;
 mod incarnation;
 mod lnd;
 mod lnet;
+pub mod slab;
 
 pub use cork::{CORKED_MAX, Flush, corked, leave_to_uncork};
 pub use drive::{

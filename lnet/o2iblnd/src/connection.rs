@@ -16,9 +16,9 @@ use crate::memory::{Taken, Waiter, sink_of};
 use crate::ni::Ni;
 use crate::peer::Peer;
 use crate::shard::{Request, Shard};
-use crate::slab::Key;
 use crate::transmit::Transmit;
 use crate::writes::{Chain, WriteLimits};
+use lnet_api::slab::Key;
 
 /// One established connection.
 pub(crate) struct Connection {

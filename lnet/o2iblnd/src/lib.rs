@@ -25,7 +25,6 @@
 //! | `connection`, `item`, `transmit` | a connection with its queue pair; what is kept with each operation; preparing, emitting and posting |
 //! | `buffers`, `memory`, `writes` | message buffers; registered memory, and the pool for what is not; how a payload is split into WRITEs |
 //! | `driver` | what polling a shard does: events, dialling, listening, completions, messages, closing, timers |
-//! | `slab` | the table of connections |
 
 #![deny(unsafe_code)]
 
@@ -49,7 +48,6 @@ mod shard;
 mod shards;
 mod shared;
 pub mod sizes;
-mod slab;
 mod transmit;
 #[cfg(feature = "verbs")]
 #[allow(unsafe_code, reason = "the libraries are C, and devices write to memory")]

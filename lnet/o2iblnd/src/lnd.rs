@@ -16,8 +16,8 @@ use crate::ni::Ni;
 use crate::peer::PeerKey;
 use crate::shard::Request;
 use crate::shared::Shared;
-use crate::slab::Key;
 use crate::{Failure, NiConfig, O2ibConfig, O2ibCounters, O2ibError, Step, sizes};
+use lnet_api::slab::Key;
 
 /// The verbs LND: all `o2ib` networks of a node.
 ///

@@ -12,7 +12,7 @@ use crate::driver::Offered;
 use crate::fabric::Channel;
 use crate::item::{PendingGet, Rx};
 use crate::peer::Peer;
-use crate::slab::{Key, Slab};
+use lnet_api::slab::{Key, Slab};
 
 /// Requests for which there is room from the start, in each of the two lists that change places with every poll.
 pub(crate) const LIST_ROOM: usize = 64;

@@ -13,7 +13,7 @@ use crate::ni::{Ni, NiTable};
 use crate::peer::{Peer, PeerKey, PeerTable, WAITING_MAX};
 use crate::shard::Request;
 use crate::shards::Shards;
-use crate::slab::Key;
+use lnet_api::slab::Key;
 
 /// What senders, drivers and everybody else share, of all shards.
 pub(crate) struct Shared {

@@ -12,8 +12,8 @@ use crate::ni::Ni;
 use crate::outgoing::{Batch, Outgoing};
 use crate::peer::Peer;
 use crate::shard::{Request, Shard};
-use crate::slab::Key;
 use crate::sys::{Gather, PIECES_MAX, Stream};
+use lnet_api::slab::Key;
 
 mod end;
 mod outbox;

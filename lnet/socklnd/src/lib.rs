@@ -50,7 +50,6 @@
 //! | `admission`, `attempts` | how many strangers are let in, and how many connections are opened at a time |
 //! | `conn`, `outgoing`, `burst` | the sending half of a connection: its outbox, gathering, and when messages wait for company |
 //! | `driver` | what polling a shard does: events, accepting, connecting, receiving, closing, timers |
-//! | `slab` | the table of sockets |
 //! | [`sys`] | all contact with the operating system, behind traits |
 
 #![forbid(unsafe_code)]
@@ -75,7 +74,6 @@ mod peer;
 mod shard;
 mod shards;
 mod shared;
-mod slab;
 pub mod sys;
 
 pub use census::{Census, ConnectionsByType};

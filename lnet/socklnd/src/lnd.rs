@@ -14,9 +14,9 @@ use crate::ni::Ni;
 use crate::peer::PeerKey;
 use crate::shard::Request;
 use crate::shared::Shared;
-use crate::slab::Key;
 use crate::sys::{Listener, Net, Options, Os};
 use crate::{AcceptPolicy, Failure, NiConfig, SockConfig, SockCounters, SockError, Step};
+use lnet_api::slab::Key;
 
 /// The TCP LND: all `tcp` networks of a node.
 ///

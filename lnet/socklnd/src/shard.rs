@@ -9,8 +9,8 @@ use crate::conn::Conn;
 use crate::counters::Counters;
 use crate::driver::Offered;
 use crate::peer::Peer;
-use crate::slab::Key;
 use crate::sys::{Listener, Poller};
+use lnet_api::slab::Key;
 
 /// How many times in a row one poll writes what its own upcalls queue.
 const UNCORK_ROUNDS_MAX: usize = 8;

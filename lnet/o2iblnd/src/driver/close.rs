@@ -16,8 +16,8 @@ use crate::ni::Ni;
 use crate::peer::{Peer, PeerTable};
 use crate::shard::Shard;
 use crate::shared::Shared;
-use crate::slab::Key;
 use crate::{Cause, Failure, Step};
+use lnet_api::slab::Key;
 
 /// Why a connection is at its end.
 pub(super) struct Broken {

@@ -14,8 +14,8 @@ use crate::config::NS_PER_S;
 use crate::fabric::{DialOptions, Endpoint, FabricError, Rejected};
 use crate::links::{LinkId, Next, Outcome};
 use crate::peer::Peer;
-use crate::slab::Key;
 use crate::{Cause, Failure, Step};
+use lnet_api::slab::Key;
 
 /// What finding the peer's address, and then the way to it, may take each (lnet-wire 31).
 const RESOLVE_MS: u32 = 5_000;

@@ -17,7 +17,7 @@ use crate::counters::Counters;
 use crate::fabric::COMPLETIONS_PER_LOOK;
 use crate::item::{Described, Held, Item, PLAIN, Rx, Sink};
 use crate::memory::{Taken, Waiter};
-use crate::slab::Key;
+use lnet_api::slab::Key;
 
 /// Something that the engine is to be told.
 #[allow(

@@ -12,7 +12,7 @@ use crate::fabric::{self, Device, FabricError, Request};
 use crate::links::Answer;
 use crate::ni::Ni;
 use crate::shard::{self, Shard};
-use crate::slab::Key;
+use lnet_api::slab::Key;
 
 /// Requests that the connection manager keeps while nobody polls.
 const BACKLOG: u32 = 256;

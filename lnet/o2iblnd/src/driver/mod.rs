@@ -22,11 +22,11 @@ use crate::fabric::{DeviceChange, Happening, Token};
 use crate::peer::Peer;
 use crate::shard::{LIST_ROOM, Request, Shard};
 use crate::shared::Shared;
-use crate::slab::{Key, Slab};
 use digest::RxConn;
 use events::Event;
 use listen::Listening;
 pub(crate) use listen::Offered;
+use lnet_api::slab::{Key, Slab};
 use opening::Opening;
 use timers::Timers;
 

@@ -13,8 +13,8 @@ use super::{Driver, Source, Turn};
 use crate::buffers::Buffers;
 use crate::conn::{Conn, Limits};
 use crate::connection::{Connection, Live, State};
-use crate::slab::Key;
 use crate::writes::{Chain, WriteLimits};
+use lnet_api::slab::Key;
 
 /// Own messages that a connection takes beyond twice those that LNet has in flight to a peer: what more there are waits with the
 /// peer.

@@ -9,7 +9,7 @@ use super::{Driver, Source, Turn};
 use crate::O2ibConfig;
 use crate::conn::Late;
 use crate::peer::Peer;
-use crate::slab::Key;
+use lnet_api::slab::Key;
 
 /// How often a period of a timeout is looked at: detection takes at most 1.25 times the timeout.
 const LOOKS_PER_TIMEOUT: u64 = 4;

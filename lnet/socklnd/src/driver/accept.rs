@@ -13,8 +13,8 @@ use super::{Driver, Source, Turn};
 use crate::AcceptPolicy;
 use crate::admission::{Entry, Guest};
 use crate::ni::Locals;
-use crate::slab::Key;
 use crate::sys::{self, Accepted, Received, Stream};
+use lnet_api::slab::Key;
 
 /// Connections accepted in one turn of a listener.
 const ACCEPTS_PER_TURN: usize = 16;

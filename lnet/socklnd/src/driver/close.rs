@@ -12,8 +12,8 @@ use crate::ni::Ni;
 use crate::peer::{Peer, PeerTable};
 use crate::shard::Shard;
 use crate::shared::Shared;
-use crate::slab::Key;
 use crate::{Cause, Failure, Step};
+use lnet_api::slab::Key;
 
 impl Driver {
     /// A connection is broken, and so all connections to its peer go.

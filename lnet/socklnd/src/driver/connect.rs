@@ -15,9 +15,9 @@ use crate::attempts::{CROWDED_NS, Permit};
 use crate::config::NS_PER_S;
 use crate::links::{Life, Next, Outcome};
 use crate::peer::Peer;
-use crate::slab::Key;
 use crate::sys::{Readiness, Received};
 use crate::{Cause, Failure, Step};
+use lnet_api::slab::Key;
 
 impl Driver {
     /// Does for a peer what its links say is next.

@@ -19,8 +19,8 @@ use crate::links::{Answer, Life};
 use crate::ni::Ni;
 use crate::peer::Peer;
 use crate::shard::Request;
-use crate::slab::Key;
 use crate::sys::Stream;
+use lnet_api::slab::Key;
 
 /// A peer that has said who it is, on its way to the shard that decides about it. Nothing of it is read meanwhile.
 pub(crate) struct Offered {

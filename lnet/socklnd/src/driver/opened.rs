@@ -5,7 +5,7 @@ use lnet_api::{Errno, TxToken};
 use super::receive::RxConn;
 use super::{Driver, Source, Turn};
 use crate::peer::PeerState;
-use crate::slab::Key;
+use lnet_api::slab::Key;
 
 impl Driver {
     /// Makes a finished handshake a connection: senders see it from now on, and what waits for it goes. Its place in the

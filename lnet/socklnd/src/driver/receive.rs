@@ -16,11 +16,11 @@ use super::Turn;
 use crate::admission::Guest;
 use crate::conn::Conn;
 use crate::peer::Peer;
-use crate::slab::Key;
 use crate::sys::Stream;
 pub(super) use buffers::BufferPool;
 use buffers::Stash;
 use incoming::Incoming;
+use lnet_api::slab::Key;
 
 mod buffers;
 mod frames;

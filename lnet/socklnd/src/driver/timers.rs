@@ -11,7 +11,7 @@ use super::{Driver, Source, Turn};
 use crate::SockConfig;
 use crate::attempts::CROWDED_NS;
 use crate::peer::Peer;
-use crate::slab::Key;
+use lnet_api::slab::Key;
 
 /// How often a period of a timeout is looked at: detection takes at most 1.25 times the timeout.
 const LOOKS_PER_TIMEOUT: u64 = 4;
