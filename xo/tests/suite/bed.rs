@@ -7,6 +7,8 @@ use nlx::{
     Buffer, Descriptor, Domain, EndPoint, Errno, Event, OpId, Queue, Receive, TmOptions, TransferMachine,
 };
 
+#[cfg(feature = "verbs")]
+mod rdma;
 mod world;
 
 pub(crate) use world::World;

@@ -12,7 +12,12 @@ use nlx::{Domain, Nid, Node, NodeConfig, Pid};
 use nlx_kcore::Kcore;
 use parking_lot::Mutex;
 
+#[cfg(feature = "verbs")]
+use super::rdma;
 use crate::helper::Helper;
+
+/// A test that waited until a node that says nothing is given up would hang.
+const GIVEN_UP_S: u32 = 300;
 
 /// Two places on a network; on the loopback both are the same.
 pub(crate) struct World {
@@ -26,14 +31,22 @@ pub(crate) struct World {
 
 enum Network {
     Loopback(Arc<Node>),
-    Tcp(Tcp),
+    Two(Nodes),
     Simulated(Simulated),
 }
 
-struct Tcp {
+struct Nodes {
     /// One that has gone is none.
-    nodes: [Mutex<Option<Arc<Node>>>; 2],
-    port: u16,
+    at: [Mutex<Option<Arc<Node>>>; 2],
+    by: By,
+}
+
+/// How two nodes reach each other.
+enum By {
+    /// All take connections on this port.
+    Tcp(u16),
+    #[cfg(feature = "verbs")]
+    Rdma(rdma::Alone),
 }
 
 struct Simulated {
@@ -53,6 +66,8 @@ impl World {
         let world = match network {
             "lo" => World::loopback(partitions),
             "tcp" => World::tcp(partitions),
+            #[cfg(feature = "verbs")]
+            "o2ib" => World::rdma(partitions),
             "sim" => World::simulated(partitions),
             _ => panic!("there is no network {rest}"),
         };
@@ -65,8 +80,8 @@ impl World {
         let over = |node: &Arc<Node>| Mutex::new(Some(Helper::over(node)));
         let helpers = match &self.network {
             Network::Loopback(node) => vec![over(node)],
-            Network::Tcp(Tcp { nodes, .. }) => {
-                nodes.iter().map(|node| over(node.lock().as_ref().expect("it is there"))).collect()
+            Network::Two(Nodes { at, .. }) => {
+                at.iter().map(|node| over(node.lock().as_ref().expect("it is there"))).collect()
             }
             // Its clock stands still while nobody waits, and a helper's clients wait for it by that of the system.
             Network::Simulated(_) => panic!("a helper needs a network that goes on by itself"),
@@ -98,16 +113,30 @@ impl World {
         let nodes = addresses.map(|address| {
             let config = NodeConfig::new().net(&format!("tcp({address})")).unwrap();
             let mut config = config.accept_port(port).partitions(table(partitions));
-            // A test that waited until a node that says nothing is given up would hang.
-            config.tcp().timeout_s = 300;
-            Mutex::new(Some(Arc::new(Node::start(&config).unwrap())))
+            config.tcp().timeout_s = GIVEN_UP_S;
+            Arc::new(Node::start(&config).unwrap())
         });
-        World {
-            nids: addresses.map(|address| nid(&address.to_string())),
-            network: Network::Tcp(Tcp { nodes, port }),
-            helpers: None,
-            called: false,
-        }
+        World::two(addresses.map(|address| nid(&address.to_string())), nodes, By::Tcp(port))
+    }
+
+    /// Two nodes over the RDMA devices of the guest.
+    #[cfg(feature = "verbs")]
+    fn rdma(partitions: usize) -> World {
+        let alone = rdma::Alone::new();
+        let nids = rdma::nids();
+        let nodes = nids.map(|nid| {
+            let address = nid.ipv4().unwrap();
+            let config = NodeConfig::new().net(&format!("o2ib({address})")).unwrap();
+            let mut config = config.partitions(table(partitions));
+            config.o2ib().timeout_s = GIVEN_UP_S;
+            Arc::new(Node::start(&config).unwrap())
+        });
+        World::two(nids, nodes, By::Rdma(alone))
+    }
+
+    fn two(nids: [Nid; 2], nodes: [Arc<Node>; 2], by: By) -> World {
+        let at = nodes.map(|node| Mutex::new(Some(node)));
+        World { nids, network: Network::Two(Nodes { at, by }), helpers: None, called: false }
     }
 
     /// Two engines over a simulated network, on which nothing goes wrong by itself.
@@ -136,7 +165,7 @@ impl World {
         }
         match &self.network {
             Network::Loopback(node) => Domain::on(node.clone()),
-            Network::Tcp(Tcp { nodes, .. }) => Domain::on(nodes[place].lock().clone().expect("it is there")),
+            Network::Two(Nodes { at, .. }) => Domain::on(at[place].lock().clone().expect("it is there")),
             Network::Simulated(Simulated { drive, engines }) => {
                 Domain::over(Kcore::new(engines[place].clone(), drive.clone()))
             }
@@ -155,12 +184,16 @@ impl World {
     pub(crate) fn silent(&self) -> Option<Silent> {
         match &self.network {
             Network::Loopback(_) => None,
-            Network::Tcp(Tcp { port, .. }) => {
+            Network::Two(Nodes { by: By::Tcp(port), .. }) => {
                 let [a, b, c, _] = self.nids[0].ipv4().unwrap().octets();
                 let address = Ipv4Addr::new(a, b, c, 3);
                 // Connections are made by the system, and wait to be accepted.
                 let listener = TcpListener::bind(SocketAddr::from((address, *port))).unwrap();
                 Some(Silent { nid: nid(&address.to_string()), _listener: Some(listener) })
+            }
+            #[cfg(feature = "verbs")]
+            Network::Two(Nodes { by: By::Rdma(alone), .. }) => {
+                Some(Silent { nid: alone.silent(), _listener: None })
             }
             Network::Simulated(Simulated { drive, .. }) => {
                 let link = LinkModel { vanish: 10_000, ..LinkModel::reliable() };
@@ -175,8 +208,8 @@ impl World {
         drop(self.helpers.as_ref().map(|helpers| helpers[place].lock().take()));
         match &self.network {
             Network::Loopback(_) => panic!("there is only one"),
-            Network::Tcp(Tcp { nodes, .. }) => {
-                let node = nodes[place].lock().take();
+            Network::Two(Nodes { at, .. }) => {
+                let node = at[place].lock().take();
                 assert_eq!(node.map(|node| Arc::strong_count(&node)), Some(1), "it is in use");
             }
             Network::Simulated(Simulated { drive, .. }) => drive.net().crash(self.nids[place]),

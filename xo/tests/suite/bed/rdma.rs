@@ -1,0 +1,42 @@
+//! The guest's RDMA devices (tests/guest).
+
+use std::process::Command;
+
+use nlx::Nid;
+use parking_lot::{Mutex, MutexGuard};
+
+/// Whoever has this has the devices to itself: nodes listen at the service's port.
+pub(super) struct Alone(#[allow(dead_code, reason = "it is held")] MutexGuard<'static, ()>);
+
+impl Alone {
+    pub(super) fn new() -> Alone {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        Alone(ONE_AT_A_TIME.lock())
+    }
+
+    /// The NID of a node whose place in the network is known, and where everything gets lost.
+    pub(super) fn silent(&self) -> Nid {
+        const NOWHERE: &str = "10.77.0.99";
+        let netdev = told("NLX_GUEST_NETDEVS").remove(0);
+        let neighbour = ["lladdr", "02:00:00:00:00:99", "nud", "permanent"];
+        let mut ip = Command::new("ip");
+        ip.args(["neighbour", "replace", NOWHERE, "dev", &netdev]).args(neighbour);
+        assert!(ip.status().unwrap().success(), "{ip:?}");
+        nid(NOWHERE)
+    }
+}
+
+/// The NIDs of its two addresses.
+pub(super) fn nids() -> [Nid; 2] {
+    let nids: Vec<Nid> = told("NLX_GUEST_ADDRESSES").iter().map(|address| nid(address)).collect();
+    nids.try_into().unwrap()
+}
+
+fn nid(address: &str) -> Nid {
+    format!("{address}@o2ib").parse().unwrap()
+}
+
+fn told(name: &str) -> Vec<String> {
+    let words = std::env::var(name).unwrap_or_else(|_| panic!("{name} is what tests/guest/run tells"));
+    words.split(' ').map(str::to_owned).collect()
+}
