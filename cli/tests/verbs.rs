@@ -8,7 +8,8 @@ use std::process::Output;
 
 use serde_json::Value;
 use support::helper::Helper;
-use support::{Server, complaint, json_lines, nlx, run};
+use support::store::Store;
+use support::{Server, complaint, json_lines, nlx, run, status, until};
 
 /// Not below 1024, and no other test's.
 const PORT: u16 = 19_871;
@@ -26,11 +27,51 @@ fn good(output: &Output) -> Vec<Value> {
     json_lines(&output.stdout)
 }
 
-/// Every byte of a self-test is right: a short one of small transfers, for the guest is slow.
-fn passes(arguments: &[&str]) {
+/// Every byte of a self-test is right: a short one of small transfers, for the guest is slow. Gives the bytes of bulk.
+fn passes(arguments: &[&str]) -> u64 {
     let short = ["--duration", "1", "--size", "65536", "--concurrency", "2", "--timeout", "60"];
-    let outcome = good(&run(&[&["selftest", "--json"], &short[..], arguments].concat())).remove(0);
-    assert!(outcome.to_string().contains("@o2ib"), "{outcome}");
+    let report = good(&run(&[&["selftest", "--json"], &short[..], arguments].concat())).remove(0);
+    assert!(report["passed"] == true && report.to_string().contains("@o2ib"), "{report}");
+    let mut bulk = 0;
+    for phase in report["phases"].as_array().unwrap() {
+        let [operations, size, verified] =
+            ["operations", "size", "verified_bytes"].map(|key| number(&phase[key]));
+        assert!(operations > 0 && number(&phase["errors"]) == 0, "{phase}");
+        let name = phase["phase"].as_str().unwrap();
+        // A mixed load's operations have sizes of their own.
+        assert!(verified == operations * size || name == "mixed", "{phase}");
+        bulk += if name.starts_with("bulk_") { verified } else { 0 };
+    }
+    bulk
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value}"))
+}
+
+/// Two helpers, on the guest's two addresses.
+fn helpers(service: u16) -> [Helper; 2] {
+    here().0.map(|address| on(&address, service))
+}
+
+fn on(address: &str, service: u16) -> Helper {
+    Helper::start_on(&["--net", &format!("o2ib({address})"), "--service", &service.to_string()])
+}
+
+/// Nobody uses them any more, and nothing is left of those who did.
+fn are_idle(helpers: &[Helper]) {
+    until("something is left over", || {
+        let status = status();
+        let none =
+            |of: &Value| ["operations", "waiting", "receives", "bounces"].iter().all(|key| of[*key] == 0);
+        helpers.iter().all(|helper| helper.is_idle(&status) && none(&helper.node(&status)["o2ib"]))
+    });
+}
+
+/// What the nodes of all these have counted.
+fn counted(helpers: &[Helper], key: &str) -> u64 {
+    let status = status();
+    helpers.iter().map(|helper| number(&helper.node(&status)["o2ib"][key])).sum()
 }
 
 /// S-315: devices, ports and GIDs are shown, and networks by each of their names.
@@ -94,12 +135,75 @@ fn a_node_over_rdma_is_pinged_and_looked_at() {
     assert!(!nobody.status.success() && complaint(&nobody).contains(&target), "{}", complaint(&nobody));
 }
 
-/// `nlxd` with a network over RDMA: its clients need none.
+/// S-4: helpers that run already, whose programs have no network themselves; what is bulk, RDMA moves without a copy.
 #[test]
 #[ignore = "needs RDMA: ./test verbs"]
-fn a_helper_serves_a_network_over_rdma() {
-    let (_, device) = here();
-    let helper = Helper::start_on(&["--net", &format!("o2ib({device})"), "--service", "19873"]);
-    let socket = helper.socket.to_str().unwrap();
-    passes(&["--mode", "helper", "--socket", socket]);
+fn the_self_test_passes_through_helpers_over_rdma() {
+    let helpers = helpers(19_873);
+    let [client, server] = helpers.each_ref().map(|helper| helper.socket.to_str().unwrap());
+    let bulk = passes(&["--mode", "helper", "--socket", client, "--socket", server]);
+    assert!(counted(&helpers, "bytes_written") >= bulk, "{bulk}");
+    assert_eq!(["bytes_bounced_sent", "bytes_bounced_received"].map(|key| counted(&helpers, key)), [0, 0]);
+    are_idle(&helpers);
+}
+
+/// S-4, S-6, S-401: two clients of a helper put and get objects of a server behind another one: each byte is written once, by
+/// the device, out of one program's memory and into the other's.
+#[test]
+#[ignore = "needs RDMA: ./test verbs"]
+fn programs_get_rdma_into_their_own_memory() {
+    // The last of the transfers it is moved in is too long for a message, too.
+    const LENGTH: usize = (3 << 20) + 5000;
+    let helpers = helpers(19_874);
+    let store = Store::start(&helpers[1]);
+    std::thread::scope(|scope| {
+        for client in 0..2 {
+            let (helper, store) = (&helpers[0], &store);
+            scope.spawn(move || store.put_and_get(helper, client, LENGTH));
+        }
+    });
+    let moved = ["bytes_written", "bytes_received_by_write"].map(|key| counted(&helpers, key));
+    assert_eq!(moved, [2 * 2 * LENGTH as u64; 2]);
+    assert_eq!(["bytes_bounced_sent", "bytes_bounced_received"].map(|key| counted(&helpers, key)), [0, 0]);
+    drop(store);
+    are_idle(&helpers);
+}
+
+/// S-4, S-6: a client is killed in the middle of its bulk, which others do not notice; then the server is, in the middle of
+/// another's. Nothing is left of either.
+#[test]
+#[ignore = "needs RDMA: ./test verbs"]
+fn programs_are_killed_under_rdma_load() {
+    let helpers = helpers(19_875);
+    let store = Store::start(&helpers[1]);
+    let mut other = store.uploading(&helpers[0]);
+    drop(store.uploading(&helpers[0]));
+    store.put_and_get(&helpers[0], 0, 100_000);
+    assert!(other.lives());
+    drop(store);
+    drop(other);
+    are_idle(&helpers);
+}
+
+/// S-4, S-6: a helper is killed under load: its programs' waits end, and those of others go on. One in its place is as good.
+#[test]
+#[ignore = "needs RDMA: ./test verbs"]
+fn helpers_are_killed_under_rdma_load() {
+    let [asking, serving] = helpers(19_876);
+    let store = Store::start(&serving);
+    let clients = [(); 2].map(|()| store.uploading(&asking));
+    // By SIGKILL.
+    drop(asking);
+    for client in clients {
+        let why = client.fails();
+        assert!(!why.contains("has not answered"), "it waited as long as it had said: {why}");
+    }
+    let again = on(&here().0[0], 19_876);
+    store.put_and_get(&again, 0, 100_000);
+    let client = store.uploading(&again);
+    drop(serving);
+    store.ends();
+    // Its own helper lives: it would wait for an answer as long as it has said.
+    drop(client);
+    are_idle(&[again]);
 }

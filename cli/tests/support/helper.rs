@@ -34,10 +34,7 @@ impl Helper {
 
     /// Whether it has no clients and nothing left of any, by what `nlx status --json` has printed.
     pub fn is_idle(&self, status: &Value) -> bool {
-        let nodes = status["nodes"].as_array().unwrap_or_else(|| panic!("{status}"));
-        let mut helpers = nodes.iter().map(|node| &node["helper"]);
-        let own = helpers.find(|helper| helper["socket"].as_str() == self.socket.to_str());
-        let own = own.unwrap_or_else(|| panic!("it is not shown: {status}"));
+        let own = &self.node(status)["helper"];
         let counts = ["clients", "tms", "buffers", "bytes", "operations"].map(|count| &own[count]);
         let left = own["leftovers"].as_object().unwrap_or_else(|| panic!("{own}"));
         assert!(!left.is_empty() && own["totals"].is_object(), "{own}");
@@ -45,6 +42,13 @@ impl Helper {
             .into_iter()
             .chain(left.values())
             .all(|count| count.as_u64().unwrap_or_else(|| panic!("{own}")) == 0)
+    }
+
+    /// Its node, of all that `nlx status --json` has printed.
+    pub fn node<'a>(&self, status: &'a Value) -> &'a Value {
+        let nodes = status["nodes"].as_array().unwrap_or_else(|| panic!("{status}"));
+        let own = nodes.iter().find(|node| node["helper"]["socket"].as_str() == self.socket.to_str());
+        own.unwrap_or_else(|| panic!("it is not shown: {status}"))
     }
 }
 

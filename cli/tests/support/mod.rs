@@ -8,10 +8,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 pub mod helper;
+pub mod store;
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -60,6 +62,21 @@ pub fn asking(command: &str, target: Ipv4Addr, from: Ipv4Addr, port: u16) -> [St
 pub fn json_lines(bytes: &[u8]) -> Vec<serde_json::Value> {
     let text = String::from_utf8_lossy(bytes);
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line:?}"))).collect()
+}
+
+/// What `nlx status` says of all nodes of this host.
+pub fn status() -> serde_json::Value {
+    serde_json::from_slice(&run(&["status", "--json", "--timeout", "60"]).stdout).unwrap()
+}
+
+/// Waits for something that a test waits for in vain if it takes very long.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it hangs: {what}");
+        std::thread::yield_now();
+    }
 }
 
 /// A running `nlx serve`; it is killed when the test ends.
