@@ -6,6 +6,7 @@ use lnet_api::{LNet, Lnd};
 
 use super::IbWorld;
 use super::ledger::Kind;
+use super::node::portals;
 
 const S: u64 = 1_000_000_000;
 
@@ -37,6 +38,7 @@ impl IbWorld {
         self.everything_ends()?;
         self.everybody_is_reached()?;
         self.nothing_fails_any_more()?;
+        self.nobody_is_held_any_more()?;
         self.all_is_idle()?;
         self.all_is_given_back()
     }
@@ -122,6 +124,21 @@ impl IbWorld {
             None => Ok(()),
             Some(number) => Err(format!("operation {number} fails though nothing is wrong any more")),
         }
+    }
+
+    /// No buffer will ever come for what waited for a way to a node while that began a new life: a lazy portal holds it until
+    /// it is lazy no more.
+    fn nobody_is_held_any_more(&mut self) -> Result<(), String> {
+        let [_, lazy] = portals();
+        for (number, node) in self.nodes.iter().enumerate() {
+            let (held, before) = (node.engine.waiting(lazy) as u64, node.engine.counters().drop_count);
+            node.engine.set_lazy(lazy, false);
+            let dropped = node.engine.counters().drop_count - before;
+            if dropped != held {
+                return Err(format!("node {number} holds {held} messages, and drops {dropped}"));
+            }
+        }
+        Ok(())
     }
 
     /// Nothing goes on; all credits are where they belong.
