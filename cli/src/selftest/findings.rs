@@ -206,8 +206,8 @@ mod tests {
             assert_eq!(outcome.errors(), u64::MAX);
             assert!(!outcome.passed());
             // They can be shown, too.
-            report::print(&outcome).unwrap();
-            report::json(&outcome).unwrap();
+            assert!(report::text(&outcome).to_string().contains("\nFAILED: "));
+            serde_json::to_string(&report::json(&outcome)).unwrap();
             html::write(&outcome, &tempfile::tempdir().unwrap().path().join("report.html")).unwrap();
         }
     }

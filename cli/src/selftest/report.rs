@@ -3,17 +3,19 @@
 mod json;
 mod table;
 
+use std::fmt::Display;
+
+use serde::Serialize;
+
 use super::machine::Machine;
 use super::result::Outcome;
-use crate::failure::Failure;
-use crate::output;
 
-/// Prints the table and the verdict.
-pub(super) fn print(outcome: &Outcome) -> Result<(), Failure> {
-    output::line(table::Text(outcome))
+/// The table and the verdict.
+pub(super) fn text(outcome: &Outcome) -> impl Display {
+    table::Text(outcome)
 }
 
-/// Prints one JSON object.
-pub(super) fn json(outcome: &Outcome) -> Result<(), Failure> {
-    output::json(&json::Report::of(outcome, Machine::this()))
+/// One JSON object.
+pub(super) fn json(outcome: &Outcome) -> impl Serialize {
+    json::Report::of(outcome, Machine::this())
 }

@@ -1,7 +1,7 @@
 //! What a self-test found out, as plain data: the engine fills it in, the reports render it.
 //!
 //! [`Outcome`] is the whole of it, [`Phase`] one phase of all clients together; [`Live`] is what a progress bar is told while
-//! a phase runs: the engine calls `report::print(&Outcome)`, `report::json(&Outcome)` or `html::write(&Outcome, &Path)` at
+//! a phase runs: the engine calls `report::text(&Outcome)`, `report::json(&Outcome)` or `html::write(&Outcome, &Path)` at
 //! the end, and `Progress::new(name, duration, quiet)`, `update(&Live)` and `finish()` in each phase. Times are durations or nanoseconds, sizes bytes. Nothing here is a rounded or rendered number.
 
 use std::time::{Duration, SystemTime};

@@ -49,9 +49,9 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
     // What failed before anything was measured is told once, by the failure alone.
     let nothing = outcome.phases.is_empty() && !outcome.passed();
     if args.json {
-        report::json(&outcome)?
+        output::json(&report::json(&outcome))?
     } else if !nothing {
-        report::print(&outcome)?
+        output::line(report::text(&outcome))?
     }
     if let Some(path) = &args.html {
         html::write(&outcome, path)?;
