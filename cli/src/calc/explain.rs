@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use lnet_o2iblnd::sizes::{Answer, Release};
 
-use super::result::{Calculation, Node, reason_name};
+use super::result::{Calculation, Node, is_kernel, reason_name};
 use crate::units::in_bytes;
 
 pub(super) fn text(all: &Calculation) -> String {
@@ -21,20 +21,30 @@ pub(super) fn text(all: &Calculation) -> String {
         let (name, pools) = (node.peer.name, &node.pools);
         say(format!("{name}, an NI; CPTs: {} (lnet-semantics 13, 33)", pools.partitions));
         say(format!(
-            "  transmit descriptors: max(256, {} / {}) = {} for each CPT, {} bytes each, {} together",
-            node.adjusted.ntx,
-            pools.partitions,
-            pools.transmits,
-            pools.transmit.total(),
-            in_bytes(pools.transmit_bytes())
+            "  credits: min({0}, max({0} / {1}, 8 · {2})) = {3} for each CPT, all {0} on one",
+            node.adjusted.credits, pools.partitions, node.adjusted.peer_credits, pools.credits
         ));
-        if pools.registrations > 0 {
+        if is_kernel(node.adjusted.release) {
+            say(format!(
+                "  transmit descriptors: max(256, {} / {}) = {} for each CPT, {} bytes each, {} together",
+                node.adjusted.ntx,
+                pools.partitions,
+                pools.transmits,
+                pools.transmit.total(),
+                in_bytes(pools.transmit_bytes())
+            ));
             say(format!(
                 "  registrations: max(256, {} / {}) = {} for each CPT",
                 node.adjusted.fmr_pool_size, pools.partitions, pools.registrations
             ));
         } else {
+            say("  transmit descriptors: none, each connection has message buffers of its own".into());
             say("  registrations: none, memory is registered once".into());
+            say(format!(
+                "  bounce buffers: {}, {} together, made when memory has to be copied that cannot be registered",
+                pools.bounces,
+                in_bytes(pools.bounce_bytes())
+            ));
         }
     }
     for source in [0, 1] {
@@ -132,12 +142,21 @@ fn queues(node: &Node, made: &lnet_o2iblnd::sizes::ConnSizes) -> String {
         }
         (_, most) => format!("{most}, sends and receives"),
     };
+    let own = made.bookkeeping_bytes.map(|bytes| {
+        format!(
+            "; {} buffers to send from, min(concurrent_sends, 2 · depth), {}; about {} of bookkeeping",
+            made.concurrent_sends,
+            in_bytes(made.transmit_bytes),
+            in_bytes(bytes)
+        )
+    });
     format!(
         "sends ({entry}) × {of} {times} = {}; receives {}, two for each entry and two for empty messages, {}; completions \
-         {completions}; credits are returned from {} on [lnet-semantics 32, S-503]",
+         {completions}{}; credits are returned from {} on [lnet-semantics 32, S-503]",
         made.sends,
         made.receives,
         in_bytes(made.receive_bytes),
+        own.unwrap_or_default(),
         made.high_water
     )
 }

@@ -54,7 +54,7 @@ pub(super) fn page(sweep: &Sweep) -> String {
             false,
         ),
         (
-            "Memory per NI: receive and transmit buffers",
+            "Memory per NI: its connections, and transmit descriptors",
             "bytes",
             &|point| point.bytes.map(|bytes| bytes.map(|bytes| bytes as f64)),
             false,

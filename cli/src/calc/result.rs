@@ -58,10 +58,11 @@ impl Calculation {
         Some(Load { made, connections })
     }
 
-    /// Bytes of a side's NI: receive buffers of all connections, and transmit descriptors.
+    /// Bytes of a side's NI: all that its connections have, and transmit descriptors. Bounce buffers do not count: nlx has none
+    /// until one is needed.
     pub(super) fn memory(&self, side: usize, opener: usize) -> Option<u64> {
         let load = self.load(side, opener)?;
-        Some(load.times(load.made.receive_bytes) + self.nodes[side].pools.transmit_bytes())
+        Some(load.times(load.made.bytes()) + self.nodes[side].pools.transmit_bytes())
     }
 
     /// A transfer whose source is this side.
@@ -110,13 +111,15 @@ impl Calculation {
             completions_least,
             pieces,
             receive_bytes,
+            transmit_bytes,
+            bookkeeping_bytes,
             high_water,
             ..
         } = load.made;
         json!({
             "depth": depth, "send_work_requests": sends, "receive_work_requests": receives, "completions": completions,
             "completions_least": completions_least, "pieces": pieces, "receive_bytes": receive_bytes,
-            "high_water": high_water, "connections": load.connections,
+            "transmit_bytes": transmit_bytes, "bookkeeping_bytes": bookkeeping_bytes, "high_water": high_water, "connections": load.connections,
             "all_send_work_requests": load.times(sends.into()), "all_completions": load.times(completions.into()),
             "all_receive_bytes": load.times(receive_bytes), "all_bytes": self.memory(side, opener),
         })
@@ -159,7 +162,7 @@ impl Node {
             "pools": {
                 "transmits": pools.all_transmits(), "transmit_bytes_each": pools.transmit.total(),
                 "transmit_bytes": pools.transmit_bytes(), "registrations": pools.all_registrations(),
-                "flush_trigger": pools.flush_trigger, "credits_per_cpt": pools.credits, "credits": pools.all_credits(),
+                "bounce_bytes_most": pools.bounce_bytes(), "flush_trigger": pools.flush_trigger, "credits_per_cpt": pools.credits, "credits": pools.all_credits(),
             },
         })
     }

@@ -174,7 +174,7 @@ impl fmt::Display for Sweep {
         }
         write!(
             f,
-            "{table}\nbytes: of an NI, receive buffers and transmit descriptors; peers: {}",
+            "{table}\nbytes: of an NI, what connections have and transmit descriptors; peers: {}",
             self.peers
         )?;
         let mut errors: Vec<&String> = self.points.iter().filter_map(|point| point.error.as_ref()).collect();

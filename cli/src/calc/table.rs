@@ -96,15 +96,17 @@ fn connections(all: &Calculation, opener: usize) -> Option<Table> {
     });
     row("pieces per send", &|load| load.made.pieces.to_string());
     row("receive buffers", &|load| in_bytes(load.made.receive_bytes));
+    row("transmit buffers", &|load| bytes_or_none(load.made.transmit_bytes));
+    row("bookkeeping, about", &|load| load.made.bookkeeping_bytes.map_or("-".into(), in_bytes));
     row("credits returned from", &|load| load.made.high_water.to_string());
     let (connections, peers) = (loads[0].connections, u64::from(all.peers));
     row(&format!("connections per peer: {}; sends", connections / peers), &|load| {
         grouped(connections / peers * u64::from(load.made.sends))
     });
-    row("receive buffers", &|load| in_bytes(connections / peers * load.made.receive_bytes));
+    row("memory", &|load| in_bytes(connections / peers * load.made.bytes()));
     row(&format!("peers: {peers}; sends"), &|load| grouped(load.times(load.made.sends.into())));
     row("completion queue entries", &|load| grouped(load.times(load.made.completions.into())));
-    row("receive buffers", &|load| in_bytes(load.times(load.made.receive_bytes)));
+    row("memory", &|load| in_bytes(load.times(load.made.bytes())));
     let memory = [0, 1].map(|side| all.memory(side, opener).map(in_bytes).unwrap_or_default());
     table.add_row(["with transmit descriptors".to_string(), memory[0].clone(), memory[1].clone()]);
     Some(table)
@@ -118,10 +120,11 @@ fn nis(all: &Calculation) -> Table {
     };
     row("CPTs", &|side| pools[side].partitions.to_string());
     row("credits, all CPTs", &|side| grouped(pools[side].all_credits()));
-    row("transmit descriptors", &|side| grouped(pools[side].all_transmits()));
-    row("each", &|side| in_bytes(pools[side].transmit.total()));
-    row("together", &|side| in_bytes(pools[side].transmit_bytes()));
-    row("registrations", &|side| grouped(pools[side].all_registrations()));
+    row("transmit descriptors", &|side| count_or_none(pools[side].all_transmits()));
+    row("each", &|side| bytes_or_none(pools[side].transmit.total()));
+    row("together", &|side| bytes_or_none(pools[side].transmit_bytes()));
+    row("registrations", &|side| count_or_none(pools[side].all_registrations()));
+    row("bounce buffers, at most", &|side| bytes_or_none(pools[side].bounce_bytes()));
     row(
         &format!("work requests to send {} fragments", all.buffer.fragments),
         &|side| match all.transfer(side) {
@@ -131,4 +134,13 @@ fn nis(all: &Calculation) -> Table {
         },
     );
     table
+}
+
+/// Of what a release may not have.
+fn bytes_or_none(bytes: u64) -> String {
+    if bytes == 0 { "-".into() } else { in_bytes(bytes) }
+}
+
+fn count_or_none(count: u64) -> String {
+    if count == 0 { "-".into() } else { grouped(count) }
 }

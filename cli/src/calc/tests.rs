@@ -28,7 +28,31 @@ fn warned(words: &[&str], what: &str) -> bool {
 #[test]
 fn what_has_no_effect_or_fails_is_told() {
     assert_eq!(computed(&[]).warnings, Vec::<String>::new());
-    assert!(warned(&["--a", "map_on_demand=32"], "a: map_on_demand has no effect"));
+    // Each of the kernel's that nlx does not have, whether sizes of kernel nodes depend on it or not.
+    for (set, why) in [
+        ("map_on_demand=32", "obsolete"),
+        ("ntx=2048", "each connection has message buffers of its own"),
+        ("fmr_pool_size=9", "nlx registers memory once"),
+        ("fmr_flush_trigger=9", "nlx registers memory once"),
+        ("fmr_cache=0", "nlx registers memory once"),
+        ("use_fastreg_gaps=1", "may have gaps"),
+        ("ib_mtu=2048", "takes the largest MTU"),
+        ("ipif_name=ib1", "networks name their interfaces"),
+        ("dev_failover=1", "fails over by itself"),
+        ("peer_timeout=0", "does not route"),
+        ("peer_buffer_credits=9", "does not route"),
+        ("kernel_build=514", "nlx registers memory once"),
+        ("mapping=fmr", "nlx registers memory once"),
+    ] {
+        let (name, _) = set.split_once('=').unwrap();
+        let all = computed(&["--a", set]);
+        let [warning] = &all.warnings[..] else { panic!("{set}: {:?}", all.warnings) };
+        assert!(
+            warning.starts_with(&format!("a: {name} has no effect: ")) && warning.contains(why),
+            "{warning}"
+        );
+    }
+    assert!(warned(&["--a", "cksum=1"], "a: cksum changes nothing here"));
     assert!(warned(&["--b", "fmr_flush_trigger=9"], "b: fmr_flush_trigger has no effect"));
     assert!(warned(&["--b", "cksum=1"], "b: cksum changes nothing"));
     assert!(warned(&["--b", "concurrent_sends=4"], "concurrent_sends 4 is less than peer_credits 8"));

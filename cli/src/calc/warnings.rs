@@ -1,5 +1,6 @@
 //! Settings without effect, and settings that will fail.
 
+use lnet_node::Tunable;
 use lnet_o2iblnd::sizes::{GLOBAL_REGION_PIVOT, Mapping, Release};
 
 use super::result::{Calculation, Node, is_kernel};
@@ -58,10 +59,10 @@ fn own(node: &Node, peers: u32) -> Vec<String> {
             ));
         }
     } else {
-        for tunable in ["fmr_pool_size", "fmr_flush_trigger", "use_fastreg_gaps", "mapping", "kernel_build"] {
+        for tunable in ["mapping", "kernel_build"] {
             none(tunable, "nlx registers memory once");
         }
-        none("map_on_demand", "nlx has no such tunable: fragments are negotiated down from 257");
+        idle().for_each(|tunable| none(tunable.name(), tunable.meaning()));
     }
     if adjusted.concurrent_sends < adjusted.peer_credits {
         told.push(format!(
@@ -77,8 +78,16 @@ fn own(node: &Node, peers: u32) -> Vec<String> {
             adjusted.peer_credits
         ));
     }
+    let is_told = |other: &str| !is_kernel(release) && idle().any(|tunable| tunable.name() == other);
     told.extend(
-        peer.others().map(|other| format!("{name}: {other} changes nothing here: no size depends on it")),
+        peer.others()
+            .filter(|other| !is_told(other))
+            .map(|other| format!("{name}: {other} changes nothing here: no size depends on it")),
     );
     told
+}
+
+/// The kernel's tunables that do nothing in nlx.
+fn idle() -> impl Iterator<Item = &'static Tunable> {
+    Tunable::all().filter(|tunable| tunable.module() == "ko2iblnd" && !tunable.acts())
 }

@@ -77,7 +77,6 @@ impl Ni {
             peer_credits_hiw,
             concurrent_sends,
             conns_per_peer,
-            ntx,
             timeout_s,
             tos,
         } = config.o2ib_ni_config(net);
@@ -91,7 +90,6 @@ impl Ni {
         let lnd_tunables = [
             ("peercredits_hiw", peer_credits_hiw.into()),
             ("concurrent_sends", concurrent_sends.into()),
-            ("ntx", ntx.into()),
             ("conns_per_peer", conns_per_peer.into()),
             ("timeout", timeout_s.into()),
             ("tos", tos_of(tos)),

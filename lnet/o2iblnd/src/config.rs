@@ -10,7 +10,8 @@ pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 /// The tunables of the verbs LND, with LNet's names and defaults (lnet-semantics 29), as they are configured: what they come
 /// to is computed from them when an NI starts.
 ///
-/// Some of LNet's have no field, for nothing depends on them here: `ipif_name` (networks name their interfaces),
+/// Some of LNet's have no field, for nothing depends on them here: `ntx` (each connection has message buffers of its own, as many
+/// as its depth asks for), `ipif_name` (networks name their interfaces), `ib_mtu` (the connection manager takes the path's),
 /// `fmr_pool_size`, `fmr_flush_trigger` and `fmr_cache` (memory is registered once, not for each transfer),
 /// `use_fastreg_gaps` (such memory may have gaps), `map_on_demand` (obsolete in LNet, S-502), `dev_failover`, and the
 /// routers' `peer_buffer_credits` and `peer_timeout`.
@@ -27,8 +28,6 @@ pub struct O2ibConfig {
     pub nscheds: usize,
     /// Connections to a peer that this node opens (`conns_per_peer`).
     pub conns_per_peer: u8,
-    /// Message buffers that may be on their way, per NI (`ntx`).
-    pub ntx: u32,
     /// Messages in flight over an NI, all peers together (`credits`).
     pub credits: u32,
     /// Messages in flight to one peer, and the depth of its queues (`peer_credits`).
@@ -43,8 +42,6 @@ pub struct O2ibConfig {
     pub rnr_retry_count: u8,
     /// Seconds without a message to a peer before it is sent an empty one (`keepalive`).
     pub keepalive_s: u32,
-    /// The largest path MTU in bytes (`ib_mtu`); 0 for the port's.
-    pub ib_mtu: u32,
     /// Whether peers must connect from a port below 1024 (`require_privileged_port`).
     pub require_privileged_port: bool,
     /// Whether this node connects from such a port (`use_privileged_port`). Where it may not, it takes any.
@@ -67,7 +64,6 @@ impl Default for O2ibConfig {
             timeout_s: 50,
             nscheds: 0,
             conns_per_peer: 1,
-            ntx: 512,
             credits: 256,
             peer_credits: 8,
             peer_credits_hiw: 0,
@@ -75,7 +71,6 @@ impl Default for O2ibConfig {
             retry_count: 5,
             rnr_retry_count: 6,
             keepalive_s: 100,
-            ib_mtu: 0,
             require_privileged_port: false,
             use_privileged_port: true,
             wrq_sge: 2,
@@ -126,7 +121,6 @@ impl O2ibConfig {
             peer_credits_hiw,
             concurrent_sends,
             conns_per_peer,
-            ntx,
             timeout_s,
             tos,
         } = *ni;
@@ -136,7 +130,6 @@ impl O2ibConfig {
             peer_credits_hiw,
             concurrent_sends,
             conns_per_peer,
-            ntx,
             timeout_s,
             tos,
             ..self.clone()
@@ -158,8 +151,6 @@ pub struct NiConfig {
     pub concurrent_sends: u32,
     /// Connections to a peer that this node opens.
     pub conns_per_peer: u8,
-    /// Message buffers that may be on their way.
-    pub ntx: u32,
     /// Seconds a message may take, whatever it waits for (`timeout`).
     pub timeout_s: u32,
     /// The type of service; `None` (LNet's -1) leaves it to the system.
@@ -181,20 +172,10 @@ impl From<&O2ibConfig> for NiConfig {
             peer_credits_hiw,
             concurrent_sends,
             conns_per_peer,
-            ntx,
             timeout_s,
             tos,
             ..
         } = *config;
-        NiConfig {
-            credits,
-            peer_credits,
-            peer_credits_hiw,
-            concurrent_sends,
-            conns_per_peer,
-            ntx,
-            timeout_s,
-            tos,
-        }
+        NiConfig { credits, peer_credits, peer_credits_hiw, concurrent_sends, conns_per_peer, timeout_s, tos }
     }
 }

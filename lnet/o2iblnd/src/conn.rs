@@ -102,10 +102,7 @@ impl<T> Conn<T> {
     /// A connection that stands since now.
     #[must_use]
     pub fn new(limits: &Limits, now_ns: u64) -> Conn<T> {
-        let depth = u16::from(limits.depth.max(1));
-        // Of the peer's operations, depth await an answer and depth a PUT_DONE; the answers to others may still be posted.
-        let foreign = 2 * depth + limits.sends.max(1);
-        let size = foreign.saturating_add(limits.messages);
+        let size = limits.operations();
         let queue = || VecDeque::with_capacity(size.into());
         Conn {
             limits: *limits,
@@ -120,6 +117,13 @@ impl<T> Conn<T> {
             last_sent_ns: now_ns,
             earliest_ns: u64::MAX,
         }
+    }
+
+    /// The bytes of its tables and queues.
+    pub(crate) fn table_bytes(limits: &Limits) -> usize {
+        let operations = usize::from(limits.operations());
+        let queues = 3 * operations * size_of::<Key>();
+        Table::<T>::bytes(operations) + Posts::bytes(limits.sends.max(1).into()) + queues
     }
 
     /// Whether [`Conn::queue`] takes a message now.

@@ -395,11 +395,11 @@ options:
   ko2iblnd: {service: 1987, keepalive: 30, timeout: 20, wrq_sge: 4}
 "#;
     let config = NodeConfig::from_yaml(yaml).unwrap();
-    assert_eq!(warned(&config), []);
+    assert_eq!(warned(&config), [(15, "ntx")]);
     assert_eq!(nets(&config), ["o2ib(ib0)[0]"]);
     let own = config.o2ib_ni_config(&config.nets()[0]);
     assert_eq!((own.credits, own.peer_credits, own.peer_credits_hiw), (1024, 128, 64));
-    assert_eq!((own.concurrent_sends, own.ntx, own.conns_per_peer), (256, 2048, 2));
+    assert_eq!((own.concurrent_sends, own.conns_per_peer), (256, 2));
     assert_eq!((own.timeout_s, own.tos, config.o2ib.timeout_s), (10, Some(106), 20));
     assert_eq!((config.o2ib.service, config.o2ib.keepalive_s, config.o2ib.wrq_sge), (1987, 30, 4));
     assert_eq!(NodeConfig::from_yaml(&config.to_yaml()).unwrap().to_yaml(), config.to_yaml());
@@ -431,7 +431,7 @@ fn tunables_of_the_other_kind_of_network_are_refused() {
         (net("tcp", "peercredits_hiw = 5"), "it is a tunable of o2ib networks, not of tcp"),
         (net("o2ib", "nagle = 1"), "it is a tunable of tcp networks, not of o2ib"),
         (net("o2ib", "service = 1"), "no such tunable of an interface; there are: peer_timeout"),
-        (net("o2ib", "ntx = 0"), "it must be a number from 1 to 65535, not '0'"),
+        (net("o2ib", "concurrent_sends = -1"), "it must be a number from 0 to 65535, not '-1'"),
     ] {
         let error = NodeConfig::from_toml(&text).unwrap_err();
         assert!(error.to_string().contains(words), "{text}: {error}");

@@ -14,7 +14,6 @@ pub(crate) struct NiTunables {
     pub(crate) tos: Option<i16>,
     pub(crate) peer_credits_hiw: Option<u32>,
     pub(crate) concurrent_sends: Option<u32>,
-    pub(crate) ntx: Option<u32>,
 }
 
 /// The name that a tunable has of an NI, and the one that it has of the LND's module.
@@ -62,7 +61,6 @@ impl NiTunables {
             "tos" => self.tos = Some(number as i16),
             "peercredits_hiw" => self.peer_credits_hiw = Some(number as u32),
             "concurrent_sends" => self.concurrent_sends = Some(number as u32),
-            "ntx" => self.ntx = Some(number as u32),
             _ => {}
         }
     }
@@ -77,7 +75,6 @@ impl NiTunables {
             "tos" => self.tos.map(|value| value.to_string()),
             "peercredits_hiw" => self.peer_credits_hiw.map(|value| value.to_string()),
             "concurrent_sends" => self.concurrent_sends.map(|value| value.to_string()),
-            "ntx" => self.ntx.map(|value| value.to_string()),
             _ => None,
         }
     }
@@ -124,7 +121,6 @@ impl NiTunables {
             peer_credits_hiw: self.peer_credits_hiw.unwrap_or(node.peer_credits_hiw),
             concurrent_sends: self.concurrent_sends.unwrap_or(node.concurrent_sends),
             conns_per_peer: self.conns_per_peer.unwrap_or(node.conns_per_peer),
-            ntx: self.ntx.unwrap_or(node.ntx),
             timeout_s: self.timeout_s.unwrap_or(node.timeout_s),
             tos: self.tos.map_or(node.tos, |tos| u8::try_from(tos).ok()),
         }
@@ -141,7 +137,6 @@ impl From<O2ibNiConfig> for NiTunables {
             tos: Some(ni.tos.map_or(-1, i16::from)),
             peer_credits_hiw: Some(ni.peer_credits_hiw),
             concurrent_sends: Some(ni.concurrent_sends),
-            ntx: Some(ni.ntx),
         }
     }
 }

@@ -55,6 +55,11 @@ impl Posts {
         }
     }
 
+    /// The bytes of one for so many sends.
+    pub(super) const fn bytes(sends: usize) -> usize {
+        sends * (size_of::<(u32, Option<Post>)>() + size_of::<u16>())
+    }
+
     /// Whether a chain of so many work requests can be posted now.
     pub(super) fn fits(&self, works: u32) -> bool {
         !self.free.is_empty() && works <= self.room

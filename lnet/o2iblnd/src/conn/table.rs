@@ -95,6 +95,11 @@ impl<T> Table<T> {
         Table { slots: (0..size).map(|_| Slot::free(0)).collect(), free: (0..size).rev().collect() }
     }
 
+    /// The bytes of one of this size.
+    pub(super) const fn bytes(size: usize) -> usize {
+        size * (size_of::<Slot<T>>() + size_of::<u16>())
+    }
+
     /// Begins an operation; `None` if the table is full.
     pub(super) fn begin(&mut self, state: State, own: bool) -> Option<Key> {
         let place = self.free.pop()?;

@@ -21,6 +21,15 @@ pub struct Limits {
     pub keepalive_ns: u64,
 }
 
+impl Limits {
+    /// Operations that there may be at a time, of both sides.
+    pub(super) fn operations(&self) -> u16 {
+        // Of the peer's, depth await an answer and depth a PUT_DONE; the answers to others may still be posted.
+        let foreign = 2 * u16::from(self.depth.max(1)) + self.sends.max(1);
+        foreign.saturating_add(self.messages)
+    }
+}
+
 /// A message that this side begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Own {

@@ -13,12 +13,9 @@ use super::{Driver, Source, Turn};
 use crate::buffers::Buffers;
 use crate::conn::{Conn, Limits};
 use crate::connection::{Connection, Live, State};
+use crate::sizes;
 use crate::writes::{Chain, WriteLimits};
 use lnet_api::slab::Key;
-
-/// Own messages that a connection takes beyond twice those that LNet has in flight to a peer: what more there are waits with the
-/// peer.
-const MESSAGES_BEYOND: u16 = 16;
 
 impl Driver {
     /// A peer that was accepted has established its connection.
@@ -46,13 +43,13 @@ impl Driver {
             self.close_peer(turn, &peer, Errno::ECONNRESET);
         }
         let _ = peer.state.lock().links.established(id, life, turn.now_ns);
-        let sizes = queues.sizes.adopt(&peer.ni.adjusted, params.queue_depth, params.max_fragments);
+        let made = queues.sizes.adopt(&peer.ni.adjusted, params.queue_depth, params.max_fragments);
         let limits = Limits {
             depth: u8::try_from(params.queue_depth).unwrap_or(u8::MAX),
-            high_water: sizes.high_water,
-            sends: sizes.concurrent_sends,
+            high_water: made.high_water,
+            sends: made.concurrent_sends,
             works: queues.made.sends,
-            messages: sizes.depth.saturating_mul(2).saturating_add(MESSAGES_BEYOND),
+            messages: sizes::messages(made.depth),
             keepalive_ns: turn.shared.config.keepalive_ns(),
         };
         let Buffers { memory, receive, transmit } = queues.buffers;
@@ -73,7 +70,7 @@ impl Driver {
             link,
             params,
             limits: WriteLimits {
-                pieces: sizes.pieces as usize,
+                pieces: made.pieces as usize,
                 bytes: device.transfer_bytes,
                 writes: params.max_fragments.into(),
             },
@@ -83,7 +80,8 @@ impl Driver {
             peer: peer.clone(),
         });
         if let Some(place) = self.sources.get_mut(key) {
-            *place = Source::Conn(Box::new(RxConn::new(conn.clone(), receive)));
+            *place =
+                Source::Conn(Box::new(RxConn::new(conn.clone(), receive)));
         }
         self.make_busy(key);
         peer.state.lock().conns.push(conn);

@@ -4,11 +4,15 @@ use lnet_proto::ib::{MESSAGE_MAX, RDMA_FRAGMENTS_MAX};
 
 use crate::fabric::{DeviceLimits, QueueSizes};
 
+use super::bookkeeping::bookkeeping_bytes;
 use super::release::Release;
 use super::{Adjusted, SizesError};
 
 /// Receives that are posted beyond two for each entry: the empty messages of the peer (lnet-wire 36).
 pub const RECEIVES_BEYOND: u32 = 2;
+
+/// Own messages that a connection of nlx takes beyond two for each entry.
+const MESSAGES_BEYOND: u16 = 16;
 
 /// The shallowest queue that kernel nodes try when a device refuses more.
 pub const DEPTH_TRIED_MIN: u16 = 2;
@@ -30,8 +34,14 @@ pub struct ConnSizes {
     pub completions_least: u32,
     /// Pieces of memory per send work request. A receive has one.
     pub pieces: u32,
-    /// Bytes of the receive buffers.
+    /// Bytes of the receive buffers, registered.
     pub receive_bytes: u64,
+    /// Bytes of the buffers to send from, registered: one for each send posted at a time. None in kernel nodes, which have them
+    /// in the [`Pools`](super::Pools) of an NI.
+    pub transmit_bytes: u64,
+    /// About how many bytes of the heap a connection of nlx has for its bookkeeping: its operations, its queues of messages, the
+    /// leases on its buffers. Of kernel nodes nothing is known.
+    pub bookkeeping_bytes: Option<u64>,
     /// Credits owed from which on they are returned.
     pub high_water: u16,
     /// Sends posted at a time: whole messages, not work requests.
@@ -46,10 +56,27 @@ impl ConnSizes {
         QueueSizes { sends, receives, completions, pieces, inline }
     }
 
+    /// The memory of the connection on its node: all that is known of it.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        let bookkeeping = match self.bookkeeping_bytes {
+            Some(bytes) => bytes,
+            None => 0,
+        };
+        self.receive_bytes + self.transmit_bytes + bookkeeping
+    }
+
     /// The same queues for a connection that turns out shallower: who has asked adopts what is granted (lnet-wire 34).
     #[must_use]
     pub fn adopt(&self, adjusted: &Adjusted, depth: u16, fragments: u16) -> ConnSizes {
-        ConnSizes { depth, fragments, high_water: adjusted.high_water_of(depth), ..*self }
+        let bookkeeping = |_| bookkeeping_bytes(depth, self.receives, self.concurrent_sends);
+        ConnSizes {
+            depth,
+            fragments,
+            high_water: adjusted.high_water_of(depth),
+            bookkeeping_bytes: self.bookkeeping_bytes.map(bookkeeping),
+            ..*self
+        }
     }
 }
 
@@ -103,6 +130,13 @@ pub const fn receives(depth: u16) -> u32 {
     2 * depth as u32 + RECEIVES_BEYOND
 }
 
+/// Own messages that a connection of nlx of this depth takes; what more there are waits with the peer. Twice those that LNet has
+/// in flight to a peer, for a request and an answer each, and some more.
+#[must_use]
+pub const fn messages(depth: u16) -> u16 {
+    depth.saturating_mul(2).saturating_add(MESSAGES_BEYOND)
+}
+
 /// nlx: as deep as all three queues can be.
 fn fit_all(
     adjusted: &Adjusted,
@@ -127,7 +161,15 @@ fn fit_all(
         return Err(SizesError::Device { object, needed, limit, depth: 1, fragments, hint });
     }
     let sends = per_entry * u32::from(depth);
-    Ok(sizes(adjusted, depth, fragments, sends, [sends + receives(depth); 2], limits))
+    let made = sizes(adjusted, depth, fragments, sends, [sends + receives(depth); 2], limits);
+    // An entry has one request and one answer under way: buffers for more would never be used.
+    let concurrent_sends = made.concurrent_sends.clamp(1, 2 * depth);
+    Ok(ConnSizes {
+        concurrent_sends,
+        transmit_bytes: u64::from(concurrent_sends) * MESSAGE_MAX as u64,
+        bookkeeping_bytes: Some(bookkeeping_bytes(depth, made.receives, concurrent_sends)),
+        ..made
+    })
 }
 
 /// 2.14 and later: the depth is cut by the send queue, after the completion queue has been counted with what is allowed.
@@ -200,6 +242,8 @@ fn sizes(
         completions_least,
         pieces: adjusted.pieces.min(limits.pieces).max(1),
         receive_bytes: u64::from(receives(depth)) * MESSAGE_MAX as u64,
+        transmit_bytes: 0,
+        bookkeeping_bytes: None,
         high_water: adjusted.high_water_of(depth),
         concurrent_sends: adjusted.concurrent_sends,
     }

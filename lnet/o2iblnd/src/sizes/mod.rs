@@ -27,11 +27,12 @@
 //! let made = sizes::connection(&adjusted, adjusted.peer_credits, adjusted.fragments, &limits)?;
 //! // For each of the 8 entries 257 writes and a DONE; a request and an answer, and two empty messages.
 //! assert_eq!((made.sends, made.receives), (8 * 258, 2 * 8 + 2));
-//! assert_eq!(made.receive_bytes, 18 * 4096);
+//! assert_eq!((made.receive_bytes, made.transmit_bytes), (18 * 4096, 8 * 4096));
 //! # Ok::<(), sizes::SizesError>(())
 //! ```
 
 mod adjust;
+mod bookkeeping;
 mod connection;
 mod error;
 mod negotiate;
@@ -44,10 +45,12 @@ pub use adjust::{
     Adjusted, CONNS_PER_PEER_MAX, Change, MAP_ON_DEMAND_MIN, PEER_CREDITS_MAX, PEER_CREDITS_MIN,
     Registration, Rule, Side, adjust,
 };
-pub use connection::{ConnSizes, DEPTH_TRIED_MIN, RECEIVES_BEYOND, connection, receives, shallower};
+pub use connection::{
+    ConnSizes, DEPTH_TRIED_MIN, RECEIVES_BEYOND, connection, messages, receives, shallower,
+};
 pub use error::SizesError;
 pub use negotiate::{Agreed, Answer, Negotiation, Try, negotiate};
-pub use pools::{FLUSH_TRIGGER_MIN, POOL_MIN, Pools, Transmit, pools};
+pub use pools::{BOUNCE_BYTES, BOUNCES, FLUSH_TRIGGER_MIN, POOL_MIN, Pools, Transmit, pools};
 pub use release::{FRAGMENTS_BEFORE_2_15, GLOBAL_REGION_PIVOT, Mapping, Release};
 pub use transfer::{Buffer, Means, Transfer, TransferError, transfer};
 pub use tunables::{TUNABLES, Tunable, Tunables, VALUE_MAX};

@@ -10,15 +10,23 @@ pub const POOL_MIN: u32 = 256;
 /// The least trigger of a flush (lnet-semantics 33).
 pub const FLUSH_TRIGGER_MIN: u32 = 192;
 
+/// Payloads that go through bounce buffers at a time, on an NI of nlx; fewer where the device takes no more memory at a time.
+/// Others wait. They are made when the first is needed.
+pub const BOUNCES: u32 = 16;
+
+/// Bytes of each: LNet's largest payload.
+pub const BOUNCE_BYTES: u32 = lnet_proto::MAX_PAYLOAD;
+
 /// Messages to one peer that each partition's share of the NI's credits has room for, in peers (lnet-semantics 13).
 const PEERS_PER_PARTITION: u32 = 8;
 
-/// The pools of an NI that uses so many CPU partitions. Pools of kernel nodes grow; these are the first ones.
+/// The pools of an NI that uses so many CPU partitions. Pools of kernel nodes grow; these are the first ones. nlx has neither
+/// transmit descriptors nor registrations of an NI: each connection has its buffers, and memory is registered once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pools {
     /// CPU partitions that the NI uses: one pool of each kind for each.
     pub partitions: u32,
-    /// Transmit descriptors of one pool.
+    /// Transmit descriptors of one pool; none in nlx.
     pub transmits: u32,
     /// Registrations of one pool; none where memory is registered once.
     pub registrations: u32,
@@ -30,6 +38,9 @@ pub struct Pools {
     pub credits: u32,
     /// The memory of one transmit descriptor.
     pub transmit: Transmit,
+    /// Bounce buffers of the NI, of [`BOUNCE_BYTES`] each, once memory has to be copied that cannot be registered. None in kernel
+    /// nodes.
+    pub bounces: u32,
 }
 
 /// The memory of one transmit descriptor in bytes, part by part. The first three are exact; of the others, the sizes of the
@@ -53,6 +64,9 @@ pub struct Transmit {
 }
 
 impl Transmit {
+    const NONE: Transmit =
+        Transmit { message: 0, descriptor: 0, pages: 0, scatter: 0, writes: 0, pieces: 0, own: 0 };
+
     /// All of it.
     #[must_use]
     pub const fn total(&self) -> u64 {
@@ -60,16 +74,12 @@ impl Transmit {
     }
 
     fn of(adjusted: &Adjusted) -> Transmit {
-        let message = MESSAGE_MAX as u64;
         if adjusted.release == Release::Nlx {
-            // Descriptors are written where they are sent from, and work requests made as they are posted.
-            let nothing =
-                Transmit { message, descriptor: 0, pages: 0, scatter: 0, writes: 0, pieces: 0, own: 0 };
-            return nothing;
+            return Transmit::NONE;
         }
         let fragments = u64::from(adjusted.release.fragments_max());
         Transmit {
-            message,
+            message: MESSAGE_MAX as u64,
             descriptor: 8 + 12 * fragments,
             pages: 8 * 256,
             scatter: 32 * fragments,
@@ -90,10 +100,11 @@ pub fn pools(adjusted: &Adjusted, partitions: u32) -> Pools {
         Registration::Mapped(mapping) | Registration::Global { mapping, .. } => Some(mapping),
     };
     let credits = adjusted.credits;
+    let own = adjusted.release == Release::Nlx;
     let per_partition = PEERS_PER_PARTITION * u32::from(adjusted.peer_credits);
     Pools {
         partitions,
-        transmits: share(adjusted.ntx, POOL_MIN),
+        transmits: if own { 0 } else { share(adjusted.ntx, POOL_MIN) },
         registrations: mapping.map_or(0, |_| share(adjusted.fmr_pool_size, POOL_MIN)),
         flush_trigger: mapping
             .filter(|mapping| *mapping == super::Mapping::Fmr)
@@ -101,6 +112,7 @@ pub fn pools(adjusted: &Adjusted, partitions: u32) -> Pools {
         registration_pages: adjusted.release.fragments_max().into(),
         credits: if partitions == 1 { credits } else { credits.min(share(credits, per_partition)) },
         transmit: Transmit::of(adjusted),
+        bounces: if own { BOUNCES } else { 0 },
     }
 }
 
@@ -127,5 +139,11 @@ impl Pools {
     #[must_use]
     pub const fn transmit_bytes(&self) -> u64 {
         self.all_transmits() * self.transmit.total()
+    }
+
+    /// Bytes of all bounce buffers.
+    #[must_use]
+    pub const fn bounce_bytes(&self) -> u64 {
+        self.bounces as u64 * BOUNCE_BYTES as u64
     }
 }

@@ -4,8 +4,8 @@ use crate::O2ibConfig;
 
 use super::{Release, SizesError};
 
-/// What is configured, of all that sizes depend on (lnet-semantics 29). nlx itself has no registration pools, so that the
-/// three of them and `map_on_demand` are for kernel nodes alone.
+/// What is configured, of all that sizes depend on (lnet-semantics 29). nlx itself has neither transmit descriptors nor
+/// registration pools, so that `ntx`, the three of the pools and `map_on_demand` are for kernel nodes alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tunables {
     /// Messages in flight to one peer: the queue depth (`peer_credits`).
@@ -57,7 +57,6 @@ impl From<&O2ibConfig> for Tunables {
             peer_credits_hiw: config.peer_credits_hiw,
             credits: config.credits,
             concurrent_sends: config.concurrent_sends,
-            ntx: config.ntx,
             conns_per_peer: config.conns_per_peer.into(),
             wrq_sge: config.wrq_sge,
             ..Tunables::default()

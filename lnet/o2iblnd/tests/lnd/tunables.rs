@@ -51,14 +51,8 @@ fn connections_per_peer() {
 #[test]
 fn the_smallest_queues() {
     let bed = Bed::new();
-    let config = O2ibConfig {
-        peer_credits: 1,
-        concurrent_sends: 1,
-        wrq_sge: 1,
-        ntx: 1,
-        credits: 8,
-        ..O2ibConfig::default()
-    };
+    let config =
+        O2ibConfig { peer_credits: 1, concurrent_sends: 1, wrq_sge: 1, credits: 8, ..O2ibConfig::default() };
     let nodes = bed.pair(&config);
     let [a, b] = &nodes;
     both_ways(&bed, [a, b]);

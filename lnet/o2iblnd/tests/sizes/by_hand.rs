@@ -108,6 +108,12 @@ fn the_queues_of_nlx() {
         (8, 257, 2064, 18, 2082)
     );
     assert_eq!((made.receive_bytes, made.high_water, made.concurrent_sends, made.pieces), (73_728, 4, 8, 2));
+    assert_eq!(made.transmit_bytes, 8 * 4096);
+    // No more buffers to send from than two for each entry, whatever concurrent_sends is.
+    let many =
+        sizes::adjust(&O2ibConfig { peer_credits: 128, concurrent_sends: 256, ..O2ibConfig::default() });
+    let sends = |depth| connection(&many, depth, 256, &device(32_768)).map(|made| made.transmit_bytes / 4096);
+    assert_eq!([sends(8), sends(127)], [Ok(16), Ok(254)]);
     let depth = |queue_entries| connection(&adjusted, 8, 257, &device(queue_entries)).map(|made| made.depth);
     assert_eq!((depth(1024), depth(258)), (Ok(3), Ok(1)));
     assert!(depth(257).unwrap_err().to_string().contains("258 entries"));
@@ -169,7 +175,8 @@ fn the_memory_of_transmit_descriptors() {
         (pools(&kernel, 1).transmit_bytes(), pools(&kernel, 8).transmit_bytes()),
         (20_629_504, 82_518_016)
     );
-    let own = sizes::adjust(&O2ibConfig::default());
-    assert_eq!(pools(&own, 1).transmit_bytes(), 512 * 4096);
-    assert_eq!(pools(&own, 1).all_registrations(), 0);
+    // nlx has none: its connections have their own buffers. 16 bounce buffers of 1 MiB, once one is needed.
+    let own = pools(&sizes::adjust(&O2ibConfig::default()), 8);
+    assert_eq!((own.all_transmits(), own.transmit_bytes(), own.all_registrations()), (0, 0, 0));
+    assert_eq!((own.bounce_bytes(), pools(&kernel, 1).bounce_bytes()), (16 << 20, 0));
 }

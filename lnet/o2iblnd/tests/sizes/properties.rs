@@ -90,7 +90,9 @@ proptest! {
         let Ok(node) = (Side { tunables, ..Side::of(release) }).adjust() else { return Ok(()) };
         let pools = pools(&node, partitions);
         let count = u64::from(pools.partitions);
-        prop_assert!(pools.transmits >= 256 && pools.all_transmits() + count > u64::from(node.ntx));
+        let own = release == Release::Nlx;
+        prop_assert!(own || pools.transmits >= 256 && pools.all_transmits() + count > u64::from(node.ntx));
+        prop_assert_eq!((pools.transmits == 0, pools.bounces > 0), (own, own));
         prop_assert!(pools.credits <= node.credits && pools.all_credits() + count > u64::from(node.credits));
         prop_assert_eq!(pools.registrations == 0, release == Release::Nlx);
     }

@@ -64,7 +64,6 @@ pub(super) const ROWS: &[Tunable] = &[
     field!("timeout", timeout_s: u32, "s", 1..=DAY_S, "how long a message may wait, be on its way, or wait for its completion, before its connection is closed"),
     field!("nscheds", nscheds: usize, "shards", 0..=64, "how many parts the connections of a CPU partition may be split into, one for each further NI; 0 is 1"),
     field!("conns_per_peer", conns_per_peer: u8, "connections", 1..=CONNS_MAX, "how many connections this node opens to a peer"),
-    field!("ntx", ntx: u32, "messages", 1..=CREDITS_MAX, "how many message buffers may be on their way on an NI"),
     field!("credits", credits: u32, "messages", 1..=CREDITS_MAX, "how many may be in flight on an NI, all peers together"),
     Tunable {
         agree: NEGOTIATED,
@@ -108,6 +107,13 @@ pub(super) const ROWS: &[Tunable] = &[
         "only routers watch whether peers are alive, and nlx does not route",
     ),
     idle(O2IBLND, "ipif_name", "ib0", "", "networks name their interfaces"),
+    idle(
+        O2IBLND,
+        "ntx",
+        "512",
+        "",
+        "each connection has message buffers of its own, as many as its depth asks for",
+    ),
     idle(O2IBLND, "ib_mtu", "0", "0", "the connection manager takes the largest MTU that the path has"),
     idle(O2IBLND, "map_on_demand", "1", "1|0|256", "obsolete in LNet; nlx takes up to 256 fragments"),
     idle(O2IBLND, "fmr_pool_size", "512", "", ONCE_REGISTERED),

@@ -56,10 +56,7 @@ fn defaults_are_lnets() {
         (SOCKLND, "sock_timeout=50 credits=256 peer_credits=8 min_reconnectms=1000 max_reconnectms=60000"),
         (SOCKLND, "min_bulk=1024 tx_buffer_size=0 rx_buffer_size=0 nagle=0 keepalive=30 keepalive_idle=30"),
         (SOCKLND, "keepalive_count=5 keepalive_intvl=5"),
-        (
-            O2IBLND,
-            "service=987 cksum=0 timeout=50 nscheds=0 conns_per_peer=1 ntx=512 credits=256 peer_credits=8",
-        ),
+        (O2IBLND, "service=987 cksum=0 timeout=50 nscheds=0 conns_per_peer=1 credits=256 peer_credits=8"),
         (
             O2IBLND,
             "peer_credits_hiw=0 concurrent_sends=0 retry_count=5 rnr_retry_count=6 keepalive=100 wrq_sge=2",
