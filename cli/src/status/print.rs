@@ -105,6 +105,7 @@ impl NodeStatus {
         let of_verbs = [
             ("attempts to connect over RDMA that failed", "connect_failures"),
             ("connections over RDMA refused", "refusals"),
+            ("of these for want of room", "no_room"),
             ("protocol errors over RDMA", "protocol_errors"),
             ("wrong checksums", "checksum_errors"),
             ("timeouts over RDMA", "timeouts"),

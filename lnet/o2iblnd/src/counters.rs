@@ -74,6 +74,8 @@ counters! {
         accepts,
         /// Connections turned away.
         refusals,
+        /// Of these, how many because too many of that address, or of all, were let in already.
+        no_room,
         /// Requests that came to one shard's listener for a peer of another shard.
         handed_over,
         /// Connections closed because the peer broke the protocol.

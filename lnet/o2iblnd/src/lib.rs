@@ -23,11 +23,13 @@
 //! | `shared`, `ni`, `peer` | what senders and the drivers share |
 //! | `shard`, `shards` | what senders and one driver share; all shards of the LND |
 //! | `connection`, `item`, `transmit` | a connection with its queue pair; what is kept with each operation; preparing, emitting and posting |
+//! | `admission`, `seldom` | how many connections of peers are let in; log lines that strangers cause |
 //! | `buffers`, `memory`, `writes` | message buffers; registered memory, and the pool for what is not; how a payload is split into WRITEs |
 //! | `driver` | what polling a shard does: events, dialling, listening, completions, messages, closing, timers |
 
 #![deny(unsafe_code)]
 
+mod admission;
 mod buffers;
 mod census;
 pub mod config;
@@ -44,6 +46,7 @@ mod lnd;
 mod memory;
 mod ni;
 mod peer;
+mod seldom;
 mod shard;
 mod shards;
 mod shared;

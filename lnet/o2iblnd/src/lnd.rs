@@ -14,6 +14,7 @@ use crate::fabric::{Fabric, FabricError};
 use crate::memory::{By, Pool, key_of};
 use crate::ni::Ni;
 use crate::peer::PeerKey;
+use crate::seldom::Seldom;
 use crate::shard::Request;
 use crate::shared::Shared;
 use crate::{Failure, NiConfig, O2ibConfig, O2ibCounters, O2ibError, Step, sizes};
@@ -135,6 +136,8 @@ impl O2ibLnd {
             config: own,
             sub,
             pool: Arc::new(Pool::default()),
+            admission: Arc::default(),
+            turned_away: Seldom::default(),
             works: AtomicBool::new(true),
         });
         let number = shards.shard(sub, 0).number;

@@ -10,8 +10,10 @@ use lnet_proto::ib::{ConnParams, Destination, End, Interface, MESSAGE_MAX};
 use parking_lot::RwLock;
 
 use crate::NiConfig;
+use crate::admission::Admission;
 use crate::fabric::Device;
 use crate::memory::Pool;
+use crate::seldom::Seldom;
 use crate::sizes::Adjusted;
 
 /// A local network interface that is up.
@@ -30,6 +32,10 @@ pub(crate) struct Ni {
     pub(crate) sub: usize,
     /// What cannot be registered goes through it.
     pub(crate) pool: Arc<Pool>,
+    /// Who may connect to it.
+    pub(crate) admission: Arc<Admission>,
+    /// What is said seldom: that peers are turned away.
+    pub(crate) turned_away: Seldom,
     /// The device can be used: its port is up.
     pub(crate) works: AtomicBool,
 }

@@ -213,6 +213,7 @@ fn o2ib(lnd: &O2ibLnd) -> String {
         .value("connects", rx.connects)
         .value("connect_failures", rx.connect_failures)
         .value("refusals", rx.refusals)
+        .value("no_room", rx.no_room)
         .value("protocol_errors", rx.protocol_errors)
         .value("checksum_errors", rx.checksum_errors)
         .value("timeouts", rx.timeouts)

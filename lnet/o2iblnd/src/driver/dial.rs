@@ -87,6 +87,7 @@ impl Driver {
                     address,
                     stage: Stage::Resolving,
                     begun_ns: turn.now_ns,
+                    guest: None,
                 };
                 if let Some(place) = self.sources.get_mut(key) {
                     *place = Source::Opening(Box::new(opening));

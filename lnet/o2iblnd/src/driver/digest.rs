@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::close::Broken;
 use super::events::Event;
 use super::{Driver, Source, Turn};
+use crate::admission::Guest;
 use crate::buffers::{Receive, place_of};
 use crate::conn::{Ended, Receipt, Received};
 use crate::connection::{Connection, Live, State};
@@ -30,11 +31,13 @@ pub(super) struct RxConn {
     pub(super) idle: u32,
     /// What came when it was armed.
     stash: Completions,
+    /// It counts as long as the connection stands, if the peer has opened it.
+    _guest: Option<Guest>,
 }
 
 impl RxConn {
-    pub(super) fn new(conn: Arc<Connection>, receive: Receive) -> RxConn {
-        RxConn { conn, receive, busy: false, idle: 0, stash: Completions::new() }
+    pub(super) fn new(conn: Arc<Connection>, receive: Receive, guest: Option<Guest>) -> RxConn {
+        RxConn { conn, receive, busy: false, idle: 0, stash: Completions::new(), _guest: guest }
     }
 
     /// Arms it; `false` if something has come.

@@ -8,6 +8,7 @@ use tracing::debug;
 
 use super::opening::{Opening, Stage};
 use super::{Driver, Source, Turn, token};
+use crate::admission::{Full, Guest};
 use crate::fabric::{self, Device, FabricError, Request};
 use crate::links::Answer;
 use crate::ni::Ni;
@@ -28,6 +29,7 @@ pub(crate) struct Offered {
     request: Box<dyn Request>,
     offer: Offer,
     ni: Arc<Ni>,
+    guest: Guest,
 }
 
 impl Driver {
@@ -75,10 +77,14 @@ impl Driver {
         let Some(ni) = nis.get(offer.link.local.nid) else {
             return reject_with(request, &offer.refuse(RejectReason::Early));
         };
+        let guest = match ni.admission.begin(*request.source().ip()) {
+            Ok(guest) => guest,
+            Err(full) => return turn_away(turn, &ni, &offer, request, full),
+        };
         let Some(peer) = turn.shared.peer_of(&ni, offer.link.peer.nid) else {
             return reject_with(request, &offer.refuse(RejectReason::Early));
         };
-        let offered = Offered { request, offer, ni };
+        let offered = Offered { request, offer, ni, guest };
         if peer.shard.number == turn.shard.number {
             return self.decide(turn, offered);
         }
@@ -88,7 +94,7 @@ impl Driver {
 
     /// Accepts a peer of this shard, or rejects it.
     pub(super) fn decide(&mut self, turn: Turn<'_>, offered: Offered) {
-        let Offered { request, offer, ni } = offered;
+        let Offered { request, offer, ni, guest } = offered;
         let Some(peer) = turn.shared.peer_of(&ni, offer.link.peer.nid) else {
             return reject_with(request, &offer.refuse(RejectReason::Early));
         };
@@ -119,7 +125,9 @@ impl Driver {
         let (endpoint, granted) = match granted {
             Ok(granted) => granted,
             Err((reason, detail)) => {
-                debug!(peer = %peer.key.nid, ?reason, detail, "cannot accept");
+                if let Some(unsaid) = ni.turned_away.say(turn.now_ns) {
+                    tracing::warn!(peer = %peer.key.nid, ?reason, unsaid, "a peer is turned away: {detail}");
+                }
                 turn.shard.counters.rx.refusals.one();
                 self.sources.remove(key);
                 // Of a peer's attempt nobody here depends on; `advance_peer` sees to the rest.
@@ -137,11 +145,24 @@ impl Driver {
             address: source,
             stage: Stage::Accepting { link: offer.link, params },
             begun_ns: turn.now_ns,
+            guest: Some(guest),
         };
         if let Some(place) = self.sources.get_mut(key) {
             *place = Source::Opening(Box::new(opening));
         }
     }
+}
+
+/// There is no room for another peer. Nothing is remembered of it.
+fn turn_away(turn: Turn<'_>, ni: &Ni, offer: &Offer, request: Box<dyn Request>, full: Full) {
+    let counters = &turn.shard.counters.rx;
+    counters.refusals.one();
+    counters.no_room.one();
+    if let Some(unsaid) = ni.turned_away.say(turn.now_ns) {
+        let (nid, peer, source) = (ni.id.nid, offer.link.peer.nid, request.source());
+        tracing::warn!(%nid, %peer, %source, unsaid, "a peer is turned away: {full}");
+    }
+    reject_with(request, &offer.refuse(RejectReason::NoResources));
 }
 
 /// What a peer gets.

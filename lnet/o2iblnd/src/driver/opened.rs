@@ -10,6 +10,7 @@ use tracing::debug;
 use super::digest::RxConn;
 use super::opening::{Opening, Stage};
 use super::{Driver, Source, Turn};
+use crate::admission::Guest;
 use crate::buffers::Buffers;
 use crate::conn::{Conn, Limits};
 use crate::connection::{Connection, Live, State};
@@ -29,7 +30,7 @@ impl Driver {
     /// A connection stands.
     pub(super) fn put_to_use(&mut self, turn: Turn<'_>, key: Key, link: Link, params: ConnParams) {
         let Some(opening) = self.take_opening(key) else { return };
-        let Opening { endpoint, queues, peer, id, .. } = *opening;
+        let Opening { endpoint, queues, peer, id, guest, .. } = *opening;
         let Some(queues) = queues else { return };
         let life = Known { version: link.version, stamp: link.peer.stamp };
         let others = {
@@ -81,7 +82,7 @@ impl Driver {
         });
         if let Some(place) = self.sources.get_mut(key) {
             *place =
-                Source::Conn(Box::new(RxConn::new(conn.clone(), receive)));
+                Source::Conn(Box::new(RxConn::new(conn.clone(), receive, guest.map(Guest::established))));
         }
         self.make_busy(key);
         peer.state.lock().conns.push(conn);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use lnet_proto::ib::{ConnParams, Link};
 
+use crate::admission::Guest;
 use crate::buffers::Buffers;
 use crate::fabric::{COMPLETIONS_PER_LOOK, ConnectOptions, Endpoint, PostError, QueueSizes, ReceiveWork};
 use crate::links::LinkId;
@@ -26,6 +27,8 @@ pub(super) struct Opening {
     pub(super) address: SocketAddrV4,
     pub(super) stage: Stage,
     pub(super) begun_ns: u64,
+    /// Of a peer's attempt.
+    pub(super) guest: Option<Guest>,
 }
 
 /// How far it is.

@@ -14,4 +14,5 @@ mod processes;
 mod real;
 mod trouble;
 mod tunables;
+mod warnings;
 mod watched;

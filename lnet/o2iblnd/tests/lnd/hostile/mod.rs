@@ -2,6 +2,7 @@
 
 mod answers;
 mod bytes;
+mod flood;
 mod messages;
 mod requests;
 mod stranger;

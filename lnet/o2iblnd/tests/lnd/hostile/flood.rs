@@ -1,0 +1,123 @@
+//! Connections that are begun and left, by more peers than there are.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+
+use lnet_o2iblnd::O2ibConfig;
+use lnet_o2iblnd::fabric::*;
+use lnet_o2iblnd::links::LINKS_MAX;
+
+use super::bytes::{CONNREQ, End, Record, message, params};
+use super::stranger::{Scene, Told};
+use crate::bed::{Bed, S};
+use crate::warnings::Warnings;
+
+/// A reason (lnet-wire 33).
+const NO_RESOURCES: u8 = 2;
+
+/// Connections of peers that an NI opens at a time.
+const OPENING_MAX: usize = 1024;
+
+const OPTIONS: ConnectOptions = ConnectOptions { retry_count: 5, rnr_retry_count: 6 };
+
+/// One address may name any NIDs: it has no more connections than one peer, and nothing is remembered of the others. That is told
+/// once in a while, however often it happens.
+#[test]
+fn one_address_under_many_nids() {
+    const BEYOND: usize = 100;
+    // An attempt may take a quarter of that, which is more than a slow machine takes for all of them.
+    let scene = Scene::with(&O2ibConfig { timeout_s: 1600, ..O2ibConfig::default() });
+    let told = Warnings::heard();
+    let mut lines = Vec::new();
+    let mut refused = 0;
+    for number in 0..LINKS_MAX + BEYOND {
+        let own = End { nid: scene.own().nid + number as u64, ..scene.own() };
+        let (line, told) = scene.ask(&message(CONNREQ, own, scene.other(), &params(8, 257, 4096)));
+        match told {
+            Told::Accepted(_) => lines.push(line),
+            Told::Rejected(Rejected::Record(record)) => {
+                assert_eq!(Record::of(&record).reason, NO_RESOURCES);
+                refused += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((lines.len(), refused), (LINKS_MAX, BEYOND));
+    let counters = scene.victim().lnd.counters().rx;
+    assert_eq!((counters.refusals, counters.no_room), (BEYOND as u64, BEYOND as u64));
+    let told = told.with("a peer is turned away");
+    assert!(told[0].contains("an address has at most 254 connections"), "{told:?}");
+    if let Bed::Simulated(_) = scene.bed {
+        assert_eq!(told.len(), 1, "it takes no more than seconds: {told:?}");
+    }
+    scene.check_honest();
+    scene.later(400 * S);
+    scene.check_honest();
+    let (_, told) = scene.ask(&scene.request());
+    assert!(matches!(told, Told::Accepted(_)), "its places are free again: {told:?}");
+    drop(lines);
+    scene.end();
+}
+
+/// Many addresses, each with a few: what is being opened is bounded over all of them, and costs what is calculated.
+#[test]
+fn many_addresses() {
+    let scene = Scene::new();
+    // Elsewhere there are not so many addresses.
+    let Bed::Simulated(net) = &scene.bed else { return };
+    let addresses: Vec<Ipv4Addr> = (0..OPENING_MAX + 50)
+        .map(|number| Ipv4Addr::new(10, 78, (number / 200) as u8, (number % 200) as u8))
+        .collect();
+    let fabric = net.host(net.add_host(addresses.clone(), true));
+    let (device, channel) = (fabric.open(addresses[0]).unwrap(), fabric.channel().unwrap());
+    let to = SocketAddrV4::new(scene.victim().id.nid.ipv4().unwrap(), 987);
+    let began = net.now_ns();
+    let mut lines: Vec<Box<dyn Endpoint>> = addresses
+        .iter()
+        .enumerate()
+        .map(|(number, address)| dial(&channel, &device, number, SocketAddrV4::new(*address, 0), to))
+        .collect();
+    let (mut accepted, mut refused) = (0, 0);
+    scene.until(|| {
+        while let Some(happening) = channel.next() {
+            match happening {
+                Happening::Resolved(token) => {
+                    let number = token.0 as usize;
+                    let own = End { nid: 5 << 48 | u64::from(u32::from(addresses[number])), stamp: 1 };
+                    let sizes = QueueSizes { sends: 8, receives: 8, completions: 16, pieces: 1, inline: 0 };
+                    lines[number].make_queues(&sizes).unwrap();
+                    let request = message(CONNREQ, own, scene.other(), &params(8, 257, 4096));
+                    lines[number].connect(&request, &OPTIONS).unwrap();
+                }
+                Happening::Accepted(..) => accepted += 1,
+                Happening::Rejected(_, Rejected::Record(record)) => {
+                    assert_eq!(Record::of(&record).reason, NO_RESOURCES);
+                    refused += 1;
+                }
+                _ => {}
+            }
+        }
+        accepted + refused == addresses.len()
+    });
+    assert_eq!((accepted, refused), (OPENING_MAX, 50));
+    assert!(net.now_ns() - began < 10 * S, "none of them was given up meanwhile");
+    assert_eq!(scene.victim().lnd.counters().rx.no_room, 50);
+    // Peers of ours are none of these, and those that we know connect to us still.
+    scene.check_honest();
+    scene.later(60 * S);
+    let (_, told) = scene.ask(&scene.request());
+    assert!(matches!(told, Told::Accepted(_)), "there is room again: {told:?}");
+    drop((lines, channel, device, fabric));
+    scene.end();
+}
+
+fn dial(
+    channel: &Arc<dyn Channel>,
+    device: &Arc<dyn Device>,
+    number: usize,
+    from: SocketAddrV4,
+    to: SocketAddrV4,
+) -> Box<dyn Endpoint> {
+    let options = DialOptions { resolve_ms: 5_000, tos: None };
+    channel.dial(Token(number as u64), device, from, to, &options).unwrap()
+}

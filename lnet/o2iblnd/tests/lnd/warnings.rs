@@ -1,0 +1,64 @@
+//! What a thread is warned of.
+
+use std::cell::RefCell;
+use std::fmt::Debug;
+use std::sync::Once;
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::set_global_default;
+use tracing::{Event, Level, Metadata, Subscriber};
+
+thread_local! {
+    static TOLD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps the words of the warnings of this thread, from now on.
+pub(crate) struct Warnings;
+
+impl Warnings {
+    pub(crate) fn heard() -> Warnings {
+        static ONCE: Once = Once::new();
+        // One for all threads: with another for each, a place that one thread comes to first may be silent for the others.
+        ONCE.call_once(|| set_global_default(Ear).unwrap());
+        TOLD.with_borrow_mut(Vec::clear);
+        Warnings
+    }
+
+    /// Those that have these words.
+    pub(crate) fn with(&self, words: &str) -> Vec<String> {
+        TOLD.with_borrow(|told| told.iter().filter(|told| told.contains(words)).cloned().collect())
+    }
+}
+
+struct Ear;
+
+/// All fields, one behind the other.
+struct Words(String);
+
+impl Visit for Words {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0 += &format!("{}={value:?} ", field.name());
+    }
+}
+
+impl Subscriber for Ear {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut words = Words(String::new());
+        event.record(&mut words);
+        TOLD.with_borrow_mut(|told| told.push(words.0));
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
