@@ -12,7 +12,7 @@ use crate::conn::{Conn, Key as OpKey, Own};
 use crate::fabric::{Device, Endpoint, Memory, Piece};
 use crate::item::{Described, Item, PendingGet, Sink, Source};
 use crate::links::LinkId;
-use crate::memory::{Taken, Waiter, sink_of};
+use crate::memory::{Taken, Undescribed, Waiter, register_sink, sink_of, tell_failed};
 use crate::ni::Ni;
 use crate::peer::Peer;
 use crate::shard::{Request, Shard};
@@ -139,17 +139,23 @@ impl Connection {
     /// Queues a GET, if its memory can be described.
     pub(crate) fn begin_get(self: &Arc<Connection>, pending: PendingGet) {
         let most = usize::from(self.params.max_fragments);
-        let bytes = pending.sink.len();
+        let (bytes, now_ns) = (pending.sink.len(), self.shard().now_ns());
+        register_sink(self.ni(), &pending.sink, now_ns);
         let (described, bounce, pending) = match sink_of(self.device(), &pending.sink, bytes, most) {
-            Some(described) => (described, None, pending),
-            None => match self.ni().pool.take(self.device(), bytes, Waiter::Get(Box::new(pending))) {
-                Taken::Later => return,
-                Taken::Bounce(bounce, Waiter::Get(pending)) => (bounce.described(), Some(bounce), *pending),
-                Taken::Never(Waiter::Get(pending)) => {
-                    return self.fail_get(pending.token, pending.sink, Errno::ENOMEM);
+            Ok(described) => (described, None, pending),
+            Err(why) => {
+                match self.ni().pool.take(self.device(), bytes, now_ns, Waiter::Get(Box::new(pending))) {
+                    Taken::Later => return,
+                    Taken::Bounce(bounce, Waiter::Get(pending)) => {
+                        (bounce.described(), Some(bounce), *pending)
+                    }
+                    Taken::Never(Waiter::Get(pending)) => {
+                        let errno = tell_failed(self, &why, why.errno());
+                        return self.fail_get(pending.token, pending.sink, errno);
+                    }
+                    Taken::Bounce(..) | Taken::Never(_) => return,
                 }
-                Taken::Bounce(..) | Taken::Never(_) => return,
-            },
+            }
         };
         let PendingGet { token, header, sink, deadline_ns, .. } = pending;
         let sink = Sink { vec: sink, described, bounce };
@@ -202,7 +208,7 @@ impl Connection {
     }
 
     /// What the peer is told of an own sink.
-    pub(crate) fn describe(&self, sink: &WriteVec, bytes: usize) -> Option<Described> {
+    pub(crate) fn describe(&self, sink: &WriteVec, bytes: usize) -> Result<Described, Undescribed> {
         sink_of(self.device(), sink, bytes, usize::from(self.params.max_fragments))
     }
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::driver::Turn;
 use crate::fabric::{Fabric, FabricError};
-use crate::memory::{By, Pool, key_of};
+use crate::memory::{self, By, Pool};
 use crate::ni::Ni;
 use crate::peer::PeerKey;
 use crate::seldom::Seldom;
@@ -137,6 +137,8 @@ impl O2ibLnd {
             sub,
             pool: Arc::new(Pool::default()),
             admission: Arc::default(),
+            refused_memory: Seldom::default(),
+            failed_transfers: Seldom::default(),
             turned_away: Seldom::default(),
             works: AtomicBool::new(true),
         });
@@ -233,9 +235,10 @@ impl Lnd for O2ibLnd {
     }
 
     fn register(&self, region: &Region) -> Result<(), LndError> {
+        let now_ns = self.shared.shards.slot(0).map_or(0, |slot| slot.shard.now_ns());
         for ni in self.shared.nis.matching(None) {
-            // What cannot be registered is copied; a transfer that needs it tells.
-            let _ = key_of(&ni.device, region, By::Us);
+            // What cannot be registered is copied.
+            memory::register(&ni, region, By::Us, now_ns);
         }
         Ok(())
     }

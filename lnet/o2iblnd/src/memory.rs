@@ -1,20 +1,27 @@
 //! Registered memory: each region once per device, kept with the region (S-401); and a bounded pool through which goes what
 //! cannot be registered.
+//!
+//! To register takes long: about a tenth of a second for each GiB. So it is done before any lock of a connection is taken
+//! ([`register_source`], [`register_sink`]); what is looked up under such a lock ([`source_of`], [`sink_of`]) is there, or is
+//! copied. The one exception is the pool's own memory, of which there are 16 MiB, once per NI.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use lnet_proto::MAX_PAYLOAD;
+use lnet_api::Errno;
 use lnet_proto::ib::Fragment;
 use lnet_region::{IoVec, LndSlot, ReadVec, Region, WriteVec};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use crate::config::NS_PER_S;
 use crate::conn::Key as OpKey;
 use crate::connection::Connection;
-use crate::fabric::{Device, Memory, Piece};
+use crate::fabric::{Device, FabricError, Memory, Piece};
 use crate::item::{Described, PendingGet};
+use crate::ni::Ni;
 use crate::shard::Request;
+use crate::sizes::{BOUNCE_BYTES, BOUNCES};
 use crate::writes::fragments;
 
 /// Where regions keep what this LND knows of them.
@@ -27,15 +34,17 @@ const REGISTERED_MIN: usize = 4096;
 /// Devices that know one region: more than a host has. What has been removed counts on as long as the region lives.
 const DEVICES_MAX: usize = 16;
 
-/// Payloads that go through the pool at a time, per NI; fewer where the device takes no more memory at a time. Others wait.
-const BOUNCES: usize = 16;
-
-/// Bytes of each: LNet's largest payload.
-const BOUNCE_BYTES: usize = MAX_PAYLOAD as usize;
+/// Memory that a device has refused is not offered to it again for so long. By then other memory may have been given back, or
+/// the limit raised; and a refusal in so long costs nothing that shows.
+const REFUSED_NS: u64 = 10 * NS_PER_S;
 
 /// What devices know of one region or arena.
 #[derive(Default)]
-struct Known(Mutex<SmallVec<[KnownBy; 2]>>);
+struct Known {
+    by: Mutex<SmallVec<[KnownBy; 2]>>,
+    /// Held while it is being registered: what is there already can be looked up meanwhile.
+    registering: Mutex<()>,
+}
 
 /// What one device knows. Peers can write to memory as long as they know its key: so it is registered for them only when they
 /// are first to.
@@ -43,8 +52,8 @@ struct KnownBy {
     device: Weak<dyn Device>,
     local: Option<Arc<dyn Memory>>,
     remote: Option<Arc<dyn Memory>>,
-    /// The device has refused it; it is not asked again.
-    refused: bool,
+    /// The device has refused it, and is not asked again before.
+    refused_until_ns: u64,
 }
 
 /// Who is to access memory.
@@ -56,83 +65,204 @@ pub(crate) enum By {
     Peers,
 }
 
-/// The key of a region's memory on a device; registered now if it was not. `None`: it must be copied. The device knows it as
-/// long as the region, or its arena, lives.
-pub(crate) fn key_of(device: &Arc<dyn Device>, region: &Region, by: By) -> Option<u32> {
-    let known = region.registration(SLOT, |_| Some(Box::new(Known::default())))?;
-    let mut list = known.downcast_ref::<Known>()?.0.lock();
-    let place = match list.iter().position(|known| is_same(&known.device, device)) {
-        Some(place) => place,
-        None => {
-            list.retain(|known| known.device.strong_count() > 0);
-            if list.len() >= DEVICES_MAX {
-                return None;
+impl Known {
+    fn of(region: &Region) -> Option<&Known> {
+        region.registration(SLOT, |_| Some(Box::new(Known::default())))?.downcast_ref()
+    }
+
+    /// The key on a device, if that knows the memory.
+    fn key(&self, device: &Arc<dyn Device>, by: By) -> Option<u32> {
+        self.by.lock().iter().find(|known| known.is_by(device))?.key(by)
+    }
+
+    /// Whether the device is to be asked.
+    fn is_wanted(&self, device: &Arc<dyn Device>, by: By, now_ns: u64) -> bool {
+        match self.by.lock().iter().find(|known| known.is_by(device)) {
+            Some(known) => known.key(by).is_none() && known.refused_until_ns <= now_ns,
+            None => true,
+        }
+    }
+
+    /// Notes what the device says.
+    fn note(
+        &self,
+        device: &Arc<dyn Device>,
+        by: By,
+        said: Result<Arc<dyn Memory>, FabricError>,
+        now_ns: u64,
+    ) -> Result<(), FabricError> {
+        let mut list = self.by.lock();
+        let place = match list.iter().position(|known| known.is_by(device)) {
+            Some(place) => place,
+            None => {
+                list.retain(|known| known.device.strong_count() > 0);
+                if list.len() >= DEVICES_MAX {
+                    return Ok(());
+                }
+                let device = Arc::downgrade(device);
+                list.push(KnownBy { device, local: None, remote: None, refused_until_ns: 0 });
+                list.len() - 1
             }
-            list.push(KnownBy { device: Arc::downgrade(device), local: None, remote: None, refused: false });
-            list.len() - 1
+        };
+        let Some(known) = list.get_mut(place) else { return Ok(()) };
+        match (said, by) {
+            (Ok(memory), By::Us) => known.local = Some(memory),
+            (Ok(memory), By::Peers) => known.remote = Some(memory),
+            (Err(error), _) => {
+                known.refused_until_ns = now_ns.saturating_add(REFUSED_NS);
+                return Err(error);
+            }
         }
-    };
-    let known = list.get_mut(place)?;
-    let there = match by {
-        By::Us => known.local.as_ref().or(known.remote.as_ref()).map(|memory| memory.local_key()),
-        By::Peers => known.remote.as_ref().map(|memory| memory.remote_key()),
-    };
-    if there.is_some() || known.refused || region.extent().1 < REGISTERED_MIN {
-        return there;
+        Ok(())
     }
-    match device.register(region, by == By::Peers) {
-        Ok(memory) if by == By::Peers => Some(known.remote.insert(memory).remote_key()),
-        Ok(memory) => Some(known.local.insert(memory).local_key()),
-        Err(error) => {
-            tracing::warn!(device = device.name(), %error, "memory is copied, for it cannot be registered");
-            known.refused = true;
-            None
+}
+
+impl KnownBy {
+    fn is_by(&self, device: &Arc<dyn Device>) -> bool {
+        std::ptr::addr_eq(self.device.as_ptr(), Arc::as_ptr(device))
+    }
+
+    fn key(&self, by: By) -> Option<u32> {
+        match by {
+            By::Us => self.local.as_ref().or(self.remote.as_ref()).map(|memory| memory.local_key()),
+            By::Peers => self.remote.as_ref().map(|memory| memory.remote_key()),
         }
     }
 }
 
-fn is_same(known: &Weak<dyn Device>, device: &Arc<dyn Device>) -> bool {
-    std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(device))
+/// Makes a region's memory known to the device of an NI, if it is not, as long as the region or its arena lives. What the
+/// device refuses is copied, and it is asked again [later](REFUSED_NS).
+pub(crate) fn register(ni: &Ni, region: &Region, by: By, now_ns: u64) {
+    if let Some(known) = Known::of(region) {
+        register_known(ni, region, known, by, now_ns);
+    }
 }
 
-/// The pieces of a payload from its start, as own work requests name them. `None` if any of it cannot be registered.
+fn register_known(ni: &Ni, region: &Region, known: &Known, by: By, now_ns: u64) {
+    let device = &ni.device;
+    let bytes = region.extent().1;
+    if bytes < REGISTERED_MIN || !known.is_wanted(device, by, now_ns) {
+        return;
+    }
+    let _alone = known.registering.lock();
+    // Another thread may have done it meanwhile.
+    if !known.is_wanted(device, by, now_ns) {
+        return;
+    }
+    let noted = known.note(device, by, device.register(region, by == By::Peers), now_ns);
+    if let Err(error) = noted
+        && let Some(unsaid) = ni.refused_memory.say(now_ns)
+    {
+        tracing::warn!(nid = %ni.id.nid, %error, unsaid, "memory is copied, for it cannot be registered");
+    }
+}
+
+/// Makes a payload known that is to be written from its place.
+pub(crate) fn register_source(ni: &Ni, payload: &ReadVec, now_ns: u64) {
+    let mut last = None;
+    for (region, _) in payload.parts(0) {
+        let Some(known) = Known::of(region) else { continue };
+        // The pieces of a region, or of an arena, have one registration.
+        if !last.replace(known).is_some_and(|last| std::ptr::eq(last, known)) {
+            register_known(ni, region, known, By::Us, now_ns);
+        }
+    }
+}
+
+/// Makes a sink known into which peers are to write, if it lies in memory of one registration: a descriptor has one key.
+pub(crate) fn register_sink(ni: &Ni, sink: &WriteVec, now_ns: u64) {
+    let mut parts = sink.parts(0).map(|(region, _)| (region, Known::of(region)));
+    let Some((region, Some(known))) = parts.next() else { return };
+    if parts.all(|(_, other)| other.is_some_and(|other| std::ptr::eq(other, known))) {
+        register_known(ni, region, known, By::Peers, now_ns);
+    }
+}
+
+/// The pieces of a payload from its start, as own work requests name them. `None` if any of it is not registered.
 pub(crate) fn source_of(device: &Arc<dyn Device>, payload: &ReadVec, pieces: &mut Vec<Piece>) -> Option<()> {
     pieces.clear();
     for (region, part) in payload.parts(0) {
-        let key = key_of(device, region, By::Us)?;
+        let key = Known::of(region)?.key(device, By::Us)?;
         let (address, length) = (region.address_of(part.start), u32::try_from(part.len()).ok()?);
         pieces.push(Piece { address, length, key });
     }
     Some(())
 }
 
-/// The first bytes of a sink as a descriptor names them: one key, and at most so many fragments. `None` if it lies in memory of
-/// several registrations, or any that cannot be registered.
+/// Why a peer cannot be told to write to memory where it lies. It is copied then, if there are bounce buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Undescribed {
+    /// The device refuses it, or it is too short to be worth it.
+    #[error(
+        "memory is not registered, and there are no bounce buffers: see the warning of that, and `ulimit -l`"
+    )]
+    Unregistered,
+    /// A descriptor has one key.
+    #[error(
+        "memory of several registrations has no one key, and there are no bounce buffers: use pieces of one buffer"
+    )]
+    SeveralKeys,
+    /// The peer has asked for fewer.
+    #[error(
+        "memory lies in more than the {most} fragments that both nodes have agreed on: use buffers of fewer and larger fragments, \
+         or raise map_on_demand of an old peer"
+    )]
+    Fragments {
+        /// The most.
+        most: usize,
+    },
+}
+
+impl Undescribed {
+    pub(crate) fn errno(self) -> Errno {
+        match self {
+            Undescribed::Unregistered | Undescribed::SeveralKeys => Errno::ENOMEM,
+            Undescribed::Fragments { .. } => Errno::EMSGSIZE,
+        }
+    }
+}
+
+/// The first bytes of a sink as a descriptor names them: one key, and at most so many fragments.
+///
+/// # Errors
+/// [`Undescribed`].
 pub(crate) fn sink_of(
     device: &Arc<dyn Device>,
     sink: &WriteVec,
     bytes: usize,
     most: usize,
-) -> Option<Described> {
-    let mut key = None;
+) -> Result<Described, Undescribed> {
+    let mut one = None;
     let mut left = bytes;
     for (region, part) in sink.parts(0) {
         if left == 0 {
             break;
         }
-        let own = key_of(device, region, By::Peers)?;
-        if *key.get_or_insert(own) != own {
-            return None;
+        let known = Known::of(region).ok_or(Undescribed::Unregistered)?;
+        if one.replace(known).is_some_and(|other| !std::ptr::eq(other, known)) {
+            return Err(Undescribed::SeveralKeys);
         }
         left = left.saturating_sub(part.len());
     }
+    let key = one.and_then(|known| known.key(device, By::Peers)).ok_or(Undescribed::Unregistered)?;
     let mut left = bytes;
     let parts = sink.parts(0).map_while(|(region, part)| {
         let length = part.len().min(left);
         left -= length;
         (length > 0).then(|| Fragment { length: length as u32, address: region.address_of(part.start) })
     });
-    Some(Described { key: key?, fragments: fragments(parts, most)? })
+    let fragments = fragments(parts, most).ok_or(Undescribed::Fragments { most })?;
+    Ok(Described { key, fragments })
+}
+
+/// Tells that a transfer fails, for its memory can neither be used where it lies nor copied. Gives the errno.
+pub(crate) fn tell_failed(conn: &Connection, why: &dyn std::fmt::Display, errno: Errno) -> Errno {
+    let ni = conn.ni();
+    if let Some(unsaid) = ni.failed_transfers.say(conn.shard().now_ns()) {
+        let peer = conn.peer.key.nid;
+        tracing::warn!(%peer, %errno, unsaid, "a transfer fails: {why}");
+    }
+    errno
 }
 
 /// A bounce buffer in use; goes back when it is dropped.
@@ -147,6 +277,9 @@ pub(crate) struct Bounce {
     address: u64,
 }
 
+/// Bytes of a bounce buffer.
+const BYTES: usize = BOUNCE_BYTES as usize;
+
 /// The bounce buffers of an NI: made when the first is needed.
 #[derive(Default)]
 pub(crate) struct Pool(Mutex<Buffers>);
@@ -154,6 +287,8 @@ pub(crate) struct Pool(Mutex<Buffers>);
 #[derive(Default)]
 struct Buffers {
     made: Option<Made>,
+    /// The device has refused all memory for it, and is not asked again before.
+    refused_until_ns: u64,
     free: Vec<usize>,
     waiting: VecDeque<Waiter>,
 }
@@ -194,26 +329,33 @@ pub(crate) enum Taken {
     Bounce(Bounce, Waiter),
     /// All are in use: the waiter is told when there is one.
     Later,
-    /// There never will be: the device refuses the memory.
+    /// There is none: the device refuses the memory.
     Never(Waiter),
 }
 
 impl Pool {
     /// A buffer of so many bytes, or a place in the line for one.
-    pub(crate) fn take(self: &Arc<Pool>, device: &Arc<dyn Device>, bytes: usize, waiter: Waiter) -> Taken {
+    pub(crate) fn take(
+        self: &Arc<Pool>,
+        device: &Arc<dyn Device>,
+        bytes: usize,
+        now_ns: u64,
+        waiter: Waiter,
+    ) -> Taken {
         let mut buffers = self.0.lock();
-        if buffers.made.is_none() {
+        if buffers.made.is_none() && buffers.refused_until_ns <= now_ns {
             buffers.made = Made::new(device);
             buffers.free = (0..buffers.made.as_ref().map_or(0, |made| made.count)).collect();
+            buffers.refused_until_ns = now_ns.saturating_add(REFUSED_NS);
         }
-        if buffers.made.is_none() || bytes > BOUNCE_BYTES {
+        if buffers.made.is_none() || bytes > BYTES {
             return Taken::Never(waiter);
         }
         let Some(place) = buffers.free.pop() else {
             buffers.waiting.push_back(waiter);
             return Taken::Later;
         };
-        let start = place * BOUNCE_BYTES;
+        let start = place * BYTES;
         let leased = buffers.made.as_ref().map(|made| (made, made.vec.write(start..start + bytes)));
         let Some((made, Ok(memory))) = leased else { return Taken::Never(waiter) };
         let bounce = Bounce {
@@ -259,9 +401,9 @@ impl Pool {
 impl Made {
     /// As many buffers as the device takes.
     fn new(device: &Arc<dyn Device>) -> Option<Made> {
-        let mut count = BOUNCES;
+        let mut count = BOUNCES as usize;
         loop {
-            let region = Region::heap(count * BOUNCE_BYTES).ok()?;
+            let region = Region::heap(count * BYTES).ok()?;
             match device.register(&region, true) {
                 Ok(memory) => {
                     return Some(Made {
@@ -272,7 +414,7 @@ impl Made {
                     });
                 }
                 Err(error) if count == 1 => {
-                    tracing::warn!(device = device.name(), %error, "there are no bounce buffers");
+                    tracing::warn!(device = device.name(), %error, "there are no bounce buffers: transfers that need one fail with ENOMEM");
                     return None;
                 }
                 Err(_) => count /= 2,

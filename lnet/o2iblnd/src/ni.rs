@@ -34,7 +34,9 @@ pub(crate) struct Ni {
     pub(crate) pool: Arc<Pool>,
     /// Who may connect to it.
     pub(crate) admission: Arc<Admission>,
-    /// What is said seldom: that peers are turned away.
+    /// What is said seldom: that memory cannot be registered, that a transfer fails for it, that peers are turned away.
+    pub(crate) refused_memory: Seldom,
+    pub(crate) failed_transfers: Seldom,
     pub(crate) turned_away: Seldom,
     /// The device can be used: its port is up.
     pub(crate) works: AtomicBool,

@@ -3,12 +3,14 @@ use std::sync::atomic::AtomicU8;
 
 use lnet_api::{Errno, Sent, Tx, TxToken};
 use lnet_nid::Nid;
+use lnet_proto::ib::IMMEDIATE_MAX;
 
 use crate::O2ibConfig;
 use crate::connection::Refused;
 use crate::fabric::Fabric;
 use crate::item::{PLAIN, Rx};
 use crate::links::{Bounds, Links};
+use crate::memory::register_source;
 use crate::ni::{Ni, NiTable};
 use crate::peer::{Peer, PeerKey, PeerTable, WAITING_MAX};
 use crate::shard::Request;
@@ -44,7 +46,13 @@ impl Shared {
             && let Some(answer) = self.asked_directly(Key(context.0))
         {
             return match answer {
-                Rx::Get { conn, operation } => conn.reply(operation, tx),
+                Rx::Get { conn, operation } => {
+                    // However short it is, it is written.
+                    if let Some(payload) = &tx.payload {
+                        register_source(conn.ni(), payload, conn.shard().now_ns());
+                    }
+                    conn.reply(operation, tx)
+                }
                 Rx::Held { .. } | Rx::Lost { .. } => Sent::Now(Err(Errno::EIO)),
             };
         }
@@ -52,11 +60,18 @@ impl Shared {
             // Its connection is gone, and with it the GET.
             return Sent::Now(Err(Errno::ECONNRESET));
         }
+        let mut registered = false;
         loop {
             let peer = match self.peer(&tx) {
                 Ok(peer) => peer,
                 Err(errno) => return Sent::Now(Err(errno)),
             };
+            if tx.header.payload_length as usize > IMMEDIATE_MAX
+                && let Some(payload) = &tx.payload
+                && !std::mem::replace(&mut registered, true)
+            {
+                register_source(&peer.ni, payload, peer.shard.now_ns());
+            }
             let mut state = peer.state.lock();
             match state.retired {
                 Some(Errno::EAGAIN) => continue,

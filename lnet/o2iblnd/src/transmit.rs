@@ -14,7 +14,7 @@ use crate::conn::{ConnError, Emit, Key as OpKey, What};
 use crate::connection::{Connection, Live, State};
 use crate::fabric::{Endpoint, Piece, SendKind, SendWork};
 use crate::item::{Item, Source};
-use crate::memory::{Taken, Waiter, source_of};
+use crate::memory::{Taken, Undescribed, Waiter, source_of, tell_failed};
 use crate::writes::{Chain, WriteError};
 
 /// Work requests that are handed to the device in one call: a chain that is longer goes in several.
@@ -75,32 +75,35 @@ impl Connection {
         chain.clear();
         let bytes = source.bytes;
         let Some(payload) = source.payload.as_ref().filter(|_| bytes > 0) else { return Some(Ok(())) };
-        let mut errno = Errno::ENOMEM;
         if source.bounce.is_none() {
+            let mut why = None;
             if source_of(self.device(), payload, pieces).is_some() {
                 match chain.fill(self.limits, pieces.iter().copied(), source.target.first(bytes)) {
                     Ok(()) => return Some(Ok(())),
                     Err(WriteError::TooShort { .. }) => return Some(Err(Errno::EPROTO)),
-                    Err(error) => errno = error.errno(),
+                    Err(error) => why = Some(error),
                 }
             }
             let waiter = Waiter::Operation(self.clone(), operation);
-            match self.ni().pool.take(self.device(), bytes as usize, waiter) {
+            match self.ni().pool.take(self.device(), bytes as usize, self.shard().now_ns(), waiter) {
                 Taken::Bounce(mut bounce, _) => {
                     bounce.load(payload);
                     self.shard().counters.tx.bytes_bounced.add(bounce.len());
                     source.bounce = Some(bounce);
                 }
                 Taken::Later => return None,
-                Taken::Never(_) => {}
+                Taken::Never(_) => {
+                    let errno = match why {
+                        Some(error) => tell_failed(self, &error, error.errno()),
+                        None => tell_failed(self, &Undescribed::Unregistered, Errno::ENOMEM),
+                    };
+                    return Some(Err(errno));
+                }
             }
         }
-        let Some(bounce) = &source.bounce else { return Some(Err(errno)) };
+        let Some(bounce) = &source.bounce else { return Some(Err(Errno::EIO)) };
         let filled = chain.fill(self.limits, std::iter::once(bounce.piece()), source.target.first(bytes));
-        Some(filled.map_err(|error| {
-            tracing::warn!(peer = %self.peer.key.nid, %error, "a transfer fails");
-            error.errno()
-        }))
+        Some(filled.map_err(|error| tell_failed(self, &error, error.errno())))
     }
 
     /// When an answer of this side must have left.

@@ -38,14 +38,17 @@ pub(crate) struct WriteLimits {
 pub(crate) enum WriteError {
     /// Both sides' memory lies in too many pieces that do not match.
     #[error(
-        "the transfer takes more than the {limit} work requests that both nodes have agreed on: use buffers of fewer and \
-         larger fragments, raise wrq_sge ({pieces} pieces per work request), or map_on_demand of an old peer"
+        "the transfer takes more than the {limit} work requests that both nodes have agreed on, each of at most {pieces} pieces \
+         and {bytes} bytes: use buffers of fewer and larger fragments, raise wrq_sge as far as the device can, or map_on_demand \
+         of an old peer"
     )]
     TooMany {
         /// The negotiated fragments.
         limit: usize,
         /// Pieces per work request.
         pieces: usize,
+        /// Bytes per work request.
+        bytes: u32,
     },
     /// The source has fewer bytes than the sink asks for.
     #[error("the peer asks for {wanted} bytes, and there are {bytes}")]
@@ -106,7 +109,7 @@ impl Chain {
                 let count = self.grow(limits, done, &fragment, piece.length.min(fragment.length - done));
                 if count == 0 {
                     if self.writes.len() >= writes {
-                        return Err(WriteError::TooMany { limit: writes, pieces });
+                        return Err(WriteError::TooMany { limit: writes, pieces, bytes });
                     }
                     let (address, first) = (fragment.address + u64::from(done), self.pieces.len());
                     self.writes.push(Write { address, bytes: 0, first, count: 0 });

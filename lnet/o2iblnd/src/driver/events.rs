@@ -16,7 +16,7 @@ use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::fabric::COMPLETIONS_PER_LOOK;
 use crate::item::{Described, Held, Item, PLAIN, Rx, Sink};
-use crate::memory::{Taken, Waiter};
+use crate::memory::{Taken, Waiter, register_sink, tell_failed};
 use lnet_api::slab::Key;
 
 /// Something that the engine is to be told.
@@ -309,6 +309,7 @@ fn take_put(
         return;
     };
     drop(sink.split_off(payload as usize));
+    register_sink(conn.ni(), &sink, turn.now_ns);
     let sink = Sink { vec: sink, described: Described::default(), bounce: None };
     let attached = {
         let mut state = conn.state.lock();
@@ -334,8 +335,13 @@ fn prepare_sink(conn: &Arc<Connection>, operation: OpKey) {
     let Some(Item::Receive { sink, .. }) = live.machine.item(operation) else { return };
     let bytes = sink.vec.len();
     match conn.describe(&sink.vec, bytes) {
-        Some(described) => sink.described = described,
-        None => match conn.ni().pool.take(conn.device(), bytes, Waiter::Operation(conn.clone(), operation)) {
+        Ok(described) => sink.described = described,
+        Err(why) => match conn.ni().pool.take(
+            conn.device(),
+            bytes,
+            conn.shard().now_ns(),
+            Waiter::Operation(conn.clone(), operation),
+        ) {
             Taken::Bounce(bounce, _) => {
                 sink.described = bounce.described();
                 sink.bounce = Some(bounce);
@@ -343,7 +349,8 @@ fn prepare_sink(conn: &Arc<Connection>, operation: OpKey) {
             Taken::Later => return conn.shard().counters.tx.bounces_awaited.one(),
             Taken::Never(_) => {
                 drop(guard);
-                return refuse_put(conn, operation, Err(Errno::ENOMEM));
+                let errno = tell_failed(conn, &why, why.errno());
+                return refuse_put(conn, operation, Err(errno));
             }
         },
     }

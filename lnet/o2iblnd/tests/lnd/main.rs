@@ -5,13 +5,16 @@
 
 mod bed;
 mod buffers;
+mod calculated;
 mod exchange;
+mod heap;
 mod hostile;
 mod link;
 mod memory;
 mod node;
 mod processes;
 mod real;
+mod small_devices;
 mod trouble;
 mod tunables;
 mod warnings;

@@ -1,28 +1,23 @@
-//! What is registered, what is copied, and what a connection takes of the device.
+//! What is registered, and what is copied.
 
 use std::sync::Arc;
 
-use lnet_api::{EventKind, MdOptions};
-use lnet_o2iblnd::{O2ibConfig, fabric::QueueSizes, sizes};
+use lnet_api::{Errno, EventKind, MdOptions};
+use lnet_o2iblnd::O2ibConfig;
 use lnet_region::{Arena, Fragment, IoVec, Region};
 use lnet_sim::ib::{IbDevice, IbHabits};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, S};
 use crate::buffers::{apart, bytes, cut, filled, pattern, whole};
 use crate::exchange::{exchange, get, put};
 use crate::node::Node;
-use crate::watched::{Seen, WatchedFabric};
+use crate::watched::{Seen, watched_pair};
 
 /// Two nodes whose fabrics count.
 fn watched(bed: &Bed, config: &O2ibConfig) -> ([Node; 2], [Arc<Seen>; 2]) {
-    let [a, b] = [1, 2].map(|number| {
-        let (address, fabric) = bed.host(number);
-        let (fabric, seen) = WatchedFabric::over(fabric);
-        (Node::new(address, fabric, config.clone(), bed.now_ns()), seen)
-    });
-    ([a.0, b.0], [a.1, b.1])
+    watched_pair(bed, [config, config], |_| ())
 }
 
 /// S-401: the first transfer out of or into memory registers it, and none after that; no byte is copied.
@@ -127,34 +122,65 @@ fn more_than_may_be_locked() {
     bed.end(nodes);
 }
 
-/// S-504, S-506: what the device says that it has made is what the arithmetic says that a connection takes; the inline bytes
-/// are its own affair.
+/// What a device has refused is offered to it again, after a while: other memory may have been given back, or the limit raised. Until
+/// then it is copied, and the device not asked.
 #[test]
-fn queues_are_as_large_as_calculated() {
-    for (peer_credits, wrq_sge, concurrent_sends) in [(8, 2, 0), (32, 1, 64), (8, 4, 4), (128, 2, 0)] {
-        let bed = Bed::new();
-        let config = O2ibConfig { peer_credits, wrq_sge, concurrent_sends, ..O2ibConfig::default() };
-        let (nodes, seen) = watched(&bed, &config);
-        let [a, b] = &nodes;
-        let limits = bed.host(1).1.open(a.id.nid.ipv4().unwrap()).map(|device| *device.limits());
-        exchange(&bed, [a, b], &filled(whole(5000), 1), &whole(5000));
-        let adjusted = sizes::adjust(&config);
-        let limits = limits.unwrap();
-        let wanted =
-            sizes::connection(&adjusted, adjusted.peer_credits, adjusted.fragments, &limits).unwrap();
-        for seen in seen {
-            let queues = seen.queues();
-            let [(asked, made)] = queues[..] else { panic!("{queues:?}") };
-            assert_eq!(asked, wanted.queues(asked.inline));
-            let least =
-                |of: fn(&QueueSizes) -> u32| assert!(of(&made) >= of(&asked), "{made:?} of {asked:?}");
-            least(|sizes| sizes.sends);
-            least(|sizes| sizes.receives);
-            least(|sizes| sizes.completions);
-            least(|sizes| sizes.pieces);
-        }
-        bed.end(nodes);
+fn what_was_refused_is_registered_later() {
+    const BYTES: usize = 1 << 20;
+    let bed = Bed::new();
+    let (nodes, seen) = watched(&bed, &O2ibConfig::default());
+    let [a, b] = &nodes;
+    let move_all = |source: &IoVec, sink: &IoVec| {
+        exchange(&bed, [a, b], source, sink);
+        exchange(&bed, [b, a], source, sink);
+    };
+    // By now there are connections and bounce buffers.
+    move_all(&filled(apart(&[5000, 5000]), 1), &apart(&[5000, 5000]));
+    let bounced = || {
+        let [a, b] = [a, b].map(|node| node.lnd.counters());
+        [a.tx.bytes_bounced, a.rx.bytes_bounced, b.tx.bytes_bounced, b.rx.bytes_bounced]
+    };
+    let (source, sink) = (filled(whole(BYTES), 2), whole(BYTES));
+    seen.iter().for_each(|seen| seen.refuse_memory(true));
+    let before = bounced();
+    move_all(&source, &sink);
+    let after = bounced();
+    assert_eq!(std::array::from_fn(|at| after[at] - before[at]), [2 * BYTES as u64; 4]);
+    if matches!(bed, Bed::Simulated(_)) {
+        // Both regions, at both nodes.
+        let asked = seen.each_ref().map(|seen| seen.registrations());
+        move_all(&source, &sink);
+        assert_eq!(seen.each_ref().map(|seen| seen.registrations()), asked, "it is not asked again at once");
     }
+    seen.iter().for_each(|seen| seen.refuse_memory(false));
+    bed.later(&[a, b], 11 * S);
+    let before = bounced();
+    move_all(&source, &sink);
+    assert_eq!(bounced(), before, "it goes straight to its place");
+    drop((source, sink, seen));
+    bed.end(nodes);
+}
+
+/// A pool that could not be had is asked for again as well: until then what needs it fails, and is told of.
+#[test]
+fn a_pool_that_was_refused_is_made_later() {
+    let bed = Bed::new();
+    let (nodes, seen) = watched(&bed, &O2ibConfig::default());
+    let [a, b] = &nodes;
+    put(&bed, [a, b], &filled(whole(64), 1), &whole(64));
+    seen.iter().for_each(|seen| seen.refuse_memory(true));
+    for _ in 0..3 {
+        let refused = a.get(b.id, &whole(5000), 7);
+        bed.until(&[a, b], || a.outcome(EventKind::Send, refused).is_some());
+        assert_eq!(a.outcome(EventKind::Send, refused), Some(Err(Errno::ENOMEM)));
+        a.take();
+    }
+    seen.iter().for_each(|seen| seen.refuse_memory(false));
+    bed.later(&[a, b], 11 * S);
+    let lengths = cut(9999, 3);
+    get(&bed, [a, b], &filled(apart(&lengths), 2), &apart(&lengths));
+    drop(seen);
+    bed.end(nodes);
 }
 
 /// Pieces of a pool's arena: one registration for all of them.

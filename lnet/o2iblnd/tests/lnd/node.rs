@@ -53,6 +53,23 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new(address: Ipv4Addr, fabric: Arc<dyn Fabric>, config: O2ibConfig, now_ns: u64) -> Node {
+        let node = Node::down(address, fabric, config, now_ns);
+        node.start();
+        node
+    }
+
+    /// Why it cannot start.
+    pub(crate) fn refused(
+        address: Ipv4Addr,
+        fabric: Arc<dyn Fabric>,
+        config: O2ibConfig,
+        now_ns: u64,
+    ) -> String {
+        let node = Node::down(address, fabric, config, now_ns);
+        node.engine.add_ni(node.id, node.lnd.clone()).unwrap_err().to_string()
+    }
+
+    fn down(address: Ipv4Addr, fabric: Arc<dyn Fabric>, config: O2ibConfig, now_ns: u64) -> Node {
         static SEED: AtomicU64 = AtomicU64::new(1);
         let partitions = Arc::new(CptTable::virtual_parts(config.partitions).unwrap());
         let lnd = Arc::new(O2ibLnd::over(config, fabric).unwrap());
@@ -62,9 +79,7 @@ impl Node {
         let inbox = Arc::new(Inbox::default());
         let eq = engine.eq_alloc(inbox.clone()).unwrap();
         let id = ProcessId::lnet(Nid::new_v4(Net::new(NetType::O2IB, 0), address));
-        let node = Node { id, engine, lnd, inbox, eq };
-        node.start();
-        node
+        Node { id, engine, lnd, inbox, eq }
     }
 
     /// Brings its NI up, for another life.

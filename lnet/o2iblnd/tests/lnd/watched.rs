@@ -1,24 +1,45 @@
-//! A fabric that counts what is asked of it.
+//! A fabric that counts what is asked of it, and may have a smaller device or one that refuses memory.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use lnet_api::Errno;
+use lnet_o2iblnd::O2ibConfig;
 use lnet_o2iblnd::fabric::*;
 use lnet_region::Region;
 use parking_lot::Mutex;
 
+use crate::bed::Bed;
+use crate::node::Node;
+
+/// What makes another device of one.
+pub(crate) type Change = fn(&mut DeviceLimits);
+
 /// What was asked of a fabric.
-#[derive(Default)]
 pub(crate) struct Seen {
     registrations: Mutex<usize>,
+    /// Bytes that are registered at this moment.
+    bytes: AtomicU64,
+    /// No memory is registered from now on.
+    refuses: AtomicBool,
     /// The queues that were made: what was asked for, and what the device says that it has.
     queues: Mutex<Vec<(QueueSizes, QueueSizes)>>,
     device: Mutex<Option<Arc<Watched>>>,
+    /// What it makes of its device.
+    change: Change,
 }
 
 impl Seen {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn refuse_memory(&self, refuses: bool) {
+        self.refuses.store(refuses, Ordering::Relaxed);
+    }
+
     pub(crate) fn registrations(&self) -> usize {
         *self.registrations.lock()
     }
@@ -30,9 +51,12 @@ impl Seen {
     /// The device, which is one of an address.
     fn watch(self: &Arc<Seen>, inner: &Arc<dyn Device>) -> Arc<Watched> {
         let mut device = self.device.lock();
-        device
-            .get_or_insert_with(|| Arc::new(Watched { inner: inner.clone(), seen: Arc::downgrade(self) }))
-            .clone()
+        let watched = || {
+            let mut limits = *inner.limits();
+            (self.change)(&mut limits);
+            Arc::new(Watched { inner: inner.clone(), limits, seen: Arc::downgrade(self) })
+        };
+        device.get_or_insert_with(watched).clone()
     }
 
     fn inner(&self) -> Arc<dyn Device> {
@@ -51,10 +75,33 @@ pub(crate) struct WatchedFabric {
 }
 
 impl WatchedFabric {
-    pub(crate) fn over(inner: Arc<dyn Fabric>) -> (Arc<dyn Fabric>, Arc<Seen>) {
-        let seen = Arc::<Seen>::default();
+    /// One whose device is changed.
+    pub(crate) fn over(inner: Arc<dyn Fabric>, change: Change) -> (Arc<dyn Fabric>, Arc<Seen>) {
+        let seen = Arc::new(Seen {
+            registrations: Mutex::default(),
+            bytes: AtomicU64::new(0),
+            refuses: AtomicBool::new(false),
+            queues: Mutex::default(),
+            device: Mutex::default(),
+            change,
+        });
         (Arc::new(WatchedFabric { inner, seen: seen.clone() }), seen)
     }
+}
+
+/// Two nodes on watched fabrics, the second with another device.
+pub(crate) fn watched_pair(
+    bed: &Bed,
+    configs: [&O2ibConfig; 2],
+    change: Change,
+) -> ([Node; 2], [Arc<Seen>; 2]) {
+    let node = |number: usize, change| {
+        let (address, fabric) = bed.host(number);
+        let (fabric, seen) = WatchedFabric::over(fabric, change);
+        (Node::new(address, fabric, configs[number - 1].clone(), bed.now_ns()), seen)
+    };
+    let (a, b) = (node(1, |_| ()), node(2, change));
+    ([a.0, b.0], [a.1, b.1])
 }
 
 impl Fabric for WatchedFabric {
@@ -73,6 +120,7 @@ impl Fabric for WatchedFabric {
 
 struct Watched {
     inner: Arc<dyn Device>,
+    limits: DeviceLimits,
     /// Which has this one.
     seen: Weak<Seen>,
 }
@@ -83,14 +131,42 @@ impl Device for Watched {
     }
 
     fn limits(&self) -> &DeviceLimits {
-        self.inner.limits()
+        &self.limits
     }
 
     fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
-        if let Some(seen) = self.seen.upgrade() {
-            *seen.registrations.lock() += 1;
+        let Some(seen) = self.seen.upgrade() else { return self.inner.register(region, remote) };
+        *seen.registrations.lock() += 1;
+        if seen.refuses.load(Ordering::Relaxed) {
+            return Err(FabricError { what: "refused on purpose".to_string(), errno: Errno::ENOMEM });
         }
-        self.inner.register(region, remote)
+        let (inner, bytes) = (self.inner.register(region, remote)?, region.extent().1 as u64);
+        seen.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(Arc::new(WatchedMemory { inner, bytes, seen: self.seen.clone() }))
+    }
+}
+
+struct WatchedMemory {
+    inner: Arc<dyn Memory>,
+    bytes: u64,
+    seen: Weak<Seen>,
+}
+
+impl Memory for WatchedMemory {
+    fn local_key(&self) -> u32 {
+        self.inner.local_key()
+    }
+
+    fn remote_key(&self) -> u32 {
+        self.inner.remote_key()
+    }
+}
+
+impl Drop for WatchedMemory {
+    fn drop(&mut self) {
+        if let Some(seen) = self.seen.upgrade() {
+            seen.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod answers;
 mod bytes;
+mod few_fragments;
 mod flood;
 mod messages;
 mod requests;

@@ -19,6 +19,8 @@ const SERVICE: u16 = 987;
 const BUFFER: usize = 8192;
 /// Receive buffers, and as many to send from.
 const BUFFERS: usize = 32;
+/// Where it lets peers write: into receive buffers that it never comes to.
+const TARGET: usize = (BUFFERS - 4) * BUFFER;
 const OPTIONS: ConnectOptions = ConnectOptions { retry_count: 5, rnr_retry_count: 6 };
 
 /// A node, its honest peer, and a host from which it is attacked.
@@ -61,6 +63,11 @@ impl Scene {
     pub(super) fn with(config: &O2ibConfig) -> Scene {
         let bed = Bed::new();
         let nodes = bed.pair(config);
+        Scene::of(bed, nodes)
+    }
+
+    /// A stranger to these nodes.
+    pub(super) fn of(bed: Bed, nodes: [Node; 2]) -> Scene {
         let (address, fabric) = bed.host(3);
         let (device, channel) = (fabric.open(address).unwrap(), fabric.channel().unwrap());
         bed.look_often();
@@ -189,6 +196,12 @@ impl Scene {
         self.establish(line, &told)
     }
 
+    /// One with other parameters than usual.
+    pub(super) fn connected_with(&self, params: &[u8]) -> (Line, End) {
+        let (line, told) = self.ask(&message(CONNREQ, self.own(), self.other(), params));
+        self.establish(line, &told)
+    }
+
     /// One that cannot receive.
     pub(super) fn deaf(&self) -> (Line, End) {
         let mut line = self.dial();
@@ -248,9 +261,15 @@ impl Line {
         Piece { address, length: length as u32, key }
     }
 
+    /// So many bytes of it, from an offset on.
+    pub(super) fn written(&self, offset: usize, length: usize) -> Vec<u8> {
+        let start = TARGET + offset;
+        self.buffer.read(start..start + length).unwrap().to_vec()
+    }
+
     /// Where peers may write, and the key for it.
     pub(super) fn target(&self) -> (u64, u32) {
-        (self.region.address_of(0), self.memory.remote_key())
+        (self.region.address_of(TARGET), self.memory.remote_key())
     }
 
     /// Says something; if the connection has ended meanwhile, in vain.

@@ -1,0 +1,90 @@
+//! Devices that can do little, and memory in many pieces: S-504, S-505.
+
+use lnet_api::{Errno, EventKind, MdOptions};
+use lnet_o2iblnd::O2ibConfig;
+
+use crate::bed::{Bed, S};
+use crate::buffers::{apart, cut, filled, gapped, whole};
+use crate::exchange::exchange;
+use crate::node::Node;
+use crate::warnings::Warnings;
+use crate::watched::{Change, watched_pair};
+
+/// One piece for each work request; a queue for one transfer; requests of few bytes, with which LNet's largest payload takes just
+/// what there is.
+const SMALL: [Change; 4] = [
+    |limits| limits.pieces = 1,
+    |limits| limits.queue_entries = 258,
+    |limits| limits.transfer_bytes = 4096,
+    |limits| (limits.pieces, limits.queue_entries, limits.transfer_bytes) = (1, 300, 1 << 16),
+];
+
+/// Each path of a payload, with the small device on either side: source of a PUT and of a REPLY, sink of a PUT and of a GET.
+#[test]
+fn scattered_memory_on_small_devices() {
+    for small in SMALL {
+        let bed = Bed::new();
+        let (nodes, seen) = watched_pair(&bed, [&O2ibConfig::default(); 2], small);
+        let [a, b] = &nodes;
+        for (from, to) in [(1, 1), (1, 256), (256, 1), (256, 256), (7, 100)] {
+            for length in [5000, 65_537, 1 << 18] {
+                for make in [gapped, apart] {
+                    let source = filled(make(&cut(length, from)), length as u64);
+                    exchange(&bed, [a, b], &source, &make(&cut(length, to)));
+                    exchange(&bed, [b, a], &source, &make(&cut(length, to)));
+                }
+            }
+        }
+        // As long as LNet's messages are.
+        exchange(&bed, [a, b], &filled(whole(1 << 20), 1), &whole(1 << 20));
+        exchange(&bed, [b, a], &filled(whole(1 << 20), 2), &whole(1 << 20));
+        drop(seen);
+        bed.end(nodes);
+    }
+}
+
+/// A megabyte is more than 257 requests of 2048 bytes, however it lies: it fails at both sides, and it is told why. What is shorter
+/// goes on, over the same connection.
+#[test]
+fn what_a_device_cannot_write_is_refused_with_advice() {
+    let bed = Bed::new();
+    let (nodes, seen) =
+        watched_pair(&bed, [&O2ibConfig::default(); 2], |limits| limits.transfer_bytes = 2048);
+    let [a, b] = &nodes;
+    exchange(&bed, [a, b], &filled(whole(1 << 19), 1), &whole(1 << 19));
+    let told = Warnings::heard();
+    let failed = |node: &Node| {
+        let events = node.take();
+        assert!(events.iter().any(|event| event.status == Err(Errno::EMSGSIZE)), "{events:?}");
+    };
+    for (source, sink) in
+        [(filled(whole(1 << 20), 1), whole(1 << 20)), (gapped(&cut(1 << 20, 256)), whole(1 << 20))]
+    {
+        // It writes as the source of a PUT, and as that of a REPLY.
+        a.post(&sink, 7, MdOptions::OP_PUT);
+        b.put_unasked(a.id, &source, 7);
+        bed.until(&[a, b], || b.has(EventKind::Send) && a.has(EventKind::Put));
+        [a, b].into_iter().for_each(failed);
+        b.post(&source, 8, MdOptions::OP_GET);
+        let get = a.get(b.id, &sink, 8);
+        bed.until(&[a, b], || a.outcome(EventKind::Send, get).is_some() && b.has(EventKind::Get));
+        [a, b].into_iter().for_each(failed);
+        bed.later(&[a, b], 11 * S);
+    }
+    let told = told.with("a transfer fails");
+    assert!(!told.is_empty() && told.iter().all(|told| told.contains("pieces and 2048 bytes")), "{told:?}");
+    exchange(&bed, [b, a], &filled(whole(1 << 19), 2), &whole(1 << 19));
+    assert_eq!((a.lnd.counters().rx.closes, b.lnd.counters().rx.closes), (0, 0));
+    drop(seen);
+    bed.end(nodes);
+}
+
+/// A device that cannot have a queue for one transfer is no device for a network: that is told when the NI starts.
+#[test]
+fn a_device_that_is_too_small() {
+    let bed = Bed::new();
+    let (address, fabric) = bed.host(1);
+    let (fabric, _seen) = crate::watched::WatchedFabric::over(fabric, |limits| limits.queue_entries = 257);
+    let error = Node::refused(address, fabric, O2ibConfig::default(), bed.now_ns());
+    assert!(error.contains("send queue: 258 entries") && error.contains("use another device"), "{error}");
+}
