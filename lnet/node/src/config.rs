@@ -261,7 +261,7 @@ impl NodeConfig {
         let nis = self.interfaces(self.table()?.partitions())?;
         self.check_tunables(&nis)?;
         match nis.iter().find(|ni| ni.is_o2ib()) {
-            Some(ni) => o2ib::fabric(ni.nid).map(drop),
+            Some(ni) => o2ib::check(ni.nid),
             None => Ok(()),
         }
     }

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use lnet_api::{Errno, LndError};
+#[cfg(not(feature = "verbs"))]
+use lnet_api::Errno;
+use lnet_api::LndError;
 use lnet_nid::Nid;
-use lnet_o2iblnd::fabric::Fabric;
 use lnet_o2iblnd::sizes::SizesError;
 use lnet_o2iblnd::{O2ibConfig, O2ibError, O2ibLnd};
 use lnet_socklnd::sys::Claim;
@@ -49,8 +50,7 @@ impl Verbs {
         if let Some(lnd) = self.lnd.get() {
             return Ok(lnd);
         }
-        let refused = |LndError { what, errno }| NodeError::System { what, errno };
-        let lnd = Arc::new(O2ibLnd::over(self.config.clone(), fabric(nid)?).map_err(refused)?);
+        let lnd = Arc::new(over_rdma(nid, self.config.clone())?);
         drive.add_lnd(lnd.clone());
         Ok(self.lnd.get_or_init(|| lnd))
     }
@@ -60,30 +60,33 @@ impl Verbs {
 ///
 /// # Errors
 /// What is missing, and what to do.
-pub(crate) fn ready() -> Result<(), (String, Errno)> {
-    host().map(drop)
+pub(crate) fn ready() -> Result<(), LndError> {
+    make(O2ibConfig::default()).map(drop)
 }
 
-/// This host's devices, for the network of an NI.
-pub(crate) fn fabric(nid: Nid) -> Result<Arc<dyn Fabric>, NodeError> {
-    host().map_err(|(reason, errno)| NodeError::Rdma { net: nid.net().to_string(), reason, errno })
+/// The same for the network of an NI.
+///
+/// # Errors
+/// [`NodeError::Rdma`].
+pub(crate) fn check(nid: Nid) -> Result<(), NodeError> {
+    over_rdma(nid, O2ibConfig::default()).map(drop)
+}
+
+fn over_rdma(nid: Nid, config: O2ibConfig) -> Result<O2ibLnd, NodeError> {
+    let net = || nid.net().to_string();
+    make(config).map_err(|LndError { what, errno }| NodeError::Rdma { net: net(), reason: what, errno })
 }
 
 #[cfg(feature = "verbs")]
-fn host() -> Result<Arc<dyn Fabric>, (String, Errno)> {
-    let host = lnet_o2iblnd::verbs::Host::new();
-    // Whatever is missing in general is missing for this.
-    match host.channel() {
-        Ok(_) => Ok(Arc::new(host)),
-        Err(error) => Err((error.what, error.errno)),
-    }
+fn make(config: O2ibConfig) -> Result<O2ibLnd, LndError> {
+    O2ibLnd::new(config)
 }
 
 #[cfg(not(feature = "verbs"))]
-fn host() -> Result<Arc<dyn Fabric>, (String, Errno)> {
-    let reason =
+fn make(_: O2ibConfig) -> Result<O2ibLnd, LndError> {
+    let what =
         "this program is built without RDMA: the crates lnet-node and nlx have it with the feature 'verbs'";
-    Err((reason.to_string(), Errno::ENOSYS))
+    Err(LndError { what: what.to_string(), errno: Errno::ENOSYS })
 }
 
 /// A tunable's value that cannot be: the node's, or that of one NI.

@@ -7,6 +7,28 @@
 //! blocking call: whoever holds a shard's token drives connections, completions and timers with
 //! [`Lnd::poll`](lnet_api::Lnd::poll). A message is sent in the caller's own thread if its connection stands and has credits.
 //!
+#![cfg_attr(feature = "verbs", doc = "```no_run")]
+#![cfg_attr(not(feature = "verbs"), doc = "```ignore")]
+//! use std::sync::Arc;
+//!
+//! use lnet::{Engine, EngineConfig};
+//! use lnet_api::{LNet, Lnd, POLL_BUDGET};
+//! use lnet_nid::{Pid, ProcessId};
+//! use lnet_o2iblnd::{O2ibConfig, O2ibLnd};
+//!
+//! // This host's devices; a node has one such LND for all its networks over RDMA.
+//! let lnd = Arc::new(O2ibLnd::new(O2ibConfig { peer_credits: 32, ..O2ibConfig::default() })?);
+//! let engine = Engine::new(EngineConfig::new(Pid::LNET, 1));
+//! engine.add_ni(ProcessId::lnet("10.1.0.1@o2ib".parse()?), lnd.clone())?;
+//! // Whoever waits for something drives: time comes from outside, and so does the thread.
+//! let now_ns = 1;
+//! engine.advance(now_ns);
+//! for shard in 0..lnd.shards() {
+//!     lnd.poll(shard, now_ns, POLL_BUDGET);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! What it is not: it matches nothing and routes nothing (the engine does), it never reads by RDMA, and version 1 of the
 //! protocol is refused.
 //!

@@ -32,6 +32,20 @@ pub struct O2ibLnd {
 }
 
 impl O2ibLnd {
+    /// An LND without NIs over this host's RDMA devices.
+    ///
+    /// # Errors
+    /// EINVAL for a tunable that cannot be; ENOSYS where libibverbs or librdmacm is not installed, ENODEV without any RDMA device,
+    /// EACCES for a user who may not use them: each says what to do.
+    #[cfg(feature = "verbs")]
+    pub fn new(config: O2ibConfig) -> Result<O2ibLnd, LndError> {
+        config.check()?;
+        let host = crate::verbs::Host::new();
+        // Whatever is missing in general is missing for this.
+        host.channel().map_err(|FabricError { what, errno }| LndError { what, errno })?;
+        O2ibLnd::over(config, Arc::new(host))
+    }
+
     /// An LND without NIs over these RDMA devices: a host's, or simulated ones.
     ///
     /// # Errors

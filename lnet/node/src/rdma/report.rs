@@ -5,7 +5,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-use lnet_api::Errno;
+use lnet_api::{Errno, LndError};
 use lnet_nid::{Net, Nid};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::unistd::{AccessFlags, Uid, access};
@@ -144,7 +144,8 @@ impl Around {
             let verbs = |device: &RdmaDevice| check(verbs_file(&device.name), "ib_uverbs");
             files.extend(devices.iter().map(verbs));
         }
-        Around { ready: o2ib::ready(), files, memlock_bytes: memlock_bytes(), listed: listed() }
+        let ready = o2ib::ready().map_err(|LndError { what, errno }| (what, errno));
+        Around { ready, files, memlock_bytes: memlock_bytes(), listed: listed() }
     }
 }
 
