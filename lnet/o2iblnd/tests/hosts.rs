@@ -44,5 +44,7 @@ fn as_ordinary_user() {
         .err()
         .expect("a port of root's");
     assert_eq!(privileged.errno, Errno::EACCES, "{privileged}");
+    let advice = "CAP_NET_BIND_SERVICE; or set another service, above 1023, on all nodes";
+    assert!(privileged.what.contains(advice), "{privileged}");
     channel.listen(Token(2), &device, SocketAddrV4::new(ADDRESS, 20_987), 1).expect("a port of everyone's");
 }

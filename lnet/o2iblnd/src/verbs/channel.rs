@@ -21,7 +21,7 @@ use super::endpoint::HostEndpoint;
 use super::failed;
 use super::host::Shared;
 use super::queues::flush;
-use super::request::{HostListener, HostRequest};
+use super::request::{HostListener, HostRequest, cannot_listen};
 use crate::fabric::{
     Channel, Device, DeviceChange, DialOptions, Endpoint, FabricError, Happening, Listener, Request, Token,
 };
@@ -157,7 +157,7 @@ impl Channel for HostChannel {
             id.listen(backlog)?;
             Ok(Box::new(HostListener { _id: id, _context: context }) as Box<dyn Listener>)
         };
-        listen().map_err(|errno| failed(errno, format!("listening on {at} ({})", device.name())))
+        listen().map_err(|errno| cannot_listen(at, device.name(), errno))
     }
 
     fn dial(

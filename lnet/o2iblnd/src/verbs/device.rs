@@ -106,18 +106,24 @@ impl Drop for Registered {
     }
 }
 
+/// How much this process may lock, and how that is raised; `None` if it may lock all there is.
+pub(super) fn memlock() -> Option<String> {
+    let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(RLIM_INFINITY, |(soft, _)| soft);
+    (limit != RLIM_INFINITY).then(|| {
+        format!(
+            "this process may lock {limit} bytes (RLIMIT_MEMLOCK); raise it with `ulimit -l unlimited`, LimitMEMLOCK=infinity in \
+             its systemd unit, or memlock in /etc/security/limits.conf"
+        )
+    })
+}
+
 fn refused(device: &str, bytes: usize, errno: Errno) -> FabricError {
     let what = format!("registering {bytes} bytes with {device}");
-    let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(RLIM_INFINITY, |(soft, _)| soft);
     match errno {
-        Errno::ENOMEM if limit != RLIM_INFINITY => failed(
-            errno,
-            format!(
-                "{what}: this process may lock {limit} bytes (RLIMIT_MEMLOCK); raise it with `ulimit -l unlimited`, \
-                 LimitMEMLOCK=infinity in its systemd unit, or memlock in /etc/security/limits.conf"
-            ),
-        ),
-        Errno::ENOMEM => failed(errno, format!("{what}: the device or the system has no room for it")),
+        Errno::ENOMEM => {
+            let why = memlock().unwrap_or_else(|| "the device or the system has no room for it".to_string());
+            failed(errno, format!("{what}: {why}"))
+        }
         Errno::EPERM => failed(
             errno,
             format!("{what}: it is the memory or the device of the process that forked this one"),

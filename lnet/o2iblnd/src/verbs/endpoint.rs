@@ -77,7 +77,11 @@ impl HostEndpoint {
             limits.pieces,
             limits.completions
         );
-        failed(errno, what)
+        // Their memory is locked, too.
+        match super::device::memlock().filter(|_| errno == Errno::ENOMEM) {
+            Some(memlock) => failed(errno, format!("{what}; or {memlock}")),
+            None => failed(errno, what),
+        }
     }
 }
 

@@ -3,10 +3,13 @@
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
+use lnet_api::Errno;
+
 use super::channel::Heard;
 use super::cm::CmId;
 use super::context::Context;
-use crate::fabric::{Listener, PrivateData, Request};
+use super::failed;
+use crate::fabric::{FabricError, Listener, PrivateData, Request};
 
 pub(super) struct HostListener {
     pub(super) _id: Heard,
@@ -14,6 +17,20 @@ pub(super) struct HostListener {
 }
 
 impl Listener for HostListener {}
+
+/// Why there is no listener, and what to do.
+pub(super) fn cannot_listen(at: SocketAddrV4, device: &str, errno: Errno) -> FabricError {
+    let advice = match errno {
+        Errno::EACCES => {
+            ": ports below 1024 need root or CAP_NET_BIND_SERVICE; or set another service, above 1023, on all nodes"
+        }
+        Errno::EADDRINUSE => {
+            ": another program, or the kernel's o2iblnd, listens there; `rdma resource show cm_id` names it"
+        }
+        _ => "",
+    };
+    failed(errno, format!("listening on {at} ({device}){advice}"))
+}
 
 /// Dropping it destroys the identifier, which rejects it without a record.
 pub(super) struct HostRequest {
