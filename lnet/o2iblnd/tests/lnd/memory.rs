@@ -161,6 +161,42 @@ fn what_was_refused_is_registered_later() {
     bed.end(nodes);
 }
 
+/// Memory takes long to register. Meanwhile other messages go out on the same connection, whichever end of a PUT or GET it is.
+#[test]
+fn registering_holds_up_no_other_message() {
+    const BYTES: usize = 1 << 20;
+    let bed = Bed::new();
+    let (nodes, seen) = watched(&bed, &O2ibConfig::default());
+    let [a, b] = &nodes;
+    exchange(&bed, [a, b], &filled(whole(64), 1), &whole(64));
+    let small = filled(whole(64), 2);
+    let expect = |from: &Node, to: &Node, registers: usize| {
+        to.post(&whole(64), 9, MdOptions::OP_PUT);
+        seen[registers].while_registering(from.sender(to.id, &small, 9));
+    };
+    // Source and sink of a PUT, then sink and source of a GET.
+    for (registers, get) in [(0, false), (1, false), (0, true), (1, true)] {
+        let ends = if registers == 0 { [a, b] } else { [b, a] };
+        expect(ends[0], ends[1], registers);
+        let (source, sink) = (filled(whole(BYTES), 3), whole(BYTES));
+        let told = if get {
+            b.post(&source, 8, MdOptions::OP_GET);
+            a.get(b.id, &sink, 8);
+            EventKind::Reply
+        } else {
+            b.post(&sink, 8, MdOptions::OP_PUT);
+            a.put(b.id, &source, 8);
+            EventKind::Ack
+        };
+        bed.until(&[a, b], || a.has(told) && ends[1].has(EventKind::Put));
+        bed.until(&[a, b], || [a, b].iter().all(|node| node.engine.sending() == 0));
+        assert!(bytes(&sink) == pattern(3, BYTES));
+        [a, b].into_iter().for_each(Node::clear);
+    }
+    drop((small, seen));
+    bed.end(nodes);
+}
+
 /// A pool that could not be had is asked for again as well: until then what needs it fails, and is told of.
 #[test]
 fn a_pool_that_was_refused_is_made_later() {

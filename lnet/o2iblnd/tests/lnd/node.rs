@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
@@ -16,6 +17,9 @@ use lnet_region::IoVec;
 use parking_lot::Mutex;
 
 pub(crate) const PORTAL: u32 = 34;
+
+/// After this long a thread is not expected to go on.
+const HUNG: Duration = Duration::from_secs(60);
 
 pub(crate) fn portal() -> Portal {
     Portal::new(PORTAL).unwrap()
@@ -163,6 +167,34 @@ impl Node {
             Put { source: None, md, ack, target: to, portal: portal(), match_bits, offset: 0, hdr_data: 5 };
         self.engine.put(&put).unwrap();
         md
+    }
+
+    /// Has another thread send a PUT, whenever it is called, and waits until that has.
+    pub(crate) fn sender(
+        &self,
+        to: ProcessId,
+        memory: &IoVec,
+        match_bits: u64,
+    ) -> impl FnOnce() + Send + use<> {
+        let (engine, md) = (self.engine.clone(), self.bind(memory, 1));
+        let put = Put {
+            source: None,
+            md,
+            ack: AckRequest::NoAck,
+            target: to,
+            portal: portal(),
+            match_bits: MatchBits(match_bits),
+            offset: 0,
+            hdr_data: 5,
+        };
+        move || {
+            let (sent, hears) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                engine.put(&put).unwrap();
+                sent.send(()).unwrap();
+            });
+            hears.recv_timeout(HUNG).expect("whoever sends waits");
+        }
     }
 
     pub(crate) fn get(&self, from: ProcessId, memory: &IoVec, match_bits: u64) -> MdHandle {

@@ -24,6 +24,8 @@ pub(crate) struct Seen {
     bytes: AtomicU64,
     /// No memory is registered from now on.
     refuses: AtomicBool,
+    /// What goes on while the next memory is registered.
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// The queues that were made: what was asked for, and what the device says that it has.
     queues: Mutex<Vec<(QueueSizes, QueueSizes)>>,
     device: Mutex<Option<Arc<Watched>>>,
@@ -46,6 +48,11 @@ impl Seen {
 
     pub(crate) fn queues(&self) -> Vec<(QueueSizes, QueueSizes)> {
         self.queues.lock().clone()
+    }
+
+    /// Does something while the next memory is registered.
+    pub(crate) fn while_registering(&self, meanwhile: impl FnOnce() + Send + 'static) {
+        *self.meanwhile.lock() = Some(Box::new(meanwhile));
     }
 
     /// The device, which is one of an address.
@@ -81,6 +88,7 @@ impl WatchedFabric {
             registrations: Mutex::default(),
             bytes: AtomicU64::new(0),
             refuses: AtomicBool::new(false),
+            meanwhile: Mutex::default(),
             queues: Mutex::default(),
             device: Mutex::default(),
             change,
@@ -137,6 +145,10 @@ impl Device for Watched {
     fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
         let Some(seen) = self.seen.upgrade() else { return self.inner.register(region, remote) };
         *seen.registrations.lock() += 1;
+        let meanwhile = seen.meanwhile.lock().take();
+        if let Some(meanwhile) = meanwhile {
+            meanwhile();
+        }
         if seen.refuses.load(Ordering::Relaxed) {
             return Err(FabricError { what: "refused on purpose".to_string(), errno: Errno::ENOMEM });
         }
