@@ -377,6 +377,12 @@ impl<T> Conn<T> {
         })
     }
 
+    /// Messages that [`Conn::next`] has not given yet, but for requests for transfers beyond those that there may be.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.answers.len() + self.ready.len()
+    }
+
     /// What there is to see.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -385,7 +391,7 @@ impl<T> Conn<T> {
             credits,
             reserved,
             outstanding,
-            queued: self.answers.len() + self.ready.len() + self.waiting.len(),
+            queued: self.queued() + self.waiting.len(),
             posted: self.posts.count(),
             operations: self.table.live().count(),
             own: self.own.into(),

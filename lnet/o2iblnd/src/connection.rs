@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use lnet_api::{Errno, Sent, Tx, TxToken};
+use lnet_api::{Errno, Flush, Sent, Tx, TxToken, leave_to_uncork};
 use lnet_proto::Body;
 use lnet_proto::ib::{ConnParams, IMMEDIATE_MAX, Link};
 use lnet_region::WriteVec;
 use parking_lot::Mutex;
 
+use crate::batch::Batch;
 use crate::conn::{Conn, Key as OpKey, Own};
 use crate::fabric::{Device, Endpoint, Memory, Piece};
 use crate::item::{Described, Item, PendingGet, Sink, Source};
@@ -19,6 +20,10 @@ use crate::shard::{Request, Shard};
 use crate::transmit::Transmit;
 use crate::writes::{Chain, WriteLimits};
 use lnet_api::slab::Key;
+
+/// Messages that wait for the end of a cork ([`lnet_api::corked`]): as many as LNet has in flight to a peer by default. What is
+/// beyond leaves at once, so that the peer begins while this side goes on.
+const CORKED_MAX: usize = 8;
 
 /// One established connection.
 pub(crate) struct Connection {
@@ -39,6 +44,9 @@ pub(crate) struct Connection {
 /// What of it changes.
 pub(crate) struct State {
     pub(crate) live: Option<Live>,
+    /// The driver tells the engine what has come, and pumps afterwards: what its thread sends meanwhile leaves with that, and
+    /// takes along the credits of what has come.
+    pub(crate) corked: bool,
     /// The driver has been told why it is at its end.
     pub(crate) broken: Option<Errno>,
     pub(crate) closed: Option<Errno>,
@@ -56,6 +64,8 @@ pub(crate) struct Live {
     pub(crate) pieces: Vec<Piece>,
     /// Counts what the chain was filled for.
     pub(crate) filling: u64,
+    /// What is emitted and not posted yet: nothing, where nobody holds the lock.
+    pub(crate) batch: Batch,
 }
 
 /// Why a connection does not take a message.
@@ -120,8 +130,18 @@ impl Connection {
         let Some(live) = &mut state.live else { return Err((item, Refused::Closed)) };
         live.machine.queue(own, deadline_ns, item).map_err(|item| (item, Refused::Full))?;
         self.shard().counters.tx.messages.one();
-        self.pump(&mut state, self.shard().now_ns());
+        self.pump_or_leave(&mut state);
         Ok(())
+    }
+
+    /// Sends what can be, unless it leaves soon together with more.
+    pub(crate) fn pump_or_leave(self: &Arc<Connection>, state: &mut State) {
+        let polling = self.shard().is_polling_here();
+        let few = || state.live.as_ref().is_some_and(|live| live.machine.queued() <= CORKED_MAX);
+        let left = if polling { state.corked } else { few() && leave_to_uncork(self) };
+        if !left {
+            self.pump(state, self.shard().now_ns());
+        }
     }
 
     /// A GET whose data the peer writes straight into its memory.
@@ -189,7 +209,7 @@ impl Connection {
         source.payload = tx.payload;
         self.shard().counters.tx.messages.one();
         self.prepare(&mut state, operation);
-        self.pump(&mut state, self.shard().now_ns());
+        self.pump_or_leave(&mut state);
         Sent::Later
     }
 
@@ -210,5 +230,11 @@ impl Connection {
     /// What the peer is told of an own sink.
     pub(crate) fn describe(&self, sink: &WriteVec, bytes: usize) -> Result<Described, Undescribed> {
         sink_of(self.device(), sink, bytes, usize::from(self.params.max_fragments))
+    }
+}
+
+impl Flush for Connection {
+    fn flush(&self) {
+        self.pump(&mut self.state.lock(), self.shard().now_ns());
     }
 }

@@ -36,9 +36,11 @@ counters! {
         noops,
         /// RDMA writes.
         writes,
-        /// Bytes that were written by RDMA straight from their place.
+        /// Times a device was told of messages and writes: it may be of several.
+        posts,
+        /// Bytes that were written by RDMA, or sent, straight from their place.
         bytes_direct,
-        /// Payload bytes copied into a message, with which they are sent.
+        /// Payload bytes copied into a message, with which they are sent, or into its buffer, from which they are written.
         bytes_copied,
         /// Payload bytes that were copied through a bounce buffer to be written, for their memory is not registered.
         bytes_bounced,

@@ -58,10 +58,22 @@ pub(crate) struct Source {
     pub(crate) target: Described,
     /// How many bytes.
     pub(crate) bytes: u32,
-    /// Its copy, if it cannot be written from where it is.
-    pub(crate) bounce: Option<Bounce>,
+    /// What it is written from.
+    pub(crate) way: Way,
     /// Which filling of the connection's chain is for it.
     pub(crate) filling: u64,
+}
+
+/// What a payload is written from.
+#[derive(Default)]
+pub(crate) enum Way {
+    /// Its place.
+    #[default]
+    Straight,
+    /// A copy, for its place cannot be registered.
+    Bounce(Bounce),
+    /// A copy in the buffer of the message that follows it: so little is not worth a bounce buffer.
+    Message,
 }
 
 /// Memory that is written into.

@@ -44,7 +44,7 @@
 //! | `verbs` | this host's devices (with the feature `verbs`) |
 //! | `shared`, `ni`, `peer` | what senders and the drivers share |
 //! | `shard`, `shards` | what senders and one driver share; all shards of the LND |
-//! | `connection`, `item`, `transmit` | a connection with its queue pair; what is kept with each operation; preparing, emitting and posting |
+//! | `connection`, `item`, `transmit`, `batch` | a connection with its queue pair; what is kept with each operation; preparing and emitting; posting together |
 //! | `admission`, `seldom` | how many connections of peers are let in; log lines that strangers cause |
 //! | `buffers`, `memory`, `writes` | message buffers; registered memory, and the pool for what is not; how a payload is split into WRITEs |
 //! | `driver` | what polling a shard does: events, dialling, listening, completions, messages, closing, timers |
@@ -52,6 +52,7 @@
 #![deny(unsafe_code)]
 
 mod admission;
+mod batch;
 mod buffers;
 mod census;
 pub mod config;

@@ -189,6 +189,30 @@ pub(crate) fn source_of(device: &Arc<dyn Device>, payload: &ReadVec, pieces: &mu
     Some(())
 }
 
+/// Adds the pieces of a payload to those of a message. `false`, and none is added, if there are more than so many, or any of it is
+/// not registered already.
+pub(crate) fn gather<const N: usize>(
+    device: &Arc<dyn Device>,
+    payload: &ReadVec,
+    most: usize,
+    pieces: &mut SmallVec<[Piece; N]>,
+) -> bool
+where
+    [Piece; N]: smallvec::Array<Item = Piece>,
+{
+    let before = pieces.len();
+    for (region, part) in payload.parts(0) {
+        let known = region.registration(SLOT, |_| None).and_then(|known| known.downcast_ref::<Known>());
+        let key = known.and_then(|known| known.key(device, By::Us)).filter(|_| pieces.len() < before + most);
+        let Some((key, length)) = key.zip(u32::try_from(part.len()).ok()) else {
+            pieces.truncate(before);
+            return false;
+        };
+        pieces.push(Piece { address: region.address_of(part.start), length, key });
+    }
+    true
+}
+
 /// Why a peer cannot be told to write to memory where it lies. It is copied then, if there are bounce buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Undescribed {

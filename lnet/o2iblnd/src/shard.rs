@@ -113,7 +113,7 @@ impl Shard {
     }
 
     /// Whether the calling thread is inside this shard's poll.
-    fn is_polling_here(&self) -> bool {
+    pub(crate) fn is_polling_here(&self) -> bool {
         POLLING.get() == self.address()
     }
 

@@ -7,21 +7,33 @@ use lnet_proto::ProtoError;
 use lnet_proto::ib::{
     Body, CharSign, Descriptor, Head, MESSAGE_MAX, Message, MessageKind, checksum, emit_immediate,
 };
-use lnet_region::WriteVec;
+use lnet_region::{ReadVec, WriteVec};
 use smallvec::SmallVec;
 
 use crate::conn::{ConnError, Emit, Key as OpKey, What};
 use crate::connection::{Connection, Live, State};
-use crate::fabric::{Endpoint, Piece, SendKind, SendWork};
-use crate::item::{Item, Source};
-use crate::memory::{Taken, Undescribed, Waiter, source_of, tell_failed};
+use crate::fabric::{Piece, SendKind, SendWork};
+use crate::item::{Item, Source, Way};
+use crate::memory::{Taken, Undescribed, Waiter, gather, source_of, tell_failed};
 use crate::writes::{Chain, WriteError};
-
-/// Work requests that are handed to the device in one call: a chain that is longer goes in several.
-const POSTED_TOGETHER: usize = 16;
 
 /// Where the checksum stands in a message (lnet-wire 32).
 const CHECKSUM: std::ops::Range<usize> = 12..16;
+
+/// A payload of so many bytes that goes with its message, out of memory that is registered already, is gathered from there: to
+/// copy fewer costs less than a second piece costs the device.
+const GATHERED_MIN: usize = 1024;
+
+/// Pieces of a message that is gathered, its own bytes included; devices have fewer, or are asked for fewer (`wrq_sge`).
+const GATHERED_PIECES: usize = 4;
+
+/// Where a small payload stands in a message buffer, to be written from there: behind a DONE, the smallest of messages.
+const STAGED_AT: usize = 64;
+
+/// As much as has room there.
+const STAGED_MAX: usize = MESSAGE_MAX - STAGED_AT;
+const _: () =
+    assert!(STAGED_AT >= MessageKind::PutDone.min_len() && STAGED_AT >= MessageKind::GetDone.min_len());
 
 /// The message buffers for sends, by place.
 pub(crate) struct Transmit {
@@ -30,6 +42,9 @@ pub(crate) struct Transmit {
     pub(crate) address: u64,
     pub(crate) key: u32,
 }
+
+/// A bounce buffer is awaited.
+struct Awaited;
 
 impl Connection {
     /// Makes the writes of a transfer whose source this node is, or finds out that it cannot be; the DONE behind them is
@@ -75,7 +90,10 @@ impl Connection {
         chain.clear();
         let bytes = source.bytes;
         let Some(payload) = source.payload.as_ref().filter(|_| bytes > 0) else { return Some(Ok(())) };
-        if source.bounce.is_none() {
+        if payload.len() < bytes as usize {
+            return Some(Err(Errno::EPROTO));
+        }
+        if matches!(source.way, Way::Straight) {
             let mut why = None;
             if source_of(self.device(), payload, pieces).is_some() {
                 match chain.fill(self.limits, pieces.iter().copied(), source.target.first(bytes)) {
@@ -84,26 +102,47 @@ impl Connection {
                     Err(error) => why = Some(error),
                 }
             }
-            let waiter = Waiter::Operation(self.clone(), operation);
-            match self.ni().pool.take(self.device(), bytes as usize, self.shard().now_ns(), waiter) {
-                Taken::Bounce(mut bounce, _) => {
-                    bounce.load(payload);
-                    self.shard().counters.tx.bytes_bounced.add(bounce.len());
-                    source.bounce = Some(bounce);
-                }
-                Taken::Later => return None,
-                Taken::Never(_) => {
+            source.way = match self.copy(payload, bytes as usize, operation) {
+                Ok(Some(way)) => way,
+                Ok(None) => {
                     let errno = match why {
                         Some(error) => tell_failed(self, &error, error.errno()),
                         None => tell_failed(self, &Undescribed::Unregistered, Errno::ENOMEM),
                     };
                     return Some(Err(errno));
                 }
-            }
+                Err(Awaited) => return None,
+            };
         }
-        let Some(bounce) = &source.bounce else { return Some(Err(Errno::EIO)) };
-        let filled = chain.fill(self.limits, std::iter::once(bounce.piece()), source.target.first(bytes));
+        // What goes with its message has no place before that has one; it is one piece in any case.
+        let piece = match &source.way {
+            Way::Bounce(bounce) => bounce.piece(),
+            Way::Straight | Way::Message => Piece { address: 0, length: bytes, key: 0 },
+        };
+        let filled = chain.fill(self.limits, std::iter::once(piece), source.target.first(bytes));
         Some(filled.map_err(|error| tell_failed(self, &error, error.errno())))
+    }
+
+    /// Where a payload that cannot be written from its place is copied to, if anywhere.
+    fn copy(
+        self: &Arc<Connection>,
+        payload: &ReadVec,
+        bytes: usize,
+        operation: OpKey,
+    ) -> Result<Option<Way>, Awaited> {
+        if bytes <= STAGED_MAX {
+            return Ok(Some(Way::Message));
+        }
+        let waiter = Waiter::Operation(self.clone(), operation);
+        match self.ni().pool.take(self.device(), bytes, self.shard().now_ns(), waiter) {
+            Taken::Bounce(mut bounce, _) => {
+                bounce.load(payload);
+                self.shard().counters.tx.bytes_bounced.add(bounce.len());
+                Ok(Some(Way::Bounce(bounce)))
+            }
+            Taken::Later => Err(Awaited),
+            Taken::Never(_) => Ok(None),
+        }
     }
 
     /// When an answer of this side must have left.
@@ -111,31 +150,41 @@ impl Connection {
         self.shard().now_ns().saturating_add(self.ni().timeout_ns())
     }
 
-    /// Emits and posts what the rules allow.
-    pub(crate) fn pump(self: &Arc<Connection>, state: &mut State, now_ns: u64) {
+    /// Emits what the rules allow, and posts it together.
+    pub(crate) fn pump(&self, state: &mut State, now_ns: u64) {
+        state.corked = false;
         if state.broken.is_some() {
             return;
         }
-        loop {
-            let Some(live) = &mut state.live else { return };
-            match self.next(live, now_ns) {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(errno) => return self.break_off(state, errno),
-            }
+        let Some(live) = &mut state.live else { return };
+        if let Err(errno) = self.pump_live(live, now_ns) {
+            self.break_off(state, errno);
         }
     }
 
-    /// Emits and posts one message; `false` if there is none.
-    fn next(self: &Arc<Connection>, live: &mut Live, now_ns: u64) -> Result<bool, Errno> {
-        let Live { machine, transmit, chain, pieces, filling, endpoint, .. } = live;
+    fn pump_live(&self, live: &mut Live, now_ns: u64) -> Result<(), Errno> {
+        let counters = &self.shard().counters.tx;
+        while self.next(live, now_ns)? {
+            if live.batch.is_full() {
+                counters.posts.add(live.batch.post(&*live.endpoint)?);
+            }
+        }
+        counters.posts.add(live.batch.post(&*live.endpoint)?);
+        Ok(())
+    }
+
+    /// Emits one message; `false` if there is none.
+    fn next(&self, live: &mut Live, now_ns: u64) -> Result<bool, Errno> {
+        let Live { machine, transmit, batch, chain, pieces, filling, .. } = live;
         let Some(Emit { id, credits, what, item }) = machine.next(now_ns) else { return Ok(false) };
+        let address = transmit.address + (id.place() * MESSAGE_MAX) as u64;
         let buffer =
             transmit.buffers.get_mut(id.place()).and_then(WriteVec::as_mut_slice).ok_or(Errno::EIO)?;
         let head = self.link.head(credits);
         let counters = &self.shard().counters.tx;
         counters.sends.one();
-        let mut writes_to = None;
+        // The payload, where it is sent from its place.
+        let mut gathered: SmallVec<[Piece; GATHERED_PIECES]> = SmallVec::new();
         let length = match (what, item) {
             (What::Noop, _) => {
                 counters.noops.one();
@@ -144,8 +193,13 @@ impl Connection {
             (What::Immediate, Some(Item::Send { header, source, .. })) => {
                 let emitted = emit_immediate(&head, header, buffer);
                 if let (Ok(length), Some(payload)) = (&emitted, &source.payload) {
-                    let copied = payload.copy_to(0, &mut buffer[MessageKind::Immediate.min_len()..*length]);
-                    counters.bytes_copied.add(copied);
+                    if self.gathers(payload, &mut gathered) {
+                        counters.bytes_direct.add(payload.len());
+                    } else {
+                        let copied =
+                            payload.copy_to(0, &mut buffer[MessageKind::Immediate.min_len()..*length]);
+                        counters.bytes_copied.add(copied);
+                    }
                 }
                 emitted
             }
@@ -169,17 +223,26 @@ impl Connection {
                 if let Some(Item::Send { source, .. } | Item::Reply { source, .. }) = item
                     && done.status > 0
                 {
-                    if source.filling != *filling {
+                    if source.filling != *filling || matches!(source.way, Way::Message) {
                         *filling += 1;
-                        refill(self, chain, pieces, source)?;
+                        let staged = Piece {
+                            address: address + STAGED_AT as u64,
+                            length: source.bytes,
+                            key: transmit.key,
+                        };
+                        refill(self, chain, pieces, source, staged)?;
                         source.filling = *filling;
                     }
-                    counters.bytes_direct.add(if source.bounce.is_some() {
-                        0
-                    } else {
-                        source.bytes as usize
-                    });
-                    writes_to = Some(source.target.key);
+                    match (&source.way, &source.payload) {
+                        (Way::Message, Some(payload)) => {
+                            let place = STAGED_AT..STAGED_AT + source.bytes as usize;
+                            counters.bytes_copied.add(payload.copy_to(0, &mut buffer[place]));
+                        }
+                        (Way::Straight, _) => counters.bytes_direct.add(source.bytes as usize),
+                        (Way::Message | Way::Bounce(_), _) => {}
+                    }
+                    counters.writes.add(chain.len());
+                    batch.add_writes(chain, source.target.key, id.bits());
                 }
                 let body = match what {
                     What::GetDone(_) => Body::GetDone(done),
@@ -200,18 +263,24 @@ impl Connection {
             let sum = checksum(&buffer[..length], CharSign::Unsigned);
             buffer[CHECKSUM].copy_from_slice(&sum.to_le_bytes());
         }
-        let address = transmit.address + (id.place() * MESSAGE_MAX) as u64;
-        let message = Piece { address, length: length as u32, key: transmit.key };
-        let done = SendWork {
+        let own = if gathered.is_empty() { length } else { MessageKind::Immediate.min_len() };
+        gathered.insert(0, Piece { address, length: own as u32, key: transmit.key });
+        let inline = gathered.len() == 1 && length <= self.inline;
+        batch.add(SendWork {
             id: id.bits(),
-            pieces: &[message],
+            pieces: &gathered,
             kind: SendKind::Send,
             signalled: true,
-            inline: length <= self.inline,
-        };
-        counters.writes.add(if writes_to.is_some() { chain.len() } else { 0 });
-        post(&**endpoint, writes_to.map(|key| (&*chain, key)), done)?;
+            inline,
+        });
         Ok(true)
+    }
+
+    /// Whether a payload is sent from its place, behind the message's own bytes; its pieces are added then. A checksum is made of
+    /// bytes that lie together.
+    fn gathers(&self, payload: &ReadVec, pieces: &mut SmallVec<[Piece; GATHERED_PIECES]>) -> bool {
+        let most = self.limits.pieces.min(GATHERED_PIECES) - 1;
+        !self.cksum && payload.len() >= GATHERED_MIN && gather(self.device(), payload, most, pieces)
     }
 }
 
@@ -219,38 +288,24 @@ fn emit(head: &Head, body: Body<'_>, buffer: &mut [u8]) -> Result<usize, ProtoEr
     Message { head: *head, body }.emit(buffer)
 }
 
-/// The chain has been used for another transfer since this one was prepared.
+/// Fills the chain for a transfer again: it has been used for another since this one was prepared, or only now it is known where
+/// the message's buffer is.
 fn refill(
     conn: &Connection,
     chain: &mut Chain,
     pieces: &mut Vec<Piece>,
     source: &Source,
+    staged: Piece,
 ) -> Result<(), Errno> {
     let target = source.target.first(source.bytes);
-    let filled = match (&source.bounce, &source.payload) {
-        (Some(bounce), _) => chain.fill(conn.limits, std::iter::once(bounce.piece()), target),
-        (None, Some(payload)) => {
+    let filled = match (&source.way, &source.payload) {
+        (Way::Message, _) => chain.fill(conn.limits, std::iter::once(staged), target),
+        (Way::Bounce(bounce), _) => chain.fill(conn.limits, std::iter::once(bounce.piece()), target),
+        (Way::Straight, Some(payload)) => {
             source_of(conn.device(), payload, pieces).ok_or(Errno::ENOMEM)?;
             chain.fill(conn.limits, pieces.iter().copied(), target)
         }
-        (None, None) => return Err(Errno::EIO),
+        (Way::Straight, None) => return Err(Errno::EIO),
     };
     filled.map_err(|error| error.errno())
-}
-
-/// Posts writes and the message behind them.
-fn post(endpoint: &dyn Endpoint, writes: Option<(&Chain, u32)>, message: SendWork<'_>) -> Result<(), Errno> {
-    let mut works: SmallVec<[SendWork<'_>; POSTED_TOGETHER]> = SmallVec::new();
-    if let Some((chain, key)) = writes {
-        for (address, pieces) in chain.writes() {
-            if works.len() + 1 == POSTED_TOGETHER {
-                endpoint.post_sends(&works).map_err(|error| error.errno)?;
-                works.clear();
-            }
-            let kind = SendKind::Write { address, key };
-            works.push(SendWork { id: message.id, pieces, kind, signalled: false, inline: false });
-        }
-    }
-    works.push(message);
-    endpoint.post_sends(&works).map_err(|error| error.errno)
 }

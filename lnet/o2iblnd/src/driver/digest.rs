@@ -122,7 +122,11 @@ impl RxConn {
         if let Err(errno) = self.repost(live, &mut reposts) {
             return (count, Some(Broken::system(errno, "receives cannot be posted")));
         }
-        conn.pump(state, turn.now_ns);
+        // What the engine is told may make messages, which take the credits along: no NOOP is to do it before.
+        if events.is_empty() || live.machine.queued() > 0 {
+            conn.pump(state, turn.now_ns);
+        }
+        state.corked = !events.is_empty();
         (count, None)
     }
 

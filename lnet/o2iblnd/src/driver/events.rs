@@ -41,6 +41,9 @@ type Left = SmallVec<[TxToken; COMPLETIONS_PER_LOOK]>;
 impl Driver {
     /// Tells the engine all of it, in order.
     pub(super) fn tell(&mut self, turn: Turn<'_>, key: Key, conn: &Arc<Connection>, events: &mut Vec<Event>) {
+        if events.is_empty() {
+            return;
+        }
         let upcalls = &*conn.ni().upcalls;
         let mut left = Left::new();
         let mut reposts = Reposts::new();
@@ -84,12 +87,9 @@ impl Driver {
         }
     }
 
-    /// Posts buffers again whose payloads are in their places.
+    /// Posts buffers again whose payloads are in their places, and sends what has been left for this moment.
     fn give_back(&mut self, turn: Turn<'_>, key: Key, reposts: &mut Reposts) {
         let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
-        if reposts.is_empty() {
-            return;
-        }
         let mut guard = rx.conn.state.lock();
         let state = &mut *guard;
         let Some(live) = &mut state.live else { return };
@@ -280,7 +280,7 @@ fn get_req(turn: Turn<'_>, conn: &Arc<Connection>, operation: OpKey, header: &He
         let state = &mut *guard;
         if let Some(live) = &mut state.live {
             match live.machine.done(operation, Err(Errno::ENODATA), 0, conn.answer_deadline_ns()) {
-                Ok(()) => conn.pump(state, turn.now_ns),
+                Ok(()) => conn.pump_or_leave(state),
                 Err(error) => conn.break_off(state, error.errno()),
             }
         }
@@ -355,7 +355,7 @@ fn prepare_sink(conn: &Arc<Connection>, operation: OpKey) {
         },
     }
     match live.machine.ack(operation, bytes as u32, conn.answer_deadline_ns()) {
-        Ok(()) => conn.pump(state, conn.shard().now_ns()),
+        Ok(()) => conn.pump_or_leave(state),
         Err(error) => conn.break_off(state, error.errno()),
     }
 }
@@ -368,7 +368,7 @@ fn refuse_put(conn: &Arc<Connection>, operation: OpKey, reason: Result<(), Errno
         let Some(live) = &mut state.live else { return };
         match live.machine.nak(operation, reason, conn.answer_deadline_ns()) {
             Ok(item) => {
-                conn.pump(state, conn.shard().now_ns());
+                conn.pump_or_leave(state);
                 item
             }
             Err(error) => return conn.break_off(state, error.errno()),

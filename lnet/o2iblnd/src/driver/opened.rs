@@ -11,6 +11,7 @@ use super::digest::RxConn;
 use super::opening::{Opening, Stage};
 use super::{Driver, Source, Turn};
 use crate::admission::Guest;
+use crate::batch::Batch;
 use crate::buffers::Buffers;
 use crate::conn::{Conn, Limits};
 use crate::connection::{Connection, Live, State};
@@ -63,6 +64,7 @@ impl Driver {
             chain: Chain::default(),
             pieces: Vec::new(),
             filling: 0,
+            batch: Batch::default(),
         };
         let device = peer.ni.device.limits();
         let conn = Arc::new(Connection {
@@ -77,7 +79,7 @@ impl Driver {
             },
             inline: queues.made.inline as usize,
             cksum: turn.shared.config.cksum,
-            state: Mutex::new(State { live: Some(live), broken: None, closed: None }),
+            state: Mutex::new(State { live: Some(live), corked: false, broken: None, closed: None }),
             peer: peer.clone(),
         });
         if let Some(place) = self.sources.get_mut(key) {

@@ -15,6 +15,7 @@ mod node;
 mod processes;
 mod real;
 mod small_devices;
+mod together;
 mod trouble;
 mod tunables;
 mod warnings;
