@@ -383,6 +383,12 @@ impl<T> Conn<T> {
         self.answers.len() + self.ready.len()
     }
 
+    /// Sends that are posted, and have not completed.
+    #[must_use]
+    pub fn posted(&self) -> usize {
+        self.posts.count()
+    }
+
     /// What there is to see.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -392,7 +398,7 @@ impl<T> Conn<T> {
             reserved,
             outstanding,
             queued: self.queued() + self.waiting.len(),
-            posted: self.posts.count(),
+            posted: self.posted(),
             operations: self.table.live().count(),
             own: self.own.into(),
         }

@@ -42,6 +42,9 @@ pub trait Device: Send + Sync {
     /// What it can do.
     fn limits(&self) -> &DeviceLimits;
 
+    /// Whether it is a program (soft-RoCE, soft-iWARP): it sends on the processors of this host, when no other thread has them.
+    fn is_program(&self) -> bool;
+
     /// Registers [`Region::extent`], the whole of a region or of the arena it is a piece of: this node and, if `remote`, peers
     /// that know the key may write to it from now on and until the [`Memory`] is dropped. The memory must stay alive until
     /// then: who keeps the [`Memory`] with the region ([`Region::registration`]) need not care.
@@ -84,9 +87,13 @@ pub trait Channel: Send + Sync {
     /// Makes the descriptor readable: another thread has work for the driver.
     fn ring(&self);
 
-    /// The next thing that happened, if there is one. A call that gives `None` has silenced the bell. It asks the system:
-    /// whoever spins over completions, which need no such call, does it now and then only.
+    /// The next thing that happened, if one is known of. The system is asked after a [`Channel::rest`], and of many other calls
+    /// by some: whoever spins over completions, which need no call of the system, may ask here each time. While there is
+    /// something that was not told, or the bell has been rung since, the descriptor is readable.
     fn next(&self) -> Option<Happening>;
+
+    /// Whoever asks for what happens is about to sleep on the descriptor.
+    fn rest(&self);
 
     /// Listens for requests to connect.
     ///

@@ -231,7 +231,7 @@ impl Lnd for O2ibLnd {
 
     fn arm(&self, shard: usize) -> bool {
         let Some(slot) = self.shared.shards.slot(shard) else { return true };
-        !slot.shard.has_work() && slot.driver.try_lock().is_none_or(|mut driver| driver.arm())
+        !slot.shard.has_work() && slot.driver.try_lock().is_none_or(|mut driver| driver.arm(&slot.shard))
     }
 
     /// # Panics

@@ -40,6 +40,7 @@ fn the_user_of_a_device() {
     let (mut removed, mut disconnected) = (false, false);
     while !(removed && disconnected) {
         let Some(happening) = channel.next() else {
+            channel.rest();
             let mut fds = [PollFd::new(channel.fd(), PollFlags::POLLIN)];
             assert_ne!(poll(&mut fds, 60_000u16), Ok(0), "hung");
             continue;

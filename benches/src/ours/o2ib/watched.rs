@@ -60,6 +60,10 @@ impl Device for Watched<dyn Device> {
         self.inner.limits()
     }
 
+    fn is_program(&self) -> bool {
+        self.inner.is_program()
+    }
+
     fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
         self.seen.lock().registrations += 1;
         self.inner.register(region, remote)
@@ -83,6 +87,10 @@ impl Channel for Watched<dyn Channel> {
 
     fn next(&self) -> Option<Happening> {
         self.inner.next()
+    }
+
+    fn rest(&self) {
+        self.inner.rest();
     }
 
     fn listen(

@@ -21,6 +21,10 @@ use lnet_api::slab::Key;
 /// Receive buffers that are to be posted again, each with what that makes possible.
 pub(super) type Reposts = SmallVec<[(usize, Receipt); COMPLETIONS_PER_LOOK]>;
 
+/// How often who is about to sleep looks for the completions of sends that have not completed: devices take a microsecond or two
+/// for that, which is less than it takes to sleep and to be woken.
+const SHORT_LOOKS: usize = 16;
+
 /// A connection as its driver has it.
 pub(super) struct RxConn {
     pub(super) conn: Arc<Connection>,
@@ -29,7 +33,9 @@ pub(super) struct RxConn {
     pub(super) busy: bool,
     /// For so many polls nothing has come on it.
     pub(super) idle: u32,
-    /// What came when it was armed.
+    /// Sends had not completed when it was looked at last.
+    awaits_sends: bool,
+    /// What came when it was armed, or shortly before.
     stash: Completions,
     /// It counts as long as the connection stands, if the peer has opened it.
     _guest: Option<Guest>,
@@ -37,12 +43,20 @@ pub(super) struct RxConn {
 
 impl RxConn {
     pub(super) fn new(conn: Arc<Connection>, receive: Receive, guest: Option<Guest>) -> RxConn {
-        RxConn { conn, receive, busy: false, idle: 0, stash: Completions::new(), _guest: guest }
+        RxConn {
+            conn,
+            receive,
+            busy: false,
+            idle: 0,
+            awaits_sends: false,
+            stash: Completions::new(),
+            _guest: guest,
+        }
     }
 
     /// Arms it; `false` if something has come.
     pub(super) fn arm(&mut self) -> bool {
-        if !self.stash.is_empty() {
+        if !self.stash.is_empty() || self.awaits_sends && self.look_for_sends() {
             return false;
         }
         let state = self.conn.state.lock();
@@ -51,6 +65,23 @@ impl RxConn {
         let armed = live.endpoint.arm().and_then(|()| live.endpoint.poll(&mut self.stash));
         // What is wrong with it, the next look will show.
         armed.is_ok() && self.stash.is_empty()
+    }
+
+    /// Whether sends are to be carried out by a program, which needs a processor.
+    pub(super) fn awaits_program(&self) -> bool {
+        self.awaits_sends && self.conn.device().is_program()
+    }
+
+    /// Looks for completions a little longer.
+    fn look_for_sends(&mut self) -> bool {
+        let looks = if self.awaits_program() { 0 } else { SHORT_LOOKS };
+        (0..looks).any(|_| {
+            std::hint::spin_loop();
+            let state = self.conn.state.lock();
+            let looked = state.live.as_ref().map_or(Ok(()), |live| live.endpoint.poll(&mut self.stash));
+            // What is wrong with it, the next look will show.
+            looked.is_err() || !self.stash.is_empty()
+        })
     }
 
     /// Posts receive buffers again, and tells the rules.
@@ -104,6 +135,7 @@ impl RxConn {
         {
             return (0, Some(Broken::system(errno, "the completion queue has broken")));
         }
+        self.awaits_sends = live.machine.posted() > 0;
         if done.is_empty() {
             return (0, None);
         }

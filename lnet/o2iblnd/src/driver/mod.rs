@@ -39,13 +39,6 @@ const REQUEST_ROUNDS: usize = 8;
 /// A connection of several busy ones on which nothing has come for so many polls is armed, and no more looked at by each poll.
 const IDLE_POLLS: u32 = 256;
 
-/// Who has polled so often without arming once, polls on. A sleeper polls two or three times for each time it sleeps.
-const SPINNING: u32 = 32;
-
-/// Of so many polls of a spinning thread one asks the channel, while connections deliver: to ask the system costs more than to
-/// look at a completion queue.
-const ASKS_EVERY: u32 = 8;
-
 /// The time, and what everybody shares, for the length of one call.
 #[derive(Clone, Copy)]
 pub(crate) struct Turn<'a> {
@@ -68,8 +61,8 @@ pub(crate) struct Driver {
     /// Connections that are looked at by each poll, for they are not armed.
     busy: VecDeque<Key>,
     timers: Timers,
-    /// Polls since the last arm; from [`SPINNING`] on it goes round.
-    polls: u32,
+    /// The last poll has not taken all that the channel has to tell.
+    unheard: bool,
     /// The time of the last poll.
     now_ns: u64,
     /// Lists that are filled and emptied within a call, kept for their memory.
@@ -85,7 +78,7 @@ impl Driver {
             sources: Slab::new(shard as u8),
             busy: VecDeque::new(),
             timers: Timers::new(config),
-            polls: 0,
+            unheard: false,
             now_ns: 0,
             requests: Vec::with_capacity(LIST_ROOM),
             events: Vec::with_capacity(LIST_ROOM),
@@ -99,30 +92,21 @@ impl Driver {
         self.now_ns = turn.now_ns;
         let mut work = self.serve_requests(turn);
         work += self.fire_timers(turn);
-        if self.asks() {
-            work += self.take_happenings(turn);
-        }
+        work += self.take_happenings(turn);
         work += self.work_off_busy(turn, budget);
+        if work == 0 {
+            work += self.let_programs_work(turn, budget);
+        }
         if work > 0 {
             work += self.serve_requests(turn);
         }
         Poll { work, deadline_ns: self.timers.next_ns() }
     }
 
-    /// Whether this poll asks the channel.
-    fn asks(&mut self) -> bool {
-        self.polls += 1;
-        if self.polls == SPINNING + ASKS_EVERY {
-            self.polls = SPINNING;
-        }
-        self.polls <= SPINNING || self.busy.is_empty()
-    }
-
     /// The thread that polls is about to sleep. Whether it may: all connections are armed, nothing has come before they were,
-    /// and the last poll has asked the channel.
-    pub(crate) fn arm(&mut self) -> bool {
-        let asked = std::mem::take(&mut self.polls) <= SPINNING;
-        let mut quiet = true;
+    /// and all that the channel has told is known.
+    pub(crate) fn arm(&mut self, shard: &Shard) -> bool {
+        let mut quiet = !self.unheard;
         for _ in 0..self.busy.len() {
             let Some(key) = self.busy.pop_front() else { break };
             if !self.settle_down(key) {
@@ -130,7 +114,10 @@ impl Driver {
                 quiet = false;
             }
         }
-        asked && quiet
+        if quiet {
+            shard.channel.rest();
+        }
+        quiet
     }
 
     /// Arms a connection, unless something has come on it.
@@ -183,9 +170,13 @@ impl Driver {
     fn take_happenings(&mut self, turn: Turn<'_>) -> usize {
         turn.shard.counters.rx.polls.one();
         for count in 0..HAPPENINGS_PER_POLL {
-            let Some(happening) = turn.shard.channel.next() else { return count };
+            let Some(happening) = turn.shard.channel.next() else {
+                self.unheard = false;
+                return count;
+            };
             self.on_happening(turn, happening);
         }
+        self.unheard = true;
         HAPPENINGS_PER_POLL
     }
 
@@ -236,6 +227,17 @@ impl Driver {
                 return budget - left;
             }
         }
+    }
+
+    /// A device that is a program sends on the processor of the thread that has posted, and most often once that leaves it.
+    fn let_programs_work(&mut self, turn: Turn<'_>, budget: usize) -> usize {
+        let waits =
+            |key: &Key| matches!(self.sources.get(*key), Some(Source::Conn(rx)) if rx.awaits_program());
+        if !self.busy.iter().any(waits) {
+            return 0;
+        }
+        std::thread::yield_now();
+        self.work_off_busy(turn, budget)
     }
 
     /// Sends what waits for a peer, as far as there are connections with room.

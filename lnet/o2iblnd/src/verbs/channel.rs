@@ -6,6 +6,8 @@ use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use ibverbs_sys as ffi;
 use lnet_api::Errno;
@@ -26,13 +28,18 @@ use crate::fabric::{
     Channel, Device, DeviceChange, DialOptions, Endpoint, FabricError, Happening, Listener, Request, Token,
 };
 
-/// Keys of the epoll set: the bell's and the connection manager's, then two for each device.
+/// Keys of the epoll set: the bell's and the connection manager's, then two for each device. Those that are odd have something to
+/// hear but seldom.
 const BELL: u64 = 0;
 const MANAGER: u64 = 1;
 const FIRST_DEVICE: u64 = 2;
 
 /// Sources that one look finds ready: more than a shard has; what is left is found by the next.
 const SOURCES: usize = 16;
+
+/// Of so many calls of a thread that spins one asks the system, which costs more than to look at a completion queue; of so many
+/// wake-ups one looks for more than what completions have told.
+const ASKS_EVERY: u32 = 8;
 
 pub(super) struct HostChannel {
     host: Arc<Shared>,
@@ -50,6 +57,11 @@ pub(super) struct Ear {
     /// The devices on which there is something of this channel's. It only grows, so that places in it are keys.
     served: Mutex<Vec<Served>>,
     told: Mutex<VecDeque<Happening>>,
+    /// There may be something to hear: somebody is about to sleep, or the last look has found something of the rarer kind.
+    curious: AtomicBool,
+    /// Calls that have not asked the system since one did, and looks.
+    unasked: AtomicU32,
+    looks: AtomicU32,
     /// Which interrupt its completions raise, counted through those of a device.
     vector: u32,
     origin: Origin,
@@ -86,6 +98,9 @@ impl HostChannel {
             known: Mutex::default(),
             served: Mutex::default(),
             told: Mutex::default(),
+            curious: AtomicBool::new(true),
+            unasked: AtomicU32::new(0),
+            looks: AtomicU32::new(0),
             vector,
             origin: Origin::here(),
         };
@@ -132,15 +147,16 @@ impl Channel for HostChannel {
 
     fn next(&self) -> Option<Happening> {
         self.ear.check_origin().ok()?;
-        loop {
-            if let Some(happening) = self.ear.told.lock().pop_front() {
-                return Some(happening);
-            }
-            if !self.ear.look() {
-                // Another thread's device events may have come with the bell.
-                return self.ear.told.lock().pop_front();
-            }
+        let told = self.ear.told.lock().pop_front();
+        if told.is_some() || !self.ear.asks() {
+            return told;
         }
+        self.ear.look();
+        self.ear.told.lock().pop_front()
+    }
+
+    fn rest(&self) {
+        self.ear.curious.store(true, Relaxed);
     }
 
     fn listen(
@@ -237,18 +253,54 @@ impl Ear {
         self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, key))
     }
 
-    /// Hears each source that has something once. Whether any had: all but the bell.
-    fn look(&self) -> bool {
+    /// Whether this call asks the system. What it does not find stays where it is, and the descriptor readable.
+    fn asks(&self) -> bool {
+        let unasked = self.unasked.fetch_add(1, Relaxed) + 1;
+        let asks = self.curious.swap(false, Relaxed) || unasked >= ASKS_EVERY;
+        if asks {
+            self.unasked.store(0, Relaxed);
+        }
+        asks
+    }
+
+    /// Hears each source that has something.
+    fn look(&self) {
+        let looks = self.looks.fetch_add(1, Relaxed);
+        if !looks.is_multiple_of(ASKS_EVERY) && self.hear_armed() {
+            return;
+        }
         let mut found = [EpollEvent::empty(); SOURCES];
         let count = self.epoll.wait(&mut found, EpollTimeout::ZERO).unwrap_or(0);
-        let mut any = false;
         for event in &found[..count] {
             match event.data() {
                 BELL => drop(self.bell.read()),
                 MANAGER => self.hear_manager(),
                 of_device => self.hear_device(of_device - FIRST_DEVICE, broken(event)),
             }
-            any |= event.data() != BELL;
+        }
+        let is_rare = |event: &EpollEvent| !event.data().is_multiple_of(2);
+        if count == SOURCES || found[..count].iter().any(is_rare) {
+            self.curious.store(true, Relaxed);
+        }
+    }
+
+    /// Hears what completions tell, if it is certain who would; whether any did. Most wake-ups are for these.
+    fn hear_armed(&self) -> bool {
+        let served = self.served.lock();
+        let mut armed = served.iter().filter(|served| served.completions.is_armed());
+        let (Some(only), None) = (armed.next(), armed.next()) else { return false };
+        let completions = only.completions.clone();
+        drop(served);
+        self.hear_completions(&completions)
+    }
+
+    /// Hears what completions of a device tell; whether any did.
+    fn hear_completions(&self, completions: &CompletionChannel) -> bool {
+        let mut token = completions.next();
+        let any = token.is_some();
+        while let Some(known) = token {
+            self.tell(Happening::Ready(known));
+            token = if completions.is_armed() { completions.next() } else { None };
         }
         any
     }
@@ -275,13 +327,7 @@ impl Ear {
         let (context, completions) = (of.context.clone(), of.completions.clone());
         drop(served);
         let of_queues = key.is_multiple_of(2);
-        let told = if of_queues {
-            let token = completions.next();
-            token.into_iter().for_each(|token| self.tell(Happening::Ready(token)));
-            token.is_some()
-        } else {
-            context.hear()
-        };
+        let told = if of_queues { self.hear_completions(&completions) } else { context.hear() };
         if broken && !told {
             // It can only fail for what is not watched.
             let _ = self.epoll.delete(if of_queues { completions.fd() } else { context.fd() });

@@ -3,6 +3,8 @@
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use ibverbs_sys as ffi;
 use lnet_api::Errno;
@@ -16,6 +18,8 @@ use crate::fabric::Token;
 /// Where the completion queues of one device tell that they are no longer empty.
 pub(super) struct CompletionChannel {
     raw: NonNull<ffi::ibv_comp_channel>,
+    /// About how many queues are armed and have not told: who knows that there is none need not ask the system.
+    armed: AtomicUsize,
     origin: Origin,
     /// Its device.
     _context: Arc<Context>,
@@ -31,7 +35,8 @@ impl CompletionChannel {
         // SAFETY: the context is valid, and kept.
         let raw = unsafe { ffi::ibv_create_comp_channel(context.verbs()) };
         let raw = NonNull::new(raw).ok_or_else(Errno::last)?;
-        let channel = CompletionChannel { raw, origin: Origin::here(), _context: context.clone() };
+        let armed = AtomicUsize::new(0);
+        let channel = CompletionChannel { raw, armed, origin: Origin::here(), _context: context.clone() };
         fcntl(channel.fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(channel)
     }
@@ -45,6 +50,16 @@ impl CompletionChannel {
         self.raw.as_ptr()
     }
 
+    /// A queue has been armed.
+    pub(super) fn note_armed(&self) {
+        self.armed.fetch_add(1, Relaxed);
+    }
+
+    /// Whether a queue may tell.
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed.load(Relaxed) > 0
+    }
+
     /// The token of a queue that has told.
     ///
     /// It is acknowledged at once, which costs an uncontended lock after a call of the system. Queues are destroyed in other
@@ -53,7 +68,12 @@ impl CompletionChannel {
     pub(super) fn next(&self) -> Option<Token> {
         let (mut queue, mut token) = (null_mut(), null_mut());
         // SAFETY: the channel is valid and does not block, and there is room for what it gives.
-        check(unsafe { ffi::ibv_get_cq_event(self.raw(), &mut queue, &mut token) }).ok()?;
+        if check(unsafe { ffi::ibv_get_cq_event(self.raw(), &mut queue, &mut token) }).is_err() {
+            // Queues that were armed twice, or are gone, have been counted too.
+            self.armed.store(0, Relaxed);
+            return None;
+        }
+        let _ = self.armed.fetch_update(Relaxed, Relaxed, |armed| armed.checked_sub(1));
         // SAFETY: the queue has told this, so that it is not destroyed before the acknowledgement. Nobody looks at it afterwards:
         // the token is a copy of the number it was made with.
         unsafe { ffi::ibv_ack_cq_events(queue, 1) };

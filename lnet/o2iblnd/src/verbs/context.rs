@@ -1,6 +1,5 @@
 //! A device, opened: its protection domain, its ports, and what it tells of itself.
 
-use std::collections::HashMap;
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -8,6 +7,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
 use ibverbs_sys as ffi;
 use lnet_api::Errno;
 use lnet_region::Origin;
@@ -20,12 +21,17 @@ use super::cm::CmId;
 use super::device::HostDevice;
 use crate::fabric::{DeviceChange, DeviceLimits, Piece};
 
+/// What devices have as their maker that are programs: soft-RoCE says this. Makers of hardware have the three bytes of a number that
+/// the IEEE has given them.
+const PROGRAMS: [u32; 1] = [0xff_ffff];
+
 pub(super) struct Context {
     verbs: NonNull<ffi::ibv_context>,
     domain: Domain,
     name: String,
     ports: u8,
     limits: DeviceLimits,
+    program: bool,
     /// What is registered, by local key.
     pub(super) registered: Registrations,
     /// Of its ports, those that somebody has.
@@ -70,6 +76,7 @@ impl Context {
             name,
             ports: attributes.phys_port_cnt,
             limits,
+            program: PROGRAMS.contains(&attributes.vendor_id),
             registered: Registrations::default(),
             devices: Mutex::default(),
             ears: Mutex::default(),
@@ -107,6 +114,10 @@ impl Context {
 
     pub(super) fn limits(&self) -> &DeviceLimits {
         &self.limits
+    }
+
+    pub(super) fn is_program(&self) -> bool {
+        self.program
     }
 
     pub(super) fn is_removed(&self) -> bool {
@@ -215,10 +226,10 @@ fn port_attributes(verbs: NonNull<ffi::ibv_context>, port: u8) -> Result<ffi::ib
 
 /// The memory that is registered with a device: the number of the first byte, and how many there are, by local key.
 #[derive(Default)]
-pub(super) struct Registrations(RwLock<HashMap<u32, (u64, usize)>>);
+pub(super) struct Registrations(RwLock<HashMap<u32, (u64, usize), RandomState>>);
 
 /// As long as this lives, what is registered stays registered.
-pub(super) type Registered<'a> = RwLockReadGuard<'a, HashMap<u32, (u64, usize)>>;
+pub(super) type Registered<'a> = RwLockReadGuard<'a, HashMap<u32, (u64, usize), RandomState>>;
 
 impl Registrations {
     pub(super) fn insert(&self, key: u32, start: u64, bytes: usize) {

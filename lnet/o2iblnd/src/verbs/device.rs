@@ -33,6 +33,10 @@ impl Device for HostDevice {
         self.context.limits()
     }
 
+    fn is_program(&self) -> bool {
+        self.context.is_program()
+    }
+
     fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
         let (address, bytes) = region.extent();
         let memory = Registered::new(&self.context, region.origin(), address, bytes, remote);

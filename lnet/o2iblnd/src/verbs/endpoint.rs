@@ -155,7 +155,9 @@ impl Endpoint for HostEndpoint {
     }
 
     fn arm(&self) -> Result<(), Errno> {
-        self.queues()?.arm()
+        self.queues()?.arm()?;
+        self.completions.note_armed();
+        Ok(())
     }
 }
 

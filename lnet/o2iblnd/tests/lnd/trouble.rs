@@ -91,6 +91,8 @@ fn shutdown_under_load() {
             b.start();
         }
         bed.until(&[a, b], || a.engine.sending() == 0 && b.engine.sending() == 0);
+        // What was being received ends when a node hears that its connection has: not by time, which is to pass now.
+        bed.until(&[a, b], || a.lnd.census().operations + b.lnd.census().operations == 0);
         [a, b].into_iter().for_each(|node| drop(node.take()));
         // After a failure a peer is left in peace for a while.
         bed.later(&[a, b], 60 * S);

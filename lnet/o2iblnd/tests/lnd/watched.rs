@@ -142,6 +142,10 @@ impl Device for Watched {
         &self.limits
     }
 
+    fn is_program(&self) -> bool {
+        self.inner.is_program()
+    }
+
     fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
         let Some(seen) = self.seen.upgrade() else { return self.inner.register(region, remote) };
         *seen.registrations.lock() += 1;
@@ -198,6 +202,10 @@ impl Channel for WatchedChannel {
 
     fn next(&self) -> Option<Happening> {
         self.inner.next()
+    }
+
+    fn rest(&self) {
+        self.inner.rest();
     }
 
     fn listen(

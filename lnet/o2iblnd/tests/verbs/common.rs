@@ -66,11 +66,17 @@ impl Node {
     /// The next thing that happens, slept for.
     pub(crate) fn happening(&self) -> Happening {
         loop {
-            if let Some(happening) = self.channel.next() {
+            if let Some(happening) = self.heard() {
                 return happening;
             }
             wait(&*self.channel);
         }
+    }
+
+    /// What has happened, if anything has.
+    pub(crate) fn heard(&self) -> Option<Happening> {
+        self.channel.rest();
+        self.channel.next()
     }
 
     pub(crate) fn listen(&self) -> (Token, Box<dyn Listener>) {

@@ -52,7 +52,7 @@ fn another_channel_takes_a_request() {
     active.endpoint.disconnect();
     let ended = taking.happening();
     assert!(matches!(ended, Happening::Disconnected(Token(7))), "{}", told(&ended));
-    assert!(hearing.channel.next().is_none());
+    assert!(hearing.heard().is_none());
 }
 
 /// The record of a reject reaches whoever asked, before and after the request is adopted; without one it is empty.

@@ -84,7 +84,7 @@ fn dropping_ends() {
         drop(slab);
         passive.expect_disconnected();
         drop(passive);
-        if let Some(happening) = node.channel.next() {
+        if let Some(happening) = node.heard() {
             panic!("{token:?} is gone: {}", told(&happening));
         }
     }
@@ -151,7 +151,7 @@ fn forked_children_touch_nothing() {
             let armed = active.endpoint.arm() == Err(Errno::EPERM);
             active.endpoint.disconnect();
             active.node.channel.ring();
-            let told = active.node.channel.next().is_none();
+            let told = active.node.heard().is_none();
             let opened = host.open(ADDRESSES[0]).err().is_some_and(|error| error.errno == Errno::EPERM);
             drop((active, passive, host));
             // SAFETY: the child ends without running what the parent has registered to run.

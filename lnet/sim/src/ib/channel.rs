@@ -78,6 +78,8 @@ impl Channel for SimChannel {
         })
     }
 
+    fn rest(&self) {}
+
     fn listen(
         &self,
         token: Token,

@@ -32,6 +32,10 @@ impl Device for SimDevice {
         &self.limits
     }
 
+    fn is_program(&self) -> bool {
+        true
+    }
+
     fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
         let bytes = region.extent().1 as u64;
         let mut guard = self.net.lock();

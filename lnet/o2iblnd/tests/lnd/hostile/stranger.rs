@@ -150,6 +150,7 @@ impl Scene {
     pub(super) fn asked(&self) -> Line {
         let mut request = None;
         self.until(|| {
+            self.channel.rest();
             if let Some(Happening::Request { request: asks, .. }) = self.channel.next() {
                 request = Some(asks);
             }
@@ -173,6 +174,7 @@ impl Scene {
     pub(super) fn told(&self, token: Token) -> Told {
         let mut told = None;
         self.until(|| {
+            self.channel.rest();
             while let Some(happening) = self.channel.next() {
                 told = of(token, happening).or(told.take());
             }
