@@ -23,12 +23,14 @@
 //! | `server` | the other process of a measurement: this program again |
 //! | `guest` | the machine of the rows over RDMA |
 //! | `cores`, `meter` | pinning; time and processor time |
-//! | `heap` | the program's heap, counted while a row asks for it; with `link` and `calls` of `ours::helper` all the `unsafe` |
+//! | `calls` | the system calls of one thread |
+//! | `heap` | the program's heap, counted while a row asks for it; with `calls` and `link` of `ours::helper` all the `unsafe` |
 //! | `keys` | what the rows `match/…` look up, the same on both sides |
 
 #![deny(unsafe_code)]
 
 mod anchors;
+mod calls;
 mod cores;
 mod error;
 #[cfg(feature = "verbs")]

@@ -17,6 +17,7 @@ fn bench(args: &[&str]) -> Vec<Value> {
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn what_is_counted_is_what_was_calculated() {
     let rows = [
+        "o2ib/syscalls-pingpong",
         "o2ib/copies",
         "o2ib/registrations",
         "alloc/message-o2ib",

@@ -23,6 +23,8 @@ const SENDS_SLEEPING: (&str, Side) = ("ib_send_lat --events", perftest::send_lat
 const BOX: (&str, Side) = ("one box", limit::boxes);
 const BANDWIDTH: Goal = Goal::AtLeast(0.9);
 const LATENCY: Goal = Goal::AtMost(1.5);
+/// A message is posted, and for its completion and for that of the answer the queue is armed and the event read.
+const CALLS: (&str, Side) = ("ib_send_lat --events makes", limit::agreed::<5>);
 const NONE: Goal = Goal::AtMost(0.0);
 
 pub(super) static ROWS: &[Row] = &[
@@ -32,6 +34,7 @@ pub(super) static ROWS: &[Row] = &[
     row("o2ib/put-1m-polling", "GB/s", o2ib::put_polling, WRITES, BANDWIDTH),
     row("o2ib/get-1m", "GB/s", o2ib::get_sleeping, WRITES, BANDWIDTH),
     row("o2ib/get-1m-polling", "GB/s", o2ib::get_polling, WRITES, BANDWIDTH),
+    row("o2ib/syscalls-pingpong", "1", o2ib::calls, CALLS, Goal::AtMost(1.0)),
     row("o2ib/copies", "1", cost::copies, ("one of each byte", limit::agreed::<1>), NONE),
     row("o2ib/registrations", "1", cost::registrations, ("one of each operation", limit::agreed::<1>), NONE),
     row("alloc/message-o2ib", "1", cost::allocations, BOX, NONE),

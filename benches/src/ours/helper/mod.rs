@@ -7,10 +7,8 @@
 //! | `submit` | submissions through the ring between two processes |
 //! | `clients` | attaching, memory, many clients |
 //! | `syscalls` | system calls of each operation |
-//! | `calls` | the system calls of one thread |
 //! | `link` | descriptors for another process |
 
-mod calls;
 pub(crate) mod clients;
 mod link;
 pub(crate) mod process;

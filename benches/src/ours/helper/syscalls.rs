@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
-use super::calls::Calls;
+use crate::calls::Calls;
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::Sample;

@@ -2,6 +2,8 @@ use lnet_api::AckRequest;
 
 use super::Network;
 use super::station::{Wait, buffer};
+#[cfg(feature = "verbs")]
+use crate::calls::Calls;
 use crate::cores::Cores;
 use crate::error::Result;
 use crate::measure::Round;
@@ -26,17 +28,41 @@ pub(crate) fn polling<const LENGTH: usize>(round: &Round) -> Result<Sample> {
 
 /// PUTs of `length` bytes there and back over any network: microseconds one way.
 pub(crate) fn pingpong<N: Network>(round: &Round, wait: Wait, length: usize) -> Result<Sample> {
+    client::<N>(round, wait, length, |server, turn| {
+        meter::pingpong(round.time, server, || turn().map(|()| 1))
+    })
+}
+
+/// The same, sleeping: the system calls of the client for each message there and back.
+#[cfg(feature = "verbs")]
+pub(crate) fn calls<N: Network>(round: &Round, length: usize) -> Result<Sample> {
+    /// Turns after which everything has grown to what it needs, and turns that are counted.
+    const TURNS: u64 = 20;
+    client::<N>(round, Wait::Sleep, length, |_, turn| {
+        let mut calls = Calls::counted()?;
+        (0..TURNS).try_for_each(|_| turn())?;
+        let ((), made) = calls.of(|| (0..TURNS).try_for_each(|_| turn()))?;
+        Ok(Sample::of(made as f64 / TURNS as f64))
+    })
+}
+
+/// The side that measures: what it does with turns, each a message there and one back.
+fn client<N: Network>(
+    round: &Round,
+    wait: Wait,
+    length: usize,
+    measure: impl FnOnce(&Server, &mut dyn FnMut() -> Result<()>) -> Result<Sample>,
+) -> Result<Sample> {
     let nodes = N::choose()?;
     let station = nodes.client()?;
     let server = Server::start(N::PINGPONG, round.cores, &nodes.args(&[&wait.name(), &length]))?;
     station.post(INBOX, buffer(length)?)?;
     let message = station.bind(OUTBOX, buffer(length)?)?;
     let mut turn = 0;
-    meter::pingpong(round.time, &server, || {
+    measure(&server, &mut || {
         turn += 1;
         station.put(message, INBOX, 0, AckRequest::NoAck)?;
-        station.wait_for(INBOX, turn, wait)?;
-        Ok(1)
+        station.wait_for(INBOX, turn, wait)
     })
 }
 

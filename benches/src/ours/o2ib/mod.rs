@@ -22,7 +22,7 @@ use crate::measure::Round;
 use crate::meter::Sample;
 use crate::ours::lnet::Network;
 use crate::ours::lnet::bulk::{put_acknowledged, transfer};
-use crate::ours::lnet::pingpong::pingpong;
+use crate::ours::lnet::pingpong::{self, pingpong};
 use crate::ours::lnet::station::{Station, Wait};
 use node::Node;
 
@@ -73,6 +73,11 @@ impl Network for Addresses {
 /// PUTs of 64 bytes there and back, sleeping: microseconds one way.
 pub(crate) fn pingpong_sleeping(round: &Round) -> Result<Sample> {
     pingpong::<Addresses>(round, Wait::Sleep, 64)
+}
+
+/// The same, sleeping: system calls of the client's thread for each message there and back.
+pub(crate) fn calls(round: &Round) -> Result<Sample> {
+    pingpong::calls::<Addresses>(round, 64)
 }
 
 /// The same, polling.

@@ -15,7 +15,7 @@ const TRACEPOINT: &str = "/sys/kernel/tracing/events/raw_syscalls/sys_enter/id";
 
 /// A counter of the thread that has made it.
 #[derive(Debug)]
-pub(super) struct Calls(File);
+pub(crate) struct Calls(File);
 
 /// `perf_event_attr` of the first length that there was; what is not named here is 0.
 #[repr(C)]
@@ -28,7 +28,7 @@ struct Attributes {
 }
 
 impl Calls {
-    pub(super) fn counted() -> Result<Calls> {
+    pub(crate) fn counted() -> Result<Calls> {
         /// An event of a tracepoint, whose number is its configuration.
         const OF_TRACEPOINT: u32 = 2;
         const THIS_THREAD: libc::pid_t = 0;
@@ -57,7 +57,7 @@ impl Calls {
     }
 
     /// How many there were in this work.
-    pub(super) fn of<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<(R, u64)> {
+    pub(crate) fn of<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<(R, u64)> {
         let before = self.read()?;
         let done = work()?;
         // The call that reads the counter counts as well.
