@@ -26,8 +26,8 @@ fn scattered_memory_on_small_devices() {
         let bed = Bed::new();
         let (nodes, seen) = watched_pair(&bed, [&O2ibConfig::default(); 2], small);
         let [a, b] = &nodes;
-        for (from, to) in [(1, 1), (1, 256), (256, 1), (256, 256), (7, 100)] {
-            for length in [5000, 65_537, 1 << 18] {
+        for (from, to) in [(1, 256), (256, 1), (256, 256), (7, 100)] {
+            for length in [5000, 1 << 18] {
                 for make in [gapped, apart] {
                     let source = filled(make(&cut(length, from)), length as u64);
                     exchange(&bed, [a, b], &source, &make(&cut(length, to)));
