@@ -7,11 +7,13 @@
 //!   [`wait_until`] is the one way in which threads wait, and [`Tokens`] keeps two of them off one shard.
 //! - [`corked`] lets messages that are sent in one go leave together.
 //!
-//! There is no behaviour here beyond waiting and corks: matching, credits and messages live in the engine, sockets in the LNDs.
+//! There is no behaviour here beyond waiting and corks, and what all LNDs have alike ([`slab`], [`counting`]): matching, credits and
+//! messages live in the engine, sockets in the LNDs.
 
 #![forbid(unsafe_code)]
 
 mod cork;
+pub mod counting;
 mod drive;
 mod dropped;
 mod error;

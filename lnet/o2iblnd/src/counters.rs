@@ -1,29 +1,6 @@
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crossbeam_utils::CachePadded;
-
-macro_rules! counters {
-    ($(#[$doc:meta])* $snapshot:ident, $live:ident of $counter:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-        pub struct $snapshot { $($(#[$field_doc])* pub $field: u64,)* }
-
-        #[derive(Default)]
-        pub(crate) struct $live { $(pub(crate) $field: $counter,)* }
-
-        impl std::ops::AddAssign for $snapshot {
-            fn add_assign(&mut self, other: $snapshot) {
-                $(self.$field += other.$field;)*
-            }
-        }
-
-        impl $live {
-            fn snapshot(&self) -> $snapshot {
-                $snapshot { $($field: self.$field.get(),)* }
-            }
-        }
-    };
-}
+use lnet_api::counters;
+use lnet_api::counting::{Counter, DriverCounter};
 
 counters! {
     /// What was counted under the lock of a connection, by senders and drivers.
@@ -119,41 +96,5 @@ pub(crate) struct Counters {
 impl Counters {
     pub(crate) fn snapshot(&self) -> O2ibCounters {
         O2ibCounters { tx: self.tx.snapshot(), rx: self.rx.snapshot() }
-    }
-}
-
-#[derive(Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(crate) fn add(&self, count: usize) {
-        self.0.fetch_add(count as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn one(&self) {
-        self.add(1);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// A counter that one thread at a time changes, under the lock of the shard's driver: so it needs no atomic addition, of
-/// which a small message would take three.
-#[derive(Default)]
-pub(crate) struct DriverCounter(AtomicU64);
-
-impl DriverCounter {
-    pub(crate) fn add(&self, count: usize) {
-        self.0.store(self.get().wrapping_add(count as u64), Ordering::Relaxed);
-    }
-
-    pub(crate) fn one(&self) {
-        self.add(1);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
     }
 }
