@@ -246,4 +246,10 @@ pub trait Upcalls: Send + Sync {
 
     /// All connections to a peer are gone. Replies and acknowledgements still expected from it will not come.
     fn peer_lost(&self, ni: Nid, peer: ProcessId, reason: Errno);
+
+    /// The link of an NI is down, or up again (lnet-semantics 16): peers are told that the NI is, and where there is another
+    /// for a message, that one is taken. Of one NI this is told by one thread at a time.
+    fn link_changed(&self, ni: Nid, up: bool) {
+        let _ = (ni, up);
+    }
 }

@@ -137,7 +137,7 @@ impl AddAssign for Traffic {
 pub struct NiStatistics {
     /// Its NID.
     pub nid: Nid,
-    /// Whether it is up.
+    /// Whether it is up, and its link.
     pub up: bool,
     /// What went over it.
     pub traffic: Traffic,

@@ -204,7 +204,7 @@ impl Engine {
                 continue;
             }
             let (key, ni) = net.shared().nis.find(nid)?;
-            all.up = ni.phase == Phase::Up;
+            all.up = ni.phase == Phase::Up && ni.link;
             if let Some(share) = net.share(key) {
                 all.traffic += share.traffic;
                 all.credits += share.max_credits;
@@ -498,5 +498,9 @@ impl Upcalls for Engine {
 
     fn peer_lost(&self, ni: Nid, peer: ProcessId, reason: Errno) {
         self.with(|work| self.lose_peer(ni, peer, reason, work));
+    }
+
+    fn link_changed(&self, ni: Nid, up: bool) {
+        self.set_link(ni, up);
     }
 }

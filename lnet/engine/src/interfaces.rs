@@ -104,6 +104,19 @@ impl Engine {
         Ok(())
     }
 
+    /// The link of an NI is down, or up again: pings tell it from now on.
+    pub(crate) fn set_link(&self, nid: Nid, up: bool) {
+        {
+            let mut net = self.net.lock_all();
+            let nis = &mut net.split().1.nis;
+            let key = nis.find(nid).map(|(key, _)| key);
+            let Some(ni) = key.and_then(|key| nis.get_mut(key)).filter(|ni| ni.link != up) else { return };
+            ni.link = up;
+        }
+        self.ping_target.publish(self);
+        tracing::info!(%nid, up, "the link of an NI has changed");
+    }
+
     /// An NI is about to be stopped: nothing is sent over it any more, and what waits ends.
     fn ni_stopping(&self, ni: Key, work: &mut Work) {
         {

@@ -68,12 +68,14 @@ pub(crate) struct Ni {
     pub(crate) lnd: Arc<dyn Lnd>,
     pub(crate) limits: NiLimits,
     pub(crate) phase: Phase,
+    /// Its LND has not said that the link is down (LNet's fatal flag is clear).
+    pub(crate) link: bool,
     pub(crate) cpts: Cpts,
 }
 
 impl Ni {
     pub(crate) fn new(id: ProcessId, lnd: Arc<dyn Lnd>, cpts: Cpts) -> Ni {
-        Ni { id, lnd, limits: STARTING_LIMITS, phase: Phase::Starting, cpts }
+        Ni { id, lnd, limits: STARTING_LIMITS, phase: Phase::Starting, link: true, cpts }
     }
 
     /// Whether peers are told of it: from before it can be pinged until it stops.

@@ -137,7 +137,9 @@ impl Engine {
             return Ok(Route { way, source: nid, primary: nid, debtor: None });
         }
         let leads = |nid: Nid| nid.net() == target.nid.net() && source.is_none_or(|source| source == nid);
-        let found = nis.iter().find(|(_, ni)| ni.phase == Phase::Up && leads(ni.id.nid));
+        let found = || nis.iter().filter(|(_, ni)| ni.phase == Phase::Up && leads(ni.id.nid));
+        // One whose link is down is better than none: its LND says what becomes of the message.
+        let found = found().find(|(_, ni)| ni.link).or_else(|| found().next());
         let (key, ni) = found.ok_or(LNetError::NoRoute { nid: target.nid })?;
         let home = ni.cpts.of(target.nid);
         // Elsewhere, a full table shows when the message is launched.

@@ -111,7 +111,8 @@ fn interfaces(engine: &Engine) -> Result<Vec<Interface>, LNetError> {
     let nis = || net.shared().nis.iter().filter(|(_, ni)| ni.is_published());
     let mut list = Vec::new();
     list.try_reserve_exact(nis().count()).map_err(no_memory)?;
-    list.extend(nis().map(|(_, ni)| Interface { nid: ni.id.nid, status: NiStatus::UP }));
+    let status = |link| if link { NiStatus::UP } else { NiStatus::DOWN };
+    list.extend(nis().map(|(_, ni)| Interface { nid: ni.id.nid, status: status(ni.link) }));
     Ok(list)
 }
 

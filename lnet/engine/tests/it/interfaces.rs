@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lnet_api::EventKind::{Reply, Send};
-use lnet_api::{AckRequest, Errno, Get, LNet, LNetError, MdOptions, NiLimits, Put, Unlink};
+use lnet_api::{AckRequest, Errno, Get, LNet, LNetError, MdOptions, NiLimits, Put, Unlink, Upcalls};
 use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_proto::PING_PORTAL;
-use lnet_proto::ping::PingInfo;
+use lnet_proto::ping::{NiStatus, PingInfo};
 
 use super::common::*;
 use super::ping::{Counting, ping};
@@ -146,6 +146,38 @@ fn an_ni_of_another_network_takes_no_part() {
     a.engine.remove_ni(second).unwrap();
     network.run();
     assert_eq!(content(&sink), pattern_bytes(8, 1));
+}
+
+/// lnet-semantics 14, 16: pings tell that the link of an NI is down, and another NI of its network is taken while there is one.
+#[test]
+fn the_link_of_an_ni_goes_down_and_up() {
+    let network = Network::new();
+    let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
+    a.engine.add_ni(ProcessId::lnet(nid(5)), network.clone()).unwrap();
+    let source = || {
+        a.put(a.bind(&memory(8), 1), b.id(), 1, AckRequest::NoAck).unwrap();
+        let from = network.queue.lock().front().unwrap().from;
+        network.run();
+        a.events();
+        from
+    };
+    let told = || ping(&network, &b, a.id()).nis.iter().map(|ni| ni.status).collect::<Vec<_>>();
+    let up = || [a.nid, nid(5)].map(|nid| a.engine.ni_statistics(nid).unwrap().up);
+    assert_eq!((source(), told(), up()), (a.nid, vec![NiStatus::UP; 2], [true; 2]));
+    let before = ping(&network, &b, a.id()).sequence;
+    a.engine.link_changed(a.nid, false);
+    a.engine.link_changed(a.nid, false);
+    a.engine.link_changed(nid(77), false);
+    assert_eq!(ping(&network, &b, a.id()).sequence, before + 1, "it is told when it changes");
+    assert_eq!((source(), told(), up()), (nid(5), vec![NiStatus::DOWN, NiStatus::UP], [false, true]));
+    a.engine.link_changed(nid(5), false);
+    assert_eq!((source(), told(), up()), (a.nid, vec![NiStatus::DOWN; 2], [false; 2]), "better than none");
+    a.engine.link_changed(nid(5), true);
+    assert_eq!(source(), nid(5));
+    a.engine.link_changed(a.nid, true);
+    assert_eq!((source(), told(), up()), (a.nid, vec![NiStatus::UP; 2], [true; 2]));
+    a.engine.audit().unwrap();
+    assert!(a.is_quiet() && b.is_quiet());
 }
 
 #[test]
