@@ -45,6 +45,9 @@ pub trait Device: Send + Sync {
     /// Whether it is a program (soft-RoCE, soft-iWARP): it sends on the processors of this host, when no other thread has them.
     fn is_program(&self) -> bool;
 
+    /// Whether its port is up at this moment: messages pass.
+    fn is_up(&self) -> bool;
+
     /// Registers [`Region::extent`], the whole of a region or of the arena it is a piece of: this node and, if `remote`, peers
     /// that know the key may write to it from now on and until the [`Memory`] is dropped. The memory must stay alive until
     /// then: who keeps the [`Memory`] with the region ([`Region::registration`]) need not care.

@@ -312,6 +312,11 @@ impl Links {
         self.life
     }
 
+    /// What failed until now was this side's: the peer need not be left in peace.
+    pub fn forgive(&mut self) {
+        self.pace = Pace::new();
+    }
+
     /// Sets how many connections this side opens (`conns_per_peer`); those that stand stay, though they be more.
     pub fn set_conns(&mut self, conns: u8) {
         self.bounds.conns = conns;

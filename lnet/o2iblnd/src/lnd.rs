@@ -1,6 +1,6 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use hashbrown::HashMap;
 use lnet_api::{Delivery, Errno, Lnd, LndError, NiLimits, Poll, RxContext, Sent, Tx, TxToken, Upcalls};
@@ -154,13 +154,15 @@ impl O2ibLnd {
             refused_memory: Seldom::default(),
             failed_transfers: Seldom::default(),
             turned_away: Seldom::default(),
-            works: AtomicBool::new(true),
+            port: Mutex::new(true),
         });
         let number = shards.shard(sub, 0).number;
         if let Some(slot) = shards.slot(number).filter(|_| listens) {
             slot.driver.lock().listen(&slot.shard, &device, ni.address(config.service)).map_err(refused)?;
         }
-        nis.insert(ni);
+        nis.insert(ni.clone());
+        // Of what happened to it before, nobody has told.
+        ni.look_at_port();
         Ok(limits)
     }
 

@@ -1,13 +1,13 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use lnet_api::Upcalls;
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::ib::{ConnParams, Destination, End, Interface, MESSAGE_MAX};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::NiConfig;
 use crate::admission::Admission;
@@ -38,8 +38,8 @@ pub(crate) struct Ni {
     pub(crate) refused_memory: Seldom,
     pub(crate) failed_transfers: Seldom,
     pub(crate) turned_away: Seldom,
-    /// The device can be used: its port is up.
-    pub(crate) works: AtomicBool,
+    /// The port was up when it was last asked. Locked while the engine is told, so that what it hears last is true.
+    pub(crate) port: Mutex<bool>,
 }
 
 impl Ni {
@@ -54,6 +54,28 @@ impl Ni {
 
     pub(crate) fn conns_per_peer(&self) -> u8 {
         self.conns_per_peer.load(Ordering::Relaxed)
+    }
+
+    /// Asks the device whether its port is up, and tells the engine if that has changed.
+    pub(crate) fn look_at_port(&self) -> bool {
+        let mut known = self.port.lock();
+        let up = self.device.is_up();
+        if std::mem::replace(&mut *known, up) != up {
+            let (nid, device) = (self.id.nid, self.device.name());
+            match up {
+                true => tracing::info!(%nid, device, "the port is up again"),
+                false => tracing::warn!(%nid, device, "the port is down: is the link up (`rdma link`)?"),
+            }
+            self.upcalls.link_changed(nid, up);
+        }
+        up
+    }
+
+    /// Whether connections can be made. A port that was down is asked again: what a device tells of it, another program's
+    /// part of this process may have heard.
+    pub(crate) fn can_connect(&self) -> bool {
+        let up = *self.port.lock();
+        up || self.look_at_port()
     }
 
     /// What it asks for, and the most that it grants.

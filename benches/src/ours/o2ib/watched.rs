@@ -64,6 +64,10 @@ impl Device for Watched<dyn Device> {
         self.inner.is_program()
     }
 
+    fn is_up(&self) -> bool {
+        self.inner.is_up()
+    }
+
     fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
         self.seen.lock().registrations += 1;
         self.inner.register(region, remote)

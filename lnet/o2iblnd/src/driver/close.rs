@@ -7,7 +7,7 @@ use lnet_proto::ProtoError;
 use tracing::info;
 
 use super::events::end;
-use super::{Driver, Source, Turn, is_same};
+use super::{Driver, Source, Turn, is_same, peers_of};
 use crate::conn::Ended;
 use crate::connection::Connection;
 use crate::item::Rx;
@@ -156,10 +156,7 @@ impl Driver {
 
     /// The device of an NI is gone: all of this shard's that used it ends.
     pub(super) fn lose_device(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
-        let mut peers = Vec::new();
-        let mine = |peer: &Peer| Arc::ptr_eq(&peer.ni, ni) && peer.shard.number == turn.shard.number;
-        turn.shared.peers.collect(&mut peers, mine);
-        for peer in peers {
+        for peer in peers_of(turn, ni) {
             self.close_peer(turn, &peer, Errno::ENODEV);
             for key in self.openings(|of| Arc::ptr_eq(of, &peer)) {
                 self.unreachable(turn, key, Errno::ENODEV);
@@ -179,11 +176,8 @@ impl Driver {
     pub(crate) fn shutdown(&mut self, shared: &Shared, shard: &Shard, ni: &Arc<Ni>) {
         let turn = Turn { shared, shard, now_ns: self.now_ns };
         self.serve_requests(turn);
-        let mut peers = Vec::new();
-        let mine = |peer: &Peer| Arc::ptr_eq(&peer.ni, ni) && peer.shard.number == shard.number;
-        turn.shared.peers.collect(&mut peers, mine);
-        for peer in &peers {
-            self.end_peer(turn, peer);
+        for peer in peers_of(turn, ni) {
+            self.end_peer(turn, &peer);
         }
         for key in self.openings(|peer| Arc::ptr_eq(&peer.ni, ni)) {
             drop(self.take_opening(key));

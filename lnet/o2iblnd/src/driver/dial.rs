@@ -43,7 +43,7 @@ impl Driver {
     /// Does for a peer what its links say is next.
     pub(super) fn advance_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
         loop {
-            let next = {
+            let (next, connected) = {
                 let mut state = peer.state.lock();
                 state.asked = false;
                 if state.retired.is_some() {
@@ -53,8 +53,15 @@ impl Driver {
                     self.timers.note(first.deadline_ns);
                 }
                 let waiting = !state.waiting.is_empty();
-                state.links.next(turn.now_ns, waiting)
+                (state.links.next(turn.now_ns, waiting), state.links.is_connected())
             };
+            // A port that comes up tells; nobody is to wait for it.
+            if next != Next::Nothing && !peer.ni.can_connect() {
+                if !connected {
+                    port_is_down(turn, peer);
+                }
+                return;
+            }
             match next {
                 Next::Nothing => return,
                 Next::Wait { until_ns } => return self.timers.note(until_ns),
@@ -265,6 +272,16 @@ impl Driver {
                 None
             }
         }
+    }
+}
+
+/// Nothing can be sent to a peer without a connection.
+fn port_is_down(turn: Turn<'_>, peer: &Arc<Peer>) {
+    if !peer.state.lock().waiting.is_empty() {
+        let detail = format!("the port of {} is down", peer.ni.device.name());
+        let address = peer.address(turn.shared.config.service);
+        note_failure(turn, peer, address, Miss::new(Step::Resolve, Errno::ENETDOWN, detail));
+        peer.fail_waiting(Errno::ENETDOWN);
     }
 }
 

@@ -19,6 +19,7 @@ use lnet_api::{Errno, Poll};
 use crate::O2ibConfig;
 use crate::connection::Connection;
 use crate::fabric::{DeviceChange, Happening, Token};
+use crate::ni::Ni;
 use crate::peer::Peer;
 use crate::shard::{LIST_ROOM, Request, Shard};
 use crate::shared::Shared;
@@ -271,30 +272,40 @@ impl Driver {
         }
     }
 
+    /// Connections that stand are left to the device, which gives them up after its retries: a link that is down for a moment
+    /// loses nothing.
     fn device_changed(&mut self, turn: Turn<'_>, name: &str, change: DeviceChange) {
         for ni in turn.shared.nis.matching(None) {
             if ni.device.name() != name {
                 continue;
             }
-            let works = change == DeviceChange::PortUp;
-            let worked = ni.works.swap(works, std::sync::atomic::Ordering::Relaxed);
+            let up = ni.look_at_port();
             match change {
-                DeviceChange::PortUp if !worked => {
-                    tracing::info!(nid = %ni.id.nid, name, "the port is up again")
-                }
-                DeviceChange::PortDown if worked => {
-                    tracing::warn!(nid = %ni.id.nid, name, "the port is down")
-                }
                 DeviceChange::Removed => {
                     tracing::error!(nid = %ni.id.nid, name, "the device is gone: its connections are closed");
+                    self.lose_device(turn, &ni);
                 }
+                DeviceChange::PortUp | DeviceChange::PortDown if up => self.try_again(turn, &ni),
                 DeviceChange::PortUp | DeviceChange::PortDown => {}
-            }
-            if change == DeviceChange::Removed {
-                self.lose_device(turn, &ni);
             }
         }
     }
+
+    /// The port of an NI is up: what failed while it was down says nothing of the peers.
+    fn try_again(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
+        for peer in peers_of(turn, ni) {
+            peer.state.lock().links.forgive();
+            self.advance_peer(turn, &peer);
+        }
+    }
+}
+
+/// The peers of an NI that are this shard's.
+fn peers_of(turn: Turn<'_>, ni: &Arc<Ni>) -> Vec<Arc<Peer>> {
+    let mut peers = Vec::new();
+    let mine = |peer: &Peer| Arc::ptr_eq(&peer.ni, ni) && peer.shard.number == turn.shard.number;
+    turn.shared.peers.collect(&mut peers, mine);
+    peers
 }
 
 /// What the channel knows a source by.

@@ -94,7 +94,7 @@ impl Context {
         {
             return known;
         }
-        let device = Arc::new(HostDevice::new(self.clone(), self.name_of(port)));
+        let device = Arc::new(HostDevice::new(self.clone(), port, self.name_of(port)));
         devices.push((port, Arc::downgrade(&device)));
         device
     }

@@ -15,12 +15,14 @@ use crate::fabric::{Device, DeviceLimits, FabricError, Memory};
 
 pub(super) struct HostDevice {
     context: Arc<Context>,
+    /// From 1.
+    port: u8,
     name: Arc<str>,
 }
 
 impl HostDevice {
-    pub(super) fn new(context: Arc<Context>, name: Arc<str>) -> HostDevice {
-        HostDevice { context, name }
+    pub(super) fn new(context: Arc<Context>, port: u8, name: Arc<str>) -> HostDevice {
+        HostDevice { context, port, name }
     }
 }
 
@@ -35,6 +37,10 @@ impl Device for HostDevice {
 
     fn is_program(&self) -> bool {
         self.context.is_program()
+    }
+
+    fn is_up(&self) -> bool {
+        !self.context.is_removed() && self.context.is_up(self.port).unwrap_or(false)
     }
 
     fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {

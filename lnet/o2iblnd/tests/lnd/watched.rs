@@ -146,6 +146,10 @@ impl Device for Watched {
         self.inner.is_program()
     }
 
+    fn is_up(&self) -> bool {
+        self.inner.is_up()
+    }
+
     fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
         let Some(seen) = self.seen.upgrade() else { return self.inner.register(region, remote) };
         *seen.registrations.lock() += 1;

@@ -36,6 +36,10 @@ impl Device for SimDevice {
         true
     }
 
+    fn is_up(&self) -> bool {
+        self.net.lock().hosts.iter().any(|host| host.device == Some(self.id) && host.port_up)
+    }
+
     fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
         let bytes = region.extent().1 as u64;
         let mut guard = self.net.lock();
