@@ -277,3 +277,8 @@ fn seeds() {
     let run = |seed, steps| run(&IbScenario { steps, ..IbScenario::from_seed(seed) });
     harness::check_seeds((SEEDS, STEPS), run, IbSeen::add, IbSeen::list);
 }
+
+#[test]
+fn a_seed_gives_the_same_run_again() {
+    harness::check_repeats(10, |seed| run(&IbScenario { steps: STEPS, ..IbScenario::from_seed(seed) }));
+}

@@ -1,5 +1,5 @@
 use std::net::SocketAddrV4;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use lnet_api::Errno;
@@ -7,10 +7,12 @@ use lnet_o2iblnd::fabric::{
     Channel, Device, DeviceChange, DialOptions, Endpoint, FabricError, Happening, Listener, PrivateData,
     Rejected, Request, Token,
 };
+use nix::sys::eventfd::EventFd;
 
 use super::asking::{SimListener, SimRequest};
 use super::device::NAME;
 use super::endpoint::SimEndpoint;
+use super::habits::IbFault;
 use super::host::SimFabric;
 use super::state::Queue;
 
@@ -19,6 +21,42 @@ pub(super) struct Hearing {
     pub(super) host: usize,
     pub(super) heard: Queue<Heard>,
     pub(super) rung: bool,
+    /// For threads that sleep in real time.
+    pub(super) bell: Arc<EventFd>,
+    /// Some thread has asked for the descriptor: from then on it is written.
+    pub(super) watched: bool,
+}
+
+impl Hearing {
+    /// Whether whoever sleeps on it is to be woken.
+    pub(super) fn is_ready(&self) -> bool {
+        self.rung || !self.heard.is_empty()
+    }
+
+    pub(super) fn hear(&mut self, heard: Heard) {
+        self.heard.push_back(heard);
+        self.wake();
+    }
+
+    pub(super) fn ring(&mut self) {
+        self.rung = true;
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if self.watched {
+            // It can only fail if it has been written 2^64 times.
+            let _ = self.bell.write(1);
+        }
+    }
+
+    fn silence(&mut self) {
+        self.rung = false;
+        if self.watched {
+            // It does not block: nobody may have written it.
+            let _ = self.bell.read();
+        }
+    }
 }
 
 /// What it is to tell.
@@ -39,16 +77,27 @@ pub(super) enum Heard {
 pub(super) struct SimChannel {
     pub(super) fabric: SimFabric,
     pub(super) id: u64,
+    pub(super) bell: Arc<EventFd>,
 }
 
 impl Channel for SimChannel {
+    /// For threads in real time, which somebody else runs the network for.
     fn fd(&self) -> BorrowedFd<'_> {
-        unreachable!("nobody sleeps in virtual time")
+        if let Some(hearing) = self.fabric.net.lock().channels.get_mut(&self.id)
+            && !std::mem::replace(&mut hearing.watched, true)
+            && hearing.is_ready()
+        {
+            hearing.wake();
+        }
+        self.bell.as_fd()
     }
 
     fn ring(&self) {
-        if let Some(hearing) = self.fabric.net.lock().channels.get_mut(&self.id) {
-            hearing.rung = true;
+        let mut guard = self.fabric.net.lock();
+        let state = &mut *guard;
+        let lost = state.habits.strikes(IbFault::LosesRing, &mut state.rng);
+        if let Some(hearing) = state.channels.get_mut(&self.id).filter(|_| !lost) {
+            hearing.ring();
         }
     }
 
@@ -58,7 +107,7 @@ impl Channel for SimChannel {
             let hearing = state.channels.get_mut(&self.id)?;
             let heard = hearing.heard.pop_front();
             if heard.is_none() {
-                hearing.rung = false;
+                hearing.silence();
             }
             heard?
         };

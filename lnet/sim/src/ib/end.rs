@@ -525,14 +525,22 @@ impl State {
         let Some(end) = self.ends.get_mut(&id) else { return };
         end.done.push_back((completion, slots));
         let full = end.sizes.is_some_and(|sizes| end.done.len() as u32 > sizes.completions);
-        let (channel, token) = (end.channel, end.token);
         let tells = std::mem::take(&mut end.armed) && !lost;
         if full {
             self.wrong(|| "a completion queue has overflowed".to_string());
         }
         if tells {
-            self.tell(channel, Heard::Ready(token));
+            let at_ns = self.now_ns + self.rng.between(self.habits.interrupt_ns);
+            self.schedule(at_ns, Event::Interrupt { end: id });
         }
+    }
+
+    /// The channel of an end that was armed tells of it.
+    pub(super) fn interrupt(&mut self, id: u64) {
+        let Some(end) = self.ends.get(&id) else { return };
+        let (channel, token) = (end.channel, end.token);
+        self.seen.interrupts += 1;
+        self.tell(channel, Heard::Ready(token));
     }
 
     pub(super) fn poll(&mut self, id: u64, done: &mut Completions) -> Result<(), Errno> {

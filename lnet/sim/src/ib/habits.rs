@@ -11,6 +11,8 @@ pub struct IbHabits {
     pub jitter_ns: (u64, u64),
     /// Nanoseconds for each KiB.
     pub kib_ns: u64,
+    /// From a completion to the channel's telling of it, as an interrupt takes its time. Meanwhile it can be polled.
+    pub interrupt_ns: (u64, u64),
     /// Work requests at which the connection breaks.
     pub breaks: u32,
     /// Registrations that are refused for want of memory.
@@ -45,6 +47,8 @@ pub enum IbFault {
     LosesReady,
     /// A completion is not there.
     LosesCompletion,
+    /// Whoever rings a channel's bell wakes nobody.
+    LosesRing,
 }
 
 /// Chances of an [`IbFault`] in 10,000, whenever it could strike.
@@ -67,6 +71,7 @@ impl IbHabits {
             latency_ns: (1_000, 5_000),
             jitter_ns: (0, 1_000),
             kib_ns: 80,
+            interrupt_ns: (0, 2_000),
             breaks: 0,
             refused_memory: 0,
             devices: vec![IbDevice::LARGE],
@@ -87,6 +92,7 @@ impl IbHabits {
             latency_ns: rng.pick(&[(1_000, 2_000), (5_000, 50_000), (1_000_000, 20_000_000)]),
             jitter_ns: rng.pick(&[(0, 0), (0, 5_000), (0, 2_000_000)]),
             kib_ns: rng.pick(&[0, 80, 10_000]),
+            interrupt_ns: rng.pick(&[(0, 0), (500, 5_000), (0, 5_000_000)]),
             breaks: rng.pick(&[0, 0, 5, 50]),
             refused_memory: rng.pick(&[0, 0, 500, 5_000]),
             devices,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::{Channel, Device, DeviceLimits, DialOptions, Fabric, FabricError, Request, Token};
 use lnet_proto::ib::PRIVILEGED_PORT_MAX;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
 
 use super::asking::{Listening, SimRequest};
@@ -50,7 +51,7 @@ impl SimFabric {
         let channel = self.channels.lock().get(number).copied();
         let state = self.net.lock();
         let hearing = channel.and_then(|channel| state.channels.get(&channel));
-        hearing.is_some_and(|hearing| hearing.rung || !hearing.heard.is_empty())
+        hearing.is_some_and(Hearing::is_ready)
     }
 
     /// How many channels were made.
@@ -188,14 +189,17 @@ impl Fabric for SimFabric {
     }
 
     fn channel(&self) -> Result<Arc<dyn Channel>, FabricError> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let bell = EventFd::from_flags(flags).map_err(|errno| refused("channel", errno))?;
+        let bell = Arc::new(bell);
         let mut state = self.net.lock();
         self.check_alive(&state, "channel")?;
         let id = state.id();
-        let hearing = Hearing { host: self.host, heard: Default::default(), rung: false };
-        state.channels.insert(id, hearing);
+        let (host, heard, bell_of) = (self.host, Default::default(), bell.clone());
+        state.channels.insert(id, Hearing { host, heard, rung: false, bell: bell_of, watched: false });
         drop(state);
         self.channels.lock().push(id);
-        Ok(Arc::new(SimChannel { fabric: self.clone(), id }))
+        Ok(Arc::new(SimChannel { fabric: self.clone(), id, bell }))
     }
 }
 

@@ -19,6 +19,8 @@ counts! {
         writes: "RDMA writes",
         /// Bytes of them.
         written_bytes: "bytes written",
+        /// Times that a channel told of completions.
+        interrupts: "channels told of completions",
         /// Work requests that failed.
         failed_works: "work requests failed",
         /// Work requests that were not carried out.

@@ -40,6 +40,8 @@ pub(super) enum Event {
     Pump { end: u64 },
     /// A work request ends.
     Complete { end: u64, sequence: u64, status: Status },
+    /// A channel tells of completions.
+    Interrupt { end: u64 },
     /// A connection has ended at the other side.
     HangUp { end: u64 },
     /// Whoever runs the network asked for it.
@@ -262,15 +264,15 @@ impl State {
 
     /// A channel hears of something.
     pub(super) fn tell(&mut self, channel: u64, heard: Heard) {
-        if let Some(channel) = self.channels.get_mut(&channel) {
-            channel.heard.push_back(heard);
+        if let Some(hearing) = self.channels.get_mut(&channel) {
+            hearing.hear(heard);
         }
     }
 
     /// All channels of a host hear of a change of its device.
     pub(super) fn tell_all(&mut self, host: usize, change: DeviceChange) {
         for hearing in self.channels.values_mut().filter(|hearing| hearing.host == host) {
-            hearing.heard.push_back(Heard::Device(change));
+            hearing.hear(Heard::Device(change));
         }
     }
 
@@ -284,6 +286,7 @@ impl State {
             Event::GiveUp { end } => self.fail(end, Errno::ETIMEDOUT),
             Event::Pump { end } => self.pump(end),
             Event::Complete { end, sequence, status } => self.complete(end, sequence, status),
+            Event::Interrupt { end } => self.interrupt(end),
             Event::HangUp { end } => self.hang_up(end),
             Event::Timer(number) => return Some(number),
         }
