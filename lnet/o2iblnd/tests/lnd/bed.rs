@@ -2,20 +2,19 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use lnet_o2iblnd::{Fabric, O2ibConfig};
-use lnet_sim::ib::{IbHabits, IbNet};
+use lnet_sim::ib::IbHabits;
 
-use crate::node::{Node, states};
+use crate::node::Node;
 use crate::real;
+use crate::simulated::Network;
 
 pub(crate) const S: u64 = 1_000_000_000;
 
-/// Events of the simulated network after which nothing more is expected to happen.
-const STEPS: usize = 500_000;
-
 pub(crate) enum Bed {
-    Simulated(IbNet),
+    Simulated(Network),
     Real(real::Place),
 }
 
@@ -29,17 +28,19 @@ impl Bed {
     pub(crate) fn with(habits: IbHabits) -> Bed {
         match real::Place::of_guest() {
             Some(place) => Bed::Real(place),
-            None => Bed::Simulated(IbNet::new(1, habits)),
+            None => Bed::Simulated(Network::new(habits)),
         }
+    }
+
+    /// A simulated network, in the guest too.
+    pub(crate) fn simulated() -> Bed {
+        Bed::Simulated(Network::new(IbHabits::reliable()))
     }
 
     /// The devices of the host with the address of this number, from 1.
     pub(crate) fn host(&self, number: usize) -> (Ipv4Addr, Arc<dyn Fabric>) {
         match self {
-            Bed::Simulated(net) => {
-                let address = Ipv4Addr::new(10, 77, 0, number as u8);
-                (address, Arc::new(net.host(net.add_host(vec![address], true))))
-            }
+            Bed::Simulated(network) => network.host(number),
             Bed::Real(place) => (place.address(number), real::fabric()),
         }
     }
@@ -57,30 +58,15 @@ impl Bed {
 
     pub(crate) fn now_ns(&self) -> u64 {
         match self {
-            Bed::Simulated(net) => net.now_ns(),
+            Bed::Simulated(network) => network.net.now_ns(),
             Bed::Real(place) => place.now_ns(),
         }
     }
 
     /// Drives nodes until something is so.
-    pub(crate) fn until(&self, nodes: &[&Node], mut so: impl FnMut() -> bool) {
+    pub(crate) fn until(&self, nodes: &[&Node], so: impl FnMut() -> bool) {
         match self {
-            Bed::Simulated(net) => {
-                for _ in 0..STEPS {
-                    while nodes.iter().map(|node| node.poll(net.now_ns()).work).sum::<usize>() > 0 {}
-                    if so() {
-                        return;
-                    }
-                    if !nodes.iter().all(|node| node.arm()) {
-                        continue;
-                    }
-                    if net.step().is_none() {
-                        net.after(S, 0);
-                    }
-                }
-                let (wrong, seen) = (net.wrong(), net.seen());
-                panic!("it never becomes so; wrong: {wrong:?}, seen: {seen:?}\n{}", states(nodes));
-            }
+            Bed::Simulated(network) => network.until(nodes, so),
             Bed::Real(place) => place.until(nodes, so),
         }
     }
@@ -88,14 +74,25 @@ impl Bed {
     /// Lets so much time pass, driving nodes.
     pub(crate) fn later(&self, nodes: &[&Node], ns: u64) {
         match self {
-            Bed::Simulated(net) => {
-                let end_ns = net.now_ns() + ns;
-                net.at(end_ns, 0);
-                self.until(nodes, || net.now_ns() >= end_ns);
-            }
+            Bed::Simulated(network) => network.later(nodes, ns),
             Bed::Real(place) => place.turn_on(ns),
         }
         self.until(nodes, || true);
+    }
+
+    /// Lets the time of a simulated network pass as the real one does, until it is over: for nodes that threads drive.
+    pub(crate) fn keep_time(&self, over: &AtomicBool) {
+        if let Bed::Simulated(network) = self {
+            network.keep_time(over);
+        }
+    }
+
+    /// The port of the device with the address of this number goes down, or up.
+    pub(crate) fn set_port(&self, number: usize, up: bool) {
+        match self {
+            Bed::Simulated(network) => network.net.set_port(number - 1, up),
+            Bed::Real(place) => place.set_link(number, up),
+        }
     }
 
     /// Any memory may be locked.
@@ -105,15 +102,16 @@ impl Bed {
 
     /// There is somebody without a driver, who cannot wake the one that sleeps.
     pub(crate) fn look_often(&self) {
-        if let Bed::Real(place) = self {
-            place.look_often();
+        match self {
+            Bed::Simulated(network) => network.look_often(),
+            Bed::Real(place) => place.look_often(),
         }
     }
 
     /// All that nodes have begun has ended; they leave nothing behind.
     pub(crate) fn end<const N: usize>(self, nodes: [Node; N]) {
-        if let Bed::Simulated(net) = &self {
-            assert_eq!(net.wrong(), None);
+        if let Bed::Simulated(network) = &self {
+            assert_eq!(network.net.wrong(), None);
         }
         self.end_of_wrong(nodes);
     }
@@ -129,7 +127,7 @@ impl Bed {
             node.end();
         }
         drop(nodes);
-        if let Bed::Simulated(net) = &self {
+        if let Bed::Simulated(Network { net, .. }) = &self {
             assert_eq!((0..N).map(|host| net.ends(host)).sum::<usize>(), 0);
             assert_eq!(net.registrations(), 0);
         }

@@ -55,6 +55,10 @@ pub(crate) fn told(name: &str) -> Vec<String> {
     words.split_whitespace().map(str::to_owned).collect()
 }
 
+fn ip(arguments: &[&str]) {
+    assert!(Command::new("ip").args(arguments).status().unwrap().success(), "ip {arguments:?}");
+}
+
 impl Place {
     /// `None` outside of the guest.
     pub(crate) fn of_guest() -> Option<Place> {
@@ -63,7 +67,7 @@ impl Place {
             told("NLX_GUEST_ADDRESSES").iter().map(|word| word.parse().unwrap()).collect();
         let _alone = ONE_AT_A_TIME.lock();
         // The libraries open each device once, and keep it.
-        fabric().open(addresses[0]).unwrap();
+        addresses.iter().for_each(|address| drop(fabric().open(*address).unwrap()));
         Some(Place {
             _alone,
             addresses,
@@ -82,8 +86,7 @@ impl Place {
         let netdevs = told("NLX_GUEST_NETDEVS");
         let address = Ipv4Addr::new(10, 77, 0, number as u8);
         let word = format!("{address}/24");
-        let added = Command::new("ip").args(["address", "replace", &word, "dev", &netdevs[0]]).status();
-        assert!(added.unwrap().success());
+        ip(&["address", "replace", &word, "dev", &netdevs[0]]);
         // The device has it a moment later.
         let begin = Instant::now();
         while let Err(error) = fabric().open(address) {
@@ -91,6 +94,21 @@ impl Place {
             std::thread::yield_now();
         }
         address
+    }
+
+    /// Takes the port of the switch (tests/guest/network) down that an address is at, or up. What the switch knows of the
+    /// address goes with it.
+    pub(crate) fn set_link(&self, number: usize, up: bool) {
+        let netdevs = told("NLX_GUEST_NETDEVS");
+        assert_eq!(netdevs.len(), 2, "the guest wants --net veth");
+        let (port, target) = (format!("port{}", number - 1), self.address(number).to_string());
+        ip(&["-n", "switch", "link", "set", &port, if up { "up" } else { "down" }]);
+        if up {
+            let file = format!("/sys/class/net/{}/address", netdevs[number - 1]);
+            let mac = std::fs::read_to_string(file).unwrap();
+            ip(&["-n", "switch", "route", "replace", &target, "dev", &port]);
+            ip(&["-n", "switch", "neigh", "replace", &target, "lladdr", mac.trim(), "dev", &port]);
+        }
     }
 
     pub(crate) fn now_ns(&self) -> u64 {

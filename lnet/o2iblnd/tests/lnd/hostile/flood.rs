@@ -10,6 +10,7 @@ use lnet_o2iblnd::links::LINKS_MAX;
 use super::bytes::{CONNREQ, End, Record, message, params};
 use super::stranger::{Scene, Told};
 use crate::bed::{Bed, S};
+use crate::simulated::Network;
 use crate::warnings::Warnings;
 
 /// A reason (lnet-wire 33).
@@ -64,7 +65,7 @@ fn one_address_under_many_nids() {
 fn many_addresses() {
     let scene = Scene::new();
     // Elsewhere there are not so many addresses.
-    let Bed::Simulated(net) = &scene.bed else { return };
+    let Bed::Simulated(Network { net, .. }) = &scene.bed else { return };
     let addresses: Vec<Ipv4Addr> = (0..OPENING_MAX + 50)
         .map(|number| Ipv4Addr::new(10, 78, (number / 200) as u8, (number % 200) as u8))
         .collect();

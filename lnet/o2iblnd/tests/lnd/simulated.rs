@@ -1,0 +1,119 @@
+//! A simulated network in virtual time.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use lnet_api::Poll;
+use lnet_o2iblnd::Fabric;
+use lnet_sim::Step;
+use lnet_sim::ib::{IbHabits, IbNet, SimFabric};
+use parking_lot::Mutex;
+
+use crate::node::{Node, states};
+
+/// Polls after which nothing more is expected to happen.
+const POLLS: usize = 500_000;
+
+/// A timer of the network: time goes on to it.
+const DEADLINE: u64 = 0;
+
+/// How long whoever looks often sleeps though nothing happens.
+const NAP_NS: u64 = 10_000_000;
+
+pub(crate) struct Network {
+    pub(crate) net: IbNet,
+    hosts: Mutex<Vec<(Ipv4Addr, SimFabric)>>,
+    /// Nobody sleeps for more than an event of the network.
+    often: AtomicBool,
+}
+
+impl Network {
+    pub(crate) fn new(habits: IbHabits) -> Network {
+        Network { net: IbNet::new(1, habits), hosts: Mutex::default(), often: AtomicBool::new(false) }
+    }
+
+    /// The host with the address of this number.
+    pub(crate) fn host(&self, number: usize) -> (Ipv4Addr, Arc<dyn Fabric>) {
+        let address = Ipv4Addr::new(10, 77, 0, number as u8);
+        let fabric = self.net.host(self.net.add_host(vec![address], true));
+        self.hosts.lock().push((address, fabric.clone()));
+        (address, Arc::new(fabric))
+    }
+
+    pub(crate) fn look_often(&self) {
+        self.often.store(true, Ordering::Relaxed);
+    }
+
+    /// Polls nodes as a waiter does: while there is work, and then it sleeps until a descriptor is readable or a deadline has
+    /// come. What nobody is woken for, nobody sees.
+    pub(crate) fn until(&self, nodes: &[&Node], mut so: impl FnMut() -> bool) {
+        for _ in 0..POLLS {
+            let now_ns = self.net.now_ns();
+            let polled = nodes.iter().map(|node| node.poll(now_ns)).fold(Poll::default(), Poll::and);
+            if so() {
+                return;
+            }
+            let sleeps = polled.work == 0 && nodes.iter().all(|node| node.arm());
+            if sleeps && !self.sleep(nodes, polled.deadline_ns) {
+                break;
+            }
+        }
+        let (wrong, seen) = (self.net.wrong(), self.net.seen());
+        panic!("it never becomes so; wrong: {wrong:?}, seen: {seen:?}\n{}", states(nodes));
+    }
+
+    /// Whether anybody is ever woken.
+    fn sleep(&self, nodes: &[&Node], until_ns: Option<u64>) -> bool {
+        let often = self.often.load(Ordering::Relaxed);
+        let nap_ns = often.then(|| self.net.now_ns() + NAP_NS);
+        let until_ns = until_ns.map(|until_ns| until_ns.max(self.net.now_ns() + 1));
+        let until_ns = until_ns.into_iter().chain(nap_ns).min();
+        while !self.is_ready(nodes) {
+            let next_ns = self.net.next_ns();
+            if let Some(until_ns) =
+                until_ns.filter(|until_ns| next_ns.is_none_or(|next_ns| *until_ns < next_ns))
+            {
+                self.net.at(until_ns, DEADLINE);
+            }
+            match self.net.step() {
+                Some(Step::Network) if !often => {}
+                Some(_) => return true,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Lets so much time pass, driving nodes.
+    pub(crate) fn later(&self, nodes: &[&Node], ns: u64) {
+        let end_ns = self.net.now_ns() + ns;
+        self.net.at(end_ns, DEADLINE);
+        self.until(nodes, || self.net.now_ns() >= end_ns);
+    }
+
+    /// Lets time pass as the real one does.
+    pub(crate) fn keep_time(&self, over: &AtomicBool) {
+        let (begin, begin_ns) = (Instant::now(), self.net.now_ns());
+        while !over.load(Ordering::SeqCst) {
+            let now_ns = begin_ns + begin.elapsed().as_nanos() as u64;
+            // The clock goes on though nothing happens.
+            self.net.at(now_ns, DEADLINE);
+            while self.net.next_ns().is_some_and(|next_ns| next_ns <= now_ns) {
+                self.net.step();
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether the descriptor of a shard of one of these nodes is readable.
+    fn is_ready(&self, nodes: &[&Node]) -> bool {
+        let hosts = self.hosts.lock();
+        let driven = |address: &Ipv4Addr| nodes.iter().any(|node| node.id.nid.ipv4() == Some(*address));
+        hosts
+            .iter()
+            .filter(|(address, _)| driven(address))
+            .any(|(_, fabric)| (0..fabric.channels()).any(|channel| fabric.is_ready(channel)))
+    }
+}
