@@ -209,7 +209,8 @@ impl Connection {
         source.payload = tx.payload;
         self.shard().counters.tx.messages.one();
         self.prepare(&mut state, operation);
-        self.pump_or_leave(&mut state);
+        // What is written takes longer than to tell the device of it: it begins at once.
+        self.pump(&mut state, self.shard().now_ns());
         Sent::Later
     }
 

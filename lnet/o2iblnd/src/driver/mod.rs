@@ -40,6 +40,9 @@ const REQUEST_ROUNDS: usize = 8;
 /// A connection of several busy ones on which nothing has come for so many polls is armed, and no more looked at by each poll.
 const IDLE_POLLS: u32 = 256;
 
+/// Polls in a row without work and without a sleep, from which on somebody spins: who is about to sleep polls once or twice.
+const SPINNING: u32 = 8;
+
 /// The time, and what everybody shares, for the length of one call.
 #[derive(Clone, Copy)]
 pub(crate) struct Turn<'a> {
@@ -62,6 +65,8 @@ pub(crate) struct Driver {
     /// Connections that are looked at by each poll, for they are not armed.
     busy: VecDeque<Key>,
     timers: Timers,
+    /// Polls that have found nothing, since the last that did and since somebody was about to sleep.
+    fruitless: u32,
     /// The last poll has not taken all that the channel has to tell.
     unheard: bool,
     /// The time of the last poll.
@@ -79,6 +84,7 @@ impl Driver {
             sources: Slab::new(shard as u8),
             busy: VecDeque::new(),
             timers: Timers::new(config),
+            fruitless: 0,
             unheard: false,
             now_ns: 0,
             requests: Vec::with_capacity(LIST_ROOM),
@@ -95,7 +101,8 @@ impl Driver {
         work += self.fire_timers(turn);
         work += self.take_happenings(turn);
         work += self.work_off_busy(turn, budget);
-        if work == 0 {
+        self.fruitless = if work == 0 { self.fruitless.saturating_add(1) } else { 0 };
+        if self.fruitless >= SPINNING {
             work += self.let_programs_work(turn, budget);
         }
         if work > 0 {
@@ -107,6 +114,7 @@ impl Driver {
     /// The thread that polls is about to sleep. Whether it may: all connections are armed, nothing has come before they were,
     /// and all that the channel has told is known.
     pub(crate) fn arm(&mut self, shard: &Shard) -> bool {
+        self.fruitless = 0;
         let mut quiet = !self.unheard;
         for _ in 0..self.busy.len() {
             let Some(key) = self.busy.pop_front() else { break };
@@ -230,7 +238,7 @@ impl Driver {
         }
     }
 
-    /// A device that is a program sends on the processor of the thread that has posted, and most often once that leaves it.
+    /// A device that is a program may have to send on the processor of a thread that spins, which makes way for it.
     fn let_programs_work(&mut self, turn: Turn<'_>, budget: usize) -> usize {
         let waits =
             |key: &Key| matches!(self.sources.get(*key), Some(Source::Conn(rx)) if rx.awaits_program());
