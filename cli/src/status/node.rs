@@ -118,6 +118,8 @@ pub(super) struct Memory {
     pub(super) resident_bytes: Option<u64>,
     pub(super) resident_max_bytes: Option<u64>,
     pub(super) locked_bytes: Option<u64>,
+    /// Older nodes do not tell.
+    pub(super) pinned_bytes: Option<u64>,
 }
 
 /// Only the version, which tells whether the rest can be read.

@@ -195,10 +195,13 @@ fn over_rdma(o2ib: &serde_json::Map<String, serde_json::Value>) -> String {
 }
 
 fn memory(memory: &Memory) -> String {
-    let Memory { resident_bytes, resident_max_bytes, locked_bytes } = memory;
+    let Memory { resident_bytes, resident_max_bytes, locked_bytes, pinned_bytes } = memory;
     let told = |bytes: &Option<u64>| bytes.map_or_else(|| "unknown".to_string(), in_bytes);
     let (now, most) = (told(resident_bytes), told(resident_max_bytes));
-    format!("{now} resident, {most} at the most, {} locked; of the whole process", told(locked_bytes))
+    let (locked, pinned) = (told(locked_bytes), told(pinned_bytes));
+    format!(
+        "{now} resident, {most} at the most, {locked} locked, {pinned} pinned for devices; of the whole process"
+    )
 }
 
 /// A node may claim any number.

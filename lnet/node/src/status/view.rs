@@ -241,7 +241,9 @@ fn memory(status: &str) -> String {
         Some(kib << 10)
     };
     let object = Object::new().maybe("resident_bytes", bytes("VmRSS"));
-    object.maybe("resident_max_bytes", bytes("VmHWM")).maybe("locked_bytes", bytes("VmLck")).end()
+    let object = object.maybe("resident_max_bytes", bytes("VmHWM")).maybe("locked_bytes", bytes("VmLck"));
+    // What devices have registered is counted apart from what `mlock` locks.
+    object.maybe("pinned_bytes", bytes("VmPin")).end()
 }
 
 #[cfg(test)]
@@ -287,8 +289,9 @@ mod tests {
 
     #[test]
     fn memory_is_told_in_bytes_or_not_known() {
-        let status = "Name:\tx\nVmHWM:\t    20 kB\nVmRSS:\t    12 kB\n";
-        let expected = r#"{"resident_bytes":12288,"resident_max_bytes":20480,"locked_bytes":null}"#;
+        let status = "Name:\tx\nVmPin:\t     8 kB\nVmHWM:\t    20 kB\nVmRSS:\t    12 kB\n";
+        let expected =
+            r#"{"resident_bytes":12288,"resident_max_bytes":20480,"locked_bytes":null,"pinned_bytes":8192}"#;
         assert_eq!(memory(status), expected);
     }
 }
