@@ -7,6 +7,9 @@ use crate::sizes::Tunables;
 
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 
+/// Seconds of `timeout` where nobody has chosen any (lnet-semantics 29).
+pub const TIMEOUT_S: u32 = 50;
+
 /// The tunables of the verbs LND, with LNet's names and defaults (lnet-semantics 29), as they are configured: what they come
 /// to is computed from them when an NI starts.
 ///
@@ -22,7 +25,8 @@ pub struct O2ibConfig {
     /// Whether checksums of messages that carry one are verified, and own messages carry one (`cksum`). Kernels disagree on
     /// the sum (lnet-wire 32): off by default.
     pub cksum: bool,
-    /// Seconds a message may wait, be on its way, or wait for its completion, before its connection is closed (`timeout`).
+    /// Seconds a message may wait, be on its way, or wait for its completion, before its connection is closed (`timeout`); 0, with
+    /// which releases from 2.14 on take LNet's own, is [`TIMEOUT_S`].
     pub timeout_s: u32,
     /// The most shards per CPU partition (`nscheds`); 0 counts as 1.
     pub nscheds: usize,
@@ -32,7 +36,8 @@ pub struct O2ibConfig {
     pub credits: u32,
     /// Messages in flight to one peer, and the depth of its queues (`peer_credits`).
     pub peer_credits: u32,
-    /// Credits owed to a peer from which on they are returned by a message of their own (`peer_credits_hiw`); 0 is half.
+    /// Credits owed to a peer from which on they are returned by a message of their own (`peer_credits_hiw`). Whatever it says,
+    /// it comes to half of `peer_credits`.
     pub peer_credits_hiw: u32,
     /// Sends that may be posted at a time on a connection (`concurrent_sends`); 0 is `peer_credits`.
     pub concurrent_sends: u32,
@@ -61,7 +66,7 @@ impl Default for O2ibConfig {
         O2ibConfig {
             service: lnet_proto::ib::SERVICE,
             cksum: false,
-            timeout_s: 50,
+            timeout_s: TIMEOUT_S,
             nscheds: 0,
             conns_per_peer: 1,
             credits: 256,
@@ -91,7 +96,6 @@ impl O2ibConfig {
             |field, value: u32, rule: &str| Err(O2ibError::Config { field, value, rule: rule.to_string() });
         match self {
             config if config.service == 0 => refuse("service", 0, "a port of 1 to 65535"),
-            config if config.timeout_s == 0 => refuse("timeout", 0, "at least 1 s"),
             config if !(1..=MAX_SHARDS).contains(&config.partitions) => {
                 refuse("partitions", config.partitions.try_into().unwrap_or(u32::MAX), "from 1 to 64")
             }
@@ -145,13 +149,13 @@ pub struct NiConfig {
     pub credits: u32,
     /// Messages in flight to one peer, and the depth of its queues.
     pub peer_credits: u32,
-    /// Credits owed to a peer from which on they are returned; 0 is half.
+    /// Credits owed to a peer from which on they are returned: comes to half of `peer_credits`.
     pub peer_credits_hiw: u32,
     /// Sends that may be posted at a time on a connection; 0 is `peer_credits`.
     pub concurrent_sends: u32,
     /// Connections to a peer that this node opens.
     pub conns_per_peer: u8,
-    /// Seconds a message may take, whatever it waits for (`timeout`).
+    /// Seconds a message may take, whatever it waits for (`timeout`); 0 is [`TIMEOUT_S`].
     pub timeout_s: u32,
     /// The type of service; `None` (LNet's -1) leaves it to the system.
     pub tos: Option<u8>,
@@ -159,7 +163,8 @@ pub struct NiConfig {
 
 impl NiConfig {
     pub(crate) fn timeout_ns(&self) -> u64 {
-        u64::from(self.timeout_s) * NS_PER_S
+        let seconds = if self.timeout_s == 0 { TIMEOUT_S } else { self.timeout_s };
+        u64::from(seconds) * NS_PER_S
     }
 }
 
@@ -177,5 +182,20 @@ impl From<&O2ibConfig> for NiConfig {
             ..
         } = *config;
         NiConfig { credits, peer_credits, peer_credits_hiw, concurrent_sends, conns_per_peer, timeout_s, tos }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// lnet-semantics 29: 0 is the default of today's kernel nodes, of all of whose configurations it must be read.
+    #[test]
+    fn no_timeout_is_the_default_one() {
+        let unset = O2ibConfig { timeout_s: 0, ..O2ibConfig::default() };
+        assert_eq!(unset.check(), Ok(()));
+        let ns = |config: &O2ibConfig| NiConfig::from(config).timeout_ns();
+        assert_eq!(ns(&unset), ns(&O2ibConfig::default()));
+        assert_eq!(ns(&O2ibConfig { timeout_s: 1, ..unset }), NS_PER_S);
     }
 }

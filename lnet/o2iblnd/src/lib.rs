@@ -81,7 +81,7 @@ pub mod verbs;
 mod writes;
 
 pub use census::Census;
-pub use config::{NiConfig, O2ibConfig};
+pub use config::{NiConfig, O2ibConfig, TIMEOUT_S};
 pub use counters::{O2ibCounters, RxCounters, TxCounters};
 pub use error::O2ibError;
 pub use fabric::Fabric;

@@ -115,6 +115,8 @@ pub enum Rule {
     HighWaterMin,
     /// `peer_credits_hiw` not below `peer_credits`.
     HighWaterMax,
+    /// `peer_credits_hiw` above half of `peer_credits`, in nlx.
+    HighWaterHalf,
     /// `concurrent_sends` of 0.
     ConcurrentSendsUnset,
     /// `concurrent_sends` above twice `peer_credits`.
@@ -149,6 +151,7 @@ impl Rule {
             Rule::HighWaterMax => {
                 "below peer_credits: a peer whose credits are all held back could never send again"
             }
+            Rule::HighWaterHalf => "nlx holds back no more than half, which is the least as well",
             Rule::ConcurrentSendsUnset => "0 stands for peer_credits",
             Rule::ConcurrentSendsMax => {
                 "twice peer_credits is the most: a queue entry has one request and one answer under way"
@@ -170,6 +173,7 @@ impl Rule {
     pub const fn source(self) -> &'static str {
         match self {
             Rule::CreditsMin | Rule::ConnsPerPeerMin => "nlx: nothing else would work",
+            Rule::HighWaterHalf => "nlx",
             Rule::PeerCreditsMin | Rule::PeerCreditsMax | Rule::PeerCreditsOverCredits => {
                 "lnet-semantics 31, 1"
             }
@@ -295,11 +299,11 @@ fn adjusted(release: Release, registration: Registration, tunables: &Tunables) -
     let half = peer_credits / 2;
     let high_water = all.moving("peer_credits_hiw", tunables.peer_credits_hiw);
     let unset = high_water.value == 0;
-    let high_water = high_water
-        .to(unset, half, Rule::HighWaterUnset)
-        .at_least(half, Rule::HighWaterMin)
-        .at_most(peer_credits - 1, Rule::HighWaterMax)
-        .value;
+    let high_water = high_water.to(unset, half, Rule::HighWaterUnset).at_least(half, Rule::HighWaterMin);
+    let high_water = match release {
+        Release::Nlx => high_water.at_most(half, Rule::HighWaterHalf).value,
+        _ => high_water.at_most(peer_credits - 1, Rule::HighWaterMax).value,
+    };
     let sends = all.moving("concurrent_sends", tunables.concurrent_sends);
     let unset = sends.value == 0;
     let concurrent_sends = sends

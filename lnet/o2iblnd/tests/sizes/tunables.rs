@@ -113,6 +113,21 @@ fn the_drivers_configuration_is_adjusted_alike() {
     assert_eq!((nothing.high_water_of(1), nothing.concurrent_sends), (1, 1));
 }
 
+/// What a connection of nlx does is what is computed: it never holds back more than half of its depth.
+#[test]
+fn nlx_holds_back_half_whatever_is_set() {
+    for (peer_credits, set) in [(8, 0), (8, 3), (8, 7), (9, 8), (128, 127), (255, 200)] {
+        let config = O2ibConfig { peer_credits, peer_credits_hiw: set, ..O2ibConfig::default() };
+        let node = sizes::adjust(&config);
+        assert_eq!(u32::from(node.high_water), peer_credits / 2, "{set} of {peer_credits}");
+        for depth in 1..=node.peer_credits {
+            assert!((1..=(depth / 2).max(1)).contains(&node.high_water_of(depth)), "{set}, {depth}");
+        }
+    }
+    let told = node(Release::Nlx, |tuned| tuned.peer_credits_hiw = 7);
+    assert_eq!(changes(&told), [("peer_credits_hiw", 7, 4, Rule::HighWaterHalf)]);
+}
+
 #[test]
 fn what_cannot_be_is_named_with_its_limits() {
     let mut tunables = Tunables::default();

@@ -61,7 +61,7 @@ pub(super) const ROWS: &[Tunable] = &[
         ..field!("service", service: u16, "port", 1..=u16::MAX, "the connection manager's port to listen on, and on which peers are expected to listen")
     },
     switch!("cksum", cksum, "whether own messages carry a checksum, and those of peers are looked at"),
-    field!("timeout", timeout_s: u32, "s", 1..=DAY_S, "how long a message may wait, be on its way, or wait for its completion, before its connection is closed"),
+    field!("timeout", timeout_s: u32, "s", 0..=DAY_S, "how long a message may wait, be on its way, or wait for its completion, before its connection is closed; 0 is 50"),
     field!("nscheds", nscheds: usize, "shards", 0..=64, "how many parts the connections of a CPU partition may be split into, one for each further NI; 0 is 1"),
     field!("conns_per_peer", conns_per_peer: u8, "connections", 1..=CONNS_MAX, "how many connections this node opens to a peer"),
     field!("credits", credits: u32, "messages", 1..=CREDITS_MAX, "how many may be in flight on an NI, all peers together"),
@@ -69,7 +69,7 @@ pub(super) const ROWS: &[Tunable] = &[
         agree: NEGOTIATED,
         ..field!("peer_credits", peer_credits: u32, "messages", 1..=CREDITS_MAX, "how many may be in flight to one peer, and how deep a connection's queues are; comes to 8 to 255, and to `credits` at the most")
     },
-    field!("peer_credits_hiw", peer_credits_hiw: u32, "messages", 0..=CREDITS_MAX, "how many credits may be owed to a peer before they are returned by a message of their own; comes to between half of `peer_credits` and one less than all; 0 is half"),
+    field!("peer_credits_hiw", peer_credits_hiw: u32, "messages", 0..=CREDITS_MAX, "how many credits may be owed to a peer before they are returned by a message of their own; whatever it says, it comes to half of `peer_credits`"),
     field!("concurrent_sends", concurrent_sends: u32, "messages", 0..=CREDITS_MAX, "how many sends may be posted on a connection; comes to between half and twice `peer_credits`; 0 is `peer_credits`"),
     field!("retry_count", retry_count: u8, "", 0..=RETRIES_MAX, "how often the device sends again what is lost"),
     field!("rnr_retry_count", rnr_retry_count: u8, "", 0..=RETRIES_MAX, "how often the device tries a peer that has no receive buffer; 7 is for ever"),
