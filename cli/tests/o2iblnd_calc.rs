@@ -31,6 +31,8 @@ fn two_sides_by_options() {
     assert_eq!((&load["send_work_requests"], &load["receive_work_requests"]), (&16317.into(), &128.into()));
     assert_eq!((&load["completions"], &load["receive_bytes"]), (&16445.into(), &524_288.into()));
     assert_eq!((&load["connections"], &load["all_send_work_requests"]), (&2000.into(), &32_634_000.into()));
+    // 16317 + 128 + 16445 entries of 64 bytes.
+    assert_eq!(load["queue_bytes_least"], 64 * 32_890);
     // 63 × 64 / 128 = 31, and its peer's own half: 31.
     assert_eq!(
         (&load["high_water"], &all["sides"]["b"]["when_opened_by"]["a"]["high_water"]),
@@ -89,6 +91,15 @@ fn what_cannot_be_is_refused_by_name() {
         ("peer_credit=8", "no tunable 'peer_credit'"),
         ("peer_credits=-1", "peer_credits=-1"),
         ("peer_credits", "KEY=VALUE"),
+        ("timeout=banana", "timeout=banana: it must be a whole number from 0"),
+        ("service=99999", "service=99999: it must be a whole number from 1 to 65535"),
+        ("release=2.15,timeout=banana", "timeout=banana"),
+        ("release=2.15,tos=256", "tos=256: it must be a whole number from -1 to 255"),
+        // What a kernel's parameter can be, and a node of nlx does not take.
+        ("timeout=86401", "timeout=86401: "),
+        ("credits=65536", "credits=65536: "),
+        ("peer_credits=0", "peer_credits=0: "),
+        ("conns_per_peer=0", "conns_per_peer=0: "),
         ("release=2.15,ntx=4096", "fmr_pool_size=512: it must be at least ntx/4, 1024"),
     ] {
         let output = run(&["o2iblnd-calc", "--a", side, "--json"]);

@@ -1,7 +1,10 @@
 //! The two sides as they are named.
 
+use std::fmt::Display;
+use std::str::FromStr;
+
 use lnet_api::Errno;
-use lnet_node::Section;
+use lnet_node::{NodeConfig, NodeError, Section};
 use lnet_o2iblnd::fabric::DeviceLimits;
 use lnet_o2iblnd::sizes::{Release, Side, SizesError, Tunable};
 
@@ -33,24 +36,51 @@ const DEVICE: DeviceLimits = DeviceLimits {
 const DEVICE_MAX: u32 = 1 << 24;
 
 /// Of the tunables of the kernel's driver those that no size depends on.
-const OTHERS: [&str; 16] = [
-    "service",
-    "cksum",
-    "timeout",
-    "nscheds",
-    "peer_buffer_credits",
-    "peer_timeout",
-    "ipif_name",
-    "retry_count",
-    "rnr_retry_count",
-    "keepalive",
-    "ib_mtu",
-    "dev_failover",
-    "fmr_cache",
-    "require_privileged_port",
-    "use_privileged_port",
-    "tos",
+const OTHERS: [Other; 16] = [
+    Other::Number("service", 1, 65_535),
+    Other::Number("cksum", 0, 1),
+    Other::Number("timeout", 0, i32::MAX),
+    Other::Number("nscheds", 0, i32::MAX),
+    Other::Number("peer_buffer_credits", 0, i32::MAX),
+    Other::Number("peer_timeout", 0, i32::MAX),
+    Other::Name("ipif_name"),
+    Other::Number("retry_count", 0, 7),
+    Other::Number("rnr_retry_count", 0, 7),
+    Other::Number("keepalive", 0, i32::MAX),
+    Other::Number("ib_mtu", 0, 4096),
+    Other::Number("dev_failover", 0, 1),
+    Other::Number("fmr_cache", 0, 1),
+    Other::Number("require_privileged_port", 0, 1),
+    Other::Number("use_privileged_port", 0, 1),
+    Other::Number("tos", -1, 255),
 ];
+
+/// One of them, and what it can be.
+#[derive(Clone, Copy)]
+enum Other {
+    Number(&'static str, i32, i32),
+    Name(&'static str),
+}
+
+impl Other {
+    fn named(name: &str) -> Option<Other> {
+        OTHERS.into_iter().find(|other| other.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Other::Number(name, ..) | Other::Name(name) => name,
+        }
+    }
+
+    fn check(self, word: &Word) -> Result<(), Failure> {
+        match self {
+            Other::Number(_, 0, 1) => word.flag_or(|| word.number(0, 1)).map(drop),
+            Other::Number(_, least, most) => word.number(least, most).map(drop),
+            Other::Name(_) => Ok(()),
+        }
+    }
+}
 
 /// Both sides: the file's, then the options'.
 pub(super) fn peers(args: &CalcArgs) -> Result<[Peer; 2], Failure> {
@@ -94,12 +124,23 @@ impl Word {
         wrong(format!("{}{reason}", self.place))
     }
 
-    fn number(&self, least: u32, most: u32) -> Result<u32, Failure> {
-        let number = self.value.parse().ok().filter(|number| (least..=most).contains(number));
+    fn number<N: FromStr + PartialOrd + Display>(&self, least: N, most: N) -> Result<N, Failure> {
+        let number = self.value.parse().ok().filter(|number| (&least..=&most).contains(&number));
         let Word { key, value, .. } = self;
         number.ok_or_else(|| {
             self.refuse(format_args!("{key}={value}: it must be a whole number from {least} to {most}"))
         })
+    }
+}
+
+impl Word {
+    /// A flag as lnetctl prints it, else what it is otherwise.
+    fn flag_or(&self, otherwise: impl FnOnce() -> Result<u32, Failure>) -> Result<u32, Failure> {
+        match self.value.as_str() {
+            "true" => Ok(1),
+            "false" => Ok(0),
+            _ => otherwise(),
+        }
     }
 }
 
@@ -124,10 +165,15 @@ impl Peer {
             "max_wr" => self.limits.queue_entries = word.number(1, DEVICE_MAX)?,
             "max_cqe" => self.limits.completions = word.number(1, DEVICE_MAX)?,
             "max_sge" => self.limits.pieces = word.number(1, 256)?,
-            key if OTHERS.contains(&key) => {}
             // As lnetctl spells it.
             "peercredits_hiw" => self.tune("peer_credits_hiw", word)?,
-            key => self.tune(key, word)?,
+            key => match Other::named(key) {
+                Some(other) => {
+                    other.check(word)?;
+                    self.check(key, &word.value).map_err(|reason| word.refuse(reason))?;
+                }
+                None => self.tune(key, word)?,
+            },
         }
         self.set.push(word.key.clone());
         Ok(())
@@ -135,13 +181,25 @@ impl Peer {
 
     fn tune(&mut self, key: &str, word: &Word) -> Result<(), Failure> {
         let tunable = Tunable::named(key).map_err(|error| word.refuse(error))?;
-        let value = match word.value.as_str() {
-            // Flags, as lnetctl prints them.
-            "true" => 1,
-            "false" => 0,
-            _ => word.number(tunable.least, tunable.most)?,
-        };
-        self.side.tunables.set(key, value).map_err(|error| word.refuse(error))
+        let value = word.flag_or(|| word.number(tunable.least, tunable.most))?;
+        self.set_to(tunable.name, value).map_err(|reason| word.refuse(reason))
+    }
+
+    /// Gives a tunable a value, if this side can have it.
+    pub(super) fn set_to(&mut self, name: &str, value: u32) -> Result<(), String> {
+        self.check(name, &value.to_string())?;
+        self.side.tunables.set(name, value).map_err(|error| error.to_string())
+    }
+
+    /// A node of nlx takes what its own configuration does, whatever a kernel's parameter could be.
+    fn check(&self, name: &str, value: &str) -> Result<(), String> {
+        if self.side.release != Release::Nlx {
+            return Ok(());
+        }
+        NodeConfig::new().set("ko2iblnd", name, value).map_err(|error| match error {
+            NodeError::Tunable { reason, .. } => format!("{name}={value}: {reason}"),
+            other => other.to_string(),
+        })
     }
 
     /// Whether this was named.
@@ -151,7 +209,7 @@ impl Peer {
 
     /// The names that were set and that no size depends on.
     pub(super) fn others(&self) -> impl Iterator<Item = &str> {
-        self.set.iter().map(String::as_str).filter(|name| OTHERS.contains(name))
+        self.set.iter().map(String::as_str).filter(|name| Other::named(name).is_some())
     }
 }
 

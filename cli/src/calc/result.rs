@@ -58,8 +58,8 @@ impl Calculation {
         Some(Load { made, connections })
     }
 
-    /// Bytes of a side's NI: all that its connections have, and transmit descriptors. Bounce buffers do not count: nlx has none
-    /// until one is needed.
+    /// Bytes of a side's NI: all that its connections have, and transmit descriptors. Queues do not count, for only the
+    /// device knows what they take, nor do bounce buffers: nlx has none until one is needed.
     pub(super) fn memory(&self, side: usize, opener: usize) -> Option<u64> {
         let load = self.load(side, opener)?;
         Some(load.times(load.made.bytes()) + self.nodes[side].pools.transmit_bytes())
@@ -120,6 +120,7 @@ impl Calculation {
             "depth": depth, "send_work_requests": sends, "receive_work_requests": receives, "completions": completions,
             "completions_least": completions_least, "pieces": pieces, "receive_bytes": receive_bytes,
             "transmit_bytes": transmit_bytes, "bookkeeping_bytes": bookkeeping_bytes, "high_water": high_water, "connections": load.connections,
+            "queue_bytes_least": load.made.queue_bytes_least(), "all_queue_bytes_least": load.times(load.made.queue_bytes_least()),
             "all_send_work_requests": load.times(sends.into()), "all_completions": load.times(completions.into()),
             "all_receive_bytes": load.times(receive_bytes), "all_bytes": self.memory(side, opener),
         })

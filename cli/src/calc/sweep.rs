@@ -81,11 +81,7 @@ impl Sweep {
         let point = |value: u32| {
             let mut peers = peers.clone();
             for side in sides {
-                peers[*side]
-                    .side
-                    .tunables
-                    .set(tunable.name, value)
-                    .map_err(|error| wrong(error.to_string()))?;
+                peers[*side].set_to(tunable.name, value).map_err(wrong)?;
             }
             Ok(Point::of(value, Calculation::of(peers, count, buffer)))
         };

@@ -97,16 +97,18 @@ fn connections(all: &Calculation, opener: usize) -> Option<Table> {
     row("pieces per send", &|load| load.made.pieces.to_string());
     row("receive buffers", &|load| in_bytes(load.made.receive_bytes));
     row("transmit buffers", &|load| bytes_or_none(load.made.transmit_bytes));
+    row("queues, at least", &|load| in_bytes(load.made.queue_bytes_least()));
     row("bookkeeping, about", &|load| load.made.bookkeeping_bytes.map_or("-".into(), in_bytes));
     row("credits returned from", &|load| load.made.high_water.to_string());
     let (connections, peers) = (loads[0].connections, u64::from(all.peers));
     row(&format!("connections per peer: {}; sends", connections / peers), &|load| {
         grouped(connections / peers * u64::from(load.made.sends))
     });
-    row("memory", &|load| in_bytes(connections / peers * load.made.bytes()));
+    row("memory beside queues", &|load| in_bytes(connections / peers * load.made.bytes()));
     row(&format!("peers: {peers}; sends"), &|load| grouped(load.times(load.made.sends.into())));
     row("completion queue entries", &|load| grouped(load.times(load.made.completions.into())));
-    row("memory", &|load| in_bytes(load.times(load.made.bytes())));
+    row("memory beside queues", &|load| in_bytes(load.times(load.made.bytes())));
+    row("queues, at least", &|load| in_bytes(load.times(load.made.queue_bytes_least())));
     let memory = [0, 1].map(|side| all.memory(side, opener).map(in_bytes).unwrap_or_default());
     table.add_row(["with transmit descriptors".to_string(), memory[0].clone(), memory[1].clone()]);
     Some(table)

@@ -43,6 +43,8 @@ fn what_has_no_effect_or_fails_is_told() {
         ("peer_buffer_credits=9", "does not route"),
         ("kernel_build=514", "nlx registers memory once"),
         ("mapping=fmr", "nlx registers memory once"),
+        ("peer_credits_hiw=7", "half of them are owed"),
+        ("peercredits_hiw=5", "half of them are owed"),
     ] {
         let (name, _) = set.split_once('=').unwrap();
         let all = computed(&["--a", set]);

@@ -62,6 +62,9 @@ fn own(node: &Node, peers: u32) -> Vec<String> {
         for tunable in ["mapping", "kernel_build"] {
             none(tunable, "nlx registers memory once");
         }
+        for tunable in ["peer_credits_hiw", "peercredits_hiw"] {
+            none(tunable, "nlx returns credits when half of them are owed");
+        }
         idle().for_each(|tunable| none(tunable.name(), tunable.meaning()));
     }
     if adjusted.concurrent_sends < adjusted.peer_credits {

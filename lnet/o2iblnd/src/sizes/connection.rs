@@ -11,6 +11,10 @@ use super::{Adjusted, SizesError};
 /// Receives that are posted beyond two for each entry: the empty messages of the peer (lnet-wire 36).
 pub const RECEIVES_BEYOND: u32 = 2;
 
+/// Bytes that an entry of a queue takes at least: a cache line, as cards have for work requests and completions. One with several
+/// pieces, or with inline bytes, takes more.
+pub const QUEUE_ENTRY_BYTES: u64 = 64;
+
 /// Own messages that a connection of nlx takes beyond two for each entry.
 const MESSAGES_BEYOND: u16 = 16;
 
@@ -54,6 +58,14 @@ impl ConnSizes {
     pub const fn queues(&self, inline: u32) -> QueueSizes {
         let ConnSizes { sends, receives, completions, pieces, .. } = *self;
         QueueSizes { sends, receives, completions, pieces, inline }
+    }
+
+    /// The least memory of the queues at the device: [`QUEUE_ENTRY_BYTES`] for each entry. What they really take only the device
+    /// knows, so that it is no part of [`ConnSizes::bytes`].
+    #[must_use]
+    pub const fn queue_bytes_least(&self) -> u64 {
+        let entries = self.sends as u64 + self.receives as u64 + self.completions_least as u64;
+        entries * QUEUE_ENTRY_BYTES
     }
 
     /// The memory of the connection on its node: all that is known of it.

@@ -46,7 +46,7 @@ pub use adjust::{
     Registration, Rule, Side, adjust,
 };
 pub use connection::{
-    ConnSizes, DEPTH_TRIED_MIN, RECEIVES_BEYOND, connection, messages, receives, shallower,
+    ConnSizes, DEPTH_TRIED_MIN, QUEUE_ENTRY_BYTES, RECEIVES_BEYOND, connection, messages, receives, shallower,
 };
 pub use error::SizesError;
 pub use negotiate::{Agreed, Answer, Negotiation, Try, negotiate};

@@ -108,6 +108,8 @@ fn the_queues_of_nlx() {
         (8, 257, 2064, 18, 2082)
     );
     assert_eq!((made.receive_bytes, made.high_water, made.concurrent_sends, made.pieces), (73_728, 4, 8, 2));
+    // 2·(sends + receives) entries of 64 bytes: a completion for each.
+    assert_eq!(made.queue_bytes_least(), 64 * 2 * u64::from(made.sends + made.receives));
     assert_eq!(made.transmit_bytes, 8 * 4096);
     // No more buffers to send from than two for each entry, whatever concurrent_sends is.
     let many =
