@@ -136,6 +136,38 @@ fn a_killed_peer() {
     assert!(statuses.contains(&sent[0].status), "{sent:?}");
 }
 
+/// What is sent and received is the parent's as before, while a child lives that has been forked with it: neither side's first
+/// write after the fork leaves the device with another page than the program. Both buffers are shorter than those that children
+/// never get.
+#[test]
+#[ignore = "needs RDMA devices: ./test verbs"]
+fn a_parent_notices_nothing_of_a_child() {
+    let host = Host::new();
+    let (active, passive) = pair(&host);
+    let memory = active.node.memory(4096);
+    memory.fill(0, &[1; 64]);
+    let (lasts, lives) = nix::unistd::pipe().expect("a pipe");
+    // SAFETY: the child only reads from a pipe, and ends without running what the parent has registered to run.
+    match unsafe { fork() }.expect("a child") {
+        ForkResult::Child => {
+            drop(lives);
+            let ended = nix::unistd::read(&lasts, &mut [0]);
+            // SAFETY: as above.
+            unsafe { nix::libc::_exit(i32::from(ended != Ok(0))) }
+        }
+        ForkResult::Parent { child } => {
+            memory.fill(0, &[2; 64]);
+            passive.slab.fill(0, &[3; 64]);
+            active.send(7, &[memory.piece(0, 64)], false);
+            assert_eq!(active.completions(1), [Completion { id: 7, length: 0, status: Ok(()) }]);
+            assert_eq!(passive.completions(1), [Completion { id: 0, length: 64, status: Ok(()) }]);
+            assert_eq!(passive.slab.bytes(0, 64), [2; 64]);
+            drop(lives);
+            assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));
+        }
+    }
+}
+
 /// A forked child can do nothing with what its parent has, and what it drops stays the parent's.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
