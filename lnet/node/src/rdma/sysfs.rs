@@ -42,6 +42,9 @@ fn port(folder: &Path, number: u8, device: &str, parent: &str, netdevs: &Netdevs
         add(parent);
     }
     netdevs.of_port(device, number).for_each(&mut add);
+    for bond in netdevs.bonds_of(&ours) {
+        ours.push(bond);
+    }
     RdmaPort {
         number,
         // `4: ACTIVE`
@@ -81,6 +84,8 @@ struct Netdev {
     port: u8,
     /// The interface that it was made of: for instance the one without a partition key.
     parent: String,
+    /// Those that it bonds.
+    slaves: Vec<String>,
 }
 
 impl Netdevs {
@@ -90,7 +95,9 @@ impl Netdevs {
             let number = |file: &str| text(&folder.join(file)).parse::<u8>().ok();
             let devices = names(&folder.join("device/infiniband"));
             let port = number("dev_port").unwrap_or(0).saturating_add(1);
-            Netdev { devices, port, parent: text(&folder.join("parent")), name }
+            let slaves = text(&folder.join("bonding/slaves"));
+            let slaves = slaves.split_whitespace().map(str::to_string).collect();
+            Netdev { devices, port, parent: text(&folder.join("parent")), slaves, name }
         };
         Netdevs(names(&class.join("net")).into_iter().map(netdev).collect())
     }
@@ -103,6 +110,12 @@ impl Netdevs {
             self.0.iter().filter(|netdev| netdev.devices.is_empty() && netdev.parent == parent.name)
         });
         own().chain(children).map(|netdev| netdev.name.as_str())
+    }
+
+    /// Bonds of any of these interfaces, which are none of them: their addresses are those of the port that is in use.
+    fn bonds_of(&self, ours: &[String]) -> Vec<String> {
+        let bonds = self.0.iter().filter(|netdev| netdev.slaves.iter().any(|slave| ours.contains(slave)));
+        bonds.map(|bond| &bond.name).filter(|name| !ours.contains(name)).cloned().collect()
     }
 }
 

@@ -74,6 +74,37 @@ fn infiniband_has_the_interfaces_that_lie_on_its_hardware() {
     );
 }
 
+/// A bond of IPoIB has the address, and none of the hardware's files; that of RoCE may be named by the GIDs already.
+#[test]
+fn a_bond_lies_on_the_ports_of_its_interfaces() {
+    let folder = class(&[
+        ("infiniband/mlx5_0/ports/1/state", "4: ACTIVE"),
+        ("infiniband/mlx5_0/ports/1/link_layer", "InfiniBand"),
+        ("infiniband/mlx5_1/ports/1/state", "1: DOWN"),
+        ("infiniband/mlx5_1/ports/1/link_layer", "InfiniBand"),
+        ("infiniband/rxe0/parent", "eth0"),
+        ("infiniband/rxe0/ports/1/link_layer", "Ethernet"),
+        ("infiniband/rxe0/ports/1/gids/0", "0000:0000:0000:0000:0000:ffff:0a4d:0001"),
+        ("infiniband/rxe0/ports/1/gid_attrs/ndevs/0", "bond1"),
+        ("net/ib0/dev_port", "0"),
+        ("net/ib0/device/infiniband/mlx5_0/node_guid", "0"),
+        ("net/ib1/dev_port", "0"),
+        ("net/ib1/device/infiniband/mlx5_1/node_guid", "0"),
+        ("net/bond0/bonding/slaves", "ib0 ib1"),
+        ("net/bond1/bonding/slaves", "eth0 eth1"),
+        ("net/bond2/bonding/slaves", ""),
+    ]);
+    let all = devices(folder.path());
+    let netdevs = |device: usize| all[device].ports[0].netdevs.join(" ");
+    assert_eq!(
+        (netdevs(0), netdevs(1), netdevs(2)),
+        ("ib0 bond0".into(), "ib1 bond0".into(), "bond1 eth0".into())
+    );
+    // Of both ports the one that is active.
+    let (device, port) = crate::rdma::port_of(&all, "bond0").unwrap();
+    assert_eq!((device.name.as_str(), port.is_active()), ("mlx5_0", true));
+}
+
 #[test]
 fn a_host_without_rdma_has_no_devices_and_odd_files_do_no_harm() {
     assert_eq!(devices(Path::new("/no/such/folder")), []);
