@@ -3,6 +3,8 @@
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::*;
 use lnet_o2iblnd::verbs::Host;
+use lnet_region::{IoVec, Pages, Region};
+use nix::fcntl::{FallocateFlags, fallocate};
 
 use crate::common::*;
 
@@ -51,6 +53,32 @@ fn inline_sends_are_copied_at_once() {
     drop(memory);
     let gone = SendWork { id: 9, pieces: &[good], kind: SendKind::Send, signalled: false, inline: true };
     assert_eq!(active.endpoint.post_sends(&[gone]), Err(PostError { place: 0, errno: Errno::EFAULT }));
+}
+
+/// Who has a descriptor of shared memory can punch holes into it while it is registered. The device keeps the pages that it has:
+/// writes go there and nowhere else, and what the program reads are the zeros of the new ones.
+#[test]
+#[ignore = "needs RDMA devices: ./test verbs"]
+fn holes_under_registered_memory() {
+    const BYTES: usize = 4 * 4096;
+    let host = Host::new();
+    let (active, passive) = pair(&host);
+    let region = Region::memfd(BYTES, Pages::Normal).expect("shared memory");
+    let memory = passive.node.device.register(&region, true).expect("a registration");
+    let buffer = IoVec::whole(region.clone());
+    buffer.write(0..BYTES).expect("a lease").copy_from(0, &[9; BYTES]);
+    let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    fallocate(region.share().expect("its descriptor"), hole, 4096, 8192).expect("a hole");
+
+    let source = active.node.memory(BYTES);
+    source.fill(0, &[5; BYTES]);
+    let target = SendKind::Write { address: region.address_of(0), key: memory.remote_key() };
+    let pieces = [source.piece(0, BYTES)];
+    let work = SendWork { id: 7, pieces: &pieces, kind: target, signalled: true, inline: false };
+    active.endpoint.post_sends(&[work]).expect("a write");
+    assert_eq!(active.completions(1), [Completion { id: 7, length: 0, status: Ok(()) }]);
+    let expected = [vec![5; 4096], vec![0; 8192], vec![5; 4096]].concat();
+    assert_eq!(buffer.read(0..BYTES).expect("a lease").to_vec(), expected);
 }
 
 /// 1 MiB in 40 unsignalled writes of four pieces each, more than one call takes, and a send behind them: when it arrives,
