@@ -1,8 +1,8 @@
 //! How many connections of peers are let in at a time, over all peers of an NI.
 //!
-//! A request names the NID of whoever asks, and an address can name as many NIDs as it likes: what bounds the connections of one
-//! peer ([`LINKS_MAX`]) does not bound those of one host. Each costs its queues at the device and its message buffers, from the
-//! moment it is accepted on (`sizes`).
+//! A request names the NID of whoever asks, which is that of its address, or it does not come this far. What bounds the connections of
+//! one peer ([`LINKS_MAX`]) does not bound those of all. Each costs its queues at the device and its message buffers, from the moment
+//! it is accepted on (`sizes`).
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -17,8 +17,7 @@ use crate::links::LINKS_MAX;
 /// of `timeout`. After a restart a thousand peers may come at once; with the default tunables they take some 130 MiB.
 pub(crate) const OPENING_MAX: usize = 1024;
 
-/// Connections of one address to an NI, opening or open: as many as one peer may have. A node of LNet connects from the address
-/// that its NID has, so that one address is one peer.
+/// Connections of one address to an NI, opening or open: as many as one peer may have. One address is one peer.
 pub(crate) const OF_ADDRESS_MAX: usize = LINKS_MAX;
 
 /// Counts those that an NI has let in.
@@ -39,7 +38,7 @@ pub(crate) enum Full {
     #[error("{OPENING_MAX} connections of peers are being opened at a time, and no more")]
     Opening,
     /// It has enough.
-    #[error("an address has at most {OF_ADDRESS_MAX} connections, by whatever NIDs")]
+    #[error("an address has at most {OF_ADDRESS_MAX} connections")]
     OfAddress,
 }
 

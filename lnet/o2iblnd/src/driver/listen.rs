@@ -77,6 +77,9 @@ impl Driver {
         let Some(ni) = nis.get(offer.link.local.nid) else {
             return reject_with(request, &offer.refuse(RejectReason::Early));
         };
+        if !speaks_for_itself(&ni, &offer, *request.source().ip()) {
+            return expose(turn, &ni, &offer, request);
+        }
         let guest = match ni.admission.begin(*request.source().ip()) {
             Ok(guest) => guest,
             Err(full) => return turn_away(turn, &ni, &offer, request, full),
@@ -151,6 +154,23 @@ impl Driver {
             *place = Source::Opening(Box::new(opening));
         }
     }
+}
+
+/// A node connects from the address of its NID, over the network that it asks for (lnet-wire 31). Whoever names another's NID
+/// would get that one's messages, or end its connections as those of another life.
+fn speaks_for_itself(ni: &Ni, offer: &Offer, from: Ipv4Addr) -> bool {
+    let peer = offer.link.peer.nid;
+    peer.ipv4() == Some(from) && peer.net() == ni.id.nid.net()
+}
+
+/// Somebody names a NID that is not its own. Nothing is done to whose it is.
+fn expose(turn: Turn<'_>, ni: &Ni, offer: &Offer, request: Box<dyn Request>) {
+    turn.shard.counters.rx.refusals.one();
+    if let Some(unsaid) = ni.turned_away.say(turn.now_ns) {
+        let (nid, peer, source) = (ni.id.nid, offer.link.peer.nid, request.source());
+        tracing::warn!(%nid, %peer, %source, unsaid, "a peer is turned away: its NID is not of the address that it connects from");
+    }
+    reject_with(request, &offer.refuse(RejectReason::Fatal));
 }
 
 /// There is no room for another peer. Nothing is remembered of it.

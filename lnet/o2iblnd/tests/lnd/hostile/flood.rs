@@ -7,33 +7,60 @@ use lnet_o2iblnd::O2ibConfig;
 use lnet_o2iblnd::fabric::*;
 use lnet_o2iblnd::links::LINKS_MAX;
 
-use super::bytes::{CONNREQ, End, Record, message, params};
+use super::bytes::{CONNREQ, End, Record, message, number, params};
 use super::stranger::{Scene, Told};
 use crate::bed::{Bed, S};
 use crate::simulated::Network;
 use crate::warnings::Warnings;
 
-/// A reason (lnet-wire 33).
+/// Reasons (lnet-wire 33).
 const NO_RESOURCES: u8 = 2;
+const FATAL: u8 = 3;
 
 /// Connections of peers that an NI opens at a time.
 const OPENING_MAX: usize = 1024;
 
 const OPTIONS: ConnectOptions = ConnectOptions { retry_count: 5, rnr_retry_count: 6 };
 
-/// One address may name any NIDs: it has no more connections than one peer, and nothing is remembered of the others. That is told
-/// once in a while, however often it happens.
+/// Nobody speaks for another, in the same life or in another one: whose NID it is keeps its connection, and nothing is remembered. That
+/// is told once in a while, however often it happens.
 #[test]
-fn one_address_under_many_nids() {
+fn one_address_has_no_others_nid() {
+    let scene = Scene::new();
+    let told = Warnings::heard();
+    let honest = number(scene.nodes[1].id.nid);
+    let other_net = scene.own().nid + (1 << 32);
+    let census = || scene.victim().lnd.census();
+    let before = (census().connections, scene.victim().lnd.counters().rx.closes);
+    let named = [honest, scene.own().nid + 1, scene.own().nid - 1, other_net];
+    for (nid, stamp) in named.into_iter().flat_map(|nid| [0x5eed, 1].map(|stamp| (nid, stamp))) {
+        let (_, told) = scene.ask(&message(CONNREQ, End { nid, stamp }, scene.other(), &params(8, 257, 4096)));
+        let Told::Rejected(Rejected::Record(record)) = told else { panic!("{nid:#x}: {told:?}") };
+        assert_eq!(Record::of(&record).reason, FATAL, "{nid:#x}");
+        assert_eq!((census().connections, scene.victim().lnd.counters().rx.closes), before, "{nid:#x}");
+    }
+    assert_eq!(scene.victim().lnd.counters().rx.refusals, 8);
+    let told = told.with("its NID is not of the address");
+    assert!(!told.is_empty());
+    if let Bed::Simulated(_) = scene.bed {
+        assert_eq!(told.len(), 1, "it takes no more than seconds: {told:?}");
+    }
+    let (line, _) = scene.connected();
+    drop(line);
+    scene.end();
+}
+
+/// One address has no more connections than one peer, and nothing is remembered of the others.
+#[test]
+fn one_address_with_too_many() {
     const BEYOND: usize = 100;
     // An attempt may take a quarter of that, which is more than a slow machine takes for all of them.
     let scene = Scene::with(&O2ibConfig { timeout_s: 1600, ..O2ibConfig::default() });
     let told = Warnings::heard();
     let mut lines = Vec::new();
     let mut refused = 0;
-    for number in 0..LINKS_MAX + BEYOND {
-        let own = End { nid: scene.own().nid + number as u64, ..scene.own() };
-        let (line, told) = scene.ask(&message(CONNREQ, own, scene.other(), &params(8, 257, 4096)));
+    for _ in 0..LINKS_MAX + BEYOND {
+        let (line, told) = scene.ask(&scene.request());
         match told {
             Told::Accepted(_) => lines.push(line),
             Told::Rejected(Rejected::Record(record)) => {
