@@ -166,7 +166,7 @@ impl Connection {
             Err(why) => {
                 match self.ni().pool.take(self.device(), bytes, now_ns, Waiter::Get(Box::new(pending))) {
                     Taken::Later => return,
-                    Taken::Bounce(bounce, Waiter::Get(pending)) => {
+                    Taken::Bounce(mut bounce, Waiter::Get(pending)) => {
                         (bounce.described(), Some(bounce), *pending)
                     }
                     Taken::Never(Waiter::Get(pending)) => {

@@ -458,8 +458,12 @@ impl Bounce {
         Piece { address: self.address, length: self.bytes as u32, key: self.local_key }
     }
 
-    /// As a descriptor names it.
-    pub(crate) fn described(&self) -> Described {
+    /// As a descriptor names it. It is cleared: a peer that says that it has written, and has not, hands on nothing that was
+    /// another's.
+    pub(crate) fn described(&mut self) -> Described {
+        if let Some(bytes) = self.memory.as_mut().and_then(WriteVec::as_mut_slice) {
+            bytes.fill(0);
+        }
         let fragment = Fragment { length: self.bytes as u32, address: self.address };
         Described { key: self.remote_key, fragments: SmallVec::from_slice(&[fragment]) }
     }

@@ -342,7 +342,7 @@ fn prepare_sink(conn: &Arc<Connection>, operation: OpKey) {
             conn.shard().now_ns(),
             Waiter::Operation(conn.clone(), operation),
         ) {
-            Taken::Bounce(bounce, _) => {
+            Taken::Bounce(mut bounce, _) => {
                 sink.described = bounce.described();
                 sink.bounce = Some(bounce);
             }

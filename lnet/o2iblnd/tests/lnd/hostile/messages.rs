@@ -2,11 +2,14 @@
 
 use lnet_api::{EventKind, LNet, MdOptions};
 
+use lnet_o2iblnd::sizes::BOUNCES;
+use lnet_region::IoVec;
+
 use super::bytes::*;
 use super::stranger::{Line, Scene};
 use crate::bed::S;
-use crate::buffers::{filled, whole};
-use crate::node::portal;
+use crate::buffers::{apart, bytes, filled, whole};
+use crate::node::{Node, portal};
 
 /// What is said, to the node of this incarnation.
 type Saying<'a> = &'a dyn Fn(End) -> Vec<u8>;
@@ -135,6 +138,43 @@ fn more_than_was_asked_for() {
         });
         scene.victim().take();
     }
+    scene.end();
+}
+
+/// A PUT_DONE without a write: the sink that is copied to gets nothing of what went through the pool before, which is another's.
+#[test]
+fn done_without_a_write() {
+    const PARTS: [usize; 3] = [4096, 5000, 4096];
+    let length: usize = PARTS.iter().sum();
+    let scene = Scene::new();
+    let [victim, honest] = &scene.nodes;
+    // Each buffer of the pool has had something in it.
+    let sinks: Vec<IoVec> = (0..BOUNCES).map(|_| apart(&PARTS)).collect();
+    for (bits, sink) in sinks.iter().enumerate() {
+        victim.post(sink, 100 + bits as u64, MdOptions::OP_PUT);
+        honest.put(victim.id, &filled(whole(length), 1), 100 + bits as u64);
+    }
+    scene.until(|| honest.count(EventKind::Ack).1 == BOUNCES as usize);
+    [victim, honest].into_iter().for_each(Node::clear);
+    let (mut line, other) = scene.connected();
+    for cookie in 0..BOUNCES as u8 {
+        let sink = filled(apart(&PARTS), 2);
+        victim.post(&sink, 7, MdOptions::OP_PUT | MdOptions::TRUNCATE);
+        let header = header(1, scene.own().nid, other.nid, length as u32, 7);
+        line.say(&message(PUT_REQ, scene.own(), other, &[&header[..], &[cookie; 8]].concat()));
+        let mut heard = Vec::new();
+        scene.until(|| {
+            heard.extend(line.heard().into_iter().filter(|heard| heard[6] == PUT_ACK));
+            !heard.is_empty()
+        });
+        let done = [&heard[0][56..64], &(length as i32).to_le_bytes()].concat();
+        // The credit of what was heard.
+        line.say(&changed(&message(PUT_DONE, scene.own(), other, &done), 7, &[1]));
+        scene.until(|| victim.has(EventKind::Put));
+        assert_eq!(bytes(&sink), vec![0; length], "number {cookie}");
+        victim.clear();
+    }
+    drop(line);
     scene.end();
 }
 
