@@ -20,6 +20,9 @@ use crate::shared::Shared;
 use crate::{Failure, NiConfig, O2ibConfig, O2ibCounters, O2ibError, Step, sizes};
 use lnet_api::slab::Key;
 
+/// Who finds a shard's driver at work elsewhere looks again so soon: an NI starts or ends in less than that, mostly.
+const AGAIN_NS: u64 = 1_000_000;
+
 /// The verbs LND: all `o2ib` networks of a node.
 ///
 /// It has a shard per CPU partition from its first NI on, each with a channel of its own, which whoever holds the shard's
@@ -159,6 +162,7 @@ impl O2ibLnd {
         let number = shards.shard(sub, 0).number;
         if let Some(slot) = shards.slot(number).filter(|_| listens) {
             slot.driver.lock().listen(&slot.shard, &device, ni.address(config.service)).map_err(refused)?;
+            slot.shard.channel.ring();
         }
         nis.insert(ni.clone());
         // Of what happened to it before, nobody has told.
@@ -197,6 +201,8 @@ impl Lnd for O2ibLnd {
         // Until then one shard could still hand a request to another. If it was the last NI, nobody polls any more.
         for slot in shards.iter() {
             slot.driver.lock().clear_up(&self.shared, &slot.shard);
+            // Whoever has polled meanwhile has not looked at it.
+            slot.shard.channel.ring();
         }
     }
 
@@ -227,13 +233,16 @@ impl Lnd for O2ibLnd {
         let Some(slot) = self.shared.shards.slot(shard) else { return Poll::default() };
         // Somebody else drives only if a caller breaks the rule of the tokens, or polls from inside an upcall; or an NI
         // is being started or ended.
-        let Some(mut driver) = slot.driver.try_lock() else { return Poll::default() };
+        let Some(mut driver) = slot.driver.try_lock() else {
+            return Poll { work: 0, deadline_ns: Some(now_ns.saturating_add(AGAIN_NS)) };
+        };
         driver.poll(Turn { shared: &self.shared, shard: &slot.shard, now_ns }, budget)
     }
 
     fn arm(&self, shard: usize) -> bool {
         let Some(slot) = self.shared.shards.slot(shard) else { return true };
-        !slot.shard.has_work() && slot.driver.try_lock().is_none_or(|mut driver| driver.arm(&slot.shard))
+        // Where somebody else drives, nothing is armed: the caller is not to sleep yet.
+        !slot.shard.has_work() && slot.driver.try_lock().is_some_and(|mut driver| driver.arm(&slot.shard))
     }
 
     /// # Panics

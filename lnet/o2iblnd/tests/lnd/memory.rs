@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lnet_api::{Errno, EventKind, MdOptions};
+use lnet_api::{Errno, EventKind, Lnd, MdOptions, POLL_BUDGET};
 use lnet_o2iblnd::O2ibConfig;
 use lnet_region::{Arena, Fragment, IoVec, Region};
 use lnet_sim::ib::{IbDevice, IbHabits};
@@ -158,6 +158,30 @@ fn what_was_refused_is_registered_later() {
     move_all(&source, &sink);
     assert_eq!(bounced(), before, "it goes straight to its place");
     drop((source, sink, seen));
+    bed.end(nodes);
+}
+
+/// While a shard's driver is at work nobody else arms it, and who polls it looks again soon: a sleeper that took it for armed would
+/// not hear of what comes.
+#[test]
+fn nobody_sleeps_while_another_drives() {
+    let bed = Bed::new();
+    let (nodes, seen) = watched(&bed, &O2ibConfig::default());
+    let [a, b] = &nodes;
+    exchange(&bed, [a, b], &filled(whole(64), 1), &whole(64));
+    let (heard, hears) = std::sync::mpsc::channel();
+    let (lnd, now_ns) = (b.lnd.clone(), bed.now_ns());
+    seen[1].while_registering(move || {
+        let polled = lnd.poll(0, now_ns, POLL_BUDGET);
+        heard.send((lnd.arm(0), polled)).unwrap();
+    });
+    // The sink is registered by the driver.
+    put(&bed, [a, b], &filled(whole(5000), 2), &whole(5000));
+    let (armed, polled) = hears.try_recv().unwrap();
+    assert!(!armed);
+    assert_eq!(polled.work, 0);
+    assert!(polled.deadline_ns.is_some_and(|deadline_ns| deadline_ns <= now_ns + S / 100), "{polled:?}");
+    drop(seen);
     bed.end(nodes);
 }
 
