@@ -58,13 +58,21 @@ pub(crate) enum WriteError {
         /// Bytes there are.
         bytes: u64,
     },
+    /// A fragment of the sink does not end below the end of all addresses.
+    #[error("the peer names {length} bytes at {address:#x}, which is no memory")]
+    NoMemory {
+        /// Where it begins.
+        address: u64,
+        /// Its bytes.
+        length: u32,
+    },
 }
 
 impl WriteError {
     pub(crate) fn errno(&self) -> Errno {
         match self {
             WriteError::TooMany { .. } => Errno::EMSGSIZE,
-            WriteError::TooShort { .. } => Errno::EPROTO,
+            WriteError::TooShort { .. } | WriteError::NoMemory { .. } => Errno::EPROTO,
         }
     }
 }
@@ -96,6 +104,9 @@ impl Chain {
         let mut piece = Piece::default();
         let (mut wanted, mut found) = (0, 0);
         for fragment in sink {
+            let Fragment { address, length } = fragment;
+            // From here on nothing within it overflows.
+            address.checked_add(length.into()).ok_or(WriteError::NoMemory { address, length })?;
             wanted += u64::from(fragment.length);
             let mut done = 0;
             while done < fragment.length {
@@ -332,6 +343,27 @@ mod tests {
         let sink = [Fragment { length: 11, address: 1 }];
         let error = chain.fill(limits, source.into_iter(), sink.into_iter()).unwrap_err();
         assert_eq!((error.errno(), chain.len()), (Errno::EPROTO, 0));
+    }
+
+    /// The end of all addresses, where a sum would overflow; and just before it, also of neighbours that are taken as one.
+    #[test]
+    fn a_sink_beyond_all_addresses_gets_nothing() {
+        let limits = WriteLimits { pieces: 2, bytes: 1 << 20, writes: 10 };
+        let fill = |sink: &[(u32, u64)]| {
+            let source = [Piece { address: 1, length: 4096, key: 1 }];
+            let sink = sink.iter().map(|&(length, address)| Fragment { length, address });
+            let mut chain = Chain::default();
+            let filled = chain.fill(limits, source.into_iter(), sink);
+            assert!(filled.is_ok() || chain.len() == 0);
+            filled.map_err(|error| error.errno())
+        };
+        for sink in [&[(10, u64::MAX)][..], &[(10, u64::MAX - 9)], &[(5, 100), (10, u64::MAX - 5)], &[(10, u64::MAX - 14), (5, u64::MAX - 4)]]
+        {
+            assert_eq!(fill(sink), Err(Errno::EPROTO), "{sink:?}");
+        }
+        for sink in [&[(10, u64::MAX - 10)][..], &[(5, u64::MAX - 10), (5, u64::MAX - 5)], &[(0, 8), (10, u64::MAX - 10)]] {
+            assert_eq!(fill(sink), Ok(()), "{sink:?}");
+        }
     }
 
     #[test]
