@@ -115,7 +115,8 @@ impl Connection {
         }
     }
 
-    fn check_room(&self) -> Result<(), Refused> {
+    /// Whether it takes another message.
+    pub(crate) fn check_room(&self) -> Result<(), Refused> {
         match &self.state.lock().live {
             None => Err(Refused::Closed),
             Some(live) if !live.machine.has_room() => Err(Refused::Full),

@@ -94,12 +94,16 @@ impl PeerState {
         self.waiting.remove(place)
     }
 
-    /// The connection for the next message.
+    /// The connection for the next message: one that has room, if there is one. A peer that is slow on one holds up none of the
+    /// others.
     pub(crate) fn choose(&mut self) -> Option<&Arc<Connection>> {
         let id = match &self.conns[..] {
             [] => return None,
             [only] => return Some(only),
-            _ => self.links.pick(|_| true)?,
+            conns => {
+                let has_room = |id| conns.iter().any(|conn| conn.id == id && conn.check_room().is_ok());
+                self.links.pick(has_room).or_else(|| self.links.pick(|_| true))?
+            }
         };
         self.conn(id)
     }
