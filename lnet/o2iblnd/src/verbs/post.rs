@@ -18,8 +18,8 @@ use crate::fabric::{
 /// Work requests that one call hands to the device: a chain that is longer takes several. They stand on the stack.
 const CHAIN: usize = 32;
 
-/// Their pieces of memory. No device takes as many in one.
-const PIECES: usize = 64;
+/// Their pieces of memory, and the most that one has here: devices that take more in one are asked for no more.
+pub(super) const PIECES: usize = 64;
 
 impl Queues {
     pub(super) fn post_receives(&self, works: &[ReceiveWork]) -> Result<(), PostError> {
@@ -217,7 +217,7 @@ mod tests {
         let pieces = [Piece::default(); PIECES + 1];
         assert_eq!(fitting(&[work(&pieces[..1]); CHAIN + 5]), CHAIN);
         assert_eq!(fitting(&[work(&pieces[..PIECES]), work(&pieces[..1])]), 1);
-        assert_eq!(fitting(&[work(&pieces)]), 0, "more pieces than any device takes");
+        assert_eq!(fitting(&[work(&pieces)]), 0, "more pieces than a device is said to take");
         assert_eq!(fitting(&[]), 0);
     }
 
