@@ -9,7 +9,7 @@ use lnet_proto::ib::End;
 use lnet_region::Region;
 use parking_lot::Mutex;
 
-use crate::driver::Turn;
+use crate::driver::{Depths, Turn};
 use crate::fabric::{Fabric, FabricError};
 use crate::memory::{self, By, Pool};
 use crate::ni::Ni;
@@ -154,6 +154,7 @@ impl O2ibLnd {
             sub,
             pool: Arc::new(Pool::default()),
             admission: Arc::default(),
+            depths: Depths::default(),
             refused_memory: Seldom::default(),
             failed_transfers: Seldom::default(),
             turned_away: Seldom::default(),

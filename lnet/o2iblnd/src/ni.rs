@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::NiConfig;
 use crate::admission::Admission;
+use crate::driver::Depths;
 use crate::fabric::Device;
 use crate::memory::Pool;
 use crate::seldom::Seldom;
@@ -34,6 +35,8 @@ pub(crate) struct Ni {
     pub(crate) pool: Arc<Pool>,
     /// Who may connect to it.
     pub(crate) admission: Arc<Admission>,
+    /// How deep queues can be at this time.
+    pub(crate) depths: Depths,
     /// What is said seldom: that memory cannot be registered, that a transfer fails for it, that peers are turned away.
     pub(crate) refused_memory: Seldom,
     pub(crate) failed_transfers: Seldom,

@@ -28,6 +28,7 @@ use events::Event;
 use listen::Listening;
 pub(crate) use listen::Offered;
 use lnet_api::slab::{Key, Slab};
+pub(crate) use opening::Depths;
 use opening::Opening;
 use timers::Timers;
 

@@ -3,10 +3,13 @@
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
+use lnet_api::Errno;
 use lnet_proto::ib::{ConnParams, Link};
+use parking_lot::Mutex;
 
 use crate::admission::Guest;
 use crate::buffers::Buffers;
+use crate::config::NS_PER_S;
 use crate::fabric::{COMPLETIONS_PER_LOOK, ConnectOptions, Endpoint, PostError, QueueSizes, ReceiveWork};
 use crate::links::LinkId;
 use crate::ni::Ni;
@@ -58,21 +61,53 @@ impl Queues {
     }
 }
 
-/// Makes queues of this depth and for so many fragments, or the largest that the device can have.
+/// A device that has refused queues is not asked for deeper ones before: by then others may have gone.
+const REFUSED_NS: u64 = 10 * NS_PER_S;
+
+/// How deep the queues are that the device of an NI has not refused lately. Each peer that connects would have it refuse them again.
+#[derive(Debug, Default)]
+pub(crate) struct Depths(Mutex<Depth>);
+
+#[derive(Debug, Default)]
+struct Depth {
+    most: u16,
+    until_ns: u64,
+}
+
+impl Depths {
+    /// How deep queues are worth a try.
+    fn at_most(&self, asked: u16, now_ns: u64) -> u16 {
+        let depth = self.0.lock();
+        if now_ns < depth.until_ns { asked.min(depth.most) } else { asked }
+    }
+
+    /// Deeper ones than these were refused.
+    fn note(&self, most: u16, now_ns: u64) {
+        *self.0.lock() = Depth { most, until_ns: now_ns.saturating_add(REFUSED_NS) };
+    }
+}
+
+/// Makes queues of this depth and for so many fragments, or as deep ones as the device can have.
 pub(super) fn make_queues(
     endpoint: &mut dyn Endpoint,
     ni: &Ni,
     params: ConnParams,
+    now_ns: u64,
 ) -> Result<Queues, String> {
     let limits = *endpoint.device().limits();
     let text = |error: sizes::SizesError| error.to_string();
-    let (depth, fragments) = (params.queue_depth, params.max_fragments);
+    let (depth, fragments) = (ni.depths.at_most(params.queue_depth, now_ns), params.max_fragments);
     let mut sizes = sizes::connection(&ni.adjusted, depth, fragments, &limits).map_err(text)?;
     let made = loop {
         match endpoint.make_queues(&sizes.queues(INLINE)) {
             Ok(made) => break made,
+            // Anything else is not for their size.
+            Err(error) if !matches!(error.errno, Errno::ENOMEM | Errno::EINVAL) => return Err(error.to_string()),
             Err(error) => match sizes::shallower(&ni.adjusted, &sizes, &limits).map_err(text)? {
-                Some(less) => sizes = less,
+                Some(less) => {
+                    ni.depths.note(less.depth, now_ns);
+                    sizes = less;
+                }
                 None => return Err(error.to_string()),
             },
         }

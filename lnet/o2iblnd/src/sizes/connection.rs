@@ -18,6 +18,9 @@ pub const QUEUE_ENTRY_BYTES: u64 = 64;
 /// Own messages that a connection of nlx takes beyond two for each entry.
 const MESSAGES_BEYOND: u16 = 16;
 
+/// By this part of it the depth goes down with each refusal: a device is asked some twenty times at most.
+const LESS: u16 = 4;
+
 /// The shallowest queue that kernel nodes try when a device refuses more.
 pub const DEPTH_TRIED_MIN: u16 = 2;
 
@@ -128,7 +131,7 @@ pub fn shallower(
     refused: &ConnSizes,
     limits: &DeviceLimits,
 ) -> Result<Option<ConnSizes>, SizesError> {
-    match refused.depth.checked_sub(1) {
+    match refused.depth.checked_sub((refused.depth / LESS).max(1)) {
         Some(depth) if depth >= DEPTH_TRIED_MIN => {
             connection(adjusted, depth, refused.fragments, limits).map(Some)
         }

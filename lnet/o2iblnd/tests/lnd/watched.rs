@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use lnet_api::Errno;
@@ -28,6 +28,9 @@ pub(crate) struct Seen {
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// The queues that were made: what was asked for, and what the device says that it has.
     queues: Mutex<Vec<(QueueSizes, QueueSizes)>>,
+    /// Longer send queues are refused, and how often that has been.
+    sends_max: AtomicU32,
+    queues_refused: AtomicUsize,
     device: Mutex<Option<Arc<Watched>>>,
     /// What it makes of its device.
     change: Change,
@@ -48,6 +51,16 @@ impl Seen {
 
     pub(crate) fn queues(&self) -> Vec<(QueueSizes, QueueSizes)> {
         self.queues.lock().clone()
+    }
+
+    /// Refuses longer send queues than this from now on.
+    pub(crate) fn refuse_queues(&self, beyond: u32) {
+        self.sends_max.store(beyond, Ordering::Relaxed);
+    }
+
+    /// How often it has refused queues.
+    pub(crate) fn queues_refused(&self) -> usize {
+        self.queues_refused.load(Ordering::Relaxed)
     }
 
     /// Does something while the next memory is registered.
@@ -90,6 +103,8 @@ impl WatchedFabric {
             refuses: AtomicBool::new(false),
             meanwhile: Mutex::default(),
             queues: Mutex::default(),
+            sends_max: AtomicU32::new(u32::MAX),
+            queues_refused: AtomicUsize::new(0),
             device: Mutex::default(),
             change,
         });
@@ -250,6 +265,10 @@ impl Endpoint for WatchedEndpoint {
     }
 
     fn make_queues(&mut self, sizes: &QueueSizes) -> Result<QueueSizes, FabricError> {
+        if sizes.sends > self.seen.sends_max.load(Ordering::Relaxed) {
+            self.seen.queues_refused.fetch_add(1, Ordering::Relaxed);
+            return Err(FabricError { what: "too long on purpose".to_string(), errno: Errno::ENOMEM });
+        }
         let made = self.inner.make_queues(sizes)?;
         self.seen.queues.lock().push((*sizes, made));
         Ok(made)

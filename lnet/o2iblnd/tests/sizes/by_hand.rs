@@ -131,18 +131,24 @@ fn the_queues_of_nlx() {
     assert_eq!(connection(&adjusted, 8, 1, &device(10)).map(|made| made.depth), Ok(4));
 }
 
-/// A device that refuses what it promised is asked for less, down to 2.
+/// A device that refuses what it promised is asked for a quarter less each time, down to 2.
 #[test]
-fn a_refused_depth_is_lowered_by_one() {
+fn a_refused_depth_is_lowered() {
     let adjusted = sizes::adjust(&O2ibConfig::default());
-    let limits = device(32_768);
-    let mut made = connection(&adjusted, 5, 257, &limits).unwrap();
-    let mut depths = Vec::new();
-    while let Some(next) = shallower(&adjusted, &made, &limits).unwrap() {
-        made = next;
-        depths.push((made.depth, made.sends));
-    }
-    assert_eq!(depths, [(4, 4 * 258), (3, 3 * 258), (2, 2 * 258)]);
+    let limits = device(1 << 20);
+    let depths = |asked| {
+        let mut made = connection(&adjusted, asked, 257, &limits).unwrap();
+        let mut depths = Vec::new();
+        while let Some(next) = shallower(&adjusted, &made, &limits).unwrap() {
+            made = next;
+            depths.push((made.depth, made.sends));
+        }
+        depths
+    };
+    assert_eq!(depths(5), [(4, 4 * 258), (3, 3 * 258), (2, 2 * 258)]);
+    let deepest = depths(255);
+    assert_eq!(deepest[..4].iter().map(|(depth, _)| *depth).collect::<Vec<_>>(), [192, 144, 108, 81]);
+    assert!(deepest.len() <= 20 && deepest.last() == Some(&(2, 2 * 258)), "{deepest:?}");
 }
 
 /// lnet-semantics 13 and 33: 512 descriptors on one partition, and 256 on each of more.
