@@ -165,7 +165,7 @@ impl Connection {
         let (described, bounce, pending) = match sink_of(self.device(), &pending.sink, bytes, most) {
             Ok(described) => (described, None, pending),
             Err(why) => {
-                match self.ni().pool.take(self.device(), bytes, now_ns, Waiter::Get(Box::new(pending))) {
+                match self.ni().sinks.take(self.device(), bytes, now_ns, Waiter::Get(Box::new(pending))) {
                     Taken::Later => return,
                     Taken::Bounce(mut bounce, Waiter::Get(pending)) => {
                         (bounce.described(), Some(bounce), *pending)

@@ -152,7 +152,8 @@ impl O2ibLnd {
             conns_per_peer: AtomicU8::new(own.conns_per_peer),
             config: own,
             sub,
-            pool: Arc::new(Pool::default()),
+            pool: Arc::new(Pool::new(By::Us)),
+            sinks: Arc::new(Pool::new(By::Peers)),
             admission: Arc::default(),
             depths: Depths::default(),
             refused_memory: Seldom::default(),
@@ -194,7 +195,7 @@ impl Lnd for O2ibLnd {
         for slot in shards.iter() {
             slot.driver.lock().shutdown(&self.shared, &slot.shard, &ni);
         }
-        for pending in ni.pool.abandon() {
+        for pending in ni.pool.abandon().into_iter().chain(ni.sinks.abandon()) {
             let (token, sink) = (pending.token, pending.sink);
             drop(sink);
             ni.upcalls.finalize_get(token, Err(Errno::ESHUTDOWN));

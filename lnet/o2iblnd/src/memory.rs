@@ -1,9 +1,9 @@
-//! Registered memory: each region once per device, kept with the region (S-401); and a bounded pool through which goes what
+//! Registered memory: each region once per device, kept with the region (S-401); and bounded pools through which goes what
 //! cannot be registered.
 //!
 //! To register takes long: about a tenth of a second for each GiB. So it is done before any lock of a connection is taken
 //! ([`register_source`], [`register_sink`]); what is looked up under such a lock ([`source_of`], [`sink_of`]) is there, or is
-//! copied. The one exception is the pool's own memory, of which there are 16 MiB, once per NI.
+//! copied. The one exception is the pools' own memory, of which there are twice 8 MiB, once per NI.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -304,9 +304,15 @@ pub(crate) struct Bounce {
 /// Bytes of a bounce buffer.
 const BYTES: usize = BOUNCE_BYTES as usize;
 
-/// The bounce buffers of an NI: made when the first is needed.
-#[derive(Default)]
-pub(crate) struct Pool(Mutex<Buffers>);
+/// Bounce buffers of one pool: of an NI's, one half is written from, the other written to.
+const COUNT: usize = BOUNCES as usize / 2;
+
+/// Bounce buffers of an NI: made when the first is needed. Those that payloads are written from have a pool of their own, for peers
+/// have no key to it.
+pub(crate) struct Pool {
+    by: By,
+    buffers: Mutex<Buffers>,
+}
 
 #[derive(Default)]
 struct Buffers {
@@ -358,6 +364,11 @@ pub(crate) enum Taken {
 }
 
 impl Pool {
+    /// An empty one, for work requests of this node or of peers.
+    pub(crate) fn new(by: By) -> Pool {
+        Pool { by, buffers: Mutex::default() }
+    }
+
     /// A buffer of so many bytes, or a place in the line for one.
     pub(crate) fn take(
         self: &Arc<Pool>,
@@ -366,9 +377,9 @@ impl Pool {
         now_ns: u64,
         waiter: Waiter,
     ) -> Taken {
-        let mut buffers = self.0.lock();
+        let mut buffers = self.buffers.lock();
         if buffers.made.is_none() && buffers.refused_until_ns <= now_ns {
-            buffers.made = Made::new(device);
+            buffers.made = Made::new(device, self.by);
             buffers.free = (0..buffers.made.as_ref().map_or(0, |made| made.count)).collect();
             buffers.refused_until_ns = now_ns.saturating_add(REFUSED_NS);
         }
@@ -397,7 +408,7 @@ impl Pool {
     /// If there is a buffer, the next in the line is told: the last who was has gone, or does not need it any more.
     pub(crate) fn pass_on(&self) {
         let waiter = {
-            let mut buffers = self.0.lock();
+            let mut buffers = self.buffers.lock();
             if buffers.free.is_empty() { None } else { buffers.waiting.pop_front() }
         };
         if let Some(waiter) = waiter {
@@ -407,7 +418,7 @@ impl Pool {
 
     /// Nobody waits any more: the NI has ended. Gives the GETs that did.
     pub(crate) fn abandon(&self) -> Vec<PendingGet> {
-        let waiting = std::mem::take(&mut self.0.lock().waiting);
+        let waiting = std::mem::take(&mut self.buffers.lock().waiting);
         let get = |waiter| match waiter {
             Waiter::Get(pending) => Some(*pending),
             Waiter::Operation(..) => None,
@@ -417,18 +428,18 @@ impl Pool {
 
     /// Buffers in use.
     pub(crate) fn in_use(&self) -> usize {
-        let buffers = self.0.lock();
+        let buffers = self.buffers.lock();
         buffers.made.as_ref().map_or(0, |made| made.count - buffers.free.len())
     }
 }
 
 impl Made {
     /// As many buffers as the device takes.
-    fn new(device: &Arc<dyn Device>) -> Option<Made> {
-        let mut count = BOUNCES as usize;
+    fn new(device: &Arc<dyn Device>, by: By) -> Option<Made> {
+        let mut count = COUNT;
         loop {
             let region = Region::heap(count * BYTES).ok()?;
-            match device.register(&region, true) {
+            match device.register(&region, by == By::Peers) {
                 Ok(memory) => {
                     return Some(Made {
                         memory,
@@ -485,7 +496,7 @@ impl Bounce {
 impl Drop for Bounce {
     fn drop(&mut self) {
         self.memory = None;
-        self.pool.0.lock().free.push(self.place);
+        self.pool.buffers.lock().free.push(self.place);
         self.pool.pass_on();
     }
 }

@@ -31,8 +31,10 @@ pub(crate) struct Ni {
     pub(crate) conns_per_peer: AtomicU8,
     /// Its peers are on this shard of their partition.
     pub(crate) sub: usize,
-    /// What cannot be registered goes through it.
+    /// What cannot be written from its place goes through it.
     pub(crate) pool: Arc<Pool>,
+    /// Where peers write what they cannot write to its place.
+    pub(crate) sinks: Arc<Pool>,
     /// Who may connect to it.
     pub(crate) admission: Arc<Admission>,
     /// How deep queues can be at this time.

@@ -226,6 +226,7 @@ impl Driver {
             prepare_sink(conn, operation);
         }
         conn.ni().pool.pass_on();
+        conn.ni().sinks.pass_on();
     }
 }
 
@@ -336,7 +337,7 @@ fn prepare_sink(conn: &Arc<Connection>, operation: OpKey) {
     let bytes = sink.vec.len();
     match conn.describe(&sink.vec, bytes) {
         Ok(described) => sink.described = described,
-        Err(why) => match conn.ni().pool.take(
+        Err(why) => match conn.ni().sinks.take(
             conn.device(),
             bytes,
             conn.shard().now_ns(),

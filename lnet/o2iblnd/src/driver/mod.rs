@@ -172,7 +172,7 @@ impl Driver {
             Request::BeginGet(pending) => {
                 let conn = pending.conn.clone();
                 conn.begin_get(*pending);
-                conn.ni().pool.pass_on();
+                conn.ni().sinks.pass_on();
             }
         }
     }

@@ -10,8 +10,8 @@ pub const POOL_MIN: u32 = 256;
 /// The least trigger of a flush (lnet-semantics 33).
 pub const FLUSH_TRIGGER_MIN: u32 = 192;
 
-/// Payloads that go through bounce buffers at a time, on an NI of nlx; fewer where the device takes no more memory at a time.
-/// Others wait. They are made when the first is needed.
+/// Payloads that go through bounce buffers at a time, on an NI of nlx, half of them out and half of them in; fewer where the device
+/// takes no more memory at a time. Others wait. Each half is made when the first of it is needed.
 pub const BOUNCES: u32 = 16;
 
 /// Bytes of each: LNet's largest payload.

@@ -84,7 +84,7 @@ fn a_connection_takes_what_is_calculated() {
     }
 }
 
-/// The bounce pool is made when it is needed, and is as large as calculated.
+/// Each bounce pool is made when it is needed, and both are as large as calculated.
 #[test]
 fn the_pool_takes_what_is_calculated() {
     let bed = Bed::new();
@@ -98,6 +98,9 @@ fn the_pool_takes_what_is_calculated() {
     get(&bed, [a, b], &filled(source, 1), &sink);
     // The sink's two parts have no registration: they lie in memory without one key.
     let pools = sizes::pools(&sizes::adjust(&config), 1);
+    assert_eq!(seen[0].bytes() - before, pools.bounce_bytes() / 2);
+    // Nor have pieces that are too short to be registered.
+    put(&bed, [a, b], &filled(apart(&[3000; 3]), 2), &whole(9000));
     assert_eq!(seen[0].bytes() - before, pools.bounce_bytes());
     assert_eq!((pools.all_transmits(), pools.all_registrations()), (0, 0));
     drop((sink, seen));
