@@ -24,7 +24,7 @@
 //! | `guest` | the machine of the rows over RDMA |
 //! | `cores`, `meter` | pinning; time and processor time |
 //! | `calls` | the system calls of one thread |
-//! | `heap` | the program's heap, counted while a row asks for it; with `calls` and `link` of `ours::helper` all the `unsafe` |
+//! | `heap` | the program's heap, counted while a row asks for it; with `calls`, `link` of `ours::helper` and `host` of `ours::o2ib` all the `unsafe` |
 //! | `keys` | what the rows `match/…` look up, the same on both sides |
 
 #![deny(unsafe_code)]

@@ -5,6 +5,12 @@
 //! and an [`Endpoint`] is one connection: a queue pair with its completion queue. Nothing blocks. Numbers that a device
 //! checks itself (keys, addresses) are plain numbers here: a work request that names memory which is not registered, or not
 //! any more, fails in the device.
+//!
+//! # Memory
+//! A device reads and writes memory that Rust knows nothing of. Whoever uses the traits keeps two rules: the region of a
+//! [`Memory`] lives as long as that does; and what a work request names is lent to it, by the leases of `lnet-region`, until it has
+//! completed or its [`Endpoint`] is gone. No type can hold a caller to that, so making a real host's fabric is `unsafe`, and
+//! [`O2ibLnd::new`](crate::O2ibLnd) makes one for a program's NIs that nobody else has.
 
 use std::any::Any;
 use std::net::{Ipv4Addr, SocketAddrV4};

@@ -43,7 +43,7 @@ impl O2ibLnd {
     #[cfg(feature = "verbs")]
     pub fn new(config: O2ibConfig) -> Result<O2ibLnd, LndError> {
         config.check()?;
-        let host = crate::verbs::Host::new();
+        let host = crate::verbs::Host::of_lnd();
         // Whatever is missing in general is missing for this.
         host.channel().map_err(|FabricError { what, errno }| LndError { what, errno })?;
         O2ibLnd::over(config, Arc::new(host))

@@ -1,17 +1,15 @@
 //! What transfers copy and register, and what a connection takes of its device. Both nodes are in this process.
 
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::time::Instant;
 
 use lnet_api::{AckRequest, MdHandle};
 use lnet_o2iblnd::sizes::{self, ConnSizes};
-use lnet_o2iblnd::verbs::Host;
-use lnet_o2iblnd::{Fabric, O2ibConfig, O2ibCounters};
+use lnet_o2iblnd::{O2ibConfig, O2ibCounters};
 
-use super::Addresses;
 use super::node::Node;
 use super::watched::{Counts, Seen, watch};
+use super::{Addresses, host};
 use crate::error::{BenchError, Result};
 use crate::heap::Watch;
 use crate::measure::Round;
@@ -48,7 +46,7 @@ impl Pair {
     fn start() -> Result<Pair> {
         let Addresses { client, server } = Addresses::choose()?;
         let station = |own, peer| {
-            let (fabric, seen) = watch(Arc::new(Host::new()));
+            let (fabric, seen) = watch(host());
             Ok((Node::station(own, peer, fabric)?, seen))
         };
         let ((server, server_seen), (client, client_seen)) =
@@ -188,7 +186,7 @@ pub(crate) fn calculated_bytes(_: &Round) -> Result<Sample> {
 
 fn calculated(figure: fn(&ConnSizes) -> u64) -> Result<Sample> {
     let address: Ipv4Addr = Addresses::choose()?.client;
-    let device = Host::new().open(address).map_err(BenchError::nlx("open a device"))?;
+    let device = host().open(address).map_err(BenchError::nlx("open a device"))?;
     let adjusted = sizes::adjust(&O2ibConfig::default());
     let sizes = sizes::connection(&adjusted, adjusted.peer_credits, adjusted.fragments, device.limits());
     let sizes = sizes.map_err(BenchError::nlx("reckon the queues"))?;

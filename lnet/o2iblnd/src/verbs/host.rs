@@ -22,11 +22,12 @@ use crate::fabric::{Channel, Device, Fabric, FabricError};
 /// use lnet_o2iblnd::fabric::{Device, Fabric};
 /// use lnet_o2iblnd::verbs::Host;
 ///
-/// let device = Host::new().open("10.77.0.1".parse().expect("an address"))?;
+/// // SAFETY: nothing is registered, and nothing posted.
+/// let host = unsafe { Host::new() };
+/// let device = host.open("10.77.0.1".parse().expect("an address"))?;
 /// println!("{}: {:?}", device.name(), device.limits());
 /// # Ok::<(), lnet_o2iblnd::fabric::FabricError>(())
 /// ```
-#[derive(Default)]
 pub struct Host(Arc<Shared>);
 
 /// What a host and its channels share.
@@ -39,9 +40,19 @@ pub(super) struct Shared {
 
 impl Host {
     /// Nothing is opened yet, nor are the libraries looked for.
+    ///
+    /// # Safety
+    /// Whoever has it keeps the [rules of memory](crate::fabric#memory): devices write where they are told to.
     #[must_use]
-    pub fn new() -> Host {
-        Host::default()
+    pub unsafe fn new() -> Host {
+        Host(Arc::default())
+    }
+
+    /// The one of an LND, which nobody else has.
+    pub(crate) fn of_lnd() -> Host {
+        // SAFETY: the LND keeps what it registers with its region, or drops it first; what it posts lies in its own buffers, or in
+        // a lease that stays with the operation until that has completed or its queues are gone.
+        unsafe { Host::new() }
     }
 }
 

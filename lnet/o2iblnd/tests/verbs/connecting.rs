@@ -4,7 +4,6 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::*;
-use lnet_o2iblnd::verbs::Host;
 
 use crate::common::*;
 
@@ -12,7 +11,7 @@ use crate::common::*;
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn private_data_goes_both_ways() {
-    let host = Host::new();
+    let host = new_host();
     let (active, passive) = (node(&host, 0), node(&host, 1));
     let (listening, _listener) = passive.listen();
     let target = passive.at(SERVICE);
@@ -38,7 +37,7 @@ fn private_data_goes_both_ways() {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn another_channel_takes_a_request() {
-    let host = Host::new();
+    let host = new_host();
     let (active, hearing, taking) = (node(&host, 0), node(&host, 1), node(&host, 1));
     let (_, _listener) = hearing.listen();
     let mut active = connect(active, hearing.at(SERVICE), b"hello");
@@ -59,7 +58,7 @@ fn another_channel_takes_a_request() {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn rejects_bring_their_record() {
-    let host = Host::new();
+    let host = new_host();
     let passive = node(&host, 1);
     let (_, _listener) = passive.listen();
     let record: Vec<u8> = (1..=24).collect();
@@ -85,7 +84,7 @@ fn rejects_bring_their_record() {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn a_request_that_is_dropped_is_rejected_without_a_record() {
-    let host = Host::new();
+    let host = new_host();
     let passive = node(&host, 1);
     let (_, _listener) = passive.listen();
     let active = connect(node(&host, 0), passive.at(SERVICE), b"hello");
@@ -98,7 +97,7 @@ fn a_request_that_is_dropped_is_rejected_without_a_record() {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn nobody_listens() {
-    let host = Host::new();
+    let host = new_host();
     let target = SocketAddrV4::new(ADDRESSES[1], SERVICE);
     let active = connect(node(&host, 0), target, b"hello");
     let answer = active.node.happening();
@@ -109,7 +108,7 @@ fn nobody_listens() {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn nobody_has_the_address() {
-    let host = Host::new();
+    let host = new_host();
     let node = node(&host, 0);
     // Where it does not ask who has an address, it finds a way to all.
     link(&["arp", "on"]);
@@ -130,7 +129,7 @@ fn nobody_has_the_address() {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn privileged_source_ports_are_used_again() {
-    let host = Host::new();
+    let host = new_host();
     let passive = node(&host, 1);
     let other = node(&host, 0);
     let _listeners = [passive.listen(), other.listen()];
@@ -150,7 +149,7 @@ fn privileged_source_ports_are_used_again() {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn addresses_that_cannot_be_had() {
-    let host = Host::new();
+    let host = new_host();
     let node = node(&host, 1);
     let (_, _listener) = node.listen();
     let again = node.channel.listen(token(), &node.device, node.at(SERVICE), 8);
@@ -172,7 +171,7 @@ fn addresses_that_cannot_be_had() {
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn sixty_four_connections() {
     const COUNT: usize = 64;
-    let host = Host::new();
+    let host = new_host();
     let passive = node(&host, 1);
     let (_, _listener) = passive.listen();
     let mut connections = Vec::new();

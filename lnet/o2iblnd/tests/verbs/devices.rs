@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::*;
-use lnet_o2iblnd::verbs::{GidKind, Host, LinkLayer, Usage, devices};
+use lnet_o2iblnd::verbs::{GidKind, LinkLayer, Usage, devices};
 
 use crate::common::*;
 
@@ -18,7 +18,7 @@ fn change(node: &Node) -> DeviceChange {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn a_device_is_opened_once() {
-    let host = Host::new();
+    let host = new_host();
     let [one, other] = [ADDRESSES[0]; 2].map(|address| host.open(address).expect("the device"));
     assert!(Arc::ptr_eq(&one, &other));
     let limits = one.limits();
@@ -31,7 +31,7 @@ fn a_device_is_opened_once() {
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn devices_are_listed_with_their_gids() {
     let list = devices().expect("the devices");
-    let open = Host::new().open(ADDRESSES[0]).expect("the device");
+    let open = new_host().open(ADDRESSES[0]).expect("the device");
     let device = list.iter().find(|device| device.name == open.name()).expect("it is listed");
     let port = &device.ports[0];
     assert_eq!((device.ports.len(), port.number, &device.note), (1, 1, &None));
@@ -57,7 +57,7 @@ fn devices_are_listed_with_their_gids() {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn ports_go_down_and_up() {
-    let host = Host::new();
+    let host = new_host();
     let nodes = [node(&host, 0), node(&host, 1)];
     let _listeners: Vec<_> = nodes.iter().map(Node::listen).collect();
     link(&["down"]);

@@ -5,7 +5,6 @@ use std::process::{Command, Stdio};
 
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::*;
-use lnet_o2iblnd::verbs::Host;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
@@ -19,7 +18,7 @@ fn flushed(count: u64) -> Vec<Completion> {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn disconnecting_flushes_both_sides() {
-    let host = Host::new();
+    let host = new_host();
     let (active, passive) = pair(&host);
     let receives = SIZES.receives as usize;
     active.endpoint.disconnect();
@@ -40,7 +39,7 @@ fn disconnecting_flushes_both_sides() {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn queues_that_run_over() {
-    let host = Host::new();
+    let host = new_host();
     let (active, passive) = (node(&host, 0), node(&host, 1));
     let (_, _listener) = passive.listen();
     let (token, endpoint) = active.resolved(passive.at(SERVICE));
@@ -74,7 +73,7 @@ fn queues_that_run_over() {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn dropping_ends() {
-    let host = Host::new();
+    let host = new_host();
     for _ in 0..10 {
         let (active, passive) = pair(&host);
         passive.endpoint.arm().expect("arming");
@@ -100,7 +99,7 @@ fn the_peer_that_is_killed() {
     if std::env::var_os(VICTIM).is_none() {
         return;
     }
-    let host = Host::new();
+    let host = new_host();
     let passive = node(&host, 1);
     let (_, _listener) = passive.listen();
     println!("\nlistening");
@@ -123,7 +122,7 @@ fn a_killed_peer() {
     let words = BufReader::new(victim.stdout.take().expect("its output"));
     assert!(words.lines().any(|line| line.expect("a line") == "listening"));
 
-    let host = Host::new();
+    let host = new_host();
     let target = std::net::SocketAddrV4::new(ADDRESSES[1], SERVICE);
     let mut active = connect(node(&host, 0), target, b"hello");
     active.established();
@@ -142,7 +141,7 @@ fn a_killed_peer() {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn a_parent_notices_nothing_of_a_child() {
-    let host = Host::new();
+    let host = new_host();
     let (active, passive) = pair(&host);
     let memory = active.node.memory(4096);
     memory.fill(0, &[1; 64]);
@@ -172,7 +171,7 @@ fn a_parent_notices_nothing_of_a_child() {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn forked_children_touch_nothing() {
-    let host = Host::new();
+    let host = new_host();
     let (active, passive) = pair(&host);
     // SAFETY: the child calls what it may: nothing of it takes a lock that another thread could hold, for the tests run one
     // at a time.

@@ -2,7 +2,6 @@
 
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::*;
-use lnet_o2iblnd::verbs::Host;
 use lnet_region::Region;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -11,7 +10,7 @@ use crate::common::*;
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn queues_beyond_the_device() {
-    let host = Host::new();
+    let host = new_host();
     let node = node(&host, 0);
     let limits = *node.device.limits();
     let too_many = [
@@ -36,7 +35,7 @@ fn queues_beyond_the_device() {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn nothing_goes_without_queues() {
-    let host = Host::new();
+    let host = new_host();
     let node = node(&host, 0);
     let (_, mut endpoint) = node.resolved(node.at(SERVICE));
     assert_eq!(endpoint.post_receives(&[]), Err(PostError { place: 0, errno: Errno::ENOTCONN }));
@@ -49,7 +48,7 @@ fn nothing_goes_without_queues() {
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn memory_beyond_memlock() {
     const LIMIT: u64 = 1 << 20;
-    let host = Host::new();
+    let host = new_host();
     let node = node(&host, 0);
     let before = getrlimit(Resource::RLIMIT_MEMLOCK).expect("the limit");
     let region = Region::heap(2 * LIMIT as usize).expect("memory");

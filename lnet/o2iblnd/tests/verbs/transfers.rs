@@ -2,7 +2,6 @@
 
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::*;
-use lnet_o2iblnd::verbs::Host;
 use lnet_region::{IoVec, Pages, Region};
 use nix::fcntl::{FallocateFlags, fallocate};
 
@@ -12,7 +11,7 @@ use crate::common::*;
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn sends_of_several_pieces() {
-    let host = Host::new();
+    let host = new_host();
     let (active, passive) = pair(&host);
     let memory = active.node.memory(4096);
     memory.fill(0, &[1; 16]);
@@ -28,7 +27,7 @@ fn sends_of_several_pieces() {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn inline_sends_are_copied_at_once() {
-    let host = Host::new();
+    let host = new_host();
     let (active, passive) = pair(&host);
     let memory = active.node.memory(4096);
     memory.fill(4032, &[1; 64]);
@@ -61,7 +60,7 @@ fn inline_sends_are_copied_at_once() {
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn holes_under_registered_memory() {
     const BYTES: usize = 4 * 4096;
-    let host = Host::new();
+    let host = new_host();
     let (active, passive) = pair(&host);
     let region = Region::memfd(BYTES, Pages::Normal).expect("shared memory");
     let memory = passive.node.device.register(&region, true).expect("a registration");
@@ -88,7 +87,7 @@ fn holes_under_registered_memory() {
 fn a_chain_of_writes_with_a_send_behind_it() {
     const BYTES: usize = 1 << 20;
     const WRITES: usize = 40;
-    let host = Host::new();
+    let host = new_host();
     let (active, passive) = pair_with(&host, QueueSizes { sends: WRITES as u32 + 1, ..SIZES });
     let (source, sink) = (active.node.memory(BYTES), passive.node.memory(BYTES));
     let payload: Vec<u8> = (0..BYTES).map(|place| (place * 31 + place / 4096) as u8).collect();
@@ -124,7 +123,7 @@ fn a_chain_of_writes_with_a_send_behind_it() {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn writes_that_the_peer_does_not_allow() {
-    let host = Host::new();
+    let host = new_host();
     let (active, passive) = pair(&host);
     let sink = passive.node.memory(4096);
     let SendKind::Write { address, key } = sink.target(0) else { unreachable!("a write") };
@@ -140,7 +139,7 @@ fn writes_that_the_peer_does_not_allow() {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn armed_endpoints_tell() {
-    let host = Host::new();
+    let host = new_host();
     let (active, passive) = pair(&host);
     for round in 0..3 {
         passive.endpoint.arm().expect("arming");
@@ -160,7 +159,7 @@ fn armed_endpoints_tell() {
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn the_bell_wakes() {
-    let host = Host::new();
+    let host = new_host();
     let node = node(&host, 0);
     std::thread::scope(|scope| {
         scope.spawn(|| node.channel.ring());
