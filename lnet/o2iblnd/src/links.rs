@@ -137,12 +137,11 @@ impl Links {
     }
 
     /// The CONNREQ of an own attempt, for which the queues are made: `made` is what the device could really make of
-    /// [`Links::params`], which is remembered.
+    /// [`Links::params`]. It may have room for more another time, so this is not remembered.
     ///
     /// # Errors
     /// What [`Connector::new`] says; the attempt is to be given up.
     pub fn request(&mut self, id: LinkId, made: ConnParams) -> Result<&[u8], ProtoError> {
-        self.params = made;
         let attempt = Attempt {
             local: self.own,
             peer: End { nid: self.peer, stamp: self.stamp() },

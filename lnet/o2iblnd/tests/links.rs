@@ -207,14 +207,15 @@ fn a_peer_cannot_send_an_attempt_back_for_ever() {
     assert_eq!(reject(&mut links, id, RejectReason::ConnStale, DEEP), Outcome::Failed);
 }
 
-/// S-503: what the device cannot make is not asked for, nor asked for again.
+/// S-503: what the device cannot make is not asked for; it may make more for the next attempt.
 #[test]
-fn a_small_device_is_remembered() {
+fn a_small_device_asks_for_what_it_can() {
     let mut links = links(1);
     let id = begin(&mut links, 0)[0];
     let made = ConnParams { queue_depth: 5, ..DEEP };
-    links.request(id, made).unwrap();
-    assert_eq!(links.params(), made);
+    let message = Message::parse(links.request(id, made).unwrap()).unwrap();
+    assert_eq!(message.body, Body::ConnReq(made));
+    assert_eq!(links.params(), DEEP);
 }
 
 /// A restart shows in an offer, in a rejection, or in the answer to an attempt.
