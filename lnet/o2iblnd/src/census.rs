@@ -49,7 +49,8 @@ impl O2ibLnd {
             }
         }
         census.receives = self.shared.shards.iter().map(|slot| slot.shard.receives.lock().len()).sum();
-        census.bounces = self.shared.nis.matching(None).iter().map(|ni| ni.pool.in_use() + ni.sinks.in_use()).sum();
+        census.bounces =
+            self.shared.nis.matching(None).iter().map(|ni| ni.pool.in_use() + ni.sinks.in_use()).sum();
         census
     }
 }

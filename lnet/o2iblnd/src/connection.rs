@@ -191,7 +191,7 @@ impl Connection {
         }
     }
 
-    fn fail_get(&self, token: TxToken, sink: WriteVec, errno: Errno) {
+    pub(crate) fn fail_get(&self, token: TxToken, sink: WriteVec, errno: Errno) {
         drop(sink);
         self.ni().upcalls.finalize_get(token, Err(errno));
     }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use lnet_api::Errno;
+use lnet_nid::Nid;
 use lnet_proto::ib::Fragment;
 use lnet_region::{IoVec, LndSlot, ReadVec, Region, WriteVec};
 use parking_lot::Mutex;
@@ -293,6 +294,8 @@ pub(crate) fn tell_failed(conn: &Connection, why: &dyn std::fmt::Display, errno:
 pub(crate) struct Bounce {
     pool: Arc<Pool>,
     place: usize,
+    /// The peer for which it is.
+    nid: Nid,
     bytes: usize,
     /// The lease on it.
     memory: Option<WriteVec>,
@@ -320,7 +323,18 @@ struct Buffers {
     /// The device has refused all memory for it, and is not asked again before.
     refused_until_ns: u64,
     free: Vec<usize>,
-    waiting: VecDeque<Waiter>,
+    /// Who has the others.
+    held: Vec<Nid>,
+    /// Who waits, and until when.
+    waiting: VecDeque<(Waiter, u64)>,
+}
+
+impl Buffers {
+    /// Whether a peer may have another one: it never has more than it leaves to others, and the last is for one who has none. So a
+    /// peer that gives none back takes half of them, and as many such peers as there are buffers take one each.
+    fn has_one_for(&self, nid: Nid) -> bool {
+        self.held.iter().filter(|holder| **holder == nid).count() < self.free.len()
+    }
 }
 
 struct Made {
@@ -339,6 +353,18 @@ pub(crate) enum Waiter {
 }
 
 impl Waiter {
+    fn conn(&self) -> &Arc<Connection> {
+        match self {
+            Waiter::Operation(conn, _) => conn,
+            Waiter::Get(pending) => &pending.conn,
+        }
+    }
+
+    /// The peer for which it is.
+    fn nid(&self) -> Nid {
+        self.conn().peer.key.nid
+    }
+
     /// Tells it that there is a buffer.
     fn tell(self) {
         match self {
@@ -386,8 +412,12 @@ impl Pool {
         if buffers.made.is_none() || bytes > BYTES {
             return Taken::Never(waiter);
         }
-        let Some(place) = buffers.free.pop() else {
-            buffers.waiting.push_back(waiter);
+        let nid = waiter.nid();
+        let place = if buffers.has_one_for(nid) { buffers.free.pop() } else { None };
+        let Some(place) = place else {
+            // The connection is to outlast it.
+            let until_ns = now_ns.saturating_add(waiter.conn().ni().timeout_ns() / 2);
+            buffers.waiting.push_back((waiter, until_ns));
             return Taken::Later;
         };
         let start = place * BYTES;
@@ -396,30 +426,45 @@ impl Pool {
         let bounce = Bounce {
             pool: self.clone(),
             place,
+            nid,
             bytes,
             local_key: made.memory.local_key(),
             remote_key: made.memory.remote_key(),
             address: made.address + start as u64,
             memory: Some(memory),
         };
+        buffers.held.push(nid);
+        drop(buffers);
+        // Others may have one of those that are left, that could not when they were fewer.
+        self.pass_on();
         Taken::Bounce(bounce, waiter)
     }
 
-    /// If there is a buffer, the next in the line is told: the last who was has gone, or does not need it any more.
+    /// If there is a buffer for one of those in the line, the first of them is told: the last who was has taken his, has gone, or does
+    /// not need it any more.
     pub(crate) fn pass_on(&self) {
         let waiter = {
             let mut buffers = self.buffers.lock();
-            if buffers.free.is_empty() { None } else { buffers.waiting.pop_front() }
+            let first = buffers.waiting.iter().position(|(waiter, _)| buffers.has_one_for(waiter.nid()));
+            first.and_then(|place| buffers.waiting.remove(place))
         };
-        if let Some(waiter) = waiter {
+        if let Some((waiter, _)) = waiter {
             waiter.tell();
         }
+    }
+
+    /// Takes out one who has waited too long.
+    pub(crate) fn overdue(&self, now_ns: u64) -> Option<Waiter> {
+        let mut buffers = self.buffers.lock();
+        let first = buffers.waiting.front().is_some_and(|(_, until_ns)| *until_ns <= now_ns);
+        let overdue = if first { buffers.waiting.pop_front() } else { None };
+        overdue.map(|(waiter, _)| waiter)
     }
 
     /// Nobody waits any more: the NI has ended. Gives the GETs that did.
     pub(crate) fn abandon(&self) -> Vec<PendingGet> {
         let waiting = std::mem::take(&mut self.buffers.lock().waiting);
-        let get = |waiter| match waiter {
+        let get = |(waiter, _)| match waiter {
             Waiter::Get(pending) => Some(*pending),
             Waiter::Operation(..) => None,
         };
@@ -496,7 +541,13 @@ impl Bounce {
 impl Drop for Bounce {
     fn drop(&mut self) {
         self.memory = None;
-        self.pool.buffers.lock().free.push(self.place);
+        {
+            let mut buffers = self.pool.buffers.lock();
+            buffers.free.push(self.place);
+            if let Some(at) = buffers.held.iter().position(|holder| *holder == self.nid) {
+                buffers.held.swap_remove(at);
+            }
+        }
         self.pool.pass_on();
     }
 }

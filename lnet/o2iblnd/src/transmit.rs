@@ -98,7 +98,9 @@ impl Connection {
             if source_of(self.device(), payload, pieces).is_some() {
                 match chain.fill(self.limits, pieces.iter().copied(), source.target.first(bytes)) {
                     Ok(()) => return Some(Ok(())),
-                    Err(WriteError::TooShort { .. } | WriteError::NoMemory { .. }) => return Some(Err(Errno::EPROTO)),
+                    Err(WriteError::TooShort { .. } | WriteError::NoMemory { .. }) => {
+                        return Some(Err(Errno::EPROTO));
+                    }
                     Err(error) => why = Some(error),
                 }
             }

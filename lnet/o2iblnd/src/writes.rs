@@ -357,11 +357,19 @@ mod tests {
             assert!(filled.is_ok() || chain.len() == 0);
             filled.map_err(|error| error.errno())
         };
-        for sink in [&[(10, u64::MAX)][..], &[(10, u64::MAX - 9)], &[(5, 100), (10, u64::MAX - 5)], &[(10, u64::MAX - 14), (5, u64::MAX - 4)]]
-        {
+        for sink in [
+            &[(10, u64::MAX)][..],
+            &[(10, u64::MAX - 9)],
+            &[(5, 100), (10, u64::MAX - 5)],
+            &[(10, u64::MAX - 14), (5, u64::MAX - 4)],
+        ] {
             assert_eq!(fill(sink), Err(Errno::EPROTO), "{sink:?}");
         }
-        for sink in [&[(10, u64::MAX - 10)][..], &[(5, u64::MAX - 10), (5, u64::MAX - 5)], &[(0, 8), (10, u64::MAX - 10)]] {
+        for sink in [
+            &[(10, u64::MAX - 10)][..],
+            &[(5, u64::MAX - 10), (5, u64::MAX - 5)],
+            &[(0, 8), (10, u64::MAX - 10)],
+        ] {
             assert_eq!(fill(sink), Ok(()), "{sink:?}");
         }
     }

@@ -15,7 +15,7 @@ use crate::conn::{Ended, Key as OpKey, Receipt};
 use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::fabric::COMPLETIONS_PER_LOOK;
-use crate::item::{Described, Held, Item, PLAIN, Rx, Sink};
+use crate::item::{Described, Held, Item, PLAIN, PendingGet, Rx, Sink};
 use crate::memory::{Taken, Waiter, register_sink, tell_failed};
 use lnet_api::slab::Key;
 
@@ -379,6 +379,35 @@ fn refuse_put(conn: &Arc<Connection>, operation: OpKey, reason: Result<(), Errno
         drop(sink);
         conn.ni().upcalls.finalize_rx(token, reason);
     }
+}
+
+/// No bounce buffer has come free in time: a transfer fails, and its connection goes on.
+pub(super) fn give_up(waiter: Waiter) {
+    const WHY: &str = "it has waited too long for a bounce buffer; use registered memory";
+    let (conn, operation) = match waiter {
+        Waiter::Operation(conn, operation) => (conn, operation),
+        Waiter::Get(pending) => {
+            let PendingGet { conn, token, sink, .. } = *pending;
+            return conn.fail_get(token, sink, tell_failed(&conn, &WHY, Errno::ETIMEDOUT));
+        }
+    };
+    {
+        let mut guard = conn.state.lock();
+        let state = &mut *guard;
+        let Some(live) = &mut state.live else { return };
+        match live.machine.item(operation) {
+            None => return,
+            Some(Item::Receive { .. }) => {}
+            Some(_) => {
+                let errno = tell_failed(&conn, &WHY, Errno::ETIMEDOUT);
+                return match live.machine.done(operation, Err(errno), 0, conn.answer_deadline_ns()) {
+                    Ok(()) => conn.pump(state, conn.shard().now_ns()),
+                    Err(error) => conn.break_off(state, error.errno()),
+                };
+            }
+        }
+    }
+    refuse_put(&conn, operation, Err(tell_failed(&conn, &WHY, Errno::ETIMEDOUT)));
 }
 
 /// An operation is over.

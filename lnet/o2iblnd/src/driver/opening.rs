@@ -102,7 +102,9 @@ pub(super) fn make_queues(
         match endpoint.make_queues(&sizes.queues(INLINE)) {
             Ok(made) => break made,
             // Anything else is not for their size.
-            Err(error) if !matches!(error.errno, Errno::ENOMEM | Errno::EINVAL) => return Err(error.to_string()),
+            Err(error) if !matches!(error.errno, Errno::ENOMEM | Errno::EINVAL) => {
+                return Err(error.to_string());
+            }
             Err(error) => match sizes::shallower(&ni.adjusted, &sizes, &limits).map_err(text)? {
                 Some(less) => {
                     ni.depths.note(less.depth, now_ns);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use lnet_api::{Errno, Tx};
 
 use super::close::{Broken, retire_if_idle};
+use super::events::give_up;
 use super::{Driver, Source, Turn};
 use crate::O2ibConfig;
 use crate::conn::Late;
@@ -69,6 +70,11 @@ impl Driver {
             return 0;
         }
         self.timers.next_ns = None;
+        for ni in turn.shared.nis.matching(None) {
+            for pool in [&ni.pool, &ni.sinks] {
+                std::iter::from_fn(|| pool.overdue(turn.now_ns)).for_each(give_up);
+            }
+        }
         let late = self.look_at_conns(turn);
         let count = late.len();
         for (key, late) in late {

@@ -9,7 +9,7 @@ use lnet_o2iblnd::{Fabric, O2ibConfig};
 
 use crate::bed::Bed;
 use crate::buffers::{apart, cut, filled, whole};
-use crate::exchange::{exchange, get};
+use crate::exchange::{exchange, get, put};
 use crate::heap::live_bytes;
 use crate::node::Node;
 use crate::watched::{Change, Seen, watched_pair};

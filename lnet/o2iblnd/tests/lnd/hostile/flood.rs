@@ -34,7 +34,8 @@ fn one_address_has_no_others_nid() {
     let before = (census().connections, scene.victim().lnd.counters().rx.closes);
     let named = [honest, scene.own().nid + 1, scene.own().nid - 1, other_net];
     for (nid, stamp) in named.into_iter().flat_map(|nid| [0x5eed, 1].map(|stamp| (nid, stamp))) {
-        let (_, told) = scene.ask(&message(CONNREQ, End { nid, stamp }, scene.other(), &params(8, 257, 4096)));
+        let (_, told) =
+            scene.ask(&message(CONNREQ, End { nid, stamp }, scene.other(), &params(8, 257, 4096)));
         let Told::Rejected(Rejected::Record(record)) = told else { panic!("{nid:#x}: {told:?}") };
         assert_eq!(Record::of(&record).reason, FATAL, "{nid:#x}");
         assert_eq!((census().connections, scene.victim().lnd.counters().rx.closes), before, "{nid:#x}");

@@ -9,6 +9,7 @@ use super::bytes::*;
 use super::stranger::{Line, Scene};
 use crate::bed::S;
 use crate::buffers::{apart, bytes, filled, whole};
+use crate::exchange::put;
 use crate::node::{Node, portal};
 
 /// What is said, to the node of this incarnation.
@@ -168,12 +169,47 @@ fn done_without_a_write() {
             !heard.is_empty()
         });
         let done = [&heard[0][56..64], &(length as i32).to_le_bytes()].concat();
-        // The credit of what was heard.
-        line.say(&changed(&message(PUT_DONE, scene.own(), other, &done), 7, &[1]));
+        line.say(&message(PUT_DONE, scene.own(), other, &done));
         scene.until(|| victim.has(EventKind::Put));
         assert_eq!(bytes(&sink), vec![0; length], "number {cookie}");
         victim.clear();
     }
+    drop(line);
+    scene.end();
+}
+
+/// S-505: a peer that never writes to the bounce buffers that it was told of has half of them; others' transfers have theirs at once.
+/// Of its own, those that wait are refused, before its connection is closed for those that it owes.
+#[test]
+fn one_peer_holds_half_of_the_pool() {
+    const ASKED: u8 = 6;
+    const HELD: usize = BOUNCES as usize / 4;
+    let scene = Scene::new();
+    let [victim, honest] = &scene.nodes;
+    let (mut line, other) = scene.connected();
+    for cookie in 0..ASKED {
+        victim.post(&apart(&[4096, 5000]), 200 + u64::from(cookie), MdOptions::OP_PUT);
+        let header = header(1, scene.own().nid, other.nid, 9096, 200 + u64::from(cookie));
+        line.say(&message(PUT_REQ, scene.own(), other, &[&header[..], &[cookie; 8]].concat()));
+    }
+    let mut heard = Vec::new();
+    let mut hear = |line: &Line, kind, count| {
+        scene.until(|| {
+            heard.extend(line.heard().into_iter().map(|heard| heard[6]));
+            heard.iter().filter(|heard| **heard == kind).count() == count
+        });
+    };
+    hear(&line, PUT_ACK, HELD);
+    assert_eq!(victim.lnd.census().bounces, HELD);
+    put(&scene.bed, [honest, victim], &filled(whole(9096), 1), &apart(&[4096, 5000]));
+    assert_eq!(victim.lnd.census().bounces, HELD);
+    // Half of the timeout, and a quarter until it is looked at.
+    (0..4).for_each(|_| scene.later(10 * S));
+    hear(&line, PUT_NAK, usize::from(ASKED) - HELD);
+    assert_eq!(victim.lnd.census().connections, 2);
+    (0..4).for_each(|_| scene.later(10 * S));
+    scene.expect_ended(&line, "it owes writes");
+    victim.take();
     drop(line);
     scene.end();
 }
