@@ -180,11 +180,13 @@ impl Helper {
         }
     }
 
-    /// Waits until it holds what it held before: who asks for its status is a client as well, for a moment.
+    /// Waits until it holds no more than it held before. It may be less: sockets of clients that have gone are closed by a thread
+    /// of their own, some time after they have left the status, and may have counted before.
     #[track_caller]
     pub(crate) fn holds_again(&self, before: Holdings) {
         let begun = Instant::now();
-        while self.holdings() != before {
+        let more = |now: Holdings| now.descriptors > before.descriptors || now.mappings > before.mappings;
+        while more(self.holdings()) {
             assert!(begun.elapsed() < HUNG, "{:?}, not {before:?} as before", self.holdings());
         }
     }
@@ -253,7 +255,7 @@ impl Drop for Helper {
 }
 
 /// What a helper has open and mapped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Holdings {
     pub(crate) descriptors: usize,
     pub(crate) mappings: usize,
