@@ -43,7 +43,7 @@
 //! | [`fabric`] | all contact with RDMA devices, behind traits |
 //! | `verbs` | this host's devices (with the feature `verbs`) |
 //! | `shared`, `ni`, `peer` | what senders and the drivers share |
-//! | `shard`, `shards` | what senders and one driver share; all shards of the LND |
+//! | `shard` | what senders and one driver share |
 //! | `connection`, `item`, `transmit`, `batch` | a connection with its queue pair; what is kept with each operation; preparing and emitting; posting together |
 //! | `admission`, `seldom` | how many connections of peers are let in; log lines that strangers cause |
 //! | `buffers`, `memory`, `writes` | message buffers; registered memory, and the pool for what is not; how a payload is split into WRITEs |
@@ -71,7 +71,6 @@ mod ni;
 mod peer;
 mod seldom;
 mod shard;
-mod shards;
 mod shared;
 pub mod sizes;
 mod transmit;

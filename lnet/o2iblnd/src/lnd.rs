@@ -67,7 +67,9 @@ impl O2ibLnd {
     /// Its counters, at this moment.
     #[must_use]
     pub fn counters(&self) -> O2ibCounters {
-        self.shared.shards.counters()
+        let mut sum = O2ibCounters::default();
+        self.shared.shards.iter().for_each(|slot| sum += slot.shard.counters.snapshot());
+        sum
     }
 
     /// Why the last connection to a NID failed, if one did since the last success; over whichever NI.
@@ -134,14 +136,14 @@ impl O2ibLnd {
         let device = fabric.open(ip).map_err(refused)?;
         // What the device cannot do is better known now than with the first peer.
         sizes::connection(&adjusted, adjusted.peer_credits, adjusted.fragments, device.limits())?;
-        shards.grow(nis.len() + 1, config, &**fabric).map_err(refused)?;
+        self.shared.grow(nis.len() + 1).map_err(refused)?;
         let sub = nis.emptiest_sub(shards.subs());
         let limits = NiLimits {
             credits: adjusted.credits,
             peer_credits: adjusted.peer_credits.into(),
             timeout_ns: own.timeout_ns(),
         };
-        let listens = config.listens && !nis.has_address(ip);
+        let listens = config.listens && !nis.any(|other| other.ip == ip);
         let ni = Arc::new(Ni {
             id,
             ip,
@@ -258,7 +260,7 @@ impl Lnd for O2ibLnd {
 
     fn is_active(&self) -> bool {
         let Shared { nis, shards, .. } = &self.shared;
-        nis.len() > 0 || shards.iter().any(|slot| slot.shard.has_work())
+        !nis.is_empty() || shards.iter().any(|slot| slot.shard.has_work())
     }
 
     fn register(&self, region: &Region) -> Result<(), LndError> {

@@ -7,23 +7,28 @@ use lnet_proto::ib::IMMEDIATE_MAX;
 
 use crate::O2ibConfig;
 use crate::connection::Refused;
+use crate::driver::Driver;
 use crate::fabric::Fabric;
+use crate::fabric::FabricError;
 use crate::item::{PLAIN, Rx};
 use crate::links::{Bounds, Links};
 use crate::memory::register_source;
-use crate::ni::{Ni, NiTable};
-use crate::peer::{Peer, PeerKey, PeerTable, WAITING_MAX};
+use crate::ni::Ni;
+use crate::peer::{Peer, PeerKey, WAITING_MAX};
 use crate::shard::Request;
-use crate::shards::Shards;
+use crate::shard::Shard;
+use lnet_api::shards::Shards;
 use lnet_api::slab::Key;
+use lnet_api::tables::{NiTable, PeerTable};
 
 /// What senders, drivers and everybody else share, of all shards.
 pub(crate) struct Shared {
     pub(crate) config: O2ibConfig,
     pub(crate) fabric: Arc<dyn Fabric>,
-    pub(crate) nis: NiTable,
-    pub(crate) peers: PeerTable,
-    pub(crate) shards: Shards,
+    pub(crate) nis: NiTable<Ni>,
+    pub(crate) peers: PeerTable<Peer>,
+    /// None before there is an NI.
+    pub(crate) shards: Shards<Shard, Driver>,
     /// Connections to a peer that NIs open which say nothing of their own.
     pub(crate) conns_per_peer: AtomicU8,
 }
@@ -33,11 +38,18 @@ impl Shared {
         Shared {
             nis: NiTable::default(),
             peers: PeerTable::default(),
-            shards: Shards::new(&config),
+            shards: Shards::new(config.partitions, config.nscheds),
             conns_per_peer: AtomicU8::new(config.conns_per_peer),
             fabric,
             config,
         }
+    }
+
+    /// Makes sure that there are the shards of so many NIs.
+    pub(crate) fn grow(&self, nis: usize) -> Result<(), FabricError> {
+        self.shards.grow(nis, |number| {
+            Ok((Shard::new(number, self.fabric.channel()?), Driver::new(&self.config, number)))
+        })
     }
 
     /// Sends a message on a connection to its peer; without one, or without room on it, it waits for the driver.

@@ -46,7 +46,7 @@
 //! | `links` | which connections a peer has, which is opened next, races and back-off: plain code, no socket, no clock |
 //! | `choice` | which connection a message goes on |
 //! | `shared`, `ni`, `peer` | what senders and the drivers share |
-//! | `shard`, `shards` | what senders and one driver share: its poller, what is asked of it; all shards of the LND |
+//! | `shard` | what senders and one driver share: its poller, what is asked of it |
 //! | `admission`, `attempts` | how many strangers are let in, and how many connections are opened at a time |
 //! | `conn`, `outgoing`, `burst` | the sending half of a connection: its outbox, gathering, and when messages wait for company |
 //! | `driver` | what polling a shard does: events, accepting, connecting, receiving, closing, timers |
@@ -72,7 +72,6 @@ mod ni_config;
 mod outgoing;
 mod peer;
 mod shard;
-mod shards;
 mod shared;
 pub mod sys;
 

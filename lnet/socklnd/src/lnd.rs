@@ -18,6 +18,9 @@ use crate::sys::{Listener, Net, Options, Os};
 use crate::{AcceptPolicy, Failure, NiConfig, SockConfig, SockCounters, SockError, Step};
 use lnet_api::slab::Key;
 
+/// Who finds a shard's driver at work elsewhere looks again so soon: an NI starts or ends in less than that, mostly.
+const AGAIN_NS: u64 = 1_000_000;
+
 /// The TCP LND: all `tcp` networks of a node.
 ///
 /// It has a shard per CPU partition, each with a poller of its own, which whoever holds the shard's token drives with
@@ -58,7 +61,9 @@ impl SockLnd {
     /// Its counters, at this moment.
     #[must_use]
     pub fn counters(&self) -> SockCounters {
-        self.shared.shards.counters()
+        let mut sum = SockCounters::default();
+        self.shared.shards.iter().for_each(|slot| sum += slot.shard.counters.snapshot());
+        sum
     }
 
     /// Why the last connection to a NID failed, if one did since the last success; over whichever NI.
@@ -123,8 +128,8 @@ impl SockLnd {
         let setup = self.setup.lock();
         let own = setup.get(&nid).cloned().unwrap_or_else(|| self.unless_configured());
         let claim = Mutex::new(Some(net.claim(nid)?));
-        shards
-            .grow(nis.len() + 1, config, &**net)
+        self.shared
+            .grow(nis.len() + 1)
             .map_err(|errno| SockError::System { what: format!("set up a shard for {nid}"), errno })?;
         let sub = nis.emptiest_sub(shards.subs());
         let ni = Arc::new(Ni {
@@ -156,7 +161,7 @@ impl SockLnd {
     /// The listeners an NI needs: none if nobody may connect, or if another NI has the address.
     fn listeners(&self, ni: &Ni) -> Result<Vec<Box<dyn Listener>>, SockError> {
         let Shared { net, nis, config, options, policy, .. } = &self.shared;
-        if *policy == AcceptPolicy::None || nis.has_address(ni.ip) {
+        if *policy == AcceptPolicy::None || nis.any(|other| other.ip == ni.ip) {
             return Ok(Vec::new());
         }
         config.ports().map(|port| net.listen(ni.address(port), config.backlog, options)).collect()
@@ -217,13 +222,16 @@ impl Lnd for SockLnd {
         let Some(slot) = self.shared.shards.slot(shard) else { return Poll::default() };
         // Somebody else drives only if a caller breaks the rule of the tokens, or polls from inside an upcall; or an NI
         // is being ended.
-        let Some(mut driver) = slot.driver.try_lock() else { return Poll::default() };
+        let Some(mut driver) = slot.driver.try_lock() else {
+            return Poll { work: 0, deadline_ns: Some(now_ns.saturating_add(AGAIN_NS)) };
+        };
         driver.poll(Turn { shared: &self.shared, shard: &slot.shard, now_ns }, budget)
     }
 
     fn arm(&self, shard: usize) -> bool {
         let Some(slot) = self.shared.shards.slot(shard) else { return true };
-        !slot.shard.has_work() && slot.driver.try_lock().is_none_or(|mut driver| driver.arm())
+        // Where somebody else drives, nothing is armed: the caller is not to sleep yet.
+        !slot.shard.has_work() && slot.driver.try_lock().is_some_and(|mut driver| driver.arm())
     }
 
     /// # Panics
@@ -237,7 +245,7 @@ impl Lnd for SockLnd {
 
     fn is_active(&self) -> bool {
         let Shared { nis, shards, .. } = &self.shared;
-        nis.len() > 0 || shards.iter().any(|slot| slot.shard.has_work())
+        !nis.is_empty() || shards.iter().any(|slot| slot.shard.has_work())
     }
 
     fn register(&self, _region: &Region) -> Result<(), LndError> {

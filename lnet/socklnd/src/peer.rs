@@ -1,17 +1,13 @@
 use std::collections::VecDeque;
-use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crossbeam_utils::CachePadded;
-use foldhash::fast::RandomState;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
+use lnet_api::tables::RemotePeer;
 use lnet_api::{Errno, Tx, TxToken};
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::sock::Keepalive;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::attempts::Claim;
@@ -62,6 +58,14 @@ pub(crate) struct PeerState {
     pub(crate) step: Option<Step>,
     /// Of its live connections; `None` until they are first looked at.
     pub(crate) keepalive: Option<Keepalive>,
+}
+
+impl RemotePeer for Peer {
+    type Key = PeerKey;
+
+    fn key(&self) -> PeerKey {
+        self.key
+    }
 }
 
 impl Peer {
@@ -125,72 +129,5 @@ impl PeerState {
     /// The connection for acks and keepalives.
     pub(crate) fn choose_for_noop(&mut self) -> Option<&Arc<Conn>> {
         self.choose(false, |_| Load::Noop)
-    }
-}
-
-/// In how many pieces the table of peers is, each with a lock of its own: threads that send to different peers seldom
-/// meet.
-const PIECES: usize = 32;
-
-/// All peers of all NIs.
-pub(crate) struct PeerTable {
-    hasher: RandomState,
-    pieces: [CachePadded<Piece>; PIECES],
-}
-
-type Piece = RwLock<HashTable<Arc<Peer>>>;
-
-impl Default for PeerTable {
-    fn default() -> PeerTable {
-        PeerTable {
-            hasher: RandomState::default(),
-            pieces: [const { CachePadded::new(Piece::new(HashTable::new())) }; PIECES],
-        }
-    }
-}
-
-impl PeerTable {
-    pub(crate) fn get(&self, key: PeerKey) -> Option<Arc<Peer>> {
-        let (hash, piece) = self.place(&key);
-        piece.read().find(hash, |peer| peer.key == key).cloned()
-    }
-
-    /// The peer of this name; made if it is not there and its NI is up. An NI that ends leaves its table first and collects
-    /// its peers then: none is made behind its back.
-    pub(crate) fn get_or_insert(
-        &self,
-        key: PeerKey,
-        is_up: impl FnOnce() -> bool,
-        make: impl FnOnce() -> Peer,
-    ) -> Option<Arc<Peer>> {
-        let (hash, piece) = self.place(&key);
-        let rehash = |peer: &Arc<Peer>| self.hasher.hash_one(peer.key);
-        match piece.write().entry(hash, |peer| peer.key == key, rehash) {
-            Entry::Occupied(peer) => Some(peer.get().clone()),
-            Entry::Vacant(place) => is_up().then(|| place.insert(Arc::new(make())).get().clone()),
-        }
-    }
-
-    /// Removes this peer; one that has come in its place stays.
-    pub(crate) fn remove(&self, peer: &Arc<Peer>) {
-        let (hash, piece) = self.place(&peer.key);
-        if let Ok(listed) = piece.write().find_entry(hash, |listed| Arc::ptr_eq(listed, peer)) {
-            listed.remove();
-        }
-    }
-
-    /// All peers that are `wanted`, appended to a list, in an order that no hash decides: a simulated run can be had again.
-    pub(crate) fn collect(&self, list: &mut Vec<Arc<Peer>>, wanted: impl Fn(&Peer) -> bool) {
-        let begin = list.len();
-        for piece in &self.pieces {
-            list.extend(piece.read().iter().filter(|peer| wanted(peer)).cloned());
-        }
-        list[begin..].sort_unstable_by_key(|peer| peer.key);
-    }
-
-    fn place(&self, key: &PeerKey) -> (u64, &Piece) {
-        let hash = self.hasher.hash_one(key);
-        // Bits that the hash table itself makes little of: it goes by the lowest and the highest.
-        (hash, &self.pieces[(hash >> 40) as usize % PIECES])
     }
 }

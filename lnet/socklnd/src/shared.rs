@@ -9,14 +9,17 @@ use lnet_proto::sock::Version;
 use crate::admission::Admission;
 use crate::attempts::Attempts;
 use crate::choice::Load;
+use crate::driver::Driver;
 use crate::links::Bounds;
-use crate::ni::{Ni, NiTable};
+use crate::ni::Ni;
 use crate::outgoing::wire_len;
-use crate::peer::{Peer, PeerKey, PeerState, PeerTable, WAITING_MAX};
+use crate::peer::{Peer, PeerKey, PeerState, WAITING_MAX};
 use crate::shard::Request;
-use crate::shards::Shards;
+use crate::shard::Shard;
 use crate::sys::{Net, Options};
 use crate::{AcceptPolicy, NiConfig, SockConfig};
+use lnet_api::shards::Shards;
+use lnet_api::tables::{NiTable, PeerTable};
 
 /// What senders, drivers and everybody else share, of all shards.
 pub(crate) struct Shared {
@@ -24,9 +27,11 @@ pub(crate) struct Shared {
     pub(crate) policy: AcceptPolicy,
     pub(crate) net: Arc<dyn Net>,
     pub(crate) options: Options,
-    pub(crate) nis: Arc<NiTable>,
-    pub(crate) peers: PeerTable,
-    pub(crate) shards: Shards,
+    pub(crate) nis: Arc<NiTable<Ni>>,
+    pub(crate) peers: PeerTable<Peer>,
+    pub(crate) shards: Shards<Shard, Driver>,
+    /// What all shards have in common.
+    identity: Arc<()>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) attempts: Arc<Attempts>,
     /// Connections of each bulk type that NIs have which say nothing of their own.
@@ -35,17 +40,29 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(config: SockConfig, net: Arc<dyn Net>) -> Result<Shared, Errno> {
-        Ok(Shared {
+        let shared = Shared {
             policy: config.accept_policy(),
             options: Options::of(&config, &NiConfig::from(&config)),
             nis: Arc::default(),
             peers: PeerTable::default(),
-            shards: Shards::new(&config, &*net)?,
+            shards: Shards::new(config.partitions, config.nscheds),
+            identity: Arc::default(),
             admission: Arc::new(Admission::new(net.descriptors_max())),
             attempts: Arc::new(Attempts::new(config.nconnds_max as usize)),
             conns_per_peer: AtomicU8::new(config.conns_per_peer),
             net,
             config,
+        };
+        // Who drives the LND before it has an NI has something to drive.
+        shared.grow(1)?;
+        Ok(shared)
+    }
+
+    /// Makes sure that there are the shards of so many NIs.
+    pub(crate) fn grow(&self, nis: usize) -> Result<(), Errno> {
+        self.shards.grow(nis, |number| {
+            let shard = Shard::new(number, self.net.poller()?, self.identity.clone());
+            Ok((shard, Driver::new(&self.config, number)))
         })
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lnet_api::Errno;
+use lnet_api::tables::PeerTable;
 use lnet_proto::ProtoError;
 use tracing::info;
 
@@ -13,7 +14,7 @@ use crate::connection::Connection;
 use crate::item::Rx;
 use crate::links::Lost;
 use crate::ni::Ni;
-use crate::peer::{Peer, PeerTable};
+use crate::peer::Peer;
 use crate::shard::Shard;
 use crate::shared::Shared;
 use crate::{Cause, Failure, Step};
@@ -183,7 +184,7 @@ impl Driver {
             drop(self.take_opening(key));
             self.sources.remove(key);
         }
-        let unused = !turn.shared.nis.has_address(ni.ip);
+        let unused = !turn.shared.nis.any(|other| other.ip == ni.ip);
         let ends = |source: &Source| matches!(source, Source::Listener(listening) if unused && listening.ip == ni.ip);
         let ended: Vec<Key> =
             self.sources.iter().filter(|(_, source)| ends(source)).map(|(key, _)| key).collect();
@@ -218,7 +219,7 @@ impl Driver {
 
 /// Takes a peer out of the table that nothing is remembered of; if the table is `crowded`, the reason of its last failure
 /// does not count.
-pub(super) fn retire_if_idle(peers: &PeerTable, peer: &Arc<Peer>, now_ns: u64, crowded: bool) {
+pub(super) fn retire_if_idle(peers: &PeerTable<Peer>, peer: &Arc<Peer>, now_ns: u64, crowded: bool) {
     let idle = {
         let mut state = peer.state.lock();
         let idle = state.conns.is_empty()

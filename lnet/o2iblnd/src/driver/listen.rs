@@ -11,7 +11,7 @@ use super::{Driver, Source, Turn, token};
 use crate::admission::{Full, Guest};
 use crate::fabric::{self, Device, FabricError, Request};
 use crate::links::Answer;
-use crate::ni::Ni;
+use crate::ni::{Ni, destination};
 use crate::shard::{self, Shard};
 use lnet_api::slab::Key;
 
@@ -64,7 +64,7 @@ impl Driver {
         let rules = Rules {
             require_privileged: turn.shared.config.require_privileged_port,
             oldest: Version::V2,
-            destination: |nid| nis.destination(nid, *ip),
+            destination: |nid| destination(nis, nid, *ip),
         };
         let offer = match rules.judge(request.source().port(), request.private_data()) {
             Ok(offer) => offer,

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use lnet_api::Errno;
+use lnet_api::tables::PeerTable;
 use tracing::info;
 
 use super::receive::Broken;
 use super::{Driver, Source, Turn};
 use crate::conn::Conn;
 use crate::ni::Ni;
-use crate::peer::{Peer, PeerTable};
+use crate::peer::Peer;
 use crate::shard::Shard;
 use crate::shared::Shared;
 use crate::{Cause, Failure, Step};
@@ -90,7 +91,7 @@ impl Driver {
         for peer in &peers {
             self.end_peer(turn, peer);
         }
-        let unused = !turn.shared.nis.has_address(ni.ip);
+        let unused = !turn.shared.nis.any(|other| other.ip == ni.ip);
         let ends = |source: &Source| match source {
             Source::Listener(listener) => unused && listener.address.ip() == ni.ip,
             Source::Accepting(accepting) => accepting.ni == Some(ni.id.nid),
@@ -137,7 +138,7 @@ fn is_timeout(errno: Errno) -> bool {
 
 /// Takes a peer out of the table that nothing is remembered of; if the table is `crowded`, the reason of its last failure
 /// does not count.
-pub(super) fn retire_if_idle(peers: &PeerTable, peer: &Arc<Peer>, now_ns: u64, crowded: bool) {
+pub(super) fn retire_if_idle(peers: &PeerTable<Peer>, peer: &Arc<Peer>, now_ns: u64, crowded: bool) {
     let idle = {
         let mut state = peer.state.lock();
         let idle = state.conns.is_empty()
