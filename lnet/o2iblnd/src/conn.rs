@@ -377,6 +377,11 @@ impl<T> Conn<T> {
         })
     }
 
+    /// The peer has answered, and this side has until then for what it is to do.
+    pub fn renew(&mut self, key: Key, deadline_ns: u64) {
+        self.set_deadline(key, deadline_ns);
+    }
+
     /// Messages that [`Conn::next`] has not given yet, but for requests for transfers beyond those that there may be.
     #[must_use]
     pub fn queued(&self) -> usize {

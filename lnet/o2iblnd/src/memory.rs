@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use lnet_api::Errno;
+use lnet_api::{Errno, TxToken};
 use lnet_nid::Nid;
 use lnet_proto::ib::Fragment;
 use lnet_region::{IoVec, LndSlot, ReadVec, Region, WriteVec};
@@ -325,8 +325,8 @@ struct Buffers {
     free: Vec<usize>,
     /// Who has the others.
     held: Vec<Nid>,
-    /// Who waits, and until when.
-    waiting: VecDeque<(Waiter, u64)>,
+    /// Who waits, in the order in which they came.
+    waiting: VecDeque<Waiting>,
 }
 
 impl Buffers {
@@ -334,6 +334,29 @@ impl Buffers {
     /// peer that gives none back takes half of them, and as many such peers as there are buffers take one each.
     fn has_one_for(&self, nid: Nid) -> bool {
         self.held.iter().filter(|holder| **holder == nid).count() < self.free.len()
+    }
+}
+
+/// A place in the line.
+struct Waiting {
+    who: Who,
+    nid: Nid,
+    until_ns: u64,
+    /// `None`: it has been told that there is a buffer, and is about to come. If another was quicker, it waits on in its place.
+    waiter: Option<Waiter>,
+}
+
+/// Names who waits, as long as it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// Of the connection at this address.
+    Operation(usize, OpKey),
+    Get(TxToken),
+}
+
+impl Who {
+    pub(crate) fn operation(conn: &Arc<Connection>, operation: OpKey) -> Who {
+        Who::Operation(Arc::as_ptr(conn).addr(), operation)
     }
 }
 
@@ -360,9 +383,11 @@ impl Waiter {
         }
     }
 
-    /// The peer for which it is.
-    fn nid(&self) -> Nid {
-        self.conn().peer.key.nid
+    fn who(&self) -> Who {
+        match self {
+            Waiter::Operation(conn, operation) => Who::operation(conn, *operation),
+            Waiter::Get(pending) => Who::Get(pending.token),
+        }
     }
 
     /// Tells it that there is a buffer.
@@ -412,14 +437,21 @@ impl Pool {
         if buffers.made.is_none() || bytes > BYTES {
             return Taken::Never(waiter);
         }
-        let nid = waiter.nid();
+        let (nid, who) = (waiter.conn().peer.key.nid, waiter.who());
+        let told = buffers.waiting.iter().position(|waiting| waiting.who == who);
         let place = if buffers.has_one_for(nid) { buffers.free.pop() } else { None };
         let Some(place) = place else {
-            // The connection is to outlast it.
+            // What waits for it has the whole of the timeout: its connection is not closed for this.
             let until_ns = now_ns.saturating_add(waiter.conn().ni().timeout_ns() / 2);
-            buffers.waiting.push_back((waiter, until_ns));
+            match told.and_then(|at| buffers.waiting.get_mut(at)) {
+                Some(waiting) => waiting.waiter = Some(waiter),
+                None => {
+                    buffers.waiting.push_back(Waiting { who, nid, until_ns, waiter: Some(waiter) });
+                }
+            }
             return Taken::Later;
         };
+        told.and_then(|at| buffers.waiting.remove(at));
         let start = place * BYTES;
         let leased = buffers.made.as_ref().map(|made| (made, made.vec.write(start..start + bytes)));
         let Some((made, Ok(memory))) = leased else { return Taken::Never(waiter) };
@@ -444,29 +476,38 @@ impl Pool {
     /// not need it any more.
     pub(crate) fn pass_on(&self) {
         let waiter = {
-            let mut buffers = self.buffers.lock();
-            let first = buffers.waiting.iter().position(|(waiter, _)| buffers.has_one_for(waiter.nid()));
-            first.and_then(|place| buffers.waiting.remove(place))
+            let mut guard = self.buffers.lock();
+            let buffers = &mut *guard;
+            let can_come = |waiting: &Waiting| waiting.waiter.is_some() && buffers.has_one_for(waiting.nid);
+            let first = buffers.waiting.iter().position(can_come);
+            first.and_then(|at| buffers.waiting.get_mut(at)?.waiter.take())
         };
-        if let Some((waiter, _)) = waiter {
+        if let Some(waiter) = waiter {
             waiter.tell();
         }
+    }
+
+    /// Who was told has come: it has taken a buffer, waits on, or does not need one any more.
+    pub(crate) fn came(&self, who: Who) {
+        let gone = |waiting: &Waiting| waiting.who == who && waiting.waiter.is_none();
+        self.buffers.lock().waiting.retain(|waiting| !gone(waiting));
+        self.pass_on();
     }
 
     /// Takes out one who has waited too long.
     pub(crate) fn overdue(&self, now_ns: u64) -> Option<Waiter> {
         let mut buffers = self.buffers.lock();
-        let first = buffers.waiting.front().is_some_and(|(_, until_ns)| *until_ns <= now_ns);
-        let overdue = if first { buffers.waiting.pop_front() } else { None };
-        overdue.map(|(waiter, _)| waiter)
+        let is_overdue = |waiting: &Waiting| waiting.waiter.is_some() && waiting.until_ns <= now_ns;
+        let first = buffers.waiting.iter().position(is_overdue)?;
+        buffers.waiting.remove(first)?.waiter
     }
 
     /// Nobody waits any more: the NI has ended. Gives the GETs that did.
     pub(crate) fn abandon(&self) -> Vec<PendingGet> {
         let waiting = std::mem::take(&mut self.buffers.lock().waiting);
-        let get = |(waiter, _)| match waiter {
-            Waiter::Get(pending) => Some(*pending),
-            Waiter::Operation(..) => None,
+        let get = |waiting: Waiting| match waiting.waiter {
+            Some(Waiter::Get(pending)) => Some(*pending),
+            Some(Waiter::Operation(..)) | None => None,
         };
         waiting.into_iter().filter_map(get).collect()
     }

@@ -213,6 +213,7 @@ impl RxConn {
                     source.target = Described::of(&descriptor);
                     source.bytes = length;
                 }
+                live.machine.renew(put, conn.answer_deadline_ns());
                 conn.prepare(state, put);
             }
             (Received::Ended(ended), _) => events.push(Event::Ended(ended)),

@@ -16,7 +16,7 @@ use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::fabric::COMPLETIONS_PER_LOOK;
 use crate::item::{Described, Held, Item, PLAIN, PendingGet, Rx, Sink};
-use crate::memory::{Taken, Waiter, register_sink, tell_failed};
+use crate::memory::{Taken, Waiter, Who, register_sink, tell_failed};
 use lnet_api::slab::Key;
 
 /// Something that the engine is to be told.
@@ -225,8 +225,9 @@ impl Driver {
         if receives {
             prepare_sink(conn, operation);
         }
-        conn.ni().pool.pass_on();
-        conn.ni().sinks.pass_on();
+        let who = Who::operation(conn, operation);
+        conn.ni().pool.came(who);
+        conn.ni().sinks.came(who);
     }
 }
 

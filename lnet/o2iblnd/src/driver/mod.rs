@@ -19,6 +19,7 @@ use lnet_api::{Errno, Poll};
 use crate::O2ibConfig;
 use crate::connection::Connection;
 use crate::fabric::{DeviceChange, Happening, Token};
+use crate::memory::Who;
 use crate::ni::Ni;
 use crate::peer::Peer;
 use crate::shard::{LIST_ROOM, Request, Shard};
@@ -169,10 +170,12 @@ impl Driver {
             Request::Broken(key, errno) => self.broken(turn, key, errno, "a work request cannot be posted"),
             Request::Resume(key, delivery) => self.resume(turn, key, delivery),
             Request::Prepare(conn, operation) => self.go_on(&conn, operation),
-            Request::BeginGet(pending) => {
-                let conn = pending.conn.clone();
+            Request::BeginGet(mut pending) => {
+                let (conn, who) = (pending.conn.clone(), Who::Get(pending.token));
+                // The peer has all the time that it would have had without the wait.
+                pending.deadline_ns = pending.deadline_ns.max(conn.answer_deadline_ns());
                 conn.begin_get(*pending);
-                conn.ni().sinks.pass_on();
+                conn.ni().sinks.came(who);
             }
         }
     }

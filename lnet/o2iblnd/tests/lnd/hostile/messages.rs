@@ -1,6 +1,6 @@
 //! Messages on a connection that stands, each wrong in its own way: that connection ends, and no other.
 
-use lnet_api::{EventKind, LNet, MdOptions};
+use lnet_api::{Errno, EventKind, LNet, MdOptions};
 
 use lnet_o2iblnd::sizes::BOUNCES;
 use lnet_region::IoVec;
@@ -209,6 +209,45 @@ fn one_peer_holds_half_of_the_pool() {
     assert_eq!(victim.lnd.census().connections, 2);
     (0..4).for_each(|_| scene.later(10 * S));
     scene.expect_ended(&line, "it owes writes");
+    victim.take();
+    drop(line);
+    scene.end();
+}
+
+/// S-505: a GET that has waited for a bounce buffer has the peer's whole time from then on: its connection is not closed for the
+/// wait.
+#[test]
+fn a_get_that_waits_for_the_pool() {
+    const HELD: usize = BOUNCES as usize / 4;
+    let scene = Scene::new();
+    let victim = scene.victim();
+    let (mut line, other) = scene.connected();
+    for bits in 0..=HELD as u64 {
+        victim.get(scene.id(), &apart(&[4096, 5000]), bits);
+    }
+    let mut cookies = Vec::new();
+    let mut asked = |line: &Line, count| {
+        scene.until(|| {
+            let requests = line.heard().into_iter().filter(|heard| heard[6] == GET_REQ);
+            cookies.extend(requests.map(|heard| heard[120..128].to_vec()));
+            cookies.len() == count
+        });
+        cookies.clone()
+    };
+    let answer = |line: &mut Line, cookie: &[u8]| {
+        let body = [cookie, &(-(Errno::ENODATA as i32)).to_le_bytes()].concat();
+        line.say(&message(GET_DONE, scene.own(), other, &body));
+    };
+    let first = asked(&line, HELD);
+    scene.later(20 * S);
+    first.iter().for_each(|cookie| answer(&mut line, cookie));
+    let last = asked(&line, HELD + 1).pop().unwrap();
+    // Later than it would have ended without the wait.
+    (0..4).for_each(|_| scene.later(10 * S));
+    assert_eq!(victim.count(EventKind::Send), (HELD, 0));
+    answer(&mut line, &last);
+    scene.until(|| victim.count(EventKind::Send) == (HELD + 1, 0));
+    assert_eq!((victim.lnd.census().connections, victim.lnd.census().bounces), (2, 0));
     victim.take();
     drop(line);
     scene.end();
