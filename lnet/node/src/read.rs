@@ -41,7 +41,11 @@ impl<'a> Reader<'a> {
         self.blanks();
         let net = self.net()?;
         self.blanks();
-        if self.rest().is_empty() { Ok(net) } else { Err(self.refuse("one network must stand alone here")) }
+        if self.rest().is_empty() {
+            Ok(net)
+        } else {
+            Err(self.refuse("one network must stand alone here: --net is given once for each"))
+        }
     }
 
     /// A text of any number of networks but none.

@@ -36,6 +36,10 @@ use timers::Timers;
 /// Happenings that one poll looks at: some for each connection of a busy shard. The rest is left to the next.
 const HAPPENINGS_PER_POLL: usize = 64;
 
+/// Requests to connect that one poll looks at. Queues and buffers are made for each, which takes a card a millisecond: whoever
+/// connects again and again does not keep a shard from the messages of its peers.
+const CONNECTS_PER_POLL: usize = 2;
+
 /// Rounds of requests that one call serves, where serving them makes others.
 const REQUEST_ROUNDS: usize = 8;
 
@@ -182,15 +186,18 @@ impl Driver {
 
     fn take_happenings(&mut self, turn: Turn<'_>) -> usize {
         turn.shard.counters.rx.polls.one();
-        for count in 0..HAPPENINGS_PER_POLL {
+        let (mut count, mut connects) = (0, 0);
+        while count < HAPPENINGS_PER_POLL && connects < CONNECTS_PER_POLL {
             let Some(happening) = turn.shard.channel.next() else {
                 self.unheard = false;
                 return count;
             };
+            count += 1;
+            connects += usize::from(matches!(happening, Happening::Request { .. }));
             self.on_happening(turn, happening);
         }
         self.unheard = true;
-        HAPPENINGS_PER_POLL
+        count
     }
 
     fn on_happening(&mut self, turn: Turn<'_>, happening: Happening) {

@@ -232,7 +232,8 @@ impl Ear {
         for (token, pair) in pairs.filter(|(_, pair)| is_it(*pair)) {
             // SAFETY: it is known.
             let flushed = unsafe { flush(pair) };
-            tracing::warn!(?token, ?flushed, "a device has given up the queues of a connection");
+            // A peer that names wrong keys can have this as often as it connects; how its connections end is told of it.
+            tracing::debug!(?token, ?flushed, "a device has given up the queues of a connection");
             self.tell(Happening::Disconnected(token));
             self.ring();
         }
