@@ -25,8 +25,8 @@ pub struct O2ibConfig {
     /// Whether checksums of messages that carry one are verified, and own messages carry one (`cksum`). Kernels disagree on
     /// the sum (lnet-wire 32): off by default.
     pub cksum: bool,
-    /// Seconds a message may wait, be on its way, or wait for its completion, before its connection is closed (`timeout`); 0, with
-    /// which releases from 2.14 on take LNet's own, is [`TIMEOUT_S`].
+    /// Seconds a message may wait, be on its way, or wait for its completion, before its connection is closed (`timeout`); 0,
+    /// with which kernel nodes take LNet's own, is [`TIMEOUT_S`].
     pub timeout_s: u32,
     /// The most shards per CPU partition (`nscheds`); 0 counts as 1.
     pub nscheds: usize,
@@ -51,7 +51,8 @@ pub struct O2ibConfig {
     pub require_privileged_port: bool,
     /// Whether this node connects from such a port (`use_privileged_port`). Where it may not, it takes any.
     pub use_privileged_port: bool,
-    /// Pieces of memory per work request (`wrq_sge`), as far as the device can.
+    /// Pieces of memory per work request (`wrq_sge`), as far as the device can, and no more than
+    /// [`PIECES_MAX`](crate::sizes::PIECES_MAX).
     pub wrq_sge: u32,
     /// The type of service (`tos`); `None` (LNet's -1) leaves it to the system.
     pub tos: Option<u8>,
@@ -189,7 +190,7 @@ impl From<&O2ibConfig> for NiConfig {
 mod tests {
     use super::*;
 
-    /// lnet-semantics 29: 0 is the default of today's kernel nodes, of all of whose configurations it must be read.
+    /// lnet-wire 38: 0 is the default of kernel nodes of 2.14 and 2.15, of whose configurations too it must be read.
     #[test]
     fn no_timeout_is_the_default_one() {
         let unset = O2ibConfig { timeout_s: 0, ..O2ibConfig::default() };

@@ -19,6 +19,9 @@ pub const CONNS_PER_PEER_MAX: u32 = 127;
 /// The fewest fragments that a node asks for which has `map_on_demand` (lnet-wire 34).
 pub const MAP_ON_DEMAND_MIN: u32 = 2;
 
+/// The most pieces of memory in a work request of nlx, whatever its device can: those of one call stand on the stack.
+pub const PIECES_MAX: u32 = 64;
+
 /// One side of a connection, as it is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Side {
@@ -127,6 +130,8 @@ pub enum Rule {
     ConnsPerPeerMin,
     /// `conns_per_peer` above 127.
     ConnsPerPeerMax,
+    /// `wrq_sge` above 64, in nlx.
+    PiecesMax,
 }
 
 impl Rule {
@@ -159,6 +164,7 @@ impl Rule {
             Rule::ConcurrentSendsMin => "half of peer_credits is the least, or credits would lie idle",
             Rule::ConnsPerPeerMin => "a peer without a connection is not reached",
             Rule::ConnsPerPeerMax => "127 is the most",
+            Rule::PiecesMax => "nlx puts no more pieces of memory into a work request",
         }
     }
 
@@ -173,7 +179,7 @@ impl Rule {
     pub const fn source(self) -> &'static str {
         match self {
             Rule::CreditsMin | Rule::ConnsPerPeerMin => "nlx: nothing else would work",
-            Rule::HighWaterHalf => "nlx",
+            Rule::HighWaterHalf | Rule::PiecesMax => "nlx",
             Rule::PeerCreditsMin | Rule::PeerCreditsMax | Rule::PeerCreditsOverCredits => {
                 "lnet-semantics 31, 1"
             }
@@ -316,6 +322,12 @@ fn adjusted(release: Release, registration: Registration, tunables: &Tunables) -
         .at_least(1, Rule::ConnsPerPeerMin)
         .at_most(CONNS_PER_PEER_MAX, Rule::ConnsPerPeerMax)
         .value;
+    let pieces = all.moving("wrq_sge", tunables.wrq_sge.max(1));
+    let pieces = match release {
+        Release::Nlx => pieces.at_most(PIECES_MAX, Rule::PiecesMax).value,
+        _ if release.has_pieces() => pieces.value,
+        _ => 1,
+    };
     Adjusted {
         release,
         registration,
@@ -328,7 +340,7 @@ fn adjusted(release: Release, registration: Registration, tunables: &Tunables) -
         ntx: tunables.ntx,
         fmr_pool_size: tunables.fmr_pool_size,
         fmr_flush_trigger: tunables.fmr_flush_trigger,
-        pieces: if release.has_pieces() { tunables.wrq_sge.max(1) } else { 1 },
+        pieces,
         gaps: tunables.use_fastreg_gaps != 0,
         changes: all.0,
     }

@@ -42,7 +42,7 @@ mod transfer;
 mod tunables;
 
 pub use adjust::{
-    Adjusted, CONNS_PER_PEER_MAX, Change, MAP_ON_DEMAND_MIN, PEER_CREDITS_MAX, PEER_CREDITS_MIN,
+    Adjusted, CONNS_PER_PEER_MAX, Change, MAP_ON_DEMAND_MIN, PEER_CREDITS_MAX, PEER_CREDITS_MIN, PIECES_MAX,
     Registration, Rule, Side, adjust,
 };
 pub use connection::{

@@ -82,10 +82,6 @@ fn agree(
     // fragments have let it grow.
     loop {
         let made = connection(active, wanted, fragments, limits)?;
-        if active.release == Release::V2_12 {
-            // What its device has refused, it does not try again.
-            wanted = made.depth;
-        }
         let depth = made.depth;
         let mut answered = |answer| tries.push(Try { depth, fragments, wanted, answer });
         let rejected = |reason| {
@@ -98,6 +94,10 @@ fn agree(
         } else if fragments > passive.fragments {
             answered(rejected(RejectReason::RdmaFrags));
             fragments = passive.fragments;
+            if active.release == Release::V2_12 {
+                // What its device has refused, it does not try again.
+                wanted = depth;
+            }
         } else {
             let granted = connection(passive, depth, fragments, passive_limits);
             let passive = granted.inspect_err(|_| answered(Answer::Failed))?;

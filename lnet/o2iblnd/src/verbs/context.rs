@@ -19,8 +19,8 @@ use super::channel::Ear;
 use super::check;
 use super::cm::CmId;
 use super::device::HostDevice;
-use super::post::PIECES;
 use crate::fabric::{DeviceChange, DeviceLimits, Piece};
+use crate::sizes::PIECES_MAX;
 
 /// What devices have as their maker that are programs: soft-RoCE says this. Makers of hardware have the three bytes of a number that
 /// the IEEE has given them.
@@ -67,7 +67,7 @@ impl Context {
         let limits = DeviceLimits {
             queue_entries: count(attributes.max_qp_wr),
             completions: count(attributes.max_cqe),
-            pieces: count(attributes.max_sge).min(PIECES as u32),
+            pieces: count(attributes.max_sge).min(PIECES_MAX),
             transfer_bytes: port_attributes(verbs, anchor.port())?.max_msg_sz,
             memory_bytes: attributes.max_mr_size,
         };

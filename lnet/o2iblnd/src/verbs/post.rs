@@ -14,12 +14,13 @@ use crate::fabric::{
     COMPLETIONS_PER_LOOK, Completion, Completions, Piece, PostError, ReceiveWork, SendKind, SendWork,
     WorkError,
 };
+use crate::sizes::PIECES_MAX;
 
 /// Work requests that one call hands to the device: a chain that is longer takes several. They stand on the stack.
 const CHAIN: usize = 32;
 
 /// Their pieces of memory, and the most that one has here: devices that take more in one are asked for no more.
-pub(super) const PIECES: usize = 64;
+const PIECES: usize = PIECES_MAX as usize;
 
 impl Queues {
     pub(super) fn post_receives(&self, works: &[ReceiveWork]) -> Result<(), PostError> {

@@ -74,6 +74,18 @@ fn a_small_device_announces_less() {
     assert_eq!(course(&none), []);
 }
 
+/// S-501: 2.12 wants its own depth first, and what its device could from then on.
+#[test]
+fn what_is_wanted_first_is_what_is_set() {
+    let (node, limits) = (credits(Release::V2_12, 128), device(32_768));
+    let few = super::node(Release::V2_10, |tuned| (tuned.peer_credits, tuned.map_on_demand) = (128, 32));
+    let negotiation = negotiate((&node, &limits), (&few, &device(1 << 20)));
+    let can = connection(&node, 128, 256, &limits).unwrap().depth;
+    assert!(can < 128);
+    let tries: Vec<_> = negotiation.tries.iter().map(|one| (one.wanted, one.depth, one.fragments)).collect();
+    assert_eq!(tries, [(128, can, 256), (can, can, 32)]);
+}
+
 fn any_release() -> impl Strategy<Value = Release> {
     prop::sample::select(Release::ALL.to_vec())
 }

@@ -2,7 +2,7 @@
 
 use lnet_o2iblnd::O2ibConfig;
 use lnet_o2iblnd::sizes::{
-    self, Adjusted, Mapping, Registration, Release, Rule, Side, SizesError, TUNABLES, Tunables,
+    self, Adjusted, Mapping, PIECES_MAX, Registration, Release, Rule, Side, SizesError, TUNABLES, Tunables,
 };
 
 use super::node;
@@ -126,6 +126,18 @@ fn nlx_holds_back_half_whatever_is_set() {
     }
     let told = node(Release::Nlx, |tuned| tuned.peer_credits_hiw = 7);
     assert_eq!(changes(&told), [("peer_credits_hiw", 7, 4, Rule::HighWaterHalf)]);
+}
+
+/// S-508: nlx makes no more pieces than that, whatever is set; of a kernel's the device alone decides.
+#[test]
+fn nlx_gathers_no_more_pieces_than_it_makes() {
+    for set in [1, 2, PIECES_MAX, PIECES_MAX + 1, 255] {
+        let made = node(Release::Nlx, |tuned| tuned.wrq_sge = set);
+        assert_eq!(made.pieces, set.min(PIECES_MAX));
+        let change = (set > PIECES_MAX).then_some(("wrq_sge", set, PIECES_MAX, Rule::PiecesMax));
+        assert_eq!(changes(&made), Vec::from_iter(change));
+        assert_eq!(node(Release::V2_15, |tuned| tuned.wrq_sge = set).pieces, set);
+    }
 }
 
 #[test]
