@@ -58,7 +58,11 @@ impl Lines {
                 16 => Value::Text(format!("0x{}", number.as_str())),
                 _ => return Err(Fault::new(line, key, "a number must be decimal or hexadecimal")),
             },
-            DeValue::Float(_) => return Err(Fault::new(line, key, "a whole number must stand here")),
+            // 2.1 and 2.10 are the same number, and not the same version.
+            DeValue::Float(number) => {
+                let reason = format!("a whole number must stand here, or a version in quotes: \"{number}\"");
+                return Err(Fault::new(line, key, reason));
+            }
             DeValue::Datetime(_) => return Err(Fault::new(line, key, "no tunable is a date or a time")),
             DeValue::Array(_) if depth == MAX_DEPTH => {
                 let reason = format!("lists stand more than {MAX_DEPTH} deep in each other");
