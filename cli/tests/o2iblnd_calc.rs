@@ -75,6 +75,11 @@ fn two_sides_from_a_file() {
     for (name, text, words) in [
         ("bad.toml", "[a]\npeer_credits = 1\n[c]\n", "'c'"),
         ("bad.toml", "[b]\n\npeer_credit = 1\n", "line 3"),
+        (
+            "bad.toml",
+            "[a]\nrelease = 2.10\n",
+            "line 2: 'release': a whole number must stand here, or a version in quotes: \"2.10\"",
+        ),
         ("bad.yaml", "a:\n    wrq_sge: 0\n", "wrq_sge=0: it must be a whole number from 1 to 255"),
     ] {
         let output = run(&["o2iblnd-calc", "--config", &write(name, text)]);
@@ -94,6 +99,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("timeout=banana", "timeout=banana: it must be a whole number from 0"),
         ("service=99999", "service=99999: it must be a whole number from 1 to 65535"),
         ("release=2.15,timeout=banana", "timeout=banana"),
+        ("release=2.15,ib_mtu=77", "ib_mtu=77: it must be one of 0, 256, 512, 1024, 2048, 4096"),
         ("release=2.15,tos=256", "tos=256: it must be a whole number from -1 to 255"),
         // What a kernel's parameter can be, and a node of nlx does not take.
         ("timeout=86401", "timeout=86401: "),

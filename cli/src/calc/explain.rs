@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use lnet_o2iblnd::sizes::{Answer, Release};
+use lnet_o2iblnd::sizes::{Answer, FLUSH_TRIGGER_MIN, Release};
 
 use super::result::{Calculation, Node, is_kernel, reason_name};
 use crate::units::in_bytes;
@@ -37,6 +37,12 @@ pub(super) fn text(all: &Calculation) -> String {
                 "  registrations: max(256, {} / {}) = {} for each CPT",
                 node.adjusted.fmr_pool_size, pools.partitions, pools.registrations
             ));
+            if let Some(trigger) = pools.flush_trigger {
+                say(format!(
+                    "  a pool is flushed: from max({FLUSH_TRIGGER_MIN}, {} / {}) = {trigger} used registrations on",
+                    node.adjusted.fmr_flush_trigger, pools.partitions
+                ));
+            }
         } else {
             say("  transmit descriptors: none, each connection has message buffers of its own".into());
             say("  registrations: none, memory is registered once".into());
@@ -90,6 +96,9 @@ fn direction(all: &Calculation, opener: usize, say: &mut impl FnMut(String)) {
     let (active, passive) = (&all.nodes[opener], &all.nodes[1 - opener]);
     let (from, to) = (active.peer.name, passive.peer.name);
     say(format!("{from} connects to {to} [S-501, lnet-semantics 35]"));
+    for barrier in all.barred(opener) {
+        say(format!("  {} [lnet-wire 31]; what follows is how it would be", barrier.text));
+    }
     for one in &all.directions[opener].tries {
         let asked = if one.depth < one.wanted {
             format!("depth {} (its device has no room for {})", one.depth, one.wanted)

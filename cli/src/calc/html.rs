@@ -129,12 +129,10 @@ fn picture(sweep: &Sweep, (title, unit, values, same): &Quantity<'_>) -> String 
 }
 
 fn failures(sweep: &Sweep) -> String {
-    let mut errors: Vec<&String> = sweep.points.iter().filter_map(|point| point.error.as_ref()).collect();
-    errors.dedup();
-    let Some(first) = errors.first() else { return String::new() };
-    let count = sweep.points.iter().filter(|point| point.error.is_some()).count();
-    format!(
-        "<section><p class=\"wrong\">{count} values give no connection. The first: {}</p></section>\n",
-        escaped(first)
-    )
+    let errors = || sweep.points.iter().filter_map(|point| point.error.as_ref());
+    let none = errors()
+        .next()
+        .map(|first| format!("{} values give no connection. The first: {first}", errors().count()));
+    let told = sweep.barred.iter().chain(&none);
+    told.map(|told| format!("<section><p class=\"wrong\">{}</p></section>\n", escaped(told))).collect()
 }

@@ -8,6 +8,7 @@ use lnet_node::{NodeConfig, NodeError, Section};
 use lnet_o2iblnd::fabric::DeviceLimits;
 use lnet_o2iblnd::sizes::{Release, Side, SizesError, Tunable};
 
+use super::barriers::Reach;
 use crate::args::{COUNT_MAX, CalcArgs};
 use crate::failure::Failure;
 
@@ -19,6 +20,7 @@ pub(super) struct Peer {
     pub(super) side: Side,
     pub(super) cpts: u32,
     pub(super) limits: DeviceLimits,
+    pub(super) reach: Reach,
     /// What is set, by name: the rest is as it is by default.
     pub(super) set: Vec<String>,
 }
@@ -47,7 +49,7 @@ const OTHERS: [Other; 16] = [
     Other::Number("retry_count", 0, 7),
     Other::Number("rnr_retry_count", 0, 7),
     Other::Number("keepalive", 0, i32::MAX),
-    Other::Number("ib_mtu", 0, 4096),
+    Other::OneOf("ib_mtu", &MTUS),
     Other::Number("dev_failover", 0, 1),
     Other::Number("fmr_cache", 0, 1),
     Other::Number("require_privileged_port", 0, 1),
@@ -55,10 +57,14 @@ const OTHERS: [Other; 16] = [
     Other::Number("tos", -1, 255),
 ];
 
+/// The MTUs that InfiniBand has, and 0 for the path's.
+const MTUS: [i32; 6] = [0, 256, 512, 1024, 2048, 4096];
+
 /// One of them, and what it can be.
 #[derive(Clone, Copy)]
 enum Other {
     Number(&'static str, i32, i32),
+    OneOf(&'static str, &'static [i32]),
     Name(&'static str),
 }
 
@@ -69,15 +75,17 @@ impl Other {
 
     fn name(self) -> &'static str {
         match self {
-            Other::Number(name, ..) | Other::Name(name) => name,
+            Other::Number(name, ..) | Other::OneOf(name, _) | Other::Name(name) => name,
         }
     }
 
-    fn check(self, word: &Word) -> Result<(), Failure> {
+    /// The number that it is set to, if it is one.
+    fn number(self, word: &Word) -> Result<Option<i32>, Failure> {
         match self {
-            Other::Number(_, 0, 1) => word.flag_or(|| word.number(0, 1)).map(drop),
-            Other::Number(_, least, most) => word.number(least, most).map(drop),
-            Other::Name(_) => Ok(()),
+            Other::Number(_, 0, 1) => word.flag_or(|| word.number(0, 1)).map(Some),
+            Other::Number(_, least, most) => word.number(least, most).map(Some),
+            Other::OneOf(_, values) => word.one_of(values).map(Some),
+            Other::Name(_) => Ok(None),
         }
     }
 }
@@ -131,14 +139,21 @@ impl Word {
             self.refuse(format_args!("{key}={value}: it must be a whole number from {least} to {most}"))
         })
     }
-}
 
-impl Word {
+    fn one_of(&self, values: &[i32]) -> Result<i32, Failure> {
+        let number = self.value.parse().ok().filter(|number| values.contains(number));
+        let Word { key, value, .. } = self;
+        number.ok_or_else(|| {
+            let values = values.iter().map(i32::to_string).collect::<Vec<_>>().join(", ");
+            self.refuse(format_args!("{key}={value}: it must be one of {values}"))
+        })
+    }
+
     /// A flag as lnetctl prints it, else what it is otherwise.
-    fn flag_or(&self, otherwise: impl FnOnce() -> Result<u32, Failure>) -> Result<u32, Failure> {
+    fn flag_or<N: From<bool>>(&self, otherwise: impl FnOnce() -> Result<N, Failure>) -> Result<N, Failure> {
         match self.value.as_str() {
-            "true" => Ok(1),
-            "false" => Ok(0),
+            "true" => Ok(true.into()),
+            "false" => Ok(false.into()),
             _ => otherwise(),
         }
     }
@@ -149,7 +164,7 @@ impl Peer {
         let named = words.iter().rfind(|word| word.key == "release");
         let parsed = named.map(|word| word.value.parse().map_err(|error: SizesError| word.refuse(error)));
         let side = Side::of(parsed.transpose()?.unwrap_or(release));
-        let mut peer = Peer { name, side, cpts: 1, limits: DEVICE, set: Vec::new() };
+        let mut peer = Peer { name, side, cpts: 1, limits: DEVICE, reach: Reach::default(), set: Vec::new() };
         words.iter().try_for_each(|word| peer.take(word))?;
         Ok(peer)
     }
@@ -169,8 +184,9 @@ impl Peer {
             "peercredits_hiw" => self.tune("peer_credits_hiw", word)?,
             key => match Other::named(key) {
                 Some(other) => {
-                    other.check(word)?;
+                    let number = other.number(word)?;
                     self.check(key, &word.value).map_err(|reason| word.refuse(reason))?;
+                    number.into_iter().for_each(|number| self.reach.set(key, number));
                 }
                 None => self.tune(key, word)?,
             },

@@ -4,11 +4,13 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `input` | the two sides, from options and a file |
+//! | `barriers` | what keeps them from connecting at all |
 //! | `result` | everything computed of them, and as JSON |
 //! | `warnings` | settings without effect, and those that will fail |
 //! | `table`, `explain` | the result for people: short, and with its reasons |
 //! | `sweep`, `html` | many values of one tunable, in the terminal and as a page |
 
+mod barriers;
 mod explain;
 mod html;
 mod input;

@@ -6,6 +6,7 @@ use lnet_o2iblnd::sizes::{
 };
 use serde_json::{Value, json};
 
+use super::barriers::{self, Barrier};
 use super::input::Peer;
 
 /// Everything that is computed of two sides.
@@ -15,6 +16,8 @@ pub(super) struct Calculation {
     pub(super) nodes: [Node; 2],
     /// A connection that `a` opens, and one that `b` opens.
     pub(super) directions: [Negotiation; 2],
+    /// Why one cannot be opened, whatever comes of its sizes.
+    pub(super) barriers: Vec<Barrier>,
     pub(super) buffer: Buffer,
     pub(super) warnings: Vec<String>,
 }
@@ -45,7 +48,8 @@ impl Calculation {
         let nodes = [Node::of(a)?, Node::of(b)?];
         let ends = nodes.each_ref().map(|node| (&node.adjusted, &node.peer.limits));
         let directions = [negotiate(ends[0], ends[1]), negotiate(ends[1], ends[0])];
-        let mut all = Calculation { peers: count, nodes, directions, buffer, warnings: Vec::new() };
+        let barriers = barriers::between(nodes.each_ref().map(|node| &node.peer));
+        let mut all = Calculation { peers: count, nodes, directions, barriers, buffer, warnings: Vec::new() };
         all.warnings = super::warnings::all(&all);
         Ok(all)
     }
@@ -56,6 +60,11 @@ impl Calculation {
         let made = if side == opener { agreed.active } else { agreed.passive };
         let connections = u64::from(self.peers) * u64::from(self.nodes[opener].adjusted.conns_per_peer);
         Some(Load { made, connections })
+    }
+
+    /// What keeps this side from connecting to the other.
+    pub(super) fn barred(&self, opener: usize) -> impl Iterator<Item = &Barrier> {
+        self.barriers.iter().filter(move |barrier| barrier.bars(opener))
     }
 
     /// Bytes of a side's NI: all that its connections have, and transmit descriptors. Queues do not count, for only the
@@ -91,8 +100,11 @@ impl Calculation {
             };
             (node.peer.name.to_string(), value)
         });
-        let directions = [0, 1]
-            .map(|opener| (self.nodes[opener].peer.name.to_string(), negotiation(&self.directions[opener])));
+        let directions = [0, 1].map(|opener| {
+            let mut value = negotiation(&self.directions[opener]);
+            value["barred"] = self.barred(opener).map(|barrier| barrier.text.as_str()).collect();
+            (self.nodes[opener].peer.name.to_string(), value)
+        });
         json!({
             "peers": self.peers,
             "sides": Value::Object(nodes.into_iter().collect()),

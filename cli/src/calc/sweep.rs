@@ -5,6 +5,7 @@ use std::fmt;
 use lnet_o2iblnd::sizes::{Buffer, Tunable};
 use serde_json::{Value, json};
 
+use super::barriers;
 use super::input::{Peer, wrong};
 use super::result::Calculation;
 use crate::failure::Failure;
@@ -28,6 +29,8 @@ pub(super) struct Sweep {
     pub(super) peers: u32,
     /// The sides' releases.
     pub(super) releases: [&'static str; 2],
+    /// What keeps `a` from connecting, whatever the values.
+    pub(super) barred: Vec<String>,
     pub(super) points: Vec<Point>,
 }
 
@@ -89,6 +92,11 @@ impl Sweep {
             name: name.to_string(),
             unit: tunable.unit,
             peers: count,
+            barred: barriers::between(peers.each_ref())
+                .into_iter()
+                .filter(|barrier| barrier.bars(0))
+                .map(|barrier| barrier.text)
+                .collect(),
             releases: peers.each_ref().map(|peer| peer.side.release.name()),
             points: values.into_iter().map(point).collect::<Result<_, Failure>>()?,
         })
@@ -102,7 +110,7 @@ impl Sweep {
             })
         };
         let points: Vec<Value> = self.points.iter().map(point).collect();
-        json!({ "tunable": self.name, "unit": self.unit, "peers": self.peers, "sides": self.releases, "points": points })
+        json!({ "tunable": self.name, "unit": self.unit, "peers": self.peers, "sides": self.releases, "barred": self.barred, "points": points })
     }
 }
 
@@ -173,12 +181,8 @@ impl fmt::Display for Sweep {
             "{table}\nbytes: of an NI, what connections have and transmit descriptors; peers: {}",
             self.peers
         )?;
-        let mut errors: Vec<&String> = self.points.iter().filter_map(|point| point.error.as_ref()).collect();
-        errors.dedup();
-        match errors.first() {
-            Some(first) => write!(f, "\nwarning: {first}"),
-            None => Ok(()),
-        }
+        let error = self.points.iter().find_map(|point| point.error.as_ref());
+        self.barred.iter().chain(error).try_for_each(|warning| write!(f, "\nwarning: {warning}"))
     }
 }
 

@@ -67,10 +67,14 @@ fn agreement(all: &Calculation) -> String {
         let name = all.nodes[opener].peer.name;
         let tries = all.directions[opener].tries.len();
         match &all.directions[opener].outcome {
-            Ok(agreed) => format!(
-                "{name} connects: depth {}, {} fragments, at try {tries}",
-                agreed.depth, agreed.fragments
-            ),
+            Ok(agreed) => {
+                let barred = all.barred(opener).next().is_some();
+                let connects = if barred { "cannot connect, as told below; if it could" } else { "connects" };
+                format!(
+                    "{name} {connects}: depth {}, {} fragments, at try {tries}",
+                    agreed.depth, agreed.fragments
+                )
+            }
             Err(error) => format!("{name} connects: no connection: {error}"),
         }
     };
@@ -126,6 +130,11 @@ fn nis(all: &Calculation) -> Table {
     row("each", &|side| bytes_or_none(pools[side].transmit.total()));
     row("together", &|side| bytes_or_none(pools[side].transmit_bytes()));
     row("registrations", &|side| count_or_none(pools[side].all_registrations()));
+    if pools.iter().any(|pools| pools.flush_trigger.is_some()) {
+        row("flushed from, each CPT", &|side| {
+            pools[side].flush_trigger.map_or("-".into(), |from| grouped(from.into()))
+        });
+    }
     row("bounce buffers, at most", &|side| bytes_or_none(pools[side].bounce_bytes()));
     row(
         &format!("work requests to send {} fragments", all.buffer.fragments),

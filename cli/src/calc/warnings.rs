@@ -1,12 +1,13 @@
 //! Settings without effect, and settings that will fail.
 
 use lnet_node::Tunable;
-use lnet_o2iblnd::sizes::{GLOBAL_REGION_PIVOT, Mapping, Release};
+use lnet_o2iblnd::sizes::{GLOBAL_REGION_PIVOT, Mapping, Release, Rule};
 
-use super::result::{Calculation, Node, is_kernel};
+use super::result::{Calculation, is_kernel};
 
 pub(super) fn all(of: &Calculation) -> Vec<String> {
-    let mut told: Vec<String> = of.nodes.iter().flat_map(|node| own(node, of.peers)).collect();
+    let mut told: Vec<String> = [0, 1].into_iter().flat_map(|side| own(of, side)).collect();
+    told.extend(of.barriers.iter().map(|barrier| barrier.text.clone()));
     for (opener, course) in of.directions.iter().enumerate() {
         let (name, other) = (of.nodes[opener].peer.name, of.nodes[1 - opener].peer.name);
         match &course.outcome {
@@ -16,13 +17,12 @@ pub(super) fn all(of: &Calculation) -> Vec<String> {
                     of.nodes[opener].adjusted.peer_credits.min(of.nodes[1 - opener].adjusted.peer_credits);
                 if agreed.depth < wanted {
                     let depth = agreed.depth;
-                    told.push(format!(
-                        "opened by {name}: a device cuts the depth from {wanted} to {depth}: credits beyond it are never used"
-                    ));
+                    told.push(format!("opened by {name}: a device cuts the depth from {wanted} to {depth}"));
                 }
             }
         }
     }
+    told.extend(idle_credits(of));
     for source in [0, 1] {
         if let Some(Err(error)) = of.transfer(source) {
             told.push(format!("a transfer from {} fails: {error}", of.nodes[source].peer.name));
@@ -31,7 +31,22 @@ pub(super) fn all(of: &Calculation) -> Vec<String> {
     told
 }
 
-fn own(node: &Node, peers: u32) -> Vec<String> {
+/// Credits that a connection to the other side has no use for, whoever opens it.
+fn idle_credits(of: &Calculation) -> impl Iterator<Item = String> {
+    let agreed = of.directions.iter().filter_map(|course| course.outcome.as_ref().ok());
+    let depth = agreed.map(|agreed| agreed.depth).max();
+    [0, 1].into_iter().filter_map(move |side| {
+        let [(name, credits), (other, _)] =
+            [side, 1 - side].map(|side| (of.nodes[side].peer.name, of.nodes[side].adjusted.peer_credits));
+        let (depth, idle) = depth.and_then(|depth| Some((depth, credits.checked_sub(depth)?)))?;
+        (idle > 0).then(|| {
+            format!("{name}: {idle} of its {credits} peer_credits are never used with {other}: the depth comes to {depth}")
+        })
+    })
+}
+
+fn own(of: &Calculation, side: usize) -> Vec<String> {
+    let (node, peers) = (&of.nodes[side], of.peers);
     let (peer, adjusted) = (&node.peer, &node.adjusted);
     let (name, release) = (peer.name, adjusted.release);
     let mut told = Vec::new();
@@ -67,6 +82,15 @@ fn own(node: &Node, peers: u32) -> Vec<String> {
         }
         idle().for_each(|tunable| none(tunable.name(), tunable.meaning()));
     }
+    told.extend(adjusted.changes.iter().filter(|change| change.rule == Rule::PiecesMax).map(|change| {
+        format!(
+            "{name}: {} {} has no effect beyond {}: {}",
+            change.tunable,
+            change.from,
+            change.to,
+            change.rule.why()
+        )
+    }));
     if adjusted.concurrent_sends < adjusted.peer_credits {
         told.push(format!(
             "{name}: concurrent_sends {} is less than peer_credits {}: some credits wait for sends to complete",
@@ -81,7 +105,10 @@ fn own(node: &Node, peers: u32) -> Vec<String> {
             adjusted.peer_credits
         ));
     }
-    let is_told = |other: &str| !is_kernel(release) && idle().any(|tunable| tunable.name() == other);
+    let is_told = |other: &str| {
+        !is_kernel(release) && idle().any(|tunable| tunable.name() == other)
+            || of.barriers.iter().any(|barrier| barrier.tells_of(side, other))
+    };
     told.extend(
         peer.others()
             .filter(|other| !is_told(other))
