@@ -7,7 +7,7 @@ cd "$(dirname "$0")/src/bindings"
 arm=${1:-/usr/aarch64-linux-gnu/include}
 
 functions='ibv_(get_device_(list|name|guid|index)|free_device_list|(open|close|query)_device|query_port|alloc_pd|dealloc_pd
-    |reg_mr|dereg_mr|fork_init|(create|destroy)_(cq|qp|comp_channel)|modify_qp|get_cq_event|ack_cq_events|(get|ack)_async_event)
+    |reg_mr|dereg_mr|(create|destroy)_(cq|qp|comp_channel)|modify_qp|get_cq_event|ack_cq_events|(get|ack)_async_event)
     |_ibv_query_gid_table
     |rdma_((create|destroy)_event_channel|(create|destroy|migrate)_id|bind_addr|resolve_(addr|route)|listen|connect
     |establish|accept|reject|disconnect|notify|init_qp_attr|set_option|get_cm_event|ack_cm_event)'

@@ -63,7 +63,6 @@ forward! {
     fn ibv_create_qp(pd: *mut ibv_pd, attributes: *mut ibv_qp_init_attr) -> *mut ibv_qp = null_mut::<ibv_qp>();
     fn ibv_modify_qp(qp: *mut ibv_qp, attributes: *mut ibv_qp_attr, mask: c_int) -> c_int = ENOSYS;
     fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int = ENOSYS;
-    fn ibv_fork_init() -> c_int = ENOSYS;
 
     fn rdma_create_event_channel() -> *mut rdma_event_channel = null_mut::<rdma_event_channel>();
     fn rdma_destroy_event_channel(channel: *mut rdma_event_channel);

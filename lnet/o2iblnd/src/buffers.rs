@@ -37,7 +37,7 @@ impl Buffers {
             what: format!("memory for {} messages", receives + sends),
             errno: Errno::from_raw(error.errno() as i32),
         };
-        let region = Region::heap((receives + sends) * MESSAGE_MAX).map_err(refused)?;
+        let region = Region::pages((receives + sends) * MESSAGE_MAX).map_err(refused)?;
         let memory = device.register(&region, false)?;
         let (address, key) = (region.address_of(0), memory.local_key());
         let vec = IoVec::whole(region);

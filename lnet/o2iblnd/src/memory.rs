@@ -524,7 +524,7 @@ impl Made {
     fn new(device: &Arc<dyn Device>, by: By) -> Option<Made> {
         let mut count = COUNT;
         loop {
-            let region = Region::heap(count * BYTES).ok()?;
+            let region = Region::pages(count * BYTES).ok()?;
             match device.register(&region, by == By::Peers) {
                 Ok(memory) => {
                     return Some(Made {

@@ -26,6 +26,4 @@ fn without_libraries_everything_says_so() {
     // SAFETY: it is not there, so nothing is called.
     assert!(unsafe { ibverbs_sys::rdma_create_event_channel() }.is_null());
     assert_eq!(Errno::last(), Errno::ENOSYS);
-    // SAFETY: as above.
-    assert_eq!(unsafe { ibverbs_sys::ibv_fork_init() }, Errno::ENOSYS as i32);
 }

@@ -68,9 +68,18 @@ unsafe impl Sync for Memory {}
 impl Memory {
     /// Private memory, zeroed.
     pub(crate) fn private(bytes: usize) -> Result<Memory, RegionError> {
+        if bytes > HEAP_MAX_BYTES {
+            return Memory::apart(bytes);
+        }
+        check_length(bytes)?;
+        Memory::heap(bytes)
+    }
+
+    /// The same in pages of its own.
+    pub(crate) fn apart(bytes: usize) -> Result<Memory, RegionError> {
         check_length(bytes)?;
         // An interpreter knows no memory but the allocator's.
-        if bytes <= HEAP_MAX_BYTES || cfg!(miri) { Memory::heap(bytes) } else { Memory::pages(bytes) }
+        if cfg!(miri) { Memory::heap(bytes) } else { Memory::pages(bytes) }
     }
 
     fn heap(bytes: usize) -> Result<Memory, RegionError> {

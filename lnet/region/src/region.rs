@@ -133,6 +133,15 @@ impl Region {
         Ok(Region::over(Memory::private(bytes)?, bytes, false))
     }
 
+    /// The same in pages of its own, which are not there in forked children, however few bytes it is of: no write of this process
+    /// after a fork can then part the memory from what a device has pinned.
+    ///
+    /// # Errors
+    /// As [`Region::heap`].
+    pub fn pages(bytes: usize) -> Result<Region, RegionError> {
+        Ok(Region::over(Memory::apart(bytes)?, bytes, false))
+    }
+
     /// A program's own bytes, wherever they lie. They stay where they are, and are always private.
     ///
     /// ```

@@ -112,14 +112,20 @@ fn huge_pages_or_ordinary_ones_are_the_same_memory() {
     assert_eq!(vec.read(9_989..10_000).unwrap().to_vec(), [&[0][..], &[3; 10]].concat());
 }
 
+/// Memory with a descriptor, and pages of few bytes.
 #[test]
 fn forked_children_do_not_inherit_the_mapping() {
-    let region = Region::memfd(4096, Pages::Normal).unwrap();
-    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let ours = maps.split("/memfd:nlx-region").nth(1).expect("it shows under its name");
-    let flags = ours.lines().find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
-    assert!(flags.split(' ').any(|flag| flag == "dc"), "do not copy on fork: {flags}");
-    drop(region);
+    for region in [Region::memfd(4096, Pages::Normal).unwrap(), Region::pages(100).unwrap()] {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let at = region.address_of(0);
+        let bounds = |line: &str| {
+            let (begin, end) = line.split(' ').next()?.split_once('-')?;
+            Some(u64::from_str_radix(begin, 16).ok()?..u64::from_str_radix(end, 16).ok()?)
+        };
+        let mut lines = maps.lines().skip_while(|line| !bounds(line).is_some_and(|map| map.contains(&at)));
+        let flags = lines.find_map(|line| line.strip_prefix("VmFlags:")).expect("it is mapped");
+        assert!(flags.split(' ').any(|flag| flag == "dc"), "do not copy on fork: {flags}");
+    }
 }
 
 /// A writer that obeys no lease: the reader gets bytes that one of them wrote, and nothing else happens.

@@ -2160,7 +2160,6 @@ pub struct Functions {
         attr_mask: ::std::os::raw::c_int,
     ) -> ::std::os::raw::c_int,
     pub ibv_destroy_qp: unsafe extern "C" fn(qp: *mut ibv_qp) -> ::std::os::raw::c_int,
-    pub ibv_fork_init: unsafe extern "C" fn() -> ::std::os::raw::c_int,
     pub rdma_create_event_channel: unsafe extern "C" fn() -> *mut rdma_event_channel,
     pub rdma_destroy_event_channel: unsafe extern "C" fn(channel: *mut rdma_event_channel),
     pub rdma_create_id: unsafe extern "C" fn(
@@ -2254,7 +2253,6 @@ impl Functions {
         let ibv_create_qp = __library.get(b"ibv_create_qp\0").map(|sym| *sym)?;
         let ibv_modify_qp = __library.get(b"ibv_modify_qp\0").map(|sym| *sym)?;
         let ibv_destroy_qp = __library.get(b"ibv_destroy_qp\0").map(|sym| *sym)?;
-        let ibv_fork_init = __library.get(b"ibv_fork_init\0").map(|sym| *sym)?;
         let rdma_create_event_channel = __library.get(b"rdma_create_event_channel\0").map(|sym| *sym)?;
         let rdma_destroy_event_channel = __library.get(b"rdma_destroy_event_channel\0").map(|sym| *sym)?;
         let rdma_create_id = __library.get(b"rdma_create_id\0").map(|sym| *sym)?;
@@ -2301,7 +2299,6 @@ impl Functions {
             ibv_create_qp,
             ibv_modify_qp,
             ibv_destroy_qp,
-            ibv_fork_init,
             rdma_create_event_channel,
             rdma_destroy_event_channel,
             rdma_create_id,
@@ -2443,9 +2440,6 @@ impl Functions {
     }
     pub unsafe fn ibv_destroy_qp(&self, qp: *mut ibv_qp) -> ::std::os::raw::c_int {
         (self.ibv_destroy_qp)(qp)
-    }
-    pub unsafe fn ibv_fork_init(&self) -> ::std::os::raw::c_int {
-        (self.ibv_fork_init)()
     }
     pub unsafe fn rdma_create_event_channel(&self) -> *mut rdma_event_channel {
         (self.rdma_create_event_channel)()

@@ -112,10 +112,7 @@ impl Shared {
 pub(super) fn loaded() -> Result<(), FabricError> {
     static FIRST: OnceLock<Origin> = OnceLock::new();
     ffi::load().map_err(|why| failed(Errno::ENOSYS, why))?;
-    let first = FIRST.get_or_init(|| {
-        outlive_forks();
-        Origin::here()
-    });
+    let first = FIRST.get_or_init(Origin::here);
     if first.is_here() {
         return Ok(());
     }
@@ -124,19 +121,6 @@ pub(super) fn loaded() -> Result<(), FabricError> {
         Errno::EPERM,
         format!("process {parent}, which uses RDMA, has forked this one: it cannot use RDMA itself"),
     ))
-}
-
-/// On kernels that do not copy pinned pages for a child (before 5.12 they do not say so), the first write after a fork gives this
-/// process another page than the device has. The library then keeps registered pages from children; on others it does nothing.
-/// It does so only for what is registered afterwards.
-fn outlive_forks() {
-    // SAFETY: it takes nothing, and may be called at any time.
-    let errno = unsafe { ffi::ibv_fork_init() };
-    if errno != 0 {
-        // Another part of the program has registered memory before.
-        let errno = Errno::from_raw(errno);
-        tracing::warn!(%errno, "registered memory is not kept from forked children: on an old kernel data may be lost after a fork");
-    }
 }
 
 /// An identifier that is bound to the address, and so to its device.
