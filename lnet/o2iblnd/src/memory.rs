@@ -520,7 +520,7 @@ impl Pool {
 }
 
 impl Made {
-    /// As many buffers as the device takes.
+    /// Buffers that the device takes. Where it does not take all, memory is scarce, and two leave some for other pools.
     fn new(device: &Arc<dyn Device>, by: By) -> Option<Made> {
         let mut count = COUNT;
         loop {
@@ -538,7 +538,7 @@ impl Made {
                     tracing::warn!(device = device.name(), %error, "there are no bounce buffers: transfers that need one fail with ENOMEM");
                     return None;
                 }
-                Err(_) => count /= 2,
+                Err(_) => count = (count / 4).max(1),
             }
         }
     }
