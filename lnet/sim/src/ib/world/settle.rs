@@ -13,11 +13,15 @@ const S: u64 = 1_000_000_000;
 /// The longest pause between attempts to connect.
 const BACKOFF_NS: u64 = 60 * S;
 
+/// The LND does not ask a device before for memory that it has refused.
+const REFUSED_NS: u64 = 10 * S;
+
 impl IbWorld {
     pub(super) fn settle(&mut self) -> Result<(), String> {
         self.settling = true;
         self.trace(|| "everything heals".to_owned());
         self.net.calm();
+        let healed_ns = self.net.now_ns();
         for node in 0..self.nodes.len() {
             let host = self.nodes[node].host;
             self.net.plug(host);
@@ -39,6 +43,7 @@ impl IbWorld {
         // What was for an earlier life of a node, and has come to this one, waits for a buffer that nobody will post.
         self.nodes.iter().for_each(|node| node.engine.set_lazy(portals()[1], false));
         self.everybody_is_reached()?;
+        self.run_until(self.net.now_ns().max(healed_ns + REFUSED_NS + 1))?;
         self.nothing_fails_any_more()?;
         self.nobody_is_held_any_more()?;
         self.all_is_idle()?;
@@ -112,6 +117,24 @@ impl IbWorld {
 
     /// All kinds of operations between all nodes, many at a time.
     fn nothing_fails_any_more(&mut self) -> Result<(), String> {
+        // A connection that was idle when its other end went is noticed when it is used, or by a keepalive much later. Each
+        // round that fails ends one of these at least.
+        let dead_max: usize = self.nodes.iter().map(|node| node.lnd.census().connections).sum();
+        let mut failed = None;
+        for _ in 0..=dead_max {
+            failed = self.one_that_fails()?;
+            if failed.is_none() {
+                break;
+            }
+        }
+        match failed {
+            None => Ok(()),
+            Some(number) => Err(format!("operation {number} fails though nothing is wrong any more")),
+        }
+    }
+
+    /// Some operations of each kind between all nodes, to their end: one of them that fails, if any does.
+    fn one_that_fails(&mut self) -> Result<Option<u64>, String> {
         let mut numbers = Vec::new();
         for (from, to) in self.pairs() {
             for kind in [Kind::Put { ack: true }, Kind::Put { ack: false }, Kind::Get] {
@@ -121,11 +144,8 @@ impl IbWorld {
             }
         }
         self.everything_ends()?;
-        let failed = |number: &&u64| !self.ledger.operations.get(number).is_some_and(|it| it.succeeded());
-        match numbers.iter().find(failed) {
-            None => Ok(()),
-            Some(number) => Err(format!("operation {number} fails though nothing is wrong any more")),
-        }
+        let failed = |number: &u64| !self.ledger.operations.get(number).is_some_and(|it| it.succeeded());
+        Ok(numbers.into_iter().find(failed))
     }
 
     /// No buffer will ever come for what waited for a way to a node while that began a new life: a lazy portal holds it until
