@@ -1,5 +1,6 @@
 //! The passive side: requests of peers that connect (lnet-wire 34).
 
+use std::fmt::Display;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use tracing::debug;
 
 use super::opening::{Opening, Stage};
 use super::{Driver, Source, Turn, token};
-use crate::admission::{Full, Guest};
+use crate::admission::Guest;
 use crate::fabric::{self, Device, FabricError, Request};
 use crate::links::Answer;
 use crate::ni::{Ni, destination};
@@ -78,11 +79,15 @@ impl Driver {
             return reject_with(request, &offer.refuse(RejectReason::Early));
         };
         if !speaks_for_itself(&ni, &offer, *request.source().ip()) {
-            return expose(turn, &ni, &offer, request);
+            let why = "its NID is not of the address that it connects from";
+            return turn_away(turn, &ni, &offer, request, (RejectReason::Fatal, &why));
         }
         let guest = match ni.admission.begin(*request.source().ip()) {
             Ok(guest) => guest,
-            Err(full) => return turn_away(turn, &ni, &offer, request, full),
+            Err(full) => {
+                turn.shard.counters.rx.no_room.one();
+                return turn_away(turn, &ni, &offer, request, (RejectReason::NoResources, &full));
+            }
         };
         let Some(peer) = turn.shared.peer_of(&ni, offer.link.peer.nid) else {
             return reject_with(request, &offer.refuse(RejectReason::Early));
@@ -163,26 +168,20 @@ fn speaks_for_itself(ni: &Ni, offer: &Offer, from: Ipv4Addr) -> bool {
     peer.ipv4() == Some(from) && peer.net() == ni.id.nid.net()
 }
 
-/// Somebody names a NID that is not its own. Nothing is done to whose it is.
-fn expose(turn: Turn<'_>, ni: &Ni, offer: &Offer, request: Box<dyn Request>) {
+/// A peer is not let in. Nothing is remembered of it, nor done to whom it names.
+fn turn_away(
+    turn: Turn<'_>,
+    ni: &Ni,
+    offer: &Offer,
+    request: Box<dyn Request>,
+    (reason, why): (RejectReason, &dyn Display),
+) {
     turn.shard.counters.rx.refusals.one();
     if let Some(unsaid) = ni.turned_away.say(turn.now_ns) {
         let (nid, peer, source) = (ni.id.nid, offer.link.peer.nid, request.source());
-        tracing::warn!(%nid, %peer, %source, unsaid, "a peer is turned away: its NID is not of the address that it connects from");
+        tracing::warn!(%nid, %peer, %source, unsaid, "a peer is turned away: {why}");
     }
-    reject_with(request, &offer.refuse(RejectReason::Fatal));
-}
-
-/// There is no room for another peer. Nothing is remembered of it.
-fn turn_away(turn: Turn<'_>, ni: &Ni, offer: &Offer, request: Box<dyn Request>, full: Full) {
-    let counters = &turn.shard.counters.rx;
-    counters.refusals.one();
-    counters.no_room.one();
-    if let Some(unsaid) = ni.turned_away.say(turn.now_ns) {
-        let (nid, peer, source) = (ni.id.nid, offer.link.peer.nid, request.source());
-        tracing::warn!(%nid, %peer, %source, unsaid, "a peer is turned away: {full}");
-    }
-    reject_with(request, &offer.refuse(RejectReason::NoResources));
+    reject_with(request, &offer.refuse(reason));
 }
 
 /// What a peer gets.

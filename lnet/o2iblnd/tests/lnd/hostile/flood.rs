@@ -51,7 +51,8 @@ fn one_address_has_no_others_nid() {
     scene.end();
 }
 
-/// One address has no more connections than one peer, and nothing is remembered of the others.
+/// Requests that are accepted and never established: one address has as many as one peer may have, and nothing is remembered of the
+/// others. They are given up, and honest peers are served all the while.
 #[test]
 fn one_address_with_too_many() {
     const BEYOND: usize = 100;

@@ -1,15 +1,12 @@
 //! Requests to connect that are wrong in each field, and connections that are begun and left.
 
-use lnet_o2iblnd::O2ibConfig;
 use lnet_o2iblnd::fabric::{ConnectOptions, Rejected};
-use lnet_o2iblnd::links::LINKS_MAX;
 
 use super::bytes::{CONNACK, CONNREQ, MAGIC, NOOP, Record, VERSION, changed, message, params};
 use super::stranger::{Scene, Told};
 use crate::bed::S;
 
 /// Reasons (lnet-wire 33).
-const NO_RESOURCES: u8 = 2;
 const FATAL: u8 = 3;
 const STALE: u8 = 5;
 const FRAGMENTS: u8 = 6;
@@ -117,34 +114,5 @@ fn leaving_at_each_step() {
     }
     // What was begun and left is given up.
     scene.later(60 * S);
-    scene.end();
-}
-
-/// Requests that are accepted and never established: as many as a peer may have, and then no more; they are given up, and honest
-/// peers are served all the while.
-#[test]
-fn a_flood_that_never_establishes() {
-    // An attempt may take a quarter of that, which is more than a slow machine takes for all of them.
-    let scene = Scene::with(&O2ibConfig { timeout_s: 1600, ..O2ibConfig::default() });
-    let mut lines = Vec::new();
-    let mut refused = 0;
-    for _ in 0..LINKS_MAX + 3 {
-        let (line, told) = scene.ask(&scene.request());
-        match told {
-            Told::Accepted(_) => lines.push(line),
-            Told::Rejected(Rejected::Record(record)) => {
-                assert_eq!(Record::of(&record).reason, NO_RESOURCES);
-                refused += 1;
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-    assert_eq!((lines.len(), refused), (LINKS_MAX, 3));
-    scene.check_honest();
-    scene.later(400 * S);
-    scene.check_honest();
-    let (_, told) = scene.ask(&scene.request());
-    assert!(matches!(told, Told::Accepted(_)), "their places are free again: {told:?}");
-    drop(lines);
     scene.end();
 }
