@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use nix::sys::signal::Signal;
+use nlx::{Domain, NodeConfig, TmOptions};
 use serde_json::Value;
 use support::{Server, ask, complaint, free_port, nlx};
 use tempfile::TempDir;
@@ -176,4 +177,53 @@ fn a_folder_that_others_can_enter_is_not_used() {
 fn make_open(folder: &Path) {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+}
+
+/// A message for which a node has no buffer is named, in the status and in the log at debug level; with two NIs in one
+/// network the status says which one sends.
+#[test]
+fn dropped_messages_are_named_and_unused_rails_too() {
+    let host = Host::new();
+    let there = Ipv4Addr::new(127, 6, 6, 2);
+    let (port, log) = (free_port(there), host.0.path().join("log"));
+    let args =
+        ["serve", "--net", "tcp(127.6.6.2)", "--net", "tcp(127.6.6.3)", "--accept-port", &port.to_string()]
+            .map(str::to_string);
+    let mut command = host.within(nlx(&args.each_ref().map(String::as_str)));
+    command.env("NLX_LOG", "debug").stderr(fs::File::create(&log).unwrap());
+    let server = Server::start(command);
+    let config = NodeConfig::new().net("tcp(127.6.6.1)").unwrap().accept_port(port);
+    let domain = Domain::in_process(&config).unwrap();
+    let tm = domain.transfer_machine("127.6.6.1@tcp:12345:31:*", TmOptions::default()).unwrap();
+    let target = tm.end_point("127.6.6.2@tcp:12345:31:5").unwrap();
+    tm.send(domain.buffer_of(b"hello").unwrap(), 5, &target, None).unwrap();
+    tm.wait(None).unwrap().expect("it has left").status.unwrap();
+    let mut node = Value::Null;
+    support::until("the message is dropped", || {
+        node = host.all().into_iter().find(|node| node["pid"] == server.pid()).unwrap();
+        node["last_drops"].as_array().is_some_and(|drops| !drops.is_empty())
+    });
+    let drop = &node["last_drops"][0];
+    let bits = drop["match_bits"].as_str().unwrap();
+    assert_eq!(
+        (&drop["kind"], &drop["source"], &drop["target"], &drop["portal"]),
+        (&"PUT".into(), &"12345-127.6.6.1@tcp".into(), &"127.6.6.2@tcp".into(), &31.into())
+    );
+    assert_eq!(
+        (&drop["reason"], &drop["length"], &drop["count"]),
+        (&"no entry matches".into(), &5.into(), &1.into())
+    );
+    let shown = text(&host.status(&[&server.pid().to_string()]));
+    let row = shown.lines().find(|line| line.starts_with("│ PUT")).expect(&shown);
+    assert!(
+        row.contains(bits) && row.contains("12345-127.6.6.1@tcp") && row.contains("no entry matches"),
+        "{row}"
+    );
+    let rails = "rails        tcp has 2 NIs; new messages leave from 127.6.6.2@tcp only";
+    assert!(shown.contains(rails), "{shown}");
+    let log = fs::read_to_string(&log).unwrap();
+    let line = log.lines().find(|line| line.contains("a message is dropped")).expect(&log);
+    for words in ["DEBUG", "12345-127.6.6.1@tcp", "portal=31", bits, "no entry matches"] {
+        assert!(line.contains(words), "{words} is not in {line}");
+    }
 }

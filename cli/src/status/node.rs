@@ -19,6 +19,9 @@ pub(super) struct NodeStatus {
     pub(super) counters: Counters,
     pub(super) nis: Vec<Ni>,
     pub(super) peers: Peers,
+    /// Absent from older nodes.
+    #[serde(default)]
+    pub(super) last_drops: Vec<LastDrop>,
     pub(super) connections: Connections,
     pub(super) tcp: serde_json::Map<String, serde_json::Value>,
     /// Of one with networks over RDMA.
@@ -72,6 +75,19 @@ pub(super) struct Peer {
     pub(super) credits: Credits,
     #[serde(flatten)]
     pub(super) traffic: Traffic,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct LastDrop {
+    pub(super) kind: String,
+    pub(super) source: String,
+    pub(super) target: String,
+    pub(super) portal: Option<u32>,
+    pub(super) match_bits: Option<String>,
+    pub(super) length: u32,
+    pub(super) reason: String,
+    pub(super) count: u64,
+    pub(super) age_s: f64,
 }
 
 #[derive(Debug, Deserialize)]

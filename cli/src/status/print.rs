@@ -1,11 +1,12 @@
 //! A node's status for people.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use comfy_table::Table;
 
-use super::node::{Amount, Connections, Counters, Credits, Memory, NodeStatus, Peers, Traffic};
+use super::node::{Amount, Connections, Counters, Credits, LastDrop, Memory, Ni, NodeStatus, Peers, Traffic};
 use crate::tables::{numbers, printable};
 use crate::units::{grouped, in_bytes, in_words};
 
@@ -56,6 +57,12 @@ impl fmt::Display for NodeStatus {
         if self.peers.left_out > 0 {
             writeln!(f, "and {} more peers", grouped(self.peers.left_out))?;
         }
+        if !self.last_drops.is_empty() {
+            writeln!(f, "{}", last_drops(&self.last_drops))?;
+        }
+        for rails in self.unused_rails() {
+            writeln!(f, "rails        {rails}")?;
+        }
         let Counters { in_flight, in_flight_max, responses_awaited, .. } = &self.counters;
         let [now, most, awaited] = [in_flight, in_flight_max, responses_awaited].map(|count| grouped(*count));
         writeln!(f, "in flight    {now} messages, {most} at the most; {awaited} answers awaited")?;
@@ -85,6 +92,20 @@ impl NodeStatus {
             table.add_row(row);
         }
         table
+    }
+
+    /// A line for each network with several NIs: only one of them sends what the node itself begins.
+    fn unused_rails(&self) -> impl Iterator<Item = String> {
+        let mut nets: BTreeMap<&str, Vec<&Ni>> = BTreeMap::new();
+        for ni in self.nis.iter().filter(|ni| ni.nid != "0@lo") {
+            let net = ni.nid.split_once('@').map_or("", |(_, net)| net);
+            nets.entry(net).or_default().push(ni);
+        }
+        nets.into_iter().filter(|(_, nis)| nis.len() > 1).map(|(net, nis)| {
+            let sender = nis.iter().find(|ni| ni.up).unwrap_or(&nis[0]);
+            let (net, sender) = (printable(net), printable(&sender.nid));
+            format!("{net} has {} NIs; new messages leave from {sender} only", nis.len())
+        })
     }
 
     /// What has gone wrong, as often as it has.
@@ -141,6 +162,28 @@ fn peers(peers: &Peers) -> Table {
         let waiting = grouped(peers.waiting);
         let known = format!("{} in all", grouped(peers.known));
         table.add_row([known, String::new(), String::new(), String::new(), waiting]);
+    }
+    table
+}
+
+/// The newest first.
+fn last_drops(drops: &[LastDrop]) -> Table {
+    let header =
+        ["last drops", "from", "to", "reason", "portal", "match bits", "bytes", "times", "last seen"];
+    let mut table = numbers(header, 4);
+    for drop in drops {
+        let absent = || "–".to_string();
+        table.add_row([
+            printable(&drop.kind),
+            printable(&drop.source),
+            printable(&drop.target),
+            printable(&drop.reason),
+            drop.portal.map_or_else(absent, |portal| portal.to_string()),
+            drop.match_bits.as_deref().map_or_else(absent, printable),
+            grouped(drop.length.into()),
+            grouped(drop.count),
+            format!("{} ago", uptime(drop.age_s)),
+        ]);
     }
     table
 }

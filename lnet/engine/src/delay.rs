@@ -10,6 +10,7 @@ use lnet_api::{Delivery, MdOptions, RxToken, Verdict};
 use lnet_nid::Portal;
 use lnet_proto::PING_PORTAL;
 
+use crate::drops::DropReason;
 use crate::engine::Engine;
 use crate::faults::is_held;
 use crate::list::Links;
@@ -40,7 +41,8 @@ impl Engine {
         let lazy =
             portal != PING_PORTAL.index() && self.portals.get(portal).is_some_and(PortalState::is_lazy);
         if !lazy {
-            return self.drop_put(search.inbound, search.header, work);
+            let portal = u32::try_from(portal).unwrap_or(u32::MAX);
+            return self.drop_put(search.inbound, search.header, self.no_match(portal), work);
         }
         let state = &self.portals[portal];
         let mut blocked = state.blocked();
@@ -53,19 +55,19 @@ impl Engine {
             state.announce();
         }
         // Under the queue's lock: whoever ends the portal's or the NI's life comes before this, or finds the message.
-        if matches!(attempt, Attempt::Nothing)
-            && state.is_lazy()
-            && self.is_alive(&search.inbound.back)
-            && let Some(key) = blocked.push(search, local)
-        {
-            return Verdict::Delay(RxToken(DELAYED_TOKEN | pack(portal, key)));
-        }
+        let outcome = match attempt {
+            Attempt::Taken(verdict) => Ok(verdict),
+            Attempt::Refused(reason) => Err(reason),
+            Attempt::Nothing if !state.is_lazy() => Err(DropReason::NotLazy),
+            Attempt::Nothing if !self.is_alive(&search.inbound.back) => Err(DropReason::NiStopping),
+            Attempt::Nothing => match blocked.push(search, local) {
+                Some(key) => return Verdict::Delay(RxToken(DELAYED_TOKEN | pack(portal, key))),
+                None => Err(DropReason::NoRoom),
+            },
+        };
         state.withdraw();
         drop(blocked);
-        match attempt {
-            Attempt::Taken(verdict) => verdict,
-            Attempt::Refused | Attempt::Nothing => self.drop_put(search.inbound, search.header, work),
-        }
+        outcome.unwrap_or_else(|reason| self.drop_put(search.inbound, search.header, reason, work))
     }
 
     pub(crate) fn is_alive(&self, way: &Way) -> bool {
@@ -112,7 +114,7 @@ impl Engine {
     }
 
     fn end_forgotten(&self, delayed: Delayed, work: &mut Work) {
-        let _ = self.drop_put(&delayed.inbound, &delayed.header, work);
+        let _ = self.drop_put(&delayed.inbound, &delayed.header, DropReason::ConnectionLost, work);
         if let Some(local) = delayed.local {
             self.end_outgoing(&local.message, Ok(()), work);
         }
@@ -127,7 +129,8 @@ impl Engine {
         while let Some((delayed, attempt)) = self.retry_one(portal, partition, me, &mut passed, work) {
             match attempt {
                 Attempt::Taken(verdict) => self.go_on(delayed, verdict, work),
-                Attempt::Refused | Attempt::Nothing => self.drop_one(delayed, work),
+                Attempt::Refused(reason) => self.drop_one(delayed, reason, work),
+                Attempt::Nothing => self.drop_one(delayed, DropReason::NoMatch, work),
             }
             self.run(work);
         }
@@ -168,12 +171,18 @@ impl Engine {
         state.set_lazy(&state.blocked(), lazy);
         if !lazy {
             // Unless somebody makes it lazy again meanwhile.
-            self.drop_delayed(portal.index(), |_| !state.is_lazy(), work);
+            self.drop_delayed(portal.index(), |_| !state.is_lazy(), DropReason::NotLazy, work);
         }
     }
 
     /// Drops some of the messages that wait on a portal, each before the next one is looked for.
-    pub(crate) fn drop_delayed(&self, portal: usize, which: impl Fn(&Delayed) -> bool, work: &mut Work) {
+    pub(crate) fn drop_delayed(
+        &self,
+        portal: usize,
+        which: impl Fn(&Delayed) -> bool,
+        reason: DropReason,
+        work: &mut Work,
+    ) {
         let state = &self.portals[portal];
         let mut passed = None;
         let mut next = || {
@@ -187,13 +196,13 @@ impl Engine {
             None
         };
         while let Some(delayed) = next() {
-            self.drop_one(delayed, work);
+            self.drop_one(delayed, reason, work);
             self.run(work);
         }
     }
 
-    fn drop_one(&self, delayed: Delayed, work: &mut Work) {
-        let verdict = self.drop_put(&delayed.inbound, &delayed.header, work);
+    fn drop_one(&self, delayed: Delayed, reason: DropReason, work: &mut Work) {
+        let verdict = self.drop_put(&delayed.inbound, &delayed.header, reason, work);
         self.go_on(delayed, verdict, work);
     }
 

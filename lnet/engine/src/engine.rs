@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use crate::config::EngineConfig;
 use crate::counters::{Counters, NiStatistics, PeerStatistics, Traffic};
+use crate::drops::{RECENT_DROPS, RecentDrop};
 use crate::event_queue::{EqWatch, EventQueue, EventQueues};
 use crate::faults::Faults;
 use crate::identity::Identities;
@@ -175,6 +176,18 @@ impl Engine {
         counters.msgs_alloc += self.held() as u64;
         counters.msgs_alloc += self.portals.iter().map(|portal| portal.delayed() as u64).sum::<u64>();
         counters
+    }
+
+    /// The messages that were dropped last, the newest first: at most [`RECENT_DROPS`].
+    pub fn recent_drops(&self) -> Vec<RecentDrop> {
+        let now_ns = self.common.now_ns();
+        let mut all = Vec::new();
+        for partition in 0..self.common.partitions() {
+            all.extend(self.net.lock(partition).drops.iter(now_ns));
+        }
+        all.sort_by_key(|drop| drop.age_ns);
+        all.truncate(RECENT_DROPS);
+        all
     }
 
     /// Messages that wait on a lazy portal for a buffer (S-310).

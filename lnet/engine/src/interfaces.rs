@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use lnet_api::{Distance, Errno, LNetError, Lnd, LndError};
 use lnet_nid::{Nid, ProcessId};
 
+use crate::drops::DropReason;
 use crate::engine::Engine;
-use crate::message::Way;
+use crate::message::{Delayed, Way};
 use crate::ni::{Cpts, NIS_MAX, Ni, Phase, STARTING_LIMITS};
 use crate::slab::Key;
 use crate::work::Work;
@@ -129,7 +130,8 @@ impl Engine {
         }
         self.drop_held(|way| goes_over(way, ni), work);
         for portal in 0..self.portals.len() {
-            self.drop_delayed(portal, |delayed| goes_over(&delayed.inbound.back, ni), work);
+            let goes = |delayed: &Delayed| goes_over(&delayed.inbound.back, ni);
+            self.drop_delayed(portal, goes, DropReason::NiStopping, work);
         }
     }
 

@@ -77,6 +77,7 @@ mod buckets;
 mod config;
 mod counters;
 mod delay;
+mod drops;
 mod engine;
 mod entries;
 mod event_queue;
@@ -114,6 +115,7 @@ mod work;
 pub use audit::AuditError;
 pub use config::{EngineConfig, Limits, MatchOrder, Rotor, Stealing};
 pub use counters::{ByKind, Counters, NiStatistics, PeerStatistics, Traffic};
+pub use drops::{DropReason, RECENT_DROPS, RecentDrop};
 pub use engine::{ADVANCE_INTERVAL_NS, Engine};
 pub use event_queue::EqWatch;
 pub use faults::{

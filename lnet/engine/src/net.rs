@@ -7,6 +7,7 @@ use lnet_nid::{Nid, ProcessId};
 use lnet_proto::Header;
 
 use crate::counters::{Counters, Traffic};
+use crate::drops::RecentDrops;
 use crate::engine::Common;
 use crate::identity::Identities;
 use crate::list::List;
@@ -71,6 +72,7 @@ pub(crate) struct Net {
     /// By the index of the NI.
     pub(crate) shares: Vec<Option<Share>>,
     pub(crate) counters: Counters,
+    pub(crate) drops: RecentDrops,
     /// What this node sent to itself.
     pub(crate) lo: Traffic,
 }
@@ -85,6 +87,7 @@ impl Net {
             peers: Peers::new(limits.peers),
             shares: Vec::new(),
             counters: Counters::default(),
+            drops: RecentDrops::default(),
             lo: Traffic::default(),
         }
     }

@@ -8,6 +8,7 @@ use lnet_api::{Arrival, Dropped, Errno, Event, EventKind, MdHandle, MdOptions, V
 use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_proto::{Body, Header, PING_PORTAL, WireHandle};
 
+use crate::drops::DropReason;
 use crate::engine::Engine;
 use crate::matching::Wanted;
 use crate::message::{Inbound, Local, Way};
@@ -77,7 +78,7 @@ impl Engine {
         work: &mut Work,
     ) -> Verdict {
         let Body::Put { match_bits, portal, offset, .. } = header.body else {
-            return self.discard(inbound, header);
+            return self.discard(inbound, header, DropReason::NoMatch);
         };
         let can_wait = self.portals.get(portal as usize).is_some_and(PortalState::is_lazy);
         let wanted = Wanted {
@@ -91,13 +92,19 @@ impl Engine {
         let portal = portal as usize;
         match self.search(portal, &search, work) {
             Attempt::Taken(verdict) => verdict,
-            Attempt::Refused => self.drop_put(inbound, header, work),
+            Attempt::Refused(reason) => self.drop_put(inbound, header, reason, work),
             Attempt::Nothing => self.delay(portal, &search, local, work),
         }
     }
 
     /// Drops a PUT for which there is no buffer; whoever watches is told when no lock is held.
-    pub(crate) fn drop_put(&self, inbound: &Inbound, header: &Header, work: &mut Work) -> Verdict {
+    pub(crate) fn drop_put(
+        &self,
+        inbound: &Inbound,
+        header: &Header,
+        reason: DropReason,
+        work: &mut Work,
+    ) -> Verdict {
         if let Body::Put { match_bits, portal, .. } = header.body
             && self.watcher.get().is_some()
         {
@@ -109,7 +116,7 @@ impl Engine {
                 length: header.payload_length,
             });
         }
-        self.discard(inbound, header)
+        self.discard(inbound, header, reason)
     }
 
     /// A PUT to the node's own portal. One at a time, so that a peer that starts many and ends none leaves the buffers to
@@ -122,7 +129,7 @@ impl Engine {
         let verdict = match attempt {
             // It ends where it is received.
             Attempt::Taken(verdict) => return verdict,
-            Attempt::Refused => self.discard(search.inbound, search.header),
+            Attempt::Refused(reason) => self.discard(search.inbound, search.header, reason),
             Attempt::Nothing => {
                 let part = &mut *self.posted.lock(self.partition_of(search.inbound));
                 part.take_nowhere(&self.common, search, self.put_event(search, 0, 0), work)
@@ -136,12 +143,13 @@ impl Engine {
 
     fn receive_get(&self, inbound: &Inbound, header: &Header, work: &mut Work) -> Verdict {
         let Body::Get { match_bits, portal, src_offset, sink_length, .. } = header.body else {
-            return self.discard(inbound, header);
+            return self.discard(inbound, header, DropReason::NoMatch);
         };
         let wanted = wanted(MdOptions::OP_GET, inbound, header, match_bits, sink_length, src_offset);
         match self.search(portal as usize, &Search { inbound, header, wanted: &wanted }, work) {
             Attempt::Taken(verdict) => verdict,
-            Attempt::Refused | Attempt::Nothing => self.discard(inbound, header),
+            Attempt::Refused(reason) => self.discard(inbound, header, reason),
+            Attempt::Nothing => self.discard(inbound, header, self.no_match(portal)),
         }
     }
 
@@ -156,12 +164,20 @@ impl Engine {
     ) -> Verdict {
         let ours = wmd.interface_cookie() == self.common.config.interface_cookie;
         let md = self.common.handles.open_md(MdHandle(wmd.object_cookie())).filter(|_| ours);
-        let Some((Place { bound: true, partition }, key)) = md else { return self.discard(inbound, header) };
+        let Some((Place { bound: true, partition }, key)) = md else {
+            return self.discard(inbound, header, DropReason::Unexpected);
+        };
         let verdict = {
             let part = &mut *self.bound.lock(partition);
             part.take_answer(&self.common, inbound, header.src.nid, key, event, work)
         };
-        verdict.unwrap_or_else(|| self.discard(inbound, header))
+        verdict.unwrap_or_else(|reason| self.discard(inbound, header, reason))
+    }
+
+    /// Why nothing on a portal takes a message.
+    pub(crate) fn no_match(&self, portal: u32) -> DropReason {
+        let exists = self.portals.get(portal as usize).is_some();
+        if exists { DropReason::NoMatch } else { DropReason::NoPortal }
     }
 
     /// The partition where a message has arrived.

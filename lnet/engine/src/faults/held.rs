@@ -15,6 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::table::Fault;
 use super::{FaultId, FaultRule, FaultStatistics, Faults};
 use crate::delay::DELAYED_TOKEN;
+use crate::drops::DropReason;
 use crate::engine::Engine;
 use crate::message::{Inbound, Local, Way};
 use crate::slab::{Key, Slab};
@@ -183,7 +184,7 @@ impl Engine {
     ) -> Option<Verdict> {
         let (rule, fault) = self.faults.strike(header)?;
         match fault {
-            Fault::Drop => Some(self.discard(inbound, header)),
+            Fault::Drop => Some(self.discard(inbound, header, DropReason::FaultRule)),
             Fault::Delay(delay_ns) => {
                 let verdict = self.hold(inbound, header, local, delay_ns);
                 rule.count_delay(verdict.is_some());
@@ -250,7 +251,7 @@ impl Engine {
         let gone = self.take_held(|table| table.messages.get(key).is_some().then_some(key));
         match gone {
             Some(message) => {
-                let _ = self.discard(&message.inbound, &message.header);
+                let _ = self.discard(&message.inbound, &message.header, DropReason::ConnectionLost);
                 if let Some(local) = message.local {
                     self.end_outgoing(&local.message, Ok(()), work);
                 }
@@ -268,7 +269,7 @@ impl Engine {
             table.messages.indices().find(goes).map(|index| table.messages.key(index))
         };
         while let Some(message) = self.take_held(first) {
-            let verdict = self.discard(&message.inbound, &message.header);
+            let verdict = self.discard(&message.inbound, &message.header, DropReason::NiStopping);
             self.proceed(&message.inbound, message.local, verdict, work);
             self.run(work);
         }

@@ -4,7 +4,8 @@ use lnet_api::{Arrival, Errno, Verdict};
 use lnet_proto::{Header, MessageType};
 
 use super::{ack_of, is_push};
-use crate::engine::Engine;
+use crate::drops::{self, DropReason};
+use crate::engine::{Common, Engine};
 use crate::message::{Inbound, Way};
 use crate::net::Net;
 use crate::ni::Phase;
@@ -20,9 +21,26 @@ const PEER_ANSWERS_MAX: u32 = 2048;
 /// What is left is for those who take their answers, whatever number of peers does not.
 const CROWDED: usize = 2;
 
+/// Why a message goes no further than the checks.
+enum Refusal {
+    /// The peer breaks the protocol: its connection is closed.
+    Close(Errno),
+    Drop(DropReason),
+}
+
 impl Engine {
     /// The checks that need the net lock: those of the NIDs, and whether the peer may ask for more.
     pub(super) fn admit(&self, arrival: &Arrival<'_>) -> Result<Inbound, Verdict> {
+        self.check(arrival).map_err(|refusal| match refusal {
+            Refusal::Close(errno) => Verdict::Close(errno),
+            Refusal::Drop(reason) => {
+                drops::log(arrival.header, reason);
+                Verdict::Discard
+            }
+        })
+    }
+
+    fn check(&self, arrival: &Arrival<'_>) -> Result<Inbound, Refusal> {
         let (header, dest) = (arrival.header, arrival.header.dest.nid);
         let mut partition = arrival.from.nid.cpt_of(self.common.partitions());
         let mut net = self.net.lock(partition);
@@ -36,10 +54,13 @@ impl Engine {
         }
         let (part, shared) = net.split();
         if dest != arrival.ni && (dest.net() == arrival.ni.net() || shared.nis.is_local(dest)) {
-            return Err(Verdict::Close(Errno::EPROTO));
+            return Err(Refusal::Close(Errno::EPROTO));
         }
         let found = shared.nis.find(arrival.ni).filter(|(_, ni)| ni.phase != Phase::Stopping);
-        let Some((key, ni)) = found else { return Err(part.refuse(header)) };
+        let Some((key, ni)) = found else {
+            part.refuse(&self.common, header, DropReason::NiStopping);
+            return Err(Refusal::Drop(DropReason::NiStopping));
+        };
         let kind = header.message_type();
         if let Some(share) = part.share_mut(key) {
             share.traffic.received.count(kind);
@@ -58,10 +79,16 @@ impl Engine {
             part.peers.get_mut(peer).traffic.received.count(kind);
         }
         let may_ask = !asks(header) || peer.is_some_and(|peer| part.may_answer(&part.peers[peer]));
+        let refused = match () {
+            () if dest != arrival.ni => Some(DropReason::OtherNode),
+            () if nobody => Some(DropReason::BadSource),
+            () if !may_ask => Some(DropReason::TooManyAnswers),
+            () => None,
+        };
         let back = Way::Over { ni: key, peer: arrival.from, partition };
-        if !welcome || !may_ask {
-            part.drop_from(back, peer, header);
-            return Err(Verdict::Discard);
+        if let Some(reason) = refused {
+            part.drop_from(&self.common, back, peer, header, reason);
+            return Err(Refusal::Drop(reason));
         }
         Ok(Inbound {
             back,
@@ -73,19 +100,21 @@ impl Engine {
     }
 
     /// Drops a message that was admitted.
-    pub(crate) fn discard(&self, inbound: &Inbound, header: &Header) -> Verdict {
+    pub(crate) fn discard(&self, inbound: &Inbound, header: &Header, reason: DropReason) -> Verdict {
         let mut net = self.net.lock(self.partition_of(inbound));
         match inbound.back {
             Way::Here => {
                 net.lo.dropped.count(header.message_type());
-                net.refuse(header)
+                net.refuse(&self.common, header, reason);
             }
             Way::Over { ni, peer, .. } => {
                 let peer = net.peers.find(&self.common.hasher, ni, peer);
-                net.drop_from(inbound.back, peer, header);
-                Verdict::Discard
+                net.drop_from(&self.common, inbound.back, peer, header, reason);
             }
         }
+        drop(net);
+        drops::log(header, reason);
+        Verdict::Discard
     }
 
     /// A push begins, unless a buffer is taking one from this peer.
@@ -112,16 +141,23 @@ impl Net {
         peer.answers < PEER_ANSWERS_MAX && !(crowded && queues_answers)
     }
 
-    /// Counts a message that nobody takes.
-    pub(crate) fn refuse(&mut self, header: &Header) -> Verdict {
+    /// Counts and remembers a dropped message.
+    fn refuse(&mut self, common: &Common, header: &Header, reason: DropReason) {
         self.counters.drop_count += 1;
         self.counters.drop_length += u64::from(header.payload_length);
-        Verdict::Discard
+        self.drops.note(header, reason, common.now_ns());
     }
 
     /// Counts a dropped message of a peer.
-    fn drop_from(&mut self, back: Way, peer: Option<u32>, header: &Header) {
-        let _ = self.refuse(header);
+    fn drop_from(
+        &mut self,
+        common: &Common,
+        back: Way,
+        peer: Option<u32>,
+        header: &Header,
+        reason: DropReason,
+    ) {
+        self.refuse(common, header, reason);
         let kind = header.message_type();
         if let Way::Over { ni, .. } = back
             && let Some(share) = self.share_mut(ni)

@@ -5,6 +5,7 @@ use lnet_proto::Header;
 
 use super::primary;
 use crate::config::Stealing;
+use crate::drops::DropReason;
 use crate::engine::Engine;
 use crate::matching::{Found, Wanted};
 use crate::message::Inbound;
@@ -16,7 +17,7 @@ pub(crate) enum Attempt {
     /// It is received, or at least on its way.
     Taken(Verdict),
     /// It matches here, but cannot be taken.
-    Refused,
+    Refused(DropReason),
     /// Nothing here matches.
     Nothing,
 }

@@ -6,6 +6,7 @@ use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::WriteVec;
 
 use super::{Attempt, Search, ack_of, is_push};
+use crate::drops::DropReason;
 use crate::engine::{Common, Engine};
 use crate::matching::{Found, Match};
 use crate::message::{Inbound, Intake, Launch, Message, Op, Receiving};
@@ -25,7 +26,7 @@ impl Engine {
     ) -> Attempt {
         let found = match found {
             Found::Nothing => return Attempt::Nothing,
-            Found::TooLong => return Attempt::Refused,
+            Found::TooLong => return Attempt::Refused(DropReason::TooLong),
             Found::Match(found) => found,
         };
         if search.wanted.op == MdOptions::OP_GET {
@@ -36,11 +37,11 @@ impl Engine {
             0 => None,
             _ => match part.objects.md(found.md).memory.incoming(found.range()) {
                 Ok(sink) => Some(sink),
-                Err(_) => return Attempt::Refused,
+                Err(_) => return Attempt::Refused(DropReason::Busy),
             },
         };
         if !part.receiving.reserve() {
-            return Attempt::Refused;
+            return Attempt::Refused(DropReason::NoRoom);
         }
         part.consume(&found);
         let event = self.put_event(search, found.mlength, found.offset);
@@ -53,10 +54,10 @@ impl Engine {
 
     fn take_get(&self, part: &mut Resources, search: &Search<'_>, found: &Match, work: &mut Work) -> Attempt {
         let Body::Get { return_wmd, match_bits, portal, .. } = search.header.body else {
-            return Attempt::Refused;
+            return Attempt::Refused(DropReason::NoMatch);
         };
         let Ok(payload) = part.objects.md(found.md).memory.outgoing(found.range()) else {
-            return Attempt::Refused;
+            return Attempt::Refused(DropReason::Busy);
         };
         part.consume(found);
         part.counters.recv_count += 1;
@@ -130,7 +131,7 @@ impl Resources {
         RxToken(u64::from(self.place.bound) << 62 | pack(self.place.partition, key))
     }
 
-    /// Takes an ACK or REPLY; `None` if nothing waits for it, or it does not fit.
+    /// Takes an ACK or REPLY, or says why not.
     pub(super) fn take_answer(
         &mut self,
         common: &Common,
@@ -139,31 +140,35 @@ impl Resources {
         key: Key,
         event: Event,
         work: &mut Work,
-    ) -> Option<Verdict> {
-        let md = self.live_md(key).filter(|&md| !self.objects.md(md).is_spent())?;
-        let response = self.answered(common, md, event.kind, inbound, source)?;
+    ) -> Result<Verdict, DropReason> {
+        let unexpected = DropReason::Unexpected;
+        let md = self.live_md(key).filter(|&md| !self.objects.md(md).is_spent()).ok_or(unexpected)?;
+        let response = self.answered(common, md, event.kind, inbound, source).ok_or(unexpected)?;
         if event.kind == EventKind::Ack {
             self.remove_response(response);
             self.begin(md);
             self.counters.recv_count += 1;
             self.finish(common, md, &event, Ok(()), work);
-            return Some(Verdict::Done);
+            return Ok(Verdict::Done);
         }
         let (rlength, room) = (event.rlength, self.objects.md(md).len() as u32);
         let truncates = self.objects.md(md).options.contains(MdOptions::TRUNCATE);
         let mlength = rlength.min(room);
-        if !self.receiving.reserve() || (mlength < rlength && !truncates) {
-            return None;
+        if mlength < rlength && !truncates {
+            return Err(DropReason::TooLong);
+        }
+        if !self.receiving.reserve() {
+            return Err(DropReason::NoRoom);
         }
         let Ok(sink) = self.objects.md(md).memory.incoming(0..mlength as usize) else {
             // Its memory is in use: the data is lost, which is better known now than at the deadline.
             self.fail_response(common, response, Errno::EBUSY, work);
-            return None;
+            return Err(DropReason::Busy);
         };
         self.remove_response(response);
         self.begin(md);
         let (kind, back, ack) = (Intake::Reply, inbound.back, WireHandle::NONE);
         let receiving = Receiving { kind, md, back, event: Event { mlength, ..event }, ack };
-        Some(self.deliver_payload(common, receiving, Some(sink), work))
+        Ok(self.deliver_payload(common, receiving, Some(sink), work))
     }
 }

@@ -1,10 +1,11 @@
 //! Who watches hears of each PUT that no buffer takes, and of nothing else.
 
+use lnet::{DropReason, RECENT_DROPS};
 use lnet_api::{
     AckRequest, Arrival, DropWatcher, Dropped, Errno, LNet, MdOptions, RxContext, Upcalls, Verdict,
 };
 use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
-use lnet_proto::{Body, Header, WireHandle};
+use lnet_proto::{Body, Header, MessageType, WireHandle};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -170,4 +171,104 @@ fn there_is_one_watcher() {
     send(&a, b.id(), 1, 5);
     network.run();
     assert_eq!(watcher.lengths(), [5]);
+}
+
+/// What a node remembers of its drops: kind, match bits, reason and count, the newest first.
+fn remembered(node: &Node) -> Vec<(MessageType, Option<u64>, DropReason, u64)> {
+    let drops = node.engine.recent_drops().into_iter();
+    drops.map(|drop| (drop.kind, drop.match_bits.map(|bits| bits.0), drop.reason, drop.count)).collect()
+}
+
+#[test]
+fn a_dropped_message_is_named_with_its_source_portal_bits_and_reason() {
+    let (network, a, b, _) = pair();
+    send(&a, b.id(), 7, 5);
+    a.get(a.bind(&memory(4), 2), b.id(), 8).unwrap();
+    network.run();
+    send(&a, b.id(), 7, 6);
+    network.run();
+    use {DropReason::NoMatch, MessageType as Kind};
+    assert_eq!(remembered(&b), [(Kind::Put, Some(7), NoMatch, 2), (Kind::Get, Some(8), NoMatch, 1)]);
+    let drop = b.engine.recent_drops()[0];
+    assert_eq!(
+        (drop.source, drop.target, drop.portal, drop.length),
+        (a.id(), b.nid, Some(portal().get()), 6)
+    );
+    assert!(remembered(&a).is_empty());
+}
+
+#[test]
+fn each_reason_is_told_apart() {
+    let (network, a, b, _) = pair();
+    let reason = |bits: u64, expected: DropReason| {
+        network.run();
+        let last = b.engine.recent_drops()[0];
+        assert_eq!((last.match_bits, last.reason), (Some(MatchBits(bits)), expected));
+    };
+    let buffer = memory(10);
+    b.expect(1, &buffer, MdOptions::OP_PUT);
+    send(&a, b.id(), 1, 11);
+    reason(1, DropReason::TooLong);
+    let reading = buffer.read(0..10).unwrap();
+    send(&a, b.id(), 1, 9);
+    reason(1, DropReason::Busy);
+    drop(reading);
+    let arrive = |header: Header| {
+        let arrival = Arrival { ni: b.nid, from: a.id(), header: &header, rx: RxContext(9) };
+        b.engine.parse(&arrival)
+    };
+    let put = |src, dest, portal, bits| Header {
+        dest,
+        src,
+        payload_length: 0,
+        body: Body::Put {
+            ack_wmd: WireHandle::NONE,
+            match_bits: MatchBits(bits),
+            hdr_data: 0,
+            portal,
+            offset: 0,
+        },
+    };
+    let elsewhere = ProcessId::lnet("10.0.0.9@tcp9".parse().unwrap());
+    for (header, bits, expected) in [
+        (put(a.id(), b.id(), 64, 2), 2, DropReason::NoPortal),
+        (put(b.id(), b.id(), 34, 3), 3, DropReason::BadSource),
+        (put(a.id(), elsewhere, 34, 4), 4, DropReason::OtherNode),
+    ] {
+        assert!(matches!(arrive(header), Verdict::Discard));
+        reason(bits, expected);
+    }
+    let (dst_wmd, match_bits) = (WireHandle::new(1, 2), MatchBits(5));
+    let body = Body::Ack { dst_wmd, match_bits, mlength: 0 };
+    assert!(matches!(arrive(Header { body, ..put(a.id(), b.id(), 0, 0) }), Verdict::Discard));
+    reason(5, DropReason::Unexpected);
+    b.engine.set_lazy(portal(), true);
+    send(&a, b.id(), 6, 1);
+    network.run();
+    b.engine.set_lazy(portal(), false);
+    reason(6, DropReason::NotLazy);
+    b.engine.set_lazy(portal(), true);
+    let Verdict::Delay(token) = arrive(put(a.id(), b.id(), portal().get(), 7)) else { panic!("it waits") };
+    assert!(b.engine.forget_delayed(token));
+    reason(7, DropReason::ConnectionLost);
+    b.engine.add_fault("drop 1/1 put".parse().unwrap()).unwrap();
+    send(&a, b.id(), 8, 1);
+    reason(8, DropReason::FaultRule);
+}
+
+#[test]
+fn the_last_drops_are_the_newest_of_all_partitions() {
+    let network = Network::new();
+    let nodes: Vec<Node> = (2..6).map(|last| Node::new(&network, last)).collect();
+    let config = partitioned(lnet::EngineConfig::new(Pid::LNET, 1));
+    let b = Node::with_config(&network, 99, config);
+    for bits in 0..2 * RECENT_DROPS as u64 {
+        b.engine.advance(1 + bits);
+        send(&nodes[bits as usize % nodes.len()], b.id(), bits, 0);
+        network.run();
+    }
+    let newest = (RECENT_DROPS as u64..2 * RECENT_DROPS as u64).rev().map(Some);
+    assert!(remembered(&b).iter().map(|drop| drop.1).eq(newest), "{:?}", remembered(&b));
+    let ages = b.engine.recent_drops().into_iter().map(|drop| drop.age_ns);
+    assert!(ages.eq(0..RECENT_DROPS as u64));
 }

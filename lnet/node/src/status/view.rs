@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use lnet::{ByKind, Counters, NiStatistics, PeerStatistics, Traffic};
+use lnet::{ByKind, Counters, NiStatistics, PeerStatistics, RecentDrop, Traffic};
 use lnet_nid::Nid;
 use lnet_o2iblnd::{Census as O2ibCensus, O2ibCounters, O2ibLnd};
 use lnet_socklnd::{Census, SockCounters, SockLnd};
@@ -90,6 +90,7 @@ impl View {
             .value("counters", counters(&self.drive.engine.counters()))
             .list("nis", self.nis().iter().map(ni))
             .value("peers", peers(self.drive.engine.peer_statistics()))
+            .list("last_drops", self.drive.engine.recent_drops().iter().map(last_drop))
             .value("connections", connections(&self.sock.census()))
             .value("tcp", tcp(&self.sock.counters()))
             .value("memory", memory(&fs::read_to_string("/proc/self/status").unwrap_or_default()));
@@ -118,6 +119,23 @@ fn counters(counters: &Counters) -> String {
         .value("in_flight", counters.msgs_alloc)
         .value("in_flight_max", counters.msgs_max)
         .value("responses_awaited", counters.rst_alloc)
+        .end()
+}
+
+/// Match bits are text: programs that read JSON numbers as doubles lose bits above 2^53.
+fn last_drop(drop: &RecentDrop) -> String {
+    let RecentDrop { kind, source, target, portal, match_bits, length, reason, count, age_ns } = drop;
+    let match_bits = match_bits.map(|bits| quoted(&format!("{:#x}", bits.0)));
+    Object::new()
+        .text("kind", kind)
+        .text("source", source)
+        .text("target", target)
+        .maybe("portal", *portal)
+        .maybe("match_bits", match_bits)
+        .value("length", length)
+        .text("reason", reason)
+        .value("count", count)
+        .value("age_s", format_args!("{:.3}", *age_ns as f64 / 1e9))
         .end()
 }
 
@@ -248,6 +266,10 @@ fn memory(status: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lnet::{DropReason, RECENT_DROPS};
+    use lnet_nid::{MatchBits, Pid, ProcessId};
+    use lnet_proto::MessageType;
+
     use super::*;
 
     fn peer(nid: &str, available_tx_credits: i64, put: u64) -> PeerStatistics {
@@ -278,12 +300,25 @@ mod tests {
 
     /// However many there are, one write must do.
     #[test]
-    fn the_longest_list_of_peers_fits_into_a_socket() {
+    fn the_longest_lists_fit_into_a_socket() {
         const SOCKET: usize = 64 << 10;
         let nid = |last: usize| format!("fd00:1111:2222:3333:4444:5555:6666:{last:x}@tcp65535");
         let all: Vec<_> = (0x1000..0x1000 + 1000).map(|last| peer(&nid(last), -1, u64::MAX / 2000)).collect();
         let text = peers(all);
-        assert!(text.len() < SOCKET, "{} bytes", text.len());
+        let longest: ProcessId = ProcessId::new(nid(0xffff).parse().unwrap(), Pid(u32::MAX));
+        let drop = RecentDrop {
+            kind: MessageType::Reply,
+            source: longest,
+            target: longest.nid,
+            portal: Some(u32::MAX),
+            match_bits: Some(MatchBits(u64::MAX)),
+            length: u32::MAX,
+            reason: DropReason::Busy,
+            count: u64::MAX,
+            age_ns: u64::MAX,
+        };
+        let drops = last_drop(&drop).len() * RECENT_DROPS;
+        assert!(text.len() + drops < SOCKET, "{} and {drops} bytes", text.len());
         assert!(text.ends_with(&format!(r#""left_out":{}}}"#, 1000 - STATUS_PEERS)), "{text}");
     }
 

@@ -1,0 +1,190 @@
+//! The messages dropped last, by name: beside the count ([`crate::Counters::drop_count`]), what an operator needs to find
+//! the program that sends to the wrong place.
+
+use std::fmt;
+
+use lnet_nid::{MatchBits, Nid, ProcessId};
+use lnet_proto::{Body, Header, MessageType};
+
+/// The dropped messages that a partition remembers. Enough for one screen; a peer that sends more of them pushes older
+/// ones out, and costs no memory.
+pub const RECENT_DROPS: usize = 16;
+
+/// Why a message was dropped on receipt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DropReason {
+    /// No entry of the portal matches.
+    NoMatch,
+    /// The header names a portal that does not exist.
+    NoPortal,
+    /// The entry that matches has less room, and does not truncate.
+    TooLong,
+    /// A program holds the memory of the entry that matches, or it has as many leases as it can have.
+    Busy,
+    /// A table of the node is full: messages being received, or messages that wait on a lazy portal.
+    NoRoom,
+    /// No operation waits for this ACK or REPLY: it came late or twice, or it is forged.
+    Unexpected,
+    /// The header names another node: routers forward, this node does not.
+    OtherNode,
+    /// The header names this node, or no node, as the source.
+    BadSource,
+    /// Too many answers to this peer are under way already.
+    TooManyAnswers,
+    /// The NI that received it is being stopped.
+    NiStopping,
+    /// Its connection was lost while it waited.
+    ConnectionLost,
+    /// It waited on a portal that is lazy no more.
+    NotLazy,
+    /// A fault rule drops it.
+    FaultRule,
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DropReason::NoMatch => "no entry matches",
+            DropReason::NoPortal => "the portal does not exist",
+            DropReason::TooLong => "longer than the entry that matches",
+            DropReason::Busy => "the memory of the entry that matches is in use",
+            DropReason::NoRoom => "a table of messages is full",
+            DropReason::Unexpected => "no operation waits for it",
+            DropReason::OtherNode => "addressed to another node",
+            DropReason::BadSource => "the source is this node or no node",
+            DropReason::TooManyAnswers => "too many answers to this peer are under way",
+            DropReason::NiStopping => "the NI is being stopped",
+            DropReason::ConnectionLost => "its connection was lost while it waited",
+            DropReason::NotLazy => "the portal is lazy no more",
+            DropReason::FaultRule => "a fault rule",
+        })
+    }
+}
+
+/// Messages that were dropped for one reason: the same kind, source, portal and match bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecentDrop {
+    /// PUT, GET, ACK or REPLY.
+    pub kind: MessageType,
+    /// The source that the header names.
+    pub source: ProcessId,
+    /// The NID that the header is addressed to.
+    pub target: Nid,
+    /// Portal index of a PUT or GET: any number, for a peer may write what it likes.
+    pub portal: Option<u32>,
+    /// Match bits of a PUT, GET or ACK.
+    pub match_bits: Option<MatchBits>,
+    /// Payload bytes of the last one; of a GET the bytes it asks for.
+    pub length: u32,
+    /// Why.
+    pub reason: DropReason,
+    /// Messages in a row, counted as long as this node remembers them.
+    pub count: u64,
+    /// Nanoseconds since the last one, by the node's clock, which a node without NIs does not have: there it is 0.
+    pub age_ns: u64,
+}
+
+impl RecentDrop {
+    fn new(header: &Header, reason: DropReason) -> RecentDrop {
+        let (portal, match_bits, length) = match header.body {
+            Body::Put { portal, match_bits, .. } => (Some(portal), Some(match_bits), header.payload_length),
+            Body::Get { portal, match_bits, sink_length, .. } => {
+                (Some(portal), Some(match_bits), sink_length)
+            }
+            Body::Ack { match_bits, mlength, .. } => (None, Some(match_bits), mlength),
+            Body::Reply { .. } => (None, None, header.payload_length),
+        };
+        let (kind, source, target) = (header.message_type(), header.src, header.dest.nid);
+        RecentDrop { kind, source, target, portal, match_bits, length, reason, count: 1, age_ns: 0 }
+    }
+
+    fn is_like(&self, other: &RecentDrop) -> bool {
+        let key = |drop: &RecentDrop| (drop.kind, drop.source, drop.target, drop.portal, drop.match_bits);
+        key(self) == key(other) && self.reason == other.reason
+    }
+}
+
+/// Logs a dropped message. Not under a lock: the subscriber may write.
+pub(crate) fn log(header: &Header, reason: DropReason) {
+    if tracing::enabled!(tracing::Level::DEBUG) {
+        let RecentDrop { kind, source, target, portal, match_bits, length, .. } =
+            RecentDrop::new(header, reason);
+        let portal = portal.map(tracing::field::display);
+        let match_bits = match_bits.map(|bits| tracing::field::display(format!("{:#x}", bits.0)));
+        tracing::debug!(%kind, %source, %target, portal, match_bits, length, %reason, "a message is dropped");
+    }
+}
+
+/// A remembered drop, and the time of the last one.
+#[derive(Clone, Copy)]
+struct Noted {
+    at_ns: u64,
+    drop: RecentDrop,
+}
+
+/// One partition's last drops, the newest last.
+#[derive(Default)]
+pub(crate) struct RecentDrops {
+    noted: [Option<Noted>; RECENT_DROPS],
+}
+
+impl RecentDrops {
+    /// Remembers a dropped message; the oldest entry makes room.
+    pub(crate) fn note(&mut self, header: &Header, reason: DropReason, now_ns: u64) {
+        let mut drop = RecentDrop::new(header, reason);
+        let like = |noted: &Option<Noted>| noted.is_some_and(|noted| noted.drop.is_like(&drop));
+        let index = self.noted.iter().position(like).unwrap_or(0);
+        if let Some(known) = self.noted[index].filter(|noted| noted.drop.is_like(&drop)) {
+            drop.count += known.drop.count;
+        }
+        self.noted[index..].rotate_left(1);
+        self.noted[RECENT_DROPS - 1] = Some(Noted { at_ns: now_ns, drop });
+    }
+
+    /// All of them, with their age.
+    pub(crate) fn iter(&self, now_ns: u64) -> impl Iterator<Item = RecentDrop> + '_ {
+        let noted = self.noted.iter().rev().flatten();
+        noted.map(move |noted| RecentDrop { age_ns: now_ns.saturating_sub(noted.at_ns), ..noted.drop })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use lnet_nid::Pid;
+    use lnet_proto::WireHandle;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn put(bits: u64) -> Header {
+        let id = ProcessId::new("10.0.0.1@tcp".parse().unwrap(), Pid::LNET);
+        let ack_wmd = WireHandle::NONE;
+        let body = Body::Put { ack_wmd, match_bits: MatchBits(bits), hdr_data: 0, portal: 3, offset: 0 };
+        Header { dest: id, src: id, payload_length: 5, body }
+    }
+
+    proptest! {
+        /// A plain list, to whose front the newest goes, agrees.
+        #[test]
+        fn the_newest_are_kept_and_equal_ones_are_counted(bits in proptest::collection::vec(0_u64..24, 0..100)) {
+            let (mut drops, mut model) = (RecentDrops::default(), VecDeque::<(u64, u64, u64)>::new());
+            for (now, &bits) in bits.iter().enumerate() {
+                let now = now as u64;
+                drops.note(&put(bits), DropReason::NoMatch, now);
+                let known = model.iter().position(|known| known.0 == bits);
+                let count = known.and_then(|at| model.remove(at)).map_or(0, |known| known.1);
+                model.push_front((bits, count + 1, now));
+                model.truncate(RECENT_DROPS);
+            }
+            let now = bits.len() as u64;
+            let listed: Vec<_> = drops
+                .iter(now)
+                .map(|drop| (drop.match_bits.unwrap().0, drop.count, now - drop.age_ns))
+                .collect();
+            prop_assert_eq!(listed, Vec::from(model));
+        }
+    }
+}
