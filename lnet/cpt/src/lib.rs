@@ -28,13 +28,14 @@
 //! # Ok::<(), lnet_cpt::CptError>(())
 //! ```
 //!
-//! | the C interface of the design | here |
+//! The names on the left are those of the design document behind S-301 to S-306.
+//!
+//! | C interface of the design document | here |
 //! | --- | --- |
 //! | `cfs_cpt_table_alloc`, `…_create`, `…_create_pattern` | [`CptTable::alloc`], [`create`](CptTable::create), [`create_pattern`](CptTable::create_pattern); from tunables [`CptConfig::create`] |
 //! | `cfs_cpt_table_free` | dropping it |
 //! | `cfs_cpt_set_cpu`, `…_cpumask`, `…_node`; `cfs_cpt_unset_…` | [`CptTable::set_cpu`], [`set_cpumask`](CptTable::set_cpumask), [`set_node`](CptTable::set_node); `unset_…` |
 //! | `cfs_cpt_current` | [`CptTable::current`], after what the thread said by [`set_current`] or [`with_partition`] |
-//! | `cfs_cpt_number`, `…_weight`, `…_cpumask`, `…_nodemask`, `…_online`, `…_distance`, `…_spread_node`, `…_of_cpu`, `…_of_node` | the [`CptTable`] methods of these names; `cfs_cpt_number` is [`partitions`](CptTable::partitions) |
 //! | `cfs_percpt_lock_alloc`, `cfs_percpt_lock`, with index −1 | [`PercptLock::new`], [`lock`](PercptLock::lock), [`lock_all`](PercptLock::lock_all) |
 //! | the event queue's count per partition (S-311) | a plain number in what a [`PercptLock`] guards, as LNet's engine does it: it holds the partition's lock already. [`PercptRef`] is for counts that change without one |
 //! | `cfs_cpt_malloc`, `cfs_cpt_vmalloc`, `cfs_page_cpt_alloc` | [`alloc_in`] |

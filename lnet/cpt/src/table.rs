@@ -206,7 +206,7 @@ impl CptTable {
 
 /// Asking tables.
 impl CptTable {
-    /// How many partitions there are (`cfs_cpt_number`); at least one.
+    /// How many partitions there are; at least one.
     pub fn partitions(&self) -> usize {
         self.parts.len()
     }
@@ -250,18 +250,18 @@ impl CptTable {
         self.of_cpu(cpu).or_else(|| remap.then_some(cpu % partitions))
     }
 
-    /// The partition of a CPU (`cfs_cpt_of_cpu`).
+    /// The partition of a CPU.
     #[inline]
     pub fn of_cpu(&self, cpu: usize) -> Option<usize> {
         self.partition_of.get(cpu).filter(|&&cpt| cpt != NOWHERE).map(|&cpt| usize::from(cpt))
     }
 
-    /// The first partition with a CPU of this node (`cfs_cpt_of_node`).
+    /// The first partition with a CPU of this node.
     pub fn of_node(&self, node: usize) -> Option<usize> {
         self.parts.iter().position(|part| part.nodes.contains(node))
     }
 
-    /// The CPUs of a partition, or of the whole table (`cfs_cpt_cpumask`).
+    /// The CPUs of a partition, or of the whole table.
     pub fn cpumask(&self, cpt: impl Into<Option<usize>>) -> &CpuSet {
         match cpt.into() {
             Some(cpt) => self.parts.get(cpt).map_or(&NO_CPUS, |part| &part.cpus),
@@ -269,7 +269,7 @@ impl CptTable {
         }
     }
 
-    /// The NUMA nodes of a partition, or of the whole table (`cfs_cpt_nodemask`).
+    /// The NUMA nodes of a partition, or of the whole table.
     pub fn nodemask(&self, cpt: impl Into<Option<usize>>) -> &NodeSet {
         match cpt.into() {
             Some(cpt) => self.parts.get(cpt).map_or(&NO_NODES, |part| &part.nodes),
@@ -277,7 +277,7 @@ impl CptTable {
         }
     }
 
-    /// How many CPUs, hyper-threads each counted (`cfs_cpt_weight`).
+    /// How many CPUs, hyper-threads each counted.
     pub fn weight(&self, cpt: impl Into<Option<usize>>) -> usize {
         self.cpumask(cpt).len()
     }
@@ -292,7 +292,7 @@ impl CptTable {
         }
     }
 
-    /// Whether there is a CPU to run on (`cfs_cpt_online`).
+    /// Whether there is a CPU to run on.
     pub fn online(&self, cpt: impl Into<Option<usize>>) -> bool {
         let cpt = cpt.into();
         match self.is_virtual() {
@@ -301,7 +301,7 @@ impl CptTable {
         }
     }
 
-    /// How far the memory of partition `to` is from the CPUs of partition `from` (`cfs_cpt_distance`): the largest of
+    /// How far the memory of partition `to` is from the CPUs of partition `from`: the largest of
     /// the NUMA distances between their nodes. Virtual partitions share one node. `None` where a partition is missing
     /// or empty.
     pub fn distance(&self, from: usize, to: usize) -> Option<u32> {
@@ -315,7 +315,7 @@ impl CptTable {
         }
     }
 
-    /// The nodes of a partition in turn, so that what is placed by it spreads evenly (`cfs_cpt_spread_node`).
+    /// The nodes of a partition in turn, so that what is placed by it spreads evenly.
     pub fn spread_node(&self, cpt: impl Into<Option<usize>>) -> Option<usize> {
         let cpt = cpt.into();
         let rotor = match cpt {

@@ -1,7 +1,8 @@
 //! Hashes of NIDs: which partition one belongs to.
 //!
-//! They are this node's own affair and never on the wire. The constants are a local decision: 2³² and 2⁶⁴ divided by the
-//! golden ratio, whose multiples spread evenly.
+//! These hashes stay inside the node and never reach the wire, so the constants are a local decision: 2³² and 2⁶⁴ divided
+//! by the square of the golden ratio, rounded up. Their multiples, modulo the power of two, spread evenly, as do those of the
+//! more common 2ⁿ divided by the golden ratio itself, for the two add up to 2ⁿ.
 
 use crate::{NetType, Nid};
 
@@ -69,6 +70,15 @@ mod tests {
 
     use super::*;
     use crate::Net;
+
+    /// c is 2³² / φ² rounded up if c - 1 < 2³² (3 - √5) / 2 ≤ c: without the root, a comparison of squares.
+    #[test]
+    fn the_constants_are_powers_of_two_over_the_square_of_the_golden_ratio() {
+        let rest = |c: u32| (3_u128 << 32) - 2 * u128::from(c);
+        let five = 5_u128 << 64;
+        assert!(rest(GOLDEN_32).pow(2) <= five && rest(GOLDEN_32 - 1).pow(2) > five);
+        assert_eq!(GOLDEN_64 >> 32, u64::from(GOLDEN_32 - 1), "the same number with more digits");
+    }
 
     #[test]
     fn the_sum_of_a_small_nids_bytes() {
