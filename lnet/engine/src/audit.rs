@@ -1,5 +1,10 @@
 //! Whether the engine's tables agree with each other: an opinion that uses none of the code it judges.
 
+/// Text that is formatted only where it is shown, and can be kept in a variable. Before Rust 1.89 `format_args!` can not.
+macro_rules! text {
+    ($($parts:tt)*) => { crate::audit::Text(|f: &mut std::fmt::Formatter<'_>| write!(f, $($parts)*)) };
+}
+
 mod net;
 mod portals;
 mod resources;
@@ -39,6 +44,16 @@ impl fmt::Display for AuditError {
 impl std::error::Error for AuditError {}
 
 type Audit = Result<(), AuditError>;
+
+/// What `text!` makes.
+#[derive(Clone, Copy)]
+struct Text<F>(F);
+
+impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Text<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0(f)
+    }
+}
 
 impl Engine {
     /// Checks what must hold whenever no thread is inside the engine: that credits are those of the messages there are,
@@ -114,7 +129,7 @@ impl Tables<'_> {
         for (portal, blocked) in self.blocked.iter().enumerate() {
             for index in blocked.delayed.indices() {
                 if let Some(local) = &blocked.delayed[index].local {
-                    let place = format_args!("message {index} that waits on portal {portal}");
+                    let place = text!("message {index} that waits on portal {portal}");
                     self.add_use(&local.message, place, &mut uses)?;
                 }
             }
@@ -133,7 +148,7 @@ impl Tables<'_> {
             for index in part.receiving.indices() {
                 let md = part.receiving[index].md;
                 if md != NONE {
-                    let found = format_args!("received message {index} of {:?} has MD {md}", part.place);
+                    let found = text!("received message {index} of {:?} has MD {md}", part.place);
                     check("a message's MD exists", part.objects.md_at(md).is_some(), found)?;
                     *uses.entry((part.place.bound, part.place.partition, md)).or_default() += 1;
                 }
@@ -142,7 +157,7 @@ impl Tables<'_> {
         Ok(uses)
     }
 
-    fn add_use(&self, message: &Message, place: fmt::Arguments<'_>, uses: &mut Uses) -> Audit {
+    fn add_use(&self, message: &Message, place: impl fmt::Display, uses: &mut Uses) -> Audit {
         let Some(MdName { place: at, key }) = message.md else { return Ok(()) };
         let index = key.index;
         let table = if at.bound { &self.bound } else { &self.posted };
@@ -150,7 +165,7 @@ impl Tables<'_> {
         let exists = part.is_some_and(|part| part.objects.named_md(key).is_some());
         check("a message's MD exists", exists, format_args!("{place} has MD {index} of {at:?}"))?;
         if let Some(response) = part.and_then(|part| part.responses.get(message.response)) {
-            let found = format_args!("{place} of MD {index} has one of MD {}", response.md);
+            let found = text!("{place} of MD {index} has one of MD {}", response.md);
             check("a message's response is its MD's", response.md == index, found)?;
         }
         *uses.entry((at.bound, at.partition, index)).or_default() += 1;
@@ -158,16 +173,11 @@ impl Tables<'_> {
     }
 }
 
-fn check(rule: &'static str, holds: bool, found: fmt::Arguments<'_>) -> Audit {
+fn check(rule: &'static str, holds: bool, found: impl fmt::Display) -> Audit {
     if holds { Ok(()) } else { Err(AuditError { rule, found: found.to_string() }) }
 }
 
-fn equal<T: PartialEq + fmt::Debug>(
-    rule: &'static str,
-    place: fmt::Arguments<'_>,
-    is: T,
-    should: T,
-) -> Audit {
+fn equal<T: PartialEq + fmt::Debug>(rule: &'static str, place: impl fmt::Display, is: T, should: T) -> Audit {
     check(rule, is == should, format_args!("{place}: {is:?} instead of {should:?}"))
 }
 
@@ -177,7 +187,7 @@ type Ends = (Option<u32>, Option<u32>);
 /// Looks at the objects of a list in order; gives how many there are. It comes to an end: each object has one neighbour
 /// before it.
 fn walk<'a, const L: usize, T: Linked<L> + 'a>(
-    place: fmt::Arguments<'_>,
+    place: impl fmt::Display,
     (head, tail): Ends,
     at: impl Fn(u32) -> Option<&'a T>,
     mut each: impl FnMut(u32, &'a T) -> Audit,
@@ -198,7 +208,7 @@ fn walk<'a, const L: usize, T: Linked<L> + 'a>(
 
 /// The objects, at most so many, in the chains of a hash index.
 fn chained<'a, T: Hashed + 'a>(
-    place: fmt::Arguments<'_>,
+    place: impl fmt::Display,
     index: &Buckets,
     most: usize,
     at: impl Fn(u32) -> Option<&'a T> + Copy,

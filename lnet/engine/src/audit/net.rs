@@ -24,7 +24,7 @@ impl Tables<'_> {
         let mut loads: HashMap<u32, Load> = HashMap::new();
         for index in net.messages.indices() {
             let message = &net.messages[index];
-            let found = format_args!("message {index} of partition {partition} has peer {}", message.peer);
+            let found = text!("message {index} of partition {partition} has peer {}", message.peer);
             check("a message's peer exists", net.peers.slab.at(message.peer).is_some(), found)?;
             let load = loads.entry(message.peer).or_default();
             load.messages += 1;
@@ -39,7 +39,7 @@ impl Tables<'_> {
             *nids.entry(net.peers.slab[index].id.nid).or_default() += 1;
         }
         for (nid, count) in nids {
-            let place = format_args!("{nid} in partition {partition}");
+            let place = text!("{nid} in partition {partition}");
             equal("the NIDs of peers are counted", place, net.peers.nids.get(nid), Some(&count))?;
         }
         // These hold no credit of an NI, nor await one.
@@ -49,7 +49,7 @@ impl Tables<'_> {
             *of_ni.entry(net.peers.slab[net.messages[index].peer].ni).or_default() += 1;
         }
         for (key, ni) in self.shared.nis.iter() {
-            let place = format_args!("NI {} in partition {partition}", ni.id.nid);
+            let place = text!("NI {} in partition {partition}", ni.id.nid);
             let share = net.share(key);
             equal("an NI has a part in its partitions", place, share.is_some(), ni.cpts.contains(partition))?;
             if let Some(share) = share {
@@ -61,15 +61,15 @@ impl Tables<'_> {
         }
         let parts = net.shares.iter().flatten();
         for share in parts {
-            let found = format_args!("{:?} in partition {partition}", share.ni);
+            let found = text!("{:?} in partition {partition}", share.ni);
             check("an NI goes from all partitions", self.shared.nis.get(share.ni).is_some(), found)?;
         }
         for index in net.messages.indices() {
             let waits = net.messages[index].waiting != NONE;
-            let place = format_args!("message {index} of partition {partition}");
+            let place = text!("message {index} of partition {partition}");
             equal("a message that waits is in a queue", place, waits, queued.contains(&index))?;
         }
-        let place = format_args!("partition {partition}");
+        let place = text!("partition {partition}");
         equal("as many wait as are queued", place, net.waiting.len(), queued.len())
     }
 
@@ -82,7 +82,7 @@ impl Tables<'_> {
         queued: &mut HashSet<u32>,
     ) -> Audit {
         let peer = &net.peers.slab[index];
-        let place = format_args!("peer {index}, {}, of partition {partition}", peer.id.nid);
+        let place = text!("peer {index}, {}, of partition {partition}", peer.id.nid);
         let found = net.peers.find(&self.engine.common.hasher, peer.ni, peer.id);
         equal("a peer is found by its name", place, found, Some(index))?;
         let ni = self.shared.nis.get(peer.ni);
@@ -123,7 +123,7 @@ fn audit_share(
     messages: i64,
     queued: &mut HashSet<u32>,
 ) -> Audit {
-    let place = format_args!("{:?} in partition {partition}", share.ni);
+    let place = text!("{:?} in partition {partition}", share.ni);
     let free = share.max_credits - messages;
     equal("an NI's credits are those that its messages leave", place, share.credits, free)?;
     let lowest = share.min_credits <= share.credits;
@@ -150,7 +150,7 @@ fn audit_queue(
         ends,
         |index| net.messages.at(index),
         |index, message| {
-            let place = format_args!("message {index} of partition {partition}");
+            let place = text!("message {index} of partition {partition}");
             check("a message is in one queue", queued.insert(index), place)?;
             check("a queue holds its own messages", whose(message), place)?;
             let token = net.waiting.at(message.waiting).map(|tx| unpack(tx.token.0));

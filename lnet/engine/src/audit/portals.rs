@@ -22,7 +22,7 @@ impl Tables<'_> {
         let mut counts = vec![Count::default(); part.tables.len()];
         for index in part.objects.indices() {
             let Some(entry) = part.objects.entry_at(index) else { continue };
-            let place = format_args!("ME {index} of partition {partition}");
+            let place = text!("ME {index} of partition {partition}");
             let count = &mut counts[entry.portal.index()];
             count.entries += 1;
             count.attached += usize::from(entry.md != NONE);
@@ -47,7 +47,7 @@ impl Tables<'_> {
     fn audit_table(&self, partition: usize, portal: usize, count: Count) -> Audit {
         let (part, state) = (self.posted[partition], &self.engine.portals[portal]);
         let table = &part.tables[portal];
-        let place = format_args!("portal {portal} in partition {partition}");
+        let place = text!("portal {portal} in partition {partition}");
         let bare = table.attached == 0
             && table.sequence.list.is_empty()
             && table.masked.is_empty()
@@ -67,7 +67,7 @@ impl Tables<'_> {
             |index| part.objects.entry_at(index),
             |index, entry| {
                 let before = last.replace(entry.rank());
-                let here = format_args!("ME {index} of {place}: rank {} after {before:?}", entry.rank());
+                let here = text!("ME {index} of {place}: rank {} after {before:?}", entry.rank());
                 check("ranks ascend", before.is_none_or(|before| before < entry.rank()), here)?;
                 check("a portal's list has its own entries", entry.portal.index() == portal, here)
             },
@@ -78,7 +78,7 @@ impl Tables<'_> {
         found += self.audit_group(part, portal, masked, |entry| entry.is_masked())?;
         let at = |index| part.objects.entry_at(index);
         for (first, entry) in chained(place, &table.exact.index, count.entries, at)? {
-            let here = format_args!("ME {first} of {place}");
+            let here = text!("ME {first} of {place}");
             let kind = Kind::of(&entry.match_id, entry.ignore_bits);
             let hasher = &self.engine.common.hasher;
             let reached = table.first_exact(&part.objects, hasher, kind, entry.match_id, entry.match_bits);
@@ -105,7 +105,7 @@ impl Tables<'_> {
             ends,
             |index| part.objects.entry_at(index),
             |index, entry| {
-                let found = format_args!("ME {index} of portal {portal} in {:?}", part.place);
+                let found = text!("ME {index} of portal {portal} in {:?}", part.place);
                 let own = entry.portal.index() == portal && belongs(entry);
                 check("entries of one key are in one group", own, found)?;
                 let before = last.replace(entry.rank());
@@ -117,7 +117,7 @@ impl Tables<'_> {
 
     pub(super) fn audit_blocked(&self, portal: usize) -> Audit {
         let (state, blocked) = (&self.engine.portals[portal], self.blocked[portal]);
-        let place = format_args!("portal {portal}");
+        let place = text!("portal {portal}");
         let held = blocked.delayed.len();
         let listed = walk::<DELAYED, Delayed>(
             format_args!("the queue of {place}"),

@@ -23,12 +23,12 @@ impl Tables<'_> {
                 responses += self.audit_md(part, index, uses)?;
             }
         }
-        let place = format_args!("{:?}", part.place);
+        let place = text!("{:?}", part.place);
         equal("entries and MDs are counted", place, part.objects.counts(), (entries, mds))?;
         equal("a response is in its MD's list", place, responses, part.responses.len())?;
         users.remove(&NONE);
         for (key, count) in part.queues.iter() {
-            let place = format_args!("queue {} in {:?}", key.index, part.place);
+            let place = text!("queue {} in {:?}", key.index, part.place);
             check("a queue that MDs use exists", self.engine.common.queues.find(key).is_some(), place)?;
             let handle = self.engine.common.handles.eq(key);
             let named = self.engine.common.handles.open_eq(handle);
@@ -44,7 +44,7 @@ impl Tables<'_> {
     /// Gives how many responses it waits for.
     fn audit_md(&self, part: &Resources, index: u32, uses: &Uses) -> Result<usize, super::AuditError> {
         let (md, place) = (part.objects.md(index), part.place);
-        let at = format_args!("MD {index} of {place:?}");
+        let at = text!("MD {index} of {place:?}");
         let used = uses.get(&(place.bound, place.partition, index)).copied().unwrap_or(0);
         equal("an MD is as busy as messages use it", at, md.busy, used)?;
         equal("a bound MD is in the table of bound ones", at, md.bound, place.bound)?;
@@ -72,7 +72,7 @@ impl Tables<'_> {
             ends,
             |index| part.responses.at(index),
             |response, is| {
-                let at = format_args!("response {response} of {place:?}");
+                let at = text!("response {response} of {place:?}");
                 equal("a response is in its MD's list", at, is.md, index)
             },
         )?;
@@ -82,7 +82,7 @@ impl Tables<'_> {
 
     fn audit_deadlines(&self, part: &Resources) -> Audit {
         let place = part.place;
-        let at = format_args!("the deadlines of {place:?}");
+        let at = text!("the deadlines of {place:?}");
         let ends = (part.deadlines.head(), part.deadlines.tail());
         let mut earlier = 0;
         let listed = walk::<BY_DEADLINE, Response>(
@@ -90,7 +90,7 @@ impl Tables<'_> {
             ends,
             |index| part.responses.at(index),
             |index, response| {
-                let found = format_args!("response {index} of {place:?}: {:?}", response.deadline_ns);
+                let found = text!("response {index} of {place:?}: {:?}", response.deadline_ns);
                 check("deadlines ascend", response.deadline_ns.is_some_and(|own| own >= earlier), found)?;
                 earlier = response.deadline_ns.unwrap_or(0);
                 Ok(())
@@ -101,7 +101,7 @@ impl Tables<'_> {
         equal("a response with a deadline is in the list of deadlines", at, listed, all)?;
         let head = part.deadlines.head().and_then(|head| part.responses[head].deadline_ns);
         let hint = self.engine.common.deadlines[place.partition].load(Ordering::Relaxed);
-        let found = format_args!("{at}: {hint} is later than {head:?}");
+        let found = text!("{at}: {hint} is later than {head:?}");
         check("the hint is no later than the earliest deadline", head.is_none_or(|head| hint <= head), found)
     }
 }
@@ -112,9 +112,9 @@ fn audit_debtors(part: &Resources, tables: &Tables<'_>) -> Audit {
     let rule = "a response is in its debtor's group";
     let mut grouped = 0;
     let most = part.responses.len();
-    let place_of_all = format_args!("the debtors of {place:?}");
+    let place_of_all = text!("the debtors of {place:?}");
     for (first, response) in chained(place_of_all, &part.by_debtor.index, most, at)? {
-        let here = format_args!("response {first} of {place:?}");
+        let here = text!("response {first} of {place:?}");
         let known = response.debtor.is_some_and(|debtor| tables.shared.nis.get(debtor.ni).is_some());
         check("a debtor's NI exists", known, here)?;
         let same = |other: &Response| other.same_key(response);
