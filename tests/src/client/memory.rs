@@ -89,10 +89,7 @@ impl Memory {
     /// Sleeps while the number here is this one, until it is woken or the time has passed.
     pub fn sleep(&self, at: usize, while_it_is: u32, longest: Duration) {
         let word = self.half(at);
-        let longest = libc::timespec {
-            tv_sec: longest.as_secs() as libc::time_t,
-            tv_nsec: longest.subsec_nanos() as libc::c_long,
-        };
+        let longest = libc::timespec { tv_sec: longest.as_secs() as _, tv_nsec: longest.subsec_nanos() as _ };
         // SAFETY: the word is valid and aligned for the whole call, and so is the time; FUTEX_WAIT reads both and nothing else.
         unsafe {
             libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, while_it_is, &raw const longest)

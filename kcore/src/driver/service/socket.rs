@@ -74,7 +74,8 @@ impl Inbox {
         message.msg_iov = (&raw mut bytes).cast();
         message.msg_iovlen = 1;
         message.msg_control = self.control.0.as_mut_ptr().cast();
-        message.msg_controllen = CONTROL_LEN;
+        // Of another width in each libc.
+        message.msg_controllen = CONTROL_LEN as _;
         let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
         // SAFETY: the message names the packet's bytes and the control buffer, both of this length and borrowed for the call;
         // an IoSliceMut is an iovec.
@@ -105,7 +106,8 @@ fn descriptors(message: &libc::msghdr) -> Vec<OwnedFd> {
         if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS {
             // SAFETY: it computes a length, and reads nothing.
             let before = unsafe { libc::CMSG_LEN(0) } as usize;
-            let count = header.cmsg_len.saturating_sub(before) / size_of::<RawFd>();
+            let length: usize = header.cmsg_len as _;
+            let count = length.saturating_sub(before) / size_of::<RawFd>();
             // SAFETY: the data of a header lies behind it in the control buffer.
             let data = unsafe { libc::CMSG_DATA(header) }.cast::<RawFd>();
             for place in 0..count {
