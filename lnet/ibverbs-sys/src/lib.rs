@@ -1,11 +1,11 @@
 //! Bindings of libibverbs and librdmacm (rdma-core), loaded at run time.
 //!
-//! It stands in for the registry's crate of this name, by a patch in the workspace's `Cargo.toml`: that one needs cmake, clang
-//! and RDMA packages to build, and a program that links it does not start where libibverbs is not installed. With this one,
-//! every machine builds the same program, and only who asks for RDMA meets the libraries:
+//! The registry's crate `ibverbs-sys` needs cmake, clang and RDMA packages to build, and a program that links it does not start
+//! where libibverbs is not installed. With this one, every machine builds the same program, and the libraries are looked for when
+//! a program asks for RDMA:
 //!
 //! ```
-//! match ibverbs_sys::load() {
+//! match nlx_ibverbs_sys::load() {
 //!     Ok(()) => println!("RDMA can be asked for"),
 //!     Err(why) => println!("{why}"),
 //! }

@@ -24,6 +24,6 @@ fn without_libraries_everything_says_so() {
     }
     // Not even a function of the library's own: it fails as the library says that it does.
     // SAFETY: it is not there, so nothing is called.
-    assert!(unsafe { ibverbs_sys::rdma_create_event_channel() }.is_null());
+    assert!(unsafe { nlx_ibverbs_sys::rdma_create_event_channel() }.is_null());
     assert_eq!(Errno::last(), Errno::ENOSYS);
 }

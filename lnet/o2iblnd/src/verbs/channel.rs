@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use ibverbs_sys as ffi;
 use lnet_api::Errno;
 use lnet_region::Origin;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nlx_ibverbs_sys as ffi;
 use parking_lot::Mutex;
 
 use super::cm::{CmChannel, CmId};

@@ -5,11 +5,11 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use ibverbs_sys as ffi;
 use lnet_api::Errno;
 use lnet_region::Origin;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc::{AF_INET, in_addr, sockaddr, sockaddr_in};
+use nlx_ibverbs_sys as ffi;
 
 use super::check;
 use crate::fabric::ConnectOptions;

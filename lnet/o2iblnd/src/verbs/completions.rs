@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use ibverbs_sys as ffi;
 use lnet_api::Errno;
 use lnet_region::Origin;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nlx_ibverbs_sys as ffi;
 
 use super::check;
 use super::context::Context;

@@ -9,10 +9,10 @@ use std::sync::{Arc, Weak};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use ibverbs_sys as ffi;
 use lnet_api::Errno;
 use lnet_region::Origin;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nlx_ibverbs_sys as ffi;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::channel::Ear;
@@ -218,7 +218,10 @@ impl Context {
     }
 }
 
-fn port_attributes(verbs: NonNull<ffi::ibv_context>, port: u8) -> Result<ffi::ibv_port_attr, Errno> {
+pub(super) fn port_attributes(
+    verbs: NonNull<ffi::ibv_context>,
+    port: u8,
+) -> Result<ffi::ibv_port_attr, Errno> {
     let mut attributes = ffi::ibv_port_attr::default();
     // SAFETY: the context is valid. The function fills in a structure that is the beginning of this one.
     check(unsafe { ffi::ibv_query_port(verbs.as_ptr(), port, (&raw mut attributes).cast()) })?;

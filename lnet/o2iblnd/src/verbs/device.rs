@@ -3,11 +3,11 @@
 use std::ptr::{NonNull, with_exposed_provenance_mut};
 use std::sync::Arc;
 
-use ibverbs_sys as ffi;
 use lnet_api::Errno;
 use lnet_region::{Origin, Region};
 use nix::libc::RLIM_INFINITY;
 use nix::sys::resource::{Resource, getrlimit};
+use nlx_ibverbs_sys as ffi;
 
 use super::context::Context;
 use super::{check, failed};

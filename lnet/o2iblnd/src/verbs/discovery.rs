@@ -1,5 +1,4 @@
-//! What RDMA devices this host has. Names, GUIDs and GIDs come from `ibverbs`; what a port without a link has to say, which
-//! that does not open, from sysfs.
+//! The RDMA devices of this host. Names, GUIDs and GIDs come from libibverbs, the state of ports from sysfs.
 
 use std::ffi::CString;
 use std::fs;
@@ -8,10 +7,12 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use lnet_api::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_indextoname;
+use nlx_ibverbs_sys as ffi;
 
 use super::failed;
 use super::gids::{Gid, GidKind, Usage, assign};
 use super::host::loaded;
+use super::listing::{DeviceEntry, DeviceList};
 use crate::fabric::FabricError;
 
 const SYSFS: &str = "/sys/class/infiniband";
@@ -82,37 +83,35 @@ pub enum LinkLayer {
 /// ENOSYS where the libraries are not installed, or what the system says. Without devices the list is empty.
 pub fn devices() -> Result<Vec<Listed>, FabricError> {
     loaded()?;
-    let list = match ibverbs::devices() {
+    let list = match DeviceList::new() {
         Ok(list) => list,
         // The kernel has no RDMA.
-        Err(error) if error.raw_os_error() == Some(Errno::ENOSYS as i32) => return Ok(Vec::new()),
-        Err(error) => {
-            let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-            return Err(failed(errno, "listing the RDMA devices"));
-        }
+        Err(Errno::ENOSYS) => return Ok(Vec::new()),
+        Err(errno) => return Err(failed(errno, "listing the RDMA devices")),
     };
     Ok(list.iter().filter_map(|device| listed(&device)).collect())
 }
 
-fn listed(device: &ibverbs::Device<'_>) -> Option<Listed> {
-    let name = device.name()?.to_string_lossy().into_owned();
+fn listed(device: &DeviceEntry<'_>) -> Option<Listed> {
+    let name = device.name()?;
     let mut ports = ports(&name);
     let mut note = None;
-    // It opens a device whose first port has a link.
-    if ports.first().is_some_and(ListedPort::is_active) {
-        match device.open() {
-            Ok(context) => ports.iter_mut().for_each(|port| fill(&name, port, context.gid_table())),
-            Err(error) => note = Some(format!("it cannot be opened: {error}")),
+    // The GIDs of a port without a link mean nothing.
+    if ports.iter().any(ListedPort::is_active) {
+        match device.gids(ports.iter().map(|port| port.number)) {
+            Ok(table) => {
+                let active = ports.iter_mut().filter(|port| port.is_active());
+                active.for_each(|port| fill(&name, port, &table));
+            }
+            Err(errno) => note = Some(format!("it cannot be opened: {errno}")),
         }
     } else {
-        note = Some("GIDs are shown when port 1 has a link".to_owned());
+        note = Some("GIDs are shown when a port has a link".to_owned());
     }
-    // The number comes as it stands in memory, most significant byte first.
-    let guid = device.guid().ok().map(|guid| u64::from_be(u64::from(guid)));
-    Some(Listed { name, guid, ports, note })
+    Some(Listed { name, guid: device.guid(), ports, note })
 }
 
-fn fill(device: &str, port: &mut ListedPort, table: &[ibverbs::GidEntry]) {
+fn fill(device: &str, port: &mut ListedPort, table: &[ffi::ibv_gid_entry]) {
     let own = table.iter().filter(|entry| entry.port_num == u32::from(port.number));
     port.gids = own.map(gid).collect();
     assign(&mut port.gids, roce_mode(device, port.number));
@@ -126,15 +125,16 @@ fn fill(device: &str, port: &mut ListedPort, table: &[ibverbs::GidEntry]) {
     }
 }
 
-fn gid(entry: &ibverbs::GidEntry) -> Gid {
-    let (high, low) = (entry.gid.subnet_prefix(), entry.gid.interface_id());
+fn gid(entry: &ffi::ibv_gid_entry) -> Gid {
+    // SAFETY: any 16 bytes are a GID.
+    let bytes = unsafe { entry.gid.raw };
     let netdev = Some(entry.ndev_ifindex).filter(|index| *index != 0);
     Gid {
         index: entry.gid_index,
-        gid: Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)),
+        gid: Ipv6Addr::from(bytes),
         kind: match entry.gid_type {
-            ibverbs_sys::IBV_GID_TYPE_ROCE_V2 => GidKind::RoceV2,
-            ibverbs_sys::IBV_GID_TYPE_ROCE_V1 => GidKind::RoceV1,
+            ffi::IBV_GID_TYPE_ROCE_V2 => GidKind::RoceV2,
+            ffi::IBV_GID_TYPE_ROCE_V1 => GidKind::RoceV1,
             _ => GidKind::Infiniband,
         },
         netdev: netdev.and_then(|index| if_indextoname(index).ok()).map(lossy),

@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
-use ibverbs_sys as ffi;
 use lnet_api::{Errno, next_incarnation};
 use lnet_region::Origin;
+use nlx_ibverbs_sys as ffi;
 use parking_lot::Mutex;
 
 use super::channel::HostChannel;

@@ -2,7 +2,7 @@
 //!
 //! Connections are made by the connection manager (librdmacm), with queue pairs of our own: an active side hears that its peer
 //! accepts before it commits itself, and a passive one has its receive buffers posted before it accepts. The libraries are
-//! loaded when the first network of this kind is asked for (`ibverbs_sys::load`).
+//! loaded when the first network of this kind is asked for (`nlx_ibverbs_sys::load`).
 //!
 //! # Whose lives end when
 //! A connection's identifier outlives its queue pair, that its completion queue, and that the completion channel; all outlive
@@ -28,7 +28,7 @@
 //! | `cm` | the connection manager's objects |
 //! | `endpoint`, `request` | connections, those that peers ask for |
 //! | `queues`, `post` | queue pairs with their completion queues; work requests |
-//! | `discovery`, `gids` | [`devices`]; which GID a connection uses |
+//! | `discovery`, `listing`, `gids` | [`devices`]; the library's list of them; which GID a connection uses |
 
 mod channel;
 mod cm;
@@ -40,6 +40,7 @@ mod discovery;
 mod endpoint;
 mod gids;
 mod host;
+mod listing;
 mod post;
 mod queues;
 mod request;

@@ -3,8 +3,8 @@
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
-use ibverbs_sys as ffi;
 use lnet_api::Errno;
+use nlx_ibverbs_sys as ffi;
 use smallvec::SmallVec;
 
 use super::check;

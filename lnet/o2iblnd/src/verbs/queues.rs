@@ -3,9 +3,9 @@
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use ibverbs_sys as ffi;
 use lnet_api::Errno;
 use lnet_region::Origin;
+use nlx_ibverbs_sys as ffi;
 
 use super::check;
 use super::cm::CmId;

@@ -3,8 +3,8 @@
 use std::ptr::{NonNull, null_mut};
 use std::slice;
 
-use ibverbs_sys as ffi;
 use lnet_api::Errno;
+use nlx_ibverbs_sys as ffi;
 
 use super::channel::{Ear, Known};
 use super::check;
