@@ -1,7 +1,7 @@
 //! Runs many seeds of the simulator, or measures what peers and buffers cost.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -24,43 +24,16 @@ static HEAP: heap::Counting = heap::Counting;
 struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// How many seeds to run.
-    #[arg(long, default_value_t = 1_000)]
-    seeds: u64,
-    /// The first of them.
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
-    /// Steps of each run before it comes to its end.
-    #[arg(long, default_value_t = DEFAULT_STEPS)]
-    steps: u64,
+    #[command(flatten)]
+    seeds: Seeds,
 }
 
 #[derive(Subcommand)]
 enum Command {
     /// Runs worlds of whole TCP nodes: engines and TCP LNDs over a simulated TCP network.
-    Tcp {
-        /// How many seeds to run.
-        #[arg(long, default_value_t = 1_000)]
-        seeds: u64,
-        /// The first of them.
-        #[arg(long, default_value_t = 0)]
-        seed: u64,
-        /// Steps of each run before it comes to its end.
-        #[arg(long, default_value_t = DEFAULT_TCP_STEPS)]
-        steps: u64,
-    },
+    Tcp(Seeds),
     /// Runs worlds of whole RDMA nodes: engines and verbs LNDs over a simulated RDMA network.
-    Ib {
-        /// How many seeds to run.
-        #[arg(long, default_value_t = 1_000)]
-        seeds: u64,
-        /// The first of them.
-        #[arg(long, default_value_t = 0)]
-        seed: u64,
-        /// Steps of each run before it comes to its end.
-        #[arg(long, default_value_t = DEFAULT_IB_STEPS)]
-        steps: u64,
-    },
+    Ib(Seeds),
     /// Prints the bytes that each peer and each posted MD costs.
     Peers {
         /// How many peers.
@@ -72,25 +45,45 @@ enum Command {
     },
 }
 
+/// The worlds to run.
+#[derive(clap::Args)]
+struct Seeds {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 1_000)]
+    seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Runs this many more seeds, other ones each time: the clock gives the first of them.
+    #[arg(long, default_value_t = 0)]
+    fresh: u64,
+    /// Steps of each run before it comes to its end; each kind of world has its own default.
+    #[arg(long)]
+    steps: Option<u64>,
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
     match args.command {
         None => {
             let mut seen = Seen::default();
-            let run = |seed| run(&Scenario { steps: args.steps, ..Scenario::from_seed(seed) });
-            let done = run_seeds(args.seed, args.seeds, |seed| run(seed).map(|new| seen.add(&new)));
+            let run = |seed, steps| run(&Scenario { steps, ..Scenario::from_seed(seed) });
+            let done =
+                args.seeds.run("", DEFAULT_STEPS, |seed, steps| run(seed, steps).map(|new| seen.add(&new)));
             report(done, &seen.list())
         }
-        Some(Command::Tcp { seeds, seed, steps }) => {
+        Some(Command::Tcp(seeds)) => {
             let mut seen = TcpSeen::default();
-            let run = |seed| tcp::run(&TcpScenario { steps, ..TcpScenario::from_seed(seed) });
-            let done = run_seeds(seed, seeds, |seed| run(seed).map(|new| seen.add(&new)));
+            let run = |seed, steps| tcp::run(&TcpScenario { steps, ..TcpScenario::from_seed(seed) });
+            let done = seeds
+                .run("tcp ", DEFAULT_TCP_STEPS, |seed, steps| run(seed, steps).map(|new| seen.add(&new)));
             report(done, &seen.list())
         }
-        Some(Command::Ib { seeds, seed, steps }) => {
+        Some(Command::Ib(seeds)) => {
             let mut seen = IbSeen::default();
-            let run = |seed| ib::run(&IbScenario { steps, ..IbScenario::from_seed(seed) });
-            let done = run_seeds(seed, seeds, |seed| run(seed).map(|new| seen.add(&new)));
+            let run = |seed, steps| ib::run(&IbScenario { steps, ..IbScenario::from_seed(seed) });
+            let done =
+                seeds.run("ib ", DEFAULT_IB_STEPS, |seed, steps| run(seed, steps).map(|new| seen.add(&new)));
             report(done, &seen.list())
         }
         Some(Command::Peers { peers, mds }) => match peers::measure(peers, mds) {
@@ -106,26 +99,42 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs seeds until one fails; gives how many did not.
-fn run_seeds(
-    first: u64,
-    count: u64,
-    mut run: impl FnMut(u64) -> Result<(), Box<Failure>>,
-) -> Result<u64, Box<Failure>> {
-    let progress = ProgressBar::new(count);
-    if let Ok(style) =
-        ProgressStyle::with_template("{elapsed_precise} {wide_bar} seed {msg} {pos}/{len} {per_sec}")
-    {
-        progress.set_style(style);
+impl Seeds {
+    /// Runs the seeds until one fails; returns how many did not. The first line printed is a command for each range of seeds
+    /// that runs it again; `command` is its subcommand, with a blank behind it.
+    fn run(
+        &self,
+        command: &str,
+        default_steps: u64,
+        mut run: impl FnMut(u64, u64) -> Result<(), Box<Failure>>,
+    ) -> Result<u64, Box<Failure>> {
+        let steps = self.steps.unwrap_or(default_steps);
+        let ranges = [(self.seed, self.seeds), (from_clock(), self.fresh)];
+        for (first, count) in ranges.into_iter().filter(|(_, count)| *count > 0) {
+            println!(
+                "again: cargo run --release -p lnet-sim -- {command}--seeds {count} --seed {first} --steps {steps}"
+            );
+        }
+        let progress = ProgressBar::new(self.seeds.saturating_add(self.fresh));
+        if let Ok(style) =
+            ProgressStyle::with_template("{elapsed_precise} {wide_bar} seed {msg} {pos}/{len} {per_sec}")
+        {
+            progress.set_style(style);
+        }
+        progress.enable_steady_tick(Duration::from_millis(200));
+        for seed in ranges.into_iter().flat_map(|(first, count)| first..first.saturating_add(count)) {
+            progress.set_message(seed.to_string());
+            run(seed, steps).inspect_err(|_| progress.abandon())?;
+            progress.inc(1);
+        }
+        progress.finish_and_clear();
+        Ok(progress.position())
     }
-    progress.enable_steady_tick(Duration::from_millis(200));
-    for seed in first..first.saturating_add(count) {
-        progress.set_message(seed.to_string());
-        run(seed).inspect_err(|_| progress.abandon())?;
-        progress.inc(1);
-    }
-    progress.finish_and_clear();
-    Ok(count)
+}
+
+/// A seed that no run had before: the nanoseconds of the clock.
+fn from_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
 fn report(done: Result<u64, Box<Failure>>, seen: &[(&str, u64)]) -> ExitCode {
