@@ -84,9 +84,8 @@ fn make(config: O2ibConfig) -> Result<O2ibLnd, LndError> {
 
 #[cfg(not(feature = "verbs"))]
 fn make(_: O2ibConfig) -> Result<O2ibLnd, LndError> {
-    let what =
-        "this program is built without RDMA: the crates lnet-node and nlx have it with the feature 'verbs'";
-    Err(LndError { what: what.to_string(), errno: Errno::ENOSYS })
+    let what = crate::rdma::BUILT_WITHOUT.unwrap_or_default().to_string();
+    Err(LndError { what, errno: Errno::ENOSYS })
 }
 
 /// A tunable's value that cannot be: the node's, or that of one NI.

@@ -9,9 +9,21 @@ use std::path::Path;
 
 pub use report::{MEMLOCK_SUGGESTED_BYTES, RdmaPortReport, RdmaProblem, RdmaReport};
 
+/// What a program without the feature `verbs` says when a network over RDMA is asked for; `None` for one that has it.
+pub(crate) const BUILT_WITHOUT: Option<&str> =
+    if cfg!(feature = "verbs") { None } else { Some(WITHOUT_VERBS) };
+
+pub(crate) const WITHOUT_VERBS: &str = "this program is built without RDMA; build it with the feature 'verbs' of the crates nlx and lnet-node \
+                             ('cargo install --path cli' has it)";
+
 /// What a host without any device can do about it.
-pub(crate) const NO_DEVICE: &str = "this host has no RDMA device; without such hardware, soft RoCE makes one of an Ethernet \
+const NO_DEVICE: &str = "this host has no RDMA device; without such hardware, soft RoCE makes one of an Ethernet \
                                     interface: 'rdma link add rxe0 type rxe netdev eth0'";
+
+/// Why no network over RDMA can be had where no device is known, and what to do about it.
+pub(crate) fn no_device(built_without: Option<&'static str>) -> &'static str {
+    built_without.unwrap_or(NO_DEVICE)
+}
 
 /// The most devices, ports of one, and GIDs of one port that are looked at: more than any host has.
 pub(crate) const DEVICES_MAX: usize = 256;

@@ -8,7 +8,7 @@ use super::choice::{Choice, Taken, Why};
 use super::{Host, Interface};
 use crate::cpts::CptSet;
 use crate::networks::NetInterface;
-use crate::rdma::{NO_DEVICE, RdmaDevice, RdmaPort, first_ipv4, port_of, ports, ports_named};
+use crate::rdma::{BUILT_WITHOUT, RdmaDevice, RdmaPort, first_ipv4, no_device, port_of, ports, ports_named};
 use crate::{LinkLayer, NetSpec, NodeError};
 
 /// The first address with all that it needs: an active port, an interface that is up, IPv4.
@@ -19,7 +19,7 @@ pub(super) fn first<'a>(net: &'a NetSpec, host: &'a Host) -> Result<Taken<'a>, N
         errno: Errno::ENODEV,
     };
     if host.devices.is_empty() {
-        return Err(refuse(NO_DEVICE));
+        return Err(refuse(no_device(BUILT_WITHOUT)));
     }
     let found = ports(&host.devices).find_map(|(_, port)| usable(host, port));
     let (interface, address) = found.ok_or_else(|| {
@@ -36,7 +36,7 @@ pub(super) fn find<'a>(
 ) -> Result<Taken<'a>, NodeError> {
     let refuse = |reason: String| NodeError::Interface { name: named.name.clone(), reason };
     if host.devices.is_empty() {
-        return Err(refuse(NO_DEVICE.to_string()));
+        return Err(refuse(no_device(BUILT_WITHOUT).to_string()));
     }
     let (interface, address, why) = match named.name.parse() {
         Ok(IpAddr::V6(_)) => return Err(refuse("the NIDs of o2ib networks are IPv4 addresses".to_string())),

@@ -10,7 +10,7 @@ use lnet_nid::{Net, Nid};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::unistd::{AccessFlags, Uid, access};
 
-use super::{NO_DEVICE, RdmaDevice, RdmaPort, ports};
+use super::{BUILT_WITHOUT, RdmaDevice, RdmaPort, no_device, ports};
 use crate::interfaces::{Host, verbs};
 use crate::{LinkLayer, NodeError, o2ib};
 
@@ -96,6 +96,8 @@ impl RdmaReport {
 /// What decides beside devices and interfaces.
 #[derive(Debug, Clone)]
 pub(super) struct Around {
+    /// What the program says if it is built without RDMA.
+    pub(super) built_without: Option<&'static str>,
     /// The driver and the libraries.
     pub(super) ready: Result<(), (String, Errno)>,
     /// Files that must be opened, of a device or of all.
@@ -145,7 +147,13 @@ impl Around {
             files.extend(devices.iter().map(verbs));
         }
         let ready = o2ib::ready().map_err(|LndError { what, errno }| (what, errno));
-        Around { ready, files, memlock_bytes: memlock_bytes(), listed: listed() }
+        Around {
+            built_without: BUILT_WITHOUT,
+            ready,
+            files,
+            memlock_bytes: memlock_bytes(),
+            listed: listed(),
+        }
     }
 }
 
@@ -274,6 +282,14 @@ fn problem(about: impl Into<String>, what: impl Into<String>, advice: impl Into<
 
 fn of_driver(host: &Host, around: &Around) -> Vec<RdmaProblem> {
     let mut problems = Vec::new();
+    let of = |about: &str, text: &str| {
+        let (what, advice) = text.split_once("; ").unwrap_or((text, ""));
+        problem(about, what, advice)
+    };
+    if let Some(text) = around.built_without {
+        // Nothing else can be known, nor would it help.
+        return vec![of("driver", text)];
+    }
     match &around.ready {
         // Without a device the library has nothing to begin with; that is told below.
         Err((why, errno)) if !host.devices.is_empty() || *errno == Errno::ENOSYS => {
@@ -286,8 +302,7 @@ fn of_driver(host: &Host, around: &Around) -> Vec<RdmaProblem> {
         _ => {}
     }
     if host.devices.is_empty() {
-        let (what, advice) = NO_DEVICE.split_once("; ").unwrap_or((NO_DEVICE, ""));
-        problems.push(problem("devices", what, advice));
+        problems.push(of("devices", no_device(None)));
     }
     problems
 }

@@ -46,7 +46,7 @@ fn sound() -> Host {
 }
 
 fn around() -> Around {
-    Around { ready: Ok(()), files: Vec::new(), memlock_bytes: None, listed: None }
+    Around { built_without: None, ready: Ok(()), files: Vec::new(), memlock_bytes: None, listed: None }
 }
 
 fn told(report: &RdmaReport) -> Vec<String> {
@@ -131,6 +131,19 @@ fn each_fault_is_told_with_what_to_do() {
         assert!(words.iter().all(|word| told[0].contains(word)), "{words:?}: {told:?}");
         assert_eq!(report.is_usable(), usable, "{told:?}");
     }
+}
+
+#[test]
+fn a_program_built_without_rdma_says_so_whatever_the_host_has() {
+    let without = Around { built_without: Some(crate::rdma::WITHOUT_VERBS), ..around() };
+    for host in [sound(), Host { devices: Vec::new(), ..sound() }] {
+        let report = report(&host, &without);
+        let told = told(&report);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("built without RDMA; build it with the feature 'verbs'"), "{told:?}");
+        assert!(!report.is_usable());
+    }
+    assert!(crate::rdma::no_device(without.built_without).contains("built without RDMA"));
 }
 
 #[test]
