@@ -153,7 +153,10 @@ fn huge_pages_that_are_exhausted() {
         }
         giver.sync().unwrap();
     } else {
-        eprintln!("this host gives no huge pages: only their absence was tested");
+        nlx_skip::skipped(
+            "huge pages that are exhausted",
+            "this machine gives none: only their absence was tested",
+        );
     }
     work.advance(1);
     work.stop();
@@ -186,7 +189,10 @@ fn a_client_is_killed_for_its_memory() {
     let helper = Helper::start();
     let work = Work::start(&helper);
     let Some(group) = Group::new(24 << 20) else {
-        eprintln!("this host gives no control group: not tested");
+        nlx_skip::skipped(
+            "a client that is killed for its memory",
+            "no control group with a memory limit can be made",
+        );
         return work.stop();
     };
     let mut shell = Command::new("sh");

@@ -418,6 +418,8 @@ fn secure_takes_privileged_ports_alone() {
         let mut wire = Wire::connect(peer, 700, &node);
         wire.send(&[raw::request(ours), raw::hello(3, peer, ours, INCARNATION, CONTROL)].concat());
         assert_eq!(wire.read(&[&node], 56)[48..52], CONTROL.to_le_bytes());
+    } else {
+        nlx_skip::skipped("a peer with a privileged port", "only root has such ports");
     }
 }
 
