@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::NetType;
+
 /// The errno every [`NidError`] stands for.
 const EINVAL: i32 = 22;
 
@@ -33,7 +35,7 @@ pub enum NidError {
         expected: &'static str,
     },
     /// The network part starts with no known network name.
-    #[error("network \"{net}\" in \"{text}\" has no known type")]
+    #[error("network \"{net}\" in \"{text}\" has no known type: these are {}", NetType::names().collect::<Vec<_>>().join(", "))]
     NetType {
         /// The whole text.
         text: String,

@@ -60,6 +60,11 @@ impl NetType {
         NAMES.iter().find(|(known, _)| *known == self).map(|(_, name)| *name)
     }
 
+    /// The names of all types that have one.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        NAMES.iter().map(|(_, name)| *name)
+    }
+
     /// The type whose name `text` starts with, and what follows the name.
     pub(crate) fn strip_name(text: &str) -> Option<(NetType, &str)> {
         NAMES.iter().find_map(|(net_type, name)| Some((*net_type, text.strip_prefix(name)?)))
