@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lnet_api::Errno;
 use lnet_api::tables::PeerTable;
-use tracing::info;
+use tracing::{debug, info};
 
 use super::receive::Broken;
 use super::{Driver, Source, Turn};
@@ -19,7 +19,7 @@ use lnet_api::slab::Key;
 impl Driver {
     /// A connection is broken, and so all connections to its peer go.
     pub(super) fn broken(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
-        self.close_broken(turn, key, Broken { errno, protocol: false, detail: String::new() });
+        self.close_broken(turn, key, Broken::new(errno, ""));
     }
 
     /// A connection is broken for this reason, and so all connections to its peer go. What still waits for the peer is
@@ -28,7 +28,7 @@ impl Driver {
         let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
         let peer = rx.peer.clone();
         let address = rx.remote;
-        let Broken { errno, protocol, detail } = broken;
+        let Broken { errno, protocol, orderly, detail } = broken;
         let counters = &turn.shard.counters.rx;
         if protocol {
             counters.protocol_errors.one();
@@ -38,7 +38,13 @@ impl Driver {
         }
         let cause = if protocol { Cause::Protocol } else { Cause::Errno };
         let failure = Failure { peer: peer.key.id, address, step: Step::Established, errno, cause, detail };
-        info!(%failure, "all connections to the peer are closed");
+        // A peer that ends while nothing is being sent to it is no event for an operator.
+        let quiet = orderly && peer.state.lock().conns.iter().all(|conn| conn.queued() == 0);
+        if quiet {
+            debug!(peer = %failure.peer, %address, "the peer has closed its connections");
+        } else {
+            info!(%failure, "all connections to the peer are closed");
+        }
         peer.state.lock().failure = Some(failure);
         self.close_peer(turn, &peer, errno);
         self.advance_peer(turn, &peer);

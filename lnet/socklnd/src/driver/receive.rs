@@ -96,12 +96,26 @@ pub(super) struct Broken {
     pub(super) errno: Errno,
     /// The peer is to blame.
     pub(super) protocol: bool,
+    /// The peer has closed it between two messages, as a node that ends does.
+    pub(super) orderly: bool,
     pub(super) detail: String,
+}
+
+impl Broken {
+    /// What the system or this LND says, without blame.
+    pub(super) fn new(errno: Errno, detail: impl Into<String>) -> Broken {
+        Broken { errno, protocol: false, orderly: false, detail: detail.into() }
+    }
+
+    /// The peer has broken the protocol.
+    pub(super) fn protocol(errno: Errno, detail: impl Into<String>) -> Broken {
+        Broken { protocol: true, ..Broken::new(errno, detail) }
+    }
 }
 
 impl From<ProtoError> for Broken {
     fn from(error: ProtoError) -> Broken {
-        Broken { errno: Errno::from_raw(error.errno()), protocol: true, detail: error.to_string() }
+        Broken::protocol(Errno::from_raw(error.errno()), error.to_string())
     }
 }
 

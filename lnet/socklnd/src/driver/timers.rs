@@ -114,16 +114,10 @@ impl Driver {
                 Due::Connect => self.connecting_timed_out(turn, key),
                 Due::Listen => self.make_ready(key),
                 Due::Stuck(what) => {
-                    let detail = what.to_string();
-                    self.close_broken(turn, key, Broken { errno: Errno::ETIMEDOUT, protocol: false, detail });
+                    self.close_broken(turn, key, Broken::new(Errno::ETIMEDOUT, what));
                 }
                 Due::Gone => {
-                    let detail = "the peer closed it".to_string();
-                    self.close_broken(
-                        turn,
-                        key,
-                        Broken { errno: Errno::ECONNRESET, protocol: false, detail },
-                    );
+                    self.close_broken(turn, key, Broken::new(Errno::ECONNRESET, "the peer closed it"));
                 }
             }
         }

@@ -116,7 +116,7 @@ impl RxConn {
             Verdict::Close(errno) => {
                 let (kind, dest) = (header.message_type(), header.dest.nid);
                 let detail = format!("LNet does not take the {kind} it sent to {dest}");
-                return Err(Broken { errno, protocol: true, detail });
+                return Err(Broken::protocol(errno, detail));
             }
         };
         self.state = State::Payload(Incoming::new(delivery, total, cookie, checksum));
@@ -154,10 +154,9 @@ fn acknowledge(peer: &Peer, cookie: u64) -> Result<(), Broken> {
 fn check_acks(prefix: &Prefix) -> Result<(), Broken> {
     match prefix.acks() {
         Acks::None | Acks::Keepalive => Ok(()),
-        acks => Err(Broken {
-            errno: Errno::EPROTO,
-            protocol: true,
-            detail: format!("it acknowledges zero-copy requests that were never made: {acks:?}"),
-        }),
+        acks => {
+            let detail = format!("it acknowledges zero-copy requests that were never made: {acks:?}");
+            Err(Broken::protocol(Errno::EPROTO, detail))
+        }
     }
 }

@@ -118,22 +118,18 @@ impl RxConn {
                 Ok(None)
             }
             Received::End => Err(self.ended()),
-            Received::Broken(errno) => Err(Broken { errno, protocol: false, detail: String::new() }),
+            Received::Broken(errno) => Err(Broken::new(errno, "")),
         }
     }
 
     /// Why there is nothing more to receive. Once a send has been told that TCP has given up, receiving tells an end.
     fn ended(&self) -> Broken {
         if let Some(errno) = self.conn.broken() {
-            return Broken { errno, protocol: false, detail: String::new() };
+            return Broken::new(errno, "");
         }
         if self.is_mid_message() {
-            return Broken {
-                errno: Errno::EPROTO,
-                protocol: true,
-                detail: "it ended inside a message".into(),
-            };
+            return Broken::protocol(Errno::EPROTO, "it ended inside a message");
         }
-        Broken { errno: Errno::ECONNRESET, protocol: false, detail: "the peer closed it".into() }
+        Broken { orderly: true, ..Broken::new(Errno::ECONNRESET, "the peer closed it") }
     }
 }
