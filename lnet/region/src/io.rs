@@ -137,6 +137,22 @@ pub fn receive(socket: BorrowedFd<'_>, parts: &mut [PartMut<'_>], flags: MsgFlag
     healing(call, || parts.iter().map(|part| &part.0))
 }
 
+/// Reads what the system knows of a TCP connection (TCP_INFO, tcp(7)) into `info`; returns how many bytes it wrote: as many as
+/// there is room for, fewer on systems that know less.
+///
+/// # Errors
+/// What the system says: EOPNOTSUPP or ENOPROTOOPT for a socket that is not of TCP.
+pub fn tcp_info(socket: BorrowedFd<'_>, info: &mut [u8]) -> Result<usize, Errno> {
+    let mut length = libc::socklen_t::try_from(info.len()).unwrap_or(libc::socklen_t::MAX);
+    // SAFETY: the system writes at most `length` bytes to `info`, which has at least as many and is the caller's alone, and the
+    // number that it wrote to `length`. TCP_INFO names no other memory.
+    let read = unsafe {
+        let target = info.as_mut_ptr().cast();
+        libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, target, &raw mut length)
+    };
+    Errno::result(read).map(|_| (length as usize).min(info.len()))
+}
+
 /// Calls again after EFAULT, if some of the memory may be healed ([`crate::guard`]).
 fn healing<'a, P: Iterator<Item = &'a libc::iovec>>(
     call: impl Fn() -> Result<usize, Errno>,

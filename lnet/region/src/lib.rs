@@ -81,7 +81,7 @@ mod shared;
 
 pub use arena::Arena;
 pub use error::RegionError;
-pub use io::{Part, PartMut, receive, send};
+pub use io::{Part, PartMut, receive, send, tcp_info};
 pub use iovec::{Fragment, IoVec, MAX_FRAGMENTS};
 pub use leased::{ReadVec, WriteVec, copy};
 pub use memory::MAX_REGION_BYTES;

@@ -100,17 +100,23 @@ impl Failure {
                 "can that node be reached from the address of this one's NID? loopback reaches this host alone"
             }
             (Step::Connect, Errno::ECONNREFUSED) => {
-                "nobody listens there: is LNet up on that node, with the same accept_port?"
+                "nobody listens there, or a firewall rejects it: is LNet up on that node, with the same accept_port? what does \
+                 'nft list ruleset' say there?"
+            }
+            (Step::Connect, Errno::EACCES | Errno::EPERM) => {
+                "a firewall or a route forbids it: see 'nft list ruleset' on both hosts and between, and 'ip route get ADDRESS'"
             }
             (Step::Connect, Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH) => {
-                "is the host up, the address right, and the port open in its firewall?"
+                "is the host up, the address right, and the port open in its firewall? one that rejects looks like this as well"
             }
             (Step::Handshake, Errno::ECONNRESET | Errno::EPIPE) => {
                 "the node hung up: it does not have this NID, it accepts privileged source ports only (run as root, \
-                 give the program CAP_NET_BIND_SERVICE, or set accept=all there), or it has just gone down or restarted"
+                 give the program CAP_NET_BIND_SERVICE, or set accept=all there), it has just gone down or restarted, or a firewall between lets TCP connect and drops \
+                 what follows"
             }
             (Step::Handshake, Errno::ETIMEDOUT) => {
-                "something accepts connections there but does not speak LNet"
+                "something accepts connections there but does not speak LNet, or a firewall between lets TCP connect and drops \
+                 what follows"
             }
             (Step::Handshake, Errno::EALREADY) => {
                 "both nodes connect to each other at once and neither gives way, or the node has connections of this one's \
@@ -175,7 +181,8 @@ mod tests {
             (Step::Bind, Errno::EADDRNOTAVAIL, "address of its NID"),
             (Step::Connect, Errno::EADDRNOTAVAIL, "source ports"),
             (Step::Connect, Errno::EINVAL, "loopback"),
-            (Step::Connect, Errno::ECONNREFUSED, "nobody listens"),
+            (Step::Connect, Errno::ECONNREFUSED, "a firewall rejects"),
+            (Step::Connect, Errno::EACCES, "nft list ruleset"),
             (Step::Established, Errno::ENOMEM, "memory"),
         ] {
             let failure = failure(step, errno);

@@ -48,6 +48,7 @@
 //! | `shared`, `ni`, `peer` | what senders and the drivers share |
 //! | `shard` | what senders and one driver share: its poller, what is asked of it |
 //! | `admission`, `attempts` | how many strangers are let in, and how many connections are opened at a time |
+//! | `census`, `connections` | what there is at a moment: [`Census`], [`Connection`] |
 //! | `conn`, `outgoing`, `burst` | the sending half of a connection: its outbox, gathering, and when messages wait for company |
 //! | `driver` | what polling a shard does: events, accepting, connecting, receiving, closing, timers |
 //! | [`sys`] | all contact with the operating system, behind traits |
@@ -61,6 +62,7 @@ mod census;
 mod choice;
 mod config;
 mod conn;
+mod connections;
 mod counters;
 mod driver;
 mod error;
@@ -77,6 +79,7 @@ pub mod sys;
 
 pub use census::{Census, ConnectionsByType};
 pub use config::{AcceptPolicy, SockConfig};
+pub use connections::Connection;
 pub use counters::{RxCounters, SockCounters, TxCounters};
 pub use error::SockError;
 pub use failure::{Cause, Failure, Step};

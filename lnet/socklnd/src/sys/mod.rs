@@ -8,12 +8,14 @@
 //! Every call returns at once: nothing here ever blocks.
 
 mod events;
+mod facts;
 mod options;
 mod os;
 mod pieces;
 mod traits;
 
 pub use events::{EVENTS_MAX, Events, Readiness};
+pub use facts::TcpFacts;
 pub use options::Options;
 pub use os::{Claim, Os, holder_of};
 pub use traits::{Accepted, Connecting, Handle, Listener, Net, Poller, Received, Stream};

@@ -5,7 +5,7 @@ use lnet_api::Errno;
 use lnet_nid::Nid;
 use lnet_region::{Part, PartMut};
 
-use super::{Events, Options};
+use super::{Events, Options, TcpFacts};
 use crate::{SockError, Step};
 
 /// A host's TCP, and what else the LND asks of the system.
@@ -102,6 +102,11 @@ pub trait Stream: Send + Sync {
 
     /// Ends both directions: the other side sees the end, and so does who receives or sends here.
     fn shutdown(&self);
+
+    /// What the system knows of the connection; `None` from one that says nothing.
+    fn facts(&self) -> Option<TcpFacts> {
+        None
+    }
 
     /// The other end, while there is one.
     fn peer_addr(&self) -> Option<SocketAddr>;

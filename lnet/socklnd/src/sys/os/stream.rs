@@ -10,7 +10,7 @@ use nix::sys::socket::{self, MsgFlags};
 use socket2::{Socket, TcpKeepalive};
 
 use super::{errno, retry};
-use crate::sys::{Handle, Options, Received, Stream};
+use crate::sys::{Handle, Options, Received, Stream, TcpFacts};
 
 impl Stream for Socket {
     fn handle(&self) -> Handle<'_> {
@@ -56,6 +56,12 @@ impl Stream for Socket {
     fn shutdown(&self) {
         // It fails if the other side has ended the connection already.
         let _ = Socket::shutdown(self, Shutdown::Both);
+    }
+
+    fn facts(&self) -> Option<TcpFacts> {
+        let mut info = [0; TcpFacts::BYTES];
+        let length = lnet_region::tcp_info(self.as_fd(), &mut info).ok()?;
+        Some(TcpFacts::parse(&info[..length]))
     }
 
     fn peer_addr(&self) -> Option<SocketAddr> {
@@ -142,6 +148,16 @@ mod tests {
 
     use super::*;
     use crate::{NiConfig, SockConfig};
+
+    #[test]
+    fn the_system_knows_its_connections() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let facts = Stream::facts(&Socket::from(stream)).unwrap();
+        assert!(facts.mss > 500 && facts.path_mtu > facts.mss, "{facts:?}");
+        assert_eq!((facts.retransmissions, facts.unacked_bytes, facts.is_stuck()), (0, 0, false));
+        assert_eq!(Stream::facts(&Socket::new(Domain::UNIX, Type::STREAM, None).unwrap()), None);
+    }
 
     #[test]
     fn options_are_set_on_both_families() {

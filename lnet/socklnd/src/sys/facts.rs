@@ -1,0 +1,68 @@
+use std::mem::offset_of;
+
+use nix::libc::tcp_info;
+
+/// What the system knows of a TCP connection at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TcpFacts {
+    /// The largest segment that it sends, in bytes.
+    pub mss: u32,
+    /// The largest packet that the path takes, as far as this host has learnt, in bytes.
+    pub path_mtu: u32,
+    /// The smoothed round-trip time, in microseconds.
+    pub rtt_us: u32,
+    /// Segments sent again, since the connection began.
+    pub retransmissions: u32,
+    /// How often the oldest unacknowledged segment has been sent again; 0 as soon as anything is acknowledged.
+    pub unanswered: u8,
+    /// Bytes that wait for an acknowledgement or to be sent; what was sent counts in whole segments.
+    pub unacked_bytes: u64,
+}
+
+impl TcpFacts {
+    /// The bytes of TCP_INFO that are read: up to the last member used. Linux has had them since 4.6.
+    pub(super) const BYTES: usize = offset_of!(tcp_info, tcpi_notsent_bytes) + size_of::<u32>();
+
+    /// Reads what the system wrote; members that it did not write are 0.
+    pub(super) fn parse(info: &[u8]) -> TcpFacts {
+        let word = |at: usize| {
+            let bytes = info.get(at..at + size_of::<u32>()).and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(0, u32::from_ne_bytes)
+        };
+        let mss = word(offset_of!(tcp_info, tcpi_snd_mss));
+        let in_flight = u64::from(word(offset_of!(tcp_info, tcpi_unacked))) * u64::from(mss);
+        TcpFacts {
+            mss,
+            path_mtu: word(offset_of!(tcp_info, tcpi_pmtu)),
+            rtt_us: word(offset_of!(tcp_info, tcpi_rtt)),
+            retransmissions: word(offset_of!(tcp_info, tcpi_total_retrans)),
+            unanswered: info.get(offset_of!(tcp_info, tcpi_retransmits)).copied().unwrap_or(0),
+            unacked_bytes: in_flight + u64::from(word(offset_of!(tcp_info, tcpi_notsent_bytes))),
+        }
+    }
+
+    /// Whether segments are sent again and again without an answer: at least twice, for one may get lost anywhere.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.unanswered >= 2 && self.unacked_bytes > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_does_not_write_is_zero() {
+        assert_eq!(TcpFacts::parse(&[]), TcpFacts::default());
+        let mut info = [0; TcpFacts::BYTES];
+        info[offset_of!(tcp_info, tcpi_snd_mss)..][..4].copy_from_slice(&1448_u32.to_ne_bytes());
+        info[offset_of!(tcp_info, tcpi_unacked)..][..4].copy_from_slice(&3_u32.to_ne_bytes());
+        info[offset_of!(tcp_info, tcpi_notsent_bytes)..][..4].copy_from_slice(&7_u32.to_ne_bytes());
+        info[offset_of!(tcp_info, tcpi_retransmits)] = 2;
+        let facts = TcpFacts::parse(&info);
+        assert_eq!((facts.mss, facts.unacked_bytes, facts.is_stuck()), (1448, 3 * 1448 + 7, true));
+        assert_eq!(TcpFacts::parse(&info[..TcpFacts::BYTES - 4]).unacked_bytes, 3 * 1448);
+        assert!(!TcpFacts { unanswered: 1, ..facts }.is_stuck());
+    }
+}
