@@ -7,8 +7,9 @@ use lnet_api::{
     Verdict,
 };
 use lnet_cpt::PercptLock;
-use lnet_nid::{Nid, Portal, ProcessId};
-use lnet_region::WriteVec;
+use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
+use lnet_proto::PING_PORTAL;
+use lnet_region::{IoVec, WriteVec};
 use parking_lot::Mutex;
 
 use crate::config::EngineConfig;
@@ -289,7 +290,29 @@ impl Engine {
         target: ProcessId,
         sleeper: Arc<dyn Sleeper>,
     ) -> Result<Push, LNetError> {
-        Push::start(self.this()?, source, target, sleeper, self.ping_target.push_content(self)?)
+        self.put_acknowledged(
+            source,
+            target,
+            sleeper,
+            (PING_PORTAL, MatchBits::PING),
+            self.ping_target.push_content(self)?,
+        )
+    }
+
+    /// Sends `content` to an entry of a node, by its portal and match bits, and asks for an ACK. `sleeper` is woken when it has
+    /// come, or the reason why it has not.
+    ///
+    /// # Errors
+    /// As for [`LNet::put`].
+    pub fn put_acknowledged(
+        &self,
+        source: Option<Nid>,
+        target: ProcessId,
+        sleeper: Arc<dyn Sleeper>,
+        place: (Portal, MatchBits),
+        content: IoVec,
+    ) -> Result<Push, LNetError> {
+        Push::start(self.this()?, source, target, sleeper, place, content)
     }
 
     /// Has `sleeper` woken after events of these polled queues, and when one of them is freed, until the result is dropped.

@@ -16,6 +16,8 @@ pub struct MatchBits(pub u64);
 impl MatchBits {
     /// Ping GETs and push PUTs on [`Portal::RESERVED`] (lnet-wire 15, 17).
     pub const PING: MatchBits = MatchBits(0x8000_0000_0000_0000);
+    /// Probes of nlx nodes on [`Portal::PROBE`]: `nlxprobe`.
+    pub const PROBE: MatchBits = MatchBits(u64::from_be_bytes(*b"nlxprobe"));
 }
 
 impl fmt::Display for MatchBits {
@@ -54,6 +56,8 @@ impl Portal {
     pub const COUNT: usize = 64;
     /// Portal 0, kept for ping and push.
     pub const RESERVED: Portal = Portal(0);
+    /// Portal 61, for probes of nlx nodes. Lustre uses portals below 35, Motr's programs and nlx 39 to 43, `lst` 50 to 52.
+    pub const PROBE: Portal = Portal(61);
 
     /// The portal with this index.
     ///

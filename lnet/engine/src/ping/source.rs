@@ -6,7 +6,7 @@ use lnet_api::{
     AckRequest, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError, LndError, Md,
     MdHandle, MdOptions, Put, Sleeper, Threshold, Unlink,
 };
-use lnet_nid::{MatchBits, Nid, ProcessId};
+use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_proto::ping::PingInfo;
 use lnet_proto::{PING_PORTAL, ProtoError};
 use lnet_region::{IoVec, Region};
@@ -77,7 +77,7 @@ impl Ping {
     }
 }
 
-/// A push under way, see [`Engine::push`]. Dropping it ends it.
+/// A PUT that waits for its ACK, see [`Engine::push`] and [`Engine::put_acknowledged`]. Dropping it ends it.
 #[must_use]
 pub struct Push(Exchange);
 
@@ -87,16 +87,17 @@ impl Push {
         source: Option<Nid>,
         target: ProcessId,
         sleeper: Arc<dyn Sleeper>,
-        info: IoVec,
+        (portal, match_bits): (Portal, MatchBits),
+        content: IoVec,
     ) -> Result<Push, LNetError> {
-        let exchange = Exchange::new(engine, target, sleeper, info)?;
+        let exchange = Exchange::new(engine, target, sleeper, content)?;
         exchange.engine.put(&Put {
             source,
             md: exchange.md,
             ack: AckRequest::Ack,
             target,
-            portal: PING_PORTAL,
-            match_bits: MatchBits::PING,
+            portal,
+            match_bits,
             offset: 0,
             hdr_data: 0,
         })?;
@@ -108,7 +109,7 @@ impl Push {
     /// # Errors
     /// As for [`Ping::poll`], except for EPROTO.
     pub fn poll(&mut self) -> Option<Result<u32, LNetError>> {
-        self.0.outcome("no acknowledgement of the push")
+        self.0.outcome("no acknowledgement")
     }
 }
 
