@@ -75,6 +75,7 @@ mod node;
 mod o2ib;
 mod partitions;
 mod ping;
+mod probe;
 mod rdma;
 mod read;
 mod sleeper;
@@ -95,11 +96,15 @@ pub use lnet::{
 pub use lnet_cpt::{CptConfig, CptError, CptTable, MAX_PARTITIONS, Pattern};
 pub use lnet_o2iblnd::{Census as O2ibCensus, NiConfig as O2ibNiConfig, O2ibConfig, O2ibCounters, O2ibLnd};
 pub use lnet_proto::ping::{Features, Interface as PeerInterface, NiStatus};
+pub use lnet_socklnd::sys::TcpFacts;
 pub use lnet_socklnd::sys::holder_of;
-pub use lnet_socklnd::{AcceptPolicy, Census, ConnectionsByType, NiConfig, SockConfig, SockCounters};
+pub use lnet_socklnd::{
+    AcceptPolicy, Census, Connection, ConnectionsByType, NiConfig, SockConfig, SockCounters,
+};
 pub use networks::{NetSpec, Networks};
 pub use node::Node;
 pub use ping::{PingAnswer, PingFailure, PingStep};
+pub use probe::PROBE_BYTES_MAX;
 pub use rdma::{
     Gid, LinkLayer, MEMLOCK_SUGGESTED_BYTES, RdmaDevice, RdmaPort, RdmaPortReport, RdmaProblem, RdmaReport,
 };

@@ -42,6 +42,8 @@ pub enum PingStep {
     Content,
     /// The push (lnet-wire 17).
     Push,
+    /// The probe ([`Node::probe_unless`]).
+    Probe,
     /// Stopped by [`Interrupt::raise`].
     Interrupted,
     /// Stopped by [`Node::shutdown`].
@@ -61,6 +63,7 @@ impl PingStep {
             PingStep::Answer => "answer",
             PingStep::Content => "content",
             PingStep::Push => "push",
+            PingStep::Probe => "probe",
             PingStep::Interrupted => "interrupted",
             PingStep::ShutDown => "shutdown",
         }
@@ -293,7 +296,8 @@ pub(crate) fn unanswered(node: &Node, interrupt: &Interrupt, target: Nid, timeou
         Some(Step::Handshake) => (
             PingStep::Handshake,
             ": connected, but the other side says no hello",
-            "is it an LNet node? something accepts connections there and stays silent",
+            "is it an LNet node? something accepts connections there and stays silent, or a firewall between lets TCP connect and \
+             drops what follows",
         ),
         Some(Step::Established) => (
             PingStep::Answer,

@@ -1,6 +1,7 @@
 //! What a node tells of itself.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use lnet::{ByKind, Counters, NiStatistics, PeerStatistics, RecentDrop, Traffic};
 use lnet_nid::Nid;
 use lnet_o2iblnd::{Census as O2ibCensus, O2ibCounters, O2ibLnd};
-use lnet_socklnd::{Census, SockCounters, SockLnd};
+use lnet_socklnd::sys::TcpFacts;
+use lnet_socklnd::{Census, Connection, SockCounters, SockLnd};
 use parking_lot::RwLock;
 
 use super::json::{Object, quoted};
@@ -89,7 +91,7 @@ impl View {
             .value("partitions", self.partitions)
             .value("counters", counters(&self.drive.engine.counters()))
             .list("nis", self.nis().iter().map(ni))
-            .value("peers", peers(self.drive.engine.peer_statistics()))
+            .value("peers", self.peers())
             .list("last_drops", self.drive.engine.recent_drops().iter().map(last_drop))
             .value("connections", connections(&self.sock.census()))
             .value("tcp", tcp(&self.sock.counters()))
@@ -99,6 +101,16 @@ impl View {
             None => object,
         };
         self.added.read().iter().fold(object, |object, (name, tell)| object.value(name, tell())).end()
+    }
+}
+
+impl View {
+    fn peers(&self) -> String {
+        let connections = |listed: &[PeerStatistics]| {
+            let nids: HashSet<Nid> = listed.iter().map(|peer| peer.nid).collect();
+            self.sock.connections(|nid| nids.contains(&nid))
+        };
+        peers(self.drive.engine.peer_statistics(), connections)
     }
 }
 
@@ -168,7 +180,7 @@ fn traffic(object: Object, traffic: &Traffic) -> Object {
 }
 
 /// Those for which most messages wait stand first, then the busiest.
-fn peers(mut all: Vec<PeerStatistics>) -> String {
+fn peers(mut all: Vec<PeerStatistics>, connections: impl Fn(&[PeerStatistics]) -> Vec<Connection>) -> String {
     let known = all.len();
     let waiting_all: u64 = all.iter().map(|peer| waiting(peer.available_tx_credits)).sum();
     all.sort_by_cached_key(|peer| {
@@ -176,13 +188,29 @@ fn peers(mut all: Vec<PeerStatistics>) -> String {
         let order = (waiting(peer.available_tx_credits), sent.sum() + received.sum());
         (Reverse(order), peer.nid.to_string())
     });
-    let listed = all.iter().take(STATUS_PEERS).map(|peer| {
+    let listed = &all[..known.min(STATUS_PEERS)];
+    let connections = connections(listed);
+    let listed = listed.iter().map(|peer| {
         let object = Object::new().text("nid", peer.nid);
         let object = credits(object, peer.max_ni_tx_credits, peer.available_tx_credits, peer.min_tx_credits);
-        traffic(object.value("queued_bytes", peer.tx_q_num_of_buf), &peer.traffic).end()
+        let object = traffic(object.value("queued_bytes", peer.tx_q_num_of_buf), &peer.traffic);
+        object.value("tcp", tcp_of(connections.iter().filter(|conn| conn.nid == peer.nid))).end()
     });
     let object = Object::new().value("known", known).value("waiting", waiting_all);
     object.list("list", listed).value("left_out", known.saturating_sub(STATUS_PEERS)).end()
+}
+
+/// A peer's TCP connections together: the smallest segment, the longest round trip, and sums.
+fn tcp_of<'a>(connections: impl Iterator<Item = &'a Connection> + Clone) -> String {
+    let facts = connections.map(|conn| conn.tcp);
+    let sum = |of: fn(&TcpFacts) -> u64| facts.clone().map(|tcp| of(&tcp)).sum::<u64>();
+    Object::new()
+        .value("connections", facts.clone().count())
+        .maybe("mss", facts.clone().map(|tcp| tcp.mss).min())
+        .maybe("rtt_us", facts.clone().map(|tcp| tcp.rtt_us).max())
+        .value("retransmissions", sum(|tcp| tcp.retransmissions.into()))
+        .value("unacked_bytes", sum(|tcp| tcp.unacked_bytes))
+        .end()
 }
 
 fn connections(census: &Census) -> String {
@@ -269,6 +297,7 @@ mod tests {
     use lnet::{DropReason, RECENT_DROPS};
     use lnet_nid::{MatchBits, Pid, ProcessId};
     use lnet_proto::MessageType;
+    use lnet_proto::sock::ConnType;
 
     use super::*;
 
@@ -293,7 +322,7 @@ mod tests {
             ("10.0.0.3@tcp", -2, 0),
             ("10.0.0.4@tcp", -3, 0),
         ];
-        let text = peers(all.map(|(nid, credits, put)| peer(nid, credits, put)).to_vec());
+        let text = peers(all.map(|(nid, credits, put)| peer(nid, credits, put)).to_vec(), |_| Vec::new());
         let places = [4, 3, 2, 1].map(|last| text.find(&format!("10.0.0.{last}@tcp")).unwrap());
         assert!(places.is_sorted() && text.starts_with(r#"{"known":4,"waiting":5,"#), "{text}");
     }
@@ -304,7 +333,18 @@ mod tests {
         const SOCKET: usize = 64 << 10;
         let nid = |last: usize| format!("fd00:1111:2222:3333:4444:5555:6666:{last:x}@tcp65535");
         let all: Vec<_> = (0x1000..0x1000 + 1000).map(|last| peer(&nid(last), -1, u64::MAX / 2000)).collect();
-        let text = peers(all);
+        let tcp = TcpFacts {
+            mss: u32::MAX,
+            rtt_us: u32::MAX,
+            unacked_bytes: u64::MAX / 2000,
+            ..TcpFacts::default()
+        };
+        let text = peers(all, |listed| {
+            let conn =
+                |peer: &PeerStatistics| Connection { nid: peer.nid, conn_type: ConnType::Control, tcp };
+            listed.iter().map(conn).collect()
+        });
+        assert!(text.contains(&format!(r#""tcp":{{"connections":1,"mss":{},"#, u32::MAX)), "{text}");
         let longest: ProcessId = ProcessId::new(nid(0xffff).parse().unwrap(), Pid(u32::MAX));
         let drop = RecentDrop {
             kind: MessageType::Reply,
