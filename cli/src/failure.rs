@@ -17,6 +17,8 @@ pub(crate) struct Failure {
     errno: Option<Errno>,
     message: String,
     advice: Option<String>,
+    /// The node that the command was about.
+    nid: Option<Nid>,
 }
 
 impl Failure {
@@ -30,7 +32,7 @@ impl Failure {
     }
 
     pub(crate) fn new(text: impl Into<String>) -> Failure {
-        Failure { step: "command", errno: None, message: text.into(), advice: None }
+        Failure { step: "command", errno: None, message: text.into(), advice: None, nid: None }
     }
 
     pub(crate) fn at(step: &'static str, errno: Errno, message: impl Into<String>) -> Failure {
@@ -40,6 +42,11 @@ impl Failure {
     /// Says what to try.
     pub(crate) fn hint(self, advice: impl Into<String>) -> Failure {
         Failure { advice: Some(advice.into()), ..self }
+    }
+
+    /// Names the node that the command was about.
+    pub(crate) fn about(self, nid: Nid) -> Failure {
+        Failure { nid: Some(nid), ..self }
     }
 
     /// What to try where the system has run out of something.
@@ -56,7 +63,7 @@ impl Failure {
     /// Why a node was not asked, or did not answer.
     pub(crate) fn of_ping(failure: &PingFailure) -> Failure {
         let PingFailure { target, step, errno, reason, advice } = failure;
-        Failure::at(step.name(), *errno, format!("{target}: {reason}")).hint(advice)
+        Failure::at(step.name(), *errno, format!("{target}: {reason}")).hint(advice).about(*target)
     }
 
     /// Why there is no node. `port` is the one that it listens on.
@@ -142,6 +149,14 @@ impl Failure {
     pub(crate) fn no_driver(name: impl fmt::Display) -> Failure {
         Failure::at("driver", Errno::EINVAL, format!("{name}: there is no driver for networks of this type"))
             .hint("use a network of type tcp or o2ib, for instance 'tcp(eth0)'")
+    }
+
+    /// The object that a command prints: `{"error": …}`, and `nid` if it was about one node.
+    pub(crate) fn to_line(&self) -> Value {
+        match self.nid {
+            Some(nid) => json!({ "nid": nid.to_string(), "error": self.to_json() }),
+            None => json!({ "error": self.to_json() }),
+        }
     }
 
     /// `{"step": …, "errno": …, "message": …, "try": …}`

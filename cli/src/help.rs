@@ -19,7 +19,7 @@ pub(crate) struct Words {
 pub(crate) const USAGE: &str = "The arguments cannot be read.";
 
 /// Whatever can be typed.
-pub(crate) const WORDS: [Words; 11] = [
+pub(crate) const WORDS: [Words; 12] = [
     Words {
         command: &[],
         examples: &[
@@ -37,6 +37,7 @@ pub(crate) const WORDS: [Words; 11] = [
             ("nlx ping 10.0.0.1@tcp", "the NIDs of a node; as root, if it accepts privileged ports only"),
             ("nlx ping 10.0.0.1@tcp --count 5 --interval 0.2", "five times, with the times in between"),
             ("nlx ping 10.0.0.1@tcp 10.0.0.2@tcp --count 0", "two nodes, until Ctrl-C"),
+            ("nlx ping 10.0.0.1@tcp --size 1M --to-nlx", "do long messages get through to a node of nlx?"),
             (
                 "nlx ping 127.0.0.1@tcp --from 127.0.0.2@tcp --accept-port 9988",
                 "a node on this host, on a port that needs no privileges",
@@ -145,6 +146,12 @@ pub(crate) const WORDS: [Words; 11] = [
         success: "The completions were written.",
         failure: "They could not be.",
     },
+    Words {
+        command: &["man"],
+        examples: &[("nlx man /usr/local/share/man/man1", "a page for each command, for 'man nlx-ping'")],
+        success: "The pages were written.",
+        failure: "A file or the folder cannot be written.",
+    },
 ];
 
 impl Words {
@@ -166,6 +173,21 @@ impl Words {
 /// The tool's commands with all their words.
 pub(crate) fn command() -> Command {
     with_words(Args::command(), &[])
+}
+
+/// The same without what the help hides: its commands and options are internal.
+pub(crate) fn shown(command: &Command) -> Command {
+    let shown = Command::new(command.get_name().to_string())
+        .args(command.get_arguments().filter(|argument| !argument.is_hide_set()))
+        .subcommands(command.get_subcommands().filter(|sub| !sub.is_hide_set()).map(shown));
+    let shown = match command.get_version() {
+        Some(version) => shown.version(version.to_string()),
+        None => shown,
+    };
+    match command.get_about() {
+        Some(about) => shown.about(about.clone()),
+        None => shown,
+    }
 }
 
 fn with_words(command: Command, path: &[&str]) -> Command {

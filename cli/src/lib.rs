@@ -35,6 +35,7 @@ use std::process::ExitCode;
 use clap::FromArgMatches;
 use lnet_api::Errno;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use args::{Args, Command, NetCommand};
 use failure::Failure;
@@ -81,7 +82,7 @@ fn tell(failure: &Failure, json: bool) {
     if failure.is_quiet() {
         return;
     }
-    if !json || output::json(&serde_json::json!({ "error": failure.to_json() })).is_err() {
+    if !json || output::json(&failure.to_line()).is_err() {
         output::complain(format_args!("nlx: {failure}"));
     }
 }
@@ -106,14 +107,36 @@ fn misused(error: &clap::Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
+/// The forms of `NLX_LOG`.
+const LOG_FORMS: &str = "one of off, error, warn, info, debug, trace, or MODULE=LEVEL with a module of nlx, for instance \
+                         'lnet_socklnd=debug'; several with commas";
+
+/// The filter of `NLX_LOG`. A word that is neither a level nor a module of nlx would match no event at all.
+///
+/// # Errors
+/// The part that cannot be read, and why.
+fn log_filter(text: &str) -> Result<EnvFilter, String> {
+    const MODULES: [&str; 3] = ["lnet", "nlx", "ibverbs"];
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        // Behind '[' stand spans and fields, which may be of any name.
+        let target = part.split(['=', '[']).next().unwrap_or(part);
+        let is_level = !part.contains(['=', '[']) && part.parse::<LevelFilter>().is_ok();
+        let is_module = target.is_empty() || MODULES.iter().any(|module| target.starts_with(module));
+        if !is_level && !is_module {
+            return Err(format!("'{target}' is neither a level nor a module of nlx"));
+        }
+    }
+    EnvFilter::try_new(text).map_err(|error| error.to_string())
+}
+
 /// Logs go to standard error, in colours if that is a terminal; `NLX_LOG` chooses them as `RUST_LOG` does elsewhere, for
 /// instance `NLX_LOG=debug`.
 fn init_log() {
     let warnings = || EnvFilter::new("warn");
     let filter = match std::env::var("NLX_LOG") {
-        Ok(text) => EnvFilter::try_new(&text).unwrap_or_else(|error| {
+        Ok(text) => log_filter(&text).unwrap_or_else(|error| {
             output::complain(format_args!(
-                "nlx: NLX_LOG={text}: {error}; warnings are logged, as without it"
+                "nlx: NLX_LOG={text}: {error}; warnings are logged, as without it\n     try: {LOG_FORMS}"
             ));
             warnings()
         }),
@@ -121,4 +144,30 @@ fn init_log() {
     };
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_filter_that_matches_nothing_is_refused_by_name() {
+        for good in [
+            "",
+            "debug",
+            "OFF",
+            "5",
+            "lnet_socklnd=debug",
+            "info,nlx_cli::serve=trace",
+            "lnet",
+            "[span]=info",
+        ] {
+            assert!(log_filter(good).is_ok(), "{good}");
+        }
+        for (bad, named) in [("debgu", "'debgu'"), ("info,ksocklnd=debug", "'ksocklnd'"), ("9", "'9'")] {
+            let refused = log_filter(bad).unwrap_err();
+            assert!(refused.starts_with(named), "{bad}: {refused}");
+        }
+        assert!(log_filter("nlx=loud").is_err());
+    }
 }

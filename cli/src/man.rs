@@ -27,7 +27,7 @@ pub(crate) fn run(args: &ManArgs) -> Result<(), Failure> {
 /// `nlx completions`.
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut help::command(), "nlx", &mut text);
+    clap_complete::generate(args.shell, &mut help::shown(&help::command()), "nlx", &mut text);
     output::line(String::from_utf8_lossy(&text).trim_end())
 }
 

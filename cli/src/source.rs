@@ -58,6 +58,10 @@ pub(crate) fn node_for(questions: &[Question], asking: &AskingArgs) -> Result<No
 
 /// Who asks a node: the NID that is named, or the address from which this host routes there.
 pub(crate) fn question(target: Nid, asking: &AskingArgs) -> Result<Question, Failure> {
+    route(target, asking).map_err(|failure| failure.about(target))
+}
+
+fn route(target: Nid, asking: &AskingArgs) -> Result<Question, Failure> {
     let AskingArgs { from, accept_port, .. } = *asking;
     if target.is_any() {
         return Err(Failure::at("route", Errno::EINVAL, "one node is asked at a time: '*' names every one")

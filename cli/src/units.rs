@@ -28,6 +28,17 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
+/// The noun for this many: `peer` for one, `peers` for any other number.
+pub(crate) fn plural(count: u64, noun: &str) -> String {
+    if count == 1 { noun.to_string() } else { format!("{noun}s") }
+}
+
+/// A number with its noun: `1 peer`, `2 peers`.
+pub(crate) fn counted(count: impl Into<u64>, noun: &str) -> String {
+    let count = count.into();
+    format!("{} {}", grouped(count), plural(count, noun))
+}
+
 /// A long time, by its two largest units.
 pub(crate) fn in_words(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -55,6 +66,11 @@ mod tests {
         let numbers = [0, 12, 123, 1_234, 123_456, 1_234_567];
         let expected = ["0", "12", "123", "1 234", "123 456", "1 234 567"];
         assert_eq!(numbers.map(grouped), expected.map(|text| text.replace(' ', "\u{202f}")));
+    }
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!([0, 1, 2].map(|count| plural(count, "client")), ["clients", "client", "clients"]);
     }
 
     #[test]

@@ -55,11 +55,21 @@ fn every_command_has_a_page_with_all_its_options() {
 }
 
 #[test]
+fn the_help_lists_what_users_call() {
+    let listed = commands(&help(&[]));
+    assert!(listed.contains(&"man".to_string()) && listed.contains(&"completions".to_string()), "{listed:?}");
+    assert!(!listed.iter().any(|name| name.starts_with("selftest-")), "{listed:?}");
+}
+
+#[test]
 fn shells_are_told_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let output = run(&["completions", shell]);
         assert!(output.status.success());
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.contains("discover") && text.contains("accept-port"), "{shell}");
+        for internal in ["selftest-peer", "selftest-helper", "selftest__peer", "spoil"] {
+            assert!(!text.contains(internal), "{shell} offers {internal}");
+        }
     }
 }

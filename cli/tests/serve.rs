@@ -52,6 +52,20 @@ fn a_node_tells_programs_what_it_does() {
     assert_eq!((&stopped["tcp"]["refusals"], &stopped["tcp"]["protocol_errors"]), (&0.into(), &0.into()));
 }
 
+#[test]
+fn one_message_is_no_messages() {
+    let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 2, 10, last));
+    let port = free_port(there);
+    let server = serve(there, port, &[]);
+    assert!(ask("ping", there, here, port, &[]).status.success());
+    server.signal(Signal::SIGTERM);
+    let (_, rest) = server.end();
+    assert!(
+        rest.contains(": 1 message received (0 bytes), 1 sent (") && rest.contains(" 0 errors\n"),
+        "{rest}"
+    );
+}
+
 /// The limit of an ordinary shell is none for a node.
 #[test]
 fn a_node_uses_the_descriptors_that_the_system_allows() {

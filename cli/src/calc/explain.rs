@@ -5,7 +5,7 @@ use std::fmt::Write;
 use lnet_o2iblnd::sizes::{Answer, FLUSH_TRIGGER_MIN, Release};
 
 use super::result::{Calculation, Node, is_kernel, reason_name};
-use crate::units::in_bytes;
+use crate::units::{counted, in_bytes};
 
 pub(super) fn text(all: &Calculation) -> String {
     let mut out = String::new();
@@ -57,17 +57,17 @@ pub(super) fn text(all: &Calculation) -> String {
         let name = all.nodes[source].peer.name;
         match all.transfer(source) {
             Some(Ok(made)) => say(format!(
-                "{name} sends {} fragments (S-506): {} makes {} of them, the sink's {} makes {}; {} writes, {} work requests",
-                all.buffer.fragments,
+                "{name} sends {} (S-506): {} makes {} of them, the sink's {} makes {}; {}, {}",
+                counted(all.buffer.fragments, "fragment"),
                 made.source.name(),
                 made.source_fragments,
                 made.sink.name(),
                 made.sink_fragments,
-                made.writes,
-                made.work_requests
+                counted(made.writes, "write"),
+                counted(made.work_requests, "work request")
             )),
             Some(Err(error)) => {
-                say(format!("{name} sends {} fragments (S-504): {error}", all.buffer.fragments))
+                say(format!("{name} sends {} (S-504): {error}", counted(all.buffer.fragments, "fragment")))
             }
             None => {}
         }
@@ -85,9 +85,9 @@ fn side(node: &Node, say: &mut impl FnMut(String)) {
         say(format!("  {change} [{}]", change.rule.source()));
     }
     say(format!(
-        "  it asks for, and grants, a depth of {} and {} fragments; registration: {} [S-502, S-508, lnet-wire 34]",
+        "  it asks for, and grants, a depth of {} and {}; registration: {} [S-502, S-508, lnet-wire 34]",
         adjusted.peer_credits,
-        adjusted.fragments,
+        counted(adjusted.fragments, "fragment"),
         node.registration()
     ));
 }
@@ -105,7 +105,7 @@ fn direction(all: &Calculation, opener: usize, say: &mut impl FnMut(String)) {
         } else {
             format!("depth {}", one.depth)
         };
-        say(format!("  {from} asks for {asked} and {} fragments", one.fragments));
+        say(format!("  {from} asks for {asked} and {}", counted(one.fragments, "fragment")));
         say(match one.answer {
             Answer::Accepted { depth, .. } if depth < one.depth => {
                 format!(
@@ -113,9 +113,10 @@ fn direction(all: &Calculation, opener: usize, say: &mut impl FnMut(String)) {
                 )
             }
             Answer::Accepted { .. } => format!("  {to} accepts"),
-            Answer::Rejected { reason, depth, fragments } => format!(
-                "  {to} rejects, {}: it would grant depth {depth} and {fragments} fragments; {from} changes the one named",
-                reason_name(reason)
+            Answer::Rejected { reason, depth, fragments: most } => format!(
+                "  {to} rejects, {}: it would grant depth {depth} and {}; {from} changes the one named",
+                reason_name(reason),
+                counted(most, "fragment")
             ),
             Answer::Failed => {
                 format!("  {to} rejects, NO_RESOURCES: its device cannot have such a connection")
@@ -136,9 +137,10 @@ fn direction(all: &Calculation, opener: usize, say: &mut impl FnMut(String)) {
 fn queues(node: &Node, made: &lnet_o2iblnd::sizes::ConnSizes) -> String {
     let per_entry = node.adjusted.per_entry(made.fragments);
     let registration = per_entry - 1 - u32::from(made.fragments);
+    let writes = counted(made.fragments, "write");
     let entry = match registration {
-        0 => format!("1 DONE + {} writes", made.fragments),
-        more => format!("1 DONE + {} writes + {more} of fast registration", made.fragments),
+        0 => format!("1 DONE + {writes}"),
+        more => format!("1 DONE + {writes} + {more} of fast registration"),
     };
     let (times, of) = match node.adjusted.release {
         Release::V2_8 | Release::V2_10 => (u32::from(made.concurrent_sends), "concurrent_sends"),

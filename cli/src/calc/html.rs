@@ -6,7 +6,7 @@ use std::path::Path;
 use super::sweep::{Point, Sweep};
 use crate::failure::{Context, Failure};
 use crate::svg::{Anchor, Linear, STYLE, Svg, escaped, in_thousands};
-use crate::units::in_bytes;
+use crate::units::{counted, in_bytes};
 
 /// The whole picture, and where its axes end.
 const WIDTH: f64 = 560.0;
@@ -64,7 +64,7 @@ pub(super) fn page(sweep: &Sweep) -> String {
     let key = |class: &str| {
         format!(r#"<svg viewBox="0 0 34 10" aria-hidden="true"><path class="{class}" d="M0 5L34 5"/></svg>"#)
     };
-    let peers = if sweep.peers == 1 { "1 peer".to_string() } else { format!("{} peers", sweep.peers) };
+    let peers = counted(sweep.peers, "peer");
     let body = format!(
         "<header>\n<p>nlx o2iblnd-calc</p>\n<h1>{}</h1>\n<p>{peers}; a opens the connections</p>\n</header>\n\
          <p class=\"legend\"><span>{}a ({a})</span><span>{}b ({b})</span></p>\n<div class=\"pair\">\n{pictures}</div>\n{}",
@@ -132,7 +132,7 @@ fn failures(sweep: &Sweep) -> String {
     let errors = || sweep.points.iter().filter_map(|point| point.error.as_ref());
     let none = errors()
         .next()
-        .map(|first| format!("{} values give no connection. The first: {first}", errors().count()));
+        .map(|first| format!("values without a connection: {}. The first: {first}", errors().count()));
     let told = sweep.barred.iter().chain(&none);
     told.map(|told| format!("<section><p class=\"wrong\">{}</p></section>\n", escaped(told))).collect()
 }

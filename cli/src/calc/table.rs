@@ -4,7 +4,7 @@ use comfy_table::Table;
 
 use super::result::{Calculation, Load};
 use crate::tables::numbers;
-use crate::units::{grouped, in_bytes};
+use crate::units::{counted, grouped, in_bytes};
 
 pub(super) fn text(all: &Calculation) -> String {
     let mut parts = vec![sides(all).to_string()];
@@ -71,8 +71,9 @@ fn agreement(all: &Calculation) -> String {
                 let barred = all.barred(opener).next().is_some();
                 let connects = if barred { "cannot connect, as told below; if it could" } else { "connects" };
                 format!(
-                    "{name} {connects}: depth {}, {} fragments, at try {tries}",
-                    agreed.depth, agreed.fragments
+                    "{name} {connects}: depth {}, {}, at try {tries}",
+                    agreed.depth,
+                    counted(agreed.fragments, "fragment")
                 )
             }
             Err(error) => format!("{name} connects: no connection: {error}"),
@@ -136,14 +137,13 @@ fn nis(all: &Calculation) -> Table {
         });
     }
     row("bounce buffers, at most", &|side| bytes_or_none(pools[side].bounce_bytes()));
-    row(
-        &format!("work requests to send {} fragments", all.buffer.fragments),
-        &|side| match all.transfer(side) {
-            Some(Ok(made)) => made.work_requests.to_string(),
-            Some(Err(error)) => format!("{:?}", error.errno()),
-            None => "-".into(),
-        },
-    );
+    row(&format!("work requests to send {}", counted(all.buffer.fragments, "fragment")), &|side| match all
+        .transfer(side)
+    {
+        Some(Ok(made)) => made.work_requests.to_string(),
+        Some(Err(error)) => format!("{:?}", error.errno()),
+        None => "-".into(),
+    });
     table
 }
 

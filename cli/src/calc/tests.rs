@@ -200,7 +200,9 @@ fn a_sweep_has_a_line_for_what_can_be_and_a_word_for_what_cannot() {
     let page = page(&sweep);
     assert_eq!(page.matches("<svg viewBox=\"0 0 560").count(), 4);
     assert!(
-        page.contains("9 values give no connection") && !page.contains("http") && !page.contains("<script")
+        page.contains("values without a connection: 9.")
+            && !page.contains("http")
+            && !page.contains("<script")
     );
     for text in
         ["peer_credits", "x=1..2", "peer_credits=9..8", "peer_credits=1..1048576", "c.ntx=1..2", "ntx=1..2:0"]

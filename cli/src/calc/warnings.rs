@@ -4,6 +4,7 @@ use lnet_node::Tunable;
 use lnet_o2iblnd::sizes::{GLOBAL_REGION_PIVOT, Mapping, Release, Rule};
 
 use super::result::{Calculation, is_kernel};
+use crate::units::counted;
 
 pub(super) fn all(of: &Calculation) -> Vec<String> {
     let mut told: Vec<String> = [0, 1].into_iter().flat_map(|side| own(of, side)).collect();
@@ -100,8 +101,9 @@ fn own(of: &Calculation, side: usize) -> Vec<String> {
     let needed = u64::from(adjusted.peer_credits) * u64::from(peers);
     if needed > node.pools.all_credits() {
         told.push(format!(
-            "{name}: credits come to {}: {peers} peers that are busy at once, of {} credits each, would use {needed}",
+            "{name}: credits come to {}: {} busy at once, of {} credits each, would use {needed}",
             node.pools.all_credits(),
+            counted(peers, "peer"),
             adjusted.peer_credits
         ));
     }

@@ -149,14 +149,12 @@ fn amiss(phase: &Phase, servers: &[Status]) -> Option<String> {
     let recorded = phase.latencies_ns.len();
     if phase.latency_ns.count() != operations || recorded != operations {
         let counted = phase.latency_ns.count();
-        return Some(format!(
-            "{operations} operations have {counted} latencies, {recorded} in the histogram"
-        ));
+        return Some(format!("operations: {operations}, latencies: {counted}, in the histogram: {recorded}"));
     }
     let served = total(servers.iter().map(|status| status.operations));
     let lossless = phase.errors == 0 && phase.lost == 0;
     (lossless && served != operations)
-        .then(|| format!("clients count {operations} operations, servers {served}"))
+        .then(|| format!("operations: clients count {operations}, servers {served}"))
 }
 
 #[cfg(test)]

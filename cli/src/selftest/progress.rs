@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::figures::per_second;
 use super::result::Live;
 use crate::output;
-use crate::units::{grouped, in_bytes};
+use crate::units::{grouped, in_bytes, plural};
 
 /// The phase's name, a bar of eighths of letters, and what goes on.
 const TEMPLATE: &str = "{prefix:<13} {bar:30.cyan/8} {msg}";
@@ -51,7 +51,7 @@ fn words(live: &Live) -> String {
     let rate = grouped(per_second(operations, elapsed).round() as u64);
     let speed = per_second(bytes, elapsed) / 1e6;
     let mut words = format!("{rate:>9} op/s {speed:>8.1} MB/s  {} verified", in_bytes(verified_bytes));
-    for (count, what) in [(lost, "lost"), (errors, "errors")] {
+    for (count, what) in [(lost, "lost".to_string()), (errors, plural(errors, "error"))] {
         if count > 0 {
             words.push_str(&format!(", {} {what}", grouped(count)));
         }

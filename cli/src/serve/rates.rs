@@ -5,6 +5,7 @@ use lnet_node::{Census, Counters, Node, O2ibCounters, SockCounters};
 use serde_json::{Map, Value, json};
 
 use super::driver::{self, Count};
+use crate::units::plural;
 
 /// What an operator wants to hear of: each stands in a line in which it has happened.
 const TROUBLE: [&str; 7] = [
@@ -142,10 +143,12 @@ impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (peers, connections) = self.census;
         write!(f, "in {} | out {} | ", self.received, self.sent)?;
-        write!(f, "{peers} peers, {connections} connections | ")?;
-        write!(f, "{} dropped, {} errors", self.dropped, self.errors)?;
+        write!(f, "{peers} {}, ", plural(peers as u64, "peer"))?;
+        write!(f, "{connections} {} | ", plural(connections as u64, "connection"))?;
+        write!(f, "{} dropped, {} {}", self.dropped, self.errors, plural(self.errors, "error"))?;
         if self.waiting > 0 {
-            write!(f, ", {} wait for credits", self.waiting)?;
+            let verb = if self.waiting == 1 { "waits" } else { "wait" };
+            write!(f, ", {} {verb} for credits", self.waiting)?;
         }
         for (words, name, count) in self.driver.iter().chain(self.verbs.iter().flatten()) {
             if *count > 0 && TROUBLE.contains(name) {

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::driver::{self, Count};
 use crate::tables::numbers;
+use crate::units::plural;
 
 /// All that a node did in its life.
 pub(super) struct Totals {
@@ -66,9 +67,13 @@ impl fmt::Display for Totals {
         let Counters { drop_count, errors, .. } = self.counters;
         writeln!(
             f,
-            "stopped after {:.1} s: {recv_count} messages received ({recv_length} bytes), {send_count} sent \
-             ({send_length} bytes), {drop_count} dropped, {errors} errors",
-            self.time.as_secs_f64()
+            "stopped after {:.1} s: {recv_count} {} received ({recv_length} {}), {send_count} sent \
+             ({send_length} {}), {drop_count} dropped, {errors} {}",
+            self.time.as_secs_f64(),
+            plural(recv_count, "message"),
+            plural(recv_length, "byte"),
+            plural(send_length, "byte"),
+            plural(errors, "error"),
         )?;
         let mut nis = numbers(["NI", "", "PUT", "GET", "REPLY", "ACK"], 2);
         for ni in &self.nis {

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 
 use crate::tables::{numbers, printable};
-use crate::units::{grouped, in_bytes};
+use crate::units::{counted, grouped, in_bytes, plural};
 
 /// The member `helper` of the status of an `nlxd`.
 #[derive(Debug, Deserialize)]
@@ -66,26 +66,31 @@ struct Door {
 
 impl fmt::Display for Helper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Totals { clients, operations, events, .. } = &self.totals;
-        let [now, all, operations, events] =
-            [&self.clients, clients, operations, events].map(|n| grouped(*n));
+        let Totals { clients, operations, events, .. } = self.totals;
         let socket = printable(&self.socket);
         writeln!(
             f,
-            "helper       {socket}: {now} clients, {all} since the start, {operations} operations, {events} events"
+            "helper       {socket}: {}, {} since the start, {}, {}",
+            counted(self.clients, "client"),
+            grouped(clients),
+            counted(operations, "operation"),
+            counted(events, "event"),
         )?;
         if !self.list.is_empty() {
             writeln!(f, "{}", self.table())?;
         }
         if self.left_out > 0 {
-            writeln!(f, "and {} more clients", grouped(self.left_out))?;
+            writeln!(f, "and {} more {}", grouped(self.left_out), plural(self.left_out, "client"))?;
         }
         let Leftovers { tms, eqs, arenas, bytes } = self.leftovers;
         if [tms, eqs, arenas, bytes].iter().any(|count| *count > 0) {
-            let bytes = in_bytes(bytes);
             writeln!(
                 f,
-                "left over    {tms} transfer machines, {eqs} event queues, {arenas} arenas of {bytes}"
+                "left over    {}, {}, {} of {}",
+                counted(tms, "transfer machine"),
+                counted(eqs, "event queue"),
+                counted(arenas, "arena"),
+                in_bytes(bytes),
             )?;
         }
         let noticed = self.noticed();

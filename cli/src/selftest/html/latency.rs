@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 use super::figure::{self, BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
 use crate::selftest::figures::Figures;
 use crate::svg::{Anchor, Log, Svg, in_time, three_digits};
-use crate::units::grouped;
+use crate::units::counted;
 
 /// Bars of a picture: narrow enough to show two peaks, wide enough to be pointed at.
 const BARS: usize = 72;
@@ -45,10 +45,10 @@ pub(super) fn picture(figures: &Figures<'_>, latencies_ns: &Histogram<u64>) -> S
         let (low, high) = (edge(bar), edge(bar + 1));
         let height = (BOTTOM - upright.place(share(*count))).max(LEAST_HEIGHT);
         let more = format!(
-            "{} to {}: {} operations, {:.3} %",
+            "{} to {}: {}, {:.3} %",
             in_time(low),
             in_time(high),
-            grouped(*count),
+            counted(*count, "operation"),
             share(*count)
         );
         let width = across.place(high) - across.place(low) - 1.0;

@@ -8,7 +8,7 @@ use crate::selftest::machine::Machine;
 use crate::selftest::moment::in_iso;
 use crate::selftest::result::{Ending, Outcome, Phase, RuleCount, total};
 use crate::svg::{STYLE, escaped, in_time, quoted};
-use crate::units::{grouped, in_bytes, in_words};
+use crate::units::{counted, grouped, in_bytes, in_words, plural};
 
 /// The phase that is run for its latency; the others are for their throughput.
 const PING_PONG: &str = "ping_pong";
@@ -62,13 +62,14 @@ fn headline(outcome: &Outcome) -> String {
 fn header(outcome: &Outcome) -> String {
     let operations = total(outcome.phases.iter().map(|phase| phase.operations));
     let verified = in_bytes(outcome.verified_bytes().saturating_add(outcome.served.verified_bytes));
-    let mut lines = vec![format!("{verified} of {} operations compared byte by byte", grouped(operations))];
+    let mut lines = vec![format!("{verified} of {} compared byte by byte", counted(operations, "operation"))];
     if outcome.lost() > 0 {
         let dropped = total(outcome.phases.iter().map(|phase| phase.dropped));
         lines.push(format!(
-            "{} operations lost to {} dropped messages",
-            grouped(outcome.lost()),
-            grouped(dropped)
+            "{} lost to {} dropped {}",
+            counted(outcome.lost(), "operation"),
+            grouped(dropped),
+            plural(dropped, "message")
         ));
     }
     if let Ending::Failed(reason) = &outcome.ending {
@@ -119,10 +120,10 @@ fn pictures(figures: &Figures<'_>, phase: &Phase) -> String {
     let each =
         if phase.bytes == figures.operations.saturating_mul(figures.size) { "each" } else { "at the most" };
     let what = format!(
-        "{} operations in {:.1} s, {} bytes {each}, {} in flight{clients}",
-        grouped(figures.operations),
+        "{} in {:.1} s, {} {each}, {} in flight{clients}",
+        counted(figures.operations, "operation"),
         figures.seconds,
-        grouped(figures.size),
+        counted(figures.size, "byte"),
         figures.concurrency
     );
     format!(

@@ -8,7 +8,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use crate::selftest::figures::Figures;
 use crate::selftest::result::{Ending, Outcome, RuleCount, total};
 use crate::tables::{numbers_in, printable};
-use crate::units::{grouped, in_bytes};
+use crate::units::{counted, grouped, in_bytes, plural};
 
 /// The table, what went wrong, and the verdict.
 pub(super) struct Text<'a>(pub(super) &'a Outcome);
@@ -24,15 +24,15 @@ impl fmt::Display for Text<'_> {
         }
         for phase in &outcome.phases {
             if let Some(error) = &phase.first_error {
-                let (name, errors) = (phase.name.replace('_', " "), grouped(phase.errors));
-                writeln!(f, "{name}: {errors} errors, the first: {}", printable(error))?;
+                let (name, errors) = (phase.name.replace('_', " "), counted(phase.errors, "error"));
+                writeln!(f, "{name}: {errors}, the first: {}", printable(error))?;
             }
         }
         if outcome.served.errors > 0 {
             writeln!(
                 f,
-                "the servers found {} errors in what they were sent",
-                grouped(outcome.served.errors)
+                "the servers found {} in what they were sent",
+                counted(outcome.served.errors, "error")
             )?;
         }
         f.write_str(&verdict(outcome))
@@ -82,13 +82,12 @@ fn verdict(outcome: &Outcome) -> String {
         Ending::Interrupted => "interrupted".to_string(),
         Ending::Failed(reason) => format!("FAILED: {}", printable(reason)),
     };
-    let mut parts = vec![
-        format!("{} verified", in_bytes(outcome.verified_bytes())),
-        format!("{} errors", grouped(outcome.errors())),
-    ];
+    let mut parts =
+        vec![format!("{} verified", in_bytes(outcome.verified_bytes())), counted(outcome.errors(), "error")];
     if outcome.settings.faults.is_some() {
         let dropped = total(outcome.phases.iter().map(|phase| phase.dropped));
-        parts.push(format!("{} lost to {} dropped messages", grouped(outcome.lost()), grouped(dropped)));
+        let messages = plural(dropped, "message");
+        parts.push(format!("{} lost to {} dropped {messages}", grouped(outcome.lost()), grouped(dropped)));
     }
     parts.push(format!("{} ⇄ {}", nodes(&outcome.clients), nodes(&outcome.servers)));
     parts.push(outcome.settings.mode.to_string());
@@ -131,7 +130,7 @@ mod tests {
         failed.phases[0].first_error = Some("\u{1b}[2J".into());
         let text = Text(&failed).to_string();
         assert!(text.contains("lost to 3 dropped messages"), "{text}");
-        assert!(text.contains("ping pong: 1 errors, the first: \\u{1b}[2J"), "{text}");
+        assert!(text.contains("ping pong: 1 error, the first: \\u{1b}[2J"), "{text}");
         assert!(text.lines().last().unwrap().starts_with("FAILED: "), "{text}");
         let interrupted = Outcome { ending: Ending::Interrupted, ..outcome() };
         assert!(Text(&interrupted).to_string().contains("\ninterrupted: "));
