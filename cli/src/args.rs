@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use lnet_nid::Nid;
-use lnet_node::{CptConfig, MAX_PARTITIONS, Pattern};
+use lnet_node::{CptConfig, MAX_PARTITIONS, PROBE_BYTES_MAX, Pattern};
 use nlx::AcceptPolicy;
 
 pub(crate) use calc::{COUNT_MAX, CalcArgs};
@@ -44,8 +44,7 @@ pub(crate) enum Command {
     SelftestHelper(HelperArgs),
     /// Print the completions of a shell.
     Completions(CompletionsArgs),
-    /// Write the manual pages.
-    #[command(hide = true)]
+    /// Write the manual pages of all commands to a folder.
     Man(ManArgs),
 }
 
@@ -222,6 +221,15 @@ pub(crate) struct PingArgs {
     /// Seconds from one question to the next.
     #[arg(long, default_value = "1", value_parser = seconds, allow_negative_numbers = true, value_name = "SECONDS", requires = "count")]
     pub interval: Duration,
+    /// Look for what long messages meet on the way: report the TCP connections to each node (segments, path MTU, round trip,
+    /// retransmissions, unacknowledged bytes). Nothing of this size is sent without --to-nlx. K or KiB, and M or MiB, may follow
+    /// the number.
+    #[arg(long, value_name = "BYTES", value_parser = bytes::<usize>(1..=PROBE_BYTES_MAX as u64), allow_negative_numbers = true)]
+    pub size: Option<usize>,
+    /// The nodes run 'nlx serve', 'nlx selftest --server' or 'nlxd': send each of them a PUT of --size bytes, which it
+    /// acknowledges and forgets. A kernel node drops it, and logs that.
+    #[arg(long, requires = "size")]
+    pub to_nlx: bool,
     /// Seconds to wait for an answer.
     #[arg(long, default_value = "10", value_parser = seconds, allow_negative_numbers = true, value_name = "SECONDS")]
     pub timeout: Duration,
@@ -303,6 +311,31 @@ pub(crate) fn whole<T: TryFrom<u64>>(
     }
 }
 
+/// A number of bytes within these bounds: plain, or with K, M or G, or KiB, MiB or GiB, which mean the same.
+pub(crate) fn bytes<T: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let shift = match &text[digits.len()..] {
+            "" => Some(0),
+            "K" | "KiB" => Some(10),
+            "M" | "MiB" => Some(20),
+            "G" | "GiB" => Some(30),
+            _ => None,
+        };
+        let number =
+            digits.parse::<u64>().ok().zip(shift).and_then(|(number, shift)| number.checked_mul(1 << shift));
+        number.filter(|number| range.contains(number)).and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
+            format!(
+                "'{text}' is not a number of bytes from {} to {}; K, M, G or KiB, MiB, GiB may follow it, for instance 64K",
+                range.start(),
+                range.end()
+            )
+        })
+    }
+}
+
 /// A duration in seconds, with fractions: more than nothing, at most a day.
 fn seconds(text: &str) -> Result<Duration, String> {
     let refused = || format!("'{text}' is not a number of seconds above 0 and up to {SECONDS_MAX}");
@@ -314,5 +347,30 @@ pub(crate) fn seconds_or_none(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.0..=SECONDS_MAX).contains(&value) => Ok(Duration::from_secs_f64(value)),
         _ => Err(format!("'{text}' is not a number of seconds from 0 to {SECONDS_MAX}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_take_binary_units() {
+        let read = bytes::<u64>(1..=u64::MAX);
+        for (text, expected) in
+            [("1", 1), ("64K", 64 << 10), ("64KiB", 64 << 10), ("3M", 3 << 20), ("3MiB", 3 << 20)]
+        {
+            assert_eq!(read(text), Ok(expected), "{text}");
+        }
+        assert_eq!((read("2G"), read("2GiB")), (Ok(2 << 30), Ok(2 << 30)));
+        for text in ["", "K", "0", "-1", "1.5M", "1 K", "1k", "1KB", "17179869184G", "1é", "0x10"] {
+            let refused = read(text).unwrap_err();
+            assert!(
+                refused.starts_with(&format!("'{text}' is not a number of bytes from 1 to ")),
+                "{refused}"
+            );
+        }
+        assert_eq!(bytes::<u32>(1..=1 << 20)("1M"), Ok(1 << 20));
+        assert!(bytes::<u32>(1..=1 << 20)("1025K").unwrap_err().contains("to 1048576"));
     }
 }

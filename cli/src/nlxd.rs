@@ -22,6 +22,7 @@ use nlx_kcore::driver::{Host, HostConfig};
 
 use crate::failure::{Context, Failure};
 use crate::setup::Ports;
+use crate::units::plural;
 use crate::{descriptors, output, setup};
 use args::NlxdArgs;
 use config::HelperConfig;
@@ -83,6 +84,7 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
     // The socket first: whoever has it may take the NIDs.
     let listener = Listener::open(&config.socket)?;
     let node = Node::start(&node_config).map_err(|error| Failure::of_node(&error, port))?;
+    setup::offer_probes(&node);
     let share = descriptors::share_of_user();
     let shared_out = HostConfig { descriptors_per_user: Some(share as u64), ..config.host.clone() };
     let host = Host::new(node.lnet(), node.drive(), shared_out);
@@ -126,7 +128,11 @@ fn watch(service: &Service, signals: &Signals, notify: &Notify) {
                 tracing::warn!("SIGHUP: a changed configuration takes effect when nlxd is started again");
             }
             None if service.is_responsive(&mut asked) => {
-                notify.send(&format!("WATCHDOG=1\nSTATUS=serving {} clients\n", service.door().clients));
+                let clients = service.door().clients;
+                notify.send(&format!(
+                    "WATCHDOG=1\nSTATUS=serving {clients} {}\n",
+                    plural(clients as u64, "client")
+                ));
             }
             None => tracing::error!("a thread has not come back since it was last asked"),
         }

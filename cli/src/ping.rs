@@ -2,9 +2,10 @@
 
 mod tally;
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
-use lnet_node::{Node, PingAnswer, PingFailure, PingStep};
+use lnet_node::{Connection, Node, PingAnswer, PingFailure, PingStep};
 use serde_json::{Value, json};
 
 use crate::args::PingArgs;
@@ -12,6 +13,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::signals::Signals;
 use crate::source::{self, Question};
+use crate::units::counted;
 use tally::Tally;
 
 pub(crate) fn run(args: &PingArgs) -> Result<(), Failure> {
@@ -26,6 +28,22 @@ pub(crate) fn run(args: &PingArgs) -> Result<(), Failure> {
     }
     pinger.node.shutdown(source::PARTING);
     Ok(())
+}
+
+/// What a node answered, and with `--size` what is known of the way to it.
+struct Answer {
+    ping: PingAnswer,
+    way: Option<Way>,
+}
+
+/// What long messages meet on the way to a node.
+struct Way {
+    bytes: usize,
+    /// Whether a PUT of so many bytes is sent.
+    tries: bool,
+    /// How long it took to be acknowledged.
+    probe: Option<Duration>,
+    connections: Vec<Connection>,
 }
 
 struct Pinger<'a> {
@@ -70,8 +88,16 @@ impl Pinger<'_> {
         for (question, tally) in questions.iter().zip(&tallies) {
             if self.args.json {
                 output::json(&tally.to_json(question.target))?;
-            } else {
-                output::line(format_args!("--- {} ---\n{tally}", question.target))?;
+                continue;
+            }
+            output::line(format_args!("--- {} ---\n{tally}", question.target))?;
+            if let Some(bytes) = self.args.size {
+                output::line(Way {
+                    bytes,
+                    tries: self.args.to_nlx,
+                    probe: None,
+                    connections: self.connections(question),
+                })?;
             }
         }
         // With nothing sent nothing is known.
@@ -85,15 +111,17 @@ impl Pinger<'_> {
         }
         match self.ask(question) {
             Ok(answer) => {
-                tally.answered(answer.round_trip);
+                tally.answered(answer.ping.round_trip);
                 if self.args.json {
                     return output::json(&to_json(question, &answer, Some(round)));
                 }
+                let probe = answer.way.as_ref().and_then(Way::probe).map(|probe| format!(", {probe}"));
                 output::line(format_args!(
-                    "answer {round} from {}: {}, {} ms",
+                    "answer {round} from {}: {}, {} ms{}",
                     question.target,
-                    count_of_nids(answer.nids.len()),
-                    tally::milliseconds(answer.round_trip)
+                    counted(answer.ping.nids.len() as u64, "NID"),
+                    tally::milliseconds(answer.ping.round_trip),
+                    probe.unwrap_or_default()
                 ))
             }
             // Whoever stops it does not call the last one lost.
@@ -105,12 +133,25 @@ impl Pinger<'_> {
         }
     }
 
-    fn ask(&self, question: &Question) -> Result<PingAnswer, PingFailure> {
+    fn ask(&self, question: &Question) -> Result<Answer, PingFailure> {
         let Question { target, from } = *question;
-        self.node.ping_unless(&self.signals.interrupt, target, Some(from), self.args.timeout)
+        let PingArgs { size, to_nlx, timeout, .. } = *self.args;
+        let interrupt = &self.signals.interrupt;
+        let ping = self.node.ping_unless(interrupt, target, Some(from), timeout)?;
+        let Some(bytes) = size else { return Ok(Answer { ping, way: None }) };
+        let probe = to_nlx.then(|| self.node.probe_unless(interrupt, target, Some(from), bytes, timeout));
+        let probe = probe.transpose()?;
+        Ok(Answer {
+            ping,
+            way: Some(Way { bytes, tries: to_nlx, probe, connections: self.connections(question) }),
+        })
     }
 
-    fn print_nids(&self, question: &Question, answer: &PingAnswer, named: bool) -> Result<(), Failure> {
+    fn connections(&self, question: &Question) -> Vec<Connection> {
+        self.node.tcp().connections(|nid| nid == question.target)
+    }
+
+    fn print_nids(&self, question: &Question, answer: &Answer, named: bool) -> Result<(), Failure> {
         if self.args.json {
             return output::json(&to_json(question, answer, None));
         }
@@ -118,8 +159,9 @@ impl Pinger<'_> {
             output::line(format_args!("{}:", question.target))?;
         }
         let mut nids = vec![lnet_nid::Nid::LOOPBACK];
-        nids.extend(&answer.nids);
-        nids.iter().try_for_each(|nid| output::line(format_args!("{}-{nid}", answer.pid)))
+        nids.extend(&answer.ping.nids);
+        nids.iter().try_for_each(|nid| output::line(format_args!("{}-{nid}", answer.ping.pid)))?;
+        answer.way.as_ref().map_or(Ok(()), output::line)
     }
 
     fn print_failure(
@@ -138,7 +180,8 @@ impl Pinger<'_> {
     }
 }
 
-fn to_json(question: &Question, answer: &PingAnswer, round: Option<u64>) -> Value {
+fn to_json(question: &Question, answer: &Answer, round: Option<u64>) -> Value {
+    let Answer { ping: answer, way } = answer;
     let mut value = json!({
         "nid": question.target.to_string(),
         "from": question.from.to_string(),
@@ -150,11 +193,54 @@ fn to_json(question: &Question, answer: &PingAnswer, round: Option<u64>) -> Valu
     if let Some(round) = round {
         value["seq"] = round.into();
     }
+    if let Some(Way { bytes, probe, connections, .. }) = way {
+        value["size"] = (*bytes).into();
+        value["probe_us"] = probe.map(microseconds).into();
+        value["connections"] = connections.iter().map(connection).collect();
+    }
     value
 }
 
-fn count_of_nids(count: usize) -> String {
-    if count == 1 { "1 NID".to_string() } else { format!("{count} NIDs") }
+fn connection(Connection { conn_type, tcp, .. }: &Connection) -> Value {
+    json!({
+        "type": conn_type.to_string(),
+        "mss": tcp.mss,
+        "path_mtu": tcp.path_mtu,
+        "rtt_us": tcp.rtt_us,
+        "retransmissions": tcp.retransmissions,
+        "unacked_bytes": tcp.unacked_bytes,
+    })
+}
+
+impl Way {
+    fn probe(&self) -> Option<String> {
+        let time = tally::milliseconds(self.probe?);
+        Some(format!("a PUT of {} acknowledged in {time} ms", counted(self.bytes as u64, "byte")))
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let connections = self.connections.iter().map(|Connection { conn_type, tcp, .. }| {
+            format!(
+                "{conn_type}: segments of {} (path MTU {}), round trip {} ms, {}, {} unacknowledged",
+                counted(tcp.mss, "byte"),
+                tcp.path_mtu,
+                tally::milliseconds(Duration::from_micros(tcp.rtt_us.into())),
+                counted(tcp.retransmissions, "retransmission"),
+                counted(tcp.unacked_bytes, "byte"),
+            )
+        });
+        let mut lines: Vec<String> = self.probe().into_iter().chain(connections).collect();
+        if self.connections.is_empty() {
+            lines.push("no TCP connection to the node".to_string());
+        }
+        if !self.tries {
+            let size = counted(self.bytes as u64, "byte");
+            lines.push(format!("no message of {size} was sent: --to-nlx sends one, to a node that runs nlx"));
+        }
+        f.write_str(&lines.join("\n"))
+    }
 }
 
 fn microseconds(time: Duration) -> f64 {

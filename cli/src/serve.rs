@@ -36,6 +36,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
 
 fn start(config: &NodeConfig, port: u16) -> Result<Node, Failure> {
     let node = Node::start(config).map_err(|error| Failure::of_node(&error, port))?;
+    setup::offer_probes(&node);
     let nids: Vec<String> = node.nids().iter().map(Nid::to_string).collect();
     tracing::info!(?nids, "started");
     Ok(node)

@@ -1,7 +1,7 @@
 //! The configuration of a node, from a file and from options.
 
 use lnet_nid::{NetType, Nid};
-use lnet_node::{AcceptPolicy, NodeConfig};
+use lnet_node::{AcceptPolicy, Node, NodeConfig};
 
 use crate::args::SetupArgs;
 use crate::failure::Failure;
@@ -36,6 +36,13 @@ pub(crate) fn config(own: NodeConfig, args: &SetupArgs) -> Result<NodeConfig, Fa
     };
     let refused = |error| Failure::of_node(&error, 0);
     nets.into_iter().try_fold(config.without_nets(), |config, net| config.net(net).map_err(refused))
+}
+
+/// Has the node take the probes of `nlx ping --size --to-nlx`. What it is for does not depend on it.
+pub(crate) fn offer_probes(node: &Node) {
+    if let Err(error) = node.offer_probes() {
+        tracing::warn!(%error, "'nlx ping --to-nlx' will get no acknowledgement from this node");
+    }
 }
 
 /// The ports on which a node listens: over RDMA the connection manager's.

@@ -131,10 +131,10 @@ fn whoever_is_no_lnet_node_is_told_as_what_it_is() {
             &["hello has version 9", "which release", "2 to 4 of the hello"],
         ),
         (6, "wrong NID", "handshake", "EPROTO", &["hello comes from 127.3.1.77@tcp", "lctl list_nids"]),
-        (7, "silent", "handshake", "ETIMEDOUT", &["within 0.5 s", "no hello", "LNet node"]),
+        (7, "silent", "handshake", "ETIMEDOUT", &["within 0.5 s", "no hello", "LNet node", "firewall"]),
         (8, "no answer", "answer", "ETIMEDOUT", &["within 0.5 s", "connected, but the ping is not answered"]),
         (10, "request version", "handshake", "EPROTO", &["speaks version 1 of it", "which release"]),
-        (9, "refused", "connect", "ECONNREFUSED", &["refused", "nobody listens", "accept_port"]),
+        (9, "refused", "connect", "ECONNREFUSED", &["refused", "nobody listens", "firewall", "accept_port"]),
     ];
     for (last, case, step, errno, words) in cases {
         for command in ["ping", "discover"] {

@@ -161,6 +161,96 @@ fn a_host_without_a_route_or_privileges_says_so() {
     assert!(answered.status.success(), "{}", complaint(&answered));
 }
 
+/// Rules of nftables on the second host, for packets that arrive.
+fn filter(hosts: &Hosts, rule: &str) {
+    let script = format!(
+        "add table inet f; add chain inet f i {{ type filter hook input priority 0; }}; add rule inet f i {rule}"
+    );
+    let mut nft = Command::new("ip");
+    nft.args(["netns", "exec", &hosts.names[1], "nft", &script]);
+    assert!(nft.status().expect("nftables is installed").success(), "{rule}");
+}
+
+/// A path that drops long packets and sends no ICMP: pings pass, and what is longer is named, with the segments that get lost.
+#[test]
+#[ignore = "needs root: ./test namespaces"]
+fn a_black_hole_is_found_by_its_size() {
+    let hosts = Hosts::new("hole");
+    let _server = Server::start(hosts.nlx(1, &["serve", "--net", "tcp(veth0)"]));
+    let _tested = Server::start(
+        hosts.nlx(1, &["selftest", "--server", "--net", &format!("tcp({})", six(ADDRESSES[1]))]),
+    );
+    let whole = hosts.ping(&["--size", "8K", "--to-nlx"]);
+    assert!(whole.status.success(), "{}", complaint(&whole));
+    filter(&hosts, "meta length > 1000 drop");
+    let small = hosts.ping(&["--size", "8K"]);
+    assert!(small.status.success(), "nothing of that size is sent: {}", complaint(&small));
+    let short = hosts.ping(&["--size", "500", "--to-nlx"]);
+    assert!(short.status.success(), "{}", complaint(&short));
+    let lost = hosts.ping(&["--size", "8K", "--to-nlx", "--timeout", "3", "--json"]);
+    assert_eq!(lost.status.code(), Some(1));
+    let line: serde_json::Value = serde_json::from_slice(&lost.stdout).unwrap();
+    let error = &line["error"];
+    assert_eq!((&error["step"], &error["errno"]), (&"probe".into(), &"ETIMEDOUT".into()), "{line}");
+    let (message, advice) = (error["message"].as_str().unwrap(), error["try"].as_str().unwrap());
+    for words in
+        ["a PUT of 8192 bytes", "unacknowledged bytes in segments of 1448 bytes (path MTU 1500)", "in vain"]
+    {
+        assert!(message.contains(words), "{line}");
+    }
+    assert!(advice.contains("MTU") && advice.contains("tcp_mtu_probing"), "{line}");
+    // A self-test finds it before it begins.
+    let server = format!("{}@tcp", six(ADDRESSES[1]));
+    let client = ["selftest", "--client", &server, "--net", &format!("tcp({})", six(ADDRESSES[0]))];
+    let stopped = hosts.nlx(0, &client).output().unwrap();
+    let told = complaint(&stopped);
+    assert_eq!(stopped.status.code(), Some(1));
+    assert!(
+        told.contains(&server)
+            && told.contains("a PUT of 1048576 bytes")
+            && told.contains("try: something on the way"),
+        "{told}"
+    );
+}
+
+/// What a firewall does to a connection names the step and what to look at.
+#[test]
+#[ignore = "needs root: ./test namespaces"]
+fn firewalls_are_told_apart() {
+    let cases = [
+        ("tcp dport 988 reject with tcp reset", 4, "connect", ["ECONNREFUSED"; 2], "a firewall rejects"),
+        ("tcp dport 988 reject with icmpx admin-prohibited", 4, "connect", ["EHOSTUNREACH"; 2], "firewall"),
+        ("tcp dport 988 reject with icmpx admin-prohibited", 6, "connect", ["EACCES"; 2], "nft list ruleset"),
+        // The node that hears no hello hangs up after 5 s: before the self-test gives up.
+        (
+            "tcp dport 988 meta length > 100 drop",
+            4,
+            "handshake",
+            ["ETIMEDOUT", "ECONNRESET"],
+            "a firewall between",
+        ),
+    ];
+    for (at, (rule, family, step, errnos, advice)) in cases.into_iter().enumerate() {
+        let hosts = Hosts::new(&format!("wall{at}"));
+        let there = if family == 4 { ADDRESSES[1].to_string() } else { six(ADDRESSES[1]) };
+        let _server = Server::start(hosts.nlx(1, &["serve", "--net", &format!("tcp({there})")]));
+        filter(&hosts, rule);
+        let here = if family == 4 { ADDRESSES[0].to_string() } else { six(ADDRESSES[0]) };
+        let target = format!("{there}@tcp");
+        let ping: &[&str] = &["ping", &target, "--timeout", "2", "--json"];
+        let (net, port) = (format!("tcp({here})"), "988");
+        let test: &[&str] =
+            &["selftest", "--client", &target, "--net", &net, "--accept-port", port, "--json"];
+        for (command, errno) in [ping, test].into_iter().zip(errnos) {
+            let output = hosts.nlx(0, command).output().unwrap();
+            let line: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let error = &line["error"];
+            assert_eq!((&error["step"], &error["errno"]), (&step.into(), &errno.into()), "{rule}: {line}");
+            assert!(error["try"].as_str().unwrap().contains(advice), "{rule}: {line}");
+        }
+    }
+}
+
 /// S-6: clients in a container, of a mount, a PID and a user namespace of its own, to which nothing but the folder of the
 /// helper's socket is handed in: memory and wake-ups are shared all the same, every byte is verified, and nothing is left.
 #[test]

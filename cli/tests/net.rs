@@ -111,12 +111,12 @@ fn what_no_node_would_start_with_is_not_called_free() {
         let words = "127.4.5.1@tcp: peer_credits=300: it must be from 1 to credits, 256";
         assert_eq!((&error["message"], &error["errno"]), (&words.into(), &"EINVAL".into()), "{command:?}");
     }
-    let output = nlx(&["ping", "0@lo"]).env("NLX_LOG", "nlx=loud").output().unwrap();
-    assert!(
-        output.status.success() && complaint(&output).contains("NLX_LOG=nlx=loud"),
-        "{}",
-        complaint(&output)
-    );
+    for filter in ["nlx=loud", "debgu"] {
+        let output = nlx(&["ping", "0@lo"]).env("NLX_LOG", filter).output().unwrap();
+        let told = complaint(&output);
+        assert!(output.status.success() && told.contains(&format!("NLX_LOG={filter}: ")), "{told}");
+        assert!(told.contains("try: one of off, error, warn, info, debug, trace"), "{told}");
+    }
 }
 
 /// What an NI has otherwise than the node, and what goes by its link.

@@ -32,6 +32,7 @@ fn a_served_node_answers_with_its_nids_and_counts_it() {
     server.signal(Signal::SIGTERM);
     let (status, rest) = server.end();
     assert!(status.success());
+    assert!(rest.contains(" 0 errors"), "{rest:?}");
     // Each ping is one GET received and one REPLY sent.
     assert!(rest.contains("2 messages received") && rest.contains("2 sent"), "{rest:?}");
 }
@@ -72,6 +73,111 @@ fn nobody_there_is_a_clear_error() {
     assert!(!output.status.success());
     let words = complaint(&output);
     assert!(words.contains(&format!("{there}@tcp")) && words.contains("refused"), "{words}");
+}
+
+/// A failure names the node that it is about, alone or among others.
+#[test]
+fn a_failure_in_json_names_the_node() {
+    let (here, there) = (Ipv4Addr::new(127, 1, 14, 1), Ipv4Addr::new(127, 1, 14, 2));
+    for command in ["ping", "discover"] {
+        let output = ask(command, there, here, free_port(there), &["--json"]);
+        assert_eq!((output.status.code(), complaint(&output).as_str()), (Some(1), ""));
+        let line = &json_lines(&output.stdout)[0];
+        assert_eq!(
+            (&line["nid"], &line["error"]["errno"]),
+            (&format!("{there}@tcp").into(), &"ECONNREFUSED".into())
+        );
+        let line = &json_lines(&run(&[command, "17@gni", "--json"]).stdout)[0];
+        assert_eq!((&line["nid"], &line["error"]["step"]), (&"17@gni".into(), &"driver".into()));
+    }
+}
+
+/// What is known of the connections; of a node of nlx also whether a long message gets through.
+#[test]
+fn the_way_of_long_messages_is_reported_and_tried_if_the_node_is_nlx() {
+    let (here, there) = (Ipv4Addr::new(127, 1, 16, 1), Ipv4Addr::new(127, 1, 16, 2));
+    let port = free_port(there);
+    let server = serve(there, port, &[]);
+    let json = |more: &[&str]| {
+        let output = ping(there, here, port, &[&["--json", "--size", "100K"], more].concat());
+        assert!(output.status.success(), "{}", complaint(&output));
+        json_lines(&output.stdout).remove(0)
+    };
+    let safe = json(&[]);
+    assert_eq!((&safe["size"], &safe["probe_us"]), (&102_400.into(), &Value::Null));
+    let connections = safe["connections"].as_array().unwrap();
+    assert!(connections.iter().any(|conn| conn["type"] == "CONTROL"), "{safe}");
+    for conn in connections {
+        assert!(
+            conn["mss"].as_u64() > Some(500) && conn["path_mtu"].as_u64() > conn["mss"].as_u64(),
+            "{safe}"
+        );
+        assert_eq!((&conn["retransmissions"], conn["rtt_us"].is_u64()), (&0.into(), true));
+    }
+    assert!(json(&["--to-nlx"])["probe_us"].as_f64() > Some(0.0));
+    let plain = ping(there, here, port, &["--size", "100K", "--to-nlx"]);
+    let text = String::from_utf8_lossy(&plain.stdout).into_owned();
+    assert!(
+        text.contains("\na PUT of 102\u{202f}400 bytes acknowledged in ")
+            && text.contains("\nCONTROL: segments of ")
+    );
+    let silent = ping(there, here, port, &["--size", "1K"]);
+    let text = String::from_utf8_lossy(&silent.stdout).into_owned();
+    assert!(
+        text.ends_with(
+            "no message of 1\u{202f}024 bytes was sent: --to-nlx sends one, to a node that runs nlx\n"
+        ),
+        "{text}"
+    );
+    // One PUT for each `--to-nlx`, and none else; nothing was dropped.
+    server.signal(Signal::SIGTERM);
+    let rest = server.end().1;
+    assert!(rest.contains("6 messages received (204800 bytes)") && rest.contains(" 0 dropped"), "{rest}");
+    let alone = run(&["ping", "127.0.0.1@tcp", "--to-nlx"]);
+    assert!(complaint(&alone).contains("--size <BYTES>"), "{}", complaint(&alone));
+}
+
+/// A node that does not take such messages is told from one that does not get them.
+#[test]
+fn a_node_that_takes_no_probe_is_named_as_such() {
+    let port = free_port(Ipv4Addr::new(127, 0, 0, 67)).to_string();
+    let (net, target) = ("tcp(127.0.0.67)", "127.0.0.67@tcp");
+    let mut command = nlx(&["selftest-peer", "--net", net, "--accept-port", &port]);
+    let mut peer = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut output = std::io::BufReader::new(peer.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut output, &mut String::new()).unwrap();
+    let from = ["--from", "127.0.0.68@tcp", "--accept-port", &port];
+    let asked = run(&[&["ping", target, "--size", "9000", "--to-nlx", "--timeout", "1"], &from[..]].concat());
+    peer.kill().unwrap();
+    peer.wait().unwrap();
+    assert_eq!(asked.status.code(), Some(1));
+    let told = complaint(&asked);
+    assert!(told.contains("a PUT of 9000 bytes was not acknowledged within 1 s"), "{told}");
+    assert!(told.contains("its TCP has taken all of it") && told.contains("try: only 'nlx serve'"), "{told}");
+}
+
+/// A node that has its answer and closes is no trouble for the one that gave it.
+#[test]
+fn an_orderly_end_is_not_logged_as_a_failure() {
+    let (here, there) = (Ipv4Addr::new(127, 1, 15, 1), Ipv4Addr::new(127, 1, 15, 2));
+    let port = free_port(there);
+    let (net, port_text) = (format!("tcp({there})"), port.to_string());
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut command = nlx(&["serve", "--net", &net, "--accept-port", &port_text]);
+    command.env("NLX_LOG", "info").stderr(log.reopen().unwrap());
+    let server = support::Server::start(command);
+    let output = ping(there, here, port, &[]);
+    assert!(output.status.success(), "{}", complaint(&output));
+    // The node counts a peer whose connections have ended.
+    support::until("the end of the connections", || {
+        let nodes = support::status()["nodes"].as_array().unwrap().clone();
+        nodes.iter().any(|node| node["pid"] == server.pid() && node["tcp"]["peers_lost"] == 1)
+    });
+    server.signal(Signal::SIGTERM);
+    assert!(server.end().0.success());
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    assert!(log.contains("started"), "{log}");
+    assert!(!log.contains("RESET") && !log.contains("closed"), "{log}");
 }
 
 #[test]
@@ -158,7 +264,7 @@ fn a_port_in_use_is_named() {
 
 #[test]
 fn what_cannot_be_read_is_refused_before_anything_starts() {
-    let cases: [(&[&str], &str); 16] = [
+    let cases: [(&[&str], &str); 19] = [
         (&["ping", "*"], "one node"),
         (&["ping", "10.0.0.1@o2ib", "--from", "127.0.0.1@o2ib"], "no RDMA device"),
         (&["ping", "17@gni"], "no driver"),
@@ -177,7 +283,10 @@ fn what_cannot_be_read_is_refused_before_anything_starts() {
         (&["serve", "--config", "/no/such/file"], "it cannot be read: no such file or directory (ENOENT)"),
         (&["serve", "--net", "tcp(nosuchif0)"], "nosuchif0"),
         (&["serve", "--net", "tcp(127.0.0.1", "--accept-port", "9000"], "tcp(127.0.0.1"),
-        (&["selftest", "--size", "0"], "0"),
+        (&["selftest", "--size", "0"], "'0' is not a number of bytes from 1 to 1048576"),
+        (&["selftest", "--size", "64kB"], "invalid value '64kB' for '--size <BYTES>'"),
+        (&["selftest", "--size", "2M"], "K, M, G or KiB, MiB, GiB"),
+        (&["serve", "--net", "foo(eth0)"], "no known type: these are lo, tcp, o2ib, gni"),
     ];
     for (args, word) in cases {
         let output = run(args);

@@ -137,12 +137,43 @@ fn an_interrupt_ends_it_with_the_report_so_far() {
     }
 }
 
-/// A server that is not there is an error, and which one is said.
+/// A server that is not there is an error that names it, the step and what to try, as of `nlx ping`: at the first attempt that is
+/// refused, through a helper too.
 #[test]
 fn a_server_that_is_not_there_is_named() {
     let port = free_port(Ipv4Addr::new(127, 0, 0, 66)).to_string();
-    let output =
-        run(&["selftest", "--client", "127.0.0.65@tcp", "--net", "tcp(127.0.0.66)", "--accept-port", &port]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(complaint(&output).contains("127.0.0.65@tcp"), "{}", complaint(&output));
+    let client = [
+        "selftest",
+        "--client",
+        "127.0.0.65@tcp",
+        "--net",
+        "tcp(127.0.0.66)",
+        "--accept-port",
+        &port,
+        "--json",
+    ];
+    for (mode, step, advice) in
+        [("in-process", "connect", "nobody listens"), ("helper", "send", "'nlx ping 127.0.0.65@tcp'")]
+    {
+        let output = run(&[&client[..], &["--mode", mode]].concat());
+        assert_eq!(output.status.code(), Some(1), "{mode}");
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let error = if mode == "helper" { failed(&said) } else { said["error"].to_string() };
+        for words in ["127.0.0.65@tcp", "ECONNREFUSED", advice] {
+            assert!(error.contains(words), "{mode}: {said}");
+        }
+        assert!(mode == "helper" || said["error"]["step"] == step, "{said}");
+    }
+    let plain = run(&client[..7]);
+    let told = complaint(&plain);
+    assert!(
+        told.contains("connection refused (ECONNREFUSED)") && told.contains("try: nobody listens"),
+        "{told}"
+    );
+}
+
+/// A self-test that could not go on says why in its report.
+fn failed(report: &Value) -> String {
+    assert_eq!(report["ending"], "failed");
+    report["failure"].as_str().unwrap().to_string()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueEnum};
 use lnet_api::Errno;
 
-use super::{PORT_MAX, PartitionArgs, seconds, seconds_or_none, whole};
+use super::{PORT_MAX, PartitionArgs, bytes, seconds, seconds_or_none, whole};
 use crate::failure::Failure;
 
 #[derive(Debug, ClapArgs)]
@@ -35,8 +35,8 @@ pub(crate) struct SelftestArgs {
     /// End a phase after so many operations of each client, even if its time is not over.
     #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=u64::MAX), allow_negative_numbers = true)]
     pub count: Option<u64>,
-    /// Bytes of one bulk transfer, 1 to 1048576.
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = whole::<u32>(1..=1 << 20), allow_negative_numbers = true)]
+    /// Bytes of one bulk transfer, 1 to 1 MiB; K or KiB, and M or MiB, may follow the number.
+    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = bytes::<u32>(1..=1 << 20), allow_negative_numbers = true)]
     pub size: u32,
     /// Bulk transfers in flight of each client, 1 to 256. The message rate is measured with at least 64 in flight, the ping-pong
     /// with one.

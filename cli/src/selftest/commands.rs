@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use nlx::{Buffer, Domain, EndPoint, Event, Queue, Receive, TransferMachine};
+use nlx::{Buffer, Domain, EndPoint, Errno, Event, Queue, Receive, TransferMachine};
 
 use super::command::{COMMAND_BYTES, Command, Numbered};
 use crate::failure::Failure;
@@ -26,6 +26,8 @@ pub(super) struct Commands {
     idle: Vec<Buffer>,
     /// Commands and answers that have not left.
     sending: usize,
+    /// Why a command could not be sent, since this was last taken.
+    unsent: Option<Errno>,
     /// Messages that were no commands.
     ill: u64,
 }
@@ -42,7 +44,8 @@ impl Commands {
     /// At this address, with room for one command of each of `peers`.
     pub(super) fn start(domain: &Domain, address: &str, peers: usize) -> Result<Commands, Failure> {
         let machine = domain.transfer_machine(address, Default::default())?;
-        let commands = Commands { domain: domain.clone(), machine, idle: Vec::new(), sending: 0, ill: 0 };
+        let commands =
+            Commands { domain: domain.clone(), machine, idle: Vec::new(), sending: 0, unsent: None, ill: 0 };
         for _ in 0..peers {
             commands.post(domain.allocate(COMMAND_BYTES)?)?;
         }
@@ -107,6 +110,11 @@ impl Commands {
         Ok(None)
     }
 
+    /// Why a command could not be sent, if one could not since the last call.
+    pub(super) fn take_unsent(&mut self) -> Option<Errno> {
+        self.unsent.take()
+    }
+
     /// The next command, if another thread has brought it.
     pub(super) fn look(&mut self) -> Result<Option<Arrived>, Failure> {
         for _ in 0..STRAY_MAX {
@@ -121,7 +129,9 @@ impl Commands {
     fn take(&mut self, mut event: Event) -> Result<Option<Arrived>, Failure> {
         let buffer = event.buffer.take();
         if event.queue != Queue::MessageReceive {
-            // An answer that does not come tells the sender; there is nobody else to be told.
+            if event.queue == Queue::MessageSend {
+                self.unsent = event.status.err().or(self.unsent);
+            }
             self.sending -= usize::from(buffer.is_some());
             self.idle.extend(buffer);
             return Ok(None);

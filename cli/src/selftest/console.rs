@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use nlx::{Domain, EndPoint};
+use nlx::{Address, Domain, EndPoint, Errno};
 
 use super::command::{Command, LATENCIES_MAX, Plan, Role, Status};
 use super::commands::{COMMAND_TIMEOUT, Commands};
@@ -237,6 +237,8 @@ impl Console {
     ) -> Result<Vec<Command>, Failure> {
         let nodes = self.nodes(group).to_vec();
         self.number = self.number.wrapping_add(1);
+        // What an earlier command met is over.
+        self.commands.take_unsent();
         for (place, node) in nodes.iter().enumerate() {
             self.commands.send(node, self.number, command(place, node))?;
         }
@@ -245,10 +247,12 @@ impl Console {
         while let Some(missing) = answers.iter().position(Option::is_none) {
             // Whatever strangers send meanwhile.
             if Instant::now() >= deadline {
-                let node = nodes[missing].address();
-                return Err(Failure::new(format!("{node} has not answered within {COMMAND_TIMEOUT:?}")));
+                return Err(unanswered(&nodes[missing].address()));
             }
             let Some(arrived) = self.commands.poll()? else {
+                if let Some(errno) = self.commands.take_unsent() {
+                    return Err(unsent(&nodes[missing].address(), errno));
+                }
                 watch.check()?;
                 std::thread::sleep(nap);
                 continue;
@@ -264,6 +268,27 @@ impl Console {
         }
         Ok(answers.into_iter().flatten().collect())
     }
+}
+
+/// A node that a command did not reach.
+fn unsent(node: &Address, errno: Errno) -> Failure {
+    let message = format!("{node}: a command could not be sent: {} ({errno:?})", errno.desc().to_lowercase());
+    Failure::at("send", errno, message).hint(hint(node)).about(node.nid)
+}
+
+/// A node that does not answer a command.
+fn unanswered(node: &Address) -> Failure {
+    let seconds = COMMAND_TIMEOUT.as_secs();
+    let message = format!("{node}: no answer to a command within {seconds} s (ETIMEDOUT)");
+    Failure::at("answer", Errno::ETIMEDOUT, message).hint(hint(node)).about(node.nid)
+}
+
+fn hint(node: &Address) -> String {
+    let nid = node.nid;
+    format!(
+        "does 'nlx selftest --server' run there, with the same --accept-port? 'nlx ping {nid}' says how far a message comes, \
+         and with '--size 1M --to-nlx' whether a long one does"
+    )
 }
 
 /// Where a node's data goes: its own NID, and the portal of the self-test.

@@ -5,7 +5,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `run`, `world`, `process`, `helper` | what the options make of it: nodes in this process and in a second one, or behind helpers |
+//! | `run`, `world`, `reach`, `process`, `helper` | what the options make of it: nodes in this process and in a second one, or behind helpers |
 //! | `console`, `findings` | the phases, and what the nodes tell about them |
 //! | `node`, `service` | a node, and the states of its work |
 //! | `command`, `commands`, `wire` | the commands, their end points, their bytes |
@@ -35,6 +35,7 @@ mod process;
 mod progress;
 mod protocol;
 mod random;
+mod reach;
 mod report;
 mod result;
 mod ring;

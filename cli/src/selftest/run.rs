@@ -120,7 +120,7 @@ fn plan(phase: &Phase, args: &SelftestArgs, seed: u64) -> Plan {
 fn outcome(args: &SelftestArgs, signals: &Signals) -> Result<Outcome, Failure> {
     let seed = args.seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
     let started = SystemTime::now();
-    let World { mut console, mut nodes, net } = World::of(args)?;
+    let World { mut console, mut nodes, net } = World::of(args, &signals.interrupt)?;
     let mut findings = Findings::new(args.faults.is_some());
     let mut ending = Ending::Complete;
     for phase in phases(args) {

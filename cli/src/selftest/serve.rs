@@ -12,7 +12,7 @@ use super::world::command_address;
 use crate::args::{Helped, SelftestArgs, SelftestPeerArgs};
 use crate::failure::Failure;
 use crate::signals::Signals;
-use crate::{descriptors, output};
+use crate::{descriptors, output, setup};
 
 /// The port of a self-test between hosts: one that needs no privileges.
 pub(super) const PORT: u16 = 9988;
@@ -21,7 +21,11 @@ pub(super) const PORT: u16 = 9988;
 pub(super) fn run_server(args: &SelftestArgs, signals: &Signals) -> Result<(), Failure> {
     // It ends after the node.
     let (domain, _helper) = match args.helped()? {
-        Helped::No => (in_process(config(&args.net, args)?)?, None),
+        Helped::No => {
+            let node = start(config(&args.net, args)?)?;
+            setup::offer_probes(&node);
+            (Domain::on(node), None)
+        }
         Helped::Own => {
             let helper = Helper::start(&args.net, Some(port(args)), &args.partitions)?;
             (helper.domain()?, Some(helper))
@@ -79,10 +83,14 @@ pub(crate) fn run_peer(args: &SelftestPeerArgs) -> Result<(), Failure> {
 }
 
 /// A node in this process.
-pub(super) fn in_process(mut config: NodeConfig) -> Result<Domain, Failure> {
+pub(super) fn in_process(config: NodeConfig) -> Result<Domain, Failure> {
+    Ok(Domain::on(start(config)?))
+}
+
+/// The same, to be asked and looked at.
+pub(super) fn start(mut config: NodeConfig) -> Result<Arc<lnet_node::Node>, Failure> {
     let port = config.tcp().accept_port;
-    let node = lnet_node::Node::start(&config).map_err(|error| Failure::of_node(&error, port))?;
-    Ok(Domain::on(Arc::new(node)))
+    Ok(Arc::new(lnet_node::Node::start(&config).map_err(|error| Failure::of_node(&error, port))?))
 }
 
 fn serving(domain: &Domain) -> Result<Node, Failure> {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use lnet_nid::NetType;
+use lnet_node::Interrupt;
 use nlx::{Domain, NodeConfig};
 
 use super::console::Console;
@@ -13,7 +14,7 @@ use super::faults::Faults;
 use super::helper::Helper;
 use super::node::Node;
 use super::process::Peer;
-use super::{COMMAND_PORTAL, serve};
+use super::{COMMAND_PORTAL, reach, serve};
 use crate::args::{Helped, SelftestArgs};
 use crate::failure::{Context, Failure};
 
@@ -34,13 +35,17 @@ pub(super) struct Nodes {
 
 impl World {
     /// What the options ask for.
-    pub(super) fn of(args: &SelftestArgs) -> Result<World, Failure> {
+    pub(super) fn of(args: &SelftestArgs, interrupt: &Interrupt) -> Result<World, Failure> {
         let helped = args.helped()?;
         let net = args.net.as_str();
         if !args.client.is_empty() {
             let servers: Vec<String> = args.client.iter().map(|text| full_address(text)).collect();
             let (domain, helpers) = match helped {
-                Helped::No => (serve::in_process(serve::config(net, args)?)?, Vec::new()),
+                Helped::No => {
+                    let node = serve::start(serve::config(net, args)?)?;
+                    reach::check(&node, &servers, args.size, interrupt)?;
+                    (Domain::on(node), Vec::new())
+                }
                 Helped::Own => behind(Helper::start(net, Some(serve::port(args)), &args.partitions)?)?,
                 Helped::Behind([socket]) => behind(Helper::running(socket))?,
                 Helped::Behind(_) => return Err(serve::one_socket()),

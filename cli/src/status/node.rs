@@ -71,10 +71,20 @@ pub(super) struct Peers {
 pub(super) struct Peer {
     pub(super) nid: String,
     pub(super) queued_bytes: u64,
+    /// Older nodes do not tell.
+    #[serde(default)]
+    pub(super) tcp: PeerTcp,
     #[serde(flatten)]
     pub(super) credits: Credits,
     #[serde(flatten)]
     pub(super) traffic: Traffic,
+}
+
+/// A peer's TCP connections together.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct PeerTcp {
+    pub(super) retransmissions: u64,
+    pub(super) unacked_bytes: u64,
 }
 
 #[derive(Debug, Deserialize)]

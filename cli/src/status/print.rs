@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use comfy_table::Table;
 
-use super::node::{Amount, Connections, Counters, Credits, LastDrop, Memory, Ni, NodeStatus, Peers, Traffic};
+use super::node::{
+    Amount, Connections, Counters, Credits, LastDrop, Memory, Ni, NodeStatus, PeerTcp, Peers, Traffic,
+};
 use crate::tables::{numbers, printable};
-use crate::units::{grouped, in_bytes, in_words};
+use crate::units::{counted, grouped, in_bytes, in_words, plural};
 
 /// A line for each node.
 pub(super) fn overview<'a>(nodes: impl Iterator<Item = &'a NodeStatus>) -> String {
@@ -37,7 +39,7 @@ pub(super) fn overview<'a>(nodes: impl Iterator<Item = &'a NodeStatus>) -> Strin
 /// All of it.
 impl fmt::Display for NodeStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let partitions = if self.partitions == 1 { "CPU partition" } else { "CPU partitions" };
+        let partitions = plural(self.partitions as u64, "CPU partition");
         writeln!(
             f,
             "{}, process {}: up {}, nlx {}, {} {partitions}, port {}, accept {}",
@@ -55,7 +57,8 @@ impl fmt::Display for NodeStatus {
             writeln!(f, "{}", peers(&self.peers))?;
         }
         if self.peers.left_out > 0 {
-            writeln!(f, "and {} more peers", grouped(self.peers.left_out))?;
+            let left_out = self.peers.left_out;
+            writeln!(f, "and {} more {}", grouped(left_out), plural(left_out, "peer"))?;
         }
         if !self.last_drops.is_empty() {
             writeln!(f, "{}", last_drops(&self.last_drops))?;
@@ -64,8 +67,8 @@ impl fmt::Display for NodeStatus {
             writeln!(f, "rails        {rails}")?;
         }
         let Counters { in_flight, in_flight_max, responses_awaited, .. } = &self.counters;
-        let [now, most, awaited] = [in_flight, in_flight_max, responses_awaited].map(|count| grouped(*count));
-        writeln!(f, "in flight    {now} messages, {most} at the most; {awaited} answers awaited")?;
+        let (now, awaited) = (counted(*in_flight, "message"), counted(*responses_awaited, "answer"));
+        writeln!(f, "in flight    {now}, {} at the most; {awaited} awaited", grouped(*in_flight_max))?;
         writeln!(f, "{}", connections(&self.connections))?;
         if let Some(o2ib) = &self.o2ib {
             writeln!(f, "{}", over_rdma(o2ib))?;
@@ -151,11 +154,15 @@ fn messages(counters: &Counters) -> Table {
 }
 
 fn peers(peers: &Peers) -> Table {
-    let header = ["peer", "credits", "free", "lowest", "waiting", "queued", "sent", "received", "dropped"];
+    let header = [
+        "peer", "credits", "free", "lowest", "waiting", "queued", "unacked", "resent", "sent", "received",
+        "dropped",
+    ];
     let mut table = numbers(header, 1);
     for peer in &peers.list {
-        let queued = in_bytes(peer.queued_bytes);
-        let row = [printable(&peer.nid)].into_iter().chain(in_columns(&peer.credits)).chain([queued]);
+        let PeerTcp { retransmissions, unacked_bytes } = peer.tcp;
+        let of_tcp = [in_bytes(peer.queued_bytes), in_bytes(unacked_bytes), grouped(retransmissions)];
+        let row = [printable(&peer.nid)].into_iter().chain(in_columns(&peer.credits)).chain(of_tcp);
         table.add_row(row.chain(counts(&peer.traffic)));
     }
     if peers.known > 1 {
@@ -215,7 +222,7 @@ fn connections(connections: &Connections) -> String {
         .map(|(name, count)| format!("{count} {name}"))
         .collect();
     let types = if types.is_empty() { String::new() } else { format!(" ({})", types.join(", ")) };
-    let peers = format!("{peers} {}", if *peers == 1 { "peer" } else { "peers" });
+    let peers = counted(*peers, "peer");
     format!("connections  {all} to {peers}{types}")
 }
 
@@ -225,10 +232,9 @@ fn over_rdma(o2ib: &serde_json::Map<String, serde_json::Value>) -> String {
     let sum = |names: [&str; 2]| names.into_iter().map(count).fold(0, u64::saturating_add);
     let (all, peers) = (count("connections"), count("peers"));
     format!(
-        "over RDMA    {} connections to {} {}, port {}; bulk: {} written, {} received; {} copied, {} by way of bounce buffers",
-        grouped(all),
-        grouped(peers),
-        if peers == 1 { "peer" } else { "peers" },
+        "over RDMA    {} to {}, port {}; bulk: {} written, {} received; {} copied, {} by way of bounce buffers",
+        counted(all, "connection"),
+        counted(peers, "peer"),
         count("service"),
         in_bytes(count("bytes_written")),
         in_bytes(count("bytes_received_by_write")),

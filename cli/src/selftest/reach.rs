@@ -1,0 +1,37 @@
+//! Whether the servers on other hosts can be reached, before a test begins.
+
+use std::time::Duration;
+
+use lnet_node::{Interrupt, Node, PingStep};
+use nlx::Address;
+
+use super::commands::COMMAND_TIMEOUT;
+use crate::failure::Failure;
+
+/// What a bulk transfer gets to cross the network once. TCP has sent a lost segment again four times by then.
+const CROSSING: Duration = Duration::from_secs(5);
+
+/// Pings each server, then sends it as many bytes as a bulk transfer has.
+///
+/// # Errors
+/// The step that failed, and what to try, as of `nlx ping`.
+pub(super) fn check(
+    node: &Node,
+    servers: &[String],
+    bytes: u32,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    for server in servers {
+        let nid = server.parse::<Address>()?.nid;
+        node.ping_unless(interrupt, nid, None, COMMAND_TIMEOUT)
+            .map_err(|failure| Failure::of_ping(&failure))?;
+        if let Err(failure) = node.probe_unless(interrupt, nid, None, bytes as usize, CROSSING) {
+            // A server that takes no probes may be one of another version.
+            if failure.step != PingStep::Answer {
+                return Err(Failure::of_ping(&failure));
+            }
+            tracing::debug!(%failure, "the way to a server has not been measured");
+        }
+    }
+    Ok(())
+}
