@@ -129,10 +129,7 @@ fn watch(service: &Service, signals: &Signals, notify: &Notify) {
             }
             None if service.is_responsive(&mut asked) => {
                 let clients = service.door().clients;
-                notify.send(&format!(
-                    "WATCHDOG=1\nSTATUS=serving {clients} {}\n",
-                    plural(clients as u64, "client")
-                ));
+                notify.send(&format!("WATCHDOG=1\nSTATUS=serving {clients} {}\n", plural(clients, "client")));
             }
             None => tracing::error!("a thread has not come back since it was last asked"),
         }

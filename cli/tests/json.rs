@@ -6,9 +6,10 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::process::Stdio;
 
 use serde_json::Value;
-use support::{ask, free_port, json_lines, run, serve};
+use support::{ask, asking, free_port, json_lines, nlx, run, serve};
 
 /// A member that the page names.
 #[derive(Debug)]
@@ -98,9 +99,20 @@ fn what_asking_commands_print_is_documented() {
     check("nlx ping", &ping.concat());
     check("Failures", &ping[1]);
     check("nlx discover", &json("discover", there, &["--push"]));
-    // A peer is there while it asks: a node that does not end shows it.
-    let status = run(&["status", &server.pid().to_string(), "--json", "--timeout", "60"]);
-    check("nlx status", &json_lines(&status.stdout));
+    // A peer is there while it asks.
+    let asking = asking("ping", there, here, port);
+    let asking = asking.iter().map(String::as_str).chain(["--count", "0", "--interval", "0.01"]);
+    let mut asking = nlx(&asking.collect::<Vec<_>>()).stdout(Stdio::null()).spawn().unwrap();
+    let pid = server.pid().to_string();
+    let status = loop {
+        let status = json_lines(&run(&["status", &pid, "--json", "--timeout", "60"]).stdout);
+        if status[0]["nodes"][0]["peers"]["list"][0]["tcp"]["connections"].as_u64() > Some(0) {
+            break status;
+        }
+    };
+    asking.kill().unwrap();
+    asking.wait().unwrap();
+    check("nlx status", &status);
 }
 
 #[test]

@@ -116,6 +116,9 @@ fn peers_and_connections_are_shown() {
     let peer = &node["peers"]["list"][0];
     assert_eq!((&peer["nid"], &peer["waiting"]), (&"127.6.2.2@tcp".into(), &0.into()));
     assert!(peer["credits"].as_i64() > Some(0) && peer["received"]["get"].as_u64() > Some(0), "{peer}");
+    let tcp = &peer["tcp"];
+    assert!(tcp["connections"].as_u64() > Some(0) && tcp["mss"].as_u64() > Some(500), "{peer}");
+    assert!(tcp["rtt_us"].is_u64() && tcp["retransmissions"] == 0 && tcp["unacked_bytes"].is_u64(), "{peer}");
     let connections = &node["connections"];
     let sum: u64 = ["any", "control", "bulk_in", "bulk_out"]
         .map(|kind| connections[kind].as_u64().unwrap())
