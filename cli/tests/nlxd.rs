@@ -256,7 +256,8 @@ fn the_status_is_told_in_words() {
     assert!(shown.contains(&format!("nlxd, process {}: up ", server.pid())), "{shown}");
     let line = |count: u32, all: u32| {
         let socket = place.socket();
-        format!("helper       {}: {count} clients, {all} since the start, ", socket.display())
+        let clients = if count == 1 { "client" } else { "clients" };
+        format!("helper       {}: {count} {clients}, {all} since the start, ", socket.display())
     };
     assert!(shown.contains(&line(0, 0)) && !shown.contains("a test"), "{shown}");
     let clients = [(); 2].map(|()| attach(&place.socket()).unwrap());
