@@ -31,5 +31,5 @@ mod rng;
 mod runner;
 mod targets;
 
-pub use runner::{Failure, INPUT_MAX, Limit, Report, Run, replay};
+pub use runner::{Failure, Limit, Report, Run, replay};
 pub use targets::{Outcome, TARGETS, Target};

@@ -71,8 +71,14 @@ fn fuzz(targets: &[&Target], options: &Options) -> usize {
     for target in targets {
         let report = Run::new(target, seed).go(limit);
         println!(
-            "{:<12} seed {seed}, {} executions, {} outcomes",
-            report.target, report.executions, report.outcomes
+            "{:<12} seed {seed}, {} executions, {} outcomes{}",
+            report.target,
+            report.executions,
+            report.outcomes,
+            match report.entries_max {
+                0 => String::new(),
+                entries => format!(", lists of up to {entries} entries"),
+            }
         );
         if let Some(failure) = &report.failure {
             failed += 1;

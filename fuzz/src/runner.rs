@@ -9,10 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::mutate::mutate;
 use crate::rng::Rng;
-use crate::targets::Target;
-
-/// The longest input in bytes: several messages, and a ping info of a hundred interfaces.
-pub const INPUT_MAX: usize = 2048;
+use crate::targets::{Outcome, Target};
 
 /// The most inputs kept to be mutated further. Outcomes are few; this bounds a target that counts up.
 const POOL_MAX: usize = 4096;
@@ -40,6 +37,8 @@ pub struct Report {
     pub executions: u64,
     /// How many different outcomes it had.
     pub outcomes: usize,
+    /// The most entries that the list of a mutated input had: fragments, interfaces, segments; 0 for a target without lists.
+    pub entries_max: usize,
     /// The input on which it broke, which ends the run.
     pub failure: Option<Failure>,
 }
@@ -67,7 +66,8 @@ impl<'a> Run<'a> {
     /// A run of this seed.
     #[must_use]
     pub fn new(target: &'a Target, seed: u64) -> Run<'a> {
-        let report = Report { target: target.name, seed, executions: 0, outcomes: 0, failure: None };
+        let report =
+            Report { target: target.name, seed, executions: 0, outcomes: 0, entries_max: 0, failure: None };
         Run { target, rng: Rng::new(seed, target.name), pool: Vec::new(), seen: HashSet::new(), report }
     }
 
@@ -79,10 +79,11 @@ impl<'a> Run<'a> {
             self.execute(&seed);
             self.pool.push(seed);
         }
+        self.report.entries_max = 0;
         while self.report.failure.is_none() && !self.is_over(limit, start) {
             let mut input = self.rng.pick(&self.pool).clone();
             let other = self.rng.below(self.pool.len());
-            mutate(&mut input, &self.pool[other], INPUT_MAX, &mut self.rng);
+            mutate(&mut input, &self.pool[other], self.target.input_max, &mut self.rng);
             if self.execute(&input) && self.pool.len() < POOL_MAX {
                 self.pool.push(input);
             }
@@ -105,7 +106,10 @@ impl<'a> Run<'a> {
         }
         self.report.executions += 1;
         match guarded(self.target, input) {
-            Ok(outcome) => self.seen.insert(outcome),
+            Ok(outcome) => {
+                self.report.entries_max = self.report.entries_max.max(outcome.entries);
+                self.seen.insert(outcome.kind)
+            }
             Err(failure) => {
                 self.report.failure = Some(failure);
                 false
@@ -127,14 +131,12 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-fn guarded(target: &Target, input: &[u8]) -> Result<u64, Failure> {
+fn guarded(target: &Target, input: &[u8]) -> Result<Outcome, Failure> {
     silence_guarded_panics();
     GUARDED.set(true);
     let result = panic::catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
     GUARDED.set(false);
-    result
-        .map(|outcome| outcome.0)
-        .map_err(|panic| Failure { input: input.to_vec(), message: message_of(panic.as_ref()) })
+    result.map_err(|panic| Failure { input: input.to_vec(), message: message_of(panic.as_ref()) })
 }
 
 fn silence_guarded_panics() {
@@ -157,16 +159,16 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::targets::Outcome;
 
     /// A parser with a bug behind two conditions.
     fn fragile(bytes: &[u8]) -> Outcome {
         let opened = bytes.first() == Some(&b'{');
         assert!(!opened || bytes.len() != 3, "three bytes in a brace");
-        Outcome(u64::from(opened))
+        Outcome { kind: u64::from(opened), entries: 0 }
     }
 
-    const FRAGILE: Target = Target { name: "fragile", run: fragile, seeds: || vec![b"xyzzy".to_vec()] };
+    const FRAGILE: Target =
+        Target { name: "fragile", run: fragile, seeds: || vec![b"xyzzy".to_vec()], input_max: 64 };
 
     #[test]
     fn a_bug_is_found_reported_and_replayed() {

@@ -31,6 +31,18 @@ fn every_target_starts_from_recorded_input_that_holds() {
     }
 }
 
+/// Lists that are longer than any recorded one, up to the longest that their format has.
+#[test]
+fn mutated_inputs_have_lists_up_to_the_longest() {
+    for (name, most) in
+        [("ib-message", 257), ("ping-info", 4095), ("driver-request", 256), ("driver-reply", 256)]
+    {
+        let target = TARGETS.iter().find(|target| target.name == name).unwrap();
+        let report = Run::new(target, 1).go(Limit::Executions(5000));
+        assert_eq!((report.entries_max, &report.failure), (most, &None), "{name}");
+    }
+}
+
 #[test]
 fn a_seed_replays_its_run() {
     for target in TARGETS {

@@ -4,6 +4,9 @@ use lnet_node::{NodeConfig, NodeError};
 
 use super::{Outcome, same};
 
+/// Bytes of the longest text: several times what a node of eight networks exports.
+pub(super) const TEXT_MAX: usize = 8192;
+
 pub(super) fn yaml(bytes: &[u8]) -> Outcome {
     read(bytes, NodeConfig::from_yaml)
 }

@@ -43,10 +43,10 @@ fn told(bytes: &[u8], error: &CoreError) -> u64 {
     match error {
         CoreError::DescriptorLength { length } => {
             same(*length, bytes.len(), "the length in the error");
-            Outcome::of(length.cmp(&Descriptor::COMPATIBLE_LEN)).0
+            Outcome::of(length.cmp(&Descriptor::COMPATIBLE_LEN)).kind
         }
-        CoreError::DescriptorContent { field, .. } => Outcome::of(field).0,
-        _ => Outcome::of(std::mem::discriminant(error)).0,
+        CoreError::DescriptorContent { field, .. } => Outcome::of(field).kind,
+        _ => Outcome::of(std::mem::discriminant(error)).kind,
     }
 }
 

@@ -1,6 +1,11 @@
 //! What clients and the helper say to each other (`docs/driver-protocol.md`): the helper reads what hostile clients write.
 
-use nlx_driver_proto::{Header, PACKET_MAX, ProtoError, Refusal, Reply, Request, Submission};
+use std::net::Ipv4Addr;
+
+use lnet_nid::{Net, NetType, Nid};
+use nlx_driver_proto::{
+    Header, NIDS_MAX, PACKET_MAX, ProtoError, Refusal, Reply, Request, SEGMENTS_MAX, Segment, Submission,
+};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Outcome, same};
@@ -8,14 +13,19 @@ use super::{Outcome, same};
 #[path = "../../../driver-proto/tests/it/document.rs"]
 mod document;
 
+/// Bytes of the longest packet, and some more, which make it too long.
+pub(super) const PACKET_INPUT_MAX: usize = PACKET_MAX + 64;
+
 /// The bytes as they came, and with a header that tells their length.
 pub(super) fn request(bytes: &[u8]) -> Outcome {
-    Outcome::of((read_request(bytes), read_request(&mended(bytes))))
+    let (raw, mended) = (read_request(bytes), read_request(&mended(bytes)));
+    Outcome::of_list((raw.0, raw.1, mended.0, mended.1), mended.2, SEGMENTS_MAX)
 }
 
 /// The same for what a client reads.
 pub(super) fn reply(bytes: &[u8]) -> Outcome {
-    Outcome::of((read_reply(bytes), read_reply(&mended(bytes))))
+    let (raw, mended) = (read_reply(bytes), read_reply(&mended(bytes)));
+    Outcome::of_list((raw.0, raw.1, mended.0, mended.1), mended.2, NIDS_MAX)
 }
 
 /// An entry of the ring: whatever is there of it, and zeros.
@@ -32,10 +42,11 @@ pub(super) fn entry(bytes: &[u8]) -> Outcome {
     }
 }
 
-fn read_request(packet: &[u8]) -> (u64, u64) {
+/// What a packet is, what of it is worth telling apart, and how many segments it has.
+fn read_request(packet: &[u8]) -> (u64, u64, usize) {
     let (id, request) = match Request::read(packet) {
         Ok(read) => read,
-        Err(error) => return (0, refused(packet, &error)),
+        Err(error) => return (0, refused(packet, &error), 0),
     };
     let mut again = Vec::new();
     request.write(id, &mut again);
@@ -45,10 +56,10 @@ fn read_request(packet: &[u8]) -> (u64, u64) {
     }
     same(Request::read(&again), Ok((id, request.clone())), "a request, read again");
     let segments = match &request {
-        Request::Register { segments, .. } => segments.len().min(4),
+        Request::Register { segments, .. } => segments.len(),
         _ => 0,
     };
-    (1 + request.kind() as u64, segments as u64)
+    (1 + request.kind() as u64, 0, segments)
 }
 
 /// A packet that is none has an answer, if it has a header; what is wrong with it.
@@ -62,35 +73,36 @@ fn refused(packet: &[u8], error: &ProtoError) -> u64 {
     told(error)
 }
 
-fn read_reply(packet: &[u8]) -> (u64, u64) {
+/// The same of a reply, and how many NIDs it has.
+fn read_reply(packet: &[u8]) -> (u64, u64, usize) {
     let (id, reply) = match Reply::read(packet) {
         Ok(read) => read,
-        Err(error) => return (0, told(&error)),
+        Err(error) => return (0, told(&error), 0),
     };
     let kind = Header::peek(packet).map_or(0, |header| header.kind.get());
     let mut again = Vec::new();
     reply.write(kind, id, &mut again);
     // Numbers that this version does not know, it does not say again.
-    let (unknown, detail) = match &reply {
-        Reply::Refused(refusal) => (true, u64::from(refusal.reason as u32)),
-        Reply::Welcome(_) => (true, 0),
-        Reply::Nids(nids) => (false, nids.len().min(4) as u64),
-        _ => (false, 0),
+    let (unknown, detail, nids) = match &reply {
+        Reply::Refused(refusal) => (true, u64::from(refusal.reason as u32), 0),
+        Reply::Welcome(_) => (true, 0, 0),
+        Reply::Nids(nids) => (false, 0, nids.len()),
+        _ => (false, 0, 0),
     };
     if !unknown {
         same(&again[..], packet, "a reply, written again");
     }
     same(Reply::read(&again), Ok((id, reply)), "a reply, read again");
-    (kind.into(), detail)
+    (kind.into(), detail, nids)
 }
 
 /// Tells errors apart.
 fn told(error: &ProtoError) -> u64 {
     assert!(error.errno() as i32 > 0 && !error.to_string().is_empty(), "{error:?}");
     match error {
-        ProtoError::Field { object, field, .. } => Outcome::of((object, field)).0,
-        ProtoError::Length { object, .. } => Outcome::of(object).0,
-        _ => Outcome::of(std::mem::discriminant(error)).0,
+        ProtoError::Field { object, field, .. } => Outcome::of((object, field)).kind,
+        ProtoError::Length { object, .. } => Outcome::of(object).kind,
+        _ => Outcome::of(std::mem::discriminant(error)).kind,
     }
 }
 
@@ -105,9 +117,18 @@ pub(super) fn mended(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// All packets of the document, of either direction.
+/// All packets of the document, of either direction, and those with the longest lists.
 pub(super) fn packet_seeds() -> Vec<Vec<u8>> {
-    seeds(|name| !name.starts_with('e'))
+    let segment = |number: usize| Segment { arena: 1, offset: number as u64 * 4096, length: 4096 };
+    let register = Request::Register { buffer: 1 << 32, segments: (0..SEGMENTS_MAX).map(segment).collect() };
+    let mut long = vec![Vec::new(); 2];
+    register.write(7, &mut long[0]);
+    let nid = |number: u32| Nid::new_v4(Net::new(NetType(2), 0), Ipv4Addr::from_bits(0x0a4d_0000 + number));
+    let nids = (1..=NIDS_MAX as u32).map(nid).collect();
+    Reply::Nids(nids).write(Request::Nids.kind() as u16, 7, &mut long[1]);
+    let mut all = seeds(|name| !name.starts_with('e'));
+    all.append(&mut long);
+    all
 }
 
 /// Its entries.

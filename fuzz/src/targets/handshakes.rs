@@ -42,7 +42,7 @@ pub(super) fn acceptor(bytes: &[u8]) -> Outcome {
             if reply.len() > 16 {
                 same(hello_of(reply).conn_type, ConnType::None, "type of a refusal");
             }
-            Outcome::of((said.len(), reply.len(), Outcome::of_error(reason).0))
+            Outcome::of((said.len(), reply.len(), Outcome::of_error(reason).kind))
         }
         other => Outcome::of((other.is_some(), consumed)),
     }
@@ -116,7 +116,7 @@ pub(super) fn connector(bytes: &[u8]) -> Outcome {
             );
             Outcome::of((choice, established.byte_order, established.known_as_pid.is_some()))
         }
-        ConnectProgress::Failed(reason) => Outcome::of((choice & 1, Outcome::of_error(&reason).0)),
+        ConnectProgress::Failed(reason) => Outcome::of((choice & 1, Outcome::of_error(&reason).kind)),
         ConnectProgress::Retry(retry) => Outcome::of(std::mem::discriminant(&retry)),
         ConnectProgress::NeedMore => Outcome::of(consumed),
     }

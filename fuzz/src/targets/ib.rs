@@ -1,13 +1,16 @@
 //! The RDMA driver's messages and reject records.
 
 use lnet_proto::ib::{
-    Body, Completion, ConnParams, Link, MESSAGE_MAX, Message, RDMA_FRAGMENTS_MAX, Reject, RejectReason,
-    Version, verify_checksum,
+    Body, Completion, ConnParams, Descriptor, Fragment, Link, MESSAGE_MAX, Message, RDMA_FRAGMENTS_MAX,
+    Reject, RejectReason, Version, verify_checksum,
 };
 use lnet_proto::{ByteOrder, ProtoError};
 
 use super::{Outcome, same};
 use crate::corpus::rdma;
+
+/// Bytes of the longest message, with room behind it for what is not read.
+pub(super) const MESSAGE_INPUT_MAX: usize = MESSAGE_MAX + 64;
 
 /// A message is written back with the same meaning and, where nothing of it is left unread, with the same bytes.
 pub(super) fn message(bytes: &[u8]) -> Outcome {
@@ -33,11 +36,13 @@ pub(super) fn message(bytes: &[u8]) -> Outcome {
     assert!(message.head.checksum != 0 || checksum.is_ok(), "no checksum is a good one");
     let link = Link { version: message.head.version, local: message.head.dst, peer: message.head.src };
     same(link.check(&message.head), Ok(()), "a message and its own connection");
-    Outcome::of((order, message.head.version, message.body.kind(), detail(&message.body)))
+    let (detail, fragments) = detail(&message.body);
+    let limit = usize::from(RDMA_FRAGMENTS_MAX);
+    Outcome::of_list((order, message.head.version, message.body.kind(), detail), fragments, limit)
 }
 
-/// What of a body is worth telling apart.
-fn detail(body: &Body<'_>) -> u64 {
+/// What of a body is worth telling apart, and the number of its fragments.
+fn detail(body: &Body<'_>) -> (u64, usize) {
     match body {
         Body::PutAck { descriptor, .. } | Body::GetReq { descriptor, .. } => {
             let (count, total) = (descriptor.count(), descriptor.total_len());
@@ -48,16 +53,16 @@ fn detail(body: &Body<'_>) -> u64 {
                 total,
                 "total length",
             );
-            count.min(4) as u64
+            (0, count)
         }
         Body::Immediate { header, payload } => {
             same(payload.len(), header.payload_length as usize, "payload");
-            header.message_type() as u64
+            (header.message_type() as u64, 0)
         }
         Body::PutNak(Completion { status, .. })
         | Body::PutDone(Completion { status, .. })
-        | Body::GetDone(Completion { status, .. }) => u64::from(*status < 0),
-        _ => 0,
+        | Body::GetDone(Completion { status, .. }) => (u64::from(*status < 0), 0),
+        _ => (0, 0),
     }
 }
 
@@ -84,7 +89,31 @@ fn order_of(bytes: &[u8]) -> ByteOrder {
 }
 
 pub(super) fn message_seeds() -> Vec<Vec<u8>> {
-    rdma().into_iter().map(|(_, bytes)| bytes).collect()
+    let recorded = rdma().into_iter().map(|(_, bytes)| bytes);
+    let most = usize::from(RDMA_FRAGMENTS_MAX);
+    recorded.chain([16, most - 1, most].into_iter().flat_map(messages_of)).collect()
+}
+
+/// The recorded messages with a descriptor, each with one of so many fragments.
+fn messages_of(count: usize) -> Vec<Vec<u8>> {
+    let fragments: Vec<_> =
+        (0..count as u64).map(|number| Fragment { length: 4096, address: number << 12 }).collect();
+    let descriptor = Descriptor::new(7, &fragments).unwrap_or_else(|error| panic!("{error}"));
+    let recorded = rdma();
+    let messages = recorded.iter().filter_map(|(_, bytes)| {
+        let Message { head, body } = Message::parse(bytes).ok()?;
+        let body = match body {
+            Body::PutAck { source, sink, .. } => Body::PutAck { source, sink, descriptor },
+            Body::GetReq { header, cookie, .. } => Body::GetReq { header, cookie, descriptor },
+            _ => return None,
+        };
+        let mut out = vec![0; MESSAGE_MAX];
+        let message = Message { head, body };
+        let length = message.emit(&mut out).unwrap_or_else(|error| panic!("{error}"));
+        out.truncate(length);
+        Some(out)
+    });
+    messages.collect()
 }
 
 pub(super) fn reject_seeds() -> Vec<Vec<u8>> {

@@ -46,7 +46,7 @@ pub(super) fn listener(bytes: &[u8]) -> Outcome {
             let mut bytes = [0; Reject::LEN];
             let length = record.emit(&mut bytes).unwrap_or_else(|error| panic!("{record:?}: {error}"));
             same(Reject::parse(&bytes[..length]), Ok(record), "record");
-            Outcome::of((record.version, record.reason, Outcome::of_error(&cause).0))
+            Outcome::of((record.version, record.reason, Outcome::of_error(&cause).kind))
         }
     }
 }
@@ -96,7 +96,7 @@ pub(super) fn connector(bytes: &[u8]) -> Outcome {
             Next::Now | Next::Later => check_request(&connector, &before),
             Next::Fail(cause) => {
                 same(connector.attempt(), &before, "an attempt that has failed");
-                return Outcome::of((said.min(3), Outcome::of_error(&cause).0));
+                return Outcome::of((said.min(3), Outcome::of_error(&cause).kind));
             }
         }
     }
@@ -109,7 +109,7 @@ pub(super) fn connector(bytes: &[u8]) -> Outcome {
             same(established.link.peer.nid, PASSIVE, "peer");
             Outcome::of((detail, said.min(3)))
         }
-        Err(error) => Outcome::of((detail, Outcome::of_error(&error).0)),
+        Err(error) => Outcome::of((detail, Outcome::of_error(&error).kind)),
     }
 }
 

@@ -34,8 +34,8 @@ pub(super) fn header(bytes: &[u8]) -> Outcome {
 
 fn outcome_of_header(parsed: Result<Header, ProtoError>) -> u64 {
     match parsed {
-        Ok(header) => Outcome::of(header.message_type()).0,
-        Err(error) => Outcome::of_error(&error).0,
+        Ok(header) => Outcome::of(header.message_type()).kind,
+        Err(error) => Outcome::of_error(&error).kind,
     }
 }
 
@@ -143,7 +143,7 @@ pub(super) fn decoder(bytes: &[u8]) -> Outcome {
                 assert!(rest.len() < decoder.frame_len(), "{} bytes are not enough", rest.len());
                 return Outcome::of((version, order, walked));
             }
-            Err(error) => return Outcome::of((walked, Outcome::of_error(&error).0)),
+            Err(error) => return Outcome::of((walked, Outcome::of_error(&error).kind)),
         };
         assert!(0 < length && length <= rest.len() && length <= Decoder::FRAME_MAX, "{length} consumed");
         let (raw, behind) = rest.split_at(length);

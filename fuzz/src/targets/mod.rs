@@ -30,42 +30,66 @@ pub struct Target {
     pub run: fn(&[u8]) -> Outcome,
     /// The inputs to start from.
     pub seeds: fn() -> Vec<Vec<u8>>,
+    /// The longest input in bytes.
+    pub input_max: usize,
 }
 
-/// What an input led to, told apart as finely as is worth keeping an input for.
+/// Bytes of the longest input where a longer one reaches nothing new: several messages, or hundreds of steps.
+const INPUT_MAX: usize = 2048;
+
+/// A target with inputs of the usual length.
+const fn target(name: &'static str, run: fn(&[u8]) -> Outcome, seeds: fn() -> Vec<Vec<u8>>) -> Target {
+    Target { name, run, seeds, input_max: INPUT_MAX }
+}
+
+/// What an input led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome(pub(crate) u64);
+pub struct Outcome {
+    /// Told apart as finely as is worth keeping an input for.
+    pub(crate) kind: u64,
+    /// How many entries the input's list had, where it was read as one that has a list.
+    pub(crate) entries: usize,
+}
 
 /// All targets. A new parser or trust boundary gets its line here.
 pub const TARGETS: &[Target] = &[
-    Target { name: "nid-text", run: names::nid_text, seeds: names::text_seeds },
-    Target { name: "nid-wire", run: names::nid_wire, seeds: names::wire_seeds },
-    Target { name: "header", run: layouts::header, seeds: layouts::header_seeds },
-    Target { name: "request", run: layouts::request, seeds: layouts::request_seeds },
-    Target { name: "hello", run: layouts::hello, seeds: layouts::hello_seeds },
-    Target { name: "decoder", run: layouts::decoder, seeds: layouts::decoder_seeds },
-    Target { name: "ack-queue", run: layouts::ack_queue, seeds: layouts::ack_seeds },
-    Target { name: "ping-info", run: ping::ping_info, seeds: ping::seeds },
-    Target { name: "acceptor", run: handshakes::acceptor, seeds: handshakes::acceptor_seeds },
-    Target { name: "connector", run: handshakes::connector, seeds: handshakes::connector_seeds },
-    Target { name: "keepalive", run: keepalive::keepalive, seeds: keepalive::seeds },
-    Target { name: "descriptor", run: descriptor::descriptor, seeds: descriptor::seeds },
-    Target { name: "offer", run: offer::offer, seeds: offer::seeds },
-    Target { name: "engine", run: engine::engine, seeds: engine::seeds },
-    Target { name: "ib-message", run: ib::message, seeds: ib::message_seeds },
-    Target { name: "ib-reject", run: ib::reject, seeds: ib::reject_seeds },
-    Target { name: "ib-listener", run: ib_connect::listener, seeds: ib_connect::listener_seeds },
-    Target { name: "ib-connector", run: ib_connect::connector, seeds: ib_connect::connector_seeds },
-    Target { name: "ib-conn", run: ib_conn::conn, seeds: ib_conn::seeds },
-    Target { name: "config-yaml", run: config::yaml, seeds: config::yaml_seeds },
-    Target { name: "config-toml", run: config::toml, seeds: config::toml_seeds },
-    Target { name: "bevq", run: bevq::oracle, seeds: bevq::seeds },
-    Target { name: "bevq-hostile", run: bevq::hostile, seeds: bevq::seeds },
-    Target { name: "driver-request", run: driver::request, seeds: driver::packet_seeds },
-    Target { name: "driver-reply", run: driver::reply, seeds: driver::packet_seeds },
-    Target { name: "driver-entry", run: driver::entry, seeds: driver::entry_seeds },
-    Target { name: "driver-session", run: session::session, seeds: session::seeds },
-    Target { name: "config-modprobe", run: config::modprobe, seeds: config::modprobe_seeds },
+    target("nid-text", names::nid_text, names::text_seeds),
+    target("nid-wire", names::nid_wire, names::wire_seeds),
+    target("header", layouts::header, layouts::header_seeds),
+    target("request", layouts::request, layouts::request_seeds),
+    target("hello", layouts::hello, layouts::hello_seeds),
+    target("decoder", layouts::decoder, layouts::decoder_seeds),
+    target("ack-queue", layouts::ack_queue, layouts::ack_seeds),
+    Target { input_max: ping::INFO_MAX, ..target("ping-info", ping::ping_info, ping::seeds) },
+    target("acceptor", handshakes::acceptor, handshakes::acceptor_seeds),
+    target("connector", handshakes::connector, handshakes::connector_seeds),
+    target("keepalive", keepalive::keepalive, keepalive::seeds),
+    target("descriptor", descriptor::descriptor, descriptor::seeds),
+    target("offer", offer::offer, offer::seeds),
+    target("engine", engine::engine, engine::seeds),
+    Target { input_max: ib::MESSAGE_INPUT_MAX, ..target("ib-message", ib::message, ib::message_seeds) },
+    target("ib-reject", ib::reject, ib::reject_seeds),
+    target("ib-listener", ib_connect::listener, ib_connect::listener_seeds),
+    target("ib-connector", ib_connect::connector, ib_connect::connector_seeds),
+    target("ib-conn", ib_conn::conn, ib_conn::seeds),
+    Target { input_max: config::TEXT_MAX, ..target("config-yaml", config::yaml, config::yaml_seeds) },
+    Target { input_max: config::TEXT_MAX, ..target("config-toml", config::toml, config::toml_seeds) },
+    target("bevq", bevq::oracle, bevq::seeds),
+    target("bevq-hostile", bevq::hostile, bevq::seeds),
+    Target {
+        input_max: driver::PACKET_INPUT_MAX,
+        ..target("driver-request", driver::request, driver::packet_seeds)
+    },
+    Target {
+        input_max: driver::PACKET_INPUT_MAX,
+        ..target("driver-reply", driver::reply, driver::packet_seeds)
+    },
+    target("driver-entry", driver::entry, driver::entry_seeds),
+    target("driver-session", session::session, session::seeds),
+    Target {
+        input_max: config::TEXT_MAX,
+        ..target("config-modprobe", config::modprobe, config::modprobe_seeds)
+    },
 ];
 
 impl Outcome {
@@ -73,7 +97,14 @@ impl Outcome {
     fn of(value: impl Hash) -> Outcome {
         let mut hasher = DefaultHasher::new();
         value.hash(&mut hasher);
-        Outcome(hasher.finish())
+        Outcome { kind: hasher.finish(), entries: 0 }
+    }
+
+    /// The outcome that this value and the length of a list stand for: short lists are told apart one by one, longer ones by
+    /// powers of two, and the longest possible.
+    fn of_list(value: impl Hash, entries: usize, limit: usize) -> Outcome {
+        let length = if entries <= 4 { entries } else { 4 + entries.ilog2() as usize };
+        Outcome { entries, ..Outcome::of((value, length, entries == limit)) }
     }
 
     /// An error, told apart by its kind and errno; its text must name something.

@@ -19,7 +19,7 @@ fn read(bytes: &[u8]) -> (u64, u64) {
         Ok(offer) => offer,
         Err(error @ Error::Offer { field, .. }) => {
             assert!(!error.to_string().is_empty(), "{error:?}");
-            return (Outcome::of(field).0, 0);
+            return (Outcome::of(field).kind, 0);
         }
         Err(other) => panic!("an offer is refused for what it is: {other:?}"),
     };

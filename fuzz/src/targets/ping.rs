@@ -1,11 +1,17 @@
 //! The ping info.
 
+use std::net::Ipv4Addr;
+
+use lnet_nid::{Net, NetType, Nid, Pid};
 use lnet_proto::ByteOrder;
 use lnet_proto::ProtoError;
-use lnet_proto::ping::{Features, NIS_MAX, PingInfo};
+use lnet_proto::ping::{Features, Interface, NIS_MAX, NiStatus, PingInfo};
 
 use super::{Outcome, same};
 use crate::corpus::streams;
+
+/// Bytes of the longest ping info that is read: its head, and as many entries with large NIDs, of 24 bytes, as there may be.
+pub(super) const INFO_MAX: usize = 16 + NIS_MAX * 24;
 
 /// Every limit is kept, and what is read is written back with the same meaning.
 pub(super) fn ping_info(bytes: &[u8]) -> Outcome {
@@ -27,10 +33,25 @@ pub(super) fn ping_info(bytes: &[u8]) -> Outcome {
     same(PingInfo::parse(&out).as_ref(), Ok(&written), "ping info");
     let order = if bytes.first() == Some(&b'g') { ByteOrder::Little } else { ByteOrder::Big };
     let large = info.nis.iter().filter(|ni| !ni.nid.is_nid4()).count();
-    Outcome::of((order, info.features.0 & 0xff, info.nis.len().min(8), large.min(4)))
+    Outcome::of_list((order, info.features.0 & 0xff, large.min(4)), info.nis.len(), NIS_MAX - 1)
 }
 
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let payloads = streams().into_iter().flat_map(|stream| stream.items).map(|item| item.payload);
-    payloads.filter(|payload| payload.starts_with(b"gnip")).collect()
+    let recorded = payloads.filter(|payload| payload.starts_with(b"gnip"));
+    // The entry of the loopback comes on top.
+    recorded.chain([127, 128, 300, NIS_MAX - 1].map(info_of)).collect()
+}
+
+/// A ping info with so many interfaces.
+fn info_of(count: usize) -> Vec<u8> {
+    let ni = |number: usize| Interface {
+        nid: Nid::new_v4(Net::new(NetType(2), 0), Ipv4Addr::from_bits(0x0a4d_0001 + number as u32)),
+        status: NiStatus::UP,
+    };
+    let nis = (0..count).map(ni).collect();
+    let info = PingInfo { features: Features(0x1b), pid: Pid::LNET, sequence: 1, nis };
+    let mut bytes = vec![0; info.encoded_len()];
+    same(info.emit(&mut bytes), Ok(bytes.len()), "length of a seed");
+    bytes
 }
