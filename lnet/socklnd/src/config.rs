@@ -176,12 +176,17 @@ impl SockConfig {
         u64::from(self.accept_timeout_s) * NS_PER_S
     }
 
+    pub(crate) fn min_reconnect_ns(&self) -> u64 {
+        u64::from(self.min_reconnect_ms) * NS_PER_MS
+    }
+
     pub(crate) fn keepalive_ns(&self) -> Option<u64> {
         (self.keepalive_s > 0).then(|| u64::from(self.keepalive_s) * NS_PER_S)
     }
 }
 
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
+const NS_PER_MS: u64 = 1_000_000;
 
 #[cfg(test)]
 mod tests {

@@ -318,11 +318,15 @@ impl State {
         if std::mem::take(&mut end.held) {
             self.hosts[end.host].descriptors -= 1;
         }
-        self.tap.closed(id);
         if end.phase == Phase::Connecting {
+            match end.broken {
+                true => self.tap.closed(id),
+                false => self.tap.unanswered(id, (end.local.ip(), end.remote.ip())),
+            }
             self.ends.remove(&id);
             return;
         }
+        self.tap.closed(id);
         if end.unread() > 0 {
             return self.kill_end(id, true);
         }

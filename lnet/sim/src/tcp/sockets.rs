@@ -77,7 +77,7 @@ impl Stream for SimStream {
 
     fn peer_addr(&self) -> Option<SocketAddr> {
         let state = self.host.state();
-        state.ends.get(&self.id).filter(|end| !end.broken).map(|end| end.remote)
+        state.ends.get(&self.id).filter(|end| end.phase == Phase::Open && !end.broken).map(|end| end.remote)
     }
 }
 

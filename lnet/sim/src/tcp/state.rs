@@ -305,7 +305,11 @@ impl State {
     fn arrive(&mut self, hosts: (usize, usize), from: u64, to: u64, packet: Packet) {
         let way = self.way(hosts);
         if way.cut.is_some() {
-            way.held.push((from, to, packet));
+            match packet {
+                // TCP repeats it at its own pace, which does not know when the outage ends.
+                Packet::Syn { .. } => self.syn_lost(hosts, from, packet),
+                packet => way.held.push((from, to, packet)),
+            }
             return;
         }
         if !self.hosts[hosts.1].up {

@@ -73,6 +73,9 @@ pub(super) struct Held {
 struct Attempts {
     failures: u32,
     not_before_ns: Option<u64>,
+    /// When a socket was closed that nothing had answered. If another one begins to connect at that very moment, it goes on
+    /// with the same attempt.
+    unanswered_ns: Option<u64>,
 }
 
 #[derive(Default)]
@@ -99,6 +102,10 @@ impl Tap {
         self.now_ns = now_ns;
         let back = (pair.1, pair.0);
         let attempts = self.attempts.entry(pair).or_default();
+        if attempts.unanswered_ns.take() == Some(now_ns) {
+            attempts.not_before_ns = None;
+            attempts.failures = attempts.failures.saturating_sub(1);
+        }
         if let Some(not_before_ns) = attempts.not_before_ns.take()
             && now_ns < not_before_ns
         {
@@ -202,6 +209,12 @@ impl Tap {
     }
 
     /// A program has ended one side.
+    /// A program has closed an end that nothing had answered.
+    pub(super) fn unanswered(&mut self, end: u64, pair: (IpAddr, IpAddr)) {
+        self.closed(end);
+        self.attempts.entry(pair).or_default().unanswered_ns = Some(self.now_ns);
+    }
+
     pub(super) fn closed(&mut self, end: u64) {
         let (now_ns, backoff_ns) = (self.now_ns, self.backoff_ns);
         let Some((active, wire, place)) = wire_of(&mut self.wires, &self.passive, end) else { return };

@@ -8,6 +8,7 @@ mod accept;
 mod backoff;
 mod connect;
 mod keepalive;
+mod outage;
 mod progress;
 mod raw;
 mod stage;

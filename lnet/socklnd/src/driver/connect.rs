@@ -15,7 +15,7 @@ use crate::attempts::{CROWDED_NS, Permit};
 use crate::config::NS_PER_S;
 use crate::links::{Life, Next, Outcome};
 use crate::peer::Peer;
-use crate::sys::{Readiness, Received};
+use crate::sys::{Readiness, Received, Stream};
 use crate::{Cause, Failure, Step};
 use lnet_api::slab::Key;
 
@@ -74,18 +74,8 @@ impl Driver {
             live_incarnation,
         };
         let machine = Connector::new(attempt).map_err(|error| Miss::new(Step::Bind, Errno::EINVAL, error))?;
-        let connection = turn
-            .shared
-            .net
-            .connect(peer.ni.ip, address, &peer.ni.options)
-            .map_err(|(step, errno)| Miss::new(step, errno, ""))?;
-        let stream = connection.stream;
-        turn.shard
-            .poller
-            .add(stream.handle(), self.sources.next_key().0)
-            .map_err(|errno| Miss::new(Step::Bind, errno, "cannot watch the socket"))?;
+        let (stream, unprivileged) = dial(turn, peer, address, self.sources.next_key())?;
         debug!(peer = %peer.key.id, %conn_type, %address, "connecting");
-        self.timers.note(deadline_ns.min(turn.now_ns.saturating_add(CROWDED_NS)));
         let connecting = Connecting {
             stream,
             peer: peer.clone(),
@@ -93,13 +83,87 @@ impl Driver {
             machine,
             conn_type,
             greeted: false,
-            unprivileged: !connection.privileged,
+            unprivileged,
             begun_ns: turn.now_ns,
+            dialled_ns: turn.now_ns,
             deadline_ns,
             permit: Some(permit),
         };
+        self.note_connecting(turn, &connecting);
         self.sources.insert(Source::Connecting(Box::new(connecting)));
         Ok(())
+    }
+
+    /// Notes when the attempt is next looked at.
+    fn note_connecting(&mut self, turn: Turn<'_>, connecting: &Connecting) {
+        let crowded_ns = turn.now_ns.saturating_add(CROWDED_NS);
+        let redial_ns = connecting.redial_ns(turn.shared.config.min_reconnect_ns()).unwrap_or(u64::MAX);
+        self.timers.note(connecting.deadline_ns.min(crowded_ns).min(redial_ns));
+    }
+
+    /// Nothing has answered the attempt's socket: another one takes over, which TCP has not made wait yet. The attempt
+    /// keeps its deadline.
+    pub(super) fn redial(&mut self, turn: Turn<'_>, key: Key) {
+        match self.sources.get_mut(key) {
+            // It stands: the poller is about to report it.
+            Some(Source::Connecting(connecting)) if connecting.stream.peer_addr().is_some() => {
+                connecting.dialled_ns = turn.now_ns;
+                return;
+            }
+            _ => {}
+        }
+        let Some(connecting) = self.detach_connecting(key) else { return };
+        let Connecting { stream, peer, address, machine, conn_type, begun_ns, deadline_ns, permit, .. } =
+            *connecting;
+        debug!(peer = %peer.key.id, %conn_type, %address, "connecting anew, for nothing answers");
+        turn.shard.poller.delete(stream.handle());
+        // Its source port is free for the next one.
+        drop(stream);
+        match dial(turn, &peer, address, key) {
+            Ok((stream, unprivileged)) => {
+                let connecting = Connecting {
+                    stream,
+                    peer,
+                    address,
+                    machine,
+                    conn_type,
+                    greeted: false,
+                    unprivileged,
+                    begun_ns,
+                    dialled_ns: turn.now_ns,
+                    deadline_ns,
+                    permit,
+                };
+                self.note_connecting(turn, &connecting);
+                if let Some(place) = self.sources.get_mut(key) {
+                    *place = Source::Connecting(Box::new(connecting));
+                }
+            }
+            Err(miss) => {
+                drop(permit);
+                self.sources.remove(key);
+                self.attempt_failed(turn, &peer, address, miss);
+                self.advance_peer(turn, &peer);
+            }
+        }
+    }
+
+    /// The peer has been heard: if TCP waits longer and longer for an answer to this side's own attempt, another socket
+    /// takes over at once.
+    pub(super) fn redial_if_unanswered(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
+        if peer.state.lock().step != Some(Step::Connect) {
+            return;
+        }
+        let unanswered = |source: &Source| match source {
+            Source::Connecting(connecting) => {
+                Arc::ptr_eq(&connecting.peer, peer) && connecting.is_unanswered(turn.now_ns)
+            }
+            _ => false,
+        };
+        let found = self.sources.iter().find(|(_, source)| unanswered(source)).map(|(key, _)| key);
+        if let Some(key) = found {
+            self.redial(turn, key);
+        }
     }
 
     /// Goes on with a connection that is being opened.
@@ -250,20 +314,37 @@ impl Driver {
 
     /// Ends an attempt, whose place in the table stays for the connection.
     fn take_connecting(&mut self, key: Key) -> Option<Box<Connecting>> {
+        let mut connecting = self.detach_connecting(key)?;
+        connecting.permit = None;
+        connecting.peer.state.lock().step = None;
+        Some(connecting)
+    }
+
+    /// Takes an attempt out of its place in the table, which stays.
+    fn detach_connecting(&mut self, key: Key) -> Option<Box<Connecting>> {
         let place = self.sources.get_mut(key)?;
         let Source::Connecting(_) = place else { return None };
         match std::mem::replace(place, Source::Vacant) {
-            Source::Connecting(mut connecting) => {
-                connecting.permit = None;
-                connecting.peer.state.lock().step = None;
-                Some(connecting)
-            }
+            Source::Connecting(connecting) => Some(connecting),
             other => {
                 *place = other;
                 None
             }
         }
     }
+}
+
+/// Begins to connect, from a socket that is watched under this key; gives the stream, and whether its source port proves
+/// nothing.
+fn dial(turn: Turn<'_>, peer: &Peer, address: SocketAddr, key: Key) -> Result<(Box<dyn Stream>, bool), Miss> {
+    let connection = turn
+        .shared
+        .net
+        .connect(peer.ni.ip, address, &peer.ni.options)
+        .map_err(|(step, errno)| Miss::new(step, errno, ""))?;
+    let watched = turn.shard.poller.add(connection.stream.handle(), key.0);
+    watched.map_err(|errno| Miss::new(Step::Bind, errno, "cannot watch the socket"))?;
+    Ok((connection.stream, !connection.privileged))
 }
 
 /// Where a peer listens for connections of a type.

@@ -12,6 +12,14 @@ use crate::peer::Peer;
 use crate::sys::Stream;
 use crate::{Cause, Step};
 
+/// How long a socket's first segments may go unanswered before another socket takes over. TCP sends them at once and
+/// after 1 s, then at 3, 7, 15 and 31 s: after an outage it would let up to half of that time pass once more. A new
+/// socket begins when the third is due, so that no more than 2 s pass between two segments.
+const UNANSWERED_NS: u64 = 3_000_000_000;
+
+/// When TCP sends the first segment again: a younger socket has lost no time.
+const FIRST_RETRY_NS: u64 = 1_000_000_000;
+
 /// A connection that this side is opening.
 pub(super) struct Connecting {
     pub(super) stream: Box<dyn Stream>,
@@ -24,6 +32,8 @@ pub(super) struct Connecting {
     /// The source port proves nothing to the peer.
     pub(super) unprivileged: bool,
     pub(super) begun_ns: u64,
+    /// When its present socket began to connect.
+    pub(super) dialled_ns: u64,
     pub(super) deadline_ns: u64,
     /// Given back when the attempt is over.
     pub(super) permit: Option<Permit>,
@@ -48,6 +58,18 @@ impl Connecting {
     pub(super) fn deadline_ns(&self, crowded: bool) -> u64 {
         let patience_ns = if crowded { CROWDED_NS } else { u64::MAX };
         self.deadline_ns.min(self.begun_ns.saturating_add(patience_ns))
+    }
+
+    /// When another socket takes over if nothing has answered this one: no sooner than after the shortest pause between
+    /// attempts. `None` once the TCP connection stands.
+    pub(super) fn redial_ns(&self, min_reconnect_ns: u64) -> Option<u64> {
+        let unanswered = || self.dialled_ns.saturating_add(UNANSWERED_NS.max(min_reconnect_ns));
+        (!self.greeted).then(unanswered)
+    }
+
+    /// Whether TCP waits longer and longer for an answer to the socket's first segment.
+    pub(super) fn is_unanswered(&self, now_ns: u64) -> bool {
+        !self.greeted && self.dialled_ns.saturating_add(FIRST_RETRY_NS) <= now_ns
     }
 
     /// The TCP connection stands, or has failed: sends the request and the hello.

@@ -83,7 +83,8 @@ impl Driver {
             Answer::Accept if remote.port() <= PRIVILEGED_PORT_MAX => offer.accept(id),
             Answer::Accept => offer.accept_unprivileged(id),
             Answer::Refuse | Answer::CloseAllAndRefuse => {
-                return self.refuse(turn, place, &*stream, &offer.refuse());
+                self.refuse(turn, place, &*stream, &offer.refuse());
+                return self.redial_if_unanswered(turn, &peer);
             }
         };
         let Ok(reply) = reply else { return self.forget(turn, place) };
@@ -104,6 +105,7 @@ impl Driver {
         }
         let rx = RxConn::new(turn, key, stream, &peer, conn_type, life.version, offer.byte_order);
         self.put_to_use(turn, key, rx.accepted(guest.connected(), rewrite), &behind);
+        self.redial_if_unanswered(turn, &peer);
     }
 
     /// A watched place in the table: the one that it has, or a new one.

@@ -64,6 +64,7 @@ impl Timers {
 enum Due {
     Accept,
     Connect,
+    Redial,
     Listen,
     Stuck(&'static str),
     Gone,
@@ -112,6 +113,7 @@ impl Driver {
                     self.drop_accepting(key);
                 }
                 Due::Connect => self.connecting_timed_out(turn, key),
+                Due::Redial => self.redial(turn, key),
                 Due::Listen => self.make_ready(key),
                 Due::Stuck(what) => {
                     self.close_broken(turn, key, Broken::new(Errno::ETIMEDOUT, what));
@@ -135,7 +137,11 @@ impl Driver {
                 Source::Connecting(connecting) => {
                     // Others may come to queue.
                     self.timers.note(now_ns.saturating_add(CROWDED_NS));
-                    (connecting.deadline_ns(crowded), Due::Connect)
+                    let deadline_ns = connecting.deadline_ns(crowded);
+                    match connecting.redial_ns(turn.shared.config.min_reconnect_ns()) {
+                        Some(redial_ns) if redial_ns < deadline_ns => (redial_ns, Due::Redial),
+                        _ => (deadline_ns, Due::Connect),
+                    }
                 }
                 Source::Listener(listener) => match listener.paused_until_ns {
                     Some(until_ns) => (until_ns, Due::Listen),

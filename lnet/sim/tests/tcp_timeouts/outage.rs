@@ -1,0 +1,92 @@
+//! A link that was down: TCP sends a first segment again at growing intervals, up to half a minute apart, and does not know
+//! when the link is back. An attempt to connect does not wait for that.
+
+use lnet_socklnd::SockConfig;
+
+use super::raw::{House, Manner, Wire};
+use super::stage::{PEER, Stage};
+use super::{MS, NETWORK_NS, S};
+
+/// The longest time between two first segments of an attempt: a socket sends at once and after 1 s, another one takes over
+/// after 3 s.
+const GAP_NS: u64 = 2 * S;
+
+const OUTAGE_NS: u64 = 60 * S;
+
+/// Both directions.
+fn cut(stage: &Stage, duration_ns: u64) {
+    for (from, to) in [(0, 1), (1, 0)] {
+        stage.net.cut(from, to, Some(duration_ns));
+    }
+}
+
+/// One message after the other, until one leaves; gives when.
+fn traffic_resumes(stage: &mut Stage, house: &mut House) -> u64 {
+    for _ in 0..1_000 {
+        let put = stage.put(PEER, 100);
+        let (_, result) = stage.end_of(put, 2 * OUTAGE_NS, |_| house.serve()).expect("it ends");
+        if result.is_ok() {
+            return stage.now_ns();
+        }
+        stage.run_for(100 * MS);
+    }
+    panic!("nothing has left");
+}
+
+#[test]
+fn traffic_resumes_within_two_seconds_of_the_end_of_an_outage() {
+    // When the first attempt begins: TCP's own repetitions fall differently.
+    for begun_s in [0, 5, 20, 33, 40, 57] {
+        let mut stage = Stage::new(&SockConfig::default());
+        let mut house = House::open(&stage, Manner::Welcomes);
+        let healed_ns = stage.now_ns() + OUTAGE_NS;
+        cut(&stage, OUTAGE_NS);
+        stage.run_for(begun_s * S);
+        let resumed_ns = traffic_resumes(&mut stage, &mut house);
+        // After a failure, LNet's own pause and the time between two messages come first.
+        let latest_ns = healed_ns + GAP_NS + NETWORK_NS;
+        assert!(
+            (healed_ns..=latest_ns).contains(&resumed_ns),
+            "begun at {begun_s} s, resumed {} ms after the end of the outage",
+            resumed_ns.saturating_sub(healed_ns) / MS
+        );
+    }
+}
+
+/// The same for an outage that ends connections in use, with messages under way.
+#[test]
+fn connections_that_an_outage_has_ended_are_there_again_soon() {
+    let mut stage = Stage::new(&SockConfig::default());
+    let mut house = House::open(&stage, Manner::Welcomes);
+    traffic_resumes(&mut stage, &mut house);
+    stage.run_for(S);
+    let healed_ns = stage.now_ns() + OUTAGE_NS;
+    cut(&stage, OUTAGE_NS);
+    // What TCP has taken counts as sent. It is given up after the timeout, and the connections with it.
+    stage.put(PEER, 100);
+    let peers_lost = |stage: &mut Stage| (stage.lnd.counters().rx.peers_lost == 1).then_some(());
+    stage.until(OUTAGE_NS, peers_lost).expect("the connections end");
+    let resumed_ns = traffic_resumes(&mut stage, &mut house);
+    assert!((healed_ns..=healed_ns + GAP_NS + NETWORK_NS).contains(&resumed_ns));
+}
+
+/// The peer comes first: its connection loses the race (lnet-wire 24), and the one that wins does not wait for TCP, nor for
+/// the next socket, which the shortest pause puts off here.
+#[test]
+fn an_attempt_begins_anew_when_the_peer_is_heard() {
+    let mut stage = Stage::new(&SockConfig { min_reconnect_ms: 30_000, ..SockConfig::default() });
+    let mut house = House::open(&stage, Manner::Welcomes);
+    // First segments leave at 0, 1, 3, 7 and 15 s.
+    cut(&stage, 8 * S);
+    let put = stage.put(PEER, 100);
+    stage.run_for(8 * S);
+    assert_eq!(stage.result(put), None);
+    let heard_ns = stage.now_ns();
+    // It is answered NONE.
+    Wire::greet(&mut stage, 3);
+    assert_eq!(stage.lnd.counters().rx.refusals, 1);
+    let end = stage.end_of(put, 10 * S, |_| house.serve());
+    assert_eq!(end.map(|(_, result)| result), Some(Ok(())));
+    let took_ns = stage.now_ns() - heard_ns;
+    assert!(took_ns <= 2 * NETWORK_NS, "{} ms after the peer was heard", took_ns / MS);
+}
