@@ -18,6 +18,7 @@ use lnet_api::slab::Key;
 mod end;
 mod outbox;
 
+pub(crate) use end::Unsent;
 use outbox::Outbox;
 
 /// How many bytes wait for the end of a poll.
@@ -146,9 +147,17 @@ impl Conn {
     pub(crate) fn queue(&self, mut tx: Tx) -> Result<(), (TxToken, Errno)> {
         let token = tx.token;
         let message = Outgoing::message(&mut tx, self.version).map_err(|errno| (token, errno))?;
+        self.take_over(message).map_err(|(_, errno)| (token, errno))
+    }
+
+    /// Queues a message of which nothing is gone, of another connection of the same version perhaps; as [`Conn::queue`].
+    ///
+    /// # Errors
+    /// The message, and why it cannot be sent.
+    pub(crate) fn take_over(&self, message: Outgoing) -> Result<(), (Outgoing, Errno)> {
         let mut outbox = self.outbox.lock();
         if let Some(errno) = outbox.closed {
-            return Err((token, errno));
+            return Err((message, errno));
         }
         self.queued.fetch_add(message.len(), Ordering::Relaxed);
         outbox.queue.push_back(message);

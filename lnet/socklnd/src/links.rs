@@ -129,6 +129,9 @@ impl Links {
         let Some(missing) = self.missing().filter(|_| needed || self.active) else {
             return Next::Nothing;
         };
+        if let Some(until_ns) = self.pace.surplus_pause(now_ns).filter(|_| self.count(missing) > 0) {
+            return Next::Wait { until_ns };
+        }
         match self.pace.pause(now_ns) {
             Some(Pause::Backoff { .. }) if needed => Next::Unreachable,
             Some(pause) => Next::Wait { until_ns: pause.until_ns() },
@@ -144,6 +147,7 @@ impl Links {
     /// Somebody has set how many connections there may be: the side that has opened those there are opens what is missing,
     /// also what the peer has refused until now.
     pub(crate) fn complete(&mut self) {
+        self.pace.allow_surplus();
         if self.opened && !self.active {
             self.active = true;
             self.pace.begin_anew();
@@ -167,7 +171,8 @@ impl Links {
     ///
     /// It may be one more than there should be. While its answer was under way the peer has offered one of the same type, as a
     /// higher NID may that allows more than this side, and nothing had told that the peer has taken this one as well. It
-    /// stays: no peer loses one connection without losing all of them (lnet-wire 28), and what has been sent on them.
+    /// stays: a kernel node does not lose one connection without losing all of them (lnet-wire 28), and what has been sent on
+    /// them.
     pub(crate) fn established(&mut self, conn_type: ConnType, life: Life, control_only: bool, now_ns: u64) {
         self.attempt = None;
         self.control_only |= control_only;
@@ -205,11 +210,15 @@ impl Links {
         }
     }
 
-    /// The attempt failed. Without any connection there is nothing to complete: the next message begins anew.
+    /// The attempt failed. Without any connection there is nothing to complete: the next message begins anew. If it was for
+    /// a second connection of a type, the peer is not asked for one for a while.
     pub(crate) fn failed(&mut self, now_ns: u64) -> Outcome {
-        self.attempt = None;
+        let surplus = self.attempt.take().is_some_and(|conn_type| self.count(conn_type) > 0);
         self.active &= self.is_connected();
         self.pace.failed(now_ns);
+        if surplus {
+            self.pace.put_off_surplus(now_ns);
+        }
         Outcome::Failed
     }
 
@@ -232,11 +241,25 @@ impl Links {
         self.add(conn_type, life);
     }
 
+    /// One connection is gone, and others are not: the peer has hung up on it before it said anything there. If there are
+    /// others of its type, the peer takes no more of them, and is not asked for one for a while. Else it is missing.
+    pub(crate) fn closed_one(&mut self, conn_type: ConnType, now_ns: u64) {
+        if let Some(count) = self.counts.get_mut(conn_type.get() as usize) {
+            *count = count.saturating_sub(1);
+        }
+        match self.count(conn_type) {
+            0 => self.pace.lost_one(now_ns),
+            _ => self.pace.put_off_surplus(now_ns),
+        }
+        self.active |= self.opened;
+    }
+
     /// All connections are gone, and what was known of the peer with them. An attempt under way goes on.
     pub(crate) fn closed_all(&mut self, now_ns: u64) {
         if self.is_connected() {
             self.pace.lost(self.opened, now_ns);
         }
+        self.pace.allow_surplus();
         self.counts = [0; 4];
         self.life = None;
         self.control_only = false;

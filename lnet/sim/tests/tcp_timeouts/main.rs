@@ -12,6 +12,7 @@ mod outage;
 mod progress;
 mod raw;
 mod stage;
+mod surplus;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;

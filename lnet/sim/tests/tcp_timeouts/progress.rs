@@ -149,7 +149,7 @@ fn a_peer_reads_too_slowly() {
             if stage.now_ns() >= read_ns {
                 read_ns = stage.now_ns() + timer_ns / 5;
                 stage.net.at(read_ns, 0);
-                house.wires.iter_mut().for_each(|wire| wire.read(3_000));
+                house.wires.iter_mut().for_each(|wire| _ = wire.read(3_000));
             }
         };
         let (begun, behind) = (stage.put(PEER, 1 << 20), stage.put(PEER, 2_000));

@@ -90,12 +90,14 @@ pub(crate) struct Wire {
     pub(crate) bytes: Vec<u8>,
     /// The node has ended it, and this was seen.
     pub(crate) ended: bool,
+    /// The type that the node wanted, once its hello is there.
+    pub(crate) wanted: u8,
     answered: bool,
 }
 
 impl Wire {
     fn new(stream: Box<dyn Stream>) -> Wire {
-        Wire { stream, bytes: Vec::new(), ended: false, answered: false }
+        Wire { stream, bytes: Vec::new(), ended: false, wanted: 0, answered: false }
     }
 
     /// Connects to the node, which knows nothing yet but that.
@@ -120,14 +122,18 @@ impl Wire {
         assert_eq!(self.stream.send(&[Part::new(bytes)]), Ok(bytes.len()));
     }
 
-    /// Reads so many bytes at the most.
-    pub(crate) fn read(&mut self, most: usize) {
+    /// Reads so many bytes at the most; gives how many.
+    pub(crate) fn read(&mut self, most: usize) -> usize {
         let mut buffer = vec![0; most];
         match self.stream.receive(&mut buffer) {
-            Received::Bytes(count) => self.bytes.extend(&buffer[..count]),
+            Received::Bytes(count) => {
+                self.bytes.extend(&buffer[..count]);
+                return count;
+            }
             Received::Nothing => {}
             Received::End | Received::Broken(_) => self.ended = true,
         }
+        0
     }
 
     /// Reads on, and says whether so many bytes are there.
@@ -184,6 +190,7 @@ impl House {
             wire.answered = wire.has(REQUEST_LEN + HELLO_LEN);
             if wire.answered {
                 let wanted = wire.bytes[REQUEST_LEN + 48];
+                wire.wanted = wanted;
                 // What is IN here is OUT there.
                 let own =
                     if self.manner == Manner::Refuses { NONE } else { [0, 1, 3, 2][usize::from(wanted)] };

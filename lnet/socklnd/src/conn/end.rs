@@ -8,6 +8,14 @@ use lnet_api::{Errno, TxToken};
 use super::Conn;
 use crate::outgoing::{Batch, Outgoing};
 
+/// What a connection that ends has not sent.
+pub(crate) struct Unsent {
+    /// The message of which a part is gone: it can only fail.
+    pub(crate) begun: Option<Outgoing>,
+    /// Those of which nothing is gone, and the acknowledgements.
+    pub(crate) rest: VecDeque<Outgoing>,
+}
+
 impl Conn {
     /// Takes out the messages not yet begun whose time is over, unless somebody is writing them.
     pub(crate) fn take_overdue(&self, now_ns: u64) -> Vec<TxToken> {
@@ -48,16 +56,20 @@ impl Conn {
         self.outbox.lock().batch.as_ref()?.begun().map(|message| message.deadline_ns)
     }
 
-    /// Ends it: nothing more is sent, and what waits is handed back to be finalised. What somebody is writing at this
-    /// moment is finalised by that thread.
-    pub(crate) fn close(&self, errno: Errno) -> VecDeque<Outgoing> {
+    /// Ends it: nothing more is sent, and what waits is handed back. What somebody is writing at this moment is finalised
+    /// by that thread.
+    pub(crate) fn close(&self, errno: Errno) -> Unsent {
         // Ends a write in another thread, and tells the peer.
         self.stream.shutdown();
         let mut outbox = self.outbox.lock();
         outbox.closed = Some(errno);
-        let mut left = outbox.batch.as_mut().map(Batch::clear).unwrap_or_default();
-        left.append(&mut outbox.queue);
-        left
+        let begun = outbox.batch.as_ref().is_some_and(|batch| batch.begun().is_some());
+        let mut rest = outbox.batch.as_mut().map(Batch::clear).unwrap_or_default();
+        let begun = if begun { rest.pop_front() } else { None };
+        rest.append(&mut outbox.queue);
+        let acks = &mut outbox.acks;
+        rest.extend(std::iter::from_fn(|| acks.pop().to_noop()).map(|prefix| Outgoing::noop(&prefix)));
+        Unsent { begun, rest }
     }
 
     /// Whether it has been closed.

@@ -6,26 +6,35 @@ use lnet_api::Errno;
 use lnet_api::tables::PeerTable;
 use tracing::{debug, info};
 
-use super::receive::Broken;
+use super::receive::{Broken, RxConn};
 use super::{Driver, Source, Turn};
-use crate::conn::Conn;
+use crate::choice::{Load, carries_lnet};
+use crate::conn::{Conn, Unsent};
 use crate::ni::Ni;
-use crate::peer::Peer;
+use crate::outgoing::Outgoing;
+use crate::peer::{Peer, PeerState};
 use crate::shard::Shard;
 use crate::shared::Shared;
-use crate::{Cause, Failure, Step};
+use crate::{Cause, Failure, SockConfig, Step};
 use lnet_api::slab::Key;
 
+/// How long the end of a connection may belong to its handshake. A kernel node that has accepted one too many, as it may
+/// when both sides open theirs at once, resets it right then (measured); its host may be busy.
+const FRESH_NS: u64 = 1_000_000_000;
+
 impl Driver {
-    /// A connection is broken, and so all connections to its peer go.
+    /// A connection is broken, and so all connections to its peer go, unless it [`ends_alone`].
     pub(super) fn broken(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
         self.close_broken(turn, key, Broken::new(errno, ""));
     }
 
-    /// A connection is broken for this reason, and so all connections to its peer go. What still waits for the peer is
-    /// sent over new ones.
+    /// A connection is broken for this reason, and so all connections to its peer go, unless it
+    /// [`ends_alone`]. What still waits for the peer is sent over new ones.
     pub(super) fn close_broken(&mut self, turn: Turn<'_>, key: Key, broken: Broken) {
         let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
+        if ends_alone(turn, rx, &broken) {
+            return self.close_alone(turn, key, broken.errno);
+        }
         let peer = rx.peer.clone();
         let address = rx.remote;
         let Broken { errno, protocol, orderly, detail } = broken;
@@ -50,6 +59,30 @@ impl Driver {
         self.advance_peer(turn, &peer);
     }
 
+    /// Closes one connection. What has not begun to leave on it goes on the others.
+    fn close_alone(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
+        let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
+        let (conn, peer) = (rx.conn.clone(), rx.peer.clone());
+        info!(peer = %peer.key.id, conn_type = %conn.conn_type, %errno, "the peer does without one of its connections");
+        {
+            let mut state = peer.state.lock();
+            state.conns.retain(|other| other.key != key);
+            state.links.closed_one(conn.conn_type, turn.now_ns);
+        }
+        let Unsent { begun, rest } = self.end_conn(turn, &conn, errno);
+        let (failed, conns) = {
+            let mut state = peer.state.lock();
+            let failed: Vec<(Outgoing, Errno)> =
+                rest.into_iter().filter_map(|message| move_over(turn, &mut state, message, errno)).collect();
+            (failed, state.conns.clone())
+        };
+        for (message, errno) in begun.map(|message| (message, errno)).into_iter().chain(failed) {
+            finalize(&peer, message, errno);
+        }
+        conns.iter().for_each(|conn| conn.flush());
+        self.advance_peer(turn, &peer);
+    }
+
     /// Closes all connections to a peer and finalises what was in flight on them.
     pub(super) fn close_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, errno: Errno) {
         let conns = {
@@ -62,28 +95,32 @@ impl Driver {
             return;
         }
         for conn in &conns {
-            self.close_conn(turn, conn, errno);
+            self.close_conn(turn, peer, conn, errno);
         }
         turn.shard.counters.rx.peers_lost.one();
         peer.ni.upcalls.peer_lost(peer.key.ni, peer.key.id, errno);
     }
 
-    fn close_conn(&mut self, turn: Turn<'_>, conn: &Arc<Conn>, errno: Errno) {
-        turn.shard.poller.delete(conn.stream.handle());
-        let Some(place) = self.sources.get_mut(conn.key) else { return };
-        let Source::Conn(rx) = place else { return };
-        let peer = rx.peer.clone();
-        if rx.abandon(errno) {
-            *place = Source::Lost(peer.clone());
-        } else {
-            self.sources.remove(conn.key);
+    fn close_conn(&mut self, turn: Turn<'_>, peer: &Peer, conn: &Arc<Conn>, errno: Errno) {
+        let Unsent { begun, rest } = self.end_conn(turn, conn, errno);
+        for message in begun.into_iter().chain(rest) {
+            finalize(peer, message, errno);
         }
-        for message in conn.close(errno) {
-            if let Some(token) = message.token {
-                drop(message);
-                peer.ni.upcalls.finalize_tx(token, Err(errno));
+    }
+
+    /// Closes a connection and finalises what was being received on it; gives what it has not sent.
+    fn end_conn(&mut self, turn: Turn<'_>, conn: &Arc<Conn>, errno: Errno) -> Unsent {
+        turn.shard.poller.delete(conn.stream.handle());
+        if let Some(place) = self.sources.get_mut(conn.key)
+            && let Source::Conn(rx) = place
+        {
+            if rx.abandon(errno) {
+                *place = Source::Lost(rx.peer.clone());
+            } else {
+                self.sources.remove(conn.key);
             }
         }
+        conn.close(errno)
     }
 
     /// Ends what this shard has of an NI that has left the table: nothing of it is left, and everything in flight is
@@ -128,11 +165,55 @@ impl Driver {
             std::mem::take(&mut state.conns)
         };
         for conn in &conns {
-            self.close_conn(turn, conn, Errno::ESHUTDOWN);
+            self.close_conn(turn, peer, conn, Errno::ESHUTDOWN);
             conn.wait_for_writer();
         }
         peer.fail_waiting(Errno::ESHUTDOWN);
         turn.shared.peers.remove(peer);
+    }
+}
+
+/// Whether the end of a connection leaves the others to its peer as they are: the peer has hung up on it without a word
+/// there, and it is not the only one of its type. So a peer ends a connection that it does without. Where the NI allows
+/// several of a type, the first of them counts as well as long as it is fresh: while both sides open theirs, the peer may
+/// keep the one whose handshake ends later. A peer that has restarted, or that gives up this node, ends all connections
+/// (lnet-wire 28), and each shows that by itself.
+fn ends_alone(turn: Turn<'_>, rx: &RxConn, broken: &Broken) -> bool {
+    let hung_up = !broken.protocol && [Errno::ECONNRESET, Errno::EPIPE].contains(&broken.errno);
+    if !hung_up || !rx.silent {
+        return false;
+    }
+    // Nothing has been heard on it since it stands.
+    let several = rx.peer.ni.conns_per_peer() > 1;
+    let fresh = several && turn.now_ns < rx.last_heard_ns.saturating_add(FRESH_NS);
+    let state = rx.peer.state.lock();
+    let others = || state.conns.iter().filter(|other| other.key != rx.conn.key);
+    others().any(|other| carries_lnet(other.conn_type, other.version))
+        && (fresh || others().any(|other| other.conn_type == rx.conn.conn_type))
+}
+
+/// Queues a message of a connection that has ended on another one; gives it back with the reason if there is none.
+fn move_over(
+    turn: Turn<'_>,
+    state: &mut PeerState,
+    message: Outgoing,
+    errno: Errno,
+) -> Option<(Outgoing, Errno)> {
+    let SockConfig { round_robin, min_bulk, .. } = turn.shared.config;
+    let load = match message.token {
+        Some(_) => Load::Message { bytes: message.len(), min_bulk: min_bulk as usize },
+        None => Load::Noop,
+    };
+    match state.choose(round_robin, |_| load) {
+        Some(conn) => conn.take_over(message).err(),
+        None => Some((message, errno)),
+    }
+}
+
+fn finalize(peer: &Peer, message: Outgoing, errno: Errno) {
+    if let Some(token) = message.token {
+        drop(message);
+        peer.ni.upcalls.finalize_tx(token, Err(errno));
     }
 }
 

@@ -57,6 +57,8 @@ pub(super) struct RxConn {
     pub(super) last_heard_ns: u64,
     /// Bytes have come since this was last taken.
     pub(super) heard: bool,
+    /// None have come behind the handshake.
+    pub(super) silent: bool,
     /// When the message in reception began, or was held back or resumed; `None` between messages.
     begun_ns: Option<u64>,
     /// What had been written when that was last different, and when: to see whether the connection moves. `None` if
@@ -146,6 +148,7 @@ impl RxConn {
             fresh: true,
             last_heard_ns: turn.now_ns,
             heard: false,
+            silent: true,
             begun_ns: None,
             write_mark: None,
             rewrite: None,
@@ -168,6 +171,7 @@ impl RxConn {
     /// Keeps bytes that came with the handshake.
     pub(super) fn stash(&mut self, pool: &mut BufferPool, bytes: &[u8]) {
         if !bytes.is_empty() {
+            self.silent = false;
             let mut buffer = pool.take();
             buffer[..bytes.len()].copy_from_slice(bytes);
             self.stash = Some(Stash { buffer, start: 0, end: bytes.len() });

@@ -36,10 +36,16 @@ pub(super) struct Pace {
     /// The pause after the next failure.
     backoff_ns: u64,
     pause: Option<Pause>,
+    /// Until then the peer is not asked for more than one connection of a type.
+    surplus_ns: u64,
     /// When the first of the live connections stood.
     since_ns: u64,
     /// How often in a row all connections were gone sooner than the shortest pause after this side had opened them.
     brief: u32,
+    /// How many connections have ended alone since there are any, soon after they were opened.
+    alone: u32,
+    /// Until then none is opened in place of the last of these.
+    alone_ns: u64,
     /// When the attempt under way began.
     begun_ns: u64,
     /// How long the attempts may still take that complete the set: none of them is bounded alone, or a peer that delays
@@ -54,8 +60,11 @@ impl Pace {
             refusals: 0,
             backoff_ns: bounds.min_reconnect_ns,
             pause: None,
+            surplus_ns: 0,
             since_ns: 0,
             brief: 0,
+            alone: 0,
+            alone_ns: 0,
             begun_ns: 0,
             left_ns: bounds.timeout_ns,
         }
@@ -63,7 +72,8 @@ impl Pace {
 
     /// The pause that there is at this time.
     pub(super) fn pause(&self, now_ns: u64) -> Option<Pause> {
-        self.pause.filter(|pause| now_ns < pause.until_ns())
+        let alone = Pause::Retry { until_ns: self.alone_ns };
+        self.pause.into_iter().chain([alone]).find(|pause| now_ns < pause.until_ns())
     }
 
     /// An attempt begins; when it must be over.
@@ -114,6 +124,8 @@ impl Pace {
     /// as after failures: a peer that takes every connection and drops it must not keep both sides busy.
     pub(super) fn lost(&mut self, opened: bool, now_ns: u64) {
         self.left_ns = self.bounds.timeout_ns;
+        // Those that went before were the first of them all.
+        (self.alone, self.alone_ns) = (0, 0);
         if !opened {
             return;
         }
@@ -122,6 +134,31 @@ impl Pace {
         if self.brief >= BRIEF_MAX {
             self.pause = Some(Pause::Retry { until_ns: self.back_off(now_ns) });
         }
+    }
+
+    /// One connection is gone soon after it was opened, and others are not: the next attempt waits, and each time longer.
+    pub(super) fn lost_one(&mut self, now_ns: u64) {
+        let Bounds { min_reconnect_ns, max_reconnect_ns, .. } = self.bounds;
+        let doubled_ns = min_reconnect_ns.saturating_mul(1_u64.checked_shl(self.alone).unwrap_or(u64::MAX));
+        self.alone = self.alone.saturating_add(1);
+        self.alone_ns = now_ns.saturating_add(doubled_ns.min(max_reconnect_ns));
+    }
+
+    /// The peer takes no second connection of a type: it is asked again after the longest pause. It may allow fewer than
+    /// this side for as long as both run.
+    pub(super) fn put_off_surplus(&mut self, now_ns: u64) {
+        self.begin_anew();
+        self.surplus_ns = now_ns.saturating_add(self.bounds.max_reconnect_ns);
+    }
+
+    /// Until when the peer is not asked for a second connection of a type.
+    pub(super) fn surplus_pause(&self, now_ns: u64) -> Option<u64> {
+        Some(self.surplus_ns).filter(|until_ns| now_ns < *until_ns)
+    }
+
+    /// The peer may be asked for a second connection of a type at once.
+    pub(super) fn allow_surplus(&mut self) {
+        self.surplus_ns = 0;
     }
 
     /// The end of a pause that begins now; the next one is longer.

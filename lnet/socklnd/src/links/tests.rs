@@ -501,3 +501,51 @@ fn a_pause_outlasts_the_connections_that_there_were() {
     assert_eq!(links.next(11 * S - 1, true), Next::Unreachable);
     assert_eq!(links.next(11 * S, true), Next::Connect(ConnType::Control));
 }
+
+/// A peer that allows fewer connections than this side, and says so by hanging up: measured with a kernel node.
+#[test]
+fn a_surplus_connection_that_ends_alone_is_asked_for_again_after_the_longest_pause() {
+    let mut links = links(LOW, HIGH, 2);
+    connect_all(&mut links);
+    assert_eq!(links.next(0, false), Next::Nothing);
+    links.closed_one(ConnType::BulkOut, S);
+    assert_eq!(links.next(S, true), Next::Wait { until_ns: 61 * S });
+    assert_eq!(links.next(61 * S, false), Next::Connect(ConnType::BulkOut));
+    // A reset within the handshake says the same.
+    links.begin(ConnType::BulkOut, 61 * S);
+    links.failed(61 * S);
+    assert_eq!(links.next(61 * S, true), Next::Wait { until_ns: 121 * S });
+    // Whoever sets the number asks at once, and so does who connects anew.
+    links.complete();
+    assert_eq!(links.next(62 * S, false), Next::Connect(ConnType::BulkOut), "after the pause of a failure");
+    links.closed_one(ConnType::BulkIn, 62 * S);
+    links.closed_all(62 * S);
+    for conn_type in [ConnType::Control, ConnType::BulkIn, ConnType::BulkOut, ConnType::BulkIn] {
+        assert_eq!(links.next(62 * S, true), Next::Connect(conn_type));
+        links.begin(conn_type, 62 * S);
+        links.established(conn_type, LIFE, false, 62 * S);
+    }
+}
+
+/// The only one of its type is missed, and opened again: at a pace that does not keep a peer busy that takes it each time.
+#[test]
+fn the_first_of_its_type_that_ends_alone_is_opened_again_at_growing_pauses() {
+    let mut links = links(LOW, HIGH, 2);
+    connect_all(&mut links);
+    links.closed_one(ConnType::BulkOut, 0);
+    let (mut now_ns, mut opened) = (0, Vec::new());
+    while now_ns < 150 * S {
+        links.closed_one(ConnType::BulkOut, now_ns);
+        let Next::Wait { until_ns } = links.next(now_ns, false) else { panic!("at {now_ns}: no pause") };
+        now_ns = until_ns;
+        assert_eq!(links.next(now_ns, false), Next::Connect(ConnType::BulkOut));
+        links.begin(ConnType::BulkOut, now_ns);
+        links.established(ConnType::BulkOut, LIFE, false, now_ns);
+        opened.push(now_ns / S);
+    }
+    assert_eq!(opened, [1, 3, 7, 15, 31, 63, 123, 183]);
+    // If all of them follow, the peer has restarted: it is connected to at once.
+    links.closed_one(ConnType::BulkOut, now_ns);
+    links.closed_all(now_ns);
+    assert_eq!(links.next(now_ns, true), Next::Connect(ConnType::Control));
+}

@@ -107,7 +107,7 @@ impl RxConn {
         match received {
             Received::Bytes(count) => {
                 self.last_heard_ns = turn.now_ns;
-                self.heard = true;
+                (self.heard, self.silent) = (true, false);
                 if self.eager {
                     self.conn.stream.acknowledge_now();
                 }

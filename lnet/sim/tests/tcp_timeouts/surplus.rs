@@ -1,0 +1,101 @@
+//! A peer that allows fewer connections than the node, and hangs up on those that it does without (measured with a kernel
+//! node whose `conns_per_peer` is 1): each goes alone, and is asked for again after `max_reconnectms`.
+
+use lnet_api::Errno;
+use lnet_sim::tcp::TcpHabits;
+use lnet_socklnd::SockConfig;
+
+use super::raw::{House, Manner};
+use super::stage::{PEER, Stage};
+use super::{S, assert_fires, watched_ns};
+
+/// CONTROL, and two of each bulk type.
+const ALL: usize = 5;
+const BULK_OUT: u8 = 3;
+
+/// A node and a peer with all connections that the node wants.
+fn connected(habits: TcpHabits) -> (Stage, House) {
+    let mut stage = Stage::over(&SockConfig { conns_per_peer: 2, ..SockConfig::default() }, habits);
+    let mut house = House::open(&stage, Manner::Welcomes);
+    let put = stage.put(PEER, 100);
+    let all = |stage: &mut Stage| {
+        house.serve();
+        (stage.lnd.counters().rx.connects == ALL as u64).then_some(())
+    };
+    stage.until(S, all).expect("the set is complete");
+    assert_eq!(stage.result(put), Some(Ok(())));
+    assert_eq!(house.wires.last().map(|wire| wire.wanted), Some(BULK_OUT));
+    (stage, house)
+}
+
+#[test]
+fn it_goes_alone_and_is_asked_for_again_after_the_longest_pause() {
+    let pause_ns = u64::from(SockConfig::default().max_reconnect_ms) * 1_000_000;
+    assert_eq!(pause_ns, 60 * S);
+    let (mut stage, mut house) = connected(TcpHabits::reliable());
+    for _ in 0..3 {
+        drop(house.wires.pop());
+        let begun_ns = stage.now_ns();
+        let after_ns = stage.until(watched_ns(pause_ns), |stage| {
+            house.serve();
+            let surplus = house.wires.get(ALL - 1).filter(|wire| wire.wanted == BULK_OUT);
+            surplus.map(|_| stage.now_ns() - begun_ns)
+        });
+        assert_fires("the pause after a surplus connection", after_ns, pause_ns);
+        // The hello reaches the node.
+        stage.run_for(S / 10);
+    }
+    drop(house.wires.pop());
+    for size in [100, 5_000] {
+        let put = stage.put(PEER, size);
+        assert_eq!(stage.end_of(put, S, |_| {}).map(|(_, result)| result), Some(Ok(())));
+    }
+    stage.run_for(S);
+    for wire in &mut house.wires {
+        while wire.read(64 << 10) > 0 {}
+        assert!(!wire.ended, "the others stay");
+    }
+    assert_eq!(stage.lnd.counters().rx.peers_lost, 0);
+}
+
+/// Of four messages one has begun to leave on it: that one fails, and the others come whole.
+#[test]
+fn what_has_not_begun_to_leave_on_it_goes_on_the_others() {
+    const SIZE: usize = 100_000;
+    const FRAME: usize = 24 + 72;
+    let habits = TcpHabits { send_buffer: 16 << 10, receive_buffer: 16 << 10, ..TcpHabits::reliable() };
+    let (mut stage, mut house) = connected(habits);
+    let puts = [(); 4].map(|()| stage.put(PEER, SIZE));
+    stage.run_for(S / 10);
+    assert!(puts.iter().all(|put| stage.result(*put).is_none()), "no socket takes so much");
+    drop(house.wires.pop());
+    stage.until(10 * S, |stage| {
+        for wire in &mut house.wires {
+            wire.read(64 << 10);
+        }
+        puts.iter().all(|put| stage.result(*put).is_some()).then_some(())
+    });
+    let mut results: Vec<_> = puts.iter().filter_map(|put| stage.result(*put)).collect();
+    results.sort_by_key(Result::is_ok);
+    assert_eq!(results, [Err(Errno::ECONNRESET), Ok(()), Ok(()), Ok(())]);
+    stage.until(10 * S, |_| {
+        house.wires.iter_mut().for_each(|wire| _ = wire.read(64 << 10));
+        None::<()>
+    });
+    let bulk = house.wires.iter().find(|wire| wire.wanted == BULK_OUT).expect("the first one stays");
+    assert_eq!(bulk.bytes.len(), 3 * (FRAME + SIZE));
+}
+
+/// One that has been in use is no surplus, and a peer that ends it ends all.
+#[test]
+fn a_connection_that_the_peer_has_spoken_on_takes_the_others_with_it() {
+    let (mut stage, mut house) = connected(TcpHabits::reliable());
+    let wire = house.wires.pop().expect("BULK_OUT");
+    wire.send(&super::raw::noop(1));
+    stage.run_for(S);
+    drop(wire);
+    let lost = |stage: &mut Stage| (stage.lnd.counters().rx.peers_lost == 1).then_some(());
+    stage.until(S, lost).expect("all connections end");
+    let ended = |_: &mut Stage| house.wires.iter_mut().all(|wire| wire.has_ended()).then_some(());
+    stage.until(S, ended).expect("each of them ends");
+}
