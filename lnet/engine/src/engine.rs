@@ -22,7 +22,7 @@ use crate::keys::Hasher;
 use crate::names::{Handles, PARTITIONS_MAX, Place};
 use crate::net::{Net, NetShared};
 use crate::ni::{Nis, Phase};
-use crate::ping::{Ping, PingSource, PingTarget, Push, SINK_BYTES};
+use crate::ping::{Ping, PingSource, PingTarget, Push, PushBacks, SINK_BYTES};
 use crate::portal_state::PortalState;
 use crate::resources::Resources;
 use crate::wake;
@@ -49,6 +49,7 @@ pub struct Engine {
     pub(crate) ni_change: Mutex<()>,
     pub(crate) ping_target: PingTarget,
     ping_source: PingSource,
+    pub(crate) push_backs: PushBacks,
     pub(crate) faults: Faults,
     pub(crate) watcher: OnceLock<Arc<dyn DropWatcher>>,
     /// NIs, `0@lo` not counted.
@@ -130,6 +131,7 @@ impl Engine {
             ni_change: Mutex::new(()),
             ping_target: PingTarget::new(this.clone()),
             ping_source: PingSource::default(),
+            push_backs: PushBacks::default(),
             faults: Faults::new(common.config.limits.held),
             watcher: OnceLock::new(),
             ni_count: AtomicUsize::new(0),
@@ -199,6 +201,18 @@ impl Engine {
     /// Messages that are on their way out, those that wait for credits or a connection among them.
     pub fn sending(&self) -> usize {
         (0..self.common.partitions()).map(|partition| self.net.lock(partition).sending()).sum()
+    }
+
+    /// Whether a peer that this node has pushed to may still push back, and wait for an ACK that a node which is gone
+    /// does not send (lnet-wire 17, measured). Once it has pushed it is not waited for any more: the ACK is on its way out.
+    pub fn awaits_push_back(&self, now_ns: u64) -> bool {
+        self.push_backs.awaited(now_ns)
+    }
+
+    /// When the last peer that this node has pushed to will not push back any more, see [`PUSH_BACK_NS`](crate::PUSH_BACK_NS);
+    /// 0 if there was none.
+    pub fn push_backs_end_ns(&self) -> u64 {
+        self.push_backs.until_ns()
     }
 
     /// What went over an NI, `0@lo` included, and its credits; `None` if there is no such NI.

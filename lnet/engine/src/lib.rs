@@ -123,4 +123,4 @@ pub use faults::{
     MessageKinds,
 };
 pub use names::PARTITIONS_MAX;
-pub use ping::{Ping, Push};
+pub use ping::{PUSH_BACK_NS, Ping, Push};

@@ -1,8 +1,11 @@
 //! Ping and push: the node's own services on portal 0 (lnet-wire 15 to 19).
 
+mod back;
 mod source;
 mod target;
 
+pub use back::PUSH_BACK_NS;
+pub(crate) use back::PushBacks;
 pub use source::{Ping, Push};
 pub(crate) use source::{PingSource, SINK_BYTES};
 pub(crate) use target::PingTarget;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lnet_api::{Errno, LNetError};
+use lnet_api::{Clock, Errno, LNetError};
 use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::ping::{Features, Interface, PingInfo, SINK_LENGTH_MIN};
 
@@ -180,6 +180,8 @@ impl Course<'_> {
             _ => PingFailure { step: PingStep::Push, ..failure },
         };
         let (engine, sleeper) = (self.node.engine(), self.interrupt.sleeper.clone());
+        // The time for the peer's own push counts from now.
+        engine.advance(self.node.driver().now_ns());
         let push = engine.push(self.options.source, self.id(), sleeper);
         let mut push = push.map_err(|error| pushing(refused(self.node, self.target, &error)))?;
         let outcome = self.wait(|| push.poll()).map_err(|mut failure| {

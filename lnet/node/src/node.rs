@@ -310,6 +310,11 @@ impl Node {
     /// complains of one that is cut short. What is in flight then ends with ESHUTDOWN. Incoming messages that wait for a
     /// buffer are not waited for.
     ///
+    /// Peers that the node has pushed to may push back and wait for an ACK: until each has, or for [`lnet::PUSH_BACK_NS`]
+    /// after the last push, the node goes on, however short `drain` is. So does one that is dropped. A kernel node that did
+    /// not know this one, and finds it gone, would spend three minutes on its own discovery of it. A ping, and a discovery
+    /// without a push, cause nothing of the kind.
+    ///
     /// Threads that wait in [`Node::eq_poll`] return with ESHUTDOWN, those in [`lnet_api::wait_until`] with `false`. Called
     /// again, or by several threads, it returns when the node has ended.
     pub fn shutdown(&self, drain: Duration) {
@@ -318,21 +323,30 @@ impl Node {
         }
         // The clock ends in 584 years.
         let drain_ns = u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX);
-        let deadline_ns = self.drive.now_ns().saturating_add(drain_ns);
+        self.drain(self.drive.now_ns().saturating_add(drain_ns));
+        self.stop();
+    }
+
+    /// Drives until nothing is to be sent any more, or until this time; in any case until the peers that may push back have
+    /// done so and are answered, or will not.
+    fn drain(&self, until_ns: u64) {
+        let engine = &self.drive.engine;
         // A peer that sees the end of a connection before its hello takes that for a fault.
-        let sent = || self.drive.engine.sending() == 0 && self.sock.completing() == 0;
+        let sent = || engine.sending() == 0 && self.sock.completing() == 0;
+        let done = || sent() && !engine.awaits_push_back(self.drive.now_ns());
+        // An acknowledgement that is late makes it later.
+        let deadline_ns = || until_ns.max(engine.push_backs_end_ns());
+        if self.is_ending() || self.drive.now_ns() >= deadline_ns() {
+            return;
+        }
         // Without a descriptor it cannot be waited for.
         let _ = crate::sleeper::with(|sleeper| {
             // Other threads may drive, and do not say when the last message has left.
-            while !sent() && self.drive.now_ns() < deadline_ns {
+            while !done() && self.drive.now_ns() < deadline_ns() && !self.is_ending() {
                 let look_ns = self.drive.now_ns().saturating_add(GRACE.as_nanos() as u64);
-                wait_until(&*self.drive, sleeper, Some(look_ns.min(deadline_ns)), sent);
-                if self.is_ending() {
-                    break;
-                }
+                wait_until(&*self.drive, sleeper, Some(look_ns.min(deadline_ns())), done);
             }
         });
-        self.stop();
     }
 
     fn stop(&self) {
@@ -395,6 +409,7 @@ impl Drop for Node {
         if !self.origin.is_here() {
             return self.leave_to_parent();
         }
+        self.drain(0);
         self.stop();
     }
 }

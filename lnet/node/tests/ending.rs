@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use lnet_api::{Errno, Event, EventKind, LNet};
 use lnet_nid::{MatchBits, Net, Nid, Pid, Portal, ProcessId};
-use lnet_node::{NodeConfig, holder_of};
+use lnet_node::{DiscoverOptions, Node, NodeConfig, PUSH_BACK_NS, Pushed, holder_of};
 use lnet_region::{IoVec, Region};
 use lnet_socklnd::Step;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, listen, socket};
@@ -157,4 +157,44 @@ fn a_shutdown_lets_handshakes_finish() {
         [&seen.ends, &seen.broken].iter().map(|count| count.load(Ordering::SeqCst)).sum::<usize>() == 3
     });
     assert_eq!(seen.broken.load(Ordering::SeqCst), 0);
+}
+
+/// A node pushes to one that pushes back, or does not, and ends at once. Gives how long both took by the node's clock.
+fn push_and_end(subnet: u8, pushes_back: Option<Duration>, end: impl FnOnce(Node)) -> (Arc<raw::Seen>, u64) {
+    let [own, peer] = [1, 2].map(|host| Ipv4Addr::new(127, 48, subnet, host));
+    let seen = raw::start(PORT, Manners { asks_first: false, pushes_back, ..Manners::of(peer) });
+    let node = Node::start(&config(own)).unwrap();
+    let drive = node.drive();
+    let begun_ns = drive.now_ns();
+    let options = DiscoverOptions { push: true, timeout: PATIENCE, ..DiscoverOptions::default() };
+    let found = node.discover(id(peer).nid, &options).unwrap();
+    assert!(matches!(found.pushed, Pushed::Acknowledged { .. }));
+    end(node);
+    let took_ns = drive.now_ns() - begun_ns;
+    until("all connections end", || {
+        let ends = [&seen.ends, &seen.broken].map(|count| count.load(Ordering::SeqCst));
+        let ended = ends.iter().sum::<usize>();
+        ended > 0 && ended >= seen.hellos.load(Ordering::SeqCst)
+    });
+    (seen, took_ns)
+}
+
+/// lnet-measured, "Push from an unknown NID": a kernel node pushes back, and its discovery of the node hangs for three
+/// minutes if that is not acknowledged.
+#[test]
+fn a_node_that_has_pushed_acknowledges_what_is_pushed_back_before_it_ends() {
+    const PAUSE: Duration = Duration::from_millis(50);
+    let (seen, _) = push_and_end(4, Some(PAUSE), |node| node.shutdown(Duration::ZERO));
+    assert_eq!(seen.acks.load(Ordering::SeqCst), 1);
+    let (seen, _) = push_and_end(5, Some(PAUSE), drop);
+    assert_eq!(seen.acks.load(Ordering::SeqCst), 1);
+}
+
+/// A peer that knows the node pushes nothing: it is waited for, and the node ends.
+#[test]
+fn a_push_that_is_not_answered_by_another_is_waited_for_and_the_node_ends() {
+    let (_, took_ns) = push_and_end(6, None, |node| node.shutdown(Duration::ZERO));
+    assert!(took_ns >= PUSH_BACK_NS);
+    let (_, took_ns) = push_and_end(7, None, drop);
+    assert!(took_ns >= PUSH_BACK_NS);
 }

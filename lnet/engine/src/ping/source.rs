@@ -79,7 +79,11 @@ impl Ping {
 
 /// A PUT that waits for its ACK, see [`Engine::push`] and [`Engine::put_acknowledged`]. Dropping it ends it.
 #[must_use]
-pub struct Push(Exchange);
+pub struct Push {
+    exchange: Exchange,
+    /// The target may push back, and its time begins with the outcome of this one.
+    answered_by_push: bool,
+}
 
 impl Push {
     pub(crate) fn start(
@@ -91,17 +95,21 @@ impl Push {
         content: IoVec,
     ) -> Result<Push, LNetError> {
         let exchange = Exchange::new(engine, target, sleeper, content)?;
-        exchange.engine.put(&Put {
-            source,
-            md: exchange.md,
-            ack: AckRequest::Ack,
-            target,
-            portal,
-            match_bits,
-            offset: 0,
-            hdr_data: 0,
-        })?;
-        Ok(Push(exchange))
+        let Exchange { engine, md, .. } = &exchange;
+        let here = target.nid.is_loopback() || engine.net.lock(0).shared().nis.find(target.nid).is_some();
+        let answered_by_push = portal == PING_PORTAL && !here;
+        if answered_by_push {
+            engine.push_backs.begun(target.nid, engine.common.now_ns());
+        }
+        let put =
+            Put { source, md: *md, ack: AckRequest::Ack, target, portal, match_bits, offset: 0, hdr_data: 0 };
+        if let Err(error) = engine.put(&put) {
+            if answered_by_push {
+                engine.push_backs.failed(target.nid);
+            }
+            return Err(error);
+        }
+        Ok(Push { exchange, answered_by_push })
     }
 
     /// How many bytes the node took, or why it took none; `None` as long as neither is known.
@@ -109,7 +117,15 @@ impl Push {
     /// # Errors
     /// As for [`Ping::poll`], except for EPROTO.
     pub fn poll(&mut self) -> Option<Result<u32, LNetError>> {
-        self.0.outcome("no acknowledgement")
+        let outcome = self.exchange.outcome("no acknowledgement")?;
+        let Exchange { engine, target, .. } = &self.exchange;
+        if std::mem::take(&mut self.answered_by_push) {
+            match outcome {
+                Ok(_) => engine.push_backs.acknowledged(target.nid, engine.common.now_ns()),
+                Err(_) => engine.push_backs.failed(target.nid),
+            }
+        }
+        Some(outcome)
     }
 }
 

@@ -225,38 +225,46 @@ impl Pushes {
     }
 
     fn take(&self, engine: &Engine, push: &Push) {
-        if push.complete && push.length > 0 {
-            self.learn(engine, push);
+        let info = self.content(push);
+        let nis = || info.iter().flat_map(|info| &info.nis);
+        engine.push_backs.heard(|nid| nid == push.source || nis().any(|ni| ni.nid == nid));
+        if let Some(info) = &info {
+            learn(engine, push, info);
         }
         if push.last {
             self.repost(engine, push.buffer);
         }
     }
 
-    /// Remembers the NIDs of a node that calls itself one peer; content that is no ping info is ignored (lnet-wire 17).
-    /// Other NIDs to which this node has sent something are not the pusher's to name.
-    fn learn(&self, engine: &Engine, push: &Push) {
-        let Ok(bytes) = self.buffers[push.buffer].read(push.offset..push.offset + push.length) else {
-            return;
-        };
-        let Some(info) = bytes.as_slice().and_then(|bytes| PingInfo::parse(bytes).ok()) else { return };
-        let Some(primary) = info.primary().filter(|_| info.features.contains(Features::MULTI_RAIL)) else {
-            return;
-        };
-        let nids = || std::iter::once(primary).chain(info.nis.iter().map(|ni| ni.nid));
-        if !push.is_news(engine, nids()) {
-            return;
+    /// What a push says; `None` if it is cut off, or no ping info (lnet-wire 17).
+    fn content(&self, push: &Push) -> Option<PingInfo> {
+        if !push.complete || push.length == 0 {
+            return None;
         }
-        // All partitions stop for this. A peer that tells something else in every push makes that happen as often as it
-        // can push: once per message that it sends whole and, like every peer, one at a time. Each time costs no more than
-        // the look-ups for the 255 NIDs that a buffer takes of a push, and one node's place in the tables.
-        let mut net = engine.net.lock_all();
-        let (parts, NetShared { nis, identities }) = net.split();
-        let parts: SmallVec<[&mut Net; PARTITIONS_MAX]> = parts.collect();
-        let sent_to = |nid| parts.iter().any(|part| part.peers.knows(nid));
-        if push.may_speak(identities, sent_to) {
-            identities.learn(push.source, nids(), |nid| nis.find(nid).is_some(), sent_to);
-        }
+        let bytes = self.buffers[push.buffer].read(push.offset..push.offset + push.length).ok()?;
+        bytes.as_slice().and_then(|bytes| PingInfo::parse(bytes).ok())
+    }
+}
+
+/// Remembers the NIDs of a node that calls itself one peer.
+/// Other NIDs to which this node has sent something are not the pusher's to name.
+fn learn(engine: &Engine, push: &Push, info: &PingInfo) {
+    let Some(primary) = info.primary().filter(|_| info.features.contains(Features::MULTI_RAIL)) else {
+        return;
+    };
+    let nids = || std::iter::once(primary).chain(info.nis.iter().map(|ni| ni.nid));
+    if !push.is_news(engine, nids()) {
+        return;
+    }
+    // All partitions stop for this. A peer that tells something else in every push makes that happen as often as it
+    // can push: once per message that it sends whole and, like every peer, one at a time. Each time costs no more than
+    // the look-ups for the 255 NIDs that a buffer takes of a push, and one node's place in the tables.
+    let mut net = engine.net.lock_all();
+    let (parts, NetShared { nis, identities }) = net.split();
+    let parts: SmallVec<[&mut Net; PARTITIONS_MAX]> = parts.collect();
+    let sent_to = |nid| parts.iter().any(|part| part.peers.knows(nid));
+    if push.may_speak(identities, sent_to) {
+        identities.learn(push.source, nids(), |nid| nis.find(nid).is_some(), sent_to);
     }
 }
 

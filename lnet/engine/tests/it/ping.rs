@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use lnet::PUSH_BACK_NS;
 use lnet_api::EventKind::{Ack, Send};
 use lnet_api::{AckRequest, Errno, EventFd, LNet, Put, Sleeper};
 use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
@@ -220,6 +221,52 @@ fn a_node_pushes_its_own_nids() {
     assert_eq!(late.poll().unwrap().unwrap_err().errno(), Errno::ETIMEDOUT);
     drop((push, unsent, late));
     assert!(a.is_quiet() && b.is_quiet());
+}
+
+/// lnet-measured, "Push from an unknown NID": the node must not end before it has acknowledged what is pushed back.
+#[test]
+fn a_push_back_is_awaited_until_it_has_come_or_its_time_is_over() {
+    const MS: u64 = 1_000_000;
+    let network = Network::new();
+    let (a, b, c) = (Node::new(&network, 2), Node::new(&network, 3), Node::new(&network, 4));
+    let awaits = |at_ns| a.engine.awaits_push_back(at_ns);
+    let push = |to: ProcessId| a.engine.push(None, to, Counting::new()).unwrap();
+    let begun_ns = 1_000 * MS;
+    a.engine.advance(begun_ns);
+    assert_eq!((awaits(begun_ns), a.engine.push_backs_end_ns()), (false, 0), "it has not pushed");
+    let mut first = push(b.id());
+    assert!(awaits(begun_ns) && awaits(begun_ns + PUSH_BACK_NS - 1) && !awaits(begun_ns + PUSH_BACK_NS));
+    // The time counts from the acknowledgement.
+    let acked_ns = begun_ns + 100 * MS;
+    network.run();
+    a.engine.advance(acked_ns);
+    assert!(first.poll().unwrap().is_ok());
+    assert!(awaits(acked_ns + PUSH_BACK_NS - 1) && !awaits(acked_ns + PUSH_BACK_NS));
+    assert_eq!(a.engine.push_backs_end_ns(), acked_ns + PUSH_BACK_NS);
+    push_nids(&network, &a, c.nid, &[c.nid]);
+    assert!(awaits(acked_ns), "another node has pushed");
+    network.run();
+    // It has come: what is left is the ACK.
+    push_nids(&network, &a, b.nid, &[b.nid]);
+    assert_eq!((awaits(acked_ns), a.engine.sending()), (false, 1));
+    network.run();
+    // A peer that knows this node does not push back again.
+    let _second = push(b.id());
+    assert!(!awaits(acked_ns));
+    network.run();
+    // A peer pushes from whichever of its NIDs.
+    let _third = push(c.id());
+    network.run();
+    assert!(awaits(acked_ns));
+    push_nids(&network, &a, nid(24), &[nid(24), c.nid]);
+    assert!(!awaits(acked_ns));
+    network.run();
+    // What has not arrived, and what this node tells itself, is answered by nobody.
+    let mut unsent = push(ProcessId::lnet(nid(9)));
+    network.fail(0, Errno::ECONNREFUSED);
+    assert!(unsent.poll().unwrap().is_err());
+    let _own = [push(a.id()), push(ProcessId::lnet(Nid::LOOPBACK))];
+    assert!(!awaits(acked_ns));
 }
 
 fn info(sequence: u32, features: u32, nids: &[Nid]) -> PingInfo {

@@ -17,6 +17,8 @@ pub struct Manners {
     pub asks_first: bool,
     pub answers_pings: bool,
     pub acknowledges_pushes: bool,
+    /// So long after it has acknowledged a push it pushes back, as a kernel node does that did not know the other one.
+    pub pushes_back: Option<Duration>,
     /// How many more NIDs it claims to have than it lists.
     pub claims_more: u32,
     /// It takes its time to answer the hello of a bulk connection, and listens whether the other side hangs up meanwhile.
@@ -33,6 +35,7 @@ impl Manners {
             asks_first: true,
             answers_pings: true,
             acknowledges_pushes: true,
+            pushes_back: None,
             claims_more: 0,
             hesitates: false,
             reads_payloads: true,
@@ -47,6 +50,8 @@ pub struct Seen {
     /// Answers to its own pings that were in order.
     pub answers: AtomicUsize,
     pub pushes: AtomicUsize,
+    /// Acknowledgements of its own pushes that were in order.
+    pub acks: AtomicUsize,
     /// Handshakes that were completed.
     pub hellos: AtomicUsize,
     /// Connections that the other side closed, all that it had sent being read.
@@ -105,6 +110,8 @@ const GET: u32 = 2;
 const REPLY: u32 = 3;
 /// What it calls its own ping.
 const MY_HANDLE: [u8; 16] = *b"a ping of mine..";
+/// What it calls its own push.
+const MY_PUSH: [u8; 16] = *b"a push of mine..";
 
 struct Connection<'a> {
     stream: TcpStream,
@@ -181,6 +188,7 @@ impl<'a> Connection<'a> {
             GET => self.pinged(&header),
             REPLY => self.answered(&header, &payload),
             PUT => self.pushed(&header, &payload),
+            ACK => self.acknowledged(&header),
             _ => Ok(()),
         }
     }
@@ -232,7 +240,28 @@ impl<'a> Connection<'a> {
         let mut ack = [0; 40];
         ack[..24].copy_from_slice(&header[32..56]);
         ack[24..28].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-        self.send(ACK, &ack, &[])
+        self.send(ACK, &ack, &[])?;
+        match self.manners.pushes_back {
+            Some(pause) => {
+                thread::sleep(pause);
+                self.push_back()
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn push_back(&mut self) -> Result<()> {
+        let mut put = [0; 40];
+        put[..16].copy_from_slice(&MY_PUSH);
+        put[16..24].copy_from_slice(&PING_BITS.to_le_bytes());
+        self.send(PUT, &put, &self.ping_info())
+    }
+
+    fn acknowledged(&mut self, header: &[u8; 72]) -> Result<()> {
+        assert_eq!(header[32..48], MY_PUSH);
+        assert_eq!(u32_at(header, 56) as usize, self.ping_info().len(), "all of it was taken");
+        self.seen.acks.fetch_add(1, Ordering::SeqCst);
+        Ok(())
     }
 
     fn ping_info(&self) -> Vec<u8> {
