@@ -65,8 +65,14 @@ fn passive(args: &[String]) -> Result<bool, String> {
     let options = Options::read(args, &["--listen", "--nid"])?;
     let play = Play::new(options.must("--listen")?, options.must("--nid")?);
     let policy = if options.has("--unprivileged") { Policy::Hello } else { Policy::Secure };
-    let play =
-        Play { policy, copies: !options.has("--cookies"), eager: true, race: options.has("--race"), ..play };
+    let play = Play {
+        policy,
+        copies: !options.has("--cookies"),
+        eager: true,
+        race: options.has("--race"),
+        pushes_back: true,
+        ..play
+    };
     let (listen, nid) = (play.listen, play.nid);
     let passive = Passive::start(play).map_err(|error| format!("cannot listen on {listen}: {error}"))?;
     println!("judging as {nid} on {listen} until the input ends");

@@ -58,6 +58,11 @@ pub const PING: Rule =
     ("ping-answer", "measured: always answer the ping GET; features, sequence, entries, in pushes also");
 /// Pushes.
 pub const PUSH: Rule = ("push-ack", "measured: a peer with MULTI_RAIL and DISCOVERY must ACK the push");
+/// Pushes back.
+pub const PUSH_BACK: Rule = (
+    "push-back",
+    "measured: a node pushes back 3 ms after a push from a NID it did not know; whoever has gone by then blocks its discovery",
+);
 /// Answers.
 pub const ANSWERS: Rule =
     ("answers", "lnet-wire 10-12: ACKs and REPLYs echo the handle that was given, and fit it");
@@ -80,6 +85,7 @@ pub const RULES: &[Rule] = &[
     ZC_ACK,
     PING,
     PUSH,
+    PUSH_BACK,
     ANSWERS,
 ];
 

@@ -54,7 +54,7 @@ fn exchange(meeting: Meeting, silent: &[&str]) {
     let accept = if policy == Policy::Secure { AcceptPolicy::Secure } else { AcceptPolicy::Hello };
     let nlx = Nlx::start(address, port, accept);
     let nid = wire::Nid::new(judge, 0);
-    let play = Play { policy, race, ..Play::new(SocketAddr::new(judge, nlx.port), nid) };
+    let play = Play { policy, race, pushes_back: true, ..Play::new(SocketAddr::new(judge, nlx.port), nid) };
     let passive = Passive::start(play).unwrap();
     let target = nid.to_string().parse().unwrap();
     let answer = nlx.node.ping(target, None, PATIENCE).unwrap();
@@ -97,6 +97,24 @@ fn nlx_yields_to_a_higher_nid() {
 fn nlx_refuses_a_lower_nid_while_it_connects() {
     let (address, judge) = (Ipv4Addr::new(127, 5, 6, 2), Ipv4Addr::new(127, 5, 6, 1));
     exchange(Meeting::new(address, judge).race(), &["source-port", "keepalive"]);
+}
+
+/// One that pushes and ends at once answers what the judge, which did not know it, pushes back.
+#[test]
+fn nlx_does_not_end_before_it_has_acknowledged_a_push_back() {
+    let (address, judge) = (Ipv4Addr::new(127, 5, 7, 1), Ipv4Addr::new(127, 5, 7, 2));
+    let nlx = Nlx::start(address, None, AcceptPolicy::Hello);
+    let nid = wire::Nid::new(judge, 0);
+    let listen = SocketAddr::new(judge.into(), nlx.port);
+    let play = Play { policy: Policy::Hello, pushes_back: true, ..Play::new(listen, nid) };
+    let passive = Passive::start(play).unwrap();
+    let options = DiscoverOptions { timeout: PATIENCE, push: true, ..DiscoverOptions::default() };
+    nlx.node.discover(nid.to_string().parse().unwrap(), &options).unwrap();
+    drop(nlx);
+    passive.wait_for_end().unwrap();
+    let report = passive.report();
+    assert!(report.failures().is_empty(), "{report}");
+    assert!(report.passed().contains(&"push-back"), "{report}");
 }
 
 #[test]

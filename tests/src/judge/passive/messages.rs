@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use super::peers::{Peer, Writer};
 use super::{Shared, Stage, outgoing};
@@ -11,6 +12,9 @@ use crate::judge::rules;
 use crate::judge::session::{DISCOVERY_SINK, MIN_BULK};
 use crate::judge::verdict::judge_answer;
 use crate::judge::wire::{Nid, Order, kind};
+
+/// How long after its ACK a kernel pushes back (measured).
+const PUSH_BACK_AFTER: Duration = Duration::from_millis(3);
 
 impl Shared {
     pub(super) fn discover(self: &Arc<Self>, nid: Nid) -> Result<(), String> {
@@ -26,10 +30,7 @@ impl Shared {
         let answered = self.ask(nid, &Message::get(own, nid, 0, PING_BITS, handle, DISCOVERY_SINK))?;
         let info = self.judge_table(nid, &answered);
         if info?.features & feature::PUSHES == feature::PUSHES {
-            let handle = self.lock().peer(nid)?.new_handle(self.incarnation);
-            let push =
-                Message::put(own, nid, 0, PING_BITS, handle, &PingInfo::of(own, feature::KERNEL).bytes());
-            let ack = self.ask(nid, &push);
+            let ack = self.push(nid);
             self.lock().record.note(rules::PUSH, ack.map(drop));
         }
         let mut state = self.lock();
@@ -38,6 +39,34 @@ impl Shared {
         // It has answered behind all three hellos, so it knows its connections.
         peer.settled |= complete;
         Ok(())
+    }
+
+    /// A peer has pushed: if this node does not know it yet, it pushes back a moment later.
+    fn push_back_later(self: &Arc<Self>, nid: Nid) -> Result<(), String> {
+        let mut state = self.lock();
+        if state.peer(nid)?.discovered || !state.pushed_back.insert(nid) {
+            return Ok(());
+        }
+        state.pushing_back += 1;
+        let shared = self.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(PUSH_BACK_AFTER);
+            let acknowledged = shared.push(nid).map(drop);
+            let mut state = shared.lock();
+            state.record.note(rules::PUSH_BACK, acknowledged);
+            state.pushing_back -= 1;
+            drop(state);
+            shared.changed.notify_all();
+        });
+        Ok(())
+    }
+
+    /// Pushes; gives the ACK.
+    fn push(self: &Arc<Self>, nid: Nid) -> Result<Message, String> {
+        let own = self.play.nid;
+        let handle = self.lock().peer(nid)?.new_handle(self.incarnation);
+        let info = PingInfo::of(own, feature::KERNEL);
+        self.ask(nid, &Message::put(own, nid, 0, PING_BITS, handle, &info.bytes()))
     }
 
     /// What a peer says of itself, asked or not.
@@ -151,6 +180,9 @@ impl Shared {
                 let kept = message.is_push() || self.lock().store(message);
                 if kept && message.handle() != NO_HANDLE {
                     self.send(nid, &message.answer(ACK, own, &[]))?;
+                }
+                if message.is_push() && self.play.pushes_back {
+                    self.push_back_later(nid)?;
                 }
                 Ok(())
             }

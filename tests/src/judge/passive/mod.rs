@@ -46,6 +46,8 @@ pub struct Play {
     pub eager: bool,
     /// Whether it connects to each peer as soon as that connects to it, before it answers: they race.
     pub race: bool,
+    /// Whether it pushes back when a NID pushes to it that it has not discovered yet, as a kernel does.
+    pub pushes_back: bool,
     /// How long it waits for answers.
     pub patience: Duration,
     /// Changes what is sent, where the judge itself is to be judged.
@@ -56,7 +58,8 @@ impl Play {
     /// A kernel node, before which nlx stands.
     pub fn new(listen: SocketAddr, nid: Nid) -> Play {
         let (policy, patience) = (Policy::Secure, PATIENCE);
-        Play { listen, nid, policy, copies: true, eager: false, race: false, patience, tamper: None }
+        let (eager, race, pushes_back) = (false, false, false);
+        Play { listen, nid, policy, copies: true, eager, race, pushes_back, patience, tamper: None }
     }
 }
 
@@ -171,8 +174,8 @@ impl Passive {
     /// # Errors
     /// Somebody still is.
     pub fn wait_for_end(&self) -> Result<(), String> {
-        self.shared
-            .wait(|state| state.peers.is_empty().then_some(()), || "somebody is still connected".to_string())
+        let over = |state: &mut State| (state.peers.is_empty() && state.pushing_back == 0).then_some(());
+        self.shared.wait(over, || "somebody is still connected".to_string())
     }
 }
 

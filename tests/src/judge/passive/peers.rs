@@ -24,6 +24,9 @@ pub(super) struct State {
     pub(super) connecting: HashSet<Nid>,
     /// Whom it has connected to because they connected to it.
     pub(super) raced: HashSet<Nid>,
+    /// Whom it has pushed back to, or is about to, and how many of them have still to answer.
+    pub(super) pushed_back: HashSet<Nid>,
+    pub(super) pushing_back: usize,
     /// What was PUT, by portal and match bits; GETs are answered from it.
     buffers: HashMap<(u32, u64), Vec<u8>>,
 }
