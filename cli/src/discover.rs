@@ -17,11 +17,11 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<(), Failure> {
     let options = DiscoverOptions { source: Some(question.from), timeout: args.timeout, push: args.push };
     let found = node.discover_unless(&signals.interrupt, question.target, &options);
     let found = found.map_err(|failure| Failure::of_ping(&failure))?;
+    // What was found does not wait for the end.
+    let written =
+        if args.json { output::json(&to_json(&found, question.from)) } else { output::line(text(&found)) };
     node.shutdown(source::PARTING);
-    if args.json {
-        return output::json(&to_json(&found, question.from));
-    }
-    output::line(text(&found))
+    written
 }
 
 /// The form of `lnetctl discover`, with more below.

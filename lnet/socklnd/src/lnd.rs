@@ -100,7 +100,7 @@ impl SockLnd {
     ///
     /// How many a node takes is its own setting. A peer that takes fewer is asked again `min_reconnect_ms` later, three
     /// times; then those there are do, until this is called again, with the same number too, or they are gone
-    /// (lnet-wire 24).
+    /// (lnet-wire 24). A peer that resets a connection of which it has enough is asked again `max_reconnect_ms` later.
     pub fn set_conns_per_peer(&self, nid: Option<Nid>, count: u8) {
         let count = count.max(1);
         let mut setup = self.setup.lock();

@@ -7,7 +7,7 @@
 //!
 //! | the network has | as TCP and Linux have it |
 //! | --- | --- |
-//! | connects that take time | three segments, repeated if they are lost; refused, unreachable, or given up after 127 s |
+//! | connects that take time | three segments, the first repeated after 1, 2, 4 s and so on if it is lost, in an outage too; refused, unreachable, or given up after 127 s |
 //! | listeners | with a backlog; what finds it full is not answered and comes again |
 //! | buffers | bounded at both ends; a sender writes as far as there is room, segments of any size (1 byte, too) arrive in order |
 //! | edges | a poller reports what has changed since it was last asked, with its *present* state, and nothing else; now and then it reports something that has not changed |

@@ -652,3 +652,44 @@ fn a_peer_without_an_address_or_of_an_ni_that_is_not_there_is_unreachable() {
     let token = node.put_bytes(node.id(), b"x", 0);
     assert_eq!(node.sent(token), Some(Err(Errno::EHOSTUNREACH)));
 }
+
+/// Measured: a kernel node that allows one connection of each bulk type resets a second one now and then after it has
+/// accepted it, and keeps the others.
+#[test]
+fn a_surplus_connection_that_is_reset_leaves_the_others() {
+    let node = Node::with(SockConfig { conns_per_peer: 2, ..config() });
+    let (ours, peer) = (node.nid.ipv4().unwrap(), address());
+    let listener = raw::listen(peer);
+    let welcome = |wanted: u32| {
+        let (mut wire, _) = Wire::accept(&listener, &[&node]);
+        let greeting = wire.read(&[&node], 16 + 56);
+        assert_eq!(u32::from(greeting[16 + 48]), wanted);
+        let inverse = [raw::NONE, CONTROL, BULK_OUT, BULK_IN][wanted as usize];
+        wire.send(&raw::hello(3, peer, ours, INCARNATION, inverse));
+        wire
+    };
+    let to = ProcessId::lnet(nid_of(peer));
+    let first = node.put_bytes(to, b"x", 0);
+    let mut wires = [CONTROL, BULK_IN, BULK_OUT, BULK_IN, BULK_OUT].map(welcome).map(Some);
+    drive(&[&node], || node.counters().rx.connects == 5 && node.sent(first) == Some(Ok(())));
+    let surplus = wires[4].take().unwrap();
+    socket2::SockRef::from(&surplus.0).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    drop(surplus);
+    settle(&[&node]);
+    // Traffic goes on, on those that are left, and the peer is left in peace.
+    for size in [10, 5_000] {
+        node.put_bytes(to, &pattern(3, size), 0);
+    }
+    let [control, bulk] = [0, 2].map(|place| wires[place].take().unwrap());
+    for (mut wire, size) in [(control, 24 + 72 + 1 + 24 + 72 + 10), (bulk, 24 + 72 + 5_000)] {
+        wire.read(&[&node], size);
+        settle(&[&node]);
+        assert_eq!(wire.0.peek(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        wires.iter_mut().find(|place| place.is_none()).unwrap().replace(wire);
+    }
+    assert_eq!(node.lost(), []);
+    assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    // After `max_reconnect_ms` it is asked again.
+    node.later(61 * S);
+    welcome(BULK_OUT);
+}
