@@ -9,6 +9,7 @@ use lnet_api::{
 use lnet_cpt::PercptLock;
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_proto::PING_PORTAL;
+use lnet_proto::ping::SINK_LENGTH;
 use lnet_region::{IoVec, WriteVec};
 use parking_lot::Mutex;
 
@@ -22,7 +23,7 @@ use crate::keys::Hasher;
 use crate::names::{Handles, PARTITIONS_MAX, Place};
 use crate::net::{Net, NetShared};
 use crate::ni::{Nis, Phase};
-use crate::ping::{Ping, PingSource, PingTarget, Push, PushBacks, SINK_BYTES};
+use crate::ping::{Ping, PingSource, PingTarget, Push, PushBacks};
 use crate::portal_state::PortalState;
 use crate::resources::Resources;
 use crate::wake;
@@ -264,7 +265,7 @@ impl Engine {
         all
     }
 
-    /// Asks a node who it is (lnet-wire 15). `sleeper` is woken when the answer, or the reason why there is none, can be
+    /// Asks a node who it is (lnet-wire 15), for [`SINK_LENGTH`] bytes. `sleeper` is woken when the answer, or the reason why there is none, can be
     /// taken from the [`Ping`].
     ///
     /// # Errors
@@ -275,11 +276,12 @@ impl Engine {
         target: ProcessId,
         sleeper: Arc<dyn Sleeper>,
     ) -> Result<Ping, LNetError> {
-        self.ping_asking(source, target, sleeper, SINK_BYTES)
+        self.ping_asking(source, target, sleeper, SINK_LENGTH as usize)
     }
 
     /// As [`Engine::ping`], asking for so many bytes: the kernel's discovery begins with 272 (lnet-wire 15). If the answer
-    /// is longer, [`Ping::needs`] tells by how much.
+    /// is longer, [`Ping::needs`] tells how long it is: exactly so much is to be asked for then, since over RDMA a longer sink
+    /// above 3976 bytes fails ([`Get`]).
     ///
     /// # Errors
     /// As for [`LNet::get`].

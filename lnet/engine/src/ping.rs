@@ -6,6 +6,6 @@ mod target;
 
 pub use back::PUSH_BACK_NS;
 pub(crate) use back::PushBacks;
+pub(crate) use source::PingSource;
 pub use source::{Ping, Push};
-pub(crate) use source::{PingSource, SINK_BYTES};
 pub(crate) use target::PingTarget;

@@ -107,7 +107,7 @@ impl Node {
         let deadline_ns = self.deadline_ns(options.timeout);
         let course = Course { node: self, interrupt, target, options, deadline_ns };
         let mut asked_bytes = Vec::new();
-        let info = course.ask(&mut asked_bytes)?;
+        let info = course.ask(SINK_LENGTH_MIN, &mut asked_bytes)?;
         let features = info.features;
         let primary = info.primary().filter(|_| features.contains(Features::MULTI_RAIL)).unwrap_or(target);
         let mut discovery = Discovery {
@@ -133,18 +133,19 @@ impl Node {
 /// The outcome of a ping.
 type Told = Result<PingInfo, LNetError>;
 
-/// One discovery on its way.
-struct Course<'a> {
-    node: &'a Node,
-    interrupt: &'a Interrupt,
-    target: Nid,
-    options: &'a DiscoverOptions,
-    deadline_ns: u64,
+/// One ping or discovery on its way.
+pub(crate) struct Course<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) interrupt: &'a Interrupt,
+    pub(crate) target: Nid,
+    pub(crate) options: &'a DiscoverOptions,
+    pub(crate) deadline_ns: u64,
 }
 
 impl Course<'_> {
-    fn ask(&self, asked: &mut Vec<usize>) -> Result<PingInfo, PingFailure> {
-        let mut sink = SINK_LENGTH_MIN as usize;
+    /// The node's ping info: asked for with a sink of `first` bytes, and then of as many as its answer said. `asked` has them.
+    pub(crate) fn ask(&self, first: u32, asked: &mut Vec<usize>) -> Result<PingInfo, PingFailure> {
+        let mut sink = first as usize;
         loop {
             asked.push(sink);
             let (outcome, needs) = self.ask_for(sink)?;

@@ -2,13 +2,14 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use lnet_api::{Errno, LNetError, LndError, wait_until};
-use lnet_nid::{NetType, Nid, Pid, ProcessId};
+use lnet_nid::{NetType, Nid, Pid};
 use lnet_o2iblnd as o2ib;
-use lnet_proto::ping::PingInfo;
+use lnet_proto::ping::{PingInfo, SINK_LENGTH};
 use lnet_socklnd::{Failure, Step};
 
+use crate::discover::Course;
 use crate::error::words;
-use crate::{Interrupt, Node};
+use crate::{DiscoverOptions, Interrupt, Node};
 
 /// What a node answered to a ping.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,15 +124,11 @@ impl Node {
         timeout: Duration,
     ) -> Result<PingAnswer, PingFailure> {
         let begun = Instant::now();
-        let id = ProcessId { nid: target, pid: Pid::LNET };
-        let started = self.engine().ping(source, id, interrupt.sleeper.clone());
-        let mut ping = started.map_err(|error| refused(self, target, &error))?;
+        let options = DiscoverOptions { source, timeout, push: false };
         let deadline_ns = self.deadline_ns(timeout);
-        match wait(self, interrupt, deadline_ns, || ping.poll()) {
-            Some(Ok(info)) => Ok(answer(&info, begun.elapsed())),
-            Some(Err(error)) => Err(explain(self, target, &error)),
-            None => Err(unanswered(self, interrupt, target, timeout)),
-        }
+        let course = Course { node: self, interrupt, target, options: &options, deadline_ns };
+        let info = course.ask(SINK_LENGTH, &mut Vec::new())?;
+        Ok(answer(&info, begun.elapsed()))
     }
 }
 

@@ -69,6 +69,19 @@ fn an_answer_that_does_not_fit_is_asked_for_again() {
     assert_eq!((found.asked_bytes, found.pushed), (vec![272, 16 + 101 * 16], Pushed::NotAsked));
 }
 
+/// A ping first asks for 3960 bytes, which 246 interfaces fit in, the loopback included; then for as many as there are.
+#[test]
+fn a_ping_asks_again_for_a_list_that_does_not_fit() {
+    for (net, count, asked) in [(8, 245, 1), (9, 246, 2), (10, 250, 2)] {
+        let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 47, net, last));
+        let addresses: Vec<_> = (2..2 + count).map(|last| Ipv4Addr::new(127, 47, net, last)).collect();
+        let seen = raw::start(PORT, Manners { addresses: addresses.clone(), ..Manners::of(there) });
+        let answer = node(here).ping(nid(there), None, LONG).unwrap();
+        assert_eq!(answer.nids, addresses.into_iter().map(nid).collect::<Vec<_>>());
+        assert_eq!(seen.pings.load(Ordering::SeqCst), asked, "{count} NIDs");
+    }
+}
+
 #[test]
 fn a_list_that_never_ends_is_given_up() {
     let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 47, 3, last));

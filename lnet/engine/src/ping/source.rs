@@ -18,13 +18,8 @@ use crate::slab::{Key, Slab};
 /// The most pings at a time. A tool pings one node, a program at its start some hundreds.
 const PINGS_MAX: usize = 1024;
 
-/// Bytes asked for: as many as user space's ping buffers have (lnet-wire 15), enough for 255 NIDs.
-pub(crate) const SINK_BYTES: usize = 4096;
-
 /// The most bytes asked for: what the longest ping info takes, with large NIDs throughout.
 const SINK_BYTES_MAX: usize = 32 + 24 * lnet_proto::ping::NIS_MAX;
-
-const _: () = assert!(SINK_BYTES as u32 >= lnet_proto::ping::SINK_LENGTH_MIN);
 
 /// A ping under way, see [`Engine::ping`]. Dropping it ends it.
 #[must_use]

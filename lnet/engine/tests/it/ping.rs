@@ -125,7 +125,7 @@ fn a_ping_fails_with_what_the_network_says() {
 fn an_answer_that_is_none_is_eproto() {
     let network = Network::new();
     let a = Node::new(&network, 2);
-    for garbage in [vec![], vec![0u8; 48], vec![0xff; 4096]] {
+    for garbage in [vec![], vec![0u8; 48], vec![0xff; 3960]] {
         let mut ping = a.engine.ping(None, ProcessId::lnet(nid(3)), Counting::new()).unwrap();
         let get = network.take(0).unwrap();
         let Body::Get { return_wmd, sink_length, .. } = get.header.body else { panic!("a GET") };
