@@ -23,7 +23,7 @@ pub(super) fn counts(tcp: &SockCounters) -> [Count; 12] {
 }
 
 /// The counters of the verbs LND that tell how it went.
-pub(super) fn verbs_counts(verbs: &O2ibCounters) -> [Count; 13] {
+pub(super) fn verbs_counts(verbs: &O2ibCounters) -> [Count; 14] {
     let (tx, rx) = (&verbs.tx, &verbs.rx);
     [
         ("connections accepted", "accepts", rx.accepts),
@@ -32,6 +32,7 @@ pub(super) fn verbs_counts(verbs: &O2ibCounters) -> [Count; 13] {
         ("connections refused", "refusals", rx.refusals),
         ("protocol errors", "protocol_errors", rx.protocol_errors),
         ("wrong checksums", "checksum_errors", rx.checksum_errors),
+        ("replies to GETs refused as too short", "short_replies", rx.short_replies),
         ("timeouts", "timeouts", rx.timeouts),
         ("peers whose connections ended", "peers_lost", rx.peers_lost),
         ("bytes written straight from their place", "bytes_written", tx.bytes_direct),

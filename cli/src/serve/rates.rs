@@ -8,12 +8,13 @@ use super::driver::{self, Count};
 use crate::units::plural;
 
 /// What an operator wants to hear of: each stands in a line in which it has happened.
-const TROUBLE: [&str; 7] = [
+const TROUBLE: [&str; 8] = [
     "connect_failures",
     "refusals",
     "no_room",
     "handshake_timeouts",
     "protocol_errors",
+    "short_replies",
     "timeouts",
     "peers_lost",
 ];

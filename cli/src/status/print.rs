@@ -132,6 +132,7 @@ impl NodeStatus {
             ("of these for want of room", "no_room"),
             ("protocol errors over RDMA", "protocol_errors"),
             ("wrong checksums", "checksum_errors"),
+            ("replies to GETs over RDMA refused as too short", "short_replies"),
             ("timeouts over RDMA", "timeouts"),
             ("peers over RDMA that went away", "peers_lost"),
             ("waits for a bounce buffer", "bounces_awaited"),

@@ -208,6 +208,11 @@ pub struct Put {
 }
 
 /// A GET into a whole MD (`LNetGet`).
+///
+/// The reply may be shorter than the MD, with one exception. Over RDMA (`o2ib`) an MD longer than 3976 bytes is written by the
+/// target's device, and kernel nodes lose part of a reply that ends inside a fragment of it (lnet-measured, "Short replies over
+/// o2ib"). The SEND event of such a GET has EIO, and there is no REPLY, unless the target is a node of nlx. For a kernel node the MD
+/// must be exactly as long as what is asked for, or at most 3976 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Get {
     /// The local NID to send from; `None` lets LNet choose.

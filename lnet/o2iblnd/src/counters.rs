@@ -45,6 +45,9 @@ counters! {
         bytes_bounced,
         /// Payloads thrown away.
         discards,
+        /// Replies that ended their GET with EIO: they were shorter than the sink, and peers other than nlx may not have written
+        /// them.
+        short_replies,
         /// Connections opened.
         connects,
         /// Attempts to open one that failed.

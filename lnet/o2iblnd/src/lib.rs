@@ -29,6 +29,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Short replies
+//! A GET whose MD is longer than 3976 bytes is answered by RDMA writes into it. If the reply is shorter than the MD, and does not
+//! end with one of the MD's fragments, it counts only if the peer is a node of nlx: kernel nodes may not have written it. From
+//! other peers such a GET ends with EIO (`replies`, counted as [`RxCounters::short_replies`]). So a GET of a kernel node should ask
+//! for exactly as many bytes as there are, or for at most 3976.
+//!
 //! What it is not: it matches nothing and routes nothing (the engine does), it never reads by RDMA, and version 1 of the
 //! protocol is refused.
 //!
@@ -47,6 +53,7 @@
 //! | `connection`, `item`, `transmit`, `batch` | a connection with its queue pair; what is kept with each operation; preparing and emitting; posting together |
 //! | `admission`, `seldom` | how many connections of peers are let in; log lines that strangers cause |
 //! | `buffers`, `memory`, `writes` | message buffers; registered memory, and the pool for what is not; how a payload is split into WRITEs |
+//! | `replies` | which short replies to a GET count |
 //! | `driver` | what polling a shard does: events, dialling, listening, completions, messages, closing, timers |
 
 #![deny(unsafe_code)]
@@ -69,6 +76,7 @@ mod lnd;
 mod memory;
 mod ni;
 mod peer;
+mod replies;
 mod seldom;
 mod shard;
 mod shared;

@@ -17,7 +17,7 @@ use crate::peer::PeerKey;
 use crate::seldom::Seldom;
 use crate::shard::Request;
 use crate::shared::Shared;
-use crate::{Failure, NiConfig, O2ibConfig, O2ibCounters, O2ibError, Step, sizes};
+use crate::{Failure, NiConfig, O2ibConfig, O2ibCounters, O2ibError, Step, replies, sizes};
 use lnet_api::slab::Key;
 
 /// Who finds a shard's driver at work elsewhere looks again so soon: an NI starts or ends in less than that, mostly.
@@ -147,7 +147,7 @@ impl O2ibLnd {
         let ni = Arc::new(Ni {
             id,
             ip,
-            end: End { nid, stamp: fabric.incarnation() },
+            end: End { nid, stamp: replies::marked(fabric.incarnation()) },
             device: device.clone(),
             upcalls,
             adjusted,

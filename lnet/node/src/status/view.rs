@@ -262,6 +262,7 @@ fn o2ib(lnd: &O2ibLnd) -> String {
         .value("no_room", rx.no_room)
         .value("protocol_errors", rx.protocol_errors)
         .value("checksum_errors", rx.checksum_errors)
+        .value("short_replies", rx.short_replies)
         .value("timeouts", rx.timeouts)
         .value("closes", rx.closes)
         .value("peers_lost", rx.peers_lost)

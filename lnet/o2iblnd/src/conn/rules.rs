@@ -164,6 +164,8 @@ impl<T> Conn<T> {
 
 /// What the status of a received message means, where at most `limit` bytes were asked for.
 ///
+/// A GET_DONE may count fewer bytes; whether these have been written, the driver judges (`replies`).
+///
 /// A PUT_DONE that is not negative says that all is written: with the number of bytes, or with 0 (lnet-wire 32).
 fn outcome(kind: MessageKind, status: i32, limit: u32) -> Result<Result<u32, Errno>, ConnError> {
     let wrong = ConnError::Status { kind, status, limit };

@@ -17,6 +17,7 @@ use crate::counters::Counters;
 use crate::fabric::COMPLETIONS_PER_LOOK;
 use crate::item::{Described, Held, Item, PLAIN, PendingGet, Rx, Sink};
 use crate::memory::{Taken, Waiter, Who, register_sink, tell_failed};
+use crate::replies;
 use lnet_api::slab::Key;
 
 /// Something that the engine is to be told.
@@ -415,7 +416,7 @@ pub(super) fn give_up(waiter: Waiter) {
 pub(super) fn end(conn: &Connection, counters: &Counters, ended: Ended<Item>) {
     let upcalls = &*conn.ni().upcalls;
     let Ended { item, outcome } = ended;
-    let settle = |mut sink: Sink| {
+    let settle = |mut sink: Sink, outcome: Result<u32, Errno>| {
         if let Ok(bytes) = outcome {
             let copied = sink.settle(bytes);
             counters.rx.bytes_bounced.add(copied);
@@ -429,12 +430,13 @@ pub(super) fn end(conn: &Connection, counters: &Counters, ended: Ended<Item>) {
             upcalls.finalize_tx(token, outcome.map(|_| ()));
         }
         Item::Get { token, sink, .. } => {
-            let vec: WriteVec = settle(sink);
+            let outcome = outcome.and_then(|bytes| replies::check(conn, &sink.described, bytes));
+            let vec: WriteVec = settle(sink, outcome);
             drop(vec);
             upcalls.finalize_get(token, outcome);
         }
         Item::Receive { token, sink } => {
-            drop(settle(sink));
+            drop(settle(sink, outcome));
             upcalls.finalize_rx(token, outcome.map(|_| ()));
         }
         Item::Reply { token, source } => {

@@ -1,9 +1,12 @@
-//! A hostile verbs client: the bytes it says are made here and by hand, out of lnet-wire 32 to 35.
+//! A hostile verbs client, and a kernel node as it was measured: the bytes they say are made here and by hand, out of lnet-wire 32
+//! to 35.
 
 mod answers;
 mod bytes;
 mod few_fragments;
 mod flood;
+mod kernel;
 mod messages;
 mod requests;
+mod short_replies;
 mod stranger;

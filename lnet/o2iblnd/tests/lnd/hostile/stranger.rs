@@ -28,7 +28,7 @@ pub(super) struct Scene {
     pub(super) bed: Bed,
     pub(super) nodes: [Node; 2],
     address: Ipv4Addr,
-    device: Arc<dyn Device>,
+    pub(super) device: Arc<dyn Device>,
     pub(super) channel: Arc<dyn Channel>,
     _fabric: Arc<dyn Fabric>,
 }
@@ -290,14 +290,30 @@ impl Line {
 
     /// The messages that have come, of which the buffers are not used again.
     pub(super) fn heard(&self) -> Vec<Vec<u8>> {
+        self.received().into_iter().map(|(_, message)| message).collect()
+    }
+
+    /// The messages that have come; their buffers are posted again.
+    pub(super) fn taken(&self) -> Vec<Vec<u8>> {
+        let taken = self.received().into_iter().map(|(place, message)| {
+            let work = ReceiveWork { id: place as u64, piece: self.piece(place, BUFFER) };
+            self.endpoint.post_receives(&[work]).unwrap();
+            message
+        });
+        taken.collect()
+    }
+
+    /// The messages that have come, each with the place of its buffer.
+    fn received(&self) -> Vec<(usize, Vec<u8>)> {
         let mut done = Completions::new();
         let _ = self.endpoint.poll(&mut done);
         let received =
             done.iter().filter(|completion| completion.id < BUFFERS as u64 && completion.status.is_ok());
         received
             .map(|completion| {
-                let start = completion.id as usize * BUFFER;
-                self.buffer.read(start..start + completion.length as usize).unwrap().to_vec()
+                let place = completion.id as usize;
+                let start = place * BUFFER;
+                (place, self.buffer.read(start..start + completion.length as usize).unwrap().to_vec())
             })
             .collect()
     }

@@ -1,0 +1,108 @@
+//! Short replies to a GET_REQ: whether the bytes that a GET_DONE counts have been written (lnet-measured, "Short replies over
+//! o2ib").
+//!
+//! A kernel node collects up to `wrq_sge` pieces of its own memory (2 by default) for one RDMA write, which it posts when it has
+//! so many, or when a fragment of the descriptor is full. A reply that ends inside a fragment can leave pieces collected and
+//! never posted; the GET_DONE counts their bytes all the same. With `wrq_sge=1` on that node nothing is lost, but no message says
+//! so. Reporting such a reply would hand on bytes that no peer has written.
+//!
+//! So a reply counts if it is as long as the sink, or ends with a fragment of it ([`ends_inside`]), or comes from a node of nlx,
+//! which writes every byte that it counts. The incarnation tells: it is in the head of each message, its owner chooses it, and
+//! others only compare it (lnet-wire 32). That of an NI of nlx begins with [`MARK`]; a kernel's is a clock reading, which does not.
+//! All other short replies end their GET with EIO.
+//!
+//! Payloads of PUTs cannot be lost so: a PUT_ACK describes exactly the bytes that are wanted, so that the last write fills the last
+//! fragment.
+
+use lnet_api::Errno;
+use lnet_proto::ib::{Fragment, IMMEDIATE_MAX};
+
+use crate::connection::Connection;
+use crate::item::Described;
+use crate::memory::tell_failed;
+
+/// The first 16 bits of an incarnation of nlx. A clock that counts nanoseconds since 1970 in 63 bits, or coarser units, never
+/// shows it.
+const MARK: u64 = 0xfe6e;
+
+/// The bits of an incarnation below the mark.
+const MARK_SHIFT: u32 = 48;
+
+/// The incarnation of an NI, made of a number that no earlier life of it had. The nanoseconds that are left repeat after 78 hours: two
+/// lives are the same only if they begin a multiple of that apart, to the nanosecond.
+pub(crate) const fn marked(incarnation: u64) -> u64 {
+    MARK << MARK_SHIFT | incarnation & ((1 << MARK_SHIFT) - 1)
+}
+
+/// Whether a peer with this incarnation writes every byte that its GET_DONE counts.
+const fn writes_all(incarnation: u64) -> bool {
+    incarnation >> MARK_SHIFT == MARK
+}
+
+/// Whether so many bytes, written from the first fragment on, end inside a fragment.
+fn ends_inside(fragments: &[Fragment], bytes: u32) -> bool {
+    let mut left = u64::from(bytes);
+    for fragment in fragments {
+        if left == 0 {
+            break;
+        }
+        match left.checked_sub(fragment.length.into()) {
+            Some(rest) => left = rest,
+            None => return true,
+        }
+    }
+    false
+}
+
+/// Why a reply does not count.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a GET of {sink} bytes is answered by {bytes}, which kernel nodes may not have written (wrq_sge): ask for exactly as many \
+     bytes as there are, or for at most {most}",
+    most = IMMEDIATE_MAX
+)]
+struct ShortReply {
+    sink: u64,
+    bytes: u32,
+}
+
+/// Checks the reply to a GET into this memory, of as many bytes as the GET_DONE counts.
+///
+/// # Errors
+/// EIO for one that may not have been written.
+pub(crate) fn check(conn: &Connection, sink: &Described, bytes: u32) -> Result<u32, Errno> {
+    if writes_all(conn.link.peer.stamp) || !ends_inside(&sink.fragments, bytes) {
+        return Ok(bytes);
+    }
+    conn.shard().counters.rx.short_replies.one();
+    let sink = sink.fragments.iter().map(|fragment| u64::from(fragment.length)).sum();
+    Err(tell_failed(conn, &ShortReply { sink, bytes }, Errno::EIO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_incarnation_of_nlx_is_no_clock_reading() {
+        // 2026 and 2262 in nanoseconds, 2026 in microseconds, and the extremes.
+        for clock in [1_795_000_000_000_000_000, i64::MAX as u64, 1_795_000_000_000_000, 1, u64::MAX] {
+            assert!(!writes_all(clock), "{clock:#x}");
+            assert!(writes_all(marked(clock)) && marked(clock) != marked(clock.wrapping_add(1)));
+        }
+    }
+
+    #[test]
+    fn a_reply_ends_with_a_fragment_or_inside_one() {
+        let of = |lengths: &[u32]| -> Vec<Fragment> {
+            lengths.iter().map(|&length| Fragment { length, address: 0 }).collect()
+        };
+        let ends = |lengths: &[u32]| -> Vec<u32> {
+            let all = of(lengths);
+            (0..=lengths.iter().sum()).filter(|&bytes| !ends_inside(&all, bytes)).collect()
+        };
+        assert_eq!(ends(&[4]), [0, 4]);
+        assert_eq!(ends(&[4, 3, 1]), [0, 4, 7, 8]);
+        assert_eq!(ends(&[2, 0, 2]), [0, 2, 4]);
+    }
+}
