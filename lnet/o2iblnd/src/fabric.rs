@@ -210,7 +210,7 @@ pub enum DeviceChange {
     Removed,
 }
 
-/// Listens as long as it lives.
+/// Listens as long as it lives. Dropping it rejects the requests that its channel has not given out, without a record.
 pub trait Listener: Send + Sync {}
 
 /// A peer that wants to connect. A [`Channel`] that adopts one finds its own kind in it.

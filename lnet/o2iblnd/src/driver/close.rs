@@ -181,7 +181,9 @@ impl Driver {
             self.end_peer(turn, &peer);
         }
         for key in self.openings(|peer| Arc::ptr_eq(&peer.ni, ni)) {
-            drop(self.take_opening(key));
+            if let Some(mut opening) = self.take_opening(key) {
+                opening.turn_down();
+            }
             self.sources.remove(key);
         }
         let unused = !turn.shared.nis.any(|other| other.ip == ni.ip);
@@ -189,7 +191,7 @@ impl Driver {
         let ended: Vec<Key> =
             self.sources.iter().filter(|(_, source)| ends(source)).map(|(key, _)| key).collect();
         for key in ended {
-            self.sources.remove(key);
+            self.end_listener(turn, key);
         }
         let lost_of = |rx: &Rx| matches!(rx, Rx::Lost { conn } if Arc::ptr_eq(conn.ni(), ni));
         let mut receives = shard.receives.lock();

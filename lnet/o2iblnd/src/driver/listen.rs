@@ -10,7 +10,7 @@ use tracing::debug;
 use super::opening::{Opening, Stage};
 use super::{Driver, Source, Turn, token};
 use crate::admission::Guest;
-use crate::fabric::{self, Device, FabricError, Request};
+use crate::fabric::{self, Device, FabricError, Happening, Request};
 use crate::links::Answer;
 use crate::ni::{Ni, destination};
 use crate::shard::{self, Shard};
@@ -18,6 +18,10 @@ use lnet_api::slab::Key;
 
 /// Requests that the connection manager keeps while nobody polls.
 const BACKLOG: u32 = 256;
+
+/// Happenings that a listener takes from its channel when it ends: as many requests as its backlog holds, and as many other events of
+/// a busy shard. The connection manager rejects requests beyond these without a record.
+const LOOKED_THROUGH: usize = 2 * BACKLOG as usize;
 
 /// A listener, for all NIs of an address.
 pub(super) struct Listening {
@@ -54,6 +58,32 @@ impl Driver {
                 Err(error)
             }
         }
+    }
+
+    /// Ends a listener whose NIs have left the table, and rejects the requests that are pending on it with EARLY.
+    ///
+    /// The connection manager rejects what is pending on a listener that is destroyed, but without LNet's record, and kernel nodes log
+    /// that as a fatal error (lnet-measured). EARLY is what LNet says while an NI is not up (lnet-wire 34): the peer gives up this
+    /// attempt and nothing else, and its next message begins another one. After CONN_RACE a peer would count on a connection from
+    /// this node; every other reason names something that the peer would have to change.
+    pub(super) fn end_listener(&mut self, turn: Turn<'_>, key: Key) {
+        let listener = token(key);
+        let mut happenings = std::mem::take(&mut self.kept);
+        for _ in 0..LOOKED_THROUGH {
+            // Without this the channel may answer from what it knows already.
+            turn.shard.channel.rest();
+            let Some(happening) = turn.shard.channel.next() else { break };
+            happenings.push_back(happening);
+        }
+        for happening in happenings {
+            match happening {
+                Happening::Request { listener: of, request } if of == listener => {
+                    self.asked(turn, key, request);
+                }
+                other => self.kept.push_back(other),
+            }
+        }
+        self.sources.remove(key);
     }
 
     /// A peer asks.

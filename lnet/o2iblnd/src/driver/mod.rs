@@ -75,6 +75,8 @@ pub(crate) struct Driver {
     fruitless: u32,
     /// The last poll has not taken all that the channel has to tell.
     unheard: bool,
+    /// Taken from the channel while a listener ended, and not handled yet: the next poll begins with them.
+    kept: VecDeque<Happening>,
     /// The time of the last poll.
     now_ns: u64,
     /// Lists that are filled and emptied within a call, kept for their memory.
@@ -92,6 +94,7 @@ impl Driver {
             timers: Timers::new(config),
             fruitless: 0,
             unheard: false,
+            kept: VecDeque::new(),
             now_ns: 0,
             requests: Vec::with_capacity(LIST_ROOM),
             events: Vec::with_capacity(LIST_ROOM),
@@ -121,7 +124,7 @@ impl Driver {
     /// and all that the channel has told is known.
     pub(crate) fn arm(&mut self, shard: &Shard) -> bool {
         self.fruitless = 0;
-        let mut quiet = !self.unheard;
+        let mut quiet = !self.unheard && self.kept.is_empty();
         for _ in 0..self.busy.len() {
             let Some(key) = self.busy.pop_front() else { break };
             if !self.settle_down(key) {
@@ -188,7 +191,7 @@ impl Driver {
         turn.shard.counters.rx.polls.one();
         let (mut count, mut connects) = (0, 0);
         while count < HAPPENINGS_PER_POLL && connects < CONNECTS_PER_POLL {
-            let Some(happening) = turn.shard.channel.next() else {
+            let Some(happening) = self.kept.pop_front().or_else(|| turn.shard.channel.next()) else {
                 self.unheard = false;
                 return count;
             };

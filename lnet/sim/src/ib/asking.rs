@@ -53,8 +53,25 @@ pub(super) struct SimRequest {
 impl Listener for SimListener {}
 
 impl Drop for SimListener {
+    /// Requests that the channel has not given out are rejected without a record, as by Linux's connection manager.
     fn drop(&mut self) {
-        self.net.lock().listeners.remove(&self.id);
+        let mut guard = self.net.lock();
+        let state = &mut *guard;
+        let Some(Listening { channel, .. }) = state.listeners.remove(&self.id) else { return };
+        let Some(hearing) = state.channels.get_mut(&channel) else { return };
+        let mut pending = Vec::new();
+        hearing.heard.retain(|heard| match heard {
+            Heard::Request { request, .. }
+                if state.requests.get(request).is_some_and(|asking| asking.listener == self.id) =>
+            {
+                pending.push(*request);
+                false
+            }
+            _ => true,
+        });
+        for request in pending {
+            state.reject_request(request, Rejected::Other(WITHOUT_REASON));
+        }
     }
 }
 

@@ -60,6 +60,8 @@ pub(super) struct End {
     pub(super) peer: Option<u64>,
     pub(super) private_data: PrivateData,
     pub(super) phase: Phase,
+    /// The active side has established the connection.
+    established: bool,
     /// The peer has been told, or has told, that it ends.
     hung_up: bool,
     sizes: Option<QueueSizes>,
@@ -97,6 +99,7 @@ impl End {
             peer: None,
             private_data: PrivateData::new(),
             phase: Phase::Beginning,
+            established: false,
             hung_up: false,
             sizes: None,
             rnr_retries: FOR_EVER,
@@ -197,7 +200,9 @@ impl State {
                 end.phase = Phase::Standing;
                 self.tell(channel, Heard::Accepted(token, private_data));
             }
-            Answer::Rejected(_) if late => {}
+            // The peer accepted, and gave up before it learnt that the connection is established.
+            Answer::Rejected(_) if end.established => self.hang_up(id),
+            Answer::Rejected(_) if end.phase == Phase::Broken => {}
             Answer::Rejected(rejected) => {
                 end.phase = Phase::Broken;
                 self.log(|_| format!("network: rejected: {rejected:?}"));
@@ -213,6 +218,7 @@ impl State {
         }
         let (here, passive) = (end.host, end.peer.ok_or(Errno::ENOTCONN)?);
         let there = self.ends.get(&passive).map(|end| end.host).ok_or(Errno::ENOTCONN)?;
+        self.ends.entry(id).and_modify(|end| end.established = true);
         self.seen.established += 1;
         self.launch((here, there), Event::Establish { end: passive });
         self.pump_soon(id);

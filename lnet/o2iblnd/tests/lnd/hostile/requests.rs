@@ -1,9 +1,13 @@
 //! Requests to connect that are wrong in each field, and connections that are begun and left.
 
+use std::os::fd::BorrowedFd;
+
+use lnet_api::Lnd;
 use lnet_o2iblnd::fabric::{ConnectOptions, Rejected};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::bytes::{CONNACK, CONNREQ, MAGIC, NOOP, Record, VERSION, changed, message, params};
-use super::stranger::{Scene, Told};
+use super::stranger::{Line, Scene, Told};
 use crate::bed::S;
 
 /// Reasons (lnet-wire 33).
@@ -11,6 +15,9 @@ const FATAL: u8 = 3;
 const STALE: u8 = 5;
 const FRAGMENTS: u8 = 6;
 const DEPTH: u8 = 7;
+const EARLY: u8 = 9;
+
+const OPTIONS: ConnectOptions = ConnectOptions { retry_count: 5, rnr_retry_count: 6 };
 
 fn rejected(scene: &Scene, what: &str, data: &[u8]) -> Record {
     let (_, told) = scene.ask(data);
@@ -95,9 +102,7 @@ fn leaving_at_each_step() {
         // Asked, and not waited for.
         let mut line = scene.dial();
         line.receive();
-        line.endpoint
-            .connect(&scene.request(), &ConnectOptions { retry_count: 5, rnr_retry_count: 6 })
-            .unwrap();
+        line.endpoint.connect(&scene.request(), &OPTIONS).unwrap();
         drop(line);
         // Accepted, and not established.
         let (line, told) = scene.ask(&scene.request());
@@ -114,5 +119,53 @@ fn leaving_at_each_step() {
     }
     // What was begun and left is given up.
     scene.later(60 * S);
+    scene.end();
+}
+
+/// Returns whether the descriptor is readable.
+fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
+}
+
+/// Ends the node's NI, and starts it again; returns the record that rejects this request.
+fn rejected_at_the_end(scene: &Scene, line: Line) -> Record {
+    scene.victim().end();
+    let record = match scene.told(line.token) {
+        Told::Rejected(Rejected::Record(record)) => Record::of(&record),
+        other => panic!("{other:?}"),
+    };
+    drop(line);
+    scene.nodes[1].take();
+    scene.victim().start();
+    scene.check_honest();
+    record
+}
+
+/// A request that is pending in the connection manager when the NI ends is rejected with LNet's record: kernel nodes log any other
+/// reject as a fatal error (lnet-measured). EARLY ends this attempt and nothing else.
+#[test]
+fn pending_when_the_ni_ends() {
+    let scene = Scene::new();
+    let (victim, honest) = (&scene.nodes[0], &scene.nodes[1]);
+    let mut line = scene.dial();
+    scene.until(|| victim.arm());
+    line.endpoint.connect(&scene.request(), &OPTIONS).unwrap();
+    scene.bed.until(&[honest], || is_readable(victim.lnd.wait_fd(0)));
+    let record = rejected_at_the_end(&scene, line);
+    assert_eq!((record.magic, record.version, record.reason), (MAGIC, VERSION, EARLY), "{record:?}");
+    scene.end();
+}
+
+/// The same for a peer that was accepted and has not established its connection yet.
+#[test]
+fn half_open_when_the_ni_ends() {
+    let scene = Scene::new();
+    let (line, told) = scene.ask(&scene.request());
+    assert!(matches!(told, Told::Accepted(_)), "{told:?}");
+    let record = rejected_at_the_end(&scene, line);
+    assert_eq!((record.magic, record.version, record.reason), (MAGIC, VERSION, EARLY), "{record:?}");
+    assert_eq!((record.depth, record.fragments, record.bytes), (8, 257, 4096));
+    assert_ne!(record.stamp, 0);
     scene.end();
 }
