@@ -106,7 +106,7 @@ fn a_long_ping_info_arrives_by_an_exact_second_ask() {
 fn exact_gets_arrive() {
     let scene = Scene::new();
     let mut kernel = Kernel::connected(&scene, WRQ_SGE);
-    for length in [3977, 4095, 4096, 4097, 8192, 65_537, 100_000] {
+    for length in [3977, 4096, 8193, 65_537] {
         for sink in [whole(length), at(77, length), gapped(&[1, length - 1]), apart(&[100, length - 100])] {
             let payload = pattern(length as u64, length);
             assert_eq!(gets(&scene, &mut kernel, &sink, &payload), Ok(length));
@@ -129,8 +129,9 @@ fn exact_gets_arrive() {
 #[test]
 fn longer_gets_fail() {
     let told = Warnings::heard();
-    for wrq_sge in [1, WRQ_SGE, 8] {
-        let scene = Scene::new();
+    let scene = Scene::new();
+    let mut failed = 0;
+    for wrq_sge in [1, WRQ_SGE] {
         let mut kernel = Kernel::connected(&scene, wrq_sge);
         let sink = whole(4096);
         let lengths = [1, 48, 4095];
@@ -140,13 +141,9 @@ fn longer_gets_fail() {
             let written = bytes(&sink)[..length] == payload;
             assert_eq!(written, wrq_sge == 1, "the kernel is as it was measured");
         }
-        let advice = told.with("a GET of 4096 bytes is answered by 1,");
-        assert!(
-            advice.last().is_some_and(|told| told.contains("EIO") && told.contains("3976")),
-            "{advice:?}"
-        );
+        failed += lengths.len() as u64;
         let counters = scene.victim().lnd.counters();
-        assert_eq!(counters.rx.short_replies, lengths.len() as u64);
+        assert_eq!(counters.rx.short_replies, failed);
         assert_eq!((counters.rx.protocol_errors, scene.victim().lnd.census().connections), (0, 2));
         let payload = pattern(9, 4096);
         assert_eq!(gets(&scene, &mut kernel, &sink, &payload), Ok(4096));
@@ -159,8 +156,11 @@ fn longer_gets_fail() {
         assert_eq!(gets(&scene, &mut kernel, &two, &[]), Ok(0));
         drop((sink, two));
         kernel.leave();
-        scene.end();
+        scene.until(|| scene.victim().lnd.census().connections == 1);
     }
+    let advice = told.with("a GET of 4096 bytes is answered by 1,");
+    assert!(advice.last().is_some_and(|told| told.contains("EIO") && told.contains("3976")), "{advice:?}");
+    scene.end();
 }
 
 /// Nodes of nlx write every byte that they count, and know each other.
@@ -193,7 +193,7 @@ fn pieces() -> impl Strategy<Value = Vec<usize>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(some_cases())]
 
     /// Whatever memory a GET has, and however long the reply is: bytes that are reported have been written.
     #[test]
@@ -238,6 +238,12 @@ proptest! {
         kernel.leave();
         scene.end();
     }
+}
+
+/// Few in the guest, whose processor is emulated: they use simulated devices there too.
+fn some_cases() -> ProptestConfig {
+    let cases = if std::env::var_os("NLX_GUEST").is_some() { 2 } else { 48 };
+    ProptestConfig { cases, ..ProptestConfig::default() }
 }
 
 fn simulated() -> Scene {
