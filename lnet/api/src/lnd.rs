@@ -199,6 +199,12 @@ pub trait Lnd: Send + Sync {
         self.shards() > 0
     }
 
+    /// Whether the LND tells the initiator of a GET by itself that nothing takes it ([`Verdict::Discard`]), as verbs does
+    /// with ENODATA.
+    fn refuses_gets(&self) -> bool {
+        false
+    }
+
     /// Prepares memory for transfers, so that it need not be done per message; constant time after the first call.
     fn register(&self, region: &Region) -> Result<(), LndError> {
         let _ = region;

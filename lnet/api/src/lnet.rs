@@ -61,6 +61,9 @@ bitflags::bitflags! {
         /// The wait for an ACK or REPLY has no deadline: the one way to an operation that may never end. It ends with its
         /// peer's connections, its NI, or an unlink.
         const NO_TRACK_RESPONSE = 0x0800;
+        /// nlx's own, beyond the bits of LNet: acknowledged PUTs and GETs from this MD end with ENODATA as soon as an nlx
+        /// node has dropped them because no buffer there takes them. Other nodes drop them without a word.
+        const TAKES_REFUSALS = 0x0001_0000;
     }
 }
 

@@ -11,7 +11,8 @@ const TRANSACTION_TIMEOUT_NS: u64 = 150_000_000_000;
 pub struct EngineConfig {
     /// The process id this node sends under; [`Pid::LNET`] for whoever talks to kernel nodes.
     pub pid: Pid,
-    /// Names this life of the node in wire handles (lnet-wire 5): differs from that of any earlier life.
+    /// Names this life of the node in wire handles (lnet-wire 5): differs from that of any earlier life. Its three
+    /// highest bits are left out: [`lnet_proto::WireHandle::unmarked`].
     pub interface_cookie: u64,
     /// The CPU partitions that the node's state is split by (S-307); at most [`crate::PARTITIONS_MAX`].
     pub partitions: Arc<CptTable>,

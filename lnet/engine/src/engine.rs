@@ -8,8 +8,8 @@ use lnet_api::{
 };
 use lnet_cpt::PercptLock;
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
-use lnet_proto::PING_PORTAL;
 use lnet_proto::ping::SINK_LENGTH;
+use lnet_proto::{PING_PORTAL, WireHandle};
 use lnet_region::{IoVec, WriteVec};
 use parking_lot::Mutex;
 
@@ -109,6 +109,8 @@ impl Engine {
     /// uses that many.
     #[must_use]
     pub fn new(config: EngineConfig) -> Arc<Engine> {
+        let interface_cookie = WireHandle::unmarked(config.interface_cookie);
+        let config = EngineConfig { interface_cookie, ..config };
         let partitions = config.partitions.partitions().clamp(1, PARTITIONS_MAX);
         let common = Common::new(config, partitions);
         let resources = |bound| {

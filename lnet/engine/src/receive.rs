@@ -14,7 +14,8 @@ use crate::matching::Wanted;
 use crate::message::{Inbound, Local, Way};
 use crate::names::Place;
 use crate::portal_state::PortalState;
-use crate::work::Work;
+use crate::slab::Key;
+use crate::work::{Ack, Work};
 pub(crate) use search::{Attempt, Search};
 
 impl Engine {
@@ -57,6 +58,9 @@ impl Engine {
         match header.body {
             Body::Put { .. } => self.receive_put(inbound, header, local, work),
             Body::Get { .. } => self.receive_get(inbound, header, work),
+            Body::Ack { dst_wmd, .. } if dst_wmd.is_refusal() => {
+                self.receive_refusal(inbound, header, dst_wmd, work)
+            }
             Body::Ack { dst_wmd, match_bits, mlength } => {
                 let event =
                     Event { match_bits, mlength, ..self.arrival_event(EventKind::Ack, inbound, header) };
@@ -97,7 +101,8 @@ impl Engine {
         }
     }
 
-    /// Drops a PUT for which there is no buffer; whoever watches is told when no lock is held.
+    /// Drops a PUT for which there is no buffer, and refuses it if its initiator takes a refusal and can get it. Whoever
+    /// watches is told when no lock is held.
     pub(crate) fn drop_put(
         &self,
         inbound: &Inbound,
@@ -105,6 +110,9 @@ impl Engine {
         reason: DropReason,
         work: &mut Work,
     ) -> Verdict {
+        if reason != DropReason::ConnectionLost {
+            self.refuse(inbound, header, work);
+        }
         if let Body::Put { match_bits, portal, .. } = header.body
             && self.watcher.get().is_some()
         {
@@ -148,12 +156,70 @@ impl Engine {
         let wanted = wanted(MdOptions::OP_GET, inbound, header, match_bits, sink_length, src_offset);
         match self.search(portal as usize, &Search { inbound, header, wanted: &wanted }, work) {
             Attempt::Taken(verdict) => verdict,
-            Attempt::Refused(reason) => self.discard(inbound, header, reason),
-            Attempt::Nothing => self.discard(inbound, header, self.no_match(portal)),
+            Attempt::Refused(reason) => self.drop_get(inbound, header, reason, work),
+            Attempt::Nothing => self.drop_get(inbound, header, self.no_match(portal), work),
         }
     }
 
-    /// An ACK or REPLY. Only handles of this life of the node count (lnet-wire 5), and only answers that are waited for.
+    /// Drops a GET, and refuses it unless its network says by itself that nothing takes it.
+    fn drop_get(&self, inbound: &Inbound, header: &Header, reason: DropReason, work: &mut Work) -> Verdict {
+        if !self.refuses_gets(&inbound.back) {
+            self.refuse(inbound, header, work);
+        }
+        self.discard(inbound, header, reason)
+    }
+
+    /// Whether the network that a GET came over says by itself that nothing takes it.
+    fn refuses_gets(&self, back: &Way) -> bool {
+        let Way::Over { ni, partition, .. } = *back else { return false };
+        let net = self.net.lock(partition);
+        net.shared().nis.get(ni).is_some_and(|ni| ni.lnd.refuses_gets())
+    }
+
+    /// Tells the initiator of a request that nothing here takes it, if it takes that ([`WireHandle::refusal`]). Like an
+    /// ACK it goes to whoever asked, and counts among the answers that a peer may have under way.
+    fn refuse(&self, inbound: &Inbound, header: &Header, work: &mut Work) {
+        let (Body::Put { ack_wmd: wmd, match_bits, .. } | Body::Get { return_wmd: wmd, match_bits, .. }) =
+            header.body
+        else {
+            return;
+        };
+        // Without memory it is as if the refusal had been lost.
+        if let Some(dst_wmd) = wmd.refusal().filter(|_| work.acks.reserve()) {
+            let (way, dest, src) = (inbound.back, header.src, header.dest.nid);
+            work.acks.push(Ack { way, dest, src, dst_wmd, match_bits, mlength: 0 });
+        }
+    }
+
+    /// A refusal: what is waited for ends now, and not at its deadline.
+    fn receive_refusal(
+        &self,
+        inbound: &Inbound,
+        header: &Header,
+        wmd: WireHandle,
+        work: &mut Work,
+    ) -> Verdict {
+        let taken = self.open_bound(wmd).and_then(|(partition, key)| {
+            let part = &mut *self.bound.lock(partition);
+            part.take_refusal(&self.common, inbound, header.src.nid, key, work)
+        });
+        taken.unwrap_or_else(|| self.discard(inbound, header, DropReason::Unexpected))
+    }
+
+    /// The bound MD that a handle names. Only handles of this life of the node count (lnet-wire 5).
+    fn open_bound(&self, wmd: WireHandle) -> Option<(usize, Key)> {
+        let plain = WireHandle::new(self.common.config.interface_cookie, wmd.object_cookie());
+        let marked = plain.taking_refusals();
+        if wmd != plain && wmd != marked && Some(wmd) != marked.refusal() {
+            return None;
+        }
+        match self.common.handles.open_md(MdHandle(wmd.object_cookie()))? {
+            (Place { bound: true, partition }, key) => Some((partition, key)),
+            _ => None,
+        }
+    }
+
+    /// An ACK or REPLY. Only answers that are waited for count.
     fn receive_answer(
         &self,
         inbound: &Inbound,
@@ -162,9 +228,7 @@ impl Engine {
         event: Event,
         work: &mut Work,
     ) -> Verdict {
-        let ours = wmd.interface_cookie() == self.common.config.interface_cookie;
-        let md = self.common.handles.open_md(MdHandle(wmd.object_cookie())).filter(|_| ours);
-        let Some((Place { bound: true, partition }, key)) = md else {
+        let Some((partition, key)) = self.open_bound(wmd).filter(|_| !wmd.is_refusal()) else {
             return self.discard(inbound, header, DropReason::Unexpected);
         };
         let verdict = {

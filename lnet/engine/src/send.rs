@@ -42,9 +42,8 @@ impl Engine {
     pub(crate) fn send_put(&self, put: &Put, work: &mut Work) -> Result<(), LNetError> {
         let answer = (put.ack == AckRequest::Ack).then_some(EventKind::Ack);
         let request = Request { handle: put.md, op: Op::Put, target: put.target, answer };
-        let ack_wmd = answer.map_or(WireHandle::NONE, |_| self.wire_handle(put.md));
-        let body = Body::Put {
-            ack_wmd,
+        let body = |_, handle| Body::Put {
+            ack_wmd: answer.map_or(WireHandle::NONE, |_| handle),
             match_bits: put.match_bits,
             hdr_data: put.hdr_data,
             portal: put.portal.get(),
@@ -58,7 +57,7 @@ impl Engine {
             offset: u64::from(put.offset),
             ..self.common.event(EventKind::Send)
         };
-        let launch = self.request(&request, put.source, event, |_| body)?;
+        let launch = self.request(&request, put.source, event, body)?;
         self.launch(launch, work);
         Ok(())
     }
@@ -66,8 +65,7 @@ impl Engine {
     pub(crate) fn send_get(&self, get: &Get, work: &mut Work) -> Result<(), LNetError> {
         let answer = Some(EventKind::Reply);
         let request = Request { handle: get.md, op: Op::Get, target: get.target, answer };
-        let return_wmd = self.wire_handle(get.md);
-        let body = |length| Body::Get {
+        let body = |length, return_wmd| Body::Get {
             return_wmd,
             match_bits: get.match_bits,
             portal: get.portal.get(),
@@ -93,35 +91,38 @@ impl Engine {
         request: &Request,
         source: Option<Nid>,
         event: Event,
-        body: impl FnOnce(u32) -> Body,
+        body: impl FnOnce(u32, WireHandle) -> Body,
     ) -> Result<Launch, LNetError> {
         let gone = LNetError::NoSuch { object: "MD", handle: request.handle.0 };
         let (place, key) = self.common.handles.open_md(request.handle).ok_or(gone.clone())?;
         let Place { bound: true, partition } = place else { return Err(gone) };
         let route = self.route(source, request.target);
-        let (message, length, route, payload) = {
+        let (message, length, takes_refusals, route, payload) = {
             let part = &mut *self.bound.lock(partition);
             let md = part.sendable_md(key).ok_or(gone)?;
             let route = route?;
             let length = part.objects.md(md).len() as u32;
+            let takes_refusals = part.objects.md(md).options.contains(MdOptions::TAKES_REFUSALS);
             let payload = if request.op == Op::Put { part.lease_whole(md, request.handle)? } else { None };
             let event = Event { rlength: length, mlength: length, ..event };
             let response = self.expect(part, request, md, &route)?;
             part.begin(md);
             let name = MdName { place, key };
-            (Message::new(request.op, Some(name), response, event), length, route, payload)
+            let message = Message::new(request.op, Some(name), response, event);
+            (message, length, takes_refusals, route, payload)
         };
         let header = Header {
             dest: request.target,
             src: ProcessId::new(route.source, self.common.config.pid),
             payload_length: if request.op == Op::Put { length } else { 0 },
-            body: body(length),
+            body: body(length, self.wire_handle(request.handle, takes_refusals)),
         };
         Ok(Launch { way: route.way, message, header, payload, reply_to: None })
     }
 
-    fn wire_handle(&self, md: MdHandle) -> WireHandle {
-        WireHandle::new(self.common.config.interface_cookie, md.0)
+    fn wire_handle(&self, md: MdHandle, takes_refusals: bool) -> WireHandle {
+        let plain = WireHandle::new(self.common.config.interface_cookie, md.0);
+        if takes_refusals { plain.taking_refusals() } else { plain }
     }
 
     /// Path selection (lnet-semantics 14): straight to the target, for this node forwards nothing and knows no router.

@@ -225,6 +225,10 @@ impl Lnd for O2ibLnd {
         }
     }
 
+    fn refuses_gets(&self) -> bool {
+        true
+    }
+
     fn shards(&self) -> usize {
         self.shared.shards.count()
     }

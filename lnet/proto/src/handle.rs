@@ -13,6 +13,48 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 #[repr(transparent)]
 pub struct WireHandle(pub [u8; 16]);
 
+/// The bits of an interface cookie that nlx keeps for itself. The reference's cookies are nanoseconds since 1970
+/// (lnet-wire 5), in which they are 0 until 2043.
+const MARK: u64 = 7 << 61;
+/// The mark of a handle whose owner takes refusals. No prefix of [`WireHandle::NONE`].
+const TAKES_REFUSALS: u64 = 5 << 61;
+/// The mark of a handle in a refusal.
+const REFUSAL: u64 = 6 << 61;
+
+/// *Refusals* are nlx's own: LNet has no negative acknowledgement (lnet-wire 11). A request whose handle says so is
+/// answered, when an nlx node drops it because nothing matches, with an ACK whose handle names the same object and says
+/// that it is a refusal. Other nodes echo the handle of a request as it is, answer no request that they drop, and drop an
+/// ACK whose handle is not theirs: they notice nothing.
+impl WireHandle {
+    /// The interface cookie without the bits of marks, as every cookie of an nlx node is.
+    #[must_use]
+    pub const fn unmarked(interface_cookie: u64) -> u64 {
+        interface_cookie & !MARK
+    }
+
+    /// This handle, saying that its owner takes a refusal.
+    #[must_use]
+    pub const fn taking_refusals(self) -> WireHandle {
+        self.marked(TAKES_REFUSALS)
+    }
+
+    /// What the refusal of a request with this handle carries; `None` if its owner takes none.
+    #[must_use]
+    pub const fn refusal(self) -> Option<WireHandle> {
+        if self.interface_cookie() & MARK == TAKES_REFUSALS { Some(self.marked(REFUSAL)) } else { None }
+    }
+
+    /// Whether this is the handle of a refusal.
+    #[must_use]
+    pub const fn is_refusal(self) -> bool {
+        self.interface_cookie() & MARK == REFUSAL
+    }
+
+    const fn marked(self, mark: u64) -> WireHandle {
+        WireHandle::new(WireHandle::unmarked(self.interface_cookie()) | mark, self.object_cookie())
+    }
+}
+
 impl WireHandle {
     /// No handle. In a PUT: no ACK is wanted.
     pub const NONE: WireHandle = WireHandle([0xff; 16]);
@@ -73,5 +115,23 @@ mod tests {
         assert!(!handle.is_none());
         assert!(WireHandle::new(u64::MAX, u64::MAX).is_none());
         assert_eq!(WireHandle::NONE.to_string(), "none");
+    }
+
+    #[test]
+    fn a_refusal_names_the_object_of_a_request_that_takes_one() {
+        // Nanoseconds since 1970: of a node that was started in 2026.
+        let plain = WireHandle::new(1_795_401_250_000_000_000, 77);
+        assert_eq!(WireHandle::unmarked(plain.interface_cookie()), plain.interface_cookie());
+        for takes_none in [plain, WireHandle::NONE, WireHandle::new(0, 0)] {
+            assert_eq!((takes_none.refusal(), takes_none.is_refusal()), (None, false));
+        }
+        let asking = plain.taking_refusals();
+        let refusal = asking.refusal().unwrap();
+        assert_eq!((asking.is_refusal(), refusal.is_refusal(), refusal.refusal()), (false, true, None));
+        for marked in [asking, refusal] {
+            assert_ne!(marked, plain);
+            assert_eq!(WireHandle::unmarked(marked.interface_cookie()), plain.interface_cookie());
+            assert_eq!(marked.object_cookie(), 77);
+        }
     }
 }

@@ -131,6 +131,24 @@ impl Resources {
         RxToken(u64::from(self.place.bound) << 62 | pack(self.place.partition, key))
     }
 
+    /// Takes the refusal of a PUT or GET; `None` if nothing waits for an answer to it.
+    pub(super) fn take_refusal(
+        &mut self,
+        common: &Common,
+        inbound: &Inbound,
+        source: Nid,
+        key: Key,
+        work: &mut Work,
+    ) -> Option<Verdict> {
+        let md = self.live_md(key).filter(|&md| !self.objects.md(md).is_spent())?;
+        let response = [EventKind::Ack, EventKind::Reply]
+            .into_iter()
+            .find_map(|kind| self.answered(common, md, kind, inbound, source))?;
+        self.counters.recv_count += 1;
+        self.fail_response(common, response, Errno::ENODATA, work);
+        Some(Verdict::Done)
+    }
+
     /// Takes an ACK or REPLY, or says why not.
     pub(super) fn take_answer(
         &mut self,

@@ -27,6 +27,7 @@ mod partitions;
 mod ping;
 mod queues;
 mod recorded;
+mod refusals;
 mod statistics;
 mod targets;
 mod threads;
