@@ -36,10 +36,10 @@ pub(crate) enum Verdict {
     Unexpected(Option<Outcome>),
 }
 
-/// Decides about an event of an operation on this queue. ACKs get here only if they are the last event, which cannot be:
-/// none was asked for.
+/// Decides about an event of an operation on this queue. An ACK means something only to an active send, which alone asks
+/// for one.
 pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -> Verdict {
-    use EventKind::{Get, Put, Reply, Send, Unlink};
+    use EventKind::{Ack, Get, Put, Reply, Send, Unlink};
     let outcome = Outcome::of(event);
     match (queue, event.kind, event.unlinked) {
         (_, Unlink, true) => Verdict::Deliver(unlinked(remembered, event)),
@@ -47,8 +47,19 @@ pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -
         (Queue::PassiveBulkReceive, Put, true) | (Queue::PassiveBulkSend, Get, true) => {
             Verdict::Deliver(outcome)
         }
-        (Queue::MessageSend | Queue::ActiveBulkSend, Send, true) => Verdict::Deliver(outcome),
-        (Queue::ActiveBulkReceive, Send, true) => Verdict::Deliver(last_send(remembered, outcome)),
+        (Queue::MessageSend, Send, true) => Verdict::Deliver(outcome),
+        (Queue::ActiveBulkReceive, Send, true) => {
+            Verdict::Deliver(last_send(remembered, outcome, |reply| reply))
+        }
+        // The ACK says whether the data is there; of its length the SEND knows better than the peer.
+        (Queue::ActiveBulkSend, Send, true) => {
+            Verdict::Deliver(last_send(remembered, outcome, |ack| acknowledged(outcome, ack)))
+        }
+        (Queue::ActiveBulkSend, Ack, true) => {
+            Verdict::Deliver(acknowledged(remembered.unwrap_or(outcome), outcome))
+        }
+        (Queue::ActiveBulkSend, Ack, false) => Verdict::Remember(outcome),
+        (_, Ack, false) => Verdict::Ignore,
         (Queue::ActiveBulkReceive, Reply, true) => Verdict::Deliver(outcome),
         (Queue::ActiveBulkReceive, Reply, false) => Verdict::Remember(outcome),
         // A message that never left brings no answer, but the MD would wait for one (lnet-semantics 8).
@@ -58,16 +69,30 @@ pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -
             Verdict::Doom(outcome)
         }
         (Queue::ActiveBulkReceive, Send, false) => Verdict::Ignore,
+        (Queue::ActiveBulkSend, Send, false) => Verdict::Remember(outcome),
         _ => Verdict::Unexpected(event.unlinked.then(|| impossible(outcome))),
     }
 }
 
-/// A SEND that ends a GET: out of order after the REPLY that is remembered, or with the unlink of a GET that got no REPLY.
-fn last_send(remembered: Option<Outcome>, send: Outcome) -> Outcome {
+/// A SEND that ends a request: out of order after the answer that is remembered, or with the unlink of one that got no
+/// answer.
+fn last_send(
+    remembered: Option<Outcome>,
+    send: Outcome,
+    answered: impl FnOnce(Outcome) -> Outcome,
+) -> Outcome {
     match (send.status, remembered) {
         (Err(_), _) => send,
-        (Ok(()), Some(reply)) => reply,
+        (Ok(()), Some(answer)) => answered(answer),
         (Ok(()), None) => Outcome::failed(Errno::ECANCELED),
+    }
+}
+
+/// A PUT that has left, and its ACK.
+fn acknowledged(send: Outcome, ack: Outcome) -> Outcome {
+    match ack.status {
+        Ok(()) => send,
+        Err(errno) => Outcome::failed(errno),
     }
 }
 
@@ -124,7 +149,7 @@ mod tests {
             (Queue::MessageSend, EventKind::Send),
             (Queue::PassiveBulkReceive, EventKind::Put),
             (Queue::PassiveBulkSend, EventKind::Get),
-            (Queue::ActiveBulkSend, EventKind::Send),
+            (Queue::ActiveBulkSend, EventKind::Ack),
             (Queue::ActiveBulkReceive, EventKind::Reply),
         ] {
             for result in [OK, EIO] {
@@ -165,12 +190,38 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_active_send_ends_with_send_and_ack_in_any_order() {
+        let send = Outcome { status: OK, length: 100, offset: 8 };
+        for result in [OK, Err(Errno::ENODATA)] {
+            let outcome = |verdict| match verdict {
+                Verdict::Deliver(outcome) => outcome,
+                other => panic!("it is not delivered: {other:?}"),
+            };
+            let expected = if result == OK { send } else { Outcome { status: result, length: 0, offset: 0 } };
+            let left = decide(Queue::ActiveBulkSend, None, &event(EventKind::Send, false, OK));
+            assert_eq!(left, Verdict::Remember(send));
+            let mut ack = event(EventKind::Ack, true, result);
+            // What the peer says of the length.
+            ack.mlength = 7;
+            assert_eq!(outcome(decide(Queue::ActiveBulkSend, Some(send), &ack)), expected);
+            ack.unlinked = false;
+            let Verdict::Remember(early) = decide(Queue::ActiveBulkSend, None, &ack) else {
+                panic!("an ACK that comes first is not the end")
+            };
+            let last = event(EventKind::Send, true, OK);
+            assert_eq!(outcome(decide(Queue::ActiveBulkSend, Some(early), &last)), expected);
+        }
+    }
+
     // MT-35, MT-38
     #[test]
-    fn a_get_can_end_with_its_send() {
-        assert_eq!(status(decide(Queue::ActiveBulkReceive, None, &event(EventKind::Send, true, EIO))), EIO);
-        let riding = event(EventKind::Send, true, OK);
-        assert_eq!(status(decide(Queue::ActiveBulkReceive, None, &riding)), Err(Errno::ECANCELED));
+    fn active_bulk_can_end_with_its_send() {
+        for queue in [Queue::ActiveBulkSend, Queue::ActiveBulkReceive] {
+            assert_eq!(status(decide(queue, None, &event(EventKind::Send, true, EIO))), EIO);
+            let riding = event(EventKind::Send, true, OK);
+            assert_eq!(status(decide(queue, None, &riding)), Err(Errno::ECANCELED));
+        }
     }
 
     #[test]

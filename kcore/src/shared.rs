@@ -244,6 +244,10 @@ impl<T: Taker> Shared<T> {
         let mut side = self.side.lock();
         let Side { producer, flight, .. } = &mut *side;
         let Some(op) = flight.find(key) else {
+            // An ACK's fields mean nothing to operations that ask for none (MT-21).
+            if event.kind == EventKind::Ack && !event.unlinked {
+                return;
+            }
             self.faults.stale.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -352,11 +356,7 @@ impl<T: Taker> Shared<T> {
 
 impl<T: Taker> EventHandler for Shared<T> {
     fn event(&self, event: &Event) {
-        // First of all: an ACK's other fields mean nothing (MT-21). But one that ends an MD must not end it unheard: its
-        // operation would have it for ever.
-        if event.kind != EventKind::Ack || event.unlinked {
-            self.produce(event, self.drive.now_ns());
-        }
+        self.produce(event, self.drive.now_ns());
     }
 
     fn wake(&self) {

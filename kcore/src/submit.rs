@@ -26,7 +26,7 @@ enum Setup {
     /// Wait for messages or for a peer: an ME and its MD.
     Attach { options: MdOptions, threshold: u32, max_size: u32 },
     /// Send, or write into a peer's buffer: an MD and a PUT.
-    Put { remote: Remote, hdr_data: u64 },
+    Put { remote: Remote, hdr_data: u64, ack: AckRequest },
     /// Read a peer's buffer: an MD and a GET.
     Get { remote: Remote },
 }
@@ -60,10 +60,11 @@ impl Plan {
             }
             (OperationKind::Send { .. }, Some(remote)) => {
                 let hdr_data = HdrData { tmid: own.tmid.get(), portal: own.portal }.encode();
-                Setup::Put { remote, hdr_data }
+                Setup::Put { remote, hdr_data, ack: AckRequest::NoAck }
             }
+            // Its success means that the data is there: the buffer may have been used or cancelled meanwhile.
             (OperationKind::ActiveSend { .. }, Some(remote)) => {
-                Setup::Put { remote, hdr_data: HdrData::NONE }
+                Setup::Put { remote, hdr_data: HdrData::NONE, ack: AckRequest::Ack }
             }
             (OperationKind::ActiveReceive { .. }, Some(remote)) => Setup::Get { remote },
             // And those that name nobody, though they should: there are none.
@@ -113,12 +114,18 @@ impl Plan {
                 let md = Md { options, max_size, ..md(self.memory, eq, entered, threshold) };
                 attach(shared, entered, md)
             }
-            Setup::Put { remote, hdr_data } => {
-                let bound = bind(shared, entered, md(self.memory, eq, entered, 1))?;
+            Setup::Put { remote, hdr_data, ack } => {
+                // One for the SEND, one for the ACK if there is to be one.
+                let (threshold, options) = match ack {
+                    AckRequest::Ack => (2, MdOptions::TAKES_REFUSALS),
+                    AckRequest::NoAck => (1, MdOptions::empty()),
+                };
+                let md = Md { options, ..md(self.memory, eq, entered, threshold) };
+                let bound = bind(shared, entered, md)?;
                 let put = Put {
                     source: Some(shared.address.nid),
                     md: bound,
-                    ack: AckRequest::NoAck,
+                    ack,
                     target: remote.target,
                     portal: remote.portal,
                     match_bits: remote.match_bits,
@@ -130,7 +137,9 @@ impl Plan {
             }
             Setup::Get { remote } => {
                 // One for the SEND, one for the REPLY.
-                let bound = bind(shared, entered, md(self.memory, eq, entered, 2))?;
+                let options = MdOptions::TAKES_REFUSALS;
+                let md = Md { options, ..md(self.memory, eq, entered, 2) };
+                let bound = bind(shared, entered, md)?;
                 let get = Get {
                     source: Some(shared.address.nid),
                     md: bound,

@@ -123,18 +123,18 @@ fn an_active_receive_gets_as_much_as_the_descriptor_says() {
         offset: 0,
     };
     assert_eq!(*get, expected);
-    expect_md(&bed, md, 4095, 2, MdOptions::empty());
+    expect_md(&bed, md, 4095, 2, MdOptions::TAKES_REFUSALS);
 }
 
-/// MT-40, MT-77, MT-207
+/// MT-40, MT-77, MT-207, but for the ACK: a threshold of two, one for the SEND and one for it.
 #[test]
 fn an_active_send_puts_to_the_described_buffer_and_names_no_sender() {
     let bed = bed();
     let descriptor = peers_descriptor(Queue::PassiveBulkReceive, 8192);
     bed.submit(OperationKind::ActiveSend { descriptor, length: 1 }).unwrap();
     let (md, put) = sent(&bed);
-    assert_eq!((put.hdr_data, put.ack, put.offset), (HdrData::NONE, AckRequest::NoAck, 0));
+    assert_eq!((put.hdr_data, put.ack, put.offset), (HdrData::NONE, AckRequest::Ack, 0));
     assert_eq!(put.match_bits, match_bits(peer().tmid, MatchCounter::new(55).unwrap()));
     assert_eq!((put.source, put.portal.get()), (Some(bed.tm.address().nid), peer().portal));
-    expect_md(&bed, &md, 1, 1, MdOptions::empty());
+    expect_md(&bed, &md, 1, 2, MdOptions::TAKES_REFUSALS);
 }

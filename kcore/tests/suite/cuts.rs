@@ -43,6 +43,9 @@ fn a_buffer_is_cut_to_every_byte_count_and_whole_again() {
                 let message = bed.world.outgoing().pop().unwrap();
                 assert_eq!(message.payload, bytes[..length], "{length} of {total}");
                 bed.world.leave(&message, Ok(()));
+                if message.ack {
+                    bed.receive(&message.ack());
+                }
                 let event = bed.tm.event_get().unwrap();
                 assert_eq!((event.status(), event.length), (Ok(()), length as u64));
             }

@@ -15,7 +15,8 @@ fn every_operation_can_end_inside_the_call_that_starts_it() {
                 (CallKind::MdAttach, vec![Happening::put().length(LENGTH)])
             }
             Queue::PassiveBulkSend => (CallKind::MdAttach, vec![Happening::get()]),
-            Queue::MessageSend | Queue::ActiveBulkSend => (CallKind::Put, vec![Happening::send()]),
+            Queue::MessageSend => (CallKind::Put, vec![Happening::send()]),
+            Queue::ActiveBulkSend => (CallKind::Put, vec![Happening::send(), Happening::ack()]),
             Queue::ActiveBulkReceive => (CallKind::Get, vec![Happening::send(), Happening::reply()]),
         };
         let bed = bed();

@@ -17,7 +17,7 @@ enum Step {
     Begin,
     /// All of that message is there, or was lost.
     Finish(Result<(), Errno>),
-    /// An ACK nobody asked for.
+    /// An ACK, asked for or not.
     Ack,
     Cancel,
 }
@@ -179,7 +179,15 @@ fn explore<W: World>(
 fn rows_of(queue: Queue) -> &'static [&'static str] {
     match queue {
         Queue::MessageReceive => &["UNLINK", "receive: PUT", "receive: PUT, last"],
-        Queue::MessageSend | Queue::ActiveBulkSend => &["PUT: SEND"],
+        Queue::MessageSend => &["PUT: SEND"],
+        Queue::ActiveBulkSend => &[
+            "PUT: ACK",
+            "PUT: ACK, more to come",
+            "PUT: SEND after ACK",
+            "PUT: SEND failed",
+            "PUT: SEND, more to come",
+            "UNLINK",
+        ],
         Queue::PassiveBulkReceive => &["UNLINK", "passive receive: PUT"],
         Queue::PassiveBulkSend => &["UNLINK", "passive send: GET"],
         Queue::ActiveBulkReceive => &[

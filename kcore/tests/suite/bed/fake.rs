@@ -105,9 +105,12 @@ impl World for FakeWorld {
             Body::Reply { to, payload } => {
                 self.begin(MdHandle(to.id), Happening::reply().bytes(payload.clone()))
             }
-            // The real one gives no event for what it has not asked for; Motr's tests have some all the same.
+            // The real one gives no event for an ACK it has not asked for; Motr's tests have some all the same.
             Body::Ack { to } => {
                 let md = MdHandle(to.id);
+                if to.ack {
+                    return self.begin(md, Happening::ack());
+                }
                 self.fake.has_md(md).then(|| -> Finish<'_> {
                     Box::new(move |_| {
                         self.fake.inject(md, ack_from(from));

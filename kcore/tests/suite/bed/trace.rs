@@ -45,7 +45,7 @@ pub(crate) fn expected(
     course: &[Trace],
     hit: &mut dyn FnMut(&'static str),
 ) -> (Vec<Told>, u64) {
-    use EventKind::{Get, Put, Reply, Send, Unlink};
+    use EventKind::{Ack, Get, Put, Reply, Send, Unlink};
     let (mut told, mut faults) = (Vec::new(), 0);
     // The table's flag `ooo`, and what is saved with it.
     let mut saved: Option<Told> = None;
@@ -58,12 +58,18 @@ pub(crate) fn expected(
                 cancelled = true;
                 continue;
             }
-            // Rule 1, except that an ACK nobody asked for must not end an operation unheard.
-            Trace::Said(event) if event.kind == EventKind::Ack && !event.unlinked => continue,
+            // Rule 1, except that an active send asks for an ACK, and that one nobody asked for must not end an operation
+            // unheard.
+            Trace::Said(event)
+                if event.kind == EventKind::Ack && !event.unlinked && queue != Queue::ActiveBulkSend =>
+            {
+                continue;
+            }
             Trace::Said(event) => event,
         };
         let is_get = queue == Queue::ActiveBulkReceive;
         let is_put = matches!(queue, Queue::MessageSend | Queue::ActiveBulkSend);
+        let is_acked = queue == Queue::ActiveBulkSend;
         let (row, tell) = match (event.kind, event.unlinked) {
             (Send, false) if is_get && event.status.is_ok() => ("GET: SEND, more to come", None),
             (Send, false) if is_get || (is_put && event.status.is_err()) => {
@@ -75,6 +81,30 @@ pub(crate) fn expected(
                 (Ok(()), None) => ("GET: unlink rides on SEND", Some(Told::failure(Errno::ECANCELED))),
                 (Ok(()), Some(reply)) => ("GET: SEND after REPLY", Some(Told { last: true, ..reply })),
             },
+            // Not in the table: an active send is over when it has left and is acknowledged. Its length is that of what left.
+            (Send, false) if is_acked => {
+                saved = Some(Told::of(event));
+                ("PUT: SEND, more to come", None)
+            }
+            (Send, true) if is_acked => match (event.status, saved) {
+                (Err(_), _) => ("PUT: SEND failed", Some(Told::of(event))),
+                (Ok(()), None) => ("PUT: unlink rides on SEND", Some(Told::failure(Errno::ECANCELED))),
+                (Ok(()), Some(Told { status: Err(errno), .. })) => {
+                    ("PUT: SEND after ACK", Some(Told::failure(errno)))
+                }
+                (Ok(()), Some(_)) => ("PUT: SEND after ACK", Some(Told::of(event))),
+            },
+            (Ack, false) if is_acked => {
+                saved = Some(Told::of(event));
+                ("PUT: ACK, more to come", None)
+            }
+            (Ack, true) if is_acked => {
+                let told = match event.status {
+                    Ok(()) => Told { last: true, ..saved.unwrap_or_else(|| Told::of(event)) },
+                    Err(errno) => Told::failure(errno),
+                };
+                ("PUT: ACK", Some(told))
+            }
             (Reply, false) if is_get => {
                 saved = Some(Told::of(event));
                 ("GET: REPLY, more to come", None)

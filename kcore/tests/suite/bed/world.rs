@@ -73,7 +73,7 @@ pub(crate) enum Body {
         to: Outgoing,
         payload: Vec<u8>,
     },
-    /// Not that anybody had asked for one.
+    /// Whether it was asked for or not.
     Ack {
         to: Outgoing,
     },
@@ -86,7 +86,7 @@ impl Outgoing {
         Arriving { from: self.to, body: Body::Reply { to: self.clone(), payload } }
     }
 
-    /// Noise.
+    /// The answer to a PUT that asks for it; else noise.
     pub(crate) fn ack(&self) -> Arriving {
         Arriving { from: self.to, body: Body::Ack { to: self.clone() } }
     }
