@@ -147,7 +147,7 @@ impl AsyncMachine {
         self.start(Wanted::active_receive(buffer, descriptor, timeout))
     }
 
-    /// Writes the first `length` bytes of a buffer into a peer's buffer; its success means that they have left.
+    /// Writes the first `length` bytes of a buffer into a peer's buffer; its success means that they have arrived.
     ///
     /// The future fails as [`Machine::active_send`] does when that refuses, or with what its last event says.
     pub fn active_send(

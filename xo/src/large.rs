@@ -94,7 +94,7 @@ impl Machine {
         self.take_up(buffer, Sort::ActiveReceive(offer.clone()), length, timeout, None)
     }
 
-    /// Writes the first `length` bytes of a buffer of any size into what a peer offers. Success means that they have left.
+    /// Writes the first `length` bytes of a buffer of any size into what a peer offers. Success means that they have arrived.
     /// The rest is as for [`Machine::active_receive_large`].
     ///
     /// # Errors

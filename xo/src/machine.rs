@@ -331,7 +331,9 @@ impl Machine {
         self.start(Wanted::passive_send(buffer, length, timeout)).map(Started::passive)
     }
 
-    /// Reads a peer's buffer, all that it sends.
+    /// Reads a peer's buffer, all that it sends. The event has ENODATA if a peer that runs nlx has no such buffer any more: the
+    /// descriptor was used, or its buffer cancelled. A peer that runs LNet in the kernel says so over RDMA alone; over TCP
+    /// the read ends at its timeout.
     ///
     /// # Errors
     /// As [`Machine::receive`]; EPERM if the peer's buffer receives, EFBIG if it sends more than fits, EINVAL for bytes
@@ -345,7 +347,9 @@ impl Machine {
         self.start(Wanted::active_receive(buffer, descriptor, timeout)).map(|started| started.op)
     }
 
-    /// Writes the first `length` bytes of a buffer into a peer's buffer. Success means that they have left.
+    /// Writes the first `length` bytes of a buffer into a peer's buffer. Success means that they have arrived. The event has
+    /// ENODATA if a peer that runs nlx has no such buffer any more; a peer that runs LNet in the kernel does not say so,
+    /// and the write ends at its timeout.
     ///
     /// # Errors
     /// As [`Machine::receive`]; EPERM if the peer's buffer sends, EFBIG if it has room for less, EINVAL for bytes that

@@ -189,7 +189,7 @@ fn a_large_transfer_is_cancelled_by_its_name() {
     assert_eq!(event.buffer.unwrap().len(), 9 * PART);
     assert!(!pair.b.cancel(waits), "it is over");
     assert_eq!(pair.b.statistics()[Queue::PassiveBulkReceive.index()].cancels, 9);
-    // The offer leads nowhere now: the parts sent are lost, which nobody tells a sender (motr-transport 2.14).
+    // The offer leads nowhere now.
     let sent = pair.a.active_send_large(pair.empty(9 * PART), 9 * PART, &offer, None).unwrap();
     assert!(pair.a.cancel(sent), "parts are still to be started");
     assert_eq!(whole(&pair.a, sent).status, Err(Errno::ECANCELED));
@@ -208,9 +208,9 @@ fn a_large_transfer_times_out_as_a_whole() {
     assert_eq!(event.status, Err(Errno::ETIMEDOUT));
     assert!(began.elapsed() >= span && event.after >= span);
     assert_eq!(event.buffer.unwrap().len(), 9 * PART);
-    // Nobody answers the reader of an offer of old.
-    let reads = pair.a.active_receive_large(pair.empty(9 * PART), &offer, soon).unwrap();
-    assert_eq!(whole(&pair.a, reads).status, Err(Errno::ETIMEDOUT));
+    // The reader of an offer of old is refused.
+    let reads = pair.a.active_receive_large(pair.empty(9 * PART), &offer, None).unwrap();
+    assert_eq!(whole(&pair.a, reads).status, Err(Errno::ENODATA));
     assert_eq!(pair.a.statistics()[Queue::ActiveBulkReceive.index()].adds, 8, "no part is started in vain");
 }
 
