@@ -166,7 +166,7 @@ mod tests {
         let began_ns = drive.now_ns();
         lnet.on_put(|_, _| Answer::Lose);
         let error = client.call(&to, b"anybody?").unwrap_err();
-        assert_eq!(error, RequestError::Unanswered { sent: 0 });
+        assert_eq!(error, RequestError::Unanswered { sent: 0, failure: None });
         assert!(client.counters().opens > 3);
         assert_eq!(drive.now_ns() - began_ns, RequestOptions::default().deadline.as_nanos() as u64);
         drop((client, server));

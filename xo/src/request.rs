@@ -42,7 +42,7 @@
 //! # What it is not
 //!
 //! Not for bulk: a request and its answer are messages ([`RequestOptions::message_max`]). Large data travels by bulk
-//! operations whose descriptors they carry. And both sides trust the network as LNet does: whoever can send messages can
+//! operations whose descriptors they carry; each descriptor works once, which [`Requester::call_offering`] minds. And both sides trust the network as LNet does: whoever can send messages can
 //! send requests.
 
 use std::fmt;
@@ -92,6 +92,9 @@ pub struct RequestOptions {
     pub in_flight_max: usize,
     /// How often a request may run.
     pub delivery: Delivery,
+    /// Whether a call goes on until its deadline though its server is not there: for one that is about to be started, or
+    /// started anew. Else it ends with [`RequestError::Unreachable`].
+    pub patient: bool,
 }
 
 impl Default for RequestOptions {
@@ -104,6 +107,7 @@ impl Default for RequestOptions {
             message_max: 4096,
             in_flight_max: 64,
             delivery: Delivery::AtMostOnce,
+            patient: false,
         }
     }
 }
@@ -155,15 +159,53 @@ impl fmt::Debug for CallId {
     }
 }
 
+/// Why a message to a server could not be sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+#[non_exhaustive]
+pub struct SendFailure {
+    /// The errno.
+    pub errno: Errno,
+    /// The server, and what the transfer machine says.
+    pub text: String,
+}
+
+impl SendFailure {
+    /// Whether it says that the server's node is not there, and not just that a connection broke or is slow.
+    fn is_definite(&self) -> bool {
+        matches!(
+            self.errno,
+            Errno::ECONNREFUSED | Errno::EHOSTUNREACH | Errno::ENETUNREACH | Errno::EHOSTDOWN
+        )
+    }
+}
+
+/// What follows "sent n times": why not once more, if that is known.
+fn because(failure: &Option<SendFailure>) -> String {
+    failure.as_ref().map(|failure| format!("; the last time: {failure}")).unwrap_or_default()
+}
+
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
     /// The deadline has passed.
-    #[error("no answer by the deadline, after the request was sent {sent} times")]
+    #[error("no answer by the deadline, after the request was sent {sent} times{}", because(failure))]
     Unanswered {
         /// How often the request was sent; 0 if no session could be had.
         sent: u32,
+        /// Why it, or the message that asks for a session, could not be sent the last time; `None` if it has left, and
+        /// no answer has come.
+        failure: Option<SendFailure>,
+    },
+    /// The server's node is not there: its host refuses the connection, or no network leads to it. If the request was sent
+    /// more than once, the server may have run it before.
+    #[error("the server cannot be reached, after the request was sent {sent} times: {failure}")]
+    Unreachable {
+        /// How often the request was sent, this time included; 0 if no session could be had.
+        sent: u32,
+        /// Why it, or the message that asks for a session, could not be sent.
+        failure: SendFailure,
     },
     /// The server does not know any more whether it has run the request.
     #[error(
@@ -207,6 +249,7 @@ impl RequestError {
     pub fn errno(&self) -> Errno {
         match self {
             RequestError::Unanswered { .. } => Errno::ETIMEDOUT,
+            RequestError::Unreachable { failure, .. } => failure.errno,
             RequestError::Forgotten { .. } => Errno::ESTALE,
             RequestError::Refused { errno } => *errno,
             RequestError::GivenUp => Errno::ECANCELED,
@@ -227,6 +270,8 @@ pub struct RequestCounters {
     pub answered: u64,
     /// Calls whose deadline has passed.
     pub unanswered: u64,
+    /// Calls whose server was not there.
+    pub unreachable: u64,
     /// Calls of which the server has forgotten whether they ran.
     pub forgotten: u64,
     /// Requests sent again.
@@ -237,7 +282,8 @@ pub struct RequestCounters {
     pub late: u64,
     /// Answers to calls that were answered already. Dropped.
     pub duplicates: u64,
-    /// Messages from somebody who was not asked, or to an earlier program at this address. Dropped.
+    /// Messages of servers that were not asked, or to an earlier program at this address, and answers to calls of which
+    /// more than 64 others have used the slot since. Dropped.
     pub strays: u64,
     /// Messages that are no answers. Dropped.
     pub malformed: u64,

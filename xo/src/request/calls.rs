@@ -8,9 +8,9 @@ use hashbrown::HashMap;
 use nlx_core::{Address, Errno};
 
 use super::wire::{Header, Kind, SLOTS};
-use super::{CallId, Delivery, RequestCounters, RequestError, RequestOptions};
+use super::{CallId, Delivery, RequestCounters, RequestError, RequestOptions, SendFailure};
 use crate::deadlines::Deadlines;
-use crate::{Buffer, EndPoint};
+use crate::{Buffer, EndPoint, Error};
 
 pub(super) struct Calls {
     /// Its name, for servers: random, so that no answer to an earlier program at this address is taken for one of its own.
@@ -30,6 +30,8 @@ struct Peer {
     session: Option<u64>,
     /// When it was last asked for a session.
     asked_ns: Option<u64>,
+    /// Why it could not be asked for one, if so.
+    failure: Option<SendFailure>,
     slots: Vec<Slot>,
     free: Vec<u16>,
 }
@@ -39,8 +41,21 @@ struct Slot {
     sequence: u64,
     /// The call that it is used for.
     call: Option<CallId>,
-    /// The last one ended without an answer.
-    given_up: bool,
+    /// Which of the calls before the one it is used for, or the last one, have ended without an answer: the lowest bit
+    /// is that of the call before.
+    given_up: u64,
+    /// The last one has.
+    last_given_up: bool,
+}
+
+impl Slot {
+    /// Whether a call ended without an answer; `None` if it has not ended, or is more than 64 calls ago.
+    fn gave_up(&self, sequence: u64) -> Option<bool> {
+        match self.sequence.checked_sub(sequence)? {
+            0 => self.call.is_none().then_some(self.last_given_up),
+            ago => (ago <= u64::from(u64::BITS)).then(|| self.given_up >> (ago - 1) & 1 == 1),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -51,6 +66,7 @@ struct Entry {
 
 struct Call {
     peer: usize,
+    delivery: Delivery,
     slot: u16,
     sequence: u64,
     started_ns: u64,
@@ -62,6 +78,8 @@ struct Call {
     length: u32,
     /// The request; away while it is being sent.
     buffer: Option<Buffer>,
+    /// Why it could not be sent the last time, if so.
+    failure: Option<SendFailure>,
 }
 
 /// What is to be done.
@@ -69,7 +87,7 @@ pub(super) enum Action {
     /// The request is to be sent; its buffer comes back to [`Calls::returned`].
     Request { id: CallId, buffer: Buffer, header: Header, to: EndPoint, within: Duration },
     /// A session is to be asked for.
-    Open { header: Header, to: EndPoint },
+    Open { tag: u64, header: Header, to: EndPoint },
     /// It is over.
     Ended(Ended),
 }
@@ -110,8 +128,24 @@ impl Calls {
         }
     }
 
+    /// When a call that begins now ends at the latest.
+    pub(super) fn deadline_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_add(nanoseconds(self.options.deadline))
+    }
+
+    pub(super) fn delivery(&self) -> Delivery {
+        self.options.delivery
+    }
+
     /// Begins a call; it is due at once. There must be room.
-    pub(super) fn begin(&mut self, to: &EndPoint, buffer: Buffer, length: u32, now_ns: u64) -> CallId {
+    pub(super) fn begin(
+        &mut self,
+        to: &EndPoint,
+        buffer: Buffer,
+        length: u32,
+        delivery: Delivery,
+        (now_ns, deadline_ns): (u64, u64),
+    ) -> CallId {
         let peer = self.peer(to);
         let (slot, sequence) = self.peers[peer].take_slot();
         let index = self.free.pop().unwrap_or_else(|| {
@@ -119,18 +153,21 @@ impl Calls {
             self.entries.len() as u32 - 1
         });
         let entry = &mut self.entries[index as usize];
-        entry.tenancy = entry.tenancy.wrapping_add(1);
+        // 0 is left out: the tags below 2^32 are those of peers.
+        entry.tenancy = entry.tenancy.checked_add(1).unwrap_or(1);
         entry.call = Some(Call {
             peer,
+            delivery,
             slot,
             sequence,
             started_ns: now_ns,
-            deadline_ns: now_ns.saturating_add(nanoseconds(self.options.deadline)),
+            deadline_ns,
             backoff_ns: nanoseconds(self.options.retry_after),
             sent: 0,
             session: 0,
             length,
             buffer: Some(buffer),
+            failure: None,
         });
         let id = CallId::new(entry.tenancy, index);
         self.peers[peer].slots[usize::from(slot)].call = Some(id);
@@ -146,6 +183,7 @@ impl Calls {
                 end_point: to.clone(),
                 session: None,
                 asked_ns: None,
+                failure: None,
                 slots: Vec::new(),
                 free: Vec::new(),
             });
@@ -169,7 +207,11 @@ impl Calls {
                 continue;
             };
             if now_ns >= call.deadline_ns {
-                let error = RequestError::Unanswered { sent: call.sent };
+                let failure = match call.sent {
+                    0 => self.peers[call.peer].failure.clone(),
+                    _ => call.failure.clone(),
+                };
+                let error = RequestError::Unanswered { sent: call.sent, failure };
                 self.counters.unanswered += 1;
                 return self.end(id, Err(error), now_ns).map(Action::Ended);
             }
@@ -188,7 +230,7 @@ impl Calls {
         self.due.set(id.index() as u32, now_ns.saturating_add(pause_ns).min(call.deadline_ns));
         let header = |kind| Header { kind, slot: 0, client, session: 0, sequence: 0, status: 0, length: 0 };
         let to = peer.end_point.clone();
-        let kind = match self.options.delivery {
+        let kind = match call.delivery {
             Delivery::AtLeastOnce => Kind::Often,
             Delivery::AtMostOnce => Kind::Once,
         };
@@ -201,7 +243,7 @@ impl Calls {
                 }
                 peer.asked_ns = Some(now_ns);
                 self.counters.opens += 1;
-                return Some(Action::Open { header: header(Kind::Open), to });
+                return Some(Action::Open { tag: call.peer as u64, header: header(Kind::Open), to });
             };
             call.session = session;
         }
@@ -216,7 +258,7 @@ impl Calls {
         Some(Action::Request { id, buffer, header, to, within })
     }
 
-    /// The buffer of a request has been sent; it is given back if its call is over.
+    /// The buffer of a request has been sent, or could not be; it is given back if its call is over.
     pub(super) fn returned(&mut self, id: CallId, buffer: Buffer) -> Option<Buffer> {
         match self.find(id) {
             Some(call) if call.buffer.is_none() => {
@@ -227,6 +269,35 @@ impl Calls {
         }
     }
 
+    /// How the sending of a request, or of an open, has ended. A failure that says that nothing is there ends the calls
+    /// that it is about, unless the options have them wait. To be asked until there is none.
+    pub(super) fn sent(&mut self, tag: u64, error: Option<&Error>, now_ns: u64) -> Option<Ended> {
+        let id = CallId::from_tag(tag);
+        let call = self.find(id).map(|call| (call.peer, call.sent));
+        let (index, sent) = call.or_else(|| (tag < self.peers.len() as u64).then_some((tag as usize, 0)))?;
+        let peer = &mut self.peers[index];
+        let failure = error.map(|error| SendFailure {
+            errno: error.errno(),
+            text: format!("sending to {}: {error}", peer.end_point),
+        });
+        let definite = failure.clone().filter(|failure| !self.options.patient && failure.is_definite());
+        let id = if sent > 0 {
+            self.find(id)?.failure = failure;
+            id
+        } else {
+            peer.failure = failure;
+            // The next call asks at once.
+            peer.asked_ns = peer.asked_ns.filter(|_| definite.is_none());
+            let unsent = |id: &CallId| {
+                let call = self.entries[id.index()].call.as_ref();
+                call.is_some_and(|call| call.sent == 0 && call.delivery == Delivery::AtMostOnce)
+            };
+            peer.slots.iter().filter_map(|slot| slot.call).find(unsent).filter(|_| definite.is_some())?
+        };
+        let error = RequestError::Unreachable { sent, failure: definite? };
+        self.counters.unreachable += 1;
+        self.end(id, Err(error), now_ns)
+    }
     /// A message from a server: the call that it ends, if it does.
     pub(super) fn heard(&mut self, header: &Header, from: &EndPoint, now_ns: u64) -> Option<Ended> {
         let known = self.by_address.get(&from.address()).copied();
@@ -260,9 +331,11 @@ impl Calls {
     fn answered(&mut self, peer: usize, header: &Header, now_ns: u64) -> Option<Ended> {
         let Some(id) = self.called(peer, header) else {
             let slot = self.peers[peer].slots.get(usize::from(header.slot));
-            let answered = slot.is_some_and(|slot| slot.sequence == header.sequence && !slot.given_up);
-            let counter = if answered { &mut self.counters.duplicates } else { &mut self.counters.late };
-            *counter += 1;
+            *match slot.and_then(|slot| slot.gave_up(header.sequence)) {
+                Some(true) => &mut self.counters.late,
+                Some(false) => &mut self.counters.duplicates,
+                None => &mut self.counters.strays,
+            } += 1;
             return None;
         };
         self.counters.answered += 1;
@@ -327,12 +400,13 @@ impl Peer {
         });
         let state = &mut self.slots[usize::from(slot)];
         state.sequence += 1;
+        state.given_up = state.given_up << 1 | u64::from(state.last_given_up);
         (slot, state.sequence)
     }
 
     fn free_slot(&mut self, slot: u16, given_up: bool) {
         let state = &mut self.slots[usize::from(slot)];
-        (state.call, state.given_up) = (None, given_up);
+        (state.call, state.last_given_up) = (None, given_up);
         self.free.push(slot);
     }
 }

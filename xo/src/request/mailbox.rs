@@ -39,8 +39,8 @@ pub(super) enum Arrival {
     Message { header: Header, message: Message, from: EndPoint },
     /// A message of somebody else's.
     Malformed,
-    /// A buffer has been sent, or not.
-    Sent { tag: u64, buffer: Buffer },
+    /// A buffer has been sent, or not: then why.
+    Sent { tag: u64, buffer: Buffer, error: Option<Error> },
 }
 
 impl Mailbox {
@@ -117,9 +117,10 @@ impl Mailbox {
     }
 
     fn arrival(&mut self, event: Event) -> Option<Arrival> {
-        let Event { queue, message, sender, buffer, tag, .. } = event;
+        let Event { queue, status, message, sender, buffer, tag, .. } = event;
         if queue != Queue::MessageReceive {
-            return buffer.map(|buffer| Arrival::Sent { tag, buffer });
+            let error = status.err().map(|errno| Error::Operation { queue, errno });
+            return buffer.map(|buffer| Arrival::Sent { tag, buffer, error });
         }
         // One that was cut off by a timeout or a cancel of the client's is posted again too.
         self.spent.extend(buffer);

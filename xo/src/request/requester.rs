@@ -8,17 +8,15 @@ use std::time::Duration;
 use super::calls::{Action, Calls, Ended};
 use super::mailbox::{Arrival, Mailbox, THERE_MAX};
 use super::wire::{HEADER, Header};
-use super::{CallId, RequestCounters, RequestError, RequestOptions};
+use super::{CallId, Delivery, RequestCounters, RequestError, RequestOptions};
 use crate::{EndPoint, Error, Machine, Message, TransferMachine};
-
-/// The tag of what is sent, but belongs to no call.
-const NO_CALL: u64 = 0;
 
 /// Asks servers ([`super::Responder`]), and brings their answers.
 ///
 /// A request that gets no answer is sent again, at growing intervals, until its deadline: a server that has no receive
 /// buffer at the moment loses messages, and so does a network. What that means for a request is said by
-/// [`super::Delivery`].
+/// [`super::Delivery`]. A call to a server that is not there ends as soon as that is known
+/// ([`RequestError::Unreachable`]), unless the options are [patient](RequestOptions::patient).
 ///
 /// It drives its transfer machine itself, in [`Requester::wait`] and [`Requester::call`]: nothing happens outside of them.
 pub struct Requester {
@@ -68,6 +66,36 @@ impl Requester {
     /// As [`Requester::start`], and those of the call itself.
     pub fn call(&mut self, server: &EndPoint, request: &[u8]) -> Result<Answer, RequestError> {
         let call = self.start(server, request)?;
+        self.outcome(call)
+    }
+
+    /// Asks with a request that carries an [`crate::Offer`] or a [`crate::Descriptor`], and waits for the answer. `stage`
+    /// stages the buffer on another transfer machine, and makes the request.
+    ///
+    /// What is offered works once. So the request runs at most once, whatever the options say: when it is sent again, its
+    /// stored answer comes back, and the offer is left alone. A server that has forgotten whether the request has run is
+    /// asked anew, until the deadline, if the options are [`Delivery::AtLeastOnce`]: `stage` is called again for a request
+    /// with a fresh offer, and should cancel the old one.
+    ///
+    /// # Errors
+    /// As [`Requester::call`], and those of `stage`.
+    pub fn call_offering(
+        &mut self,
+        server: &EndPoint,
+        mut stage: impl FnMut() -> Result<Vec<u8>, RequestError>,
+    ) -> Result<Answer, RequestError> {
+        let deadline_ns = self.calls.deadline_ns(self.mailbox.machine().now_ns());
+        loop {
+            let call = self.begin(server, &stage()?, Delivery::AtMostOnce, deadline_ns)?;
+            match self.outcome(call) {
+                Err(RequestError::Forgotten { .. }) if self.calls.delivery() == Delivery::AtLeastOnce => {}
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Waits for the end of one call.
+    fn outcome(&mut self, call: CallId) -> Result<Answer, RequestError> {
         loop {
             if let Some(place) = self.finished.iter().position(|finished| finished.call == call)
                 && let Some(finished) = self.finished.remove(place)
@@ -83,13 +111,39 @@ impl Requester {
     /// # Errors
     /// EMSGSIZE for a request that is too long, EAGAIN with as many in flight at this server as the options allow, ENOMEM.
     pub fn start(&mut self, server: &EndPoint, request: &[u8]) -> Result<CallId, RequestError> {
+        self.start_as(server, request, self.calls.delivery())
+    }
+
+    /// Begins a call of which the request may run this often, whatever the options say. One that carries an offer or a
+    /// descriptor is [`Delivery::AtMostOnce`]: see [`Requester::call_offering`].
+    ///
+    /// # Errors
+    /// As [`Requester::start`].
+    pub fn start_as(
+        &mut self,
+        server: &EndPoint,
+        request: &[u8],
+        delivery: Delivery,
+    ) -> Result<CallId, RequestError> {
+        let deadline_ns = self.calls.deadline_ns(self.mailbox.machine().now_ns());
+        self.begin(server, request, delivery, deadline_ns)
+    }
+
+    fn begin(
+        &mut self,
+        server: &EndPoint,
+        request: &[u8],
+        delivery: Delivery,
+        deadline_ns: u64,
+    ) -> Result<CallId, RequestError> {
         let limit = self.mailbox.body_max();
         if request.len() > limit {
             return Err(RequestError::TooLong { bytes: request.len(), limit });
         }
         self.calls.check_room(server)?;
         let buffer = self.mailbox.filled(request)?;
-        let call = self.calls.begin(server, buffer, request.len() as u32, self.mailbox.machine().now_ns());
+        let times_ns = (self.mailbox.machine().now_ns(), deadline_ns);
+        let call = self.calls.begin(server, buffer, request.len() as u32, delivery, times_ns);
         self.act();
         Ok(call)
     }
@@ -154,9 +208,10 @@ impl Requester {
 
     fn arrived(&mut self, arrival: Arrival) {
         match arrival {
-            Arrival::Sent { tag, buffer } => {
+            Arrival::Sent { tag, buffer, error } => {
                 let over = self.calls.returned(CallId::from_tag(tag), buffer);
                 over.into_iter().for_each(|buffer| self.mailbox.put(buffer));
+                self.sent(tag, error.as_ref());
             }
             Arrival::Message { header, message, from } => {
                 let now_ns = self.mailbox.machine().now_ns();
@@ -165,6 +220,13 @@ impl Requester {
                 }
             }
             Arrival::Malformed => self.calls.counters.malformed += 1,
+        }
+    }
+
+    fn sent(&mut self, tag: u64, error: Option<&Error>) {
+        let now_ns = self.mailbox.machine().now_ns();
+        while let Some(ended) = self.calls.sent(tag, error, now_ns) {
+            self.finish(ended, None);
         }
     }
 
@@ -177,25 +239,26 @@ impl Requester {
                     // What is refused now, is sent again when its time has come.
                     if let Err((buffer, error)) = self.mailbox.send(buffer, &header, &to, id.tag(), within) {
                         tracing::debug!(server = %to, %error, "a request was not sent");
-                        self.arrived(Arrival::Sent { tag: id.tag(), buffer });
+                        self.arrived(Arrival::Sent { tag: id.tag(), buffer, error: Some(error) });
                     }
                 }
-                Action::Open { header, to } => self.open(&header, &to),
+                Action::Open { tag, header, to } => self.open(tag, &header, &to),
                 Action::Ended(ended) => self.finish(ended, None),
             }
         }
     }
 
-    fn open(&mut self, header: &Header, to: &EndPoint) {
+    fn open(&mut self, tag: u64, header: &Header, to: &EndPoint) {
         let sent = self.mailbox.filled(&[]).map_err(|error| (None, error)).and_then(|buffer| {
             let within = super::SEND_TIMEOUT;
             self.mailbox
-                .send(buffer, header, to, NO_CALL, within)
+                .send(buffer, header, to, tag, within)
                 .map_err(|(buffer, error)| (Some(buffer), error))
         });
         if let Err((buffer, error)) = sent {
             tracing::debug!(server = %to, %error, "a session was not asked for");
             buffer.into_iter().for_each(|buffer| self.mailbox.put(buffer));
+            self.sent(tag, Some(&error));
         }
     }
 

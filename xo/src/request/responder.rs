@@ -83,7 +83,7 @@ impl Responder {
             let rest_ns = deadline_ns.map(|deadline_ns| deadline_ns.saturating_sub(now_ns));
             let arrival = self.mailbox.wait(rest_ns.map(Duration::from_nanos))?;
             match arrival {
-                Some(Arrival::Sent { tag, buffer }) => {
+                Some(Arrival::Sent { tag, buffer, error: _ }) => {
                     self.replies.end(tag);
                     self.mailbox.put(buffer);
                 }

@@ -25,6 +25,8 @@ struct State {
     on_the_way: Vec<(u64, Sent)>,
     fate: Box<dyn FnMut(&Sent) -> Fate + Send>,
     sent: Vec<Sent>,
+    /// Sends end with this instead, and nothing arrives.
+    failing: Option<Errno>,
 }
 
 /// A message that was sent.
@@ -59,12 +61,18 @@ impl Lossy {
             on_the_way: Vec::new(),
             fate: Box::new(fate),
             sent: Vec::new(),
+            failing: None,
         })))
     }
 
     /// From now on another fate.
     pub(crate) fn change(&self, fate: impl FnMut(&Sent) -> Fate + Send + 'static) {
         self.state().fate = Box::new(fate);
+    }
+
+    /// From now on sends fail, or succeed again.
+    pub(crate) fn fail_sends(&self, failing: Option<Errno>) {
+        self.state().failing = failing;
     }
 
     pub(crate) fn core(&self) -> Arc<dyn Core> {
@@ -216,6 +224,9 @@ impl CoreTm for Tm {
         for (place, operation) in operations.iter().enumerate() {
             let mut state = self.network.state();
             match operation.kind {
+                OperationKind::Send { .. } if let Some(errno) = state.failing => {
+                    state.machines[self.index].events.push_back(last(happened(operation, Err(errno), 0)));
+                }
                 OperationKind::Send { length, to } => {
                     state.send(self.address, to, operation.buffer, length);
                     state.machines[self.index].events.push_back(last(happened(operation, Ok(()), length)));

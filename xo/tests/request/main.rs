@@ -16,6 +16,7 @@ mod helper;
 mod at_most_once;
 mod lossy;
 mod network;
+mod offers;
 mod retries;
 mod unwanted;
 
@@ -37,6 +38,7 @@ const OPTIONS: RequestOptions = RequestOptions {
     message_max: 256,
     in_flight_max: 8,
     delivery: nlx::request::Delivery::AtMostOnce,
+    patient: false,
 };
 
 const RESPONDER: ResponderOptions =

@@ -111,3 +111,17 @@ fn requests_and_answers_that_are_lost_over_tcp_are_made_up_for() {
     }
     assert!(client.counters().retries > 0 && server.counters().repeated > 0);
 }
+
+/// Nothing listens at the address of the server's node: the call says so, and waits for no deadline.
+#[test]
+fn a_node_that_refuses_connections_is_named_with_the_reason() {
+    let port = TcpListener::bind("127.68.3.1:0").unwrap().local_addr().unwrap().port();
+    let here = domain("127.68.3.2", port);
+    let tm = here.transfer_machine("127.68.3.2@tcp:12345:31:*", TmOptions::default()).unwrap();
+    let mut client =
+        Requester::new(tm, RequestOptions { deadline: Duration::from_secs(3600), ..OPTIONS }).unwrap();
+    let to = client.machine().end_point("127.68.3.1@tcp:12345:31:1").unwrap();
+    let error = client.call(&to, b"anybody?").unwrap_err();
+    assert_eq!(error.errno(), nlx::Errno::ECONNREFUSED, "{error}");
+    assert!(error.to_string().contains("127.68.3.1@tcp"), "{error}");
+}

@@ -30,7 +30,7 @@ fn a_request_that_is_never_answered_is_sent_at_growing_intervals_until_its_deadl
     assert!(sent.iter().all(is(OFTEN)));
     assert_eq!(
         (&error, error.errno()),
-        (&RequestError::Unanswered { sent: sent.len() as u32 }, Errno::ETIMEDOUT)
+        (&RequestError::Unanswered { sent: sent.len() as u32, failure: None }, Errno::ETIMEDOUT)
     );
     // 100, 200, 400, 800, 1600, and then 2000 ms each.
     assert!((8..=11).contains(&sent.len()), "{} times", sent.len());
@@ -44,7 +44,7 @@ fn a_request_that_is_never_answered_is_sent_at_growing_intervals_until_its_deadl
 fn a_session_is_asked_for_at_the_same_intervals() {
     let mut rig = Rig::new(OPTIONS, |_| Vec::new());
     let error = rig.client.call(&rig.to, b"anybody?").unwrap_err();
-    assert_eq!(error, RequestError::Unanswered { sent: 0 });
+    assert_eq!(error, RequestError::Unanswered { sent: 0, failure: None });
     let sent = rig.network.take_sent();
     assert!(sent.iter().all(is(OPEN)));
     check_doubling(&gaps(&sent));
@@ -94,6 +94,64 @@ fn a_deadline_is_kept_though_the_session_is_there() {
     rig.client.start(&rig.to, b"second").unwrap();
     let (finished, ran) = rig.run();
     assert_eq!(ran.len(), 1);
-    assert!(matches!(finished.outcome, Err(RequestError::Unanswered { sent: 8.. })));
+    assert!(matches!(finished.outcome, Err(RequestError::Unanswered { sent: 8.., .. })));
     assert_eq!((finished.after, rig.network.now() - began_ns), (OPTIONS.deadline, 10_000 * MS_NS));
+}
+
+/// The server's node is not there: that is said at once, with its reason, whether a session is asked for or a request sent.
+#[test]
+fn a_call_to_a_server_that_is_not_there_ends_at_once() {
+    for delivery in [Delivery::AtMostOnce, Delivery::AtLeastOnce] {
+        for errno in [Errno::ECONNREFUSED, Errno::EHOSTUNREACH] {
+            let mut rig = Rig::new(RequestOptions { delivery, ..OPTIONS }, |_| arrives());
+            rig.network.fail_sends(Some(errno));
+            let calls = [(); 2].map(|()| rig.client.start(&rig.to, b"anybody?").unwrap());
+            for _ in calls {
+                let error = rig.client.wait(None).unwrap().unwrap().outcome.unwrap_err();
+                let RequestError::Unreachable { sent, failure } = &error else { panic!("{error}") };
+                let times = u32::from(delivery == Delivery::AtLeastOnce);
+                assert_eq!((*sent, failure.errno, error.errno()), (times, errno, errno));
+                assert!(error.to_string().contains(SERVER) && error.to_string().contains("E"), "{error}");
+            }
+            assert_eq!((rig.network.now(), rig.client.in_flight()), (0, 0), "no time passes");
+            assert_eq!(rig.client.counters().unreachable, 2);
+            // It is there again: the next call is answered.
+            rig.network.fail_sends(None);
+            rig.client.start(&rig.to, b"hello").unwrap();
+            assert_eq!(rig.run().0.outcome.unwrap()[..], *b"olleh");
+        }
+    }
+}
+
+#[test]
+fn a_patient_call_waits_for_its_server_and_says_at_its_deadline_why_it_was_not_there() {
+    for delivery in [Delivery::AtMostOnce, Delivery::AtLeastOnce] {
+        let mut rig = Rig::new(RequestOptions { delivery, patient: true, ..OPTIONS }, |_| arrives());
+        rig.network.fail_sends(Some(Errno::ECONNREFUSED));
+        rig.client.start(&rig.to, b"hello").unwrap();
+        assert!(rig.client.wait(Some(3000 * MS)).unwrap().is_none());
+        rig.network.fail_sends(None);
+        assert_eq!(rig.run().0.outcome.unwrap()[..], *b"olleh");
+        // Neither a session nor a message.
+        rig.network.fail_sends(Some(Errno::ECONNREFUSED));
+        rig.client = requester(&rig.domain, RequestOptions { delivery, patient: true, ..OPTIONS });
+        let error = rig.client.call(&rig.to, b"anybody?").unwrap_err();
+        let RequestError::Unanswered { failure: Some(failure), .. } = &error else { panic!("{error}") };
+        assert_eq!((failure.errno, error.errno()), (Errno::ECONNREFUSED, Errno::ETIMEDOUT));
+    }
+}
+
+/// A connection that breaks says nothing about the server: the request is sent again.
+#[test]
+fn a_request_whose_connection_breaks_is_sent_again() {
+    let mut rig = Rig::new(OPTIONS, |_| arrives());
+    rig.network.fail_sends(Some(Errno::ECONNRESET));
+    rig.client.start(&rig.to, b"hello").unwrap();
+    assert!(rig.client.wait(Some(1000 * MS)).unwrap().is_none());
+    rig.network.fail_sends(None);
+    assert_eq!(rig.run().0.outcome.unwrap()[..], *b"olleh");
+    rig.network.fail_sends(Some(Errno::ECONNRESET));
+    let error = rig.client.call(&rig.to, b"anybody?").unwrap_err();
+    let RequestError::Unanswered { sent: 8.., failure: Some(failure) } = &error else { panic!("{error}") };
+    assert_eq!(failure.errno, Errno::ECONNRESET);
 }

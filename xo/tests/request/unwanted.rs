@@ -14,6 +14,31 @@ fn an_answer_that_comes_twice_is_dropped_and_counted() {
     assert_eq!((rig.client.counters().duplicates, rig.client.counters().late), (2, 0));
 }
 
+/// What has become of a call is known also when its slot has been used again.
+#[test]
+fn a_late_answer_and_a_second_one_are_told_apart_after_the_next_call() {
+    let mut rig = Rig::new(OPTIONS, |_| arrives());
+    rig.network.change(|sent| if is(ANSWER)(sent) { vec![0, 5 * MS_NS] } else { arrives() });
+    for _ in 0..3 {
+        rig.client.start(&rig.to, b"hi").unwrap();
+        assert_eq!(rig.run().0.outcome.unwrap()[..], *b"ih");
+    }
+    assert!(rig.client.wait(Some(50 * MS)).unwrap().is_none());
+    assert_eq!((rig.client.counters().duplicates, rig.client.counters().late), (3, 0));
+    // Given up; its answer comes after the next call in the same slot has been answered.
+    rig.network.change(|sent| if is(ANSWER)(sent) { vec![500 * MS_NS] } else { arrives() });
+    let call = rig.client.start(&rig.to, b"hi").unwrap();
+    rig.settle();
+    assert!(rig.client.give_up(call));
+    assert!(rig.client.wait(None).unwrap().unwrap().outcome.is_err());
+    rig.network.change(|_| arrives());
+    rig.client.start(&rig.to, b"hi").unwrap();
+    rig.run().0.outcome.unwrap();
+    assert!(rig.client.wait(Some(1000 * MS)).unwrap().is_none());
+    let counters = rig.client.counters();
+    assert_eq!((counters.duplicates, counters.late, counters.strays), (3, 1, 0));
+}
+
 #[test]
 fn an_answer_that_comes_too_late_is_dropped_and_counted() {
     let mut rig = Rig::new(OPTIONS, |_| arrives());
