@@ -147,21 +147,19 @@ impl Conn {
     pub(crate) fn queue(&self, mut tx: Tx) -> Result<(), (TxToken, Errno)> {
         let token = tx.token;
         let message = Outgoing::message(&mut tx, self.version).map_err(|errno| (token, errno))?;
-        self.take_over(message).map_err(|(_, errno)| (token, errno))
+        self.take_over(message).map_or(Ok(()), |(_, errno)| Err((token, errno)))
     }
 
     /// Queues a message of which nothing is gone, of another connection of the same version perhaps; as [`Conn::queue`].
-    ///
-    /// # Errors
-    /// The message, and why it cannot be sent.
-    pub(crate) fn take_over(&self, message: Outgoing) -> Result<(), (Outgoing, Errno)> {
+    /// Gives it back, and why it cannot be sent, if this connection has been closed.
+    pub(crate) fn take_over(&self, message: Outgoing) -> Option<(Outgoing, Errno)> {
         let mut outbox = self.outbox.lock();
         if let Some(errno) = outbox.closed {
-            return Err((message, errno));
+            return Some((message, errno));
         }
         self.queued.fetch_add(message.len(), Ordering::Relaxed);
         outbox.queue.push_back(message);
-        Ok(())
+        None
     }
 
     /// Acknowledges a zero-copy request of the peer at the end of the poll.

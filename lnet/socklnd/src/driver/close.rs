@@ -205,7 +205,7 @@ fn move_over(
         None => Load::Noop,
     };
     match state.choose(round_robin, |_| load) {
-        Some(conn) => conn.take_over(message).err(),
+        Some(conn) => conn.take_over(message),
         None => Some((message, errno)),
     }
 }
