@@ -199,9 +199,10 @@ pub trait Lnd: Send + Sync {
         self.shards() > 0
     }
 
-    /// Whether the LND tells the initiator of a GET by itself that nothing takes it ([`Verdict::Discard`]), as verbs does
-    /// with ENODATA.
-    fn refuses_gets(&self) -> bool {
+    /// Whether the LND itself reports to the initiator of a GET with a sink of this many bytes that nothing takes it
+    /// ([`Verdict::Discard`]). The verbs LND does for GETs that are too long for an immediate message (lnet-wire 35.3).
+    fn refuses_gets(&self, sink_length: u32) -> bool {
+        let _ = sink_length;
         false
     }
 

@@ -33,7 +33,7 @@ impl Driver {
     pub(super) fn close_broken(&mut self, turn: Turn<'_>, key: Key, broken: Broken) {
         let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
         if ends_alone(turn, rx, &broken) {
-            return self.close_alone(turn, key, broken.errno);
+            return self.close_alone(turn, key, &broken);
         }
         let peer = rx.peer.clone();
         let address = rx.remote;
@@ -60,10 +60,16 @@ impl Driver {
     }
 
     /// Closes one connection. What has not begun to leave on it goes on the others.
-    fn close_alone(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
+    fn close_alone(&mut self, turn: Turn<'_>, key: Key, broken: &Broken) {
         let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
         let (conn, peer) = (rx.conn.clone(), rx.peer.clone());
-        info!(peer = %peer.key.id, conn_type = %conn.conn_type, %errno, "the peer does without one of its connections");
+        let (id, conn_type, errno) = (peer.key.id, conn.conn_type, broken.errno);
+        // A node that ends closes its connections one after the other.
+        if broken.orderly {
+            debug!(peer = %id, %conn_type, "the peer has closed one of its connections");
+        } else {
+            info!(peer = %id, %conn_type, %errno, "the peer has reset one of its connections; the others stay");
+        }
         {
             let mut state = peer.state.lock();
             state.conns.retain(|other| other.key != key);
