@@ -332,8 +332,8 @@ impl Machine {
     }
 
     /// Reads a peer's buffer, all that it sends. The event has ENODATA if a peer that runs nlx has no such buffer any more: the
-    /// descriptor was used, or its buffer cancelled. A peer that runs LNet in the kernel says so over RDMA alone; over TCP
-    /// the read ends at its timeout.
+    /// descriptor was used, or its buffer cancelled. Of a peer that runs LNet in the kernel that is known over RDMA
+    /// alone, of reads that are longer than a message; others end at their timeout.
     ///
     /// # Errors
     /// As [`Machine::receive`]; EPERM if the peer's buffer receives, EFBIG if it sends more than fits, EINVAL for bytes

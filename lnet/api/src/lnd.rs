@@ -199,13 +199,6 @@ pub trait Lnd: Send + Sync {
         self.shards() > 0
     }
 
-    /// Whether the LND itself reports to the initiator of a GET with a sink of this many bytes that nothing takes it
-    /// ([`Verdict::Discard`]). The verbs LND does for GETs that are too long for an immediate message (lnet-wire 35.3).
-    fn refuses_gets(&self, sink_length: u32) -> bool {
-        let _ = sink_length;
-        false
-    }
-
     /// Prepares memory for transfers, so that it need not be done per message; constant time after the first call.
     fn register(&self, region: &Region) -> Result<(), LndError> {
         let _ = region;

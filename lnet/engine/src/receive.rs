@@ -161,21 +161,9 @@ impl Engine {
         }
     }
 
-    /// Drops a GET, and refuses it unless its network says by itself that nothing takes it.
     fn drop_get(&self, inbound: &Inbound, header: &Header, reason: DropReason, work: &mut Work) -> Verdict {
-        if !self.refuses_gets(&inbound.back, header) {
-            self.refuse(inbound, header, work);
-        }
+        self.refuse(inbound, header, work);
         self.discard(inbound, header, reason)
-    }
-
-    /// Whether the network that a GET came over says by itself that nothing takes it.
-    fn refuses_gets(&self, back: &Way, header: &Header) -> bool {
-        let (Way::Over { ni, partition, .. }, Body::Get { sink_length, .. }) = (*back, header.body) else {
-            return false;
-        };
-        let net = self.net.lock(partition);
-        net.shared().nis.get(ni).is_some_and(|ni| ni.lnd.refuses_gets(sink_length))
     }
 
     /// Tells the initiator of a request that nothing here takes it, if it takes that ([`WireHandle::refusal`]). Like an

@@ -147,7 +147,11 @@ impl Connection {
 
     /// A GET whose data the peer writes straight into its memory.
     fn send_get(self: &Arc<Connection>, tx: Tx) -> Sent {
-        let Tx { header, token, deadline_ns, .. } = tx;
+        let Tx { mut header, token, deadline_ns, .. } = tx;
+        // GET_DONE says so (lnet-wire 35.3).
+        if let Body::Get { return_wmd, .. } = &mut header.body {
+            *return_wmd = return_wmd.taking_no_refusals();
+        }
         // From here on it ends by `finalize_get`.
         let Some(sink) = self.ni().upcalls.sink_of_get(token) else {
             return Sent::Now(Err(Errno::ECANCELED));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use hashbrown::HashMap;
 use lnet_api::{Delivery, Errno, Lnd, LndError, NiLimits, Poll, RxContext, Sent, Tx, TxToken, Upcalls};
 use lnet_nid::{NetType, Nid, ProcessId};
-use lnet_proto::ib::{End, IMMEDIATE_MAX};
+use lnet_proto::ib::End;
 use lnet_region::Region;
 use parking_lot::Mutex;
 
@@ -223,10 +223,6 @@ impl Lnd for O2ibLnd {
         if let Some(slot) = self.shared.shards.slot(key.shard()) {
             slot.shard.request(Request::Resume(key, delivery));
         }
-    }
-
-    fn refuses_gets(&self, sink_length: u32) -> bool {
-        sink_length as usize > IMMEDIATE_MAX
     }
 
     fn shards(&self) -> usize {

@@ -38,6 +38,12 @@ impl WireHandle {
         self.marked(TAKES_REFUSALS)
     }
 
+    /// This handle, saying that its owner takes no refusal: for a request that the network itself refuses.
+    #[must_use]
+    pub const fn taking_no_refusals(self) -> WireHandle {
+        if self.refusal().is_some() { self.marked(0) } else { self }
+    }
+
     /// What the refusal of a request with this handle carries; `None` if its owner takes none.
     #[must_use]
     pub const fn refusal(self) -> Option<WireHandle> {
@@ -127,6 +133,8 @@ mod tests {
         }
         let asking = plain.taking_refusals();
         let refusal = asking.refusal().unwrap();
+        assert_eq!((asking.taking_no_refusals(), plain.taking_no_refusals()), (plain, plain));
+        assert_eq!(WireHandle::NONE.taking_no_refusals(), WireHandle::NONE);
         assert_eq!((asking.is_refusal(), refusal.is_refusal(), refusal.refusal()), (false, true, None));
         for marked in [asking, refusal] {
             assert_ne!(marked, plain);

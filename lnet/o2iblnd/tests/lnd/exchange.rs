@@ -179,6 +179,31 @@ fn what_nobody_wants_is_dropped() {
     bed.end(nodes);
 }
 
+/// Between nodes of nlx that ask for it: a PUT, and a GET that goes with its message, are refused by the engine, a GET_REQ by
+/// GET_DONE, and each once.
+#[test]
+fn what_nobody_wants_is_refused() {
+    let bed = Bed::new();
+    let nodes = bed.pair(&O2ibConfig::default());
+    let [a, b] = &nodes;
+    for length in [64, 5000, 1 << 20] {
+        let memory = filled(whole(length), 1);
+        let put = a.start_refusable(EventKind::Put, b.id, &memory, 7);
+        bed.until(&[a, b], || a.outcome(EventKind::Ack, put).is_some());
+        let ends = [EventKind::Send, EventKind::Ack].map(|kind| a.outcome(kind, put));
+        assert_eq!(ends, [Some(Ok(())), Some(Err(Errno::ENODATA))], "{length} bytes");
+        let get = a.start_refusable(EventKind::Get, b.id, &memory, 7);
+        let last = if length > IMMEDIATE { EventKind::Send } else { EventKind::Reply };
+        bed.until(&[a, b], || a.outcome(last, get).is_some());
+        assert_eq!(a.outcome(last, get), Some(Err(Errno::ENODATA)), "{length} bytes");
+        assert!(bytes(&memory) == pattern(1, length), "nothing was written");
+        a.take();
+    }
+    exchange_all_ways(&bed, [a, b], &filled(whole(9999), 2), &whole(9999));
+    assert_eq!((a.engine.counters().drop_count, b.engine.counters().drop_count), (0, 6));
+    bed.end(nodes);
+}
+
 /// S-109: what comes too early waits for its buffer, small or large, and its sender with it.
 #[test]
 fn a_lazy_portal_holds_back() {

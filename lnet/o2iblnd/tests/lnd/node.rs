@@ -150,6 +150,32 @@ impl Node {
         self.engine.md_bind(md, Unlink::Auto).unwrap()
     }
 
+    /// Sends a GET or an acknowledged PUT that takes a refusal.
+    pub(crate) fn start_refusable(
+        &self,
+        kind: EventKind,
+        to: ProcessId,
+        memory: &IoVec,
+        bits: u64,
+    ) -> MdHandle {
+        let md = self.md(memory, MdOptions::TAKES_REFUSALS, Threshold::Limited(2));
+        let md = self.engine.md_bind(md, Unlink::Auto).unwrap();
+        let (portal, match_bits) = (portal(), MatchBits(bits));
+        let started = match kind {
+            EventKind::Get => {
+                self.engine.get(&Get { source: None, md, target: to, portal, match_bits, offset: 0 })
+            }
+            _ => {
+                let ack = AckRequest::Ack;
+                let put =
+                    Put { source: None, md, ack, target: to, portal, match_bits, offset: 0, hdr_data: 5 };
+                self.engine.put(&put)
+            }
+        };
+        started.unwrap();
+        md
+    }
+
     /// Sends a PUT, and asks for an ACK.
     pub(crate) fn put(&self, to: ProcessId, memory: &IoVec, match_bits: u64) -> MdHandle {
         self.put_with(to, memory, match_bits, AckRequest::Ack)
