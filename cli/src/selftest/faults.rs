@@ -57,7 +57,8 @@ impl Faults {
 }
 
 /// The rules of a test, from what was asked for: seeded by it, and for its data alone. A rule that names no portal becomes two
-/// where it must: one for the PUTs and GETs of the data, one for what names no portal itself.
+/// where it must: one for the PUTs and GETs of the data, one for what names no portal itself. No ACK is dropped: the data is there
+/// by then, and the operation of the client has ended well.
 pub(super) fn rules(text: &str, seed: u64, timeout: Duration) -> Result<Vec<FaultRule>, Refusal> {
     let invalid = |text: String| Refusal::new(Errno::EINVAL, text);
     let asked = FaultRule::parse_all(text).map_err(|error| invalid(error.to_string()))?;
@@ -79,9 +80,13 @@ pub(super) fn rules(text: &str, seed: u64, timeout: Duration) -> Result<Vec<Faul
             rules.push(rule);
             continue;
         }
+        let spared = match rule.action {
+            FaultAction::Drop => MessageKinds::ACK,
+            FaultAction::Delay { .. } => MessageKinds::empty(),
+        };
         let parts = [
             FaultRule { kinds: rule.kinds & named, portal: Some(data), ..rule },
-            FaultRule { kinds: rule.kinds - named, ..rule },
+            FaultRule { kinds: rule.kinds - named - spared, ..rule },
         ];
         rules.extend(parts.into_iter().filter(|part| !part.kinds.is_empty()));
     }
@@ -107,6 +112,7 @@ mod tests {
                 "drop every 9 get,reply",
                 vec!["drop every 9 get portal 42 seed 5", "drop every 9 reply seed 5"],
             ),
+            ("drop 1/9", vec!["drop 1/9 put,get portal 42 seed 5", "drop 1/9 reply seed 5"]),
         ];
         for (text, rules) in expected {
             assert_eq!(texts(text).unwrap(), rules, "{text}");

@@ -53,8 +53,8 @@ impl Server {
         let Some(buffer) = event.buffer else { return Err(Failure::new("a transfer without its buffer")) };
         match event.status {
             Ok(()) => self.moved(machine, transfer, buffer, event.length),
-            // The client's buffer has the same timeout: it knows, and an answer would find nobody waiting.
-            Err(Errno::ETIMEDOUT) => {
+            // The client's buffer has the same timeout, or is gone since: it knows, and an answer would find nobody waiting.
+            Err(Errno::ETIMEDOUT | Errno::ENODATA) => {
                 self.tally.lost += 1;
                 self.bulk.push(buffer);
                 Ok(())

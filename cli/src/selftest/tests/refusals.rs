@@ -142,9 +142,9 @@ fn more_than_was_agreed_on_is_dropped() {
     assert_eq!(pair.ask(Command::Start), Ok(Command::StartDone));
     let stranger = pair.domain.transfer_machine("0@lo:12345:42:*", Default::default()).unwrap();
     let to = stranger.end_point(&address).unwrap();
-    // A buffer that is gone when it is asked for.
-    let (op, nothing) = stranger.passive_send(pair.domain.allocate(64).unwrap(), 64, None).unwrap();
-    assert!(stranger.cancel(op));
+    // A buffer whose node never answers.
+    pair.domain.node().unwrap().add_fault("drop get".parse().unwrap()).unwrap();
+    let (_, nothing) = stranger.passive_send(pair.domain.allocate(64).unwrap(), 64, None).unwrap();
     for sequence in 0..ASKED {
         let mut buffer = pair.domain.allocate(256).unwrap();
         let stamp = Stamp { sequence, time: Duration::ZERO };
