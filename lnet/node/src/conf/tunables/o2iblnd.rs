@@ -115,7 +115,7 @@ pub(super) const ROWS: &[Tunable] = &[
         "each connection has message buffers of its own, as many as its depth asks for",
     ),
     idle(O2IBLND, "ib_mtu", "0", "0", "the connection manager takes the largest MTU that the path has"),
-    idle(O2IBLND, "map_on_demand", "1", "1|0|256", "obsolete in LNet; nlx takes up to 256 fragments"),
+    idle(O2IBLND, "map_on_demand", "1", "1|0|256", "obsolete in LNet; nlx takes up to 257 fragments"),
     idle(O2IBLND, "fmr_pool_size", "512", "", ONCE_REGISTERED),
     idle(O2IBLND, "fmr_flush_trigger", "384", "", ONCE_REGISTERED),
     idle(O2IBLND, "fmr_cache", "1", "", ONCE_REGISTERED),
