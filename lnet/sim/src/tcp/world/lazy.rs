@@ -149,6 +149,19 @@ impl TcpWorld {
         }
     }
 
+    /// A message without an ACK ends for its sender when the sockets have it. It may be on its way for some time yet.
+    fn what_is_on_its_way_comes(&mut self, numbers: &[u64]) -> Result<(), String> {
+        let until_ns = self.net.now_ns() + u64::from(self.scenario.config.timeout_s) * 1_000 * MS;
+        let comes = |world: &Self| {
+            let mut sent = numbers.iter().map(|number| &world.ledger.operations[number]);
+            sent.any(|operation| operation.succeeded() && operation.delivered + operation.failed == 0)
+        };
+        while comes(self) && self.net.now_ns() < until_ns {
+            self.run_until(self.net.now_ns() + COMES_NS)?;
+        }
+        Ok(())
+    }
+
     /// On a healthy network, what is held is received once it is met; else it is dropped, or cut with its connection.
     pub(super) fn what_waits_goes_on(&mut self) -> Result<(), String> {
         (0..self.nodes.len()).try_for_each(|node| self.set_lazy(node, true))?;
@@ -175,6 +188,7 @@ impl TcpWorld {
         (0..self.nodes.len()).try_for_each(|node| self.set_lazy(node, false))?;
         self.everything_ends()?;
         self.what_was_met_is_received()?;
+        self.what_is_on_its_way_comes(&met)?;
         if self.scenario.nis > 1 {
             // One that has not been used may back off still.
             return Ok(());
