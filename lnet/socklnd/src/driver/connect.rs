@@ -104,13 +104,14 @@ impl Driver {
     /// Nothing has answered the attempt's socket: another one takes over, which TCP has not made wait yet. The attempt
     /// keeps its deadline.
     pub(super) fn redial(&mut self, turn: Turn<'_>, key: Key) {
-        match self.sources.get_mut(key) {
-            // It stands: the poller is about to report it.
-            Some(Source::Connecting(connecting)) if connecting.stream.peer_addr().is_some() => {
-                connecting.dialled_ns = turn.now_ns;
-                return;
-            }
-            _ => {}
+        let Some(Source::Connecting(connecting)) = self.sources.get_mut(key) else { return };
+        // The poller is about to report an answer, or a refusal, which counts as a failure with its back-off.
+        if connecting.stream.peer_addr().is_some() {
+            connecting.dialled_ns = turn.now_ns;
+            return;
+        }
+        if let Err(errno) = connecting.stream.connect_result() {
+            return self.connecting_failed(turn, key, Miss::new(Step::Connect, errno, ""));
         }
         let Some(connecting) = self.detach_connecting(key) else { return };
         let Connecting { stream, peer, address, machine, conn_type, begun_ns, deadline_ns, permit, .. } =
