@@ -208,13 +208,13 @@ impl Tap {
         self.traffic.remove(&host).unwrap_or_default()
     }
 
-    /// A program has ended one side.
     /// A program has closed an end that nothing had answered.
     pub(super) fn unanswered(&mut self, end: u64, pair: (IpAddr, IpAddr)) {
         self.closed(end);
         self.attempts.entry(pair).or_default().unanswered_ns = Some(self.now_ns);
     }
 
+    /// A program has ended one side.
     pub(super) fn closed(&mut self, end: u64) {
         let (now_ns, backoff_ns) = (self.now_ns, self.backoff_ns);
         let Some((active, wire, place)) = wire_of(&mut self.wires, &self.passive, end) else { return };
