@@ -150,13 +150,9 @@ impl TcpWorld {
     }
 
     /// A message without an ACK ends for its sender when the sockets have it. It may be on its way for some time yet.
-    fn what_is_on_its_way_comes(&mut self, numbers: &[u64]) -> Result<(), String> {
+    fn run_while(&mut self, is_on_its_way: impl Fn(&Self) -> bool) -> Result<(), String> {
         let until_ns = self.net.now_ns() + u64::from(self.scenario.config.timeout_s) * 1_000 * MS;
-        let comes = |world: &Self| {
-            let mut sent = numbers.iter().map(|number| &world.ledger.operations[number]);
-            sent.any(|operation| operation.succeeded() && operation.delivered + operation.failed == 0)
-        };
-        while comes(self) && self.net.now_ns() < until_ns {
+        while is_on_its_way(self) && self.net.now_ns() < until_ns {
             self.run_until(self.net.now_ns() + COMES_NS)?;
         }
         Ok(())
@@ -188,7 +184,10 @@ impl TcpWorld {
         (0..self.nodes.len()).try_for_each(|node| self.set_lazy(node, false))?;
         self.everything_ends()?;
         self.what_was_met_is_received()?;
-        self.what_is_on_its_way_comes(&met)?;
+        self.run_while(|world| {
+            let mut met = met.iter().map(|number| &world.ledger.operations[number]);
+            met.any(|operation| operation.succeeded() && operation.delivered + operation.failed == 0)
+        })?;
         if self.scenario.nis > 1 {
             // One that has not been used may back off still.
             return Ok(());
@@ -199,8 +198,10 @@ impl TcpWorld {
             // Answers to operations that were given up before may come only now.
             let given_up = |operation: &&Operation| operation.from.node == node && !operation.succeeded();
             let late = self.ledger.operations.values().filter(given_up).count();
-            let is = self.nodes[node].engine.counters().drop_count - before;
-            if !(expected..=expected + late).contains(&(is as usize)) {
+            let dropped = |world: &Self| (world.nodes[node].engine.counters().drop_count - before) as usize;
+            self.run_while(|world| dropped(world) < expected)?;
+            let is = dropped(self);
+            if !(expected..=expected + late).contains(&is) {
                 return Err(format!("node {node} drops {is} messages, but {expected} were not met"));
             }
         }
