@@ -146,13 +146,14 @@ mod assertions {
     use super::*;
     use crate::{MAX_SLOTS, MIN_SLOTS};
 
-    const SMALLEST: Places = Places::of(MIN_SLOTS as usize);
-    const_assert_eq!(SMALLEST.links, 640);
-    const_assert_eq!(SMALLEST.slots, 768);
-    const_assert_eq!(SMALLEST.end, 1024);
+    const_assert_eq!(Places::of(MIN_SLOTS as usize).links, 640);
+    const_assert_eq!(Places::of(MIN_SLOTS as usize).slots, 768);
+    const_assert_eq!(Places::of(MIN_SLOTS as usize).end, 1024);
 
-    const LARGEST: Places = Places::of(MAX_SLOTS as usize);
-    const_assert_eq!(LARGEST.slots, 640 + 4 * MAX_SLOTS as usize);
-    const_assert_eq!(LARGEST.end, LARGEST.slots + 128 * MAX_SLOTS as usize);
-    const_assert!(LARGEST.end < 133 << 20);
+    const_assert_eq!(Places::of(MAX_SLOTS as usize).slots, 640 + 4 * MAX_SLOTS as usize);
+    const_assert_eq!(
+        Places::of(MAX_SLOTS as usize).end,
+        Places::of(MAX_SLOTS as usize).slots + 128 * MAX_SLOTS as usize
+    );
+    const_assert!(Places::of(MAX_SLOTS as usize).end < 133 << 20);
 }

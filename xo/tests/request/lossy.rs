@@ -224,12 +224,15 @@ impl CoreTm for Tm {
         for (place, operation) in operations.iter().enumerate() {
             let mut state = self.network.state();
             match operation.kind {
-                OperationKind::Send { .. } if let Some(errno) = state.failing => {
-                    state.machines[self.index].events.push_back(last(happened(operation, Err(errno), 0)));
-                }
                 OperationKind::Send { length, to } => {
-                    state.send(self.address, to, operation.buffer, length);
-                    state.machines[self.index].events.push_back(last(happened(operation, Ok(()), length)));
+                    let sent = match state.failing {
+                        Some(errno) => happened(operation, Err(errno), 0),
+                        None => {
+                            state.send(self.address, to, operation.buffer, length);
+                            happened(operation, Ok(()), length)
+                        }
+                    };
+                    state.machines[self.index].events.push_back(last(sent));
                 }
                 OperationKind::Receive { .. } => {
                     let posted = Posted { operation: *operation, used: 0, messages: 0 };
