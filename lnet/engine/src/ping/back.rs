@@ -12,6 +12,10 @@ use parking_lot::Mutex;
 /// Peers that know this node, and those that never push, do not, so that this is what ending a node may cost.
 pub const PUSH_BACK_NS: u64 = 500_000_000;
 
+/// How long a peer that has pushed back counts as knowing this node. A peer that restarts forgets it; a host takes longer
+/// than this to do so.
+const KNOWN_NS: u64 = 60_000_000_000;
+
 /// The most peers that are remembered: as many as can be pushed to at a time. The one that was pushed to first makes room.
 const PEERS_MAX: usize = 1024;
 
@@ -31,7 +35,9 @@ impl PushBacks {
     /// A push to this NID begins. Without memory nothing is waited for.
     pub(super) fn begun(&self, nid: Nid, now_ns: u64) {
         let peers = &mut *self.0.lock();
-        if Self::extend(peers, nid, now_ns) {
+        if let Some(known) = peers.iter_mut().find(|peer| peer.nid == nid) {
+            known.done &= now_ns < known.until_ns.saturating_add(KNOWN_NS);
+            known.until_ns = now_ns.saturating_add(PUSH_BACK_NS);
             return;
         }
         if peers.len() >= PEERS_MAX
@@ -46,7 +52,9 @@ impl PushBacks {
 
     /// The NID has acknowledged a push.
     pub(super) fn acknowledged(&self, nid: Nid, now_ns: u64) {
-        Self::extend(&mut self.0.lock(), nid, now_ns);
+        if let Some(known) = self.0.lock().iter_mut().find(|peer| peer.nid == nid) {
+            known.until_ns = now_ns.saturating_add(PUSH_BACK_NS);
+        }
     }
 
     /// A push to this NID has failed: it knows nothing of it, or is gone.
@@ -67,10 +75,5 @@ impl PushBacks {
     /// When the last of the peers has pushed back, or will not: 0 if none was ever pushed to.
     pub(crate) fn until_ns(&self) -> u64 {
         self.0.lock().iter().map(|peer| peer.until_ns).max().unwrap_or(0)
-    }
-
-    fn extend(peers: &mut [PushBack], nid: Nid, now_ns: u64) -> bool {
-        let known = peers.iter_mut().find(|peer| peer.nid == nid);
-        known.map(|peer| peer.until_ns = now_ns.saturating_add(PUSH_BACK_NS)).is_some()
     }
 }

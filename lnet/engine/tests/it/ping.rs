@@ -267,6 +267,12 @@ fn a_push_back_is_awaited_until_it_has_come_or_its_time_is_over() {
     assert!(unsent.poll().unwrap().is_err());
     let _own = [push(a.id()), push(ProcessId::lnet(Nid::LOOPBACK))];
     assert!(!awaits(acked_ns));
+    // After more than a minute the peer may have restarted, and push back once more.
+    let later_ns = acked_ns + 61_000 * MS;
+    a.engine.advance(later_ns);
+    let _fourth = push(b.id());
+    assert!(awaits(later_ns) && !awaits(later_ns + PUSH_BACK_NS));
+    network.run();
 }
 
 fn info(sequence: u32, features: u32, nids: &[Nid]) -> PingInfo {
