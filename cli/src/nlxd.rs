@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use clap::FromArgMatches;
 use lnet_nid::NetType;
 use lnet_node::{Node, NodeConfig};
-use nlx_kcore::driver::service::{Service, ServiceConfig};
+use nlx_kcore::driver::accounts::Resource;
+use nlx_kcore::driver::service::Service;
 use nlx_kcore::driver::{Host, HostConfig};
 
 use crate::failure::{Context, Failure};
@@ -85,13 +86,11 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
     let listener = Listener::open(&config.socket)?;
     let node = Node::start(&node_config).map_err(|error| Failure::of_node(&error, port))?;
     setup::offer_probes(&node);
-    let share = descriptors::share_of_user();
-    let shared_out = HostConfig { descriptors_per_user: Some(share as u64), ..config.host.clone() };
-    let host = Host::new(node.lnet(), node.drive(), shared_out);
+    let share = descriptors::share_of_user() as u64;
+    let accounts = config.host.accounts.clone().with_per_user(Resource::Descriptors, 2 * share);
+    let host = Host::new(node.lnet(), node.drive(), HostConfig { accounts, ..config.host.clone() });
     let socket = listener.share().context("cannot share the listening socket")?;
-    let clients_per_user_max = config.service.clients_per_user_max.min(share);
-    let service = ServiceConfig { clients_per_user_max, ..config.service.clone() };
-    let service = Service::start(host.clone(), socket, service)
+    let service = Service::start(host.clone(), socket, config.service.clone())
         .context("cannot start the threads that serve clients")?;
     status::tell(&node, &host, &service, listener.path());
     let nids: Vec<String> = node.nids().iter().map(ToString::to_string).collect();

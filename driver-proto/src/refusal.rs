@@ -103,6 +103,8 @@ reasons! {
     Clients = 27, "clients";
     /// The policy of the helper does not let this user make a portal lazy.
     Lazy = 28, "the helper's policy does not allow lazy portals";
+    /// The share of the user, over all its clients: of mappings, memory, transfer machines, buffers, operations.
+    Share = 29, "the user's share of the helper is used up";
 }
 
 impl Reason {

@@ -84,15 +84,18 @@
 //! | `tally` | what is counted of it |
 //! | `policy` | [`Policy`], [`Rights`]: who may use what |
 //! | `quotas` | [`ClientQuotas`]: how much of it |
-//! | `users` | what all clients of one user hold together |
+//! | [`accounts`] | [`Accounts`](accounts::Accounts): what the clients of each user hold together, and fair shares of it |
+//! | [`owners`] | [`Owners`](owners::Owners): subordinate uids |
 //! | `status` | [`HostStatus`]: what an operator sees |
 //! | [`service`] | threads and sockets around all of it |
 //! | `violation` | [`Violation`]: why a client is cut off |
 //! | `watched` | memory of queues whose pages a client may take away |
 
+pub mod accounts;
 mod departed;
 mod host;
 mod outlet;
+pub mod owners;
 mod policy;
 mod quotas;
 pub mod service;
@@ -100,7 +103,6 @@ mod session;
 mod slots;
 mod status;
 mod tally;
-mod users;
 mod violation;
 mod watched;
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 use lnet_api::Errno;
 use lnet_node::{NodeConfig, NodeError, Section, Setting};
 use nix::unistd::{Gid, Group, Uid, User};
+use nlx_kcore::driver::accounts::{AccountsConfig, Resource, UNBOUNDED};
+use nlx_kcore::driver::owners::Owners;
 use nlx_kcore::driver::service::ServiceConfig;
 use nlx_kcore::driver::{ClientQuotas, HostConfig};
 
@@ -23,6 +25,10 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 /// The longest time that can be said, in seconds: a day.
 const SECONDS_MAX: u64 = 86_400;
+
+/// Clients at a time unless the configuration says otherwise: with all their shares of other resources they still fit a host
+/// of some GiB.
+const CLIENTS_MAX: u64 = 4096;
 
 /// All that `nlxd` does beside the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +82,8 @@ struct Reading {
     quotas: ClientQuotas,
     service: ServiceConfig,
     huge_pages: Option<bool>,
+    clients_max: Option<u64>,
+    clients_per_user_max: Option<u64>,
     drain: Option<Duration>,
 }
 
@@ -107,8 +115,8 @@ impl Reading {
                     read_quotas(&mut self.quotas, &table)?;
                 }
             }
-            "clients_max" => service.clients_max = setting.number(1, 1 << 20)? as usize,
-            "clients_per_user_max" => service.clients_per_user_max = setting.number(1, 1 << 20)? as usize,
+            "clients_max" => self.clients_max = Some(setting.number(1, 1 << 20)?),
+            "clients_per_user_max" => self.clients_per_user_max = Some(setting.number(1, 1 << 20)?),
             "threads" => service.threads = setting.number(0, 64)? as usize,
             "busy_poll_us" => service.busy_poll = Duration::from_micros(setting.number(0, 1_000_000)?),
             "huge_pages" => self.huge_pages = Some(setting.switch()?),
@@ -147,8 +155,10 @@ impl Reading {
             policy: self.admission.policy(self.quotas),
             quotas: self.quotas,
             huge_pages: self.huge_pages.unwrap_or(true),
-            // Shared out once it is known how many there are.
-            descriptors_per_user: None,
+            accounts: AccountsConfig::default()
+                .with_capacity(Resource::Clients, self.clients_max.unwrap_or(CLIENTS_MAX))
+                .with_per_user(Resource::Clients, self.clients_per_user_max.unwrap_or(UNBOUNDED)),
+            owners: Owners::default(),
         };
         let drain = args.drain.or(self.drain).unwrap_or(DRAIN);
         Ok(HelperConfig { socket, host, service: self.service, drain })
@@ -259,15 +269,10 @@ mod tests {
         let socket =
             SocketConfig { path: Some("/run/x.sock".into()), mode: 0o600, owner: Some(7), group: Some(0) };
         assert_eq!(config.socket, socket);
-        let ServiceConfig {
-            threads,
-            clients_max,
-            clients_per_user_max,
-            busy_poll,
-            reply_timeout,
-            quarantine,
-        } = config.service;
-        assert_eq!((threads, clients_max, clients_per_user_max), (3, 5, 6));
+        let ServiceConfig { threads, busy_poll, reply_timeout, quarantine } = config.service;
+        let AccountsConfig { capacity, root_reserve, per_user, .. } = &config.host.accounts;
+        let clients = [capacity, root_reserve, per_user].map(|amounts| amounts.of(Resource::Clients));
+        assert_eq!((threads, clients), (3, [5, 1, 6]));
         let times = [busy_poll, reply_timeout, quarantine, config.drain].map(|time| time.as_micros());
         assert_eq!(times, [20, 3_000_000, 2_000_000, 4_000_000]);
         let ClientQuotas { tms, bytes, requests_per_second, .. } = config.host.quotas;

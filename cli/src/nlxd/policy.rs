@@ -129,6 +129,7 @@ impl Rule {
             nids: self.nids.clone().unwrap_or(base.nids),
             lazy: self.lazy.unwrap_or(base.lazy),
             quotas: (!self.quotas.is_empty()).then_some(own),
+            group: None,
         };
         self.connects.then_some(rights)
     }

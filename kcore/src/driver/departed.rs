@@ -6,8 +6,8 @@ use lnet_region::WeakRegion;
 use parking_lot::Mutex;
 
 use super::Leftovers;
+use super::accounts::Charge;
 use super::outlet::Outlet;
-use super::users::Held;
 use crate::shared::Shared;
 
 /// What one client has left. Nobody frees it: the event queue of a transfer machine lives until LNet frees it, an arena's
@@ -16,7 +16,7 @@ use crate::shared::Shared;
 pub(super) struct Estate {
     pub(super) tms: Mutex<Vec<Weak<Shared<Outlet>>>>,
     /// With their bytes, and their descriptors, which count for the user until they are gone.
-    pub(super) arenas: Mutex<Vec<(WeakRegion, u64, Held)>>,
+    pub(super) arenas: Mutex<Vec<(WeakRegion, u64, Charge)>>,
 }
 
 impl Estate {

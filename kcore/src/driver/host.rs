@@ -7,10 +7,11 @@ use lnet_api::{Drive, LNet};
 use nlx_core::Address;
 use parking_lot::Mutex;
 
+use super::accounts::{Accounts, AccountsConfig, Payer};
 use super::departed::Estate;
 use super::outlet::Outlet;
+use super::owners::Owners;
 use super::tally::Tally;
-use super::users::Users;
 use super::{
     ClientQuotas, ClientStatus, Credentials, Departure, HostStatus, Leftovers, Policy, TmStatus, Totals,
 };
@@ -26,16 +27,17 @@ pub struct HostConfig {
     /// Clients may have arenas on huge pages. A client that punches holes into them and uses up all huge pages of the host
     /// makes touching a hole a bus error: only for a process that survives those (`lnet_region::guard`).
     pub huge_pages: bool,
-    /// Descriptors that all clients of one user may make the helper hold together, beside their sockets; root any number.
-    /// `None`: no limit.
-    pub descriptors_per_user: Option<u64>,
+    /// What all clients together may hold, and the users' shares of it. Its groups come from the policy.
+    pub accounts: AccountsConfig,
+    /// Subordinate uids, which count for their owners.
+    pub owners: Owners,
 }
 
 /// What all clients share: LNet, the policy, and what clients that are gone have left.
 pub struct Host {
     pub(super) network: Arc<Network>,
     pub(super) config: HostConfig,
-    pub(super) users: Arc<Users>,
+    pub(super) accounts: Arc<Accounts>,
     clients: Mutex<Clients>,
 }
 
@@ -65,8 +67,9 @@ impl Host {
     /// Serves clients from this LNet, which `drive` moves forward.
     #[must_use]
     pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>, config: HostConfig) -> Arc<Host> {
-        let users = Users::new(config.descriptors_per_user);
-        Arc::new(Host { network: Network::new(lnet, drive), config, users, clients: Mutex::default() })
+        let accounts = AccountsConfig { groups: config.policy.groups(), ..config.accounts.clone() };
+        let accounts = Accounts::new(accounts);
+        Arc::new(Host { network: Network::new(lnet, drive), config, accounts, clients: Mutex::default() })
     }
 
     /// What moves the network forward, and tells the time.
@@ -91,6 +94,19 @@ impl Host {
     #[must_use]
     pub fn quotas(&self) -> ClientQuotas {
         self.config.quotas
+    }
+
+    /// What the clients of each user hold.
+    #[must_use]
+    pub fn accounts(&self) -> &Arc<Accounts> {
+        &self.accounts
+    }
+
+    /// The user that a client's resources are charged to, and its group.
+    #[must_use]
+    pub fn payer_of(&self, client: &Credentials) -> Payer {
+        let group = self.policy().rights_of(client).and_then(|rights| rights.group);
+        Payer { user: self.config.owners.user_of(client.uid), group: group.map(|(id, _)| id) }
     }
 
     /// How things stand.

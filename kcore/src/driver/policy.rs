@@ -4,6 +4,7 @@ use hashbrown::HashMap;
 use lnet_nid::{Nid, NidList, Portal};
 
 use super::ClientQuotas;
+use super::accounts::{GroupCaps, GroupId};
 
 /// Who is at the other end of a socket (`SO_PEERCRED`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +89,8 @@ pub struct Rights {
     pub lazy: bool,
     /// Its quotas, if they are not those of all.
     pub quotas: Option<ClientQuotas>,
+    /// The group of users whose clients have caps together, and these caps. One id has the same caps wherever it occurs.
+    pub group: Option<(GroupId, GroupCaps)>,
 }
 
 impl Rights {
@@ -101,6 +104,7 @@ impl Rights {
             nids: Nids::All,
             lazy: true,
             quotas: None,
+            group: None,
         }
     }
 
@@ -161,6 +165,21 @@ impl Policy {
     pub fn others(mut self, rights: Option<Rights>) -> Policy {
         self.others = rights;
         self
+    }
+
+    /// The caps of all groups of users, by [`GroupId`].
+    #[must_use]
+    pub(crate) fn groups(&self) -> Vec<GroupCaps> {
+        let rights = self.users.values().chain(self.groups.values()).chain([&self.others]).flatten();
+        let mut all = Vec::new();
+        for (GroupId(index), caps) in rights.filter_map(|rights| rights.group) {
+            let index = usize::from(index);
+            if all.len() <= index {
+                all.resize(index + 1, GroupCaps::default());
+            }
+            all[index] = caps;
+        }
+        all
     }
 
     /// What a client may use; `None` if it may not connect.

@@ -49,11 +49,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hashbrown::HashMap;
 use lnet_api::{Errno, MAX_SHARDS};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nlx_driver_proto::Refusal;
 use parking_lot::Mutex;
 
+use super::accounts::{Charge, Resource};
 use super::{Credentials, Host};
 use closer::Closer;
 use worker::Worker;
@@ -106,10 +107,6 @@ pub const DEPARTURE_LOOK: Duration = Duration::from_millis(5);
 pub struct ServiceConfig {
     /// Threads; 0 for one for each shard of the network.
     pub threads: usize,
-    /// Clients at a time.
-    pub clients_max: usize,
-    /// Clients of one user at a time; root has no such limit.
-    pub clients_per_user_max: usize,
     /// How long a thread goes on looking before it sleeps. It takes a processor for as long.
     pub busy_poll: Duration,
     /// How long a reply may wait for a client that does not read.
@@ -122,8 +119,6 @@ impl Default for ServiceConfig {
     fn default() -> ServiceConfig {
         ServiceConfig {
             threads: 0,
-            clients_max: 4096,
-            clients_per_user_max: 2048,
             busy_poll: Duration::ZERO,
             reply_timeout: Duration::from_secs(10),
             quarantine: Duration::from_secs(10),
@@ -187,13 +182,18 @@ struct Desk {
 struct Arrival {
     socket: OwnedFd,
     who: Credentials,
-    refusal: Option<nlx_driver_proto::Refusal>,
+    admission: Result<Admission, Refusal>,
+}
+
+/// A client's place among the clients, and what its socket is charged with.
+struct Admission {
+    _client: Charge,
+    _socket: Charge,
 }
 
 /// Who comes in.
 #[derive(Default)]
 struct Door {
-    users: Mutex<HashMap<u32, usize, foldhash::fast::RandomState>>,
     clients: AtomicUsize,
     refused: AtomicUsize,
     refused_users: AtomicU64,
@@ -381,48 +381,22 @@ impl Shared {
 }
 
 impl Door {
-    /// Takes a place for a client of this user; without one, the limit that is reached: that of the user, or of all.
-    fn enter(&self, uid: u32, config: &ServiceConfig) -> Result<(), usize> {
-        let mut users = self.users.lock();
-        let all = self.clients.load(Ordering::Relaxed);
-        let own = users.get(&uid).copied().unwrap_or(0);
-        if uid != 0 && own >= config.clients_per_user_max {
-            return Err(config.clients_per_user_max);
-        }
-        if all >= config.clients_max {
-            return Err(config.clients_max);
-        }
-        self.clients.store(all + 1, Ordering::Relaxed);
-        users.insert(uid, own + 1);
-        Ok(())
+    /// Charges the client's user with a client and its socket.
+    fn enter(&self, who: &Credentials, host: &Host) -> Result<Admission, Refusal> {
+        let (accounts, payer) = (host.accounts(), host.payer_of(who));
+        let client = accounts.charge(payer, Resource::Clients, 1)?;
+        let socket = accounts.charge(payer, Resource::Descriptors, 1)?;
+        self.clients.fetch_add(1, Ordering::Relaxed);
+        Ok(Admission { _client: client, _socket: socket })
     }
 
-    /// Gives it back.
-    fn leave(&self, uid: u32) {
-        let mut users = self.users.lock();
+    /// A client that was let in has gone.
+    fn leave(&self, admission: Admission) {
         self.clients.fetch_sub(1, Ordering::Relaxed);
-        match users.get_mut(&uid) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(users.remove(&uid)),
-        }
+        drop(admission);
     }
 }
 
 fn errno_of(error: std::io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_finds_no_place_hears_of_the_limit_that_is_reached() {
-        let config = ServiceConfig { clients_max: 4, clients_per_user_max: 2, ..ServiceConfig::default() };
-        let door = Door::default();
-        assert_eq!([7, 7, 7].map(|uid| door.enter(uid, &config)), [Ok(()), Ok(()), Err(2)]);
-        assert_eq!([0, 0, 8].map(|uid| door.enter(uid, &config)), [Ok(()), Ok(()), Err(4)]);
-        door.leave(7);
-        assert_eq!([8, 8, 7].map(|uid| door.enter(uid, &config)), [Ok(()), Err(4), Err(4)]);
-    }
 }

@@ -17,9 +17,9 @@ use self::arenas::Arenas;
 use self::buffers::Buffers;
 use self::ring::Ring;
 use self::tms::Tms;
+use super::accounts::{Charge, Payer, Resource};
 use super::departed::Estate;
 use super::host::Record;
-use super::users::Held;
 use super::{ClientQuotas, Credentials, Departure, Host, Rights, Violation};
 
 /// The answer to a request: one packet, and the descriptors that go with it. It can be used again and again.
@@ -41,6 +41,8 @@ pub struct Session {
     /// `None`: it may not connect.
     rights: Option<Rights>,
     quotas: ClientQuotas,
+    /// Who is charged for what it holds.
+    payer: Payer,
     /// From the hello on.
     ring: Option<Ring>,
     // Dropped in this order: what is in flight first.
@@ -48,7 +50,7 @@ pub struct Session {
     buffers: Buffers,
     arenas: Arenas,
     /// The doorbell.
-    held: Option<Held>,
+    held: Option<Charge>,
     closed: bool,
 }
 
@@ -63,6 +65,7 @@ impl Session {
             record: host.enter(client),
             rights,
             quotas,
+            payer: host.payer_of(&client),
             ring: None,
             tms: Tms::new(&quotas),
             buffers: Buffers::new(&quotas),
@@ -90,9 +93,9 @@ impl Session {
         self.ring.is_some()
     }
 
-    /// Counts so many descriptors more for its user.
-    fn hold(&self, count: u64) -> Result<Held, Refusal> {
-        self.host.users.hold(self.record.credentials.uid, count)
+    /// Charges its user with so much more.
+    fn charge(&self, resource: Resource, count: u64) -> Result<Charge, Refusal> {
+        self.host.accounts.charge(self.payer, resource, count)
     }
 
     /// Carries out what stands in the submission ring, and then this request, which came with these descriptors. `answer`

@@ -2,6 +2,7 @@
 
 use nlx_core::{Errno, OperationKind};
 use nlx_driver_proto::{Reason, Request, Segment};
+use nlx_kcore::driver::accounts::{AccountsConfig, Resource};
 use nlx_kcore::driver::{Credentials, HostConfig};
 
 use crate::client::{Client, ROOT, USER};
@@ -93,7 +94,8 @@ fn events_beyond_the_quota_are_refused_whatever_the_client_has_provisioned() {
 /// D9: connections are many and descriptors few: all clients of one user share theirs, and another's have their own.
 #[test]
 fn the_descriptors_of_one_user_are_limited_over_all_its_clients() {
-    let (lnet, host) = scripted_with(HostConfig { descriptors_per_user: Some(6), ..HostConfig::default() });
+    let accounts = AccountsConfig::default().with_per_user(Resource::Descriptors, 6);
+    let (lnet, host) = scripted_with(HostConfig { accounts, ..HostConfig::default() });
     let (mut one, mut two) = (Client::connect(&host, USER), Client::connect(&host, USER));
     let tm = one.start("10.0.0.1@tcp:12345:40:*", 1).handle;
     one.done(&Request::TmDescriptor { tm });

@@ -66,6 +66,7 @@ fn nids_portals_and_quotas_are_as_the_policy_says() {
         nids: only("10.0.0.[1-9]@tcp"),
         lazy: false,
         quotas: Some(ClientQuotas { tms: 1, ..ClientQuotas::default() }),
+        group: None,
     };
     let (_lnet, host) = scripted_with(policy(Policy::default().group(1000, Some(rights)).others(None)));
     let mut client = Client::connect(&host, USER);

@@ -14,8 +14,8 @@ pub(super) struct Client {
     pub(super) state: State,
     /// When something is to be done about it, whatever it does.
     pub(super) due_ns: Option<u64>,
-    /// It has a place among the clients, which it gives back.
-    pub(super) placed: bool,
+    /// Its place among the clients; `None` for one that was not let in.
+    pub(super) admission: Option<super::Admission>,
 }
 
 /// What is to be done with a connection.

@@ -273,23 +273,22 @@ impl Worker {
     }
 
     fn let_in(&mut self, socket: OwnedFd, who: super::Credentials) {
-        let Shared { door, config, host, .. } = &*self.shared;
-        let refusal = if host.policy().rights_of(&who).is_none() {
+        let Shared { door, host, .. } = &*self.shared;
+        let admission = if host.policy().rights_of(&who).is_none() {
             door.refused_users.fetch_add(1, Ordering::Relaxed);
-            Some(Refusal::of(Errno::EPERM, Reason::User, who.uid.into(), 0))
-        } else if let Err(limit) = door.enter(who.uid, config) {
-            door.refused_clients.fetch_add(1, Ordering::Relaxed);
-            Some(Refusal::of(Errno::EUSERS, Reason::Clients, limit as u64 + 1, limit as u64))
+            Err(Refusal::of(Errno::EPERM, Reason::User, who.uid.into(), 0))
         } else {
-            None
+            let admission = door.enter(&who, host);
+            door.refused_clients.fetch_add(admission.is_err().into(), Ordering::Relaxed);
+            admission
         };
-        if refusal.is_some() {
+        if admission.is_err() {
             if door.refused.load(Ordering::Relaxed) >= REFUSED_MAX {
                 return self.shared.closer.close(socket);
             }
             door.refused.fetch_add(1, Ordering::Relaxed);
         }
-        let arrival = Arrival { socket, who, refusal };
+        let arrival = Arrival { socket, who, admission };
         let desks = self.shared.desks.iter().enumerate();
         let least = desks.min_by_key(|(_, desk)| desk.load.load(Ordering::Relaxed));
         match least {
@@ -307,16 +306,15 @@ impl Worker {
 
     /// A client is this thread's.
     fn admit(&mut self, arrival: Arrival) {
-        let Arrival { socket, who, refusal } = arrival;
-        let placed = refusal.is_none();
+        let Arrival { socket, who, admission } = arrival;
         let greet_until_ns = self.now_ns() + ns(HELLO_TIMEOUT);
-        let state = match refusal {
-            Some(refusal) => State::Refused(refusal),
-            None => {
+        let (state, admission) = match admission {
+            Err(refusal) => (State::Refused(refusal), None),
+            Ok(admission) => {
                 let session = Session::new(&self.shared.host, who);
                 let rate = Rate::per_second(session.quotas().requests_per_second);
                 let (talk, ring, greet_until_ns) = (Talk::Reading, Ring::None, Some(greet_until_ns));
-                State::Served(Box::new(Served {
+                let served = Box::new(Served {
                     session,
                     talk,
                     rate,
@@ -324,10 +322,11 @@ impl Worker {
                     greet_until_ns,
                     idle_rounds: 0,
                     idle_since_ns: 0,
-                }))
+                });
+                (State::Served(served), Some(admission))
             }
         };
-        let place = self.clients.insert(Client { socket, who, state, due_ns: None, placed });
+        let place = self.clients.insert(Client { socket, who, state, due_ns: None, admission });
         self.set_due(place, Some(greet_until_ns));
         let event = EpollEvent::new(REQUESTS, self.clients.mark(Source::Socket(place)));
         let Some(client) = self.clients.get(place) else { return };
@@ -653,7 +652,7 @@ impl Worker {
 
     fn remove(&mut self, place: usize) {
         self.set_due(place, None);
-        let Some(Client { socket, who, state, placed, .. }) = self.clients.remove(place) else { return };
+        let Some(Client { socket, state, admission, .. }) = self.clients.remove(place) else { return };
         if let State::Served(served) = state {
             let departure = served.session.close();
             self.leftovers |= !departure.is_over();
@@ -661,10 +660,9 @@ impl Worker {
         // Packets that nobody has read may have descriptors.
         let _ = self.epoll.delete(&socket);
         self.shared.closer.close(socket);
-        if placed {
-            self.shared.door.leave(who.uid);
-        } else {
-            self.shared.door.refused.fetch_sub(1, Ordering::Relaxed);
+        match admission {
+            Some(admission) => self.shared.door.leave(admission),
+            None => _ = self.shared.door.refused.fetch_sub(1, Ordering::Relaxed),
         }
         self.desk().load.fetch_sub(1, Ordering::Relaxed);
     }

@@ -12,9 +12,9 @@ use nlx_driver_proto::{Reason, Refusal, Reply, Segment};
 use super::refusing::no_memory;
 use super::{Answer, Session, Violation};
 use crate::driver::ClientQuotas;
+use crate::driver::accounts::{Charge, Resource};
 use crate::driver::departed::Estate;
 use crate::driver::slots::Slots;
-use crate::driver::users::Held;
 
 /// What the memory of a helper is sealed with: its size is fixed for good. (A helper of a later time may also forbid to
 /// execute it.)
@@ -37,7 +37,7 @@ struct Arena {
     /// Segments of buffers that lie in it.
     segments: u32,
     /// Its descriptor.
-    held: Held,
+    held: Charge,
 }
 
 impl Arenas {
@@ -58,7 +58,7 @@ impl Arenas {
         Ok(())
     }
 
-    fn insert(&mut self, region: Region, held: Held) -> Result<u32, Refusal> {
+    fn insert(&mut self, region: Region, held: Charge) -> Result<u32, Refusal> {
         let bytes = region.len() as u64;
         self.check_room(bytes)?;
         let inserted = self.table.insert(Arena { region, bytes, segments: 0, held });
@@ -122,7 +122,7 @@ impl Session {
         answer: &mut Answer,
     ) -> Result<Reply, Refusal> {
         self.arenas.check_room(bytes)?;
-        let held = self.hold(1)?;
+        let held = self.charge(Resource::Descriptors, 1)?;
         // What does not fit is too long for a region, too.
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         let pages = if huge && self.host.config.huge_pages { Pages::Huge } else { Pages::Normal };
@@ -135,7 +135,9 @@ impl Session {
 
     pub(super) fn adopt_arena(&mut self, fd: Option<OwnedFd>) -> Result<Reply, Refusal> {
         let fd = fd.ok_or(Refusal::new(Errno::EBADR, Reason::NotArena))?;
-        let checked = self.check_adoptable(fd.as_fd()).and_then(|huge| Ok((huge, self.hold(1)?)));
+        let checked = self
+            .check_adoptable(fd.as_fd())
+            .and_then(|huge| Ok((huge, self.charge(Resource::Descriptors, 1)?)));
         let (huge, held) = match checked {
             Ok(checked) => checked,
             Err(refusal) => {
@@ -165,7 +167,7 @@ impl Session {
         Ok(huge)
     }
 
-    fn enter_arena(&mut self, region: Region, huge: bool, held: Held) -> Result<Reply, Refusal> {
+    fn enter_arena(&mut self, region: Region, huge: bool, held: Charge) -> Result<Reply, Refusal> {
         region.watch();
         let bytes = region.len() as u64;
         let arena = self.arenas.insert(region, held)?;

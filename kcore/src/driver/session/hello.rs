@@ -6,6 +6,7 @@ use nlx_driver_proto::{Features, Hello, Reason, Refusal, Reply, VERSION, Welcome
 use super::refusing::no_queue;
 use super::ring::Ring;
 use super::{Answer, Session};
+use crate::driver::accounts::Resource;
 
 impl Session {
     pub(super) fn hello(&mut self, hello: &Hello, answer: &mut Answer) -> Result<Reply, Refusal> {
@@ -15,7 +16,7 @@ impl Session {
         if self.rights.is_none() {
             return Err(Refusal::new(Errno::EACCES, Reason::Other));
         }
-        let held = self.hold(1)?;
+        let held = self.charge(Resource::Descriptors, 1)?;
         let (ring, fds) = Ring::new(self.quotas.ring_slots).map_err(|error| no_queue(&error))?;
         (self.ring, self.held) = (Some(ring), Some(held));
         answer.fds.extend(fds);

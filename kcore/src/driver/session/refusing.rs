@@ -47,6 +47,7 @@ impl Session {
             {
                 tally.refused_by_quota.add(1);
             }
+            Reason::Share => tally.refused_by_quota.add(1),
             _ => tally.refused.add(1),
         }
     }

@@ -17,12 +17,12 @@ use super::arenas::no_descriptor;
 use super::refusing::{no_queue, refusal_of};
 use super::{Answer, Session, Violation};
 use crate::driver::ClientQuotas;
+use crate::driver::accounts::{Charge, Resource};
 use crate::driver::departed::Estate;
 use crate::driver::outlet::Outlet;
 use crate::driver::policy::{Nids, Portals};
 use crate::driver::slots::Slots;
 use crate::driver::tally::Tally;
-use crate::driver::users::Held;
 use crate::submit::Plan;
 use crate::works::{Beginning, Works};
 
@@ -36,7 +36,7 @@ struct Tm {
     /// The client's end of the pipe that an event loop sleeps on, once it has asked for it.
     lookout: Option<OwnedFd>,
     /// It, and the helper's end.
-    held: Option<Held>,
+    held: Option<Charge>,
 }
 
 impl Tms {
@@ -145,12 +145,12 @@ impl Session {
 
     /// The helper keeps both ends: it must not die of writing to a pipe that nobody reads.
     pub(super) fn tm_descriptor(&mut self, handle: u64, answer: &mut Answer) -> Result<Reply, Refusal> {
-        let (users, uid) = (&self.host.users, self.record.credentials.uid);
+        let (accounts, payer) = (&self.host.accounts, self.payer);
         let tm = self.tms.0.get_mut(handle).ok_or(no_tm(handle))?;
         let reads = match &tm.lookout {
             Some(reads) => reads,
             None => {
-                let held = users.hold(uid, 2)?;
+                let held = accounts.charge(payer, Resource::Descriptors, 2)?;
                 let (writes, reads) = pipe().map_err(|error| no_queue(&error))?;
                 tm.works.shared.taker.set_lookout(writes);
                 tm.held = Some(held);
