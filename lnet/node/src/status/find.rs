@@ -1,94 +1,136 @@
-//! Who answers on this host.
+//! The nodes that answer on this host.
+//!
+//! A user may put anything into a folder of theirs: sockets of other programs, ones that never answer or never stop, names of
+//! processes that are not theirs. Root asks them all the same. So the number of sockets, the bytes of an answer and its time are
+//! bounded, and a socket counts only if the kernel says that the process in its name serves it, as the owner of the folder.
 
-use std::fs;
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
-use nix::unistd::Uid;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt::PeerCredentials,
+};
 
-use super::folder;
+use super::folder::{self, Folder, SocketFile};
 
-/// What the name of a socket ends with, after the process's number and what makes it unique.
+/// The end of a socket's name, after the process's number and a unique part.
 pub(super) const SUFFIX: &str = ".sock";
 
-/// What the name begins with before the socket listens.
+/// The beginning of a socket's name before it listens.
 pub(super) const HIDDEN: &str = ".";
 
 /// A socket that does not listen this long after it was made never will.
 const STILLBORN: Duration = Duration::from_secs(60);
 
-/// The most sockets of one folder that are looked at: more than any host has nodes.
-const MAX_NODES: usize = 1024;
+/// Sockets that are asked, of all folders together: one of each folder in turn, so that a user with many hides no other's. Each
+/// takes a descriptor, of which a process has 1,024 by default.
+const NODES_MAX: usize = 512;
 
 /// The longest object that is read, in bytes. A node writes less than a tenth of it.
-const MAX_BYTES: u64 = 1 << 20;
+const ANSWER_MAX: usize = 1 << 20;
+
+/// Bytes taken with one read.
+const PART: usize = 16 << 10;
+
+/// Reads that are made after the deadline, for what has arrived by then: enough for the longest object.
+const LATE_READS: usize = ANSWER_MAX / PART + 1;
 
 /// A node that has been asked for its status.
 #[derive(Debug)]
 pub struct RunningNode {
     pid: u32,
     user: u32,
-    answer: Result<UnixStream, Errno>,
+    answer: Result<UnixStream, Unasked>,
 }
 
-/// Asks all nodes of this user that answer (of root: of all users), ordered by process. Sockets that ended processes have left
-/// behind are removed.
+/// Why a socket cannot be asked.
+#[derive(Debug, thiserror::Error)]
+enum Unasked {
+    #[error("{}", .0.desc())]
+    System(Errno),
+    #[error("{}: process {pid} of user {user} serves this socket", .path.display())]
+    Another { path: PathBuf, pid: i32, user: u32 },
+}
+
+/// Asks all nodes of this user that answer (of root: of all users), ordered by process: 512 at most. Sockets that ended processes
+/// of this user have left behind are removed; those of others stay.
 #[must_use]
 pub fn running_nodes() -> Vec<RunningNode> {
-    let folders = folder::visible().into_iter();
-    let mut all: Vec<RunningNode> = folders.flat_map(|(folder, user)| within(&folder, user)).collect();
+    let folders = folder::visible();
+    let mut all = within(&folders);
     all.sort_by_key(|node| node.pid);
     all
 }
 
-/// Asks those of a folder, if it belongs to whom it should.
-pub(super) fn within(folder: &Path, user: Uid) -> Vec<RunningNode> {
-    if folder::check(folder, user).is_err() {
-        return Vec::new();
+/// Asks those of these folders.
+pub(super) fn within(folders: &[Folder]) -> Vec<RunningNode> {
+    let names = folders.iter().map(|folder| folder.names().into_iter());
+    let mut rows: Vec<_> = folders.iter().zip(names).collect();
+    let mut all = Vec::new();
+    while !rows.is_empty() && all.len() < NODES_MAX {
+        rows.retain_mut(|(folder, names)| {
+            let room = NODES_MAX - all.len();
+            let node = names.filter_map(|name| ask(folder, &name)).take(room).next();
+            let found = node.is_some();
+            all.extend(node);
+            found
+        });
     }
-    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok).take(MAX_NODES);
-    entries.filter_map(|entry| ask(entry.path(), user)).collect()
+    all
 }
 
-fn ask(path: PathBuf, user: Uid) -> Option<RunningNode> {
-    let name = path.file_name()?.to_str()?;
-    let unfinished = name.starts_with(HIDDEN);
-    let named = name.strip_suffix(SUFFIX).filter(|_| !unfinished).and_then(|name| name.split('-').next());
-    let pid = named.and_then(|pid| pid.parse().ok());
-    if pid.is_none() && !(unfinished && is_old(&path)) {
+fn ask(folder: &Folder, name: &OsString) -> Option<RunningNode> {
+    let text = name.to_str()?;
+    let unfinished = text.starts_with(HIDDEN);
+    let named = text.strip_suffix(SUFFIX).filter(|_| !unfinished).and_then(|text| text.split('-').next());
+    let pid: Option<u32> = named.and_then(|pid| pid.parse().ok());
+    if pid.is_none() && !unfinished {
         return None;
     }
-    let answer = connection(&path);
-    if answer.as_ref().is_err_and(|errno| matches!(errno, Errno::ECONNREFUSED | Errno::ENOENT)) {
-        // Nobody listens, and nobody will. Another may have removed it already.
-        let _ = fs::remove_file(&path);
+    let file = folder.socket(name)?;
+    if unfinished && !is_old(&file) {
         return None;
     }
-    Some(RunningNode { pid: pid?, user: user.as_raw(), answer })
+    let answer = connection(&file.path());
+    if answer.as_ref().is_err_and(|errno| *errno == Errno::ECONNREFUSED) {
+        // Its process has ended.
+        folder.remove_dead(name, &file);
+        return None;
+    }
+    let pid = pid?;
+    let answer = answer.map_err(Unasked::System).and_then(|stream| {
+        let served = getsockopt(&stream, PeerCredentials).map_err(Unasked::System)?;
+        let is_named = u32::try_from(served.pid()).is_ok_and(|served| served == pid);
+        match is_named && served.uid() == folder.owner().as_raw() {
+            true => Ok(stream),
+            false => {
+                Err(Unasked::Another { path: folder.shown(name), pid: served.pid(), user: served.uid() })
+            }
+        }
+    });
+    Some(RunningNode { pid, user: folder.owner().as_raw(), answer })
 }
 
-fn is_old(path: &Path) -> bool {
-    let made = fs::symlink_metadata(path).and_then(|found| found.modified());
-    made.is_ok_and(|made| SystemTime::now().duration_since(made).is_ok_and(|age| age > STILLBORN))
+fn is_old(file: &SocketFile) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.saturating_sub(Duration::from_secs(file.made_s())) > STILLBORN
 }
 
-/// Connects without waiting: the process may be stopped, with many that ask already.
+/// Connects without waiting: the process may be stopped, and its queue of connections full.
 fn connection(path: &Path) -> Result<UnixStream, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
-    let stream = UnixStream::from(socket);
-    stream.set_nonblocking(false).map_err(|_| Errno::last())?;
-    Ok(stream)
+    Ok(UnixStream::from(socket))
 }
 
 impl RunningNode {
-    /// The process that it runs in.
+    /// The process that it runs in: the kernel says so too.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
@@ -106,24 +148,33 @@ impl RunningNode {
         self.answer.is_err()
     }
 
-    /// What it says: one JSON object, see [`Node::status`](crate::Node::status). It is not checked.
+    /// What it says: one JSON object, see [`Node::status`](crate::Node::status). It is not checked. What has arrived by the
+    /// deadline is read after it too, so that several nodes can be read one after the other with one deadline.
     ///
     /// # Errors
-    /// [`TimedOut`](io::ErrorKind::TimedOut) if the process does not answer until then, as one that is stopped does not;
-    /// EFBIG for what no node says.
+    /// [`TimedOut`](io::ErrorKind::TimedOut) if the process has not answered by then, as one that is stopped does not, or has
+    /// not finished, however often it writes;
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) if another process or user serves the socket than its name and
+    /// folder say; EFBIG for an answer beyond 1 MiB.
     pub fn read(self, deadline: Instant) -> io::Result<String> {
-        let stream = self.answer.map_err(|errno| match errno {
-            // As many ask already as may wait.
-            Errno::EAGAIN => io::ErrorKind::TimedOut.into(),
-            errno => io::Error::from_raw_os_error(errno as i32),
+        let mut stream = self.answer.map_err(|unasked| match unasked {
+            // Its queue of connections is full.
+            Unasked::System(Errno::EAGAIN) => io::ErrorKind::TimedOut.into(),
+            Unasked::System(errno) => io::Error::from_raw_os_error(errno as i32),
+            another @ Unasked::Another { .. } => io::Error::new(io::ErrorKind::PermissionDenied, another),
         })?;
-        let mut stream = stream.take(MAX_BYTES + 1);
         let mut bytes = Vec::new();
-        let mut part = [0; 16 << 10];
+        let mut part = vec![0; PART];
+        let mut late_reads = LATE_READS;
+        stream.set_nonblocking(false)?;
         loop {
-            // None at all would mean to wait for ever.
-            let rest = deadline.saturating_duration_since(Instant::now()).max(Duration::from_micros(1));
-            stream.get_ref().set_read_timeout(Some(rest))?;
+            let rest = deadline.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                late_reads = late_reads.checked_sub(1).ok_or(io::ErrorKind::TimedOut)?;
+                stream.set_nonblocking(true)?;
+            } else {
+                stream.set_read_timeout(Some(rest))?;
+            }
             match stream.read(&mut part) {
                 Ok(0) => break,
                 Ok(count) => bytes.extend_from_slice(&part[..count]),
@@ -133,9 +184,9 @@ impl RunningNode {
                 }
                 Err(error) => return Err(error),
             }
-        }
-        if bytes.len() as u64 > MAX_BYTES {
-            return Err(io::Error::from_raw_os_error(Errno::EFBIG as i32));
+            if bytes.len() > ANSWER_MAX {
+                return Err(io::Error::from_raw_os_error(Errno::EFBIG as i32));
+            }
         }
         String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
     }

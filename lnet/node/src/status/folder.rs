@@ -1,90 +1,333 @@
-//! Where the sockets are. A folder that others can write to could be made to lead anywhere: it must be the user's alone.
+//! The folders that hold status sockets.
+//!
+//! A user may change anything below a folder of theirs at any moment, and root looks into the folders of all users. So a folder
+//! is opened once, without following a link and without entering another file system, and its owner and mode are read from the
+//! descriptor. Everything else goes through that descriptor: the list of names, the sockets, their removal. What a path leads to
+//! a moment later does not matter.
 
-use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
+use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use nix::unistd::Uid;
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat2, renameat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
+use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
 
 /// The mode of a folder that is its owner's alone.
-const OWN: u32 = 0o700;
+const OWN: Mode = Mode::S_IRWXU;
 
 /// The bits of a mode that let others in.
-const OTHERS: u32 = 0o077;
+const OTHERS: Mode = Mode::S_IRWXG.union(Mode::S_IRWXO);
+
+/// The bits of a mode that let others create and rename files.
+const OTHERS_WRITE: Mode = Mode::S_IWGRP.union(Mode::S_IWOTH);
 
 /// What is behind `$XDG_RUNTIME_DIR` where systemd makes it.
 const RUNTIME_FOLDERS: &str = "/run/user";
 
+/// The file system that systemd mounts for each user below [`RUNTIME_FOLDERS`]. A user cannot mount one of this type there; one
+/// of FUSE they can, and its calls block for as long as they like.
+const RUNTIME_FILE_SYSTEM: &str = "tmpfs";
+
 /// Where users without such a folder have one.
 const SHARED_FOLDER: &str = "/tmp";
 
-/// Where a service has one that systemd starts as a user of its own: its `XDG_RUNTIME_DIR` is then `/run/nlx`.
-const SERVICE_FOLDER: &str = "/run/nlx/nlx";
+/// `XDG_RUNTIME_DIR` of a service that systemd starts as a user of its own.
+const SERVICE_FOLDER: &str = "/run/nlx";
+
+/// The name of the folder in `$XDG_RUNTIME_DIR`.
+const NAME: &str = "nlx";
+
+/// Names read from `/run/user` and from `/tmp`. More users than this have no sessions on one host; reading as many takes some
+/// 10 ms. Whoever fills `/tmp` beyond it hides the folders there from root, and no others.
+const PARENT_NAMES_MAX: usize = 1 << 16;
+
+/// Folders that root looks into, those of `/run/user` first. Each costs a descriptor for a moment; a process has 1,024 by default.
+const FOLDERS_MAX: usize = 256;
+
+/// Names read from one folder. A node has one socket, and leaves one if it is killed.
+const NAMES_MAX: usize = 4096;
+
+/// `openat2` gives EAGAIN when a rename or a mount elsewhere on the host came in between.
+const RACES_MAX: usize = 16;
+
+/// An open folder whose owner and mode have been checked.
+#[derive(Debug)]
+pub(super) struct Folder {
+    fd: OwnedFd,
+    /// For messages and for [`Folder::shown`]: nothing is opened by it.
+    path: PathBuf,
+    owner: Uid,
+}
+
+/// A socket file of a folder: a descriptor of the file itself, which cannot become another one.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    fd: OwnedFd,
+    stat: FileStat,
+}
 
 /// The folders in which this user's nodes may put their sockets, the best first.
 pub(super) fn own() -> Vec<PathBuf> {
     let user = Uid::effective();
     let given = std::env::var_os("XDG_RUNTIME_DIR");
-    let runtime = given.and_then(|given| runtime(given, user)).map(|folder| folder.join("nlx"));
-    runtime.into_iter().chain([shared(user)]).collect()
+    let runtime = given.and_then(|given| runtime(given, user)).map(|folder| folder.join(NAME));
+    runtime.into_iter().chain([Path::new(SHARED_FOLDER).join(format!("nlx-{user}"))]).collect()
 }
 
-/// The folders of all users whose nodes this one may look at: root's are everybody's.
-pub(super) fn visible() -> Vec<(PathBuf, Uid)> {
+/// The folders that this user may look into: their own ones; root's are everybody's.
+pub(super) fn visible() -> Vec<Folder> {
     let user = Uid::effective();
-    let mut all: Vec<(PathBuf, Uid)> = own().into_iter().map(|folder| (folder, user)).collect();
+    let mut all: Vec<Folder> = own().iter().filter_map(|path| Folder::open(path, user).ok()).collect();
     if user.is_root() {
-        let uid = |name: &str| name.parse().ok().map(Uid::from_raw);
-        let runtime = below(RUNTIME_FOLDERS, uid).into_iter();
-        all.extend(runtime.map(|(folder, user)| (folder.join("nlx"), user)));
-        all.extend(below(SHARED_FOLDER, |name| uid(name.strip_prefix("nlx-")?)));
-        // Whoever has it: root may look at everybody's.
-        let service = fs::symlink_metadata(SERVICE_FOLDER);
-        all.extend(service.map(|found| (SERVICE_FOLDER.into(), Uid::from_raw(found.uid()))).ok());
+        let others = of_sessions().chain(of_service()).chain(of_shared());
+        all.extend(others.take(FOLDERS_MAX));
     }
-    all.sort_by(|(one, _), (other, _)| one.cmp(other));
-    all.dedup_by(|(one, _), (other, _)| one == other);
+    let mut seen = Vec::with_capacity(all.len());
+    all.retain(|folder| {
+        let inode = fstat(&folder.fd).map(|found| (found.st_dev, found.st_ino));
+        let is_new = !seen.contains(&inode);
+        seen.push(inode);
+        is_new
+    });
     all
 }
 
-/// What stands in a folder under the name of a user.
-fn below(folder: &str, user: impl Fn(&str) -> Option<Uid>) -> Vec<(PathBuf, Uid)> {
-    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    entries.filter_map(|entry| Some((entry.path(), user(entry.file_name().to_str()?)?))).collect()
+/// `/run/user/UID/nlx` of each user.
+fn of_sessions() -> impl Iterator<Item = Folder> {
+    let parent = parent(Path::new(RUNTIME_FOLDERS)).ok();
+    let names = parent.as_ref().map(|parent| names(parent, PARENT_NAMES_MAX)).unwrap_or_default();
+    names.into_iter().filter_map(move |name| {
+        let user = uid(name.to_str()?)?;
+        let session = session(parent.as_ref()?, &name).ok()?;
+        let path = Path::new(RUNTIME_FOLDERS).join(&name).join(NAME);
+        Folder::open_in(&session, OsStr::new(NAME), path, user).ok()
+    })
 }
 
-/// What the environment names, if it is what it should be: the user's own. `sudo -E` hands over that of another.
+/// `/tmp/nlx-UID` of each user.
+fn of_shared() -> impl Iterator<Item = Folder> {
+    let parent = parent(Path::new(SHARED_FOLDER)).ok();
+    let names = parent.as_ref().map(|parent| names(parent, PARENT_NAMES_MAX)).unwrap_or_default();
+    names.into_iter().filter_map(move |name| {
+        let user = uid(name.to_str()?.strip_prefix("nlx-")?)?;
+        Folder::open_in(parent.as_ref()?, &name, Path::new(SHARED_FOLDER).join(&name), user).ok()
+    })
+}
+
+/// The folder of the service: of the user that systemd gave its runtime folder to.
+fn of_service() -> impl Iterator<Item = Folder> {
+    let path = Path::new(SERVICE_FOLDER);
+    let found = parent(path).and_then(|parent| {
+        let owner = Uid::from_raw(fstat(&parent)?.st_uid);
+        Folder::open_in(&parent, OsStr::new(NAME), path.join(NAME), owner)
+    });
+    found.into_iter()
+}
+
+fn uid(text: &str) -> Option<Uid> {
+    text.parse().ok().map(Uid::from_raw)
+}
+
+/// What the environment names, if it belongs to this user. `sudo -E` passes on that of another.
 fn runtime(given: OsString, user: Uid) -> Option<PathBuf> {
     let folder = PathBuf::from(given);
-    let owner = fs::metadata(&folder).ok().filter(fs::Metadata::is_dir)?.uid();
+    let owner = fstat(parent(&folder).ok()?).ok()?.st_uid;
     (folder.is_absolute() && owner == user.as_raw()).then_some(folder)
 }
 
-fn shared(user: Uid) -> PathBuf {
-    Path::new(SHARED_FOLDER).join(format!("nlx-{user}"))
+/// Opens a folder in which other users cannot rename what is not theirs. Its own path may lead over links: it is a constant below
+/// folders that root alone can write to, or comes from this process's environment.
+fn parent(path: &Path) -> Result<OwnedFd, Errno> {
+    let fd = open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+    let mode = mode(&fstat(&fd)?);
+    match mode.intersects(OTHERS_WRITE) && !mode.contains(Mode::S_ISVTX) {
+        true => Err(Errno::EACCES),
+        false => Ok(fd),
+    }
 }
 
-/// Makes the folder, if need be, and checks that it is the user's alone.
-///
-/// # Errors
-/// EACCES for one that others can get at; what the system says to one that cannot be made.
-pub(super) fn make(folder: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(OWN).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
+/// Opens `/run/user/UID`, which is a file system of its own: only one that systemd has mounted.
+fn session(parent: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    match open_beneath(parent, name, OFlag::O_DIRECTORY, ResolveFlag::RESOLVE_NO_XDEV) {
+        Err(Errno::EXDEV) => {}
+        opened => return opened,
     }
-    check(folder, Uid::effective())
+    let fd = open_beneath(parent, name, OFlag::O_DIRECTORY, ResolveFlag::empty())?;
+    match file_system(&fd).as_deref() {
+        Some(RUNTIME_FILE_SYSTEM) => Ok(fd),
+        _ => Err(Errno::EXDEV),
+    }
 }
 
-/// Whether the folder is this user's alone. A link is none: it may lead elsewhere a moment later.
-pub(super) fn check(folder: &Path, user: Uid) -> io::Result<()> {
-    let found = fs::symlink_metadata(folder)?;
-    match found.is_dir() && found.uid() == user.as_raw() && found.mode() & OTHERS == 0 {
-        true => Ok(()),
-        false => Err(io::Error::from_raw_os_error(nix::errno::Errno::EACCES as i32)),
+/// The type of the file system that a descriptor leads to. Read from the kernel's lists, because `fstatfs` asks the file system
+/// itself, and one of FUSE need not answer.
+fn file_system(fd: &OwnedFd) -> Option<String> {
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let line = mounts.lines().find(|line| line.split(' ').next() == Some(mount))?;
+    // Optional fields end with a dash; the type is the next one.
+    let (_, rest) = line.split_once(" - ")?;
+    rest.split(' ').next().map(str::to_string)
+}
+
+/// Opens what has this name in a folder, as a mere reference: not what a link leads to, and nothing outside.
+fn open_beneath(
+    folder: &OwnedFd,
+    name: &OsStr,
+    flags: OFlag,
+    resolve: ResolveFlag,
+) -> Result<OwnedFd, Errno> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | flags)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | resolve);
+    let mut opened = Err(Errno::EAGAIN);
+    for _ in 0..RACES_MAX {
+        opened = openat2(folder, name, how);
+        if !matches!(opened, Err(Errno::EAGAIN)) {
+            break;
+        }
     }
+    opened
+}
+
+/// The names in a folder, at most this many.
+fn names(folder: &OwnedFd, max: usize) -> Vec<OsString> {
+    let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let Ok(mut dir) = Dir::openat(folder, ".", how, Mode::empty()) else { return Vec::new() };
+    let entries = dir.iter().take(max).map_while(Result::ok);
+    entries.map(|entry| OsString::from_vec(entry.file_name().to_bytes().to_vec())).collect()
+}
+
+fn mode(stat: &FileStat) -> Mode {
+    Mode::from_bits_truncate(stat.st_mode)
+}
+
+impl Folder {
+    /// Opens a folder that is this user's alone.
+    ///
+    /// # Errors
+    /// EACCES for one of another user and for one that others can enter, ELOOP for a link, EXDEV for a file system mounted
+    /// there; what the system says.
+    pub(super) fn open(path: &Path, owner: Uid) -> Result<Folder, Errno> {
+        let (above, name) = split(path)?;
+        Folder::open_in(&parent(above)?, name, path.to_path_buf(), owner)
+    }
+
+    fn open_in(parent: &OwnedFd, name: &OsStr, path: PathBuf, owner: Uid) -> Result<Folder, Errno> {
+        let fd = open_beneath(parent, name, OFlag::O_DIRECTORY, ResolveFlag::RESOLVE_NO_XDEV)?;
+        let found = fstat(&fd)?;
+        match found.st_uid == owner.as_raw() && !mode(&found).intersects(OTHERS) {
+            true => Ok(Folder { fd, path, owner }),
+            false => Err(Errno::EACCES),
+        }
+    }
+
+    /// Opens this user's folder, and makes it if need be.
+    ///
+    /// # Errors
+    /// As of [`Folder::open`]; what the system says to one that cannot be made.
+    pub(super) fn make(path: &Path) -> Result<Folder, Errno> {
+        let (above, name) = split(path)?;
+        let parent = parent(above)?;
+        match mkdirat(&parent, name, OWN) {
+            Ok(()) | Err(Errno::EEXIST) => {
+                Folder::open_in(&parent, name, path.to_path_buf(), Uid::effective())
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// The user whose folder it is.
+    pub(super) fn owner(&self) -> Uid {
+        self.owner
+    }
+
+    /// Whether it is this process's own, and what is in it too.
+    fn is_own(&self) -> bool {
+        self.owner == Uid::effective()
+    }
+
+    /// The path to print for a name in it.
+    pub(super) fn shown(&self, name: &OsStr) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The names in it, at most [`NAMES_MAX`].
+    pub(super) fn names(&self) -> Vec<OsString> {
+        names(&self.fd, NAMES_MAX)
+    }
+
+    /// The socket file of this name, if it is one and its owner's.
+    pub(super) fn socket(&self, name: &OsStr) -> Option<SocketFile> {
+        let fd = open_beneath(&self.fd, name, OFlag::empty(), ResolveFlag::RESOLVE_NO_XDEV).ok()?;
+        let stat = fstat(&fd).ok()?;
+        let is_socket = SFlag::S_IFMT.bits() & stat.st_mode == SFlag::S_IFSOCK.bits();
+        (is_socket && stat.st_uid == self.owner.as_raw()).then_some(SocketFile { fd, stat })
+    }
+
+    /// Makes a socket that listens under this name.
+    pub(super) fn listen(&self, name: &OsStr) -> io::Result<UnixListener> {
+        UnixListener::bind(self.through(name))
+    }
+
+    /// Gives a file another name.
+    pub(super) fn rename(&self, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
+        renameat(&self.fd, from, &self.fd, to)
+    }
+
+    /// Removes the name of a socket of this process.
+    pub(super) fn remove(&self, name: &OsStr) {
+        // Another that looks may have removed it already.
+        let _ = unlinkat(&self.fd, name, UnlinkatFlags::NoRemoveDir);
+    }
+
+    /// Removes the name of a dead socket if it still has that name, and if the folder is this user's own: root removes nothing
+    /// from the folders of others.
+    pub(super) fn remove_dead(&self, name: &OsStr, socket: &SocketFile) {
+        if !self.is_own() {
+            return;
+        }
+        let found = fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW);
+        let inode = |stat: &FileStat| (stat.st_dev, stat.st_ino);
+        if found.is_ok_and(|found| inode(&found) == inode(&socket.stat)) {
+            self.remove(name);
+        }
+    }
+
+    /// A path over the descriptor, for calls that take no descriptor of a folder.
+    fn through(&self, name: &OsStr) -> PathBuf {
+        reference(&self.fd).join(name)
+    }
+}
+
+impl SocketFile {
+    /// A path that leads to this file and to no other, for `connect`.
+    pub(super) fn path(&self) -> PathBuf {
+        reference(&self.fd)
+    }
+
+    /// When it was made, in seconds since 1970.
+    pub(super) fn made_s(&self) -> u64 {
+        self.stat.st_mtime.try_into().unwrap_or(0)
+    }
+}
+
+fn reference(fd: &OwnedFd) -> PathBuf {
+    format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
+}
+
+/// The folder above, and the last name.
+fn split(path: &Path) -> Result<(&Path, &OsStr), Errno> {
+    let name = path.file_name().filter(|name| !name.as_bytes().contains(&0));
+    path.parent().zip(name).ok_or(Errno::EINVAL)
 }
 
 #[cfg(test)]
@@ -97,20 +340,35 @@ mod tests {
     #[test]
     fn a_folder_is_made_for_its_owner_alone_and_one_that_others_can_enter_is_refused() {
         let home = tempfile::tempdir().unwrap();
-        let folder = home.path().join("nlx");
-        make(&folder).unwrap();
-        assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o777, OWN);
-        make(&folder).unwrap();
+        let path = home.path().join("nlx");
+        let folder = Folder::make(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, OWN.bits());
+        assert!(Folder::make(&path).is_ok() && folder.is_own());
         let stranger = Uid::from_raw(Uid::effective().as_raw() + 1);
-        assert!(check(&folder, stranger).is_err(), "it is not that user's");
+        assert_eq!(Folder::open(&path, stranger).unwrap_err(), Errno::EACCES, "it is not that user's");
         for open in [0o710, 0o701, 0o777] {
-            fs::set_permissions(&folder, Permissions::from_mode(open)).unwrap();
-            assert_eq!(make(&folder).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+            fs::set_permissions(&path, Permissions::from_mode(open)).unwrap();
+            assert_eq!(Folder::make(&path).unwrap_err(), Errno::EACCES);
         }
-        fs::set_permissions(&folder, Permissions::from_mode(OWN)).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
         let link = home.path().join("link");
-        symlink(&folder, &link).unwrap();
-        assert!(make(&link).is_err() && make(&home.path().join("no/where")).is_err());
+        symlink(&path, &link).unwrap();
+        assert!(Folder::make(&link).is_err(), "what it leads to may change");
+        assert_eq!(Folder::make(&home.path().join("no/where")).unwrap_err(), Errno::ENOENT);
+        assert_eq!(Folder::open(Path::new("/"), Uid::effective()).unwrap_err(), Errno::EINVAL);
+    }
+
+    /// Where others can rename, a folder may be another one at any moment.
+    #[test]
+    fn a_folder_below_one_that_others_can_write_to_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let above = home.path().join("above");
+        fs::create_dir(&above).unwrap();
+        let path = above.join("nlx");
+        for (mode, expected) in [(0o777, Err(Errno::EACCES)), (0o1777, Ok(())), (0o755, Ok(()))] {
+            fs::set_permissions(&above, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(Folder::make(&path).map(drop), expected, "{mode:o}");
+        }
     }
 
     #[test]
@@ -121,5 +379,60 @@ mod tests {
         assert_eq!(runtime(home.path().into(), Uid::from_raw(user.as_raw() + 1)), None);
         assert_eq!(runtime("relative".into(), user), None);
         assert_eq!(runtime(home.path().join("absent").into(), user), None);
+    }
+
+    /// After the folder's path leads elsewhere, the descriptor still leads to the folder.
+    #[test]
+    fn what_a_folder_is_does_not_change_with_its_path() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("nlx");
+        let folder = Folder::make(&path).unwrap();
+        let _listener = folder.listen(OsStr::new("1-2-3.sock")).unwrap();
+        let socket = folder.socket(OsStr::new("1-2-3.sock")).unwrap();
+        let private = home.path().join("private");
+        fs::rename(&path, home.path().join("moved")).unwrap();
+        fs::create_dir(&private).unwrap();
+        fs::write(private.join("1-2-3.sock"), "precious").unwrap();
+        symlink(&private, &path).unwrap();
+        assert!(folder.names().iter().any(|name| name == "1-2-3.sock"));
+        folder.remove_dead(OsStr::new("1-2-3.sock"), &socket);
+        assert!(private.join("1-2-3.sock").exists() && !home.path().join("moved/1-2-3.sock").exists());
+    }
+
+    /// A name that is another file by now is not removed for the one that was looked at.
+    #[test]
+    fn only_the_file_that_was_looked_at_is_removed() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = Folder::make(&home.path().join("nlx")).unwrap();
+        let name = OsStr::new("1-2-3.sock");
+        drop(folder.listen(name).unwrap());
+        let dead = folder.socket(name).unwrap();
+        fs::rename(folder.shown(name), folder.shown(OsStr::new("kept"))).unwrap();
+        drop(folder.listen(name).unwrap());
+        folder.remove_dead(name, &dead);
+        assert!(folder.shown(name).exists());
+        let found = folder.socket(name).unwrap();
+        folder.remove_dead(name, &found);
+        assert!(!folder.shown(name).exists());
+    }
+
+    #[test]
+    fn only_sockets_are_sockets() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = Folder::make(&home.path().join("nlx")).unwrap();
+        let _listener = folder.listen(OsStr::new("socket")).unwrap();
+        fs::write(folder.shown(OsStr::new("file")), "").unwrap();
+        fs::create_dir(folder.shown(OsStr::new("folder"))).unwrap();
+        symlink("socket", folder.shown(OsStr::new("link"))).unwrap();
+        for (name, is_socket) in [("socket", true), ("file", false), ("folder", false), ("link", false)] {
+            assert_eq!(folder.socket(OsStr::new(name)).is_some(), is_socket, "{name}");
+        }
+        assert!(folder.socket(OsStr::new("../nlx/socket")).is_none());
+    }
+
+    #[test]
+    fn the_file_system_of_a_descriptor_is_known_without_asking_it() {
+        let proc = open("/proc", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).unwrap();
+        assert_eq!(file_system(&proc).as_deref(), Some("proc"));
     }
 }

@@ -1,6 +1,6 @@
 //! The thread that answers.
 
-use std::fs;
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,10 +11,10 @@ use std::thread::{JoinHandle, park_timeout};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::socket::{Shutdown, shutdown};
-use nix::unistd::Uid;
 
+use super::View;
 use super::find::{self, HIDDEN, SUFFIX};
-use super::{View, folder};
+use super::folder::{self, Folder};
 
 /// The time from one answer to the next: to count takes the node's locks, and whoever asks without end must not slow it down.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -22,8 +22,11 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The time until the next try when the process has no descriptors left.
 const WITHOUT_DESCRIPTORS: Duration = Duration::from_millis(500);
 
-/// A node's socket. Dropped, it is gone.
+/// A node's socket, which is removed on drop.
 pub(crate) struct Server {
+    folder: Folder,
+    name: OsString,
+    /// For messages: nothing is opened by it.
     path: PathBuf,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -40,10 +43,11 @@ impl Server {
     /// Begins to answer. What a node is for does not hang on being looked at: where that cannot be, a warning says so.
     pub(crate) fn start(view: View) -> Option<Server> {
         let mut refused = None;
-        for folder in folder::own() {
-            match Server::within(&folder, view.clone()) {
+        for path in folder::own() {
+            let started = Folder::make(&path).map_err(io::Error::from);
+            match started.and_then(|folder| Server::within(folder, view.clone())) {
                 Ok(server) => return Some(server),
-                Err(error) => refused = Some((folder, error)),
+                Err(error) => refused = Some((path, error)),
             }
         }
         if let Some((folder, error)) = refused {
@@ -53,21 +57,21 @@ impl Server {
     }
 
     /// Answers on a socket in this folder.
-    pub(super) fn within(folder: &Path, view: View) -> io::Result<Server> {
-        folder::make(folder)?;
+    pub(super) fn within(folder: Folder, view: View) -> io::Result<Server> {
         // A service that is killed and started again and again leaves a socket each time.
-        drop(find::within(folder, Uid::effective()));
-        let name = unused_name();
-        let (hidden, path) = (folder.join(format!("{HIDDEN}{name}")), folder.join(format!("{name}{SUFFIX}")));
+        drop(find::within(std::slice::from_ref(&folder)));
+        let unused = unused_name();
+        let (hidden, name): (OsString, OsString) =
+            (format!("{HIDDEN}{unused}").into(), format!("{unused}{SUFFIX}").into());
         // It gets its name once it listens: a socket that refuses is one whose process has ended.
-        let listener = UnixListener::bind(&hidden)?;
-        let named = fs::rename(&hidden, &path).inspect_err(|_| forget(&hidden));
-        named?;
+        let listener = folder.listen(&hidden)?;
+        folder.rename(&hidden, &name).inspect_err(|_| folder.remove(&hidden))?;
         let shared = Arc::new(Shared { listener, ending: AtomicBool::new(false) });
         let own = shared.clone();
         let thread = std::thread::Builder::new().name("nlx-status".into());
-        let thread = thread.spawn(move || own.serve(&view)).inspect_err(|_| forget(&path))?;
-        Ok(Server { path, shared, thread: Some(thread), pid: std::process::id() })
+        let thread = thread.spawn(move || own.serve(&view)).inspect_err(|_| folder.remove(&name))?;
+        let path = folder.shown(&name);
+        Ok(Server { folder, name, path, shared, thread: Some(thread), pid: std::process::id() })
     }
 
     /// Where it is.
@@ -81,7 +85,7 @@ impl Drop for Server {
         if self.pid != std::process::id() {
             return;
         }
-        forget(&self.path);
+        self.folder.remove(&self.name);
         self.shared.ending.store(true, Ordering::Relaxed);
         // The thread is in `accept`, which fails from now on, or it pauses.
         let _ = shutdown(self.shared.listener.as_raw_fd(), Shutdown::Both);
@@ -121,9 +125,4 @@ fn unused_name() -> String {
     let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     format!("{}-{now_ns:x}-{count}", std::process::id())
-}
-
-/// Removes a socket; who does so first does not matter.
-fn forget(path: &Path) {
-    let _ = fs::remove_file(path);
 }

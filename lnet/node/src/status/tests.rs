@@ -7,13 +7,15 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{Backlog, listen};
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 use nix::unistd::Uid;
 use tempfile::TempDir;
 
-use super::find::within;
+use super::find;
+use super::folder::Folder;
 use super::{RunningNode, Server};
 use crate::{Node, NodeConfig};
 
@@ -31,12 +33,12 @@ impl Watched {
     fn new() -> Watched {
         let node = Node::start(&NodeConfig::new()).unwrap();
         let folder = own_folder();
-        let server = Some(Server::within(folder.path(), node.view().clone()).unwrap());
+        let server = Some(Server::within(opened(folder.path()), node.view().clone()).unwrap());
         Watched { folder, server, node }
     }
 
     fn nodes(&self) -> Vec<RunningNode> {
-        within(self.folder.path(), Uid::effective())
+        within(self.folder.path())
     }
 
     fn sockets(&self) -> Vec<PathBuf> {
@@ -53,6 +55,20 @@ fn own_folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
     folder
+}
+
+fn opened(path: &Path) -> Folder {
+    Folder::open(path, Uid::effective()).unwrap()
+}
+
+/// Asks the sockets of this user's folder.
+fn within(path: &Path) -> Vec<RunningNode> {
+    find::within(&[opened(path)])
+}
+
+/// The name of a socket that this process serves.
+fn own_name() -> String {
+    format!("{}-8-9.sock", std::process::id())
 }
 
 fn descriptors() -> usize {
@@ -101,13 +117,16 @@ fn stale_sockets_are_removed() {
     make_old(&forgotten);
     fs::write(place("note.txt"), "").unwrap();
     fs::write(place("x-y.sock"), "").unwrap();
+    fs::write(place("3-4-5.sock"), "").unwrap();
     assert_eq!(watched.nodes().len(), 1);
     assert!(!stale.exists() && !forgotten.exists());
     assert!(unfinished.exists(), "it may be about to listen");
     leave(&stale);
-    let _other = Server::within(watched.folder.path(), watched.node.view().clone()).unwrap();
+    let _other = Server::within(opened(watched.folder.path()), watched.node.view().clone()).unwrap();
     assert!(!stale.exists(), "the next node removes them too");
-    assert!(place("note.txt").exists() && place("x-y.sock").exists());
+    for kept in ["note.txt", "x-y.sock", "3-4-5.sock"] {
+        assert!(place(kept).exists(), "{kept} is no socket");
+    }
 }
 
 fn make_old(path: &Path) {
@@ -156,11 +175,11 @@ fn no_descriptor_is_left_behind() {
 #[test]
 fn a_process_that_does_not_answer_is_given_up() {
     let folder = own_folder();
-    let path = folder.path().join("7-8-9.sock");
+    let path = folder.path().join(own_name());
     let listener = UnixListener::bind(&path).unwrap();
     // Few are let wait, so that the test needs few descriptors.
     listen(&listener, Backlog::new(2).unwrap()).unwrap();
-    let nodes = || within(folder.path(), Uid::effective());
+    let nodes = || within(folder.path());
     let given_up = |node: RunningNode| {
         let error = node.read(Instant::now() + Duration::from_millis(20)).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
@@ -180,9 +199,9 @@ fn a_process_that_does_not_answer_is_given_up() {
 #[test]
 fn what_no_node_says_is_refused() {
     let folder = own_folder();
-    let listener = UnixListener::bind(folder.path().join("7-8-9.sock")).unwrap();
+    let listener = UnixListener::bind(folder.path().join(own_name())).unwrap();
     let read = |bytes: Vec<u8>| {
-        let node = within(folder.path(), Uid::effective()).remove(0);
+        let node = within(folder.path()).remove(0);
         let mut stream = listener.accept().unwrap().0;
         // The reader may have heard enough.
         let writer = std::thread::spawn(move || drop(stream.write_all(&bytes)));
@@ -193,6 +212,196 @@ fn what_no_node_says_is_refused() {
     assert_eq!(read(b"{}".to_vec()).unwrap(), "{}");
     assert_eq!(read(vec![0xff]).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
     assert_eq!(read(vec![b'x'; 2 << 20]).unwrap_err().kind(), std::io::ErrorKind::FileTooLarge);
+}
+
+/// Writes to the next reader until it has gone.
+fn write_on(listener: UnixListener, bytes: &'static [u8]) -> std::thread::JoinHandle<usize> {
+    std::thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        std::iter::from_fn(|| stream.write_all(bytes).ok()).count()
+    })
+}
+
+#[test]
+fn an_answer_without_an_end_is_given_up() {
+    let folder = own_folder();
+    let writer = write_on(UnixListener::bind(folder.path().join(own_name())).unwrap(), &[b'x'; 4096]);
+    let error = within(folder.path()).remove(0).read(Instant::now() + SOON).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::FileTooLarge);
+    writer.join().unwrap();
+}
+
+/// The deadline is that of the whole answer: one that comes byte by byte gets no more time for each.
+#[test]
+fn an_answer_that_trickles_is_given_up() {
+    let folder = own_folder();
+    let writer = write_on(UnixListener::bind(folder.path().join(own_name())).unwrap(), b"x");
+    let error = within(folder.path()).remove(0).read(Instant::now()).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    let written = writer.join().unwrap();
+    assert!(written < 1 << 20, "{written} bytes, far less than an answer may have");
+}
+
+/// What arrived in time is read after the deadline: another node may have used the time up.
+#[test]
+fn an_answer_that_is_there_is_read_after_the_deadline() {
+    let watched = Watched::new();
+    let mut nodes = watched.nodes();
+    // The thread answers one after the other: the second answer comes after the first one.
+    let again = watched.nodes().remove(0);
+    assert!(again.read(Instant::now() + SOON).unwrap().ends_with('}'));
+    assert!(nodes.remove(0).read(Instant::now()).unwrap().ends_with('}'));
+}
+
+#[test]
+fn a_socket_that_names_another_process_is_refused() {
+    let folder = own_folder();
+    let _listener = UnixListener::bind(folder.path().join("1-8-9.sock")).unwrap();
+    let node = within(folder.path()).remove(0);
+    assert_eq!((node.pid(), node.is_refused()), (1, true));
+    let error = node.read(Instant::now() + SOON).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    let why = format!("process {} of user {} serves this socket", std::process::id(), Uid::effective());
+    assert!(error.to_string().ends_with(&why), "{error}");
+}
+
+/// One with many sockets hides nobody else's: each folder has its turn.
+#[test]
+fn many_sockets_of_one_folder_hide_no_others() {
+    const MANY: usize = 600;
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    let (crowded, watched) = (own_folder(), Watched::new());
+    let first = crowded.path().join(own_name());
+    let _listener = UnixListener::bind(&first).unwrap();
+    for count in 1..MANY {
+        fs::hard_link(&first, crowded.path().join(format!("{}-{count}-0.sock", std::process::id()))).unwrap();
+    }
+    let nodes = find::within(&[opened(crowded.path()), opened(watched.folder.path())]);
+    assert_eq!(nodes.len(), 512);
+    let answers =
+        nodes.into_iter().filter_map(|node| node.read(Instant::now() + Duration::from_millis(1)).ok());
+    assert_eq!(answers.count(), 1, "the node of the other folder is among those that are asked");
+}
+
+/// Root looks into the folders of others, and changes nothing there.
+mod of_others {
+    use std::os::unix::fs::{chown, symlink};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::thread;
+
+    use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+    use nix::unistd::{setfsgid, setfsuid};
+
+    use super::*;
+
+    const USER: u32 = 65_432;
+
+    fn is_root(what: &str) -> bool {
+        let root = Uid::effective().is_root();
+        if !root {
+            nlx_skip::skipped(what, "only root looks into the folders of others");
+        }
+        root
+    }
+
+    /// Does something as another user, in a thread of its own: the system checks files by the user of the thread.
+    fn as_user<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+        thread::spawn(move || {
+            setfsgid(USER.into());
+            setfsuid(USER.into());
+            work()
+        })
+    }
+
+    /// A folder of the user, below one of theirs that they may rename it in.
+    fn home_of_user() -> TempDir {
+        let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        chown(home.path(), Some(USER), Some(USER)).unwrap();
+        let folder = home.path().join("nlx");
+        as_user(move || fs::create_dir(&folder).unwrap()).join().unwrap();
+        fs::set_permissions(home.path().join("nlx"), fs::Permissions::from_mode(0o700)).unwrap();
+        home
+    }
+
+    fn open(path: &Path) -> Result<Folder, nix::errno::Errno> {
+        Folder::open(path, USER.into())
+    }
+
+    #[test]
+    fn their_dead_sockets_stay_and_those_that_root_serves_are_not_theirs() {
+        if !is_root("status sockets of other users") {
+            return;
+        }
+        let home = home_of_user();
+        let folder = home.path().join("nlx");
+        let place = |name: &str| folder.join(name);
+        let bind = |name: &str| {
+            let path = place(name);
+            let listener = UnixListener::bind(&path).unwrap();
+            chown(&path, Some(USER), Some(USER)).unwrap();
+            listener
+        };
+        drop(bind("1-2-3.sock"));
+        drop(bind(".1-2-4"));
+        make_old(&place(".1-2-4"));
+        let _listener = bind(&own_name());
+        // Root's, in a folder that is not.
+        let _other = UnixListener::bind(place(&format!("{}-0-0.sock", std::process::id()))).unwrap();
+        let nodes = find::within(&[open(&folder).unwrap()]);
+        assert_eq!(nodes.len(), 1);
+        assert!(nodes[0].is_refused(), "the folder is the user's, and the process is root's");
+        assert!(place("1-2-3.sock").exists() && place(".1-2-4").exists());
+    }
+
+    /// The folder becomes a link to a private folder, and a folder again, while root looks.
+    #[test]
+    fn a_folder_that_becomes_a_link_leads_nowhere() {
+        const LOOKS: usize = 500;
+        if !is_root("a folder that another user replaces by a link") {
+            return;
+        }
+        let home = home_of_user();
+        let (folder, link) = (home.path().join("nlx"), home.path().join("link"));
+        let private = own_folder();
+        let names = ["1-2-3.sock", ".1-2-4"];
+        for name in names {
+            for folder in [&folder, private.path()] {
+                drop(UnixListener::bind(folder.join(name)).unwrap());
+                make_old(&folder.join(name));
+            }
+            chown(folder.join(name), Some(USER), Some(USER)).unwrap();
+        }
+        let target = private.path().to_path_buf();
+        let (swaps, ending) =
+            (std::sync::Arc::new(AtomicUsize::new(0)), std::sync::Arc::new(AtomicBool::new(false)));
+        let (counted, ended) = (swaps.clone(), ending.clone());
+        let (one, other) = (folder.clone(), link.clone());
+        let swapper = as_user(move || {
+            symlink(target, &other).unwrap();
+            while !ended.load(Ordering::Relaxed) {
+                renameat2(AT_FDCWD, &one, AT_FDCWD, &other, RenameFlags::RENAME_EXCHANGE).unwrap();
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let (mut entered, mut refused) = (0, 0);
+        while entered < LOOKS || refused < LOOKS || swaps.load(Ordering::Relaxed) < LOOKS {
+            match open(&folder) {
+                Ok(folder) => {
+                    assert!(find::within(&[folder]).is_empty());
+                    entered += 1;
+                }
+                Err(_) => refused += 1,
+            }
+        }
+        ending.store(true, Ordering::Relaxed);
+        swapper.join().unwrap();
+        let theirs = if fs::symlink_metadata(&folder).unwrap().is_dir() { folder } else { link };
+        for name in names {
+            assert!(private.path().join(name).exists() && theirs.join(name).exists(), "{name}");
+        }
+    }
 }
 
 #[test]
