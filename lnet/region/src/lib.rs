@@ -57,7 +57,7 @@
 //! | `memory` | where the bytes come from: the heap, the program, the system, sealed memfds |
 //! | `arena` | [`Arena`]: many regions in one piece of shared memory |
 //! | [`guard`] | faults in memory that others can take away |
-//! | [`closer`] | closing memory in a thread of its own |
+//! | [`closer`] | unmapping and closing memory in a thread of its own |
 //! | `lease` | who does what with which range |
 //! | `iovec` | [`Fragment`] and [`IoVec`] |
 //! | `leased` | [`ReadVec`] and [`WriteVec`] |

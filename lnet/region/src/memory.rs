@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::{Arc, Weak};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use nix::errno::Errno;
@@ -17,7 +18,8 @@ use nix::unistd::{SysconfVar, ftruncate, sysconf};
 
 use crate::arena::ArenaPiece;
 use crate::guard::{self, Watched};
-use crate::{Origin, RegionError, closer};
+use crate::closer::{self, Mapped};
+use crate::{Origin, RegionError};
 
 /// The largest region: far above any buffer pool, far below what would overflow an offset computation.
 pub const MAX_REGION_BYTES: usize = 1 << 40;
@@ -54,7 +56,12 @@ enum Source {
     /// The system.
     Pages { map: ManuallyDrop<MmapRaw> },
     /// A file in memory.
-    File { map: ManuallyDrop<MmapRaw>, fd: ManuallyDrop<OwnedFd> },
+    File {
+        map: ManuallyDrop<MmapRaw>,
+        fd: ManuallyDrop<OwnedFd>,
+        /// Goes once the memory is unmapped and the descriptor closed.
+        mark: Arc<()>,
+    },
     /// An arena.
     Piece(ArenaPiece),
 }
@@ -157,7 +164,9 @@ impl Memory {
     pub(crate) fn map(fd: OwnedFd, length: usize) -> Result<Memory, RegionError> {
         let map = MmapOptions::new().len(length).map_raw(&fd).map_err(|error| refused(length, &error));
         match map.and_then(|map| not_for_children(map, length)) {
-            Ok(map) => Ok(Memory::of(Source::File { map, fd: ManuallyDrop::new(fd) })),
+            Ok(map) => {
+                Ok(Memory::of(Source::File { map, fd: ManuallyDrop::new(fd), mark: Arc::new(()) }))
+            }
             Err(error) => {
                 closer::close(fd);
                 Err(error)
@@ -190,6 +199,14 @@ impl Memory {
         }
     }
 
+    /// What is there until memory of a file is unmapped and its descriptor closed; `None` for any other memory.
+    pub(crate) fn mark(&self) -> Option<Weak<()>> {
+        match &self.source {
+            Source::File { mark, .. } => Some(Arc::downgrade(mark)),
+            _ => None,
+        }
+    }
+
     pub(crate) fn arena_piece(&self) -> Option<&ArenaPiece> {
         match &self.source {
             Source::Piece(piece) => Some(piece),
@@ -202,7 +219,7 @@ impl Memory {
     /// # Safety
     /// The memory outlives the result, and no byte of it is ever seen as a slice from now on.
     pub(crate) unsafe fn watch(&self) -> Option<Watched> {
-        let Source::File { map, fd } = &self.source else { return None };
+        let Source::File { map, fd, .. } = &self.source else { return None };
         // SAFETY: the mapping is as long as it says, this one's alone, and begins at a page. The caller vouches for the
         // rest.
         Some(unsafe { guard::watch(map.as_ptr(), map.len(), page_bytes(fd)) })
@@ -221,16 +238,16 @@ impl Drop for Memory {
             },
             // SAFETY: it is unmapped here only. In a forked child it never was mapped, and something else may stand in its
             // place.
-            Source::Pages { map } if is_here => unsafe { ManuallyDrop::drop(map) },
-            Source::File { map, fd } => {
-                if is_here {
-                    // SAFETY: as above.
-                    unsafe { ManuallyDrop::drop(map) };
-                }
-                // Unmapped before: so it is the descriptor that frees the pages, if nobody else has them.
-                // SAFETY: it is taken out here only.
-                closer::close(unsafe { ManuallyDrop::take(fd) });
+            Source::Pages { map } if is_here => unsafe {
+                closer::retire(Mapped::new(ManuallyDrop::take(map), None, None));
+            },
+            Source::File { map, fd, mark } if is_here => {
+                // SAFETY: both are taken out here only; for the mapping, as above.
+                let (map, fd) = unsafe { (ManuallyDrop::take(map), ManuallyDrop::take(fd)) };
+                closer::retire(Mapped::new(map, Some(fd), Some(mark.clone())));
             }
+            // SAFETY: it is taken out here only.
+            Source::File { fd, .. } => drop(unsafe { ManuallyDrop::take(fd) }),
             Source::Piece(piece) if is_here => piece.give_back(),
             Source::Pages { .. } | Source::Piece(_) => {}
         }

@@ -71,7 +71,11 @@ pub struct Region(Arc<Inner>);
 
 /// Tells whether a region is still there, without keeping it.
 #[derive(Clone)]
-pub struct WeakRegion(Weak<Inner>);
+pub struct WeakRegion {
+    inner: Weak<Inner>,
+    /// Of memory of a file: there until that is unmapped and closed.
+    mark: Option<Weak<()>>,
+}
 
 struct Inner {
     /// Ends before the memory does.
@@ -259,7 +263,7 @@ impl Region {
 
     /// What tells when the region is gone.
     pub fn weak(&self) -> WeakRegion {
-        WeakRegion(Arc::downgrade(&self.0))
+        WeakRegion { inner: Arc::downgrade(&self.0), mark: self.0.memory.mark() }
     }
 
     /// Bytes in the region; never 0.
@@ -378,9 +382,9 @@ impl fmt::Debug for Region {
 
 impl WeakRegion {
     /// Whether the last clone of the region has been dropped: no buffer, message or operation in flight has its memory
-    /// any more.
+    /// any more. Memory of a file is unmapped by then, and this process's descriptor of it is closed ([`crate::closer`]).
     pub fn is_gone(&self) -> bool {
-        self.0.strong_count() == 0
+        self.inner.strong_count() == 0 && self.mark.as_ref().is_none_or(|mark| mark.strong_count() == 0)
     }
 }
 

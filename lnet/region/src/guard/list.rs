@@ -14,6 +14,15 @@ static FIRST: AtomicPtr<Node> = AtomicPtr::new(null_mut());
 /// Nodes that watch nothing.
 static SPARE: Mutex<Vec<&'static Node>> = Mutex::new(Vec::new());
 
+/// Faults in watched ranges since the process began.
+static FAULTS: AtomicUsize = AtomicUsize::new(0);
+
+/// Faults in watched ranges since the process began. A range whose fault is not among them is still as it was.
+pub(super) fn faults() -> usize {
+    // SYNC guard.faults: who sees the count sees which ranges have faulted.
+    FAULTS.load(Acquire)
+}
+
 /// A watched range, or none.
 ///
 /// Whoever faults in a range has it mapped, so that it is neither entered nor left meanwhile: its node stands still. All
@@ -120,6 +129,8 @@ impl Node {
 
     pub(super) fn mark_faulted(&self) {
         self.faulted.store(true, Release);
+        // SYNC guard.faults: after the mark.
+        FAULTS.fetch_add(1, Release);
     }
 }
 

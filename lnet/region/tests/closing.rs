@@ -1,0 +1,61 @@
+//! Memory is unmapped and closed in a thread of its own, one after the other: with that thread held up, nothing else is.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use lnet_region::{Pages, Region, closer};
+
+/// A hang is a failure.
+const HUNG: Duration = Duration::from_secs(120);
+
+/// Its drop tells that it has begun, and waits until the other end of its channel is gone.
+struct Gate(Sender<()>, std::sync::mpsc::Receiver<()>);
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.0.send(()).unwrap();
+        let _ = self.1.recv();
+    }
+}
+
+/// Mappings of regions that this process has.
+fn mappings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains("memfd:nlx-region")).count()
+}
+
+#[test]
+fn whoever_drops_memory_does_not_unmap_it() {
+    closer::install().unwrap();
+    let (begun, has_begun) = channel();
+    let (release, released) = channel::<()>();
+    closer::discard(Box::new(Gate(begun, released)));
+    has_begun.recv_timeout(HUNG).unwrap();
+    assert_eq!(closer::pending(), 1);
+
+    let regions: Vec<_> = (0..20).map(|_| Region::memfd(40 << 20, Pages::Normal).unwrap()).collect();
+    let weak: Vec<_> = regions.iter().map(Region::weak).collect();
+    let clone = regions[0].clone();
+    assert_eq!(mappings(), 20);
+    drop(regions);
+    // Nobody has them any more but the clone, and they are all still mapped: so they are not gone.
+    assert_eq!((mappings(), closer::pending()), (20, 20));
+    assert!(weak.iter().all(|weak| !weak.is_gone()));
+
+    drop(release);
+    let begun = Instant::now();
+    while closer::pending() > 0 {
+        assert!(begun.elapsed() < HUNG, "{} wait to be unmapped", closer::pending());
+        std::thread::yield_now();
+    }
+    assert_eq!(mappings(), 1);
+    assert!(weak.iter().skip(1).all(|weak| weak.is_gone()) && !weak[0].is_gone());
+    drop(clone);
+    while !weak[0].is_gone() {
+        assert!(begun.elapsed() < HUNG);
+        std::thread::yield_now();
+    }
+    assert_eq!(mappings(), 0);
+}
