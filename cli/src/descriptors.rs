@@ -1,4 +1,4 @@
-//! How many descriptors this process may have, and users of it.
+//! How many descriptors this process may have.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -11,12 +11,4 @@ pub(crate) fn use_all() {
     if let Err(errno) = raised {
         tracing::warn!(%errno, "cannot raise the limit of open files");
     }
-}
-
-/// Of the descriptors that this process may have, those that the clients of one user may take as sockets, and as many again
-/// by what they ask for: two users who take all that they can leave a fifth to others
-/// and to the network.
-pub(crate) fn share_of_user() -> usize {
-    let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(usize::MAX, |(soft, _)| soft as usize);
-    (most / 5).max(1)
 }

@@ -3,6 +3,7 @@
 #[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
 mod activation;
 mod args;
+mod capacity;
 mod config;
 mod listener;
 mod man;
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 use clap::FromArgMatches;
 use lnet_nid::NetType;
 use lnet_node::{Node, NodeConfig};
-use nlx_kcore::driver::accounts::Resource;
+use nix::unistd::Uid;
+use nlx_kcore::driver::accounts::{AccountsConfig, UserId};
 use nlx_kcore::driver::service::Service;
 use nlx_kcore::driver::{Host, HostConfig};
 
@@ -26,6 +28,7 @@ use crate::setup::Ports;
 use crate::units::plural;
 use crate::{descriptors, output, setup};
 use args::NlxdArgs;
+use capacity::HostLimits;
 use config::HelperConfig;
 use listener::Listener;
 use notify::Notify;
@@ -86,8 +89,9 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
     let listener = Listener::open(&config.socket)?;
     let node = Node::start(&node_config).map_err(|error| Failure::of_node(&error, port))?;
     setup::offer_probes(&node);
-    let share = descriptors::share_of_user() as u64;
-    let accounts = config.host.accounts.clone().with_per_user(Resource::Descriptors, 2 * share);
+    // The node has all that it needs itself.
+    let accounts = HostLimits::read().fill(config.host.accounts.clone());
+    let accounts = AccountsConfig { operator: Some(UserId(Uid::effective().as_raw())), ..accounts };
     let host = Host::new(node.lnet(), node.drive(), HostConfig { accounts, ..config.host.clone() });
     let socket = listener.share().context("cannot share the listening socket")?;
     let service = Service::start(host.clone(), socket, config.service.clone())

@@ -78,6 +78,7 @@
 //! | --- | --- |
 //! | `host` | [`Host`] |
 //! | `session` | [`Session`] |
+//! | [`costs`] | what objects of clients cost: the estimates that users are charged with |
 //! | `outlet` | where the events of a client's transfer machine go |
 //! | `departed` | what clients that are gone have left |
 //! | `slots` | handles of one client |
@@ -92,6 +93,7 @@
 //! | `watched` | memory of queues whose pages a client may take away |
 
 pub mod accounts;
+pub mod costs;
 mod departed;
 mod host;
 mod outlet;
@@ -111,5 +113,5 @@ pub use host::{Host, HostConfig};
 pub use policy::{Credentials, Nids, Policy, Portals, Rights};
 pub use quotas::ClientQuotas;
 pub use session::{Answer, Session};
-pub use status::{ClientStatus, HostStatus, Leftovers, TmStatus, Totals};
+pub use status::{ClientStatus, HostStatus, Leftovers, TmStatus, Totals, USERS_MAX};
 pub use violation::Violation;

@@ -46,6 +46,15 @@ impl SharedMemory {
         Ok((memory, fd))
     }
 
+    /// Bytes of the memory of a ring that can grow to `max_slots` slots.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SlotCount`], as [`SharedMemory::create`].
+    pub fn size(max_slots: u32) -> Result<usize, Error> {
+        Ok(Places::of(check_slot_count(max_slots)?).end)
+    }
+
     /// Maps memory that another process made, whose descriptor it passed to this one.
     ///
     /// # Errors

@@ -30,6 +30,9 @@ const SECONDS_MAX: u64 = 86_400;
 /// of some GiB.
 const CLIENTS_MAX: u64 = 4096;
 
+/// The ranges of uids that users have for their user namespaces (subuid(5)).
+const SUBORDINATE: &str = "/etc/subuid";
+
 /// All that `nlxd` does beside the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HelperConfig {
@@ -40,7 +43,7 @@ pub(crate) struct HelperConfig {
 }
 
 /// What can stand in the table.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 18] = [
     "socket",
     "mode",
     "owner",
@@ -49,6 +52,8 @@ const KEYS: [&str; 16] = [
     "groups",
     "policy",
     "quotas",
+    "capacity",
+    "per_user",
     "clients_max",
     "clients_per_user_max",
     "threads",
@@ -82,8 +87,7 @@ struct Reading {
     quotas: ClientQuotas,
     service: ServiceConfig,
     huge_pages: Option<bool>,
-    clients_max: Option<u64>,
-    clients_per_user_max: Option<u64>,
+    accounts: AccountsConfig,
     drain: Option<Duration>,
 }
 
@@ -115,8 +119,23 @@ impl Reading {
                     read_quotas(&mut self.quotas, &table)?;
                 }
             }
-            "clients_max" => self.clients_max = Some(setting.number(1, 1 << 20)?),
-            "clients_per_user_max" => self.clients_per_user_max = Some(setting.number(1, 1 << 20)?),
+            "capacity" => {
+                for table in setting.tables()? {
+                    let set = |config: AccountsConfig, resource, value| config.with_capacity(resource, value);
+                    read_amounts(&mut self.accounts, &table, set)?;
+                }
+            }
+            "per_user" => {
+                for table in setting.tables()? {
+                    let set = |config: AccountsConfig, resource, value| config.with_per_user(resource, value);
+                    read_amounts(&mut self.accounts, &table, set)?;
+                }
+            }
+            "clients_max" => self.set_capacity(Resource::Clients, setting.number(1, 1 << 20)?),
+            "clients_per_user_max" => {
+                let cap = setting.number(1, 1 << 20)?;
+                self.accounts = std::mem::take(&mut self.accounts).with_per_user(Resource::Clients, cap);
+            }
             "threads" => service.threads = setting.number(0, 64)? as usize,
             "busy_poll_us" => service.busy_poll = Duration::from_micros(setting.number(0, 1_000_000)?),
             "huge_pages" => self.huge_pages = Some(setting.switch()?),
@@ -128,6 +147,10 @@ impl Reading {
             _ => return Err(setting.unknown(&KEYS)),
         }
         Ok(())
+    }
+
+    fn set_capacity(&mut self, resource: Resource, capacity: u64) {
+        self.accounts = std::mem::take(&mut self.accounts).with_capacity(resource, capacity);
     }
 
     fn with(mut self, args: &NlxdArgs) -> Result<HelperConfig, Failure> {
@@ -148,6 +171,9 @@ impl Reading {
         }
         self.service.threads = args.threads.unwrap_or(self.service.threads);
         self.service.busy_poll = args.busy_poll_us.map_or(self.service.busy_poll, Duration::from_micros);
+        if self.accounts.capacity.of(Resource::Clients) == UNBOUNDED {
+            self.set_capacity(Resource::Clients, CLIENTS_MAX);
+        }
         let path = args.socket.clone().or(self.path);
         let socket =
             SocketConfig { path, mode: self.mode.unwrap_or(MODE), owner: self.owner, group: self.group };
@@ -155,14 +181,18 @@ impl Reading {
             policy: self.admission.policy(self.quotas),
             quotas: self.quotas,
             huge_pages: self.huge_pages.unwrap_or(true),
-            accounts: AccountsConfig::default()
-                .with_capacity(Resource::Clients, self.clients_max.unwrap_or(CLIENTS_MAX))
-                .with_per_user(Resource::Clients, self.clients_per_user_max.unwrap_or(UNBOUNDED)),
-            owners: Owners::default(),
+            accounts: self.accounts,
+            owners: owners(),
         };
         let drain = args.drain.or(self.drain).unwrap_or(DRAIN);
         Ok(HelperConfig { socket, host, service: self.service, drain })
     }
+}
+
+/// Users' subordinate uids. Without the file there are none.
+fn owners() -> Owners {
+    let text = std::fs::read_to_string(SUBORDINATE).unwrap_or_default();
+    Owners::parse(&text, |name| user(name).ok())
 }
 
 /// A path that can be a socket's name, with what stands around it while the socket is made.
@@ -246,6 +276,26 @@ pub(super) fn read_quotas(quotas: &mut ClientQuotas, table: &Section) -> Result<
     Ok(())
 }
 
+/// The highest amount of a resource that can be said: 64 TiB, or as many objects.
+const AMOUNT_MAX: u64 = 1 << 46;
+
+/// Reads a table of amounts by the names of resources.
+pub(super) fn read_amounts<T: Default>(
+    amounts: &mut T,
+    table: &Section,
+    set: impl Fn(T, Resource, u64) -> T,
+) -> Result<(), NodeError> {
+    for setting in table.settings() {
+        let known = Resource::ALL.into_iter().find(|resource| resource.name() == setting.key());
+        let Some(resource) = known else {
+            return Err(setting.unknown(&Resource::ALL.map(Resource::name)));
+        };
+        let value = setting.number(1, AMOUNT_MAX)?;
+        *amounts = set(std::mem::take(amounts), resource, value);
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,7 +314,8 @@ mod tests {
         let config =
             of("[helper]\nmode = \"0600\"\nowner = 7\ngroup = \"root\"\nthreads = 3\nbusy_poll_us = 20\n\
              huge_pages = false\nquarantine = 2\nreply_timeout = 3\ndrain = 4\nclients_max = 5\n\
-             clients_per_user_max = 6\n[helper.quotas]\ntms = 1\nbytes = 0x1000\nrequests_per_second = 9\n")
+             clients_per_user_max = 6\n[helper.quotas]\ntms = 1\nbytes = 0x1000\nrequests_per_second = 9\n\
+             [helper.capacity]\nmappings = 800\n[helper.per_user]\nmachines = 7\n")
             .unwrap();
         let socket =
             SocketConfig { path: Some("/run/x.sock".into()), mode: 0o600, owner: Some(7), group: Some(0) };
@@ -273,6 +324,8 @@ mod tests {
         let AccountsConfig { capacity, root_reserve, per_user, .. } = &config.host.accounts;
         let clients = [capacity, root_reserve, per_user].map(|amounts| amounts.of(Resource::Clients));
         assert_eq!((threads, clients), (3, [5, 1, 6]));
+        let mappings = [capacity, root_reserve].map(|amounts| amounts.of(Resource::Mappings));
+        assert_eq!((mappings, per_user.of(Resource::Machines)), ([800, 100], 7));
         let times = [busy_poll, reply_timeout, quarantine, config.drain].map(|time| time.as_micros());
         assert_eq!(times, [20, 3_000_000, 2_000_000, 4_000_000]);
         let ClientQuotas { tms, bytes, requests_per_second, .. } = config.host.quotas;
@@ -295,6 +348,8 @@ mod tests {
             ("[helper.quotas]\nring_slots = 1\n", ["line 2", "'ring_slots'", "'1'", "2 to 4096"]),
             ("[helper.quotas]\nevents = 1048576\n", ["line 2", "'events'", "1048576", "1 to 1048575"]),
             ("[helper]\nsocket = \"\"\n", ["line 2", "'socket'", "a path", "must stand here"]),
+            ("[helper.capacity]\nmapping = 1\n", ["line 2", "'mapping'", "no such setting", "heap_bytes"]),
+            ("[helper.per_user]\nmachines = 0\n", ["line 2", "'machines'", "'0'", "1 to 70368744177664"]),
             ("[helper.quotas]\nteams = 1\n", ["line 2", "'teams'", "no such setting", "requests_per_second"]),
             ("[[helper.policy]]\nportals = \"0-70\"\n", ["line 2", "'portals'", "70", "1 to 63"]),
             ("[[helper.policy]]\nuser = 1\ngroup = 2\n", ["line 3", "'group'", "user", "group"]),

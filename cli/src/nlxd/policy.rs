@@ -2,9 +2,10 @@
 
 use lnet_nid::NidList;
 use lnet_node::{NodeError, Section, Setting};
+use nlx_kcore::driver::accounts::{GroupCaps, GroupId};
 use nlx_kcore::driver::{ClientQuotas, Nids, Policy, Portals, Rights};
 
-use super::config::{group, read_quotas, user};
+use super::config::{group, read_amounts, read_quotas, user};
 
 /// What the file says of it.
 #[derive(Default)]
@@ -25,6 +26,8 @@ struct Rule {
     nids: Option<Nids>,
     lazy: Option<bool>,
     quotas: Vec<Section>,
+    /// Caps of the users that it covers, of each and of all together.
+    caps: GroupCaps,
 }
 
 /// Whose it is.
@@ -36,8 +39,19 @@ enum Whose {
     Others,
 }
 
-const KEYS: [&str; 9] =
-    ["user", "group", "connect", "own_portals", "own_nids", "portals", "nids", "lazy", "quotas"];
+const KEYS: [&str; 11] = [
+    "user",
+    "group",
+    "connect",
+    "own_portals",
+    "own_nids",
+    "portals",
+    "nids",
+    "lazy",
+    "quotas",
+    "per_user",
+    "together",
+];
 
 impl Admission {
     pub(super) fn read_policies(&mut self, setting: &Setting<'_>) -> Result<(), NodeError> {
@@ -53,9 +67,11 @@ impl Admission {
 
     /// Named users and groups may connect; whoever has a policy is named by it. All others may unless there is a list.
     pub(super) fn policy(&self, quotas: ClientQuotas) -> Policy {
-        let others = self.rules.iter().find(|rule| rule.whose == Whose::Others);
+        // As many as a file has tables: fewer than there are numbers for groups.
+        let rules = || self.rules.iter().zip(0..).map(|(rule, id)| (rule, GroupId(id)));
+        let others = rules().find(|(rule, _)| rule.whose == Whose::Others);
         let ordinary = match others {
-            Some(rule) => rule.rights(Rights::ordinary(), quotas),
+            Some((rule, id)) => rule.rights(id, Rights::ordinary(), quotas),
             None => Some(Rights::ordinary()),
         };
         let closed = self.users.is_some() || self.groups.is_some();
@@ -66,11 +82,11 @@ impl Admission {
         for &gid in self.groups.iter().flatten() {
             policy = policy.group(gid, ordinary.clone());
         }
-        for rule in &self.rules {
+        for (rule, id) in rules() {
             policy = match rule.whose {
-                Whose::User(0) => policy.user(0, rule.rights(Rights::all(), quotas)),
-                Whose::User(uid) => policy.user(uid, rule.rights(Rights::ordinary(), quotas)),
-                Whose::Group(gid) => policy.group(gid, rule.rights(Rights::ordinary(), quotas)),
+                Whose::User(0) => policy.user(0, rule.rights(id, Rights::all(), quotas)),
+                Whose::User(uid) => policy.user(uid, rule.rights(id, Rights::ordinary(), quotas)),
+                Whose::Group(gid) => policy.group(gid, rule.rights(id, Rights::ordinary(), quotas)),
                 Whose::Others => policy,
             };
         }
@@ -89,6 +105,7 @@ impl Rule {
             nids: None,
             lazy: None,
             quotas: Vec::new(),
+            caps: GroupCaps::default(),
         };
         for setting in table.settings() {
             match setting.key() {
@@ -111,6 +128,15 @@ impl Rule {
                     let mut trial = ClientQuotas::default();
                     rule.quotas.iter().try_for_each(|table| read_quotas(&mut trial, table))?;
                 }
+                "per_user" | "together" => {
+                    let together = setting.key() == "together";
+                    for table in setting.tables()? {
+                        read_amounts(&mut rule.caps, &table, |caps, resource, value| match together {
+                            true => GroupCaps { together: caps.together.with(resource, value), ..caps },
+                            false => GroupCaps { per_user: caps.per_user.with(resource, value), ..caps },
+                        })?;
+                    }
+                }
                 _ => return Err(setting.unknown(&KEYS)),
             }
         }
@@ -118,7 +144,7 @@ impl Rule {
     }
 
     /// What it gives, on top of what there is without it.
-    fn rights(&self, base: Rights, quotas: ClientQuotas) -> Option<Rights> {
+    fn rights(&self, id: GroupId, base: Rights, quotas: ClientQuotas) -> Option<Rights> {
         let mut own = quotas;
         // They were read once already.
         let _ = self.quotas.iter().try_for_each(|table| read_quotas(&mut own, table));
@@ -129,7 +155,7 @@ impl Rule {
             nids: self.nids.clone().unwrap_or(base.nids),
             lazy: self.lazy.unwrap_or(base.lazy),
             quotas: (!self.quotas.is_empty()).then_some(own),
-            group: None,
+            group: (self.caps != GroupCaps::default()).then_some((id, self.caps)),
         };
         self.connects.then_some(rights)
     }
@@ -182,6 +208,7 @@ fn nids(setting: &Setting<'_>) -> Result<Nids, NodeError> {
 mod tests {
     use lnet_node::NodeConfig;
     use nlx_kcore::driver::Credentials;
+    use nlx_kcore::driver::accounts::{Resource, UNBOUNDED};
 
     use super::*;
 
@@ -218,7 +245,7 @@ mod tests {
     fn a_policy_is_for_a_user_a_group_or_all_others() {
         let policy = policy(
             "[[helper.policy]]\nuser = 7\nconnect = false\n[[helper.policy]]\nown_portals = [1, \"60-61\"]\n\
-             nids = [\"10.0.0.*@tcp\"]\nlazy = true\nquotas = { tms = 2 }\n[[helper.policy]]\nuser = 0\nportals = []\n",
+             nids = [\"10.0.0.*@tcp\"]\nlazy = true\nquotas = { tms = 2 }\ntogether = { machines = 9 }\nper_user = { machines = 4 }\n[[helper.policy]]\nuser = 0\nportals = []\n",
         );
         assert_eq!(of(&policy, 7, 7), None);
         let other = of(&policy, 8, 8).unwrap();
@@ -228,6 +255,12 @@ mod tests {
         assert!(other.nids.contains("10.0.0.9@tcp".parse().unwrap()));
         assert!(!other.nids.contains("10.0.1.9@tcp".parse().unwrap()));
         assert_eq!(other.quotas, Some(ClientQuotas { tms: 2, ..ClientQuotas::default() }));
+        let (group, caps) = other.group.unwrap();
+        assert_eq!((group, caps.together.of(Resource::Machines)), (GroupId(1), 9));
+        assert_eq!(
+            (caps.per_user.of(Resource::Machines), caps.per_user.of(Resource::Buffers)),
+            (4, UNBOUNDED)
+        );
         let root = of(&policy, 0, 0).unwrap();
         assert!(root.portals == Portals::NONE && root.own_portals == Portals::ALL && root.quotas.is_none());
     }

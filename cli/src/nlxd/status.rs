@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lnet_node::{Node, Object, quoted};
+use nlx_kcore::driver::accounts::{Accounts, UNBOUNDED, UserStatus};
 use nlx_kcore::driver::service::{DoorStatus, Service};
 use nlx_kcore::driver::{ClientStatus, Host, HostStatus, TmStatus, Totals};
 
@@ -19,10 +20,10 @@ const TMS: usize = 8;
 pub(super) fn tell(node: &Node, host: &Arc<Host>, service: &Service, path: &Path) {
     let (host, door) = (host.clone(), service.door_teller());
     let path = path.display().to_string();
-    node.add_status("helper", move || json(&path, host.status(), &door()));
+    node.add_status("helper", move || json(&path, host.status(), host.accounts(), &door()));
 }
 
-fn json(path: &str, mut status: HostStatus, door: &DoorStatus) -> String {
+fn json(path: &str, mut status: HostStatus, accounts: &Accounts, door: &DoorStatus) -> String {
     status.clients.sort_by_key(|client| (Reverse(client.operations), client.client));
     let (count, tms) =
         (status.clients.len(), status.clients.iter().map(|client| client.tms.len()).sum::<usize>());
@@ -48,10 +49,35 @@ fn json(path: &str, mut status: HostStatus, door: &DoorStatus) -> String {
         .value("operations", sum(|client| client.operations))
         .list("list", status.clients.iter().take(CLIENTS).map(client))
         .value("left_out", count.saturating_sub(CLIENTS))
+        .list("users", status.users.iter().map(user))
+        .value("users_left_out", status.users_left_out)
+        .value("resources", resources(accounts))
         .value("leftovers", leftovers)
         .value("totals", totals(&status.totals))
         .value("door", self::door(door))
         .value("faults", faults)
+        .end()
+}
+
+/// What a user holds; what it holds nothing of is left out.
+fn user(user: &UserStatus) -> String {
+    let held = user.held.iter().filter(|(_, amount)| *amount > 0);
+    let held = held.fold(Object::new(), |object, (resource, amount)| object.value(resource.name(), amount));
+    Object::new().value("uid", user.user.0).value("held", held.end()).value("refused", user.refused).end()
+}
+
+/// What all users hold together, and may hold, of what is bounded.
+fn resources(accounts: &Accounts) -> String {
+    let (held, config) = (accounts.held(), accounts.config());
+    let bounded = config.capacity.iter().filter(|(_, capacity)| *capacity < UNBOUNDED);
+    bounded
+        .fold(Object::new(), |object, (resource, capacity)| {
+            let one = Object::new()
+                .value("held", held.of(resource))
+                .value("capacity", capacity)
+                .value("root_reserve", config.root_reserve.of(resource));
+            object.value(resource.name(), one.end())
+        })
         .end()
 }
 

@@ -1,5 +1,6 @@
 //! What a helper says of its clients, read and shown.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
@@ -14,6 +15,11 @@ pub(super) struct Helper {
     clients: u64,
     list: Vec<Client>,
     left_out: u64,
+    /// Helpers of earlier versions say nothing of them.
+    #[serde(default)]
+    users: Vec<User>,
+    #[serde(default)]
+    users_left_out: u64,
     leftovers: Leftovers,
     totals: Totals,
     door: Door,
@@ -30,6 +36,14 @@ struct Client {
     bytes: u64,
     operations: u64,
     totals: Totals,
+}
+
+#[derive(Debug, Deserialize)]
+struct User {
+    uid: u32,
+    /// By the names of resources.
+    held: BTreeMap<String, u64>,
+    refused: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -81,6 +95,13 @@ impl fmt::Display for Helper {
         }
         if self.left_out > 0 {
             writeln!(f, "and {} more {}", grouped(self.left_out), plural(self.left_out, "client"))?;
+        }
+        if !self.users.is_empty() {
+            writeln!(f, "{}", self.users_table())?;
+        }
+        if self.users_left_out > 0 {
+            let left_out = self.users_left_out;
+            writeln!(f, "and {} more {}", grouped(left_out), plural(left_out, "user"))?;
         }
         let Leftovers { tms, eqs, arenas, bytes } = self.leftovers;
         if [tms, eqs, arenas, bytes].iter().any(|count| *count > 0) {
@@ -136,6 +157,31 @@ impl Helper {
                 grouped(totals.events),
                 shown.join("\n"),
             ]);
+        }
+        table
+    }
+
+    /// What each user's clients hold together.
+    fn users_table(&self) -> comfy_table::Table {
+        const COUNTS: [(&str, &str); 6] = [
+            ("clients", "clients"),
+            ("machines", "machines"),
+            ("buffers", "buffers"),
+            ("operations", "operations"),
+            ("mappings", "mappings"),
+            ("descriptors", "descriptors"),
+        ];
+        const BYTES: [(&str, &str); 3] =
+            [("arenas", "arena_bytes"), ("queues", "queue_bytes"), ("bookkeeping", "heap_bytes")];
+        let titles = COUNTS.iter().chain(&BYTES).map(|(title, _)| *title);
+        let header: Vec<&str> = ["user"].into_iter().chain(titles).chain(["refused"]).collect();
+        let mut table = numbers(header, 0);
+        for User { uid, held, refused } in &self.users {
+            let of = |resource: &str| held.get(resource).copied().unwrap_or(0);
+            let counts = COUNTS.iter().map(|(_, resource)| grouped(of(resource)));
+            let bytes = BYTES.iter().map(|(_, resource)| in_bytes(of(resource)));
+            let row = [uid.to_string()].into_iter().chain(counts).chain(bytes);
+            table.add_row(row.chain([grouped(*refused)]));
         }
         table
     }

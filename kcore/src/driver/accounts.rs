@@ -255,6 +255,13 @@ pub struct Accounts {
     refused: AtomicU64,
 }
 
+/// Whether a refusal is the user's, or only that of a whole chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refused {
+    Counted,
+    Silent,
+}
+
 struct Books {
     /// Those that hold something, by uid.
     users: Vec<UserStatus>,
@@ -379,7 +386,7 @@ impl Accounts {
         self.config.groups.get(usize::from(index)).zip(books.groups.get(usize::from(index)))
     }
 
-    fn add(&self, payer: Payer, resource: Resource, count: u64) -> Result<(), Refusal> {
+    fn add(&self, payer: Payer, resource: Resource, count: u64, refused: Refused) -> Result<(), Refusal> {
         if count == 0 {
             return Ok(());
         }
@@ -388,9 +395,11 @@ impl Accounts {
         let held = books.position(payer.user).map_or(0, |at| books.users[at].held.of(resource));
         let wanted = held.saturating_add(count);
         if wanted > limit {
-            self.refused.fetch_add(1, Relaxed);
-            if let Ok(at) = books.position(payer.user) {
-                books.users[at].refused += 1;
+            if refused == Refused::Counted {
+                self.refused.fetch_add(1, Relaxed);
+                if let Ok(at) = books.position(payer.user) {
+                    books.users[at].refused += 1;
+                }
             }
             return Err(resource.refusal(wanted, limit));
         }
@@ -484,7 +493,7 @@ impl Charge {
     /// # Errors
     /// Those of [`Accounts::charge`]; the charge is unchanged then.
     pub fn grow(&mut self, more: u64) -> Result<(), Refusal> {
-        self.accounts.add(self.payer, self.resource, more)?;
+        self.accounts.add(self.payer, self.resource, more, Refused::Counted)?;
         self.count += more;
         Ok(())
     }
@@ -501,18 +510,22 @@ impl Charge {
     ///
     /// # Errors
     /// Those of [`Accounts::charge`]; the charge is unchanged then.
-    pub fn cover(&mut self, needed: u64) -> Result<(), Refusal> {
+    pub fn cover(&mut self, needed: u64, chunk: u64) -> Result<(), Refusal> {
         if needed <= self.count {
             return Ok(());
         }
         let missing = needed - self.count;
-        let chunk = missing.next_multiple_of(CHUNK);
-        self.grow(chunk).or_else(|_| self.grow(missing))
+        let chunks = missing.next_multiple_of(chunk);
+        if chunks > missing && self.accounts.add(self.payer, self.resource, chunks, Refused::Silent).is_ok() {
+            self.count += chunks;
+            return Ok(());
+        }
+        self.grow(missing)
     }
 
-    /// Gives back what is charged beyond `needed` and one chunk. Without a lock if there is no such thing.
-    pub fn trim(&mut self, needed: u64) {
-        let kept = needed.next_multiple_of(CHUNK);
+    /// Gives back what is charged beyond the chunks that `needed` takes. Without a lock if there is no such thing.
+    pub fn trim(&mut self, needed: u64, chunk: u64) {
+        let kept = needed.next_multiple_of(chunk);
         if self.count > kept {
             self.shrink(self.count - kept);
         }

@@ -7,24 +7,32 @@ use parking_lot::Mutex;
 
 use super::Leftovers;
 use super::accounts::Charge;
+use super::costs::{ArenaCharges, TmCharges};
 use super::outlet::Outlet;
+use super::tally::Tally;
 use crate::shared::Shared;
 
 /// What one client has left. Nobody frees it: the event queue of a transfer machine lives until LNet frees it, an arena's
 /// memory until the last message lets go of it. Here is only looked whether they do.
 #[derive(Default)]
 pub(super) struct Estate {
-    pub(super) tms: Mutex<Vec<Weak<Shared<Outlet>>>>,
-    /// With their bytes, and their descriptors, which count for the user until they are gone.
-    pub(super) arenas: Mutex<Vec<(WeakRegion, u64, Charge)>>,
+    /// With what the user is charged with until they are gone.
+    pub(super) tms: Mutex<Vec<(Weak<Shared<Outlet>>, TmCharges)>>,
+    /// With their bytes, and what the user is charged with until they are gone.
+    pub(super) arenas: Mutex<Vec<(WeakRegion, u64, ArenaCharges)>>,
+    /// What the user is charged with for operations that LNet has not ended yet, which the client's numbers count.
+    pub(super) operations: Mutex<Option<(Arc<Tally>, Charge)>>,
 }
 
 impl Estate {
     /// What is still there; the rest is forgotten.
     pub(super) fn leftovers(&self) -> Leftovers {
         let (mut tms, mut arenas) = (self.tms.lock(), self.arenas.lock());
-        tms.retain(|tm| tm.strong_count() > 0);
+        tms.retain(|(tm, _)| tm.strong_count() > 0);
         arenas.retain(|(arena, ..)| !arena.is_gone());
+        if let Some((tally, charge)) = &mut *self.operations.lock() {
+            charge.trim(tally.operations.get(), 1);
+        }
         let bytes = arenas.iter().map(|(_, bytes, _)| bytes).sum();
         let tms = tms.len() as u64;
         Leftovers { tms, eqs: tms, arenas: arenas.len() as u64, bytes }

@@ -11,6 +11,7 @@ use super::accounts::{Accounts, AccountsConfig, Payer};
 use super::departed::Estate;
 use super::outlet::Outlet;
 use super::owners::Owners;
+use super::status::USERS_MAX;
 use super::tally::Tally;
 use super::{
     ClientQuotas, ClientStatus, Credentials, Departure, HostStatus, Leftovers, Policy, TmStatus, Totals,
@@ -118,7 +119,11 @@ impl Host {
         };
         let clients: Vec<_> = records.iter().map(|record| record.status()).collect();
         let totals = clients.iter().fold(totals, |totals, client| totals.and(client.totals));
-        HostStatus { clients, leftovers: self.leftovers(), totals, faults: self.network.faults() }
+        // Before the users are listed: what LNet has let go of is given back.
+        let leftovers = self.leftovers();
+        let (users, all) = self.accounts.users(USERS_MAX);
+        let users_left_out = (all - users.len()) as u64;
+        HostStatus { clients, users, users_left_out, leftovers, totals, faults: self.network.faults() }
     }
 
     /// Forgets what LNet has let go of. Gives whether anything is left over.

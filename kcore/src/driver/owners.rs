@@ -20,10 +20,9 @@ pub struct Owners {
 
 impl Owners {
     /// Reads lines `owner:first:count`, as `/etc/subuid` has them. The owner is a uid or a name, of which `uid_of` gives the
-    /// uid. Lines that are none are left out, as are ranges that contain a uid below `first_uid`, and ranges that overlap an
-    /// earlier one of another owner: by such a range one user could be counted as another.
+    /// uid. Lines of another form are left out, as are ranges that contain root, and ranges that overlap an earlier one.
     #[must_use]
-    pub fn parse(text: &str, first_uid: u32, mut uid_of: impl FnMut(&str) -> Option<u32>) -> Owners {
+    pub fn parse(text: &str, mut uid_of: impl FnMut(&str) -> Option<u32>) -> Owners {
         let mut ranges: Vec<(Range<u32>, UserId)> = Vec::new();
         for line in text.lines().take(RANGES_MAX) {
             let mut fields = line.trim().split(':');
@@ -35,7 +34,7 @@ impl Owners {
             let Some(end) = first.checked_add(count) else { continue };
             let Some(owner) = owner.parse().ok().or_else(|| uid_of(owner)) else { continue };
             let overlaps = ranges.iter().any(|(other, _)| first < other.end && other.start < end);
-            if count > 0 && first >= first_uid && !overlaps {
+            if count > 0 && first > 0 && !overlaps {
                 ranges.push((first..end, UserId(owner)));
             }
         }
@@ -65,7 +64,7 @@ mod tests {
 
     #[test]
     fn uids_of_a_range_count_for_its_owner() {
-        let owners = Owners::parse("alice:100000:65536\n1001:165536:65536\n\n# no line\n", 1, names);
+        let owners = Owners::parse("alice:100000:65536\n1001:165536:65536\n\n# no line\n", names);
         let users = [0, 1000, 99_999, 100_000, 165_535, 165_536, 231_071, 231_072, u32::MAX];
         let expected = [0, 1000, 99_999, 1000, 1000, 1001, 1001, 231_072, u32::MAX];
         assert_eq!(users.map(|uid| owners.user_of(uid)), expected.map(UserId));
@@ -74,7 +73,7 @@ mod tests {
     #[test]
     fn what_is_no_range_or_belongs_to_others_is_left_out() {
         let text = "alice:0:10\nbob:100:0\nnobody-knows:100:10\nalice:x:10\nbob:4294967295:2\nalice:100:10\nbob:105:1\nbob:110:1";
-        let owners = Owners::parse(text, 100, names);
+        let owners = Owners::parse(text, names);
         let users = [0, 5, 100, 105, 109, 110, 111].map(|uid| owners.user_of(uid).0);
         assert_eq!(users, [0, 5, 1000, 1000, 1000, 1001, 111]);
     }

@@ -55,6 +55,7 @@ use nlx_driver_proto::Refusal;
 use parking_lot::Mutex;
 
 use super::accounts::{Charge, Resource};
+use super::costs::CLIENT_HEAP_BYTES;
 use super::{Credentials, Host};
 use closer::Closer;
 use worker::Worker;
@@ -185,10 +186,11 @@ struct Arrival {
     admission: Result<Admission, Refusal>,
 }
 
-/// A client's place among the clients, and what its socket is charged with.
+/// A client's place among the clients, its socket, and the memory of its session: what its user is charged with.
 struct Admission {
     _client: Charge,
     _socket: Charge,
+    _heap: Charge,
 }
 
 /// Who comes in.
@@ -381,13 +383,14 @@ impl Shared {
 }
 
 impl Door {
-    /// Charges the client's user with a client and its socket.
+    /// Charges the client's user with a client, its socket and its session.
     fn enter(&self, who: &Credentials, host: &Host) -> Result<Admission, Refusal> {
         let (accounts, payer) = (host.accounts(), host.payer_of(who));
         let client = accounts.charge(payer, Resource::Clients, 1)?;
         let socket = accounts.charge(payer, Resource::Descriptors, 1)?;
+        let heap = accounts.charge(payer, Resource::HeapBytes, CLIENT_HEAP_BYTES)?;
         self.clients.fetch_add(1, Ordering::Relaxed);
-        Ok(Admission { _client: client, _socket: socket })
+        Ok(Admission { _client: client, _socket: socket, _heap: heap })
     }
 
     /// A client that was let in has gone.

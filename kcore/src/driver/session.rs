@@ -11,13 +11,12 @@ mod tms;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use nlx_driver_proto::Refusal;
-
 use self::arenas::Arenas;
 use self::buffers::Buffers;
 use self::ring::Ring;
 use self::tms::Tms;
-use super::accounts::{Charge, Payer, Resource};
+use super::accounts::{CHUNK, Payer};
+use super::costs::{HEAP_CHUNK_BYTES, SessionCharges};
 use super::departed::Estate;
 use super::host::Record;
 use super::{ClientQuotas, Credentials, Departure, Host, Rights, Violation};
@@ -49,8 +48,8 @@ pub struct Session {
     tms: Tms,
     buffers: Buffers,
     arenas: Arenas,
-    /// The doorbell.
-    held: Option<Charge>,
+    /// From the hello on.
+    charges: Option<SessionCharges>,
     closed: bool,
 }
 
@@ -70,7 +69,7 @@ impl Session {
             tms: Tms::new(&quotas),
             buffers: Buffers::new(&quotas),
             arenas: Arenas::new(&quotas),
-            held: None,
+            charges: None,
             closed: false,
         }
     }
@@ -91,11 +90,6 @@ impl Session {
     #[must_use]
     pub fn is_welcome(&self) -> bool {
         self.ring.is_some()
-    }
-
-    /// Charges its user with so much more.
-    fn charge(&self, resource: Resource, count: u64) -> Result<Charge, Refusal> {
-        self.host.accounts.charge(self.payer, resource, count)
     }
 
     /// Carries out what stands in the submission ring, and then this request, which came with these descriptors. `answer`
@@ -154,6 +148,16 @@ impl Session {
         self.note(self.look_for_violations())
     }
 
+    /// Gives back what is charged and not used any more. To be called now and then.
+    pub fn trim(&mut self) {
+        let Some(charges) = &mut self.charges else { return };
+        let (buffers, segments) = self.buffers.counts();
+        charges.buffers.trim(buffers, CHUNK);
+        charges.segments.trim(segments, CHUNK);
+        charges.operations.trim(self.record.tally.operations.get(), CHUNK);
+        charges.heap.trim(self.buffers.heap_bytes(), HEAP_CHUNK_BYTES);
+    }
+
     /// The client is gone, or is cut off. Cancels all that is in flight, and lets everything go; what LNet still holds then
     /// is counted as left over. Dropping a session does the same.
     pub fn close(mut self) -> Departure {
@@ -167,6 +171,9 @@ impl Session {
         self.tms.let_go(&estate);
         self.buffers.let_go();
         self.record.tms.lock().clear();
+        if let Some(charges) = self.charges.take() {
+            *estate.operations.lock() = Some((self.record.tally.clone(), charges.operations));
+        }
         self.host.leave(&self.record, estate)
     }
 

@@ -2,13 +2,21 @@
 
 use nlx_core::Address;
 
+use super::accounts::UserStatus;
 use crate::Faults;
+
+/// Users that are listed: with all that each holds they fit into the status of a node.
+pub const USERS_MAX: usize = 64;
 
 /// How things stand ([`Host::status`](super::Host::status)). Plain numbers, each right at some moment of the call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostStatus {
     /// The clients that are connected, in the order in which they came.
     pub clients: Vec<ClientStatus>,
+    /// The users that hold something, by uid: at most [`USERS_MAX`].
+    pub users: Vec<UserStatus>,
+    /// Users that are not listed.
+    pub users_left_out: u64,
     /// What clients that are gone have left until LNet lets go of it.
     pub leftovers: Leftovers,
     /// Since the start, over all clients, those connected included.

@@ -91,7 +91,8 @@ pub use interfaces::{Choice, Interface, Why, explain, source_towards};
 pub use interrupt::Interrupt;
 pub use lnet::{
     ByKind, Counters, FaultAction, FaultId, FaultRate, FaultRule, FaultRuleError, FaultStatistics,
-    MatchOrder, MessageKinds, NiStatistics, PUSH_BACK_NS, PeerStatistics, Rotor, Stealing, Traffic,
+    Limits as EngineLimits, MatchOrder, MessageKinds, NiStatistics, PUSH_BACK_NS, PeerStatistics, Rotor,
+    Stealing, Traffic,
 };
 pub use lnet_cpt::{CptConfig, CptError, CptTable, MAX_PARTITIONS, Pattern};
 pub use lnet_o2iblnd::{Census as O2ibCensus, NiConfig as O2ibNiConfig, O2ibConfig, O2ibCounters, O2ibLnd};

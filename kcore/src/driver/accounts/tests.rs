@@ -88,16 +88,16 @@ fn chunks_are_charged_once_and_given_back_when_they_are_not_needed() {
     let accounts = clients(1_000, 0);
     let mut charge = accounts.open(ALICE, Resource::Clients);
     for needed in 1..=CHUNK + 1 {
-        charge.cover(needed).unwrap();
+        charge.cover(needed, CHUNK).unwrap();
         assert_eq!(charge.count(), needed.next_multiple_of(CHUNK));
     }
-    charge.trim(CHUNK);
+    charge.trim(CHUNK, CHUNK);
     assert_eq!(charge.count(), CHUNK);
-    charge.trim(0);
+    charge.trim(0, CHUNK);
     assert_eq!(accounts.held_by(ALICE), Amounts::NONE);
     // The share ends within a chunk: to the last one and not one further.
-    charge.cover(499).unwrap();
-    assert!(charge.cover(500).is_ok() && charge.cover(501).is_err());
+    charge.cover(499, CHUNK).unwrap();
+    assert!(charge.cover(500, CHUNK).is_ok() && charge.cover(501, CHUNK).is_err());
     assert_eq!(charge.count(), 500);
 }
 

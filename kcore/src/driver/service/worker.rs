@@ -583,7 +583,10 @@ impl Worker {
                 (served.ring, served.idle_rounds) = (Ring::Hot, 0);
                 self.hot.push(place);
             }
-            let checked = self.clients.served(place).map(|served| served.session.check());
+            let checked = self.clients.served(place).map(|served| {
+                served.session.trim();
+                served.session.check()
+            });
             if let Some(Err(violation)) = checked {
                 self.cut_off(place, &violation);
             }

@@ -12,7 +12,7 @@ use nlx_driver_proto::{Reason, Refusal, Reply, Segment};
 use super::refusing::no_memory;
 use super::{Answer, Session, Violation};
 use crate::driver::ClientQuotas;
-use crate::driver::accounts::{Charge, Resource};
+use crate::driver::costs::ArenaCharges;
 use crate::driver::departed::Estate;
 use crate::driver::slots::Slots;
 
@@ -36,8 +36,7 @@ struct Arena {
     bytes: u64,
     /// Segments of buffers that lie in it.
     segments: u32,
-    /// Its descriptor.
-    held: Charge,
+    charges: ArenaCharges,
 }
 
 impl Arenas {
@@ -58,10 +57,10 @@ impl Arenas {
         Ok(())
     }
 
-    fn insert(&mut self, region: Region, held: Charge) -> Result<u32, Refusal> {
+    fn insert(&mut self, region: Region, charges: ArenaCharges) -> Result<u32, Refusal> {
         let bytes = region.len() as u64;
         self.check_room(bytes)?;
-        let inserted = self.table.insert(Arena { region, bytes, segments: 0, held });
+        let inserted = self.table.insert(Arena { region, bytes, segments: 0, charges });
         let full = Refusal::of(Errno::ENOMEM, Reason::Arenas, 0, self.table.len() as u64);
         let handle = inserted.map_err(|_| full)?;
         self.bytes += bytes;
@@ -107,9 +106,8 @@ impl Arenas {
     /// Lets go of the memory, and notes what there may be left of it.
     pub(super) fn let_go(&mut self, estate: &Estate) {
         let mut left = estate.arenas.lock();
-        left.extend(
-            self.table.take_all().into_iter().map(|arena| (arena.region.weak(), arena.bytes, arena.held)),
-        );
+        let arenas = self.table.take_all().into_iter();
+        left.extend(arenas.map(|arena| (arena.region.weak(), arena.bytes, arena.charges)));
         self.bytes = 0;
     }
 }
@@ -122,7 +120,7 @@ impl Session {
         answer: &mut Answer,
     ) -> Result<Reply, Refusal> {
         self.arenas.check_room(bytes)?;
-        let held = self.charge(Resource::Descriptors, 1)?;
+        let charges = ArenaCharges::new(&self.host.accounts, self.payer, bytes)?;
         // What does not fit is too long for a region, too.
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         let pages = if huge && self.host.config.huge_pages { Pages::Huge } else { Pages::Normal };
@@ -130,27 +128,27 @@ impl Session {
         let fd = region.share().map_err(|error| no_memory(&error))?;
         let huge = is_huge(fd)?;
         answer.fds.push(fd.try_clone_to_owned().map_err(|error| no_descriptor(&error))?);
-        self.enter_arena(region, huge, held)
+        self.enter_arena(region, huge, charges)
     }
 
     pub(super) fn adopt_arena(&mut self, fd: Option<OwnedFd>) -> Result<Reply, Refusal> {
         let fd = fd.ok_or(Refusal::new(Errno::EBADR, Reason::NotArena))?;
-        let checked = self
-            .check_adoptable(fd.as_fd())
-            .and_then(|huge| Ok((huge, self.charge(Resource::Descriptors, 1)?)));
-        let (huge, held) = match checked {
-            Ok(checked) => checked,
+        let checked = self.check_adoptable(fd.as_fd());
+        let charged = checked
+            .and_then(|(huge, bytes)| Ok((huge, ArenaCharges::new(&self.host.accounts, self.payer, bytes)?)));
+        let (huge, charges) = match charged {
+            Ok(charged) => charged,
             Err(refusal) => {
                 closer::close(fd);
                 return Err(refusal);
             }
         };
         let region = Region::attach(fd).map_err(|error| Refusal::new(error.errno(), Reason::NotArena))?;
-        self.enter_arena(region, huge, held)
+        self.enter_arena(region, huge, charges)
     }
 
-    /// Sealed memory of a helper, which has room. Gives whether it lies on huge pages.
-    fn check_adoptable(&self, fd: BorrowedFd<'_>) -> Result<bool, Refusal> {
+    /// Sealed memory of a helper, which has room. Gives whether it lies on huge pages, and its bytes.
+    fn check_adoptable(&self, fd: BorrowedFd<'_>) -> Result<(bool, u64), Refusal> {
         let not_arena = |errno| Refusal::new(errno, Reason::NotArena);
         // Only files in memory know of seals: all else is refused here.
         let seals = SealFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GET_SEALS).map_err(not_arena)?);
@@ -163,14 +161,15 @@ impl Session {
         }
         // Sealed, so that it stays what it is.
         let bytes = fstat(fd).map_err(not_arena)?.st_size;
-        self.arenas.check_room(u64::try_from(bytes).map_err(|_| not_arena(Errno::EINVAL))?)?;
-        Ok(huge)
+        let bytes = u64::try_from(bytes).map_err(|_| not_arena(Errno::EINVAL))?;
+        self.arenas.check_room(bytes)?;
+        Ok((huge, bytes))
     }
 
-    fn enter_arena(&mut self, region: Region, huge: bool, held: Charge) -> Result<Reply, Refusal> {
+    fn enter_arena(&mut self, region: Region, huge: bool, charges: ArenaCharges) -> Result<Reply, Refusal> {
         region.watch();
         let bytes = region.len() as u64;
-        let arena = self.arenas.insert(region, held)?;
+        let arena = self.arenas.insert(region, charges)?;
         self.record.tally.arenas.add(1);
         self.record.tally.bytes.add(bytes);
         Ok(Reply::Arena { arena, bytes, huge })

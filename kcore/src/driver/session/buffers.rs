@@ -10,6 +10,8 @@ use super::Session;
 use super::refusing::refusal_of;
 use crate::buffers::Buffer;
 use crate::driver::ClientQuotas;
+use crate::driver::accounts::CHUNK;
+use crate::driver::costs::{BUFFER_HEAP_BYTES, HEAP_CHUNK_BYTES, PLACE_HEAP_BYTES, SEGMENT_HEAP_BYTES};
 
 /// A table of places. The client says which place a buffer has, and above it a generation that tells its tenants apart.
 pub(super) struct Buffers {
@@ -46,6 +48,23 @@ impl Buffers {
         let place = self.places.get(place_of(handle)).and_then(Option::as_ref);
         let buffer = place.map(|place| &place.buffer).filter(|buffer| buffer.handle() == handle);
         buffer.ok_or(CoreError::NoSuchBuffer { buffer: handle })
+    }
+
+    /// How many buffers there are, and how many segments beyond the first of each.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.count.into(), self.segments.into())
+    }
+
+    /// Bytes of the heap that they are charged with.
+    pub(super) fn heap_bytes(&self) -> u64 {
+        heap_bytes(self.count.into(), self.segments.into(), self.places.len() as u64)
+    }
+
+    /// The same with one buffer more.
+    fn heap_bytes_with(&self, handle: BufferHandle, segments: usize) -> u64 {
+        let places = self.places.len().max(place_of(handle) + 1);
+        let segments = u64::from(self.segments) + segments.saturating_sub(1) as u64;
+        heap_bytes(u64::from(self.count) + 1, segments, places as u64)
     }
 
     /// Whether a new buffer may have this name, and so many segments.
@@ -85,6 +104,10 @@ impl Buffers {
     }
 }
 
+fn heap_bytes(buffers: u64, segments: u64, places: u64) -> u64 {
+    buffers * BUFFER_HEAP_BYTES + segments * SEGMENT_HEAP_BYTES + places * PLACE_HEAP_BYTES
+}
+
 /// The lower half of a handle.
 fn place_of(handle: BufferHandle) -> usize {
     handle.0 as u32 as usize
@@ -93,6 +116,7 @@ fn place_of(handle: BufferHandle) -> usize {
 impl Session {
     pub(super) fn register(&mut self, handle: BufferHandle, segments: &[Segment]) -> Result<(), Refusal> {
         self.buffers.check_room(handle, segments.len())?;
+        self.charge_buffer(handle, segments.len())?;
         let fragments = segments.iter().map(|segment| self.arenas.fragment(segment));
         let fragments: Arc<[Fragment]> = fragments.collect::<Result<_, _>>()?;
         let wrong = Refusal::of(Errno::EFBIG, Reason::Segment, segments.len() as u64, 0);
@@ -106,6 +130,15 @@ impl Session {
         segments.iter().for_each(|segment| self.arenas.hold(segment.arena));
         self.record.tally.buffers.add(1);
         Ok(())
+    }
+
+    /// Charges the user with one buffer more, in chunks. What a refusal has charged already, [`Session::trim`] gives back.
+    fn charge_buffer(&mut self, handle: BufferHandle, segments: usize) -> Result<(), Refusal> {
+        let (Some(charges), buffers) = (&mut self.charges, &self.buffers) else { return Ok(()) };
+        let (count, others) = buffers.counts();
+        charges.buffers.cover(count + 1, CHUNK)?;
+        charges.segments.cover(others + segments.saturating_sub(1) as u64, CHUNK)?;
+        charges.heap.cover(buffers.heap_bytes_with(handle, segments), HEAP_CHUNK_BYTES)
     }
 
     pub(super) fn deregister(&mut self, handle: BufferHandle) -> Result<(), Refusal> {

@@ -1,12 +1,13 @@
 //! The first request.
 
+use nlx_bev_cqueue::SharedMemory;
 use nlx_core::Errno;
 use nlx_driver_proto::{Features, Hello, Reason, Refusal, Reply, VERSION, Welcome};
 
 use super::refusing::no_queue;
 use super::ring::Ring;
 use super::{Answer, Session};
-use crate::driver::accounts::Resource;
+use crate::driver::costs::SessionCharges;
 
 impl Session {
     pub(super) fn hello(&mut self, hello: &Hello, answer: &mut Answer) -> Result<Reply, Refusal> {
@@ -16,9 +17,10 @@ impl Session {
         if self.rights.is_none() {
             return Err(Refusal::new(Errno::EACCES, Reason::Other));
         }
-        let held = self.charge(Resource::Descriptors, 1)?;
+        let ring_bytes = SharedMemory::size(self.quotas.ring_slots).map_err(|error| no_queue(&error))? as u64;
+        let charges = SessionCharges::new(&self.host.accounts, self.payer, ring_bytes)?;
         let (ring, fds) = Ring::new(self.quotas.ring_slots).map_err(|error| no_queue(&error))?;
-        (self.ring, self.held) = (Some(ring), Some(held));
+        (self.ring, self.charges) = (Some(ring), Some(charges));
         answer.fds.extend(fds);
         let _ = self.record.name.set(hello.name());
         let mut limits = self.host.network.limits;

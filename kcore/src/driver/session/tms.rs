@@ -17,7 +17,8 @@ use super::arenas::no_descriptor;
 use super::refusing::{no_queue, refusal_of};
 use super::{Answer, Session, Violation};
 use crate::driver::ClientQuotas;
-use crate::driver::accounts::{Charge, Resource};
+use crate::driver::accounts::{CHUNK, Charge, Resource};
+use crate::driver::costs::TmCharges;
 use crate::driver::departed::Estate;
 use crate::driver::outlet::Outlet;
 use crate::driver::policy::{Nids, Portals};
@@ -36,7 +37,8 @@ struct Tm {
     /// The client's end of the pipe that an event loop sleeps on, once it has asked for it.
     lookout: Option<OwnedFd>,
     /// It, and the helper's end.
-    held: Option<Charge>,
+    lookout_charge: Option<Charge>,
+    charges: TmCharges,
 }
 
 impl Tms {
@@ -59,9 +61,12 @@ impl Tms {
     /// Drops all of them, in use or not, and notes what there may be left of them.
     pub(super) fn let_go(&mut self, estate: &Estate) {
         let tms = self.0.take_all();
-        estate.tms.lock().extend(tms.iter().map(|tm| Arc::downgrade(&tm.works.shared)));
-        // Before they are looked for.
-        drop(tms);
+        let mut left = estate.tms.lock();
+        for Tm { works, charges, .. } in tms {
+            left.push((Arc::downgrade(&works.shared), charges));
+            // Before it is looked for.
+            drop(works);
+        }
     }
 }
 
@@ -92,13 +97,16 @@ impl Session {
         self.check_start(&wanted, lazy)?;
         // One slot more than the events: the ring's divider holds none.
         let events_max = events_max.clamp(1, self.quotas.events);
+        let bytes = SharedMemory::size(events_max + 1).map_err(|error| no_queue(&error))? as u64;
+        let charges = TmCharges::new(&self.host.accounts, self.payer, bytes)?;
         let (memory, fd) = SharedMemory::create(events_max + 1).map_err(|error| no_queue(&error))?;
         let producer = Producer::new(memory.clone()).map_err(|error| no_queue(&error))?;
         let outlet = Arc::new(Outlet::new(memory, self.record.tally.clone()));
         let works = Works::start(&self.host.network, &wanted, lazy, None, (producer, outlet.clone()));
         let works = works.map_err(|error| refusal_of(&error))?;
         let address = works.address();
-        let inserted = self.tms.0.insert(Tm { works, events_max, lookout: None, held: None });
+        let inserted =
+            self.tms.0.insert(Tm { works, events_max, lookout: None, lookout_charge: None, charges });
         let tm = inserted.map_err(|_| self.too_many_tms())?;
         self.record.tms.lock().insert(tm, (address, outlet));
         answer.fds.push(fd);
@@ -150,10 +158,10 @@ impl Session {
         let reads = match &tm.lookout {
             Some(reads) => reads,
             None => {
-                let held = accounts.charge(payer, Resource::Descriptors, 2)?;
+                let charge = accounts.charge(payer, Resource::Descriptors, 2)?;
                 let (writes, reads) = pipe().map_err(|error| no_queue(&error))?;
                 tm.works.shared.taker.set_lookout(writes);
-                tm.held = Some(held);
+                tm.lookout_charge = Some(charge);
                 tm.lookout.insert(reads)
             }
         };
@@ -163,11 +171,13 @@ impl Session {
 
     /// An operation is started, or refused with its last event.
     pub(super) fn operate(&mut self, tm: u64, operation: &Operation, counter: MatchCounter, started_ns: u64) {
+        let charged = self.charge_operation(tm);
         let Some(tm) = self.tms.0.get(tm) else {
-            // Nobody is there to be told.
+            // There is no queue for an event.
             return self.count(&no_tm(tm));
         };
-        if let Err(refusal) = self.begin(tm, operation, counter, started_ns) {
+        let begun = charged.and_then(|()| self.begin(tm, operation, counter, started_ns));
+        if let Err(refusal) = begun {
             self.count(&refusal);
             tm.works.shared.deliver(refused(operation, refusal.errno));
         }
@@ -192,6 +202,16 @@ impl Session {
         let counter = Some(counter).filter(|_| operation.kind.queue().is_passive());
         let beginning = Beginning { operation, buffer, plan, counter, descriptor: None, started_ns };
         tm.works.begin(beginning).map(drop).map_err(refused)
+    }
+
+    /// Charges the user with one operation more, in chunks: those in flight, and the tables of the transfer machine, which
+    /// stay as large as they were once needed.
+    fn charge_operation(&mut self, tm: u64) -> Result<(), Refusal> {
+        let in_flight = self.record.tally.operations.get();
+        let (Some(charges), Some(tm)) = (&mut self.charges, self.tms.0.get_mut(tm)) else { return Ok(()) };
+        charges.operations.cover(in_flight + 1, CHUNK)?;
+        let own = tm.outlet().operations.get();
+        tm.charges.cover_operations(own + 1)
     }
 
     fn check_target(&self, target: ProcessId, portal: Portal) -> Result<(), Refusal> {
