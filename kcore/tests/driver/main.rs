@@ -15,4 +15,5 @@ mod life;
 mod quotas;
 mod random;
 mod rights;
+mod shares;
 mod worlds;
