@@ -1,7 +1,7 @@
 use std::fmt;
 
 use lnet_api::{Errno, LNetError};
-use lnet_nid::{NetType, Nid};
+use lnet_nid::{NetType, Nid, printable};
 use lnet_node::{NodeError, PingFailure, holder_of};
 use serde_json::{Value, json};
 
@@ -31,11 +31,13 @@ impl Failure {
         self.message.is_empty()
     }
 
-    pub(crate) fn new(text: impl Into<String>) -> Failure {
-        Failure { step: "command", errno: None, message: text.into(), advice: None, nid: None }
+    /// A failure with this message: one line, in which foreign text is escaped.
+    pub(crate) fn new(text: impl AsRef<str>) -> Failure {
+        let message = printable(text.as_ref()).to_string();
+        Failure { step: "command", errno: None, message, advice: None, nid: None }
     }
 
-    pub(crate) fn at(step: &'static str, errno: Errno, message: impl Into<String>) -> Failure {
+    pub(crate) fn at(step: &'static str, errno: Errno, message: impl AsRef<str>) -> Failure {
         Failure { step, errno: Some(errno), ..Failure::new(message) }
     }
 

@@ -1,16 +1,43 @@
 //! Standard output that may be closed or full: a tool must say so, not panic.
+//!
+//! Whatever is printed passes through here: names of files, interfaces and clients come from elsewhere, and none of them may command
+//! a terminal. Who prints foreign text in the middle of a line escapes it there too ([`lnet_nid::printable`]), for here a line's
+//! end cannot be told from one in a name.
 
-use std::fmt::Display;
+use std::fmt::{self, Display, Write as _};
 use std::io::{ErrorKind, Write, stdout};
 
+use lnet_nid::is_printable;
 use serde::Serialize;
 
 use crate::failure::Failure;
 
+/// Text of several lines without control characters but those of its lines.
+struct Lines<T>(T);
+
+impl<T: Display> Display for Lines<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(Escaping(f), "{}", self.0)
+    }
+}
+
+/// Escapes what is written.
+struct Escaping<'a, 'b>(&'a mut fmt::Formatter<'b>);
+
+impl fmt::Write for Escaping<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.chars().try_for_each(|letter| match letter {
+            '\n' | '\t' => self.0.write_char(letter),
+            letter if is_printable(letter) => self.0.write_char(letter),
+            letter => write!(self.0, "{}", letter.escape_debug()),
+        })
+    }
+}
+
 /// Prints a line. A reader that has gone away ends the program quietly, as it would any other tool.
 pub(crate) fn line(text: impl Display) -> Result<(), Failure> {
     let mut out = stdout().lock();
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+    match writeln!(out, "{}", Lines(text)).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::quiet()),
         Err(error) => Err(Failure::new(format!("cannot write to standard output: {error}"))),
@@ -19,10 +46,21 @@ pub(crate) fn line(text: impl Display) -> Result<(), Failure> {
 
 /// Prints one JSON value on one line.
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
-    line(serde_json::to_string(value)?)
+    line(lnet_node::escaped(&serde_json::to_string(value)?))
 }
 
 /// Prints a line on standard error, where nobody can be told that nobody listens.
 pub(crate) fn complain(text: impl Display) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", Lines(text));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_gets_lines_and_no_commands() {
+        let shown = Lines("a\u{1b}[2J\n\tb\u{9b}0m\u{202e}\r").to_string();
+        assert_eq!(shown, "a\\u{1b}[2J\n\tb\\u{9b}0m\\u{202e}\\r");
+    }
 }

@@ -7,7 +7,7 @@ mod print;
 use std::time::{Duration, Instant};
 
 use lnet_api::Errno;
-use lnet_node::{RunningNode, running_nodes};
+use lnet_node::{RunningNode, escaped, running_nodes};
 
 use crate::args::StatusArgs;
 use crate::failure::Failure;
@@ -59,13 +59,19 @@ impl Answers {
             let refused = |errno, why: String| Failure::at("read", errno, format!("process {pid}: {why}"));
             let heard = match node.read(deadline) {
                 Ok(text) => NodeStatus::parse(&text)
-                    .map(|status| (text, status))
+                    .and_then(|status| match status.pid == pid {
+                        true => Ok((text, status)),
+                        false => Err(format!("it says that it is process {}", status.pid)),
+                    })
                     .map_err(|why| refused(Errno::EPROTO, why)),
                 Err(error) if error.kind() == std::io::ErrorKind::TimedOut => Err(refused(
                     Errno::ETIMEDOUT,
                     format!("its node did not answer in {} s", timeout.as_secs_f64()),
                 )
                 .hint("it may be stopped, or have too much else to do: see 'ps', and --timeout")),
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                    Err(refused(Errno::EPERM, error.to_string()))
+                }
                 Err(error) => Err(refused(Errno::EIO, error.to_string())),
             };
             match heard {
@@ -78,7 +84,7 @@ impl Answers {
 
     /// One object; those that did not answer stand beside those that did.
     fn to_json(&self) -> String {
-        let nodes: Vec<&str> = self.nodes.iter().map(|(text, _)| text.as_str()).collect();
+        let nodes: Vec<String> = self.nodes.iter().map(|(text, _)| escaped(text)).collect();
         let errors: Vec<String> = self.silent.iter().map(|failure| failure.to_json().to_string()).collect();
         format!(r#"{{"nodes":[{}],"errors":[{}]}}"#, nodes.join(","), errors.join(","))
     }

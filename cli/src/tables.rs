@@ -25,22 +25,7 @@ pub(crate) fn numbers_in(preset: &str, header: impl Into<Row>, first: usize) -> 
     table
 }
 
-/// Text of another process, on this one's terminal: what could move the cursor is shown instead of done.
+/// Text of another process, as a cell of a table: see [`lnet_nid::printable`].
 pub(crate) fn printable(text: &str) -> String {
-    let quotes = |letter| matches!(letter, '\'' | '"' | '\\');
-    let shown = |letter: char| match quotes(letter) {
-        true => letter.to_string(),
-        false => letter.escape_debug().to_string(),
-    };
-    text.chars().map(shown).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_terminal_gets_no_commands_from_another_process() {
-        assert_eq!(printable("a 'word'\u{1b}[2J\n\u{202e}"), "a 'word'\\u{1b}[2J\\n\\u{202e}");
-    }
+    lnet_nid::printable(text).to_string()
 }

@@ -229,6 +229,6 @@ impl Peer {
     }
 }
 
-pub(super) fn wrong(message: impl Into<String>) -> Failure {
+pub(super) fn wrong(message: impl AsRef<str>) -> Failure {
     Failure::at("configuration", Errno::EINVAL, message)
 }

@@ -243,7 +243,7 @@ impl World {
         let ni = if self.here.contains(&header.dest.nid) { header.dest.nid } else { self.here[choice % 3] };
         self.received += 1;
         let from = ProcessId::lnet(if choice & 2 == 0 { header.src.nid } else { nid(ni) });
-        let arrival = Arrival { ni, from, header: &header, rx: RxContext(self.received) };
+        let arrival = Arrival { ni, from, header: &header, host: None, rx: RxContext(self.received) };
         let verdict = match self.engine.parse(&arrival) {
             Verdict::Deliver(delivery) => {
                 let sink = delivery.sink.as_ref().map_or(0, |sink| sink.len());

@@ -1,3 +1,4 @@
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -60,6 +61,9 @@ pub struct Arrival<'a> {
     pub ni: Nid,
     /// The connected peer: the last hop.
     pub from: ProcessId,
+    /// The address that the message's connection comes from or goes to, if it may be another than that of the peer's NID. The
+    /// credits of the NI are shared out by it: a NID is a claim, an address is not.
+    pub host: Option<IpAddr>,
     /// The header.
     pub header: &'a Header,
     /// The LND's name for this receive.
@@ -246,6 +250,13 @@ pub trait Upcalls: Send + Sync {
 
     /// All connections to a peer are gone. Replies and acknowledgements still expected from it will not come.
     fn peer_lost(&self, ni: Nid, peer: ProcessId, reason: Errno);
+
+    /// Whether messages wait for credits of an NI, or because their host has its share of them. An LND then gives up sooner what
+    /// holds credits and does not move. To be asked seldom: it looks into all partitions.
+    fn is_short(&self, ni: Nid) -> bool {
+        let _ = ni;
+        false
+    }
 
     /// The link of an NI is down, or up again (lnet-semantics 16): peers are told that the NI is, and where there is another
     /// for a message, that one is taken. Of one NI this is told by one thread at a time.

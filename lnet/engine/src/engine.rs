@@ -557,4 +557,13 @@ impl Upcalls for Engine {
     fn link_changed(&self, ni: Nid, up: bool) {
         self.set_link(ni, up);
     }
+
+    fn is_short(&self, ni: Nid) -> bool {
+        (0..self.common.partitions()).any(|partition| {
+            let mut net = self.net.lock(partition);
+            let (part, shared) = net.split();
+            let share = shared.nis.find(ni).and_then(|(key, _)| part.share(key));
+            share.is_some_and(|share| share.waiting > 0 || share.held_back > 0)
+        })
+    }
 }

@@ -139,7 +139,7 @@ impl Work {
     /// Whether another operation can fail under the same lock: there is memory for what follows from it. There always is
     /// when nothing else is left to do.
     pub(crate) fn has_room(&mut self) -> bool {
-        self.wakes.try_reserve(1).is_ok() && self.garbage.try_reserve(1).is_ok() && self.pushed.reserve()
+        self.wakes.try_reserve(1).is_ok() && self.garbage.try_reserve(1).is_ok() && self.pushed.reserve(1)
     }
 }
 

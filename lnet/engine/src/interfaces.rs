@@ -80,7 +80,7 @@ impl Engine {
             (ni.credits_per_partition(&STARTING_LIMITS), ni.cpts.clone(), ni.lnd.clone());
         let key = shared.nis.enter(ni).ok_or(LNetError::TooMany { objects: "NIs", limit: NIS_MAX })?;
         let parts = parts.enumerate().filter(|&(partition, _)| cpts.contains(partition));
-        parts.for_each(|(_, part)| part.enter_share(key, &lnd, credits));
+        parts.for_each(|(_, part)| part.enter_share(key, &lnd, credits, STARTING_LIMITS.peer_credits));
         self.ni_count.fetch_add(1, Ordering::Relaxed);
         Ok(key)
     }

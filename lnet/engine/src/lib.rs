@@ -84,6 +84,7 @@ mod event_queue;
 mod faults;
 mod finish;
 mod groups;
+mod host;
 mod identity;
 mod interfaces;
 mod keys;

@@ -11,7 +11,7 @@ use crate::matching::Wanted;
 use crate::names::MdName;
 use crate::slab::{Key, NONE};
 
-/// The list number of messages that wait for credits: of their peer or of their NI, never both.
+/// The list number of messages that wait for credits: of their peer, in their host's share, or of their NI, never two at a time.
 pub(crate) const QUEUE: usize = 5;
 
 /// The list number of the messages that wait on a lazy portal.
@@ -55,6 +55,17 @@ impl Op {
     }
 }
 
+/// What a message that waits for credits waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaits {
+    /// A credit of its peer.
+    Peer,
+    /// That its host holds fewer credits.
+    Host,
+    /// A credit of its NI.
+    Ni,
+}
+
 /// A message that this node sends. It ends once: when its LND finalises it, its time is up in a queue, or its NI goes.
 #[derive(Debug)]
 pub(crate) struct Message {
@@ -69,15 +80,27 @@ pub(crate) struct Message {
     pub(crate) peer: u32,
     /// While it waits for credits: the message itself, in a table of its own, for few ever wait.
     pub(crate) waiting: u32,
-    /// The queue it waits in is that of its NI; else of its peer.
-    pub(crate) for_ni: bool,
+    /// The queue it waits in, if it waits.
+    pub(crate) awaits: Awaits,
+    /// The host whose credit it holds or waits for, among those of its NI; NONE while it waits for a credit of its peer.
+    pub(crate) host: u32,
     pub(crate) queue: Links,
 }
 
 impl Message {
     /// A message that is in no table yet.
     pub(crate) fn new(op: Op, md: Option<MdName>, response: Key, event: Event) -> Message {
-        Message { op, md, event, response, peer: NONE, waiting: NONE, for_ni: false, queue: Links::NONE }
+        Message {
+            op,
+            md,
+            event,
+            response,
+            peer: NONE,
+            waiting: NONE,
+            awaits: Awaits::Peer,
+            host: NONE,
+            queue: Links::NONE,
+        }
     }
 }
 

@@ -162,7 +162,7 @@ impl Node {
         };
         let (dest, src) = (ProcessId::lnet(nid(US)), ProcessId::lnet(nid(PEER)));
         let header = Header { dest, src, payload_length: 8, body };
-        self.engine.parse(&Arrival { ni: dest.nid, from: src, header: &header, rx: RxContext(1) })
+        self.engine.parse(&Arrival { ni: dest.nid, from: src, header: &header, host: None, rx: RxContext(1) })
     }
 
     fn finalize(&self, result: Result<(), Errno>) {

@@ -9,9 +9,10 @@ use lnet_proto::Header;
 use crate::counters::{Counters, Traffic};
 use crate::drops::RecentDrops;
 use crate::engine::Common;
+use crate::host::{self, RELEASES};
 use crate::identity::Identities;
 use crate::list::List;
-use crate::message::{Launch, Message, Op, QUEUE, Way};
+use crate::message::{Awaits, Launch, Message, Op, QUEUE, Way};
 use crate::names::{MdName, pack};
 use crate::ni::{Ni, Nis, Phase};
 use crate::peer::{Peer, Peers};
@@ -36,9 +37,13 @@ pub(crate) struct Share {
     pub(crate) credits: i64,
     pub(crate) max_credits: i64,
     pub(crate) min_credits: i64,
+    /// Those that one peer may have: any host may have as many ([`host::may_take`]).
+    peer_credits: i64,
     pub(crate) queue: List<QUEUE>,
     /// Messages in the queue.
     pub(crate) waiting: usize,
+    /// Messages in the queues of its hosts.
+    pub(crate) held_back: usize,
     /// `received` counts the dropped ones too.
     pub(crate) traffic: Traffic,
 }
@@ -84,7 +89,7 @@ impl Net {
             partition,
             messages: Slab::new(limits.messages),
             waiting: Slab::new(limits.messages),
-            peers: Peers::new(limits.peers),
+            peers: Peers::new(limits.peers, limits.messages),
             shares: Vec::new(),
             counters: Counters::default(),
             drops: RecentDrops::default(),
@@ -102,7 +107,7 @@ impl Net {
     }
 
     /// Begins this partition's part of an NI.
-    pub(crate) fn enter_share(&mut self, ni: Key, lnd: &Arc<dyn Lnd>, credits: i64) {
+    pub(crate) fn enter_share(&mut self, ni: Key, lnd: &Arc<dyn Lnd>, credits: i64, peer_credits: u32) {
         let place = ni.index as usize;
         if self.shares.len() <= place {
             self.shares.resize_with(place + 1, || None);
@@ -110,8 +115,21 @@ impl Net {
         let (max_credits, min_credits) = (credits, credits);
         let (queue, traffic) = (List::new(), Traffic::default());
         let lnd = Arc::new(lnd.clone());
-        self.shares[place] =
-            Some(Share { ni, lnd, credits, max_credits, min_credits, queue, waiting: 0, traffic });
+        let peer_credits = i64::from(peer_credits.max(1));
+        let (waiting, held_back) = (0, 0);
+        self.shares[place] = Some(Share {
+            ni,
+            lnd,
+            credits,
+            max_credits,
+            min_credits,
+            peer_credits,
+            queue,
+            waiting,
+            held_back,
+            traffic,
+        });
+        self.peers.enter_ni(ni);
     }
 
     /// Sends a message: gives it back, to be handed over, when there are credits, or queues it. `None` if it ends at once: with
@@ -133,6 +151,11 @@ impl Net {
             }
         };
         let is_answer = message.op.is_answer();
+        if !is_answer {
+            // It goes to the address in the NID, whoever has spoken in its name.
+            let address = self.peers[peer].id.nid;
+            self.peers.settle(peer, address);
+        }
         message.peer = peer;
         let md = message.md;
         let name = self.messages.insert(message)?;
@@ -144,7 +167,10 @@ impl Net {
         let (peer, key) = (to.id, to.ni);
         let deadline_ns = ni.deadline_ns(common.now_ns());
         let tx = Tx { ni: ni.id.nid, peer, header, payload, token, reply_to, deadline_ns };
-        if self.take_peer_credit(name.index) && self.take_ni_credit(name.index, key) {
+        if self.take_peer_credit(name.index)
+            && self.take_host_credit(name.index, key)
+            && self.take_ni_credit(name.index, key)
+        {
             return Some(Launched::Ready(self.outgoing(key, tx, md, false)));
         }
         self.keep_waiting(name.index, tx);
@@ -176,9 +202,28 @@ impl Net {
         peer.min_credits = peer.min_credits.min(peer.credits);
         if peer.credits < 0 {
             peer.waiting += 1;
+            self.messages[message].awaits = Awaits::Peer;
             peer.queue.push_back(&mut self.messages, message);
             return false;
         }
+        true
+    }
+
+    /// Whether a message may have a credit of its NI for its host; else it is in the host's queue.
+    fn take_host_credit(&mut self, message: u32, ni: Key) -> bool {
+        let share =
+            self.shares[ni.index as usize].as_mut().expect("a peer's NI has a share in its partition");
+        let of_peer = self.peers[self.messages[message].peer].host;
+        self.messages[message].host = of_peer;
+        let host = self.peers.host_mut(ni, of_peer);
+        if host.waiting > 0 || !host::may_take(host.held, share.credits, share.peer_credits) {
+            host.waiting += 1;
+            share.held_back += 1;
+            self.messages[message].awaits = Awaits::Host;
+            host.queue.push_back(&mut self.messages, message);
+            return false;
+        }
+        host.held += 1;
         true
     }
 
@@ -190,7 +235,7 @@ impl Net {
         share.min_credits = share.min_credits.min(share.credits);
         if share.credits < 0 {
             share.waiting += 1;
-            self.messages[message].for_ni = true;
+            self.messages[message].awaits = Awaits::Ni;
             share.queue.push_back(&mut self.messages, message);
             return false;
         }
@@ -229,7 +274,7 @@ impl Net {
     ) -> Option<Message> {
         self.messages.get(key).filter(|message| message.waiting == NONE)?;
         let message = self.take(key.index, result)?;
-        self.give_back_credits(common, message.peer, work);
+        self.give_back_credits(common, message.peer, message.host, work);
         Some(message)
     }
 
@@ -242,26 +287,43 @@ impl Net {
         key: Key,
         work: &mut Work,
     ) -> Option<Handed> {
-        let &Message { peer: index, waiting, for_ni, .. } = self.messages.get(key)?;
+        let &Message { peer: index, waiting, awaits, host, .. } = self.messages.get(key)?;
         let peer = self.peers.get_mut(index);
         let (id, ni) = (peer.id, peer.ni);
         if waiting == NONE {
             let nid = shared.nis.get(ni)?.id.nid;
             return Some(Handed { lnd: self.share(ni)?.lnd.clone(), ni: nid, peer: id });
         }
-        if for_ni {
-            let share = self.shares[ni.index as usize].as_mut()?;
-            share.queue.remove(&mut self.messages, key.index);
-            (share.credits, share.waiting) = (share.credits + 1, share.waiting - 1);
-        } else {
-            peer.queue.remove(&mut self.messages, key.index);
-            (peer.credits, peer.waiting) = (peer.credits + 1, peer.waiting - 1);
+        let share = self.shares[ni.index as usize].as_mut()?;
+        match awaits {
+            Awaits::Peer => {
+                peer.queue.remove(&mut self.messages, key.index);
+                (peer.credits, peer.waiting) = (peer.credits + 1, peer.waiting - 1);
+            }
+            Awaits::Host => {
+                let known = self.peers.host_mut(ni, host);
+                known.queue.remove(&mut self.messages, key.index);
+                known.waiting -= 1;
+                share.held_back -= 1;
+            }
+            Awaits::Ni => {
+                share.queue.remove(&mut self.messages, key.index);
+                (share.credits, share.waiting) = (share.credits + 1, share.waiting - 1);
+            }
         }
         let _tx = self.stop_waiting(key.index);
         self.end(key.index, Errno::ECANCELED, work);
-        if for_ni {
-            // It had one, and whoever waits for it comes to the end of the NI's queue.
-            self.give_back_peer_credit(common, index, work);
+        // What it had goes to those that wait for it, at the ends of the queues.
+        match awaits {
+            Awaits::Peer => {}
+            Awaits::Host => {
+                self.peers.forget_host_if_unused(ni, host);
+                self.give_back_peer_credit(common, index, work);
+            }
+            Awaits::Ni => {
+                self.give_back_host_credit(common, ni, host, work);
+                self.give_back_peer_credit(common, index, work);
+            }
         }
         None
     }
@@ -292,9 +354,49 @@ impl Net {
     }
 
     /// The NI's credit goes back first (lnet-semantics 13).
-    fn give_back_credits(&mut self, common: &Common, peer: u32, work: &mut Work) {
-        self.give_back_ni_credit(common, self.peers[peer].ni, work);
+    fn give_back_credits(&mut self, common: &Common, peer: u32, host: u32, work: &mut Work) {
+        let ni = self.peers[peer].ni;
+        self.give_back_ni_credit(common, ni, work);
+        self.give_back_host_credit(common, ni, host, work);
         self.give_back_peer_credit(common, peer, work);
+    }
+
+    /// A message of a host holds no credit of the NI any more. As long as messages wait for the host it holds some: so each that
+    /// waits is looked at again, at the latest when the last of them comes back.
+    fn give_back_host_credit(&mut self, common: &Common, ni: Key, host: u32, work: &mut Work) {
+        if host == NONE {
+            return;
+        }
+        self.peers.host_mut(ni, host).held -= 1;
+        let mut releases = RELEASES;
+        while releases > 0 {
+            let Some(share) = self.shares[ni.index as usize].as_mut() else { return };
+            let known = self.peers.host_mut(ni, host);
+            if known.waiting == 0 || !host::may_take(known.held, share.credits, share.peer_credits) {
+                break;
+            }
+            // There is room for one beside what the peer's credit lets go. More is taken where there is memory.
+            if releases < RELEASES && !work.sends.reserve(2) {
+                break;
+            }
+            let Some(message) = known.queue.pop_front(&mut self.messages) else { break };
+            known.waiting -= 1;
+            share.held_back -= 1;
+            let Some(tx) = self.stop_waiting(message) else { break };
+            if tx.deadline_ns <= common.now_ns() {
+                let peer = self.messages[message].peer;
+                self.end(message, Errno::ETIMEDOUT, work);
+                self.give_back_peer_credit(common, peer, work);
+                continue;
+            }
+            self.peers.host_mut(ni, host).held += 1;
+            releases -= 1;
+            match self.take_ni_credit(message, ni) {
+                true => self.let_go(message, ni, tx, work),
+                false => self.keep_waiting(message, tx),
+            }
+        }
+        self.peers.forget_host_if_unused(ni, host);
     }
 
     fn give_back_ni_credit(&mut self, common: &Common, ni: Key, work: &mut Work) {
@@ -310,8 +412,9 @@ impl Net {
             if tx.deadline_ns > common.now_ns() {
                 return self.let_go(message, ni, tx, work);
             }
-            let peer = self.messages[message].peer;
+            let Message { peer, host, .. } = self.messages[message];
             self.end(message, Errno::ETIMEDOUT, work);
+            self.give_back_host_credit(common, ni, host, work);
             self.give_back_peer_credit(common, peer, work);
         }
     }
@@ -328,7 +431,7 @@ impl Net {
             let ni = peer.ni;
             let Some(tx) = self.stop_waiting(message) else { return };
             if tx.deadline_ns > common.now_ns() {
-                if self.take_ni_credit(message, ni) {
+                if self.take_host_credit(message, ni) && self.take_ni_credit(message, ni) {
                     return self.let_go(message, ni, tx, work);
                 }
                 return self.keep_waiting(message, tx);
@@ -372,6 +475,7 @@ impl Net {
         let Some(known) = shared.nis.get(ni) else { return };
         let more = known.credits_per_partition(to) - known.credits_per_partition(from);
         let Some(share) = self.share_mut(ni) else { return };
+        share.peer_credits = i64::from(to.peer_credits.max(1));
         share.max_credits += more;
         share.min_credits += more;
         share.credits += more.min(0);
@@ -393,9 +497,25 @@ impl Net {
         {
             share.waiting -= 1;
             share.credits += 1;
-            self.peers.get_mut(self.messages[message].peer).credits += 1;
+            let Message { peer, host, .. } = self.messages[message];
+            self.peers.get_mut(peer).credits += 1;
+            self.peers.host_mut(ni, host).held -= 1;
+            self.peers.forget_host_if_unused(ni, host);
             let _tx = self.stop_waiting(message);
             self.end(message, errno, work);
+        }
+        for peer in self.peers.of_ni(ni) {
+            // Each message in the queue of a host is one of its peers'.
+            let host = self.peers[peer].host;
+            while let Some(message) = self.peers.host_mut(ni, host).queue.pop_front(&mut self.messages) {
+                self.peers.host_mut(ni, host).waiting -= 1;
+                if let Some(share) = self.share_mut(ni) {
+                    share.held_back -= 1;
+                }
+                self.peers.get_mut(self.messages[message].peer).credits += 1;
+                let _tx = self.stop_waiting(message);
+                self.end(message, errno, work);
+            }
         }
         for peer in self.peers.of_ni(ni) {
             while let Some(message) = self.peers.get_mut(peer).queue.pop_front(&mut self.messages) {
@@ -419,6 +539,8 @@ impl Net {
         for peer in self.peers.of_ni(ni) {
             self.peers.forget(peer);
         }
+        // Some still count messages that have just ended.
+        self.peers.enter_ni(ni);
         if let Some(share) = self.shares.get_mut(ni.index as usize) {
             share.take_if(|share| share.ni == ni);
         }

@@ -78,6 +78,16 @@ impl<V> NidMap<V> {
         Some(at)
     }
 
+    /// The NID at this index, which must exist.
+    pub(crate) fn nid_at(&self, at: u32) -> Nid {
+        self.slab[at].nid
+    }
+
+    /// All values, with their indices, in no useful order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &V)> {
+        self.slab.indices().map(|at| (at, &self.slab[at].value))
+    }
+
     /// The value at this index, which must exist.
     pub(crate) fn at_mut(&mut self, at: u32) -> &mut V {
         &mut self.slab[at].value

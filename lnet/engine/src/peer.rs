@@ -4,6 +4,7 @@ use lnet_nid::{Nid, Pid, ProcessId};
 
 use crate::buckets::{Buckets, CHAIN, Hashed};
 use crate::counters::Traffic;
+use crate::host::Host;
 use crate::keys::Hasher;
 use crate::list::{Linked, Links, List};
 use crate::message::QUEUE;
@@ -24,6 +25,8 @@ pub(crate) struct Peer {
     chain: Links,
     /// Where its NID is counted.
     counted: u32,
+    /// Its host, among those of its NI.
+    pub(crate) host: u32,
     /// Messages that may still be handed over; below 0, as many are queued or too many in flight.
     pub(crate) credits: i64,
     pub(crate) max_credits: i64,
@@ -69,6 +72,10 @@ pub(crate) struct Peers {
     index: Buckets,
     /// How many peers have each NID.
     pub(crate) nids: NidMap<u32>,
+    /// Hosts by their address as a NID, for each NI by its index.
+    hosts: Vec<NidMap<Host>>,
+    /// Hosts of one NI: no more than there are peers, and messages to peers that have changed their host.
+    hosts_limit: usize,
     /// Where the next search for an idle peer starts.
     hand: u32,
     /// The peer asked for last, which may have gone: messages come in runs, and are answered at once.
@@ -76,9 +83,65 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    pub(crate) fn new(limit: usize) -> Peers {
+    /// Room for `limit` peers, and `messages` messages to them.
+    pub(crate) fn new(limit: usize, messages: usize) -> Peers {
         let (slab, nids) = (Slab::new(limit), NidMap::new(limit));
-        Peers { slab, index: Buckets::default(), nids, hand: 0, recent: NONE }
+        let (hosts, hosts_limit) = (Vec::new(), limit.saturating_add(messages));
+        Peers { slab, index: Buckets::default(), nids, hosts, hosts_limit, hand: 0, recent: NONE }
+    }
+
+    /// Makes room for the hosts of an NI, of which there are none.
+    pub(crate) fn enter_ni(&mut self, ni: Key) {
+        let (index, limit) = (ni.index as usize, self.hosts_limit);
+        if self.hosts.len() <= index {
+            self.hosts.resize_with(index + 1, || NidMap::new(limit));
+        }
+        self.hosts[index] = NidMap::new(limit);
+    }
+
+    /// A host of an NI, which must exist.
+    pub(crate) fn host_mut(&mut self, ni: Key, host: u32) -> &mut Host {
+        self.hosts[ni.index as usize].at_mut(host)
+    }
+
+    /// The hosts of an NI.
+    pub(crate) fn hosts(&self, ni: Key) -> impl Iterator<Item = (u32, &Host)> {
+        self.hosts.get(ni.index as usize).into_iter().flat_map(NidMap::iter)
+    }
+
+    /// Forgets a host to which nothing refers any more.
+    pub(crate) fn forget_host_if_unused(&mut self, ni: Key, host: u32) {
+        let hosts = &mut self.hosts[ni.index as usize];
+        if hosts.at_mut(host).is_unused() {
+            hosts.remove(host);
+        }
+    }
+
+    /// Counts a peer of a host; gives the host, unless there is no memory.
+    fn enter_host(&mut self, ni: Key, address: Nid) -> Option<u32> {
+        let hosts = self.hosts.get_mut(ni.index as usize)?;
+        let host = hosts.find(address).or_else(|| hosts.insert(address, Host::new()))?;
+        hosts.at_mut(host).peers += 1;
+        Some(host)
+    }
+
+    fn leave_host(&mut self, ni: Key, host: u32) {
+        self.host_mut(ni, host).peers -= 1;
+        self.forget_host_if_unused(ni, host);
+    }
+
+    /// A peer speaks, or is spoken to, from this address: it belongs to that host from now on, unless messages to it are under
+    /// way, which count where they began.
+    pub(crate) fn settle(&mut self, index: u32, address: Nid) {
+        let Peer { ni, host, credits, max_credits, .. } = self.slab[index];
+        if credits != max_credits || self.hosts[ni.index as usize].nid_at(host) == address {
+            return;
+        }
+        // Without memory it stays where it is.
+        if let Some(new) = self.enter_host(ni, address) {
+            self.slab[index].host = new;
+            self.leave_host(ni, host);
+        }
     }
 
     /// What a peer is known by.
@@ -108,7 +171,7 @@ impl Peers {
         self.slab.at(self.recent).filter(|known| known.ni == ni && known.id == id)
     }
 
-    /// The peer, made known if it was not; `None` if there is no room.
+    /// The peer, made known if it was not, as one of the host of its own address; `None` if there is no room.
     pub(crate) fn enter(&mut self, hasher: &Hasher, ni: Key, id: ProcessId, credits: u32) -> Option<u32> {
         if self.recall(ni, known_as(id)).is_some() {
             return Some(self.recent);
@@ -125,6 +188,10 @@ impl Peers {
             return None;
         }
         let counted = self.count(name.id.nid)?;
+        let Some(host) = self.enter_host(ni, name.id.nid) else {
+            self.discount(counted);
+            return None;
+        };
         let max_credits = i64::from(credits.max(1));
         let key = self.slab.insert(Peer {
             id: name.id,
@@ -132,6 +199,7 @@ impl Peers {
             hash: name.hash,
             chain: Links::NONE,
             counted,
+            host,
             credits: max_credits,
             max_credits,
             min_credits: max_credits,
@@ -145,6 +213,7 @@ impl Peers {
         if !self.index.insert(&mut self.slab, key.index) {
             self.slab.take(key.index);
             self.discount(counted);
+            self.leave_host(ni, host);
             return None;
         }
         Some(key.index)
@@ -198,10 +267,11 @@ impl Peers {
 
     /// Forgets a peer, whatever the tables say; its messages are gone.
     pub(crate) fn forget(&mut self, index: u32) {
-        let Some(counted) = self.slab.at(index).map(|peer| peer.counted) else { return };
+        let Some(&Peer { counted, ni, host, .. }) = self.slab.at(index) else { return };
         self.index.remove(&mut self.slab, index);
         self.slab.take(index);
         self.discount(counted);
+        self.leave_host(ni, host);
     }
 
     /// Whether this node has sent something to this NID, an answer perhaps, over whatever NI and under whatever PID.

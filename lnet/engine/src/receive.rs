@@ -175,7 +175,7 @@ impl Engine {
             return;
         };
         // Without memory it is as if the refusal had been lost.
-        if let Some(dst_wmd) = wmd.refusal().filter(|_| work.acks.reserve()) {
+        if let Some(dst_wmd) = wmd.refusal().filter(|_| work.acks.reserve(1)) {
             let (way, dest, src) = (inbound.back, header.src, header.dest.nid);
             work.acks.push(Ack { way, dest, src, dst_wmd, match_bits, mlength: 0 });
         }

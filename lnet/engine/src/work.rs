@@ -42,7 +42,7 @@ const INLINE: usize = 2;
 
 /// What must not be done under a lock: calls into LNDs and handlers, freeing memory, and what needs the lock of another
 /// table. One call into the engine rarely has more of each than fits here without allocating: a
-/// message that completes lets at most two others go, one for each kind of credit.
+/// message that completes lets at most two others go, unless its host's share has grown.
 #[derive(Default)]
 pub(crate) struct Work {
     pub(crate) launches: Queue<Launch>,
@@ -153,9 +153,9 @@ impl<T> Queue<T> {
         self.is_empty() && !self.items.spilled()
     }
 
-    /// Whether there is room for one more; takes memory for it if there is none.
-    pub(crate) fn reserve(&mut self) -> bool {
-        self.items.try_reserve(1).is_ok()
+    /// Whether there is room for so many more; takes memory for them if there is none.
+    pub(crate) fn reserve(&mut self, more: usize) -> bool {
+        self.items.try_reserve(more).is_ok()
     }
 }
 

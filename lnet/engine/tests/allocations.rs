@@ -66,7 +66,13 @@ impl Lnd for Wire {
     fn send(&self, tx: Tx) -> Sent {
         let mut ends = self.ends.iter().filter_map(OnceLock::get);
         let (ni, receiver) = ends.find(|(nid, _)| *nid == tx.peer.nid).expect("the other end");
-        let arrival = Arrival { ni: *ni, from: ProcessId::lnet(tx.ni), header: &tx.header, rx: RxContext(1) };
+        let arrival = Arrival {
+            ni: *ni,
+            from: ProcessId::lnet(tx.ni),
+            header: &tx.header,
+            host: None,
+            rx: RxContext(1),
+        };
         if let Verdict::Deliver(Delivery { token, sink }) = receiver.parse(&arrival) {
             if let (Some(from), Some(mut to)) = (&tx.payload, sink) {
                 lnet_region::copy(from, &mut to);

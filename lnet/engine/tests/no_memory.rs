@@ -173,7 +173,8 @@ impl World {
     /// A message arrives, as whole as the engine lets it.
     fn arrive(&self, failing: Failing, payload_length: u32, body: Body) {
         let header = Header { dest: self.poor.id(), src: self.peer.id(), payload_length, body };
-        let arrival = Arrival { ni: self.poor.nid, from: self.peer.id(), header: &header, rx: HELD };
+        let arrival =
+            Arrival { ni: self.poor.nid, from: self.peer.id(), header: &header, host: None, rx: HELD };
         let verdict = starving(failing, || self.poor.engine.parse(&arrival));
         match verdict {
             Verdict::Deliver(delivery) => {

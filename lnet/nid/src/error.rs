@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::NetType;
+use crate::{NetType, printable};
 
 /// The errno every [`NidError`] stands for.
 const EINVAL: i32 = 22;
@@ -15,7 +15,7 @@ const EINVAL: i32 = 22;
 #[non_exhaustive]
 pub enum NidError {
     /// The text is longer than any NID's text.
-    #[error("\"{text}...\" has {length} bytes, a NID has at most {limit}")]
+    #[error("\"{}...\" has {length} bytes, a NID has at most {limit}", printable(text))]
     TooLong {
         /// The first bytes of the text.
         text: String,
@@ -25,7 +25,7 @@ pub enum NidError {
         limit: usize,
     },
     /// The part before `@` is not an address of the kind the network type uses.
-    #[error("address \"{address}\" in \"{text}\" is not {expected}")]
+    #[error("address \"{}\" in \"{}\" is not {expected}", printable(address), printable(text))]
     Address {
         /// The whole text.
         text: String,
@@ -35,7 +35,7 @@ pub enum NidError {
         expected: &'static str,
     },
     /// The network part starts with no known network name.
-    #[error("network \"{net}\" in \"{text}\" has no known type: these are {}", NetType::names().collect::<Vec<_>>().join(", "))]
+    #[error("network \"{}\" in \"{}\" has no known type: these are {}", printable(net), printable(text), NetType::names().collect::<Vec<_>>().join(", "))]
     NetType {
         /// The whole text.
         text: String,
@@ -43,7 +43,11 @@ pub enum NidError {
         net: String,
     },
     /// The number behind the network name is no decimal number within the limit.
-    #[error("network number \"{number}\" in \"{text}\" is not a decimal number of 0 to {limit}")]
+    #[error(
+        "network number \"{}\" in \"{}\" is not a decimal number of 0 to {limit}",
+        printable(number),
+        printable(text)
+    )]
     NetNumber {
         /// The whole text.
         text: String,
@@ -53,7 +57,11 @@ pub enum NidError {
         limit: u32,
     },
     /// The process id is no decimal number within the limit.
-    #[error("process id \"{pid}\" in \"{text}\" is not a decimal number of 0 to {limit}")]
+    #[error(
+        "process id \"{}\" in \"{}\" is not a decimal number of 0 to {limit}",
+        printable(pid),
+        printable(text)
+    )]
     Pid {
         /// The whole text.
         text: String,
@@ -63,7 +71,7 @@ pub enum NidError {
         limit: u32,
     },
     /// The text has no `-` between process id and NID.
-    #[error("\"{text}\" is not <pid>-<nid>")]
+    #[error("\"{}\" is not <pid>-<nid>", printable(text))]
     NoPid {
         /// The whole text.
         text: String,
@@ -91,7 +99,11 @@ pub enum NidError {
         limit: u32,
     },
     /// A part of a list of NIDs is not what stands there in a NID or range.
-    #[error("\"{value}\" at byte {position} of the NID list, in \"{text}\", is not {expected}")]
+    #[error(
+        "\"{}\" at byte {position} of the NID list, in \"{}\", is not {expected}",
+        printable(value),
+        printable(text)
+    )]
     Expression {
         /// The expression, or its first bytes.
         text: String,
@@ -113,7 +125,7 @@ pub enum NidError {
         limit: usize,
     },
     /// The NIDs of a list cannot be named one by one.
-    #[error("\"{text}\" stands for more NIDs than the {limit} that can be named one by one")]
+    #[error("\"{}\" stands for more NIDs than the {limit} that can be named one by one", printable(text))]
     Members {
         /// The expression with which they became too many, or its first bytes.
         text: String,

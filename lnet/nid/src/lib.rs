@@ -24,6 +24,7 @@
 //! | `process` | [`Pid`] and [`ProcessId`]: `12345-10.0.0.1@tcp` |
 //! | `list`, `range`, `numbers` | [`NidList`] and [`NidRange`]: `192.168.[1-10].*@tcp`, for rules and groups |
 //! | `hash` | which partition a NID belongs to |
+//! | `printable` | [`printable`]: foreign text without control characters |
 //! | `bits` | [`MatchBits`] and [`Portal`] |
 //! | `error` | [`NidError`] |
 
@@ -36,6 +37,7 @@ mod list;
 mod net;
 mod nid;
 mod numbers;
+mod printable;
 mod process;
 mod range;
 mod text;
@@ -45,5 +47,6 @@ pub use error::NidError;
 pub use list::NidList;
 pub use net::{Net, NetType};
 pub use nid::Nid;
+pub use printable::{Printable, is_printable, printable};
 pub use process::{Pid, ProcessId};
 pub use range::NidRange;

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use lnet_api::{Errno, LNetError};
 use lnet_cpt::CptError;
-use lnet_nid::{Net, Nid};
+use lnet_nid::{Net, Nid, printable};
 
 use crate::conf::Place;
 
@@ -10,7 +10,7 @@ use crate::conf::Place;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeError {
     /// The text of a network, or of several, cannot be read.
-    #[error("network '{text}', byte {position}: {reason}")]
+    #[error("network '{}', byte {position}: {}", printable(text), printable(reason))]
     Network {
         /// The text.
         text: String,
@@ -28,7 +28,7 @@ pub enum NodeError {
         max: usize,
     },
     /// A configuration file, or a text in its form, says what cannot be.
-    #[error("{place}: '{key}': {reason}")]
+    #[error("{place}: '{}': {}", printable(key), printable(reason))]
     Config {
         /// The file and the line.
         place: Place,
@@ -40,7 +40,7 @@ pub enum NodeError {
         errno: Errno,
     },
     /// A configuration file cannot be read at all.
-    #[error("{}{}: {reason}", file.display(), in_words(*line))]
+    #[error("{}{}: {}", shown(file), in_words(*line), printable(reason))]
     File {
         /// The file.
         file: PathBuf,
@@ -52,7 +52,7 @@ pub enum NodeError {
         errno: Errno,
     },
     /// A tunable that is not known, or a value that it cannot have.
-    #[error("{name}={value}: {reason}")]
+    #[error("{}={}: {}", printable(name), printable(value), printable(reason))]
     Tunable {
         /// Its name, behind the NID of the NI if it is that NI's own.
         name: String,
@@ -71,14 +71,15 @@ pub enum NodeError {
     },
     /// A network of a type that no driver here serves.
     #[error(
-        "network '{net}': there is no driver for its type, only for tcp and o2ib, for instance 'tcp(eth0)' or 'o2ib(ib0)'"
+        "network '{}': there is no driver for its type, only for tcp and o2ib, for instance 'tcp(eth0)' or 'o2ib(ib0)'",
+        printable(net)
     )]
     NoDriver {
         /// The network, as it prints.
         net: String,
     },
     /// A network cannot have RDMA: no device, no library, or no driver in this program.
-    #[error("network '{net}': {reason}")]
+    #[error("network '{}': {}", printable(net), printable(reason))]
     Rdma {
         /// The network, as it prints.
         net: String,
@@ -88,7 +89,10 @@ pub enum NodeError {
         errno: Errno,
     },
     /// A network is bound to a CPU partition that is not there.
-    #[error("network '{net}': there is no CPU partition {cpt}: the node has {partitions}, numbered from 0")]
+    #[error(
+        "network '{}': there is no CPU partition {cpt}: the node has {partitions}, numbered from 0",
+        printable(net)
+    )]
     NoSuchPartition {
         /// The network, as it prints.
         net: String,
@@ -98,7 +102,7 @@ pub enum NodeError {
         partitions: usize,
     },
     /// The CPU partitions cannot be made as the tunables say.
-    #[error("{tunables}: {source}")]
+    #[error("{}: {source}", printable(tunables))]
     Partitions {
         /// The tunables that were given, as they are written: `cpu_npartitions=4`.
         tunables: String,
@@ -106,7 +110,7 @@ pub enum NodeError {
         source: CptError,
     },
     /// There is no such interface, or it has no address that can be used.
-    #[error("interface '{name}': {reason}")]
+    #[error("interface '{}': {}", printable(name), printable(reason))]
     Interface {
         /// The interface's name, or the address.
         name: String,
@@ -123,7 +127,7 @@ pub enum NodeError {
         nid: Nid,
     },
     /// The same interface is configured twice on a network.
-    #[error("{net} has the interface '{name}' twice")]
+    #[error("{net} has the interface '{}' twice", printable(name))]
     TwiceOn {
         /// The network.
         net: Net,
@@ -176,7 +180,7 @@ pub enum NodeError {
         process: u32,
     },
     /// The system refused something else.
-    #[error("cannot {what}: {}", words(*errno))]
+    #[error("cannot {}: {}", printable(what), words(*errno))]
     System {
         /// What was attempted.
         what: String,
@@ -230,4 +234,40 @@ pub(crate) fn words(errno: Errno) -> String {
 
 fn in_words(line: Option<usize>) -> String {
     line.map(|line| format!(", line {line}")).unwrap_or_default()
+}
+
+/// A path as it is printed.
+pub(crate) fn shown(path: &std::path::Path) -> String {
+    printable(&path.to_string_lossy()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file's name, a key, a value and an interface come from elsewhere.
+    #[test]
+    fn errors_send_no_commands_to_a_terminal() {
+        const FOREIGN: &str = "x\u{1b}]0;\u{9b}2J\u{202e}\ny";
+        let text = || FOREIGN.to_string();
+        let place = Place { file: Some(FOREIGN.into()), line: 1 };
+        let errno = Errno::EINVAL;
+        let errors = [
+            NodeError::Network { text: text(), position: 0, reason: text() },
+            NodeError::Config { place, key: text(), reason: text(), errno },
+            NodeError::File { file: FOREIGN.into(), line: None, reason: text(), errno },
+            NodeError::Tunable { name: text(), value: text(), reason: text(), errno },
+            NodeError::NoDriver { net: text() },
+            NodeError::Rdma { net: text(), reason: text(), errno },
+            NodeError::NoSuchPartition { net: text(), cpt: 0, partitions: 1 },
+            NodeError::Interface { name: text(), reason: text() },
+            NodeError::TwiceOn { net: Net::TCP, name: text() },
+            NodeError::System { what: text(), errno },
+        ];
+        for error in errors {
+            let shown = error.to_string();
+            assert!(shown.chars().all(lnet_nid::is_printable), "{shown:?}");
+            assert!(shown.contains(r"\u{9b}2J\u{202e}\ny"), "{shown}");
+        }
+    }
 }

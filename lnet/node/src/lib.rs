@@ -109,5 +109,5 @@ pub use probe::PROBE_BYTES_MAX;
 pub use rdma::{
     Gid, LinkLayer, MEMLOCK_SUGGESTED_BYTES, RdmaDevice, RdmaPort, RdmaPortReport, RdmaProblem, RdmaReport,
 };
-pub use status::{Object, RunningNode, STATUS_PEERS, STATUS_VERSION, quoted, running_nodes};
+pub use status::{Object, RunningNode, STATUS_PEERS, STATUS_VERSION, escaped, quoted, running_nodes};
 pub use steward::GRACE;

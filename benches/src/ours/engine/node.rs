@@ -105,7 +105,13 @@ impl Node {
                 offset: 0,
             },
         };
-        match self.engine.parse(&Arrival { ni: self.id.nid, from, header: &header, rx: RxContext(1) }) {
+        match self.engine.parse(&Arrival {
+            ni: self.id.nid,
+            from,
+            header: &header,
+            host: None,
+            rx: RxContext(1),
+        }) {
             Verdict::Done => Ok(()),
             _ => Err(BenchError::Wrong { what: "PUTs taken", value: 0, expected: 1 }),
         }

@@ -66,7 +66,7 @@ impl Wire {
         let Some(node) = self.node(to) else { return Verdicts::Nobody };
         let rx = RxContext(self.next.fetch_add(1, Ordering::Relaxed));
         let partition = node.partition_of(to, from.nid);
-        let arrival = Arrival { ni: to, from, header, rx };
+        let arrival = Arrival { ni: to, from, header, host: None, rx };
         match with_partition(partition, || node.parse(&arrival)) {
             Verdict::Deliver(delivery) => {
                 Verdicts::Taken(Taken { node, delivery, payload: payload.to_vec(), partition })

@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use lnet_nid::Nid;
 
 use super::{Audit, AuditError, Tables, check, equal, walk};
-use crate::message::{Message, Op};
+use crate::host::Host;
+use crate::message::{Awaits, Message, Op};
 use crate::names::unpack;
 use crate::net::{HEADER_BYTES, Net, Share};
 use crate::slab::{Key, NONE};
@@ -41,6 +42,15 @@ impl Tables<'_> {
         for (nid, count) in nids {
             let place = text!("{nid} in partition {partition}");
             equal("the NIDs of peers are counted", place, net.peers.nids.get(nid), Some(&count))?;
+        }
+        for (key, ni) in self.shared.nis.iter() {
+            let place = text!("hosts of {} in partition {partition}", ni.id.nid);
+            let mut held_back = 0;
+            for (index, host) in net.peers.hosts(key) {
+                held_back += audit_host(net, partition, key, index, host, &mut queued)?;
+            }
+            let counted = net.share(key).map_or(0, |share| share.held_back);
+            equal("the messages that wait for their hosts are counted", place, held_back, counted)?;
         }
         // These hold no credit of an NI, nor await one.
         let mut of_ni: HashMap<Key, i64> = HashMap::new();
@@ -103,7 +113,7 @@ impl Tables<'_> {
         equal("a peer's answers are counted", place, peer.answers, load.answers)?;
         equal("a peer's bytes are those of its messages", place, peer.queued_bytes, load.bytes)?;
         let ends = (peer.queue.head(), peer.queue.tail());
-        let whose = |message: &Message| !message.for_ni && message.peer == index;
+        let whose = |message: &Message| message.awaits == Awaits::Peer && message.peer == index;
         let length = audit_queue(net, partition, ends, queued, whose)?;
         equal("the messages that wait for a peer are counted", place, length, peer.waiting)?;
         let lacking = peer.credits.min(0).unsigned_abs() as usize;
@@ -114,6 +124,37 @@ impl Tables<'_> {
             format_args!("{place}: {length}"),
         )
     }
+}
+
+/// A host's peers, credits and queue; gives how many messages wait in it.
+fn audit_host(
+    net: &Net,
+    partition: usize,
+    ni: Key,
+    index: u32,
+    host: &Host,
+    queued: &mut HashSet<u32>,
+) -> Result<usize, AuditError> {
+    let place = text!("host {index} of {ni:?} in partition {partition}");
+    let peers = net.peers.slab.indices().filter(|&at| {
+        let peer = &net.peers.slab[at];
+        peer.ni == ni && peer.host == index
+    });
+    equal("a host's peers are counted", place, peers.count(), host.peers as usize)?;
+    let of_host = |message: &Message| message.host == index && net.peers.slab[message.peer].ni == ni;
+    let held = net.messages.indices().filter(|&at| {
+        let message = &net.messages[at];
+        of_host(message) && (message.waiting == NONE || message.awaits != Awaits::Host)
+    });
+    equal("a host's credits are those of its messages", place, held.count() as i64, host.held)?;
+    let ends = (host.queue.head(), host.queue.tail());
+    let whose = |message: &Message| message.awaits == Awaits::Host && of_host(message);
+    let length = audit_queue(net, partition, ends, queued, whose)?;
+    equal("the messages that wait for a host are counted", place, length, host.waiting)?;
+    let moves = host.waiting == 0 || host.held > 0;
+    check("a host for which messages wait holds credits", moves, format_args!("{place}: {length}"))?;
+    check("a host that is kept is used", !host.is_unused(), place)?;
+    Ok(length)
 }
 
 fn audit_share(
@@ -129,7 +170,8 @@ fn audit_share(
     let lowest = share.min_credits <= share.credits;
     check("an NI's lowest credits are the lowest", lowest, format_args!("{place}: {}", share.min_credits))?;
     let ends = (share.queue.head(), share.queue.tail());
-    let whose = |message: &Message| message.for_ni && net.peers.slab[message.peer].ni == share.ni;
+    let whose =
+        |message: &Message| message.awaits == Awaits::Ni && net.peers.slab[message.peer].ni == share.ni;
     let length = audit_queue(net, partition, ends, queued, whose)?;
     equal("the messages that wait for an NI are counted", place, length, share.waiting)?;
     let lacking = share.credits.min(0).unsigned_abs() as usize;

@@ -12,6 +12,7 @@ use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{IoVec, Region};
 
+use crate::message::Awaits;
 use crate::resources::Resources;
 use crate::slab::NONE;
 use crate::{Engine, EngineConfig};
@@ -78,7 +79,7 @@ fn arrive(engine: &Engine, portal: u32) -> Verdict {
     let (ack_wmd, match_bits, hdr_data) = (WireHandle::NONE, MatchBits(1), 0);
     let body = Body::Put { ack_wmd, match_bits, hdr_data, portal, offset: 0 };
     let header = Header { dest, src, payload_length: 8, body };
-    engine.parse(&Arrival { ni: dest.nid, from: src, header: &header, rx: RxContext(1) })
+    engine.parse(&Arrival { ni: dest.nid, from: src, header: &header, host: None, rx: RxContext(1) })
 }
 
 /// A node in which something of everything goes on: to one peer two messages are with the LND and one waits, to another
@@ -200,7 +201,7 @@ const NET: &[Corruption] = &[
         let (part, peer) = peer_of(engine, PEER);
         let mut net = engine.net.lock(part);
         let queued = net.peers[peer].queue.head().unwrap();
-        net.messages[queued].for_ni = true;
+        net.messages[queued].awaits = Awaits::Ni;
     }),
     ("a message that waits is in a queue", |engine| {
         let mut net = engine.net.lock(0);

@@ -1,6 +1,7 @@
 //! Who is let in: the checks of lnet-wire 9 that need the net lock, and what a peer may have under way.
 
 use lnet_api::{Arrival, Errno, Verdict};
+use lnet_nid::Nid;
 use lnet_proto::{Header, MessageType};
 
 use super::{ack_of, is_push};
@@ -77,6 +78,12 @@ impl Engine {
         };
         if let Some(peer) = peer {
             part.peers.get_mut(peer).traffic.received.count(kind);
+            if asks(header) && welcome {
+                // What it asks for counts for the address that it asks from.
+                let nid = arrival.from.nid;
+                let address = arrival.host.map_or(nid, |host| Nid::new_ip(nid.net(), host));
+                part.peers.settle(peer, address);
+            }
         }
         let may_ask = !asks(header) || peer.is_some_and(|peer| part.may_answer(&part.peers[peer]));
         let refused = match () {

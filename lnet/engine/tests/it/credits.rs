@@ -1,11 +1,17 @@
 //! Credits: how many messages are handed over at a time, and what becomes of the others (lnet-semantics 13).
 
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 use lnet_api::EventKind::Send;
-use lnet_api::{AckRequest, Errno, LNet, Md, MdOptions, NiLimits, Threshold, Unlink};
-use lnet_nid::ProcessId;
+use lnet_api::{
+    AckRequest, Arrival, Errno, LNet, Md, MdOptions, NiLimits, RxContext, Threshold, Unlink, Upcalls, Verdict,
+};
+use lnet_nid::{MatchBits, Nid, ProcessId};
+use lnet_proto::{Body, Header, WireHandle};
+use proptest::prelude::*;
 
+use super::PARTITIONS;
 use super::common::*;
 
 const MANY: usize = 10_000;
@@ -196,4 +202,133 @@ fn idle_peers_make_room_for_new_ones() {
         a.events();
     }
     assert!(a.is_quiet());
+}
+
+/// A GET of the node's ping info in the name of a NID, over a connection from an address.
+fn ask(node: &Node, source: Nid, host: IpAddr) {
+    let header = Header {
+        dest: node.id(),
+        src: ProcessId::lnet(source),
+        payload_length: 0,
+        body: Body::Get {
+            return_wmd: WireHandle::new(1, 1),
+            match_bits: MatchBits::PING,
+            portal: lnet_proto::PING_PORTAL.get(),
+            src_offset: 0,
+            sink_length: 16,
+        },
+    };
+    let from = ProcessId::lnet(source);
+    let arrival = Arrival { ni: node.nid, from, header: &header, host: Some(host), rx: RxContext(1) };
+    assert!(matches!(node.engine.parse(&arrival), Verdict::Done));
+}
+
+/// The host's NIDs: as many as there may be of others.
+fn claimed(host: u8, number: u8) -> Nid {
+    format!("10.{host}.0.{number}@tcp").parse().unwrap()
+}
+
+fn address(host: u8) -> IpAddr {
+    format!("10.200.0.{host}").parse().unwrap()
+}
+
+/// The credits of an NI in one partition.
+fn share_of(credits: u32, peer_credits: u32) -> u32 {
+    let partitions = PARTITIONS as u32;
+    if partitions == 1 { credits } else { (credits / partitions).max(peer_credits * 8).min(credits) }
+}
+
+/// 40 NIDs of one address ask and do not take the answers: others still get theirs at once, and what the address has waiting goes
+/// when its credits come back.
+#[test]
+fn one_address_with_many_nids_leaves_credits_to_others() {
+    const NIDS: u8 = 40;
+    let network = limited(256, 8);
+    let node = Node::new(&network, 2);
+    for number in 1..=NIDS {
+        for _ in 0..8 {
+            ask(&node, claimed(9, number), address(9));
+        }
+    }
+    let all = usize::from(NIDS) * 8;
+    let held = network.queue.lock().len();
+    let most = PARTITIONS * (share_of(256, 8) as usize).div_ceil(2);
+    assert!(held <= most && held < all, "{held} of at most {most}");
+    assert!(node.engine.is_short(node.nid));
+    // Each honest peer, of an address of its own, has as many as it always had.
+    for number in 1..=4 {
+        for _ in 0..8 {
+            ask(&node, claimed(7, number), format!("10.7.0.{number}").parse().unwrap());
+        }
+    }
+    assert_eq!(network.queue.lock().len(), held + 32);
+    node.engine.audit().unwrap();
+    let mut sent = 0;
+    while !network.queue.lock().is_empty() {
+        network.lose(0);
+        node.engine.audit().unwrap();
+        sent += 1;
+    }
+    assert_eq!(sent, all + 32, "nothing that waited is forgotten");
+    assert!(node.is_quiet() && !node.engine.is_short(node.nid));
+}
+
+/// A NID that another address has used belongs to the address in it as soon as this node sends to it.
+#[test]
+fn a_nid_that_was_claimed_elsewhere_is_not_held_back_with_the_thief() {
+    let network = limited(16, 8);
+    let node = Node::new(&network, 2);
+    let victim = claimed(7, 1);
+    ask(&node, victim, address(9));
+    network.lose(0);
+    // The thief's other NIDs take all that its address may have; in each partition, for the victim's is any.
+    let thieves: Vec<Nid> = (1..=200).map(|number| claimed(9, number)).collect();
+    for &thief in &thieves {
+        ask(&node, thief, address(9));
+    }
+    let before = network.queue.lock().len();
+    node.put(endless(&node), ProcessId::lnet(victim), 1, AckRequest::NoAck).unwrap();
+    assert_eq!(network.queue.lock().len(), before + 1);
+    while !network.queue.lock().is_empty() {
+        network.lose(0);
+    }
+    assert!(node.is_quiet());
+}
+
+proptest! {
+    /// Whatever is asked, taken and withdrawn, the tables agree, no address has more than its share, and all goes in the end.
+    #[test]
+    fn hosts_share_the_credits(
+        steps in proptest::collection::vec((0_u8..4, 1_u8..20, any::<u8>(), any::<bool>()), 1..300),
+        credits in 1_u32..64,
+        peer_credits in 1_u32..9,
+    ) {
+        let network = limited(credits, peer_credits);
+        let node = Node::new(&network, 2);
+        let share = share_of(credits, peer_credits);
+        let most = (peer_credits.max(share.div_ceil(2) + 1) as usize) * PARTITIONS;
+        let mut asked = 0;
+        for (host, number, which, ask_more) in steps {
+            if ask_more {
+                ask(&node, claimed(host, number), address(host));
+                asked += 1;
+            } else if !network.queue.lock().is_empty() {
+                let length = network.queue.lock().len();
+                network.lose(usize::from(which) % length);
+                asked -= 1;
+            }
+            node.engine.audit().unwrap();
+            for host in 0..4 {
+                let of_host = |packet: &Packet| packet.to.nid.to_string().starts_with(&format!("10.{host}."));
+                let held = network.queue.lock().iter().filter(|packet| of_host(packet)).count();
+                prop_assert!(held <= most, "{held} of {most}");
+            }
+        }
+        while !network.queue.lock().is_empty() {
+            network.lose(0);
+            asked -= 1;
+        }
+        prop_assert_eq!(asked, 0);
+        prop_assert!(node.is_quiet());
+    }
 }

@@ -115,7 +115,7 @@ fn what_waits_is_told_when_its_connection_or_its_interface_goes() {
     let (network, a, b, watcher) = pair();
     b.engine.set_lazy(portal(), true);
     let Packet { header, .. } = put_from(&b, a.nid, 1, vec![0; 4]);
-    let arrival = Arrival { ni: b.nid, from: a.id(), header: &header, rx: RxContext(9) };
+    let arrival = Arrival { ni: b.nid, from: a.id(), header: &header, host: None, rx: RxContext(9) };
     let Verdict::Delay(token) = b.engine.parse(&arrival) else { panic!("it waits") };
     assert!(b.engine.forget_delayed(token));
     assert!(!b.engine.forget_delayed(token));
@@ -143,7 +143,7 @@ fn nothing_else_is_told() {
         from(a.id(), put(0, WireHandle::NONE)),
         from(b.id(), put(34, WireHandle::NONE)),
     ] {
-        let arrival = Arrival { ni: b.nid, from: a.id(), header: &header, rx: RxContext(9) };
+        let arrival = Arrival { ni: b.nid, from: a.id(), header: &header, host: None, rx: RxContext(9) };
         let _ = b.engine.parse(&arrival);
     }
     assert!(watcher.lengths().is_empty());
@@ -158,7 +158,7 @@ fn a_portal_that_is_none_is_told_as_it_came() {
         let body =
             Body::Put { ack_wmd: WireHandle::NONE, match_bits: MatchBits(1), hdr_data: 0, portal, offset: 0 };
         let header = Header { dest: b.id(), src: a.id(), payload_length: 0, body };
-        let arrival = Arrival { ni: b.nid, from: a.id(), header: &header, rx: RxContext(9) };
+        let arrival = Arrival { ni: b.nid, from: a.id(), header: &header, host: None, rx: RxContext(9) };
         assert!(matches!(b.engine.parse(&arrival), Verdict::Discard));
         assert_eq!(watcher.0.lock().pop().map(|told| told.portal), Some(portal));
     }
@@ -214,7 +214,7 @@ fn each_reason_is_told_apart() {
     reason(1, DropReason::Busy);
     drop(reading);
     let arrive = |header: Header| {
-        let arrival = Arrival { ni: b.nid, from: a.id(), header: &header, rx: RxContext(9) };
+        let arrival = Arrival { ni: b.nid, from: a.id(), header: &header, host: None, rx: RxContext(9) };
         b.engine.parse(&arrival)
     };
     let put = |src, dest, portal, bits| Header {

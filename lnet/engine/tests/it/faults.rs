@@ -244,7 +244,7 @@ fn late_messages_go_with_their_connection() {
     add(&b, "delay 1ms");
     let Packet { header, .. } = put_from(&b, a.nid, 1, vec![0; 4]);
     let arrive = || {
-        let arrival = Arrival { ni: b.nid, from: a.id(), header: &header, rx: RxContext(9) };
+        let arrival = Arrival { ni: b.nid, from: a.id(), header: &header, host: None, rx: RxContext(9) };
         let Verdict::Delay(token) = b.engine.parse(&arrival) else { panic!("it is late") };
         token
     };

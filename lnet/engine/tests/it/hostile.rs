@@ -49,7 +49,7 @@ impl Target {
 
     fn parse(&self, header: &Header) -> Verdict {
         let (ni, from) = (self.node.nid, ProcessId::lnet(self.peer.nid));
-        self.node.engine.parse(&Arrival { ni, from, header, rx: RxContext(1) })
+        self.node.engine.parse(&Arrival { ni, from, header, host: None, rx: RxContext(1) })
     }
 
     fn header(&self, payload_length: u32, body: Body) -> Header {

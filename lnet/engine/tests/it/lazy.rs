@@ -127,7 +127,8 @@ fn a_waiting_message_whose_connection_is_lost_leaves_its_place() {
     };
     let (dest, src) = (b.id(), ProcessId::lnet(nid(2)));
     let header = Header { dest, src, payload_length: 4, body };
-    let arrive = || b.engine.parse(&Arrival { ni: b.nid, from: src, header: &header, rx: RxContext(9) });
+    let arrive =
+        || b.engine.parse(&Arrival { ni: b.nid, from: src, header: &header, host: None, rx: RxContext(9) });
     for _ in 0..100 {
         let tokens: Vec<RxToken> = (0..4)
             .map(|_| match arrive() {

@@ -229,7 +229,7 @@ fn messages_for_the_same_bytes_do_not_keep_each_other_out() {
     let headers: Vec<_> = network.queue.lock().iter().map(|packet| packet.header).collect();
     let mut sinks = Vec::new();
     for (header, rx) in headers.iter().zip(1000..) {
-        let arrival = Arrival { ni: b.nid, from: a.id(), header, rx: RxContext(rx) };
+        let arrival = Arrival { ni: b.nid, from: a.id(), header, host: None, rx: RxContext(rx) };
         match b.engine.parse(&arrival) {
             Verdict::Deliver(Delivery { token, sink }) => sinks.push((token, sink.expect("room"))),
             verdict => assert!(matches!(verdict, Verdict::Done), "{verdict:?}"),

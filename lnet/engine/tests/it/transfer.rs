@@ -91,7 +91,7 @@ fn a_get_fetches_bytes_with_send_and_reply_in_either_order() {
 /// Has `node` receive a message from `src` that comes over `from`, without payload.
 fn receive(node: &Node, from: ProcessId, src: ProcessId, rx: u64, body: Body) -> Verdict {
     let header = Header { dest: node.id(), src, payload_length: 0, body };
-    node.engine.parse(&Arrival { ni: node.nid, from, header: &header, rx: RxContext(rx) })
+    node.engine.parse(&Arrival { ni: node.nid, from, header: &header, host: None, rx: RxContext(rx) })
 }
 
 fn get_body(cookie: u64) -> Body {

@@ -37,7 +37,7 @@ fn parse(node: &Node, dest: Nid, src: Nid, payload_length: u32, body: Body) -> V
 fn parse_from(node: &Node, from: Nid, dest: Nid, src: Nid, payload_length: u32, body: Body) -> Verdict {
     let header = Header { dest: ProcessId::lnet(dest), src: ProcessId::lnet(src), payload_length, body };
     let from = ProcessId::lnet(from);
-    node.engine.parse(&Arrival { ni: node.nid, from, header: &header, rx: RxContext(1) })
+    node.engine.parse(&Arrival { ni: node.nid, from, header: &header, host: None, rx: RxContext(1) })
 }
 
 fn closes(verdict: Verdict) -> bool {
@@ -134,7 +134,7 @@ fn a_peer_that_asks_and_takes_no_answers_is_not_answered_for_ever() {
     assert_eq!((answered, node.engine.counters().drop_count), (2048, 1));
     // Others still are.
     let header = Header { dest: node.id(), src: ProcessId::lnet(nid(4)), payload_length: 0, body };
-    let arrival = Arrival { ni: node.nid, from: header.src, header: &header, rx: RxContext(1) };
+    let arrival = Arrival { ni: node.nid, from: header.src, header: &header, host: None, rx: RxContext(1) };
     assert!(matches!(node.engine.parse(&arrival), Verdict::Done));
     network.run();
     assert!(node.is_quiet());
@@ -172,7 +172,8 @@ fn peers_that_take_no_answers_leave_room_for_the_others() {
     let ask = |last| {
         let header =
             Header { dest: node.id(), src: ProcessId::lnet(nid(last)), payload_length: 0, body: get() };
-        let arrival = Arrival { ni: node.nid, from: header.src, header: &header, rx: RxContext(1) };
+        let arrival =
+            Arrival { ni: node.nid, from: header.src, header: &header, host: None, rx: RxContext(1) };
         matches!(node.engine.parse(&arrival), Verdict::Done)
     };
     // Ten peers of one partition ask as often as they are let.
@@ -198,7 +199,8 @@ fn an_ni_that_is_not_there_takes_nothing() {
         payload_length: 5,
         body: put(34),
     };
-    let arrival = Arrival { ni: nid(8), from: ProcessId::lnet(nid(3)), header: &header, rx: RxContext(1) };
+    let arrival =
+        Arrival { ni: nid(8), from: ProcessId::lnet(nid(3)), header: &header, host: None, rx: RxContext(1) };
     assert!(discards(node.engine.parse(&arrival)));
 }
 
@@ -317,7 +319,8 @@ fn a_descriptor_may_expect_answers_from_very_many_peers() {
     let body = Body::Ack { dst_wmd: WireHandle::new(cookie(2), md.0), match_bits: MatchBits(1), mlength: 0 };
     for &peer in peers.iter().rev() {
         let header = Header { dest: node.id(), src: ProcessId::lnet(peer), payload_length: 0, body };
-        let arrival = Arrival { ni: node.nid, from: header.src, header: &header, rx: RxContext(1) };
+        let arrival =
+            Arrival { ni: node.nid, from: header.src, header: &header, host: None, rx: RxContext(1) };
         assert!(matches!(node.engine.parse(&arrival), Verdict::Done), "{peer}");
     }
     assert!(node.is_quiet());

@@ -27,9 +27,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use lnet_api::Errno;
+use lnet_nid::printable;
 use nix::fcntl::OFlag;
 
-use crate::error::words;
+use crate::error::{shown, words};
 use crate::{NodeConfig, NodeError};
 use doc::{Entry, Fault, MAX_CONFIG_BYTES, MAX_WORD_CHARS, line_of, shorten};
 pub use section::{Section, Setting};
@@ -49,7 +50,7 @@ pub struct Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.file {
-            Some(file) => write!(f, "{}, line {}", file.display(), self.line),
+            Some(file) => write!(f, "{}, line {}", shown(file), self.line),
             None => write!(f, "line {}", self.line),
         }
     }
@@ -72,7 +73,7 @@ impl fmt::Display for Warning {
         if let Some(place) = &self.place {
             write!(f, "{place}: ")?;
         }
-        write!(f, "'{}' has no effect: {}", self.name, self.reason)
+        write!(f, "'{}' has no effect: {}", printable(&self.name), printable(&self.reason))
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt::{Display, Write};
 
+use lnet_nid::is_printable;
+
 /// A JSON object that is being written, for the members that programs add to the status ([`Node::add_status`](crate::Node::add_status)).
 ///
 /// ```
@@ -60,7 +62,31 @@ impl Object {
     }
 }
 
-/// A text in quotes, as JSON has it.
+/// A character as JSON escapes it: `\u009b`, in two parts beyond U+FFFF.
+fn json_escape(letter: char) -> String {
+    letter.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
+}
+
+/// JSON, escaped as [`quoted`] escapes a text: what only texts can hold is escaped there, and white space becomes a blank.
+///
+/// ```
+/// assert_eq!(lnet_node::escaped("{\"a\":\r\"\u{9b}\"}"), r#"{"a": "\u009b"}"#);
+/// ```
+#[must_use]
+pub fn escaped(json: &str) -> String {
+    let mut all = String::with_capacity(json.len());
+    for letter in json.chars() {
+        match letter {
+            // They are no part of a text, where they would be escaped already.
+            '\t' | '\n' | '\r' => all.push(' '),
+            letter if is_printable(letter) => all.push(letter),
+            letter => all.push_str(&json_escape(letter)),
+        }
+    }
+    all
+}
+
+/// A text in quotes, as JSON has it. What is not printable is escaped too ([`lnet_nid::is_printable`]).
 #[must_use]
 pub fn quoted(text: &str) -> String {
     let mut all = String::with_capacity(text.len() + 2);
@@ -68,10 +94,8 @@ pub fn quoted(text: &str) -> String {
     for letter in text.chars() {
         match letter {
             '"' | '\\' => all.extend(['\\', letter]),
-            letter if letter.is_control() => {
-                let _ = write!(all, "\\u{:04x}", u32::from(letter));
-            }
-            letter => all.push(letter),
+            letter if is_printable(letter) => all.push(letter),
+            letter => all.push_str(&json_escape(letter)),
         }
     }
     all.push('"');
@@ -85,6 +109,7 @@ mod tests {
     #[test]
     fn texts_are_quoted_whatever_stands_in_them() {
         assert_eq!(quoted("a\"b\\c\n\u{1b}é"), r#""a\"b\\c\u000a\u001bé""#);
+        assert_eq!(quoted("\u{7f}\u{9b}\u{202e}\u{e0001}"), r#""\u007f\u009b\u202e\udb40\udc01""#);
     }
 
     #[test]

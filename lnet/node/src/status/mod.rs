@@ -31,7 +31,7 @@ mod server;
 mod view;
 
 pub use find::{RunningNode, running_nodes};
-pub use json::{Object, quoted};
+pub use json::{Object, escaped, quoted};
 pub(crate) use server::Server;
 pub(crate) use view::View;
 

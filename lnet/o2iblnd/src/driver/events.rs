@@ -248,7 +248,7 @@ impl RxConn {
 /// Asks the engine what to do with a message.
 fn parse(conn: &Connection, header: &Header, name: Option<Key>) -> Verdict {
     let rx = name.map_or(PLAIN, |name| RxContext(name.0));
-    conn.ni().upcalls.parse(&Arrival { ni: conn.ni().id.nid, from: conn.peer.id(), header, rx })
+    conn.ni().upcalls.parse(&Arrival { ni: conn.ni().id.nid, from: conn.peer.id(), header, host: None, rx })
 }
 
 /// The engine holds a message back; `false` if it is gone.

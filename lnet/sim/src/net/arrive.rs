@@ -52,7 +52,7 @@ impl SimNet {
         if let Some(get) = packet.get {
             self.state.lock().direct.insert(rx.0, get);
         }
-        let arrival = Arrival { ni, from, header: &header, rx };
+        let arrival = Arrival { ni, from, header: &header, host: None, rx };
         let verdict = port.on_shard(ni, peer, |engine| engine.parse(&arrival));
         self.tell(Note::Judged { ni, rx, judgement: judgement(&verdict) });
         let mut state = self.state.lock();

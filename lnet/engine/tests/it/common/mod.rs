@@ -165,7 +165,7 @@ impl Network {
         let receiver = self.upcalls(packet.to.nid)?;
         let rx = RxContext(self.next_rx.fetch_add(1, Ordering::Relaxed) as u64);
         let from = ProcessId::lnet(packet.from);
-        let arrival = Arrival { ni: packet.to.nid, from, header: &packet.header, rx };
+        let arrival = Arrival { ni: packet.to.nid, from, header: &packet.header, host: None, rx };
         let verdict = receiver.parse(&arrival);
         let mut verdicts = self.verdicts.lock();
         match verdict {

@@ -102,6 +102,7 @@ impl RxConn {
         let arrival = Arrival {
             ni: self.peer.key.ni,
             from: self.peer.key.id,
+            host: Some(self.remote.ip()),
             header: &header,
             rx: RxContext(self.conn.key.0),
         };

@@ -1,0 +1,90 @@
+//! Hosts: what the peers of one address have of an NI's credits together.
+//!
+//! A NID is what a peer says it is; the address that its connections come from is not. So that one host with many NIDs and unread
+//! connections does not hold all credits of an NI, the credits that messages to one address hold are bounded by a dynamic
+//! threshold: a message gets a credit as long as fewer are held for its host than are free, or fewer than one peer may have. So one
+//! host alone has at most half of them, `n` hosts with many NIDs 1/(n+1) each, and a host with one NID what it always had. What is
+//! beyond waits in the host's queue, and holds no credit of the NI.
+
+use crate::list::List;
+use crate::message::QUEUE;
+
+/// Messages of a host's queue that may go when one of its credits comes back: more than one, so that a host whose share has grown
+/// (others hold less) takes it up.
+pub(crate) const RELEASES: usize = 2;
+
+/// The peers of one address, over one NI, in one partition.
+#[derive(Debug)]
+pub(crate) struct Host {
+    /// Peers that belong to it.
+    pub(crate) peers: u32,
+    /// Messages that hold a credit of the NI, or wait for one in its queue.
+    pub(crate) held: i64,
+    /// Messages that wait until fewer are held.
+    pub(crate) queue: List<QUEUE>,
+    /// Messages in the queue.
+    pub(crate) waiting: usize,
+}
+
+impl Host {
+    pub(crate) fn new() -> Host {
+        Host { peers: 0, held: 0, queue: List::new(), waiting: 0 }
+    }
+
+    /// Whether nothing refers to it any more.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.peers == 0 && self.held == 0 && self.waiting == 0
+    }
+}
+
+/// Whether a host for which `held` credits are held may have another one, where `free` are free and one peer may have
+/// `peer_credits`.
+pub(crate) fn may_take(held: i64, free: i64, peer_credits: i64) -> bool {
+    held < peer_credits || held < free
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Hosts take as much as they may and give back, in any order: none has more than half or one peer's credits, and
+        /// as long as fewer than half of the credits can be held by floors, a newcomer gets its peer's credits.
+        #[test]
+        fn no_host_has_more_than_its_share(
+            steps in proptest::collection::vec((0_usize..4, any::<bool>()), 1..2000),
+            credits in 1_i64..300,
+            peer_credits in 1_i64..20,
+        ) {
+            let mut held = [0_i64; 4];
+            for (host, take) in steps {
+                let free = credits - held.iter().sum::<i64>();
+                match take {
+                    true if free > 0 && may_take(held[host], free, peer_credits) => held[host] += 1,
+                    false if held[host] > 0 => held[host] -= 1,
+                    _ => {}
+                }
+                let most = peer_credits.max((credits + 1) / 2);
+                prop_assert!(held.iter().all(|held| *held <= most), "{held:?} of {credits}");
+            }
+        }
+
+        /// One that takes all that it can get leaves half to the others.
+        #[test]
+        fn a_greedy_host_leaves_half(credits in 16_i64..1000) {
+            let peer_credits = 8;
+            let mut held = 0;
+            while held < credits && may_take(held, credits - held, peer_credits) {
+                held += 1;
+            }
+            prop_assert_eq!(held, (credits + 1) / 2);
+            let mut other = 0;
+            while may_take(other, credits - held - other, peer_credits) && held + other < credits {
+                other += 1;
+            }
+            prop_assert!(other >= peer_credits.min(credits / 2));
+        }
+    }
+}
