@@ -230,3 +230,215 @@ fn dropped_messages_are_named_and_unused_rails_too() {
         assert!(line.contains(words), "{words} is not in {line}");
     }
 }
+
+/// Other users' folders, which root looks into.
+mod of_others {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::os::unix::net::UnixListener;
+    use std::os::unix::process::CommandExt;
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::thread;
+
+    use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+    use nix::unistd::{Uid, setfsgid, setfsuid};
+
+    use super::*;
+
+    /// Runs of `nlx status` while the folder is exchanged.
+    const LOOKS: usize = 200;
+
+    /// A user of each test, of whom nothing else runs.
+    struct User {
+        uid: u32,
+        folder: PathBuf,
+    }
+
+    impl User {
+        fn new(uid: u32) -> Option<User> {
+            if !Uid::effective().is_root() {
+                nlx_skip::skipped("nlx status of root", "needs root, who looks into the folders of others");
+                return None;
+            }
+            let user = User { uid, folder: format!("/tmp/nlx-{uid}").into() };
+            user.clear();
+            Some(user)
+        }
+
+        fn clear(&self) {
+            let _ = fs::remove_dir_all(&self.folder);
+            let _ = fs::remove_file(&self.folder);
+            let _ = fs::remove_file(self.link());
+            let _ = fs::remove_dir_all(self.link());
+        }
+
+        fn link(&self) -> PathBuf {
+            format!("/tmp/nlx-test-link-{}", self.uid).into()
+        }
+
+        fn make_folder(&self) {
+            fs::create_dir(&self.folder).unwrap();
+            fs::set_permissions(&self.folder, fs::Permissions::from_mode(0o700)).unwrap();
+            chown(&self.folder, Some(self.uid), Some(self.uid)).unwrap();
+        }
+
+        /// A socket of theirs that this process, which is root's, has made and serves.
+        fn socket(&self, name: &str) -> UnixListener {
+            let path = self.folder.join(name);
+            let listener = UnixListener::bind(&path).unwrap();
+            chown(&path, Some(self.uid), Some(self.uid)).unwrap();
+            listener
+        }
+    }
+
+    impl Drop for User {
+        fn drop(&mut self) {
+            self.clear();
+        }
+    }
+
+    /// `nlx`, where any user may run it.
+    fn shared_nlx(folder: &TempDir) -> PathBuf {
+        let path = folder.path().join("nlx");
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_nlx"), &path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn root_sees_their_nodes_and_leaves_their_sockets() {
+        let Some(user) = User::new(65_431) else { return };
+        let host = Host::new();
+        let home = tempfile::tempdir().unwrap();
+        let as_user = |args: &[&str]| {
+            let mut command = Command::new(shared_nlx(&home));
+            command.args(args).uid(user.uid).gid(user.uid).env_remove("XDG_RUNTIME_DIR");
+            command
+        };
+        let address = Ipv4Addr::new(127, 6, 5, 1);
+        let (net, port) = (format!("tcp({address})"), free_port(address).to_string());
+        let server = Server::start(as_user(&["serve", "--net", &net, "--accept-port", &port]));
+        let pid = server.pid().to_string();
+        assert!(text(&host.status(&[&pid])).contains(&format!("process {pid}: up")));
+        server.signal(Signal::SIGKILL);
+        server.end();
+        let sockets = || fs::read_dir(&user.folder).unwrap().count();
+        assert_eq!(
+            (host.status(&[&pid]).status.code(), sockets()),
+            (Some(1), 1),
+            "root removes nothing there"
+        );
+        assert_eq!(as_user(&["status"]).output().unwrap().status.code(), Some(1));
+        assert_eq!(sockets(), 0, "its owner does");
+    }
+
+    /// A user's folder becomes a link to a private folder of root's while root looks, and a folder again.
+    #[test]
+    fn a_folder_that_becomes_a_link_makes_root_delete_nothing() {
+        let Some(user) = User::new(65_432) else { return };
+        let host = Host::new();
+        user.make_folder();
+        drop(user.socket("1-2-3.sock"));
+        let private = tempfile::tempdir().unwrap();
+        fs::write(private.path().join("1-2-3.sock"), "precious").unwrap();
+        drop(UnixListener::bind(private.path().join("4-5-6.sock")).unwrap());
+        symlink(private.path(), user.link()).unwrap();
+        nix::unistd::fchownat(
+            AT_FDCWD,
+            &user.link(),
+            Some(user.uid.into()),
+            None,
+            nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW,
+        )
+        .unwrap();
+        let (ending, swaps) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (ended, counted) = (ending.clone(), swaps.clone());
+        let (uid, one, other) = (user.uid, user.folder.clone(), user.link());
+        // The system checks files by the user of the thread.
+        let swapper = thread::spawn(move || {
+            setfsgid(uid.into());
+            setfsuid(uid.into());
+            while !ended.load(Ordering::Relaxed) {
+                renameat2(AT_FDCWD, &one, AT_FDCWD, &other, RenameFlags::RENAME_EXCHANGE).unwrap();
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let mut looks = 0;
+        while looks < LOOKS || swaps.load(Ordering::Relaxed) < LOOKS {
+            // Of this process there is none; the others are looked for all the same.
+            assert_eq!(host.status(&[&std::process::id().to_string()]).status.code(), Some(1));
+            looks += 1;
+        }
+        ending.store(true, Ordering::Relaxed);
+        swapper.join().unwrap();
+        for name in ["1-2-3.sock", "4-5-6.sock"] {
+            assert!(private.path().join(name).exists(), "{name}");
+        }
+    }
+
+    /// Sockets in the name of others, and of a user's own that another user's process serves, are refused by name.
+    #[test]
+    fn a_claim_of_another_process_is_refused() {
+        let Some(user) = User::new(65_433) else { return };
+        let host = Host::new();
+        user.make_folder();
+        let own = std::process::id();
+        let _listener = user.socket(&format!("{own}-1-1.sock"));
+        let shown = host.status(&[&own.to_string(), "--json", "--timeout", "60"]);
+        let all: Value = serde_json::from_slice(&shown.stdout).unwrap();
+        let error = &all["errors"][0];
+        assert_eq!(error["errno"], "EPERM");
+        let why = format!("process {own} of user 0 serves this socket");
+        assert!(error["message"].as_str().unwrap().ends_with(&why), "{error}");
+    }
+}
+
+/// What answers in this user's folder: each hears this, and the end.
+fn answer_with(host: &Host, text: String) -> std::thread::JoinHandle<()> {
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+    let folder = host.0.path().join("nlx");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+    let path = folder.join(format!("{}-1-1.sock", std::process::id()));
+    let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
+    std::thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        stream.write_all(text.as_bytes()).unwrap();
+    })
+}
+
+/// A status with what commands a terminal in its texts, of which JSON need not escape all.
+#[test]
+fn what_commands_a_terminal_is_escaped() {
+    let node = nlx::Domain::in_process(&NodeConfig::new()).unwrap().node().unwrap().status();
+    let strange = node.replacen(r#""program":""#, "\r\"program\":\"\u{9b}2J\u{202e}\u{7f}", 1);
+    assert_ne!(node, strange);
+    let pid = std::process::id().to_string();
+    for args in [&[&pid, "--json", "--timeout", "60"][..], &[&pid, "--timeout", "60"]] {
+        let host = Host::new();
+        let answering = answer_with(&host, strange.clone());
+        let shown = host.status(args);
+        answering.join().unwrap();
+        assert!(shown.status.success(), "{}", complaint(&shown));
+        let text = text(&shown);
+        assert!(text.chars().all(|letter| letter == '\n' || lnet_nid::is_printable(letter)), "{text:?}");
+        assert!(text.contains(r"\u009b2J\u202e\u007f") || text.contains(r"\u{9b}2J\u{202e}\u{7f}"), "{text}");
+    }
+}
+
+/// An answer in the name of another process is not believed.
+#[test]
+fn an_answer_that_names_another_process_is_refused() {
+    let host = Host::new();
+    let node = nlx::Domain::in_process(&NodeConfig::new()).unwrap().node().unwrap().status();
+    let pid = std::process::id().to_string();
+    let other = node.replacen(&format!(r#""pid":{pid}"#), r#""pid":1"#, 1);
+    let answering = answer_with(&host, other);
+    let shown = host.status(&[&pid, "--timeout", "60"]);
+    answering.join().unwrap();
+    assert_eq!(shown.status.code(), Some(1));
+    assert!(complaint(&shown).contains("it says that it is process 1"), "{}", complaint(&shown));
+}

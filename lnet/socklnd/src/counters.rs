@@ -19,6 +19,8 @@ counters! {
         keepalives,
         /// Times a sleeping driver was woken.
         wakeups,
+        /// Answers that were not sent: there was no connection for them, and the peer had not proven its address.
+        answers_withheld,
     }
 }
 

@@ -49,7 +49,8 @@ pub(crate) struct PeerState {
     pub(crate) waiting: VecDeque<Tx>,
     /// The driver has been asked to connect.
     pub(crate) asked: bool,
-    /// A connection has shown that it is there under its NID's address, or that somebody believed is.
+    /// A connection has shown that it is there under its NID's address: it came from there, or this side opened it. A privileged
+    /// source port proves that root has opened the connection on some host, not on which.
     pub(crate) proven: bool,
     /// The entry has left the table: whoever still holds it must look again, or fail with this errno.
     pub(crate) retired: Option<Errno>,

@@ -13,7 +13,7 @@ use crate::driver::Driver;
 use crate::links::Bounds;
 use crate::ni::Ni;
 use crate::outgoing::wire_len;
-use crate::peer::{Peer, PeerKey, PeerState, WAITING_MAX};
+use crate::peer::{Peer, PeerKey, WAITING_MAX};
 use crate::shard::Request;
 use crate::shard::Shard;
 use crate::sys::{Net, Options};
@@ -67,6 +67,10 @@ impl Shared {
     }
 
     /// Sends a message on the best connection to its peer; without one it waits until the driver has made one.
+    ///
+    /// For an answer a connection is opened only to a peer that has proven its address. Anybody can ask in the name of a host that
+    /// knows nothing of it, and go: that host would get a connection from a privileged port of this node, and the answer would
+    /// hold credits of all others until then.
     pub(crate) fn send(&self, mut tx: Tx) -> Sent {
         loop {
             let peer = match self.peer(&tx) {
@@ -84,7 +88,11 @@ impl Shared {
                 drop(state);
                 return conn.send(&mut tx);
             }
-            if peer.key.id.pid.is_userspace() || (is_answer(&tx) && !self.may_call_back(&state)) {
+            if is_answer(&tx) && !state.proven {
+                peer.shard.counters.tx.answers_withheld.one();
+                return Sent::Now(Err(Errno::EHOSTUNREACH));
+            }
+            if peer.key.id.pid.is_userspace() {
                 return Sent::Now(Err(Errno::EHOSTUNREACH));
             }
             if state.waiting.len() >= WAITING_MAX {
@@ -131,12 +139,6 @@ impl Shared {
         let peer = self.peer_of(&ni, tx.peer).ok_or(Errno::ESHUTDOWN)?;
         peer.state.lock().proven |= proven;
         Ok(peer)
-    }
-
-    /// Whether a peer without connections is connected to for an answer. Under `hello` anybody can ask in the name of a
-    /// host that is silent or is none, and go; an answer that waits to be taken there holds credits of all others.
-    fn may_call_back(&self, peer: &PeerState) -> bool {
-        self.policy != AcceptPolicy::Hello || peer.proven
     }
 
     fn is_proven(&self, ni: Nid, nid: Nid) -> bool {

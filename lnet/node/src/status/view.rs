@@ -233,6 +233,7 @@ fn tcp(counters: &SockCounters) -> String {
         .value("timeouts", rx.timeouts)
         .value("peers_lost", rx.peers_lost)
         .value("keepalives", tx.keepalives)
+        .value("answers_withheld", tx.answers_withheld)
         .value("zc_acks", tx.zc_acks)
         .value("wire_bytes_sent", tx.bytes)
         .value("send_calls", tx.calls)

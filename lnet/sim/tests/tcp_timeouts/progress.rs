@@ -5,7 +5,7 @@ use lnet_sim::tcp::TcpHabits;
 use lnet_socklnd::{SockConfig, Step};
 
 use super::raw::{House, Manner, Wire, noop, put};
-use super::stage::{PEER, Stage, nid};
+use super::stage::{OTHER, PEER, Stage, nid};
 use super::{MS, S, assert_fires, watched_ns};
 
 const TIMEOUTS_S: [u32; 2] = [50, 12];
@@ -105,6 +105,33 @@ fn a_peer_never_reads() {
         assert_fires("nothing is taken", end.map(|(ns, _)| ns), timer_ns);
         assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
         assert_timed_out(&stage);
+    }
+}
+
+/// A message to another peer waits for the credit that the silent one holds: that one is given up sooner.
+#[test]
+fn a_peer_never_reads_while_others_wait_for_its_credits() {
+    for (seconds, keepalive_s) in TIMES_S {
+        let habits = TcpHabits { send_buffer: 4 << 10, receive_buffer: 4 << 10, ..TcpHabits::reliable() };
+        let config = SockConfig {
+            timeout_s: seconds,
+            keepalive_s,
+            credits: 1,
+            peer_credits: 1,
+            ..SockConfig::default()
+        };
+        let (mut stage, timer_ns) = (Stage::over(&config, habits), u64::from(seconds) * S);
+        let mut house = House::open(&stage, Manner::Welcomes);
+        let (silent, waiting) = (stage.put(PEER, 100_000), stage.put(OTHER, 10));
+        let end = stage.end_of(silent, timer_ns, |_| house.serve());
+        assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
+        // A quarter from the first look that finds it full; there are at least four in a timeout.
+        let spent_ns = end.map_or(0, |(ns, _)| ns);
+        assert!((timer_ns / 4..=timer_ns / 2 + S).contains(&spent_ns), "{spent_ns} ns of {timer_ns}");
+        assert_eq!(stage.result(waiting), None, "it has the credit now");
+        assert_timed_out(&stage);
+        let reason = stage.lnd.last_failure(nid(PEER)).expect("a reason").to_string();
+        assert!(reason.contains("wait for its credits"), "{reason}");
     }
 }
 

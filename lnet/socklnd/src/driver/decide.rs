@@ -101,7 +101,7 @@ impl Driver {
         {
             let mut state = peer.state.lock();
             state.links.accepted(conn_type, life);
-            state.proven |= is_proven(id.nid, remote);
+            state.proven |= id.nid.ip() == Some(remote.ip());
         }
         let rx = RxConn::new(turn, key, stream, &peer, conn_type, life.version, offer.byte_order);
         self.put_to_use(turn, key, rx.accepted(guest.connected(), rewrite), &behind);

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use lnet_api::{Errno, Tx};
+use lnet_nid::Nid;
 use lnet_proto::sock::Keepalive;
+use smallvec::SmallVec;
 
 use super::close::retire_if_idle;
 use super::receive::{Broken, RxConn};
@@ -18,6 +20,11 @@ const LOOKS_PER_TIMEOUT: u64 = 4;
 
 /// A message that has begun must end within so many timeouts, however steadily it trickles: a megabyte in 100 s by default.
 const TIMEOUTS_PER_MESSAGE: u64 = 2;
+
+/// While messages wait for credits of an NI, a connection that holds some and on which nothing can be sent is given up after this
+/// part of the timeout: 12.5 s by default. A peer that takes nothing for as long as TCP needs to repeat a segment five times is
+/// stuck; one that is merely slow takes something, and one without credits that others want gets the whole time.
+const SHORT_PART: u64 = 4;
 
 /// So many peers without connections are remembered for the reason of their last failure.
 const FAILURES_KEPT: usize = 1024;
@@ -71,7 +78,12 @@ enum Due {
 }
 
 /// Whether a connection still moves, and may go on as it does.
-fn judge(rx: &mut RxConn, now_ns: u64, timeout_ns: u64) -> Option<Due> {
+fn judge(
+    rx: &mut RxConn,
+    now_ns: u64,
+    timeout_ns: u64,
+    is_short: impl FnOnce(&RxConn) -> bool,
+) -> Option<Due> {
     let written = rx.conn.written();
     rx.write_mark = match rx.write_mark {
         _ if rx.conn.queued() == 0 => None,
@@ -80,6 +92,9 @@ fn judge(rx: &mut RxConn, now_ns: u64, timeout_ns: u64) -> Option<Due> {
     };
     if rx.stuck_at_ns(timeout_ns).is_some_and(|at_ns| at_ns <= now_ns) {
         return Some(Due::Stuck("nothing can be sent on it"));
+    }
+    if rx.stuck_at_ns(timeout_ns / SHORT_PART).is_some_and(|at_ns| at_ns <= now_ns) && is_short(rx) {
+        return Some(Due::Stuck("nothing can be sent on it, and messages to others wait for its credits"));
     }
     if rx.conn.begun_deadline_ns().is_some_and(|ns| ns.saturating_add(timeout_ns) <= now_ns) {
         return Some(Due::Stuck("a message has begun to leave and is long overdue"));
@@ -130,6 +145,8 @@ impl Driver {
         let now_ns = turn.now_ns;
         let mut found = Vec::new();
         let mut connections = false;
+        // Of each NI that has been asked in this pass, whether credits are short.
+        let mut short: SmallVec<[(Nid, bool); 4]> = SmallVec::new();
         let crowded = turn.shared.attempts.is_crowded();
         for (key, source) in self.sources.iter_mut() {
             let (deadline_ns, due) = match source {
@@ -153,9 +170,19 @@ impl Driver {
                         rx.peer.ni.upcalls.finalize_tx(token, Err(Errno::ETIMEDOUT));
                     }
                     let timeout_ns = rx.peer.ni.timeout_ns;
-                    found.extend(judge(rx, now_ns, timeout_ns).map(|due| (key, due)));
+                    let is_short = |rx: &RxConn| {
+                        let ni = &rx.peer.ni;
+                        let known = short.iter().find(|(nid, _)| *nid == ni.id.nid).map(|(_, short)| *short);
+                        known.unwrap_or_else(|| {
+                            let is_short = ni.upcalls.is_short(ni.id.nid);
+                            short.push((ni.id.nid, is_short));
+                            is_short
+                        })
+                    };
+                    found.extend(judge(rx, now_ns, timeout_ns, is_short).map(|due| (key, due)));
                     // What has happened between two looks is known at the second: the end must not wait for another.
-                    if let Some(at_ns) = rx.stuck_at_ns(timeout_ns) {
+                    let ends = [timeout_ns / SHORT_PART, timeout_ns].map(|part_ns| rx.stuck_at_ns(part_ns));
+                    if let Some(at_ns) = ends.into_iter().flatten().find(|at_ns| *at_ns > now_ns) {
                         self.timers.note(at_ns);
                     }
                     continue;
