@@ -33,6 +33,8 @@ pub struct Counters {
     pub recv_length: u64,
     /// Payload bytes of the messages dropped.
     pub drop_length: u64,
+    /// Pushes whose content was ignored: too many changes in a time, from one address or all together.
+    pub pushes_ignored: u64,
 }
 
 impl AddAssign for Counters {
@@ -48,6 +50,7 @@ impl AddAssign for Counters {
         self.send_length += other.send_length;
         self.recv_length += other.recv_length;
         self.drop_length += other.drop_length;
+        self.pushes_ignored += other.pushes_ignored;
     }
 }
 

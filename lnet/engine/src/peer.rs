@@ -117,6 +117,12 @@ impl Peers {
         }
     }
 
+    /// The address of a peer's host, as a NID.
+    pub(crate) fn address(&self, index: u32) -> Nid {
+        let Peer { ni, host, .. } = self.slab[index];
+        self.hosts[ni.index as usize].nid_at(host)
+    }
+
     /// Counts a peer of a host; gives the host, unless there is no memory.
     fn enter_host(&mut self, ni: Key, address: Nid) -> Option<u32> {
         let hosts = self.hosts.get_mut(ni.index as usize)?;

@@ -1,6 +1,7 @@
 //! Ping and push: the node's own services on portal 0 (lnet-wire 15 to 19).
 
 mod back;
+mod rate;
 mod source;
 mod target;
 

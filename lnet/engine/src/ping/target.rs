@@ -14,6 +14,7 @@ use lnet_region::{IoVec, Region};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use super::rate::PushRates;
 use crate::Engine;
 use crate::identity::Identities;
 use crate::names::PARTITIONS_MAX;
@@ -183,6 +184,8 @@ struct Pushes {
     arrived: Mutex<VecDeque<Push>>,
     /// Held by the one thread that reads them. Their order matters: a buffer is posted again after its last push.
     reading: Mutex<()>,
+    /// What they may change; used by that thread.
+    rates: Mutex<PushRates>,
     eq: Mutex<Option<EqHandle>>,
 }
 
@@ -195,7 +198,8 @@ impl Pushes {
             buffers.push(IoVec::whole(Region::heap(PUSH_BUFFER_BYTES).map_err(no_memory)?));
         }
         let (arrived, reading, eq) = (Mutex::new(arrived), Mutex::new(()), Mutex::new(None));
-        Ok(Pushes { engine, buffers, arrived, reading, eq })
+        let rates = Mutex::new(PushRates::new());
+        Ok(Pushes { engine, buffers, arrived, reading, rates, eq })
     }
 
     fn start(&self, engine: &Engine, eq: EqHandle) {
@@ -229,7 +233,7 @@ impl Pushes {
         let nis = || info.iter().flat_map(|info| &info.nis);
         engine.push_backs.heard(|nid| nid == push.source || nis().any(|ni| ni.nid == nid));
         if let Some(info) = &info {
-            learn(engine, push, info);
+            learn(engine, push, info, &self.rates);
         }
         if push.last {
             self.repost(engine, push.buffer);
@@ -248,7 +252,7 @@ impl Pushes {
 
 /// Remembers the NIDs of a node that calls itself one peer.
 /// Other NIDs to which this node has sent something are not the pusher's to name.
-fn learn(engine: &Engine, push: &Push, info: &PingInfo) {
+fn learn(engine: &Engine, push: &Push, info: &PingInfo, rates: &Mutex<PushRates>) {
     let Some(primary) = info.primary().filter(|_| info.features.contains(Features::MULTI_RAIL)) else {
         return;
     };
@@ -256,9 +260,14 @@ fn learn(engine: &Engine, push: &Push, info: &PingInfo) {
     if !push.is_news(engine, nids()) {
         return;
     }
-    // All partitions stop for this. A peer that tells something else in every push makes that happen as often as it
-    // can push: once per message that it sends whole and, like every peer, one at a time. Each time costs no more than
-    // the look-ups for the 255 NIDs that a buffer takes of a push, and one node's place in the tables.
+    let address = engine.address_of(push.sender);
+    if !rates.lock().admit(address, engine.common.now_ns()) {
+        engine.net.lock(engine.common.here()).counters.pushes_ignored += 1;
+        return;
+    }
+    // All partitions stop for this. A peer that tells something else in every push makes that happen as often as the rates
+    // allow. Each time costs no more than the look-ups for the 255 NIDs that a buffer takes of a push, and one node's place in
+    // the tables.
     let mut net = engine.net.lock_all();
     let (parts, NetShared { nis, identities }) = net.split();
     let parts: SmallVec<[&mut Net; PARTITIONS_MAX]> = parts.collect();

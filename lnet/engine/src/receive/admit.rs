@@ -1,7 +1,7 @@
 //! Who is let in: the checks of lnet-wire 9 that need the net lock, and what a peer may have under way.
 
 use lnet_api::{Arrival, Errno, Verdict};
-use lnet_nid::Nid;
+use lnet_nid::{Nid, ProcessId};
 use lnet_proto::{Header, MessageType};
 
 use super::{ack_of, is_push};
@@ -122,6 +122,20 @@ impl Engine {
         drop(net);
         drops::log(header, reason);
         Verdict::Discard
+    }
+
+    /// The address, as a NID, from which a peer speaks under this NID; the NID itself if that is not known.
+    pub(crate) fn address_of(&self, nid: Nid) -> Nid {
+        for partition in 0..self.common.partitions() {
+            let mut net = self.net.lock(partition);
+            let (part, shared) = net.split();
+            let mut here = shared.nis.iter().filter(|(_, ni)| ni.cpts.of(nid) == partition);
+            let find = |ni| part.peers.find(&self.common.hasher, ni, ProcessId::lnet(nid));
+            if let Some(peer) = here.find_map(|(ni, _)| find(ni)) {
+                return part.peers.address(peer);
+            }
+        }
+        nid
     }
 
     /// A push begins, unless a buffer is taking one from this peer.

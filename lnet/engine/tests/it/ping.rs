@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lnet::PUSH_BACK_NS;
 use lnet_api::EventKind::{Ack, Send};
-use lnet_api::{AckRequest, Errno, EventFd, LNet, Put, Sleeper};
+use lnet_api::{AckRequest, Arrival, Errno, EventFd, LNet, Put, RxContext, Sleeper, Upcalls, Verdict};
 use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
 use lnet_proto::ping::{Features, Interface, NiStatus, PingInfo};
 use lnet_proto::{Body, Header, WireHandle};
@@ -583,4 +583,37 @@ fn a_peer_with_a_pid_of_its_own_is_renamed_by_nobody_else_either() {
     network.lose(0);
     push_nids(&network, &node, nid(4), &[nid(4), victim.nid]);
     assert_eq!(node.engine.primary_nid(victim.nid), victim.nid);
+}
+
+/// One address with ever new NIDs, each of which tells of another node: beyond its burst they are acknowledged and ignored, and
+/// other addresses are believed as ever.
+#[test]
+fn one_address_tells_of_few_nodes_in_a_time() {
+    const NODES: u8 = 100;
+    let network = Network::new();
+    let a = Node::new(&network, 2);
+    let names =
+        |host: u8, number: u8| [1, 2].map(|ni| format!("10.{host}.{ni}.{number}@tcp").parse().unwrap());
+    let tell = |names: [Nid; 2], host: u8| {
+        let payload = content(&bytes(&info(5, 0x1e, &names)));
+        let header = push_header(&a, names[0], payload.len() as u32);
+        let (from, host) = (ProcessId::lnet(names[0]), Some(format!("10.200.0.{host}").parse().unwrap()));
+        let arrival = Arrival { ni: a.nid, from, header: &header, host, rx: RxContext(1) };
+        let Verdict::Deliver(mut delivery) = a.engine.parse(&arrival) else { panic!("a push is refused") };
+        let mut sink = delivery.sink.take().expect("there is a buffer");
+        assert_eq!(sink.copy_from(0, &payload), payload.len());
+        drop(sink);
+        a.engine.finalize_rx(delivery.token, Ok(()));
+    };
+    for number in 1..=NODES {
+        tell(names(9, number), 9);
+    }
+    let ignored = a.engine.counters().pushes_ignored;
+    assert!((1..u64::from(NODES)).contains(&ignored), "{ignored} of {NODES}");
+    // An honest one, of another address, is known by both its NIDs; it is told so once more, which is no news.
+    for _ in 0..2 {
+        tell(names(7, 1), 7);
+    }
+    assert_eq!(a.engine.counters().pushes_ignored, ignored);
+    a.engine.audit().unwrap();
 }

@@ -75,6 +75,7 @@ fn the_line_of_counters_is_that_of_lctl() {
         send_length: 7,
         recv_length: 8,
         drop_length: 9,
+        pushes_ignored: 0,
     };
     assert_eq!(counters.to_string(), "1 2 3 4 5 0 6 7 8 0 9");
 }

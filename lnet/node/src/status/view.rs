@@ -126,6 +126,7 @@ fn counters(counters: &Counters) -> String {
         .value("sent", amount(counters.send_count, counters.send_length))
         .value("received", amount(counters.recv_count, counters.recv_length))
         .value("dropped", amount(counters.drop_count, counters.drop_length))
+        .value("pushes_ignored", counters.pushes_ignored)
         .value("errors", counters.errors)
         .value("response_timeouts", counters.response_timeout_count)
         .value("in_flight", counters.msgs_alloc)
