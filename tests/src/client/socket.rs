@@ -89,11 +89,22 @@ impl Socket {
     /// # Errors
     /// What the system says.
     pub fn is_readable(&self, patience: Duration) -> Result<bool, Errno> {
+        self.is_ready(PollFlags::POLLIN, patience)
+    }
+
+    /// Whether there is room for a packet, or the end comes, in time.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn is_writable(&self, patience: Duration) -> Result<bool, Errno> {
+        self.is_ready(PollFlags::POLLOUT, patience)
+    }
+
+    fn is_ready(&self, flags: PollFlags, patience: Duration) -> Result<bool, Errno> {
         let until = Instant::now() + patience;
         loop {
             let left = PollTimeout::try_from(until.saturating_duration_since(Instant::now()));
-            match poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLIN)], left.unwrap_or(PollTimeout::MAX))
-            {
+            match poll(&mut [PollFd::new(self.as_fd(), flags)], left.unwrap_or(PollTimeout::MAX)) {
                 Err(Errno::EINTR) => {}
                 count => return Ok(count? > 0),
             }

@@ -89,8 +89,13 @@ pub fn start_tm(nid: [u8; 20], portal: u32, tmid: u32, events_max: u32, lazy: u3
 
 /// A NID of network `tcp` in its 20 bytes.
 pub fn nid(address: Ipv4Addr) -> [u8; 20] {
+    nid_on("tcp", address)
+}
+
+/// A NID of network `tcp` or `o2ib` in its 20 bytes.
+pub fn nid_on(net: &str, address: Ipv4Addr) -> [u8; 20] {
     let mut nid = [0; 20];
-    nid[1] = 2;
+    nid[1] = if net == "o2ib" { 5 } else { 2 };
     nid[4..8].copy_from_slice(&address.octets());
     nid
 }

@@ -17,6 +17,7 @@ mod names;
 mod queues;
 mod quotas;
 mod requests;
+#[path = "../support/scene.rs"]
 mod scene;
 mod scribbling;
 #[path = "../support/mod.rs"]

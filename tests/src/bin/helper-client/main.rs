@@ -6,6 +6,8 @@
 //! helper-client hold SOCKET ADDRESS SILENT                  has an operation of each queue in flight, and sleeps
 //! helper-client greedy SOCKET ADDRESS                       touches as much memory as it can have; says how that ended
 //! helper-client scribble SOCKET ADDRESS                     works, and writes over all that it shares at the same time
+//! helper-client measure SOCKET ADDRESS SOCKET ADDRESS       works for the other one, and answers questions on its input
+//! helper-client visit SOCKET ADDRESS SOCKET ADDRESS         attaches, works a round, and leaves
 //! helper-client busy SOCKET ADDRESS                         works, and writes as much over memory of its own
 //! ```
 //!
@@ -13,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod measure;
 mod roles;
 mod scribble;
 
@@ -31,6 +34,8 @@ fn main() -> ExitCode {
         ["hold", socket, address, silent] => roles::hold(socket, address, silent),
         ["greedy", socket, address] => roles::greedy(socket, address),
         ["scribble", socket, address] => scribble::scribble(socket, address),
+        ["measure", one, here, other, there] => measure::measure([one, other], [here, there]),
+        ["visit", one, here, other, there] => measure::visit([one, other], [here, there]),
         ["busy", socket, address] => scribble::busy(socket, address),
         _ => Err(format!("what is {words:?}?")),
     };

@@ -20,9 +20,11 @@ const ARENAS: usize = 16;
 /// Bytes of a page, or a part of one.
 const PAGE: usize = 4096;
 
-/// A NID in words.
-pub(crate) fn nid(address: &str) -> Result<[u8; 20], String> {
-    address.parse::<Ipv4Addr>().map(wire::nid).map_err(|error| format!("{address}: {error}"))
+/// A NID in words: an address of network tcp, or one of `@o2ib`.
+pub(crate) fn nid(text: &str) -> Result<[u8; 20], String> {
+    let (address, net) = text.split_once('@').unwrap_or((text, "tcp"));
+    let address = address.parse::<Ipv4Addr>().map_err(|error| format!("{text}: {error}"))?;
+    Ok(wire::nid_on(net, address))
 }
 
 /// A transfer machine of a node that says nothing.

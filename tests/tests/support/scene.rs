@@ -1,10 +1,15 @@
 //! A helper, and honest clients that work while it is attacked.
 
+#![allow(dead_code, reason = "each test program has its own copy of this module and uses a part of it")]
+
 use std::collections::HashSet;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -33,20 +38,93 @@ pub(crate) fn machine_to_itself() -> RwLockWriteGuard<'static, ()> {
 pub(crate) fn program(name: &str) -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
-        // Nothing to do, where the tests of the whole workspace are run.
-        let args = "build --profile test --locked --offline --package nlx-cli --bins";
-        let cargo = Command::new(env!("CARGO")).args(args.split(' ')).output().unwrap();
-        assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
+        // The guest has no cargo: the programs are built before it starts.
+        if std::env::var_os("NLX_GUEST").is_none() {
+            // Nothing to do, where the tests of the whole workspace are run.
+            let args = "build --profile test --locked --offline --package nlx-cli --bins";
+            let cargo = Command::new(env!("CARGO")).args(args.split(' ')).output().unwrap();
+            assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
+        }
         // This program lies in `deps`.
         std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf()
     });
     built.join(name)
 }
 
+/// How a helper is started.
+#[derive(Debug, Clone)]
+pub(crate) struct Launch {
+    /// Further lines of its configuration file.
+    pub(crate) config: String,
+    /// Shell commands that set its limits.
+    pub(crate) limits: String,
+    /// Further arguments.
+    pub(crate) args: Vec<String>,
+    /// The user that it runs as: this process's, or another one, which only root can start.
+    pub(crate) uid: Option<u32>,
+    /// The network type of its NID, `tcp` or `o2ib`.
+    pub(crate) net: &'static str,
+    pub(crate) address: Ipv4Addr,
+}
+
+impl Launch {
+    /// A helper with the defaults, at an address of its own.
+    pub(crate) fn new() -> Launch {
+        Launch {
+            config: String::new(),
+            limits: "true".to_string(),
+            args: Vec::new(),
+            uid: None,
+            net: "tcp",
+            address: address(),
+        }
+    }
+
+    /// The process, not yet started; its socket and configuration are in `dir`.
+    fn command(&self, dir: &Path) -> Command {
+        let mut command = Command::new("sh");
+        let program = match self.uid {
+            Some(_) => dir.join("nlxd"),
+            None => program("nlxd"),
+        };
+        command.args(["-c", &format!("{} && exec \"$0\" \"$@\"", self.limits)]).arg(program);
+        command.arg("--config").arg(dir.join("nlxd.toml"));
+        command.arg("--socket").arg(dir.join("nlxd.sock"));
+        command.args(["--net", &format!("{}({})", self.net, self.address)]);
+        command.args(["--accept-port", &PORT.to_string()]).args(&self.args);
+        if let Some(uid) = self.uid {
+            // This also drops root's supplementary groups.
+            command.uid(uid).gid(uid).current_dir(dir).env_remove("XDG_RUNTIME_DIR");
+        }
+        command
+    }
+
+    /// A folder for the socket, the configuration and the log, owned by the helper's user. That user and the clients' may not
+    /// be able to reach cargo's target folder, so the program is copied.
+    fn new_dir(&self) -> Arc<TempDir> {
+        let dir = TempDir::new().unwrap();
+        std::fs::write(dir.path().join("nlxd.toml"), &self.config).unwrap();
+        if let Some(uid) = self.uid {
+            install(&program("nlxd"), dir.path());
+            std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+            std::os::unix::fs::chown(dir.path(), Some(uid), Some(uid)).unwrap();
+        }
+        Arc::new(dir)
+    }
+}
+
+/// Puts a program that every user can run into a folder, and returns its path there.
+pub(crate) fn install(program: &Path, folder: &Path) -> PathBuf {
+    let path = folder.join(program.file_name().unwrap());
+    std::fs::hard_link(program, &path).or_else(|_| std::fs::copy(program, &path).map(drop)).unwrap();
+    path
+}
+
 /// A running `nlxd`; it is killed when the test ends.
 pub(crate) struct Helper {
     child: Child,
     dir: Arc<TempDir>,
+    launch: Launch,
     pub(crate) address: Ipv4Addr,
     /// Somebody measures, or nobody does.
     _machine: Option<RwLockReadGuard<'static, ()>>,
@@ -60,35 +138,35 @@ impl Helper {
 
     /// One with more lines in its configuration.
     pub(crate) fn configured(more: &str) -> Helper {
-        Helper::launch(new_dir(more), address(), "true", Some(machine()))
+        Helper::launch(Launch { config: more.to_string(), ..Launch::new() }, Some(machine()))
     }
 
     /// One that a shell starts after these words.
     pub(crate) fn limited(limits: &str) -> Helper {
-        Helper::launch(new_dir(""), address(), limits, Some(machine()))
+        Helper::launch(Launch { limits: limits.to_string(), ..Launch::new() }, Some(machine()))
     }
 
     /// For a test that has the machine to itself.
     pub(crate) fn start_alone(_: &RwLockWriteGuard<'static, ()>) -> Helper {
-        Helper::launch(new_dir(""), address(), "true", None)
+        Helper::launch(Launch::new(), None)
     }
 
     /// A second one, on another host as far as they know.
     pub(crate) fn another(&self) -> Helper {
-        Helper::launch(new_dir(""), address(), "true", None)
+        Helper::launch(Launch::new(), None)
     }
 
-    fn launch(
-        dir: Arc<TempDir>,
-        address: Ipv4Addr,
-        limits: &str,
-        machine: Option<RwLockReadGuard<'static, ()>>,
-    ) -> Helper {
+    /// Any helper; `machine` keeps tests that measure away.
+    pub(crate) fn launch(launch: Launch, machine: Option<RwLockReadGuard<'static, ()>>) -> Helper {
+        Helper::launch_in(launch.new_dir(), launch, machine)
+    }
+
+    fn launch_in(dir: Arc<TempDir>, launch: Launch, machine: Option<RwLockReadGuard<'static, ()>>) -> Helper {
         let log = std::fs::File::options().append(true).create(true).open(dir.path().join("log")).unwrap();
-        let mut command = command(&dir, address, limits);
+        let mut command = launch.command(dir.path());
         let child =
             command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
-        let mut helper = Helper { child, dir, address, _machine: machine };
+        let mut helper = Helper { child, dir, address: launch.address, launch, _machine: machine };
         hung_unless("the helper listens", || {
             assert!(helper.child.try_wait().unwrap().is_none(), "nlxd has ended: {}", helper.log());
             Client::connect(&helper.socket(), "is it there?").is_ok()
@@ -101,12 +179,12 @@ impl Helper {
     pub(crate) fn restart(mut self) -> Helper {
         let _ = self.child.wait();
         let machine = self._machine.take();
-        Helper::launch(self.dir.clone(), self.address, "true", machine)
+        Helper::launch_in(self.dir.clone(), self.launch.clone(), machine)
     }
 
     /// What becomes of another one at the same socket.
     pub(crate) fn rival(&self) -> Output {
-        command(&self.dir, address(), "true").output().unwrap()
+        Launch::new().command(self.dir.path()).output().unwrap()
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -114,7 +192,17 @@ impl Helper {
     }
 
     pub(crate) fn nid(&self) -> [u8; 20] {
-        wire::nid(self.address)
+        wire::nid_on(self.launch.net, self.address)
+    }
+
+    /// Its NID as the programs of these tests take it.
+    pub(crate) fn nid_text(&self) -> String {
+        format!("{}@{}", self.address, self.launch.net)
+    }
+
+    /// The folder with its socket.
+    pub(crate) fn folder(&self) -> &Path {
+        self.dir.path()
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -225,23 +313,6 @@ impl Helper {
 
 fn machine() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// A place for a helper's socket, its configuration and its words.
-fn new_dir(config: &str) -> Arc<TempDir> {
-    let dir = TempDir::new().unwrap();
-    std::fs::write(dir.path().join("nlxd.toml"), config).unwrap();
-    Arc::new(dir)
-}
-
-/// How a helper is started, by a shell that sets its limits.
-fn command(dir: &TempDir, address: Ipv4Addr, limits: &str) -> Command {
-    let mut command = Command::new("sh");
-    command.args(["-c", &format!("{limits} && exec \"$0\" \"$@\"")]).arg(program("nlxd"));
-    command.arg("--config").arg(dir.path().join("nlxd.toml"));
-    command.arg("--socket").arg(dir.path().join("nlxd.sock"));
-    command.args(["--net", &format!("tcp({address})"), "--accept-port", &PORT.to_string()]);
-    command
 }
 
 impl Drop for Helper {
@@ -367,6 +438,13 @@ impl Other {
             program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let output = child.stderr.take().unwrap();
         Other::listen(child, output)
+    }
+
+    /// Starts any program that says `ready`, and gives the pipe to its input.
+    pub(crate) fn converse(mut program: Command) -> (Other, ChildStdin) {
+        let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        (Other::listen(child, output), input)
     }
 
     fn listen(child: Child, output: impl Read + Send + 'static) -> Other {

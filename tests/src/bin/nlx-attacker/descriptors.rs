@@ -1,0 +1,75 @@
+//! Sending foreign descriptors; and holding as many of the helper's own as it gives: `descriptors CONNECTIONS`.
+
+use std::convert::Infallible;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nlx_tests::attack::use_all_descriptors;
+use nlx_tests::client::Client;
+use nlx_tests::client::socket::Socket;
+use nlx_tests::client::wire::{self, kind};
+
+use crate::{Target, hold, number};
+
+/// How long to wait for the answer to a packet with descriptors: a helper that hangs gives none.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Connections in a row without an answer after which a helper is taken to be stuck, or to refuse all of it.
+const UNANSWERED_MAX: u32 = 10;
+/// Requests whose answers have no room in a socket: behind them the helper reads nothing until answers are read.
+const STOPPERS: u64 = 60;
+/// Arenas that each connection asks for at the most.
+const ARENAS: usize = 64;
+
+/// Sends descriptors that nothing asks for, over a new connection each time.
+pub(crate) struct Sender<'t> {
+    target: &'t Target,
+    unanswered: u32,
+    pub(crate) packets: u64,
+}
+
+impl<'t> Sender<'t> {
+    pub(crate) fn new(target: &'t Target) -> Sender<'t> {
+        Sender { target, unanswered: 0, packets: 0 }
+    }
+
+    /// Whether more would not get through.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.unanswered >= UNANSWERED_MAX
+    }
+
+    /// Sends them beside requests that have none, `each` at a time. Those that are given away are closed here before the helper
+    /// gets them, so that its `close` is the last.
+    pub(crate) fn send<F: AsRawFd>(&mut self, fds: Vec<F>, each: usize) {
+        let connected = Socket::connect(&self.target.socket);
+        let answered = connected.is_ok_and(|socket| self.send_over(&socket, fds, each).is_ok());
+        self.unanswered = if answered { 0 } else { self.unanswered + 1 };
+    }
+
+    fn send_over<F: AsRawFd>(&mut self, socket: &Socket, fds: Vec<F>, each: usize) -> Result<(), Errno> {
+        let answer = || socket.receive(PATIENCE)?.ok_or(Errno::EPIPE);
+        socket.try_send(&wire::packet(kind::HELLO, 1, &wire::hello("descriptors", 1)))?;
+        answer()?;
+        (0..STOPPERS).try_for_each(|id| socket.try_send(&wire::packet(kind::NIDS, id, &[])))?;
+        let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+        for some in raw.chunks(each) {
+            socket.send(&wire::packet(kind::SYNC, self.packets, &[]), some)?;
+            self.packets += 1;
+        }
+        drop(fds);
+        (0..STOPPERS + raw.len().div_ceil(each) as u64).try_for_each(|_| answer().map(drop))
+    }
+}
+
+pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, String> {
+    let [connections] = *args else { return Err("CONNECTIONS is missing".into()) };
+    use_all_descriptors().map_err(|errno| format!("the limit of descriptors: {errno}"))?;
+    let mut held = Vec::new();
+    for _ in 0..number::<usize>(connections)? {
+        let Ok(mut client) = Client::connect(&target.socket, "descriptors") else { break };
+        let arenas: Vec<_> = (0..ARENAS).map_while(|_| client.arena(4096, false).ok()).collect();
+        held.push((client, arenas));
+    }
+    let arenas: usize = held.iter().map(|(_, arenas)| arenas.len()).sum();
+    hold(&format!("{} connections and {arenas} arenas", held.len()))
+}

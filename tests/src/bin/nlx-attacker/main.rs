@@ -1,0 +1,112 @@
+//! `nlx-attacker`: attacks against `nlxd`, each a command, run as an ordinary user of the host or as a peer.
+//!
+//! ```text
+//! nlx-attacker ATTACK SOCKET ADDRESS [ARG…]
+//! ```
+//!
+//! It says `ready` once it has begun, `full …` with what it has got once the attack is at its height, and holds it there until
+//! it is killed. It ends with its parent.
+//!
+//! A new attack is a file here with a function `fn(&Target, &[&str]) -> Result<Infallible, String>`, and a line in
+//! [`ATTACKS`]. The test that runs it is `tests/tests/attack`.
+
+#![forbid(unsafe_code)]
+
+mod clients;
+mod departures;
+mod descriptors;
+mod flood;
+mod fuse;
+mod linger;
+mod machines;
+mod matches;
+mod silent;
+mod unread;
+
+use std::convert::Infallible;
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nlx_tests::client::wire;
+
+/// The helper that is attacked.
+pub(crate) struct Target {
+    pub(crate) socket: PathBuf,
+    pub(crate) address: Ipv4Addr,
+    pub(crate) nid: [u8; 20],
+}
+
+type Attack = fn(&Target, &[&str]) -> Result<Infallible, String>;
+
+/// All attacks, by name.
+const ATTACKS: [(&str, Attack); 12] = [
+    ("clients", clients::attack),
+    ("departures", departures::attack),
+    ("descriptors", descriptors::attack),
+    ("flood", flood::attack),
+    ("fuse", fuse::attack),
+    ("fuse-file", fuse::send_file),
+    ("idle", idle),
+    ("linger", linger::attack),
+    ("machines", machines::attack),
+    ("matches", matches::attack),
+    ("silent", silent::attack),
+    ("unread", unread::attack),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    // Both fail only for wrong arguments.
+    let _ = set_pdeathsig(Signal::SIGKILL);
+    let outcome = match words[..] {
+        [name, socket, address, ref rest @ ..] => match ATTACKS.iter().find(|(known, _)| *known == name) {
+            Some((_, attack)) => target(socket, address).and_then(|target| {
+                say("ready");
+                attack(&target, rest)
+            }),
+            None => Err(format!("no such attack: {name}")),
+        },
+        _ => Err(format!("ATTACK SOCKET ADDRESS are missing in {words:?}")),
+    };
+    let Err(words) = outcome;
+    say(&format!("failed: {words}"));
+    ExitCode::FAILURE
+}
+
+/// `ADDRESS` is an IPv4 address of network tcp, or has `@o2ib` behind it.
+fn target(socket: &str, address: &str) -> Result<Target, String> {
+    let (address, net) = address.split_once('@').unwrap_or((address, "tcp"));
+    let address = number(address)?;
+    Ok(Target { socket: socket.into(), address, nid: wire::nid_on(net, address) })
+}
+
+/// An argument that is no text.
+pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{text}: not what it should be"))
+}
+
+/// Tells the test something.
+pub(crate) fn say(line: &str) {
+    println!("{line}");
+    // A test that does not read any more has ended.
+    let _ = std::io::stdout().flush();
+}
+
+/// The attack is at its height: says so, and stays until it is killed.
+pub(crate) fn hold(words: &str) -> ! {
+    say(&format!("full {words}"));
+    loop {
+        std::thread::park();
+    }
+}
+
+/// A process that does nothing, to compare with.
+fn idle(_: &Target, _: &[&str]) -> Result<Infallible, String> {
+    hold("nothing")
+}

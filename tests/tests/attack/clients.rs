@@ -1,0 +1,15 @@
+//! Places among the clients.
+
+use crate::people::User;
+use crate::stage::Stage;
+
+/// Two users take as many places among the clients as they can get: the honest user, a new one and root still get in.
+#[test]
+#[ignore = "./test attack"]
+fn two_users_fill_the_table() {
+    let Some(mut stage) = Stage::new("clients").config("clients_max = 64\n").open() else { return };
+    let many: &[&str] = &["clients", "100"];
+    let attackers = stage.attack(&[(User::Attacker(0), many), (User::Attacker(1), many)]);
+    stage.everybody_is_served();
+    stage.close(attackers);
+}

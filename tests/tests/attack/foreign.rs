@@ -1,0 +1,70 @@
+//! Descriptors that are not memory of a helper, and whose `close` blocks.
+
+use std::path::Path;
+
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+
+use crate::people::User;
+use crate::stage::Stage;
+
+/// Number of the device `/dev/fuse`.
+const FUSE: u64 = makedev(10, 229);
+
+/// TCP sockets with a linger time of an hour and unsent data, more than any queue of the helper holds: the helper goes on, and
+/// ends when it is asked.
+#[test]
+#[ignore = "./test attack"]
+fn sockets_that_linger() {
+    let Some(mut stage) = Stage::new("linger").of_any_user().open() else { return };
+    let attackers = stage.attack(&[(User::Attacker(0), &["linger", "5000"])]);
+    stage.everybody_is_served();
+    stage.close_beside(attackers);
+}
+
+/// One such socket does not keep the sockets of others from being closed.
+#[test]
+#[ignore = "./test attack"]
+fn one_socket_that_lingers() {
+    let Some(mut stage) = Stage::new("linger, one socket").of_any_user().open() else { return };
+    let attackers = stage.attack(&[(User::Attacker(0), &["linger", "1"])]);
+    stage.everybody_is_served();
+    stage.close(attackers);
+}
+
+/// A file of the attacker's own FUSE file system, which never answers a close: not even a killed process gets past that.
+#[test]
+#[ignore = "./test attack"]
+fn files_of_a_hostile_file_system() {
+    for (name, count) in [("fuse, one descriptor", "1"), ("fuse", "5000")] {
+        let Some(mut stage) = Stage::new(name).open() else { return };
+        let folder = stage.helper.folder();
+        let (device, mount) = (folder.join("fuse"), folder.join("mount"));
+        if let Err(reason) = can_mount(&device, &mount) {
+            return nlx_skip::skipped("files of a hostile file system", &reason);
+        }
+        let args = ["fuse", device.to_str().unwrap(), mount.to_str().unwrap(), count];
+        let attackers = stage.attack(&[(User::Attacker(0), &args)]);
+        stage.everybody_is_served();
+        stage.close_beside(attackers);
+    }
+}
+
+/// Makes the folder to mount at, and a node of the device that every user can open, as distributions have it.
+fn can_mount(device: &Path, mount: &Path) -> Result<(), String> {
+    std::fs::create_dir(mount).unwrap();
+    let open = Mode::from_bits_truncate(0o666);
+    mknod(device, SFlag::S_IFCHR, open, FUSE)
+        .map_err(|errno| format!("no device node can be made: {errno}"))?;
+    nix::sys::stat::fchmodat(
+        nix::fcntl::AT_FDCWD,
+        device,
+        open,
+        nix::sys::stat::FchmodatFlags::FollowSymlink,
+    )
+    .unwrap();
+    let mut test = User::Attacker(0).command(Path::new("unshare"));
+    let given = std::fs::File::options().read(true).write(true).open(device);
+    given.map_err(|error| format!("/dev/fuse: {error}"))?;
+    let output = test.args(["-U", "true"]).output().map_err(|error| format!("unshare: {error}"))?;
+    if output.status.success() { Ok(()) } else { Err("ordinary users get no user namespaces".into()) }
+}

@@ -1,0 +1,151 @@
+//! The processes of an attack, each of a user.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{ChildStdin, Command, Stdio};
+
+use nix::unistd::Uid;
+
+use crate::figures::Figures;
+use crate::scene::{Helper, Other};
+
+/// Whose process it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum User {
+    Root,
+    Helper,
+    /// The user whose clients work all the time.
+    Honest,
+    /// A user without a client before.
+    Newcomer,
+    /// One of several attackers.
+    Attacker(u32),
+}
+
+impl User {
+    /// The user's number. None of them needs to be known to the host.
+    pub(crate) fn uid(self) -> u32 {
+        match self {
+            User::Root => 0,
+            User::Helper => 12_000,
+            User::Honest => 12_001,
+            User::Newcomer => 12_002,
+            User::Attacker(number) => 12_100 + number,
+        }
+    }
+
+    /// A program that runs as this user, if this process may start such.
+    pub(crate) fn command(self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        if can_be_others() && self != User::Root {
+            // This also drops root's supplementary groups.
+            command.uid(self.uid()).gid(self.uid()).current_dir("/").env_remove("XDG_RUNTIME_DIR");
+        }
+        command
+    }
+}
+
+/// Whether processes of other users can be started.
+pub(crate) fn can_be_others() -> bool {
+    Uid::effective().is_root()
+}
+
+/// The two ends of honest work, as the programs take them.
+fn ends(helpers: [&Helper; 2]) -> Vec<String> {
+    helpers.iter().flat_map(|helper| [helper.socket().display().to_string(), helper.nid_text()]).collect()
+}
+
+/// Honest clients that work all the time, each byte verified.
+pub(crate) struct Honest {
+    process: Other,
+    input: ChildStdin,
+}
+
+impl Honest {
+    /// Two clients of one user; both are the attacked helper's, or one is another helper's.
+    pub(crate) fn start(program: &Path, helpers: [&Helper; 2]) -> Honest {
+        let mut command = User::Honest.command(program);
+        command.arg("measure").args(ends(helpers));
+        let (process, input) = Other::converse(command);
+        Honest { process, input }
+    }
+
+    #[track_caller]
+    fn ask(&mut self, question: &str) -> String {
+        writeln!(self.input, "{question}").expect("the honest clients live");
+        self.process.line()
+    }
+
+    /// Waits for so many more rounds.
+    #[track_caller]
+    pub(crate) fn advance(&mut self, rounds: u64) {
+        assert_eq!(self.ask(&format!("advance {rounds}")), format!("advanced {rounds}"));
+    }
+
+    /// The times of the rounds since they were last asked for.
+    #[track_caller]
+    pub(crate) fn figures(&mut self) -> Figures {
+        Figures::read(&self.ask("figures"))
+    }
+
+    /// Ends the work; all of it went well.
+    #[track_caller]
+    pub(crate) fn end(mut self) {
+        assert_eq!(self.ask("end"), "ended");
+    }
+}
+
+/// A newcomer comes, works and goes: what went wrong.
+pub(crate) fn visit(program: &Path, user: User, helpers: [&Helper; 2]) -> Result<(), String> {
+    let mut command = user.command(program);
+    command.arg("visit").args(ends(helpers)).stdin(Stdio::null());
+    let visitor = Other::converse(command).0;
+    match visitor.line().as_str() {
+        "done" => Ok(()),
+        words => Err(format!("{user:?}: {words}")),
+    }
+}
+
+/// A process of an attacker.
+pub(crate) struct Attacker {
+    process: Other,
+    /// What it has got at its height.
+    pub(crate) words: String,
+}
+
+impl Attacker {
+    /// Starts it, and does not wait.
+    pub(crate) fn start(program: &Path, user: User, helper: &Helper, args: &[&str]) -> Attacker {
+        let [name, rest @ ..] = args else { panic!("an attack without a name") };
+        let mut command = user.command(program);
+        command.arg(name).arg(helper.socket()).arg(helper.nid_text()).args(rest);
+        Attacker { process: Other::converse(command).0, words: String::new() }
+    }
+
+    /// Waits until the attack is at its height.
+    #[track_caller]
+    pub(crate) fn wait(&mut self) {
+        loop {
+            let line = self.process.line();
+            assert!(!line.starts_with("failed"), "an attacker cannot attack: {line}");
+            if let Some(words) = line.strip_prefix("full ") {
+                println!("an attacker holds {words}");
+                self.words = words.to_string();
+                return;
+            }
+        }
+    }
+
+    /// Waits for the next line of one that says what it has done since.
+    #[track_caller]
+    pub(crate) fn did(&self) -> String {
+        let line = self.process.line();
+        line.strip_prefix("did ").unwrap_or_else(|| panic!("the attacker says: {line}")).to_string()
+    }
+
+    /// Kills it.
+    pub(crate) fn kill(self) {
+        self.process.kill_if_alive();
+    }
+}

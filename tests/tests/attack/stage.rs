@@ -1,0 +1,215 @@
+//! A helper of an ordinary user, honest clients at work, and room for attackers.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::RwLockWriteGuard;
+
+use nix::sys::signal::Signal;
+
+use crate::figures::{self, Figures};
+use crate::people::{Attacker, Honest, User, can_be_others, visit};
+use crate::scene::{Helper, Launch, install, machine_to_itself};
+
+/// Honest rounds beside an attack that are enough to see it: some seconds on a busy machine.
+const ROUNDS: u64 = 1000;
+
+/// An attack that is being set up.
+pub(crate) struct Setup {
+    name: &'static str,
+    launch: Launch,
+    afar: bool,
+    single_user: bool,
+}
+
+/// A running helper before, beside and after an attack.
+pub(crate) struct Stage {
+    name: &'static str,
+    pub(crate) helper: Helper,
+    /// Another helper, whose clients work with those of the attacked one over the network.
+    peer: Option<Helper>,
+    pub(crate) honest: Honest,
+    programs: Programs,
+    threads: u32,
+    quiet: Figures,
+    beside: Option<Figures>,
+    _machine: RwLockWriteGuard<'static, ()>,
+}
+
+/// The programs of honest clients and attackers, where every user can run them.
+struct Programs {
+    client: PathBuf,
+    attacker: PathBuf,
+}
+
+impl Stage {
+    /// A helper with the defaults.
+    #[expect(clippy::new_ret_no_self, reason = "there is more to say before it can open")]
+    pub(crate) fn new(name: &'static str) -> Setup {
+        // Clients of all users are to come in.
+        let launch = Launch { config: "[helper]\nmode = \"0666\"\n".into(), ..Launch::new() };
+        Setup { name, launch, afar: false, single_user: false }
+    }
+}
+
+impl Setup {
+    /// More lines for the table `[helper]` of its configuration, and tables behind that.
+    pub(crate) fn config(mut self, lines: &str) -> Setup {
+        self.launch.config.push_str(lines);
+        self
+    }
+
+    /// The helper's limits, as a shell sets them.
+    pub(crate) fn limits(mut self, limits: &str) -> Setup {
+        self.launch.limits = limits.to_string();
+        self
+    }
+
+    /// The honest clients are of two helpers, and work over the network.
+    pub(crate) fn afar(mut self) -> Setup {
+        self.afar = true;
+        self
+    }
+
+    /// The attack needs no users: a peer makes it, or it is the same whoever makes it.
+    pub(crate) fn of_any_user(mut self) -> Setup {
+        self.single_user = true;
+        self
+    }
+
+    /// Starts it all, and records honest rounds without an attack. `None`, with a report, where this machine cannot.
+    #[track_caller]
+    pub(crate) fn open(mut self) -> Option<Stage> {
+        let machine = machine_to_itself();
+        if !can_be_others() && !self.single_user {
+            nlx_skip::skipped(
+                &format!("the attack '{}'", self.name),
+                "only root can start processes of several users",
+            );
+            return None;
+        }
+        let threads = from_environment("NLX_ATTACK_THREADS", 1);
+        self.launch.args = ["--threads".to_string(), threads.to_string()].into();
+        self.launch.uid = can_be_others().then(|| User::Helper.uid());
+        let mut far = Launch { config: self.launch.config.clone(), uid: self.launch.uid, ..Launch::new() };
+        if std::env::var("NLX_ATTACK_NET").as_deref() == Ok("o2ib") {
+            let addresses = std::env::var("NLX_GUEST_ADDRESSES").expect("the guest names its addresses");
+            let addresses: Vec<Ipv4Addr> =
+                addresses.split_whitespace().map(|address| address.parse().unwrap()).collect();
+            for (launch, address) in [&mut self.launch, &mut far].into_iter().zip(addresses) {
+                (launch.net, launch.address) = ("o2ib", address);
+            }
+            self.afar = true;
+        }
+        let helper = Helper::launch(self.launch, None);
+        let peer = self.afar.then(|| Helper::launch(far, None));
+        let programs = Programs {
+            client: install(Path::new(env!("CARGO_BIN_EXE_helper-client")), helper.folder()),
+            attacker: install(Path::new(env!("CARGO_BIN_EXE_nlx-attacker")), helper.folder()),
+        };
+        let mut honest = Honest::start(&programs.client, [&helper, peer.as_ref().unwrap_or(&helper)]);
+        honest.advance(rounds() / 4);
+        honest.figures();
+        honest.advance(rounds());
+        let quiet = honest.figures();
+        let (name, beside, _machine) = (self.name, None, machine);
+        Some(Stage { name, helper, peer, honest, programs, threads, quiet, beside, _machine })
+    }
+}
+
+impl Stage {
+    /// Starts attackers, and waits until all attacks are at their height.
+    #[track_caller]
+    pub(crate) fn attack(&self, attackers: &[(User, &[&str])]) -> Vec<Attacker> {
+        let mut attackers: Vec<Attacker> =
+            attackers.iter().map(|(user, args)| self.start(*user, args)).collect();
+        attackers.iter_mut().for_each(Attacker::wait);
+        attackers
+    }
+
+    /// Starts an attacker, and waits for nothing.
+    pub(crate) fn start(&self, user: User, args: &[&str]) -> Attacker {
+        Attacker::start(&self.programs.attacker, user, &self.helper, args)
+    }
+
+    /// Records honest rounds beside the attack.
+    #[track_caller]
+    pub(crate) fn honest_work_goes_on(&mut self) {
+        self.honest_work_goes_on_while(|| {});
+    }
+
+    /// Records honest rounds while something happens; at least as many as always.
+    #[track_caller]
+    pub(crate) fn honest_work_goes_on_while(&mut self, happens: impl FnOnce()) {
+        self.honest.figures();
+        happens();
+        self.honest.advance(rounds());
+        self.beside = Some(self.honest.figures());
+    }
+
+    /// A client that was not there before can do everything.
+    ///
+    /// # Errors
+    /// What went wrong for it.
+    pub(crate) fn visit(&self, user: User) -> Result<(), String> {
+        visit(&self.programs.client, user, [&self.helper, self.peer.as_ref().unwrap_or(&self.helper)])
+    }
+
+    /// A client of the attacked helper and one of a helper that starts now can work for each other: the node still takes
+    /// connections of peers.
+    ///
+    /// # Errors
+    /// What went wrong for it.
+    pub(crate) fn visit_from_afar(&self) -> Result<(), String> {
+        let config = "[helper]\nmode = \"0666\"\n".to_string();
+        let uid = can_be_others().then(|| User::Helper.uid());
+        let far = Helper::launch(Launch { config, uid, ..Launch::new() }, None);
+        visit(&self.programs.client, User::Newcomer, [&self.helper, &far])
+    }
+
+    /// Honest work goes on, and newcomers of each kind are served: of the honest user, of a new one, of root.
+    #[track_caller]
+    pub(crate) fn everybody_is_served(&mut self) {
+        if self.beside.is_none() {
+            self.honest_work_goes_on();
+        }
+        let visitors = [User::Honest, User::Newcomer, User::Root];
+        let failed: Vec<String> = visitors.into_iter().filter_map(|user| self.visit(user).err()).collect();
+        assert!(failed.is_empty(), "not served: {failed:?}");
+    }
+
+    /// The attackers are killed: nothing of theirs is left, the honest clients end well, and the helper ends when it is asked.
+    #[track_caller]
+    pub(crate) fn close(self, attackers: Vec<Attacker>) {
+        attackers.into_iter().for_each(Attacker::kill);
+        let peer_clients = u64::from(self.peer.is_some());
+        self.helper.is_clean_but_for(2 - peer_clients);
+        self.end();
+    }
+
+    /// The helper ends in the middle of the attack when it is asked.
+    #[track_caller]
+    pub(crate) fn close_beside(self, attackers: Vec<Attacker>) {
+        self.end();
+        attackers.into_iter().for_each(Attacker::kill);
+    }
+
+    #[track_caller]
+    fn end(mut self) {
+        self.honest.end();
+        self.helper.signal(Signal::SIGTERM);
+        assert!(self.helper.ends(), "nlxd has failed: {}", self.helper.log());
+        if let Some(beside) = self.beside {
+            figures::tell(self.name, self.threads, beside, self.quiet);
+        }
+    }
+}
+
+/// Honest rounds to be recorded.
+fn rounds() -> u64 {
+    from_environment("NLX_ATTACK_ROUNDS", ROUNDS)
+}
+
+fn from_environment<T: std::str::FromStr>(name: &str, default: T) -> T {
+    let text = std::env::var(name).unwrap_or_default();
+    if text.is_empty() { default } else { text.parse().unwrap_or_else(|_| panic!("{name}={text}")) }
+}
