@@ -14,6 +14,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
@@ -150,6 +152,42 @@ fn the_socket_is_its_owners_and_shut_to_others() {
     let server = place.start(&["--mode", "0622"]);
     assert_eq!(fs::symlink_metadata(place.socket()).unwrap().mode() & 0o777, 0o622);
     drop(server);
+}
+
+/// Where anybody may look into the folder, another user tries to connect to the socket before it has its name, while helpers start:
+/// it has its mode before it listens.
+#[test]
+fn a_socket_that_is_being_made_is_shut_too() {
+    const STARTS: usize = 10;
+    if !Uid::effective().is_root() {
+        return nlx_skip::skipped("a socket that is being made", "needs root, who can be another user too");
+    }
+    let place = Place::new(25);
+    let new = place.folder.path().join(".nlxd.sock.new");
+    let (ending, tries) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (ended, tried) = (ending.clone(), tries.clone());
+    let stranger = std::thread::spawn(move || {
+        // The system checks files by the user of the thread.
+        nix::unistd::setfsgid(65_434.into());
+        nix::unistd::setfsuid(65_434.into());
+        let mut entered = 0;
+        while !ended.load(Ordering::Relaxed) {
+            let outcome = attach(&new);
+            tried.fetch_add(
+                usize::from(outcome.as_ref().is_err_and(|errno| *errno != Errno::ENOENT)),
+                Ordering::Relaxed,
+            );
+            entered += usize::from(outcome.is_ok());
+        }
+        entered
+    });
+    for _ in 0..STARTS {
+        let server = place.start(&[]);
+        server.signal(Signal::SIGTERM);
+        server.end();
+    }
+    ending.store(true, Ordering::Relaxed);
+    assert_eq!(stranger.join().unwrap(), 0, "of {} that found it", tries.load(Ordering::Relaxed));
 }
 
 /// MT-44, MT-47: who may connect is welcomed, told the limits, seen while it is there, and leaves nothing.
@@ -474,6 +512,10 @@ fn the_units_are_right() {
         .args(["nlxd.service", "nlxd.socket"].map(|unit| folder.path().join(unit)));
     let output = command.output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", complaint(&output));
+    let mut command = Command::new(analyze);
+    command.args(["security", "--offline=true", "--threshold=20"]).arg(folder.path().join("nlxd.service"));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 /// The file that is installed can be read.

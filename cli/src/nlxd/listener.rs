@@ -1,8 +1,8 @@
 //! The socket's name: made, taken over from a helper that was killed, and never from one that runs.
 //!
 //! Beside the socket stands a lock, `.NAME.lock`, which a running `nlxd` holds: the system lets go of it when the process
-//! ends, however it ends. Whoever holds it may replace the name. The new socket listens, with its owner and mode, before it gets
-//! the name, by renaming: clients find the old name or a helper, and never a socket that they must not reach.
+//! ends, however it ends. Whoever holds it may replace the name. The new socket gets its owner and mode, then it listens, then it
+//! gets the name, by renaming: clients find the old name or a helper, and under neither name a socket that they must not reach.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -16,7 +16,7 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockname, socket};
 use nix::unistd::Uid;
 use nlx_driver_proto::SOCKET_PATH;
-use nlx_kcore::driver::service::bind;
+use nlx_kcore::driver::service::bind_with;
 
 use super::activation;
 use crate::failure::{Context, Failure};
@@ -70,11 +70,13 @@ impl Listener {
         refuse_others(path)?;
         // Of one that was killed before it had got its name.
         let _ = fs::remove_file(&new);
-        let socket = bind(&new).map_err(|errno| refuse(path, "cannot listen", errno))?;
-        let named = set_rights(&new, path, config).and_then(|()| {
-            fs::rename(&new, path).map_err(|error| refuse(path, "cannot name the socket", errno_of(&error)))
+        let listening = bind_with(&new, || set_rights(&new, path, config).map_err(Refused::Rights));
+        let named = listening.map_err(|refused| refused.at(path)).and_then(|socket| {
+            let named = fs::rename(&new, path);
+            named.map_err(|error| refuse(path, "cannot name the socket", errno_of(&error)))?;
+            Ok(socket)
         });
-        named.inspect_err(|_| drop(fs::remove_file(&new)))?;
+        let socket = named.inspect_err(|_| drop(fs::remove_file(&new)))?;
         let inode = fs::symlink_metadata(path).context("cannot look at the socket")?.ino();
         Ok(Listener { socket, path: path.to_path_buf(), own: Some(Own { inode, _lock: lock }) })
     }
@@ -201,6 +203,27 @@ fn refuse_others(path: &Path) -> Result<(), Failure> {
         // Nobody listens.
         Err(Errno::ECONNREFUSED | Errno::ENOENT) => Ok(()),
         _ => Err(refuse(path, "another program listens there", Errno::EADDRINUSE)),
+    }
+}
+
+/// Why a socket cannot listen.
+enum Refused {
+    System(Errno),
+    Rights(Failure),
+}
+
+impl From<Errno> for Refused {
+    fn from(errno: Errno) -> Refused {
+        Refused::System(errno)
+    }
+}
+
+impl Refused {
+    fn at(self, path: &Path) -> Failure {
+        match self {
+            Refused::System(errno) => refuse(path, "cannot listen", errno),
+            Refused::Rights(failure) => failure,
+        }
     }
 }
 

@@ -68,7 +68,7 @@ mod rate;
 mod socket;
 mod worker;
 
-pub use socket::bind;
+pub use socket::{bind, bind_with};
 
 /// Entries of one ring that are carried out before the next one's turn.
 pub const DRAIN_BUDGET: usize = 64;

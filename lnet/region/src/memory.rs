@@ -17,8 +17,8 @@ use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 use nix::unistd::{SysconfVar, ftruncate, sysconf};
 
 use crate::arena::ArenaPiece;
-use crate::guard::{self, Watched};
 use crate::closer::{self, Mapped};
+use crate::guard::{self, Watched};
 use crate::{Origin, RegionError};
 
 /// The largest region: far above any buffer pool, far below what would overflow an offset computation.
@@ -164,9 +164,7 @@ impl Memory {
     pub(crate) fn map(fd: OwnedFd, length: usize) -> Result<Memory, RegionError> {
         let map = MmapOptions::new().len(length).map_raw(&fd).map_err(|error| refused(length, &error));
         match map.and_then(|map| not_for_children(map, length)) {
-            Ok(map) => {
-                Ok(Memory::of(Source::File { map, fd: ManuallyDrop::new(fd), mark: Arc::new(()) }))
-            }
+            Ok(map) => Ok(Memory::of(Source::File { map, fd: ManuallyDrop::new(fd), mark: Arc::new(()) })),
             Err(error) => {
                 closer::close(fd);
                 Err(error)

@@ -172,9 +172,19 @@ pub(super) fn accept(listener: BorrowedFd<'_>) -> Result<(OwnedFd, Credentials),
 /// # Errors
 /// EADDRINUSE if there is something, ENAMETOOLONG beyond 107 bytes, what the system says.
 pub fn bind(path: &Path) -> Result<OwnedFd, Errno> {
+    bind_with(path, || Ok(()))
+}
+
+/// As [`bind`]; what `prepare` does to the path, its owner and mode for instance, is done before the socket listens: nobody can
+/// connect until then.
+///
+/// # Errors
+/// Those of [`bind`], and of `prepare`, with which the socket is closed; its path stays.
+pub fn bind_with<E: From<Errno>>(path: &Path, prepare: impl FnOnce() -> Result<(), E>) -> Result<OwnedFd, E> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
     nix::sys::socket::bind(listener.as_raw_fd(), &UnixAddr::new(path)?)?;
+    prepare()?;
     listen(&listener.as_fd(), Backlog::MAXCONN)?;
     Ok(listener)
 }

@@ -700,6 +700,9 @@ fn only_who_has_shown_its_address_is_connected_to_for_an_answer() {
     let mut wire = Wire::connect(thief, 0, &node);
     wire.send(&[raw::request(ours), raw::hello(3, owner, ours, INCARNATION, CONTROL)].concat());
     assert_eq!(wire.read(&[&node], 56)[48..52], CONTROL.to_le_bytes());
+    let over_this = answer(&node, id);
+    drive(&[&node], || node.sent(over_this) == Some(Ok(())));
+    assert_eq!(wire.read(&[&node], 24 + 72).len(), 24 + 72, "it is answered where it asks");
     hang_up(wire, 1);
     // The thief may have said another PID than LNet answers to.
     for id in [id, ProcessId::new(id.nid, Pid(777))] {
@@ -708,6 +711,7 @@ fn only_who_has_shown_its_address_is_connected_to_for_an_answer() {
     }
     settle(&[&node]);
     assert!(listener.accept().is_err(), "nobody is connected to");
+    assert_eq!(node.counters().tx.answers_withheld, 2);
 
     let (wire, _) = Wire::shake_hands(owner, &node, INCARNATION, CONTROL);
     hang_up(wire, 2);
@@ -716,4 +720,34 @@ fn only_who_has_shown_its_address_is_connected_to_for_an_answer() {
     assert_eq!(node.sent(token), None, "it waits for the connection");
     answer(&node, ProcessId::new(id.nid, Pid(778)));
     let (_wire, _) = Wire::accept(&listener, &[&node]);
+}
+
+/// A privileged port shows that root has opened the connection, on whatever host: it does not make this node connect to another
+/// one, whatever the policy. What a program sends to that NID of its own accord goes there.
+#[test]
+fn a_privileged_port_elsewhere_proves_no_address() {
+    if !nix::unistd::geteuid().is_root() {
+        return nlx_skip::skipped("a peer with a privileged port", "only root has such ports");
+    }
+    for policy in [AcceptPolicy::Secure, AcceptPolicy::Hello, AcceptPolicy::All] {
+        let node = with_policy(policy);
+        let ours = node.nid.ipv4().unwrap();
+        let (victim, attacker) = (address(), address());
+        let listener = raw::listen(victim);
+        listener.set_nonblocking(true).unwrap();
+        let id = ProcessId::lnet(nid_of(victim));
+        let mut wire = Wire::connect(attacker, 701, &node);
+        wire.send(&[raw::request(ours), raw::hello(3, victim, ours, INCARNATION, CONTROL)].concat());
+        assert_eq!(wire.read(&[&node], 56)[48..52], CONTROL.to_le_bytes());
+        drop(wire);
+        drive(&[&node], || node.lost().len() == 1);
+        let body = Body::Reply { dst_wmd: WireHandle::new(1, 1) };
+        let token = node.send(id, Header { dest: id, src: node.id(), payload_length: 0, body }, None, FAR);
+        assert_eq!(node.sent(token), Some(Err(Errno::EHOSTUNREACH)));
+        settle(&[&node]);
+        assert!(listener.accept().is_err(), "the victim is not connected to");
+        assert_eq!(node.counters().tx.answers_withheld, 1);
+        node.put_bytes(id, b"x", 0);
+        let (_wire, _) = Wire::accept(&listener, &[&node]);
+    }
 }
