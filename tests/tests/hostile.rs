@@ -440,15 +440,13 @@ fn a_host_of_many_names() {
 }
 
 /// Forty names of one address ask for more than all credits of the NI pay for, and read nothing: they hold their address's share of
-/// them, and others get their answers all the while, newcomers too. Their connections are given up sooner than at `sock_timeout`,
-/// because their own messages wait.
+/// them, and others get their answers all the while, newcomers too.
 #[test]
 fn a_host_of_many_names_that_does_not_read() {
     const NAMES: u8 = 40;
     const GETS: usize = 32;
-    // Half of the credits, 8 for each name; the others' answers may end in the queue.
-    const STUCK: u64 = 256 / 2 / 8;
-    let (mut scene, road) = Scene::new("sock_timeout=8 tx_buffer_size=65536");
+    // What is stuck stays so for the whole test.
+    let (mut scene, road) = Scene::new("sock_timeout=600 tx_buffer_size=65536");
     let wires: Vec<TcpStream> = scene.during(|| {
         let names = (1..=NAMES).map(|name| Ipv4Addr::new(10, 99, 0, name));
         let flood = |name| {
@@ -466,11 +464,8 @@ fn a_host_of_many_names_that_does_not_read() {
         scene.victim.answers(&mut newcomer);
         scene.work.advance(&mut scene.friend, 20);
     }
+    assert_eq!(scene.grown("peers_lost"), 0, "the attack was on all the while");
     drop(newcomer);
-    hung_unless("those that do not read are given up", || {
-        scene.work.advance(&mut scene.friend, 20);
-        scene.grown("peers_lost") >= STUCK
-    });
     scene.bounded(u64::from(NAMES));
     drop(wires);
     scene.ends_well();
