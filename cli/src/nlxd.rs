@@ -9,6 +9,7 @@ mod listener;
 mod man;
 mod notify;
 mod policy;
+mod porter;
 mod signals;
 mod status;
 
@@ -46,6 +47,9 @@ pub(crate) fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return misused(&error),
     };
+    if let Some(nlxd) = args.porter {
+        return porter::run(nlxd);
+    }
     crate::init_log();
     let outcome = match (&args.man, args.completions) {
         (Some(folder), _) => man::write(folder),
@@ -78,15 +82,19 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
         node_config.check().map_err(|error| Failure::of_node(&error, port))?;
         return output::line("the configuration is right");
     }
+    descriptors::use_all();
+    // Before any thread, lock or socket: it has nothing of this process.
+    let porter =
+        porter::start().map_err(|errno| Failure::at("start the porter", errno, "cannot start a process"))?;
     // Before any thread: all of them leave the signals to this one.
     let signals = Signals::take()?;
     end_at_any_panic();
-    descriptors::use_all();
     lnet_region::guard::install().context("cannot guard shared memory")?;
     lnet_region::closer::install().context("cannot start the thread that closes memory")?;
     let notify = Notify::from_environment()?;
     // The socket first: whoever has it may take the NIDs.
     let listener = Listener::open(&config.socket)?;
+    listener.give_to(&porter)?;
     let node = Node::start(&node_config).map_err(|error| Failure::of_node(&error, port))?;
     setup::offer_probes(&node);
     // The node has all that it needs itself.
@@ -94,7 +102,7 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
     let accounts = AccountsConfig { operator: Some(UserId(Uid::effective().as_raw())), ..accounts };
     let host = Host::new(node.lnet(), node.drive(), HostConfig { accounts, ..config.host.clone() });
     let socket = listener.share().context("cannot share the listening socket")?;
-    let service = Service::start(host.clone(), socket, config.service.clone())
+    let service = Service::start_with(host.clone(), socket, porter, config.service.clone())
         .context("cannot start the threads that serve clients")?;
     status::tell(&node, &host, &service, listener.path());
     let nids: Vec<String> = node.nids().iter().map(ToString::to_string).collect();

@@ -84,6 +84,7 @@
 //! | `slots` | handles of one client |
 //! | `tally` | what is counted of it |
 //! | `policy` | [`Policy`], [`Rights`]: who may use what |
+//! | `porter` | the process that receives, keeps and closes what `nlxd` must not have |
 //! | `quotas` | [`ClientQuotas`]: how much of it |
 //! | [`accounts`] | [`Accounts`](accounts::Accounts): what the clients of each user hold together, and fair shares of it |
 //! | [`owners`] | [`Owners`](owners::Owners): subordinate uids |
@@ -99,6 +100,7 @@ mod host;
 mod outlet;
 pub mod owners;
 mod policy;
+pub mod porter;
 mod quotas;
 pub mod service;
 mod session;

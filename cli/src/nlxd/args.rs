@@ -38,6 +38,9 @@ pub(crate) struct NlxdArgs {
     /// Read the configuration, say what is wrong with it, and end.
     #[arg(long)]
     pub check: bool,
+    /// Be the porter of the nlxd with this process id: the channel is standard input.
+    #[arg(long, value_name = "PID", hide = true)]
+    pub porter: Option<i32>,
     /// Write the manual page into a folder.
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub man: Option<PathBuf>,

@@ -14,6 +14,10 @@ use nlx_kcore::driver::accounts::{AccountsConfig, Resource, UNBOUNDED};
 const MAPPINGS_KEPT: u64 = 4096;
 const MAPPINGS_KEPT_PART: u64 = 8;
 
+/// Descriptors in replies that clients have not read, at most: beyond some 2,000 in flight the kernel makes every sender wait
+/// for its collection of garbage. What the limit of open files leaves is a reserve for the porter's channels.
+const UNREAD_MAX: u64 = 1024;
+
 /// The part of all descriptors that clients may take. The rest is the network's, which accepts and opens connections
 /// from it.
 const DESCRIPTORS_PART: u64 = 2;
@@ -87,7 +91,10 @@ impl HostLimits {
             (Resource::ArenaBytes, part(self.memory, |memory| memory / ARENAS_PART)),
             (Resource::DescriptorsInFlight, part(self.descriptors, |_| transient)),
             (Resource::PendingCloses, part(self.descriptors, |_| transient)),
-            (Resource::UnreadReplies, part(self.descriptors, |descriptors| descriptors / DESCRIPTORS_PART)),
+            (
+                Resource::UnreadReplies,
+                part(self.descriptors, |descriptors| (descriptors / DESCRIPTORS_PART).min(UNREAD_MAX)),
+            ),
         ] {
             if accounts.capacity.of(resource) == UNBOUNDED {
                 accounts = accounts.with_capacity(resource, capacity);

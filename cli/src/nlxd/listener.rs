@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,7 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockname, socket};
 use nix::unistd::Uid;
 use nlx_driver_proto::SOCKET_PATH;
+use nlx_kcore::driver::porter::Porter;
 use nlx_kcore::driver::service::bind_with;
 
 use super::activation;
@@ -89,6 +90,12 @@ impl Listener {
     /// Another descriptor for it.
     pub(super) fn share(&self) -> std::io::Result<OwnedFd> {
         self.socket.try_clone()
+    }
+
+    /// Has the porter accept its clients. A socket of systemd's outlives this process, with those who wait in it.
+    pub(super) fn give_to(&self, porter: &Porter) -> Result<(), Failure> {
+        let given = porter.listen(self.socket.as_fd(), self.own.is_some());
+        given.map_err(|errno| refuse(&self.path, "the porter cannot have the socket", errno))
     }
 
     /// Nobody finds it any more. The lock stays until the process ends.

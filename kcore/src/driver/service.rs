@@ -4,7 +4,8 @@
 //!
 //! | descriptor | told | means |
 //! | --- | --- | --- |
-//! | the listener (first thread) | while it is readable | a client connects; it goes to the thread that has the fewest |
+//! | the listener (first thread) | while it is readable | a client connects: the [porter](super::porter) accepts it, and it goes to the thread that has the fewest |
+//! | the thread's channel to the porter | while it is readable | clients, memory that they hand over, ends |
 //! | a client's socket | while it is readable | a request, or its end |
 //! | a client's doorbell | once for each ring; never read | the client has submitted while nobody looked |
 //! | a shard of the network | while it is readable | messages; the thread drives the shards that are its own |
@@ -21,6 +22,9 @@
 //! client. A reply that the client does not read is kept, and until it can be sent nothing of this client is read; after
 //! [`ServiceConfig::reply_timeout`] it is cut off.
 //!
+//! Replies with descriptors count until their client has received all that was sent to it (`Resource::UnreadReplies`): each
+//! user has a share, and a reply beyond it waits.
+//!
 //! # The end of a client
 //!
 //! Whoever closes its socket has left; whoever breaks the rules ([`Violation`](super::Violation)) is cut off. Either way its
@@ -28,6 +32,9 @@
 //! has let go of the client's memory: so the end of the stream tells the client that nobody writes there any more. Once the
 //! client has hung up it is waited for no longer than [`ServiceConfig::quarantine`]; what LNet holds then is quarantined
 //! without it. A helper that stops waits no longer for anybody: it writes nowhere when it is gone.
+//!
+//! The porter closes the socket, and the client's place is free again when it has: a client whose descriptors cannot be closed
+//! keeps its place.
 //!
 //! # Panics
 //!
@@ -40,10 +47,9 @@
 //! | `client` | a client, as its thread sees it |
 //! | `network` | driving the network's shards |
 //! | `socket` | packets with descriptors |
-//! | `closer` | closing what a client has handed over, which can take long |
 //! | `rate` | requests per second |
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -56,12 +62,11 @@ use parking_lot::Mutex;
 
 use super::accounts::{Charge, Resource};
 use super::costs::CLIENT_HEAP_BYTES;
+use super::porter::Porter;
 use super::{Credentials, Host};
-use closer::Closer;
 use worker::Worker;
 
 mod client;
-mod closer;
 mod network;
 mod rate;
 #[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
@@ -96,6 +101,20 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The time after which an answer is sent again for which there were too many descriptors on their way to clients.
 pub const CROWD_LOOK: Duration = Duration::from_millis(10);
+
+/// The time from one look whether clients have read the descriptors that were sent to them to the next, while some have not.
+pub const UNREAD_LOOK: Duration = Duration::from_millis(20);
+
+/// Unread descriptors of one user from which on the user's own clients are at fault if there is no share for more. A client
+/// that reads its replies has two.
+pub const UNREAD_BLAMED: u64 = 32;
+
+/// How long the porter may take to receive a packet with descriptors. Far more than it takes: it is over when descriptors of
+/// the same user occupy all carriers that the user may have.
+pub const ADOPT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The time until another porter is asked for when none could be started.
+pub const PORTER_PAUSE: Duration = Duration::from_millis(100);
 
 /// The time from one look at all clients, busy or not, to the next ([`Session::check`](super::Session::check)).
 pub const SWEEP: Duration = Duration::from_millis(500);
@@ -163,7 +182,9 @@ pub(super) struct Shared {
     phase: AtomicU8,
     desks: Box<[Desk]>,
     door: Door,
-    closer: Closer,
+    porter: Porter,
+    /// Numbers of clients, for the porter.
+    next_client: AtomicU64,
 }
 
 /// Where a thread can be reached.
@@ -181,7 +202,11 @@ struct Desk {
 
 /// A client that has been accepted.
 struct Arrival {
+    id: u64,
     socket: OwnedFd,
+    may_attach: bool,
+    /// Of the porter that has accepted it.
+    generation: u64,
     who: Credentials,
     admission: Result<Admission, Refusal>,
 }
@@ -220,11 +245,28 @@ enum Phase {
 }
 
 impl Service {
-    /// Serves the clients that connect to this listening socket, of type `SOCK_SEQPACKET` ([`bind`] makes one).
+    /// Serves the clients that connect to this listening socket, of type `SOCK_SEQPACKET` ([`bind`] makes one), with a
+    /// [porter in this process](Porter::in_process): for clients that are trusted.
     ///
     /// # Errors
     /// What the system says to a thread or a descriptor more.
     pub fn start(host: Arc<Host>, listener: OwnedFd, config: ServiceConfig) -> Result<Service, Errno> {
+        let porter = Porter::in_process()?;
+        porter.listen(listener.as_fd(), true)?;
+        Service::start_with(host, listener, porter, config)
+    }
+
+    /// The same with a porter that [listens](Porter::listen) there already.
+    ///
+    /// # Errors
+    /// As there; EPIPE if the porter is gone.
+    pub fn start_with(
+        host: Arc<Host>,
+        listener: OwnedFd,
+        porter: Porter,
+        config: ServiceConfig,
+    ) -> Result<Service, Errno> {
+        socket::refuse_descriptors(&listener);
         let wanted = if config.threads == 0 { host.drive().shards() } else { config.threads };
         let count = wanted.clamp(1, MAX_SHARDS);
         let desks = (0..count).map(|_| Desk::new()).collect::<Result<_, _>>()?;
@@ -234,7 +276,8 @@ impl Service {
             phase: AtomicU8::new(Phase::Serving as u8),
             desks,
             door: Door::default(),
-            closer: Closer::start()?,
+            porter,
+            next_client: AtomicU64::new(1),
         });
         let mut service = Service { shared, threads: Vec::with_capacity(count) };
         let mut listener = Some(listener);

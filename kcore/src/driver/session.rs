@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use self::arenas::Arenas;
+pub(super) use self::arenas::check_seals;
 use self::buffers::Buffers;
 use self::ring::Ring;
 use self::tms::Tms;
@@ -44,6 +45,8 @@ pub struct Session {
     payer: Payer,
     /// From the hello on.
     ring: Option<Ring>,
+    /// It may hand arenas over.
+    adopts: bool,
     // Dropped in this order: what is in flight first.
     tms: Tms,
     buffers: Buffers,
@@ -66,6 +69,7 @@ impl Session {
             quotas,
             payer: host.payer_of(&client),
             ring: None,
+            adopts: false,
             tms: Tms::new(&quotas),
             buffers: Buffers::new(&quotas),
             arenas: Arenas::new(&quotas),
@@ -90,6 +94,12 @@ impl Session {
     #[must_use]
     pub fn is_welcome(&self) -> bool {
         self.ring.is_some()
+    }
+
+    /// Whether it may hand arenas over: descriptors come with no other request.
+    #[must_use]
+    pub fn adopts(&self) -> bool {
+        self.adopts
     }
 
     /// Carries out what stands in the submission ring, and then this request, which came with these descriptors. `answer`

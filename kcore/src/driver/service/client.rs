@@ -4,13 +4,22 @@ use std::os::fd::OwnedFd;
 
 use nlx_driver_proto::Refusal;
 
+use super::super::accounts::{Charge, Payer};
 use super::super::{Answer, Credentials, Departure, Session};
 use super::rate::Rate;
 
 /// A connection.
 pub(super) struct Client {
+    /// The porter's number for it.
+    pub(super) id: u64,
     pub(super) socket: OwnedFd,
+    /// Descriptors may come with its packets, as far as the kernel is concerned.
+    pub(super) may_attach: bool,
+    /// Descriptors in replies that it has not received all of.
+    pub(super) unread: Charge,
     pub(super) who: Credentials,
+    /// The user that it counts for.
+    pub(super) payer: Payer,
     pub(super) state: State,
     /// When something is to be done about it, whatever it does.
     pub(super) due_ns: Option<u64>,
@@ -51,8 +60,11 @@ pub(super) enum Talk {
     Reading,
     /// Its end alone, until it may send more.
     Throttled,
-    /// Room for this answer, until then.
-    Answering { answer: Answer, until_ns: u64 },
+    /// Room for this answer, until then. `crowded`: it waits because other users' clients do not read theirs, and is not cut
+    /// off for it.
+    Answering { answer: Answer, until_ns: u64, crowded: bool },
+    /// Its end alone, until the porter has received this packet with its descriptors, or the client is due.
+    Adopting { packet: Vec<u8>, _charge: Option<Charge> },
 }
 
 /// Who looks at its submission ring.

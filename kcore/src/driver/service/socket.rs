@@ -1,140 +1,98 @@
-//! Packets with descriptors, over sockets of type `SOCK_SEQPACKET`.
+//! Packets over sockets of type `SOCK_SEQPACKET`. Descriptors are sent, and never received.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use lnet_api::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept4, getsockopt,
-    listen, sendmsg, setsockopt, socket, sockopt,
+    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, getsockopt, listen, recv,
+    recvmsg, sendmsg, setsockopt, socket, sockopt,
 };
 use nlx_driver_proto::PACKET_MAX;
 
 use super::super::{Answer, Credentials};
-use super::closer::Closer;
 
-/// Descriptors that the kernel lets one packet have. There is room for all of them: those without room would be closed by the
-/// kernel in the thread that receives.
-const DESCRIPTORS_ROOM: usize = 253;
+/// Whether descriptors may be sent to a Unix socket, since Linux 6.16; where they may not, `sendmsg` gives EPERM. A socket that
+/// is accepted has the option of its listener at the moment of `connect`. libc does not know it yet.
+const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Bytes of the control message that they come in.
-const CONTROL_LEN: usize = {
-    // SAFETY: it computes a length, and reads nothing.
-    unsafe { libc::CMSG_SPACE((DESCRIPTORS_ROOM * size_of::<RawFd>()) as u32) as usize }
-};
+nix::ioctl_read_bad!(
+    /// The bytes of packets that the other side has not received, as the kernel counts them.
+    unread_bytes,
+    libc::TIOCOUTQ,
+    libc::c_int
+);
 
 /// Room for a packet, used again and again.
 pub(super) struct Inbox {
     packet: Box<[u8]>,
-    control: Box<Control>,
 }
-
-/// As the kernel wants it aligned.
-#[repr(C, align(16))]
-struct Control([u8; CONTROL_LEN]);
 
 /// What came.
 pub(super) enum Received {
     /// A packet of so many bytes, now in the inbox; one that is too long is cut to one byte more than there may be.
-    Packet(usize, Vec<OwnedFd>),
+    Packet(usize),
+    /// The same, but it has descriptors and has not been received: the inbox has a copy of its bytes.
+    Attached(usize),
     /// Nothing yet.
     Nothing,
-    /// The other side has closed.
+    /// The other side has closed, or sent a packet without bytes.
     End,
 }
 
 impl Inbox {
     pub(super) fn new() -> Inbox {
         // One byte more, so that a packet that is too long is seen to be.
-        Inbox {
-            packet: vec![0; PACKET_MAX + 1].into_boxed_slice(),
-            control: Box::new(Control([0; CONTROL_LEN])),
-        }
+        Inbox { packet: vec![0; PACKET_MAX + 1].into_boxed_slice() }
     }
 
     pub(super) fn packet(&self, length: usize) -> &[u8] {
         &self.packet[..length]
     }
 
-    /// Takes the next packet. What comes with it and is no memory goes to the closer, and `other` takes its place.
-    pub(super) fn receive(
-        &mut self,
-        socket: BorrowedFd<'_>,
-        closer: &Closer,
-        other: BorrowedFd<'_>,
-    ) -> Received {
-        let mut bytes = IoSliceMut::new(&mut self.packet);
-        // SAFETY: a msghdr of zeros is one without anything.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_iov = (&raw mut bytes).cast();
-        message.msg_iovlen = 1;
-        message.msg_control = self.control.0.as_mut_ptr().cast();
-        // Of another width in each libc.
-        message.msg_controllen = CONTROL_LEN as _;
-        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-        // SAFETY: the message names the packet's bytes and the control buffer, both of this length and borrowed for the call;
-        // an IoSliceMut is an iovec.
-        let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
-        match Errno::result(length) {
-            Ok(0) => {
-                descriptors(&message).into_iter().for_each(|fd| closer.close(fd));
-                Received::End
-            }
-            Ok(length) => {
-                let fds = descriptors(&message).into_iter().map(|fd| memory_or(fd, closer, other));
-                // Not negative, or it would be an error.
-                Received::Packet(length as usize, fds.collect::<Result<_, _>>().unwrap_or_default())
-            }
-            Err(Errno::EAGAIN | Errno::EINTR) => Received::Nothing,
-            Err(_) => Received::End,
-        }
+    /// Takes over a packet that was copied from an inbox; gives its length.
+    pub(super) fn put(&mut self, packet: &[u8]) -> usize {
+        let length = packet.len().min(self.packet.len());
+        self.packet[..length].copy_from_slice(&packet[..length]);
+        length
     }
-}
 
-/// The descriptors that came with a message, owned from here on.
-fn descriptors(message: &libc::msghdr) -> Vec<OwnedFd> {
-    let mut all = Vec::new();
-    // SAFETY: the kernel has filled the message's control buffer, which is still borrowed by it, and has set its length.
-    let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
-    // SAFETY: a header that is not null lies whole in the control buffer.
-    while let Some(header) = unsafe { next.as_ref() } {
-        if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS {
-            // SAFETY: it computes a length, and reads nothing.
-            let before = unsafe { libc::CMSG_LEN(0) } as usize;
-            let length: usize = header.cmsg_len as _;
-            let count = length.saturating_sub(before) / size_of::<RawFd>();
-            // SAFETY: the data of a header lies behind it in the control buffer.
-            let data = unsafe { libc::CMSG_DATA(header) }.cast::<RawFd>();
-            for place in 0..count {
-                // SAFETY: the kernel has written `count` descriptors there, new ones of this process that nobody else knows.
-                all.push(unsafe { OwnedFd::from_raw_fd(data.add(place).read_unaligned()) });
-            }
+    /// Receives the next packet, unless descriptors came with it: to receive those would make this process close them.
+    ///
+    /// With `may_attach` false the kernel lets no descriptors pass, and one system call is enough.
+    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>, may_attach: bool) -> Received {
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let seen = if may_attach { flags | MsgFlags::MSG_PEEK } else { flags };
+        let mut bytes = [IoSliceMut::new(&mut self.packet)];
+        let (length, attached) = match recvmsg::<()>(socket.as_raw_fd(), &mut bytes, None, seen) {
+            // Without room for them, descriptors are told by this flag alone. Nothing else could be meant: no option asks for
+            // other control messages.
+            Ok(seen) => (seen.bytes, seen.flags.contains(MsgFlags::MSG_CTRUNC)),
+            Err(Errno::EAGAIN | Errno::EINTR) => return Received::Nothing,
+            Err(_) => return Received::End,
+        };
+        if attached {
+            return Received::Attached(length);
         }
-        // SAFETY: as for the first one.
-        next = unsafe { libc::CMSG_NXTHDR(message, next) };
+        if length == 0 {
+            return Received::End;
+        }
+        if may_attach {
+            // The same packet: nothing else takes any from this socket. What does not fit into no room is dropped.
+            let _ = recv(socket.as_raw_fd(), &mut [], flags);
+        }
+        Received::Packet(length)
     }
-    all
-}
-
-/// A descriptor if it is memory, which can be closed at once; else one that surely is none.
-fn memory_or(fd: OwnedFd, closer: &Closer, other: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    if fcntl(&fd, FcntlArg::F_GET_SEALS).is_ok() {
-        return Ok(fd);
-    }
-    closer.close(fd);
-    other.try_clone_to_owned().map_err(super::errno_of)
 }
 
 /// Sends an answer.
 ///
 /// # Errors
 /// EAGAIN if there is no room for it, ETOOMANYREFS if too many descriptors are on their way to clients; anything else means
-/// that nobody is there.
+/// that the connection is over.
 pub(super) fn send(socket: BorrowedFd<'_>, answer: &Answer) -> Result<(), Errno> {
     let fds: Vec<RawFd> = answer.fds.iter().map(AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&fds)];
@@ -142,6 +100,14 @@ pub(super) fn send(socket: BorrowedFd<'_>, answer: &Answer) -> Result<(), Errno>
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
     let bytes = [IoSlice::new(&answer.packet)];
     sendmsg::<()>(socket.as_raw_fd(), &bytes, control, flags, None).map(drop)
+}
+
+/// Whether the other side has received all packets that were sent to it, or is gone with them.
+pub(super) fn is_all_read(socket: BorrowedFd<'_>) -> bool {
+    let mut bytes = 0;
+    // SAFETY: the system writes an int there, and reads nothing.
+    let asked = unsafe { unread_bytes(socket.as_raw_fd(), &raw mut bytes) };
+    asked.is_ok() && bytes == 0
 }
 
 /// Whether the other side has closed, or hears nothing more.
@@ -153,18 +119,57 @@ pub(super) fn is_hung_up(socket: BorrowedFd<'_>) -> bool {
         && looked[0].revents().is_some_and(|flags| flags.intersects(ended))
 }
 
-/// The next client, and who it is.
+/// Prepares the socket of the next client. Returns who it is, and whether descriptors may come with its packets.
 ///
 /// The system takes twice as many bytes of answers as it is told here, and counts some hundred for the smallest: one of the
-/// longest always finds room, and of the smallest some twenty. Descriptors that nobody has received count against this
-/// process's user, and beyond a limit it can send none to anybody: so a client that does not read gets few.
-pub(super) fn accept(listener: BorrowedFd<'_>) -> Result<(OwnedFd, Credentials), Errno> {
-    let fd = accept4(listener.as_raw_fd(), SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC)?;
-    // SAFETY: the system has just made it, and nobody else knows it.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    setsockopt(&socket, sockopt::SndBuf, &PACKET_MAX)?;
-    let who = getsockopt(&socket, sockopt::PeerCredentials)?;
-    Ok((socket, Credentials { pid: who.pid(), uid: who.uid(), gid: who.gid() }))
+/// longest always finds room, and of the smallest some twenty.
+pub(super) fn prepare(socket: &OwnedFd) -> Result<(Credentials, bool), Errno> {
+    setsockopt(socket, sockopt::SndBuf, &PACKET_MAX)?;
+    let who = getsockopt(socket, sockopt::PeerCredentials)?;
+    // A client that connected before the listener was told may have sent some.
+    let may_attach = passes_rights(socket);
+    Ok((Credentials { pid: who.pid(), uid: who.uid(), gid: who.gid() }, may_attach))
+}
+
+/// From now on the client may send descriptors.
+pub(super) fn allow_descriptors(socket: &OwnedFd) {
+    set_pass_rights(socket, true);
+}
+
+/// Clients that connect from now on cannot send descriptors before they are [allowed](allow_descriptors) to, where the kernel
+/// knows how.
+pub(super) fn refuse_descriptors(listener: &OwnedFd) {
+    set_pass_rights(listener, false);
+}
+
+/// Whether descriptors may come. Older kernels do not know the option, and let them pass always.
+fn passes_rights(socket: &OwnedFd) -> bool {
+    let (mut value, mut length): (libc::c_int, _) = (1, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the system writes an int and its length, both borrowed for the call.
+    let asked = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    asked != 0 || value != 0
+}
+
+fn set_pass_rights(socket: &OwnedFd, pass: bool) {
+    let (value, length) = (libc::c_int::from(pass), size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the system reads an int, which is borrowed for the call. An older kernel refuses.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const value).cast(),
+            length,
+        )
+    };
 }
 
 /// A socket that listens at a path, for [`Service::start`](super::Service::start). There must be nothing at the path.
@@ -183,6 +188,7 @@ pub fn bind(path: &Path) -> Result<OwnedFd, Errno> {
 pub fn bind_with<E: From<Errno>>(path: &Path, prepare: impl FnOnce() -> Result<(), E>) -> Result<OwnedFd, E> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    refuse_descriptors(&listener);
     nix::sys::socket::bind(listener.as_raw_fd(), &UnixAddr::new(path)?)?;
     prepare()?;
     listen(&listener.as_fd(), Backlog::MAXCONN)?;
@@ -194,7 +200,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
     use nix::sys::eventfd::EventFd;
-    use nix::sys::socket::connect;
+    use nix::sys::socket::{accept, connect};
+    use std::os::fd::FromRawFd;
 
     use super::*;
 
@@ -206,7 +213,9 @@ mod tests {
         let ours = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
         connect(ours.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
         std::fs::remove_file(&path).unwrap();
-        let (theirs, _) = accept(listener.as_fd()).unwrap();
+        // SAFETY: the system has just made it, and nothing else knows it.
+        let theirs = unsafe { OwnedFd::from_raw_fd(accept(listener.as_raw_fd()).unwrap()) };
+        prepare(&theirs).unwrap();
         let longest = Answer { packet: vec![1; PACKET_MAX], fds: Vec::new() };
         send(theirs.as_fd(), &longest).unwrap();
         let mut packet = [0; PACKET_MAX];
@@ -217,5 +226,14 @@ mod tests {
         let sent = (0..1000).take_while(|_| send(theirs.as_fd(), &smallest).is_ok()).count();
         assert!((1..=32).contains(&sent), "{sent} answers");
         assert_eq!(send(theirs.as_fd(), &smallest), Err(Errno::EAGAIN));
+        for left in (0..sent).rev() {
+            assert!(!is_all_read(theirs.as_fd()), "{left} answers and one are unread");
+            nix::unistd::read(&ours, &mut packet).unwrap();
+        }
+        assert!(is_all_read(theirs.as_fd()));
+        send(theirs.as_fd(), &smallest).unwrap();
+        assert!(!is_all_read(theirs.as_fd()));
+        drop(ours);
+        assert!(is_all_read(theirs.as_fd()), "what the client has not read is gone with it");
     }
 }

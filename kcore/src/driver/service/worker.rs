@@ -1,9 +1,9 @@
 //! A thread: what it looks at, and in which order.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::mem;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,22 +11,27 @@ use std::time::Duration;
 use lnet_api::Errno;
 use lnet_region::closer;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{Shutdown, shutdown};
 use nlx_driver_proto::{Header, Kind, PACKET_MAX, Reason, Refusal, Reply};
 
+use super::super::accounts::{Charge, Payer, Resource};
+use super::super::porter::{Link, Message};
 use super::super::{Answer, Session};
 use super::client::{Client, Clients, Ring, Served, Source, State, Talk};
 use super::network::Network;
 use super::rate::Rate;
 use super::socket::{self, Inbox, Received};
 use super::{
-    ACCEPT_BUDGET, ACCEPT_PAUSE, Arrival, BUSY_ROUNDS, CROWD_LOOK, DEPARTURE_LOOK, DRAIN_BUDGET, Desk,
-    HELLO_TIMEOUT, IDLE_ROUNDS, Phase, REFUSED_MAX, REQUESTS_BUDGET, SWEEP, Shared,
+    ACCEPT_BUDGET, ACCEPT_PAUSE, ADOPT_TIMEOUT, Admission, Arrival, BUSY_ROUNDS, CROWD_LOOK, DEPARTURE_LOOK,
+    DRAIN_BUDGET, Desk, HELLO_TIMEOUT, IDLE_ROUNDS, PORTER_PAUSE, Phase, REFUSED_MAX, REQUESTS_BUDGET, SWEEP,
+    Shared, UNREAD_BLAMED, UNREAD_LOOK,
 };
 
 /// What the system says of descriptors that are no client's. No client's mark is so large.
 const BELL: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
 const SHARD: u64 = u64::MAX - 2;
+const PORTER: u64 = u64::MAX - 3;
 
 /// Descriptors that one look at them tells of.
 const EVENTS: usize = 64;
@@ -47,6 +52,21 @@ pub(super) struct Worker {
     number: usize,
     epoll: Epoll,
     listener: Option<OwnedFd>,
+    /// The channel to the porter.
+    link: Link,
+    /// What the channel is watched for.
+    watched: EpollFlags,
+    /// The porter has died, and another is asked for then.
+    relink_ns: Option<u64>,
+    /// The porter has been asked to accept.
+    accepting: bool,
+    /// Clients whose sockets the porter has not closed yet.
+    leaving: BTreeMap<u64, Leaving>,
+    /// Clients that have not received all descriptors that were sent to them, and departed ones.
+    unread: BTreeSet<usize>,
+    lingering: Vec<Lingering>,
+    /// When they are looked at next.
+    unread_ns: u64,
     /// Without descriptors nobody is let in until then.
     paused_until_ns: Option<u64>,
     clients: Clients,
@@ -64,6 +84,34 @@ pub(super) struct Worker {
     leftovers: bool,
 }
 
+/// A client whose socket the porter closes, with the place that it has; without, it was refused.
+struct Leaving {
+    admission: Option<Admission>,
+    /// For the status: what bounds them is the place.
+    _pending: Option<Charge>,
+}
+
+/// A client that has gone, and has not received all descriptors that were sent to it.
+struct Lingering {
+    id: u64,
+    socket: OwnedFd,
+    payer: Payer,
+    admission: Option<Admission>,
+    _unread: Charge,
+}
+
+/// Why an answer was not sent.
+enum Unsent {
+    /// There is no room in the socket, or the descriptors have to wait.
+    NoRoom,
+    OwnCrowd,
+    OthersCrowd,
+    /// The client is gone.
+    Gone,
+    /// The system refuses.
+    Failed(Errno),
+}
+
 impl Worker {
     pub(super) fn new(
         shared: Arc<Shared>,
@@ -75,12 +123,22 @@ impl Worker {
         if let Some(listener) = &listener {
             epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
         }
+        let link = shared.porter.link()?;
+        epoll.add(&link.channel, EpollEvent::new(EpollFlags::EPOLLIN, PORTER))?;
         Ok(Worker {
             network: Network::new(number, shared.desks.len()),
             shared,
             number,
             epoll,
             listener,
+            link,
+            watched: EpollFlags::EPOLLIN,
+            relink_ns: None,
+            accepting: false,
+            leaving: BTreeMap::new(),
+            unread: BTreeSet::new(),
+            lingering: Vec::new(),
+            unread_ns: 0,
             paused_until_ns: None,
             clients: Clients::default(),
             hot: Vec::new(),
@@ -111,6 +169,7 @@ impl Worker {
                 continue;
             }
             rounds = 0;
+            self.watch_link();
             let sleeps = !is_busy && self.falls_asleep();
             let timeout = if sleeps { self.timeout(polled.deadline_ns) } else { EpollTimeout::ZERO };
             if self.look(timeout) {
@@ -118,6 +177,11 @@ impl Worker {
             }
         }
         self.network.release(&**self.shared.host.drive(), &self.epoll);
+        // The porter sees the end of the channel, and closes what is left.
+        for Lingering { id, socket, payer, admission, .. } in mem::take(&mut self.lingering) {
+            self.hand_over(id, payer, socket, admission);
+        }
+        mem::take(&mut self.leaving).into_values().for_each(|leaving| self.give_place_back(leaving));
     }
 
     fn is_over(&self) -> bool {
@@ -219,6 +283,7 @@ impl Worker {
                 SHARD => continue,
                 BELL => self.hear(),
                 LISTENER => self.accept(),
+                PORTER => self.read_porter(),
                 mark => match self.clients.source(mark) {
                     Some(Source::Socket(place)) => self.turn_to(place, event.events()),
                     Some(Source::Doorbell(place)) => self.wake(place),
@@ -242,17 +307,40 @@ impl Worker {
         }
     }
 
+    /// Has the porter accept clients.
     fn accept(&mut self) {
-        for _ in 0..ACCEPT_BUDGET {
-            let Some(listener) = &self.listener else { return };
-            match socket::accept(listener.as_fd()) {
-                Ok((socket, who)) => self.let_in(socket, who),
-                Err(Errno::EAGAIN) => return,
-                // The client has gone already.
-                Err(Errno::ECONNABORTED | Errno::EINTR) => {}
-                Err(errno) => return self.pause(errno),
+        if self.listener.is_none() || mem::replace(&mut self.accepting, true) {
+            return;
+        }
+        let first = self.shared.next_client.fetch_add(ACCEPT_BUDGET as u64, Ordering::Relaxed);
+        self.link.push(Message::Accept { first, count: ACCEPT_BUDGET as u32 });
+        self.watch_listener(EpollFlags::empty());
+    }
+
+    fn accepted(&mut self, id: u64, user: u32, socket: Option<OwnedFd>) {
+        let prepared = socket.map(|socket| (socket::prepare(&socket), socket));
+        match prepared {
+            Some((Ok((who, may_attach)), socket)) => {
+                self.let_in(id, socket, may_attach, who);
+            }
+            Some((Err(_), socket)) => {
+                let payer = self.enter_refused(user);
+                self.hand_over(id, payer, socket, None);
+            }
+            // The table of descriptors is full: the porter alone has it.
+            None => {
+                let payer = self.enter_refused(user);
+                self.leaving.insert(id, self.leaving(payer, None));
+                self.link.push(Message::Drop { client: id, user: payer.user.0 });
+                self.pause(Errno::EMFILE);
             }
         }
+    }
+
+    /// Counts a client that never had a place.
+    fn enter_refused(&self, uid: u32) -> Payer {
+        self.shared.door.refused.fetch_add(1, Ordering::Relaxed);
+        self.shared.host.payer_of(&super::Credentials { pid: 0, uid, gid: u32::MAX })
     }
 
     /// Nobody is let in for a while.
@@ -272,8 +360,9 @@ impl Worker {
         }
     }
 
-    fn let_in(&mut self, socket: OwnedFd, who: super::Credentials) {
-        let Shared { door, host, .. } = &*self.shared;
+    fn let_in(&mut self, id: u64, socket: OwnedFd, may_attach: bool, who: super::Credentials) {
+        let shared = self.shared.clone();
+        let Shared { door, host, .. } = &*shared;
         let admission = if host.policy().rights_of(&who).is_none() {
             door.refused_users.fetch_add(1, Ordering::Relaxed);
             Err(Refusal::of(Errno::EPERM, Reason::User, who.uid.into(), 0))
@@ -282,14 +371,11 @@ impl Worker {
             door.refused_clients.fetch_add(admission.is_err().into(), Ordering::Relaxed);
             admission
         };
-        if admission.is_err() {
-            if door.refused.load(Ordering::Relaxed) >= REFUSED_MAX {
-                return self.shared.closer.close(socket);
-            }
-            door.refused.fetch_add(1, Ordering::Relaxed);
+        if admission.is_err() && door.refused.fetch_add(1, Ordering::Relaxed) >= REFUSED_MAX {
+            return self.hand_over(id, host.payer_of(&who), socket, None);
         }
-        let arrival = Arrival { socket, who, admission };
-        let desks = self.shared.desks.iter().enumerate();
+        let arrival = Arrival { id, socket, may_attach, generation: self.link.generation, who, admission };
+        let desks = shared.desks.iter().enumerate();
         let least = desks.min_by_key(|(_, desk)| desk.load.load(Ordering::Relaxed));
         match least {
             Some((number, desk)) if number != self.number => {
@@ -306,7 +392,10 @@ impl Worker {
 
     /// A client is this thread's.
     fn admit(&mut self, arrival: Arrival) {
-        let Arrival { socket, who, admission } = arrival;
+        let Arrival { id, socket, may_attach, generation, who, admission } = arrival;
+        if generation != self.link.generation {
+            self.keep(id, &socket);
+        }
         let greet_until_ns = self.now_ns() + ns(HELLO_TIMEOUT);
         let (state, admission) = match admission {
             Err(refusal) => (State::Refused(refusal), None),
@@ -326,7 +415,19 @@ impl Worker {
                 (State::Served(served), Some(admission))
             }
         };
-        let place = self.clients.insert(Client { socket, who, state, due_ns: None, admission });
+        let payer = self.shared.host.payer_of(&who);
+        let unread = self.shared.host.accounts().open(payer, Resource::UnreadReplies);
+        let place = self.clients.insert(Client {
+            id,
+            socket,
+            may_attach,
+            unread,
+            who,
+            payer,
+            state,
+            due_ns: None,
+            admission,
+        });
         self.set_due(place, Some(greet_until_ns));
         let event = EpollEvent::new(REQUESTS, self.clients.mark(Source::Socket(place)));
         let Some(client) = self.clients.get(place) else { return };
@@ -382,28 +483,98 @@ impl Worker {
             self.watch(place, END);
             return false;
         }
-        let desk = &self.shared.desks[self.number];
-        let received = self.inbox.receive(client.socket.as_fd(), &self.shared.closer, desk.bell.as_fd());
-        match received {
-            Received::Packet(length, fds) if length > PACKET_MAX => {
-                fds.into_iter().for_each(closer::close);
+        let may_attach = client.may_attach;
+        match self.inbox.receive(client.socket.as_fd(), may_attach) {
+            Received::Packet(length) if length > PACKET_MAX => {
                 self.cut_off(place, &format_args!("a packet of more than {PACKET_MAX} bytes"));
                 false
             }
-            Received::Packet(length, fds) => {
+            Received::Packet(length) => {
                 // One that only asks to be told when all is done costs no more than what stands in the ring.
-                if Header::peek(self.inbox.packet(length))
-                    .is_none_or(|header| header.kind.get() != Kind::Sync as u16)
-                {
+                if kind_of(self.inbox.packet(length)) != Some(Kind::Sync as u16) {
                     served.rate = rate;
                 }
                 self.wake(place);
-                self.carry_out(place, length, fds)
+                self.carry_out(place, length, Vec::new())
+            }
+            Received::Attached(length) => {
+                served.rate = rate;
+                self.wake(place);
+                self.adopt(place, length);
+                false
             }
             Received::Nothing => false,
             Received::End => {
                 self.depart(place);
                 false
+            }
+        }
+    }
+
+    /// A packet with descriptors is next in a client's socket: the porter receives it where one may have some.
+    fn adopt(&mut self, place: usize, length: usize) {
+        let is_adoption =
+            length <= PACKET_MAX && kind_of(self.inbox.packet(length)) == Some(Kind::AdoptArena as u16);
+        let may = self.clients.served(place).is_some_and(|served| served.session.adopts());
+        if !is_adoption || !may {
+            return self.cut_off(place, &"descriptors came with a packet that has none");
+        }
+        let until_ns = self.now_ns() + ns(ADOPT_TIMEOUT);
+        let token = self.clients.mark(Source::Socket(place));
+        let Some(client) = self.clients.get(place) else { return };
+        let (id, payer) = (client.id, client.payer);
+        let charge = self.shared.host.accounts().charge(payer, Resource::DescriptorsInFlight, 1).ok();
+        if let State::Served(served) = &mut client.state {
+            served.talk = Talk::Adopting { packet: self.inbox.packet(length).to_vec(), _charge: charge };
+        }
+        self.set_due(place, Some(until_ns));
+        self.watch(place, END);
+        self.link.push(Message::Adopt { client: id, user: payer.user.0, token });
+    }
+
+    /// The porter has received the packet that a client waits for to be carried out.
+    fn adopted(&mut self, token: u64, count: u32, errno: i32, memory: Option<OwnedFd>) {
+        let place = match self.clients.source(token) {
+            Some(Source::Socket(place)) => place,
+            // It has gone meanwhile.
+            _ => return memory.into_iter().for_each(closer::close),
+        };
+        let serving = self.phase == Phase::Serving;
+        let Some(served) = self.clients.served(place) else {
+            return memory.into_iter().for_each(closer::close);
+        };
+        let Talk::Adopting { packet, .. } = &mut served.talk else {
+            return memory.into_iter().for_each(closer::close);
+        };
+        let packet = mem::take(packet);
+        served.talk = Talk::Reading;
+        let due_ns = served.greet_until_ns.filter(|_| serving);
+        let fds = match (errno, memory) {
+            (0, Some(memory)) => Ok(vec![memory]),
+            // The table of descriptors is full.
+            (0, None) => Err(Errno::EMFILE),
+            (errno, _) if count == 0 => {
+                let errno = Errno::from_raw(errno);
+                return self.cut_off(place, &format_args!("its descriptors cannot be received: {errno}"));
+            }
+            // As many that surely are no memory: the session says what is wrong.
+            _ => {
+                let bell = &self.shared.desks[self.number].bell;
+                let others = (0..count).map(|_| bell.as_fd().try_clone_to_owned());
+                others.collect::<Result<Vec<_>, _>>().map_err(|_| Errno::EMFILE)
+            }
+        };
+        self.set_due(place, due_ns);
+        self.watch(place, if serving { REQUESTS } else { END });
+        let length = self.inbox.put(&packet);
+        match fds {
+            Ok(fds) => drop(self.carry_out(place, length, fds)),
+            Err(errno) => {
+                let Some(header) = Header::peek(&packet) else { return };
+                let refusal = Reply::Refused(Refusal::new(errno, Reason::System));
+                refusal.write(header.kind.get(), header.id.get(), &mut self.answer.packet);
+                self.answer.fds.clear();
+                self.send_answer(place);
             }
         }
     }
@@ -417,24 +588,82 @@ impl Worker {
         if served.ring == Ring::None && !self.begin_ring(place) {
             return false;
         }
-        let Some(client) = self.clients.get(place) else { return false };
-        match socket::send(client.socket.as_fd(), &self.answer) {
+        self.send_answer(place)
+    }
+
+    /// Sends the answer that has been made. False if no other request may be read now.
+    fn send_answer(&mut self, place: usize) -> bool {
+        let answer = mem::take(&mut self.answer);
+        let sent = self.send(place, &answer);
+        self.answer = answer;
+        match sent {
             Ok(()) => {
                 self.answer.fds.clear();
                 true
             }
-            Err(errno @ (Errno::EAGAIN | Errno::ETOOMANYREFS)) => {
-                self.keep_answer(place, errno);
-                false
-            }
-            Err(Errno::EPIPE | Errno::ECONNRESET) => {
+            Err(Unsent::Gone) => {
                 self.leave(place);
                 false
             }
-            Err(errno) => {
+            Err(Unsent::Failed(errno)) => {
                 self.cut_off(place, &format_args!("its answer cannot be sent: {errno}"));
                 false
             }
+            Err(why) => {
+                self.keep_answer(place, &why);
+                false
+            }
+        }
+    }
+
+    /// Sends an answer, whose descriptors count until the client has received them.
+    fn send(&mut self, place: usize, answer: &Answer) -> Result<(), Unsent> {
+        let count = answer.fds.len() as u64;
+        if count > 0 {
+            self.look_whether_read(place);
+        }
+        let Some(client) = self.clients.get(place) else { return Err(Unsent::Gone) };
+        if client.unread.grow(count).is_err() {
+            let held = self.shared.host.accounts().held_by(client.payer.user);
+            let is_own = held.of(Resource::UnreadReplies) >= UNREAD_BLAMED;
+            return Err(if is_own { Unsent::OwnCrowd } else { Unsent::OthersCrowd });
+        }
+        let sent = socket::send(client.socket.as_fd(), answer);
+        match sent {
+            Ok(()) if count > 0 => _ = self.unread.insert(place),
+            Ok(()) => {}
+            Err(_) => client.unread.shrink(count),
+        }
+        sent.map_err(|errno| match errno {
+            Errno::EAGAIN => Unsent::NoRoom,
+            // Of what this user's clients have not read, there is less than it may have.
+            Errno::ETOOMANYREFS => Unsent::OthersCrowd,
+            Errno::EPIPE | Errno::ECONNRESET => Unsent::Gone,
+            errno => Unsent::Failed(errno),
+        })
+    }
+
+    /// Notes if a client has received all that was sent to it.
+    fn look_whether_read(&mut self, place: usize) {
+        let Some(client) = self.clients.get(place) else { return };
+        if client.unread.count() > 0 && socket::is_all_read(client.socket.as_fd()) {
+            client.unread.shrink(client.unread.count());
+            self.unread.remove(&place);
+        }
+    }
+
+    /// The same of all clients, and of those that have departed: their sockets stay until they have received everything, or
+    /// are gone.
+    fn look_who_has_read(&mut self) {
+        for place in self.unread.clone() {
+            self.look_whether_read(place);
+        }
+        let (over, left): (Vec<_>, Vec<_>) = mem::take(&mut self.lingering)
+            .into_iter()
+            .partition(|client| socket::is_all_read(client.socket.as_fd()));
+        self.lingering = left;
+        for Lingering { id, socket, payer, admission, .. } in over {
+            self.hand_over(id, payer, socket, admission);
         }
     }
 
@@ -442,8 +671,13 @@ impl Worker {
     fn begin_ring(&mut self, place: usize) -> bool {
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
         let event = EpollEvent::new(flags, self.clients.mark(Source::Doorbell(place)));
-        let Some(served) = self.clients.served(place) else { return false };
+        let Some(client) = self.clients.get(place) else { return false };
+        let State::Served(served) = &mut client.state else { return false };
         let Some(doorbell) = served.session.doorbell() else { return true };
+        if served.session.adopts() {
+            socket::allow_descriptors(&client.socket);
+            client.may_attach = true;
+        }
         if let Err(errno) = self.epoll.add(doorbell, event) {
             self.cut_off(place, &format_args!("its doorbell cannot be watched: {errno}"));
             return false;
@@ -455,37 +689,52 @@ impl Worker {
     }
 
     /// The client does not read, or others do not: nothing of it is read until it has its answer.
-    fn keep_answer(&mut self, place: usize, why: Errno) {
+    fn keep_answer(&mut self, place: usize, why: &Unsent) {
         let answer = mem::take(&mut self.answer);
         let until_ns = self.now_ns() + ns(self.shared.config.reply_timeout);
         if let Some(served) = self.clients.served(place) {
-            served.talk = Talk::Answering { answer, until_ns };
+            served.talk = Talk::Answering { answer, until_ns, crowded: false };
         }
-        self.wait_for_room(place, why, until_ns);
+        self.wait_for_room(place, why);
     }
 
     /// Its socket tells of room in itself. Of descriptors that others have received nobody tells.
-    fn wait_for_room(&mut self, place: usize, why: Errno, until_ns: u64) {
-        let told = why == Errno::EAGAIN;
+    fn wait_for_room(&mut self, place: usize, why: &Unsent) {
+        let told = matches!(why, Unsent::NoRoom);
         let again_ns = self.now_ns() + ns(CROWD_LOOK);
-        self.set_due(place, Some(if told { until_ns } else { until_ns.min(again_ns) }));
+        let Some(served) = self.clients.served(place) else { return };
+        let Talk::Answering { until_ns, crowded, .. } = &mut served.talk else { return };
+        *crowded = matches!(why, Unsent::OthersCrowd);
+        let due_ns = match (told, *crowded) {
+            (true, _) => *until_ns,
+            (false, true) => again_ns,
+            (false, false) => again_ns.min(*until_ns),
+        };
+        self.set_due(place, Some(due_ns));
         self.watch(place, if told { ROOM } else { END });
     }
 
     fn answer_now(&mut self, place: usize) {
-        let Some(client) = self.clients.get(place) else { return };
-        let State::Served(served) = &mut client.state else { return };
-        let Talk::Answering { answer, until_ns } = &served.talk else { return };
-        let until_ns = *until_ns;
-        match socket::send(client.socket.as_fd(), answer) {
+        let Some(served) = self.clients.served(place) else { return };
+        let Talk::Answering { answer, .. } = &mut served.talk else { return };
+        let answer = mem::take(answer);
+        let sent = self.send(place, &answer);
+        let serving = self.phase == Phase::Serving;
+        let Some(served) = self.clients.served(place) else { return };
+        match sent {
             Ok(()) => {
                 served.talk = Talk::Reading;
-                let due_ns = served.greet_until_ns.filter(|_| self.phase == Phase::Serving);
+                let due_ns = served.greet_until_ns.filter(|_| serving);
                 self.set_due(place, due_ns);
-                self.watch(place, if self.phase == Phase::Serving { REQUESTS } else { END });
+                self.watch(place, if serving { REQUESTS } else { END });
             }
-            Err(errno @ (Errno::EAGAIN | Errno::ETOOMANYREFS)) => self.wait_for_room(place, errno, until_ns),
-            Err(_) => self.leave(place),
+            Err(Unsent::Gone | Unsent::Failed(_)) => self.leave(place),
+            Err(why) => {
+                if let Talk::Answering { answer: kept, .. } = &mut served.talk {
+                    *kept = answer;
+                }
+                self.wait_for_room(place, &why);
+            }
         }
     }
 
@@ -493,15 +742,13 @@ impl Worker {
     fn refuse(&mut self, place: usize) {
         let Some(client) = self.clients.get(place) else { return };
         let State::Refused(refusal) = client.state else { return };
-        let desk = &self.shared.desks[self.number];
-        let received = self.inbox.receive(client.socket.as_fd(), &self.shared.closer, desk.bell.as_fd());
-        if let Received::Packet(length, fds) = received {
-            fds.into_iter().for_each(closer::close);
-            if let Ok((header, _)) = Header::read(self.inbox.packet(length.min(PACKET_MAX))) {
-                Reply::Refused(refusal).write(header.kind.get(), header.id.get(), &mut self.answer.packet);
-                self.answer.fds.clear();
-                let _ = socket::send(client.socket.as_fd(), &self.answer);
-            }
+        // One with descriptors stays where it is, and is not answered.
+        if let Received::Packet(length) = self.inbox.receive(client.socket.as_fd(), client.may_attach)
+            && let Ok((header, _)) = Header::read(self.inbox.packet(length.min(PACKET_MAX)))
+        {
+            Reply::Refused(refusal).write(header.kind.get(), header.id.get(), &mut self.answer.packet);
+            self.answer.fds.clear();
+            let _ = socket::send(client.socket.as_fd(), &self.answer);
         }
         self.remove(place);
     }
@@ -528,6 +775,13 @@ impl Worker {
             self.paused_until_ns = None;
             self.watch_listener(EpollFlags::EPOLLIN);
         }
+        if self.relink_ns.is_some_and(|again_ns| again_ns <= now_ns) {
+            self.relink();
+        }
+        if self.waits_for_readers() && self.unread_ns <= now_ns {
+            self.unread_ns = now_ns + ns(UNREAD_LOOK);
+            self.look_who_has_read();
+        }
         if self.sweep_ns <= now_ns {
             self.sweep_ns = now_ns + ns(SWEEP);
             self.sweep();
@@ -537,26 +791,33 @@ impl Worker {
     fn handle_one(&mut self, place: usize, now_ns: u64) {
         let Some(client) = self.clients.get(place) else { return };
         match &mut client.state {
-            State::Served(served) => match served.talk {
-                Talk::Throttled => {
-                    served.talk = Talk::Reading;
-                    // To wait did not give it more time for its hello.
-                    let due_ns = served.greet_until_ns;
-                    if self.phase == Phase::Serving {
-                        self.set_due(place, due_ns);
-                        self.watch(place, REQUESTS);
+            State::Served(served) => {
+                match served.talk {
+                    Talk::Throttled => {
+                        served.talk = Talk::Reading;
+                        // To wait did not give it more time for its hello.
+                        let due_ns = served.greet_until_ns;
+                        if self.phase == Phase::Serving {
+                            self.set_due(place, due_ns);
+                            self.watch(place, REQUESTS);
+                        }
+                    }
+                    Talk::Answering { until_ns, crowded, .. } if crowded || now_ns < until_ns => {
+                        self.answer_now(place);
+                    }
+                    Talk::Adopting { .. } => {
+                        self.cut_off(place, &"its descriptors were not received in time: too many of its user cannot be closed");
+                    }
+                    Talk::Answering { .. } => {
+                        self.shared.door.unread.fetch_add(1, Ordering::Relaxed);
+                        self.cut_off(place, &"it does not read its answers");
+                    }
+                    Talk::Reading => {
+                        self.shared.door.silent.fetch_add(1, Ordering::Relaxed);
+                        self.cut_off(place, &"it sent no hello in time");
                     }
                 }
-                Talk::Answering { until_ns, .. } if now_ns < until_ns => self.answer_now(place),
-                Talk::Answering { .. } => {
-                    self.shared.door.unread.fetch_add(1, Ordering::Relaxed);
-                    self.cut_off(place, &"it does not read its answers");
-                }
-                Talk::Reading => {
-                    self.shared.door.silent.fetch_add(1, Ordering::Relaxed);
-                    self.cut_off(place, &"it sent no hello in time");
-                }
-            },
+            }
             State::Refused(_) => self.remove(place),
             State::Departed { departure, until_ns } => {
                 let is_late = *until_ns <= now_ns;
@@ -598,7 +859,9 @@ impl Worker {
     fn timeout(&self, network_ns: Option<u64>) -> EpollTimeout {
         let sweep_ns = (self.leftovers || !self.clients.is_empty()).then_some(self.sweep_ns);
         let timer_ns = self.timers.first().map(|(due_ns, _)| *due_ns);
-        let next_ns = [network_ns, sweep_ns, timer_ns, self.paused_until_ns].into_iter().flatten().min();
+        let unread_ns = self.waits_for_readers().then_some(self.unread_ns);
+        let others = [self.paused_until_ns, self.relink_ns, unread_ns];
+        let next_ns = [network_ns, sweep_ns, timer_ns].into_iter().chain(others).flatten().min();
         let Some(next_ns) = next_ns else { return EpollTimeout::NONE };
         // Rounded up: a timer that comes too early is slept for again, and again.
         let left = Duration::from_nanos(self.shared.host.drive().sleep_ns(next_ns));
@@ -655,19 +918,144 @@ impl Worker {
 
     fn remove(&mut self, place: usize) {
         self.set_due(place, None);
-        let Some(Client { socket, state, admission, .. }) = self.clients.remove(place) else { return };
+        let Some(client) = self.clients.remove(place) else { return };
+        let Client { id, socket, unread, payer, state, admission, .. } = client;
         if let State::Served(served) = state {
             let departure = served.session.close();
             self.leftovers |= !departure.is_over();
         }
-        // Packets that nobody has read may have descriptors.
         let _ = self.epoll.delete(&socket);
-        self.shared.closer.close(socket);
-        match admission {
+        self.unread.remove(&place);
+        self.desk().load.fetch_sub(1, Ordering::Relaxed);
+        let lingers = unread.count() > 0 && !socket::is_all_read(socket.as_fd());
+        if lingers && self.phase != Phase::Stopping {
+            // It sees its end. What it has not received still counts.
+            let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
+            self.lingering.push(Lingering { id, socket, payer, admission, _unread: unread });
+        } else {
+            self.hand_over(id, payer, socket, admission);
+        }
+    }
+
+    /// The porter closes the socket of a client that has gone, which keeps its place until then.
+    fn hand_over(&mut self, id: u64, payer: Payer, socket: OwnedFd, admission: Option<Admission>) {
+        self.leaving.insert(id, self.leaving(payer, admission));
+        self.link.drop_client(id, payer.user.0, socket);
+    }
+
+    fn leaving(&self, payer: Payer, admission: Option<Admission>) -> Leaving {
+        let pending = self.shared.host.accounts().charge(payer, Resource::PendingCloses, 1);
+        Leaving { admission, _pending: pending.ok() }
+    }
+
+    fn give_place_back(&self, leaving: Leaving) {
+        match leaving.admission {
             Some(admission) => self.shared.door.leave(admission),
             None => _ = self.shared.door.refused.fetch_sub(1, Ordering::Relaxed),
         }
-        self.desk().load.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn waits_for_readers(&self) -> bool {
+        !self.unread.is_empty() || !self.lingering.is_empty()
+    }
+
+    // --- the porter
+
+    fn read_porter(&mut self) {
+        self.link.flush();
+        // As many as it sends for one request, and some.
+        for _ in 0..2 * ACCEPT_BUDGET {
+            match self.link.receive() {
+                Ok(Some((Message::Accepted { client, user }, socket))) => self.accepted(client, user, socket),
+                Ok(Some((Message::AcceptEnd { errno }, _))) => {
+                    self.accepting = false;
+                    match errno {
+                        0 if self.paused_until_ns.is_none() => self.watch_listener(EpollFlags::EPOLLIN),
+                        0 => {}
+                        errno => self.pause(Errno::from_raw(errno)),
+                    }
+                }
+                Ok(Some((Message::Adopted { token, count, errno }, memory))) => {
+                    self.adopted(token, count, errno, memory);
+                }
+                Ok(Some((Message::Gone { client }, _))) => {
+                    if let Some(leaving) = self.leaving.remove(&client) {
+                        self.give_place_back(leaving);
+                    }
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(_) => return self.relink(),
+            }
+        }
+    }
+
+    /// Watches the channel for room while something waits for it.
+    fn watch_link(&mut self) {
+        let room = if self.link.wants_room() { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
+        let wanted = EpollFlags::EPOLLIN | room;
+        if self.relink_ns.is_none() && wanted != self.watched {
+            self.watched = wanted;
+            // It stands in there: this cannot fail.
+            let _ = self.epoll.modify(&self.link.channel, &mut EpollEvent::new(wanted, PORTER));
+        }
+    }
+
+    /// The porter has died: another one takes over.
+    fn relink(&mut self) {
+        if self.relink_ns.take().is_none() {
+            let _ = self.epoll.delete(&self.link.channel);
+        }
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, PORTER);
+        let linked = self.shared.porter.link().and_then(|link| {
+            self.epoll.add(&link.channel, event)?;
+            Ok(link)
+        });
+        let link = match linked {
+            Ok(link) => link,
+            Err(errno) => {
+                if errno != Errno::EAGAIN && self.shared.may_warn() {
+                    tracing::warn!(%errno, "no porter can be started: clients cannot connect");
+                }
+                self.relink_ns = Some(self.now_ns() + ns(PORTER_PAUSE));
+                return;
+            }
+        };
+        let earlier = mem::replace(&mut self.link, link);
+        self.watched = EpollFlags::EPOLLIN;
+        // It has closed all that it had.
+        let waiting: BTreeSet<u64> = earlier.waiting().collect();
+        let (left, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            mem::take(&mut self.leaving).into_iter().partition(|(id, _)| waiting.contains(id));
+        self.leaving = left;
+        gone.into_values().for_each(|leaving| self.give_place_back(leaving));
+        for place in self.clients.places() {
+            let Some(client) = self.clients.get(place) else { continue };
+            let kept = client.socket.try_clone().map(|socket| (client.id, socket));
+            let is_adopting = matches!(&client.state, State::Served(served) if matches!(served.talk, Talk::Adopting { .. }));
+            if let Ok((id, socket)) = kept {
+                self.link.keep(id, socket);
+            }
+            if is_adopting {
+                self.cut_off(place, &"the porter has ended while it received its descriptors");
+            }
+        }
+        for client in &self.lingering {
+            if let Ok(socket) = client.socket.try_clone() {
+                self.link.keep(client.id, socket);
+            }
+        }
+        self.link.take_over(earlier);
+        if mem::take(&mut self.accepting) && self.paused_until_ns.is_none() {
+            self.watch_listener(EpollFlags::EPOLLIN);
+        }
+    }
+
+    /// The porter of this thread keeps a client's socket from now on.
+    fn keep(&mut self, id: u64, socket: &OwnedFd) {
+        if let Ok(socket) = socket.try_clone() {
+            self.link.keep(id, socket);
+        }
     }
 
     /// The service drains, or stops.
@@ -696,6 +1084,11 @@ impl Worker {
             self.clients.served(place).is_some_and(|served| matches!(served.talk, Talk::Answering { .. }));
         self.watch(place, if answering { ROOM } else { END });
     }
+}
+
+/// What a packet claims to be.
+fn kind_of(packet: &[u8]) -> Option<u16> {
+    Header::peek(packet).map(|header| header.kind.get())
 }
 
 fn ns(time: Duration) -> u64 {

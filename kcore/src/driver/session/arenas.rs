@@ -150,11 +150,7 @@ impl Session {
     /// Sealed memory of a helper, which has room. Gives whether it lies on huge pages, and its bytes.
     fn check_adoptable(&self, fd: BorrowedFd<'_>) -> Result<(bool, u64), Refusal> {
         let not_arena = |errno| Refusal::new(errno, Reason::NotArena);
-        // Only files in memory know of seals: all else is refused here.
-        let seals = SealFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GET_SEALS).map_err(not_arena)?);
-        if seals.difference(SEAL_EXEC) != SEALS {
-            return Err(not_arena(Errno::EINVAL));
-        }
+        check_seals(fd).map_err(not_arena)?;
         let huge = is_huge(fd)?;
         if huge && !self.host.config.huge_pages {
             return Err(not_arena(Errno::EPERM));
@@ -188,6 +184,13 @@ impl Session {
         table.remove(handle.into());
         Ok(Reply::Done)
     }
+}
+
+/// Whether a descriptor is memory with the seals of an arena, by calls that never block whatever it is.
+pub(in crate::driver) fn check_seals(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    // Only files in memory have seals: everything else is refused here.
+    let seals = SealFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GET_SEALS)?);
+    if seals.difference(SEAL_EXEC) == SEALS { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
 fn is_huge(fd: BorrowedFd<'_>) -> Result<bool, Refusal> {

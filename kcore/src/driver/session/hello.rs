@@ -27,6 +27,7 @@ impl Session {
         limits.buffers_max = self.quotas.buffers as usize;
         let mut features = Features::ADOPT;
         features.set(Features::HUGE_PAGES, self.host.config.huge_pages);
+        self.adopts = hello.features.contains(Features::ADOPT);
         Ok(Reply::Welcome(Welcome {
             version: VERSION,
             features: features & hello.features,

@@ -1,0 +1,57 @@
+//! The porter's process: this program once more ([`nlx_kcore::driver::porter`]).
+
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use lnet_api::Errno;
+use nlx_kcore::driver::porter::{self, Porter};
+
+/// Variables that systemd has set for this process alone.
+const OWN_VARIABLES: [&str; 7] = [
+    "LISTEN_FDS",
+    "LISTEN_FDNAMES",
+    "LISTEN_PID",
+    "MAINPID",
+    "NOTIFY_SOCKET",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+];
+
+/// Starts it, and another one should it end. Never by a fork of this process, which has threads and locks later.
+pub(super) fn start() -> Result<Porter, Errno> {
+    let children: Mutex<Vec<Child>> = Mutex::default();
+    Porter::start(move || {
+        let (ours, theirs) = porter::pair()?;
+        let mut children = children.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that have ended. One that still closes something is not waited for.
+        children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        children.push(command(theirs).spawn().map_err(errno_of)?);
+        Ok(ours)
+    })
+}
+
+fn command(channel: OwnedFd) -> Command {
+    // The same program, even if its file has been replaced.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("nlx-porter").args(["--porter", &std::process::id().to_string()]);
+    // Neither files nor pipes of this process: whoever waits for their end waits for nlxd's.
+    command.stdin(channel).stdout(Stdio::null()).stderr(Stdio::null());
+    for name in OWN_VARIABLES {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Is the porter, until `nlxd` ends.
+pub(super) fn run(nlxd: i32) -> ExitCode {
+    match porter::main(nlxd) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn errno_of(error: std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}

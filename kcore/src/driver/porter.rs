@@ -1,0 +1,207 @@
+//! The porter: a process beside `nlxd` that has what `nlxd` must not have.
+//!
+//! To close a descriptor can take as long as its owner likes: a file of a FUSE mount is flushed by a program of the client's, a
+//! TCP socket with a linger time waits for its peer. A client can make such a descriptor `nlxd`'s by sending it; and what it
+//! sends is closed by the process that closes the *last* reference to the socket in whose queue it waits, also when that
+//! process is killed. So:
+//!
+//! - **`nlxd` never receives a descriptor of a client**, but for memory that was checked. It sees that a packet has some
+//!   (`MSG_PEEK` without room for them), and has the porter receive it where a request allows them; else the client is cut off.
+//! - **`nlxd` never has the last reference to a client's socket**, nor to the listening socket. The porter accepts clients and
+//!   keeps a reference of each until `nlxd` has closed its own.
+//!
+//! ```text
+//!   nlxd                          porter                             carriers, forked when needed
+//!   ─ Accept ───────────────────▶ accept                             one batch of one user at a time;
+//!   ◀── Accepted, the socket ──── keeps the socket                   a close that blocks blocks one of them
+//!   ─ Adopt ────────────────────▶ ─ Receive, the socket ───────────▶ recvmsg, F_GET_SEALS
+//!   ◀── Adopted, the memory ──────────────────────────────────────── closes all else
+//!   close; ─ Drop ──────────────▶ shutdown; nothing in its queue: close
+//!                                 else ─ Close, the socket ────────▶ close
+//!   ◀── Gone ────────────────────
+//! ```
+//!
+//! So the porter itself never closes what a client has sent, either. A carrier that does not come back is abandoned: it counts
+//! for its user, who has [`CARRIERS_PER_USER`] at the most and never more than are free; what finds none waits in the porter,
+//! with the client's place among the clients taken until [`Message::Gone`].
+//!
+//! # Ends
+//!
+//! `nlxd` ends, or is killed: the porter shuts all clients' sockets down, so that clients see their end at once, waits until
+//! the process has closed its descriptors, and ends. It holds neither the node's ports nor its locks.
+//!
+//! The porter dies: `nlxd` starts another, gives it all sockets, and goes on. Requests with descriptors that were under way
+//! end their connections. Between the two `nlxd` closes no socket of a client.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `channel` | messages with descriptors |
+//! | `link` | `nlxd`'s end of a channel |
+//! | `keeper` | the porter's loop |
+//! | `carrier` | the processes that receive and close |
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use lnet_api::Errno;
+use nix::sys::prctl;
+use nix::sys::signal::SigSet;
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::MsgFlags;
+use nix::unistd::Pid;
+use parking_lot::Mutex;
+
+use carrier::Carriers;
+use keeper::Keeper;
+
+#[allow(unsafe_code, reason = "processes are forked, and leave without the parent's exit")]
+mod carrier;
+#[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
+mod channel;
+#[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
+mod keeper;
+mod link;
+
+pub(in crate::driver) use channel::Message;
+pub(in crate::driver) use link::Link;
+
+/// Carriers that one user's descriptors may occupy. More than one, so that a slow close does not delay the user's next
+/// request; each costs a process.
+pub const CARRIERS_PER_USER: usize = 16;
+
+/// Carriers in all. A user has at most as many as are still free, so that others find some.
+pub const CARRIERS_MAX: usize = 256;
+
+/// Those of them that are root's.
+pub const CARRIERS_ROOT: usize = 16;
+
+/// Sockets that one carrier closes at most: what one message can carry is 253.
+pub const BATCH_MAX: usize = 128;
+
+/// Messages of one service thread before the next one's turn.
+pub const MESSAGES_BUDGET: usize = 64;
+
+/// The time until what has failed for want of processes, memory or descriptors in flight is tried again.
+const RETRY_MS: u16 = 100;
+
+/// The time from the start of a porter to that of the next, at the least: one that cannot run must not occupy `nlxd`.
+pub const RESTART_PAUSE: Duration = Duration::from_secs(1);
+
+/// How `nlxd` reaches its porter.
+pub struct Porter {
+    /// Starts one, and returns the end of its channel.
+    start: Box<dyn Fn() -> Result<OwnedFd, Errno> + Send + Sync>,
+    state: Mutex<PorterState>,
+}
+
+struct PorterState {
+    main: OwnedFd,
+    generation: u64,
+    started: Instant,
+    /// The listening socket, for the next porter; and whether nobody else has it.
+    listener: Option<(OwnedFd, bool)>,
+}
+
+impl Porter {
+    /// Starts a porter by `start`, which is called again should the porter end. It returns one end of a [`channel`](pair), the
+    /// other end of which [`main`] or a process that calls it has as its standard input.
+    ///
+    /// # Errors
+    /// Those of `start`.
+    pub fn start(
+        start: impl Fn() -> Result<OwnedFd, Errno> + Send + Sync + 'static,
+    ) -> Result<Porter, Errno> {
+        let main = start()?;
+        let state = PorterState { main, generation: 1, started: Instant::now(), listener: None };
+        Ok(Porter { start: Box::new(start), state: Mutex::new(state) })
+    }
+
+    /// A porter that is a thread of this process, and closes by itself. For clients that are trusted: it protects from nothing.
+    ///
+    /// # Errors
+    /// What the system says to a thread or a descriptor more.
+    pub fn in_process() -> Result<Porter, Errno> {
+        Porter::start(|| {
+            let (ours, theirs) = pair()?;
+            let thread = std::thread::Builder::new().name("nlx-porter".into());
+            let run = move || Keeper::new(theirs, Carriers::Inline, None).run(None);
+            thread.spawn(run).map_err(errno_of)?;
+            Ok(ours)
+        })
+    }
+
+    /// Has the porter accept the clients of this listening socket. With `own`, those that are not accepted when this process
+    /// ends see the end of their connections; without, another process has the socket, too, and goes on with it.
+    ///
+    /// # Errors
+    /// EPIPE if the porter is gone; what the system says.
+    pub fn listen(&self, listener: BorrowedFd<'_>, own: bool) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        channel::send(state.main.as_fd(), Message::Listener { own }, &[listener], MsgFlags::empty())?;
+        state.listener = Some((listener.try_clone_to_owned().map_err(errno_of)?, own));
+        Ok(())
+    }
+
+    /// A channel for a service thread; to another porter than that of this generation, if it is gone.
+    ///
+    /// # Errors
+    /// EAGAIN if the last porter was started a moment ago; what the system says.
+    pub(in crate::driver) fn link(&self) -> Result<Link, Errno> {
+        let (ours, theirs) = pair()?;
+        let mut state = self.state.lock();
+        let add = |state: &PorterState| {
+            channel::send(state.main.as_fd(), Message::Channel, &[theirs.as_fd()], MsgFlags::empty())
+        };
+        match add(&state) {
+            Err(Errno::EPIPE | Errno::ECONNRESET) => {}
+            sent => return sent.map(|()| Link::new(ours, state.generation)),
+        }
+        if state.started.elapsed() < RESTART_PAUSE {
+            return Err(Errno::EAGAIN);
+        }
+        state.started = Instant::now();
+        tracing::warn!("the porter has ended: another is started");
+        state.main = (self.start)()?;
+        state.generation += 1;
+        if let Some((listener, own)) = &state.listener {
+            let message = Message::Listener { own: *own };
+            channel::send(state.main.as_fd(), message, &[listener.as_fd()], MsgFlags::empty())?;
+        }
+        add(&state)?;
+        Ok(Link::new(ours, state.generation))
+    }
+}
+
+impl std::fmt::Debug for Porter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Porter").field("generation", &self.state.lock().generation).finish_non_exhaustive()
+    }
+}
+
+/// The two ends of a porter's channel.
+///
+/// # Errors
+/// The system's, without descriptors.
+pub fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    channel::pair()
+}
+
+/// The porter's process: returns when `nlxd`, its parent with this process id, has ended. Standard input is the channel; all
+/// other descriptors are closed. No thread may have been started.
+///
+/// # Errors
+/// EINVAL if standard input is no channel; EBUSY if there are other threads; what the system says.
+pub fn main(nlxd: i32) -> Result<(), Errno> {
+    // It ends with nlxd: signals for all processes of the service are nlxd's business.
+    SigSet::all().thread_block()?;
+    let _ = prctl::set_name(c"nlx-porter");
+    let channel = carrier::detach()?;
+    let ended = SigSet::from_iter([nix::sys::signal::Signal::SIGCHLD]);
+    let signals = SignalFd::with_flags(&ended, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    Keeper::new(channel, Carriers::processes()?, Some(signals)).run(Some(Pid::from_raw(nlxd)));
+    Ok(())
+}
+
+fn errno_of(error: std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw)
+}

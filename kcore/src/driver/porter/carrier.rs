@@ -1,0 +1,309 @@
+//! Carriers: what receives and closes descriptors of clients, one batch of one user at a time.
+//!
+//! A carrier is a child of the porter, forked from it: the porter has one thread. A close that blocks blocks its carrier
+//! alone, which is then abandoned. Two rules keep every other close from blocking:
+//!
+//! - A new carrier closes what it has inherited while the porter waits for it, and the porter has all of it open.
+//! - A carrier closes the sockets of a batch only after the porter has closed its own descriptors of them ([`Message::Go`]).
+
+use std::fs::File;
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use lnet_api::Errno;
+use nix::libc;
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::socket::MsgFlags;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork};
+
+use super::channel::{self, Message};
+use crate::driver::session::check_seals;
+
+/// Attempts to send memory to `nlxd` while too many descriptors of its user are in flight, and the pause between two.
+const CROWDED_ATTEMPTS: u32 = 100;
+const CROWDED_PAUSE: Duration = Duration::from_millis(10);
+
+/// Carriers without work that are kept for the next.
+pub(super) const IDLE_MAX: usize = 2;
+
+/// Where batches are worked on.
+pub(super) enum Carriers {
+    /// By the thread that calls: for a service whose clients are trusted, as in tests and benches.
+    Inline,
+    /// By processes.
+    Processes(Vec<Carrier>),
+}
+
+/// A child of the porter.
+pub(super) struct Carrier {
+    pid: Pid,
+    channel: OwnedFd,
+    job: Option<Job>,
+}
+
+/// What a carrier does for a user, which the user is accounted for until it is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Job {
+    pub(super) user: u32,
+    pub(super) kind: JobKind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum JobKind {
+    /// The next packet of this client is received.
+    Adopt { client: u64, link: usize, token: u64 },
+    /// The sockets of these clients are closed; each with the link that wants to know.
+    Close(Vec<(u64, usize)>),
+}
+
+/// A job that is over, and whether its carrier lives.
+pub(super) struct Done {
+    pub(super) job: Job,
+    pub(super) lives: bool,
+}
+
+impl Carriers {
+    /// Carriers that are processes. To be called in a process that has no other thread.
+    ///
+    /// # Errors
+    /// EBUSY if there are other threads; what the system says about /proc.
+    pub(super) fn processes() -> Result<Carriers, Errno> {
+        let tasks = std::fs::read_dir("/proc/self/task").map_err(errno_of)?;
+        // No thread is started from here on: the porter's loop calls nothing that starts one.
+        if tasks.count() == 1 { Ok(Carriers::Processes(Vec::new())) } else { Err(Errno::EBUSY) }
+    }
+
+    /// Starts to receive the next packet of a client; the answer goes to `nlxd` on `link`. Gives the job back if it is over.
+    ///
+    /// # Errors
+    /// What the system says to another process; nothing has happened then.
+    pub(super) fn adopt(
+        &mut self,
+        job: Job,
+        token: u64,
+        socket: &OwnedFd,
+        link: &OwnedFd,
+    ) -> Result<Option<Done>, Errno> {
+        match self {
+            Carriers::Inline => {
+                adopt(token, socket.as_fd(), link.as_fd());
+                Ok(Some(Done { job, lives: true }))
+            }
+            Carriers::Processes(carriers) => {
+                let carrier = idle(carriers)?;
+                let fds = [socket.as_fd(), link.as_fd()];
+                channel::send(carrier.channel.as_fd(), Message::Receive { token }, &fds, NOW)?;
+                carrier.job = Some(job);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Starts to close sockets. Gives the job back if it is over.
+    ///
+    /// # Errors
+    /// What the system says to another process; the sockets are given back then.
+    pub(super) fn close(
+        &mut self,
+        job: Job,
+        sockets: Vec<OwnedFd>,
+    ) -> Result<Option<Done>, (Errno, Vec<OwnedFd>)> {
+        let carriers = match self {
+            Carriers::Inline => {
+                drop(sockets);
+                return Ok(Some(Done { job, lives: true }));
+            }
+            Carriers::Processes(carriers) => carriers,
+        };
+        let carrier = match idle(carriers) {
+            Ok(carrier) => carrier,
+            Err(errno) => return Err((errno, sockets)),
+        };
+        let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+        if let Err(errno) = channel::send(carrier.channel.as_fd(), Message::Close, &fds, NOW) {
+            return Err((errno, sockets));
+        }
+        // Not the last references: the carrier's message holds others.
+        drop(sockets);
+        // A carrier that has been killed is found by its parent, the porter.
+        let _ = channel::send(carrier.channel.as_fd(), Message::Go, &[], NOW);
+        carrier.job = Some(job);
+        Ok(None)
+    }
+
+    /// The channels to watch, each with its carrier's index.
+    pub(super) fn channels(&self) -> Vec<BorrowedFd<'_>> {
+        match self {
+            Carriers::Inline => Vec::new(),
+            Carriers::Processes(carriers) => carriers.iter().map(|carrier| carrier.channel.as_fd()).collect(),
+        }
+    }
+
+    /// Returns the jobs of carriers that say that they are done, and of those that have ended.
+    pub(super) fn finished(&mut self) -> Vec<Done> {
+        let Carriers::Processes(carriers) = self else { return Vec::new() };
+        let mut done = Vec::new();
+        for carrier in carriers.iter_mut().filter(|carrier| carrier.job.is_some()) {
+            // The end of the channel says less than the end of the process, which has closed everything.
+            if let Ok(Some((Message::Ready, _))) = channel::receive(carrier.channel.as_fd(), NOW) {
+                done.extend(carrier.job.take().map(|job| Done { job, lives: true }));
+            }
+        }
+        while let Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) =
+            waitpid(None, Some(WaitPidFlag::WNOHANG))
+        {
+            if let Some(index) = carriers.iter().position(|carrier| carrier.pid == pid) {
+                let job = carriers.swap_remove(index).job;
+                done.extend(job.map(|job| Done { job, lives: false }));
+            }
+        }
+        let mut idle = 0;
+        carriers.retain(|carrier| {
+            idle += usize::from(carrier.job.is_none());
+            // The others see the end of their channel, and end.
+            carrier.job.is_some() || idle <= IDLE_MAX
+        });
+        done
+    }
+}
+
+/// Nothing waits here: a carrier without work has an empty channel.
+const NOW: MsgFlags = MsgFlags::MSG_DONTWAIT;
+
+/// A carrier without work, a new one if need be.
+fn idle(carriers: &mut Vec<Carrier>) -> Result<&mut Carrier, Errno> {
+    let index = match carriers.iter().position(|carrier| carrier.job.is_none()) {
+        Some(index) => index,
+        None => {
+            carriers.push(start()?);
+            carriers.len() - 1
+        }
+    };
+    Ok(&mut carriers[index])
+}
+
+/// Forks a carrier, and waits until it has closed what it has inherited.
+fn start() -> Result<Carrier, Errno> {
+    let (ours, theirs) = channel::pair()?;
+    // SAFETY: this process has one thread (`Carriers::processes`), so that the child finds no lock held by another.
+    match unsafe { fork() }? {
+        ForkResult::Child => become_carrier(theirs),
+        ForkResult::Parent { child } => {
+            drop(theirs);
+            match channel::receive(ours.as_fd(), MsgFlags::empty())? {
+                Some((Message::Ready, _)) => Ok(Carrier { pid: child, channel: ours, job: None }),
+                _ => Err(Errno::ECHILD),
+            }
+        }
+    }
+}
+
+/// The life of a carrier.
+fn become_carrier(channel: OwnedFd) -> ! {
+    let _ = prctl::set_name(c"nlx-carrier");
+    let inherited = dup2_stdin(&channel);
+    // Its number is closed with all others.
+    mem::forget(channel);
+    if inherited.is_ok() {
+        close_from(3);
+        let channel = io::stdin();
+        if channel::send(channel.as_fd(), Message::Ready, &[], MsgFlags::empty()).is_ok() {
+            serve(channel.as_fd());
+        }
+    }
+    // SAFETY: it ends the process; what the parent would do at its exit is not done.
+    unsafe { libc::_exit(0) }
+}
+
+fn serve(channel: BorrowedFd<'_>) {
+    while let Ok(Some((message, fds))) = channel::receive(channel, MsgFlags::empty()) {
+        match message {
+            Message::Receive { token } => {
+                if let [socket, link] = &fds[..] {
+                    adopt(token, socket.as_fd(), link.as_fd());
+                }
+            }
+            Message::Close => match channel::receive(channel, MsgFlags::empty()) {
+                Ok(Some((Message::Go, _))) => drop(fds),
+                _ => return,
+            },
+            _ => return,
+        }
+        if channel::send(channel, Message::Ready, &[], MsgFlags::empty()).is_err() {
+            return;
+        }
+    }
+}
+
+/// Receives the next packet of a client. Its descriptors are closed here, but for an arena's memory, which goes to `nlxd`.
+fn adopt(token: u64, socket: BorrowedFd<'_>, link: BorrowedFd<'_>) {
+    // nlxd has read the packet; what does not fit is lost.
+    let (count, outcome, fds) = match channel::receive_packet(socket, &mut [0], NOW) {
+        Ok((_, fds)) => {
+            let outcome = match &fds[..] {
+                [memory] => check_seals(memory.as_fd()).map(|()| memory.as_fd()),
+                _ => Err(Errno::EBADR),
+            };
+            // Not more than a control message has.
+            (fds.len() as u32, outcome.map(|memory| memory.try_clone_to_owned()), fds)
+        }
+        Err(_) => (0, Err(Errno::EIO), Vec::new()),
+    };
+    let outcome = outcome.and_then(|memory| memory.map_err(errno_of));
+    let answer = |errno| Message::Adopted { token, count, errno };
+    let sent = match &outcome {
+        Ok(memory) => send_memory(link, answer(0), memory.as_fd()),
+        Err(errno) => channel::send(link, answer(*errno as i32), &[], MsgFlags::empty()),
+    };
+    if sent == Err(Errno::ETOOMANYREFS) {
+        let _ = channel::send(link, answer(Errno::ETOOMANYREFS as i32), &[], MsgFlags::empty());
+    }
+    // From here on it may block.
+    drop(fds);
+}
+
+/// Sends the memory once the kernel lets another descriptor of this user be in flight.
+fn send_memory(link: BorrowedFd<'_>, answer: Message, memory: BorrowedFd<'_>) -> Result<(), Errno> {
+    for _ in 0..CROWDED_ATTEMPTS {
+        match channel::send(link, answer, &[memory], MsgFlags::empty()) {
+            Err(Errno::ETOOMANYREFS) => std::thread::sleep(CROWDED_PAUSE),
+            sent => return sent,
+        }
+    }
+    Err(Errno::ETOOMANYREFS)
+}
+
+/// Takes the channel from standard input, and closes all other descriptors that were inherited: the porter holds neither
+/// files nor pipes of the process that has started it.
+pub(super) fn detach() -> Result<OwnedFd, Errno> {
+    close_from(3);
+    let channel = io::stdin().as_fd().try_clone_to_owned().map_err(errno_of)?;
+    let null = File::options().read(true).write(true).open("/dev/null").map_err(errno_of)?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    dup2_stderr(&null)?;
+    Ok(channel)
+}
+
+/// Closes all descriptors from this number on. Nothing of this process may use them afterwards.
+fn close_from(first: u32) {
+    // SAFETY: the callers own nothing above: one has just been started, the other has forgotten what it has.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0_u32) };
+    if closed == 0 {
+        return;
+    }
+    // A kernel before 5.9.
+    let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(1 << 16, |(soft, _)| soft);
+    for number in first..u32::try_from(most).unwrap_or(1 << 20) {
+        // SAFETY: as above.
+        unsafe { libc::close(number.cast_signed()) };
+    }
+}
+
+fn errno_of(error: io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}

@@ -1,0 +1,111 @@
+//! `nlxd`'s end of the porter's channels.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+
+use lnet_api::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::MsgFlags;
+
+use super::channel::{self, Message};
+
+/// The channel of one service thread. It never blocks.
+pub(in crate::driver) struct Link {
+    pub(in crate::driver) channel: OwnedFd,
+    /// Counts the porters of this process: another one knows nothing of what was said to an earlier one.
+    pub(in crate::driver) generation: u64,
+    outbox: VecDeque<(Message, Option<OwnedFd>)>,
+}
+
+impl Link {
+    pub(super) fn new(channel: OwnedFd, generation: u64) -> Link {
+        Link { channel, generation, outbox: VecDeque::new() }
+    }
+
+    /// Sends a message, now or when there is room.
+    pub(in crate::driver) fn push(&mut self, message: Message) {
+        self.outbox.push_back((message, None));
+        self.flush();
+    }
+
+    /// Has the porter keep a socket.
+    pub(in crate::driver) fn keep(&mut self, client: u64, socket: OwnedFd) {
+        self.outbox.push_back((Message::Keep { client }, Some(socket)));
+        self.flush();
+    }
+
+    /// Closes this process's descriptor of a client's socket, and has the porter close the connection.
+    ///
+    /// The porter's reference is there before, and stays until it has read the message: so the close here is never the last.
+    pub(in crate::driver) fn drop_client(&mut self, client: u64, user: u32, socket: OwnedFd) {
+        if self.is_alive() {
+            drop(socket);
+            self.push(Message::Drop { client, user });
+        } else {
+            // The next porter gets it first.
+            self.outbox.push_back((Message::Drop { client, user }, Some(socket)));
+        }
+    }
+
+    /// Sends what there is room for.
+    pub(in crate::driver) fn flush(&mut self) {
+        while let Some((message, socket)) = self.outbox.front() {
+            if let (Message::Drop { .. }, Some(_)) = (message, socket) {
+                return;
+            }
+            let fds = socket.as_ref().map(AsFd::as_fd);
+            match channel::send(self.channel.as_fd(), *message, fds.as_slice(), MsgFlags::MSG_DONTWAIT) {
+                // The message holds the socket now.
+                Ok(()) => drop(self.outbox.pop_front()),
+                // The end of the channel is seen where it is read.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Whether something waits for room.
+    pub(in crate::driver) fn wants_room(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// The next message, with its descriptor. `None`: there is none now.
+    ///
+    /// # Errors
+    /// EPIPE: the porter is gone.
+    pub(in crate::driver) fn receive(&self) -> Result<Option<(Message, Option<OwnedFd>)>, Errno> {
+        match channel::receive(self.channel.as_fd(), MsgFlags::MSG_DONTWAIT) {
+            Ok(Some((message, mut fds))) => Ok(Some((message, fds.pop()))),
+            Err(Errno::EAGAIN) => Ok(None),
+            Ok(None) | Err(_) => Err(Errno::EPIPE),
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        let mut seen = [PollFd::new(self.channel.as_fd(), PollFlags::empty())];
+        poll(&mut seen, PollTimeout::ZERO) == Ok(0)
+    }
+
+    /// Clients whose sockets still are to be dropped.
+    pub(in crate::driver) fn waiting(&self) -> impl Iterator<Item = u64> + '_ {
+        self.outbox.iter().filter_map(|(message, socket)| match (message, socket) {
+            (Message::Drop { client, .. }, Some(_)) => Some(*client),
+            _ => None,
+        })
+    }
+
+    /// Takes over what an earlier porter has not been told: it gets the sockets that still are to be dropped, and nothing else
+    /// of what was asked.
+    pub(in crate::driver) fn take_over(&mut self, earlier: Link) {
+        for (message, socket) in earlier.outbox {
+            match (message, socket) {
+                (Message::Drop { client, .. }, Some(socket)) => {
+                    self.outbox.push_back((Message::Keep { client }, Some(socket)));
+                    self.outbox.push_back((message, None));
+                }
+                (Message::Keep { .. }, Some(socket)) => self.outbox.push_back((message, Some(socket))),
+                _ => {}
+            }
+        }
+        self.flush();
+    }
+}
