@@ -150,6 +150,8 @@ pub struct NiStatistics {
     pub available_tx_credits: i64,
     /// The lowest that has been (`min`): the sum over its partitions.
     pub min_tx_credits: i64,
+    /// Messages that wait though there are credits: as many are held for their peers' address as one may have.
+    pub held_back: usize,
 }
 
 /// A peer NI as `lnetctl peer show -v` shows it.

@@ -227,6 +227,7 @@ impl Engine {
             credits: 0,
             available_tx_credits: 0,
             min_tx_credits: 0,
+            held_back: 0,
         };
         for partition in 0..self.common.partitions() {
             let net = self.net.lock(partition);
@@ -241,6 +242,7 @@ impl Engine {
                 all.credits += share.max_credits;
                 all.available_tx_credits += share.credits;
                 all.min_tx_credits += share.min_credits;
+                all.held_back += share.held_back;
             }
         }
         all.traffic.settle();

@@ -255,6 +255,7 @@ fn one_address_with_many_nids_leaves_credits_to_others() {
     let most = PARTITIONS * (share_of(256, 8) as usize).div_ceil(2);
     assert!(held <= most && held < all, "{held} of at most {most}");
     assert!(node.engine.is_short(node.nid));
+    assert_eq!(node.engine.ni_statistics(node.nid).unwrap().held_back, all - held);
     // Each honest peer, of an address of its own, has as many as it always had.
     for number in 1..=4 {
         for _ in 0..8 {

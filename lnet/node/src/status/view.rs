@@ -155,7 +155,7 @@ fn last_drop(drop: &RecentDrop) -> String {
 fn ni(ni: &NiStatistics) -> String {
     let object = Object::new().text("nid", ni.nid).value("up", ni.up);
     let object = credits(object, ni.credits, ni.available_tx_credits, ni.min_tx_credits);
-    traffic(object, &ni.traffic).end()
+    traffic(object.value("held_back", ni.held_back), &ni.traffic).end()
 }
 
 fn credits(object: Object, all: i64, available: i64, lowest: i64) -> Object {

@@ -27,7 +27,7 @@ const BUFFER_MAX: i32 = i32::MAX;
 
 /// lnet-semantics 28.
 pub(super) const ROWS: &[Tunable] = &[
-    field!("sock_timeout", timeout_s: u32, "s", 1..=DAY_S, "how long a connection may go without progress before it is closed, and an attempt to connect may take"),
+    field!("sock_timeout", timeout_s: u32, "s", 1..=DAY_S, "how long a connection may go without progress before it is closed (a quarter while messages wait for credits of the NI), and an attempt to connect may take"),
     field!("credits", credits: u32, "messages", 1..=65_535, "how many may be in flight on an NI, all peers together"),
     field!("peer_credits", peer_credits: u32, "messages", 1..=65_535, "how many may be in flight to one peer; at most `credits`, to which the default gives way"),
     Tunable {
