@@ -164,7 +164,7 @@ mod tests;
 pub use consumer::{Consumer, Drain};
 pub use error::{Corruption, Error, PopError, PushError};
 pub use layout::{Event, Header, Link, MAX_SLOTS, MIN_SLOTS, PAYLOAD_BYTES, Slot};
-#[cfg(all(feature = "std", not(loom)))]
-pub use memory::SharedMemory;
 pub use memory::{Halves, Heap, Memory, heap, taken};
+#[cfg(all(feature = "std", not(loom)))]
+pub use memory::{SharedMemory, unmap_by};
 pub use producer::Producer;

@@ -21,6 +21,8 @@ mod shared;
 
 pub use heap::{Heap, heap};
 #[cfg(all(feature = "std", not(loom)))]
+pub use mapping::unmap_by;
+#[cfg(all(feature = "std", not(loom)))]
 pub use shared::SharedMemory;
 
 /// Memory that holds one queue.

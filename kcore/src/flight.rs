@@ -131,6 +131,31 @@ impl Flight {
         live.map(|slot| slot.op.counter)
     }
 
+    /// Looks at up to `looks` slots from `at` on, as far as the first operation in flight, which it gives; `at` is then the
+    /// slot after the last one that was looked at.
+    pub(crate) fn live_from(&mut self, at: &mut usize, looks: usize) -> Option<&mut Op> {
+        let first = (*at).min(self.slots.len());
+        let end = (first + looks).min(self.slots.len());
+        let looked_at = &mut self.slots[first..end];
+        let found = looked_at.iter().position(|slot| slot.live);
+        *at = first + found.map_or(looked_at.len(), |found| found + 1);
+        found.map(|found| &mut looked_at[found].op)
+    }
+
+    /// Slots, in use or not.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Frees up to `most` slots that no operation has, from the last one on; gives how many. Once nothing is entered any more.
+    pub(crate) fn shed(&mut self, most: usize) -> usize {
+        // Nobody takes a free slot again.
+        self.free.clear();
+        let unused = self.slots.iter().rev().take(most).take_while(|slot| !slot.live).count();
+        self.slots.truncate(self.slots.len() - unused);
+        unused
+    }
+
     /// Everything in flight.
     pub(crate) fn live(&mut self) -> impl Iterator<Item = &mut Op> {
         self.slots.iter_mut().filter(|slot| slot.live).map(|slot| &mut slot.op)

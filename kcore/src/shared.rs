@@ -206,16 +206,21 @@ impl<T: Taker> Shared<T> {
         self.side.lock().stopped = stopped;
     }
 
-    /// The MDs of all operations in flight, which get no more events to the client.
-    pub(crate) fn abandon_all(&self) -> Vec<MdHandle> {
+    /// The next operation in flight from slot `at` on gets no more events to the client, nor does any other start: its MD, to
+    /// be unlinked, if it has one. It looks at up to `looks` slots; gives whether there are more.
+    pub(crate) fn abandon_next(&self, at: &mut usize, looks: usize) -> (Option<MdHandle>, bool) {
         let mut side = self.side.lock();
         side.stopped = true;
-        let mut mds = Vec::new();
-        for op in side.flight.live() {
+        let md = side.flight.live_from(at, looks).and_then(|op| {
             op.abandoned = true;
-            mds.extend(op.md);
-        }
-        mds
+            op.md
+        });
+        (md, *at < side.flight.slots())
+    }
+
+    /// Frees up to `most` places of operations that are over, once all others are abandoned; gives how many.
+    pub(crate) fn shed(&self, most: usize) -> usize {
+        self.side.lock().flight.shed(most)
     }
 
     /// The transfer machine is gone. What it leaves is cleared at once, or by the callback of the last event.

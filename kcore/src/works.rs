@@ -18,6 +18,12 @@ use crate::submit::Plan;
 use crate::sync::Mutex;
 use crate::taker::Taker;
 
+/// Places of operations that are looked at in one unit of work: looking at one costs a sixteenth of cancelling one.
+const LOOKS_PER_UNIT: usize = 16;
+
+/// Places of operations that are freed in one unit of work.
+const SHED_PER_UNIT: usize = 4;
+
 /// What a transfer machine has from LNet and from its node, whoever takes its events. Dropped in use, it cancels what is in
 /// flight; if LNet still holds some of it afterwards, the address and the event queue stay taken until its last event: a
 /// message for them may be on its way.
@@ -31,6 +37,17 @@ pub(crate) struct Works<T: Taker> {
     open: Mutex<bool>,
     /// The process that it runs in.
     origin: Origin,
+    ending: Ending,
+}
+
+/// How far cancelling what is in flight has come.
+#[derive(Debug, Clone, Copy)]
+enum Ending {
+    /// All operations in places below this one are cancelled.
+    Cancelling(usize),
+    /// All are cancelled; places that are free are being given up.
+    Shedding,
+    Over,
 }
 
 /// What begins one operation.
@@ -65,7 +82,7 @@ impl<T: Taker> Works<T> {
                     network.node.want_lazy(&*network.lnet, portal);
                 }
                 let (network, open, origin) = (network.clone(), Mutex::new(true), Origin::here());
-                Ok(Works { shared, network, eq, lazy, open, origin })
+                Ok(Works { shared, network, eq, lazy, open, origin, ending: Ending::Cancelling(0) })
             }
             Err(error) => {
                 network.give_back(&address);
@@ -134,6 +151,34 @@ impl<T: Taker> Works<T> {
         Ok(())
     }
 
+    /// Does a part of what dropping it in use does: cancels operations, whose clients hear no more of them. Gives the units of
+    /// work that it took, `budget` at the most; fewer once all is cancelled.
+    pub(crate) fn cancel_some(&mut self, budget: usize) -> usize {
+        let mut units = 0;
+        while units < budget {
+            match &mut self.ending {
+                Ending::Cancelling(at) => {
+                    let (md, more) = self.shared.abandon_next(at, LOOKS_PER_UNIT);
+                    if let Some(md) = md {
+                        // ENOENT means that the operation has won: its last event is on the way.
+                        let _ = self.shared.lnet.md_unlink(md);
+                    }
+                    if !more {
+                        self.ending = Ending::Shedding;
+                    }
+                }
+                Ending::Shedding => {
+                    if self.shared.shed(SHED_PER_UNIT) == 0 {
+                        self.ending = Ending::Over;
+                    }
+                }
+                Ending::Over => break,
+            }
+            units += 1;
+        }
+        units
+    }
+
     /// It hears of lost messages no more, and its portal is lazy only if others want that.
     fn leave(&self) {
         let Network { node, lnet, .. } = &*self.network;
@@ -154,9 +199,7 @@ impl<T: Taker> Drop for Works<T> {
         if !*self.open.get_mut() {
             return;
         }
-        for md in self.shared.abandon_all() {
-            let _ = self.shared.lnet.md_unlink(md);
-        }
+        self.cancel_some(usize::MAX);
         self.leave();
         let address = self.shared.address;
         let cleared = self.shared.leave_behind(Remains::new(self.network.clone(), self.eq, address));

@@ -1,7 +1,8 @@
 use core::mem::{ManuallyDrop, size_of};
 use core::ops::Range;
 use core::ptr::NonNull;
-use std::sync::Arc;
+use std::boxed::Box;
+use std::sync::{Arc, OnceLock};
 
 use memmap2::{Advice, MmapRaw, UncheckedAdvice};
 
@@ -24,10 +25,21 @@ pub(super) struct Mapping {
     map: Arc<Map>,
 }
 
+/// What unmaps queues, if not the thread that drops the last handle.
+static UNMAPPER: OnceLock<fn(Box<dyn Send>)> = OnceLock::new();
+
+/// From now on the mapping of a queue is given to this function by whoever drops the last handle to it; dropping what is given
+/// unmaps it, which takes a millisecond for a queue of some MiB. For a process whose threads have no time for that. The first
+/// call counts, in the whole process.
+pub fn unmap_by(unmapper: fn(Box<dyn Send>)) {
+    let _ = UNMAPPER.set(unmapper);
+}
+
 /// A mapping that forked children do not get: they would have a queue of which the other half is somewhere else.
 #[derive(Debug)]
 struct Map {
-    map: ManuallyDrop<MmapRaw>,
+    /// On the heap from the start: whoever drops the last handle allocates nothing.
+    map: ManuallyDrop<Box<MmapRaw>>,
     /// Whose it is.
     process: u32,
 }
@@ -36,7 +48,7 @@ impl Map {
     fn new(map: MmapRaw) -> Self {
         // A system that cannot do so lets children have pages that nobody uses there.
         let _ = map.advise(Advice::DontFork);
-        Map { map: ManuallyDrop::new(map), process: std::process::id() }
+        Map { map: ManuallyDrop::new(Box::new(map)), process: std::process::id() }
     }
 }
 
@@ -44,8 +56,12 @@ impl Drop for Map {
     fn drop(&mut self) {
         // In a child something else may have been mapped where the queue was.
         if std::process::id() == self.process {
-            // SAFETY: it is dropped here only.
-            unsafe { ManuallyDrop::drop(&mut self.map) };
+            // SAFETY: it is taken out here only.
+            let map = unsafe { ManuallyDrop::take(&mut self.map) };
+            match UNMAPPER.get() {
+                Some(unmap) => unmap(map),
+                None => drop(map),
+            }
         }
     }
 }

@@ -43,7 +43,7 @@ pub(crate) struct HelperConfig {
 }
 
 /// What can stand in the table.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "socket",
     "mode",
     "owner",
@@ -56,6 +56,7 @@ const KEYS: [&str; 18] = [
     "per_user",
     "clients_max",
     "clients_per_user_max",
+    "user_requests_per_second",
     "threads",
     "busy_poll_us",
     "huge_pages",
@@ -135,6 +136,9 @@ impl Reading {
             "clients_per_user_max" => {
                 let cap = setting.number(1, 1 << 20)?;
                 self.accounts = std::mem::take(&mut self.accounts).with_per_user(Resource::Clients, cap);
+            }
+            "user_requests_per_second" => {
+                service.user_requests_per_second = setting.number(1, u64::from(u32::MAX))? as u32;
             }
             "threads" => service.threads = setting.number(0, 64)? as usize,
             "busy_poll_us" => service.busy_poll = Duration::from_micros(setting.number(0, 1_000_000)?),
@@ -250,12 +254,13 @@ const RING_SLOTS_MIN: u64 = 2;
 type Quota = (&'static str, fn(&mut ClientQuotas, u64), RangeInclusive<u64>);
 
 /// What can stand in a table of quotas, with the least and the most that it can be.
-const QUOTAS: [Quota; 9] = [
+const QUOTAS: [Quota; 10] = [
     ("tms", |quotas, value| quotas.tms = value as u32, 1..=1 << 16),
     ("buffers", |quotas, value| quotas.buffers = value as u32, 1..=1 << 20),
     ("segments", |quotas, value| quotas.segments = value as u32, 1..=1 << 24),
     ("arenas", |quotas, value| quotas.arenas = value as u32, 1..=1 << 16),
     ("bytes", |quotas, value| quotas.bytes = value, 1..=1 << 46),
+    ("arena_bytes", |quotas, value| quotas.arena_bytes = value, 1..=1 << 40),
     ("operations", |quotas, value| quotas.operations = value as u32, 1..=1 << 20),
     ("events", |quotas, value| quotas.events = value as u32, 1..=EVENTS_MAX),
     (
@@ -314,16 +319,17 @@ mod tests {
         let config =
             of("[helper]\nmode = \"0600\"\nowner = 7\ngroup = \"root\"\nthreads = 3\nbusy_poll_us = 20\n\
              huge_pages = false\nquarantine = 2\nreply_timeout = 3\ndrain = 4\nclients_max = 5\n\
-             clients_per_user_max = 6\n[helper.quotas]\ntms = 1\nbytes = 0x1000\nrequests_per_second = 9\n\
+             clients_per_user_max = 6\nuser_requests_per_second = 8\n[helper.quotas]\ntms = 1\nbytes = 0x1000\nrequests_per_second = 9\n\
              [helper.capacity]\nmappings = 800\n[helper.per_user]\nmachines = 7\n")
             .unwrap();
         let socket =
             SocketConfig { path: Some("/run/x.sock".into()), mode: 0o600, owner: Some(7), group: Some(0) };
         assert_eq!(config.socket, socket);
-        let ServiceConfig { threads, busy_poll, reply_timeout, quarantine } = config.service;
+        let ServiceConfig { threads, user_requests_per_second, busy_poll, reply_timeout, quarantine } =
+            config.service;
         let AccountsConfig { capacity, root_reserve, per_user, .. } = &config.host.accounts;
         let clients = [capacity, root_reserve, per_user].map(|amounts| amounts.of(Resource::Clients));
-        assert_eq!((threads, clients), (3, [5, 1, 6]));
+        assert_eq!((threads, clients, user_requests_per_second), (3, [5, 1, 6], 8));
         let mappings = [capacity, root_reserve].map(|amounts| amounts.of(Resource::Mappings));
         assert_eq!((mappings, per_user.of(Resource::Machines)), ([800, 100], 7));
         let times = [busy_poll, reply_timeout, quarantine, config.drain].map(|time| time.as_micros());

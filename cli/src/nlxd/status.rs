@@ -131,5 +131,6 @@ fn door(door: &DoorStatus) -> String {
         .value("silent", door.silent)
         .value("unread", door.unread)
         .value("throttled", door.throttled)
+        .value("longest_turn", door.longest_turn)
         .end()
 }

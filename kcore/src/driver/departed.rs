@@ -25,14 +25,28 @@ pub(super) struct Estate {
 }
 
 impl Estate {
+    /// Whether nothing is there any more. What is gone is forgotten, and looked at once: so asking often costs little.
+    pub(super) fn is_over(&self) -> bool {
+        let (mut tms, mut arenas) = (self.tms.lock(), self.arenas.lock());
+        while tms.pop_if(|(tm, _)| tm.strong_count() == 0).is_some() {}
+        while arenas.pop_if(|(arena, ..)| arena.is_gone()).is_some() {}
+        self.trim();
+        tms.is_empty() && arenas.is_empty()
+    }
+
+    /// Operations that LNet has ended are charged no more.
+    fn trim(&self) {
+        if let Some((tally, charge)) = &mut *self.operations.lock() {
+            charge.trim(tally.operations.get(), 1);
+        }
+    }
+
     /// What is still there; the rest is forgotten.
     pub(super) fn leftovers(&self) -> Leftovers {
         let (mut tms, mut arenas) = (self.tms.lock(), self.arenas.lock());
         tms.retain(|(tm, _)| tm.strong_count() > 0);
         arenas.retain(|(arena, ..)| !arena.is_gone());
-        if let Some((tally, charge)) = &mut *self.operations.lock() {
-            charge.trim(tally.operations.get(), 1);
-        }
+        self.trim();
         let bytes = arenas.iter().map(|(_, bytes, _)| bytes).sum();
         let tms = tms.len() as u64;
         Leftovers { tms, eqs: tms, arenas: arenas.len() as u64, bytes }
@@ -46,7 +60,7 @@ impl Departure {
     /// Whether LNet has let go of all of it: nobody writes into the client's memory any more.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.leftovers() == Leftovers::default()
+        self.0.is_over()
     }
 
     /// What there still is.

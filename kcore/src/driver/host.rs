@@ -131,6 +131,26 @@ impl Host {
         self.leftovers() != Leftovers::default()
     }
 
+    /// Forgets what LNet has let go of among what `most` clients have left, from number `at` on; gives the number to go on from,
+    /// `None` after the last one.
+    pub(super) fn sweep_some(&self, at: usize, most: usize) -> Option<usize> {
+        let mut clients = self.clients.lock();
+        let mut at = at;
+        for _ in 0..most {
+            match clients.estates.get(at) {
+                None => return None,
+                Some(estate) if estate.is_over() => drop(clients.estates.swap_remove(at)),
+                Some(_) => at += 1,
+            }
+        }
+        Some(at)
+    }
+
+    /// Whether LNet still holds something of a client that is gone, as far as is known.
+    pub(super) fn has_leftovers(&self) -> bool {
+        !self.clients.lock().estates.is_empty()
+    }
+
     fn leftovers(&self) -> Leftovers {
         let mut sum = Leftovers::default();
         self.clients.lock().estates.retain(|estate| {
@@ -162,7 +182,7 @@ impl Host {
         let mut clients = self.clients.lock();
         clients.connected.remove(&record.client);
         clients.past = clients.past.and(record.tally.totals());
-        if estate.leftovers() != Leftovers::default() {
+        if !estate.is_over() {
             clients.estates.push(estate.clone());
         }
         Departure(estate)

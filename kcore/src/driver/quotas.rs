@@ -17,6 +17,10 @@ pub struct ClientQuotas {
     pub arenas: u32,
     /// Bytes of all arenas together: memory that is used when it is touched.
     pub bytes: u64,
+    /// Bytes of one arena. A client can take all pages of an arena away by one call, and whoever touches one of them meanwhile
+    /// waits until the system has freed them all, a sixth of a millisecond for each MiB: so long a thread that receives into
+    /// the arena serves nobody.
+    pub arena_bytes: u64,
     /// Operations in flight at a time, over all transfer machines.
     pub operations: u32,
     /// Events that the operations of one transfer machine may need together: 132 bytes of shared memory each, once used.
@@ -39,6 +43,8 @@ impl Default for ClientQuotas {
             // As many as there are chunks of 16 MiB in the bytes below.
             arenas: 256,
             bytes: 4 << 30,
+            // Twice a chunk: some 5 ms.
+            arena_bytes: 32 << 20,
             operations: 1 << 16,
             // A receive buffer of as many messages as there can be.
             events: Limits::LNET.messages_max,
@@ -59,6 +65,7 @@ impl ClientQuotas {
             segments: self.segments,
             arenas: self.arenas.clamp(1, 1 << 16),
             bytes: self.bytes,
+            arena_bytes: self.arena_bytes,
             operations: self.operations.clamp(1, Limits::LNET.buffers_max as u32),
             events: self.events.clamp(1, nlx_bev_cqueue::MAX_SLOTS - 1),
             ring_slots: self.ring_slots.clamp(nlx_bev_cqueue::MIN_SLOTS, nlx_driver_proto::RING_SLOTS_MAX),

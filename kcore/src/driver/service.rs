@@ -13,12 +13,17 @@
 //!
 //! # Fair shares
 //!
-//! A round polls the network, then carries out up to [`DRAIN_BUDGET`] entries of each ring that was lately used (the *hot*
-//! ones), then up to [`REQUESTS_BUDGET`] requests of each socket. A client whose ring stays empty for [`IDLE_ROUNDS`] rounds
-//! and [`ServiceConfig::busy_poll`], or when the thread has nothing else to do, is left with the announcement that nobody looks: it rings its doorbell then,
-//! and costs nothing until it does. So a thousand idle clients cost what none cost.
+//! A round polls the network, then gives every user with work the same share, in units of work ([`ROUND_UNITS`]), and within
+//! it turns to the user's connections one after the other (`schedule`). A user's requests, entries, connections that come, and
+//! sessions that are closed all count. A ring that was lately used is looked at in its user's turns (*hot*). A client whose ring
+//! stays empty for [`IDLE_ROUNDS`] turns and [`ServiceConfig::busy_poll`], or when the thread has nothing else to do, is left with
+//! the announcement that nobody looks: it rings its doorbell then, and costs nothing until it does. So a thousand idle clients
+//! cost what none cost.
 //!
-//! A client may send as many requests a second as its quotas say; what is more waits in its socket, and at last in the
+//! Nothing takes longer than a turn: timers, the look at all clients ([`SWEEP`]) and the end of the service go in slices, too.
+//!
+//! A client may send as many requests a second as its quotas say, and all clients of a user together
+//! [`ServiceConfig::user_requests_per_second`]; what is more waits in its socket, and at last in the
 //! client. A reply that the client does not read is kept, and until it can be sent nothing of this client is read; after
 //! [`ServiceConfig::reply_timeout`] it is cut off.
 //!
@@ -28,7 +33,7 @@
 //! # The end of a client
 //!
 //! Whoever closes its socket has left; whoever breaks the rules ([`Violation`](super::Violation)) is cut off. Either way its
-//! session is closed. Of one that is cut off the socket stays open, unread and with its place among the clients, until LNet
+//! session is closed, in slices ([`Teardown`](super::Teardown)). Of one that is cut off the socket stays open, unread and with its place among the clients, until LNet
 //! has let go of the client's memory: so the end of the stream tells the client that nobody writes there any more. Once the
 //! client has hung up it is waited for no longer than [`ServiceConfig::quarantine`]; what LNet holds then is quarantined
 //! without it. A helper that stops waits no longer for anybody: it writes nowhere when it is gone.
@@ -43,43 +48,51 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `worker` | a thread: its loop |
+//! | `worker` | a thread: its loop, its descriptors, requests |
+//! | `turns` | what is done in a client's turn |
+//! | `departing` | the end of clients and of the service, and the look at all clients |
+//! | `schedule` | whose turn it is |
+//! | `user` | what a thread keeps of each user |
 //! | `client` | a client, as its thread sees it |
 //! | `network` | driving the network's shards |
 //! | `socket` | packets with descriptors |
-//! | `rate` | requests per second |
+//! | `rate` | requests per second, of a connection and of a user |
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use hashbrown::HashMap;
 use lnet_api::{Errno, MAX_SHARDS};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nlx_driver_proto::Refusal;
 use parking_lot::Mutex;
 
-use super::accounts::{Charge, Resource};
+use super::accounts::{Charge, Resource, UserId};
 use super::costs::CLIENT_HEAP_BYTES;
 use super::porter::Porter;
 use super::{Credentials, Host};
+use rate::SharedRate;
 use worker::Worker;
 
 mod client;
+mod departing;
 mod network;
 mod rate;
+mod schedule;
 #[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
 mod socket;
+mod turns;
+mod user;
 mod worker;
 
+pub use schedule::{
+    MAPPING_UNITS, REQUEST_BYTES_PER_UNIT, REQUEST_UNITS, ROUND_UNITS, TURN_UNITS_MAX, VISIT_UNITS,
+};
 pub use socket::{bind, bind_with};
-
-/// Entries of one ring that are carried out before the next one's turn.
-pub const DRAIN_BUDGET: usize = 64;
-
-/// Requests of one socket before the next one's turn. A request is dearer than an entry of the ring.
-pub const REQUESTS_BUDGET: usize = 8;
 
 /// Clients that are accepted before anything else has its turn.
 pub const ACCEPT_BUDGET: usize = 16;
@@ -89,6 +102,25 @@ pub const IDLE_ROUNDS: u32 = 64;
 
 /// Rounds with work after which sockets are looked at, too: a look is a system call.
 pub const BUSY_ROUNDS: u32 = 16;
+
+/// Units of work after which they are looked at, too: a look takes as long as a request.
+pub const LOOK_UNITS: usize = 4 * ROUND_UNITS;
+
+/// Timers that are handled before anything else has its turn.
+pub const DUE_BUDGET: usize = 64;
+
+/// Clients that are looked at in one slice of a look at all of them: some tens of microseconds.
+pub const PLACES_SLICE: usize = 32;
+
+/// Clients that are gone of which is looked in one slice what LNet still holds.
+pub const LEFTOVERS_SLICE: usize = 16;
+
+/// The least time that the requests of a user wait who has made as many as it may in a second: a thread does not wake for
+/// each of them then.
+pub const PARK_LEAST: Duration = Duration::from_millis(1);
+
+/// Clients of such a user that are read again at a time.
+pub const UNPARK_BUDGET: usize = 64;
 
 /// How long a client may take for its hello.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -127,6 +159,8 @@ pub const DEPARTURE_LOOK: Duration = Duration::from_millis(5);
 pub struct ServiceConfig {
     /// Threads; 0 for one for each shard of the network.
     pub threads: usize,
+    /// Requests of all clients of one user per second; root has no such limit. Those beyond wait.
+    pub user_requests_per_second: u32,
     /// How long a thread goes on looking before it sleeps. It takes a processor for as long.
     pub busy_poll: Duration,
     /// How long a reply may wait for a client that does not read.
@@ -139,6 +173,8 @@ impl Default for ServiceConfig {
     fn default() -> ServiceConfig {
         ServiceConfig {
             threads: 0,
+            // Five connections that make as many as they may: half of what a processor can answer.
+            user_requests_per_second: 50_000,
             busy_poll: Duration::ZERO,
             reply_timeout: Duration::from_secs(10),
             quarantine: Duration::from_secs(10),
@@ -165,8 +201,10 @@ pub struct DoorStatus {
     pub silent: u64,
     /// Those of them that did not read a reply in time.
     pub unread: u64,
-    /// Times that a client had to wait because it sent more requests than it may in a second.
+    /// Times that a client had to wait because it, or its user, sent more requests than it may in a second.
     pub throttled: u64,
+    /// The most units of work of one user's turn: [`TURN_UNITS_MAX`] is the limit.
+    pub longest_turn: u64,
 }
 
 /// The threads that serve clients. Dropped, it stops.
@@ -185,13 +223,15 @@ pub(super) struct Shared {
     porter: Porter,
     /// Numbers of clients, for the porter.
     next_client: AtomicU64,
+    /// Of each user that has clients, what its connections may ask for together.
+    rates: Mutex<HashMap<UserId, Weak<SharedRate>, foldhash::fast::RandomState>>,
 }
 
 /// Where a thread can be reached.
 struct Desk {
     bell: EventFd,
     /// Clients that another thread has accepted for it.
-    arrivals: Mutex<Vec<Arrival>>,
+    arrivals: Mutex<VecDeque<Arrival>>,
     /// Its clients, those that are on their way included.
     load: AtomicUsize,
     /// How often it has heard its bell.
@@ -230,6 +270,7 @@ struct Door {
     silent: AtomicU64,
     unread: AtomicU64,
     throttled: AtomicU64,
+    longest_turn: AtomicU64,
     /// When a warning was last written, in seconds of the host's clock: clients must not fill the log.
     warned_s: AtomicU64,
 }
@@ -267,6 +308,8 @@ impl Service {
         config: ServiceConfig,
     ) -> Result<Service, Errno> {
         socket::refuse_descriptors(&listener);
+        // Where the process has a thread for that ([`lnet_region::closer`]), queues are unmapped there, too.
+        nlx_bev_cqueue::unmap_by(lnet_region::closer::discard);
         let wanted = if config.threads == 0 { host.drive().shards() } else { config.threads };
         let count = wanted.clamp(1, MAX_SHARDS);
         let desks = (0..count).map(|_| Desk::new()).collect::<Result<_, _>>()?;
@@ -278,6 +321,7 @@ impl Service {
             door: Door::default(),
             porter,
             next_client: AtomicU64::new(1),
+            rates: Mutex::default(),
         });
         let mut service = Service { shared, threads: Vec::with_capacity(count) };
         let mut listener = Some(listener);
@@ -401,6 +445,7 @@ impl Shared {
             silent,
             unread,
             throttled,
+            longest_turn,
             ..
         } = &self.door;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -414,7 +459,24 @@ impl Shared {
             silent: read(silent),
             unread: read(unread),
             throttled: read(throttled),
+            longest_turn: read(longest_turn),
         }
+    }
+
+    /// The rate of requests that all connections of a user share; none for root.
+    fn rate_of(&self, user: UserId) -> Option<Arc<SharedRate>> {
+        if user == UserId::ROOT {
+            return None;
+        }
+        let mut rates = self.rates.lock();
+        if let Some(known) = rates.get(&user).and_then(Weak::upgrade) {
+            return Some(known);
+        }
+        // Those of users that have gone: as many as there are users at a time.
+        rates.retain(|_, rate| rate.strong_count() > 0);
+        let made = Arc::new(SharedRate::per_second(self.config.user_requests_per_second));
+        rates.insert(user, Arc::downgrade(&made));
+        Some(made)
     }
 
     /// Whether something may be written into the log: once in a second.

@@ -6,19 +6,24 @@ mod hello;
 mod refusing;
 mod requests;
 mod ring;
+mod teardown;
 mod tms;
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+
+use lnet_region::guard;
 
 use self::arenas::Arenas;
 pub(super) use self::arenas::check_seals;
 use self::buffers::Buffers;
 use self::ring::Ring;
+use self::teardown::Closing;
+pub use self::teardown::Teardown;
 use self::tms::Tms;
 use super::accounts::{CHUNK, Payer};
 use super::costs::{HEAP_CHUNK_BYTES, SessionCharges};
-use super::departed::Estate;
 use super::host::Record;
 use super::{ClientQuotas, Credentials, Departure, Host, Rights, Violation};
 
@@ -53,7 +58,9 @@ pub struct Session {
     arenas: Arenas,
     /// From the hello on.
     charges: Option<SessionCharges>,
-    closed: bool,
+    closing: Closing,
+    /// Faults in the memory of all clients when it was last made sure that none was in this one's.
+    faults: Cell<Option<usize>>,
 }
 
 impl Session {
@@ -74,7 +81,8 @@ impl Session {
             buffers: Buffers::new(&quotas),
             arenas: Arenas::new(&quotas),
             charges: None,
-            closed: false,
+            closing: Closing::default(),
+            faults: Cell::new(None),
         }
     }
 
@@ -114,6 +122,19 @@ impl Session {
         answer: &mut Answer,
     ) -> Result<(), Violation> {
         self.drain_all()?;
+        self.request_alone(packet, fds, answer)
+    }
+
+    /// The same after whatever stood in the submission ring when the request came has been [drained](Session::drain).
+    ///
+    /// # Errors
+    /// [`Violation`], as above.
+    pub fn request_alone(
+        &mut self,
+        packet: &[u8],
+        fds: Vec<OwnedFd>,
+        answer: &mut Answer,
+    ) -> Result<(), Violation> {
         let carried_out = self.carry_out(packet, fds, answer);
         self.note(carried_out)
     }
@@ -150,7 +171,7 @@ impl Session {
     }
 
     /// Whether the client has broken the rules where no call of this session sees it: a full or spoilt event queue, memory
-    /// that is gone. To be asked now and then; cheap.
+    /// that is gone. To be asked now and then: it looks at each object only if memory of some client has faulted since.
     ///
     /// # Errors
     /// [`Violation`], as above.
@@ -160,6 +181,7 @@ impl Session {
 
     /// Gives back what is charged and not used any more. To be called now and then.
     pub fn trim(&mut self) {
+        self.arenas.reap();
         let Some(charges) = &mut self.charges else { return };
         let (buffers, segments) = self.buffers.counts();
         charges.buffers.trim(buffers, CHUNK);
@@ -168,31 +190,20 @@ impl Session {
         charges.heap.trim(self.buffers.heap_bytes(), HEAP_CHUNK_BYTES);
     }
 
-    /// The client is gone, or is cut off. Cancels all that is in flight, and lets everything go; what LNet still holds then
-    /// is counted as left over. Dropping a session does the same.
-    pub fn close(mut self) -> Departure {
-        self.end()
-    }
-
-    fn end(&mut self) -> Departure {
-        self.closed = true;
-        let estate = Estate::default();
-        self.arenas.let_go(&estate);
-        self.tms.let_go(&estate);
-        self.buffers.let_go();
-        self.record.tms.lock().clear();
-        if let Some(charges) = self.charges.take() {
-            *estate.operations.lock() = Some((self.record.tally.clone(), charges.operations));
-        }
-        self.host.leave(&self.record, estate)
-    }
-
     fn look_for_violations(&self) -> Result<(), Violation> {
+        self.tms.check(&self.record.tally)?;
+        // Before the look: a fault that comes meanwhile is found next time.
+        let faults = guard::faults();
+        if self.faults.get() == Some(faults) {
+            return Ok(());
+        }
         if let Some(ring) = &self.ring {
             ring.check()?;
         }
-        self.tms.check(&self.record.tally)?;
-        self.arenas.check()
+        self.tms.check_memory()?;
+        self.arenas.check()?;
+        self.faults.set(Some(faults));
+        Ok(())
     }
 
     /// Counts who is cut off.
@@ -201,14 +212,6 @@ impl Session {
             self.record.tally.violations.add(1);
         }
         outcome
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        if !self.closed {
-            self.end();
-        }
     }
 }
 

@@ -32,6 +32,11 @@ impl<T> Slots<T> {
         self.slots.len() - self.free.len()
     }
 
+    /// Objects that there may be.
+    pub(super) fn most(&self) -> usize {
+        self.most as usize
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.len() >= self.most as usize
     }
@@ -73,10 +78,16 @@ impl<T> Slots<T> {
         self.slots.iter().filter_map(|slot| slot.tenant.as_ref())
     }
 
-    /// Takes all of them out.
-    pub(super) fn take_all(&mut self) -> Vec<T> {
+    /// Takes one out, with its handle; the table gives no more handles then. For a table that is to be emptied.
+    pub(super) fn pop(&mut self) -> Option<(u64, T)> {
+        self.most = 0;
         self.free.clear();
-        self.slots.drain(..).filter_map(|slot| slot.tenant).collect()
+        loop {
+            let Slot { tenancy, tenant } = self.slots.pop()?;
+            if let Some(tenant) = tenant {
+                return Some((u64::from(tenancy) << INDEX_BITS | self.slots.len() as u64, tenant));
+            }
+        }
     }
 }
 

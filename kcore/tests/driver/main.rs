@@ -16,4 +16,5 @@ mod quotas;
 mod random;
 mod rights;
 mod shares;
+mod teardown;
 mod worlds;

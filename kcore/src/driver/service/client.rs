@@ -5,8 +5,9 @@ use std::os::fd::OwnedFd;
 use nlx_driver_proto::Refusal;
 
 use super::super::accounts::{Charge, Payer};
-use super::super::{Answer, Credentials, Departure, Session};
+use super::super::{Answer, Credentials, Departure, Session, Teardown};
 use super::rate::Rate;
+use super::schedule::UserKey;
 
 /// A connection.
 pub(super) struct Client {
@@ -20,6 +21,10 @@ pub(super) struct Client {
     pub(super) who: Credentials,
     /// The user that it counts for.
     pub(super) payer: Payer,
+    /// Whose share it takes.
+    pub(super) user: UserKey,
+    /// It waits for its user's turn, or it is its turn.
+    pub(super) queued: bool,
     pub(super) state: State,
     /// When something is to be done about it, whatever it does.
     pub(super) due_ns: Option<u64>,
@@ -32,10 +37,17 @@ pub(super) enum State {
     Served(Box<Served>),
     /// Its first packet is answered with this, and that is all.
     Refused(Refusal),
+    /// Its session is being closed. If it `stays`, it is cut off, and stays until LNet has let go; else nothing is owed to it.
+    Departing {
+        teardown: Box<Teardown>,
+        stays: bool,
+    },
     /// It is cut off; its socket stays until LNet has let go.
     Departed {
         departure: Departure,
         until_ns: u64,
+        /// The time to the next look at it.
+        look_ns: u64,
     },
 }
 
@@ -45,12 +57,39 @@ pub(super) struct Served {
     pub(super) talk: Talk,
     pub(super) rate: Rate,
     pub(super) ring: Ring,
+    /// Its doorbell is not watched until the ring is asleep: it has rung while the ring was looked at.
+    pub(super) bell_muted: bool,
+    /// There may be requests in its socket.
+    pub(super) readable: bool,
+    /// Its socket is watched for its end alone: more requests came before those that were there had been read.
+    pub(super) muted: bool,
+    /// A request that is to be carried out after what stood in the ring before it.
+    pub(super) pending: Option<Pending>,
+    /// Entries that were carried out since it last asked for that by a request.
+    pub(super) entries: usize,
+    /// Nothing is read of it any more, once as many entries of its ring are carried out: for a service that drains.
+    pub(super) quiescing: Option<usize>,
     /// When its hello must have come; `None` once it has.
     pub(super) greet_until_ns: Option<u64>,
     /// Rounds in which its ring was empty.
     pub(super) idle_rounds: u32,
     /// When the first of them was, where threads look for a while before they sleep.
     pub(super) idle_since_ns: u64,
+}
+
+impl Served {
+    /// A reply waits for room, so that nothing more is answered.
+    pub(super) fn is_answering(&self) -> bool {
+        matches!(self.talk, Talk::Answering { .. })
+    }
+}
+
+/// A request that has been received.
+pub(super) struct Pending {
+    pub(super) packet: Vec<u8>,
+    pub(super) fds: Vec<OwnedFd>,
+    /// Entries that may have stood in the ring before it.
+    pub(super) entries: usize,
 }
 
 /// What its socket is looked at for.
@@ -60,6 +99,8 @@ pub(super) enum Talk {
     Reading,
     /// Its end alone, until it may send more.
     Throttled,
+    /// The same, until its user may.
+    Parked,
     /// Room for this answer, until then. `crowded`: it waits because other users' clients do not read theirs, and is not cut
     /// off for it.
     Answering { answer: Answer, until_ns: u64, crowded: bool },
@@ -123,17 +164,30 @@ impl Clients {
     pub(super) fn served(&mut self, place: usize) -> Option<&mut Served> {
         match &mut self.get(place)?.state {
             State::Served(served) => Some(served),
-            State::Refused(_) | State::Departed { .. } => None,
+            State::Refused(_) | State::Departing { .. } | State::Departed { .. } => None,
         }
     }
 
-    /// The places that are taken.
-    pub(super) fn places(&self) -> Vec<usize> {
-        (0..self.places.len()).filter(|&place| self.places[place].client.is_some()).collect()
+    /// Places, taken or not.
+    pub(super) fn places(&self) -> usize {
+        self.places.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.places.len() == self.free.len()
+    }
+
+    /// A name for a client that no later one in its place has.
+    pub(super) fn name(&self, place: usize) -> u64 {
+        self.mark(Source::Socket(place))
+    }
+
+    /// Which client has it; `None` for one that is gone.
+    pub(super) fn named(&self, name: u64) -> Option<usize> {
+        match self.source(name) {
+            Some(Source::Socket(place)) => Some(place),
+            _ => None,
+        }
     }
 
     /// What the system is told to say of a client's descriptor.

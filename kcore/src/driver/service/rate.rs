@@ -1,4 +1,7 @@
-//! Requests per second.
+//! Requests per second, of a connection and of a user.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// So many in a second, evenly over longer times; a second's worth at once.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +29,45 @@ impl Rate {
         self.paid_ns = paid_ns;
         Ok(())
     }
+
+    /// One that was let in costs nothing after all.
+    pub(super) fn give_back(&mut self) {
+        self.paid_ns = self.paid_ns.saturating_sub(self.each_ns);
+    }
+}
+
+/// The same for all connections of a user, whichever thread serves them. Nothing else is ordered by it.
+#[derive(Debug)]
+pub(super) struct SharedRate {
+    each_ns: u64,
+    paid_ns: AtomicU64,
+}
+
+impl SharedRate {
+    pub(super) fn per_second(count: u32) -> SharedRate {
+        SharedRate { each_ns: Rate::per_second(count).each_ns, paid_ns: AtomicU64::new(0) }
+    }
+
+    /// Lets one in, or says when it may come.
+    pub(super) fn take(&self, now_ns: u64) -> Result<(), u64> {
+        let mut later_ns = 0;
+        let taken = self.paid_ns.fetch_update(Relaxed, Relaxed, |paid_ns| {
+            let mut rate = Rate { each_ns: self.each_ns, paid_ns };
+            match rate.take(now_ns) {
+                Ok(()) => Some(rate.paid_ns),
+                Err(at_ns) => {
+                    later_ns = at_ns;
+                    None
+                }
+            }
+        });
+        taken.map(drop).map_err(|_| later_ns)
+    }
+
+    /// One that was let in costs nothing after all.
+    pub(super) fn give_back(&self) {
+        self.paid_ns.fetch_sub(self.each_ns, Relaxed);
+    }
 }
 
 #[cfg(test)]
@@ -35,6 +77,30 @@ mod tests {
     use super::*;
 
     proptest! {
+        /// What all connections of a user share lets in what one connection's would; what is given back was never taken.
+        #[test]
+        fn what_is_shared_is_the_same_rate(
+            per_second in 1_u32..5_000,
+            steps in prop::collection::vec((0_u64..2_000_000, any::<bool>()), 1..300),
+        ) {
+            let (mut own, shared) = (Rate::per_second(per_second), SharedRate::per_second(per_second));
+            let mut now_ns = 5_000_000_000_u64;
+            for (pause_ns, keeps) in steps {
+                now_ns += pause_ns;
+                let mut next = own;
+                let taken = next.take(now_ns);
+                prop_assert_eq!(taken, shared.take(now_ns));
+                if keeps {
+                    own = next;
+                } else if taken.is_ok() {
+                    // The time that has passed meanwhile is not given back.
+                    own = next;
+                    own.give_back();
+                    shared.give_back();
+                }
+            }
+        }
+
         /// In no stretch of time more than a second's worth and what that time is good for; and whoever comes when told is
         /// let in.
         #[test]

@@ -1,7 +1,6 @@
 //! A thread: what it looks at, and in which order.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -17,14 +16,16 @@ use nlx_driver_proto::{Header, Kind, PACKET_MAX, Reason, Refusal, Reply};
 use super::super::accounts::{Charge, Payer, Resource};
 use super::super::porter::{Link, Message};
 use super::super::{Answer, Session};
-use super::client::{Client, Clients, Ring, Served, Source, State, Talk};
+use super::client::{Client, Clients, Pending, Ring, Served, Source, State, Talk};
 use super::network::Network;
 use super::rate::Rate;
+use super::schedule::{REQUEST_UNITS, ROUND_UNITS, Schedule, request_units};
 use super::socket::{self, Inbox, Received};
+use super::user::User;
 use super::{
-    ACCEPT_BUDGET, ACCEPT_PAUSE, ADOPT_TIMEOUT, Admission, Arrival, BUSY_ROUNDS, CROWD_LOOK, DEPARTURE_LOOK,
-    DRAIN_BUDGET, Desk, HELLO_TIMEOUT, IDLE_ROUNDS, PORTER_PAUSE, Phase, REFUSED_MAX, REQUESTS_BUDGET, SWEEP,
-    Shared, UNREAD_BLAMED, UNREAD_LOOK,
+    ACCEPT_BUDGET, ACCEPT_PAUSE, ADOPT_TIMEOUT, Admission, Arrival, BUSY_ROUNDS, CROWD_LOOK, DUE_BUDGET,
+    Desk, HELLO_TIMEOUT, LOOK_UNITS, PORTER_PAUSE, Phase, REFUSED_MAX, SWEEP, Shared, UNREAD_BLAMED,
+    UNREAD_LOOK,
 };
 
 /// What the system says of descriptors that are no client's. No client's mark is so large.
@@ -33,24 +34,28 @@ const LISTENER: u64 = u64::MAX - 1;
 const SHARD: u64 = u64::MAX - 2;
 const PORTER: u64 = u64::MAX - 3;
 
-/// Descriptors that one look at them tells of.
+/// Descriptors that one system call tells of.
 const EVENTS: usize = 64;
 
-/// A socket that is looked at for its end alone.
-const END: EpollFlags = EpollFlags::EPOLLRDHUP;
+/// A socket that is looked at for its end alone. All of a client's descriptors are reported once for each change: then its user's
+/// share, not the system's list, decides when it is served.
+pub(super) const END: EpollFlags = EpollFlags::EPOLLRDHUP.union(EpollFlags::EPOLLET);
+
+/// How a doorbell is watched.
+pub(super) const DOORBELL: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLET);
 
 /// And for requests, or for room.
-const REQUESTS: EpollFlags = END.union(EpollFlags::EPOLLIN);
-const ROOM: EpollFlags = END.union(EpollFlags::EPOLLOUT);
+pub(super) const REQUESTS: EpollFlags = END.union(EpollFlags::EPOLLIN);
+pub(super) const ROOM: EpollFlags = END.union(EpollFlags::EPOLLOUT);
 
 /// How a socket says that its client has gone.
-const ENDED: EpollFlags = END.union(EpollFlags::EPOLLHUP).union(EpollFlags::EPOLLERR);
+const ENDED: EpollFlags = EpollFlags::EPOLLRDHUP.union(EpollFlags::EPOLLHUP).union(EpollFlags::EPOLLERR);
 
 /// One of the service's threads.
 pub(super) struct Worker {
-    shared: Arc<Shared>,
-    number: usize,
-    epoll: Epoll,
+    pub(super) shared: Arc<Shared>,
+    pub(super) number: usize,
+    pub(super) epoll: Epoll,
     listener: Option<OwnedFd>,
     /// The channel to the porter.
     link: Link,
@@ -69,19 +74,31 @@ pub(super) struct Worker {
     unread_ns: u64,
     /// Without descriptors nobody is let in until then.
     paused_until_ns: Option<u64>,
-    clients: Clients,
-    /// Those whose rings are looked at in each round.
-    hot: Vec<usize>,
+    pub(super) clients: Clients,
+    /// Whose turn it is.
+    pub(super) schedule: Schedule<User>,
     /// When something is to be done about whom.
-    timers: BTreeSet<(u64, usize)>,
+    pub(super) timers: BTreeSet<(u64, usize)>,
+    /// When requests of a user are read again.
+    pub(super) parked: BTreeSet<(u64, u32)>,
     network: Network,
     inbox: Inbox,
     answer: Answer,
-    phase: Phase,
+    pub(super) phase: Phase,
     /// When all clients are to be looked at next.
-    sweep_ns: u64,
+    pub(super) sweep_ns: u64,
+    /// Which of them is looked at next, while they are.
+    pub(super) sweeping: Option<usize>,
+    /// The same for what clients that are gone have left.
+    pub(super) sweeping_left: Option<usize>,
+    /// Which client is to be told next that the service drains or stops, until all are.
+    pub(super) winding: Option<usize>,
+    /// Clients whose ring is carried out for the last time.
+    pub(super) quiescing: usize,
     /// LNet has not let go of all that clients have left.
-    leftovers: bool,
+    pub(super) leftovers: bool,
+    /// The most units of work of one turn so far.
+    pub(super) longest_turn: u64,
 }
 
 /// A client whose socket the porter closes, with the place that it has; without, it was refused.
@@ -141,34 +158,43 @@ impl Worker {
             unread_ns: 0,
             paused_until_ns: None,
             clients: Clients::default(),
-            hot: Vec::new(),
+            schedule: Schedule::default(),
             timers: BTreeSet::new(),
+            parked: BTreeSet::new(),
             inbox: Inbox::new(),
             answer: Answer::default(),
             phase: Phase::Serving,
             sweep_ns: 0,
+            sweeping: None,
+            sweeping_left: None,
+            winding: None,
+            quiescing: 0,
             leftovers: false,
+            longest_turn: 0,
         })
     }
 
     /// Serves until the service stops and nobody is left.
     pub(super) fn run(mut self) {
         let busy_poll_ns = ns(self.shared.config.busy_poll);
-        let (mut worked_ns, mut rounds) = (self.now_ns(), 0);
+        let (mut worked_ns, mut rounds, mut units) = (self.now_ns(), 0, 0);
         while !self.is_over() {
             let polled = self.network.poll(&**self.shared.host.drive(), &self.epoll, SHARD);
-            let work = polled.work + self.drain_hot();
+            let round_units = self.serve_round();
             let now_ns = self.now_ns();
             self.handle_due(now_ns);
+            let sweeps = self.sweep_slice();
             rounds += 1;
+            units += round_units;
+            let work = polled.work + round_units + usize::from(sweeps);
             if work > 0 {
                 worked_ns = now_ns;
             }
             let is_busy = work > 0 || now_ns.saturating_sub(worked_ns) < busy_poll_ns;
-            if is_busy && rounds < BUSY_ROUNDS {
+            if is_busy && rounds < BUSY_ROUNDS && units < LOOK_UNITS {
                 continue;
             }
-            rounds = 0;
+            (rounds, units) = (0, 0);
             self.watch_link();
             let sleeps = !is_busy && self.falls_asleep();
             let timeout = if sleeps { self.timeout(polled.deadline_ns) } else { EpollTimeout::ZERO };
@@ -188,122 +214,82 @@ impl Worker {
         self.phase == Phase::Stopping && self.clients.is_empty()
     }
 
-    fn now_ns(&self) -> u64 {
+    pub(super) fn now_ns(&self) -> u64 {
         self.shared.host.drive().now_ns()
     }
 
-    fn desk(&self) -> &Desk {
+    pub(super) fn desk(&self) -> &Desk {
         &self.shared.desks[self.number]
     }
 
-    // --- rings
-
-    /// Carries out what stands in the hot rings, a share of each.
-    fn drain_hot(&mut self) -> usize {
-        let mut hot = mem::take(&mut self.hot);
-        let mut work = 0;
-        hot.retain(|&place| {
-            let drained = self.drain(place);
-            work += drained.unwrap_or(0);
-            drained.is_some()
-        });
-        self.hot = hot;
-        work
-    }
-
-    /// `None` if the ring is not to be looked at any more.
-    fn drain(&mut self, place: usize) -> Option<usize> {
-        let (busy_poll_ns, drive) = (ns(self.shared.config.busy_poll), self.shared.host.drive());
-        let served = self.clients.served(place)?;
-        let drained = served.session.drain(DRAIN_BUDGET).and_then(|count| {
-            // What it did may have spoilt something; what nobody did, the sweep finds.
-            if count > 0 { served.session.check().map(|()| count) } else { Ok(0) }
-        });
-        match drained {
-            Ok(0) => {
-                if served.idle_rounds == 0 && busy_poll_ns > 0 {
-                    served.idle_since_ns = drive.now_ns();
-                }
-                served.idle_rounds += 1;
-                // Who is to find this thread awake must not find the ring asleep.
-                let is_idle = |since_ns| busy_poll_ns == 0 || drive.now_ns() - since_ns >= busy_poll_ns;
-                let sleeps = served.idle_rounds > IDLE_ROUNDS
-                    && is_idle(served.idle_since_ns)
-                    && served.session.prepare_sleep();
-                if sleeps {
-                    served.ring = Ring::Asleep;
-                }
-                (!sleeps).then_some(0)
-            }
-            Ok(count) => {
-                served.idle_rounds = 0;
-                Some(count)
-            }
-            Err(violation) => {
-                self.cut_off(place, &violation);
-                None
-            }
-        }
-    }
-
-    /// Announces on every ring that nobody looks any more, and arms the shards. False if there is something to do.
+    /// Announces on rings that nobody looks any more, and arms the shards. False if there is something to do.
     fn falls_asleep(&mut self) -> bool {
-        let Worker { hot, clients, .. } = self;
-        hot.retain(|&place| {
-            let Some(served) = clients.served(place) else { return false };
-            let sleeps = served.session.prepare_sleep();
-            if sleeps {
-                served.ring = Ring::Asleep;
-            }
-            !sleeps
-        });
-        self.hot.is_empty() && self.network.arm(&**self.shared.host.drive())
-    }
-
-    /// The ring is looked at from now on.
-    fn wake(&mut self, place: usize) {
-        let Some(served) = self.clients.served(place) else { return };
-        if served.ring == Ring::Asleep {
-            served.session.finish_sleep();
-            (served.ring, served.idle_rounds) = (Ring::Hot, 0);
-            self.hot.push(place);
-        }
+        self.rest_round() && self.network.arm(&**self.shared.host.drive())
     }
 
     // --- descriptors
 
     /// Looks at all descriptors, and sleeps meanwhile. Gives whether a client or another thread wanted something.
+    ///
+    /// All that the system has to tell is taken at once, and put into the queues of users: so it does not matter of how many
+    /// sockets of one user it tells first. No descriptor is told of twice before its client has been served.
     fn look(&mut self, timeout: EpollTimeout) -> bool {
         let mut events = [EpollEvent::empty(); EVENTS];
-        // EINTR and every other answer mean the same: look again.
-        let count = self.epoll.wait(&mut events, timeout).unwrap_or(0);
-        let mut found = false;
-        for event in &events[..count] {
-            match event.data() {
-                SHARD => continue,
-                BELL => self.hear(),
-                LISTENER => self.accept(),
-                PORTER => self.read_porter(),
-                mark => match self.clients.source(mark) {
-                    Some(Source::Socket(place)) => self.turn_to(place, event.events()),
-                    Some(Source::Doorbell(place)) => self.wake(place),
-                    None => continue,
-                },
+        let (mut found, mut timeout) = (false, timeout);
+        // Each client has two descriptors, and one that it makes tell again and again is muted.
+        for _ in 0..=self.clients.places() * 2 / EVENTS + 1 {
+            // EINTR and every other answer mean the same: look again.
+            let count = self.epoll.wait(&mut events, timeout).unwrap_or(0);
+            for event in &events[..count] {
+                found |= self.hear_of(event.data(), event.events());
             }
-            found = true;
+            if count < EVENTS {
+                break;
+            }
+            timeout = EpollTimeout::ZERO;
         }
         found
     }
 
+    fn hear_of(&mut self, mark: u64, flags: EpollFlags) -> bool {
+        match mark {
+            SHARD => return false,
+            BELL => self.hear(),
+            LISTENER => self.accept(),
+            PORTER => self.read_porter(),
+            mark => match self.clients.source(mark) {
+                Some(Source::Socket(place)) => self.turn_to(place, flags),
+                Some(Source::Doorbell(place)) => self.hear_doorbell(place),
+                None => return false,
+            },
+        }
+        true
+    }
+
     fn hear(&mut self) {
         let _ = self.desk().bell.read();
-        let arrivals = mem::take(&mut *self.desk().arrivals.lock());
         self.desk().heard.fetch_add(1, Ordering::AcqRel);
-        arrivals.into_iter().for_each(|arrival| self.admit(arrival));
+        for _ in 0..ACCEPT_BUDGET {
+            let arrival = self.desk().arrivals.lock().pop_front();
+            let Some(arrival) = arrival else { break };
+            self.admit(arrival);
+        }
+        if !self.desk().arrivals.lock().is_empty() {
+            self.desk().ring();
+        }
         let phase = self.shared.phase();
         if phase > self.phase {
             self.phase = phase;
             self.wind_up();
+        }
+    }
+
+    /// Nobody is accepted any more.
+    pub(super) fn stop_listening(&mut self) {
+        if let Some(listener) = self.listener.take() {
+            // Whoever handed it over may have it open.
+            let _ = self.epoll.delete(&listener);
+            self.paused_until_ns = None;
         }
     }
 
@@ -380,7 +366,7 @@ impl Worker {
         match least {
             Some((number, desk)) if number != self.number => {
                 desk.load.fetch_add(1, Ordering::Relaxed);
-                desk.arrivals.lock().push(arrival);
+                desk.arrivals.lock().push_back(arrival);
                 desk.ring();
             }
             _ => {
@@ -408,6 +394,12 @@ impl Worker {
                     talk,
                     rate,
                     ring,
+                    bell_muted: false,
+                    readable: false,
+                    muted: false,
+                    pending: None,
+                    entries: 0,
+                    quiescing: None,
                     greet_until_ns,
                     idle_rounds: 0,
                     idle_since_ns: 0,
@@ -417,6 +409,8 @@ impl Worker {
         };
         let payer = self.shared.host.payer_of(&who);
         let unread = self.shared.host.accounts().open(payer, Resource::UnreadReplies);
+        let user = self.enter_user(payer.user);
+        self.schedule.charge(user, REQUEST_UNITS);
         let place = self.clients.insert(Client {
             id,
             socket,
@@ -424,6 +418,8 @@ impl Worker {
             unread,
             who,
             payer,
+            user,
+            queued: false,
             state,
             due_ns: None,
             admission,
@@ -437,7 +433,7 @@ impl Worker {
         }
     }
 
-    fn watch(&mut self, place: usize, flags: EpollFlags) {
+    pub(super) fn watch(&mut self, place: usize, flags: EpollFlags) {
         let mut event = EpollEvent::new(flags, self.clients.mark(Source::Socket(place)));
         if let Some(client) = self.clients.get(place) {
             // It stands in there: this cannot fail.
@@ -452,61 +448,72 @@ impl Worker {
             // It may have closed only its own direction: then it waits for ours, which says that LNet has let go of its memory.
             return self.depart(place);
         }
-        match self.clients.get(place).map(|client| &client.state) {
-            Some(State::Served(served)) if matches!(served.talk, Talk::Answering { .. }) => {
-                self.answer_now(place)
+        let Some(client) = self.clients.get(place) else { return };
+        match &mut client.state {
+            State::Served(served) if matches!(served.talk, Talk::Answering { .. }) => self.answer_now(place),
+            State::Served(served) if served.readable => {
+                // It has been told of already: what comes before that is read is not told of.
+                if !mem::replace(&mut served.muted, true) {
+                    self.watch(place, END);
+                }
             }
-            Some(State::Served(_)) => self.read(place),
-            Some(State::Refused(_)) => self.refuse(place),
-            Some(State::Departed { .. }) | None => {}
+            State::Served(served) => {
+                served.readable = true;
+                self.queue(place);
+            }
+            State::Refused(_) => self.queue(place),
+            State::Departing { .. } | State::Departed { .. } => {}
         }
     }
 
-    fn read(&mut self, place: usize) {
-        for _ in 0..REQUESTS_BUDGET {
-            if !self.read_one(place) {
-                return;
-            }
-        }
-    }
-
-    /// Takes a request, and answers it. False if there is none, or no other may be read now.
-    fn read_one(&mut self, place: usize) -> bool {
+    /// Takes a request, and answers it once what stands in the ring before it is carried out. Gives the units of work.
+    pub(super) fn read_one(&mut self, place: usize, budget: usize) -> usize {
         let now_ns = self.now_ns();
-        let Some(client) = self.clients.get(place) else { return false };
-        let State::Served(served) = &mut client.state else { return false };
+        let Some(client) = self.clients.get(place) else { return 0 };
+        let State::Served(served) = &mut client.state else { return 0 };
         let mut rate = served.rate;
+        let shared_rate = self.schedule.state(client.user).and_then(|user| user.requests.clone());
         if let Err(later_ns) = rate.take(now_ns) {
             served.talk = Talk::Throttled;
             self.shared.door.throttled.fetch_add(1, Ordering::Relaxed);
             self.set_due(place, Some(later_ns));
-            self.watch(place, END);
-            return false;
+            return 1;
+        }
+        if let Some(Err(later_ns)) = shared_rate.as_ref().map(|shared| shared.take(now_ns)) {
+            self.park(place, later_ns);
+            return 1;
         }
         let may_attach = client.may_attach;
         match self.inbox.receive(client.socket.as_fd(), may_attach) {
             Received::Packet(length) if length > PACKET_MAX => {
                 self.cut_off(place, &format_args!("a packet of more than {PACKET_MAX} bytes"));
-                false
+                REQUEST_UNITS
             }
             Received::Packet(length) => {
-                // One that only asks to be told when all is done costs no more than what stands in the ring.
-                if kind_of(self.inbox.packet(length)) != Some(Kind::Sync as u16) {
-                    served.rate = rate;
-                }
+                served.rate = rate;
                 self.wake(place);
-                self.carry_out(place, length, Vec::new())
+                self.begin_request(place, length, Vec::new(), budget)
             }
             Received::Attached(length) => {
                 served.rate = rate;
                 self.wake(place);
                 self.adopt(place, length);
-                false
+                REQUEST_UNITS
             }
-            Received::Nothing => false,
+            Received::Nothing => {
+                if let Some(shared) = shared_rate {
+                    shared.give_back();
+                }
+                served.readable = false;
+                if mem::take(&mut served.muted) {
+                    // What has come meanwhile is told of now.
+                    self.watch(place, REQUESTS);
+                }
+                1
+            }
             Received::End => {
                 self.depart(place);
-                false
+                1
             }
         }
     }
@@ -564,11 +571,18 @@ impl Worker {
                 others.collect::<Result<Vec<_>, _>>().map_err(|_| Errno::EMFILE)
             }
         };
+        served.muted = false;
         self.set_due(place, due_ns);
         self.watch(place, if serving { REQUESTS } else { END });
+        self.queue(place);
         let length = self.inbox.put(&packet);
         match fds {
-            Ok(fds) => drop(self.carry_out(place, length, fds)),
+            Ok(fds) => {
+                let units = self.begin_request(place, length, fds, ROUND_UNITS);
+                if let Some(user) = self.clients.get(place).map(|client| client.user) {
+                    self.schedule.charge(user, units);
+                }
+            }
             Err(errno) => {
                 let Some(header) = Header::peek(&packet) else { return };
                 let refusal = Reply::Refused(Refusal::new(errno, Reason::System));
@@ -579,40 +593,111 @@ impl Worker {
         }
     }
 
-    fn carry_out(&mut self, place: usize, length: usize, fds: Vec<OwnedFd>) -> bool {
-        let Some(served) = self.clients.served(place) else { return false };
-        if let Err(violation) = served.session.request(self.inbox.packet(length), fds, &mut self.answer) {
-            self.cut_off(place, &violation);
-            return false;
+    /// A request is in the inbox: it is carried out now if the budget is enough for what stands in the ring before it.
+    fn begin_request(&mut self, place: usize, length: usize, fds: Vec<OwnedFd>, budget: usize) -> usize {
+        let Some(served) = self.clients.served(place) else { return REQUEST_UNITS };
+        let entries = served.session.quotas().ring_slots as usize;
+        let drained = match self.drain_before(place, entries.min(budget)) {
+            // It is cut off.
+            None => return REQUEST_UNITS,
+            Some(drained) => drained,
+        };
+        if drained < budget || drained == entries {
+            return drained + self.carry_out(place, length, fds);
         }
-        if served.ring == Ring::None && !self.begin_ring(place) {
-            return false;
+        let Some(served) = self.clients.served(place) else { return drained };
+        let mut packet = Vec::new();
+        if packet.try_reserve_exact(length).is_err() {
+            // Without memory to keep it in, it is carried out at the cost of all.
+            let more = self.drain_before(place, entries - drained);
+            return drained + more.map_or(0, |more| more + self.carry_out(place, length, fds));
         }
-        self.send_answer(place)
+        packet.extend_from_slice(self.inbox.packet(length));
+        served.pending = Some(Pending { packet, fds, entries: entries - drained });
+        drained
     }
 
-    /// Sends the answer that has been made. False if no other request may be read now.
-    fn send_answer(&mut self, place: usize) -> bool {
+    /// Goes on with a request that has been received. Gives the units of work.
+    pub(super) fn go_on_with_request(&mut self, place: usize, budget: usize) -> usize {
+        let Some(Pending { entries, .. }) =
+            self.clients.served(place).and_then(|served| served.pending.as_ref())
+        else {
+            return 0;
+        };
+        let most = budget.min(*entries);
+        let Some(drained) = self.drain_before(place, most) else { return REQUEST_UNITS };
+        let Some(served) = self.clients.served(place) else { return drained };
+        if let Some(pending) = &mut served.pending {
+            pending.entries -= drained;
+            if drained == most && pending.entries > 0 {
+                return drained.max(1);
+            }
+        }
+        let Some(Pending { packet, fds, .. }) = served.pending.take() else { return drained };
+        let length = self.inbox.put(&packet);
+        drained + self.carry_out(place, length, fds)
+    }
+
+    /// Carries out entries of the ring that may stand before a request; `None` if the client is cut off for it.
+    fn drain_before(&mut self, place: usize, most: usize) -> Option<usize> {
+        let served = self.clients.served(place)?;
+        match served.session.drain(most) {
+            Ok(drained) => {
+                served.entries = served.entries.saturating_add(drained);
+                Some(drained)
+            }
+            Err(violation) => {
+                self.cut_off(place, &violation);
+                None
+            }
+        }
+    }
+
+    /// Carries out the request in the inbox, and answers it. Gives the units of work.
+    fn carry_out(&mut self, place: usize, length: usize, fds: Vec<OwnedFd>) -> usize {
+        let units = request_units(self.inbox.packet(length));
+        self.repay_sync(place, length);
+        let Some(served) = self.clients.served(place) else { return units };
+        let carried_out = served.session.request_alone(self.inbox.packet(length), fds, &mut self.answer);
+        if let Err(violation) = carried_out {
+            self.cut_off(place, &violation);
+            return units;
+        }
+        if served.ring == Ring::None && !self.begin_ring(place) {
+            return units;
+        }
+        self.send_answer(place);
+        units
+    }
+
+    /// A client whose ring is full asks, by a sync, for that to be carried out: one for each half of a ring costs nothing of
+    /// its requests per second, for its entries have cost it its share already.
+    fn repay_sync(&mut self, place: usize, length: usize) {
+        let is_sync = kind_of(self.inbox.packet(length)) == Some(Kind::Sync as u16);
+        let Some(client) = self.clients.get(place).filter(|_| is_sync) else { return };
+        let State::Served(served) = &mut client.state else { return };
+        if served.entries < (served.session.quotas().ring_slots as usize / 2).max(1) {
+            return;
+        }
+        served.entries = 0;
+        served.rate.give_back();
+        if let Some(shared) = self.schedule.state(client.user).and_then(|user| user.requests.as_ref()) {
+            shared.give_back();
+        }
+    }
+
+    /// Sends the answer that has been made.
+    fn send_answer(&mut self, place: usize) {
         let answer = mem::take(&mut self.answer);
         let sent = self.send(place, &answer);
         self.answer = answer;
         match sent {
-            Ok(()) => {
-                self.answer.fds.clear();
-                true
-            }
-            Err(Unsent::Gone) => {
-                self.leave(place);
-                false
-            }
+            Ok(()) => self.answer.fds.clear(),
+            Err(Unsent::Gone) => self.leave(place),
             Err(Unsent::Failed(errno)) => {
                 self.cut_off(place, &format_args!("its answer cannot be sent: {errno}"));
-                false
             }
-            Err(why) => {
-                self.keep_answer(place, &why);
-                false
-            }
+            Err(why) => self.keep_answer(place, &why),
         }
     }
 
@@ -669,8 +754,7 @@ impl Worker {
 
     /// After the hello there is a ring, and a doorbell. False if it cannot be watched.
     fn begin_ring(&mut self, place: usize) -> bool {
-        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
-        let event = EpollEvent::new(flags, self.clients.mark(Source::Doorbell(place)));
+        let event = EpollEvent::new(DOORBELL, self.clients.mark(Source::Doorbell(place)));
         let Some(client) = self.clients.get(place) else { return false };
         let State::Served(served) = &mut client.state else { return false };
         let Some(doorbell) = served.session.doorbell() else { return true };
@@ -683,7 +767,7 @@ impl Worker {
             return false;
         }
         (served.ring, served.greet_until_ns) = (Ring::Hot, None);
-        self.hot.push(place);
+        self.queue(place);
         self.set_due(place, None);
         true
     }
@@ -724,9 +808,12 @@ impl Worker {
         match sent {
             Ok(()) => {
                 served.talk = Talk::Reading;
+                served.muted = false;
                 let due_ns = served.greet_until_ns.filter(|_| serving);
                 self.set_due(place, due_ns);
+                // What has come meanwhile is told of now.
                 self.watch(place, if serving { REQUESTS } else { END });
+                self.queue(place);
             }
             Err(Unsent::Gone | Unsent::Failed(_)) => self.leave(place),
             Err(why) => {
@@ -739,7 +826,7 @@ impl Worker {
     }
 
     /// Tells a client that is not let in why, and that is all.
-    fn refuse(&mut self, place: usize) {
+    pub(super) fn refuse(&mut self, place: usize) {
         let Some(client) = self.clients.get(place) else { return };
         let State::Refused(refusal) = client.state else { return };
         // One with descriptors stays where it is, and is not answered.
@@ -755,7 +842,7 @@ impl Worker {
 
     // --- time
 
-    fn set_due(&mut self, place: usize, due_ns: Option<u64>) {
+    pub(super) fn set_due(&mut self, place: usize, due_ns: Option<u64>) {
         let Some(client) = self.clients.get(place) else { return };
         if let Some(before_ns) = mem::replace(&mut client.due_ns, due_ns) {
             self.timers.remove(&(before_ns, place));
@@ -764,13 +851,16 @@ impl Worker {
     }
 
     fn handle_due(&mut self, now_ns: u64) {
-        while let Some(&(due_ns, place)) = self.timers.first().filter(|(due_ns, _)| *due_ns <= now_ns) {
+        for _ in 0..DUE_BUDGET {
+            let due = self.timers.first().filter(|(due_ns, _)| *due_ns <= now_ns);
+            let Some(&(due_ns, place)) = due else { break };
             self.timers.remove(&(due_ns, place));
             if let Some(client) = self.clients.get(place) {
                 client.due_ns = None;
             }
             self.handle_one(place, now_ns);
         }
+        self.unpark_due(now_ns);
         if self.paused_until_ns.is_some_and(|until_ns| until_ns <= now_ns) {
             self.paused_until_ns = None;
             self.watch_listener(EpollFlags::EPOLLIN);
@@ -784,11 +874,11 @@ impl Worker {
         }
         if self.sweep_ns <= now_ns {
             self.sweep_ns = now_ns + ns(SWEEP);
-            self.sweep();
+            self.begin_sweep();
         }
     }
 
-    fn handle_one(&mut self, place: usize, now_ns: u64) {
+    pub(super) fn handle_one(&mut self, place: usize, now_ns: u64) {
         let Some(client) = self.clients.get(place) else { return };
         match &mut client.state {
             State::Served(served) => {
@@ -799,7 +889,7 @@ impl Worker {
                         let due_ns = served.greet_until_ns;
                         if self.phase == Phase::Serving {
                             self.set_due(place, due_ns);
-                            self.watch(place, REQUESTS);
+                            self.queue(place);
                         }
                     }
                     Talk::Answering { until_ns, crowded, .. } if crowded || now_ns < until_ns => {
@@ -812,47 +902,16 @@ impl Worker {
                         self.shared.door.unread.fetch_add(1, Ordering::Relaxed);
                         self.cut_off(place, &"it does not read its answers");
                     }
-                    Talk::Reading => {
+                    Talk::Reading | Talk::Parked => {
                         self.shared.door.silent.fetch_add(1, Ordering::Relaxed);
                         self.cut_off(place, &"it sent no hello in time");
                     }
                 }
             }
             State::Refused(_) => self.remove(place),
-            State::Departed { departure, until_ns } => {
-                let is_late = *until_ns <= now_ns;
-                // The end of the stream would tell one who is still there that nobody writes into its memory any more.
-                let may_go = self.phase == Phase::Stopping || socket::is_hung_up(client.socket.as_fd());
-                if departure.is_over() || is_late && may_go {
-                    self.remove(place);
-                } else {
-                    let look = if is_late { SWEEP } else { DEPARTURE_LOOK };
-                    self.set_due(place, Some(now_ns + ns(look)));
-                }
-            }
+            State::Departing { .. } => {}
+            State::Departed { .. } => self.look_at_departed(place, now_ns),
         }
-    }
-
-    /// Finds what no call of a session sees; and what stands in a ring though nobody has rung: a thread of the client may be
-    /// stopped between the one and the other.
-    fn sweep(&mut self) {
-        for place in self.clients.places() {
-            if let Some(served) = self.clients.served(place)
-                && served.ring == Ring::Asleep
-                && !served.session.prepare_sleep()
-            {
-                (served.ring, served.idle_rounds) = (Ring::Hot, 0);
-                self.hot.push(place);
-            }
-            let checked = self.clients.served(place).map(|served| {
-                served.session.trim();
-                served.session.check()
-            });
-            if let Some(Err(violation)) = checked {
-                self.cut_off(place, &violation);
-            }
-        }
-        self.leftovers = self.number == 0 && self.shared.host.sweep();
     }
 
     /// How long it can sleep.
@@ -860,7 +919,8 @@ impl Worker {
         let sweep_ns = (self.leftovers || !self.clients.is_empty()).then_some(self.sweep_ns);
         let timer_ns = self.timers.first().map(|(due_ns, _)| *due_ns);
         let unread_ns = self.waits_for_readers().then_some(self.unread_ns);
-        let others = [self.paused_until_ns, self.relink_ns, unread_ns];
+        let parked_ns = self.parked.first().map(|(until_ns, _)| *until_ns);
+        let others = [self.paused_until_ns, self.relink_ns, unread_ns, parked_ns];
         let next_ns = [network_ns, sweep_ns, timer_ns].into_iter().chain(others).flatten().min();
         let Some(next_ns) = next_ns else { return EpollTimeout::NONE };
         // Rounded up: a timer that comes too early is slept for again, and again.
@@ -870,60 +930,12 @@ impl Worker {
 
     // --- ends
 
-    /// The client has broken the rules.
-    fn cut_off(&mut self, place: usize, why: &dyn Display) {
-        let Some(client) = self.clients.get(place) else { return };
-        let who = client.who;
-        self.shared.door.cut_off.fetch_add(1, Ordering::Relaxed);
-        if self.shared.may_warn() {
-            tracing::warn!(pid = who.pid, uid = who.uid, %why, "a client is cut off");
-        }
-        self.depart(place);
-    }
-
-    /// Closes the session; the socket stays until LNet has let go of what it had.
-    fn depart(&mut self, place: usize) {
-        let now_ns = self.now_ns();
-        let until_ns = now_ns + ns(self.shared.config.quarantine);
-        self.forget_ring(place);
-        let Some(client) = self.clients.get(place) else { return };
-        let _ = self.epoll.delete(&client.socket);
-        // What it is in between, nobody sees.
-        let blank = State::Refused(Refusal::new(Errno::ESHUTDOWN, Reason::Ending));
-        let departure = match mem::replace(&mut client.state, blank) {
-            State::Served(served) => served.session.close(),
-            State::Departed { departure, .. } => departure,
-            State::Refused(_) => return self.remove(place),
-        };
-        client.state = State::Departed { departure, until_ns };
-        self.handle_one(place, now_ns);
-    }
-
-    /// The client has gone, or nothing is owed to it.
-    fn leave(&mut self, place: usize) {
-        self.forget_ring(place);
-        self.remove(place);
-    }
-
-    /// Nobody hears its doorbell any more. The client has the other end, and may hold it open: so it does not leave the
-    /// epoll by itself.
-    fn forget_ring(&mut self, place: usize) {
-        let Some(served) = self.clients.served(place) else { return };
-        if let Some(doorbell) = served.session.doorbell().filter(|_| served.ring != Ring::None) {
-            let _ = self.epoll.delete(doorbell);
-        }
-        served.ring = Ring::None;
-        self.hot.retain(|&other| other != place);
-    }
-
-    fn remove(&mut self, place: usize) {
+    /// Of a client without a session.
+    pub(super) fn remove(&mut self, place: usize) {
         self.set_due(place, None);
         let Some(client) = self.clients.remove(place) else { return };
-        let Client { id, socket, unread, payer, state, admission, .. } = client;
-        if let State::Served(served) = state {
-            let departure = served.session.close();
-            self.leftovers |= !departure.is_over();
-        }
+        let Client { id, socket, unread, payer, user, admission, .. } = client;
+        self.schedule.leave(user);
         let _ = self.epoll.delete(&socket);
         self.unread.remove(&place);
         self.desk().load.fetch_sub(1, Ordering::Relaxed);
@@ -1029,7 +1041,7 @@ impl Worker {
             mem::take(&mut self.leaving).into_iter().partition(|(id, _)| waiting.contains(id));
         self.leaving = left;
         gone.into_values().for_each(|leaving| self.give_place_back(leaving));
-        for place in self.clients.places() {
+        for place in 0..self.clients.places() {
             let Some(client) = self.clients.get(place) else { continue };
             let kept = client.socket.try_clone().map(|socket| (client.id, socket));
             let is_adopting = matches!(&client.state, State::Served(served) if matches!(served.talk, Talk::Adopting { .. }));
@@ -1057,33 +1069,6 @@ impl Worker {
             self.link.keep(id, socket);
         }
     }
-
-    /// The service drains, or stops.
-    fn wind_up(&mut self) {
-        if let Some(listener) = self.listener.take() {
-            // Whoever handed it over may have it open.
-            let _ = self.epoll.delete(&listener);
-            self.paused_until_ns = None;
-        }
-        for place in self.clients.places() {
-            if self.phase == Phase::Stopping { self.depart(place) } else { self.quiesce(place) }
-        }
-        self.desk().settled.store(true, Ordering::Release);
-    }
-
-    /// What stands in its ring is carried out; from then on nothing is read of it.
-    fn quiesce(&mut self, place: usize) {
-        let Some(served) = self.clients.served(place) else { return };
-        let slots = served.session.quotas().ring_slots as usize;
-        if let Err(violation) = served.session.drain(slots) {
-            return self.cut_off(place, &violation);
-        }
-        self.forget_ring(place);
-        self.set_due(place, None);
-        let answering =
-            self.clients.served(place).is_some_and(|served| matches!(served.talk, Talk::Answering { .. }));
-        self.watch(place, if answering { ROOM } else { END });
-    }
 }
 
 /// What a packet claims to be.
@@ -1091,6 +1076,6 @@ fn kind_of(packet: &[u8]) -> Option<u16> {
     Header::peek(packet).map(|header| header.kind.get())
 }
 
-fn ns(time: Duration) -> u64 {
+pub(super) fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4)
 }

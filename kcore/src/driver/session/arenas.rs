@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use lnet_region::{Fragment, Pages, Region, closer};
+use lnet_region::{Fragment, Pages, Region, WeakRegion, closer};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
@@ -29,6 +29,11 @@ pub(super) struct Arenas {
     /// Bytes of all of them.
     bytes: u64,
     bytes_max: u64,
+    /// Bytes of one.
+    arena_max: u64,
+    /// Those that were released, until their memory is unmapped and closed, with their bytes: the user is charged with them for
+    /// as long. There are no more than there may be arenas.
+    leaving: Vec<(WeakRegion, u64, ArenaCharges)>,
 }
 
 struct Arena {
@@ -41,7 +46,13 @@ struct Arena {
 
 impl Arenas {
     pub(super) fn new(quotas: &ClientQuotas) -> Arenas {
-        Arenas { table: Slots::short(quotas.arenas), bytes: 0, bytes_max: quotas.bytes }
+        Arenas {
+            table: Slots::short(quotas.arenas),
+            bytes: 0,
+            bytes_max: quotas.bytes,
+            arena_max: quotas.arena_bytes,
+            leaving: Vec::new(),
+        }
     }
 
     /// Whether there may be another arena of so many bytes.
@@ -49,6 +60,13 @@ impl Arenas {
         if self.table.is_full() {
             let count = self.table.len() as u64;
             return Err(Refusal::of(Errno::ENOMEM, Reason::Arenas, count + 1, count));
+        }
+        if self.leaving.len() >= self.table.most() {
+            let count = self.leaving.len() as u64;
+            return Err(Refusal::of(Errno::ENOMEM, Reason::Arenas, count + 1, count));
+        }
+        if bytes > self.arena_max {
+            return Err(Refusal::of(Errno::ENOMEM, Reason::Bytes, bytes, self.arena_max));
         }
         if bytes > self.bytes_max - self.bytes {
             let wanted = self.bytes.saturating_add(bytes);
@@ -103,12 +121,20 @@ impl Arenas {
         }
     }
 
-    /// Lets go of the memory, and notes what there may be left of it.
-    pub(super) fn let_go(&mut self, estate: &Estate) {
-        let mut left = estate.arenas.lock();
-        let arenas = self.table.take_all().into_iter();
-        left.extend(arenas.map(|arena| (arena.region.weak(), arena.bytes, arena.charges)));
-        self.bytes = 0;
+    /// Lets go of the memory of one, and notes that there may be something left of it; false if there is none.
+    pub(super) fn let_go_of_one(&mut self, estate: &Estate) -> bool {
+        let leaving = match self.table.pop() {
+            Some((_, Arena { region, bytes, charges, .. })) => Some((region.weak(), bytes, charges)),
+            None => self.leaving.pop(),
+        };
+        let any = leaving.is_some();
+        estate.arenas.lock().extend(leaving);
+        any
+    }
+
+    /// Forgets those that were released and whose memory is gone by now.
+    pub(super) fn reap(&mut self) {
+        self.leaving.retain(|(region, ..)| !region.is_gone());
     }
 }
 
@@ -119,6 +145,7 @@ impl Session {
         huge: bool,
         answer: &mut Answer,
     ) -> Result<Reply, Refusal> {
+        self.arenas.reap();
         self.arenas.check_room(bytes)?;
         let charges = ArenaCharges::new(&self.host.accounts, self.payer, bytes)?;
         // What does not fit is too long for a region, too.
@@ -133,6 +160,7 @@ impl Session {
 
     pub(super) fn adopt_arena(&mut self, fd: Option<OwnedFd>) -> Result<Reply, Refusal> {
         let fd = fd.ok_or(Refusal::new(Errno::EBADR, Reason::NotArena))?;
+        self.arenas.reap();
         let checked = self.check_adoptable(fd.as_fd());
         let charged = checked
             .and_then(|(huge, bytes)| Ok((huge, ArenaCharges::new(&self.host.accounts, self.payer, bytes)?)));
@@ -172,7 +200,8 @@ impl Session {
     }
 
     pub(super) fn release_arena(&mut self, handle: u32) -> Result<Reply, Refusal> {
-        let Arenas { table, bytes, .. } = &mut self.arenas;
+        self.arenas.reap();
+        let Arenas { table, bytes, leaving, .. } = &mut self.arenas;
         let gone = Refusal::of(Errno::ENOENT, Reason::NoArena, handle.into(), 0);
         let arena = table.get(handle.into()).ok_or(gone)?;
         if arena.segments > 0 {
@@ -181,7 +210,13 @@ impl Session {
         *bytes -= arena.bytes;
         self.record.tally.arenas.sub(1);
         self.record.tally.bytes.sub(arena.bytes);
-        table.remove(handle.into());
+        if let Some(Arena { region, bytes, charges, .. }) = table.remove(handle.into()) {
+            let weak = region.weak();
+            drop(region);
+            if !weak.is_gone() {
+                leaving.push((weak, bytes, charges));
+            }
+        }
         Ok(Reply::Done)
     }
 }

@@ -13,6 +13,9 @@ use crate::driver::ClientQuotas;
 use crate::driver::accounts::CHUNK;
 use crate::driver::costs::{BUFFER_HEAP_BYTES, HEAP_CHUNK_BYTES, PLACE_HEAP_BYTES, SEGMENT_HEAP_BYTES};
 
+/// Places without a buffer that are given up in one unit of work.
+const PLACES_PER_UNIT: usize = 16;
+
 /// A table of places. The client says which place a buffer has, and above it a generation that tells its tenants apart.
 pub(super) struct Buffers {
     places: Vec<Option<Place>>,
@@ -98,9 +101,16 @@ impl Buffers {
         self.places[index] = Some(place);
     }
 
-    /// The session is over.
-    pub(super) fn let_go(&mut self) {
-        self.places.clear();
+    /// Drops buffers from the last place on, as many as so many units of work allow; gives the units. 0 once there is none.
+    pub(super) fn let_go(&mut self, budget: usize) -> usize {
+        let mut units = 0;
+        while units < budget && !self.places.is_empty() {
+            let unused =
+                self.places.iter().rev().take(PLACES_PER_UNIT).take_while(|place| place.is_none()).count();
+            self.places.truncate(self.places.len() - unused.max(1));
+            units += 1;
+        }
+        units
     }
 }
 

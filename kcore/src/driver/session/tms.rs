@@ -30,7 +30,7 @@ use crate::works::{Beginning, Works};
 /// The transfer machines of a client.
 pub(super) struct Tms(Slots<Tm>);
 
-struct Tm {
+pub(super) struct Tm {
     works: Works<Outlet>,
     /// Events that its operations may need together.
     events_max: u32,
@@ -46,8 +46,8 @@ impl Tms {
         Tms(Slots::long(quotas.tms))
     }
 
+    /// Whether the events of each have found room.
     pub(super) fn check(&self, tally: &Tally) -> Result<(), Violation> {
-        self.0.iter().try_for_each(|tm| tm.outlet().check())?;
         if !tally.broken.load(Relaxed) {
             return Ok(());
         }
@@ -58,19 +58,34 @@ impl Tms {
         }
     }
 
-    /// Drops all of them, in use or not, and notes what there may be left of them.
-    pub(super) fn let_go(&mut self, estate: &Estate) {
-        let tms = self.0.take_all();
-        let mut left = estate.tms.lock();
-        for Tm { works, charges, .. } in tms {
-            left.push((Arc::downgrade(&works.shared), charges));
-            // Before it is looked for.
-            drop(works);
-        }
+    /// Whether the memory of their queues is what it was.
+    pub(super) fn check_memory(&self) -> Result<(), Violation> {
+        self.0.iter().try_for_each(|tm| tm.outlet().check())
+    }
+
+    /// Takes one out, in use or not; no more can be started then.
+    pub(super) fn pop(&mut self) -> Option<(u64, Tm)> {
+        self.0.pop()
     }
 }
 
 impl Tm {
+    /// Cancels operations, as many as the budget allows ([`Works::cancel_some`]).
+    pub(super) fn cancel_some(&mut self, budget: usize) -> usize {
+        self.works.cancel_some(budget)
+    }
+
+    /// Drops it, and notes what there may be left of it.
+    pub(super) fn let_go(self, estate: &Estate) {
+        let Tm { works, charges, .. } = self;
+        let shared = Arc::downgrade(&works.shared);
+        // Before it is looked for.
+        drop(works);
+        if shared.strong_count() > 0 {
+            estate.tms.lock().push((shared, charges));
+        }
+    }
+
     fn outlet(&self) -> &Arc<Outlet> {
         &self.works.shared.taker
     }

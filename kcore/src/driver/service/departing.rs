@@ -1,0 +1,211 @@
+//! The end of clients, of the service, and the look at all clients now and then: all of it in slices.
+
+use std::fmt::Display;
+use std::mem;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use lnet_api::Errno;
+use nlx_driver_proto::{Reason, Refusal};
+
+use super::client::{Ring, State, Talk};
+use super::worker::{END, ROOM, Worker, ns};
+use super::{DEPARTURE_LOOK, LEFTOVERS_SLICE, PLACES_SLICE, Phase, SWEEP, socket};
+
+impl Worker {
+    /// The client has broken the rules.
+    pub(super) fn cut_off(&mut self, place: usize, why: &dyn Display) {
+        let Some(client) = self.clients.get(place) else { return };
+        let who = client.who;
+        self.shared.door.cut_off.fetch_add(1, Ordering::Relaxed);
+        if self.shared.may_warn() {
+            tracing::warn!(pid = who.pid, uid = who.uid, %why, "a client is cut off");
+        }
+        self.depart(place);
+    }
+
+    /// Closes the session; the socket stays until LNet has let go of what it had.
+    pub(super) fn depart(&mut self, place: usize) {
+        match self.clients.get(place).map(|client| &client.state) {
+            Some(State::Served(_)) => self.begin_departure(place, true),
+            Some(State::Refused(_)) => self.remove(place),
+            Some(State::Departed { .. }) => self.handle_one(place, self.now_ns()),
+            Some(State::Departing { .. }) | None => {}
+        }
+    }
+
+    /// The client has gone, or nothing is owed to it.
+    pub(super) fn leave(&mut self, place: usize) {
+        match self.clients.get(place).map(|client| &client.state) {
+            Some(State::Served(_)) => self.begin_departure(place, false),
+            Some(_) => self.remove(place),
+            None => {}
+        }
+    }
+
+    fn begin_departure(&mut self, place: usize, stays: bool) {
+        self.end_quiescing(place);
+        self.forget_ring(place);
+        self.set_due(place, None);
+        let Some(client) = self.clients.get(place) else { return };
+        let _ = self.epoll.delete(&client.socket);
+        client.state = match mem::replace(&mut client.state, blank()) {
+            State::Served(served) => {
+                State::Departing { teardown: Box::new(served.session.begin_close()), stays }
+            }
+            other => other,
+        };
+        self.queue(place);
+    }
+
+    /// Does a part of closing the session of a client. Gives the units of work.
+    pub(super) fn tear_down(&mut self, place: usize, budget: usize) -> usize {
+        let Some(client) = self.clients.get(place) else { return 0 };
+        let State::Departing { teardown, stays } = &mut client.state else { return 0 };
+        let (units, stays) = (teardown.step(budget), *stays);
+        if !teardown.is_done() {
+            return units;
+        }
+        let State::Departing { teardown, .. } = mem::replace(&mut client.state, blank()) else {
+            return units;
+        };
+        let departure = teardown.finish();
+        if !stays {
+            self.leftovers |= !departure.is_over();
+            self.remove(place);
+            return units;
+        }
+        let now_ns = self.now_ns();
+        let until_ns = now_ns + ns(self.shared.config.quarantine);
+        if let Some(client) = self.clients.get(place) {
+            client.state = State::Departed { departure, until_ns, look_ns: ns(DEPARTURE_LOOK) };
+        }
+        self.look_at_departed(place, now_ns);
+        units
+    }
+
+    /// Whether LNet has let go of what a client had that is cut off.
+    pub(super) fn look_at_departed(&mut self, place: usize, now_ns: u64) {
+        let stops = self.phase == Phase::Stopping;
+        let Some(client) = self.clients.get(place) else { return };
+        let State::Departed { departure, until_ns, look_ns } = &mut client.state else { return };
+        let is_late = *until_ns <= now_ns;
+        // The end of the stream would tell one who is still there that nobody writes into its memory any more.
+        let may_go = stops || socket::is_hung_up(client.socket.as_fd());
+        if departure.is_over() || is_late && may_go {
+            return self.remove(place);
+        }
+        // What takes long is looked at ever more seldom: many may have left much.
+        let look = if is_late { ns(SWEEP) } else { *look_ns };
+        *look_ns = (*look_ns * 2).min(ns(SWEEP));
+        self.set_due(place, Some(now_ns + look));
+    }
+
+    /// Nobody hears its doorbell any more. The client has the other end, and may hold it open: so it does not leave the
+    /// epoll by itself.
+    fn forget_ring(&mut self, place: usize) {
+        let Some(served) = self.clients.served(place) else { return };
+        if let Some(doorbell) = served.session.doorbell().filter(|_| served.ring != Ring::None) {
+            let _ = self.epoll.delete(doorbell);
+        }
+        served.ring = Ring::None;
+    }
+
+    /// The service drains, or stops: its clients are told so one after the other ([`Worker::sweep_slice`]).
+    pub(super) fn wind_up(&mut self) {
+        self.stop_listening();
+        self.winding = Some(0);
+    }
+
+    /// Does a slice of what concerns all clients. Gives whether there is more of it.
+    pub(super) fn sweep_slice(&mut self) -> bool {
+        if let Some(at) = self.winding {
+            let end = (at + PLACES_SLICE).min(self.clients.places());
+            for place in at..end {
+                if self.phase == Phase::Stopping { self.depart(place) } else { self.quiesce(place) }
+            }
+            self.winding = (end < self.clients.places()).then_some(end);
+            self.settle();
+        }
+        if let Some(at) = self.sweeping {
+            let end = (at + PLACES_SLICE).min(self.clients.places());
+            for place in at..end {
+                self.sweep(place);
+            }
+            self.sweeping = (end < self.clients.places()).then_some(end);
+        }
+        if let Some(at) = self.sweeping_left {
+            self.sweeping_left = self.shared.host.sweep_some(at, LEFTOVERS_SLICE);
+            self.leftovers = self.shared.host.has_leftovers();
+        }
+        self.winding.is_some() || self.sweeping.is_some() || self.sweeping_left.is_some()
+    }
+
+    /// All clients are to be looked at, and what those that are gone have left.
+    pub(super) fn begin_sweep(&mut self) {
+        self.sweeping = self.sweeping.or(Some(0));
+        if self.number == 0 {
+            self.sweeping_left = self.sweeping_left.or(Some(0));
+        } else {
+            self.leftovers = false;
+        }
+    }
+
+    /// Finds what no call of a session sees; and what stands in a ring though nobody has rung: a thread of the client may be
+    /// stopped between the one and the other.
+    fn sweep(&mut self, place: usize) {
+        let Some(served) = self.clients.served(place) else { return };
+        let stands_in_ring = served.ring == Ring::Asleep && !served.session.prepare_sleep();
+        served.session.trim();
+        let checked = served.session.check();
+        if stands_in_ring {
+            (served.ring, served.idle_rounds) = (Ring::Hot, 0);
+            self.queue(place);
+        }
+        if let Err(violation) = checked {
+            self.cut_off(place, &violation);
+        }
+    }
+
+    /// What stands in its ring is carried out; from then on nothing is read of it.
+    fn quiesce(&mut self, place: usize) {
+        let Some(served) = self.clients.served(place) else { return };
+        if served.quiescing.is_some() {
+            return;
+        }
+        let slots = served.session.quotas().ring_slots as usize;
+        served.quiescing = Some(slots);
+        self.quiescing += 1;
+        if served.ring == Ring::None {
+            return self.end_quiescing(place);
+        }
+        self.wake(place);
+        self.queue(place);
+    }
+
+    /// It has been.
+    pub(super) fn end_quiescing(&mut self, place: usize) {
+        let Some(served) = self.clients.served(place) else { return };
+        if served.quiescing.take().is_none() {
+            return;
+        }
+        let answering = matches!(served.talk, Talk::Answering { .. });
+        self.quiescing -= 1;
+        self.forget_ring(place);
+        self.set_due(place, None);
+        self.watch(place, if answering { ROOM } else { END });
+        self.settle();
+    }
+
+    /// Says that it has done what the phase asks for, once it has.
+    fn settle(&mut self) {
+        if self.winding.is_none() && self.quiescing == 0 {
+            self.desk().settled.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// What a client is while its state changes, which nobody sees.
+fn blank() -> State {
+    State::Refused(Refusal::new(Errno::ESHUTDOWN, Reason::Ending))
+}

@@ -1,0 +1,429 @@
+//! Whose turn it is: shares by user first, then by connection.
+//!
+//! What there is to do is counted in *units of work*. In each round every user with work gets [`ROUND_UNITS`] of them,
+//! however many connections it has, and a user's connections take turns within that. A connection that is served costs at
+//! least [`VISIT_UNITS`], so that a user with many connections and nothing to do on them costs no more than its share. Whoever
+//! has taken more than its share, because a step of work is never left half done, pays in the next rounds; what a user has not
+//! taken is not saved up. A user without work costs nothing.
+//!
+//! | work | units |
+//! | --- | --- |
+//! | an entry of a submission ring | 1 |
+//! | a request | [`REQUEST_UNITS`], and 1 for each [`REQUEST_BYTES_PER_UNIT`] bytes |
+//! | a request that maps memory | [`MAPPING_UNITS`] |
+//! | a connection that is accepted | [`REQUEST_UNITS`] |
+//! | a step of closing a session | as [`Teardown::step`](super::super::Teardown::step) counts |
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+use nlx_driver_proto::{Header, Kind, PACKET_MAX};
+
+use super::super::accounts::UserId;
+
+/// Units of work of a user in a round: the entries of one ring that are carried out before another user has its turn. More of
+/// them are fewer looks at the network and at other users, and longer waits for these.
+pub const ROUND_UNITS: usize = 64;
+
+/// Looking at a connection that has nothing to do.
+pub const VISIT_UNITS: usize = 1;
+
+/// A request takes a system call for itself and one for its answer.
+pub const REQUEST_UNITS: usize = 8;
+
+/// Bytes of a request that take as long as an entry: so a buffer of many segments costs its user what it costs others.
+pub const REQUEST_BYTES_PER_UNIT: usize = 512;
+
+/// Hello, a new arena, a new transfer machine: files in memory are made, sealed and mapped.
+pub const MAPPING_UNITS: usize = 32;
+
+/// The most units of one turn of a user: its share, and what the last step of work took beyond it.
+pub const TURN_UNITS_MAX: usize = ROUND_UNITS + MAPPING_UNITS;
+
+const _: () = assert!(REQUEST_UNITS + PACKET_MAX / REQUEST_BYTES_PER_UNIT <= MAPPING_UNITS);
+
+/// The most that a user owes. A turn takes no more than this beyond its share; connections that come owe more, a whole look's
+/// worth, and a crowd of them does not shut its user out for longer than so many rounds.
+const DEBT_MAX: isize = 4 * ROUND_UNITS as isize;
+
+/// What a request costs.
+pub(super) fn request_units(packet: &[u8]) -> usize {
+    const MAPPING: [Kind; 5] =
+        [Kind::Hello, Kind::CreateArena, Kind::AdoptArena, Kind::StartTm, Kind::TmDescriptor];
+    let kind = Header::peek(packet).map_or(0, |header| header.kind.get());
+    if MAPPING.iter().any(|&mapping| mapping as u16 == kind) {
+        MAPPING_UNITS
+    } else {
+        REQUEST_UNITS + packet.len() / REQUEST_BYTES_PER_UNIT
+    }
+}
+
+/// A user that has connections, as its thread names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct UserKey(u32);
+
+impl UserKey {
+    pub(super) fn of(number: u32) -> UserKey {
+        UserKey(number)
+    }
+
+    pub(super) fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// The users of one thread that have connections, and who of them has work.
+///
+/// `K` names a user, `S` is what is kept of each as long as it has connections.
+pub(super) struct Schedule<S> {
+    keys: HashMap<UserId, UserKey, foldhash::fast::RandomState>,
+    users: Vec<UserQueue<S>>,
+    free: Vec<UserKey>,
+    /// Users with work, the next one first.
+    ready: VecDeque<UserKey>,
+    /// Users that have not had their turn in this round.
+    left: usize,
+    current: Option<CurrentTurn>,
+    /// The most units of one turn so far.
+    longest: usize,
+}
+
+struct UserQueue<S> {
+    user: UserId,
+    connections: usize,
+    state: Option<S>,
+    /// Connections with work, the next one first.
+    ready: VecDeque<u64>,
+    /// Units that it may still take in this round; below 0 what it owes.
+    credit: isize,
+    is_ready: bool,
+}
+
+/// The user whose turn it is.
+struct CurrentTurn {
+    user: UserKey,
+    /// Connections that it had when its turn began and that have not been served since.
+    connections: usize,
+    /// Units that it has taken.
+    units: usize,
+}
+
+/// A connection is to be served, for as many units of work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Turn {
+    pub(super) user: UserKey,
+    /// Its thread's name for it.
+    pub(super) connection: u64,
+    pub(super) budget: usize,
+}
+
+impl<S> Default for Schedule<S> {
+    fn default() -> Schedule<S> {
+        Schedule {
+            keys: HashMap::default(),
+            users: Vec::new(),
+            free: Vec::new(),
+            ready: VecDeque::new(),
+            left: 0,
+            current: None,
+            longest: 0,
+        }
+    }
+}
+
+impl<S> Schedule<S> {
+    /// A connection of this user has come. `make` makes what is kept of a user that has no other.
+    pub(super) fn enter(&mut self, user: UserId, make: impl FnOnce() -> S) -> UserKey {
+        let key = match self.keys.get(&user) {
+            Some(&key) => key,
+            None => {
+                let queue = UserQueue {
+                    user,
+                    connections: 0,
+                    state: Some(make()),
+                    ready: VecDeque::new(),
+                    credit: 0,
+                    is_ready: false,
+                };
+                let key = self.free.pop().unwrap_or(UserKey(self.users.len() as u32));
+                match self.users.get_mut(key.0 as usize) {
+                    Some(place) => *place = queue,
+                    None => self.users.push(queue),
+                }
+                self.keys.insert(user, key);
+                key
+            }
+        };
+        self.queue(key).connections += 1;
+        key
+    }
+
+    /// A connection has gone. If it has work, it still gets its next turn, in which there is nothing to do.
+    pub(super) fn leave(&mut self, key: UserKey) {
+        let queue = self.queue(key);
+        queue.connections -= 1;
+        if queue.connections == 0 && !queue.is_ready {
+            self.forget(key);
+        }
+    }
+
+    /// What is kept of a user.
+    pub(super) fn state(&mut self, key: UserKey) -> Option<&mut S> {
+        self.queue(key).state.as_mut()
+    }
+
+    /// A connection has work. It must have none so far, and it is not its turn.
+    pub(super) fn wake(&mut self, key: UserKey, connection: u64) {
+        let queue = self.queue(key);
+        queue.ready.push_back(connection);
+        if !queue.is_ready {
+            queue.is_ready = true;
+            self.ready.push_back(key);
+        }
+    }
+
+    /// A user has taken so many units of work outside of its turn.
+    pub(super) fn charge(&mut self, key: UserKey, units: usize) {
+        let queue = self.queue(key);
+        queue.credit = (queue.credit - units as isize).max(-DEBT_MAX);
+    }
+
+    /// The most units of one turn so far.
+    pub(super) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Nobody has work.
+    pub(super) fn is_idle(&self) -> bool {
+        self.ready.is_empty() && self.current.is_none()
+    }
+
+    /// Every user with work gets its share once: [`Schedule::next`] tells whose turn it is until that is done.
+    pub(super) fn begin_round(&mut self) {
+        self.left = self.ready.len();
+    }
+
+    /// The next connection to be served in this round. Whoever serves it says so ([`Schedule::served`]) before anything else.
+    pub(super) fn next(&mut self) -> Option<Turn> {
+        loop {
+            let Some(CurrentTurn { user, connections, .. }) = &mut self.current else {
+                if !self.begin_turn() {
+                    return None;
+                }
+                continue;
+            };
+            let queue = &mut self.users[user.0 as usize];
+            if queue.credit > 0
+                && *connections > 0
+                && let Some(connection) = queue.ready.pop_front()
+            {
+                *connections -= 1;
+                return Some(Turn { user: *user, connection, budget: queue.credit as usize });
+            }
+            let user = *user;
+            self.current = None;
+            self.end_turn(user);
+        }
+    }
+
+    /// A connection has been served, which took so many units. `again`: it has more work.
+    pub(super) fn served(&mut self, turn: Turn, units: usize, again: bool) {
+        let units = units.max(VISIT_UNITS);
+        self.charge(turn.user, units);
+        if let Some(current) = &mut self.current {
+            current.units += units;
+            self.longest = self.longest.max(current.units);
+        }
+        if again {
+            self.queue(turn.user).ready.push_back(turn.connection);
+        }
+    }
+
+    /// The next user in the circle begins its turn; false once all have had theirs.
+    fn begin_turn(&mut self) -> bool {
+        let Some(left) = self.left.checked_sub(1) else { return false };
+        self.left = left;
+        let Some(user) = self.ready.pop_front() else { return false };
+        let queue = self.queue(user);
+        // What it has not taken is not saved up.
+        queue.credit = (queue.credit + ROUND_UNITS as isize).min(ROUND_UNITS as isize);
+        let connections = queue.ready.len();
+        self.current = Some(CurrentTurn { user, connections, units: 0 });
+        true
+    }
+
+    fn end_turn(&mut self, user: UserKey) {
+        let queue = self.queue(user);
+        if !queue.ready.is_empty() {
+            return self.ready.push_back(user);
+        }
+        queue.is_ready = false;
+        queue.credit = queue.credit.min(0);
+        if queue.connections == 0 {
+            self.forget(user);
+        }
+    }
+
+    fn forget(&mut self, key: UserKey) {
+        let queue = self.queue(key);
+        queue.state = None;
+        let user = queue.user;
+        self.keys.remove(&user);
+        self.free.push(key);
+    }
+
+    /// A key names a user as long as that has connections or work: it is there.
+    fn queue(&mut self, key: UserKey) -> &mut UserQueue<S> {
+        &mut self.users[key.0 as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Connections that always have work, of so many users with so many each, are served for so many rounds; each takes what it
+    /// may, in steps of its own size, the last of which may be too long. Gives the units of each user.
+    fn serve(connections: &[(u32, Vec<usize>)], rounds: usize) -> BTreeMap<u32, usize> {
+        let mut schedule = Schedule::<()>::default();
+        let (mut steps, mut taken) = (Vec::new(), BTreeMap::new());
+        for (user, sizes) in connections {
+            for &size in sizes {
+                let key = schedule.enter(UserId(*user), || ());
+                schedule.wake(key, steps.len() as u64);
+                steps.push((*user, size));
+            }
+        }
+        for _ in 0..rounds {
+            schedule.begin_round();
+            while let Some(turn) = schedule.next() {
+                let (user, size) = steps[turn.connection as usize];
+                let units = turn.budget.div_ceil(size) * size;
+                *taken.entry(user).or_insert(0) += units;
+                schedule.served(turn, units, true);
+            }
+        }
+        assert!(schedule.longest() <= ROUND_UNITS + MAPPING_UNITS);
+        taken
+    }
+
+    proptest! {
+        /// Users with endless work have the same share, whatever the number of their connections and the size of their steps:
+        /// that of the rounds, but for the one step that was too long.
+        #[test]
+        fn shares_are_by_user(
+            users in prop::collection::vec(prop::collection::vec(1..=MAPPING_UNITS, 1..40), 1..8),
+            rounds in 1_usize..60,
+        ) {
+            let users: Vec<_> = (0..).zip(users).collect();
+            let taken = serve(&users, rounds);
+            prop_assert_eq!(taken.len(), users.len());
+            for (user, units) in taken {
+                let share = rounds * ROUND_UNITS;
+                prop_assert!((share..=share + MAPPING_UNITS).contains(&units), "user {user}: {units} of {share}");
+            }
+        }
+
+        /// Against a plain model: any sequence of connections that come, go, have work and are served. Nobody with work waits
+        /// longer than its user's other connections take, no user longer than a round, and those without work get no turn.
+        #[test]
+        fn nobody_starves(steps in prop::collection::vec((0_u32..4, 0_u8..8, 0_usize..100), 1..300)) {
+            let mut schedule = Schedule::<u32>::default();
+            // Its user, key, whether it has work, and the rounds in which it had it and was not served.
+            let mut model: BTreeMap<u64, (u32, UserKey, bool, usize)> = BTreeMap::new();
+            let mut last = 0;
+            for (user, step, number) in steps {
+                let chosen = model.keys().nth(number % model.len().max(1)).copied();
+                match (step, chosen) {
+                    (0..=2, _) => {
+                        let key = schedule.enter(UserId(user), || user);
+                        prop_assert_eq!(schedule.state(key), Some(&mut user.clone()));
+                        last += 1;
+                        model.insert(last, (user, key, false, 0));
+                    }
+                    (3, Some(name)) => {
+                        let (_, key, ..) = model.remove(&name).unwrap();
+                        schedule.leave(key);
+                    }
+                    (4 | 5, Some(name)) => {
+                        let (_, key, works, _) = model.get_mut(&name).unwrap();
+                        if !std::mem::replace(works, true) {
+                            schedule.wake(*key, name);
+                        }
+                    }
+                    _ => {
+                        let mut units = BTreeMap::new();
+                        schedule.begin_round();
+                        while let Some(turn) = schedule.next() {
+                            let took = if number % 3 == 0 { 0 } else { number % turn.budget + 1 };
+                            let Some((user, key, works, waited)) = model.get_mut(&turn.connection) else {
+                                // It has gone meanwhile.
+                                schedule.served(turn, 0, false);
+                                continue;
+                            };
+                            prop_assert!(*works && *key == turn.user && turn.budget <= ROUND_UNITS);
+                            *units.entry(*user).or_insert(0) += took.max(VISIT_UNITS);
+                            (*works, *waited) = (number % 2 == 0, 0);
+                            schedule.served(turn, took, *works);
+                        }
+                        prop_assert!(units.values().all(|&units| units <= ROUND_UNITS));
+                        for (user, _, works, waited) in model.values_mut().filter(|(_, _, works, _)| *works) {
+                            prop_assert!(units.contains_key(user) && *works, "user {user} had no turn");
+                            *waited += 1;
+                            prop_assert!(*waited <= last as usize + 1);
+                        }
+                    }
+                }
+                let works = model.values().any(|(_, _, works, _)| *works);
+                prop_assert!(!works || !schedule.is_idle());
+            }
+        }
+
+        /// Whoever has taken more than its share waits until the others have had as much.
+        #[test]
+        fn what_was_taken_outside_of_a_turn_is_paid(debt in 0_usize..1000) {
+            let mut schedule = Schedule::<()>::default();
+            let keys = [7, 8].map(|user| schedule.enter(UserId(user), || ()));
+            keys.iter().zip([0, 1]).for_each(|(&key, name)| schedule.wake(key, name));
+            schedule.charge(keys[0], debt);
+            let mut taken = [0, 0];
+            for _ in 0..20 {
+                schedule.begin_round();
+                while let Some(turn) = schedule.next() {
+                    taken[turn.connection as usize] += turn.budget;
+                    schedule.served(turn, turn.budget, true);
+                }
+            }
+            prop_assert_eq!(taken[1] - taken[0], debt.min(DEBT_MAX as usize));
+        }
+    }
+
+    /// A user with two thousand connections and one with one have the same share, as long as both have work.
+    #[test]
+    fn two_thousand_connections_have_the_share_of_one() {
+        let taken = serve(&[(7, vec![8; 2000]), (8, vec![8])], 100);
+        assert_eq!(taken, BTreeMap::from([(7, 100 * ROUND_UNITS), (8, 100 * ROUND_UNITS)]));
+    }
+
+    /// A user that comes and goes is forgotten, also if it goes while it has work.
+    #[test]
+    fn users_without_connections_are_forgotten() {
+        let mut schedule = Schedule::<()>::default();
+        let idle = schedule.enter(UserId(7), || ());
+        schedule.leave(idle);
+        let busy = schedule.enter(UserId(8), || ());
+        schedule.wake(busy, 1);
+        schedule.leave(busy);
+        assert!(!schedule.is_idle());
+        schedule.begin_round();
+        let turn = schedule.next().unwrap();
+        schedule.served(turn, 0, false);
+        assert!(schedule.next().is_none() && schedule.is_idle());
+        assert!(schedule.keys.is_empty());
+        assert_eq!((schedule.users.len(), schedule.free.len()), (1, 1));
+    }
+}

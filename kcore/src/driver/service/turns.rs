@@ -1,0 +1,207 @@
+//! The turns of clients: what is done for one, within its user's share.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+
+use super::client::{Ring, Source, State, Talk};
+use super::schedule::REQUEST_UNITS;
+use super::worker::{DOORBELL, Worker, ns};
+use super::{IDLE_ROUNDS, Phase};
+
+impl Worker {
+    /// A client has something to do: it gets its turn.
+    pub(super) fn queue(&mut self, place: usize) {
+        let name = self.clients.name(place);
+        let Some(client) = self.clients.get(place) else { return };
+        if !std::mem::replace(&mut client.queued, true) {
+            self.schedule.wake(client.user, name);
+        }
+    }
+
+    /// Gives every user with work its share. Gives the units of work that were done, without those of looking at clients that
+    /// had nothing to do.
+    pub(super) fn serve_round(&mut self) -> usize {
+        self.schedule.begin_round();
+        let mut work = 0;
+        while let Some(turn) = self.schedule.next() {
+            let place = self.clients.named(turn.connection);
+            let units = place.map_or(0, |place| self.serve(place, turn.budget));
+            work += units;
+            // It may have gone meanwhile.
+            let again = self.has_work(turn.connection);
+            self.schedule.served(turn, units, again);
+        }
+        self.note_longest_turn();
+        work
+    }
+
+    /// Announces on the rings of those whose turn it is that nobody looks at them any more. Gives whether nobody has anything to
+    /// do.
+    pub(super) fn rest_round(&mut self) -> bool {
+        self.schedule.begin_round();
+        while let Some(turn) = self.schedule.next() {
+            let again = self.clients.named(turn.connection).is_some_and(|place| !self.rests(place));
+            self.schedule.served(turn, 0, again);
+        }
+        self.schedule.is_idle()
+    }
+
+    /// Puts a client to rest that has nothing but a ring in which nothing stands.
+    fn rests(&mut self, place: usize) -> bool {
+        let Some(served) = self.clients.served(place) else { return false };
+        let has_request = served.pending.is_some() || served.readable && matches!(served.talk, Talk::Reading);
+        if has_request
+            || served.quiescing.is_some()
+            || served.ring != Ring::Hot
+            || !self.falls_asleep_on(place)
+        {
+            return false;
+        }
+        if let Some(client) = self.clients.get(place) {
+            client.queued = false;
+        }
+        true
+    }
+
+    /// Announces on a ring that nobody looks at it any more, unless something stands in it.
+    fn falls_asleep_on(&mut self, place: usize) -> bool {
+        let doorbell = self.clients.mark(Source::Doorbell(place));
+        let Some(served) = self.clients.served(place) else { return false };
+        if !served.session.prepare_sleep() {
+            return false;
+        }
+        served.ring = Ring::Asleep;
+        if std::mem::take(&mut served.bell_muted)
+            && let Some(bell) = served.session.doorbell()
+        {
+            // It is watched again: what it has told meanwhile is told now. It stands in there: this cannot fail.
+            let _ = self.epoll.modify(bell, &mut EpollEvent::new(DOORBELL, doorbell));
+        }
+        true
+    }
+
+    /// A doorbell has rung.
+    pub(super) fn hear_doorbell(&mut self, place: usize) {
+        let Some(served) = self.clients.served(place) else { return };
+        match served.ring {
+            Ring::Asleep => self.wake(place),
+            Ring::Hot if !std::mem::replace(&mut served.bell_muted, true) => {
+                // One that rings while its ring is looked at could do so without end.
+                let mut nothing =
+                    EpollEvent::new(EpollFlags::EPOLLET, self.clients.mark(Source::Doorbell(place)));
+                if let Some(bell) = self.clients.served(place).and_then(|served| served.session.doorbell()) {
+                    let _ = self.epoll.modify(bell, &mut nothing);
+                }
+            }
+            Ring::Hot | Ring::None => {}
+        }
+    }
+
+    /// Whether the client has work after its turn; it is queued then.
+    fn has_work(&mut self, name: u64) -> bool {
+        let serves = self.phase == Phase::Serving;
+        let Some(place) = self.clients.named(name) else { return false };
+        let Some(client) = self.clients.get(place) else { return false };
+        client.queued = match &client.state {
+            State::Served(served) => {
+                let reads = served.readable && matches!(served.talk, Talk::Reading) && serves;
+                served.ring == Ring::Hot || served.pending.is_some() && !served.is_answering() || reads
+            }
+            State::Departing { .. } => true,
+            State::Refused(_) | State::Departed { .. } => false,
+        };
+        client.queued
+    }
+
+    /// Does what there is to do for a client. Gives the units of work.
+    fn serve(&mut self, place: usize, budget: usize) -> usize {
+        match self.clients.get(place).map(|client| &client.state) {
+            Some(State::Served(_)) => self.serve_client(place, budget),
+            Some(State::Refused(_)) => {
+                self.refuse(place);
+                REQUEST_UNITS
+            }
+            Some(State::Departing { .. }) => self.tear_down(place, budget),
+            Some(State::Departed { .. }) | None => 0,
+        }
+    }
+
+    /// Requests come first: what stands in the ring is carried out before each of them anyway.
+    fn serve_client(&mut self, place: usize, budget: usize) -> usize {
+        let mut units = 0;
+        while units < budget {
+            let left = budget - units;
+            let Some(served) = self.clients.served(place) else { break };
+            if served.pending.is_some() && !served.is_answering() {
+                units += self.go_on_with_request(place, left);
+            } else if served.readable && matches!(served.talk, Talk::Reading) && self.phase == Phase::Serving
+            {
+                units += self.read_one(place, left);
+            } else if served.ring == Ring::Hot {
+                return units + self.drain(place, left);
+            } else {
+                break;
+            }
+        }
+        units
+    }
+
+    /// Carries out what stands in a client's ring. Gives the entries.
+    fn drain(&mut self, place: usize, budget: usize) -> usize {
+        let (busy_poll_ns, drive) = (ns(self.shared.config.busy_poll), self.shared.host.drive());
+        let Some(served) = self.clients.served(place) else { return 0 };
+        let most = served.quiescing.map_or(budget, |left| left.min(budget));
+        let drained = served.session.drain(most).and_then(|count| {
+            // What it did may have spoilt something; what nobody did, the sweep finds.
+            if count > 0 { served.session.check().map(|()| count) } else { Ok(0) }
+        });
+        let count = match drained {
+            Ok(count) => count,
+            Err(violation) => {
+                self.cut_off(place, &violation);
+                return 1;
+            }
+        };
+        served.entries = served.entries.saturating_add(count);
+        if let Some(left) = &mut served.quiescing {
+            *left -= count;
+            if count < most || *left == 0 {
+                self.end_quiescing(place);
+            }
+            return count;
+        }
+        if count > 0 {
+            served.idle_rounds = 0;
+            return count;
+        }
+        if served.idle_rounds == 0 && busy_poll_ns > 0 {
+            served.idle_since_ns = drive.now_ns();
+        }
+        served.idle_rounds += 1;
+        // Who is to find this thread awake must not find the ring asleep.
+        let is_idle = |since_ns| busy_poll_ns == 0 || drive.now_ns() - since_ns >= busy_poll_ns;
+        if served.idle_rounds > IDLE_ROUNDS && is_idle(served.idle_since_ns) {
+            self.falls_asleep_on(place);
+        }
+        0
+    }
+
+    /// The ring is looked at from now on.
+    pub(super) fn wake(&mut self, place: usize) {
+        let Some(served) = self.clients.served(place) else { return };
+        if served.ring == Ring::Asleep {
+            served.session.finish_sleep();
+            (served.ring, served.idle_rounds) = (Ring::Hot, 0);
+            self.queue(place);
+        }
+    }
+
+    fn note_longest_turn(&mut self) {
+        let longest = self.schedule.longest() as u64;
+        if longest > self.longest_turn {
+            self.longest_turn = longest;
+            self.shared.door.longest_turn.fetch_max(longest, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What a thread keeps of each user that has clients here.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::super::accounts::UserId;
+use super::rate::SharedRate;
+use super::schedule::UserKey;
+use super::worker::{Worker, ns};
+use super::{PARK_LEAST, Phase, UNPARK_BUDGET};
+use crate::driver::service::client::{State, Talk};
+
+/// A user, as a thread sees it.
+#[derive(Default)]
+pub(super) struct User {
+    /// Requests of all its connections per second; `None` without a limit.
+    pub(super) requests: Option<Arc<SharedRate>>,
+    /// Connections whose requests wait until the user may make more, the first one first.
+    parked: VecDeque<u64>,
+}
+
+impl Worker {
+    /// A client has come: whose share it takes.
+    pub(super) fn enter_user(&mut self, user: UserId) -> UserKey {
+        let Worker { schedule, shared, .. } = self;
+        schedule.enter(user, || User { requests: shared.rate_of(user), parked: VecDeque::new() })
+    }
+
+    /// The client's user has made as many requests as it may: this client waits, and so do its others when their turn comes.
+    pub(super) fn park(&mut self, place: usize, until_ns: u64) {
+        let until_ns = until_ns.max(self.now_ns() + ns(PARK_LEAST));
+        let name = self.clients.name(place);
+        let Some(client) = self.clients.get(place) else { return };
+        let State::Served(served) = &mut client.state else { return };
+        served.talk = Talk::Parked;
+        self.shared.door.throttled.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let key = client.user;
+        let Some(user) = self.schedule.state(key) else { return };
+        if user.parked.is_empty() {
+            self.parked.insert((until_ns, key.number()));
+        }
+        user.parked.push_back(name);
+    }
+
+    /// Lets clients read again whose users may make requests again, as many of each as the budget allows.
+    pub(super) fn unpark_due(&mut self, now_ns: u64) {
+        let Some(&(until_ns, number)) = self.parked.first().filter(|(until_ns, _)| *until_ns <= now_ns)
+        else {
+            return;
+        };
+        self.parked.remove(&(until_ns, number));
+        let key = UserKey::of(number);
+        for _ in 0..UNPARK_BUDGET {
+            let Some(name) = self.schedule.state(key).and_then(|user| user.parked.pop_front()) else {
+                return;
+            };
+            let Some(place) = self.clients.named(name) else { continue };
+            if let Some(served) = self.clients.served(place)
+                && matches!(served.talk, Talk::Parked)
+            {
+                served.talk = Talk::Reading;
+                if self.phase == Phase::Serving {
+                    self.queue(place);
+                }
+            }
+        }
+        if self.schedule.state(key).is_some_and(|user| !user.parked.is_empty()) {
+            self.parked.insert((now_ns + ns(PARK_LEAST), number));
+        }
+    }
+}

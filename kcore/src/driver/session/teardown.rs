@@ -1,0 +1,120 @@
+//! The end of a session, in slices.
+//!
+//! A client with full quotas has 65,536 operations, as many buffers and hundreds of transfer machines and arenas: to let go of
+//! all of them at once takes more than a second, in which a thread serves nobody. So a session that is closed becomes a
+//! [`Teardown`], which does a bounded number of *units of work* at a time:
+//!
+//! | in this order | a unit |
+//! | --- | --- |
+//! | the operations of each transfer machine are cancelled | an operation, or 16 places without one |
+//! | the places of those that are over are freed | 4 places |
+//! | the transfer machine is dropped | a transfer machine |
+//! | the buffers are dropped | a buffer, or 16 places without one |
+//! | the arenas are dropped | an arena |
+//!
+//! Memory is unmapped by another thread ([`lnet_region::closer`]).
+
+use super::tms::Tm;
+use super::{Departure, Session};
+use crate::driver::departed::Estate;
+
+/// A session that is being closed. Nothing of the client is read any more; what LNet still holds once all is done is counted as
+/// left over. Dropping it does all that is left to do at once.
+#[derive(Debug)]
+pub struct Teardown {
+    session: Session,
+    departure: Option<Departure>,
+}
+
+/// How far closing a session has come.
+#[derive(Default)]
+pub(super) struct Closing {
+    estate: Estate,
+    /// The transfer machine whose operations are being cancelled, with its handle.
+    tm: Option<(u64, Tm)>,
+    /// All is done.
+    over: bool,
+}
+
+impl Teardown {
+    /// Does up to `budget` units of work; gives how many. Fewer than that once all is done.
+    pub fn step(&mut self, budget: usize) -> usize {
+        let mut units = 0;
+        while units < budget && self.departure.is_none() {
+            let (done, departure) = self.session.close_some(budget - units);
+            (units, self.departure) = (units + done, departure);
+        }
+        units
+    }
+
+    /// Whether all is done.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.departure.is_some()
+    }
+
+    /// Does all that is left to do; gives what the client has left.
+    #[must_use]
+    pub fn finish(mut self) -> Departure {
+        loop {
+            if let Some(departure) = self.departure.take() {
+                return departure;
+            }
+            self.step(usize::MAX);
+        }
+    }
+}
+
+impl Session {
+    /// The client is gone, or is cut off. Cancels all that is in flight, and lets everything go; what LNet still holds then
+    /// is counted as left over. Dropping a session does the same.
+    pub fn close(self) -> Departure {
+        self.begin_close().finish()
+    }
+
+    /// The same in slices. Nothing is done yet.
+    #[must_use]
+    pub fn begin_close(self) -> Teardown {
+        Teardown { session: self, departure: None }
+    }
+
+    /// Some units of one kind of work, one at least; and what the client has left once all is done.
+    fn close_some(&mut self, budget: usize) -> (usize, Option<Departure>) {
+        let Closing { estate, tm, over } = &mut self.closing;
+        if let Some((_, current)) = tm {
+            let units = current.cancel_some(budget);
+            if units == budget {
+                return (units, None);
+            }
+            if let Some((handle, current)) = tm.take() {
+                current.let_go(estate);
+                self.record.tms.lock().remove(&handle);
+            }
+            return (units + 1, None);
+        }
+        *tm = self.tms.pop();
+        if tm.is_some() {
+            return (1, None);
+        }
+        let units = self.buffers.let_go(budget);
+        if units > 0 {
+            return (units, None);
+        }
+        if self.arenas.let_go_of_one(estate) {
+            return (1, None);
+        }
+        *over = true;
+        if let Some(charges) = self.charges.take() {
+            *estate.operations.lock() = Some((self.record.tally.clone(), charges.operations));
+        }
+        (1, Some(self.host.leave(&self.record, std::mem::take(estate))))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        while !self.closing.over {
+            self.close_some(usize::MAX);
+        }
+    }
+}
