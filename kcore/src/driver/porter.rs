@@ -21,8 +21,9 @@
 //!   ◀── Gone ────────────────────
 //! ```
 //!
-//! So the porter itself never closes what a client has sent, either. A carrier that does not come back is abandoned: it counts
-//! for its user, who has [`CARRIERS_PER_USER`] at the most and never more than are free; what finds none waits in the porter,
+//! So the porter itself never closes what a client has sent, either. A carrier that does not come back in
+//! [`CARRIER_TIMEOUT`] is killed, which ends a TCP socket's lingering, and is abandoned if that does not end it. It counts
+//! for its user until its process has ended: a user has [`CARRIERS_PER_USER`] at the most, and never more than are free. What finds none waits in the porter,
 //! with the client's place among the clients taken until [`Message::Gone`].
 //!
 //! # Ends
@@ -80,6 +81,13 @@ pub const BATCH_MAX: usize = 128;
 
 /// Messages of one service thread before the next one's turn.
 pub const MESSAGES_BUDGET: usize = 64;
+
+/// How long a carrier may have a job before it is killed. A close that a signal can end is over then, others are not: those
+/// of files on FUSE and network file systems.
+pub const CARRIER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The time from one look for late carriers to the next, while any has a job.
+const LATE_LOOK_MS: u16 = 500;
 
 /// The time until what has failed for want of processes, memory or descriptors in flight is tried again.
 const RETRY_MS: u16 = 100;

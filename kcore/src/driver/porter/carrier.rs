@@ -10,12 +10,13 @@ use std::fs::File;
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lnet_api::Errno;
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::MsgFlags;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork};
@@ -42,7 +43,7 @@ pub(super) enum Carriers {
 pub(super) struct Carrier {
     pid: Pid,
     channel: OwnedFd,
-    job: Option<Job>,
+    job: Option<(Job, Instant)>,
 }
 
 /// What a carrier does for a user, which the user is accounted for until it is done.
@@ -55,15 +56,9 @@ pub(super) struct Job {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum JobKind {
     /// The next packet of this client is received.
-    Adopt { client: u64, link: usize, token: u64 },
+    Adopt { client: u64 },
     /// The sockets of these clients are closed; each with the link that wants to know.
     Close(Vec<(u64, usize)>),
-}
-
-/// A job that is over, and whether its carrier lives.
-pub(super) struct Done {
-    pub(super) job: Job,
-    pub(super) lives: bool,
 }
 
 impl Carriers {
@@ -87,17 +82,17 @@ impl Carriers {
         token: u64,
         socket: &OwnedFd,
         link: &OwnedFd,
-    ) -> Result<Option<Done>, Errno> {
+    ) -> Result<Option<Job>, Errno> {
         match self {
             Carriers::Inline => {
                 adopt(token, socket.as_fd(), link.as_fd());
-                Ok(Some(Done { job, lives: true }))
+                Ok(Some(job))
             }
             Carriers::Processes(carriers) => {
                 let carrier = idle(carriers)?;
                 let fds = [socket.as_fd(), link.as_fd()];
                 channel::send(carrier.channel.as_fd(), Message::Receive { token }, &fds, NOW)?;
-                carrier.job = Some(job);
+                carrier.job = Some((job, Instant::now()));
                 Ok(None)
             }
         }
@@ -111,11 +106,11 @@ impl Carriers {
         &mut self,
         job: Job,
         sockets: Vec<OwnedFd>,
-    ) -> Result<Option<Done>, (Errno, Vec<OwnedFd>)> {
+    ) -> Result<Option<Job>, (Errno, Vec<OwnedFd>)> {
         let carriers = match self {
             Carriers::Inline => {
                 drop(sockets);
-                return Ok(Some(Done { job, lives: true }));
+                return Ok(Some(job));
             }
             Carriers::Processes(carriers) => carriers,
         };
@@ -131,7 +126,7 @@ impl Carriers {
         drop(sockets);
         // A carrier that has been killed is found by its parent, the porter.
         let _ = channel::send(carrier.channel.as_fd(), Message::Go, &[], NOW);
-        carrier.job = Some(job);
+        carrier.job = Some((job, Instant::now()));
         Ok(None)
     }
 
@@ -143,14 +138,26 @@ impl Carriers {
         }
     }
 
+    /// Kills the carriers that have had their job for this time. A socket that lingers does not keep a killed process,
+    /// which closes everything at its end; a file of a FUSE mount does. Returns whether any has a job.
+    pub(super) fn kill_late(&self, patience: Duration) -> bool {
+        let Carriers::Processes(carriers) = self else { return false };
+        let busy = || carriers.iter().filter_map(|carrier| Some((carrier.pid, carrier.job.as_ref()?.1)));
+        for (pid, _) in busy().filter(|(_, since)| since.elapsed() >= patience) {
+            // It is a child that has not been waited for, so that the number is still its own.
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        busy().next().is_some()
+    }
+
     /// Returns the jobs of carriers that say that they are done, and of those that have ended.
-    pub(super) fn finished(&mut self) -> Vec<Done> {
+    pub(super) fn finished(&mut self) -> Vec<Job> {
         let Carriers::Processes(carriers) = self else { return Vec::new() };
         let mut done = Vec::new();
         for carrier in carriers.iter_mut().filter(|carrier| carrier.job.is_some()) {
             // The end of the channel says less than the end of the process, which has closed everything.
             if let Ok(Some((Message::Ready, _))) = channel::receive(carrier.channel.as_fd(), NOW) {
-                done.extend(carrier.job.take().map(|job| Done { job, lives: true }));
+                done.extend(carrier.job.take().map(|(job, _)| job));
             }
         }
         while let Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) =
@@ -158,7 +165,7 @@ impl Carriers {
         {
             if let Some(index) = carriers.iter().position(|carrier| carrier.pid == pid) {
                 let job = carriers.swap_remove(index).job;
-                done.extend(job.map(|job| Done { job, lives: false }));
+                done.extend(job.map(|(job, _)| job));
             }
         }
         let mut idle = 0;

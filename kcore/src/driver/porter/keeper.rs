@@ -1,6 +1,7 @@
 //! The porter's loop.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -14,9 +15,12 @@ use nix::sys::socket::{
 };
 use nix::unistd::{Pid, getppid};
 
-use super::carrier::{Carriers, Done, Job, JobKind};
+use super::carrier::{Carriers, Job, JobKind};
 use super::channel::{self, Message};
-use super::{BATCH_MAX, CARRIERS_MAX, CARRIERS_PER_USER, CARRIERS_ROOT, MESSAGES_BUDGET, RETRY_MS};
+use super::{
+    BATCH_MAX, CARRIER_TIMEOUT, CARRIERS_MAX, CARRIERS_PER_USER, CARRIERS_ROOT, LATE_LOOK_MS,
+    MESSAGES_BUDGET, RETRY_MS,
+};
 
 /// The user whose carriers have a reserve.
 const ROOT: u32 = 0;
@@ -35,7 +39,7 @@ pub(super) struct Keeper {
     users: BTreeMap<u32, User>,
     carriers: Carriers,
     /// Jobs that are over.
-    done: Vec<Done>,
+    done: Vec<Job>,
     batch_max: usize,
     /// Something failed that may succeed later.
     retry: bool,
@@ -56,8 +60,8 @@ struct Listener {
 /// A client's socket.
 struct Kept {
     socket: OwnedFd,
-    /// A carrier receives from it, or is to.
-    adopting: bool,
+    /// Jobs that receive from it, waiting or at work.
+    adopting: u32,
     /// `nlxd` has dropped it: the user that it counts for, and the link that wants to know of its end.
     leaving: Option<(u32, usize)>,
 }
@@ -97,9 +101,14 @@ impl Keeper {
     /// Waits for something to do, and does it. False at the end.
     fn turn(&mut self) -> bool {
         (0..self.links.len()).for_each(|index| self.flush(index));
-        let timeout = if self.retry { RETRY_MS.into() } else { PollTimeout::NONE };
+        let busy = self.carriers.kill_late(CARRIER_TIMEOUT);
+        let timeout = match (self.retry, busy) {
+            (true, _) => RETRY_MS.into(),
+            (false, true) => LATE_LOOK_MS.into(),
+            (false, false) => PollTimeout::NONE,
+        };
         let ready = self.wait(timeout);
-        if std::mem::take(&mut self.retry) {
+        if mem::take(&mut self.retry) {
             self.pump_all();
         }
         if ready.signals {
@@ -177,13 +186,13 @@ impl Keeper {
         match message {
             Message::Keep { client } => {
                 if let Some(socket) = fds.pop() {
-                    self.clients.insert(client, Kept { socket, adopting: false, leaving: None });
+                    self.clients.insert(client, Kept { socket, adopting: 0, leaving: None });
                 }
             }
             Message::Accept { first, count } => self.accept(link, first, count),
             Message::Adopt { client, user, token } => {
                 if let Some(kept) = self.clients.get_mut(&client) {
-                    kept.adopting = true;
+                    kept.adopting += 1;
                     self.users.entry(user).or_default().adopts.push_back((client, link, token));
                     self.pump(user);
                 }
@@ -213,7 +222,7 @@ impl Keeper {
                     // A socket without credentials counts for a user that nobody is.
                     let user = getsockopt(&socket, sockopt::PeerCredentials);
                     let user = user.map_or(u32::MAX, |credentials| credentials.uid());
-                    self.clients.insert(client, Kept { socket, adopting: false, leaving: None });
+                    self.clients.insert(client, Kept { socket, adopting: 0, leaving: None });
                     self.push(link, Message::Accepted { client, user });
                 }
                 Err(Errno::EAGAIN) => break,
@@ -264,7 +273,7 @@ impl Keeper {
     /// Closes the socket of a client that `nlxd` has dropped: here if nothing is in it, else in a carrier.
     fn dispose(&mut self, client: u64) {
         let Some(kept) = self.clients.get(&client) else { return };
-        let Some((user, link)) = kept.leaving.filter(|_| !kept.adopting) else { return };
+        let Some((user, link)) = kept.leaving.filter(|_| kept.adopting == 0) else { return };
         if is_empty(kept.socket.as_fd()) {
             self.clients.remove(&client);
             self.push(link, Message::Gone { client });
@@ -299,7 +308,7 @@ impl Keeper {
     fn pump_one(&mut self, user: u32) -> bool {
         let Some(work) = self.users.get_mut(&user) else { return false };
         if let Some((client, link, token)) = work.adopts.pop_front() {
-            let job = Job { user, kind: JobKind::Adopt { client, link, token } };
+            let job = Job { user, kind: JobKind::Adopt { client } };
             let kept = self.clients.get(&client);
             let channel = self.links.get(link).and_then(Option::as_ref);
             let (Some(kept), Some(channel)) = (kept, channel) else { return true };
@@ -340,7 +349,7 @@ impl Keeper {
             Err((_, sockets)) => {
                 for ((client, link), socket) in numbers.into_iter().zip(sockets).rev() {
                     let leaving = Some((user, link));
-                    self.clients.insert(client, Kept { socket, adopting: false, leaving });
+                    self.clients.insert(client, Kept { socket, adopting: 0, leaving });
                     work.closes.push_front(client);
                 }
                 self.retry = true;
@@ -351,7 +360,7 @@ impl Keeper {
 
     /// Deals with the jobs that are over, and gives more.
     fn settle(&mut self) {
-        while let Some(Done { job, lives }) = self.done.pop() {
+        while let Some(job) = self.done.pop() {
             if let Some(user) = self.users.get_mut(&job.user) {
                 user.busy = user.busy.saturating_sub(1);
             }
@@ -359,14 +368,9 @@ impl Keeper {
                 JobKind::Close(clients) => {
                     clients.into_iter().for_each(|(client, link)| self.push(link, Message::Gone { client }));
                 }
-                JobKind::Adopt { client, link, token } => {
-                    if !lives {
-                        // Without effect if it has answered.
-                        let errno = Errno::EIO as i32;
-                        self.push(link, Message::Adopted { token, count: 0, errno });
-                    }
+                JobKind::Adopt { client } => {
                     if let Some(kept) = self.clients.get_mut(&client) {
-                        kept.adopting = false;
+                        kept.adopting = kept.adopting.saturating_sub(1);
                     }
                     self.dispose(client);
                 }
@@ -398,9 +402,14 @@ impl Keeper {
         while nlxd.is_some_and(|nlxd| getppid() == nlxd) {
             std::thread::sleep(ENDING_LOOK);
         }
-        // What blocks now blocks the porter, which nobody waits for; those that can close at once go first.
         self.clients.retain(|_, kept| !is_empty(kept.socket.as_fd()));
         backlog.retain(|socket| !is_empty(socket.as_fd()));
+        if nlxd.is_some() {
+            // What is left is closed as the process ends, where a socket that lingers does not block. What blocks all the same
+            // blocks the porter and its carriers, which nobody waits for.
+            self.carriers.kill_late(Duration::ZERO);
+            mem::forget((self.clients, backlog, self.listener));
+        }
     }
 }
 
