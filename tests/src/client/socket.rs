@@ -51,6 +51,14 @@ impl Socket {
         self.send_with(packet, &[], MsgFlags::MSG_DONTWAIT)
     }
 
+    /// The same with descriptors.
+    ///
+    /// # Errors
+    /// As there; EPERM where the kernel lets no descriptors pass.
+    pub fn try_send_with(&self, packet: &[u8], fds: &[RawFd]) -> Result<(), Errno> {
+        self.send_with(packet, fds, MsgFlags::MSG_DONTWAIT)
+    }
+
     fn send_with(&self, packet: &[u8], fds: &[RawFd], flags: MsgFlags) -> Result<(), Errno> {
         let rights = [ControlMessage::ScmRights(fds)];
         let control: &[ControlMessage<'_>] = if fds.is_empty() { &[] } else { &rights };

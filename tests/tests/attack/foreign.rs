@@ -4,7 +4,7 @@ use std::path::Path;
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
-use crate::people::User;
+use crate::people::{Attacker, User};
 use crate::stage::Stage;
 
 /// Number of the device `/dev/fuse`.
@@ -35,18 +35,58 @@ fn one_socket_that_lingers() {
 #[test]
 #[ignore = "./test attack"]
 fn files_of_a_hostile_file_system() {
-    for (name, count) in [("fuse, one descriptor", "1"), ("fuse", "5000")] {
+    for (name, count, how) in [
+        ("fuse, one descriptor", "1", "sync"),
+        ("fuse", "5000", "sync"),
+        ("fuse, one adopted", "1", "adopt"),
+        ("fuse, adopted", "5000", "adopt"),
+    ] {
         let Some(mut stage) = Stage::new(name).open() else { return };
         let folder = stage.helper.folder();
         let (device, mount) = (folder.join("fuse"), folder.join("mount"));
         if let Err(reason) = can_mount(&device, &mount) {
             return nlx_skip::skipped("files of a hostile file system", &reason);
         }
-        let args = ["fuse", device.to_str().unwrap(), mount.to_str().unwrap(), count];
+        let args = ["fuse", device.to_str().unwrap(), mount.to_str().unwrap(), count, how];
         let attackers = stage.attack(&[(User::Attacker(0), &args)]);
         stage.everybody_is_served();
         stage.close_beside(attackers);
     }
+}
+
+/// Sockets with a linger time beside requests that have a descriptor, over hundreds of connections that stay: they occupy
+/// what the user may have, and others adopt as always.
+#[test]
+#[ignore = "./test attack"]
+fn sockets_that_linger_where_memory_is_expected() {
+    let Some(mut stage) = Stage::new("linger, adopted").of_any_user().open() else { return };
+    let attackers = stage.attack(&[(User::Attacker(0), &["linger-adopt", "300"])]);
+    stage.everybody_is_served();
+    stage.close(attackers);
+}
+
+/// Killed beside both kinds of descriptors, the helper ends, and another one has its port, its lock and its socket at once.
+#[test]
+#[ignore = "./test attack"]
+fn a_helper_that_is_killed_leaves_its_place() {
+    let Some(mut stage) = Stage::new("killed beside descriptors").open() else { return };
+    let folder = stage.helper.folder();
+    let (device, mount) = (folder.join("fuse"), folder.join("mount"));
+    let linger: (User, &[&str]) = (User::Attacker(0), &["linger-adopt", "100"]);
+    let unread: (User, &[&str]) = (User::Attacker(1), &["linger", "2000"]);
+    let mut attackers = stage.attack(&[linger, unread]);
+    match can_mount(&device, &mount) {
+        Ok(()) => {
+            let fuse = ["fuse", device.to_str().unwrap(), mount.to_str().unwrap(), "1000", "adopt"];
+            attackers.extend(stage.attack(&[(User::Attacker(2), &fuse)]));
+        }
+        Err(reason) => nlx_skip::skipped("a helper killed beside files of a hostile file system", &reason),
+    }
+    stage.everybody_is_served();
+    let helper = stage.kill_helper();
+    helper.client("of the next one").sync().unwrap();
+    attackers.into_iter().for_each(Attacker::kill);
+    helper.is_clean();
 }
 
 /// Makes the folder to mount at, and a node of the device that every user can open, as distributions have it.

@@ -193,6 +193,13 @@ impl Stage {
         attackers.into_iter().for_each(Attacker::kill);
     }
 
+    /// The helper is killed in the middle of the attack, and another one starts in its place.
+    #[track_caller]
+    pub(crate) fn kill_helper(self) -> Helper {
+        self.helper.signal(Signal::SIGKILL);
+        self.helper.restart()
+    }
+
     #[track_caller]
     fn end(mut self) {
         self.honest.end();

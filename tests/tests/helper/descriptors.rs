@@ -6,13 +6,16 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::unistd::{ftruncate, pipe, write};
-use nlx_tests::client::Client;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, ftruncate, pipe, write};
 use nlx_tests::client::memory::Memory;
 use nlx_tests::client::pair::{PORTAL, handle};
+use nlx_tests::client::socket::Socket;
 use nlx_tests::client::wire::{self, Entry, kind, u32_at};
+use nlx_tests::client::{Client, PATIENCE};
 
 use crate::scene::{Helper, Work};
+use crate::support::peer::hung_unless;
 
 /// What memory of the helper has: its size cannot change.
 fn seals() -> SealFlag {
@@ -77,8 +80,8 @@ fn what_is_no_arena_is_not_adopted() {
     helper.is_clean();
 }
 
-/// MT-219: none where one should be, several where there should be one, as many as the system lets pass, and descriptors beside
-/// requests that have none: each is answered, and all are closed.
+/// MT-219: none where one should be, several where there should be one, as many as the system lets pass: each is answered, and
+/// all are closed.
 #[test]
 fn too_many_descriptors() {
     let helper = Helper::start();
@@ -91,17 +94,84 @@ fn too_many_descriptors() {
         let (status, _) = adopt(&mut client, &fds);
         assert_eq!(Errno::from_raw(-status), Errno::EBADR, "{count} descriptors");
     }
+    helper.holds_again(before);
+    client.sync().unwrap();
+}
+
+/// MT-219: descriptors beside requests that have none are never received: their client is cut off.
+#[test]
+fn descriptors_that_nothing_asks_for() {
+    let helper = Helper::start();
+    let work = Work::start(&helper);
     let memory = memfd(4096, seals());
+    let before = helper.holdings();
     for (kind, body) in [
         (kind::SYNC, Vec::new()),
         (kind::CREATE_ARENA, wire::create_arena(4096, 0)),
         (kind::START_TM, wire::start_tm(helper.nid(), PORTAL, 0, 16, 0)),
+        (kind::HELLO, wire::hello("again", 1)),
+        (kind::TM_DESCRIPTOR, vec![0; 8]),
+        (0x7fff, Vec::new()),
+        // An adoption that is too long to be a packet.
+        (kind::ADOPT_ARENA, vec![0; 8192]),
     ] {
-        let reply = client.request_with(kind, &body, &[memory.as_raw_fd()]).unwrap();
-        assert_eq!(Errno::from_raw(-reply.status), Errno::EBADR, "{reply:?}");
+        let cut_off = helper.number("/door/cut_off");
+        let mut client = helper.client("attached");
+        let outcome = client.request_with(kind, &body, &[memory.as_raw_fd()]);
+        assert!(outcome.is_err(), "request {kind} is answered: {outcome:?}");
+        assert_eq!(helper.number("/door/cut_off"), cut_off + 1);
+    }
+    // Before the hello: newer kernels refuse them at once, with older ones the client is cut off.
+    for kind in [kind::HELLO, kind::ADOPT_ARENA] {
+        let socket = Socket::connect(&helper.socket()).unwrap();
+        match socket.send(&wire::packet(kind, 1, &wire::hello("early", 1)), &[memory.as_raw_fd()]) {
+            Ok(()) => assert!(!matches!(socket.receive(PATIENCE), Ok(Some(_)) | Err(Errno::ETIMEDOUT))),
+            Err(errno) => assert_eq!(errno, Errno::EPERM),
+        }
     }
     helper.holds_again(before);
-    client.sync().unwrap();
+    work.advance(2);
+    work.stop();
+    helper.is_clean();
+}
+
+/// The porter is killed, again and again: clients live on, new ones come, arenas are adopted, and nothing is left.
+#[test]
+fn the_porter_is_killed() {
+    let helper = Helper::start();
+    let work = Work::start(&helper);
+    let mut client = helper.client("survivor");
+    for _ in 0..3 {
+        let porter = porter_of(helper.pid());
+        kill(porter, Signal::SIGKILL).unwrap();
+        hung_unless("there is another porter", || {
+            Client::connect(&helper.socket(), "newcomer").is_ok_and(|mut newcomer| {
+                newcomer.sync().is_ok() && adopt(&mut newcomer, &[memfd(1 << 20, seals())]) == (0, 0)
+            })
+        });
+        assert_ne!(porter_of(helper.pid()), porter);
+        assert_eq!(adopt(&mut client, &[memfd(1 << 20, seals())]), (0, 0));
+        work.advance(2);
+    }
+    drop(client);
+    work.stop();
+    helper.is_clean();
+}
+
+/// The process of a helper's porter: its child that has not ended.
+fn porter_of(helper: u32) -> Pid {
+    let children =
+        std::fs::read_to_string(format!("/proc/{helper}/task/{helper}/children")).unwrap_or_default();
+    let lives = |pid: &&str| {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+    };
+    let all = std::fs::read_dir(format!("/proc/{helper}/task")).unwrap().filter_map(|task| {
+        let task = task.ok()?.path().join("children");
+        std::fs::read_to_string(task).ok()
+    });
+    let all: String = std::iter::once(children).chain(all).collect::<Vec<_>>().join(" ");
+    let porter = all.split_whitespace().find(lives).expect("the helper has a porter");
+    Pid::from_raw(porter.parse().unwrap())
 }
 
 /// S-3: an arena that is handed over anew works, with what stands in it.

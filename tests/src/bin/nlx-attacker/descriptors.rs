@@ -46,6 +46,19 @@ impl<'t> Sender<'t> {
         self.unanswered = if answered { 0 } else { self.unanswered + 1 };
     }
 
+    /// Sends them beside requests that have one, `each` at a time, and waits for no answer. The connections are kept.
+    pub(crate) fn adopt<F: AsRawFd>(&mut self, fds: Vec<F>, each: usize) -> Option<Client> {
+        let client = Client::connect(&self.target.socket, "adopt").ok();
+        let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+        for some in raw.chunks(each) {
+            let packet = wire::packet(kind::ADOPT_ARENA, self.packets, &[]);
+            let sent = client.as_ref().map(|client| client.socket.try_send_with(&packet, some));
+            self.packets += u64::from(sent == Some(Ok(())));
+        }
+        self.unanswered = if client.is_some() { 0 } else { self.unanswered + 1 };
+        client
+    }
+
     fn send_over<F: AsRawFd>(&mut self, socket: &Socket, fds: Vec<F>, each: usize) -> Result<(), Errno> {
         let answer = || socket.receive(PATIENCE)?.ok_or(Errno::EPIPE);
         socket.try_send(&wire::packet(kind::HELLO, 1, &wire::hello("descriptors", 1)))?;

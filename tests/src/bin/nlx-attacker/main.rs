@@ -44,7 +44,7 @@ pub(crate) struct Target {
 type Attack = fn(&Target, &[&str]) -> Result<Infallible, String>;
 
 /// All attacks, by name.
-const ATTACKS: [(&str, Attack); 12] = [
+const ATTACKS: [(&str, Attack); 13] = [
     ("clients", clients::attack),
     ("departures", departures::attack),
     ("descriptors", descriptors::attack),
@@ -53,6 +53,7 @@ const ATTACKS: [(&str, Attack); 12] = [
     ("fuse-file", fuse::send_file),
     ("idle", idle),
     ("linger", linger::attack),
+    ("linger-adopt", linger::adopt),
     ("machines", machines::attack),
     ("matches", matches::attack),
     ("silent", silent::attack),
