@@ -1,21 +1,27 @@
-use std::os::fd::AsRawFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use lnet_api::Errno;
 use lnet_nid::Nid;
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt::PeerCredentials,
-};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket};
 
-use super::errno;
 use crate::SockError;
 
-/// A NID held by this process, and by no other on the host: an abstract Unix socket named after it listens. The system
-/// gives the name back when the process ends, however it ends.
+/// The table of Unix sockets of this network namespace; abstract names begin with `@` there.
+const TABLE: &str = "/proc/net/unix";
+
+/// The field of a socket's line in it that has the name.
+const NAME_FIELD: usize = 7;
+
+/// A NID held by this process, and by no other on the host: an abstract Unix socket is bound to its name. The system gives the
+/// name back when the process ends, however it ends.
 ///
-/// It keeps two nodes from sharing a NID even if one of them does not listen on TCP, and says who holds it.
-pub struct Claim(#[expect(dead_code, reason = "held for its name")] UnixListener);
+/// It keeps two nodes from sharing a NID even if one of them does not listen on TCP. The socket does not listen either: any
+/// local user could leave descriptors in the queue of one that does, whose close can block this process at its end. A second
+/// name says which process it is.
+pub struct Claim {
+    _name: OwnedFd,
+    _holder: Option<OwnedFd>,
+}
 
 impl Claim {
     /// Claims a NID, of whatever network, until this is dropped.
@@ -23,17 +29,32 @@ impl Claim {
     /// # Errors
     /// [`SockError::NidTaken`] (EADDRINUSE) names the holder; EMFILE without descriptors.
     pub fn new(nid: Nid) -> Result<Claim, SockError> {
-        let system = |errno| SockError::System { what: format!("claim {nid} for this process"), errno };
-        let name = format!("nlx/{nid}");
-        let address = SocketAddr::from_abstract_name(&name).map_err(|error| system(self::errno(&error)))?;
-        match UnixListener::bind_addr(&address) {
-            Ok(listener) => Ok(Claim(listener)),
-            Err(error) if self::errno(&error) == Errno::EADDRINUSE => {
-                Err(SockError::NidTaken { nid, holder: holder(&name) })
-            }
-            Err(error) => Err(system(self::errno(&error))),
+        let name = name_of(nid);
+        match bound(&name) {
+            // Without the second name the NID is held all the same.
+            Ok(socket) => Ok(Claim {
+                _name: socket,
+                _holder: bound(&format!("{}{}", holder_prefix(nid), std::process::id())).ok(),
+            }),
+            Err(Errno::EADDRINUSE) => Err(SockError::NidTaken { nid, holder: holder(nid) }),
+            Err(errno) => Err(SockError::System { what: format!("claim {nid} for this process"), errno }),
         }
     }
+}
+
+fn name_of(nid: Nid) -> String {
+    format!("nlx/{nid}")
+}
+
+/// The second name, but for the process id at its end.
+fn holder_prefix(nid: Nid) -> String {
+    format!("nlx/{nid}/pid/")
+}
+
+fn bound(name: &str) -> Result<OwnedFd, Errno> {
+    let fd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    bind(fd.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
+    Ok(fd)
 }
 
 /// Who holds a NID on this host, within this network namespace: a program's name and process id, in words. `None` if the
@@ -45,20 +66,25 @@ impl Claim {
 /// ```
 #[must_use]
 pub fn holder_of(nid: Nid) -> Option<String> {
-    let name = format!("nlx/{nid}");
-    match holder_pid(&name) {
-        Err(Errno::ECONNREFUSED) => None,
-        _ => Some(holder(&name)),
-    }
+    let table = std::fs::read_to_string(TABLE).unwrap_or_default();
+    let name = name_of(nid);
+    abstract_names(&table).any(|known| known == name).then(|| holder(nid))
 }
 
-/// Who listens behind the name, in words.
-fn holder(name: &str) -> String {
-    let Ok(pid) = holder_pid(name) else { return "another process".to_string() };
+/// The holder of a NID, in words. Any local user can take the second name of another process: it is for people to read.
+fn holder(nid: Nid) -> String {
+    let table = std::fs::read_to_string(TABLE).unwrap_or_default();
+    let prefix = holder_prefix(nid);
+    let pid = abstract_names(&table).find_map(|name| name.strip_prefix(&prefix)?.parse::<u32>().ok());
+    let Some(pid) = pid else { return "another process".to_string() };
     match std::fs::read(format!("/proc/{pid}/comm")) {
         Ok(comm) => format!("{} (pid {pid})", printable(&comm)),
         Err(_) => format!("the process with pid {pid}"),
     }
+}
+
+fn abstract_names(table: &str) -> impl Iterator<Item = &str> {
+    table.lines().filter_map(|line| line.split_whitespace().nth(NAME_FIELD)?.strip_prefix('@'))
 }
 
 /// A program's name as its process gives it, which may be any bytes, in characters that do nothing to a terminal.
@@ -66,16 +92,10 @@ fn printable(comm: &[u8]) -> String {
     String::from_utf8_lossy(comm).trim_end().escape_debug().to_string()
 }
 
-/// Nobody accepts these connections, and thousands of them fill the holder's queue: never wait for room in it.
-fn holder_pid(name: &str) -> Result<i32, Errno> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    connect(fd.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
-    getsockopt(&fd, PeerCredentials).map(|credentials| credentials.pid())
-}
-
 #[cfg(test)]
 mod tests {
+    use nix::sys::socket::connect;
+
     use super::*;
 
     #[test]
@@ -88,18 +108,22 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_whose_queue_is_full_is_still_refused_at_once() {
+    fn a_claim_names_its_holder_and_takes_no_connection() {
         let nid: Nid = "127.77.66.55@tcp".parse().unwrap();
         assert_eq!(holder_of(nid), None);
-        let _held = Claim::new(nid).unwrap();
+        let held = Claim::new(nid).unwrap();
         let me = format!("(pid {})", std::process::id());
         assert!(holder_of(nid).is_some_and(|holder| holder.contains(&me)));
-        let named = |error: SockError| error.to_string();
-        assert!(named(Claim::new(nid).err().unwrap()).contains(&me));
-        // As many asked before as the queue holds, and more.
-        let full = (0..10_000).find_map(|_| holder_pid(&format!("nlx/{nid}")).err());
-        assert_eq!(full, Some(Errno::EAGAIN));
-        assert!(named(Claim::new(nid).err().unwrap()).contains("another process"));
-        assert!(holder_of(nid).is_some_and(|holder| holder.contains("another process")));
+        assert!(Claim::new(nid).err().unwrap().to_string().contains(&me));
+        for name in [name_of(nid), format!("{}{}", holder_prefix(nid), std::process::id())] {
+            for kind in [SockType::Stream, SockType::SeqPacket, SockType::Datagram] {
+                let fd = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None).unwrap();
+                let address = UnixAddr::new_abstract(name.as_bytes()).unwrap();
+                let outcome = connect(fd.as_raw_fd(), &address);
+                assert!(matches!(outcome, Err(Errno::ECONNREFUSED | Errno::EPROTOTYPE)), "{outcome:?}");
+            }
+        }
+        drop(held);
+        assert_eq!(holder_of(nid), None);
     }
 }
