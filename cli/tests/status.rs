@@ -378,6 +378,33 @@ mod of_others {
         }
     }
 
+    /// A user mounts a file system of theirs where root looks, and never answers: root does not ask it.
+    #[test]
+    fn a_file_system_that_does_not_answer_holds_nobody_up() {
+        const SCRIPT: &str = r#"
+            mount -t tmpfs none /run/user && chmod 755 /run/user || exit 99
+            for user in 65435 65436; do mkdir -m 700 /run/user/$user; chown $user:$user /run/user/$user; done
+            mkdir -m 700 /run/user/65436/nlx && chown 65436:65436 /run/user/65436/nlx
+            exec 8<>/dev/fuse 9<>/dev/fuse || exit 99
+            options=rootmode=40000,user_id=65435,group_id=65435,allow_other
+            mount -i -t fuse -o fd=8,$options none /run/user/65435 || exit 99
+            mount -i -t fuse -o fd=9,$options none /run/user/65436/nlx || exit 99
+            timeout -s KILL 60 "$0" status 1
+            outcome=$?
+            umount -l /run/user/65435 /run/user/65436/nlx
+            exit $outcome"#;
+        if !Uid::effective().is_root() {
+            return nlx_skip::skipped("a file system that does not answer", "needs root, who can mount one");
+        }
+        let mut command = Command::new("unshare");
+        let output = command.args(["-m", "bash", "-c", SCRIPT, env!("CARGO_BIN_EXE_nlx")]).output().unwrap();
+        match output.status.code() {
+            Some(99) => nlx_skip::skipped("a file system that does not answer", &complaint(&output)),
+            // Process 1 has no node: it has looked at all folders.
+            code => assert_eq!(code, Some(1), "{}", complaint(&output)),
+        }
+    }
+
     /// Sockets in the name of others, and of a user's own that another user's process serves, are refused by name.
     #[test]
     fn a_claim_of_another_process_is_refused() {

@@ -23,8 +23,13 @@ pub fn printable(text: &str) -> Printable<'_> {
 /// separators, and format characters, among them those that change the direction of text (U+202A–U+202E, U+2066–U+2069).
 #[must_use]
 pub fn is_printable(letter: char) -> bool {
-    let is_quote = matches!(letter, '\'' | '"' | '\\');
-    is_quote || letter.escape_debug().len() == 1
+    match letter {
+        '\'' | '"' | '\\' => true,
+        '\u{2028}' | '\u{2029}' => false,
+        // A blank, of whatever width.
+        _ if letter.is_whitespace() => !letter.is_control(),
+        _ => letter.escape_debug().len() == 1,
+    }
 }
 
 impl fmt::Display for Printable<'_> {
@@ -43,7 +48,7 @@ mod tests {
     #[test]
     fn a_terminal_gets_no_commands() {
         assert_eq!(printable("a 'word'\u{1b}[2J\n\u{202e}").to_string(), "a 'word'\\u{1b}[2J\\n\\u{202e}");
-        assert_eq!(printable("C:\\grün – 10 µs …").to_string(), "C:\\grün – 10 µs …");
+        assert_eq!(printable("C:\\grün – 10\u{202f}000 µs …").to_string(), "C:\\grün – 10\u{202f}000 µs …");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use nix::sys::socket::{Shutdown, shutdown};
 use super::View;
 use super::find::{self, HIDDEN, SUFFIX};
 use super::folder::{self, Folder};
+use crate::error::shown;
 
 /// The time from one answer to the next: to count takes the node's locks, and whoever asks without end must not slow it down.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -51,7 +52,7 @@ impl Server {
             }
         }
         if let Some((folder, error)) = refused {
-            tracing::warn!(folder = %folder.display(), %error, "nlx status will not find this node");
+            tracing::warn!(folder = %shown(&folder), %error, "nlx status will not find this node");
         }
         None
     }
