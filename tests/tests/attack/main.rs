@@ -33,6 +33,7 @@
 //! | `NLX_ATTACK_ROUNDS` | 1000 | honest rounds beside each attack, and before it |
 //! | `NLX_ATTACK_THREADS` | 1 | serving threads of the helper |
 //! | `NLX_ATTACK_NET` | `tcp` | `o2ib`: the honest clients work over RDMA, at the guest's two addresses |
+//! | `NLX_ATTACK_UNIT` | – | set under `tests/systemd/run`: the helper is the packaged unit, with its limits and its sandbox |
 //! | `NLX_ATTACK_TABLE` | – | a file to which the lines of the table are added |
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]

@@ -87,6 +87,8 @@ impl Setup {
             );
             return None;
         }
+        self.launch.unit = std::env::var_os("NLX_ATTACK_UNIT").is_some();
+        assert!(!self.launch.unit || self.launch.limits == "true", "{}: a unit has limits of its own", self.name);
         let threads = from_environment("NLX_ATTACK_THREADS", 1);
         self.launch.args = ["--threads".to_string(), threads.to_string()].into();
         self.launch.uid = can_be_others().then(|| User::Helper.uid());
@@ -95,6 +97,7 @@ impl Setup {
             let addresses = std::env::var("NLX_GUEST_ADDRESSES").expect("the guest names its addresses");
             let addresses: Vec<Ipv4Addr> =
                 addresses.split_whitespace().map(|address| address.parse().unwrap()).collect();
+            lift_memory_limit();
             for (launch, address) in [&mut self.launch, &mut far].into_iter().zip(addresses) {
                 (launch.net, launch.address) = ("o2ib", address);
             }
@@ -209,6 +212,12 @@ impl Stage {
             figures::tell(self.name, self.threads, beside, self.quiet);
         }
     }
+}
+
+/// Memory that devices reach is locked; as root this process may allow that to those that it starts.
+fn lift_memory_limit() {
+    use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
+    setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY).unwrap();
 }
 
 /// Honest rounds to be recorded.

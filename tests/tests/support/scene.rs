@@ -51,6 +51,9 @@ pub(crate) fn program(name: &str) -> PathBuf {
     built.join(name)
 }
 
+/// Where the packaged unit listens.
+const UNIT_SOCKET: &str = "/run/nlx/nlxd.sock";
+
 /// How a helper is started.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
@@ -62,6 +65,8 @@ pub(crate) struct Launch {
     pub(crate) args: Vec<String>,
     /// The user that it runs as: this process's, or another one, which only root can start.
     pub(crate) uid: Option<u32>,
+    /// It is the packaged unit of the systemd that `tests/systemd/run` has started: with that unit's user, limits and sandbox.
+    pub(crate) unit: bool,
     /// The network type of its NID, `tcp` or `o2ib`.
     pub(crate) net: &'static str,
     pub(crate) address: Ipv4Addr,
@@ -75,6 +80,7 @@ impl Launch {
             limits: "true".to_string(),
             args: Vec::new(),
             uid: None,
+            unit: false,
             net: "tcp",
             address: address(),
         }
@@ -82,21 +88,32 @@ impl Launch {
 
     /// The process, not yet started; its socket and configuration are in `dir`.
     fn command(&self, dir: &Path) -> Command {
-        let mut command = Command::new("sh");
         let program = match self.uid {
             Some(_) => dir.join("nlxd"),
             None => program("nlxd"),
         };
-        command.args(["-c", &format!("{} && exec \"$0\" \"$@\"", self.limits)]).arg(program);
+        let mut command = if self.unit {
+            let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/unit"));
+            command.arg(dir.join("log")).arg(program);
+            command
+        } else {
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("{} && exec \"$0\" \"$@\"", self.limits)]).arg(program);
+            command.arg("--socket").arg(self.socket(dir));
+            if let Some(uid) = self.uid {
+                // This also drops root's supplementary groups.
+                command.uid(uid).gid(uid).current_dir(dir).env_remove("XDG_RUNTIME_DIR");
+            }
+            command
+        };
         command.arg("--config").arg(dir.join("nlxd.toml"));
-        command.arg("--socket").arg(dir.join("nlxd.sock"));
         command.args(["--net", &format!("{}({})", self.net, self.address)]);
         command.args(["--accept-port", &PORT.to_string()]).args(&self.args);
-        if let Some(uid) = self.uid {
-            // This also drops root's supplementary groups.
-            command.uid(uid).gid(uid).current_dir(dir).env_remove("XDG_RUNTIME_DIR");
-        }
         command
+    }
+
+    fn socket(&self, dir: &Path) -> PathBuf {
+        if self.unit { UNIT_SOCKET.into() } else { dir.join("nlxd.sock") }
     }
 
     /// A folder for the socket, the configuration and the log, owned by the helper's user. That user and the clients' may not
@@ -122,7 +139,9 @@ pub(crate) fn install(program: &Path, folder: &Path) -> PathBuf {
 
 /// A running `nlxd`; it is killed when the test ends.
 pub(crate) struct Helper {
+    /// The helper, or what waits for its unit.
     child: Child,
+    pid: u32,
     dir: Arc<TempDir>,
     launch: Launch,
     pub(crate) address: Ipv4Addr,
@@ -166,11 +185,15 @@ impl Helper {
         let mut command = launch.command(dir.path());
         let child =
             command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
-        let mut helper = Helper { child, dir, address: launch.address, launch, _machine: machine };
+        let (pid, address) = (child.id(), launch.address);
+        let mut helper = Helper { child, pid, dir, address, launch, _machine: machine };
         hung_unless("the helper listens", || {
             assert!(helper.child.try_wait().unwrap().is_none(), "nlxd has ended: {}", helper.log());
             Client::connect(&helper.socket(), "is it there?").is_ok()
         });
+        if helper.launch.unit {
+            helper.pid = systemctl("show -P MainPID nlxd.service").trim().parse().unwrap();
+        }
         helper.is_clean();
         helper
     }
@@ -188,7 +211,7 @@ impl Helper {
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
-        self.dir.path().join("nlxd.sock")
+        self.launch.socket(self.dir.path())
     }
 
     pub(crate) fn nid(&self) -> [u8; 20] {
@@ -206,7 +229,7 @@ impl Helper {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -315,9 +338,19 @@ fn machine() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// Asks systemd; what it answers.
+fn systemctl(args: &str) -> String {
+    let output = Command::new("systemctl").args(args.split(' ')).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 impl Drop for Helper {
     fn drop(&mut self) {
         let _ = self.child.kill();
+        if self.launch.unit {
+            systemctl("kill -s KILL nlxd.service");
+            systemctl("stop nlxd.socket nlxd.service");
+        }
         let _ = self.child.wait();
         if std::thread::panicking() {
             eprintln!("nlxd said:\n{}", self.log());
