@@ -13,3 +13,14 @@ fn two_users_fill_the_table() {
     stage.everybody_is_served();
     stage.close(attackers);
 }
+
+/// One user fills the places under ten of its subordinate ids: they count as one user, and others still get in.
+#[test]
+#[ignore = "./test attack, under tests/systemd/run"]
+fn subordinate_ids_fill_the_table() {
+    let Some(mut stage) = Stage::new("subordinate ids").config("clients_max = 64\n").open() else { return };
+    let many: &[&str] = &["clients", "100"];
+    let attackers = (0..10).flat_map(|number| stage.attack(&[(User::Subordinate(number), many)])).collect();
+    stage.everybody_is_served();
+    stage.close(attackers);
+}

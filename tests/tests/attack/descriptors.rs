@@ -8,7 +8,7 @@ use crate::stage::Stage;
 #[test]
 #[ignore = "./test attack"]
 fn three_users_take_the_descriptors() {
-    let Some(mut stage) = Stage::new("descriptors").limits("ulimit -n 400").open() else { return };
+    let Some(mut stage) = Stage::new("descriptors").limits("ulimit -n 1024").open() else { return };
     let many: &[&str] = &["descriptors", "400"];
     let attackers = stage.attack(&[0, 1, 2].map(|number| (User::Attacker(number), many)));
     stage.everybody_is_served();

@@ -21,6 +21,8 @@ pub(crate) enum User {
     Newcomer,
     /// One of several attackers.
     Attacker(u32),
+    /// A uid of those that the first attacker has for its user namespaces, by the `/etc/subuid` of `tests/systemd/run`.
+    Subordinate(u32),
 }
 
 impl User {
@@ -32,6 +34,7 @@ impl User {
             User::Honest => 12_001,
             User::Newcomer => 12_002,
             User::Attacker(number) => 12_100 + number,
+            User::Subordinate(number) => 13_000 + number,
         }
     }
 

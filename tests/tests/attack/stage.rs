@@ -88,7 +88,11 @@ impl Setup {
             return None;
         }
         self.launch.unit = std::env::var_os("NLX_ATTACK_UNIT").is_some();
-        assert!(!self.launch.unit || self.launch.limits == "true", "{}: a unit has limits of its own", self.name);
+        assert!(
+            !self.launch.unit || self.launch.limits == "true",
+            "{}: a unit has limits of its own",
+            self.name
+        );
         let threads = from_environment("NLX_ATTACK_THREADS", 1);
         self.launch.args = ["--threads".to_string(), threads.to_string()].into();
         self.launch.uid = can_be_others().then(|| User::Helper.uid());

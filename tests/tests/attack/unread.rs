@@ -7,7 +7,7 @@ use crate::stage::Stage;
 #[test]
 #[ignore = "./test attack"]
 fn replies_that_stay_in_the_socket() {
-    let Some(mut stage) = Stage::new("unread replies").limits("ulimit -n 300").open() else { return };
+    let Some(mut stage) = Stage::new("unread replies").limits("ulimit -n 1024").open() else { return };
     let unread: &[&str] = &["unread", "100"];
     let attackers = stage.attack(&[(User::Attacker(0), unread), (User::Attacker(1), unread)]);
     stage.everybody_is_served();
