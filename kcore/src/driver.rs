@@ -88,6 +88,7 @@
 //! | `quotas` | [`ClientQuotas`]: how much of it |
 //! | [`accounts`] | [`Accounts`](accounts::Accounts): what the clients of each user hold together, and fair shares of it |
 //! | [`owners`] | [`Owners`](owners::Owners): subordinate uids |
+//! | `portal_shares` | transfer machine ids of a portal, shared out by user |
 //! | `status` | [`HostStatus`]: what an operator sees |
 //! | [`service`] | threads and sockets around all of it |
 //! | `violation` | [`Violation`]: why a client is cut off |
@@ -101,6 +102,7 @@ mod outlet;
 pub mod owners;
 mod policy;
 pub mod porter;
+mod portal_shares;
 mod quotas;
 pub mod service;
 mod session;

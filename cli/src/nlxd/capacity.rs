@@ -23,8 +23,9 @@ const UNREAD_MAX: u64 = 1024;
 const DESCRIPTORS_PART: u64 = 2;
 
 /// Descriptors that are kept for the process itself: clients that are refused and told why (64), the status (32), logs and
-/// files that are read.
+/// files that are read. Where there are few, an eighth of them.
 const DESCRIPTORS_KEPT: u64 = 128;
+const DESCRIPTORS_KEPT_PART: u64 = 8;
 
 /// The part of the memory for the heap of clients' objects; the network's peers and connections need another.
 const HEAP_PART: u64 = 8;
@@ -78,7 +79,8 @@ impl HostLimits {
         let engine = EngineLimits::default();
         let kept = |count: usize| count as u64 - count as u64 / ENGINE_KEPT_PART;
         let mappings_kept = self.mappings_used + MAPPINGS_KEPT + self.mappings / MAPPINGS_KEPT_PART;
-        let descriptors = (self.descriptors / DESCRIPTORS_PART).saturating_sub(DESCRIPTORS_KEPT);
+        let descriptors_kept = DESCRIPTORS_KEPT.min(self.descriptors / DESCRIPTORS_KEPT_PART);
+        let descriptors = self.descriptors / DESCRIPTORS_PART - descriptors_kept;
         let transient = self.descriptors / TRANSIENT_PART;
         for (resource, capacity) in [
             // All of one partition's: match bits that a client chooses decide which partition that is.
@@ -188,7 +190,7 @@ mod tests {
     #[test]
     fn what_the_configuration_says_stays_and_nothing_is_a_part_of_no_bound() {
         let accounts = AccountsConfig::default().with_capacity(Resource::Mappings, 7);
-        let unknown = HostLimits { memory: UNBOUNDED, descriptors: 10, ..LIMITS };
+        let unknown = HostLimits { memory: UNBOUNDED, descriptors: 1, ..LIMITS };
         let capacity = unknown.fill(accounts).capacity;
         assert_eq!(capacity.of(Resource::Mappings), 7);
         assert_eq!(capacity.of(Resource::HeapBytes), UNBOUNDED);

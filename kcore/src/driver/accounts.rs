@@ -351,7 +351,7 @@ impl Accounts {
         self.refused.load(Relaxed)
     }
 
-    fn is_privileged(&self, user: UserId) -> bool {
+    pub(super) fn is_privileged(&self, user: UserId) -> bool {
         user == UserId::ROOT || self.config.operator == Some(user)
     }
 

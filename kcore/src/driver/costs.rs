@@ -8,6 +8,7 @@ use std::sync::Arc;
 use nlx_driver_proto::Refusal;
 
 use super::accounts::{Accounts, CHUNK, Charge, Payer, Resource};
+use super::portal_shares::IdCharge;
 
 /// Bytes of the heap for a client: its session, its record, its place among the clients, and a kept answer.
 pub const CLIENT_HEAP_BYTES: u64 = 16 << 10;
@@ -74,12 +75,19 @@ pub(super) struct TmCharges {
     _machine: Charge,
     _mappings: Charge,
     _queue: Charge,
+    _id: IdCharge,
 }
 
 impl TmCharges {
-    /// Those of a transfer machine whose event queue has so many bytes.
-    pub(super) fn new(accounts: &Arc<Accounts>, payer: Payer, queue_bytes: u64) -> Result<Self, Refusal> {
+    /// Those of a transfer machine with this id, whose event queue has so many bytes.
+    pub(super) fn new(
+        accounts: &Arc<Accounts>,
+        payer: Payer,
+        id: IdCharge,
+        queue_bytes: u64,
+    ) -> Result<Self, Refusal> {
         Ok(TmCharges {
+            _id: id,
             heap: accounts.charge(payer, Resource::HeapBytes, TM_HEAP_BYTES)?,
             _machine: accounts.charge(payer, Resource::Machines, 1)?,
             _mappings: accounts.charge(payer, Resource::Mappings, TM_MAPPINGS)?,

@@ -11,6 +11,7 @@ use super::accounts::{Accounts, AccountsConfig, Payer};
 use super::departed::Estate;
 use super::outlet::Outlet;
 use super::owners::Owners;
+use super::portal_shares::PortalShares;
 use super::status::USERS_MAX;
 use super::tally::Tally;
 use super::{
@@ -39,6 +40,7 @@ pub struct Host {
     pub(super) network: Arc<Network>,
     pub(super) config: HostConfig,
     pub(super) accounts: Arc<Accounts>,
+    pub(super) portal_shares: Arc<PortalShares>,
     clients: Mutex<Clients>,
 }
 
@@ -70,7 +72,9 @@ impl Host {
     pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>, config: HostConfig) -> Arc<Host> {
         let accounts = AccountsConfig { groups: config.policy.groups(), ..config.accounts.clone() };
         let accounts = Accounts::new(accounts);
-        Arc::new(Host { network: Network::new(lnet, drive), config, accounts, clients: Mutex::default() })
+        let portal_shares = Arc::default();
+        let network = Network::new(lnet, drive);
+        Arc::new(Host { network, config, accounts, portal_shares, clients: Mutex::default() })
     }
 
     /// What moves the network forward, and tells the time.

@@ -165,6 +165,17 @@ impl Helper {
         Helper::launch(Launch { limits: limits.to_string(), ..Launch::new() }, Some(machine()))
     }
 
+    /// The same with more lines in its configuration.
+    pub(crate) fn limited_with(limits: &str, more: &str) -> Helper {
+        let (limits, config) = (limits.to_string(), more.to_string());
+        Helper::launch(Launch { limits, config, ..Launch::new() }, Some(machine()))
+    }
+
+    /// Other users reach the socket, as far as its mode says.
+    pub(crate) fn let_others_in(&self) {
+        std::fs::set_permissions(self.dir.path(), Permissions::from_mode(0o755)).unwrap();
+    }
+
     /// For a test that has the machine to itself.
     pub(crate) fn start_alone(_: &RwLockWriteGuard<'static, ()>) -> Helper {
         Helper::launch(Launch::new(), None)

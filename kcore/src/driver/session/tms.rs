@@ -16,7 +16,6 @@ use nlx_driver_proto::{Reason, Refusal, Reply, StartTm};
 use super::arenas::no_descriptor;
 use super::refusing::{no_queue, refusal_of};
 use super::{Answer, Session, Violation};
-use crate::driver::ClientQuotas;
 use crate::driver::accounts::{CHUNK, Charge, Resource};
 use crate::driver::costs::TmCharges;
 use crate::driver::departed::Estate;
@@ -24,6 +23,7 @@ use crate::driver::outlet::Outlet;
 use crate::driver::policy::{Nids, Portals};
 use crate::driver::slots::Slots;
 use crate::driver::tally::Tally;
+use crate::driver::{ClientQuotas, Host};
 use crate::submit::Plan;
 use crate::works::{Beginning, Works};
 
@@ -113,7 +113,9 @@ impl Session {
         // One slot more than the events: the ring's divider holds none.
         let events_max = events_max.clamp(1, self.quotas.events);
         let bytes = SharedMemory::size(events_max + 1).map_err(|error| no_queue(&error))? as u64;
-        let charges = TmCharges::new(&self.host.accounts, self.payer, bytes)?;
+        let Host { accounts, portal_shares, .. } = &*self.host;
+        let id = portal_shares.take(accounts, self.payer.user, &wanted)?;
+        let charges = TmCharges::new(accounts, self.payer, id, bytes)?;
         let (memory, fd) = SharedMemory::create(events_max + 1).map_err(|error| no_queue(&error))?;
         let producer = Producer::new(memory.clone()).map_err(|error| no_queue(&error))?;
         let outlet = Arc::new(Outlet::new(memory, self.record.tally.clone()));
