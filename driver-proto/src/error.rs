@@ -36,6 +36,12 @@ pub enum ProtoError {
         /// What it may say.
         rule: &'static str,
     },
+    /// There is no memory to read it.
+    #[error("{object}: no memory to read it")]
+    NoMemory {
+        /// What is being read.
+        object: &'static str,
+    },
     /// The other side speaks another version.
     #[error("versions {min} to {max} of the protocol: this side speaks {own}")]
     Version {
@@ -67,6 +73,7 @@ impl ProtoError {
             ProtoError::Kind { .. } | ProtoError::Length { .. } => Errno::ENOTTY,
             ProtoError::Field { .. } | ProtoError::Descriptors { .. } => Errno::EBADR,
             ProtoError::Version { .. } => Errno::EPROTONOSUPPORT,
+            ProtoError::NoMemory { .. } => Errno::ENOMEM,
         }
     }
 }

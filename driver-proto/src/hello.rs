@@ -46,8 +46,13 @@ impl Hello {
     /// The name as text that a terminal can be given.
     #[must_use]
     pub fn name(&self) -> String {
+        self.name_letters().collect()
+    }
+
+    /// The letters of the name, without allocating.
+    pub fn name_letters(&self) -> impl Iterator<Item = char> + '_ {
         let named = self.name.iter().take_while(|&&byte| byte != 0);
-        named.map(|&byte| if byte.is_ascii_graphic() || byte == b' ' { byte as char } else { '?' }).collect()
+        named.map(|&byte| if byte.is_ascii_graphic() || byte == b' ' { byte as char } else { '?' })
     }
 
     pub(crate) fn layout(&self) -> HelloLayout {

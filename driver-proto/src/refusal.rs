@@ -137,6 +137,7 @@ impl From<&ProtoError> for Refusal {
             ProtoError::Kind { kind, .. } => (Reason::Malformed, kind.into(), 0),
             ProtoError::Field { value, .. } => (Reason::Malformed, value, 0),
             ProtoError::Version { max, own, .. } => (Reason::Version, max.into(), own.into()),
+            ProtoError::NoMemory { .. } => (Reason::System, 0, 0),
             ProtoError::Descriptors { count, expected, .. } => {
                 (Reason::Malformed, count as u64, expected as u64)
             }

@@ -248,8 +248,13 @@ fn read_register(body: &[u8]) -> Result<Request, ProtoError> {
     if body.len() != expected {
         return Err(REGISTER.length(body.len(), expected));
     }
-    let segments = rest.chunks_exact(size_of::<SegmentLayout>()).map(read_segment);
-    Ok(Request::Register { buffer: layout.buffer.get(), segments: segments.collect::<Result<_, _>>()? })
+    // A helper must not end because a client makes it read a long list.
+    let mut segments = Vec::new();
+    segments.try_reserve_exact(count).map_err(|_| ProtoError::NoMemory { object: REGISTER.0 })?;
+    for bytes in rest.chunks_exact(size_of::<SegmentLayout>()) {
+        segments.push(read_segment(bytes)?);
+    }
+    Ok(Request::Register { buffer: layout.buffer.get(), segments })
 }
 
 fn read_segment(bytes: &[u8]) -> Result<Segment, ProtoError> {

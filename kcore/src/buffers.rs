@@ -1,9 +1,8 @@
 //! Registered buffers: a table of handles, and for each buffer the operation it has.
 
-use std::sync::Arc;
-
 use lnet_region::IoVec;
 use nlx_core::{BufferHandle, CoreError, Limits};
+use nlx_fallible::TryArc;
 
 use crate::flight::OpKey;
 use crate::sync::{ASSOCIATION, AtomicU64, Mutex, Ordering};
@@ -87,7 +86,7 @@ struct Table {
 #[derive(Default)]
 struct Slot {
     tenancy: u32,
-    buffer: Option<Arc<Buffer>>,
+    buffer: Option<TryArc<Buffer>>,
 }
 
 impl Buffers {
@@ -108,12 +107,12 @@ impl Buffers {
         let slot = &mut table.slots[index as usize];
         slot.tenancy = slot.tenancy.wrapping_add(1);
         let handle = BufferHandle(u64::from(slot.tenancy) << 32 | u64::from(index));
-        slot.buffer = Some(Arc::new(Buffer::new(handle, memory.clone())));
+        slot.buffer = Some(TryArc::new(Buffer::new(handle, memory.clone())));
         Ok(handle)
     }
 
     /// The buffer with this handle.
-    pub(crate) fn find(&self, handle: BufferHandle) -> Result<Arc<Buffer>, CoreError> {
+    pub(crate) fn find(&self, handle: BufferHandle) -> Result<TryArc<Buffer>, CoreError> {
         let table = self.table.lock();
         let slot = table.slots.get(handle.0 as u32 as usize);
         let buffer = slot.and_then(|slot| slot.buffer.as_ref()).filter(|buffer| buffer.handle == handle);

@@ -12,7 +12,7 @@
 //!
 //! /// What a client hears to its hello.
 //! fn greet(host: &Arc<Host>, client: Credentials) -> Result<Answer, Violation> {
-//!     let mut session = Session::new(host, client);
+//!     let Ok(mut session) = Session::new(host, client) else { return Ok(Answer::default()) };
 //!     let (mut packet, mut answer) = (Vec::new(), Answer::default());
 //!     Request::Hello(Hello::new("example")).write(1, &mut packet);
 //!     session.request(&packet, Vec::new(), &mut answer)?;
@@ -101,8 +101,8 @@ mod host;
 mod outlet;
 pub mod owners;
 mod policy;
-pub mod porter;
 mod portal_shares;
+pub mod porter;
 mod quotas;
 pub mod service;
 mod session;

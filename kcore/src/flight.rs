@@ -1,11 +1,11 @@
 //! Operations in flight of one transfer machine.
 
-use std::sync::Arc;
-
 use lnet_api::MdHandle;
-use nlx_core::{BufferHandle, MatchCounter, Queue};
+use nlx_core::{BufferHandle, CoreError, MatchCounter, Queue};
+use nlx_fallible::TryArc;
 
 use crate::buffers::Buffer;
+use crate::network::no_memory;
 use crate::rules::Outcome;
 
 /// Names an operation in flight: a slot's index, and above it a number that tells the slot's tenants apart. It is the
@@ -38,7 +38,7 @@ impl OpKey {
 /// An operation in flight: everything the event callback needs, so that it looks at nothing else.
 pub(crate) struct Op {
     pub(crate) queue: Queue,
-    pub(crate) buffer: Arc<Buffer>,
+    pub(crate) buffer: TryArc<Buffer>,
     /// The buffer's, so that the event callback need not look at the buffer for it: another way to memory.
     pub(crate) handle: BufferHandle,
     pub(crate) cookie: u64,
@@ -81,7 +81,13 @@ struct Slot {
 
 impl Flight {
     /// Enters the operation that `make` makes of its key.
-    pub(crate) fn enter<E>(&mut self, make: impl FnOnce(OpKey) -> Result<Op, E>) -> Result<OpKey, E> {
+    ///
+    /// # Errors
+    /// Those of `make`, and ENOMEM.
+    pub(crate) fn enter(
+        &mut self,
+        make: impl FnOnce(OpKey) -> Result<Op, CoreError>,
+    ) -> Result<OpKey, CoreError> {
         if let Some(&index) = self.free.last() {
             let slot = &mut self.slots[index as usize];
             // 0 is left out, so that no key is 0.
@@ -91,10 +97,11 @@ impl Flight {
             self.free.pop();
             return Ok(key);
         }
+        self.slots.try_reserve(1).map_err(no_memory)?;
+        // Room for every slot: `leave` must not allocate. None of them is free now.
+        self.free.try_reserve(self.slots.len() + 1).map_err(no_memory)?;
         let key = OpKey::new(1, self.slots.len() as u32);
         self.slots.push(Slot { tenancy: 1, live: true, op: make(key)? });
-        // Room for every slot: `leave` must not allocate.
-        self.free.reserve(self.slots.len());
         Ok(key)
     }
 
@@ -135,7 +142,7 @@ impl Flight {
     /// slot after the last one that was looked at.
     pub(crate) fn live_from(&mut self, at: &mut usize, looks: usize) -> Option<&mut Op> {
         let first = (*at).min(self.slots.len());
-        let end = (first + looks).min(self.slots.len());
+        let end = first.saturating_add(looks).min(self.slots.len());
         let looked_at = &mut self.slots[first..end];
         let found = looked_at.iter().position(|slot| slot.live);
         *at = first + found.map_or(looked_at.len(), |found| found + 1);

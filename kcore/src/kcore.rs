@@ -10,10 +10,12 @@ use nlx_core::{
     BufferEvent, BufferHandle, Core, CoreError, CoreTm, Limits, MatchCounters, Random, StartAddress,
     TmOptions, usable_portal,
 };
+use nlx_fallible::TryArc;
 
 use crate::buffers::Buffers;
 use crate::machine::Machine;
 use crate::network::{Faults, Network};
+use crate::notices::Notices;
 use crate::works::Works;
 
 /// The Core interface of an LNet node: a domain. A node can have several, each with buffers and transfer machines of its
@@ -56,7 +58,8 @@ impl Kcore {
             MatchCounters::Sequential => None,
             MatchCounters::Random => Some(Random::new()?),
         };
-        let works = Works::start(network, wanted, options.lazy, random, (producer, Arc::default()))?;
+        let works =
+            Works::start(network, wanted, options.lazy, random, (producer, TryArc::new(Notices::default())))?;
         Ok(Machine::new(self.domain.clone(), works, consumer, options.descriptors))
     }
 }

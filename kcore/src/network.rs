@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use lnet_api::{Drive, LNet, LNetError};
 use lnet_nid::{Nid, ProcessId};
-use nlx_core::{Address, CoreError, Limits, StartAddress};
+use nlx_core::{Address, CoreError, Limits, RegionError, StartAddress};
+#[cfg(not(loom))]
+use nlx_fallible::try_push;
+use nlx_fallible::{NoMemory, text_of};
 
 use crate::node::{self, Node};
 use crate::sync::{AtomicU64, Ordering};
@@ -55,11 +58,32 @@ impl Network {
         nids
     }
 
+    /// The same for a client of the helper.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    #[cfg(not(loom))]
+    pub(crate) fn try_nids(&self) -> Result<Vec<Nid>, NoMemory> {
+        let mut nids = Vec::new();
+        let mut outcome = Ok(());
+        self.lnet.for_each_local_id(&mut |id| {
+            outcome = outcome.and_then(|()| try_push(&mut nids, id.nid));
+        });
+        outcome?;
+        // Of the two kinds each keeps its order, without the memory that a stable sort takes.
+        let loopbacks = nids.iter().filter(|nid| nid.is_loopback()).count();
+        nids.retain(|nid| !nid.is_loopback());
+        nids.extend(std::iter::repeat_n(Nid::LOOPBACK, loopbacks));
+        Ok(nids)
+    }
+
     /// The node has this NID with this PID (MT-223).
     pub(crate) fn check_local(&self, wanted: &StartAddress) -> Result<(), CoreError> {
         let StartAddress { nid, pid, .. } = *wanted;
         let own = ProcessId::new(nid, pid);
-        if self.lnet.local_ids().contains(&own) { Ok(()) } else { Err(CoreError::NotLocal { nid, pid }) }
+        let mut found = false;
+        self.lnet.for_each_local_id(&mut |id| found |= id == own);
+        if found { Ok(()) } else { Err(CoreError::NotLocal { nid, pid }) }
     }
 
     /// An address is free again.
@@ -70,7 +94,13 @@ impl Network {
 
 /// What LNet says, in the words of the Core interface, which knows no LNet.
 pub(crate) fn transport_error(action: &'static str) -> impl Fn(LNetError) -> CoreError {
-    move |error| CoreError::Transport { action, reason: error.to_string(), errno: error.errno() }
+    // Without memory for the words there are fewer of them.
+    move |error| CoreError::Transport { action, reason: text_of(&error), errno: error.errno() }
+}
+
+/// There is no memory for it.
+pub(crate) fn no_memory<E>(_: E) -> CoreError {
+    RegionError::from(NoMemory).into()
 }
 
 /// Faults are numbers that only grow.

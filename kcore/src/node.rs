@@ -9,9 +9,11 @@ use std::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
 use lnet_api::{DropWatcher, Dropped, LNet};
-use nlx_core::{Address, MatchCounter, Portal, TmId, split_match_bits};
+use nlx_core::{Address, CoreError, MatchCounter, Portal, TmId, split_match_bits};
+use nlx_fallible::TryArc;
 use parking_lot::{Mutex, RwLock};
 
+use crate::network::no_memory;
 use crate::registry::Registry;
 use crate::taker::Losses;
 
@@ -19,7 +21,7 @@ use crate::taker::Losses;
 #[derive(Default)]
 pub(crate) struct Node {
     pub(crate) registry: Mutex<Registry>,
-    machines: RwLock<HashMap<Address, Arc<dyn Losses>, foldhash::fast::RandomState>>,
+    machines: RwLock<HashMap<Address, TryArc<dyn Losses>, foldhash::fast::RandomState>>,
     /// How many transfer machines want each portal lazy. Held while LNet is told, so that it hears of the changes in the
     /// order in which they were made. Nothing that LNet calls meanwhile takes it.
     lazy: Mutex<LazyPortals>,
@@ -69,8 +71,14 @@ impl Nodes {
 
 impl Node {
     /// From now on a transfer machine hears of messages that were lost.
-    pub(crate) fn enter(&self, address: Address, losses: Arc<dyn Losses>) {
-        self.machines.write().insert(address, losses);
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub(crate) fn enter(&self, address: Address, losses: TryArc<dyn Losses>) -> Result<(), CoreError> {
+        let mut machines = self.machines.write();
+        machines.try_reserve(1).map_err(no_memory)?;
+        machines.insert(address, losses);
+        Ok(())
     }
 
     /// And no more.

@@ -5,6 +5,8 @@ use hashbrown::hash_map::Entry;
 use lnet_nid::{Nid, Pid};
 use nlx_core::{Address, CoreError, StartAddress, TmId};
 
+use crate::network::no_memory;
+
 /// Words of 64 ids each; one bit for every id and for 0, which nobody gets.
 const WORDS: usize = (TmId::MAX.get() as usize + 1) / 64;
 
@@ -18,6 +20,7 @@ impl Registry {
     /// Takes the address that is asked for, or the highest free id. One pass over the ids (S-418).
     pub(crate) fn take(&mut self, wanted: &StartAddress) -> Result<Address, CoreError> {
         let StartAddress { nid, pid, portal, tmid } = *wanted;
+        self.groups.try_reserve(1).map_err(no_memory)?;
         let ids = self.groups.entry((nid, pid, portal)).or_default();
         let tmid = match tmid {
             Some(tmid) if ids.has(tmid) => {

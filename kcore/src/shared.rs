@@ -8,6 +8,7 @@ use nlx_bev_cqueue::{Consumer, Error, Producer};
 use nlx_core::{
     Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Queue, Random, Sequential, TmId,
 };
+use nlx_fallible::TryArc;
 
 use crate::buffers::Buffer;
 use crate::flight::{Flight, Op, OpKey};
@@ -23,7 +24,7 @@ pub(crate) struct Shared<T: Taker> {
     pub(crate) address: Address,
     pub(crate) lnet: Arc<dyn LNet>,
     pub(crate) drive: Arc<dyn Drive>,
-    pub(crate) taker: Arc<T>,
+    pub(crate) taker: TryArc<T>,
     faults: Arc<FaultCounters>,
     /// The producer lock: it makes one producer of the many threads that LNet calls from.
     side: Mutex<Side<T>>,
@@ -65,7 +66,7 @@ impl<T: Taker> DerefMut for HeldProducer<'_, T> {
 /// A new operation, as [`Shared::enter`] takes it.
 pub(crate) struct NewOp<'a> {
     pub(crate) queue: Queue,
-    pub(crate) buffer: &'a Arc<Buffer>,
+    pub(crate) buffer: &'a TryArc<Buffer>,
     pub(crate) cookie: u64,
     pub(crate) events: u32,
     pub(crate) started_ns: u64,
@@ -85,7 +86,7 @@ impl<T: Taker> Shared<T> {
         address: Address,
         network: &Network,
         producer: Producer<BufferEvent, T::Memory>,
-        taker: Arc<T>,
+        taker: TryArc<T>,
         random: Option<Random>,
     ) -> Shared<T> {
         let side = Side {
@@ -127,7 +128,7 @@ impl<T: Taker> Shared<T> {
         };
         let key = flight.enter(|key| {
             new.buffer.associate(key)?;
-            Ok::<_, CoreError>(Op {
+            Ok(Op {
                 queue: new.queue,
                 buffer: new.buffer.clone(),
                 handle: new.buffer.handle(),
@@ -181,11 +182,11 @@ impl<T: Taker> Shared<T> {
     }
 
     /// Marks an operation as cancelled; gives its MD, if LNet has given it yet.
-    pub(crate) fn cancel(&self, buffer: &Arc<Buffer>, cookie: u64) -> Result<Option<MdHandle>, CoreError> {
+    pub(crate) fn cancel(&self, buffer: &TryArc<Buffer>, cookie: u64) -> Result<Option<MdHandle>, CoreError> {
         let gone = CoreError::NoSuchOperation { buffer: buffer.handle(), cookie };
         let mut side = self.side.lock();
         let op = buffer.operation().and_then(|key| side.flight.find(key));
-        match op.filter(|op| Arc::ptr_eq(&op.buffer, buffer) && op.cookie == cookie && !op.abandoned) {
+        match op.filter(|op| TryArc::ptr_eq(&op.buffer, buffer) && op.cookie == cookie && !op.abandoned) {
             Some(op) => {
                 op.cancelled = true;
                 Ok(op.md)

@@ -2,21 +2,22 @@
 
 use std::sync::Arc;
 
-use lnet_api::EqHandle;
+use lnet_api::{EqHandle, EventHandler, Handler};
 use lnet_region::Origin;
 use nlx_bev_cqueue::Producer;
 use nlx_core::{
     BufferEvent, CoreError, Descriptor, DescriptorForm, MatchCounter, Operation, Portal, Random,
     StartAddress, usable_portal,
 };
+use nlx_fallible::{TryArc, unsize};
 
 use crate::buffers::Buffer;
-use crate::network::{Network, transport_error};
+use crate::network::{Network, no_memory, transport_error};
 use crate::remains::Remains;
 use crate::shared::{NewOp, Shared};
 use crate::submit::Plan;
 use crate::sync::Mutex;
-use crate::taker::Taker;
+use crate::taker::{Losses, Taker};
 
 /// Places of operations that are looked at in one unit of work: looking at one costs a sixteenth of cancelling one.
 const LOOKS_PER_UNIT: usize = 16;
@@ -28,7 +29,7 @@ const SHED_PER_UNIT: usize = 4;
 /// flight; if LNet still holds some of it afterwards, the address and the event queue stay taken until its last event: a
 /// message for them may be on its way.
 pub(crate) struct Works<T: Taker> {
-    pub(crate) shared: Arc<Shared<T>>,
+    pub(crate) shared: TryArc<Shared<T>>,
     pub(crate) network: Arc<Network>,
     eq: EqHandle,
     /// The portal that it wants lazy, if it does.
@@ -53,7 +54,7 @@ enum Ending {
 /// What begins one operation.
 pub(crate) struct Beginning<'a> {
     pub(crate) operation: &'a Operation,
-    pub(crate) buffer: &'a Arc<Buffer>,
+    pub(crate) buffer: &'a TryArc<Buffer>,
     pub(crate) plan: Plan,
     /// The lower part of the match bits, if they are not the transfer machine's to choose.
     pub(crate) counter: Option<MatchCounter>,
@@ -69,14 +70,22 @@ impl<T: Taker> Works<T> {
         wanted: &StartAddress,
         lazy: bool,
         random: Option<Random>,
-        (producer, taker): (Producer<BufferEvent, T::Memory>, Arc<T>),
+        (producer, taker): (Producer<BufferEvent, T::Memory>, TryArc<T>),
     ) -> Result<Works<T>, CoreError> {
         let portal = usable_portal(wanted.portal)?;
         let address = network.node.registry.lock().take(wanted)?;
-        let shared = Arc::new(Shared::new(address, network, producer, taker.clone(), random));
-        match network.lnet.eq_alloc(shared.clone()) {
-            Ok(eq) => {
-                network.node.enter(address, taker);
+        let shared = TryArc::try_new(Shared::new(address, network, producer, taker.clone(), random));
+        let made = shared.map_err(no_memory).and_then(|shared| {
+            network.node.enter(address, unsize!(taker => dyn Losses))?;
+            let handler = Handler::Fallible(unsize!(shared.clone() => dyn EventHandler));
+            let eq = network.lnet.eq_alloc_for(handler).map_err(|error| {
+                network.node.leave(&address);
+                transport_error("make an event queue")(error)
+            })?;
+            Ok((shared, eq))
+        });
+        match made {
+            Ok((shared, eq)) => {
                 let lazy = lazy.then_some(portal);
                 if let Some(portal) = lazy {
                     network.node.want_lazy(&*network.lnet, portal);
@@ -86,7 +95,7 @@ impl<T: Taker> Works<T> {
             }
             Err(error) => {
                 network.give_back(&address);
-                Err(transport_error("make an event queue")(error))
+                Err(error)
             }
         }
     }
@@ -124,7 +133,7 @@ impl<T: Taker> Works<T> {
     }
 
     /// Asks for the end of the operation that this buffer has, if it carries this cookie.
-    pub(crate) fn cancel(&self, buffer: &Arc<Buffer>, cookie: u64) -> Result<(), CoreError> {
+    pub(crate) fn cancel(&self, buffer: &TryArc<Buffer>, cookie: u64) -> Result<(), CoreError> {
         if let Some(md) = self.shared.cancel(buffer, cookie)? {
             // ENOENT means that the operation has won: its last event is on the way.
             let _ = self.shared.lnet.md_unlink(md);

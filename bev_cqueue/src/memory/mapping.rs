@@ -2,9 +2,10 @@ use core::mem::{ManuallyDrop, size_of};
 use core::ops::Range;
 use core::ptr::NonNull;
 use std::boxed::Box;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use memmap2::{Advice, MmapRaw, UncheckedAdvice};
+use nlx_fallible::{NoMemory, TryArc, try_box};
 
 use crate::layout::{Header, Link, Slot};
 
@@ -22,7 +23,7 @@ pub(super) struct Mapping {
     links: NonNull<[Link]>,
     slots: NonNull<[Slot]>,
     /// Keeps the parts mapped.
-    map: Arc<Map>,
+    map: TryArc<Map>,
 }
 
 /// What unmaps queues, if not the thread that drops the last handle.
@@ -45,10 +46,10 @@ struct Map {
 }
 
 impl Map {
-    fn new(map: MmapRaw) -> Self {
+    fn new(map: MmapRaw) -> Result<Self, NoMemory> {
         // A system that cannot do so lets children have pages that nobody uses there.
         let _ = map.advise(Advice::DontFork);
-        Map { map: ManuallyDrop::new(Box::new(map)), process: std::process::id() }
+        Ok(Map { map: ManuallyDrop::new(try_box(map)?), process: std::process::id() })
     }
 }
 
@@ -76,19 +77,19 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// The parts of a queue of so many slots in a mapping that is as long as they are ([`Places`]), readable and writable.
     /// If there is a file beneath it, that cannot become shorter.
-    pub(super) fn of(map: MmapRaw, slots: usize) -> Self {
+    pub(super) fn of(map: MmapRaw, slots: usize) -> Result<Self, NoMemory> {
         let places = Places::of(slots);
         assert!(map.len() >= places.end, "a mapping of {} bytes for {slots} slots", map.len());
         let start = NonNull::new(map.as_mut_ptr()).expect("a mapping is never at address zero");
         // SAFETY: both offsets lie within the mapping, whose length has just been looked at.
         let (links_at, slots_at) =
             unsafe { (start.add(places.links).cast(), start.add(places.slots).cast()) };
-        Mapping {
+        Ok(Mapping {
             header: start.cast(),
             links: NonNull::slice_from_raw_parts(links_at, slots),
             slots: NonNull::slice_from_raw_parts(slots_at, slots),
-            map: Arc::new(Map::new(map)),
-        }
+            map: TryArc::try_new(Map::new(map)?)?,
+        })
     }
 
     #[inline]

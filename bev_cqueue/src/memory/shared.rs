@@ -90,7 +90,7 @@ impl SharedMemory {
     fn map(fd: &OwnedFd, max_slots: usize) -> Result<Self, Error> {
         let bytes = Places::of(max_slots).end;
         let map = MmapOptions::new().len(bytes).map_raw(fd).map_err(Error::io("mmap"))?;
-        Ok(SharedMemory(Mapping::of(map, max_slots)))
+        Mapping::of(map, max_slots).map(SharedMemory).map_err(|_| Error::NoMemory { slots: max_slots })
     }
 
     fn checked_max_slots(&self) -> Result<u32, Error> {

@@ -41,6 +41,7 @@ const QUOTAS: ClientQuotas = ClientQuotas {
     segments: 6,
     arenas: 3,
     bytes: 1 << 20,
+    arena_bytes: 1 << 20,
     operations: 8,
     events: EVENTS,
     ring_slots: 8,

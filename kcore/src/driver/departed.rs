@@ -1,8 +1,7 @@
 //! What clients that are gone have left, until LNet lets go of it (D10).
 
-use std::sync::{Arc, Weak};
-
 use lnet_region::WeakRegion;
+use nlx_fallible::{NoMemory, TryArc, WeakArc};
 use parking_lot::Mutex;
 
 use super::Leftovers;
@@ -17,11 +16,11 @@ use crate::shared::Shared;
 #[derive(Default)]
 pub(super) struct Estate {
     /// With what the user is charged with until they are gone.
-    pub(super) tms: Mutex<Vec<(Weak<Shared<Outlet>>, TmCharges)>>,
+    pub(super) tms: Mutex<Vec<(WeakArc<Shared<Outlet>>, TmCharges)>>,
     /// With their bytes, and what the user is charged with until they are gone.
     pub(super) arenas: Mutex<Vec<(WeakRegion, u64, ArenaCharges)>>,
     /// What the user is charged with for operations that LNet has not ended yet, which the client's numbers count.
-    pub(super) operations: Mutex<Option<(Arc<Tally>, Charge)>>,
+    pub(super) operations: Mutex<Option<(TryArc<Tally>, Charge)>>,
 }
 
 impl Estate {
@@ -41,6 +40,20 @@ impl Estate {
         }
     }
 
+    /// Makes room for so many transfer machines.
+    pub(super) fn reserve_tms(&self, count: usize) -> Result<(), NoMemory> {
+        let mut tms = self.tms.lock();
+        let missing = count.saturating_sub(tms.len());
+        tms.try_reserve(missing).map_err(|_| NoMemory)
+    }
+
+    /// Makes room for so many arenas.
+    pub(super) fn reserve_arenas(&self, count: usize) -> Result<(), NoMemory> {
+        let mut arenas = self.arenas.lock();
+        let missing = count.saturating_sub(arenas.len());
+        arenas.try_reserve(missing).map_err(|_| NoMemory)
+    }
+
     /// What is still there; the rest is forgotten.
     pub(super) fn leftovers(&self) -> Leftovers {
         let (mut tms, mut arenas) = (self.tms.lock(), self.arenas.lock());
@@ -54,7 +67,7 @@ impl Estate {
 }
 
 /// What a client that is gone has left.
-pub struct Departure(pub(super) Arc<Estate>);
+pub struct Departure(pub(super) TryArc<Estate>);
 
 impl Departure {
     /// Whether LNet has let go of all of it: nobody writes into the client's memory any more.

@@ -1,10 +1,11 @@
 //! What all clients share.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use hashbrown::HashMap;
 use lnet_api::{Drive, LNet};
 use nlx_core::Address;
+use nlx_fallible::{NoMemory, TryArc};
 use parking_lot::Mutex;
 
 use super::accounts::{Accounts, AccountsConfig, Payer};
@@ -12,6 +13,7 @@ use super::departed::Estate;
 use super::outlet::Outlet;
 use super::owners::Owners;
 use super::portal_shares::PortalShares;
+use super::session;
 use super::status::USERS_MAX;
 use super::tally::Tally;
 use super::{
@@ -49,11 +51,11 @@ struct Clients {
     /// The last number that was given.
     last: u64,
     /// Those that are connected, by their number.
-    connected: BTreeMap<u64, Arc<Record>>,
+    connected: HashMap<u64, TryArc<Record>, foldhash::fast::RandomState>,
     /// What those that are gone have done.
     past: Totals,
     /// What they have left.
-    estates: Vec<Arc<Estate>>,
+    estates: Vec<TryArc<Estate>>,
 }
 
 /// A client as an operator sees it.
@@ -62,8 +64,8 @@ pub(super) struct Record {
     pub(super) credentials: Credentials,
     /// Once it has said it.
     pub(super) name: OnceLock<String>,
-    pub(super) tally: Arc<Tally>,
-    pub(super) tms: Mutex<BTreeMap<u64, (Address, Arc<Outlet>)>>,
+    pub(super) tally: TryArc<Tally>,
+    pub(super) tms: Mutex<HashMap<u64, (Address, TryArc<Outlet>), foldhash::fast::RandomState>>,
 }
 
 impl Host {
@@ -72,6 +74,7 @@ impl Host {
     pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>, config: HostConfig) -> Arc<Host> {
         let accounts = AccountsConfig { groups: config.policy.groups(), ..config.accounts.clone() };
         let accounts = Accounts::new(accounts);
+        session::prepare_process();
         let portal_shares = Arc::default();
         let network = Network::new(lnet, drive);
         Arc::new(Host { network, config, accounts, portal_shares, clients: Mutex::default() })
@@ -121,7 +124,8 @@ impl Host {
             let clients = self.clients.lock();
             (clients.connected.values().cloned().collect::<Vec<_>>(), clients.past)
         };
-        let clients: Vec<_> = records.iter().map(|record| record.status()).collect();
+        let mut clients: Vec<_> = records.iter().map(|record| record.status()).collect();
+        clients.sort_by_key(|client| client.client);
         let totals = clients.iter().fold(totals, |totals, client| totals.and(client.totals));
         // Before the users are listed: what LNet has let go of is given back.
         let leftovers = self.leftovers();
@@ -165,24 +169,27 @@ impl Host {
         sum
     }
 
-    /// A client has come.
-    pub(super) fn enter(&self, credentials: Credentials) -> Arc<Record> {
+    /// A client has come. There is room for what it leaves.
+    pub(super) fn enter(&self, credentials: Credentials) -> Result<TryArc<Record>, NoMemory> {
         let mut clients = self.clients.lock();
-        clients.last += 1;
-        let record = Arc::new(Record {
-            client: clients.last,
+        let Clients { last, connected, estates, .. } = &mut *clients;
+        connected.try_reserve(1).map_err(|_| NoMemory)?;
+        // Each that is connected may become one of those that have left something.
+        estates.try_reserve(connected.len() + 1).map_err(|_| NoMemory)?;
+        let record = TryArc::try_new(Record {
+            client: *last + 1,
             credentials,
             name: OnceLock::new(),
-            tally: Arc::default(),
+            tally: TryArc::try_new(Tally::default())?,
             tms: Mutex::default(),
-        });
-        clients.connected.insert(record.client, record.clone());
-        record
+        })?;
+        *last += 1;
+        connected.insert(record.client, record.clone());
+        Ok(record)
     }
 
     /// A client is gone, and has left this.
-    pub(super) fn leave(&self, record: &Record, estate: Estate) -> Departure {
-        let estate = Arc::new(estate);
+    pub(super) fn leave(&self, record: &Record, estate: TryArc<Estate>) -> Departure {
         let mut clients = self.clients.lock();
         clients.connected.remove(&record.client);
         clients.past = clients.past.and(record.tally.totals());

@@ -1,11 +1,13 @@
 //! Where the events of a client's transfer machine go.
 
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
 
 use nlx_bev_cqueue::SharedMemory;
 use nlx_bev_cqueue::wake::Waker;
+use nlx_core::RegionError;
+use nlx_fallible::TryArc;
 
 use super::Violation;
 use super::tally::{Count, Tally};
@@ -22,7 +24,7 @@ pub(super) struct Outlet {
     lookout: OnceLock<Waker<SharedMemory>>,
     memory: SharedMemory,
     watched: WatchedQueue,
-    tally: Arc<Tally>,
+    tally: TryArc<Tally>,
     /// Operations in flight of this transfer machine, and the events that they may still need.
     pub(super) operations: Count,
     pub(super) reserved: Count,
@@ -31,18 +33,18 @@ pub(super) struct Outlet {
 }
 
 impl Outlet {
-    pub(super) fn new(memory: SharedMemory, tally: Arc<Tally>) -> Outlet {
-        Outlet {
+    pub(super) fn new(memory: SharedMemory, tally: TryArc<Tally>) -> Result<Outlet, RegionError> {
+        Ok(Outlet {
             thread: Waker::futex(memory.clone()),
             lookout: OnceLock::new(),
-            watched: WatchedQueue::new(memory.clone()),
+            watched: WatchedQueue::new(memory.clone())?,
             memory,
             tally,
             operations: Count::default(),
             reserved: Count::default(),
             dropped: Count::default(),
             broken: AtomicBool::new(false),
-        }
+        })
     }
 
     /// From now on an event loop is woken, too, by this end of a pipe.

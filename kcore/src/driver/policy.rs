@@ -1,5 +1,7 @@
 //! Who may use what: by default root everything, everybody else portals that Lustre does not use.
 
+use std::sync::Arc;
+
 use hashbrown::HashMap;
 use lnet_nid::{Nid, NidList, Portal};
 
@@ -128,9 +130,9 @@ impl Rights {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    users: HashMap<u32, Option<Rights>, foldhash::fast::RandomState>,
-    groups: HashMap<u32, Option<Rights>, foldhash::fast::RandomState>,
-    others: Option<Rights>,
+    users: HashMap<u32, Option<Arc<Rights>>, foldhash::fast::RandomState>,
+    groups: HashMap<u32, Option<Arc<Rights>>, foldhash::fast::RandomState>,
+    others: Option<Arc<Rights>>,
 }
 
 impl Default for Policy {
@@ -139,7 +141,7 @@ impl Default for Policy {
         let policy = Policy {
             users: HashMap::default(),
             groups: HashMap::default(),
-            others: Some(Rights::ordinary()),
+            others: Some(Arc::new(Rights::ordinary())),
         };
         policy.user(0, Some(Rights::all()))
     }
@@ -149,21 +151,21 @@ impl Policy {
     /// With other rights for a user; `None`: it may not connect.
     #[must_use]
     pub fn user(mut self, uid: u32, rights: Option<Rights>) -> Policy {
-        self.users.insert(uid, rights);
+        self.users.insert(uid, rights.map(Arc::new));
         self
     }
 
     /// With other rights for a group's members that have none of their own.
     #[must_use]
     pub fn group(mut self, gid: u32, rights: Option<Rights>) -> Policy {
-        self.groups.insert(gid, rights);
+        self.groups.insert(gid, rights.map(Arc::new));
         self
     }
 
     /// With other rights for everybody who is not named.
     #[must_use]
     pub fn others(mut self, rights: Option<Rights>) -> Policy {
-        self.others = rights;
+        self.others = rights.map(Arc::new);
         self
     }
 
@@ -185,6 +187,11 @@ impl Policy {
     /// What a client may use; `None` if it may not connect.
     #[must_use]
     pub fn rights_of(&self, client: &Credentials) -> Option<&Rights> {
+        self.shared_rights_of(client).map(|rights| &**rights)
+    }
+
+    /// The same, to be kept.
+    pub(super) fn shared_rights_of(&self, client: &Credentials) -> Option<&Arc<Rights>> {
         let named = self.users.get(&client.uid).or_else(|| self.groups.get(&client.gid));
         named.unwrap_or(&self.others).as_ref()
     }

@@ -68,7 +68,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use lnet_api::{Errno, MAX_SHARDS};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nlx_driver_proto::Refusal;
+use nlx_driver_proto::{Reason, Refusal};
 use parking_lot::Mutex;
 
 use super::accounts::{Charge, Resource, UserId};
@@ -121,6 +121,10 @@ pub const PARK_LEAST: Duration = Duration::from_millis(1);
 
 /// Clients of such a user that are read again at a time.
 pub const UNPARK_BUDGET: usize = 64;
+
+/// Memory that must be free when a client is let in. It is not taken: the threads' own records of a client, some hundred bytes,
+/// find memory then, and so do those of all that come at the same moment ([`ACCEPT_BUDGET`] for each thread).
+pub const HEADROOM_BYTES: usize = 1 << 20;
 
 /// How long a client may take for its hello.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -490,6 +494,9 @@ impl Shared {
 impl Door {
     /// Charges the client's user with a client, its socket and its session.
     fn enter(&self, who: &Credentials, host: &Host) -> Result<Admission, Refusal> {
+        // What the threads keep for a client is small beside this: without it nobody new is let in.
+        let headroom = Vec::<u8>::new().try_reserve_exact(HEADROOM_BYTES);
+        headroom.map_err(|_| Refusal::new(Errno::ENOMEM, Reason::System))?;
         let (accounts, payer) = (host.accounts(), host.payer_of(who));
         let client = accounts.charge(payer, Resource::Clients, 1)?;
         let socket = accounts.charge(payer, Resource::Descriptors, 1)?;

@@ -14,16 +14,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use lnet_region::guard;
+use nlx_driver_proto::Refusal;
+use nlx_fallible::TryArc;
 
 use self::arenas::Arenas;
 pub(super) use self::arenas::check_seals;
 use self::buffers::Buffers;
+use self::refusing::starved;
 use self::ring::Ring;
 use self::teardown::Closing;
 pub use self::teardown::Teardown;
 use self::tms::Tms;
 use super::accounts::{CHUNK, Payer};
 use super::costs::{HEAP_CHUNK_BYTES, SessionCharges};
+use super::departed::Estate;
 use super::host::Record;
 use super::{ClientQuotas, Credentials, Departure, Host, Rights, Violation};
 
@@ -36,15 +40,30 @@ pub struct Answer {
     pub fds: Vec<OwnedFd>,
 }
 
+/// Makes what is made once in a process, with the first queue: no client is to be refused for want of it.
+pub(super) fn prepare_process() {
+    // Without memory or descriptors the first client makes it.
+    let _ = Ring::new(nlx_bev_cqueue::MIN_SLOTS);
+}
+
+impl Answer {
+    /// Makes room for so many descriptors more.
+    fn reserve_fds(&mut self, count: usize) -> Result<(), Refusal> {
+        self.fds.try_reserve(count).map_err(starved)
+    }
+}
+
 /// One client, as long as it is connected. One thread has it at a time.
 ///
 /// Everything that the client says is hostile: it is copied once and the copy checked; no index is followed that the
 /// session's own tables do not bound; every call ends after bounded work, blocks on nobody and panics at nothing.
 pub struct Session {
     host: Arc<Host>,
-    record: Arc<Record>,
+    record: TryArc<Record>,
+    /// What it leaves when it goes, with room for all that it has.
+    estate: TryArc<Estate>,
     /// `None`: it may not connect.
-    rights: Option<Rights>,
+    rights: Option<Arc<Rights>>,
     quotas: ClientQuotas,
     /// Who is charged for what it holds.
     payer: Payer,
@@ -65,14 +84,18 @@ pub struct Session {
 
 impl Session {
     /// A client has connected.
-    #[must_use]
-    pub fn new(host: &Arc<Host>, client: Credentials) -> Session {
-        let rights = host.policy().rights_of(&client).cloned();
+    ///
+    /// # Errors
+    /// ENOMEM: it is not let in.
+    pub fn new(host: &Arc<Host>, client: Credentials) -> Result<Session, Refusal> {
+        let estate = TryArc::try_new(Estate::default()).map_err(starved)?;
+        let rights = host.policy().shared_rights_of(&client).cloned();
         let quotas = rights.as_ref().and_then(|rights| rights.quotas).unwrap_or(host.quotas()).sane();
-        Session {
-            host: host.clone(),
-            record: host.enter(client),
+        Ok(Session {
+            record: host.enter(client).map_err(starved)?,
+            estate,
             rights,
+            host: host.clone(),
             quotas,
             payer: host.payer_of(&client),
             ring: None,
@@ -83,7 +106,7 @@ impl Session {
             charges: None,
             closing: Closing::default(),
             faults: Cell::new(None),
-        }
+        })
     }
 
     /// The helper's number for it, as [`HostStatus`](super::HostStatus) has it.

@@ -1,5 +1,7 @@
 //! Objects of one client, by handles of its own (D3): one of another client, or of old, names nothing.
 
+use nlx_fallible::NoMemory;
+
 /// A table of objects. A handle is a slot's index in its lower 16 bits, and above it a number that tells the slot's tenants
 /// apart, never 0.
 pub(super) struct Slots<T> {
@@ -39,6 +41,14 @@ impl<T> Slots<T> {
 
     pub(super) fn is_full(&self) -> bool {
         self.len() >= self.most as usize
+    }
+
+    /// Makes room for one object more, and for its place among the free ones later: entering it and taking it out allocate
+    /// nothing then.
+    pub(super) fn reserve(&mut self) -> Result<(), NoMemory> {
+        let missing = (self.slots.len() + 1).saturating_sub(self.free.len());
+        self.free.try_reserve(missing).map_err(|_| NoMemory)?;
+        self.slots.try_reserve(1).map_err(|_| NoMemory)
     }
 
     /// Enters an object; gives its handle, or the object again if there is no room.

@@ -16,6 +16,9 @@ pub enum Violation {
         /// Bytes of it.
         bytes: usize,
     },
+    /// It breaks no rule, but there is no memory for an answer that would say so.
+    #[error("there is no memory for an answer")]
+    NoMemory,
     /// The submission ring leads out of its memory.
     #[error("the submission ring is corrupt: {0}")]
     Ring(Corruption),
@@ -53,6 +56,7 @@ impl Violation {
             Violation::Packet { .. } | Violation::Ring(_) | Violation::EventQueue { .. } => Errno::EPROTO,
             Violation::Entry(error) => error.errno(),
             Violation::Fault { .. } => Errno::EFAULT,
+            Violation::NoMemory => Errno::ENOMEM,
             Violation::System { errno, .. } => *errno,
         }
     }

@@ -3,6 +3,7 @@
 use lnet_region::guard::{self, Watched};
 use nix::unistd::{SysconfVar, sysconf};
 use nlx_bev_cqueue::SharedMemory;
+use nlx_core::RegionError;
 
 use super::Violation;
 
@@ -15,14 +16,14 @@ pub(super) struct WatchedQueue {
 
 impl WatchedQueue {
     #[allow(unsafe_code)]
-    pub(super) fn new(memory: SharedMemory) -> WatchedQueue {
+    pub(super) fn new(memory: SharedMemory) -> Result<WatchedQueue, RegionError> {
         let (start, length) = memory.bytes();
         // SAFETY: the mapping is that of `memory`, whole pages from the first on, which nothing else is in; it is readable and
         // writable, and stays mapped until after `watched` is dropped, for `memory` is a handle to it and dropped later.
         // All that is ever accessed of it are the queue's atomics, and the queue bears that they become zeros at any moment
         // (`SharedMemory::bytes`).
-        let watched = unsafe { guard::watch(start, length, page_bytes()) };
-        WatchedQueue { watched, _memory: memory }
+        let watched = unsafe { guard::watch(start, length, page_bytes()) }?;
+        Ok(WatchedQueue { watched, _memory: memory })
     }
 
     pub(super) fn check(&self, what: &'static str) -> Result<(), Violation> {

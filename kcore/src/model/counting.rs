@@ -2,6 +2,7 @@
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 use nlx_bev_cqueue::{Consumer, Heap, heap};
+use nlx_fallible::TryArc;
 
 use super::lnet::Payload;
 use super::*;
@@ -43,7 +44,7 @@ struct Served {
     lnet: Arc<ScriptedLnet>,
     works: Works<Counted>,
     events: Consumer<BufferEvent, Heap>,
-    buffer: Arc<crate::buffers::Buffer>,
+    buffer: TryArc<crate::buffers::Buffer>,
 }
 
 impl Served {
@@ -53,10 +54,10 @@ impl Served {
         let (producer, mut events) = heap(3).expect("memory");
         events.provision(2).expect("room");
         let wanted: StartAddress = "0@lo:12345:31:7".parse().expect("an address");
-        let taker = Arc::<Counted>::default();
+        let taker = TryArc::new(Counted::default());
         let works = Works::start(&network, &wanted, false, None, (producer, taker)).expect("it starts");
         let memory = IoVec::whole(Region::heap(BYTES).expect("memory"));
-        let buffer = Arc::new(crate::buffers::Buffer::new(BufferHandle(1 << 32), memory));
+        let buffer = TryArc::new(crate::buffers::Buffer::new(BufferHandle(1 << 32), memory));
         Served { lnet, works, events, buffer }
     }
 
@@ -119,7 +120,7 @@ fn a_last_event_and_the_end_of_a_client() {
         served.begin().expect("it starts");
         let (lnet, taker) = (served.lnet.clone(), served.works.shared.taker.clone());
         let arriving = thread::spawn(move || lnet.arrive(0, &Payload::default()));
-        let left = Arc::downgrade(&served.works.shared);
+        let left = TryArc::downgrade(&served.works.shared);
         drop(served.works);
         arriving.join().unwrap();
         assert_eq!(taker.in_flight.load(Ordering::Relaxed), 0);

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lnet_api::{
-    DropWatcher, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError, Md, MdHandle,
-    MeHandle, MeSpec, Polled, Put, Threshold, Unlink,
+    DropWatcher, EqHandle, Errno, Event, EventHandler, EventKind, Get, Handler, LNet, LNetError, Md,
+    MdHandle, MeHandle, MeSpec, Polled, Put, Threshold, Unlink,
 };
 use lnet_nid::{Nid, Pid, Portal, ProcessId};
 use loom::cell::UnsafeCell;
@@ -46,7 +46,7 @@ pub(super) enum Sending {
 
 #[derive(Default)]
 struct Eq {
-    handler: Option<Arc<dyn EventHandler>>,
+    handler: Option<Handler>,
     users: usize,
 }
 
@@ -145,7 +145,7 @@ impl ScriptedLnet {
         kind: EventKind,
         status: Result<(), Errno>,
         unlinked: bool,
-    ) -> Arc<dyn EventHandler> {
+    ) -> Handler {
         let Slot::Live(live) = slot else { panic!("an event of an MD that has gone") };
         let eq = self.eq(live.md.eq);
         let handler = eq.lock().unwrap().handler.clone().expect("its event queue is not free");
@@ -192,7 +192,7 @@ fn gone(object: &'static str, handle: u64) -> LNetError {
 }
 
 impl LNet for ScriptedLnet {
-    fn eq_alloc(&self, handler: Arc<dyn EventHandler>) -> Result<EqHandle, LNetError> {
+    fn eq_alloc_for(&self, handler: Handler) -> Result<EqHandle, LNetError> {
         let handle = EqHandle(self.eqs_made.fetch_add(1, Ordering::Relaxed));
         self.eq(Some(handle)).lock().unwrap().handler = Some(handler);
         Ok(handle)

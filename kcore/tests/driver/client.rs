@@ -62,7 +62,7 @@ pub(crate) fn ask(session: &mut Session, request: &Request, fds: Vec<OwnedFd>) -
 
 impl Client {
     pub(crate) fn connect(host: &Arc<Host>, who: Credentials) -> Client {
-        let mut session = Session::new(host, who);
+        let mut session = Session::new(host, who).unwrap();
         let (reply, fds) = ask(&mut session, &Request::Hello(Hello::new("test")), Vec::new()).unwrap();
         let Reply::Welcome(welcome) = reply else { panic!("{reply:?}") };
         let [ring, doorbell] = fds.try_into().unwrap();

@@ -122,7 +122,7 @@ fn a_packet_of_any_other_length_is_refused_and_one_without_a_header_is_garbage()
 #[test]
 fn a_hello_comes_first_and_once() {
     let host = loopback();
-    let mut session = Session::new(&host, ROOT);
+    let mut session = Session::new(&host, ROOT).unwrap();
     for request in [Request::Sync, Request::Nids, Request::CreateArena { bytes: 1, huge: false }] {
         assert_eq!(ask(&mut session, &request, Vec::new()).unwrap_err().reason, Reason::Order);
     }

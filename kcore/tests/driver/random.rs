@@ -45,7 +45,7 @@ proptest! {
         spoilt in prop::collection::vec((0usize..10, prop::collection::vec((0usize..64, any::<u8>()), 0..4)), 1..40),
     ) {
         let host = loopback();
-        let mut session = Session::new(&host, USER);
+        let mut session = Session::new(&host, USER).unwrap();
         let (packets, mut answer) = (packets(), Answer::default());
         session.request(&packets[0], Vec::new(), &mut answer).unwrap();
         for (which, changes) in spoilt {

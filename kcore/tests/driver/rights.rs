@@ -86,7 +86,7 @@ fn nids_portals_and_quotas_are_as_the_policy_says() {
     client.operate(&mut tm, buffer, reaching("10.0.0.9@tcp:12345:61:9")[0], 0);
     assert_eq!((tm.event(), host.status().clients[0].operations), (None, 1));
 
-    let mut stranger = Session::new(&host, Credentials { pid: 9, uid: 7, gid: 7 });
+    let mut stranger = Session::new(&host, Credentials { pid: 9, uid: 7, gid: 7 }).unwrap();
     let refused = ask(&mut stranger, &Request::Hello(Hello::new("")), Vec::new()).unwrap_err();
     assert_eq!(refused.errno, Errno::EACCES);
     assert!(stranger.doorbell().is_none());

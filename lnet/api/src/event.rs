@@ -1,4 +1,9 @@
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
 use lnet_nid::{MatchBits, Nid, ProcessId};
+use nlx_fallible::TryArc;
 
 use crate::{Errno, MdHandle};
 
@@ -92,4 +97,44 @@ pub trait EventHandler: Send + Sync {
     /// Called after one or more `event` calls, once the lock is released: the place to wake a sleeper. LNet calls are
     /// allowed here; the wake-ups that they cause come after this one has returned, so it must not wait for one.
     fn wake(&self);
+}
+
+/// A handler as an event queue keeps it: a program's `Arc`, or a reference whose allocation could fail, for a server that makes
+/// queues for others.
+#[derive(Clone)]
+pub enum Handler {
+    /// Allocated as everything is.
+    Shared(Arc<dyn EventHandler>),
+    /// Allocated so that want of memory was an error.
+    Fallible(TryArc<dyn EventHandler>),
+}
+
+impl Handler {
+    /// Whether both are the same handler.
+    #[must_use]
+    pub fn same(&self, other: &Handler) -> bool {
+        match (self, other) {
+            (Handler::Shared(one), Handler::Shared(other)) => Arc::ptr_eq(one, other),
+            (Handler::Fallible(one), Handler::Fallible(other)) => TryArc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl Deref for Handler {
+    type Target = dyn EventHandler;
+
+    #[inline]
+    fn deref(&self) -> &(dyn EventHandler + 'static) {
+        match self {
+            Handler::Shared(handler) => &**handler,
+            Handler::Fallible(handler) => &**handler,
+        }
+    }
+}
+
+impl fmt::Debug for Handler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handler")
+    }
 }

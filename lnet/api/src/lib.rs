@@ -32,7 +32,7 @@ pub use drive::{
 };
 pub use dropped::{DropWatcher, Dropped};
 pub use error::LNetError;
-pub use event::{Event, EventHandler, EventKind};
+pub use event::{Event, EventHandler, EventKind, Handler};
 pub use incarnation::next_incarnation;
 pub use lnd::{
     Arrival, Delivery, Lnd, LndError, NiLimits, RxContext, RxToken, Sent, Tx, TxToken, Upcalls, Verdict,

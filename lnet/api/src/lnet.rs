@@ -2,7 +2,7 @@ use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_proto::MAX_PAYLOAD;
 use lnet_region::IoVec;
 
-use crate::{DropWatcher, Event, EventHandler, LNetError};
+use crate::{DropWatcher, Event, EventHandler, Handler, LNetError};
 use std::sync::Arc;
 
 macro_rules! handle {
@@ -261,7 +261,12 @@ pub struct Distance {
 /// thread, but none from inside an event callback.
 pub trait LNet: Send + Sync {
     /// Makes an event queue whose events are handed to `handler` (S-311: a count of 0, callback only).
-    fn eq_alloc(&self, handler: Arc<dyn EventHandler>) -> Result<EqHandle, LNetError>;
+    fn eq_alloc(&self, handler: Arc<dyn EventHandler>) -> Result<EqHandle, LNetError> {
+        self.eq_alloc_for(Handler::Shared(handler))
+    }
+
+    /// The same for a handler of either kind. ENOMEM when there are too many queues.
+    fn eq_alloc_for(&self, handler: Handler) -> Result<EqHandle, LNetError>;
 
     /// Makes an event queue that keeps the last `count` events until they are polled (rounded up to a power of two), and
     /// hands each to `handler` as well, if there is one (S-311). Polling takes a lock that callbacks do not take, so
@@ -330,6 +335,12 @@ pub trait LNet: Send + Sync {
 
     /// The processes this node is: one per local NID, `0@lo` among them (`LNetGetId`).
     fn local_ids(&self) -> Vec<ProcessId>;
+
+    /// Shows each of [`LNet::local_ids`] to `look`, which must not call LNet. An implementation that can do so without
+    /// allocating does.
+    fn for_each_local_id(&self, look: &mut dyn FnMut(ProcessId)) {
+        self.local_ids().into_iter().for_each(look);
+    }
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use lnet_api::{
-    Arrival, Distance, DropWatcher, EQ_COUNT_MAX, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet,
-    LNetError, Md, MdHandle, MeHandle, MeSpec, Polled, Put, RxToken, Sleeper, TxToken, Unlink, Upcalls,
-    Verdict,
+    Arrival, Distance, DropWatcher, EQ_COUNT_MAX, EqHandle, Errno, Event, EventHandler, EventKind, Get,
+    Handler, LNet, LNetError, Md, MdHandle, MeHandle, MeSpec, Polled, Put, RxToken, Sleeper, TxToken, Unlink,
+    Upcalls, Verdict,
 };
 use lnet_cpt::PercptLock;
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
@@ -412,7 +412,7 @@ impl Engine {
 }
 
 impl LNet for Engine {
-    fn eq_alloc(&self, handler: Arc<dyn EventHandler>) -> Result<EqHandle, LNetError> {
+    fn eq_alloc_for(&self, handler: Handler) -> Result<EqHandle, LNetError> {
         let key = self.common.queues.enter(EventQueue::new(handler))?;
         Ok(self.common.handles.eq(key))
     }
@@ -507,6 +507,13 @@ impl LNet for Engine {
         let loopback = ProcessId::new(Nid::LOOPBACK, self.common.config.pid);
         let nis = net.shared().nis.iter().filter(|(_, ni)| ni.phase == Phase::Up).map(|(_, ni)| ni.id);
         std::iter::once(loopback).chain(nis).collect()
+    }
+
+    fn for_each_local_id(&self, look: &mut dyn FnMut(ProcessId)) {
+        let net = self.net.lock(self.common.here());
+        look(ProcessId::new(Nid::LOOPBACK, self.common.config.pid));
+        let nis = net.shared().nis.iter().filter(|(_, ni)| ni.phase == Phase::Up);
+        nis.for_each(|(_, ni)| look(ni.id));
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-use lnet_api::{EQ_COUNT_MAX, EqHandle, Event, EventHandler, LNetError, Polled, Sleeper};
+use lnet_api::{EQ_COUNT_MAX, EqHandle, Event, EventHandler, Handler, LNetError, Polled, Sleeper};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -13,14 +13,14 @@ use crate::slab::{Key, NONE, Slab};
 /// Where the events of a queue go.
 #[derive(Clone)]
 pub(crate) struct EventQueue {
-    handler: Arc<dyn EventHandler>,
+    handler: Handler,
     /// The same, if it can be polled.
     polled: Option<Arc<PolledQueue>>,
 }
 
 impl EventQueue {
     /// A queue that hands its events to `handler`.
-    pub(crate) fn new(handler: Arc<dyn EventHandler>) -> EventQueue {
+    pub(crate) fn new(handler: Handler) -> EventQueue {
         EventQueue { handler, polled: None }
     }
 
@@ -34,7 +34,7 @@ impl EventQueue {
         events.try_reserve_exact(count).map_err(no_memory)?;
         let ring = Mutex::new(Ring { events, count, missed: 0 });
         let polled = Arc::new(PolledQueue { ring, handler, watchers: Watchers::default() });
-        Ok(EventQueue { handler: polled.clone(), polled: Some(polled) })
+        Ok(EventQueue { handler: Handler::Shared(polled.clone()), polled: Some(polled) })
     }
 
     /// Takes the oldest event; `Err` if the queue cannot be polled.
@@ -268,7 +268,7 @@ impl QueueUses {
     }
 
     /// Delivers an event to a queue in use, under the lock of the MD's partition; gives the handler to be woken.
-    pub(crate) fn deliver(&self, index: u32, event: &Event) -> Option<&Arc<dyn EventHandler>> {
+    pub(crate) fn deliver(&self, index: u32, event: &Event) -> Option<&Handler> {
         if index == NONE {
             return None;
         }

@@ -4,15 +4,14 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 
-use lnet_api::EventHandler;
+use lnet_api::Handler;
 
 thread_local! {
     /// A handler is being woken on this thread.
     static WAKING: Cell<bool> = const { Cell::new(false) };
     /// Those to be woken when it returns.
-    static NEXT: RefCell<VecDeque<Arc<dyn EventHandler>>> = const { RefCell::new(VecDeque::new()) };
+    static NEXT: RefCell<VecDeque<Handler>> = const { RefCell::new(VecDeque::new()) };
 }
 
 /// Wakes handlers, and then those that they cause to be woken, in order. One that sends to its own node from inside
@@ -20,7 +19,7 @@ thread_local! {
 /// the messages. A handler that panics takes no other's wake-up along; the panic goes on when all are awake.
 pub(crate) fn all<A>(handlers: &mut smallvec::SmallVec<A>)
 where
-    A: smallvec::Array<Item = Arc<dyn EventHandler>>,
+    A: smallvec::Array<Item = Handler>,
 {
     if handlers.is_empty() {
         return;
@@ -32,7 +31,7 @@ where
         return;
     }
     let mut panic: Option<Box<dyn Any + Send>> = None;
-    let mut wake = |handler: Arc<dyn EventHandler>| {
+    let mut wake = |handler: Handler| {
         if let Err(cause) = catch_unwind(AssertUnwindSafe(|| handler.wake())) {
             panic.get_or_insert(cause);
         }
@@ -49,10 +48,10 @@ where
 }
 
 /// Remembers a handler, once; `false` if there is no memory for it, or the thread is about to end.
-fn enqueue(handler: &Arc<dyn EventHandler>) -> bool {
+fn enqueue(handler: &Handler) -> bool {
     let entered = NEXT.try_with(|next| {
         let mut next = next.borrow_mut();
-        let known = next.iter().any(|known| Arc::ptr_eq(known, handler));
+        let known = next.iter().any(|known| known.same(handler));
         if !known && next.try_reserve(1).is_ok() {
             next.push_back(handler.clone());
             return true;

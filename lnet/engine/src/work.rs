@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lnet_api::{Dropped, Errno, EventHandler, Lnd, Tx, TxToken};
+use lnet_api::{Dropped, Errno, Handler, Lnd, Tx, TxToken};
 use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_proto::WireHandle;
 use lnet_region::IoVec;
@@ -55,14 +55,14 @@ pub(crate) struct Work {
     pub(crate) pushed: Queue<Way>,
     /// Messages that nobody took, for whoever watches. Never more than one before it is told.
     pub(crate) drops: SmallVec<[Dropped; 1]>,
-    pub(crate) wakes: SmallVec<[Arc<dyn EventHandler>; INLINE]>,
+    pub(crate) wakes: SmallVec<[Handler; INLINE]>,
     pub(crate) garbage: SmallVec<[IoVec; INLINE]>,
 }
 
 impl Work {
     /// Remembers to wake a handler that got an event, once.
-    pub(crate) fn wake(&mut self, handler: &Arc<dyn EventHandler>) {
-        if !self.wakes.iter().any(|known| Arc::ptr_eq(known, handler)) {
+    pub(crate) fn wake(&mut self, handler: &Handler) {
+        if !self.wakes.iter().any(|known| known.same(handler)) {
             self.wakes.push(handler.clone());
         }
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lnet_api::{
-    Distance, DropWatcher, EqHandle, EventHandler, Get, LNet, LNetError, Md, MdHandle, MeHandle, MeSpec,
-    Polled, Put, Unlink,
+    Distance, DropWatcher, EqHandle, EventHandler, Get, Handler, LNet, LNetError, Md, MdHandle, MeHandle,
+    MeSpec, Polled, Put, Unlink,
 };
 use lnet_nid::{Nid, Portal, ProcessId};
 use lnet_region::{ReadVec, RegionError};
@@ -49,7 +49,7 @@ impl FakeLnet {
 }
 
 impl LNet for FakeLnet {
-    fn eq_alloc(&self, handler: Arc<dyn EventHandler>) -> Result<EqHandle, LNetError> {
+    fn eq_alloc_for(&self, handler: Handler) -> Result<EqHandle, LNetError> {
         let (number, mut state) = self.enter(Call::EqAlloc)?;
         state.tables.enter_eq(Queue::called_back(handler, number))
     }
@@ -60,7 +60,7 @@ impl LNet for FakeLnet {
         handler: Option<Arc<dyn EventHandler>>,
     ) -> Result<EqHandle, LNetError> {
         let (number, mut state) = self.enter(Call::EqAllocPolled { count, handler: handler.is_some() })?;
-        state.tables.enter_eq(Queue::polled(count, handler, number)?)
+        state.tables.enter_eq(Queue::polled(count, handler.map(Handler::Shared), number)?)
     }
 
     fn eq_poll(&self, eqs: &[EqHandle]) -> Result<Option<Polled>, LNetError> {

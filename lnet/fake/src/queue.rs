@@ -1,13 +1,12 @@
 //! Event queues.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use lnet_api::{EQ_COUNT_MAX, EqHandle, Event, EventHandler, LNetError, Polled};
+use lnet_api::{EQ_COUNT_MAX, EqHandle, Event, Handler, LNetError, Polled};
 
 /// An event queue: callback, polled, or both.
 pub(crate) struct Queue {
-    pub(crate) handler: Option<Arc<dyn EventHandler>>,
+    pub(crate) handler: Option<Handler>,
     ring: Option<Ring>,
     /// The number of the call that made it.
     pub(crate) made_by: u64,
@@ -21,15 +20,11 @@ struct Ring {
 }
 
 impl Queue {
-    pub(crate) fn called_back(handler: Arc<dyn EventHandler>, made_by: u64) -> Queue {
+    pub(crate) fn called_back(handler: Handler, made_by: u64) -> Queue {
         Queue { handler: Some(handler), ring: None, made_by }
     }
 
-    pub(crate) fn polled(
-        count: usize,
-        handler: Option<Arc<dyn EventHandler>>,
-        made_by: u64,
-    ) -> Result<Queue, LNetError> {
+    pub(crate) fn polled(count: usize, handler: Option<Handler>, made_by: u64) -> Result<Queue, LNetError> {
         if !(1..=EQ_COUNT_MAX).contains(&count) {
             let rule = "a polled queue keeps 1 to 65536 events";
             return Err(LNetError::Invalid { field: "count", value: count as u64, rule });

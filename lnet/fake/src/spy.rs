@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lnet_api::{
-    Distance, DropWatcher, EqHandle, Errno, Event, EventHandler, Get, LNet, LNetError, Md, MdHandle,
+    Distance, DropWatcher, EqHandle, Errno, Event, EventHandler, Get, Handler, LNet, LNetError, Md, MdHandle,
     MeHandle, MeSpec, Polled, Put, Unlink,
 };
 use lnet_nid::{Nid, Portal, ProcessId};
@@ -47,7 +47,7 @@ struct Heard {
 
 /// The program's handler, with the spy before it.
 struct Overheard {
-    handler: Arc<dyn EventHandler>,
+    handler: Handler,
     heard: Arc<Mutex<Heard>>,
 }
 
@@ -127,7 +127,7 @@ impl Spy {
         self.script.lock().enter(call).map(drop)
     }
 
-    fn overhear(&self, handler: Arc<dyn EventHandler>) -> Arc<dyn EventHandler> {
+    fn overhear(&self, handler: Handler) -> Arc<dyn EventHandler> {
         Arc::new(Overheard { handler, heard: self.heard.clone() })
     }
 
@@ -145,7 +145,7 @@ impl Spy {
 }
 
 impl LNet for Spy {
-    fn eq_alloc(&self, handler: Arc<dyn EventHandler>) -> Result<EqHandle, LNetError> {
+    fn eq_alloc_for(&self, handler: Handler) -> Result<EqHandle, LNetError> {
         self.enter(Call::EqAlloc)?;
         self.lnet.eq_alloc(self.overhear(handler)).map(|eq| self.made_eq(eq))
     }
@@ -156,7 +156,7 @@ impl LNet for Spy {
         handler: Option<Arc<dyn EventHandler>>,
     ) -> Result<EqHandle, LNetError> {
         self.enter(Call::EqAllocPolled { count, handler: handler.is_some() })?;
-        let handler = handler.map(|handler| self.overhear(handler));
+        let handler = handler.map(|handler| self.overhear(Handler::Shared(handler)));
         self.lnet.eq_alloc_polled(count, handler).map(|eq| self.made_eq(eq))
     }
 

@@ -1,10 +1,9 @@
 //! Event queues, match entries and MDs, as LNet holds them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use lnet_api::{
-    EqHandle, Event, EventHandler, LNetError, Md, MdHandle, MdOptions, MeHandle, MeSpec, Position, Unlink,
+    EqHandle, Event, Handler, LNetError, Md, MdHandle, MdOptions, MeHandle, MeSpec, Position, Unlink,
 };
 use lnet_nid::{MatchBits, Portal, ProcessId};
 
@@ -209,7 +208,7 @@ impl Tables {
     }
 
     /// Queues an event for whoever polls; gives the handler that is to be called.
-    pub(crate) fn queue(&mut self, eq: Option<EqHandle>, event: &Event) -> Option<Arc<dyn EventHandler>> {
+    pub(crate) fn queue(&mut self, eq: Option<EqHandle>, event: &Event) -> Option<Handler> {
         let queue = self.eqs.get_mut(&eq?)?;
         queue.keep(event);
         queue.handler.clone()

@@ -85,7 +85,7 @@ impl Arena {
         // SAFETY: the range lies within the arena, and is this piece's alone: nobody has a lease on it yet. Bytes beyond
         // `used` are zeros as the system gave them.
         unsafe { piece.base().write_bytes(0, taken.used) };
-        Ok(Region::of_arena(Memory::piece(piece), bytes))
+        Region::of_arena(Memory::piece(piece), bytes)
     }
 
     /// Bytes in the arena, used or free.

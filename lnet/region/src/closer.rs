@@ -22,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 use memmap2::MmapRaw;
 use nix::errno::Errno;
 use nix::libc;
+use nlx_fallible::TryArc;
 use parking_lot::{Condvar, Mutex};
 
 use crate::{Origin, RegionError};
@@ -62,11 +63,11 @@ enum Retired {
 pub(crate) struct Mapped {
     map: Option<MmapRaw>,
     _fd: Option<OwnedFd>,
-    _mark: Option<Arc<()>>,
+    _mark: Option<TryArc<()>>,
 }
 
 impl Mapped {
-    pub(crate) fn new(map: MmapRaw, fd: Option<OwnedFd>, mark: Option<Arc<()>>) -> Mapped {
+    pub(crate) fn new(map: MmapRaw, fd: Option<OwnedFd>, mark: Option<TryArc<()>>) -> Mapped {
         Mapped { map: Some(map), _fd: fd, _mark: mark }
     }
 }

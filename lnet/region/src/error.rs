@@ -87,3 +87,9 @@ impl RegionError {
         }
     }
 }
+
+impl From<nlx_fallible::NoMemory> for RegionError {
+    fn from(_: nlx_fallible::NoMemory) -> RegionError {
+        RegionError::System { bytes: 0, errno: Errno::ENOMEM }
+    }
+}

@@ -14,7 +14,7 @@
 //! guard::install()?;
 //! let region = Region::memfd(1 << 20, Pages::Huge)?;
 //! region.share()?;
-//! region.watch();
+//! region.watch()?;
 //! assert!(!region.has_faulted());
 //! # Ok::<(), lnet_region::RegionError>(())
 //! ```
@@ -27,7 +27,7 @@ mod tests;
 pub use self::handler::install;
 pub(crate) use self::handler::touch;
 use self::list::Node;
-use crate::Origin;
+use crate::{Origin, RegionError};
 
 /// A range of memory in which faults are healed, until this is dropped.
 #[derive(Debug)]
@@ -39,6 +39,9 @@ pub struct Watched {
 /// Heals faults in `length` bytes from `start` on, which lie in pages of `page_bytes`. Without [`install`] it only
 /// remembers them.
 ///
+/// # Errors
+/// [`RegionError::System`] with ENOMEM.
+///
 /// # Panics
 /// Unless `page_bytes` is a power of two, and `start` a multiple of it.
 ///
@@ -46,13 +49,13 @@ pub struct Watched {
 /// Until the result is dropped, all pages that hold the range are mapped, readable and writable, and belong to nothing else;
 /// nobody accesses them but by atomics, by this crate's leases on shared memory, or through the system; and nobody relies
 /// on what stands there: at any moment it may become zeros, and cease to be the memory that others have mapped.
-pub unsafe fn watch(start: *const u8, length: usize, page_bytes: usize) -> Watched {
+pub unsafe fn watch(start: *const u8, length: usize, page_bytes: usize) -> Result<Watched, RegionError> {
     assert!(
         page_bytes.is_power_of_two() && start.addr().is_multiple_of(page_bytes),
         "{start:?}: {page_bytes}"
     );
     let range = start.addr()..start.addr() + length.next_multiple_of(page_bytes);
-    Watched { node: list::enter(range, page_bytes), origin: Origin::here() }
+    Ok(Watched { node: list::enter(range, page_bytes)?, origin: Origin::here() })
 }
 
 /// Faults that were healed since the process began, in all ranges together. While it stays the same, no range has faulted

@@ -1,5 +1,6 @@
 use std::ops::Range;
-use std::sync::Arc;
+
+use nlx_fallible::{TryArc, unsize};
 
 use crate::lease::Access;
 use crate::leased::{Leased, ReadVec, WriteVec};
@@ -55,7 +56,7 @@ impl Fragment {
 /// keeps as `kb_kiov`, built once at registration; [`IoVec::trimmed`] is its trimming to a byte count).
 #[derive(Debug, Clone)]
 pub struct IoVec {
-    fragments: Arc<[Fragment]>,
+    fragments: TryArc<[Fragment]>,
     length: usize,
 }
 
@@ -63,20 +64,22 @@ impl IoVec {
     /// A buffer of these fragments, in this order.
     ///
     /// # Errors
-    /// [`RegionError::Fragments`] for none or more than [`MAX_FRAGMENTS`].
-    pub fn new(fragments: impl Into<Arc<[Fragment]>>) -> Result<IoVec, RegionError> {
+    /// [`RegionError::Fragments`] for none or more than [`MAX_FRAGMENTS`]; [`RegionError::System`] with ENOMEM if there is no
+    /// memory for the list.
+    pub fn new(fragments: impl Into<Vec<Fragment>>) -> Result<IoVec, RegionError> {
         let fragments = fragments.into();
         if fragments.is_empty() || fragments.len() > MAX_FRAGMENTS {
             return Err(RegionError::Fragments { fragments: fragments.len(), max: MAX_FRAGMENTS });
         }
         let length = fragments.iter().map(Fragment::len).sum();
-        Ok(IoVec { fragments, length })
+        Ok(IoVec { fragments: TryArc::try_from_vec(fragments)?, length })
     }
 
     /// A buffer over the whole of one region.
     pub fn whole(region: Region) -> IoVec {
         let length = region.len();
-        IoVec { fragments: Arc::new([Fragment { region, offset: 0, length }]), length }
+        let fragments = unsize!(TryArc::new([Fragment { region, offset: 0, length }]) => [Fragment]);
+        IoVec { fragments, length }
     }
 
     /// Bytes in use; 0 only after trimming to 0.

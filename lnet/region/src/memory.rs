@@ -5,7 +5,6 @@ use std::ffi::CStr;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::{Arc, Weak};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use nix::errno::Errno;
@@ -15,6 +14,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 use nix::unistd::{SysconfVar, ftruncate, sysconf};
+use nlx_fallible::{TryArc, WeakArc};
 
 use crate::arena::ArenaPiece;
 use crate::closer::{self, Mapped};
@@ -60,7 +60,7 @@ enum Source {
         map: ManuallyDrop<MmapRaw>,
         fd: ManuallyDrop<OwnedFd>,
         /// Goes once the memory is unmapped and the descriptor closed.
-        mark: Arc<()>,
+        mark: TryArc<()>,
     },
     /// An arena.
     Piece(ArenaPiece),
@@ -163,8 +163,9 @@ impl Memory {
 
     pub(crate) fn map(fd: OwnedFd, length: usize) -> Result<Memory, RegionError> {
         let map = MmapOptions::new().len(length).map_raw(&fd).map_err(|error| refused(length, &error));
-        match map.and_then(|map| not_for_children(map, length)) {
-            Ok(map) => Ok(Memory::of(Source::File { map, fd: ManuallyDrop::new(fd), mark: Arc::new(()) })),
+        let map = map.and_then(|map| not_for_children(map, length));
+        match map.and_then(|map| Ok((map, TryArc::try_new(())?))) {
+            Ok((map, mark)) => Ok(Memory::of(Source::File { map, fd: ManuallyDrop::new(fd), mark })),
             Err(error) => {
                 closer::close(fd);
                 Err(error)
@@ -198,9 +199,9 @@ impl Memory {
     }
 
     /// What is there until memory of a file is unmapped and its descriptor closed; `None` for any other memory.
-    pub(crate) fn mark(&self) -> Option<Weak<()>> {
+    pub(crate) fn mark(&self) -> Option<WeakArc<()>> {
         match &self.source {
-            Source::File { mark, .. } => Some(Arc::downgrade(mark)),
+            Source::File { mark, .. } => Some(TryArc::downgrade(mark)),
             _ => None,
         }
     }
@@ -216,11 +217,11 @@ impl Memory {
     ///
     /// # Safety
     /// The memory outlives the result, and no byte of it is ever seen as a slice from now on.
-    pub(crate) unsafe fn watch(&self) -> Option<Watched> {
-        let Source::File { map, fd, .. } = &self.source else { return None };
+    pub(crate) unsafe fn watch(&self) -> Result<Option<Watched>, RegionError> {
+        let Source::File { map, fd, .. } = &self.source else { return Ok(None) };
         // SAFETY: the mapping is as long as it says, this one's alone, and begins at a page. The caller vouches for the
         // rest.
-        Some(unsafe { guard::watch(map.as_ptr(), map.len(), page_bytes(fd)) })
+        unsafe { guard::watch(map.as_ptr(), map.len(), page_bytes(fd)) }.map(Some)
     }
 }
 

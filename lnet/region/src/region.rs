@@ -2,10 +2,11 @@ use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock, Weak};
 
+use nlx_fallible::{TryArc, WeakArc};
 use parking_lot::Mutex;
 use static_assertions::assert_impl_all;
 
@@ -67,14 +68,14 @@ pub type Registration = Box<dyn Any + Send + Sync>;
 /// # Ok::<(), lnet_region::RegionError>(())
 /// ```
 #[derive(Clone)]
-pub struct Region(Arc<Inner>);
+pub struct Region(TryArc<Inner>);
 
 /// Tells whether a region is still there, without keeping it.
 #[derive(Clone)]
 pub struct WeakRegion {
-    inner: Weak<Inner>,
+    inner: WeakArc<Inner>,
     /// Of memory of a file: there until that is unmapped and closed.
-    mark: Option<Weak<()>>,
+    mark: Option<WeakArc<()>>,
 }
 
 struct Inner {
@@ -134,7 +135,7 @@ impl Region {
     /// [`RegionError::Length`] for 0 or more than [`MAX_REGION_BYTES`](crate::MAX_REGION_BYTES),
     /// [`RegionError::System`] with ENOMEM when there is no memory.
     pub fn heap(bytes: usize) -> Result<Region, RegionError> {
-        Ok(Region::over(Memory::private(bytes)?, bytes, false))
+        Region::over(Memory::private(bytes)?, bytes, false)
     }
 
     /// The same in pages of its own, which are not there in forked children, however few bytes it is of: no write of this process
@@ -143,7 +144,7 @@ impl Region {
     /// # Errors
     /// As [`Region::heap`].
     pub fn pages(bytes: usize) -> Result<Region, RegionError> {
-        Ok(Region::over(Memory::apart(bytes)?, bytes, false))
+        Region::over(Memory::apart(bytes)?, bytes, false)
     }
 
     /// A program's own bytes, wherever they lie. They stay where they are, and are always private.
@@ -161,7 +162,7 @@ impl Region {
     /// [`RegionError::Length`] for no bytes, or more than [`MAX_REGION_BYTES`](crate::MAX_REGION_BYTES).
     pub fn from_vec(bytes: Vec<u8>) -> Result<Region, RegionError> {
         let length = bytes.len();
-        Ok(Region::over(Memory::vector(bytes)?, length, false))
+        Region::over(Memory::vector(bytes)?, length, false)
     }
 
     /// The bytes that it was made of by [`Region::from_vec`].
@@ -169,14 +170,14 @@ impl Region {
     /// # Errors
     /// The region again, if it was not, or if anybody else has it: a buffer, a message, an operation in flight.
     pub fn into_vec(self) -> Result<Vec<u8>, Region> {
-        let inner = Arc::try_unwrap(self.0).map_err(Region)?;
+        let inner = TryArc::try_unwrap(self.0).map_err(Region)?;
         let Inner { watched, mut registrations, memory, length, shared, leases } = inner;
         // Devices forget it before the program has it again.
         if memory.is_vector() {
             registrations = Registrations::new(*memory.origin());
         }
         memory.into_vector().map_err(|memory| {
-            Region(Arc::new(Inner { watched, registrations, memory, length, shared, leases }))
+            Region(TryArc::new(Inner { watched, registrations, memory, length, shared, leases }))
         })
     }
 
@@ -194,7 +195,7 @@ impl Region {
             Pages::Huge => Memory::file(bytes, true).or_else(|_| Memory::file(bytes, false)),
             Pages::Normal => Memory::file(bytes, false),
         };
-        Ok(Region::over(memory?, bytes, false))
+        Region::over(memory?, bytes, false)
     }
 
     /// The memory that another process shares by this descriptor; it is shared from the start. Within one process the
@@ -205,22 +206,22 @@ impl Region {
     /// many, [`RegionError::System`] if it cannot be mapped.
     pub fn attach(fd: OwnedFd) -> Result<Region, RegionError> {
         let (memory, length) = Memory::attach(fd)?;
-        Ok(Region::over(memory, length, true))
+        Region::over(memory, length, true)
     }
 
-    pub(crate) fn of_arena(memory: Memory, length: usize) -> Region {
+    pub(crate) fn of_arena(memory: Memory, length: usize) -> Result<Region, RegionError> {
         Region::over(memory, length, false)
     }
 
-    pub(crate) fn over(memory: Memory, length: usize, shared: bool) -> Region {
-        Region(Arc::new(Inner {
+    pub(crate) fn over(memory: Memory, length: usize, shared: bool) -> Result<Region, RegionError> {
+        Ok(Region(TryArc::try_new(Inner {
             watched: OnceLock::new(),
             registrations: Registrations::new(*memory.origin()),
             memory,
             length,
             shared: AtomicBool::new(shared),
             leases: Mutex::new(Leases::new()),
-        }))
+        })?))
     }
 
     /// The descriptor by which another process [attaches](Region::attach) the memory. From now on the region is shared,
@@ -248,11 +249,17 @@ impl Region {
 
     /// From now on a fault in the memory is healed ([`crate::guard`]), which others can cause who have its descriptor. For
     /// memory that is shared already: with private memory, or that of a forked child's parent, it does nothing.
-    pub fn watch(&self) {
-        if self.origin().is_here() && self.is_shared() {
+    ///
+    /// # Errors
+    /// [`RegionError::System`] with ENOMEM; faults are not healed then.
+    pub fn watch(&self) -> Result<(), RegionError> {
+        if self.origin().is_here() && self.is_shared() && self.0.watched.get().is_none() {
             // SAFETY: it is shared for good, so that there is no slice. The memory outlives what is kept beside it.
-            self.0.watched.get_or_init(|| unsafe { self.0.memory.watch() });
+            let watched = unsafe { self.0.memory.watch() }?;
+            // Another thread may have been first: then there are two for a moment.
+            let _ = self.0.watched.set(watched);
         }
+        Ok(())
     }
 
     /// Whether a fault has been healed: then some of the bytes have become zeros, and those that others see are no longer
@@ -263,7 +270,7 @@ impl Region {
 
     /// What tells when the region is gone.
     pub fn weak(&self) -> WeakRegion {
-        WeakRegion { inner: Arc::downgrade(&self.0), mark: self.0.memory.mark() }
+        WeakRegion { inner: TryArc::downgrade(&self.0), mark: self.0.memory.mark() }
     }
 
     /// Bytes in the region; never 0.
@@ -284,7 +291,7 @@ impl Region {
 
     /// Whether both are the same memory.
     pub fn same(&self, other: &Region) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        TryArc::ptr_eq(&self.0, &other.0)
     }
 
     /// What the LND of this slot keeps with the region; made by `register` the first time (S-401: once per region,

@@ -41,7 +41,7 @@ impl Drop for Pool {
 fn robbed(bytes: usize, pool: &Pool, left: usize) -> Region {
     let region = Region::memfd(bytes, Pages::Huge).unwrap();
     let fd = region.share().unwrap();
-    region.watch();
+    region.watch().unwrap();
     IoVec::whole(region.clone()).write(0..bytes).unwrap().fill(7);
     let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
     fallocate(fd, hole, 0, HUGE as i64).unwrap();
@@ -59,7 +59,7 @@ fn huge_pages_that_run_out_harm_nobody() {
     // Touched by this process.
     let neighbour = Region::memfd(HUGE, Pages::Huge).unwrap();
     neighbour.share().unwrap();
-    neighbour.watch();
+    neighbour.watch().unwrap();
     IoVec::whole(neighbour.clone()).write(0..HUGE).unwrap().fill(9);
     let region = robbed(2 * HUGE, &pool, 2);
     let vec = IoVec::whole(region.clone());

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lnet_api::{Event, EventHandler, EventKind};
+use lnet_api::{Event, EventKind, Handler};
 use lnet_nid::{Nid, ProcessId};
 use lnet_region::{IoVec, Region};
 use nlx_core::{BufferHandle, Core, CoreTm, Operation, OperationKind};
@@ -47,7 +47,7 @@ pub(crate) fn among<const COUNT: usize>(round: &Round) -> Result<Sample> {
 
 struct Rig {
     lnet: Arc<Silent>,
-    handler: Arc<dyn EventHandler>,
+    handler: Handler,
     tm: Box<dyn CoreTm>,
     /// The marks of the MDs of posted buffers.
     posted: Vec<u64>,

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use lnet_api::{
-    Clock, Distance, Drive, DropWatcher, EqHandle, EventHandler, Get, LNet, LNetError, Md, MdHandle,
+    Clock, Distance, Drive, DropWatcher, EqHandle, EventHandler, Get, Handler, LNet, LNetError, Md, MdHandle,
     MeHandle, MeSpec, Polled, Put, Tokens, Unlink,
 };
 use lnet_nid::{Nid, Portal, ProcessId};
@@ -14,13 +14,13 @@ use parking_lot::Mutex;
 #[derive(Default)]
 pub(crate) struct Silent {
     handles: AtomicU64,
-    handler: Mutex<Option<Arc<dyn EventHandler>>>,
+    handler: Mutex<Option<Handler>>,
     user_ptr: AtomicU64,
 }
 
 impl Silent {
     /// Whom the last event queue tells of its events.
-    pub(super) fn handler(&self) -> Option<Arc<dyn EventHandler>> {
+    pub(super) fn handler(&self) -> Option<Handler> {
         self.handler.lock().clone()
     }
 
@@ -40,7 +40,7 @@ impl Silent {
 }
 
 impl LNet for Silent {
-    fn eq_alloc(&self, handler: Arc<dyn EventHandler>) -> Result<EqHandle, LNetError> {
+    fn eq_alloc_for(&self, handler: Handler) -> Result<EqHandle, LNetError> {
         *self.handler.lock() = Some(handler);
         Ok(EqHandle(self.handle()))
     }
@@ -50,7 +50,7 @@ impl LNet for Silent {
         _: usize,
         handler: Option<Arc<dyn EventHandler>>,
     ) -> Result<EqHandle, LNetError> {
-        *self.handler.lock() = handler;
+        *self.handler.lock() = handler.map(Handler::Shared);
         Ok(EqHandle(self.handle()))
     }
 

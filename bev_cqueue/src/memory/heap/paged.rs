@@ -20,7 +20,7 @@ impl Parts {
         let map = MmapOptions::new().len(bytes).map_anon().map_err(|_| Error::NoMemory { slots })?;
         // Where the system gives huge pages to everybody, the first slot would take 2 MiB. A system without them refuses.
         let _ = map.advise(Advice::NoHugePage);
-        Ok(Parts(Mapping::of(map.into(), slots)))
+        Mapping::of(map.into(), slots).map(Parts).map_err(|_| Error::NoMemory { slots })
     }
 
     #[inline]

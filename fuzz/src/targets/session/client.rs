@@ -44,7 +44,8 @@ pub(super) struct Tm {
 
 impl Client {
     pub(super) fn new(host: &Arc<Host>, uid: u32) -> Client {
-        let session = Session::new(host, Credentials { pid: 1, uid, gid: uid });
+        let session =
+            Session::new(host, Credentials { pid: 1, uid, gid: uid }).expect("memory for a session");
         Client {
             host: host.clone(),
             number: session.client(),

@@ -12,6 +12,7 @@ use lnet_region::closer;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{Shutdown, shutdown};
 use nlx_driver_proto::{Header, Kind, PACKET_MAX, Reason, Refusal, Reply};
+use nlx_fallible::try_box;
 
 use super::super::accounts::{Charge, Payer, Resource};
 use super::super::porter::{Link, Message};
@@ -383,13 +384,17 @@ impl Worker {
             self.keep(id, &socket);
         }
         let greet_until_ns = self.now_ns() + ns(HELLO_TIMEOUT);
-        let (state, admission) = match admission {
-            Err(refusal) => (State::Refused(refusal), None),
-            Ok(admission) => {
-                let session = Session::new(&self.shared.host, who);
+        let session = match &admission {
+            Ok(_) => Session::new(&self.shared.host, who),
+            Err(refusal) => Err(*refusal),
+        };
+        let admission = admission.ok();
+        let state = match session {
+            Err(refusal) => State::Refused(refusal),
+            Ok(session) => {
                 let rate = Rate::per_second(session.quotas().requests_per_second);
                 let (talk, ring, greet_until_ns) = (Talk::Reading, Ring::None, Some(greet_until_ns));
-                let served = Box::new(Served {
+                let served = try_box(Served {
                     session,
                     talk,
                     rate,
@@ -404,7 +409,7 @@ impl Worker {
                     idle_rounds: 0,
                     idle_since_ns: 0,
                 });
-                (State::Served(served), Some(admission))
+                served.map_or(State::Refused(Refusal::new(Errno::ENOMEM, Reason::System)), State::Served)
             }
         };
         let payer = self.shared.host.payer_of(&who);

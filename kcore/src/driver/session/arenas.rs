@@ -9,7 +9,7 @@ use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 use nlx_core::Errno;
 use nlx_driver_proto::{Reason, Refusal, Reply, Segment};
 
-use super::refusing::no_memory;
+use super::refusing::{no_memory, starved};
 use super::{Answer, Session, Violation};
 use crate::driver::ClientQuotas;
 use crate::driver::costs::ArenaCharges;
@@ -147,6 +147,8 @@ impl Session {
     ) -> Result<Reply, Refusal> {
         self.arenas.reap();
         self.arenas.check_room(bytes)?;
+        self.reserve_arena()?;
+        answer.reserve_fds(1)?;
         let charges = ArenaCharges::new(&self.host.accounts, self.payer, bytes)?;
         // What does not fit is too long for a region, too.
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -162,7 +164,9 @@ impl Session {
         let fd = fd.ok_or(Refusal::new(Errno::EBADR, Reason::NotArena))?;
         self.arenas.reap();
         let checked = self.check_adoptable(fd.as_fd());
-        let charged = checked
+        let reserved = self.reserve_arena();
+        let charged = reserved
+            .and(checked)
             .and_then(|(huge, bytes)| Ok((huge, ArenaCharges::new(&self.host.accounts, self.payer, bytes)?)));
         let (huge, charges) = match charged {
             Ok(charged) => charged,
@@ -173,6 +177,14 @@ impl Session {
         };
         let region = Region::attach(fd).map_err(|error| Refusal::new(error.errno(), Reason::NotArena))?;
         self.enter_arena(region, huge, charges)
+    }
+
+    /// Makes room for one arena more, also among what the client leaves.
+    fn reserve_arena(&mut self) -> Result<(), Refusal> {
+        let Arenas { table, leaving, .. } = &mut self.arenas;
+        table.reserve().map_err(starved)?;
+        leaving.try_reserve(table.len() + 1).map_err(starved)?;
+        self.estate.reserve_arenas(table.len() + leaving.len() + 1).map_err(starved)
     }
 
     /// Sealed memory of a helper, which has room. Gives whether it lies on huge pages, and its bytes.
@@ -191,7 +203,7 @@ impl Session {
     }
 
     fn enter_arena(&mut self, region: Region, huge: bool, charges: ArenaCharges) -> Result<Reply, Refusal> {
-        region.watch();
+        region.watch().map_err(|error| no_memory(&error))?;
         let bytes = region.len() as u64;
         let arena = self.arenas.insert(region, charges)?;
         self.record.tally.arenas.add(1);

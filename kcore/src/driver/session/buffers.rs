@@ -1,13 +1,12 @@
 //! Registered buffers, by the client's own names.
 
-use std::sync::Arc;
-
 use lnet_region::{Fragment, IoVec};
 use nlx_core::{BufferHandle, CoreError, Errno};
 use nlx_driver_proto::{Reason, Refusal, Segment};
+use nlx_fallible::{TryArc, try_push};
 
 use super::Session;
-use super::refusing::refusal_of;
+use super::refusing::{refusal_of, starved};
 use crate::buffers::Buffer;
 use crate::driver::ClientQuotas;
 use crate::driver::accounts::CHUNK;
@@ -28,7 +27,7 @@ pub(super) struct Buffers {
 }
 
 struct Place {
-    buffer: Arc<Buffer>,
+    buffer: TryArc<Buffer>,
     /// Where its first segment lies.
     arena: u32,
     /// And the others, if there are any: most buffers have one.
@@ -47,7 +46,7 @@ impl Buffers {
     }
 
     /// The buffer with this handle.
-    pub(super) fn find(&self, handle: BufferHandle) -> Result<&Arc<Buffer>, CoreError> {
+    pub(super) fn find(&self, handle: BufferHandle) -> Result<&TryArc<Buffer>, CoreError> {
         let place = self.places.get(place_of(handle)).and_then(Option::as_ref);
         let buffer = place.map(|place| &place.buffer).filter(|buffer| buffer.handle() == handle);
         buffer.ok_or(CoreError::NoSuchBuffer { buffer: handle })
@@ -90,7 +89,13 @@ impl Buffers {
         Ok(())
     }
 
-    /// Which has been checked.
+    /// Makes room for a buffer with this name.
+    fn reserve(&mut self, handle: BufferHandle) -> Result<(), Refusal> {
+        let missing = (place_of(handle) + 1).saturating_sub(self.places.len());
+        self.places.try_reserve(missing).map_err(starved)
+    }
+
+    /// Which has been checked, and has room.
     fn insert(&mut self, handle: BufferHandle, place: Place) {
         let index = place_of(handle);
         if index >= self.places.len() {
@@ -123,20 +128,35 @@ fn place_of(handle: BufferHandle) -> usize {
     handle.0 as u32 as usize
 }
 
+/// A list of what an iterator gives.
+fn collect<T>(values: impl Iterator<Item = Result<T, Refusal>>) -> Result<Vec<T>, Refusal> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(values.size_hint().0).map_err(starved)?;
+    for value in values {
+        try_push(&mut all, value?).map_err(starved)?;
+    }
+    Ok(all)
+}
+
 impl Session {
     pub(super) fn register(&mut self, handle: BufferHandle, segments: &[Segment]) -> Result<(), Refusal> {
         self.buffers.check_room(handle, segments.len())?;
         self.charge_buffer(handle, segments.len())?;
         let fragments = segments.iter().map(|segment| self.arenas.fragment(segment));
-        let fragments: Arc<[Fragment]> = fragments.collect::<Result<_, _>>()?;
+        let fragments: Vec<Fragment> = collect(fragments)?;
         let wrong = Refusal::of(Errno::EFBIG, Reason::Segment, segments.len() as u64, 0);
-        let memory = IoVec::new(fragments).map_err(|_| wrong)?;
+        let memory = IoVec::new(fragments).map_err(|error| match error.errno() {
+            Errno::ENOMEM => starved(error),
+            _ => wrong,
+        })?;
         self.host.network.limits.check(&memory).map_err(|error| refusal_of(&error))?;
         let mut arenas = segments.iter().map(|segment| segment.arena);
         // There is one, or there would be no memory.
         let Some(arena) = arenas.next() else { return Err(wrong) };
-        let buffer = Arc::new(Buffer::new(handle, memory));
-        self.buffers.insert(handle, Place { buffer, arena, others: arenas.collect() });
+        let others = collect(arenas.map(Ok))?;
+        let buffer = TryArc::try_new(Buffer::new(handle, memory)).map_err(starved)?;
+        self.buffers.reserve(handle)?;
+        self.buffers.insert(handle, Place { buffer, arena, others });
         segments.iter().for_each(|segment| self.arenas.hold(segment.arena));
         self.record.tally.buffers.add(1);
         Ok(())

@@ -4,7 +4,7 @@ use nlx_bev_cqueue::SharedMemory;
 use nlx_core::Errno;
 use nlx_driver_proto::{Features, Hello, Reason, Refusal, Reply, VERSION, Welcome};
 
-use super::refusing::no_queue;
+use super::refusing::{no_queue, starved};
 use super::ring::Ring;
 use super::{Answer, Session};
 use crate::driver::costs::SessionCharges;
@@ -19,10 +19,15 @@ impl Session {
         }
         let ring_bytes = SharedMemory::size(self.quotas.ring_slots).map_err(|error| no_queue(&error))? as u64;
         let charges = SessionCharges::new(&self.host.accounts, self.payer, ring_bytes)?;
-        let (ring, fds) = Ring::new(self.quotas.ring_slots).map_err(|error| no_queue(&error))?;
-        (self.ring, self.charges) = (Some(ring), Some(charges));
+        let (ring, fds) = Ring::new(self.quotas.ring_slots)?;
+        answer.reserve_fds(fds.len())?;
+        let mut name = String::new();
+        name.try_reserve_exact(hello.name_letters().count()).map_err(starved)?;
+        name.extend(hello.name_letters());
+        // Nothing can fail any more.
         answer.fds.extend(fds);
-        let _ = self.record.name.set(hello.name());
+        let _ = self.record.name.set(name);
+        (self.ring, self.charges) = (Some(ring), Some(charges));
         let mut limits = self.host.network.limits;
         limits.buffers_max = self.quotas.buffers as usize;
         let mut features = Features::ADOPT;

@@ -31,6 +31,11 @@ pub(super) fn no_memory(error: &RegionError) -> Refusal {
     Refusal::new(error.errno(), Reason::System)
 }
 
+/// No memory for what is the helper's own.
+pub(super) fn starved<E>(_: E) -> Refusal {
+    Refusal::new(Errno::ENOMEM, Reason::System)
+}
+
 /// What a queue in shared memory refuses.
 pub(super) fn no_queue(error: &QueueError) -> Refusal {
     Refusal::new(error.errno(), Reason::System)

@@ -4,8 +4,9 @@ use std::os::fd::OwnedFd;
 
 use lnet_region::closer;
 use nlx_core::{BufferHandle, Errno};
-use nlx_driver_proto::{Header, NIDS_MAX, ProtoError, Reason, Refusal, Reply, Request};
+use nlx_driver_proto::{Header, NIDS_MAX, PACKET_MAX, ProtoError, Reason, Refusal, Reply, Request};
 
+use super::refusing::starved;
 use super::{Answer, Session, Violation};
 
 /// What can be answered of a packet, whatever else is wrong with it.
@@ -35,6 +36,8 @@ impl Session {
         answer.packet.clear();
         answer.fds.clear();
         let Envelope { kind, id } = Envelope::of(packet).ok_or(Violation::Packet { bytes: packet.len() })?;
+        // The longest answer: nothing of it is written half.
+        answer.packet.try_reserve(PACKET_MAX).map_err(|_| Violation::NoMemory)?;
         self.record.tally.requests.add(1);
         let reply = match read(packet, fds) {
             Ok((request, fd)) => self.reply_to(request, fd, answer),
@@ -72,7 +75,7 @@ impl Session {
             // What stood in the ring has been carried out before.
             Request::Sync => Ok(Reply::Done),
             Request::Nids => {
-                let mut nids = self.host.network.nids();
+                let mut nids = self.host.network.try_nids().map_err(starved)?;
                 nids.truncate(NIDS_MAX);
                 Ok(Reply::Nids(nids))
             }

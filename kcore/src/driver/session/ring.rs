@@ -5,8 +5,9 @@ use std::os::fd::OwnedFd;
 use lnet_api::corked;
 use nlx_bev_cqueue::wake::{Sleeper, Waker, eventfd};
 use nlx_bev_cqueue::{Consumer, Error, MIN_SLOTS, SharedMemory};
-use nlx_driver_proto::{Entry, Submission};
+use nlx_driver_proto::{Entry, Refusal, Submission};
 
+use super::refusing::{no_memory, no_queue};
 use super::{Session, Violation};
 use crate::driver::watched::WatchedQueue;
 
@@ -23,16 +24,17 @@ pub(super) struct Ring {
 
 impl Ring {
     /// A ring, and what the client gets of it: its memory and the doorbell.
-    pub(super) fn new(slots: u32) -> Result<(Ring, [OwnedFd; 2]), Error> {
-        let (memory, fd) = SharedMemory::create(slots)?;
-        let mut consumer = Consumer::new(memory.clone())?;
+    pub(super) fn new(slots: u32) -> Result<(Ring, [OwnedFd; 2]), Refusal> {
+        let refused = |error: Error| no_queue(&error);
+        let (memory, fd) = SharedMemory::create(slots).map_err(refused)?;
+        let mut consumer = Consumer::new(memory.clone()).map_err(refused)?;
         // Whole at once: nobody takes note of what a client needs.
-        consumer.grow(slots.saturating_sub(MIN_SLOTS))?;
-        let (theirs, doorbell) = eventfd()?;
+        consumer.grow(slots.saturating_sub(MIN_SLOTS)).map_err(refused)?;
+        let (theirs, doorbell) = eventfd().map_err(refused)?;
         // On the ring's word alone. The helper sleeps elsewhere, and does not look before: others want its processor.
         let sleeper = Sleeper::futex(memory.clone()).without_spin();
         let settled = Waker::of_consumer(memory.clone());
-        let watched = WatchedQueue::new(memory);
+        let watched = WatchedQueue::new(memory).map_err(|error| no_memory(&error))?;
         Ok((Ring { consumer, sleeper, settled, watched, doorbell }, [fd, theirs]))
     }
 

@@ -16,7 +16,6 @@
 
 use super::tms::Tm;
 use super::{Departure, Session};
-use crate::driver::departed::Estate;
 
 /// A session that is being closed. Nothing of the client is read any more; what LNet still holds once all is done is counted as
 /// left over. Dropping it does all that is left to do at once.
@@ -29,7 +28,6 @@ pub struct Teardown {
 /// How far closing a session has come.
 #[derive(Default)]
 pub(super) struct Closing {
-    estate: Estate,
     /// The transfer machine whose operations are being cancelled, with its handle.
     tm: Option<(u64, Tm)>,
     /// All is done.
@@ -80,7 +78,8 @@ impl Session {
 
     /// Some units of one kind of work, one at least; and what the client has left once all is done.
     fn close_some(&mut self, budget: usize) -> (usize, Option<Departure>) {
-        let Closing { estate, tm, over } = &mut self.closing;
+        let Closing { tm, over } = &mut self.closing;
+        let estate = &*self.estate;
         if let Some((_, current)) = tm {
             let units = current.cancel_some(budget);
             if units == budget {
@@ -107,7 +106,7 @@ impl Session {
         if let Some(charges) = self.charges.take() {
             *estate.operations.lock() = Some((self.record.tally.clone(), charges.operations));
         }
-        (1, Some(self.host.leave(&self.record, std::mem::take(estate))))
+        (1, Some(self.host.leave(&self.record, self.estate.clone())))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Transfer machines and their operations.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use lnet_nid::{Nid, Portal, ProcessId};
@@ -12,9 +11,10 @@ use nlx_core::{
     usable_portal,
 };
 use nlx_driver_proto::{Reason, Refusal, Reply, StartTm};
+use nlx_fallible::TryArc;
 
 use super::arenas::no_descriptor;
-use super::refusing::{no_queue, refusal_of};
+use super::refusing::{no_memory, no_queue, refusal_of, starved};
 use super::{Answer, Session, Violation};
 use crate::driver::accounts::{CHUNK, Charge, Resource};
 use crate::driver::costs::TmCharges;
@@ -78,7 +78,7 @@ impl Tm {
     /// Drops it, and notes what there may be left of it.
     pub(super) fn let_go(self, estate: &Estate) {
         let Tm { works, charges, .. } = self;
-        let shared = Arc::downgrade(&works.shared);
+        let shared = TryArc::downgrade(&works.shared);
         // Before it is looked for.
         drop(works);
         if shared.strong_count() > 0 {
@@ -86,7 +86,7 @@ impl Tm {
         }
     }
 
-    fn outlet(&self) -> &Arc<Outlet> {
+    fn outlet(&self) -> &TryArc<Outlet> {
         &self.works.shared.taker
     }
 }
@@ -110,6 +110,10 @@ impl Session {
     pub(super) fn start_tm(&mut self, start: &StartTm, answer: &mut Answer) -> Result<Reply, Refusal> {
         let StartTm { address: wanted, events_max, lazy } = *start;
         self.check_start(&wanted, lazy)?;
+        self.tms.0.reserve().map_err(starved)?;
+        self.record.tms.lock().try_reserve(1).map_err(starved)?;
+        self.estate.reserve_tms(self.tms.0.len() + 1).map_err(starved)?;
+        answer.reserve_fds(1)?;
         // One slot more than the events: the ring's divider holds none.
         let events_max = events_max.clamp(1, self.quotas.events);
         let bytes = SharedMemory::size(events_max + 1).map_err(|error| no_queue(&error))? as u64;
@@ -118,7 +122,8 @@ impl Session {
         let charges = TmCharges::new(accounts, self.payer, id, bytes)?;
         let (memory, fd) = SharedMemory::create(events_max + 1).map_err(|error| no_queue(&error))?;
         let producer = Producer::new(memory.clone()).map_err(|error| no_queue(&error))?;
-        let outlet = Arc::new(Outlet::new(memory, self.record.tally.clone()));
+        let outlet = Outlet::new(memory, self.record.tally.clone()).map_err(|error| no_memory(&error))?;
+        let outlet = TryArc::try_new(outlet).map_err(starved)?;
         let works = Works::start(&self.host.network, &wanted, lazy, None, (producer, outlet.clone()));
         let works = works.map_err(|error| refusal_of(&error))?;
         let address = works.address();
@@ -182,6 +187,7 @@ impl Session {
                 tm.lookout.insert(reads)
             }
         };
+        answer.reserve_fds(1)?;
         answer.fds.push(reads.try_clone().map_err(|error| no_descriptor(&error))?);
         Ok(Reply::Done)
     }

@@ -5,6 +5,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, fence};
 
+use nlx_fallible::{NoMemory, try_box};
 use parking_lot::Mutex;
 
 /// The newest node. Nodes are put in front and never taken out, so that there are as many as ranges were ever watched at
@@ -22,6 +23,9 @@ pub(super) fn faults() -> usize {
     // SYNC guard.faults: who sees the count sees which ranges have faulted.
     FAULTS.load(Acquire)
 }
+
+/// Nodes that there are. Written under the lock of the spare ones.
+static NODES: AtomicUsize = AtomicUsize::new(0);
 
 /// A watched range, or none.
 ///
@@ -54,11 +58,11 @@ pub(super) struct Watch {
 }
 
 /// Enters a range.
-pub(super) fn enter(range: Range<usize>, page_bytes: usize) -> &'static Node {
+pub(super) fn enter(range: Range<usize>, page_bytes: usize) -> Result<&'static Node, NoMemory> {
     let spare = SPARE.lock().pop();
-    let node = spare.unwrap_or_else(new_node);
+    let node = spare.map_or_else(new_node, Ok)?;
     node.set(range, page_bytes);
-    node
+    Ok(node)
 }
 
 /// Forgets a range that was entered.
@@ -76,20 +80,26 @@ pub(super) fn all() -> impl Iterator<Item = Watch> {
     nodes.filter_map(Node::watch)
 }
 
-fn new_node() -> &'static Node {
-    let node = Box::leak(Box::new(Node {
+fn new_node() -> Result<&'static Node, NoMemory> {
+    // There is room for each of them when they are given back.
+    let mut spare = SPARE.lock();
+    let nodes = NODES.load(Relaxed) + 1;
+    let room = spare.len();
+    spare.try_reserve(nodes.saturating_sub(room)).map_err(|_| NoMemory)?;
+    let node = Box::leak(try_box(Node {
         version: AtomicUsize::new(0),
         start: AtomicUsize::new(0),
         length: AtomicUsize::new(0),
         page_bytes: AtomicUsize::new(0),
         faulted: AtomicBool::new(false),
         next: FIRST.load(Relaxed),
-    }));
+    })?);
+    NODES.store(nodes, Relaxed);
     // SYNC guard.first: nodes are whole before they can be found.
     while let Err(first) = FIRST.compare_exchange_weak(node.next, node, Release, Relaxed) {
         node.next = first;
     }
-    node
+    Ok(node)
 }
 
 impl Node {

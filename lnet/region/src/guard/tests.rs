@@ -26,7 +26,7 @@ fn mortal(pages: usize) -> (Region, OwnedFd) {
     let fd = memfd_create(c"mortal", MFdFlags::MFD_CLOEXEC).unwrap();
     ftruncate(&fd, (pages * PAGE) as i64).unwrap();
     let memory = Memory::map(fd.try_clone().unwrap(), pages * PAGE).unwrap();
-    let region = Region::over(memory, pages * PAGE, true);
+    let region = Region::over(memory, pages * PAGE, true).unwrap();
     IoVec::whole(region.clone()).write(0..pages * PAGE).unwrap().fill(7);
     (region, fd)
 }
@@ -35,7 +35,7 @@ fn mortal(pages: usize) -> (Region, OwnedFd) {
 fn cut(pages: usize, to: usize) -> IoVec {
     install().unwrap();
     let (region, fd) = mortal(pages);
-    region.watch();
+    region.watch().unwrap();
     ftruncate(&fd, (to * PAGE) as i64).unwrap();
     IoVec::whole(region)
 }
@@ -147,7 +147,7 @@ fn many_threads_fault_at_once() {
         // Ranges come and go meanwhile.
         for _ in 0..200 {
             let (region, _) = mortal(1);
-            region.watch();
+            region.watch().unwrap();
             assert!(!region.has_faulted());
         }
     });
