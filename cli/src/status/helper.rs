@@ -202,3 +202,39 @@ impl Helper {
         counts.map(|(words, count)| format!("{words}: {}", grouped(count))).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_shown_with_what_their_clients_hold() {
+        let none = serde_json::json!({
+            "clients": 0, "violations": 0, "requests": 0, "submissions": 0, "operations": 0, "events": 0,
+            "refused_by_policy": 0, "refused_by_quota": 0, "refused": 0,
+        });
+        let mut helper = serde_json::json!({
+            "socket": "/run/nlx/nlxd.sock", "clients": 0, "list": [], "left_out": 0,
+            "users": [
+                { "uid": 0, "held": {}, "refused": 0 },
+                { "uid": 1000, "held": { "clients": 2, "machines": 12, "arena_bytes": 1_500_000 }, "refused": 7 },
+            ],
+            "users_left_out": 3,
+            "leftovers": { "tms": 0, "eqs": 0, "arenas": 0, "bytes": 0 },
+            "totals": none,
+            "door": {
+                "refused_users": 0, "refused_clients": 0, "without_descriptors": 0, "cut_off": 0, "throttled": 0,
+            },
+        });
+        let shown = serde_json::from_value::<Helper>(helper.clone()).unwrap().to_string();
+        let row = shown.lines().find(|line| line.contains("1000")).unwrap();
+        for cell in ["2", "12", "1.5 MB", "7"] {
+            assert!(row.split_whitespace().collect::<Vec<_>>().join(" ").contains(cell), "{row}");
+        }
+        assert!(shown.contains("and 3 more users"), "{shown}");
+        // A helper of an earlier version knows of no users.
+        helper.as_object_mut().unwrap().retain(|name, _| !name.starts_with("users"));
+        let shown = serde_json::from_value::<Helper>(helper).unwrap().to_string();
+        assert!(!shown.contains("refused"), "{shown}");
+    }
+}

@@ -60,8 +60,6 @@ impl Answer {
 pub struct Session {
     host: Arc<Host>,
     record: TryArc<Record>,
-    /// What it leaves when it goes, with room for all that it has.
-    estate: TryArc<Estate>,
     /// `None`: it may not connect.
     rights: Option<Arc<Rights>>,
     quotas: ClientQuotas,
@@ -93,7 +91,6 @@ impl Session {
         let quotas = rights.as_ref().and_then(|rights| rights.quotas).unwrap_or(host.quotas()).sane();
         Ok(Session {
             record: host.enter(client).map_err(starved)?,
-            estate,
             rights,
             host: host.clone(),
             quotas,
@@ -104,7 +101,7 @@ impl Session {
             buffers: Buffers::new(&quotas),
             arenas: Arenas::new(&quotas),
             charges: None,
-            closing: Closing::default(),
+            closing: Closing::new(estate),
             faults: Cell::new(None),
         })
     }

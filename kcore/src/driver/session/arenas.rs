@@ -184,7 +184,7 @@ impl Session {
         let Arenas { table, leaving, .. } = &mut self.arenas;
         table.reserve().map_err(starved)?;
         leaving.try_reserve(table.len() + 1).map_err(starved)?;
-        self.estate.reserve_arenas(table.len() + leaving.len() + 1).map_err(starved)
+        self.closing.estate().reserve_arenas(table.len() + leaving.len() + 1).map_err(starved)
     }
 
     /// Sealed memory of a helper, which has room. Gives whether it lies on huge pages, and its bytes.

@@ -14,8 +14,11 @@
 //!
 //! Memory is unmapped by another thread ([`lnet_region::closer`]).
 
+use nlx_fallible::TryArc;
+
 use super::tms::Tm;
 use super::{Departure, Session};
+use crate::driver::departed::Estate;
 
 /// A session that is being closed. Nothing of the client is read any more; what LNet still holds once all is done is counted as
 /// left over. Dropping it does all that is left to do at once.
@@ -26,12 +29,24 @@ pub struct Teardown {
 }
 
 /// How far closing a session has come.
-#[derive(Default)]
 pub(super) struct Closing {
+    /// There is room in it for all that the client has.
+    estate: TryArc<Estate>,
     /// The transfer machine whose operations are being cancelled, with its handle.
     tm: Option<(u64, Tm)>,
     /// All is done.
     over: bool,
+}
+
+impl Closing {
+    pub(super) fn new(estate: TryArc<Estate>) -> Closing {
+        Closing { estate, tm: None, over: false }
+    }
+
+    /// What the client leaves when it goes.
+    pub(super) fn estate(&self) -> &Estate {
+        &self.estate
+    }
 }
 
 impl Teardown {
@@ -78,8 +93,7 @@ impl Session {
 
     /// Some units of one kind of work, one at least; and what the client has left once all is done.
     fn close_some(&mut self, budget: usize) -> (usize, Option<Departure>) {
-        let Closing { tm, over } = &mut self.closing;
-        let estate = &*self.estate;
+        let Closing { estate, tm, over } = &mut self.closing;
         if let Some((_, current)) = tm {
             let units = current.cancel_some(budget);
             if units == budget {
@@ -106,7 +120,7 @@ impl Session {
         if let Some(charges) = self.charges.take() {
             *estate.operations.lock() = Some((self.record.tally.clone(), charges.operations));
         }
-        (1, Some(self.host.leave(&self.record, self.estate.clone())))
+        (1, Some(self.host.leave(&self.record, estate.clone())))
     }
 }
 

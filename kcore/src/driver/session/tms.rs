@@ -112,7 +112,7 @@ impl Session {
         self.check_start(&wanted, lazy)?;
         self.tms.0.reserve().map_err(starved)?;
         self.record.tms.lock().try_reserve(1).map_err(starved)?;
-        self.estate.reserve_tms(self.tms.0.len() + 1).map_err(starved)?;
+        self.closing.estate().reserve_tms(self.tms.0.len() + 1).map_err(starved)?;
         answer.reserve_fds(1)?;
         // One slot more than the events: the ring's divider holds none.
         let events_max = events_max.clamp(1, self.quotas.events);
