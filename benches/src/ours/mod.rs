@@ -45,6 +45,7 @@ pub(crate) const SERVERS: &[(&str, Serve)] = &[
     (lnet::rate::ANSWERING, lnet::rate::serve_answers),
     (helper::process::NAME, helper::process::serve),
     (helper::clients::CROWD, helper::clients::serve_crowd),
+    (helper::stall::RICH, helper::stall::serve_rich),
     (helper::submit::TAKER, helper::submit::take),
     (helper::submit::ECHO, helper::submit::echo),
     (xo::pingpong::NAME, xo::pingpong::serve),

@@ -5,7 +5,7 @@ use crate::anchors::{self, limit, memory, packets};
 use crate::error::Result;
 use crate::measure::Round;
 use crate::meter::Sample;
-use crate::ours::helper::{clients, submit, syscalls};
+use crate::ours::helper::{clients, stall, submit, syscalls};
 use crate::ours::xo::pair::Way;
 use crate::ours::xo::{bulk, pingpong, rate};
 
@@ -17,6 +17,9 @@ const MACHINE_BYTES: u32 = 5 * 4096;
 
 /// What a registered buffer may take there.
 const BUFFER_BYTES: u32 = 512;
+
+/// What a message may take at the most while another client's departure is worked on: milliseconds.
+const STALL_MS: u32 = 20;
 
 /// Clients that do nothing.
 const CROWD: usize = 1_000;
@@ -109,6 +112,15 @@ pub(super) static ROWS: &[Row] = &[
         anchor_name: "a message without 1,000 idle clients, in turn",
         anchor: limit::agreed::<1>,
         goal: Goal::AtMost(1.1),
+        second: None,
+    },
+    Row {
+        name: "helper/stall",
+        unit: "ms",
+        ours: stall::departures,
+        anchor_name: "20 ms",
+        anchor: limit::agreed::<STALL_MS>,
+        goal: Goal::AtMost(1.0),
         second: None,
     },
     Row {

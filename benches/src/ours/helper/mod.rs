@@ -7,10 +7,12 @@
 //! | `submit` | submissions through the ring between two processes |
 //! | `clients` | attaching, memory, many clients |
 //! | `syscalls` | system calls of each operation |
+//! | `stall` | the longest message while much is let go of |
 //! | `link` | descriptors for another process |
 
 pub(crate) mod clients;
 mod link;
 pub(crate) mod process;
+pub(crate) mod stall;
 pub(crate) mod submit;
 pub(crate) mod syscalls;

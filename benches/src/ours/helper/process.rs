@@ -21,6 +21,7 @@ pub(crate) const NAME: &str = "helper";
 pub(crate) struct Helper {
     server: Server,
     path: PathBuf,
+    own: Ipv4Addr,
 }
 
 impl Helper {
@@ -29,11 +30,16 @@ impl Helper {
         let path = std::env::temp_dir().join(format!("nlx-bench-{}-{own}.sock", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let server = Server::start(NAME, cores, &nodes.args(&[&own, &path.display()]))?;
-        Ok(Helper { server, path })
+        Ok(Helper { server, path, own })
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where its node is.
+    pub(crate) fn address(&self) -> String {
+        self.own.to_string()
     }
 
     pub(crate) fn pid(&self) -> Pid {

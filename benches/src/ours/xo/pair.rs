@@ -25,9 +25,9 @@ pub(crate) enum Way {
 /// The client's side, and the other process of the measurement, which plays the part of this name.
 pub(super) struct Pair {
     // Killed before the connections go; the helpers last.
-    server: Server,
+    pub(super) server: Server,
     pub(super) party: Party,
-    helpers: Vec<Helper>,
+    pub(super) helpers: Vec<Helper>,
 }
 
 impl Pair {

@@ -1,9 +1,11 @@
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::pair::{self, Pair, Way};
 use super::party::Party;
 use crate::cores::Cores;
-use crate::error::Result;
+use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::{self, Sample};
 use crate::ours::helper::process::Helper;
@@ -58,6 +60,32 @@ pub(crate) fn beside<T>(round: &Round, other: impl FnOnce(&Helper) -> Result<T>)
     }
     let [beside, alone] = [0, 1].map(|side| times[side].as_secs_f64() / messages[side] as f64);
     Ok(Sample::of(beside / alone))
+}
+
+/// The longest round trip through helpers of those that `beside` lets happen, in the middle of what else one side's helper has to
+/// do. It is told the helper and a number that is another one each time.
+pub(crate) fn longest_beside(
+    round: &Round,
+    beside: impl FnOnce(&Helper, usize, &mut dyn FnMut() -> Result<Duration>) -> Result<Duration>,
+) -> Result<Duration> {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let Pair { mut party, helpers, server } = Pair::at(Nodes::choose()?, round, Way::Helpers, NAME)?;
+    let mut turn = || {
+        let since = Instant::now();
+        party.say_anything(1, MESSAGE)?;
+        hear(&mut party)?;
+        Ok(since.elapsed())
+    };
+    let warm = Instant::now();
+    while warm.elapsed() < round.time / 10 {
+        turn()?;
+    }
+    let helper =
+        helpers.first().ok_or(BenchError::Wrong { what: "the number of helpers", value: 0, expected: 2 })?;
+    let longest = beside(helper, NUMBER.fetch_add(1, Relaxed), &mut turn);
+    drop(party);
+    drop(server);
+    longest
 }
 
 fn turn(pair: &mut Pair) -> Result<u64> {
