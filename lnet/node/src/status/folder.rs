@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat2, renameat};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
 use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
 
@@ -169,13 +169,19 @@ fn session(parent: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
 /// The type of the file system that a descriptor leads to. Read from the kernel's lists, because `fstatfs` asks the file system
 /// itself, and one of FUSE need not answer.
 fn file_system(fd: &OwnedFd) -> Option<String> {
-    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
-    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
+    let mount = mount_of(fd)?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let line = mounts.lines().find(|line| line.split(' ').next() == Some(mount))?;
+    let line = mounts.lines().find(|line| line.split(' ').next() == Some(&mount))?;
     // Optional fields end with a dash; the type is the next one.
     let (_, rest) = line.split_once(" - ")?;
     rest.split(' ').next().map(str::to_string)
+}
+
+/// The number of the mount that a descriptor leads to.
+fn mount_of(fd: &OwnedFd) -> Option<String> {
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+    Some(mount.trim().to_string())
 }
 
 /// Opens what has this name in a folder, as a mere reference: not what a link leads to, and nothing outside.
@@ -195,7 +201,30 @@ fn open_beneath(
             break;
         }
     }
-    opened
+    match opened {
+        Err(Errno::ENOSYS) => open_one_name(folder, name, flags, resolve),
+        opened => opened,
+    }
+}
+
+/// [`open_beneath`] where there is no `openat2`: systemd denies it to services with `RestrictSUIDSGID=`, whose filter cannot
+/// look into its arguments. For one name, `openat` without following a link resolves the same way.
+fn open_one_name(
+    folder: &OwnedFd,
+    name: &OsStr,
+    flags: OFlag,
+    resolve: ResolveFlag,
+) -> Result<OwnedFd, Errno> {
+    if name.is_empty() || name == "." || name == ".." || name.as_bytes().contains(&b'/') {
+        return Err(Errno::EXDEV);
+    }
+    let fd =
+        openat(folder, name, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | flags, Mode::empty())?;
+    let is_elsewhere = || match (mount_of(folder), mount_of(&fd)) {
+        (Some(one), Some(other)) => one != other,
+        _ => true,
+    };
+    if resolve.contains(ResolveFlag::RESOLVE_NO_XDEV) && is_elsewhere() { Err(Errno::EXDEV) } else { Ok(fd) }
 }
 
 /// The names in a folder, at most this many.
@@ -379,6 +408,32 @@ mod tests {
         assert_eq!(runtime(home.path().into(), Uid::from_raw(user.as_raw() + 1)), None);
         assert_eq!(runtime("relative".into(), user), None);
         assert_eq!(runtime(home.path().join("absent").into(), user), None);
+    }
+
+    /// Under systemd's `RestrictSUIDSGID=` there is no `openat2`.
+    #[test]
+    fn without_openat2_a_name_leads_to_the_same_file() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("folder")).unwrap();
+        fs::write(home.path().join("file"), "").unwrap();
+        symlink("folder", home.path().join("link")).unwrap();
+        let (home, root) = (parent(home.path()).unwrap(), parent(Path::new("/")).unwrap());
+        let names = ["folder", "file", "link", "none", "..", ".", "", "folder/..", "/", "proc"];
+        for (folder, name) in [&home, &root].into_iter().flat_map(|folder| names.map(|name| (folder, name))) {
+            for flags in [OFlag::empty(), OFlag::O_DIRECTORY] {
+                let inode = |opened: Result<OwnedFd, Errno>| {
+                    opened.and_then(|fd| fstat(&fd)).map(|found| (found.st_dev, found.st_ino)).ok()
+                };
+                let (name, resolve) = (OsStr::new(name), ResolveFlag::RESOLVE_NO_XDEV);
+                let without = inode(open_one_name(folder, name, flags, resolve));
+                let with = inode(open_beneath(folder, name, flags, resolve));
+                // Only plain names are asked for.
+                let is_plain = !matches!(name.to_str(), Some("." | "folder/.."));
+                assert_eq!(without, with.filter(|_| is_plain), "{name:?} with {flags:?}");
+            }
+        }
+        let mounted = open_one_name(&root, OsStr::new("proc"), OFlag::empty(), ResolveFlag::RESOLVE_NO_XDEV);
+        assert_eq!(mounted.unwrap_err(), Errno::EXDEV);
     }
 
     /// After the folder's path leads elsewhere, the descriptor still leads to the folder.

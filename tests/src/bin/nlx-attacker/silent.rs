@@ -8,7 +8,7 @@ use nlx_tests::attack::peer::DeafPeer;
 use crate::{Target, hold, number};
 
 /// Questions of each peer: far more than a socket has room for answers.
-const QUESTIONS: u32 = 100_000;
+const QUESTIONS: u32 = 40_000;
 
 pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, String> {
     let [port, count] = *args else { return Err("PORT COUNT are missing".into()) };
