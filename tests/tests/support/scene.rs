@@ -108,7 +108,9 @@ impl Launch {
         };
         command.arg("--config").arg(dir.join("nlxd.toml"));
         command.args(["--net", &format!("{}({})", self.net, self.address)]);
-        command.args(["--accept-port", &PORT.to_string()]).args(&self.args);
+        // Ordinary users have no ports below 1024.
+        let port = if self.net == "o2ib" { "--service" } else { "--accept-port" };
+        command.args([port, &PORT.to_string()]).args(&self.args);
         command
     }
 
