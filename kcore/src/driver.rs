@@ -36,7 +36,7 @@
 //! | quotas: ENOMEM, counted | an event queue that is full, for its client provisions it before it submits |
 //! | the policy: EPERM, counted | a ring or event queue whose words contradict themselves |
 //! | what is in use: EBUSY; what is taken: EADDRINUSE, EEXIST | memory that is taken away beneath the helper |
-//! | descriptors that are no arena: EINVAL, and closed | |
+//! | descriptors that are no arena: EINVAL, and closed | descriptors beside a request that has none: never received |
 //! | what LNet or the system refuses: its errno | |
 //!
 //! # Memory
