@@ -340,28 +340,32 @@ fn what_is_no_request_is_refused() {
     assert_eq!(place.until(&server, |helper| helper["door"]["cut_off"] == 1)["door"]["unread"], 0);
 }
 
-/// Descriptors of any kind, as many as a packet can have, are taken and closed.
+/// Descriptors beside a request that has none, of any kind and as many as a packet can have, end the connection.
 #[test]
-fn descriptors_that_nobody_asked_for_are_closed() {
+fn descriptors_that_nobody_asked_for_end_the_connection() {
     let place = Place::new(5);
     let server = place.start(&[]);
-    let client = attach(&place.socket()).unwrap();
-    assert!(is_welcome(&hello(&client)));
     let open = || fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count();
     let before = open();
-    let fds = vec![client.as_raw_fd(); 253];
-    let mut packet = Vec::new();
     for _ in 0..4 {
+        let client = attach(&place.socket()).unwrap();
+        assert!(is_welcome(&hello(&client)));
+        let fds = vec![client.as_raw_fd(); 253];
+        let mut packet = Vec::new();
         Request::Sync.write(1, &mut packet);
         let rights = [nix::sys::socket::ControlMessage::ScmRights(&fds)];
         let bytes = [IoSlice::new(&packet)];
-        sendmsg::<()>(client.as_raw_fd(), &bytes, &rights, MsgFlags::empty(), None).unwrap();
-        let mut reply = [0; 8192];
-        recv(client.as_raw_fd(), &mut reply, MsgFlags::empty()).unwrap();
+        // The kernel refuses them, or the helper does.
+        if sendmsg::<()>(client.as_raw_fd(), &bytes, &rights, MsgFlags::empty(), None).is_ok() {
+            let mut reply = [0; 8192];
+            assert!(matches!(recv(client.as_raw_fd(), &mut reply, MsgFlags::empty()), Ok(0) | Err(_)));
+        }
     }
     while open() > before {
         std::thread::yield_now();
     }
+    let client = attach(&place.socket()).unwrap();
+    assert!(is_welcome(&hello(&client)));
     assert!(matches!(ask(&client, &Request::Sync), Some(Reply::Done)));
 }
 
@@ -375,7 +379,10 @@ fn a_killed_helpers_name_is_taken_over_and_a_running_ones_is_not() {
     assert!(is_welcome(&hello(&attach(&place.socket()).unwrap())), "the first one is still there");
     first.signal(Signal::SIGKILL);
     first.end();
-    assert_eq!(attach(&place.socket()).unwrap_err(), Errno::ECONNREFUSED);
+    // The porter shuts the socket down once it sees that the helper is gone.
+    while attach(&place.socket()).err() != Some(Errno::ECONNREFUSED) {
+        std::thread::yield_now();
+    }
     let second = place.start(&[]);
     assert!(is_welcome(&hello(&attach(&place.socket()).unwrap())));
     drop(second);

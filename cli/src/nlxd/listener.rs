@@ -10,6 +10,7 @@ use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use lnet_api::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
@@ -24,6 +25,12 @@ use crate::failure::{Context, Failure};
 
 /// Bytes of a path: the system's 107 for a socket's, and the name it has until it is ready is five longer.
 pub(super) const PATH_MAX: usize = 107 - "..new".len();
+
+/// The time that the porter of a killed `nlxd` gets to shut the old socket down. It takes milliseconds on an idle host.
+const TAKE_OVER_TIME: Duration = Duration::from_secs(2);
+
+/// The interval between two attempts to connect meanwhile.
+const TAKE_OVER_LOOK: Duration = Duration::from_millis(5);
 
 /// Where the socket is to be, and whose.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -202,14 +209,18 @@ fn refuse_others(path: &Path) -> Result<(), Failure> {
     if !found.file_type().is_socket() {
         return Err(refuse(path, "is there already, and is no socket", Errno::EEXIST));
     }
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let probe =
-        socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).context("cannot make a socket")?;
     let address = UnixAddr::new(path).map_err(|errno| refuse(path, "cannot be a socket's name", errno))?;
-    match connect(std::os::fd::AsRawFd::as_raw_fd(&probe), &address) {
-        // Nobody listens.
-        Err(Errno::ECONNREFUSED | Errno::ENOENT) => Ok(()),
-        _ => Err(refuse(path, "another program listens there", Errno::EADDRINUSE)),
+    let begun = Instant::now();
+    loop {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let probe =
+            socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).context("cannot make a socket")?;
+        match connect(std::os::fd::AsRawFd::as_raw_fd(&probe), &address) {
+            // No process listens.
+            Err(Errno::ECONNREFUSED | Errno::ENOENT) => return Ok(()),
+            _ if begun.elapsed() < TAKE_OVER_TIME => std::thread::sleep(TAKE_OVER_LOOK),
+            _ => return Err(refuse(path, "another program listens there", Errno::EADDRINUSE)),
+        }
     }
 }
 
