@@ -30,7 +30,15 @@ const CHUNK: usize = 1 << 20;
 /// follows is measured for a while.
 pub(crate) fn departures(round: &Round) -> Result<Sample> {
     let longest = pingpong::longest_beside(round, |helper, number, turns| {
-        let rich = rich(helper, round.cores, number)?;
+        // The message goes on meanwhile: the other side waits for it, and not for long.
+        let rich = std::thread::scope(|scope| {
+            let starting = scope.spawn(|| rich(helper, round.cores, number));
+            while !starting.is_finished() {
+                turns()?;
+            }
+            let failed = |_| BenchError::Server { name: RICH.into(), what: "was not started".into() };
+            starting.join().map_err(failed)?
+        })?;
         let begin = Instant::now();
         drop(rich);
         let mut longest = Duration::ZERO;
