@@ -21,6 +21,7 @@ mod requests;
 #[path = "../support/scene.rs"]
 mod scene;
 mod scribbling;
+mod shares;
 #[path = "../support/mod.rs"]
 mod support;
 mod ucore;
