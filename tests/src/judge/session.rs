@@ -148,8 +148,9 @@ impl<'t> Session<'t> {
         self.handles += 1;
         let object = self.handles << 4 | 0x0f00_0000_0000_0001;
         let mut handle = [0; 16];
-        handle[..8].copy_from_slice(&self.incarnation.to_be_bytes());
-        handle[8..].copy_from_slice(&object.to_be_bytes());
+        // In the byte order of the kernel nodes that were measured.
+        handle[..8].copy_from_slice(&self.incarnation.to_le_bytes());
+        handle[8..].copy_from_slice(&object.to_le_bytes());
         handle
     }
 
