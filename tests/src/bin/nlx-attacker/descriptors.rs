@@ -47,7 +47,7 @@ impl<'t> Sender<'t> {
     }
 
     /// Sends them beside requests that have one, `each` at a time, and waits for no answer. The connections are kept.
-    pub(crate) fn adopt<F: AsRawFd>(&mut self, fds: Vec<F>, each: usize) -> Option<Client> {
+    pub(crate) fn adopt<F: AsRawFd + Send + 'static>(&mut self, fds: Vec<F>, each: usize) -> Option<Client> {
         let client = Client::connect(&self.target.socket, "adopt").ok();
         let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         for some in raw.chunks(each) {
@@ -56,6 +56,8 @@ impl<'t> Sender<'t> {
             self.packets += u64::from(sent == Some(Ok(())));
         }
         self.unanswered = if client.is_some() { 0 } else { self.unanswered + 1 };
+        // The helper may have closed its own by now, or have got none: then this close is the last, and sleeps.
+        std::thread::spawn(move || drop(fds));
         client
     }
 
