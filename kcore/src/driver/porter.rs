@@ -24,7 +24,7 @@
 //! So the porter itself never closes what a client has sent, either. A carrier that does not come back in
 //! [`CARRIER_TIMEOUT`] is killed, which ends a TCP socket's lingering, and is abandoned if that does not end it. It counts
 //! for its user until its process has ended: a user has [`CARRIERS_PER_USER`] at the most, and never more than are free. What finds none waits in the porter,
-//! with the client's place among the clients taken until [`Message::Gone`].
+//! with the client's place among the clients taken until `Message::Gone`.
 //!
 //! # Ends
 //!

@@ -462,7 +462,8 @@ mod tests {
     #[test]
     fn a_queue_is_empty_only_without_packets_of_any_length() {
         let bell = EventFd::new().unwrap();
-        let with: &[ControlMessage<'_>] = &[ControlMessage::ScmRights(&[bell.as_fd().as_raw_fd()])];
+        let numbers = [bell.as_fd().as_raw_fd()];
+        let with: &[ControlMessage<'_>] = &[ControlMessage::ScmRights(&numbers)];
         type Act = fn(&OwnedFd, &[ControlMessage<'_>]);
         let acts: [(Act, bool); 5] = [
             (|_, _| {}, true),
