@@ -341,7 +341,7 @@ mod tests {
                 match (step, chosen) {
                     (0..=2, _) => {
                         let key = schedule.enter(UserId(user), || user);
-                        prop_assert_eq!(schedule.state(key).cloned(), Some(user.clone()));
+                        prop_assert_eq!(schedule.state(key).cloned(), Some(user));
                         last += 1;
                         model.insert(last, (user, key, false, 0));
                     }
