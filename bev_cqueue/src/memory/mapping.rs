@@ -29,7 +29,7 @@ pub(super) struct Mapping {
 /// What unmaps queues, if not the thread that drops the last handle.
 static UNMAPPER: OnceLock<fn(Box<dyn Send>)> = OnceLock::new();
 
-/// From now on the mapping of a queue is given to this function by whoever drops the last handle to it; dropping what is given
+/// From now on the mapping of a queue goes to this function when its last handle is dropped; dropping the argument
 /// unmaps it, which takes a millisecond for a queue of some MiB. For a process whose threads have no time for that. The first
 /// call counts, in the whole process.
 pub fn unmap_by(unmapper: fn(Box<dyn Send>)) {
@@ -39,7 +39,7 @@ pub fn unmap_by(unmapper: fn(Box<dyn Send>)) {
 /// A mapping that forked children do not get: they would have a queue of which the other half is somewhere else.
 #[derive(Debug)]
 struct Map {
-    /// On the heap from the start: whoever drops the last handle allocates nothing.
+    /// On the heap from the start, so that dropping the last handle allocates nothing.
     map: ManuallyDrop<Box<MmapRaw>>,
     /// Whose it is.
     process: u32,

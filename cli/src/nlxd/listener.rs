@@ -1,7 +1,7 @@
 //! The socket's name: made, taken over from a helper that was killed, and never from one that runs.
 //!
 //! Beside the socket stands a lock, `.NAME.lock`, which a running `nlxd` holds: the system lets go of it when the process
-//! ends, however it ends. Whoever holds it may replace the name. The new socket gets its owner and mode, then it listens, then it
+//! ends, however it ends. Only the holder of the lock replaces the name. The new socket gets its owner and mode, then it listens, then it
 //! gets the name, by renaming: clients find the old name or a helper, and under neither name a socket that they must not reach.
 
 use std::ffi::OsString;

@@ -36,7 +36,7 @@ fn command(channel: OwnedFd) -> Command {
     // The same program, even if its file has been replaced.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("nlx-porter").args(["--porter", &std::process::id().to_string()]);
-    // Neither files nor pipes of this process: whoever waits for their end waits for nlxd's.
+    // Neither files nor pipes of this process: a process that waits for their end waits for the end of nlxd.
     command.stdin(channel).stdout(Stdio::null()).stderr(Stdio::null());
     for name in OWN_VARIABLES {
         command.env_remove(name);

@@ -63,7 +63,7 @@ pub(crate) fn beside<T>(round: &Round, other: impl FnOnce(&Helper) -> Result<T>)
 }
 
 /// The longest round trip through helpers of those that `beside` lets happen, in the middle of what else one side's helper has to
-/// do. It is told the helper and a number that is another one each time.
+/// do. Its arguments are the helper and a number that differs in each round.
 pub(crate) fn longest_beside(
     round: &Round,
     beside: impl FnOnce(&Helper, usize, &mut dyn FnMut() -> Result<Duration>) -> Result<Duration>,
