@@ -100,6 +100,8 @@ mod departed;
 mod host;
 mod outlet;
 pub mod owners;
+#[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
+mod packets;
 mod policy;
 mod portal_shares;
 pub mod porter;

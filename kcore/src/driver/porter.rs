@@ -57,7 +57,6 @@ use keeper::Keeper;
 
 #[allow(unsafe_code, reason = "processes are forked, and leave without the parent's exit")]
 mod carrier;
-#[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
 mod channel;
 #[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
 mod keeper;

@@ -22,6 +22,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork};
 
 use super::channel::{self, Message};
+use crate::driver::packets::{self, NO_FDS};
 use crate::driver::session::check_seals;
 
 /// Attempts to send memory to `nlxd` while too many descriptors of its user are in flight, and the pause between two.
@@ -125,7 +126,7 @@ impl Carriers {
         // Not the last references: the carrier's message holds others.
         drop(sockets);
         // A carrier that has been killed is found by its parent, the porter.
-        let _ = channel::send(carrier.channel.as_fd(), Message::Go, &[], NOW);
+        let _ = channel::send(carrier.channel.as_fd(), Message::Go, &NO_FDS, NOW);
         carrier.job = Some((job, Instant::now()));
         Ok(None)
     }
@@ -156,7 +157,7 @@ impl Carriers {
         let mut done = Vec::new();
         for carrier in carriers.iter_mut().filter(|carrier| carrier.job.is_some()) {
             // The end of the channel says less than the end of the process, which has closed everything.
-            if let Ok(Some((Message::Ready, _))) = channel::receive(carrier.channel.as_fd(), NOW) {
+            if let Ok(Some(Message::Ready)) = channel::receive(carrier.channel.as_fd(), NOW, drop) {
                 done.extend(carrier.job.take().map(|(job, _)| job));
             }
         }
@@ -201,8 +202,8 @@ fn start() -> Result<Carrier, Errno> {
         ForkResult::Child => become_carrier(theirs),
         ForkResult::Parent { child } => {
             drop(theirs);
-            match channel::receive(ours.as_fd(), MsgFlags::empty())? {
-                Some((Message::Ready, _)) => Ok(Carrier { pid: child, channel: ours, job: None }),
+            match channel::receive(ours.as_fd(), MsgFlags::empty(), drop)? {
+                Some(Message::Ready) => Ok(Carrier { pid: child, channel: ours, job: None }),
                 _ => Err(Errno::ECHILD),
             }
         }
@@ -218,7 +219,7 @@ fn become_carrier(channel: OwnedFd) -> ! {
     if inherited.is_ok() {
         close_from(3);
         let channel = io::stdin();
-        if channel::send(channel.as_fd(), Message::Ready, &[], MsgFlags::empty()).is_ok() {
+        if channel::send(channel.as_fd(), Message::Ready, &NO_FDS, MsgFlags::empty()).is_ok() {
             serve(channel.as_fd());
         }
     }
@@ -227,20 +228,24 @@ fn become_carrier(channel: OwnedFd) -> ! {
 }
 
 fn serve(channel: BorrowedFd<'_>) {
-    while let Ok(Some((message, fds))) = channel::receive(channel, MsgFlags::empty()) {
+    loop {
+        let mut fds = Vec::new();
+        let Ok(Some(message)) = channel::receive(channel, MsgFlags::empty(), |fd| fds.push(fd)) else {
+            return;
+        };
         match message {
             Message::Receive { token } => {
                 if let [socket, link] = &fds[..] {
                     adopt(token, socket.as_fd(), link.as_fd());
                 }
             }
-            Message::Close => match channel::receive(channel, MsgFlags::empty()) {
-                Ok(Some((Message::Go, _))) => drop(fds),
+            Message::Close => match channel::receive(channel, MsgFlags::empty(), drop) {
+                Ok(Some(Message::Go)) => drop(fds),
                 _ => return,
             },
             _ => return,
         }
-        if channel::send(channel, Message::Ready, &[], MsgFlags::empty()).is_err() {
+        if channel::send(channel, Message::Ready, &NO_FDS, MsgFlags::empty()).is_err() {
             return;
         }
     }
@@ -249,25 +254,26 @@ fn serve(channel: BorrowedFd<'_>) {
 /// Receives the next packet of a client. Its descriptors are closed here, but for an arena's memory, which goes to `nlxd`.
 fn adopt(token: u64, socket: BorrowedFd<'_>, link: BorrowedFd<'_>) {
     // nlxd has read the packet; what does not fit is lost.
-    let (count, outcome, fds) = match channel::receive_packet(socket, &mut [0], NOW) {
-        Ok((_, fds)) => {
+    let mut fds = Vec::new();
+    let (count, outcome) = match packets::receive(socket, &mut [0], NOW, |fd| fds.push(fd)) {
+        Ok(_) => {
             let outcome = match &fds[..] {
                 [memory] => check_seals(memory.as_fd()).map(|()| memory.as_fd()),
                 _ => Err(Errno::EBADR),
             };
             // Not more than a control message has.
-            (fds.len() as u32, outcome.map(|memory| memory.try_clone_to_owned()), fds)
+            (fds.len() as u32, outcome.map(|memory| memory.try_clone_to_owned()))
         }
-        Err(_) => (0, Err(Errno::EIO), Vec::new()),
+        Err(_) => (0, Err(Errno::EIO)),
     };
     let outcome = outcome.and_then(|memory| memory.map_err(errno_of));
     let answer = |errno| Message::Adopted { token, count, errno };
     let sent = match &outcome {
         Ok(memory) => send_memory(link, answer(0), memory.as_fd()),
-        Err(errno) => channel::send(link, answer(*errno as i32), &[], MsgFlags::empty()),
+        Err(errno) => channel::send(link, answer(*errno as i32), &NO_FDS, MsgFlags::empty()),
     };
     if sent == Err(Errno::ETOOMANYREFS) {
-        let _ = channel::send(link, answer(Errno::ETOOMANYREFS as i32), &[], MsgFlags::empty());
+        let _ = channel::send(link, answer(Errno::ETOOMANYREFS as i32), &NO_FDS, MsgFlags::empty());
     }
     // From here on it may block.
     drop(fds);

@@ -1,25 +1,11 @@
 //! Messages with descriptors between `nlxd`, the porter and its carriers.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::size_of;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use lnet_api::Errno;
-use nix::libc;
-use nix::sys::socket::{AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, socketpair};
 
-/// Descriptors that the kernel lets one packet carry. A smaller control buffer would make the kernel close the others.
-pub(super) const DESCRIPTORS_ROOM: usize = 253;
-
-/// Bytes of the control message that carries them.
-const CONTROL_LEN: usize = {
-    // SAFETY: it computes a length, and reads nothing.
-    unsafe { libc::CMSG_SPACE((DESCRIPTORS_ROOM * size_of::<RawFd>()) as u32) as usize }
-};
-
-/// The alignment that the kernel expects.
-#[repr(C, align(16))]
-struct Control([u8; CONTROL_LEN]);
+use crate::driver::packets;
 
 /// Bytes of a message.
 const LEN: usize = 32;
@@ -117,114 +103,64 @@ pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
 }
 
-/// Sends a message with descriptors, at most [`DESCRIPTORS_ROOM`]. Blocks only without `MSG_DONTWAIT`.
+/// Sends a message with descriptors, at most [`packets::DESCRIPTORS_MAX`]. Blocks only without `MSG_DONTWAIT`.
 ///
 /// # Errors
 /// EAGAIN without room, ETOOMANYREFS, EPIPE or ECONNRESET if the other end is closed.
 pub(in crate::driver) fn send(
     channel: BorrowedFd<'_>,
     message: Message,
-    fds: &[BorrowedFd<'_>],
+    fds: &[impl AsFd],
     flags: MsgFlags,
 ) -> Result<(), Errno> {
-    let fds: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
-    let rights = [ControlMessage::ScmRights(&fds)];
-    let control: &[ControlMessage<'_>] = if fds.is_empty() { &[] } else { &rights };
-    let bytes = message.to_bytes();
     loop {
-        let sent = sendmsg::<()>(
-            channel.as_raw_fd(),
-            &[IoSlice::new(&bytes)],
-            control,
-            flags | MsgFlags::MSG_NOSIGNAL,
-            None,
-        );
+        let sent = packets::send(channel, &message.to_bytes(), fds, flags);
         if sent != Err(Errno::EINTR) {
-            return sent.map(drop);
+            return sent;
         }
     }
 }
 
-/// Receives the next message with its descriptors. `None`: the other end is closed.
+/// Receives the next message, and gives `keep` its descriptors. `None`: the other end is closed.
 ///
 /// # Errors
 /// EAGAIN if there is none and the flags have `MSG_DONTWAIT`; EPROTO for bytes that are no message.
 pub(in crate::driver) fn receive(
     channel: BorrowedFd<'_>,
     flags: MsgFlags,
-) -> Result<Option<(Message, Vec<OwnedFd>)>, Errno> {
+    mut keep: impl FnMut(OwnedFd),
+) -> Result<Option<Message>, Errno> {
     let mut bytes = [0; LEN];
     let received = loop {
-        match receive_packet(channel, &mut bytes, flags) {
+        match packets::receive(channel, &mut bytes, flags, &mut keep) {
             Err(Errno::EINTR) => {}
             other => break other,
         }
     };
     match received {
-        Ok((0, _)) | Err(Errno::ECONNRESET) => Ok(None),
-        Ok((LEN, fds)) => {
-            let message = Message::from_bytes(&bytes).ok_or(Errno::EPROTO)?;
-            Ok(Some((message, fds)))
-        }
+        Ok(0) | Err(Errno::ECONNRESET) => Ok(None),
+        Ok(LEN) => Message::from_bytes(&bytes).ok_or(Errno::EPROTO).map(Some),
         Ok(_) => Err(Errno::EPROTO),
         Err(errno) => Err(errno),
     }
 }
 
-/// Receives a packet, or its first bytes, and all descriptors that came with it. Only for a process that may own them.
-pub(super) fn receive_packet(
-    socket: BorrowedFd<'_>,
-    packet: &mut [u8],
+/// The same, of a message that has at most one descriptor.
+///
+/// # Errors
+/// As above.
+pub(in crate::driver) fn receive_one(
+    channel: BorrowedFd<'_>,
     flags: MsgFlags,
-) -> Result<(usize, Vec<OwnedFd>), Errno> {
-    let mut bytes = IoSliceMut::new(packet);
-    let mut control = Control([0; CONTROL_LEN]);
-    // SAFETY: a msghdr of zeros is one without anything.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = (&raw mut bytes).cast();
-    message.msg_iovlen = 1;
-    message.msg_control = control.0.as_mut_ptr().cast();
-    // The width differs between libcs.
-    message.msg_controllen = CONTROL_LEN as _;
-    let flags = flags.bits() | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: the message names the packet's bytes and the control buffer, both of this length and borrowed for the call; an
-    // IoSliceMut is an iovec.
-    let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
-    let length = Errno::result(length)?;
-    // Not negative, or it would be an error.
-    Ok((length as usize, descriptors(&message)))
-}
-
-/// The descriptors that came with a message, owned from here on.
-fn descriptors(message: &libc::msghdr) -> Vec<OwnedFd> {
-    let mut all = Vec::new();
-    // SAFETY: the kernel has filled the message's control buffer, which is still borrowed by it, and has set its length.
-    let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
-    // SAFETY: a header that is not null lies whole in the control buffer.
-    while let Some(header) = unsafe { next.as_ref() } {
-        if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS {
-            // SAFETY: it computes a length, and reads nothing.
-            let before = unsafe { libc::CMSG_LEN(0) } as usize;
-            let length: usize = header.cmsg_len as _;
-            let count = length.saturating_sub(before) / size_of::<RawFd>();
-            // SAFETY: the data of a header lies behind it in the control buffer.
-            let data = unsafe { libc::CMSG_DATA(header) }.cast::<RawFd>();
-            for index in 0..count {
-                // SAFETY: the kernel has written `count` descriptors there, new ones of this process that nothing else knows.
-                all.push(unsafe { OwnedFd::from_raw_fd(data.add(index).read_unaligned()) });
-            }
-        }
-        // SAFETY: as for the first one.
-        next = unsafe { libc::CMSG_NXTHDR(message, next) };
-    }
-    all
+) -> Result<Option<(Message, Option<OwnedFd>)>, Errno> {
+    let mut fd = None;
+    let received = receive(channel, flags, |received| fd = Some(received))?;
+    Ok(received.map(|message| (message, fd)))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-    use std::os::fd::AsFd;
 
     use super::*;
 
@@ -249,11 +185,11 @@ mod tests {
             Message::Ready,
         ] {
             send(ours.as_fd(), message, &[theirs.as_fd()], MsgFlags::empty()).unwrap();
-            let (received, fds) = receive(theirs.as_fd(), MsgFlags::empty()).unwrap().unwrap();
-            assert_eq!((received, fds.len()), (message, 1));
+            let (received, fd) = receive_one(theirs.as_fd(), MsgFlags::empty()).unwrap().unwrap();
+            assert_eq!((received, fd.is_some()), (message, true));
         }
-        assert_eq!(receive(theirs.as_fd(), MsgFlags::MSG_DONTWAIT).err(), Some(Errno::EAGAIN));
+        assert_eq!(receive_one(theirs.as_fd(), MsgFlags::MSG_DONTWAIT).err(), Some(Errno::EAGAIN));
         drop(ours);
-        assert!(receive(theirs.as_fd(), MsgFlags::empty()).unwrap().is_none());
+        assert!(receive_one(theirs.as_fd(), MsgFlags::empty()).unwrap().is_none());
     }
 }

@@ -157,13 +157,13 @@ impl Keeper {
     /// False at the end of the channel.
     fn read_main(&mut self) -> bool {
         loop {
-            match channel::receive(self.main.as_fd(), MsgFlags::MSG_DONTWAIT) {
-                Ok(Some((Message::Channel, mut fds))) => {
-                    let link = fds.pop().map(|channel| Link { channel, outbox: VecDeque::new() });
+            match channel::receive_one(self.main.as_fd(), MsgFlags::MSG_DONTWAIT) {
+                Ok(Some((Message::Channel, fd))) => {
+                    let link = fd.map(|channel| Link { channel, outbox: VecDeque::new() });
                     self.links.push(link);
                 }
-                Ok(Some((Message::Listener { own }, mut fds))) => {
-                    self.listener = fds.pop().map(|socket| Listener { socket, own });
+                Ok(Some((Message::Listener { own }, fd))) => {
+                    self.listener = fd.map(|socket| Listener { socket, own });
                 }
                 Err(Errno::EAGAIN) => return true,
                 Ok(None | Some(_)) | Err(_) => return false,
@@ -174,18 +174,18 @@ impl Keeper {
     fn read_link(&mut self, index: usize) {
         for _ in 0..MESSAGES_BUDGET {
             let Some(Some(link)) = self.links.get(index) else { return };
-            match channel::receive(link.channel.as_fd(), MsgFlags::MSG_DONTWAIT) {
-                Ok(Some((message, fds))) => self.handle(index, message, fds),
+            match channel::receive_one(link.channel.as_fd(), MsgFlags::MSG_DONTWAIT) {
+                Ok(Some((message, fd))) => self.handle(index, message, fd),
                 Err(Errno::EAGAIN) => return,
                 Ok(None) | Err(_) => self.links[index] = None,
             }
         }
     }
 
-    fn handle(&mut self, link: usize, message: Message, mut fds: Vec<OwnedFd>) {
+    fn handle(&mut self, link: usize, message: Message, fd: Option<OwnedFd>) {
         match message {
             Message::Keep { client } => {
-                if let Some(socket) = fds.pop() {
+                if let Some(socket) = fd {
                     self.clients.insert(client, Kept { socket, adopting: 0, leaving: None });
                 }
             }

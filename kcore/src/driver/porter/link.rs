@@ -73,8 +73,8 @@ impl Link {
     /// # Errors
     /// EPIPE: the porter is gone.
     pub(in crate::driver) fn receive(&self) -> Result<Option<(Message, Option<OwnedFd>)>, Errno> {
-        match channel::receive(self.channel.as_fd(), MsgFlags::MSG_DONTWAIT) {
-            Ok(Some((message, mut fds))) => Ok(Some((message, fds.pop()))),
+        match channel::receive_one(self.channel.as_fd(), MsgFlags::MSG_DONTWAIT) {
+            Ok(Some(received)) => Ok(Some(received)),
             Err(Errno::EAGAIN) => Ok(None),
             Ok(None) | Err(_) => Err(Errno::EPIPE),
         }

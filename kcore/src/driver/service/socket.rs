@@ -1,19 +1,19 @@
 //! Packets over sockets of type `SOCK_SEQPACKET`. Descriptors are sent, and never received.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use lnet_api::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, getsockopt, listen, recv,
-    recvmsg, sendmsg, setsockopt, socket, sockopt,
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, getsockopt, listen, recv, recvmsg,
+    setsockopt, socket, sockopt,
 };
 use nlx_driver_proto::PACKET_MAX;
 
-use super::super::{Answer, Credentials};
+use super::super::{Answer, Credentials, packets};
 
 /// Whether descriptors may be sent to a Unix socket, since Linux 6.16; where they may not, `sendmsg` gives EPERM. A socket that
 /// is accepted has the option of its listener at the moment of `connect`. libc does not know it yet.
@@ -94,12 +94,7 @@ impl Inbox {
 /// EAGAIN if there is no room for it, ETOOMANYREFS if too many descriptors are on their way to clients; anything else means
 /// that the connection is over.
 pub(super) fn send(socket: BorrowedFd<'_>, answer: &Answer) -> Result<(), Errno> {
-    let fds: Vec<RawFd> = answer.fds.iter().map(AsRawFd::as_raw_fd).collect();
-    let rights = [ControlMessage::ScmRights(&fds)];
-    let control: &[ControlMessage<'_>] = if fds.is_empty() { &[] } else { &rights };
-    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-    let bytes = [IoSlice::new(&answer.packet)];
-    sendmsg::<()>(socket.as_raw_fd(), &bytes, control, flags, None).map(drop)
+    packets::send(socket, &answer.packet, &answer.fds, MsgFlags::MSG_DONTWAIT)
 }
 
 /// Whether the other side has received all packets that were sent to it, or is gone with them.
