@@ -33,13 +33,18 @@
 //! # The end of a client
 //!
 //! Whoever closes its socket has left; whoever breaks the rules ([`Violation`](super::Violation)) is cut off. Either way its
-//! session is closed, in slices ([`Teardown`](super::Teardown)). Of one that is cut off the socket stays open, unread and with its place among the clients, until LNet
+//! session is closed, in slices ([`Session::close_some`](super::Session::close_some)). Of one that is cut off the socket stays open, unread and with its place among the clients, until LNet
 //! has let go of the client's memory: so the end of the stream tells the client that nobody writes there any more. Once the
 //! client has hung up it is waited for no longer than [`ServiceConfig::quarantine`]; what LNet holds then is quarantined
 //! without it. A helper that stops waits no longer for anybody: it writes nowhere when it is gone.
 //!
 //! The porter closes the socket, and the client's place is free again when it has: a client whose descriptors cannot be closed
 //! keeps its place.
+//!
+//! # Memory
+//!
+//! All that the threads keep of a client finds room before it is let in (`Worker::make_room`); what is made for it later can fail, and is its ENOMEM.
+//! Without memory the service does not end. A client for whose records there is none sees the end of its connection.
 //!
 //! # Panics
 //!
@@ -48,9 +53,13 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `worker` | a thread: its loop, its descriptors, requests |
+//! | `worker` | a thread: its loop, its descriptors, time |
+//! | `entrance` | who is let in, and room for what is kept of each |
 //! | `turns` | what is done in a client's turn |
+//! | `requests`, `answers` | reading a request, carrying it out, answering it |
+//! | `keeping` | what the porter does for the thread's clients |
 //! | `departing` | the end of clients and of the service, and the look at all clients |
+//! | `timers` | when something is to be done about whom |
 //! | `schedule` | whose turn it is |
 //! | `user` | what a thread keeps of each user |
 //! | `client` | a client, as its thread sees it |
@@ -60,15 +69,16 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use lnet_api::{Errno, MAX_SHARDS};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nlx_driver_proto::{Reason, Refusal};
+use nlx_driver_proto::Refusal;
+use nlx_fallible::{NoMemory, TryArc, WeakArc};
 use parking_lot::Mutex;
 
 use super::accounts::{Charge, Resource, UserId};
@@ -78,13 +88,18 @@ use super::{Credentials, Host};
 use rate::SharedRate;
 use worker::Worker;
 
+mod answers;
 mod client;
 mod departing;
+mod entrance;
+mod keeping;
 mod network;
 mod rate;
+mod requests;
 mod schedule;
 #[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
 mod socket;
+mod timers;
 mod turns;
 mod user;
 mod worker;
@@ -122,9 +137,8 @@ pub const PARK_LEAST: Duration = Duration::from_millis(1);
 /// Clients of such a user that are read again at a time.
 pub const UNPARK_BUDGET: usize = 64;
 
-/// Memory that must be free when a client is let in. It is not taken: the threads' own records of a client, some hundred bytes,
-/// find memory then, and so do those of all that come at the same moment ([`ACCEPT_BUDGET`] for each thread).
-pub const HEADROOM_BYTES: usize = 1 << 20;
+/// Memory that must be free for a line of the log, whose writer cannot do without. It is not taken.
+pub const LOG_HEADROOM_BYTES: usize = 64 << 10;
 
 /// How long a client may take for its hello.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -228,7 +242,7 @@ pub(super) struct Shared {
     /// Numbers of clients, for the porter.
     next_client: AtomicU64,
     /// Of each user that has clients, what its connections may ask for together.
-    rates: Mutex<HashMap<UserId, Weak<SharedRate>, foldhash::fast::RandomState>>,
+    rates: Mutex<HashMap<UserId, WeakArc<SharedRate>, foldhash::fast::RandomState>>,
 }
 
 /// Where a thread can be reached.
@@ -468,35 +482,34 @@ impl Shared {
     }
 
     /// The rate of requests that all connections of a user share; none for root.
-    fn rate_of(&self, user: UserId) -> Option<Arc<SharedRate>> {
+    fn rate_of(&self, user: UserId) -> Result<Option<TryArc<SharedRate>>, NoMemory> {
         if user == UserId::ROOT {
-            return None;
+            return Ok(None);
         }
         let mut rates = self.rates.lock();
-        if let Some(known) = rates.get(&user).and_then(Weak::upgrade) {
-            return Some(known);
+        if let Some(known) = rates.get(&user).and_then(WeakArc::upgrade) {
+            return Ok(Some(known));
         }
         // Those of users that have gone: as many as there are users at a time.
-        rates.retain(|_, rate| rate.strong_count() > 0);
-        let made = Arc::new(SharedRate::per_second(self.config.user_requests_per_second));
-        rates.insert(user, Arc::downgrade(&made));
-        Some(made)
+        rates.retain(|_, rate| rate.upgrade().is_some());
+        rates.try_reserve(1).map_err(|_| NoMemory)?;
+        let made = TryArc::try_new(SharedRate::per_second(self.config.user_requests_per_second))?;
+        rates.insert(user, TryArc::downgrade(&made));
+        Ok(Some(made))
     }
 
-    /// Whether something may be written into the log: once in a second.
+    /// Whether something may be written into the log: once in a second, and if there is memory to write it.
     fn may_warn(&self) -> bool {
         // 0 is before the first warning.
         let now_s = self.host.drive().now_ns() / 1_000_000_000 + 1;
         self.door.warned_s.swap(now_s, Ordering::Relaxed) != now_s
+            && Vec::<u8>::new().try_reserve_exact(LOG_HEADROOM_BYTES).is_ok()
     }
 }
 
 impl Door {
     /// Charges the client's user with a client, its socket and its session.
     fn enter(&self, who: &Credentials, host: &Host) -> Result<Admission, Refusal> {
-        // What the threads keep for a client is small beside this: without it nobody new is let in.
-        let headroom = Vec::<u8>::new().try_reserve_exact(HEADROOM_BYTES);
-        headroom.map_err(|_| Refusal::new(Errno::ENOMEM, Reason::System))?;
         let (accounts, payer) = (host.accounts(), host.payer_of(who));
         let client = accounts.charge(payer, Resource::Clients, 1)?;
         let socket = accounts.charge(payer, Resource::Descriptors, 1)?;

@@ -14,8 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use lnet_region::guard;
-use nlx_driver_proto::Refusal;
-use nlx_fallible::TryArc;
+use nlx_driver_proto::{PACKET_MAX, Refusal};
+use nlx_fallible::{NoMemory, TryArc};
 
 use self::arenas::Arenas;
 pub(super) use self::arenas::check_seals;
@@ -23,7 +23,6 @@ use self::buffers::Buffers;
 use self::refusing::starved;
 use self::ring::Ring;
 use self::teardown::Closing;
-pub use self::teardown::Teardown;
 use self::tms::Tms;
 use super::accounts::{CHUNK, Payer};
 use super::costs::{HEAP_CHUNK_BYTES, SessionCharges};
@@ -47,6 +46,13 @@ pub(super) fn prepare_process() {
 }
 
 impl Answer {
+    /// An empty one, with room for the longest packet.
+    pub(super) fn try_new() -> Result<Answer, NoMemory> {
+        let mut packet = Vec::new();
+        packet.try_reserve_exact(PACKET_MAX).map_err(|_| NoMemory)?;
+        Ok(Answer { packet, fds: Vec::new() })
+    }
+
     /// Makes room for so many descriptors more.
     fn reserve_fds(&mut self, count: usize) -> Result<(), Refusal> {
         self.fds.try_reserve(count).map_err(starved)

@@ -54,19 +54,17 @@ fn full(host: &Arc<Host>, full: Full) -> Client {
 /// Closes it with these budgets, again and again; gives what it has left, and the steps.
 fn close(lnet: &FakeLnet, client: Client, budgets: &[usize]) -> (Departure, usize) {
     lnet.take_calls();
-    let mut teardown = client.session.begin_close();
-    assert!(lnet.take_calls().is_empty(), "nothing is done yet");
+    let mut session = client.session;
     for (step, &budget) in budgets.iter().cycle().enumerate() {
-        assert!(!teardown.is_done());
-        let units = teardown.step(budget);
+        let (units, departure) = session.close_some(budget);
         let kinds = lnet.take_kinds();
         let work = kinds.iter().filter(|kind| [CallKind::MdUnlink, CallKind::EqFree].contains(kind)).count();
         assert!((1..=budget).contains(&units), "{units} units of {budget}");
         assert!(work <= units, "{work} calls in {units} units");
-        assert!(units == budget || teardown.is_done(), "{units} units of {budget}, and not done");
-        if teardown.is_done() {
-            assert_eq!(teardown.step(budget), 0);
-            return (teardown.finish(), step + 1);
+        assert!(units == budget || departure.is_some(), "{units} units of {budget}, and not done");
+        if let Some(departure) = departure {
+            assert!(matches!(session.close_some(budget), (0, None)));
+            return (departure, step + 1);
         }
     }
     unreachable!("budgets come again and again")
@@ -97,27 +95,28 @@ fn what_lnet_holds_is_counted_when_all_is_done() {
     let (lnet, host) = scripted();
     let client = full(&host, Full { tms: 2, operations: 100, idle: 0, gap: 0, arenas: 1 });
     lnet.set_busy(true);
-    let mut teardown = client.session.begin_close();
-    while !teardown.is_done() {
+    let mut session = client.session;
+    let departure = loop {
         assert_eq!((host.status().clients.len(), host.status().leftovers), (1, Leftovers::default()));
-        teardown.step(7);
-    }
-    let departure = teardown.finish();
+        if let (_, Some(departure)) = session.close_some(7) {
+            break departure;
+        }
+    };
     lnet.set_busy(false);
     let left = Leftovers { tms: 2, eqs: 2, arenas: 1, bytes: 1 << 20 };
     assert_eq!((departure.leftovers(), host.status().leftovers), (left, left));
     assert_eq!(host.status().clients, []);
 }
 
-/// Dropped before all is done, a teardown does the rest.
+/// Dropped before all is done, a session does the rest.
 #[test]
-fn a_dropped_teardown_is_done() {
+fn a_session_that_is_dropped_meanwhile_is_closed() {
     for steps in [0, 1, 5, 40] {
         let (lnet, host) = scripted();
         let client = full(&host, Full { tms: 3, operations: 20, idle: 10, gap: 1, arenas: 3 });
-        let mut teardown = client.session.begin_close();
-        (0..steps).for_each(|_| assert!(teardown.step(3) > 0));
-        drop(teardown);
+        let mut session = client.session;
+        (0..steps).for_each(|_| assert!(session.close_some(3).0 > 0));
+        drop(session);
         // The fake's notes have the memory, too.
         lnet.take_calls();
         is_clean(&lnet, &host);

@@ -6,10 +6,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use lnet_api::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::MsgFlags;
+use nlx_fallible::NoMemory;
 
 use super::channel::{self, Message};
 
-/// The channel of one service thread. It never blocks.
+/// What can wait of one client: that the porter keeps its socket, receives from it, drops it; and once more of a porter that has
+/// taken over.
+const MESSAGES_PER_CLIENT: usize = 4;
+
+/// The channel of one service thread. It never blocks, and allocates nothing but by [`Link::reserve`].
 pub(in crate::driver) struct Link {
     pub(in crate::driver) channel: OwnedFd,
     /// Counts the porters of this process: another one knows nothing of what was said to an earlier one.
@@ -20,6 +25,12 @@ pub(in crate::driver) struct Link {
 impl Link {
     pub(super) fn new(channel: OwnedFd, generation: u64) -> Link {
         Link { channel, generation, outbox: VecDeque::new() }
+    }
+
+    /// Makes room for all that can wait of so many clients, and of a request to accept more.
+    pub(in crate::driver) fn reserve(&mut self, clients: usize) -> Result<(), NoMemory> {
+        let most = clients * MESSAGES_PER_CLIENT + 1;
+        self.outbox.try_reserve(most.saturating_sub(self.outbox.len())).map_err(|_| NoMemory)
     }
 
     /// Sends a message, now or when there is room.
@@ -36,15 +47,17 @@ impl Link {
 
     /// Closes this process's descriptor of a client's socket, and has the porter close the connection.
     ///
-    /// The porter's reference is there before, and stays until it has read the message: so the close here is never the last.
-    pub(in crate::driver) fn drop_client(&mut self, client: u64, user: u32, socket: OwnedFd) {
-        if self.is_alive() {
+    /// The porter's reference is there before, and stays until it has read the message: so the close here is never the last. If
+    /// this porter has gone, the socket waits for the next one: then this gives true.
+    pub(in crate::driver) fn drop_client(&mut self, client: u64, user: u32, socket: OwnedFd) -> bool {
+        let waits = !self.is_alive();
+        if waits {
+            self.outbox.push_back((Message::Drop { client, user }, Some(socket)));
+        } else {
             drop(socket);
             self.push(Message::Drop { client, user });
-        } else {
-            // The next porter gets it first.
-            self.outbox.push_back((Message::Drop { client, user }, Some(socket)));
         }
+        waits
     }
 
     /// Sends what there is room for.
@@ -85,16 +98,8 @@ impl Link {
         poll(&mut seen, PollTimeout::ZERO) == Ok(0)
     }
 
-    /// Clients whose sockets still are to be dropped.
-    pub(in crate::driver) fn waiting(&self) -> impl Iterator<Item = u64> + '_ {
-        self.outbox.iter().filter_map(|(message, socket)| match (message, socket) {
-            (Message::Drop { client, .. }, Some(_)) => Some(*client),
-            _ => None,
-        })
-    }
-
-    /// Takes over what an earlier porter has not been told: it gets the sockets that still are to be dropped, and nothing else
-    /// of what was asked.
+    /// Takes over the sockets that an earlier porter has not been given, and drops those of them that wait for that. Nothing else
+    /// of what was asked of it is asked again.
     pub(in crate::driver) fn take_over(&mut self, earlier: Link) {
         for (message, socket) in earlier.outbox {
             match (message, socket) {

@@ -2,10 +2,11 @@
 
 use std::os::fd::OwnedFd;
 
-use nlx_driver_proto::Refusal;
+use nlx_driver_proto::{Header, Refusal};
+use nlx_fallible::NoMemory;
 
 use super::super::accounts::{Charge, Payer};
-use super::super::{Answer, Credentials, Departure, Session, Teardown};
+use super::super::{Answer, Credentials, Departure, Session};
 use super::rate::Rate;
 use super::schedule::UserKey;
 
@@ -18,6 +19,8 @@ pub(super) struct Client {
     pub(super) may_attach: bool,
     /// Descriptors in replies that it has not received all of.
     pub(super) unread: Charge,
+    /// It stands in the list of those that have some.
+    pub(super) listed: bool,
     pub(super) who: Credentials,
     /// The user that it counts for.
     pub(super) payer: Payer,
@@ -26,8 +29,6 @@ pub(super) struct Client {
     /// It waits for its user's turn, or it is its turn.
     pub(super) queued: bool,
     pub(super) state: State,
-    /// When something is to be done about it, whatever it does.
-    pub(super) due_ns: Option<u64>,
     /// Its place among the clients; `None` for one that was not let in.
     pub(super) admission: Option<super::Admission>,
 }
@@ -39,7 +40,7 @@ pub(super) enum State {
     Refused(Refusal),
     /// Its session is being closed. If it `stays`, it is cut off, and stays until LNet has let go; else nothing is owed to it.
     Departing {
-        teardown: Box<Teardown>,
+        served: Box<Served>,
         stays: bool,
     },
     /// It is cut off; its socket stays until LNet has let go.
@@ -104,8 +105,8 @@ pub(super) enum Talk {
     /// Room for this answer, until then. `crowded`: it waits because other users' clients do not read theirs, and is not cut
     /// off for it.
     Answering { answer: Answer, until_ns: u64, crowded: bool },
-    /// Its end alone, until the porter has received this packet with its descriptors, or the client is due.
-    Adopting { packet: Vec<u8>, _charge: Option<Charge> },
+    /// Its end alone, until the porter has received this packet, which is no longer, with its descriptors; or the client is due.
+    Adopting { packet: [u8; Header::LEN], _charge: Option<Charge> },
 }
 
 /// Who looks at its submission ring.
@@ -140,6 +141,15 @@ pub(super) enum Source {
 }
 
 impl Clients {
+    /// Makes room for so many clients more.
+    pub(super) fn reserve(&mut self, more: usize) -> Result<(), NoMemory> {
+        let Clients { places, free } = self;
+        places.try_reserve(more).map_err(|_| NoMemory)?;
+        // Each place may be free one day.
+        free.try_reserve(places.len() + more - free.len()).map_err(|_| NoMemory)
+    }
+
+    /// Gives the client's place. There must be [room](Clients::reserve) for it.
     pub(super) fn insert(&mut self, client: Client) -> usize {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place { generation: 0, client: None });
@@ -173,8 +183,12 @@ impl Clients {
         self.places.len()
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.places.len() == self.free.len()
+        self.count() == 0
     }
 
     /// A name for a client that no later one in its place has.

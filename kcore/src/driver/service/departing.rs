@@ -2,13 +2,15 @@
 
 use std::fmt::Display;
 use std::mem;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering;
 
 use lnet_api::Errno;
+use nix::sys::socket::{Shutdown, shutdown};
 use nlx_driver_proto::{Reason, Refusal};
 
-use super::client::{Ring, State, Talk};
+use super::answers::Lingering;
+use super::client::{Client, Ring, State, Talk};
 use super::worker::{END, ROOM, Worker, ns};
 use super::{DEPARTURE_LOOK, LEFTOVERS_SLICE, PLACES_SLICE, Phase, SWEEP, socket};
 
@@ -50,26 +52,36 @@ impl Worker {
         let Some(client) = self.clients.get(place) else { return };
         let _ = self.epoll.delete(&client.socket);
         client.state = match mem::replace(&mut client.state, blank()) {
-            State::Served(served) => {
-                State::Departing { teardown: Box::new(served.session.begin_close()), stays }
-            }
+            State::Served(served) => State::Departing { served, stays },
             other => other,
         };
         self.queue(place);
     }
 
+    /// Of a client without a session.
+    pub(super) fn remove(&mut self, place: usize) {
+        self.set_due(place, None);
+        let Some(client) = self.clients.remove(place) else { return };
+        let Client { id, socket, unread, payer, user, admission, .. } = client;
+        self.schedule.leave(user);
+        let _ = self.epoll.delete(&socket);
+        self.desk().load.fetch_sub(1, Ordering::Relaxed);
+        let lingers = unread.count() > 0 && !socket::is_all_read(socket.as_fd());
+        if lingers && self.phase != Phase::Stopping {
+            // It sees its end. What it has not received still counts.
+            let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
+            self.lingering.push(Lingering { id, socket, payer, admission, _unread: unread });
+        } else {
+            self.hand_over(id, payer, socket, admission);
+        }
+    }
+
     /// Does a part of closing the session of a client. Gives the units of work.
     pub(super) fn tear_down(&mut self, place: usize, budget: usize) -> usize {
         let Some(client) = self.clients.get(place) else { return 0 };
-        let State::Departing { teardown, stays } = &mut client.state else { return 0 };
-        let (units, stays) = (teardown.step(budget), *stays);
-        if !teardown.is_done() {
-            return units;
-        }
-        let State::Departing { teardown, .. } = mem::replace(&mut client.state, blank()) else {
-            return units;
-        };
-        let departure = teardown.finish();
+        let State::Departing { served, stays } = &mut client.state else { return 0 };
+        let ((units, departure), stays) = (served.session.close_some(budget), *stays);
+        let Some(departure) = departure else { return units };
         if !stays {
             self.leftovers |= !departure.is_over();
             self.remove(place);

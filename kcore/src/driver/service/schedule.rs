@@ -12,12 +12,13 @@
 //! | a request | [`REQUEST_UNITS`], and 1 for each [`REQUEST_BYTES_PER_UNIT`] bytes |
 //! | a request that maps memory | [`MAPPING_UNITS`] |
 //! | a connection that is accepted | [`REQUEST_UNITS`] |
-//! | a step of closing a session | as [`Teardown::step`](super::super::Teardown::step) counts |
+//! | a step of closing a session | as [`Session::close_some`](super::super::Session::close_some) counts |
 
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 use nlx_driver_proto::{Header, Kind, PACKET_MAX};
+use nlx_fallible::NoMemory;
 
 use super::super::accounts::UserId;
 
@@ -63,12 +64,12 @@ pub(super) fn request_units(packet: &[u8]) -> usize {
 pub(super) struct UserKey(u32);
 
 impl UserKey {
-    pub(super) fn of(number: u32) -> UserKey {
-        UserKey(number)
+    pub(super) fn of(number: usize) -> UserKey {
+        UserKey(number as u32)
     }
 
-    pub(super) fn number(self) -> u32 {
-        self.0
+    pub(super) fn number(self) -> usize {
+        self.0 as usize
     }
 }
 
@@ -132,30 +133,58 @@ impl<S> Default for Schedule<S> {
 }
 
 impl<S> Schedule<S> {
-    /// A connection of this user has come. `make` makes what is kept of a user that has no other.
-    pub(super) fn enter(&mut self, user: UserId, make: impl FnOnce() -> S) -> UserKey {
+    /// A connection of this user has come: there is room for all that [`Schedule::wake`] is to keep of it. `make` makes what is
+    /// kept of a user that has no other.
+    ///
+    /// # Errors
+    /// [`NoMemory`], also of `make`: it has not come then.
+    pub(super) fn enter(
+        &mut self,
+        user: UserId,
+        make: impl FnOnce() -> Result<S, NoMemory>,
+    ) -> Result<UserKey, NoMemory> {
         let key = match self.keys.get(&user) {
             Some(&key) => key,
-            None => {
-                let queue = UserQueue {
-                    user,
-                    connections: 0,
-                    state: Some(make()),
-                    ready: VecDeque::new(),
-                    credit: 0,
-                    is_ready: false,
-                };
-                let key = self.free.pop().unwrap_or(UserKey(self.users.len() as u32));
-                match self.users.get_mut(key.0 as usize) {
-                    Some(place) => *place = queue,
-                    None => self.users.push(queue),
-                }
-                self.keys.insert(user, key);
-                key
-            }
+            None => self.add(user, make()?)?,
         };
-        self.queue(key).connections += 1;
-        key
+        let queue = self.queue(key);
+        // Those that stand in it may have gone: each that has not finds room beside them.
+        let reserved = queue.ready.try_reserve(queue.connections + 1);
+        if reserved.is_ok() {
+            queue.connections += 1;
+        } else if queue.connections == 0 && !queue.is_ready {
+            self.forget(key);
+        }
+        reserved.map(|()| key).map_err(|_| NoMemory)
+    }
+
+    /// A user without connections.
+    fn add(&mut self, user: UserId, state: S) -> Result<UserKey, NoMemory> {
+        self.keys.try_reserve(1).map_err(|_| NoMemory)?;
+        self.users.try_reserve(1).map_err(|_| NoMemory)?;
+        let most = self.users.len() + 1;
+        self.free.try_reserve(most - self.free.len()).map_err(|_| NoMemory)?;
+        self.ready.try_reserve(most - self.ready.len()).map_err(|_| NoMemory)?;
+        let queue = UserQueue {
+            user,
+            connections: 0,
+            state: Some(state),
+            ready: VecDeque::new(),
+            credit: 0,
+            is_ready: false,
+        };
+        let key = self.free.pop().unwrap_or(UserKey(self.users.len() as u32));
+        match self.users.get_mut(key.0 as usize) {
+            Some(place) => *place = queue,
+            None => self.users.push(queue),
+        }
+        self.keys.insert(user, key);
+        Ok(key)
+    }
+
+    /// Connections that a user has.
+    pub(super) fn connections(&mut self, key: UserKey) -> usize {
+        self.queue(key).connections
     }
 
     /// A connection has gone. If it has work, it still gets its next turn, in which there is nothing to do.
@@ -280,6 +309,8 @@ impl<S> Schedule<S> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
@@ -293,7 +324,7 @@ mod tests {
         let (mut steps, mut taken) = (Vec::new(), BTreeMap::new());
         for (user, sizes) in connections {
             for &size in sizes {
-                let key = schedule.enter(UserId(*user), || ());
+                let key = schedule.enter(UserId(*user), || Ok(())).unwrap();
                 schedule.wake(key, steps.len() as u64);
                 steps.push((*user, size));
             }
@@ -340,7 +371,7 @@ mod tests {
                 let chosen = model.keys().nth(number % model.len().max(1)).copied();
                 match (step, chosen) {
                     (0..=2, _) => {
-                        let key = schedule.enter(UserId(user), || user);
+                        let key = schedule.enter(UserId(user), || Ok(user)).unwrap();
                         prop_assert_eq!(schedule.state(key).cloned(), Some(user));
                         last += 1;
                         model.insert(last, (user, key, false, 0));
@@ -387,7 +418,7 @@ mod tests {
         #[test]
         fn what_was_taken_outside_of_a_turn_is_paid(debt in 0_usize..1000) {
             let mut schedule = Schedule::<()>::default();
-            let keys = [7, 8].map(|user| schedule.enter(UserId(user), || ()));
+            let keys = [7, 8].map(|user| schedule.enter(UserId(user), || Ok(())).unwrap());
             keys.iter().zip([0, 1]).for_each(|(&key, name)| schedule.wake(key, name));
             schedule.charge(keys[0], debt);
             let mut taken = [0, 0];
@@ -413,9 +444,9 @@ mod tests {
     #[test]
     fn users_without_connections_are_forgotten() {
         let mut schedule = Schedule::<()>::default();
-        let idle = schedule.enter(UserId(7), || ());
+        let idle = schedule.enter(UserId(7), || Ok(())).unwrap();
         schedule.leave(idle);
-        let busy = schedule.enter(UserId(8), || ());
+        let busy = schedule.enter(UserId(8), || Ok(())).unwrap();
         schedule.wake(busy, 1);
         schedule.leave(busy);
         assert!(!schedule.is_idle());

@@ -1,7 +1,8 @@
 //! What a thread keeps of each user that has clients here.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+
+use nlx_fallible::{NoMemory, TryArc};
 
 use super::super::accounts::UserId;
 use super::rate::SharedRate;
@@ -14,16 +15,26 @@ use crate::driver::service::client::{State, Talk};
 #[derive(Default)]
 pub(super) struct User {
     /// Requests of all its connections per second; `None` without a limit.
-    pub(super) requests: Option<Arc<SharedRate>>,
+    pub(super) requests: Option<TryArc<SharedRate>>,
     /// Connections whose requests wait until the user may make more, the first one first.
     parked: VecDeque<u64>,
 }
 
 impl Worker {
-    /// A client has come: whose share it takes.
-    pub(super) fn enter_user(&mut self, user: UserId) -> UserKey {
-        let Worker { schedule, shared, .. } = self;
-        schedule.enter(user, || User { requests: shared.rate_of(user), parked: VecDeque::new() })
+    /// A client has come: whose share it takes. There is room for all that is to be kept of it there.
+    pub(super) fn enter_user(&mut self, user: UserId) -> Result<UserKey, NoMemory> {
+        let Worker { schedule, shared, parked, .. } = self;
+        let make = || Ok(User { requests: shared.rate_of(user)?, parked: VecDeque::new() });
+        let key = schedule.enter(user, make)?;
+        let connections = schedule.connections(key);
+        // As in the schedule: those that wait may have gone.
+        let reserved = schedule.state(key).map(|user| user.parked.try_reserve(connections));
+        let reserved =
+            reserved.transpose().map_err(|_| NoMemory).and_then(|_| parked.reserve(key.number() + 1));
+        if reserved.is_err() {
+            schedule.leave(key);
+        }
+        reserved.map(|()| key)
     }
 
     /// The client's user has made as many requests as it may: this client waits, and so do its others when their turn comes.
@@ -37,18 +48,14 @@ impl Worker {
         let key = client.user;
         let Some(user) = self.schedule.state(key) else { return };
         if user.parked.is_empty() {
-            self.parked.insert((until_ns, key.number()));
+            self.parked.set(key.number(), Some(until_ns));
         }
         user.parked.push_back(name);
     }
 
     /// Lets clients read again whose users may make requests again, as many of each as the budget allows.
     pub(super) fn unpark_due(&mut self, now_ns: u64) {
-        let Some(&(until_ns, number)) = self.parked.first().filter(|(until_ns, _)| *until_ns <= now_ns)
-        else {
-            return;
-        };
-        self.parked.remove(&(until_ns, number));
+        let Some(number) = self.parked.take_due(now_ns) else { return };
         let key = UserKey::of(number);
         for _ in 0..UNPARK_BUDGET {
             let Some(name) = self.schedule.state(key).and_then(|user| user.parked.pop_front()) else {
@@ -65,7 +72,7 @@ impl Worker {
             }
         }
         if self.schedule.state(key).is_some_and(|user| !user.parked.is_empty()) {
-            self.parked.insert((now_ns + ns(PARK_LEAST), number));
+            self.parked.set(number, Some(now_ns + ns(PARK_LEAST)));
         }
     }
 }

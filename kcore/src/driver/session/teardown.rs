@@ -1,8 +1,8 @@
 //! The end of a session, in slices.
 //!
 //! A client with full quotas has 65,536 operations, as many buffers and hundreds of transfer machines and arenas: to let go of
-//! all of them at once takes more than a second, in which a thread serves nobody. So a session that is closed becomes a
-//! [`Teardown`], which does a bounded number of *units of work* at a time:
+//! all of them at once takes more than a second, in which a thread serves nobody. So a session is closed by a bounded number of
+//! *units of work* at a time ([`Session::close_some`]):
 //!
 //! | in this order | a unit |
 //! | --- | --- |
@@ -19,14 +19,6 @@ use nlx_fallible::TryArc;
 use super::tms::Tm;
 use super::{Departure, Session};
 use crate::driver::departed::Estate;
-
-/// A session that is being closed. Nothing of the client is read any more; what LNet still holds once all is done is counted as
-/// left over. Dropping it does all that is left to do at once.
-#[derive(Debug)]
-pub struct Teardown {
-    session: Session,
-    departure: Option<Departure>,
-}
 
 /// How far closing a session has come.
 pub(super) struct Closing {
@@ -49,50 +41,30 @@ impl Closing {
     }
 }
 
-impl Teardown {
-    /// Does up to `budget` units of work; gives how many. Fewer than that once all is done.
-    pub fn step(&mut self, budget: usize) -> usize {
-        let mut units = 0;
-        while units < budget && self.departure.is_none() {
-            let (done, departure) = self.session.close_some(budget - units);
-            (units, self.departure) = (units + done, departure);
-        }
-        units
-    }
-
-    /// Whether all is done.
-    #[must_use]
-    pub fn is_done(&self) -> bool {
-        self.departure.is_some()
-    }
-
-    /// Does all that is left to do; gives what the client has left.
-    #[must_use]
-    pub fn finish(mut self) -> Departure {
-        loop {
-            if let Some(departure) = self.departure.take() {
-                return departure;
-            }
-            self.step(usize::MAX);
-        }
-    }
-}
-
 impl Session {
     /// The client is gone, or is cut off. Cancels all that is in flight, and lets everything go; what LNet still holds then
     /// is counted as left over. Dropping a session does the same.
-    pub fn close(self) -> Departure {
-        self.begin_close().finish()
+    pub fn close(mut self) -> Departure {
+        loop {
+            if let (_, Some(departure)) = self.close_some(usize::MAX) {
+                return departure;
+            }
+        }
     }
 
-    /// The same in slices. Nothing is done yet.
-    #[must_use]
-    pub fn begin_close(self) -> Teardown {
-        Teardown { session: self, departure: None }
+    /// The same in parts: does up to `budget` units of work, and gives how many. Fewer than that once all is done; then it also
+    /// gives what the client has left. From the first part on, nothing else is to be asked of the session but its end.
+    pub fn close_some(&mut self, budget: usize) -> (usize, Option<Departure>) {
+        let (mut units, mut departure) = (0, None);
+        while units < budget && !self.closing.over {
+            let (done, left) = self.close_one_kind(budget - units);
+            (units, departure) = (units + done, left);
+        }
+        (units, departure)
     }
 
     /// Some units of one kind of work, one at least; and what the client has left once all is done.
-    fn close_some(&mut self, budget: usize) -> (usize, Option<Departure>) {
+    fn close_one_kind(&mut self, budget: usize) -> (usize, Option<Departure>) {
         let Closing { estate, tm, over } = &mut self.closing;
         if let Some((_, current)) = tm {
             let units = current.cancel_some(budget);

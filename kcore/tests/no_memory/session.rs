@@ -1,22 +1,10 @@
-//! Without memory the helper refuses the client that needs it: it never ends, and nothing of the client is left.
-//!
-//! A script of requests and ring entries is carried out again and again, with one allocation of the session after another
-//! failing. LNet below has all the memory there is, and so has the client.
+//! A session: each call of it fails by itself.
 
-// All of this crate is test code, helpers included.
-#![allow(clippy::unwrap_used)]
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use lnet_api::{
-    Distance, DropWatcher, EqHandle, EventHandler, Get, Handler, LNet, LNetError, Md, MdHandle, MeHandle,
-    MeSpec, Polled, Put, Unlink,
-};
+use lnet_api::MdHandle;
 use lnet_fake::{FakeDrive, FakeLnet};
-use lnet_nid::{Nid, Portal, ProcessId};
 use nlx_bev_cqueue::{Consumer, Producer, SharedMemory};
 use nlx_core::{
     BufferEvent, BufferHandle, Descriptor, Errno, MatchCounter, Operation, OperationKind, PassiveBuffer,
@@ -24,139 +12,9 @@ use nlx_core::{
 };
 use nlx_driver_proto::{Entry, Hello, PACKET_MAX, Refusal, Reply, Request, Segment, StartTm, Submission};
 use nlx_kcore::driver::accounts::{AccountsConfig, Resource};
-use nlx_kcore::driver::{Answer, Credentials, Host, HostConfig, HostStatus, Session};
+use nlx_kcore::driver::{Answer, Credentials, Host, HostConfig, Session};
 
-thread_local! {
-    /// Allocations of this thread until one fails; `None`: none does.
-    static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
-    /// How many have failed.
-    static FAILED: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Scarce;
-
-impl Scarce {
-    fn refuses() -> bool {
-        let left = LEFT.get();
-        LEFT.set(left.and_then(|left| left.checked_sub(1)));
-        let refuses = left == Some(0);
-        FAILED.set(FAILED.get() + usize::from(refuses));
-        refuses
-    }
-}
-
-// SAFETY: everything is left to the system's allocator, or refused, which an allocator may do at any time; what decides
-// that touches thread-local numbers alone.
-unsafe impl GlobalAlloc for Scarce {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if Scarce::refuses() {
-            return std::ptr::null_mut();
-        }
-        // SAFETY: the caller's promises are the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; `pointer` came from `alloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Scarce = Scarce;
-
-/// Runs what is not the helper's with all the memory there is.
-fn calmly<R>(work: impl FnOnce() -> R) -> R {
-    let before = LEFT.replace(None);
-    let result = work();
-    LEFT.set(before);
-    result
-}
-
-/// Runs a call of the helper, of whose allocations the one after this many fails; then all succeed again.
-fn starving<R>(left: &mut Option<usize>, call: impl FnOnce() -> R) -> R {
-    LEFT.set(*left);
-    let result = call();
-    *left = LEFT.replace(None);
-    result
-}
-
-/// The network, which is not what is tested. Handlers are the helper's, and must allocate nothing.
-struct Calm(Arc<FakeLnet>);
-
-impl LNet for Calm {
-    fn eq_alloc_for(&self, handler: Handler) -> Result<EqHandle, LNetError> {
-        calmly(|| self.0.eq_alloc_for(handler))
-    }
-
-    fn eq_alloc_polled(
-        &self,
-        count: usize,
-        handler: Option<Arc<dyn EventHandler>>,
-    ) -> Result<EqHandle, LNetError> {
-        calmly(|| self.0.eq_alloc_polled(count, handler))
-    }
-
-    fn eq_poll(&self, eqs: &[EqHandle]) -> Result<Option<Polled>, LNetError> {
-        calmly(|| self.0.eq_poll(eqs))
-    }
-
-    fn eq_free(&self, eq: EqHandle) -> Result<(), LNetError> {
-        calmly(|| self.0.eq_free(eq))
-    }
-
-    fn me_attach(&self, me: &MeSpec) -> Result<MeHandle, LNetError> {
-        calmly(|| self.0.me_attach(me))
-    }
-
-    fn me_insert(&self, beside: MeHandle, me: &MeSpec) -> Result<MeHandle, LNetError> {
-        calmly(|| self.0.me_insert(beside, me))
-    }
-
-    fn me_unlink(&self, me: MeHandle) -> Result<(), LNetError> {
-        calmly(|| self.0.me_unlink(me))
-    }
-
-    fn md_attach(&self, me: MeHandle, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
-        calmly(|| self.0.md_attach(me, md, unlink))
-    }
-
-    fn md_bind(&self, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
-        calmly(|| self.0.md_bind(md, unlink))
-    }
-
-    fn md_unlink(&self, md: MdHandle) -> Result<(), LNetError> {
-        calmly(|| self.0.md_unlink(md))
-    }
-
-    fn put(&self, put: &Put) -> Result<(), LNetError> {
-        calmly(|| self.0.put(put))
-    }
-
-    fn get(&self, get: &Get) -> Result<(), LNetError> {
-        calmly(|| self.0.get(get))
-    }
-
-    fn set_lazy(&self, portal: Portal, lazy: bool) {
-        calmly(|| self.0.set_lazy(portal, lazy));
-    }
-
-    fn watch_drops(&self, watcher: Arc<dyn DropWatcher>) -> Result<(), LNetError> {
-        calmly(|| self.0.watch_drops(watcher))
-    }
-
-    fn distance(&self, nid: Nid) -> Result<Distance, LNetError> {
-        calmly(|| self.0.distance(nid))
-    }
-
-    fn local_ids(&self) -> Vec<ProcessId> {
-        calmly(|| self.0.local_ids())
-    }
-
-    fn for_each_local_id(&self, look: &mut dyn FnMut(ProcessId)) {
-        self.local_ids().into_iter().for_each(look);
-    }
-}
+use super::{Calm, FAILED, is_clean, starving};
 
 /// What a call was to do, and whether it did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -375,12 +233,6 @@ impl World {
     }
 }
 
-fn is_clean(host: &Host) {
-    let status = host.status();
-    assert_eq!(status, HostStatus { totals: status.totals, ..HostStatus::default() });
-    assert!(host.accounts().held().is_zero(), "{:?}", host.accounts());
-}
-
 #[test]
 fn every_failure_is_the_clients_own() {
     let (mut most, mut unnoticed) = (0, 0);
@@ -433,12 +285,4 @@ fn what_was_refused_works_later() {
         }
         world.close();
     }
-}
-
-#[test]
-fn the_allocator_refuses_what_it_is_told_to() {
-    let attempt = || Vec::<u8>::new().try_reserve_exact(100).is_ok();
-    let mut left = Some(1);
-    assert!(starving(&mut left, || attempt() && !attempt() && attempt()));
-    assert!(left.is_none() && attempt());
 }

@@ -1,0 +1,172 @@
+//! Answers: sent, kept until there is room for them, and counted until they have been received.
+
+use std::mem;
+use std::os::fd::{AsFd, OwnedFd};
+
+use lnet_api::Errno;
+
+use super::super::Answer;
+use super::super::accounts::{Charge, Payer, Resource};
+use super::client::Talk;
+use super::worker::{END, REQUESTS, ROOM, Worker, ns};
+use super::{Admission, CROWD_LOOK, Phase, UNREAD_BLAMED, socket};
+
+/// A client that has gone, and has not received all descriptors that were sent to it.
+pub(super) struct Lingering {
+    pub(super) id: u64,
+    pub(super) socket: OwnedFd,
+    pub(super) payer: Payer,
+    pub(super) admission: Option<Admission>,
+    pub(super) _unread: Charge,
+}
+
+/// Why an answer was not sent.
+enum Unsent {
+    /// There is no room in the socket, or the descriptors have to wait.
+    NoRoom,
+    OwnCrowd,
+    OthersCrowd,
+    /// The client is gone.
+    Gone,
+    /// The system refuses.
+    Failed(Errno),
+}
+
+impl Worker {
+    /// Sends the answer that has been made.
+    pub(super) fn send_answer(&mut self, place: usize) {
+        let answer = mem::take(&mut self.answer);
+        let sent = self.send(place, &answer);
+        self.answer = answer;
+        match sent {
+            Ok(()) => self.answer.fds.clear(),
+            Err(Unsent::Gone) => self.leave(place),
+            Err(Unsent::Failed(errno)) => {
+                self.cut_off(place, &format_args!("its answer cannot be sent: {errno}"));
+            }
+            Err(why) => self.keep_answer(place, &why),
+        }
+    }
+
+    /// Sends an answer, whose descriptors count until the client has received them.
+    fn send(&mut self, place: usize, answer: &Answer) -> Result<(), Unsent> {
+        let count = answer.fds.len() as u64;
+        if count > 0 {
+            self.look_whether_read(place);
+        }
+        let Some(client) = self.clients.get(place) else { return Err(Unsent::Gone) };
+        if client.unread.grow(count).is_err() {
+            let held = self.shared.host.accounts().held_by(client.payer.user);
+            let is_own = held.of(Resource::UnreadReplies) >= UNREAD_BLAMED;
+            return Err(if is_own { Unsent::OwnCrowd } else { Unsent::OthersCrowd });
+        }
+        let sent = socket::send(client.socket.as_fd(), answer);
+        match sent {
+            Ok(()) if count > 0 && !mem::replace(&mut client.listed, true) => {
+                self.unread.push(self.clients.name(place));
+            }
+            Ok(()) => {}
+            Err(_) => client.unread.shrink(count),
+        }
+        sent.map_err(|errno| match errno {
+            Errno::EAGAIN => Unsent::NoRoom,
+            // Of what this user's clients have not read, there is less than it may have.
+            Errno::ETOOMANYREFS => Unsent::OthersCrowd,
+            Errno::EPIPE | Errno::ECONNRESET => Unsent::Gone,
+            errno => Unsent::Failed(errno),
+        })
+    }
+
+    /// Notes if a client has received all that was sent to it.
+    fn look_whether_read(&mut self, place: usize) {
+        let Some(client) = self.clients.get(place) else { return };
+        if client.unread.count() > 0 && socket::is_all_read(client.socket.as_fd()) {
+            client.unread.shrink(client.unread.count());
+        }
+    }
+
+    /// The same of all clients, and of those that have departed: their sockets stay until they have received everything, or
+    /// are gone.
+    pub(super) fn look_who_has_read(&mut self) {
+        let mut unread = mem::take(&mut self.unread);
+        unread.retain(|&name| {
+            let Some(place) = self.clients.named(name) else { return false };
+            self.look_whether_read(place);
+            self.clients.get(place).is_some_and(|client| {
+                client.listed = client.unread.count() > 0;
+                client.listed
+            })
+        });
+        self.unread = unread;
+        let mut index = 0;
+        while let Some(client) = self.lingering.get(index) {
+            if socket::is_all_read(client.socket.as_fd()) {
+                let Lingering { id, socket, payer, admission, .. } = self.lingering.swap_remove(index);
+                self.hand_over(id, payer, socket, admission);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// The client does not read, or others do not: nothing of it is read until it has its answer.
+    fn keep_answer(&mut self, place: usize, why: &Unsent) {
+        let Ok(fresh) = Answer::try_new() else {
+            self.answer.fds.clear();
+            return self.cut_off(place, &"there is no memory to keep its answer in");
+        };
+        let answer = mem::replace(&mut self.answer, fresh);
+        let until_ns = self.now_ns() + ns(self.shared.config.reply_timeout);
+        if let Some(served) = self.clients.served(place) {
+            served.talk = Talk::Answering { answer, until_ns, crowded: false };
+        }
+        self.wait_for_room(place, why);
+    }
+
+    /// Its socket tells of room in itself. Of descriptors that others have received nobody tells.
+    fn wait_for_room(&mut self, place: usize, why: &Unsent) {
+        let told = matches!(why, Unsent::NoRoom);
+        let again_ns = self.now_ns() + ns(CROWD_LOOK);
+        let Some(served) = self.clients.served(place) else { return };
+        let Talk::Answering { until_ns, crowded, .. } = &mut served.talk else { return };
+        *crowded = matches!(why, Unsent::OthersCrowd);
+        let due_ns = match (told, *crowded) {
+            (true, _) => *until_ns,
+            (false, true) => again_ns,
+            (false, false) => again_ns.min(*until_ns),
+        };
+        self.set_due(place, Some(due_ns));
+        self.watch(place, if told { ROOM } else { END });
+    }
+
+    pub(super) fn answer_now(&mut self, place: usize) {
+        let Some(served) = self.clients.served(place) else { return };
+        let Talk::Answering { answer, .. } = &mut served.talk else { return };
+        let answer = mem::take(answer);
+        let sent = self.send(place, &answer);
+        let serving = self.phase == Phase::Serving;
+        let Some(served) = self.clients.served(place) else { return };
+        match sent {
+            Ok(()) => {
+                served.talk = Talk::Reading;
+                served.muted = false;
+                let due_ns = served.greet_until_ns.filter(|_| serving);
+                self.set_due(place, due_ns);
+                // What has come meanwhile is told of now.
+                self.watch(place, if serving { REQUESTS } else { END });
+                self.queue(place);
+            }
+            Err(Unsent::Gone | Unsent::Failed(_)) => self.leave(place),
+            Err(why) => {
+                if let Talk::Answering { answer: kept, .. } = &mut served.talk {
+                    *kept = answer;
+                }
+                self.wait_for_room(place, &why);
+            }
+        }
+    }
+
+    pub(super) fn waits_for_readers(&self) -> bool {
+        !self.unread.is_empty() || !self.lingering.is_empty()
+    }
+}

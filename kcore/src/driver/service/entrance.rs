@@ -1,0 +1,225 @@
+//! Who is let in, and room for what is kept of each.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use lnet_api::Errno;
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nlx_driver_proto::{Header, PACKET_MAX, Reason, Refusal, Reply};
+use nlx_fallible::{NoMemory, try_box};
+
+use super::super::accounts::{Payer, Resource};
+use super::super::porter::Message;
+use super::super::{Credentials, Session};
+use super::client::{Client, Ring, Served, Source, State, Talk};
+use super::rate::Rate;
+use super::schedule::REQUEST_UNITS;
+use super::socket::{self, Received};
+use super::worker::{LISTENER, REQUESTS, Worker, ns};
+use super::{ACCEPT_BUDGET, ACCEPT_PAUSE, Arrival, HELLO_TIMEOUT, Phase, REFUSED_MAX, Shared};
+
+impl Worker {
+    /// Nobody is accepted any more.
+    pub(super) fn stop_listening(&mut self) {
+        if let Some(listener) = self.listener.take() {
+            // Whoever handed it over may have it open.
+            let _ = self.epoll.delete(&listener);
+            self.paused_until_ns = None;
+        }
+    }
+
+    /// Has the porter accept clients.
+    pub(super) fn accept(&mut self) {
+        if self.listener.is_none() || self.accepting {
+            return;
+        }
+        if self.make_room(ACCEPT_BUDGET).is_err() {
+            return self.pause(Errno::ENOMEM);
+        }
+        self.accepting = true;
+        let first = self.shared.next_client.fetch_add(ACCEPT_BUDGET as u64, Ordering::Relaxed);
+        self.link.push(Message::Accept { first, count: ACCEPT_BUDGET as u32 });
+        self.watch_listener(EpollFlags::empty());
+    }
+
+    pub(super) fn accepted(&mut self, id: u64, user: u32, socket: Option<OwnedFd>) {
+        let prepared = socket.map(|socket| (socket::prepare(&socket), socket));
+        match prepared {
+            Some((Ok((who, may_attach)), socket)) => {
+                self.let_in(id, socket, may_attach, who);
+            }
+            Some((Err(_), socket)) => {
+                let payer = self.enter_refused(user);
+                self.hand_over(id, payer, socket, None);
+            }
+            // The table of descriptors is full: the porter alone has it.
+            None => {
+                let payer = self.enter_refused(user);
+                self.drop_unseen(id, payer);
+                self.pause(Errno::EMFILE);
+            }
+        }
+    }
+
+    /// Counts a client that never had a place.
+    pub(super) fn enter_refused(&self, uid: u32) -> Payer {
+        self.shared.door.refused.fetch_add(1, Ordering::Relaxed);
+        self.shared.host.payer_of(&Credentials { pid: 0, uid, gid: u32::MAX })
+    }
+
+    /// Nobody is let in for a while.
+    pub(super) fn pause(&mut self, errno: Errno) {
+        self.shared.door.without_descriptors.fetch_add(1, Ordering::Relaxed);
+        if self.shared.may_warn() {
+            tracing::warn!(%errno, "a client cannot be let in");
+        }
+        self.paused_until_ns = Some(self.now_ns() + ns(ACCEPT_PAUSE));
+        self.watch_listener(EpollFlags::empty());
+    }
+
+    pub(super) fn watch_listener(&self, flags: EpollFlags) {
+        if let Some(listener) = &self.listener {
+            // It stands in there: this cannot fail.
+            let _ = self.epoll.modify(listener, &mut EpollEvent::new(flags, LISTENER));
+        }
+    }
+
+    pub(super) fn let_in(&mut self, id: u64, socket: OwnedFd, may_attach: bool, who: Credentials) {
+        let shared = self.shared.clone();
+        let Shared { door, host, .. } = &*shared;
+        let admission = if host.policy().rights_of(&who).is_none() {
+            door.refused_users.fetch_add(1, Ordering::Relaxed);
+            Err(Refusal::of(Errno::EPERM, Reason::User, who.uid.into(), 0))
+        } else {
+            let admission = door.enter(&who, host);
+            door.refused_clients.fetch_add(admission.is_err().into(), Ordering::Relaxed);
+            admission
+        };
+        if admission.is_err() && door.refused.fetch_add(1, Ordering::Relaxed) >= REFUSED_MAX {
+            return self.hand_over(id, host.payer_of(&who), socket, None);
+        }
+        let arrival = Arrival { id, socket, may_attach, generation: self.link.generation, who, admission };
+        let desks = shared.desks.iter().enumerate();
+        let least = desks.min_by_key(|(_, desk)| desk.load.load(Ordering::Relaxed));
+        if let Some((_, desk)) = least.filter(|(number, _)| *number != self.number) {
+            let mut arrivals = desk.arrivals.lock();
+            // Without room there it stays here.
+            if arrivals.try_reserve(1).is_ok() {
+                desk.load.fetch_add(1, Ordering::Relaxed);
+                arrivals.push_back(arrival);
+                drop(arrivals);
+                return desk.ring();
+            }
+        }
+        self.desk().load.fetch_add(1, Ordering::Relaxed);
+        self.admit(arrival);
+    }
+
+    /// Takes over the clients that another thread has let in for this one. Without memory they wait.
+    pub(super) fn admit_arrivals(&mut self) {
+        for _ in 0..ACCEPT_BUDGET {
+            if self.make_room(1).is_err() {
+                self.deferred_ns = Some(self.now_ns() + ns(ACCEPT_PAUSE));
+                return;
+            }
+            let arrival = self.desk().arrivals.lock().pop_front();
+            let Some(arrival) = arrival else { return };
+            self.admit(arrival);
+        }
+        if !self.desk().arrivals.lock().is_empty() {
+            self.desk().ring();
+        }
+    }
+
+    /// Makes room for so many clients more in every table that one can come into: nothing is allocated when it does.
+    pub(super) fn make_room(&mut self, more: usize) -> Result<(), NoMemory> {
+        let clients = self.clients.count() + more;
+        let all = clients + self.lingering.len() + self.leaving.len();
+        self.clients.reserve(more)?;
+        self.timers.reserve(self.clients.places() + more)?;
+        self.link.reserve(all)?;
+        // Those that stand in the list may have gone: each that has not finds room beside them.
+        let reserved = self.unread.try_reserve(clients);
+        reserved.and_then(|()| self.lingering.try_reserve(clients)).map_err(|_| NoMemory)?;
+        self.leaving.try_reserve(all - self.leaving.len()).map_err(|_| NoMemory)
+    }
+
+    /// A client is this thread's.
+    pub(super) fn admit(&mut self, arrival: Arrival) {
+        let Arrival { id, socket, may_attach, generation, who, admission } = arrival;
+        if generation != self.link.generation {
+            self.keep(id, &socket);
+        }
+        let greet_until_ns = self.now_ns() + ns(HELLO_TIMEOUT);
+        let session = match &admission {
+            Ok(_) => Session::new(&self.shared.host, who),
+            Err(refusal) => Err(*refusal),
+        };
+        let admission = admission.ok();
+        let state = match session {
+            Err(refusal) => State::Refused(refusal),
+            Ok(session) => {
+                let rate = Rate::per_second(session.quotas().requests_per_second);
+                let (talk, ring, greet_until_ns) = (Talk::Reading, Ring::None, Some(greet_until_ns));
+                let served = try_box(Served {
+                    session,
+                    talk,
+                    rate,
+                    ring,
+                    bell_muted: false,
+                    readable: false,
+                    muted: false,
+                    pending: None,
+                    entries: 0,
+                    quiescing: None,
+                    greet_until_ns,
+                    idle_rounds: 0,
+                    idle_since_ns: 0,
+                });
+                served.map_or(State::Refused(Refusal::new(Errno::ENOMEM, Reason::System)), State::Served)
+            }
+        };
+        let payer = self.shared.host.payer_of(&who);
+        let Ok(user) = self.enter_user(payer.user) else {
+            self.desk().load.fetch_sub(1, Ordering::Relaxed);
+            return self.hand_over(id, payer, socket, admission);
+        };
+        self.schedule.charge(user, REQUEST_UNITS);
+        let unread = self.shared.host.accounts().open(payer, Resource::UnreadReplies);
+        let place = self.clients.insert(Client {
+            id,
+            socket,
+            may_attach,
+            unread,
+            listed: false,
+            who,
+            payer,
+            user,
+            queued: false,
+            state,
+            admission,
+        });
+        self.set_due(place, Some(greet_until_ns));
+        let event = EpollEvent::new(REQUESTS, self.clients.mark(Source::Socket(place)));
+        let Some(client) = self.clients.get(place) else { return };
+        let watched = self.epoll.add(&client.socket, event);
+        if watched.is_err() || self.phase != Phase::Serving {
+            self.leave(place);
+        }
+    }
+
+    /// Tells a client that is not let in why, and that is all.
+    pub(super) fn refuse(&mut self, place: usize) {
+        let Some(client) = self.clients.get(place) else { return };
+        let State::Refused(refusal) = client.state else { return };
+        // One with descriptors stays where it is, and is not answered.
+        if let Received::Packet(length) = self.inbox.receive(client.socket.as_fd(), client.may_attach)
+            && let Ok((header, _)) = Header::read(self.inbox.packet(length.min(PACKET_MAX)))
+        {
+            Reply::Refused(refusal).write(header.kind.get(), header.id.get(), &mut self.answer.packet);
+            self.answer.fds.clear();
+            let _ = socket::send(client.socket.as_fd(), &self.answer);
+        }
+        self.remove(place);
+    }
+}

@@ -1,0 +1,238 @@
+//! What the porter does for the clients of a thread: it accepts them, receives memory that they hand over, and closes their
+//! sockets.
+
+use std::mem;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use lnet_api::Errno;
+use lnet_region::closer;
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nlx_driver_proto::{Header, Kind, Reason, Refusal, Reply};
+
+use super::super::accounts::{Charge, Payer, Resource, UserId};
+use super::super::porter::Message;
+use super::client::{Source, State, Talk};
+use super::requests::kind_of;
+use super::schedule::ROUND_UNITS;
+use super::worker::{END, PORTER, REQUESTS, Worker, ns};
+use super::{ACCEPT_BUDGET, ADOPT_TIMEOUT, Admission, PORTER_PAUSE, Phase};
+
+/// A client whose socket the porter closes.
+pub(super) struct Leaving {
+    user: UserId,
+    /// The place that it has; without, it was refused.
+    admission: Option<Admission>,
+    /// The porter has died: its socket waits for the next one.
+    is_untold: bool,
+    /// For the status: what bounds them is the place.
+    _pending: Option<Charge>,
+}
+
+impl Worker {
+    /// A packet with descriptors is next in a client's socket: the porter receives it where one may have some.
+    pub(super) fn adopt(&mut self, place: usize, length: usize) {
+        let packet = <[u8; Header::LEN]>::try_from(self.inbox.packet(length));
+        let packet = packet.ok().filter(|packet| kind_of(packet) == Some(Kind::AdoptArena as u16));
+        let may = self.clients.served(place).is_some_and(|served| served.session.adopts());
+        let Some(packet) = packet.filter(|_| may) else {
+            return self.cut_off(place, &"descriptors came with a packet that has none");
+        };
+        let until_ns = self.now_ns() + ns(ADOPT_TIMEOUT);
+        let token = self.clients.mark(Source::Socket(place));
+        let Some(client) = self.clients.get(place) else { return };
+        let (id, payer) = (client.id, client.payer);
+        let charge = self.shared.host.accounts().charge(payer, Resource::DescriptorsInFlight, 1).ok();
+        if let State::Served(served) = &mut client.state {
+            served.talk = Talk::Adopting { packet, _charge: charge };
+        }
+        self.set_due(place, Some(until_ns));
+        self.watch(place, END);
+        self.link.push(Message::Adopt { client: id, user: payer.user.0, token });
+    }
+
+    /// The porter has received the packet that a client waits for to be carried out.
+    pub(super) fn adopted(&mut self, token: u64, count: u32, errno: i32, memory: Option<OwnedFd>) {
+        let place = match self.clients.source(token) {
+            Some(Source::Socket(place)) => place,
+            // It has gone meanwhile.
+            _ => return memory.into_iter().for_each(closer::close),
+        };
+        let serving = self.phase == Phase::Serving;
+        let Some(served) = self.clients.served(place) else {
+            return memory.into_iter().for_each(closer::close);
+        };
+        let Talk::Adopting { packet, .. } = served.talk else {
+            return memory.into_iter().for_each(closer::close);
+        };
+        served.talk = Talk::Reading;
+        let due_ns = served.greet_until_ns.filter(|_| serving);
+        if errno != 0 && count == 0 {
+            let errno = Errno::from_raw(errno);
+            return self.cut_off(place, &format_args!("its descriptors cannot be received: {errno}"));
+        }
+        let mut fds = Vec::new();
+        // As many as there may be that are no memory: the session says what is wrong.
+        let others = if errno == 0 { 0 } else { count as usize };
+        let made = fds.try_reserve_exact(others.max(1)).map_err(|_| Errno::ENOMEM);
+        let made = made.and_then(|()| match (errno, memory) {
+            (0, Some(memory)) => {
+                fds.push(memory);
+                Ok(())
+            }
+            // The table of descriptors is full.
+            (0, None) => Err(Errno::EMFILE),
+            _ => {
+                let bell = &self.shared.desks[self.number].bell;
+                (0..others).try_for_each(|_| {
+                    let clone = bell.as_fd().try_clone_to_owned().map_err(|_| Errno::EMFILE)?;
+                    fds.push(clone);
+                    Ok(())
+                })
+            }
+        });
+        served.muted = false;
+        self.set_due(place, due_ns);
+        self.watch(place, if serving { REQUESTS } else { END });
+        self.queue(place);
+        let length = self.inbox.put(&packet);
+        match made {
+            Ok(()) => {
+                let units = self.begin_request(place, length, fds, ROUND_UNITS);
+                if let Some(user) = self.clients.get(place).map(|client| client.user) {
+                    self.schedule.charge(user, units);
+                }
+            }
+            Err(errno) => {
+                let Some(header) = Header::peek(&packet) else { return };
+                let refusal = Reply::Refused(Refusal::new(errno, Reason::System));
+                refusal.write(header.kind.get(), header.id.get(), &mut self.answer.packet);
+                self.answer.fds.clear();
+                self.send_answer(place);
+            }
+        }
+    }
+
+    /// The porter closes the socket of a client that has gone, which keeps its place until then.
+    pub(super) fn hand_over(&mut self, id: u64, payer: Payer, socket: OwnedFd, admission: Option<Admission>) {
+        let is_untold = self.link.drop_client(id, payer.user.0, socket);
+        self.note_leaving(id, payer, admission, is_untold);
+    }
+
+    /// The same of one whose socket the porter alone has.
+    pub(super) fn drop_unseen(&mut self, id: u64, payer: Payer) {
+        self.link.push(Message::Drop { client: id, user: payer.user.0 });
+        self.note_leaving(id, payer, None, false);
+    }
+
+    fn note_leaving(&mut self, id: u64, payer: Payer, admission: Option<Admission>, is_untold: bool) {
+        let pending = self.shared.host.accounts().charge(payer, Resource::PendingCloses, 1).ok();
+        self.leaving.insert(id, Leaving { user: payer.user, admission, is_untold, _pending: pending });
+    }
+
+    pub(super) fn give_place_back(&self, leaving: Leaving) {
+        match leaving.admission {
+            Some(admission) => self.shared.door.leave(admission),
+            None => _ = self.shared.door.refused.fetch_sub(1, Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn read_porter(&mut self) {
+        self.link.flush();
+        // As many as it sends for one request, and some.
+        for _ in 0..2 * ACCEPT_BUDGET {
+            match self.link.receive() {
+                Ok(Some((Message::Accepted { client, user }, socket))) => self.accepted(client, user, socket),
+                Ok(Some((Message::AcceptEnd { errno }, _))) => {
+                    self.accepting = false;
+                    match errno {
+                        0 if self.paused_until_ns.is_none() => self.watch_listener(EpollFlags::EPOLLIN),
+                        0 => {}
+                        errno => self.pause(Errno::from_raw(errno)),
+                    }
+                }
+                Ok(Some((Message::Adopted { token, count, errno }, memory))) => {
+                    self.adopted(token, count, errno, memory);
+                }
+                Ok(Some((Message::Gone { client }, _))) => {
+                    if let Some(leaving) = self.leaving.remove(&client) {
+                        self.give_place_back(leaving);
+                    }
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(_) => return self.relink(),
+            }
+        }
+    }
+
+    /// Watches the channel for room while something waits for it.
+    pub(super) fn watch_link(&mut self) {
+        let room = if self.link.wants_room() { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
+        let wanted = EpollFlags::EPOLLIN | room;
+        if self.relink_ns.is_none() && wanted != self.watched {
+            self.watched = wanted;
+            // It stands in there: this cannot fail.
+            let _ = self.epoll.modify(&self.link.channel, &mut EpollEvent::new(wanted, PORTER));
+        }
+    }
+
+    /// The porter has died: another one takes over.
+    pub(super) fn relink(&mut self) {
+        if self.relink_ns.take().is_none() {
+            let _ = self.epoll.delete(&self.link.channel);
+        }
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, PORTER);
+        let clients = self.clients.count() + self.lingering.len() + self.leaving.len() + ACCEPT_BUDGET;
+        let linked = self.shared.porter.link().and_then(|mut link| {
+            link.reserve(clients).map_err(|_| Errno::ENOMEM)?;
+            self.epoll.add(&link.channel, event)?;
+            Ok(link)
+        });
+        let link = match linked {
+            Ok(link) => link,
+            Err(errno) => {
+                if errno != Errno::EAGAIN && self.shared.may_warn() {
+                    tracing::warn!(%errno, "no porter can be started: clients cannot connect");
+                }
+                self.relink_ns = Some(self.now_ns() + ns(PORTER_PAUSE));
+                return;
+            }
+        };
+        let earlier = mem::replace(&mut self.link, link);
+        self.watched = EpollFlags::EPOLLIN;
+        for place in 0..self.clients.places() {
+            let Some(client) = self.clients.get(place) else { continue };
+            let kept = client.socket.try_clone().map(|socket| (client.id, socket));
+            let is_adopting = matches!(&client.state, State::Served(served) if matches!(served.talk, Talk::Adopting { .. }));
+            if let Ok((id, socket)) = kept {
+                self.link.keep(id, socket);
+            }
+            if is_adopting {
+                self.cut_off(place, &"the porter has ended while it received its descriptors");
+            }
+        }
+        for client in &self.lingering {
+            if let Ok(socket) = client.socket.try_clone() {
+                self.link.keep(client.id, socket);
+            }
+        }
+        self.link.take_over(earlier);
+        // It has closed all that it had: this one knows none of them, and says so.
+        for (&client, leaving) in &mut self.leaving {
+            if !mem::take(&mut leaving.is_untold) {
+                self.link.push(Message::Drop { client, user: leaving.user.0 });
+            }
+        }
+        if mem::take(&mut self.accepting) && self.paused_until_ns.is_none() {
+            self.watch_listener(EpollFlags::EPOLLIN);
+        }
+    }
+
+    /// The porter of this thread keeps a client's socket from now on.
+    pub(super) fn keep(&mut self, id: u64, socket: &OwnedFd) {
+        if let Ok(socket) = socket.try_clone() {
+            self.link.keep(id, socket);
+        }
+    }
+}

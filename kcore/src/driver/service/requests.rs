@@ -1,0 +1,214 @@
+//! Requests: read when it is their client's turn, carried out after what stood in its ring before them.
+
+use std::mem;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nlx_driver_proto::{Header, Kind, PACKET_MAX};
+
+use super::client::{Pending, Ring, Source, State, Talk};
+use super::schedule::{REQUEST_UNITS, request_units};
+use super::socket::{self, Received};
+use super::worker::{DOORBELL, END, ENDED, REQUESTS, Worker};
+
+impl Worker {
+    pub(super) fn turn_to(&mut self, place: usize, flags: EpollFlags) {
+        if flags.intersects(ENDED) {
+            // It may have closed only its own direction: then it waits for ours, which says that LNet has let go of its memory.
+            return self.depart(place);
+        }
+        let Some(client) = self.clients.get(place) else { return };
+        match &mut client.state {
+            State::Served(served) if matches!(served.talk, Talk::Answering { .. }) => self.answer_now(place),
+            State::Served(served) if served.readable => {
+                // It has been told of already: what comes before that is read is not told of.
+                if !mem::replace(&mut served.muted, true) {
+                    self.watch(place, END);
+                }
+            }
+            State::Served(served) => {
+                served.readable = true;
+                self.queue(place);
+            }
+            State::Refused(_) => self.queue(place),
+            State::Departing { .. } | State::Departed { .. } => {}
+        }
+    }
+
+    /// Takes a request, and answers it once what stands in the ring before it is carried out. Gives the units of work.
+    pub(super) fn read_one(&mut self, place: usize, budget: usize) -> usize {
+        let now_ns = self.now_ns();
+        let Some(client) = self.clients.get(place) else { return 0 };
+        let State::Served(served) = &mut client.state else { return 0 };
+        let mut rate = served.rate;
+        let shared_rate = self.schedule.state(client.user).and_then(|user| user.requests.clone());
+        if let Err(later_ns) = rate.take(now_ns) {
+            served.talk = Talk::Throttled;
+            self.shared.door.throttled.fetch_add(1, Ordering::Relaxed);
+            self.set_due(place, Some(later_ns));
+            return 1;
+        }
+        if let Some(Err(later_ns)) = shared_rate.as_ref().map(|shared| shared.take(now_ns)) {
+            self.park(place, later_ns);
+            return 1;
+        }
+        let may_attach = client.may_attach;
+        match self.inbox.receive(client.socket.as_fd(), may_attach) {
+            Received::Packet(length) if length > PACKET_MAX => {
+                self.cut_off(place, &format_args!("a packet of more than {PACKET_MAX} bytes"));
+                REQUEST_UNITS
+            }
+            Received::Packet(length) => {
+                served.rate = rate;
+                self.wake(place);
+                self.begin_request(place, length, Vec::new(), budget)
+            }
+            Received::Attached(length) => {
+                served.rate = rate;
+                self.wake(place);
+                self.adopt(place, length);
+                REQUEST_UNITS
+            }
+            Received::Nothing => {
+                if let Some(shared) = shared_rate {
+                    shared.give_back();
+                }
+                served.readable = false;
+                if mem::take(&mut served.muted) {
+                    // What has come meanwhile is told of now.
+                    self.watch(place, REQUESTS);
+                }
+                1
+            }
+            Received::End => {
+                self.depart(place);
+                1
+            }
+        }
+    }
+
+    /// A request is in the inbox: it is carried out now if the budget is enough for what stands in the ring before it.
+    pub(super) fn begin_request(
+        &mut self,
+        place: usize,
+        length: usize,
+        fds: Vec<OwnedFd>,
+        budget: usize,
+    ) -> usize {
+        let Some(served) = self.clients.served(place) else { return REQUEST_UNITS };
+        let entries = served.session.quotas().ring_slots as usize;
+        let drained = match self.drain_before(place, entries.min(budget)) {
+            // It is cut off.
+            None => return REQUEST_UNITS,
+            Some(drained) => drained,
+        };
+        if drained < budget || drained == entries {
+            return drained + self.carry_out(place, length, fds);
+        }
+        let Some(served) = self.clients.served(place) else { return drained };
+        let mut packet = Vec::new();
+        if packet.try_reserve_exact(length).is_err() {
+            // Without memory to keep it in, it is carried out at the cost of all.
+            let more = self.drain_before(place, entries - drained);
+            return drained + more.map_or(0, |more| more + self.carry_out(place, length, fds));
+        }
+        packet.extend_from_slice(self.inbox.packet(length));
+        served.pending = Some(Pending { packet, fds, entries: entries - drained });
+        drained
+    }
+
+    /// Goes on with a request that has been received. Gives the units of work.
+    pub(super) fn go_on_with_request(&mut self, place: usize, budget: usize) -> usize {
+        let Some(Pending { entries, .. }) =
+            self.clients.served(place).and_then(|served| served.pending.as_ref())
+        else {
+            return 0;
+        };
+        let most = budget.min(*entries);
+        let Some(drained) = self.drain_before(place, most) else { return REQUEST_UNITS };
+        let Some(served) = self.clients.served(place) else { return drained };
+        if let Some(pending) = &mut served.pending {
+            pending.entries -= drained;
+            if drained == most && pending.entries > 0 {
+                return drained.max(1);
+            }
+        }
+        let Some(Pending { packet, fds, .. }) = served.pending.take() else { return drained };
+        let length = self.inbox.put(&packet);
+        drained + self.carry_out(place, length, fds)
+    }
+
+    /// Carries out entries of the ring that may stand before a request; `None` if the client is cut off for it.
+    pub(super) fn drain_before(&mut self, place: usize, most: usize) -> Option<usize> {
+        let served = self.clients.served(place)?;
+        match served.session.drain(most) {
+            Ok(drained) => {
+                served.entries = served.entries.saturating_add(drained);
+                Some(drained)
+            }
+            Err(violation) => {
+                self.cut_off(place, &violation);
+                None
+            }
+        }
+    }
+
+    /// Carries out the request in the inbox, and answers it. Gives the units of work.
+    pub(super) fn carry_out(&mut self, place: usize, length: usize, fds: Vec<OwnedFd>) -> usize {
+        let units = request_units(self.inbox.packet(length));
+        self.repay_sync(place, length);
+        let Some(served) = self.clients.served(place) else { return units };
+        let carried_out = served.session.request_alone(self.inbox.packet(length), fds, &mut self.answer);
+        if let Err(violation) = carried_out {
+            self.cut_off(place, &violation);
+            return units;
+        }
+        if served.ring == Ring::None && !self.begin_ring(place) {
+            return units;
+        }
+        self.send_answer(place);
+        units
+    }
+
+    /// A client whose ring is full asks, by a sync, for that to be carried out: one for each half of a ring costs nothing of
+    /// its requests per second, for its entries have cost it its share already.
+    pub(super) fn repay_sync(&mut self, place: usize, length: usize) {
+        let is_sync = kind_of(self.inbox.packet(length)) == Some(Kind::Sync as u16);
+        let Some(client) = self.clients.get(place).filter(|_| is_sync) else { return };
+        let State::Served(served) = &mut client.state else { return };
+        if served.entries < (served.session.quotas().ring_slots as usize / 2).max(1) {
+            return;
+        }
+        served.entries = 0;
+        served.rate.give_back();
+        if let Some(shared) = self.schedule.state(client.user).and_then(|user| user.requests.as_ref()) {
+            shared.give_back();
+        }
+    }
+
+    /// After the hello there is a ring, and a doorbell. False if it cannot be watched.
+    pub(super) fn begin_ring(&mut self, place: usize) -> bool {
+        let event = EpollEvent::new(DOORBELL, self.clients.mark(Source::Doorbell(place)));
+        let Some(client) = self.clients.get(place) else { return false };
+        let State::Served(served) = &mut client.state else { return false };
+        let Some(doorbell) = served.session.doorbell() else { return true };
+        if served.session.adopts() {
+            socket::allow_descriptors(&client.socket);
+            client.may_attach = true;
+        }
+        if let Err(errno) = self.epoll.add(doorbell, event) {
+            self.cut_off(place, &format_args!("its doorbell cannot be watched: {errno}"));
+            return false;
+        }
+        (served.ring, served.greet_until_ns) = (Ring::Hot, None);
+        self.queue(place);
+        self.set_due(place, None);
+        true
+    }
+}
+
+/// What a packet claims to be.
+pub(super) fn kind_of(packet: &[u8]) -> Option<u16> {
+    Header::peek(packet).map(|header| header.kind.get())
+}

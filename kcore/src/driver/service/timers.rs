@@ -1,0 +1,120 @@
+//! When something is to be done about whom.
+
+use nlx_fallible::NoMemory;
+
+/// Deadlines of numbered things, one of each: a binary heap that knows where each of them stands.
+///
+/// Nothing is allocated but by [`Timers::reserve`].
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    /// A deadline and whose it is; none is earlier than the one at half its place.
+    heap: Vec<(u64, usize)>,
+    /// The place of each in the heap.
+    places: Vec<Option<usize>>,
+}
+
+impl Timers {
+    /// Makes room for the deadlines of all numbers below this one.
+    pub(super) fn reserve(&mut self, count: usize) -> Result<(), NoMemory> {
+        let more = count.saturating_sub(self.places.len());
+        self.places.try_reserve(more).map_err(|_| NoMemory)?;
+        self.heap.try_reserve(count.saturating_sub(self.heap.len())).map_err(|_| NoMemory)?;
+        self.places.resize(self.places.len() + more, None);
+        Ok(())
+    }
+
+    /// Something is to be done about `number` then, and not when it was before; `None`: nothing. There must be
+    /// [room](Timers::reserve) for it.
+    pub(super) fn set(&mut self, number: usize, due_ns: Option<u64>) {
+        match (self.places[number], due_ns) {
+            (Some(place), Some(due_ns)) => {
+                self.heap[place].0 = due_ns;
+                self.settle(place);
+            }
+            (None, Some(due_ns)) => {
+                self.heap.push((due_ns, number));
+                self.settle(self.heap.len() - 1);
+            }
+            (Some(place), None) => {
+                self.places[number] = None;
+                self.heap.swap_remove(place);
+                if place < self.heap.len() {
+                    self.settle(place);
+                }
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// The next deadline, and whose it is.
+    pub(super) fn first(&self) -> Option<(u64, usize)> {
+        self.heap.first().copied()
+    }
+
+    /// Takes a deadline that has come, if there is one; gives whose it was.
+    pub(super) fn take_due(&mut self, now_ns: u64) -> Option<usize> {
+        let (_, number) = self.first().filter(|(due_ns, _)| *due_ns <= now_ns)?;
+        self.set(number, None);
+        Some(number)
+    }
+
+    /// Moves what stands at a place to where it belongs.
+    fn settle(&mut self, mut place: usize) {
+        while place > 0 && self.heap[place] < self.heap[(place - 1) / 2] {
+            place = self.swap(place, (place - 1) / 2);
+        }
+        loop {
+            let children =
+                [2 * place + 1, 2 * place + 2].into_iter().filter(|&child| child < self.heap.len());
+            let Some(child) = children.min_by_key(|&child| self.heap[child]) else { break };
+            if self.heap[place] < self.heap[child] {
+                break;
+            }
+            place = self.swap(place, child);
+        }
+        self.places[self.heap[place].1] = Some(place);
+    }
+
+    /// Moves what stands at the one place to the other, which it gives; what stood there comes in its stead.
+    fn swap(&mut self, from: usize, to: usize) -> usize {
+        self.heap.swap(from, to);
+        self.places[self.heap[from].1] = Some(from);
+        to
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Deadlines that are set, changed and taken back in any order come in theirs, each once, as a sorted list has them.
+        #[test]
+        fn deadlines_come_in_order(steps in prop::collection::vec((0_usize..40, prop::option::of(0_u64..1000), 0_u64..1000), 1..400)) {
+            let (mut timers, mut model) = (Timers::default(), BTreeMap::new());
+            for (number, due_ns, now_ns) in steps {
+                timers.reserve(number + 1).unwrap();
+                timers.set(number, due_ns);
+                model.remove(&number);
+                model.extend(due_ns.map(|due_ns| (number, due_ns)));
+                let first = model.iter().map(|(&number, &due_ns)| (due_ns, number)).min();
+                prop_assert_eq!(timers.first(), first);
+                if now_ns % 3 == 0 {
+                    let due = first.filter(|(due_ns, _)| *due_ns <= now_ns).map(|(_, number)| number);
+                    prop_assert_eq!(timers.take_due(now_ns), due);
+                    due.map(|number| model.remove(&number));
+                }
+            }
+            let mut left: Vec<_> = model.into_iter().map(|(number, due_ns)| (due_ns, number)).collect();
+            left.sort_unstable();
+            let taken: Vec<_> = std::iter::from_fn(|| timers.take_due(u64::MAX)).collect();
+            prop_assert_eq!(taken, left.into_iter().map(|(_, number)| number).collect::<Vec<_>>());
+        }
+    }
+}
