@@ -93,6 +93,8 @@ pub struct Conn<T> {
     /// NOOPs that are posted.
     noops: u8,
     own: u16,
+    /// Counts the steps of own operations: messages posted, sends completed, answers received.
+    steps: u64,
     last_sent_ns: u64,
     /// No deadline is before this one.
     earliest_ns: u64,
@@ -114,6 +116,7 @@ impl<T> Conn<T> {
             waiting: queue(),
             noops: 0,
             own: 0,
+            steps: 0,
             last_sent_ns: now_ns,
             earliest_ns: u64::MAX,
         }
@@ -211,6 +214,7 @@ impl<T> Conn<T> {
         };
         if let Some(slot) = self.table.find(key) {
             slot.sends = slot.sends.saturating_sub(1);
+            self.steps += u64::from(slot.own);
         }
         Ok(self.settle(key))
     }
@@ -375,6 +379,15 @@ impl<T> Conn<T> {
             State::Asked(_) | State::Sinking => Late::Unanswered,
             State::Wanted | State::Asking(_) => Late::Unprepared,
         })
+    }
+
+    /// Progress of the own operations that wait for the peer or its device, if there are any: a number that grows with each step
+    /// of an own operation. What the peer asks for, and is answered, is no progress.
+    #[must_use]
+    pub fn progress(&self) -> Option<u64> {
+        // In this state an operation waits for this side.
+        let is_awaited = |slot: &table::Slot<T>| slot.own && slot.state != State::Wanted;
+        self.table.live().any(is_awaited).then_some(self.steps)
     }
 
     /// The peer has answered, and this side has until then for what it is to do.

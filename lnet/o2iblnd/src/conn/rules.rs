@@ -35,6 +35,7 @@ impl<T> Conn<T> {
         };
         slot.state = state;
         slot.left = true;
+        self.steps += u64::from(slot.own);
         if matches!(what, What::PutAck { .. } | What::PutNak(_) | What::GetDone(_)) {
             self.credits.answered();
         }
@@ -84,6 +85,7 @@ impl<T> Conn<T> {
         let state = State::Asked(MessageKind::PutReq);
         let (put, slot) = self.table.named(MessageKind::PutAck, source, state)?;
         slot.peer = sink;
+        self.steps += 1;
         if length > slot.length.into() {
             slot.state = State::Replying(MessageKind::PutDone);
             slot.outcome = Err(Errno::EPROTO);
@@ -107,6 +109,7 @@ impl<T> Conn<T> {
         let (key, slot) = self.table.named(kind, done.cookie, state)?;
         slot.outcome = outcome(kind, done.status, slot.length)?;
         slot.state = State::Ending;
+        self.steps += u64::from(slot.own);
         Ok((receipt, self.settle(key).map_or(Received::Nothing, Received::Ended)))
     }
 

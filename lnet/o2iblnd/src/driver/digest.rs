@@ -35,6 +35,8 @@ pub(super) struct RxConn {
     pub(super) idle: u32,
     /// Sends had not completed when it was looked at last.
     awaits_sends: bool,
+    /// The progress of its own operations, and the first look at which it was that.
+    pub(super) progress_mark: Option<(u64, u64)>,
     /// What came when it was armed, or shortly before.
     stash: Completions,
     /// It counts as long as the connection stands, if the peer has opened it.
@@ -49,6 +51,7 @@ impl RxConn {
             busy: false,
             idle: 0,
             awaits_sends: false,
+            progress_mark: None,
             stash: Completions::new(),
             _guest: guest,
         }

@@ -3,17 +3,26 @@
 use std::sync::Arc;
 
 use lnet_api::{Errno, Tx};
+use lnet_nid::Nid;
+use smallvec::SmallVec;
 
 use super::close::{Broken, retire_if_idle};
+use super::digest::RxConn;
 use super::events::give_up;
 use super::{Driver, Source, Turn};
 use crate::O2ibConfig;
 use crate::conn::Late;
+use crate::ni::Ni;
 use crate::peer::Peer;
 use lnet_api::slab::Key;
 
 /// How often a period of a timeout is looked at: detection takes at most 1.25 times the timeout.
 const LOOKS_PER_TIMEOUT: u64 = 4;
+
+/// While messages wait for credits of an NI, a connection that holds some and makes no progress is given up after this part of the
+/// timeout: 12.5 s by default. Progress is that a message leaves, that the peer's device has taken one, or that the peer answers: a
+/// peer that is merely slow does some of it, and one without credits that others want gets the whole time.
+const SHORT_PART: u64 = 4;
 
 /// So many peers without connections are remembered for the reason of their last failure.
 const FAILURES_KEPT: usize = 1024;
@@ -64,6 +73,55 @@ fn what_is(late: Late) -> &'static str {
     }
 }
 
+/// Why a connection is given up while credits are short.
+const STUCK: &str = "it makes no progress, and messages to others wait for its credits";
+
+/// What a look at a connection finds.
+enum Look {
+    /// Its queues are gone.
+    Closed,
+    /// An operation has not ended by its deadline.
+    Late(Late),
+    /// Neither.
+    Well {
+        /// When it is to be looked at again.
+        deadline_ns: u64,
+        /// When it has made no progress for the short part of the timeout, if own operations are under way.
+        stuck_at_ns: Option<u64>,
+    },
+}
+
+/// Looks at a connection, and sends what is due on it.
+fn look(rx: &mut RxConn, now_ns: u64) -> Look {
+    let mut guard = rx.conn.state.lock();
+    let state = &mut *guard;
+    let Some(live) = &mut state.live else { return Look::Closed };
+    if let Some(late) = live.machine.late(now_ns) {
+        return Look::Late(late);
+    }
+    rx.progress_mark = match (rx.progress_mark, live.machine.progress()) {
+        (_, None) => None,
+        (Some(mark), Some(steps)) if mark.0 == steps => Some(mark),
+        (_, Some(steps)) => Some((steps, now_ns)),
+    };
+    let short_ns = rx.conn.ni().timeout_ns() / SHORT_PART;
+    let stuck_at_ns = rx.progress_mark.map(|(_, since_ns)| since_ns.saturating_add(short_ns));
+    let deadline_ns = live.machine.deadline_ns();
+    rx.conn.pump(state, now_ns);
+    Look::Well { deadline_ns, stuck_at_ns }
+}
+
+/// Whether messages wait for credits of an NI: asked once for each in a pass, and under no lock of a connection.
+fn is_short(known: &mut SmallVec<[(Nid, bool); 4]>, ni: &Ni) -> bool {
+    let nid = ni.id.nid;
+    if let Some((_, short)) = known.iter().find(|(known, _)| *known == nid) {
+        return *short;
+    }
+    let short = ni.upcalls.is_short(nid);
+    known.push((nid, short));
+    short
+}
+
 impl Driver {
     pub(super) fn fire_timers(&mut self, turn: Turn<'_>) -> usize {
         if !self.timers.is_due(turn.now_ns) {
@@ -75,33 +133,39 @@ impl Driver {
                 std::iter::from_fn(|| pool.overdue(turn.now_ns)).for_each(give_up);
             }
         }
-        let late = self.look_at_conns(turn);
-        let count = late.len();
-        for (key, late) in late {
-            self.close_broken(turn, key, Broken::system(Errno::ETIMEDOUT, what_is(late)));
+        let due = self.look_at_conns(turn);
+        let count = due.len();
+        for (key, detail) in due {
+            self.close_broken(turn, key, Broken::system(Errno::ETIMEDOUT, detail));
         }
         count + self.look_at_peers(turn)
     }
 
-    fn look_at_conns(&mut self, turn: Turn<'_>) -> Vec<(Key, Late)> {
+    /// Connections that are at their end, each with the reason.
+    fn look_at_conns(&mut self, turn: Turn<'_>) -> Vec<(Key, &'static str)> {
+        let now_ns = turn.now_ns;
         let mut found = Vec::new();
         let mut connections = false;
-        for (key, source) in self.sources.iter() {
+        // Of each NI that has been asked in this pass, whether credits are short.
+        let mut short: SmallVec<[(Nid, bool); 4]> = SmallVec::new();
+        for (key, source) in self.sources.iter_mut() {
             let Source::Conn(rx) = source else { continue };
             connections = true;
-            let mut guard = rx.conn.state.lock();
-            let state = &mut *guard;
-            let Some(live) = &mut state.live else { continue };
-            match live.machine.late(turn.now_ns) {
-                Some(late) => found.push((key, late)),
-                None => {
-                    self.timers.note(live.machine.deadline_ns().max(turn.now_ns + 1));
-                    rx.conn.pump(state, turn.now_ns);
+            match look(rx, now_ns) {
+                Look::Closed => {}
+                Look::Late(late) => found.push((key, what_is(late))),
+                Look::Well { deadline_ns, stuck_at_ns } => {
+                    self.timers.note(deadline_ns.max(now_ns + 1));
+                    match stuck_at_ns {
+                        Some(at_ns) if at_ns > now_ns => self.timers.note(at_ns),
+                        Some(_) if is_short(&mut short, rx.conn.ni()) => found.push((key, STUCK)),
+                        Some(_) | None => {}
+                    }
                 }
             }
         }
         if connections {
-            self.timers.note_period(turn.now_ns);
+            self.timers.note_period(now_ns);
         }
         found
     }

@@ -61,7 +61,7 @@ pub(super) const ROWS: &[Tunable] = &[
         ..field!("service", service: u16, "port", 1..=u16::MAX, "the connection manager's port to listen on, and on which peers are expected to listen")
     },
     switch!("cksum", cksum, "whether own messages carry a checksum, and those of peers are looked at"),
-    field!("timeout", timeout_s: u32, "s", 0..=DAY_S, "how long a message may wait, be on its way, or wait for its completion, before its connection is closed; 0 is 50"),
+    field!("timeout", timeout_s: u32, "s", 0..=DAY_S, "how long a message may wait, be on its way, or wait for its completion, before its connection is closed (a quarter without progress while messages wait for credits of the NI); 0 is 50"),
     field!("nscheds", nscheds: usize, "shards", 0..=64, "how many parts the connections of a CPU partition may be split into, one for each further NI; 0 is 1"),
     field!("conns_per_peer", conns_per_peer: u8, "connections", 1..=CONNS_MAX, "how many connections this node opens to a peer"),
     field!("credits", credits: u32, "messages", 1..=CREDITS_MAX, "how many may be in flight on an NI, all peers together"),

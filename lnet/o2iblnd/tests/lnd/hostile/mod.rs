@@ -9,4 +9,5 @@ mod kernel;
 mod messages;
 mod requests;
 mod short_replies;
+mod silence;
 mod stranger;

@@ -1,0 +1,176 @@
+//! Peers that make no progress, while others wait for the credits of the NI that they hold, and while nobody does. In virtual time.
+
+use lnet_api::{EventKind, MdHandle, Upcalls};
+use lnet_o2iblnd::O2ibConfig;
+
+use super::bytes::*;
+use super::stranger::{Line, Scene};
+use crate::bed::{Bed, S};
+use crate::buffers::{filled, whole};
+
+/// Seconds of the timeout.
+const TIMEOUT_S: u64 = 40;
+
+/// Looks at the connections in a timeout.
+const LOOKS: u64 = 4;
+
+/// Of the NI, all of which one peer may hold.
+const CREDITS: usize = 8;
+
+/// A payload that goes with its message, and one that does not.
+const LENGTHS: [usize; 2] = [1000, 5000];
+
+/// A node with as many credits as one peer may have, and a stranger that is connected to it.
+fn scene() -> (Scene, Line, End) {
+    let credits = CREDITS as u32;
+    let timeout_s = TIMEOUT_S as u32;
+    let config = O2ibConfig { timeout_s, credits, peer_credits: credits, ..O2ibConfig::default() };
+    let bed = Bed::simulated();
+    let nodes = bed.pair(&config);
+    let scene = Scene::of(bed, nodes);
+    scene.nodes.iter().for_each(|node| drop(node.take()));
+    let (line, other) = scene.connected();
+    (scene, line, other)
+}
+
+/// The node sends the stranger more than it has credits for, of which the stranger gives none back.
+fn hold_all(scene: &Scene, length: usize) {
+    let victim = scene.victim();
+    // What goes with its message has ended when it is there: as many again wait for the stranger's credits.
+    let count = if length > 4000 { CREDITS } else { 2 * CREDITS };
+    for bits in 0..count as u64 {
+        victim.put_unasked(scene.id(), &filled(whole(length), 1), bits);
+    }
+    scene.until(|| victim.count(EventKind::Send).1 == count - CREDITS);
+}
+
+/// A message to the honest peer, which waits for a credit.
+fn wait_for_a_credit(scene: &Scene) -> MdHandle {
+    let [victim, honest] = &scene.nodes;
+    let put = victim.put_unasked(honest.id, &filled(whole(100), 1), 7);
+    assert!(victim.engine.is_short(victim.id.nid), "it has a credit");
+    put
+}
+
+/// The time until the node gives the stranger up, which does something every fifth of the timeout; `None` if that takes longer than
+/// so many of them.
+fn given_up_after(scene: &Scene, fifths: u64, mut at_each: impl FnMut()) -> Option<u64> {
+    let begun_ns = scene.bed.now_ns();
+    let connections = || scene.victim().lnd.census().connections;
+    for step in 0..fifths * TIMEOUT_S / 5 {
+        if step % (TIMEOUT_S / 5) == 0 {
+            at_each();
+        }
+        scene.later(S);
+        if connections() == 1 {
+            return Some(scene.bed.now_ns() - begun_ns);
+        }
+    }
+    None
+}
+
+/// The honest peer's message has left, and the stranger's have failed.
+fn end(scene: Scene, line: Line, waiting: MdHandle) {
+    let victim = scene.victim();
+    scene.until(|| victim.outcome(EventKind::Send, waiting) == Some(Ok(())));
+    let reason = victim.lnd.last_failure(scene.id().nid).expect("a reason").to_string();
+    assert!(reason.contains("wait for its credits"), "{reason}");
+    let (all, well) = victim.count(EventKind::Send);
+    assert!(all - well > 0, "what it held has failed");
+    assert_eq!(victim.lnd.counters().rx.timeouts, 1);
+    victim.take();
+    drop(line);
+    scene.end();
+}
+
+/// A quarter from the first look that finds it so, of which there are four in a timeout; and what passes until all is sent.
+#[track_caller]
+fn assert_short(ended_ns: Option<u64>) {
+    let short_ns = TIMEOUT_S * S / LOOKS;
+    let range = short_ns..=2 * short_ns + 2 * S;
+    assert!(ended_ns.is_some_and(|ns| range.contains(&ns)), "{ended_ns:?} of {TIMEOUT_S} s");
+}
+
+/// A message to another peer waits for a credit that the silent one holds: that one is given up after a quarter of the timeout.
+#[test]
+fn silence_while_others_wait_for_credits() {
+    for length in LENGTHS {
+        let (scene, line, _) = scene();
+        hold_all(&scene, length);
+        let waiting = wait_for_a_credit(&scene);
+        assert_short(given_up_after(&scene, 5, || {}));
+        end(scene, line, waiting);
+    }
+}
+
+/// Where nobody waits, it has all of the timeout.
+#[test]
+fn silence_while_nobody_waits() {
+    for length in LENGTHS {
+        let (scene, line, _) = scene();
+        hold_all(&scene, length);
+        assert_eq!(given_up_after(&scene, 4, || {}), None, "nobody wants its credits");
+        let waiting = wait_for_a_credit(&scene);
+        // It has made no progress for long: it goes at the next look, if not by its own timeout before.
+        let victim = scene.victim();
+        assert!(given_up_after(&scene, 2, || {}).is_some());
+        scene.until(|| victim.outcome(EventKind::Send, waiting) == Some(Ok(())));
+        victim.take();
+        drop(line);
+        scene.end();
+    }
+}
+
+/// What it asks for, and is answered, is no progress with what it holds.
+#[test]
+fn requests_are_no_progress() {
+    for length in LENGTHS {
+        let (scene, mut line, other) = scene();
+        hold_all(&scene, length);
+        let waiting = wait_for_a_credit(&scene);
+        let header = header(1, scene.own().nid, other.nid, 5000, 99);
+        let asks = [&header[..], &[1; 8]].concat();
+        let nap = message(NOOP, scene.own(), other, &[]);
+        // It is answered that nobody wants this.
+        assert_short(given_up_after(&scene, 5, || {
+            line.say(&message(PUT_REQ, scene.own(), other, &asks));
+            line.say(&nap);
+        }));
+        end(scene, line, waiting);
+    }
+}
+
+/// A peer that is slow is none that makes no progress: it answers one transfer every fifth of the timeout, and stays.
+#[test]
+fn a_slow_peer_is_kept_while_others_wait_for_credits() {
+    let (scene, mut line, other) = scene();
+    let victim = scene.victim();
+    for bits in 0..CREDITS as u64 {
+        victim.put_unasked(scene.id(), &filled(whole(5000), 1), bits);
+    }
+    let mut cookies = Vec::new();
+    scene.until(|| {
+        let asked = line.heard().into_iter().filter(|heard| heard[6] == PUT_REQ);
+        cookies.extend(asked.map(|heard| heard[120..128].to_vec()));
+        cookies.len() == CREDITS
+    });
+    // What the stranger gives back, more messages to it take again: after the honest peer's, which never have one at once.
+    for _ in 0..CREDITS {
+        victim.put_unasked(scene.id(), &filled(whole(5000), 1), 50);
+    }
+    let own = scene.own();
+    let mut answered = cookies.into_iter();
+    let mut waiting = wait_for_a_credit(&scene);
+    let ended = given_up_after(&scene, 4, || {
+        let cookie = answered.next().unwrap();
+        line.say(&message(PUT_NAK, own, other, &[&cookie[..], &[0; 4]].concat()));
+        scene.until(|| victim.outcome(EventKind::Send, waiting) == Some(Ok(())));
+        scene.later(S / 10);
+        waiting = wait_for_a_credit(&scene);
+    });
+    assert_eq!(ended, None, "{:?}", victim.lnd.last_failure(scene.id().nid));
+    drop(line);
+    scene.until(|| victim.engine.sending() == 0);
+    victim.take();
+    scene.end();
+}
