@@ -10,6 +10,9 @@ use crate::stage::Stage;
 /// Number of the device `/dev/fuse`.
 const FUSE: u64 = makedev(10, 229);
 
+/// Users that occupy carriers: 14 of them as many as a user may, and the 15th half of the 16 that are left.
+const CARRIER_USERS: u32 = 15;
+
 /// TCP sockets with a linger time of an hour and unsent data, more than any queue of the helper holds: the helper goes on, and
 /// ends when it is asked.
 #[test]
@@ -61,6 +64,26 @@ fn files_of_a_hostile_file_system() {
 fn sockets_that_linger_where_memory_is_expected() {
     let Some(mut stage) = Stage::new("linger, adopted").of_any_user().open() else { return };
     let attackers = stage.attack(&[(User::Attacker(0), &["linger-adopt", "300"])]);
+    stage.everybody_is_served();
+    stage.close(attackers);
+}
+
+/// As many users as it takes to occupy all carriers but the last few, each with files whose `close` never returns: others still
+/// have memory adopted.
+#[test]
+#[ignore = "./test attack"]
+fn carriers_of_many_users() {
+    let Some(mut stage) = Stage::new("carriers of many users").open() else { return };
+    let folder = stage.helper.folder();
+    let (device, mount) = (folder.join("fuse"), folder.join("mount"));
+    if let Err(reason) = can_mount(&device, &mount) {
+        return nlx_skip::skipped("the attack 'carriers of many users'", &reason);
+    }
+    // Each mounts its own there, which nobody else sees.
+    let args = ["fuse", device.to_str().unwrap(), mount.to_str().unwrap(), "100", "adopt"];
+    let attacks: Vec<(User, &[&str])> =
+        (0..CARRIER_USERS).map(|number| (User::Attacker(number), &args[..])).collect();
+    let attackers = stage.attack(&attacks);
     stage.everybody_is_served();
     stage.close(attackers);
 }

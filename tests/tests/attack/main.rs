@@ -53,4 +53,5 @@ mod silent;
 mod stage;
 #[path = "../support/mod.rs"]
 mod support;
+mod throttled;
 mod unread;

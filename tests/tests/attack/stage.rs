@@ -127,8 +127,12 @@ impl Stage {
     /// Starts attackers, and waits until all attacks are at their height.
     #[track_caller]
     pub(crate) fn attack(&self, attackers: &[(User, &[&str])]) -> Vec<Attacker> {
-        let mut attackers: Vec<Attacker> =
-            attackers.iter().map(|(user, args)| self.start(*user, args)).collect();
+        Stage::at_their_height(attackers.iter().map(|(user, args)| self.start(*user, args)).collect())
+    }
+
+    /// Waits until all attacks are at their height.
+    #[track_caller]
+    pub(crate) fn at_their_height(mut attackers: Vec<Attacker>) -> Vec<Attacker> {
         attackers.iter_mut().for_each(Attacker::wait);
         attackers
     }

@@ -21,6 +21,7 @@ mod linger;
 mod machines;
 mod matches;
 mod silent;
+mod throttled;
 mod unread;
 
 use std::convert::Infallible;
@@ -44,7 +45,7 @@ pub(crate) struct Target {
 type Attack = fn(&Target, &[&str]) -> Result<Infallible, String>;
 
 /// All attacks, by name.
-const ATTACKS: [(&str, Attack); 13] = [
+const ATTACKS: [(&str, Attack); 14] = [
     ("clients", clients::attack),
     ("departures", departures::attack),
     ("descriptors", descriptors::attack),
@@ -57,6 +58,7 @@ const ATTACKS: [(&str, Attack); 13] = [
     ("machines", machines::attack),
     ("matches", matches::attack),
     ("silent", silent::attack),
+    ("throttled", throttled::attack),
     ("unread", unread::attack),
 ];
 
