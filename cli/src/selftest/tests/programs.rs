@@ -76,7 +76,7 @@ fn a_server_that_is_too_slow() {
     for load in [Load::Write, Load::Read, Load::Exchange] {
         let mut world = world(1, 1);
         let timeout = Duration::from_millis(200);
-        let slow = Plan { timeout, delay: 2 * timeout, tries: 3, count: 4, in_flight: 2, ..plan(load, 4096) };
+        let slow = Plan { timeout, delay: 5 * timeout, tries: 3, count: 4, in_flight: 2, ..plan(load, 4096) };
         let finding = run(&mut world, &slow);
         let client = &finding.clients[0];
         assert_eq!((client.operations, client.errors), (0, 0), "{}", client.first_error);
