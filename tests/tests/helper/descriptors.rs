@@ -1,17 +1,20 @@
 //! Descriptors that are not what they should be.
 
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use nix::unistd::{Pid, ftruncate, pipe, write};
+use nlx_tests::attack::linger::Sink;
 use nlx_tests::client::memory::Memory;
 use nlx_tests::client::pair::{PORTAL, handle};
 use nlx_tests::client::socket::Socket;
-use nlx_tests::client::wire::{self, Entry, kind, u32_at};
+use nlx_tests::client::wire::{self, Entry, Reply, kind, u32_at};
 use nlx_tests::client::{Client, PATIENCE};
 
 use crate::scene::{Helper, Work};
@@ -132,6 +135,61 @@ fn descriptors_that_nothing_asks_for() {
     helper.holds_again(before);
     work.advance(2);
     work.stop();
+    helper.is_clean();
+}
+
+/// A listening socket of which clients inherit that descriptors may pass: as before Linux 6.16 of every one, and since then of one
+/// that `nlxd` has not told otherwise.
+fn permissive_listener(path: &Path) -> OwnedFd {
+    let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    bind(listener.as_raw_fd(), &UnixAddr::new(path).unwrap()).unwrap();
+    listen(&listener, Backlog::MAXCONN).unwrap();
+    listener
+}
+
+/// What a client of an older kernel can do, by clients that connect before the helper that systemd starts for them: descriptors come
+/// before the hello, with it and behind it. They are not received, and their clients are cut off; others are served.
+#[test]
+fn descriptors_that_the_kernel_lets_pass() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("handed-over.sock");
+    let listener = permissive_listener(&path);
+    let memory = memfd(4096, seals());
+    let hello = wire::packet(kind::HELLO, 1, &wire::hello("early", 1));
+    let [sync, adoption] = [kind::SYNC, kind::ADOPT_ARENA].map(|kind| wire::packet(kind, 2, &[]));
+    let early = |packets: &[(&[u8], &[RawFd])]| {
+        let socket = Socket::connect(&path).unwrap();
+        packets.iter().for_each(|(packet, fds)| socket.send(packet, fds).unwrap());
+        socket
+    };
+    // A helper that received one of them would have a thread that sleeps in its close.
+    let mut sink = Sink::default();
+    let lingering = [(); 4].map(|()| sink.lingering().unwrap());
+    let [one, two, three, four] = lingering.each_ref().map(|fd| [fd.as_raw_fd()]);
+    let hostile = [
+        (early(&[(&hello, &one)]), 0),
+        (early(&[(&adoption, &two), (&hello, &[])]), 0),
+        (early(&[(&hello, &[]), (&hello, &three)]), 1),
+        (early(&[(&hello, &[]), (&sync, &four)]), 1),
+    ];
+    drop(lingering);
+    let honest =
+        early(&[(&hello, &[]), (&adoption, &[memory.as_raw_fd()]), (&wire::packet(kind::SYNC, 3, &[]), &[])]);
+    let helper = Helper::at(listener, path.clone());
+    for (socket, welcome) in hostile {
+        let answers = std::iter::from_fn(|| match socket.receive(PATIENCE) {
+            Ok(answer) => answer,
+            Err(errno) => (errno == Errno::ETIMEDOUT).then(|| panic!("it is not cut off")),
+        });
+        assert_eq!(answers.count(), welcome);
+    }
+    assert_eq!(helper.number("/door/cut_off"), 4);
+    for id in 1..=3 {
+        let (packet, fds) = honest.receive(PATIENCE).unwrap().expect("an answer");
+        let reply = Reply::read(&packet, fds).unwrap();
+        assert_eq!((reply.id, reply.status), (id, 0), "{reply:?}");
+    }
+    drop(honest);
     helper.is_clean();
 }
 

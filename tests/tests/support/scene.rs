@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -54,6 +55,9 @@ pub(crate) fn program(name: &str) -> PathBuf {
 /// Where the packaged unit listens.
 const UNIT_SOCKET: &str = "/run/nlx/nlxd.sock";
 
+/// Shell commands that hand a process its standard input as systemd hands a listening socket over (sd_listen_fds(3)).
+const HANDED_OVER: &str = "exec 3<&0 0</dev/null && export LISTEN_PID=$$ LISTEN_FDS=1 && ";
+
 /// How a helper is started.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
@@ -67,6 +71,8 @@ pub(crate) struct Launch {
     pub(crate) uid: Option<u32>,
     /// It is the packaged unit of the systemd that `tests/systemd/run` has started: with that unit's user, limits and sandbox.
     pub(crate) unit: bool,
+    /// The listening socket that it is handed, as systemd does it, and its path.
+    pub(crate) listener: Option<(Arc<OwnedFd>, PathBuf)>,
     /// The network type of its NID, `tcp` or `o2ib`.
     pub(crate) net: &'static str,
     pub(crate) address: Ipv4Addr,
@@ -81,6 +87,7 @@ impl Launch {
             args: Vec::new(),
             uid: None,
             unit: false,
+            listener: None,
             net: "tcp",
             address: address(),
         }
@@ -98,7 +105,8 @@ impl Launch {
             command
         } else {
             let mut command = Command::new("sh");
-            command.args(["-c", &format!("{} && exec \"$0\" \"$@\"", self.limits)]).arg(program);
+            let handed = self.listener.as_ref().map_or("", |_| HANDED_OVER);
+            command.args(["-c", &format!("{handed}{} && exec \"$0\" \"$@\"", self.limits)]).arg(program);
             command.arg("--socket").arg(self.socket(dir));
             if let Some(uid) = self.uid {
                 // This also drops root's supplementary groups.
@@ -115,7 +123,11 @@ impl Launch {
     }
 
     fn socket(&self, dir: &Path) -> PathBuf {
-        if self.unit { UNIT_SOCKET.into() } else { dir.join("nlxd.sock") }
+        match &self.listener {
+            Some((_, path)) => path.clone(),
+            None if self.unit => UNIT_SOCKET.into(),
+            None => dir.join("nlxd.sock"),
+        }
     }
 
     /// A folder for the socket, the configuration and the log, owned by the helper's user. That user and the clients' may not
@@ -162,6 +174,12 @@ impl Helper {
         Helper::launch(Launch { config: more.to_string(), ..Launch::new() }, Some(machine()))
     }
 
+    /// One that is handed the listening socket at this path.
+    pub(crate) fn at(listener: OwnedFd, path: PathBuf) -> Helper {
+        let listener = Some((Arc::new(listener), path));
+        Helper::launch(Launch { listener, ..Launch::new() }, Some(machine()))
+    }
+
     /// One that a shell starts after these words.
     pub(crate) fn limited(limits: &str) -> Helper {
         Helper::launch(Launch { limits: limits.to_string(), ..Launch::new() }, Some(machine()))
@@ -196,8 +214,9 @@ impl Helper {
     fn launch_in(dir: Arc<TempDir>, launch: Launch, machine: Option<RwLockReadGuard<'static, ()>>) -> Helper {
         let log = std::fs::File::options().append(true).create(true).open(dir.path().join("log")).unwrap();
         let mut command = launch.command(dir.path());
-        let child =
-            command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        let listener = launch.listener.as_ref().map(|(listener, _)| listener.try_clone().unwrap());
+        let input = listener.map_or_else(Stdio::null, Stdio::from);
+        let child = command.stdin(input).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         let (pid, address) = (child.id(), launch.address);
         let mut helper = Helper { child, pid, dir, address, launch, _machine: machine };
         hung_unless("the helper listens", || {
@@ -207,7 +226,10 @@ impl Helper {
         if helper.launch.unit {
             helper.pid = systemctl("show -P MainPID nlxd.service").trim().parse().unwrap();
         }
-        helper.is_clean();
+        // Beside clients that have connected before.
+        if helper.launch.listener.is_none() {
+            helper.is_clean();
+        }
         helper
     }
 
