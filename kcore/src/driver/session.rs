@@ -22,6 +22,7 @@ pub(super) use self::arenas::check_seals;
 use self::buffers::Buffers;
 use self::refusing::starved;
 use self::ring::Ring;
+pub use self::ring::{BULK_BYTES_PER_UNIT, BULK_UNITS_MAX, Drained, SLICE};
 use self::teardown::Closing;
 use self::tms::Tms;
 use super::accounts::{CHUNK, Payer};
@@ -172,6 +173,16 @@ impl Session {
     /// [`Violation`], as above.
     pub fn drain(&mut self, budget: usize) -> Result<usize, Violation> {
         let drained = self.drain_ring(budget);
+        self.note(drained)
+    }
+
+    /// The same within so many units of work: one for each entry, and more for the bytes that it moves. It ends sooner once
+    /// [`SLICE`] has passed: all units are used up then.
+    ///
+    /// # Errors
+    /// [`Violation`], as above.
+    pub fn drain_slice(&mut self, units: usize) -> Result<Drained, Violation> {
+        let drained = self.drain_units(units);
         self.note(drained)
     }
 

@@ -16,5 +16,6 @@ mod quotas;
 mod random;
 mod rights;
 mod shares;
+mod slices;
 mod teardown;
 mod worlds;

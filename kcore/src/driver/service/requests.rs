@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nlx_driver_proto::{Header, Kind, PACKET_MAX};
 
+use super::super::Drained;
 use super::client::{Pending, Ring, Source, State, Talk};
 use super::schedule::{REQUEST_UNITS, request_units};
 use super::socket::{self, Received};
@@ -97,25 +98,27 @@ impl Worker {
         budget: usize,
     ) -> usize {
         let Some(served) = self.clients.served(place) else { return REQUEST_UNITS };
-        let entries = served.session.quotas().ring_slots as usize;
-        let drained = match self.drain_before(place, entries.min(budget)) {
-            // It is cut off.
-            None => return REQUEST_UNITS,
-            Some(drained) => drained,
-        };
-        if drained < budget || drained == entries {
-            return drained + self.carry_out(place, length, fds);
-        }
-        let Some(served) = self.clients.served(place) else { return drained };
+        let slots = served.session.quotas().ring_slots as usize;
+        // Else it is cut off.
+        let Some(drained) = self.drain_before(place, slots.min(budget)) else { return REQUEST_UNITS };
+        let Drained { entries, mut units, mut is_over } = drained;
+        let mut left = slots - entries;
         let mut packet = Vec::new();
-        if packet.try_reserve_exact(length).is_err() {
+        if !is_over && packet.try_reserve_exact(length).is_err() {
             // Without memory to keep it in, it is carried out at the cost of all.
-            let more = self.drain_before(place, entries - drained);
-            return drained + more.map_or(0, |more| more + self.carry_out(place, length, fds));
+            while !is_over && left > 0 {
+                let Some(drained) = self.drain_before(place, left) else { return units };
+                (left, units, is_over) = (left - drained.entries, units + drained.units, drained.is_over);
+            }
+            is_over = true;
         }
+        if is_over {
+            return units + self.carry_out(place, length, fds);
+        }
+        let Some(served) = self.clients.served(place) else { return units };
         packet.extend_from_slice(self.inbox.packet(length));
-        served.pending = Some(Pending { packet, fds, entries: entries - drained });
-        drained
+        served.pending = Some(Pending { packet, fds, entries: left });
+        units
     }
 
     /// Goes on with a request that has been received. Gives the units of work.
@@ -126,25 +129,27 @@ impl Worker {
             return 0;
         };
         let most = budget.min(*entries);
-        let Some(drained) = self.drain_before(place, most) else { return REQUEST_UNITS };
-        let Some(served) = self.clients.served(place) else { return drained };
+        let Some(Drained { entries, units, is_over }) = self.drain_before(place, most) else {
+            return REQUEST_UNITS;
+        };
+        let Some(served) = self.clients.served(place) else { return units };
         if let Some(pending) = &mut served.pending {
-            pending.entries -= drained;
-            if drained == most && pending.entries > 0 {
-                return drained.max(1);
+            pending.entries -= entries;
+            if !is_over {
+                return units.max(1);
             }
         }
-        let Some(Pending { packet, fds, .. }) = served.pending.take() else { return drained };
+        let Some(Pending { packet, fds, .. }) = served.pending.take() else { return units };
         let length = self.inbox.put(&packet);
-        drained + self.carry_out(place, length, fds)
+        units + self.carry_out(place, length, fds)
     }
 
     /// Carries out entries of the ring that may stand before a request; `None` if the client is cut off for it.
-    pub(super) fn drain_before(&mut self, place: usize, most: usize) -> Option<usize> {
+    fn drain_before(&mut self, place: usize, most: usize) -> Option<Drained> {
         let served = self.clients.served(place)?;
-        match served.session.drain(most) {
+        match served.session.drain_slice(most) {
             Ok(drained) => {
-                served.entries = served.entries.saturating_add(drained);
+                served.entries = served.entries.saturating_add(drained.entries);
                 Some(drained)
             }
             Err(violation) => {

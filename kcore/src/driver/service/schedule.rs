@@ -8,7 +8,7 @@
 //!
 //! | work | units |
 //! | --- | --- |
-//! | an entry of a submission ring | 1 |
+//! | an entry of a submission ring | 1, and 1 for each [`BULK_BYTES_PER_UNIT`](super::super::BULK_BYTES_PER_UNIT) bytes that it moves; all of a turn once it lasts a [`SLICE`](super::super::SLICE) |
 //! | a request | [`REQUEST_UNITS`], and 1 for each [`REQUEST_BYTES_PER_UNIT`] bytes |
 //! | a request that maps memory | [`MAPPING_UNITS`] |
 //! | a connection that is accepted | [`REQUEST_UNITS`] |
@@ -20,6 +20,7 @@ use hashbrown::HashMap;
 use nlx_driver_proto::{Header, Kind, PACKET_MAX};
 use nlx_fallible::NoMemory;
 
+use super::super::BULK_UNITS_MAX;
 use super::super::accounts::UserId;
 
 /// Units of work of a user in a round: the entries of one ring that are carried out before another user has its turn. More of
@@ -41,6 +42,7 @@ pub const MAPPING_UNITS: usize = 32;
 /// The most units of one turn of a user: its share, and what the last step of work took beyond it.
 pub const TURN_UNITS_MAX: usize = ROUND_UNITS + MAPPING_UNITS;
 
+const _: () = assert!(BULK_UNITS_MAX <= MAPPING_UNITS);
 const _: () = assert!(REQUEST_UNITS + PACKET_MAX / REQUEST_BYTES_PER_UNIT <= MAPPING_UNITS);
 
 /// The most that a user owes. A turn takes no more than this beyond its share; connections that come owe more, a whole look's

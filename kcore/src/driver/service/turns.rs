@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 
+use super::super::Drained;
 use super::client::{Ring, Source, State, Talk};
 use super::schedule::REQUEST_UNITS;
 use super::worker::{DOORBELL, Worker, ns};
@@ -147,33 +148,36 @@ impl Worker {
         units
     }
 
-    /// Carries out what stands in a client's ring. Gives the entries.
+    /// Carries out what stands in a client's ring. Gives the units of work.
     fn drain(&mut self, place: usize, budget: usize) -> usize {
         let (busy_poll_ns, drive) = (ns(self.shared.config.busy_poll), self.shared.host.drive());
         let Some(served) = self.clients.served(place) else { return 0 };
         let most = served.quiescing.map_or(budget, |left| left.min(budget));
-        let drained = served.session.drain(most).and_then(|count| {
+        let drained = served.session.drain_slice(most).and_then(|drained| {
             // What it did may have spoilt something; what nobody did, the sweep finds.
-            if count > 0 { served.session.check().map(|()| count) } else { Ok(0) }
+            if drained.entries > 0 {
+                served.session.check()?
+            }
+            Ok(drained)
         });
-        let count = match drained {
-            Ok(count) => count,
+        let Drained { entries, units, is_over } = match drained {
+            Ok(drained) => drained,
             Err(violation) => {
                 self.cut_off(place, &violation);
                 return 1;
             }
         };
-        served.entries = served.entries.saturating_add(count);
+        served.entries = served.entries.saturating_add(entries);
         if let Some(left) = &mut served.quiescing {
-            *left -= count;
-            if count < most || *left == 0 {
+            *left -= entries;
+            if is_over || *left == 0 {
                 self.end_quiescing(place);
             }
-            return count;
+            return units;
         }
-        if count > 0 {
+        if entries > 0 {
             served.idle_rounds = 0;
-            return count;
+            return units;
         }
         if served.idle_rounds == 0 && busy_poll_ns > 0 {
             served.idle_since_ns = drive.now_ns();

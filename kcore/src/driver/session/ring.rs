@@ -1,15 +1,27 @@
 //! The submission ring: what it says is copied out once, and only the copy is looked at.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use lnet_api::corked;
 use nlx_bev_cqueue::wake::{Sleeper, Waker, eventfd};
 use nlx_bev_cqueue::{Consumer, Error, MIN_SLOTS, SharedMemory};
+use nlx_core::{Limits, OperationKind};
 use nlx_driver_proto::{Entry, Refusal, Submission};
 
 use super::refusing::{no_memory, no_queue};
 use super::{Session, Violation};
 use crate::driver::watched::WatchedQueue;
+
+/// Bytes that take as long to copy as an entry to carry out, roughly.
+pub const BULK_BYTES_PER_UNIT: u64 = 32 << 10;
+
+/// Units of the longest buffer, beside the one of its entry.
+pub const BULK_UNITS_MAX: usize = (Limits::LNET.buffer_bytes_max as u64 / BULK_BYTES_PER_UNIT) as usize;
+
+/// The time after which a client's turn is over, whatever is left of its share. No work that is counted takes as long; but a
+/// client may make the helper wait for memory, by taking pages of an arena away while the helper writes there.
+pub const SLICE: Duration = Duration::from_millis(1);
 
 /// The helper's half of the ring. It is taken before the memory is shared, and never released: a client that fills its ring
 /// waits.
@@ -57,6 +69,36 @@ impl Ring {
     }
 }
 
+/// What a slice of a ring's entries has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drained {
+    /// Entries that were carried out.
+    pub entries: usize,
+    /// Units of work that they were, [`BULK_UNITS_MAX`] more than asked for at the most.
+    pub units: usize,
+    /// The ring was empty before that: nothing stands in it.
+    pub is_over: bool,
+}
+
+/// The bytes that an entry moves, if the operation is one that moves some at once: between clients of one helper they are
+/// copied while the entry is carried out.
+fn moved_bytes(entry: &Entry) -> Option<u64> {
+    let Entry::Operate { operation, .. } = entry else { return None };
+    match &operation.kind {
+        OperationKind::Send { length, .. } | OperationKind::ActiveSend { length, .. } => Some(*length),
+        // One that is none moves nothing.
+        OperationKind::ActiveReceive { descriptor } => {
+            Some(descriptor.for_active_receive(u64::MAX).map_or(0, |passive| passive.length))
+        }
+        _ => None,
+    }
+}
+
+/// Units of work for bytes that are moved. What is longer than the longest buffer is refused.
+fn bulk_units(bytes: u64) -> usize {
+    usize::try_from(bytes / BULK_BYTES_PER_UNIT).map_or(BULK_UNITS_MAX, |units| units.min(BULK_UNITS_MAX))
+}
+
 impl Session {
     /// All that stood in the ring when this was called, and no more than it has slots.
     pub(super) fn drain_all(&mut self) -> Result<(), Violation> {
@@ -64,26 +106,66 @@ impl Session {
         self.drain_ring(slots).map(drop)
     }
 
-    pub(super) fn drain_ring(&mut self, budget: usize) -> Result<usize, Violation> {
+    pub(super) fn drain_ring(&mut self, entries: usize) -> Result<usize, Violation> {
+        self.drain_while(entries, |_| true)
+    }
+
+    /// The same until so many units of work are done, or [`SLICE`] has passed.
+    pub(super) fn drain_units(&mut self, budget: usize) -> Result<Drained, Violation> {
+        if self.ring.as_ref().is_none_or(|ring| ring.consumer.is_empty()) {
+            return Ok(Drained { entries: 0, units: 0, is_over: true });
+        }
+        let host = self.host.clone();
+        let began_ns = host.drive().now_ns();
+        let (mut units, mut is_over) = (0, true);
+        let entries = self.drain_while(budget, |bulk| {
+            units += bulk.map_or(1, |bytes| 1 + bulk_units(bytes));
+            // What moves no bytes touches no memory that its client could take away.
+            if bulk.is_some() && host.drive().now_ns().saturating_sub(began_ns) >= SLICE.as_nanos() as u64 {
+                units = units.max(budget);
+            }
+            is_over = units < budget;
+            is_over
+        })?;
+        Ok(Drained { entries, units, is_over })
+    }
+
+    /// Carries out entries as long as `goes_on`, which is asked after each, with the bytes that it moved if it is of a kind that
+    /// does.
+    fn drain_while(
+        &mut self,
+        most: usize,
+        goes_on: impl FnMut(Option<u64>) -> bool,
+    ) -> Result<usize, Violation> {
         // Nothing of it touches the ring.
         let Some(mut ring) = self.ring.take() else { return Ok(0) };
-        let drained = self.drain_from(&mut ring, budget);
+        let drained = self.drain_from(&mut ring, most, goes_on);
         self.ring = Some(ring);
         drained
     }
 
     /// The slots are given back when all is carried out: a client that sees one free again knows that what stood there is
     /// done.
-    fn drain_from(&mut self, ring: &mut Ring, budget: usize) -> Result<usize, Violation> {
+    fn drain_from(
+        &mut self,
+        ring: &mut Ring,
+        most: usize,
+        mut goes_on: impl FnMut(Option<u64>) -> bool,
+    ) -> Result<usize, Violation> {
         if ring.consumer.is_empty() {
             return Ok(0);
         }
         let started_ns = self.host.drive().now_ns();
         let drained = corked(|| {
             let mut drained = 0;
-            for submission in ring.consumer.drain(budget) {
-                self.enter(submission.read().map_err(Violation::Entry)?, started_ns);
+            for submission in ring.consumer.drain(most) {
+                let entry = submission.read().map_err(Violation::Entry)?;
+                let bulk = moved_bytes(&entry);
+                self.enter(entry, started_ns);
                 drained += 1;
+                if !goes_on(bulk) {
+                    break;
+                }
             }
             Ok(drained)
         })?;
