@@ -42,6 +42,15 @@ pub(crate) fn pin(core: usize) -> Result<()> {
     sched_setaffinity(Pid::from_raw(0), &set).map_err(BenchError::system("stay on a core"))
 }
 
+/// Lets the calling thread, and the threads it will start, run on every core that this process may have at all.
+pub(crate) fn roam() -> Result<()> {
+    let mut set = CpuSet::new();
+    for core in 0..CpuSet::count() {
+        set.set(core).map_err(BenchError::system("choose a core"))?;
+    }
+    sched_setaffinity(Pid::from_raw(0), &set).map_err(BenchError::system("leave a core"))
+}
+
 impl fmt::Display for Cores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{},{}", self.client, self.server)

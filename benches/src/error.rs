@@ -37,12 +37,12 @@ pub(crate) enum BenchError {
         /// What it did.
         what: String,
     },
-    /// A program of libfabric or UCX is missing, has failed or hung.
+    /// A program of libfabric or UCX is missing, has failed or hung; or this machine lacks what a row needs.
     #[error("{program} {what}")]
     Peer {
         /// Its name.
         program: &'static str,
-        /// What it did.
+        /// What it did, or why it cannot be had.
         what: String,
     },
     /// A part of nlx refused.

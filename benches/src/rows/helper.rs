@@ -5,7 +5,7 @@ use crate::anchors::{self, limit, memory, packets};
 use crate::error::Result;
 use crate::measure::Round;
 use crate::meter::Sample;
-use crate::ours::helper::{clients, stall, submit, syscalls};
+use crate::ours::helper::{clients, flood, stall, submit, syscalls};
 use crate::ours::xo::pair::Way;
 use crate::ours::xo::{bulk, pingpong, rate};
 
@@ -18,7 +18,7 @@ const MACHINE_BYTES: u32 = 5 * 4096;
 /// What a registered buffer may take there.
 const BUFFER_BYTES: u32 = 512;
 
-/// What a message may take at the most while another client's departure is worked on: milliseconds.
+/// What a message may take at the most while other clients leave with very much, or take memory away: milliseconds.
 const STALL_MS: u32 = 20;
 
 /// Clients that do nothing.
@@ -117,10 +117,32 @@ pub(super) static ROWS: &[Row] = &[
     Row {
         name: "helper/stall",
         unit: "ms",
-        ours: stall::departures,
+        ours: stall::longest,
         anchor_name: "20 ms",
         anchor: limit::agreed::<STALL_MS>,
         goal: Goal::AtMost(1.0),
+        second: Some(SecondAnchor {
+            name: "the longest beside nothing",
+            side: stall::longest_in_peace,
+            goal: Goal::Open,
+        }),
+    },
+    Row {
+        name: "helper/honest-beside-flood",
+        unit: "k/s",
+        ours: flood::rate,
+        anchor_name: "beside one busy process",
+        anchor: flood::rate_beside_busy,
+        goal: Goal::AtLeast(0.4),
+        second: None,
+    },
+    Row {
+        name: "helper/honest-beside-flood-p99",
+        unit: "µs",
+        ours: flood::p99,
+        anchor_name: "beside one busy process",
+        anchor: flood::p99_beside_busy,
+        goal: Goal::AtMost(3.0),
         second: None,
     },
     Row {

@@ -4,7 +4,9 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use lnet_node::Node;
+use nix::fcntl::AT_FDCWD;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use nix::unistd::Pid;
 use nlx::Domain;
 use nlx_kcore::driver::service::{self, Service, ServiceConfig};
@@ -72,9 +74,14 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
         what: format!("was told '{}', not an address and a path", rest.join(" ")),
     })?;
     many_descriptors();
+    // As in `nlxd`: what serves clients unmaps nothing.
+    lnet_region::closer::install().map_err(BenchError::nlx("start the thread that closes memory"))?;
     let node = Node::start(&nodes.config(own)?).map_err(BenchError::nlx("start a node"))?;
     let host = Host::new(node.lnet(), node.drive(), HostConfig::default());
-    let listener = service::bind(path).map_err(BenchError::system("listen for clients"))?;
+    // Clients of every user may come.
+    let everybody =
+        || fchmodat(AT_FDCWD, path, Mode::from_bits_truncate(0o666), FchmodatFlags::FollowSymlink);
+    let listener = service::bind_with(path, everybody).map_err(BenchError::system("listen for clients"))?;
     let _service = Service::start(host, listener, ServiceConfig::default())
         .map_err(BenchError::system("serve clients"))?;
     server::ready("")?;

@@ -1,87 +1,233 @@
-//! The longest that a message takes while clients that have very much depart from the helper.
+//! The longest that a message takes while clients that have very much depart from the helper, or take memory away from beneath it.
 
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use nlx::{Receive, TmOptions};
+use nix::errno::Errno;
+use nlx_tests::client::memory::Memory;
+use nlx_tests::client::pair::{PORTAL, handle};
+use nlx_tests::client::wire::{self, Entry, queue};
+use nlx_tests::client::{Arena, Client, Tm};
 
 use super::process::{self, Helper};
-use crate::cores::Cores;
+use crate::cores::{self, Cores};
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::Sample;
+use crate::ours::xo::pair::Way;
 use crate::ours::xo::pingpong;
 use crate::server::{self, PATIENCE, Server};
 
-pub(crate) const RICH: &str = "helper-rich";
+pub(crate) const LEAVER: &str = "helper-leaver";
+pub(crate) const HOLES: &str = "helper-holes";
 
-/// Operations in flight of the client that departs, each with a buffer of its own: half of what a client may have by default,
-/// because one user alone has half of LNet's tables.
-const OPERATIONS: usize = 1 << 15;
+/// Operations in flight of the client that leaves, each with a buffer of its own: all that a client may have. Fewer are given
+/// where one user alone has LNet's tables, half of them.
+const OPERATIONS: u32 = 1 << 16;
 
-/// Bytes of one buffer.
-const BUFFER: usize = 64;
+/// Memory of the client that leaves, every page of which was touched: arenas of the most bytes that one may have.
+const ARENAS: u64 = 32;
+const ARENA_BYTES: u64 = 16 << 20;
 
-/// Memory beside them, every page of which was touched.
-const MEMORY: usize = 512;
-const CHUNK: usize = 1 << 20;
+/// Arenas out of which pages are taken, each by a thread of its own, while the helper writes into them.
+const HOLED_ARENAS: u64 = 2;
 
-/// The longest round trip in milliseconds beside departures: the client is killed as soon as it has everything, and what
-/// follows is measured for a while.
-pub(crate) fn departures(round: &Round) -> Result<Sample> {
-    let longest = pingpong::longest_beside(round, |helper, number, turns| {
-        // The message goes on meanwhile: the other side waits for it, and not for long.
-        let rich = std::thread::scope(|scope| {
-            let starting = scope.spawn(|| rich(helper, round.cores, number));
-            while !starting.is_finished() {
-                turns()?;
-            }
-            let failed = |_| BenchError::Server { name: RICH.into(), what: "was not started".into() };
-            starting.join().map_err(failed)?
-        })?;
-        let begin = Instant::now();
-        drop(rich);
+/// Bytes of each transfer into them, and transfers in flight: the arenas are full of their buffers.
+const BULK: u64 = 1 << 20;
+const WINDOW: u64 = HOLED_ARENAS * ARENA_BYTES / BULK;
+
+const PAGE: usize = 4096;
+
+/// Makes a round trip, and tells how long it took.
+type Trip<'a> = &'a mut dyn FnMut() -> Result<Duration>;
+
+/// The longest round trip in milliseconds: after a client was killed that had all operations, after one that had much memory,
+/// and beside one into whose memory the helper writes while its pages are taken away, for a while each.
+pub(crate) fn longest(round: &Round) -> Result<Sample> {
+    let longest = pingpong::trips_beside(round, Way::Helpers, |helper, trip| {
         let mut longest = Duration::ZERO;
-        while begin.elapsed() < round.time {
-            longest = longest.max(turns()?);
+        for args in [[OPERATIONS.into(), 0], [0, ARENAS]] {
+            let leaver = started(LEAVER, helper, round, &args, trip)?;
+            longest = longest.max(while_it_ends(leaver, trip)?).max(longest_of(round.time, trip)?);
         }
-        Ok(longest)
+        let holes = started(HOLES, helper, round, &[HOLED_ARENAS], trip)?;
+        longest = longest.max(longest_of(round.time, trip)?);
+        Ok(longest.max(while_it_ends(holes, trip)?))
     })?;
     Ok(Sample::of(longest.as_secs_f64() * 1e3))
 }
 
-/// A process that is a client of this helper with very much.
-fn rich(helper: &Helper, cores: Cores, number: usize) -> Result<Server> {
-    Server::start(RICH, cores, &[helper.path().display().to_string(), helper.address(), number.to_string()])
+/// The longest round trip in milliseconds with nothing beside it, in as much time: what else the machine does.
+pub(crate) fn longest_in_peace(round: &Round) -> Result<Sample> {
+    let longest = pingpong::trips_beside(round, Way::Helpers, |_, trip| longest_of(3 * round.time, trip))?;
+    Ok(Sample::of(longest.as_secs_f64() * 1e3))
+}
+
+fn longest_of(time: Duration, trip: Trip<'_>) -> Result<Duration> {
+    let (begin, mut longest) = (Instant::now(), Duration::ZERO);
+    while begin.elapsed() < time {
+        longest = longest.max(trip()?);
+    }
+    Ok(longest)
+}
+
+/// Starts an attacker of this helper. The messages go on meanwhile: the other side waits for them, and not for long.
+fn started(name: &str, helper: &Helper, round: &Round, args: &[u64], trip: Trip<'_>) -> Result<Server> {
+    let own = [helper.path().display().to_string(), helper.address()];
+    let args: Vec<String> = own.into_iter().chain(args.iter().map(u64::to_string)).collect();
+    while_it_works(|| Server::start(name, round.cores, &args), trip)?.0
+}
+
+/// The longest round trip while an attacker is killed and its memory given back by the system.
+fn while_it_ends(attacker: Server, trip: Trip<'_>) -> Result<Duration> {
+    Ok(while_it_works(|| drop(attacker), trip)?.1)
+}
+
+/// Makes round trips while something is done in another thread; what came of it, and the longest trip.
+fn while_it_works<T: Send>(work: impl FnOnce() -> T + Send, trip: Trip<'_>) -> Result<(T, Duration)> {
+    thread::scope(|scope| {
+        let working = scope.spawn(work);
+        let mut longest = Duration::ZERO;
+        while !working.is_finished() {
+            longest = longest.max(trip()?);
+        }
+        let failed = |_| BenchError::Server { name: "of a stall".into(), what: "was not started".into() };
+        Ok((working.join().map_err(failed)?, longest))
+    })
 }
 
 /// Takes very much, and waits for its end.
-pub(crate) fn serve_rich(_: Cores, args: &[String]) -> Result<()> {
-    let [path, address, number] = args else {
-        return Err(BenchError::Server {
-            name: RICH.into(),
-            what: "was not told a path, an address and a number".into(),
-        });
-    };
+pub(crate) fn serve_leaver(_: Cores, args: &[String]) -> Result<()> {
     process::many_descriptors();
-    let domain = process::through(Path::new(path))?;
-    let own = format!("{address}@tcp:12345:41:{}", number.parse::<u32>().unwrap_or(0) % 1000 + 100);
-    let tm = domain
-        .transfer_machine(&own, TmOptions::default())
-        .map_err(BenchError::nlx("start a transfer machine"))?;
-    for _ in 0..OPERATIONS {
-        let buffer = domain.allocate(BUFFER).map_err(BenchError::nlx("allocate a buffer"))?;
-        tm.receive(buffer, Receive { min_receive_size: 1, max_messages: 1 }, None)
-            .map_err(BenchError::nlx("receive"))?;
-    }
-    let mut memory = Vec::with_capacity(MEMORY);
-    for _ in 0..MEMORY {
-        let mut chunk = domain.allocate(CHUNK).map_err(BenchError::nlx("allocate memory"))?;
-        chunk.write().map_err(BenchError::nlx("touch memory"))?.fill(1);
-        memory.push(chunk);
-    }
-    server::ready(memory.len())?;
+    let mut attacker = Attacker::connect(LEAVER, args)?;
+    let [operations, arenas] = attacker.numbers()?;
+    let failed = refused(LEAVER, "cannot take what it is to leave");
+    let tm = (operations > 0).then(|| attacker.fill(operations)).transpose().map_err(&failed)?;
+    let taken: Vec<Arena> =
+        (0..arenas).map(|_| attacker.touched()).collect::<Result<_, _>>().map_err(&failed)?;
+    server::ready(taken.len())?;
+    let _held = (attacker, tm, taken);
     loop {
-        std::thread::park_timeout(PATIENCE);
+        thread::park_timeout(PATIENCE);
     }
+}
+
+/// Has the helper write into arenas, all pages of which are taken away and touched again all the time.
+pub(crate) fn serve_holes(_: Cores, args: &[String]) -> Result<()> {
+    cores::roam()?;
+    let mut attacker = Attacker::connect(HOLES, args)?;
+    let [count] = attacker.numbers()?;
+    let failed = refused(HOLES, "cannot receive into its holes");
+    let arenas: Vec<Arena> =
+        (0..count).map(|_| attacker.touched()).collect::<Result<_, _>>().map_err(&failed)?;
+    for Arena { memory, .. } in &arenas {
+        let memory = memory.clone();
+        thread::spawn(move || {
+            while memory.punch(0, memory.len()).is_ok() {
+                touch(&memory);
+            }
+        });
+    }
+    let mut tm = attacker.receive_into(&arenas).map_err(&failed)?;
+    for number in 0.. {
+        attacker.receive_round(&mut tm, number).map_err(&failed)?;
+        if number == 0 {
+            server::ready(arenas.len())?;
+        }
+    }
+    Ok(())
+}
+
+/// A raw client of the attacked helper.
+struct Attacker {
+    client: Client,
+    nid: [u8; 20],
+    args: Vec<String>,
+}
+
+impl Attacker {
+    /// Told the helper's path and address, and numbers.
+    fn connect(name: &str, args: &[String]) -> Result<Attacker> {
+        let told = args.split_first_chunk();
+        let told = told.and_then(|([path, address], rest)| Some((path, address.parse().ok()?, rest)));
+        let wrong = |what: String| BenchError::Server { name: name.into(), what };
+        let (path, address, rest) =
+            told.ok_or_else(|| wrong(format!("was told '{}', not a path and an address", args.join(" "))))?;
+        let client = Client::connect(Path::new(path), name).map_err(wrong)?;
+        Ok(Attacker { client, nid: wire::nid(address), args: rest.to_vec() })
+    }
+
+    fn numbers<const N: usize>(&self) -> Result<[u64; N]> {
+        let numbers: Option<Vec<u64>> = self.args.iter().map(|arg| arg.parse().ok()).collect();
+        numbers.and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| BenchError::Server {
+            name: "of a stall".into(),
+            what: format!("was told '{}', not {N} numbers", self.args.join(" ")),
+        })
+    }
+
+    /// An arena of the most bytes, every page of which is there.
+    fn touched(&mut self) -> Result<Arena, Errno> {
+        let arena = self.client.arena(ARENA_BYTES, false)?;
+        touch(&arena.memory);
+        Ok(arena)
+    }
+
+    /// Starts so many operations that nothing ends, each on a buffer of its own; those beyond its share are refused.
+    fn fill(&mut self, count: u64) -> Result<Tm, Errno> {
+        let client = &mut self.client;
+        let count = count
+            .min([52, 60, 64].map(|limit| u64::from(client.limit(limit))).into_iter().min().unwrap_or(0));
+        let arena = client.arena(PAGE as u64, false)?;
+        let mut tm = client.start_tm(self.nid, PORTAL, count as u32)?;
+        for number in 0..count {
+            client.submit(&Entry::register(handle(number), arena.number, 0, PAGE as u64))?;
+            let queue = queue::PASSIVE_RECEIVE;
+            let passive = Entry::passive(queue, tm.handle, handle(number), number, number + 1, PAGE as u64);
+            client.operate(&mut tm, &passive)?;
+        }
+        client.sync()?;
+        Ok(tm)
+    }
+
+    /// A transfer machine that talks to itself: buffers all over these arenas, and behind them one to send from.
+    fn receive_into(&mut self, arenas: &[Arena]) -> Result<Tm, Errno> {
+        let from = self.client.arena(BULK, false)?;
+        for number in 0..WINDOW {
+            let arena = &arenas[number as usize % arenas.len()];
+            let place = number / arenas.len() as u64 * BULK;
+            self.client.submit(&Entry::register(handle(number), arena.number, place, BULK))?;
+        }
+        for number in WINDOW..2 * WINDOW {
+            self.client.submit(&Entry::register(handle(number), from.number, 0, BULK))?;
+        }
+        self.client.start_tm(self.nid, PORTAL, 4 * WINDOW as u32)
+    }
+
+    /// Sends from there into all of them.
+    fn receive_round(&mut self, tm: &mut Tm, round: u64) -> Result<(), Errno> {
+        let counters = (0..WINDOW).map(|number| 1 + round * WINDOW + number);
+        for (number, counter) in (0..).zip(counters.clone()) {
+            let queue = queue::PASSIVE_RECEIVE;
+            let passive = Entry::passive(queue, tm.handle, handle(number), number, counter, BULK);
+            self.client.operate(tm, &passive)?;
+        }
+        for (number, counter) in (WINDOW..).zip(counters) {
+            let to = tm.address.descriptor(counter, queue::PASSIVE_RECEIVE, BULK);
+            let active = Entry::active(queue::ACTIVE_SEND, tm.handle, handle(number), number, BULK, &to);
+            self.client.operate(tm, &active)?;
+        }
+        while tm.events.needed() > 0 {
+            self.client.event(tm)?;
+        }
+        Ok(())
+    }
+}
+
+fn touch(memory: &Memory) {
+    (0..memory.len()).step_by(PAGE).for_each(|at| memory.write(at, &[1; 8]));
+}
+
+fn refused(name: &str, what: &str) -> impl Fn(Errno) -> BenchError {
+    move |errno| BenchError::Server { name: name.into(), what: format!("{what}: {errno}") }
 }

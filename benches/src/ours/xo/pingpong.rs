@@ -1,5 +1,3 @@
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::pair::{self, Pair, Way};
@@ -62,15 +60,15 @@ pub(crate) fn beside<T>(round: &Round, other: impl FnOnce(&Helper) -> Result<T>)
     Ok(Sample::of(beside / alone))
 }
 
-/// The longest round trip through helpers of those that `beside` lets happen, in the middle of what else one side's helper has to
-/// do. Its arguments are the helper and a number that differs in each round.
-pub(crate) fn longest_beside(
+/// Lets `beside` make round trips through helpers, in the middle of what else one side's helper has to do. Its arguments are the
+/// helper and what makes a round trip, and gives how long that took.
+pub(crate) fn trips_beside<T>(
     round: &Round,
-    beside: impl FnOnce(&Helper, usize, &mut dyn FnMut() -> Result<Duration>) -> Result<Duration>,
-) -> Result<Duration> {
-    static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    let Pair { mut party, helpers, server } = Pair::at(Nodes::choose()?, round, Way::Helpers, NAME)?;
-    let mut turn = || {
+    way: Way,
+    beside: impl FnOnce(&Helper, &mut dyn FnMut() -> Result<Duration>) -> Result<T>,
+) -> Result<T> {
+    let Pair { mut party, helpers, server } = Pair::at(Nodes::choose()?, round, way, NAME)?;
+    let mut trip = || {
         let since = Instant::now();
         party.say_anything(1, MESSAGE)?;
         hear(&mut party)?;
@@ -78,14 +76,14 @@ pub(crate) fn longest_beside(
     };
     let warm = Instant::now();
     while warm.elapsed() < round.time / 10 {
-        turn()?;
+        trip()?;
     }
     let helper =
-        helpers.first().ok_or(BenchError::Wrong { what: "the number of helpers", value: 0, expected: 2 })?;
-    let longest = beside(helper, NUMBER.fetch_add(1, Relaxed), &mut turn);
+        helpers.first().ok_or(BenchError::Wrong { what: "the number of helpers", value: 0, expected: 1 })?;
+    let outcome = beside(helper, &mut trip);
     drop(party);
     drop(server);
-    longest
+    outcome
 }
 
 fn turn(pair: &mut Pair) -> Result<u64> {
