@@ -12,6 +12,7 @@ use nlx_tests::client::{Client, Tm};
 
 use super::group::Group;
 use super::process::{self, Helper};
+use super::stall::while_it_works;
 use crate::cores::{self, Cores};
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
@@ -84,9 +85,10 @@ fn beside_busy(round: &Round) -> Result<Trips> {
 struct Trips(Vec<Duration>);
 
 impl Trips {
-    fn beside<T>(round: &Round, start: impl FnOnce(&Helper) -> Result<T>) -> Result<Trips> {
+    /// The messages go on while the others are started: the other side waits for them, and not for long.
+    fn beside<T: Send>(round: &Round, start: impl FnOnce(&Helper) -> Result<T> + Send) -> Result<Trips> {
         pingpong::trips_beside(round, Way::OneHelper, |helper, trip| {
-            let _others = start(helper)?;
+            let _others = while_it_works(|| start(helper), trip)?.0?;
             let (begin, mut times) = (Instant::now(), Vec::new());
             while begin.elapsed() < ROUNDS * round.time || times.is_empty() {
                 times.push(trip()?);

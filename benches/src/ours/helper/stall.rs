@@ -40,7 +40,7 @@ const WINDOW: u64 = HOLED_ARENAS * ARENA_BYTES / BULK;
 const PAGE: usize = 4096;
 
 /// Makes a round trip, and tells how long it took.
-type Trip<'a> = &'a mut dyn FnMut() -> Result<Duration>;
+pub(super) type Trip<'a> = &'a mut dyn FnMut() -> Result<Duration>;
 
 /// The longest round trip in milliseconds: after a client was killed that had all operations, after one that had much memory,
 /// and beside one into whose memory the helper writes while its pages are taken away, for a while each.
@@ -85,7 +85,10 @@ fn while_it_ends(attacker: Server, trip: Trip<'_>) -> Result<Duration> {
 }
 
 /// Makes round trips while something is done in another thread; what came of it, and the longest trip.
-fn while_it_works<T: Send>(work: impl FnOnce() -> T + Send, trip: Trip<'_>) -> Result<(T, Duration)> {
+pub(super) fn while_it_works<T: Send>(
+    work: impl FnOnce() -> T + Send,
+    trip: Trip<'_>,
+) -> Result<(T, Duration)> {
     thread::scope(|scope| {
         let working = scope.spawn(work);
         let mut longest = Duration::ZERO;
