@@ -23,7 +23,7 @@ pub(in crate::driver) enum Message {
     Accept { first: u64, count: u32 },
     /// To the porter: receive the next packet of this client with its descriptors.
     Adopt { client: u64, user: u32, token: u64 },
-    /// To the porter: `nlxd` has closed this client's socket.
+    /// To the porter, with the client's socket if `nlxd` had it: it is closed there.
     Drop { client: u64, user: u32 },
     /// To `nlxd`, with the client's socket.
     Accepted { client: u64, user: u32 },
@@ -133,12 +133,13 @@ pub(in crate::driver) fn receive(
     let mut bytes = [0; LEN];
     let received = loop {
         match packets::receive(channel, &mut bytes, flags, &mut keep) {
-            Err(Errno::EINTR) => {}
+            // A reset is told once, before what the other end has sent.
+            Err(Errno::EINTR | Errno::ECONNRESET) => {}
             other => break other,
         }
     };
     match received {
-        Ok(0) | Err(Errno::ECONNRESET) => Ok(None),
+        Ok(0) => Ok(None),
         Ok(LEN) => Message::from_bytes(&bytes).ok_or(Errno::EPROTO).map(Some),
         Ok(_) => Err(Errno::EPROTO),
         Err(errno) => Err(errno),

@@ -186,7 +186,7 @@ impl Keeper {
         match message {
             Message::Keep { client } => {
                 if let Some(socket) = fd {
-                    self.clients.insert(client, Kept { socket, adopting: 0, leaving: None });
+                    self.clients.entry(client).or_insert(Kept { socket, adopting: 0, leaving: None });
                 }
             }
             Message::Accept { first, count } => self.accept(link, first, count),
@@ -198,10 +198,15 @@ impl Keeper {
                 }
             }
             Message::Drop { client, user } => {
+                if let Some(socket) = fd {
+                    self.clients.entry(client).or_insert(Kept { socket, adopting: 0, leaving: None });
+                }
                 let Some(kept) = self.clients.get_mut(&client) else {
                     return self.push(link, Message::Gone { client });
                 };
-                kept.leaving = Some((user, link));
+                if kept.leaving.replace((user, link)).is_some() {
+                    return;
+                }
                 // Its end is seen at once, however long the socket stays.
                 let _ = shutdown(kept.socket.as_raw_fd(), Shutdown::Both);
                 self.dispose(client);

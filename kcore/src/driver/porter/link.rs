@@ -1,18 +1,16 @@
 //! `nlxd`'s end of the porter's channels.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use lnet_api::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::MsgFlags;
 use nlx_fallible::NoMemory;
 
 use super::channel::{self, Message};
 
-/// What can wait of one client: that the porter keeps its socket, receives from it, drops it; and once more of a porter that has
-/// taken over.
-const MESSAGES_PER_CLIENT: usize = 4;
+/// What can wait of one client: that the porter receives from it, and that it drops it, once more for a porter that has taken over.
+const MESSAGES_PER_CLIENT: usize = 3;
 
 /// The channel of one service thread. It never blocks, and allocates nothing but by [`Link::reserve`].
 pub(in crate::driver) struct Link {
@@ -20,11 +18,13 @@ pub(in crate::driver) struct Link {
     /// Counts the porters of this process: another one knows nothing of what was said to an earlier one.
     pub(in crate::driver) generation: u64,
     outbox: VecDeque<(Message, Option<OwnedFd>)>,
+    /// The system refuses to send descriptors for now, though there is room.
+    refused: bool,
 }
 
 impl Link {
     pub(super) fn new(channel: OwnedFd, generation: u64) -> Link {
-        Link { channel, generation, outbox: VecDeque::new() }
+        Link { channel, generation, outbox: VecDeque::new(), refused: false }
     }
 
     /// Makes room for all that can wait of so many clients, and of a request to accept more.
@@ -39,46 +39,45 @@ impl Link {
         self.flush();
     }
 
-    /// Has the porter keep a socket.
-    pub(in crate::driver) fn keep(&mut self, client: u64, socket: OwnedFd) {
-        self.outbox.push_back((Message::Keep { client }, Some(socket)));
-        self.flush();
+    /// Has the porter keep a client's socket, if there is room now. Gives whether it does.
+    pub(in crate::driver) fn keep(&mut self, client: u64, socket: BorrowedFd<'_>) -> bool {
+        let sent = self.send(Message::Keep { client }, &[socket]);
+        sent.is_ok()
     }
 
     /// Closes this process's descriptor of a client's socket, and has the porter close the connection.
     ///
-    /// The porter's reference is there before, and stays until it has read the message: so the close here is never the last. If
-    /// this porter has gone, the socket waits for the next one: then this gives true.
-    pub(in crate::driver) fn drop_client(&mut self, client: u64, user: u32, socket: OwnedFd) -> bool {
-        let waits = !self.is_alive();
-        if waits {
-            self.outbox.push_back((Message::Drop { client, user }, Some(socket)));
-        } else {
-            drop(socket);
-            self.push(Message::Drop { client, user });
-        }
-        waits
+    /// The message has the socket, and the porter another reference: so the close here is never the last one, whenever the porter
+    /// dies. What it has not been told by then, the next one is.
+    pub(in crate::driver) fn drop_client(&mut self, client: u64, user: u32, socket: OwnedFd) {
+        self.outbox.push_back((Message::Drop { client, user }, Some(socket)));
+        self.flush();
     }
 
     /// Sends what there is room for.
     pub(in crate::driver) fn flush(&mut self) {
         while let Some((message, socket)) = self.outbox.front() {
-            if let (Message::Drop { .. }, Some(_)) = (message, socket) {
-                return;
-            }
             let fds = socket.as_ref().map(AsFd::as_fd);
             match channel::send(self.channel.as_fd(), *message, fds.as_slice(), MsgFlags::MSG_DONTWAIT) {
-                // The message holds the socket now.
-                Ok(()) => drop(self.outbox.pop_front()),
+                Ok(()) => {
+                    self.refused = false;
+                    // The message holds the socket now.
+                    self.outbox.pop_front();
+                }
                 // The end of the channel is seen where it is read.
-                Err(_) => return,
+                Err(errno) => return self.refused = is_refusal(errno),
             }
         }
     }
 
     /// Whether something waits for room.
     pub(in crate::driver) fn wants_room(&self) -> bool {
-        !self.outbox.is_empty()
+        !self.outbox.is_empty() && !self.refused
+    }
+
+    /// Whether the system refuses what is to be sent: nobody tells when it will not.
+    pub(in crate::driver) fn is_refused(&self) -> bool {
+        self.refused
     }
 
     /// The next message, with its descriptor. `None`: there is none now.
@@ -93,24 +92,20 @@ impl Link {
         }
     }
 
-    fn is_alive(&self) -> bool {
-        let mut seen = [PollFd::new(self.channel.as_fd(), PollFlags::empty())];
-        poll(&mut seen, PollTimeout::ZERO) == Ok(0)
-    }
-
-    /// Takes over the sockets that an earlier porter has not been given, and drops those of them that wait for that. Nothing else
-    /// of what was asked of it is asked again.
+    /// Takes over the sockets that an earlier porter has not been told to drop. Nothing else of what was asked of it is asked again.
     pub(in crate::driver) fn take_over(&mut self, earlier: Link) {
-        for (message, socket) in earlier.outbox {
-            match (message, socket) {
-                (Message::Drop { client, .. }, Some(socket)) => {
-                    self.outbox.push_back((Message::Keep { client }, Some(socket)));
-                    self.outbox.push_back((message, None));
-                }
-                (Message::Keep { .. }, Some(socket)) => self.outbox.push_back((message, Some(socket))),
-                _ => {}
-            }
-        }
+        self.outbox.extend(earlier.outbox.into_iter().filter(|(_, socket)| socket.is_some()));
         self.flush();
     }
+
+    fn send(&mut self, message: Message, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let sent = channel::send(self.channel.as_fd(), message, fds, MsgFlags::MSG_DONTWAIT);
+        self.refused |= sent.is_err_and(is_refusal);
+        sent
+    }
+}
+
+/// Whether the system refuses to have more descriptors on their way, or has no memory: that the channel has room means nothing then.
+fn is_refusal(errno: Errno) -> bool {
+    matches!(errno, Errno::ETOOMANYREFS | Errno::ENOBUFS | Errno::ENOMEM)
 }

@@ -15,6 +15,8 @@ use super::{Admission, CROWD_LOOK, Phase, UNREAD_BLAMED, socket};
 pub(super) struct Lingering {
     pub(super) id: u64,
     pub(super) socket: OwnedFd,
+    /// The porter has it, too.
+    pub(super) kept: bool,
     pub(super) payer: Payer,
     pub(super) admission: Option<Admission>,
     pub(super) _unread: Charge,
@@ -156,7 +158,10 @@ impl Worker {
                 self.watch(place, if serving { REQUESTS } else { END });
                 self.queue(place);
             }
-            Err(Unsent::Gone | Unsent::Failed(_)) => self.leave(place),
+            Err(Unsent::Gone) => self.leave(place),
+            Err(Unsent::Failed(errno)) => {
+                self.cut_off(place, &format_args!("its answer cannot be sent: {errno}"));
+            }
             Err(why) => {
                 if let Talk::Answering { answer: kept, .. } = &mut served.talk {
                     *kept = answer;

@@ -15,6 +15,8 @@ pub(super) struct Client {
     /// The porter's number for it.
     pub(super) id: u64,
     pub(super) socket: OwnedFd,
+    /// The porter has it, too.
+    pub(super) kept: bool,
     /// Descriptors may come with its packets, as far as the kernel is concerned.
     pub(super) may_attach: bool,
     /// Descriptors in replies that it has not received all of.
@@ -168,6 +170,11 @@ impl Clients {
 
     pub(super) fn get(&mut self, place: usize) -> Option<&mut Client> {
         self.places.get_mut(place)?.client.as_mut()
+    }
+
+    /// All of them.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Client> {
+        self.places.iter_mut().filter_map(|place| place.client.as_mut())
     }
 
     /// One with a session.

@@ -62,7 +62,7 @@ impl Worker {
     pub(super) fn remove(&mut self, place: usize) {
         self.set_due(place, None);
         let Some(client) = self.clients.remove(place) else { return };
-        let Client { id, socket, unread, payer, user, admission, .. } = client;
+        let Client { id, socket, kept, unread, payer, user, admission, .. } = client;
         self.schedule.leave(user);
         let _ = self.epoll.delete(&socket);
         self.desk().load.fetch_sub(1, Ordering::Relaxed);
@@ -70,7 +70,7 @@ impl Worker {
         if lingers && self.phase != Phase::Stopping {
             // It sees its end. What it has not received still counts.
             let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
-            self.lingering.push(Lingering { id, socket, payer, admission, _unread: unread });
+            self.lingering.push(Lingering { id, socket, kept, payer, admission, _unread: unread });
         } else {
             self.hand_over(id, payer, socket, admission);
         }

@@ -147,9 +147,8 @@ impl Worker {
     /// A client is this thread's.
     pub(super) fn admit(&mut self, arrival: Arrival) {
         let Arrival { id, socket, may_attach, generation, who, admission } = arrival;
-        if generation != self.link.generation {
-            self.keep(id, &socket);
-        }
+        let kept = generation == self.link.generation;
+        self.keeps_all &= kept;
         let greet_until_ns = self.now_ns() + ns(HELLO_TIMEOUT);
         let session = match &admission {
             Ok(_) => Session::new(&self.shared.host, who),
@@ -189,6 +188,7 @@ impl Worker {
         let place = self.clients.insert(Client {
             id,
             socket,
+            kept,
             may_attach,
             unread,
             listed: false,

@@ -23,8 +23,6 @@ pub(super) struct Leaving {
     user: UserId,
     /// The place that it has; without, it was refused.
     admission: Option<Admission>,
-    /// The porter has died: its socket waits for the next one.
-    is_untold: bool,
     /// For the status: what bounds them is the place.
     _pending: Option<Charge>,
 }
@@ -40,7 +38,14 @@ impl Worker {
         };
         let until_ns = self.now_ns() + ns(ADOPT_TIMEOUT);
         let token = self.clients.mark(Source::Socket(place));
+        if !self.keeps_all {
+            self.keep_all();
+        }
         let Some(client) = self.clients.get(place) else { return };
+        if !client.kept {
+            return self
+                .cut_off(place, &"the porter has ended, and the next one does not have its socket yet");
+        }
         let (id, payer) = (client.id, client.payer);
         let charge = self.shared.host.accounts().charge(payer, Resource::DescriptorsInFlight, 1).ok();
         if let State::Served(served) = &mut client.state {
@@ -115,19 +120,19 @@ impl Worker {
 
     /// The porter closes the socket of a client that has gone, which keeps its place until then.
     pub(super) fn hand_over(&mut self, id: u64, payer: Payer, socket: OwnedFd, admission: Option<Admission>) {
-        let is_untold = self.link.drop_client(id, payer.user.0, socket);
-        self.note_leaving(id, payer, admission, is_untold);
+        self.link.drop_client(id, payer.user.0, socket);
+        self.note_leaving(id, payer, admission);
     }
 
     /// The same of one whose socket the porter alone has.
     pub(super) fn drop_unseen(&mut self, id: u64, payer: Payer) {
         self.link.push(Message::Drop { client: id, user: payer.user.0 });
-        self.note_leaving(id, payer, None, false);
+        self.note_leaving(id, payer, None);
     }
 
-    fn note_leaving(&mut self, id: u64, payer: Payer, admission: Option<Admission>, is_untold: bool) {
+    fn note_leaving(&mut self, id: u64, payer: Payer, admission: Option<Admission>) {
         let pending = self.shared.host.accounts().charge(payer, Resource::PendingCloses, 1).ok();
-        self.leaving.insert(id, Leaving { user: payer.user, admission, is_untold, _pending: pending });
+        self.leaving.insert(id, Leaving { user: payer.user, admission, _pending: pending });
     }
 
     pub(super) fn give_place_back(&self, leaving: Leaving) {
@@ -138,7 +143,7 @@ impl Worker {
     }
 
     pub(super) fn read_porter(&mut self) {
-        self.link.flush();
+        self.flush_link();
         // As many as it sends for one request, and some.
         for _ in 0..2 * ACCEPT_BUDGET {
             match self.link.receive() {
@@ -168,12 +173,25 @@ impl Worker {
 
     /// Watches the channel for room while something waits for it.
     pub(super) fn watch_link(&mut self) {
-        let room = if self.link.wants_room() { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
+        if self.link.is_refused() && self.retry_ns.is_none() {
+            self.retry_ns = Some(self.now_ns() + ns(PORTER_PAUSE));
+        }
+        let waits = self.link.wants_room() || !self.keeps_all && !self.link.is_refused();
+        let room = if waits { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
         let wanted = EpollFlags::EPOLLIN | room;
         if self.relink_ns.is_none() && wanted != self.watched {
             self.watched = wanted;
             // It stands in there: this cannot fail.
             let _ = self.epoll.modify(&self.link.channel, &mut EpollEvent::new(wanted, PORTER));
+        }
+    }
+
+    /// Sends what waits for room in the channel.
+    pub(super) fn flush_link(&mut self) {
+        self.retry_ns = None;
+        self.link.flush();
+        if !self.keeps_all {
+            self.keep_all();
         }
     }
 
@@ -201,38 +219,34 @@ impl Worker {
         };
         let earlier = mem::replace(&mut self.link, link);
         self.watched = EpollFlags::EPOLLIN;
+        self.link.take_over(earlier);
+        // It has closed all that it had: this one knows none of them, and says so.
+        for (&client, leaving) in &self.leaving {
+            self.link.push(Message::Drop { client, user: leaving.user.0 });
+        }
+        self.lingering.iter_mut().for_each(|client| client.kept = false);
         for place in 0..self.clients.places() {
             let Some(client) = self.clients.get(place) else { continue };
-            let kept = client.socket.try_clone().map(|socket| (client.id, socket));
-            let is_adopting = matches!(&client.state, State::Served(served) if matches!(served.talk, Talk::Adopting { .. }));
-            if let Ok((id, socket)) = kept {
-                self.link.keep(id, socket);
-            }
-            if is_adopting {
+            client.kept = false;
+            if matches!(&client.state, State::Served(served) if matches!(served.talk, Talk::Adopting { .. }))
+            {
                 self.cut_off(place, &"the porter has ended while it received its descriptors");
             }
         }
-        for client in &self.lingering {
-            if let Ok(socket) = client.socket.try_clone() {
-                self.link.keep(client.id, socket);
-            }
-        }
-        self.link.take_over(earlier);
-        // It has closed all that it had: this one knows none of them, and says so.
-        for (&client, leaving) in &mut self.leaving {
-            if !mem::take(&mut leaving.is_untold) {
-                self.link.push(Message::Drop { client, user: leaving.user.0 });
-            }
-        }
+        self.keep_all();
         if mem::take(&mut self.accepting) && self.paused_until_ns.is_none() {
             self.watch_listener(EpollFlags::EPOLLIN);
         }
     }
 
-    /// The porter of this thread keeps a client's socket from now on.
-    pub(super) fn keep(&mut self, id: u64, socket: &OwnedFd) {
-        if let Ok(socket) = socket.try_clone() {
-            self.link.keep(id, socket);
-        }
+    /// Has the porter keep the sockets that it does not have, as many as there is room for: so that no close here is the last one.
+    pub(super) fn keep_all(&mut self) {
+        let Worker { clients, lingering, link, .. } = self;
+        let all = clients.iter_mut().map(|client| (&mut client.kept, client.id, &client.socket));
+        let lingering = lingering.iter_mut().map(|client| (&mut client.kept, client.id, &client.socket));
+        self.keeps_all = all.chain(lingering).filter(|(kept, ..)| !**kept).all(|(kept, id, socket)| {
+            *kept = link.keep(id, socket.as_fd());
+            *kept
+        });
     }
 }

@@ -58,6 +58,10 @@ pub(super) struct Worker {
     pub(super) watched: EpollFlags,
     /// The porter has died, and another is asked for then.
     pub(super) relink_ns: Option<u64>,
+    /// The system has refused to send the porter something, which is tried again then.
+    pub(super) retry_ns: Option<u64>,
+    /// The porter has the sockets of all clients.
+    pub(super) keeps_all: bool,
     /// The porter has been asked to accept.
     pub(super) accepting: bool,
     /// Clients whose sockets the porter has not closed yet.
@@ -120,6 +124,8 @@ impl Worker {
             link,
             watched: EpollFlags::EPOLLIN,
             relink_ns: None,
+            retry_ns: None,
+            keeps_all: true,
             accepting: false,
             leaving: HashMap::default(),
             unread: Vec::new(),
@@ -277,6 +283,9 @@ impl Worker {
             self.deferred_ns = None;
             self.admit_arrivals();
         }
+        if self.retry_ns.is_some_and(|again_ns| again_ns <= now_ns) {
+            self.flush_link();
+        }
         if self.relink_ns.is_some_and(|again_ns| again_ns <= now_ns) {
             self.relink();
         }
@@ -332,8 +341,9 @@ impl Worker {
         let timer_ns = self.timers.first().map(|(due_ns, _)| due_ns);
         let unread_ns = self.waits_for_readers().then_some(self.unread_ns);
         let parked_ns = self.parked.first().map(|(until_ns, _)| until_ns);
-        let others = [self.paused_until_ns, self.deferred_ns, self.relink_ns, unread_ns, parked_ns];
-        let next_ns = [network_ns, sweep_ns, timer_ns].into_iter().chain(others).flatten().min();
+        let links = [self.relink_ns, self.retry_ns];
+        let others = [self.paused_until_ns, self.deferred_ns, unread_ns, parked_ns];
+        let next_ns = [network_ns, sweep_ns, timer_ns].into_iter().chain(others).chain(links).flatten().min();
         let Some(next_ns) = next_ns else { return EpollTimeout::NONE };
         // Rounded up: a timer that comes too early is slept for again, and again.
         let left = Duration::from_nanos(self.shared.host.drive().sleep_ns(next_ns));
