@@ -20,6 +20,11 @@
 //! the announcement that nobody looks: it rings its doorbell then, and costs nothing until it does. So a thousand idle clients
 //! cost what none cost.
 //!
+//! A turn is counted in units because time says nothing of a client where processors are shared. Some calls of the system take long
+//! all the same, and a client can see to that: a fault waits while it punches holes, a message wakes the million watches that it
+//! has set on its socket. A user in whose turn the thread itself has worked or waited for [`LONG_TURN`] rests for
+//! [`REST_FACTOR`] times as long, so that others have the thread meanwhile (`patience`).
+//!
 //! Nothing takes longer than a turn: timers, the look at all clients ([`SWEEP`]) and the end of the service go in slices, too.
 //!
 //! A client may send as many requests a second as its quotas say, and all clients of a user together
@@ -59,6 +64,7 @@
 //! | `requests`, `answers` | reading a request, carrying it out, answering it |
 //! | `keeping` | what the porter does for the thread's clients |
 //! | `departing` | the end of clients and of the service, and the look at all clients |
+//! | `patience` | users that hold a thread up |
 //! | `timers` | when something is to be done about whom |
 //! | `schedule` | whose turn it is |
 //! | `user` | what a thread keeps of each user |
@@ -94,6 +100,7 @@ mod departing;
 mod entrance;
 mod keeping;
 mod network;
+mod patience;
 mod rate;
 mod requests;
 mod schedule;
@@ -172,6 +179,19 @@ pub const SWEEP: Duration = Duration::from_millis(500);
 /// The time from one look at what LNet still holds of a client to the next.
 pub const DEPARTURE_LOOK: Duration = Duration::from_millis(5);
 
+/// A turn in which a thread works or waits for as long is not the work of a client that is counted in units: that takes less than a
+/// millisecond on a processor that is not very slow.
+pub const LONG_TURN: Duration = Duration::from_millis(10);
+
+/// A user whose turn was long rests for so many times as long, and so has a twentieth of a thread at the most.
+pub const REST_FACTOR: u64 = 20;
+
+/// The longest rest.
+pub const REST_MAX: Duration = Duration::from_secs(10);
+
+/// How long threads measure turns more exactly after a long one: it takes a system call for each.
+pub const WARY: Duration = Duration::from_secs(10);
+
 /// How clients are served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceConfig {
@@ -223,6 +243,8 @@ pub struct DoorStatus {
     pub throttled: u64,
     /// The most units of work of one user's turn: [`TURN_UNITS_MAX`] is the limit.
     pub longest_turn: u64,
+    /// Times that a user was not served for a while because a turn of it had taken very long ([`LONG_TURN`]).
+    pub rested: u64,
 }
 
 /// The threads that serve clients. Dropped, it stops.
@@ -289,6 +311,7 @@ struct Door {
     unread: AtomicU64,
     throttled: AtomicU64,
     longest_turn: AtomicU64,
+    rested: AtomicU64,
     /// When a warning was last written, in seconds of the host's clock: clients must not fill the log.
     warned_s: AtomicU64,
 }
@@ -464,6 +487,7 @@ impl Shared {
             unread,
             throttled,
             longest_turn,
+            rested,
             ..
         } = &self.door;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -478,6 +502,7 @@ impl Shared {
             unread: read(unread),
             throttled: read(throttled),
             longest_turn: read(longest_turn),
+            rested: read(rested),
         }
     }
 

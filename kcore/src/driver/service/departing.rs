@@ -126,6 +126,7 @@ impl Worker {
     /// The service drains, or stops: its clients are told so one after the other ([`Worker::sweep_slice`]).
     pub(super) fn wind_up(&mut self) {
         self.stop_listening();
+        self.resume_rested(u64::MAX);
         self.winding = Some(0);
     }
 

@@ -100,6 +100,8 @@ struct UserQueue<S> {
     /// Units that it may still take in this round; below 0 what it owes.
     credit: isize,
     is_ready: bool,
+    /// It has no turns for now.
+    suspended: bool,
 }
 
 /// The user whose turn it is.
@@ -174,6 +176,7 @@ impl<S> Schedule<S> {
             ready: VecDeque::new(),
             credit: 0,
             is_ready: false,
+            suspended: false,
         };
         let key = self.free.pop().unwrap_or(UserKey(self.users.len() as u32));
         match self.users.get_mut(key.0 as usize) {
@@ -209,8 +212,28 @@ impl<S> Schedule<S> {
         queue.ready.push_back(connection);
         if !queue.is_ready {
             queue.is_ready = true;
+            if !queue.suspended {
+                self.ready.push_back(key);
+            }
+        }
+    }
+
+    /// A user whose turn it is, or has just been, has none until it is [resumed](Schedule::resume).
+    pub(super) fn suspend(&mut self, key: UserKey) {
+        self.queue(key).suspended = true;
+    }
+
+    /// The user has turns again, if it had none and is there.
+    pub(super) fn resume(&mut self, key: UserKey) {
+        let queue = self.queue(key);
+        if std::mem::take(&mut queue.suspended) && queue.is_ready {
             self.ready.push_back(key);
         }
+    }
+
+    /// Who it is.
+    pub(super) fn user(&mut self, key: UserKey) -> UserId {
+        self.queue(key).user
     }
 
     /// A user has taken so many units of work outside of its turn.
@@ -245,6 +268,7 @@ impl<S> Schedule<S> {
             };
             let queue = &mut self.users[user.0 as usize];
             if queue.credit > 0
+                && !queue.suspended
                 && *connections > 0
                 && let Some(connection) = queue.ready.pop_front()
             {
@@ -286,7 +310,10 @@ impl<S> Schedule<S> {
     fn end_turn(&mut self, user: UserKey) {
         let queue = self.queue(user);
         if !queue.ready.is_empty() {
-            return self.ready.push_back(user);
+            if !queue.suspended {
+                self.ready.push_back(user);
+            }
+            return;
         }
         queue.is_ready = false;
         queue.credit = queue.credit.min(0);
@@ -440,6 +467,40 @@ mod tests {
     fn two_thousand_connections_have_the_share_of_one() {
         let taken = serve(&[(7, vec![8; 2000]), (8, vec![8])], 100);
         assert_eq!(taken, BTreeMap::from([(7, 100 * ROUND_UNITS), (8, 100 * ROUND_UNITS)]));
+    }
+
+    /// A suspended user has no turn, whatever work comes, and nobody waits for it; then it has all of it.
+    #[test]
+    fn a_suspended_user_has_no_turns() {
+        let mut schedule = Schedule::<()>::default();
+        let [slow, other] = [7, 8].map(|user| schedule.enter(UserId(user), || Ok(())).unwrap());
+        schedule.wake(slow, 1);
+        schedule.wake(other, 2);
+        schedule.begin_round();
+        let turn = schedule.next().unwrap();
+        assert_eq!(turn.user, slow);
+        schedule.suspend(slow);
+        schedule.served(turn, 1, true);
+        schedule.wake(slow, 3);
+        let served = |schedule: &mut Schedule<()>, again| {
+            schedule.begin_round();
+            std::iter::from_fn(|| {
+                let turn = schedule.next()?;
+                schedule.served(turn, 1, again);
+                Some(turn.connection)
+            })
+            .take(4)
+            .collect::<Vec<_>>()
+        };
+        assert_eq!(served(&mut schedule, false), [2]);
+        assert!(served(&mut schedule, false).is_empty() && schedule.is_idle());
+        schedule.leave(slow);
+        schedule.resume(slow);
+        schedule.resume(slow);
+        assert!(!schedule.is_idle());
+        assert_eq!(served(&mut schedule, false), [1, 3]);
+        assert!(schedule.is_idle());
+        assert_eq!(schedule.keys.len(), 1, "it is forgotten");
     }
 
     /// A user that comes and goes is forgotten, also if it goes while it has work.

@@ -6,7 +6,7 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 
 use super::super::Drained;
 use super::client::{Ring, Source, State, Talk};
-use super::schedule::REQUEST_UNITS;
+use super::schedule::{REQUEST_UNITS, UserKey};
 use super::worker::{DOORBELL, Worker, ns};
 use super::{IDLE_ROUNDS, Phase};
 
@@ -27,7 +27,11 @@ impl Worker {
         let mut work = 0;
         while let Some(turn) = self.schedule.next() {
             let place = self.clients.named(turn.connection);
+            self.patience.begin(self.now_ns());
             let units = place.map_or(0, |place| self.serve(place, turn.budget));
+            if let Some(rest_ns) = self.patience.end(self.now_ns()) {
+                self.let_rest(turn.user, rest_ns);
+            }
             work += units;
             // It may have gone meanwhile.
             let again = self.has_work(turn.connection);
@@ -35,6 +39,32 @@ impl Worker {
         }
         self.note_longest_turn();
         work
+    }
+
+    /// A user has taken very long: the others have the thread for a while. Root may take what it likes.
+    fn let_rest(&mut self, user: UserKey, rest_ns: u64) {
+        let who = self.schedule.user(user);
+        if self.shared.host.accounts().is_privileged(who) {
+            return;
+        }
+        self.shared.door.rested.fetch_add(1, Relaxed);
+        if self.shared.may_warn() {
+            let (uid, rest_ms) = (who.0, rest_ns / 1_000_000);
+            tracing::warn!(
+                uid,
+                rest_ms,
+                "a user has held a thread up for long, and is not served for a while"
+            );
+        }
+        self.schedule.suspend(user);
+        self.resting.set(user.number(), Some(self.now_ns() + rest_ns));
+    }
+
+    /// Serves those again who have rested.
+    pub(super) fn resume_rested(&mut self, now_ns: u64) {
+        while let Some(number) = self.resting.take_due(now_ns) {
+            self.schedule.resume(UserKey::of(number));
+        }
     }
 
     /// Announces on the rings of those whose turn it is that nobody looks at them any more. Gives whether nobody has anything to

@@ -23,14 +23,17 @@ pub(super) struct User {
 impl Worker {
     /// A client has come: whose share it takes. There is room for all that is to be kept of it there.
     pub(super) fn enter_user(&mut self, user: UserId) -> Result<UserKey, NoMemory> {
-        let Worker { schedule, shared, parked, .. } = self;
+        let Worker { schedule, shared, parked, resting, .. } = self;
         let make = || Ok(User { requests: shared.rate_of(user)?, parked: VecDeque::new() });
         let key = schedule.enter(user, make)?;
         let connections = schedule.connections(key);
         // As in the schedule: those that wait may have gone.
         let reserved = schedule.state(key).map(|user| user.parked.try_reserve(connections));
-        let reserved =
-            reserved.transpose().map_err(|_| NoMemory).and_then(|_| parked.reserve(key.number() + 1));
+        let reserved = reserved
+            .transpose()
+            .map_err(|_| NoMemory)
+            .and_then(|_| parked.reserve(key.number() + 1))
+            .and_then(|()| resting.reserve(key.number() + 1));
         if reserved.is_err() {
             schedule.leave(key);
         }

@@ -16,6 +16,7 @@ use super::answers::Lingering;
 use super::client::{Clients, Source, State, Talk};
 use super::keeping::Leaving;
 use super::network::Network;
+use super::patience::Patience;
 use super::schedule::Schedule;
 use super::socket::Inbox;
 use super::timers::Timers;
@@ -82,6 +83,9 @@ pub(super) struct Worker {
     pub(super) timers: Timers,
     /// When requests of a user are read again.
     pub(super) parked: Timers,
+    /// When a user that has held the thread up is served again.
+    pub(super) resting: Timers,
+    pub(super) patience: Patience,
     network: Network,
     pub(super) inbox: Inbox,
     pub(super) answer: Answer,
@@ -137,6 +141,8 @@ impl Worker {
             schedule: Schedule::default(),
             timers: Timers::default(),
             parked: Timers::default(),
+            resting: Timers::default(),
+            patience: Patience::default(),
             inbox: Inbox::new(),
             answer: Answer::try_new().map_err(|_| Errno::ENOMEM)?,
             phase: Phase::Serving,
@@ -275,6 +281,7 @@ impl Worker {
             self.handle_one(place, now_ns);
         }
         self.unpark_due(now_ns);
+        self.resume_rested(now_ns);
         if self.paused_until_ns.is_some_and(|until_ns| until_ns <= now_ns) {
             self.paused_until_ns = None;
             self.watch_listener(EpollFlags::EPOLLIN);
@@ -341,8 +348,9 @@ impl Worker {
         let timer_ns = self.timers.first().map(|(due_ns, _)| due_ns);
         let unread_ns = self.waits_for_readers().then_some(self.unread_ns);
         let parked_ns = self.parked.first().map(|(until_ns, _)| until_ns);
+        let rested_ns = self.resting.first().map(|(until_ns, _)| until_ns);
         let links = [self.relink_ns, self.retry_ns];
-        let others = [self.paused_until_ns, self.deferred_ns, unread_ns, parked_ns];
+        let others = [self.paused_until_ns, self.deferred_ns, unread_ns, parked_ns, rested_ns];
         let next_ns = [network_ns, sweep_ns, timer_ns].into_iter().chain(others).chain(links).flatten().min();
         let Some(next_ns) = next_ns else { return EpollTimeout::NONE };
         // Rounded up: a timer that comes too early is slept for again, and again.
