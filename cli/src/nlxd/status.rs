@@ -132,5 +132,6 @@ fn door(door: &DoorStatus) -> String {
         .value("unread", door.unread)
         .value("throttled", door.throttled)
         .value("longest_turn", door.longest_turn)
+        .value("rested", door.rested)
         .end()
 }

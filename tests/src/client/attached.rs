@@ -23,6 +23,8 @@ pub struct Client {
     pub socket: Socket,
     /// The submission ring.
     pub ring: Ring,
+    /// The memory of the ring.
+    pub ring_memory: OwnedFd,
     /// What it is killed at.
     pub points: Points,
     /// The body of the welcome.
@@ -82,9 +84,9 @@ impl Client {
             return Err(format!("no welcome: {reply:?}"));
         }
         let (Some(doorbell), Some(memory)) = (reply.fds.pop(), reply.fds.pop()) else { unreachable!() };
-        let ring = Ring::new(Queue::map(memory)?, doorbell);
+        let ring = Ring::new(Queue::map(&memory)?, doorbell);
         points.pass("ring mapped");
-        Ok(Client { socket, ring, points, welcome: reply.body, patience: PATIENCE, last_id: 1 })
+        Ok(Client { socket, ring, ring_memory: memory, points, welcome: reply.body, patience: PATIENCE, last_id: 1 })
     }
 
     /// The helper's name for this client.

@@ -39,6 +39,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod clients;
+mod delays;
 mod departures;
 mod descriptors;
 mod figures;

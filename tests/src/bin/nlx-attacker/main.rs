@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod clients;
+mod delays;
 mod departures;
 mod descriptors;
 mod flood;
@@ -45,7 +46,7 @@ pub(crate) struct Target {
 type Attack = fn(&Target, &[&str]) -> Result<Infallible, String>;
 
 /// All attacks, by name.
-const ATTACKS: [(&str, Attack); 14] = [
+const ATTACKS: [(&str, Attack); 16] = [
     ("clients", clients::attack),
     ("departures", departures::attack),
     ("descriptors", descriptors::attack),
@@ -57,9 +58,11 @@ const ATTACKS: [(&str, Attack); 14] = [
     ("linger-adopt", linger::adopt),
     ("machines", machines::attack),
     ("matches", matches::attack),
+    ("shared-page", delays::shared_page),
     ("silent", silent::attack),
     ("throttled", throttled::attack),
     ("unread", unread::attack),
+    ("watches", delays::watches),
 ];
 
 fn main() -> ExitCode {

@@ -6,8 +6,8 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket
 
 use crate::SockError;
 
-/// The table of Unix sockets of this network namespace; abstract names begin with `@` there.
-const TABLE: &str = "/proc/net/unix";
+/// The table of Unix sockets of this thread's network namespace, in which it binds; abstract names begin with `@` there.
+const TABLE: &str = "/proc/thread-self/net/unix";
 
 /// The field of a socket's line in it that has the name.
 const NAME_FIELD: usize = 7;

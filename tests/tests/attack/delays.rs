@@ -1,0 +1,24 @@
+//! Clients that make single system calls of the helper long.
+
+use crate::people::User;
+use crate::stage::Stage;
+
+/// Requests of the attacker to be seen: it is served still, but seldom.
+const REQUESTS: u32 = 3;
+
+/// Runs this attack beside honest work. A user that holds up a thread rests.
+fn rests(name: &'static str, attack: &[&str]) {
+    let Some(mut stage) = Stage::new(name).open() else { return };
+    let attackers = stage.attack(&[(User::Attacker(0), attack)]);
+    stage.honest_work_goes_on_while(|| (0..REQUESTS).for_each(|_| drop(attackers[0].did())));
+    assert!(stage.helper.number("/door/rested") > 0, "{name} holds nobody up");
+    stage.everybody_is_served();
+    stage.close(attackers);
+}
+
+/// Each answer wakes hundreds of thousands of watches on the client's socket.
+#[test]
+#[ignore = "./test attack"]
+fn a_socket_with_very_many_watches() {
+    rests("watches", &["watches", "8000", "50"]);
+}
