@@ -86,7 +86,15 @@ impl Client {
         let (Some(doorbell), Some(memory)) = (reply.fds.pop(), reply.fds.pop()) else { unreachable!() };
         let ring = Ring::new(Queue::map(&memory)?, doorbell);
         points.pass("ring mapped");
-        Ok(Client { socket, ring, ring_memory: memory, points, welcome: reply.body, patience: PATIENCE, last_id: 1 })
+        Ok(Client {
+            socket,
+            ring,
+            ring_memory: memory,
+            points,
+            welcome: reply.body,
+            patience: PATIENCE,
+            last_id: 1,
+        })
     }
 
     /// The helper's name for this client.

@@ -22,3 +22,10 @@ fn rests(name: &'static str, attack: &[&str]) {
 fn a_socket_with_very_many_watches() {
     rests("watches", &["watches", "8000", "50"]);
 }
+
+/// A page that the helper looks at again and again is taken away without end, and has to be taken out of very many mappings each time.
+#[test]
+#[ignore = "./test attack"]
+fn a_shared_page_with_very_many_mappings() {
+    rests("shared page", &["shared-page", "50000"]);
+}

@@ -42,24 +42,16 @@ pub(crate) fn watches(target: &Target, args: &[&str]) -> Result<Infallible, Stri
 pub(crate) fn shared_page(target: &Target, args: &[&str]) -> Result<Infallible, String> {
     let [mappings] = *args else { return Err("MAPPINGS is missing".into()) };
     let mut client = Client::connect(&target.socket, "shared-page")?;
-    // The first slot, at which the helper looks again and again, and nothing of what describes the ring.
-    let at = client.ring.queue.slot(0).next_multiple_of(PAGE);
+    // That of the first slot, at which the helper looks again and again; what describes the ring is in the first page.
+    let at = client.ring.queue.slot(0) / PAGE * PAGE;
     let mut maps = Vec::new();
     for _ in 0..number::<usize>(mappings)? {
         let map = MmapOptions::new().offset(at as u64).len(PAGE).map_raw(&client.ring_memory);
         maps.push(map.map_err(|error| format!("mapping {}: {error}", maps.len()))?);
     }
     let memory = client.ring.queue.memory.clone();
-    std::thread::spawn(move || {
-        loop {
-            // In all mappings there is something to be unmapped.
-            maps.iter().for_each(|map| touch(map));
-            if memory.punch(at, PAGE).is_err() {
-                return;
-            }
-        }
-    });
-    sync_without_end(&mut client, "mapped")
+    std::thread::spawn(move || while memory.punch(at, PAGE).is_ok() {});
+    sync_without_end(&mut client, &format!("{} mappings", maps.len()))
 }
 
 fn sync_without_end(client: &mut Client, words: &str) -> Result<Infallible, String> {
