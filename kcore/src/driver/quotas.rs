@@ -18,8 +18,8 @@ pub struct ClientQuotas {
     /// Bytes of all arenas together: memory that is used when it is touched.
     pub bytes: u64,
     /// Bytes of one arena. A client can take all pages of an arena away by one call, and whoever touches one of them meanwhile
-    /// waits until the system has freed them all, a sixth of a millisecond for each MiB: so long a thread that receives into
-    /// the arena serves nobody.
+    /// waits until the system has freed them all, a sixth of a millisecond for each MiB, and longer the more often the client has
+    /// mapped them: so long a thread that receives into the arena serves nobody.
     pub arena_bytes: u64,
     /// Operations in flight at a time, over all transfer machines.
     pub operations: u32,

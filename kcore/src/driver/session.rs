@@ -10,7 +10,7 @@ mod teardown;
 mod tms;
 
 use std::cell::Cell;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use lnet_region::guard;
@@ -204,7 +204,7 @@ impl Session {
     /// written, for the client can change its flags. `None` before the hello.
     #[must_use]
     pub fn doorbell(&self) -> Option<BorrowedFd<'_>> {
-        self.ring.as_ref().map(|ring| ring.doorbell.as_fd())
+        self.ring.as_ref().and_then(Ring::doorbell)
     }
 
     /// Whether the client has broken the rules where no call of this session sees it: a full or spoilt event queue, memory
