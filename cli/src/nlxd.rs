@@ -19,8 +19,7 @@ use std::time::{Duration, Instant};
 use clap::FromArgMatches;
 use lnet_nid::NetType;
 use lnet_node::{Node, NodeConfig};
-use nix::unistd::Uid;
-use nlx_kcore::driver::accounts::{AccountsConfig, UserId};
+use nlx_kcore::driver::accounts::AccountsConfig;
 use nlx_kcore::driver::service::Service;
 use nlx_kcore::driver::{Host, HostConfig};
 
@@ -99,7 +98,7 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
     setup::offer_probes(&node);
     // The node has all that it needs itself.
     let accounts = HostLimits::read().fill(config.host.accounts.clone());
-    let accounts = AccountsConfig { operator: Some(UserId(Uid::effective().as_raw())), ..accounts };
+    let accounts = AccountsConfig { operator: Some(config::operator()), ..accounts };
     let host = Host::new(node.lnet(), node.drive(), HostConfig { accounts, ..config.host.clone() });
     let socket = listener.share().context("cannot share the listening socket")?;
     let service = Service::start_with(host.clone(), socket, porter, config.service.clone())

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lnet_api::Errno;
 use lnet_node::{NodeConfig, NodeError, Section, Setting};
 use nix::unistd::{Gid, Group, Uid, User};
-use nlx_kcore::driver::accounts::{AccountsConfig, Resource, UNBOUNDED};
+use nlx_kcore::driver::accounts::{AccountsConfig, Resource, UNBOUNDED, UserId};
 use nlx_kcore::driver::owners::Owners;
 use nlx_kcore::driver::service::ServiceConfig;
 use nlx_kcore::driver::{ClientQuotas, HostConfig};
@@ -193,10 +193,15 @@ impl Reading {
     }
 }
 
+/// The user that the helper runs as, which counts as root.
+pub(super) fn operator() -> UserId {
+    UserId(Uid::effective().as_raw())
+}
+
 /// Users' subordinate uids. Without the file there are none.
 fn owners() -> Owners {
     let text = std::fs::read_to_string(SUBORDINATE).unwrap_or_default();
-    Owners::parse(&text, |name| user(name).ok())
+    Owners::parse(&text, operator(), |name| user(name).ok())
 }
 
 /// A path that can be a socket's name, with what stands around it while the socket is made.

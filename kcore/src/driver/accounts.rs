@@ -17,7 +17,8 @@
 //!
 //! # Users
 //!
-//! A user is a uid after [`Owners`](super::owners::Owners) has replaced subordinate uids by their owner's. The user that the
+//! A user is a uid after [`Owners`](super::owners::Owners) has replaced subordinate uids by their owner's; those that root or
+//! the operator have for containers become the first of their range. The user that the
 //! helper runs as (`AccountsConfig::operator`) can end the helper anyway, and counts as root.
 //!
 //! # Cost

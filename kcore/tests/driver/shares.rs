@@ -143,7 +143,7 @@ fn what_is_left_over_stays_charged() {
 /// Uids that a user may take in its own namespaces are no users of their own, and have the rights of none.
 #[test]
 fn subordinate_uids_count_for_their_owner() {
-    let owners = Owners::parse("1000:200000:65536\n", |_| None);
+    let owners = Owners::parse("1000:200000:65536\n", UserId::ROOT, |_| None);
     let config = HostConfig { owners, ..capacity(Resource::Machines, 80) };
     let policy = Policy::default().user(USER.uid, Some(Rights { lazy: true, ..Rights::ordinary() }));
     let (_lnet, host) = scripted_with(HostConfig { policy, ..config });
@@ -161,6 +161,25 @@ fn subordinate_uids_count_for_their_owner() {
     assert!(other.try_start(ADDRESS, 1).is_ok());
     let rights = |uid| host.policy().rights_of(&Credentials { uid, ..USER }).map(|rights| rights.lazy);
     assert_eq!([USER.uid, 200_000].map(rights), [Some(true), Some(false)]);
+}
+
+/// A container that root has started: its users have one share together, of what ordinary users may hold.
+#[test]
+fn subordinate_uids_of_root_are_not_root() {
+    let owners = Owners::parse("root:1000000:65536\n", UserId::ROOT, |_| Some(0));
+    let (_lnet, host) = scripted_with(HostConfig { owners, ..capacity(Resource::Machines, 80) });
+    let inside = [1_000_000, 1_000_999].map(|uid| Credentials { uid, ..USER });
+    let mut clients = inside.map(|who| Client::connect(&host, who));
+    let mut started = 0;
+    for client in &mut clients {
+        while client.try_start(ADDRESS, 1).is_ok() {
+            started += 1;
+        }
+    }
+    assert_eq!((started, held(&host, inside[0], Resource::Machines)), (35, 35));
+    assert_eq!(held(&host, ROOT, Resource::Machines), 0);
+    let mut root = Client::connect(&host, ROOT);
+    (0..45).for_each(|_| drop(root.start(ADDRESS, 1)));
 }
 
 /// The users that one entry of the policy covers can have a cap together.
