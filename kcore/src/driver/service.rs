@@ -28,8 +28,9 @@
 //! Nothing takes longer than a turn: timers, the look at all clients ([`SWEEP`]) and the end of the service go in slices, too.
 //!
 //! A client may send as many requests a second as its quotas say, and all clients of a user together
-//! [`ServiceConfig::user_requests_per_second`]; what is more waits in its socket, and at last in the
-//! client. A reply that the client does not read is kept, and until it can be sent nothing of this client is read; after
+//! [`ServiceConfig::user_requests_per_second`], to which a connection counts as a request; what is more waits in its socket, and
+//! at last in the client. A user's rate outlives its connections, so that to connect anew is no way around it. A reply that the
+//! client does not read is kept, and until it can be sent nothing of this client is read; after
 //! [`ServiceConfig::reply_timeout`] it is cut off.
 //!
 //! Replies with descriptors count until their client has received all that was sent to it (`Resource::UnreadReplies`): each
@@ -80,18 +81,16 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hashbrown::HashMap;
 use lnet_api::{Errno, MAX_SHARDS};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nlx_driver_proto::Refusal;
-use nlx_fallible::{NoMemory, TryArc, WeakArc};
 use parking_lot::Mutex;
 
-use super::accounts::{Charge, Resource, UserId};
+use super::accounts::{Charge, Resource};
 use super::costs::CLIENT_HEAP_BYTES;
 use super::porter::Porter;
 use super::{Credentials, Host};
-use rate::SharedRate;
+use rate::UserRates;
 use worker::Worker;
 
 mod answers;
@@ -197,7 +196,8 @@ pub const WARY: Duration = Duration::from_secs(10);
 pub struct ServiceConfig {
     /// Threads; 0 for one for each shard of the network.
     pub threads: usize,
-    /// Requests of all clients of one user per second; root has no such limit. Those beyond wait.
+    /// Requests of all clients of one user per second, and as many at once after a second without any; a connection counts as
+    /// one more. Those beyond wait. Root has no such limit.
     pub user_requests_per_second: u32,
     /// How long a thread goes on looking before it sleeps. It takes a processor for as long.
     pub busy_poll: Duration,
@@ -263,8 +263,8 @@ pub(super) struct Shared {
     porter: Porter,
     /// Numbers of clients, for the porter.
     next_client: AtomicU64,
-    /// Of each user that has clients, what its connections may ask for together.
-    rates: Mutex<HashMap<UserId, WeakArc<SharedRate>, foldhash::fast::RandomState>>,
+    /// Of each user, what its connections may ask for together.
+    rates: UserRates,
 }
 
 /// Where a thread can be reached.
@@ -354,6 +354,7 @@ impl Service {
         let wanted = if config.threads == 0 { host.drive().shards() } else { config.threads };
         let count = wanted.clamp(1, MAX_SHARDS);
         let desks = (0..count).map(|_| Desk::new()).collect::<Result<_, _>>()?;
+        let rates = UserRates::per_second(config.user_requests_per_second);
         let shared = Arc::new(Shared {
             host,
             config,
@@ -362,7 +363,7 @@ impl Service {
             door: Door::default(),
             porter,
             next_client: AtomicU64::new(1),
-            rates: Mutex::default(),
+            rates,
         });
         let mut service = Service { shared, threads: Vec::with_capacity(count) };
         let mut listener = Some(listener);
@@ -504,23 +505,6 @@ impl Shared {
             longest_turn: read(longest_turn),
             rested: read(rested),
         }
-    }
-
-    /// The rate of requests that all connections of a user share; none for root.
-    fn rate_of(&self, user: UserId) -> Result<Option<TryArc<SharedRate>>, NoMemory> {
-        if user == UserId::ROOT {
-            return Ok(None);
-        }
-        let mut rates = self.rates.lock();
-        if let Some(known) = rates.get(&user).and_then(WeakArc::upgrade) {
-            return Ok(Some(known));
-        }
-        // Those of users that have gone: as many as there are users at a time.
-        rates.retain(|_, rate| rate.upgrade().is_some());
-        rates.try_reserve(1).map_err(|_| NoMemory)?;
-        let made = TryArc::try_new(SharedRate::per_second(self.config.user_requests_per_second))?;
-        rates.insert(user, TryArc::downgrade(&made));
-        Ok(Some(made))
     }
 
     /// Whether something may be written into the log: once in a second, and if there is memory to write it.

@@ -3,6 +3,12 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use hashbrown::HashMap;
+use nlx_fallible::{NoMemory, TryArc};
+use parking_lot::Mutex;
+
+use super::super::accounts::UserId;
+
 /// So many in a second, evenly over longer times; a second's worth at once.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rate {
@@ -68,6 +74,45 @@ impl SharedRate {
     pub(super) fn give_back(&self) {
         self.paid_ns.fetch_sub(self.each_ns, Relaxed);
     }
+
+    /// Whether all that were let in have had their time: a new rate would be the same.
+    fn is_over(&self, now_ns: u64) -> bool {
+        self.paid_ns.load(Relaxed) <= now_ns
+    }
+}
+
+/// The rates of all users but root.
+pub(super) struct UserRates {
+    per_second: u32,
+    /// Of users that have connections, or had some lately: one that has no other owner is kept until it is over, for to
+    /// connect anew is no way to another second's worth.
+    rates: Mutex<HashMap<UserId, TryArc<SharedRate>, foldhash::fast::RandomState>>,
+}
+
+impl UserRates {
+    pub(super) fn per_second(per_second: u32) -> UserRates {
+        UserRates { per_second, rates: Mutex::default() }
+    }
+
+    /// The rate of requests that all connections of a user share; none for root.
+    ///
+    /// # Errors
+    /// [`NoMemory`] for a user that has none yet.
+    pub(super) fn of(&self, user: UserId, now_ns: u64) -> Result<Option<TryArc<SharedRate>>, NoMemory> {
+        if user == UserId::ROOT {
+            return Ok(None);
+        }
+        let mut rates = self.rates.lock();
+        if let Some(known) = rates.get(&user) {
+            return Ok(Some(known.clone()));
+        }
+        // As many stay as there are users, and as have made requests within the last second.
+        rates.retain(|_, rate| TryArc::strong_count(rate) > 1 || !rate.is_over(now_ns));
+        rates.try_reserve(1).map_err(|_| NoMemory)?;
+        let made = TryArc::try_new(SharedRate::per_second(self.per_second))?;
+        rates.insert(user, made.clone());
+        Ok(Some(made))
+    }
 }
 
 #[cfg(test)]
@@ -75,6 +120,50 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const USER: UserId = UserId(1000);
+    const START_NS: u64 = 5_000_000_000;
+
+    /// As many as are let in now.
+    fn take_all(rate: &SharedRate, now_ns: u64) -> u64 {
+        std::iter::from_fn(|| rate.take(now_ns).ok()).count() as u64
+    }
+
+    /// A user that connects anew, after its last connection has gone, may make no more requests for that.
+    #[test]
+    fn the_rate_of_a_user_outlives_its_connections() {
+        const PER_SECOND: u64 = 100;
+        let rates = UserRates::per_second(PER_SECOND as u32);
+        let connect = |now_ns| rates.of(USER, now_ns).unwrap().unwrap();
+        assert_eq!(take_all(&connect(START_NS), START_NS), PER_SECOND);
+        for _ in 0..5 {
+            // Another user's first connection makes it forget what is over.
+            drop(rates.of(UserId(1001), START_NS));
+            assert_eq!(take_all(&connect(START_NS), START_NS), 0);
+        }
+        let later_ns = (1..=30).map(|tenth| START_NS + tenth * BURST_NS / 10);
+        let let_in: u64 = later_ns.map(|now_ns| take_all(&connect(now_ns), now_ns)).sum();
+        assert_eq!(let_in, 3 * PER_SECOND);
+    }
+
+    /// Rates of users that have gone are kept for their time, and no longer once another is made.
+    #[test]
+    fn rates_that_are_over_are_dropped() {
+        let rates = UserRates::per_second(100);
+        let count = || rates.rates.lock().len();
+        let connected = rates.of(USER, START_NS).unwrap().unwrap();
+        for uid in 1..=50 {
+            let rate = rates.of(UserId(uid), START_NS).unwrap().unwrap();
+            assert_eq!(take_all(&rate, START_NS), 100);
+        }
+        let (soon_ns, later_ns) = (START_NS + BURST_NS - 1, START_NS + BURST_NS);
+        drop(rates.of(UserId(51), soon_ns));
+        assert_eq!(count(), 52);
+        drop(rates.of(UserId(52), later_ns));
+        assert_eq!(count(), 2, "the one that is connected, and the one that is made");
+        assert!(TryArc::ptr_eq(&connected, &rates.of(USER, later_ns).unwrap().unwrap()));
+        assert!(rates.of(UserId::ROOT, later_ns).unwrap().is_none());
+    }
 
     proptest! {
         /// What all connections of a user share lets in what one connection's would; what is given back was never taken.

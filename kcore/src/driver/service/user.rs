@@ -21,10 +21,12 @@ pub(super) struct User {
 }
 
 impl Worker {
-    /// A client has come: whose share it takes. There is room for all that is to be kept of it there.
+    /// A client has come: whose share it takes. It counts as a request of its user, if that may make one. There is room for all
+    /// that is to be kept of it there.
     pub(super) fn enter_user(&mut self, user: UserId) -> Result<UserKey, NoMemory> {
+        let now_ns = self.now_ns();
         let Worker { schedule, shared, parked, resting, .. } = self;
-        let make = || Ok(User { requests: shared.rate_of(user)?, parked: VecDeque::new() });
+        let make = || Ok(User { requests: shared.rates.of(user, now_ns)?, parked: VecDeque::new() });
         let key = schedule.enter(user, make)?;
         let connections = schedule.connections(key);
         // As in the schedule: those that wait may have gone.
@@ -36,6 +38,9 @@ impl Worker {
             .and_then(|()| resting.reserve(key.number() + 1));
         if reserved.is_err() {
             schedule.leave(key);
+        } else if let Some(requests) = schedule.state(key).and_then(|user| user.requests.as_ref()) {
+            // Where none is left it can ask for nothing yet.
+            let _ = requests.take(now_ns);
         }
         reserved.map(|()| key)
     }
