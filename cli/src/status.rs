@@ -24,9 +24,9 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     if args.json {
         output::line(answers.to_json())?;
     } else if args.all || args.pid.is_some() || answers.nodes.len() == 1 {
-        answers.nodes.iter().try_for_each(|(_, node)| output::line(node))?;
+        answers.read().try_for_each(output::line)?;
     } else if !answers.nodes.is_empty() {
-        output::line(print::overview(answers.nodes.iter().map(|(_, node)| node)))?;
+        output::line(print::overview(answers.read()))?;
     }
     answers.verdict(args.json)
 }
@@ -44,8 +44,8 @@ fn nobody(pid: Option<u32>) -> Failure {
 
 /// What the nodes said.
 struct Answers {
-    /// What each said, as it said it and as it is read.
-    nodes: Vec<(String, NodeStatus)>,
+    /// What each said, as it said it: read, it can take many times as much memory.
+    nodes: Vec<String>,
     silent: Vec<Failure>,
 }
 
@@ -60,7 +60,7 @@ impl Answers {
             let heard = match node.read(deadline) {
                 Ok(text) => NodeStatus::parse(&text)
                     .and_then(|status| match status.pid == pid {
-                        true => Ok((text, status)),
+                        true => Ok(text),
                         false => Err(format!("it says that it is process {}", status.pid)),
                     })
                     .map_err(|why| refused(Errno::EPROTO, why)),
@@ -72,6 +72,14 @@ impl Answers {
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                     Err(refused(Errno::EPERM, error.to_string()))
                 }
+                Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => {
+                    let failure = refused(Errno::EFBIG, error.to_string());
+                    // The system's own word is about this answer alone.
+                    Err(match error.raw_os_error() {
+                        Some(_) => failure,
+                        None => failure.hint("'nlx status PID' asks one process alone"),
+                    })
+                }
                 Err(error) => Err(refused(Errno::EIO, error.to_string())),
             };
             match heard {
@@ -82,11 +90,20 @@ impl Answers {
         answers
     }
 
+    /// What each said, read, one after the other.
+    fn read(&self) -> impl Iterator<Item = NodeStatus> {
+        self.nodes.iter().filter_map(|text| NodeStatus::parse(text).ok())
+    }
+
     /// One object; those that did not answer stand beside those that did.
     fn to_json(&self) -> String {
-        let nodes: Vec<String> = self.nodes.iter().map(|(text, _)| escaped(text)).collect();
+        let mut all = String::from(r#"{"nodes":["#);
+        for (number, text) in self.nodes.iter().enumerate() {
+            all.push_str(if number > 0 { "," } else { "" });
+            all.push_str(&escaped(text));
+        }
         let errors: Vec<String> = self.silent.iter().map(|failure| failure.to_json().to_string()).collect();
-        format!(r#"{{"nodes":[{}],"errors":[{}]}}"#, nodes.join(","), errors.join(","))
+        all + &format!(r#"],"errors":[{}]}}"#, errors.join(","))
     }
 
     /// One that did not answer makes it a failure; all of them are told of.

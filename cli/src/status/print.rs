@@ -13,7 +13,7 @@ use crate::tables::{numbers, printable};
 use crate::units::{counted, grouped, in_bytes, in_words, plural};
 
 /// A line for each node.
-pub(super) fn overview<'a>(nodes: impl Iterator<Item = &'a NodeStatus>) -> String {
+pub(super) fn overview(nodes: impl Iterator<Item = NodeStatus>) -> String {
     let header =
         ["pid", "program", "NIDs", "up", "sent", "received", "dropped", "errors", "peers", "connections"];
     let mut table = numbers(header, 4);

@@ -1,14 +1,17 @@
 //! The nodes that answer on this host.
 //!
 //! A user may put anything into a folder of theirs: sockets of other programs, ones that never answer or never stop, names of
-//! processes that are not theirs. Root asks them all the same. So the number of sockets, the bytes of an answer and its time are
-//! bounded, and a socket counts only if the kernel says that the process in its name serves it, as the owner of the folder.
+//! processes that are not theirs. Root asks them all the same. So the number of sockets, the bytes of an answer and of all answers
+//! together, and their time are bounded, and a socket counts only if the kernel says that the process in its name serves it, as
+//! the owner of the folder.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
@@ -34,6 +37,10 @@ const NODES_MAX: usize = 512;
 /// The longest object that is read, in bytes. A node writes less than a tenth of it.
 const ANSWER_MAX: usize = 1 << 20;
 
+/// The longest that all answers are together, in bytes: the reader may keep all of them. Folders with nodes have equal shares of
+/// it, so that long answers of one user leave others theirs.
+pub(super) const ANSWERS_MAX: usize = 16 << 20;
+
 /// Bytes taken with one read.
 const PART: usize = 16 << 10;
 
@@ -46,6 +53,15 @@ pub struct RunningNode {
     pid: u32,
     user: u32,
     answer: Result<UnixStream, Unasked>,
+    share: Arc<Share>,
+}
+
+/// What all answers from one folder may have together.
+#[derive(Debug, Default)]
+struct Share {
+    bytes: AtomicUsize,
+    /// What has been read of them, also of those that failed.
+    read: AtomicUsize,
 }
 
 /// Why a socket cannot be asked.
@@ -55,6 +71,13 @@ enum Unasked {
     System(Errno),
     #[error("{}: process {pid} of user {user} serves this socket", .path.display())]
     Another { path: PathBuf, pid: i32, user: u32 },
+}
+
+/// The answers from one folder are too long together.
+#[derive(Debug, thiserror::Error)]
+#[error("it and the other nodes in its folder answer with more than {bytes} bytes together")]
+struct BeyondShare {
+    bytes: usize,
 }
 
 /// Asks all nodes of this user that answer (of root: of all users), ordered by process: 512 at most. Sockets that ended processes
@@ -69,22 +92,25 @@ pub fn running_nodes() -> Vec<RunningNode> {
 
 /// Asks those of these folders.
 pub(super) fn within(folders: &[Folder]) -> Vec<RunningNode> {
+    let shares: Vec<Arc<Share>> = folders.iter().map(|_| Arc::default()).collect();
     let names = folders.iter().map(|folder| folder.names().into_iter());
-    let mut rows: Vec<_> = folders.iter().zip(names).collect();
+    let mut rows: Vec<_> = folders.iter().zip(&shares).zip(names).collect();
     let mut all = Vec::new();
     while !rows.is_empty() && all.len() < NODES_MAX {
-        rows.retain_mut(|(folder, names)| {
+        rows.retain_mut(|((folder, share), names)| {
             let room = NODES_MAX - all.len();
-            let node = names.filter_map(|name| ask(folder, &name)).take(room).next();
+            let node = names.filter_map(|name| ask(folder, share, &name)).take(room).next();
             let found = node.is_some();
             all.extend(node);
             found
         });
     }
+    let with_nodes = shares.iter().filter(|share| Arc::strong_count(share) > 1).count();
+    shares.iter().for_each(|share| share.bytes.store(ANSWERS_MAX / with_nodes.max(1), Relaxed));
     all
 }
 
-fn ask(folder: &Folder, name: &OsString) -> Option<RunningNode> {
+fn ask(folder: &Folder, share: &Arc<Share>, name: &OsString) -> Option<RunningNode> {
     let text = name.to_str()?;
     let unfinished = text.starts_with(HIDDEN);
     let named = text.strip_suffix(SUFFIX).filter(|_| !unfinished).and_then(|text| text.split('-').next());
@@ -113,7 +139,7 @@ fn ask(folder: &Folder, name: &OsString) -> Option<RunningNode> {
             }
         }
     });
-    Some(RunningNode { pid, user: folder.owner().as_raw(), answer })
+    Some(RunningNode { pid, user: folder.owner().as_raw(), answer, share: share.clone() })
 }
 
 fn is_old(file: &SocketFile) -> bool {
@@ -127,6 +153,17 @@ fn connection(path: &Path) -> Result<UnixStream, Errno> {
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
     Ok(UnixStream::from(socket))
+}
+
+impl Share {
+    /// So many bytes more have been read.
+    fn take(&self, count: usize) -> Result<(), BeyondShare> {
+        let bytes = self.bytes.load(Relaxed);
+        match self.read.fetch_add(count, Relaxed) + count <= bytes {
+            true => Ok(()),
+            false => Err(BeyondShare { bytes }),
+        }
+    }
 }
 
 impl RunningNode {
@@ -155,7 +192,8 @@ impl RunningNode {
     /// [`TimedOut`](io::ErrorKind::TimedOut) if the process has not answered by then, as one that is stopped does not, or has
     /// not finished, however often it writes;
     /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) if another process or user serves the socket than its name and
-    /// folder say; EFBIG for an answer beyond 1 MiB.
+    /// folder say; [`FileTooLarge`](io::ErrorKind::FileTooLarge) for an answer beyond 1 MiB, and once the answers from its
+    /// folder have more than their share of 16 MiB together, which is divided evenly by the folders that have nodes.
     pub fn read(self, deadline: Instant) -> io::Result<String> {
         let mut stream = self.answer.map_err(|unasked| match unasked {
             // Its queue of connections is full.
@@ -177,7 +215,11 @@ impl RunningNode {
             }
             match stream.read(&mut part) {
                 Ok(0) => break,
-                Ok(count) => bytes.extend_from_slice(&part[..count]),
+                Ok(count) => {
+                    let taken = self.share.take(count);
+                    taken.map_err(|why| io::Error::new(io::ErrorKind::FileTooLarge, why))?;
+                    bytes.extend_from_slice(&part[..count]);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Err(io::ErrorKind::TimedOut.into());
@@ -188,6 +230,7 @@ impl RunningNode {
                 return Err(io::Error::from_raw_os_error(Errno::EFBIG as i32));
             }
         }
+        bytes.shrink_to_fit();
         String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
     }
 }

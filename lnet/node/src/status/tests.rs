@@ -284,6 +284,44 @@ fn many_sockets_of_one_folder_hide_no_others() {
     assert_eq!(answers.count(), 1, "the node of the other folder is among those that are asked");
 }
 
+/// As many answers as one user likes, each as long as it may be: they are cut at the folder's share of what all of them may have
+/// together, and the other folder's node is read.
+#[test]
+fn long_answers_of_one_folder_leave_others_theirs() {
+    const LONG: usize = 1_000_000;
+    const MANY: usize = 20;
+    let (crowded, watched) = (own_folder(), Watched::new());
+    let first = crowded.path().join(own_name());
+    let listener = UnixListener::bind(&first).unwrap();
+    for count in 1..MANY {
+        fs::hard_link(&first, crowded.path().join(format!("{}-{count}-0.sock", std::process::id()))).unwrap();
+    }
+    let read = |folders: &[Folder]| {
+        let nodes = find::within(folders);
+        let crowd = nodes.len().min(MANY);
+        let listener = listener.try_clone().unwrap();
+        let writer = std::thread::spawn(move || {
+            // The reader may have heard enough.
+            (0..crowd).for_each(|_| drop(listener.accept().unwrap().0.write_all(&[b'x'; LONG])));
+        });
+        let answers: Vec<_> = nodes.into_iter().map(|node| node.read(Instant::now() + SOON)).collect();
+        writer.join().unwrap();
+        answers
+    };
+    let lengths = |answers: &[std::io::Result<String>]| {
+        answers.iter().flatten().map(String::len).filter(|length| *length == LONG).count()
+    };
+    let alone = read(&[opened(crowded.path())]);
+    assert_eq!((alone.len(), lengths(&alone)), (MANY, find::ANSWERS_MAX / LONG));
+    let both = read(&[opened(crowded.path()), opened(watched.folder.path())]);
+    assert_eq!((both.len(), lengths(&both)), (MANY + 1, find::ANSWERS_MAX / 2 / LONG));
+    assert!(both.iter().flatten().any(|answer| answer.ends_with('}')), "the other folder's node is heard");
+    for error in both.into_iter().filter_map(Result::err) {
+        assert_eq!(error.kind(), std::io::ErrorKind::FileTooLarge);
+        assert!(error.to_string().contains("more than 8388608 bytes together"), "{error}");
+    }
+}
+
 /// Root looks into the folders of others, and changes nothing there.
 mod of_others {
     use std::os::unix::fs::{chown, symlink};
