@@ -19,6 +19,14 @@ fn ip(args: &str) {
     assert!(status.success(), "ip {args}");
 }
 
+/// Gives the loopback an address, and waits for the route to it, which the system makes a moment later.
+fn add_address(address: &str) {
+    ip(&format!("-6 addr add {address}/128 dev lo nodad"));
+    let is_reachable =
+        |_| Command::new("ip").args(["-6", "route", "get", address]).output().unwrap().status.success();
+    assert!((0..10_000).any(is_reachable), "there is no route to {address}");
+}
+
 /// The next event; the other side waits too, for each drives its own node.
 fn ends(active: &TransferMachine, passive: &TransferMachine) -> [Event; 2] {
     std::thread::scope(|scope| {
@@ -35,7 +43,7 @@ fn bulk_goes_both_ways_over_ipv6() {
     // This thread's alone, and that of the threads and programs that it starts.
     unshare(CloneFlags::CLONE_NEWNET).unwrap();
     ip("link set lo up");
-    ip("-6 addr add fd00::1/128 dev lo nodad");
+    add_address("fd00::1");
     let sides = ["::1", "fd00::1"].map(|address| {
         let domain = Domain::in_process(&NodeConfig::new().net(&format!("tcp({address})")).unwrap()).unwrap();
         let options = TmOptions::default().match_counters(MatchCounters::Random);

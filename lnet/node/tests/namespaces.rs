@@ -19,6 +19,14 @@ fn ip(args: &str) {
     assert!(status.success(), "ip {args}");
 }
 
+/// Gives the loopback an address, and waits for the route to it, which the system makes a moment later.
+fn add_address(address: &str) {
+    ip(&format!("-6 addr add {address}/128 dev lo nodad"));
+    let is_reachable =
+        |_| Command::new("ip").args(["-6", "route", "get", address]).output().unwrap().status.success();
+    assert!((0..10_000).any(is_reachable), "there is no route to {address}");
+}
+
 /// Large NIDs, end to end: pings both ways, PUT with ACK and GET of the longest messages.
 #[test]
 #[ignore = "needs root: ./test namespaces"]
@@ -27,7 +35,7 @@ fn two_nodes_exchange_messages_over_ipv6() {
     unshare(CloneFlags::CLONE_NEWNET).unwrap();
     ip("link set lo up");
     let [one, other] = ["fd00::1", "fd00::2"].map(|address| {
-        ip(&format!("-6 addr add {address}/128 dev lo nodad"));
+        add_address(address);
         Station::start(&NodeConfig::new().net(&format!("tcp({address})")).unwrap())
     });
     assert_eq!(other.id().nid.to_string(), "fd00::2@tcp");

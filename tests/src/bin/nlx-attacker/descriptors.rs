@@ -40,7 +40,7 @@ impl<'t> Sender<'t> {
 
     /// Sends them beside requests that have none, `each` at a time. Those that are given away are closed here before the helper
     /// gets them, so that its `close` is the last.
-    pub(crate) fn send<F: AsRawFd>(&mut self, fds: Vec<F>, each: usize) {
+    pub(crate) fn send<F: AsRawFd + Send + 'static>(&mut self, fds: Vec<F>, each: usize) {
         let connected = Socket::connect(&self.target.socket);
         let answered = connected.is_ok_and(|socket| self.send_over(&socket, fds, each).is_ok());
         self.unanswered = if answered { 0 } else { self.unanswered + 1 };
@@ -61,7 +61,12 @@ impl<'t> Sender<'t> {
         client
     }
 
-    fn send_over<F: AsRawFd>(&mut self, socket: &Socket, fds: Vec<F>, each: usize) -> Result<(), Errno> {
+    fn send_over<F: AsRawFd + Send + 'static>(
+        &mut self,
+        socket: &Socket,
+        fds: Vec<F>,
+        each: usize,
+    ) -> Result<(), Errno> {
         let answer = || socket.receive(PATIENCE)?.ok_or(Errno::EPIPE);
         socket.try_send(&wire::packet(kind::HELLO, 1, &wire::hello("descriptors", 1)))?;
         answer()?;
@@ -71,7 +76,8 @@ impl<'t> Sender<'t> {
             socket.send(&wire::packet(kind::SYNC, self.packets, &[]), some)?;
             self.packets += 1;
         }
-        drop(fds);
+        // Where the helper has got none, this close is the last, and sleeps.
+        std::thread::spawn(move || drop(fds));
         (0..STOPPERS + raw.len().div_ceil(each) as u64).try_for_each(|_| answer().map(drop))
     }
 }
