@@ -53,10 +53,12 @@
 //! | --- | --- | --- |
 //! | futex | `futex` | a consumer that waits for nothing else; needs no descriptor |
 //! | [`eventfd`] | `ppoll`, with descriptors of its own, or epoll, or tokio | halves that trust each other |
-//! | [`pipe`] | the same | a producer that does not trust its consumer |
+//! | [`socket_pair`], of a [`lookout`](Waker::lookout) | the same | a producer that does not trust its consumer |
 //!
 //! Both ends of an eventfd are one open file: the consumer's process could make it block, fill it, and so stop the
-//! producer in its `write`. A pipe's ends are two, and the producer's stays non-blocking whatever the other process does.
+//! producer in its `write`. A pipe's ends are two files with one lock: a `read` of the consumer holds it while it copies into
+//! the consumer's memory, which takes for ever if a page of that memory is one that never comes, and a `write` waits for it,
+//! even a non-blocking one, and even in a process that is being killed. A socket's sender does not take the receiver's lock.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -77,7 +79,7 @@ mod spin;
 mod waker;
 
 #[cfg(not(loom))]
-pub use bell::{eventfd, pipe};
+pub use bell::{eventfd, socket_pair};
 #[cfg(not(loom))]
 pub use sleeper::{Sleeper, Wake};
 #[cfg(not(loom))]

@@ -21,7 +21,7 @@ use crate::{ARENA_BYTES_MAX, EVENTS_MAX, ProtoError, SEGMENTS_MAX, Segment};
 /// | `AdoptArena` | the memory | [`crate::Reply::Arena`] | |
 /// | `ReleaseArena`, `Register`, `StopTm`, `Sync` | | [`crate::Reply::Done`] | |
 /// | `StartTm` | | [`crate::Reply::Started`] | its event queue |
-/// | `TmDescriptor` | | [`crate::Reply::Done`] | the end of a pipe, to be read |
+/// | `TmDescriptor` | | [`crate::Reply::Done`] | a stream socket, to be read |
 /// | `Nids` | | [`crate::Reply::Nids`] | |
 ///
 /// What each field must say is written beside it and looked at by [`Request::read`]: ENOTTY for a packet of the wrong length
@@ -64,7 +64,7 @@ pub enum Request {
         /// Which one.
         tm: u64,
     },
-    /// From now on ring a pipe, too, when an event loop has announced that it sleeps. Errors: ENOENT, EMFILE.
+    /// From now on ring a socket, too, when an event loop has announced that it sleeps. Errors: ENOENT, EMFILE.
     TmDescriptor {
         /// For which transfer machine.
         tm: u64,

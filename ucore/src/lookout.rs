@@ -22,7 +22,7 @@ const NEVER: u64 = u64::MAX;
 
 /// A waiter that sleeps elsewhere.
 ///
-/// Its descriptor stands for three: the pipe by which the helper tells of events, an eventfd by which this process does, and a
+/// Its descriptor stands for three: the socket by which the helper tells of events, an eventfd by which this process does, and a
 /// timer.
 pub(crate) struct Lookout {
     epoll: Epoll,
@@ -40,21 +40,21 @@ struct State {
 }
 
 impl Lookout {
-    /// Over the pipe that the helper rings; `alarm` rings it too from now on.
-    pub(crate) fn new(queue: SharedMemory, pipe: OwnedFd, alarm: &Alarm) -> Result<Lookout, Errno> {
-        let flags = OFlag::from_bits_retain(fcntl(&pipe, FcntlArg::F_GETFL)?);
-        fcntl(&pipe, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    /// Over the socket that the helper rings; `alarm` rings it too from now on.
+    pub(crate) fn new(queue: SharedMemory, socket: OwnedFd, alarm: &Alarm) -> Result<Lookout, Errno> {
+        let flags = OFlag::from_bits_retain(fcntl(&socket, FcntlArg::F_GETFL)?);
+        fcntl(&socket, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let timer =
             TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)?;
         let (rings, bell) = eventfd().map_err(|error| error.errno())?;
         let memory = Heap::new(SLOTS).map_err(|error| error.errno())?;
-        epoll.add(&pipe, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+        epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
         epoll.add(&bell, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
         epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
         alarm.set_elsewhere(Waker::descriptor(memory.clone(), rings));
         let news = Sleeper::descriptor(memory, bell).without_spin();
-        let state = State { events: Sleeper::lookout(queue, pipe), news, armed: false, timer_ns: NEVER };
+        let state = State { events: Sleeper::lookout(queue, socket), news, armed: false, timer_ns: NEVER };
         Ok(Lookout { epoll, timer, state: Mutex::new(state) })
     }
 
@@ -92,7 +92,7 @@ impl Lookout {
         if !std::mem::replace(&mut state.armed, false) {
             return false;
         }
-        // A pipe that the helper has closed stays readable: then the link has ended, and every wait with it.
+        // A socket whose other end the helper has closed stays readable: then the link has ended, and every wait with it.
         let _ = state.events.finish_sleep();
         let _ = state.news.finish_sleep();
         point!(Disarmed);

@@ -13,6 +13,7 @@ use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::unistd::{Pid, gettid};
 
+use crate::layout::Line;
 use crate::tests::wake::BELLS;
 use crate::wake::Wake;
 use crate::{Heap, Memory};
@@ -40,7 +41,9 @@ fn sleeps<T>(thread: &JoinHandle<T>, tid: Pid, memory: &Heap) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap_or_default();
         // The state follows the name, which stands in parentheses.
         let asleep = stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'));
-        if asleep && memory.header().wake.sleeping.load(Relaxed) != 0 {
+        let announced = |line: Line| asleep && memory.header().line(line).sleeping.load(Relaxed) != 0;
+        // One of them is the bell's.
+        if announced(Line::Thread) || announced(Line::Loop) {
             return true;
         }
         std::thread::yield_now();

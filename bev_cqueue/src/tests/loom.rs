@@ -220,7 +220,7 @@ fn loom_events_outlive_their_producer() {
     });
 }
 
-/// An eventfd or a pipe, as loom can see it.
+/// An eventfd or a pair of sockets, as loom can see it.
 #[derive(Default)]
 struct Bell {
     rings: Mutex<bool>,

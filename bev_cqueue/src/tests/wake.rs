@@ -1,20 +1,29 @@
 //! Sleeping and waking, with real bells.
 
-use std::os::fd::AsFd;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Barrier;
 use std::time::Instant;
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::unistd::write;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::{
+    Backlog, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, UnixAddr, connect, listen, recv,
+    recvmsg, send, sendmsg, shutdown,
+};
+use nix::unistd::{close, write};
 
+use crate::layout::Line;
 use crate::oracle::{Op, Sample, Sequence, sample};
-use crate::wake::{Sleeper, Wake, Waker, eventfd, pipe};
+use crate::wake::{Sleeper, Wake, Waker, eventfd, socket_pair};
 use crate::{Consumer, Heap, Memory, Producer};
 
 pub(super) type Bells = fn(&Heap) -> (Waker<Heap>, Sleeper<Heap>);
 
-pub(super) const BELLS: [Bells; 3] = [by_futex, by_eventfd, by_pipe];
+pub(super) const BELLS: [Bells; 3] = [by_futex, by_eventfd, by_socket];
 
 fn by_futex(memory: &Heap) -> (Waker<Heap>, Sleeper<Heap>) {
     (Waker::futex(memory.clone()), Sleeper::futex(memory.clone()).without_spin())
@@ -25,9 +34,9 @@ fn by_eventfd(memory: &Heap) -> (Waker<Heap>, Sleeper<Heap>) {
     (Waker::descriptor(memory.clone(), theirs), Sleeper::descriptor(memory.clone(), ours).without_spin())
 }
 
-fn by_pipe(memory: &Heap) -> (Waker<Heap>, Sleeper<Heap>) {
-    let (theirs, ours) = pipe().unwrap();
-    (Waker::descriptor(memory.clone(), theirs), Sleeper::descriptor(memory.clone(), ours).without_spin())
+fn by_socket(memory: &Heap) -> (Waker<Heap>, Sleeper<Heap>) {
+    let (theirs, ours) = socket_pair().unwrap();
+    (Waker::lookout(memory.clone(), theirs), Sleeper::lookout(memory.clone(), ours))
 }
 
 fn rings(sleeper: &Sleeper<Heap>) -> bool {
@@ -95,15 +104,70 @@ fn a_signal_that_comes_late_makes_one_sleep_short_and_no_more() {
 #[test]
 fn ringing_never_blocks_and_does_not_fail_for_a_sleeper_that_is_gone() {
     let memory = Heap::new(8).unwrap();
-    let (theirs, ours) = pipe().unwrap();
-    while write(&theirs, &[0; 4096]).is_ok() {}
-    assert_eq!(write(&theirs, &[0]), Err(Errno::EAGAIN), "the pipe is full");
-    let waker = Waker::descriptor(memory.clone(), theirs);
-    memory.header().wake.announce();
-    assert_eq!(waker.wake(), Ok(true));
+    let (theirs, ours) = socket_pair().unwrap();
+    // Some kilobytes at the most wait for a sleeper that does not look.
+    let full = (0..1 << 10).find_map(|_| write(&theirs, &[0; 8]).err());
+    assert_eq!(full, Some(Errno::EAGAIN));
+    fcntl(&theirs, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
+    let waker = Waker::lookout(memory.clone(), theirs);
+    memory.header().line(Line::Loop).announce();
+    assert_eq!(waker.wake(), Ok(true), "it rings already");
     drop(ours);
-    memory.header().wake.announce();
-    assert_eq!(waker.wake(), Ok(true));
+    // A signal that is blocked waits, even if it is ignored otherwise.
+    let broken = SigSet::from_iter([Signal::SIGPIPE]);
+    broken.thread_block().unwrap();
+    let signals = SignalFd::with_flags(&broken, SfdFlags::SFD_NONBLOCK).unwrap();
+    for _ in 0..2 {
+        memory.header().line(Line::Loop).announce();
+        assert_eq!(waker.wake(), Ok(true));
+        assert_eq!(signals.read_signal(), Ok(None), "no SIGPIPE");
+    }
+}
+
+/// Who trusts the sleeper so little as not to read what it sends would have to close it: descriptors whose `close` may take
+/// for ever among it.
+#[test]
+fn who_sleeps_on_a_socket_cannot_send() {
+    let (theirs, ours) = socket_pair().unwrap();
+    let readable =
+        |end: &OwnedFd| poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO);
+    assert_eq!(readable(&ours), Ok(0), "it does not ring yet");
+    // Also what was copied, and what has travelled.
+    let (left, right) = socket_pair().unwrap();
+    let copy = ours.try_clone().unwrap();
+    send_with(left.as_raw_fd(), &[ours.as_raw_fd()]).unwrap();
+    let travelled = received(&right);
+    let harmless = eventfd().unwrap().0;
+    for end in [ours.as_raw_fd(), copy.as_raw_fd(), travelled] {
+        assert!(connect(end, &UnixAddr::new_abstract(b"nlx, nobody").unwrap()).is_err(), "no other peer");
+        for flags in [MsgFlags::MSG_NOSIGNAL, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_OOB] {
+            assert_eq!(send(end, &[1], flags), Err(Errno::EPIPE));
+        }
+        assert_eq!(send_with(end, &[harmless.as_raw_fd()]), Err(Errno::EPIPE));
+        shutdown(end, Shutdown::Read).unwrap();
+        assert_eq!(send_with(end, &[harmless.as_raw_fd()]), Err(Errno::EPIPE));
+    }
+    assert!(listen(&ours, Backlog::new(1).unwrap()).is_err());
+    close(travelled).unwrap();
+    assert_eq!(recv(theirs.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT), Ok(0), "nothing has come");
+}
+
+/// Sends a byte with descriptors.
+fn send_with(socket: RawFd, fds: &[RawFd]) -> Result<usize, Errno> {
+    let rights = [ControlMessage::ScmRights(fds)];
+    sendmsg::<()>(socket, &[IoSlice::new(&[1])], &rights, MsgFlags::MSG_NOSIGNAL, None)
+}
+
+/// The descriptor that came with a byte.
+fn received(socket: &OwnedFd) -> RawFd {
+    let (mut byte, mut control) = ([0], nix::cmsg_space!([RawFd; 1]));
+    let mut parts = [IoSliceMut::new(&mut byte)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags).unwrap();
+    match message.cmsgs().unwrap().next() {
+        Some(ControlMessageOwned::ScmRights(fds)) => fds[0],
+        other => panic!("no descriptor: {other:?}"),
+    }
 }
 
 /// S-2: a producer that dies between its push and its signal holds the event up for a while, and not for ever.

@@ -1,18 +1,23 @@
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::unistd::{pipe2, read, write};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, send, setsockopt, shutdown, socketpair, sockopt,
+};
+use nix::unistd::{read, write};
 
 use crate::error::Error;
 use crate::layout::WakeLine;
 use crate::wake::clock::Until;
 use crate::wake::{SLEEPING, futex};
 
-/// What is written to a bell: the number that an eventfd takes. A pipe takes the same eight bytes, whole or not at all.
+/// What is written to a bell: the number that an eventfd takes. A socket takes the same eight bytes, whole or not at all.
 const SIGNAL: [u8; 8] = 1u64.to_ne_bytes();
+
+/// How a signal is sent: never waiting, not even if the descriptor lacks `O_NONBLOCK`, and without `SIGPIPE`.
+const WITHOUT_WAITING: MsgFlags = MsgFlags::MSG_DONTWAIT.union(MsgFlags::MSG_NOSIGNAL);
 
 /// How many signals a sleeper clears at once. One is the rule; a second may come late from a waker that was overtaken.
 const CLEARED_AT_ONCE: usize = 8;
@@ -31,24 +36,34 @@ pub fn eventfd() -> Result<(OwnedFd, OwnedFd), Error> {
     Ok((bell, other))
 }
 
-/// Makes a pipe as a bell: the waker's descriptor, which is the end to write to, and the sleeper's.
+/// Makes a pair of connected sockets as a bell: the waker's descriptor and the sleeper's.
 ///
-/// For a waker that does not trust the sleeper; see [the module](crate::wake). A program in which `SIGPIPE` is not
-/// ignored, as Rust programs do, dies when it rings for a sleeper that is gone.
+/// For a waker that does not trust the sleeper; see [the module](crate::wake). The sleeper can receive and not send, neither
+/// bytes nor descriptors, whatever it does to its end. What it leaves unread is some kilobytes at the most. That it is gone
+/// raises no `SIGPIPE`.
 ///
 /// # Errors
 ///
 /// [`Error::System`] when there are no more descriptors.
-pub fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
-    let (reads, writes) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(Error::system("pipe2"))?;
-    Ok((writes, reads))
+pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), Error> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let pair = socketpair(AddressFamily::Unix, SockType::Stream, None, flags);
+    let (theirs, ours) = pair.map_err(Error::system("socketpair"))?;
+    // The least there is: more signals than one say nothing more.
+    setsockopt(&theirs, sockopt::SndBuf, &0).map_err(Error::system("setsockopt"))?;
+    // From now on sending to it fails with EPIPE. It holds for both sockets, and nothing undoes it.
+    shutdown(theirs.as_raw_fd(), Shutdown::Read).map_err(Error::system("shutdown"))?;
+    Ok((theirs, ours))
 }
 
 /// How one side reaches the other.
 #[derive(Debug)]
 pub(super) enum Bell {
     Futex,
+    /// An eventfd; for the sleeper also a socket.
     Descriptor(OwnedFd),
+    /// The waker's end of a pair of sockets.
+    Socket(OwnedFd),
 }
 
 /// What ended sleep.
@@ -62,7 +77,7 @@ impl Bell {
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Bell::Futex => None,
-            Bell::Descriptor(bell) => Some(bell.as_fd()),
+            Bell::Descriptor(bell) | Bell::Socket(bell) => Some(bell.as_fd()),
         }
     }
 
@@ -70,7 +85,8 @@ impl Bell {
     pub(super) fn ring(&self, line: &WakeLine) -> Result<(), Error> {
         match self {
             Bell::Futex => futex::wake(&line.sleeping),
-            Bell::Descriptor(bell) => ring(bell),
+            Bell::Descriptor(bell) => ring("write", || write(bell, &SIGNAL)),
+            Bell::Socket(bell) => ring("send", || send(bell.as_raw_fd(), &SIGNAL, WITHOUT_WAITING)),
         }
     }
 
@@ -78,7 +94,7 @@ impl Bell {
     pub(super) fn wait(&self, line: &WakeLine, until: Until) -> Result<Slept, Error> {
         match self {
             Bell::Futex => futex::wait(&line.sleeping, SLEEPING, until),
-            Bell::Descriptor(bell) => wait_readable(bell, until),
+            Bell::Descriptor(bell) | Bell::Socket(bell) => wait_readable(bell, until),
         }
     }
 
@@ -86,18 +102,18 @@ impl Bell {
     pub(super) fn silence(&self) -> Result<(), Error> {
         match self {
             Bell::Futex => Ok(()),
-            Bell::Descriptor(bell) => silence(bell),
+            Bell::Descriptor(bell) | Bell::Socket(bell) => silence(bell),
         }
     }
 }
 
-fn ring(bell: &OwnedFd) -> Result<(), Error> {
+fn ring(call: &'static str, signal: impl Fn() -> nix::Result<usize>) -> Result<(), Error> {
     loop {
-        match write(bell, &SIGNAL) {
+        match signal() {
             Err(Errno::EINTR) => {}
             // Full of signals that nobody has cleared: it rings already. Or nobody is there to hear it.
-            Ok(_) | Err(Errno::EAGAIN | Errno::EPIPE) => return Ok(()),
-            Err(errno) => return Err(Error::System { call: "write", errno }),
+            Ok(_) | Err(Errno::EAGAIN | Errno::EPIPE | Errno::ECONNRESET) => return Ok(()),
+            Err(errno) => return Err(Error::System { call, errno }),
         }
     }
 }

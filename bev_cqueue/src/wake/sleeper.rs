@@ -42,13 +42,13 @@ impl<M: Memory> Sleeper<M> {
         Sleeper { memory, bell: Bell::Futex, line: Line::Thread, spin: Spin::measured() }
     }
 
-    /// Sleeps on the second descriptor of [`eventfd`](super::eventfd) or [`pipe`](super::pipe).
+    /// Sleeps on the second descriptor of [`eventfd`](super::eventfd).
     pub fn descriptor(memory: M, bell: OwnedFd) -> Self {
         Sleeper { memory, bell: Bell::Descriptor(bell), line: Line::Thread, spin: Spin::measured() }
     }
 
-    /// A second sleeper of the queue, for an event loop that sleeps on this descriptor among others while a thread may sleep
-    /// as the first one. It has a word of its own to announce that with, and does not spin.
+    /// A second sleeper of the queue, for an event loop that sleeps on this descriptor (the second of
+    /// [`socket_pair`](super::socket_pair)) among others, while a thread may sleep as the first one. It has a word of its own to announce that with, and does not spin.
     pub fn lookout(memory: M, bell: OwnedFd) -> Self {
         Sleeper { memory, bell: Bell::Descriptor(bell), line: Line::Loop, spin: Spin::never() }
     }

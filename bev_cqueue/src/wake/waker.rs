@@ -46,14 +46,15 @@ impl<M: Memory> Waker<M> {
         Waker { memory, bell: Bell::Futex, line: Line::Thread }
     }
 
-    /// For a sleeper that sleeps on the other descriptor of [`eventfd`](super::eventfd) or [`pipe`](super::pipe).
+    /// For a sleeper that sleeps on the other descriptor of [`eventfd`](super::eventfd).
     pub fn descriptor(memory: M, bell: OwnedFd) -> Self {
         Waker { memory, bell: Bell::Descriptor(bell), line: Line::Thread }
     }
 
-    /// For the sleeper that [`Sleeper::lookout`](super::Sleeper::lookout) makes.
+    /// For the sleeper that [`Sleeper::lookout`](super::Sleeper::lookout) makes over the second descriptor of
+    /// [`socket_pair`](super::socket_pair), of which this is the first.
     pub fn lookout(memory: M, bell: OwnedFd) -> Self {
-        Waker { memory, bell: Bell::Descriptor(bell), line: Line::Loop }
+        Waker { memory, bell: Bell::Socket(bell), line: Line::Loop }
     }
 
     /// For the sleeper that [`Sleeper::of_producer`](super::Sleeper::of_producer) makes: to be used after events have been taken

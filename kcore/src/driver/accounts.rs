@@ -88,7 +88,7 @@ macro_rules! resources {
 resources! {
     /// Connections that were let in.
     Clients, "clients", EUSERS, Clients;
-    /// Descriptors that the helper holds for clients: sockets, doorbells, arenas, pipes.
+    /// Descriptors that the helper holds for clients: sockets, doorbells, arenas, bells of event loops.
     Descriptors, "descriptors", EMFILE, System;
     /// Mappings of the helper: rings, event queues, arenas.
     Mappings, "mappings", ENOMEM, Share;

@@ -20,7 +20,7 @@ use crate::taker::{Losses, Taker};
 pub(super) struct Outlet {
     /// For a thread of the client that sleeps on the queue itself.
     thread: Waker<SharedMemory>,
-    /// For an event loop of the client that sleeps on a pipe, once it has asked for one.
+    /// For an event loop of the client that sleeps on a socket, once it has asked for one.
     lookout: OnceLock<Waker<SharedMemory>>,
     memory: SharedMemory,
     watched: WatchedQueue,
@@ -47,7 +47,7 @@ impl Outlet {
         })
     }
 
-    /// From now on an event loop is woken, too, by this end of a pipe.
+    /// From now on an event loop is woken, too, by this end of a pair of sockets.
     pub(super) fn set_lookout(&self, bell: OwnedFd) {
         let _ = self.lookout.set(Waker::lookout(self.memory.clone(), bell));
     }
@@ -66,8 +66,8 @@ impl Outlet {
 impl Taker for Outlet {
     type Memory = SharedMemory;
 
-    /// Neither fails: the futex lies in our mapping, and the pipe is ours, never blocks, and is no error when it is full or
-    /// nobody reads it.
+    /// Neither fails: the futex lies in our mapping, and this end of the sockets is ours. Neither blocks: what the client does
+    /// with its end, and in what memory it receives, the sender does not wait for. It is no error that nobody receives.
     fn ring(&self) {
         // It has a full fence between the event and this look for a lookout: one that is being made looks at the queue
         // after it has announced its sleep, and that after it was set here.

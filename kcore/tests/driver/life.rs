@@ -89,7 +89,7 @@ fn ids_of_clients_are_unique() {
     clients[0].start(&taken, 1);
 }
 
-/// MT-230: an event rings the thread that sleeps on the queue, and an event loop through a pipe once it has asked for one.
+/// MT-230: an event rings the thread that sleeps on the queue, and an event loop through a socket once it has asked for one.
 #[test]
 fn events_wake_an_event_loop() {
     let host = loopback();
@@ -112,7 +112,7 @@ fn events_wake_an_event_loop() {
     assert!(tm.event().is_some());
     sleeper.prepare_sleep();
     client.operate(&mut tm, buffer, send, 0);
-    assert!(bells.iter().all(is_readable), "both are the same pipe");
+    assert!(bells.iter().all(is_readable), "both are the same socket");
     sleeper.finish_sleep().unwrap();
     assert!(!bells.iter().any(is_readable));
     // A message for which there is no buffer: counted, and told.

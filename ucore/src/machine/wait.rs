@@ -193,7 +193,7 @@ impl Machine {
         if let Some(lookout) = self.lookout.get() {
             return Ok(lookout);
         }
-        let pipe = match self.link.request(&Request::TmDescriptor { tm: self.tm }, &[])? {
+        let socket = match self.link.request(&Request::TmDescriptor { tm: self.tm }, &[])? {
             // Somebody has stopped it meanwhile.
             (Reply::Refused(Refusal { reason: Reason::NoTm, .. }), _) => {
                 return Err(CoreError::Stopped { address: self.address });
@@ -201,9 +201,9 @@ impl Machine {
             (Reply::Refused(refusal), _) => return Err(refused("make a descriptor to sleep on", &refusal)),
             (_, fds) => fds.into_iter().next(),
         };
-        let Some(pipe) = pipe else { return Err(self.link.violated("no pipe to sleep on".into())) };
+        let Some(socket) = socket else { return Err(self.link.violated("no socket to sleep on".into())) };
         let queue = self.side.lock().consumer.memory().clone();
-        let made = Lookout::new(queue, pipe, &self.alarm).map_err(no_lookout)?;
+        let made = Lookout::new(queue, socket, &self.alarm).map_err(no_lookout)?;
         point!(LookoutMade);
         Ok(self.lookout.get_or_init(|| made))
     }

@@ -70,9 +70,9 @@ points! {
     StartAnswered,
     /// Its event queue is mapped.
     EventsMapped,
-    /// A pipe for event loops.
-    PipeAsked,
-    PipeAnswered,
+    /// A socket for event loops.
+    BellAsked,
+    BellAnswered,
     /// The event loop's descriptor is complete.
     LookoutMade,
     /// Its sleep is announced.
@@ -183,7 +183,7 @@ impl Point {
             Request::Register { .. } => Point::SegmentsAsked,
             Request::StartTm(_) => Point::StartAsked,
             Request::StopTm { .. } => Point::StopAsked,
-            Request::TmDescriptor { .. } => Point::PipeAsked,
+            Request::TmDescriptor { .. } => Point::BellAsked,
             Request::Sync => Point::SyncAsked,
             Request::Nids => Point::NidsAsked,
         }

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 use lnet_nid::{Nid, Portal, ProcessId};
-use nlx_bev_cqueue::wake::pipe;
+use nlx_bev_cqueue::wake::socket_pair;
 use nlx_bev_cqueue::{Producer, SharedMemory};
 use nlx_core::{
     BufferEvent, BufferHandle, CoreError, Errno, EventFlags, MatchCounter, Operation, StartAddress,
@@ -34,7 +34,7 @@ pub(super) struct Tm {
     works: Works<Outlet>,
     /// Events that its operations may need together.
     events_max: u32,
-    /// The client's end of the pipe that an event loop sleeps on, once it has asked for it.
+    /// The client's end of the sockets that an event loop sleeps on, once it has asked for it: kept for when it asks again.
     lookout: Option<OwnedFd>,
     /// It, and the helper's end.
     lookout_charge: Option<Charge>,
@@ -173,22 +173,22 @@ impl Session {
         Ok(Reply::Done)
     }
 
-    /// The helper keeps both ends: it must not die of writing to a pipe that nobody reads.
+    /// Nothing of the client's ever waits in these sockets: its end cannot send, so that to close them closes nothing of it.
     pub(super) fn tm_descriptor(&mut self, handle: u64, answer: &mut Answer) -> Result<Reply, Refusal> {
         let (accounts, payer) = (&self.host.accounts, self.payer);
         let tm = self.tms.0.get_mut(handle).ok_or(no_tm(handle))?;
-        let reads = match &tm.lookout {
-            Some(reads) => reads,
+        let theirs = match &tm.lookout {
+            Some(theirs) => theirs,
             None => {
                 let charge = accounts.charge(payer, Resource::Descriptors, 2)?;
-                let (writes, reads) = pipe().map_err(|error| no_queue(&error))?;
-                tm.works.shared.taker.set_lookout(writes);
+                let (ours, theirs) = socket_pair().map_err(|error| no_queue(&error))?;
+                tm.works.shared.taker.set_lookout(ours);
                 tm.lookout_charge = Some(charge);
-                tm.lookout.insert(reads)
+                tm.lookout.insert(theirs)
             }
         };
         answer.reserve_fds(1)?;
-        answer.fds.push(reads.try_clone().map_err(|error| no_descriptor(&error))?);
+        answer.fds.push(theirs.try_clone().map_err(|error| no_descriptor(&error))?);
         Ok(Reply::Done)
     }
 
