@@ -14,17 +14,21 @@ use crate::support::peer::hung_unless;
 const BULK: u64 = 1 << 20;
 /// So many are more than sockets have room for: one is half sent when the other side reads no more.
 const SENDS: u64 = 48;
+/// Operations of one arena.
+const EACH: u64 = 16;
 
 /// A client whose memory is being sent to a node that does not read, and who breaks the rules.
 fn cut_off(helper: &Helper, stopped: &Helper) -> Client {
     let before = helper.number("/door/cut_off");
     let mut client = helper.client("wild");
-    let arena = client.arena(SENDS * BULK, false).unwrap().number;
+    let arenas: Vec<_> =
+        (0..SENDS / EACH).map(|_| client.arena(EACH * BULK, false).unwrap().number).collect();
     let mut tm = client.start_tm(helper.nid(), PORTAL, 64).unwrap();
     let there = Address { nid: stopped.nid(), portal: PORTAL, tmid: 9 };
     let descriptor = there.descriptor(7, queue::PASSIVE_RECEIVE, BULK);
     for place in 0..SENDS {
-        client.submit(&Entry::register(handle(place), arena, place * BULK, BULK)).unwrap();
+        let (arena, offset) = (arenas[(place / EACH) as usize], place % EACH * BULK);
+        client.submit(&Entry::register(handle(place), arena, offset, BULK)).unwrap();
         let send = Entry::active(queue::ACTIVE_SEND, tm.handle, handle(place), place, BULK, &descriptor);
         client.operate(&mut tm, &send).unwrap();
     }
