@@ -1,4 +1,5 @@
-//! A FUSE file system without libfuse (fuse(4)): one directory with one file, whose reads and closes are never answered.
+//! A FUSE file system without libfuse (fuse(4)): one directory with one file, whose reads and closes are never answered. Mapped,
+//! its pages are memory that a system call waits for without end.
 //!
 //! An ordinary user mounts it in user and mount namespaces of its own. When the process that serves it ends, every call that
 //! waits for an answer ends too; that process must not have the file open itself, for then it waits for its own answer and
@@ -69,7 +70,7 @@ pub fn mount_at(folder: &Path, device: &Path) -> io::Result<()> {
 /// # Errors
 /// The system's error.
 pub fn open_in(folder: &Path) -> io::Result<File> {
-    File::open(folder.join("f"))
+    File::options().read(true).write(true).open(folder.join("f"))
 }
 
 fn serve(mut device: File) {

@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "memory that two processes have mapped can be reached by pointers alone")]
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -35,6 +35,16 @@ impl Memory {
     pub fn private(length: usize) -> Result<Memory, Errno> {
         let map = MmapOptions::new().len(length).map_anon().map_err(|_| Errno::ENOMEM)?;
         Ok(Memory(Arc::new(map.into())))
+    }
+
+    /// Maps the beginning of a file, without asking for its size.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn map_beginning(fd: impl AsFd, length: usize) -> Result<Memory, Errno> {
+        let map = MmapOptions::new().len(length).map_raw(&fd.as_fd());
+        let failed = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
+        Ok(Memory(Arc::new(map.map_err(failed)?)))
     }
 
     /// Bytes of it.
@@ -94,6 +104,16 @@ impl Memory {
         unsafe {
             libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, while_it_is, &raw const longest)
         };
+    }
+
+    /// Reads from a descriptor to here; how many bytes.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn fill_from(&self, fd: impl AsFd) -> Result<usize, Errno> {
+        // SAFETY: the whole mapping is the system's to write to for this call, and all accesses to it here are by atomics.
+        let read = unsafe { libc::read(fd.as_fd().as_raw_fd(), self.0.as_mut_ptr().cast(), self.len()) };
+        Errno::result(read).map(isize::cast_unsigned)
     }
 
     /// Where it lies, for system calls.

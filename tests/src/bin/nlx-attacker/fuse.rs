@@ -20,12 +20,22 @@ pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, Strin
     let [device, folder, count, how] = *args else {
         return Err("DEVICE FOLDER COUNT HOW are missing".into());
     };
+    serve_for(target, "fuse-file", [device, folder], &[count, how])
+}
+
+/// Mounts the file system by this device at this folder, and serves it for another process with the attack `name FOLDER MORE…`.
+pub(crate) fn serve_for(
+    target: &Target,
+    name: &str,
+    [device, folder]: [&str; 2],
+    more: &[&str],
+) -> Result<Infallible, String> {
     enter_namespaces().map_err(|error| format!("no namespaces: {error}"))?;
     mount_at(Path::new(folder), Path::new(device)).map_err(|error| format!("cannot mount: {error}"))?;
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let address = target.address.to_string();
     let mut command = Command::new(program);
-    command.arg("fuse-file").arg(&target.socket).args([&address, folder, count, how]);
+    command.arg(name).arg(&target.socket).args([&address, folder]).args(more);
     let ended = command.status().map_err(|error| format!("no process for the file: {error}"))?;
     Err(format!("the process with the file has ended: {ended}"))
 }

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bell;
 mod clients;
 mod delays;
 mod departures;
@@ -46,12 +47,14 @@ pub(crate) struct Target {
 type Attack = fn(&Target, &[&str]) -> Result<Infallible, String>;
 
 /// All attacks, by name.
-const ATTACKS: [(&str, Attack); 16] = [
+const ATTACKS: [(&str, Attack); 18] = [
     ("clients", clients::attack),
     ("departures", departures::attack),
     ("descriptors", descriptors::attack),
     ("flood", flood::attack),
     ("fuse", fuse::attack),
+    ("fuse-bell", bell::attack),
+    ("fuse-bell-file", bell::read_into_file),
     ("fuse-file", fuse::send_file),
     ("idle", idle),
     ("linger", linger::attack),
