@@ -6,6 +6,7 @@ mod hello;
 mod refusing;
 mod requests;
 mod ring;
+mod shared_fd;
 mod teardown;
 mod tms;
 

@@ -1,16 +1,16 @@
 //! The submission ring: what it says is copied out once, and only the copy is looked at.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use lnet_api::corked;
-use lnet_region::closer;
 use nlx_bev_cqueue::wake::{Sleeper, Waker, eventfd};
 use nlx_bev_cqueue::{Consumer, Error, MIN_SLOTS, SharedMemory};
 use nlx_core::{Limits, OperationKind};
 use nlx_driver_proto::{Entry, Refusal, Submission};
 
 use super::refusing::{no_memory, no_queue};
+use super::shared_fd::SharedFd;
 use super::{Session, Violation};
 use crate::driver::watched::WatchedQueue;
 
@@ -32,16 +32,7 @@ pub(super) struct Ring {
     /// For a client that waits until what it has submitted is carried out.
     settled: Waker<SharedMemory>,
     watched: WatchedQueue,
-    doorbell: Option<OwnedFd>,
-}
-
-/// Whoever closes the doorbell last wakes all that watch it, of which the client decides how many there are.
-impl Drop for Ring {
-    fn drop(&mut self) {
-        if let Some(doorbell) = self.doorbell.take() {
-            closer::close(doorbell);
-        }
-    }
+    doorbell: SharedFd,
 }
 
 impl Ring {
@@ -57,7 +48,7 @@ impl Ring {
         let sleeper = Sleeper::futex(memory.clone()).without_spin();
         let settled = Waker::of_consumer(memory.clone());
         let watched = WatchedQueue::new(memory).map_err(|error| no_memory(&error))?;
-        Ok((Ring { consumer, sleeper, settled, watched, doorbell: Some(doorbell) }, [fd, theirs]))
+        Ok((Ring { consumer, sleeper, settled, watched, doorbell: SharedFd::new(doorbell) }, [fd, theirs]))
     }
 
     pub(super) fn prepare_sleep(&mut self) -> bool {
@@ -71,7 +62,7 @@ impl Ring {
     }
 
     pub(super) fn doorbell(&self) -> Option<BorrowedFd<'_>> {
-        self.doorbell.as_ref().map(AsFd::as_fd)
+        self.doorbell.get()
     }
 
     pub(super) fn finish_sleep(&mut self) {

@@ -1,6 +1,5 @@
 //! Transfer machines and their operations.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 use lnet_nid::{Nid, Portal, ProcessId};
@@ -15,6 +14,7 @@ use nlx_fallible::TryArc;
 
 use super::arenas::no_descriptor;
 use super::refusing::{no_memory, no_queue, refusal_of, starved};
+use super::shared_fd::SharedFd;
 use super::{Answer, Session, Violation};
 use crate::driver::accounts::{CHUNK, Charge, Resource};
 use crate::driver::costs::TmCharges;
@@ -35,7 +35,7 @@ pub(super) struct Tm {
     /// Events that its operations may need together.
     events_max: u32,
     /// The client's end of the sockets that an event loop sleeps on, once it has asked for it: kept for when it asks again.
-    lookout: Option<OwnedFd>,
+    lookout: Option<SharedFd>,
     /// It, and the helper's end.
     lookout_charge: Option<Charge>,
     charges: TmCharges,
@@ -184,11 +184,13 @@ impl Session {
                 let (ours, theirs) = socket_pair().map_err(|error| no_queue(&error))?;
                 tm.works.shared.taker.set_lookout(ours);
                 tm.lookout_charge = Some(charge);
-                tm.lookout.insert(theirs)
+                tm.lookout.insert(SharedFd::new(theirs))
             }
         };
         answer.reserve_fds(1)?;
-        answer.fds.push(theirs.try_clone().map_err(|error| no_descriptor(&error))?);
+        if let Some(theirs) = theirs.get() {
+            answer.fds.push(theirs.try_clone_to_owned().map_err(|error| no_descriptor(&error))?);
+        }
         Ok(Reply::Done)
     }
 
