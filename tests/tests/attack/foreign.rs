@@ -58,29 +58,38 @@ fn files_of_a_hostile_file_system() {
 }
 
 /// Signals of a transfer machine received in a page of such a file, which is never answered for: the helper, which sends them,
-/// does not wait for who receives, and ends when it is asked, and when it is killed.
+/// does not wait for who receives, and ends when it is asked.
 #[test]
 #[ignore = "./test attack"]
 fn signals_received_in_memory_that_never_comes() {
-    for is_killed in [false, true] {
-        let Some(mut stage) = Stage::new("fuse, under signals").open() else { return };
-        let folder = stage.helper.folder();
-        let (device, mount) = (folder.join("fuse"), folder.join("mount"));
-        if let Err(reason) = can_mount(&device, &mount) {
-            return nlx_skip::skipped("the attack 'fuse, under signals'", &reason);
-        }
-        let args = ["fuse-bell", device.to_str().unwrap(), mount.to_str().unwrap()];
-        let attackers = stage.attack(&[(User::Attacker(0), &args)]);
-        stage.everybody_is_served();
-        if is_killed {
-            let helper = stage.kill_helper();
-            helper.client("of the next one").sync().unwrap();
-            attackers.into_iter().for_each(Attacker::kill);
-            helper.is_clean();
-        } else {
-            stage.close_beside(attackers);
-        }
+    let Some((stage, attackers)) = signals_in_memory_that_never_comes() else { return };
+    stage.close_beside(attackers);
+}
+
+/// The same for a helper that is killed.
+#[test]
+#[ignore = "./test attack"]
+fn a_helper_that_is_killed_beside_such_signals_ends() {
+    let Some((stage, attackers)) = signals_in_memory_that_never_comes() else { return };
+    let helper = stage.kill_helper();
+    helper.client("of the next one").sync().unwrap();
+    attackers.into_iter().for_each(Attacker::kill);
+    helper.is_clean();
+}
+
+/// The attack, beside which everybody is served.
+fn signals_in_memory_that_never_comes() -> Option<(Stage, Vec<Attacker>)> {
+    let mut stage = Stage::new("fuse, under signals").open()?;
+    let folder = stage.helper.folder();
+    let (device, mount) = (folder.join("fuse"), folder.join("mount"));
+    if let Err(reason) = can_mount(&device, &mount) {
+        nlx_skip::skipped("the attack 'fuse, under signals'", &reason);
+        return None;
     }
+    let args = ["fuse-bell", device.to_str().unwrap(), mount.to_str().unwrap()];
+    let attackers = stage.attack(&[(User::Attacker(0), &args)]);
+    stage.everybody_is_served();
+    Some((stage, attackers))
 }
 
 /// Sockets with a linger time beside requests that have a descriptor, over hundreds of connections that stay: they occupy
