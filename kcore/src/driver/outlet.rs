@@ -66,8 +66,8 @@ impl Outlet {
 impl Taker for Outlet {
     type Memory = SharedMemory;
 
-    /// Neither fails: the futex lies in our mapping, and this end of the sockets is ours. Neither blocks: what the client does
-    /// with its end, and in what memory it receives, the sender does not wait for. It is no error that nobody receives.
+    /// Neither fails: the futex lies in our mapping, and this end of the sockets is ours. Neither blocks: the sender waits neither
+    /// for what the client does with its end nor for the memory in which it receives. If nobody receives, that is no error.
     fn ring(&self) {
         // It has a full fence between the event and this look for a lookout: one that is being made looks at the queue
         // after it has announced its sleep, and that after it was set here.

@@ -49,7 +49,8 @@ impl Owners {
         Owners { ranges }
     }
 
-    /// The user that a uid counts for: its owner, the first uid of a range of root's or of the operator's, or itself. Owners are not looked up again.
+    /// The user that a uid counts for: its owner, the first uid of a range of root's or of the operator's, or itself. Owners are
+    /// not looked up again.
     #[must_use]
     pub fn user_of(&self, uid: u32) -> UserId {
         let after = self.ranges.partition_point(|(range, _)| range.start <= uid);

@@ -133,7 +133,7 @@ pub(in crate::driver) fn receive(
     let mut bytes = [0; LEN];
     let received = loop {
         match packets::receive(channel, &mut bytes, flags, &mut keep) {
-            // A reset is told once, before what the other end has sent.
+            // The system reports a reset once; what the other end sent before follows.
             Err(Errno::EINTR | Errno::ECONNRESET) => {}
             other => break other,
         }

@@ -75,7 +75,7 @@ impl Link {
         !self.outbox.is_empty() && !self.refused
     }
 
-    /// Whether the system refuses what is to be sent: nobody tells when it will not.
+    /// Whether the system refuses what is to be sent. No event says when it will accept it again.
     pub(in crate::driver) fn is_refused(&self) -> bool {
         self.refused
     }

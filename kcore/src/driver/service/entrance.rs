@@ -131,10 +131,15 @@ impl Worker {
         }
     }
 
+    /// Clients that are here, that have departed, and whose sockets the porter is to close.
+    pub(super) fn known(&self) -> usize {
+        self.clients.count() + self.lingering.len() + self.leaving.len()
+    }
+
     /// Makes room for so many clients more in every table that one can come into: nothing is allocated when it does.
     pub(super) fn make_room(&mut self, more: usize) -> Result<(), NoMemory> {
         let clients = self.clients.count() + more;
-        let all = clients + self.lingering.len() + self.leaving.len();
+        let all = self.known() + more;
         self.clients.reserve(more)?;
         self.timers.reserve(self.clients.places() + more)?;
         self.link.reserve(all)?;

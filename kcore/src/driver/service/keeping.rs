@@ -201,7 +201,7 @@ impl Worker {
             let _ = self.epoll.delete(&self.link.channel);
         }
         let event = EpollEvent::new(EpollFlags::EPOLLIN, PORTER);
-        let clients = self.clients.count() + self.lingering.len() + self.leaving.len() + ACCEPT_BUDGET;
+        let clients = self.known() + ACCEPT_BUDGET;
         let linked = self.shared.porter.link().and_then(|mut link| {
             link.reserve(clients).map_err(|_| Errno::ENOMEM)?;
             self.epoll.add(&link.channel, event)?;

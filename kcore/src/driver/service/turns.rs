@@ -25,12 +25,16 @@ impl Worker {
     pub(super) fn serve_round(&mut self) -> usize {
         self.schedule.begin_round();
         let mut work = 0;
+        // The end of what is done for one connection, and the beginning of what is done for the next one.
+        let mut looked_ns = None;
         while let Some(turn) = self.schedule.next() {
             let place = self.clients.named(turn.connection);
-            self.patience.begin(self.now_ns());
+            self.patience.begin(looked_ns.unwrap_or_else(|| self.now_ns()));
             let units = place.map_or(0, |place| self.serve(place, turn.budget));
-            if let Some(rest_ns) = self.patience.end(self.now_ns()) {
-                self.let_rest(turn.user, rest_ns);
+            let now_ns = self.now_ns();
+            looked_ns = Some(now_ns);
+            if let Some(rest_ns) = self.patience.end(now_ns) {
+                self.let_rest(turn.user, now_ns + rest_ns, rest_ns);
             }
             work += units;
             // It may have gone meanwhile.
@@ -42,7 +46,7 @@ impl Worker {
     }
 
     /// A user has taken very long: the others have the thread for a while. Root may take what it likes.
-    fn let_rest(&mut self, user: UserKey, rest_ns: u64) {
+    fn let_rest(&mut self, user: UserKey, until_ns: u64, rest_ns: u64) {
         let who = self.schedule.user(user);
         if self.shared.host.accounts().is_privileged(who) {
             return;
@@ -57,7 +61,7 @@ impl Worker {
             );
         }
         self.schedule.suspend(user);
-        self.resting.set(user.number(), Some(self.now_ns() + rest_ns));
+        self.resting.set(user.number(), Some(until_ns));
     }
 
     /// Serves those again who have rested.
