@@ -16,7 +16,8 @@
 //!   ◀── Accepted, the socket ──── keeps the socket                   a close that blocks blocks one of them
 //!   ─ Adopt ────────────────────▶ ─ Receive, the socket ───────────▶ recvmsg, F_GET_SEALS
 //!   ◀── Adopted, the memory ──────────────────────────────────────── closes all else
-//!   ─ Drop, the socket; close ──▶ shutdown; nothing in its queue: close
+//!   ─ Drop, the socket ─────────▶ shutdown
+//!   close; ─ Closed ────────────▶ nothing in its queue: close
 //!                                 else ─ Close, the socket ────────▶ close
 //!   ◀── Gone ────────────────────
 //! ```

@@ -23,8 +23,10 @@ pub(in crate::driver) enum Message {
     Accept { first: u64, count: u32 },
     /// To the porter: receive the next packet of this client with its descriptors.
     Adopt { client: u64, user: u32, token: u64 },
-    /// To the porter, with the client's socket if `nlxd` had it: it is closed there.
+    /// To the porter, with the client's socket if `nlxd` had it: it is closed there, in that case once `Closed` has come.
     Drop { client: u64, user: u32 },
+    /// To the porter: `nlxd` has closed its own descriptor of the socket that came with `Drop`.
+    Closed { client: u64 },
     /// To `nlxd`, with the client's socket.
     Accepted { client: u64, user: u32 },
     /// To `nlxd`: no more clients for this `Accept`; 0 or why.
@@ -61,6 +63,7 @@ impl Message {
             Message::Close => (12, 0, 0, 0, 0),
             Message::Go => (13, 0, 0, 0, 0),
             Message::Ready => (14, 0, 0, 0, 0),
+            Message::Closed { client } => (15, 0, client, 0, 0),
         };
         let mut bytes = [0; LEN];
         bytes[0..4].copy_from_slice(&kind.to_le_bytes());
@@ -90,6 +93,7 @@ impl Message {
             12 => Message::Close,
             13 => Message::Go,
             14 => Message::Ready,
+            15 => Message::Closed { client: first },
             _ => return None,
         })
     }

@@ -64,6 +64,14 @@ struct Kept {
     adopting: u32,
     /// `nlxd` has dropped it: the user that it counts for, and the link that wants to know of its end.
     leaving: Option<(u32, usize)>,
+    /// `nlxd` has not closed its own descriptor of it yet.
+    held: bool,
+}
+
+impl Kept {
+    fn new(socket: OwnedFd) -> Kept {
+        Kept { socket, adopting: 0, leaving: None, held: true }
+    }
 }
 
 /// What is to be done for a user, and by how many carriers something is being done.
@@ -186,7 +194,7 @@ impl Keeper {
         match message {
             Message::Keep { client } => {
                 if let Some(socket) = fd {
-                    self.clients.entry(client).or_insert(Kept { socket, adopting: 0, leaving: None });
+                    self.clients.entry(client).or_insert(Kept::new(socket));
                 }
             }
             Message::Accept { first, count } => self.accept(link, first, count),
@@ -198,8 +206,9 @@ impl Keeper {
                 }
             }
             Message::Drop { client, user } => {
+                let held = fd.is_some();
                 if let Some(socket) = fd {
-                    self.clients.entry(client).or_insert(Kept { socket, adopting: 0, leaving: None });
+                    self.clients.entry(client).or_insert(Kept::new(socket));
                 }
                 let Some(kept) = self.clients.get_mut(&client) else {
                     return self.push(link, Message::Gone { client });
@@ -207,9 +216,16 @@ impl Keeper {
                 if kept.leaving.replace((user, link)).is_some() {
                     return;
                 }
+                kept.held = held;
                 // Its end is seen at once, however long the socket stays.
                 let _ = shutdown(kept.socket.as_raw_fd(), Shutdown::Both);
                 self.dispose(client);
+            }
+            Message::Closed { client } => {
+                if let Some(kept) = self.clients.get_mut(&client) {
+                    kept.held = false;
+                    self.dispose(client);
+                }
             }
             _ => {}
         }
@@ -227,7 +243,7 @@ impl Keeper {
                     // A socket without credentials counts for a user that nobody is.
                     let user = getsockopt(&socket, sockopt::PeerCredentials);
                     let user = user.map_or(u32::MAX, |credentials| credentials.uid());
-                    self.clients.insert(client, Kept { socket, adopting: 0, leaving: None });
+                    self.clients.insert(client, Kept::new(socket));
                     self.push(link, Message::Accepted { client, user });
                 }
                 Err(Errno::EAGAIN) => break,
@@ -278,7 +294,7 @@ impl Keeper {
     /// Closes the socket of a client that `nlxd` has dropped: here if nothing is in it, else in a carrier.
     fn dispose(&mut self, client: u64) {
         let Some(kept) = self.clients.get(&client) else { return };
-        let Some((user, link)) = kept.leaving.filter(|_| kept.adopting == 0) else { return };
+        let Some((user, link)) = kept.leaving.filter(|_| kept.adopting == 0 && !kept.held) else { return };
         if is_empty(kept.socket.as_fd()) {
             self.clients.remove(&client);
             self.push(link, Message::Gone { client });
@@ -354,7 +370,7 @@ impl Keeper {
             Err((_, sockets)) => {
                 for ((client, link), socket) in numbers.into_iter().zip(sockets).rev() {
                     let leaving = Some((user, link));
-                    self.clients.insert(client, Kept { socket, adopting: 0, leaving });
+                    self.clients.insert(client, Kept { socket, adopting: 0, leaving, held: false });
                     work.closes.push_front(client);
                 }
                 self.retry = true;
@@ -463,6 +479,36 @@ mod tests {
     use nix::sys::socket::{ControlMessage, send, sendmsg};
 
     use super::*;
+
+    /// Else the close of `nlxd` would be the last one, and close what the client has sent.
+    #[test]
+    fn a_client_is_closed_after_nlxd_has_closed_its_own_descriptor() {
+        let (main, _nlxd) = channel::pair().unwrap();
+        let mut keeper = Keeper::new(main, Carriers::Inline, None);
+        let (theirs, link) = channel::pair().unwrap();
+        keeper.links.push(Some(Link { channel: theirs, outbox: VecDeque::new() }));
+        let mut nlxd = super::super::Link::new(link, 1);
+        for (client, sends) in [(1, false), (2, true)] {
+            let (socket, peer) = channel::pair().unwrap();
+            if sends {
+                send(peer.as_raw_fd(), b"unread", MsgFlags::empty()).unwrap();
+            }
+            assert!(nlxd.keep(client, socket.as_fd()));
+            nlxd.drop_client(client, 0, socket);
+            let mut step = || {
+                let link = keeper.links[0].as_ref().unwrap();
+                let message = channel::receive_one(link.channel.as_fd(), MsgFlags::MSG_DONTWAIT).unwrap();
+                let (message, fd) = message.unwrap();
+                keeper.handle(0, message, fd);
+                keeper.settle();
+                (message, keeper.clients.len(), keeper.links[0].as_mut().unwrap().outbox.pop_front())
+            };
+            assert_eq!(step(), (Message::Keep { client }, 1, None));
+            assert_eq!(step(), (Message::Drop { client, user: 0 }, 1, None));
+            assert_eq!(step(), (Message::Closed { client }, 0, Some(Message::Gone { client })));
+            assert!(!nlxd.wants_room(), "nlxd has nothing of it any more");
+        }
+    }
 
     #[test]
     fn a_queue_is_empty_only_without_packets_of_any_length() {

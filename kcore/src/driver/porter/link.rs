@@ -47,8 +47,8 @@ impl Link {
 
     /// Closes this process's descriptor of a client's socket, and has the porter close the connection.
     ///
-    /// The message has the socket, and the porter another reference: so the close here is never the last one, whenever the porter
-    /// dies. What it has not been told by then, the next one is.
+    /// The porter keeps its own descriptor until the one here is closed, so that the close here is not the last one. What it has not
+    /// been told when it dies, the next one is.
     pub(in crate::driver) fn drop_client(&mut self, client: u64, user: u32, socket: OwnedFd) {
         self.outbox.push_back((Message::Drop { client, user }, Some(socket)));
         self.flush();
@@ -56,13 +56,18 @@ impl Link {
 
     /// Sends what there is room for.
     pub(in crate::driver) fn flush(&mut self) {
-        while let Some((message, socket)) = self.outbox.front() {
+        while let Some((message, socket)) = self.outbox.front_mut() {
             let fds = socket.as_ref().map(AsFd::as_fd);
             match channel::send(self.channel.as_fd(), *message, fds.as_slice(), MsgFlags::MSG_DONTWAIT) {
                 Ok(()) => {
                     self.refused = false;
-                    // The message holds the socket now.
-                    self.outbox.pop_front();
+                    match (&message, socket.take()) {
+                        (&&mut Message::Drop { client, .. }, Some(socket)) => {
+                            drop(socket);
+                            *message = Message::Closed { client };
+                        }
+                        _ => drop(self.outbox.pop_front()),
+                    }
                 }
                 // The end of the channel is seen where it is read.
                 Err(errno) => return self.refused = is_refusal(errno),
