@@ -96,6 +96,7 @@
 
 pub mod accounts;
 pub mod costs;
+mod custody;
 mod departed;
 mod host;
 mod outlet;

@@ -483,10 +483,10 @@ impl Charge {
         self.count
     }
 
-    /// The user that is charged.
+    /// Who is charged.
     #[must_use]
-    pub fn user(&self) -> UserId {
-        self.payer.user
+    pub fn payer(&self) -> Payer {
+        self.payer
     }
 
     /// Charges `more` in addition.

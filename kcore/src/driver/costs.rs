@@ -50,7 +50,6 @@ pub(super) struct SessionCharges {
     pub(super) operations: Charge,
     _mappings: Charge,
     _queue: Charge,
-    _doorbell: Charge,
 }
 
 impl SessionCharges {
@@ -63,7 +62,6 @@ impl SessionCharges {
             operations: accounts.open(payer, Resource::Operations),
             _mappings: accounts.charge(payer, Resource::Mappings, CLIENT_MAPPINGS)?,
             _queue: accounts.charge(payer, Resource::QueueBytes, ring_bytes)?,
-            _doorbell: accounts.charge(payer, Resource::Descriptors, 1)?,
         })
     }
 }

@@ -9,6 +9,7 @@
 //!   (`MSG_PEEK` without room for them), and has the porter receive it where a request allows them; else the client is cut off.
 //! - **`nlxd` never has the last reference to a client's socket**, nor to the listening socket. The porter accepts clients and
 //!   keeps a reference of each until `nlxd` has closed its own.
+//! - **Nor to what a client has, too** ([`custody`](super::custody)), whose last close waits for who watches it.
 //!
 //! ```text
 //!   nlxd                          porter                             carriers, forked when needed
@@ -20,6 +21,8 @@
 //!   close; ─ Closed ────────────▶ nothing in its queue: close
 //!                                 else ─ Close, the socket ────────▶ close
 //!   ◀── Gone ────────────────────
+//!   ─ Keep, a shared one ───────▶ keeps it, before the client gets it
+//!   ─ Drop, it; close ─ Closed ─▶ ─ Close, it ─────────────────────▶ close
 //! ```
 //!
 //! So the porter itself never closes what a client has sent, either. A carrier that does not come back in
@@ -85,6 +88,10 @@ pub const MESSAGES_BUDGET: usize = 64;
 /// How long a carrier may have a job before it is killed. A close that a signal can end is over then, others are not: those
 /// of files on FUSE and network file systems.
 pub const CARRIER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Numbers from here on are not those of clients, but of descriptors that a client has, too: the porter only keeps them, and a carrier
+/// closes them.
+pub(in crate::driver) const SHARED: u64 = 1 << 63;
 
 /// The time from one look for late carriers to the next, while any has a job.
 const LATE_LOOK_MS: u16 = 500;

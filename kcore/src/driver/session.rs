@@ -6,7 +6,6 @@ mod hello;
 mod refusing;
 mod requests;
 mod ring;
-mod shared_fd;
 mod teardown;
 mod tms;
 
@@ -15,7 +14,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use lnet_region::guard;
-use nlx_driver_proto::{PACKET_MAX, Refusal};
+use nlx_core::Errno;
+use nlx_driver_proto::{PACKET_MAX, Reason, Refusal};
 use nlx_fallible::{NoMemory, TryArc};
 
 use self::arenas::Arenas;
@@ -26,8 +26,9 @@ use self::ring::Ring;
 pub use self::ring::{BULK_BYTES_PER_UNIT, BULK_UNITS_MAX, Drained, SLICE};
 use self::teardown::Closing;
 use self::tms::Tms;
-use super::accounts::{CHUNK, Payer};
+use super::accounts::{CHUNK, Payer, Resource};
 use super::costs::{HEAP_CHUNK_BYTES, SessionCharges};
+use super::custody::{Custody, SharedFd};
 use super::departed::Estate;
 use super::host::Record;
 use super::{ClientQuotas, Credentials, Departure, Host, Rights, Violation};
@@ -44,7 +45,7 @@ pub struct Answer {
 /// Makes what is made once in a process, with the first queue: no client is to be refused for want of it.
 pub(super) fn prepare_process() {
     // Without memory or descriptors the first client makes it.
-    let _ = Ring::new(nlx_bev_cqueue::MIN_SLOTS);
+    let _ = Ring::new(nlx_bev_cqueue::MIN_SLOTS, |_| Err(Refusal::new(Errno::ENOMEM, Reason::System)));
 }
 
 impl Answer {
@@ -84,6 +85,8 @@ pub struct Session {
     /// From the hello on.
     charges: Option<SessionCharges>,
     closing: Closing,
+    /// Of what the client has, too.
+    custody: Custody,
     /// Faults in the memory of all clients when it was last made sure that none was in this one's.
     faults: Cell<Option<usize>>,
 }
@@ -94,6 +97,16 @@ impl Session {
     /// # Errors
     /// ENOMEM: it is not let in.
     pub fn new(host: &Arc<Host>, client: Credentials) -> Result<Session, Refusal> {
+        let custody = Custody::try_new(0).map_err(starved)?;
+        Session::in_custody(host, client, custody)
+    }
+
+    /// The same, where the porter closes what the client has, too.
+    pub(super) fn in_custody(
+        host: &Arc<Host>,
+        client: Credentials,
+        custody: Custody,
+    ) -> Result<Session, Refusal> {
         let estate = TryArc::try_new(Estate::default()).map_err(starved)?;
         let rights = host.policy().shared_rights_of(&client).cloned();
         let quotas = rights.as_ref().and_then(|rights| rights.quotas).unwrap_or(host.quotas()).sane();
@@ -110,6 +123,7 @@ impl Session {
             arenas: Arenas::new(&quotas),
             charges: None,
             closing: Closing::new(estate),
+            custody,
             faults: Cell::new(None),
         })
     }
@@ -226,6 +240,12 @@ impl Session {
         charges.segments.trim(segments, CHUNK);
         charges.operations.trim(self.record.tally.operations.get(), CHUNK);
         charges.heap.trim(self.buffers.heap_bytes(), HEAP_CHUNK_BYTES);
+    }
+
+    /// Takes a descriptor that the client is to have, too, and that it pays for until the porter has closed it.
+    fn share(&self, fd: OwnedFd) -> Result<SharedFd, Refusal> {
+        let charge = self.host.accounts.charge(self.payer, Resource::Descriptors, 1)?;
+        self.custody.share(fd, charge).map_err(starved)
     }
 
     fn look_for_violations(&self) -> Result<(), Violation> {

@@ -116,6 +116,18 @@ impl Memory {
         Errno::result(read).map(isize::cast_unsigned)
     }
 
+    /// Waits for the descriptors of an epoll set; what the system tells of them comes to here. How many.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn wait_for(&self, set: impl AsFd) -> Result<usize, Errno> {
+        let most = (self.len() / size_of::<libc::epoll_event>()) as i32;
+        let (set, events) = (set.as_fd().as_raw_fd(), self.0.as_mut_ptr().cast());
+        // SAFETY: as for `fill_from`; no mask of signals is given.
+        let found = unsafe { libc::epoll_pwait(set, events, most, -1, std::ptr::null()) };
+        Errno::result(found).map(i32::cast_unsigned).map(|found| found as usize)
+    }
+
     /// Where it lies, for system calls.
     pub fn address(&self) -> *mut u8 {
         self.0.as_mut_ptr()

@@ -3,9 +3,11 @@
 use std::path::Path;
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use serde_json::Value;
 
 use crate::people::{Attacker, User};
 use crate::stage::Stage;
+use crate::support::peer::hung_unless;
 
 /// Number of the device `/dev/fuse`.
 const FUSE: u64 = makedev(10, 229);
@@ -77,16 +79,66 @@ fn a_helper_that_is_killed_beside_such_signals_ends() {
     helper.is_clean();
 }
 
+/// What the helper shares with clients, their doorbells above all, watched by an epoll set whose lock is held as long as such a page
+/// does not come: the helper, which closes what is shared last, ends all the same when it is asked.
+#[test]
+#[ignore = "./test attack"]
+fn shared_descriptors_watched_from_memory_that_never_comes() {
+    let Some((stage, attackers)) = watches_from_memory_that_never_comes() else { return };
+    stage.close_beside(attackers);
+}
+
+/// The same for a helper that is killed.
+#[test]
+#[ignore = "./test attack"]
+fn a_helper_that_is_killed_beside_such_watches_ends() {
+    let Some((stage, attackers)) = watches_from_memory_that_never_comes() else { return };
+    let helper = stage.kill_helper();
+    helper.client("of the next one").sync().unwrap();
+    attackers.into_iter().for_each(Attacker::kill);
+    helper.is_clean();
+}
+
+/// All that such watches have kept is given back when their process ends.
+#[test]
+#[ignore = "./test attack"]
+fn such_watches_leave_nothing() {
+    let Some((stage, attackers)) = watches_from_memory_that_never_comes() else { return };
+    stage.close(attackers);
+}
+
+/// The attack, beside which everybody is served.
+fn watches_from_memory_that_never_comes() -> Option<(Stage, Vec<Attacker>)> {
+    let attack = beside_memory_that_never_comes("fuse, watches", "fuse-watch", &["500"])?;
+    let uid = u64::from(User::Attacker(0).uid());
+    hung_unless("closes that do not return are the attacker's", || {
+        let status = attack.0.helper.status();
+        let mut users = status["users"].as_array().unwrap().iter();
+        let pending = |user: &Value| user["held"]["pending_closes"].as_u64().unwrap_or(0);
+        users.any(|user| user["uid"] == uid && pending(user) > 0)
+    });
+    Some(attack)
+}
+
 /// The attack, beside which everybody is served.
 fn signals_in_memory_that_never_comes() -> Option<(Stage, Vec<Attacker>)> {
-    let mut stage = Stage::new("fuse, under signals").open()?;
+    beside_memory_that_never_comes("fuse, under signals", "fuse-bell", &[])
+}
+
+/// An attack with a FUSE mount, beside which everybody is served.
+fn beside_memory_that_never_comes(
+    name: &'static str,
+    attack: &str,
+    more: &[&str],
+) -> Option<(Stage, Vec<Attacker>)> {
+    let mut stage = Stage::new(name).open()?;
     let folder = stage.helper.folder();
     let (device, mount) = (folder.join("fuse"), folder.join("mount"));
     if let Err(reason) = can_mount(&device, &mount) {
-        nlx_skip::skipped("the attack 'fuse, under signals'", &reason);
+        nlx_skip::skipped(&format!("the attack '{name}'"), &reason);
         return None;
     }
-    let args = ["fuse-bell", device.to_str().unwrap(), mount.to_str().unwrap()];
+    let args = [&[attack, device.to_str().unwrap(), mount.to_str().unwrap()], more].concat();
     let attackers = stage.attack(&[(User::Attacker(0), &args)]);
     stage.everybody_is_served();
     Some((stage, attackers))

@@ -154,7 +154,7 @@ proptest! {
                 let at = which % charges.len();
                 let charge: &mut Charge = &mut charges[at];
                 let less = count.min(charge.count());
-                *model.held.get_mut(&charge.user().0).unwrap() -= less;
+                *model.held.get_mut(&charge.payer().user.0).unwrap() -= less;
                 charge.shrink(count);
             } else {
                 let allowed = count == 0 || model.may_grow(uid, count, capacity, reserve);

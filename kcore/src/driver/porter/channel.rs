@@ -10,7 +10,7 @@ use crate::driver::packets;
 /// Bytes of a message.
 const LEN: usize = 32;
 
-/// A message. `client` is `nlxd`'s number of a connection, `user` the user that it counts for.
+/// A message. `client` is `nlxd`'s number of a connection, or of a [shared](super::SHARED) descriptor; `user` the user that it counts for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::driver) enum Message {
     /// To the porter, with a socket: another channel, for a service thread.

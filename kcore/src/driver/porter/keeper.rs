@@ -19,7 +19,7 @@ use super::carrier::{Carriers, Job, JobKind};
 use super::channel::{self, Message};
 use super::{
     BATCH_MAX, CARRIER_TIMEOUT, CARRIERS_MAX, CARRIERS_PER_USER, CARRIERS_ROOT, LATE_LOOK_MS,
-    MESSAGES_BUDGET, RETRY_MS,
+    MESSAGES_BUDGET, RETRY_MS, SHARED,
 };
 
 /// The user whose carriers have a reserve.
@@ -57,7 +57,7 @@ struct Listener {
     own: bool,
 }
 
-/// A client's socket.
+/// A client's socket, or a descriptor that it has, too.
 struct Kept {
     socket: OwnedFd,
     /// Jobs that receive from it, waiting or at work.
@@ -217,8 +217,10 @@ impl Keeper {
                     return;
                 }
                 kept.held = held;
-                // Its end is seen at once, however long the socket stays.
-                let _ = shutdown(kept.socket.as_raw_fd(), Shutdown::Both);
+                if client < SHARED {
+                    // Its end is seen at once, however long the socket stays.
+                    let _ = shutdown(kept.socket.as_raw_fd(), Shutdown::Both);
+                }
                 self.dispose(client);
             }
             Message::Closed { client } => {
@@ -291,11 +293,11 @@ impl Keeper {
 
     // --- closing
 
-    /// Closes the socket of a client that `nlxd` has dropped: here if nothing is in it, else in a carrier.
+    /// Closes what `nlxd` has dropped: the socket of a client here if nothing is in it; all else in a carrier.
     fn dispose(&mut self, client: u64) {
         let Some(kept) = self.clients.get(&client) else { return };
         let Some((user, link)) = kept.leaving.filter(|_| kept.adopting == 0 && !kept.held) else { return };
-        if is_empty(kept.socket.as_fd()) {
+        if client < SHARED && is_empty(kept.socket.as_fd()) {
             self.clients.remove(&client);
             self.push(link, Message::Gone { client });
         } else {
@@ -405,7 +407,7 @@ impl Keeper {
 
     /// `nlxd` ends, or has ended.
     fn end(mut self, nlxd: Option<Pid>) {
-        for kept in self.clients.values() {
+        for (_, kept) in self.clients.iter().filter(|(client, _)| **client < SHARED) {
             let _ = shutdown(kept.socket.as_raw_fd(), Shutdown::Both);
         }
         let mut backlog = Vec::new();
@@ -423,7 +425,7 @@ impl Keeper {
         while nlxd.is_some_and(|nlxd| getppid() == nlxd) {
             std::thread::sleep(ENDING_LOOK);
         }
-        self.clients.retain(|_, kept| !is_empty(kept.socket.as_fd()));
+        self.clients.retain(|&client, kept| client >= SHARED || !is_empty(kept.socket.as_fd()));
         backlog.retain(|socket| !is_empty(socket.as_fd()));
         if nlxd.is_some() {
             // What is left is closed as the process ends, where a socket that lingers does not block. What blocks all the same

@@ -39,13 +39,13 @@ impl Link {
         self.flush();
     }
 
-    /// Has the porter keep a client's socket, if there is room now. Gives whether it does.
+    /// Has the porter keep a client's socket, or what is shared with one, if there is room now. Gives whether it does.
     pub(in crate::driver) fn keep(&mut self, client: u64, socket: BorrowedFd<'_>) -> bool {
         let sent = self.send(Message::Keep { client }, &[socket]);
         sent.is_ok()
     }
 
-    /// Closes this process's descriptor of a client's socket, and has the porter close the connection.
+    /// Closes this process's descriptor of a client's socket, and has the porter close the connection; the same for what is shared.
     ///
     /// The porter keeps its own descriptor until the one here is closed, so that the close here is not the last one. What it has not
     /// been told when it dies, the next one is.

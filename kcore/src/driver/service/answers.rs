@@ -50,10 +50,13 @@ impl Worker {
         }
     }
 
-    /// Sends an answer, whose descriptors count until the client has received them.
+    /// Sends an answer, whose descriptors count until the client has received them. The porter has those that are shared before.
     fn send(&mut self, place: usize, answer: &Answer) -> Result<(), Unsent> {
         let count = answer.fds.len() as u64;
         if count > 0 {
+            if !self.keeps_shared() {
+                return Err(Unsent::OthersCrowd);
+            }
             self.look_whether_read(place);
         }
         let Some(client) = self.clients.get(place) else { return Err(Unsent::Gone) };

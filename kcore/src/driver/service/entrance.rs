@@ -131,9 +131,9 @@ impl Worker {
         }
     }
 
-    /// Clients that are here, that have departed, and whose sockets the porter is to close.
+    /// Clients that are here, that have departed, and whose sockets the porter is to close; and what they have, too.
     pub(super) fn known(&self) -> usize {
-        self.clients.count() + self.lingering.len() + self.leaving.len()
+        self.clients.count() + self.lingering.len() + self.leaving.len() + self.custody.len()
     }
 
     /// Makes room for so many clients more in every table that one can come into: nothing is allocated when it does.
@@ -156,7 +156,7 @@ impl Worker {
         self.keeps_all &= kept;
         let greet_until_ns = self.now_ns() + ns(HELLO_TIMEOUT);
         let session = match &admission {
-            Ok(_) => Session::new(&self.shared.host, who),
+            Ok(_) => Session::in_custody(&self.shared.host, who, self.custody.clone()),
             Err(refusal) => Err(*refusal),
         };
         let admission = admission.ok();

@@ -11,6 +11,7 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nlx_driver_proto::{Header, Kind, Reason, Refusal, Reply};
 
 use super::super::accounts::{Charge, Payer, Resource, UserId};
+use super::super::custody::Ended;
 use super::super::porter::Message;
 use super::client::{Source, State, Talk};
 use super::requests::kind_of;
@@ -18,13 +19,22 @@ use super::schedule::ROUND_UNITS;
 use super::worker::{END, PORTER, REQUESTS, Worker, ns};
 use super::{ACCEPT_BUDGET, ADOPT_TIMEOUT, Admission, PORTER_PAUSE, Phase};
 
-/// A client whose socket the porter closes.
+/// What the porter closes.
 pub(super) struct Leaving {
     user: UserId,
-    /// The place that it has; without, it was refused.
-    admission: Option<Admission>,
-    /// For the status: what bounds them is the place.
+    holds: Holds,
+    /// For the status: what bounds them is what they hold.
     _pending: Option<Charge>,
+}
+
+/// What is given back once it is closed.
+enum Holds {
+    /// The place of a client.
+    Place(Admission),
+    /// That of one that was refused.
+    Refused,
+    /// A descriptor that a client had, too.
+    Descriptor(#[expect(dead_code, reason = "it is held, and dropped")] Charge),
 }
 
 impl Worker {
@@ -121,24 +131,44 @@ impl Worker {
     /// The porter closes the socket of a client that has gone, which keeps its place until then.
     pub(super) fn hand_over(&mut self, id: u64, payer: Payer, socket: OwnedFd, admission: Option<Admission>) {
         self.link.drop_client(id, payer.user.0, socket);
-        self.note_leaving(id, payer, admission);
+        self.note_leaving(id, payer, admission.map_or(Holds::Refused, Holds::Place));
     }
 
     /// The same of one whose socket the porter alone has.
     pub(super) fn drop_unseen(&mut self, id: u64, payer: Payer) {
         self.link.push(Message::Drop { client: id, user: payer.user.0 });
-        self.note_leaving(id, payer, None);
+        self.note_leaving(id, payer, Holds::Refused);
     }
 
-    fn note_leaving(&mut self, id: u64, payer: Payer, admission: Option<Admission>) {
+    /// The porter closes what sessions had shared with their clients, and need no more.
+    pub(super) fn hand_over_shared(&mut self) {
+        while let Some(Ended { number, fd, charge }) = self.custody.pop_ended() {
+            let payer = charge.payer();
+            self.link.drop_client(number, payer.user.0, fd);
+            self.note_leaving(number, payer, Holds::Descriptor(charge));
+        }
+    }
+
+    /// Whether the porter has all that is shared: then the answer that gives it away may be sent.
+    pub(super) fn keeps_shared(&mut self) -> bool {
+        self.custody.is_kept() || self.make_room(0).is_ok() && self.keep_shared()
+    }
+
+    fn keep_shared(&mut self) -> bool {
+        let Worker { custody, link, .. } = self;
+        custody.keep_all(|number, fd| link.keep(number, fd))
+    }
+
+    fn note_leaving(&mut self, id: u64, payer: Payer, holds: Holds) {
         let pending = self.shared.host.accounts().charge(payer, Resource::PendingCloses, 1).ok();
-        self.leaving.insert(id, Leaving { user: payer.user, admission, _pending: pending });
+        self.leaving.insert(id, Leaving { user: payer.user, holds, _pending: pending });
     }
 
-    pub(super) fn give_place_back(&self, leaving: Leaving) {
-        match leaving.admission {
-            Some(admission) => self.shared.door.leave(admission),
-            None => _ = self.shared.door.refused.fetch_sub(1, Ordering::Relaxed),
+    pub(super) fn give_back(&self, leaving: Leaving) {
+        match leaving.holds {
+            Holds::Place(admission) => self.shared.door.leave(admission),
+            Holds::Refused => _ = self.shared.door.refused.fetch_sub(1, Ordering::Relaxed),
+            Holds::Descriptor(_) => {}
         }
     }
 
@@ -161,7 +191,7 @@ impl Worker {
                 }
                 Ok(Some((Message::Gone { client }, _))) => {
                     if let Some(leaving) = self.leaving.remove(&client) {
-                        self.give_place_back(leaving);
+                        self.give_back(leaving);
                     }
                 }
                 Ok(Some(_)) => {}
@@ -225,6 +255,7 @@ impl Worker {
             self.link.push(Message::Drop { client, user: leaving.user.0 });
         }
         self.lingering.iter_mut().for_each(|client| client.kept = false);
+        self.custody.porter_has_none();
         for place in 0..self.clients.places() {
             let Some(client) = self.clients.get(place) else { continue };
             client.kept = false;
@@ -239,7 +270,8 @@ impl Worker {
         }
     }
 
-    /// Has the porter keep the sockets that it does not have, as many as there is room for: so that no close here is the last one.
+    /// Has the porter keep the sockets and the shared descriptors that it does not have, as many as there is room for: so that no close
+    /// here is the last one.
     pub(super) fn keep_all(&mut self) {
         let Worker { clients, lingering, link, .. } = self;
         let all = clients.iter_mut().map(|client| (&mut client.kept, client.id, &client.socket));
@@ -248,5 +280,6 @@ impl Worker {
             *kept = link.keep(id, socket.as_fd());
             *kept
         });
+        self.keeps_all &= self.keep_shared();
     }
 }

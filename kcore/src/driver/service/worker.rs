@@ -11,6 +11,7 @@ use lnet_api::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::super::Answer;
+use super::super::custody::Custody;
 use super::super::porter::Link;
 use super::answers::Lingering;
 use super::client::{Clients, Source, State, Talk};
@@ -65,7 +66,9 @@ pub(super) struct Worker {
     pub(super) keeps_all: bool,
     /// The porter has been asked to accept.
     pub(super) accepting: bool,
-    /// Clients whose sockets the porter has not closed yet.
+    /// What clients have, too.
+    pub(super) custody: Custody,
+    /// Clients whose sockets, and what else of theirs, the porter has not closed yet.
     pub(super) leaving: HashMap<u64, Leaving, foldhash::fast::RandomState>,
     /// The names of clients that have not received all descriptors that were sent to them; and departed ones.
     pub(super) unread: Vec<u64>,
@@ -131,6 +134,7 @@ impl Worker {
             retry_ns: None,
             keeps_all: true,
             accepting: false,
+            custody: Custody::try_new(number).map_err(|_| Errno::ENOMEM)?,
             leaving: HashMap::default(),
             unread: Vec::new(),
             lingering: Vec::new(),
@@ -166,6 +170,7 @@ impl Worker {
             let now_ns = self.now_ns();
             self.handle_due(now_ns);
             let sweeps = self.sweep_slice();
+            self.hand_over_shared();
             rounds += 1;
             units += round_units;
             let work = polled.work + round_units + usize::from(sweeps);
@@ -186,10 +191,11 @@ impl Worker {
         }
         self.network.release(&**self.shared.host.drive(), &self.epoll);
         // The porter sees the end of the channel, and closes what is left.
+        self.hand_over_shared();
         while let Some(Lingering { id, socket, payer, admission, .. }) = self.lingering.pop() {
             self.hand_over(id, payer, socket, admission);
         }
-        mem::take(&mut self.leaving).into_values().for_each(|leaving| self.give_place_back(leaving));
+        mem::take(&mut self.leaving).into_values().for_each(|leaving| self.give_back(leaving));
     }
 
     fn is_over(&self) -> bool {

@@ -19,7 +19,7 @@ impl Session {
         }
         let ring_bytes = SharedMemory::size(self.quotas.ring_slots).map_err(|error| no_queue(&error))? as u64;
         let charges = SessionCharges::new(&self.host.accounts, self.payer, ring_bytes)?;
-        let (ring, fds) = Ring::new(self.quotas.ring_slots)?;
+        let (ring, fds) = Ring::new(self.quotas.ring_slots, |doorbell| self.share(doorbell))?;
         answer.reserve_fds(fds.len())?;
         let mut name = String::new();
         name.try_reserve_exact(hello.name_letters().count()).map_err(starved)?;

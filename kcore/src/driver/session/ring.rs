@@ -10,8 +10,8 @@ use nlx_core::{Limits, OperationKind};
 use nlx_driver_proto::{Entry, Refusal, Submission};
 
 use super::refusing::{no_memory, no_queue};
-use super::shared_fd::SharedFd;
 use super::{Session, Violation};
+use crate::driver::custody::SharedFd;
 use crate::driver::watched::WatchedQueue;
 
 /// Bytes that take as long to copy as an entry to carry out, roughly.
@@ -37,7 +37,10 @@ pub(super) struct Ring {
 
 impl Ring {
     /// A ring, and what the client gets of it: its memory and the doorbell.
-    pub(super) fn new(slots: u32) -> Result<(Ring, [OwnedFd; 2]), Refusal> {
+    pub(super) fn new(
+        slots: u32,
+        share: impl FnOnce(OwnedFd) -> Result<SharedFd, Refusal>,
+    ) -> Result<(Ring, [OwnedFd; 2]), Refusal> {
         let refused = |error: Error| no_queue(&error);
         let (memory, fd) = SharedMemory::create(slots).map_err(refused)?;
         let mut consumer = Consumer::new(memory.clone()).map_err(refused)?;
@@ -48,7 +51,7 @@ impl Ring {
         let sleeper = Sleeper::futex(memory.clone()).without_spin();
         let settled = Waker::of_consumer(memory.clone());
         let watched = WatchedQueue::new(memory).map_err(|error| no_memory(&error))?;
-        Ok((Ring { consumer, sleeper, settled, watched, doorbell: SharedFd::new(doorbell) }, [fd, theirs]))
+        Ok((Ring { consumer, sleeper, settled, watched, doorbell: share(doorbell)? }, [fd, theirs]))
     }
 
     pub(super) fn prepare_sleep(&mut self) -> bool {

@@ -14,10 +14,10 @@ use nlx_fallible::TryArc;
 
 use super::arenas::no_descriptor;
 use super::refusing::{no_memory, no_queue, refusal_of, starved};
-use super::shared_fd::SharedFd;
 use super::{Answer, Session, Violation};
 use crate::driver::accounts::{CHUNK, Charge, Resource};
 use crate::driver::costs::TmCharges;
+use crate::driver::custody::SharedFd;
 use crate::driver::departed::Estate;
 use crate::driver::outlet::Outlet;
 use crate::driver::policy::{Nids, Portals};
@@ -36,7 +36,7 @@ pub(super) struct Tm {
     events_max: u32,
     /// The client's end of the sockets that an event loop sleeps on, once it has asked for it: kept for when it asks again.
     lookout: Option<SharedFd>,
-    /// It, and the helper's end.
+    /// Of the helper's end.
     lookout_charge: Option<Charge>,
     charges: TmCharges,
 }
@@ -176,19 +176,18 @@ impl Session {
     /// Nothing of the client's ever waits in these sockets: its end cannot send, so that to close them closes nothing of it.
     pub(super) fn tm_descriptor(&mut self, handle: u64, answer: &mut Answer) -> Result<Reply, Refusal> {
         let (accounts, payer) = (&self.host.accounts, self.payer);
-        let tm = self.tms.0.get_mut(handle).ok_or(no_tm(handle))?;
-        let theirs = match &tm.lookout {
-            Some(theirs) => theirs,
-            None => {
-                let charge = accounts.charge(payer, Resource::Descriptors, 2)?;
-                let (ours, theirs) = socket_pair().map_err(|error| no_queue(&error))?;
-                tm.works.shared.taker.set_lookout(ours);
-                tm.lookout_charge = Some(charge);
-                tm.lookout.insert(SharedFd::new(theirs))
-            }
-        };
+        let tm = self.tms.0.get(handle).ok_or(no_tm(handle))?;
+        if tm.lookout.is_none() {
+            let charge = accounts.charge(payer, Resource::Descriptors, 1)?;
+            let (ours, theirs) = socket_pair().map_err(|error| no_queue(&error))?;
+            let theirs = self.share(theirs)?;
+            let tm = self.tms.0.get_mut(handle).ok_or(no_tm(handle))?;
+            tm.works.shared.taker.set_lookout(ours);
+            (tm.lookout, tm.lookout_charge) = (Some(theirs), Some(charge));
+        }
+        let theirs = self.tms.0.get(handle).and_then(|tm| tm.lookout.as_ref());
         answer.reserve_fds(1)?;
-        if let Some(theirs) = theirs.get() {
+        if let Some(theirs) = theirs.and_then(SharedFd::get) {
             answer.fds.push(theirs.try_clone_to_owned().map_err(|error| no_descriptor(&error))?);
         }
         Ok(Reply::Done)

@@ -47,7 +47,7 @@ pub(crate) struct Target {
 type Attack = fn(&Target, &[&str]) -> Result<Infallible, String>;
 
 /// All attacks, by name.
-const ATTACKS: [(&str, Attack); 18] = [
+const ATTACKS: [(&str, Attack); 20] = [
     ("clients", clients::attack),
     ("departures", departures::attack),
     ("descriptors", descriptors::attack),
@@ -56,6 +56,8 @@ const ATTACKS: [(&str, Attack); 18] = [
     ("fuse-bell", bell::attack),
     ("fuse-bell-file", bell::read_into_file),
     ("fuse-file", fuse::send_file),
+    ("fuse-watch", bell::watch),
+    ("fuse-watch-file", bell::watch_into_file),
     ("idle", idle),
     ("linger", linger::attack),
     ("linger-adopt", linger::adopt),

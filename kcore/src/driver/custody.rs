@@ -1,0 +1,227 @@
+//! Descriptors that a client has, too: its doorbell, and those that its event loops sleep on.
+//!
+//! Whoever closes such a descriptor last wakes all that watch it, and waits for the lock of each epoll set that they watch it by. A
+//! client can hold that lock as long as it likes: by `epoll_wait` into memory that does not come. So `nlxd` never closes one last, not
+//! even when it is killed: the porter has it before the client gets it, and closes it in a carrier once `nlxd` has closed its own
+//! ([`porter`](super::porter)). The user is charged with it until then.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use hashbrown::HashMap;
+use nlx_fallible::{NoMemory, TryArc};
+use parking_lot::Mutex;
+
+use super::accounts::Charge;
+use super::porter::SHARED;
+
+/// What the clients of one thread share with it. A clone is the same.
+#[derive(Clone)]
+pub(super) struct Custody(TryArc<Mutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    next: u64,
+    held: HashMap<u64, Entry, foldhash::fast::RandomState>,
+    /// Those of them that the porter does not have.
+    unkept: Vec<u64>,
+    /// What is over, with room for all that is held.
+    ended: Vec<Ended>,
+}
+
+struct Entry {
+    fd: TryArc<OwnedFd>,
+    charge: Charge,
+    /// A porter has had it, so that the client may have it.
+    given: bool,
+}
+
+/// One whose session needs it no more: the porter is to close it.
+pub(super) struct Ended {
+    pub(super) number: u64,
+    pub(super) fd: OwnedFd,
+    pub(super) charge: Charge,
+}
+
+impl Custody {
+    /// That of the thread with this number.
+    pub(super) fn try_new(thread: usize) -> Result<Custody, NoMemory> {
+        let next = SHARED | (thread as u64) << 48;
+        TryArc::try_new(Mutex::new(Inner { next, ..Inner::default() })).map(Custody)
+    }
+
+    /// Takes a descriptor that the client is to have. Nothing is to be sent to the client before all [are kept](Custody::keep_all).
+    pub(super) fn share(&self, fd: OwnedFd, charge: Charge) -> Result<SharedFd, NoMemory> {
+        let fd = TryArc::try_new(fd)?;
+        let mut inner = self.0.lock();
+        let Inner { next, held, unkept, ended } = &mut *inner;
+        held.try_reserve(1).map_err(|_| NoMemory)?;
+        let most = held.len() + 1;
+        unkept.try_reserve(most - unkept.len()).map_err(|_| NoMemory)?;
+        ended.try_reserve(most).map_err(|_| NoMemory)?;
+        let number = *next;
+        *next += 1;
+        held.insert(number, Entry { fd: fd.clone(), charge, given: false });
+        unkept.push(number);
+        Ok(SharedFd { number, fd: Some(fd), custody: self.clone() })
+    }
+
+    /// Those that are held, and those that are over.
+    pub(super) fn len(&self) -> usize {
+        let inner = self.0.lock();
+        inner.held.len() + inner.ended.len()
+    }
+
+    /// Whether the porter has all of them.
+    pub(super) fn is_kept(&self) -> bool {
+        self.0.lock().unkept.is_empty()
+    }
+
+    /// Has the porter keep those that it does not have, as long as `keep` says that it does. Whether it has all of them then.
+    pub(super) fn keep_all(&self, mut keep: impl FnMut(u64, BorrowedFd<'_>) -> bool) -> bool {
+        let Inner { held, unkept, .. } = &mut *self.0.lock();
+        while let Some(number) = unkept.last() {
+            if let Some(entry) = held.get_mut(number) {
+                if !keep(*number, entry.fd.as_fd()) {
+                    return false;
+                }
+                entry.given = true;
+            }
+            unkept.pop();
+        }
+        true
+    }
+
+    /// The porter is gone, and with it all that it had.
+    pub(super) fn porter_has_none(&self) {
+        let Inner { held, unkept, .. } = &mut *self.0.lock();
+        unkept.clear();
+        unkept.extend(held.keys());
+    }
+
+    /// One that is over.
+    pub(super) fn pop_ended(&self) -> Option<Ended> {
+        self.0.lock().ended.pop()
+    }
+}
+
+/// A descriptor that the client has, too.
+pub(super) struct SharedFd {
+    number: u64,
+    /// Until it is dropped.
+    fd: Option<TryArc<OwnedFd>>,
+    custody: Custody,
+}
+
+impl SharedFd {
+    pub(super) fn get(&self) -> Option<BorrowedFd<'_>> {
+        self.fd.as_ref().map(|fd| fd.as_fd())
+    }
+}
+
+impl Drop for SharedFd {
+    fn drop(&mut self) {
+        drop(self.fd.take());
+        let Inner { held, unkept, ended, .. } = &mut *self.custody.0.lock();
+        let Some(Entry { fd, charge, given }) = held.remove(&self.number) else { return };
+        unkept.retain(|number| *number != self.number);
+        // The only one is left. What the client never got is closed here.
+        if let Ok(fd) = TryArc::try_unwrap(fd)
+            && given
+        {
+            ended.push(Ended { number: self.number, fd, charge });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::collections::BTreeSet;
+
+    use lnet_api::Errno;
+    use nix::sys::eventfd::EventFd;
+    use proptest::prelude::*;
+
+    use super::super::accounts::{Accounts, AccountsConfig, Payer, Resource, UserId};
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Share,
+        End(usize),
+        Keep(usize),
+        PorterEnds,
+        PopEnded,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => Just(Step::Share),
+            2 => any::<usize>().prop_map(Step::End),
+            2 => (0usize..4).prop_map(Step::Keep),
+            1 => Just(Step::PorterEnds),
+            2 => Just(Step::PopEnded),
+        ]
+    }
+
+    proptest! {
+        /// Against plain sets: what a porter has had goes back to a porter, and is charged until it is taken; all else is closed.
+        #[test]
+        fn what_a_client_may_have_is_closed_by_the_porter(steps in prop::collection::vec(step(), 1..60)) {
+            let accounts = Accounts::new(AccountsConfig::default());
+            let payer = Payer { user: UserId(7), group: None };
+            let custody = Custody::try_new(3).unwrap();
+            let mut held: Vec<SharedFd> = Vec::new();
+            let (mut kept, mut given) = (BTreeSet::new(), BTreeSet::new());
+            let mut ended = BTreeSet::new();
+            for step in steps {
+                match step {
+                    Step::Share => {
+                        let charge = accounts.charge(payer, Resource::Descriptors, 1).unwrap();
+                        let fd = OwnedFd::from(EventFd::new().map_err(|errno: Errno| errno).unwrap());
+                        let shared = custody.share(fd, charge).unwrap();
+                        prop_assert!(shared.number >= SHARED && shared.get().is_some());
+                        prop_assert!(held.iter().all(|other| other.number != shared.number));
+                        held.push(shared);
+                    }
+                    Step::End(which) if !held.is_empty() => {
+                        let number = held.swap_remove(which % held.len()).number;
+                        kept.remove(&number);
+                        if given.remove(&number) {
+                            ended.insert(number);
+                        }
+                    }
+                    Step::End(_) => {}
+                    Step::Keep(most) => {
+                        let mut left = most;
+                        let all = custody.keep_all(|number, _| {
+                            if left == 0 {
+                                return false;
+                            }
+                            left -= 1;
+                            given.insert(number);
+                            kept.insert(number)
+                        });
+                        prop_assert_eq!(all, kept.len() == held.len());
+                    }
+                    Step::PorterEnds => {
+                        kept.clear();
+                        custody.porter_has_none();
+                    }
+                    Step::PopEnded => {
+                        let one = custody.pop_ended();
+                        prop_assert_eq!(one.is_some(), !ended.is_empty());
+                        if let Some(one) = one {
+                            prop_assert!(ended.remove(&one.number));
+                        }
+                    }
+                }
+                prop_assert_eq!(custody.is_kept(), kept.len() == held.len());
+                prop_assert_eq!(custody.len(), held.len() + ended.len());
+                let charged = accounts.held_by(payer.user).of(Resource::Descriptors);
+                prop_assert_eq!(charged as usize, held.len() + ended.len());
+            }
+        }
+    }
+}
