@@ -9,7 +9,7 @@ use self::resize::Spare;
 use crate::error::{Corruption, Error, PopError};
 use crate::layout::{Event, MIN_SLOTS, Slot, Stamp};
 use crate::memory::{Memory, take_consumer};
-use crate::sync::{GET, PUT};
+use crate::rules::{GET, PUT};
 
 /// The half that takes events out, and makes room for them.
 ///

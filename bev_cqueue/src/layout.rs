@@ -13,9 +13,8 @@ use core::mem::size_of;
 #[cfg(not(loom))]
 use core::sync::atomic::Ordering::Relaxed;
 
+use nlx_sync::{AtomicU32, AtomicU64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
-use crate::sync::{AtomicU32, AtomicU64};
 
 /// The fewest slots a ring can have: the divider, and one to fill (motr-transport 6.2, `init`).
 pub const MIN_SLOTS: u32 = 2;
@@ -247,7 +246,7 @@ impl Payload {
 /// with a read. What holds for plain memory holds all the more for relaxed atomics.
 #[cfg(loom)]
 #[derive(Debug)]
-pub(crate) struct Payload(loom::cell::UnsafeCell<[u64; WORDS]>);
+pub(crate) struct Payload(nlx_sync::UnsafeCell<[u64; WORDS]>);
 
 // SAFETY: only one thread writes a payload while no other touches it: that is what the queue promises and what loom
 // checks at each access.
@@ -303,7 +302,7 @@ mod zeroed {
 
     impl Slot {
         pub(crate) fn zeroed() -> Self {
-            Slot { payload: Payload(loom::cell::UnsafeCell::new([0; WORDS])), stamp: AtomicU64::new(0) }
+            Slot { payload: Payload(nlx_sync::UnsafeCell::new([0; WORDS])), stamp: AtomicU64::new(0) }
         }
     }
 }

@@ -154,7 +154,7 @@ mod memory;
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 mod producer;
-mod sync;
+mod rules;
 #[cfg(feature = "std")]
 pub mod wake;
 

@@ -11,7 +11,7 @@ use crate::consumer::Consumer;
 use crate::error::Error;
 use crate::layout::{Header, Link, MAGIC, MAX_SLOTS, MIN_SLOTS, Slot, VERSION};
 use crate::producer::Producer;
-use crate::sync::GET;
+use crate::rules::GET;
 
 mod heap;
 #[cfg(all(feature = "std", not(loom)))]

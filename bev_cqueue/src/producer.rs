@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::error::{Corruption, Error, PushError};
 use crate::layout::{Event, MIN_SLOTS, Stamp};
 use crate::memory::{Memory, take_producer};
-use crate::sync::{GET, GROW, PUT};
+use crate::rules::{GET, GROW, PUT};
 
 /// The half that puts events in.
 ///

@@ -63,7 +63,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::layout::WakeLine;
-use crate::sync::{End, SLEEP};
+use crate::rules::SLEEP;
+use nlx_sync::End;
 
 #[cfg(not(loom))]
 mod bell;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lnet_api::{Drive, Errno, EventFd, Sleeper};
+use nlx_sync::{End, OnceLock};
 
-use crate::sync::{BELL, OnceLock};
+use crate::agreed::BELL;
 
 /// How often a waiter looks that could not get a descriptor to sleep on: seldom enough to leave the processor to others.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
@@ -48,7 +49,7 @@ impl Bell {
         let sleeper = self.waiter.get().or_else(|| {
             // SYNC kcore.bell: with the fence in `Sleeper::prepare`. Either the sleeper that is being made is seen here, or
             // its owner's look after `prepare` sees the news.
-            BELL.fence();
+            BELL.fence(End::Load);
             self.waiter.get()
         });
         if let Some(sleeper) = sleeper {

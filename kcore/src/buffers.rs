@@ -3,9 +3,10 @@
 use lnet_region::IoVec;
 use nlx_core::{BufferHandle, CoreError, Limits};
 use nlx_fallible::TryArc;
+use nlx_sync::{AtomicU64, Mutex, Ordering};
 
+use crate::agreed::ASSOCIATION;
 use crate::flight::OpKey;
-use crate::sync::{ASSOCIATION, AtomicU64, Mutex, Ordering};
 
 /// No operation has the buffer.
 const IDLE: u64 = 0;

@@ -89,6 +89,7 @@
 
 #![deny(unsafe_code)]
 
+mod agreed;
 mod bell;
 mod buffers;
 #[cfg(not(loom))]
@@ -105,7 +106,6 @@ mod ring;
 mod rules;
 mod shared;
 mod submit;
-mod sync;
 mod taker;
 mod works;
 

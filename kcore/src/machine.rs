@@ -6,14 +6,15 @@ use std::sync::{Arc, OnceLock};
 use lnet_api::{Errno, Lookout, corked, wait_until};
 use nlx_bev_cqueue::{Consumer, Corruption, Heap, PopError};
 use nlx_core::{Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, Operation, Submitted};
+use nlx_sync::{AtomicBool, Mutex, Ordering};
 
+use crate::agreed::STOP;
 use crate::bell::wait_without_sleeper;
 use crate::kcore::Domain;
 use crate::notices::Notices;
 use crate::ring::Ring;
 use crate::shared::Shared;
 use crate::submit::Plan;
-use crate::sync::{AtomicBool, Mutex, Ordering, STOP};
 use crate::works::{Beginning, Works};
 
 /// A started transfer machine.

@@ -4,7 +4,7 @@
 //! each model every operation has had exactly one last event and nothing after it, and nothing is reserved, associated or
 //! held any more; loom itself fails a model that leaks a queue of events.
 //!
-//! Each rule of [`crate::sync`] is broken once, and a model must fail by it: that shows both that the rule is needed and
+//! Each rule of [`crate::agreed`] is broken once, and a model must fail by it: that shows both that the rule is needed and
 //! that the models would notice. That nothing is freed under a callback (K1) is no such rule: the event queue owns what its
 //! callbacks touch, and there is no unsafe code.
 //!
@@ -21,9 +21,9 @@ use nlx_core::{
 };
 
 use crate::machine::Machine;
-use crate::sync::{Rule, broken};
 use crate::{Faults, Kcore};
 use lnet::ScriptedLnet;
+use nlx_sync::{Rule, broken};
 
 mod cancelling;
 mod counting;

@@ -8,9 +8,9 @@ use nlx_core::{Address, CoreError, Limits, RegionError, StartAddress};
 #[cfg(not(loom))]
 use nlx_fallible::try_push;
 use nlx_fallible::{NoMemory, text_of};
+use nlx_sync::{AtomicU64, Ordering};
 
 use crate::node::{self, Node};
-use crate::sync::{AtomicU64, Ordering};
 
 /// LNet, and what is shared by all that stand on it.
 pub(crate) struct Network {

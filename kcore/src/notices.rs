@@ -1,10 +1,11 @@
 //! What the waiter of a transfer machine is told beside its events: messages for which it had no buffer.
 
 use nlx_bev_cqueue::Heap;
+use nlx_sync::{AtomicBool, AtomicU64, Ordering};
 
+use crate::agreed::LOSS;
 use crate::bell::Bell;
 use crate::network::FaultCounters;
-use crate::sync::{AtomicBool, AtomicU64, LOSS, Ordering};
 use crate::taker::{Losses, Taker};
 
 /// A transfer machine as whoever drops messages for it sees it. It outlives the transfer machine as long as one of them

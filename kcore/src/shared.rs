@@ -9,13 +9,14 @@ use nlx_core::{
     Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Queue, Random, Sequential, TmId,
 };
 use nlx_fallible::TryArc;
+use nlx_sync::{AtomicBool, Mutex, MutexGuard, OnceLock, Ordering};
 
+use crate::agreed::{DOOM, LEAVE, NEWS, NOTE, REMAINS};
 use crate::buffers::Buffer;
 use crate::flight::{Flight, Op, OpKey};
 use crate::network::{FaultCounters, Network};
 use crate::remains::Remains;
 use crate::rules::{Outcome, Verdict, decide};
-use crate::sync::{AtomicBool, DOOM, LEAVE, Mutex, MutexGuard, NEWS, NOTE, OnceLock, Ordering, REMAINS};
 use crate::taker::Taker;
 
 /// A transfer machine as its event queue sees it. The event queue holds a reference, so whatever a callback touches lives

@@ -10,13 +10,13 @@ use nlx_core::{
     StartAddress, usable_portal,
 };
 use nlx_fallible::{TryArc, unsize};
+use nlx_sync::Mutex;
 
 use crate::buffers::Buffer;
 use crate::network::{Network, no_memory, transport_error};
 use crate::remains::Remains;
 use crate::shared::{NewOp, Shared};
 use crate::submit::Plan;
-use crate::sync::Mutex;
 use crate::taker::{Losses, Taker};
 
 /// Places of operations that are looked at in one unit of work: looking at one costs a sixteenth of cancelling one.

@@ -21,7 +21,6 @@ mod model;
 mod slot;
 mod slots;
 mod stopping;
-mod sync;
 
 pub use completion::{Completed, Completion, Failed};
 pub use messages::{NextMessage, Received};

@@ -8,7 +8,8 @@ use crate::error::{Corruption, Error, PopError};
 use crate::layout::{Event, Link, MIN_SLOTS, Stamp};
 use crate::memory::Memory;
 use crate::producer::Producer;
-use crate::sync::{AtomicU32, GROW};
+use crate::rules::GROW;
+use nlx_sync::AtomicU32;
 
 impl<T: Event, M: Memory> Consumer<T, M> {
     /// Links `more` slots in, those first that [`shrink`](Consumer::shrink) has put aside. The producer sees all of them at

@@ -9,10 +9,11 @@
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
+use nlx_sync::{End, Rule, weakened};
 
 use crate::layout::WakeLine;
 use crate::oracle::{Op, Oracle, Sample, Sequence, Source, sample};
-use crate::sync::{End, GET, GROW, PUT, Pair, SLEEP, weakened};
+use crate::rules::{GET, GROW, PUT, SLEEP};
 use crate::{Consumer, Heap, Memory, Producer, PushError, taken};
 
 type Halves = crate::Halves<Sample, Heap>;
@@ -324,7 +325,7 @@ fn loom_no_wake_up_of_a_producer_is_lost() {
 }
 
 /// The models must fail when either end of `pair` is weakened, and for this reason.
-fn needs(pair: Pair, models: fn(), fault: &str) {
+fn needs(pair: Rule, models: fn(), fault: &str) {
     for end in [End::Store, End::Load] {
         let outcome = std::panic::catch_unwind(|| weakened(pair, end, models));
         let panic = outcome.expect_err("loom finds nothing wrong");

@@ -2,7 +2,7 @@
 
 use super::lnet::{Payload, Sending};
 use super::*;
-use crate::sync::{DOOM, NOTE};
+use crate::agreed::{DOOM, NOTE};
 
 /// A message arrives for an operation that is being cancelled. The message wins if it meets the MD before the unlink, unless
 /// the unlink finds it in the middle.

@@ -109,7 +109,7 @@ fn a_last_event_and_the_count_of_operations() {
 
 #[test]
 fn an_event_that_comes_before_its_operation_has_left_still_counts() {
-    needs(crate::sync::LEAVE, counted_while_it_ends, "it counts no more");
+    needs(crate::agreed::LEAVE, counted_while_it_ends, "it counts no more");
 }
 
 /// The client goes while a message for it arrives: nothing is left of its transfer machine, and nothing counted.

@@ -2,7 +2,7 @@
 
 use super::lnet::Payload;
 use super::*;
-use crate::sync::{ASSOCIATION, LEAVE};
+use crate::agreed::{ASSOCIATION, LEAVE};
 
 /// MT-235: a buffer whose operation ends is deregistered. It is busy until the operation leaves it, and free for whoever has
 /// taken the last event; then its memory goes, which nobody writes to any more.

@@ -2,8 +2,8 @@
 
 use super::waking::{ModelledSleeper, wait};
 use super::*;
+use crate::agreed::LOSS;
 use crate::notices::Notices;
-use crate::sync::LOSS;
 use crate::taker::Losses;
 
 /// Two threads lose a message each. The waiter sleeps until it knows of both: one that it were not told of would let it

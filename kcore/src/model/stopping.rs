@@ -2,7 +2,7 @@
 
 use super::lnet::Payload;
 use super::*;
-use crate::sync::{REMAINS, STOP};
+use crate::agreed::{REMAINS, STOP};
 
 /// MT-235: a transfer machine is busy until the last event has been taken and LNet has let go of its MD. Once it has stopped
 /// and is gone, the callback's wake-up may still be on its way, and what it touches lives.

@@ -8,8 +8,8 @@ use loom::sync::{Condvar, Mutex};
 
 use super::lnet::Payload;
 use super::*;
+use crate::agreed::{BELL, NEWS};
 use crate::bell::Bell;
-use crate::sync::{BELL, NEWS};
 
 /// [`lnet_api::EventFd`] as loom can see it. Who sleeps with nobody left to wake it is a deadlock, which loom reports.
 #[derive(Default)]

@@ -59,7 +59,6 @@ mod memory;
 mod pattern;
 mod refs;
 mod set;
-mod sync;
 mod sys;
 mod table;
 mod threads;

@@ -2,8 +2,8 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
 use crossbeam_utils::CachePadded;
+use nlx_sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 
-use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 use crate::{CptTable, MAX_PARTITIONS};
 
 #[cfg(all(test, loom))]

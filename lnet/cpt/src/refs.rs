@@ -1,7 +1,7 @@
 use crossbeam_utils::CachePadded;
+use nlx_sync::{AtomicBool, AtomicI64, Ordering};
 
 use crate::CptTable;
-use crate::sync::{AtomicBool, AtomicI64, Ordering};
 
 #[cfg(all(test, loom))]
 mod model;

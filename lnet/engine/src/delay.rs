@@ -9,6 +9,7 @@
 use lnet_api::{Delivery, MdOptions, RxToken, Verdict};
 use lnet_nid::Portal;
 use lnet_proto::PING_PORTAL;
+use nlx_sync::Rule;
 
 use crate::drops::DropReason;
 use crate::engine::Engine;
@@ -22,11 +23,14 @@ use crate::portal_state::{Blocked, PortalState};
 use crate::receive::{Attempt, Search};
 use crate::resources::Resources;
 use crate::slab::{Key, NONE, some};
-use crate::sync::{Mutant, is_mutant};
 use crate::work::Work;
 
 /// Marks the token of a message that waits; the rest of it names the portal and the message.
 pub(crate) const DELAYED_TOKEN: u64 = 1 << 63;
+
+/// SYNC engine.announced: a message announces itself before its last look for a buffer, so either that finds the buffer that is being
+/// attached, or who attaches it finds the message.
+pub(crate) const ANNOUNCED: Rule = Rule::new("engine.announced");
 
 impl Engine {
     /// A PUT has found no buffer: it waits, if its portal is lazy.
@@ -46,7 +50,7 @@ impl Engine {
         }
         let state = &self.portals[portal];
         let mut blocked = state.blocked();
-        let late = is_mutant(Mutant::LateAnnouncement);
+        let late = !ANNOUNCED.holds();
         if !late {
             state.announce();
         }

@@ -109,7 +109,6 @@ mod response;
 mod send;
 mod sequence;
 mod slab;
-mod sync;
 mod wake;
 mod work;
 

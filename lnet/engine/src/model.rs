@@ -15,8 +15,9 @@ use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{IoVec, Region};
 use loom::thread;
+use nlx_sync::broken;
 
-use crate::sync::{Mutant, with_mutant};
+use crate::delay::ANNOUNCED;
 use crate::{Engine, EngineConfig};
 
 /// Entries here are in partition 1 of 2; messages arrive in partition 0.
@@ -238,7 +239,7 @@ fn a_buffer_and_a_message_that_is_about_to_wait_meet() {
 #[test]
 #[should_panic(expected = "it goes on")]
 fn announced_too_late_they_miss_each_other() {
-    with_mutant(Mutant::LateAnnouncement, || check(|| attach_against_block(2)));
+    broken(ANNOUNCED, || check(|| attach_against_block(2)));
 }
 
 /// A message that is about to wait, on a portal that stops being lazy, or from an NI that goes.

@@ -4,13 +4,13 @@
 use lnet_api::{LNetError, MeSpec, Position};
 use lnet_nid::Nid;
 use lnet_proto::Header;
+use nlx_sync::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 
 use crate::config::Rotor;
 use crate::list::List;
 use crate::message::{DELAYED, Delayed};
 use crate::portal::Kind;
 use crate::slab::Slab;
-use crate::sync::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 
 /// How long no buffer must have been posted in a partition that has none left before messages stop looking there, in
 /// nanoseconds (S-309). As long as the engine's clock may stand still: shorter means nothing.

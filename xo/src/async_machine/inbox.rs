@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::task::{Poll, Waker};
 
 use super::slot::wake;
-use super::sync::Mutex;
+use nlx_sync::Mutex;
 
 /// Values for whoever asks first. What lies here keeps its receive buffers busy: there are never more than these have
 /// room for.

@@ -7,8 +7,8 @@
 use std::mem::replace;
 use std::task::{Poll, Waker};
 
-use super::sync::Mutex;
 use crate::tm_event::contain;
+use nlx_sync::Mutex;
 
 /// One value on its way to one task.
 #[derive(Debug)]

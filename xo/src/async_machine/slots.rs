@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 
 use super::slot::{Brought, Left, Slot, wake};
-use super::sync::Mutex;
+use nlx_sync::Mutex;
 
 /// As many slots as there were values to come at a time; that is limited by [`crate::TmOptions::events_max`].
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 #[cfg(not(loom))]
 use alloc::sync::Arc;
 #[cfg(loom)]
-use loom::sync::Arc;
+use nlx_sync::Arc;
 
 use alloc::boxed::Box;
 

@@ -7,7 +7,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-use super::sync::{Mutex, lock};
+use super::sync::Mutex;
 use super::{Drive, EventFd, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper, shards_of};
 use crate::Errno;
 
@@ -99,7 +99,7 @@ impl Lookout {
         deadline_ns: Option<u64>,
         ready: impl FnMut() -> bool,
     ) -> Result<bool, Errno> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         self.end(&mut state, drive);
         let Some(armed) = arm_with(drive, &self.sleeper, deadline_ns, ready) else { return Ok(false) };
         let set = self.watch(&mut state, drive, &armed);
@@ -112,7 +112,7 @@ impl Lookout {
 
     /// The program is back. False if nothing was armed.
     pub fn disarm(&self, drive: &dyn Drive) -> bool {
-        self.end(&mut lock(&self.state), drive)
+        self.end(&mut self.state.lock(), drive)
     }
 
     /// A shard that becomes readable, or is, is told of once; one of which nothing was told needs no new word.

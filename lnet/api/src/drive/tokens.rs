@@ -4,9 +4,8 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 
 use super::{MAX_SHARDS, Sleeper, shards_of};
-use crate::drive::sync::{
-    AtomicBool, AtomicU64, AtomicUsize, Mutant, Mutex, Ordering, fence, is_mutant, lock,
-};
+use crate::drive::rules::RELEASE;
+use crate::drive::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, fence};
 
 /// For how many shards there is room; a model checker has as many tokens as its models look at.
 const ROOM: usize = if cfg!(all(test, loom)) { 2 } else { MAX_SHARDS };
@@ -152,7 +151,7 @@ impl Tokens {
         // SYNC tokens.kept: either this sees who keeps watch asleep without a timer, or he sees the token free.
         fence(Ordering::SeqCst);
         self.wake_one();
-        if was_kept && !is_mutant(Mutant::SilentRelease) {
+        if was_kept && RELEASE.holds() {
             self.present().for_each(Token::wake_steward);
         }
     }
@@ -172,7 +171,7 @@ impl Tokens {
     /// afterwards. Stewards that drive are asked to stop.
     pub(crate) fn join(&self, sleeper: &Arc<dyn Sleeper>) {
         {
-            let mut waiting = lock(&self.waiting);
+            let mut waiting = self.waiting.lock();
             waiting.push_back(sleeper.clone());
             self.waiters.store(waiting.len(), Ordering::SeqCst);
         }
@@ -186,7 +185,7 @@ impl Tokens {
     /// must not be lost with it.
     pub(crate) fn leave(&self, sleeper: &Arc<dyn Sleeper>) {
         {
-            let mut waiting = lock(&self.waiting);
+            let mut waiting = self.waiting.lock();
             if let Some(at) = waiting.iter().position(|listed| Arc::ptr_eq(listed, sleeper)) {
                 waiting.remove(at);
             }
@@ -202,7 +201,7 @@ impl Tokens {
     /// free](Tokens::is_free) before they sleep, and [`Tokens::unlisten`] afterwards.
     pub(crate) fn listen(&self, sleeper: &Arc<dyn Sleeper>) {
         {
-            let mut listening = lock(&self.listening);
+            let mut listening = self.listening.lock();
             listening.push(sleeper.clone());
             self.listeners.store(listening.len(), Ordering::SeqCst);
         }
@@ -212,7 +211,7 @@ impl Tokens {
 
     /// Takes a listener off the list.
     pub(crate) fn unlisten(&self, sleeper: &Arc<dyn Sleeper>) {
-        let mut listening = lock(&self.listening);
+        let mut listening = self.listening.lock();
         if let Some(at) = listening.iter().position(|listed| Arc::ptr_eq(listed, sleeper)) {
             listening.swap_remove(at);
         }
@@ -278,7 +277,7 @@ impl Tokens {
         if self.waiters.load(Ordering::SeqCst) == 0 {
             return self.wake_listeners();
         }
-        let first = lock(&self.waiting).front().cloned();
+        let first = self.waiting.lock().front().cloned();
         if let Some(sleeper) = first {
             sleeper.wake();
         }
@@ -289,7 +288,7 @@ impl Tokens {
         if self.listeners.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let all: SmallVec<[Arc<dyn Sleeper>; 4]> = lock(&self.listening).iter().cloned().collect();
+        let all: SmallVec<[Arc<dyn Sleeper>; 4]> = self.listening.lock().iter().cloned().collect();
         all.iter().for_each(|sleeper| sleeper.wake());
     }
 }

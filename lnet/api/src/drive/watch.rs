@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::rules::{LEAVE, REST};
 use super::serve::drive_shard_with;
-use super::sync::{AtomicBool, AtomicU64, Mutant, Ordering, fence, is_mutant};
+use super::sync::{AtomicBool, AtomicU64, Ordering, fence};
 use super::wait::sleep_on_descriptors;
 use super::{Drive, Sleeper, shards_of};
 
@@ -106,7 +107,7 @@ impl<S: Fn(&dyn Drive, u64, &dyn Sleeper, Option<u64>) -> u64> Steward<'_, S> {
         // SYNC watch.kept: either this sees a steward at rest, or that steward sees that nobody keeps watch.
         fence(Ordering::SeqCst);
         let next = shards_of(watch.resting.load(Ordering::Relaxed)).next();
-        if let Some(next) = next.filter(|_| !is_mutant(Mutant::SilentLeave)) {
+        if let Some(next) = next.filter(|_| LEAVE.holds()) {
             self.drive.tokens().wake_steward(next);
         }
         true
@@ -115,7 +116,7 @@ impl<S: Fn(&dyn Drive, u64, &dyn Sleeper, Option<u64>) -> u64> Steward<'_, S> {
     /// Sleeps until there may be something to do, or nobody keeps watch.
     fn rest(&self) {
         let watch = self.watch;
-        let late = is_mutant(Mutant::LateRest);
+        let late = !REST.holds();
         let announce = || watch.resting.fetch_or(1 << self.shard, Ordering::Relaxed);
         if !late {
             announce();

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::drive::Watch;
-use crate::drive::sync::{Mutant, with_mutant};
+use nlx_sync::broken;
+
+use crate::drive::rules::{LEAVE, RELEASE, REST};
 
 const GRACE_NS: u64 = 10;
 
@@ -156,19 +158,19 @@ fn a_shard_that_was_kept_is_driven() {
 #[test]
 #[should_panic(expected = "everybody sleeps")]
 fn released_silently_nobody_watches() {
-    with_mutant(Mutant::SilentRelease, || check(1, a_keeper_that_goes));
+    broken(RELEASE, || check(1, a_keeper_that_goes));
 }
 
 /// A steward that leaves the watch may not see the one that goes to rest: loom finds that nobody watches then.
 #[test]
 #[should_panic(expected = "everybody sleeps")]
 fn announced_too_late_nobody_watches() {
-    with_mutant(Mutant::LateRest, || check(2, one_after_the_other));
+    broken(REST, || check(2, one_after_the_other));
 }
 
 /// Nor does anybody watch if the one that leaves the watch says nothing.
 #[test]
 #[should_panic(expected = "everybody sleeps")]
 fn left_silently_nobody_watches() {
-    with_mutant(Mutant::SilentLeave, || check(2, one_after_the_other));
+    broken(LEAVE, || check(2, one_after_the_other));
 }

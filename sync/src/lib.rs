@@ -1,0 +1,27 @@
+//! What threads share, in two builds with the same names: for programs ([`plain`]), and for the model checker loom, which
+//! runs every order of their steps (`model`, with `RUSTFLAGS="--cfg loom"`). At the top level are those of this build.
+//!
+//! | | holds |
+//! | --- | --- |
+//! | [`plain`] | the atomics of `core`, the locks of `parking_lot`, the standard library's `OnceLock` |
+//! | `model` | loom's atomics and locks with the same faces |
+//! | [`Rule`] | a name for what two places agree about, and a model's way to break it |
+//!
+//! A crate that models a part of itself imports from here, and has loom as a dev-dependency under `cfg(loom)` for the threads of
+//! its models. One whose models are not those of the crates above it picks [`plain`] or `model` itself.
+
+#![cfg_attr(not(any(feature = "std", loom)), no_std)]
+#![forbid(unsafe_code)]
+
+#[cfg(loom)]
+pub mod model;
+pub mod plain;
+mod rule;
+
+#[cfg(loom)]
+pub use model::*;
+#[cfg(not(loom))]
+pub use plain::*;
+pub use rule::{End, Rule};
+#[cfg(loom)]
+pub use rule::{broken, weakened};

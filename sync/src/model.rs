@@ -1,0 +1,64 @@
+//! What models use: loom sees each access.
+
+use std::sync::PoisonError;
+
+pub use loom::cell::UnsafeCell;
+pub use loom::sync::{Arc, MutexGuard};
+pub use loom::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
+
+/// Loom's lock with the face of `parking_lot::Mutex`, which a panic does not poison either.
+#[derive(Debug, Default)]
+pub struct Mutex<T>(loom::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    /// An open one.
+    pub fn new(value: T) -> Mutex<T> {
+        Mutex(loom::sync::Mutex::new(value))
+    }
+
+    /// Waits for it.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes it, if nobody has it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().ok()
+    }
+
+    /// What it protects, for the one who has all of it.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The standard library's once-cell as loom must see it: a word that says whether it is set, stored with release and
+/// loaded with acquire.
+#[derive(Debug)]
+pub struct OnceLock<T> {
+    is_set: AtomicBool,
+    value: std::sync::OnceLock<T>,
+}
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> OnceLock<T> {
+        OnceLock { is_set: AtomicBool::new(false), value: std::sync::OnceLock::new() }
+    }
+}
+
+impl<T> OnceLock<T> {
+    /// The value, once it is set.
+    pub fn get(&self) -> Option<&T> {
+        if self.is_set.load(Ordering::Acquire) { self.value.get() } else { None }
+    }
+
+    /// The value, made now if there is none.
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        // Nothing that loom could interrupt is between the two.
+        let value = self.value.get_or_init(make);
+        self.is_set.store(true, Ordering::Release);
+        value
+    }
+}

@@ -1,0 +1,135 @@
+//! Rules by which threads agree.
+
+use crate::{Ordering, fence};
+
+/// What two or more places agree about: a pair of memory orderings, the order of two steps, or what one hold of a lock covers. It
+/// is a constant with a comment that begins with `SYNC` and its name; every place names the constant. A model breaks each rule, to show
+/// that it would notice ([`broken`], `weakened`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule(&'static str);
+
+/// An end of a rule about memory orderings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The one that publishes.
+    Store,
+    /// The one that observes.
+    Load,
+}
+
+impl Rule {
+    /// A rule with this name, which is its own.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Rule {
+        Rule(name)
+    }
+
+    /// The ordering of the store that publishes.
+    #[inline]
+    #[must_use]
+    pub fn release(self) -> Ordering {
+        if self.holds_at(End::Store) { Ordering::Release } else { Ordering::Relaxed }
+    }
+
+    /// The ordering of the load that observes.
+    #[inline]
+    #[must_use]
+    pub fn acquire(self) -> Ordering {
+        if self.holds_at(End::Load) { Ordering::Acquire } else { Ordering::Relaxed }
+    }
+
+    /// The ordering of a read-modify-write that both observes and publishes: each sees all that those before it published.
+    #[inline]
+    #[must_use]
+    pub fn chain(self) -> Ordering {
+        if self.holds() { Ordering::AcqRel } else { Ordering::Relaxed }
+    }
+
+    /// A fence that stands in one order with the other side's fence of the same name. `SeqCst`, because each side stores one
+    /// word and then loads the other's (Dekker's pattern), which acquire and release do not order.
+    #[inline]
+    pub fn fence(self, end: End) {
+        if self.holds_at(end) {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Marks where one hold of a lock covers two steps. Broken, it lets go of the lock between them.
+    #[cfg(any(feature = "std", loom))]
+    #[inline]
+    pub fn hold<'a, T>(
+        self,
+        mutex: &'a crate::Mutex<T>,
+        guard: crate::MutexGuard<'a, T>,
+    ) -> crate::MutexGuard<'a, T> {
+        if self.holds() {
+            return guard;
+        }
+        drop(guard);
+        mutex.lock()
+    }
+
+    /// True but in a model that breaks the rule.
+    #[cfg(not(loom))]
+    #[inline]
+    #[must_use]
+    pub const fn holds(self) -> bool {
+        let Rule(_name) = self;
+        true
+    }
+
+    #[cfg(not(loom))]
+    #[inline]
+    const fn holds_at(self, _: End) -> bool {
+        self.holds()
+    }
+}
+
+#[cfg(loom)]
+pub use modelled::{broken, weakened};
+
+#[cfg(loom)]
+mod modelled {
+    use std::cell::Cell;
+
+    use super::{End, Rule};
+
+    std::thread_local! {
+        /// The rule that is broken, at one end or at both.
+        static BROKEN: Cell<Option<(Rule, Option<End>)>> = const { Cell::new(None) };
+    }
+
+    impl Rule {
+        /// True but in a model that breaks the rule.
+        pub fn holds(self) -> bool {
+            BROKEN.get() != Some((self, None))
+        }
+
+        pub(super) fn holds_at(self, end: End) -> bool {
+            self.holds() && BROKEN.get() != Some((self, Some(end)))
+        }
+    }
+
+    /// Runs a model with a rule broken. Loom runs all threads of a model on the thread that started it, so models on other
+    /// threads are not disturbed.
+    pub fn broken<R>(rule: Rule, model: impl FnOnce() -> R) -> R {
+        run((rule, None), model)
+    }
+
+    /// The same with one end of it broken.
+    pub fn weakened<R>(rule: Rule, end: End, model: impl FnOnce() -> R) -> R {
+        run((rule, Some(end)), model)
+    }
+
+    fn run<R>(broken: (Rule, Option<End>), model: impl FnOnce() -> R) -> R {
+        struct Restore;
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                BROKEN.set(None);
+            }
+        }
+        let _restore = Restore;
+        BROKEN.set(Some(broken));
+        model()
+    }
+}
