@@ -119,6 +119,6 @@ pub use departed::Departure;
 pub use host::{Host, HostConfig};
 pub use policy::{Credentials, Nids, Policy, Portals, Rights};
 pub use quotas::ClientQuotas;
-pub use session::{Answer, BULK_BYTES_PER_UNIT, BULK_UNITS_MAX, Drained, SLICE, Session};
+pub use session::{Answer, Attachment, BULK_BYTES_PER_UNIT, BULK_UNITS_MAX, Drained, SLICE, Session};
 pub use status::{ClientStatus, HostStatus, Leftovers, TmStatus, Totals, USERS_MAX};
 pub use violation::Violation;

@@ -78,7 +78,7 @@ impl Client {
         let session = Session::new(host, Credentials { pid: 1, uid: 1000, gid: 1000 }).unwrap();
         let mut client = Client { session, answer: Answer::default(), packet: Vec::new(), ring: None };
         client.ask(&Request::Hello(Hello::new("measured")));
-        let ring = SharedMemory::attach(client.answer.fds.remove(0)).unwrap();
+        let ring = SharedMemory::attach(client.answer.take_fds().unwrap().remove(0)).unwrap();
         client.ring = Some(Producer::new(ring).unwrap());
         client
     }
@@ -101,7 +101,7 @@ impl Client {
         let address = "0@lo:12345:40:*".parse().unwrap();
         let start = Request::StartTm(StartTm { address, events_max: 10_000, lazy: false });
         let Reply::Started { tm, .. } = self.ask(&start) else { panic!("no machine") };
-        let events = SharedMemory::attach(self.answer.fds.remove(0)).unwrap();
+        let events = SharedMemory::attach(self.answer.take_fds().unwrap().remove(0)).unwrap();
         (tm, Consumer::new(events).unwrap())
     }
 

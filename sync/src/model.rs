@@ -3,10 +3,10 @@
 use std::sync::PoisonError;
 
 pub use loom::cell::UnsafeCell;
-pub use loom::sync::{Arc, MutexGuard};
 pub use loom::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
+pub use loom::sync::{Arc, MutexGuard};
 
 /// Loom's lock with the face of `parking_lot::Mutex`, which a panic does not poison either.
 #[derive(Debug, Default)]

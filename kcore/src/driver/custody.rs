@@ -35,11 +35,24 @@ struct Entry {
     given: bool,
 }
 
-/// One whose session needs it no more: the porter is to close it.
-pub(super) struct Ended {
-    pub(super) number: u64,
-    pub(super) fd: OwnedFd,
-    pub(super) charge: Charge,
+/// One that is over: the porter is to close it.
+struct Ended {
+    number: u64,
+    fd: TryArc<OwnedFd>,
+    charge: Charge,
+}
+
+impl Inner {
+    fn enter(&mut self, number: u64, entry: Entry) -> Result<(), NoMemory> {
+        let Inner { held, unkept, ended, .. } = self;
+        held.try_reserve(1).map_err(|_| NoMemory)?;
+        let most = held.len() + 1;
+        unkept.try_reserve(most - unkept.len()).map_err(|_| NoMemory)?;
+        ended.try_reserve(most).map_err(|_| NoMemory)?;
+        held.insert(number, entry);
+        unkept.push(number);
+        Ok(())
+    }
 }
 
 impl Custody {
@@ -52,17 +65,17 @@ impl Custody {
     /// Takes a descriptor that the client is to have. Nothing is to be sent to the client before all [are kept](Custody::keep_all).
     pub(super) fn share(&self, fd: OwnedFd, charge: Charge) -> Result<SharedFd, NoMemory> {
         let fd = TryArc::try_new(fd)?;
-        let mut inner = self.0.lock();
-        let Inner { next, held, unkept, ended } = &mut *inner;
-        held.try_reserve(1).map_err(|_| NoMemory)?;
-        let most = held.len() + 1;
-        unkept.try_reserve(most - unkept.len()).map_err(|_| NoMemory)?;
-        ended.try_reserve(most).map_err(|_| NoMemory)?;
-        let number = *next;
-        *next += 1;
-        held.insert(number, Entry { fd: fd.clone(), charge, given: false });
-        unkept.push(number);
-        Ok(SharedFd { number, fd: Some(fd), custody: self.clone() })
+        let number = self.take_number();
+        // Not entered yet: if there is no room, nothing is left.
+        let share = TryArc::try_new(Share { number, fd: fd.clone(), custody: self.clone() })?;
+        self.0.lock().enter(number, Entry { fd, charge, given: false })?;
+        Ok(SharedFd(share))
+    }
+
+    fn take_number(&self) -> u64 {
+        let inner = &mut *self.0.lock();
+        inner.next += 1;
+        inner.next
     }
 
     /// Those that are held, and those that are over.
@@ -98,36 +111,37 @@ impl Custody {
         unkept.extend(held.keys());
     }
 
-    /// One that is over.
-    pub(super) fn pop_ended(&self) -> Option<Ended> {
-        self.0.lock().ended.pop()
+    /// One that is over: its number, the only descriptor of it in this process, and who pays for it.
+    pub(super) fn pop_ended(&self) -> Option<(u64, OwnedFd, Charge)> {
+        let Ended { number, fd, charge } = self.0.lock().ended.pop()?;
+        Some((number, TryArc::try_unwrap(fd).ok()?, charge))
     }
 }
 
-/// A descriptor that the client has, too.
-pub(super) struct SharedFd {
+/// A descriptor that the client has, too: in the session, and in the answer that brings it. A clone is the same, and no other
+/// descriptor of this process names the same file: with the last clone it is over.
+#[derive(Clone)]
+pub(super) struct SharedFd(TryArc<Share>);
+
+struct Share {
     number: u64,
-    /// Until it is dropped.
-    fd: Option<TryArc<OwnedFd>>,
+    fd: TryArc<OwnedFd>,
     custody: Custody,
 }
 
-impl SharedFd {
-    pub(super) fn get(&self) -> Option<BorrowedFd<'_>> {
-        self.fd.as_ref().map(|fd| fd.as_fd())
+impl AsFd for SharedFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.fd.as_fd()
     }
 }
 
-impl Drop for SharedFd {
+impl Drop for Share {
     fn drop(&mut self) {
-        drop(self.fd.take());
         let Inner { held, unkept, ended, .. } = &mut *self.custody.0.lock();
         let Some(Entry { fd, charge, given }) = held.remove(&self.number) else { return };
         unkept.retain(|number| *number != self.number);
-        // The only one is left. What the client never got is closed here.
-        if let Ok(fd) = TryArc::try_unwrap(fd)
-            && given
-        {
+        // What the client never got is closed here.
+        if given {
             ended.push(Ended { number: self.number, fd, charge });
         }
     }
@@ -181,12 +195,12 @@ mod tests {
                         let charge = accounts.charge(payer, Resource::Descriptors, 1).unwrap();
                         let fd = OwnedFd::from(EventFd::new().map_err(|errno: Errno| errno).unwrap());
                         let shared = custody.share(fd, charge).unwrap();
-                        prop_assert!(shared.number >= SHARED && shared.get().is_some());
-                        prop_assert!(held.iter().all(|other| other.number != shared.number));
-                        held.push(shared);
+                        prop_assert!(shared.0.number >= SHARED);
+                        prop_assert!(held.iter().all(|other| other.0.number != shared.0.number));
+                        held.push(shared.clone());
                     }
                     Step::End(which) if !held.is_empty() => {
-                        let number = held.swap_remove(which % held.len()).number;
+                        let number = held.swap_remove(which % held.len()).0.number;
                         kept.remove(&number);
                         if given.remove(&number) {
                             ended.insert(number);
@@ -212,8 +226,8 @@ mod tests {
                     Step::PopEnded => {
                         let one = custody.pop_ended();
                         prop_assert_eq!(one.is_some(), !ended.is_empty());
-                        if let Some(one) = one {
-                            prop_assert!(ended.remove(&one.number));
+                        if let Some((number, ..)) = one {
+                            prop_assert!(ended.remove(&number));
                         }
                     }
                 }

@@ -10,7 +10,7 @@ mod teardown;
 mod tms;
 
 use std::cell::Cell;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use lnet_region::guard;
@@ -39,7 +39,43 @@ pub struct Answer {
     /// The packet.
     pub packet: Vec<u8>,
     /// The descriptors, to be sent with it and then closed.
-    pub fds: Vec<OwnedFd>,
+    pub fds: Vec<Attachment>,
+}
+
+/// A descriptor of an answer.
+pub struct Attachment(Attached);
+
+enum Attached {
+    Own(OwnedFd),
+    /// The client will have it, too.
+    Shared(SharedFd),
+}
+
+impl From<OwnedFd> for Attachment {
+    fn from(fd: OwnedFd) -> Attachment {
+        Attachment(Attached::Own(fd))
+    }
+}
+
+impl From<SharedFd> for Attachment {
+    fn from(fd: SharedFd) -> Attachment {
+        Attachment(Attached::Shared(fd))
+    }
+}
+
+impl AsFd for Attachment {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.0 {
+            Attached::Own(fd) => fd.as_fd(),
+            Attached::Shared(fd) => fd.as_fd(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Attachment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Attachment").field(&self.as_fd()).finish()
+    }
 }
 
 /// Makes what is made once in a process, with the first queue: no client is to be refused for want of it.
@@ -54,6 +90,14 @@ impl Answer {
         let mut packet = Vec::new();
         packet.try_reserve_exact(PACKET_MAX).map_err(|_| NoMemory)?;
         Ok(Answer { packet, fds: Vec::new() })
+    }
+
+    /// Takes the descriptors as the client gets them: other ones of the same files.
+    ///
+    /// # Errors
+    /// The system's, without descriptors.
+    pub fn take_fds(&mut self) -> std::io::Result<Vec<OwnedFd>> {
+        self.fds.drain(..).map(|fd| fd.as_fd().try_clone_to_owned()).collect()
     }
 
     /// Makes room for so many descriptors more.
@@ -219,7 +263,7 @@ impl Session {
     /// written, for the client can change its flags. `None` before the hello.
     #[must_use]
     pub fn doorbell(&self) -> Option<BorrowedFd<'_>> {
-        self.ring.as_ref().and_then(Ring::doorbell)
+        self.ring.as_ref().map(|ring| ring.doorbell().as_fd())
     }
 
     /// Whether the client has broken the rules where no call of this session sees it: a full or spoilt event queue, memory

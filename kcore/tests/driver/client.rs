@@ -55,7 +55,7 @@ pub(crate) fn ask(session: &mut Session, request: &Request, fds: Vec<OwnedFd>) -
             assert!(answer.fds.is_empty(), "a refusal brings no descriptors");
             Err(refusal)
         }
-        (ID, reply) => Ok((reply, answer.fds)),
+        (ID, reply) => Ok((reply, answer.take_fds().unwrap())),
         (other, _) => panic!("an answer to request {other}"),
     }
 }

@@ -95,7 +95,7 @@ impl World {
             _ => Outcome::Done,
         };
         self.outcomes.push((format!("{request:?}"), outcome));
-        Ok((outcome == Outcome::Done).then(|| (reply, std::mem::take(&mut self.answer.fds))))
+        Ok((outcome == Outcome::Done).then(|| (reply, self.answer.take_fds().unwrap())))
     }
 
     fn drain(&mut self) {

@@ -83,7 +83,7 @@ impl Client {
         same(id, header.id.get(), "the number of a reply");
         let told = Header::peek(&answer.packet).map(|header| header.kind.get());
         same(told, Some(header.kind.get() | Header::REPLY), "the kind of a reply");
-        let fds = std::mem::take(&mut answer.fds);
+        let fds = answer.take_fds().expect("descriptors");
         self.answer = answer;
         if matches!(reply, Reply::Refused(_)) {
             assert!(fds.is_empty(), "a refusal with descriptors");

@@ -42,8 +42,12 @@ impl Worker {
         self.answer = answer;
         match sent {
             Ok(()) => self.answer.fds.clear(),
-            Err(Unsent::Gone) => self.leave(place),
+            Err(Unsent::Gone) => {
+                self.answer.fds.clear();
+                self.leave(place);
+            }
             Err(Unsent::Failed(errno)) => {
+                self.answer.fds.clear();
                 self.cut_off(place, &format_args!("its answer cannot be sent: {errno}"));
             }
             Err(why) => self.keep_answer(place, &why),

@@ -11,7 +11,6 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nlx_driver_proto::{Header, Kind, Reason, Refusal, Reply};
 
 use super::super::accounts::{Charge, Payer, Resource, UserId};
-use super::super::custody::Ended;
 use super::super::porter::Message;
 use super::client::{Source, State, Talk};
 use super::requests::kind_of;
@@ -142,7 +141,7 @@ impl Worker {
 
     /// The porter closes what sessions had shared with their clients, and need no more.
     pub(super) fn hand_over_shared(&mut self) {
-        while let Some(Ended { number, fd, charge }) = self.custody.pop_ended() {
+        while let Some((number, fd, charge)) = self.custody.pop_ended() {
             let payer = charge.payer();
             self.link.drop_client(number, payer.user.0, fd);
             self.note_leaving(number, payer, Holds::Descriptor(charge));
@@ -154,6 +153,7 @@ impl Worker {
         self.custody.is_kept() || self.make_room(0).is_ok() && self.keep_shared()
     }
 
+    /// To be called with room for all that is held: each leaves some day.
     fn keep_shared(&mut self) -> bool {
         let Worker { custody, link, .. } = self;
         custody.keep_all(|number, fd| link.keep(number, fd))
@@ -280,6 +280,6 @@ impl Worker {
             *kept = link.keep(id, socket.as_fd());
             *kept
         });
-        self.keeps_all &= self.keep_shared();
+        self.keeps_all &= self.keeps_shared();
     }
 }

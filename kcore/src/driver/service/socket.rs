@@ -216,7 +216,7 @@ mod tests {
         let mut packet = [0; PACKET_MAX];
         assert_eq!(nix::unistd::read(&ours, &mut packet).unwrap(), PACKET_MAX);
 
-        let descriptor = || OwnedFd::from(EventFd::new().unwrap());
+        let descriptor = || OwnedFd::from(EventFd::new().unwrap()).into();
         let smallest = Answer { packet: vec![1; 40], fds: vec![descriptor(), descriptor()] };
         let sent = (0..1000).take_while(|_| send(theirs.as_fd(), &smallest).is_ok()).count();
         assert!((1..=32).contains(&sent), "{sent} answers");

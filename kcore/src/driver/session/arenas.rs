@@ -156,7 +156,7 @@ impl Session {
         let region = Region::memfd(length, pages).map_err(|error| no_memory(&error))?;
         let fd = region.share().map_err(|error| no_memory(&error))?;
         let huge = is_huge(fd)?;
-        answer.fds.push(fd.try_clone_to_owned().map_err(|error| no_descriptor(&error))?);
+        answer.fds.push(fd.try_clone_to_owned().map_err(|error| no_descriptor(&error))?.into());
         self.enter_arena(region, huge, charges)
     }
 

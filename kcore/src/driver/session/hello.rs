@@ -19,13 +19,14 @@ impl Session {
         }
         let ring_bytes = SharedMemory::size(self.quotas.ring_slots).map_err(|error| no_queue(&error))? as u64;
         let charges = SessionCharges::new(&self.host.accounts, self.payer, ring_bytes)?;
-        let (ring, fds) = Ring::new(self.quotas.ring_slots, |doorbell| self.share(doorbell))?;
-        answer.reserve_fds(fds.len())?;
+        let (ring, memory) = Ring::new(self.quotas.ring_slots, |doorbell| self.share(doorbell))?;
+        answer.reserve_fds(2)?;
         let mut name = String::new();
         name.try_reserve_exact(hello.name_letters().count()).map_err(starved)?;
         name.extend(hello.name_letters());
         // Nothing can fail any more.
-        answer.fds.extend(fds);
+        answer.fds.push(memory.into());
+        answer.fds.push(ring.doorbell().clone().into());
         let _ = self.record.name.set(name);
         (self.ring, self.charges) = (Some(ring), Some(charges));
         let mut limits = self.host.network.limits;

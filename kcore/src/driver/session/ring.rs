@@ -1,6 +1,6 @@
 //! The submission ring: what it says is copied out once, and only the copy is looked at.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use lnet_api::corked;
@@ -36,22 +36,22 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// A ring, and what the client gets of it: its memory and the doorbell.
+    /// A ring, and its memory for the client, who gets its doorbell, too.
     pub(super) fn new(
         slots: u32,
         share: impl FnOnce(OwnedFd) -> Result<SharedFd, Refusal>,
-    ) -> Result<(Ring, [OwnedFd; 2]), Refusal> {
+    ) -> Result<(Ring, OwnedFd), Refusal> {
         let refused = |error: Error| no_queue(&error);
         let (memory, fd) = SharedMemory::create(slots).map_err(refused)?;
         let mut consumer = Consumer::new(memory.clone()).map_err(refused)?;
         // Whole at once: nobody takes note of what a client needs.
         consumer.grow(slots.saturating_sub(MIN_SLOTS)).map_err(refused)?;
-        let (theirs, doorbell) = eventfd().map_err(refused)?;
+        let (doorbell, _) = eventfd().map_err(refused)?;
         // On the ring's word alone. The helper sleeps elsewhere, and does not look before: others want its processor.
         let sleeper = Sleeper::futex(memory.clone()).without_spin();
         let settled = Waker::of_consumer(memory.clone());
         let watched = WatchedQueue::new(memory).map_err(|error| no_memory(&error))?;
-        Ok((Ring { consumer, sleeper, settled, watched, doorbell: share(doorbell)? }, [fd, theirs]))
+        Ok((Ring { consumer, sleeper, settled, watched, doorbell: share(doorbell)? }, fd))
     }
 
     pub(super) fn prepare_sleep(&mut self) -> bool {
@@ -64,8 +64,8 @@ impl Ring {
         false
     }
 
-    pub(super) fn doorbell(&self) -> Option<BorrowedFd<'_>> {
-        self.doorbell.get()
+    pub(super) fn doorbell(&self) -> &SharedFd {
+        &self.doorbell
     }
 
     pub(super) fn finish_sleep(&mut self) {

@@ -12,9 +12,8 @@ use nlx_core::{
 use nlx_driver_proto::{Reason, Refusal, Reply, StartTm};
 use nlx_fallible::TryArc;
 
-use super::arenas::no_descriptor;
 use super::refusing::{no_memory, no_queue, refusal_of, starved};
-use super::{Answer, Session, Violation};
+use super::{Answer, Attachment, Session, Violation};
 use crate::driver::accounts::{CHUNK, Charge, Resource};
 use crate::driver::costs::TmCharges;
 use crate::driver::custody::SharedFd;
@@ -131,7 +130,7 @@ impl Session {
             self.tms.0.insert(Tm { works, events_max, lookout: None, lookout_charge: None, charges });
         let tm = inserted.map_err(|_| self.too_many_tms())?;
         self.record.tms.lock().insert(tm, (address, outlet));
-        answer.fds.push(fd);
+        answer.fds.push(fd.into());
         Ok(Reply::Started { tm, address })
     }
 
@@ -187,9 +186,7 @@ impl Session {
         }
         let theirs = self.tms.0.get(handle).and_then(|tm| tm.lookout.as_ref());
         answer.reserve_fds(1)?;
-        if let Some(theirs) = theirs.and_then(SharedFd::get) {
-            answer.fds.push(theirs.try_clone_to_owned().map_err(|error| no_descriptor(&error))?);
-        }
+        answer.fds.extend(theirs.cloned().map(Attachment::from));
         Ok(Reply::Done)
     }
 
