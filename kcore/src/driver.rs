@@ -98,6 +98,7 @@ pub mod accounts;
 pub mod costs;
 mod custody;
 mod departed;
+mod handed;
 mod host;
 mod outlet;
 pub mod owners;
@@ -116,6 +117,7 @@ mod violation;
 mod watched;
 
 pub use departed::Departure;
+pub use handed::Handed;
 pub use host::{Host, HostConfig};
 pub use policy::{Credentials, Nids, Policy, Portals, Rights};
 pub use quotas::ClientQuotas;

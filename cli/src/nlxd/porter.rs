@@ -25,8 +25,11 @@ pub(super) fn start() -> Result<Porter, Errno> {
     Porter::start(move || {
         let (ours, theirs) = porter::pair()?;
         let mut children = children.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that have ended. One that still closes something is not waited for.
-        children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        // One that has ended, and cannot: it is not waited for.
+        children.retain_mut(|child| {
+            let _ = child.kill();
+            matches!(child.try_wait(), Ok(None))
+        });
         children.push(command(theirs).spawn().map_err(errno_of)?);
         Ok(ours)
     })

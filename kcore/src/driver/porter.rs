@@ -35,7 +35,7 @@
 //! `nlxd` ends, or is killed: the porter shuts all clients' sockets down, so that clients see their end at once, waits until
 //! the process has closed its descriptors, and ends. It holds neither the node's ports nor its locks.
 //!
-//! The porter dies: `nlxd` starts another, gives it all sockets, and goes on. Requests with descriptors that were under way
+//! The porter dies, or says nothing for [`SILENCE_MAX`]: `nlxd` starts another, gives it all sockets, and goes on. Requests with descriptors that were under way
 //! end their connections. Between the two `nlxd` closes no socket of a client.
 //!
 //! | module | holds |
@@ -73,8 +73,11 @@ pub(in crate::driver) use link::Link;
 /// request; each costs a process.
 pub const CARRIERS_PER_USER: usize = 16;
 
-/// Carriers in all. A user has at most as many as are still free, so that others find some.
+/// Carriers in all, but for those that are a user's only one. A user has at most as many as are still free, so that others find some.
 pub const CARRIERS_MAX: usize = 256;
+
+/// Carriers that are their user's only one, beside those: a user without any finds one still, though others have all that there are.
+pub const CARRIERS_FIRST: usize = 512;
 
 /// Those of them that are root's.
 pub const CARRIERS_ROOT: usize = 16;
@@ -102,10 +105,16 @@ const RETRY_MS: u16 = 100;
 /// The time from the start of a porter to that of the next, at the least: one that cannot run must not occupy `nlxd`.
 pub const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
+/// A porter that says nothing for so long, though it is asked, is replaced: it has ended, and a descriptor whose close blocks keeps its
+/// process, and the ends of its channels with it.
+pub const SILENCE_MAX: Duration = Duration::from_secs(5);
+
 /// How `nlxd` reaches its porter.
 pub struct Porter {
-    /// Starts one, and returns the end of its channel.
+    /// Starts one after killing an earlier one, and returns the end of its channel.
     start: Box<dyn Fn() -> Result<OwnedFd, Errno> + Send + Sync>,
+    /// It is a process, and never blocks.
+    is_process: bool,
     state: Mutex<PorterState>,
 }
 
@@ -118,17 +127,25 @@ struct PorterState {
 }
 
 impl Porter {
-    /// Starts a porter by `start`, which is called again should the porter end. It returns one end of a [`channel`](pair), the
-    /// other end of which [`main`] or a process that calls it has as its standard input.
+    /// Starts a porter by `start`, which is called again should the porter end, or say nothing for [`SILENCE_MAX`]: it kills an
+    /// earlier one first. It returns one end of a [`channel`](pair), the other end of which [`main`] or a process that calls it has as
+    /// its standard input.
     ///
     /// # Errors
     /// Those of `start`.
     pub fn start(
         start: impl Fn() -> Result<OwnedFd, Errno> + Send + Sync + 'static,
     ) -> Result<Porter, Errno> {
+        Porter::new(start, true)
+    }
+
+    fn new(
+        start: impl Fn() -> Result<OwnedFd, Errno> + Send + Sync + 'static,
+        is_process: bool,
+    ) -> Result<Porter, Errno> {
         let main = start()?;
         let state = PorterState { main, generation: 1, started: Instant::now(), listener: None };
-        Ok(Porter { start: Box::new(start), state: Mutex::new(state) })
+        Ok(Porter { start: Box::new(start), is_process, state: Mutex::new(state) })
     }
 
     /// A porter that is a thread of this process, and closes by itself. For clients that are trusted: it protects from nothing.
@@ -136,13 +153,14 @@ impl Porter {
     /// # Errors
     /// What the system says to a thread or a descriptor more.
     pub fn in_process() -> Result<Porter, Errno> {
-        Porter::start(|| {
+        let start = || {
             let (ours, theirs) = pair()?;
             let thread = std::thread::Builder::new().name("nlx-porter".into());
             let run = move || Keeper::new(theirs, Carriers::Inline, None).run(None);
             thread.spawn(run).map_err(errno_of)?;
             Ok(ours)
-        })
+        };
+        Porter::new(start, false)
     }
 
     /// Has the porter accept the clients of this listening socket. With `own`, those that are not accepted when this process
@@ -171,6 +189,26 @@ impl Porter {
             Err(Errno::EPIPE | Errno::ECONNRESET) => {}
             sent => return sent.map(|()| Link::new(ours, state.generation)),
         }
+        self.start_next(&mut state)?;
+        add(&state)?;
+        Ok(Link::new(ours, state.generation))
+    }
+
+    /// The porter of this generation says nothing: another one is started, unless there is one already, or it cannot be helped.
+    ///
+    /// # Errors
+    /// Those of [`link`](Porter::link).
+    pub(in crate::driver) fn replace(&self, generation: u64) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        if self.is_process && state.generation == generation { self.start_next(&mut state) } else { Ok(()) }
+    }
+
+    /// Whether it must answer at once.
+    pub(in crate::driver) fn is_process(&self) -> bool {
+        self.is_process
+    }
+
+    fn start_next(&self, state: &mut PorterState) -> Result<(), Errno> {
         if state.started.elapsed() < RESTART_PAUSE {
             return Err(Errno::EAGAIN);
         }
@@ -182,8 +220,7 @@ impl Porter {
             let message = Message::Listener { own: *own };
             channel::send(state.main.as_fd(), message, &[listener.as_fd()], MsgFlags::empty())?;
         }
-        add(&state)?;
-        Ok(Link::new(ours, state.generation))
+        Ok(())
     }
 }
 

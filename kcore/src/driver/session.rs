@@ -31,7 +31,7 @@ use super::costs::{HEAP_CHUNK_BYTES, SessionCharges};
 use super::custody::{Custody, SharedFd};
 use super::departed::Estate;
 use super::host::Record;
-use super::{ClientQuotas, Credentials, Departure, Host, Rights, Violation};
+use super::{ClientQuotas, Credentials, Departure, Handed, Host, Rights, Violation};
 
 /// The answer to a request: one packet, and the descriptors that go with it. It can be used again and again.
 #[derive(Debug, Default)]
@@ -204,9 +204,10 @@ impl Session {
     pub fn request(
         &mut self,
         packet: &[u8],
-        fds: Vec<OwnedFd>,
+        fds: impl Into<Handed>,
         answer: &mut Answer,
     ) -> Result<(), Violation> {
+        let fds = fds.into();
         self.drain_all()?;
         self.request_alone(packet, fds, answer)
     }
@@ -218,10 +219,10 @@ impl Session {
     pub fn request_alone(
         &mut self,
         packet: &[u8],
-        fds: Vec<OwnedFd>,
+        fds: impl Into<Handed>,
         answer: &mut Answer,
     ) -> Result<(), Violation> {
-        let carried_out = self.carry_out(packet, fds, answer);
+        let carried_out = self.carry_out(packet, fds.into(), answer);
         self.note(carried_out)
     }
 

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-use serde_json::Value;
 
 use crate::people::{Attacker, User};
 use crate::stage::Stage;
@@ -12,8 +11,8 @@ use crate::support::peer::hung_unless;
 /// Number of the device `/dev/fuse`.
 const FUSE: u64 = makedev(10, 229);
 
-/// Users that occupy carriers: 14 of them as many as a user may, and the 15th half of the 16 that are left.
-const CARRIER_USERS: u32 = 15;
+/// Users that occupy carriers: 15 of them as many as a user may, the others what is left, and their first ones.
+const CARRIER_USERS: u32 = 24;
 
 /// TCP sockets with a linger time of an hour and unsent data, more than any queue of the helper holds: the helper goes on, and
 /// ends when it is asked.
@@ -107,15 +106,32 @@ fn such_watches_leave_nothing() {
     stage.close(attackers);
 }
 
+/// What is shared is in answers, too: one that finds nobody, and one that waits for room while its client leaves. Neither keeps a
+/// descriptor that the helper would close last.
+#[test]
+#[ignore = "./test attack"]
+fn answers_with_such_descriptors() {
+    for (name, clients, how) in [("watches, no answer", "64", "gone"), ("watches, unread", "1", "unread")] {
+        let attack = beside_memory_that_never_comes(name, "fuse-watch", &[clients, how]);
+        let Some((mut stage, attackers)) = attack else { return };
+        stage.everybody_is_served();
+        stage.close_beside(attackers);
+    }
+}
+
+/// Descriptors of a user that are not closed yet.
+fn pending_closes(stage: &Stage, user: User) -> u64 {
+    let status = stage.helper.status();
+    let users = status["users"].as_array().unwrap().iter();
+    let pending = users.filter(|found| found["uid"] == u64::from(user.uid()));
+    pending.map(|user| user["held"]["pending_closes"].as_u64().unwrap_or(0)).sum()
+}
+
 /// The attack, beside which everybody is served.
 fn watches_from_memory_that_never_comes() -> Option<(Stage, Vec<Attacker>)> {
-    let attack = beside_memory_that_never_comes("fuse, watches", "fuse-watch", &["500"])?;
-    let uid = u64::from(User::Attacker(0).uid());
+    let attack = beside_memory_that_never_comes("fuse, watches", "fuse-watch", &["500", "leave"])?;
     hung_unless("closes that do not return are the attacker's", || {
-        let status = attack.0.helper.status();
-        let mut users = status["users"].as_array().unwrap().iter();
-        let pending = |user: &Value| user["held"]["pending_closes"].as_u64().unwrap_or(0);
-        users.any(|user| user["uid"] == uid && pending(user) > 0)
+        pending_closes(&attack.0, User::Attacker(0)) > 0
     });
     Some(attack)
 }
@@ -155,8 +171,8 @@ fn sockets_that_linger_where_memory_is_expected() {
     stage.close(attackers);
 }
 
-/// As many users as it takes to occupy all carriers but the last few, each with files whose `close` never returns: others still
-/// have memory adopted.
+/// More users than it takes to occupy all carriers but those that are a user's first, each with files whose `close` never returns: others
+/// still have memory adopted, and what they leave closed.
 #[test]
 #[ignore = "./test attack"]
 fn carriers_of_many_users() {
@@ -172,6 +188,10 @@ fn carriers_of_many_users() {
         (0..CARRIER_USERS).map(|number| (User::Attacker(number), &args[..])).collect();
     let attackers = stage.attack(&attacks);
     stage.everybody_is_served();
+    // What honest users leave is closed meanwhile.
+    for user in [User::Newcomer, User::Honest] {
+        hung_unless("what they shared is closed", || pending_closes(&stage, user) == 0);
+    }
     stage.close(attackers);
 }
 
@@ -197,6 +217,22 @@ fn a_helper_that_is_killed_leaves_its_place() {
     helper.client("of the next one").sync().unwrap();
     attackers.into_iter().for_each(Attacker::kill);
     helper.is_clean();
+}
+
+/// The porter is killed beside descriptors whose close never returns, in carriers or its own: another one lets clients in.
+#[test]
+#[ignore = "./test attack"]
+fn a_porter_that_is_killed_beside_descriptors_is_replaced() {
+    for (name, attack, more) in [
+        ("fuse, porter killed", "fuse", &["20", "adopt"][..]),
+        ("watches, porter killed", "fuse-watch", &["60", "leave"]),
+    ] {
+        let Some((mut stage, attackers)) = beside_memory_that_never_comes(name, attack, more) else { return };
+        let porter = stage.helper.porter();
+        nix::sys::signal::kill(porter, nix::sys::signal::Signal::SIGKILL).unwrap();
+        stage.everybody_is_served();
+        stage.close_beside(attackers);
+    }
 }
 
 /// Makes the folder to mount at, and a node of the device that every user can open, as distributions have it.

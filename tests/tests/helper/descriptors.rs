@@ -9,7 +9,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
-use nix::unistd::{Pid, ftruncate, pipe, write};
+use nix::unistd::{ftruncate, pipe, write};
 use nlx_tests::attack::linger::Sink;
 use nlx_tests::client::memory::Memory;
 use nlx_tests::client::pair::{PORTAL, handle};
@@ -200,36 +200,20 @@ fn the_porter_is_killed() {
     let work = Work::start(&helper);
     let mut client = helper.client("survivor");
     for _ in 0..3 {
-        let porter = porter_of(helper.pid());
+        let porter = helper.porter();
         kill(porter, Signal::SIGKILL).unwrap();
         hung_unless("there is another porter", || {
             Client::connect(&helper.socket(), "newcomer").is_ok_and(|mut newcomer| {
                 newcomer.sync().is_ok() && adopt(&mut newcomer, &[memfd(1 << 20, seals())]) == (0, 0)
             })
         });
-        assert_ne!(porter_of(helper.pid()), porter);
+        assert_ne!(helper.porter(), porter);
         assert_eq!(adopt(&mut client, &[memfd(1 << 20, seals())]), (0, 0));
         work.advance(2);
     }
     drop(client);
     work.stop();
     helper.is_clean();
-}
-
-/// The process of a helper's porter: its child that has not ended.
-fn porter_of(helper: u32) -> Pid {
-    let children =
-        std::fs::read_to_string(format!("/proc/{helper}/task/{helper}/children")).unwrap_or_default();
-    let lives = |pid: &&str| {
-        std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
-    };
-    let all = std::fs::read_dir(format!("/proc/{helper}/task")).unwrap().filter_map(|task| {
-        let task = task.ok()?.path().join("children");
-        std::fs::read_to_string(task).ok()
-    });
-    let all: String = std::iter::once(children).chain(all).collect::<Vec<_>>().join(" ");
-    let porter = all.split_whitespace().find(lives).expect("the helper has a porter");
-    Pid::from_raw(porter.parse().unwrap())
 }
 
 /// S-3: an arena that is handed over anew works, with what stands in it.

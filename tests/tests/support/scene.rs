@@ -317,6 +317,23 @@ impl Helper {
         value.unwrap_or_else(|| panic!("no number at {pointer} in {status:#}"))
     }
 
+    /// The process of its porter: its child that has not ended.
+    pub(crate) fn porter(&self) -> Pid {
+        let helper = self.pid();
+        let children =
+            std::fs::read_to_string(format!("/proc/{helper}/task/{helper}/children")).unwrap_or_default();
+        let lives = |pid: &&str| {
+            std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+        };
+        let all = std::fs::read_dir(format!("/proc/{helper}/task")).unwrap().filter_map(|task| {
+            let task = task.ok()?.path().join("children");
+            std::fs::read_to_string(task).ok()
+        });
+        let all: String = std::iter::once(children).chain(all).collect::<Vec<_>>().join(" ");
+        let porter = all.split_whitespace().find(lives).expect("the helper has a porter");
+        Pid::from_raw(porter.parse().unwrap())
+    }
+
     /// What it holds of clients, as the system sees it: sockets, shared memory, doorbells. Connections to other nodes are the
     /// network's, and come and go.
     pub(crate) fn holdings(&self) -> Holdings {

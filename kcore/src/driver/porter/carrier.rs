@@ -86,7 +86,7 @@ impl Carriers {
     ) -> Result<Option<Job>, Errno> {
         match self {
             Carriers::Inline => {
-                adopt(token, socket.as_fd(), link.as_fd());
+                drop(adopt(token, socket.as_fd(), link.as_fd()));
                 Ok(Some(job))
             }
             Carriers::Processes(carriers) => {
@@ -213,6 +213,8 @@ fn start() -> Result<Carrier, Errno> {
 /// The life of a carrier.
 fn become_carrier(channel: OwnedFd) -> ! {
     let _ = prctl::set_name(c"nlx-carrier");
+    // The next porter does not know it: nobody would kill it when it is late.
+    let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     let inherited = dup2_stdin(&channel);
     // Its number is closed with all others.
     mem::forget(channel);
@@ -235,8 +237,12 @@ fn serve(channel: BorrowedFd<'_>) {
         };
         match message {
             Message::Receive { token } => {
-                if let [socket, link] = &fds[..] {
-                    adopt(token, socket.as_fd(), link.as_fd());
+                if let Ok([socket, link]) = <[OwnedFd; 2]>::try_from(fds) {
+                    let received = adopt(token, socket.as_fd(), link.as_fd());
+                    // Else nlxd would not see the end of the porter.
+                    drop(link);
+                    // From here on it may block.
+                    drop(received);
                 }
             }
             Message::Close => match channel::receive(channel, MsgFlags::empty(), drop) {
@@ -251,8 +257,9 @@ fn serve(channel: BorrowedFd<'_>) {
     }
 }
 
-/// Receives the next packet of a client. Its descriptors are closed here, but for an arena's memory, which goes to `nlxd`.
-fn adopt(token: u64, socket: BorrowedFd<'_>, link: BorrowedFd<'_>) {
+/// Receives the next packet of a client. An arena's memory goes to `nlxd`. Gives the descriptors, all of which are to be closed.
+#[must_use]
+fn adopt(token: u64, socket: BorrowedFd<'_>, link: BorrowedFd<'_>) -> Vec<OwnedFd> {
     // nlxd has read the packet; what does not fit is lost.
     let mut fds = Vec::new();
     let (count, outcome) = match packets::receive(socket, &mut [0], NOW, |fd| fds.push(fd)) {
@@ -275,8 +282,7 @@ fn adopt(token: u64, socket: BorrowedFd<'_>, link: BorrowedFd<'_>) {
     if sent == Err(Errno::ETOOMANYREFS) {
         let _ = channel::send(link, answer(Errno::ETOOMANYREFS as i32), &NO_FDS, MsgFlags::empty());
     }
-    // From here on it may block.
-    drop(fds);
+    fds
 }
 
 /// Sends the memory once the kernel lets another descriptor of this user be in flight.

@@ -42,6 +42,10 @@ pub(in crate::driver) enum Message {
     Close,
     /// To a carrier: the porter has closed its own descriptors of the sockets.
     Go,
+    /// To the porter: say that you are there.
+    Ask,
+    /// To `nlxd`: it is there.
+    Here,
     /// From a carrier: it has nothing of a client any more.
     Ready,
 }
@@ -64,6 +68,8 @@ impl Message {
             Message::Go => (13, 0, 0, 0, 0),
             Message::Ready => (14, 0, 0, 0, 0),
             Message::Closed { client } => (15, 0, client, 0, 0),
+            Message::Ask => (16, 0, 0, 0, 0),
+            Message::Here => (17, 0, 0, 0, 0),
         };
         let mut bytes = [0; LEN];
         bytes[0..4].copy_from_slice(&kind.to_le_bytes());
@@ -94,6 +100,8 @@ impl Message {
             13 => Message::Go,
             14 => Message::Ready,
             15 => Message::Closed { client: first },
+            16 => Message::Ask,
+            17 => Message::Here,
             _ => return None,
         })
     }

@@ -18,7 +18,7 @@ use nix::unistd::{Pid, getppid};
 use super::carrier::{Carriers, Job, JobKind};
 use super::channel::{self, Message};
 use super::{
-    BATCH_MAX, CARRIER_TIMEOUT, CARRIERS_MAX, CARRIERS_PER_USER, CARRIERS_ROOT, LATE_LOOK_MS,
+    BATCH_MAX, CARRIER_TIMEOUT, CARRIERS_FIRST, CARRIERS_MAX, CARRIERS_PER_USER, CARRIERS_ROOT, LATE_LOOK_MS,
     MESSAGES_BUDGET, RETRY_MS, SHARED,
 };
 
@@ -41,6 +41,9 @@ pub(super) struct Keeper {
     /// Jobs that are over.
     done: Vec<Job>,
     batch_max: usize,
+    /// Users that may have a carrier, and carriers that users may have beyond their first: fewer where there are few descriptors.
+    first_max: usize,
+    further_max: usize,
     /// Something failed that may succeed later.
     retry: bool,
 }
@@ -85,6 +88,7 @@ struct User {
 impl Keeper {
     pub(super) fn new(main: OwnedFd, carriers: Carriers, signals: Option<SignalFd>) -> Keeper {
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
+        let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
         Keeper {
             main,
             signals,
@@ -95,7 +99,10 @@ impl Keeper {
             carriers,
             done: Vec::new(),
             // What is on its way to a carrier counts against the limit of descriptors in flight.
-            batch_max: usize::try_from(descriptors / 8).unwrap_or(BATCH_MAX).clamp(1, BATCH_MAX),
+            batch_max: (descriptors / 8).clamp(1, BATCH_MAX),
+            // Each has a descriptor; what is kept for clients are as many as half of all that there may be.
+            first_max: (descriptors / 8).clamp(1, CARRIERS_FIRST),
+            further_max: (descriptors / 8).clamp(1, CARRIERS_MAX - CARRIERS_ROOT),
             retry: false,
         }
     }
@@ -223,6 +230,7 @@ impl Keeper {
                 }
                 self.dispose(client);
             }
+            Message::Ask => self.push(link, Message::Here),
             Message::Closed { client } => {
                 if let Some(kept) = self.clients.get_mut(&client) {
                     kept.held = false;
@@ -306,15 +314,19 @@ impl Keeper {
         }
     }
 
-    /// Whether a user may have another carrier: at most [`CARRIERS_PER_USER`], and never more than are still free.
+    /// Whether a user may have another carrier: one always, as long as there are any; more than one up to [`CARRIERS_PER_USER`], and
+    /// never more than are still free.
     fn may_start(&self, user: u32) -> bool {
         let own = self.users.get(&user).map_or(0, |user| user.busy);
         if user == ROOT {
             return own < CARRIERS_ROOT;
         }
-        let ordinary = self.users.iter().filter(|(user, _)| **user != ROOT);
-        let busy: usize = ordinary.map(|(_, user)| user.busy).sum();
-        own < CARRIERS_PER_USER && own + busy < CARRIERS_MAX - CARRIERS_ROOT
+        let ordinary = || self.users.iter().filter(|(user, _)| **user != ROOT).map(|(_, user)| user.busy);
+        if own == 0 {
+            return ordinary().filter(|busy| *busy > 0).count() < self.first_max;
+        }
+        let further: usize = ordinary().map(|busy| busy.saturating_sub(1)).sum();
+        own < CARRIERS_PER_USER && own + further < self.further_max
     }
 
     fn pump_all(&mut self) {

@@ -27,9 +27,9 @@ impl Link {
         Link { channel, generation, outbox: VecDeque::new(), refused: false }
     }
 
-    /// Makes room for all that can wait of so many clients, and of a request to accept more.
+    /// Makes room for all that can wait of so many clients, and for a question and a request to accept more.
     pub(in crate::driver) fn reserve(&mut self, clients: usize) -> Result<(), NoMemory> {
-        let most = clients * MESSAGES_PER_CLIENT + 1;
+        let most = clients * MESSAGES_PER_CLIENT + 2;
         self.outbox.try_reserve(most.saturating_sub(self.outbox.len())).map_err(|_| NoMemory)
     }
 

@@ -6,7 +6,7 @@ use nlx_driver_proto::{Header, Refusal};
 use nlx_fallible::NoMemory;
 
 use super::super::accounts::{Charge, Payer};
-use super::super::{Answer, Credentials, Departure, Session};
+use super::super::{Answer, Credentials, Departure, Handed, Session};
 use super::rate::Rate;
 use super::schedule::UserKey;
 
@@ -90,7 +90,7 @@ impl Served {
 /// A request that has been received.
 pub(super) struct Pending {
     pub(super) packet: Vec<u8>,
-    pub(super) fds: Vec<OwnedFd>,
+    pub(super) fds: Handed,
     /// Entries that may have stood in the ring before it.
     pub(super) entries: usize,
 }

@@ -157,6 +157,7 @@ impl Worker {
     /// All clients are to be looked at, and what those that are gone have left.
     pub(super) fn begin_sweep(&mut self) {
         self.sweeping = self.sweeping.or(Some(0));
+        self.ask_porter();
         if self.number == 0 {
             self.sweeping_left = self.sweeping_left.or(Some(0));
         } else {

@@ -39,6 +39,7 @@ impl Worker {
         self.accepting = true;
         let first = self.shared.next_client.fetch_add(ACCEPT_BUDGET as u64, Ordering::Relaxed);
         self.link.push(Message::Accept { first, count: ACCEPT_BUDGET as u32 });
+        self.await_porter();
         self.watch_listener(EpollFlags::empty());
     }
 

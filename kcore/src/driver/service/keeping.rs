@@ -10,8 +10,9 @@ use lnet_region::closer;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nlx_driver_proto::{Header, Kind, Reason, Refusal, Reply};
 
+use super::super::Handed;
 use super::super::accounts::{Charge, Payer, Resource, UserId};
-use super::super::porter::Message;
+use super::super::porter::{Message, SILENCE_MAX};
 use super::client::{Source, State, Talk};
 use super::requests::kind_of;
 use super::schedule::ROUND_UNITS;
@@ -85,34 +86,21 @@ impl Worker {
             let errno = Errno::from_raw(errno);
             return self.cut_off(place, &format_args!("its descriptors cannot be received: {errno}"));
         }
-        let mut fds = Vec::new();
-        // As many as there may be that are no memory: the session says what is wrong.
-        let others = if errno == 0 { 0 } else { count as usize };
-        let made = fds.try_reserve_exact(others.max(1)).map_err(|_| Errno::ENOMEM);
-        let made = made.and_then(|()| match (errno, memory) {
-            (0, Some(memory)) => {
-                fds.push(memory);
-                Ok(())
-            }
+        let handed = match (errno, memory) {
+            (0, Some(memory)) => Ok(Handed::memory(memory)),
             // The table of descriptors is full.
             (0, None) => Err(Errno::EMFILE),
-            _ => {
-                let bell = &self.shared.desks[self.number].bell;
-                (0..others).try_for_each(|_| {
-                    let clone = bell.as_fd().try_clone_to_owned().map_err(|_| Errno::EMFILE)?;
-                    fds.push(clone);
-                    Ok(())
-                })
-            }
-        });
+            // The session says what is wrong.
+            _ => Ok(Handed::others(count as usize)),
+        };
         served.muted = false;
         self.set_due(place, due_ns);
         self.watch(place, if serving { REQUESTS } else { END });
         self.queue(place);
         let length = self.inbox.put(&packet);
-        match made {
-            Ok(()) => {
-                let units = self.begin_request(place, length, fds, ROUND_UNITS);
+        match handed {
+            Ok(handed) => {
+                let units = self.begin_request(place, length, handed, ROUND_UNITS);
                 if let Some(user) = self.clients.get(place).map(|client| client.user) {
                     self.schedule.charge(user, units);
                 }
@@ -176,7 +164,12 @@ impl Worker {
         self.flush_link();
         // As many as it sends for one request, and some.
         for _ in 0..2 * ACCEPT_BUDGET {
-            match self.link.receive() {
+            let received = self.link.receive();
+            if let Ok(Some((message, _))) = &received {
+                self.asking &= *message != Message::Here;
+                self.asked_ns = (self.accepting || self.asking).then(|| self.now_ns());
+            }
+            match received {
                 Ok(Some((Message::Accepted { client, user }, socket))) => self.accepted(client, user, socket),
                 Ok(Some((Message::AcceptEnd { errno }, _))) => {
                     self.accepting = false;
@@ -219,14 +212,49 @@ impl Worker {
     /// Sends what waits for room in the channel.
     pub(super) fn flush_link(&mut self) {
         self.retry_ns = None;
+        if self.link.is_refused() && self.asked_ns.is_some() {
+            self.asked_ns = Some(self.now_ns());
+        }
         self.link.flush();
         if !self.keeps_all {
             self.keep_all();
         }
     }
 
+    /// Has the porter say that it is there.
+    pub(super) fn ask_porter(&mut self) {
+        if !self.asking && self.relink_ns.is_none() && self.shared.porter.is_process() {
+            self.asking = true;
+            self.link.push(Message::Ask);
+            self.await_porter();
+        }
+    }
+
+    /// The porter is to answer.
+    pub(super) fn await_porter(&mut self) {
+        let now_ns = self.now_ns();
+        self.asked_ns.get_or_insert(now_ns);
+    }
+
+    /// When the porter will have said nothing for too long.
+    pub(super) fn silent_ns(&self) -> Option<u64> {
+        // What the system refuses to send has not come to it.
+        let waits = self.shared.porter.is_process() && !self.link.is_refused();
+        let asked_ns = self.asked_ns.filter(|_| waits)?;
+        Some(asked_ns.saturating_add(ns(SILENCE_MAX)))
+    }
+
+    /// The porter says nothing.
+    pub(super) fn replace_porter(&mut self, now_ns: u64) {
+        self.asked_ns = Some(now_ns);
+        if self.shared.porter.replace(self.link.generation).is_ok() {
+            self.relink();
+        }
+    }
+
     /// The porter has died: another one takes over.
     pub(super) fn relink(&mut self) {
+        (self.asked_ns, self.asking) = (None, false);
         if self.relink_ns.take().is_none() {
             let _ = self.epoll.delete(&self.link.channel);
         }

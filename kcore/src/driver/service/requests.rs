@@ -1,13 +1,13 @@
 //! Requests: read when it is their client's turn, carried out after what stood in its ring before them.
 
 use std::mem;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nlx_driver_proto::{Header, Kind, PACKET_MAX};
 
-use super::super::Drained;
+use super::super::{Drained, Handed};
 use super::client::{Pending, Ring, Source, State, Talk};
 use super::schedule::{REQUEST_UNITS, request_units};
 use super::socket::{self, Received};
@@ -63,7 +63,7 @@ impl Worker {
             Received::Packet(length) => {
                 served.rate = rate;
                 self.wake(place);
-                self.begin_request(place, length, Vec::new(), budget)
+                self.begin_request(place, length, Handed::default(), budget)
             }
             Received::Attached(length) => {
                 served.rate = rate;
@@ -90,13 +90,7 @@ impl Worker {
     }
 
     /// A request is in the inbox: it is carried out now if the budget is enough for what stands in the ring before it.
-    pub(super) fn begin_request(
-        &mut self,
-        place: usize,
-        length: usize,
-        fds: Vec<OwnedFd>,
-        budget: usize,
-    ) -> usize {
+    pub(super) fn begin_request(&mut self, place: usize, length: usize, fds: Handed, budget: usize) -> usize {
         let Some(served) = self.clients.served(place) else { return REQUEST_UNITS };
         let slots = served.session.quotas().ring_slots as usize;
         // Else it is cut off.
@@ -160,7 +154,7 @@ impl Worker {
     }
 
     /// Carries out the request in the inbox, and answers it. Gives the units of work.
-    pub(super) fn carry_out(&mut self, place: usize, length: usize, fds: Vec<OwnedFd>) -> usize {
+    pub(super) fn carry_out(&mut self, place: usize, length: usize, fds: Handed) -> usize {
         let units = request_units(self.inbox.packet(length));
         self.repay_sync(place, length);
         let Some(served) = self.clients.served(place) else { return units };

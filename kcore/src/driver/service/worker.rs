@@ -62,6 +62,10 @@ pub(super) struct Worker {
     pub(super) relink_ns: Option<u64>,
     /// The system has refused to send the porter something, which is tried again then.
     pub(super) retry_ns: Option<u64>,
+    /// When the porter was last asked for something that it has not answered.
+    pub(super) asked_ns: Option<u64>,
+    /// It was asked whether it is there.
+    pub(super) asking: bool,
     /// The porter has the sockets of all clients.
     pub(super) keeps_all: bool,
     /// The porter has been asked to accept.
@@ -132,6 +136,8 @@ impl Worker {
             watched: EpollFlags::EPOLLIN,
             relink_ns: None,
             retry_ns: None,
+            asked_ns: None,
+            asking: false,
             keeps_all: true,
             accepting: false,
             custody: Custody::try_new(number).map_err(|_| Errno::ENOMEM)?,
@@ -302,6 +308,9 @@ impl Worker {
         if self.relink_ns.is_some_and(|again_ns| again_ns <= now_ns) {
             self.relink();
         }
+        if self.silent_ns().is_some_and(|silent_ns| silent_ns <= now_ns) {
+            self.replace_porter(now_ns);
+        }
         if self.waits_for_readers() && self.unread_ns <= now_ns {
             self.unread_ns = now_ns + ns(UNREAD_LOOK);
             self.look_who_has_read();
@@ -355,7 +364,7 @@ impl Worker {
         let unread_ns = self.waits_for_readers().then_some(self.unread_ns);
         let parked_ns = self.parked.first().map(|(until_ns, _)| until_ns);
         let rested_ns = self.resting.first().map(|(until_ns, _)| until_ns);
-        let links = [self.relink_ns, self.retry_ns];
+        let links = [self.relink_ns, self.retry_ns, self.silent_ns()];
         let others = [self.paused_until_ns, self.deferred_ns, unread_ns, parked_ns, rested_ns];
         let next_ns = [network_ns, sweep_ns, timer_ns].into_iter().chain(others).chain(links).flatten().min();
         let Some(next_ns) = next_ns else { return EpollTimeout::NONE };

@@ -2,12 +2,12 @@
 
 use std::os::fd::OwnedFd;
 
-use lnet_region::closer;
 use nlx_core::{BufferHandle, Errno};
 use nlx_driver_proto::{Header, NIDS_MAX, PACKET_MAX, ProtoError, Reason, Refusal, Reply, Request};
 
 use super::refusing::starved;
 use super::{Answer, Session, Violation};
+use crate::driver::Handed;
 
 /// What can be answered of a packet, whatever else is wrong with it.
 struct Envelope {
@@ -30,7 +30,7 @@ impl Session {
     pub(super) fn carry_out(
         &mut self,
         packet: &[u8],
-        fds: Vec<OwnedFd>,
+        fds: Handed,
         answer: &mut Answer,
     ) -> Result<(), Violation> {
         answer.packet.clear();
@@ -84,13 +84,11 @@ impl Session {
 }
 
 /// The request, and the descriptor that comes with it if it has one. Others are closed.
-fn read(packet: &[u8], mut fds: Vec<OwnedFd>) -> Result<(Request, Option<OwnedFd>), ProtoError> {
+fn read(packet: &[u8], mut fds: Handed) -> Result<(Request, Option<OwnedFd>), ProtoError> {
     let read = Request::read(packet).and_then(|(_, request)| {
-        let (count, expected) = (fds.len(), request.descriptors());
+        let (count, expected) = (fds.count(), request.descriptors());
         let wrong = ProtoError::Descriptors { object: "a request", count, expected };
         if count == expected { Ok(request) } else { Err(wrong) }
     });
-    let fd = if read.is_ok() { fds.pop() } else { None };
-    fds.into_iter().for_each(closer::close);
-    read.map(|request| (request, fd))
+    read.map(|request| (request, fds.take()))
 }

@@ -2,27 +2,32 @@
 //! file mapped, `fuse-bell-file FOLDER`. That asks for the descriptor of a transfer machine, reads it into a page of a FUSE file
 //! system, whose read is never answered, and makes the helper ring it again and again.
 //!
-//! Or watches what the helper has open, too, and sleeps on it in such memory: `fuse-watch DEVICE FOLDER CLIENTS`, which starts
-//! `fuse-watch-file FOLDER CLIENTS`. So many connections are left with their doorbells, and with descriptors of transfer machines,
-//! in one epoll set, whose lock a thread holds that waits for its page: whoever closes the last descriptor of one of them waits for it.
+//! Or watches what the helper has open, too, and sleeps on it in such memory: `fuse-watch DEVICE FOLDER CLIENTS HOW`, which starts
+//! `fuse-watch-file FOLDER CLIENTS HOW`. The doorbells of so many connections, and descriptors of transfer machines, are watched by one
+//! epoll set, whose lock a thread holds that waits for its page: whoever closes the last descriptor of one of them waits for it. HOW
+//! tells what the connections do then: `leave`; `gone`, they ask for more such descriptors, and cannot be answered; `unread`, they leave with
+//! operations whose end takes long, while such an answer waits for room.
 
 use std::convert::Infallible;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc::SYS_epoll_pwait;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::EventFd;
+use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::{Pid, gettid};
 use nlx_tests::attack::fuse::open_in;
 use nlx_tests::client::memory::Memory;
 use nlx_tests::client::pair::{PORTAL, handle};
 use nlx_tests::client::ring::place;
-use nlx_tests::client::wire::{Entry, kind};
+use nlx_tests::client::wire::{self, Entry, kind};
 use nlx_tests::client::{Client, Tm};
 
 use crate::{Target, fuse, hold};
@@ -57,50 +62,88 @@ pub(crate) fn read_into_file(target: &Target, args: &[&str]) -> Result<Infallibl
 }
 
 pub(crate) fn watch(target: &Target, args: &[&str]) -> Result<Infallible, String> {
-    let [device, folder, clients] = *args else { return Err("DEVICE FOLDER CLIENTS are missing".into()) };
-    fuse::serve_for(target, "fuse-watch-file", [device, folder], &[clients])
+    let [device, folder, clients, how] = *args else {
+        return Err("DEVICE FOLDER CLIENTS HOW are missing".into());
+    };
+    fuse::serve_for(target, "fuse-watch-file", [device, folder], &[clients, how])
 }
 
+/// How long a request finds no room until the helper is taken to read no more.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Operations of a client whose end takes the helper many turns.
+const OPERATIONS: u32 = 60_000;
+
 pub(crate) fn watch_into_file(target: &Target, args: &[&str]) -> Result<Infallible, String> {
-    let [folder, clients] = *args else { return Err("FOLDER CLIENTS are missing".into()) };
+    let [folder, clients, how] = *args else { return Err("FOLDER CLIENTS HOW are missing".into()) };
     let file = open_in(Path::new(folder)).map_err(|error| format!("cannot open: {error}"))?;
     let page = Memory::map_beginning(&file, PAGE).map_err(|errno| format!("cannot map: {errno}"))?;
     let failed = |errno| format!("cannot watch: {errno}");
     let set = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
     let watch = |fd: BorrowedFd<'_>| set.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(failed);
-    let (mut connections, mut watched) = (Vec::new(), 0);
+    let (mut watching, mut watched) = (Vec::new(), 0);
     for number in 0..crate::number::<usize>(clients)? {
         // Their user may have no more, or none for now.
         let Ok(mut client) = Client::connect(&target.socket, "watch") else { break };
+        if how == "unread" {
+            crate::matches::fill(target, &mut client, OPERATIONS)?;
+        }
         watch(client.ring.doorbell().as_fd())?;
         watched += 1;
-        if number % 2 == 0
-            && let Ok((_, bell)) = lookout(target, &mut client)
-        {
-            watch(bell.as_fd())?;
-            watched += 1;
-        }
-        let Client { socket, .. } = client;
-        connections.push(socket);
+        let tm = match lookout(target, &mut client) {
+            Ok((tm, bell)) if number % 2 == 0 => {
+                watch(bell.as_fd())?;
+                watched += 1;
+                Some(tm)
+            }
+            _ => None,
+        };
+        watching.push((client.socket, tm));
     }
-    // What is always ready: the wait for it ends with the copy of its event into the page.
+    let waiter = hold_lock(set, page)?;
+    let count = watching.len();
+    for (socket, tm) in watching.iter().filter_map(|(socket, tm)| Some((socket, tm.as_ref()?))) {
+        let ask = |id| socket.try_send(&wire::packet(kind::TM_DESCRIPTOR, id, &tm.handle.to_le_bytes()));
+        match how {
+            "leave" => {}
+            // A reply that finds nobody.
+            "gone" => {
+                shutdown(socket.as_fd().as_raw_fd(), Shutdown::Read).map_err(failed)?;
+                ask(1000).map_err(failed)?;
+            }
+            // A reply that waits for room while its client leaves: no request has been read for a while.
+            "unread" => {
+                let mut id = 1000;
+                while socket.is_writable(PATIENCE).map_err(failed)? {
+                    id += u64::from(ask(id).is_ok());
+                }
+            }
+            how => return Err(format!("HOW is not {how}")),
+        }
+    }
+    let _stays = (how == "gone").then_some(watching);
+    if waiter.is_finished() {
+        return Err(format!("the page was there: {:?}", waiter.join()));
+    }
+    hold(&format!("{watched} watches of {count} connections"))
+}
+
+/// Holds the lock of an epoll set: waits for something that is ready, which is to be copied into a page that does not come.
+fn hold_lock(set: Epoll, page: Memory) -> Result<JoinHandle<Result<usize, Errno>>, String> {
+    let failed = |errno| format!("cannot wait: {errno}");
     let ready = EventFd::from_value(1).map_err(failed)?;
-    watch(ready.as_fd())?;
+    set.add(&ready, EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(failed)?;
     let (tell, told) = channel();
     let waiter = std::thread::spawn(move || {
+        let _ready = ready;
         let _ = tell.send(gettid());
         page.wait_for(&set.0)
     });
     let thread = told.recv().map_err(|error| error.to_string())?;
-    while !sleeps_in_wait(thread) {
-        if waiter.is_finished() {
-            return Err(format!("the page was there: {:?}", waiter.join()));
-        }
+    while !sleeps_in_wait(thread) && !waiter.is_finished() {
         std::thread::yield_now();
     }
-    let count = connections.len();
-    drop(connections);
-    hold(&format!("{watched} watches of {count} connections"))
+    Ok(waiter)
 }
 
 /// Whether this thread of this process sleeps in `epoll_pwait`.
