@@ -1,4 +1,4 @@
-//! Requests without end.
+//! Requests and connections without end.
 
 use crate::people::User;
 use crate::stage::Stage;
@@ -9,6 +9,34 @@ use crate::stage::Stage;
 fn syncs_over_hundreds_of_connections() {
     let Some(mut stage) = Stage::new("Sync flood").open() else { return };
     let attackers = stage.attack(&[(User::Attacker(0), &["flood", "400"])]);
+    stage.everybody_is_served();
+    stage.close(attackers);
+}
+
+/// Clients that come while connections without end come, too: of the fastest one is looked at, for a machine that has much else
+/// to do.
+const COMING: u32 = 32;
+
+/// Connections of the attacker that come before the fastest of them at the most: more than the backlog has, 64, and those that
+/// come while the helper makes the client's session; less than a backlog of 4,096, the system's limit by default.
+const AHEAD_MAX: u64 = 1000;
+
+/// Some threads of one user connect and close in a loop: few connections wait to be accepted, so that only so many come before
+/// one of another user.
+#[test]
+#[ignore = "./test attack"]
+fn connections_that_are_closed_at_once() {
+    let Some(mut stage) = Stage::new("connects").open() else { return };
+    let mut attackers = stage.attack(&[(User::Attacker(0), &["connects", "4"])]);
+    let mut ahead = Vec::new();
+    for _ in 0..COMING {
+        let before = attackers[0].count();
+        stage.helper.client("among many");
+        ahead.push(attackers[0].count() - before);
+    }
+    ahead.sort_unstable();
+    println!("connections ahead of a client: {ahead:?}");
+    assert!(ahead[0] <= AHEAD_MAX, "{ahead:?}");
     stage.everybody_is_served();
     stage.close(attackers);
 }

@@ -113,6 +113,7 @@ pub(crate) fn visit(program: &Path, user: User, helpers: [&Helper; 2]) -> Result
 /// A process of an attacker.
 pub(crate) struct Attacker {
     process: Other,
+    input: ChildStdin,
     /// What it has got at its height.
     pub(crate) words: String,
 }
@@ -123,7 +124,8 @@ impl Attacker {
         let [name, rest @ ..] = args else { panic!("an attack without a name") };
         let mut command = user.command(program);
         command.arg(name).arg(helper.socket()).arg(helper.nid_text()).args(rest);
-        Attacker { process: Other::converse(command).0, words: String::new() }
+        let (process, input) = Other::converse(command);
+        Attacker { process, input, words: String::new() }
     }
 
     /// Waits until the attack is at its height.
@@ -145,6 +147,13 @@ impl Attacker {
     pub(crate) fn did(&self) -> String {
         let line = self.process.line();
         line.strip_prefix("did ").unwrap_or_else(|| panic!("the attacker says: {line}")).to_string()
+    }
+
+    /// Asks one that counts what it does for its count.
+    #[track_caller]
+    pub(crate) fn count(&mut self) -> u64 {
+        writeln!(self.input, "count").expect("the attacker lives");
+        self.did().parse().expect("the attacker says a number")
     }
 
     /// Kills it.

@@ -19,6 +19,11 @@ use super::super::{Answer, Credentials, packets};
 /// is accepted has the option of its listener at the moment of `connect`. libc does not know it yet.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
+/// Connections that wait to be accepted, in one queue for all users; Linux takes one more. A blocking `connect` that finds the
+/// queue full waits in the kernel, so a short queue refuses no client. A long one lets a single process that connects and closes
+/// in a loop stay thousands of connections ahead of everybody else.
+const BACKLOG: i32 = 64;
+
 nix::ioctl_read_bad!(
     /// The bytes of packets that the other side has not received, as the kernel counts them.
     unread_bytes,
@@ -186,7 +191,7 @@ pub fn bind_with<E: From<Errno>>(path: &Path, prepare: impl FnOnce() -> Result<(
     refuse_descriptors(&listener);
     nix::sys::socket::bind(listener.as_raw_fd(), &UnixAddr::new(path)?)?;
     prepare()?;
-    listen(&listener.as_fd(), Backlog::MAXCONN)?;
+    listen(&listener.as_fd(), Backlog::new(BACKLOG)?)?;
     Ok(listener)
 }
 
@@ -199,6 +204,22 @@ mod tests {
     use std::os::fd::FromRawFd;
 
     use super::*;
+
+    /// Connections that nobody accepts: of connections that are closed at once as many wait as of others.
+    #[test]
+    fn few_connections_wait_to_be_accepted() {
+        let path = std::env::temp_dir().join(format!("nlx-backlog-{}", std::process::id()));
+        let _listener = bind(&path).unwrap();
+        let connections = || {
+            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+            let ours = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
+            connect(ours.as_raw_fd(), &UnixAddr::new(&path).unwrap())
+        };
+        let waiting = (0..5000).map_while(|_| connections().ok()).count();
+        let refused = connections();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((waiting, refused), (BACKLOG as usize + 1, Err(Errno::EAGAIN)));
+    }
 
     /// D9: descriptors in answers that a client does not read count against the helper, and with it against all clients.
     #[test]

@@ -14,6 +14,7 @@
 
 mod bell;
 mod clients;
+mod connects;
 mod delays;
 mod departures;
 mod descriptors;
@@ -47,8 +48,9 @@ pub(crate) struct Target {
 type Attack = fn(&Target, &[&str]) -> Result<Infallible, String>;
 
 /// All attacks, by name.
-const ATTACKS: [(&str, Attack); 20] = [
+const ATTACKS: [(&str, Attack); 21] = [
     ("clients", clients::attack),
+    ("connects", connects::attack),
     ("departures", departures::attack),
     ("descriptors", descriptors::attack),
     ("flood", flood::attack),
