@@ -92,7 +92,6 @@ impl HostLimits {
             (Resource::QueueBytes, part(self.memory, |memory| memory / QUEUES_PART)),
             (Resource::ArenaBytes, part(self.memory, |memory| memory / ARENAS_PART)),
             (Resource::DescriptorsInFlight, part(self.descriptors, |_| transient)),
-            (Resource::PendingCloses, part(self.descriptors, |_| transient)),
             (
                 Resource::UnreadReplies,
                 part(self.descriptors, |descriptors| (descriptors / DESCRIPTORS_PART).min(UNREAD_MAX)),
