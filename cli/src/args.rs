@@ -42,6 +42,8 @@ pub(crate) enum Command {
     SelftestPeer(SelftestPeerArgs),
     #[command(name = "selftest-helper", hide = true)]
     SelftestHelper(HelperArgs),
+    #[command(name = "status-asker", hide = true)]
+    StatusAsker(StatusAskerArgs),
     /// Print the completions of a shell.
     Completions(CompletionsArgs),
     /// Write the manual pages of all commands to a folder.
@@ -62,6 +64,7 @@ impl Command {
             Command::Selftest(args) => args.json,
             Command::SelftestPeer(_)
             | Command::SelftestHelper(_)
+            | Command::StatusAsker(_)
             | Command::Completions(_)
             | Command::Man(_) => false,
         }
@@ -122,6 +125,18 @@ pub(crate) struct StatusArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+    /// Have processes ask the nodes of other users on every kernel, as before Linux 6.16.
+    #[arg(long, hide = true)]
+    pub by_process: bool,
+}
+
+/// The node that a process of `nlx status` asks; standard input is its socket file.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct StatusAskerArgs {
+    /// The process in the name of its socket.
+    pub pid: u32,
+    /// The owner of its folder.
+    pub user: u32,
 }
 
 #[derive(Debug, Subcommand)]

@@ -60,6 +60,7 @@ pub fn nlx() -> ExitCode {
         Command::Selftest(options) => selftest::run(&options),
         Command::SelftestPeer(options) => selftest::run_peer(&options),
         Command::SelftestHelper(options) => selftest::run_helper(&options),
+        Command::StatusAsker(options) => status::run_asker(&options),
         Command::Completions(options) => man::completions(&options),
         Command::Man(options) => man::run(&options),
     };

@@ -7,15 +7,18 @@ mod print;
 use std::time::{Duration, Instant};
 
 use lnet_api::Errno;
-use lnet_node::{RunningNode, escaped, running_nodes};
+use lnet_node::{Asker, RunningNode, ask_for_another, escaped, running_nodes_with};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
 
-use crate::args::StatusArgs;
-use crate::failure::Failure;
+use crate::args::{StatusArgs, StatusAskerArgs};
+use crate::failure::{Context, Failure};
 use crate::output;
 use node::NodeStatus;
 
 pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
-    let mut found = running_nodes();
+    let program = std::env::current_exe().context("cannot find this program's file")?;
+    let mut found = running_nodes_with(&Asker::new(program, ["status-asker"]).always(args.by_process));
     found.retain(|node| args.pid.is_none_or(|pid| node.pid() == pid));
     if found.is_empty() {
         return Err(nobody(args.pid));
@@ -29,6 +32,13 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
         output::line(print::overview(answers.read()))?;
     }
     answers.verdict(args.json)
+}
+
+/// Asks one node for another process, and ends with that. Its `close` of what comes with the answer may take as long as the
+/// node's user likes.
+pub(crate) fn run_asker(args: &StatusAskerArgs) -> Result<(), Failure> {
+    set_pdeathsig(Signal::SIGKILL).context("cannot tie to the parent")?;
+    ask_for_another(args.pid, args.user).context("cannot pass the answer on")
 }
 
 fn nobody(pid: Option<u32>) -> Failure {

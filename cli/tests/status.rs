@@ -321,9 +321,15 @@ mod of_others {
         let (net, port) = (format!("tcp({address})"), free_port(address).to_string());
         let server = Server::start(as_user(&["serve", "--net", &net, "--accept-port", &port]));
         let pid = server.pid().to_string();
-        assert!(text(&host.status(&[&pid])).contains(&format!("process {pid}: up")));
+        // The second as before Linux 6.16.
+        let options: [&[&str]; 2] = [&[], &["--by-process"]];
+        for options in options {
+            let shown = host.status(&[&[pid.as_str(), "--timeout", "60"], options].concat());
+            assert!(text(&shown).contains(&format!("process {pid}: up")), "{}", complaint(&shown));
+        }
         server.signal(Signal::SIGKILL);
         server.end();
+        assert_eq!(host.status(&[&pid, "--by-process"]).status.code(), Some(1));
         let sockets = || fs::read_dir(&user.folder).unwrap().count();
         assert_eq!(
             (host.status(&[&pid]).status.code(), sockets()),
@@ -413,12 +419,15 @@ mod of_others {
         user.make_folder();
         let own = std::process::id();
         let _listener = user.socket(&format!("{own}-1-1.sock"));
-        let shown = host.status(&[&own.to_string(), "--json", "--timeout", "60"]);
-        let all: Value = serde_json::from_slice(&shown.stdout).unwrap();
-        let error = &all["errors"][0];
-        assert_eq!(error["errno"], "EPERM");
-        let why = format!("process {own} of user 0 serves this socket");
-        assert!(error["message"].as_str().unwrap().ends_with(&why), "{error}");
+        let options: [&[&str]; 2] = [&[], &["--by-process"]];
+        for options in options {
+            let shown = host.status(&[&[&own.to_string(), "--json", "--timeout", "60"], options].concat());
+            let all: Value = serde_json::from_slice(&shown.stdout).unwrap();
+            let error = &all["errors"][0];
+            assert_eq!(error["errno"], "EPERM");
+            let why = format!("process {own} of user 0 serves this socket");
+            assert!(error["message"].as_str().unwrap().ends_with(&why), "{error}");
+        }
     }
 }
 

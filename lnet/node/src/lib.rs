@@ -109,5 +109,8 @@ pub use probe::PROBE_BYTES_MAX;
 pub use rdma::{
     Gid, LinkLayer, MEMLOCK_SUGGESTED_BYTES, RdmaDevice, RdmaPort, RdmaPortReport, RdmaProblem, RdmaReport,
 };
-pub use status::{Object, RunningNode, STATUS_PEERS, STATUS_VERSION, escaped, quoted, running_nodes};
+pub use status::{
+    Asker, Object, RunningNode, STATUS_PEERS, STATUS_VERSION, ask_for_another, escaped, quoted,
+    running_nodes, running_nodes_with,
+};
 pub use steward::GRACE;

@@ -52,6 +52,7 @@ mod people;
 mod scene;
 mod silent;
 mod stage;
+mod status;
 #[path = "../support/mod.rs"]
 mod support;
 mod throttled;

@@ -121,9 +121,14 @@ pub(crate) struct Attacker {
 impl Attacker {
     /// Starts it, and does not wait.
     pub(crate) fn start(program: &Path, user: User, helper: &Helper, args: &[&str]) -> Attacker {
+        Attacker::start_at(program, user, &helper.socket(), &helper.nid_text(), args)
+    }
+
+    /// The same against something that is no helper.
+    pub(crate) fn start_at(program: &Path, user: User, socket: &Path, nid: &str, args: &[&str]) -> Attacker {
         let [name, rest @ ..] = args else { panic!("an attack without a name") };
         let mut command = user.command(program);
-        command.arg(name).arg(helper.socket()).arg(helper.nid_text()).args(rest);
+        command.arg(name).arg(socket).arg(nid).args(rest);
         let (process, input) = Other::converse(command);
         Attacker { process, input, words: String::new() }
     }

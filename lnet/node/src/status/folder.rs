@@ -280,7 +280,7 @@ impl Folder {
     }
 
     /// Whether it is this process's own, and what is in it too.
-    fn is_own(&self) -> bool {
+    pub(super) fn is_own(&self) -> bool {
         self.owner == Uid::effective()
     }
 
@@ -341,6 +341,11 @@ impl SocketFile {
     /// A path that leads to this file and to no other, for `connect`.
     pub(super) fn path(&self) -> PathBuf {
         reference(&self.fd)
+    }
+
+    /// Another descriptor of the file.
+    pub(super) fn share(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
     }
 
     /// When it was made, in seconds since 1970.

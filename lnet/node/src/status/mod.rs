@@ -19,18 +19,21 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `find` | [`running_nodes`]: who answers on this host |
+//! | `asker` | processes that ask nodes of other users |
 //! | `folder` | where the sockets are, and whom such a folder must belong to |
 //! | `server` | the thread that answers |
 //! | `view` | what it answers with |
 //! | `json` | writing it |
 
+mod asker;
 mod find;
 mod folder;
 mod json;
 mod server;
 mod view;
 
-pub use find::{RunningNode, running_nodes};
+pub use asker::{Asker, ask_for_another};
+pub use find::{RunningNode, running_nodes, running_nodes_with};
 pub use json::{Object, escaped, quoted};
 pub(crate) use server::Server;
 pub(crate) use view::View;

@@ -60,7 +60,7 @@ impl Server {
     /// Answers on a socket in this folder.
     pub(super) fn within(folder: Folder, view: View) -> io::Result<Server> {
         // A service that is killed and started again and again leaves a socket each time.
-        drop(find::within(std::slice::from_ref(&folder)));
+        drop(find::within(std::slice::from_ref(&folder), None));
         let unused = unused_name();
         let (hidden, name): (OsString, OsString) =
             (format!("{HIDDEN}{unused}").into(), format!("{unused}{SUFFIX}").into());

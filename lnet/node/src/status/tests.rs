@@ -63,7 +63,14 @@ fn opened(path: &Path) -> Folder {
 
 /// Asks the sockets of this user's folder.
 fn within(path: &Path) -> Vec<RunningNode> {
-    find::within(&[opened(path)])
+    find::within(&[opened(path)], None)
+}
+
+/// A socket file that nobody listens to.
+pub(super) fn any_socket_file() -> super::folder::SocketFile {
+    let folder = own_folder();
+    drop(UnixListener::bind(folder.path().join("1-2-3.sock")).unwrap());
+    opened(folder.path()).socket("1-2-3.sock".as_ref()).unwrap()
 }
 
 /// The name of a socket that this process serves.
@@ -253,6 +260,30 @@ fn an_answer_that_is_there_is_read_after_the_deadline() {
     assert!(nodes.remove(0).read(Instant::now()).unwrap().ends_with('}'));
 }
 
+/// To close what came with an answer could take as long as its sender likes.
+#[test]
+fn descriptors_cannot_come_with_an_answer() {
+    use nix::errno::Errno;
+    use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+    use std::io::IoSlice;
+    use std::os::fd::AsRawFd;
+
+    if !find::refuse_descriptors(&find::unconnected().unwrap()) {
+        return nlx_skip::skipped("descriptors that come with a status", "the kernel knows no SO_PASSRIGHTS");
+    }
+    let folder = own_folder();
+    let listener = UnixListener::bind(folder.path().join(own_name())).unwrap();
+    let node = within(folder.path()).remove(0);
+    let mut stream = listener.accept().unwrap().0;
+    let rights = [stream.as_raw_fd()];
+    let control = [ControlMessage::ScmRights(&rights)];
+    let sent = sendmsg::<()>(stream.as_raw_fd(), &[IoSlice::new(b"{")], &control, MsgFlags::empty(), None);
+    assert_eq!(sent, Err(Errno::EPERM));
+    stream.write_all(b"{}").unwrap();
+    drop(stream);
+    assert_eq!(node.read(Instant::now() + SOON).unwrap(), "{}");
+}
+
 #[test]
 fn a_socket_that_names_another_process_is_refused() {
     let folder = own_folder();
@@ -277,7 +308,7 @@ fn many_sockets_of_one_folder_hide_no_others() {
     for count in 1..MANY {
         fs::hard_link(&first, crowded.path().join(format!("{}-{count}-0.sock", std::process::id()))).unwrap();
     }
-    let nodes = find::within(&[opened(crowded.path()), opened(watched.folder.path())]);
+    let nodes = find::within(&[opened(crowded.path()), opened(watched.folder.path())], None);
     assert_eq!(nodes.len(), 512);
     let answers =
         nodes.into_iter().filter_map(|node| node.read(Instant::now() + Duration::from_millis(1)).ok());
@@ -297,7 +328,7 @@ fn long_answers_of_one_folder_leave_others_theirs() {
         fs::hard_link(&first, crowded.path().join(format!("{}-{count}-0.sock", std::process::id()))).unwrap();
     }
     let read = |folders: &[Folder]| {
-        let nodes = find::within(folders);
+        let nodes = find::within(folders, None);
         let crowd = nodes.len().min(MANY);
         let listener = listener.try_clone().unwrap();
         let writer = std::thread::spawn(move || {
@@ -387,7 +418,7 @@ mod of_others {
         let _listener = bind(&own_name());
         // Root's, in a folder that is not.
         let _other = UnixListener::bind(place(&format!("{}-0-0.sock", std::process::id()))).unwrap();
-        let nodes = find::within(&[open(&folder).unwrap()]);
+        let nodes = find::within(&[open(&folder).unwrap()], None);
         assert_eq!(nodes.len(), 1);
         assert!(nodes[0].is_refused(), "the folder is the user's, and the process is root's");
         assert!(place("1-2-3.sock").exists() && place(".1-2-4").exists());
@@ -427,7 +458,7 @@ mod of_others {
         while entered < LOOKS || refused < LOOKS || swaps.load(Ordering::Relaxed) < LOOKS {
             match open(&folder) {
                 Ok(folder) => {
-                    assert!(find::within(&[folder]).is_empty());
+                    assert!(find::within(&[folder], None).is_empty());
                     entered += 1;
                 }
                 Err(_) => refused += 1,

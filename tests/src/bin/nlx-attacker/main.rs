@@ -24,6 +24,7 @@ mod linger;
 mod machines;
 mod matches;
 mod silent;
+mod status;
 mod throttled;
 mod unread;
 
@@ -48,7 +49,7 @@ pub(crate) struct Target {
 type Attack = fn(&Target, &[&str]) -> Result<Infallible, String>;
 
 /// All attacks, by name.
-const ATTACKS: [(&str, Attack); 21] = [
+const ATTACKS: [(&str, Attack); 22] = [
     ("clients", clients::attack),
     ("connects", connects::attack),
     ("departures", departures::attack),
@@ -67,6 +68,7 @@ const ATTACKS: [(&str, Attack); 21] = [
     ("matches", matches::attack),
     ("shared-page", delays::shared_page),
     ("silent", silent::attack),
+    ("status", status::attack),
     ("throttled", throttled::attack),
     ("unread", unread::attack),
     ("watches", delays::watches),
