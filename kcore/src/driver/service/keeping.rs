@@ -17,7 +17,7 @@ use super::client::{Source, State, Talk};
 use super::requests::kind_of;
 use super::schedule::ROUND_UNITS;
 use super::worker::{END, PORTER, REQUESTS, Worker, ns};
-use super::{ACCEPT_BUDGET, ADOPT_TIMEOUT, Admission, PORTER_PAUSE, Phase};
+use super::{ACCEPT_BUDGET, ADOPT_TIMEOUT, Admission, PORTER_PAUSE, Phase, SWEEP};
 
 /// What the porter closes.
 pub(super) struct Leaving {
@@ -164,12 +164,7 @@ impl Worker {
         self.flush_link();
         // As many as it sends for one request, and some.
         for _ in 0..2 * ACCEPT_BUDGET {
-            let received = self.link.receive();
-            if let Ok(Some((message, _))) = &received {
-                self.asking &= *message != Message::Here;
-                self.asked_ns = (self.accepting || self.asking).then(|| self.now_ns());
-            }
-            match received {
+            match self.link.receive() {
                 Ok(Some((Message::Accepted { client, user }, socket))) => self.accepted(client, user, socket),
                 Ok(Some((Message::AcceptEnd { errno }, _))) => {
                     self.accepting = false;
@@ -187,10 +182,12 @@ impl Worker {
                         self.give_back(leaving);
                     }
                 }
+                Ok(Some((Message::Here, _))) => self.asking = false,
                 Ok(Some(_)) => {}
                 Ok(None) => return,
                 Err(_) => return self.relink(),
             }
+            self.asked_ns = (self.accepting || self.asking).then(|| self.now_ns());
         }
     }
 
@@ -244,10 +241,14 @@ impl Worker {
         Some(asked_ns.saturating_add(ns(SILENCE_MAX)))
     }
 
-    /// The porter says nothing.
+    /// The porter says nothing, as far as this thread has looked.
     pub(super) fn replace_porter(&mut self, now_ns: u64) {
+        self.read_porter();
+        let Some(silent_ns) = self.silent_ns().filter(|silent_ns| *silent_ns <= now_ns) else { return };
         self.asked_ns = Some(now_ns);
-        if self.shared.porter.replace(self.link.generation).is_ok() {
+        // If this process stood still itself, so may the porter have.
+        let stood_still = now_ns - silent_ns > ns(SWEEP);
+        if !stood_still && self.shared.porter.replace(self.link.generation).is_ok() {
             self.relink();
         }
     }
