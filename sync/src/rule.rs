@@ -4,7 +4,7 @@ use crate::{Ordering, fence};
 
 /// What two or more places agree about: a pair of memory orderings, the order of two steps, or what one hold of a lock covers. It
 /// is a constant with a comment that begins with `SYNC` and its name; every place names the constant. A model breaks each rule, to show
-/// that it would notice ([`broken`], `weakened`).
+/// that it would notice (`broken`, `weakened`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule(&'static str);
 

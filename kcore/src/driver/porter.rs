@@ -9,7 +9,7 @@
 //!   (`MSG_PEEK` without room for them), and has the porter receive it where a request allows them; else the client is cut off.
 //! - **`nlxd` never has the last reference to a client's socket**, nor to the listening socket. The porter accepts clients and
 //!   keeps a reference of each until `nlxd` has closed its own.
-//! - **Nor to what a client has, too** ([`custody`](super::custody)), whose last close waits for who watches it.
+//! - **Nor to what a client has, too** (`custody.rs`), whose last close waits for who watches it.
 //!
 //! ```text
 //!   nlxd                          porter                             carriers, forked when needed
