@@ -203,6 +203,11 @@ impl Porter {
         if self.is_process && state.generation == generation { self.start_next(&mut state) } else { Ok(()) }
     }
 
+    /// Which one it is: each has a number of its own.
+    pub(in crate::driver) fn generation(&self) -> u64 {
+        self.state.lock().generation
+    }
+
     /// Whether it must answer at once.
     pub(in crate::driver) fn is_process(&self) -> bool {
         self.is_process

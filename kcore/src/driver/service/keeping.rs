@@ -250,6 +250,7 @@ impl Worker {
         let stood_still = now_ns - silent_ns > ns(SWEEP);
         if !stood_still && self.shared.porter.replace(self.link.generation).is_ok() {
             self.relink();
+            self.shared.ring_all();
         }
     }
 

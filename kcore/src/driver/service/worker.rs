@@ -263,6 +263,10 @@ impl Worker {
     fn hear(&mut self) {
         let _ = self.desk().bell.read();
         self.desk().heard.fetch_add(1, Ordering::AcqRel);
+        // Another thread has replaced the porter: arrivals are those of the next one.
+        if self.link.generation < self.shared.porter.generation() {
+            self.relink();
+        }
         self.admit_arrivals();
         let phase = self.shared.phase();
         if phase > self.phase {
