@@ -85,7 +85,9 @@ impl Place {
     fn try_as_nobody(&self, clients: usize) -> String {
         const NOBODY: u32 = 65_534;
         let shared = self.folder.path().join("client");
-        fs::copy(std::env::current_exe().unwrap(), &shared).unwrap();
+        // Written by another process: a child that another test forks meanwhile would have it open for writing, and it could not be run.
+        let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&shared).status().unwrap();
+        assert!(copied.success());
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
         let mut child = Command::new(&shared);
         child.args(["--exact", "as_a_client", "--nocapture"]).env("NLXD_SOCKET", self.socket());

@@ -302,7 +302,9 @@ mod of_others {
     fn shared_nlx(folder: &TempDir) -> PathBuf {
         let path = folder.path().join("nlx");
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_nlx"), &path).unwrap();
+        // Written by another process: a child that another test forks meanwhile would have it open for writing, and it could not be run.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_nlx")).arg(&path).status().unwrap();
+        assert!(copied.success());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         path
     }
@@ -312,8 +314,9 @@ mod of_others {
         let Some(user) = User::new(65_431) else { return };
         let host = Host::new();
         let home = tempfile::tempdir().unwrap();
+        let nlx = shared_nlx(&home);
         let as_user = |args: &[&str]| {
-            let mut command = Command::new(shared_nlx(&home));
+            let mut command = Command::new(&nlx);
             command.args(args).uid(user.uid).gid(user.uid).env_remove("XDG_RUNTIME_DIR");
             command
         };
