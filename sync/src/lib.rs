@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`plain`] | the atomics of `core`, the locks of `parking_lot`, the standard library's `OnceLock` |
 //! | `model` | loom's atomics and locks with the same faces |
+//! | [`Slots`] | tables of objects that are named by place and generation |
 //! | [`Rule`] | a name for what two places agree about, and a model's way to break it |
 //!
 //! A crate that models a part of itself imports from here, and has loom as a dev-dependency under `cfg(loom)` for the threads of
@@ -13,10 +14,13 @@
 #![cfg_attr(not(any(feature = "std", loom)), no_std)]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
 #[cfg(loom)]
 pub mod model;
 pub mod plain;
 mod rule;
+mod slots;
 
 #[cfg(loom)]
 pub use model::*;
@@ -25,3 +29,4 @@ pub use plain::*;
 pub use rule::{End, Rule};
 #[cfg(loom)]
 pub use rule::{broken, weakened};
+pub use slots::{SlotKey, Slots};

@@ -1,5 +1,7 @@
 //! A table for the connections of an LND's shard: names that travel as numbers, and are never used twice.
 
+use nlx_sync::{SlotKey, Slots};
+
 /// Names an entry of a shard's [`Slab`]: generation in the upper half, then the shard, then the place. A key is never used
 /// twice, so what comes late for an entry that is gone finds nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -12,9 +14,8 @@ pub struct Key(
 const PLACE_MAX: usize = (1 << 24) - 1;
 
 impl Key {
-    fn new(generation: u32, shard: u8, place: usize) -> Key {
-        debug_assert!(place <= PLACE_MAX, "more connections than a process can have");
-        Key(u64::from(generation) << 32 | u64::from(shard) << 24 | place as u64)
+    fn new(shard: u8, key: SlotKey) -> Key {
+        Key(u64::from(key.generation) << 32 | u64::from(shard) << 24 | u64::from(key.index))
     }
 
     /// The shard whose entry it names.
@@ -22,96 +23,69 @@ impl Key {
         usize::from((self.0 >> 24) as u8)
     }
 
-    fn place(self) -> usize {
-        self.0 as usize & PLACE_MAX
-    }
-
-    fn generation(self) -> u32 {
-        (self.0 >> 32) as u32
+    /// What it names there.
+    fn in_shard(self) -> SlotKey {
+        SlotKey { index: self.0 as u32 & PLACE_MAX as u32, generation: (self.0 >> 32) as u32 }
     }
 }
 
 /// A table whose entries keep their place.
 pub struct Slab<T> {
     shard: u8,
-    entries: Vec<Entry<T>>,
-    free: Vec<usize>,
-}
-
-struct Entry<T> {
-    generation: u32,
-    value: Option<T>,
+    entries: Slots<T>,
 }
 
 impl<T> Slab<T> {
     /// An empty one, of the shard of this number.
     pub const fn new(shard: u8) -> Slab<T> {
-        Slab { shard, entries: Vec::new(), free: Vec::new() }
+        Slab { shard, entries: Slots::new(PLACE_MAX) }
     }
 
     /// The key that the next [`Slab::insert`] will give.
     pub fn next_key(&self) -> Key {
-        match self.free.last() {
-            Some(&place) => Key::new(self.entries[place].generation, self.shard, place),
-            None => Key::new(0, self.shard, self.entries.len()),
-        }
+        Key::new(self.shard, self.entries.next_key())
     }
 
     /// Enters a value; its key is the one that [`Slab::next_key`] gave.
     pub fn insert(&mut self, value: T) -> Key {
-        let key = self.next_key();
-        match self.free.pop() {
-            Some(place) => self.entries[place].value = Some(value),
-            None => self.entries.push(Entry { generation: 0, value: Some(value) }),
-        }
-        key
+        let key = self.entries.insert(value);
+        Key::new(self.shard, key.expect("a shard has fewer connections than places, and memory for them"))
     }
 
     /// How many entries there are.
     pub fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.entries.len()
     }
 
     /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
-        self.entries.len() == self.free.len()
+        self.entries.is_empty()
     }
 
     /// The entry of this name, unless it is gone.
     pub fn get(&self, key: Key) -> Option<&T> {
-        self.entries.get(key.place()).filter(|entry| entry.generation == key.generation())?.value.as_ref()
+        self.entries.get(key.in_shard())
     }
 
     /// The same, to be changed.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        self.entries.get_mut(key.place()).filter(|entry| entry.generation == key.generation())?.value.as_mut()
+        self.entries.get_mut(key.in_shard())
     }
 
     /// Takes the entry of this name out.
     pub fn remove(&mut self, key: Key) -> Option<T> {
-        let entry = self.entries.get_mut(key.place()).filter(|entry| entry.generation == key.generation())?;
-        let value = entry.value.take()?;
-        // After four thousand million reuses of one place a key would come again: nobody holds one that long.
-        entry.generation = entry.generation.wrapping_add(1);
-        self.free.push(key.place());
-        Some(value)
+        self.entries.remove(key.in_shard())
     }
 
     /// All entries, by place.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
-        let shard = self.shard;
-        self.entries.iter().enumerate().filter_map(move |(place, entry)| {
-            entry.value.as_ref().map(|value| (Key::new(entry.generation, shard, place), value))
-        })
+        self.entries.iter().map(|(key, value)| (Key::new(self.shard, key), value))
     }
 
     /// The same, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
         let shard = self.shard;
-        self.entries.iter_mut().enumerate().filter_map(move |(place, entry)| {
-            let generation = entry.generation;
-            entry.value.as_mut().map(|value| (Key::new(generation, shard, place), value))
-        })
+        self.entries.iter_mut().map(move |(key, value)| (Key::new(shard, key), value))
     }
 }
 
@@ -128,7 +102,7 @@ mod tests {
         assert_eq!((first, first.shard()), (expected, 5));
         assert_eq!(slab.remove(first), Some('a'));
         let second = slab.insert('b');
-        assert_eq!(second.place(), first.place());
+        assert_eq!(second.in_shard().index, first.in_shard().index);
         assert!(slab.get(first).is_none() && slab.get_mut(first).is_none() && slab.remove(first).is_none());
         assert_eq!(slab.get(second), Some(&'b'));
         assert_eq!(

@@ -171,7 +171,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::slab::Slab;
+    use crate::slab::{Slab, slab};
 
     struct Node {
         hash: u32,
@@ -209,7 +209,7 @@ mod tests {
         fn every_object_is_in_the_chain_of_its_hash(
             steps in prop::collection::vec((any::<u32>(), 0u8..5, any::<prop::sample::Index>()), 1..1500)
         ) {
-            let mut slab: Slab<Node> = Slab::new(10_000);
+            let mut slab: Slab<Node> = slab(10_000);
             let mut buckets = Buckets::default();
             let mut model: Vec<u32> = Vec::new();
             for (hash, step, at) in steps {
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn chains_stay_short_as_the_index_grows() {
-        let mut slab = Slab::new(100_000);
+        let mut slab = slab(100_000);
         let mut buckets = Buckets::default();
         for number in 0..50_000u32 {
             let hash = number.wrapping_mul(0x9e37_79b9).rotate_left(16);

@@ -8,7 +8,7 @@ use lnet_api::{EQ_COUNT_MAX, EqHandle, Event, EventHandler, Handler, LNetError, 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::slab::{Key, NONE, Slab};
+use crate::slab::{Key, NONE, Slab, slab};
 
 /// Where the events of a queue go.
 #[derive(Clone)]
@@ -164,7 +164,7 @@ pub(crate) struct EventQueues(Mutex<Slab<EventQueue>>);
 
 impl EventQueues {
     pub(crate) fn new(limit: usize) -> EventQueues {
-        EventQueues(Mutex::new(Slab::new(limit)))
+        EventQueues(Mutex::new(slab(limit)))
     }
 
     pub(crate) fn enter(&self, queue: EventQueue) -> Result<Key, LNetError> {

@@ -147,7 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::slab::Slab;
+    use crate::slab::{Slab, slab};
 
     #[derive(Debug)]
     struct Node {
@@ -208,7 +208,7 @@ mod tests {
         fn each_group_keeps_the_order_of_a_vector(
             steps in prop::collection::vec((0u32..8, 0u8..6, any::<prop::sample::Index>()), 1..300)
         ) {
-            let mut slab = Slab::new(1000);
+            let mut slab = slab(1000);
             let mut groups = Groups::default();
             let mut model: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
             for (key, step, at) in steps {

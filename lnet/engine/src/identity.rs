@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use crate::list::{Linked, Links, List};
 use crate::nid_map::NidMap;
-use crate::slab::Slab;
+use crate::slab::{Slab, slab};
 
 /// The most NIDs of one node that are remembered. A storage server has a handful; a list that is longer is cut.
 const NIDS_MAX: usize = 32;
@@ -43,7 +43,7 @@ impl Identities {
     /// Room for `limit` nodes.
     pub(crate) fn new(limit: usize) -> Identities {
         let by_nid = NidMap::new(limit.saturating_mul(NIDS_MAX));
-        Identities { nodes: Slab::new(limit), by_nid, ages: List::new() }
+        Identities { nodes: slab(limit), by_nid, ages: List::new() }
     }
 
     /// The primary NID of the node that `nid` belongs to; `nid` itself if nothing else is known.

@@ -126,7 +126,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::slab::Slab;
+    use crate::slab::slab;
 
     struct Node(Links);
 
@@ -143,7 +143,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_list_keeps_the_order_of_a_deque(steps in prop::collection::vec((0u8..4, any::<prop::sample::Index>()), 1..200)) {
-            let mut slab = Slab::new(1000);
+            let mut slab = slab(1000);
             let mut list = List::<0>::new();
             let mut model = VecDeque::new();
             for (step, at) in steps {

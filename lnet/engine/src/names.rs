@@ -4,7 +4,7 @@ use foldhash::fast::RandomState;
 use lnet_api::{EqHandle, MdHandle, MeHandle};
 use std::hash::BuildHasher;
 
-use crate::slab::Key;
+use crate::slab::{INDEX_BITS, Key};
 
 /// The kinds of objects that have handles. Each kind has values of its own, so a handle of one kind never names an
 /// object of another (S-107).
@@ -45,13 +45,13 @@ const _: () = assert!(PARTITIONS_MAX <= 1 << PARTITION_BITS);
 
 /// A partition (or a portal) and a key in one number; the value of a token.
 pub(crate) const fn pack(partition: usize, key: Key) -> u64 {
-    (partition as u64) << KEY_BITS | key.to_bits()
+    (partition as u64) << KEY_BITS | key.to_bits(INDEX_BITS)
 }
 
 /// What [`pack`] was given.
 pub(crate) const fn unpack(value: u64) -> (usize, Key) {
     let partition = (value >> KEY_BITS) as usize & ((1 << PARTITION_BITS) - 1);
-    (partition, Key::from_bits(value & ((1 << KEY_BITS) - 1)))
+    (partition, Key::from_bits(value & ((1 << KEY_BITS) - 1), INDEX_BITS))
 }
 
 /// An odd number whose bits have no pattern: 2^64 divided by the golden ratio.
@@ -144,7 +144,7 @@ mod tests {
             partition in 0..PARTITIONS_MAX, bits in 0u64..1 << KEY_BITS, bound: bool,
         ) {
             let handles = Handles::new(PARTITIONS_MAX);
-            let (place, key) = (Place { bound, partition }, Key::from_bits(bits));
+            let (place, key) = (Place { bound, partition }, Key::from_bits(bits, INDEX_BITS));
             let (eq, me, md) = (handles.eq(key), handles.me(partition, key), handles.md(place, key));
             prop_assert_eq!(handles.open_eq(eq), Some(key));
             prop_assert_eq!(handles.open_me(me), Some((partition, key)));
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn partitions_that_are_not_there_have_no_handles() {
         let handles = Handles::new(2);
-        let md = handles.md(Place { bound: true, partition: 2 }, Key::from_bits(1));
+        let md = handles.md(Place { bound: true, partition: 2 }, Key::from_bits(1, INDEX_BITS));
         assert_eq!(handles.open_md(md), None);
     }
 }

@@ -16,7 +16,7 @@ use crate::message::{Awaits, Launch, Message, Op, QUEUE, Way};
 use crate::names::{MdName, pack};
 use crate::ni::{Ni, Nis, Phase};
 use crate::peer::{Peer, Peers};
-use crate::slab::{Key, NONE, Slab};
+use crate::slab::{Key, NONE, Slab, slab};
 use crate::work::{Ended, Outgoing, Work};
 
 /// Bytes that a message counts in its peer's queue beside its payload (lnet-semantics 13).
@@ -87,8 +87,8 @@ impl Net {
         let limits = &common.config.limits;
         Net {
             partition,
-            messages: Slab::new(limits.messages),
-            waiting: Slab::new(limits.messages),
+            messages: slab(limits.messages),
+            waiting: slab(limits.messages),
             peers: Peers::new(limits.peers, limits.messages),
             shares: Vec::new(),
             counters: Counters::default(),
@@ -187,7 +187,7 @@ impl Net {
         let Way::Over { ni: key, peer, .. } = way else { return Err(Errno::EINVAL) };
         let ni = shared.nis.get(key).filter(|ni| ni.phase != Phase::Stopping).ok_or(Errno::ENETDOWN)?;
         // Where it may have to wait, there must be room too: once it is in, it ends in one way, finalised.
-        if !self.messages.reserve() || !self.waiting.reserve() {
+        if !self.messages.make_room() || !self.waiting.make_room() {
             return Err(Errno::ENOMEM);
         }
         let peer =

@@ -6,7 +6,7 @@ use lnet_api::{Lnd, NiLimits};
 use lnet_nid::{Nid, ProcessId};
 use smallvec::SmallVec;
 
-use crate::slab::{Key, Slab};
+use crate::slab::{Key, Slab, slab};
 
 /// The most NIs of a node. More than any host has network cards; the search for an NI looks at each.
 pub(crate) const NIS_MAX: usize = 64;
@@ -107,7 +107,7 @@ pub(crate) struct Nis {
 
 impl Nis {
     pub(crate) fn new() -> Nis {
-        Nis { slab: Slab::new(NIS_MAX), order: Vec::with_capacity(NIS_MAX) }
+        Nis { slab: slab(NIS_MAX), order: Vec::with_capacity(NIS_MAX) }
     }
 
     /// Enters an NI; `None` if there are too many.

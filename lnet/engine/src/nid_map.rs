@@ -5,7 +5,7 @@ use lnet_nid::{Nid, Pid, ProcessId};
 use crate::buckets::{Buckets, CHAIN, Hashed};
 use crate::keys::Hasher;
 use crate::list::{Linked, Links};
-use crate::slab::{Slab, some};
+use crate::slab::{Slab, slab, some};
 
 /// A value for each of some NIDs. Entries do not move, so whoever has entered one may reach it by its index. No insert
 /// waits for the table to grow, and none falls for want of memory.
@@ -43,7 +43,7 @@ impl<V> Hashed for Entry<V> {
 impl<V> NidMap<V> {
     /// Room for `limit` NIDs.
     pub(crate) fn new(limit: usize) -> NidMap<V> {
-        NidMap { slab: Slab::new(limit), index: Buckets::default(), hasher: Hasher::default() }
+        NidMap { slab: slab(limit), index: Buckets::default(), hasher: Hasher::default() }
     }
 
     /// Whether nothing is known of any NID.

@@ -6,7 +6,7 @@ use lnet_api::LNetError;
 
 use crate::md::Descriptor;
 use crate::portal::Entry;
-use crate::slab::{Key, Slab};
+use crate::slab::{Key, Slab, slab};
 
 /// A match entry, the first MD that was attached to it, or both; or an MD alone: one that is bound, or attached to an
 /// entry after another. A message that matches needs the entry and then the MD, and meets them by chance: side by
@@ -34,7 +34,7 @@ pub(crate) struct Objects {
 impl Objects {
     /// Tables for this many entries and MDs.
     pub(crate) fn new(max_entries: usize, max_mds: usize) -> Objects {
-        let slab = Slab::new(max_entries.saturating_add(max_mds));
+        let slab = slab(max_entries.saturating_add(max_mds));
         Objects { slab, entries: 0, mds: 0, max_entries, max_mds }
     }
 
@@ -50,7 +50,7 @@ impl Objects {
 
     /// ENOMEM without room for another entry.
     pub(crate) fn check_room(&mut self) -> Result<(), LNetError> {
-        if self.entries < self.max_entries && self.slab.reserve() {
+        if self.entries < self.max_entries && self.slab.make_room() {
             return Ok(());
         }
         Err(LNetError::TooMany { objects: "match entries", limit: self.max_entries })

@@ -10,7 +10,7 @@ use crate::list::{Linked, Links, List};
 use crate::message::QUEUE;
 use crate::nid_map::NidMap;
 use crate::response::Debtor;
-use crate::slab::{Key, NONE, Slab};
+use crate::slab::{Key, NONE, Slab, slab};
 
 /// How many peers are looked at to find an idle one when the table is full. A bound on the time it takes; the search
 /// goes on there the next time.
@@ -85,7 +85,7 @@ pub(crate) struct Peers {
 impl Peers {
     /// Room for `limit` peers, and `messages` messages to them.
     pub(crate) fn new(limit: usize, messages: usize) -> Peers {
-        let (slab, nids) = (Slab::new(limit), NidMap::new(limit));
+        let (slab, nids) = (slab(limit), NidMap::new(limit));
         let (hosts, hosts_limit) = (Vec::new(), limit.saturating_add(messages));
         Peers { slab, index: Buckets::default(), nids, hosts, hosts_limit, hand: 0, recent: NONE }
     }
@@ -190,7 +190,7 @@ impl Peers {
         if self.slab.is_full() {
             self.evict();
         }
-        if !self.slab.reserve() {
+        if !self.slab.make_room() {
             return None;
         }
         let counted = self.count(name.id.nid)?;

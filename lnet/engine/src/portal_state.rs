@@ -10,7 +10,7 @@ use crate::config::Rotor;
 use crate::list::List;
 use crate::message::{DELAYED, Delayed};
 use crate::portal::Kind;
-use crate::slab::Slab;
+use crate::slab::{Slab, slab};
 
 /// How long no buffer must have been posted in a partition that has none left before messages stop looking there, in
 /// nanoseconds (S-309). As long as the engine's clock may stand still: shorter means nothing.
@@ -48,7 +48,7 @@ impl PortalState {
             turn: AtomicUsize::new(0),
             lazy: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
-            blocked: Mutex::new(Blocked { delayed: Slab::new(limit), order: List::new() }),
+            blocked: Mutex::new(Blocked { delayed: slab(limit), order: List::new() }),
         }
     }
 

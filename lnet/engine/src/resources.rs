@@ -14,7 +14,7 @@ use crate::names::Place;
 use crate::objects::Objects;
 use crate::portal::Table;
 use crate::response::{BY_DEADLINE, Response};
-use crate::slab::{Key, NONE, Slab, some};
+use crate::slab::{Key, NONE, Slab, slab, some};
 use crate::work::Work;
 
 /// MDs with all that hangs on them.
@@ -47,8 +47,8 @@ impl Resources {
             objects: Objects::new(if place.bound { 0 } else { limits.match_entries }, limits.descriptors),
             tables: (0..portals).map(|_| Table::new()).collect(),
             queues: QueueUses::default(),
-            receiving: Slab::new(limits.messages),
-            responses: Slab::new(if place.bound { limits.messages } else { 0 }),
+            receiving: slab(limits.messages),
+            responses: slab(if place.bound { limits.messages } else { 0 }),
             deadlines: List::new(),
             by_debtor: Groups::default(),
             counters: Counters::default(),

@@ -156,7 +156,7 @@ mod tests {
 
     use super::*;
     use crate::list::Links;
-    use crate::slab::Slab;
+    use crate::slab::{Slab, slab};
 
     struct Node {
         links: Links,
@@ -199,7 +199,7 @@ mod tests {
         fn the_order_is_that_of_a_vector(
             steps in prop::collection::vec((0u8..6, any::<prop::sample::Index>(), 1usize..40), 1..60)
         ) {
-            let (mut slab, mut sequence, mut model) = (Slab::new(10_000), Sequence::new(), Vec::new());
+            let (mut slab, mut sequence, mut model) = (slab(10_000), Sequence::new(), Vec::new());
             for (step, at, times) in steps {
                 let at = at.index(model.len().max(1));
                 for _ in 0..times {
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn ranks_at_the_ends_do_not_run_out() {
-        let (mut slab, mut sequence) = (Slab::new(100), Sequence::new());
+        let (mut slab, mut sequence) = (slab(100), Sequence::new());
         let mut model = Vec::new();
         for _ in 0..4 {
             let index = slab.insert(node()).unwrap().index;

@@ -80,7 +80,7 @@ impl Arenas {
         self.check_room(bytes)?;
         let inserted = self.table.insert(Arena { region, bytes, segments: 0, charges });
         let full = Refusal::of(Errno::ENOMEM, Reason::Arenas, 0, self.table.len() as u64);
-        let handle = inserted.map_err(|_| full)?;
+        let handle = inserted.ok_or(full)?;
         self.bytes += bytes;
         // A short handle.
         Ok(handle as u32)

@@ -128,7 +128,7 @@ impl Session {
         let address = works.address();
         let inserted =
             self.tms.0.insert(Tm { works, events_max, lookout: None, lookout_charge: None, charges });
-        let tm = inserted.map_err(|_| self.too_many_tms())?;
+        let tm = inserted.ok_or_else(|| self.too_many_tms())?;
         self.record.tms.lock().insert(tm, (address, outlet));
         answer.fds.push(fd.into());
         Ok(Reply::Started { tm, address })

@@ -18,7 +18,7 @@ use crate::delay::DELAYED_TOKEN;
 use crate::drops::DropReason;
 use crate::engine::Engine;
 use crate::message::{Inbound, Local, Way};
-use crate::slab::{Key, Slab};
+use crate::slab::{INDEX_BITS, Key, Slab, slab};
 use crate::work::Work;
 
 /// Beside [`DELAYED_TOKEN`], marks the token of a message that a rule delays; the rest of it names the message.
@@ -61,12 +61,8 @@ struct HeldMessage {
 impl Held {
     /// For at most `limit` messages.
     pub(super) fn new(limit: usize) -> Held {
-        let table = HeldTable {
-            messages: Slab::new(limit),
-            fresh: VecDeque::new(),
-            order: BTreeMap::new(),
-            arrivals: 0,
-        };
+        let table =
+            HeldTable { messages: slab(limit), fresh: VecDeque::new(), order: BTreeMap::new(), arrivals: 0 };
         Held { table: Mutex::new(table), due_ns: AtomicU64::new(u64::MAX) }
     }
 }
@@ -210,7 +206,7 @@ impl Engine {
         let message =
             HeldMessage { inbound, header: *header, local: None, delay_ns, arrival: 0, due_ns: None };
         let key = table.enter(message)?;
-        let token = HELD_TOKEN | key.to_bits();
+        let token = HELD_TOKEN | key.to_bits(INDEX_BITS);
         if let Some(message) = table.messages.get_mut(key) {
             message.inbound.held = token;
             message.local = local.take();
@@ -247,7 +243,7 @@ impl Engine {
 
     /// The connection of a delayed message is lost; `false` if the message does not wait any more.
     pub(crate) fn forget_held(&self, token: RxToken, work: &mut Work) -> bool {
-        let key = Key::from_bits(token.0 & !HELD_TOKEN);
+        let key = Key::from_bits(token.0 & !HELD_TOKEN, INDEX_BITS);
         let gone = self.take_held(|table| table.messages.get(key).is_some().then_some(key));
         match gone {
             Some(message) => {

@@ -13,7 +13,7 @@ use lnet_region::{IoVec, Region};
 use parking_lot::Mutex;
 
 use crate::Engine;
-use crate::slab::{Key, Slab};
+use crate::slab::{INDEX_BITS, Key, Slab, slab};
 
 /// The most pings at a time. A tool pings one node, a program at its start some hundreds.
 const PINGS_MAX: usize = 1024;
@@ -148,7 +148,7 @@ impl Exchange {
             threshold: Threshold::Limited(2),
             max_size: 0,
             options: MdOptions::TRACK_RESPONSE,
-            user_ptr: slot.to_bits(),
+            user_ptr: slot.to_bits(INDEX_BITS),
             eq: Some(eq),
         };
         match engine.md_bind(md, Unlink::Auto) {
@@ -222,7 +222,7 @@ struct Record {
 
 impl Default for Records {
     fn default() -> Records {
-        Records(Mutex::new(Inner { pings: Slab::new(PINGS_MAX), to_wake: Vec::new() }))
+        Records(Mutex::new(Inner { pings: slab(PINGS_MAX), to_wake: Vec::new() }))
     }
 }
 
@@ -231,7 +231,7 @@ impl Records {
         let inner = &mut *self.0.lock();
         let room = inner.pings.len() + 1;
         let key = match inner.to_wake.try_reserve(room) {
-            Ok(()) if inner.pings.reserve() => {
+            Ok(()) if inner.pings.make_room() => {
                 inner.pings.insert(Record { sleeper: Some(sleeper), outcome: None })
             }
             _ => None,
@@ -252,7 +252,7 @@ impl Records {
 impl EventHandler for Records {
     fn event(&self, event: &Event) {
         let inner = &mut *self.0.lock();
-        let Some(record) = inner.pings.get_mut(Key::from_bits(event.user_ptr)) else { return };
+        let Some(record) = inner.pings.get_mut(Key::from_bits(event.user_ptr, INDEX_BITS)) else { return };
         let outcome = match (event.kind, event.status) {
             (_, Err(errno)) => Err(errno),
             (EventKind::Reply | EventKind::Ack, Ok(())) => Ok(event.mlength),

@@ -40,7 +40,7 @@ impl Engine {
                 Err(_) => return Attempt::Refused(DropReason::Busy),
             },
         };
-        if !part.receiving.reserve() {
+        if !part.receiving.make_room() {
             return Attempt::Refused(DropReason::NoRoom);
         }
         part.consume(&found);
@@ -102,7 +102,7 @@ impl Resources {
         event: Event,
         work: &mut Work,
     ) -> Verdict {
-        if !self.receiving.reserve() {
+        if !self.receiving.make_room() {
             return Verdict::Discard;
         }
         let (back, ack) = (search.inbound.back, ack_of(search.header));
@@ -175,7 +175,7 @@ impl Resources {
         if mlength < rlength && !truncates {
             return Err(DropReason::TooLong);
         }
-        if !self.receiving.reserve() {
+        if !self.receiving.make_room() {
             return Err(DropReason::NoRoom);
         }
         let Ok(sink) = self.objects.md(md).memory.incoming(0..mlength as usize) else {
