@@ -120,24 +120,24 @@ impl<T, A> Slots<T, A> {
         self.used
     }
 
-    /// Makes room for one object more, up to the limit: entering it allocates nothing then.
+    /// Makes room for so many objects more, up to the limit: entering them allocates nothing then.
     ///
     /// # Errors
     /// There is no memory.
-    pub fn reserve(&mut self) -> Result<(), TryReserveError> {
-        if self.free != NONE || self.is_full() || place_of(self.used).0 < self.chunks.len() {
-            return Ok(());
+    pub fn reserve(&mut self, more: usize) -> Result<(), TryReserveError> {
+        let wanted = self.live.saturating_add(more).min(self.limit);
+        while first_of(self.chunks.len()) < wanted {
+            let mut chunk = Vec::new();
+            chunk.try_reserve_exact(chunk_len(self.chunks.len()))?;
+            self.chunks.try_reserve(1)?;
+            self.chunks.push(chunk);
         }
-        let mut chunk = Vec::new();
-        chunk.try_reserve_exact(chunk_len(self.chunks.len()))?;
-        self.chunks.try_reserve(1)?;
-        self.chunks.push(chunk);
         Ok(())
     }
 
-    /// The same. Whether the next [`Slots::insert`] finds room: not if the table is full, or there is no memory.
+    /// Makes room for one. Whether the next [`Slots::insert`] finds room: not if the table is full, or there is no memory.
     pub fn make_room(&mut self) -> bool {
-        !self.is_full() && self.reserve().is_ok()
+        !self.is_full() && self.reserve(1).is_ok()
     }
 
     /// Enters an object; gives its key. `None` if the table is full, or there is no memory.
@@ -145,7 +145,7 @@ impl<T, A> Slots<T, A> {
         if self.is_full() {
             return None;
         }
-        self.reserve().ok()?;
+        self.reserve(1).ok()?;
         let key = self.next_key();
         let (chunk, at) = place_of(key.index);
         let chunk = self.chunks.get_mut(chunk)?;
@@ -313,6 +313,16 @@ const fn chunk_len(chunk: usize) -> usize {
     }
 }
 
+/// The first place of a chunk.
+#[inline]
+const fn first_of(chunk: usize) -> usize {
+    match chunk {
+        0 => 0,
+        1..SMALL_CHUNKS => CHUNK_MIN << (chunk - 1),
+        _ => (chunk + 1 - SMALL_CHUNKS) * CHUNK_MAX,
+    }
+}
+
 /// The chunk of a place, and where it lies there.
 #[inline]
 const fn place_of(index: u32) -> (usize, usize) {
@@ -341,6 +351,7 @@ mod tests {
         Insert(u16),
         Remove(usize),
         Take(usize),
+        Reserve(usize),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -348,6 +359,7 @@ mod tests {
             3 => any::<u16>().prop_map(Step::Insert),
             1 => any::<usize>().prop_map(Step::Remove),
             1 => any::<usize>().prop_map(Step::Take),
+            1 => (0..100usize).prop_map(Step::Reserve),
         ]
     }
 
@@ -375,6 +387,11 @@ mod tests {
                     Step::Remove(which) => if let Some(key) = chosen(which) {
                         prop_assert_eq!(slots.remove(key), model.remove(&key));
                         gone.push(key);
+                    }
+                    Step::Reserve(more) => {
+                        slots.reserve(more).unwrap();
+                        let chunks = slots.chunks.len();
+                        prop_assert!(first_of(chunks) >= (slots.len() + more).min(LIMIT));
                     }
                     Step::Take(which) => if let Some(key) = chosen(which) {
                         prop_assert_eq!(slots.take(key.index), model.remove(&key));
@@ -408,6 +425,7 @@ mod tests {
         let mut next = (0, 0);
         for index in 0..10_000 {
             assert_eq!(place_of(index), next, "{index}");
+            assert_eq!(first_of(next.0) + next.1, index as usize);
             next.1 += 1;
             if next.1 == chunk_len(next.0) {
                 next = (next.0 + 1, 0);

@@ -36,7 +36,7 @@ impl<T> Slots<T> {
 
     /// Makes room for one object more: entering it and taking it out allocate nothing then.
     pub(super) fn reserve(&mut self) -> Result<(), TryReserveError> {
-        self.0.reserve()
+        self.0.reserve(1)
     }
 
     /// Enters an object; gives its handle. `None` if there is no room.

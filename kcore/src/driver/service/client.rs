@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use nlx_driver_proto::{Header, Refusal};
 use nlx_fallible::NoMemory;
+use nlx_sync::{SlotKey, Slots};
 
 use super::super::accounts::{Charge, Payer};
 use super::super::{Answer, Credentials, Departure, Handed, Session};
@@ -123,16 +124,13 @@ pub(super) enum Ring {
 }
 
 /// The clients of a thread, each in a place of its own.
-#[derive(Default)]
-pub(super) struct Clients {
-    places: Vec<Place>,
-    free: Vec<usize>,
-}
+pub(super) struct Clients(Slots<Client>);
 
-struct Place {
-    /// How many have had it: what the system tells of an earlier one is not for this one.
-    generation: u32,
-    client: Option<Client>,
+impl Default for Clients {
+    fn default() -> Clients {
+        // Of a mark, 31 bits are the place.
+        Clients(Slots::new(1 << 31))
+    }
 }
 
 /// What a mark names.
@@ -145,36 +143,27 @@ pub(super) enum Source {
 impl Clients {
     /// Makes room for so many clients more.
     pub(super) fn reserve(&mut self, more: usize) -> Result<(), NoMemory> {
-        let Clients { places, free } = self;
-        places.try_reserve(more).map_err(|_| NoMemory)?;
-        // Each place may be free one day.
-        free.try_reserve(places.len() + more - free.len()).map_err(|_| NoMemory)
+        self.0.reserve(more).map_err(|_| NoMemory)
     }
 
     /// Gives the client's place. There must be [room](Clients::reserve) for it.
     pub(super) fn insert(&mut self, client: Client) -> usize {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place { generation: 0, client: None });
-            self.places.len() - 1
-        });
-        self.places[place].client = Some(client);
+        let place = self.0.next_key().index as usize;
+        self.0.insert(client);
         place
     }
 
     pub(super) fn remove(&mut self, place: usize) -> Option<Client> {
-        let client = self.places.get_mut(place)?.client.take()?;
-        self.places[place].generation = self.places[place].generation.wrapping_add(1);
-        self.free.push(place);
-        Some(client)
+        self.0.take(place as u32)
     }
 
     pub(super) fn get(&mut self, place: usize) -> Option<&mut Client> {
-        self.places.get_mut(place)?.client.as_mut()
+        self.0.at_mut(place as u32)
     }
 
     /// All of them.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Client> {
-        self.places.iter_mut().filter_map(|place| place.client.as_mut())
+        self.0.iter_mut().map(|(_, client)| client)
     }
 
     /// One with a session.
@@ -187,11 +176,11 @@ impl Clients {
 
     /// Places, taken or not.
     pub(super) fn places(&self) -> usize {
-        self.places.len()
+        self.0.used() as usize
     }
 
     pub(super) fn count(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.0.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -217,14 +206,14 @@ impl Clients {
             Source::Socket(place) => (place, 0),
             Source::Doorbell(place) => (place, 1),
         };
-        u64::from(self.places[place].generation) << 32 | (place as u64) << 1 | bell
+        u64::from(self.0.key(place as u32).generation) << 32 | (place as u64) << 1 | bell
     }
 
     /// Of which client it says so; `None` for one that is gone.
     pub(super) fn source(&self, mark: u64) -> Option<Source> {
-        let place = (mark as u32 >> 1) as usize;
-        let known = self.places.get(place)?;
-        let is_there = known.client.is_some() && u64::from(known.generation) == mark >> 32;
-        is_there.then_some(if mark & 1 == 0 { Source::Socket(place) } else { Source::Doorbell(place) })
+        let key = SlotKey { index: mark as u32 >> 1, generation: (mark >> 32) as u32 };
+        self.0.get(key)?;
+        let place = key.index as usize;
+        Some(if mark & 1 == 0 { Source::Socket(place) } else { Source::Doorbell(place) })
     }
 }
