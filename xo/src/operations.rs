@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use nlx_core::Queue;
+use nlx_sync::SlotKey;
 
 use crate::owner::Owner;
 use crate::{Buffer, EndPoint};
@@ -76,22 +77,16 @@ pub(crate) struct Op {
 /// The operations in flight.
 pub(crate) type Operations = Slots<Op>;
 
-/// Slots that are used again, each for something that an [`OpId`] names.
+/// What [`OpId`]s name.
 pub(crate) struct Slots<T> {
-    slots: Vec<Slot<T>>,
-    free: Vec<u32>,
+    slots: nlx_sync::Slots<T>,
     /// Is in the names of all.
     mark: u32,
 }
 
-struct Slot<T> {
-    tenancy: u32,
-    content: Option<T>,
-}
-
 impl<T> Default for Slots<T> {
     fn default() -> Slots<T> {
-        Slots { slots: Vec::new(), free: Vec::new(), mark: 0 }
+        Slots { slots: nlx_sync::Slots::new(LARGE as usize), mark: 0 }
     }
 }
 
@@ -103,43 +98,42 @@ impl<T> Slots<T> {
 
     /// Enters what is made for the name it gets.
     pub(crate) fn enter(&mut self, make: impl FnOnce(OpId) -> T) -> (OpId, &mut T) {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { tenancy: 0, content: None });
-            self.slots.len() as u32 - 1
-        });
-        let slot = &mut self.slots[index as usize];
-        slot.tenancy = slot.tenancy.wrapping_add(1);
-        let id = OpId::new(slot.tenancy, index | self.mark);
-        (id, slot.content.insert(make(id)))
+        let key = self.slots.next_key();
+        let id = self.id_of(key);
+        self.slots.insert(make(id));
+        (id, &mut self.slots[key.index])
     }
 
     pub(crate) fn find(&mut self, id: OpId) -> Option<&mut T> {
-        let slot = self.slots.get_mut((id.slot() ^ self.mark) as usize)?;
-        if OpId::new(slot.tenancy, id.slot()) == id { slot.content.as_mut() } else { None }
+        self.slots.get_mut(self.key_of(id))
     }
 
     pub(crate) fn leave(&mut self, id: OpId) -> Option<T> {
-        self.find(id)?;
-        let index = id.slot() ^ self.mark;
-        let content = self.slots[index as usize].content.take();
-        self.free.push(index);
-        content
+        self.slots.remove(self.key_of(id))
     }
 
     /// What is in this slot.
     pub(crate) fn in_slot(&self, slot: u32) -> Option<OpId> {
-        let tenant = self.slots.get(slot as usize)?;
-        tenant.content.as_ref().map(|_| OpId::new(tenant.tenancy, slot))
+        self.slots.at(slot).map(|_| self.id_of(self.slots.key(slot)))
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len()
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (OpId, &mut T)> {
-        self.slots.iter_mut().enumerate().filter_map(|(index, slot)| {
-            let id = OpId::new(slot.tenancy, index as u32);
-            slot.content.as_mut().map(|content| (id, content))
-        })
+        let mark = self.mark;
+        self.slots
+            .iter_mut()
+            .map(move |(key, content)| (OpId::new(key.generation, key.index | mark), content))
+    }
+
+    fn id_of(&self, key: SlotKey) -> OpId {
+        OpId::new(key.generation, key.index | self.mark)
+    }
+
+    fn key_of(&self, id: OpId) -> SlotKey {
+        // A name of the other kind has a slot that is not there.
+        SlotKey { index: id.slot() ^ self.mark, generation: (id.0 >> 32) as u32 }
     }
 }
