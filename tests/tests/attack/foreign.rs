@@ -72,10 +72,7 @@ fn signals_received_in_memory_that_never_comes() {
 #[ignore = "./test attack"]
 fn a_helper_that_is_killed_beside_such_signals_ends() {
     let Some((stage, attackers)) = signals_in_memory_that_never_comes() else { return };
-    let helper = stage.kill_helper();
-    helper.client("of the next one").sync().unwrap();
-    attackers.into_iter().for_each(Attacker::kill);
-    helper.is_clean();
+    the_next_one_serves(stage, attackers);
 }
 
 /// What the helper shares with clients, their doorbells above all, watched by an epoll set whose lock is held as long as such a page
@@ -92,10 +89,7 @@ fn shared_descriptors_watched_from_memory_that_never_comes() {
 #[ignore = "./test attack"]
 fn a_helper_that_is_killed_beside_such_watches_ends() {
     let Some((stage, attackers)) = watches_from_memory_that_never_comes() else { return };
-    let helper = stage.kill_helper();
-    helper.client("of the next one").sync().unwrap();
-    attackers.into_iter().for_each(Attacker::kill);
-    helper.is_clean();
+    the_next_one_serves(stage, attackers);
 }
 
 /// All that such watches have kept is given back when their process ends.
@@ -117,6 +111,14 @@ fn answers_with_such_descriptors() {
         stage.everybody_is_served();
         stage.close_beside(attackers);
     }
+}
+
+/// The helper is killed beside attackers: another one serves in its place, and nothing is left when they end.
+fn the_next_one_serves(stage: Stage, attackers: Vec<Attacker>) {
+    let helper = stage.kill_helper();
+    helper.client("of the next one").sync().unwrap();
+    attackers.into_iter().for_each(Attacker::kill);
+    helper.is_clean();
 }
 
 /// Descriptors of a user that are not closed yet.
@@ -213,10 +215,7 @@ fn a_helper_that_is_killed_leaves_its_place() {
         Err(reason) => nlx_skip::skipped("a helper killed beside files of a hostile file system", &reason),
     }
     stage.everybody_is_served();
-    let helper = stage.kill_helper();
-    helper.client("of the next one").sync().unwrap();
-    attackers.into_iter().for_each(Attacker::kill);
-    helper.is_clean();
+    the_next_one_serves(stage, attackers);
 }
 
 /// The porter is killed beside descriptors whose close never returns, in carriers or its own: another one lets clients in.
