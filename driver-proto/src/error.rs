@@ -52,16 +52,6 @@ pub enum ProtoError {
         /// Ours.
         own: u16,
     },
-    /// As many descriptors came as the packet does not have.
-    #[error("{object} with {count} descriptors: it has {expected}")]
-    Descriptors {
-        /// Which packet.
-        object: &'static str,
-        /// Those that came.
-        count: usize,
-        /// Those it has.
-        expected: usize,
-    },
 }
 
 impl ProtoError {
@@ -71,7 +61,7 @@ impl ProtoError {
     pub const fn errno(&self) -> Errno {
         match self {
             ProtoError::Kind { .. } | ProtoError::Length { .. } => Errno::ENOTTY,
-            ProtoError::Field { .. } | ProtoError::Descriptors { .. } => Errno::EBADR,
+            ProtoError::Field { .. } => Errno::EBADR,
             ProtoError::Version { .. } => Errno::EPROTONOSUPPORT,
             ProtoError::NoMemory { .. } => Errno::ENOMEM,
         }

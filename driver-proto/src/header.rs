@@ -46,8 +46,7 @@ pub enum Kind {
     Hello = 1,
     /// Make memory for buffers.
     CreateArena = 2,
-    /// Use memory that an earlier helper made.
-    AdoptArena = 3,
+    // 3 was one of version 1.
     /// Give memory back.
     ReleaseArena = 4,
     /// Make a buffer of several segments ready; one of a single segment goes through the ring.
@@ -66,10 +65,9 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 9] = [
         Kind::Hello,
         Kind::CreateArena,
-        Kind::AdoptArena,
         Kind::ReleaseArena,
         Kind::Register,
         Kind::StartTm,
@@ -85,16 +83,7 @@ impl Kind {
         Kind::ALL.into_iter().find(|kind| *kind as u16 == value)
     }
 
-    /// Descriptors that come with the request.
-    #[must_use]
-    pub const fn descriptors(self) -> usize {
-        match self {
-            Kind::AdoptArena => 1,
-            _ => 0,
-        }
-    }
-
-    /// Descriptors that come with its reply, unless it is refused.
+    /// Descriptors that come with its reply, unless it is refused. None come with a request.
     #[must_use]
     pub const fn reply_descriptors(self) -> usize {
         match self {

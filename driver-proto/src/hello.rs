@@ -8,8 +8,7 @@ bitflags::bitflags! {
     /// What one side can beyond the first version. Unknown bits are ignored; what both have holds.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Features: u64 {
-        /// The helper takes memory that an earlier helper made ([`crate::Kind::AdoptArena`]).
-        const ADOPT = 1;
+        // 1 was one of version 1.
         /// The helper has huge pages to give.
         const HUGE_PAGES = 2;
     }

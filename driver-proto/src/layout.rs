@@ -37,7 +37,7 @@ layouts! {
     }
 
     /// What the reply to it tells.
-    WelcomeLayout: 88 {
+    WelcomeLayout: 96 {
         0 version: U16,
         2 reserved: [U16; 3],
         8 features: U64,
@@ -52,8 +52,9 @@ layouts! {
         60 operations_max: U32,
         64 events_max: U32,
         68 arenas_max: U32,
-        72 arena_bytes_max: U64,
+        72 bytes_max: U64,
         80 now_ns: U64,
+        88 arena_bytes_max: U64,
     }
 
     /// The body of a request for an arena.

@@ -3,7 +3,7 @@
 use nlx_core::Limits;
 
 /// The version that this crate speaks. Client and helper use the highest that both know.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Where the helper listens unless it is told otherwise.
 pub const SOCKET_PATH: &str = "/run/nlx/nlxd.sock";

@@ -87,8 +87,8 @@ reasons! {
     NoFreeTmId = 19, "every transfer machine id is taken";
     /// The portal is none that transfer machines have.
     PortalRange = 20, "a portal that is none";
-    /// The descriptor is not memory that a helper made.
-    NotArena = 21, "a descriptor that is not sealed memory of a helper";
+    /// The client has not sealed the memory.
+    Unsealed = 21, "memory that the client has not sealed";
     /// The helper is about to end.
     Ending = 22, "the helper ends";
     /// Below the helper, LNet refused.
@@ -138,9 +138,6 @@ impl From<&ProtoError> for Refusal {
             ProtoError::Field { value, .. } => (Reason::Malformed, value, 0),
             ProtoError::Version { max, own, .. } => (Reason::Version, max.into(), own.into()),
             ProtoError::NoMemory { .. } => (Reason::System, 0, 0),
-            ProtoError::Descriptors { count, expected, .. } => {
-                (Reason::Malformed, count as u64, expected as u64)
-            }
         };
         Refusal::of(error.errno(), reason, value, limit)
     }

@@ -101,7 +101,7 @@ impl Reply {
 fn read_body(kind: Kind, body: &[u8]) -> Result<Reply, ProtoError> {
     match kind {
         Kind::Hello => Ok(Reply::Welcome(Welcome::read(body)?)),
-        Kind::CreateArena | Kind::AdoptArena => read_arena(body),
+        Kind::CreateArena => read_arena(body),
         Kind::StartTm => read_started(body),
         Kind::Nids => read_nids(body),
         Kind::ReleaseArena | Kind::Register | Kind::StopTm | Kind::TmDescriptor | Kind::Sync => {

@@ -18,7 +18,6 @@ use crate::{ARENA_BYTES_MAX, EVENTS_MAX, ProtoError, SEGMENTS_MAX, Segment};
 /// | --- | --- | --- | --- |
 /// | `Hello` | | [`crate::Reply::Welcome`] | ring, doorbell |
 /// | `CreateArena` | | [`crate::Reply::Arena`] | the memory |
-/// | `AdoptArena` | the memory | [`crate::Reply::Arena`] | |
 /// | `ReleaseArena`, `Register`, `StopTm`, `Sync` | | [`crate::Reply::Done`] | |
 /// | `StartTm` | | [`crate::Reply::Started`] | its event queue |
 /// | `TmDescriptor` | | [`crate::Reply::Done`] | a stream socket, to be read |
@@ -40,9 +39,6 @@ pub enum Request {
         /// On huge pages of 2 MiB, if there are any.
         huge: bool,
     },
-    /// Use memory that an earlier helper made; its descriptor comes along. Errors: EINVAL for anything else than such memory,
-    /// EPERM for huge pages where the helper gives none, ENOMEM.
-    AdoptArena,
     /// Give an arena back: no buffer lies in it any more. Errors: ENOENT, EBUSY.
     ReleaseArena {
         /// Which one.
@@ -94,7 +90,6 @@ impl Request {
         match self {
             Request::Hello(_) => Kind::Hello,
             Request::CreateArena { .. } => Kind::CreateArena,
-            Request::AdoptArena => Kind::AdoptArena,
             Request::ReleaseArena { .. } => Kind::ReleaseArena,
             Request::Register { .. } => Kind::Register,
             Request::StartTm(_) => Kind::StartTm,
@@ -102,23 +97,6 @@ impl Request {
             Request::TmDescriptor { .. } => Kind::TmDescriptor,
             Request::Sync => Kind::Sync,
             Request::Nids => Kind::Nids,
-        }
-    }
-
-    /// Descriptors that come with it.
-    #[must_use]
-    pub const fn descriptors(&self) -> usize {
-        self.kind().descriptors()
-    }
-
-    /// Whether as many descriptors came as it has.
-    ///
-    /// # Errors
-    /// [`ProtoError::Descriptors`] (EBADR).
-    pub const fn check_descriptors(&self, count: usize) -> Result<(), ProtoError> {
-        match self.descriptors() {
-            expected if expected == count => Ok(()),
-            expected => Err(ProtoError::Descriptors { object: "a request", count, expected }),
         }
     }
 
@@ -142,7 +120,7 @@ impl Request {
             &Request::StopTm { tm } | &Request::TmDescriptor { tm } => {
                 packet.extend_from_slice(TmLayout { tm: tm.into() }.as_bytes());
             }
-            Request::AdoptArena | Request::Sync | Request::Nids => {}
+            Request::Sync | Request::Nids => {}
         }
         Header::seal(self.kind() as u16, id, packet);
     }
@@ -164,7 +142,6 @@ impl Request {
         match kind {
             Kind::Hello => Ok(Request::Hello(Hello::read(body)?)),
             Kind::CreateArena => read_create(body),
-            Kind::AdoptArena => Object("an arena to adopt").empty(body).map(|()| Request::AdoptArena),
             Kind::ReleaseArena => read_release(body),
             Kind::Register => read_register(body),
             Kind::StartTm => Ok(Request::StartTm(StartTm::read(body)?)),

@@ -31,9 +31,11 @@ pub struct Welcome {
     /// Arenas at a time.
     pub arenas_max: u32,
     /// Bytes of all arenas together.
-    pub arena_bytes_max: u64,
+    pub bytes_max: u64,
     /// What the helper's clock says when it writes this: the monotonic clock of the host, in nanoseconds.
     pub now_ns: u64,
+    /// Bytes of one arena.
+    pub arena_bytes_max: u64,
 }
 
 impl Welcome {
@@ -54,8 +56,9 @@ impl Welcome {
             operations_max: self.operations_max.into(),
             events_max: self.events_max.into(),
             arenas_max: self.arenas_max.into(),
-            arena_bytes_max: self.arena_bytes_max.into(),
+            bytes_max: self.bytes_max.into(),
             now_ns: self.now_ns.into(),
+            arena_bytes_max: self.arena_bytes_max.into(),
         }
     }
 
@@ -75,8 +78,9 @@ impl Welcome {
             operations_max: layout.operations_max.get(),
             events_max: layout.events_max.get(),
             arenas_max: layout.arenas_max.get(),
-            arena_bytes_max: layout.arena_bytes_max.get(),
+            bytes_max: layout.bytes_max.get(),
             now_ns: layout.now_ns.get(),
+            arena_bytes_max: layout.arena_bytes_max.get(),
         })
     }
 }

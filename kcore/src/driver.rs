@@ -15,7 +15,7 @@
 //!     let Ok(mut session) = Session::new(host, client) else { return Ok(Answer::default()) };
 //!     let (mut packet, mut answer) = (Vec::new(), Answer::default());
 //!     Request::Hello(Hello::new("example")).write(1, &mut packet);
-//!     session.request(&packet, Vec::new(), &mut answer)?;
+//!     session.request(&packet, &mut answer)?;
 //!     if let Ok((1, Reply::Welcome(welcome))) = Reply::read(&answer.packet) {
 //!         println!("client {}: {} transfer machines at the most", welcome.client, welcome.tms_max);
 //!     }
@@ -98,7 +98,6 @@ pub mod accounts;
 pub mod costs;
 mod custody;
 mod departed;
-mod handed;
 mod host;
 mod outlet;
 pub mod owners;
@@ -108,6 +107,7 @@ mod policy;
 mod portal_shares;
 pub mod porter;
 mod quotas;
+mod seal;
 pub mod service;
 mod session;
 mod slots;
@@ -117,7 +117,6 @@ mod violation;
 mod watched;
 
 pub use departed::Departure;
-pub use handed::Handed;
 pub use host::{Host, HostConfig};
 pub use policy::{Credentials, Nids, Policy, Portals, Rights};
 pub use quotas::ClientQuotas;

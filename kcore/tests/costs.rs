@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -86,7 +87,7 @@ impl Client {
     fn ask(&mut self, request: &Request) -> Reply {
         self.packet.clear();
         request.write(1, &mut self.packet);
-        self.session.request(&self.packet, Vec::new(), &mut self.answer).unwrap();
+        self.session.request(&self.packet, &mut self.answer).unwrap();
         Reply::read(&self.answer.packet).unwrap().1
     }
 
@@ -94,6 +95,7 @@ impl Client {
         let Reply::Arena { arena, .. } = self.ask(&Request::CreateArena { bytes: 4096, huge: false }) else {
             panic!("no arena")
         };
+        lnet_region::seal(self.answer.take_fds().unwrap()[0].as_fd()).unwrap();
         arena
     }
 

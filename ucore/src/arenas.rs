@@ -19,6 +19,8 @@ const HUGE_GRANULE: usize = 2 << 20;
 /// The arenas of a domain.
 pub(crate) struct Arenas {
     entries: Vec<Entry>,
+    /// Those that earlier helpers made, as long as anything lies in them.
+    former: Vec<Arena>,
     pages: Pages,
     /// Bytes of an arena for many.
     chunk: usize,
@@ -26,14 +28,23 @@ pub(crate) struct Arenas {
 
 struct Entry {
     arena: Arena,
+    /// What it is for the helper.
+    parts: Vec<Part>,
+}
+
+/// What the helper calls an arena. It makes none that is longer than its operator says: what is longer here consists of several,
+/// which lie one after the other.
+struct Part {
     /// The helper's number for it.
     number: u32,
+    /// Where it ends in the whole.
+    end: u64,
 }
 
 impl Arenas {
     pub(crate) fn new(pages: Pages, chunk: usize) -> Arenas {
         let chunk = chunk.min(MAX_REGION_BYTES).next_multiple_of(granule(pages));
-        Arenas { entries: Vec::new(), pages, chunk }
+        Arenas { entries: Vec::new(), former: Vec::new(), pages, chunk }
     }
 
     /// New memory of so many bytes.
@@ -62,27 +73,46 @@ impl Arenas {
     }
 
     fn create(&mut self, link: &Link, bytes: usize) -> Result<Arena, CoreError> {
-        let request = Request::CreateArena { bytes: bytes as u64, huge: self.pages == Pages::Huge };
-        let (number, fds) = match link.request(&request, &[])? {
-            (Reply::Arena { arena, .. }, fds) => (arena, fds),
-            (Reply::Refused(refusal), _) => return Err(refused("allocate memory", &refusal)),
-            (reply, _) => return Err(link.violated(format!("{reply:?} to a request for an arena"))),
-        };
-        let Some(fd) = fds.into_iter().next() else {
-            return Err(link.violated("an arena without memory".into()));
-        };
-        let arena = trust(fd)?;
-        point!(ArenaMapped);
-        if arena.len() < bytes {
-            return Err(link.violated(format!("an arena of {} bytes instead of {bytes}", arena.len())));
+        let (mut parts, mut fds) = (Vec::new(), Vec::new());
+        let created = self.create_parts(link, bytes, &mut parts, &mut fds).and_then(|()| Ok(trust(fds)?));
+        match created {
+            Ok(arena) => {
+                point!(ArenaMapped);
+                self.entries.push(Entry { arena: arena.clone(), parts });
+                Ok(arena)
+            }
+            Err(error) => {
+                release(link, &parts);
+                Err(error)
+            }
         }
-        self.entries.push(Entry { arena: arena.clone(), number });
-        Ok(arena)
     }
 
-    /// Whether there is none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    fn create_parts(
+        &self,
+        link: &Link,
+        bytes: usize,
+        parts: &mut Vec<Part>,
+        fds: &mut Vec<OwnedFd>,
+    ) -> Result<(), CoreError> {
+        let granule = granule(self.pages);
+        let longest = usize::try_from(link.welcome.arena_bytes_max).unwrap_or(usize::MAX);
+        // A helper that allows less than a page is asked all the same, and says why not.
+        let longest = (longest - longest % granule).max(granule);
+        // On small pages after one that is: huge ones could not begin where it ends.
+        let (mut huge, mut end) = (self.pages == Pages::Huge, 0);
+        while end < bytes as u64 {
+            let wanted = (bytes as u64 - end).min(longest as u64);
+            let (number, length, is_huge, fd) = create_one(link, wanted, huge)?;
+            if length < wanted {
+                return Err(link.violated(format!("an arena of {length} bytes instead of {wanted}")));
+            }
+            huge &= is_huge;
+            end = end.saturating_add(length);
+            parts.push(Part { number, end });
+            fds.push(fd);
+        }
+        Ok(())
     }
 
     /// Where a buffer's bytes lie; `None` if not all of them lie in arenas.
@@ -95,22 +125,20 @@ impl Arenas {
                 break;
             }
             left -= length;
-            segments.push(Segment { length: length as u64, ..self.place(fragment)? });
+            let (entry, offset) = self.place(fragment)?;
+            segments.extend(entry.segments(offset, length as u64));
         }
         Some(segments)
     }
 
-    fn place(&self, fragment: &Fragment) -> Option<Segment> {
-        self.entries.iter().rev().find_map(|Entry { arena, number }| {
-            let offset = arena.place(fragment)?;
-            Some(Segment { arena: *number, offset, length: 0 })
-        })
+    fn place(&self, fragment: &Fragment) -> Option<(&Entry, u64)> {
+        self.entries.iter().rev().find_map(|entry| Some((entry, entry.arena.place(fragment)?)))
     }
 
     /// Gives unused arenas back, but for one that would soon be asked for again.
     pub(crate) fn tidy(&mut self, link: &Link) {
         let (mut spare, chunk) = (false, self.chunk);
-        self.entries.retain(|Entry { arena, number }| {
+        self.entries.retain(|Entry { arena, parts }| {
             if !arena.is_unused() {
                 return true;
             }
@@ -118,28 +146,59 @@ impl Arenas {
                 return true;
             }
             point!(ArenaUnused);
-            let released = link.request(&Request::ReleaseArena { arena: *number }, &[]);
-            !matches!(released, Ok((Reply::Done, _)))
+            !release(link, parts)
         });
     }
 
-    /// Hands all of them over to another helper. Its numbers for them count once [`Arenas::renumber`] is told.
-    pub(crate) fn hand_over(&self, link: &Link) -> Result<Vec<u32>, CoreError> {
-        let adopt = |Entry { arena, .. }: &Entry| match link.request(&Request::AdoptArena, &[arena.fd()])? {
-            (Reply::Arena { arena, .. }, _) => Ok(arena),
-            (Reply::Refused(refusal), _) => Err(refused("hand memory over", &refusal)),
-            (reply, _) => Err(link.violated(format!("{reply:?} to an arena"))),
-        };
-        self.entries.iter().map(adopt).collect()
+    /// The helper is another one, which reaches nothing of these. What lies in them stays the program's.
+    pub(crate) fn retire(&mut self) {
+        let Arenas { entries, former, .. } = self;
+        former.extend(entries.drain(..).map(|entry| entry.arena));
+        former.retain(|arena| !arena.is_unused());
     }
 
-    /// The numbers of another helper.
-    pub(crate) fn renumber(&mut self, numbers: &[u32]) {
-        debug_assert_eq!(numbers.len(), self.entries.len());
-        for (entry, &number) in self.entries.iter_mut().zip(numbers) {
-            entry.number = number;
-        }
+    /// Whether memory lies in arenas of earlier helpers, in part at least.
+    pub(crate) fn is_former(&self, memory: &IoVec) -> bool {
+        let is_there = |fragment: &Fragment| self.former.iter().any(|arena| arena.place(fragment).is_some());
+        memory.fragments().iter().any(is_there)
     }
+}
+
+impl Entry {
+    /// What the helper calls so many bytes from there on.
+    fn segments(&self, offset: u64, length: u64) -> impl Iterator<Item = Segment> {
+        let mut start = 0;
+        self.parts.iter().filter_map(move |&Part { number, end }| {
+            let (from, to) = (offset.max(start), (offset + length).min(end));
+            let segment = Segment {
+                arena: number,
+                offset: from.saturating_sub(start),
+                length: to.saturating_sub(from),
+            };
+            start = end;
+            (segment.length > 0).then_some(segment)
+        })
+    }
+}
+
+/// The helper's number of a new arena, its bytes, whether it lies on huge pages, and its memory.
+fn create_one(link: &Link, bytes: u64, huge: bool) -> Result<(u32, u64, bool, OwnedFd), CoreError> {
+    let (reply, fds) = link.request(&Request::CreateArena { bytes, huge }, &[])?;
+    match (reply, fds.into_iter().next()) {
+        (Reply::Arena { arena, bytes, huge }, Some(fd)) => Ok((arena, bytes, huge, fd)),
+        (Reply::Arena { .. }, None) => Err(link.violated("an arena without memory".into())),
+        (Reply::Refused(refusal), _) => Err(refused("allocate memory", &refusal)),
+        (reply, _) => Err(link.violated(format!("{reply:?} to a request for an arena"))),
+    }
+}
+
+/// Gives arenas back; whether the helper has all of them.
+fn release(link: &Link, parts: &[Part]) -> bool {
+    let give_back = |part: &Part| {
+        let released = link.request(&Request::ReleaseArena { arena: part.number }, &[]);
+        matches!(released, Ok((Reply::Done, _)))
+    };
+    parts.iter().map(give_back).fold(true, |all, one| all & one)
 }
 
 fn granule(pages: Pages) -> usize {
@@ -147,13 +206,12 @@ fn granule(pages: Pages) -> usize {
 }
 
 #[allow(unsafe_code, reason = "what the helper writes to is for the leases of this crate to say")]
-fn trust(fd: OwnedFd) -> Result<Arena, RegionError> {
+fn trust(fds: Vec<OwnedFd>) -> Result<Arena, RegionError> {
     // SAFETY: the helper made this memory for this client alone, and is trusted, as the system is. It writes only to buffers
     // that have an operation in flight which receives. For each of those `Buffer::begin` has taken a transport's lease to
     // receive on all the bytes that the operation may write to, before the helper is told of it. The lease on the bytes of a
     // message is given back when its event has been taken, after which the helper does not write to them again; all others
     // with the event that ends the operation. Where an operation ends on this side alone (`Link::keep`), they are kept until
-    // the helper has closed its socket, which it does when nobody writes for it any more. A helper that adopts the memory
-    // later comes after that, and does the same.
-    unsafe { Arena::trusted(fd) }
+    // the helper has closed its socket, which it does when nobody writes for it any more.
+    unsafe { Arena::trusted(fds) }
 }

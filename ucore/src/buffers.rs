@@ -68,6 +68,8 @@ pub(crate) struct InFlight {
     pub(crate) started_ns: u64,
     /// What the helper reads.
     outgoing: Option<ReadVec>,
+    /// The helper reads and writes the shadow.
+    copied: bool,
 }
 
 /// Leases of an operation that is over on this side.
@@ -152,13 +154,23 @@ impl Buffers {
         Ok(buffer)
     }
 
-    /// All that are registered: how each is called, and what the helper sees of it. Nobody registers meanwhile.
-    pub(crate) fn registered(&self) -> impl Iterator<Item = (BufferHandle, IoVec)> {
+    /// All that are registered: how each is called, and its bytes. Nobody registers meanwhile.
+    pub(crate) fn registered(&self) -> impl Iterator<Item = (BufferHandle, usize)> {
         let slots = (0..self.used()).filter_map(|place| self.at(place));
         slots.filter_map(|slot| {
             let slot = slot.lock();
-            slot.buffer.as_ref().map(|buffer| (buffer.handle, buffer.seen().clone()))
+            slot.buffer.as_ref().map(|buffer| (buffer.handle, buffer.memory.len()))
         })
+    }
+
+    /// From its next operation on the helper sees this of a buffer.
+    pub(crate) fn set_shadow(&self, handle: BufferHandle, shadow: IoVec) {
+        let replaced = self.slot(handle).ok().and_then(|slot| {
+            let mut slot = slot.lock();
+            slot.buffer(handle).ok().and_then(|buffer| buffer.shadow.replace(shadow))
+        });
+        // Memory is dropped without a lock.
+        drop(replaced);
     }
 
     /// The match counters of a transfer machine's passive operations in flight.
@@ -212,7 +224,16 @@ impl InFlight {
         started_ns: u64,
     ) -> InFlight {
         let (queue, events) = (operation.kind.queue(), operation.kind.events_max());
-        InFlight { machine, cookie: operation.cookie, queue, events, counter, started_ns, outgoing: None }
+        InFlight {
+            machine,
+            cookie: operation.cookie,
+            queue,
+            events,
+            counter,
+            started_ns,
+            outgoing: None,
+            copied: false,
+        }
     }
 }
 
@@ -231,24 +252,20 @@ impl Buffer {
         self.operation.as_ref()
     }
 
-    /// The memory that the helper sees.
-    fn seen(&self) -> &IoVec {
-        self.shadow.as_ref().unwrap_or(&self.memory)
-    }
-
     /// Gives the first bytes to an operation, which gets leases on them: from here on the helper may be told.
     pub(crate) fn begin(&mut self, mut operation: InFlight, length: usize) -> Result<(), CoreError> {
         if self.operation.is_some() {
             return Err(CoreError::BufferBusy { buffer: self.handle });
         }
         let seen = self.shadow.as_ref().unwrap_or(&self.memory);
+        operation.copied = self.shadow.is_some();
         if operation.queue.receives() {
-            if self.shadow.is_some() {
+            if operation.copied {
                 self.mirrored.take(&self.memory, length)?;
             }
             self.incoming.take(seen, length).inspect_err(|_| self.mirrored.clear())?;
         } else {
-            if self.shadow.is_some() {
+            if operation.copied {
                 copy(&self.memory.outgoing(0..length)?, &mut seen.incoming(0..length)?);
                 point!(ShadowFilled);
             }
@@ -265,7 +282,7 @@ impl Buffer {
             return Ok(());
         }
         let came = self.incoming.cut(offset, length).ok_or(Impossible)?;
-        if self.shadow.is_some() {
+        if self.operation.as_ref().is_some_and(|operation| operation.copied) {
             let mut target = self.mirrored.cut(offset, length).ok_or(Impossible)?;
             copy(&came.into_read(), &mut target);
             point!(ShadowCopied);

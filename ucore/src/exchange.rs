@@ -87,7 +87,7 @@ impl Failure {
 fn answers(request: &Request, reply: &Reply) -> bool {
     match request {
         Request::Hello(_) => matches!(reply, Reply::Welcome(_)),
-        Request::CreateArena { .. } | Request::AdoptArena => matches!(reply, Reply::Arena { .. }),
+        Request::CreateArena { .. } => matches!(reply, Reply::Arena { .. }),
         Request::StartTm(_) => matches!(reply, Reply::Started { .. }),
         Request::Nids => matches!(reply, Reply::Nids(_)),
         _ => matches!(reply, Reply::Done),

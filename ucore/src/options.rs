@@ -80,8 +80,9 @@ impl HelperOptions {
         self
     }
 
-    /// Whether the domain connects again by itself when the helper is gone, and registers its buffers anew. Transfer machines
-    /// have to be started anew in any case.
+    /// Whether the domain connects again by itself when the helper is gone, and registers its buffers anew. Their bytes are copied
+    /// for each operation from then on, for the next helper does not reach the memory that this one made; memory that is
+    /// allocated then is not copied. Transfer machines have to be started anew in any case.
     #[must_use]
     pub fn reconnect(mut self, reconnect: bool) -> HelperOptions {
         self.reconnect = reconnect;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lnet_region::{IoVec, Origin, Region, RegionError};
 use nix::time::{ClockId, clock_gettime};
 use nlx_core::{BufferHandle, Core, CoreError, CoreTm, Limits, Nid, StartAddress, TmOptions, usable_portal};
-use nlx_driver_proto::{Entry, Features, Reply, Request, Segment};
+use nlx_driver_proto::{Entry, Reply, Request, Segment};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::HelperOptions;
@@ -22,8 +22,9 @@ use crate::watch;
 ///
 /// It counts as gone when the helper is, or does not answer in time, or says what makes no sense: then every wait ends, every
 /// operation in flight ends with an event of ENOTCONN, and calls give [`CoreError::Disconnected`]. A domain can be opened anew;
-/// with [`HelperOptions::reconnect`] this one connects again by itself, and keeps its memory and buffers. Transfer machines
-/// stay ended, and are started anew.
+/// with [`HelperOptions::reconnect`] this one connects again by itself, and keeps its memory and buffers. The new helper does not
+/// reach that memory: what is in it is copied for each operation, as with [`Core::register_copying`]. Transfer machines stay
+/// ended, and are started anew.
 ///
 /// It belongs to the process that opened it: in a forked child every call is refused, and dropping it does nothing. (As with
 /// any socket, the child holds the connection open until it ends or executes another program.)
@@ -129,27 +130,18 @@ impl Domain {
         }
     }
 
-    /// Connects to a new helper, and tells it what the old one knew: memory and buffers.
+    /// Connects to a new helper, and tells it of the buffers that the old one knew. It does not reach the memory of that one's
+    /// arenas: each buffer gets a shadow.
     pub(crate) fn connect_again(&self) -> Result<Arc<Link>, CoreError> {
         let link = Arc::new(Link::connect(&self.options)?);
         let mut registry = self.registry.lock();
         let Registry { arenas, .. } = &mut *registry;
-        if !link.welcome.features.contains(Features::ADOPT) && !arenas.is_empty() {
-            let reason = "the helper does not take memory that another made".into();
-            return Err(CoreError::Transport {
-                action: "connect again",
-                reason,
-                errno: nix::errno::Errno::EOPNOTSUPP,
-            });
-        }
-        let numbers = arenas.hand_over(&link)?;
-        point!(HandedOver);
-        arenas.renumber(&numbers);
-        for (handle, seen) in self.buffers.registered() {
-            // It lies in arenas: it was registered before.
-            if let Some(segments) = arenas.segments(&seen) {
-                register(&link, handle, segments)?;
-            }
+        arenas.retire();
+        for (handle, bytes) in self.buffers.registered() {
+            let shadow = IoVec::whole(arenas.allocate(&link, bytes)?);
+            let segments = arenas.segments(&shadow).ok_or(CoreError::Foreign { bytes })?;
+            register(&link, handle, segments)?;
+            self.buffers.set_shadow(handle, shadow);
         }
         link.hurry();
         point!(BuffersKnownAgain);
@@ -169,7 +161,8 @@ impl Domain {
         limits.check(memory)?;
         let (segments, shadow) = match arenas.segments(memory) {
             Some(segments) => (Some(segments), None),
-            None if copying => {
+            // What earlier helpers made is the program's own memory now.
+            None if copying || arenas.is_former(memory) => {
                 let shadow = IoVec::whole(arenas.allocate(&link, memory.len())?);
                 (arenas.segments(&shadow), Some(shadow))
             }

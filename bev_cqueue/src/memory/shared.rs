@@ -21,9 +21,10 @@ const NAME: &CStr = c"nlx-bev-cqueue";
 
 /// Memory shared with another process: a sealed memfd, mapped.
 ///
-/// The size is fixed and sealed, so no process can take pages away under another's feet. Slots that were never linked
-/// in cost no memory, nor do those that [shrinking](crate::Consumer::shrink) has put out of the ring. A clone is another
-/// handle to the same mapping, which forked children do not inherit.
+/// The size is fixed and sealed. Whoever attaches it seals it against further writers, too (`F_SEAL_FUTURE_WRITE`): from then on
+/// no process can take pages away under another's feet, nor map it anew so as to write. Slots that were never linked in cost no
+/// memory; those that [shrinking](crate::Consumer::shrink) has put out of the ring cost none until it is attached. A clone is
+/// another handle to the same mapping, which forked children do not inherit.
 #[derive(Clone, Debug)]
 pub struct SharedMemory(Mapping);
 
@@ -40,7 +41,7 @@ impl SharedMemory {
         let fd = new_memfd().map_err(Error::system("memfd_create"))?;
         // At most 132 MiB: `check_slot_count`.
         ftruncate(&fd, Places::of(slots).end as i64).map_err(Error::system("ftruncate"))?;
-        fcntl(&fd, FcntlArg::F_ADD_SEALS(required_seals())).map_err(Error::system("fcntl"))?;
+        fcntl(&fd, FcntlArg::F_ADD_SEALS(SIZE)).map_err(Error::system("fcntl"))?;
         let memory = Self::map(&fd, slots)?;
         format(&memory);
         Ok((memory, fd))
@@ -55,7 +56,7 @@ impl SharedMemory {
         Ok(Places::of(check_slot_count(max_slots)?).end)
     }
 
-    /// Maps memory that another process made, whose descriptor it passed to this one.
+    /// Maps memory that another process made, whose descriptor it passed to this one, and seals it: it can be attached once.
     ///
     /// # Errors
     ///
@@ -63,18 +64,25 @@ impl SharedMemory {
     /// [`Error::SlotCount`] and [`Error::Size`] when it is not what this version of the crate makes, and
     /// [`Error::System`].
     pub fn attach(fd: OwnedFd) -> Result<Self, Error> {
-        check_seals(&fd)?;
-        let bytes = fstat(&fd).map_err(Error::system("fstat"))?.st_size;
+        let memory = Self::map_all(&fd)?;
+        // It waits for who takes pages away at this moment, and nobody does so afterwards.
+        fcntl(&fd, FcntlArg::F_ADD_SEALS(FUTURE_WRITE)).map_err(Error::system("fcntl"))?;
+        Ok(memory)
+    }
+
+    pub(crate) fn map_all(fd: &OwnedFd) -> Result<Self, Error> {
+        check_seals(fd)?;
+        let bytes = fstat(fd).map_err(Error::system("fstat"))?.st_size;
         // Sealed, so the size stays what it is from here on.
         let smallest = Places::of(crate::MIN_SLOTS as usize).end;
         if bytes < smallest as i64 {
             return Err(Error::Size { bytes, expected: smallest });
         }
-        let header_only = Self::map(&fd, 0)?;
+        let header_only = Self::map(fd, 0)?;
         let slots = check_slot_count(header_only.checked_max_slots()?)?;
         match Places::of(slots).end {
             expected if expected as i64 != bytes => Err(Error::Size { bytes, expected }),
-            _ => Self::map(&fd, slots),
+            _ => Self::map(fd, slots),
         }
     }
 
@@ -139,18 +147,19 @@ fn new_memfd() -> Result<OwnedFd, Errno> {
     }
 }
 
-/// With these nobody can change the size, or the seals.
-fn required_seals() -> SealFlag {
-    SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL
-}
+/// With these nobody can change the size.
+const SIZE: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
+
+/// `F_SEAL_FUTURE_WRITE`, since Linux 5.1, which nix does not know: what is mapped can be written to, and nothing else.
+const FUTURE_WRITE: SealFlag = SealFlag::from_bits_retain(0x10);
 
 fn check_seals(fd: &OwnedFd) -> Result<(), Error> {
     let bits = fcntl(fd.as_fd(), FcntlArg::F_GET_SEALS).map_err(Error::system("fcntl"))?;
     let seals = SealFlag::from_bits_retain(bits);
     // Memory sealed against writing could not be mapped as below; the system says so there.
-    if seals.contains(required_seals()) {
+    if seals.contains(SIZE) {
         Ok(())
     } else {
-        Err(Error::Unsealed { seals: seals.bits(), required: required_seals().bits() })
+        Err(Error::Unsealed { seals: seals.bits(), required: SIZE.bits() })
     }
 }

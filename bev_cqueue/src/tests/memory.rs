@@ -131,7 +131,7 @@ fn the_size_of_the_memory_cannot_be_changed() {
     for bytes in [0, 100, 1 << 20] {
         assert_eq!(ftruncate(&fd, bytes), Err(Errno::EPERM));
     }
-    assert_eq!(fcntl(&fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE)), Err(Errno::EPERM));
+    assert_eq!(fcntl(&fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE)), Err(Errno::EBUSY));
 }
 
 /// MT-219: a peer can neither take pages away, so that touching them would kill, nor keep others from writing; what it
@@ -140,8 +140,7 @@ fn the_size_of_the_memory_cannot_be_changed() {
 fn a_peer_that_punches_holes_harms_its_own_queue_alone() {
     let (memory, fd) = SharedMemory::create(1000).unwrap();
     let mut producer = Producer::<[u64; 15], _>::new(memory).unwrap();
-    let mut consumer =
-        Consumer::<[u64; 15], _>::new(SharedMemory::attach(fd.try_clone().unwrap()).unwrap()).unwrap();
+    let mut consumer = Consumer::<[u64; 15], _>::new(SharedMemory::map_all(&fd).unwrap()).unwrap();
     consumer.provision(600).unwrap();
     (0..300).for_each(|number| producer.push([number; 15]).unwrap());
     let bytes = nix::sys::stat::fstat(&fd).unwrap().st_size;
@@ -151,6 +150,25 @@ fn a_peer_that_punches_holes_harms_its_own_queue_alone() {
     let bad = (0..1000).find_map(|number| producer.push([number; 15]).err());
     assert!(matches!(bad, Some(PushError::Corrupt(Corruption::Shrunk { slots: 0, .. }))), "{bad:?}");
     while consumer.pop().is_ok() {}
+}
+
+/// What is mapped stays as it is: it can be written to, and its pages are there for good.
+#[test]
+fn nobody_takes_pages_away_once_it_is_attached() {
+    let (memory, fd) = SharedMemory::create(8).unwrap();
+    let mut producer = Producer::<u64, _>::new(memory).unwrap();
+    let theirs = SharedMemory::attach(fd.try_clone().unwrap()).unwrap();
+    let mut consumer = Consumer::<u64, _>::new(theirs).unwrap();
+    producer.push(1).unwrap();
+    let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    assert_eq!(fallocate(&fd, hole, 0, 4096), Err(Errno::EPERM));
+    let (pages, bytes) = consumer.memory().bytes();
+    // SAFETY: it is mapped, and nothing of it is lost if the system does what is asked.
+    let removed = unsafe { nix::libc::madvise(pages.cast_mut().cast(), bytes, nix::libc::MADV_REMOVE) };
+    assert_eq!((removed, Errno::last()), (-1, Errno::EPERM));
+    let again = SharedMemory::attach(fd).unwrap_err();
+    assert_eq!(again, Error::System { call: "mmap", errno: Errno::EPERM });
+    assert_eq!(consumer.pop(), Ok(1));
 }
 
 /// A descriptor that cannot be written is of no use to either half.
@@ -198,7 +216,7 @@ fn a_queue_of_another_version_or_size_is_not_attached() {
 }
 
 fn all_seals() -> SealFlag {
-    SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL
+    SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK
 }
 
 fn memfd(bytes: i64, seals: SealFlag) -> OwnedFd {

@@ -39,9 +39,6 @@ const ARENAS_PART: u64 = 2;
 /// The part of LNet's tables that is kept for the node's own entries: pings, probes, and each partition's reserve.
 const ENGINE_KEPT_PART: u64 = 16;
 
-/// Descriptors that clients have sent and the helper has not looked at, and those that wait to be closed: a part of all.
-const TRANSIENT_PART: u64 = 16;
-
 /// What the host lets this process have. [`UNBOUNDED`] where nothing is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HostLimits {
@@ -81,7 +78,6 @@ impl HostLimits {
         let mappings_kept = self.mappings_used + MAPPINGS_KEPT + self.mappings / MAPPINGS_KEPT_PART;
         let descriptors_kept = DESCRIPTORS_KEPT.min(self.descriptors / DESCRIPTORS_KEPT_PART);
         let descriptors = self.descriptors / DESCRIPTORS_PART - descriptors_kept;
-        let transient = self.descriptors / TRANSIENT_PART;
         for (resource, capacity) in [
             // All of one partition's: match bits that a client chooses decide which partition that is.
             (Resource::Operations, kept(engine.match_entries.min(engine.descriptors))),
@@ -91,7 +87,6 @@ impl HostLimits {
             (Resource::HeapBytes, part(self.memory, |memory| memory / HEAP_PART)),
             (Resource::QueueBytes, part(self.memory, |memory| memory / QUEUES_PART)),
             (Resource::ArenaBytes, part(self.memory, |memory| memory / ARENAS_PART)),
-            (Resource::DescriptorsInFlight, part(self.descriptors, |_| transient)),
             (
                 Resource::UnreadReplies,
                 part(self.descriptors, |descriptors| (descriptors / DESCRIPTORS_PART).min(UNREAD_MAX)),

@@ -43,7 +43,7 @@ pub(crate) struct HelperConfig {
 }
 
 /// What can stand in the table.
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "socket",
     "mode",
     "owner",
@@ -60,6 +60,7 @@ const KEYS: [&str; 19] = [
     "threads",
     "busy_poll_us",
     "huge_pages",
+    "let_descriptors_pass",
     "reply_timeout",
     "quarantine",
     "drain",
@@ -143,6 +144,7 @@ impl Reading {
             "threads" => service.threads = setting.number(0, 64)? as usize,
             "busy_poll_us" => service.busy_poll = Duration::from_micros(setting.number(0, 1_000_000)?),
             "huge_pages" => self.huge_pages = Some(setting.switch()?),
+            "let_descriptors_pass" => service.let_descriptors_pass = setting.switch()?,
             "reply_timeout" => {
                 service.reply_timeout = setting.number(1, SECONDS_MAX).map(Duration::from_secs)?
             }
@@ -323,15 +325,16 @@ mod tests {
     fn all_that_can_be_said_is_read() {
         let config =
             of("[helper]\nmode = \"0600\"\nowner = 7\ngroup = \"root\"\nthreads = 3\nbusy_poll_us = 20\n\
-             huge_pages = false\nquarantine = 2\nreply_timeout = 3\ndrain = 4\nclients_max = 5\n\
+             huge_pages = false\nlet_descriptors_pass = true\nquarantine = 2\nreply_timeout = 3\ndrain = 4\nclients_max = 5\n\
              clients_per_user_max = 6\nuser_requests_per_second = 8\n[helper.quotas]\ntms = 1\nbytes = 0x1000\nrequests_per_second = 9\n\
              [helper.capacity]\nmappings = 800\n[helper.per_user]\nmachines = 7\n")
             .unwrap();
         let socket =
             SocketConfig { path: Some("/run/x.sock".into()), mode: 0o600, owner: Some(7), group: Some(0) };
         assert_eq!(config.socket, socket);
-        let ServiceConfig { threads, user_requests_per_second, busy_poll, reply_timeout, quarantine } =
-            config.service;
+        let ServiceConfig { threads, user_requests_per_second, busy_poll, .. } = config.service;
+        let ServiceConfig { reply_timeout, quarantine, let_descriptors_pass, .. } = config.service;
+        assert!(let_descriptors_pass);
         let AccountsConfig { capacity, root_reserve, per_user, .. } = &config.host.accounts;
         let clients = [capacity, root_reserve, per_user].map(|amounts| amounts.of(Resource::Clients));
         assert_eq!((threads, clients, user_requests_per_second), (3, [5, 1, 6], 8));

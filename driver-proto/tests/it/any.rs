@@ -61,7 +61,6 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
         ("\\PC{0,40}", features())
             .prop_map(|(name, features)| { Request::Hello(Hello { features, ..Hello::new(&name) }) }),
         (1..=ARENA_BYTES_MAX, any::<bool>()).prop_map(|(bytes, huge)| Request::CreateArena { bytes, huge }),
-        Just(Request::AdoptArena),
         any::<u32>().prop_map(|arena| Request::ReleaseArena { arena }),
         (buffer(), prop::collection::vec(segment(), 1..=SEGMENTS_MAX))
             .prop_map(|(buffer, segments)| Request::Register { buffer, segments }),
@@ -77,14 +76,14 @@ fn welcome() -> impl Strategy<Value = Welcome> {
     let own = Limits::LNET;
     let sizes = (0..=own.buffer_bytes_max, 0..=own.segment_bytes_max, 0..=own.segments_max);
     let counts = (0..=own.descriptor_bytes_max, 0..=own.messages_max, 0..=own.buffers_max);
-    (sizes, counts, features(), any::<[u32; 4]>(), any::<[u64; 3]>()).prop_map(
+    (sizes, counts, features(), any::<[u32; 4]>(), any::<[u64; 4]>()).prop_map(
         |(sizes, counts, features, [tms_max, operations_max, events_max, arenas_max], longs)| {
             let mut limits = Limits::LNET;
             (limits.buffer_bytes_max, limits.segment_bytes_max, limits.segments_max) = sizes;
             (limits.descriptor_bytes_max, limits.messages_max, limits.buffers_max) = counts;
-            let [client, arena_bytes_max, now_ns] = longs;
+            let [client, bytes_max, arena_bytes_max, now_ns] = longs;
             let version = VERSION;
-            let (tms, arenas) = ((tms_max, operations_max, events_max), (arenas_max, arena_bytes_max));
+            let (tms, arenas) = ((tms_max, operations_max, events_max), (arenas_max, bytes_max));
             Welcome {
                 version,
                 features,
@@ -94,8 +93,9 @@ fn welcome() -> impl Strategy<Value = Welcome> {
                 operations_max: tms.1,
                 events_max: tms.2,
                 arenas_max: arenas.0,
-                arena_bytes_max: arenas.1,
+                bytes_max: arenas.1,
                 now_ns,
+                arena_bytes_max,
             }
         },
     )
@@ -111,7 +111,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
 /// A reply, and the kind of a request that it can belong to.
 pub(crate) fn reply() -> impl Strategy<Value = (u16, Reply)> {
     let done = [Kind::ReleaseArena, Kind::Register, Kind::StopTm, Kind::TmDescriptor, Kind::Sync];
-    let arena = [Kind::CreateArena, Kind::AdoptArena];
+    let arena = [Kind::CreateArena];
     let kind = |kinds: Vec<Kind>| prop::sample::select(kinds).prop_map(|kind| kind as u16);
     prop_oneof![
         // Also to requests that there are not.

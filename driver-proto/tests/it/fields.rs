@@ -28,7 +28,7 @@ fn refused<T: std::fmt::Debug>(read: Result<T, ProtoError>) -> (&'static str, Er
         ProtoError::Kind { .. } => "kind",
         ProtoError::Length { .. } => "length",
         ProtoError::Version { .. } => "versions",
-        _ => "descriptors",
+        _ => "memory",
     };
     (field, error.errno())
 }
@@ -73,7 +73,7 @@ fn hello() {
     for at in 0..8 {
         assert_eq!(read(at, &[0]), ("the magic", Errno::EBADR));
     }
-    for versions in [[0u8, 0, 0, 0], [2, 0, 3, 0], [2, 0, 1, 0], [0xff; 4]] {
+    for versions in [[0u8, 0, 1, 0], [3, 0, 4, 0], [3, 0, 2, 0], [0xff; 4]] {
         assert_eq!(read(8, &versions), ("versions", Errno::EPROTONOSUPPORT));
         // Whatever a later version puts there.
         assert_eq!(read(8, &[&versions[..], &[1]].concat()).1, Errno::EPROTONOSUPPORT);
@@ -93,12 +93,12 @@ fn hello() {
 
 #[test]
 fn versions_that_include_ours_are_spoken() {
-    for versions in [[0u8, 0, 1, 0], [1, 0, 9, 0], [0, 0, 0xff, 0xff]] {
+    for versions in [[0u8, 0, 2, 0], [2, 0, 9, 0], [0, 0, 0xff, 0xff]] {
         assert!(Request::read(&with("hello", BODY + 8, &versions)).is_ok());
     }
-    let error = Request::read(&with("hello", BODY + 8, &[2, 0, 3, 0])).unwrap_err();
-    assert_eq!(error, ProtoError::Version { min: 2, max: 3, own: 1 });
-    assert_eq!(Refusal::from(&error), Refusal::of(Errno::EPROTONOSUPPORT, Reason::Version, 3, 1));
+    let error = Request::read(&with("hello", BODY + 8, &[3, 0, 4, 0])).unwrap_err();
+    assert_eq!(error, ProtoError::Version { min: 3, max: 4, own: 2 });
+    assert_eq!(Refusal::from(&error), Refusal::of(Errno::EPROTONOSUPPORT, Reason::Version, 4, 2));
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn outcomes() {
 
 #[test]
 fn what_replies_tell() {
-    for version in [0, 2, 0xff] {
+    for version in [0, 1, 3, 0xff] {
         assert_eq!(reply("welcome", TOLD, &[version]), ("versions", Errno::EPROTONOSUPPORT));
     }
     for at in 2..8 {

@@ -23,7 +23,6 @@ fn requests() -> Vec<(&'static str, Request)> {
     vec![
         ("hello", Request::Hello(Hello::new("raw"))),
         ("create-arena", Request::CreateArena { bytes: 16 << 20, huge: true }),
-        ("adopt-arena", Request::AdoptArena),
         ("release-arena", Request::ReleaseArena { arena: 3 }),
         ("register", Request::Register { buffer: 0x2_0000_0005, segments }),
         ("start-tm", Request::StartTm(StartTm { address, events_max: 1024, lazy: true })),
@@ -39,15 +38,16 @@ fn replies() -> Vec<(&'static str, Kind, Reply)> {
     limits.buffers_max = 4096;
     let welcome = Welcome {
         version: VERSION,
-        features: Features::ADOPT,
+        features: Features::HUGE_PAGES,
         client: 9,
         limits,
         tms_max: 64,
         operations_max: 8192,
         events_max: 16384,
         arenas_max: 32,
-        arena_bytes_max: 1 << 30,
+        bytes_max: 1 << 30,
         now_ns: 1_000_000_000,
+        arena_bytes_max: 16 << 20,
     };
     let refusal = Refusal { errno: Errno::EPERM, reason: Reason::Portal, value: 30, limit: 0 };
     let address = "10.0.0.1@tcp:12345:40:4095".parse().unwrap();

@@ -83,7 +83,7 @@ impl World {
         let host = Host::new(engine.clone(), FakeDrive::new(), config);
         let neighbour = Neighbour::new(&host);
         let mut client = Client::new(&host, 1000);
-        client.ask(&Request::Hello(Hello::new("fuzz")), Vec::new());
+        client.ask(&Request::Hello(Hello::new("fuzz")));
         World { engine, keeper, host, client, neighbour, cookie: 0 }
     }
 
@@ -96,13 +96,12 @@ impl World {
                 let (packet, after) = rest.split_at(rest.len().min(length.into()));
                 rest = after;
                 let packet = if choice & 1 == 0 { driver::mended(packet) } else { packet.to_vec() };
-                client.ask_packet(&packet, client.fds(choice / 2));
+                client.ask_packet(&packet);
             }
             1 => {
                 let arguments = take(&mut rest);
                 if let Some(request) = self.request(choice, arguments) {
-                    let fds = self.client.fds(if request == Request::AdoptArena { 3 } else { 0 });
-                    self.client.ask(&request, fds);
+                    self.client.ask(&request);
                 }
             }
             2 => {
@@ -138,10 +137,10 @@ impl World {
         let number = usize::from(u16::from_le_bytes([b, c]));
         Some(match choice % 8 {
             0 => Request::CreateArena { bytes: 1 + number as u64 * 16, huge: a & 1 == 1 },
-            1 => Request::AdoptArena,
+            1 => Request::Nids,
             2 => Request::ReleaseArena { arena: client.arenas.get(usize::from(a) % 3)?.0 },
             3 => {
-                let (arena, _) = client.arenas.get(usize::from(a) % 3)?;
+                let (arena, ..) = client.arenas.get(usize::from(a) % 3)?;
                 let segment =
                     Segment { arena: *arena, offset: u64::from(b) * 64, length: u64::from(c) * 16 + 1 };
                 Request::Register { buffer: name(a, b), segments: vec![segment; usize::from(c % 5) + 1] }
@@ -200,7 +199,7 @@ impl World {
             }
             7 => {
                 let buffer = name(b % 10, d);
-                let arena = client.arenas.get(at).map_or(0, |(arena, _)| *arena);
+                let arena = client.arenas.get(at).map_or(0, |(arena, ..)| *arena);
                 let segment = Segment { arena, offset: u64::from(d) * 16, length: length + 1 };
                 client.buffers.push(buffer);
                 return client.push(Entry::Register { buffer: BufferHandle(buffer), segment }.write());

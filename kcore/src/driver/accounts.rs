@@ -108,8 +108,6 @@ resources! {
     Arenas, "arenas", ENOMEM, Share;
     /// Operations in flight: each has an MD of LNet, and a match entry if it waits for a peer.
     Operations, "operations", ENOMEM, Share;
-    /// Descriptors that a client has sent and the helper has not looked at yet.
-    DescriptorsInFlight, "descriptors_in_flight", ETOOMANYREFS, Share;
     /// Descriptors whose `close` has not returned yet.
     PendingCloses, "pending_closes", EMFILE, Share;
     /// Descriptors in replies that clients have not read yet.

@@ -2,7 +2,10 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use nlx_bev_cqueue::SharedMemory;
 use nlx_bev_cqueue::wake::Waker;
@@ -30,6 +33,8 @@ pub(super) struct Outlet {
     pub(super) reserved: Count,
     pub(super) dropped: Count,
     broken: AtomicBool,
+    /// The client has sealed the memory: before that nothing of it is touched, nor is there an operation.
+    open: AtomicBool,
 }
 
 impl Outlet {
@@ -44,7 +49,17 @@ impl Outlet {
             reserved: Count::default(),
             dropped: Count::default(),
             broken: AtomicBool::new(false),
+            open: AtomicBool::new(false),
         })
+    }
+
+    /// The memory is sealed.
+    pub(super) fn open(&self) {
+        self.open.store(true, Release);
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open.load(Acquire)
     }
 
     /// From now on an event loop is woken, too, by this end of a pair of sockets.
@@ -105,7 +120,9 @@ impl Taker for Outlet {
 impl Losses for Outlet {
     fn lost(&self) {
         self.dropped.add(1);
-        self.thread.tell(self.dropped.get());
-        self.ring();
+        if self.is_open() {
+            self.thread.tell(self.dropped.get());
+            self.ring();
+        }
     }
 }

@@ -43,8 +43,8 @@ impl Default for ClientQuotas {
             // As many as there are chunks of 16 MiB in the bytes below.
             arenas: 256,
             bytes: 4 << 30,
-            // Four chunks: some 10 ms.
-            arena_bytes: 64 << 20,
+            // What a client asks for at once. To take all pages of it away lasts some 5 ms.
+            arena_bytes: 16 << 20,
             operations: 1 << 16,
             // A receive buffer of as many messages as there can be.
             events: Limits::LNET.messages_max,

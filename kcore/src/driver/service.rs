@@ -165,10 +165,6 @@ pub const UNREAD_LOOK: Duration = Duration::from_millis(20);
 /// that reads its replies has two.
 pub const UNREAD_BLAMED: u64 = 32;
 
-/// How long the porter may take to receive a packet with descriptors. Far more than it takes: it is over when descriptors of
-/// the same user occupy all carriers that the user may have.
-pub const ADOPT_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// The time until another porter is asked for when none could be started.
 pub const PORTER_PAUSE: Duration = Duration::from_millis(100);
 
@@ -205,6 +201,8 @@ pub struct ServiceConfig {
     pub reply_timeout: Duration,
     /// How long LNet is waited for when a client has gone, or all are to.
     pub quarantine: Duration,
+    /// Clients may send descriptors, as they can to every service before Linux 6.16. None is taken: whoever sends some is cut off.
+    pub let_descriptors_pass: bool,
 }
 
 impl Default for ServiceConfig {
@@ -216,6 +214,7 @@ impl Default for ServiceConfig {
             busy_poll: Duration::ZERO,
             reply_timeout: Duration::from_secs(10),
             quarantine: Duration::from_secs(10),
+            let_descriptors_pass: false,
         }
     }
 }
@@ -348,7 +347,9 @@ impl Service {
         porter: Porter,
         config: ServiceConfig,
     ) -> Result<Service, Errno> {
-        socket::refuse_descriptors(&listener);
+        if !config.let_descriptors_pass {
+            socket::refuse_descriptors(&listener);
+        }
         // Where the process has a thread for that ([`lnet_region::closer`]), queues are unmapped there, too.
         nlx_bev_cqueue::unmap_by(lnet_region::closer::discard);
         let wanted = if config.threads == 0 { host.drive().shards() } else { config.threads };

@@ -19,7 +19,6 @@ use nlx_driver_proto::{PACKET_MAX, Reason, Refusal};
 use nlx_fallible::{NoMemory, TryArc};
 
 use self::arenas::Arenas;
-pub(super) use self::arenas::check_seals;
 use self::buffers::Buffers;
 use self::refusing::starved;
 use self::ring::Ring;
@@ -31,7 +30,8 @@ use super::costs::{HEAP_CHUNK_BYTES, SessionCharges};
 use super::custody::{Custody, SharedFd};
 use super::departed::Estate;
 use super::host::Record;
-use super::{ClientQuotas, Credentials, Departure, Handed, Host, Rights, Violation};
+use super::seal::{MemoryFd, Seal};
+use super::{ClientQuotas, Credentials, Departure, Host, Rights, Violation};
 
 /// The answer to a request: one packet, and the descriptors that go with it. It can be used again and again.
 #[derive(Debug, Default)]
@@ -46,14 +46,14 @@ pub struct Answer {
 pub struct Attachment(Attached);
 
 enum Attached {
-    Own(OwnedFd),
+    Memory(MemoryFd),
     /// The client will have it, too.
     Shared(SharedFd),
 }
 
-impl From<OwnedFd> for Attachment {
-    fn from(fd: OwnedFd) -> Attachment {
-        Attachment(Attached::Own(fd))
+impl From<MemoryFd> for Attachment {
+    fn from(fd: MemoryFd) -> Attachment {
+        Attachment(Attached::Memory(fd))
     }
 }
 
@@ -66,7 +66,7 @@ impl From<SharedFd> for Attachment {
 impl AsFd for Attachment {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
-            Attached::Own(fd) => fd.as_fd(),
+            Attached::Memory(fd) => fd.as_fd(),
             Attached::Shared(fd) => fd.as_fd(),
         }
     }
@@ -80,8 +80,9 @@ impl std::fmt::Debug for Attachment {
 
 /// Makes what is made once in a process, with the first queue: no client is to be refused for want of it.
 pub(super) fn prepare_process() {
+    let refusal = Refusal::new(Errno::ENOMEM, Reason::System);
     // Without memory or descriptors the first client makes it.
-    let _ = Ring::new(nlx_bev_cqueue::MIN_SLOTS, |_| Err(Refusal::new(Errno::ENOMEM, Reason::System)));
+    let _ = Ring::new(nlx_bev_cqueue::MIN_SLOTS, |_| Err(refusal), |_| Err(refusal));
 }
 
 impl Answer {
@@ -120,8 +121,6 @@ pub struct Session {
     payer: Payer,
     /// From the hello on.
     ring: Option<Ring>,
-    /// It may hand arenas over.
-    adopts: bool,
     // Dropped in this order: what is in flight first.
     tms: Tms,
     buffers: Buffers,
@@ -161,7 +160,6 @@ impl Session {
             quotas,
             payer: host.payer_of(&client),
             ring: None,
-            adopts: false,
             tms: Tms::new(&quotas),
             buffers: Buffers::new(&quotas),
             arenas: Arenas::new(&quotas),
@@ -190,39 +188,21 @@ impl Session {
         self.ring.is_some()
     }
 
-    /// Whether it may hand arenas over: descriptors come with no other request.
-    #[must_use]
-    pub fn adopts(&self) -> bool {
-        self.adopts
-    }
-
-    /// Carries out what stands in the submission ring, and then this request, which came with these descriptors. `answer`
-    /// is emptied first.
+    /// Carries out what stands in the submission ring, and then this request. `answer` is emptied first.
     ///
     /// # Errors
     /// [`Violation`]: the client is to be cut off. What it may do, but not now or not so much, is told in the answer.
-    pub fn request(
-        &mut self,
-        packet: &[u8],
-        fds: impl Into<Handed>,
-        answer: &mut Answer,
-    ) -> Result<(), Violation> {
-        let fds = fds.into();
+    pub fn request(&mut self, packet: &[u8], answer: &mut Answer) -> Result<(), Violation> {
         self.drain_all()?;
-        self.request_alone(packet, fds, answer)
+        self.request_alone(packet, answer)
     }
 
     /// The same after whatever stood in the submission ring when the request came has been [drained](Session::drain).
     ///
     /// # Errors
     /// [`Violation`], as above.
-    pub fn request_alone(
-        &mut self,
-        packet: &[u8],
-        fds: impl Into<Handed>,
-        answer: &mut Answer,
-    ) -> Result<(), Violation> {
-        let carried_out = self.carry_out(packet, fds.into(), answer);
+    pub fn request_alone(&mut self, packet: &[u8], answer: &mut Answer) -> Result<(), Violation> {
+        let carried_out = self.carry_out(packet, answer);
         self.note(carried_out)
     }
 
@@ -285,6 +265,15 @@ impl Session {
         charges.segments.trim(segments, CHUNK);
         charges.operations.trim(self.record.tally.operations.get(), CHUNK);
         charges.heap.trim(self.buffers.heap_bytes(), HEAP_CHUNK_BYTES);
+    }
+
+    /// Memory that the client gets and is to seal.
+    fn give_memory(&self, fd: OwnedFd, answer: &mut Answer) -> Result<Seal, Refusal> {
+        answer.reserve_fds(1)?;
+        let charge = self.host.accounts.charge(self.payer, Resource::Descriptors, 1)?;
+        let fd = MemoryFd::try_new(fd).map_err(starved)?;
+        answer.fds.push(fd.clone().into());
+        Ok(Seal::awaited(fd, charge))
     }
 
     /// Takes a descriptor that the client is to have, too, and that it pays for until the porter has closed it.

@@ -1,6 +1,6 @@
 //! A small client: what it says is up to the test, word by word.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use lnet_region::{IoVec, Region};
@@ -22,7 +22,7 @@ pub(crate) struct Client {
     pub(crate) welcome: Welcome,
     pub(crate) ring: Producer<Submission, SharedMemory>,
     /// Its memory, to be spoilt.
-    pub(crate) ring_memory: OwnedFd,
+    pub(crate) ring_memory: IoVec,
     /// The client's end of the doorbell.
     pub(crate) doorbell: OwnedFd,
     generation: u64,
@@ -34,22 +34,21 @@ pub(crate) struct Tm {
     pub(crate) address: Address,
     pub(crate) events: Consumer<BufferEvent, SharedMemory>,
     /// Its memory, to be spoilt.
-    pub(crate) fd: OwnedFd,
+    pub(crate) memory: IoVec,
 }
 
 /// An arena as its client has it.
 pub(crate) struct Arena {
     pub(crate) handle: u32,
     pub(crate) memory: IoVec,
-    pub(crate) fd: OwnedFd,
 }
 
 /// Sends a packet to a session and reads the answer, whose number must be that of the request.
-pub(crate) fn ask(session: &mut Session, request: &Request, fds: Vec<OwnedFd>) -> Outcome {
+pub(crate) fn ask(session: &mut Session, request: &Request) -> Outcome {
     const ID: u64 = 77;
     let (mut packet, mut answer) = (Vec::new(), Answer::default());
     request.write(ID, &mut packet);
-    session.request(&packet, fds, &mut answer).expect("no violation");
+    session.request(&packet, &mut answer).expect("no violation");
     match Reply::read(&answer.packet).expect("a reply") {
         (ID, Reply::Refused(refusal)) => {
             assert!(answer.fds.is_empty(), "a refusal brings no descriptors");
@@ -63,16 +62,16 @@ pub(crate) fn ask(session: &mut Session, request: &Request, fds: Vec<OwnedFd>) -
 impl Client {
     pub(crate) fn connect(host: &Arc<Host>, who: Credentials) -> Client {
         let mut session = Session::new(host, who).unwrap();
-        let (reply, fds) = ask(&mut session, &Request::Hello(Hello::new("test")), Vec::new()).unwrap();
+        let (reply, fds) = ask(&mut session, &Request::Hello(Hello::new("test"))).unwrap();
         let Reply::Welcome(welcome) = reply else { panic!("{reply:?}") };
         let [ring, doorbell] = fds.try_into().unwrap();
-        let ring_memory = ring.try_clone().unwrap();
+        let ring_memory = seen(&ring);
         let ring = Producer::new(SharedMemory::attach(ring).unwrap()).unwrap();
         Client { session, welcome, ring, ring_memory, doorbell, generation: 1 }
     }
 
     pub(crate) fn ask(&mut self, request: &Request) -> Outcome {
-        ask(&mut self.session, request, Vec::new())
+        ask(&mut self.session, request)
     }
 
     pub(crate) fn refused(&mut self, request: &Request) -> Refusal {
@@ -88,8 +87,9 @@ impl Client {
         let Reply::Arena { arena, bytes: made, .. } = reply else { panic!("{reply:?}") };
         let [fd] = <[OwnedFd; 1]>::try_from(fds).unwrap();
         let region = Region::attach(fd.try_clone().unwrap()).unwrap();
+        lnet_region::seal(fd.as_fd()).unwrap();
         assert_eq!((region.len() as u64, made >= bytes), (made, true));
-        Arena { handle: arena, memory: IoVec::whole(region), fd }
+        Arena { handle: arena, memory: IoVec::whole(region) }
     }
 
     pub(crate) fn start(&mut self, address: &str, events_max: u32) -> Tm {
@@ -100,9 +100,7 @@ impl Client {
         let address: StartAddress = address.parse().unwrap();
         let (reply, fds) = self.ask(&Request::StartTm(StartTm { address, events_max, lazy: false }))?;
         let Reply::Started { tm: handle, address } = reply else { panic!("{reply:?}") };
-        let [fd] = <[OwnedFd; 1]>::try_from(fds).unwrap();
-        let events = Consumer::new(SharedMemory::attach(fd.try_clone().unwrap()).unwrap()).unwrap();
-        Ok(Tm { handle, address, events, fd })
+        Ok(Tm::attach(handle, address, fds))
     }
 
     /// A new name for a buffer in this place.
@@ -138,10 +136,24 @@ impl Client {
     }
 }
 
+/// What a client that looks at memory in ways of its own has mapped before it sealed it.
+fn seen(fd: &OwnedFd) -> IoVec {
+    IoVec::whole(Region::attach(fd.try_clone().unwrap()).unwrap())
+}
+
+/// Writes into memory of a queue.
+pub(crate) fn spoil(memory: &IoVec, offset: usize, bytes: &[u8]) {
+    memory.write(offset..offset + bytes.len()).unwrap().copy_from(0, bytes);
+}
+
 /// An operation whose cookie is its buffer's name.
 pub(crate) fn operation(tm: &Tm, buffer: BufferHandle, kind: OperationKind, counter: u64) -> Entry {
+    operation_of(tm.handle, buffer, kind, counter)
+}
+
+pub(crate) fn operation_of(tm: u64, buffer: BufferHandle, kind: OperationKind, counter: u64) -> Entry {
     let operation = Operation { buffer, cookie: buffer.0, kind };
-    Entry::Operate { tm: tm.handle, operation, counter: MatchCounter::new(counter).unwrap() }
+    Entry::Operate { tm, operation, counter: MatchCounter::new(counter).unwrap() }
 }
 
 impl Arena {
@@ -155,6 +167,14 @@ impl Arena {
 }
 
 impl Tm {
+    /// A transfer machine, by the descriptors that came with its start.
+    pub(crate) fn attach(handle: u64, address: Address, fds: Vec<OwnedFd>) -> Tm {
+        let [fd] = <[OwnedFd; 1]>::try_from(fds).unwrap();
+        let memory = seen(&fd);
+        let events = Consumer::new(SharedMemory::attach(fd).unwrap()).unwrap();
+        Tm { handle, address, events, memory }
+    }
+
     /// The next event, whose room is given back.
     pub(crate) fn event(&mut self) -> Option<BufferEvent> {
         let event = self.events.pop().ok()?;

@@ -1,21 +1,19 @@
 //! MT-219: a client that spoils what it shares is found out, and nobody else notices.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use nix::sys::uio::pwrite;
 use nlx_core::OperationKind;
 use nlx_driver_proto::{Entry, Request, Submission};
 use nlx_kcore::Faults;
 use nlx_kcore::driver::{Host, Violation};
 use zerocopy::FromZeros;
 
-use crate::client::{Client, ROOT, Tm, USER, operation};
+use crate::client::{Client, ROOT, Tm, USER, operation, spoil};
 use crate::worlds::loopback;
 
 /// Where the consumer's words lie in a queue's memory, and how large its header is.
-const CONSUMED: i64 = 128;
-const SLOTS: i64 = 136;
+const CONSUMED: usize = 128;
+const SLOTS: usize = 136;
 
 /// Two clients that send messages to each other, of which the second is honest.
 struct Pair {
@@ -91,8 +89,7 @@ fn a_client_that_spoils_its_event_queue_is_cut_off() {
         let address = pair.tms[0].address;
         assert_eq!(pair.lie(1), Ok(()));
         pair.tms[0].events.provision(2).unwrap();
-        pwrite(pair.tms[0].fd.as_fd(), &word.to_ne_bytes()[..if place == SLOTS { 4 } else { 8 }], place)
-            .unwrap();
+        spoil(&pair.tms[0].memory, place, &word.to_ne_bytes()[..if place == SLOTS { 4 } else { 8 }]);
         assert_eq!(pair.lie(2), Err(Violation::EventQueue { address }), "{word} at {place}");
         pair.honest_goes_on();
     }
@@ -108,16 +105,16 @@ fn a_client_that_spoils_its_ring_is_cut_off() {
 
     let mut pair = Pair::new();
     // The stamp of the first slot: event 1, and then a slot that is not there.
-    let slots = i64::from(pair.liar.ring.max_slots());
+    let slots = pair.liar.ring.max_slots() as usize;
     let stamp = (640 + 4 * slots + 127) / 128 * 128 + 120;
-    pwrite(pair.liar.ring_memory.as_fd(), &(1u64 << 32 | 0xffff_ffff).to_ne_bytes(), stamp).unwrap();
+    spoil(&pair.liar.ring_memory, stamp, &(1u64 << 32 | 0xffff_ffff).to_ne_bytes());
     // What stands in the slot is no entry.
     assert!(pair.liar.drain().is_err());
     assert!(matches!(pair.liar.drain(), Err(Violation::Ring(_))));
     assert!(!pair.liar.session.prepare_sleep(), "there is something to hear");
     pair.honest_goes_on();
     assert_eq!(
-        pair.liar.session.request(&[], Vec::new(), &mut Default::default()).err().map(|v| v.errno()),
+        pair.liar.session.request(&[], &mut Default::default()).err().map(|v| v.errno()),
         Some(nlx_core::Errno::EPROTO)
     );
 }

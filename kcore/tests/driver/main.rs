@@ -4,7 +4,6 @@
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]
 
-mod adopting;
 mod busy;
 mod client;
 mod closing;
@@ -15,6 +14,7 @@ mod life;
 mod quotas;
 mod random;
 mod rights;
+mod sealing;
 mod shares;
 mod slices;
 mod teardown;

@@ -22,7 +22,7 @@ fn each_quota_is_a_limit_and_what_is_given_back_counts_no_more() {
     let mut client = Client::connect(&host, USER);
     let told = &client.welcome;
     assert_eq!((told.tms_max, told.operations_max, told.events_max), (2, 2, 5));
-    assert_eq!((told.arenas_max, told.arena_bytes_max, told.limits.buffers_max), (2, 10_000, 3));
+    assert_eq!((told.arenas_max, told.bytes_max, told.limits.buffers_max), (2, 10_000, 3));
     let limit = |client: &mut Client, request: Request, reason| {
         let refusal = client.refused(&request);
         assert_eq!((refusal.errno, refusal.reason), (Errno::ENOMEM, reason), "{request:?}");
@@ -94,7 +94,7 @@ fn events_beyond_the_quota_are_refused_whatever_the_client_has_provisioned() {
 /// D9: connections are many and descriptors few: all clients of one user share theirs, and another's have their own.
 #[test]
 fn the_descriptors_of_one_user_are_limited_over_all_its_clients() {
-    let accounts = AccountsConfig::default().with_per_user(Resource::Descriptors, 6);
+    let accounts = AccountsConfig::default().with_per_user(Resource::Descriptors, 7);
     let (lnet, host) = scripted_with(HostConfig { accounts, ..HostConfig::default() });
     let (mut one, mut two) = (Client::connect(&host, USER), Client::connect(&host, USER));
     let tm = one.start("10.0.0.1@tcp:12345:40:*", 1).handle;
@@ -104,7 +104,7 @@ fn the_descriptors_of_one_user_are_limited_over_all_its_clients() {
     let create = Request::CreateArena { bytes: 64, huge: false };
     for client in [&mut one, &mut two] {
         let refusal = client.refused(&create);
-        assert_eq!((refusal.errno, refusal.reason, refusal.limit), (Errno::EMFILE, Reason::System, 6));
+        assert_eq!((refusal.errno, refusal.reason, refusal.limit), (Errno::EMFILE, Reason::System, 7));
     }
     Client::connect(&host, Credentials { uid: 1001, ..USER }).arena(64);
     Client::connect(&host, ROOT).arena(64);

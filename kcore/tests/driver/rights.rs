@@ -87,7 +87,7 @@ fn nids_portals_and_quotas_are_as_the_policy_says() {
     assert_eq!((tm.event(), host.status().clients[0].operations), (None, 1));
 
     let mut stranger = Session::new(&host, Credentials { pid: 9, uid: 7, gid: 7 }).unwrap();
-    let refused = ask(&mut stranger, &Request::Hello(Hello::new("")), Vec::new()).unwrap_err();
+    let refused = ask(&mut stranger, &Request::Hello(Hello::new(""))).unwrap_err();
     assert_eq!(refused.errno, Errno::EACCES);
     assert!(stranger.doorbell().is_none());
 }

@@ -12,8 +12,8 @@ use lnet_api::{Clock, Drive, Tokens};
 use lnet_fake::FakeLnet;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, connect,
-    recvmsg, sendmsg, socket,
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, connect, recvmsg, send,
+    socket,
 };
 use nlx_bev_cqueue::{Consumer, Producer, SharedMemory};
 use nlx_core::{BufferEvent, BufferHandle, Errno, MatchCounter, Operation, OperationKind};
@@ -116,14 +116,10 @@ struct Client {
 }
 
 impl Client {
-    fn send(&self, request: &Request, fds: &[OwnedFd]) -> Result<(), Ended> {
+    fn send(&self, request: &Request) -> Result<(), Ended> {
         let mut packet = Vec::new();
         request.write(7, &mut packet);
-        let fds: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
-        let rights = [ControlMessage::ScmRights(&fds)];
-        let control: &[_] = if fds.is_empty() { &[] } else { &rights };
-        let bytes = [std::io::IoSlice::new(&packet)];
-        match sendmsg::<()>(self.socket.as_raw_fd(), &bytes, control, MsgFlags::MSG_NOSIGNAL, None) {
+        match send(self.socket.as_raw_fd(), &packet, MsgFlags::MSG_NOSIGNAL) {
             Ok(_) => Ok(()),
             Err(Errno::EPIPE | Errno::ECONNRESET) => Err(Ended),
             Err(errno) => panic!("{request:?} cannot be sent: {errno}"),
@@ -165,8 +161,8 @@ impl Client {
         }
     }
 
-    fn ask(&mut self, request: &Request, fds: &[OwnedFd]) -> Result<Option<(Reply, Vec<OwnedFd>)>, Ended> {
-        self.send(request, fds)?;
+    fn ask(&mut self, request: &Request) -> Result<Option<(Reply, Vec<OwnedFd>)>, Ended> {
+        self.send(request)?;
         self.receive()
     }
 
@@ -180,21 +176,17 @@ impl Client {
 
     /// All that a client can make the service do, as far as there is memory.
     fn script(&mut self) -> Result<(), Ended> {
-        let Some((_, fds)) = self.ask(&Request::Hello(Hello::new("starving")), &[])? else {
+        let Some((_, fds)) = self.ask(&Request::Hello(Hello::new("starving")))? else {
             return Ok(());
         };
         let [ring, doorbell] = fds.try_into().unwrap();
         self.ring = Some((Producer::new(SharedMemory::attach(ring).unwrap()).unwrap(), doorbell));
-        let created = self.ask(&Request::CreateArena { bytes: 1 << 16, huge: false }, &[])?;
+        let created = self.ask(&Request::CreateArena { bytes: 1 << 16, huge: false })?;
         let Some((Reply::Arena { arena, .. }, fds)) = created else { return Ok(()) };
-        // Memory comes by way of the porter.
-        let adopted = self.ask(&Request::AdoptArena, &fds)?;
-        if let Some((Reply::Arena { arena, .. }, _)) = adopted {
-            self.ask(&Request::ReleaseArena { arena }, &[])?;
-        }
+        lnet_region::seal(fds[0].as_fd()).unwrap();
         let address = "10.0.0.1@tcp:12345:40:*".parse().unwrap();
         let start = Request::StartTm(StartTm { address, events_max: 64, lazy: false });
-        if let Some((Reply::Started { tm, .. }, fds)) = self.ask(&start, &[])? {
+        if let Some((Reply::Started { tm, .. }, fds)) = self.ask(&start)? {
             let memory = SharedMemory::attach(fds.into_iter().next().unwrap()).unwrap();
             let mut events = Consumer::<BufferEvent, _>::new(memory).unwrap();
             let segment = Segment { arena, offset: 0, length: 64 };
@@ -204,19 +196,19 @@ impl Client {
             self.push(&Entry::Register { buffer, segment });
             let operation = Operation { buffer, cookie: 5, kind };
             self.push(&Entry::Operate { tm, operation, counter: MatchCounter::FIRST });
-            self.ask(&Request::Sync, &[])?;
-            self.ask(&Request::TmDescriptor { tm }, &[])?;
+            self.ask(&Request::Sync)?;
+            self.ask(&Request::TmDescriptor { tm })?;
         }
         self.pile_up()?;
         // Goes with an answer and descriptors that it has not received.
-        self.send(&Request::CreateArena { bytes: 4096, huge: false }, &[])
+        self.send(&Request::CreateArena { bytes: 4096, huge: false })
     }
 
     /// More answers than there is room for: one has to be kept.
     fn pile_up(&mut self) -> Result<(), Ended> {
         const PILE: usize = 60;
         for _ in 0..PILE {
-            self.send(&Request::Sync, &[])?;
+            self.send(&Request::Sync)?;
         }
         (0..PILE).try_for_each(|_| self.receive().map(drop))
     }

@@ -3,7 +3,7 @@
 mod free;
 
 use std::fmt;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -15,8 +15,8 @@ use crate::memory::{Memory, check_length};
 use crate::region::Registrations;
 use crate::{Fragment, Origin, Region, RegionError};
 
-/// Memory out of which regions are allocated: mapped once, known to the other process by one descriptor, and registered
-/// with a device at once ([`Region::registration`]). Clones are the same arena, which stays mapped as long as any clone or region lives.
+/// Memory out of which regions are allocated: mapped once, made of one descriptor or of several whose
+/// memory lies here in one piece, and registered with a device at once ([`Region::registration`]). Clones are the same arena, which stays mapped as long as any clone or region lives.
 ///
 /// A region of an arena is private memory ([`Region::is_shared`] is false): its leases give slices, and are its own. It
 /// cannot be shared by itself, and goes back to the arena when its last clone is dropped.
@@ -31,7 +31,7 @@ use crate::{Fragment, Origin, Region, RegionError};
 /// let memory = Region::memfd(1 << 20, Pages::Normal)?;
 /// let descriptor = memory.share()?.try_clone_to_owned().expect("there are descriptors left");
 /// // SAFETY: nobody writes to the memory by `memory`.
-/// let arena = unsafe { Arena::trusted(descriptor)? };
+/// let arena = unsafe { Arena::trusted(vec![descriptor])? };
 /// let region = arena.allocate(5000)?;
 /// assert_eq!((region.len(), arena.free_bytes()), (5000, arena.len() - 8192));
 ///
@@ -55,16 +55,18 @@ struct Inner {
 }
 
 impl Arena {
-    /// An arena over the memory behind a descriptor that another process gave: zeros, of fixed size.
+    /// An arena over the memory behind descriptors that another process gave: zeros, of fixed size. What the first one has is
+    /// followed by what the second one has, and so on; all but the last are whole pages of the next. All of them are sealed
+    /// against further writers (`F_SEAL_FUTURE_WRITE`): nobody can map them so as to write after that, or take pages away.
     ///
     /// # Errors
-    /// As [`Region::attach`].
+    /// As [`Region::attach`], [`RegionError::Length`] also for no descriptor at all.
     ///
     /// # Safety
     /// Whoever else has the memory mapped writes only to bytes on which this process holds a transport's lease to receive
     /// ([`crate::IoVec::incoming`]) all the while. All else of it is this process's to show as slices.
-    pub unsafe fn trusted(fd: OwnedFd) -> Result<Arena, RegionError> {
-        let (memory, length) = Memory::attach(fd)?;
+    pub unsafe fn trusted(fds: Vec<OwnedFd>) -> Result<Arena, RegionError> {
+        let (memory, length) = Memory::join(&fds)?;
         let registrations = Registrations::new(*memory.origin());
         let free = Mutex::new(FreeRanges::new(length));
         Ok(Arena(Arc::new(Inner { registrations, memory, length, free })))
@@ -102,11 +104,6 @@ impl Arena {
     /// Whether no region of it is left; false in a forked child.
     pub fn is_unused(&self) -> bool {
         self.free_bytes() == self.len()
-    }
-
-    /// The descriptor of the memory.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.0.memory.fd().expect("an arena is made of a descriptor")
     }
 
     /// The process whose arena it is.

@@ -3,6 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::CStr;
 use std::mem::ManuallyDrop;
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
@@ -11,6 +12,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::libc;
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 use nix::unistd::{SysconfVar, ftruncate, sysconf};
@@ -38,8 +40,12 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// How a memfd shows in `/proc/PID/maps`.
 const NAME: &CStr = c"nlx-region";
 
-/// The size of the file can never change again, and nobody can lift that.
-const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
+/// The size of the file can never change again.
+const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
+
+/// `F_SEAL_FUTURE_WRITE`, since Linux 5.1, which nix does not know: what is mapped can be written to, and nothing else. Nobody
+/// can take pages away any more.
+const FUTURE_WRITE: SealFlag = SealFlag::from_bits_retain(0x10);
 
 /// Memory that is freed when this is dropped. At least as long as was asked for, and at one address all the time.
 pub(crate) struct Memory {
@@ -53,8 +59,8 @@ enum Source {
     Heap { base: NonNull<u8>, layout: Layout },
     /// The program: the parts of a vector.
     Vector { base: NonNull<u8>, length: usize, capacity: usize },
-    /// The system.
-    Pages { map: ManuallyDrop<MmapRaw> },
+    /// The system: what is mapped, from some byte on.
+    Pages { map: ManuallyDrop<MmapRaw>, start: usize },
     /// A file in memory.
     File {
         map: ManuallyDrop<MmapRaw>,
@@ -99,7 +105,7 @@ impl Memory {
 
     fn pages(bytes: usize) -> Result<Memory, RegionError> {
         let map = MmapOptions::new().len(bytes).map_anon().map_err(|error| refused(bytes, &error))?;
-        Ok(Memory::of(Source::Pages { map: not_for_children(map.into(), bytes)? }))
+        Ok(Memory::of(Source::Pages { map: not_for_children(map.into(), bytes)?, start: 0 }))
     }
 
     /// A program's own bytes; those that its vector has room for beyond its length are not used.
@@ -143,17 +149,33 @@ impl Memory {
 
     /// The memory behind a descriptor that came from elsewhere, and its length.
     pub(crate) fn attach(fd: OwnedFd) -> Result<(Memory, usize), RegionError> {
-        let refused = |errno| RegionError::NotRegion { what: "what it is", errno };
-        // Only files in memory know of seals: all else is refused here.
-        let seals = fcntl(&fd, FcntlArg::F_GET_SEALS).map_err(refused)?;
-        if !SealFlag::from_bits_retain(seals).contains(SEALS) {
-            return Err(RegionError::NotRegion { what: "its seals", errno: Errno::EINVAL });
-        }
-        // Sealed, so that the size stays what it is from here on.
-        let size = fstat(&fd).map_err(refused)?.st_size;
-        let length = usize::try_from(size).map_err(|_| too_long(usize::MAX))?;
-        check_length(length)?;
+        let length = sealed_length(fd.as_fd())?;
         Ok((Memory::map(fd, length)?, length))
+    }
+
+    /// The memory behind several such descriptors, one after the other in one piece, and its length.
+    pub(crate) fn join(fds: &[OwnedFd]) -> Result<(Memory, usize), RegionError> {
+        let lengths = fds.iter().map(|fd| sealed_length(fd.as_fd())).collect::<Result<Vec<_>, _>>()?;
+        // At most as many as there can be descriptors, of 2^40 bytes each: far from an overflow.
+        let length = lengths.iter().sum();
+        check_length(length)?;
+        let granule = fds.iter().map(|fd| page_bytes(fd.as_fd())).max().unwrap_or(1);
+        // The address space, and what it takes to begin at the largest page. None of it is touched before it is replaced.
+        let reserved = MmapOptions::new().len(length + granule).no_reserve_swap().map_anon();
+        let map = MmapRaw::from(reserved.map_err(|error| refused(length, &error))?);
+        let start = map.as_ptr().align_offset(granule);
+        let mut end = start;
+        for (fd, &part) in fds.iter().zip(&lengths) {
+            if (end - start) % page_bytes(fd.as_fd()) != 0 {
+                return Err(RegionError::NotRegion { what: "its length", errno: Errno::EINVAL });
+            }
+            // SAFETY: these bytes lie within the mapping above, which is this one's alone, and nobody has seen yet.
+            unsafe { replace(map.as_mut_ptr().wrapping_add(end), part, fd) }
+                .map_err(|errno| RegionError::System { bytes: part, errno })?;
+            end += part;
+        }
+        fds.iter().try_for_each(|fd| seal(fd.as_fd()))?;
+        Ok((Memory::of(Source::Pages { map: not_for_children(map, length)?, start }), length))
     }
 
     /// The memory of a region of an arena.
@@ -186,7 +208,8 @@ impl Memory {
     pub(crate) fn base(&self) -> *mut u8 {
         match &self.source {
             Source::Heap { base, .. } | Source::Vector { base, .. } => base.as_ptr(),
-            Source::Pages { map } | Source::File { map, .. } => map.as_mut_ptr(),
+            Source::Pages { map, start } => map.as_mut_ptr().wrapping_add(*start),
+            Source::File { map, .. } => map.as_mut_ptr(),
             Source::Piece(piece) => piece.base(),
         }
     }
@@ -221,7 +244,7 @@ impl Memory {
         let Source::File { map, fd, .. } = &self.source else { return Ok(None) };
         // SAFETY: the mapping is as long as it says, this one's alone, and begins at a page. The caller vouches for the
         // rest.
-        unsafe { guard::watch(map.as_ptr(), map.len(), page_bytes(fd)) }.map(Some)
+        unsafe { guard::watch(map.as_ptr(), map.len(), page_bytes(fd.as_fd())) }.map(Some)
     }
 }
 
@@ -237,7 +260,7 @@ impl Drop for Memory {
             },
             // SAFETY: it is unmapped here only. In a forked child it never was mapped, and something else may stand in its
             // place.
-            Source::Pages { map } if is_here => unsafe {
+            Source::Pages { map, .. } if is_here => unsafe {
                 closer::retire(Mapped::new(ManuallyDrop::take(map), None, None));
             },
             Source::File { map, fd, mark } if is_here => {
@@ -268,8 +291,45 @@ fn new_memfd(flags: MFdFlags) -> Result<OwnedFd, Errno> {
     }
 }
 
+/// Seals memory against further writers: what is mapped stays writable, and nobody can map it so as to write any more, or take its
+/// pages away. Who does that at this moment is waited for.
+///
+/// # Errors
+/// [`RegionError::NotRegion`] for what is no file in memory, or may not be sealed; Linux before 5.1 knows no such seal.
+pub fn seal(fd: BorrowedFd<'_>) -> Result<(), RegionError> {
+    let sealed = fcntl(fd, FcntlArg::F_ADD_SEALS(FUTURE_WRITE));
+    sealed.map(drop).map_err(|errno| RegionError::NotRegion { what: "its seals", errno })
+}
+
+/// The length of memory that came from elsewhere. It stays what it is, for it is sealed.
+fn sealed_length(fd: BorrowedFd<'_>) -> Result<usize, RegionError> {
+    let refused = |errno| RegionError::NotRegion { what: "what it is", errno };
+    // Only files in memory know of seals: all else is refused here.
+    let seals = fcntl(fd, FcntlArg::F_GET_SEALS).map_err(refused)?;
+    if !SealFlag::from_bits_retain(seals).contains(SEALS) {
+        return Err(RegionError::NotRegion { what: "its seals", errno: Errno::EINVAL });
+    }
+    let size = fstat(fd).map_err(refused)?.st_size;
+    let length = usize::try_from(size).map_err(|_| too_long(usize::MAX))?;
+    check_length(length)?;
+    Ok(length)
+}
+
+/// Maps a file where something else is mapped.
+///
+/// # Safety
+/// The bytes from `base` on are a mapping of the caller's, of which there is no reference.
+unsafe fn replace(base: *mut u8, length: usize, fd: &OwnedFd) -> Result<(), Errno> {
+    let address = NonZeroUsize::new(base.expose_provenance()).ok_or(Errno::EINVAL)?;
+    let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
+    let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: the caller vouches for it.
+    unsafe { mmap(Some(address), length, access, MapFlags::MAP_SHARED | MapFlags::MAP_FIXED, fd, 0) }
+        .map(drop)
+}
+
 /// The pages that such a file consists of.
-fn page_bytes(fd: &OwnedFd) -> usize {
+fn page_bytes(fd: BorrowedFd<'_>) -> usize {
     match fstatfs(fd) {
         Ok(stat) if stat.filesystem_type() == HUGETLBFS_MAGIC => stat.block_size() as usize,
         _ => system_page_bytes(),

@@ -16,7 +16,7 @@ fn arena(bytes: usize, pages: Pages) -> (Arena, IoVec) {
     let memory = Region::memfd(bytes, pages).unwrap();
     let fd = memory.share().unwrap().try_clone_to_owned().unwrap();
     // SAFETY: the tests write by `memory` only where they hold a lease to receive.
-    (unsafe { Arena::trusted(fd) }.unwrap(), IoVec::whole(memory))
+    (unsafe { Arena::trusted(vec![fd]) }.unwrap(), IoVec::whole(memory))
 }
 
 fn whole(region: &Region) -> Fragment {
@@ -90,7 +90,34 @@ fn what_is_not_there_is_refused() {
     assert!(arena.allocate(ARENA_BYTES).is_ok());
     let null = std::fs::File::open("/dev/null").unwrap();
     // SAFETY: nobody writes to it.
-    assert!(matches!(unsafe { Arena::trusted(null.into()) }, Err(RegionError::NotRegion { .. })));
+    assert!(matches!(unsafe { Arena::trusted(vec![null.into()]) }, Err(RegionError::NotRegion { .. })));
+}
+
+#[test]
+fn memory_of_several_descriptors_is_one_piece() {
+    let parts: Vec<Region> =
+        [8192, 4096, 12288].map(|bytes| Region::memfd(bytes, Pages::Normal).unwrap()).into();
+    let fds = parts.iter().map(|part| part.share().unwrap().try_clone_to_owned().unwrap()).collect();
+    // SAFETY: nobody writes to the memory by `parts`.
+    let arena = unsafe { Arena::trusted(fds) }.unwrap();
+    assert_eq!(arena.len(), 8192 + 4096 + 12288);
+    let region = arena.allocate(arena.len()).unwrap();
+    let bytes: Vec<u8> = (0..arena.len()).map(|at| (at / 64) as u8).collect();
+    IoVec::whole(region).write(0..bytes.len()).unwrap().copy_from(0, &bytes);
+    let seen = parts.iter().flat_map(|part| IoVec::whole(part.clone()).read(0..part.len()).unwrap().to_vec());
+    assert_eq!(seen.collect::<Vec<_>>(), bytes);
+}
+
+#[test]
+fn an_arena_has_no_holes() {
+    let fd =
+        |bytes| Region::memfd(bytes, Pages::Normal).unwrap().share().unwrap().try_clone_to_owned().unwrap();
+    // SAFETY: nobody writes to any of it.
+    let trusted = |fds| unsafe { Arena::trusted(fds) };
+    assert!(matches!(trusted(Vec::new()), Err(RegionError::Length { bytes: 0, .. })));
+    let broken = trusted(vec![fd(100), fd(4096)]).unwrap_err();
+    assert_eq!(broken, RegionError::NotRegion { what: "its length", errno: Errno::EINVAL });
+    assert_eq!(trusted(vec![fd(4096), fd(100)]).unwrap().len(), 4196);
 }
 
 #[test]

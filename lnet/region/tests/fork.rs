@@ -35,7 +35,7 @@ fn arena() -> Arena {
     let memory = Region::memfd(1 << 20, Pages::Normal).unwrap();
     let fd = memory.share().unwrap().try_clone_to_owned().unwrap();
     // SAFETY: nobody writes by `memory`, which ends here.
-    unsafe { Arena::trusted(fd) }.unwrap()
+    unsafe { Arena::trusted(vec![fd]) }.unwrap()
 }
 
 fn regions() -> [Region; 5] {

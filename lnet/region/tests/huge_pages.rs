@@ -105,7 +105,7 @@ fn huge_pages_that_run_out_harm_nobody() {
         let memory = Region::memfd(HUGE + 4096, Pages::Huge).unwrap();
         let fd = memory.share().unwrap().try_clone_to_owned().unwrap();
         // SAFETY: nobody writes by `memory`.
-        let arena = unsafe { Arena::trusted(fd) }.unwrap();
+        let arena = unsafe { Arena::trusted(vec![fd]) }.unwrap();
         assert_eq!(arena.len(), if pages == 2 { 2 * HUGE } else { HUGE + 4096 });
         let vec = IoVec::whole(arena.allocate(HUGE + 10).unwrap());
         vec.write(0..HUGE + 10).unwrap().fill(3);

@@ -74,13 +74,13 @@ impl Client {
     pub fn connect_with(path: &Path, name: &str, mut points: Points) -> Result<Client, String> {
         let socket = Socket::connect(path).map_err(|errno| format!("cannot connect: {errno}"))?;
         points.pass("connected");
-        let hello = wire::packet(kind::HELLO, 1, &wire::hello(name, 1));
+        let hello = wire::packet(kind::HELLO, 1, &wire::hello(name, wire::VERSION));
         socket.send(&hello, &[]).map_err(|errno| format!("cannot say hello: {errno}"))?;
         points.pass("hello sent");
         let reply = receive(&socket, 1, PATIENCE)?;
         points.pass("welcomed");
         let mut reply = reply.done().map_err(|errno| format!("not welcome: {errno}"))?;
-        if reply.body.len() != 88 || u16_at(&reply.body, 0) != 1 || reply.fds.len() != 2 {
+        if reply.body.len() != 96 || u16_at(&reply.body, 0) != wire::VERSION || reply.fds.len() != 2 {
             return Err(format!("no welcome: {reply:?}"));
         }
         let (Some(doorbell), Some(memory)) = (reply.fds.pop(), reply.fds.pop()) else { unreachable!() };
@@ -109,8 +109,13 @@ impl Client {
     }
 
     /// Bytes of all arenas.
-    pub fn arena_bytes_max(&self) -> u64 {
+    pub fn bytes_max(&self) -> u64 {
         u64_at(&self.welcome, 72)
+    }
+
+    /// Bytes of one of them.
+    pub fn arena_bytes_max(&self) -> u64 {
+        u64_at(&self.welcome, 88)
     }
 
     /// Makes a request and waits for the reply.
@@ -161,7 +166,7 @@ impl Client {
         let mut reply = self.call(kind::CREATE_ARENA, &wire::create_arena(bytes, huge.into()))?;
         self.points.pass("arena received");
         let fd = reply.fds.pop().ok_or(Errno::EPROTO)?;
-        let memory = Memory::map(&fd)?;
+        let memory = Memory::map_and_seal(&fd)?;
         self.points.pass("arena mapped");
         Ok(Arena { number: u32_at(&reply.body, 0), huge: u32_at(&reply.body, 4) != 0, memory, fd })
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use memmap2::{MmapOptions, MmapRaw};
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::libc;
 use nix::sys::stat::fstat;
 
@@ -17,6 +18,18 @@ use nix::sys::stat::fstat;
 pub struct Memory(Arc<MmapRaw>);
 
 impl Memory {
+    /// Maps all of a descriptor's memory, and seals it as a client is to.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn map_and_seal(fd: impl AsFd) -> Result<Memory, Errno> {
+        // `F_SEAL_FUTURE_WRITE`.
+        const SEAL: SealFlag = SealFlag::from_bits_retain(0x10);
+        let memory = Memory::map(&fd)?;
+        fcntl(fd, FcntlArg::F_ADD_SEALS(SEAL))?;
+        Ok(memory)
+    }
+
     /// Maps all of a descriptor's memory.
     ///
     /// # Errors

@@ -53,7 +53,8 @@ impl Queue {
     /// # Errors
     /// What is wrong with it.
     pub fn map(fd: impl AsFd) -> Result<Queue, String> {
-        let memory = Memory::map(fd).map_err(|errno| format!("a queue cannot be mapped: {errno}"))?;
+        let memory =
+            Memory::map_and_seal(fd).map_err(|errno| format!("a queue cannot be mapped: {errno}"))?;
         if memory.word(place::MAGIC).load(Relaxed).to_le_bytes() != *b"nlx bevq" {
             return Err("a queue without its magic".to_string());
         }

@@ -15,12 +15,14 @@ pub const ENTRY: usize = 120;
 /// The PID of every node.
 pub const PID: u32 = 12345;
 
+/// The version of the protocol.
+pub const VERSION: u16 = 2;
+
 /// The requests, by their number.
 pub mod kind {
     #![expect(missing_docs, reason = "each is the request of this name")]
     pub const HELLO: u16 = 1;
     pub const CREATE_ARENA: u16 = 2;
-    pub const ADOPT_ARENA: u16 = 3;
     pub const RELEASE_ARENA: u16 = 4;
     pub const REGISTER: u16 = 5;
     pub const START_TM: u16 = 6;
@@ -29,7 +31,8 @@ pub mod kind {
     pub const SYNC: u16 = 9;
     pub const NIDS: u16 = 10;
     /// All of them.
-    pub const ALL: std::ops::RangeInclusive<u16> = HELLO..=NIDS;
+    pub const ALL: [u16; 9] =
+        [HELLO, CREATE_ARENA, RELEASE_ARENA, REGISTER, START_TM, STOP_TM, TM_DESCRIPTOR, SYNC, NIDS];
 }
 
 /// The kinds of operations, by their number.

@@ -8,6 +8,9 @@ use crate::people::{Attacker, User};
 use crate::stage::Stage;
 use crate::support::peer::hung_unless;
 
+/// Descriptors come, as they do before Linux 6.16.
+const PERMISSIVE: &str = "let_descriptors_pass = true\n";
+
 /// Number of the device `/dev/fuse`.
 const FUSE: u64 = makedev(10, 229);
 
@@ -19,7 +22,7 @@ const CARRIER_USERS: u32 = 24;
 #[test]
 #[ignore = "./test attack"]
 fn sockets_that_linger() {
-    let Some(mut stage) = Stage::new("linger").of_any_user().open() else { return };
+    let Some(mut stage) = Stage::new("linger").config(PERMISSIVE).of_any_user().open() else { return };
     let attackers = stage.attack(&[(User::Attacker(0), &["linger", "5000"])]);
     stage.everybody_is_served();
     stage.close_beside(attackers);
@@ -29,7 +32,9 @@ fn sockets_that_linger() {
 #[test]
 #[ignore = "./test attack"]
 fn one_socket_that_lingers() {
-    let Some(mut stage) = Stage::new("linger, one socket").of_any_user().open() else { return };
+    let Some(mut stage) = Stage::new("linger, one socket").config(PERMISSIVE).of_any_user().open() else {
+        return;
+    };
     let attackers = stage.attack(&[(User::Attacker(0), &["linger", "1"])]);
     stage.everybody_is_served();
     stage.close(attackers);
@@ -39,19 +44,14 @@ fn one_socket_that_lingers() {
 #[test]
 #[ignore = "./test attack"]
 fn files_of_a_hostile_file_system() {
-    for (name, count, how) in [
-        ("fuse, one descriptor", "1", "sync"),
-        ("fuse", "5000", "sync"),
-        ("fuse, one adopted", "1", "adopt"),
-        ("fuse, adopted", "5000", "adopt"),
-    ] {
-        let Some(mut stage) = Stage::new(name).open() else { return };
+    for (name, count) in [("fuse, one descriptor", "1"), ("fuse", "5000")] {
+        let Some(mut stage) = Stage::new(name).config(PERMISSIVE).open() else { return };
         let folder = stage.helper.folder();
         let (device, mount) = (folder.join("fuse"), folder.join("mount"));
         if let Err(reason) = can_mount(&device, &mount) {
             return nlx_skip::skipped("files of a hostile file system", &reason);
         }
-        let args = ["fuse", device.to_str().unwrap(), mount.to_str().unwrap(), count, how];
+        let args = ["fuse", device.to_str().unwrap(), mount.to_str().unwrap(), count];
         let attackers = stage.attack(&[(User::Attacker(0), &args)]);
         stage.everybody_is_served();
         stage.close_beside(attackers);
@@ -149,7 +149,7 @@ fn beside_memory_that_never_comes(
     attack: &str,
     more: &[&str],
 ) -> Option<(Stage, Vec<Attacker>)> {
-    let mut stage = Stage::new(name).open()?;
+    let mut stage = Stage::new(name).config(PERMISSIVE).open()?;
     let folder = stage.helper.folder();
     let (device, mount) = (folder.join("fuse"), folder.join("mount"));
     if let Err(reason) = can_mount(&device, &mount) {
@@ -162,30 +162,19 @@ fn beside_memory_that_never_comes(
     Some((stage, attackers))
 }
 
-/// Sockets with a linger time beside requests that have a descriptor, over hundreds of connections that stay: they occupy
-/// what the user may have, and others adopt as always.
-#[test]
-#[ignore = "./test attack"]
-fn sockets_that_linger_where_memory_is_expected() {
-    let Some(mut stage) = Stage::new("linger, adopted").of_any_user().open() else { return };
-    let attackers = stage.attack(&[(User::Attacker(0), &["linger-adopt", "300"])]);
-    stage.everybody_is_served();
-    stage.close(attackers);
-}
-
-/// More users than it takes to occupy all carriers but those that are a user's first, each with files whose `close` never returns: others
-/// still have memory adopted, and what they leave closed.
+/// More users than it takes to occupy all carriers but those that are a user's first, each with files whose `close` never returns: what
+/// others leave is closed.
 #[test]
 #[ignore = "./test attack"]
 fn carriers_of_many_users() {
-    let Some(mut stage) = Stage::new("carriers of many users").open() else { return };
+    let Some(mut stage) = Stage::new("carriers of many users").config(PERMISSIVE).open() else { return };
     let folder = stage.helper.folder();
     let (device, mount) = (folder.join("fuse"), folder.join("mount"));
     if let Err(reason) = can_mount(&device, &mount) {
         return nlx_skip::skipped("the attack 'carriers of many users'", &reason);
     }
     // Each mounts its own there, which nobody else sees.
-    let args = ["fuse", device.to_str().unwrap(), mount.to_str().unwrap(), "100", "adopt"];
+    let args = ["fuse", device.to_str().unwrap(), mount.to_str().unwrap(), "100"];
     let attacks: Vec<(User, &[&str])> =
         (0..CARRIER_USERS).map(|number| (User::Attacker(number), &args[..])).collect();
     let attackers = stage.attack(&attacks);
@@ -201,15 +190,13 @@ fn carriers_of_many_users() {
 #[test]
 #[ignore = "./test attack"]
 fn a_helper_that_is_killed_leaves_its_place() {
-    let Some(mut stage) = Stage::new("killed beside descriptors").open() else { return };
+    let Some(mut stage) = Stage::new("killed beside descriptors").config(PERMISSIVE).open() else { return };
     let folder = stage.helper.folder();
     let (device, mount) = (folder.join("fuse"), folder.join("mount"));
-    let linger: (User, &[&str]) = (User::Attacker(0), &["linger-adopt", "100"]);
-    let unread: (User, &[&str]) = (User::Attacker(1), &["linger", "2000"]);
-    let mut attackers = stage.attack(&[linger, unread]);
+    let mut attackers = stage.attack(&[(User::Attacker(1), &["linger", "2000"])]);
     match can_mount(&device, &mount) {
         Ok(()) => {
-            let fuse = ["fuse", device.to_str().unwrap(), mount.to_str().unwrap(), "1000", "adopt"];
+            let fuse = ["fuse", device.to_str().unwrap(), mount.to_str().unwrap(), "1000"];
             attackers.extend(stage.attack(&[(User::Attacker(2), &fuse)]));
         }
         Err(reason) => nlx_skip::skipped("a helper killed beside files of a hostile file system", &reason),
@@ -223,7 +210,7 @@ fn a_helper_that_is_killed_leaves_its_place() {
 #[ignore = "./test attack"]
 fn a_porter_that_is_killed_beside_descriptors_is_replaced() {
     for (name, attack, more) in [
-        ("fuse, porter killed", "fuse", &["20", "adopt"][..]),
+        ("fuse, porter killed", "fuse", &["20"][..]),
         ("watches, porter killed", "fuse-watch", &["60", "leave"]),
     ] {
         let Some((mut stage, attackers)) = beside_memory_that_never_comes(name, attack, more) else { return };

@@ -1,137 +1,67 @@
 //! Descriptors that are not what they should be.
 
-use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
-use nix::unistd::{ftruncate, pipe, write};
+use nix::unistd::{ftruncate, write};
 use nlx_tests::attack::linger::Sink;
 use nlx_tests::client::memory::Memory;
 use nlx_tests::client::pair::{PORTAL, handle};
 use nlx_tests::client::socket::Socket;
-use nlx_tests::client::wire::{self, Entry, Reply, kind, u32_at};
+use nlx_tests::client::wire::{self, Entry, Reply, kind};
 use nlx_tests::client::{Client, PATIENCE};
 
 use crate::scene::{Helper, Work};
 use crate::support::peer::hung_unless;
 
-/// What memory of the helper has: its size cannot change.
-fn seals() -> SealFlag {
-    SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL
+fn hello(name: &str) -> Vec<u8> {
+    wire::packet(kind::HELLO, 1, &wire::hello(name, wire::VERSION))
 }
 
-fn memfd(bytes: i64, seals: SealFlag) -> OwnedFd {
+fn memfd(bytes: i64) -> OwnedFd {
     let fd = memfd_create("stranger", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
     ftruncate(&fd, bytes).unwrap();
-    fcntl(&fd, FcntlArg::F_ADD_SEALS(seals)).unwrap();
     fd
 }
 
-/// The same file, to be read only.
-fn read_only(fd: &OwnedFd) -> OwnedFd {
-    File::open(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap().into()
+/// A helper to which descriptors come, as they do before Linux 6.16.
+fn permissive() -> Helper {
+    Helper::configured("let_descriptors_pass = true\n")
 }
 
-fn adopt(client: &mut Client, fds: &[OwnedFd]) -> (i32, u32) {
-    let raw: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
-    let reply = client.request_with(kind::ADOPT_ARENA, &[], &raw).unwrap();
-    (reply.status, reply.reason)
-}
-
-/// MT-219: instead of an arena's memory come a pipe, a file, a directory, a socket, memory that can still change its size,
-/// memory sealed against writing, too large or empty memory. Each is refused; nothing is left of any.
-#[test]
-fn what_is_no_arena_is_not_adopted() {
-    let helper = Helper::start();
-    let work = Work::start(&helper);
-    let mut client = helper.client("strangers");
-    let before = helper.holdings();
-    let (reads, writes) = pipe().unwrap();
-    let size = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
-    let good = memfd(1 << 20, seals());
-    let too_large = client.arena_bytes_max() + 4096;
-    let strangers: Vec<(&str, OwnedFd)> = vec![
-        ("the end of a pipe", reads),
-        ("the other end", writes),
-        ("a file", File::open("/proc/self/exe").unwrap().into()),
-        ("a directory", File::open("/").unwrap().into()),
-        ("a device", File::options().read(true).write(true).open("/dev/zero").unwrap().into()),
-        ("a socket", client.socket.as_fd().try_clone_to_owned().unwrap()),
-        ("memory without seals", memfd(1 << 20, SealFlag::empty())),
-        ("memory that can shrink", memfd(1 << 20, SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL)),
-        ("memory that can grow", memfd(1 << 20, SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL)),
-        ("memory that can be sealed", memfd(1 << 20, size)),
-        ("memory that cannot be written", memfd(1 << 20, seals() | SealFlag::F_SEAL_WRITE)),
-        ("no memory", memfd(0, seals())),
-        ("more memory than a client may have", memfd(too_large as i64, seals())),
-        ("memory opened for reading", read_only(&good)),
-    ];
-    for (what, fd) in strangers {
-        let (status, reason) = adopt(&mut client, std::slice::from_ref(&fd));
-        assert!(status < 0 && reason != 0, "{what} is taken for an arena");
-    }
-    helper.holds_again(before);
-    // What is as a helper would make it.
-    assert_eq!(adopt(&mut client, &[good]), (0, 0));
-    work.stop();
-    drop(client);
-    helper.is_clean();
-}
-
-/// MT-219: none where one should be, several where there should be one, as many as the system lets pass: each is answered, and
-/// all are closed.
-#[test]
-fn too_many_descriptors() {
-    let helper = Helper::start();
-    let mut client = helper.client("many");
-    client.sync().unwrap();
-    let before = helper.holdings();
-    for count in [0, 2, 3, 17, 253] {
-        let memory = memfd(4096, seals());
-        let fds: Vec<OwnedFd> = (0..count).map(|_| memory.try_clone().unwrap()).collect();
-        let (status, _) = adopt(&mut client, &fds);
-        assert_eq!(Errno::from_raw(-status), Errno::EBADR, "{count} descriptors");
-    }
-    helper.holds_again(before);
-    client.sync().unwrap();
-}
-
-/// MT-219: descriptors beside requests that have none are never received: their client is cut off.
+/// MT-219: descriptors, one or many, are never received: their client is cut off.
 #[test]
 fn descriptors_that_nothing_asks_for() {
-    let helper = Helper::start();
+    let helper = permissive();
     let work = Work::start(&helper);
-    let memory = memfd(4096, seals());
+    let memory = memfd(4096);
     let before = helper.holdings();
     for (kind, body) in [
         (kind::SYNC, Vec::new()),
         (kind::CREATE_ARENA, wire::create_arena(4096, 0)),
         (kind::START_TM, wire::start_tm(helper.nid(), PORTAL, 0, 16, 0)),
-        (kind::HELLO, wire::hello("again", 1)),
+        (kind::HELLO, wire::hello("again", wire::VERSION)),
         (kind::TM_DESCRIPTOR, vec![0; 8]),
         (0x7fff, Vec::new()),
-        // An adoption that is too long to be a packet.
-        (kind::ADOPT_ARENA, vec![0; 8192]),
+        // Too long to be a packet.
+        (kind::SYNC, vec![0; 8192]),
     ] {
         let cut_off = helper.number("/door/cut_off");
         let mut client = helper.client("attached");
-        let outcome = client.request_with(kind, &body, &[memory.as_raw_fd()]);
+        let fds = vec![memory.as_raw_fd(); if kind == kind::SYNC { 253 } else { 1 }];
+        let outcome = client.request_with(kind, &body, &fds);
         assert!(outcome.is_err(), "request {kind} is answered: {outcome:?}");
         assert_eq!(helper.number("/door/cut_off"), cut_off + 1);
     }
-    // Before the hello: newer kernels refuse them at once, with older ones the client is cut off.
-    for kind in [kind::HELLO, kind::ADOPT_ARENA] {
-        let socket = Socket::connect(&helper.socket()).unwrap();
-        match socket.send(&wire::packet(kind, 1, &wire::hello("early", 1)), &[memory.as_raw_fd()]) {
-            Ok(()) => assert!(!matches!(socket.receive(PATIENCE), Ok(Some(_)) | Err(Errno::ETIMEDOUT))),
-            Err(errno) => assert_eq!(errno, Errno::EPERM),
-        }
-    }
+    // Before the hello.
+    let socket = Socket::connect(&helper.socket()).unwrap();
+    socket.send(&hello("early"), &[memory.as_raw_fd()]).unwrap();
+    assert!(!matches!(socket.receive(PATIENCE), Ok(Some(_)) | Err(Errno::ETIMEDOUT)));
     helper.holds_again(before);
     work.advance(2);
     work.stop();
@@ -154,9 +84,7 @@ fn descriptors_that_the_kernel_lets_pass() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("handed-over.sock");
     let listener = permissive_listener(&path);
-    let memory = memfd(4096, seals());
-    let hello = wire::packet(kind::HELLO, 1, &wire::hello("early", 1));
-    let [sync, adoption] = [kind::SYNC, kind::ADOPT_ARENA].map(|kind| wire::packet(kind, 2, &[]));
+    let (hello, sync) = (hello("early"), wire::packet(kind::SYNC, 2, &[]));
     let early = |packets: &[(&[u8], &[RawFd])]| {
         let socket = Socket::connect(&path).unwrap();
         packets.iter().for_each(|(packet, fds)| socket.send(packet, fds).unwrap());
@@ -168,13 +96,12 @@ fn descriptors_that_the_kernel_lets_pass() {
     let [one, two, three, four] = lingering.each_ref().map(|fd| [fd.as_raw_fd()]);
     let hostile = [
         (early(&[(&hello, &one)]), 0),
-        (early(&[(&adoption, &two), (&hello, &[])]), 0),
+        (early(&[(&sync, &two), (&hello, &[])]), 0),
         (early(&[(&hello, &[]), (&hello, &three)]), 1),
         (early(&[(&hello, &[]), (&sync, &four)]), 1),
     ];
     drop(lingering);
-    let honest =
-        early(&[(&hello, &[]), (&adoption, &[memory.as_raw_fd()]), (&wire::packet(kind::SYNC, 3, &[]), &[])]);
+    let honest = early(&[(&hello, &[])]);
     let helper = Helper::at(listener, path.clone());
     for (socket, welcome) in hostile {
         let answers = std::iter::from_fn(|| match socket.receive(PATIENCE) {
@@ -184,16 +111,30 @@ fn descriptors_that_the_kernel_lets_pass() {
         assert_eq!(answers.count(), welcome);
     }
     assert_eq!(helper.number("/door/cut_off"), 4);
-    for id in 1..=3 {
-        let (packet, fds) = honest.receive(PATIENCE).unwrap().expect("an answer");
-        let reply = Reply::read(&packet, fds).unwrap();
-        assert_eq!((reply.id, reply.status), (id, 0), "{reply:?}");
-    }
+    let (packet, fds) = honest.receive(PATIENCE).unwrap().expect("an answer");
+    let reply = Reply::read(&packet, fds).unwrap();
+    assert_eq!((reply.id, reply.status), (1, 0), "{reply:?}");
     drop(honest);
     helper.is_clean();
 }
 
-/// The porter is killed, again and again: clients live on, new ones come, arenas are adopted, and nothing is left.
+/// Newer kernels refuse them, before the hello and after it; with older ones their client is cut off.
+#[test]
+fn descriptors_that_the_kernel_refuses() {
+    let helper = Helper::start();
+    let memory = memfd(4096);
+    let mut client = helper.client("attached");
+    client.sync().unwrap();
+    let early = Socket::connect(&helper.socket()).unwrap();
+    for socket in [&early, &client.socket] {
+        match socket.send(&hello("again"), &[memory.as_raw_fd()]) {
+            Ok(()) => assert!(!matches!(socket.receive(PATIENCE), Ok(Some(_)) | Err(Errno::ETIMEDOUT))),
+            Err(errno) => assert_eq!(errno, Errno::EPERM),
+        }
+    }
+}
+
+/// The porter is killed, again and again: clients live on, new ones come, and nothing is left.
 #[test]
 fn the_porter_is_killed() {
     let helper = Helper::start();
@@ -203,47 +144,15 @@ fn the_porter_is_killed() {
         let porter = helper.porter();
         kill(porter, Signal::SIGKILL).unwrap();
         hung_unless("there is another porter", || {
-            Client::connect(&helper.socket(), "newcomer").is_ok_and(|mut newcomer| {
-                newcomer.sync().is_ok() && adopt(&mut newcomer, &[memfd(1 << 20, seals())]) == (0, 0)
-            })
+            Client::connect(&helper.socket(), "newcomer").is_ok_and(|mut newcomer| newcomer.sync().is_ok())
         });
         assert_ne!(helper.porter(), porter);
-        assert_eq!(adopt(&mut client, &[memfd(1 << 20, seals())]), (0, 0));
+        client.sync().unwrap();
         work.advance(2);
     }
     drop(client);
     work.stop();
     helper.is_clean();
-}
-
-/// S-3: an arena that is handed over anew works, with what stands in it.
-#[test]
-fn memory_of_an_earlier_helper_is_adopted() {
-    let helper = Helper::start();
-    let mut client = helper.client("before");
-    let arena = client.arena(1 << 20, false).unwrap();
-    arena.memory.write(0, b"a message that outlives a helper");
-    drop(client);
-    helper.is_clean();
-    let mut client = helper.client("after");
-    let mut reply = client.request_with(kind::ADOPT_ARENA, &[], &[arena.fd.as_raw_fd()]).unwrap();
-    assert_eq!((reply.status, reply.fds.pop().is_none()), (0, true));
-    let number = u32_at(&reply.body, 0);
-    let mut tm = client.start_tm(helper.nid(), PORTAL, 16).unwrap();
-    client.submit(&Entry::register(handle(0), number, 0, 32)).unwrap();
-    client.submit(&Entry::register(handle(1), number, 4096, 4096)).unwrap();
-    let receive = Entry::receive(tm.handle, handle(1), 1, 32, 1);
-    client.operate(&mut tm, &receive).unwrap();
-    let send = Entry::send(tm.handle, handle(0), 2, 32, &tm.address);
-    client.operate(&mut tm, &send).unwrap();
-    let came = [0; 2].map(|_| {
-        let event = client.event(&mut tm).unwrap();
-        assert_eq!(event.status, 0, "{event:?}");
-        event
-    });
-    let received = came.iter().find(|event| event.cookie == 1).unwrap();
-    assert_eq!((received.status, received.length), (0, 32));
-    assert_eq!(arena.memory.read(4096 + received.offset as usize, 32), b"a message that outlives a helper");
 }
 
 /// MT-219: the doorbell is filled, made blocking and drained: its client's submissions are served all the same, since every

@@ -31,7 +31,7 @@ fn as_much_as_a_client_may_have() {
     let helper = Helper::configured(FEW);
     let mut client = helper.client("greedy");
     assert_eq!([52, 56, 60, 64, 68].map(|at| client.limit(at)), [40, 3, 10, 32, 4]);
-    assert_eq!(client.arena_bytes_max(), 8 << 20);
+    assert_eq!((client.bytes_max(), client.arena_bytes_max()), (8 << 20, 16 << 20));
 
     let mut tms: Vec<Tm> = (0..3).map(|_| client.start_tm(helper.nid(), PORTAL, 32).unwrap()).collect();
     assert_eq!(client.start_tm(helper.nid(), PORTAL, 1).unwrap_err(), Errno::ENOMEM);

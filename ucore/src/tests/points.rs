@@ -159,11 +159,6 @@ points! {
     LeasesKept,
     /// Another link is about to be made.
     ConnectingAgain,
-    /// Arenas that this side hands over.
-    AdoptAsked,
-    AdoptAnswered,
-    /// All of them are; the numbers are still the old ones.
-    HandedOver,
     /// The new link knows all buffers; this side has not begun to use it.
     BuffersKnownAgain,
     /// It has.
@@ -178,7 +173,6 @@ impl Point {
         match request {
             Request::Hello(_) => Point::HelloAsked,
             Request::CreateArena { .. } => Point::ArenaAsked,
-            Request::AdoptArena => Point::AdoptAsked,
             Request::ReleaseArena { .. } => Point::ReleaseAsked,
             Request::Register { .. } => Point::SegmentsAsked,
             Request::StartTm(_) => Point::StartAsked,

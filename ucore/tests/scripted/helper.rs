@@ -142,7 +142,6 @@ impl Seen {
                 let arena = self.regions.len() as u32 - 1;
                 (Reply::Arena { arena, bytes: *bytes, huge: false }, vec![fd])
             }
-            Request::AdoptArena => (Reply::Arena { arena: 77, bytes: 1, huge: false }, vec![]),
             Request::StartTm(start) => {
                 let (memory, fd) = SharedMemory::create(start.events_max + 1).unwrap();
                 let waker = Waker::futex(memory.clone());
@@ -160,15 +159,16 @@ impl Seen {
 fn welcome() -> Welcome {
     Welcome {
         version: VERSION,
-        features: Features::ADOPT,
+        features: Features::empty(),
         client: 5,
         limits: Limits::LNET,
         tms_max: 10,
         operations_max: 1000,
         events_max: 1000,
         arenas_max: 10,
-        arena_bytes_max: 1 << 30,
+        bytes_max: 1 << 30,
         now_ns: 1,
+        arena_bytes_max: 1 << 30,
     }
 }
 

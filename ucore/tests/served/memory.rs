@@ -3,6 +3,7 @@
 use lnet_region::Fragment;
 use nlx_core::{Core, Errno, IoVec, OperationKind, Region};
 use nlx_kcore::driver::ClientQuotas;
+use nlx_ucore::Ucore;
 
 use crate::bed::*;
 
@@ -23,6 +24,45 @@ fn arenas_come_with_the_need_and_go_with_it() {
     domain.deregister(posted.handle).unwrap();
     // The one that the buffer still lies in, and a spare one.
     assert_eq!(arenas(), 2);
+}
+
+/// Arenas have a limit, memory has none: what is longer lies in several, and still does after the helper was restarted.
+#[test]
+fn memory_longer_than_an_arena_lies_in_several() {
+    let quotas = ClientQuotas { arena_bytes: 300 << 10, ..ClientQuotas::default() };
+    let mut helper = Helper::with(quotas);
+    let domain = Ucore::connect(&helper.options().reconnect(true)).unwrap();
+    // Whole pages of an arena: four of 256 KiB, for what was asked for and for what buffers come in.
+    let (sent, posted) = (buffer(&*domain, 1 << 20), buffer(&*domain, 1 << 20));
+    assert_eq!(helper.host.status().clients[0].arenas, 8);
+    let bytes: Vec<u8> = (0..1 << 20).map(|at: u32| (at / 1000) as u8).collect();
+    sent.fill(&bytes);
+    for round in 0..2 {
+        let tm = start(&*domain);
+        submit(&*tm, &posted.receive(1));
+        submit(&*tm, &sent.send(1 << 20, tm.address()));
+        events_until(&*tm, 2).iter().for_each(assert_ok);
+        assert!(posted.bytes(0, 1 << 20) == bytes, "round {round}");
+        posted.fill(&[0; 1 << 20]);
+        helper.stop();
+        until(|| tm.has_ended());
+        helper.start_again();
+        until(|| domain.is_connected());
+        tm.stop().unwrap();
+    }
+    for Buffer { handle, memory } in [sent, posted] {
+        drop(memory);
+        domain.deregister(handle).unwrap();
+    }
+    // The last of it goes, but for a spare one.
+    assert_eq!(helper.host.status().clients[0].arenas, 4);
+    // As many as a client may have; what came of the others before that is given back.
+    let quotas = ClientQuotas { arenas: 5, ..quotas };
+    let helper = Helper::with(quotas);
+    let domain = helper.client();
+    assert_eq!(domain.allocate(2 << 20).unwrap_err().errno(), Errno::ENOMEM);
+    assert_eq!(helper.host.status().clients[0].arenas, 0);
+    domain.allocate(1 << 20).unwrap();
 }
 
 #[test]

@@ -1,12 +1,10 @@
 //! A client of the helper in one thread with it: what it has been given, and what it may do with that.
 
-use std::fs::File;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use lnet_region::{IoVec, Region};
 use nix::fcntl::{FallocateFlags, fallocate};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use nlx_bev_cqueue::{Consumer, Producer, SharedMemory};
 use nlx_core::{Address, BufferEvent, BufferHandle, MatchCounter, Operation, OperationKind};
 use nlx_driver_proto::{Entry, Header, Reply, Request, Submission};
@@ -27,8 +25,8 @@ pub(super) struct Client {
     pub(super) is_foul: bool,
     pub(super) departure: Option<Departure>,
     pub(super) violation: Option<Violation>,
-    ring: Option<(Producer<Submission, SharedMemory>, File)>,
-    pub(super) arenas: Vec<(u32, File)>,
+    ring: Option<(Producer<Submission, SharedMemory>, IoVec)>,
+    pub(super) arenas: Vec<(u32, OwnedFd, IoVec)>,
     pub(super) buffers: Vec<u64>,
     pub(super) tms: Vec<Tm>,
     pub(super) refusals: u64,
@@ -39,7 +37,7 @@ pub(super) struct Tm {
     pub(super) handle: u64,
     pub(super) address: Address,
     consumer: Consumer<BufferEvent, SharedMemory>,
-    memory: File,
+    memory: IoVec,
 }
 
 impl Client {
@@ -63,19 +61,19 @@ impl Client {
     }
 
     /// Asks, and learns from the reply.
-    pub(super) fn ask(&mut self, request: &Request, fds: Vec<OwnedFd>) -> Option<Reply> {
+    pub(super) fn ask(&mut self, request: &Request) -> Option<Reply> {
         let mut packet = Vec::new();
         request.write(self.refusals + 1, &mut packet);
-        self.ask_packet(&packet, fds)
+        self.ask_packet(&packet)
     }
 
     /// The same with any packet. None once the client is cut off.
-    pub(super) fn ask_packet(&mut self, packet: &[u8], fds: Vec<OwnedFd>) -> Option<Reply> {
+    pub(super) fn ask_packet(&mut self, packet: &[u8]) -> Option<Reply> {
         // What stands in the ring changes something, whatever becomes of the request.
         self.drain(usize::MAX);
         let before = self.status();
         let mut answer = std::mem::take(&mut self.answer);
-        let result = self.session.as_mut()?.request(packet, fds, &mut answer);
+        let result = self.session.as_mut()?.request(packet, &mut answer);
         self.is_foul |= packet.len() < Header::LEN;
         self.survived(result)?;
         let header = Header::peek(packet).expect("what has no header has no answer");
@@ -109,28 +107,26 @@ impl Client {
     fn learn(&mut self, request: Request, reply: &Reply, mut fds: Vec<OwnedFd>) {
         match (request, reply) {
             (Request::Hello(_), _) => {
-                let memory = fds.swap_remove(0);
-                let file = File::from(memory.try_clone().expect("a descriptor"));
+                let (memory, seen) = seen(fds.swap_remove(0));
                 let memory = SharedMemory::attach(memory).expect("the ring is a queue");
-                self.ring = Some((Producer::new(memory).expect("nobody has this half"), file));
+                self.ring = Some((Producer::new(memory).expect("nobody has this half"), seen));
             }
             (Request::CreateArena { .. }, &Reply::Arena { arena, bytes, .. }) => {
-                let file = File::from(fds.remove(0));
-                same(
-                    file.metadata().map(|metadata| metadata.len()).ok(),
-                    Some(bytes),
-                    "the bytes of an arena",
-                );
-                self.arenas.push((arena, file));
+                let (fd, memory) = seen(fds.remove(0));
+                same(memory.len() as u64, bytes, "the bytes of an arena");
+                // Some are never sealed: no buffer lies in them.
+                if !bytes.is_multiple_of(7) {
+                    lnet_region::seal(fd.as_fd()).expect("it can be sealed");
+                }
+                self.arenas.push((arena, fd, memory));
             }
-            (Request::ReleaseArena { arena }, _) => self.arenas.retain(|(other, _)| *other != arena),
+            (Request::ReleaseArena { arena }, _) => self.arenas.retain(|(other, ..)| *other != arena),
             (Request::Register { buffer, .. }, _) => self.buffers.push(buffer),
             (Request::StartTm(_), &Reply::Started { tm, address }) => {
-                let memory = fds.remove(0);
-                let file = File::from(memory.try_clone().expect("a descriptor"));
+                let (memory, seen) = seen(fds.remove(0));
                 let memory = SharedMemory::attach(memory).expect("events come in a queue");
                 let consumer = Consumer::new(memory).expect("nobody has this half");
-                self.tms.push(Tm { handle: tm, address, consumer, memory: file });
+                self.tms.push(Tm { handle: tm, address, consumer, memory: seen });
             }
             (Request::StopTm { tm }, _) => self.tms.retain(|other| other.handle != tm),
             _ => {}
@@ -213,30 +209,15 @@ impl Client {
 
     /// Writes into an arena, or makes a hole in it; both are its right.
     pub(super) fn touch_arena(&mut self, at: usize, offset: u64, value: &[u8]) {
-        let Some((_, memory)) = at.checked_rem(self.arenas.len()).map(|at| &self.arenas[at]) else { return };
+        let Some((_, fd, memory)) = at.checked_rem(self.arenas.len()).map(|at| &self.arenas[at]) else {
+            return;
+        };
         if value.contains(&0) {
             let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-            let _ = fallocate(memory, hole, offset as i64, 4096);
+            let _ = fallocate(fd, hole, offset as i64, 4096);
         } else {
             write_within(memory, offset, value);
         }
-    }
-
-    /// Descriptors that a client may send along: those of its arena, of its ring, of other memory, and of no memory at all.
-    pub(super) fn fds(&self, choice: usize) -> Vec<OwnedFd> {
-        let copy = |file: &File| file.try_clone().ok().map(OwnedFd::from);
-        let null = || File::open("/dev/null").ok().map(OwnedFd::from);
-        let arena = || self.arenas.last().and_then(|(_, memory)| copy(memory));
-        let ring = || self.ring.as_ref().and_then(|(_, memory)| copy(memory));
-        let other = || memfd_create("other", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).ok();
-        let fds = match choice % 6 {
-            0 | 1 => [None, None],
-            2 => [null(), None],
-            3 => [arena(), None],
-            4 => [ring(), arena()],
-            _ => [other(), None],
-        };
-        fds.into_iter().flatten().collect()
     }
 
     /// The client goes.
@@ -262,10 +243,16 @@ impl Client {
 }
 
 /// Writes where there is memory: the file cannot grow.
-fn write_within(memory: &File, offset: u64, value: &[u8]) {
-    let length = memory.metadata().map_or(0, |metadata| metadata.len());
-    if let Some(offset) = offset.checked_rem(length) {
-        let room = usize::try_from(length - offset).unwrap_or(usize::MAX);
-        memory.write_all_at(&value[..value.len().min(room)], offset).expect("it is within");
+pub(super) fn write_within(memory: &IoVec, offset: u64, value: &[u8]) {
+    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+    if let Some(offset) = offset.checked_rem(memory.len()) {
+        let value = &value[..value.len().min(memory.len() - offset)];
+        memory.write(offset..offset + value.len()).expect("nobody has a lease").copy_from(0, value);
     }
+}
+
+/// What a client that looks at memory in ways of its own has mapped before it sealed it.
+fn seen(fd: OwnedFd) -> (OwnedFd, IoVec) {
+    let region = Region::attach(fd.try_clone().expect("a descriptor")).expect("the memory of a helper");
+    (fd, IoVec::whole(region))
 }

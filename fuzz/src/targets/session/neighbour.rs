@@ -1,13 +1,12 @@
 //! A client that keeps to the rules, beside one that does not.
 
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use nlx_core::{Address, BufferHandle, OperationKind};
 use nlx_driver_proto::{Entry, Hello, Request, Segment, StartTm};
 use nlx_kcore::driver::{Departure, Host};
 
-use super::client::{Client, EVENTS};
+use super::client::{Client, EVENTS, write_within};
 use crate::targets::same;
 
 const MESSAGE: &[u8] = b"undisturbed";
@@ -32,7 +31,7 @@ impl Neighbour {
             Request::CreateArena { bytes: 8192, huge: false },
             Request::StartTm(start),
         ] {
-            client.ask(&request, Vec::new());
+            client.ask(&request);
         }
         let arena = client.arenas[0].0;
         for (buffer, offset) in [(sender(), FROM), (receiver(), TO)] {
@@ -41,7 +40,7 @@ impl Neighbour {
         }
         client.operate(0, receiver(), 1, OperationKind::Receive { min_receive_size: 64, max_messages: 1 });
         client.drain(usize::MAX);
-        client.arenas[0].1.write_all_at(MESSAGE, FROM).expect("there is room");
+        write_within(&client.arenas[0].2, FROM, MESSAGE);
         Neighbour { address: client.tms[0].address, client }
     }
 
@@ -57,13 +56,13 @@ impl Neighbour {
             events.iter().map(|event| (event.cookie, event.status(), event.unlinked())).collect();
         same(told, vec![(1, Ok(()), true), (2, Ok(()), true)], "the neighbour's events");
         same((events[0].length, events[0].sender()), (length, Some(self.address)), "its message");
-        let mut received = vec![0; MESSAGE.len()];
-        self.client.arenas[0].1.read_exact_at(&mut received, TO).expect("there are bytes");
+        let range = TO as usize..TO as usize + MESSAGE.len();
+        let received = self.client.arenas[0].2.read(range).expect("nobody has a lease").to_vec();
         same(&received[..], MESSAGE, "the bytes of its message");
     }
 
     pub(super) fn leave(mut self) {
-        self.client.ask(&Request::StopTm { tm: self.client.tms[0].handle }, Vec::new());
+        self.client.ask(&Request::StopTm { tm: self.client.tms[0].handle });
         self.client.close();
         assert!(
             self.client.departure.as_ref().is_some_and(Departure::is_over),

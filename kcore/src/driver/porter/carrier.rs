@@ -1,4 +1,4 @@
-//! Carriers: what receives and closes descriptors of clients, one batch of one user at a time.
+//! Carriers: what closes descriptors of clients, one batch of one user at a time.
 //!
 //! A carrier is a child of the porter, forked from it: the porter has one thread. A close that blocks blocks its carrier
 //! alone, which is then abandoned. Two rules keep every other close from blocking:
@@ -22,12 +22,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork};
 
 use super::channel::{self, Message};
-use crate::driver::packets::{self, NO_FDS};
-use crate::driver::session::check_seals;
-
-/// Attempts to send memory to `nlxd` while too many descriptors of its user are in flight, and the pause between two.
-const CROWDED_ATTEMPTS: u32 = 100;
-const CROWDED_PAUSE: Duration = Duration::from_millis(10);
+use crate::driver::packets::NO_FDS;
 
 /// Carriers without work that are kept for the next.
 pub(super) const IDLE_MAX: usize = 2;
@@ -56,8 +51,6 @@ pub(super) struct Job {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum JobKind {
-    /// The next packet of this client is received.
-    Adopt { client: u64 },
     /// The sockets of these clients are closed; each with the link that wants to know.
     Close(Vec<(u64, usize)>),
 }
@@ -71,32 +64,6 @@ impl Carriers {
         let tasks = std::fs::read_dir("/proc/self/task").map_err(errno_of)?;
         // No thread is started from here on: the porter's loop calls nothing that starts one.
         if tasks.count() == 1 { Ok(Carriers::Processes(Vec::new())) } else { Err(Errno::EBUSY) }
-    }
-
-    /// Starts to receive the next packet of a client; the answer goes to `nlxd` on `link`. Gives the job back if it is over.
-    ///
-    /// # Errors
-    /// What the system says to another process; nothing has happened then.
-    pub(super) fn adopt(
-        &mut self,
-        job: Job,
-        token: u64,
-        socket: &OwnedFd,
-        link: &OwnedFd,
-    ) -> Result<Option<Job>, Errno> {
-        match self {
-            Carriers::Inline => {
-                drop(adopt(token, socket.as_fd(), link.as_fd()));
-                Ok(Some(job))
-            }
-            Carriers::Processes(carriers) => {
-                let carrier = idle(carriers)?;
-                let fds = [socket.as_fd(), link.as_fd()];
-                channel::send(carrier.channel.as_fd(), Message::Receive { token }, &fds, NOW)?;
-                carrier.job = Some((job, Instant::now()));
-                Ok(None)
-            }
-        }
     }
 
     /// Starts to close sockets. Gives the job back if it is over.
@@ -236,15 +203,6 @@ fn serve(channel: BorrowedFd<'_>) {
             return;
         };
         match message {
-            Message::Receive { token } => {
-                if let Ok([socket, link]) = <[OwnedFd; 2]>::try_from(fds) {
-                    let received = adopt(token, socket.as_fd(), link.as_fd());
-                    // Else nlxd would not see the end of the porter.
-                    drop(link);
-                    // From here on it may block.
-                    drop(received);
-                }
-            }
             Message::Close => match channel::receive(channel, MsgFlags::empty(), drop) {
                 Ok(Some(Message::Go)) => drop(fds),
                 _ => return,
@@ -255,45 +213,6 @@ fn serve(channel: BorrowedFd<'_>) {
             return;
         }
     }
-}
-
-/// Receives the next packet of a client. An arena's memory goes to `nlxd`. Gives the descriptors, all of which are to be closed.
-#[must_use]
-fn adopt(token: u64, socket: BorrowedFd<'_>, link: BorrowedFd<'_>) -> Vec<OwnedFd> {
-    // nlxd has read the packet; what does not fit is lost.
-    let mut fds = Vec::new();
-    let (count, outcome) = match packets::receive(socket, &mut [0], NOW, |fd| fds.push(fd)) {
-        Ok(_) => {
-            let outcome = match &fds[..] {
-                [memory] => check_seals(memory.as_fd()).map(|()| memory.as_fd()),
-                _ => Err(Errno::EBADR),
-            };
-            // Not more than a control message has.
-            (fds.len() as u32, outcome.map(|memory| memory.try_clone_to_owned()))
-        }
-        Err(_) => (0, Err(Errno::EIO)),
-    };
-    let outcome = outcome.and_then(|memory| memory.map_err(errno_of));
-    let answer = |errno| Message::Adopted { token, count, errno };
-    let sent = match &outcome {
-        Ok(memory) => send_memory(link, answer(0), memory.as_fd()),
-        Err(errno) => channel::send(link, answer(*errno as i32), &NO_FDS, MsgFlags::empty()),
-    };
-    if sent == Err(Errno::ETOOMANYREFS) {
-        let _ = channel::send(link, answer(Errno::ETOOMANYREFS as i32), &NO_FDS, MsgFlags::empty());
-    }
-    fds
-}
-
-/// Sends the memory once the kernel lets another descriptor of this user be in flight.
-fn send_memory(link: BorrowedFd<'_>, answer: Message, memory: BorrowedFd<'_>) -> Result<(), Errno> {
-    for _ in 0..CROWDED_ATTEMPTS {
-        match channel::send(link, answer, &[memory], MsgFlags::empty()) {
-            Err(Errno::ETOOMANYREFS) => std::thread::sleep(CROWDED_PAUSE),
-            sent => return sent,
-        }
-    }
-    Err(Errno::ETOOMANYREFS)
 }
 
 /// Takes the channel from standard input, and closes all other descriptors that were inherited: the porter holds neither

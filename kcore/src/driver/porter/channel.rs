@@ -8,7 +8,7 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, socketpair};
 use crate::driver::packets;
 
 /// Bytes of a message.
-const LEN: usize = 32;
+const LEN: usize = 16;
 
 /// A message. `client` is `nlxd`'s number of a connection, or of a [shared](super::SHARED) descriptor; `user` the user that it counts for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +21,6 @@ pub(in crate::driver) enum Message {
     Keep { client: u64 },
     /// To the porter: accept up to `count` clients, and number them from `first` on.
     Accept { first: u64, count: u32 },
-    /// To the porter: receive the next packet of this client with its descriptors.
-    Adopt { client: u64, user: u32, token: u64 },
     /// To the porter, with the client's socket if `nlxd` had it: it is closed there, in that case once `Closed` has come.
     Drop { client: u64, user: u32 },
     /// To the porter: `nlxd` has closed its own descriptor of the socket that came with `Drop`.
@@ -31,13 +29,8 @@ pub(in crate::driver) enum Message {
     Accepted { client: u64, user: u32 },
     /// To `nlxd`: no more clients for this `Accept`; 0 or why.
     AcceptEnd { errno: i32 },
-    /// To `nlxd`: the packet that `Adopt` asked for had `count` descriptors. With the memory if that was an arena's, else
-    /// `errno` says why not.
-    Adopted { token: u64, count: u32, errno: i32 },
     /// To `nlxd`: the client's socket and all that was in it are closed.
     Gone { client: u64 },
-    /// To a carrier, with the client's socket and the channel to answer on: receive the next packet.
-    Receive { token: u64 },
     /// To a carrier, with sockets: close them once `Go` has come.
     Close,
     /// To a carrier: the porter has closed its own descriptors of the sockets.
@@ -52,50 +45,42 @@ pub(in crate::driver) enum Message {
 
 impl Message {
     fn to_bytes(self) -> [u8; LEN] {
-        let (kind, word, first, second, third): (u32, u32, u64, u64, u64) = match self {
-            Message::Channel => (1, 0, 0, 0, 0),
-            Message::Listener { own } => (2, own.into(), 0, 0, 0),
-            Message::Keep { client } => (3, 0, client, 0, 0),
-            Message::Accept { first, count } => (4, count, first, 0, 0),
-            Message::Adopt { client, user, token } => (5, user, client, token, 0),
-            Message::Drop { client, user } => (6, user, client, 0, 0),
-            Message::Accepted { client, user } => (7, user, client, 0, 0),
-            Message::AcceptEnd { errno } => (8, errno.cast_unsigned(), 0, 0, 0),
-            Message::Adopted { token, count, errno } => (9, errno.cast_unsigned(), token, count.into(), 0),
-            Message::Gone { client } => (10, 0, client, 0, 0),
-            Message::Receive { token } => (11, 0, token, 0, 0),
-            Message::Close => (12, 0, 0, 0, 0),
-            Message::Go => (13, 0, 0, 0, 0),
-            Message::Ready => (14, 0, 0, 0, 0),
-            Message::Closed { client } => (15, 0, client, 0, 0),
-            Message::Ask => (16, 0, 0, 0, 0),
-            Message::Here => (17, 0, 0, 0, 0),
+        let (kind, word, first): (u32, u32, u64) = match self {
+            Message::Channel => (1, 0, 0),
+            Message::Listener { own } => (2, own.into(), 0),
+            Message::Keep { client } => (3, 0, client),
+            Message::Accept { first, count } => (4, count, first),
+            Message::Drop { client, user } => (6, user, client),
+            Message::Accepted { client, user } => (7, user, client),
+            Message::AcceptEnd { errno } => (8, errno.cast_unsigned(), 0),
+            Message::Gone { client } => (10, 0, client),
+            Message::Close => (12, 0, 0),
+            Message::Go => (13, 0, 0),
+            Message::Ready => (14, 0, 0),
+            Message::Closed { client } => (15, 0, client),
+            Message::Ask => (16, 0, 0),
+            Message::Here => (17, 0, 0),
         };
         let mut bytes = [0; LEN];
         bytes[0..4].copy_from_slice(&kind.to_le_bytes());
         bytes[4..8].copy_from_slice(&word.to_le_bytes());
-        for (at, value) in [(8, first), (16, second), (24, third)] {
-            bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-        }
+        bytes[8..16].copy_from_slice(&first.to_le_bytes());
         bytes
     }
 
     fn from_bytes(bytes: &[u8; LEN]) -> Option<Message> {
         let half = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let long = |at: usize| u64::from(half(at)) | u64::from(half(at + 4)) << 32;
-        let (word, first, second) = (half(4), long(8), long(16));
+        let (word, first) = (half(4), long(8));
         Some(match half(0) {
             1 => Message::Channel,
             2 => Message::Listener { own: word != 0 },
             3 => Message::Keep { client: first },
             4 => Message::Accept { first, count: word },
-            5 => Message::Adopt { client: first, user: word, token: second },
             6 => Message::Drop { client: first, user: word },
             7 => Message::Accepted { client: first, user: word },
             8 => Message::AcceptEnd { errno: word.cast_signed() },
-            9 => Message::Adopted { token: first, count: second as u32, errno: word.cast_signed() },
             10 => Message::Gone { client: first },
-            11 => Message::Receive { token: first },
             12 => Message::Close,
             13 => Message::Go,
             14 => Message::Ready,
@@ -186,13 +171,10 @@ mod tests {
             Message::Listener { own: false },
             Message::Keep { client: u64::MAX },
             Message::Accept { first: 1 << 40, count: 16 },
-            Message::Adopt { client: 3, user: u32::MAX, token: 1 << 63 | 5 },
             Message::Drop { client: 3, user: 1000 },
             Message::Accepted { client: 9, user: 7 },
             Message::AcceptEnd { errno: Errno::EMFILE as i32 },
-            Message::Adopted { token: 1 << 63, count: 253, errno: -1 },
             Message::Gone { client: 8 },
-            Message::Receive { token: 6 },
             Message::Close,
             Message::Go,
             Message::Ready,

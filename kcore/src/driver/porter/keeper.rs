@@ -63,8 +63,6 @@ struct Listener {
 /// A client's socket, or a descriptor that it has, too.
 struct Kept {
     socket: OwnedFd,
-    /// Jobs that receive from it, waiting or at work.
-    adopting: u32,
     /// `nlxd` has dropped it: the user that it counts for, and the link that wants to know of its end.
     leaving: Option<(u32, usize)>,
     /// `nlxd` has not closed its own descriptor of it yet.
@@ -73,14 +71,13 @@ struct Kept {
 
 impl Kept {
     fn new(socket: OwnedFd) -> Kept {
-        Kept { socket, adopting: 0, leaving: None, held: true }
+        Kept { socket, leaving: None, held: true }
     }
 }
 
 /// What is to be done for a user, and by how many carriers something is being done.
 #[derive(Default)]
 struct User {
-    adopts: VecDeque<(u64, usize, u64)>,
     closes: VecDeque<u64>,
     busy: usize,
 }
@@ -205,13 +202,6 @@ impl Keeper {
                 }
             }
             Message::Accept { first, count } => self.accept(link, first, count),
-            Message::Adopt { client, user, token } => {
-                if let Some(kept) = self.clients.get_mut(&client) {
-                    kept.adopting += 1;
-                    self.users.entry(user).or_default().adopts.push_back((client, link, token));
-                    self.pump(user);
-                }
-            }
             Message::Drop { client, user } => {
                 let held = fd.is_some();
                 if let Some(socket) = fd {
@@ -304,7 +294,7 @@ impl Keeper {
     /// Closes what `nlxd` has dropped: the socket of a client here if nothing is in it; all else in a carrier.
     fn dispose(&mut self, client: u64) {
         let Some(kept) = self.clients.get(&client) else { return };
-        let Some((user, link)) = kept.leaving.filter(|_| kept.adopting == 0 && !kept.held) else { return };
+        let Some((user, link)) = kept.leaving.filter(|_| !kept.held) else { return };
         if client < SHARED && is_empty(kept.socket.as_fd()) {
             self.clients.remove(&client);
             self.push(link, Message::Gone { client });
@@ -342,24 +332,6 @@ impl Keeper {
     /// False if nothing is to be given.
     fn pump_one(&mut self, user: u32) -> bool {
         let Some(work) = self.users.get_mut(&user) else { return false };
-        if let Some((client, link, token)) = work.adopts.pop_front() {
-            let job = Job { user, kind: JobKind::Adopt { client } };
-            let kept = self.clients.get(&client);
-            let channel = self.links.get(link).and_then(Option::as_ref);
-            let (Some(kept), Some(channel)) = (kept, channel) else { return true };
-            match self.carriers.adopt(job, token, &kept.socket, &channel.channel) {
-                Ok(done) => {
-                    work.busy += 1;
-                    self.done.extend(done);
-                    return true;
-                }
-                Err(_) => {
-                    work.adopts.push_front((client, link, token));
-                    self.retry = true;
-                    return false;
-                }
-            }
-        }
         // The more carriers are at work, the more waits for another one: so those of a user have room for
         // thousands of sockets, and what closes at once needs one.
         let wanted = self.batch_max.min(1 << work.busy.min(16));
@@ -384,7 +356,7 @@ impl Keeper {
             Err((_, sockets)) => {
                 for ((client, link), socket) in numbers.into_iter().zip(sockets).rev() {
                     let leaving = Some((user, link));
-                    self.clients.insert(client, Kept { socket, adopting: 0, leaving, held: false });
+                    self.clients.insert(client, Kept { socket, leaving, held: false });
                     work.closes.push_front(client);
                 }
                 self.retry = true;
@@ -403,16 +375,10 @@ impl Keeper {
                 JobKind::Close(clients) => {
                     clients.into_iter().for_each(|(client, link)| self.push(link, Message::Gone { client }));
                 }
-                JobKind::Adopt { client } => {
-                    if let Some(kept) = self.clients.get_mut(&client) {
-                        kept.adopting = kept.adopting.saturating_sub(1);
-                    }
-                    self.dispose(client);
-                }
             }
             self.pump_all();
         }
-        self.users.retain(|_, user| user.busy > 0 || !user.adopts.is_empty() || !user.closes.is_empty());
+        self.users.retain(|_, user| user.busy > 0 || !user.closes.is_empty());
     }
 
     // --- the end

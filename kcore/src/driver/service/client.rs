@@ -2,12 +2,12 @@
 
 use std::os::fd::OwnedFd;
 
-use nlx_driver_proto::{Header, Refusal};
+use nlx_driver_proto::Refusal;
 use nlx_fallible::NoMemory;
 use nlx_sync::{SlotKey, Slots};
 
 use super::super::accounts::{Charge, Payer};
-use super::super::{Answer, Credentials, Departure, Handed, Session};
+use super::super::{Answer, Credentials, Departure, Session};
 use super::rate::Rate;
 use super::schedule::UserKey;
 
@@ -91,7 +91,6 @@ impl Served {
 /// A request that has been received.
 pub(super) struct Pending {
     pub(super) packet: Vec<u8>,
-    pub(super) fds: Handed,
     /// Entries that may have stood in the ring before it.
     pub(super) entries: usize,
 }
@@ -108,8 +107,6 @@ pub(super) enum Talk {
     /// Room for this answer, until then. `crowded`: it waits because other users' clients do not read theirs, and is not cut
     /// off for it.
     Answering { answer: Answer, until_ns: u64, crowded: bool },
-    /// Its end alone, until the porter has received this packet, which is no longer, with its descriptors; or the client is due.
-    Adopting { packet: [u8; Header::LEN], _charge: Option<Charge> },
 }
 
 /// Who looks at its submission ring.

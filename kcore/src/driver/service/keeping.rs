@@ -1,23 +1,16 @@
-//! What the porter does for the clients of a thread: it accepts them, receives memory that they hand over, and closes their
-//! sockets.
+//! What the porter does for the clients of a thread: it accepts them, and closes their sockets.
 
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use lnet_api::Errno;
-use lnet_region::closer;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
-use nlx_driver_proto::{Header, Kind, Reason, Refusal, Reply};
 
-use super::super::Handed;
 use super::super::accounts::{Charge, Payer, Resource, UserId};
 use super::super::porter::{Message, SILENCE_MAX};
-use super::client::{Source, State, Talk};
-use super::requests::kind_of;
-use super::schedule::ROUND_UNITS;
-use super::worker::{END, PORTER, REQUESTS, Worker, ns};
-use super::{ACCEPT_BUDGET, ADOPT_TIMEOUT, Admission, PORTER_PAUSE, Phase, SWEEP};
+use super::worker::{PORTER, Worker, ns};
+use super::{ACCEPT_BUDGET, Admission, PORTER_PAUSE, SWEEP};
 
 /// What the porter closes.
 pub(super) struct Leaving {
@@ -38,83 +31,6 @@ enum Holds {
 }
 
 impl Worker {
-    /// A packet with descriptors is next in a client's socket: the porter receives it where one may have some.
-    pub(super) fn adopt(&mut self, place: usize, length: usize) {
-        let packet = <[u8; Header::LEN]>::try_from(self.inbox.packet(length));
-        let packet = packet.ok().filter(|packet| kind_of(packet) == Some(Kind::AdoptArena as u16));
-        let may = self.clients.served(place).is_some_and(|served| served.session.adopts());
-        let Some(packet) = packet.filter(|_| may) else {
-            return self.cut_off(place, &"descriptors came with a packet that has none");
-        };
-        let until_ns = self.now_ns() + ns(ADOPT_TIMEOUT);
-        let token = self.clients.mark(Source::Socket(place));
-        if !self.keeps_all {
-            self.keep_all();
-        }
-        let Some(client) = self.clients.get(place) else { return };
-        if !client.kept {
-            return self
-                .cut_off(place, &"the porter has ended, and the next one does not have its socket yet");
-        }
-        let (id, payer) = (client.id, client.payer);
-        let charge = self.shared.host.accounts().charge(payer, Resource::DescriptorsInFlight, 1).ok();
-        if let State::Served(served) = &mut client.state {
-            served.talk = Talk::Adopting { packet, _charge: charge };
-        }
-        self.set_due(place, Some(until_ns));
-        self.watch(place, END);
-        self.link.push(Message::Adopt { client: id, user: payer.user.0, token });
-    }
-
-    /// The porter has received the packet that a client waits for to be carried out.
-    pub(super) fn adopted(&mut self, token: u64, count: u32, errno: i32, memory: Option<OwnedFd>) {
-        let place = match self.clients.source(token) {
-            Some(Source::Socket(place)) => place,
-            // It has gone meanwhile.
-            _ => return memory.into_iter().for_each(closer::close),
-        };
-        let serving = self.phase == Phase::Serving;
-        let Some(served) = self.clients.served(place) else {
-            return memory.into_iter().for_each(closer::close);
-        };
-        let Talk::Adopting { packet, .. } = served.talk else {
-            return memory.into_iter().for_each(closer::close);
-        };
-        served.talk = Talk::Reading;
-        let due_ns = served.greet_until_ns.filter(|_| serving);
-        if errno != 0 && count == 0 {
-            let errno = Errno::from_raw(errno);
-            return self.cut_off(place, &format_args!("its descriptors cannot be received: {errno}"));
-        }
-        let handed = match (errno, memory) {
-            (0, Some(memory)) => Ok(Handed::memory(memory)),
-            // The table of descriptors is full.
-            (0, None) => Err(Errno::EMFILE),
-            // The session says what is wrong.
-            _ => Ok(Handed::others(count as usize)),
-        };
-        served.muted = false;
-        self.set_due(place, due_ns);
-        self.watch(place, if serving { REQUESTS } else { END });
-        self.queue(place);
-        let length = self.inbox.put(&packet);
-        match handed {
-            Ok(handed) => {
-                let units = self.begin_request(place, length, handed, ROUND_UNITS);
-                if let Some(user) = self.clients.get(place).map(|client| client.user) {
-                    self.schedule.charge(user, units);
-                }
-            }
-            Err(errno) => {
-                let Some(header) = Header::peek(&packet) else { return };
-                let refusal = Reply::Refused(Refusal::new(errno, Reason::System));
-                refusal.write(header.kind.get(), header.id.get(), &mut self.answer.packet);
-                self.answer.fds.clear();
-                self.send_answer(place);
-            }
-        }
-    }
-
     /// The porter closes the socket of a client that has gone, which keeps its place until then.
     pub(super) fn hand_over(&mut self, id: u64, payer: Payer, socket: OwnedFd, admission: Option<Admission>) {
         self.link.drop_client(id, payer.user.0, socket);
@@ -173,9 +89,6 @@ impl Worker {
                         0 => {}
                         errno => self.pause(Errno::from_raw(errno)),
                     }
-                }
-                Ok(Some((Message::Adopted { token, count, errno }, memory))) => {
-                    self.adopted(token, count, errno, memory);
                 }
                 Ok(Some((Message::Gone { client }, _))) => {
                     if let Some(leaving) = self.leaving.remove(&client) {
@@ -289,10 +202,6 @@ impl Worker {
         for place in 0..self.clients.places() {
             let Some(client) = self.clients.get(place) else { continue };
             client.kept = false;
-            if matches!(&client.state, State::Served(served) if matches!(served.talk, Talk::Adopting { .. }))
-            {
-                self.cut_off(place, &"the porter has ended while it received its descriptors");
-            }
         }
         self.keep_all();
         if mem::take(&mut self.accepting) && self.paused_until_ns.is_none() {

@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nlx_driver_proto::{Header, Kind, PACKET_MAX};
 
-use super::super::{Drained, Handed};
+use super::super::Drained;
 use super::client::{Pending, Ring, Source, State, Talk};
 use super::schedule::{REQUEST_UNITS, request_units};
-use super::socket::{self, Received};
+use super::socket::Received;
 use super::worker::{DOORBELL, END, ENDED, REQUESTS, Worker};
 
 impl Worker {
@@ -63,12 +63,10 @@ impl Worker {
             Received::Packet(length) => {
                 served.rate = rate;
                 self.wake(place);
-                self.begin_request(place, length, Handed::default(), budget)
+                self.begin_request(place, length, budget)
             }
-            Received::Attached(length) => {
-                served.rate = rate;
-                self.wake(place);
-                self.adopt(place, length);
+            Received::Attached => {
+                self.cut_off(place, &"descriptors came with a packet: none has any");
                 REQUEST_UNITS
             }
             Received::Nothing => {
@@ -90,7 +88,7 @@ impl Worker {
     }
 
     /// A request is in the inbox: it is carried out now if the budget is enough for what stands in the ring before it.
-    pub(super) fn begin_request(&mut self, place: usize, length: usize, fds: Handed, budget: usize) -> usize {
+    pub(super) fn begin_request(&mut self, place: usize, length: usize, budget: usize) -> usize {
         let Some(served) = self.clients.served(place) else { return REQUEST_UNITS };
         let slots = served.session.quotas().ring_slots as usize;
         // Else it is cut off.
@@ -107,11 +105,11 @@ impl Worker {
             is_over = true;
         }
         if is_over {
-            return units + self.carry_out(place, length, fds);
+            return units + self.carry_out(place, length);
         }
         let Some(served) = self.clients.served(place) else { return units };
         packet.extend_from_slice(self.inbox.packet(length));
-        served.pending = Some(Pending { packet, fds, entries: left });
+        served.pending = Some(Pending { packet, entries: left });
         units
     }
 
@@ -133,9 +131,9 @@ impl Worker {
                 return units.max(1);
             }
         }
-        let Some(Pending { packet, fds, .. }) = served.pending.take() else { return units };
+        let Some(Pending { packet, .. }) = served.pending.take() else { return units };
         let length = self.inbox.put(&packet);
-        units + self.carry_out(place, length, fds)
+        units + self.carry_out(place, length)
     }
 
     /// Carries out entries of the ring that may stand before a request; `None` if the client is cut off for it.
@@ -154,11 +152,11 @@ impl Worker {
     }
 
     /// Carries out the request in the inbox, and answers it. Gives the units of work.
-    pub(super) fn carry_out(&mut self, place: usize, length: usize, fds: Handed) -> usize {
+    pub(super) fn carry_out(&mut self, place: usize, length: usize) -> usize {
         let units = request_units(self.inbox.packet(length));
         self.repay_sync(place, length);
         let Some(served) = self.clients.served(place) else { return units };
-        let carried_out = served.session.request_alone(self.inbox.packet(length), fds, &mut self.answer);
+        let carried_out = served.session.request_alone(self.inbox.packet(length), &mut self.answer);
         if let Err(violation) = carried_out {
             self.cut_off(place, &violation);
             return units;
@@ -192,10 +190,6 @@ impl Worker {
         let Some(client) = self.clients.get(place) else { return false };
         let State::Served(served) = &mut client.state else { return false };
         let Some(doorbell) = served.session.doorbell() else { return true };
-        if served.session.adopts() {
-            socket::allow_descriptors(&client.socket);
-            client.may_attach = true;
-        }
         if let Err(errno) = self.epoll.add(doorbell, event) {
             self.cut_off(place, &format_args!("its doorbell cannot be watched: {errno}"));
             return false;

@@ -51,8 +51,7 @@ const DEBT_MAX: isize = 4 * ROUND_UNITS as isize;
 
 /// What a request costs.
 pub(super) fn request_units(packet: &[u8]) -> usize {
-    const MAPPING: [Kind; 5] =
-        [Kind::Hello, Kind::CreateArena, Kind::AdoptArena, Kind::StartTm, Kind::TmDescriptor];
+    const MAPPING: [Kind; 4] = [Kind::Hello, Kind::CreateArena, Kind::StartTm, Kind::TmDescriptor];
     let kind = Header::peek(packet).map_or(0, |header| header.kind.get());
     if MAPPING.iter().any(|&mapping| mapping as u16 == kind) {
         MAPPING_UNITS

@@ -40,8 +40,8 @@ pub(super) struct Inbox {
 pub(super) enum Received {
     /// A packet of so many bytes, now in the inbox; one that is too long is cut to one byte more than there may be.
     Packet(usize),
-    /// The same, but it has descriptors and has not been received: the inbox has a copy of its bytes.
-    Attached(usize),
+    /// One that has descriptors, and has not been received.
+    Attached,
     /// Nothing yet.
     Nothing,
     /// The other side has closed, or sent a packet without bytes.
@@ -80,7 +80,7 @@ impl Inbox {
             Err(_) => return Received::End,
         };
         if attached {
-            return Received::Attached(length);
+            return Received::Attached;
         }
         if length == 0 {
             return Received::End;
@@ -131,13 +131,7 @@ pub(super) fn prepare(socket: &OwnedFd) -> Result<(Credentials, bool), Errno> {
     Ok((Credentials { pid: who.pid(), uid: who.uid(), gid: who.gid() }, may_attach))
 }
 
-/// From now on the client may send descriptors.
-pub(super) fn allow_descriptors(socket: &OwnedFd) {
-    set_pass_rights(socket, true);
-}
-
-/// Clients that connect from now on cannot send descriptors before they are [allowed](allow_descriptors) to, where the kernel
-/// knows how.
+/// Clients that connect from now on cannot send descriptors, where the kernel knows how.
 pub(super) fn refuse_descriptors(listener: &OwnedFd) {
     set_pass_rights(listener, false);
 }
@@ -204,6 +198,7 @@ mod tests {
     use std::os::fd::FromRawFd;
 
     use super::*;
+    use crate::driver::seal::MemoryFd;
 
     /// Connections that nobody accepts: of connections that are closed at once as many wait as of others.
     #[test]
@@ -237,7 +232,7 @@ mod tests {
         let mut packet = [0; PACKET_MAX];
         assert_eq!(nix::unistd::read(&ours, &mut packet).unwrap(), PACKET_MAX);
 
-        let descriptor = || OwnedFd::from(EventFd::new().unwrap()).into();
+        let descriptor = || MemoryFd::try_new(EventFd::new().unwrap().into()).unwrap().into();
         let smallest = Answer { packet: vec![1; 40], fds: vec![descriptor(), descriptor()] };
         let sent = (0..1000).take_while(|_| send(theirs.as_fd(), &smallest).is_ok()).count();
         assert!((1..=32).contains(&sent), "{sent} answers");

@@ -342,9 +342,6 @@ impl Worker {
                     Talk::Answering { until_ns, crowded, .. } if crowded || now_ns < until_ns => {
                         self.answer_now(place);
                     }
-                    Talk::Adopting { .. } => {
-                        self.cut_off(place, &"its descriptors were not received in time: too many of its user cannot be closed");
-                    }
                     Talk::Answering { .. } => {
                         self.shared.door.unread.fetch_add(1, Ordering::Relaxed);
                         self.cut_off(place, &"it does not read its answers");

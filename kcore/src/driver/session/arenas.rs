@@ -1,10 +1,9 @@
 //! Memory for buffers, shared with the client.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::cell::Cell;
+use std::os::fd::BorrowedFd;
 
-use lnet_region::{Fragment, Pages, Region, WeakRegion, closer};
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
-use nix::sys::stat::fstat;
+use lnet_region::{Fragment, Pages, Region, WeakRegion};
 use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 use nlx_core::Errno;
 use nlx_driver_proto::{Reason, Refusal, Reply, Segment};
@@ -14,14 +13,8 @@ use super::{Answer, Session, Violation};
 use crate::driver::ClientQuotas;
 use crate::driver::costs::ArenaCharges;
 use crate::driver::departed::Estate;
+use crate::driver::seal::{MemoryFd, is_sealed};
 use crate::driver::slots::Slots;
-
-/// What the memory of a helper is sealed with: its size is fixed for good. (A helper of a later time may also forbid to
-/// execute it.)
-const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
-
-/// `F_SEAL_EXEC`, which nix does not know: some systems set it on every memfd.
-const SEAL_EXEC: SealFlag = SealFlag::from_bits_retain(0x20);
 
 /// The arenas of a client, by handles of 32 bits.
 pub(super) struct Arenas {
@@ -38,10 +31,22 @@ pub(super) struct Arenas {
 
 struct Arena {
     region: Region,
+    /// The client has sealed it.
+    sealed: Cell<bool>,
     bytes: u64,
     /// Segments of buffers that lie in it.
     segments: u32,
     charges: ArenaCharges,
+}
+
+impl Arena {
+    fn is_sealed(&self) -> bool {
+        let seen = || self.region.share().is_ok_and(is_sealed);
+        if !self.sealed.get() && seen() {
+            self.sealed.set(true);
+        }
+        self.sealed.get()
+    }
 }
 
 impl Arenas {
@@ -78,7 +83,8 @@ impl Arenas {
     fn insert(&mut self, region: Region, charges: ArenaCharges) -> Result<u32, Refusal> {
         let bytes = region.len() as u64;
         self.check_room(bytes)?;
-        let inserted = self.table.insert(Arena { region, bytes, segments: 0, charges });
+        let inserted =
+            self.table.insert(Arena { region, sealed: Cell::new(false), bytes, segments: 0, charges });
         let full = Refusal::of(Errno::ENOMEM, Reason::Arenas, 0, self.table.len() as u64);
         let handle = inserted.ok_or(full)?;
         self.bytes += bytes;
@@ -86,12 +92,15 @@ impl Arenas {
         Ok(handle as u32)
     }
 
-    /// The memory of a segment.
+    /// The memory of a segment. Nothing is ever touched in memory that is not sealed.
     pub(super) fn fragment(&self, segment: &Segment) -> Result<Fragment, Refusal> {
         let Segment { arena, offset, length } = *segment;
         let found = self.table.get(arena.into());
-        let Arena { region, .. } =
-            found.ok_or(Refusal::of(Errno::ENOENT, Reason::NoArena, arena.into(), 0))?;
+        let found = found.ok_or(Refusal::of(Errno::ENOENT, Reason::NoArena, arena.into(), 0))?;
+        if !found.is_sealed() {
+            return Err(Refusal::of(Errno::EPERM, Reason::Unsealed, arena.into(), 0));
+        }
+        let region = &found.region;
         let outside = Refusal::of(Errno::EINVAL, Reason::Segment, offset, region.len() as u64);
         let range = usize::try_from(offset).ok().zip(usize::try_from(length).ok());
         let (offset, length) = range.ok_or(outside)?;
@@ -156,26 +165,8 @@ impl Session {
         let region = Region::memfd(length, pages).map_err(|error| no_memory(&error))?;
         let fd = region.share().map_err(|error| no_memory(&error))?;
         let huge = is_huge(fd)?;
-        answer.fds.push(fd.try_clone_to_owned().map_err(|error| no_descriptor(&error))?.into());
-        self.enter_arena(region, huge, charges)
-    }
-
-    pub(super) fn adopt_arena(&mut self, fd: Option<OwnedFd>) -> Result<Reply, Refusal> {
-        let fd = fd.ok_or(Refusal::new(Errno::EBADR, Reason::NotArena))?;
-        self.arenas.reap();
-        let checked = self.check_adoptable(fd.as_fd());
-        let reserved = self.reserve_arena();
-        let charged = reserved
-            .and(checked)
-            .and_then(|(huge, bytes)| Ok((huge, ArenaCharges::new(&self.host.accounts, self.payer, bytes)?)));
-        let (huge, charges) = match charged {
-            Ok(charged) => charged,
-            Err(refusal) => {
-                closer::close(fd);
-                return Err(refusal);
-            }
-        };
-        let region = Region::attach(fd).map_err(|error| Refusal::new(error.errno(), Reason::NotArena))?;
+        let theirs = fd.try_clone_to_owned().map_err(|error| no_descriptor(&error))?;
+        answer.fds.push(MemoryFd::try_new(theirs).map_err(starved)?.into());
         self.enter_arena(region, huge, charges)
     }
 
@@ -185,21 +176,6 @@ impl Session {
         table.reserve().map_err(starved)?;
         leaving.try_reserve(table.len() + 1).map_err(starved)?;
         self.closing.estate().reserve_arenas(table.len() + leaving.len() + 1).map_err(starved)
-    }
-
-    /// Sealed memory of a helper, which has room. Gives whether it lies on huge pages, and its bytes.
-    fn check_adoptable(&self, fd: BorrowedFd<'_>) -> Result<(bool, u64), Refusal> {
-        let not_arena = |errno| Refusal::new(errno, Reason::NotArena);
-        check_seals(fd).map_err(not_arena)?;
-        let huge = is_huge(fd)?;
-        if huge && !self.host.config.huge_pages {
-            return Err(not_arena(Errno::EPERM));
-        }
-        // Sealed, so that it stays what it is.
-        let bytes = fstat(fd).map_err(not_arena)?.st_size;
-        let bytes = u64::try_from(bytes).map_err(|_| not_arena(Errno::EINVAL))?;
-        self.arenas.check_room(bytes)?;
-        Ok((huge, bytes))
     }
 
     fn enter_arena(&mut self, region: Region, huge: bool, charges: ArenaCharges) -> Result<Reply, Refusal> {
@@ -231,13 +207,6 @@ impl Session {
         }
         Ok(Reply::Done)
     }
-}
-
-/// Whether a descriptor is memory with the seals of an arena, by calls that never block whatever it is.
-pub(in crate::driver) fn check_seals(fd: BorrowedFd<'_>) -> Result<(), Errno> {
-    // Only files in memory have seals: everything else is refused here.
-    let seals = SealFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GET_SEALS)?);
-    if seals.difference(SEAL_EXEC) == SEALS { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
 fn is_huge(fd: BorrowedFd<'_>) -> Result<bool, Refusal> {

@@ -19,21 +19,20 @@ impl Session {
         }
         let ring_bytes = SharedMemory::size(self.quotas.ring_slots).map_err(|error| no_queue(&error))? as u64;
         let charges = SessionCharges::new(&self.host.accounts, self.payer, ring_bytes)?;
-        let (ring, memory) = Ring::new(self.quotas.ring_slots, |doorbell| self.share(doorbell))?;
         answer.reserve_fds(2)?;
+        let share = |doorbell| self.share(doorbell);
+        let ring = Ring::new(self.quotas.ring_slots, share, |memory| self.give_memory(memory, answer))?;
         let mut name = String::new();
         name.try_reserve_exact(hello.name_letters().count()).map_err(starved)?;
         name.extend(hello.name_letters());
         // Nothing can fail any more.
-        answer.fds.push(memory.into());
         answer.fds.push(ring.doorbell().clone().into());
         let _ = self.record.name.set(name);
         (self.ring, self.charges) = (Some(ring), Some(charges));
         let mut limits = self.host.network.limits;
         limits.buffers_max = self.quotas.buffers as usize;
-        let mut features = Features::ADOPT;
+        let mut features = Features::empty();
         features.set(Features::HUGE_PAGES, self.host.config.huge_pages);
-        self.adopts = hello.features.contains(Features::ADOPT);
         Ok(Reply::Welcome(Welcome {
             version: VERSION,
             features: features & hello.features,
@@ -43,8 +42,9 @@ impl Session {
             operations_max: self.quotas.operations,
             events_max: self.quotas.events,
             arenas_max: self.quotas.arenas,
-            arena_bytes_max: self.quotas.bytes,
+            bytes_max: self.quotas.bytes,
             now_ns: self.host.drive().now_ns(),
+            arena_bytes_max: self.quotas.arena_bytes,
         }))
     }
 }

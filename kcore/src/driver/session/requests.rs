@@ -1,13 +1,10 @@
 //! Packets: which request one is, and its answer.
 
-use std::os::fd::OwnedFd;
-
 use nlx_core::{BufferHandle, Errno};
-use nlx_driver_proto::{Header, NIDS_MAX, PACKET_MAX, ProtoError, Reason, Refusal, Reply, Request};
+use nlx_driver_proto::{Header, NIDS_MAX, PACKET_MAX, Reason, Refusal, Reply, Request};
 
 use super::refusing::starved;
 use super::{Answer, Session, Violation};
-use crate::driver::Handed;
 
 /// What can be answered of a packet, whatever else is wrong with it.
 struct Envelope {
@@ -27,20 +24,15 @@ impl Envelope {
 
 impl Session {
     /// A packet that cannot even be answered is garbage; all else that is wrong is refused, and nothing has changed then.
-    pub(super) fn carry_out(
-        &mut self,
-        packet: &[u8],
-        fds: Handed,
-        answer: &mut Answer,
-    ) -> Result<(), Violation> {
+    pub(super) fn carry_out(&mut self, packet: &[u8], answer: &mut Answer) -> Result<(), Violation> {
         answer.packet.clear();
         answer.fds.clear();
         let Envelope { kind, id } = Envelope::of(packet).ok_or(Violation::Packet { bytes: packet.len() })?;
         // The longest answer: nothing of it is written half.
         answer.packet.try_reserve(PACKET_MAX).map_err(|_| Violation::NoMemory)?;
         self.record.tally.requests.add(1);
-        let reply = match read(packet, fds) {
-            Ok((request, fd)) => self.reply_to(request, fd, answer),
+        let reply = match Request::read(packet) {
+            Ok((_, request)) => self.reply_to(request, answer),
             Err(error) => Err(Refusal::from(&error)),
         };
         let reply = reply.unwrap_or_else(|refusal| {
@@ -52,19 +44,18 @@ impl Session {
         Ok(())
     }
 
-    fn reply_to(
-        &mut self,
-        request: Request,
-        fd: Option<OwnedFd>,
-        answer: &mut Answer,
-    ) -> Result<Reply, Refusal> {
-        if self.ring.is_none() && !matches!(request, Request::Hello(_)) {
-            return Err(Refusal::new(Errno::EPROTO, Reason::Order));
+    fn reply_to(&mut self, request: Request, answer: &mut Answer) -> Result<Reply, Refusal> {
+        match &mut self.ring {
+            _ if matches!(request, Request::Hello(_)) => {}
+            None => return Err(Refusal::new(Errno::EPROTO, Reason::Order)),
+            Some(ring) => match ring.is_open() {
+                true => {}
+                false => return Err(Refusal::new(Errno::EPERM, Reason::Unsealed)),
+            },
         }
         match request {
             Request::Hello(hello) => self.hello(&hello, answer),
             Request::CreateArena { bytes, huge } => self.create_arena(bytes, huge, answer),
-            Request::AdoptArena => self.adopt_arena(fd),
             Request::ReleaseArena { arena } => self.release_arena(arena),
             Request::Register { buffer, segments } => {
                 self.register(BufferHandle(buffer), &segments).map(|()| Reply::Done)
@@ -81,14 +72,4 @@ impl Session {
             }
         }
     }
-}
-
-/// The request, and the descriptor that comes with it if it has one. Others are closed.
-fn read(packet: &[u8], mut fds: Handed) -> Result<(Request, Option<OwnedFd>), ProtoError> {
-    let read = Request::read(packet).and_then(|(_, request)| {
-        let (count, expected) = (fds.count(), request.descriptors());
-        let wrong = ProtoError::Descriptors { object: "a request", count, expected };
-        if count == expected { Ok(request) } else { Err(wrong) }
-    });
-    read.map(|request| (request, fds.take()))
 }

@@ -12,6 +12,7 @@ use nlx_driver_proto::{Entry, Refusal, Submission};
 use super::refusing::{no_memory, no_queue};
 use super::{Session, Violation};
 use crate::driver::custody::SharedFd;
+use crate::driver::seal::Seal;
 use crate::driver::watched::WatchedQueue;
 
 /// Bytes that take as long to copy as an entry to carry out, roughly.
@@ -33,14 +34,17 @@ pub(super) struct Ring {
     settled: Waker<SharedMemory>,
     watched: WatchedQueue,
     doorbell: SharedFd,
+    seal: Seal,
+    is_open: bool,
 }
 
 impl Ring {
-    /// A ring, and its memory for the client, who gets its doorbell, too.
+    /// A ring. The client gets its memory and its doorbell.
     pub(super) fn new(
         slots: u32,
         share: impl FnOnce(OwnedFd) -> Result<SharedFd, Refusal>,
-    ) -> Result<(Ring, OwnedFd), Refusal> {
+        give: impl FnOnce(OwnedFd) -> Result<Seal, Refusal>,
+    ) -> Result<Ring, Refusal> {
         let refused = |error: Error| no_queue(&error);
         let (memory, fd) = SharedMemory::create(slots).map_err(refused)?;
         let mut consumer = Consumer::new(memory.clone()).map_err(refused)?;
@@ -48,13 +52,30 @@ impl Ring {
         consumer.grow(slots.saturating_sub(MIN_SLOTS)).map_err(refused)?;
         let (doorbell, _) = eventfd().map_err(refused)?;
         // On the ring's word alone. The helper sleeps elsewhere, and does not look before: others want its processor.
-        let sleeper = Sleeper::futex(memory.clone()).without_spin();
+        let mut sleeper = Sleeper::futex(memory.clone()).without_spin();
+        // Nobody looks at it until it is sealed.
+        sleeper.prepare_sleep();
         let settled = Waker::of_consumer(memory.clone());
         let watched = WatchedQueue::new(memory).map_err(|error| no_memory(&error))?;
-        Ok((Ring { consumer, sleeper, settled, watched, doorbell: share(doorbell)? }, fd))
+        let doorbell = share(doorbell)?;
+        Ok(Ring { consumer, sleeper, settled, watched, doorbell, seal: give(fd)?, is_open: false })
+    }
+
+    /// Whether the client has sealed it. Before that nothing of it is touched.
+    pub(super) fn is_open(&mut self) -> bool {
+        if !self.is_open && self.seal.is_set() {
+            self.is_open = true;
+            // A futex has nothing to silence.
+            let _ = self.sleeper.finish_sleep();
+        }
+        self.is_open
     }
 
     pub(super) fn prepare_sleep(&mut self) -> bool {
+        // It sleeps from the beginning.
+        if !self.is_open() {
+            return true;
+        }
         self.sleeper.prepare_sleep();
         if self.consumer.is_empty() {
             return true;
@@ -69,6 +90,9 @@ impl Ring {
     }
 
     pub(super) fn finish_sleep(&mut self) {
+        if !self.is_open() {
+            return;
+        }
         let _ = self.sleeper.finish_sleep();
     }
 
@@ -120,7 +144,7 @@ impl Session {
 
     /// The same until so many units of work are done, or [`SLICE`] has passed.
     pub(super) fn drain_units(&mut self, budget: usize) -> Result<Drained, Violation> {
-        if self.ring.as_ref().is_none_or(|ring| ring.consumer.is_empty()) {
+        if self.ring.as_mut().is_none_or(|ring| !ring.is_open() || ring.consumer.is_empty()) {
             return Ok(Drained { entries: 0, units: 0, is_over: true });
         }
         let host = self.host.clone();
@@ -160,7 +184,7 @@ impl Session {
         most: usize,
         mut goes_on: impl FnMut(Option<u64>) -> bool,
     ) -> Result<usize, Violation> {
-        if ring.consumer.is_empty() {
+        if !ring.is_open() || ring.consumer.is_empty() {
             return Ok(0);
         }
         let started_ns = self.host.drive().now_ns();

@@ -20,6 +20,7 @@ use crate::driver::custody::SharedFd;
 use crate::driver::departed::Estate;
 use crate::driver::outlet::Outlet;
 use crate::driver::policy::{Nids, Portals};
+use crate::driver::seal::Seal;
 use crate::driver::slots::Slots;
 use crate::driver::tally::Tally;
 use crate::driver::{ClientQuotas, Host};
@@ -31,6 +32,8 @@ pub(super) struct Tms(Slots<Tm>);
 
 pub(super) struct Tm {
     works: Works<Outlet>,
+    /// Of its event queue.
+    seal: Seal,
     /// Events that its operations may need together.
     events_max: u32,
     /// The client's end of the sockets that an event loop sleeps on, once it has asked for it: kept for when it asks again.
@@ -112,7 +115,6 @@ impl Session {
         self.tms.0.reserve().map_err(starved)?;
         self.record.tms.lock().try_reserve(1).map_err(starved)?;
         self.closing.estate().reserve_tms(self.tms.0.len() + 1).map_err(starved)?;
-        answer.reserve_fds(1)?;
         // One slot more than the events: the ring's divider holds none.
         let events_max = events_max.clamp(1, self.quotas.events);
         let bytes = SharedMemory::size(events_max + 1).map_err(|error| no_queue(&error))? as u64;
@@ -126,11 +128,11 @@ impl Session {
         let works = Works::start(&self.host.network, &wanted, lazy, None, (producer, outlet.clone()));
         let works = works.map_err(|error| refusal_of(&error))?;
         let address = works.address();
+        let seal = self.give_memory(fd, answer)?;
         let inserted =
-            self.tms.0.insert(Tm { works, events_max, lookout: None, lookout_charge: None, charges });
+            self.tms.0.insert(Tm { works, seal, events_max, lookout: None, lookout_charge: None, charges });
         let tm = inserted.ok_or_else(|| self.too_many_tms())?;
         self.record.tms.lock().insert(tm, (address, outlet));
-        answer.fds.push(fd.into());
         Ok(Reply::Started { tm, address })
     }
 
@@ -192,6 +194,15 @@ impl Session {
 
     /// An operation is started, or refused with its last event.
     pub(super) fn operate(&mut self, tm: u64, operation: &Operation, counter: MatchCounter, started_ns: u64) {
+        if let Some(tm) = self.tms.0.get_mut(tm)
+            && !tm.outlet().is_open()
+        {
+            if !tm.seal.is_set() {
+                // There is no queue for an event.
+                return self.count(&Refusal::new(Errno::EPERM, Reason::Unsealed));
+            }
+            tm.outlet().open();
+        }
         let charged = self.charge_operation(tm);
         let Some(tm) = self.tms.0.get(tm) else {
             // There is no queue for an event.

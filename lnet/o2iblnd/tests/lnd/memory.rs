@@ -253,11 +253,11 @@ fn an_arena_is_registered_once() {
     let before = seen[0].registrations();
     let memory = memfd_create(c"arena", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
     nix::unistd::ftruncate(&memory, 8 << 20).unwrap();
-    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
     fcntl(&memory, FcntlArg::F_ADD_SEALS(seals)).unwrap();
     // SAFETY: nobody else has the memory.
     #[allow(unsafe_code, reason = "as above")]
-    let arena = unsafe { Arena::trusted(memory) }.unwrap();
+    let arena = unsafe { Arena::trusted(vec![memory]) }.unwrap();
     for number in 0..8 {
         let source = IoVec::whole(arena.allocate(1 << 20).unwrap());
         put(&bed, [a, b], &filled(source, number), &whole(1 << 20));

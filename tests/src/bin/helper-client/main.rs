@@ -7,7 +7,7 @@
 //! helper-client greedy SOCKET ADDRESS                       touches as much memory as it can have; says how that ended
 //! helper-client scribble SOCKET ADDRESS                     works, and writes over all that it shares at the same time
 //! helper-client measure SOCKET ADDRESS SOCKET ADDRESS       works for the other one, and answers questions on its input
-//! helper-client visit SOCKET ADDRESS SOCKET ADDRESS         attaches, works a round, has memory adopted, and leaves
+//! helper-client visit SOCKET ADDRESS SOCKET ADDRESS         attaches, works a round, and leaves
 //! helper-client busy SOCKET ADDRESS                         works, and writes as much over memory of its own
 //! ```
 //!

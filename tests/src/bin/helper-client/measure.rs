@@ -9,9 +9,8 @@ use std::time::Instant;
 use hdrhistogram::Histogram;
 use nix::sys::socket::{Shutdown, shutdown};
 use nlx_tests::client::PATIENCE;
-use nlx_tests::client::pair::{Pair, Side};
+use nlx_tests::client::pair::Pair;
 use nlx_tests::client::points::Points;
-use nlx_tests::client::wire::kind;
 
 use crate::roles::nid;
 use crate::say;
@@ -79,16 +78,12 @@ fn questions() -> Receiver<String> {
     questions
 }
 
-/// A newcomer: it attaches, works a round, has memory adopted, and gives everything back; the helper closes the socket in return.
+/// A newcomer: it attaches, works a round, and gives everything back; the helper closes the socket in return.
 pub(crate) fn visit(sockets: [&str; 2], addresses: [&str; 2]) -> Result<(), String> {
     let nids = [nid(addresses[0])?, nid(addresses[1])?];
     say("ready");
     let mut pair = Pair::connect(sockets.map(Path::new), nids, "visit", Points::harmless())?;
     pair.round()?;
-    // The first is of the helper that is attacked.
-    let [Side { client, arena, .. }, _] = &mut pair.sides;
-    let reply = client.request_with(kind::ADOPT_ARENA, &[], &[arena.fd.as_raw_fd()])?;
-    reply.done().map_err(|errno| format!("its memory is not adopted: {errno}"))?;
     for side in pair.sides {
         let socket = side.client.socket;
         shutdown(std::os::fd::AsFd::as_fd(&socket).as_raw_fd(), Shutdown::Write)

@@ -1,17 +1,21 @@
 //! What makes single system calls of the helper long, and touches of memory:
 //!
 //! - `watches COPIES SETS`: so many copies of the client's own socket, each in so many epoll sets: whoever sends to it wakes them all.
-//! - `shared-page MAPPINGS`: so many mappings of a page of the submission ring, which is punched out of it without end: whoever
-//!   touches it waits until it is unmapped everywhere.
+//! - `shared-page MAPPINGS`: so many mappings of a page of the submission ring, which is not sealed, and punched out of it without
+//!   end: whoever touched it would wait until it is unmapped everywhere, and for the next time.
 
 use std::convert::Infallible;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use memmap2::MmapOptions;
+use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nlx_tests::attack::use_all_descriptors;
 use nlx_tests::client::Client;
+use nlx_tests::client::memory::Memory;
+use nlx_tests::client::socket::Socket;
+use nlx_tests::client::wire::{self, Reply, kind};
 
 use crate::{Target, number, say};
 
@@ -41,17 +45,30 @@ pub(crate) fn watches(target: &Target, args: &[&str]) -> Result<Infallible, Stri
 
 pub(crate) fn shared_page(target: &Target, args: &[&str]) -> Result<Infallible, String> {
     let [mappings] = *args else { return Err("MAPPINGS is missing".into()) };
-    let mut client = Client::connect(&target.socket, "shared-page")?;
-    // That of the first slot, at which the helper looks again and again; what describes the ring is in the first page.
-    let at = client.ring.queue.slot(0) / PAGE * PAGE;
+    let socket = Socket::connect(&target.socket).map_err(|errno| format!("cannot connect: {errno}"))?;
+    let failed = |errno: Errno| format!("no answer: {errno}");
+    let ask = |kind, id, body: &[u8]| {
+        socket.send(&wire::packet(kind, id, body), &[]).map_err(failed)?;
+        let (packet, fds) = socket.receive(PATIENCE).map_err(failed)?.ok_or("cut off")?;
+        Reply::read(&packet, fds).map(Reply::done)
+    };
+    let welcome = ask(kind::HELLO, 1, &wire::hello("shared-page", wire::VERSION))?;
+    let ring = welcome.map_err(|errno| format!("not welcome: {errno}"))?.fds.swap_remove(0);
     let mut maps = Vec::new();
     for _ in 0..number::<usize>(mappings)? {
-        let map = MmapOptions::new().offset(at as u64).len(PAGE).map_raw(&client.ring_memory);
+        let map = MmapOptions::new().len(PAGE).map_raw(&ring);
         maps.push(map.map_err(|error| format!("mapping {}: {error}", maps.len()))?);
     }
-    let memory = client.ring.queue.memory.clone();
-    std::thread::spawn(move || while memory.punch(at, PAGE).is_ok() {});
-    sync_without_end(&mut client, &format!("{} mappings", maps.len()))
+    let memory = Memory::map(&ring).map_err(|errno| format!("cannot map: {errno}"))?;
+    std::thread::spawn(move || while memory.punch(0, PAGE).is_ok() {});
+    say(&format!("full {} mappings", maps.len()));
+    for done in 0_u64.. {
+        match ask(kind::SYNC, done, &[])? {
+            Err(Errno::EPERM) => say(&format!("did {done}")),
+            other => return Err(format!("{other:?} from a helper that has not seen the seal")),
+        }
+    }
+    Err("it has asked too often".into())
 }
 
 fn sync_without_end(client: &mut Client, words: &str) -> Result<Infallible, String> {

@@ -21,7 +21,7 @@ const STOPPERS: u64 = 60;
 /// Arenas that each connection asks for at the most.
 const ARENAS: usize = 64;
 
-/// Sends descriptors that nothing asks for, over a new connection each time.
+/// Sends descriptors, over a new connection each time.
 pub(crate) struct Sender<'t> {
     target: &'t Target,
     unanswered: u32,
@@ -38,27 +38,12 @@ impl<'t> Sender<'t> {
         self.unanswered >= UNANSWERED_MAX
     }
 
-    /// Sends them beside requests that have none, `each` at a time. Those that are given away are closed here before the helper
+    /// Sends them beside requests, `each` at a time. Those that are given away are closed here before the helper
     /// gets them, so that its `close` is the last.
     pub(crate) fn send<F: AsRawFd + Send + 'static>(&mut self, fds: Vec<F>, each: usize) {
         let connected = Socket::connect(&self.target.socket);
         let answered = connected.is_ok_and(|socket| self.send_over(&socket, fds, each).is_ok());
         self.unanswered = if answered { 0 } else { self.unanswered + 1 };
-    }
-
-    /// Sends them beside requests that have one, `each` at a time, and waits for no answer. The connections are kept.
-    pub(crate) fn adopt<F: AsRawFd + Send + 'static>(&mut self, fds: Vec<F>, each: usize) -> Option<Client> {
-        let client = Client::connect(&self.target.socket, "adopt").ok();
-        let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
-        for some in raw.chunks(each) {
-            let packet = wire::packet(kind::ADOPT_ARENA, self.packets, &[]);
-            let sent = client.as_ref().map(|client| client.socket.try_send_with(&packet, some));
-            self.packets += u64::from(sent == Some(Ok(())));
-        }
-        self.unanswered = if client.is_some() { 0 } else { self.unanswered + 1 };
-        // The helper may have closed its own by now, or have got none: then this close is the last, and sleeps.
-        std::thread::spawn(move || drop(fds));
-        client
     }
 
     fn send_over<F: AsRawFd + Send + 'static>(
@@ -68,7 +53,7 @@ impl<'t> Sender<'t> {
         each: usize,
     ) -> Result<(), Errno> {
         let answer = || socket.receive(PATIENCE)?.ok_or(Errno::EPIPE);
-        socket.try_send(&wire::packet(kind::HELLO, 1, &wire::hello("descriptors", 1)))?;
+        socket.try_send(&wire::packet(kind::HELLO, 1, &wire::hello("descriptors", wire::VERSION)))?;
         answer()?;
         (0..STOPPERS).try_for_each(|id| socket.try_send(&wire::packet(kind::NIDS, id, &[])))?;
         let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();

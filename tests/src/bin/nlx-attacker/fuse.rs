@@ -1,6 +1,5 @@
-//! Sends a file of a FUSE file system whose `close` is never answered: `fuse DEVICE FOLDER COUNT HOW`, which starts a process
-//! for what has the file open, `fuse-file FOLDER COUNT HOW`. HOW is `sync`, beside requests that have no descriptor, or `adopt`,
-//! beside requests that have one.
+//! Sends a file of a FUSE file system whose `close` is never answered: `fuse DEVICE FOLDER COUNT`, which starts a process for what
+//! has the file open, `fuse-file FOLDER COUNT`.
 
 use std::convert::Infallible;
 use std::os::fd::AsRawFd;
@@ -17,10 +16,10 @@ const BATCH: usize = 500;
 const EACH: usize = 100;
 
 pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, String> {
-    let [device, folder, count, how] = *args else {
-        return Err("DEVICE FOLDER COUNT HOW are missing".into());
+    let [device, folder, count] = *args else {
+        return Err("DEVICE FOLDER COUNT are missing".into());
     };
-    serve_for(target, "fuse-file", [device, folder], &[count, how])
+    serve_for(target, "fuse-file", [device, folder], &[count])
 }
 
 /// Mounts the file system by this device at this folder, and serves it for another process with the attack `name FOLDER MORE…`.
@@ -41,18 +40,15 @@ pub(crate) fn serve_for(
 }
 
 pub(crate) fn send_file(target: &Target, args: &[&str]) -> Result<Infallible, String> {
-    let [folder, count, how] = *args else { return Err("FOLDER COUNT HOW are missing".into()) };
+    let [folder, count] = *args else { return Err("FOLDER COUNT are missing".into()) };
     let count: usize = number(count)?;
     let file = open_in(Path::new(folder)).map_err(|error| format!("cannot open: {error}"))?;
     let mut sender = Sender::new(target);
-    let (mut sent, mut held) = (0, Vec::new());
+    let mut sent = 0;
     // Each close of a descriptor is a request to the file system, the last one or not.
     while sent < count && !sender.is_refused() {
         let batch = BATCH.min(count - sent);
-        match how {
-            "adopt" => held.push(sender.adopt(vec![file.as_raw_fd(); batch], 1)),
-            _ => sender.send(vec![file.as_raw_fd(); batch], EACH),
-        }
+        sender.send(vec![file.as_raw_fd(); batch], EACH);
         sent += batch;
     }
     hold(&format!("{sent} descriptors in {} packets", sender.packets))

@@ -1,5 +1,4 @@
-//! Sends sockets whose `close` sleeps for an hour, beside requests that have no descriptors: `linger COUNT`; or beside
-//! requests that have one, over `CONNECTIONS` that are kept: `linger-adopt CONNECTIONS`.
+//! Sends sockets whose `close` sleeps for an hour beside requests: `linger COUNT`.
 
 use std::convert::Infallible;
 
@@ -28,24 +27,4 @@ pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, Strin
         sent += batch;
     }
     hold(&format!("{sent} sockets in {} packets", sender.packets))
-}
-
-/// Sockets of a connection that asks for adoptions, each in a packet of its own, and then all of them in one.
-const ADOPTED: usize = 4;
-
-pub(crate) fn adopt(target: &Target, args: &[&str]) -> Result<Infallible, String> {
-    let [connections] = *args else { return Err("CONNECTIONS are missing".into()) };
-    let connections: usize = number(connections)?;
-    use_all_descriptors().map_err(|errno| format!("the limit of descriptors: {errno}"))?;
-    let (mut sink, mut held) = (Sink::default(), Vec::new());
-    let mut sender = Sender::new(target);
-    for number in 0..connections {
-        let sockets = (0..ADOPTED).map(|_| sink.lingering()).collect::<Result<Vec<_>, _>>();
-        let sockets = sockets.map_err(|errno| format!("no socket with data: {errno}"))?;
-        held.push(sender.adopt(sockets, if number % 2 == 0 { 1 } else { ADOPTED }));
-        if sender.is_refused() {
-            break;
-        }
-    }
-    hold(&format!("{} packets over {} connections", sender.packets, held.iter().flatten().count()))
 }

@@ -49,7 +49,7 @@ pub(crate) struct Target {
 type Attack = fn(&Target, &[&str]) -> Result<Infallible, String>;
 
 /// All attacks, by name.
-const ATTACKS: [(&str, Attack); 22] = [
+const ATTACKS: [(&str, Attack); 21] = [
     ("clients", clients::attack),
     ("connects", connects::attack),
     ("departures", departures::attack),
@@ -63,7 +63,6 @@ const ATTACKS: [(&str, Attack); 22] = [
     ("fuse-watch-file", bell::watch_into_file),
     ("idle", idle),
     ("linger", linger::attack),
-    ("linger-adopt", linger::adopt),
     ("machines", machines::attack),
     ("matches", matches::attack),
     ("shared-page", delays::shared_page),

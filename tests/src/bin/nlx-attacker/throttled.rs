@@ -69,9 +69,8 @@ impl Flood {
             self.packets += 1;
         }
         if age.is_multiple_of(QUIET_TURNS) {
-            // Beside a request that has one, and now and then beside one that has none, which ends the connection.
-            let of = if age.is_multiple_of(3) { kind::SYNC } else { kind::ADOPT_ARENA };
-            self.send_descriptor(client, of);
+            // It ends the connection.
+            self.send_descriptor(client);
         }
         while client.socket.is_readable(Duration::ZERO).unwrap_or(false) {
             match client.socket.receive(Duration::ZERO) {
@@ -83,8 +82,8 @@ impl Flood {
         true
     }
 
-    fn send_descriptor(&mut self, client: &Client, of: u16) {
-        let packet = wire::packet(of, self.packets, &[]);
+    fn send_descriptor(&mut self, client: &Client) {
+        let packet = wire::packet(kind::SYNC, self.packets, &[]);
         let linger = self.lingering > 0;
         let Some(socket) = linger.then(|| self.sink.lingering().ok()).flatten() else {
             let sent = client.socket.try_send_with(&packet, &[self.harmless.as_raw_fd()]);

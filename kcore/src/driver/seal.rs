@@ -1,0 +1,68 @@
+//! Memory that a client has mapped as well, and has sealed.
+//!
+//! Whoever can write to a memfd by its descriptor can take its pages away (`fallocate`, `MADV_REMOVE`). A thread that touches such a
+//! page meanwhile sleeps in the kernel, where no signal reaches it, until that call is over; a client can make that last for
+//! minutes, by a thread of the lowest priority. `F_SEAL_FUTURE_WRITE` (since Linux 5.1) forbids it, and leaves writable what is
+//! mapped already. So a client maps what it gets and then sets this seal, and the helper touches nothing that it has given
+//! away before it has seen the seal. The client sets it, not the helper: the call waits for one that takes pages away. To look at
+//! seals waits for nobody.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use lnet_region::closer;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nlx_fallible::{NoMemory, TryArc};
+
+use super::accounts::Charge;
+
+/// `F_SEAL_FUTURE_WRITE`, which nix does not know.
+const FUTURE_WRITE: SealFlag = SealFlag::from_bits_retain(0x10);
+
+/// Whether the pages of this memory are there for good.
+pub(super) fn is_sealed(fd: BorrowedFd<'_>) -> bool {
+    fcntl(fd, FcntlArg::F_GET_SEALS)
+        .is_ok_and(|seals| SealFlag::from_bits_retain(seals).contains(FUTURE_WRITE))
+}
+
+/// A descriptor of memory, for an answer and for [`Seal`].
+#[derive(Clone)]
+pub(super) struct MemoryFd(TryArc<Closing>);
+
+/// To close the last descriptor of memory frees it: that is done where memory is closed.
+struct Closing(Option<OwnedFd>);
+
+impl MemoryFd {
+    pub(super) fn try_new(fd: OwnedFd) -> Result<MemoryFd, NoMemory> {
+        TryArc::try_new(Closing(Some(fd))).map(MemoryFd)
+    }
+}
+
+impl AsFd for MemoryFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.0.as_ref().expect("it is taken by its drop alone").as_fd()
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(closer::close);
+    }
+}
+
+/// Whether a client has sealed memory that it was given. The descriptor is kept until then, and its user pays for it.
+pub(super) struct Seal(Option<(MemoryFd, Charge)>);
+
+impl Seal {
+    /// Of memory that the client is to seal.
+    pub(super) fn awaited(fd: MemoryFd, charge: Charge) -> Seal {
+        Seal(Some((fd, charge)))
+    }
+
+    /// Whether the memory may be touched. Costs a system call as long as it may not.
+    pub(super) fn is_set(&mut self) -> bool {
+        if self.0.as_ref().is_some_and(|(fd, _)| is_sealed(fd.as_fd())) {
+            self.0 = None;
+        }
+        self.0.is_none()
+    }
+}
