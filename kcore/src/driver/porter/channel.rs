@@ -178,6 +178,9 @@ mod tests {
             Message::Close,
             Message::Go,
             Message::Ready,
+            Message::Closed { client: 1 << 63 | 1 },
+            Message::Ask,
+            Message::Here,
         ] {
             send(ours.as_fd(), message, &[theirs.as_fd()], MsgFlags::empty()).unwrap();
             let (received, fd) = receive_one(theirs.as_fd(), MsgFlags::empty()).unwrap().unwrap();
