@@ -40,6 +40,15 @@ pub(super) struct Carrier {
     pid: Pid,
     channel: OwnedFd,
     job: Option<(Job, Instant)>,
+    /// It was late and is about to end. It may have finished its job before, but gets no other.
+    killed: bool,
+}
+
+impl Carrier {
+    /// Whether it can be given a job.
+    fn is_idle(&self) -> bool {
+        self.job.is_none() && !self.killed
+    }
 }
 
 /// What a carrier does for a user, which the user is accounted for until it is done.
@@ -108,14 +117,19 @@ impl Carriers {
 
     /// Kills the carriers that have had their job for this time. A socket that lingers does not keep a killed process,
     /// which closes everything at its end; a file of a FUSE mount does. Returns whether any has a job.
-    pub(super) fn kill_late(&self, patience: Duration) -> bool {
+    pub(super) fn kill_late(&mut self, patience: Duration) -> bool {
         let Carriers::Processes(carriers) = self else { return false };
-        let busy = || carriers.iter().filter_map(|carrier| Some((carrier.pid, carrier.job.as_ref()?.1)));
-        for (pid, _) in busy().filter(|(_, since)| since.elapsed() >= patience) {
-            // It is a child that has not been waited for, so that the number is still its own.
-            let _ = kill(pid, Signal::SIGKILL);
+        let mut any = false;
+        for carrier in carriers {
+            let Some((_, since)) = &carrier.job else { continue };
+            any = true;
+            if since.elapsed() >= patience {
+                // It is a child that has not been waited for, so that the number is still its own.
+                let _ = kill(carrier.pid, Signal::SIGKILL);
+                carrier.killed = true;
+            }
         }
-        busy().next().is_some()
+        any
     }
 
     /// Returns the jobs of carriers that say that they are done, and of those that have ended.
@@ -138,9 +152,10 @@ impl Carriers {
         }
         let mut idle = 0;
         carriers.retain(|carrier| {
-            idle += usize::from(carrier.job.is_none());
-            // The others see the end of their channel, and end.
-            carrier.job.is_some() || idle <= IDLE_MAX
+            idle += usize::from(carrier.is_idle());
+            // The others see the end of their channel, and end. What was killed after its job has nothing
+            // of a client.
+            carrier.job.is_some() || carrier.is_idle() && idle <= IDLE_MAX
         });
         done
     }
@@ -149,9 +164,11 @@ impl Carriers {
 /// Nothing waits here: a carrier without work has an empty channel.
 const NOW: MsgFlags = MsgFlags::MSG_DONTWAIT;
 
-/// A carrier without work, a new one if need be.
+/// A carrier without work, a new one if need be. A carrier that was killed gets no job: its process may
+/// end before it has carried it out, or before the porter has closed its own descriptors: that close
+/// would be the last one, and could block the porter.
 fn idle(carriers: &mut Vec<Carrier>) -> Result<&mut Carrier, Errno> {
-    let index = match carriers.iter().position(|carrier| carrier.job.is_none()) {
+    let index = match carriers.iter().position(Carrier::is_idle) {
         Some(index) => index,
         None => {
             carriers.push(start()?);
@@ -170,7 +187,7 @@ fn start() -> Result<Carrier, Errno> {
         ForkResult::Parent { child } => {
             drop(theirs);
             match channel::receive(ours.as_fd(), MsgFlags::empty(), drop)? {
-                Some(Message::Ready) => Ok(Carrier { pid: child, channel: ours, job: None }),
+                Some(Message::Ready) => Ok(Carrier { pid: child, channel: ours, job: None, killed: false }),
                 _ => Err(Errno::ECHILD),
             }
         }
@@ -244,4 +261,30 @@ fn close_from(first: u32) {
 
 fn errno_of(error: io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    /// A process ends some time after it has been killed, and may have said before that it is done.
+    #[test]
+    fn a_carrier_that_was_killed_gets_no_further_job() {
+        let job = Job { user: 1000, kind: JobKind::Close(vec![(1, 0)]) };
+        for (patience, stays) in [(Duration::ZERO, false), (Duration::MAX, true)] {
+            let (channel, carrier_end) = channel::pair().unwrap();
+            // No process has this number: to kill it does nothing yet.
+            let pid = Pid::from_raw(i32::MAX);
+            let work = Some((job.clone(), Instant::now()));
+            let mut carriers = Carriers::Processes(vec![Carrier { pid, channel, job: work, killed: false }]);
+            assert!(carriers.kill_late(patience));
+            assert_eq!(carriers.finished(), [], "it has said nothing yet");
+            channel::send(carrier_end.as_fd(), Message::Ready, &NO_FDS, NOW).unwrap();
+            assert_eq!(carriers.finished(), std::slice::from_ref(&job), "its job is done");
+            let Carriers::Processes(carriers) = carriers else { unreachable!() };
+            assert_eq!(carriers.iter().any(|carrier| carrier.job.is_none()), stays);
+        }
+    }
 }
