@@ -490,6 +490,28 @@ mod tests {
         }
     }
 
+    /// The unit of systemd says how many processes these are with the porter.
+    #[test]
+    fn users_that_take_all_carriers_have_as_many_as_the_unit_says() {
+        let (main, _nlxd) = channel::pair().unwrap();
+        let mut keeper = Keeper::new(main, Carriers::Inline, None);
+        // What the limit of descriptors allows is not asked here.
+        (keeper.first_max, keeper.further_max) = (CARRIERS_FIRST, CARRIERS_MAX - CARRIERS_ROOT);
+        for _ in 0..=CARRIERS_PER_USER {
+            // One more than may have a first one.
+            for user in 0..=CARRIERS_FIRST as u32 + 1 {
+                if keeper.may_start(user) {
+                    keeper.users.entry(user).or_default().busy += 1;
+                }
+            }
+        }
+        let carriers: usize = keeper.users.values().map(|user| user.busy).sum();
+        // The last one of those beyond the first is never "as many as are free".
+        assert_eq!(carriers, CARRIERS_FIRST + (CARRIERS_MAX - CARRIERS_ROOT - 1) + CARRIERS_ROOT);
+        let unit = include_str!("../../../../packaging/systemd/nlxd.service");
+        assert!(unit.contains(&format!("up to {} processes", carriers + 1)));
+    }
+
     #[test]
     fn a_queue_is_empty_only_without_packets_of_any_length() {
         let bell = EventFd::new().unwrap();
