@@ -124,6 +124,19 @@ struct PorterState {
     started: Instant,
     /// The listening socket, for the next porter; and whether nobody else has it.
     listener: Option<(OwnedFd, bool)>,
+    /// This porter has been sent the listening socket.
+    listening: bool,
+}
+
+impl PorterState {
+    /// Sends the porter the listening socket, without which it accepts no client, unless it has it.
+    fn send_listener(&mut self) -> Result<(), Errno> {
+        let Some((listener, own)) = self.listener.as_ref().filter(|_| !self.listening) else { return Ok(()) };
+        let message = Message::Listener { own: *own };
+        channel::send(self.main.as_fd(), message, &[listener.as_fd()], MsgFlags::empty())?;
+        self.listening = true;
+        Ok(())
+    }
 }
 
 impl Porter {
@@ -144,7 +157,8 @@ impl Porter {
         is_process: bool,
     ) -> Result<Porter, Errno> {
         let main = start()?;
-        let state = PorterState { main, generation: 1, started: Instant::now(), listener: None };
+        let started = Instant::now();
+        let state = PorterState { main, generation: 1, started, listener: None, listening: false };
         Ok(Porter { start: Box::new(start), is_process, state: Mutex::new(state) })
     }
 
@@ -172,25 +186,28 @@ impl Porter {
         let mut state = self.state.lock();
         channel::send(state.main.as_fd(), Message::Listener { own }, &[listener], MsgFlags::empty())?;
         state.listener = Some((listener.try_clone_to_owned().map_err(errno_of)?, own));
+        state.listening = true;
         Ok(())
     }
 
     /// A channel for a service thread; to another porter than that of this generation, if it is gone.
+    /// The porter has the listening socket before it has the channel.
     ///
     /// # Errors
     /// EAGAIN if the last porter was started a moment ago; what the system says.
     pub(in crate::driver) fn link(&self) -> Result<Link, Errno> {
         let (ours, theirs) = pair()?;
         let mut state = self.state.lock();
-        let add = |state: &PorterState| {
+        let add = |state: &mut PorterState| {
+            state.send_listener()?;
             channel::send(state.main.as_fd(), Message::Channel, &[theirs.as_fd()], MsgFlags::empty())
         };
-        match add(&state) {
+        match add(&mut state) {
             Err(Errno::EPIPE | Errno::ECONNRESET) => {}
             sent => return sent.map(|()| Link::new(ours, state.generation)),
         }
         self.start_next(&mut state)?;
-        add(&state)?;
+        add(&mut state)?;
         Ok(Link::new(ours, state.generation))
     }
 
@@ -200,7 +217,10 @@ impl Porter {
     /// Those of [`link`](Porter::link).
     pub(in crate::driver) fn replace(&self, generation: u64) -> Result<(), Errno> {
         let mut state = self.state.lock();
-        if self.is_process && state.generation == generation { self.start_next(&mut state) } else { Ok(()) }
+        if self.is_process && state.generation == generation {
+            self.start_next(&mut state)?;
+        }
+        state.send_listener()
     }
 
     /// Which one it is: each has a number of its own.
@@ -213,6 +233,7 @@ impl Porter {
         self.is_process
     }
 
+    /// Starts another porter, which has no listening socket yet.
     fn start_next(&self, state: &mut PorterState) -> Result<(), Errno> {
         if state.started.elapsed() < RESTART_PAUSE {
             return Err(Errno::EAGAIN);
@@ -221,10 +242,7 @@ impl Porter {
         tracing::warn!("the porter has ended: another is started");
         state.main = (self.start)()?;
         state.generation += 1;
-        if let Some((listener, own)) = &state.listener {
-            let message = Message::Listener { own: *own };
-            channel::send(state.main.as_fd(), message, &[listener.as_fd()], MsgFlags::empty())?;
-        }
+        state.listening = false;
         Ok(())
     }
 }
@@ -261,4 +279,51 @@ pub fn main(nlxd: i32) -> Result<(), Errno> {
 
 fn errno_of(error: std::io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+    use super::*;
+
+    fn unconnected() -> OwnedFd {
+        socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap()
+    }
+
+    /// Without the listening socket the porter refuses every `Accept`: no client could connect.
+    #[test]
+    fn a_porter_that_could_not_be_sent_the_listener_is_sent_it_later() {
+        for replaces in [false, true] {
+            let (first, first_end) = pair().unwrap();
+            let mains = Mutex::new(vec![unconnected(), first]);
+            let porter = Porter::start(move || mains.lock().pop().ok_or(Errno::EMFILE)).unwrap();
+            porter.listen(unconnected().as_fd(), true).unwrap();
+            drop(first_end);
+            std::thread::sleep(RESTART_PAUSE);
+            // As with a system without memory, the send fails, and may succeed later.
+            assert_eq!(porter.replace(1), Err(Errno::ENOTCONN));
+            assert_eq!(porter.generation(), 2);
+            let (next, end) = pair().unwrap();
+            porter.state.lock().main = next;
+            let next_message = || {
+                let received = channel::receive_one(end.as_fd(), MsgFlags::MSG_DONTWAIT).unwrap();
+                received.map(|(message, fd)| (message, fd.is_some())).unwrap()
+            };
+            let listener = (Message::Listener { own: true }, true);
+            if replaces {
+                porter.replace(1).unwrap();
+                assert_eq!(next_message(), listener);
+            }
+            assert_eq!(porter.link().unwrap().generation, 2);
+            if !replaces {
+                assert_eq!(next_message(), listener);
+            }
+            assert_eq!(next_message(), (Message::Channel, true));
+            drop(porter.link().unwrap());
+            assert_eq!(next_message(), (Message::Channel, true), "it has the listener already");
+        }
+    }
 }
