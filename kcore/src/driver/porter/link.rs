@@ -56,19 +56,17 @@ impl Link {
 
     /// Sends what there is room for.
     pub(in crate::driver) fn flush(&mut self) {
+        self.refused = false;
         while let Some((message, socket)) = self.outbox.front_mut() {
             let fds = socket.as_ref().map(AsFd::as_fd);
             match channel::send(self.channel.as_fd(), *message, fds.as_slice(), MsgFlags::MSG_DONTWAIT) {
-                Ok(()) => {
-                    self.refused = false;
-                    match (&message, socket.take()) {
-                        (&&mut Message::Drop { client, .. }, Some(socket)) => {
-                            drop(socket);
-                            *message = Message::Closed { client };
-                        }
-                        _ => drop(self.outbox.pop_front()),
+                Ok(()) => match (&message, socket.take()) {
+                    (&&mut Message::Drop { client, .. }, Some(socket)) => {
+                        drop(socket);
+                        *message = Message::Closed { client };
                     }
-                }
+                    _ => drop(self.outbox.pop_front()),
+                },
                 // The end of the channel is seen where it is read.
                 Err(errno) => return self.refused = is_refusal(errno),
             }
@@ -105,7 +103,7 @@ impl Link {
 
     fn send(&mut self, message: Message, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         let sent = channel::send(self.channel.as_fd(), message, fds, MsgFlags::MSG_DONTWAIT);
-        self.refused |= sent.is_err_and(is_refusal);
+        self.refused = sent.is_err_and(is_refusal);
         sent
     }
 }
@@ -113,4 +111,35 @@ impl Link {
 /// Whether the system refuses to have more descriptors on their way, or has no memory: that the channel has room means nothing then.
 fn is_refusal(errno: Errno) -> bool {
     matches!(errno, Errno::ETOOMANYREFS | Errno::ENOBUFS | Errno::ENOMEM)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    /// While the system refuses to send, a porter that does not answer is not replaced.
+    #[test]
+    fn a_refusal_ends_with_the_next_message_that_is_sent() {
+        let (ours, theirs) = channel::pair().unwrap();
+        let (socket, _peer) = channel::pair().unwrap();
+        type Act = fn(&mut Link, &OwnedFd);
+        let acts: [Act; 3] = [
+            |link, socket| assert!(link.keep(1, socket.as_fd())),
+            |link, _| link.push(Message::Ask),
+            // What was refused is not to be sent any more.
+            |link, _| link.flush(),
+        ];
+        let mut link = Link::new(ours, 1);
+        for act in acts {
+            link.refused = true;
+            act(&mut link, &socket);
+            assert!(!link.is_refused());
+        }
+        drop(theirs);
+        link.refused = true;
+        assert!(!link.keep(1, socket.as_fd()));
+        assert!(!link.is_refused(), "the porter is gone: that is another error");
+    }
 }
