@@ -67,6 +67,8 @@ mod keeper;
 mod link;
 
 pub(in crate::driver) use channel::Message;
+#[cfg(test)]
+pub(in crate::driver) use channel::{receive_one, send};
 pub(in crate::driver) use link::Link;
 
 /// Carriers that one user's descriptors may occupy. More than one, so that a slow close does not delay the user's next

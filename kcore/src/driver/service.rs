@@ -355,17 +355,7 @@ impl Service {
         let wanted = if config.threads == 0 { host.drive().shards() } else { config.threads };
         let count = wanted.clamp(1, MAX_SHARDS);
         let desks = (0..count).map(|_| Desk::new()).collect::<Result<_, _>>()?;
-        let rates = UserRates::per_second(config.user_requests_per_second);
-        let shared = Arc::new(Shared {
-            host,
-            config,
-            phase: AtomicU8::new(Phase::Serving as u8),
-            desks,
-            door: Door::default(),
-            porter,
-            next_client: AtomicU64::new(1),
-            rates,
-        });
+        let shared = Arc::new(Shared::new(host, desks, porter, config));
         let mut service = Service { shared, threads: Vec::with_capacity(count) };
         let mut listener = Some(listener);
         for number in 0..count {
@@ -467,6 +457,19 @@ impl Desk {
 }
 
 impl Shared {
+    fn new(host: Arc<Host>, desks: Box<[Desk]>, porter: Porter, config: ServiceConfig) -> Shared {
+        Shared {
+            rates: UserRates::per_second(config.user_requests_per_second),
+            host,
+            config,
+            phase: AtomicU8::new(Phase::Serving as u8),
+            desks,
+            door: Door::default(),
+            porter,
+            next_client: AtomicU64::new(1),
+        }
+    }
+
     fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Acquire) {
             0 => Phase::Serving,

@@ -20,11 +20,13 @@ pub(in crate::driver) struct Link {
     outbox: VecDeque<(Message, Option<OwnedFd>)>,
     /// The system refuses to send descriptors for now, though there is room.
     refused: bool,
+    /// The porter is about to end: what waits in the outbox is for the next one.
+    ending: bool,
 }
 
 impl Link {
     pub(super) fn new(channel: OwnedFd, generation: u64) -> Link {
-        Link { channel, generation, outbox: VecDeque::new(), refused: false }
+        Link { channel, generation, outbox: VecDeque::new(), refused: false, ending: false }
     }
 
     /// Makes room for all that can wait of so many clients, and for a question and a request to accept more.
@@ -57,6 +59,9 @@ impl Link {
     /// Sends what there is room for.
     pub(in crate::driver) fn flush(&mut self) {
         self.refused = false;
+        if self.ending {
+            return;
+        }
         while let Some((message, socket)) = self.outbox.front_mut() {
             let fds = socket.as_ref().map(AsFd::as_fd);
             match channel::send(self.channel.as_fd(), *message, fds.as_slice(), MsgFlags::MSG_DONTWAIT) {
@@ -71,6 +76,12 @@ impl Link {
                 Err(errno) => return self.refused = is_refusal(errno),
             }
         }
+    }
+
+    /// Keeps everything in the outbox from now on. A porter that has been killed may close what it
+    /// receives before this process closes its own descriptor, whose close would then be the last one.
+    pub(in crate::driver) fn stop_sending(&mut self) {
+        self.ending = true;
     }
 
     /// Whether something waits for room.
@@ -102,6 +113,9 @@ impl Link {
     }
 
     fn send(&mut self, message: Message, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        if self.ending {
+            return Err(Errno::EPIPE);
+        }
         let sent = channel::send(self.channel.as_fd(), message, fds, MsgFlags::MSG_DONTWAIT);
         self.refused = sent.is_err_and(is_refusal);
         sent

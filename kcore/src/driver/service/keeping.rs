@@ -20,6 +20,17 @@ pub(super) struct Leaving {
     _pending: Option<Charge>,
 }
 
+/// What reading the channel to the porter has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PorterRead {
+    /// There may be more messages.
+    More,
+    /// There is none now.
+    Empty,
+    /// The porter has ended: another one was asked for.
+    Ended,
+}
+
 /// What is given back once it is closed.
 enum Holds {
     /// The place of a client.
@@ -76,7 +87,8 @@ impl Worker {
         }
     }
 
-    pub(super) fn read_porter(&mut self) {
+    /// Handles what the porter has sent, a few messages at a time.
+    pub(super) fn read_porter(&mut self) -> PorterRead {
         self.flush_link();
         // As many as it sends for one request, and some.
         for _ in 0..2 * ACCEPT_BUDGET {
@@ -97,11 +109,15 @@ impl Worker {
                 }
                 Ok(Some((Message::Here, _))) => self.asking = false,
                 Ok(Some(_)) => {}
-                Ok(None) => return,
-                Err(_) => return self.relink(),
+                Ok(None) => return PorterRead::Empty,
+                Err(_) => {
+                    self.relink();
+                    return PorterRead::Ended;
+                }
             }
             self.asked_ns = (self.accepting || self.asking).then(|| self.now_ns());
         }
+        PorterRead::More
     }
 
     /// Watches the channel for room while something waits for it.
@@ -162,13 +178,29 @@ impl Worker {
         // If this process stood still itself, so may the porter have.
         let stood_still = now_ns - silent_ns > ns(SWEEP);
         if !stood_still && self.shared.porter.replace(self.link.generation).is_ok() {
-            self.relink();
+            self.leave_porter();
             self.shared.ring_all();
         }
     }
 
-    /// The porter has died: another one takes over.
-    pub(super) fn relink(&mut self) {
+    /// Handles all that the porter, which has been killed, has sent, and asks for the channel of another
+    /// one. Sockets of clients in messages that are left unread would be closed here, with the channel.
+    pub(super) fn leave_porter(&mut self) {
+        self.link.stop_sending();
+        let read = loop {
+            match self.read_porter() {
+                PorterRead::More => {}
+                read => break read,
+            }
+        };
+        if read == PorterRead::Empty {
+            self.relink();
+        }
+    }
+
+    /// Asks for the channel of another porter, which takes over. Every message of the earlier one has been
+    /// read.
+    fn relink(&mut self) {
         (self.asked_ns, self.asking) = (None, false);
         if self.relink_ns.take().is_none() {
             let _ = self.epoll.delete(&self.link.channel);
@@ -220,5 +252,98 @@ impl Worker {
             *kept
         });
         self.keeps_all &= self.keeps_shared();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::os::fd::AsRawFd;
+    use std::sync::Arc;
+
+    use lnet_fake::{FakeDrive, FakeLnet};
+    use nix::sys::socket::{MsgFlags, recv};
+    use parking_lot::Mutex;
+
+    use super::super::super::porter::{Porter, RESTART_PAUSE, pair, receive_one, send};
+    use super::super::super::{Host, HostConfig};
+    use super::super::{Desk, ServiceConfig, Shared};
+    use super::*;
+
+    const USER: u32 = 7;
+
+    /// A thread that is not run, and the porters' ends of their first channels.
+    struct Bed {
+        worker: Worker,
+        mains: Arc<Mutex<Vec<OwnedFd>>>,
+    }
+
+    impl Bed {
+        fn new() -> Bed {
+            let mains = Arc::new(Mutex::new(Vec::new()));
+            let started = mains.clone();
+            let porter = Porter::start(move || {
+                let (ours, theirs) = pair()?;
+                started.lock().push(theirs);
+                Ok(ours)
+            });
+            let host = Host::new(FakeLnet::new(&["0@lo"]), FakeDrive::new(), HostConfig::default());
+            let desks = Box::new([Desk::new().unwrap()]);
+            let shared = Shared::new(host, desks, porter.unwrap(), ServiceConfig::default());
+            let worker = Worker::new(Arc::new(shared), 0, None).unwrap();
+            Bed { worker, mains }
+        }
+
+        /// The last porter's end of the one channel that the thread has asked it for.
+        fn link(&self) -> OwnedFd {
+            let mains = self.mains.lock();
+            let mut received = received(mains.last().unwrap());
+            let (message, channel) = received.pop().unwrap();
+            assert_eq!((message, received.len()), (Message::Channel, 0));
+            channel.unwrap()
+        }
+
+        /// The last porter ends, and another one may be started.
+        fn end_porter(&self) {
+            std::thread::sleep(RESTART_PAUSE);
+            self.mains.lock().pop();
+        }
+    }
+
+    /// All that has come.
+    fn received(channel: &OwnedFd) -> Vec<(Message, Option<OwnedFd>)> {
+        let next = || receive_one(channel.as_fd(), MsgFlags::MSG_DONTWAIT).ok().flatten();
+        std::iter::from_fn(next).collect()
+    }
+
+    /// The clients would see the end of their connections, and a close here could be the last one.
+    #[test]
+    fn clients_that_the_earlier_porter_accepted_come_in_when_another_thread_has_replaced_it() {
+        const COUNT: u64 = 2 * ACCEPT_BUDGET as u64 + 1;
+        for ended in [false, true] {
+            let mut bed = Bed::new();
+            bed.worker.make_room(COUNT as usize).unwrap();
+            let mut link = Some(bed.link());
+            let mut peers = Vec::new();
+            for client in 1..=COUNT {
+                let (socket, peer) = pair().unwrap();
+                let message = Message::Accepted { client, user: USER };
+                send(link.as_ref().unwrap().as_fd(), message, &[socket], MsgFlags::empty()).unwrap();
+                peers.push(peer);
+            }
+            link.take_if(|_| ended);
+            bed.end_porter();
+            bed.worker.shared.porter.replace(1).unwrap();
+            bed.worker.hear();
+            assert_eq!((bed.worker.link.generation, bed.worker.clients.count() as u64), (2, COUNT));
+            let kept = received(&bed.link());
+            assert_eq!(kept.len() as u64, COUNT, "the next porter has all of them");
+            assert!(kept.iter().all(|(message, _)| matches!(message, Message::Keep { .. })));
+            for peer in peers {
+                let end = recv(peer.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT);
+                assert_eq!(end, Err(Errno::EAGAIN), "it is connected");
+            }
+        }
     }
 }

@@ -250,7 +250,7 @@ impl Worker {
             SHARD => return false,
             BELL => self.hear(),
             LISTENER => self.accept(),
-            PORTER => self.read_porter(),
+            PORTER => _ = self.read_porter(),
             mark => match self.clients.source(mark) {
                 Some(Source::Socket(place)) => self.turn_to(place, flags),
                 Some(Source::Doorbell(place)) => self.hear_doorbell(place),
@@ -260,12 +260,12 @@ impl Worker {
         true
     }
 
-    fn hear(&mut self) {
+    pub(super) fn hear(&mut self) {
         let _ = self.desk().bell.read();
         self.desk().heard.fetch_add(1, Ordering::AcqRel);
         // Another thread has replaced the porter: arrivals are those of the next one.
         if self.link.generation < self.shared.porter.generation() {
-            self.relink();
+            self.leave_porter();
         }
         self.admit_arrivals();
         let phase = self.shared.phase();
@@ -310,7 +310,7 @@ impl Worker {
             self.flush_link();
         }
         if self.relink_ns.is_some_and(|again_ns| again_ns <= now_ns) {
-            self.relink();
+            self.leave_porter();
         }
         if self.silent_ns().is_some_and(|silent_ns| silent_ns <= now_ns) {
             self.replace_porter(now_ns);
