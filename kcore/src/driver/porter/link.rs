@@ -9,8 +9,8 @@ use nlx_fallible::NoMemory;
 
 use super::channel::{self, Message};
 
-/// What can wait of one client: that the porter receives from it, and that it drops it, once more for a porter that has taken over.
-const MESSAGES_PER_CLIENT: usize = 3;
+/// What can wait of one client: that the porter receives from it, and that it drops it.
+const MESSAGES_PER_CLIENT: usize = 2;
 
 /// The channel of one service thread. It never blocks, and allocates nothing but by [`Link::reserve`].
 pub(in crate::driver) struct Link {
@@ -106,9 +106,15 @@ impl Link {
         }
     }
 
-    /// Takes over the sockets that an earlier porter has not been told to drop. Nothing else of what was asked of it is asked again.
-    pub(in crate::driver) fn take_over(&mut self, earlier: Link) {
-        self.outbox.extend(earlier.outbox.into_iter().filter(|(_, socket)| socket.is_some()));
+    /// Takes over the sockets that an earlier porter has not been told to drop, and calls `each` with
+    /// their numbers. Nothing else of what was asked of it is asked again.
+    pub(in crate::driver) fn take_over(&mut self, earlier: Link, mut each: impl FnMut(u64)) {
+        for (message, socket) in earlier.outbox {
+            if let (Message::Drop { client, .. }, Some(_)) = (message, &socket) {
+                each(client);
+                self.outbox.push_back((message, socket));
+            }
+        }
         self.flush();
     }
 

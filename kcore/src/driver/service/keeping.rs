@@ -16,6 +16,9 @@ use super::{ACCEPT_BUDGET, Admission, PORTER_PAUSE, SWEEP};
 pub(super) struct Leaving {
     user: UserId,
     holds: Holds,
+    /// The next porter gets its descriptor with the `Drop` that the earlier one was not sent: it needs
+    /// no other. Set only while a porter takes over.
+    taken_over: bool,
     /// For the status: what bounds them is what they hold.
     _pending: Option<Charge>,
 }
@@ -76,7 +79,7 @@ impl Worker {
 
     fn note_leaving(&mut self, id: u64, payer: Payer, holds: Holds) {
         let pending = self.shared.host.accounts().charge(payer, Resource::PendingCloses, 1).ok();
-        self.leaving.insert(id, Leaving { user: payer.user, holds, _pending: pending });
+        self.leaving.insert(id, Leaving { user: payer.user, holds, taken_over: false, _pending: pending });
     }
 
     pub(super) fn give_back(&self, leaving: Leaving) {
@@ -224,10 +227,18 @@ impl Worker {
         };
         let earlier = mem::replace(&mut self.link, link);
         self.watched = EpollFlags::EPOLLIN;
-        self.link.take_over(earlier);
-        // It has closed all that it had: this one knows none of them, and says so.
-        for (&client, leaving) in &self.leaving {
-            self.link.push(Message::Drop { client, user: leaving.user.0 });
+        let Worker { link, leaving, .. } = self;
+        link.take_over(earlier, |client| {
+            if let Some(leaving) = leaving.get_mut(&client) {
+                leaving.taken_over = true;
+            }
+        });
+        // The earlier porter closes at its end what it had, if no close blocks. This one knows none of
+        // these clients, and answers that they are gone.
+        for (&client, leaving) in leaving {
+            if !mem::take(&mut leaving.taken_over) {
+                link.push(Message::Drop { client, user: leaving.user.0 });
+            }
         }
         self.lingering.iter_mut().for_each(|client| client.kept = false);
         self.custody.porter_has_none();
@@ -345,5 +356,39 @@ mod tests {
                 assert_eq!(end, Err(Errno::EAGAIN), "it is connected");
             }
         }
+    }
+
+    /// A porter says at once that a client which it does not know is closed. After the first `Drop` a
+    /// carrier may still close the client's socket, and the porter does not know the client any more.
+    #[test]
+    fn the_next_porter_is_to_drop_each_client_once() {
+        const GIVEN: u64 = 1;
+        const WAITING: u64 = 2;
+        let mut bed = Bed::new();
+        bed.worker.make_room(2).unwrap();
+        for client in [GIVEN, WAITING] {
+            // The porter has ended before the second client is dropped.
+            let _link = (client == GIVEN).then(|| bed.link());
+            let payer = bed.worker.enter_refused(USER);
+            bed.worker.hand_over(client, payer, pair().unwrap().0, None);
+        }
+        // Those without a socket come in any order.
+        let order = |(message, _): &(Message, bool)| *message == drop_of(GIVEN);
+        let mut porter_ends = || {
+            bed.end_porter();
+            assert_eq!(bed.worker.read_porter(), PorterRead::Ended);
+            let messages = received(&bed.link()).into_iter();
+            let mut messages: Vec<_> = messages.map(|(message, fd)| (message, fd.is_some())).collect();
+            messages.sort_by_key(order);
+            messages
+        };
+        let closed = Message::Closed { client: WAITING };
+        let expected = [(drop_of(WAITING), true), (closed, false), (drop_of(GIVEN), false)];
+        assert_eq!(porter_ends(), expected);
+        assert_eq!(porter_ends(), [(drop_of(WAITING), false), (drop_of(GIVEN), false)]);
+    }
+
+    fn drop_of(client: u64) -> Message {
+        Message::Drop { client, user: USER }
     }
 }
