@@ -11,8 +11,10 @@ use nlx_bev_cqueue::SharedMemory;
 use nlx_bev_cqueue::wake::Waker;
 use nlx_core::RegionError;
 use nlx_fallible::TryArc;
+use parking_lot::Mutex;
 
 use super::Violation;
+use super::seal::Seal;
 use super::tally::{Count, Tally};
 use super::watched::WatchedQueue;
 use crate::network::FaultCounters;
@@ -35,10 +37,12 @@ pub(super) struct Outlet {
     broken: AtomicBool,
     /// The client has sealed the memory: before that nothing of it is touched, nor is there an operation.
     open: AtomicBool,
+    /// What tells that.
+    seal: Mutex<Seal>,
 }
 
 impl Outlet {
-    pub(super) fn new(memory: SharedMemory, tally: TryArc<Tally>) -> Result<Outlet, RegionError> {
+    pub(super) fn new(memory: SharedMemory, seal: Seal, tally: TryArc<Tally>) -> Result<Outlet, RegionError> {
         Ok(Outlet {
             thread: Waker::futex(memory.clone()),
             lookout: OnceLock::new(),
@@ -50,16 +54,29 @@ impl Outlet {
             dropped: Count::default(),
             broken: AtomicBool::new(false),
             open: AtomicBool::new(false),
+            seal: Mutex::new(seal),
         })
     }
 
-    /// The memory is sealed.
-    pub(super) fn open(&self) {
+    /// Whether the memory may be touched. Until then this costs a system call, which waits for nobody.
+    pub(super) fn is_open(&self) -> bool {
+        if self.open.load(Acquire) {
+            return true;
+        }
+        if !self.seal.lock().is_set() {
+            return false;
+        }
         self.open.store(true, Release);
+        // What was lost meanwhile could not be told.
+        if self.dropped.get() > 0 {
+            self.tell_of_losses();
+        }
+        true
     }
 
-    pub(super) fn is_open(&self) -> bool {
-        self.open.load(Acquire)
+    fn tell_of_losses(&self) {
+        self.thread.tell(self.dropped.get());
+        self.ring();
     }
 
     /// From now on an event loop is woken, too, by this end of a pair of sockets.
@@ -121,8 +138,7 @@ impl Losses for Outlet {
     fn lost(&self) {
         self.dropped.add(1);
         if self.is_open() {
-            self.thread.tell(self.dropped.get());
-            self.ring();
+            self.tell_of_losses();
         }
     }
 }

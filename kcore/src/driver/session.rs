@@ -130,6 +130,8 @@ pub struct Session {
     closing: Closing,
     /// Of what the client has, too.
     custody: Custody,
+    /// There may be event queues that the client has not sealed.
+    awaits_seals: bool,
     /// Faults in the memory of all clients when it was last made sure that none was in this one's.
     faults: Cell<Option<usize>>,
 }
@@ -166,6 +168,7 @@ impl Session {
             charges: None,
             closing: Closing::new(estate),
             custody,
+            awaits_seals: false,
             faults: Cell::new(None),
         })
     }
@@ -259,6 +262,7 @@ impl Session {
     /// Gives back what is charged and not used any more. To be called now and then.
     pub fn trim(&mut self) {
         self.arenas.reap();
+        self.awaits_seals = self.awaits_seals && self.tms.look_for_seals();
         let Some(charges) = &mut self.charges else { return };
         let (buffers, segments) = self.buffers.counts();
         charges.buffers.trim(buffers, CHUNK);

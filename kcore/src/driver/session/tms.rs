@@ -20,7 +20,6 @@ use crate::driver::custody::SharedFd;
 use crate::driver::departed::Estate;
 use crate::driver::outlet::Outlet;
 use crate::driver::policy::{Nids, Portals};
-use crate::driver::seal::Seal;
 use crate::driver::slots::Slots;
 use crate::driver::tally::Tally;
 use crate::driver::{ClientQuotas, Host};
@@ -32,8 +31,6 @@ pub(super) struct Tms(Slots<Tm>);
 
 pub(super) struct Tm {
     works: Works<Outlet>,
-    /// Of its event queue.
-    seal: Seal,
     /// Events that its operations may need together.
     events_max: u32,
     /// The client's end of the sockets that an event loop sleeps on, once it has asked for it: kept for when it asks again.
@@ -63,6 +60,11 @@ impl Tms {
     /// Whether the memory of their queues is what it was.
     pub(super) fn check_memory(&self) -> Result<(), Violation> {
         self.0.iter().try_for_each(|tm| tm.outlet().check())
+    }
+
+    /// Looks for the seals of queues that nothing has been written to yet. False once there is none without.
+    pub(super) fn look_for_seals(&self) -> bool {
+        self.0.iter().filter(|tm| !tm.outlet().is_open()).count() > 0
     }
 
     /// Takes one out, in use or not; no more can be started then.
@@ -123,16 +125,18 @@ impl Session {
         let charges = TmCharges::new(accounts, self.payer, id, bytes)?;
         let (memory, fd) = SharedMemory::create(events_max + 1).map_err(|error| no_queue(&error))?;
         let producer = Producer::new(memory.clone()).map_err(|error| no_queue(&error))?;
-        let outlet = Outlet::new(memory, self.record.tally.clone()).map_err(|error| no_memory(&error))?;
+        let seal = self.give_memory(fd, answer)?;
+        let outlet =
+            Outlet::new(memory, seal, self.record.tally.clone()).map_err(|error| no_memory(&error))?;
         let outlet = TryArc::try_new(outlet).map_err(starved)?;
         let works = Works::start(&self.host.network, &wanted, lazy, None, (producer, outlet.clone()));
         let works = works.map_err(|error| refusal_of(&error))?;
         let address = works.address();
-        let seal = self.give_memory(fd, answer)?;
         let inserted =
-            self.tms.0.insert(Tm { works, seal, events_max, lookout: None, lookout_charge: None, charges });
+            self.tms.0.insert(Tm { works, events_max, lookout: None, lookout_charge: None, charges });
         let tm = inserted.ok_or_else(|| self.too_many_tms())?;
         self.record.tms.lock().insert(tm, (address, outlet));
+        self.awaits_seals = true;
         Ok(Reply::Started { tm, address })
     }
 
@@ -194,14 +198,9 @@ impl Session {
 
     /// An operation is started, or refused with its last event.
     pub(super) fn operate(&mut self, tm: u64, operation: &Operation, counter: MatchCounter, started_ns: u64) {
-        if let Some(tm) = self.tms.0.get_mut(tm)
-            && !tm.outlet().is_open()
-        {
-            if !tm.seal.is_set() {
-                // There is no queue for an event.
-                return self.count(&Refusal::new(Errno::EPERM, Reason::Unsealed));
-            }
-            tm.outlet().open();
+        if self.tms.0.get(tm).is_some_and(|tm| !tm.outlet().is_open()) {
+            // There is no queue for an event.
+            return self.count(&Refusal::new(Errno::EPERM, Reason::Unsealed));
         }
         let charged = self.charge_operation(tm);
         let Some(tm) = self.tms.0.get(tm) else {
