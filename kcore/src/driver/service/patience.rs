@@ -1,7 +1,11 @@
 //! Users that hold a thread up.
 //!
-//! The time that a turn takes says little: the thread may have stood still for others. What it has worked, and whether it has
-//! waited for something by itself, the system tells by a call; so that is asked for only in the time after a long turn.
+//! The time that a turn takes says little: the thread may have stood still for others. What it has worked, whether it has waited
+//! for something by itself, and how long it has waited for a processor, the system tells by calls; so that is asked for only in
+//! the time after a long turn.
+
+use std::fs::File;
+use std::io::Read;
 
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 
@@ -23,6 +27,8 @@ struct Spent {
     cpu_ns: u64,
     /// Times that it has waited by itself.
     waits: i64,
+    /// The time that it was ready to run while others had the processors, where the system tells it.
+    queued_ns: Option<u64>,
 }
 
 impl Patience {
@@ -51,15 +57,35 @@ impl Spent {
     fn of(usage: &Usage) -> Spent {
         let ns = [usage.user_time(), usage.system_time()]
             .map(|time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_usec() as u64 * 1_000);
-        Spent { cpu_ns: ns[0] + ns[1], waits: usage.voluntary_context_switches() }
+        Spent { cpu_ns: ns[0] + ns[1], waits: usage.voluntary_context_switches(), queued_ns: queued_ns() }
     }
 }
 
+/// The time that this thread has waited for a processor so far; `None` where the system does not count it.
+fn queued_ns() -> Option<u64> {
+    // Two numbers of up to 20 digits, and one more. Without an allocation: there may be no memory.
+    let mut text = [0; 64];
+    let length = File::open("/proc/thread-self/schedstat").and_then(|mut file| file.read(&mut text)).ok()?;
+    read_queued_ns(std::str::from_utf8(&text[..length]).ok()?)
+}
+
+/// The same from `schedstat`: the time on a processor, the time spent waiting for one, and the number of times on one. All are 0
+/// where nothing is counted.
+fn read_queued_ns(schedstat: &str) -> Option<u64> {
+    let mut numbers = schedstat.split_ascii_whitespace().map_while(|number| number.parse::<u64>().ok());
+    numbers.next().filter(|&ran_ns| ran_ns > 0)?;
+    numbers.next()
+}
+
 /// How long the user of a turn is to rest. A thread that has not waited by itself was only in the way of others for as long as it has
-/// worked: the rest of the time another thread had its processor.
+/// worked: the rest of the time another thread had its processor. One that has waited was in the way for all of the time but that
+/// in which it could have gone on, and had no processor.
 fn rest_ns(took_ns: u64, before: Spent, after: Spent) -> Option<u64> {
     let worked_ns = after.cpu_ns.saturating_sub(before.cpu_ns).min(took_ns);
-    let own_ns = if after.waits > before.waits { took_ns } else { worked_ns };
+    let queued_ns = before.queued_ns.zip(after.queued_ns);
+    let queued_ns = queued_ns.map_or(0, |(before_ns, after_ns)| after_ns.saturating_sub(before_ns));
+    let has_waited = after.waits > before.waits;
+    let own_ns = if has_waited { took_ns.saturating_sub(queued_ns).max(worked_ns) } else { worked_ns };
     (own_ns >= ns(LONG_TURN)).then(|| own_ns.saturating_mul(REST_FACTOR).min(ns(REST_MAX)))
 }
 
@@ -70,7 +96,12 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn spent(cpu_ms: u64, waits: i64) -> Spent {
-        Spent { cpu_ns: cpu_ms * MS, waits }
+        Spent { cpu_ns: cpu_ms * MS, waits, queued_ns: None }
+    }
+
+    /// The same where the system tells how long the thread has waited for a processor.
+    fn queued(cpu_ms: u64, waits: i64, queued_ms: u64) -> Spent {
+        Spent { queued_ns: Some(queued_ms * MS), ..spent(cpu_ms, waits) }
     }
 
     #[test]
@@ -91,6 +122,39 @@ mod tests {
         ] {
             let rest_ns = rest_ns(took_ms * MS, before, after);
             assert_eq!(rest_ns, rest_ms.map(|ms: u64| ms * MS), "{took_ms} ms, {after:?}");
+        }
+    }
+
+    /// A thread that has waited by itself for a moment, and then for a processor that others had.
+    #[test]
+    fn a_turn_that_waited_for_a_processor_is_no_fault_of_its_user() {
+        let before = queued(1000, 7, 300);
+        for (took_ms, after, rest_ms) in [
+            (500, queued(1001, 8, 798), None),
+            (500, queued(1001, 8, 791), None),
+            (500, queued(1001, 8, 790), Some(200)),
+            (100, queued(1000, 9, 300), Some(2000)),
+            // It has worked all the same.
+            (500, queued(1100, 8, 700), Some(2000)),
+            // What is counted twice, or elsewhere, takes nothing away from that.
+            (100, queued(1100, 8, 700), Some(2000)),
+            // Not counted at one of both times.
+            (100, spent(1000, 8), Some(2000)),
+        ] {
+            let rest_ns = rest_ns(took_ms * MS, before, after);
+            assert_eq!(rest_ns, rest_ms.map(|ms: u64| ms * MS), "{took_ms} ms, {after:?}");
+        }
+    }
+
+    #[test]
+    fn the_time_without_a_processor_is_read() {
+        assert_eq!(read_queued_ns("7205913 1234567 42\n"), Some(1_234_567));
+        for unknown in ["0 0 0\n", "", "12\n", "12 x 3\n"] {
+            assert_eq!(read_queued_ns(unknown), None, "{unknown:?}");
+        }
+        // Of this thread, where it is counted at all.
+        if let Some(earlier_ns) = queued_ns() {
+            assert!(queued_ns().is_some_and(|later_ns| later_ns >= earlier_ns));
         }
     }
 
