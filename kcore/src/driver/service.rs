@@ -184,7 +184,7 @@ pub const REST_FACTOR: u64 = 20;
 /// The longest rest.
 pub const REST_MAX: Duration = Duration::from_secs(10);
 
-/// How long threads measure turns more exactly after a long one: it takes a system call for each.
+/// How long threads measure turns more exactly after a long one, and after the rest for it: it takes system calls for each.
 pub const WARY: Duration = Duration::from_secs(10);
 
 /// How clients are served.

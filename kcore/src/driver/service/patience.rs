@@ -44,8 +44,11 @@ impl Patience {
         if took_ns < ns(LONG_TURN) {
             return None;
         }
-        self.wary_until_ns = now_ns.saturating_add(ns(WARY));
-        self.before.zip(Spent::now()).and_then(|(before, after)| rest_ns(took_ns, before, after))
+        let rest_ns =
+            self.before.zip(Spent::now()).and_then(|(before, after)| rest_ns(took_ns, before, after));
+        // Else the next long turn of a user that has rested for long would be a first one again.
+        self.wary_until_ns = now_ns.saturating_add(ns(WARY)).saturating_add(rest_ns.unwrap_or(0));
+        rest_ns
     }
 }
 
@@ -173,7 +176,12 @@ mod tests {
         assert_eq!(turn(10 * MS, 50 * MS), (false, None));
         assert_eq!(turn(60 * MS, MS), (true, None));
         assert_eq!(turn(100 * MS, 50 * MS), (true, Some(1000 * MS)));
-        let late_ns = 151 * MS + ns(WARY);
+        // However long the user has rested.
+        let rested_ns = 1150 * MS + ns(WARY) - 1;
+        assert_eq!(turn(rested_ns, 1000 * MS), (true, Some(ns(REST_MAX))));
+        let again_ns = rested_ns + 1000 * MS + ns(REST_MAX) + MS;
+        assert_eq!(turn(again_ns, 50 * MS), (true, Some(1000 * MS)));
+        let late_ns = again_ns + 1051 * MS + ns(WARY);
         assert_eq!(turn(late_ns, 50 * MS), (false, None));
         assert_eq!(turn(late_ns + 100 * MS, 50 * MS), (true, Some(1000 * MS)));
     }

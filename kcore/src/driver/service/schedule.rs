@@ -155,8 +155,8 @@ impl<S> Schedule<S> {
         let reserved = queue.ready.try_reserve(queue.connections + 1);
         if reserved.is_ok() {
             queue.connections += 1;
-        } else if queue.connections == 0 && !queue.is_ready {
-            self.forget(key);
+        } else {
+            self.forget_if_gone(key);
         }
         reserved.map(|()| key).map_err(|_| NoMemory)
     }
@@ -195,9 +195,7 @@ impl<S> Schedule<S> {
     pub(super) fn leave(&mut self, key: UserKey) {
         let queue = self.queue(key);
         queue.connections -= 1;
-        if queue.connections == 0 && !queue.is_ready {
-            self.forget(key);
-        }
+        self.forget_if_gone(key);
     }
 
     /// What is kept of a user.
@@ -217,17 +215,29 @@ impl<S> Schedule<S> {
         }
     }
 
-    /// A user whose turn it is, or has just been, has none until it is [resumed](Schedule::resume).
+    /// A user has no turns until it is [resumed](Schedule::resume), and is not forgotten: to leave and come again is no way around
+    /// that. Nothing is done if it is forgotten already.
     pub(super) fn suspend(&mut self, key: UserKey) {
-        self.queue(key).suspended = true;
+        let queue = self.queue(key);
+        queue.suspended = queue.state.is_some();
     }
 
-    /// The user has turns again, if it had none and is there.
+    /// The user has turns again, if it had none.
     pub(super) fn resume(&mut self, key: UserKey) {
         let queue = self.queue(key);
-        if std::mem::take(&mut queue.suspended) && queue.is_ready {
+        if !std::mem::take(&mut queue.suspended) {
+            return;
+        }
+        // One that was suspended while it waited for its turn, and is resumed before that, stands there still.
+        if queue.is_ready && !self.ready.contains(&key) {
             self.ready.push_back(key);
         }
+        self.forget_if_gone(key);
+    }
+
+    /// Whether a user has no turns for now.
+    pub(super) fn is_suspended(&mut self, key: UserKey) -> bool {
+        self.queue(key).suspended
     }
 
     /// Who it is.
@@ -316,8 +326,14 @@ impl<S> Schedule<S> {
         }
         queue.is_ready = false;
         queue.credit = queue.credit.min(0);
-        if queue.connections == 0 {
-            self.forget(user);
+        self.forget_if_gone(user);
+    }
+
+    /// Forgets a user without connections and work, unless it is to be known again as one that is suspended.
+    fn forget_if_gone(&mut self, key: UserKey) {
+        let queue = self.queue(key);
+        if queue.connections == 0 && !queue.is_ready && !queue.suspended {
+            self.forget(key);
         }
     }
 
@@ -329,7 +345,7 @@ impl<S> Schedule<S> {
         self.free.push(key);
     }
 
-    /// A key names a user as long as that has connections or work: it is there.
+    /// A key names a user as long as that has connections or work, or is suspended: it is there.
     fn queue(&mut self, key: UserKey) -> &mut UserQueue<S> {
         &mut self.users[key.0 as usize]
     }
@@ -500,6 +516,65 @@ mod tests {
         assert_eq!(served(&mut schedule, false), [1, 3]);
         assert!(schedule.is_idle());
         assert_eq!(schedule.keys.len(), 1, "it is forgotten");
+    }
+
+    /// Users are suspended and resumed outside of their turns, too, and each then has one turn in a round.
+    #[test]
+    fn a_user_is_suspended_while_it_waits_for_its_turn() {
+        let mut schedule = Schedule::<()>::default();
+        let [slow, other] = [7, 8].map(|user| schedule.enter(UserId(user), || Ok(())).unwrap());
+        schedule.wake(slow, 1);
+        schedule.wake(other, 2);
+        schedule.suspend(slow);
+        assert!(schedule.is_suspended(slow) && !schedule.is_suspended(other));
+        schedule.resume(slow);
+        schedule.suspend(slow);
+        schedule.begin_round();
+        let turn = schedule.next().unwrap();
+        assert_eq!((turn.user, schedule.left), (other, 0));
+        schedule.served(turn, 1, false);
+        assert!(schedule.next().is_none() && schedule.is_idle());
+        schedule.resume(slow);
+        schedule.begin_round();
+        let turn = schedule.next().unwrap();
+        assert_eq!((turn.user, schedule.left), (slow, 0));
+        schedule.served(turn, 1, false);
+        assert!(schedule.next().is_none() && schedule.is_idle());
+    }
+
+    /// A suspended user that leaves, and comes again, is suspended still.
+    #[test]
+    fn a_suspended_user_is_not_forgotten() {
+        for works in [false, true] {
+            let mut schedule = Schedule::<()>::default();
+            let slow = schedule.enter(UserId(7), || Ok(())).unwrap();
+            if works {
+                schedule.wake(slow, 1);
+                schedule.begin_round();
+                let turn = schedule.next().unwrap();
+                schedule.suspend(slow);
+                schedule.leave(slow);
+                schedule.served(turn, 1, false);
+                assert!(schedule.next().is_none());
+            } else {
+                schedule.suspend(slow);
+                schedule.leave(slow);
+            }
+            assert_eq!(schedule.enter(UserId(7), || Ok(())), Ok(slow));
+            schedule.wake(slow, 2);
+            schedule.begin_round();
+            assert!(schedule.next().is_none());
+            schedule.leave(slow);
+            schedule.resume(slow);
+            schedule.begin_round();
+            let turn = schedule.next().unwrap();
+            schedule.served(turn, 0, false);
+            assert!(schedule.next().is_none() && schedule.is_idle());
+            assert!(schedule.keys.is_empty());
+            // One that is forgotten is not suspended.
+            schedule.suspend(slow);
+            assert!(!schedule.is_suspended(slow));
+        }
     }
 
     /// A user that comes and goes is forgotten, also if it goes while it has work.
