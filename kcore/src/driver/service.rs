@@ -23,7 +23,8 @@
 //! A turn is counted in units because time says nothing of a client where processors are shared. Some calls of the system take long
 //! all the same, and a client can see to that: a fault waits while it punches holes, a message wakes the million watches that it
 //! has set on its socket. A user in whose turn the thread itself has worked or waited for [`LONG_TURN`] rests for
-//! [`REST_FACTOR`] times as long, so that others have the thread meanwhile (`patience`).
+//! [`REST_FACTOR`] times as long, so that others have the thread meanwhile (`patience`). What is done for a client outside of its
+//! user's turn counts as a turn there.
 //!
 //! Nothing takes longer than a turn: timers, the look at all clients ([`SWEEP`]) and the end of the service go in slices, too.
 //!
@@ -105,6 +106,8 @@ mod requests;
 mod schedule;
 #[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
 mod socket;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod turns;
 mod user;

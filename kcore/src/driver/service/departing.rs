@@ -135,7 +135,8 @@ impl Worker {
         if let Some(at) = self.winding {
             let end = (at + PLACES_SLICE).min(self.clients.places());
             for place in at..end {
-                if self.phase == Phase::Stopping { self.depart(place) } else { self.quiesce(place) }
+                let stops = self.phase == Phase::Stopping;
+                self.for_client(place, if stops { Worker::depart } else { Worker::quiesce });
             }
             self.winding = (end < self.clients.places()).then_some(end);
             self.settle();
@@ -143,7 +144,10 @@ impl Worker {
         if let Some(at) = self.sweeping {
             let end = (at + PLACES_SLICE).min(self.clients.places());
             for place in at..end {
-                self.sweep(place);
+                // Those of a user that rests are looked at after that.
+                if !self.has_no_turns(place) {
+                    self.for_client(place, Worker::sweep);
+                }
             }
             self.sweeping = (end < self.clients.places()).then_some(end);
         }

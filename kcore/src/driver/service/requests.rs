@@ -17,11 +17,13 @@ impl Worker {
     pub(super) fn turn_to(&mut self, place: usize, flags: EpollFlags) {
         if flags.intersects(ENDED) {
             // It may have closed only its own direction: then it waits for ours, which says that LNet has let go of its memory.
-            return self.depart(place);
+            return self.for_client(place, Worker::depart);
         }
         let Some(client) = self.clients.get(place) else { return };
         match &mut client.state {
-            State::Served(served) if matches!(served.talk, Talk::Answering { .. }) => self.answer_now(place),
+            State::Served(served) if matches!(served.talk, Talk::Answering { .. }) => {
+                self.for_client(place, Worker::answer_now);
+            }
             State::Served(served) if served.readable => {
                 // It has been told of already: what comes before that is read is not told of.
                 if !mem::replace(&mut served.muted, true) {

@@ -198,6 +198,12 @@ impl<S> Schedule<S> {
         self.forget_if_gone(key);
     }
 
+    /// Something is done for a user outside of its turn: it is not forgotten until it [leaves](Schedule::leave), as if it had a
+    /// connection more.
+    pub(super) fn stay(&mut self, key: UserKey) {
+        self.queue(key).connections += 1;
+    }
+
     /// What is kept of a user.
     pub(super) fn state(&mut self, key: UserKey) -> Option<&mut S> {
         self.queue(key).state.as_mut()

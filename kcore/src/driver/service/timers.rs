@@ -46,6 +46,11 @@ impl Timers {
         }
     }
 
+    /// When something is to be done about `number`.
+    pub(super) fn due(&self, number: usize) -> Option<u64> {
+        Some(self.heap[(*self.places.get(number)?)?].0)
+    }
+
     /// The next deadline, and whose it is.
     pub(super) fn first(&self) -> Option<(u64, usize)> {
         self.heap.first().copied()

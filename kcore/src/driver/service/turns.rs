@@ -33,9 +33,7 @@ impl Worker {
             let units = place.map_or(0, |place| self.serve(place, turn.budget));
             let now_ns = self.now_ns();
             looked_ns = Some(now_ns);
-            if let Some(rest_ns) = self.patience.end(now_ns) {
-                self.let_rest(turn.user, now_ns + rest_ns, rest_ns);
-            }
+            self.end_work_for(turn.user, now_ns);
             work += units;
             // It may have gone meanwhile.
             let again = self.has_work(turn.connection);
@@ -45,10 +43,35 @@ impl Worker {
         work
     }
 
-    /// A user has taken very long: the others have the thread for a while. Root may take what it likes.
-    fn let_rest(&mut self, user: UserKey, until_ns: u64, rest_ns: u64) {
+    /// Does something for a client outside of its user's turn: it counts for the user if it takes long. Not to be called in a
+    /// turn.
+    pub(super) fn for_client<T: Default>(
+        &mut self,
+        place: usize,
+        act: impl FnOnce(&mut Worker, usize) -> T,
+    ) -> T {
+        let Some(user) = self.clients.get(place).map(|client| client.user) else { return T::default() };
+        // The client may go meanwhile.
+        self.schedule.stay(user);
+        self.patience.begin(self.now_ns());
+        let done = act(self, place);
+        self.end_work_for(user, self.now_ns());
+        self.schedule.leave(user);
+        done
+    }
+
+    /// What was done for a user is over. If it has taken very long, the user rests.
+    fn end_work_for(&mut self, user: UserKey, now_ns: u64) {
+        if let Some(rest_ns) = self.patience.end(now_ns) {
+            self.let_rest(user, now_ns, rest_ns);
+        }
+    }
+
+    /// A user has taken very long: the others have the thread for a while. What is done for a user that rests already makes its rest
+    /// longer. Root may take what it likes. A service that stops ends all clients, and waits for none to have rested.
+    fn let_rest(&mut self, user: UserKey, now_ns: u64, rest_ns: u64) {
         let who = self.schedule.user(user);
-        if self.shared.host.accounts().is_privileged(who) {
+        if self.shared.host.accounts().is_privileged(who) || self.phase == Phase::Stopping {
             return;
         }
         self.shared.door.rested.fetch_add(1, Relaxed);
@@ -61,7 +84,13 @@ impl Worker {
             );
         }
         self.schedule.suspend(user);
-        self.resting.set(user.number(), Some(until_ns));
+        let from_ns = self.resting.due(user.number()).map_or(now_ns, |until_ns| until_ns.max(now_ns));
+        self.resting.set(user.number(), Some(from_ns.saturating_add(rest_ns)));
+    }
+
+    /// Whether the client's user has no turns for now, because it rests.
+    pub(super) fn has_no_turns(&mut self, place: usize) -> bool {
+        self.clients.get(place).is_some_and(|client| self.schedule.is_suspended(client.user))
     }
 
     /// Serves those again who have rested.
@@ -76,7 +105,9 @@ impl Worker {
     pub(super) fn rest_round(&mut self) -> bool {
         self.schedule.begin_round();
         while let Some(turn) = self.schedule.next() {
-            let again = self.clients.named(turn.connection).is_some_and(|place| !self.rests(place));
+            let place = self.clients.named(turn.connection);
+            let again =
+                place.is_some_and(|place| self.for_client(place, |worker, place| !worker.rests(place)));
             self.schedule.served(turn, 0, again);
         }
         self.schedule.is_idle()
@@ -120,7 +151,7 @@ impl Worker {
     pub(super) fn hear_doorbell(&mut self, place: usize) {
         let Some(served) = self.clients.served(place) else { return };
         match served.ring {
-            Ring::Asleep => self.wake(place),
+            Ring::Asleep => self.for_client(place, Worker::wake),
             Ring::Hot if !std::mem::replace(&mut served.bell_muted, true) => {
                 // One that rings while its ring is looked at could do so without end.
                 let mut nothing =

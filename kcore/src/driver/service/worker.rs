@@ -291,10 +291,10 @@ impl Worker {
         }
     }
 
-    fn handle_due(&mut self, now_ns: u64) {
+    pub(super) fn handle_due(&mut self, now_ns: u64) {
         for _ in 0..DUE_BUDGET {
             let Some(place) = self.timers.take_due(now_ns) else { break };
-            self.handle_one(place, now_ns);
+            self.for_client(place, |worker, place| worker.handle_one(place, now_ns));
         }
         self.unpark_due(now_ns);
         self.resume_rested(now_ns);
