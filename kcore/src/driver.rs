@@ -110,6 +110,7 @@ mod quotas;
 mod seal;
 pub mod service;
 mod session;
+mod signals;
 mod slots;
 mod status;
 mod tally;

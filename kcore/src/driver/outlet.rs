@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicBool,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
 use nlx_bev_cqueue::SharedMemory;
@@ -27,6 +27,8 @@ pub(super) struct Outlet {
     thread: Waker<SharedMemory>,
     /// For an event loop of the client that sleeps on a socket, once it has asked for one.
     lookout: OnceLock<Waker<SharedMemory>>,
+    /// A signal to that one was left.
+    left: AtomicBool,
     memory: SharedMemory,
     watched: WatchedQueue,
     tally: TryArc<Tally>,
@@ -46,6 +48,7 @@ impl Outlet {
         Ok(Outlet {
             thread: Waker::futex(memory.clone()),
             lookout: OnceLock::new(),
+            left: AtomicBool::new(false),
             watched: WatchedQueue::new(memory.clone())?,
             memory,
             tally,
@@ -84,6 +87,14 @@ impl Outlet {
         let _ = self.lookout.set(Waker::lookout(self.memory.clone(), bell));
     }
 
+    /// Sends the signal to the event loop that was left, if there is one. Gives whether the event loop slept. What comes later is
+    /// left again, and noted.
+    pub(super) fn send_left(&self) -> bool {
+        // The event was in the queue before: this look for a sleeper comes after it, as one in `ring` does.
+        self.left.swap(false, AcqRel)
+            && self.lookout.get().is_some_and(|lookout| lookout.wake().unwrap_or(false))
+    }
+
     /// Whether its memory is what it was.
     pub(super) fn check(&self) -> Result<(), Violation> {
         self.watched.check("an event queue")
@@ -99,13 +110,18 @@ impl Taker for Outlet {
     type Memory = SharedMemory;
 
     /// Neither fails: the futex lies in our mapping, and this end of the sockets is ours. Neither blocks: the sender waits neither
-    /// for what the client does with its end nor for the memory in which it receives. If nobody receives, that is no error.
+    /// for what the client does with its end nor for the memory in which it receives. If nobody receives, that is no error. The
+    /// futex wakes one; whatever watches the sockets is woken as well, which can take long ([`Signals`](super::signals::Signals)).
     fn ring(&self) {
         // It has a full fence between the event and this look for a lookout: one that is being made looks at the queue
         // after it has announced its sleep, and that after it was set here.
         let _ = self.thread.wake();
         if let Some(lookout) = self.lookout.get() {
-            let _ = lookout.wake();
+            let signals = &self.tally.signals;
+            if signals.send(|| lookout.wake().unwrap_or(false)) {
+                self.left.store(true, Release);
+                signals.note_pending();
+            }
         }
     }
 

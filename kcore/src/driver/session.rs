@@ -7,6 +7,8 @@ mod refusing;
 mod requests;
 mod ring;
 mod teardown;
+#[cfg(test)]
+mod tests;
 mod tms;
 
 use std::cell::Cell;
@@ -278,6 +280,19 @@ impl Session {
         let fd = MemoryFd::try_new(fd).map_err(starved)?;
         answer.fds.push(fd.clone().into());
         Ok(Seal::awaited(fd, charge))
+    }
+
+    /// Sends signals to event loops of the client that took too long to be sent when their events came. To be called now and then.
+    /// It ends after one that takes long; the others are sent in the next call.
+    pub fn send_signals(&self) {
+        if self.record.tally.signals.take_pending() {
+            self.tms.send_left(&self.record.tally);
+        }
+    }
+
+    /// Takes the time that threads have worked for signals to the client that took long, outside of its user's turns.
+    pub(super) fn take_owed_ns(&self) -> u64 {
+        self.record.tally.signals.take_owed_ns()
     }
 
     /// Takes a descriptor that the client is to have, too, and that it pays for until the porter has closed it.

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::Totals;
+use super::signals::Signals;
 
 /// A client's numbers. Written by its session and, for operations and events, by LNet's threads; read by whoever wants to
 /// know how things stand.
@@ -21,6 +22,7 @@ pub(super) struct Tally {
     pub(super) refused_by_policy: Count,
     pub(super) refused_by_quota: Count,
     pub(super) refused: Count,
+    pub(super) signals: Signals,
     /// An event queue is full or spoilt.
     pub(super) broken: AtomicBool,
 }

@@ -175,11 +175,14 @@ impl Worker {
         let Some(served) = self.clients.served(place) else { return };
         let stands_in_ring = served.ring == Ring::Asleep && !served.session.prepare_sleep();
         served.session.trim();
+        served.session.send_signals();
+        let owed_ns = served.session.take_owed_ns();
         let checked = served.session.check();
         if stands_in_ring {
             (served.ring, served.idle_rounds) = (Ring::Hot, 0);
             self.queue(place);
         }
+        self.pay(place, owed_ns);
         if let Err(violation) = checked {
             self.cut_off(place, &violation);
         }

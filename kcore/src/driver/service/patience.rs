@@ -9,6 +9,7 @@ use std::io::Read;
 
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 
+use super::super::signals::take_excused_ns;
 use super::worker::ns;
 use super::{LONG_TURN, REST_FACTOR, REST_MAX, WARY};
 
@@ -35,6 +36,7 @@ impl Patience {
     /// A turn begins.
     pub(super) fn begin(&mut self, now_ns: u64) {
         self.began_ns = now_ns;
+        take_excused_ns();
         self.before = (now_ns < self.wary_until_ns).then(Spent::now).flatten();
     }
 
@@ -44,8 +46,12 @@ impl Patience {
         if took_ns < ns(LONG_TURN) {
             return None;
         }
-        let rest_ns =
-            self.before.zip(Spent::now()).and_then(|(before, after)| rest_ns(took_ns, before, after));
+        let excused_ns = take_excused_ns();
+        if took_ns.saturating_sub(excused_ns) < ns(LONG_TURN) {
+            return None;
+        }
+        let spent = self.before.zip(Spent::now());
+        let rest_ns = spent.and_then(|(before, after)| rest_ns(took_ns, excused_ns, before, after));
         // Else the next long turn of a user that has rested for long would be a first one again.
         self.wary_until_ns = now_ns.saturating_add(ns(WARY)).saturating_add(rest_ns.unwrap_or(0));
         rest_ns
@@ -82,13 +88,18 @@ fn read_queued_ns(schedstat: &str) -> Option<u64> {
 
 /// How long the user of a turn is to rest. A thread that has not waited by itself was only in the way of others for as long as it has
 /// worked: the rest of the time another thread had its processor. One that has waited was in the way for all of the time but that
-/// in which it could have gone on, and had no processor.
-fn rest_ns(took_ns: u64, before: Spent, after: Spent) -> Option<u64> {
+/// in which it could have gone on, and had no processor. What it has spent on signals to other clients is excused.
+fn rest_ns(took_ns: u64, excused_ns: u64, before: Spent, after: Spent) -> Option<u64> {
     let worked_ns = after.cpu_ns.saturating_sub(before.cpu_ns).min(took_ns);
     let queued_ns = before.queued_ns.zip(after.queued_ns);
     let queued_ns = queued_ns.map_or(0, |(before_ns, after_ns)| after_ns.saturating_sub(before_ns));
     let has_waited = after.waits > before.waits;
     let own_ns = if has_waited { took_ns.saturating_sub(queued_ns).max(worked_ns) } else { worked_ns };
+    rest_for(own_ns.saturating_sub(excused_ns))
+}
+
+/// How long a user rests that has held a thread up for so long.
+pub(super) fn rest_for(own_ns: u64) -> Option<u64> {
     (own_ns >= ns(LONG_TURN)).then(|| own_ns.saturating_mul(REST_FACTOR).min(ns(REST_MAX)))
 }
 
@@ -123,7 +134,7 @@ mod tests {
             (9, spent(1001, 8), None),
             (100_000, spent(101_000, 7), Some(10_000)),
         ] {
-            let rest_ns = rest_ns(took_ms * MS, before, after);
+            let rest_ns = rest_ns(took_ms * MS, 0, before, after);
             assert_eq!(rest_ns, rest_ms.map(|ms: u64| ms * MS), "{took_ms} ms, {after:?}");
         }
     }
@@ -144,8 +155,23 @@ mod tests {
             // Not counted at one of both times.
             (100, spent(1000, 8), Some(2000)),
         ] {
-            let rest_ns = rest_ns(took_ms * MS, before, after);
+            let rest_ns = rest_ns(took_ms * MS, 0, before, after);
             assert_eq!(rest_ns, rest_ms.map(|ms: u64| ms * MS), "{took_ms} ms, {after:?}");
+        }
+    }
+
+    /// Whoever sends to a client that makes signals long does not rest for it.
+    #[test]
+    fn signals_to_others_are_excused() {
+        let before = spent(1000, 7);
+        for (excused_ms, after, rest_ms) in [
+            (91, spent(1100, 7), None),
+            (90, spent(1100, 7), Some(200)),
+            (90, spent(1100, 8), Some(200)),
+            (100, spent(1010, 7), None),
+        ] {
+            let rest_ns = rest_ns(100 * MS, excused_ms * MS, before, after);
+            assert_eq!(rest_ns, rest_ms.map(|ms: u64| ms * MS), "{excused_ms} ms, {after:?}");
         }
     }
 

@@ -112,6 +112,16 @@ fn the_announcement_on_a_ring_counts_for_its_user() {
     assert_eq!((worker.rested(), worker.has_no_turns(PLACE)), (2, true));
 }
 
+/// Signals that took long while the network was polled.
+#[test]
+fn work_that_was_done_elsewhere_is_paid() {
+    let (mut worker, _client) = slow_worker();
+    worker.pay(PLACE, LONG_TURN.as_nanos() as u64 - 1);
+    assert!(!worker.has_no_turns(PLACE));
+    worker.pay(PLACE, LONG_TURN.as_nanos() as u64);
+    assert_eq!((worker.rested(), worker.has_no_turns(PLACE)), (1, true));
+}
+
 /// What is done for a user that rests makes its rest longer, also if that ends its last connection.
 #[test]
 fn rests_add_up() {

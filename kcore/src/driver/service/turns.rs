@@ -6,6 +6,7 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 
 use super::super::Drained;
 use super::client::{Ring, Source, State, Talk};
+use super::patience::rest_for;
 use super::schedule::{REQUEST_UNITS, UserKey};
 use super::worker::{DOORBELL, Worker, ns};
 use super::{IDLE_ROUNDS, Phase};
@@ -64,6 +65,14 @@ impl Worker {
     fn end_work_for(&mut self, user: UserKey, now_ns: u64) {
         if let Some(rest_ns) = self.patience.end(now_ns) {
             self.let_rest(user, now_ns, rest_ns);
+        }
+    }
+
+    /// A client's user rests for work that was done for the client elsewhere.
+    pub(super) fn pay(&mut self, place: usize, owed_ns: u64) {
+        let user = self.clients.get(place).map(|client| client.user);
+        if let Some((user, rest_ns)) = user.zip(rest_for(owed_ns)) {
+            self.let_rest(user, self.now_ns(), rest_ns);
         }
     }
 

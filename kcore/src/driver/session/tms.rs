@@ -67,6 +67,11 @@ impl Tms {
         self.0.iter().filter(|tm| !tm.outlet().is_open()).count() > 0
     }
 
+    /// Sends signals to event loops that were left.
+    pub(super) fn send_left(&self, tally: &Tally) {
+        tally.signals.send_left(self.0.iter().map(|tm| || tm.outlet().send_left()));
+    }
+
     /// Takes one out, in use or not; no more can be started then.
     pub(super) fn pop(&mut self) -> Option<(u64, Tm)> {
         self.0.pop()
