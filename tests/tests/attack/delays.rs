@@ -23,6 +23,26 @@ fn a_socket_with_very_many_watches() {
     rests("watches", &["watches", "8000", "100"]);
 }
 
+/// Each message from elsewhere wakes hundreds of thousands of watches on the descriptor of the client's transfer machine: that counts for
+/// the client's user, in whose turn no message comes, and is not done for each.
+#[test]
+#[ignore = "./test attack"]
+fn a_machine_with_very_many_watches() {
+    let Some(mut stage) = Stage::new("watches, machine").afar().open() else { return };
+    let mut attackers = stage.attack(&[(User::Attacker(0), &["machine-watches", "8000", "100"])]);
+    let machine = attackers[0].words.rsplit(' ').next().unwrap().to_string();
+    let address = stage.helper.nid_text();
+    attackers.push(stage.start_afar(User::Attacker(1), &["sends", &machine, &address]));
+    attackers[1].wait();
+    hung_unless("the attacker rests", || stage.helper.number("/door/rested") > 0);
+    stage.honest_work_goes_on();
+    // Messages to it still come.
+    attackers[1].did();
+    attackers[1].did();
+    stage.everybody_is_served();
+    stage.close(attackers);
+}
+
 /// The first page of a ring is taken away without end, and has to be taken out of very many mappings each time: the helper does not
 /// touch it, for it is not sealed.
 #[test]

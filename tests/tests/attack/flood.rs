@@ -13,11 +13,11 @@ fn syncs_over_hundreds_of_connections() {
     stage.close(attackers);
 }
 
-/// Clients that come while connections without end come, too: of the fastest one is looked at, for a machine that has much else
-/// to do.
+/// Clients that come while connections without end come, too: half of them wait no longer than is said here. A client that the
+/// system keeps from running meanwhile says nothing of the helper.
 const COMING: u32 = 32;
 
-/// Connections of the attacker that come before the fastest of them at the most: more than the backlog has, 64, and those that
+/// Connections of the attacker that come before half of them at the most: more than the backlog has, 64, and those that
 /// come while the helper makes the client's session; less than a backlog of 4,096, the system's limit by default.
 const AHEAD_MAX: u64 = 1000;
 
@@ -36,7 +36,8 @@ fn connections_that_are_closed_at_once() {
     }
     ahead.sort_unstable();
     println!("connections ahead of a client: {ahead:?}");
-    assert!(ahead[0] <= AHEAD_MAX, "{ahead:?}");
+    let median = ahead[ahead.len() / 2];
+    assert!(median <= AHEAD_MAX, "{median} of {ahead:?}");
     stage.everybody_is_served();
     stage.close(attackers);
 }

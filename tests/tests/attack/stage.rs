@@ -142,6 +142,13 @@ impl Stage {
         Attacker::start(&self.programs.attacker, user, &self.helper, args)
     }
 
+    /// The same at the other helper of honest clients that work over the network.
+    #[track_caller]
+    pub(crate) fn start_afar(&self, user: User, args: &[&str]) -> Attacker {
+        let peer = self.peer.as_ref().expect("the stage has another helper");
+        Attacker::start(&self.programs.attacker, user, peer, args)
+    }
+
     /// Records honest rounds beside the attack.
     #[track_caller]
     pub(crate) fn honest_work_goes_on(&mut self) {

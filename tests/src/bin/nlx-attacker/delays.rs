@@ -1,11 +1,14 @@
 //! What makes single system calls of the helper long, and touches of memory:
 //!
 //! - `watches COPIES SETS`: so many copies of the client's own socket, each in so many epoll sets: whoever sends to it wakes them all.
+//! - `machine-watches COPIES SETS`: the same on the descriptor of a transfer machine, whose event loop always sleeps: each message to it
+//!   wakes them all. It says the machine's id, its last word. `sends TMID ADDRESS` sends such messages, from anywhere.
 //! - `shared-page MAPPINGS`: so many mappings of a page of the submission ring, which is not sealed, and punched out of it without
 //!   end: whoever touched it would wait until it is unmapped everywhere, and for the next time.
 
 use std::convert::Infallible;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use memmap2::MmapOptions;
@@ -14,23 +17,81 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nlx_tests::attack::use_all_descriptors;
 use nlx_tests::client::Client;
 use nlx_tests::client::memory::Memory;
+use nlx_tests::client::pair::{PORTAL, handle};
+use nlx_tests::client::ring::place;
 use nlx_tests::client::socket::Socket;
-use nlx_tests::client::wire::{self, Reply, kind};
+use nlx_tests::client::wire::{self, Address, Entry, Reply, kind};
 
-use crate::{Target, number, say};
+use crate::{Target, nid, number, say};
 
 const PAGE: usize = 4096;
 
 /// A client that the helper lets wait is patient.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The time between two announcements that an event loop sleeps.
+const NAP: Duration = Duration::from_millis(1);
+
+/// Messages between two lines that say how many were sent.
+const MESSAGES: u64 = 100;
+
 pub(crate) fn watches(target: &Target, args: &[&str]) -> Result<Infallible, String> {
+    let mut client = Client::connect(&target.socket, "watches")?;
+    let watches = set_watches(client.socket.as_fd(), args)?;
+    sync_without_end(&mut client, &format!("{} watches", watches.count))
+}
+
+pub(crate) fn machine_watches(target: &Target, args: &[&str]) -> Result<Infallible, String> {
+    let failed = |errno| format!("no transfer machine: {errno}");
+    let mut client = Client::connect(&target.socket, "machine-watches")?;
+    let tm = client.start_tm(target.nid, PORTAL, 8).map_err(failed)?;
+    let mut reply = client.call(kind::TM_DESCRIPTOR, &tm.handle.to_le_bytes()).map_err(failed)?;
+    let bell = reply.fds.pop().ok_or("no descriptor came")?;
+    let watches = set_watches(bell.as_fd(), args)?;
+    say(&format!("full {} watches on machine {}", watches.count, tm.address.tmid));
+    let mut signals = [0; 4096];
+    loop {
+        tm.events.queue.memory.half(place::LOOKOUT).store(1, SeqCst);
+        // A socket that is full takes no signals, which wake nobody then.
+        let _ = nix::unistd::read(&bell, &mut signals);
+        std::thread::sleep(NAP);
+    }
+}
+
+/// Sends messages for which there are no buffers.
+pub(crate) fn sends(target: &Target, args: &[&str]) -> Result<Infallible, String> {
+    let [tmid, address] = *args else { return Err("TMID ADDRESS are missing".into()) };
+    let to = Address { nid: nid(address)?, portal: PORTAL, tmid: number(tmid)? };
+    let failed = |errno| format!("cannot send: {errno}");
+    let mut client = Client::connect(&target.socket, "sends")?;
+    client.patience = PATIENCE;
+    let arena = client.arena(PAGE as u64, false).map_err(failed)?;
+    let mut tm = client.start_tm(target.nid, PORTAL, 8).map_err(failed)?;
+    client.submit(&Entry::register(handle(0), arena.number, 0, PAGE as u64)).map_err(failed)?;
+    say("full of messages");
+    for sent in 1_u64.. {
+        let send = Entry::send(tm.handle, handle(0), sent, 8, &to);
+        client.operate(&mut tm, &send).map_err(failed)?;
+        client.event(&mut tm).map_err(failed)?;
+        if sent.is_multiple_of(MESSAGES) {
+            say(&format!("did {sent}"));
+        }
+    }
+    Err("it has sent too often".into())
+}
+
+/// Copies of a socket, each in all of some epoll sets.
+struct Watches {
+    count: usize,
+    _copies: Vec<OwnedFd>,
+    _sets: Vec<Epoll>,
+}
+
+fn set_watches(socket: BorrowedFd<'_>, args: &[&str]) -> Result<Watches, String> {
     let [copies, sets] = *args else { return Err("COPIES SETS are missing".into()) };
     let (copies, sets) = (number::<usize>(copies)?, number::<usize>(sets)?);
     use_all_descriptors().map_err(|errno| format!("the limit of descriptors: {errno}"))?;
-    let mut client = Client::connect(&target.socket, "watches")?;
-    let copy = |_| client.socket.as_fd().try_clone_to_owned();
-    let copies = (0..copies).map(copy).collect::<Result<Vec<OwnedFd>, _>>();
+    let copies = (0..copies).map(|_| socket.try_clone_to_owned()).collect::<Result<Vec<OwnedFd>, _>>();
     let copies = copies.map_err(|error| format!("a copy of the socket: {error}"))?;
     let watch = |_| {
         let set = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -40,7 +101,7 @@ pub(crate) fn watches(target: &Target, args: &[&str]) -> Result<Infallible, Stri
     };
     let sets = (0..sets).map(watch).collect::<Result<Vec<Epoll>, nix::errno::Errno>>();
     let sets = sets.map_err(|errno| format!("a watch: {errno}"))?;
-    sync_without_end(&mut client, &format!("{} watches", copies.len() * sets.len()))
+    Ok(Watches { count: copies.len() * sets.len(), _copies: copies, _sets: sets })
 }
 
 pub(crate) fn shared_page(target: &Target, args: &[&str]) -> Result<Infallible, String> {

@@ -49,7 +49,7 @@ pub(crate) struct Target {
 type Attack = fn(&Target, &[&str]) -> Result<Infallible, String>;
 
 /// All attacks, by name.
-const ATTACKS: [(&str, Attack); 21] = [
+const ATTACKS: [(&str, Attack); 23] = [
     ("clients", clients::attack),
     ("connects", connects::attack),
     ("departures", departures::attack),
@@ -63,8 +63,10 @@ const ATTACKS: [(&str, Attack); 21] = [
     ("fuse-watch-file", bell::watch_into_file),
     ("idle", idle),
     ("linger", linger::attack),
+    ("machine-watches", delays::machine_watches),
     ("machines", machines::attack),
     ("matches", matches::attack),
+    ("sends", delays::sends),
     ("shared-page", delays::shared_page),
     ("silent", silent::attack),
     ("status", status::attack),
@@ -95,9 +97,19 @@ fn main() -> ExitCode {
 
 /// `ADDRESS` is an IPv4 address of network tcp, or has `@o2ib` behind it.
 fn target(socket: &str, address: &str) -> Result<Target, String> {
-    let (address, net) = address.split_once('@').unwrap_or((address, "tcp"));
-    let address = number(address)?;
-    Ok(Target { socket: socket.into(), address, nid: wire::nid_on(net, address) })
+    let (ip, _) = parts(address);
+    Ok(Target { socket: socket.into(), address: number(ip)?, nid: nid(address)? })
+}
+
+/// The NID of such an address.
+pub(crate) fn nid(address: &str) -> Result<[u8; 20], String> {
+    let (ip, net) = parts(address);
+    Ok(wire::nid_on(net, number(ip)?))
+}
+
+/// An address, and its network.
+fn parts(address: &str) -> (&str, &str) {
+    address.split_once('@').unwrap_or((address, "tcp"))
 }
 
 /// An argument that is no text.
