@@ -133,7 +133,8 @@ impl Domain {
     /// Every wait ends ([`Error::Ended`]), each operation in flight ends with ENOTCONN and brings its buffer back, and calls are
     /// refused with ENOTCONN ([`CoreError::Disconnected`](crate::CoreError::Disconnected)). The buffers' bytes stay readable, and
     /// drops are quiet. Open the domain anew, with new buffers and transfer machines. With `reconnect` the domain does so
-    /// itself, and its buffers stay good: only transfer machines must be started again.
+    /// itself, and its buffers stay good, though they are copied for each operation from then on: only transfer machines must be
+    /// started again.
     ///
     /// # Errors
     /// ENOENT or ECONNREFUSED if nobody listens there, EACCES or EPERM if the helper does not let this user in, EPROTO for a

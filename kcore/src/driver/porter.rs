@@ -5,8 +5,8 @@
 //! sends is closed by the process that closes the *last* reference to the socket in whose queue it waits, also when that
 //! process is killed. So:
 //!
-//! - **`nlxd` never receives a descriptor of a client**, but for memory that was checked. It sees that a packet has some
-//!   (`MSG_PEEK` without room for them), and has the porter receive it where a request allows them; else the client is cut off.
+//! - **`nlxd` never receives a descriptor of a client.** It sees that a packet has some (`MSG_PEEK` without room for them), and cuts the
+//!   client off.
 //! - **`nlxd` never has the last reference to a client's socket**, nor to the listening socket. The porter accepts clients and
 //!   keeps a reference of each until `nlxd` has closed its own.
 //! - **Nor to what a client has, too** (`custody.rs`), whose last close waits for who watches it.
@@ -15,8 +15,6 @@
 //!   nlxd                          porter                             carriers, forked when needed
 //!   ─ Accept ───────────────────▶ accept                             one batch of one user at a time;
 //!   ◀── Accepted, the socket ──── keeps the socket                   a close that blocks blocks one of them
-//!   ─ Adopt ────────────────────▶ ─ Receive, the socket ───────────▶ recvmsg, F_GET_SEALS
-//!   ◀── Adopted, the memory ──────────────────────────────────────── closes all else
 //!   ─ Drop, the socket ─────────▶ shutdown
 //!   close; ─ Closed ────────────▶ nothing in its queue: close
 //!                                 else ─ Close, the socket ────────▶ close
@@ -35,15 +33,14 @@
 //! `nlxd` ends, or is killed: the porter shuts all clients' sockets down, so that clients see their end at once, waits until
 //! the process has closed its descriptors, and ends. It holds neither the node's ports nor its locks.
 //!
-//! The porter dies, or says nothing for [`SILENCE_MAX`]: `nlxd` starts another, gives it all sockets, and goes on. Requests with descriptors that were under way
-//! end their connections. Between the two `nlxd` closes no socket of a client.
+//! The porter dies, or says nothing for [`SILENCE_MAX`]: `nlxd` starts another, gives it all sockets, and goes on. Between the two `nlxd` closes no socket of a client.
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | `channel` | messages with descriptors |
 //! | `link` | `nlxd`'s end of a channel |
 //! | `keeper` | the porter's loop |
-//! | `carrier` | the processes that receive and close |
+//! | `carrier` | the processes that close |
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};

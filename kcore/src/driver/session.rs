@@ -134,6 +134,8 @@ pub struct Session {
     custody: Custody,
     /// There may be event queues that the client has not sealed.
     awaits_seals: bool,
+    /// The transfer machine that was started last.
+    youngest_tm: u64,
     /// Faults in the memory of all clients when it was last made sure that none was in this one's.
     faults: Cell<Option<usize>>,
 }
@@ -171,6 +173,7 @@ impl Session {
             closing: Closing::new(estate),
             custody,
             awaits_seals: false,
+            youngest_tm: 0,
             faults: Cell::new(None),
         })
     }

@@ -106,7 +106,7 @@ fn a_client_that_spoils_its_ring_is_cut_off() {
     let mut pair = Pair::new();
     // The stamp of the first slot: event 1, and then a slot that is not there.
     let slots = pair.liar.ring.max_slots() as usize;
-    let stamp = (640 + 4 * slots + 127) / 128 * 128 + 120;
+    let stamp = (640 + 4 * slots).next_multiple_of(128) + 120;
     spoil(&pair.liar.ring_memory, stamp, &(1u64 << 32 | 0xffff_ffff).to_ne_bytes());
     // What stands in the slot is no entry.
     assert!(pair.liar.drain().is_err());

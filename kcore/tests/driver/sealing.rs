@@ -59,7 +59,7 @@ fn no_operation_starts_whose_events_have_no_sealed_queue() {
         client.ask(&Request::StartTm(StartTm { address, events_max: 8, lazy: false })).unwrap();
     let Reply::Started { tm, address } = reply else { panic!("{reply:?}") };
     let receive = OperationKind::Receive { min_receive_size: 64, max_messages: 1 };
-    client.push(&operation_of(tm, buffer, receive.clone(), 0));
+    client.push(&operation_of(tm, buffer, receive, 0));
     client.drain().unwrap();
     let status = &host.status().clients[0];
     assert_eq!((status.operations, status.totals.refused), (0, 1));

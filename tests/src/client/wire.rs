@@ -61,7 +61,7 @@ pub fn packet(kind: u16, id: u64, body: &[u8]) -> Vec<u8> {
 pub fn hello(name: &str, version: u16) -> Vec<u8> {
     let mut padded = [0; 32];
     padded[..name.len()].copy_from_slice(name.as_bytes());
-    let (version, features) = (version.to_le_bytes(), 3u64.to_le_bytes());
+    let (version, features) = (version.to_le_bytes(), 2u64.to_le_bytes());
     bytes([b"nlx:nlxd", &version, &version, &[0; 4], &features, &padded])
 }
 

@@ -31,7 +31,7 @@ fn memfd(bytes: i64) -> OwnedFd {
 
 /// A helper to which descriptors come, as they do before Linux 6.16.
 fn permissive() -> Helper {
-    Helper::configured("let_descriptors_pass = true\n")
+    Helper::configured("[helper]\nlet_descriptors_pass = true\n")
 }
 
 /// MT-219: descriptors, one or many, are never received: their client is cut off.

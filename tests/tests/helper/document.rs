@@ -84,7 +84,7 @@ fn replies_are_read_as_the_document_says() {
     assert_eq!(refused.value, 30);
     assert!(read("done").done().unwrap().body.is_empty());
     let welcome = read("welcome").body;
-    assert_eq!((welcome.len(), wire::u64_at(&welcome, 16)), (88, 9));
+    assert_eq!((welcome.len(), wire::u64_at(&welcome, 16)), (96, 9));
     assert_eq!((wire::u32_at(&welcome, 52), wire::u32_at(&welcome, 56)), (4096, 64));
     let started = read("started").body;
     assert_eq!((wire::u64_at(&started, 0), wire::u32_at(&started, 36)), (TM, 4095));

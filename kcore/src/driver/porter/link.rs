@@ -9,8 +9,8 @@ use nlx_fallible::NoMemory;
 
 use super::channel::{self, Message};
 
-/// What can wait of one client: that the porter receives from it, and that it drops it.
-const MESSAGES_PER_CLIENT: usize = 2;
+/// What can wait of one client: that the porter drops it.
+const MESSAGES_PER_CLIENT: usize = 1;
 
 /// The channel of one service thread. It never blocks, and allocates nothing but by [`Link::reserve`].
 pub(in crate::driver) struct Link {

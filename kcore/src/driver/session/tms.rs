@@ -119,6 +119,8 @@ impl Session {
     pub(super) fn start_tm(&mut self, start: &StartTm, answer: &mut Answer) -> Result<Reply, Refusal> {
         let StartTm { address: wanted, events_max, lazy } = *start;
         self.check_start(&wanted, lazy)?;
+        // Its client has mapped the last one by now: one descriptor less.
+        self.tms.0.get(self.youngest_tm).map(|tm| tm.outlet().is_open());
         self.tms.0.reserve().map_err(starved)?;
         self.record.tms.lock().try_reserve(1).map_err(starved)?;
         self.closing.estate().reserve_tms(self.tms.0.len() + 1).map_err(starved)?;
@@ -141,7 +143,7 @@ impl Session {
             self.tms.0.insert(Tm { works, events_max, lookout: None, lookout_charge: None, charges });
         let tm = inserted.ok_or_else(|| self.too_many_tms())?;
         self.record.tms.lock().insert(tm, (address, outlet));
-        self.awaits_seals = true;
+        (self.awaits_seals, self.youngest_tm) = (true, tm);
         Ok(Reply::Started { tm, address })
     }
 
