@@ -350,9 +350,7 @@ impl Service {
         porter: Porter,
         config: ServiceConfig,
     ) -> Result<Service, Errno> {
-        if !config.let_descriptors_pass {
-            socket::refuse_descriptors(&listener);
-        }
+        socket::let_descriptors_pass(&listener, config.let_descriptors_pass);
         // Where the process has a thread for that ([`lnet_region::closer`]), queues are unmapped there, too.
         nlx_bev_cqueue::unmap_by(lnet_region::closer::discard);
         let wanted = if config.threads == 0 { host.drive().shards() } else { config.threads };

@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::Uid;
 use nlx_tests::client::Client;
+use nlx_tests::client::memory::Memory;
 use nlx_tests::client::pair::{PORTAL, handle};
 use nlx_tests::client::wire::{self, Entry, kind};
 
@@ -49,6 +50,8 @@ fn open_to_all(limits: &str, config: &str) -> Helper {
 fn start_tm(helper: &Helper, client: &mut Client, portal: u32) -> Result<u64, Errno> {
     let start = wire::start_tm(helper.nid(), portal, 0, 1, 0);
     let reply = client.call(kind::START_TM, &start)?;
+    // What is not sealed takes a descriptor.
+    reply.fds.iter().try_for_each(|queue| Memory::map_and_seal(queue).map(drop))?;
     Ok(wire::u64_at(&reply.body, 0))
 }
 

@@ -131,11 +131,6 @@ pub(super) fn prepare(socket: &OwnedFd) -> Result<(Credentials, bool), Errno> {
     Ok((Credentials { pid: who.pid(), uid: who.uid(), gid: who.gid() }, may_attach))
 }
 
-/// Clients that connect from now on cannot send descriptors, where the kernel knows how.
-pub(super) fn refuse_descriptors(listener: &OwnedFd) {
-    set_pass_rights(listener, false);
-}
-
 /// Whether descriptors may come. Older kernels do not know the option, and let them pass always.
 fn passes_rights(socket: &OwnedFd) -> bool {
     let (mut value, mut length): (libc::c_int, _) = (1, size_of::<libc::c_int>() as libc::socklen_t);
@@ -152,12 +147,13 @@ fn passes_rights(socket: &OwnedFd) -> bool {
     asked != 0 || value != 0
 }
 
-fn set_pass_rights(socket: &OwnedFd, pass: bool) {
+/// Clients that connect from now on can send descriptors or not, where the kernel knows how to refuse them.
+pub(super) fn let_descriptors_pass(listener: &OwnedFd, pass: bool) {
     let (value, length) = (libc::c_int::from(pass), size_of::<libc::c_int>() as libc::socklen_t);
     // SAFETY: the system reads an int, which is borrowed for the call. An older kernel refuses.
     unsafe {
         libc::setsockopt(
-            socket.as_raw_fd(),
+            listener.as_raw_fd(),
             libc::SOL_SOCKET,
             SO_PASSRIGHTS,
             (&raw const value).cast(),
@@ -182,7 +178,7 @@ pub fn bind(path: &Path) -> Result<OwnedFd, Errno> {
 pub fn bind_with<E: From<Errno>>(path: &Path, prepare: impl FnOnce() -> Result<(), E>) -> Result<OwnedFd, E> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
-    refuse_descriptors(&listener);
+    let_descriptors_pass(&listener, false);
     nix::sys::socket::bind(listener.as_raw_fd(), &UnixAddr::new(path)?)?;
     prepare()?;
     listen(&listener.as_fd(), Backlog::new(BACKLOG)?)?;
