@@ -119,24 +119,23 @@ pub(crate) struct StatusArgs {
     /// Show all of each node.
     #[arg(long)]
     pub all: bool,
-    /// Seconds that the nodes get to answer.
+    /// Seconds that finding the nodes of other users, and the answers of all nodes, may take together.
     #[arg(long, default_value = "2", value_parser = seconds, allow_negative_numbers = true, value_name = "SECONDS")]
     pub timeout: Duration,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
-    /// Have processes ask the nodes of other users on every kernel, as before Linux 6.16.
+    /// Let nodes of other users send descriptors with their answers on every kernel, as before Linux 6.16.
     #[arg(long, hide = true)]
-    pub by_process: bool,
+    pub accept_descriptors: bool,
 }
 
-/// The node that a process of `nlx status` asks; standard input is its socket file.
+/// What a process of `nlx status` visits.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct StatusAskerArgs {
-    /// The process in the name of its socket.
-    pub pid: u32,
-    /// The owner of its folder.
-    pub user: u32,
+    /// As `lnet_node::Asker` adds them.
+    #[arg(trailing_var_arg = true)]
+    pub task: Vec<String>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -4,10 +4,13 @@ mod helper;
 mod node;
 mod print;
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use lnet_api::Errno;
-use lnet_node::{Asker, RunningNode, ask_for_another, escaped, running_nodes_with};
+use lnet_node::{
+    Asker, HostNodes, RunningNode, UnreadFolder, escaped, running_nodes_with, visit_for_another,
+};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 
@@ -18,12 +21,21 @@ use node::NodeStatus;
 
 pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     let program = std::env::current_exe().context("cannot find this program's file")?;
-    let mut found = running_nodes_with(&Asker::new(program, ["status-asker"]).always(args.by_process));
-    found.retain(|node| args.pid.is_none_or(|pid| node.pid() == pid));
-    if found.is_empty() {
+    let asker = Asker::new(program, ["status-asker"]).accept_descriptors(args.accept_descriptors);
+    let deadline = Instant::now() + args.timeout;
+    let HostNodes { mut nodes, unread } = running_nodes_with(&asker, deadline);
+    nodes.retain(|node| args.pid.is_none_or(|pid| node.pid() == pid));
+    let unread = unread.iter().map(|folder| unvisited(folder, args.timeout));
+    let unread: Vec<Failure> = match (nodes.is_empty(), args.pid) {
+        // A node may be in a folder that was not read.
+        (true, Some(_)) => std::iter::once(nobody(args.pid)).chain(unread).collect(),
+        (false, Some(_)) => Vec::new(),
+        (_, None) => unread.collect(),
+    };
+    if nodes.is_empty() && unread.is_empty() {
         return Err(nobody(args.pid));
     }
-    let answers = Answers::of(found, args.timeout);
+    let answers = Answers::of(nodes, deadline, args.timeout, unread);
     if args.json {
         output::line(answers.to_json())?;
     } else if args.all || args.pid.is_some() || answers.nodes.len() == 1 {
@@ -34,11 +46,10 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     answers.verdict(args.json)
 }
 
-/// Asks one node for another process, and ends with that. Its `close` of what comes with the answer may take as long as the
-/// node's user likes.
+/// Visits one folder for another process, and ends with that. Each of its calls may take as long as the folder's user likes.
 pub(crate) fn run_asker(args: &StatusAskerArgs) -> Result<(), Failure> {
     set_pdeathsig(Signal::SIGKILL).context("cannot tie to the parent")?;
-    ask_for_another(args.pid, args.user).context("cannot pass the answer on")
+    visit_for_another(&args.task).context("cannot pass on what is there")
 }
 
 fn nobody(pid: Option<u32>) -> Failure {
@@ -52,6 +63,20 @@ fn nobody(pid: Option<u32>) -> Failure {
     )
 }
 
+/// A folder that was not read, or not in time.
+fn unvisited(folder: &UnreadFolder, timeout: Duration) -> Failure {
+    let (path, error) = (folder.path().display(), folder.error());
+    let what = format!("{path}: its nodes are not shown");
+    match error.kind() {
+        io::ErrorKind::TimedOut => {
+            let why = format!("{what}: it did not answer in {} s", timeout.as_secs_f64());
+            Failure::at("find", Errno::ETIMEDOUT, why)
+                .hint("a user's process may hold it up: see 'ps' for those of its owner, and --timeout")
+        }
+        _ => Failure::at("find", Errno::EIO, format!("{what}: the process that reads it: {error}")),
+    }
+}
+
 /// What the nodes said.
 struct Answers {
     /// What each said, as it said it: read, it can take many times as much memory.
@@ -60,10 +85,9 @@ struct Answers {
 }
 
 impl Answers {
-    /// Hears all of them; they have been asked at once, and get this time together.
-    fn of(found: Vec<RunningNode>, timeout: Duration) -> Answers {
-        let deadline = Instant::now() + timeout;
-        let mut answers = Answers { nodes: Vec::new(), silent: Vec::new() };
+    /// Reads all of them by the deadline, the end of this time; they have been asked at once. These folders were not read.
+    fn of(found: Vec<RunningNode>, deadline: Instant, timeout: Duration, silent: Vec<Failure>) -> Answers {
+        let mut answers = Answers { nodes: Vec::new(), silent };
         for node in found {
             let pid = node.pid();
             let refused = |errno, why: String| Failure::at("read", errno, format!("process {pid}: {why}"));
@@ -74,15 +98,15 @@ impl Answers {
                         false => Err(format!("it says that it is process {}", status.pid)),
                     })
                     .map_err(|why| refused(Errno::EPROTO, why)),
-                Err(error) if error.kind() == std::io::ErrorKind::TimedOut => Err(refused(
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(refused(
                     Errno::ETIMEDOUT,
                     format!("its node did not answer in {} s", timeout.as_secs_f64()),
                 )
                 .hint("it may be stopped, or have too much else to do: see 'ps', and --timeout")),
-                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     Err(refused(Errno::EPERM, error.to_string()))
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => {
+                Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
                     let failure = refused(Errno::EFBIG, error.to_string());
                     // The system's own word is about this answer alone.
                     Err(match error.raw_os_error() {

@@ -325,14 +325,14 @@ mod of_others {
         let server = Server::start(as_user(&["serve", "--net", &net, "--accept-port", &port]));
         let pid = server.pid().to_string();
         // The second as before Linux 6.16.
-        let options: [&[&str]; 2] = [&[], &["--by-process"]];
+        let options: [&[&str]; 2] = [&[], &["--accept-descriptors"]];
         for options in options {
             let shown = host.status(&[&[pid.as_str(), "--timeout", "60"], options].concat());
             assert!(text(&shown).contains(&format!("process {pid}: up")), "{}", complaint(&shown));
         }
         server.signal(Signal::SIGKILL);
         server.end();
-        assert_eq!(host.status(&[&pid, "--by-process"]).status.code(), Some(1));
+        assert_eq!(host.status(&[&pid, "--accept-descriptors"]).status.code(), Some(1));
         let sockets = || fs::read_dir(&user.folder).unwrap().count();
         assert_eq!(
             (host.status(&[&pid]).status.code(), sockets()),
@@ -422,7 +422,7 @@ mod of_others {
         user.make_folder();
         let own = std::process::id();
         let _listener = user.socket(&format!("{own}-1-1.sock"));
-        let options: [&[&str]; 2] = [&[], &["--by-process"]];
+        let options: [&[&str]; 2] = [&[], &["--accept-descriptors"]];
         for options in options {
             let shown = host.status(&[&[&own.to_string(), "--json", "--timeout", "60"], options].concat());
             let all: Value = serde_json::from_slice(&shown.stdout).unwrap();

@@ -110,7 +110,7 @@ pub use rdma::{
     Gid, LinkLayer, MEMLOCK_SUGGESTED_BYTES, RdmaDevice, RdmaPort, RdmaPortReport, RdmaProblem, RdmaReport,
 };
 pub use status::{
-    Asker, Object, RunningNode, STATUS_PEERS, STATUS_VERSION, ask_for_another, escaped, quoted,
-    running_nodes, running_nodes_with,
+    Asker, HostNodes, Object, RunningNode, STATUS_PEERS, STATUS_VERSION, UnreadFolder, escaped, quoted,
+    running_nodes, running_nodes_with, visit_for_another,
 };
 pub use steward::GRACE;

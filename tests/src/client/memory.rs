@@ -141,6 +141,17 @@ impl Memory {
         Errno::result(found).map(i32::cast_unsigned).map(|found| found as usize)
     }
 
+    /// Lists a folder to here; how many bytes.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn list(&self, folder: impl AsFd) -> Result<usize, Errno> {
+        let (folder, start) = (folder.as_fd().as_raw_fd(), self.0.as_mut_ptr());
+        // SAFETY: as for `fill_from`.
+        let read = unsafe { libc::syscall(libc::SYS_getdents64, folder, start, self.len()) };
+        Errno::result(read).map(|read| read as usize)
+    }
+
     /// Where it lies, for system calls.
     pub fn address(&self) -> *mut u8 {
         self.0.as_mut_ptr()

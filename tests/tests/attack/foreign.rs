@@ -1,18 +1,12 @@
 //! Descriptors that are not memory of a helper, and whose `close` blocks.
 
-use std::path::Path;
-
-use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-
+use crate::fuse::Fuse;
 use crate::people::{Attacker, User};
 use crate::stage::Stage;
 use crate::support::peer::hung_unless;
 
 /// Descriptors come, as they do before Linux 6.16.
 const PERMISSIVE: &str = "let_descriptors_pass = true\n";
-
-/// Number of the device `/dev/fuse`.
-const FUSE: u64 = makedev(10, 229);
 
 /// Users that occupy carriers: 15 of them as many as a user may, the others what is left, and their first ones.
 const CARRIER_USERS: u32 = 24;
@@ -45,15 +39,8 @@ fn one_socket_that_lingers() {
 #[ignore = "./test attack"]
 fn files_of_a_hostile_file_system() {
     for (name, count) in [("fuse, one descriptor", "1"), ("fuse", "5000")] {
-        let Some(mut stage) = Stage::new(name).config(PERMISSIVE).open() else { return };
-        let folder = stage.helper.folder();
-        let (device, mount) = (folder.join("fuse"), folder.join("mount"));
-        if let Err(reason) = can_mount(&device, &mount) {
-            return nlx_skip::skipped("files of a hostile file system", &reason);
-        }
-        let args = ["fuse", device.to_str().unwrap(), mount.to_str().unwrap(), count];
-        let attackers = stage.attack(&[(User::Attacker(0), &args)]);
-        stage.everybody_is_served();
+        let attack = beside_memory_that_never_comes(name, "fuse", &[count]);
+        let Some((stage, attackers)) = attack else { return };
         stage.close_beside(attackers);
     }
 }
@@ -150,14 +137,14 @@ fn beside_memory_that_never_comes(
     more: &[&str],
 ) -> Option<(Stage, Vec<Attacker>)> {
     let mut stage = Stage::new(name).config(PERMISSIVE).open()?;
-    let folder = stage.helper.folder();
-    let (device, mount) = (folder.join("fuse"), folder.join("mount"));
-    if let Err(reason) = can_mount(&device, &mount) {
-        nlx_skip::skipped(&format!("the attack '{name}'"), &reason);
-        return None;
-    }
-    let args = [&[attack, device.to_str().unwrap(), mount.to_str().unwrap()], more].concat();
-    let attackers = stage.attack(&[(User::Attacker(0), &args)]);
+    let fuse = match Fuse::within(stage.helper.folder()) {
+        Ok(fuse) => fuse,
+        Err(reason) => {
+            nlx_skip::skipped(&format!("the attack '{name}'"), &reason);
+            return None;
+        }
+    };
+    let attackers = stage.attack(&[(User::Attacker(0), &fuse.args(attack, more))]);
     stage.everybody_is_served();
     Some((stage, attackers))
 }
@@ -168,13 +155,12 @@ fn beside_memory_that_never_comes(
 #[ignore = "./test attack"]
 fn carriers_of_many_users() {
     let Some(mut stage) = Stage::new("carriers of many users").config(PERMISSIVE).open() else { return };
-    let folder = stage.helper.folder();
-    let (device, mount) = (folder.join("fuse"), folder.join("mount"));
-    if let Err(reason) = can_mount(&device, &mount) {
-        return nlx_skip::skipped("the attack 'carriers of many users'", &reason);
-    }
+    let fuse = match Fuse::within(stage.helper.folder()) {
+        Ok(fuse) => fuse,
+        Err(reason) => return nlx_skip::skipped("the attack 'carriers of many users'", &reason),
+    };
     // Each mounts its own there, which nobody else sees.
-    let args = ["fuse", device.to_str().unwrap(), mount.to_str().unwrap(), "100"];
+    let args = fuse.args("fuse", &["100"]);
     let attacks: Vec<(User, &[&str])> =
         (0..CARRIER_USERS).map(|number| (User::Attacker(number), &args[..])).collect();
     let attackers = stage.attack(&attacks);
@@ -191,13 +177,11 @@ fn carriers_of_many_users() {
 #[ignore = "./test attack"]
 fn a_helper_that_is_killed_leaves_its_place() {
     let Some(mut stage) = Stage::new("killed beside descriptors").config(PERMISSIVE).open() else { return };
-    let folder = stage.helper.folder();
-    let (device, mount) = (folder.join("fuse"), folder.join("mount"));
     let mut attackers = stage.attack(&[(User::Attacker(1), &["linger", "2000"])]);
-    match can_mount(&device, &mount) {
-        Ok(()) => {
-            let fuse = ["fuse", device.to_str().unwrap(), mount.to_str().unwrap(), "1000"];
-            attackers.extend(stage.attack(&[(User::Attacker(2), &fuse)]));
+    match Fuse::within(stage.helper.folder()) {
+        Ok(fuse) => {
+            let args = fuse.args("fuse", &["1000"]);
+            attackers.extend(stage.attack(&[(User::Attacker(2), &args)]));
         }
         Err(reason) => nlx_skip::skipped("a helper killed beside files of a hostile file system", &reason),
     }
@@ -219,24 +203,4 @@ fn a_porter_that_is_killed_beside_descriptors_is_replaced() {
         stage.everybody_is_served();
         stage.close_beside(attackers);
     }
-}
-
-/// Makes the folder to mount at, and a node of the device that every user can open, as distributions have it.
-fn can_mount(device: &Path, mount: &Path) -> Result<(), String> {
-    std::fs::create_dir(mount).unwrap();
-    let open = Mode::from_bits_truncate(0o666);
-    mknod(device, SFlag::S_IFCHR, open, FUSE)
-        .map_err(|errno| format!("no device node can be made: {errno}"))?;
-    nix::sys::stat::fchmodat(
-        nix::fcntl::AT_FDCWD,
-        device,
-        open,
-        nix::sys::stat::FchmodatFlags::FollowSymlink,
-    )
-    .unwrap();
-    let mut test = User::Attacker(0).command(Path::new("unshare"));
-    let given = std::fs::File::options().read(true).write(true).open(device);
-    given.map_err(|error| format!("/dev/fuse: {error}"))?;
-    let output = test.args(["-U", "true"]).output().map_err(|error| format!("unshare: {error}"))?;
-    if output.status.success() { Ok(()) } else { Err("ordinary users get no user namespaces".into()) }
 }

@@ -45,6 +45,7 @@ mod descriptors;
 mod figures;
 mod flood;
 mod foreign;
+mod fuse;
 mod machines;
 mod matches;
 mod people;

@@ -1,211 +1,250 @@
-//! Processes that ask nodes of other users.
+//! Processes that visit the folders of other users.
 //!
-//! Descriptors can come with an answer, and whoever reads the answer closes them. A `close` takes as long as the sender of the
-//! descriptor likes, and may outlast SIGKILL. Since Linux 6.16 a socket refuses them. Before that, a node of another user is
-//! asked by a process of its own, which may be left behind: it connects, checks who serves the socket, and copies the answer
-//! to a pipe. The asking process has the pipe alone.
+//! A user can make any call that concerns their folder take as long as they like, past SIGKILL too: while a `readdir` waits for memory
+//! that never comes, and another process waits to create a file, nobody else can list the folder or find a name in it; and a `close` of
+//! descriptors that come with an answer takes as long as their sender likes. So the looking process makes none of these calls: a process
+//! for each folder opens it, lists it, connects to its sockets and reads the answers, and may be left behind. Another process lists the
+//! directory in which users have their folders. The looking process has nothing but a pipe of each.
 //!
-//! Such a process first says on its output, in one line, whether the node could be asked; the answer follows.
+//! What a process says is a sequence of frames: a kind, a number, a length, and bytes.
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use super::find::{ANSWER_MAX, PART, Refusal, connected, unconnected};
-use super::folder::SocketFile;
+use super::find::{self, Descriptors};
+use super::folder::Place;
 
-/// The socket file that such a process is to connect to: its standard input.
-const INPUT: &str = "/proc/self/fd/0";
+/// Bytes before those of a frame: its kind, its number and their length.
+pub(super) const HEADER_BYTES: usize = 9;
 
-/// The first line of one that has asked.
-const ASKED: &str = "asked";
+/// Kinds of frames.
+pub(super) mod kind {
+    /// The number is that of a user who may have a folder in the place that is listed.
+    pub(crate) const USER: u8 = 1;
+    /// The folder is open: the number is that of its owner, the bytes are its file system and its inode.
+    pub(crate) const FOLDER: u8 = 2;
+    /// The number is the process of the next node of the folder.
+    pub(crate) const NODE: u8 = 3;
+    /// All users, or all nodes, have been named.
+    pub(crate) const LISTED: u8 = 4;
+    /// The number is the place of a node among those of the folder, the bytes are its answer.
+    pub(crate) const ANSWER: u8 = 5;
+    /// The number is that of an answer, the bytes are why there is none.
+    pub(crate) const FAILED: u8 = 6;
+}
 
-/// The longest first line, in bytes.
-const LINE_MAX: usize = 64;
-
-/// Bytes that the pipe has room for: any answer of a node, which is less than a tenth of the longest that is read, so that all
-/// of it is there at the deadline. An ordinary user may have as much.
-const PIPE_BYTES: i32 = 1 << 20;
-
-/// The program that asks nodes of other users where the kernel lets descriptors come with their answers: before Linux 6.16.
+/// The program whose processes visit the folders of other users.
 #[derive(Debug, Clone)]
 pub struct Asker {
     program: PathBuf,
     args: Vec<OsString>,
-    always: bool,
+    descriptors: Descriptors,
 }
 
 /// A running process of an [`Asker`]. It is killed with this value, and nobody waits for it to end.
 #[derive(Debug)]
 pub(super) struct AskerProcess(Child);
 
-/// Why a process has not asked.
-#[derive(Debug)]
-pub(super) enum NotAsked {
-    /// The process could not be started, or has not said what it should.
-    Failed(io::Error),
-    /// The node cannot be asked.
-    Refused(Refusal),
+/// What such a process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Task {
+    /// Name the users who may have a folder here.
+    List(Place),
+    /// Ask the nodes in the folder of this user. The number does not matter for the folder of the service.
+    Visit(Place, u32),
 }
 
 impl Asker {
-    /// A program that calls [`ask_for_another`] with the last two of its arguments: the number of a process and that of a user,
-    /// which are appended to these.
+    /// A program that calls [`visit_for_another`] with all arguments that follow these.
     pub fn new<A: Into<OsString>>(program: impl Into<PathBuf>, args: impl IntoIterator<Item = A>) -> Asker {
-        Asker { program: program.into(), args: args.into_iter().map(Into::into).collect(), always: false }
+        let args = args.into_iter().map(Into::into).collect();
+        Asker { program: program.into(), args, descriptors: Descriptors::Refused }
     }
 
-    /// Whether it asks nodes of other users on every kernel; without this call it does not.
+    /// Whether nodes may send descriptors with their answers on every kernel, as they can before Linux 6.16; without this call they
+    /// may not. The process that reads them is left behind if it cannot close them.
     #[must_use]
-    pub fn always(mut self, always: bool) -> Asker {
-        self.always = always;
+    pub fn accept_descriptors(mut self, accept: bool) -> Asker {
+        self.descriptors = if accept { Descriptors::Accepted } else { Descriptors::Refused };
         self
     }
 
-    /// Whether it also asks where the kernel refuses descriptors.
-    pub(super) fn is_always(&self) -> bool {
-        self.always
-    }
-
-    /// Starts a process that asks a node. Returns the pipe that the answer comes through, which does not block.
-    pub(super) fn ask(
-        &self,
-        file: &SocketFile,
-        pid: u32,
-        user: u32,
-    ) -> Result<(File, AskerProcess), NotAsked> {
-        let file = file.share().map_err(NotAsked::Failed)?;
+    /// Starts a process. Returns the pipe that its frames come through, which does not block.
+    pub(super) fn start(&self, task: Task, time: Duration) -> io::Result<(File, AskerProcess)> {
         let mut command = Command::new(&self.program);
-        command.args(&self.args).args([pid.to_string(), user.to_string()]);
-        command.stdin(Stdio::from(file)).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(NotAsked::Failed)?;
+        command.args(&self.args).args(task.to_args(time, self.descriptors));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn()?;
         let output = child.stdout.take().map(OwnedFd::from);
         let process = AskerProcess(child);
-        let mut output =
-            File::from(output.ok_or_else(|| NotAsked::Failed(io::ErrorKind::BrokenPipe.into()))?);
-        let line = first_line(&mut output).map_err(NotAsked::Failed)?;
-        if line != ASKED {
-            let invalid = || NotAsked::Failed(io::ErrorKind::InvalidData.into());
-            return Err(Refusal::parse(&line).map_or_else(invalid, NotAsked::Refused));
-        }
-        let prepared = fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
-        prepared.map_err(|errno| NotAsked::Failed(errno.into()))?;
-        // Where its users have all their pages of pipes, late answers beyond 64 KiB are lost.
-        let _ = fcntl(&output, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES));
+        let output = File::from(output.ok_or(io::ErrorKind::BrokenPipe)?);
+        fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok((output, process))
     }
 }
 
 impl Drop for AskerProcess {
     fn drop(&mut self) {
-        // Both fail for one that has ended. One that is in a `close` stays until that returns.
+        // Both fail for one that has ended. One that sleeps in a call of the system may stay until that returns.
         let _ = self.0.kill();
         let _ = self.0.try_wait();
     }
 }
 
-/// Reads up to the end of the first line, and not beyond. The process says it before it reads from the node: nothing that a user
-/// does holds it up.
-fn first_line(output: &mut File) -> io::Result<String> {
-    let mut line = Vec::new();
-    let mut byte = [0];
-    while line.len() < LINE_MAX {
-        output.read_exact(&mut byte)?;
-        if byte == *b"\n" {
-            return String::from_utf8(line).map_err(|_| io::ErrorKind::InvalidData.into());
-        }
-        line.extend(byte);
+impl Task {
+    fn to_args(self, time: Duration, descriptors: Descriptors) -> [String; 5] {
+        let (verb, place, user) = match self {
+            Task::List(place) => ("list", place, 0),
+            Task::Visit(place, user) => ("visit", place, user),
+        };
+        let descriptors = if descriptors == Descriptors::Accepted { "accept" } else { "refuse" };
+        [verb, place.name(), &user.to_string(), &time.as_millis().to_string(), descriptors]
+            .map(str::to_string)
     }
-    Err(io::ErrorKind::InvalidData.into())
+
+    fn parse(args: &[String]) -> Option<(Task, Duration, Descriptors)> {
+        let [verb, place, user, time, descriptors] = args else { return None };
+        let place = Place::ALL.into_iter().find(|known| known.name() == place)?;
+        let task = match verb.as_str() {
+            "list" => Task::List(place),
+            "visit" => Task::Visit(place, user.parse().ok()?),
+            _ => return None,
+        };
+        let descriptors = match descriptors.as_str() {
+            "accept" => Descriptors::Accepted,
+            "refuse" => Descriptors::Refused,
+            _ => return None,
+        };
+        Some((task, Duration::from_millis(time.parse().ok()?), descriptors))
+    }
+
+    /// The path that the process visits, for messages.
+    pub(super) fn path(self) -> PathBuf {
+        match self {
+            Task::List(place) => place.path().to_path_buf(),
+            Task::Visit(place, user) => place.folder(user),
+        }
+    }
 }
 
-/// The work of a process of an [`Asker`]: asks the node whose socket file is standard input, if this process of this user serves
-/// it, and writes the answer to standard output, 1 MiB and a byte at the most. The process must end with its parent.
+/// The work of a process of an [`Asker`]: visits one folder, and writes what it finds to standard output. The process must end with its
+/// parent.
 ///
 /// # Errors
-/// What the system says to reading the answer and writing it.
-pub fn ask_for_another(pid: u32, user: u32) -> io::Result<()> {
+/// [`InvalidInput`](io::ErrorKind::InvalidInput) for arguments that are not those that an [`Asker`] adds; the system's error for
+/// writing.
+pub fn visit_for_another(args: &[String]) -> io::Result<()> {
+    let begun = Instant::now();
+    let (task, time, descriptors) = Task::parse(args).ok_or(io::ErrorKind::InvalidInput)?;
     let mut output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    // Descriptors may come on every kernel, so that what works here works on older ones, too.
-    let socket = unconnected().map_err(Refusal::System);
-    let mut stream = match socket.and_then(|socket| connected(socket, Path::new(INPUT), pid, user)) {
-        Ok(stream) => stream,
-        Err(refusal) => return output.write_all(refusal.line().as_bytes()),
-    };
-    output.write_all(format!("{ASKED}\n").as_bytes())?;
-    stream.set_nonblocking(false)?;
-    let mut part = vec![0; PART];
-    let mut room = ANSWER_MAX + 1;
-    while room > 0 {
-        let most = room.min(PART);
-        match stream.read(&mut part[..most]) {
-            Ok(0) => break,
-            Ok(count) => {
-                output.write_all(&part[..count])?;
-                room -= count;
+    let mut say = |kind, number: u32, bytes: &[u8]| output.write_all(&frame(kind, number, bytes));
+    match task {
+        Task::List(place) => {
+            for user in place.users() {
+                say(kind::USER, user, &[])?;
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            say(kind::LISTED, 0, &[])
+        }
+        Task::Visit(place, user) => {
+            let folder = place.open(user).ok();
+            if let Some((folder, (device, inode))) =
+                folder.as_ref().and_then(|one| one.inode().map(|inode| (one, inode)))
+            {
+                let bytes = [device.to_le_bytes(), inode.to_le_bytes()].concat();
+                say(kind::FOLDER, folder.owner().as_raw(), &bytes)?;
+            }
+            let nodes = find::within(folder.as_slice(), descriptors);
+            for node in &nodes {
+                say(kind::NODE, node.pid(), &[])?;
+            }
+            say(kind::LISTED, 0, &[])?;
+            find::read_all(nodes, begun + time, |index, answer| match answer {
+                Ok(text) => say(kind::ANSWER, index as u32, text.as_bytes()),
+                Err(error) => say(kind::FAILED, index as u32, written(&error).as_bytes()),
+            })
         }
     }
-    Ok(())
 }
 
-impl Refusal {
-    /// As a process of an [`Asker`] says it.
-    fn line(&self) -> String {
-        match self {
-            Refusal::System(errno) => format!("errno {}\n", *errno as i32),
-            Refusal::Another { pid, user } => format!("served {pid} {user}\n"),
-        }
-    }
+fn frame(kind: u8, number: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut frame = vec![kind];
+    frame.extend(number.to_le_bytes());
+    frame.extend((bytes.len() as u32).to_le_bytes());
+    frame.extend(bytes);
+    frame
+}
 
-    fn parse(line: &str) -> Option<Refusal> {
-        match line.split(' ').collect::<Vec<_>>()[..] {
-            ["errno", errno] => Some(Refusal::System(Errno::from_raw(errno.parse().ok()?))),
-            ["served", pid, user] => {
-                Some(Refusal::Another { pid: pid.parse().ok()?, user: user.parse().ok()? })
-            }
-            _ => None,
-        }
-    }
+/// An error of a node as a process of an [`Asker`] says it.
+fn written(error: &io::Error) -> String {
+    let word = match (error.raw_os_error(), error.kind()) {
+        (Some(errno), _) => return format!("errno {errno}"),
+        (None, io::ErrorKind::TimedOut) => "time",
+        (None, io::ErrorKind::PermissionDenied) => "denied",
+        (None, io::ErrorKind::FileTooLarge) => "long",
+        (None, io::ErrorKind::InvalidData) => "invalid",
+        _ => "other",
+    };
+    format!("{word} {error}")
+}
+
+/// Reads what [`written`] gives.
+pub(super) fn read(text: &str) -> Option<io::Error> {
+    let (word, rest) = text.split_once(' ')?;
+    let kind = match word {
+        "errno" => return rest.parse().ok().map(io::Error::from_raw_os_error),
+        "time" => return Some(io::ErrorKind::TimedOut.into()),
+        "denied" => io::ErrorKind::PermissionDenied,
+        "long" => io::ErrorKind::FileTooLarge,
+        "invalid" => return Some(io::ErrorKind::InvalidData.into()),
+        "other" => io::ErrorKind::Other,
+        _ => return None,
+    };
+    Some(io::Error::new(kind, rest))
 }
 
 #[cfg(test)]
 mod tests {
+    use nix::errno::Errno;
+
     use super::*;
 
     #[test]
-    fn a_refusal_is_read_as_it_was_written() {
-        for refusal in [Refusal::System(Errno::ECONNREFUSED), Refusal::Another { pid: -1, user: u32::MAX }] {
-            let line = refusal.line();
-            let read = Refusal::parse(line.strip_suffix('\n').unwrap()).unwrap();
-            assert_eq!(format!("{read:?}"), format!("{refusal:?}"));
+    fn an_error_is_read_as_it_was_written() {
+        let errors = [
+            io::Error::from_raw_os_error(Errno::EFBIG as i32),
+            io::ErrorKind::TimedOut.into(),
+            io::ErrorKind::InvalidData.into(),
+            io::Error::new(io::ErrorKind::PermissionDenied, "process 1\nserves this socket"),
+            io::Error::new(io::ErrorKind::FileTooLarge, "long"),
+            io::Error::other(""),
+        ];
+        for error in errors {
+            let read = read(&written(&error)).unwrap();
+            assert_eq!((read.kind(), read.to_string()), (error.kind(), error.to_string()));
         }
-        for line in ["", "asked", "errno", "errno x", "served 1", "served 1 2 3"] {
-            assert!(Refusal::parse(line).is_none(), "{line}");
+        for text in ["", "errno", "errno x", "what else"] {
+            assert!(read(text).is_none(), "{text}");
         }
     }
 
-    /// A program that is none of ours, as one that was replaced meanwhile.
     #[test]
-    fn a_program_that_does_not_ask_is_refused() {
-        let ask = |program: &str, args: &[&str]| {
-            let file = super::super::tests::any_socket_file();
-            match Asker::new(program, args).ask(&file, 1, 2) {
-                Err(NotAsked::Failed(error)) => error.kind(),
-                other => panic!("{other:?}"),
-            }
-        };
-        assert_eq!(ask("/none/such", &[]), io::ErrorKind::NotFound);
-        assert_eq!(ask("true", &[]), io::ErrorKind::UnexpectedEof);
-        assert_eq!(ask("echo", &["well"]), io::ErrorKind::InvalidData);
-        assert_eq!(ask("yes", &[&"x".repeat(LINE_MAX)]), io::ErrorKind::InvalidData);
+    fn a_task_is_read_as_it_was_written() {
+        for (task, descriptors) in [
+            (Task::List(Place::Sessions), Descriptors::Refused),
+            (Task::Visit(Place::Service, 0), Descriptors::Accepted),
+            (Task::Visit(Place::Shared, u32::MAX), Descriptors::Refused),
+        ] {
+            let time = Duration::from_millis(1234);
+            let args = task.to_args(time, descriptors);
+            assert_eq!(Task::parse(&args), Some((task, time, descriptors)));
+            assert_eq!(Task::parse(&args[..4]), None);
+        }
     }
 }

@@ -3,11 +3,10 @@
 //! A user may put anything into a folder of theirs: sockets of other programs, ones that never answer or never stop, names of
 //! processes that are not theirs. Root asks them all the same. So the number of sockets, the bytes of an answer and of all answers
 //! together, and their time are bounded, and a socket counts only if the kernel says that the process in its name serves it, as
-//! the owner of the folder. Descriptors that come with an answer would be closed here, for as long as the user likes: the kernel
-//! refuses them, or another process reads the answer (`asker`).
+//! the owner of the folder. A process of its own (`asker`) does all of this in a folder of another user: to list it, to connect, and to
+//! close descriptors that come with an answer can take as long as the user likes.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -23,10 +22,12 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, setsockopt, socket,
     sockopt::PeerCredentials,
 };
+use nix::unistd::Uid;
 use nix::{setsockopt_impl, sockopt_impl};
 
-use super::asker::{Asker, AskerProcess, NotAsked};
+use super::asker::Asker;
 use super::folder::{self, Folder, SocketFile};
+use super::visits::{UnreadFolder, Visits};
 
 /// The end of a socket's name, after the process's number and a unique part.
 pub(super) const SUFFIX: &str = ".sock";
@@ -39,7 +40,7 @@ const STILLBORN: Duration = Duration::from_secs(60);
 
 /// Sockets that are asked, of all folders together: one of each folder in turn, so that a user with many hides no other's. Each
 /// takes a descriptor, of which a process has 1,024 by default.
-const NODES_MAX: usize = 512;
+pub(super) const NODES_MAX: usize = 512;
 
 /// The longest object that is read, in bytes. A node writes less than a tenth of it.
 pub(super) const ANSWER_MAX: usize = 1 << 20;
@@ -53,10 +54,6 @@ pub(super) const PART: usize = 16 << 10;
 
 /// Reads that are made after the deadline, for what has arrived by then: enough for the longest object.
 const LATE_READS: usize = ANSWER_MAX / PART + 1;
-
-/// Processes that ask nodes of other users at a time, one of each folder in turn. One that was killed may stay, for as long as a
-/// hostile user likes.
-const ASKERS_MAX: usize = 64;
 
 /// Whether descriptors may be sent to a Unix socket, since Linux 6.16; where they may not, `sendmsg` gives EPERM. libc does not
 /// know it yet.
@@ -76,22 +73,35 @@ sockopt_impl!(
 pub struct RunningNode {
     pid: u32,
     user: u32,
-    answer: Result<Answer, Unasked>,
+    answer: Answer,
     share: Arc<Share>,
 }
 
-/// Where an answer comes from.
+/// The nodes of this host, and what could not be visited.
 #[derive(Debug)]
-struct Answer {
-    /// A socket, or the pipe of an asker. It does not block.
-    stream: File,
-    _asker: Option<AskerProcess>,
+pub struct HostNodes {
+    /// The nodes that were found, ordered by process.
+    pub nodes: Vec<RunningNode>,
+    /// The folders that may have others.
+    pub unread: Vec<UnreadFolder>,
 }
 
-/// Who asks, and how many processes of the asker there are.
-struct Visit<'a> {
-    asker: Option<&'a Asker>,
-    processes: usize,
+/// What a node's socket gave.
+#[derive(Debug)]
+enum Answer {
+    /// It comes over this socket, which does not block.
+    Asked(UnixStream),
+    Refused(Unasked),
+    /// A process of an [`Asker`] has read it.
+    Read(io::Result<String>),
+}
+
+/// Whether a node may send descriptors with its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Descriptors {
+    /// Where the kernel can refuse them, since Linux 6.16.
+    Refused,
+    Accepted,
 }
 
 /// What all answers from one folder may have together.
@@ -107,63 +117,65 @@ struct Share {
 enum Unasked {
     #[error("{}", .0.desc())]
     System(Errno),
-    #[error(
-        "a node of another user can send descriptors with its answer on this kernel: 'nlx status' can ask it"
-    )]
-    NeedsAsker,
-    #[error(
-        "{ASKERS_MAX} nodes of other users are asked at a time on this kernel: 'nlx status' as their user asks them all"
-    )]
-    TooMany,
-    #[error("the process that asks it: {0}")]
-    Asker(io::Error),
     #[error("{}: process {pid} of user {user} serves this socket", .path.display())]
     Another { path: PathBuf, pid: i32, user: u32 },
-}
-
-/// Why a socket that is connected to cannot be asked, or cannot be connected to.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    System(Errno),
-    /// This process of this user serves it.
-    Another {
-        pid: i32,
-        user: u32,
-    },
 }
 
 /// The answers from one folder are too long together.
 #[derive(Debug, thiserror::Error)]
 #[error("it and the other nodes in its folder answer with more than {bytes} bytes together")]
-struct BeyondShare {
-    bytes: usize,
+pub(super) struct BeyondShare {
+    pub(super) bytes: usize,
 }
 
-/// Asks all nodes of this user that answer (of root: of all users), ordered by process: 512 at most. Sockets that ended processes
-/// of this user have left behind are removed; those of others stay.
-///
-/// Before Linux 6.16 nodes of other users are asked by [`running_nodes_with`] alone; here they are listed, and reading them fails.
+/// Asks all nodes of this user that answer, ordered by process: 512 at most. Sockets that ended processes of this user have left
+/// behind are removed.
 #[must_use]
 pub fn running_nodes() -> Vec<RunningNode> {
-    visited(None)
-}
-
-/// As [`running_nodes`]; before Linux 6.16 processes of a program ask the nodes of other users, 64 at most.
-#[must_use]
-pub fn running_nodes_with(asker: &Asker) -> Vec<RunningNode> {
-    visited(Some(asker))
-}
-
-fn visited(asker: Option<&Asker>) -> Vec<RunningNode> {
-    let folders = folder::visible();
-    let mut all = within(&folders, asker);
+    let mut all = within(&folder::open_own(false), Descriptors::Refused);
     all.sort_by_key(|node| node.pid);
     all
 }
 
+/// As [`running_nodes`], and for root also the nodes of all other users, whose folders processes of a program visit. The answers of
+/// these are read before this returns, which is by the deadline.
+#[must_use]
+pub fn running_nodes_with(asker: &Asker, deadline: Instant) -> HostNodes {
+    let is_root = Uid::effective().is_root();
+    let folders = folder::open_own(is_root);
+    let own = within(&folders, Descriptors::Refused);
+    let mut unread = Vec::new();
+    let mut rows = vec![own.into_iter()];
+    if is_root {
+        let seen = folders.iter().filter_map(Folder::inode).collect();
+        let mut shares: Vec<Arc<Share>> = Vec::new();
+        for node in rows[0].as_slice() {
+            if !shares.iter().any(|share| Arc::ptr_eq(share, &node.share)) {
+                shares.push(node.share.clone());
+            }
+        }
+        let mut visits = Visits::new(asker, deadline, seen, shares.len());
+        visits.run();
+        shares.iter().for_each(|share| share.bytes.store(visits.share(), Relaxed));
+        let (nodes, failed) = visits.end();
+        rows.extend(nodes.into_iter().map(Vec::into_iter));
+        unread = failed;
+    }
+    let mut nodes = Vec::new();
+    while !rows.is_empty() && nodes.len() < NODES_MAX {
+        rows.retain_mut(|row| {
+            let node = row.next().filter(|_| nodes.len() < NODES_MAX);
+            let found = node.is_some();
+            nodes.extend(node);
+            found
+        });
+    }
+    nodes.sort_by_key(|node| node.pid);
+    HostNodes { nodes, unread }
+}
+
 /// Asks those of these folders.
-pub(super) fn within(folders: &[Folder], asker: Option<&Asker>) -> Vec<RunningNode> {
-    let mut visit = Visit { asker, processes: 0 };
+pub(super) fn within(folders: &[Folder], descriptors: Descriptors) -> Vec<RunningNode> {
     let shares: Vec<Arc<Share>> = folders.iter().map(|_| Arc::default()).collect();
     let names = folders.iter().map(|folder| folder.names().into_iter());
     let mut rows: Vec<_> = folders.iter().zip(&shares).zip(names).collect();
@@ -171,7 +183,7 @@ pub(super) fn within(folders: &[Folder], asker: Option<&Asker>) -> Vec<RunningNo
     while !rows.is_empty() && all.len() < NODES_MAX {
         rows.retain_mut(|((folder, share), names)| {
             let room = NODES_MAX - all.len();
-            let node = names.filter_map(|name| visit.ask(folder, share, &name)).take(room).next();
+            let node = names.filter_map(|name| ask(folder, share, &name, descriptors)).take(room).next();
             let found = node.is_some();
             all.extend(node);
             found
@@ -182,73 +194,37 @@ pub(super) fn within(folders: &[Folder], asker: Option<&Asker>) -> Vec<RunningNo
     all
 }
 
-impl Visit<'_> {
-    fn ask(&mut self, folder: &Folder, share: &Arc<Share>, name: &OsString) -> Option<RunningNode> {
-        let text = name.to_str()?;
-        let unfinished = text.starts_with(HIDDEN);
-        let named = text.strip_suffix(SUFFIX).filter(|_| !unfinished).and_then(|text| text.split('-').next());
-        let pid: Option<u32> = named.and_then(|pid| pid.parse().ok());
-        if pid.is_none() && !unfinished {
-            return None;
+fn ask(
+    folder: &Folder,
+    share: &Arc<Share>,
+    name: &OsString,
+    descriptors: Descriptors,
+) -> Option<RunningNode> {
+    let text = name.to_str()?;
+    let unfinished = text.starts_with(HIDDEN);
+    let named = text.strip_suffix(SUFFIX).filter(|_| !unfinished).and_then(|text| text.split('-').next());
+    let pid: Option<u32> = named.and_then(|pid| pid.parse().ok());
+    if pid.is_none() && !unfinished {
+        return None;
+    }
+    let file = folder.socket(name)?;
+    let Some(pid) = pid else {
+        // Of others nothing is removed.
+        if folder.is_own() && is_old(&file) && is_dead(&file) {
+            folder.remove_dead(name, &file);
         }
-        let file = folder.socket(name)?;
-        let user = folder.owner().as_raw();
-        let Some(pid) = pid else {
-            // Of others nothing is removed.
-            if folder.is_own() && is_old(&file) && is_dead(&file) {
-                folder.remove_dead(name, &file);
-            }
-            return None;
-        };
-        let answer = self.answer(folder, name, &file, pid);
-        if matches!(answer, Err(Unasked::System(Errno::ECONNREFUSED))) {
+        return None;
+    };
+    let answer = match connected(folder, name, &file, pid, descriptors) {
+        Ok(stream) => Answer::Asked(stream),
+        Err(Unasked::System(Errno::ECONNREFUSED)) => {
             // Its process has ended.
             folder.remove_dead(name, &file);
             return None;
         }
-        Some(RunningNode { pid, user, answer, share: share.clone() })
-    }
-
-    /// Asks in this process if nothing that the node sends can hold it up, or if the node is the user's own.
-    fn answer(
-        &mut self,
-        folder: &Folder,
-        name: &OsString,
-        file: &SocketFile,
-        pid: u32,
-    ) -> Result<Answer, Unasked> {
-        let socket = unconnected().map_err(Unasked::System)?;
-        let is_safe = refuse_descriptors(&socket) || folder.is_own();
-        match self.asker {
-            Some(asker) if !is_safe || asker.is_always() && !folder.is_own() => {
-                self.ask_by_process(asker, folder, name, file, pid)
-            }
-            None if !is_safe => Err(Unasked::NeedsAsker),
-            _ => connected(socket, &file.path(), pid, folder.owner().as_raw())
-                .map(|stream| Answer { stream: File::from(OwnedFd::from(stream)), _asker: None })
-                .map_err(|refusal| refusal.at(folder, name)),
-        }
-    }
-
-    fn ask_by_process(
-        &mut self,
-        asker: &Asker,
-        folder: &Folder,
-        name: &OsString,
-        file: &SocketFile,
-        pid: u32,
-    ) -> Result<Answer, Unasked> {
-        if self.processes == ASKERS_MAX {
-            return Err(Unasked::TooMany);
-        }
-        let (stream, process) =
-            asker.ask(file, pid, folder.owner().as_raw()).map_err(|not_asked| match not_asked {
-                NotAsked::Failed(error) => Unasked::Asker(error),
-                NotAsked::Refused(refusal) => refusal.at(folder, name),
-            })?;
-        self.processes += 1;
-        Ok(Answer { stream, _asker: Some(process) })
-    }
+        Err(unasked) => Answer::Refused(unasked),
+    };
+    Some(RunningNode { pid, user: folder.owner().as_raw(), answer, share: share.clone() })
 }
 
 fn is_old(file: &SocketFile) -> bool {
@@ -276,23 +252,34 @@ fn connect_to(socket: &OwnedFd, path: &Path) -> Result<(), Errno> {
     connect(socket.as_raw_fd(), &UnixAddr::new(path)?)
 }
 
-/// Connects, if this process of this user serves the socket at the path.
-pub(super) fn connected(socket: OwnedFd, path: &Path, pid: u32, user: u32) -> Result<UnixStream, Refusal> {
-    connect_to(&socket, path).map_err(Refusal::System)?;
-    let served = getsockopt(&socket, PeerCredentials).map_err(Refusal::System)?;
+/// Connects, if this process of the folder's owner serves the socket.
+fn connected(
+    folder: &Folder,
+    name: &OsString,
+    file: &SocketFile,
+    pid: u32,
+    descriptors: Descriptors,
+) -> Result<UnixStream, Unasked> {
+    let socket = unconnected().map_err(Unasked::System)?;
+    if descriptors == Descriptors::Refused {
+        refuse_descriptors(&socket);
+    }
+    connect_to(&socket, &file.path()).map_err(Unasked::System)?;
+    let served = getsockopt(&socket, PeerCredentials).map_err(Unasked::System)?;
     let is_named = u32::try_from(served.pid()).is_ok_and(|served| served == pid);
-    match is_named && served.uid() == user {
+    match is_named && served.uid() == folder.owner().as_raw() {
         true => Ok(UnixStream::from(socket)),
-        false => Err(Refusal::Another { pid: served.pid(), user: served.uid() }),
+        false => Err(Unasked::Another { path: folder.shown(name), pid: served.pid(), user: served.uid() }),
     }
 }
 
-impl Refusal {
-    /// The same of a socket in a folder.
-    fn at(self, folder: &Folder, name: &OsString) -> Unasked {
-        match self {
-            Refusal::System(errno) => Unasked::System(errno),
-            Refusal::Another { pid, user } => Unasked::Another { path: folder.shown(name), pid, user },
+impl From<Unasked> for io::Error {
+    fn from(unasked: Unasked) -> io::Error {
+        match unasked {
+            // Its queue of connections is full.
+            Unasked::System(Errno::EAGAIN) => io::ErrorKind::TimedOut.into(),
+            Unasked::System(errno) => io::Error::from_raw_os_error(errno as i32),
+            another @ Unasked::Another { .. } => io::Error::new(io::ErrorKind::PermissionDenied, another),
         }
     }
 }
@@ -309,6 +296,11 @@ impl Share {
 }
 
 impl RunningNode {
+    /// One that a process of an [`Asker`] has asked.
+    pub(super) fn read_by_process(pid: u32, user: u32, answer: io::Result<String>) -> RunningNode {
+        RunningNode { pid, user, answer: Answer::Read(answer), share: Arc::default() }
+    }
+
     /// The process that it runs in: the kernel says so too.
     #[must_use]
     pub fn pid(&self) -> u32 {
@@ -324,7 +316,7 @@ impl RunningNode {
     /// Whether it cannot even be asked.
     #[cfg(test)]
     pub(super) fn is_refused(&self) -> bool {
-        self.answer.is_err()
+        matches!(self.answer, Answer::Refused(_))
     }
 
     /// What it says: one JSON object, see [`Node::status`](crate::Node::status). It is not checked. What has arrived by the
@@ -337,15 +329,11 @@ impl RunningNode {
     /// folder say; [`FileTooLarge`](io::ErrorKind::FileTooLarge) for an answer beyond 1 MiB, and once the answers from its
     /// folder have more than their share of 16 MiB together, which is divided evenly by the folders that have nodes.
     pub fn read(self, deadline: Instant) -> io::Result<String> {
-        let mut answer = self.answer.map_err(|unasked| match unasked {
-            // Its queue of connections is full.
-            Unasked::System(Errno::EAGAIN) => io::ErrorKind::TimedOut.into(),
-            Unasked::System(errno) => io::Error::from_raw_os_error(errno as i32),
-            another @ Unasked::Another { .. } => io::Error::new(io::ErrorKind::PermissionDenied, another),
-            unasked @ Unasked::NeedsAsker => io::Error::new(io::ErrorKind::Unsupported, unasked),
-            unasked @ (Unasked::TooMany | Unasked::Asker(_)) => io::Error::other(unasked),
-        })?;
-        let mut bytes = Vec::new();
+        let mut reading = match self.answer {
+            Answer::Asked(stream) => Reading { stream, share: self.share, bytes: Vec::new() },
+            Answer::Refused(unasked) => return Err(unasked.into()),
+            Answer::Read(answer) => return answer,
+        };
         let mut part = vec![0; PART];
         let mut late_reads = LATE_READS;
         loop {
@@ -353,37 +341,100 @@ impl RunningNode {
             if rest.is_zero() {
                 late_reads = late_reads.checked_sub(1).ok_or(io::ErrorKind::TimedOut)?;
             }
-            match answer.stream.read(&mut part) {
-                Ok(0) => break,
-                Ok(count) => {
-                    let taken = self.share.take(count);
-                    taken.map_err(|why| io::Error::new(io::ErrorKind::FileTooLarge, why))?;
-                    bytes.extend_from_slice(&part[..count]);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && rest.is_zero() => {
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => answer.wait(rest)?,
-                Err(error) => return Err(error),
-            }
-            if bytes.len() > ANSWER_MAX {
-                return Err(io::Error::from_raw_os_error(Errno::EFBIG as i32));
+            match reading.advance(&mut part) {
+                Progress::Done(answer) => return answer,
+                Progress::Some => {}
+                Progress::None if rest.is_zero() => return Err(io::ErrorKind::TimedOut.into()),
+                Progress::None => wait(&mut [PollFd::new(reading.stream.as_fd(), PollFlags::POLLIN)], rest)?,
             }
         }
-        bytes.shrink_to_fit();
-        String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
     }
 }
 
-impl Answer {
-    /// Waits until there is something to read, so long at most and a millisecond.
-    fn wait(&self, rest: Duration) -> io::Result<()> {
-        let rest_ms = i32::try_from(rest.as_millis()).unwrap_or(i32::MAX - 1).min(i32::MAX - 1) + 1;
-        let timeout = PollTimeout::try_from(rest_ms).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(self.stream.as_fd(), PollFlags::POLLIN)], timeout) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(errno) => Err(errno.into()),
+/// Reads the answers of all until the deadline, each as it comes. Passes on the place of each node that has answered, and its answer.
+pub(super) fn read_all(
+    nodes: Vec<RunningNode>,
+    deadline: Instant,
+    mut pass: impl FnMut(usize, io::Result<String>) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut readings = Vec::new();
+    for (index, node) in nodes.into_iter().enumerate() {
+        match node.answer {
+            Answer::Asked(stream) => {
+                readings.push((index, Reading { stream, share: node.share, bytes: Vec::new() }));
+            }
+            Answer::Refused(unasked) => pass(index, Err(unasked.into()))?,
+            Answer::Read(answer) => pass(index, answer)?,
         }
+    }
+    let mut part = vec![0; PART];
+    while !readings.is_empty() {
+        let rest = deadline.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            break;
+        }
+        let fds = readings.iter().map(|(_, reading)| PollFd::new(reading.stream.as_fd(), PollFlags::POLLIN));
+        let mut fds: Vec<PollFd<'_>> = fds.collect();
+        wait(&mut fds, rest)?;
+        let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
+        let mut kept = Vec::with_capacity(readings.len());
+        for ((index, mut reading), is_ready) in readings.into_iter().zip(ready) {
+            match if is_ready { reading.advance(&mut part) } else { Progress::None } {
+                Progress::Done(answer) => pass(index, answer)?,
+                Progress::Some | Progress::None => kept.push((index, reading)),
+            }
+        }
+        readings = kept;
+    }
+    Ok(())
+}
+
+/// An answer that is being read.
+struct Reading {
+    stream: UnixStream,
+    share: Arc<Share>,
+    bytes: Vec<u8>,
+}
+
+/// What one read gave.
+enum Progress {
+    Done(io::Result<String>),
+    Some,
+    None,
+}
+
+impl Reading {
+    /// Reads once, without waiting.
+    fn advance(&mut self, part: &mut [u8]) -> Progress {
+        match self.stream.read(part) {
+            Ok(0) => {
+                let mut bytes = std::mem::take(&mut self.bytes);
+                bytes.shrink_to_fit();
+                Progress::Done(String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData.into()))
+            }
+            Ok(count) => {
+                if let Err(beyond) = self.share.take(count) {
+                    return Progress::Done(Err(io::Error::new(io::ErrorKind::FileTooLarge, beyond)));
+                }
+                self.bytes.extend_from_slice(&part[..count]);
+                match self.bytes.len() > ANSWER_MAX {
+                    true => Progress::Done(Err(io::Error::from_raw_os_error(Errno::EFBIG as i32))),
+                    false => Progress::Some,
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Progress::Some,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Progress::None,
+            Err(error) => Progress::Done(Err(error)),
+        }
+    }
+}
+
+/// Waits until one of these has something to read, so long at most and a millisecond.
+pub(super) fn wait(fds: &mut [PollFd<'_>], rest: Duration) -> io::Result<()> {
+    let rest_ms = i32::try_from(rest.as_millis()).unwrap_or(i32::MAX - 1).min(i32::MAX - 1) + 1;
+    let timeout = PollTimeout::try_from(rest_ms).unwrap_or(PollTimeout::MAX);
+    match poll(fds, timeout) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(errno) => Err(errno.into()),
     }
 }

@@ -4,6 +4,9 @@
 //! is opened once, without following a link and without entering another file system, and its owner and mode are read from the
 //! descriptor. Everything else goes through that descriptor: the list of names, the sockets, their removal. What a path leads to
 //! a moment later does not matter.
+//!
+//! Each of these calls can take as long as a user likes who holds the lock of a directory that they can read. So a process of its
+//! own (`asker`) makes them for folders of other users.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -48,8 +51,9 @@ const NAME: &str = "nlx";
 /// 10 ms. Whoever fills `/tmp` beyond it hides the folders there from root, and no others.
 const PARENT_NAMES_MAX: usize = 1 << 16;
 
-/// Folders that root looks into, those of `/run/user` first. Each costs a descriptor for a moment; a process has 1,024 by default.
-const FOLDERS_MAX: usize = 256;
+/// Folders of other users that root looks into in `/run/user`, and as many in `/tmp`. Each costs a process and a descriptor, of which a
+/// process has 1,024 by default.
+pub(super) const FOLDERS_MAX: usize = 256;
 
 /// Names read from one folder. A node has one socket, and leaves one if it is killed.
 const NAMES_MAX: usize = 4096;
@@ -81,17 +85,15 @@ pub(super) fn own() -> Vec<PathBuf> {
     runtime.into_iter().chain([Path::new(SHARED_FOLDER).join(format!("nlx-{user}"))]).collect()
 }
 
-/// The folders that this user may look into: their own ones; root's are everybody's.
-pub(super) fn visible() -> Vec<Folder> {
-    let user = Uid::effective();
-    let mut all: Vec<Folder> = own().iter().filter_map(|path| Folder::open(path, user).ok()).collect();
-    if user.is_root() {
-        let others = of_sessions().chain(of_service()).chain(of_shared());
-        all.extend(others.take(FOLDERS_MAX));
-    }
+/// Opens this user's folders; where processes visit the host's folders, without the one in `/tmp`, which is among those: other users can
+/// hold the lock of `/tmp`.
+pub(super) fn open_own(is_host_visited: bool) -> Vec<Folder> {
+    let (user, mut paths) = (Uid::effective(), own());
+    paths.retain(|path| !is_host_visited || *path != Place::Shared.folder(user.as_raw()));
+    let mut all: Vec<Folder> = paths.iter().filter_map(|path| Folder::open(path, user).ok()).collect();
     let mut seen = Vec::with_capacity(all.len());
     all.retain(|folder| {
-        let inode = fstat(&folder.fd).map(|found| (found.st_dev, found.st_ino));
+        let inode = folder.inode();
         let is_new = !seen.contains(&inode);
         seen.push(inode);
         is_new
@@ -99,40 +101,94 @@ pub(super) fn visible() -> Vec<Folder> {
     all
 }
 
-/// `/run/user/UID/nlx` of each user.
-fn of_sessions() -> impl Iterator<Item = Folder> {
-    let parent = parent(Path::new(RUNTIME_FOLDERS)).ok();
-    let names = parent.as_ref().map(|parent| names(parent, PARENT_NAMES_MAX)).unwrap_or_default();
-    names.into_iter().filter_map(move |name| {
-        let user = uid(name.to_str()?)?;
-        let session = session(parent.as_ref()?, &name).ok()?;
-        let path = Path::new(RUNTIME_FOLDERS).join(&name).join(NAME);
-        Folder::open_in(&session, OsStr::new(NAME), path, user).ok()
-    })
+/// Where users have their folders. Everything here can wait for other users, without end: a `readdir` whose result goes to memory
+/// that does not come holds the lock of the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// `/run/user/UID/nlx` of each user.
+    Sessions,
+    /// `/run/nlx/nlx`: of the user that systemd gave the service's runtime folder to.
+    Service,
+    /// `/tmp/nlx-UID` of each user.
+    Shared,
 }
 
-/// `/tmp/nlx-UID` of each user.
-fn of_shared() -> impl Iterator<Item = Folder> {
-    let parent = parent(Path::new(SHARED_FOLDER)).ok();
-    let names = parent.as_ref().map(|parent| names(parent, PARENT_NAMES_MAX)).unwrap_or_default();
-    names.into_iter().filter_map(move |name| {
-        let user = uid(name.to_str()?.strip_prefix("nlx-")?)?;
-        Folder::open_in(parent.as_ref()?, &name, Path::new(SHARED_FOLDER).join(&name), user).ok()
-    })
+impl Place {
+    pub(super) const ALL: [Place; 3] = [Place::Sessions, Place::Service, Place::Shared];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Place::Sessions => "sessions",
+            Place::Service => "service",
+            Place::Shared => "shared",
+        }
+    }
+
+    /// The directory that has a name for each user; of the service, that which has its folder.
+    pub(super) fn path(self) -> &'static Path {
+        Path::new(match self {
+            Place::Sessions => RUNTIME_FOLDERS,
+            Place::Service => SERVICE_FOLDER,
+            Place::Shared => SHARED_FOLDER,
+        })
+    }
+
+    /// The path of a user's folder; the service has one, whose user is not known before it is open.
+    pub(super) fn folder(self, user: u32) -> PathBuf {
+        match self {
+            Place::Sessions => self.path().join(user.to_string()).join(NAME),
+            Place::Service => self.path().join(NAME),
+            Place::Shared => self.path().join(format!("nlx-{user}")),
+        }
+    }
+
+    /// The users that may have a folder here, at most [`FOLDERS_MAX`].
+    pub(super) fn users(self) -> Vec<u32> {
+        let Ok(parent) = parent(self.path()) else { return Vec::new() };
+        let names = names(&parent, PARENT_NAMES_MAX);
+        let users = names.iter().filter_map(|name| {
+            let name = name.to_str()?;
+            match self {
+                Place::Sessions => {
+                    let user = uid(name)?;
+                    session(&parent, OsStr::new(name)).ok().map(|_| user)
+                }
+                Place::Service => None,
+                Place::Shared => {
+                    let user = uid(name.strip_prefix("nlx-")?)?;
+                    Folder::open_in(&parent, OsStr::new(name), self.path().join(name), user).ok()?;
+                    Some(user)
+                }
+            }
+        });
+        users.take(FOLDERS_MAX).map(Uid::as_raw).collect()
+    }
+
+    /// Opens the folder of a user; that of the service is its directory's owner's.
+    ///
+    /// # Errors
+    /// As of [`Folder::open`].
+    pub(super) fn open(self, user: u32) -> Result<Folder, Errno> {
+        let (path, user) = (self.folder(user), Uid::from_raw(user));
+        let parent = parent(self.path())?;
+        match self {
+            Place::Sessions => {
+                let session = session(&parent, OsStr::new(&user.to_string()))?;
+                Folder::open_in(&session, OsStr::new(NAME), path, user)
+            }
+            Place::Service => {
+                let owner = Uid::from_raw(fstat(&parent)?.st_uid);
+                Folder::open_in(&parent, OsStr::new(NAME), path, owner)
+            }
+            Place::Shared => Folder::open_in(&parent, OsStr::new(&format!("nlx-{user}")), path, user),
+        }
+    }
 }
 
-/// The folder of the service: of the user that systemd gave its runtime folder to.
-fn of_service() -> impl Iterator<Item = Folder> {
-    let path = Path::new(SERVICE_FOLDER);
-    let found = parent(path).and_then(|parent| {
-        let owner = Uid::from_raw(fstat(&parent)?.st_uid);
-        Folder::open_in(&parent, OsStr::new(NAME), path.join(NAME), owner)
-    });
-    found.into_iter()
-}
-
+/// The user of a name. Each has one name, so that a user has one folder in each place.
 fn uid(text: &str) -> Option<Uid> {
-    text.parse().ok().map(Uid::from_raw)
+    let user: u32 = text.parse().ok()?;
+    (user.to_string() == text).then_some(Uid::from_raw(user))
 }
 
 /// What the environment names, if it belongs to this user. `sudo -E` passes on that of another.
@@ -284,6 +340,11 @@ impl Folder {
         self.owner == Uid::effective()
     }
 
+    /// Its file system and its number there.
+    pub(super) fn inode(&self) -> Option<(u64, u64)> {
+        fstat(&self.fd).map(|found| (found.st_dev, found.st_ino)).ok()
+    }
+
     /// The path to print for a name in it.
     pub(super) fn shown(&self, name: &OsStr) -> PathBuf {
         self.path.join(name)
@@ -341,11 +402,6 @@ impl SocketFile {
     /// A path that leads to this file and to no other, for `connect`.
     pub(super) fn path(&self) -> PathBuf {
         reference(&self.fd)
-    }
-
-    /// Another descriptor of the file.
-    pub(super) fn share(&self) -> io::Result<OwnedFd> {
-        self.fd.try_clone()
     }
 
     /// When it was made, in seconds since 1970.
@@ -474,6 +530,14 @@ mod tests {
         let found = folder.socket(name).unwrap();
         folder.remove_dead(name, &found);
         assert!(!folder.shown(name).exists());
+    }
+
+    #[test]
+    fn a_user_has_one_name() {
+        assert_eq!(uid("7"), Some(Uid::from_raw(7)));
+        for other in ["07", "+7", "", "7 ", "-7", "4294967296"] {
+            assert_eq!(uid(other), None, "{other}");
+        }
     }
 
     #[test]

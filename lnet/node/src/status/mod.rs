@@ -19,7 +19,8 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `find` | [`running_nodes`]: who answers on this host |
-//! | `asker` | processes that ask nodes of other users |
+//! | `asker` | processes that visit folders of other users: what each does |
+//! | `visits` | all such processes of one look: what they have found by the deadline |
 //! | `folder` | where the sockets are, and whom such a folder must belong to |
 //! | `server` | the thread that answers |
 //! | `view` | what it answers with |
@@ -31,12 +32,14 @@ mod folder;
 mod json;
 mod server;
 mod view;
+mod visits;
 
-pub use asker::{Asker, ask_for_another};
-pub use find::{RunningNode, running_nodes, running_nodes_with};
+pub use asker::{Asker, visit_for_another};
+pub use find::{HostNodes, RunningNode, running_nodes, running_nodes_with};
 pub use json::{Object, escaped, quoted};
 pub(crate) use server::Server;
 pub(crate) use view::View;
+pub use visits::UnreadFolder;
 
 /// The form of the object. It changes when a member goes or means something else.
 pub const STATUS_VERSION: u32 = 1;

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::sys::socket::{Shutdown, shutdown};
 
 use super::View;
-use super::find::{self, HIDDEN, SUFFIX};
+use super::find::{self, Descriptors, HIDDEN, SUFFIX};
 use super::folder::{self, Folder};
 use crate::error::shown;
 
@@ -60,7 +60,7 @@ impl Server {
     /// Answers on a socket in this folder.
     pub(super) fn within(folder: Folder, view: View) -> io::Result<Server> {
         // A service that is killed and started again and again leaves a socket each time.
-        drop(find::within(std::slice::from_ref(&folder), None));
+        drop(find::within(std::slice::from_ref(&folder), Descriptors::Refused));
         let unused = unused_name();
         let (hidden, name): (OsString, OsString) =
             (format!("{HIDDEN}{unused}").into(), format!("{unused}{SUFFIX}").into());

@@ -14,7 +14,7 @@ use nix::sys::time::TimeSpec;
 use nix::unistd::Uid;
 use tempfile::TempDir;
 
-use super::find;
+use super::find::{self, Descriptors};
 use super::folder::Folder;
 use super::{RunningNode, Server};
 use crate::{Node, NodeConfig};
@@ -63,14 +63,7 @@ fn opened(path: &Path) -> Folder {
 
 /// Asks the sockets of this user's folder.
 fn within(path: &Path) -> Vec<RunningNode> {
-    find::within(&[opened(path)], None)
-}
-
-/// A socket file that nobody listens to.
-pub(super) fn any_socket_file() -> super::folder::SocketFile {
-    let folder = own_folder();
-    drop(UnixListener::bind(folder.path().join("1-2-3.sock")).unwrap());
-    opened(folder.path()).socket("1-2-3.sock".as_ref()).unwrap()
+    find::within(&[opened(path)], Descriptors::Refused)
 }
 
 /// The name of a socket that this process serves.
@@ -308,7 +301,7 @@ fn many_sockets_of_one_folder_hide_no_others() {
     for count in 1..MANY {
         fs::hard_link(&first, crowded.path().join(format!("{}-{count}-0.sock", std::process::id()))).unwrap();
     }
-    let nodes = find::within(&[opened(crowded.path()), opened(watched.folder.path())], None);
+    let nodes = find::within(&[opened(crowded.path()), opened(watched.folder.path())], Descriptors::Refused);
     assert_eq!(nodes.len(), 512);
     let answers =
         nodes.into_iter().filter_map(|node| node.read(Instant::now() + Duration::from_millis(1)).ok());
@@ -328,7 +321,7 @@ fn long_answers_of_one_folder_leave_others_theirs() {
         fs::hard_link(&first, crowded.path().join(format!("{}-{count}-0.sock", std::process::id()))).unwrap();
     }
     let read = |folders: &[Folder]| {
-        let nodes = find::within(folders, None);
+        let nodes = find::within(folders, Descriptors::Refused);
         let crowd = nodes.len().min(MANY);
         let listener = listener.try_clone().unwrap();
         let writer = std::thread::spawn(move || {
@@ -418,7 +411,7 @@ mod of_others {
         let _listener = bind(&own_name());
         // Root's, in a folder that is not.
         let _other = UnixListener::bind(place(&format!("{}-0-0.sock", std::process::id()))).unwrap();
-        let nodes = find::within(&[open(&folder).unwrap()], None);
+        let nodes = find::within(&[open(&folder).unwrap()], Descriptors::Refused);
         assert_eq!(nodes.len(), 1);
         assert!(nodes[0].is_refused(), "the folder is the user's, and the process is root's");
         assert!(place("1-2-3.sock").exists() && place(".1-2-4").exists());
@@ -458,7 +451,7 @@ mod of_others {
         while entered < LOOKS || refused < LOOKS || swaps.load(Ordering::Relaxed) < LOOKS {
             match open(&folder) {
                 Ok(folder) => {
-                    assert!(find::within(&[folder], None).is_empty());
+                    assert!(find::within(&[folder], Descriptors::Refused).is_empty());
                     entered += 1;
                 }
                 Err(_) => refused += 1,

@@ -33,7 +33,7 @@ use nlx_tests::client::{Client, Tm};
 use crate::{Target, fuse, hold};
 
 /// Bytes of the page.
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 /// Signals: many more than the reader needs to come to its page, and than wait for it.
 const RINGS: u64 = 2000;
 
@@ -140,16 +140,16 @@ fn hold_lock(set: Epoll, page: Memory) -> Result<JoinHandle<Result<usize, Errno>
         page.wait_for(&set.0)
     });
     let thread = told.recv().map_err(|error| error.to_string())?;
-    while !sleeps_in_wait(thread) && !waiter.is_finished() {
+    while !sleeps_in(thread, SYS_epoll_pwait) && !waiter.is_finished() {
         std::thread::yield_now();
     }
     Ok(waiter)
 }
 
-/// Whether this thread of this process sleeps in `epoll_pwait`.
-fn sleeps_in_wait(thread: Pid) -> bool {
-    let call = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
-    call.is_ok_and(|call| call.split(' ').next() == Some(&SYS_epoll_pwait.to_string()))
+/// Whether this thread of this process sleeps in this call of the system.
+pub(crate) fn sleeps_in(thread: Pid, call: i64) -> bool {
+    let current = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
+    current.is_ok_and(|current| current.split(' ').next() == Some(&call.to_string()))
 }
 
 /// A transfer machine, and what its helper rings; reading that waits.

@@ -19,6 +19,7 @@ mod delays;
 mod departures;
 mod descriptors;
 mod flood;
+mod folder;
 mod fuse;
 mod linger;
 mod machines;
@@ -49,7 +50,7 @@ pub(crate) struct Target {
 type Attack = fn(&Target, &[&str]) -> Result<Infallible, String>;
 
 /// All attacks, by name.
-const ATTACKS: [(&str, Attack); 23] = [
+const ATTACKS: [(&str, Attack); 25] = [
     ("clients", clients::attack),
     ("connects", connects::attack),
     ("departures", departures::attack),
@@ -59,6 +60,8 @@ const ATTACKS: [(&str, Attack); 23] = [
     ("fuse-bell", bell::attack),
     ("fuse-bell-file", bell::read_into_file),
     ("fuse-file", fuse::send_file),
+    ("fuse-folder", folder::attack),
+    ("fuse-folder-file", folder::list_into_file),
     ("fuse-watch", bell::watch),
     ("fuse-watch-file", bell::watch_into_file),
     ("idle", idle),

@@ -1,0 +1,333 @@
+//! The processes of one look at the folders of other users, and what they have found by the deadline.
+//!
+//! What they say is bounded: a user can have each of them say much. Nothing here waits for one of them beyond the deadline, nor for
+//! the end of one.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use nix::poll::{PollFd, PollFlags};
+
+use super::asker::{self, Asker, AskerProcess, HEADER_BYTES, Task, kind};
+use super::find::{ANSWER_MAX, ANSWERS_MAX, BeyondShare, NODES_MAX, PART, RunningNode, wait};
+use super::folder::{FOLDERS_MAX, Place};
+
+/// Reads of a pipe that are made after the deadline: what has arrived by then.
+const LATE_READS: usize = (1 << 20) / PART;
+
+/// A folder that could not be visited, or not in time.
+#[derive(Debug)]
+pub struct UnreadFolder {
+    path: PathBuf,
+    error: io::Error,
+}
+
+/// The processes of one look.
+pub(super) struct Visits<'a> {
+    asker: &'a Asker,
+    deadline: Instant,
+    all: Vec<Visit>,
+    unread: Vec<UnreadFolder>,
+    /// Folders that have been visited: their file systems and inodes.
+    seen: Vec<(u64, u64)>,
+    /// Folders that have nodes.
+    with_nodes: usize,
+}
+
+/// One process.
+struct Visit {
+    task: Task,
+    output: File,
+    process: Option<AskerProcess>,
+    /// What has been read and makes no frame yet.
+    bytes: Vec<u8>,
+    /// Bytes of an answer that are not kept.
+    skipped: usize,
+    /// Of a process that lists: the users that it has named.
+    users: usize,
+    /// The owner of the folder, and its nodes.
+    user: u32,
+    nodes: Vec<Node>,
+    is_listed: bool,
+}
+
+struct Node {
+    pid: u32,
+    answer: Option<io::Result<String>>,
+}
+
+/// What a process says at once.
+struct Frame {
+    kind: u8,
+    number: u32,
+    bytes: Vec<u8>,
+}
+
+impl UnreadFolder {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Why it was not read: [`TimedOut`](io::ErrorKind::TimedOut) if it was not done by the deadline.
+    #[must_use]
+    pub fn error(&self) -> &io::Error {
+        &self.error
+    }
+}
+
+impl<'a> Visits<'a> {
+    /// None yet; this process itself has visited these folders, of which so many have nodes.
+    pub(super) fn new(
+        asker: &'a Asker,
+        deadline: Instant,
+        seen: Vec<(u64, u64)>,
+        with_nodes: usize,
+    ) -> Visits<'a> {
+        Visits { asker, deadline, all: Vec::new(), unread: Vec::new(), seen, with_nodes }
+    }
+
+    /// Starts all processes, and reads what they say until they have ended or the deadline has come.
+    pub(super) fn run(&mut self) {
+        let tasks = [Task::List(Place::Sessions), Task::Visit(Place::Service, 0), Task::List(Place::Shared)];
+        tasks.into_iter().for_each(|task| self.start(task));
+        let mut part = vec![0; PART];
+        loop {
+            let rest = self.deadline.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                break;
+            }
+            let fds = self.all.iter().enumerate().filter(|(_, visit)| visit.process.is_some());
+            let (indices, mut fds): (Vec<usize>, Vec<PollFd<'_>>) = fds
+                .map(|(index, visit)| (index, PollFd::new(visit.output.as_fd(), PollFlags::POLLIN)))
+                .unzip();
+            if fds.is_empty() || wait(&mut fds, rest).is_err() {
+                break;
+            }
+            let ready = indices.into_iter().zip(&fds).filter(|(_, fd)| fd.any().unwrap_or(true));
+            let ready: Vec<usize> = ready.map(|(index, _)| index).collect();
+            for index in ready {
+                self.read(index, &mut part);
+            }
+        }
+        for index in 0..self.all.len() {
+            let mut reads = 0;
+            while self.all[index].process.is_some() && reads < LATE_READS && self.read(index, &mut part) {
+                reads += 1;
+            }
+        }
+    }
+
+    /// What all answers from one folder may have together, in bytes.
+    pub(super) fn share(&self) -> usize {
+        ANSWERS_MAX / self.with_nodes.max(1)
+    }
+
+    /// Kills the processes that are left. Returns the nodes of each folder, and the folders that were not listed.
+    pub(super) fn end(mut self) -> (Vec<Vec<RunningNode>>, Vec<UnreadFolder>) {
+        let mut folders = Vec::new();
+        for visit in self.all {
+            let error = io::ErrorKind::TimedOut;
+            if !visit.is_listed && visit.process.is_some() {
+                self.unread.push(UnreadFolder { path: visit.task.path(), error: error.into() });
+            }
+            let nodes = visit.nodes.into_iter();
+            let nodes = nodes.map(|node| {
+                let answer = node.answer.unwrap_or_else(|| Err(error.into()));
+                RunningNode::read_by_process(node.pid, visit.user, answer)
+            });
+            folders.push(nodes.collect());
+        }
+        (folders, self.unread)
+    }
+
+    fn start(&mut self, task: Task) {
+        let rest = self.deadline.saturating_duration_since(Instant::now());
+        match self.asker.start(task, rest) {
+            Ok((output, process)) => self.all.push(Visit {
+                task,
+                output,
+                process: Some(process),
+                bytes: Vec::new(),
+                skipped: 0,
+                users: 0,
+                user: 0,
+                nodes: Vec::new(),
+                is_listed: false,
+            }),
+            Err(error) => self.unread.push(UnreadFolder { path: task.path(), error }),
+        }
+    }
+
+    /// Reads once what a process has said. Returns whether there may be more.
+    fn read(&mut self, index: usize, part: &mut [u8]) -> bool {
+        let visit = &mut self.all[index];
+        let read = match visit.output.read(part) {
+            Ok(0) if visit.is_listed => {
+                visit.process = None;
+                return false;
+            }
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                visit.bytes.extend_from_slice(&part[..count]);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            Err(error) => Err(error),
+        };
+        let handled = read.and_then(|()| self.handle(index));
+        if let Err(error) = handled {
+            let visit = &mut self.all[index];
+            visit.process = None;
+            self.unread.push(UnreadFolder { path: visit.task.path(), error });
+            return false;
+        }
+        self.all[index].process.is_some()
+    }
+
+    /// Handles all frames that are whole.
+    fn handle(&mut self, index: usize) -> io::Result<()> {
+        loop {
+            let share = self.share();
+            let Some(Frame { kind, number, bytes }) = self.all[index].frame(share)? else { return Ok(()) };
+            let visit = &mut self.all[index];
+            match (visit.task, kind) {
+                (_, kind::LISTED) => visit.is_listed = true,
+                (Task::List(place), kind::USER) => {
+                    visit.users += 1;
+                    if visit.users <= FOLDERS_MAX {
+                        self.start(Task::Visit(place, number));
+                    }
+                }
+                (Task::Visit(..), kind::FOLDER) => {
+                    let halves = bytes.as_chunks::<8>().0;
+                    let &[device, inode] = halves else { return Err(io::ErrorKind::InvalidData.into()) };
+                    let folder = (u64::from_le_bytes(device), u64::from_le_bytes(inode));
+                    visit.user = number;
+                    if self.seen.contains(&folder) {
+                        (visit.is_listed, visit.process) = (true, None);
+                        return Ok(());
+                    }
+                    self.seen.push(folder);
+                }
+                (Task::Visit(..), kind::NODE) if visit.nodes.len() < NODES_MAX => {
+                    visit.nodes.push(Node { pid: number, answer: None });
+                    if visit.nodes.len() == 1 {
+                        self.with_nodes += 1;
+                        let share = self.share();
+                        self.all.iter_mut().for_each(|visit| visit.trim(share));
+                    }
+                }
+                (Task::Visit(..), kind::ANSWER) => {
+                    let text = String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData.into());
+                    visit.node(number)?.answer = Some(text);
+                }
+                (Task::Visit(..), kind::FAILED) => {
+                    let error = str::from_utf8(&bytes).ok().and_then(asker::read);
+                    visit.node(number)?.answer = Some(Err(error.ok_or(io::ErrorKind::InvalidData)?));
+                }
+                _ => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+    }
+}
+
+impl Visit {
+    fn node(&mut self, index: u32) -> io::Result<&mut Node> {
+        self.nodes.get_mut(index as usize).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Removes and returns the next frame, once it is whole. An answer beyond this share of the folder is not kept.
+    fn frame(&mut self, share: usize) -> io::Result<Option<Frame>> {
+        loop {
+            let skipped = self.skipped.min(self.bytes.len());
+            self.bytes.drain(..skipped);
+            self.skipped -= skipped;
+            let Some(&[kind, n0, n1, n2, n3, l0, l1, l2, l3]) = self.bytes.first_chunk::<HEADER_BYTES>()
+            else {
+                return Ok(None);
+            };
+            let number = u32::from_le_bytes([n0, n1, n2, n3]);
+            let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+            if length > ANSWER_MAX {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            if kind == kind::ANSWER && self.kept() + length > share {
+                self.node(number)?.answer = Some(Err(beyond(share)));
+                self.skipped = HEADER_BYTES + length;
+                continue;
+            }
+            let Some(bytes) = self.bytes.get(HEADER_BYTES..HEADER_BYTES + length) else { return Ok(None) };
+            let frame = Frame { kind, number, bytes: bytes.to_vec() };
+            self.bytes.drain(..HEADER_BYTES + length);
+            return Ok(Some(frame));
+        }
+    }
+
+    /// Bytes of the answers that are kept.
+    fn kept(&self) -> usize {
+        self.nodes.iter().map(Node::kept).sum()
+    }
+
+    /// Drops answers that are beyond a share which has become smaller.
+    fn trim(&mut self, share: usize) {
+        let mut kept = 0;
+        for node in &mut self.nodes {
+            let length = node.kept();
+            match kept + length > share {
+                true => node.answer = Some(Err(beyond(share))),
+                false => kept += length,
+            }
+        }
+    }
+}
+
+impl Node {
+    fn kept(&self) -> usize {
+        self.answer.as_ref().and_then(|answer| answer.as_ref().ok()).map_or(0, String::len)
+    }
+}
+
+fn beyond(bytes: usize) -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, BeyondShare { bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A program that is none of ours, as one that was replaced meanwhile.
+    #[test]
+    fn a_program_that_does_not_visit_is_refused() {
+        let kinds = |program: &str, args: &[&str]| {
+            let asker = Asker::new(program, args);
+            let mut visits = Visits::new(&asker, Instant::now() + Duration::from_secs(60), Vec::new(), 0);
+            visits.run();
+            let (nodes, unread) = visits.end();
+            assert!(nodes.iter().all(Vec::is_empty));
+            unread.iter().map(|folder| folder.error().kind()).collect::<Vec<_>>()
+        };
+        assert_eq!(kinds("/none/such", &[]), [io::ErrorKind::NotFound; 3]);
+        assert_eq!(kinds("true", &[]), [io::ErrorKind::UnexpectedEof; 3]);
+        assert_eq!(kinds("yes", &[]), [io::ErrorKind::InvalidData; 3]);
+    }
+
+    /// A process that says nothing is left behind at the deadline, and what it visits is named.
+    #[test]
+    fn a_process_that_says_nothing_is_left_at_the_deadline() {
+        let asker = Asker::new("sh", ["-c", "exec sleep 1000"]);
+        let mut visits = Visits::new(&asker, Instant::now() + Duration::from_millis(100), Vec::new(), 0);
+        visits.run();
+        let (_, unread) = visits.end();
+        let paths: Vec<&Path> = unread.iter().map(UnreadFolder::path).collect();
+        assert_eq!(paths, ["/run/user", "/run/nlx/nlx", "/tmp"].map(Path::new));
+        assert!(unread.iter().all(|folder| folder.error().kind() == io::ErrorKind::TimedOut));
+    }
+}
