@@ -23,7 +23,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     let program = std::env::current_exe().context("cannot find this program's file")?;
     let asker = Asker::new(program, ["status-asker"]).accept_descriptors(args.accept_descriptors);
     let deadline = Instant::now() + args.timeout;
-    let HostNodes { mut nodes, unread } = running_nodes_with(&asker, deadline);
+    let HostNodes { mut nodes, unread } = running_nodes_with(&asker, deadline, args.pid);
     nodes.retain(|node| args.pid.is_none_or(|pid| node.pid() == pid));
     let unread = unread.iter().map(|folder| unvisited(folder, args.timeout));
     let unread: Vec<Failure> = match (nodes.is_empty(), args.pid) {

@@ -138,15 +138,16 @@ pub fn running_nodes() -> Vec<RunningNode> {
 }
 
 /// As [`running_nodes`], and for root also the nodes of all other users, whose folders processes of a program visit. The answers of
-/// these are read before this returns, which is by the deadline.
+/// these are read before this returns, which is by the deadline. If one process is wanted, this returns once its node is found.
 #[must_use]
-pub fn running_nodes_with(asker: &Asker, deadline: Instant) -> HostNodes {
+pub fn running_nodes_with(asker: &Asker, deadline: Instant, wanted: Option<u32>) -> HostNodes {
     let is_root = Uid::effective().is_root();
     let folders = folder::open_own(is_root);
     let own = within(&folders, Descriptors::Refused);
     let mut unread = Vec::new();
     let mut rows = vec![own.into_iter()];
-    if is_root {
+    let is_found = wanted.is_some_and(|pid| rows[0].as_slice().iter().any(|node| node.pid == pid));
+    if is_root && !is_found {
         let seen = folders.iter().filter_map(Folder::inode).collect();
         let mut shares: Vec<Arc<Share>> = Vec::new();
         for node in rows[0].as_slice() {
@@ -154,7 +155,7 @@ pub fn running_nodes_with(asker: &Asker, deadline: Instant) -> HostNodes {
                 shares.push(node.share.clone());
             }
         }
-        let mut visits = Visits::new(asker, deadline, seen, shares.len());
+        let mut visits = Visits::new(asker, deadline, wanted, seen, shares.len());
         visits.run();
         shares.iter().for_each(|share| share.bytes.store(visits.share(), Relaxed));
         let (nodes, failed) = visits.end();

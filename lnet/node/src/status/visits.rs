@@ -29,6 +29,8 @@ pub struct UnreadFolder {
 pub(super) struct Visits<'a> {
     asker: &'a Asker,
     deadline: Instant,
+    /// Nothing but the node of this process is looked for.
+    wanted: Option<u32>,
     all: Vec<Visit>,
     unread: Vec<UnreadFolder>,
     /// Folders that have been visited: their file systems and inodes.
@@ -85,20 +87,22 @@ impl<'a> Visits<'a> {
     pub(super) fn new(
         asker: &'a Asker,
         deadline: Instant,
+        wanted: Option<u32>,
         seen: Vec<(u64, u64)>,
         with_nodes: usize,
     ) -> Visits<'a> {
-        Visits { asker, deadline, all: Vec::new(), unread: Vec::new(), seen, with_nodes }
+        Visits { asker, deadline, wanted, all: Vec::new(), unread: Vec::new(), seen, with_nodes }
     }
 
-    /// Starts all processes, and reads what they say until they have ended or the deadline has come.
+    /// Starts all processes, and reads what they say until they have ended, the node that is wanted has answered, or the deadline
+    /// has come.
     pub(super) fn run(&mut self) {
         let tasks = [Task::List(Place::Sessions), Task::Visit(Place::Service, 0), Task::List(Place::Shared)];
         tasks.into_iter().for_each(|task| self.start(task));
         let mut part = vec![0; PART];
         loop {
             let rest = self.deadline.saturating_duration_since(Instant::now());
-            if rest.is_zero() {
+            if rest.is_zero() || self.wanted.is_some_and(|pid| self.has_answer_of(pid)) {
                 break;
             }
             let fds = self.all.iter().enumerate().filter(|(_, visit)| visit.process.is_some());
@@ -120,6 +124,11 @@ impl<'a> Visits<'a> {
                 reads += 1;
             }
         }
+    }
+
+    fn has_answer_of(&self, pid: u32) -> bool {
+        let mut nodes = self.all.iter().flat_map(|visit| &visit.nodes);
+        nodes.any(|node| node.pid == pid && matches!(node.answer, Some(Ok(_))))
     }
 
     /// What all answers from one folder may have together, in bytes.
@@ -308,7 +317,8 @@ mod tests {
     fn a_program_that_does_not_visit_is_refused() {
         let kinds = |program: &str, args: &[&str]| {
             let asker = Asker::new(program, args);
-            let mut visits = Visits::new(&asker, Instant::now() + Duration::from_secs(60), Vec::new(), 0);
+            let mut visits =
+                Visits::new(&asker, Instant::now() + Duration::from_secs(60), None, Vec::new(), 0);
             visits.run();
             let (nodes, unread) = visits.end();
             assert!(nodes.iter().all(Vec::is_empty));
@@ -319,11 +329,35 @@ mod tests {
         assert_eq!(kinds("yes", &[]), [io::ErrorKind::InvalidData; 3]);
     }
 
+    /// The node that is wanted has answered: others are not waited for.
+    #[test]
+    fn who_looks_for_one_node_waits_for_no_other() {
+        let frame = |kind: u8, number: u32, bytes: &[u8]| {
+            [&[kind], &number.to_le_bytes()[..], &(bytes.len() as u32).to_le_bytes(), bytes].concat()
+        };
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        for part in [
+            frame(kind::FOLDER, 1000, &[7; 16]),
+            frame(kind::NODE, 4711, &[]),
+            frame(kind::NODE, 4712, &[]),
+            frame(kind::ANSWER, 1, b"{}"),
+        ] {
+            std::io::Write::write_all(&mut file, &part).unwrap();
+        }
+        let command = format!("cat '{}'; exec sleep 1000", file.path().display());
+        let asker = Asker::new("sh", ["-c", &command]);
+        let deadline = Instant::now() + Duration::from_secs(3600);
+        let mut visits = Visits::new(&asker, deadline, Some(4712), Vec::new(), 0);
+        visits.run();
+        assert!(visits.has_answer_of(4712) && !visits.has_answer_of(4711));
+    }
+
     /// A process that says nothing is left behind at the deadline, and what it visits is named.
     #[test]
     fn a_process_that_says_nothing_is_left_at_the_deadline() {
         let asker = Asker::new("sh", ["-c", "exec sleep 1000"]);
-        let mut visits = Visits::new(&asker, Instant::now() + Duration::from_millis(100), Vec::new(), 0);
+        let mut visits =
+            Visits::new(&asker, Instant::now() + Duration::from_millis(100), None, Vec::new(), 0);
         visits.run();
         let (_, unread) = visits.end();
         let paths: Vec<&Path> = unread.iter().map(UnreadFolder::path).collect();
