@@ -35,8 +35,8 @@
 //! | handles of others, of old, of nobody: ENOENT | an entry of the ring that cannot be read |
 //! | quotas: ENOMEM, counted | an event queue that is full, for its client provisions it before it submits |
 //! | the policy: EPERM, counted | a ring or event queue whose words contradict themselves |
-//! | what is in use: EBUSY; what is taken: EADDRINUSE, EEXIST | memory that is taken away beneath the helper |
-//! | descriptors that are no arena: EINVAL, and closed | descriptors beside a request that has none: never received |
+//! | what is in use: EBUSY; what is taken: EADDRINUSE, EEXIST | memory that has no page for the helper |
+//! | memory that the client has not sealed: EPERM | descriptors beside a request: never received |
 //! | what LNet or the system refuses: its errno | |
 //!
 //! # Memory
@@ -49,7 +49,7 @@
 //! ```
 //!
 //! A buffer, and an MD, hold clones of the region: so memory stays mapped as long as LNet may touch it, and the event queue's
-//! as long as LNet may call back, whatever becomes of the client. Nobody waits for it and nobody frees it: it goes with the last
+//! as long as LNet may call back, whatever becomes of the client. Nothing of any is touched before the client has sealed it. Nobody waits for it and nobody frees it: it goes with the last
 //! that has it, and until then is counted as left over ([`Leftovers`]). The address of such a transfer machine is not given
 //! again meanwhile.
 //!
@@ -80,11 +80,14 @@
 //! | `session` | [`Session`] |
 //! | [`costs`] | what objects of clients cost: the estimates that users are charged with |
 //! | `outlet` | where the events of a client's transfer machine go |
+//! | `signals` | signals to event loops that take long |
+//! | `seal` | whether a client has sealed its memory |
+//! | `custody` | descriptors that a client has as well |
 //! | `departed` | what clients that are gone have left |
 //! | `slots` | handles of one client |
 //! | `tally` | what is counted of it |
 //! | `policy` | [`Policy`], [`Rights`]: who may use what |
-//! | `porter` | the process that receives, keeps and closes what `nlxd` must not have |
+//! | `porter` | the process that keeps and closes what `nlxd` must not have |
 //! | `quotas` | [`ClientQuotas`]: how much of it |
 //! | [`accounts`] | [`Accounts`](accounts::Accounts): what the clients of each user hold together, and fair shares of it |
 //! | [`owners`] | [`Owners`](owners::Owners): subordinate uids |
@@ -92,7 +95,7 @@
 //! | `status` | [`HostStatus`]: what an operator sees |
 //! | [`service`] | threads and sockets around all of it |
 //! | `violation` | [`Violation`]: why a client is cut off |
-//! | `watched` | memory of queues whose pages a client may take away |
+//! | `watched` | memory of queues that may have no pages |
 
 pub mod accounts;
 pub mod costs;

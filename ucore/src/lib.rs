@@ -26,7 +26,8 @@
 //!
 //! # Memory
 //!
-//! Buffers lie in *arenas*: memory that the helper has made and sealed, and that both have mapped. [`Core::allocate`] cuts
+//! Buffers lie in *arenas*: memory that the helper has made, that both have mapped, and that this side then seals: nobody can take
+//! its pages away. [`Core::allocate`] cuts
 //! regions out of them, whose leases give slices as those of any region do. Other memory can be registered at the price of a
 //! copy ([`Core::register_copying`]): it gets a shadow in an arena.
 //!
