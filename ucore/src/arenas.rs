@@ -137,6 +137,7 @@ impl Arenas {
 
     /// Gives unused arenas back, but for one that would soon be asked for again.
     pub(crate) fn tidy(&mut self, link: &Link) {
+        self.tidy_former();
         let (mut spare, chunk) = (false, self.chunk);
         self.entries.retain(|Entry { arena, parts }| {
             if !arena.is_unused() {
@@ -154,7 +155,12 @@ impl Arenas {
     pub(crate) fn retire(&mut self) {
         let Arenas { entries, former, .. } = self;
         former.extend(entries.drain(..).map(|entry| entry.arena));
-        former.retain(|arena| !arena.is_unused());
+        self.tidy_former();
+    }
+
+    /// Forgets arenas of earlier helpers in which nothing lies any more.
+    pub(crate) fn tidy_former(&mut self) {
+        self.former.retain(|arena| !arena.is_unused());
     }
 
     /// Whether memory lies in arenas of earlier helpers, in part at least.

@@ -143,6 +143,8 @@ impl Domain {
             register(&link, handle, segments)?;
             self.buffers.set_shadow(handle, shadow);
         }
+        // In which the shadows of a link between were.
+        arenas.tidy_former();
         link.hurry();
         point!(BuffersKnownAgain);
         *self.link.write() = link.clone();
