@@ -10,16 +10,29 @@ use nlx_tests::client::{Client, PATIENCE};
 use crate::scene::{Helper, Work};
 use crate::support::peer::hung_unless;
 
-/// Bytes of an operation.
+/// Bytes of an operation: more than the sockets of [`CONFIG`] have room for.
 const BULK: u64 = 1 << 20;
-/// So many are more than sockets have room for: one is half sent when the other side reads no more.
+/// Operations of a client: one is half sent, the others wait.
 const SENDS: u64 = 48;
+/// Bytes on the wire that only an operation makes.
+const BEGUN: u64 = 32 << 10;
+/// Sockets with little room, and nobody who gives them up.
+const CONFIG: &str = "\
+[helper]
+quarantine = 0
+[ksocklnd]
+sock_timeout = 600
+tx_buffer_size = 65536
+rx_buffer_size = 65536
+";
 /// Operations of one arena.
 const EACH: u64 = 16;
 
 /// A client whose memory is being sent to a node that does not read, and who breaks the rules.
 fn cut_off(helper: &Helper, stopped: &Helper) -> Client {
     let before = helper.number("/door/cut_off");
+    let sent = || helper.node_number("/tcp/wire_bytes_sent");
+    let sent_before = sent();
     let mut client = helper.client("wild");
     let arenas: Vec<_> =
         (0..SENDS / EACH).map(|_| client.arena(EACH * BULK, false).unwrap().number).collect();
@@ -33,6 +46,7 @@ fn cut_off(helper: &Helper, stopped: &Helper) -> Client {
         client.operate(&mut tm, &send).unwrap();
     }
     client.sync().unwrap();
+    hung_unless("one is half sent", || sent() >= sent_before + BEGUN);
     client.socket.send(&[1], &[]).unwrap();
     hung_unless("it is cut off", || helper.number("/door/cut_off") == before + 1);
     client
@@ -42,10 +56,10 @@ fn cut_off(helper: &Helper, stopped: &Helper) -> Client {
 /// is not served, and has its place. One that hangs up gives that back.
 #[test]
 fn the_end_of_the_stream_comes_after_the_last_use() {
-    let helper = Helper::configured("[helper]\nquarantine = 0\n");
+    let helper = Helper::configured(CONFIG);
     let work = Work::start(&helper);
     for hangs_up in [true, false] {
-        let elsewhere = helper.another();
+        let elsewhere = helper.another_alike();
         Work::between([&helper, &elsewhere]).stop();
         helper.is_clean_but_for(2);
         elsewhere.signal(Signal::SIGSTOP);

@@ -206,6 +206,11 @@ impl Helper {
         Helper::launch(Launch::new(), None)
     }
 
+    /// As [`another`](Helper::another), with the configuration of this one.
+    pub(crate) fn another_alike(&self) -> Helper {
+        Helper::launch(Launch { config: self.launch.config.clone(), ..Launch::new() }, None)
+    }
+
     /// Any helper; `machine` keeps tests that measure away.
     pub(crate) fn launch(launch: Launch, machine: Option<RwLockReadGuard<'static, ()>>) -> Helper {
         Helper::launch_in(launch.new_dir(), launch, machine)
