@@ -189,7 +189,7 @@ impl Entry {
 
 /// The helper's number of a new arena, its bytes, whether it lies on huge pages, and its memory.
 fn create_one(link: &Link, bytes: u64, huge: bool) -> Result<(u32, u64, bool, OwnedFd), CoreError> {
-    let (reply, fds) = link.request(&Request::CreateArena { bytes, huge }, &[])?;
+    let (reply, fds) = link.request(&Request::CreateArena { bytes, huge })?;
     match (reply, fds.into_iter().next()) {
         (Reply::Arena { arena, bytes, huge }, Some(fd)) => Ok((arena, bytes, huge, fd)),
         (Reply::Arena { .. }, None) => Err(link.violated("an arena without memory".into())),
@@ -201,7 +201,7 @@ fn create_one(link: &Link, bytes: u64, huge: bool) -> Result<(u32, u64, bool, Ow
 /// Gives arenas back; whether the helper has all of them.
 fn release(link: &Link, parts: &[Part]) -> bool {
     let give_back = |part: &Part| {
-        let released = link.request(&Request::ReleaseArena { arena: part.number }, &[]);
+        let released = link.request(&Request::ReleaseArena { arena: part.number });
         matches!(released, Ok((Reply::Done, _)))
     };
     parts.iter().map(give_back).fold(true, |all, one| all & one)

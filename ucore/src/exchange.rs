@@ -1,6 +1,6 @@
 //! Requests and their replies, one at a time.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use nix::errno::Errno;
@@ -38,12 +38,11 @@ impl Exchange {
         &mut self,
         socket: &Socket,
         request: &Request,
-        fds: &[BorrowedFd<'_>],
         deadline: Instant,
     ) -> Result<(Reply, Vec<OwnedFd>), Failure> {
         self.last_id += 1;
         request.write(self.last_id, &mut self.packet);
-        socket.send(&self.packet, fds, deadline).map_err(Failure::of)?;
+        socket.send(&self.packet, deadline).map_err(Failure::of)?;
         point!(request => asked);
         self.packet.resize(PACKET_MAX, 0);
         let received = socket.receive(&mut self.packet, &mut self.control, deadline).map_err(Failure::of)?;

@@ -27,9 +27,8 @@
 //! # Memory
 //!
 //! Buffers lie in *arenas*: memory that the helper has made, that both have mapped, and that this side then seals: nobody can take
-//! its pages away. [`Core::allocate`] cuts
-//! regions out of them, whose leases give slices as those of any region do. Other memory can be registered at the price of a
-//! copy ([`Core::register_copying`]): it gets a shadow in an arena.
+//! its pages away. [`Core::allocate`] cuts regions out of them, whose leases give slices as those of any region do. Other memory can be
+//! registered at the price of a copy ([`Core::register_copying`]): it gets a shadow in an arena.
 //!
 //! The helper writes to the bytes of an operation in flight and to no others. So an operation has a transport's lease on its
 //! bytes; each message of a receive buffer takes a part of it along, which the client may then read while the rest is still

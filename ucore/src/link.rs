@@ -1,6 +1,6 @@
 //! A connection to a helper: requests, the submission ring, and how all of it ends.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ impl Link {
         point!(Connected);
         let mut exchange = Exchange::new();
         let hello = Request::Hello(Hello::new(name));
-        let called = exchange.call(&socket, &hello, &[], Instant::now() + *timeout);
+        let called = exchange.call(&socket, &hello, Instant::now() + *timeout);
         let (welcome, fds) = match called {
             Ok((Reply::Welcome(welcome), fds)) => (welcome, fds),
             Ok((Reply::Refused(refusal), _)) => return Err(refused(ACTION, &refusal)),
@@ -109,14 +109,10 @@ impl Link {
     }
 
     /// Asks, and waits for the answer, which may be a refusal.
-    pub(crate) fn request(
-        &self,
-        request: &Request,
-        fds: &[BorrowedFd<'_>],
-    ) -> Result<(Reply, Vec<OwnedFd>), CoreError> {
+    pub(crate) fn request(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), CoreError> {
         let mut exchange = self.exchange.lock();
         self.check()?;
-        let called = exchange.call(&self.socket, request, fds, Instant::now() + self.timeout);
+        let called = exchange.call(&self.socket, request, Instant::now() + self.timeout);
         drop(exchange);
         called.map_err(|failure| match failure {
             Failure::Gone => {
@@ -158,7 +154,7 @@ impl Link {
     ) -> Result<(), CoreError> {
         self.hurry();
         point!(RingFull);
-        let answered = self.request(&Request::Sync, &[]);
+        let answered = self.request(&Request::Sync);
         point!(RingDrained);
         let pushed = match answered {
             Ok((Reply::Done, _)) => ring.push(submission).map_err(|error| error.to_string()),
@@ -185,7 +181,7 @@ impl Link {
             point!(Settled);
         } else {
             // One that is gone ends all operations.
-            let _ = self.request(&Request::Sync, &[]);
+            let _ = self.request(&Request::Sync);
         }
     }
 

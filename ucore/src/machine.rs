@@ -78,7 +78,7 @@ impl Machine {
         let link = domain.link();
         let events_max = options.events_max.clamp(1, link.welcome.events_max.clamp(1, EVENTS_MAX));
         let start = StartTm { address: *wanted, events_max, lazy: options.lazy };
-        let (tm, address, fds) = match link.request(&Request::StartTm(start), &[])? {
+        let (tm, address, fds) = match link.request(&Request::StartTm(start))? {
             (Reply::Started { tm, address }, fds) => (tm, address, fds),
             (Reply::Refused(refusal), _) => return Err(refused_start(wanted, &refusal)),
             (reply, _) => return Err(link.violated(format!("{reply:?} to a start"))),

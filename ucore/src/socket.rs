@@ -1,7 +1,7 @@
-//! The socket to the helper: packets with descriptors, each sent and received before a deadline.
+//! The socket to the helper: packets, of which those that come have descriptors, each sent and received before a deadline.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::sockopt::SendTimeout;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr,
-    connect, recvmsg, sendmsg, setsockopt, shutdown, socket,
+    AddressFamily, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr, connect, recvmsg,
+    send, setsockopt, shutdown, socket,
 };
 use nix::sys::time::{TimeSpec, TimeVal, TimeValLike};
 
@@ -58,13 +58,10 @@ impl Socket {
     }
 
     /// Sends a packet.
-    pub(crate) fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>], deadline: Instant) -> Result<(), Errno> {
-        let fds: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
-        let rights = [ControlMessage::ScmRights(&fds)];
-        let control = if fds.is_empty() { &[][..] } else { &rights[..] };
+    pub(crate) fn send(&self, packet: &[u8], deadline: Instant) -> Result<(), Errno> {
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
         loop {
-            match sendmsg::<()>(self.0.as_raw_fd(), &[IoSlice::new(packet)], control, flags, None) {
+            match send(self.0.as_raw_fd(), packet, flags) {
                 Ok(_) => return Ok(()),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => self.wait(PollFlags::POLLOUT, deadline)?,

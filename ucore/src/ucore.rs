@@ -120,7 +120,7 @@ impl Domain {
     }
 
     fn fetch_nids(&self) -> Result<(), CoreError> {
-        match self.link().request(&Request::Nids, &[])? {
+        match self.link().request(&Request::Nids)? {
             (Reply::Nids(nids), _) => {
                 *self.nids.lock() = nids;
                 Ok(())
@@ -204,7 +204,7 @@ fn register(link: &Link, handle: BufferHandle, segments: Vec<Segment>) -> Result
     if let [segment] = segments[..] {
         return link.push(&Entry::Register { buffer: handle, segment });
     }
-    match link.request(&Request::Register { buffer: handle.0, segments }, &[])? {
+    match link.request(&Request::Register { buffer: handle.0, segments })? {
         (Reply::Refused(refusal), _) => Err(refused("register a buffer", &refusal)),
         _ => Ok(()),
     }

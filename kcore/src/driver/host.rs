@@ -28,8 +28,7 @@ pub struct HostConfig {
     pub policy: Policy,
     /// How much of it, where the policy does not say otherwise.
     pub quotas: ClientQuotas,
-    /// Clients may have arenas on huge pages. A client that punches holes into them and uses up all huge pages of the host
-    /// makes touching a hole a bus error: only for a process that survives those (`lnet_region::guard`).
+    /// Clients may have arenas on huge pages, where the host has some left.
     pub huge_pages: bool,
     /// What all clients together may hold, and the users' shares of it. Its groups come from the policy.
     pub accounts: AccountsConfig,

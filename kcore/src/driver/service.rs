@@ -21,7 +21,7 @@
 //! cost what none cost.
 //!
 //! A turn is counted in units because time says nothing of a client where processors are shared. Some calls of the system take long
-//! all the same, and a client can see to that: a fault waits while it punches holes, a message wakes the million watches that it
+//! all the same, and a client can see to that: a fault waits while its page is moved, a message wakes the million watches that it
 //! has set on its socket. A user in whose turn the thread itself has worked or waited for [`LONG_TURN`] rests for
 //! [`REST_FACTOR`] times as long, so that others have the thread meanwhile (`patience`). What is done for a client outside of its
 //! user's turn counts as a turn there.

@@ -1,4 +1,4 @@
-//! The memory of queues that a client shares, of which it can take pages away.
+//! The memory of queues that a client shares. It is sealed before anything in it is touched; a fault in it is healed all the same.
 
 use lnet_region::guard::{self, Watched};
 use nix::unistd::{SysconfVar, sysconf};

@@ -1,6 +1,6 @@
 //! Faults in memory that somebody else can take away.
 //!
-//! Who has the descriptor of shared memory can punch holes into it. Ordinary memory grows new pages where there are holes;
+//! Who has the descriptor of shared memory can punch holes into it until it is [sealed](crate::seal). Ordinary memory grows new pages where there are holes;
 //! huge pages may have run out, and touching the hole is then a bus error, which ends the process. Here a process says
 //! which ranges may fault: a fault in one of them puts zeros in the place of the page, for good, notes that the range has
 //! faulted, and goes on. A fault anywhere else does what it did before.

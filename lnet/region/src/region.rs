@@ -25,8 +25,8 @@ pub enum Pages {
     /// The system's ordinary ones.
     #[default]
     Normal,
-    /// Huge ones of 2 MiB if there are enough, else ordinary ones. Whoever has the descriptor can punch holes into the
-    /// memory, and where the system then has no huge page left, touching a hole is a bus error: who gives it to processes
+    /// Huge ones of 2 MiB if there are enough, else ordinary ones. Until the memory is [sealed](crate::seal), whoever has the
+    /// descriptor can punch holes into it, and where the system then has no huge page left, touching a hole is a bus error: who gives it to processes
     /// that he does not trust [watches](Region::watch) it.
     Huge,
 }

@@ -25,7 +25,7 @@ impl Machine {
         }
         self.close_for_operations()?;
         point!(ClosedForOperations);
-        match self.link.request(&Request::StopTm { tm: self.tm }, &[]) {
+        match self.link.request(&Request::StopTm { tm: self.tm }) {
             Ok((Reply::Refused(refusal), _)) => {
                 self.side.lock().stopped = false;
                 return Err(refused("stop a transfer machine", &refusal));

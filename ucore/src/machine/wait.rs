@@ -193,7 +193,7 @@ impl Machine {
         if let Some(lookout) = self.lookout.get() {
             return Ok(lookout);
         }
-        let socket = match self.link.request(&Request::TmDescriptor { tm: self.tm }, &[])? {
+        let socket = match self.link.request(&Request::TmDescriptor { tm: self.tm })? {
             // Somebody has stopped it meanwhile.
             (Reply::Refused(Refusal { reason: Reason::NoTm, .. }), _) => {
                 return Err(CoreError::Stopped { address: self.address });

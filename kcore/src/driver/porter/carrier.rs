@@ -51,17 +51,12 @@ impl Carrier {
     }
 }
 
-/// What a carrier does for a user, which the user is accounted for until it is done.
+/// The sockets that a carrier closes for a user, which the user is accounted for until it is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Job {
     pub(super) user: u32,
-    pub(super) kind: JobKind,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum JobKind {
-    /// The sockets of these clients are closed; each with the link that wants to know.
-    Close(Vec<(u64, usize)>),
+    /// The clients whose sockets are closed, each with the link that wants to know.
+    pub(super) clients: Vec<(u64, usize)>,
 }
 
 impl Carriers {
@@ -272,7 +267,7 @@ mod tests {
     /// A process ends some time after it has been killed, and may have said before that it is done.
     #[test]
     fn a_carrier_that_was_killed_gets_no_further_job() {
-        let job = Job { user: 1000, kind: JobKind::Close(vec![(1, 0)]) };
+        let job = Job { user: 1000, clients: vec![(1, 0)] };
         for (patience, stays) in [(Duration::ZERO, false), (Duration::MAX, true)] {
             let (channel, carrier_end) = channel::pair().unwrap();
             // No process has this number: to kill it does nothing yet.

@@ -15,7 +15,7 @@ use nix::sys::socket::{
 };
 use nix::unistd::{Pid, getppid};
 
-use super::carrier::{Carriers, Job, JobKind};
+use super::carrier::{Carriers, Job};
 use super::channel::{self, Message};
 use super::{
     BATCH_MAX, CARRIER_TIMEOUT, CARRIERS_FIRST, CARRIERS_MAX, CARRIERS_PER_USER, CARRIERS_ROOT, LATE_LOOK_MS,
@@ -347,7 +347,7 @@ impl Keeper {
             numbers.push((client, link));
             sockets.push(kept.socket);
         }
-        match self.carriers.close(Job { user, kind: JobKind::Close(wanting) }, sockets) {
+        match self.carriers.close(Job { user, clients: wanting }, sockets) {
             Ok(done) => {
                 work.busy += 1;
                 self.done.extend(done);
@@ -371,11 +371,7 @@ impl Keeper {
             if let Some(user) = self.users.get_mut(&job.user) {
                 user.busy = user.busy.saturating_sub(1);
             }
-            match job.kind {
-                JobKind::Close(clients) => {
-                    clients.into_iter().for_each(|(client, link)| self.push(link, Message::Gone { client }));
-                }
-            }
+            job.clients.into_iter().for_each(|(client, link)| self.push(link, Message::Gone { client }));
             self.pump_all();
         }
         self.users.retain(|_, user| user.busy > 0 || !user.closes.is_empty());

@@ -21,8 +21,8 @@ pub const BULK_BYTES_PER_UNIT: u64 = 32 << 10;
 /// Units of the longest buffer, beside the one of its entry.
 pub const BULK_UNITS_MAX: usize = (Limits::LNET.buffer_bytes_max as u64 / BULK_BYTES_PER_UNIT) as usize;
 
-/// The time after which a client's turn is over, whatever is left of its share. No work that is counted takes as long; but a
-/// client may make the helper wait for memory, by taking pages of an arena away while the helper writes there.
+/// The time after which a client's turn is over, whatever is left of its share. No work that is counted takes as long; but
+/// the system may make the helper wait for memory, as while a page of an arena is moved.
 pub const SLICE: Duration = Duration::from_millis(1);
 
 /// The helper's half of the ring. It is taken before the memory is shared, and never released: a client that fills its ring
