@@ -17,9 +17,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use parking_lot::Mutex;
 
 use super::find::{self, Descriptors};
-use super::folder::Place;
+use super::folder::{FOLDERS_MAX, Place};
 
 /// Bytes before those of a frame: its kind, its number and their length.
 pub(super) const HEADER_BYTES: usize = 9;
@@ -50,7 +51,13 @@ pub struct Asker {
 
 /// A running process of an [`Asker`]. It is killed with this value, and nobody waits for it to end.
 #[derive(Debug)]
-pub(super) struct AskerProcess(Child);
+pub(super) struct AskerProcess(Option<Child>);
+
+/// Processes that were killed and had not ended then. The next ones that come and go take those away that have ended since.
+static LEFT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+
+/// Processes that may be left: what one look starts at the most. With so many, whoever looks again and again starts no more.
+const LEFT_MAX: usize = 2 * FOLDERS_MAX + Place::ALL.len();
 
 /// What such a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,13 +84,20 @@ impl Asker {
     }
 
     /// Starts a process. Returns the pipe that its frames come through, which does not block.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) while too many earlier ones have not ended; the system's.
     pub(super) fn start(&self, task: Task, time: Duration) -> io::Result<(File, AskerProcess)> {
+        if reap(None) >= LEFT_MAX {
+            let why = format!("{LEFT_MAX} processes that visited folders have not ended");
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
+        }
         let mut command = Command::new(&self.program);
         command.args(&self.args).args(task.to_args(time, self.descriptors));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn()?;
         let output = child.stdout.take().map(OwnedFd::from);
-        let process = AskerProcess(child);
+        let process = AskerProcess(Some(child));
         let output = File::from(output.ok_or(io::ErrorKind::BrokenPipe)?);
         fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok((output, process))
@@ -92,10 +106,20 @@ impl Asker {
 
 impl Drop for AskerProcess {
     fn drop(&mut self) {
-        // Both fail for one that has ended. One that sleeps in a call of the system may stay until that returns.
-        let _ = self.0.kill();
-        let _ = self.0.try_wait();
+        if let Some(mut child) = self.0.take() {
+            // Fails for one that has ended. One that sleeps in a call of the system may stay until that returns.
+            let _ = child.kill();
+            reap(Some(child));
+        }
     }
+}
+
+/// Takes away those that have ended, of those that are left and of this one. Returns how many are left.
+fn reap(child: Option<Child>) -> usize {
+    let mut left = LEFT.lock();
+    left.extend(child);
+    left.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+    left.len()
 }
 
 impl Task {
@@ -211,6 +235,8 @@ pub(super) fn read(text: &str) -> Option<io::Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use nix::errno::Errno;
 
     use super::*;
@@ -231,6 +257,20 @@ mod tests {
         }
         for text in ["", "errno", "errno x", "what else"] {
             assert!(read(text).is_none(), "{text}");
+        }
+    }
+
+    /// A process that was killed is taken away once it has ended, by the next that comes or goes.
+    #[test]
+    fn no_process_that_has_ended_is_left() {
+        let asker = Asker::new("sh", ["-c", "exec sleep 1000"]);
+        let (_output, process) = asker.start(Task::List(Place::Shared), Duration::ZERO).unwrap();
+        let pid = process.0.as_ref().unwrap().id();
+        let is_there = || Path::new(&format!("/proc/{pid}")).exists();
+        assert!(is_there());
+        drop(process);
+        while is_there() {
+            reap(None);
         }
     }
 

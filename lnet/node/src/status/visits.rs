@@ -156,7 +156,12 @@ impl<'a> Visits<'a> {
 
     fn start(&mut self, task: Task) {
         let rest = self.deadline.saturating_duration_since(Instant::now());
-        match self.asker.start(task, rest) {
+        // What one that lists says may be read behind the deadline.
+        let started = match rest.is_zero() {
+            true => Err(io::ErrorKind::TimedOut.into()),
+            false => self.asker.start(task, rest),
+        };
+        match started {
             Ok((output, process)) => self.all.push(Visit {
                 task,
                 output,
@@ -363,5 +368,19 @@ mod tests {
         let paths: Vec<&Path> = unread.iter().map(UnreadFolder::path).collect();
         assert_eq!(paths, ["/run/user", "/run/nlx/nlx", "/tmp"].map(Path::new));
         assert!(unread.iter().all(|folder| folder.error().kind() == io::ErrorKind::TimedOut));
+    }
+
+    /// A user who is named behind the deadline is not visited any more.
+    #[test]
+    fn nothing_is_started_behind_the_deadline() {
+        let asker = Asker::new("sh", ["-c", "exec sleep 1000"]);
+        let mut visits = Visits::new(&asker, Instant::now() + Duration::from_secs(3600), None, Vec::new(), 0);
+        visits.start(Task::List(Place::Shared));
+        visits.deadline = Instant::now();
+        visits.all[0].bytes = [&[kind::USER][..], &1000_u32.to_le_bytes(), &[0; 4]].concat();
+        visits.handle(0).unwrap();
+        let unread: Vec<_> = visits.unread.iter().map(|one| (one.path(), one.error().kind())).collect();
+        assert_eq!(unread, [(Path::new("/tmp/nlx-1000"), io::ErrorKind::TimedOut)]);
+        assert_eq!(visits.all.len(), 1);
     }
 }
