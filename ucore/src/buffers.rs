@@ -48,6 +48,8 @@ pub(crate) struct Buffer {
     memory: IoVec,
     /// What the helper sees instead, for memory that it does not reach.
     shadow: Option<IoVec>,
+    /// The helper of today has not refused it.
+    is_known: bool,
     operation: Option<InFlight>,
     /// Where the helper may write.
     incoming: Pieces,
@@ -125,6 +127,7 @@ impl Buffers {
             handle,
             memory: memory.clone(),
             shadow,
+            is_known: true,
             operation: None,
             incoming: Pieces::default(),
             mirrored: Pieces::default(),
@@ -154,20 +157,22 @@ impl Buffers {
         Ok(buffer)
     }
 
-    /// All that are registered: how each is called, and its bytes. Nobody registers meanwhile.
-    pub(crate) fn registered(&self) -> impl Iterator<Item = (BufferHandle, usize)> {
+    /// All that are registered: how each is called, and its memory. Nobody registers meanwhile.
+    pub(crate) fn registered(&self) -> impl Iterator<Item = (BufferHandle, IoVec)> {
         let slots = (0..self.used()).filter_map(|place| self.at(place));
         slots.filter_map(|slot| {
             let slot = slot.lock();
-            slot.buffer.as_ref().map(|buffer| (buffer.handle, buffer.memory.len()))
+            slot.buffer.as_ref().map(|buffer| (buffer.handle, buffer.memory.clone()))
         })
     }
 
-    /// From its next operation on the helper sees this of a buffer.
-    pub(crate) fn set_shadow(&self, handle: BufferHandle, shadow: IoVec) {
+    /// From its next operation on the helper sees this of a buffer; nothing if it has refused it.
+    pub(crate) fn set_shadow(&self, handle: BufferHandle, shadow: Option<IoVec>) {
         let replaced = self.slot(handle).ok().and_then(|slot| {
             let mut slot = slot.lock();
-            slot.buffer(handle).ok().and_then(|buffer| buffer.shadow.replace(shadow))
+            let buffer = slot.buffer(handle).ok()?;
+            buffer.is_known = shadow.is_some();
+            std::mem::replace(&mut buffer.shadow, shadow)
         });
         // Memory is dropped without a lock.
         drop(replaced);
@@ -197,7 +202,7 @@ fn row_of(place: u32) -> (usize, usize) {
     (row as usize, (place - first * ((1 << row) - 1)) as usize)
 }
 
-fn too_many(limit: usize) -> CoreError {
+pub(crate) fn too_many(limit: usize) -> CoreError {
     CoreError::TooMany { objects: "registered buffers", limit }
 }
 
@@ -252,10 +257,18 @@ impl Buffer {
         self.operation.as_ref()
     }
 
+    /// The client's memory, if the helper of today has refused it.
+    pub(crate) fn unknown(&self) -> Option<&IoVec> {
+        (!self.is_known).then_some(&self.memory)
+    }
+
     /// Gives the first bytes to an operation, which gets leases on them: from here on the helper may be told.
     pub(crate) fn begin(&mut self, mut operation: InFlight, length: usize) -> Result<(), CoreError> {
         if self.operation.is_some() {
             return Err(CoreError::BufferBusy { buffer: self.handle });
+        }
+        if !self.is_known {
+            return Err(CoreError::Foreign { bytes: self.memory.len() });
         }
         let seen = self.shadow.as_ref().unwrap_or(&self.memory);
         operation.copied = self.shadow.is_some();

@@ -82,7 +82,8 @@ impl HelperOptions {
 
     /// Whether the domain connects again by itself when the helper is gone, and registers its buffers anew. Their bytes are copied
     /// for each operation from then on, for the next helper does not reach the memory that this one made; memory that is
-    /// allocated then is not copied. Transfer machines have to be started anew in any case.
+    /// allocated then is not copied. Buffers that it refuses, as for want of room, are offered to it again when they are used, and the
+    /// operation fails with its reason if it still refuses. Transfer machines have to be started anew in any case.
     #[must_use]
     pub fn reconnect(mut self, reconnect: bool) -> HelperOptions {
         self.reconnect = reconnect;

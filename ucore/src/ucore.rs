@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::HelperOptions;
 use crate::arenas::Arenas;
-use crate::buffers::{Buffers, Places};
+use crate::buffers::{Buffers, Places, place_of, too_many};
 use crate::link::Link;
 use crate::machine::Machine;
 use crate::refused::refused;
@@ -131,17 +131,27 @@ impl Domain {
     }
 
     /// Connects to a new helper, and tells it of the buffers that the old one knew. It does not reach the memory of that one's
-    /// arenas: each buffer gets a shadow.
+    /// arenas: each buffer gets a shadow. It may have less room than the old one, or take other buffers: it is
+    /// asked again for those that it refuses when they are used.
     pub(crate) fn connect_again(&self) -> Result<Arc<Link>, CoreError> {
         let link = Arc::new(Link::connect(&self.options)?);
         let mut registry = self.registry.lock();
         let Registry { arenas, .. } = &mut *registry;
         arenas.retire();
-        for (handle, bytes) in self.buffers.registered() {
-            let shadow = IoVec::whole(arenas.allocate(&link, bytes)?);
-            let segments = arenas.segments(&shadow).ok_or(CoreError::Foreign { bytes })?;
-            register(&link, handle, segments)?;
-            self.buffers.set_shadow(handle, shadow);
+        let mut refused = 0;
+        for (handle, memory) in self.buffers.registered() {
+            let shadow = register_shadow(&link, arenas, handle, &memory);
+            // Gone again: the next attempt starts afresh.
+            link.check()?;
+            if let Err(error) = &shadow {
+                tracing::debug!(buffer = handle.0, %error, "a buffer that the new helper does not take");
+                refused += 1;
+            }
+            self.buffers.set_shadow(handle, shadow.ok());
+        }
+        if refused > 0 {
+            let path = self.options.path();
+            tracing::warn!(path = %path.display(), refused, "the new helper does not take all buffers");
         }
         // In which the shadows of a link between were.
         arenas.tidy_former();
@@ -150,6 +160,20 @@ impl Domain {
         *self.link.write() = link.clone();
         point!(ConnectedAgain);
         Ok(link)
+    }
+
+    /// Asks the helper again for a buffer that it has refused.
+    #[cold]
+    pub(crate) fn make_known(&self, handle: BufferHandle) -> Result<(), CoreError> {
+        let mut registry = self.registry.lock();
+        let link = self.link();
+        link.check()?;
+        let memory = self.buffers.slot(handle)?.lock().buffer(handle)?.unknown().cloned();
+        if let Some(memory) = memory {
+            let shadow = register_shadow(&link, &mut registry.arenas, handle, &memory)?;
+            self.buffers.set_shadow(handle, Some(shadow));
+        }
+        Ok(())
     }
 
     /// Registers memory, as it is or behind a shadow.
@@ -187,16 +211,35 @@ impl Domain {
         let Registry { arenas, places } = &mut *registry;
         let buffer = self.buffers.leave(places, handle)?;
         point!(BufferForgotten);
+        let is_known = buffer.unknown().is_none();
         drop(buffer);
         point!(BufferDropped);
         let link = self.link();
         // A helper that is gone has forgotten it.
-        if link.push(&Entry::Deregister { buffer: handle }).is_ok() {
+        if is_known && link.push(&Entry::Deregister { buffer: handle }).is_ok() {
             link.hurry();
             arenas.tidy(&link);
         }
         Ok(())
     }
+}
+
+/// Tells a new helper of a buffer that an earlier one knew. Returns what it sees of it.
+fn register_shadow(
+    link: &Link,
+    arenas: &mut Arenas,
+    handle: BufferHandle,
+    memory: &IoVec,
+) -> Result<IoVec, CoreError> {
+    let limits = link.welcome.limits;
+    limits.check(memory)?;
+    if place_of(handle) as usize >= limits.buffers_max {
+        return Err(too_many(limits.buffers_max));
+    }
+    let shadow = IoVec::whole(arenas.allocate(link, memory.len())?);
+    let segments = arenas.segments(&shadow).ok_or(CoreError::Foreign { bytes: memory.len() })?;
+    register(link, handle, segments)?;
+    Ok(shadow)
 }
 
 /// Tells the helper of a buffer.

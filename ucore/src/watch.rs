@@ -43,6 +43,7 @@ fn watch(domain: &Weak<Domain>, mut link: Arc<Link>) {
 /// Connects again, as often as it takes; `None` when nobody wants that (any more).
 fn again(domain: &Weak<Domain>) -> Option<Arc<Link>> {
     let mut pause = FIRST_PAUSE;
+    let mut last = None;
     loop {
         let alive = domain.upgrade()?;
         let closing = alive.closing.clone();
@@ -57,7 +58,18 @@ fn again(domain: &Weak<Domain>) -> Option<Arc<Link>> {
                 tracing::info!(path = %path.display(), "connected to the helper again");
                 return Some(link);
             }
-            Err(error) => tracing::debug!(%error, ?pause, "no helper yet"),
+            Err(error) => {
+                let errno = Some(error.errno());
+                // One that is there, and does not let us in.
+                match error.errno() {
+                    Errno::ENOENT | Errno::ECONNREFUSED => tracing::debug!(%error, ?pause, "no helper yet"),
+                    _ if errno == last => tracing::debug!(%error, ?pause, "no helper yet"),
+                    _ => {
+                        tracing::warn!(path = %path.display(), %error, "the helper is there, and not for us")
+                    }
+                }
+                last = errno;
+            }
         }
         drop(alive);
         if closing.wait(pause) {

@@ -86,7 +86,13 @@ impl Machine {
         let queue = kind.queue();
         // Before the buffer's lock: it may look at others. A number that is not used then is passed over.
         let counter = self.counter(operation, queue)?;
-        let mut slot = self.domain.buffers.slot(*handle)?.lock();
+        let place = self.domain.buffers.slot(*handle)?;
+        let mut slot = place.lock();
+        if slot.buffer(*handle)?.unknown().is_some() {
+            drop(slot);
+            self.domain.make_known(*handle)?;
+            slot = place.lock();
+        }
         let buffer = slot.buffer(*handle)?;
         let length = kind.fit(buffer.len(), &link.welcome.limits)?.length;
         if room.stopped {

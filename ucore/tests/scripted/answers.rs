@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use nlx_core::{Core, Errno, IoVec, TmOptions};
+use nlx_core::{Core, Errno, IoVec, Operation, OperationKind, TmOptions};
 use nlx_driver_proto::{Entry, Reason, Refusal, Reply, Request};
 use nlx_ucore::{HelperOptions, Ucore};
 
@@ -129,13 +129,13 @@ fn a_helper_that_does_not_answer_counts_as_gone() {
     tm.stop().unwrap();
 }
 
-/// Memory that the next helper does not give is asked for again, until one gives it.
+/// Memory that the next helper does not give is asked for again when the buffer is used.
 #[test]
 fn memory_is_refused_by_the_next_helper_and_asked_for_again() {
     let die = Arc::new(AtomicBool::new(false));
     let (refusals, dying) = (Arc::new(AtomicU32::new(0)), die.clone());
     let (refused, died) = (refusals.clone(), AtomicBool::new(false));
-    let helper = Helper::start(4, move |_, request| match request {
+    let helper = Helper::start(2, move |_, request| match request {
         Request::StartTm(_) if dying.swap(false, Ordering::SeqCst) => {
             died.store(true, Ordering::SeqCst);
             Answer::End
@@ -152,15 +152,26 @@ fn memory_is_refused_by_the_next_helper_and_asked_for_again() {
     let memory = IoVec::whole(domain.allocate(4096).unwrap());
     let buffer = domain.register(&memory).unwrap();
     die.store(true, Ordering::SeqCst);
-    let start = || domain.tm_start(&"0@lo:12345:41:*".parse().unwrap(), &TmOptions::default()).map(drop);
-    assert_eq!(start().unwrap_err().errno(), Errno::ENOTCONN);
+    let start = || domain.tm_start(&"0@lo:12345:41:*".parse().unwrap(), &TmOptions::default());
+    assert_eq!(start().map(drop).unwrap_err().errno(), Errno::ENOTCONN);
     until(|| domain.is_connected());
-    assert_eq!((refusals.load(Ordering::SeqCst), helper.connections.load(Ordering::SeqCst)), (3, 4));
-    until(|| !helper.entries().is_empty());
+    let asked = || (refusals.load(Ordering::SeqCst), helper.connections.load(Ordering::SeqCst));
+    assert_eq!(asked(), (1, 2));
+    let tm = start().unwrap();
+    let kind = OperationKind::Receive { min_receive_size: 1, max_messages: 1 };
+    let receive = Operation { buffer, cookie: 1, kind };
+    assert_eq!(tm.submit(&receive).unwrap_err().errno(), Errno::EPERM);
+    assert_eq!(asked(), (2, 2));
+    tm.submit(&receive).unwrap();
+    assert_eq!(asked(), (3, 2));
+    until(|| helper.entries().len() == 2);
     // By its old name, and so is what is registered from now on.
     let entries = helper.entries();
-    assert!(matches!(entries[..], [Entry::Register { buffer: again, .. }] if again == buffer), "{entries:?}");
+    assert!(matches!(entries[0], Entry::Register { buffer: again, .. } if again == buffer), "{entries:?}");
+    assert!(
+        matches!(entries[1], Entry::Operate { operation, .. } if operation.buffer == buffer),
+        "{entries:?}"
+    );
     let again = domain.register(&memory).unwrap();
     domain.deregister(again).unwrap();
-    domain.deregister(buffer).unwrap();
 }

@@ -53,6 +53,11 @@ impl Helper {
         std::fs::remove_file(self.path()).unwrap();
     }
 
+    /// The next one allows this.
+    pub(crate) fn set_quotas(&mut self, quotas: ClientQuotas) {
+        self.config.quotas = quotas;
+    }
+
     /// A new one at the same place, which knows nothing of the old one.
     pub(crate) fn start_again(&mut self) {
         let (node, host, service) = serve(&self.path(), &self.config, ServiceConfig::default());

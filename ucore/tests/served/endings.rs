@@ -6,6 +6,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 use nlx_core::{Core, Errno, OperationKind, TmOptions};
+use nlx_kcore::driver::ClientQuotas;
 use nlx_ucore::Ucore;
 
 use crate::bed::*;
@@ -103,6 +104,40 @@ fn a_domain_connects_again() {
         tm.stop().unwrap();
         assert!(!buffer(&*domain, 1 << 19).memory.is_empty());
     }
+}
+
+/// The next helper allows fewer buffers and less memory than the one before: what it takes is served, what it refuses is asked for
+/// again when it is used, and disturbs nothing.
+#[test]
+fn a_helper_with_less_room_gets_what_it_takes() {
+    let mut helper = Helper::start();
+    let domain = Ucore::connect(&helper.options().reconnect(true)).unwrap();
+    let all: Vec<Buffer> = (0..6).map(|_| buffer(&*domain, 1 << 20)).collect();
+    for (quotas, known) in [
+        (ClientQuotas { bytes: 4 << 20, ..ClientQuotas::default() }, 4),
+        (ClientQuotas { buffers: 3, ..ClientQuotas::default() }, 3),
+        (ClientQuotas::default(), 6),
+    ] {
+        helper.set_quotas(quotas);
+        helper.stop();
+        until(|| !domain.is_connected());
+        helper.start_again();
+        until(|| domain.is_connected());
+        assert_eq!(domain.limits().buffers_max, quotas.buffers as usize);
+        let tm = start(&*domain);
+        for (place, buffer) in all.iter().enumerate() {
+            let sent = tm.submit(&buffer.send(1, tm.address()));
+            let errno = sent.map(drop).map_err(|error| error.errno());
+            assert_eq!(errno, if place < known { Ok(()) } else { Err(Errno::ENOMEM) }, "buffer {place}");
+        }
+        events_until(&*tm, known);
+        tm.stop().unwrap();
+        assert_eq!(helper.host.status().totals.violations, 0);
+    }
+    for Buffer { handle, .. } in all {
+        domain.deregister(handle).unwrap();
+    }
+    until(|| helper.host.status().clients[0].buffers == 0);
 }
 
 /// A domain that nobody wants any more is not connected again.
