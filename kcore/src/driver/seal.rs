@@ -9,19 +9,15 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use lnet_region::closer;
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
-use nlx_fallible::{NoMemory, TryArc};
+use lnet_region::closer::{self, Unsealed};
+use nlx_bev_cqueue::SharedMemory;
+use nlx_fallible::{NoMemory, TryArc, try_box};
 
 use super::accounts::Charge;
 
-/// `F_SEAL_FUTURE_WRITE`, which nix does not know.
-const FUTURE_WRITE: SealFlag = SealFlag::from_bits_retain(0x10);
-
 /// Whether the pages of this memory are there for good.
 pub(super) fn is_sealed(fd: BorrowedFd<'_>) -> bool {
-    fcntl(fd, FcntlArg::F_GET_SEALS)
-        .is_ok_and(|seals| SealFlag::from_bits_retain(seals).contains(FUTURE_WRITE))
+    lnet_region::is_sealed(fd) == Some(true)
 }
 
 /// A descriptor of memory, for an answer and for [`Seal`].
@@ -49,20 +45,42 @@ impl Drop for Closing {
     }
 }
 
-/// Whether a client has sealed memory that it was given. The descriptor is kept until then, and its user pays for it.
-pub(super) struct Seal(Option<(MemoryFd, Charge)>);
+/// Whether a client has sealed a queue's memory that it was given. The descriptor is kept until then, and its user pays for it: also
+/// when the client is gone, until the memory is sealed by this process and unmapped.
+pub(super) struct Seal(Option<Box<Awaited>>);
+
+struct Awaited {
+    fd: MemoryFd,
+    /// The last handle to it is this one, if it is not sealed before.
+    _memory: SharedMemory,
+    _charge: Charge,
+}
 
 impl Seal {
     /// Of memory that the client is to seal.
-    pub(super) fn awaited(fd: MemoryFd, charge: Charge) -> Seal {
-        Seal(Some((fd, charge)))
+    pub(super) fn awaited(fd: MemoryFd, memory: SharedMemory, charge: Charge) -> Result<Seal, NoMemory> {
+        Ok(Seal(Some(try_box(Awaited { fd, _memory: memory, _charge: charge })?)))
     }
 
     /// Whether the memory may be touched. Costs a system call as long as it may not.
     pub(super) fn is_set(&mut self) -> bool {
-        if self.0.as_ref().is_some_and(|(fd, _)| is_sealed(fd.as_fd())) {
+        if self.0.as_ref().is_some_and(|awaited| is_sealed(awaited.memory())) {
             self.0 = None;
         }
         self.0.is_none()
+    }
+}
+
+impl Drop for Seal {
+    fn drop(&mut self) {
+        if let Some(awaited) = self.0.take() {
+            closer::discard_unsealed(awaited);
+        }
+    }
+}
+
+impl Unsealed for Awaited {
+    fn memory(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }

@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use lnet_region::guard;
+use nlx_bev_cqueue::SharedMemory;
 use nlx_core::Errno;
 use nlx_driver_proto::{PACKET_MAX, Reason, Refusal};
 use nlx_fallible::{NoMemory, TryArc};
@@ -84,7 +85,7 @@ impl std::fmt::Debug for Attachment {
 pub(super) fn prepare_process() {
     let refusal = Refusal::new(Errno::ENOMEM, Reason::System);
     // Without memory or descriptors the first client makes it.
-    let _ = Ring::new(nlx_bev_cqueue::MIN_SLOTS, |_| Err(refusal), |_| Err(refusal));
+    let _ = Ring::new(nlx_bev_cqueue::MIN_SLOTS, |_| Err(refusal), |_, _| Err(refusal));
 }
 
 impl Answer {
@@ -277,12 +278,12 @@ impl Session {
     }
 
     /// Memory that the client gets and is to seal.
-    fn give_memory(&self, fd: OwnedFd, answer: &mut Answer) -> Result<Seal, Refusal> {
+    fn give_memory(&self, fd: OwnedFd, memory: SharedMemory, answer: &mut Answer) -> Result<Seal, Refusal> {
         answer.reserve_fds(1)?;
         let charge = self.host.accounts.charge(self.payer, Resource::Descriptors, 1)?;
         let fd = MemoryFd::try_new(fd).map_err(starved)?;
         answer.fds.push(fd.clone().into());
-        Ok(Seal::awaited(fd, charge))
+        Seal::awaited(fd, memory, charge).map_err(starved)
     }
 
     /// Sends signals to event loops of the client that took too long to be sent when their events came. To be called now and then.

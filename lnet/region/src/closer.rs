@@ -13,10 +13,19 @@
 //!
 //! Other threads may map memory meanwhile, for which the system locks the address space: a mapping is unmapped in slices of
 //! [`SLICE_BYTES`].
+//!
+//! # Memory that is not sealed
+//!
+//! To unmap memory waits for who takes pages of it away at this moment, and that can be another process, for as long as it likes; who
+//! maps memory waits behind. So memory that another process has not sealed is [sealed](crate::seal) first, in a thread apart, which
+//! may wait for the same and keeps nobody else waiting. What cannot be sealed any more stays mapped, and counts, until the process
+//! ends.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, OnceLock};
 
 use memmap2::MmapRaw;
@@ -25,6 +34,7 @@ use nix::libc;
 use nlx_fallible::TryArc;
 use parking_lot::{Condvar, Mutex};
 
+use crate::memory::{is_sealed, seal};
 use crate::{Origin, RegionError};
 
 /// Bytes that are unmapped by one call: the address space is locked for less than a millisecond then.
@@ -33,21 +43,25 @@ pub const SLICE_BYTES: usize = 16 << 20;
 static CLOSER: OnceLock<Closer> = OnceLock::new();
 
 struct Closer {
-    queue: Arc<CloserQueue>,
+    todo: Arc<Todo>,
     origin: Origin,
 }
 
+/// What there is to do.
 #[derive(Default)]
-struct CloserQueue {
-    waiting: Mutex<Waiting>,
-    given: Condvar,
+struct Todo {
+    /// To be unmapped, closed or dropped.
+    closing: Queue,
+    /// To be sealed before that.
+    apart: Queue,
+    /// How much waits in both, or is being worked on.
+    pending: AtomicUsize,
 }
 
 #[derive(Default)]
-struct Waiting {
-    items: VecDeque<Retired>,
-    /// The thread is at work on an item.
-    busy: bool,
+struct Queue {
+    items: Mutex<VecDeque<Retired>>,
+    given: Condvar,
 }
 
 /// What is to end in that thread.
@@ -56,19 +70,26 @@ enum Retired {
     Descriptor(OwnedFd),
     Memory(Mapped),
     Value(Box<dyn Send>),
+    Unsealed(Box<dyn Unsealed>),
+}
+
+/// What has memory mapped that another process may not have sealed yet.
+pub trait Unsealed: Send {
+    /// The memory's descriptor.
+    fn memory(&self) -> BorrowedFd<'_>;
 }
 
 /// A mapping that nobody uses any more, with the file beneath it, if there is one. Dropped, it is unmapped in slices, then the
 /// descriptor is closed, and last of all the mark goes by which others see that.
 pub(crate) struct Mapped {
     map: Option<MmapRaw>,
-    _fd: Option<OwnedFd>,
+    fd: Option<OwnedFd>,
     _mark: Option<TryArc<()>>,
 }
 
 impl Mapped {
     pub(crate) fn new(map: MmapRaw, fd: Option<OwnedFd>, mark: Option<TryArc<()>>) -> Mapped {
-        Mapped { map: Some(map), _fd: fd, _mark: mark }
+        Mapped { map: Some(map), fd, _mark: mark }
     }
 }
 
@@ -91,15 +112,20 @@ pub fn install() -> Result<(), RegionError> {
     if CLOSER.get().is_some() {
         return Ok(());
     }
-    let queue = Arc::<CloserQueue>::default();
-    let taken_from = queue.clone();
-    let thread = std::thread::Builder::new().name("nlx-memory".into());
-    thread.spawn(move || taken_from.serve()).map_err(|error| RegionError::System {
+    let todo = Arc::<Todo>::default();
+    let [closing, apart] = [todo.clone(), todo.clone()];
+    start("nlx-memory", move || closing.close_all())?;
+    start("nlx-unsealed", move || apart.seal_all())?;
+    let _ = CLOSER.set(Closer { todo, origin: Origin::here() });
+    Ok(())
+}
+
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), RegionError> {
+    let started = std::thread::Builder::new().name(name.into()).spawn(work);
+    started.map(drop).map_err(|error| RegionError::System {
         bytes: 0,
         errno: error.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw),
-    })?;
-    let _ = CLOSER.set(Closer { queue, origin: Origin::here() });
-    Ok(())
+    })
 }
 
 /// Closes a descriptor of memory: in the thread for it where there is one, else at once.
@@ -112,51 +138,101 @@ pub fn discard(value: Box<dyn Send>) {
     give(Retired::Value(value));
 }
 
+/// Drops a value whose drop unmaps memory that may not be sealed, as [`discard`] does, and seals it before if it has to.
+pub fn discard_unsealed(value: Box<dyn Unsealed>) {
+    give(Retired::Unsealed(value));
+}
+
 /// Unmaps memory and closes its descriptor.
 pub(crate) fn retire(mapped: Mapped) {
     give(Retired::Memory(mapped));
 }
 
-/// What waits to be unmapped, closed or dropped, and what the thread is at work on: 0 once it has done all.
+/// What waits to be unmapped, closed or dropped, and what the threads are at work on: 0 once they have done all.
 #[must_use]
 pub fn pending() -> usize {
-    CLOSER.get().filter(|closer| closer.origin.is_here()).map_or(0, |closer| {
-        let waiting = closer.queue.waiting.lock();
-        waiting.items.len() + usize::from(waiting.busy)
-    })
+    CLOSER
+        .get()
+        .filter(|closer| closer.origin.is_here())
+        .map_or(0, |closer| closer.todo.pending.load(Acquire))
 }
 
 fn give(item: Retired) {
     let Some(closer) = CLOSER.get().filter(|closer| closer.origin.is_here()) else { return drop(item) };
-    let mut waiting = closer.queue.waiting.lock();
-    if waiting.items.try_reserve(1).is_err() {
-        // Without memory for the queue there is nothing but to do it here.
-        drop(waiting);
-        return drop(item);
-    }
-    waiting.items.push_back(item);
-    drop(waiting);
-    closer.queue.given.notify_one();
+    let todo = &closer.todo;
+    todo.pending.fetch_add(1, Release);
+    todo.put(&todo.closing, item);
 }
 
-impl CloserQueue {
-    fn serve(&self) {
+impl Retired {
+    /// The memory that another process may still take pages of away.
+    fn unsealed(&self) -> Option<BorrowedFd<'_>> {
+        let fd = match self {
+            Retired::Memory(mapped) => mapped.fd.as_ref()?.as_fd(),
+            Retired::Unsealed(value) => value.memory(),
+            Retired::Descriptor(_) | Retired::Value(_) => return None,
+        };
+        // What knows of no seals is no file in memory.
+        (is_sealed(fd) == Some(false)).then_some(fd)
+    }
+}
+
+impl Todo {
+    /// Ends what is given to it, but for memory that is to be sealed before.
+    fn close_all(&self) {
         loop {
-            let item = self.next();
-            // Without the lock: it may take long.
-            drop(item);
+            let item = self.closing.next();
+            match item.unsealed() {
+                Some(_) => self.put(&self.apart, item),
+                None => self.end(|| drop(item)),
+            }
         }
     }
 
-    fn next(&self) -> Retired {
-        let mut waiting = self.waiting.lock();
-        waiting.busy = false;
+    /// Seals what is given to it, and passes it back.
+    fn seal_all(&self) {
         loop {
-            if let Some(item) = waiting.items.pop_front() {
-                waiting.busy = true;
-                return item;
+            let item = self.apart.next();
+            match item.unsealed().map_or(Ok(()), seal) {
+                Ok(()) => self.put(&self.closing, item),
+                // It can never be sealed. Whoever did that pays for it for as long as the process lives.
+                Err(_) => self.end(|| std::mem::forget(item)),
             }
-            self.given.wait(&mut waiting);
+        }
+    }
+
+    /// Without memory for the queue there is nothing but to end it here.
+    fn put(&self, queue: &Queue, item: Retired) {
+        if let Err(item) = queue.push(item) {
+            self.end(|| drop(item));
+        }
+    }
+
+    fn end(&self, end: impl FnOnce()) {
+        end();
+        self.pending.fetch_sub(1, Release);
+    }
+}
+
+impl Queue {
+    fn push(&self, item: Retired) -> Result<(), Retired> {
+        let mut items = self.items.lock();
+        if items.try_reserve(1).is_err() {
+            return Err(item);
+        }
+        items.push_back(item);
+        drop(items);
+        self.given.notify_one();
+        Ok(())
+    }
+
+    fn next(&self) -> Retired {
+        let mut items = self.items.lock();
+        loop {
+            match items.pop_front() {
+                Some(item) => return item,
+                None => self.given.wait(&mut items),
+            }
         }
     }
 }

@@ -84,6 +84,6 @@ pub use error::RegionError;
 pub use io::{Part, PartMut, receive, send, tcp_info};
 pub use iovec::{Fragment, IoVec, MAX_FRAGMENTS};
 pub use leased::{ReadVec, WriteVec, copy};
-pub use memory::{MAX_REGION_BYTES, seal};
+pub use memory::{MAX_REGION_BYTES, is_sealed, seal};
 pub use origin::Origin;
 pub use region::{LND_SLOTS, LndSlot, Pages, Region, Registration, WeakRegion};

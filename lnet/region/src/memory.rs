@@ -301,6 +301,13 @@ pub fn seal(fd: BorrowedFd<'_>) -> Result<(), RegionError> {
     sealed.map(drop).map_err(|errno| RegionError::NotRegion { what: "its seals", errno })
 }
 
+/// Whether a file in memory is sealed so; `None` for anything else. Waits for nobody.
+#[must_use]
+pub fn is_sealed(fd: BorrowedFd<'_>) -> Option<bool> {
+    let seals = fcntl(fd, FcntlArg::F_GET_SEALS).ok()?;
+    Some(SealFlag::from_bits_retain(seals).contains(FUTURE_WRITE))
+}
+
 /// The length of memory that came from elsewhere. It stays what it is, for it is sealed.
 fn sealed_length(fd: BorrowedFd<'_>) -> Result<usize, RegionError> {
     let refused = |errno| RegionError::NotRegion { what: "what it is", errno };

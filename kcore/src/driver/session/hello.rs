@@ -21,7 +21,8 @@ impl Session {
         let charges = SessionCharges::new(&self.host.accounts, self.payer, ring_bytes)?;
         answer.reserve_fds(2)?;
         let share = |doorbell| self.share(doorbell);
-        let ring = Ring::new(self.quotas.ring_slots, share, |memory| self.give_memory(memory, answer))?;
+        let ring =
+            Ring::new(self.quotas.ring_slots, share, |fd, memory| self.give_memory(fd, memory, answer))?;
         let mut name = String::new();
         name.try_reserve_exact(hello.name_letters().count()).map_err(starved)?;
         name.extend(hello.name_letters());

@@ -43,7 +43,7 @@ impl Ring {
     pub(super) fn new(
         slots: u32,
         share: impl FnOnce(OwnedFd) -> Result<SharedFd, Refusal>,
-        give: impl FnOnce(OwnedFd) -> Result<Seal, Refusal>,
+        give: impl FnOnce(OwnedFd, SharedMemory) -> Result<Seal, Refusal>,
     ) -> Result<Ring, Refusal> {
         let refused = |error: Error| no_queue(&error);
         let (memory, fd) = SharedMemory::create(slots).map_err(refused)?;
@@ -56,9 +56,9 @@ impl Ring {
         // Nobody looks at it until it is sealed.
         sleeper.prepare_sleep();
         let settled = Waker::of_consumer(memory.clone());
-        let watched = WatchedQueue::new(memory).map_err(|error| no_memory(&error))?;
+        let watched = WatchedQueue::new(memory.clone()).map_err(|error| no_memory(&error))?;
         let doorbell = share(doorbell)?;
-        Ok(Ring { consumer, sleeper, settled, watched, doorbell, seal: give(fd)?, is_open: false })
+        Ok(Ring { consumer, sleeper, settled, watched, doorbell, seal: give(fd, memory)?, is_open: false })
     }
 
     /// Whether the client has sealed it. Before that nothing of it is touched.

@@ -132,7 +132,7 @@ impl Session {
         let charges = TmCharges::new(accounts, self.payer, id, bytes)?;
         let (memory, fd) = SharedMemory::create(events_max + 1).map_err(|error| no_queue(&error))?;
         let producer = Producer::new(memory.clone()).map_err(|error| no_queue(&error))?;
-        let seal = self.give_memory(fd, answer)?;
+        let seal = self.give_memory(fd, memory.clone(), answer)?;
         let outlet =
             Outlet::new(memory, seal, self.record.tally.clone()).map_err(|error| no_memory(&error))?;
         let outlet = TryArc::try_new(outlet).map_err(starved)?;

@@ -1,0 +1,70 @@
+//! Memory that another process may take pages of away is sealed before it is unmapped; what cannot be sealed stays mapped.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use lnet_region::closer::{self, Unsealed};
+use lnet_region::{Pages, Region, is_sealed};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+
+/// A hang is a failure.
+const HUNG: Duration = Duration::from_secs(120);
+
+fn all_is_done() {
+    let begun = Instant::now();
+    while closer::pending() > 0 {
+        assert!(begun.elapsed() < HUNG, "{} wait to be unmapped", closer::pending());
+        std::thread::yield_now();
+    }
+}
+
+/// A region of one page, and the descriptor that another process would have.
+fn shared() -> (Region, OwnedFd) {
+    let region = Region::memfd(4096, Pages::Normal).unwrap();
+    let theirs = region.share().unwrap().try_clone_to_owned().unwrap();
+    (region, theirs)
+}
+
+/// A value with memory, whose drop tells whether that is sealed by then.
+struct Value(OwnedFd, std::sync::mpsc::Sender<Option<bool>>);
+
+impl Unsealed for Value {
+    fn memory(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        self.1.send(is_sealed(self.0.as_fd())).unwrap();
+    }
+}
+
+#[test]
+fn memory_is_sealed_before_it_is_unmapped() {
+    closer::install().unwrap();
+    let (region, theirs) = shared();
+    let (refusing, cannot_be) = shared();
+    fcntl(&cannot_be, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SEAL)).unwrap();
+    assert_eq!([&theirs, &cannot_be].map(|fd| is_sealed(fd.as_fd())), [Some(false); 2]);
+    let weak = [&region, &refusing].map(Region::weak);
+    drop((region, refusing));
+    all_is_done();
+    assert_eq!([&theirs, &cannot_be].map(|fd| is_sealed(fd.as_fd())), [Some(true), Some(false)]);
+    assert_eq!(weak.map(|weak| weak.is_gone()), [true, false]);
+
+    let (told, tells) = std::sync::mpsc::channel();
+    for sealed_before in [false, true] {
+        let (_region, theirs) = shared();
+        if sealed_before {
+            lnet_region::seal(theirs.as_fd()).unwrap();
+        }
+        closer::discard_unsealed(Box::new(Value(theirs, told.clone())));
+        assert_eq!(tells.recv_timeout(HUNG).unwrap(), Some(true));
+    }
+    let (pipe, _) = nix::unistd::pipe().unwrap();
+    closer::discard_unsealed(Box::new(Value(pipe, told)));
+    assert_eq!(tells.recv_timeout(HUNG).unwrap(), None);
+}
