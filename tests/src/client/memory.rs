@@ -13,6 +13,9 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::libc;
 use nix::sys::stat::fstat;
 
+/// `F_SEAL_FUTURE_WRITE`.
+const SEAL: SealFlag = SealFlag::from_bits_retain(0x10);
+
 /// A file, mapped whole. A clone is the same mapping.
 #[derive(Debug, Clone)]
 pub struct Memory(Arc<MmapRaw>);
@@ -23,11 +26,27 @@ impl Memory {
     /// # Errors
     /// What the system says.
     pub fn map_and_seal(fd: impl AsFd) -> Result<Memory, Errno> {
-        // `F_SEAL_FUTURE_WRITE`.
-        const SEAL: SealFlag = SealFlag::from_bits_retain(0x10);
         let memory = Memory::map(&fd)?;
         fcntl(fd, FcntlArg::F_ADD_SEALS(SEAL))?;
         Ok(memory)
+    }
+
+    /// The same at an address that is a multiple of this one.
+    ///
+    /// # Errors
+    /// What the system says; ENOMEM if it puts mappings elsewhere than beneath each other.
+    pub fn map_aligned_and_seal(fd: impl AsFd, alignment: usize) -> Result<Memory, Errno> {
+        let mut in_between = Vec::new();
+        for _ in 0..16 {
+            let memory = Memory::map(&fd)?;
+            let beyond = memory.0.as_mut_ptr() as usize % alignment;
+            if beyond == 0 {
+                fcntl(fd, FcntlArg::F_ADD_SEALS(SEAL))?;
+                return Ok(memory);
+            }
+            in_between.extend([memory, Memory::private(beyond)?]);
+        }
+        Err(Errno::ENOMEM)
     }
 
     /// Maps all of a descriptor's memory.
@@ -58,6 +77,17 @@ impl Memory {
         let map = MmapOptions::new().len(length).map_raw(&fd.as_fd());
         let failed = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
         Ok(Memory(Arc::new(map.map_err(failed)?)))
+    }
+
+    /// Puts huge pages in the place of small ones, everywhere where it is mapped.
+    ///
+    /// # Errors
+    /// What the system says: EINVAL before Linux 6.1.
+    pub fn collapse(&self) -> Result<(), Errno> {
+        const MADV_COLLAPSE: i32 = 25;
+        // SAFETY: the bytes are those of the mapping, whose content stays what it is.
+        let advised = unsafe { libc::madvise(self.0.as_mut_ptr().cast(), self.len(), MADV_COLLAPSE) };
+        Errno::result(advised).map(drop)
     }
 
     /// Bytes of it.

@@ -56,3 +56,28 @@ fn a_shared_page_with_very_many_mappings() {
     assert_eq!(stage.helper.number("/door/rested"), 0, "nobody was held up");
     stage.close(attackers);
 }
+
+/// Arenas that were never sealed are left behind while their pages are taken away: the helper seals them before it unmaps them, apart
+/// from what else it unmaps.
+#[test]
+#[ignore = "./test attack"]
+fn arenas_that_are_left_while_pages_are_taken_away() {
+    let Some(mut stage) = Stage::new("left arenas").open() else { return };
+    let attackers = stage.attack(&[(User::Attacker(0), &["left-arena", "2000"])]);
+    stage.honest_work_goes_on();
+    attackers[0].did();
+    stage.everybody_is_served();
+    stage.close(attackers);
+}
+
+/// Pages of sealed arenas are moved, which the seal does not prevent: whose messages need them waits, and rests if that is long.
+#[test]
+#[ignore = "./test attack"]
+fn arenas_whose_pages_are_moved() {
+    let Some(mut stage) = Stage::new("moved arenas").open() else { return };
+    let attackers = stage.attack(&[(User::Attacker(0), &["moved-arena"])]);
+    stage.honest_work_goes_on();
+    attackers[0].did();
+    stage.everybody_is_served();
+    stage.close(attackers);
+}

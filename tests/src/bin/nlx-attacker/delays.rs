@@ -5,6 +5,9 @@
 //!   wakes them all. It says the machine's id, its last word. `sends TMID ADDRESS` sends such messages, from anywhere.
 //! - `shared-page MAPPINGS`: so many mappings of a page of the submission ring, which is not sealed, and punched out of it without
 //!   end: whoever touched it would wait until it is unmapped everywhere, and for the next time.
+//! - `left-arena MAPPINGS`: so many mappings of an arena that is not sealed, of which pages come and are punched out without end while
+//!   its client leaves: whoever unmapped it would wait for that, and with it whoever maps memory. Then the next one.
+//! - `moved-arena`: messages out of an arena whose small pages are made huge ones meanwhile, which are others. Then the next one.
 
 use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,11 +23,20 @@ use nlx_tests::client::memory::Memory;
 use nlx_tests::client::pair::{PORTAL, handle};
 use nlx_tests::client::ring::place;
 use nlx_tests::client::socket::Socket;
-use nlx_tests::client::wire::{self, Address, Entry, Reply, kind};
+use nlx_tests::client::wire::{self, Address, Entry, Reply, kind, u32_at};
 
 use crate::{Target, nid, number, say};
 
 const PAGE: usize = 4096;
+
+/// What an address is a multiple of where huge pages can be.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Bytes of an arena: as many as one may have.
+const ARENA: usize = 16 << 20;
+
+/// Bytes of a message out of one.
+const MESSAGE: u64 = 1 << 20;
 
 /// A client that the helper lets wait is patient.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -130,6 +142,77 @@ pub(crate) fn shared_page(target: &Target, args: &[&str]) -> Result<Infallible, 
         }
     }
     Err("it has asked too often".into())
+}
+
+pub(crate) fn left_arena(target: &Target, args: &[&str]) -> Result<Infallible, String> {
+    let [mappings] = *args else { return Err("MAPPINGS is missing".into()) };
+    let mappings = number::<usize>(mappings)?;
+    for done in 0_u64.. {
+        let failed = |errno| format!("arena {done}: {errno}");
+        let mut client = Client::connect(&target.socket, "left-arena")?;
+        let made = client.call(kind::CREATE_ARENA, &wire::create_arena(ARENA as u64, 0));
+        let arena = made.map_err(failed)?.fds.pop().ok_or("no memory came")?;
+        let maps: Result<Vec<Memory>, Errno> = (0..mappings).map(|_| Memory::map(&arena)).collect();
+        let maps = maps.map_err(failed)?;
+        std::thread::scope(|scope| {
+            let memory = &maps[0];
+            // Both end once the helper has sealed it.
+            scope.spawn(|| while memory.punch(0, ARENA).is_ok() {});
+            scope.spawn(|| {
+                while memory.punch(0, PAGE).is_ok() {
+                    maps.iter().for_each(|map| map.half(ARENA / 2).store(1, SeqCst));
+                }
+            });
+            if done == 0 {
+                say(&format!("full {mappings} mappings"));
+            }
+            drop(client);
+        });
+        say(&format!("did {done}"));
+    }
+    Err("it has left too often".into())
+}
+
+pub(crate) fn moved_arena(target: &Target, _: &[&str]) -> Result<Infallible, String> {
+    let mut client = Client::connect(&target.socket, "moved-arena")?;
+    client.patience = PATIENCE;
+    let failed = |errno| format!("it goes wrong: {errno}");
+    let mut tm = client.start_tm(target.nid, PORTAL, 8).map_err(failed)?;
+    let to = Address { tmid: tm.address.tmid, ..tm.address };
+    let [sent, received] = [0, 1].map(handle);
+    for done in 0_u64.. {
+        let mut arena =
+            client.call(kind::CREATE_ARENA, &wire::create_arena(ARENA as u64, 0)).map_err(failed)?;
+        let number = u32_at(&arena.body, 0);
+        let fd = arena.fds.pop().ok_or("no memory came")?;
+        let memory = Memory::map_aligned_and_seal(&fd, HUGE_PAGE).map_err(failed)?;
+        (0..ARENA / PAGE).for_each(|page| memory.half(page * PAGE).store(1, SeqCst));
+        let halves = [(sent, 0), (received, ARENA as u64 / 2)];
+        for (buffer, offset) in halves {
+            client.submit(&Entry::register(buffer, number, offset, MESSAGE)).map_err(failed)?;
+        }
+        if done == 0 {
+            say("full of pages that move");
+        }
+        std::thread::scope(|scope| {
+            let moved = scope.spawn(|| memory.collapse());
+            let room = Entry::receive(tm.handle, received, done, MESSAGE, 1);
+            let message = Entry::send(tm.handle, sent, done, MESSAGE, &to);
+            client.operate(&mut tm, &room).map_err(failed)?;
+            client.operate(&mut tm, &message).map_err(failed)?;
+            for _ in halves {
+                client.event(&mut tm).map_err(failed)?;
+            }
+            moved.join().map_err(|_| "it has panicked")?.map_err(|errno| format!("nothing moves: {errno}"))
+        })?;
+        for (buffer, _) in halves {
+            client.submit(&Entry::deregister(buffer)).map_err(failed)?;
+        }
+        client.sync().map_err(failed)?;
+        client.call(kind::RELEASE_ARENA, &wire::arena(number)).map_err(failed)?;
+        say(&format!("did {done}"));
+    }
+    Err("it has moved too often".into())
 }
 
 fn sync_without_end(client: &mut Client, words: &str) -> Result<Infallible, String> {

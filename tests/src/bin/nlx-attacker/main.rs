@@ -50,7 +50,7 @@ pub(crate) struct Target {
 type Attack = fn(&Target, &[&str]) -> Result<Infallible, String>;
 
 /// All attacks, by name.
-const ATTACKS: [(&str, Attack); 25] = [
+const ATTACKS: [(&str, Attack); 27] = [
     ("clients", clients::attack),
     ("connects", connects::attack),
     ("departures", departures::attack),
@@ -65,10 +65,12 @@ const ATTACKS: [(&str, Attack); 25] = [
     ("fuse-watch", bell::watch),
     ("fuse-watch-file", bell::watch_into_file),
     ("idle", idle),
+    ("left-arena", delays::left_arena),
     ("linger", linger::attack),
     ("machine-watches", delays::machine_watches),
     ("machines", machines::attack),
     ("matches", matches::attack),
+    ("moved-arena", delays::moved_arena),
     ("sends", delays::sends),
     ("shared-page", delays::shared_page),
     ("silent", silent::attack),
