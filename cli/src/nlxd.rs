@@ -155,7 +155,7 @@ fn end(
     drain: Duration,
 ) -> Result<(), Failure> {
     let begun = Instant::now();
-    listener.unlink();
+    listener.close();
     let mut again = false;
     let quiet = service.drain(drain, || {
         // Whoever asks twice does not want to wait.

@@ -7,14 +7,16 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lnet_api::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockname, socket};
+use nix::sys::socket::{
+    AddressFamily, Shutdown, SockFlag, SockType, UnixAddr, connect, getsockname, shutdown, socket,
+};
 use nix::unistd::Uid;
 use nlx_driver_proto::SOCKET_PATH;
 use nlx_kcore::driver::porter::Porter;
@@ -105,9 +107,12 @@ impl Listener {
         given.map_err(|errno| refuse(&self.path, "the porter cannot have the socket", errno))
     }
 
-    /// Nobody finds it any more. The lock stays until the process ends.
-    pub(super) fn unlink(&self) {
+    /// Nobody connects any more, also who has found it before: nobody would accept them. The lock stays until the process ends. A socket
+    /// of systemd's stays open.
+    pub(super) fn close(&self) {
         let Some(own) = &self.own else { return };
+        // Fails for one that is shut down already.
+        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
         if fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == own.inode) {
             let _ = fs::remove_file(&self.path);
         }
@@ -116,7 +121,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.unlink();
+        self.close();
     }
 }
 

@@ -1,12 +1,18 @@
 //! The helper ends: killed, or asked to.
 
+use std::fs::OpenOptions;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::libc::O_PATH;
 use nix::sys::signal::Signal;
 use nlx_tests::client::PATIENCE;
 use nlx_tests::client::pair::{BULK, PORTAL, Side, handle};
 use nlx_tests::client::points::Points;
+use nlx_tests::client::socket::Socket;
 use nlx_tests::client::wire::{self, Entry, kind, queue};
 
 use crate::scene::{Helper, Other, Silence, Work, exists};
@@ -90,9 +96,11 @@ fn an_operation_that_ends_while_the_helper_does() {
     let take = Entry::active(queue::ACTIVE_RECEIVE, here.tm.handle, handle(0), 2, BULK, &descriptor);
     here.client.operate(&mut here.tm, &take).unwrap();
     here.client.sync().unwrap();
+    let found = OpenOptions::new().read(true).custom_flags(O_PATH).open(helper.socket()).unwrap();
     helper.signal(Signal::SIGTERM);
-    // Who connected all the while would fill the queue, and wait in it.
     hung_unless("nobody can connect", || !exists(&helper.socket()));
+    let late = Socket::connect(Path::new(&format!("/proc/self/fd/{}", found.as_raw_fd())));
+    assert_eq!(late.map(drop), Err(Errno::ECONNREFUSED), "who has found it before");
     assert!(!here.client.socket.is_readable(Duration::ZERO).unwrap(), "the operation is still under way");
     elsewhere.signal(Signal::SIGCONT);
     let event = here.client.event(&mut here.tm).unwrap();
