@@ -34,7 +34,7 @@ use nix::libc;
 use nlx_fallible::TryArc;
 use parking_lot::{Condvar, Mutex};
 
-use crate::memory::{is_sealed, seal};
+use crate::memory::{is_unsealed, seal};
 use crate::{Origin, RegionError};
 
 /// Bytes that are unmapped by one call: the address space is locked for less than a millisecond then.
@@ -54,7 +54,9 @@ struct Todo {
     closing: Queue,
     /// To be sealed before that.
     apart: Queue,
-    /// How much waits in both, or is being worked on.
+    /// It can never be sealed: whoever did that pays for it as long as the process lives.
+    kept: Queue,
+    /// How much waits to be closed or sealed, or is being worked on.
     pending: AtomicUsize,
 }
 
@@ -172,8 +174,7 @@ impl Retired {
             Retired::Unsealed(value) => value.memory(),
             Retired::Descriptor(_) | Retired::Value(_) => return None,
         };
-        // What knows of no seals is no file in memory.
-        (is_sealed(fd) == Some(false)).then_some(fd)
+        is_unsealed(fd).then_some(fd)
     }
 }
 
@@ -195,8 +196,7 @@ impl Todo {
             let item = self.apart.next();
             match item.unsealed().map_or(Ok(()), seal) {
                 Ok(()) => self.put(&self.closing, item),
-                // It can never be sealed. Whoever did that pays for it for as long as the process lives.
-                Err(_) => self.end(|| std::mem::forget(item)),
+                Err(_) => self.end(|| self.kept.push(item).unwrap_or_else(std::mem::forget)),
             }
         }
     }

@@ -308,6 +308,12 @@ pub fn is_sealed(fd: BorrowedFd<'_>) -> Option<bool> {
     Some(SealFlag::from_bits_retain(seals).contains(FUTURE_WRITE))
 }
 
+/// Whether it is memory that is shared, and not sealed yet. What has not even its size sealed is shared with nobody.
+pub(crate) fn is_unsealed(fd: BorrowedFd<'_>) -> bool {
+    let seals = fcntl(fd, FcntlArg::F_GET_SEALS).map_or(SealFlag::empty(), SealFlag::from_bits_retain);
+    seals.contains(SEALS) && !seals.contains(FUTURE_WRITE)
+}
+
 /// The length of memory that came from elsewhere. It stays what it is, for it is sealed.
 fn sealed_length(fd: BorrowedFd<'_>) -> Result<usize, RegionError> {
     let refused = |errno| RegionError::NotRegion { what: "what it is", errno };
