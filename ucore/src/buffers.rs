@@ -114,7 +114,9 @@ impl Buffers {
         shadow: Option<IoVec>,
         limit: usize,
     ) -> Result<BufferHandle, CoreError> {
-        let place = match places.free.pop() {
+        // A helper that allows fewer than the one before knows no place beyond.
+        let free = places.free.iter().rposition(|&place| (place as usize) < limit);
+        let place = match free.map(|at| places.free.swap_remove(at)) {
             Some(place) => place,
             None => self.new_place(limit)?,
         };

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use nlx_driver_proto::Refusal;
+use nlx_core::Errno;
+use nlx_driver_proto::{Reason, Refusal};
+use nlx_fallible::TryArc;
 
 use super::accounts::{Accounts, CHUNK, Charge, Payer, Resource};
 use super::portal_shares::IdCharge;
@@ -42,6 +44,22 @@ pub const ARENA_HEAP_BYTES: u64 = 2 << 10;
 /// Bytes of the heap are charged in chunks of this many, so that few registrations need the accounts.
 pub const HEAP_CHUNK_BYTES: u64 = CHUNK * OPERATION_HEAP_BYTES;
 
+/// What a queue's memory is charged with, as long as it may be mapped: longer than what it belongs to if its client never seals it.
+#[derive(Clone)]
+pub(super) struct QueueCharges {
+    _both: TryArc<[Charge; 2]>,
+}
+
+impl QueueCharges {
+    /// Those of a queue of so many bytes.
+    pub(super) fn new(accounts: &Arc<Accounts>, payer: Payer, bytes: u64) -> Result<Self, Refusal> {
+        let mapping = accounts.charge(payer, Resource::Mappings, 1)?;
+        let both = TryArc::try_new([mapping, accounts.charge(payer, Resource::QueueBytes, bytes)?]);
+        let starved = |_| Refusal::new(Errno::ENOMEM, Reason::System);
+        Ok(QueueCharges { _both: both.map_err(starved)? })
+    }
+}
+
 /// What a session is charged with, over all of its objects that come and go often.
 pub(super) struct SessionCharges {
     pub(super) heap: Charge,
@@ -49,19 +67,19 @@ pub(super) struct SessionCharges {
     pub(super) segments: Charge,
     pub(super) operations: Charge,
     _mappings: Charge,
-    _queue: Charge,
+    _queue: QueueCharges,
 }
 
 impl SessionCharges {
-    /// Those of a client with a ring of so many bytes.
-    pub(super) fn new(accounts: &Arc<Accounts>, payer: Payer, ring_bytes: u64) -> Result<Self, Refusal> {
+    /// Those of a client with this ring.
+    pub(super) fn new(accounts: &Arc<Accounts>, payer: Payer, ring: QueueCharges) -> Result<Self, Refusal> {
         Ok(SessionCharges {
             heap: accounts.open(payer, Resource::HeapBytes),
             buffers: accounts.open(payer, Resource::Buffers),
             segments: accounts.open(payer, Resource::Segments),
             operations: accounts.open(payer, Resource::Operations),
-            _mappings: accounts.charge(payer, Resource::Mappings, CLIENT_MAPPINGS)?,
-            _queue: accounts.charge(payer, Resource::QueueBytes, ring_bytes)?,
+            _mappings: accounts.charge(payer, Resource::Mappings, CLIENT_MAPPINGS - 1)?,
+            _queue: ring,
         })
     }
 }
@@ -72,24 +90,24 @@ pub(super) struct TmCharges {
     heap: Charge,
     _machine: Charge,
     _mappings: Charge,
-    _queue: Charge,
+    _queue: QueueCharges,
     _id: IdCharge,
 }
 
 impl TmCharges {
-    /// Those of a transfer machine with this id, whose event queue has so many bytes.
+    /// Those of a transfer machine with this id and this event queue.
     pub(super) fn new(
         accounts: &Arc<Accounts>,
         payer: Payer,
         id: IdCharge,
-        queue_bytes: u64,
+        queue: QueueCharges,
     ) -> Result<Self, Refusal> {
         Ok(TmCharges {
             _id: id,
             heap: accounts.charge(payer, Resource::HeapBytes, TM_HEAP_BYTES)?,
             _machine: accounts.charge(payer, Resource::Machines, 1)?,
-            _mappings: accounts.charge(payer, Resource::Mappings, TM_MAPPINGS)?,
-            _queue: accounts.charge(payer, Resource::QueueBytes, queue_bytes)?,
+            _mappings: accounts.charge(payer, Resource::Mappings, TM_MAPPINGS - 1)?,
+            _queue: queue,
         })
     }
 

@@ -14,6 +14,7 @@ use nlx_bev_cqueue::SharedMemory;
 use nlx_fallible::{NoMemory, TryArc, try_box};
 
 use super::accounts::Charge;
+use super::costs::QueueCharges;
 
 /// Whether the pages of this memory are there for good.
 pub(super) fn is_sealed(fd: BorrowedFd<'_>) -> bool {
@@ -51,15 +52,19 @@ pub(super) struct Seal(Option<Box<Awaited>>);
 
 struct Awaited {
     fd: MemoryFd,
-    /// The last handle to it is this one, if it is not sealed before.
-    _memory: SharedMemory,
+    /// The last handle to the memory is this one, if it is not sealed before.
+    _queue: (SharedMemory, QueueCharges),
     _charge: Charge,
 }
 
 impl Seal {
     /// Of memory that the client is to seal.
-    pub(super) fn awaited(fd: MemoryFd, memory: SharedMemory, charge: Charge) -> Result<Seal, NoMemory> {
-        Ok(Seal(Some(try_box(Awaited { fd, _memory: memory, _charge: charge })?)))
+    pub(super) fn awaited(
+        fd: MemoryFd,
+        queue: (SharedMemory, QueueCharges),
+        charge: Charge,
+    ) -> Result<Seal, NoMemory> {
+        Ok(Seal(Some(try_box(Awaited { fd, _queue: queue, _charge: charge })?)))
     }
 
     /// Whether the memory may be touched. Costs a system call as long as it may not.

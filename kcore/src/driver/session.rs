@@ -29,7 +29,7 @@ pub use self::ring::{BULK_BYTES_PER_UNIT, BULK_UNITS_MAX, Drained, SLICE};
 use self::teardown::Closing;
 use self::tms::Tms;
 use super::accounts::{CHUNK, Payer, Resource};
-use super::costs::{HEAP_CHUNK_BYTES, SessionCharges};
+use super::costs::{HEAP_CHUNK_BYTES, QueueCharges, SessionCharges};
 use super::custody::{Custody, SharedFd};
 use super::departed::Estate;
 use super::host::Record;
@@ -277,13 +277,18 @@ impl Session {
         charges.heap.trim(self.buffers.heap_bytes(), HEAP_CHUNK_BYTES);
     }
 
-    /// Memory that the client gets and is to seal.
-    fn give_memory(&self, fd: OwnedFd, memory: SharedMemory, answer: &mut Answer) -> Result<Seal, Refusal> {
+    /// Memory of a queue that the client gets and is to seal.
+    fn give_memory(
+        &self,
+        fd: OwnedFd,
+        queue: (SharedMemory, QueueCharges),
+        answer: &mut Answer,
+    ) -> Result<Seal, Refusal> {
         answer.reserve_fds(1)?;
         let charge = self.host.accounts.charge(self.payer, Resource::Descriptors, 1)?;
         let fd = MemoryFd::try_new(fd).map_err(starved)?;
         answer.fds.push(fd.clone().into());
-        Seal::awaited(fd, memory, charge).map_err(starved)
+        Seal::awaited(fd, queue, charge).map_err(starved)
     }
 
     /// Sends signals to event loops of the client that took too long to be sent when their events came. To be called now and then.

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::Command;
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::libc;
+use nix::sys::stat::fstat;
 use nix::unistd::Uid;
 use nlx_tests::client::Client;
 use nlx_tests::client::memory::Memory;
@@ -198,6 +200,29 @@ fn the_memory_of_the_helper_stays_bounded() {
     drop((attackers, root));
     helper.is_clean();
     hung_unless("all of it is back", || helper.number("/resources/heap_bytes/held") == 0);
+}
+
+/// A queue that its client has locked against the seal stays mapped, and counts for its user, when its machine and its client are gone:
+/// whoever does that again and again uses up what is theirs.
+#[test]
+fn queues_that_can_never_be_sealed_stay_counted() {
+    let helper = Helper::start();
+    let held = || ["mappings", "queue_bytes"].map(|name| helper.number(&format!("/resources/{name}/held")));
+    let before = held();
+    for count in 1..=3 {
+        let mut client = helper.client("locks");
+        let request = wire::start_tm(helper.nid(), PORTAL, 0, 1000, 0);
+        let mut started = client.call(kind::START_TM, &request).unwrap();
+        let memory = started.fds.pop().unwrap();
+        fcntl(&memory, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SEAL)).unwrap();
+        client.stop_tm(wire::u64_at(&started.body, 0)).unwrap();
+        drop(client);
+        let size = fstat(&memory).unwrap().st_size as u64;
+        helper.is_clean();
+        let all = [before[0] + count, before[1] + count * size];
+        hung_unless("nothing else is held", || held().iter().zip(all).all(|(held, all)| *held <= all));
+        assert_eq!(held(), all);
+    }
 }
 
 /// Neither two users nor three fill the table of clients: the next user and root still find places.

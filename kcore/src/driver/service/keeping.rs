@@ -102,11 +102,7 @@ impl Worker {
                     match errno {
                         0 if self.paused_until_ns.is_none() => self.watch_listener(EpollFlags::EPOLLIN),
                         0 => {}
-                        errno => match Errno::from_raw(errno) {
-                            // It is shut down: the service is about to end.
-                            Errno::EINVAL => self.stop_listening(),
-                            errno => self.pause(errno),
-                        },
+                        errno => self.pause(Errno::from_raw(errno)),
                     }
                 }
                 Ok(Some((Message::Gone { client }, _))) => {

@@ -7,7 +7,7 @@ use nlx_driver_proto::{Features, Hello, Reason, Refusal, Reply, VERSION, Welcome
 use super::refusing::{no_queue, starved};
 use super::ring::Ring;
 use super::{Answer, Session};
-use crate::driver::costs::SessionCharges;
+use crate::driver::costs::{QueueCharges, SessionCharges};
 
 impl Session {
     pub(super) fn hello(&mut self, hello: &Hello, answer: &mut Answer) -> Result<Reply, Refusal> {
@@ -18,11 +18,12 @@ impl Session {
             return Err(Refusal::new(Errno::EACCES, Reason::Other));
         }
         let ring_bytes = SharedMemory::size(self.quotas.ring_slots).map_err(|error| no_queue(&error))? as u64;
-        let charges = SessionCharges::new(&self.host.accounts, self.payer, ring_bytes)?;
+        let queue = QueueCharges::new(&self.host.accounts, self.payer, ring_bytes)?;
+        let charges = SessionCharges::new(&self.host.accounts, self.payer, queue.clone())?;
         answer.reserve_fds(2)?;
         let share = |doorbell| self.share(doorbell);
-        let ring =
-            Ring::new(self.quotas.ring_slots, share, |fd, memory| self.give_memory(fd, memory, answer))?;
+        let give = |fd, memory| self.give_memory(fd, (memory, queue), answer);
+        let ring = Ring::new(self.quotas.ring_slots, share, give)?;
         let mut name = String::new();
         name.try_reserve_exact(hello.name_letters().count()).map_err(starved)?;
         name.extend(hello.name_letters());

@@ -15,7 +15,7 @@ use nlx_fallible::TryArc;
 use super::refusing::{no_memory, no_queue, refusal_of, starved};
 use super::{Answer, Attachment, Session, Violation};
 use crate::driver::accounts::{CHUNK, Charge, Resource};
-use crate::driver::costs::TmCharges;
+use crate::driver::costs::{QueueCharges, TmCharges};
 use crate::driver::custody::SharedFd;
 use crate::driver::departed::Estate;
 use crate::driver::outlet::Outlet;
@@ -129,10 +129,11 @@ impl Session {
         let bytes = SharedMemory::size(events_max + 1).map_err(|error| no_queue(&error))? as u64;
         let Host { accounts, portal_shares, .. } = &*self.host;
         let id = portal_shares.take(accounts, self.payer.user, &wanted)?;
-        let charges = TmCharges::new(accounts, self.payer, id, bytes)?;
+        let queue = QueueCharges::new(accounts, self.payer, bytes)?;
+        let charges = TmCharges::new(accounts, self.payer, id, queue.clone())?;
         let (memory, fd) = SharedMemory::create(events_max + 1).map_err(|error| no_queue(&error))?;
         let producer = Producer::new(memory.clone()).map_err(|error| no_queue(&error))?;
-        let seal = self.give_memory(fd, memory.clone(), answer)?;
+        let seal = self.give_memory(fd, (memory.clone(), queue), answer)?;
         let outlet =
             Outlet::new(memory, seal, self.record.tally.clone()).map_err(|error| no_memory(&error))?;
         let outlet = TryArc::try_new(outlet).map_err(starved)?;
