@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use lnet_region::{IoVec, Origin, Region, RegionError};
 use nix::time::{ClockId, clock_gettime};
-use nlx_core::{BufferHandle, Core, CoreError, CoreTm, Limits, Nid, StartAddress, TmOptions, usable_portal};
+use nlx_core::{
+    BufferHandle, Core, CoreError, CoreTm, Errno, Limits, Nid, StartAddress, TmOptions, usable_portal,
+};
 use nlx_driver_proto::{Entry, Reply, Request, Segment};
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -138,16 +140,19 @@ impl Domain {
         let mut registry = self.registry.lock();
         let Registry { arenas, .. } = &mut *registry;
         arenas.retire();
-        let mut refused = 0;
+        let (mut refused, mut no_room) = (0, usize::MAX);
         for (handle, memory) in self.buffers.registered() {
-            let shadow = register_shadow(&link, arenas, handle, &memory);
+            // Where one has found no room, longer ones find none.
+            let shadow = (memory.len() < no_room).then(|| register_shadow(&link, arenas, handle, &memory));
             // Gone again: the next attempt starts afresh.
             link.check()?;
-            if let Err(error) = &shadow {
+            if let Some(Err(error)) = &shadow {
                 tracing::debug!(buffer = handle.0, %error, "a buffer that the new helper does not take");
-                refused += 1;
+                no_room = if error.errno() == Errno::ENOMEM { memory.len() } else { no_room };
             }
-            self.buffers.set_shadow(handle, shadow.ok());
+            let shadow = shadow.and_then(Result::ok);
+            refused += u32::from(shadow.is_none());
+            self.buffers.set_shadow(handle, shadow);
         }
         if refused > 0 {
             let path = self.options.path();
@@ -238,7 +243,8 @@ fn register_shadow(
     }
     let shadow = IoVec::whole(arenas.allocate(link, memory.len())?);
     let segments = arenas.segments(&shadow).ok_or(CoreError::Foreign { bytes: memory.len() })?;
-    register(link, handle, segments)?;
+    // Not through the ring: whether it takes it matters.
+    register_by_request(link, handle, segments)?;
     Ok(shadow)
 }
 
@@ -247,6 +253,11 @@ fn register(link: &Link, handle: BufferHandle, segments: Vec<Segment>) -> Result
     if let [segment] = segments[..] {
         return link.push(&Entry::Register { buffer: handle, segment });
     }
+    register_by_request(link, handle, segments)
+}
+
+/// The same, and waits for what it says.
+fn register_by_request(link: &Link, handle: BufferHandle, segments: Vec<Segment>) -> Result<(), CoreError> {
     match link.request(&Request::Register { buffer: handle.0, segments })? {
         (Reply::Refused(refusal), _) => Err(refused("register a buffer", &refusal)),
         _ => Ok(()),
