@@ -54,7 +54,7 @@ struct Todo {
     closing: Queue,
     /// To be sealed before that.
     apart: Queue,
-    /// It can never be sealed: whoever did that pays for it as long as the process lives.
+    /// Memory that can never be sealed. It stays mapped, and charged to its user, until the process ends.
     kept: Queue,
     /// How much waits to be closed or sealed, or is being worked on.
     pending: AtomicUsize,

@@ -301,7 +301,7 @@ pub fn seal(fd: BorrowedFd<'_>) -> Result<(), RegionError> {
     sealed.map(drop).map_err(|errno| RegionError::NotRegion { what: "its seals", errno })
 }
 
-/// Whether a file in memory is sealed so; `None` for anything else. Waits for nobody.
+/// Whether a memfd is [sealed](seal) against further writers; `None` for any other file. Does not block.
 #[must_use]
 pub fn is_sealed(fd: BorrowedFd<'_>) -> Option<bool> {
     let seals = fcntl(fd, FcntlArg::F_GET_SEALS).ok()?;

@@ -16,6 +16,16 @@ fn rests(name: &'static str, attack: &[&str]) {
     stage.close(attackers);
 }
 
+/// Runs this attack beside honest work, which goes on as the attack does.
+fn goes_on(name: &'static str, attack: &[&str]) {
+    let Some(mut stage) = Stage::new(name).open() else { return };
+    let attackers = stage.attack(&[(User::Attacker(0), attack)]);
+    stage.honest_work_goes_on();
+    attackers[0].did();
+    stage.everybody_is_served();
+    stage.close(attackers);
+}
+
 /// Each answer wakes hundreds of thousands of watches on the client's socket.
 #[test]
 #[ignore = "./test attack"]
@@ -62,22 +72,12 @@ fn a_shared_page_with_very_many_mappings() {
 #[test]
 #[ignore = "./test attack"]
 fn arenas_that_are_left_while_pages_are_taken_away() {
-    let Some(mut stage) = Stage::new("left arenas").open() else { return };
-    let attackers = stage.attack(&[(User::Attacker(0), &["left-arena", "2000"])]);
-    stage.honest_work_goes_on();
-    attackers[0].did();
-    stage.everybody_is_served();
-    stage.close(attackers);
+    goes_on("left arenas", &["left-arena", "2000"]);
 }
 
 /// Pages of sealed arenas are moved, which the seal does not prevent: whose messages need them waits, and rests if that is long.
 #[test]
 #[ignore = "./test attack"]
 fn arenas_whose_pages_are_moved() {
-    let Some(mut stage) = Stage::new("moved arenas").open() else { return };
-    let attackers = stage.attack(&[(User::Attacker(0), &["moved-arena"])]);
-    stage.honest_work_goes_on();
-    attackers[0].did();
-    stage.everybody_is_served();
-    stage.close(attackers);
+    goes_on("moved arenas", &["moved-arena"]);
 }

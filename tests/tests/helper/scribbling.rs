@@ -30,8 +30,8 @@ const ROUNDS: u64 = 60;
 /// How often both are measured.
 const TIMES: usize = 7;
 
-/// How much slower honest work may be beside one that scribbles than beside one that is as busy with memory of its own, in one pair of
-/// measurements at least. They should be equal; a machine with other things to do makes that vary.
+/// How much slower honest work may be beside one that scribbles than beside one that is as busy with memory of its own, in most
+/// pairs of measurements. They should be equal; a machine with other things to do makes that vary.
 const SLOWER: u32 = 2;
 
 /// The speed of an honest client beside one that scribbles over all that it shares equals that beside an equally busy
@@ -56,9 +56,12 @@ fn scribbling_slows_nobody_down() {
     }
     let [busy, scribble] = &times;
     println!("{ROUNDS} rounds take {busy:?} beside a busy client, {scribble:?} beside one that scribbles");
-    // What else the machine has to do comes and goes; what the scribbler costs would be in each pair.
+    // What else the machine has to do comes and goes; the two of a pair have it in common.
     let as_fast = busy.iter().zip(scribble).filter(|(busy, scribble)| **scribble <= **busy * SLOWER);
-    assert!(as_fast.count() > 0, "{scribble:?} beside one that scribbles, {busy:?} beside a busy one");
+    assert!(
+        as_fast.count() > TIMES / 2,
+        "{scribble:?} beside one that scribbles, {busy:?} beside a busy one"
+    );
     others.into_iter().for_each(|other| {
         other.signal(Signal::SIGCONT);
         other.kill();

@@ -175,7 +175,7 @@ fn memory_is_refused_by_the_next_helper_and_asked_for_again() {
     // By its old name, and so is what is registered from now on.
     let entries = helper.entries();
     assert!(
-        matches!(entries[0], Entry::Operate { operation, .. } if operation.buffer == buffer),
+        matches!(entries[..], [Entry::Operate { operation, .. }] if operation.buffer == buffer),
         "{entries:?}"
     );
     let again = domain.register(&memory).unwrap();
