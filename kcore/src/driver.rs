@@ -49,9 +49,9 @@
 //! ```
 //!
 //! A buffer, and an MD, hold clones of the region: so memory stays mapped as long as LNet may touch it, and the event queue's
-//! as long as LNet may call back, whatever becomes of the client. Nothing of any is touched before the client has sealed it. Nobody waits for it and nobody frees it: it goes with the last
-//! that has it, and until then is counted as left over ([`Leftovers`]). The address of such a transfer machine is not given
-//! again meanwhile.
+//! as long as LNet may call back, whatever becomes of the client. Nothing of any is touched before the client has sealed it.
+//! Nothing waits for it or frees it: it goes with the last that has it, and until then is counted as left over ([`Leftovers`]).
+//! The address of such a transfer machine is not given again meanwhile.
 //!
 //! # Faults done better
 //!

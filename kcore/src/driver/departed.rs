@@ -24,8 +24,15 @@ pub(super) struct Estate {
 }
 
 impl Estate {
+    /// Whether LNet has let go of all of it. What this process has still to unmap is LNet's no more.
+    fn is_released(&self) -> bool {
+        let (tms, arenas) = (self.tms.lock(), self.arenas.lock());
+        tms.iter().all(|(tm, _)| tm.strong_count() == 0)
+            && arenas.iter().all(|(arena, ..)| arena.is_released())
+    }
+
     /// Whether nothing is there any more. What is gone is forgotten, and looked at once: so asking often costs little.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_gone(&self) -> bool {
         let (mut tms, mut arenas) = (self.tms.lock(), self.arenas.lock());
         while tms.pop_if(|(tm, _)| tm.strong_count() == 0).is_some() {}
         while arenas.pop_if(|(arena, ..)| arena.is_gone()).is_some() {}
@@ -73,7 +80,7 @@ impl Departure {
     /// Whether LNet has let go of all of it: nobody writes into the client's memory any more.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.0.is_over()
+        self.0.is_released()
     }
 
     /// What there still is.

@@ -146,14 +146,14 @@ impl Host {
         for _ in 0..most {
             match clients.estates.get(at) {
                 None => return None,
-                Some(estate) if estate.is_over() => drop(clients.estates.swap_remove(at)),
+                Some(estate) if estate.is_gone() => drop(clients.estates.swap_remove(at)),
                 Some(_) => at += 1,
             }
         }
         Some(at)
     }
 
-    /// Whether LNet still holds something of a client that is gone, as far as is known.
+    /// Whether something of a client that is gone is still there, as far as is known.
     pub(super) fn has_leftovers(&self) -> bool {
         !self.clients.lock().estates.is_empty()
     }
@@ -192,7 +192,7 @@ impl Host {
         let mut clients = self.clients.lock();
         clients.connected.remove(&record.client);
         clients.past = clients.past.and(record.tally.totals());
-        if !estate.is_over() {
+        if !estate.is_gone() {
             clients.estates.push(estate.clone());
         }
         Departure(estate)

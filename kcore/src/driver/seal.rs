@@ -16,11 +16,6 @@ use nlx_fallible::{NoMemory, TryArc, try_box};
 use super::accounts::Charge;
 use super::costs::QueueCharges;
 
-/// Whether the pages of this memory are there for good.
-pub(super) fn is_sealed(fd: BorrowedFd<'_>) -> bool {
-    lnet_region::is_sealed(fd) == Some(true)
-}
-
 /// A descriptor of memory, for an answer and for [`Seal`].
 #[derive(Clone)]
 pub(super) struct MemoryFd(TryArc<Closing>);
@@ -69,7 +64,7 @@ impl Seal {
 
     /// Whether the memory may be touched. Costs a system call as long as it may not.
     pub(super) fn is_set(&mut self) -> bool {
-        if self.0.as_ref().is_some_and(|awaited| is_sealed(awaited.memory())) {
+        if self.0.as_ref().is_some_and(|awaited| lnet_region::is_sealed(awaited.memory())) {
             self.0 = None;
         }
         self.0.is_none()

@@ -301,17 +301,21 @@ pub fn seal(fd: BorrowedFd<'_>) -> Result<(), RegionError> {
     sealed.map(drop).map_err(|errno| RegionError::NotRegion { what: "its seals", errno })
 }
 
-/// Whether a memfd is [sealed](seal) against further writers; `None` for any other file. Does not block.
+/// Whether it is a memfd that is [sealed](seal) against further writers. Does not block.
 #[must_use]
-pub fn is_sealed(fd: BorrowedFd<'_>) -> Option<bool> {
-    let seals = fcntl(fd, FcntlArg::F_GET_SEALS).ok()?;
-    Some(SealFlag::from_bits_retain(seals).contains(FUTURE_WRITE))
+pub fn is_sealed(fd: BorrowedFd<'_>) -> bool {
+    seals(fd).contains(FUTURE_WRITE)
 }
 
 /// Whether it is memory that is shared, and not sealed yet. What has not even its size sealed is shared with nobody.
 pub(crate) fn is_unsealed(fd: BorrowedFd<'_>) -> bool {
-    let seals = fcntl(fd, FcntlArg::F_GET_SEALS).map_or(SealFlag::empty(), SealFlag::from_bits_retain);
+    let seals = seals(fd);
     seals.contains(SEALS) && !seals.contains(FUTURE_WRITE)
+}
+
+/// None for any file that is not in memory.
+fn seals(fd: BorrowedFd<'_>) -> SealFlag {
+    fcntl(fd, FcntlArg::F_GET_SEALS).map_or(SealFlag::empty(), SealFlag::from_bits_retain)
 }
 
 /// The length of memory that came from elsewhere. It stays what it is, for it is sealed.

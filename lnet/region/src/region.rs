@@ -389,9 +389,15 @@ impl fmt::Debug for Region {
 
 impl WeakRegion {
     /// Whether the last clone of the region has been dropped: no buffer, message or operation in flight has its memory
-    /// any more. Memory of a file is unmapped by then, and this process's descriptor of it is closed ([`crate::closer`]).
+    /// any more.
+    pub fn is_released(&self) -> bool {
+        self.inner.strong_count() == 0
+    }
+
+    /// Whether it is [released](Self::is_released), and its memory gone: that of a file is unmapped by then, and this process's
+    /// descriptor of it is closed ([`crate::closer`]).
     pub fn is_gone(&self) -> bool {
-        self.inner.strong_count() == 0 && self.mark.as_ref().is_none_or(|mark| mark.strong_count() == 0)
+        self.is_released() && self.mark.as_ref().is_none_or(|mark| mark.strong_count() == 0)
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::signal::Signal;
 use nlx_tests::client::pair::{PORTAL, handle};
-use nlx_tests::client::wire::{Address, Entry, queue};
+use nlx_tests::client::wire::{self, Address, Entry, kind, queue};
 use nlx_tests::client::{Client, PATIENCE};
 
 use crate::scene::{Helper, Work};
@@ -83,4 +84,21 @@ fn the_end_of_the_stream_comes_after_the_last_use() {
     }
     work.stop();
     helper.is_clean();
+}
+
+/// Memory that its client has locked against the seal is never unmapped. Nothing else has it: the helper does not wait for it when it
+/// ends, not even for as long as it would wait for LNet.
+#[test]
+fn memory_that_can_never_be_sealed_keeps_no_helper_from_ending() {
+    let mut helper = Helper::configured("[helper]\nquarantine = 86400\n");
+    let mut client = helper.client("locks");
+    let arena = client.call(kind::CREATE_ARENA, &wire::create_arena(BULK, 0)).unwrap().fds.remove(0);
+    let tm =
+        client.call(kind::START_TM, &wire::start_tm(helper.nid(), PORTAL, 0, 64, 0)).unwrap().fds.remove(0);
+    for memory in [arena, tm] {
+        fcntl(&memory, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SEAL)).unwrap();
+    }
+    helper.signal(Signal::SIGTERM);
+    assert!(client.socket.ends(PATIENCE));
+    assert!(helper.ends(), "it says that it has ended");
 }

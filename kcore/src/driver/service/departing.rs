@@ -82,8 +82,8 @@ impl Worker {
         let State::Departing { served, stays } = &mut client.state else { return 0 };
         let ((units, departure), stays) = (served.session.close_some(budget), *stays);
         let Some(departure) = departure else { return units };
+        self.leftovers |= self.shared.host.has_leftovers();
         if !stays {
-            self.leftovers |= !departure.is_over();
             self.remove(place);
             return units;
         }
@@ -162,10 +162,8 @@ impl Worker {
     pub(super) fn begin_sweep(&mut self) {
         self.sweeping = self.sweeping.or(Some(0));
         self.ask_porter();
-        if self.number == 0 {
+        if self.leftovers {
             self.sweeping_left = self.sweeping_left.or(Some(0));
-        } else {
-            self.leftovers = false;
         }
     }
 

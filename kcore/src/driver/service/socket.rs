@@ -11,6 +11,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, getsockopt, listen, recv, recvmsg,
     setsockopt, socket, sockopt,
 };
+use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
 use nlx_driver_proto::PACKET_MAX;
 
 use super::super::{Answer, Credentials, packets};
@@ -18,6 +19,15 @@ use super::super::{Answer, Credentials, packets};
 /// Whether descriptors may be sent to a Unix socket, since Linux 6.16; where they may not, `sendmsg` gives EPERM. A socket that
 /// is accepted has the option of its listener at the moment of `connect`. libc does not know it yet.
 const SO_PASSRIGHTS: libc::c_int = 83;
+
+sockopt_impl!(
+    /// [`SO_PASSRIGHTS`].
+    PassRights,
+    Both,
+    libc::SOL_SOCKET,
+    SO_PASSRIGHTS,
+    bool
+);
 
 /// Connections that wait to be accepted, in one queue for all users; Linux takes one more. A blocking `connect` that finds the
 /// queue full waits in the kernel, so a short queue refuses no client. A long one lets a single process that connects and closes
@@ -133,33 +143,12 @@ pub(super) fn prepare(socket: &OwnedFd) -> Result<(Credentials, bool), Errno> {
 
 /// Whether descriptors may come. Older kernels do not know the option, and let them pass always.
 fn passes_rights(socket: &OwnedFd) -> bool {
-    let (mut value, mut length): (libc::c_int, _) = (1, size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: the system writes an int and its length, both borrowed for the call.
-    let asked = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_PASSRIGHTS,
-            (&raw mut value).cast(),
-            &raw mut length,
-        )
-    };
-    asked != 0 || value != 0
+    getsockopt(socket, PassRights).unwrap_or(true)
 }
 
 /// Clients that connect from now on can send descriptors or not, where the kernel knows how to refuse them.
 pub(super) fn let_descriptors_pass(listener: &OwnedFd, pass: bool) {
-    let (value, length) = (libc::c_int::from(pass), size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: the system reads an int, which is borrowed for the call. An older kernel refuses.
-    unsafe {
-        libc::setsockopt(
-            listener.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_PASSRIGHTS,
-            (&raw const value).cast(),
-            length,
-        )
-    };
+    let _ = setsockopt(listener, PassRights, &pass);
 }
 
 /// A socket that listens at a path, for [`Service::start`](super::Service::start). There must be nothing at the path.

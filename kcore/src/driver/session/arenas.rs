@@ -13,7 +13,7 @@ use super::{Answer, Session, Violation};
 use crate::driver::ClientQuotas;
 use crate::driver::costs::ArenaCharges;
 use crate::driver::departed::Estate;
-use crate::driver::seal::{MemoryFd, is_sealed};
+use crate::driver::seal::MemoryFd;
 use crate::driver::slots::Slots;
 
 /// The arenas of a client, by handles of 32 bits.
@@ -41,7 +41,7 @@ struct Arena {
 
 impl Arena {
     fn is_sealed(&self) -> bool {
-        let seen = || self.region.share().is_ok_and(is_sealed);
+        let seen = || self.region.share().is_ok_and(lnet_region::is_sealed);
         if !self.sealed.get() && seen() {
             self.sealed.set(true);
         }
