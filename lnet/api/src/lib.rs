@@ -7,13 +7,12 @@
 //!   [`wait_until`] is the one way in which threads wait, and [`Tokens`] keeps two of them off one shard.
 //! - [`corked`] lets messages that are sent in one go leave together.
 //!
-//! There is no behaviour here beyond waiting and corks, and what all LNDs have alike ([`shards`], [`tables`], [`slab`],
-//! [`counting`]): matching, credits and messages live in the engine, sockets in the LNDs.
+//! There is no behaviour here beyond waiting and corks: matching, credits and messages live in the engine, sockets in the LNDs,
+//! and what all LNDs have alike in `lnet-lnd`.
 
 #![forbid(unsafe_code)]
 
 mod cork;
-pub mod counting;
 mod drive;
 mod dropped;
 mod error;
@@ -21,9 +20,6 @@ mod event;
 mod incarnation;
 mod lnd;
 mod lnet;
-pub mod shards;
-pub mod slab;
-pub mod tables;
 
 pub use cork::{CORKED_MAX, Flush, corked, leave_to_uncork};
 pub use drive::{

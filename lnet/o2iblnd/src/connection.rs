@@ -19,7 +19,7 @@ use crate::peer::Peer;
 use crate::shard::{Request, Shard};
 use crate::transmit::Transmit;
 use crate::writes::{Chain, WriteLimits};
-use lnet_api::slab::Key;
+use lnet_lnd::slab::Key;
 
 /// Messages that wait for the end of a cork ([`lnet_api::corked`]): as many as LNet has in flight to a peer by default. What is
 /// beyond leaves at once, so that the peer begins while this side goes on.

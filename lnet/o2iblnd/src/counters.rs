@@ -1,6 +1,5 @@
-use crossbeam_utils::CachePadded;
-use lnet_api::counters;
-use lnet_api::counting::{Counter, DriverCounter};
+use lnet_lnd::counters;
+use lnet_lnd::counting::{self, Counter, Counts, DriverCounter};
 
 counters! {
     /// What was counted under the lock of a connection, by senders and drivers.
@@ -74,30 +73,7 @@ counters! {
 }
 
 /// A snapshot of the LND's counters; each is exact, but they are not taken at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct O2ibCounters {
-    /// Sending.
-    pub tx: TxCounters,
-    /// Receiving, and the life of connections.
-    pub rx: RxCounters,
-}
+pub type O2ibCounters = Counts<TxCounters, RxCounters>;
 
-impl std::ops::AddAssign for O2ibCounters {
-    fn add_assign(&mut self, other: O2ibCounters) {
-        self.tx += other.tx;
-        self.rx += other.rx;
-    }
-}
-
-/// The counters of a shard themselves: those of the senders and those of the driver on cache lines of their own.
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub(crate) tx: CachePadded<LiveTx>,
-    pub(crate) rx: CachePadded<LiveRx>,
-}
-
-impl Counters {
-    pub(crate) fn snapshot(&self) -> O2ibCounters {
-        O2ibCounters { tx: self.tx.snapshot(), rx: self.rx.snapshot() }
-    }
-}
+/// The counters of a shard themselves.
+pub(crate) type Counters = counting::Counters<LiveTx, LiveRx>;

@@ -51,7 +51,7 @@
 //! | `shared`, `ni`, `peer` | what senders and the drivers share |
 //! | `shard` | what senders and one driver share |
 //! | `connection`, `item`, `transmit`, `batch` | a connection with its queue pair; what is kept with each operation; preparing and emitting; posting together |
-//! | `admission`, `seldom` | how many connections of peers are let in; log lines that strangers cause |
+//! | `admission` | how many connections of peers are let in |
 //! | `buffers`, `memory`, `writes` | message buffers; registered memory, and the pool for what is not; how a payload is split into WRITEs |
 //! | `replies` | which short replies to a GET count |
 //! | `driver` | what polling a shard does: events, dialling, listening, completions, messages, closing, timers |
@@ -77,7 +77,6 @@ mod memory;
 mod ni;
 mod peer;
 mod replies;
-mod seldom;
 mod shard;
 mod shared;
 pub mod sizes;

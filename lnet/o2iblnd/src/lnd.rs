@@ -14,11 +14,12 @@ use crate::fabric::{Fabric, FabricError};
 use crate::memory::{self, By, Pool};
 use crate::ni::Ni;
 use crate::peer::PeerKey;
-use crate::seldom::Seldom;
 use crate::shard::Request;
 use crate::shared::Shared;
 use crate::{Failure, NiConfig, O2ibConfig, O2ibCounters, O2ibError, Step, replies, sizes};
-use lnet_api::slab::Key;
+use lnet_lnd::Seldom;
+use lnet_lnd::counting::Snapshot;
+use lnet_lnd::slab::Key;
 
 /// Who finds a shard's driver at work elsewhere looks again so soon: an NI starts or ends in less than that, mostly.
 const AGAIN_NS: u64 = 1_000_000;

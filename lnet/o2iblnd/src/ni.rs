@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use lnet_api::Upcalls;
-use lnet_api::tables::{LocalNi, NiTable};
+use lnet_lnd::tables::{LocalNi, NiTable};
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::ib::{ConnParams, Destination, End, Interface, MESSAGE_MAX};
 use parking_lot::Mutex;
@@ -13,8 +13,8 @@ use crate::admission::Admission;
 use crate::driver::Depths;
 use crate::fabric::Device;
 use crate::memory::Pool;
-use crate::seldom::Seldom;
 use crate::sizes::Adjusted;
+use lnet_lnd::Seldom;
 
 /// A local network interface that is up.
 pub(crate) struct Ni {

@@ -1,9 +1,9 @@
-use std::collections::VecDeque;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
-use lnet_api::tables::RemotePeer;
-use lnet_api::{Errno, Tx, TxToken};
+use lnet_api::Errno;
+use lnet_lnd::Waiting;
+use lnet_lnd::tables::RemotePeer;
 use lnet_nid::{Nid, ProcessId};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -13,10 +13,6 @@ use crate::links::{LinkId, Links};
 use crate::ni::Ni;
 use crate::shard::Shard;
 use crate::{Failure, Step};
-
-/// The most messages that wait for one peer. An NI has 256 credits by default and seldom more than ten times that; whoever
-/// queues more does not look at its results.
-pub(crate) const WAITING_MAX: usize = 4096;
 
 /// Names a peer: the local NI and the remote one. The protocol knows no PIDs (lnet-wire 32).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,7 +35,7 @@ pub(crate) struct PeerState {
     pub(crate) links: Links,
     pub(crate) conns: SmallVec<[Arc<Connection>; 2]>,
     /// Messages for which there is no connection yet, or no room on any.
-    pub(crate) waiting: VecDeque<Tx>,
+    pub(crate) waiting: Waiting,
     /// The driver has been asked to connect.
     pub(crate) asked: bool,
     /// The entry has left the table: whoever still holds it must look again, or fail with this errno.
@@ -62,7 +58,7 @@ impl Peer {
         let state = PeerState {
             links,
             conns: SmallVec::new(),
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             asked: false,
             retired: None,
             failure: None,
@@ -83,21 +79,12 @@ impl Peer {
 
     /// Fails all messages that wait for a connection to it.
     pub(crate) fn fail_waiting(&self, errno: Errno) {
-        let waiting = std::mem::take(&mut self.state.lock().waiting);
-        for Tx { token, payload, .. } in waiting {
-            drop(payload);
-            self.ni.upcalls.finalize_tx(token, Err(errno));
-        }
+        let waiting = self.state.lock().waiting.take_all();
+        waiting.fail(&*self.ni.upcalls, errno);
     }
 }
 
 impl PeerState {
-    /// Takes out a message that waits for a connection.
-    pub(crate) fn take_waiting(&mut self, token: TxToken) -> Option<Tx> {
-        let place = self.waiting.iter().position(|tx| tx.token == token)?;
-        self.waiting.remove(place)
-    }
-
     /// The connection for the next message: one that has room, if there is one. A peer that is slow on one holds up none of the
     /// others.
     pub(crate) fn choose(&mut self) -> Option<&Arc<Connection>> {

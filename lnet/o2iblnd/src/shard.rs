@@ -12,10 +12,8 @@ use crate::driver::Offered;
 use crate::fabric::Channel;
 use crate::item::{PendingGet, Rx};
 use crate::peer::Peer;
-use lnet_api::slab::{Key, Slab};
-
-/// Requests for which there is room from the start, in each of the two lists that change places with every poll.
-pub(crate) const LIST_ROOM: usize = 64;
+use lnet_lnd::Requests;
+use lnet_lnd::slab::{Key, Slab};
 
 /// What any thread may ask of a shard's driver.
 pub(crate) enum Request {
@@ -44,8 +42,7 @@ pub(crate) struct Shard {
     pub(crate) receives: Mutex<Slab<Rx>>,
     /// The time of the last poll.
     now_ns: AtomicU64,
-    /// A few for each connection, peer and NI: who has asked to be connected does not ask again.
-    requests: Mutex<Vec<Request>>,
+    pub(crate) requests: Requests<Request>,
 }
 
 thread_local! {
@@ -71,34 +68,22 @@ impl Shard {
             // There are no more than MAX_SHARDS shards.
             receives: Mutex::new(Slab::new(number as u8)),
             now_ns: AtomicU64::new(0),
-            requests: Mutex::new(Vec::with_capacity(LIST_ROOM)),
+            requests: Requests::default(),
         }
     }
 
     /// Asks the driver for something, and wakes it if it sleeps. The first request of a batch wakes: the driver takes all
     /// of them at once.
     pub(crate) fn request(&self, request: Request) {
-        let first = {
-            let mut requests = self.requests.lock();
-            requests.push(request);
-            requests.len() == 1
-        };
-        if first && !self.is_polling_here() {
+        if self.requests.push(request) && !self.is_polling_here() {
             self.counters.tx.wakeups.one();
             self.channel.ring();
         }
     }
 
-    /// Takes all requests; gives whether there were any.
-    pub(crate) fn take_requests(&self, into: &mut Vec<Request>) -> bool {
-        debug_assert!(into.is_empty(), "requests are taken before the last ones are served");
-        std::mem::swap(&mut *self.requests.lock(), into);
-        !into.is_empty()
-    }
-
     /// Whether the next poll has something to do that the channel does not know of.
     pub(crate) fn has_work(&self) -> bool {
-        !self.requests.lock().is_empty()
+        !self.requests.is_empty()
     }
 
     /// The time of the last poll, for those who have no clock.

@@ -14,12 +14,12 @@ use crate::item::{PLAIN, Rx};
 use crate::links::{Bounds, Links};
 use crate::memory::register_source;
 use crate::ni::Ni;
-use crate::peer::{Peer, PeerKey, WAITING_MAX};
+use crate::peer::{Peer, PeerKey};
 use crate::shard::Request;
 use crate::shard::Shard;
-use lnet_api::shards::Shards;
-use lnet_api::slab::Key;
-use lnet_api::tables::{NiTable, PeerTable};
+use lnet_lnd::shards::Shards;
+use lnet_lnd::slab::Key;
+use lnet_lnd::tables::{NiTable, PeerTable};
 
 /// What senders, drivers and everybody else share, of all shards.
 pub(crate) struct Shared {
@@ -105,10 +105,10 @@ impl Shared {
                     continue;
                 }
             }
-            if state.waiting.len() >= WAITING_MAX {
+            if state.waiting.is_full() {
                 return Sent::Now(Err(Errno::ENOBUFS));
             }
-            state.waiting.push_back(tx);
+            state.waiting.push(tx);
             let asked = std::mem::replace(&mut state.asked, true);
             drop(state);
             if !asked {
@@ -128,7 +128,7 @@ impl Shared {
         let Some(peer) = self.peers.get(key) else { return false };
         let (waiting, conns) = {
             let mut state = peer.state.lock();
-            (state.take_waiting(token), state.conns.clone())
+            (state.waiting.take(token), state.conns.clone())
         };
         waiting.is_some() || conns.iter().any(|conn| conn.withdraw(token))
     }

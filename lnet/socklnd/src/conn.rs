@@ -13,7 +13,7 @@ use crate::outgoing::{Batch, Outgoing};
 use crate::peer::Peer;
 use crate::shard::{Request, Shard};
 use crate::sys::{Gather, PIECES_MAX, Stream};
-use lnet_api::slab::Key;
+use lnet_lnd::slab::Key;
 
 mod end;
 mod outbox;

@@ -16,7 +16,8 @@ use crate::shard::Request;
 use crate::shared::Shared;
 use crate::sys::{Listener, Net, Options, Os};
 use crate::{AcceptPolicy, Failure, NiConfig, SockConfig, SockCounters, SockError, Step};
-use lnet_api::slab::Key;
+use lnet_lnd::counting::Snapshot;
+use lnet_lnd::slab::Key;
 
 /// Who finds a shard's driver at work elsewhere looks again so soon: an NI starts or ends in less than that, mostly.
 const AGAIN_NS: u64 = 1_000_000;

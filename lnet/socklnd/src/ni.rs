@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use lnet_api::Upcalls;
-use lnet_api::tables::{LocalNi, NiTable};
+use lnet_lnd::tables::{LocalNi, NiTable};
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::sock::{LocalInterface, LocalNode};
 use parking_lot::Mutex;

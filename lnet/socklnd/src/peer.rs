@@ -1,10 +1,10 @@
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lnet_api::tables::RemotePeer;
-use lnet_api::{Errno, Tx, TxToken};
+use lnet_api::Errno;
+use lnet_lnd::Waiting;
+use lnet_lnd::tables::RemotePeer;
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::sock::Keepalive;
 use parking_lot::Mutex;
@@ -17,10 +17,6 @@ use crate::links::{Bounds, Links};
 use crate::ni::Ni;
 use crate::shard::Shard;
 use crate::{Failure, Step};
-
-/// The most messages that wait for one peer to be connected. An NI has 256 credits by default and seldom more than ten
-/// times that; whoever queues more does not look at its results.
-pub(crate) const WAITING_MAX: usize = 4096;
 
 /// Names a peer: the local NI and the remote process (S-204). Connections hang directly on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,7 +42,7 @@ pub(crate) struct PeerState {
     /// Messages given to one of them, where they take turns.
     uses: u64,
     /// Messages for which there is no connection yet.
-    pub(crate) waiting: VecDeque<Tx>,
+    pub(crate) waiting: Waiting,
     /// The driver has been asked to connect.
     pub(crate) asked: bool,
     /// A connection has shown that it is there under its NID's address: it came from there, or this side opened it. A privileged
@@ -76,7 +72,7 @@ impl Peer {
             links,
             conns: SmallVec::new(),
             uses: 0,
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             asked: false,
             proven: false,
             retired: None,
@@ -100,21 +96,12 @@ impl Peer {
 
     /// Fails all messages that wait for a connection to it.
     pub(crate) fn fail_waiting(&self, errno: Errno) {
-        let waiting = std::mem::take(&mut self.state.lock().waiting);
-        for Tx { token, payload, .. } in waiting {
-            drop(payload);
-            self.ni.upcalls.finalize_tx(token, Err(errno));
-        }
+        let waiting = self.state.lock().waiting.take_all();
+        waiting.fail(&*self.ni.upcalls, errno);
     }
 }
 
 impl PeerState {
-    /// Takes out a message that waits for a connection.
-    pub(crate) fn take_waiting(&mut self, token: TxToken) -> Option<Tx> {
-        let place = self.waiting.iter().position(|tx| tx.token == token)?;
-        self.waiting.remove(place)
-    }
-
     /// The connection for an LNet message of this payload length, or for a NOOP; they take turns if `in_turn`.
     pub(crate) fn choose(&mut self, in_turn: bool, load: impl Fn(&Conn) -> Load) -> Option<&Arc<Conn>> {
         let load = load(self.conns.first()?);

@@ -10,14 +10,11 @@ use crate::counters::Counters;
 use crate::driver::Offered;
 use crate::peer::Peer;
 use crate::sys::{Listener, Poller};
-use lnet_api::slab::Key;
+use lnet_lnd::slab::Key;
+use lnet_lnd::{LIST_ROOM, Requests};
 
 /// How many times in a row one poll writes what its own upcalls queue.
 const UNCORK_ROUNDS_MAX: usize = 8;
-
-/// Requests and corked connections for which there is room from the start, in each of the two lists that change places with
-/// every poll: else one that is used for the first time after long still takes memory. Busier shards grow theirs once.
-pub(crate) const LIST_ROOM: usize = 64;
 
 /// What any thread may ask of a shard's driver.
 pub(crate) enum Request {
@@ -44,8 +41,7 @@ pub(crate) struct Shard {
     pub(crate) counters: Counters,
     /// What all shards of one LND have in common.
     lnd: Arc<()>,
-    /// A few for each connection, peer and NI: who has asked to be connected does not ask again.
-    requests: Mutex<Vec<Request>>,
+    pub(crate) requests: Requests<Request>,
     corked: Mutex<Corked>,
     /// The poller has been woken, and not been asked since.
     woken: AtomicBool,
@@ -67,7 +63,7 @@ impl Shard {
             poller,
             counters: Counters::default(),
             lnd,
-            requests: Mutex::new(Vec::with_capacity(LIST_ROOM)),
+            requests: Requests::default(),
             corked: Mutex::new(Corked { conns: Vec::with_capacity(LIST_ROOM), poller: 0 }),
             woken: AtomicBool::new(false),
             patient: AtomicBool::new(true),
@@ -77,12 +73,7 @@ impl Shard {
     /// Asks the driver for something, and wakes it if it sleeps. The first request of a batch wakes: the driver takes all
     /// of them at once.
     pub(crate) fn request(&self, request: Request) {
-        let first = {
-            let mut requests = self.requests.lock();
-            requests.push(request);
-            requests.len() == 1
-        };
-        if first && !self.is_polling_here() {
+        if self.requests.push(request) && !self.is_polling_here() {
             self.counters.tx.wakeups.one();
             self.wake();
         }
@@ -95,13 +86,6 @@ impl Shard {
         self.woken.store(true, Ordering::Release);
     }
 
-    /// Takes all requests; gives whether there were any.
-    pub(crate) fn take_requests(&self, into: &mut Vec<Request>) -> bool {
-        debug_assert!(into.is_empty(), "requests are taken before the last ones are served");
-        std::mem::swap(&mut *self.requests.lock(), into);
-        !into.is_empty()
-    }
-
     /// Whether the poller has been woken since this was last asked.
     pub(crate) fn take_woken(&self) -> bool {
         self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
@@ -109,7 +93,7 @@ impl Shard {
 
     /// Whether the next poll has something to do that the system does not know of.
     pub(crate) fn has_work(&self) -> bool {
-        !self.requests.lock().is_empty() || !self.corked.lock().conns.is_empty()
+        !self.requests.is_empty() || !self.corked.lock().conns.is_empty()
     }
 
     /// Notes a connection on which the polling thread has queued something.

@@ -13,13 +13,13 @@ use crate::driver::Driver;
 use crate::links::Bounds;
 use crate::ni::Ni;
 use crate::outgoing::wire_len;
-use crate::peer::{Peer, PeerKey, WAITING_MAX};
+use crate::peer::{Peer, PeerKey};
 use crate::shard::Request;
 use crate::shard::Shard;
 use crate::sys::{Net, Options};
 use crate::{AcceptPolicy, NiConfig, SockConfig};
-use lnet_api::shards::Shards;
-use lnet_api::tables::{NiTable, PeerTable};
+use lnet_lnd::shards::Shards;
+use lnet_lnd::tables::{NiTable, PeerTable};
 
 /// What senders, drivers and everybody else share, of all shards.
 pub(crate) struct Shared {
@@ -95,10 +95,10 @@ impl Shared {
             if peer.key.id.pid.is_userspace() {
                 return Sent::Now(Err(Errno::EHOSTUNREACH));
             }
-            if state.waiting.len() >= WAITING_MAX {
+            if state.waiting.is_full() {
                 return Sent::Now(Err(Errno::ENOBUFS));
             }
-            state.waiting.push_back(tx);
+            state.waiting.push(tx);
             let asked = std::mem::replace(&mut state.asked, true);
             drop(state);
             if !asked {
@@ -114,7 +114,7 @@ impl Shared {
         let Some(peer) = self.peers.get(key) else { return false };
         let (waiting, conns) = {
             let mut state = peer.state.lock();
-            (state.take_waiting(token), state.conns.clone())
+            (state.waiting.take(token), state.conns.clone())
         };
         waiting.is_some() || conns.iter().any(|conn| conn.withdraw(token))
     }

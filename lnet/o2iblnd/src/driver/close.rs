@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lnet_api::Errno;
-use lnet_api::tables::PeerTable;
+use lnet_lnd::tables::PeerTable;
 use lnet_proto::ProtoError;
 use tracing::info;
 
@@ -18,7 +18,7 @@ use crate::peer::Peer;
 use crate::shard::Shard;
 use crate::shared::Shared;
 use crate::{Cause, Failure, Step};
-use lnet_api::slab::Key;
+use lnet_lnd::slab::Key;
 
 /// Why a connection is at its end.
 pub(super) struct Broken {

@@ -15,7 +15,7 @@ use crate::fabric::{DialOptions, Endpoint, FabricError, Rejected};
 use crate::links::{LinkId, Next, Outcome};
 use crate::peer::Peer;
 use crate::{Cause, Failure, Step};
-use lnet_api::slab::Key;
+use lnet_lnd::slab::Key;
 
 /// What finding the peer's address, and then the way to it, may take each (lnet-wire 31).
 const RESOLVE_MS: u32 = 5_000;
@@ -49,7 +49,7 @@ impl Driver {
                 if state.retired.is_some() {
                     return;
                 }
-                if let Some(first) = state.waiting.front() {
+                if let Some(first) = state.waiting.first() {
                     self.timers.note(first.deadline_ns);
                 }
                 let waiting = !state.waiting.is_empty();

@@ -16,7 +16,7 @@ use crate::conn::{Ended, Receipt, Received};
 use crate::connection::{Connection, Live, State};
 use crate::fabric::{COMPLETIONS_PER_LOOK, Completion, Completions, ReceiveWork, WorkError};
 use crate::item::{Described, Item, Source as Payload};
-use lnet_api::slab::Key;
+use lnet_lnd::slab::Key;
 
 /// Receive buffers that are to be posted again, each with what that makes possible.
 pub(super) type Reposts = SmallVec<[(usize, Receipt); COMPLETIONS_PER_LOOK]>;

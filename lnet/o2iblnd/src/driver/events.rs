@@ -18,7 +18,7 @@ use crate::fabric::COMPLETIONS_PER_LOOK;
 use crate::item::{Described, Held, Item, PLAIN, PendingGet, Rx, Sink};
 use crate::memory::{Taken, Waiter, Who, register_sink, tell_failed};
 use crate::replies;
-use lnet_api::slab::Key;
+use lnet_lnd::slab::Key;
 
 /// Something that the engine is to be told.
 #[allow(

@@ -14,7 +14,7 @@ use crate::fabric::{self, Device, FabricError, Happening, Request};
 use crate::links::Answer;
 use crate::ni::{Ni, destination};
 use crate::shard::{self, Shard};
-use lnet_api::slab::Key;
+use lnet_lnd::slab::Key;
 
 /// Requests that the connection manager keeps while nobody polls.
 const BACKLOG: u32 = 256;

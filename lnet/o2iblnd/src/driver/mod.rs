@@ -22,16 +22,17 @@ use crate::fabric::{DeviceChange, Happening, Token};
 use crate::memory::Who;
 use crate::ni::Ni;
 use crate::peer::Peer;
-use crate::shard::{LIST_ROOM, Request, Shard};
+use crate::shard::{Request, Shard};
 use crate::shared::Shared;
 use digest::RxConn;
 use events::Event;
 use listen::Listening;
 pub(crate) use listen::Offered;
-use lnet_api::slab::{Key, Slab};
+use lnet_lnd::LIST_ROOM;
+use lnet_lnd::slab::{Key, Slab};
+use lnet_lnd::timers::Timers;
 pub(crate) use opening::Depths;
 use opening::Opening;
-use timers::Timers;
 
 /// Happenings that one poll looks at: some for each connection of a busy shard. The rest is left to the next.
 const HAPPENINGS_PER_POLL: usize = 64;
@@ -91,7 +92,7 @@ impl Driver {
             // There are no more than MAX_SHARDS shards.
             sources: Slab::new(shard as u8),
             busy: VecDeque::new(),
-            timers: Timers::new(config),
+            timers: Timers::new(config.keepalive_ns()),
             fruitless: 0,
             unheard: false,
             kept: VecDeque::new(),
@@ -150,7 +151,7 @@ impl Driver {
         let mut count = 0;
         for _ in 0..REQUEST_ROUNDS {
             let mut requests = std::mem::take(&mut self.requests);
-            let any = turn.shard.take_requests(&mut requests);
+            let any = turn.shard.requests.take(&mut requests);
             count += requests.len();
             for request in requests.drain(..) {
                 self.serve(turn, request);
@@ -272,7 +273,7 @@ impl Driver {
                     return;
                 }
                 let Some(conn) = state.choose().cloned() else { return };
-                let Some(tx) = state.waiting.pop_front() else { return };
+                let Some(tx) = state.waiting.take_first() else { return };
                 (tx, conn)
             };
             let token = tx.token;
@@ -283,7 +284,7 @@ impl Driver {
                     // The driver of this shard alone closes connections: this one is full, or another thread has broken it.
                     let mut state = peer.state.lock();
                     if state.retired.is_none() {
-                        state.waiting.push_front(tx);
+                        state.waiting.put_back(tx);
                         return;
                     }
                     drop(state);

@@ -17,7 +17,7 @@ use crate::conn::{Conn, Limits};
 use crate::connection::{Connection, Live, State};
 use crate::sizes;
 use crate::writes::{Chain, WriteLimits};
-use lnet_api::slab::Key;
+use lnet_lnd::slab::Key;
 
 impl Driver {
     /// A peer that was accepted has established its connection.

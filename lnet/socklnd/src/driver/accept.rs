@@ -14,7 +14,7 @@ use crate::AcceptPolicy;
 use crate::admission::{Entry, Guest};
 use crate::ni::Locals;
 use crate::sys::{self, Accepted, Received, Stream};
-use lnet_api::slab::Key;
+use lnet_lnd::slab::Key;
 
 /// Connections accepted in one turn of a listener.
 const ACCEPTS_PER_TURN: usize = 16;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lnet_api::Errno;
-use lnet_api::tables::PeerTable;
+use lnet_lnd::tables::PeerTable;
 use tracing::{debug, info};
 
 use super::receive::{Broken, RxConn};
@@ -16,7 +16,7 @@ use crate::peer::{Peer, PeerState};
 use crate::shard::Shard;
 use crate::shared::Shared;
 use crate::{Cause, Failure, SockConfig, Step};
-use lnet_api::slab::Key;
+use lnet_lnd::slab::Key;
 
 /// How long the end of a connection may belong to its handshake. A kernel node that has accepted one too many, as it may
 /// when both sides open theirs at once, resets it right then (measured); its host may be busy.

@@ -17,7 +17,7 @@ use crate::links::{Life, Next, Outcome};
 use crate::peer::Peer;
 use crate::sys::{Readiness, Received, Stream};
 use crate::{Cause, Failure, Step};
-use lnet_api::slab::Key;
+use lnet_lnd::slab::Key;
 
 impl Driver {
     /// Does for a peer what its links say is next.
@@ -29,7 +29,7 @@ impl Driver {
                 if state.retired.is_some() {
                     return;
                 }
-                if let Some(first) = state.waiting.front() {
+                if let Some(first) = state.waiting.first() {
                     self.timers.note(first.deadline_ns);
                 }
                 let waiting = !state.waiting.is_empty();

@@ -20,7 +20,7 @@ use crate::ni::Ni;
 use crate::peer::Peer;
 use crate::shard::Request;
 use crate::sys::Stream;
-use lnet_api::slab::Key;
+use lnet_lnd::slab::Key;
 
 /// A peer that has said who it is, on its way to the shard that decides about it. Nothing of it is read meanwhile.
 pub(crate) struct Offered {

@@ -21,16 +21,17 @@ use crate::SockConfig;
 use crate::burst::Patience;
 use crate::conn::Conn;
 use crate::peer::Peer;
-use crate::shard::{LIST_ROOM, Request, Shard};
+use crate::shard::{Request, Shard};
 use crate::shared::Shared;
 use crate::sys::{Events, Readiness};
 use accept::{Accepting, Listener};
 use connecting::Connecting;
 pub(crate) use decide::Offered;
-use lnet_api::slab::{Key, Slab};
+use lnet_lnd::LIST_ROOM;
+use lnet_lnd::slab::{Key, Slab};
+use lnet_lnd::timers::Timers;
 use receive::{BufferPool, Rest, RxConn};
 use spin::Spin;
-use timers::Timers;
 
 /// The time, and what everybody shares, for the length of one call.
 #[derive(Clone, Copy)]
@@ -76,7 +77,7 @@ impl Driver {
             sources: Slab::new(shard as u8),
             ready: VecDeque::new(),
             buffers: BufferPool::default(),
-            timers: Timers::new(config),
+            timers: Timers::new(config.keepalive_ns().unwrap_or(u64::MAX)),
             patience: Patience::new(),
             spin: Spin::default(),
             now_ns: 0,
@@ -126,7 +127,7 @@ impl Driver {
 
     fn serve_requests(&mut self, turn: Turn<'_>) -> usize {
         let mut requests = std::mem::take(&mut self.requests);
-        if !turn.shard.take_requests(&mut requests) {
+        if !turn.shard.requests.take(&mut requests) {
             self.requests = requests;
             return 0;
         }

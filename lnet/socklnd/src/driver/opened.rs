@@ -5,7 +5,7 @@ use lnet_api::{Errno, TxToken};
 use super::receive::RxConn;
 use super::{Driver, Source, Turn};
 use crate::peer::PeerState;
-use lnet_api::slab::Key;
+use lnet_lnd::slab::Key;
 
 impl Driver {
     /// Makes a finished handshake a connection: senders see it from now on, and what waits for it goes. Its place in the
@@ -38,14 +38,14 @@ impl Driver {
 /// Queues what waits on the connections there are now; gives what could not be queued.
 fn send_waiting(turn: Turn<'_>, state: &mut PeerState) -> Vec<(TxToken, Errno)> {
     let mut failed = Vec::new();
-    while let Some(tx) = state.waiting.pop_front() {
+    while let Some(tx) = state.waiting.take_first() {
         match state
             .choose(turn.shared.config.round_robin, |conn| turn.shared.load(&tx, conn.version))
             .cloned()
         {
             Some(conn) => failed.extend(conn.queue(tx).err()),
             None => {
-                state.waiting.push_front(tx);
+                state.waiting.put_back(tx);
                 break;
             }
         }

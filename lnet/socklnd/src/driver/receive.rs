@@ -20,7 +20,7 @@ use crate::sys::Stream;
 pub(super) use buffers::BufferPool;
 use buffers::Stash;
 use incoming::Incoming;
-use lnet_api::slab::Key;
+use lnet_lnd::slab::Key;
 
 mod buffers;
 mod frames;

@@ -5,7 +5,7 @@
 //! message). So it reads from the connection that delivered last, and asks the system now and then. Threads that sleep
 //! between messages, or do something else between two polls, always ask.
 
-use lnet_api::slab::Key;
+use lnet_lnd::slab::Key;
 
 /// Who has polled so often without arming once, which comes before any sleep, polls on. A sleeper polls two or three
 /// times for each time it sleeps.

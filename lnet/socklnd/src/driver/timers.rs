@@ -2,70 +2,19 @@
 
 use std::sync::Arc;
 
-use lnet_api::{Errno, Tx};
-use lnet_nid::Nid;
+use lnet_api::Errno;
+use lnet_lnd::timers::{FAILURES_KEPT, SHORT_PART, Shortages};
 use lnet_proto::sock::Keepalive;
-use smallvec::SmallVec;
 
 use super::close::retire_if_idle;
 use super::receive::{Broken, RxConn};
 use super::{Driver, Source, Turn};
-use crate::SockConfig;
 use crate::attempts::CROWDED_NS;
 use crate::peer::Peer;
-use lnet_api::slab::Key;
-
-/// How often a period of a timeout is looked at: detection takes at most 1.25 times the timeout.
-const LOOKS_PER_TIMEOUT: u64 = 4;
+use lnet_lnd::slab::Key;
 
 /// A message that has begun must end within so many timeouts, however steadily it trickles: a megabyte in 100 s by default.
 const TIMEOUTS_PER_MESSAGE: u64 = 2;
-
-/// While messages wait for credits of an NI, a connection that holds some and on which nothing can be sent is given up after this
-/// part of the timeout: 12.5 s by default. A peer that takes nothing for as long as TCP needs to repeat a segment five times is
-/// stuck; one that is merely slow takes something, and one without credits that others want gets the whole time.
-const SHORT_PART: u64 = 4;
-
-/// So many peers without connections are remembered for the reason of their last failure.
-const FAILURES_KEPT: usize = 1024;
-
-/// When the next pass is due.
-pub(super) struct Timers {
-    next_ns: Option<u64>,
-    /// The time between passes while there are connections.
-    period_ns: u64,
-}
-
-impl Timers {
-    pub(super) fn new(config: &SockConfig) -> Timers {
-        let longest_ns = config.keepalive_ns().unwrap_or(u64::MAX);
-        Timers { next_ns: None, period_ns: longest_ns / LOOKS_PER_TIMEOUT }
-    }
-
-    /// Something is due then.
-    pub(super) fn note(&mut self, at_ns: u64) {
-        self.next_ns = Some(self.next_ns.map_or(at_ns, |next_ns| next_ns.min(at_ns)));
-    }
-
-    /// There are connections to look at, of an NI with this timeout.
-    pub(super) fn note_activity(&mut self, now_ns: u64, timeout_ns: u64) {
-        self.period_ns = self.period_ns.min(timeout_ns / LOOKS_PER_TIMEOUT);
-        self.note_period(now_ns);
-    }
-
-    /// There are connections to look at still.
-    fn note_period(&mut self, now_ns: u64) {
-        self.note(now_ns.saturating_add(self.period_ns));
-    }
-
-    pub(super) fn next_ns(&self) -> Option<u64> {
-        self.next_ns
-    }
-
-    fn is_due(&self, now_ns: u64) -> bool {
-        self.next_ns.is_some_and(|next_ns| next_ns <= now_ns)
-    }
-}
 
 /// What a timer has found.
 enum Due {
@@ -115,10 +64,9 @@ fn judge(
 
 impl Driver {
     pub(super) fn fire_timers(&mut self, turn: Turn<'_>) -> usize {
-        if !self.timers.is_due(turn.now_ns) {
+        if !self.timers.begin(turn.now_ns) {
             return 0;
         }
-        self.timers.next_ns = None;
         let due = self.look_at_sources(turn);
         let count = due.len();
         for (key, due) in due {
@@ -145,8 +93,7 @@ impl Driver {
         let now_ns = turn.now_ns;
         let mut found = Vec::new();
         let mut connections = false;
-        // Of each NI that has been asked in this pass, whether credits are short.
-        let mut short: SmallVec<[(Nid, bool); 4]> = SmallVec::new();
+        let mut shortages = Shortages::default();
         let crowded = turn.shared.attempts.is_crowded();
         for (key, source) in self.sources.iter_mut() {
             let (deadline_ns, due) = match source {
@@ -170,15 +117,7 @@ impl Driver {
                         rx.peer.ni.upcalls.finalize_tx(token, Err(Errno::ETIMEDOUT));
                     }
                     let timeout_ns = rx.peer.ni.timeout_ns;
-                    let is_short = |rx: &RxConn| {
-                        let ni = &rx.peer.ni;
-                        let known = short.iter().find(|(nid, _)| *nid == ni.id.nid).map(|(_, short)| *short);
-                        known.unwrap_or_else(|| {
-                            let is_short = ni.upcalls.is_short(ni.id.nid);
-                            short.push((ni.id.nid, is_short));
-                            is_short
-                        })
-                    };
+                    let is_short = |rx: &RxConn| shortages.is_short(rx.peer.ni.id.nid, &*rx.peer.ni.upcalls);
                     found.extend(judge(rx, now_ns, timeout_ns, is_short).map(|due| (key, due)));
                     // What has happened between two looks is known at the second: the end must not wait for another.
                     let ends = [timeout_ns / SHORT_PART, timeout_ns].map(|part_ns| rx.stuck_at_ns(part_ns));
@@ -207,29 +146,13 @@ impl Driver {
         let crowded = peers.len() > FAILURES_KEPT;
         let mut count = 0;
         for peer in peers.drain(..) {
-            count += self.fail_overdue(turn, &peer);
+            let overdue = peer.state.lock().waiting.take_overdue(turn.now_ns);
+            count += overdue.fail(&*peer.ni.upcalls, Errno::ETIMEDOUT);
             self.advance_peer(turn, &peer);
             count += self.keep_alive(turn, &peer);
             retire_if_idle(&turn.shared.peers, &peer, turn.now_ns, crowded);
         }
         self.peers = peers;
-        count
-    }
-
-    /// Fails the messages that have waited too long for a connection.
-    fn fail_overdue(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
-        let mut overdue: Vec<Tx> = Vec::new();
-        {
-            let mut state = peer.state.lock();
-            while state.waiting.front().is_some_and(|tx| tx.deadline_ns <= turn.now_ns) {
-                overdue.extend(state.waiting.pop_front());
-            }
-        }
-        let count = overdue.len();
-        for tx in overdue {
-            drop(tx.payload);
-            peer.ni.upcalls.finalize_tx(tx.token, Err(Errno::ETIMEDOUT));
-        }
         count
     }
 

@@ -1,15 +1,15 @@
-//! Log lines of which others, or bad luck, could cause any number.
+//! Log lines of which others, or bad luck, could cause any number: each kind is written once in ten seconds.
 
 use parking_lot::Mutex;
 
-use crate::config::NS_PER_S;
+const NS_PER_S: u64 = 1_000_000_000;
 
 /// The time from one line to the next of its kind.
 const PAUSE_NS: u64 = 10 * NS_PER_S;
 
 /// When something was last said, and what was kept back since.
 #[derive(Debug, Default)]
-pub(crate) struct Seldom(Mutex<State>);
+pub struct Seldom(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -19,7 +19,8 @@ struct State {
 
 impl Seldom {
     /// Whether to say it now, and how often it has been kept back since it was said last.
-    pub(crate) fn say(&self, now_ns: u64) -> Option<u64> {
+    #[must_use]
+    pub fn say(&self, now_ns: u64) -> Option<u64> {
         let mut state = self.0.lock();
         if now_ns < state.next_ns {
             state.unsaid += 1;

@@ -1,6 +1,9 @@
 //! What LNDs count: live counters, and snapshots of them with the same names ([`counters!`](crate::counters)).
 
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
 
 /// A counter that any thread changes.
 #[derive(Debug, Default)]
@@ -45,12 +48,54 @@ impl DriverCounter {
     }
 }
 
+/// Live counters that can be read all together.
+pub trait Snapshot {
+    /// The numbers.
+    type Counts;
+
+    /// The numbers at this moment; each is exact, but they are not taken at one moment.
+    fn snapshot(&self) -> Self::Counts;
+}
+
+/// A snapshot of an LND's counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts<T, R> {
+    /// Sending.
+    pub tx: T,
+    /// Receiving, and the life of connections.
+    pub rx: R,
+}
+
+impl<T: AddAssign, R: AddAssign> AddAssign for Counts<T, R> {
+    fn add_assign(&mut self, other: Counts<T, R>) {
+        self.tx += other.tx;
+        self.rx += other.rx;
+    }
+}
+
+/// The counters of a shard: those of the senders and those of the driver on cache lines of their own.
+#[derive(Debug, Default)]
+pub struct Counters<T, R> {
+    /// Of the senders.
+    pub tx: CachePadded<T>,
+    /// Of the driver.
+    pub rx: CachePadded<R>,
+}
+
+impl<T: Snapshot, R: Snapshot> Snapshot for Counters<T, R> {
+    type Counts = Counts<T::Counts, R::Counts>;
+
+    fn snapshot(&self) -> Self::Counts {
+        Counts { tx: self.tx.snapshot(), rx: self.rx.snapshot() }
+    }
+}
+
 /// Two structs with the same fields: a public one of numbers, which can be added up, and one of counters, of the crate's own, whose
-/// `snapshot` makes the first.
+/// [`Snapshot`] is the first.
 ///
 /// ```
-/// use lnet_api::counters;
-/// use lnet_api::counting::Counter;
+/// use lnet_lnd::counters;
+/// use lnet_lnd::counting::{Counter, Snapshot};
 ///
 /// counters! {
 ///     /// What was counted.
@@ -82,7 +127,9 @@ macro_rules! counters {
             }
         }
 
-        impl $live {
+        impl $crate::counting::Snapshot for $live {
+            type Counts = $snapshot;
+
             fn snapshot(&self) -> $snapshot {
                 $snapshot { $($field: self.$field.get(),)* }
             }

@@ -6,7 +6,7 @@ use nlx_sync::{SlotKey, Slots};
 /// twice, so what comes late for an entry that is gone finds nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(
-    /// As a plain number: of an [`crate::RxContext`], of a poller's event.
+    /// As a plain number: of an [`lnet_api::RxContext`], of a poller's event.
     pub u64,
 );
 

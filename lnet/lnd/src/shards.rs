@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::MAX_SHARDS;
+use lnet_api::MAX_SHARDS;
 
 /// A shard, and what its driver alone touches.
 #[derive(Debug)]

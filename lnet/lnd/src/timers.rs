@@ -1,0 +1,100 @@
+//! Timers: coarse, for everything that a shard has is looked at in one pass.
+
+use lnet_api::Upcalls;
+use lnet_nid::Nid;
+use smallvec::SmallVec;
+
+/// How often a period of a timeout is looked at: detection takes at most 1.25 times the timeout.
+const LOOKS_PER_TIMEOUT: u64 = 4;
+
+/// While messages wait for credits of an NI, a connection that holds some and makes no progress is given up after this part of the
+/// timeout: 12.5 s by default. A peer that takes nothing for as long as TCP needs to repeat a segment five times is stuck; one that
+/// is merely slow takes something, and one without credits that others want gets the whole time.
+pub const SHORT_PART: u64 = 4;
+
+/// So many peers without connections are remembered for the reason of their last failure.
+pub const FAILURES_KEPT: usize = 1024;
+
+/// When the next pass is due.
+#[derive(Debug)]
+pub struct Timers {
+    next_ns: Option<u64>,
+    /// The time between passes while there are connections.
+    period_ns: u64,
+}
+
+impl Timers {
+    /// Nothing is due. While there are connections, something of them is, as often as their shortest timeout demands; `longest_ns`
+    /// is one that all of them have.
+    #[must_use]
+    pub const fn new(longest_ns: u64) -> Timers {
+        Timers { next_ns: None, period_ns: longest_ns / LOOKS_PER_TIMEOUT }
+    }
+
+    /// Something is due then.
+    pub fn note(&mut self, at_ns: u64) {
+        self.next_ns = Some(self.next_ns.map_or(at_ns, |next_ns| next_ns.min(at_ns)));
+    }
+
+    /// There are connections to look at, of an NI with this timeout.
+    pub fn note_activity(&mut self, now_ns: u64, timeout_ns: u64) {
+        self.period_ns = self.period_ns.min(timeout_ns / LOOKS_PER_TIMEOUT);
+        self.note_period(now_ns);
+    }
+
+    /// There are connections to look at still.
+    pub fn note_period(&mut self, now_ns: u64) {
+        self.note(now_ns.saturating_add(self.period_ns));
+    }
+
+    /// When something is due, if anything is.
+    #[must_use]
+    pub const fn next_ns(&self) -> Option<u64> {
+        self.next_ns
+    }
+
+    /// Begins a pass, if one is due: what is due after it is to be noted anew.
+    pub fn begin(&mut self, now_ns: u64) -> bool {
+        let is_due = self.next_ns.is_some_and(|next_ns| next_ns <= now_ns);
+        if is_due {
+            self.next_ns = None;
+        }
+        is_due
+    }
+}
+
+/// Of the NIs that have been asked in one pass, whether messages wait for their credits.
+#[derive(Debug, Default)]
+pub struct Shortages(SmallVec<[(Nid, bool); 4]>);
+
+impl Shortages {
+    /// Whether messages wait for credits of an NI. It is asked once in a pass, and may look into all partitions: to be called under no
+    /// lock of a connection.
+    pub fn is_short(&mut self, ni: Nid, upcalls: &dyn Upcalls) -> bool {
+        if let Some((_, short)) = self.0.iter().find(|(known, _)| *known == ni) {
+            return *short;
+        }
+        let short = upcalls.is_short(ni);
+        self.0.push((ni, short));
+        short
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_is_due_as_often_as_the_shortest_timeout_demands() {
+        let mut timers = Timers::new(400);
+        assert!(!timers.begin(u64::MAX), "there is nothing to look at");
+        timers.note_period(1000);
+        assert_eq!(timers.next_ns(), Some(1100));
+        timers.note_activity(1000, 40);
+        timers.note(1090);
+        assert_eq!(timers.next_ns(), Some(1010));
+        assert!(!timers.begin(1009) && timers.begin(1010) && !timers.begin(1010));
+        timers.note_period(1010);
+        assert_eq!(timers.next_ns(), Some(1020));
+    }
+}
