@@ -111,31 +111,41 @@ fn pages_without_placement_lie_where_they_are_touched() {
     }
 }
 
-/// S-305: memory of several nodes is spread evenly: the pages of a long block, and short blocks one after another.
+/// S-305: memory of several nodes is spread evenly: the pages of a long block, and short blocks one after another. A node that has no
+/// free page at the moment is passed over by the kernel, so it is most of several that must be even.
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn memory_of_several_nodes_is_spread_evenly() {
+    const TRIES: usize = 5;
     // One partition of both nodes, that lacks a CPU so that it has affinity; and the whole of a table.
     for (table, cpt) in [(table(r#"cpu_pattern="X[7]""#), Some(0)), (per_node(), None)] {
-        let pages = 256;
-        let mut block = alloc_in(&table, cpt, pages * PAGE).unwrap();
-        assert_eq!(block.placement(), &Placement::Interleaved(table.nodemask(cpt).clone()));
-        block.fill(0xa5);
-        let nodes = kernel::nodes_of_pages(&block);
-        for node in [0, 1] {
-            assert_eq!(nodes.iter().filter(|&&at| at == Ok(node)).count(), pages / 2, "{nodes:?}");
-        }
-        let blocks: Vec<_> = (0..10)
-            .map(|_| {
-                let mut block = alloc_in(&table, cpt, 3 * PAGE).unwrap();
-                block.fill(0xa5);
-                block
-            })
-            .collect();
-        let nodes: Vec<_> = blocks.iter().map(|block| kernel::nodes_of_pages(block)).collect();
-        for node in [0, 1] {
-            assert_eq!(nodes.iter().filter(|at| ***at == [Ok(node); 3]).count(), 5, "{nodes:?}");
-        }
+        let filled = |pages: usize| {
+            let mut block = alloc_in(&table, cpt, pages * PAGE).unwrap();
+            block.fill(0xa5);
+            block
+        };
+        let long: Vec<_> = std::iter::repeat_with(|| {
+            let block = filled(256);
+            assert_eq!(block.placement(), &Placement::Interleaved(table.nodemask(cpt).clone()));
+            kernel::nodes_of_pages(&block)
+        })
+        .take(TRIES)
+        .collect();
+        let is_even = |nodes: &&Vec<_>| {
+            [0, 1].map(|node| nodes.iter().filter(|&&at| at == Ok(node)).count()) == [128; 2]
+        };
+        assert!(long.iter().filter(is_even).count() > TRIES / 2, "{long:?}");
+
+        let short: Vec<Vec<_>> = std::iter::repeat_with(|| {
+            let blocks: Vec<_> = (0..10).map(|_| filled(3)).collect();
+            blocks.iter().map(|block| kernel::nodes_of_pages(block)).collect()
+        })
+        .take(TRIES)
+        .collect();
+        let is_even = |nodes: &&Vec<Vec<_>>| {
+            [0, 1].map(|node| nodes.iter().filter(|at| ***at == [Ok(node); 3]).count()) == [5; 2]
+        };
+        assert!(short.iter().filter(is_even).count() > TRIES / 2, "{short:?}");
     }
 }
 
