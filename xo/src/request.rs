@@ -49,6 +49,7 @@ use std::fmt;
 use std::time::Duration;
 
 use nlx_core::Errno;
+use nlx_sync::SlotKey;
 
 use crate::Error;
 
@@ -136,12 +137,13 @@ impl Default for ResponderOptions {
 pub struct CallId(u64);
 
 impl CallId {
-    fn new(tenancy: u32, index: u32) -> CallId {
-        CallId(u64::from(tenancy) << 32 | u64::from(index))
+    /// The tags below 2^32 are those of peers: no call has the generation 0.
+    fn new(key: SlotKey) -> CallId {
+        CallId(key.to_bits(u32::BITS))
     }
 
-    fn index(self) -> usize {
-        self.0 as u32 as usize
+    fn key(self) -> SlotKey {
+        SlotKey::from_bits(self.0, u32::BITS)
     }
 
     fn tag(self) -> u64 {
@@ -155,7 +157,8 @@ impl CallId {
 
 impl fmt::Debug for CallId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CallId({}.{})", self.index(), self.0 >> 32)
+        let SlotKey { index, generation } = self.key();
+        write!(f, "CallId({index}.{generation})")
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use nlx_core::{Address, Errno};
+use nlx_sync::Slots;
 
 use super::wire::{Header, Kind, SLOTS};
 use super::{CallId, Delivery, RequestCounters, RequestError, RequestOptions, SendFailure};
@@ -19,8 +20,7 @@ pub(super) struct Calls {
     /// Every server it has called: what has been asked in a session counts on.
     peers: Vec<Peer>,
     by_address: HashMap<Address, usize, RandomState>,
-    entries: Vec<Entry>,
-    free: Vec<u32>,
+    entries: Slots<Call>,
     due: Deadlines,
     pub(super) counters: RequestCounters,
 }
@@ -56,12 +56,6 @@ impl Slot {
             ago => (ago <= u64::from(u64::BITS)).then(|| self.given_up >> (ago - 1) & 1 == 1),
         }
     }
-}
-
-#[derive(Default)]
-struct Entry {
-    tenancy: u32,
-    call: Option<Call>,
 }
 
 struct Call {
@@ -107,15 +101,14 @@ impl Calls {
             options,
             peers: Vec::new(),
             by_address: HashMap::default(),
-            entries: Vec::new(),
-            free: Vec::new(),
+            entries: Slots::new(usize::MAX),
             due: Deadlines::default(),
             counters: RequestCounters::default(),
         }
     }
 
     pub(super) fn in_flight(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.entries.len()
     }
 
     /// Whether another call of this server may begin.
@@ -148,14 +141,7 @@ impl Calls {
     ) -> CallId {
         let peer = self.peer(to);
         let (slot, sequence) = self.peers[peer].take_slot();
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(Entry::default());
-            self.entries.len() as u32 - 1
-        });
-        let entry = &mut self.entries[index as usize];
-        // 0 is left out: the tags below 2^32 are those of peers.
-        entry.tenancy = entry.tenancy.checked_add(1).unwrap_or(1);
-        entry.call = Some(Call {
+        let call = Call {
             peer,
             delivery,
             slot,
@@ -168,10 +154,12 @@ impl Calls {
             length,
             buffer: Some(buffer),
             failure: None,
-        });
-        let id = CallId::new(entry.tenancy, index);
+        };
+        let key =
+            self.entries.insert(call).expect("there are fewer buffers than places, and memory for a call");
+        let id = CallId::new(key);
         self.peers[peer].slots[usize::from(slot)].call = Some(id);
-        self.due.set(index, now_ns);
+        self.due.set(key.index, now_ns);
         self.counters.calls += 1;
         id
     }
@@ -200,9 +188,8 @@ impl Calls {
     pub(super) fn act(&mut self, now_ns: u64) -> Option<Action> {
         loop {
             let (_, index) = self.due.first().filter(|(due_ns, _)| *due_ns <= now_ns)?;
-            let entry = &self.entries[index as usize];
-            let id = CallId::new(entry.tenancy, index);
-            let Some(call) = &entry.call else {
+            let id = CallId::new(self.entries.key(index));
+            let Some(call) = self.entries.at(index) else {
                 self.due.remove(index);
                 continue;
             };
@@ -224,10 +211,10 @@ impl Calls {
     fn attempt(&mut self, id: CallId, now_ns: u64) -> Option<Action> {
         let client = self.client;
         let retry_ns = nanoseconds(self.options.retry_after);
-        let call = self.entries[id.index()].call.as_mut()?;
+        let call = self.entries.get_mut(id.key())?;
         let peer = &mut self.peers[call.peer];
         let pause_ns = shortened(call.backoff_ns, client ^ call.sequence ^ call.backoff_ns);
-        self.due.set(id.index() as u32, now_ns.saturating_add(pause_ns).min(call.deadline_ns));
+        self.due.set(id.key().index, now_ns.saturating_add(pause_ns).min(call.deadline_ns));
         let header = |kind| Header { kind, slot: 0, client, session: 0, sequence: 0, status: 0, length: 0 };
         let to = peer.end_point.clone();
         let kind = match call.delivery {
@@ -289,7 +276,7 @@ impl Calls {
             // The next call asks at once.
             peer.asked_ns = peer.asked_ns.filter(|_| definite.is_none());
             let unsent = |id: &CallId| {
-                let call = self.entries[id.index()].call.as_ref();
+                let call = self.entries.get(id.key());
                 call.is_some_and(|call| call.sent == 0 && call.delivery == Delivery::AtMostOnce)
             };
             peer.slots.iter().filter_map(|slot| slot.call).find(unsent).filter(|_| definite.is_some())?
@@ -322,8 +309,8 @@ impl Calls {
         *known = Some(session);
         // What waited for it is sent now.
         for id in slots.iter().filter_map(|slot| slot.call) {
-            if self.entries[id.index()].call.as_ref().is_some_and(|call| call.sent == 0) {
-                self.due.set(id.index() as u32, now_ns);
+            if self.entries.get(id.key()).is_some_and(|call| call.sent == 0) {
+                self.due.set(id.key().index, now_ns);
             }
         }
     }
@@ -375,10 +362,8 @@ impl Calls {
     }
 
     fn end(&mut self, id: CallId, result: Result<(), RequestError>, now_ns: u64) -> Option<Ended> {
-        self.find(id)?;
-        let call = self.entries[id.index()].call.take()?;
-        self.free.push(id.index() as u32);
-        self.due.remove(id.index() as u32);
+        let call = self.entries.remove(id.key())?;
+        self.due.remove(id.key().index);
         let answered = matches!(result, Ok(()) | Err(RequestError::Refused { .. }));
         self.peers[call.peer].free_slot(call.slot, !answered);
         let after = Duration::from_nanos(now_ns.saturating_sub(call.started_ns));
@@ -386,8 +371,7 @@ impl Calls {
     }
 
     fn find(&mut self, id: CallId) -> Option<&mut Call> {
-        let entry = self.entries.get_mut(id.index())?;
-        if CallId::new(entry.tenancy, id.index() as u32) == id { entry.call.as_mut() } else { None }
+        self.entries.get_mut(id.key())
     }
 }
 
