@@ -3,10 +3,11 @@
 use lnet_region::IoVec;
 use nlx_core::{BufferHandle, CoreError, Limits};
 use nlx_fallible::TryArc;
-use nlx_sync::{AtomicU64, Mutex, Ordering};
+use nlx_sync::{AtomicU64, Mutex, Ordering, SlotKey, Slots};
 
 use crate::agreed::ASSOCIATION;
 use crate::flight::OpKey;
+use crate::network::no_memory;
 
 /// No operation has the buffer.
 const IDLE: u64 = 0;
@@ -71,23 +72,17 @@ impl Buffer {
     }
 }
 
-/// All registered buffers of a domain. A handle is a slot's index, and above it a number that tells the slot's tenants
-/// apart.
-#[derive(Default)]
+/// All registered buffers of a domain. A handle is a slot's place, and above it its generation.
 pub(crate) struct Buffers {
-    table: Mutex<Table>,
+    table: Mutex<Slots<TryArc<Buffer>>>,
 }
 
-#[derive(Default)]
-struct Table {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-}
+const INDEX_BITS: u32 = 32;
 
-#[derive(Default)]
-struct Slot {
-    tenancy: u32,
-    buffer: Option<TryArc<Buffer>>,
+impl Default for Buffers {
+    fn default() -> Buffers {
+        Buffers { table: Mutex::new(Slots::new(usize::MAX)) }
+    }
 }
 
 impl Buffers {
@@ -95,43 +90,34 @@ impl Buffers {
     pub(crate) fn register(&self, memory: &IoVec, limits: &Limits) -> Result<BufferHandle, CoreError> {
         limits.check(memory)?;
         let mut table = self.table.lock();
-        let index = match table.free.pop() {
-            Some(index) => index,
-            None if table.slots.len() >= limits.buffers_max => {
-                return Err(CoreError::TooMany { objects: "registered buffers", limit: limits.buffers_max });
-            }
-            None => {
-                table.slots.push(Slot::default());
-                table.slots.len() as u32 - 1
-            }
-        };
-        let slot = &mut table.slots[index as usize];
-        slot.tenancy = slot.tenancy.wrapping_add(1);
-        let handle = BufferHandle(u64::from(slot.tenancy) << 32 | u64::from(index));
-        slot.buffer = Some(TryArc::new(Buffer::new(handle, memory.clone())));
-        Ok(handle)
+        let too_many = CoreError::TooMany { objects: "registered buffers", limit: limits.buffers_max };
+        if table.len() >= limits.buffers_max {
+            return Err(too_many);
+        }
+        table.reserve(1).map_err(no_memory)?;
+        let handle = BufferHandle(table.next_key().to_bits(INDEX_BITS));
+        let buffer = TryArc::new(Buffer::new(handle, memory.clone()));
+        table.insert(buffer).map(|_| handle).ok_or(too_many)
     }
 
     /// The buffer with this handle.
     pub(crate) fn find(&self, handle: BufferHandle) -> Result<TryArc<Buffer>, CoreError> {
         let table = self.table.lock();
-        let slot = table.slots.get(handle.0 as u32 as usize);
-        let buffer = slot.and_then(|slot| slot.buffer.as_ref()).filter(|buffer| buffer.handle == handle);
-        buffer.cloned().ok_or(CoreError::NoSuchBuffer { buffer: handle })
+        table.get(key_of(handle)).cloned().ok_or(CoreError::NoSuchBuffer { buffer: handle })
     }
 
     /// Forgets a buffer that no operation has.
     pub(crate) fn deregister(&self, handle: BufferHandle) -> Result<(), CoreError> {
         let buffer = self.find(handle)?;
         let memory = buffer.retire()?;
-        let mut table = self.table.lock();
-        let index = handle.0 as u32;
-        table.slots[index as usize].buffer = None;
-        table.free.push(index);
-        drop(table);
+        self.table.lock().remove(key_of(handle));
         drop(memory);
         Ok(())
     }
+}
+
+fn key_of(handle: BufferHandle) -> SlotKey {
+    SlotKey::from_bits(handle.0, INDEX_BITS)
 }
 
 #[cfg(test)]
