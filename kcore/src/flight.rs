@@ -1,4 +1,5 @@
-//! Operations in flight of one transfer machine.
+//! Operations in flight of one transfer machine: a table of its own, as an operation that is over stays in its slot until the next
+//! tenant, so that the event callback frees no memory.
 
 use lnet_api::MdHandle;
 use nlx_core::{BufferHandle, CoreError, MatchCounter, Queue};

@@ -1,6 +1,6 @@
 //! Registered buffers, and the operation that each has.
 //!
-//! Buffers stand in a table that never moves: finding one takes no lock but its own.
+//! Buffers stand in a table of their own that never moves, so that finding one takes no lock but its own.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -31,10 +31,6 @@ impl OpId {
     pub(crate) fn is_large(self) -> bool {
         self.slot() & LARGE != 0
     }
-
-    fn new(tenancy: u32, slot: u32) -> OpId {
-        OpId(u64::from(tenancy) << 32 | u64::from(slot))
-    }
 }
 
 impl fmt::Display for OpId {
@@ -81,7 +77,7 @@ pub(crate) type Operations = Slots<Op>;
 pub(crate) struct Slots<T> {
     slots: nlx_sync::Slots<T>,
     /// Is in the names of all.
-    mark: u32,
+    mark: u64,
 }
 
 impl<T> Default for Slots<T> {
@@ -93,7 +89,7 @@ impl<T> Default for Slots<T> {
 impl<T> Slots<T> {
     /// Of what [`OpId::is_large`].
     pub(crate) fn large() -> Slots<T> {
-        Slots { mark: LARGE, ..Slots::default() }
+        Slots { mark: LARGE.into(), ..Slots::default() }
     }
 
     /// Enters what is made for the name it gets.
@@ -123,17 +119,15 @@ impl<T> Slots<T> {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (OpId, &mut T)> {
         let mark = self.mark;
-        self.slots
-            .iter_mut()
-            .map(move |(key, content)| (OpId::new(key.generation, key.index | mark), content))
+        self.slots.iter_mut().map(move |(key, content)| (OpId(key.to_bits(32) | mark), content))
     }
 
     fn id_of(&self, key: SlotKey) -> OpId {
-        OpId::new(key.generation, key.index | self.mark)
+        OpId(key.to_bits(32) | self.mark)
     }
 
     fn key_of(&self, id: OpId) -> SlotKey {
         // A name of the other kind has a slot that is not there.
-        SlotKey { index: id.slot() ^ self.mark, generation: (id.0 >> 32) as u32 }
+        SlotKey::from_bits(id.0 ^ self.mark, 32)
     }
 }

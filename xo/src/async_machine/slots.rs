@@ -1,4 +1,4 @@
-//! The slots of a machine: used again and again.
+//! The slots of a machine: a table of its own, as what is given back is used again itself, so that starting allocates nothing.
 
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};

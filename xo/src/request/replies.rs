@@ -6,6 +6,7 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use nlx_core::Nid;
+use nlx_sync::Slots;
 
 /// Answers to one node that may be under way: more than its programs' requests, in any sane use. Of the default size they are
 /// 16 MiB.
@@ -15,19 +16,22 @@ pub(super) const OF_ONE_NODE: usize = 4096;
 /// transfer machine has room for events, unless it was started with less.
 pub(super) const OF_ALL: usize = 1 << 16;
 
-#[derive(Default)]
 pub(super) struct Replies {
     /// The nodes that answers are under way to, at the places that their sendings are tagged with.
-    nodes: Vec<Node>,
-    places: HashMap<Nid, usize, RandomState>,
-    /// Places without a node.
-    free: Vec<usize>,
+    nodes: Slots<Node>,
+    places: HashMap<Nid, u32, RandomState>,
     under_way: usize,
 }
 
 struct Node {
     nid: Nid,
     under_way: usize,
+}
+
+impl Default for Replies {
+    fn default() -> Replies {
+        Replies { nodes: Slots::new(OF_ALL), places: HashMap::default(), under_way: 0 }
+    }
 }
 
 impl Replies {
@@ -39,39 +43,29 @@ impl Replies {
         let place = match self.places.get(&nid) {
             Some(&place) if self.nodes[place].under_way >= OF_ONE_NODE => return None,
             Some(&place) => place,
-            None => self.enter(nid),
+            None => self.enter(nid)?,
         };
         self.nodes[place].under_way += 1;
         self.under_way += 1;
-        Some(place as u64)
+        Some(place.into())
     }
 
     /// An answer of this tag has left, or could not be sent.
     pub(super) fn end(&mut self, tag: u64) {
-        let place = tag as usize;
-        let Some(node) = self.nodes.get_mut(place).filter(|node| node.under_way > 0) else { return };
+        let place = tag as u32;
+        let Some(node) = self.nodes.at_mut(place) else { return };
         node.under_way -= 1;
         self.under_way -= 1;
         if node.under_way == 0 {
             self.places.remove(&node.nid);
-            self.free.push(place);
+            self.nodes.take(place);
         }
     }
 
-    fn enter(&mut self, nid: Nid) -> usize {
-        let node = Node { nid, under_way: 0 };
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.nodes[place] = node;
-                place
-            }
-            None => {
-                self.nodes.push(node);
-                self.nodes.len() - 1
-            }
-        };
+    fn enter(&mut self, nid: Nid) -> Option<u32> {
+        let place = self.nodes.insert(Node { nid, under_way: 0 })?.index;
         self.places.insert(nid, place);
-        place
+        Some(place)
     }
 }
 
@@ -99,7 +93,7 @@ mod tests {
             let tag = replies.begin(nid(number)).expect("there is room");
             replies.end(tag);
         }
-        assert_eq!((replies.nodes.len(), replies.places.len()), (2, 1));
+        assert_eq!((replies.nodes.used(), replies.places.len()), (2, 1));
     }
 
     #[test]

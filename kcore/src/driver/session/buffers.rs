@@ -1,4 +1,4 @@
-//! Registered buffers, by the client's own names.
+//! Registered buffers, by the client's own names: a table of its own, as the client chooses the places.
 
 use lnet_region::{Fragment, IoVec};
 use nlx_core::{BufferHandle, CoreError, Errno};
