@@ -7,6 +7,7 @@
 //! | [`slab`] | the table of a shard's connections: names that travel as numbers, and are never used twice |
 //! | [`tables`] | NIs and peers by their names |
 //! | [`counting`] | live counters, and snapshots of them with the same names |
+//! | `failure` | [`Failure`]: why the last connection to a peer failed |
 //! | `requests` | [`Requests`]: what any thread asks of a shard's driver |
 //! | [`timers`] | when a shard looks at its connections and peers next |
 //! | `waiting` | [`Waiting`]: messages for which there is no connection yet |
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod counting;
+mod failure;
 mod requests;
 mod seldom;
 pub mod shards;
@@ -23,6 +25,7 @@ pub mod tables;
 pub mod timers;
 mod waiting;
 
+pub use failure::{FailedStep, Failure};
 pub use requests::{LIST_ROOM, Requests};
 pub use seldom::Seldom;
 pub use waiting::{Waiting, Withdrawn};

@@ -1,8 +1,7 @@
 use std::fmt;
-use std::net::SocketAddrV4;
 
 use lnet_api::Errno;
-use lnet_nid::ProcessId;
+use lnet_lnd::FailedStep;
 use lnet_proto::ProtoError;
 use lnet_proto::ib::RejectReason;
 
@@ -49,28 +48,14 @@ impl From<&ProtoError> for Cause {
     }
 }
 
-/// Why the last connection to a peer failed: for people, and for the tools that show it to them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// The peer.
-    pub peer: ProcessId,
-    /// Where it was looked for, or where it connected from.
-    pub address: SocketAddrV4,
-    /// The step that failed.
-    pub step: Step,
-    /// The errno with which messages failed.
-    pub errno: Errno,
-    /// What the peer did wrong.
-    pub cause: Cause,
-    /// What was seen, if the errno does not say it all.
-    pub detail: String,
-}
+/// Why the last connection to a peer failed.
+pub type Failure = lnet_lnd::Failure<Step>;
 
-impl Failure {
-    /// What to try, in one sentence.
-    #[must_use]
-    pub fn advice(&self) -> &'static str {
-        match (self.step, self.cause) {
+impl FailedStep for Step {
+    type Cause = Cause;
+
+    fn advice(failure: &Failure) -> &'static str {
+        match (failure.step, failure.cause) {
             (_, Cause::NotLNet) => {
                 "what listens there is no LNet node: is the address right, and the port the node's service?"
             }
@@ -91,44 +76,44 @@ impl Failure {
                 _ => "try again",
             },
             (_, Cause::Protocol) => "the node breaks the protocol: which release of LNet does it run?",
-            (_, Cause::Errno) => self.advice_on_errno(),
+            (_, Cause::Errno) => advice_on_errno(failure),
         }
     }
+}
 
-    fn advice_on_errno(&self) -> &'static str {
-        match (self.step, self.errno) {
-            (_, Errno::ENODEV | Errno::ENETDOWN) => {
-                "the RDMA device is gone or its port is down: see 'nlx net devices' and 'rdma link'"
-            }
-            (Step::Queues, Errno::ENOMEM) => {
-                "memory for the queues cannot be locked: raise 'ulimit -l', or lower peer_credits"
-            }
-            (Step::Queues, _) => {
-                "the device cannot make such queues: see 'nlx o2iblnd-calc', or lower peer_credits"
-            }
-            (Step::Resolve, Errno::EADDRINUSE | Errno::EADDRNOTAVAIL) => {
-                "all privileged source ports are in use: set use_privileged_port to 0"
-            }
-            (Step::Resolve, _) => {
-                "is the host up, the address right, and its RDMA port up? see 'rdma link' on both"
-            }
-            (Step::Connect, Errno::ECONNREFUSED | Errno::EHOSTUNREACH) => {
-                "nobody listens there: is LNet up on that node, with an o2ib network and the same service?"
-            }
-            (Step::Connect, Errno::ETIMEDOUT) => {
-                "the node does not answer: is LNet up there, and does RDMA get through?"
-            }
-            (Step::Established, Errno::ETIMEDOUT) => {
-                "the node no longer answers: is it up, and the network between?"
-            }
-            (Step::Established, Errno::ECONNRESET) => {
-                "the node went down or restarted; it is connected to again when needed"
-            }
-            (_, Errno::ENOMEM) => {
-                "this host is short of memory, or of memory that may be locked: see 'ulimit -l'"
-            }
-            _ => "try again",
+fn advice_on_errno(failure: &Failure) -> &'static str {
+    match (failure.step, failure.errno) {
+        (_, Errno::ENODEV | Errno::ENETDOWN) => {
+            "the RDMA device is gone or its port is down: see 'nlx net devices' and 'rdma link'"
         }
+        (Step::Queues, Errno::ENOMEM) => {
+            "memory for the queues cannot be locked: raise 'ulimit -l', or lower peer_credits"
+        }
+        (Step::Queues, _) => {
+            "the device cannot make such queues: see 'nlx o2iblnd-calc', or lower peer_credits"
+        }
+        (Step::Resolve, Errno::EADDRINUSE | Errno::EADDRNOTAVAIL) => {
+            "all privileged source ports are in use: set use_privileged_port to 0"
+        }
+        (Step::Resolve, _) => {
+            "is the host up, the address right, and its RDMA port up? see 'rdma link' on both"
+        }
+        (Step::Connect, Errno::ECONNREFUSED | Errno::EHOSTUNREACH) => {
+            "nobody listens there: is LNet up on that node, with an o2ib network and the same service?"
+        }
+        (Step::Connect, Errno::ETIMEDOUT) => {
+            "the node does not answer: is LNet up there, and does RDMA get through?"
+        }
+        (Step::Established, Errno::ETIMEDOUT) => {
+            "the node no longer answers: is it up, and the network between?"
+        }
+        (Step::Established, Errno::ECONNRESET) => {
+            "the node went down or restarted; it is connected to again when needed"
+        }
+        (_, Errno::ENOMEM) => {
+            "this host is short of memory, or of memory that may be locked: see 'ulimit -l'"
+        }
+        _ => "try again",
     }
 }
 
@@ -140,15 +125,5 @@ impl fmt::Display for Step {
             Step::Connect => "connecting",
             Step::Established => "connection",
         })
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} with {} failed: {}", self.peer, self.step, self.address, self.errno)?;
-        if !self.detail.is_empty() {
-            write!(f, " ({})", self.detail)?;
-        }
-        write!(f, "; {}", self.advice())
     }
 }

@@ -1,8 +1,7 @@
 use std::fmt;
-use std::net::SocketAddr;
 
 use lnet_api::Errno;
-use lnet_nid::ProcessId;
+use lnet_lnd::FailedStep;
 use lnet_proto::ProtoError;
 
 /// How far a connection had come when it failed.
@@ -46,28 +45,14 @@ impl From<&ProtoError> for Cause {
     }
 }
 
-/// Why the last connection to a peer failed: for people, and for the tools that show it to them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// The peer.
-    pub peer: ProcessId,
-    /// Where it was looked for, or where it connected from.
-    pub address: SocketAddr,
-    /// The step that failed.
-    pub step: Step,
-    /// The errno with which messages failed.
-    pub errno: Errno,
-    /// What the peer did wrong.
-    pub cause: Cause,
-    /// What was seen, if the errno does not say it all.
-    pub detail: String,
-}
+/// Why the last connection to a peer failed.
+pub type Failure = lnet_lnd::Failure<Step>;
 
-impl Failure {
-    /// What to try, in one sentence.
-    #[must_use]
-    pub fn advice(&self) -> &'static str {
-        match (self.step, self.cause) {
+impl FailedStep for Step {
+    type Cause = Cause;
+
+    fn advice(failure: &Failure) -> &'static str {
+        match (failure.step, failure.cause) {
             (Step::Handshake, Cause::NotLNet) => {
                 "what listens there is no LNet node: is the address right, and the port the node's accept_port?"
             }
@@ -79,64 +64,64 @@ impl Failure {
                 "another node has that address: ask for a NID that 'lctl list_nids' names there"
             }
             (_, Cause::Protocol) => "the node breaks the protocol: which release of LNet does it run?",
-            _ => self.advice_on_errno(),
+            _ => advice_on_errno(failure),
         }
     }
+}
 
-    fn advice_on_errno(&self) -> &'static str {
-        match (self.step, self.errno) {
-            (Step::Bind | Step::Connect, Errno::EMFILE) => {
-                "this process has as many files and connections open as it may: see 'ulimit -n'"
-            }
-            (Step::Bind | Step::Connect, Errno::ENFILE) => {
-                "this host has as many files open as it may: see 'sysctl fs.file-nr'"
-            }
-            (_, Errno::ENOMEM) => "this host is short of memory: see 'free'",
-            (Step::Bind, Errno::EADDRINUSE) | (Step::Connect, Errno::EADDRNOTAVAIL) => {
-                "all source ports of this host are in use: see 'ss -tan' and 'sysctl net.ipv4.ip_local_port_range'"
-            }
-            (Step::Bind, Errno::EADDRNOTAVAIL) => "does this host still have the address of its NID?",
-            (Step::Connect, Errno::EINVAL) => {
-                "can that node be reached from the address of this one's NID? loopback reaches this host alone"
-            }
-            (Step::Connect, Errno::ECONNREFUSED) => {
-                "nobody listens there, or a firewall rejects it: is LNet up on that node, with the same accept_port? what does \
-                 'nft list ruleset' say there?"
-            }
-            (Step::Connect, Errno::EACCES | Errno::EPERM) => {
-                "a firewall or a route forbids it: see 'nft list ruleset' on both hosts and between, and 'ip route get ADDRESS'"
-            }
-            (Step::Connect, Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH) => {
-                "is the host up, the address right, and the port open in its firewall? one that rejects looks like this as well"
-            }
-            (Step::Handshake, Errno::ECONNRESET | Errno::EPIPE) => {
-                "the node hung up: it does not have this NID, it accepts privileged source ports only (run as root, \
-                 give the program CAP_NET_BIND_SERVICE, or set accept=all there), it has just gone down or restarted, or a firewall between lets TCP connect and drops \
-                 what follows"
-            }
-            (Step::Handshake, Errno::ETIMEDOUT) => {
-                "something accepts connections there but does not speak LNet, or a firewall between lets TCP connect and drops \
-                 what follows"
-            }
-            (Step::Handshake, Errno::EALREADY) => {
-                "both nodes connect to each other at once and neither gives way, or the node has connections of this one's \
-                 that are broken, as it will find out; try again"
-            }
-            (Step::Handshake, Errno::ENOBUFS) => {
-                "the handshake does not fit into a socket's send buffer: raise tx_buffer_size, or set it to 0"
-            }
-            (Step::Established, Errno::ECONNRESET) => {
-                "the node went down or restarted; it is connected to again when needed"
-            }
-            (
-                Step::Established,
-                Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH | Errno::EHOSTDOWN,
-            ) => "the node no longer answers: is it up, and the network between?",
-            (Step::Established, Errno::EPROTO) => {
-                "the node breaks the protocol: which release of LNet does it run?"
-            }
-            _ => "try again",
+fn advice_on_errno(failure: &Failure) -> &'static str {
+    match (failure.step, failure.errno) {
+        (Step::Bind | Step::Connect, Errno::EMFILE) => {
+            "this process has as many files and connections open as it may: see 'ulimit -n'"
         }
+        (Step::Bind | Step::Connect, Errno::ENFILE) => {
+            "this host has as many files open as it may: see 'sysctl fs.file-nr'"
+        }
+        (_, Errno::ENOMEM) => "this host is short of memory: see 'free'",
+        (Step::Bind, Errno::EADDRINUSE) | (Step::Connect, Errno::EADDRNOTAVAIL) => {
+            "all source ports of this host are in use: see 'ss -tan' and 'sysctl net.ipv4.ip_local_port_range'"
+        }
+        (Step::Bind, Errno::EADDRNOTAVAIL) => "does this host still have the address of its NID?",
+        (Step::Connect, Errno::EINVAL) => {
+            "can that node be reached from the address of this one's NID? loopback reaches this host alone"
+        }
+        (Step::Connect, Errno::ECONNREFUSED) => {
+            "nobody listens there, or a firewall rejects it: is LNet up on that node, with the same accept_port? what does \
+             'nft list ruleset' say there?"
+        }
+        (Step::Connect, Errno::EACCES | Errno::EPERM) => {
+            "a firewall or a route forbids it: see 'nft list ruleset' on both hosts and between, and 'ip route get ADDRESS'"
+        }
+        (Step::Connect, Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH) => {
+            "is the host up, the address right, and the port open in its firewall? one that rejects looks like this as well"
+        }
+        (Step::Handshake, Errno::ECONNRESET | Errno::EPIPE) => {
+            "the node hung up: it does not have this NID, it accepts privileged source ports only (run as root, \
+             give the program CAP_NET_BIND_SERVICE, or set accept=all there), it has just gone down or restarted, or a firewall between lets TCP connect and drops \
+             what follows"
+        }
+        (Step::Handshake, Errno::ETIMEDOUT) => {
+            "something accepts connections there but does not speak LNet, or a firewall between lets TCP connect and drops \
+             what follows"
+        }
+        (Step::Handshake, Errno::EALREADY) => {
+            "both nodes connect to each other at once and neither gives way, or the node has connections of this one's \
+             that are broken, as it will find out; try again"
+        }
+        (Step::Handshake, Errno::ENOBUFS) => {
+            "the handshake does not fit into a socket's send buffer: raise tx_buffer_size, or set it to 0"
+        }
+        (Step::Established, Errno::ECONNRESET) => {
+            "the node went down or restarted; it is connected to again when needed"
+        }
+        (
+            Step::Established,
+            Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH | Errno::EHOSTDOWN,
+        ) => "the node no longer answers: is it up, and the network between?",
+        (Step::Established, Errno::EPROTO) => {
+            "the node breaks the protocol: which release of LNet does it run?"
+        }
+        _ => "try again",
     }
 }
 
@@ -151,19 +136,11 @@ impl fmt::Display for Step {
     }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} with {} failed: {}", self.peer, self.step, self.address, self.errno)?;
-        if !self.detail.is_empty() {
-            write!(f, " ({})", self.detail)?;
-        }
-        write!(f, "; {}", self.advice())
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod tests {
+    use lnet_nid::ProcessId;
+
     use super::*;
 
     /// What the system may refuse before a byte is sent.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use hashbrown::HashMap;
 
-use lnet_api::{Delivery, Errno, Lnd, LndError, NiLimits, Poll, RxContext, Sent, Tx, TxToken, Upcalls};
+use lnet_api::{Delivery, Lnd, LndError, NiLimits, Poll, RxContext, Sent, Tx, TxToken, Upcalls};
 use lnet_nid::{NetType, Nid, ProcessId};
 use lnet_region::Region;
 use parking_lot::Mutex;
@@ -275,9 +275,3 @@ const _: () = {
     const fn is_shared<T: Send + Sync>() {}
     is_shared::<SockLnd>();
 };
-
-impl From<Failure> for Errno {
-    fn from(failure: Failure) -> Errno {
-        failure.errno
-    }
-}

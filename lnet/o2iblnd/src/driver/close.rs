@@ -81,7 +81,14 @@ impl Driver {
         }
         let address = peer.address(turn.shared.config.service);
         let cause = protocol.unwrap_or(Cause::Errno);
-        let failure = Failure { peer: peer.id(), address, step: Step::Established, errno, cause, detail };
+        let failure = Failure {
+            peer: peer.id(),
+            address: address.into(),
+            step: Step::Established,
+            errno,
+            cause,
+            detail,
+        };
         info!(%failure, "a connection is closed");
         peer.state.lock().failure = Some(failure);
         self.close_conn(turn, &conn, errno);

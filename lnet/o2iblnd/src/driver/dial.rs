@@ -287,7 +287,7 @@ fn port_is_down(turn: Turn<'_>, peer: &Arc<Peer>) {
 
 fn note_failure(turn: Turn<'_>, peer: &Peer, address: SocketAddrV4, miss: Miss) {
     let Miss { step, errno, cause, detail } = miss;
-    let failure = Failure { peer: peer.id(), address, step, errno, cause, detail };
+    let failure = Failure { peer: peer.id(), address: address.into(), step, errno, cause, detail };
     debug!(%failure, "cannot connect");
     turn.shard.counters.rx.connect_failures.one();
     peer.state.lock().failure = Some(failure);
