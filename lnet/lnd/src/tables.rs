@@ -1,13 +1,13 @@
 //! The NIs and peers of an LND, by their names.
 
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 use foldhash::fast::RandomState;
 use hashbrown::hash_table::Entry;
 use hashbrown::{HashMap, HashTable};
-use lnet_nid::Nid;
+use lnet_nid::{Nid, ProcessId};
 use parking_lot::RwLock;
 
 /// What an LND keeps of a local NI that is up.
@@ -82,13 +82,20 @@ impl<N: LocalNi> NiTable<N> {
     }
 }
 
+/// Names a peer: the local NI and the remote process (S-204). Where a protocol knows no PIDs, the process is
+/// [`ProcessId::lnet`] of the NID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PeerKey {
+    /// The local NI.
+    pub ni: Nid,
+    /// The remote process.
+    pub id: ProcessId,
+}
+
 /// What an LND keeps of a peer of one of its NIs.
 pub trait RemotePeer {
-    /// Its name: that of the peer and of the local NI.
-    type Key: Copy + Ord + Hash;
-
     /// Its name.
-    fn key(&self) -> Self::Key;
+    fn key(&self) -> PeerKey;
 }
 
 /// In how many pieces the table of peers is, each with a lock of its own: threads that send to different peers seldom
@@ -115,7 +122,7 @@ impl<P> Default for PeerTable<P> {
 
 impl<P: RemotePeer> PeerTable<P> {
     /// The peer of this name.
-    pub fn get(&self, key: P::Key) -> Option<Arc<P>> {
+    pub fn get(&self, key: PeerKey) -> Option<Arc<P>> {
         let (hash, piece) = self.place(key);
         piece.read().find(hash, |peer| peer.key() == key).cloned()
     }
@@ -124,7 +131,7 @@ impl<P: RemotePeer> PeerTable<P> {
     /// its peers then: none is made behind its back.
     pub fn get_or_insert(
         &self,
-        key: P::Key,
+        key: PeerKey,
         is_up: impl FnOnce() -> bool,
         make: impl FnOnce() -> P,
     ) -> Option<Arc<P>> {
@@ -153,7 +160,7 @@ impl<P: RemotePeer> PeerTable<P> {
         list[begin..].sort_unstable_by_key(|peer| peer.key());
     }
 
-    fn place(&self, key: P::Key) -> (u64, &Piece<P>) {
+    fn place(&self, key: PeerKey) -> (u64, &Piece<P>) {
         let hash = self.hasher.hash_one(key);
         // Bits that the hash table itself makes little of: it goes by the lowest and the highest.
         (hash, &self.pieces[(hash >> 40) as usize % PIECES])

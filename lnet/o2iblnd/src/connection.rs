@@ -97,7 +97,7 @@ impl Connection {
         }
         if let Body::Get { sink_length, .. } = tx.header.body
             && sink_length as usize > IMMEDIATE_MAX
-            && tx.header.dest.nid == self.peer.key.nid
+            && tx.header.dest.nid == self.peer.key.id.nid
         {
             return Ok(self.send_get(tx));
         }

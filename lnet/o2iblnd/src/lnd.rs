@@ -13,13 +13,13 @@ use crate::driver::{Depths, Turn};
 use crate::fabric::{Fabric, FabricError};
 use crate::memory::{self, By, Pool};
 use crate::ni::Ni;
-use crate::peer::PeerKey;
 use crate::shard::Request;
 use crate::shared::Shared;
 use crate::{Failure, NiConfig, O2ibConfig, O2ibCounters, O2ibError, Step, replies, sizes};
 use lnet_lnd::Seldom;
 use lnet_lnd::counting::Snapshot;
 use lnet_lnd::slab::Key;
+use lnet_lnd::tables::PeerKey;
 
 /// Who finds a shard's driver at work elsewhere looks again so soon: an NI starts or ends in less than that, mostly.
 const AGAIN_NS: u64 = 1_000_000;
@@ -77,7 +77,7 @@ impl O2ibLnd {
     #[must_use]
     pub fn last_failure(&self, nid: Nid) -> Option<Failure> {
         let mut peers = Vec::new();
-        self.shared.peers.collect(&mut peers, |peer| peer.key.nid == nid);
+        self.shared.peers.collect(&mut peers, |peer| peer.key.id.nid == nid);
         peers.into_iter().find_map(|peer| peer.state.lock().failure.clone())
     }
 
@@ -86,7 +86,7 @@ impl O2ibLnd {
     #[must_use]
     pub fn progress(&self, nid: Nid) -> Option<Step> {
         let mut peers = Vec::new();
-        self.shared.peers.collect(&mut peers, |peer| peer.key.nid == nid);
+        self.shared.peers.collect(&mut peers, |peer| peer.key.id.nid == nid);
         let connected = peers.iter().any(|peer| !peer.state.lock().conns.is_empty());
         if connected { Some(Step::Established) } else { peers.iter().find_map(|peer| peer.state.lock().step) }
     }
@@ -216,7 +216,7 @@ impl Lnd for O2ibLnd {
     }
 
     fn withdraw(&self, ni: Nid, peer: ProcessId, token: TxToken) -> bool {
-        self.shared.withdraw(PeerKey { ni, nid: peer.nid }, token)
+        self.shared.withdraw(PeerKey { ni, id: ProcessId::lnet(peer.nid) }, token)
     }
 
     fn resume(&self, rx: RxContext, delivery: Option<Delivery>) {

@@ -284,7 +284,7 @@ pub(crate) fn sink_of(
 pub(crate) fn tell_failed(conn: &Connection, why: &dyn std::fmt::Display, errno: Errno) -> Errno {
     let ni = conn.ni();
     if let Some(unsaid) = ni.failed_transfers.say(conn.shard().now_ns()) {
-        let peer = conn.peer.key.nid;
+        let peer = conn.peer.key.id.nid;
         tracing::warn!(%peer, %errno, unsaid, "a transfer fails: {why}");
     }
     errno
@@ -437,7 +437,7 @@ impl Pool {
         if buffers.made.is_none() || bytes > BYTES {
             return Taken::Never(waiter);
         }
-        let (nid, who) = (waiter.conn().peer.key.nid, waiter.who());
+        let (nid, who) = (waiter.conn().peer.key.id.nid, waiter.who());
         let told = buffers.waiting.iter().position(|waiting| waiting.who == who);
         let place = if buffers.has_one_for(nid) { buffers.free.pop() } else { None };
         let Some(place) = place else {

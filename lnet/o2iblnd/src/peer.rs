@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use lnet_api::Errno;
 use lnet_lnd::Waiting;
-use lnet_lnd::tables::RemotePeer;
-use lnet_nid::{Nid, ProcessId};
+use lnet_lnd::tables::{PeerKey, RemotePeer};
+use lnet_nid::ProcessId;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -13,13 +13,6 @@ use crate::links::{LinkId, Links};
 use crate::ni::Ni;
 use crate::shard::Shard;
 use crate::{Failure, Step};
-
-/// Names a peer: the local NI and the remote one. The protocol knows no PIDs (lnet-wire 32).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct PeerKey {
-    pub(crate) ni: Nid,
-    pub(crate) nid: Nid,
-}
 
 /// A node this one talks to over one of its NIs.
 pub(crate) struct Peer {
@@ -46,8 +39,6 @@ pub(crate) struct PeerState {
 }
 
 impl RemotePeer for Peer {
-    type Key = PeerKey;
-
     fn key(&self) -> PeerKey {
         self.key
     }
@@ -69,12 +60,12 @@ impl Peer {
 
     /// As LNet names it: the last hop.
     pub(crate) fn id(&self) -> ProcessId {
-        ProcessId::lnet(self.key.nid)
+        self.key.id
     }
 
     /// A port at its NID's address, without which it would not have become a peer.
     pub(crate) fn address(&self, port: u16) -> SocketAddrV4 {
-        SocketAddrV4::new(self.key.nid.ipv4().unwrap_or(self.ni.ip), port)
+        SocketAddrV4::new(self.key.id.nid.ipv4().unwrap_or(self.ni.ip), port)
     }
 
     /// Fails all messages that wait for a connection to it.

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
 use lnet_api::{Errno, Sent, Tx, TxToken};
-use lnet_nid::Nid;
+use lnet_nid::{Nid, ProcessId};
 use lnet_proto::ib::IMMEDIATE_MAX;
 
 use crate::O2ibConfig;
@@ -14,12 +14,12 @@ use crate::item::{PLAIN, Rx};
 use crate::links::{Bounds, Links};
 use crate::memory::register_source;
 use crate::ni::Ni;
-use crate::peer::{Peer, PeerKey};
+use crate::peer::Peer;
 use crate::shard::Request;
 use crate::shard::Shard;
 use lnet_lnd::shards::Shards;
 use lnet_lnd::slab::Key;
-use lnet_lnd::tables::{NiTable, PeerTable};
+use lnet_lnd::tables::{NiTable, PeerKey, PeerTable};
 
 /// What senders, drivers and everybody else share, of all shards.
 pub(crate) struct Shared {
@@ -135,7 +135,7 @@ impl Shared {
 
     /// The peer of a message; made if it is not there.
     fn peer(&self, tx: &Tx) -> Result<Arc<Peer>, Errno> {
-        let key = PeerKey { ni: tx.ni, nid: tx.peer.nid };
+        let key = PeerKey { ni: tx.ni, id: ProcessId::lnet(tx.peer.nid) };
         if let Some(peer) = self.peers.get(key) {
             return Ok(peer);
         }
@@ -148,7 +148,7 @@ impl Shared {
 
     /// The peer of this name; made if it is not there, on the shard of its partition (S-209). `None` if the NI is ending.
     pub(crate) fn peer_of(&self, ni: &Arc<Ni>, nid: Nid) -> Option<Arc<Peer>> {
-        let key = PeerKey { ni: ni.id.nid, nid };
+        let key = PeerKey { ni: ni.id.nid, id: ProcessId::lnet(nid) };
         if let Some(peer) = self.peers.get(key).filter(|peer| Arc::ptr_eq(&peer.ni, ni)) {
             return Some(peer);
         }

@@ -69,7 +69,7 @@ impl Connection {
         let deadline_ns = self.answer_deadline_ns();
         let done = match machine.done(operation, result, writes, deadline_ns) {
             Err(ConnError::Chain { works, limit }) => {
-                tracing::warn!(peer = %self.peer.key.nid, works, limit, "a transfer is longer than the send queue");
+                tracing::warn!(peer = %self.peer.key.id.nid, works, limit, "a transfer is longer than the send queue");
                 machine.done(operation, Err(Errno::EMSGSIZE), 0, deadline_ns)
             }
             done => done,
@@ -258,7 +258,7 @@ impl Connection {
             }
         };
         let length = length.map_err(|error| {
-            tracing::error!(peer = %self.peer.key.nid, %error, "a message cannot be emitted");
+            tracing::error!(peer = %self.peer.key.id.nid, %error, "a message cannot be emitted");
             Errno::EIO
         })?;
         if self.cksum {

@@ -11,13 +11,13 @@ use parking_lot::Mutex;
 
 use crate::driver::Turn;
 use crate::ni::Ni;
-use crate::peer::PeerKey;
 use crate::shard::Request;
 use crate::shared::Shared;
 use crate::sys::{Listener, Net, Options, Os};
 use crate::{AcceptPolicy, Failure, NiConfig, SockConfig, SockCounters, SockError, Step};
 use lnet_lnd::counting::Snapshot;
 use lnet_lnd::slab::Key;
+use lnet_lnd::tables::PeerKey;
 
 /// Who finds a shard's driver at work elsewhere looks again so soon: an NI starts or ends in less than that, mostly.
 const AGAIN_NS: u64 = 1_000_000;

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use lnet_api::Errno;
 use lnet_lnd::Waiting;
-use lnet_lnd::tables::RemotePeer;
-use lnet_nid::{Nid, ProcessId};
+use lnet_lnd::tables::{PeerKey, RemotePeer};
+use lnet_nid::ProcessId;
 use lnet_proto::sock::Keepalive;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -17,13 +17,6 @@ use crate::links::{Bounds, Links};
 use crate::ni::Ni;
 use crate::shard::Shard;
 use crate::{Failure, Step};
-
-/// Names a peer: the local NI and the remote process (S-204). Connections hang directly on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct PeerKey {
-    pub(crate) ni: Nid,
-    pub(crate) id: ProcessId,
-}
 
 /// A node this one talks to over one of its NIs.
 pub(crate) struct Peer {
@@ -58,8 +51,6 @@ pub(crate) struct PeerState {
 }
 
 impl RemotePeer for Peer {
-    type Key = PeerKey;
-
     fn key(&self) -> PeerKey {
         self.key
     }

@@ -13,13 +13,13 @@ use crate::driver::Driver;
 use crate::links::Bounds;
 use crate::ni::Ni;
 use crate::outgoing::wire_len;
-use crate::peer::{Peer, PeerKey};
+use crate::peer::Peer;
 use crate::shard::Request;
 use crate::shard::Shard;
 use crate::sys::{Net, Options};
 use crate::{AcceptPolicy, NiConfig, SockConfig};
 use lnet_lnd::shards::Shards;
-use lnet_lnd::tables::{NiTable, PeerTable};
+use lnet_lnd::tables::{NiTable, PeerKey, PeerTable};
 
 /// What senders, drivers and everybody else share, of all shards.
 pub(crate) struct Shared {

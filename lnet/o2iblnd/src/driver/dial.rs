@@ -85,7 +85,7 @@ impl Driver {
         let key = self.sources.insert(Source::Vacant);
         match dial_from_some_port(turn, peer, key, address) {
             Ok(endpoint) => {
-                debug!(peer = %peer.key.nid, %address, "connecting");
+                debug!(peer = %peer.key.id.nid, %address, "connecting");
                 let opening = Opening {
                     endpoint,
                     queues: None,

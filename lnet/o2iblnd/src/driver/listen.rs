@@ -143,7 +143,7 @@ impl Driver {
         let (id, deadline_ns) = match answer {
             Answer::Accept { id, deadline_ns } => (id, deadline_ns),
             Answer::Reject { refusal, close_all } => {
-                debug!(peer = %peer.key.nid, cause = %refusal.cause, "refused");
+                debug!(peer = %peer.key.id.nid, cause = %refusal.cause, "refused");
                 turn.shard.counters.rx.refusals.one();
                 reject_with(request, &refusal.record);
                 if close_all {
@@ -164,7 +164,7 @@ impl Driver {
             Ok(granted) => granted,
             Err((reason, detail)) => {
                 if let Some(unsaid) = ni.turned_away.say(turn.now_ns) {
-                    tracing::warn!(peer = %peer.key.nid, ?reason, unsaid, "a peer is turned away: {detail}");
+                    tracing::warn!(peer = %peer.key.id.nid, ?reason, unsaid, "a peer is turned away: {detail}");
                 }
                 turn.shard.counters.rx.refusals.one();
                 self.sources.remove(key);

@@ -55,7 +55,7 @@ impl Driver {
             keepalive_ns: turn.shared.config.keepalive_ns(),
         };
         let Buffers { memory, receive, transmit } = queues.buffers;
-        debug!(peer = %peer.key.nid, depth = params.queue_depth, fragments = params.max_fragments, "connected");
+        debug!(peer = %peer.key.id.nid, depth = params.queue_depth, fragments = params.max_fragments, "connected");
         let live = Live {
             endpoint,
             machine: Conn::new(&limits, turn.now_ns),
