@@ -5,7 +5,7 @@ mod tally;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use lnet_node::{Connection, Node, PingAnswer, PingFailure, PingStep};
+use lnet_node::{Connection, Connections, Node, PingAnswer, PingFailure, PingStep};
 use serde_json::{Value, json};
 
 use crate::args::PingArgs;

@@ -118,8 +118,9 @@ macro_rules! counters {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct $snapshot { $($(#[$field_doc])* pub $field: u64,)* }
 
+        /// The counters themselves.
         #[derive(Default)]
-        pub(crate) struct $live { $(pub(crate) $field: $counter,)* }
+        pub struct $live { $(pub(crate) $field: $counter,)* }
 
         impl std::ops::AddAssign for $snapshot {
             fn add_assign(&mut self, other: $snapshot) {

@@ -1,11 +1,17 @@
 //! What LNDs have in common: a driver for one kind of network is what it dials, accepts, digests and emits, and its system layer;
 //! the rest is here, and stands once.
 //!
+//! [`Network`] implements [`lnet_api::Lnd`] over a [`Protocol`], which is what one kind of network has of its own.
+//!
 //! | module | holds |
 //! | --- | --- |
-//! | [`shards`] | the shards of an LND by CPU partition, and what the driver of each alone touches |
+//! | `network` | [`Network`]: an LND, from its first NI to its last |
+//! | [`protocol`] | [`Protocol`]: what one kind of network has of its own, its [`protocol::Driver`] among it |
+//! | `shared` | [`Shared`]: what senders, drivers and everybody else share |
+//! | `ni`, [`peer`] | [`Ni`], [`Peer`], and their tables |
+//! | [`shards`], `shard` | the shards of an LND by CPU partition; [`Shard`]: what senders and the driver of one share |
+//! | [`driver`] | what all drivers do alike: serving requests, looking at peers, ending NIs |
 //! | [`slab`] | the table of a shard's connections: names that travel as numbers, and are never used twice |
-//! | [`tables`] | NIs and peers by their names |
 //! | [`counting`] | live counters, and snapshots of them with the same names |
 //! | `failure` | [`Failure`]: why the last connection to a peer failed |
 //! | `requests` | [`Requests`]: what any thread asks of a shard's driver |
@@ -16,16 +22,29 @@
 #![forbid(unsafe_code)]
 
 pub mod counting;
+pub mod driver;
 mod failure;
+mod network;
+mod ni;
+pub mod peer;
+pub mod protocol;
 mod requests;
 mod seldom;
+mod shard;
 pub mod shards;
+mod shared;
 pub mod slab;
-pub mod tables;
 pub mod timers;
 mod waiting;
 
-pub use failure::{FailedStep, Failure};
+pub use driver::{Core, Turn};
+pub use failure::{FailedStep, Failure, Miss};
+pub use network::Network;
+pub use ni::{Ni, NiTable};
+pub use peer::{Peer, PeerState};
+pub use protocol::Protocol;
 pub use requests::{LIST_ROOM, Requests};
 pub use seldom::Seldom;
+pub use shard::{PollingHere, Request, Shard};
+pub use shared::Shared;
 pub use waiting::{Waiting, Withdrawn};

@@ -100,7 +100,7 @@ pub use lnet_proto::ping::{Features, Interface as PeerInterface, NiStatus};
 pub use lnet_socklnd::sys::TcpFacts;
 pub use lnet_socklnd::sys::holder_of;
 pub use lnet_socklnd::{
-    AcceptPolicy, Census, Connection, ConnectionsByType, NiConfig, SockConfig, SockCounters,
+    AcceptPolicy, Census, Connection, Connections, ConnectionsByType, NiConfig, SockConfig, SockCounters,
 };
 pub use networks::{NetSpec, Networks};
 pub use node::Node;

@@ -8,7 +8,7 @@ use lnet_cpt::CptTable;
 use lnet_nid::{Nid, ProcessId};
 use lnet_o2iblnd::O2ibLnd;
 use lnet_region::Origin;
-use lnet_socklnd::{SockConfig, SockLnd};
+use lnet_socklnd::{Connections, SockConfig, SockLnd};
 use parking_lot::{Mutex, RwLock};
 
 use crate::drive::NodeDrive;

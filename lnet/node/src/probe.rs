@@ -7,7 +7,7 @@ use lnet_api::{Errno, LNet, LNetError, Md, MdOptions, MeSpec, Position, Threshol
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_proto::MAX_PAYLOAD;
 use lnet_region::{IoVec, Region};
-use lnet_socklnd::Connection;
+use lnet_socklnd::{Connection, Connections};
 
 use crate::ping::{explain, refused, unanswered, wait};
 use crate::{Interrupt, Node, PingFailure, PingStep};

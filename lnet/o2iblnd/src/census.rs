@@ -1,4 +1,4 @@
-use crate::O2ibLnd;
+use crate::lnd::Shared;
 
 /// How many there are at this moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,14 +25,11 @@ pub struct Census {
     pub bounces: usize,
 }
 
-impl O2ibLnd {
-    /// Counts peers, connections and what goes on. Takes time linear in the peers and in what their connections may hold.
-    #[must_use]
-    pub fn census(&self) -> Census {
-        let mut peers = Vec::new();
-        self.shared.peers.collect(&mut peers, |_| true);
+impl Census {
+    /// Takes time linear in the peers and in what their connections may hold.
+    pub(crate) fn of(shared: &Shared) -> Census {
         let mut census = Census::default();
-        for peer in peers {
+        for peer in shared.peers.all(|_| true) {
             let state = peer.state.lock();
             census.peers += usize::from(!state.conns.is_empty());
             census.connections += state.conns.len();
@@ -48,9 +45,9 @@ impl O2ibLnd {
                 census.owed += usize::from(counts.outstanding);
             }
         }
-        census.receives = self.shared.shards.iter().map(|slot| slot.shard.receives.lock().len()).sum();
+        census.receives = shared.shards.iter().map(|slot| slot.shard.own.receives.lock().len()).sum();
         census.bounces =
-            self.shared.nis.matching(None).iter().map(|ni| ni.pool.in_use() + ni.sinks.in_use()).sum();
+            shared.nis.matching(None).iter().map(|ni| ni.own.pool.in_use() + ni.own.sinks.in_use()).sum();
         census
     }
 }

@@ -26,7 +26,7 @@ use lnet_lnd::slab::Key;
 const CORKED_MAX: usize = 8;
 
 /// One established connection.
-pub(crate) struct Connection {
+pub struct Connection {
     pub(crate) key: Key,
     pub(crate) id: LinkId,
     pub(crate) peer: Arc<Peer>,
@@ -86,7 +86,7 @@ impl Connection {
     }
 
     pub(crate) fn device(&self) -> &Arc<dyn Device> {
-        &self.ni().device
+        &self.ni().own.device
     }
 
     /// Sends a message, or queues it. One that is not taken is given back.
@@ -141,7 +141,7 @@ impl Connection {
         let few = || state.live.as_ref().is_some_and(|live| live.machine.queued() <= CORKED_MAX);
         let left = if polling { state.corked } else { few() && leave_to_uncork(self) };
         if !left {
-            self.pump(state, self.shard().now_ns());
+            self.pump(state, self.shard().own.now_ns());
         }
     }
 
@@ -164,12 +164,12 @@ impl Connection {
     /// Queues a GET, if its memory can be described.
     pub(crate) fn begin_get(self: &Arc<Connection>, pending: PendingGet) {
         let most = usize::from(self.params.max_fragments);
-        let (bytes, now_ns) = (pending.sink.len(), self.shard().now_ns());
+        let (bytes, now_ns) = (pending.sink.len(), self.shard().own.now_ns());
         register_sink(self.ni(), &pending.sink, now_ns);
         let (described, bounce, pending) = match sink_of(self.device(), &pending.sink, bytes, most) {
             Ok(described) => (described, None, pending),
             Err(why) => {
-                match self.ni().sinks.take(self.device(), bytes, now_ns, Waiter::Get(Box::new(pending))) {
+                match self.ni().own.sinks.take(self.device(), bytes, now_ns, Waiter::Get(Box::new(pending))) {
                     Taken::Later => return,
                     Taken::Bounce(mut bounce, Waiter::Get(pending)) => {
                         (bounce.described(), Some(bounce), *pending)
@@ -215,15 +215,8 @@ impl Connection {
         self.shard().counters.tx.messages.one();
         self.prepare(&mut state, operation);
         // What is written takes longer than to tell the device of it: it begins at once.
-        self.pump(&mut state, self.shard().now_ns());
+        self.pump(&mut state, self.shard().own.now_ns());
         Sent::Later
-    }
-
-    /// Takes back a message of which nothing has left. A GET whose memory has been asked for goes on.
-    pub(crate) fn withdraw(&self, token: TxToken) -> bool {
-        let wanted = |item: &Item| matches!(item, Item::Send { token: own, .. } if *own == token);
-        let taken = self.state.lock().live.as_mut().and_then(|live| live.machine.withdraw(wanted));
-        taken.is_some()
     }
 
     /// It cannot go on: the driver is told, once.
@@ -239,8 +232,17 @@ impl Connection {
     }
 }
 
+impl lnet_lnd::protocol::Connection for Connection {
+    /// Takes back a message of which nothing has left. A GET whose memory has been asked for goes on.
+    fn withdraw(&self, token: TxToken) -> bool {
+        let wanted = |item: &Item| matches!(item, Item::Send { token: own, .. } if *own == token);
+        let taken = self.state.lock().live.as_mut().and_then(|live| live.machine.withdraw(wanted));
+        taken.is_some()
+    }
+}
+
 impl Flush for Connection {
     fn flush(&self) {
-        self.pump(&mut self.state.lock(), self.shard().now_ns());
+        self.pump(&mut self.state.lock(), self.shard().own.now_ns());
     }
 }

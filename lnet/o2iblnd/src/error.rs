@@ -34,6 +34,9 @@ pub enum O2ibError {
         /// The NID.
         nid: Nid,
     },
+    /// This host has no devices, or not for this user.
+    #[error("{}", .0.what)]
+    Host(FabricError),
     /// The fabric refuses.
     #[error("{nid}: {error}")]
     Fabric {
@@ -52,7 +55,7 @@ impl O2ibError {
             O2ibError::Config { .. } | O2ibError::NotO2ib { .. } => Errno::EINVAL,
             O2ibError::Sizes(error) => error.errno(),
             O2ibError::NidTaken { .. } => Errno::EADDRINUSE,
-            O2ibError::Fabric { error, .. } => error.errno,
+            O2ibError::Host(error) | O2ibError::Fabric { error, .. } => error.errno,
         }
     }
 }

@@ -111,7 +111,7 @@ pub(crate) enum Held {
 }
 
 /// A GET that waits for a bounce buffer before it can be queued.
-pub(crate) struct PendingGet {
+pub struct PendingGet {
     pub(crate) conn: Arc<Connection>,
     pub(crate) token: TxToken,
     pub(crate) header: Header,

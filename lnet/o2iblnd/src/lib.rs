@@ -40,7 +40,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `lnd` | [`O2ibLnd`] |
+//! | `lnd` | [`O2ibLnd`]: the [`Network`](lnet_lnd::Network) of the verbs protocol, [`O2ib`] |
 //! | [`config`] | [`O2ibConfig`] and [`NiConfig`], the tunables with LNet's names |
 //! | [`sizes`] | what tunables come to: queues, pools and memory, of nlx and of the kernel's releases |
 //! | `error`, `failure`, `counters`, `census` | [`O2ibError`], [`Failure`], [`O2ibCounters`], [`Census`] |
@@ -48,7 +48,7 @@
 //! | [`links`] | the connections to one peer, without verbs: attempts, races, back-off |
 //! | [`fabric`] | all contact with RDMA devices, behind traits |
 //! | `verbs` | this host's devices (with the feature `verbs`) |
-//! | `shared`, `ni`, `peer` | what senders and the drivers share |
+//! | `ni`, `peer`, `send` | what is kept of NIs and peers; sending in the caller's own thread |
 //! | `shard` | what senders and one driver share |
 //! | `connection`, `item`, `transmit`, `batch` | a connection with its queue pair; what is kept with each operation; preparing and emitting; posting together |
 //! | `admission` | how many connections of peers are let in |
@@ -77,8 +77,8 @@ mod memory;
 mod ni;
 mod peer;
 mod replies;
+mod send;
 mod shard;
-mod shared;
 pub mod sizes;
 mod transmit;
 #[cfg(feature = "verbs")]
@@ -92,4 +92,4 @@ pub use counters::{O2ibCounters, RxCounters, TxCounters};
 pub use error::O2ibError;
 pub use fabric::Fabric;
 pub use failure::{Cause, Failure, Step};
-pub use lnd::O2ibLnd;
+pub use lnd::{O2ib, O2ibLnd};

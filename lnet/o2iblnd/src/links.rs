@@ -84,6 +84,23 @@ pub struct Links {
     pace: Pace,
 }
 
+impl lnet_lnd::protocol::Links for Links {
+    /// Sets how many connections this side opens (`conns_per_peer`); those that stand stay, though they be more.
+    fn set_conns(&mut self, conns: u8) {
+        self.bounds.conns = conns;
+        if self.live.iter().any(|live| live.own) {
+            self.failures = 0;
+            self.active = true;
+            self.rest_if_complete();
+        }
+    }
+
+    /// Whether nothing is remembered that matters: no connection, no attempt, no pause.
+    fn is_forgettable(&self, now_ns: u64) -> bool {
+        self.live.is_empty() && self.pending.is_empty() && self.pace.pause(now_ns).is_none()
+    }
+}
+
 impl Links {
     /// No connections yet. `configured` is what the NI asks for: its `peer_credits`, 257 fragments, 4096 bytes.
     #[must_use]
@@ -314,22 +331,6 @@ impl Links {
     /// What failed until now was this side's: the peer need not be left in peace.
     pub fn forgive(&mut self) {
         self.pace = Pace::new();
-    }
-
-    /// Sets how many connections this side opens (`conns_per_peer`); those that stand stay, though they be more.
-    pub fn set_conns(&mut self, conns: u8) {
-        self.bounds.conns = conns;
-        if self.live.iter().any(|live| live.own) {
-            self.failures = 0;
-            self.active = true;
-            self.rest_if_complete();
-        }
-    }
-
-    /// Whether nothing is remembered that matters: no connection, no attempt, no pause.
-    #[must_use]
-    pub fn is_forgettable(&self, now_ns: u64) -> bool {
-        self.live.is_empty() && self.pending.is_empty() && self.pace.pause(now_ns).is_none()
     }
 
     fn wanted(&self) -> usize {

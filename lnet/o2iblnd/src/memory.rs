@@ -21,7 +21,7 @@ use crate::connection::Connection;
 use crate::fabric::{Device, FabricError, Memory, Piece};
 use crate::item::{Described, PendingGet};
 use crate::ni::Ni;
-use crate::shard::Request;
+use crate::shard::{Asked, Request};
 use crate::sizes::{BOUNCE_BYTES, BOUNCES};
 use crate::writes::fragments;
 
@@ -140,7 +140,7 @@ pub(crate) fn register(ni: &Ni, region: &Region, by: By, now_ns: u64) {
 }
 
 fn register_known(ni: &Ni, region: &Region, known: &Known, by: By, now_ns: u64) {
-    let device = &ni.device;
+    let device = &ni.own.device;
     let bytes = region.extent().1;
     if bytes < REGISTERED_MIN || !known.is_wanted(device, by, now_ns) {
         return;
@@ -152,7 +152,7 @@ fn register_known(ni: &Ni, region: &Region, known: &Known, by: By, now_ns: u64) 
     }
     let noted = known.note(device, by, device.register(region, by == By::Peers), now_ns);
     if let Err(error) = noted
-        && let Some(unsaid) = ni.refused_memory.say(now_ns)
+        && let Some(unsaid) = ni.own.refused_memory.say(now_ns)
     {
         tracing::warn!(nid = %ni.id.nid, %error, unsaid, "memory is copied, for it cannot be registered");
     }
@@ -283,7 +283,7 @@ pub(crate) fn sink_of(
 /// Tells that a transfer fails, for its memory can neither be used where it lies nor copied. Gives the errno.
 pub(crate) fn tell_failed(conn: &Connection, why: &dyn std::fmt::Display, errno: Errno) -> Errno {
     let ni = conn.ni();
-    if let Some(unsaid) = ni.failed_transfers.say(conn.shard().now_ns()) {
+    if let Some(unsaid) = ni.own.failed_transfers.say(conn.shard().own.now_ns()) {
         let peer = conn.peer.key.id.nid;
         tracing::warn!(%peer, %errno, unsaid, "a transfer fails: {why}");
     }
@@ -394,11 +394,11 @@ impl Waiter {
     fn tell(self) {
         match self {
             Waiter::Operation(conn, operation) => {
-                conn.shard().clone().request(Request::Prepare(conn, operation));
+                conn.shard().clone().request(Request::Own(Asked::Prepare(conn, operation)));
             }
             Waiter::Get(pending) => {
                 let conn = pending.conn.clone();
-                conn.shard().request(Request::BeginGet(pending));
+                conn.shard().request(Request::Own(Asked::BeginGet(pending)));
             }
         }
     }
@@ -442,7 +442,7 @@ impl Pool {
         let place = if buffers.has_one_for(nid) { buffers.free.pop() } else { None };
         let Some(place) = place else {
             // What waits for it has the whole of the timeout: its connection is not closed for this.
-            let until_ns = now_ns.saturating_add(waiter.conn().ni().timeout_ns() / 2);
+            let until_ns = now_ns.saturating_add(waiter.conn().ni().timeout_ns / 2);
             match told.and_then(|at| buffers.waiting.get_mut(at)) {
                 Some(waiting) => waiting.waiter = Some(waiter),
                 None => {

@@ -136,7 +136,7 @@ impl Connection {
             return Ok(Some(Way::Message));
         }
         let waiter = Waiter::Operation(self.clone(), operation);
-        match self.ni().pool.take(self.device(), bytes, self.shard().now_ns(), waiter) {
+        match self.ni().own.pool.take(self.device(), bytes, self.shard().own.now_ns(), waiter) {
             Taken::Bounce(mut bounce, _) => {
                 bounce.load(payload);
                 self.shard().counters.tx.bytes_bounced.add(bounce.len());
@@ -149,7 +149,7 @@ impl Connection {
 
     /// When an answer of this side must have left.
     pub(crate) fn answer_deadline_ns(&self) -> u64 {
-        self.shard().now_ns().saturating_add(self.ni().timeout_ns())
+        self.shard().own.now_ns().saturating_add(self.ni().timeout_ns)
     }
 
     /// Emits what the rules allow, and posts it together.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use lnet_lnd::protocol::Links as _;
 use lnet_o2iblnd::links::{Answer, Bounds, LINKS_MAX, LinkId, Links, Lost, Next, Outcome};
 use lnet_proto::ProtoError;
 use lnet_proto::ib::{

@@ -23,7 +23,7 @@ pub(crate) const CROWDED_NS: u64 = 10_000_000_000;
 
 /// What a peer has of the attempts there may be.
 #[derive(Default)]
-pub(crate) struct Claim(AtomicU8);
+pub struct Claim(AtomicU8);
 
 const NONE: u8 = 0;
 const QUEUED: u8 = 1;
@@ -60,11 +60,11 @@ impl Attempts {
     /// Begins an attempt for a peer, or queues the peer; `failed` says whether its last attempt did.
     pub(crate) fn begin(self: &Arc<Attempts>, peer: &Arc<Peer>, failed: bool) -> Option<Permit> {
         let mut book = self.book.lock();
-        match peer.claim.0.load(Ordering::Relaxed) {
-            GRANTED => peer.claim.0.store(NONE, Ordering::Relaxed),
+        match peer.own.0.load(Ordering::Relaxed) {
+            GRANTED => peer.own.0.store(NONE, Ordering::Relaxed),
             QUEUED => return None,
             _ if book.under_way >= self.most => {
-                peer.claim.0.store(QUEUED, Ordering::Relaxed);
+                peer.own.0.store(QUEUED, Ordering::Relaxed);
                 let queue = if failed { &mut book.hopeless } else { &mut book.queue };
                 queue.push_back(peer.clone());
                 return None;
@@ -78,7 +78,7 @@ impl Attempts {
     pub(crate) fn decline(&self, peer: &Peer) {
         let granted = {
             let _book = self.book.lock();
-            peer.claim.0.compare_exchange(GRANTED, NONE, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            peer.own.0.compare_exchange(GRANTED, NONE, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
         if granted {
             self.end();
@@ -103,7 +103,7 @@ impl Attempts {
             let mut book = self.book.lock();
             let next = book.next();
             match &next {
-                Some(peer) => peer.claim.0.store(GRANTED, Ordering::Relaxed),
+                Some(peer) => peer.own.0.store(GRANTED, Ordering::Relaxed),
                 None => book.under_way -= 1,
             }
             next

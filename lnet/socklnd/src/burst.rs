@@ -32,8 +32,6 @@ const PAUSE_MAX_NS: u64 = 2048 * PAUSE_MIN_NS;
 thread_local! {
     /// The LND of which this thread has last polled a shard, and how many messages it has sent there since.
     static BURST: Cell<(usize, u32)> = const { Cell::new((0, 0)) };
-    /// The shard that this thread is polling at this moment, or 0.
-    static POLLING: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Names the calling thread among those alive.
@@ -52,27 +50,18 @@ pub(crate) fn is_burst(lnd: usize) -> bool {
     sent > 0
 }
 
-/// Whether the calling thread is polling `shard` at this moment.
-pub(crate) fn is_polling(shard: usize) -> bool {
-    POLLING.get() == shard
-}
+/// The calling thread polls a shard of this LND until it is dropped.
+pub(crate) struct BurstOver(usize);
 
-/// Marks the calling thread as polling a shard of an LND, until it is dropped.
-pub(crate) struct PollingHere {
-    before: usize,
-    lnd: usize,
-}
-
-impl PollingHere {
-    pub(crate) fn new(shard: usize, lnd: usize) -> PollingHere {
-        PollingHere { before: POLLING.replace(shard), lnd }
+impl BurstOver {
+    pub(crate) fn new(lnd: usize) -> BurstOver {
+        BurstOver(lnd)
     }
 }
 
-impl Drop for PollingHere {
+impl Drop for BurstOver {
     fn drop(&mut self) {
-        POLLING.set(self.before);
-        BURST.set((self.lnd, 0));
+        BURST.set((self.0, 0));
     }
 }
 
@@ -116,14 +105,10 @@ mod tests {
 
     #[test]
     fn the_first_message_after_a_poll_is_no_burst() {
-        let (shard, lnd) = (8, 16);
+        let lnd = 16;
         assert!(!is_burst(lnd) && !is_burst(lnd), "this thread has never polled");
         for _ in 0..2 {
-            {
-                let _polling = PollingHere::new(shard, lnd);
-                assert!(is_polling(shard) && !is_polling(shard + 1));
-            }
-            assert!(!is_polling(shard));
+            drop(BurstOver::new(lnd));
             assert_eq!([0; 3].map(|_| is_burst(lnd)), [false, true, true]);
             assert!(!is_burst(lnd + 1), "another LND has its own count");
         }

@@ -1,6 +1,6 @@
 use lnet_proto::sock::ConnType;
 
-use crate::SockLnd;
+use crate::lnd::Shared;
 
 /// How many there are at this moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,26 +37,15 @@ impl ConnectionsByType {
     }
 }
 
-impl SockLnd {
-    /// Counts peers and connections. Takes time linear in the peers, and the lock of each for a moment.
-    #[must_use]
-    pub fn census(&self) -> Census {
-        let mut peers = Vec::new();
-        self.shared.peers.collect(&mut peers, |_| true);
+impl Census {
+    pub(crate) fn of(shared: &Shared) -> Census {
         let mut census = Census::default();
-        for peer in peers {
+        for peer in shared.peers.all(|_| true) {
             let state = peer.state.lock();
             census.peers += usize::from(!state.conns.is_empty());
             census.connections += state.conns.len();
             state.conns.iter().for_each(|conn| census.by_type.count(conn.conn_type));
         }
         census
-    }
-
-    /// How many connections are being opened to peers that have some already: their sets are not complete yet. Waits for the
-    /// polls that are under way.
-    #[must_use]
-    pub fn completing(&self) -> usize {
-        self.shared.shards.iter().map(|slot| slot.driver.lock().completing()).sum()
     }
 }

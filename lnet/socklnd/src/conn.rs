@@ -11,7 +11,7 @@ use crate::choice::Candidate;
 use crate::ni::Ni;
 use crate::outgoing::{Batch, Outgoing};
 use crate::peer::Peer;
-use crate::shard::{Request, Shard};
+use crate::shard::{Asked, Request, Shard};
 use crate::sys::{Gather, PIECES_MAX, Stream};
 use lnet_lnd::slab::Key;
 
@@ -35,7 +35,7 @@ const ROUNDS_MAX: usize = 16;
 ///
 /// One thread at a time writes: whoever has taken the outbox's batch out of it. It holds no lock while it does; messages
 /// that come meanwhile queue, and it takes them along before it puts the batch back.
-pub(crate) struct Conn {
+pub struct Conn {
     pub(crate) key: Key,
     pub(crate) stream: Box<dyn Stream>,
     pub(crate) conn_type: ConnType,
@@ -109,7 +109,7 @@ impl Conn {
         let wait = if polling {
             queued < CORK_BYTES_MAX
         } else {
-            !corked && self.shard.may_defer() && queued < DEFER_BYTES_MAX
+            !corked && self.shard.own.may_defer() && queued < DEFER_BYTES_MAX
         };
         let mut outbox = self.outbox.lock();
         if let Some(errno) = outbox.closed {
@@ -126,10 +126,10 @@ impl Conn {
                 return Sent::Later;
             }
             if polling {
-                self.shard.cork(self);
+                self.shard.own.cork(self);
                 return Sent::Later;
             }
-            if self.shard.defer(self) {
+            if self.shard.own.defer(self) {
                 return Sent::Later;
             }
             outbox = self.outbox.lock();
@@ -173,7 +173,7 @@ impl Conn {
             !std::mem::replace(&mut outbox.corked, true)
         };
         if newly_corked {
-            self.shard.cork(self);
+            self.shard.own.cork(self);
         }
         Ok(())
     }
@@ -240,7 +240,7 @@ impl Conn {
             }
         }
         if !self.put_back(batch, &mut own) {
-            self.shard.request(Request::Flush(self.key));
+            self.shard.request(Request::Own(Asked::Flush(self.key)));
         }
         own.and_then(|own| own.result).map_or(Sent::Later, Sent::Now)
     }

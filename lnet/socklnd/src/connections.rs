@@ -15,13 +15,22 @@ pub struct Connection {
     pub tcp: TcpFacts,
 }
 
-impl SockLnd {
+/// What the TCP LND alone tells of its connections.
+pub trait Connections {
     /// The connections to the peers of these NIDs. Takes the lock of each peer for a moment, and a system call for each
     /// connection that is given.
     #[must_use]
-    pub fn connections(&self, of: impl Fn(Nid) -> bool) -> Vec<Connection> {
-        let mut peers = Vec::new();
-        self.shared.peers.collect(&mut peers, |peer| of(peer.key.id.nid));
+    fn connections(&self, of: impl Fn(Nid) -> bool) -> Vec<Connection>;
+
+    /// How many connections are being opened to peers that have some already: their sets are not complete yet. Waits for the
+    /// polls that are under way.
+    #[must_use]
+    fn completing(&self) -> usize;
+}
+
+impl Connections for SockLnd {
+    fn connections(&self, of: impl Fn(Nid) -> bool) -> Vec<Connection> {
+        let peers = self.shared().peers.all(|peer| of(peer.key.id.nid));
         let facts = peers.into_iter().flat_map(|peer| {
             let conns = peer.state.lock().conns.clone();
             let nid = peer.key.id.nid;
@@ -30,5 +39,9 @@ impl SockLnd {
             })
         });
         facts.collect()
+    }
+
+    fn completing(&self) -> usize {
+        self.shared().shards.iter().map(|slot| slot.driver.lock().completing()).sum()
     }
 }

@@ -1,5 +1,5 @@
 use lnet_lnd::counters;
-use lnet_lnd::counting::{self, Counter, Counts, DriverCounter};
+use lnet_lnd::counting::{Counter, Counts, DriverCounter};
 
 counters! {
     /// What the senders counted, in whichever thread.
@@ -65,6 +65,3 @@ counters! {
 
 /// A snapshot of the LND's counters; each is exact, but they are not taken at one moment.
 pub type SockCounters = Counts<TxCounters, RxCounters>;
-
-/// The counters of a shard themselves.
-pub(crate) type Counters = counting::Counters<LiveTx, LiveRx>;

@@ -18,9 +18,10 @@ pub enum Step {
 }
 
 /// What was wrong with what the peer said, where that is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cause {
     /// Nothing that it said: the errno tells it.
+    #[default]
     Errno,
     /// It speaks something else than LNet: HTTP, SSH.
     NotLNet,
@@ -47,6 +48,9 @@ impl From<&ProtoError> for Cause {
 
 /// Why the last connection to a peer failed.
 pub type Failure = lnet_lnd::Failure<Step>;
+
+/// The same before it is known of whom.
+pub(crate) type Miss = lnet_lnd::Miss<Step>;
 
 impl FailedStep for Step {
     type Cause = Cause;

@@ -74,7 +74,7 @@ impl Bounds {
 
 /// The connections between one local NI and one peer.
 #[derive(Debug)]
-pub(crate) struct Links {
+pub struct Links {
     own: Nid,
     peer: Nid,
     /// Connections of each bulk type that there may be.
@@ -97,6 +97,17 @@ pub(crate) struct Links {
     /// This side has opened some of them, so that it would open more.
     opened: bool,
     pace: Pace,
+}
+
+impl lnet_lnd::protocol::Links for Links {
+    fn set_conns(&mut self, conns_per_peer: u8) {
+        self.set_per_type(conns_per_peer);
+        self.complete();
+    }
+
+    fn is_forgettable(&self, now_ns: u64) -> bool {
+        !self.is_connected() && self.attempt.is_none() && self.pace.pause(now_ns).is_none()
+    }
 }
 
 impl Links {
@@ -275,11 +286,6 @@ impl Links {
     /// Whether there is any connection.
     pub(crate) fn is_connected(&self) -> bool {
         self.life.is_some()
-    }
-
-    /// Whether nothing is remembered that a fresh entry would not know.
-    pub(crate) fn is_forgettable(&self, now_ns: u64) -> bool {
-        !self.is_connected() && self.attempt.is_none() && self.pace.pause(now_ns).is_none()
     }
 
     fn settle_or_fail(&mut self, now_ns: u64) -> Outcome {

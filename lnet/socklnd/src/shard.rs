@@ -1,47 +1,41 @@
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lnet_api::{Delivery, Errno};
+use lnet_lnd::LIST_ROOM;
+use lnet_lnd::slab::Key;
 use parking_lot::Mutex;
 
-use crate::burst::{PollingHere, is_burst, is_polling, thread_id};
+use crate::Sock;
+use crate::burst::{BurstOver, is_burst, thread_id};
 use crate::conn::Conn;
-use crate::counters::Counters;
 use crate::driver::Offered;
-use crate::peer::Peer;
 use crate::sys::{Listener, Poller};
-use lnet_lnd::slab::Key;
-use lnet_lnd::{LIST_ROOM, Requests};
 
 /// How many times in a row one poll writes what its own upcalls queue.
 const UNCORK_ROUNDS_MAX: usize = 8;
 
-/// What any thread may ask of a shard's driver.
-pub(crate) enum Request {
+/// What is asked of a shard's driver over TCP alone.
+pub enum Asked {
     /// Accept connections on this listener.
     Listen(Box<dyn Listener>),
     /// A peer of this shard has connected to another one's listener.
     Decide(Box<Offered>),
-    /// Messages wait for this peer, or its turn to be connected has come.
-    Connect(Arc<Peer>),
-    /// How many connections this peer may have was set.
-    Complete(Arc<Peer>),
     /// Go on writing.
     Flush(Key),
-    /// A write failed.
-    Broken(Key, Errno),
-    /// Go on with a message that was held.
-    Resume(Key, Option<Delivery>),
 }
 
-/// What senders and the driver of one shard share: its poller, what is asked of it, and what waits to be written.
-pub(crate) struct Shard {
-    pub(crate) number: usize,
+/// What senders and the driver of one shard share.
+pub(crate) type Shard = lnet_lnd::Shard<Sock>;
+
+/// What is asked of its driver.
+pub(crate) type Request = lnet_lnd::Request<Sock>;
+
+/// What a shard has over TCP: its poller, and what waits to be written.
+pub struct OfShard {
     pub(crate) poller: Box<dyn Poller>,
-    pub(crate) counters: Counters,
     /// What all shards of one LND have in common.
     lnd: Arc<()>,
-    pub(crate) requests: Requests<Request>,
     corked: Mutex<Corked>,
     /// The poller has been woken, and not been asked since.
     woken: AtomicBool,
@@ -56,44 +50,36 @@ struct Corked {
     poller: usize,
 }
 
-impl Shard {
-    pub(crate) fn new(number: usize, poller: Box<dyn Poller>, lnd: Arc<()>) -> Shard {
-        Shard {
-            number,
+impl lnet_lnd::protocol::OfShard for OfShard {
+    fn wake(&self) {
+        self.poller.wake();
+        // Afterwards: a poll that has seen it finds the poller woken already, and so quiets it.
+        self.woken.store(true, Ordering::Release);
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.poller.fd()
+    }
+
+    fn has_work(&self) -> bool {
+        !self.corked.lock().conns.is_empty()
+    }
+}
+
+impl OfShard {
+    pub(crate) fn new(poller: Box<dyn Poller>, lnd: Arc<()>) -> OfShard {
+        OfShard {
             poller,
-            counters: Counters::default(),
             lnd,
-            requests: Requests::default(),
             corked: Mutex::new(Corked { conns: Vec::with_capacity(LIST_ROOM), poller: 0 }),
             woken: AtomicBool::new(false),
             patient: AtomicBool::new(true),
         }
     }
 
-    /// Asks the driver for something, and wakes it if it sleeps. The first request of a batch wakes: the driver takes all
-    /// of them at once.
-    pub(crate) fn request(&self, request: Request) {
-        if self.requests.push(request) && !self.is_polling_here() {
-            self.counters.tx.wakeups.one();
-            self.wake();
-        }
-    }
-
-    /// Has the driver look again at everything, if it sleeps or is about to.
-    pub(crate) fn wake(&self) {
-        self.poller.wake();
-        // Afterwards: a poll that has seen it finds the poller woken already, and so quiets it.
-        self.woken.store(true, Ordering::Release);
-    }
-
     /// Whether the poller has been woken since this was last asked.
     pub(crate) fn take_woken(&self) -> bool {
         self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
-    }
-
-    /// Whether the next poll has something to do that the system does not know of.
-    pub(crate) fn has_work(&self) -> bool {
-        !self.requests.is_empty() || !self.corked.lock().conns.is_empty()
     }
 
     /// Notes a connection on which the polling thread has queued something.
@@ -163,18 +149,8 @@ impl Shard {
         flushed
     }
 
-    /// Whether the calling thread is inside this shard's poll.
-    pub(crate) fn is_polling_here(&self) -> bool {
-        is_polling(self.address())
-    }
-
-    /// Marks the calling thread as polling until the guard is dropped.
-    pub(crate) fn polling_here(&self) -> PollingHere {
-        PollingHere::new(self.address(), Arc::as_ptr(&self.lnd).addr())
-    }
-
-    /// What threads know this shard by.
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
+    /// Until it is dropped the calling thread polls: what it sends afterwards begins a burst.
+    pub(crate) fn burst_over(&self) -> BurstOver {
+        BurstOver::new(Arc::as_ptr(&self.lnd).addr())
     }
 }

@@ -11,7 +11,7 @@ use lnet::{ByKind, Counters, NiStatistics, PeerStatistics, RecentDrop, Traffic};
 use lnet_nid::Nid;
 use lnet_o2iblnd::{Census as O2ibCensus, O2ibCounters, O2ibLnd};
 use lnet_socklnd::sys::TcpFacts;
-use lnet_socklnd::{Census, Connection, SockCounters, SockLnd};
+use lnet_socklnd::{Census, Connection, Connections, SockCounters, SockLnd};
 use parking_lot::RwLock;
 
 use super::json::{Object, quoted};

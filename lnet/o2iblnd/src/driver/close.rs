@@ -3,55 +3,34 @@
 use std::sync::Arc;
 
 use lnet_api::Errno;
-use lnet_lnd::tables::PeerTable;
-use lnet_proto::ProtoError;
+use lnet_lnd::slab::Key;
 use tracing::info;
 
 use super::events::end;
-use super::{Driver, Source, Turn, is_same, peers_of};
+use super::{Driver, Source, Turn, is_same};
 use crate::conn::Ended;
 use crate::connection::Connection;
+use crate::failure::Miss;
 use crate::item::Rx;
 use crate::links::Lost;
 use crate::ni::Ni;
 use crate::peer::Peer;
-use crate::shard::Shard;
-use crate::shared::Shared;
-use crate::{Cause, Failure, Step};
-use lnet_lnd::slab::Key;
+use crate::{Cause, Step};
 
-/// Why a connection is at its end.
-pub(super) struct Broken {
-    pub(super) errno: Errno,
-    /// What the peer did wrong, if it did.
-    pub(super) protocol: Option<Cause>,
-    pub(super) detail: String,
+/// Something failed on a connection that stands.
+pub(super) fn gone(errno: Errno, detail: impl ToString) -> Miss {
+    Miss::new(Step::Established, errno, detail)
 }
 
-impl Broken {
-    pub(super) fn system(errno: Errno, detail: &str) -> Broken {
-        Broken { errno, protocol: None, detail: detail.to_string() }
-    }
-
-    /// The peer breaks the protocol.
-    pub(super) fn broke(errno: Errno, detail: impl ToString) -> Broken {
-        Broken { errno, protocol: Some(Cause::Protocol), detail: detail.to_string() }
-    }
-
-    /// A message that makes no sense here.
-    pub(super) fn said(error: &ProtoError) -> Broken {
-        Broken {
-            errno: Errno::from_raw(error.errno()),
-            protocol: Some(Cause::from(error)),
-            detail: error.to_string(),
-        }
-    }
+/// The peer breaks the protocol.
+pub(super) fn broke(errno: Errno, detail: impl ToString) -> Miss {
+    Miss { cause: Cause::Protocol, ..gone(errno, detail) }
 }
 
 impl Driver {
     /// Something failed on a connection.
-    pub(super) fn broken(&mut self, turn: Turn<'_>, key: Key, errno: Errno, detail: &str) {
-        self.close_broken(turn, key, Broken::system(errno, detail));
+    pub(super) fn break_off(&mut self, turn: Turn<'_>, key: Key, errno: Errno, detail: &str) {
+        self.close_broken(turn, key, gone(errno, detail));
     }
 
     /// The peer has ended it, or its device is gone.
@@ -60,7 +39,7 @@ impl Driver {
             Some(Source::Conn(_)) => {
                 // What the peer has sent before is still to be read.
                 while self.digest(turn, key).is_some_and(|count| count > 0) {}
-                self.broken(turn, key, Errno::ECONNRESET, "the peer has ended it");
+                self.break_off(turn, key, Errno::ECONNRESET, "the peer has ended it");
             }
             Some(Source::Opening(_)) => self.opening_reset(turn, key),
             Some(Source::Listener(_) | Source::Vacant) | None => {}
@@ -68,31 +47,22 @@ impl Driver {
     }
 
     /// A connection is at its end; the peer's others stay (lnet-wire 34).
-    pub(super) fn close_broken(&mut self, turn: Turn<'_>, key: Key, broken: Broken) {
+    pub(super) fn close_broken(&mut self, turn: Turn<'_>, key: Key, why: Miss) {
         let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
         let conn = rx.conn.clone();
         let peer = conn.peer.clone();
-        let Broken { errno, protocol, detail } = broken;
         let counters = &turn.shard.counters.rx;
-        if protocol.is_some() {
+        if why.cause != Cause::Errno {
             counters.protocol_errors.one();
-        } else if errno == Errno::ETIMEDOUT {
+        } else if why.errno == Errno::ETIMEDOUT {
             counters.timeouts.one();
         }
-        let address = peer.address(turn.shared.config.service);
-        let cause = protocol.unwrap_or(Cause::Errno);
-        let failure = Failure {
-            peer: peer.id(),
-            address: address.into(),
-            step: Step::Established,
-            errno,
-            cause,
-            detail,
-        };
+        let errno = why.errno;
+        let failure = why.of(peer.key.id, peer.address(turn.shared.config.service));
         info!(%failure, "a connection is closed");
         peer.state.lock().failure = Some(failure);
         self.close_conn(turn, &conn, errno);
-        self.advance_peer(turn, &peer);
+        self.advance(turn, &peer);
     }
 
     /// Closes all connections to a peer.
@@ -113,13 +83,13 @@ impl Driver {
         turn.shard.counters.rx.closes.one();
         if lost == Lost::Last {
             turn.shard.counters.rx.peers_lost.one();
-            conn.ni().upcalls.peer_lost(conn.ni().id.nid, conn.peer.id(), errno);
+            conn.ni().upcalls.peer_lost(conn.ni().id.nid, conn.peer.key.id, errno);
         }
     }
 
     /// Destroys the queues of a connection, and then finalises what was in flight on it: no device reads or writes its memory
     /// any more.
-    fn end_conn(&mut self, turn: Turn<'_>, conn: &Arc<Connection>, errno: Errno) {
+    pub(super) fn end_conn(&mut self, turn: Turn<'_>, conn: &Arc<Connection>, errno: Errno) {
         let live = {
             let mut state = conn.state.lock();
             state.closed = Some(errno);
@@ -142,7 +112,7 @@ impl Driver {
             Rx::Lost { .. } => false,
         };
         let mut gone: Vec<(Key, Option<lnet_api::RxToken>)> = Vec::new();
-        for (key, rx) in turn.shard.receives.lock().iter() {
+        for (key, rx) in turn.shard.own.receives.lock().iter() {
             let token = match rx {
                 Rx::Held { token, .. } => *token,
                 Rx::Get { .. } | Rx::Lost { .. } => None,
@@ -153,7 +123,7 @@ impl Driver {
         }
         for (key, token) in gone {
             let forgotten = token.is_none_or(|token| conn.ni().upcalls.forget_delayed(token));
-            let mut receives = turn.shard.receives.lock();
+            let mut receives = turn.shard.own.receives.lock();
             if forgotten {
                 receives.remove(key);
             } else if let Some(rx) = receives.get_mut(key) {
@@ -164,7 +134,7 @@ impl Driver {
 
     /// The device of an NI is gone: all of this shard's that used it ends.
     pub(super) fn lose_device(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
-        for peer in peers_of(turn, ni) {
+        for peer in turn.peers_of(ni) {
             self.close_peer(turn, &peer, Errno::ENODEV);
             for key in self.openings(|of| Arc::ptr_eq(of, &peer)) {
                 self.unreachable(turn, key, Errno::ENODEV);
@@ -179,69 +149,24 @@ impl Driver {
         self.sources.iter().filter(|(_, source)| is_wanted(source)).map(|(key, _)| key).collect()
     }
 
-    /// Ends what this shard has of an NI that has left the table: nothing of it is left, and everything in flight is
-    /// finalised.
-    pub(crate) fn shutdown(&mut self, shared: &Shared, shard: &Shard, ni: &Arc<Ni>) {
-        let turn = Turn { shared, shard, now_ns: self.now_ns };
-        self.serve_requests(turn);
-        for peer in peers_of(turn, ni) {
-            self.end_peer(turn, &peer);
-        }
+    /// Ends what else there is of an NI whose peers are gone.
+    pub(super) fn end_listeners(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
         for key in self.openings(|peer| Arc::ptr_eq(&peer.ni, ni)) {
             if let Some(mut opening) = self.take_opening(key) {
                 opening.turn_down();
             }
             self.sources.remove(key);
         }
-        let unused = !turn.shared.nis.any(|other| other.ip == ni.ip);
-        let ends = |source: &Source| matches!(source, Source::Listener(listening) if unused && listening.ip == ni.ip);
+        let unused = !turn.shared.nis.uses(ni.ip);
+        let ends = |source: &Source| matches!(source, Source::Listener(listening) if unused && listening.ip == ni.own.ip);
         let ended: Vec<Key> =
             self.sources.iter().filter(|(_, source)| ends(source)).map(|(key, _)| key).collect();
         for key in ended {
             self.end_listener(turn, key);
         }
         let lost_of = |rx: &Rx| matches!(rx, Rx::Lost { conn } if Arc::ptr_eq(conn.ni(), ni));
-        let mut receives = shard.receives.lock();
+        let mut receives = turn.shard.own.receives.lock();
         let lost: Vec<Key> = receives.iter().filter(|(_, rx)| lost_of(rx)).map(|(key, _)| key).collect();
         lost.into_iter().for_each(|key| drop(receives.remove(key)));
-    }
-
-    /// Serves what has been asked of this shard while an NI ended.
-    pub(crate) fn clear_up(&mut self, shared: &Shared, shard: &Shard) {
-        self.serve_requests(Turn { shared, shard, now_ns: self.now_ns });
-    }
-
-    /// Removes a peer of an NI that ends.
-    fn end_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
-        let conns = {
-            let mut state = peer.state.lock();
-            state.retired = Some(Errno::ESHUTDOWN);
-            std::mem::take(&mut state.conns)
-        };
-        for conn in &conns {
-            self.end_conn(turn, conn, Errno::ESHUTDOWN);
-        }
-        peer.fail_waiting(Errno::ESHUTDOWN);
-        turn.shared.peers.remove(peer);
-    }
-}
-
-/// Takes a peer out of the table that nothing is remembered of; if the table is `crowded`, the reason of its last failure
-/// does not count.
-pub(super) fn retire_if_idle(peers: &PeerTable<Peer>, peer: &Arc<Peer>, now_ns: u64, crowded: bool) {
-    let idle = {
-        let mut state = peer.state.lock();
-        let idle = state.conns.is_empty()
-            && state.waiting.is_empty()
-            && !state.asked
-            && (crowded || state.failure.is_none())
-            && state.links.is_forgettable(now_ns);
-        if idle {
-            state.retired = Some(Errno::EAGAIN);
-        }
-        idle
-    };
-    if idle {
-        peers.remove(peer);
     }
 }

@@ -4,59 +4,35 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 
 use lnet_api::Errno;
-use lnet_proto::ProtoError;
 use lnet_proto::ib::{PRIVILEGED_PORT_MAX, Rejection};
 use tracing::debug;
 
 use super::opening::{Opening, Stage, make_queues};
 use super::{Driver, Source, Turn, token};
+use crate::Step;
 use crate::config::NS_PER_S;
 use crate::fabric::{DialOptions, Endpoint, FabricError, Rejected};
+use crate::failure::Miss;
 use crate::links::{LinkId, Next, Outcome};
-use crate::peer::Peer;
-use crate::{Cause, Failure, Step};
+use crate::lnd::connect_options;
+use crate::ni::can_connect;
+use crate::peer::{Peer, address_of};
 use lnet_lnd::slab::Key;
 
 /// What finding the peer's address, and then the way to it, may take each (lnet-wire 31).
 const RESOLVE_MS: u32 = 5_000;
 
-/// Why an attempt failed.
-pub(super) struct Miss {
-    pub(super) step: Step,
-    pub(super) errno: Errno,
-    pub(super) cause: Cause,
-    pub(super) detail: String,
-}
-
-impl Miss {
-    fn new(step: Step, errno: Errno, detail: impl ToString) -> Miss {
-        Miss { step, errno, cause: Cause::Errno, detail: detail.to_string() }
-    }
-
-    fn said(error: &ProtoError) -> Miss {
-        let errno = Errno::from_raw(error.errno());
-        Miss { cause: Cause::from(error), ..Miss::new(Step::Connect, errno, error) }
-    }
-}
-
 impl Driver {
     /// Does for a peer what its links say is next.
-    pub(super) fn advance_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
+    pub(super) fn advance(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
         loop {
             let (next, connected) = {
                 let mut state = peer.state.lock();
-                state.asked = false;
-                if state.retired.is_some() {
-                    return;
-                }
-                if let Some(first) = state.waiting.first() {
-                    self.timers.note(first.deadline_ns);
-                }
-                let waiting = !state.waiting.is_empty();
+                let Some(waiting) = state.look(&mut self.core.timers) else { return };
                 (state.links.next(turn.now_ns, waiting), state.links.is_connected())
             };
             // A port that comes up tells; nobody is to wait for it.
-            if next != Next::Nothing && !peer.ni.can_connect() {
+            if next != Next::Nothing && !can_connect(&peer.ni) {
                 if !connected {
                     port_is_down(turn, peer);
                 }
@@ -64,7 +40,7 @@ impl Driver {
             }
             match next {
                 Next::Nothing => return,
-                Next::Wait { until_ns } => return self.timers.note(until_ns),
+                Next::Wait { until_ns } => return self.core.timers.note(until_ns),
                 Next::Unreachable => return peer.fail_waiting(Errno::EHOSTUNREACH),
                 Next::Connect => {
                     let (id, deadline_ns) = {
@@ -72,7 +48,7 @@ impl Driver {
                         state.step = Some(Step::Resolve);
                         state.links.begin(turn.now_ns)
                     };
-                    self.timers.note(deadline_ns);
+                    self.core.timers.note(deadline_ns);
                     self.dial(turn, peer, id);
                 }
             }
@@ -81,7 +57,7 @@ impl Driver {
 
     /// Begins a try of an attempt.
     fn dial(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, id: LinkId) {
-        let address = peer.address(turn.shared.config.service);
+        let address = address_of(peer, turn.shared.config.service);
         let key = self.sources.insert(Source::Vacant);
         match dial_from_some_port(turn, peer, key, address) {
             Ok(endpoint) => {
@@ -125,8 +101,9 @@ impl Driver {
             *queues = Some(made);
             let mut state = peer.state.lock();
             state.step = Some(Step::Connect);
-            let request = state.links.request(*id, params).map_err(|error| Miss::said(&error))?;
-            let options = turn.shared.connect_options();
+            let request =
+                state.links.request(*id, params).map_err(|error| Miss::said(Step::Connect, &error))?;
+            let options = connect_options(&turn.shared.config);
             let refused = |error: FabricError| Miss::new(Step::Connect, error.errno, error.what);
             endpoint.connect(request, &options).map_err(refused)
         })();
@@ -142,7 +119,7 @@ impl Driver {
         let granted = opening.peer.state.lock().links.granted(opening.id, private_data);
         let granted = match granted {
             Ok(granted) => granted,
-            Err(error) => return self.opening_failed(turn, key, Miss::said(&error)),
+            Err(error) => return self.opening_failed(turn, key, Miss::said(Step::Connect, &error)),
         };
         if let Err(error) = opening.endpoint.establish() {
             let miss = Miss::new(Step::Connect, error.errno, error.what);
@@ -183,7 +160,7 @@ impl Driver {
             Ok(Outcome::GoOn) => {}
             Ok(Outcome::Failed) => peer.fail_waiting(Errno::ECONNREFUSED),
             Err((cause, outcome)) => {
-                let miss = Miss::said(&cause);
+                let miss = Miss::said(Step::Connect, &cause);
                 let errno = miss.errno;
                 note_failure(turn, &peer, address, miss);
                 if outcome == Outcome::Failed {
@@ -191,7 +168,7 @@ impl Driver {
                 }
             }
         }
-        self.advance_peer(turn, &peer);
+        self.advance(turn, &peer);
     }
 
     /// The connection cannot be made.
@@ -215,7 +192,7 @@ impl Driver {
             (key, turn.now_ns.saturating_sub(begun_ns) / NS_PER_S)
         });
         let Some((key, seconds)) = found else {
-            let address = peer.address(turn.shared.config.service);
+            let address = address_of(peer, turn.shared.config.service);
             let miss = Miss::new(Step::Connect, Errno::ETIMEDOUT, "");
             return self.attempt_failed(turn, peer, id, address, miss);
         };
@@ -231,7 +208,7 @@ impl Driver {
         endpoint.disconnect();
         drop((endpoint, queues));
         self.attempt_failed(turn, &peer, id, address, miss);
-        self.advance_peer(turn, &peer);
+        self.advance(turn, &peer);
     }
 
     pub(super) fn opening_reset(&mut self, turn: Turn<'_>, key: Key) {
@@ -278,16 +255,15 @@ impl Driver {
 /// Nothing can be sent to a peer without a connection.
 fn port_is_down(turn: Turn<'_>, peer: &Arc<Peer>) {
     if !peer.state.lock().waiting.is_empty() {
-        let detail = format!("the port of {} is down", peer.ni.device.name());
-        let address = peer.address(turn.shared.config.service);
+        let detail = format!("the port of {} is down", peer.ni.own.device.name());
+        let address = address_of(peer, turn.shared.config.service);
         note_failure(turn, peer, address, Miss::new(Step::Resolve, Errno::ENETDOWN, detail));
         peer.fail_waiting(Errno::ENETDOWN);
     }
 }
 
 fn note_failure(turn: Turn<'_>, peer: &Peer, address: SocketAddrV4, miss: Miss) {
-    let Miss { step, errno, cause, detail } = miss;
-    let failure = Failure { peer: peer.id(), address: address.into(), step, errno, cause, detail };
+    let failure = miss.of(peer.key.id, address.into());
     debug!(%failure, "cannot connect");
     turn.shard.counters.rx.connect_failures.one();
     peer.state.lock().failure = Some(failure);
@@ -300,9 +276,10 @@ fn dial_from_some_port(
     key: Key,
     to: SocketAddrV4,
 ) -> Result<Box<dyn Endpoint>, FabricError> {
-    let options = DialOptions { resolve_ms: RESOLVE_MS, tos: peer.ni.config.tos };
-    let dial =
-        |port| turn.shard.channel.dial(token(key), &peer.ni.device, peer.ni.address(port), to, &options);
+    let options = DialOptions { resolve_ms: RESOLVE_MS, tos: peer.ni.own.tos };
+    let dial = |port| {
+        turn.shard.own.channel.dial(token(key), &peer.ni.own.device, peer.ni.own.address(port), to, &options)
+    };
     if turn.shared.config.use_privileged_port {
         for port in (1..=PRIVILEGED_PORT_MAX).rev() {
             match dial(port) {

@@ -8,7 +8,7 @@ use lnet_proto::{Header, MessageType};
 use lnet_region::WriteVec;
 use smallvec::SmallVec;
 
-use super::close::Broken;
+use super::close::broke;
 use super::digest::{Reposts, RxConn};
 use super::{Driver, Source, Turn};
 use crate::conn::{Ended, Key as OpKey, Receipt};
@@ -84,7 +84,7 @@ impl Driver {
         }
         self.give_back(turn, key, &mut reposts);
         if let Some(errno) = broken {
-            self.close_broken(turn, key, Broken::broke(errno, "LNet refuses what it says"));
+            self.close_broken(turn, key, broke(errno, "LNet refuses what it says"));
         }
     }
 
@@ -116,7 +116,7 @@ impl Driver {
         let name = may_wait.then(|| {
             let what =
                 Held::Immediate { buffer: place, receipt: receipt.take().unwrap_or(Receipt::Plain), payload };
-            turn.shard.receives.lock().insert(Rx::Held { conn: conn.clone(), token: None, what })
+            turn.shard.own.receives.lock().insert(Rx::Held { conn: conn.clone(), token: None, what })
         });
         let verdict = parse(conn, header, name);
         if let Verdict::Delay(token) = verdict {
@@ -130,7 +130,7 @@ impl Driver {
         }
         if let Some(name) = name
             && let Some(Rx::Held { what: Held::Immediate { receipt: back, .. }, .. }) =
-                turn.shard.receives.lock().remove(name)
+                turn.shard.own.receives.lock().remove(name)
         {
             receipt = Some(back);
         }
@@ -159,7 +159,7 @@ impl Driver {
     ) -> Result<(), Errno> {
         let payload = header.payload_length;
         let what = Held::PutReq { operation, payload };
-        let name = turn.shard.receives.lock().insert(Rx::Held { conn: conn.clone(), token: None, what });
+        let name = turn.shard.own.receives.lock().insert(Rx::Held { conn: conn.clone(), token: None, what });
         match parse(conn, header, Some(name)) {
             Verdict::Delay(token) => {
                 if hold(turn, name, token) {
@@ -169,7 +169,7 @@ impl Driver {
                 Err(Errno::EPROTO)
             }
             verdict => {
-                turn.shard.receives.lock().remove(name);
+                turn.shard.own.receives.lock().remove(name);
                 match verdict {
                     Verdict::Deliver(delivery) => take_put(turn, conn, operation, payload, Some(delivery)),
                     Verdict::Done | Verdict::Discard | Verdict::Delay(_) => {
@@ -183,8 +183,8 @@ impl Driver {
     }
 
     /// Goes on with a message that was held back.
-    pub(super) fn resume(&mut self, turn: Turn<'_>, name: Key, delivery: Option<Delivery>) {
-        let held = turn.shard.receives.lock().remove(name);
+    pub(super) fn resume_held(&mut self, turn: Turn<'_>, name: Key, delivery: Option<Delivery>) {
+        let held = turn.shard.own.receives.lock().remove(name);
         match held {
             Some(Rx::Held { conn, what: Held::PutReq { operation, payload }, .. }) => {
                 take_put(turn, &conn, operation, payload, delivery);
@@ -219,7 +219,7 @@ impl Driver {
             let receives = matches!(item, Some(Item::Receive { .. }));
             if !receives && item.is_some() {
                 conn.prepare(state, operation);
-                conn.pump(state, conn.shard().now_ns());
+                conn.pump(state, conn.shard().own.now_ns());
             }
             receives
         };
@@ -227,8 +227,8 @@ impl Driver {
             prepare_sink(conn, operation);
         }
         let who = Who::operation(conn, operation);
-        conn.ni().pool.came(who);
-        conn.ni().sinks.came(who);
+        conn.ni().own.pool.came(who);
+        conn.ni().own.sinks.came(who);
     }
 }
 
@@ -248,12 +248,12 @@ impl RxConn {
 /// Asks the engine what to do with a message.
 fn parse(conn: &Connection, header: &Header, name: Option<Key>) -> Verdict {
     let rx = name.map_or(PLAIN, |name| RxContext(name.0));
-    conn.ni().upcalls.parse(&Arrival { ni: conn.ni().id.nid, from: conn.peer.id(), header, host: None, rx })
+    conn.ni().upcalls.parse(&Arrival { ni: conn.ni().id.nid, from: conn.peer.key.id, header, host: None, rx })
 }
 
 /// The engine holds a message back; `false` if it is gone.
 fn hold(turn: Turn<'_>, name: Key, of: RxToken) -> bool {
-    match turn.shard.receives.lock().get_mut(name) {
+    match turn.shard.own.receives.lock().get_mut(name) {
         Some(Rx::Held { token, .. }) => token.replace(of).is_none(),
         _ => false,
     }
@@ -261,11 +261,11 @@ fn hold(turn: Turn<'_>, name: Key, of: RxToken) -> bool {
 
 /// The peer asks for data. Its answer may come while the engine is asked, or later, from any thread.
 fn get_req(turn: Turn<'_>, conn: &Arc<Connection>, operation: OpKey, header: &Header) -> Result<(), Errno> {
-    let name = turn.shard.receives.lock().insert(Rx::Get { conn: conn.clone(), operation });
+    let name = turn.shard.own.receives.lock().insert(Rx::Get { conn: conn.clone(), operation });
     match parse(conn, header, Some(name)) {
         Verdict::Done => return Ok(()),
         Verdict::Close(errno) => {
-            turn.shard.receives.lock().remove(name);
+            turn.shard.own.receives.lock().remove(name);
             return Err(errno);
         }
         Verdict::Discard => {}
@@ -278,7 +278,7 @@ fn get_req(turn: Turn<'_>, conn: &Arc<Connection>, operation: OpKey, header: &He
             conn.ni().upcalls.forget_delayed(token);
         }
     }
-    if turn.shard.receives.lock().remove(name).is_some() {
+    if turn.shard.own.receives.lock().remove(name).is_some() {
         let mut guard = conn.state.lock();
         let state = &mut *guard;
         if let Some(live) = &mut state.live {
@@ -339,10 +339,10 @@ fn prepare_sink(conn: &Arc<Connection>, operation: OpKey) {
     let bytes = sink.vec.len();
     match conn.describe(&sink.vec, bytes) {
         Ok(described) => sink.described = described,
-        Err(why) => match conn.ni().sinks.take(
+        Err(why) => match conn.ni().own.sinks.take(
             conn.device(),
             bytes,
-            conn.shard().now_ns(),
+            conn.shard().own.now_ns(),
             Waiter::Operation(conn.clone(), operation),
         ) {
             Taken::Bounce(mut bounce, _) => {
@@ -403,7 +403,7 @@ pub(super) fn give_up(waiter: Waiter) {
             Some(_) => {
                 let errno = tell_failed(&conn, &WHY, Errno::ETIMEDOUT);
                 return match live.machine.done(operation, Err(errno), 0, conn.answer_deadline_ns()) {
-                    Ok(()) => conn.pump(state, conn.shard().now_ns()),
+                    Ok(()) => conn.pump(state, conn.shard().own.now_ns()),
                     Err(error) => conn.break_off(state, error.errno()),
                 };
             }

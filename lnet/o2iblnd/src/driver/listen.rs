@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
+use lnet_nid::ProcessId;
 use lnet_proto::ib::{ConnParams, Listener as Rules, MESSAGE_MAX, Offer, Reject, RejectReason, Version};
 use tracing::debug;
 
@@ -12,8 +13,9 @@ use super::{Driver, Source, Turn, token};
 use crate::admission::Guest;
 use crate::fabric::{self, Device, FabricError, Happening, Request};
 use crate::links::Answer;
+use crate::lnd::connect_options;
 use crate::ni::{Ni, destination};
-use crate::shard::{self, Shard};
+use crate::shard::{self, Asked, Shard};
 use lnet_lnd::slab::Key;
 
 /// Requests that the connection manager keeps while nobody polls.
@@ -30,7 +32,7 @@ pub(super) struct Listening {
 }
 
 /// A request that this node can grant.
-pub(crate) struct Offered {
+pub struct Offered {
     request: Box<dyn Request>,
     offer: Offer,
     ni: Arc<Ni>,
@@ -46,7 +48,7 @@ impl Driver {
         at: SocketAddrV4,
     ) -> Result<(), FabricError> {
         let key = self.sources.insert(Source::Vacant);
-        match shard.channel.listen(token(key), device, at, BACKLOG) {
+        match shard.own.channel.listen(token(key), device, at, BACKLOG) {
             Ok(listener) => {
                 if let Some(source) = self.sources.get_mut(key) {
                     *source = Source::Listener(Listening { _listener: listener, ip: *at.ip() });
@@ -71,8 +73,8 @@ impl Driver {
         let mut happenings = std::mem::take(&mut self.kept);
         for _ in 0..LOOKED_THROUGH {
             // Without this the channel may answer from what it knows already.
-            turn.shard.channel.rest();
-            let Some(happening) = turn.shard.channel.next() else { break };
+            turn.shard.own.channel.rest();
+            let Some(happening) = turn.shard.own.channel.next() else { break };
             happenings.push_back(happening);
         }
         for happening in happenings {
@@ -112,14 +114,14 @@ impl Driver {
             let why = "its NID is not of the address that it connects from";
             return turn_away(turn, &ni, &offer, request, (RejectReason::Fatal, &why));
         }
-        let guest = match ni.admission.begin(*request.source().ip()) {
+        let guest = match ni.own.admission.begin(*request.source().ip()) {
             Ok(guest) => guest,
             Err(full) => {
                 turn.shard.counters.rx.no_room.one();
                 return turn_away(turn, &ni, &offer, request, (RejectReason::NoResources, &full));
             }
         };
-        let Some(peer) = turn.shared.peer_of(&ni, offer.link.peer.nid) else {
+        let Some(peer) = turn.shared.peer_of(&ni, ProcessId::lnet(offer.link.peer.nid)) else {
             return reject_with(request, &offer.refuse(RejectReason::Early));
         };
         let offered = Offered { request, offer, ni, guest };
@@ -127,13 +129,13 @@ impl Driver {
             return self.decide(turn, offered);
         }
         turn.shard.counters.rx.handed_over.one();
-        peer.shard.request(shard::Request::Offered(Box::new(offered)));
+        peer.shard.request(shard::Request::Own(Asked::Offered(Box::new(offered))));
     }
 
     /// Accepts a peer of this shard, or rejects it.
     pub(super) fn decide(&mut self, turn: Turn<'_>, offered: Offered) {
         let Offered { request, offer, ni, guest } = offered;
-        let Some(peer) = turn.shared.peer_of(&ni, offer.link.peer.nid) else {
+        let Some(peer) = turn.shared.peer_of(&ni, ProcessId::lnet(offer.link.peer.nid)) else {
             return reject_with(request, &offer.refuse(RejectReason::Early));
         };
         let (answer, retired) = {
@@ -148,7 +150,7 @@ impl Driver {
                 reject_with(request, &refusal.record);
                 if close_all {
                     self.close_peer(turn, &peer, lnet_api::Errno::ECONNRESET);
-                    self.advance_peer(turn, &peer);
+                    self.advance(turn, &peer);
                 }
                 return;
             }
@@ -163,17 +165,17 @@ impl Driver {
         let (endpoint, granted) = match granted {
             Ok(granted) => granted,
             Err((reason, detail)) => {
-                if let Some(unsaid) = ni.turned_away.say(turn.now_ns) {
+                if let Some(unsaid) = ni.own.turned_away.say(turn.now_ns) {
                     tracing::warn!(peer = %peer.key.id.nid, ?reason, unsaid, "a peer is turned away: {detail}");
                 }
                 turn.shard.counters.rx.refusals.one();
                 self.sources.remove(key);
                 // Of a peer's attempt nobody here depends on; `advance_peer` sees to the rest.
                 let _ = peer.state.lock().links.failed(id, turn.now_ns);
-                return self.advance_peer(turn, &peer);
+                return self.advance(turn, &peer);
             }
         };
-        self.timers.note(deadline_ns);
+        self.core.timers.note(deadline_ns);
         let Granted { queues, params } = granted;
         let opening = Opening {
             endpoint,
@@ -207,7 +209,7 @@ fn turn_away(
     (reason, why): (RejectReason, &dyn Display),
 ) {
     turn.shard.counters.rx.refusals.one();
-    if let Some(unsaid) = ni.turned_away.say(turn.now_ns) {
+    if let Some(unsaid) = ni.own.turned_away.say(turn.now_ns) {
         let (nid, peer, source) = (ni.id.nid, offer.link.peer.nid, request.source());
         tracing::warn!(%nid, %peer, %source, unsaid, "a peer is turned away: {why}");
     }
@@ -230,7 +232,7 @@ fn grant(
 ) -> Result<(Box<dyn fabric::Endpoint>, Granted), (RejectReason, String)> {
     let failed = |detail: String| (RejectReason::NoResources, detail);
     let mut endpoint =
-        turn.shard.channel.adopt(token(key), request).map_err(|error| failed(error.to_string()))?;
+        turn.shard.own.channel.adopt(token(key), request).map_err(|error| failed(error.to_string()))?;
     let asked = ConnParams { max_message: MESSAGE_MAX as u32, ..offer.asked };
     let accept = |endpoint: &mut Box<dyn fabric::Endpoint>| {
         let queues = super::opening::make_queues(&mut **endpoint, ni, asked, turn.now_ns)?;
@@ -238,7 +240,7 @@ fn grant(
             ConnParams { queue_depth: queues.sizes.depth, max_fragments: queues.sizes.fragments, ..asked };
         let answer = offer.accept(params).map_err(|error| error.to_string())?;
         queues.post_receives(&**endpoint).map_err(|error| error.to_string())?;
-        endpoint.accept(&answer, &turn.shared.connect_options()).map_err(|error| error.to_string())?;
+        endpoint.accept(&answer, &connect_options(&turn.shared.config)).map_err(|error| error.to_string())?;
         Ok::<_, String>(Granted { queues, params })
     };
     match accept(&mut endpoint) {

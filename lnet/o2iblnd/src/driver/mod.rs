@@ -14,23 +14,23 @@ mod timers;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use lnet_api::{Errno, Poll};
+use lnet_api::{Delivery, Errno, Poll};
+use lnet_lnd::driver::serve_requests;
+use lnet_lnd::protocol::Conns;
+use lnet_lnd::slab::{Key, Slab};
+use lnet_lnd::{Core, LIST_ROOM};
 
-use crate::O2ibConfig;
 use crate::connection::Connection;
 use crate::fabric::{DeviceChange, Happening, Token};
 use crate::memory::Who;
-use crate::ni::Ni;
-use crate::peer::Peer;
-use crate::shard::{Request, Shard};
-use crate::shared::Shared;
+use crate::ni::{Ni, look_at_port};
+use crate::peer::{Peer, choose};
+use crate::shard::{Asked, Shard};
+use crate::{O2ib, O2ibConfig};
 use digest::RxConn;
 use events::Event;
 use listen::Listening;
 pub(crate) use listen::Offered;
-use lnet_lnd::LIST_ROOM;
-use lnet_lnd::slab::{Key, Slab};
-use lnet_lnd::timers::Timers;
 pub(crate) use opening::Depths;
 use opening::Opening;
 
@@ -41,9 +41,6 @@ const HAPPENINGS_PER_POLL: usize = 64;
 /// connects again and again does not keep a shard from the messages of its peers.
 const CONNECTS_PER_POLL: usize = 2;
 
-/// Rounds of requests that one call serves, where serving them makes others.
-const REQUEST_ROUNDS: usize = 8;
-
 /// A connection of several busy ones on which nothing has come for so many polls is armed, and no more looked at by each poll.
 const IDLE_POLLS: u32 = 256;
 
@@ -51,12 +48,7 @@ const IDLE_POLLS: u32 = 256;
 const SPINNING: u32 = 8;
 
 /// The time, and what everybody shares, for the length of one call.
-#[derive(Clone, Copy)]
-pub(crate) struct Turn<'a> {
-    pub(crate) shared: &'a Shared,
-    pub(crate) shard: &'a Shard,
-    pub(crate) now_ns: u64,
-}
+pub(crate) type Turn<'a> = lnet_lnd::Turn<'a, O2ib>;
 
 /// What a token of the channel names.
 enum Source {
@@ -67,47 +59,49 @@ enum Source {
     Vacant,
 }
 
-pub(crate) struct Driver {
+/// What the driver of a shard alone touches.
+pub struct Driver {
+    core: Core<O2ib>,
     sources: Slab<Source>,
     /// Connections that are looked at by each poll, for they are not armed.
     busy: VecDeque<Key>,
-    timers: Timers,
     /// Polls that have found nothing, since the last that did and since somebody was about to sleep.
     fruitless: u32,
     /// The last poll has not taken all that the channel has to tell.
     unheard: bool,
     /// Taken from the channel while a listener ended, and not handled yet: the next poll begins with them.
     kept: VecDeque<Happening>,
-    /// The time of the last poll.
-    now_ns: u64,
-    /// Lists that are filled and emptied within a call, kept for their memory.
-    requests: Vec<Request>,
+    /// A list that is filled and emptied within a call, kept for its memory.
     events: Vec<Event>,
-    peers: Vec<Arc<Peer>>,
 }
 
 impl Driver {
     pub(crate) fn new(config: &O2ibConfig, shard: usize) -> Driver {
         Driver {
+            core: Core::new(config.keepalive_ns()),
             // There are no more than MAX_SHARDS shards.
             sources: Slab::new(shard as u8),
             busy: VecDeque::new(),
-            timers: Timers::new(config.keepalive_ns()),
             fruitless: 0,
             unheard: false,
             kept: VecDeque::new(),
-            now_ns: 0,
-            requests: Vec::with_capacity(LIST_ROOM),
             events: Vec::with_capacity(LIST_ROOM),
-            peers: Vec::new(),
         }
     }
+}
 
-    /// Does what there is to do; about `budget` messages at the most.
-    pub(crate) fn poll(&mut self, turn: Turn<'_>, budget: usize) -> Poll {
-        let _polling = turn.shard.polling_here(turn.now_ns);
-        self.now_ns = turn.now_ns;
-        let mut work = self.serve_requests(turn);
+impl lnet_lnd::protocol::Driver<O2ib> for Driver {
+    const REQUEST_ROUNDS: usize = 8;
+
+    fn core(&mut self) -> &mut Core<O2ib> {
+        &mut self.core
+    }
+
+    fn poll(&mut self, turn: Turn<'_>, budget: usize) -> Poll {
+        let _polling = turn.shard.polling_here();
+        turn.shard.own.set_now_ns(turn.now_ns);
+        self.core.now_ns = turn.now_ns;
+        let mut work = serve_requests(self, turn);
         work += self.fire_timers(turn);
         work += self.take_happenings(turn);
         work += self.work_off_busy(turn, budget);
@@ -116,14 +110,13 @@ impl Driver {
             work += self.let_programs_work(turn, budget);
         }
         if work > 0 {
-            work += self.serve_requests(turn);
+            work += serve_requests(self, turn);
         }
-        Poll { work, deadline_ns: self.timers.next_ns() }
+        self.core.polled(work)
     }
 
-    /// The thread that polls is about to sleep. Whether it may: all connections are armed, nothing has come before they were,
-    /// and all that the channel has told is known.
-    pub(crate) fn arm(&mut self, shard: &Shard) -> bool {
+    /// All connections are armed, nothing has come before they were, and all that the channel has told is known.
+    fn arm(&mut self, shard: &Shard) -> bool {
         self.fruitless = 0;
         let mut quiet = !self.unheard && self.kept.is_empty();
         for _ in 0..self.busy.len() {
@@ -134,11 +127,70 @@ impl Driver {
             }
         }
         if quiet {
-            shard.channel.rest();
+            shard.own.channel.rest();
         }
         quiet
     }
 
+    fn advance_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
+        self.advance(turn, peer);
+    }
+
+    fn connect(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
+        self.advance(turn, peer);
+        self.flush_waiting(peer);
+    }
+
+    fn broken(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
+        self.break_off(turn, key, errno, "a work request cannot be posted");
+    }
+
+    fn resume(&mut self, turn: Turn<'_>, key: Key, delivery: Option<Delivery>) {
+        self.resume_held(turn, key, delivery);
+    }
+
+    fn serve(&mut self, turn: Turn<'_>, asked: Asked) {
+        match asked {
+            Asked::Offered(offered) => self.decide(turn, *offered),
+            Asked::Prepare(conn, operation) => self.go_on(&conn, operation),
+            Asked::BeginGet(mut pending) => {
+                let (conn, who) = (pending.conn.clone(), Who::Get(pending.token));
+                // The peer has all the time that it would have had without the wait.
+                pending.deadline_ns = pending.deadline_ns.max(conn.answer_deadline_ns());
+                conn.begin_get(*pending);
+                conn.ni().own.sinks.came(who);
+            }
+        }
+    }
+
+    fn look_at(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
+        let mut count = 0;
+        loop {
+            let overdue = peer.state.lock().links.overdue(turn.now_ns);
+            let Some(id) = overdue else { break };
+            self.overdue(turn, peer, id);
+            count += 1;
+        }
+        let deadline_ns = peer.state.lock().links.deadline_ns();
+        if let Some(deadline_ns) = deadline_ns {
+            self.core.timers.note(deadline_ns);
+        }
+        self.advance(turn, peer);
+        count
+    }
+
+    fn end_conns(&mut self, turn: Turn<'_>, _peer: &Arc<Peer>, conns: Conns<O2ib>, errno: Errno) {
+        for conn in &conns {
+            self.end_conn(turn, conn, errno);
+        }
+    }
+
+    fn end_ni(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
+        self.end_listeners(turn, ni);
+    }
+}
+
+impl Driver {
     /// Arms a connection, unless something has come on it.
     fn settle_down(&mut self, key: Key) -> bool {
         let Some(Source::Conn(rx)) = self.sources.get_mut(key) else { return true };
@@ -147,52 +199,11 @@ impl Driver {
         armed
     }
 
-    fn serve_requests(&mut self, turn: Turn<'_>) -> usize {
-        let mut count = 0;
-        for _ in 0..REQUEST_ROUNDS {
-            let mut requests = std::mem::take(&mut self.requests);
-            let any = turn.shard.requests.take(&mut requests);
-            count += requests.len();
-            for request in requests.drain(..) {
-                self.serve(turn, request);
-            }
-            self.requests = requests;
-            if !any {
-                break;
-            }
-        }
-        count
-    }
-
-    fn serve(&mut self, turn: Turn<'_>, request: Request) {
-        match request {
-            Request::Offered(offered) => self.decide(turn, *offered),
-            Request::Connect(peer) => {
-                self.advance_peer(turn, &peer);
-                self.flush_waiting(&peer);
-            }
-            Request::Complete(peer) => {
-                peer.state.lock().links.set_conns(peer.ni.conns_per_peer());
-                self.advance_peer(turn, &peer);
-            }
-            Request::Broken(key, errno) => self.broken(turn, key, errno, "a work request cannot be posted"),
-            Request::Resume(key, delivery) => self.resume(turn, key, delivery),
-            Request::Prepare(conn, operation) => self.go_on(&conn, operation),
-            Request::BeginGet(mut pending) => {
-                let (conn, who) = (pending.conn.clone(), Who::Get(pending.token));
-                // The peer has all the time that it would have had without the wait.
-                pending.deadline_ns = pending.deadline_ns.max(conn.answer_deadline_ns());
-                conn.begin_get(*pending);
-                conn.ni().sinks.came(who);
-            }
-        }
-    }
-
     fn take_happenings(&mut self, turn: Turn<'_>) -> usize {
         turn.shard.counters.rx.polls.one();
         let (mut count, mut connects) = (0, 0);
         while count < HAPPENINGS_PER_POLL && connects < CONNECTS_PER_POLL {
-            let Some(happening) = self.kept.pop_front().or_else(|| turn.shard.channel.next()) else {
+            let Some(happening) = self.kept.pop_front().or_else(|| turn.shard.own.channel.next()) else {
                 self.unheard = false;
                 return count;
             };
@@ -272,7 +283,7 @@ impl Driver {
                 if state.waiting.is_empty() {
                     return;
                 }
-                let Some(conn) = state.choose().cloned() else { return };
+                let Some(conn) = choose(&mut state).cloned() else { return };
                 let Some(tx) = state.waiting.take_first() else { return };
                 (tx, conn)
             };
@@ -299,10 +310,10 @@ impl Driver {
     /// loses nothing.
     fn device_changed(&mut self, turn: Turn<'_>, name: &str, change: DeviceChange) {
         for ni in turn.shared.nis.matching(None) {
-            if ni.device.name() != name {
+            if ni.own.device.name() != name {
                 continue;
             }
-            let up = ni.look_at_port();
+            let up = look_at_port(&ni);
             match change {
                 DeviceChange::Removed => {
                     tracing::error!(nid = %ni.id.nid, name, "the device is gone: its connections are closed");
@@ -316,19 +327,11 @@ impl Driver {
 
     /// The port of an NI is up: what failed while it was down says nothing of the peers.
     fn try_again(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
-        for peer in peers_of(turn, ni) {
+        for peer in turn.peers_of(ni) {
             peer.state.lock().links.forgive();
-            self.advance_peer(turn, &peer);
+            self.advance(turn, &peer);
         }
     }
-}
-
-/// The peers of an NI that are this shard's.
-fn peers_of(turn: Turn<'_>, ni: &Arc<Ni>) -> Vec<Arc<Peer>> {
-    let mut peers = Vec::new();
-    let mine = |peer: &Peer| Arc::ptr_eq(&peer.ni, ni) && peer.shard.number == turn.shard.number;
-    turn.shared.peers.collect(&mut peers, mine);
-    peers
 }
 
 /// What the channel knows a source by.

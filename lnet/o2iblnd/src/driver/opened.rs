@@ -45,7 +45,7 @@ impl Driver {
             self.close_peer(turn, &peer, Errno::ECONNRESET);
         }
         let _ = peer.state.lock().links.established(id, life, turn.now_ns);
-        let made = queues.sizes.adopt(&peer.ni.adjusted, params.queue_depth, params.max_fragments);
+        let made = queues.sizes.adopt(&peer.ni.own.adjusted, params.queue_depth, params.max_fragments);
         let limits = Limits {
             depth: u8::try_from(params.queue_depth).unwrap_or(u8::MAX),
             high_water: made.high_water,
@@ -66,7 +66,7 @@ impl Driver {
             filling: 0,
             batch: Batch::default(),
         };
-        let device = peer.ni.device.limits();
+        let device = peer.ni.own.device.limits();
         let conn = Arc::new(Connection {
             key,
             id,
@@ -88,8 +88,8 @@ impl Driver {
         }
         self.make_busy(key);
         peer.state.lock().conns.push(conn);
-        self.timers.note_activity(turn.now_ns, peer.ni.timeout_ns());
+        self.core.timers.note_activity(turn.now_ns, peer.ni.timeout_ns);
         self.flush_waiting(&peer);
-        self.advance_peer(turn, &peer);
+        self.advance(turn, &peer);
     }
 }

@@ -10,11 +10,10 @@ use parking_lot::Mutex;
 use crate::admission::Guest;
 use crate::buffers::Buffers;
 use crate::config::NS_PER_S;
-use crate::fabric::{COMPLETIONS_PER_LOOK, ConnectOptions, Endpoint, PostError, QueueSizes, ReceiveWork};
+use crate::fabric::{COMPLETIONS_PER_LOOK, Endpoint, PostError, QueueSizes, ReceiveWork};
 use crate::links::LinkId;
 use crate::ni::Ni;
 use crate::peer::Peer;
-use crate::shared::Shared;
 use crate::sizes::{self, ConnSizes};
 
 /// Bytes that a send shall carry in itself, if the device can: a message without payload, but for what a descriptor adds.
@@ -50,7 +49,7 @@ impl Opening {
     /// attempt would fail as fatal (see [`Driver::end_listener`](super::Driver::end_listener)).
     pub(super) fn turn_down(&mut self) {
         let Stage::Accepting { link, .. } = self.stage else { return };
-        let params = Some(self.peer.ni.params());
+        let params = Some(self.peer.ni.own.params());
         let record =
             Reject { version: link.version, reason: RejectReason::Early, stamp: link.local.stamp, params };
         let mut bytes = [0; Reject::LEN];
@@ -111,8 +110,8 @@ pub(super) fn make_queues(
 ) -> Result<Queues, String> {
     let limits = *endpoint.device().limits();
     let text = |error: sizes::SizesError| error.to_string();
-    let (depth, fragments) = (ni.depths.at_most(params.queue_depth, now_ns), params.max_fragments);
-    let mut sizes = sizes::connection(&ni.adjusted, depth, fragments, &limits).map_err(text)?;
+    let (depth, fragments) = (ni.own.depths.at_most(params.queue_depth, now_ns), params.max_fragments);
+    let mut sizes = sizes::connection(&ni.own.adjusted, depth, fragments, &limits).map_err(text)?;
     let made = loop {
         match endpoint.make_queues(&sizes.queues(INLINE)) {
             Ok(made) => break made,
@@ -120,9 +119,9 @@ pub(super) fn make_queues(
             Err(error) if !matches!(error.errno, Errno::ENOMEM | Errno::EINVAL) => {
                 return Err(error.to_string());
             }
-            Err(error) => match sizes::shallower(&ni.adjusted, &sizes, &limits).map_err(text)? {
+            Err(error) => match sizes::shallower(&ni.own.adjusted, &sizes, &limits).map_err(text)? {
                 Some(less) => {
-                    ni.depths.note(less.depth, now_ns);
+                    ni.own.depths.note(less.depth, now_ns);
                     sizes = less;
                 }
                 None => return Err(error.to_string()),
@@ -132,12 +131,4 @@ pub(super) fn make_queues(
     let (receives, sends) = (sizes.receives as usize, usize::from(sizes.concurrent_sends.max(1)));
     let buffers = Buffers::new(endpoint.device(), receives, sends).map_err(|error| error.to_string())?;
     Ok(Queues { sizes, made, buffers })
-}
-
-impl Shared {
-    /// The parameters of the connection manager.
-    pub(super) fn connect_options(&self) -> ConnectOptions {
-        let crate::O2ibConfig { retry_count, rnr_retry_count, .. } = self.config;
-        ConnectOptions { retry_count, rnr_retry_count }
-    }
 }

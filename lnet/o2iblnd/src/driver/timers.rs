@@ -1,9 +1,10 @@
 //! Timers (lnet-wire 38): coarse, for everything is looked at in one pass.
 
 use lnet_api::Errno;
-use lnet_lnd::timers::{FAILURES_KEPT, SHORT_PART, Shortages};
+use lnet_lnd::driver::look_at_peers;
+use lnet_lnd::timers::{SHORT_PART, Shortages};
 
-use super::close::{Broken, retire_if_idle};
+use super::close::gone;
 use super::digest::RxConn;
 use super::events::give_up;
 use super::{Driver, Source, Turn};
@@ -50,7 +51,7 @@ fn look(rx: &mut RxConn, now_ns: u64) -> Look {
         (Some(mark), Some(steps)) if mark.0 == steps => Some(mark),
         (_, Some(steps)) => Some((steps, now_ns)),
     };
-    let short_ns = rx.conn.ni().timeout_ns() / SHORT_PART;
+    let short_ns = rx.conn.ni().timeout_ns / SHORT_PART;
     let stuck_at_ns = rx.progress_mark.map(|(_, since_ns)| since_ns.saturating_add(short_ns));
     let deadline_ns = live.machine.deadline_ns();
     rx.conn.pump(state, now_ns);
@@ -59,20 +60,20 @@ fn look(rx: &mut RxConn, now_ns: u64) -> Look {
 
 impl Driver {
     pub(super) fn fire_timers(&mut self, turn: Turn<'_>) -> usize {
-        if !self.timers.begin(turn.now_ns) {
+        if !self.core.timers.begin(turn.now_ns) {
             return 0;
         }
         for ni in turn.shared.nis.matching(None) {
-            for pool in [&ni.pool, &ni.sinks] {
+            for pool in [&ni.own.pool, &ni.own.sinks] {
                 std::iter::from_fn(|| pool.overdue(turn.now_ns)).for_each(give_up);
             }
         }
         let due = self.look_at_conns(turn);
         let count = due.len();
         for (key, detail) in due {
-            self.close_broken(turn, key, Broken::system(Errno::ETIMEDOUT, detail));
+            self.close_broken(turn, key, gone(Errno::ETIMEDOUT, detail));
         }
-        count + self.look_at_peers(turn)
+        count + look_at_peers(self, turn)
     }
 
     /// Connections that are at their end, each with the reason.
@@ -88,9 +89,9 @@ impl Driver {
                 Look::Closed => {}
                 Look::Late(late) => found.push((key, what_is(late))),
                 Look::Well { deadline_ns, stuck_at_ns } => {
-                    self.timers.note(deadline_ns.max(now_ns + 1));
+                    self.core.timers.note(deadline_ns.max(now_ns + 1));
                     match stuck_at_ns {
-                        Some(at_ns) if at_ns > now_ns => self.timers.note(at_ns),
+                        Some(at_ns) if at_ns > now_ns => self.core.timers.note(at_ns),
                         Some(_) => {
                             let ni = rx.conn.ni();
                             if shortages.is_short(ni.id.nid, &*ni.upcalls) {
@@ -103,33 +104,8 @@ impl Driver {
             }
         }
         if connections {
-            self.timers.note_period(now_ns);
+            self.core.timers.note_period(now_ns);
         }
         found
-    }
-
-    fn look_at_peers(&mut self, turn: Turn<'_>) -> usize {
-        let mut peers = std::mem::take(&mut self.peers);
-        turn.shared.peers.collect(&mut peers, |peer| peer.shard.number == turn.shard.number);
-        let crowded = peers.len() > FAILURES_KEPT;
-        let mut count = 0;
-        for peer in peers.drain(..) {
-            let overdue = peer.state.lock().waiting.take_overdue(turn.now_ns);
-            count += overdue.fail(&*peer.ni.upcalls, Errno::ETIMEDOUT);
-            loop {
-                let overdue = peer.state.lock().links.overdue(turn.now_ns);
-                let Some(id) = overdue else { break };
-                self.overdue(turn, &peer, id);
-                count += 1;
-            }
-            let deadline_ns = peer.state.lock().links.deadline_ns();
-            if let Some(deadline_ns) = deadline_ns {
-                self.timers.note(deadline_ns);
-            }
-            self.advance_peer(turn, &peer);
-            retire_if_idle(&turn.shared.peers, &peer, turn.now_ns, crowded);
-        }
-        self.peers = peers;
-        count
     }
 }

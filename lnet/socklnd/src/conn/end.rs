@@ -16,17 +16,9 @@ pub(crate) struct Unsent {
     pub(crate) rest: VecDeque<Outgoing>,
 }
 
-impl Conn {
-    /// Takes out the messages not yet begun whose time is over, unless somebody is writing them.
-    pub(crate) fn take_overdue(&self, now_ns: u64) -> Vec<TxToken> {
-        let overdue = self.outbox.lock().take_unbegun(|message| message.is_overdue(now_ns));
-        self.discount(&overdue);
-        overdue.iter().filter_map(|message| message.token).collect()
-    }
-
-    /// Takes back a message of which nothing is gone. `false` if there is none, or if somebody is writing it: if it does not
-    /// leave, that thread ends it.
-    pub(crate) fn withdraw(&self, token: TxToken) -> bool {
+impl lnet_lnd::protocol::Connection for Conn {
+    /// A message that somebody is writing is not taken back: if it does not leave, that thread ends it.
+    fn withdraw(&self, token: TxToken) -> bool {
         let taken = {
             let mut outbox = self.outbox.lock();
             let taken = outbox.take_unbegun(|message| message.token == Some(token));
@@ -37,6 +29,15 @@ impl Conn {
         };
         self.discount(&taken);
         !taken.is_empty()
+    }
+}
+
+impl Conn {
+    /// Takes out the messages not yet begun whose time is over, unless somebody is writing them.
+    pub(crate) fn take_overdue(&self, now_ns: u64) -> Vec<TxToken> {
+        let overdue = self.outbox.lock().take_unbegun(|message| message.is_overdue(now_ns));
+        self.discount(&overdue);
+        overdue.iter().filter_map(|message| message.token).collect()
     }
 
     /// These messages are not queued any more.

@@ -49,7 +49,7 @@ pub(super) struct Accepting {
 impl Driver {
     pub(super) fn listen(&mut self, turn: Turn<'_>, listener: Box<dyn sys::Listener>) {
         let address = listener.address();
-        if let Err(errno) = turn.shard.poller.add(listener.handle(), self.sources.next_key().0) {
+        if let Err(errno) = turn.shard.own.poller.add(listener.handle(), self.sources.next_key().0) {
             tracing::error!(%address, %errno, "cannot watch the listening socket: nobody can connect to this node");
             return;
         }
@@ -83,7 +83,7 @@ impl Driver {
                     if listener.paused_until_ns.replace(until_ns).is_none() {
                         tracing::warn!(address = %listener.address, %errno, "cannot accept connections for now");
                     }
-                    self.timers.note(until_ns);
+                    self.core.timers.note(until_ns);
                     return Rest::Drained;
                 }
             }
@@ -93,18 +93,18 @@ impl Driver {
 
     fn begin_accepting(&mut self, turn: Turn<'_>, stream: Box<dyn Stream>, remote: SocketAddr) {
         let counters = &turn.shard.counters.rx;
-        if turn.shared.policy == AcceptPolicy::Secure && remote.port() > PRIVILEGED_PORT_MAX {
+        if turn.shared.own.policy == AcceptPolicy::Secure && remote.port() > PRIVILEGED_PORT_MAX {
             debug!(%remote, "refused: its source port is not privileged, as accept=secure demands");
             counters.refusals.one();
             return;
         }
         let Some(guest) = self.admit(turn, remote) else { return counters.refusals.one() };
-        let watched = turn.shard.poller.add(stream.handle(), self.sources.next_key().0);
-        if watched.and_then(|()| stream.tune(&turn.shared.options)).is_err() {
+        let watched = turn.shard.own.poller.add(stream.handle(), self.sources.next_key().0);
+        if watched.and_then(|()| stream.tune(&turn.shared.own.options)).is_err() {
             return counters.refusals.one();
         }
         let deadline_ns = turn.now_ns.saturating_add(turn.shared.config.accept_timeout_ns());
-        self.timers.note(deadline_ns);
+        self.core.timers.note(deadline_ns);
         let machine = Acceptor::new(Locals(turn.shared.nis.clone()));
         let accepting = Accepting { stream, remote, guest, machine, deadline_ns, ni: None };
         let key = self.sources.insert(Source::Accepting(Box::new(accepting)));
@@ -115,7 +115,7 @@ impl Driver {
     /// Lets a handshake begin. If there are too many on this shard, the oldest of the address that has the most makes room:
     /// whoever fills the house is put out himself.
     fn admit(&mut self, turn: Turn<'_>, remote: SocketAddr) -> Option<Guest> {
-        let admission = &turn.shared.admission;
+        let admission = &turn.shared.own.admission;
         match admission.begin(turn.shard.number, remote.ip()) {
             Entry::Granted(guest) => return Some(guest),
             Entry::Refused => {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use lnet_api::Errno;
-use lnet_lnd::tables::PeerTable;
 use tracing::{debug, info};
 
 use super::receive::{Broken, RxConn};
@@ -12,9 +11,7 @@ use crate::choice::{Load, carries_lnet};
 use crate::conn::{Conn, Unsent};
 use crate::ni::Ni;
 use crate::outgoing::Outgoing;
-use crate::peer::{Peer, PeerState};
-use crate::shard::Shard;
-use crate::shared::Shared;
+use crate::peer::{Choose, Peer, PeerState};
 use crate::{Cause, Failure, SockConfig, Step};
 use lnet_lnd::slab::Key;
 
@@ -24,7 +21,7 @@ const FRESH_NS: u64 = 1_000_000_000;
 
 impl Driver {
     /// A connection is broken, and so all connections to its peer go, unless it [`ends_alone`].
-    pub(super) fn broken(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
+    pub(super) fn break_off(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
         self.close_broken(turn, key, Broken::new(errno, ""));
     }
 
@@ -56,7 +53,7 @@ impl Driver {
         }
         peer.state.lock().failure = Some(failure);
         self.close_peer(turn, &peer, errno);
-        self.advance_peer(turn, &peer);
+        self.advance(turn, &peer);
     }
 
     /// Closes one connection. What has not begun to leave on it goes on the others.
@@ -86,7 +83,7 @@ impl Driver {
             finalize(&peer, message, errno);
         }
         conns.iter().for_each(|conn| conn.flush());
-        self.advance_peer(turn, &peer);
+        self.advance(turn, &peer);
     }
 
     /// Closes all connections to a peer and finalises what was in flight on them.
@@ -94,7 +91,7 @@ impl Driver {
         let conns = {
             let mut state = peer.state.lock();
             state.links.closed_all(turn.now_ns);
-            state.keepalive = None;
+            state.own.keepalive = None;
             std::mem::take(&mut state.conns)
         };
         if conns.is_empty() {
@@ -107,7 +104,7 @@ impl Driver {
         peer.ni.upcalls.peer_lost(peer.key.ni, peer.key.id, errno);
     }
 
-    fn close_conn(&mut self, turn: Turn<'_>, peer: &Peer, conn: &Arc<Conn>, errno: Errno) {
+    pub(super) fn close_conn(&mut self, turn: Turn<'_>, peer: &Peer, conn: &Arc<Conn>, errno: Errno) {
         let Unsent { begun, rest } = self.end_conn(turn, conn, errno);
         for message in begun.into_iter().chain(rest) {
             finalize(peer, message, errno);
@@ -116,7 +113,7 @@ impl Driver {
 
     /// Closes a connection and finalises what was being received on it; gives what it has not sent.
     fn end_conn(&mut self, turn: Turn<'_>, conn: &Arc<Conn>, errno: Errno) -> Unsent {
-        turn.shard.poller.delete(conn.stream.handle());
+        turn.shard.own.poller.delete(conn.stream.handle());
         if let Some(place) = self.sources.get_mut(conn.key)
             && let Source::Conn(rx) = place
         {
@@ -129,18 +126,9 @@ impl Driver {
         conn.close(errno)
     }
 
-    /// Ends what this shard has of an NI that has left the table: nothing of it is left, and everything in flight is
-    /// finalised.
-    pub(crate) fn shutdown(&mut self, shared: &Shared, shard: &Shard, ni: &Arc<Ni>) {
-        let turn = Turn { shared, shard, now_ns: self.now_ns };
-        self.serve_requests(turn);
-        let mut peers = Vec::new();
-        let mine = |peer: &Peer| Arc::ptr_eq(&peer.ni, ni) && peer.shard.number == shard.number;
-        turn.shared.peers.collect(&mut peers, mine);
-        for peer in &peers {
-            self.end_peer(turn, peer);
-        }
-        let unused = !turn.shared.nis.any(|other| other.ip == ni.ip);
+    /// Ends the listeners of an NI whose peers are gone, and the handshakes with it.
+    pub(super) fn end_handshakes(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
+        let unused = !turn.shared.nis.uses(ni.ip);
         let ends = |source: &Source| match source {
             Source::Listener(listener) => unused && listener.address.ip() == ni.ip,
             Source::Accepting(accepting) => accepting.ni == Some(ni.id.nid),
@@ -154,28 +142,6 @@ impl Driver {
             self.drop_accepting(key);
             self.sources.remove(key);
         }
-    }
-
-    /// Serves what has been asked of this shard while an NI ended, and lets go of its connections.
-    pub(crate) fn clear_up(&mut self, shared: &Shared, shard: &Shard) {
-        self.serve_requests(Turn { shared, shard, now_ns: self.now_ns });
-        shard.forget_closed();
-    }
-
-    /// Removes a peer of an NI that ends.
-    fn end_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
-        let conns = {
-            let mut state = peer.state.lock();
-            state.retired = Some(Errno::ESHUTDOWN);
-            state.links.closed_all(turn.now_ns);
-            std::mem::take(&mut state.conns)
-        };
-        for conn in &conns {
-            self.close_conn(turn, peer, conn, Errno::ESHUTDOWN);
-            conn.wait_for_writer();
-        }
-        peer.fail_waiting(Errno::ESHUTDOWN);
-        turn.shared.peers.remove(peer);
     }
 }
 
@@ -227,23 +193,4 @@ fn finalize(peer: &Peer, message: Outgoing, errno: Errno) {
 /// system tells an unreachable network or host only when it gives up.
 fn is_timeout(errno: Errno) -> bool {
     [Errno::ETIMEDOUT, Errno::EHOSTUNREACH, Errno::ENETUNREACH, Errno::EHOSTDOWN].contains(&errno)
-}
-
-/// Takes a peer out of the table that nothing is remembered of; if the table is `crowded`, the reason of its last failure
-/// does not count.
-pub(super) fn retire_if_idle(peers: &PeerTable<Peer>, peer: &Arc<Peer>, now_ns: u64, crowded: bool) {
-    let idle = {
-        let mut state = peer.state.lock();
-        let idle = state.conns.is_empty()
-            && state.waiting.is_empty()
-            && (crowded || state.failure.is_none())
-            && state.links.is_forgettable(now_ns);
-        if idle {
-            state.retired = Some(Errno::EAGAIN);
-        }
-        idle
-    };
-    if idle {
-        peers.remove(peer);
-    }
 }

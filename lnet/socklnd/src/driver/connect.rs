@@ -8,41 +8,35 @@ use lnet_proto::sock::{Attempt, ConnType, ConnectProgress, Connector, Establishe
 use tracing::debug;
 
 use super::accept::HANDSHAKE_READ;
-use super::connecting::{Connecting, Miss};
+use super::connecting::Connecting;
 use super::receive::RxConn;
 use super::{Driver, Source, Turn};
 use crate::attempts::{CROWDED_NS, Permit};
 use crate::config::NS_PER_S;
+use crate::failure::Miss;
 use crate::links::{Life, Next, Outcome};
 use crate::peer::Peer;
 use crate::sys::{Readiness, Received, Stream};
-use crate::{Cause, Failure, Step};
+use crate::{Failure, Step};
 use lnet_lnd::slab::Key;
 
 impl Driver {
     /// Does for a peer what its links say is next.
-    pub(super) fn advance_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
+    pub(super) fn advance(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
         loop {
             let (next, failed) = {
                 let mut state = peer.state.lock();
-                state.asked = false;
-                if state.retired.is_some() {
-                    return;
-                }
-                if let Some(first) = state.waiting.first() {
-                    self.timers.note(first.deadline_ns);
-                }
-                let waiting = !state.waiting.is_empty();
+                let Some(waiting) = state.look(&mut self.core.timers) else { return };
                 state.links.set_per_type(peer.ni.conns_per_peer());
                 let failed = |failure: &Failure| failure.step != Step::Established;
                 (state.links.next(turn.now_ns, waiting), state.failure.as_ref().is_some_and(failed))
             };
             match next {
                 Next::Nothing => return,
-                Next::Wait { until_ns } => return self.timers.note(until_ns),
+                Next::Wait { until_ns } => return self.core.timers.note(until_ns),
                 Next::Unreachable => return peer.fail_waiting(Errno::EHOSTUNREACH),
                 Next::Connect(conn_type) => {
-                    let Some(permit) = turn.shared.attempts.begin(peer, failed) else { return };
+                    let Some(permit) = turn.shared.own.attempts.begin(peer, failed) else { return };
                     match self.begin_connecting(turn, peer, conn_type, permit) {
                         Ok(()) => return,
                         Err(miss) => self.attempt_failed(turn, peer, address_of(turn, peer, conn_type), miss),
@@ -67,7 +61,7 @@ impl Driver {
         let address = address_of(turn, peer, conn_type);
         let attempt = Attempt {
             local: peer.ni.id,
-            incarnation: peer.ni.incarnation,
+            incarnation: peer.ni.own.incarnation,
             peer: peer.key.id,
             conn_type,
             version,
@@ -98,7 +92,7 @@ impl Driver {
     fn note_connecting(&mut self, turn: Turn<'_>, connecting: &Connecting) {
         let crowded_ns = turn.now_ns.saturating_add(CROWDED_NS);
         let redial_ns = connecting.redial_ns(turn.shared.config.min_reconnect_ns()).unwrap_or(u64::MAX);
-        self.timers.note(connecting.deadline_ns.min(crowded_ns).min(redial_ns));
+        self.core.timers.note(connecting.deadline_ns.min(crowded_ns).min(redial_ns));
     }
 
     /// Nothing has answered the attempt's socket: another one takes over, which TCP has not made wait yet. The attempt
@@ -117,7 +111,7 @@ impl Driver {
         let Connecting { stream, peer, address, machine, conn_type, begun_ns, deadline_ns, permit, .. } =
             *connecting;
         debug!(peer = %peer.key.id, %conn_type, %address, "connecting anew, for nothing answers");
-        turn.shard.poller.delete(stream.handle());
+        turn.shard.own.poller.delete(stream.handle());
         // Its source port is free for the next one.
         drop(stream);
         match dial(turn, &peer, address, key) {
@@ -144,7 +138,7 @@ impl Driver {
                 drop(permit);
                 self.sources.remove(key);
                 self.attempt_failed(turn, &peer, address, miss);
-                self.advance_peer(turn, &peer);
+                self.advance(turn, &peer);
             }
         }
     }
@@ -208,10 +202,7 @@ impl Driver {
                 }
                 ConnectProgress::Retry(retry) => return self.attempt_refused(turn, key, retry),
                 ConnectProgress::Failed(reason) => {
-                    let cause = Cause::from(&reason);
-                    let miss = Miss::new(Step::Handshake, Errno::from_raw(reason.errno()), reason);
-                    let miss = Miss { cause, ..miss };
-                    return self.connecting_failed(turn, key, miss);
+                    return self.connecting_failed(turn, key, Miss::said(Step::Handshake, &reason));
                 }
             }
         }
@@ -235,11 +226,11 @@ impl Driver {
         {
             let mut state = peer.state.lock();
             state.links.established(conn_type, life, control_only, turn.now_ns);
-            state.proven = true;
+            state.own.proven = true;
         }
         let rx = RxConn::new(turn, key, stream, &peer, conn_type, life.version, established.byte_order);
         self.put_to_use(turn, key, rx, behind);
-        self.advance_peer(turn, &peer);
+        self.advance(turn, &peer);
     }
 
     fn attempt_refused(&mut self, turn: Turn<'_>, key: Key, retry: Retry) {
@@ -253,11 +244,12 @@ impl Driver {
             Outcome::CloseAll => self.close_peer(turn, &peer, Errno::ECONNRESET),
             Outcome::Failed => {
                 let miss = Miss::new(Step::Handshake, Errno::EALREADY, "refused again and again");
-                self.note_failure(turn, &peer, address, &miss);
-                peer.fail_waiting(miss.errno);
+                let errno = miss.errno;
+                note_failure(turn, &peer, address, miss);
+                peer.fail_waiting(errno);
             }
         }
-        self.advance_peer(turn, &peer);
+        self.advance(turn, &peer);
     }
 
     /// The attempt took too long.
@@ -280,11 +272,12 @@ impl Driver {
         let Some(connecting) = self.take_connecting(key) else { return };
         self.sources.remove(key);
         self.attempt_failed(turn, &connecting.peer, connecting.address, miss);
-        self.advance_peer(turn, &connecting.peer);
+        self.advance(turn, &connecting.peer);
     }
 
     fn attempt_failed(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, address: SocketAddr, miss: Miss) {
-        self.note_failure(turn, peer, address, &miss);
+        let errno = miss.errno;
+        note_failure(turn, peer, address, miss);
         let connected = {
             let mut state = peer.state.lock();
             state.step = None;
@@ -293,15 +286,7 @@ impl Driver {
         };
         // Messages that wait though there are connections wait for one that can carry them: those fail too.
         debug!(peer = %peer.key.id, connected, "waiting messages fail");
-        peer.fail_waiting(miss.errno);
-    }
-
-    fn note_failure(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, address: SocketAddr, miss: &Miss) {
-        let Miss { step, errno, cause, ref detail } = *miss;
-        let failure = Failure { peer: peer.key.id, address, step, errno, cause, detail: detail.clone() };
-        debug!(%failure, "cannot connect");
-        turn.shard.counters.rx.connect_failures.one();
-        peer.state.lock().failure = Some(failure);
+        peer.fail_waiting(errno);
     }
 
     /// How many connections are being opened to peers that have some already.
@@ -340,10 +325,11 @@ impl Driver {
 fn dial(turn: Turn<'_>, peer: &Peer, address: SocketAddr, key: Key) -> Result<(Box<dyn Stream>, bool), Miss> {
     let connection = turn
         .shared
+        .own
         .net
-        .connect(peer.ni.ip, address, &peer.ni.options)
+        .connect(peer.ni.ip, address, &peer.ni.own.options)
         .map_err(|(step, errno)| Miss::new(step, errno, ""))?;
-    let watched = turn.shard.poller.add(connection.stream.handle(), key.0);
+    let watched = turn.shard.own.poller.add(connection.stream.handle(), key.0);
     watched.map_err(|errno| Miss::new(Step::Bind, errno, "cannot watch the socket"))?;
     Ok((connection.stream, !connection.privileged))
 }
@@ -351,4 +337,11 @@ fn dial(turn: Turn<'_>, peer: &Peer, address: SocketAddr, key: Key) -> Result<(B
 /// Where a peer listens for connections of a type.
 fn address_of(turn: Turn<'_>, peer: &Peer, conn_type: ConnType) -> SocketAddr {
     peer.address(turn.shared.config.port_for(conn_type))
+}
+
+fn note_failure(turn: Turn<'_>, peer: &Peer, address: SocketAddr, miss: Miss) {
+    let failure = miss.of(peer.key.id, address);
+    debug!(%failure, "cannot connect");
+    turn.shard.counters.rx.connect_failures.one();
+    peer.state.lock().failure = Some(failure);
 }

@@ -7,10 +7,11 @@ use lnet_api::Errno;
 use lnet_proto::sock::{ConnType, Connector};
 use lnet_region::Part;
 
+use crate::Step;
 use crate::attempts::{CROWDED_NS, Permit};
+use crate::failure::Miss;
 use crate::peer::Peer;
 use crate::sys::Stream;
-use crate::{Cause, Step};
 
 /// How long a socket's first segments may go unanswered before another socket takes over. TCP sends them at once and
 /// after 1 s, then at 3, 7, 15 and 31 s: after an outage it would let up to half of that time pass once more. A new
@@ -37,20 +38,6 @@ pub(super) struct Connecting {
     pub(super) deadline_ns: u64,
     /// Given back when the attempt is over.
     pub(super) permit: Option<Permit>,
-}
-
-/// Why an attempt failed.
-pub(super) struct Miss {
-    pub(super) step: Step,
-    pub(super) errno: Errno,
-    pub(super) cause: Cause,
-    pub(super) detail: String,
-}
-
-impl Miss {
-    pub(super) fn new(step: Step, errno: Errno, detail: impl ToString) -> Miss {
-        Miss { step, errno, cause: Cause::Errno, detail: detail.to_string() }
-    }
 }
 
 impl Connecting {

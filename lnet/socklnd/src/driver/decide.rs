@@ -18,12 +18,12 @@ use crate::admission::Guest;
 use crate::links::{Answer, Life};
 use crate::ni::Ni;
 use crate::peer::Peer;
-use crate::shard::Request;
+use crate::shard::{Asked, Request};
 use crate::sys::Stream;
 use lnet_lnd::slab::Key;
 
 /// A peer that has said who it is, on its way to the shard that decides about it. Nothing of it is read meanwhile.
-pub(crate) struct Offered {
+pub struct Offered {
     stream: Box<dyn Stream>,
     remote: SocketAddr,
     guest: Guest,
@@ -41,7 +41,7 @@ impl Driver {
         let Some(accepting) = self.take_accepting(key) else { return };
         let Accepting { stream, remote, guest, .. } = *accepting;
         let Some(ni) = turn.shared.nis.get(offer.local_nid()) else { return self.forget(turn, Some(key)) };
-        let rewrite = identity_from_port(turn.shared.policy, &ni, remote);
+        let rewrite = identity_from_port(turn.shared.own.policy, &ni, remote);
         let id = rewrite.unwrap_or(offer.claimed());
         if !may_be_peer(turn, &ni, id.nid) {
             debug!(%remote, %id, "refused: no peer can have this NID");
@@ -54,9 +54,9 @@ impl Driver {
             return self.decide(turn, Some(key), offered);
         }
         turn.shard.counters.rx.handed_over.one();
-        turn.shard.poller.delete(offered.stream.handle());
+        turn.shard.own.poller.delete(offered.stream.handle());
         self.sources.remove(key);
-        shard.request(Request::Decide(Box::new(offered)));
+        shard.request(Request::Own(Asked::Decide(Box::new(offered))));
     }
 
     /// Takes an offered connection or refuses it (lnet-wire 24). `place`: where it stands in the table, watched, if it came
@@ -90,7 +90,7 @@ impl Driver {
         let Ok(reply) = reply else { return self.forget(turn, place) };
         let Some(key) = self.place(turn, place, &*stream) else { return self.forget(turn, None) };
         // What its NI has otherwise than the others: before the hello, nobody knew which it would be.
-        if ni.options != turn.shared.options && stream.tune(&ni.options).is_err() {
+        if ni.own.options != turn.shared.own.options && stream.tune(&ni.own.options).is_err() {
             return self.forget(turn, Some(key));
         }
         // The reply fits into any socket's empty buffer; what it does not take whole is broken.
@@ -101,7 +101,7 @@ impl Driver {
         {
             let mut state = peer.state.lock();
             state.links.accepted(conn_type, life);
-            state.proven |= id.nid.ip() == Some(remote.ip());
+            state.own.proven |= id.nid.ip() == Some(remote.ip());
         }
         let rx = RxConn::new(turn, key, stream, &peer, conn_type, life.version, offer.byte_order);
         self.put_to_use(turn, key, rx.accepted(guest.connected(), rewrite), &behind);
@@ -113,7 +113,7 @@ impl Driver {
         if place.is_some() {
             return place;
         }
-        turn.shard.poller.add(stream.handle(), self.sources.next_key().0).ok()?;
+        turn.shard.own.poller.add(stream.handle(), self.sources.next_key().0).ok()?;
         Some(self.sources.insert(Source::Vacant))
     }
 
@@ -121,7 +121,7 @@ impl Driver {
     /// from an unprivileged port that is taken for theft, unless the address is the NID's own. A privileged port is
     /// believed, for kernel nodes may have several addresses (lnet-wire 24).
     fn is_elsewhere(&self, turn: Turn<'_>, peer: &Peer, remote: SocketAddr) -> bool {
-        if turn.shared.policy != AcceptPolicy::Hello || is_proven(peer.key.id.nid, remote) {
+        if turn.shared.own.policy != AcceptPolicy::Hello || is_proven(peer.key.id.nid, remote) {
             return false;
         }
         let elsewhere = |key| match self.sources.get(key) {

@@ -16,30 +16,26 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use lnet_api::{Delivery, Errno, Poll};
+use lnet_lnd::driver::serve_requests;
+use lnet_lnd::protocol::Conns;
+use lnet_lnd::slab::{Key, Slab};
+use lnet_lnd::{Core, LIST_ROOM};
 
-use crate::SockConfig;
 use crate::burst::Patience;
 use crate::conn::Conn;
+use crate::ni::Ni;
 use crate::peer::Peer;
-use crate::shard::{Request, Shard};
-use crate::shared::Shared;
+use crate::shard::{Asked, Shard};
 use crate::sys::{Events, Readiness};
+use crate::{Sock, SockConfig};
 use accept::{Accepting, Listener};
 use connecting::Connecting;
 pub(crate) use decide::Offered;
-use lnet_lnd::LIST_ROOM;
-use lnet_lnd::slab::{Key, Slab};
-use lnet_lnd::timers::Timers;
 use receive::{BufferPool, Rest, RxConn};
 use spin::Spin;
 
 /// The time, and what everybody shares, for the length of one call.
-#[derive(Clone, Copy)]
-pub(crate) struct Turn<'a> {
-    pub(crate) shared: &'a Shared,
-    pub(crate) shard: &'a Shard,
-    pub(crate) now_ns: u64,
-}
+pub(crate) type Turn<'a> = lnet_lnd::Turn<'a, Sock>;
 
 /// What a watched descriptor is.
 enum Source {
@@ -53,48 +49,50 @@ enum Source {
     Vacant,
 }
 
-pub(crate) struct Driver {
+/// What the driver of a shard alone touches.
+pub struct Driver {
+    core: Core<Sock>,
     sources: Slab<Source>,
     /// Listeners and connections that have, or may have, something to read.
     ready: VecDeque<Key>,
     buffers: BufferPool,
-    timers: Timers,
     patience: Patience,
     spin: Spin,
-    /// The time of the last poll.
-    now_ns: u64,
     /// Lists that are filled and emptied within a call, kept for their memory.
     events: Option<Events>,
-    requests: Vec<Request>,
     uncorking: Vec<Arc<Conn>>,
-    peers: Vec<Arc<Peer>>,
 }
 
 impl Driver {
     pub(crate) fn new(config: &SockConfig, shard: usize) -> Driver {
         Driver {
+            core: Core::new(config.keepalive_ns().unwrap_or(u64::MAX)),
             // There are no more than MAX_SHARDS shards.
             sources: Slab::new(shard as u8),
             ready: VecDeque::new(),
             buffers: BufferPool::default(),
-            timers: Timers::new(config.keepalive_ns().unwrap_or(u64::MAX)),
             patience: Patience::new(),
             spin: Spin::default(),
-            now_ns: 0,
             events: Some(Events::new()),
-            requests: Vec::with_capacity(LIST_ROOM),
             uncorking: Vec::with_capacity(LIST_ROOM),
-            peers: Vec::new(),
         }
     }
+}
 
-    /// Does what there is to do; about `budget` messages at the most.
-    pub(crate) fn poll(&mut self, turn: Turn<'_>, budget: usize) -> Poll {
+impl lnet_lnd::protocol::Driver<Sock> for Driver {
+    const REQUEST_ROUNDS: usize = 1;
+
+    fn core(&mut self) -> &mut Core<Sock> {
+        &mut self.core
+    }
+
+    fn poll(&mut self, turn: Turn<'_>, budget: usize) -> Poll {
         let _polling = turn.shard.polling_here();
-        let since_last_ns = turn.now_ns.saturating_sub(self.now_ns);
-        self.now_ns = turn.now_ns;
+        let _burst = turn.shard.own.burst_over();
+        let since_last_ns = turn.now_ns.saturating_sub(self.core.now_ns);
+        self.core.now_ns = turn.now_ns;
         let mut work = self.write_deferred(turn, since_last_ns);
-        work += self.serve_requests(turn);
+        work += serve_requests(self, turn);
         work += self.fire_timers(turn);
         let direct = self.spin.begin(since_last_ns).filter(|&key| self.is_open(key));
         match direct {
@@ -103,62 +101,28 @@ impl Driver {
         }
         work += self.work_off_ready(turn, budget, direct);
         if work > 0 {
-            work += turn.shard.uncork(&mut self.uncorking);
-            work += self.serve_requests(turn);
+            work += turn.shard.own.uncork(&mut self.uncorking);
+            work += serve_requests(self, turn);
         }
-        Poll { work, deadline_ns: self.timers.next_ns() }
+        self.core.polled(work)
     }
 
-    /// The thread that polls is about to sleep. Whether it may: there is nothing to do that the system does not know of,
-    /// and the last poll has asked the system.
-    pub(crate) fn arm(&mut self) -> bool {
+    /// There is nothing to do that the system does not know of, and the last poll has asked the system.
+    fn arm(&mut self, _shard: &Shard) -> bool {
         self.spin.end() && self.ready.is_empty()
     }
 
-    /// Writes what threads have left to this poll, and learns how long that has waited at the most.
-    fn write_deferred(&mut self, turn: Turn<'_>, waited_ns: u64) -> usize {
-        let any = turn.shard.write_deferred(&mut self.uncorking);
-        if any {
-            self.patience.learn(turn.now_ns, waited_ns);
-        }
-        turn.shard.set_patient(self.patience.allows(turn.now_ns));
-        usize::from(any)
+    fn advance_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
+        self.advance(turn, peer);
     }
 
-    fn serve_requests(&mut self, turn: Turn<'_>) -> usize {
-        let mut requests = std::mem::take(&mut self.requests);
-        if !turn.shard.requests.take(&mut requests) {
-            self.requests = requests;
-            return 0;
-        }
-        let count = requests.len();
-        for request in requests.drain(..) {
-            self.serve(turn, request);
-        }
-        self.requests = requests;
-        count
+    fn connect(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
+        self.advance(turn, peer);
+        turn.shared.own.attempts.decline(peer);
     }
 
-    fn serve(&mut self, turn: Turn<'_>, request: Request) {
-        match request {
-            Request::Listen(listener) => self.listen(turn, listener),
-            Request::Decide(offered) => self.decide(turn, None, *offered),
-            Request::Connect(peer) => {
-                self.advance_peer(turn, &peer);
-                turn.shared.attempts.decline(&peer);
-            }
-            Request::Complete(peer) => {
-                peer.state.lock().links.complete();
-                self.advance_peer(turn, &peer);
-            }
-            Request::Flush(key) => {
-                if let Some(Source::Conn(rx)) = self.sources.get(key) {
-                    rx.conn.flush();
-                }
-            }
-            Request::Broken(key, errno) => self.broken(turn, key, errno),
-            Request::Resume(key, delivery) => self.resume(turn, key, delivery),
-        }
+    fn broken(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
+        self.break_off(turn, key, errno);
     }
 
     fn resume(&mut self, turn: Turn<'_>, key: Key, delivery: Option<Delivery>) {
@@ -179,16 +143,62 @@ impl Driver {
         }
     }
 
+    fn serve(&mut self, turn: Turn<'_>, asked: Asked) {
+        match asked {
+            Asked::Listen(listener) => self.listen(turn, listener),
+            Asked::Decide(offered) => self.decide(turn, None, *offered),
+            Asked::Flush(key) => {
+                if let Some(Source::Conn(rx)) = self.sources.get(key) {
+                    rx.conn.flush();
+                }
+            }
+        }
+    }
+
+    fn look_at(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
+        self.advance(turn, peer);
+        self.keep_alive(turn, peer)
+    }
+
+    fn end_conns(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, conns: Conns<Sock>, errno: Errno) {
+        peer.state.lock().links.closed_all(turn.now_ns);
+        for conn in &conns {
+            self.close_conn(turn, peer, conn, errno);
+            conn.wait_for_writer();
+        }
+    }
+
+    fn end_ni(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
+        self.end_handshakes(turn, ni);
+    }
+
+    /// Nothing is written on closed connections any more, but as long as they are noted they keep their descriptors.
+    fn let_go(&mut self, shard: &Shard) {
+        shard.own.forget_closed();
+    }
+}
+
+impl Driver {
+    /// Writes what threads have left to this poll, and learns how long that has waited at the most.
+    fn write_deferred(&mut self, turn: Turn<'_>, waited_ns: u64) -> usize {
+        let any = turn.shard.own.write_deferred(&mut self.uncorking);
+        if any {
+            self.patience.learn(turn.now_ns, waited_ns);
+        }
+        turn.shard.own.set_patient(self.patience.allows(turn.now_ns));
+        usize::from(any)
+    }
+
     fn take_events(&mut self, turn: Turn<'_>) -> usize {
         // Nothing is watched but the wake-up, which needs to be looked at only after it was used.
-        if self.sources.is_empty() && !turn.shard.take_woken() {
+        if self.sources.is_empty() && !turn.shard.own.take_woken() {
             return 0;
         }
         // Taken out so that the sources can change meanwhile; put back below.
         let Some(mut events) = self.events.take() else { return 0 };
         turn.shard.counters.rx.polls.one();
         let mut count = 0;
-        turn.shard.poller.wait(&mut events);
+        turn.shard.own.poller.wait(&mut events);
         for (key, readiness) in events.iter() {
             count += 1;
             self.on_event(turn, Key(key), readiness);
@@ -207,7 +217,7 @@ impl Driver {
                 if readiness.readable && !rx.is_held() {
                     self.make_ready(key);
                 } else if readiness.broken {
-                    self.broken(turn, key, Errno::ECONNRESET);
+                    self.break_off(turn, key, Errno::ECONNRESET);
                 }
             }
             Some(Source::Listener(_)) => self.make_ready(key),

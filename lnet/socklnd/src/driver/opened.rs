@@ -4,7 +4,8 @@ use lnet_api::{Errno, TxToken};
 
 use super::receive::RxConn;
 use super::{Driver, Source, Turn};
-use crate::peer::PeerState;
+use crate::peer::{Choose, PeerState};
+use crate::send::load;
 use lnet_lnd::slab::Key;
 
 impl Driver {
@@ -16,7 +17,7 @@ impl Driver {
         let (conn, peer) = (rx.conn.clone(), rx.peer.clone());
         let Some(place) = self.sources.get_mut(key) else { return };
         *place = Source::Conn(Box::new(rx));
-        self.timers.note_activity(turn.now_ns, peer.ni.timeout_ns);
+        self.core.timers.note_activity(turn.now_ns, peer.ni.timeout_ns);
         let failed = {
             let mut state = peer.state.lock();
             state.conns.push(conn);
@@ -39,10 +40,8 @@ impl Driver {
 fn send_waiting(turn: Turn<'_>, state: &mut PeerState) -> Vec<(TxToken, Errno)> {
     let mut failed = Vec::new();
     while let Some(tx) = state.waiting.take_first() {
-        match state
-            .choose(turn.shared.config.round_robin, |conn| turn.shared.load(&tx, conn.version))
-            .cloned()
-        {
+        let config = &turn.shared.config;
+        match state.choose(config.round_robin, |conn| load(config, &tx, conn.version)).cloned() {
             Some(conn) => failed.extend(conn.queue(tx).err()),
             None => {
                 state.waiting.put_back(tx);

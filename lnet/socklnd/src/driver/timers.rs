@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use lnet_api::Errno;
-use lnet_lnd::timers::{FAILURES_KEPT, SHORT_PART, Shortages};
+use lnet_lnd::driver::look_at_peers;
+use lnet_lnd::timers::{SHORT_PART, Shortages};
 use lnet_proto::sock::Keepalive;
 
-use super::close::retire_if_idle;
 use super::receive::{Broken, RxConn};
 use super::{Driver, Source, Turn};
 use crate::attempts::CROWDED_NS;
-use crate::peer::Peer;
+use crate::peer::{Choose, Peer};
 use lnet_lnd::slab::Key;
 
 /// A message that has begun must end within so many timeouts, however steadily it trickles: a megabyte in 100 s by default.
@@ -64,7 +64,7 @@ fn judge(
 
 impl Driver {
     pub(super) fn fire_timers(&mut self, turn: Turn<'_>) -> usize {
-        if !self.timers.begin(turn.now_ns) {
+        if !self.core.timers.begin(turn.now_ns) {
             return 0;
         }
         let due = self.look_at_sources(turn);
@@ -86,7 +86,7 @@ impl Driver {
                 }
             }
         }
-        count + self.look_at_peers(turn)
+        count + look_at_peers(self, turn)
     }
 
     fn look_at_sources(&mut self, turn: Turn<'_>) -> Vec<(Key, Due)> {
@@ -94,13 +94,13 @@ impl Driver {
         let mut found = Vec::new();
         let mut connections = false;
         let mut shortages = Shortages::default();
-        let crowded = turn.shared.attempts.is_crowded();
+        let crowded = turn.shared.own.attempts.is_crowded();
         for (key, source) in self.sources.iter_mut() {
             let (deadline_ns, due) = match source {
                 Source::Accepting(accepting) => (accepting.deadline_ns, Due::Accept),
                 Source::Connecting(connecting) => {
                     // Others may come to queue.
-                    self.timers.note(now_ns.saturating_add(CROWDED_NS));
+                    self.core.timers.note(now_ns.saturating_add(CROWDED_NS));
                     let deadline_ns = connecting.deadline_ns(crowded);
                     match connecting.redial_ns(turn.shared.config.min_reconnect_ns()) {
                         Some(redial_ns) if redial_ns < deadline_ns => (redial_ns, Due::Redial),
@@ -122,7 +122,7 @@ impl Driver {
                     // What has happened between two looks is known at the second: the end must not wait for another.
                     let ends = [timeout_ns / SHORT_PART, timeout_ns].map(|part_ns| rx.stuck_at_ns(part_ns));
                     if let Some(at_ns) = ends.into_iter().flatten().find(|at_ns| *at_ns > now_ns) {
-                        self.timers.note(at_ns);
+                        self.core.timers.note(at_ns);
                     }
                     continue;
                 }
@@ -131,33 +131,17 @@ impl Driver {
             if deadline_ns <= now_ns {
                 found.push((key, due));
             } else {
-                self.timers.note(deadline_ns);
+                self.core.timers.note(deadline_ns);
             }
         }
         if connections {
-            self.timers.note_period(now_ns);
+            self.core.timers.note_period(now_ns);
         }
         found
     }
 
-    fn look_at_peers(&mut self, turn: Turn<'_>) -> usize {
-        let mut peers = std::mem::take(&mut self.peers);
-        turn.shared.peers.collect(&mut peers, |peer| peer.shard.number == turn.shard.number);
-        let crowded = peers.len() > FAILURES_KEPT;
-        let mut count = 0;
-        for peer in peers.drain(..) {
-            let overdue = peer.state.lock().waiting.take_overdue(turn.now_ns);
-            count += overdue.fail(&*peer.ni.upcalls, Errno::ETIMEDOUT);
-            self.advance_peer(turn, &peer);
-            count += self.keep_alive(turn, &peer);
-            retire_if_idle(&turn.shared.peers, &peer, turn.now_ns, crowded);
-        }
-        self.peers = peers;
-        count
-    }
-
     /// Sends a keepalive to a peer that has not been heard of for long.
-    fn keep_alive(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
+    pub(super) fn keep_alive(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
         let conn = {
             let mut state = peer.state.lock();
             let heard = |key| match self.sources.get(key) {
@@ -168,7 +152,7 @@ impl Driver {
             let Some(conn) = state.choose_for_noop().cloned() else { return 0 };
             let silence_ns = turn.shared.config.keepalive_ns();
             let new = || Keepalive::new(conn.version, silence_ns, heard_ns);
-            let keepalive = state.keepalive.get_or_insert_with(new);
+            let keepalive = state.own.keepalive.get_or_insert_with(new);
             keepalive.heard(heard_ns);
             if keepalive.poll(turn.now_ns, conn.queued() == 0).is_none() {
                 return 0;

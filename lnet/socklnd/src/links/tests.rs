@@ -1,3 +1,5 @@
+use lnet_lnd::protocol::Links as _;
+
 use super::*;
 
 const LOW: &str = "10.0.0.1@tcp";

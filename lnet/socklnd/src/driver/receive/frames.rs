@@ -7,7 +7,7 @@ use lnet_proto::sock::{Acks, Frame, MessageChecksum, Prefix};
 use super::incoming::Incoming;
 use super::{Broken, BufferPool, RxConn, Stash, State};
 use crate::driver::Turn;
-use crate::peer::Peer;
+use crate::peer::{Choose, Peer};
 
 /// Behind a payload of at least so much, little is read ahead: the next one then takes two system calls, and is not
 /// copied. Below, one call and a copy cost less (measured: docs/performance.md).

@@ -1,0 +1,137 @@
+//! What the drivers of all LNDs do alike: serving requests, looking at peers, and ending NIs.
+
+use std::sync::Arc;
+
+use lnet_api::{Errno, Poll};
+
+use crate::protocol::{Driver, Links};
+use crate::timers::{FAILURES_KEPT, Timers};
+use crate::{LIST_ROOM, Ni, Peer, Protocol, Request, Shard, Shared};
+
+/// The time, and what everybody shares, for the length of one call.
+pub struct Turn<'a, P: Protocol> {
+    /// Of all shards.
+    pub shared: &'a Shared<P>,
+    /// The driver's.
+    pub shard: &'a Shard<P>,
+    /// The time of the call.
+    pub now_ns: u64,
+}
+
+impl<P: Protocol> Clone for Turn<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Protocol> Copy for Turn<'_, P> {}
+
+impl<P: Protocol> Turn<'_, P> {
+    /// The peers of an NI that are this shard's.
+    pub fn peers_of(self, ni: &Arc<Ni<P>>) -> Vec<Arc<Peer<P>>> {
+        self.shared.peers.all(|peer| Arc::ptr_eq(&peer.ni, ni) && peer.shard.number == self.shard.number)
+    }
+}
+
+/// What all drivers have.
+pub struct Core<P: Protocol> {
+    /// When the driver looks at its connections and peers next.
+    pub timers: Timers,
+    /// The time of the last poll.
+    pub now_ns: u64,
+    /// Lists that are filled and emptied within a call, kept for their memory.
+    requests: Vec<Request<P>>,
+    peers: Vec<Arc<Peer<P>>>,
+}
+
+impl<P: Protocol> Core<P> {
+    /// Of a driver that has done nothing yet; all its connections have a timeout of this length.
+    pub fn new(longest_ns: u64) -> Core<P> {
+        Core {
+            timers: Timers::new(longest_ns),
+            now_ns: 0,
+            requests: Vec::with_capacity(LIST_ROOM),
+            peers: Vec::new(),
+        }
+    }
+
+    /// How a poll ends in which so much was done.
+    pub fn polled(&self, work: usize) -> Poll {
+        Poll { work, deadline_ns: self.timers.next_ns() }
+    }
+}
+
+/// Serves what has been asked of the driver's shard; gives how much that was.
+pub fn serve_requests<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>) -> usize {
+    let mut count = 0;
+    for _ in 0..P::Driver::REQUEST_ROUNDS {
+        let mut requests = std::mem::take(&mut driver.core().requests);
+        let any = turn.shard.requests.take(&mut requests);
+        count += requests.len();
+        for request in requests.drain(..) {
+            match request {
+                Request::Connect(peer) => driver.connect(turn, &peer),
+                Request::Complete(peer) => {
+                    peer.state.lock().links.set_conns(peer.ni.conns_per_peer());
+                    driver.advance_peer(turn, &peer);
+                }
+                Request::Broken(key, errno) => driver.broken(turn, key, errno),
+                Request::Resume(key, delivery) => driver.resume(turn, key, delivery),
+                Request::Own(request) => driver.serve(turn, request),
+            }
+        }
+        driver.core().requests = requests;
+        if !any {
+            break;
+        }
+    }
+    count
+}
+
+/// Looks at all peers of the driver's shard: fails what has waited for too long, goes on with each, and forgets those of which nothing
+/// is remembered. Gives how much was done.
+pub fn look_at_peers<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>) -> usize {
+    let mut peers = std::mem::take(&mut driver.core().peers);
+    turn.shared.peers.collect(&mut peers, |peer| peer.shard.number == turn.shard.number);
+    let crowded = peers.len() > FAILURES_KEPT;
+    let mut count = 0;
+    for peer in peers.drain(..) {
+        let overdue = peer.state.lock().waiting.take_overdue(turn.now_ns);
+        count += overdue.fail(&*peer.ni.upcalls, Errno::ETIMEDOUT);
+        count += driver.look_at(turn, &peer);
+        if peer.retire_if_idle(turn.now_ns, crowded) {
+            turn.shared.peers.remove(&peer);
+        }
+    }
+    driver.core().peers = peers;
+    count
+}
+
+/// Ends what a shard has of an NI that has left the table: nothing of it is left, and everything in flight is finalised.
+pub(crate) fn end_ni<P: Protocol>(
+    driver: &mut P::Driver,
+    shared: &Shared<P>,
+    shard: &Shard<P>,
+    ni: &Arc<Ni<P>>,
+) {
+    let turn = Turn { shared, shard, now_ns: driver.core().now_ns };
+    serve_requests(driver, turn);
+    for peer in turn.peers_of(ni) {
+        let conns = {
+            let mut state = peer.state.lock();
+            state.retired = Some(Errno::ESHUTDOWN);
+            std::mem::take(&mut state.conns)
+        };
+        driver.end_conns(turn, &peer, conns, Errno::ESHUTDOWN);
+        peer.fail_waiting(Errno::ESHUTDOWN);
+        turn.shared.peers.remove(&peer);
+    }
+    driver.end_ni(turn, ni);
+}
+
+/// Serves what has been asked of a shard while an NI ended, and has the driver let go of what is closed.
+pub(crate) fn clear_up<P: Protocol>(driver: &mut P::Driver, shared: &Shared<P>, shard: &Shard<P>) {
+    let now_ns = driver.core().now_ns;
+    serve_requests(driver, Turn { shared, shard, now_ns });
+    driver.let_go(shard);
+}

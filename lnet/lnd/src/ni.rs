@@ -1,0 +1,127 @@
+//! The local NIs that are up, by their NIDs.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use lnet_api::Upcalls;
+use lnet_nid::{Nid, ProcessId};
+use parking_lot::RwLock;
+
+use crate::Protocol;
+
+/// A local network interface that is up.
+pub struct Ni<P: Protocol> {
+    /// Its name.
+    pub id: ProcessId,
+    /// The address of its NID.
+    pub ip: IpAddr,
+    /// Whom it tells.
+    pub upcalls: Arc<dyn Upcalls>,
+    /// How long a message may take, whatever it waits for.
+    pub timeout_ns: u64,
+    /// Its peers are on this one of their partition's shards ([`Shards`](crate::shards::Shards)).
+    pub sub: usize,
+    /// Connections to a peer; can change.
+    conns_per_peer: AtomicU8,
+    /// What else its kind of network keeps of it.
+    pub own: P::OfNi,
+}
+
+impl<P: Protocol> Ni<P> {
+    /// An NI of this NID and address; [`NiTable::insert`] makes it known.
+    pub fn new(
+        (id, ip): (ProcessId, IpAddr),
+        upcalls: Arc<dyn Upcalls>,
+        timeout_ns: u64,
+        sub: usize,
+        conns_per_peer: u8,
+        own: P::OfNi,
+    ) -> Ni<P> {
+        Ni { id, ip, upcalls, timeout_ns, sub, conns_per_peer: AtomicU8::new(conns_per_peer), own }
+    }
+
+    /// Its address with this port.
+    pub fn address(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.ip, port)
+    }
+
+    /// Connections to a peer, at this moment.
+    pub fn conns_per_peer(&self) -> u8 {
+        self.conns_per_peer.load(Ordering::Relaxed)
+    }
+
+    /// So many connections to a peer from now on.
+    pub(crate) fn set_conns_per_peer(&self, count: u8) {
+        self.conns_per_peer.store(count, Ordering::Relaxed);
+    }
+}
+
+/// The local NIs by NID, as handshakes and senders look them up.
+pub struct NiTable<P: Protocol>(RwLock<HashMap<Nid, Arc<Ni<P>>, RandomState>>);
+
+impl<P: Protocol> Default for NiTable<P> {
+    fn default() -> NiTable<P> {
+        NiTable(RwLock::default())
+    }
+}
+
+impl<P: Protocol> NiTable<P> {
+    /// The one of this NID.
+    pub fn get(&self, nid: Nid) -> Option<Arc<Ni<P>>> {
+        self.0.read().get(&nid).cloned()
+    }
+
+    /// Adds one; `false` if there is one of this NID.
+    pub fn insert(&self, ni: Arc<Ni<P>>) -> bool {
+        self.0.write().try_insert(ni.id.nid, ni).is_ok()
+    }
+
+    /// Takes one out.
+    pub fn remove(&self, nid: Nid) -> Option<Arc<Ni<P>>> {
+        self.0.write().remove(&nid)
+    }
+
+    /// All NIs, or the one of this NID.
+    pub fn matching(&self, nid: Option<Nid>) -> Vec<Arc<Ni<P>>> {
+        self.0.read().values().filter(|ni| nid.is_none_or(|nid| ni.id.nid == nid)).cloned().collect()
+    }
+
+    /// The names of all.
+    pub fn nids(&self) -> Vec<Nid> {
+        self.0.read().keys().copied().collect()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.read().len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.read().is_empty()
+    }
+
+    /// Whether this very NI is up, and not only one of its NID.
+    pub fn is_up(&self, ni: &Ni<P>) -> bool {
+        self.0.read().get(&ni.id.nid).is_some_and(|listed| std::ptr::eq(&**listed, ni))
+    }
+
+    /// Whether one of them is such.
+    pub fn any(&self, is_such: impl FnMut(&Arc<Ni<P>>) -> bool) -> bool {
+        self.0.read().values().any(is_such)
+    }
+
+    /// Whether one of them has this address.
+    pub fn uses(&self, ip: IpAddr) -> bool {
+        self.any(|ni| ni.ip == ip)
+    }
+
+    /// The sub among so many that has the fewest NIs, the first of these.
+    pub fn emptiest_sub(&self, subs: usize) -> usize {
+        let nis = self.0.read();
+        (0..subs).min_by_key(|sub| nis.values().filter(|ni| ni.sub == *sub).count()).unwrap_or(0)
+    }
+}

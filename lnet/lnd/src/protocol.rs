@@ -1,0 +1,206 @@
+//! What one kind of network has of its own.
+
+use std::ops::AddAssign;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use lnet_api::{Delivery, Errno, LndError, NiLimits, Poll, Sent, Tx, TxToken, Upcalls};
+use lnet_nid::{NetType, ProcessId};
+use lnet_region::Region;
+use smallvec::SmallVec;
+
+use crate::counting::{Counter, Snapshot};
+use crate::slab::Key;
+use crate::{Core, FailedStep, Ni, Peer, Shard, Shared, Turn};
+
+/// One kind of network: what its LND ([`Network`](crate::Network)) has beside all that LNDs have in common. The value itself is what
+/// senders, drivers and everybody else of the LND share: its system, its policies.
+pub trait Protocol: Sized + Send + Sync + 'static {
+    /// The type of its networks.
+    const NET_TYPE: NetType;
+    /// The name of its LND.
+    const NAME: &'static str;
+    /// The most connections that `conns_per_peer` may ask for.
+    const CONNS_PER_PEER_MAX: u8;
+    /// The step of a connection that stands.
+    const ESTABLISHED: Self::Step;
+
+    /// The tunables of all its NIs.
+    type Config: Send + Sync;
+    /// Those that an NI may have otherwise.
+    type NiConfig: NiTunables;
+    /// Why it, or an NI, does not start.
+    type Error: Into<LndError>;
+    /// All contact with the operating system, or with one that is simulated.
+    type System: ?Sized;
+    /// What it keeps of an NI ([`Ni::own`]).
+    type OfNi: Send + Sync;
+    /// What it keeps of a peer, under no lock ([`Peer::own`]).
+    type OfPeer: Default + Send + Sync;
+    /// What it keeps of a peer under the peer's lock ([`PeerState::own`](crate::PeerState::own)).
+    type OfState: Default + Send;
+    /// What it keeps of a shard ([`Shard::own`]).
+    type OfShard: OfShard;
+    /// Its rules for the connections of a peer.
+    type Links: Links;
+    /// A connection in use.
+    type Conn: Connection;
+    /// How far a connection had come when it failed.
+    type Step: FailedStep;
+    /// What it asks of its own drivers.
+    type Request: Send;
+    /// What the driver of a shard alone touches.
+    type Driver: Driver<Self>;
+    /// What senders count.
+    type LiveTx: CountsWakeups + Snapshot<Counts: AddAssign + Default> + Default + Send + Sync;
+    /// What drivers count.
+    type LiveRx: Snapshot<Counts: AddAssign + Default> + Default + Send + Sync;
+    /// How much there is at a moment.
+    type Census;
+
+    /// An LND without NIs.
+    ///
+    /// # Errors
+    /// A tunable that cannot be; what the system refuses.
+    fn open(config: Self::Config, system: Arc<Self::System>) -> Result<Shared<Self>, Self::Error>;
+
+    /// The tunables of an NI of which nothing else is said.
+    fn tunables_of(config: &Self::Config) -> Self::NiConfig;
+
+    /// Whether an NI can have these.
+    ///
+    /// # Errors
+    /// Names the first that it cannot.
+    fn check(config: &Self::Config, own: &Self::NiConfig) -> Result<(), Self::Error>;
+
+    /// Starts an NI, one at a time: enters it into the table, and has it listened for.
+    ///
+    /// # Errors
+    /// As [`lnet_api::Lnd::startup`].
+    fn start(
+        shared: &Shared<Self>,
+        id: ProcessId,
+        own: Self::NiConfig,
+        upcalls: Arc<dyn Upcalls>,
+    ) -> Result<NiLimits, Self::Error>;
+
+    /// An NI has left the table and all shards, which may have been asked for something meanwhile.
+    fn ending(_ni: &Ni<Self>) {}
+
+    /// Nothing of an NI is left.
+    fn ended(_shared: &Shared<Self>, _ni: &Ni<Self>) {}
+
+    /// How it knows a process.
+    fn name_of(id: ProcessId) -> ProcessId {
+        id
+    }
+
+    /// The connections to a peer of which nothing is known yet.
+    fn links(shared: &Shared<Self>, ni: &Ni<Self>, id: ProcessId) -> Self::Links;
+
+    /// Sends a message ([`lnet_api::Lnd::send`]).
+    fn send(shared: &Shared<Self>, tx: Tx) -> Sent;
+
+    /// Memory that will be sent from, and received into.
+    fn register(_shared: &Shared<Self>, _region: &Region) {}
+
+    /// Counts what there is.
+    fn census(shared: &Shared<Self>) -> Self::Census;
+}
+
+/// A kind of network that this host may have.
+pub trait OnThisHost: Protocol {
+    /// This host's.
+    ///
+    /// # Errors
+    /// What is missing, and what to do.
+    fn system(config: &Self::Config) -> Result<Arc<Self::System>, Self::Error>;
+}
+
+/// The tunables of an NI.
+pub trait NiTunables: Clone + Send {
+    /// Connections to a peer, in the LND's way of counting (`conns_per_peer`).
+    fn conns_per_peer(&mut self) -> &mut u8;
+}
+
+/// The rules for the connections of a peer: plain code, without a connection and without a clock.
+pub trait Links: Send {
+    /// Somebody has set how many connections a peer may have.
+    fn set_conns(&mut self, conns_per_peer: u8);
+
+    /// Whether nothing is remembered that a fresh entry would not know.
+    fn is_forgettable(&self, now_ns: u64) -> bool;
+}
+
+/// A connection in use, as senders and its shard's driver share it.
+pub trait Connection: Send + Sync {
+    /// Takes back a message of which nothing is gone; `false` if it has none of this token.
+    fn withdraw(&self, token: TxToken) -> bool;
+}
+
+/// What a shard has beside what all have: what its driver sleeps on, and is woken by.
+pub trait OfShard: Send + Sync {
+    /// Wakes the driver if it sleeps, or is about to.
+    fn wake(&self);
+
+    /// Readable when there is something to do.
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// Whether the next poll has something to do that neither the system knows of nor a request tells.
+    fn has_work(&self) -> bool {
+        false
+    }
+}
+
+/// The counters of senders.
+pub trait CountsWakeups {
+    /// Times a sleeping driver was woken.
+    fn wakeups(&self) -> &Counter;
+}
+
+/// The driver of a shard: everything that happens on its connections but sending in a caller's own thread. One thread at a time
+/// drives, and senders touch nothing of it, so that the upcalls it makes may send.
+pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
+    /// How often one call takes the requests that serving others has made.
+    const REQUEST_ROUNDS: usize;
+
+    /// What all drivers have.
+    fn core(&mut self) -> &mut Core<P>;
+
+    /// Does what there is to do; about `budget` messages at the most.
+    fn poll(&mut self, turn: Turn<'_, P>, budget: usize) -> Poll;
+
+    /// The thread that polls is about to sleep: whether it may.
+    fn arm(&mut self, shard: &Shard<P>) -> bool;
+
+    /// Does for a peer what its links say is next.
+    fn advance_peer(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>);
+
+    /// Messages wait for this peer, or its turn to be connected has come.
+    fn connect(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>);
+
+    /// Something failed on a connection.
+    fn broken(&mut self, turn: Turn<'_, P>, key: Key, errno: Errno);
+
+    /// Goes on with a message that was held.
+    fn resume(&mut self, turn: Turn<'_, P>, key: Key, delivery: Option<Delivery>);
+
+    /// Does what else was asked.
+    fn serve(&mut self, turn: Turn<'_, P>, request: P::Request);
+
+    /// Looks at a peer whose overdue messages have failed: whatever of it takes time, and [`Driver::advance_peer`]. Gives how much was
+    /// done.
+    fn look_at(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>) -> usize;
+
+    /// Ends the connections of a peer that goes with its NI, and finalises what was in flight on them.
+    fn end_conns(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>, conns: Conns<P>, errno: Errno);
+
+    /// Ends what else there is of an NI whose peers are gone: listeners, and connections that are being opened.
+    fn end_ni(&mut self, turn: Turn<'_, P>, ni: &Arc<Ni<P>>);
+
+    /// Lets go of what senders had left to the next poll, when an NI has ended.
+    fn let_go(&mut self, _shard: &Shard<P>) {}
+}
+
+/// The connections of a peer: three over TCP by default, one over verbs.
+pub type Conns<P> = SmallVec<[Arc<<P as Protocol>::Conn>; 4]>;

@@ -1,0 +1,80 @@
+//! What senders, drivers and everybody else share, of all shards.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use lnet_api::TxToken;
+use lnet_nid::ProcessId;
+
+use crate::peer::{PeerKey, PeerTable};
+use crate::protocol::Connection;
+use crate::shards::Shards;
+use crate::{Ni, NiTable, Peer, Protocol, Shard};
+
+/// What senders, drivers and everybody else share, of all shards.
+pub struct Shared<P: Protocol> {
+    /// The tunables that the LND was made with.
+    pub config: P::Config,
+    /// The NIs that are up.
+    pub nis: Arc<NiTable<P>>,
+    /// All peers.
+    pub peers: PeerTable<P>,
+    /// All shards.
+    pub shards: Shards<Shard<P>, P::Driver>,
+    /// What NIs have that say nothing of their own.
+    conns_per_peer: AtomicU8,
+    /// What else its kind of network shares.
+    pub own: P,
+}
+
+impl<P: Protocol> Shared<P> {
+    /// Without NIs, and without shards ([`Shards::grow`]).
+    pub fn new(
+        config: P::Config,
+        shards: Shards<Shard<P>, P::Driver>,
+        conns_per_peer: u8,
+        own: P,
+    ) -> Shared<P> {
+        Shared {
+            config,
+            nis: Arc::default(),
+            peers: PeerTable::default(),
+            shards,
+            conns_per_peer: AtomicU8::new(conns_per_peer),
+            own,
+        }
+    }
+
+    /// Connections to a peer that NIs have which say nothing of their own.
+    pub(crate) fn conns_per_peer(&self) -> u8 {
+        self.conns_per_peer.load(Ordering::Relaxed)
+    }
+
+    /// So many from now on.
+    pub(crate) fn set_conns_per_peer(&self, count: u8) {
+        self.conns_per_peer.store(count, Ordering::Relaxed);
+    }
+
+    /// The peer of this name; made if it is not there, on the shard of its partition (S-209). `None` if the NI is ending.
+    pub fn peer_of(&self, ni: &Arc<Ni<P>>, id: ProcessId) -> Option<Arc<Peer<P>>> {
+        let key = PeerKey { ni: ni.id.nid, id };
+        if let Some(peer) = self.peers.get(key).filter(|peer| Arc::ptr_eq(&peer.ni, ni)) {
+            return Some(peer);
+        }
+        let shard = self.shards.shard(ni.sub, ni.upcalls.partition_of(ni.id.nid, id.nid));
+        let make = || Peer::new(key, ni.clone(), shard.clone(), P::links(self, ni, id));
+        // If the NI has ended and started again meanwhile, the entry may be of its next life.
+        self.peers.get_or_insert(key, || self.nis.is_up(ni), make).filter(|peer| Arc::ptr_eq(&peer.ni, ni))
+    }
+
+    /// Takes back a message that waits for its peer to be connected, or on a connection, and of which nothing is gone. It is in
+    /// one of them, or in the hands of the thread that sends it: what waits joins a connection under the peer's lock.
+    pub(crate) fn withdraw(&self, key: PeerKey, token: TxToken) -> bool {
+        let Some(peer) = self.peers.get(key) else { return false };
+        let (waiting, conns) = {
+            let mut state = peer.state.lock();
+            (state.waiting.take(token), state.conns.clone())
+        };
+        waiting.is_some() || conns.iter().any(|conn| conn.withdraw(token))
+    }
+}

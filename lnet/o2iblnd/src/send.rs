@@ -1,0 +1,90 @@
+//! Sending, in the caller's own thread.
+
+use std::sync::Arc;
+
+use lnet_api::{Errno, Sent, Tx};
+use lnet_lnd::peer::PeerKey;
+use lnet_lnd::slab::Key;
+use lnet_nid::ProcessId;
+use lnet_proto::ib::IMMEDIATE_MAX;
+
+use crate::connection::Refused;
+use crate::item::{PLAIN, Rx};
+use crate::lnd::Shared;
+use crate::memory::register_source;
+use crate::peer::{Peer, choose};
+
+/// Sends a message on a connection to its peer; without one, or without room on it, it waits for the driver.
+pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Sent {
+    if let Some(context) = tx.reply_to.filter(|context| *context != PLAIN)
+        && let Some(answer) = asked_directly(shared, Key(context.0))
+    {
+        return match answer {
+            Rx::Get { conn, operation } => {
+                // However short it is, it is written.
+                if let Some(payload) = &tx.payload {
+                    register_source(conn.ni(), payload, conn.shard().own.now_ns());
+                }
+                conn.reply(operation, tx)
+            }
+            Rx::Held { .. } | Rx::Lost { .. } => Sent::Now(Err(Errno::EIO)),
+        };
+    }
+    if tx.reply_to.is_some_and(|context| context != PLAIN) {
+        // Its connection is gone, and with it the GET.
+        return Sent::Now(Err(Errno::ECONNRESET));
+    }
+    let mut registered = false;
+    loop {
+        let peer = match peer_for(shared, &tx) {
+            Ok(peer) => peer,
+            Err(errno) => return Sent::Now(Err(errno)),
+        };
+        if tx.header.payload_length as usize > IMMEDIATE_MAX
+            && let Some(payload) = &tx.payload
+            && !std::mem::replace(&mut registered, true)
+        {
+            register_source(&peer.ni, payload, peer.shard.own.now_ns());
+        }
+        let mut state = peer.state.lock();
+        match state.retired {
+            Some(Errno::EAGAIN) => continue,
+            Some(errno) => return Sent::Now(Err(errno)),
+            None => {}
+        }
+        // Behind those that wait.
+        if state.waiting.is_empty()
+            && let Some(conn) = choose(&mut state)
+        {
+            let conn = conn.clone();
+            drop(state);
+            match conn.send(tx) {
+                Ok(sent) => return sent,
+                Err((back, Refused::Full | Refused::Closed)) => tx = back,
+            }
+            state = peer.state.lock();
+            if state.retired.is_some() {
+                continue;
+            }
+        }
+        return peer.wait(state, tx);
+    }
+}
+
+/// Takes out what the engine answers.
+fn asked_directly(shared: &Shared, key: Key) -> Option<Rx> {
+    shared.shards.slot(key.shard())?.shard.own.receives.lock().remove(key)
+}
+
+/// The peer of a message; made if it is not there.
+fn peer_for(shared: &Shared, tx: &Tx) -> Result<Arc<Peer>, Errno> {
+    let key = PeerKey { ni: tx.ni, id: ProcessId::lnet(tx.peer.nid) };
+    if let Some(peer) = shared.peers.get(key) {
+        return Ok(peer);
+    }
+    let ni = shared.nis.get(tx.ni).ok_or(Errno::ENETDOWN)?;
+    if tx.peer.nid.net() != tx.ni.net() || tx.peer.nid == tx.ni || tx.peer.nid.ipv4().is_none() {
+        return Err(Errno::EHOSTUNREACH);
+    }
+    shared.peer_of(&ni, key.id).ok_or(Errno::ENETDOWN)
+}
