@@ -113,7 +113,7 @@ impl<T: Snapshot, R: Snapshot> Snapshot for Counters<T, R> {
 /// ```
 #[macro_export]
 macro_rules! counters {
-    ($(#[$doc:meta])* $snapshot:ident, $live:ident of $counter:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
+    ($(#[$doc:meta])* $snapshot:ident, $live:ident of $counter:path { $($(#[$field_doc:meta])* $field:ident,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct $snapshot { $($(#[$field_doc])* pub $field: u64,)* }
@@ -133,6 +133,48 @@ macro_rules! counters {
 
             fn snapshot(&self) -> $snapshot {
                 $snapshot { $($field: self.$field.get(),)* }
+            }
+        }
+    };
+}
+
+/// As [`counters!`](crate::counters), of drivers: beside their own, those that all have, for receiving and for the life of connections.
+#[macro_export]
+macro_rules! driver_counters {
+    ($(#[$doc:meta])* $snapshot:ident, $live:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
+        $crate::counters! {
+            $(#[$doc])*
+            $snapshot, $live of $crate::counting::DriverCounter {
+                $($(#[$field_doc])* $field,)*
+                /// Looks at what has happened.
+                polls,
+                /// LNet messages received.
+                messages,
+                /// NOOPs received.
+                noops,
+                /// Payload bytes copied to their place, from a connection's buffer or from a message.
+                bytes_copied,
+                /// Payload bytes that went straight to their place.
+                bytes_direct,
+                /// Connections opened.
+                connects,
+                /// Attempts to open one that failed.
+                connect_failures,
+                /// Connections accepted.
+                accepts,
+                /// Connections turned away: source port, wrong NID, garbage, race, duplicate, limits.
+                refusals,
+                /// Of these, how many for want of room: the process has no descriptors to spare, or too many of that address, or of all,
+                /// are let in already.
+                no_room,
+                /// Connections that came on one shard's listener for a peer of another shard.
+                handed_over,
+                /// Peers over TCP, connections over verbs, that were closed because the peer broke the protocol.
+                protocol_errors,
+                /// The same, closed because nothing moved, or something took too long.
+                timeouts,
+                /// Peers that went away, for these and all other reasons.
+                peers_lost,
             }
         }
     };

@@ -6,14 +6,49 @@ use std::net::SocketAddr;
 use lnet_api::Errno;
 use lnet_nid::ProcessId;
 use lnet_proto::ProtoError;
+use lnet_proto::ib::RejectReason;
 
 /// How far a connection had come when it failed: the steps of one kind of network, each with the words for it.
 pub trait FailedStep: Copy + fmt::Display + Send + Sync {
-    /// What a peer of that network can do wrong; by default nothing is known but the errno.
-    type Cause: Copy + Default + Send + Sync;
-
     /// What to try, in one sentence.
     fn advice(failure: &Failure<Self>) -> &'static str;
+}
+
+/// What was wrong with what the peer said, where that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cause {
+    /// Nothing that it said: the errno tells it.
+    #[default]
+    Errno,
+    /// It speaks something else than LNet: HTTP, SSH.
+    NotLNet,
+    /// It speaks LNet, in a version that is not spoken here (lnet-wire 22 and 24).
+    Version,
+    /// It is another node than the one that was asked for, or another life of it.
+    WrongNode,
+    /// It rejects the connection for this reason, which peers over verbs tell.
+    Rejected(RejectReason),
+    /// It speaks LNet, and breaks its rules.
+    Protocol,
+}
+
+impl From<&ProtoError> for Cause {
+    fn from(error: &ProtoError) -> Cause {
+        match error {
+            ProtoError::Magic { .. } => Cause::NotLNet,
+            ProtoError::Version { .. } | ProtoError::RequestRefused { .. } => Cause::Version,
+            ProtoError::WrongNid { .. }
+            | ProtoError::WrongPid { .. }
+            | ProtoError::WrongEnd { .. }
+            | ProtoError::Stale { .. } => Cause::WrongNode,
+            ProtoError::Rejected { reason } => Cause::Rejected(*reason),
+            // It hung up, or nobody is there.
+            ProtoError::Closed { .. }
+            | ProtoError::NoListener { .. }
+            | ProtoError::RetriesExhausted { .. } => Cause::Errno,
+            _ => Cause::Protocol,
+        }
+    }
 }
 
 /// Why the last connection to a peer failed: for people, and for the tools that show it to them.
@@ -28,7 +63,7 @@ pub struct Failure<S: FailedStep> {
     /// The errno with which messages failed.
     pub errno: Errno,
     /// What the peer did wrong.
-    pub cause: S::Cause,
+    pub cause: Cause,
     /// What was seen, if the errno does not say it all.
     pub detail: String,
 }
@@ -49,7 +84,7 @@ pub struct Miss<S: FailedStep> {
     /// The errno with which messages fail.
     pub errno: Errno,
     /// What the peer did wrong.
-    pub cause: S::Cause,
+    pub cause: Cause,
     /// What was seen, if the errno does not say it all.
     pub detail: String,
 }
@@ -57,14 +92,11 @@ pub struct Miss<S: FailedStep> {
 impl<S: FailedStep> Miss<S> {
     /// One of which nothing is known but the errno, and what was seen.
     pub fn new(step: S, errno: Errno, detail: impl ToString) -> Miss<S> {
-        Miss { step, errno, cause: S::Cause::default(), detail: detail.to_string() }
+        Miss { step, errno, cause: Cause::default(), detail: detail.to_string() }
     }
 
     /// What a peer has said makes no sense here.
-    pub fn said(step: S, error: &ProtoError) -> Miss<S>
-    where
-        S::Cause: for<'a> From<&'a ProtoError>,
-    {
+    pub fn said(step: S, error: &ProtoError) -> Miss<S> {
         Miss { cause: error.into(), ..Miss::new(step, Errno::from_raw(error.errno()), error) }
     }
 
@@ -88,5 +120,24 @@ impl<S: FailedStep> fmt::Display for Failure<S> {
 impl<S: FailedStep> From<Failure<S>> for Errno {
     fn from(failure: Failure<S>) -> Errno {
         failure.errno
+    }
+}
+
+/// A tunable has a value that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} is {value}: it must be {rule}")]
+pub struct BadTunable {
+    /// LNet's name of the tunable.
+    pub field: &'static str,
+    /// Its value.
+    pub value: u32,
+    /// What is allowed: "at least 1 s".
+    pub rule: String,
+}
+
+impl BadTunable {
+    /// One that breaks this rule.
+    pub fn new(field: &'static str, value: u32, rule: impl ToString) -> BadTunable {
+        BadTunable { field, value, rule: rule.to_string() }
     }
 }

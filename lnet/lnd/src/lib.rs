@@ -13,7 +13,8 @@
 //! | [`driver`] | what all drivers do alike: serving requests, looking at peers, ending NIs |
 //! | [`slab`] | the table of a shard's connections: names that travel as numbers, and are never used twice |
 //! | [`counting`] | live counters, and snapshots of them with the same names |
-//! | `failure` | [`Failure`]: why the last connection to a peer failed |
+//! | `failure` | [`Failure`]: why the last connection to a peer failed; [`BadTunable`] |
+//! | [`pace`] | how soon a peer is tried again |
 //! | `requests` | [`Requests`]: what any thread asks of a shard's driver |
 //! | [`timers`] | when a shard looks at its connections and peers next |
 //! | `waiting` | [`Waiting`]: messages for which there is no connection yet |
@@ -26,6 +27,7 @@ pub mod driver;
 mod failure;
 mod network;
 mod ni;
+pub mod pace;
 pub mod peer;
 pub mod protocol;
 mod requests;
@@ -38,7 +40,7 @@ pub mod timers;
 mod waiting;
 
 pub use driver::{Core, Turn};
-pub use failure::{FailedStep, Failure, Miss};
+pub use failure::{BadTunable, Cause, FailedStep, Failure, Miss};
 pub use network::Network;
 pub use ni::{Ni, NiTable};
 pub use peer::{Peer, PeerState};

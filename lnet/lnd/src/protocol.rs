@@ -95,6 +95,9 @@ pub trait Protocol: Sized + Send + Sync + 'static {
         id
     }
 
+    /// Whether this side can connect to such a peer: it has an address, and is not known by a connection of its own alone.
+    fn can_dial(id: ProcessId) -> bool;
+
     /// The connections to a peer of which nothing is known yet.
     fn links(shared: &Shared<Self>, ni: &Ni<Self>, id: ProcessId) -> Self::Links;
 

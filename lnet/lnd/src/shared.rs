@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use lnet_api::TxToken;
+use lnet_api::{Errno, Tx, TxToken};
 use lnet_nid::ProcessId;
 
 use crate::peer::{PeerKey, PeerTable};
@@ -53,6 +53,22 @@ impl<P: Protocol> Shared<P> {
     /// So many from now on.
     pub(crate) fn set_conns_per_peer(&self, count: u8) {
         self.conns_per_peer.store(count, Ordering::Relaxed);
+    }
+
+    /// The peer of a message; made if it is not there, unless this side can connect to no such one.
+    ///
+    /// # Errors
+    /// ESHUTDOWN without the NI, EHOSTUNREACH if the NI's network has no such peer.
+    pub fn peer_for(&self, tx: &Tx) -> Result<Arc<Peer<P>>, Errno> {
+        let id = P::name_of(tx.peer);
+        if let Some(peer) = self.peers.get(PeerKey { ni: tx.ni, id }) {
+            return Ok(peer);
+        }
+        let ni = self.nis.get(tx.ni).ok_or(Errno::ESHUTDOWN)?;
+        if id.nid.net() != tx.ni.net() || id.nid == tx.ni || !P::can_dial(id) {
+            return Err(Errno::EHOSTUNREACH);
+        }
+        self.peer_of(&ni, id).ok_or(Errno::ESHUTDOWN)
     }
 
     /// The peer of this name; made if it is not there, on the shard of its partition (S-209). `None` if the NI is ending.

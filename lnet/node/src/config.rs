@@ -5,7 +5,7 @@ use lnet::{EngineConfig, FaultRule, MatchOrder, Rotor, Stealing};
 use lnet_cpt::{CptConfig, CptError, CptTable};
 use lnet_nid::{Net, NetType, Nid, Pid};
 use lnet_o2iblnd::O2ibConfig;
-use lnet_socklnd::{AcceptPolicy, NiConfig, SockConfig, SockError};
+use lnet_socklnd::{AcceptPolicy, BadTunable, NiConfig, SockConfig, SockError};
 
 use crate::conf::{Section, Warning};
 use crate::interfaces::{PlannedNi, plan};
@@ -306,7 +306,7 @@ impl NodeConfig {
 fn refuse_tunable(of: Option<Nid>, error: &SockError) -> NodeError {
     let errno = error.errno();
     match (error, of) {
-        (SockError::Config { field, value, rule }, of) => NodeError::Tunable {
+        (SockError::Config(BadTunable { field, value, rule }), of) => NodeError::Tunable {
             name: of.map_or_else(|| field.to_string(), |nid| format!("{nid}: {field}")),
             value: value.to_string(),
             reason: format!("it must be {rule}"),

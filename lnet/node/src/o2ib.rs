@@ -8,7 +8,7 @@ use lnet_api::Errno;
 use lnet_api::LndError;
 use lnet_nid::Nid;
 use lnet_o2iblnd::sizes::SizesError;
-use lnet_o2iblnd::{O2ibConfig, O2ibError, O2ibLnd};
+use lnet_o2iblnd::{BadTunable, O2ibConfig, O2ibError, O2ibLnd};
 use lnet_socklnd::sys::Claim;
 use parking_lot::Mutex;
 
@@ -91,7 +91,7 @@ fn make(_: O2ibConfig) -> Result<O2ibLnd, LndError> {
 /// A tunable's value that cannot be: the node's, or that of one NI.
 pub(crate) fn refuse_tunable(of: Option<Nid>, error: &O2ibError) -> NodeError {
     let (name, value, rule) = match error {
-        O2ibError::Config { field, value, rule } => (*field, value.to_string(), rule.clone()),
+        O2ibError::Config(BadTunable { field, value, rule }) => (*field, value.to_string(), rule.clone()),
         O2ibError::Sizes(SizesError::Range { name, value, least, most }) => {
             (*name, value.clone(), format!("from {least} to {most}"))
         }

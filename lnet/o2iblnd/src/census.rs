@@ -1,4 +1,4 @@
-use crate::lnd::Shared;
+use crate::o2ib::Shared;
 
 /// How many there are at this moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

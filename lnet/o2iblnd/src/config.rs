@@ -4,6 +4,7 @@ use lnet_api::MAX_SHARDS;
 
 use crate::O2ibError;
 use crate::sizes::Tunables;
+use lnet_lnd::BadTunable;
 
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 
@@ -93,8 +94,7 @@ impl O2ibConfig {
     /// # Errors
     /// [`O2ibError`] names the first that cannot.
     pub fn check(&self) -> Result<(), O2ibError> {
-        let refuse =
-            |field, value: u32, rule: &str| Err(O2ibError::Config { field, value, rule: rule.to_string() });
+        let refuse = |field, value: u32, rule: &str| Err(BadTunable::new(field, value, rule).into());
         match self {
             config if config.service == 0 => refuse("service", 0, "a port of 1 to 65535"),
             config if !(1..=MAX_SHARDS).contains(&config.partitions) => {

@@ -1,5 +1,5 @@
-use lnet_lnd::counters;
-use lnet_lnd::counting::{self, Counter, Counts, DriverCounter};
+use lnet_lnd::counting::{Counter, Counts};
+use lnet_lnd::{counters, driver_counters};
 
 counters! {
     /// What was counted under the lock of a connection, by senders and drivers.
@@ -27,19 +27,9 @@ counters! {
     }
 }
 
-counters! {
+driver_counters! {
     /// What the driver counted: receiving, and the life of connections.
-    RxCounters, LiveRx of DriverCounter {
-        /// Looks at what has happened.
-        polls,
-        /// LNet messages received.
-        messages,
-        /// NOOPs received.
-        noops,
-        /// Payload bytes copied from a message to their place.
-        bytes_copied,
-        /// Bytes that peers have written by RDMA straight to their place.
-        bytes_direct,
+    RxCounters, LiveRx {
         /// Payload bytes that were written to a bounce buffer and copied to their place, for its memory is not registered.
         bytes_bounced,
         /// Payloads thrown away.
@@ -47,33 +37,12 @@ counters! {
         /// Replies that ended their GET with EIO: they were shorter than the sink, and peers other than nlx may not have written
         /// them.
         short_replies,
-        /// Connections opened.
-        connects,
-        /// Attempts to open one that failed.
-        connect_failures,
-        /// Connections accepted.
-        accepts,
-        /// Connections turned away.
-        refusals,
-        /// Of these, how many because too many of that address, or of all, were let in already.
-        no_room,
-        /// Requests that came to one shard's listener for a peer of another shard.
-        handed_over,
-        /// Connections closed because the peer broke the protocol.
-        protocol_errors,
         /// Messages whose checksum was wrong; they are taken all the same (lnet-wire 32).
         checksum_errors,
-        /// Connections closed because something took too long.
-        timeouts,
         /// Connections closed, for these and all other reasons.
         closes,
-        /// Peers that went away.
-        peers_lost,
     }
 }
 
 /// A snapshot of the LND's counters; each is exact, but they are not taken at one moment.
 pub type O2ibCounters = Counts<TxCounters, RxCounters>;
-
-/// The counters of a shard themselves.
-pub(crate) type Counters = counting::Counters<LiveTx, LiveRx>;

@@ -1,4 +1,5 @@
 use lnet_api::{Errno, LndError};
+use lnet_lnd::BadTunable;
 use lnet_nid::Nid;
 
 use crate::fabric::FabricError;
@@ -8,15 +9,8 @@ use crate::sizes::SizesError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum O2ibError {
     /// A tunable has a value that cannot be.
-    #[error("{field} is {value}: it must be {rule}")]
-    Config {
-        /// LNet's name of the tunable.
-        field: &'static str,
-        /// Its value.
-        value: u32,
-        /// What is allowed: "at least 1 s".
-        rule: String,
-    },
+    #[error(transparent)]
+    Config(#[from] BadTunable),
     /// A tunable, or the device, does not fit the arithmetic of queues.
     #[error(transparent)]
     Sizes(#[from] SizesError),
@@ -52,7 +46,7 @@ impl O2ibError {
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
-            O2ibError::Config { .. } | O2ibError::NotO2ib { .. } => Errno::EINVAL,
+            O2ibError::Config(_) | O2ibError::NotO2ib { .. } => Errno::EINVAL,
             O2ibError::Sizes(error) => error.errno(),
             O2ibError::NidTaken { .. } => Errno::EADDRINUSE,
             O2ibError::Host(error) | O2ibError::Fabric { error, .. } => error.errno,

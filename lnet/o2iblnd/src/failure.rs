@@ -1,8 +1,7 @@
 use std::fmt;
 
 use lnet_api::Errno;
-use lnet_lnd::FailedStep;
-use lnet_proto::ProtoError;
+use lnet_lnd::{Cause, FailedStep};
 use lnet_proto::ib::RejectReason;
 
 /// How far a connection had come when it failed.
@@ -18,37 +17,6 @@ pub enum Step {
     Established,
 }
 
-/// What was wrong with what the peer said, where that is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Cause {
-    /// Nothing that it said: the errno tells it.
-    #[default]
-    Errno,
-    /// It speaks something else than LNet.
-    NotLNet,
-    /// It speaks LNet, in a version that is not spoken here.
-    Version,
-    /// It is another node, or another life of it.
-    WrongNode,
-    /// It rejects the connection for this reason.
-    Rejected(RejectReason),
-    /// It speaks LNet, and breaks its rules.
-    Protocol,
-}
-
-impl From<&ProtoError> for Cause {
-    fn from(error: &ProtoError) -> Cause {
-        match error {
-            ProtoError::Magic { .. } => Cause::NotLNet,
-            ProtoError::Version { .. } => Cause::Version,
-            ProtoError::WrongEnd { .. } | ProtoError::Stale { .. } => Cause::WrongNode,
-            ProtoError::Rejected { reason } => Cause::Rejected(*reason),
-            ProtoError::NoListener { .. } | ProtoError::RetriesExhausted { .. } => Cause::Errno,
-            _ => Cause::Protocol,
-        }
-    }
-}
-
 /// Why the last connection to a peer failed.
 pub type Failure = lnet_lnd::Failure<Step>;
 
@@ -56,8 +24,6 @@ pub type Failure = lnet_lnd::Failure<Step>;
 pub(crate) type Miss = lnet_lnd::Miss<Step>;
 
 impl FailedStep for Step {
-    type Cause = Cause;
-
     fn advice(failure: &Failure) -> &'static str {
         match (failure.step, failure.cause) {
             (_, Cause::NotLNet) => {

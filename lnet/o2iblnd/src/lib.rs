@@ -40,7 +40,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `lnd` | [`O2ibLnd`]: the [`Network`](lnet_lnd::Network) of the verbs protocol, [`O2ib`] |
+//! | `o2ib` | [`O2ibLnd`]: the [`Network`](lnet_lnd::Network) of the verbs protocol, [`O2ib`] |
 //! | [`config`] | [`O2ibConfig`] and [`NiConfig`], the tunables with LNet's names |
 //! | [`sizes`] | what tunables come to: queues, pools and memory, of nlx and of the kernel's releases |
 //! | `error`, `failure`, `counters`, `census` | [`O2ibError`], [`Failure`], [`O2ibCounters`], [`Census`] |
@@ -72,9 +72,9 @@ pub mod fabric;
 mod failure;
 mod item;
 pub mod links;
-mod lnd;
 mod memory;
 mod ni;
+mod o2ib;
 mod peer;
 mod replies;
 mod send;
@@ -91,5 +91,6 @@ pub use config::{NiConfig, O2ibConfig, TIMEOUT_S};
 pub use counters::{O2ibCounters, RxCounters, TxCounters};
 pub use error::O2ibError;
 pub use fabric::Fabric;
-pub use failure::{Cause, Failure, Step};
-pub use lnd::{O2ib, O2ibLnd};
+pub use failure::{Failure, Step};
+pub use lnet_lnd::{BadTunable, Cause};
+pub use o2ib::{O2ib, O2ibLnd};

@@ -1,18 +1,14 @@
 //! Sending, in the caller's own thread.
 
-use std::sync::Arc;
-
 use lnet_api::{Errno, Sent, Tx};
-use lnet_lnd::peer::PeerKey;
 use lnet_lnd::slab::Key;
-use lnet_nid::ProcessId;
 use lnet_proto::ib::IMMEDIATE_MAX;
 
 use crate::connection::Refused;
 use crate::item::{PLAIN, Rx};
-use crate::lnd::Shared;
 use crate::memory::register_source;
-use crate::peer::{Peer, choose};
+use crate::o2ib::Shared;
+use crate::peer::choose;
 
 /// Sends a message on a connection to its peer; without one, or without room on it, it waits for the driver.
 pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Sent {
@@ -36,7 +32,7 @@ pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Sent {
     }
     let mut registered = false;
     loop {
-        let peer = match peer_for(shared, &tx) {
+        let peer = match shared.peer_for(&tx) {
             Ok(peer) => peer,
             Err(errno) => return Sent::Now(Err(errno)),
         };
@@ -74,17 +70,4 @@ pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Sent {
 /// Takes out what the engine answers.
 fn asked_directly(shared: &Shared, key: Key) -> Option<Rx> {
     shared.shards.slot(key.shard())?.shard.own.receives.lock().remove(key)
-}
-
-/// The peer of a message; made if it is not there.
-fn peer_for(shared: &Shared, tx: &Tx) -> Result<Arc<Peer>, Errno> {
-    let key = PeerKey { ni: tx.ni, id: ProcessId::lnet(tx.peer.nid) };
-    if let Some(peer) = shared.peers.get(key) {
-        return Ok(peer);
-    }
-    let ni = shared.nis.get(tx.ni).ok_or(Errno::ENETDOWN)?;
-    if tx.peer.nid.net() != tx.ni.net() || tx.peer.nid == tx.ni || tx.peer.nid.ipv4().is_none() {
-        return Err(Errno::EHOSTUNREACH);
-    }
-    shared.peer_of(&ni, key.id).ok_or(Errno::ENETDOWN)
 }

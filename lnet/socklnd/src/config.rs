@@ -1,4 +1,5 @@
 use lnet_api::MAX_SHARDS;
+use lnet_lnd::BadTunable;
 use lnet_proto::sock::{ConnType, MIN_BULK, PORT, PRIVILEGED_PORT_MAX};
 
 use crate::{NiConfig, SockError};
@@ -136,8 +137,7 @@ impl SockConfig {
     /// # Errors
     /// [`SockError::Config`] names the first that cannot.
     pub fn check(&self) -> Result<(), SockError> {
-        let refuse =
-            |field, value: u32, rule: &str| Err(SockError::Config { field, value, rule: rule.to_string() });
+        let refuse = |field, value: u32, rule: &str| Err(BadTunable::new(field, value, rule).into());
         match self {
             config if config.accept_port == 0 => refuse("accept_port", 0, "a port of 1 to 65535"),
             config if config.accept_timeout_s == 0 => refuse("accept_timeout", 0, "at least 1 s"),

@@ -1,8 +1,7 @@
 use std::fmt;
 
 use lnet_api::Errno;
-use lnet_lnd::FailedStep;
-use lnet_proto::ProtoError;
+use lnet_lnd::{Cause, FailedStep};
 
 /// How far a connection had come when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,35 +16,6 @@ pub enum Step {
     Established,
 }
 
-/// What was wrong with what the peer said, where that is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Cause {
-    /// Nothing that it said: the errno tells it.
-    #[default]
-    Errno,
-    /// It speaks something else than LNet: HTTP, SSH.
-    NotLNet,
-    /// It speaks LNet, in a version that is not spoken here (lnet-wire 22 and 24).
-    Version,
-    /// It is another node than the one that was asked for.
-    WrongNode,
-    /// It speaks LNet, and breaks its rules.
-    Protocol,
-}
-
-impl From<&ProtoError> for Cause {
-    fn from(error: &ProtoError) -> Cause {
-        match error {
-            ProtoError::Magic { .. } => Cause::NotLNet,
-            ProtoError::Version { .. } | ProtoError::RequestRefused { .. } => Cause::Version,
-            ProtoError::WrongNid { .. } | ProtoError::WrongPid { .. } => Cause::WrongNode,
-            // It hung up.
-            ProtoError::Closed { .. } => Cause::Errno,
-            _ => Cause::Protocol,
-        }
-    }
-}
-
 /// Why the last connection to a peer failed.
 pub type Failure = lnet_lnd::Failure<Step>;
 
@@ -53,8 +23,6 @@ pub type Failure = lnet_lnd::Failure<Step>;
 pub(crate) type Miss = lnet_lnd::Miss<Step>;
 
 impl FailedStep for Step {
-    type Cause = Cause;
-
     fn advice(failure: &Failure) -> &'static str {
         match (failure.step, failure.cause) {
             (Step::Handshake, Cause::NotLNet) => {

@@ -40,7 +40,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `lnd` | [`SockLnd`]: the [`Network`](lnet_lnd::Network) of the socket protocol, [`Sock`] |
+//! | `sock` | [`SockLnd`]: the [`Network`](lnet_lnd::Network) of the socket protocol, [`Sock`] |
 //! | `config`, `ni_config` | [`SockConfig`], [`NiConfig`] |
 //! | `error`, `failure`, `counters` | [`SockError`], [`Failure`], [`SockCounters`] |
 //! | `links` | which connections a peer has, which is opened next, races and back-off: plain code, no socket, no clock |
@@ -48,7 +48,7 @@
 //! | `ni`, `peer`, `send` | what is kept of NIs and peers; sending in the caller's own thread |
 //! | `shard` | what senders and one driver share: its poller, what is asked of it |
 //! | `admission`, `attempts` | how many strangers are let in, and how many connections are opened at a time |
-//! | `census`, `connections` | what there is at a moment: [`Census`], [`Connection`], [`Connections`] |
+//! | `connections` | what there is at a moment: [`Census`], [`Connection`], [`Connections`] |
 //! | `conn`, `outgoing`, `burst` | the sending half of a connection: its outbox, gathering, and when messages wait for company |
 //! | `driver` | what polling a shard does: events, accepting, connecting, receiving, closing, timers |
 //! | [`sys`] | all contact with the operating system, behind traits |
@@ -58,7 +58,6 @@
 mod admission;
 mod attempts;
 mod burst;
-mod census;
 mod choice;
 mod config;
 mod conn;
@@ -68,20 +67,20 @@ mod driver;
 mod error;
 mod failure;
 mod links;
-mod lnd;
 mod ni;
 mod ni_config;
 mod outgoing;
 mod peer;
 mod send;
 mod shard;
+mod sock;
 pub mod sys;
 
-pub use census::{Census, ConnectionsByType};
 pub use config::{AcceptPolicy, SockConfig};
-pub use connections::{Connection, Connections};
+pub use connections::{Census, Connection, Connections, ConnectionsByType};
 pub use counters::{RxCounters, SockCounters, TxCounters};
 pub use error::SockError;
-pub use failure::{Cause, Failure, Step};
-pub use lnd::{Sock, SockLnd};
+pub use failure::{Failure, Step};
+pub use lnet_lnd::{BadTunable, Cause};
 pub use ni_config::NiConfig;
+pub use sock::{Sock, SockLnd};

@@ -5,7 +5,8 @@ use lnet_nid::Nid;
 use lnet_proto::sock::{ConnType, Retry, Version};
 
 use crate::choice::carries_lnet;
-use pace::{Pace, Pause};
+use lnet_lnd::pace::Pause;
+use pace::Pace;
 
 mod pace;
 

@@ -1,4 +1,5 @@
 use crate::{SockConfig, SockError};
+use lnet_lnd::BadTunable;
 
 /// The tunables that each NI may have otherwise than the LND's [`SockConfig`] (what `lnetctl net set` and `lnet.conf` call
 /// `tunables` and `lnd tunables`). To be given to [`SockLnd::configure`](crate::SockLnd::configure) before the NI starts.
@@ -22,8 +23,7 @@ impl NiConfig {
     /// # Errors
     /// [`SockError::Config`] names the first that cannot.
     pub fn check(&self) -> Result<(), SockError> {
-        let refuse =
-            |field, value: u32, rule: &str| Err(SockError::Config { field, value, rule: rule.to_string() });
+        let refuse = |field, value: u32, rule: &str| Err(BadTunable::new(field, value, rule).into());
         match self {
             config if config.timeout_s == 0 => refuse("sock_timeout", 0, "at least 1 s"),
             config if config.conns_per_peer == 0 => refuse("conns_per_peer", 0, "at least 1"),

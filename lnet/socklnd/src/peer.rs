@@ -19,8 +19,8 @@ pub struct OfState {
     /// Messages given to one of its connections, where they take turns.
     uses: u64,
     /// A connection has shown that it is there under its NID's address: it came from there, or this side opened it. A privileged
-    /// source port proves that root has opened the connection on some host, not on which.
-    pub(crate) proven: bool,
+    /// source port proves that root has opened the connection on some host, not on which. `None` until that is asked for the first time.
+    pub(crate) proven: Option<bool>,
     /// Of its live connections; `None` until they are first looked at.
     pub(crate) keepalive: Option<Keepalive>,
 }

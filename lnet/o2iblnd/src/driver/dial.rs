@@ -14,8 +14,8 @@ use crate::config::NS_PER_S;
 use crate::fabric::{DialOptions, Endpoint, FabricError, Rejected};
 use crate::failure::Miss;
 use crate::links::{LinkId, Next, Outcome};
-use crate::lnd::connect_options;
 use crate::ni::can_connect;
+use crate::o2ib::connect_options;
 use crate::peer::{Peer, address_of};
 use lnet_lnd::slab::Key;
 

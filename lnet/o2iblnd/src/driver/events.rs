@@ -13,11 +13,12 @@ use super::digest::{Reposts, RxConn};
 use super::{Driver, Source, Turn};
 use crate::conn::{Ended, Key as OpKey, Receipt};
 use crate::connection::Connection;
-use crate::counters::Counters;
+use crate::counters::{LiveRx, LiveTx};
 use crate::fabric::COMPLETIONS_PER_LOOK;
 use crate::item::{Described, Held, Item, PLAIN, PendingGet, Rx, Sink};
 use crate::memory::{Taken, Waiter, Who, register_sink, tell_failed};
 use crate::replies;
+use lnet_lnd::counting::Counters;
 use lnet_lnd::slab::Key;
 
 /// Something that the engine is to be told.
@@ -413,7 +414,7 @@ pub(super) fn give_up(waiter: Waiter) {
 }
 
 /// An operation is over.
-pub(super) fn end(conn: &Connection, counters: &Counters, ended: Ended<Item>) {
+pub(super) fn end(conn: &Connection, counters: &Counters<LiveTx, LiveRx>, ended: Ended<Item>) {
     let upcalls = &*conn.ni().upcalls;
     let Ended { item, outcome } = ended;
     let settle = |mut sink: Sink, outcome: Result<u32, Errno>| {

@@ -13,8 +13,8 @@ use super::{Driver, Source, Turn, token};
 use crate::admission::Guest;
 use crate::fabric::{self, Device, FabricError, Happening, Request};
 use crate::links::Answer;
-use crate::lnd::connect_options;
 use crate::ni::{Ni, destination};
+use crate::o2ib::connect_options;
 use crate::shard::{self, Asked, Shard};
 use lnet_lnd::slab::Key;
 

@@ -226,7 +226,7 @@ impl Driver {
         {
             let mut state = peer.state.lock();
             state.links.established(conn_type, life, control_only, turn.now_ns);
-            state.own.proven = true;
+            state.own.proven = Some(true);
         }
         let rx = RxConn::new(turn, key, stream, &peer, conn_type, life.version, established.byte_order);
         self.put_to_use(turn, key, rx, behind);

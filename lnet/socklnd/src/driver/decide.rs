@@ -101,7 +101,9 @@ impl Driver {
         {
             let mut state = peer.state.lock();
             state.links.accepted(conn_type, life);
-            state.own.proven |= id.nid.ip() == Some(remote.ip());
+            if id.nid.ip() == Some(remote.ip()) {
+                state.own.proven = Some(true);
+            }
         }
         let rx = RxConn::new(turn, key, stream, &peer, conn_type, life.version, offer.byte_order);
         self.put_to_use(turn, key, rx.accepted(guest.connected(), rewrite), &behind);

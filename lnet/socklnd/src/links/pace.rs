@@ -1,31 +1,12 @@
 //! How soon, how often and for how long a peer is tried: pauses, retries, and the time that a set of connections may take
 //! to be opened (lnet-wire 24).
 
+use lnet_lnd::pace::{Backoff, Pause};
+
 use super::Bounds;
 
 /// How often in a row an attempt may be refused before the set of connections is taken as it is, or given up.
 const RETRIES_MAX: u32 = 3;
-
-/// How often in a row connections may be gone at once before there is a pause: a peer that has just restarted is
-/// connected to again without one.
-const BRIEF_MAX: u32 = 2;
-
-/// Why, and how long, no attempt is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pause {
-    /// The peer asked for patience; messages wait.
-    Retry { until_ns: u64 },
-    /// The last attempt failed; messages without a connection fail.
-    Backoff { until_ns: u64 },
-}
-
-impl Pause {
-    pub(super) fn until_ns(self) -> u64 {
-        match self {
-            Pause::Retry { until_ns } | Pause::Backoff { until_ns } => until_ns,
-        }
-    }
-}
 
 /// The pace of the attempts to connect to one peer.
 #[derive(Debug)]
@@ -33,15 +14,11 @@ pub(super) struct Pace {
     bounds: Bounds,
     /// Refusals in a row.
     refusals: u32,
-    /// The pause after the next failure.
-    backoff_ns: u64,
-    pause: Option<Pause>,
+    backoff: Backoff,
     /// Until then the peer is not asked for more than one connection of a type.
     surplus_ns: u64,
     /// When the first of the live connections stood.
     since_ns: u64,
-    /// How often in a row all connections were gone sooner than the shortest pause after this side had opened them.
-    brief: u32,
     /// How many connections have ended alone since there are any, soon after they were opened.
     alone: u32,
     /// Until then none is opened in place of the last of these.
@@ -58,11 +35,9 @@ impl Pace {
         Pace {
             bounds,
             refusals: 0,
-            backoff_ns: bounds.min_reconnect_ns,
-            pause: None,
+            backoff: Backoff::new(bounds.min_reconnect_ns, bounds.max_reconnect_ns),
             surplus_ns: 0,
             since_ns: 0,
-            brief: 0,
             alone: 0,
             alone_ns: 0,
             begun_ns: 0,
@@ -73,7 +48,7 @@ impl Pace {
     /// The pause that there is at this time.
     pub(super) fn pause(&self, now_ns: u64) -> Option<Pause> {
         let alone = Pause::Retry { until_ns: self.alone_ns };
-        self.pause.into_iter().chain([alone]).find(|pause| now_ns < pause.until_ns())
+        self.backoff.pause(now_ns).or(Some(alone).filter(|pause| now_ns < pause.until_ns()))
     }
 
     /// An attempt begins; when it must be over.
@@ -82,15 +57,11 @@ impl Pace {
         now_ns.saturating_add(self.left_ns)
     }
 
-    /// The attempt gave a connection, the first or a further one. If those before it did not last, neither may this one:
-    /// the pause stays.
+    /// The attempt gave a connection, the first or a further one.
     pub(super) fn established(&mut self, first: bool, now_ns: u64) {
         self.spend(now_ns);
         self.refusals = 0;
-        if self.brief < BRIEF_MAX {
-            self.backoff_ns = self.bounds.min_reconnect_ns;
-            self.pause = None;
-        }
+        self.backoff.established();
         if first {
             self.since_ns = now_ns;
         }
@@ -105,13 +76,13 @@ impl Pace {
 
     /// The next attempt waits for the shortest pause.
     pub(super) fn be_patient(&mut self, now_ns: u64) {
-        self.pause = Some(Pause::Retry { until_ns: now_ns.saturating_add(self.bounds.min_reconnect_ns) });
+        self.backoff.be_patient(now_ns);
     }
 
     /// The attempt failed.
     pub(super) fn failed(&mut self, now_ns: u64) {
         self.begin_anew();
-        self.pause = Some(Pause::Backoff { until_ns: self.back_off(now_ns) });
+        self.backoff.failed(now_ns);
     }
 
     /// The set is complete, given up, or taken as it is: what is opened from now on has the whole time, and all retries.
@@ -120,19 +91,13 @@ impl Pace {
         self.left_ns = self.bounds.timeout_ns;
     }
 
-    /// All connections are gone. If that happens again and again soon after this side has `opened` some, there are pauses
-    /// as after failures: a peer that takes every connection and drops it must not keep both sides busy.
+    /// All connections are gone, of which this side has `opened` some or none.
     pub(super) fn lost(&mut self, opened: bool, now_ns: u64) {
         self.left_ns = self.bounds.timeout_ns;
         // Those that went before were the first of them all.
         (self.alone, self.alone_ns) = (0, 0);
-        if !opened {
-            return;
-        }
-        let brief = now_ns.saturating_sub(self.since_ns) < self.bounds.min_reconnect_ns;
-        self.brief = if brief { self.brief.saturating_add(1) } else { 0 };
-        if self.brief >= BRIEF_MAX {
-            self.pause = Some(Pause::Retry { until_ns: self.back_off(now_ns) });
+        if opened {
+            self.backoff.lost(self.since_ns, now_ns, false);
         }
     }
 
@@ -159,13 +124,6 @@ impl Pace {
     /// The peer may be asked for a second connection of a type at once.
     pub(super) fn allow_surplus(&mut self) {
         self.surplus_ns = 0;
-    }
-
-    /// The end of a pause that begins now; the next one is longer.
-    fn back_off(&mut self, now_ns: u64) -> u64 {
-        let until_ns = now_ns.saturating_add(self.backoff_ns);
-        self.backoff_ns = self.backoff_ns.saturating_mul(2).min(self.bounds.max_reconnect_ns);
-        until_ns
     }
 
     fn spend(&mut self, now_ns: u64) {

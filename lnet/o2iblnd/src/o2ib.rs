@@ -123,6 +123,10 @@ impl Protocol for O2ib {
         ProcessId::lnet(id.nid)
     }
 
+    fn can_dial(id: ProcessId) -> bool {
+        id.nid.ipv4().is_some()
+    }
+
     fn links(_: &Shared, ni: &Ni, id: ProcessId) -> Links {
         let bounds = Bounds::new(ni.conns_per_peer(), ni.timeout_ns);
         Links::new(ni.own.end, id.nid, ni.own.params(), bounds)

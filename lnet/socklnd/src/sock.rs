@@ -120,6 +120,10 @@ impl Protocol for Sock {
         ni.own.claim.lock().take();
     }
 
+    fn can_dial(id: ProcessId) -> bool {
+        !id.pid.is_userspace()
+    }
+
     fn links(shared: &Shared, ni: &Ni, id: ProcessId) -> Links {
         let SockConfig { min_reconnect_ms, max_reconnect_ms, .. } = shared.config;
         let bounds = Bounds::new(ni.conns_per_peer(), min_reconnect_ms, max_reconnect_ms, ni.timeout_ns);
