@@ -138,6 +138,43 @@ macro_rules! counters {
     };
 }
 
+/// What senders of all LNDs count.
+pub trait CountsWakeups {
+    /// Times a sleeping driver was woken.
+    fn wakeups(&self) -> &Counter;
+}
+
+/// What drivers of all LNDs count of the life of connections.
+pub trait CountsLife {
+    /// Attempts to open a connection that failed.
+    fn connect_failures(&self) -> &DriverCounter;
+    /// Connections that ended because the peer broke the protocol.
+    fn protocol_errors(&self) -> &DriverCounter;
+    /// Connections that ended because something took too long.
+    fn timeouts(&self) -> &DriverCounter;
+}
+
+/// As [`counters!`](crate::counters), of senders: beside their own, those that all have.
+#[macro_export]
+macro_rules! sender_counters {
+    ($(#[$doc:meta])* $snapshot:ident, $live:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
+        $crate::counters! {
+            $(#[$doc])*
+            $snapshot, $live of $crate::counting::Counter {
+                $($(#[$field_doc])* $field,)*
+                /// Times a sleeping driver was woken.
+                wakeups,
+            }
+        }
+
+        impl $crate::counting::CountsWakeups for $live {
+            fn wakeups(&self) -> &$crate::counting::Counter {
+                &self.wakeups
+            }
+        }
+    };
+}
+
 /// As [`counters!`](crate::counters), of drivers: beside their own, those that all have, for receiving and for the life of connections.
 #[macro_export]
 macro_rules! driver_counters {
@@ -175,6 +212,20 @@ macro_rules! driver_counters {
                 timeouts,
                 /// Peers that went away, for these and all other reasons.
                 peers_lost,
+            }
+        }
+
+        impl $crate::counting::CountsLife for $live {
+            fn connect_failures(&self) -> &$crate::counting::DriverCounter {
+                &self.connect_failures
+            }
+
+            fn protocol_errors(&self) -> &$crate::counting::DriverCounter {
+                &self.protocol_errors
+            }
+
+            fn timeouts(&self) -> &$crate::counting::DriverCounter {
+                &self.timeouts
             }
         }
     };

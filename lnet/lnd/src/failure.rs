@@ -7,11 +7,39 @@ use lnet_api::Errno;
 use lnet_nid::ProcessId;
 use lnet_proto::ProtoError;
 use lnet_proto::ib::RejectReason;
+use tracing::debug;
 
-/// How far a connection had come when it failed: the steps of one kind of network, each with the words for it.
-pub trait FailedStep: Copy + fmt::Display + Send + Sync {
-    /// What to try, in one sentence.
-    fn advice(failure: &Failure<Self>) -> &'static str;
+use crate::counting::CountsLife;
+use crate::{Peer, Protocol, Turn};
+
+/// How far a connection had come when it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Finding the peer's address and the way to it, over verbs.
+    Resolve,
+    /// Getting a socket and a source port, over TCP.
+    Bind,
+    /// Making queues and registering their memory, over verbs.
+    Queues,
+    /// The TCP connection; over verbs the request to connect and its answer (lnet-wire 34).
+    Connect,
+    /// Connection request and hello, over TCP (lnet-wire 24).
+    Handshake,
+    /// Afterwards: the connection was in use.
+    Established,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Step::Resolve => "finding the way",
+            Step::Bind => "preparing a connection",
+            Step::Queues => "making queues",
+            Step::Connect => "connecting",
+            Step::Handshake => "handshake",
+            Step::Established => "connection",
+        })
+    }
 }
 
 /// What was wrong with what the peer said, where that is known.
@@ -30,6 +58,8 @@ pub enum Cause {
     Rejected(RejectReason),
     /// It speaks LNet, and breaks its rules.
     Protocol,
+    /// It has closed the connection between two messages, as a node that ends does.
+    Closed,
 }
 
 impl From<&ProtoError> for Cause {
@@ -53,34 +83,28 @@ impl From<&ProtoError> for Cause {
 
 /// Why the last connection to a peer failed: for people, and for the tools that show it to them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure<S: FailedStep> {
+pub struct Failure {
     /// The peer.
     pub peer: ProcessId,
     /// Where it was looked for, or where it connected from.
     pub address: SocketAddr,
     /// The step that failed.
-    pub step: S,
+    pub step: Step,
     /// The errno with which messages failed.
     pub errno: Errno,
     /// What the peer did wrong.
     pub cause: Cause,
     /// What was seen, if the errno does not say it all.
     pub detail: String,
-}
-
-impl<S: FailedStep> Failure<S> {
     /// What to try, in one sentence.
-    #[must_use]
-    pub fn advice(&self) -> &'static str {
-        S::advice(self)
-    }
+    pub advice: &'static str,
 }
 
 /// Why an attempt to connect to a peer failed, or a connection.
 #[derive(Debug, Clone)]
-pub struct Miss<S: FailedStep> {
+pub struct Miss {
     /// The step that failed.
-    pub step: S,
+    pub step: Step,
     /// The errno with which messages fail.
     pub errno: Errno,
     /// What the peer did wrong.
@@ -89,36 +113,99 @@ pub struct Miss<S: FailedStep> {
     pub detail: String,
 }
 
-impl<S: FailedStep> Miss<S> {
+impl Miss {
     /// One of which nothing is known but the errno, and what was seen.
-    pub fn new(step: S, errno: Errno, detail: impl ToString) -> Miss<S> {
-        Miss { step, errno, cause: Cause::default(), detail: detail.to_string() }
+    pub fn new(step: Step, errno: Errno, detail: impl ToString) -> Miss {
+        Miss { step, errno, cause: Cause::Errno, detail: detail.to_string() }
     }
 
     /// What a peer has said makes no sense here.
-    pub fn said(step: S, error: &ProtoError) -> Miss<S> {
+    pub fn said(step: Step, error: &ProtoError) -> Miss {
         Miss { cause: error.into(), ..Miss::new(step, Errno::from_raw(error.errno()), error) }
     }
 
-    /// The same of this peer, that was looked for there.
-    pub fn of(self, peer: ProcessId, address: SocketAddr) -> Failure<S> {
-        let Miss { step, errno, cause, detail } = self;
-        Failure { peer, address, step, errno, cause, detail }
+    /// A connection that was in use has failed.
+    pub fn gone(errno: Errno, detail: impl ToString) -> Miss {
+        Miss::new(Step::Established, errno, detail)
+    }
+
+    /// The peer has broken the protocol on a connection in use.
+    pub fn broke(errno: Errno, detail: impl ToString) -> Miss {
+        Miss { cause: Cause::Protocol, ..Miss::gone(errno, detail) }
+    }
+
+    /// What to try, whatever the kind of network.
+    fn advice(&self) -> &'static str {
+        match (self.step, self.errno, self.cause) {
+            (_, _, Cause::Protocol) | (Step::Established, Errno::EPROTO, _) => {
+                "the node breaks the protocol: which release of LNet does it run?"
+            }
+            (Step::Established, Errno::ECONNRESET, _) => {
+                "the node went down or restarted; it is connected to again when needed"
+            }
+            (Step::Established, errno, _) if is_timeout(errno) => {
+                "the node no longer answers: is it up, and the network between?"
+            }
+            _ => "try again",
+        }
     }
 }
 
-impl<S: FailedStep> fmt::Display for Failure<S> {
+impl From<ProtoError> for Miss {
+    /// On a connection in use.
+    fn from(error: ProtoError) -> Miss {
+        Miss::broke(Errno::from_raw(error.errno()), error)
+    }
+}
+
+impl<P: Protocol> Turn<'_, P> {
+    /// An attempt to connect to a peer has failed: counts it, and remembers why.
+    pub fn attempt_failed(self, peer: &Peer<P>, address: SocketAddr, miss: Miss) {
+        let failure = failure_of(peer, address, miss);
+        debug!(%failure, "cannot connect");
+        self.shard.counters.rx.connect_failures().one();
+        peer.state.lock().failure = Some(failure);
+    }
+
+    /// A connection to a peer, that was in use, has failed: counts it, and remembers why.
+    pub fn connection_failed(self, peer: &Peer<P>, address: SocketAddr, miss: Miss) -> Failure {
+        let counters = &self.shard.counters.rx;
+        match miss.cause {
+            Cause::Errno | Cause::Closed if is_timeout(miss.errno) => counters.timeouts().one(),
+            Cause::Errno | Cause::Closed => {}
+            _ => counters.protocol_errors().one(),
+        }
+        let failure = failure_of(peer, address, miss);
+        peer.state.lock().failure = Some(failure.clone());
+        failure
+    }
+}
+
+fn failure_of<P: Protocol>(peer: &Peer<P>, address: SocketAddr, miss: Miss) -> Failure {
+    let special = || P::advice(&miss);
+    let advice = (miss.cause != Cause::Protocol).then(special).flatten().unwrap_or_else(|| miss.advice());
+    let Miss { step, errno, cause, detail } = miss;
+    Failure { peer: peer.key.id, address, step, errno, cause, detail, advice }
+}
+
+/// Whether this is how the system says, or an LND, that nothing has moved for too long. On a connection that stands the system
+/// tells an unreachable network or host only when it gives up.
+fn is_timeout(errno: Errno) -> bool {
+    [Errno::ETIMEDOUT, Errno::EHOSTUNREACH, Errno::ENETUNREACH, Errno::EHOSTDOWN].contains(&errno)
+}
+
+impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} with {} failed: {}", self.peer, self.step, self.address, self.errno)?;
         if !self.detail.is_empty() {
             write!(f, " ({})", self.detail)?;
         }
-        write!(f, "; {}", self.advice())
+        write!(f, "; {}", self.advice)
     }
 }
 
-impl<S: FailedStep> From<Failure<S>> for Errno {
-    fn from(failure: Failure<S>) -> Errno {
+impl From<Failure> for Errno {
+    fn from(failure: Failure) -> Errno {
         failure.errno
     }
 }

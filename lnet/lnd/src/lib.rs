@@ -40,7 +40,7 @@ pub mod timers;
 mod waiting;
 
 pub use driver::{Core, Turn};
-pub use failure::{BadTunable, Cause, FailedStep, Failure, Miss};
+pub use failure::{BadTunable, Cause, Failure, Miss, Step};
 pub use network::Network;
 pub use ni::{Ni, NiTable};
 pub use peer::{Peer, PeerState};

@@ -15,7 +15,7 @@ use crate::driver::{clear_up, end_ni};
 use crate::peer::PeerKey;
 use crate::protocol::{Driver, NiTunables, OfShard, OnThisHost};
 use crate::slab::Key;
-use crate::{Failure, Protocol, Request, Shared, Turn};
+use crate::{Failure, Protocol, Request, Shared, Step, Turn};
 
 /// Who finds a shard's driver at work elsewhere looks again so soon: an NI starts or ends in less than that, mostly.
 const AGAIN_NS: u64 = 1_000_000;
@@ -84,18 +84,18 @@ impl<P: Protocol> Network<P> {
 
     /// Why the last connection to a NID failed, if one did since the last success; over whichever NI.
     #[must_use]
-    pub fn last_failure(&self, nid: Nid) -> Option<Failure<P::Step>> {
+    pub fn last_failure(&self, nid: Nid) -> Option<Failure> {
         let peers = self.shared.peers.all(|peer| peer.key.id.nid == nid);
         peers.into_iter().find_map(|peer| peer.state.lock().failure.clone())
     }
 
-    /// How far connecting to a NID is at this moment, over whichever NI: [`Protocol::ESTABLISHED`] if there is a connection, else
+    /// How far connecting to a NID is at this moment, over whichever NI: [`Step::Established`] if there is a connection, else
     /// the step of the one that is being opened; `None` if there is neither.
     #[must_use]
-    pub fn progress(&self, nid: Nid) -> Option<P::Step> {
+    pub fn progress(&self, nid: Nid) -> Option<Step> {
         let peers = self.shared.peers.all(|peer| peer.key.id.nid == nid);
         let connected = peers.iter().any(|peer| !peer.state.lock().conns.is_empty());
-        if connected { Some(P::ESTABLISHED) } else { peers.iter().find_map(|peer| peer.state.lock().step) }
+        if connected { Some(Step::Established) } else { peers.iter().find_map(|peer| peer.state.lock().step) }
     }
 
     /// Gives the NI of this NID tunables of its own, for each time it starts from now on.

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::protocol::{Conns, Links};
 use crate::timers::Timers;
-use crate::{Failure, Ni, Protocol, Request, Shard, Waiting};
+use crate::{Failure, Ni, Protocol, Request, Shard, Step, Waiting};
 
 /// Names a peer: the local NI and the remote process (S-204). Where a protocol knows no PIDs, the process is
 /// [`ProcessId::lnet`] of the NID.
@@ -53,9 +53,9 @@ pub struct PeerState<P: Protocol> {
     /// The entry has left the table: whoever still holds it must look again (EAGAIN), or fail with this errno.
     pub retired: Option<Errno>,
     /// Why the last connection failed, if one did since the last that stood.
-    pub failure: Option<Failure<P::Step>>,
+    pub failure: Option<Failure>,
     /// How far the connection is that is being opened.
-    pub step: Option<P::Step>,
+    pub step: Option<Step>,
     /// What else its kind of network keeps of it.
     pub own: P::OfState,
 }

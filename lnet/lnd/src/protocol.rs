@@ -9,9 +9,9 @@ use lnet_nid::{NetType, ProcessId};
 use lnet_region::Region;
 use smallvec::SmallVec;
 
-use crate::counting::{Counter, Snapshot};
+use crate::counting::{CountsLife, CountsWakeups, Snapshot};
 use crate::slab::Key;
-use crate::{Core, FailedStep, Ni, Peer, Shard, Shared, Turn};
+use crate::{Core, Miss, Ni, Peer, Shard, Shared, Turn};
 
 /// One kind of network: what its LND ([`Network`](crate::Network)) has beside all that LNDs have in common. The value itself is what
 /// senders, drivers and everybody else of the LND share: its system, its policies.
@@ -22,8 +22,6 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     const NAME: &'static str;
     /// The most connections that `conns_per_peer` may ask for.
     const CONNS_PER_PEER_MAX: u8;
-    /// The step of a connection that stands.
-    const ESTABLISHED: Self::Step;
 
     /// The tunables of all its NIs.
     type Config: Send + Sync;
@@ -45,8 +43,6 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     type Links: Links;
     /// A connection in use.
     type Conn: Connection;
-    /// How far a connection had come when it failed.
-    type Step: FailedStep;
     /// What it asks of its own drivers.
     type Request: Send;
     /// What the driver of a shard alone touches.
@@ -54,7 +50,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// What senders count.
     type LiveTx: CountsWakeups + Snapshot<Counts: AddAssign + Default> + Default + Send + Sync;
     /// What drivers count.
-    type LiveRx: Snapshot<Counts: AddAssign + Default> + Default + Send + Sync;
+    type LiveRx: CountsLife + Snapshot<Counts: AddAssign + Default> + Default + Send + Sync;
     /// How much there is at a moment.
     type Census;
 
@@ -107,6 +103,9 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// Memory that will be sent from, and received into.
     fn register(_shared: &Shared<Self>, _region: &Region) {}
 
+    /// What to try when a connection has failed like this, in one sentence; `None` if nothing is special about this kind of network.
+    fn advice(miss: &Miss) -> Option<&'static str>;
+
     /// Counts what there is.
     fn census(shared: &Shared<Self>) -> Self::Census;
 }
@@ -153,12 +152,6 @@ pub trait OfShard: Send + Sync {
     fn has_work(&self) -> bool {
         false
     }
-}
-
-/// The counters of senders.
-pub trait CountsWakeups {
-    /// Times a sleeping driver was woken.
-    fn wakeups(&self) -> &Counter;
 }
 
 /// The driver of a shard: everything that happens on its connections but sending in a caller's own thread. One thread at a time

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use lnet_api::{Delivery, Errno};
 
-use crate::counting::Counters;
-use crate::protocol::{CountsWakeups, OfShard};
+use crate::counting::{Counters, CountsWakeups};
+use crate::protocol::OfShard;
 use crate::slab::Key;
 use crate::{Peer, Protocol, Requests};
 

@@ -3,9 +3,8 @@ use std::time::{Duration, Instant};
 
 use lnet_api::{Errno, LNetError, LndError, wait_until};
 use lnet_nid::{NetType, Nid, Pid};
-use lnet_o2iblnd as o2ib;
 use lnet_proto::ping::{PingInfo, SINK_LENGTH};
-use lnet_socklnd::{Failure, Step};
+use lnet_socklnd::{Cause, Failure, Step};
 
 use crate::discover::Course;
 use crate::error::words;
@@ -223,46 +222,31 @@ pub(crate) fn without_name(target: Nid, error: &LNetError) -> String {
 
 /// Why the last connection to the node failed, if one did.
 fn last_failure(node: &Node, target: Nid) -> Option<PingFailure> {
-    match node.o2ib().filter(|_| over_rdma(target)) {
-        Some(lnd) => lnd.last_failure(target).map(|failure| of_verbs(target, &failure)),
-        None => node.tcp().last_failure(target).map(|failure| of_driver(target, &failure)),
-    }
+    let failure = match node.o2ib().filter(|_| over_rdma(target)) {
+        Some(lnd) => lnd.last_failure(target),
+        None => node.tcp().last_failure(target),
+    };
+    failure.map(|failure| of_driver(target, &failure))
 }
 
 fn over_rdma(target: Nid) -> bool {
     target.net().net_type() == NetType::O2IB
 }
 
-fn of_verbs(target: Nid, failure: &o2ib::Failure) -> PingFailure {
-    let o2ib::Failure { address, errno, detail, .. } = failure;
-    let answered = failure.cause != o2ib::Cause::Errno;
-    let (step, what) = match failure.step {
-        o2ib::Step::Resolve => (PingStep::Resolve, format!("no way over RDMA to {address}")),
-        o2ib::Step::Queues => (PingStep::Bind, format!("cannot make queues for a connection to {address}")),
-        o2ib::Step::Connect if answered => (PingStep::Handshake, format!("{address} refuses the connection")),
-        o2ib::Step::Connect => (PingStep::Connect, format!("cannot connect to {address}")),
-        o2ib::Step::Established => (PingStep::Answer, format!("the connection with {address} broke")),
-    };
-    let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
-    PingFailure::new(target, step, *errno, format!("{what}: {}{detail}", words(*errno)), failure.advice())
-}
-
 fn of_driver(target: Nid, failure: &Failure) -> PingFailure {
-    let step = match failure.step {
-        Step::Bind => PingStep::Bind,
-        Step::Connect => PingStep::Connect,
-        Step::Handshake => PingStep::Handshake,
-        Step::Established => PingStep::Answer,
-    };
-    let Failure { address, errno, detail, .. } = failure;
-    let what = match failure.step {
-        Step::Bind => format!("cannot prepare a connection to {address}"),
-        Step::Connect => format!("cannot connect to {address}"),
-        Step::Handshake => format!("connected to {address}, but the handshake failed"),
-        Step::Established => format!("the connection with {address} broke"),
+    let Failure { address, errno, detail, advice, .. } = failure;
+    let refused = over_rdma(target) && failure.cause != Cause::Errno;
+    let (step, what) = match failure.step {
+        Step::Resolve => (PingStep::Resolve, format!("no way over RDMA to {address}")),
+        Step::Bind => (PingStep::Bind, format!("cannot prepare a connection to {address}")),
+        Step::Queues => (PingStep::Bind, format!("cannot make queues for a connection to {address}")),
+        Step::Connect if refused => (PingStep::Handshake, format!("{address} refuses the connection")),
+        Step::Connect => (PingStep::Connect, format!("cannot connect to {address}")),
+        Step::Handshake => (PingStep::Handshake, format!("connected to {address}, but the handshake failed")),
+        Step::Established => (PingStep::Answer, format!("the connection with {address} broke")),
     };
     let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
-    PingFailure::new(target, step, *errno, format!("{what}: {}{detail}", words(*errno)), failure.advice())
+    PingFailure::new(target, step, *errno, format!("{what}: {}{detail}", words(*errno)), advice)
 }
 
 /// The time is over, or the wait was interrupted. Tells what is known so far: the step under way, else the last failure.
@@ -276,16 +260,11 @@ pub(crate) fn unanswered(node: &Node, interrupt: &Interrupt, target: Nid, timeou
     }
     let waited = format!("no answer within {} s (ETIMEDOUT)", timeout.as_secs_f64());
     let progress = match node.o2ib().filter(|_| over_rdma(target)) {
-        Some(lnd) => match lnd.progress(target) {
-            Some(o2ib::Step::Resolve | o2ib::Step::Queues) => Some(Step::Bind),
-            Some(o2ib::Step::Connect) => Some(Step::Connect),
-            Some(o2ib::Step::Established) => Some(Step::Established),
-            None => None,
-        },
+        Some(lnd) => lnd.progress(target),
         None => node.tcp().progress(target),
     };
     let (step, state, advice) = match progress {
-        Some(Step::Bind) if over_rdma(target) => (
+        Some(Step::Resolve | Step::Queues) => (
             PingStep::Resolve,
             ": still looking for the way",
             "is the host up, the address right, and its RDMA port up? see 'rdma link' on both",

@@ -1,9 +1,9 @@
-use lnet_lnd::counting::{Counter, Counts};
-use lnet_lnd::{counters, driver_counters};
+use lnet_lnd::counting::Counts;
+use lnet_lnd::{driver_counters, sender_counters};
 
-counters! {
+sender_counters! {
     /// What was counted under the lock of a connection, by senders and drivers.
-    TxCounters, LiveTx of Counter {
+    TxCounters, LiveTx {
         /// LNet messages begun: IMMEDIATE, PUT_REQ, GET_REQ.
         messages,
         /// Messages of the protocol sent, of all types.
@@ -22,8 +22,6 @@ counters! {
         bytes_bounced,
         /// Transfers for which a bounce buffer had to be waited for.
         bounces_awaited,
-        /// Times a sleeping driver was woken.
-        wakeups,
     }
 }
 

@@ -43,7 +43,7 @@
 //! | `o2ib` | [`O2ibLnd`]: the [`Network`](lnet_lnd::Network) of the verbs protocol, [`O2ib`] |
 //! | [`config`] | [`O2ibConfig`] and [`NiConfig`], the tunables with LNet's names |
 //! | [`sizes`] | what tunables come to: queues, pools and memory, of nlx and of the kernel's releases |
-//! | `error`, `failure`, `counters`, `census` | [`O2ibError`], [`Failure`], [`O2ibCounters`], [`Census`] |
+//! | `error`, `advice`, `counters`, `census` | [`O2ibError`], [`Failure`], [`O2ibCounters`], [`Census`] |
 //! | [`conn`] | one established connection, without verbs: credits, queues, exchanges |
 //! | [`links`] | the connections to one peer, without verbs: attempts, races, back-off |
 //! | [`fabric`] | all contact with RDMA devices, behind traits |
@@ -59,6 +59,7 @@
 #![deny(unsafe_code)]
 
 mod admission;
+mod advice;
 mod batch;
 mod buffers;
 mod census;
@@ -69,7 +70,6 @@ mod counters;
 mod driver;
 mod error;
 pub mod fabric;
-mod failure;
 mod item;
 pub mod links;
 mod memory;
@@ -91,6 +91,5 @@ pub use config::{NiConfig, O2ibConfig, TIMEOUT_S};
 pub use counters::{O2ibCounters, RxCounters, TxCounters};
 pub use error::O2ibError;
 pub use fabric::Fabric;
-pub use failure::{Failure, Step};
-pub use lnet_lnd::{BadTunable, Cause};
+pub use lnet_lnd::{BadTunable, Cause, Failure, Step};
 pub use o2ib::{O2ib, O2ibLnd};

@@ -1,16 +1,16 @@
 use std::sync::Arc;
 
 use lnet_api::{Errno, NiLimits, Sent, Tx, Upcalls};
-use lnet_lnd::Network;
-use lnet_lnd::counting::Counter;
 #[cfg(feature = "verbs")]
 use lnet_lnd::protocol::OnThisHost;
-use lnet_lnd::protocol::{CountsWakeups, NiTunables, Protocol};
+use lnet_lnd::protocol::{NiTunables, Protocol};
 use lnet_lnd::shards::Shards;
+use lnet_lnd::{Miss, Network};
 use lnet_nid::{NetType, ProcessId};
 use lnet_proto::ib::End;
 use lnet_region::Region;
 
+use crate::advice::advice;
 use crate::connection::Connection;
 use crate::counters::{LiveRx, LiveTx};
 use crate::driver::Driver;
@@ -20,7 +20,7 @@ use crate::memory::{self, By};
 use crate::ni::{Ni, OfNi, look_at_port};
 use crate::send::send;
 use crate::shard::{Asked, OfShard, Shard};
-use crate::{Census, NiConfig, O2ibConfig, O2ibError, Step, replies, sizes};
+use crate::{Census, NiConfig, O2ibConfig, O2ibError, replies, sizes};
 
 /// The verbs LND: all `o2ib` networks of a node.
 pub type O2ibLnd = Network<O2ib>;
@@ -37,7 +37,6 @@ impl Protocol for O2ib {
     const NET_TYPE: NetType = NetType::O2IB;
     const NAME: &'static str = "O2ibLnd";
     const CONNS_PER_PEER_MAX: u8 = sizes::CONNS_PER_PEER_MAX as u8;
-    const ESTABLISHED: Step = Step::Established;
 
     type Config = O2ibConfig;
     type NiConfig = NiConfig;
@@ -49,7 +48,6 @@ impl Protocol for O2ib {
     type OfShard = OfShard;
     type Links = Links;
     type Conn = Connection;
-    type Step = Step;
     type Request = Asked;
     type Driver = Driver;
     type LiveTx = LiveTx;
@@ -144,6 +142,10 @@ impl Protocol for O2ib {
         }
     }
 
+    fn advice(miss: &Miss) -> Option<&'static str> {
+        advice(miss)
+    }
+
     fn census(shared: &Shared) -> Census {
         Census::of(shared)
     }
@@ -164,12 +166,6 @@ impl OnThisHost for O2ib {
 impl NiTunables for NiConfig {
     fn conns_per_peer(&mut self) -> &mut u8 {
         &mut self.conns_per_peer
-    }
-}
-
-impl CountsWakeups for LiveTx {
-    fn wakeups(&self) -> &Counter {
-        &self.wakeups
     }
 }
 

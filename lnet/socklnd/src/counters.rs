@@ -1,9 +1,9 @@
-use lnet_lnd::counting::{Counter, Counts};
-use lnet_lnd::{counters, driver_counters};
+use lnet_lnd::counting::Counts;
+use lnet_lnd::{driver_counters, sender_counters};
 
-counters! {
+sender_counters! {
     /// What the senders counted, in whichever thread.
-    TxCounters, LiveTx of Counter {
+    TxCounters, LiveTx {
         /// System calls that send.
         calls,
         /// Of these, how many could not write all they were given.
@@ -16,8 +16,6 @@ counters! {
         zc_acks,
         /// NOOPs sent that keep a connection alive.
         keepalives,
-        /// Times a sleeping driver was woken.
-        wakeups,
         /// Answers that were not sent: there was no connection for them, and the peer had not proven its address.
         answers_withheld,
     }

@@ -42,7 +42,7 @@
 //! | --- | --- |
 //! | `sock` | [`SockLnd`]: the [`Network`](lnet_lnd::Network) of the socket protocol, [`Sock`] |
 //! | `config`, `ni_config` | [`SockConfig`], [`NiConfig`] |
-//! | `error`, `failure`, `counters` | [`SockError`], [`Failure`], [`SockCounters`] |
+//! | `error`, `advice`, `counters` | [`SockError`], [`Failure`], [`SockCounters`] |
 //! | `links` | which connections a peer has, which is opened next, races and back-off: plain code, no socket, no clock |
 //! | `choice` | which connection a message goes on |
 //! | `ni`, `peer`, `send` | what is kept of NIs and peers; sending in the caller's own thread |
@@ -56,6 +56,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod advice;
 mod attempts;
 mod burst;
 mod choice;
@@ -65,7 +66,6 @@ mod connections;
 mod counters;
 mod driver;
 mod error;
-mod failure;
 mod links;
 mod ni;
 mod ni_config;
@@ -80,7 +80,6 @@ pub use config::{AcceptPolicy, SockConfig};
 pub use connections::{Census, Connection, Connections, ConnectionsByType};
 pub use counters::{RxCounters, SockCounters, TxCounters};
 pub use error::SockError;
-pub use failure::{Failure, Step};
-pub use lnet_lnd::{BadTunable, Cause};
+pub use lnet_lnd::{BadTunable, Cause, Failure, Step};
 pub use ni_config::NiConfig;
 pub use sock::{Sock, SockLnd};

@@ -1,14 +1,14 @@
 use std::sync::Arc;
 
 use lnet_api::{Errno, NiLimits, Sent, Tx, Upcalls};
-use lnet_lnd::counting::Counter;
-use lnet_lnd::protocol::{CountsWakeups, NiTunables, OnThisHost, Protocol};
+use lnet_lnd::protocol::{NiTunables, OnThisHost, Protocol};
 use lnet_lnd::shards::Shards;
-use lnet_lnd::{Network, Shard};
+use lnet_lnd::{Miss, Network, Shard};
 use lnet_nid::{NetType, ProcessId};
 use parking_lot::Mutex;
 
 use crate::admission::Admission;
+use crate::advice::advice;
 use crate::attempts::{Attempts, Claim};
 use crate::conn::Conn;
 use crate::counters::{LiveRx, LiveTx};
@@ -19,7 +19,7 @@ use crate::peer::OfState;
 use crate::send::send;
 use crate::shard::{Asked, OfShard, Request};
 use crate::sys::{Listener, Net, Options, Os};
-use crate::{AcceptPolicy, Census, NiConfig, SockConfig, SockError, Step};
+use crate::{AcceptPolicy, Census, NiConfig, SockConfig, SockError};
 
 /// The TCP LND: all `tcp` networks of a node.
 pub type SockLnd = Network<Sock>;
@@ -42,7 +42,6 @@ impl Protocol for Sock {
     const NET_TYPE: NetType = NetType::TCP;
     const NAME: &'static str = "SockLnd";
     const CONNS_PER_PEER_MAX: u8 = u8::MAX;
-    const ESTABLISHED: Step = Step::Established;
 
     type Config = SockConfig;
     type NiConfig = NiConfig;
@@ -54,7 +53,6 @@ impl Protocol for Sock {
     type OfShard = OfShard;
     type Links = Links;
     type Conn = Conn;
-    type Step = Step;
     type Request = Asked;
     type Driver = Driver;
     type LiveTx = LiveTx;
@@ -134,6 +132,10 @@ impl Protocol for Sock {
         send(shared, tx)
     }
 
+    fn advice(miss: &Miss) -> Option<&'static str> {
+        advice(miss)
+    }
+
     fn census(shared: &Shared) -> Census {
         Census::of(shared)
     }
@@ -148,12 +150,6 @@ impl OnThisHost for Sock {
 impl NiTunables for NiConfig {
     fn conns_per_peer(&mut self) -> &mut u8 {
         &mut self.conns_per_peer
-    }
-}
-
-impl CountsWakeups for LiveTx {
-    fn wakeups(&self) -> &Counter {
-        &self.wakeups
     }
 }
 

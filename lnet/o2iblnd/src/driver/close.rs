@@ -10,27 +10,16 @@ use super::events::end;
 use super::{Driver, Source, Turn, is_same};
 use crate::conn::Ended;
 use crate::connection::Connection;
-use crate::failure::Miss;
 use crate::item::Rx;
 use crate::links::Lost;
 use crate::ni::Ni;
 use crate::peer::Peer;
-use crate::{Cause, Step};
-
-/// Something failed on a connection that stands.
-pub(super) fn gone(errno: Errno, detail: impl ToString) -> Miss {
-    Miss::new(Step::Established, errno, detail)
-}
-
-/// The peer breaks the protocol.
-pub(super) fn broke(errno: Errno, detail: impl ToString) -> Miss {
-    Miss { cause: Cause::Protocol, ..gone(errno, detail) }
-}
+use lnet_lnd::Miss;
 
 impl Driver {
     /// Something failed on a connection.
     pub(super) fn break_off(&mut self, turn: Turn<'_>, key: Key, errno: Errno, detail: &str) {
-        self.close_broken(turn, key, gone(errno, detail));
+        self.close_broken(turn, key, Miss::gone(errno, detail));
     }
 
     /// The peer has ended it, or its device is gone.
@@ -51,16 +40,9 @@ impl Driver {
         let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
         let conn = rx.conn.clone();
         let peer = conn.peer.clone();
-        let counters = &turn.shard.counters.rx;
-        if why.cause != Cause::Errno {
-            counters.protocol_errors.one();
-        } else if why.errno == Errno::ETIMEDOUT {
-            counters.timeouts.one();
-        }
         let errno = why.errno;
-        let failure = why.of(peer.key.id, peer.address(turn.shared.config.service));
+        let failure = turn.connection_failed(&peer, peer.address(turn.shared.config.service), why);
         info!(%failure, "a connection is closed");
-        peer.state.lock().failure = Some(failure);
         self.close_conn(turn, &conn, errno);
         self.advance(turn, &peer);
     }

@@ -12,11 +12,11 @@ use super::{Driver, Source, Turn, token};
 use crate::Step;
 use crate::config::NS_PER_S;
 use crate::fabric::{DialOptions, Endpoint, FabricError, Rejected};
-use crate::failure::Miss;
 use crate::links::{LinkId, Next, Outcome};
 use crate::ni::can_connect;
 use crate::o2ib::connect_options;
 use crate::peer::{Peer, address_of};
+use lnet_lnd::Miss;
 use lnet_lnd::slab::Key;
 
 /// What finding the peer's address, and then the way to it, may take each (lnet-wire 31).
@@ -162,7 +162,7 @@ impl Driver {
             Err((cause, outcome)) => {
                 let miss = Miss::said(Step::Connect, &cause);
                 let errno = miss.errno;
-                note_failure(turn, &peer, address, miss);
+                turn.attempt_failed(&peer, address.into(), miss);
                 if outcome == Outcome::Failed {
                     peer.fail_waiting(errno);
                 }
@@ -225,7 +225,7 @@ impl Driver {
         miss: Miss,
     ) {
         let errno = miss.errno;
-        note_failure(turn, peer, address, miss);
+        turn.attempt_failed(peer, address.into(), miss);
         let outcome = {
             let mut state = peer.state.lock();
             state.step = None;
@@ -257,16 +257,9 @@ fn port_is_down(turn: Turn<'_>, peer: &Arc<Peer>) {
     if !peer.state.lock().waiting.is_empty() {
         let detail = format!("the port of {} is down", peer.ni.own.device.name());
         let address = address_of(peer, turn.shared.config.service);
-        note_failure(turn, peer, address, Miss::new(Step::Resolve, Errno::ENETDOWN, detail));
+        turn.attempt_failed(peer, address.into(), Miss::new(Step::Resolve, Errno::ENETDOWN, detail));
         peer.fail_waiting(Errno::ENETDOWN);
     }
-}
-
-fn note_failure(turn: Turn<'_>, peer: &Peer, address: SocketAddrV4, miss: Miss) {
-    let failure = miss.of(peer.key.id, address.into());
-    debug!(%failure, "cannot connect");
-    turn.shard.counters.rx.connect_failures.one();
-    peer.state.lock().failure = Some(failure);
 }
 
 /// Dials from a privileged port, the highest that is free, or, where this process may not have one, from any.

@@ -7,7 +7,6 @@ use lnet_api::Errno;
 use lnet_proto::ib::{Body, Message, verify_checksum};
 use smallvec::SmallVec;
 
-use super::close::{broke, gone};
 use super::events::Event;
 use super::{Driver, Source, Turn};
 use crate::Step;
@@ -16,8 +15,8 @@ use crate::buffers::{Receive, place_of};
 use crate::conn::{Ended, Receipt, Received};
 use crate::connection::{Connection, Live, State};
 use crate::fabric::{COMPLETIONS_PER_LOOK, Completion, Completions, ReceiveWork, WorkError};
-use crate::failure::Miss;
 use crate::item::{Described, Item, Source as Payload};
+use lnet_lnd::Miss;
 use lnet_lnd::slab::Key;
 
 /// Receive buffers that are to be posted again, each with what that makes possible.
@@ -138,7 +137,7 @@ impl RxConn {
         if done.is_empty()
             && let Err(errno) = live.endpoint.poll(&mut done)
         {
-            return (0, Some(gone(errno, "the completion queue has broken")));
+            return (0, Some(Miss::gone(errno, "the completion queue has broken")));
         }
         self.awaits_sends = live.machine.posted() > 0;
         if done.is_empty() {
@@ -157,7 +156,7 @@ impl RxConn {
         }
         let Some(live) = &mut state.live else { return (count, None) };
         if let Err(errno) = self.repost(live, &mut reposts) {
-            return (count, Some(gone(errno, "receives cannot be posted")));
+            return (count, Some(Miss::gone(errno, "receives cannot be posted")));
         }
         // What the engine is told may make messages, which take the credits along: no NOOP is to do it before.
         if events.is_empty() || live.machine.queued() > 0 {
@@ -181,7 +180,7 @@ impl RxConn {
         let Some(live) = &mut state.live else { return Ok(()) };
         let conn = &self.conn;
         let bytes = self.receive.bytes(place, completion.length as usize);
-        let wrong = || gone(Errno::EIO, "the device tells of a receive that cannot be");
+        let wrong = || Miss::gone(Errno::EIO, "the device tells of a receive that cannot be");
         let bytes = bytes.ok_or_else(wrong)?;
         if conn.cksum && verify_checksum(bytes).is_err() {
             turn.shard.counters.rx.checksum_errors.one();
@@ -189,7 +188,7 @@ impl RxConn {
         let message = Message::parse(bytes).map_err(|error| Miss::said(Step::Established, &error))?;
         conn.link.check(&message.head).map_err(|error| Miss::said(Step::Established, &error))?;
         let received = live.machine.received(&message);
-        let (receipt, received) = received.map_err(|error| broke(error.errno(), error))?;
+        let (receipt, received) = received.map_err(|error| Miss::broke(error.errno(), error))?;
         let counters = &turn.shard.counters.rx;
         match (received, message.body) {
             (Received::Immediate, Body::Immediate { header, payload }) => {
@@ -206,7 +205,7 @@ impl RxConn {
                 counters.messages.one();
                 if header.dest.nid != conn.link.local.nid {
                     let detail = format!("it asks {} directly, through this node", header.dest.nid);
-                    return Err(broke(Errno::EPROTO, detail));
+                    return Err(Miss::broke(Errno::EPROTO, detail));
                 }
                 let source = Payload { target: Described::of(&descriptor), ..Payload::default() };
                 // It is new, and has none.
@@ -235,7 +234,7 @@ fn sent(state: &mut State, completion: &Completion, events: &mut Vec<Event>) -> 
     completion.status.map_err(of_work)?;
     let Some(live) = &mut state.live else { return Ok(()) };
     let ended: Option<Ended<Item>> =
-        live.machine.completed(completion.id).map_err(|error| broke(error.errno(), error))?;
+        live.machine.completed(completion.id).map_err(|error| Miss::broke(error.errno(), error))?;
     events.extend(ended.map(Event::Ended));
     Ok(())
 }
@@ -243,14 +242,17 @@ fn sent(state: &mut State, completion: &Completion, events: &mut Vec<Event>) -> 
 /// A work request has failed.
 fn of_work(error: WorkError) -> Miss {
     match error {
-        WorkError::Flushed => gone(Errno::ECONNRESET, "it was ended"),
-        WorkError::RetriesExceeded => gone(Errno::ETIMEDOUT, "the peer's device does not answer"),
+        WorkError::Flushed => Miss::gone(Errno::ECONNRESET, "it was ended"),
+        WorkError::RetriesExceeded => Miss::gone(Errno::ETIMEDOUT, "the peer's device does not answer"),
         WorkError::NoReceiver => {
-            gone(Errno::EIO, "the peer has posted fewer receives than the protocol demands")
+            Miss::gone(Errno::EIO, "the peer has posted fewer receives than the protocol demands")
         }
-        WorkError::RemoteAccess => {
-            gone(Errno::EIO, "the peer's device refuses a write: its memory is not registered there any more")
+        WorkError::RemoteAccess => Miss::gone(
+            Errno::EIO,
+            "the peer's device refuses a write: its memory is not registered there any more",
+        ),
+        WorkError::Other(status) => {
+            Miss::gone(Errno::EIO, format!("a work request failed with status {status}"))
         }
-        WorkError::Other(status) => gone(Errno::EIO, format!("a work request failed with status {status}")),
     }
 }

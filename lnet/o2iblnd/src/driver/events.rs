@@ -1,5 +1,6 @@
 //! What the engine is told, and what it says to it. No lock of a connection is held meanwhile.
 
+use lnet_lnd::Miss;
 use std::sync::Arc;
 
 use lnet_api::{Arrival, Delivery, Errno, RxContext, RxToken, TxToken, Verdict};
@@ -8,7 +9,6 @@ use lnet_proto::{Header, MessageType};
 use lnet_region::WriteVec;
 use smallvec::SmallVec;
 
-use super::close::broke;
 use super::digest::{Reposts, RxConn};
 use super::{Driver, Source, Turn};
 use crate::conn::{Ended, Key as OpKey, Receipt};
@@ -85,7 +85,7 @@ impl Driver {
         }
         self.give_back(turn, key, &mut reposts);
         if let Some(errno) = broken {
-            self.close_broken(turn, key, broke(errno, "LNet refuses what it says"));
+            self.close_broken(turn, key, Miss::broke(errno, "LNet refuses what it says"));
         }
     }
 

@@ -1,10 +1,10 @@
 //! Timers (lnet-wire 38): coarse, for everything is looked at in one pass.
 
 use lnet_api::Errno;
+use lnet_lnd::Miss;
 use lnet_lnd::driver::look_at_peers;
 use lnet_lnd::timers::{SHORT_PART, Shortages};
 
-use super::close::gone;
 use super::digest::RxConn;
 use super::events::give_up;
 use super::{Driver, Source, Turn};
@@ -71,7 +71,7 @@ impl Driver {
         let due = self.look_at_conns(turn);
         let count = due.len();
         for (key, detail) in due {
-            self.close_broken(turn, key, gone(Errno::ETIMEDOUT, detail));
+            self.close_broken(turn, key, Miss::gone(Errno::ETIMEDOUT, detail));
         }
         count + look_at_peers(self, turn)
     }

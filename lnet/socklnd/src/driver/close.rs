@@ -5,14 +5,15 @@ use std::sync::Arc;
 use lnet_api::Errno;
 use tracing::{debug, info};
 
-use super::receive::{Broken, RxConn};
+use super::receive::RxConn;
 use super::{Driver, Source, Turn};
 use crate::choice::{Load, carries_lnet};
 use crate::conn::{Conn, Unsent};
 use crate::ni::Ni;
 use crate::outgoing::Outgoing;
 use crate::peer::{Choose, Peer, PeerState};
-use crate::{Cause, Failure, SockConfig, Step};
+use crate::{Cause, SockConfig};
+use lnet_lnd::Miss;
 use lnet_lnd::slab::Key;
 
 /// How long the end of a connection may belong to its handshake. A kernel node that has accepted one too many, as it may
@@ -22,47 +23,37 @@ const FRESH_NS: u64 = 1_000_000_000;
 impl Driver {
     /// A connection is broken, and so all connections to its peer go, unless it [`ends_alone`].
     pub(super) fn break_off(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
-        self.close_broken(turn, key, Broken::new(errno, ""));
+        self.close_broken(turn, key, Miss::gone(errno, ""));
     }
 
     /// A connection is broken for this reason, and so all connections to its peer go, unless it
     /// [`ends_alone`]. What still waits for the peer is sent over new ones.
-    pub(super) fn close_broken(&mut self, turn: Turn<'_>, key: Key, broken: Broken) {
+    pub(super) fn close_broken(&mut self, turn: Turn<'_>, key: Key, why: Miss) {
         let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
-        if ends_alone(turn, rx, &broken) {
-            return self.close_alone(turn, key, &broken);
+        if ends_alone(turn, rx, &why) {
+            return self.close_alone(turn, key, &why);
         }
         let peer = rx.peer.clone();
-        let address = rx.remote;
-        let Broken { errno, protocol, orderly, detail } = broken;
-        let counters = &turn.shard.counters.rx;
-        if protocol {
-            counters.protocol_errors.one();
-        }
-        if !protocol && is_timeout(errno) {
-            counters.timeouts.one();
-        }
-        let cause = if protocol { Cause::Protocol } else { Cause::Errno };
-        let failure = Failure { peer: peer.key.id, address, step: Step::Established, errno, cause, detail };
+        let errno = why.errno;
+        let failure = turn.connection_failed(&peer, rx.remote, why);
         // A peer that ends while nothing is being sent to it is no event for an operator.
-        let quiet = orderly && peer.state.lock().conns.iter().all(|conn| conn.queued() == 0);
-        if quiet {
-            debug!(peer = %failure.peer, %address, "the peer has closed its connections");
+        let idle = || peer.state.lock().conns.iter().all(|conn| conn.queued() == 0);
+        if failure.cause == Cause::Closed && idle() {
+            debug!(peer = %failure.peer, address = %failure.address, "the peer has closed its connections");
         } else {
             info!(%failure, "all connections to the peer are closed");
         }
-        peer.state.lock().failure = Some(failure);
         self.close_peer(turn, &peer, errno);
         self.advance(turn, &peer);
     }
 
     /// Closes one connection. What has not begun to leave on it goes on the others.
-    fn close_alone(&mut self, turn: Turn<'_>, key: Key, broken: &Broken) {
+    fn close_alone(&mut self, turn: Turn<'_>, key: Key, why: &Miss) {
         let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
         let (conn, peer) = (rx.conn.clone(), rx.peer.clone());
-        let (id, conn_type, errno) = (peer.key.id, conn.conn_type, broken.errno);
+        let (id, conn_type, errno) = (peer.key.id, conn.conn_type, why.errno);
         // A node that ends closes its connections one after the other.
-        if broken.orderly {
+        if why.cause == Cause::Closed {
             debug!(peer = %id, %conn_type, "the peer has closed one of its connections");
         } else {
             info!(peer = %id, %conn_type, %errno, "the peer has reset one of its connections; the others stay");
@@ -150,8 +141,8 @@ impl Driver {
 /// several of a type, the first of them counts as well as long as it is fresh: while both sides open theirs, the peer may
 /// keep the one whose handshake ends later. A peer that has restarted, or that gives up this node, ends all connections
 /// (lnet-wire 28), and each shows that by itself.
-fn ends_alone(turn: Turn<'_>, rx: &RxConn, broken: &Broken) -> bool {
-    let hung_up = !broken.protocol && [Errno::ECONNRESET, Errno::EPIPE].contains(&broken.errno);
+fn ends_alone(turn: Turn<'_>, rx: &RxConn, why: &Miss) -> bool {
+    let hung_up = why.cause != Cause::Protocol && [Errno::ECONNRESET, Errno::EPIPE].contains(&why.errno);
     if !hung_up || !rx.silent {
         return false;
     }
@@ -187,10 +178,4 @@ fn finalize(peer: &Peer, message: Outgoing, errno: Errno) {
         drop(message);
         peer.ni.upcalls.finalize_tx(token, Err(errno));
     }
-}
-
-/// Whether this is how the system says, or this LND, that nothing has moved for too long. On a connection that stands the
-/// system tells an unreachable network or host only when it gives up.
-fn is_timeout(errno: Errno) -> bool {
-    [Errno::ETIMEDOUT, Errno::EHOSTUNREACH, Errno::ENETUNREACH, Errno::EHOSTDOWN].contains(&errno)
 }

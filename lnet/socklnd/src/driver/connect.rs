@@ -13,11 +13,11 @@ use super::receive::RxConn;
 use super::{Driver, Source, Turn};
 use crate::attempts::{CROWDED_NS, Permit};
 use crate::config::NS_PER_S;
-use crate::failure::Miss;
 use crate::links::{Life, Next, Outcome};
 use crate::peer::Peer;
 use crate::sys::{Readiness, Received, Stream};
 use crate::{Failure, Step};
+use lnet_lnd::Miss;
 use lnet_lnd::slab::Key;
 
 impl Driver {
@@ -245,7 +245,7 @@ impl Driver {
             Outcome::Failed => {
                 let miss = Miss::new(Step::Handshake, Errno::EALREADY, "refused again and again");
                 let errno = miss.errno;
-                note_failure(turn, &peer, address, miss);
+                turn.attempt_failed(&peer, address, miss);
                 peer.fail_waiting(errno);
             }
         }
@@ -277,7 +277,7 @@ impl Driver {
 
     fn attempt_failed(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, address: SocketAddr, miss: Miss) {
         let errno = miss.errno;
-        note_failure(turn, peer, address, miss);
+        turn.attempt_failed(peer, address, miss);
         let connected = {
             let mut state = peer.state.lock();
             state.step = None;
@@ -337,11 +337,4 @@ fn dial(turn: Turn<'_>, peer: &Peer, address: SocketAddr, key: Key) -> Result<(B
 /// Where a peer listens for connections of a type.
 fn address_of(turn: Turn<'_>, peer: &Peer, conn_type: ConnType) -> SocketAddr {
     peer.address(turn.shared.config.port_for(conn_type))
-}
-
-fn note_failure(turn: Turn<'_>, peer: &Peer, address: SocketAddr, miss: Miss) {
-    let failure = miss.of(peer.key.id, address);
-    debug!(%failure, "cannot connect");
-    turn.shard.counters.rx.connect_failures.one();
-    peer.state.lock().failure = Some(failure);
 }

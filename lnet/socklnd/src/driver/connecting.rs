@@ -9,9 +9,9 @@ use lnet_region::Part;
 
 use crate::Step;
 use crate::attempts::{CROWDED_NS, Permit};
-use crate::failure::Miss;
 use crate::peer::Peer;
 use crate::sys::Stream;
+use lnet_lnd::Miss;
 
 /// How long a socket's first segments may go unanswered before another socket takes over. TCP sends them at once and
 /// after 1 s, then at 3, 7, 15 and 31 s: after an outage it would let up to half of that time pass once more. A new

@@ -4,13 +4,14 @@
 //! left of a large payload goes from the socket straight to its place; a little room behind it brings the next header
 //! along with the same call.
 
+use lnet_lnd::Miss;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use lnet_api::{Delivery, Errno, RxToken};
 use lnet_nid::ProcessId;
+use lnet_proto::ByteOrder;
 use lnet_proto::sock::{ConnType, Decoder, MessageChecksum, Version};
-use lnet_proto::{ByteOrder, ProtoError};
 
 use super::Turn;
 use crate::admission::Guest;
@@ -90,35 +91,6 @@ pub(super) enum Rest {
     More,
     /// No: there will be an event, or a resumption.
     Drained,
-}
-
-/// Why a connection, and with it all of its peer's, must be closed.
-#[derive(Debug)]
-pub(super) struct Broken {
-    pub(super) errno: Errno,
-    /// The peer is to blame.
-    pub(super) protocol: bool,
-    /// The peer has closed it between two messages, as a node that ends does.
-    pub(super) orderly: bool,
-    pub(super) detail: String,
-}
-
-impl Broken {
-    /// What the system or this LND says, without blame.
-    pub(super) fn new(errno: Errno, detail: impl Into<String>) -> Broken {
-        Broken { errno, protocol: false, orderly: false, detail: detail.into() }
-    }
-
-    /// The peer has broken the protocol.
-    pub(super) fn protocol(errno: Errno, detail: impl Into<String>) -> Broken {
-        Broken { protocol: true, ..Broken::new(errno, detail) }
-    }
-}
-
-impl From<ProtoError> for Broken {
-    fn from(error: ProtoError) -> Broken {
-        Broken::protocol(Errno::from_raw(error.errno()), error.to_string())
-    }
 }
 
 impl RxConn {
@@ -219,7 +191,7 @@ impl RxConn {
         turn: Turn<'_>,
         pool: &mut BufferPool,
         budget: &mut usize,
-    ) -> Result<Rest, Broken> {
+    ) -> Result<Rest, Miss> {
         self.settle()?;
         if let Some(Stash { buffer, start, end }) = self.stash.take() {
             self.digest(turn, pool, buffer, start..end, budget)?;

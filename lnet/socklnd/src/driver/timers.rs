@@ -1,5 +1,6 @@
 //! Timers (lnet-wire 28): coarse, for everything is looked at in one pass.
 
+use lnet_lnd::Miss;
 use std::sync::Arc;
 
 use lnet_api::Errno;
@@ -7,7 +8,7 @@ use lnet_lnd::driver::look_at_peers;
 use lnet_lnd::timers::{SHORT_PART, Shortages};
 use lnet_proto::sock::Keepalive;
 
-use super::receive::{Broken, RxConn};
+use super::receive::RxConn;
 use super::{Driver, Source, Turn};
 use crate::attempts::CROWDED_NS;
 use crate::peer::{Choose, Peer};
@@ -79,10 +80,10 @@ impl Driver {
                 Due::Redial => self.redial(turn, key),
                 Due::Listen => self.make_ready(key),
                 Due::Stuck(what) => {
-                    self.close_broken(turn, key, Broken::new(Errno::ETIMEDOUT, what));
+                    self.close_broken(turn, key, Miss::gone(Errno::ETIMEDOUT, what));
                 }
                 Due::Gone => {
-                    self.close_broken(turn, key, Broken::new(Errno::ECONNRESET, "the peer closed it"));
+                    self.close_broken(turn, key, Miss::gone(Errno::ECONNRESET, "the peer closed it"));
                 }
             }
         }

@@ -1,11 +1,12 @@
 //! What the bytes mean: prefixes, headers and payloads, one after the other (lnet-wire 25 and 26).
 
 use lnet_api::{Arrival, Errno, RxContext, Verdict};
+use lnet_lnd::Miss;
 use lnet_proto::Header;
 use lnet_proto::sock::{Acks, Frame, MessageChecksum, Prefix};
 
 use super::incoming::Incoming;
-use super::{Broken, BufferPool, RxConn, Stash, State};
+use super::{BufferPool, RxConn, Stash, State};
 use crate::driver::Turn;
 use crate::peer::{Choose, Peer};
 
@@ -23,7 +24,7 @@ impl RxConn {
         buffer: Box<[u8]>,
         range: std::ops::Range<usize>,
         budget: &mut usize,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Miss> {
         let mut start = range.start;
         loop {
             let bytes = &buffer[start..range.end];
@@ -71,7 +72,7 @@ impl RxConn {
         turn: Turn<'_>,
         frame: Frame,
         checksum: Option<MessageChecksum>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Miss> {
         match frame {
             Frame::Noop(prefix) => {
                 turn.shard.counters.rx.noops.one();
@@ -93,7 +94,7 @@ impl RxConn {
         mut header: Header,
         cookie: Option<u64>,
         checksum: Option<MessageChecksum>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Miss> {
         if let Some(source) = self.rewrite {
             header.src = source;
         }
@@ -117,7 +118,7 @@ impl RxConn {
             Verdict::Close(errno) => {
                 let (kind, dest) = (header.message_type(), header.dest.nid);
                 let detail = format!("LNet does not take the {kind} it sent to {dest}");
-                return Err(Broken::protocol(errno, detail));
+                return Err(Miss::broke(errno, detail));
             }
         };
         self.state = State::Payload(Incoming::new(delivery, total, cookie, checksum));
@@ -125,7 +126,7 @@ impl RxConn {
     }
 
     /// Tells the engine what is due, acknowledges, and ends the message if it is complete.
-    pub(super) fn settle(&mut self) -> Result<(), Broken> {
+    pub(super) fn settle(&mut self) -> Result<(), Miss> {
         let State::Payload(incoming) = &mut self.state else { return Ok(()) };
         if incoming.is_due() {
             let cookie = incoming.cookie.take();
@@ -143,7 +144,7 @@ impl RxConn {
 }
 
 /// Queues the acknowledgement of a zero-copy request, on the connection made for that or any other (lnet-wire 26).
-fn acknowledge(peer: &Peer, cookie: u64) -> Result<(), Broken> {
+fn acknowledge(peer: &Peer, cookie: u64) -> Result<(), Miss> {
     let conn = peer.state.lock().choose_for_noop().cloned();
     match conn {
         Some(conn) => Ok(conn.acknowledge(cookie)?),
@@ -152,12 +153,12 @@ fn acknowledge(peer: &Peer, cookie: u64) -> Result<(), Broken> {
 }
 
 /// This side asks for no zero-copy acks, so that there are none to come.
-fn check_acks(prefix: &Prefix) -> Result<(), Broken> {
+fn check_acks(prefix: &Prefix) -> Result<(), Miss> {
     match prefix.acks() {
         Acks::None | Acks::Keepalive => Ok(()),
         acks => {
             let detail = format!("it acknowledges zero-copy requests that were never made: {acks:?}");
-            Err(Broken::protocol(Errno::EPROTO, detail))
+            Err(Miss::broke(Errno::EPROTO, detail))
         }
     }
 }

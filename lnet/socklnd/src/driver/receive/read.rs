@@ -1,10 +1,12 @@
 //! System calls that receive: many small messages with one, or one large payload to its place.
 
+use crate::Cause;
 use lnet_api::Errno;
+use lnet_lnd::Miss;
 use lnet_region::PartMut;
 
 use super::buffers::BUFFER_BYTES;
-use super::{Broken, BufferPool, RxConn, State};
+use super::{BufferPool, RxConn, State};
 use crate::driver::Turn;
 use crate::sys::{Received, Scatter};
 
@@ -23,7 +25,7 @@ impl RxConn {
         turn: Turn<'_>,
         pool: &mut BufferPool,
         budget: &mut usize,
-    ) -> Result<bool, Broken> {
+    ) -> Result<bool, Miss> {
         turn.shard.counters.rx.calls.one();
         let buffer = pool.take();
         let direct = match &mut self.state {
@@ -43,7 +45,7 @@ impl RxConn {
         pool: &mut BufferPool,
         mut buffer: Box<[u8]>,
         budget: &mut usize,
-    ) -> Result<bool, Broken> {
+    ) -> Result<bool, Miss> {
         let start = self.head_len;
         buffer[..start].copy_from_slice(&self.head[..start]);
         let wanted = match &self.state {
@@ -71,7 +73,7 @@ impl RxConn {
         pool: &mut BufferPool,
         mut buffer: Box<[u8]>,
         budget: &mut usize,
-    ) -> Result<bool, Broken> {
+    ) -> Result<bool, Miss> {
         let State::Payload(incoming) = &mut self.state else { return Ok(false) };
         let Some((sink, skip, left)) = incoming.direct() else { return Ok(false) };
         let mut pieces = Scatter::new();
@@ -103,7 +105,7 @@ impl RxConn {
     }
 
     /// What a receive gave: bytes, nothing, or the end of the connection.
-    fn heard(&mut self, turn: Turn<'_>, received: Received) -> Result<Option<usize>, Broken> {
+    fn heard(&mut self, turn: Turn<'_>, received: Received) -> Result<Option<usize>, Miss> {
         match received {
             Received::Bytes(count) => {
                 self.last_heard_ns = turn.now_ns;
@@ -118,18 +120,18 @@ impl RxConn {
                 Ok(None)
             }
             Received::End => Err(self.ended()),
-            Received::Broken(errno) => Err(Broken::new(errno, "")),
+            Received::Broken(errno) => Err(Miss::gone(errno, "")),
         }
     }
 
     /// Why there is nothing more to receive. Once a send has been told that TCP has given up, receiving tells an end.
-    fn ended(&self) -> Broken {
+    fn ended(&self) -> Miss {
         if let Some(errno) = self.conn.broken() {
-            return Broken::new(errno, "");
+            return Miss::gone(errno, "");
         }
         if self.is_mid_message() {
-            return Broken::protocol(Errno::EPROTO, "it ended inside a message");
+            return Miss::broke(Errno::EPROTO, "it ended inside a message");
         }
-        Broken { orderly: true, ..Broken::new(Errno::ECONNRESET, "the peer closed it") }
+        Miss { cause: Cause::Closed, ..Miss::gone(Errno::ECONNRESET, "the peer closed it") }
     }
 }

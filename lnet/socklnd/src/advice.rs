@@ -1,48 +1,27 @@
-use std::fmt;
+//! What to try when a connection fails over TCP.
 
 use lnet_api::Errno;
-use lnet_lnd::{Cause, FailedStep};
+use lnet_lnd::{Cause, Miss, Step};
 
-/// How far a connection had come when it failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Getting a socket and a source port.
-    Bind,
-    /// The TCP connection.
-    Connect,
-    /// Connection request and hello (lnet-wire 24).
-    Handshake,
-    /// Afterwards: the connection was in use.
-    Established,
-}
-
-/// Why the last connection to a peer failed.
-pub type Failure = lnet_lnd::Failure<Step>;
-
-/// The same before it is known of whom.
-pub(crate) type Miss = lnet_lnd::Miss<Step>;
-
-impl FailedStep for Step {
-    fn advice(failure: &Failure) -> &'static str {
-        match (failure.step, failure.cause) {
-            (Step::Handshake, Cause::NotLNet) => {
-                "what listens there is no LNet node: is the address right, and the port the node's accept_port?"
-            }
-            (Step::Handshake, Cause::Version) => {
-                "which release of LNet does the node run? nlx speaks versions 2 to 4 of the hello, after version 1 of \
-                 the connection request, or 2 on IPv6 networks"
-            }
-            (Step::Handshake, Cause::WrongNode) => {
-                "another node has that address: ask for a NID that 'lctl list_nids' names there"
-            }
-            (_, Cause::Protocol) => "the node breaks the protocol: which release of LNet does it run?",
-            _ => advice_on_errno(failure),
+/// What to try; `None` if nothing is special about TCP there.
+pub(crate) fn advice(miss: &Miss) -> Option<&'static str> {
+    Some(match (miss.step, miss.cause) {
+        (Step::Handshake, Cause::NotLNet) => {
+            "what listens there is no LNet node: is the address right, and the port the node's accept_port?"
         }
-    }
+        (Step::Handshake, Cause::Version) => {
+            "which release of LNet does the node run? nlx speaks versions 2 to 4 of the hello, after version 1 of \
+             the connection request, or 2 on IPv6 networks"
+        }
+        (Step::Handshake, Cause::WrongNode) => {
+            "another node has that address: ask for a NID that 'lctl list_nids' names there"
+        }
+        _ => return advice_on_errno(miss),
+    })
 }
 
-fn advice_on_errno(failure: &Failure) -> &'static str {
-    match (failure.step, failure.errno) {
+fn advice_on_errno(miss: &Miss) -> Option<&'static str> {
+    Some(match (miss.step, miss.errno) {
         (Step::Bind | Step::Connect, Errno::EMFILE) => {
             "this process has as many files and connections open as it may: see 'ulimit -n'"
         }
@@ -83,46 +62,18 @@ fn advice_on_errno(failure: &Failure) -> &'static str {
         (Step::Handshake, Errno::ENOBUFS) => {
             "the handshake does not fit into a socket's send buffer: raise tx_buffer_size, or set it to 0"
         }
-        (Step::Established, Errno::ECONNRESET) => {
-            "the node went down or restarted; it is connected to again when needed"
-        }
-        (
-            Step::Established,
-            Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH | Errno::EHOSTDOWN,
-        ) => "the node no longer answers: is it up, and the network between?",
-        (Step::Established, Errno::EPROTO) => {
-            "the node breaks the protocol: which release of LNet does it run?"
-        }
-        _ => "try again",
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Step::Bind => "preparing a connection",
-            Step::Connect => "connecting",
-            Step::Handshake => "handshake",
-            Step::Established => "connection",
-        })
-    }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod tests {
-    use lnet_nid::ProcessId;
-
     use super::*;
 
     /// What the system may refuse before a byte is sent.
     #[test]
     fn each_shortage_has_its_advice() {
-        let failure = |step, errno| {
-            let (peer, address) =
-                (ProcessId::lnet("10.0.0.1@tcp".parse().unwrap()), "10.0.0.1:988".parse().unwrap());
-            Failure { peer, address, step, errno, cause: Cause::Errno, detail: String::new() }
-        };
         for (step, errno, words) in [
             (Step::Bind, Errno::EMFILE, "ulimit -n"),
             (Step::Bind, Errno::ENFILE, "fs.file-nr"),
@@ -134,8 +85,8 @@ mod tests {
             (Step::Connect, Errno::EACCES, "nft list ruleset"),
             (Step::Established, Errno::ENOMEM, "memory"),
         ] {
-            let failure = failure(step, errno);
-            assert!(failure.advice().contains(words), "{failure}");
+            let advice = advice(&Miss::new(step, errno, "")).unwrap();
+            assert!(advice.contains(words), "{advice}");
         }
     }
 }
