@@ -11,6 +11,7 @@
 //! | `ni`, [`peer`] | [`Ni`], [`Peer`], and their tables |
 //! | [`shards`], `shard` | the shards of an LND by CPU partition; [`Shard`]: what senders and the driver of one share |
 //! | [`driver`] | what all drivers do alike: serving requests, looking at peers, ending NIs |
+//! | [`admission`] | how many connections of peers are let in |
 //! | [`slab`] | the table of a shard's connections: names that travel as numbers, and are never used twice |
 //! | [`counting`] | live counters, and snapshots of them with the same names |
 //! | `failure` | [`Failure`]: why the last connection to a peer failed; [`BadTunable`] |
@@ -22,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod counting;
 pub mod driver;
 mod failure;

@@ -7,11 +7,12 @@ use lnet_proto::ib::{ConnParams, Destination, End, Interface, MESSAGE_MAX};
 use parking_lot::Mutex;
 
 use crate::O2ib;
-use crate::admission::Admission;
+use crate::admission::BOUNDS;
 use crate::driver::Depths;
 use crate::fabric::Device;
 use crate::memory::{By, Pool};
 use crate::sizes::Adjusted;
+use lnet_lnd::admission::Admission;
 
 /// A local network interface that is up.
 pub(crate) type Ni = lnet_lnd::Ni<O2ib>;
@@ -55,7 +56,7 @@ impl OfNi {
             adjusted,
             pool: Arc::new(Pool::new(By::Us)),
             sinks: Arc::new(Pool::new(By::Peers)),
-            admission: Arc::default(),
+            admission: Arc::new(Admission::new(BOUNDS)),
             depths: Depths::default(),
             refused_memory: Seldom::default(),
             failed_transfers: Seldom::default(),

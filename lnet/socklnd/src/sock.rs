@@ -1,13 +1,14 @@
 use std::sync::Arc;
 
 use lnet_api::{Errno, NiLimits, Sent, Tx, Upcalls};
+use lnet_lnd::admission::Admission;
 use lnet_lnd::protocol::{NiTunables, OnThisHost, Protocol};
 use lnet_lnd::shards::Shards;
 use lnet_lnd::{Miss, Network, Shard};
 use lnet_nid::{NetType, ProcessId};
 use parking_lot::Mutex;
 
-use crate::admission::Admission;
+use crate::admission;
 use crate::advice::advice;
 use crate::attempts::{Attempts, Claim};
 use crate::conn::Conn;
@@ -67,7 +68,7 @@ impl Protocol for Sock {
             policy: config.accept_policy(),
             options: Options::of(&config, &NiConfig::from(&config)),
             identity: Arc::default(),
-            admission: Arc::new(Admission::new(net.descriptors_max())),
+            admission: Arc::new(Admission::new(admission::bounds(net.descriptors_max()))),
             attempts: Arc::new(Attempts::new(config.nconnds_max as usize)),
             net,
         };

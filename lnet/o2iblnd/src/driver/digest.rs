@@ -10,13 +10,13 @@ use smallvec::SmallVec;
 use super::events::Event;
 use super::{Driver, Source, Turn};
 use crate::Step;
-use crate::admission::Guest;
 use crate::buffers::{Receive, place_of};
 use crate::conn::{Ended, Receipt, Received};
 use crate::connection::{Connection, Live, State};
 use crate::fabric::{COMPLETIONS_PER_LOOK, Completion, Completions, ReceiveWork, WorkError};
 use crate::item::{Described, Item, Source as Payload};
 use lnet_lnd::Miss;
+use lnet_lnd::admission::Guest;
 use lnet_lnd::slab::Key;
 
 /// Receive buffers that are to be posted again, each with what that makes possible.

@@ -10,12 +10,13 @@ use tracing::debug;
 
 use super::opening::{Opening, Stage};
 use super::{Driver, Source, Turn, token};
-use crate::admission::Guest;
+use crate::admission::DOOR;
 use crate::fabric::{self, Device, FabricError, Happening, Request};
 use crate::links::Answer;
 use crate::ni::{Ni, destination};
 use crate::o2ib::connect_options;
 use crate::shard::{self, Asked, Shard};
+use lnet_lnd::admission::Guest;
 use lnet_lnd::slab::Key;
 
 /// Requests that the connection manager keeps while nobody polls.
@@ -114,7 +115,7 @@ impl Driver {
             let why = "its NID is not of the address that it connects from";
             return turn_away(turn, &ni, &offer, request, (RejectReason::Fatal, &why));
         }
-        let guest = match ni.own.admission.begin(*request.source().ip()) {
+        let guest = match ni.own.admission.begin(DOOR, (*request.source().ip()).into()) {
             Ok(guest) => guest,
             Err(full) => {
                 turn.shard.counters.rx.no_room.one();

@@ -10,13 +10,13 @@ use tracing::debug;
 use super::digest::RxConn;
 use super::opening::{Opening, Stage};
 use super::{Driver, Source, Turn};
-use crate::admission::Guest;
 use crate::batch::Batch;
 use crate::buffers::Buffers;
 use crate::conn::{Conn, Limits};
 use crate::connection::{Connection, Live, State};
 use crate::sizes;
 use crate::writes::{Chain, WriteLimits};
+use lnet_lnd::admission::Guest;
 use lnet_lnd::slab::Key;
 
 impl Driver {
@@ -83,8 +83,7 @@ impl Driver {
             peer: peer.clone(),
         });
         if let Some(place) = self.sources.get_mut(key) {
-            *place =
-                Source::Conn(Box::new(RxConn::new(conn.clone(), receive, guest.map(Guest::established))));
+            *place = Source::Conn(Box::new(RxConn::new(conn.clone(), receive, guest.map(Guest::opened))));
         }
         self.make_busy(key);
         peer.state.lock().conns.push(conn);

@@ -7,7 +7,6 @@ use lnet_api::Errno;
 use lnet_proto::ib::{ConnParams, Link, Reject, RejectReason};
 use parking_lot::Mutex;
 
-use crate::admission::Guest;
 use crate::buffers::Buffers;
 use crate::config::NS_PER_S;
 use crate::fabric::{COMPLETIONS_PER_LOOK, Endpoint, PostError, QueueSizes, ReceiveWork};
@@ -15,6 +14,7 @@ use crate::links::LinkId;
 use crate::ni::Ni;
 use crate::peer::Peer;
 use crate::sizes::{self, ConnSizes};
+use lnet_lnd::admission::Guest;
 
 /// Bytes that a send shall carry in itself, if the device can: a message without payload, but for what a descriptor adds.
 const INLINE: u32 = 220;

@@ -11,9 +11,9 @@ use tracing::debug;
 use super::receive::Rest;
 use super::{Driver, Source, Turn};
 use crate::AcceptPolicy;
-use crate::admission::{Entry, Guest};
 use crate::ni::Locals;
 use crate::sys::{self, Accepted, Received, Stream};
+use lnet_lnd::admission::{Full, Guest};
 use lnet_lnd::slab::Key;
 
 /// Connections accepted in one turn of a listener.
@@ -117,33 +117,30 @@ impl Driver {
     fn admit(&mut self, turn: Turn<'_>, remote: SocketAddr) -> Option<Guest> {
         let admission = &turn.shared.own.admission;
         match admission.begin(turn.shard.number, remote.ip()) {
-            Entry::Granted(guest) => return Some(guest),
-            Entry::Refused => {
+            Ok(guest) => return Some(guest),
+            Err(Full::OfAddress(_)) => {
                 debug!(%remote, "refused: too many connections or handshakes from its address");
                 return None;
             }
-            Entry::NoRoom => {
+            Err(Full::NoRoom) => {
                 debug!(%remote, "refused: the descriptors that are left are for this node's own connections");
                 turn.shard.counters.rx.no_room.one();
                 return None;
             }
-            Entry::Full => {}
+            Err(Full::Opening(_)) => {}
         }
         let handshakes = self.sources.iter().filter_map(|(key, source)| match source {
             Source::Accepting(accepting) => Some((key, accepting)),
             _ => None,
         });
         let rank = |accepting: &Accepting| {
-            (admission.handshakes_of(accepting.remote.ip()), Reverse(accepting.deadline_ns))
+            (admission.opening_of(accepting.remote.ip()), Reverse(accepting.deadline_ns))
         };
         let (key, dropped) = handshakes.max_by_key(|(_, accepting)| rank(accepting))?;
         debug!(remote = %dropped.remote, "dropped: too many handshakes, most of them from its address");
         turn.shard.counters.rx.refusals.one();
         self.drop_accepting(key);
-        match admission.begin(turn.shard.number, remote.ip()) {
-            Entry::Granted(guest) => Some(guest),
-            Entry::Full | Entry::Refused | Entry::NoRoom => None,
-        }
+        admission.begin(turn.shard.number, remote.ip()).ok()
     }
 
     /// Reads on in a handshake.

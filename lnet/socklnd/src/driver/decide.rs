@@ -14,12 +14,12 @@ use super::accept::{Accepting, HANDSHAKE_READ};
 use super::receive::RxConn;
 use super::{Driver, Source, Turn};
 use crate::AcceptPolicy;
-use crate::admission::Guest;
 use crate::links::{Answer, Life};
 use crate::ni::Ni;
 use crate::peer::Peer;
 use crate::shard::{Asked, Request};
 use crate::sys::Stream;
+use lnet_lnd::admission::Guest;
 use lnet_lnd::slab::Key;
 
 /// A peer that has said who it is, on its way to the shard that decides about it. Nothing of it is read meanwhile.
@@ -106,7 +106,7 @@ impl Driver {
             }
         }
         let rx = RxConn::new(turn, key, stream, &peer, conn_type, life.version, offer.byte_order);
-        self.put_to_use(turn, key, rx.accepted(guest.connected(), rewrite), &behind);
+        self.put_to_use(turn, key, rx.accepted(guest.opened(), rewrite), &behind);
         self.redial_if_unanswered(turn, &peer);
     }
 

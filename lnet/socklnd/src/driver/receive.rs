@@ -14,13 +14,13 @@ use lnet_proto::ByteOrder;
 use lnet_proto::sock::{ConnType, Decoder, MessageChecksum, Version};
 
 use super::Turn;
-use crate::admission::Guest;
 use crate::conn::Conn;
 use crate::peer::Peer;
 use crate::sys::Stream;
 pub(super) use buffers::BufferPool;
 use buffers::Stash;
 use incoming::Incoming;
+use lnet_lnd::admission::Guest;
 use lnet_lnd::slab::Key;
 
 mod buffers;
