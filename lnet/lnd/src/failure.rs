@@ -209,22 +209,3 @@ impl From<Failure> for Errno {
         failure.errno
     }
 }
-
-/// A tunable has a value that cannot be.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is {value}: it must be {rule}")]
-pub struct BadTunable {
-    /// LNet's name of the tunable.
-    pub field: &'static str,
-    /// Its value.
-    pub value: u32,
-    /// What is allowed: "at least 1 s".
-    pub rule: String,
-}
-
-impl BadTunable {
-    /// One that breaks this rule.
-    pub fn new(field: &'static str, value: u32, rule: impl ToString) -> BadTunable {
-        BadTunable { field, value, rule: rule.to_string() }
-    }
-}

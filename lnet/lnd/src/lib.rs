@@ -14,10 +14,11 @@
 //! | [`admission`] | how many connections of peers are let in |
 //! | [`slab`] | the table of a shard's connections: names that travel as numbers, and are never used twice |
 //! | [`counting`] | live counters, and snapshots of them with the same names |
-//! | `failure` | [`Failure`]: why the last connection to a peer failed; [`BadTunable`] |
+//! | `failure` | [`Failure`]: why the last connection to a peer failed |
 //! | [`pace`] | how soon a peer is tried again |
 //! | `requests` | [`Requests`]: what any thread asks of a shard's driver |
 //! | [`timers`] | when a shard looks at its connections and peers next |
+//! | `tunables` | [`BadTunable`] |
 //! | `waiting` | [`Waiting`]: messages for which there is no connection yet |
 //! | `seldom` | [`Seldom`]: log lines that strangers, or bad luck, could cause in any number |
 
@@ -39,10 +40,11 @@ pub mod shards;
 mod shared;
 pub mod slab;
 pub mod timers;
+mod tunables;
 mod waiting;
 
 pub use driver::{Core, Turn};
-pub use failure::{BadTunable, Cause, Failure, Miss, Step};
+pub use failure::{Cause, Failure, Miss, Step};
 pub use network::Network;
 pub use ni::{Ni, NiTable};
 pub use peer::{Peer, PeerState};
@@ -51,4 +53,5 @@ pub use requests::{LIST_ROOM, Requests};
 pub use seldom::Seldom;
 pub use shard::{PollingHere, Request, Shard};
 pub use shared::Shared;
+pub use tunables::BadTunable;
 pub use waiting::{Waiting, Withdrawn};

@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 use crate::counting::{Counts, Snapshot};
 use crate::driver::{clear_up, end_ni};
 use crate::peer::PeerKey;
-use crate::protocol::{Driver, NiTunables, OfShard, OnThisHost};
+use crate::protocol::{Driver, OfShard, OnThisHost};
 use crate::slab::Key;
-use crate::{Failure, Protocol, Request, Shared, Step, Turn};
+use crate::{BadTunable, Failure, Protocol, Request, Shared, Step, Turn};
 
 /// Who finds a shard's driver at work elsewhere looks again so soon: an NI starts or ends in less than that, mostly.
 const AGAIN_NS: u64 = 1_000_000;
@@ -41,7 +41,8 @@ impl<P: OnThisHost> Network<P> {
     /// # Errors
     /// EINVAL for a tunable that cannot be; what the host lacks, and what to do.
     pub fn new(config: P::Config) -> Result<Network<P>, LndError> {
-        let system = P::system(&config).map_err(Into::into)?;
+        P::check(&config, &P::tunables_of(&config))?;
+        let system = P::system().map_err(Into::into)?;
         Network::over(config, system)
     }
 }
@@ -52,6 +53,7 @@ impl<P: Protocol> Network<P> {
     /// # Errors
     /// EINVAL for a tunable that cannot be; what the system refuses.
     pub fn over(config: P::Config, system: Arc<P::System>) -> Result<Network<P>, LndError> {
+        P::check(&config, &P::tunables_of(&config))?;
         let shared = P::open(config, system).map_err(Into::into)?;
         Ok(Network { shared, setup: Mutex::default() })
     }
@@ -102,7 +104,7 @@ impl<P: Protocol> Network<P> {
     ///
     /// # Errors
     /// A value that cannot be.
-    pub fn configure(&self, nid: Nid, config: P::NiConfig) -> Result<(), P::Error> {
+    pub fn configure(&self, nid: Nid, config: P::NiConfig) -> Result<(), BadTunable> {
         P::check(&self.shared.config, &config)?;
         self.setup.lock().insert(nid, config);
         Ok(())
@@ -122,7 +124,7 @@ impl<P: Protocol> Network<P> {
             self.shared.set_conns_per_peer(count);
         }
         for (_, config) in setup.iter_mut().filter(|(of, _)| nid.is_none_or(|nid| nid == **of)) {
-            *config.conns_per_peer() = count;
+            *P::conns_per_peer(config) = count;
         }
         for ni in self.shared.nis.matching(nid) {
             ni.set_conns_per_peer(count);
@@ -142,7 +144,7 @@ impl<P: Protocol> Lnd for Network<P> {
         let setup = self.setup.lock();
         let own = setup.get(&ni.nid).cloned().unwrap_or_else(|| {
             let mut own = P::tunables_of(&self.shared.config);
-            *own.conns_per_peer() = self.shared.conns_per_peer();
+            *P::conns_per_peer(&mut own) = self.shared.conns_per_peer();
             own
         });
         P::start(&self.shared, ni, own, upcalls).map_err(Into::into)

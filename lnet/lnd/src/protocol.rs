@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::counting::{CountsLife, CountsWakeups, Snapshot};
 use crate::slab::Key;
-use crate::{Core, Miss, Ni, Peer, Shard, Shared, Turn};
+use crate::{BadTunable, Core, Miss, Ni, Peer, Shard, Shared, Turn};
 
 /// One kind of network: what its LND ([`Network`](crate::Network)) has beside all that LNDs have in common. The value itself is what
 /// senders, drivers and everybody else of the LND share: its system, its policies.
@@ -26,7 +26,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// The tunables of all its NIs.
     type Config: Send + Sync;
     /// Those that an NI may have otherwise.
-    type NiConfig: NiTunables;
+    type NiConfig: Clone + Send;
     /// Why it, or an NI, does not start.
     type Error: Into<LndError>;
     /// All contact with the operating system, or with one that is simulated.
@@ -54,10 +54,10 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// How much there is at a moment.
     type Census;
 
-    /// An LND without NIs.
+    /// An LND without NIs; its tunables have been looked at.
     ///
     /// # Errors
-    /// A tunable that cannot be; what the system refuses.
+    /// What the system refuses.
     fn open(config: Self::Config, system: Arc<Self::System>) -> Result<Shared<Self>, Self::Error>;
 
     /// The tunables of an NI of which nothing else is said.
@@ -67,7 +67,10 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// Names the first that it cannot.
-    fn check(config: &Self::Config, own: &Self::NiConfig) -> Result<(), Self::Error>;
+    fn check(config: &Self::Config, own: &Self::NiConfig) -> Result<(), BadTunable>;
+
+    /// The field of `conns_per_peer`: connections to a peer, in the LND's way of counting.
+    fn conns_per_peer(own: &mut Self::NiConfig) -> &mut u8;
 
     /// Starts an NI, one at a time: enters it into the table, and has it listened for.
     ///
@@ -116,13 +119,7 @@ pub trait OnThisHost: Protocol {
     ///
     /// # Errors
     /// What is missing, and what to do.
-    fn system(config: &Self::Config) -> Result<Arc<Self::System>, Self::Error>;
-}
-
-/// The tunables of an NI.
-pub trait NiTunables: Clone + Send {
-    /// Connections to a peer, in the LND's way of counting (`conns_per_peer`).
-    fn conns_per_peer(&mut self) -> &mut u8;
+    fn system() -> Result<Arc<Self::System>, Self::Error>;
 }
 
 /// The rules for the connections of a peer: plain code, without a connection and without a clock.
@@ -159,6 +156,9 @@ pub trait OfShard: Send + Sync {
 pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
     /// How often one call takes the requests that serving others has made.
     const REQUEST_ROUNDS: usize;
+
+    /// Of the shard of this number, which has nothing yet.
+    fn new(config: &P::Config, shard: usize) -> Self;
 
     /// What all drivers have.
     fn core(&mut self) -> &mut Core<P>;

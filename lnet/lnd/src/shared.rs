@@ -7,7 +7,7 @@ use lnet_api::{Errno, Tx, TxToken};
 use lnet_nid::ProcessId;
 
 use crate::peer::{PeerKey, PeerTable};
-use crate::protocol::Connection;
+use crate::protocol::{Connection, Driver};
 use crate::shards::Shards;
 use crate::{Ni, NiTable, Peer, Protocol, Shard};
 
@@ -43,6 +43,15 @@ impl<P: Protocol> Shared<P> {
             conns_per_peer: AtomicU8::new(conns_per_peer),
             own,
         }
+    }
+
+    /// Makes sure that there are the shards of so many NIs; `own` makes what a shard of this number has of its kind of network.
+    ///
+    /// # Errors
+    /// Those of `own`.
+    pub fn grow<E>(&self, nis: usize, own: impl Fn(usize) -> Result<P::OfShard, E>) -> Result<(), E> {
+        self.shards
+            .grow(nis, |number| Ok((Shard::new(number, own(number)?), P::Driver::new(&self.config, number))))
     }
 
     /// Connections to a peer that NIs have which say nothing of their own.

@@ -5,7 +5,7 @@ use lnet::{EngineConfig, FaultRule, MatchOrder, Rotor, Stealing};
 use lnet_cpt::{CptConfig, CptError, CptTable};
 use lnet_nid::{Net, NetType, Nid, Pid};
 use lnet_o2iblnd::O2ibConfig;
-use lnet_socklnd::{AcceptPolicy, BadTunable, NiConfig, SockConfig, SockError};
+use lnet_socklnd::{AcceptPolicy, BadTunable, NiConfig, SockConfig};
 
 use crate::conf::{Section, Warning};
 use crate::interfaces::{PlannedNi, plan};
@@ -268,18 +268,19 @@ impl NodeConfig {
 
     /// The same for the NIs that it comes to.
     pub(crate) fn check_tunables(&self, nis: &[PlannedNi]) -> Result<(), NodeError> {
-        self.sock().check().map_err(|error| refuse_tunable(None, &error))?;
-        let over_rdma = || nis.iter().filter(|ni| ni.is_o2ib());
-        if over_rdma().next().is_some() {
-            self.o2ib.check().map_err(|error| o2ib::refuse_tunable(None, &error))?;
+        let sock = self.sock();
+        sock.check().map_err(|error| NodeError::tunable(error.field, error))?;
+        let rdma = |error: BadTunable| NodeError::tunable(format!("ko2iblnd {}", error.field), error);
+        if nis.iter().any(PlannedNi::is_o2ib) {
+            self.o2ib.check().map_err(rdma)?;
         }
-        over_rdma().try_for_each(|ni| {
-            let own = self.o2ib.of(&ni.tunables.o2ib(&self.o2ib));
-            own.check().map_err(|error| o2ib::refuse_tunable(Some(ni.nid), &error))
-        })?;
-        nis.iter().filter(|ni| !ni.is_o2ib()).try_for_each(|ni| {
-            let own = ni.tunables.tcp(&self.tcp, ni.conns_per_peer);
-            own.check().map_err(|error| refuse_tunable(Some(ni.nid), &error))
+        nis.iter().try_for_each(|ni| {
+            let checked = if ni.is_o2ib() {
+                self.o2ib.of(&ni.tunables.o2ib(&self.o2ib)).check()
+            } else {
+                sock.of(&ni.tunables.tcp(&self.tcp, ni.conns_per_peer)).check()
+            };
+            checked.map_err(|error| NodeError::tunable(format!("{}: {}", ni.nid, error.field), error))
         })
     }
 
@@ -299,20 +300,6 @@ impl NodeConfig {
     /// The NIs, for a node of so many CPU partitions.
     pub(crate) fn interfaces(&self, partitions: usize) -> Result<Vec<PlannedNi>, NodeError> {
         plan(&self.nets, &[], partitions)
-    }
-}
-
-/// A tunable's value that cannot be: the node's, or that of one NI.
-fn refuse_tunable(of: Option<Nid>, error: &SockError) -> NodeError {
-    let errno = error.errno();
-    match (error, of) {
-        (SockError::Config(BadTunable { field, value, rule }), of) => NodeError::Tunable {
-            name: of.map_or_else(|| field.to_string(), |nid| format!("{nid}: {field}")),
-            value: value.to_string(),
-            reason: format!("it must be {rule}"),
-            errno,
-        },
-        (other, _) => NodeError::System { what: format!("use the tunables ({other})"), errno },
     }
 }
 

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use lnet_api::{Errno, LNetError};
 use lnet_cpt::CptError;
 use lnet_nid::{Net, Nid, printable};
+use lnet_socklnd::BadTunable;
 
 use crate::conf::Place;
 
@@ -190,6 +191,13 @@ pub enum NodeError {
 }
 
 impl NodeError {
+    /// A tunable, called `name` here, has a value that cannot be.
+    pub(crate) fn tunable(name: impl ToString, error: BadTunable) -> NodeError {
+        let BadTunable { value, rule, .. } = error;
+        let reason = format!("it must be {rule}");
+        NodeError::Tunable { name: name.to_string(), value, reason, errno: Errno::EINVAL }
+    }
+
     /// What is wrong with a text of networks, without the text.
     pub(crate) fn reason(&self) -> Option<&str> {
         match self {

@@ -7,8 +7,7 @@ use std::sync::{Arc, OnceLock};
 use lnet_api::Errno;
 use lnet_api::LndError;
 use lnet_nid::Nid;
-use lnet_o2iblnd::sizes::SizesError;
-use lnet_o2iblnd::{BadTunable, O2ibConfig, O2ibError, O2ibLnd};
+use lnet_o2iblnd::{O2ibConfig, O2ibLnd};
 use lnet_socklnd::sys::Claim;
 use parking_lot::Mutex;
 
@@ -86,23 +85,4 @@ fn make(config: O2ibConfig) -> Result<O2ibLnd, LndError> {
 fn make(_: O2ibConfig) -> Result<O2ibLnd, LndError> {
     let what = crate::rdma::BUILT_WITHOUT.unwrap_or_default().to_string();
     Err(LndError { what, errno: Errno::ENOSYS })
-}
-
-/// A tunable's value that cannot be: the node's, or that of one NI.
-pub(crate) fn refuse_tunable(of: Option<Nid>, error: &O2ibError) -> NodeError {
-    let (name, value, rule) = match error {
-        O2ibError::Config(BadTunable { field, value, rule }) => (*field, value.to_string(), rule.clone()),
-        O2ibError::Sizes(SizesError::Range { name, value, least, most }) => {
-            (*name, value.clone(), format!("from {least} to {most}"))
-        }
-        other => {
-            return NodeError::System { what: format!("use the tunables ({other})"), errno: other.errno() };
-        }
-    };
-    NodeError::Tunable {
-        name: of.map_or_else(|| format!("ko2iblnd {name}"), |nid| format!("{nid}: {name}")),
-        value,
-        reason: format!("it must be {rule}"),
-        errno: error.errno(),
-    }
 }

@@ -2,7 +2,6 @@
 
 use lnet_api::MAX_SHARDS;
 
-use crate::O2ibError;
 use crate::sizes::Tunables;
 use lnet_lnd::BadTunable;
 
@@ -92,9 +91,9 @@ impl O2ibConfig {
     /// Whether every value can be used.
     ///
     /// # Errors
-    /// [`O2ibError`] names the first that cannot.
-    pub fn check(&self) -> Result<(), O2ibError> {
-        let refuse = |field, value: u32, rule: &str| Err(BadTunable::new(field, value, rule).into());
+    /// Names the first that cannot.
+    pub fn check(&self) -> Result<(), BadTunable> {
+        let refuse = |field, value: u32, rule: &str| Err(BadTunable::new(field, value, rule));
         match self {
             config if config.service == 0 => refuse("service", 0, "a port of 1 to 65535"),
             config if !(1..=MAX_SHARDS).contains(&config.partitions) => {
@@ -106,7 +105,7 @@ impl O2ibConfig {
             config if config.rnr_retry_count > 7 => {
                 refuse("rnr_retry_count", config.rnr_retry_count.into(), "from 0 to 7")
             }
-            config => Ok(Tunables::from(config).check()?),
+            config => Tunables::from(config).check(),
         }
     }
 

@@ -1,5 +1,4 @@
 use lnet_api::{Errno, LndError};
-use lnet_lnd::BadTunable;
 use lnet_nid::Nid;
 
 use crate::fabric::FabricError;
@@ -8,9 +7,6 @@ use crate::sizes::SizesError;
 /// Why the verbs LND, or one of its NIs, could not be started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum O2ibError {
-    /// A tunable has a value that cannot be.
-    #[error(transparent)]
-    Config(#[from] BadTunable),
     /// A tunable, or the device, does not fit the arithmetic of queues.
     #[error(transparent)]
     Sizes(#[from] SizesError),
@@ -46,7 +42,7 @@ impl O2ibError {
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
-            O2ibError::Config(_) | O2ibError::NotO2ib { .. } => Errno::EINVAL,
+            O2ibError::NotO2ib { .. } => Errno::EINVAL,
             O2ibError::Sizes(error) => error.errno(),
             O2ibError::NidTaken { .. } => Errno::EADDRINUSE,
             O2ibError::Host(error) | O2ibError::Fabric { error, .. } => error.errno,

@@ -3,9 +3,9 @@ use std::sync::Arc;
 use lnet_api::{Errno, NiLimits, Sent, Tx, Upcalls};
 #[cfg(feature = "verbs")]
 use lnet_lnd::protocol::OnThisHost;
-use lnet_lnd::protocol::{NiTunables, Protocol};
+use lnet_lnd::protocol::Protocol;
 use lnet_lnd::shards::Shards;
-use lnet_lnd::{Miss, Network};
+use lnet_lnd::{BadTunable, Miss, Network};
 use lnet_nid::{NetType, ProcessId};
 use lnet_proto::ib::End;
 use lnet_region::Region;
@@ -19,7 +19,7 @@ use crate::links::{Bounds, Links};
 use crate::memory::{self, By};
 use crate::ni::{Ni, OfNi, look_at_port};
 use crate::send::send;
-use crate::shard::{Asked, OfShard, Shard};
+use crate::shard::{Asked, OfShard};
 use crate::{Census, NiConfig, O2ibConfig, O2ibError, replies, sizes};
 
 /// The verbs LND: all `o2ib` networks of a node.
@@ -55,7 +55,6 @@ impl Protocol for O2ib {
     type Census = Census;
 
     fn open(config: O2ibConfig, fabric: Arc<dyn Fabric>) -> Result<Shared, O2ibError> {
-        config.check()?;
         let (partitions, nscheds, conns_per_peer) =
             (config.partitions, config.nscheds, config.conns_per_peer);
         Ok(Shared::new(config, Shards::new(partitions, nscheds), conns_per_peer, O2ib { fabric }))
@@ -65,8 +64,12 @@ impl Protocol for O2ib {
         NiConfig::from(config)
     }
 
-    fn check(config: &O2ibConfig, own: &NiConfig) -> Result<(), O2ibError> {
+    fn check(config: &O2ibConfig, own: &NiConfig) -> Result<(), BadTunable> {
         config.of(own).check()
+    }
+
+    fn conns_per_peer(own: &mut NiConfig) -> &mut u8 {
+        &mut own.conns_per_peer
     }
 
     fn start(
@@ -87,7 +90,7 @@ impl Protocol for O2ib {
         let device = fabric.open(ip).map_err(refused)?;
         // What the device cannot do is better known now than with the first peer.
         sizes::connection(&adjusted, adjusted.peer_credits, adjusted.fragments, device.limits())?;
-        grow(shared, nis.len() + 1).map_err(refused)?;
+        shared.grow(nis.len() + 1, |number| Ok(OfShard::new(number, fabric.channel()?))).map_err(refused)?;
         let sub = nis.emptiest_sub(shards.subs());
         let timeout_ns = own.timeout_ns();
         let limits =
@@ -154,27 +157,12 @@ impl Protocol for O2ib {
 #[cfg(feature = "verbs")]
 impl OnThisHost for O2ib {
     /// ENOSYS where libibverbs or librdmacm is not installed, ENODEV without any RDMA device, EACCES for a user who may not use them.
-    fn system(config: &O2ibConfig) -> Result<Arc<dyn Fabric>, O2ibError> {
-        config.check()?;
+    fn system() -> Result<Arc<dyn Fabric>, O2ibError> {
         let host = crate::verbs::Host::of_lnd();
         // Whatever is missing in general is missing for this.
         host.channel().map_err(O2ibError::Host)?;
         Ok(Arc::new(host))
     }
-}
-
-impl NiTunables for NiConfig {
-    fn conns_per_peer(&mut self) -> &mut u8 {
-        &mut self.conns_per_peer
-    }
-}
-
-/// Makes sure that there are the shards of so many NIs.
-fn grow(shared: &Shared, nis: usize) -> Result<(), FabricError> {
-    shared.shards.grow(nis, |number| {
-        let own = OfShard::new(number, shared.own.fabric.channel()?);
-        Ok((Shard::new(number, own), Driver::new(&shared.config, number)))
-    })
 }
 
 /// The parameters of the connection manager.

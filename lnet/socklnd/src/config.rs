@@ -2,7 +2,7 @@ use lnet_api::MAX_SHARDS;
 use lnet_lnd::BadTunable;
 use lnet_proto::sock::{ConnType, MIN_BULK, PORT, PRIVILEGED_PORT_MAX};
 
-use crate::{NiConfig, SockError};
+use crate::NiConfig;
 
 /// Whose connections are accepted (lnet-wire 20, `accept`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,9 +135,9 @@ impl SockConfig {
     /// Whether every value can be used.
     ///
     /// # Errors
-    /// [`SockError::Config`] names the first that cannot.
-    pub fn check(&self) -> Result<(), SockError> {
-        let refuse = |field, value: u32, rule: &str| Err(BadTunable::new(field, value, rule).into());
+    /// Names the first that cannot.
+    pub fn check(&self) -> Result<(), BadTunable> {
+        let refuse = |field, value: u32, rule: &str| Err(BadTunable::new(field, value, rule));
         match self {
             config if config.accept_port == 0 => refuse("accept_port", 0, "a port of 1 to 65535"),
             config if config.accept_timeout_s == 0 => refuse("accept_timeout", 0, "at least 1 s"),
@@ -153,8 +153,21 @@ impl SockConfig {
             config if config.accept_port_bulk == Some(0) => {
                 refuse("accept_port_bulk", 0, "a port of 1 to 65535")
             }
-            config => NiConfig::from(config).check(),
+            config if config.timeout_s == 0 => refuse("sock_timeout", 0, "at least 1 s"),
+            config if config.conns_per_peer == 0 => refuse("conns_per_peer", 0, "at least 1"),
+            config if config.credits == 0 => refuse("credits", 0, "at least 1"),
+            config if config.peer_credits == 0 || config.peer_credits > config.credits => {
+                refuse("peer_credits", config.peer_credits, &format!("from 1 to credits, {}", config.credits))
+            }
+            _ => Ok(()),
         }
+    }
+
+    /// What an NI has that says something of its own.
+    #[must_use]
+    pub fn of(&self, ni: &NiConfig) -> SockConfig {
+        let NiConfig { credits, peer_credits, conns_per_peer, timeout_s, tos } = *ni;
+        SockConfig { credits, peer_credits, conns_per_peer, timeout_s, tos, ..self.clone() }
     }
 
     /// The ports to listen on.

@@ -1,15 +1,11 @@
 use std::net::SocketAddr;
 
 use lnet_api::{Errno, LndError};
-use lnet_lnd::BadTunable;
 use lnet_nid::Nid;
 
 /// Why the TCP LND, or one of its NIs, could not be started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SockError {
-    /// A tunable has a value that cannot be.
-    #[error(transparent)]
-    Config(#[from] BadTunable),
     /// The NID has no IP address, or its network is not of type `tcp`.
     #[error("{nid} names no IP address on a network of type tcp")]
     NotTcp {
@@ -63,7 +59,7 @@ impl SockError {
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
-            SockError::Config(_) | SockError::NotTcp { .. } => Errno::EINVAL,
+            SockError::NotTcp { .. } => Errno::EINVAL,
             SockError::NidTaken { .. } | SockError::PortTaken { .. } => Errno::EADDRINUSE,
             SockError::PortPrivileged { .. } => Errno::EACCES,
             SockError::NoSuchAddress { .. } => Errno::EADDRNOTAVAIL,

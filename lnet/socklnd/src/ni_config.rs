@@ -1,5 +1,4 @@
-use crate::{SockConfig, SockError};
-use lnet_lnd::BadTunable;
+use crate::SockConfig;
 
 /// The tunables that each NI may have otherwise than the LND's [`SockConfig`] (what `lnetctl net set` and `lnet.conf` call
 /// `tunables` and `lnd tunables`). To be given to [`SockLnd::configure`](crate::SockLnd::configure) before the NI starts.
@@ -18,23 +17,6 @@ pub struct NiConfig {
 }
 
 impl NiConfig {
-    /// Whether every value can be used.
-    ///
-    /// # Errors
-    /// [`SockError::Config`] names the first that cannot.
-    pub fn check(&self) -> Result<(), SockError> {
-        let refuse = |field, value: u32, rule: &str| Err(BadTunable::new(field, value, rule).into());
-        match self {
-            config if config.timeout_s == 0 => refuse("sock_timeout", 0, "at least 1 s"),
-            config if config.conns_per_peer == 0 => refuse("conns_per_peer", 0, "at least 1"),
-            config if config.credits == 0 => refuse("credits", 0, "at least 1"),
-            config if config.peer_credits == 0 || config.peer_credits > config.credits => {
-                refuse("peer_credits", config.peer_credits, &format!("from 1 to credits, {}", config.credits))
-            }
-            _ => Ok(()),
-        }
-    }
-
     pub(crate) fn timeout_ns(&self) -> u64 {
         u64::from(self.timeout_s) * crate::config::NS_PER_S
     }

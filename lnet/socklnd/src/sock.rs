@@ -1,10 +1,11 @@
+use std::fmt::Display;
 use std::sync::Arc;
 
-use lnet_api::{Errno, NiLimits, Sent, Tx, Upcalls};
+use lnet_api::{NiLimits, Sent, Tx, Upcalls};
 use lnet_lnd::admission::Admission;
-use lnet_lnd::protocol::{NiTunables, OnThisHost, Protocol};
+use lnet_lnd::protocol::{OnThisHost, Protocol};
 use lnet_lnd::shards::Shards;
-use lnet_lnd::{Miss, Network, Shard};
+use lnet_lnd::{BadTunable, Miss, Network};
 use lnet_nid::{NetType, ProcessId};
 use parking_lot::Mutex;
 
@@ -61,7 +62,6 @@ impl Protocol for Sock {
     type Census = Census;
 
     fn open(config: SockConfig, net: Arc<dyn Net>) -> Result<Shared, SockError> {
-        config.check()?;
         let (partitions, nscheds, conns_per_peer) =
             (config.partitions, config.nscheds, config.conns_per_peer);
         let sock = Sock {
@@ -74,10 +74,7 @@ impl Protocol for Sock {
         };
         let shared = Shared::new(config, Shards::new(partitions, nscheds), conns_per_peer, sock);
         // Who drives the LND before it has an NI has something to drive.
-        grow(&shared, 1).map_err(|errno| SockError::System {
-            what: "set up the TCP LND's epoll set".to_string(),
-            errno,
-        })?;
+        grow(&shared, 1, "the TCP LND")?;
         Ok(shared)
     }
 
@@ -85,8 +82,12 @@ impl Protocol for Sock {
         NiConfig::from(config)
     }
 
-    fn check(_: &SockConfig, own: &NiConfig) -> Result<(), SockError> {
-        own.check()
+    fn check(config: &SockConfig, own: &NiConfig) -> Result<(), BadTunable> {
+        config.of(own).check()
+    }
+
+    fn conns_per_peer(own: &mut NiConfig) -> &mut u8 {
+        &mut own.conns_per_peer
     }
 
     fn start(
@@ -100,8 +101,7 @@ impl Protocol for Sock {
             nid.ip().filter(|_| nid.net().net_type() == NetType::TCP).ok_or(SockError::NotTcp { nid })?;
         let Shared { nis, shards, config, own: sock, .. } = shared;
         let claim = Mutex::new(Some(sock.net.claim(nid)?));
-        grow(shared, nis.len() + 1)
-            .map_err(|errno| SockError::System { what: format!("set up a shard for {nid}"), errno })?;
+        grow(shared, nis.len() + 1, nid)?;
         let sub = nis.emptiest_sub(shards.subs());
         let of_ni = OfNi { incarnation: sock.net.incarnation(), options: Options::of(config, &own), claim };
         let ni = Ni::new((id, ip), upcalls, own.timeout_ns(), sub, own.conns_per_peer, of_ni);
@@ -143,23 +143,18 @@ impl Protocol for Sock {
 }
 
 impl OnThisHost for Sock {
-    fn system(_: &SockConfig) -> Result<Arc<dyn Net>, SockError> {
+    fn system() -> Result<Arc<dyn Net>, SockError> {
         Ok(Arc::new(Os))
     }
 }
 
-impl NiTunables for NiConfig {
-    fn conns_per_peer(&mut self) -> &mut u8 {
-        &mut self.conns_per_peer
-    }
-}
-
 /// Makes sure that there are the shards of so many NIs.
-fn grow(shared: &Shared, nis: usize) -> Result<(), Errno> {
-    shared.shards.grow(nis, |number| {
-        let own = OfShard::new(shared.own.net.poller()?, shared.own.identity.clone());
-        Ok((Shard::new(number, own), Driver::new(&shared.config, number)))
-    })
+fn grow(shared: &Shared, nis: usize, of: impl Display) -> Result<(), SockError> {
+    let Sock { net, identity, .. } = &shared.own;
+    let own = |_| Ok(OfShard::new(net.poller()?, identity.clone()));
+    shared
+        .grow(nis, own)
+        .map_err(|errno| SockError::System { what: format!("set up a shard for {of}"), errno })
 }
 
 /// The listeners an NI needs: none if nobody may connect, or if another NI has the address.

@@ -75,8 +75,10 @@ pub struct Driver {
     events: Vec<Event>,
 }
 
-impl Driver {
-    pub(crate) fn new(config: &O2ibConfig, shard: usize) -> Driver {
+impl lnet_lnd::protocol::Driver<O2ib> for Driver {
+    const REQUEST_ROUNDS: usize = 8;
+
+    fn new(config: &O2ibConfig, shard: usize) -> Driver {
         Driver {
             core: Core::new(config.keepalive_ns()),
             // There are no more than MAX_SHARDS shards.
@@ -88,10 +90,6 @@ impl Driver {
             events: Vec::with_capacity(LIST_ROOM),
         }
     }
-}
-
-impl lnet_lnd::protocol::Driver<O2ib> for Driver {
-    const REQUEST_ROUNDS: usize = 8;
 
     fn core(&mut self) -> &mut Core<O2ib> {
         &mut self.core

@@ -1,6 +1,7 @@
 //! What cannot be.
 
 use lnet_api::Errno;
+use lnet_lnd::BadTunable;
 
 /// Why there is no NI, or no connection, of such sizes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,17 +27,8 @@ pub enum SizesError {
         known: String,
     },
     /// A tunable has a value that it cannot have.
-    #[error("{name}={value}: it must be from {least} to {most}")]
-    Range {
-        /// The tunable.
-        name: &'static str,
-        /// Its value.
-        value: String,
-        /// The smallest possible.
-        least: u32,
-        /// The largest possible.
-        most: u32,
-    },
+    #[error(transparent)]
+    Range(#[from] BadTunable),
     /// The NI does not start (lnet-semantics 31).
     #[error(
         "fmr_pool_size={value}: it must be at least ntx/4, {least} with ntx={ntx}: the NI does not start (EINVAL)"

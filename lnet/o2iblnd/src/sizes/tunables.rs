@@ -1,6 +1,7 @@
 //! The tunables that sizes depend on.
 
 use crate::O2ibConfig;
+use lnet_lnd::BadTunable;
 
 use super::{Release, SizesError};
 
@@ -134,8 +135,8 @@ impl Tunables {
     /// Looks at each.
     ///
     /// # Errors
-    /// [`SizesError::Range`] for the first that cannot be.
-    pub fn check(&self) -> Result<(), SizesError> {
+    /// Names the first that cannot be.
+    pub fn check(&self) -> Result<(), BadTunable> {
         TUNABLES.iter().try_for_each(|tunable| tunable.check(self.value(tunable)))
     }
 }
@@ -155,12 +156,11 @@ impl Tunable {
     /// Whether it may be this.
     ///
     /// # Errors
-    /// [`SizesError::Range`].
-    pub fn check(&self, value: u32) -> Result<(), SizesError> {
+    /// Names it.
+    pub fn check(&self, value: u32) -> Result<(), BadTunable> {
         if (self.least..=self.most).contains(&value) {
             return Ok(());
         }
-        let (name, least, most) = (self.name, self.least, self.most);
-        Err(SizesError::Range { name, value: value.to_string(), least, most })
+        Err(BadTunable::new(self.name, value, format_args!("from {} to {}", self.least, self.most)))
     }
 }

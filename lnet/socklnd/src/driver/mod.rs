@@ -63,8 +63,10 @@ pub struct Driver {
     uncorking: Vec<Arc<Conn>>,
 }
 
-impl Driver {
-    pub(crate) fn new(config: &SockConfig, shard: usize) -> Driver {
+impl lnet_lnd::protocol::Driver<Sock> for Driver {
+    const REQUEST_ROUNDS: usize = 1;
+
+    fn new(config: &SockConfig, shard: usize) -> Driver {
         Driver {
             core: Core::new(config.keepalive_ns().unwrap_or(u64::MAX)),
             // There are no more than MAX_SHARDS shards.
@@ -77,10 +79,6 @@ impl Driver {
             uncorking: Vec::with_capacity(LIST_ROOM),
         }
     }
-}
-
-impl lnet_lnd::protocol::Driver<Sock> for Driver {
-    const REQUEST_ROUNDS: usize = 1;
 
     fn core(&mut self) -> &mut Core<Sock> {
         &mut self.core
