@@ -42,7 +42,7 @@ impl<P: OnThisHost> Network<P> {
     /// EINVAL for a tunable that cannot be; what the host lacks, and what to do.
     pub fn new(config: P::Config) -> Result<Network<P>, LndError> {
         P::check(&config, &P::tunables_of(&config))?;
-        let system = P::system().map_err(Into::into)?;
+        let system = P::system()?;
         Network::over(config, system)
     }
 }
@@ -54,7 +54,7 @@ impl<P: Protocol> Network<P> {
     /// EINVAL for a tunable that cannot be; what the system refuses.
     pub fn over(config: P::Config, system: Arc<P::System>) -> Result<Network<P>, LndError> {
         P::check(&config, &P::tunables_of(&config))?;
-        let shared = P::open(config, system).map_err(Into::into)?;
+        let shared = P::open(config, system)?;
         Ok(Network { shared, setup: Mutex::default() })
     }
 
@@ -147,7 +147,7 @@ impl<P: Protocol> Lnd for Network<P> {
             *P::conns_per_peer(&mut own) = self.shared.conns_per_peer();
             own
         });
-        P::start(&self.shared, ni, own, upcalls).map_err(Into::into)
+        P::start(&self.shared, ni, own, upcalls)
     }
 
     fn shutdown(&self, ni: Nid) {

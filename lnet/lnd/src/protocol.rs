@@ -27,8 +27,6 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     type Config: Send + Sync;
     /// Those that an NI may have otherwise.
     type NiConfig: Clone + Send;
-    /// Why it, or an NI, does not start.
-    type Error: Into<LndError>;
     /// All contact with the operating system, or with one that is simulated.
     type System: ?Sized;
     /// What it keeps of an NI ([`Ni::own`]).
@@ -58,7 +56,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// What the system refuses.
-    fn open(config: Self::Config, system: Arc<Self::System>) -> Result<Shared<Self>, Self::Error>;
+    fn open(config: Self::Config, system: Arc<Self::System>) -> Result<Shared<Self>, LndError>;
 
     /// The tunables of an NI of which nothing else is said.
     fn tunables_of(config: &Self::Config) -> Self::NiConfig;
@@ -81,7 +79,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
         id: ProcessId,
         own: Self::NiConfig,
         upcalls: Arc<dyn Upcalls>,
-    ) -> Result<NiLimits, Self::Error>;
+    ) -> Result<NiLimits, LndError>;
 
     /// An NI has left the table and all shards, which may have been asked for something meanwhile.
     fn ending(_ni: &Ni<Self>) {}
@@ -119,7 +117,7 @@ pub trait OnThisHost: Protocol {
     ///
     /// # Errors
     /// What is missing, and what to do.
-    fn system() -> Result<Arc<Self::System>, Self::Error>;
+    fn system() -> Result<Arc<Self::System>, LndError>;
 }
 
 /// The rules for the connections of a peer: plain code, without a connection and without a clock.

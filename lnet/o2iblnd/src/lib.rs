@@ -43,7 +43,7 @@
 //! | `o2ib` | [`O2ibLnd`]: the [`Network`](lnet_lnd::Network) of the verbs protocol, [`O2ib`] |
 //! | [`config`] | [`O2ibConfig`] and [`NiConfig`], the tunables with LNet's names |
 //! | [`sizes`] | what tunables come to: queues, pools and memory, of nlx and of the kernel's releases |
-//! | `error`, `advice`, `counters`, `census` | [`O2ibError`], [`Failure`], [`O2ibCounters`], [`Census`] |
+//! | `advice`, `counters`, `census` | [`Failure`], [`O2ibCounters`], [`Census`] |
 //! | [`conn`] | one established connection, without verbs: credits, queues, exchanges |
 //! | [`links`] | the connections to one peer, without verbs: attempts, races, back-off |
 //! | [`fabric`] | all contact with RDMA devices, behind traits |
@@ -68,7 +68,6 @@ pub mod conn;
 mod connection;
 mod counters;
 mod driver;
-mod error;
 pub mod fabric;
 mod item;
 pub mod links;
@@ -89,7 +88,6 @@ mod writes;
 pub use census::Census;
 pub use config::{NiConfig, O2ibConfig, TIMEOUT_S};
 pub use counters::{O2ibCounters, RxCounters, TxCounters};
-pub use error::O2ibError;
 pub use fabric::Fabric;
 pub use lnet_lnd::{BadTunable, Cause, Failure, Step};
 pub use o2ib::{O2ib, O2ibLnd};

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use lnet_api::{Errno, NiLimits, Sent, Tx, Upcalls};
+use lnet_api::{Errno, LndError, NiLimits, Sent, Tx, Upcalls};
 #[cfg(feature = "verbs")]
 use lnet_lnd::protocol::OnThisHost;
 use lnet_lnd::protocol::Protocol;
@@ -20,7 +20,11 @@ use crate::memory::{self, By};
 use crate::ni::{Ni, OfNi, look_at_port};
 use crate::send::send;
 use crate::shard::{Asked, OfShard};
-use crate::{Census, NiConfig, O2ibConfig, O2ibError, replies, sizes};
+use crate::{Census, NiConfig, O2ibConfig, replies, sizes};
+
+/// Of a NID that cannot be an NI's.
+const NO_ADDRESS: &str =
+    "names no IPv4 address on a network of type o2ib: the protocol knows no other (lnet-wire 31)";
 
 /// The verbs LND: all `o2ib` networks of a node.
 pub type O2ibLnd = Network<O2ib>;
@@ -40,7 +44,6 @@ impl Protocol for O2ib {
 
     type Config = O2ibConfig;
     type NiConfig = NiConfig;
-    type Error = O2ibError;
     type System = dyn Fabric;
     type OfNi = OfNi;
     type OfPeer = ();
@@ -54,7 +57,7 @@ impl Protocol for O2ib {
     type LiveRx = LiveRx;
     type Census = Census;
 
-    fn open(config: O2ibConfig, fabric: Arc<dyn Fabric>) -> Result<Shared, O2ibError> {
+    fn open(config: O2ibConfig, fabric: Arc<dyn Fabric>) -> Result<Shared, LndError> {
         let (partitions, nscheds, conns_per_peer) =
             (config.partitions, config.nscheds, config.conns_per_peer);
         Ok(Shared::new(config, Shards::new(partitions, nscheds), conns_per_peer, O2ib { fabric }))
@@ -77,16 +80,18 @@ impl Protocol for O2ib {
         id: ProcessId,
         own: NiConfig,
         upcalls: Arc<dyn Upcalls>,
-    ) -> Result<NiLimits, O2ibError> {
+    ) -> Result<NiLimits, LndError> {
         let nid = id.nid;
+        let wrong = |why, errno| LndError { what: format!("{nid} {why}"), errno };
         let ip = nid.ipv4().filter(|_| nid.net().net_type() == NetType::O2IB);
-        let ip = ip.ok_or(O2ibError::NotO2ib { nid })?;
+        let ip = ip.ok_or_else(|| wrong(NO_ADDRESS, Errno::EINVAL))?;
         let Shared { nis, shards, config, own: O2ib { fabric }, .. } = shared;
         if nis.get(nid).is_some() {
-            return Err(O2ibError::NidTaken { nid });
+            return Err(wrong("is up already", Errno::EADDRINUSE));
         }
         let adjusted = sizes::adjust(&config.of(&own));
-        let refused = |error: FabricError| O2ibError::Fabric { nid, error };
+        // The errno stands behind it already.
+        let refused = |FabricError { what, errno }| LndError { what: format!("{nid}: {what}"), errno };
         let device = fabric.open(ip).map_err(refused)?;
         // What the device cannot do is better known now than with the first peer.
         sizes::connection(&adjusted, adjusted.peer_credits, adjusted.fragments, device.limits())?;
@@ -157,10 +162,10 @@ impl Protocol for O2ib {
 #[cfg(feature = "verbs")]
 impl OnThisHost for O2ib {
     /// ENOSYS where libibverbs or librdmacm is not installed, ENODEV without any RDMA device, EACCES for a user who may not use them.
-    fn system() -> Result<Arc<dyn Fabric>, O2ibError> {
+    fn system() -> Result<Arc<dyn Fabric>, LndError> {
         let host = crate::verbs::Host::of_lnd();
         // Whatever is missing in general is missing for this.
-        host.channel().map_err(O2ibError::Host)?;
+        host.channel().map_err(|FabricError { what, errno }| LndError { what, errno })?;
         Ok(Arc::new(host))
     }
 }

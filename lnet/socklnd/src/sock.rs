@@ -1,7 +1,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use lnet_api::{NiLimits, Sent, Tx, Upcalls};
+use lnet_api::{LndError, NiLimits, Sent, Tx, Upcalls};
 use lnet_lnd::admission::Admission;
 use lnet_lnd::protocol::{OnThisHost, Protocol};
 use lnet_lnd::shards::Shards;
@@ -47,7 +47,6 @@ impl Protocol for Sock {
 
     type Config = SockConfig;
     type NiConfig = NiConfig;
-    type Error = SockError;
     type System = dyn Net;
     type OfNi = OfNi;
     type OfPeer = Claim;
@@ -61,7 +60,7 @@ impl Protocol for Sock {
     type LiveRx = LiveRx;
     type Census = Census;
 
-    fn open(config: SockConfig, net: Arc<dyn Net>) -> Result<Shared, SockError> {
+    fn open(config: SockConfig, net: Arc<dyn Net>) -> Result<Shared, LndError> {
         let (partitions, nscheds, conns_per_peer) =
             (config.partitions, config.nscheds, config.conns_per_peer);
         let sock = Sock {
@@ -95,7 +94,7 @@ impl Protocol for Sock {
         id: ProcessId,
         own: NiConfig,
         upcalls: Arc<dyn Upcalls>,
-    ) -> Result<NiLimits, SockError> {
+    ) -> Result<NiLimits, LndError> {
         let nid = id.nid;
         let ip =
             nid.ip().filter(|_| nid.net().net_type() == NetType::TCP).ok_or(SockError::NotTcp { nid })?;
@@ -143,7 +142,7 @@ impl Protocol for Sock {
 }
 
 impl OnThisHost for Sock {
-    fn system() -> Result<Arc<dyn Net>, SockError> {
+    fn system() -> Result<Arc<dyn Net>, LndError> {
         Ok(Arc::new(Os))
     }
 }

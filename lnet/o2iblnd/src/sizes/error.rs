@@ -1,6 +1,6 @@
 //! What cannot be.
 
-use lnet_api::Errno;
+use lnet_api::{Errno, LndError};
 use lnet_lnd::BadTunable;
 
 /// Why there is no NI, or no connection, of such sizes.
@@ -80,5 +80,11 @@ impl SizesError {
             SizesError::Device { .. } => Errno::ENOMEM,
             _ => Errno::EINVAL,
         }
+    }
+}
+
+impl From<SizesError> for LndError {
+    fn from(error: SizesError) -> LndError {
+        LndError { what: error.to_string(), errno: error.errno() }
     }
 }
