@@ -77,6 +77,16 @@ impl<T> Slab<T> {
         self.entries.remove(key.in_shard())
     }
 
+    /// Puts another value in the place of an entry, which keeps its name; gives the old one.
+    pub fn replace(&mut self, key: Key, value: T) -> Option<T> {
+        Some(std::mem::replace(self.get_mut(key)?, value))
+    }
+
+    /// The names of those entries that are such, by place.
+    pub fn keys(&self, is_such: impl Fn(&T) -> bool) -> Vec<Key> {
+        self.iter().filter(|(_, value)| is_such(value)).map(|(key, _)| key).collect()
+    }
+
     /// All entries, by place.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.entries.iter().map(|(key, value)| (Key::new(self.shard, key), value))
@@ -105,6 +115,11 @@ mod tests {
         assert_eq!(second.in_shard().index, first.in_shard().index);
         assert!(slab.get(first).is_none() && slab.get_mut(first).is_none() && slab.remove(first).is_none());
         assert_eq!(slab.get(second), Some(&'b'));
+        assert_eq!((slab.replace(first, 'c'), slab.replace(second, 'c')), (None, Some('b')));
+        assert_eq!(
+            (slab.keys(|value| *value == 'c'), slab.keys(|value| *value == 'b')),
+            (vec![second], vec![])
+        );
         assert_eq!(
             (slab.iter().count(), slab.iter_mut().count(), slab.len(), slab.is_empty()),
             (1, 1, 1, false)

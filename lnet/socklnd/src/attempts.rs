@@ -7,15 +7,13 @@
 //! A rack that is down must not keep everybody else waiting: while others queue an attempt gets no more than
 //! [`CROWDED_NS`], and peers whose last attempt has failed stand behind all others.
 
+use crate::sock::{Peer, Request};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use lnet_nid::Nid;
 use parking_lot::Mutex;
-
-use crate::peer::Peer;
-use crate::shard::Request;
 
 /// How long an attempt may last while others queue: longer than a living host takes even if the first packets are lost,
 /// and a fraction of what messages wait.

@@ -1,3 +1,4 @@
+use crate::sock::{Ni, Peer, Request, Shard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -8,10 +9,8 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::choice::Candidate;
-use crate::ni::Ni;
 use crate::outgoing::{Batch, Outgoing};
-use crate::peer::Peer;
-use crate::shard::{Asked, Request, Shard};
+use crate::shard::Asked;
 use crate::sys::{Gather, PIECES_MAX, Stream};
 use lnet_lnd::slab::Key;
 

@@ -40,7 +40,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `sock` | [`SockLnd`]: the [`Network`](lnet_lnd::Network) of the socket protocol, [`Sock`] |
+//! | `sock`, `protocol` | [`SockLnd`]: the [`Network`](lnet_lnd::Network) of the socket protocol, [`Sock`]; what it brings to the LND skeleton |
 //! | `config`, `ni_config` | [`SockConfig`], [`NiConfig`] |
 //! | `error`, `advice`, `counters` | [`SockError`], [`Failure`], [`SockCounters`] |
 //! | `links` | which connections a peer has, which is opened next, races and back-off: plain code, no socket, no clock |
@@ -69,8 +69,10 @@ mod error;
 mod links;
 mod ni;
 mod ni_config;
+mod offered;
 mod outgoing;
 mod peer;
+mod protocol;
 mod send;
 mod shard;
 mod sock;

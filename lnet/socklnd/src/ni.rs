@@ -8,9 +8,6 @@ use parking_lot::Mutex;
 use crate::Sock;
 use crate::sys::Options;
 
-/// A local network interface that is up.
-pub(crate) type Ni = lnet_lnd::Ni<Sock>;
-
 /// What the TCP LND keeps of it.
 pub struct OfNi {
     pub(crate) incarnation: u64,

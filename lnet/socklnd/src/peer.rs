@@ -3,15 +3,9 @@ use std::sync::atomic::Ordering;
 
 use lnet_proto::sock::Keepalive;
 
-use crate::Sock;
 use crate::choice::{Load, choose};
 use crate::conn::Conn;
-
-/// A node this one talks to over one of its NIs.
-pub(crate) type Peer = lnet_lnd::Peer<Sock>;
-
-/// What of it changes.
-pub(crate) type PeerState = lnet_lnd::PeerState<Sock>;
+use crate::sock::PeerState;
 
 /// What the TCP LND keeps of a peer under its lock.
 #[derive(Default)]

@@ -6,10 +6,9 @@ use lnet_lnd::LIST_ROOM;
 use lnet_lnd::slab::Key;
 use parking_lot::Mutex;
 
-use crate::Sock;
 use crate::burst::{BurstOver, is_burst, thread_id};
 use crate::conn::Conn;
-use crate::driver::Offered;
+use crate::offered::Offered;
 use crate::sys::{Listener, Poller};
 
 /// How many times in a row one poll writes what its own upcalls queue.
@@ -24,12 +23,6 @@ pub enum Asked {
     /// Go on writing.
     Flush(Key),
 }
-
-/// What senders and the driver of one shard share.
-pub(crate) type Shard = lnet_lnd::Shard<Sock>;
-
-/// What is asked of its driver.
-pub(crate) type Request = lnet_lnd::Request<Sock>;
 
 /// What a shard has over TCP: its poller, and what waits to be written.
 pub struct OfShard {

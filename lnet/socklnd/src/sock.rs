@@ -1,33 +1,37 @@
-use std::fmt::Display;
+//! What all shards of the TCP LND share, and the names of the LND skeleton's types here.
+
 use std::sync::Arc;
 
-use lnet_api::{LndError, NiLimits, Sent, Tx, Upcalls};
+use lnet_lnd::Network;
 use lnet_lnd::admission::Admission;
-use lnet_lnd::protocol::{OnThisHost, Protocol};
-use lnet_lnd::shards::Shards;
-use lnet_lnd::{BadTunable, Miss, Network};
-use lnet_nid::{NetType, ProcessId};
-use parking_lot::Mutex;
 
-use crate::admission;
-use crate::advice::advice;
-use crate::attempts::{Attempts, Claim};
-use crate::conn::Conn;
-use crate::counters::{LiveRx, LiveTx};
-use crate::driver::Driver;
-use crate::links::{Bounds, Links};
-use crate::ni::{Ni, OfNi};
-use crate::peer::OfState;
-use crate::send::send;
-use crate::shard::{Asked, OfShard, Request};
-use crate::sys::{Listener, Net, Options, Os};
-use crate::{AcceptPolicy, Census, NiConfig, SockConfig, SockError};
+use crate::AcceptPolicy;
+use crate::attempts::Attempts;
+use crate::sys::{Net, Options};
 
 /// The TCP LND: all `tcp` networks of a node.
 pub type SockLnd = Network<Sock>;
 
-/// What its shards share.
+/// What senders, drivers and everybody else share.
 pub(crate) type Shared = lnet_lnd::Shared<Sock>;
+
+/// A local network interface that is up.
+pub(crate) type Ni = lnet_lnd::Ni<Sock>;
+
+/// A node this one talks to over one of its NIs.
+pub(crate) type Peer = lnet_lnd::Peer<Sock>;
+
+/// What of it changes.
+pub(crate) type PeerState = lnet_lnd::PeerState<Sock>;
+
+/// What senders and the driver of one shard share.
+pub(crate) type Shard = lnet_lnd::Shard<Sock>;
+
+/// What is asked of its driver.
+pub(crate) type Request = lnet_lnd::Request<Sock>;
+
+/// The time, and what everybody shares, for the length of one call.
+pub(crate) type Turn<'a> = lnet_lnd::Turn<'a, Sock>;
 
 /// The socket protocol, and what all shards of its LND share.
 pub struct Sock {
@@ -35,132 +39,7 @@ pub struct Sock {
     pub(crate) net: Arc<dyn Net>,
     pub(crate) options: Options,
     /// What all shards have in common.
-    identity: Arc<()>,
+    pub(crate) identity: Arc<()>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) attempts: Arc<Attempts>,
-}
-
-impl Protocol for Sock {
-    const NET_TYPE: NetType = NetType::TCP;
-    const NAME: &'static str = "SockLnd";
-    const CONNS_PER_PEER_MAX: u8 = u8::MAX;
-
-    type Config = SockConfig;
-    type NiConfig = NiConfig;
-    type System = dyn Net;
-    type OfNi = OfNi;
-    type OfPeer = Claim;
-    type OfState = OfState;
-    type OfShard = OfShard;
-    type Links = Links;
-    type Conn = Conn;
-    type Request = Asked;
-    type Driver = Driver;
-    type LiveTx = LiveTx;
-    type LiveRx = LiveRx;
-    type Census = Census;
-
-    fn open(config: SockConfig, net: Arc<dyn Net>) -> Result<Shared, LndError> {
-        let (partitions, nscheds, conns_per_peer) =
-            (config.partitions, config.nscheds, config.conns_per_peer);
-        let sock = Sock {
-            policy: config.accept_policy(),
-            options: Options::of(&config, &NiConfig::from(&config)),
-            identity: Arc::default(),
-            admission: Arc::new(Admission::new(admission::bounds(net.descriptors_max()))),
-            attempts: Arc::new(Attempts::new(config.nconnds_max as usize)),
-            net,
-        };
-        let shared = Shared::new(config, Shards::new(partitions, nscheds), conns_per_peer, sock);
-        // Who drives the LND before it has an NI has something to drive.
-        grow(&shared, 1, "the TCP LND")?;
-        Ok(shared)
-    }
-
-    fn tunables_of(config: &SockConfig) -> NiConfig {
-        NiConfig::from(config)
-    }
-
-    fn check(config: &SockConfig, own: &NiConfig) -> Result<(), BadTunable> {
-        config.of(own).check()
-    }
-
-    fn conns_per_peer(own: &mut NiConfig) -> &mut u8 {
-        &mut own.conns_per_peer
-    }
-
-    fn start(
-        shared: &Shared,
-        id: ProcessId,
-        own: NiConfig,
-        upcalls: Arc<dyn Upcalls>,
-    ) -> Result<NiLimits, LndError> {
-        let nid = id.nid;
-        let ip =
-            nid.ip().filter(|_| nid.net().net_type() == NetType::TCP).ok_or(SockError::NotTcp { nid })?;
-        let Shared { nis, shards, config, own: sock, .. } = shared;
-        let claim = Mutex::new(Some(sock.net.claim(nid)?));
-        grow(shared, nis.len() + 1, nid)?;
-        let sub = nis.emptiest_sub(shards.subs());
-        let of_ni = OfNi { incarnation: sock.net.incarnation(), options: Options::of(config, &own), claim };
-        let ni = Ni::new((id, ip), upcalls, own.timeout_ns(), sub, own.conns_per_peer, of_ni);
-        let listeners = listeners(shared, &ni)?;
-        nis.insert(Arc::new(ni));
-        for listener in listeners {
-            shards.shard(sub, 0).request(Request::Own(Asked::Listen(listener)));
-        }
-        let NiConfig { credits, peer_credits, .. } = own;
-        Ok(NiLimits { credits, peer_credits, timeout_ns: own.timeout_ns() })
-    }
-
-    fn ended(shared: &Shared, ni: &Ni) {
-        shared.own.attempts.forget(ni.id.nid);
-        ni.own.claim.lock().take();
-    }
-
-    fn can_dial(id: ProcessId) -> bool {
-        !id.pid.is_userspace()
-    }
-
-    fn links(shared: &Shared, ni: &Ni, id: ProcessId) -> Links {
-        let SockConfig { min_reconnect_ms, max_reconnect_ms, .. } = shared.config;
-        let bounds = Bounds::new(ni.conns_per_peer(), min_reconnect_ms, max_reconnect_ms, ni.timeout_ns);
-        Links::new(ni.id.nid, id.nid, id.pid.is_userspace(), bounds)
-    }
-
-    fn send(shared: &Shared, tx: Tx) -> Sent {
-        send(shared, tx)
-    }
-
-    fn advice(miss: &Miss) -> Option<&'static str> {
-        advice(miss)
-    }
-
-    fn census(shared: &Shared) -> Census {
-        Census::of(shared)
-    }
-}
-
-impl OnThisHost for Sock {
-    fn system() -> Result<Arc<dyn Net>, LndError> {
-        Ok(Arc::new(Os))
-    }
-}
-
-/// Makes sure that there are the shards of so many NIs.
-fn grow(shared: &Shared, nis: usize, of: impl Display) -> Result<(), SockError> {
-    let Sock { net, identity, .. } = &shared.own;
-    let own = |_| Ok(OfShard::new(net.poller()?, identity.clone()));
-    shared
-        .grow(nis, own)
-        .map_err(|errno| SockError::System { what: format!("set up a shard for {of}"), errno })
-}
-
-/// The listeners an NI needs: none if nobody may connect, or if another NI has the address.
-fn listeners(shared: &Shared, ni: &Ni) -> Result<Vec<Box<dyn Listener>>, SockError> {
-    let Shared { nis, config, own: Sock { net, options, policy, .. }, .. } = shared;
-    if *policy == AcceptPolicy::None || nis.uses(ni.ip) {
-        return Ok(Vec::new());
-    }
-    config.ports().map(|port| net.listen(ni.address(port), config.backlog, options)).collect()
 }

@@ -4,14 +4,17 @@
 use std::cmp::Reverse;
 use std::net::SocketAddr;
 
-use lnet_nid::Nid;
 use lnet_proto::sock::{AcceptProgress, Acceptor, PRIVILEGED_PORT_MAX};
 use tracing::debug;
 
+use super::Driver;
+use super::accepting::{Accepting, Listener};
 use super::receive::Rest;
-use super::{Driver, Source, Turn};
+use super::sources::Source;
 use crate::AcceptPolicy;
 use crate::ni::Locals;
+use crate::offered::HANDSHAKE_READ;
+use crate::sock::Turn;
 use crate::sys::{self, Accepted, Received, Stream};
 use lnet_lnd::admission::{Full, Guest};
 use lnet_lnd::slab::Key;
@@ -22,30 +25,6 @@ const ACCEPTS_PER_TURN: usize = 16;
 /// How long accepting pauses when descriptors or memory run out or it is forbidden, while connections in use go on.
 pub(super) const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 
-/// More than a handshake sends in one piece, and little enough that what follows it is not much.
-pub(super) const HANDSHAKE_READ: usize = 256;
-
-/// A listening socket.
-pub(super) struct Listener {
-    listener: Box<dyn sys::Listener>,
-    pub(super) address: SocketAddr,
-    /// It stands in the ready list.
-    pub(super) queued: bool,
-    /// Nothing is accepted before then; `None` while there are descriptors.
-    pub(super) paused_until_ns: Option<u64>,
-}
-
-/// A peer that has connected and has yet to say who it is.
-pub(super) struct Accepting {
-    pub(super) stream: Box<dyn Stream>,
-    pub(super) remote: SocketAddr,
-    pub(super) guest: Guest,
-    machine: Acceptor<Locals>,
-    pub(super) deadline_ns: u64,
-    /// The NI the peer asked for, once it has.
-    pub(super) ni: Option<Nid>,
-}
-
 impl Driver {
     pub(super) fn listen(&mut self, turn: Turn<'_>, listener: Box<dyn sys::Listener>) {
         let address = listener.address();
@@ -53,19 +32,15 @@ impl Driver {
             tracing::error!(%address, %errno, "cannot watch the listening socket: nobody can connect to this node");
             return;
         }
-        let key = self.sources.insert(Source::Listener(Listener {
-            listener,
-            address,
-            queued: false,
-            paused_until_ns: None,
-        }));
-        self.make_ready(key);
+        let listener = Listener { listener, address, queued: false, paused_until_ns: None };
+        let key = self.sources.insert(Source::Listener(listener));
+        self.sources.make_ready(key);
     }
 
     /// Accepts connections that wait.
     pub(super) fn accept_some(&mut self, turn: Turn<'_>, key: Key) -> Rest {
         for _ in 0..ACCEPTS_PER_TURN {
-            let Some(Source::Listener(listener)) = self.sources.get_mut(key) else { return Rest::Drained };
+            let Some(listener) = self.sources.listener(key) else { return Rest::Drained };
             if listener.paused_until_ns.is_some_and(|until_ns| turn.now_ns < until_ns) {
                 return Rest::Drained;
             }
@@ -129,31 +104,28 @@ impl Driver {
             }
             Err(Full::Opening(_)) => {}
         }
-        let handshakes = self.sources.iter().filter_map(|(key, source)| match source {
-            Source::Accepting(accepting) => Some((key, accepting)),
-            _ => None,
-        });
+        let handshakes = self.sources.all_accepting();
         let rank = |accepting: &Accepting| {
             (admission.opening_of(accepting.remote.ip()), Reverse(accepting.deadline_ns))
         };
         let (key, dropped) = handshakes.max_by_key(|(_, accepting)| rank(accepting))?;
         debug!(remote = %dropped.remote, "dropped: too many handshakes, most of them from its address");
         turn.shard.counters.rx.refusals.one();
-        self.drop_accepting(key);
+        self.sources.remove(key);
         admission.begin(turn.shard.number, remote.ip()).ok()
     }
 
     /// Reads on in a handshake.
     pub(super) fn continue_accepting(&mut self, turn: Turn<'_>, key: Key) {
         loop {
-            let Some(Source::Accepting(accepting)) = self.sources.get_mut(key) else { return };
+            let Some(accepting) = self.sources.accepting(key) else { return };
             let mut buffer = [0; HANDSHAKE_READ];
             let mut input = match accepting.stream.receive(&mut buffer) {
                 Received::Bytes(count) => &buffer[..count],
                 Received::Nothing => return,
                 Received::End | Received::Broken(_) => {
                     debug!(remote = %accepting.remote, reason = %accepting.machine.closed(), "refused");
-                    let Some(_accepting) = self.take_accepting(key) else { return };
+                    let Some(_accepting) = self.sources.take_accepting(key) else { return };
                     return self.forget(turn, Some(key));
                 }
             };
@@ -171,30 +143,10 @@ impl Driver {
                 Some(AcceptProgress::Hello(offer)) => return self.hand_over(turn, key, &offer, input),
                 Some(AcceptProgress::Reject { reply, reason }) => {
                     debug!(remote = %accepting.remote, %reason, "refused");
-                    let Some(accepting) = self.take_accepting(key) else { return };
+                    let Some(accepting) = self.sources.take_accepting(key) else { return };
                     return self.refuse(turn, Some(key), &*accepting.stream, &reply);
                 }
             }
-        }
-    }
-
-    /// Ends a handshake, whose place in the table stays for the connection.
-    pub(super) fn take_accepting(&mut self, key: Key) -> Option<Box<Accepting>> {
-        let place = self.sources.get_mut(key)?;
-        let Source::Accepting(_) = place else { return None };
-        match std::mem::replace(place, Source::Vacant) {
-            Source::Accepting(accepting) => Some(accepting),
-            other => {
-                *place = other;
-                None
-            }
-        }
-    }
-
-    /// Drops a handshake that took too long or whose NI goes away.
-    pub(super) fn drop_accepting(&mut self, key: Key) {
-        if self.take_accepting(key).is_some() {
-            self.sources.remove(key);
         }
     }
 }

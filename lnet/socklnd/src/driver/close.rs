@@ -1,17 +1,19 @@
 //! The end of connections, peers and NIs (lnet-wire 28).
 
+use crate::sock::{Ni, Peer, PeerState};
 use std::sync::Arc;
 
 use lnet_api::Errno;
 use tracing::{debug, info};
 
+use super::Driver;
 use super::receive::RxConn;
-use super::{Driver, Source, Turn};
+use super::sources::Source;
 use crate::choice::{Load, carries_lnet};
 use crate::conn::{Conn, Unsent};
-use crate::ni::Ni;
 use crate::outgoing::Outgoing;
-use crate::peer::{Choose, Peer, PeerState};
+use crate::peer::Choose;
+use crate::sock::Turn;
 use crate::{Cause, SockConfig};
 use lnet_lnd::Miss;
 use lnet_lnd::slab::Key;
@@ -29,7 +31,7 @@ impl Driver {
     /// A connection is broken for this reason, and so all connections to its peer go, unless it
     /// [`ends_alone`]. What still waits for the peer is sent over new ones.
     pub(super) fn close_broken(&mut self, turn: Turn<'_>, key: Key, why: Miss) {
-        let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
+        let Some(rx) = self.sources.conn(key) else { return };
         if ends_alone(turn, rx, &why) {
             return self.close_alone(turn, key, &why);
         }
@@ -49,7 +51,7 @@ impl Driver {
 
     /// Closes one connection. What has not begun to leave on it goes on the others.
     fn close_alone(&mut self, turn: Turn<'_>, key: Key, why: &Miss) {
-        let Some(Source::Conn(rx)) = self.sources.get(key) else { return };
+        let Some(rx) = self.sources.conn(key) else { return };
         let (conn, peer) = (rx.conn.clone(), rx.peer.clone());
         let (id, conn_type, errno) = (peer.key.id, conn.conn_type, why.errno);
         // A node that ends closes its connections one after the other.
@@ -105,11 +107,10 @@ impl Driver {
     /// Closes a connection and finalises what was being received on it; gives what it has not sent.
     fn end_conn(&mut self, turn: Turn<'_>, conn: &Arc<Conn>, errno: Errno) -> Unsent {
         turn.shard.own.poller.delete(conn.stream.handle());
-        if let Some(place) = self.sources.get_mut(conn.key)
-            && let Source::Conn(rx) = place
-        {
+        if let Some(rx) = self.sources.conn_mut(conn.key) {
             if rx.abandon(errno) {
-                *place = Source::Lost(rx.peer.clone());
+                let lost = Source::Lost(rx.peer.clone());
+                self.sources.replace(conn.key, lost);
             } else {
                 self.sources.remove(conn.key);
             }
@@ -127,10 +128,7 @@ impl Driver {
             Source::Lost(peer) => Arc::ptr_eq(&peer.ni, ni),
             Source::Conn(_) | Source::Vacant => false,
         };
-        let ended: Vec<Key> =
-            self.sources.iter().filter(|(_, source)| ends(source)).map(|(key, _)| key).collect();
-        for key in ended {
-            self.drop_accepting(key);
+        for key in self.sources.keys(ends) {
             self.sources.remove(key);
         }
     }

@@ -1,5 +1,6 @@
 //! The active side: connecting and its handshake (lnet-wire 23 and 24).
 
+use crate::sock::Peer;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -7,14 +8,15 @@ use lnet_api::Errno;
 use lnet_proto::sock::{Attempt, ConnType, ConnectProgress, Connector, Established, Retry};
 use tracing::debug;
 
-use super::accept::HANDSHAKE_READ;
+use super::Driver;
 use super::connecting::Connecting;
 use super::receive::RxConn;
-use super::{Driver, Source, Turn};
+use super::sources::Source;
 use crate::attempts::{CROWDED_NS, Permit};
 use crate::config::NS_PER_S;
 use crate::links::{Life, Next, Outcome};
-use crate::peer::Peer;
+use crate::offered::HANDSHAKE_READ;
+use crate::sock::Turn;
 use crate::sys::{Readiness, Received, Stream};
 use crate::{Failure, Step};
 use lnet_lnd::Miss;
@@ -98,7 +100,7 @@ impl Driver {
     /// Nothing has answered the attempt's socket: another one takes over, which TCP has not made wait yet. The attempt
     /// keeps its deadline.
     pub(super) fn redial(&mut self, turn: Turn<'_>, key: Key) {
-        let Some(Source::Connecting(connecting)) = self.sources.get_mut(key) else { return };
+        let Some(connecting) = self.sources.connecting(key) else { return };
         // The poller is about to report an answer, or a refusal, which counts as a failure with its back-off.
         if connecting.stream.peer_addr().is_some() {
             connecting.dialled_ns = turn.now_ns;
@@ -107,7 +109,7 @@ impl Driver {
         if let Err(errno) = connecting.stream.connect_result() {
             return self.connecting_failed(turn, key, Miss::new(Step::Connect, errno, ""));
         }
-        let Some(connecting) = self.detach_connecting(key) else { return };
+        let Some(connecting) = self.sources.take_connecting(key) else { return };
         let Connecting { stream, peer, address, machine, conn_type, begun_ns, deadline_ns, permit, .. } =
             *connecting;
         debug!(peer = %peer.key.id, %conn_type, %address, "connecting anew, for nothing answers");
@@ -130,9 +132,7 @@ impl Driver {
                     permit,
                 };
                 self.note_connecting(turn, &connecting);
-                if let Some(place) = self.sources.get_mut(key) {
-                    *place = Source::Connecting(Box::new(connecting));
-                }
+                self.sources.replace(key, Source::Connecting(Box::new(connecting)));
             }
             Err(miss) => {
                 drop(permit);
@@ -149,21 +149,17 @@ impl Driver {
         if peer.state.lock().step != Some(Step::Connect) {
             return;
         }
-        let unanswered = |source: &Source| match source {
-            Source::Connecting(connecting) => {
-                Arc::ptr_eq(&connecting.peer, peer) && connecting.is_unanswered(turn.now_ns)
-            }
-            _ => false,
+        let unanswered = |connecting: &Connecting| {
+            Arc::ptr_eq(&connecting.peer, peer) && connecting.is_unanswered(turn.now_ns)
         };
-        let found = self.sources.iter().find(|(_, source)| unanswered(source)).map(|(key, _)| key);
-        if let Some(key) = found {
-            self.redial(turn, key);
+        if let Some(key) = self.sources.keys_of_connecting(unanswered).first() {
+            self.redial(turn, *key);
         }
     }
 
     /// Goes on with a connection that is being opened.
     pub(super) fn continue_connecting(&mut self, turn: Turn<'_>, key: Key, readiness: Readiness) {
-        let Some(Source::Connecting(connecting)) = self.sources.get_mut(key) else { return };
+        let Some(connecting) = self.sources.connecting(key) else { return };
         if !connecting.greeted {
             if !readiness.writable {
                 return;
@@ -180,7 +176,7 @@ impl Driver {
 
     fn read_answer(&mut self, turn: Turn<'_>, key: Key) {
         loop {
-            let Some(Source::Connecting(connecting)) = self.sources.get_mut(key) else { return };
+            let Some(connecting) = self.sources.connecting(key) else { return };
             let mut buffer = [0; HANDSHAKE_READ];
             let input = match connecting.stream.receive(&mut buffer) {
                 Received::Bytes(count) => &buffer[..count],
@@ -254,7 +250,7 @@ impl Driver {
 
     /// The attempt took too long.
     pub(super) fn connecting_timed_out(&mut self, turn: Turn<'_>, key: Key) {
-        let Some(Source::Connecting(connecting)) = self.sources.get(key) else { return };
+        let Some(connecting) = self.sources.connecting(key) else { return };
         let step = if connecting.greeted { Step::Handshake } else { Step::Connect };
         let seconds = turn.now_ns.saturating_sub(connecting.begun_ns) / NS_PER_S;
         let why = if connecting.deadline_ns > turn.now_ns {
@@ -291,32 +287,16 @@ impl Driver {
 
     /// How many connections are being opened to peers that have some already.
     pub(crate) fn completing(&self) -> usize {
-        let completes = |source: &Source| match source {
-            Source::Connecting(connecting) => !connecting.peer.state.lock().conns.is_empty(),
-            _ => false,
-        };
-        self.sources.iter().filter(|(_, source)| completes(source)).count()
+        let completes = |connecting: &Connecting| !connecting.peer.state.lock().conns.is_empty();
+        self.sources.keys_of_connecting(completes).len()
     }
 
     /// Ends an attempt, whose place in the table stays for the connection.
     fn take_connecting(&mut self, key: Key) -> Option<Box<Connecting>> {
-        let mut connecting = self.detach_connecting(key)?;
+        let mut connecting = self.sources.take_connecting(key)?;
         connecting.permit = None;
         connecting.peer.state.lock().step = None;
         Some(connecting)
-    }
-
-    /// Takes an attempt out of its place in the table, which stays.
-    fn detach_connecting(&mut self, key: Key) -> Option<Box<Connecting>> {
-        let place = self.sources.get_mut(key)?;
-        let Source::Connecting(_) = place else { return None };
-        match std::mem::replace(place, Source::Vacant) {
-            Source::Connecting(connecting) => Some(connecting),
-            other => {
-                *place = other;
-                None
-            }
-        }
     }
 }
 

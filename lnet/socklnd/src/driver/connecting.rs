@@ -1,5 +1,6 @@
 //! A connection that this side is opening: what is known of it, and its part of the handshake (lnet-wire 23).
 
+use crate::sock::Peer;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -9,7 +10,6 @@ use lnet_region::Part;
 
 use crate::Step;
 use crate::attempts::{CROWDED_NS, Permit};
-use crate::peer::Peer;
 use crate::sys::Stream;
 use lnet_lnd::Miss;
 

@@ -1,5 +1,6 @@
 //! A peer that has connected has said who it is: whether it is taken, and by which shard (lnet-wire 22.5, 24 and 27).
 
+use crate::sock::{Ni, Peer, Request};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -10,35 +11,22 @@ use lnet_region::Part;
 use smallvec::SmallVec;
 use tracing::debug;
 
-use super::accept::{Accepting, HANDSHAKE_READ};
+use super::Driver;
+use super::accepting::Accepting;
 use super::receive::RxConn;
-use super::{Driver, Source, Turn};
+use super::sources::Source;
 use crate::AcceptPolicy;
 use crate::links::{Answer, Life};
-use crate::ni::Ni;
-use crate::peer::Peer;
-use crate::shard::{Asked, Request};
+use crate::offered::Offered;
+use crate::shard::Asked;
+use crate::sock::Turn;
 use crate::sys::Stream;
-use lnet_lnd::admission::Guest;
 use lnet_lnd::slab::Key;
-
-/// A peer that has said who it is, on its way to the shard that decides about it. Nothing of it is read meanwhile.
-pub struct Offered {
-    stream: Box<dyn Stream>,
-    remote: SocketAddr,
-    guest: Guest,
-    ni: Arc<Ni>,
-    id: ProcessId,
-    rewrite: Option<ProcessId>,
-    offer: Offer,
-    /// What came with the hello.
-    behind: SmallVec<[u8; HANDSHAKE_READ]>,
-}
 
 impl Driver {
     /// A valid hello is in, so that it is known who the peer is: its shard decides.
     pub(super) fn hand_over(&mut self, turn: Turn<'_>, key: Key, offer: &Offer, behind: &[u8]) {
-        let Some(accepting) = self.take_accepting(key) else { return };
+        let Some(accepting) = self.sources.take_accepting(key) else { return };
         let Accepting { stream, remote, guest, .. } = *accepting;
         let Some(ni) = turn.shared.nis.get(offer.local_nid()) else { return self.forget(turn, Some(key)) };
         let rewrite = identity_from_port(turn.shared.own.policy, &ni, remote);
@@ -126,10 +114,8 @@ impl Driver {
         if turn.shared.own.policy != AcceptPolicy::Hello || is_proven(peer.key.id.nid, remote) {
             return false;
         }
-        let elsewhere = |key| match self.sources.get(key) {
-            Some(Source::Conn(rx)) => rx.accepted_from() != Some(remote.ip()),
-            _ => false,
-        };
+        let elsewhere =
+            |key| self.sources.conn(key).is_some_and(|rx| rx.accepted_from() != Some(remote.ip()));
         peer.state.lock().conns.iter().any(|conn| elsewhere(conn.key))
     }
 

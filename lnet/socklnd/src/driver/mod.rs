@@ -3,58 +3,40 @@
 //! One thread at a time drives; nothing here is touched by senders, so that upcalls made from here may send.
 
 mod accept;
+mod accepting;
 mod close;
 mod connect;
 mod connecting;
 mod decide;
 mod opened;
 mod receive;
+mod sources;
 mod spin;
 mod timers;
 
-use std::collections::VecDeque;
+use crate::sock::Turn;
+use crate::sock::{Ni, Peer, Shard};
 use std::sync::Arc;
 
 use lnet_api::{Delivery, Errno, Poll};
 use lnet_lnd::driver::serve_requests;
 use lnet_lnd::protocol::Conns;
-use lnet_lnd::slab::{Key, Slab};
+use lnet_lnd::slab::Key;
 use lnet_lnd::{Core, LIST_ROOM};
 
 use crate::burst::Patience;
 use crate::conn::Conn;
-use crate::ni::Ni;
-use crate::peer::Peer;
-use crate::shard::{Asked, Shard};
+use crate::shard::Asked;
 use crate::sys::{Events, Readiness};
 use crate::{Sock, SockConfig};
-use accept::{Accepting, Listener};
-use connecting::Connecting;
-pub(crate) use decide::Offered;
-use receive::{BufferPool, Rest, RxConn};
+use receive::{BufferPool, Rest};
+use sources::{Source, Sources};
 use spin::Spin;
-
-/// The time, and what everybody shares, for the length of one call.
-pub(crate) type Turn<'a> = lnet_lnd::Turn<'a, Sock>;
-
-/// What a watched descriptor is.
-enum Source {
-    Listener(Listener),
-    Accepting(Box<Accepting>),
-    Connecting(Box<Connecting>),
-    Conn(Box<RxConn>),
-    /// A connection that broke while the engine was about to resume a message of this peer: it is told so.
-    Lost(Arc<Peer>),
-    /// A handshake has just ended; what becomes of the place is decided within the same call.
-    Vacant,
-}
 
 /// What the driver of a shard alone touches.
 pub struct Driver {
     core: Core<Sock>,
-    sources: Slab<Source>,
-    /// Listeners and connections that have, or may have, something to read.
-    ready: VecDeque<Key>,
+    sources: Sources,
     buffers: BufferPool,
     patience: Patience,
     spin: Spin,
@@ -70,8 +52,7 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         Driver {
             core: Core::new(config.keepalive_ns().unwrap_or(u64::MAX)),
             // There are no more than MAX_SHARDS shards.
-            sources: Slab::new(shard as u8),
-            ready: VecDeque::new(),
+            sources: Sources::new(shard as u8),
             buffers: BufferPool::default(),
             patience: Patience::new(),
             spin: Spin::default(),
@@ -92,9 +73,9 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         let mut work = self.write_deferred(turn, since_last_ns);
         work += serve_requests(self, turn);
         work += self.fire_timers(turn);
-        let direct = self.spin.begin(since_last_ns).filter(|&key| self.is_open(key));
+        let direct = self.spin.begin(since_last_ns).filter(|&key| self.sources.is_open(key));
         match direct {
-            Some(key) => self.make_ready(key),
+            Some(key) => self.sources.make_ready(key),
             None => work += self.take_events(turn),
         }
         work += self.work_off_ready(turn, budget, direct);
@@ -107,7 +88,7 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
 
     /// There is nothing to do that the system does not know of, and the last poll has asked the system.
     fn arm(&mut self, _shard: &Shard) -> bool {
-        self.spin.end() && self.ready.is_empty()
+        self.spin.end() && !self.sources.any_ready()
     }
 
     fn advance_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
@@ -127,7 +108,7 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         match self.sources.get_mut(key) {
             Some(Source::Conn(rx)) => {
                 rx.resume(turn, delivery);
-                self.make_ready(key);
+                self.sources.make_ready(key);
             }
             Some(Source::Lost(peer)) => {
                 if let Some(Delivery { token, sink }) = delivery {
@@ -146,7 +127,7 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
             Asked::Listen(listener) => self.listen(turn, listener),
             Asked::Decide(offered) => self.decide(turn, None, *offered),
             Asked::Flush(key) => {
-                if let Some(Source::Conn(rx)) = self.sources.get(key) {
+                if let Some(rx) = self.sources.conn(key) {
                     rx.conn.flush();
                 }
             }
@@ -213,22 +194,17 @@ impl Driver {
                 }
                 rx.ending |= readiness.ending;
                 if readiness.readable && !rx.is_held() {
-                    self.make_ready(key);
+                    self.sources.make_ready(key);
                 } else if readiness.broken {
                     self.break_off(turn, key, Errno::ECONNRESET);
                 }
             }
-            Some(Source::Listener(_)) => self.make_ready(key),
+            Some(Source::Listener(_)) => self.sources.make_ready(key),
             Some(Source::Accepting(_)) if readiness.readable => self.continue_accepting(turn, key),
             Some(Source::Connecting(_)) => self.continue_connecting(turn, key, readiness),
             // An event of a descriptor that an earlier event of the same batch has closed.
             Some(Source::Accepting(_) | Source::Lost(_) | Source::Vacant) | None => {}
         }
-    }
-
-    /// Whether this is a connection that is read from.
-    fn is_open(&self, key: Key) -> bool {
-        matches!(self.sources.get(key), Some(Source::Conn(rx)) if !rx.is_held())
     }
 
     /// Receives and accepts by turns until nothing is ready or the budget is used up. That nothing has come on the
@@ -237,7 +213,7 @@ impl Driver {
         let mut left = budget;
         let mut turns = 0;
         while left > 0
-            && let Some(key) = self.ready.pop_front()
+            && let Some(key) = self.sources.next_ready()
         {
             turns += 1;
             let rest = match self.sources.get_mut(key) {
@@ -261,23 +237,11 @@ impl Driver {
                 _ => continue,
             };
             match rest {
-                Ok(Rest::More) => self.make_ready(key),
+                Ok(Rest::More) => self.sources.make_ready(key),
                 Ok(Rest::Drained) => {}
                 Err(broken) => self.close_broken(turn, key, broken),
             }
         }
         turns
-    }
-
-    /// Queues a source that has something to read.
-    fn make_ready(&mut self, key: Key) {
-        let queued = match self.sources.get_mut(key) {
-            Some(Source::Conn(rx)) => &mut rx.queued,
-            Some(Source::Listener(listener)) => &mut listener.queued,
-            _ => return,
-        };
-        if !std::mem::replace(queued, true) {
-            self.ready.push_back(key);
-        }
     }
 }

@@ -1,11 +1,14 @@
 //! A handshake has ended well, whoever began it: it is a connection from now on.
 
+use crate::sock::PeerState;
 use lnet_api::{Errno, TxToken};
 
+use super::Driver;
 use super::receive::RxConn;
-use super::{Driver, Source, Turn};
-use crate::peer::{Choose, PeerState};
+use super::sources::Source;
+use crate::peer::Choose;
 use crate::send::load;
+use crate::sock::Turn;
 use lnet_lnd::slab::Key;
 
 impl Driver {
@@ -15,8 +18,9 @@ impl Driver {
         rx.last_heard_ns = turn.now_ns;
         rx.stash(&mut self.buffers, behind);
         let (conn, peer) = (rx.conn.clone(), rx.peer.clone());
-        let Some(place) = self.sources.get_mut(key) else { return };
-        *place = Source::Conn(Box::new(rx));
+        if self.sources.replace(key, Source::Conn(Box::new(rx))).is_none() {
+            return;
+        }
         self.core.timers.note_activity(turn.now_ns, peer.ni.timeout_ns);
         let failed = {
             let mut state = peer.state.lock();
@@ -32,7 +36,7 @@ impl Driver {
             conn.flush();
         }
         // Bytes may have come while the handshake was still being read, for which there is no further event.
-        self.make_ready(key);
+        self.sources.make_ready(key);
     }
 }
 

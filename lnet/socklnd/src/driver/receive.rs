@@ -4,6 +4,7 @@
 //! left of a large payload goes from the socket straight to its place; a little room behind it brings the next header
 //! along with the same call.
 
+use crate::sock::Peer;
 use lnet_lnd::Miss;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,9 +14,8 @@ use lnet_nid::ProcessId;
 use lnet_proto::ByteOrder;
 use lnet_proto::sock::{ConnType, Decoder, MessageChecksum, Version};
 
-use super::Turn;
 use crate::conn::Conn;
-use crate::peer::Peer;
+use crate::sock::Turn;
 use crate::sys::Stream;
 pub(super) use buffers::BufferPool;
 use buffers::Stash;

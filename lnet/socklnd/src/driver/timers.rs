@@ -1,5 +1,6 @@
 //! Timers (lnet-wire 28): coarse, for everything is looked at in one pass.
 
+use crate::sock::Peer;
 use lnet_lnd::Miss;
 use std::sync::Arc;
 
@@ -8,10 +9,12 @@ use lnet_lnd::driver::look_at_peers;
 use lnet_lnd::timers::{SHORT_PART, Shortages};
 use lnet_proto::sock::Keepalive;
 
+use super::Driver;
 use super::receive::RxConn;
-use super::{Driver, Source, Turn};
+use super::sources::Source;
 use crate::attempts::CROWDED_NS;
-use crate::peer::{Choose, Peer};
+use crate::peer::Choose;
+use crate::sock::Turn;
 use lnet_lnd::slab::Key;
 
 /// A message that has begun must end within so many timeouts, however steadily it trickles: a megabyte in 100 s by default.
@@ -74,11 +77,11 @@ impl Driver {
             match due {
                 Due::Accept => {
                     turn.shard.counters.rx.handshake_timeouts.one();
-                    self.drop_accepting(key);
+                    self.sources.remove(key);
                 }
                 Due::Connect => self.connecting_timed_out(turn, key),
                 Due::Redial => self.redial(turn, key),
-                Due::Listen => self.make_ready(key),
+                Due::Listen => self.sources.make_ready(key),
                 Due::Stuck(what) => {
                     self.close_broken(turn, key, Miss::gone(Errno::ETIMEDOUT, what));
                 }
@@ -145,10 +148,7 @@ impl Driver {
     pub(super) fn keep_alive(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
         let conn = {
             let mut state = peer.state.lock();
-            let heard = |key| match self.sources.get(key) {
-                Some(Source::Conn(rx)) => rx.last_heard_ns,
-                _ => 0,
-            };
+            let heard = |key| self.sources.conn(key).map_or(0, |rx| rx.last_heard_ns);
             let Some(heard_ns) = state.conns.iter().map(|conn| heard(conn.key)).max() else { return 0 };
             let Some(conn) = state.choose_for_noop().cloned() else { return 0 };
             let silence_ns = turn.shared.config.keepalive_ns();

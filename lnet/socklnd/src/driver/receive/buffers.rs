@@ -8,7 +8,7 @@ const BUFFERS_KEPT: usize = 4;
 
 /// Receive buffers, reused.
 #[derive(Default)]
-pub(in crate::driver) struct BufferPool(Vec<Box<[u8]>>);
+pub(crate) struct BufferPool(Vec<Box<[u8]>>);
 
 impl BufferPool {
     pub(super) fn take(&mut self) -> Box<[u8]> {

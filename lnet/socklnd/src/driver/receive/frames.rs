@@ -1,5 +1,6 @@
 //! What the bytes mean: prefixes, headers and payloads, one after the other (lnet-wire 25 and 26).
 
+use crate::sock::{Peer, Turn};
 use lnet_api::{Arrival, Errno, RxContext, Verdict};
 use lnet_lnd::Miss;
 use lnet_proto::Header;
@@ -7,8 +8,7 @@ use lnet_proto::sock::{Acks, Frame, MessageChecksum, Prefix};
 
 use super::incoming::Incoming;
 use super::{BufferPool, RxConn, Stash, State};
-use crate::driver::Turn;
-use crate::peer::{Choose, Peer};
+use crate::peer::Choose;
 
 /// Behind a payload of at least so much, little is read ahead: the next one then takes two system calls, and is not
 /// copied. Below, one call and a copy cost less (measured: docs/performance.md).

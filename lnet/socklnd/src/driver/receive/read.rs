@@ -1,13 +1,13 @@
 //! System calls that receive: many small messages with one, or one large payload to its place.
 
 use crate::Cause;
+use crate::sock::Turn;
 use lnet_api::Errno;
 use lnet_lnd::Miss;
 use lnet_region::PartMut;
 
 use super::buffers::BUFFER_BYTES;
 use super::{BufferPool, RxConn, State};
-use crate::driver::Turn;
 use crate::sys::{Received, Scatter};
 
 /// A payload of which at least so much is still to come goes straight to its place. Below, the longer list that the
